@@ -1,0 +1,2 @@
+//! Models of real network adapters, bit by bit: what each would do with a packet.
+#![forbid(unsafe_code)]

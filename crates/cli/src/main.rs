@@ -1,0 +1,3 @@
+//! The `flowyard` command; the only place that reads its arguments.
+
+fn main() {}

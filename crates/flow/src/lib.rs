@@ -1,0 +1,3 @@
+//! WHERE a frame goes: parse, hash, tables, learners, settle. No I/O, no threads.
+
+pub mod toeplitz;

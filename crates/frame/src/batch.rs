@@ -1,0 +1,200 @@
+//! Up to 32 frames that travel together, with their keys and actions.
+
+use crate::{Action, FlowKey};
+
+/// The most frames that a [`Batch`] holds.
+pub const LANES: usize = 32;
+
+/// A 16-byte handle on one pool buffer. Not `Clone`: a frame is in exactly one place.
+#[derive(PartialEq, Eq, Debug, Default)]
+pub struct Frame {
+    buf: u32,
+    off: u16,
+    len: u16,
+    /// The receive hash (Toeplitz), 0 until computed.
+    pub hash: u32,
+    /// The software-defined value of the entry that matched, 0 for none.
+    pub mark: u32,
+}
+
+impl Frame {
+    /// A handle on `len` bytes at offset `off` of pool buffer `buf`.
+    #[must_use]
+    pub const fn new(buf: u32, off: u16, len: u16) -> Self {
+        Self { buf, off, len, hash: 0, mark: 0 }
+    }
+
+    /// The number of the pool buffer.
+    #[must_use]
+    pub const fn buf(&self) -> u32 {
+        self.buf
+    }
+
+    /// Where the frame starts in its buffer, in bytes.
+    #[must_use]
+    pub const fn off(&self) -> usize {
+        self.off as usize
+    }
+
+    /// The frame's length in bytes.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.len as usize
+    }
+
+    /// Whether the frame has no bytes.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+}
+
+/// A set of lanes, one bit each; bit 0 is lane 0.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Lanes(pub u32);
+
+impl Lanes {
+    /// No lane.
+    pub const NONE: Self = Self(0);
+
+    /// The first `n` lanes, `n` at most 32.
+    #[must_use]
+    pub const fn first(n: usize) -> Self {
+        if n >= LANES { Self(u32::MAX) } else { Self((1 << n) - 1) }
+    }
+
+    /// Whether no lane is set.
+    #[must_use]
+    pub const fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    /// How many lanes are set.
+    #[must_use]
+    pub const fn count(self) -> u32 {
+        self.0.count_ones()
+    }
+
+    /// Whether lane `lane` is set.
+    #[must_use]
+    pub const fn has(self, lane: usize) -> bool {
+        self.0 >> lane & 1 == 1
+    }
+
+    /// This set with `lane` added.
+    #[must_use]
+    pub const fn with(self, lane: usize) -> Self {
+        Self(self.0 | 1 << lane)
+    }
+
+    /// The lanes of `self` that are not in `other`.
+    #[must_use]
+    pub const fn without(self, other: Self) -> Self {
+        Self(self.0 & !other.0)
+    }
+}
+
+impl Iterator for Lanes {
+    type Item = usize;
+
+    #[inline]
+    fn next(&mut self) -> Option<usize> {
+        if self.0 == 0 {
+            return None;
+        }
+        let lane = self.0.trailing_zeros() as usize;
+        self.0 &= self.0 - 1;
+        Some(lane)
+    }
+}
+
+/// Up to [`LANES`] frames with their keys and actions.
+#[derive(Debug)]
+pub struct Batch {
+    len: u8,
+    /// The frames, by lane; lanes from `len` on are empty handles.
+    pub frames: [Frame; LANES],
+    /// The keys, by lane.
+    pub keys: [FlowKey; LANES],
+    /// The actions, by lane.
+    pub actions: [Action; LANES],
+}
+
+impl Default for Batch {
+    fn default() -> Self {
+        Self {
+            len: 0,
+            frames: std::array::from_fn(|_| Frame::default()),
+            keys: [FlowKey::ZERO; LANES],
+            actions: [Action::default(); LANES],
+        }
+    }
+}
+
+impl Batch {
+    /// How many lanes are taken.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.len as usize
+    }
+
+    /// Whether no lane is taken.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The lanes that are taken.
+    #[must_use]
+    pub const fn lanes(&self) -> Lanes {
+        Lanes::first(self.len as usize)
+    }
+
+    /// Takes the next lane for `frame`; gives the frame back when the batch is full.
+    pub fn push(&mut self, frame: Frame, key: FlowKey) -> Result<usize, Frame> {
+        let lane = self.len as usize;
+        if lane == LANES {
+            return Err(frame);
+        }
+        self.frames[lane] = frame;
+        self.keys[lane] = key;
+        self.actions[lane] = Action::default();
+        self.len += 1;
+        Ok(lane)
+    }
+
+    /// Takes every frame out, lane by lane, and leaves the batch empty.
+    pub fn drain(&mut self) -> impl Iterator<Item = Frame> + '_ {
+        let len = std::mem::take(&mut self.len) as usize;
+        self.frames[..len].iter_mut().map(std::mem::take)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_handle_is_sixteen_bytes_and_a_key_one_line() {
+        assert_eq!(size_of::<Frame>(), 16);
+        assert_eq!((size_of::<FlowKey>(), align_of::<FlowKey>()), (64, 64));
+    }
+
+    #[test]
+    fn lanes_walk_in_order() {
+        assert_eq!(Lanes(0b1011).collect::<Vec<_>>(), [0, 1, 3]);
+        assert_eq!(Lanes::first(32).count(), 32);
+        assert_eq!(Lanes::first(0), Lanes::NONE);
+    }
+
+    #[test]
+    fn a_full_batch_gives_the_frame_back() {
+        let mut batch = Batch::default();
+        for lane in 0..LANES {
+            assert_eq!(batch.push(Frame::new(lane as u32, 0, 60), FlowKey::ZERO), Ok(lane));
+        }
+        assert_eq!(batch.push(Frame::new(99, 0, 60), FlowKey::ZERO), Err(Frame::new(99, 0, 60)));
+        assert_eq!(batch.drain().map(|f| f.buf()).collect::<Vec<_>>(), (0..32).collect::<Vec<_>>());
+        assert!(batch.is_empty());
+    }
+}

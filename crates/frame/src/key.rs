@@ -1,0 +1,282 @@
+//! Header fields in fixed places: who a frame is. Also a mask, also a filter.
+//!
+//! ```text
+//!   0         16        32    34    36    37   38  39        40      46      52      54   56      58   60        64
+//!   | src     | dst     |sport|dport|proto|frag|tos|tcp_flags|eth_dst|eth_src|eth_typ|vlan|in_port|flex|tunnel_id|
+//! ```
+//!
+//! The first 37 bytes are the 5-tuple. IPv4 addresses stand in the first four bytes of their
+//! 16-byte slot, the rest is zero. A field that a frame does not have is zero. Integers are in
+//! host order, addresses in network order.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+/// IP protocol numbers (IANA) that flowyard tells apart.
+pub mod proto {
+    #![allow(missing_docs, reason = "the names are IANA's own")]
+    pub const ICMP: u8 = 1;
+    pub const IGMP: u8 = 2;
+    pub const IPIP: u8 = 4;
+    pub const TCP: u8 = 6;
+    pub const UDP: u8 = 17;
+    pub const IPV6: u8 = 41;
+    pub const GRE: u8 = 47;
+    pub const ESP: u8 = 50;
+    pub const AH: u8 = 51;
+    pub const ICMPV6: u8 = 58;
+    pub const SCTP: u8 = 132;
+}
+
+/// Whether a frame is an IP fragment. An IPv6 "atomic" fragment (offset 0, no more to come,
+/// RFC 6946) is [`Frag::No`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Frag {
+    /// A whole datagram.
+    No,
+    /// The first fragment: it carries the ports.
+    First,
+    /// A later fragment: it has no ports.
+    Later,
+}
+
+/// Header fields in fixed places, 64 bytes, absent fields zero.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C, align(64))]
+pub struct FlowKey {
+    /// Source address; IPv4 in the first four bytes.
+    pub src: [u8; 16],
+    /// Destination address; IPv4 in the first four bytes.
+    pub dst: [u8; 16],
+    /// Source port of TCP, UDP or SCTP; zero for any other protocol and for later fragments.
+    pub sport: u16,
+    /// Destination port, as `sport`.
+    pub dport: u16,
+    /// The protocol above IP, after every IPv6 extension header.
+    pub proto: u8,
+    /// 0 whole, 1 first fragment, 2 later fragment; read it with [`FlowKey::fragment`].
+    pub frag: u8,
+    /// IPv4 TOS or IPv6 traffic class.
+    pub tos: u8,
+    /// TCP flags, byte 13 of the TCP header.
+    pub tcp_flags: u8,
+    /// Destination MAC address.
+    pub eth_dst: [u8; 6],
+    /// Source MAC address.
+    pub eth_src: [u8; 6],
+    /// The EtherType after all tags and labels: 0x0800, 0x86dd, 0x0806, ...
+    pub eth_type: u16,
+    /// TCI of the outermost VLAN tag; zero when untagged.
+    pub vlan_tci: u16,
+    /// The port the frame came in by.
+    pub in_port: u16,
+    /// Two bytes from an adapter-defined offset of the frame.
+    pub flex: u16,
+    /// VNI, TEID or GRE key of the tunnel this key was found in; zero outside a tunnel.
+    pub tunnel_id: u32,
+}
+
+/// TCP flag bits, as in byte 13 of the TCP header.
+impl FlowKey {
+    /// FIN.
+    pub const FIN: u8 = 0x01;
+    /// SYN.
+    pub const SYN: u8 = 0x02;
+    /// RST.
+    pub const RST: u8 = 0x04;
+    /// ACK.
+    pub const ACK: u8 = 0x10;
+}
+
+impl FlowKey {
+    /// The key of nothing; as a mask, the one that matches everything.
+    pub const ZERO: Self = Self {
+        src: [0; 16],
+        dst: [0; 16],
+        sport: 0,
+        dport: 0,
+        proto: 0,
+        frag: 0,
+        tos: 0,
+        tcp_flags: 0,
+        eth_dst: [0; 6],
+        eth_src: [0; 6],
+        eth_type: 0,
+        vlan_tci: 0,
+        in_port: 0,
+        flex: 0,
+        tunnel_id: 0,
+    };
+
+    /// The mask that keeps the 5-tuple and the IP version, and nothing else.
+    pub const FLOW: Self = Self {
+        src: [0xff; 16],
+        dst: [0xff; 16],
+        sport: 0xffff,
+        dport: 0xffff,
+        proto: 0xff,
+        eth_type: 0xffff,
+        ..Self::ZERO
+    };
+
+    /// A key with just a 5-tuple. Both addresses must be of one family.
+    #[must_use]
+    pub fn five_tuple(proto: u8, src: IpAddr, sport: u16, dst: IpAddr, dport: u16) -> Self {
+        debug_assert_eq!(src.is_ipv4(), dst.is_ipv4());
+        let eth_type = if src.is_ipv4() { 0x0800 } else { 0x86dd };
+        Self { src: slot(src), dst: slot(dst), sport, dport, proto, eth_type, ..Self::ZERO }
+    }
+
+    /// This key with the fields outside `mask` cleared.
+    #[must_use]
+    #[inline]
+    pub fn masked(&self, mask: &Self) -> Self {
+        let (own, mask): ([u64; 8], [u64; 8]) =
+            (zerocopy::transmute!(*self), zerocopy::transmute!(*mask));
+        zerocopy::transmute!(std::array::from_fn::<u64, 8, _>(|i| own[i] & mask[i]))
+    }
+
+    /// The flow this frame belongs to: the 5-tuple and IP version alone.
+    #[must_use]
+    #[inline]
+    pub fn flow(&self) -> Self {
+        self.masked(&Self::FLOW)
+    }
+
+    /// The key of the opposite direction: addresses, ports and MACs change sides.
+    #[must_use]
+    #[inline]
+    pub fn reversed(&self) -> Self {
+        Self {
+            src: self.dst,
+            dst: self.src,
+            sport: self.dport,
+            dport: self.sport,
+            eth_dst: self.eth_src,
+            eth_src: self.eth_dst,
+            ..*self
+        }
+    }
+
+    /// Whether the frame is an IP fragment.
+    #[must_use]
+    #[inline]
+    pub const fn fragment(&self) -> Frag {
+        match self.frag {
+            0 => Frag::No,
+            1 => Frag::First,
+            _ => Frag::Later,
+        }
+    }
+
+    /// Whether the frame is IPv4.
+    #[must_use]
+    #[inline]
+    pub const fn is_ipv4(&self) -> bool {
+        self.eth_type == 0x0800
+    }
+
+    /// Whether the frame is IPv6.
+    #[must_use]
+    #[inline]
+    pub const fn is_ipv6(&self) -> bool {
+        self.eth_type == 0x86dd
+    }
+
+    /// Whether the frame is IP at all.
+    #[must_use]
+    #[inline]
+    pub const fn is_ip(&self) -> bool {
+        self.is_ipv4() || self.is_ipv6()
+    }
+
+    /// Source address, if the frame is IP.
+    #[must_use]
+    pub fn src_ip(&self) -> Option<IpAddr> {
+        self.ip(&self.src)
+    }
+
+    /// Destination address, if the frame is IP.
+    #[must_use]
+    pub fn dst_ip(&self) -> Option<IpAddr> {
+        self.ip(&self.dst)
+    }
+
+    fn ip(&self, slot: &[u8; 16]) -> Option<IpAddr> {
+        if self.is_ipv4() {
+            Some(Ipv4Addr::new(slot[0], slot[1], slot[2], slot[3]).into())
+        } else if self.is_ipv6() {
+            Some(Ipv6Addr::from(*slot).into())
+        } else {
+            None
+        }
+    }
+}
+
+/// An address in the 16-byte slot of a key.
+fn slot(ip: IpAddr) -> [u8; 16] {
+    match ip {
+        IpAddr::V6(v6) => v6.octets(),
+        IpAddr::V4(v4) => {
+            let mut slot = [0; 16];
+            slot[..4].copy_from_slice(&v4.octets());
+            slot
+        }
+    }
+}
+
+/// `tcp 10.0.0.1:40000 > 10.0.0.2:11211`, the form that `flowyard explain` reads.
+impl std::fmt::Display for FlowKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (Some(src), Some(dst)) = (self.src_ip(), self.dst_ip()) else {
+            return write!(f, "ethertype 0x{:04x}", self.eth_type);
+        };
+        match self.proto {
+            proto::TCP => f.write_str("tcp ")?,
+            proto::UDP => f.write_str("udp ")?,
+            proto::SCTP => f.write_str("sctp ")?,
+            proto::ICMP => f.write_str("icmp ")?,
+            proto::ICMPV6 => f.write_str("icmp6 ")?,
+            other => write!(f, "proto {other} ")?,
+        }
+        if !matches!(self.proto, proto::TCP | proto::UDP | proto::SCTP) {
+            return write!(f, "{src} > {dst}");
+        }
+        match src {
+            IpAddr::V4(_) => write!(f, "{src}:{} > {dst}:{}", self.sport, self.dport),
+            IpAddr::V6(_) => write!(f, "[{src}]:{} > [{dst}]:{}", self.sport, self.dport),
+        }
+    }
+}
+
+impl std::fmt::Debug for FlowKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "FlowKey({self}, frag {}, flags {:#x}", self.frag, self.tcp_flags)?;
+        write!(f, ", vlan {:#x}, tunnel {:#x})", self.vlan_tci, self.tunnel_id)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key() -> FlowKey {
+        let (a, b) = (Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(10, 0, 0, 2));
+        FlowKey::five_tuple(proto::TCP, a.into(), 40000, b.into(), 11211)
+    }
+
+    #[test]
+    fn prints_as_explain_reads() {
+        assert_eq!(key().to_string(), "tcp 10.0.0.1:40000 > 10.0.0.2:11211");
+        assert_eq!(key().reversed().to_string(), "tcp 10.0.0.2:11211 > 10.0.0.1:40000");
+    }
+
+    #[test]
+    fn the_flow_is_the_five_tuple() {
+        let seen = FlowKey { tcp_flags: FlowKey::SYN, tos: 3, vlan_tci: 7, ..key() };
+        assert_eq!(seen.flow(), key());
+        assert_eq!(seen.masked(&FlowKey::ZERO), FlowKey::ZERO);
+        assert_eq!(seen.reversed().reversed(), seen);
+    }
+}
