@@ -226,37 +226,6 @@ fn slot(ip: IpAddr) -> [u8; 16] {
     }
 }
 
-/// `tcp 10.0.0.1:40000 > 10.0.0.2:11211`, the form that `flowyard explain` reads.
-impl std::fmt::Display for FlowKey {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let (Some(src), Some(dst)) = (self.src_ip(), self.dst_ip()) else {
-            return write!(f, "ethertype 0x{:04x}", self.eth_type);
-        };
-        match self.proto {
-            proto::TCP => f.write_str("tcp ")?,
-            proto::UDP => f.write_str("udp ")?,
-            proto::SCTP => f.write_str("sctp ")?,
-            proto::ICMP => f.write_str("icmp ")?,
-            proto::ICMPV6 => f.write_str("icmp6 ")?,
-            other => write!(f, "proto {other} ")?,
-        }
-        if !matches!(self.proto, proto::TCP | proto::UDP | proto::SCTP) {
-            return write!(f, "{src} > {dst}");
-        }
-        match src {
-            IpAddr::V4(_) => write!(f, "{src}:{} > {dst}:{}", self.sport, self.dport),
-            IpAddr::V6(_) => write!(f, "[{src}]:{} > [{dst}]:{}", self.sport, self.dport),
-        }
-    }
-}
-
-impl std::fmt::Debug for FlowKey {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "FlowKey({self}, frag {}, flags {:#x}", self.frag, self.tcp_flags)?;
-        write!(f, ", vlan {:#x}, tunnel {:#x})", self.vlan_tci, self.tunnel_id)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -264,12 +233,6 @@ mod tests {
     fn key() -> FlowKey {
         let (a, b) = (Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(10, 0, 0, 2));
         FlowKey::five_tuple(proto::TCP, a.into(), 40000, b.into(), 11211)
-    }
-
-    #[test]
-    fn prints_as_explain_reads() {
-        assert_eq!(key().to_string(), "tcp 10.0.0.1:40000 > 10.0.0.2:11211");
-        assert_eq!(key().reversed().to_string(), "tcp 10.0.0.2:11211 > 10.0.0.1:40000");
     }
 
     #[test]

@@ -15,10 +15,12 @@
 mod action;
 mod batch;
 mod key;
+mod text;
 
 pub use action::{Action, Edit, To};
 pub use batch::{Batch, Frame, LANES, Lanes};
 pub use key::{FlowKey, Frag, proto};
+pub use text::BadFlow;
 
 /// A point in time or a duration, in nanoseconds. Time is an argument, never read from a clock
 /// below the command line. Capture time stamps count from the Unix epoch.

@@ -1,0 +1,178 @@
+//! A flow as people write it: `tcp 10.0.0.1:40000 > 10.0.0.2:11211`.
+//!
+//! ```text
+//!   flow  = proto end (">" | "->") end [ "vlan" id ]
+//!   proto = tcp | udp | sctp | icmp | icmp6 | gre | esp | ah | ip | "proto" number
+//!   end   = a.b.c.d[:port] | [v6]:port | v6
+//! ```
+//!
+//! [`FlowKey`]'s `Display` writes what its `FromStr` reads.
+
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+use std::str::FromStr;
+
+use crate::{FlowKey, proto};
+
+const NAMES: [(&str, u8); 8] = [
+    ("tcp", proto::TCP),
+    ("udp", proto::UDP),
+    ("sctp", proto::SCTP),
+    ("icmp", proto::ICMP),
+    ("icmp6", proto::ICMPV6),
+    ("gre", proto::GRE),
+    ("esp", proto::ESP),
+    ("ah", proto::AH),
+];
+
+const fn has_ports(protocol: u8) -> bool {
+    matches!(protocol, proto::TCP | proto::UDP | proto::SCTP)
+}
+
+/// Why a text is not a flow, and the mend.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct BadFlow(String);
+
+impl fmt::Display for BadFlow {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for BadFlow {}
+
+fn bad<T>(what: String) -> Result<T, BadFlow> {
+    Err(BadFlow(
+        what + "; write a flow as 'tcp 10.0.0.1:40000 > 10.0.0.2:11211' or 'udp [2001:db8::1]:53 > [2001:db8::2]:5353'",
+    ))
+}
+
+impl FromStr for FlowKey {
+    type Err = BadFlow;
+
+    fn from_str(text: &str) -> Result<Self, BadFlow> {
+        let spaced = text.replace("->", ">").replace('>', " > ");
+        let mut words = spaced.split_whitespace();
+        let name = words.next().unwrap_or("").to_ascii_lowercase();
+        let protocol = match NAMES.iter().find(|(known, _)| *known == name) {
+            Some((_, number)) => *number,
+            None if name == "ip" => 0,
+            None if name == "proto" => match words.next().map(str::parse) {
+                Some(Ok(number)) => number,
+                _ => return bad("'proto' wants a number from 0 to 255".into()),
+            },
+            None => return bad(format!("'{name}' is no protocol")),
+        };
+        let (src, sport) = end(words.next(), protocol, "source")?;
+        if words.next() != Some(">") {
+            return bad("there is no '>' between source and destination".into());
+        }
+        let (dst, dport) = end(words.next(), protocol, "destination")?;
+        if src.is_ipv4() != dst.is_ipv4() {
+            return bad(format!("{src} and {dst} are not of one IP version"));
+        }
+        let mut key = Self::five_tuple(protocol, src, sport, dst, dport);
+        match (words.next(), words.next()) {
+            (None, _) => {}
+            (Some("vlan"), Some(id)) => match id.parse() {
+                Ok(id) if id < 4096 => key.vlan_tci = id,
+                _ => return bad(format!("'{id}' is no VLAN id (0 to 4095)")),
+            },
+            (Some(word), _) => return bad(format!("'{word}' is left over")),
+        }
+        match words.next() {
+            Some(word) => bad(format!("'{word}' is left over")),
+            None => Ok(key),
+        }
+    }
+}
+
+/// An address with the port that `protocol` wants.
+fn end(word: Option<&str>, protocol: u8, side: &str) -> Result<(IpAddr, u16), BadFlow> {
+    let Some(word) = word else { return bad(format!("the {side} is missing")) };
+    let bare = word.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
+    match (word.parse::<SocketAddr>(), bare) {
+        (Ok(socket), _) if has_ports(protocol) => Ok((socket.ip(), socket.port())),
+        (Ok(socket), _) => {
+            bad(format!("{side} '{socket}' has a port, which this protocol has not"))
+        }
+        (_, Ok(ip)) if !has_ports(protocol) => Ok((ip, 0)),
+        (_, Ok(ip)) => bad(format!("{side} '{ip}' has no port")),
+        _ => bad(format!("{side} '{word}' is no address")),
+    }
+}
+
+impl fmt::Display for FlowKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (Some(src), Some(dst)) = (self.src_ip(), self.dst_ip()) else {
+            return write!(f, "ethertype 0x{:04x}", self.eth_type);
+        };
+        match NAMES.iter().find(|(_, number)| *number == self.proto) {
+            Some((name, _)) => f.write_str(name)?,
+            None if self.proto == 0 => f.write_str("ip")?,
+            None => write!(f, "proto {}", self.proto)?,
+        }
+        if has_ports(self.proto) {
+            let (src, dst) = (SocketAddr::new(src, self.sport), SocketAddr::new(dst, self.dport));
+            write!(f, " {src} > {dst}")?;
+        } else {
+            write!(f, " {src} > {dst}")?;
+        }
+        if self.vlan_tci & 0xfff != 0 {
+            write!(f, " vlan {}", self.vlan_tci & 0xfff)?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for FlowKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "FlowKey({self}, frag {}, flags {:#x}", self.frag, self.tcp_flags)?;
+        write!(f, ", tci {:#x}, tunnel {:#x})", self.vlan_tci, self.tunnel_id)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_read() {
+        for text in [
+            "tcp 10.0.0.1:40000 > 10.0.0.2:11211",
+            "udp [2001:db8::1]:53 > [2001:db8::2]:5353",
+            "sctp 10.0.0.1:1 > 10.0.0.2:2 vlan 100",
+            "icmp 10.0.0.1 > 10.0.0.2",
+            "icmp6 fe80::1 > ff02::1",
+            "gre 10.0.0.1 > 10.0.0.2",
+            "ip 10.0.0.1 > 10.0.0.2",
+            "proto 89 10.0.0.1 > 224.0.0.5",
+        ] {
+            assert_eq!(text.parse::<FlowKey>().unwrap().to_string(), text);
+        }
+        let tight: FlowKey = "TCP 10.0.0.1:1->10.0.0.2:2".parse().unwrap();
+        assert_eq!(tight.to_string(), "tcp 10.0.0.1:1 > 10.0.0.2:2");
+    }
+
+    #[test]
+    fn what_is_wrong_is_said() {
+        for (text, what) in [
+            ("", "'' is no protocol"),
+            ("tpc 1.2.3.4:5 > 6.7.8.9:10", "'tpc' is no protocol"),
+            ("tcp 1.2.3.4 > 6.7.8.9:10", "source '1.2.3.4' has no port"),
+            ("tcp 1.2.3.4:5 6.7.8.9:10", "no '>'"),
+            ("tcp 1.2.3.4:5 > ", "the destination is missing"),
+            ("tcp 1.2.3.4:5 > [::1]:10", "one IP version"),
+            ("tcp 1.2.3.4:99999 > 6.7.8.9:10", "is no address"),
+            ("icmp 1.2.3.4:5 > 6.7.8.9", "has a port"),
+            ("tcp 1.2.3.4:5 > 6.7.8.9:10 vlan 4096", "no VLAN id"),
+            ("tcp 1.2.3.4:5 > 6.7.8.9:10 x", "'x' is left over"),
+            ("tcp 1.2.3.4:5 > 6.7.8.9:10 vlan 1 y", "'y' is left over"),
+            ("proto 256 1.2.3.4 > 6.7.8.9", "number from 0 to 255"),
+        ] {
+            let err = text.parse::<FlowKey>().unwrap_err().to_string();
+            assert!(err.contains(what), "{text}: {err}");
+            assert!(err.contains("write a flow as"), "{err}");
+        }
+    }
+}
