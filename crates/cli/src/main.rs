@@ -1,3 +1,57 @@
-//! The `flowyard` command; the only place that reads its arguments.
+//! The `flowyard` command; the only place that reads its arguments and the clock.
+//!
+//! Exit status: 0 done, 1 failed on the way, 2 bad use or bad input. Nothing is half-written.
 
-fn main() {}
+mod adapters;
+mod analyze;
+mod args;
+mod explain;
+mod stop;
+
+use std::io::{IsTerminal, Write, stdout};
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use flowyard_report::Style;
+
+/// Which core gets this packet, and why?
+#[derive(Parser)]
+#[command(name = "flowyard", version, propagate_version = true, max_term_width = 100)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Steer a capture by every policy side by side: load, locality, filter tables, reordering
+    Analyze(analyze::Args),
+    /// Say which queue and core a flow gets, by which stage, and why not another
+    Explain(explain::Args),
+    /// List the adapters that flowyard models, with their limits
+    Adapters(adapters::Args),
+}
+
+fn main() -> ExitCode {
+    let done = match Cli::parse().command {
+        Command::Analyze(args) => analyze::run(&args),
+        Command::Explain(args) => explain::run(&args),
+        Command::Adapters(args) => adapters::run(&args),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(stop) if stop.is_closed_pipe() => ExitCode::SUCCESS,
+        Err(stop) => {
+            let _ = writeln!(std::io::stderr(), "flowyard: {stop}");
+            ExitCode::from(stop.status())
+        }
+    }
+}
+
+/// How tables look: in colour and as wide as the terminal, or plain in a pipe.
+fn style() -> Style {
+    if !stdout().is_terminal() {
+        return Style::plain();
+    }
+    Style::terminal(terminal_size::terminal_size().map_or(100, |(width, _)| width.0 as usize))
+}

@@ -1,0 +1,347 @@
+//! The one pass: bursts in, an [`Analysis`] out.
+
+use std::collections::BTreeMap;
+
+use flowyard_adapter::Rss;
+use flowyard_adapter::profile::Tunnels;
+use flowyard_frame::{FlowKey, LANES, Nanos};
+use flowyard_ports::{Burst, Record, Source};
+use flowyard_wire::{Fault, Headers, Net};
+
+use crate::explain::PacketOf;
+use crate::flows::Flows;
+use crate::host::Threads;
+use crate::packet::Packet;
+use crate::policy::Running;
+use crate::setup::{BadSetup, Setup};
+use crate::summary::{Analysis, Capture, Traffic};
+
+/// A pass over one or more captures.
+pub struct Analyzer {
+    pub(crate) setup: Setup,
+    /// `None` for an adapter that does not hash: everything arrives at queue 0.
+    pub(crate) rss: Option<Rss>,
+    flows: Flows,
+    threads: Threads,
+    pub(crate) policies: Vec<Running>,
+    clock: Clock,
+    counts: Counts,
+    captures: Vec<Capture>,
+    /// The burst at hand; kept to reuse its memory.
+    burst: Vec<Packet>,
+}
+
+/// Capture time made monotonic: a time stamp that goes back counts as the time before it, and a
+/// capture that starts before the last one ended is moved behind it.
+#[derive(Debug, Default)]
+struct Clock {
+    now: Nanos,
+    shift: i128,
+    first: Option<Nanos>,
+    /// The next time stamp is the first of its capture.
+    fresh: bool,
+}
+
+/// What an explanation is of: a flow, or a packet of a capture.
+#[derive(Clone, Debug)]
+pub struct Target {
+    pub(crate) packet: Packet,
+    pub(crate) of: Option<PacketOf>,
+}
+
+/// Why a packet of a capture could not be had.
+#[derive(Debug, thiserror::Error)]
+pub enum NoPacket {
+    /// The capture cannot be read.
+    #[error(transparent)]
+    Unreadable(#[from] flowyard_ports::Error),
+    /// The capture has fewer packets.
+    #[error("{file}: there is no packet {number}; it has packets 1 to {packets}")]
+    Missing {
+        /// The capture's name.
+        file: String,
+        /// The number asked for.
+        number: u64,
+        /// How many packets it has.
+        packets: u64,
+    },
+}
+
+/// Totals that no policy changes.
+#[derive(Debug, Default)]
+struct Counts {
+    traffic: Traffic,
+    faults: [u64; Fault::COUNT],
+}
+
+impl Analyzer {
+    /// A pass with this setup; says what is wrong with the setup, if anything is.
+    pub fn new(setup: Setup) -> Result<Self, BadSetup> {
+        setup.check()?;
+        let hashes = setup.adapter.rss.is_some();
+        let rss = if hashes {
+            Some(Rss::new(setup.adapter, setup.queues, setup.rss.clone())?)
+        } else {
+            None
+        };
+        let threads = Threads::new(
+            setup.consumers.clone(),
+            setup.cores,
+            setup.migrate_every,
+            setup.seed,
+        );
+        let policies = setup
+            .policies
+            .iter()
+            .map(|spec| Running::new(spec, &setup, rss.as_ref()))
+            .collect::<Result<_, _>>()?;
+        Ok(Self {
+            rss,
+            threads,
+            policies,
+            flows: Flows::default(),
+            clock: Clock::default(),
+            counts: Counts::default(),
+            captures: Vec::new(),
+            burst: Vec::with_capacity(LANES),
+            setup,
+        })
+    }
+
+    /// Reads `source` to its end. `each` is called after every burst, to show progress.
+    pub fn read(
+        &mut self,
+        file: &str,
+        format: &str,
+        source: &mut dyn Source,
+        mut each: impl FnMut(&dyn Source),
+    ) -> Result<(), flowyard_ports::Error> {
+        self.clock.fresh = true;
+        let mut packets = 0;
+        loop {
+            let burst = source.read()?;
+            if burst.is_empty() {
+                break;
+            }
+            packets += burst.len() as u64;
+            self.feed(&burst, burst.len());
+            each(source);
+        }
+        self.captures.push(Capture {
+            file: file.into(),
+            format: format.into(),
+            packets,
+            skipped: source.skipped().into_iter().map(|left| (left.reason, left.packets)).collect(),
+            damage: source.damage().map(ToString::to_string),
+        });
+        Ok(())
+    }
+
+    /// Reads `source` up to packet `number` (from 1), which is looked at but not fed to the
+    /// policies: their tables are as that packet finds them.
+    pub fn read_to(
+        &mut self,
+        file: &str,
+        source: &mut dyn Source,
+        number: u64,
+    ) -> Result<Target, NoPacket> {
+        self.clock.fresh = true;
+        let mut packets = 0;
+        loop {
+            let burst = source.read()?;
+            let before = number.saturating_sub(packets + 1);
+            if burst.is_empty() || number == 0 {
+                return Err(NoPacket::Missing { file: file.into(), number, packets });
+            }
+            if before < burst.len() as u64 {
+                self.feed(&burst, before as usize);
+                let (record, bytes) = (&burst.records()[before as usize], burst.data(before as usize));
+                let packet = self.look(record, bytes);
+                let of = PacketOf { capture: file.into(), number, received: packet.received };
+                return Ok(Target { packet, of: Some(of) });
+            }
+            packets += burst.len() as u64;
+            self.feed(&burst, burst.len());
+        }
+    }
+
+    /// Takes the first `take` frames of a burst through every policy.
+    fn feed(&mut self, burst: &Burst<'_>, take: usize) {
+        let mut packets = std::mem::take(&mut self.burst);
+        packets.clear();
+        packets.extend(burst.iter().take(take).map(|(record, bytes)| self.look(record, bytes)));
+        for policy in &mut self.policies {
+            policy.burst(&packets);
+        }
+        self.burst = packets;
+    }
+
+    /// Works out what all policies share of a frame.
+    fn look(&mut self, record: &Record, bytes: &[u8]) -> Packet {
+        let now = self.clock.at(record.time);
+        self.threads.tick(now);
+        let key = self.counts.parse(record, bytes, self.setup.adapter.tunnels);
+        let flow = key.is_ip().then(|| {
+            let seen = self.flows.see(&key);
+            if seen.new {
+                let receives = self.setup.local.receives(&key);
+                let inward = if receives == Some(false) { key.reversed() } else { key };
+                let received = receives.map(|this| if this { seen.id } else { seen.id ^ 1 });
+                self.flows.open(seen.id, received, self.threads.accept(&inward));
+            }
+            self.flows.count(seen.id, record.wire_len);
+            seen.id
+        });
+        // Frames outside IP have no side: the host's adapter sees them arrive.
+        let (received, consumer) = match flow {
+            Some(id) => {
+                let (received, thread) = self.flows.role(id);
+                (received, Some((id, self.threads.core(thread))))
+            }
+            None => (true, None),
+        };
+        if received {
+            self.counts.traffic.received += 1;
+        } else {
+            self.counts.traffic.transmitted += 1;
+        }
+        let (hash, rss_queue) = self.hash(&if received { key } else { key.reversed() });
+        Packet { key, now, wire_len: record.wire_len, received, flow: consumer, hash, rss_queue }
+    }
+
+    /// The adapter's hash of a frame, and the queue RSS gives it.
+    #[inline]
+    pub(crate) fn hash(&self, key: &FlowKey) -> (Option<u32>, u16) {
+        let Some(rss) = &self.rss else { return (None, 0) };
+        let hash = rss.hash(key);
+        (hash, rss.queue(hash))
+    }
+
+    /// The result, after the last capture.
+    #[must_use]
+    pub fn finish(mut self) -> Analysis {
+        let mut notes = Vec::new();
+        let traffic = self.traffic();
+        if traffic.transmitted == 0 && traffic.received > 0 {
+            notes.push("The host transmits nothing in this capture (see --local), so nothing that samples transmits can learn.".to_owned());
+        }
+        let elephants = self.elephants();
+        let started = self.clock.first.unwrap_or(0);
+        let policies: Vec<_> = self
+            .policies
+            .iter_mut()
+            .map(|policy| policy.summary(started, &mut notes))
+            .collect();
+        Analysis {
+            captures: std::mem::take(&mut self.captures),
+            setup: self.setup.summary(self.rss.as_ref(), self.threads.migrations),
+            traffic,
+            policies,
+            elephants,
+            notes,
+        }
+    }
+
+    fn traffic(&mut self) -> Traffic {
+        let mut traffic = std::mem::take(&mut self.counts.traffic);
+        traffic.connections = self.flows.connections() as u64;
+        traffic.duration_s = (self.clock.now - self.clock.first.unwrap_or(0)) as f64 / 1e9;
+        traffic.faults = Fault::ALL
+            .iter()
+            .zip(self.counts.faults)
+            .filter(|(_, count)| *count > 0)
+            .map(|(fault, count)| (fault.name().to_owned(), count))
+            .collect();
+        let mut sizes: Vec<u64> = self.flows.received().map(|(_, bytes, _)| bytes).collect();
+        sizes.sort_unstable();
+        traffic.received_flows = sizes.len() as u64;
+        traffic.flow_size_cdf = cdf(&sizes);
+        traffic.state_bytes_per_connection = (Flows::BYTES_PER_CONNECTION
+            + self.policies.len() * 2 * crate::tally::Tally::BYTES_PER_FLOW)
+            as u64;
+        traffic
+    }
+
+    fn elephants(&self) -> Vec<crate::summary::Elephant> {
+        let total: u64 = self.flows.received().map(|(_, bytes, _)| bytes).sum();
+        let mut large: Vec<_> = self
+            .flows
+            .received()
+            .filter(|(_, bytes, _)| *bytes as f64 >= self.setup.elephant_share * total as f64)
+            .collect();
+        large.sort_unstable_by_key(|&(id, bytes, _)| (std::cmp::Reverse(bytes), id));
+        large.truncate(self.setup.elephants_most);
+        large
+            .into_iter()
+            .map(|(id, bytes, packets)| crate::summary::Elephant {
+                flow: self.flows.key(id).to_string(),
+                bytes,
+                packets,
+                share: bytes as f64 / total as f64,
+                cores: self
+                    .policies
+                    .iter()
+                    .filter_map(|policy| Some((policy.name().to_owned(), policy.elephant(id)?)))
+                    .collect::<BTreeMap<_, _>>(),
+            })
+            .collect()
+    }
+}
+
+impl Clock {
+    fn at(&mut self, stamp: Nanos) -> Nanos {
+        if self.fresh {
+            self.fresh = false;
+            let behind = i128::from(self.now) - i128::from(stamp);
+            self.shift = if self.first.is_some() && behind > 0 { behind } else { 0 };
+        }
+        let shifted = u64::try_from(i128::from(stamp) + self.shift).unwrap_or(u64::MAX);
+        self.now = self.now.max(shifted);
+        self.first.get_or_insert(self.now);
+        self.now
+    }
+}
+
+impl Counts {
+    /// Parses a frame to the key that the adapter sees, and counts what it is made of.
+    #[inline]
+    fn parse(&mut self, record: &Record, bytes: &[u8], tunnels: Tunnels) -> FlowKey {
+        let outer = Headers::parse(record.link, bytes);
+        let traffic = &mut self.traffic;
+        traffic.packets += 1;
+        traffic.bytes += u64::from(record.wire_len);
+        traffic.snapped += u64::from(record.wire_len as usize > bytes.len());
+        traffic.vlan += u64::from(outer.tags.count > 0);
+        traffic.mpls += u64::from(outer.labels.count > 0);
+        traffic.not_ip += u64::from(!matches!(outer.net, Net::Ipv4 | Net::Ipv6));
+        if let Some(fault) = outer.fault {
+            self.faults[fault.index()] += 1;
+        }
+        let mut seen = outer;
+        if let Some(inner) = outer.inner(bytes) {
+            traffic.tunnelled += 1;
+            if tunnels == Tunnels::Inner && matches!(inner.net, Net::Ipv4 | Net::Ipv6) {
+                seen = inner;
+            }
+        }
+        let key = flowyard_flow::parse::key(&seen, bytes, record.interface as u16);
+        self.traffic.fragments += u64::from(key.frag != 0);
+        key
+    }
+}
+
+/// Sorted sizes as at most 200 points `(size, fraction of flows at most this large)`.
+fn cdf(sorted: &[u64]) -> Vec<(u64, f64)> {
+    let total = sorted.len();
+    let mut points: Vec<(u64, f64)> = Vec::new();
+    for step in 1..=total.min(200) {
+        let upto = total * step / total.min(200);
+        let size = sorted[upto - 1];
+        let share = upto as f64 / total as f64;
+        match points.last_mut() {
+            Some(last) if last.0 == size => last.1 = share,
+            _ => points.push((size, share)),
+        }
+    }
+    points
+}

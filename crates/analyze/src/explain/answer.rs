@@ -1,0 +1,266 @@
+//! Builds an [`Explanation`]: asks every policy's own model, changes nothing that is kept.
+
+use std::collections::BTreeMap;
+
+use flowyard_adapter::Rss;
+use flowyard_adapter::fdir::{Flex, Folded, Input, MaskSet, Mode, Pballoc, VlanMask};
+use flowyard_adapter::profile::FdirKind;
+use flowyard_frame::{FlowKey, proto};
+
+use super::{
+    Answers, ChosenPort, Expect, ExpectAnswer, Explanation, FdirAnswer, InputField, Reverse,
+    RssAnswer, Verdict,
+};
+use crate::analyzer::{Analyzer, Target};
+use crate::packet::Packet;
+use crate::setup::{Setup, Spec};
+
+/// What is asked besides "where, and why".
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Question {
+    /// Why not this queue?
+    pub expect_queue: Option<u16>,
+    /// Which source port lands on this queue?
+    pub choose_port: Option<u16>,
+}
+
+impl Analyzer {
+    /// Why `target` goes where it goes, under every policy of the setup.
+    #[must_use]
+    pub fn explain(&self, target: &Target, question: &Question) -> Explanation {
+        let key = target.packet.key;
+        let answers = self.answers(&target.packet);
+        let reversed = Packet { key: key.reversed(), flow: None, ..target.packet };
+        Explanation {
+            flow: key.to_string(),
+            packet: target.of.clone(),
+            adapter: self.setup.adapter.name.to_owned(),
+            queues: self.setup.queues,
+            cores: self.setup.cores,
+            reverse: Reverse {
+                flow: key.reversed().to_string(),
+                policies: self.answers(&reversed),
+            },
+            expect: question.expect_queue.map(|queue| self.expect(queue, &key, &answers)),
+            choose_port: question.choose_port.map(|queue| self.choose(queue, &key)),
+            policies: answers,
+        }
+    }
+
+    /// What every policy says of a frame, as if the adapter received it.
+    fn answers(&self, packet: &Packet) -> Answers {
+        let (hash, rss_queue) = self.hash(&packet.key);
+        let packet = Packet { received: true, hash, rss_queue, ..*packet };
+        let mut verdicts: BTreeMap<&str, Verdict> =
+            self.policies.iter().map(|policy| (policy.name(), policy.explain(&packet))).collect();
+        Answers {
+            rss: self.rss.as_ref().map(|rss| rss_answer(rss, &packet.key, &self.setup)),
+            fdir: fdir_answer(&packet, &self.setup, verdicts.remove("fdir")),
+            atr: verdicts.remove("atr"),
+            rps: verdicts.remove("rps"),
+            rfs: verdicts.remove("rfs"),
+            arfs: verdicts.remove("arfs"),
+            yard: verdicts.remove("yard"),
+        }
+    }
+
+    fn expect(&self, queue: u16, key: &FlowKey, answers: &Answers) -> Expect {
+        let answer = |(name, verdict): (&str, &Verdict)| {
+            let holds = verdict.queue == Some(queue);
+            let why_not = (!holds).then(|| match verdict.queue {
+                Some(other) => format!("it is queue {other}: {}", verdict.why),
+                None => format!("the frame is dropped: {}", verdict.why),
+            });
+            let mend = if holds { Vec::new() } else { self.mend(name, queue, key) };
+            (name.to_owned(), ExpectAnswer { holds, why_not, mend })
+        };
+        Expect { queue, policies: answers.verdicts().map(answer).collect() }
+    }
+
+    /// What would bring the flow to `queue` under a policy.
+    fn mend(&self, policy: &str, queue: u16, key: &FlowKey) -> Vec<String> {
+        let mut mends = Vec::new();
+        if policy == "rss"
+            && let Some(rss) = &self.rss
+        {
+            let name = self.setup.adapter.name;
+            match rss.hash(key).map(|hash| rss.index(hash)) {
+                _ if queue >= rss.queues() => mends.push(format!(
+                    "RSS of the {name} reaches queues 0 to {} only; a filter can name queue {queue}",
+                    rss.queues() - 1
+                )),
+                Some(index) => mends.push(format!(
+                    "point entry {index} of the indirection table at queue {queue} (all {} entries: ethtool -X); other flows of that entry come along",
+                    rss.reta().len()
+                )),
+                None => mends.push("the frame has no hash, so only a filter can move it".to_owned()),
+            }
+            if let ChosenPort { port: Some(port), .. } = self.choose(queue, key) {
+                mends.push(format!("or connect from source port {port}"));
+            }
+        }
+        if matches!(policy, "rss" | "fdir") && self.setup.adapter.fdir != FdirKind::None {
+            mends.extend(rule_for(key, queue).map(|rule| format!("or add the rule: {rule}")));
+        }
+        if matches!(policy, "atr" | "yard") {
+            let core = queue % self.setup.cores;
+            mends.push(format!("run the thread that answers this flow on core {core}: what it sends teaches the filter"));
+        }
+        if matches!(policy, "rps" | "rfs") {
+            mends.push("it changes the core, never the queue: the queue is the adapter's choice".to_owned());
+        }
+        mends
+    }
+
+    /// The smallest unprivileged source port that lands the flow on `queue` by RSS.
+    fn choose(&self, queue: u16, key: &FlowKey) -> ChosenPort {
+        let mut chosen = ChosenPort { queue, port: None, flow: None, ports_that_fit: 0, why: None };
+        let has_ports = matches!(key.proto, proto::TCP | proto::UDP | proto::SCTP);
+        if !has_ports {
+            chosen.why = Some("this protocol has no ports".to_owned());
+            return chosen;
+        }
+        let lands = |sport: u16| self.hash(&FlowKey { sport, ..*key }).1 == queue;
+        let fits: Vec<u16> = (0..=u16::MAX).filter(|&sport| lands(sport)).collect();
+        chosen.ports_that_fit = fits.len() as u32;
+        chosen.port = fits.iter().copied().find(|&port| port >= 1024).or(fits.first().copied());
+        chosen.flow = chosen.port.map(|sport| FlowKey { sport, ..*key }.to_string());
+        if chosen.port.is_none() {
+            chosen.why = Some(match &self.rss {
+                None => "the adapter computes no hash: everything goes to queue 0".to_owned(),
+                Some(rss) if queue >= rss.queues() => {
+                    format!("RSS reaches queues 0 to {} only", rss.queues() - 1)
+                }
+                Some(_) => {
+                    "the port does not change the queue: it is not hashed, or the key is degenerate"
+                        .to_owned()
+                }
+            });
+        }
+        chosen
+    }
+}
+
+impl Target {
+    /// A flow as the adapter would receive it, in a model that has seen nothing yet.
+    #[must_use]
+    pub fn flow(key: FlowKey) -> Self {
+        let packet = Packet {
+            key,
+            now: 0,
+            wire_len: 64,
+            received: true,
+            flow: None,
+            hash: None,
+            rss_queue: 0,
+        };
+        Self { packet, of: None }
+    }
+}
+
+impl Answers {
+    /// The verdicts that there are, by policy.
+    pub fn verdicts(&self) -> impl Iterator<Item = (&'static str, &Verdict)> {
+        let rss = self.rss.as_ref().map(|rss| &rss.verdict);
+        let fdir = self.fdir.as_ref().map(|fdir| &fdir.verdict);
+        let others = [&self.atr, &self.rps, &self.rfs, &self.arfs, &self.yard].map(Option::as_ref);
+        let names = ["atr", "rps", "rfs", "arfs", "yard"];
+        [("rss", rss), ("fdir", fdir)]
+            .into_iter()
+            .chain(names.into_iter().zip(others))
+            .filter_map(|(name, verdict)| Some((name, verdict?)))
+    }
+}
+
+fn rss_answer(rss: &Rss, key: &FlowKey, setup: &Setup) -> RssAnswer {
+    let explained = rss.explain(key);
+    let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    RssAnswer {
+        hash_type: explained.hash.map(|_| explained.hash_type.to_owned()),
+        input: explained
+            .input
+            .iter()
+            .map(|field| InputField { field: field.name.to_owned(), bytes: hex(&field.bytes) })
+            .collect(),
+        hash: explained.hash.map(|hash| format!("0x{hash:08x}")),
+        index: explained.index.map(u32::from),
+        entries: rss.reta().len() as u32,
+        verdict: Verdict {
+            queue: Some(explained.queue),
+            core: Some(explained.queue % setup.cores),
+            stage: if explained.hash.is_some() { "rss" } else { "no_hash" }.to_owned(),
+            why: explained.why,
+        },
+    }
+}
+
+fn fdir_answer(packet: &Packet, setup: &Setup, ruled: Option<Verdict>) -> Option<FdirAnswer> {
+    if setup.adapter.fdir == FdirKind::None {
+        return None;
+    }
+    let has_rules = setup.policies.iter().any(|spec| matches!(spec, Spec::Fdir(_)));
+    let verdict = ruled.unwrap_or_else(|| Verdict {
+        queue: Some(packet.rss_queue),
+        core: Some(packet.rss_queue % setup.cores),
+        stage: if packet.hash.is_some() { "rss" } else { "no_hash" }.to_owned(),
+        why: "no rules given (--policy fdir=FILE), so RSS decides".to_owned(),
+    });
+    let matched = match verdict.stage.as_str() {
+        "rule" | "dropped" => "rule",
+        _ => "none",
+    };
+    let mut answer = FdirAnswer {
+        mode: if has_rules { "perfect" } else { "signature" }.to_owned(),
+        bucket_hash: None,
+        signature_hash: None,
+        fdirhash: None,
+        bucket: None,
+        perfect_bucket_hash: None,
+        matched: matched.to_owned(),
+        verdict,
+    };
+    if let FdirKind::Ixgbe { .. } = setup.adapter.fdir {
+        hashes(&packet.key, setup, has_rules, &mut answer);
+    }
+    Some(answer)
+}
+
+/// The 82599's hashes of a flow, in both modes.
+fn hashes(key: &FlowKey, setup: &Setup, perfect: bool, answer: &mut FdirAnswer) {
+    let perfect_mask = MaskSet { flex: Flex::Masked, ..MaskSet::ATR };
+    debug_assert_eq!(perfect_mask.vlan, VlanMask::Both);
+    let folded = |mask: &MaskSet| Input::from_key(key, mask).ok().map(|input| input.folded());
+    let widest = |folded: Folded, mode: Mode| folded.bucket(mode, Pballoc::K256);
+    if let Some(signature) = folded(&MaskSet::ATR) {
+        answer.bucket_hash = Some(format!("0x{:04x}", widest(signature, Mode::Signature)));
+        answer.signature_hash = Some(format!("0x{:04x}", signature.signature()));
+        answer.fdirhash = Some(format!("0x{:08x}", signature.atr_fdirhash()));
+        answer.bucket = Some(format!("0x{:04x}", signature.bucket(Mode::Signature, setup.pballoc)));
+    }
+    if let Some(folded) = folded(&perfect_mask) {
+        let wide = format!("0x{:04x}", widest(folded, Mode::Perfect));
+        if perfect {
+            answer.bucket_hash = Some(wide.clone());
+            answer.bucket = Some(format!("0x{:04x}", folded.bucket(Mode::Perfect, setup.pballoc)));
+        }
+        answer.perfect_bucket_hash = Some(wide);
+    }
+}
+
+/// The rule that would bring exactly this flow to `queue`.
+fn rule_for(key: &FlowKey, queue: u16) -> Option<String> {
+    let (src, dst) = (key.src_ip()?, key.dst_ip()?);
+    let version = if key.is_ipv4() { 4 } else { 6 };
+    let (name, ports) = match key.proto {
+        proto::TCP => ("tcp", true),
+        proto::UDP => ("udp", true),
+        proto::SCTP => ("sctp", true),
+        _ => ("ip", false),
+    };
+    let ports = if ports {
+        format!(" src-port {} dst-port {}", key.sport, key.dport)
+    } else {
+        String::new()
+    };
+    Some(format!("flow-type {name}{version} src-ip {src} dst-ip {dst}{ports} action {queue}"))
+}

@@ -1,0 +1,200 @@
+//! flowyard's own policy: an exact table in front of the indirection table, filled by an ATR
+//! learner, and `settle` behind both. The stages are the engine's own, from `flowyard-flow`.
+//!
+//! ```text
+//!  batch ─> steer (exact, spread) ─> settle ─> cores
+//!                  ^                   heads and tails of the modelled cores
+//!                  └── edits, between batches ── ATR learner <── transmitted frames
+//! ```
+//!
+//! A live engine gets frames in batches; a capture has time stamps. Frames that come within
+//! [`BATCH_SPAN`] of the first make one batch here, as one poll would find them.
+
+use flowyard_adapter::{FilterStats, Rss};
+use flowyard_flow::learn::atr::{Atr, Settings};
+use flowyard_flow::table::{Exact, Spread};
+use flowyard_flow::toeplitz::{HashTypes, Toeplitz};
+use flowyard_flow::{Learn, Settle, Steer, Tails};
+use flowyard_frame::{Batch, Edit, FlowKey, Frame, Lanes, Nanos, To};
+
+use super::{Landing, Stage};
+use crate::delay::Cores;
+use crate::packet::Packet;
+use crate::setup::Setup;
+use crate::tally::{Received, Tally};
+
+/// Frames that come within this of the first frame of a batch are one batch.
+const BATCH_SPAN: Nanos = 10_000;
+/// Entries of the exact table, as many as the XL710 has filters.
+const ENTRIES: usize = 8192;
+/// Slots of the settle stage: well above the flows that are busy at one time.
+const SLOTS: usize = 1 << 16;
+
+/// The stages of the engine, at work on one policy's cores.
+#[derive(Debug)]
+pub(crate) struct Yard {
+    steer: Steer,
+    settle: Settle,
+    learner: Atr,
+    /// Hashes for adapters that do not.
+    toeplitz: Option<Toeplitz>,
+    types: HashTypes,
+    batch: Batch,
+    edits: Vec<Edit>,
+    stats: FilterStats,
+    cores: u16,
+    queues: u16,
+}
+
+impl Yard {
+    pub(crate) fn new(setup: &Setup, rss: Option<&Rss>) -> Self {
+        let size = rss.map_or(128, |rss| rss.reta().len()).max(usize::from(setup.cores));
+        let spread = Spread::new(size.next_power_of_two(), setup.cores.into())
+            .expect("a power of two of entries, at least one core");
+        let exact = Exact::new(ENTRIES, &FlowKey::FLOW, setup.seed);
+        let settings = Settings {
+            entries: ENTRIES,
+            sample_every: setup.sample_rate,
+            ..Settings::default()
+        };
+        let toeplitz = match rss {
+            Some(_) => None,
+            None => Toeplitz::new(&setup.rss.key).ok(),
+        };
+        Self {
+            steer: Steer::new(vec![Box::new(exact)], spread),
+            settle: Settle::new(SLOTS, setup.seed),
+            learner: Atr::new(setup.cores, settings, setup.seed),
+            toeplitz,
+            types: HashTypes::default(),
+            batch: Batch::default(),
+            edits: Vec::new(),
+            stats: FilterStats { capacity: ENTRIES as u32, ..FilterStats::default() },
+            cores: setup.cores,
+            queues: setup.queues,
+        }
+    }
+
+    /// Takes a burst as one or more batches.
+    pub(crate) fn burst(&mut self, packets: &[Packet], cores: &mut Cores, tally: &mut Tally) {
+        for batch in packets.chunk_by(|a, b| b.now - a.now <= BATCH_SPAN) {
+            self.receive(batch, cores, tally);
+            self.learn(batch);
+        }
+    }
+
+    /// The received frames of a batch: steer, settle, enqueue.
+    fn receive(&mut self, packets: &[Packet], cores: &mut Cores, tally: &mut Tally) {
+        let mut received = packets.iter().filter(|packet| packet.received);
+        self.fill(received.clone());
+        let answered = self.steer.walk(&mut self.batch);
+        let wanted = self.batch.actions;
+        let Some(first) = received.clone().next() else { return };
+        let places = Places { cores, now: first.now };
+        self.settle.settle(&mut self.batch, self.batch.lanes(), &places);
+        for lane in 0..self.batch.len() {
+            let Some(packet) = received.next() else { break };
+            let to = self.batch.actions[lane].to;
+            let stage = match (to == wanted[lane].to, answered.has(lane), packet.key.is_ip()) {
+                (false, _, _) => Stage::Settling,
+                (true, true, _) => Stage::Filter,
+                (true, false, true) => Stage::Rss,
+                (true, false, false) => Stage::NoHash,
+            };
+            let core = core_of(to);
+            let done = cores.take(core, packet.now);
+            let Packet { now, wire_len, flow, .. } = *packet;
+            let landing = Landing { queue: core % self.queues, core, stage };
+            tally.land(&Received { now, wire_len, flow }, landing, done);
+        }
+        self.settle.enqueued(&Places { cores, now: first.now });
+        self.batch.drain().for_each(drop);
+    }
+
+    /// Puts frames into the batch, with keys and hashes.
+    fn fill<'a>(&mut self, packets: impl Iterator<Item = &'a Packet>) {
+        for packet in packets {
+            let hash = match &self.toeplitz {
+                Some(toeplitz) => toeplitz.hash_flow(&packet.key, &self.types),
+                None => packet.hash.unwrap_or(0),
+            };
+            let frame = Frame { hash, ..Frame::new(0, 0, 0) };
+            if self.batch.push(frame, packet.key).is_err() {
+                break; // a burst is no longer than a batch
+            }
+        }
+    }
+
+    /// The transmitted frames of a batch teach; the edits take effect before the next batch.
+    fn learn(&mut self, packets: &[Packet]) {
+        for packet in packets.iter().filter(|packet| !packet.received) {
+            if let Some((_, core)) = packet.flow {
+                self.learner.transmitted(core, &packet.key, packet.now, &mut self.edits);
+            }
+        }
+        if let Some(last) = packets.last() {
+            // An empty observation: the clock's hand moves on with every batch.
+            self.learner.observe(0, &self.batch, Lanes::NONE, last.now, &mut self.edits);
+        }
+        self.apply();
+    }
+
+    fn apply(&mut self) {
+        if self.edits.is_empty() {
+            return;
+        }
+        let known = |learner: &Atr| learner.len() as u32;
+        let mut refused = Vec::new();
+        if let Some(table) = self.steer.table(0).and_then(|table| table.edits()) {
+            table.apply(&self.edits, &mut refused);
+        }
+        let puts = self.edits.iter().filter(|edit| matches!(edit, Edit::Put(..))).count() as u64;
+        let dels = self.edits.len() as u64 - puts;
+        // Entries that came: those there are now, and those that went, less those before.
+        let came = u64::from(known(&self.learner)) + dels - u64::from(self.stats.occupancy);
+        self.stats.adds += came;
+        self.stats.updates += puts - came.min(puts);
+        self.stats.removes += dels;
+        self.stats.failed_adds += refused.len() as u64;
+        self.stats.occupancy = known(&self.learner);
+        self.edits.clear();
+    }
+
+    pub(crate) fn stats(&self) -> FilterStats {
+        let hits = self.steer.hits();
+        FilterStats { hits: hits[0], misses: hits[1..].iter().sum(), ..self.stats }
+    }
+
+    /// Where the tables send a key now, and whether a learned entry says so.
+    pub(crate) fn peek(&mut self, packet: &Packet) -> (u16, bool) {
+        self.fill(std::iter::once(packet));
+        let answered = self.steer.walk(&mut self.batch);
+        let core = core_of(self.batch.actions[0].to);
+        self.batch.drain().for_each(drop);
+        (core.min(self.cores - 1), answered.has(0))
+    }
+}
+
+/// Queue n of the yard is core n's.
+fn core_of(to: To) -> u16 {
+    match to {
+        To::Queue(queue) => queue,
+        To::Port(_) | To::List(_) | To::Drop => 0,
+    }
+}
+
+/// The modelled cores as the places that `settle` asks about.
+struct Places<'a> {
+    cores: &'a Cores,
+    now: Nanos,
+}
+
+impl Tails for Places<'_> {
+    fn tail(&self, home: To) -> u64 {
+        self.cores.tail(core_of(home))
+    }
+
+    fn head(&self, home: To) -> u64 {
+        self.cores.head(core_of(home), self.now)
+    }
+}

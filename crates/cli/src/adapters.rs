@@ -1,0 +1,83 @@
+//! `flowyard adapters`: the adapters that are modelled, with their limits.
+
+use std::io::{Write, stdout};
+
+use flowyard_adapter::Profile;
+use flowyard_adapter::profile::{AtrEvict, FdirKind, Tunnels};
+use flowyard_report::{Cell, Column, Document, Table};
+use serde::Serialize;
+
+use crate::stop::Stop;
+
+/// List the adapters that flowyard models, with their limits.
+#[derive(clap::Args)]
+#[command(after_help = "Example:\n  flowyard adapters --json")]
+pub(crate) struct Args {
+    /// Print JSON (schema flowyard.adapters/1): every field of every profile
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Serialize)]
+struct Adapters {
+    adapters: &'static [Profile],
+}
+
+pub(crate) fn run(args: &Args) -> Result<(), Stop> {
+    let mut out = stdout().lock();
+    if args.json {
+        let document = Document::new("flowyard.adapters/1", Adapters { adapters: Profile::ALL });
+        let json = document.to_json().map_err(anyhow::Error::from).map_err(Stop::Failed)?;
+        out.write_all(json.as_bytes())?;
+    } else {
+        out.write_all(table().to_text(&crate::style()).as_bytes())?;
+    }
+    Ok(out.flush()?)
+}
+
+fn table() -> Table {
+    let mut table = Table::new("")
+        .column(Column::text("adapter"))
+        .column(Column::text("also"))
+        .column(Column::text("driver"))
+        .column(Column::number("RSS entries"))
+        .column(Column::number("RSS queues"))
+        .column(Column::text("Flow Director"))
+        .column(Column::text("ATR"))
+        .column(Column::text("tunnels"));
+    for profile in Profile::ALL {
+        let rss = profile.rss.as_ref();
+        table.push([
+            Cell::new(profile.name),
+            Cell::new(profile.aliases.join(" ")),
+            Cell::new(profile.driver),
+            Cell::new(rss.map_or_else(|| "-".to_owned(), |rss| rss.reta.to_string())),
+            Cell::new(rss.map_or_else(
+                || "-".to_owned(),
+                |rss| rss.queues.map_or_else(|| "all".to_owned(), |queues| queues.to_string()),
+            )),
+            Cell::new(fdir(profile.fdir)),
+            Cell::new(match profile.atr {
+                None => "-".to_owned(),
+                Some(atr) => match atr.evict {
+                    AtrEvict::Flush => "signature filters, flushed when full".to_owned(),
+                    AtrEvict::Driver => "removed on FIN, RST by the driver".to_owned(),
+                    AtrEvict::Hardware => "removed on FIN, RST by the adapter".to_owned(),
+                },
+            }),
+            Cell::new(match profile.tunnels {
+                Tunnels::Outer => "outer header",
+                Tunnels::Inner => "inner header",
+            }),
+        ]);
+    }
+    table
+}
+
+fn fdir(kind: FdirKind) -> String {
+    match kind {
+        FdirKind::None => "-".to_owned(),
+        FdirKind::Ixgbe { .. } => "2K to 8K perfect or 8K to 32K signature".to_owned(),
+        FdirKind::I40e { filters } | FdirKind::Ice { filters } => format!("{filters} filters"),
+    }
+}

@@ -1,0 +1,132 @@
+//! `flowyard analyze`: captures in, every policy side by side, as text, JSON or a page.
+
+use std::io::{IsTerminal, Write, stderr, stdout};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use flowyard_analyze::{Analysis, Analyzer};
+use flowyard_ports::{Progress, Source, pcap};
+use flowyard_report::Document;
+use indicatif::{ProgressBar, ProgressStyle};
+
+use crate::args::{ModelArgs, nanos};
+use crate::stop::{Stop, bad_input};
+
+mod page;
+mod tables;
+
+/// The version of the JSON document; see docs/schema.
+pub(crate) const SCHEMA: &str = "flowyard.analyze/1";
+
+/// Steer a capture by every policy side by side: load, locality, filter tables, reordering.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  flowyard analyze captures/yard.pcap
+  flowyard analyze big.pcapng.gz --adapter e810 --queues 32 --policy rss,arfs,yard
+  flowyard analyze captures/yard.pcap --migrate-every 50ms --html report.html
+  tcpdump -w - -c 100000 | flowyard analyze -")]
+pub(crate) struct Args {
+    /// Captures: pcap or pcapng, gzip or not; - is standard input. Several are read one after another
+    #[arg(required = true, value_name = "CAPTURE")]
+    captures: Vec<String>,
+
+    #[command(flatten)]
+    model: ModelArgs,
+
+    /// A flow above this share of the received bytes is an elephant
+    #[arg(long, value_name = "SHARE", default_value_t = 0.05, help_heading = "Report")]
+    elephant: f64,
+
+    /// List at most so many elephants
+    #[arg(long, value_name = "N", default_value_t = 10, help_heading = "Report")]
+    top: usize,
+
+    /// Width of the windows over which imbalance is measured
+    #[arg(long, value_name = "TIME", default_value = "100ms", value_parser = humantime::parse_duration, help_heading = "Report")]
+    window: Duration,
+
+    /// Print JSON (schema flowyard.analyze/1)
+    #[arg(long, help_heading = "Report")]
+    json: bool,
+
+    /// Write a self-contained page with plots
+    #[arg(long, value_name = "FILE", help_heading = "Report")]
+    html: Option<PathBuf>,
+}
+
+pub(crate) fn run(args: &Args) -> Result<(), Stop> {
+    let mut setup = args.model.setup()?;
+    if !(0.0..=1.0).contains(&args.elephant) {
+        return Err(bad_input(format!("--elephant: a share from 0 to 1, not {}", args.elephant)));
+    }
+    if args.window.is_zero() {
+        return Err(bad_input("--window: longer than 0"));
+    }
+    setup.elephant_share = args.elephant;
+    setup.elephants_most = args.top;
+    setup.window = nanos(args.window);
+
+    let mut analyzer = Analyzer::new(setup).map_err(bad_input)?;
+    for file in &args.captures {
+        let mut source = pcap::open(file).map_err(bad_input)?;
+        let bar = Bar::new(file, source.progress());
+        let format = source.format().to_owned();
+        analyzer
+            .read(file, &format, &mut source, None, |source| bar.at(source))
+            .map_err(bad_input)?;
+    }
+    print(&analyzer.finish(), args)
+}
+
+fn print(analysis: &Analysis, args: &Args) -> Result<(), Stop> {
+    if let Some(path) = &args.html {
+        let line = std::env::args().collect::<Vec<_>>().join(" ");
+        page::write(analysis, &line, path)?;
+    }
+    let mut out = stdout().lock();
+    if args.json {
+        let document = Document::new(SCHEMA, analysis);
+        out.write_all(document.to_json().map_err(anyhow::Error::from).map_err(Stop::Failed)?.as_bytes())?;
+    } else {
+        out.write_all(tables::text(analysis, &crate::style()).as_bytes())?;
+        if let Some(path) = &args.html {
+            writeln!(out, "\nPage with plots: {}", path.display())?;
+        }
+    }
+    Ok(out.flush()?)
+}
+
+/// A progress bar with time left on a terminal; nothing in a pipe.
+struct Bar(Option<ProgressBar>);
+
+impl Bar {
+    fn new(file: &str, progress: Progress) -> Self {
+        if !stderr().is_terminal() {
+            return Self(None);
+        }
+        let bar = match progress.total {
+            Some(total) => ProgressBar::new(total).with_style(
+                ProgressStyle::with_template("{msg} {wide_bar} {percent} % {bytes_per_sec} {eta} left")
+                    .unwrap_or_else(|_| ProgressStyle::default_bar()),
+            ),
+            None => ProgressBar::new_spinner(),
+        };
+        bar.set_message(file.to_owned());
+        Self(Some(bar))
+    }
+
+    fn at(&self, source: &dyn Source) {
+        if let Some(bar) = &self.0 {
+            bar.set_position(source.progress().done);
+        }
+    }
+}
+
+impl Drop for Bar {
+    fn drop(&mut self) {
+        if let Some(bar) = &self.0 {
+            bar.finish_and_clear();
+        }
+    }
+}

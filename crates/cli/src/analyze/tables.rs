@@ -1,0 +1,267 @@
+//! An [`Analysis`] as tables: the same ones on the terminal and on the page.
+
+use flowyard_analyze::{Analysis, Elephant, LoadSummary, PolicySummary};
+use flowyard_report::{Cell, Column, Style, Table, Tone, Unit, num};
+
+/// Everything as text.
+pub(crate) fn text(analysis: &Analysis, style: &Style) -> String {
+    let mut text = format!("{}\n{}\n", capture_line(analysis), host_line(analysis));
+    for capture in &analysis.captures {
+        for (reason, packets) in &capture.skipped {
+            text += &format!("{}: left out {} packets: {reason}\n", capture.file, num::exact(*packets));
+        }
+        if let Some(damage) = &capture.damage {
+            text += &format!("{damage}\n");
+        }
+    }
+    let tables = [
+        Some(policies(analysis)),
+        filters(analysis),
+        elephants(analysis),
+        rules(analysis),
+        faults(analysis),
+    ];
+    for table in tables.into_iter().flatten() {
+        text += "\n";
+        text += &table.to_text(style);
+    }
+    for note in &analysis.notes {
+        text += &format!("\nNote: {note}\n");
+    }
+    text
+}
+
+/// `yard.pcap: 48,211 packets, 31.2 MB on the wire in 32.4 s, 812 connections`
+pub(crate) fn capture_line(analysis: &Analysis) -> String {
+    let traffic = &analysis.traffic;
+    let files = match analysis.captures.as_slice() {
+        [one] => one.file.clone(),
+        many => format!("{} captures", many.len()),
+    };
+    format!(
+        "{files}: {} packets, {} on the wire in {}, {} connections",
+        num::exact(traffic.packets),
+        Unit::Bytes.show(traffic.bytes as f64),
+        Unit::Nanos.show(traffic.duration_s * 1e9),
+        num::exact(traffic.connections),
+    )
+}
+
+/// What was modelled, in a sentence or two.
+pub(crate) fn host_line(analysis: &Analysis) -> String {
+    let setup = &analysis.setup;
+    let traffic = &analysis.traffic;
+    let reach = if setup.rss_queues < setup.queues {
+        format!(" (RSS reaches {})", setup.rss_queues)
+    } else {
+        String::new()
+    };
+    let side = match setup.local.as_str() {
+        "server" => "the host is the server of each connection".to_owned(),
+        "client" => "the host is the client of each connection".to_owned(),
+        "all" => "the host receives everything, as a monitor does".to_owned(),
+        nets => format!("the host is {nets}"),
+    };
+    let consumers = match setup.consumers.as_str() {
+        "round-robin" => "connections go to one thread a core in turn".to_owned(),
+        "service" => "each service has one thread".to_owned(),
+        "hash" => "a hash gives each connection its thread".to_owned(),
+        map => format!("services run on cores {map}"),
+    };
+    let moving = match setup.migrate_every_ns {
+        0 => "threads stay on their cores".to_owned(),
+        every => format!(
+            "a thread changes cores every {} ({} moves)",
+            Unit::Nanos.show(every as f64),
+            num::exact(setup.migrations)
+        ),
+    };
+    format!(
+        "{}, {} queues{reach}, {} cores; {side}: it receives {} packets in {} flows, sends {}\n\
+         Modelled: {consumers}; {moving}; a frame takes a core {}",
+        setup.adapter,
+        setup.queues,
+        setup.cores,
+        num::exact(traffic.received),
+        num::exact(traffic.received_flows),
+        num::exact(traffic.transmitted),
+        Unit::Nanos.show(setup.service_ns as f64),
+    )
+}
+
+/// One line a policy.
+pub(crate) fn policies(analysis: &Analysis) -> Table {
+    let mut table = Table::new("Policies")
+        .column(Column::text("policy"))
+        .column(Column::number("max/mean").unit("cores"))
+        .column(Column::number("p99").unit("windows"))
+        .column(Column::number("locality").unit("on consumer's core"))
+        .column(Column::number("could overtake").unit("packets"))
+        .column(Column::number("moves").unit("of flows"))
+        .column(Column::number("decided").unit("by filter"))
+        .column(Column::text("load per core"));
+    let best = analysis.policies.iter().filter_map(|p| p.locality).fold(0.0, f64::max);
+    for policy in &analysis.policies {
+        let reorder = policy.reorder;
+        table.push([
+            Cell::new(&*policy.name).tone(Tone::Strong),
+            Cell::new(ratio(policy.imbalance.cores)),
+            Cell::new(ratio(policy.imbalance.window_p99)),
+            share(policy.locality).tone(tone(policy.locality == Some(best), Tone::Good)),
+            Cell::new(num::exact(reorder.packets)).tone(tone(reorder.packets > 0, Tone::Warn)),
+            Cell::new(num::exact(reorder.moves)),
+            by_filter(policy),
+            Cell::spark(loads(&policy.cores)),
+        ]);
+    }
+    table
+        .note("max/mean: 1 is perfect, the number of cores is the worst; p99 over windows with a packet a core")
+        .note("could overtake: done before an earlier packet of its flow, under the queue-delay model")
+}
+
+/// Filter tables, for policies that have one.
+pub(crate) fn filters(analysis: &Analysis) -> Option<Table> {
+    let mut table = Table::new("Filter tables")
+        .column(Column::text("policy"))
+        .column(Column::number("filters").unit("at the end"))
+        .column(Column::number("room"))
+        .column(Column::number("adds"))
+        .column(Column::number("failed"))
+        .column(Column::number("updates"))
+        .column(Column::number("removed"))
+        .column(Column::number("flushes"))
+        .column(Column::number("aliases"))
+        .column(Column::number("hits").unit("packets"))
+        .column(Column::text("occupancy over time"));
+    for policy in &analysis.policies {
+        let Some(filters) = &policy.filters else { continue };
+        let over_time: Vec<f64> =
+            filters.occupancy_over_time.iter().map(|&(_, n)| f64::from(n)).collect();
+        table.push([
+            Cell::new(&*policy.name).tone(Tone::Strong),
+            Cell::new(num::exact(u64::from(filters.occupancy))),
+            Cell::new(num::exact(u64::from(filters.capacity))),
+            Cell::new(num::exact(filters.adds)),
+            Cell::new(num::exact(filters.failed_adds)).tone(tone(filters.failed_adds > 0, Tone::Warn)),
+            Cell::new(num::exact(filters.updates)),
+            Cell::new(num::exact(filters.removes + filters.evictions)),
+            Cell::new(num::exact(filters.flushes)).tone(tone(filters.flushes > 0, Tone::Warn)),
+            Cell::new(num::exact(filters.aliases)).tone(tone(filters.aliases > 0, Tone::Warn)),
+            Cell::new(num::exact(filters.hits)),
+            Cell::spark(over_time),
+        ]);
+    }
+    (!table.is_empty()).then_some(table)
+}
+
+/// Elephants, and what each does to its core.
+pub(crate) fn elephants(analysis: &Analysis) -> Option<Table> {
+    if analysis.elephants.is_empty() {
+        return None;
+    }
+    let least = Unit::Share.show(analysis.setup.elephant_share);
+    let mut table = Table::new(format!("Elephants: flows above {least} of the received bytes"))
+        .column(Column::text("flow"))
+        .column(Column::number("bytes"))
+        .column(Column::number("share"));
+    for policy in &analysis.policies {
+        table = table.column(Column::number(&*policy.name).unit("core: its share"));
+    }
+    for elephant in &analysis.elephants {
+        let mut row = vec![
+            Cell::new(&*elephant.flow),
+            Cell::new(Unit::Bytes.show(elephant.bytes as f64)),
+            Cell::new(Unit::Share.show(elephant.share)),
+        ];
+        row.extend(analysis.policies.iter().map(|policy| on_core(elephant, policy)));
+        table.push(row);
+    }
+    Some(table.note("core: its share: the core it ends on, and how much of that core's bytes it is (since it came there)"))
+}
+
+fn on_core(elephant: &Elephant, policy: &PolicySummary) -> Cell {
+    match elephant.cores.get(&policy.name) {
+        Some(on) => {
+            let text = format!("{}: {}", on.core, Unit::Share.show(on.share_of_core));
+            Cell::new(text).tone(tone(on.share_of_core > 0.5, Tone::Warn))
+        }
+        None => Cell::new("dropped").tone(Tone::Dim),
+    }
+}
+
+/// What became of each rule.
+pub(crate) fn rules(analysis: &Analysis) -> Option<Table> {
+    let mut table = Table::new("Rules")
+        .column(Column::number("line"))
+        .column(Column::text("rule"))
+        .column(Column::text("verdict"))
+        .column(Column::number("packets"))
+        .column(Column::text("why"));
+    for rule in analysis.policies.iter().flat_map(|policy| &policy.rules) {
+        table.push([
+            Cell::new(rule.line.to_string()),
+            Cell::new(&*rule.rule),
+            Cell::new(&*rule.verdict).tone(match rule.verdict.as_str() {
+                "accepted" => Tone::Good,
+                "refused" => Tone::Bad,
+                _ => Tone::Warn,
+            }),
+            Cell::new(num::exact(rule.packets)),
+            Cell::new(&*rule.why),
+        ]);
+    }
+    (!table.is_empty()).then_some(table)
+}
+
+/// What could not be parsed, and what was unusual.
+pub(crate) fn faults(analysis: &Analysis) -> Option<Table> {
+    let traffic = &analysis.traffic;
+    let mut table = Table::new("Headers")
+        .column(Column::text("what"))
+        .column(Column::number("packets"))
+        .column(Column::number("share"));
+    let unusual = [
+        ("not IP", traffic.not_ip),
+        ("IP fragments", traffic.fragments),
+        ("with VLAN tags", traffic.vlan),
+        ("with MPLS labels", traffic.mpls),
+        ("in a tunnel", traffic.tunnelled),
+        ("cut by the snap length", traffic.snapped),
+    ];
+    let counted = unusual.into_iter().map(|(what, packets)| (what.to_owned(), packets));
+    let faults = traffic.faults.iter().map(|(name, &packets)| (name.replace('_', " "), packets));
+    for (what, packets) in counted.chain(faults).filter(|(_, packets)| *packets > 0) {
+        table.push([
+            Cell::new(what),
+            Cell::new(num::exact(packets)),
+            Cell::new(num::share(packets, traffic.packets)),
+        ]);
+    }
+    (!table.is_empty()).then_some(table)
+}
+
+pub(crate) fn loads(loads: &[LoadSummary]) -> Vec<f64> {
+    loads.iter().map(|load| load.packets as f64).collect()
+}
+
+fn by_filter(policy: &PolicySummary) -> Cell {
+    let total: u64 = policy.stages.values().sum();
+    let filtered: u64 =
+        ["filter", "rule", "dropped"].iter().filter_map(|name| policy.stages.get(*name)).sum();
+    if policy.filters.is_none() || total == 0 {
+        return Cell::new("-").tone(Tone::Dim);
+    }
+    Cell::new(num::share(filtered, total))
+}
+
+fn ratio(value: Option<f64>) -> String {
+    value.map_or_else(|| "-".to_owned(), |value| format!("{value:.2}"))
+}
+
+fn share(value: Option<f64>) -> Cell {
+    value.map_or_else(|| Cell::new("-").tone(Tone::Dim), |value| Cell::new(Unit::Share.show(value)))
+}
+
+const fn tone(on: bool, then: Tone) -> Tone {
+    if on { then } else { Tone::Plain }
+}

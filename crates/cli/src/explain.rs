@@ -1,0 +1,100 @@
+//! `flowyard explain`: which queue and core a flow gets, by which stage, and why not another.
+
+use std::io::{Write, stdout};
+
+use flowyard_analyze::{Analyzer, Explanation, Question, Target};
+use flowyard_frame::FlowKey;
+use flowyard_ports::pcap;
+use flowyard_report::Document;
+
+use crate::args::ModelArgs;
+use crate::stop::{Stop, bad_input};
+
+mod text;
+
+/// The version of the JSON document; see docs/schema.
+pub(crate) const SCHEMA: &str = "flowyard.explain/1";
+
+/// Say which queue and core a flow gets, by which stage, and why not another.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  flowyard explain 'tcp 10.0.0.1:40000 > 10.0.0.2:11211'
+  flowyard explain captures/yard.pcap:1234 --adapter x520 --expect-queue 7
+  flowyard explain 'udp [2001:db8::1]:4000 > [2001:db8::2]:53' --adapter e810 --json
+  flowyard explain 'tcp 10.0.0.1:40000 > 10.0.0.2:11211' --choose-port 3")]
+pub(crate) struct Args {
+    /// A flow as the adapter receives it, or CAPTURE:PACKETNUMBER (from 1; learned tables are then
+    /// as they were when that packet came)
+    #[arg(value_name = "FLOW")]
+    flow: String,
+
+    #[command(flatten)]
+    model: ModelArgs,
+
+    /// Say why the flow does not get this queue
+    #[arg(long, value_name = "N")]
+    expect_queue: Option<u16>,
+
+    /// Find a source port that lands the flow on this queue by RSS
+    #[arg(long, value_name = "N")]
+    choose_port: Option<u16>,
+
+    /// Print JSON (schema flowyard.explain/1)
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(args: &Args) -> Result<(), Stop> {
+    let setup = args.model.setup()?;
+    for (flag, queue) in [("--expect-queue", args.expect_queue), ("--choose-port", args.choose_port)] {
+        if let Some(queue) = queue.filter(|&queue| queue >= setup.queues) {
+            return Err(bad_input(format!(
+                "{flag}: there is no queue {queue} of {}; set --queues, or choose 0 to {}",
+                setup.queues,
+                setup.queues - 1
+            )));
+        }
+    }
+    let mut analyzer = Analyzer::new(setup).map_err(bad_input)?;
+    let target = match packet_of(&args.flow) {
+        Some((file, number)) => {
+            let mut source = pcap::open(file).map_err(bad_input)?;
+            analyzer.read_to(file, &mut source, number).map_err(bad_input)?
+        }
+        None => Target::flow(args.flow.parse::<FlowKey>().map_err(|error| match as_file(&args.flow) {
+            Some(mend) => bad_input(mend),
+            None => bad_input(error),
+        })?),
+    };
+    let question = Question { expect_queue: args.expect_queue, choose_port: args.choose_port };
+    print(&analyzer.explain(&target, &question), args.json)
+}
+
+/// `CAPTURE:PACKETNUMBER`, where the part before the last colon is a file.
+fn packet_of(text: &str) -> Option<(&str, u64)> {
+    let (file, number) = text.rsplit_once(':')?;
+    (std::path::Path::new(file).is_file()).then_some((file, number.parse().ok()?))
+}
+
+/// What a text that is no flow may have been meant as.
+fn as_file(text: &str) -> Option<String> {
+    let (file, number) = text.rsplit_once(':').unwrap_or((text, ""));
+    let looks = |name: &str| [".pcap", ".pcapng", ".gz", ".cap"].iter().any(|end| name.ends_with(end));
+    if std::path::Path::new(file).is_file() {
+        return Some(format!("{file}: '{number}' is no packet number; say {file}:1 for the first packet"));
+    }
+    looks(file).then(|| format!("{file}: no such capture; check the path"))
+}
+
+fn print(explanation: &Explanation, json: bool) -> Result<(), Stop> {
+    let mut out = stdout().lock();
+    if json {
+        let document = Document::new(SCHEMA, explanation);
+        let json = document.to_json().map_err(anyhow::Error::from).map_err(Stop::Failed)?;
+        out.write_all(json.as_bytes())?;
+    } else {
+        out.write_all(text::text(explanation, &crate::style()).as_bytes())?;
+    }
+    Ok(out.flush()?)
+}

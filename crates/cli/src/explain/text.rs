@@ -1,0 +1,102 @@
+//! An [`Explanation`] as text.
+
+use flowyard_analyze::{Answers, Explanation, FdirAnswer, RssAnswer, Verdict};
+use flowyard_report::{Cell, Column, Style, Table, Tone};
+
+pub(crate) fn text(explanation: &Explanation, style: &Style) -> String {
+    let mut text = String::new();
+    text += &format!("{}\n", explanation.flow);
+    if let Some(packet) = &explanation.packet {
+        text += &format!("packet {} of {}", packet.number, packet.capture);
+        text += if packet.received { ", received by the host\n" } else { ", sent by the host\n" };
+    }
+    text += &format!(
+        "{}, {} queues, {} cores\n\n",
+        explanation.adapter, explanation.queues, explanation.cores
+    );
+    text += &answers(&explanation.policies, style);
+    text += &format!("\nThe other direction: {}\n\n", explanation.reverse.flow);
+    text += &answers(&explanation.reverse.policies, style);
+    if let Some(expect) = &explanation.expect {
+        text += &format!("\nQueue {}?\n", expect.queue);
+        for (policy, answer) in &expect.policies {
+            match &answer.why_not {
+                None => text += &format!("  {policy}: yes\n"),
+                Some(why) => text += &format!("  {policy}: no, {why}\n"),
+            }
+            for mend in &answer.mend {
+                text += &format!("    {mend}\n");
+            }
+        }
+    }
+    if let Some(chosen) = &explanation.choose_port {
+        text += &match (&chosen.flow, &chosen.why) {
+            (Some(flow), _) => format!(
+                "\nSource port for queue {}: {} ({} of 65,536 ports fit): {flow}\n",
+                chosen.queue,
+                chosen.port.unwrap_or(0),
+                chosen.ports_that_fit
+            ),
+            (None, why) => format!(
+                "\nSource port for queue {}: none; {}\n",
+                chosen.queue,
+                why.as_deref().unwrap_or("no port fits")
+            ),
+        };
+    }
+    text
+}
+
+fn answers(answers: &Answers, style: &Style) -> String {
+    let mut text = answers.rss.as_ref().map_or_else(String::new, rss);
+    text += &answers.fdir.as_ref().map_or_else(String::new, fdir);
+    let mut table = Table::new("")
+        .column(Column::text("policy"))
+        .column(Column::number("queue"))
+        .column(Column::number("core"))
+        .column(Column::text("stage"))
+        .column(Column::text("why"));
+    for (name, verdict) in answers.verdicts() {
+        table.push(row(name, verdict));
+    }
+    text += &table.to_text(style);
+    text
+}
+
+fn row(name: &str, verdict: &Verdict) -> [Cell; 5] {
+    let number = |n: Option<u16>| n.map_or_else(|| "-".to_owned(), |n| n.to_string());
+    [
+        Cell::new(name).tone(Tone::Strong),
+        Cell::new(number(verdict.queue)),
+        Cell::new(number(verdict.core)),
+        Cell::new(&*verdict.stage),
+        Cell::new(&*verdict.why),
+    ]
+}
+
+/// The hash of RSS, step by step.
+fn rss(rss: &RssAnswer) -> String {
+    let (Some(kind), Some(hash), Some(index)) = (&rss.hash_type, &rss.hash, rss.index) else {
+        return "RSS    no hash\n".to_owned();
+    };
+    let input: Vec<_> =
+        rss.input.iter().map(|field| format!("{} {}", field.field, field.bytes)).collect();
+    format!(
+        "RSS    {kind}: {}\n       hash {hash}, low bits: entry {index} of {}\n",
+        input.join(" | "),
+        rss.entries
+    )
+}
+
+/// The hashes of Flow Director.
+fn fdir(fdir: &FdirAnswer) -> String {
+    let (Some(bucket), Some(signature)) = (&fdir.bucket_hash, &fdir.signature_hash) else {
+        return String::new();
+    };
+    format!(
+        "FDIR   {} mode: bucket hash {bucket}, signature {signature}, FDIRHASH {}; in perfect mode bucket hash {}\n",
+        fdir.mode,
+        fdir.fdirhash.as_deref().unwrap_or("-"),
+        fdir.perfect_bucket_hash.as_deref().unwrap_or("-")
+    )
+}
