@@ -13,7 +13,7 @@
 //! behind the one around it, so the levels of a frame end; no byte panics.
 //! Thread-safety: plain data.
 
-use crate::{Fault, LinkType, walk::Walk};
+use crate::{Fault, LinkType, straight::straight, walk::Walk};
 
 /// The network layer of one level.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -106,6 +106,10 @@ pub enum Next {
     None,
     /// An IP packet, version by its first nibble.
     Ip,
+    /// An IPv4 packet, and no other version.
+    Ipv4,
+    /// An IPv6 packet, and no other version.
+    Ipv6,
     /// An Ethernet frame.
     Ethernet,
     /// Anything else with an EtherType of its own (GRE): MPLS, ARP, 802.1Q ...
@@ -171,9 +175,22 @@ impl Headers {
     #[must_use]
     #[inline]
     pub fn parse(link: LinkType, bytes: &[u8]) -> Self {
-        let mut walk = Walk::new(bytes);
+        if link == LinkType::Ethernet
+            && let Some(common) = straight(bytes)
+        {
+            return common.level();
+        }
+        Self::walk(link, bytes)
+    }
+
+    /// The long way, for whatever is not the most common frame.
+    #[inline(never)]
+    pub(crate) fn walk(link: LinkType, bytes: &[u8]) -> Self {
+        let mut h = Self::default();
+        let mut walk = Walk::new(&mut h, bytes);
         let step = walk.frame(link);
-        walk.finish(step)
+        walk.finish(step);
+        h
     }
 
     /// The next level: the packet or frame that this level's tunnel carries. `bytes` is the whole
@@ -183,15 +200,19 @@ impl Headers {
         if self.next == Next::None {
             return None;
         }
-        let mut walk = Walk::inside(self, bytes)?;
+        let mut h = Self::default();
+        let mut walk = Walk::inside(&mut h, self, bytes)?;
         let step = match self.next {
             Next::None => Ok(()),
             Next::Ip => walk.ip(),
+            Next::Ipv4 => walk.ipv4(),
+            Next::Ipv6 => walk.ipv6(),
             Next::Ethernet => walk.ethernet(),
             Next::EtherType(eth_type) => walk.ether_type(eth_type),
             Next::Ppp => walk.ppp(),
         };
-        Some(walk.finish(step))
+        walk.finish(step);
+        Some(h)
     }
 
     /// Every level of a frame, outermost first. A frame of n bytes has at most n / 4 levels;

@@ -36,7 +36,7 @@ const HOME_ADDRESS: u8 = 0xc9;
 /// The type of the jumbo payload option: RFC 2675 section 2.
 const JUMBO_PAYLOAD: u8 = 0xc2;
 
-impl Walk<'_> {
+impl Walk<'_, '_> {
     /// An IP packet, version by its first nibble.
     pub(crate) fn ip(&mut self) -> Step {
         self.h.l3 = self.at as u32;

@@ -10,6 +10,7 @@ mod fault;
 mod headers;
 mod ip;
 mod link;
+mod straight;
 mod transport;
 mod tunnel;
 mod verify;

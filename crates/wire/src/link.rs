@@ -45,7 +45,7 @@ impl LinkType {
 }
 
 /// The links that are rarer than Ethernet.
-impl Walk<'_> {
+impl Walk<'_, '_> {
     #[inline(never)]
     pub(crate) fn other_link(&mut self, link: LinkType) -> Step {
         match link {

@@ -9,7 +9,7 @@ use crate::{
     walk::{Step, Walk},
 };
 
-impl Walk<'_> {
+impl Walk<'_, '_> {
     /// The header of protocol `upper` at the cursor.
     #[inline]
     pub(crate) fn transport(&mut self, upper: u8) -> Step {

@@ -16,12 +16,19 @@ const ERSPAN_III: u16 = 0x22eb;
 /// GTP-U extension headers walked over (3GPP TS 29.281 section 5.2).
 const MAX_GTP_EXTENSIONS: usize = 8;
 
-impl Walk<'_> {
+/// Whether a datagram to UDP port `dport` may be a tunnel's.
+#[inline]
+pub(crate) const fn is_tunnel_port(dport: u16) -> bool {
+    matches!(dport, 2152 | 4789 | 4790 | 6081 | 8472)
+}
+
+impl Walk<'_, '_> {
     /// The payload of IP protocol `upper`, if that is a tunnel.
     #[inline(never)]
     pub(crate) fn ip_tunnel(&mut self, upper: u8) -> Step {
         match upper {
-            proto::IPIP | proto::IPV6 => self.h.next = Next::Ip,
+            proto::IPIP => self.h.next = Next::Ipv4,
+            proto::IPV6 => self.h.next = Next::Ipv6,
             proto::MPLS => self.h.next = Next::EtherType(ether::MPLS), // RFC 4023
             proto::ETHERNET => self.h.next = Next::Ethernet,           // RFC 8986 section 4.9
             proto::GRE => return self.gre(),
@@ -79,7 +86,8 @@ impl Walk<'_> {
             ether::PPP if flags & 7 == 1 && sequence == 0 => Next::None,
             ether::PPP => Next::Ppp,
             ether::TRANSPARENT_ETHERNET => Next::Ethernet,
-            ether::IPV4 | ether::IPV6 => Next::Ip,
+            ether::IPV4 => Next::Ipv4,
+            ether::IPV6 => Next::Ipv6,
             ERSPAN_I_II if sequence == 0 => Next::Ethernet, // type I: no header of its own
             ERSPAN_I_II | ERSPAN_III => return self.erspan(),
             eth_type if eth_type > ether::MAX_LENGTH => Next::EtherType(eth_type),
@@ -185,7 +193,8 @@ impl Walk<'_> {
         }
         let next = match (header[0] & 0x04 != 0, header[3]) {
             (false, _) | (true, 3) => Next::Ethernet,
-            (true, 1 | 2) => Next::Ip,
+            (true, 1) => Next::Ipv4,
+            (true, 2) => Next::Ipv6,
             (true, 5) => Next::EtherType(ether::MPLS),
             _ => Next::None,
         };
@@ -202,7 +211,8 @@ impl Walk<'_> {
         }
         let next = match u16::from_be_bytes([header[2], header[3]]) {
             ether::TRANSPARENT_ETHERNET => Next::Ethernet,
-            ether::IPV4 | ether::IPV6 => Next::Ip,
+            ether::IPV4 => Next::Ipv4,
+            ether::IPV6 => Next::Ipv6,
             eth_type if eth_type > ether::MAX_LENGTH => Next::EtherType(eth_type),
             _ => Next::None,
         };

@@ -45,15 +45,21 @@ impl Headers {
     /// datagram, so it costs a pass over the payload.
     #[must_use]
     pub fn transport_checksum(&self, bytes: &[u8]) -> Verdict {
+        if self.proto == proto::UDP && self.l4 != 0 && !self.fragment.is_later() {
+            // The field says so even where the rest was not captured.
+            let at = self.l4 as usize + 6;
+            match (self.net, bytes.get(at..at + 2)) {
+                (Net::Ipv4, Some([0, 0])) => return Verdict::Absent,
+                (Net::Ipv6, Some([0, 0])) => return Verdict::Bad, // RFC 8200 section 8.1
+                _ => {}
+            }
+        }
         let Some(segment) = self.segment(bytes) else { return Verdict::Unknown };
-        let stored = |at: usize| segment.get(at..at + 2).map(|field| field != [0, 0]);
         match (self.proto, self.net) {
             (proto::SCTP, _) if segment.len() >= 12 => Verdict::of(verify_sctp(segment)),
             (proto::ICMP, Net::Ipv4) if segment.len() >= 4 => {
                 Verdict::of(crate::checksum::checksum(segment) == 0)
             }
-            (proto::UDP, Net::Ipv4) if stored(6) == Some(false) => Verdict::Absent,
-            (proto::UDP, Net::Ipv6) if stored(6) == Some(false) => Verdict::Bad, // RFC 8200 8.1
             (proto::TCP, _) if segment.len() >= 20 => self.pseudo(bytes, segment),
             (proto::UDP, _) if segment.len() >= 8 => self.pseudo(bytes, segment),
             (proto::ICMPV6, Net::Ipv6) if segment.len() >= 4 => self.pseudo(bytes, segment),
@@ -103,8 +109,8 @@ impl Headers {
     /// The destination of the pseudo header: the last one on the route (RFC 8200 section 8.1).
     fn checksum_dst(&self, bytes: &[u8]) -> Option<IpAddr> {
         let dst = self.dst_ip(bytes)?;
-        if self.net != Net::Ipv6 {
-            return Some(dst);
+        if self.net == Net::Ipv4 {
+            return Some(self.source_route(bytes).unwrap_or(dst));
         }
         let (mut at, end) = (self.l3 as usize + 40, self.l4 as usize);
         let mut next = *bytes.get(self.l3 as usize + 6)?;
@@ -122,6 +128,27 @@ impl Headers {
             next = header[0];
         }
         Some(dst)
+    }
+}
+
+impl Headers {
+    /// The last address of an IPv4 source route that is not used up (RFC 1122 section 3.2.1.8):
+    /// until there, the destination field has the next hop.
+    fn source_route(&self, bytes: &[u8]) -> Option<IpAddr> {
+        let l3 = self.l3 as usize;
+        let size = usize::from(bytes.get(l3)? & 0xf) * 4;
+        let mut options = bytes.get(l3 + 20..l3 + size)?;
+        loop {
+            options = match *options {
+                [1, ref rest @ ..] => rest,
+                [131 | 137, size, pointer, ..] if size >= 7 && pointer < size => {
+                    let last = options.get(..size.into())?.last_chunk::<4>()?;
+                    return Some(std::net::Ipv4Addr::from(*last).into());
+                }
+                [kind, size, ..] if kind != 0 && size >= 2 => options.get(size.into()..)?,
+                _ => return None,
+            };
+        }
     }
 }
 

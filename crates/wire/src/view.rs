@@ -116,10 +116,10 @@ impl Headers {
             (Net::Ipv4, proto::ICMP) | (Net::Ipv6, proto::ICMPV6) => {}
             _ => return None,
         }
-        if self.l4 == 0 || self.fragment.is_later() || self.fault.is_some() {
+        if self.l4 == 0 || self.fragment.is_later() {
             return None;
         }
-        let [kind, code] = *chunk(bytes, self.l4 as usize)?;
+        let [kind, code] = *chunk(bytes.get(..self.end as usize)?, self.l4 as usize)?;
         Some(Icmp { kind, code })
     }
 

@@ -38,9 +38,9 @@ const fn is_tag(eth_type: u16) -> bool {
 }
 
 /// The cursor of one level.
-pub(crate) struct Walk<'a> {
-    /// The level found so far.
-    pub(crate) h: Headers,
+pub(crate) struct Walk<'a, 'h> {
+    /// The level found so far; borrowed, so that it is written once, where the caller wants it.
+    pub(crate) h: &'h mut Headers,
     /// The frame, up to the innermost end known.
     pub(crate) bytes: &'a [u8],
     /// Where the next header starts.
@@ -49,27 +49,26 @@ pub(crate) struct Walk<'a> {
     pub(crate) bounded: bool,
 }
 
-impl<'a> Walk<'a> {
+impl<'a, 'h> Walk<'a, 'h> {
     #[inline]
-    pub(crate) fn new(bytes: &'a [u8]) -> Self {
-        Self { h: Headers::default(), bytes, at: 0, bounded: false }
+    pub(crate) fn new(h: &'h mut Headers, bytes: &'a [u8]) -> Self {
+        Self { h, bytes, at: 0, bounded: false }
     }
 
     /// A walk over the payload of `outer`; `None` when `bytes` is not the frame of `outer`.
-    pub(crate) fn inside(outer: &Headers, bytes: &'a [u8]) -> Option<Self> {
+    pub(crate) fn inside(h: &'h mut Headers, outer: &Headers, bytes: &'a [u8]) -> Option<Self> {
         let (at, end) = (outer.payload as usize, outer.end as usize);
         let payload = bytes.get(..end).filter(|_| at <= end)?;
-        let h = Headers { tunnel_id: outer.next_id, ..Headers::default() };
+        h.tunnel_id = outer.next_id;
         Some(Self { h, bytes: payload, at, bounded: end < bytes.len() })
     }
 
     /// Closes the level.
     #[inline]
-    pub(crate) fn finish(mut self, step: Step) -> Headers {
+    pub(crate) fn finish(self, step: Step) {
         self.h.fault = step.err();
         self.h.payload = self.at as u32;
         self.h.end = self.bytes.len() as u32;
-        self.h
     }
 
     /// The next `N` bytes, if they are all there.
