@@ -1,17 +1,24 @@
 //! One level of headers: link, tags, labels, IP, transport; and what the payload holds.
 //!
 //! ```text
-//!  Ethernet | tags | labels | PPPoE | IP + extensions | transport | payload
-//!                                   ^ l3              ^ l4        ^ payload: maybe the next level
+//!  Ethernet | tags | labels | PPPoE | IP + extensions | transport | payload           | padding
+//!                                   ^ l3              ^ l4        ^ payload           ^ end
+//!                                                                 maybe the next level
 //! ```
 //!
 //! A tunnel's inner frame is the next level: [`Headers::inner`] parses it. Offsets count from the
 //! first byte of the captured frame at every level, so views stay cheap.
+//!
+//! Invariants: `l3 <= l4 <= payload <= end <= frame length` (l4 only above IP); every level starts
+//! behind the one around it, so the levels of a frame end; no byte panics.
+//! Thread-safety: plain data.
+
+use crate::{Fault, LinkType, straight::straight, walk::Walk};
 
 /// The network layer of one level.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Net {
-    /// Neither IP nor ARP.
+    /// Neither IP nor ARP, or an IP header that contradicts itself (then there is a fault).
     #[default]
     Other,
     /// ARP (or RARP).
@@ -26,11 +33,27 @@ pub enum Net {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Fragment {
     /// Offset of this fragment in the datagram, in bytes.
-    pub offset: u32,
+    pub offset: u16,
     /// More fragments follow.
     pub more: bool,
     /// An IPv6 fragment header is present, even if it fragments nothing (RFC 6946).
     pub header: bool,
+}
+
+impl Fragment {
+    /// The packet is not a whole datagram. An IPv6 atomic fragment (RFC 6946) is whole.
+    #[must_use]
+    #[inline]
+    pub const fn is_fragment(self) -> bool {
+        self.more || self.offset != 0
+    }
+
+    /// A fragment without the transport header.
+    #[must_use]
+    #[inline]
+    pub const fn is_later(self) -> bool {
+        self.offset != 0
+    }
 }
 
 /// VLAN tags, outermost first.
@@ -45,6 +68,13 @@ pub struct Tags {
 impl Tags {
     /// How many tags are kept.
     pub const MAX: usize = 4;
+    /// How many tags are walked over; one more is [`Fault::TooManyTags`].
+    pub const LIMIT: usize = 16;
+
+    /// The VLAN ids kept, outermost first.
+    pub fn ids(&self) -> impl Iterator<Item = u16> + '_ {
+        self.tci[..Self::MAX.min(self.count.into())].iter().map(|tci| tci & 0xfff)
+    }
 }
 
 /// MPLS labels, outermost first.
@@ -59,6 +89,13 @@ pub struct Labels {
 impl Labels {
     /// How many labels are kept.
     pub const MAX: usize = 4;
+    /// How many labels are walked over; one more is [`Fault::TooManyLabels`].
+    pub const LIMIT: usize = 16;
+
+    /// The 20-bit labels kept, outermost first.
+    pub fn ids(&self) -> impl Iterator<Item = u32> + '_ {
+        self.entry[..Self::MAX.min(self.count.into())].iter().map(|entry| entry >> 12)
+    }
 }
 
 /// What the payload of a level holds, when it is a tunnel.
@@ -69,6 +106,10 @@ pub enum Next {
     None,
     /// An IP packet, version by its first nibble.
     Ip,
+    /// An IPv4 packet, and no other version.
+    Ipv4,
+    /// An IPv6 packet, and no other version.
+    Ipv6,
     /// An Ethernet frame.
     Ethernet,
     /// Anything else with an EtherType of its own (GRE): MPLS, ARP, 802.1Q ...
@@ -77,20 +118,12 @@ pub enum Next {
     Ppp,
 }
 
-/// Why parsing stopped before the transport header. Each is a counter of its own.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
-#[non_exhaustive]
-pub enum Fault {
-    /// The frame has no bytes.
-    Empty,
-}
-
 /// One level of headers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Headers {
     /// Offset of the Ethernet header (destination MAC); `None` where the level has none.
     pub eth: Option<u32>,
-    /// The EtherType after all tags; 0 where there is none.
+    /// The EtherType after all tags (of SNAP, where there is SNAP); 0 where there is none.
     pub eth_type: u16,
     /// VLAN tags.
     pub tags: Tags,
@@ -100,13 +133,14 @@ pub struct Headers {
     pub pppoe: Option<u16>,
     /// The network layer.
     pub net: Net,
-    /// Offset of the network header.
+    /// Offset of the network header, or of what follows the link layer where `net` is `Other`.
     pub l3: u32,
     /// The protocol above IP after every extension header; 0 outside IP.
     pub proto: u8,
     /// IP fragmentation.
     pub fragment: Fragment,
-    /// Offset of the transport header.
+    /// Offset of the transport header, of the data of a later fragment, or of what follows IP
+    /// (ESP, an unknown protocol); 0 where the walk did not get there.
     pub l4: u32,
     /// Source and destination port are present (TCP, UDP, SCTP; not a later fragment).
     pub ports: Option<(u16, u16)>,
@@ -118,10 +152,82 @@ pub struct Headers {
     pub routing2: u32,
     /// Offset of what follows the deepest header understood.
     pub payload: u32,
-    /// What the payload holds.
+    /// Offset of the first byte that is not payload: the end of the frame, or of the IP packet
+    /// or UDP datagram where bytes follow it (Ethernet padding, trailers).
+    pub end: u32,
+    /// What the payload holds. A fragment's payload is not a whole packet: `None`.
     pub next: Next,
-    /// VNI, TEID or GRE key of the tunnel whose payload this level carries; 0 for none.
+    /// VNI, TEID, GRE key or ERSPAN session of the payload, where `next` is a tunnel; 0 for none.
+    pub next_id: u32,
+    /// VNI, TEID, GRE key or ERSPAN session of the tunnel this level was found in: the `next_id`
+    /// of the level around it. 0 for none.
     pub tunnel_id: u32,
     /// Why parsing stopped early, if it did.
     pub fault: Option<Fault>,
+}
+
+impl Headers {
+    /// How many extension headers are walked over; one more is [`Fault::TooManyExtensions`].
+    pub const MAX_EXTENSIONS: usize = 16;
+
+    /// The outermost level of a frame, as deep as its bytes allow; [`Headers::fault`] says why
+    /// it ends early. Frames above 4 GiB do not exist; offsets would wrap.
+    #[must_use]
+    #[inline]
+    pub fn parse(link: LinkType, bytes: &[u8]) -> Self {
+        if link == LinkType::Ethernet
+            && let Some(common) = straight(bytes)
+        {
+            return common.level();
+        }
+        Self::walk(link, bytes)
+    }
+
+    /// The long way, for whatever is not the most common frame.
+    #[inline(never)]
+    pub(crate) fn walk(link: LinkType, bytes: &[u8]) -> Self {
+        let mut h = Self::default();
+        let mut walk = Walk::new(&mut h, bytes);
+        let step = walk.frame(link);
+        walk.finish(step);
+        h
+    }
+
+    /// The next level: the packet or frame that this level's tunnel carries. `bytes` is the whole
+    /// captured frame, as for [`Headers::parse`]. `None` where the payload is not a tunnel's.
+    #[must_use]
+    pub fn inner(&self, bytes: &[u8]) -> Option<Self> {
+        if self.next == Next::None {
+            return None;
+        }
+        let mut h = Self::default();
+        let mut walk = Walk::inside(&mut h, self, bytes)?;
+        let step = match self.next {
+            Next::None => Ok(()),
+            Next::Ip => walk.ip(),
+            Next::Ipv4 => walk.ipv4(),
+            Next::Ipv6 => walk.ipv6(),
+            Next::Ethernet => walk.ethernet(),
+            Next::EtherType(eth_type) => walk.ether_type(eth_type),
+            Next::Ppp => walk.ppp(),
+        };
+        walk.finish(step);
+        Some(h)
+    }
+
+    /// Every level of a frame, outermost first. A frame of n bytes has at most n / 4 levels;
+    /// take as many as you care for.
+    pub fn levels(link: LinkType, bytes: &[u8]) -> impl Iterator<Item = Self> {
+        std::iter::successors(Some(Self::parse(link, bytes)), |level| level.inner(bytes))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_level_fits_in_a_line_and_a_half() {
+        assert!(size_of::<Headers>() <= 96, "{}", size_of::<Headers>());
+    }
 }

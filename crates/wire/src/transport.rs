@@ -1,0 +1,103 @@
+//! TCP, UDP, SCTP, ICMP: ports, flags, and where the payload starts.
+//!
+//! Ports are taken even where the header is cut behind them: a frame with a fault still has a
+//! flow, as far as its bytes say.
+
+use crate::{
+    Fault,
+    ip::proto,
+    walk::{Step, Walk},
+};
+
+impl Walk<'_, '_> {
+    /// The header of protocol `upper` at the cursor.
+    #[inline]
+    pub(crate) fn transport(&mut self, upper: u8) -> Step {
+        self.h.l4 = self.at as u32;
+        match upper {
+            proto::TCP => self.tcp(),
+            proto::UDP => self.udp(),
+            proto::SCTP => self.sctp(),
+            // Type, code and checksum; the rest depends on the type.
+            proto::ICMP | proto::ICMPV6 => match self.left() {
+                0..4 => Err(self.short(Fault::TruncatedTransport)),
+                _ => {
+                    self.at += 4;
+                    Ok(())
+                }
+            },
+            _ if self.h.fragment.is_fragment() => Ok(()),
+            _ => self.ip_tunnel(upper),
+        }
+    }
+
+    #[inline]
+    fn tcp(&mut self) -> Step {
+        let Some(tcp) = self.peek::<20>() else {
+            return self.cut_tcp();
+        };
+        self.h.ports = Some(ports([tcp[0], tcp[1], tcp[2], tcp[3]]));
+        self.h.tcp_flags = tcp[13];
+        let header = usize::from(tcp[12] >> 4) * 4;
+        if header < 20 {
+            return Err(Fault::BadTcpDataOffset);
+        }
+        if header > self.left() {
+            return Err(match self.bounded {
+                true => Fault::BadTcpDataOffset,
+                false => Fault::TruncatedTransport,
+            });
+        }
+        self.at += header;
+        Ok(())
+    }
+
+    /// What a cut TCP header still tells.
+    #[cold]
+    fn cut_tcp(&mut self) -> Step {
+        self.h.ports = self.peek().copied().map(ports);
+        self.h.tcp_flags = self.bytes.get(self.at + 13).copied().unwrap_or(0);
+        Err(self.short(Fault::TruncatedTransport))
+    }
+
+    #[inline]
+    fn udp(&mut self) -> Step {
+        let Some(udp) = self.peek::<8>() else {
+            self.h.ports = self.peek().copied().map(ports);
+            return Err(self.short(Fault::TruncatedTransport));
+        };
+        let (sport, dport) = ports([udp[0], udp[1], udp[2], udp[3]]);
+        self.h.ports = Some((sport, dport));
+        let length = usize::from(u16::from_be_bytes([udp[4], udp[5]]));
+        if self.h.fragment.is_fragment() {
+            self.at += 8; // the length is the whole datagram's, which is not here
+            return Ok(());
+        }
+        match length {
+            // Zero stands for more than 65535 bytes in a jumbogram: RFC 2675 section 4.
+            0 if self.left() > 0xffff => {}
+            0..8 => return Err(Fault::BadUdpLength),
+            _ if length > self.left() && self.bounded => return Err(Fault::BadUdpLength),
+            _ => self.bound(self.at + length),
+        }
+        self.at += 8;
+        self.udp_tunnel(dport)
+    }
+
+    #[inline(never)]
+    fn sctp(&mut self) -> Step {
+        self.h.ports = self.peek().copied().map(ports);
+        if self.left() < 12 {
+            return Err(self.short(Fault::TruncatedTransport));
+        }
+        self.at += 12;
+        Ok(())
+    }
+}
+
+/// Source and destination port, which all three protocols have in the same place.
+#[inline]
+const fn ports(bytes: [u8; 4]) -> (u16, u16) {
+    let [a, b, c, d] = bytes;
+    (u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d]))
+}

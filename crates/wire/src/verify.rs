@@ -1,0 +1,158 @@
+//! Are the checksums of a captured packet right?
+
+use std::net::{IpAddr, Ipv6Addr};
+
+use crate::{
+    Headers, Net,
+    checksum::{transport_checksum, verify_ipv4_header, verify_sctp},
+    ip::{extension_size, is_extension, proto},
+};
+
+/// What a checksum says about its packet.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Verdict {
+    /// The checksum is right.
+    Good,
+    /// The checksum is wrong: damage, or the packet was captured before checksum offload.
+    Bad,
+    /// The sender left it out (UDP over IPv4, field zero).
+    Absent,
+    /// It cannot be known: a fragment, a packet cut by the capture, a protocol without checksum.
+    Unknown,
+}
+
+impl Verdict {
+    const fn of(good: bool) -> Self {
+        if good { Self::Good } else { Self::Bad }
+    }
+}
+
+impl Headers {
+    /// The verdict on the IPv4 header checksum; `Unknown` outside IPv4.
+    #[must_use]
+    pub fn ipv4_checksum(&self, bytes: &[u8]) -> Verdict {
+        let l3 = self.l3 as usize;
+        let Some(first) = bytes.get(l3).filter(|_| self.net == Net::Ipv4) else {
+            return Verdict::Unknown;
+        };
+        let size = usize::from(first & 0xf) * 4;
+        bytes
+            .get(l3..l3 + size)
+            .map_or(Verdict::Unknown, |header| Verdict::of(verify_ipv4_header(header)))
+    }
+
+    /// The verdict on the checksum of TCP, UDP, SCTP, ICMP or ICMPv6. It covers the whole
+    /// datagram, so it costs a pass over the payload.
+    #[must_use]
+    pub fn transport_checksum(&self, bytes: &[u8]) -> Verdict {
+        if self.proto == proto::UDP && self.l4 != 0 && !self.fragment.is_later() {
+            // The field says so even where the rest was not captured.
+            let at = self.l4 as usize + 6;
+            match (self.net, bytes.get(at..at + 2)) {
+                (Net::Ipv4, Some([0, 0])) => return Verdict::Absent,
+                (Net::Ipv6, Some([0, 0])) => return Verdict::Bad, // RFC 8200 section 8.1
+                _ => {}
+            }
+        }
+        let Some(segment) = self.segment(bytes) else { return Verdict::Unknown };
+        match (self.proto, self.net) {
+            (proto::SCTP, _) if segment.len() >= 12 => Verdict::of(verify_sctp(segment)),
+            (proto::ICMP, Net::Ipv4) if segment.len() >= 4 => {
+                Verdict::of(crate::checksum::checksum(segment) == 0)
+            }
+            (proto::TCP, _) if segment.len() >= 20 => self.pseudo(bytes, segment),
+            (proto::UDP, _) if segment.len() >= 8 => self.pseudo(bytes, segment),
+            (proto::ICMPV6, Net::Ipv6) if segment.len() >= 4 => self.pseudo(bytes, segment),
+            _ => Verdict::Unknown,
+        }
+    }
+
+    fn pseudo(&self, bytes: &[u8], segment: &[u8]) -> Verdict {
+        match (self.checksum_src(bytes), self.checksum_dst(bytes)) {
+            (Some(src), Some(dst)) => {
+                Verdict::of(transport_checksum(src, dst, self.proto, segment) == 0)
+            }
+            _ => Verdict::Unknown,
+        }
+    }
+
+    /// The transport header with all it covers; `None` unless every byte was captured.
+    fn segment<'a>(&self, bytes: &'a [u8]) -> Option<&'a [u8]> {
+        if self.l4 == 0 || self.fragment.is_fragment() {
+            return None;
+        }
+        let (l3, l4) = (self.l3 as usize, self.l4 as usize);
+        let field =
+            |at: usize| bytes.get(at..at + 2).map(|b| usize::from(b[0]) << 8 | usize::from(b[1]));
+        // Zero stands for "as captured", see the walk.
+        let ip_end = match (self.net, field(l3 + 2)?, field(l3 + 4)?) {
+            (Net::Ipv4, 0, _) | (Net::Ipv6, _, 0) => bytes.len(),
+            (Net::Ipv4, total, _) => l3 + total,
+            (Net::Ipv6, _, payload) => l3 + 40 + payload,
+            _ => return None,
+        };
+        let end = match (self.proto, field(l4 + 4)) {
+            (proto::UDP, Some(length)) if length >= 8 => l4 + length,
+            _ => ip_end,
+        };
+        bytes.get(l4..end.min(bytes.len())).filter(|_| end <= ip_end.min(bytes.len()))
+    }
+
+    /// The source of the pseudo header: the home address, where there is one (RFC 6275 11.3.1).
+    fn checksum_src(&self, bytes: &[u8]) -> Option<IpAddr> {
+        match self.home_address {
+            0 => self.src_ip(bytes),
+            at => address(bytes, at as usize),
+        }
+    }
+
+    /// The destination of the pseudo header: the last one on the route (RFC 8200 section 8.1).
+    fn checksum_dst(&self, bytes: &[u8]) -> Option<IpAddr> {
+        let dst = self.dst_ip(bytes)?;
+        if self.net == Net::Ipv4 {
+            return Some(self.source_route(bytes).unwrap_or(dst));
+        }
+        let (mut at, end) = (self.l3 as usize + 40, self.l4 as usize);
+        let mut next = *bytes.get(self.l3 as usize + 6)?;
+        while at < end && is_extension(next) {
+            let header = bytes.get(at..at + 8)?;
+            if next == proto::ROUTING && header[3] != 0 {
+                return match header[2] {
+                    0 if header[1] >= 2 => address(bytes, at + 8 * usize::from(header[1]) - 8),
+                    // Home address (RFC 6275); the last segment comes first (RFC 8754).
+                    2 | 4 if header[1] >= 2 => address(bytes, at + 8),
+                    _ => None,
+                };
+            }
+            at += extension_size(next, header[1]);
+            next = header[0];
+        }
+        Some(dst)
+    }
+}
+
+impl Headers {
+    /// The last address of an IPv4 source route that is not used up (RFC 1122 section 3.2.1.8):
+    /// until there, the destination field has the next hop.
+    fn source_route(&self, bytes: &[u8]) -> Option<IpAddr> {
+        let l3 = self.l3 as usize;
+        let size = usize::from(bytes.get(l3)? & 0xf) * 4;
+        let mut options = bytes.get(l3 + 20..l3 + size)?;
+        loop {
+            options = match *options {
+                [1, ref rest @ ..] => rest,
+                [131 | 137, size, pointer, ..] if size >= 7 && pointer < size => {
+                    let last = options.get(..size.into())?.last_chunk::<4>()?;
+                    return Some(std::net::Ipv4Addr::from(*last).into());
+                }
+                [kind, size, ..] if kind != 0 && size >= 2 => options.get(size.into()..)?,
+                _ => return None,
+            };
+        }
+    }
+}
+
+fn address(bytes: &[u8], at: usize) -> Option<IpAddr> {
+    let octets: &[u8; 16] = bytes.get(at..)?.first_chunk()?;
+    Some(Ipv6Addr::from(*octets).into())
+}
