@@ -135,14 +135,8 @@ pub(crate) struct Records {
 
 impl Records {
     pub(crate) const fn new() -> Self {
-        let none = Record {
-            time: 0,
-            wire_len: 0,
-            interface: 0,
-            link: LinkType::Ethernet,
-            at: 0,
-            len: 0,
-        };
+        let none =
+            Record { time: 0, wire_len: 0, interface: 0, link: LinkType::Ethernet, at: 0, len: 0 };
         Self { len: 0, slots: [none; LANES] }
     }
 

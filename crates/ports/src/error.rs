@@ -48,7 +48,9 @@ pub enum Error {
     #[error(transparent)]
     Damaged(#[from] Damage),
     /// A frame cannot be written: longer than any reader accepts.
-    #[error("{file}: a frame of {len} bytes is longer than the {MAX_PACKET} a capture holds; cut it before writing")]
+    #[error(
+        "{file}: a frame of {len} bytes is longer than the {MAX_PACKET} a capture holds; cut it before writing"
+    )]
     TooLong {
         /// The file.
         file: String,
@@ -164,13 +166,22 @@ impl fmt::Display for Fault {
                 write!(f, "a packet claims {claimed} captured bytes, at most {most} are possible")
             }
             Self::BlockLength { block, claimed } => {
-                write!(f, "a block of type {block:#x} claims an impossible length of {claimed} bytes")
+                write!(
+                    f,
+                    "a block of type {block:#x} claims an impossible length of {claimed} bytes"
+                )
             }
             Self::BlockTrailer { block, head, tail } => {
-                write!(f, "a block of type {block:#x} starts as {head} and ends as {tail} bytes long")
+                write!(
+                    f,
+                    "a block of type {block:#x} starts as {head} and ends as {tail} bytes long"
+                )
             }
             Self::ByteOrder(magic) => {
-                write!(f, "a section header has {magic:#010x} where the byte order (0x1a2b3c4d) belongs")
+                write!(
+                    f,
+                    "a section header has {magic:#010x} where the byte order (0x1a2b3c4d) belongs"
+                )
             }
             Self::Version(major) => {
                 write!(f, "a section has pcapng version {major}, flowyard reads version 1")

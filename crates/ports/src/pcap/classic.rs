@@ -56,9 +56,8 @@ impl Classic {
             let Some((header, data)) = rest.split_first_chunk::<HEADER>() else {
                 break more("a packet header", HEADER);
             };
-            let word = |i: usize| {
-                u32_at([header[i], header[i + 1], header[i + 2], header[i + 3]], BIG)
-            };
+            let word =
+                |i: usize| u32_at([header[i], header[i + 1], header[i + 2], header[i + 3]], BIG);
             let (mut len, mut wire_len) = (word(8), word(12));
             if self.either_order {
                 (len, wire_len) = (len.min(wire_len), len.max(wire_len));

@@ -103,11 +103,7 @@ impl Reader {
     ///
     /// # Errors
     /// As [`open`].
-    pub fn new(
-        name: &str,
-        bytes: Box<dyn Read + Send>,
-        total: Option<u64>,
-    ) -> Result<Self, Error> {
+    pub fn new(name: &str, bytes: Box<dyn Read + Send>, total: Option<u64>) -> Result<Self, Error> {
         let mut input = Input::new(name, bytes);
         let kind = sniff::sniff(name, &mut input)?;
         let (name, records) = (name.to_owned(), Records::new());

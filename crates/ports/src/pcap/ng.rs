@@ -130,7 +130,10 @@ impl Ng {
             return Err(bad(wrong));
         }
         if rest.len() < len {
-            return Err((0, more(if block == INTERFACE { "an interface" } else { "a packet" }, len)));
+            return Err((
+                0,
+                more(if block == INTERFACE { "an interface" } else { "a packet" }, len),
+            ));
         }
         self.trailer(block, total, array(rest, len - 4)).map_err(bad)?;
         let body = &rest[8..len - 4];

@@ -42,13 +42,10 @@ impl Writer {
     ///
     /// # Errors
     /// When no file can be created beside `path`.
-    pub fn create(
-        path: impl AsRef<Path>,
-        format: Format,
-        link: LinkType,
-    ) -> Result<Self, Error> {
+    pub fn create(path: impl AsRef<Path>, format: Format, link: LinkType) -> Result<Self, Error> {
         let path = path.as_ref().to_owned();
-        let (part, file) = create_part(&path).map_err(|source| failed(&path, "create", 0, source))?;
+        let (part, file) =
+            create_part(&path).map_err(|source| failed(&path, "create", 0, source))?;
         let out = BufWriter::with_capacity(1 << 18, file);
         let mut writer = Self { path, part, out, format, offset: 0, finished: false };
         writer.put(&[&head(format, link)])?;
@@ -86,7 +83,8 @@ impl Writer {
         let done = self.out.flush().and_then(|()| self.out.get_ref().sync_data());
         done.map_err(|source| failed(&self.path, "write", self.offset, source))?;
         let named = fs::rename(&self.part, &self.path);
-        named.map_err(|source| failed(&self.path, "name the finished file", self.offset, source))?;
+        named
+            .map_err(|source| failed(&self.path, "name the finished file", self.offset, source))?;
         self.finished = true;
         Ok(())
     }
@@ -141,7 +139,8 @@ fn head(format: Format, link: LinkType) -> Vec<u8> {
         Format::PcapNanos => words([0xa1b2_3c4d, 0x0004_0002, 0, 0, snap, link]).concat(),
         Format::Pcapng => {
             // Section header: little-endian, version 1.0, length not said (-1).
-            let mut head = words([0x0a0d_0d0a, 28, 0x1a2b_3c4d, 1, u32::MAX, u32::MAX, 28]).concat();
+            let mut head =
+                words([0x0a0d_0d0a, 28, 0x1a2b_3c4d, 1, u32::MAX, u32::MAX, 28]).concat();
             // Interface: if_tsresol (9), 1 byte, 10^-9; end of options.
             head.extend(words([1, 32, link, snap, 1 << 16 | 9, 9, 0, 32]).as_flattened());
             head
