@@ -1,2 +1,27 @@
-//! Placeholder head.
+//! Where frames enter and leave: memory and capture files.
+//!
+//! ```text
+//!  file, gzip file, standard input ──> pcap::Reader ──┐
+//!                                                     ├──> Source::read ──> Burst (up to 32 frames)
+//!  frames in memory ─────────────────> mem::Frames ───┘
+//!
+//!  frames ──> pcap::Writer ──> temporary name ──finish──> capture file
+//! ```
+//!
+//! A [`Source`] lends its frames a [`Burst`] at a time: `dyn` costs per burst, nothing is
+//! allocated or copied per frame, and memory does not grow with the length of a capture.
+//!
+//! Invariants: frames come in the order of the source; a damaged capture gives every frame that
+//! was whole and then says where and why it stopped ([`Damage`]); a frame that is not given is
+//! counted by name ([`Skipped`]).
+//! Thread-safety: a source is `Send`, and used by one thread at a time.
 #![forbid(unsafe_code)]
+
+mod burst;
+mod error;
+pub mod linktype;
+pub mod mem;
+pub mod pcap;
+
+pub use burst::{Burst, Progress, Record, Skipped, Source};
+pub use error::{Damage, Error, Fault};

@@ -1,0 +1,122 @@
+//! Frames in memory as a source: for tests, benches, and captures that are read more than once.
+
+use flowyard_frame::{LANES, Nanos};
+use flowyard_wire::LinkType;
+
+use crate::{Burst, Error, Progress, Record, Source};
+
+/// Frames with their time stamps, in the order they were pushed.
+#[derive(Clone, Debug, Default)]
+pub struct Frames {
+    records: Vec<Record>,
+    bytes: Vec<u8>,
+    next: usize,
+}
+
+impl Frames {
+    /// No frames yet.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self { records: Vec::new(), bytes: Vec::new(), next: 0 }
+    }
+
+    /// Every frame that `source` still has.
+    ///
+    /// # Errors
+    /// As [`Source::read`].
+    pub fn read_all(source: &mut dyn Source) -> Result<Self, Error> {
+        let mut all = Self::new();
+        loop {
+            let burst = source.read()?;
+            if burst.is_empty() {
+                return Ok(all);
+            }
+            for (record, data) in burst.iter() {
+                all.push_record(*record, data);
+            }
+        }
+    }
+
+    /// Adds a whole frame, seen at `time` on interface 0.
+    ///
+    /// # Panics
+    /// When the frame is longer than 4 GiB.
+    pub fn push(&mut self, time: Nanos, link: LinkType, data: &[u8]) {
+        let wire_len = u32::try_from(data.len()).expect("a frame is shorter than 4 GiB");
+        self.push_record(Record { time, wire_len, interface: 0, link, at: 0, len: wire_len }, data);
+    }
+
+    fn push_record(&mut self, record: Record, data: &[u8]) {
+        self.records.push(Record { at: self.bytes.len(), ..record });
+        self.bytes.extend_from_slice(data);
+    }
+
+    /// How many frames there are, read or not.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.records.len()
+    }
+
+    /// Whether there are no frames at all.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.records.is_empty()
+    }
+
+    /// Every frame, read or not.
+    pub fn iter(&self) -> impl Iterator<Item = (&Record, &[u8])> {
+        Burst::new(&self.records, &self.bytes).iter()
+    }
+
+    /// Starts again at the first frame.
+    pub const fn rewind(&mut self) {
+        self.next = 0;
+    }
+}
+
+impl Source for Frames {
+    fn read(&mut self) -> Result<Burst<'_>, Error> {
+        let from = self.next;
+        self.next = self.records.len().min(from + LANES);
+        Ok(Burst::new(&self.records[from..self.next], &self.bytes))
+    }
+
+    /// In captured bytes.
+    fn progress(&self) -> Progress {
+        let done = self.records.get(self.next).map_or(self.bytes.len(), |record| record.at);
+        Progress { done: done as u64, total: Some(self.bytes.len() as u64) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_come_back_in_order_and_in_bursts() {
+        let mut frames = Frames::new();
+        for i in 0..70_u8 {
+            frames.push(u64::from(i), LinkType::Ethernet, &vec![i; usize::from(i)]);
+        }
+        let copy = Frames::read_all(&mut frames).unwrap();
+        assert!(copy.iter().eq(frames.iter()));
+        assert!(frames.read().unwrap().is_empty());
+        frames.rewind();
+        let mut sizes = Vec::new();
+        let mut next = 0;
+        loop {
+            let burst = frames.read().unwrap();
+            if burst.is_empty() {
+                break;
+            }
+            sizes.push(burst.len());
+            for i in 0..burst.len() {
+                assert_eq!(burst.records()[i].time, next);
+                assert_eq!(burst.data(i), vec![next as u8; next as usize]);
+                next += 1;
+            }
+        }
+        assert_eq!((sizes.as_slice(), next), ([32, 32, 6].as_slice(), 70));
+        assert_eq!(frames.progress().done, frames.progress().total.unwrap());
+    }
+}

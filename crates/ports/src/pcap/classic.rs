@@ -1,0 +1,82 @@
+//! pcap: a file header of 24 bytes, then records back to back.
+//!
+//! ```text
+//!  file    magic | version 2.4 | zone | accuracy | snap length | link type
+//!  record  seconds | micro- or nanoseconds | captured length | wire length | data
+//!  modified (Kuznetzov): 8 more bytes before the data: interface index, protocol, packet type
+//! ```
+//!
+//! Source: draft-ietf-opsawg-pcap, and libpcap's savefile format notes for the old ones.
+
+use flowyard_frame::Nanos;
+use flowyard_wire::LinkType;
+
+use super::{MAX_PACKET, Step, Stop, more, u32_at};
+use crate::{Fault, Record, burst::Records};
+
+/// The file header's length.
+pub(super) const FILE_HEADER: usize = 24;
+
+/// The decoder of one pcap file.
+#[derive(Debug)]
+pub(super) struct Classic {
+    pub(super) big_endian: bool,
+    /// Records have the 8 bytes more of the modified format.
+    pub(super) modified: bool,
+    /// Nanoseconds of one unit of the record's second field: 1000 or 1.
+    pub(super) unit: Nanos,
+    /// Before version 2.4 the two lengths stood in either order; the smaller is the captured one.
+    pub(super) either_order: bool,
+    pub(super) link: LinkType,
+}
+
+impl Classic {
+    pub(super) fn decode(&self, shown: &[u8], base: usize, out: &mut Records) -> Step {
+        // A copy per layout: the loop runs once per packet and has no branch on the format.
+        match (self.big_endian, self.modified) {
+            (false, false) => self.records::<false, 16>(shown, base, out),
+            (true, false) => self.records::<true, 16>(shown, base, out),
+            (false, true) => self.records::<false, 24>(shown, base, out),
+            (true, true) => self.records::<true, 24>(shown, base, out),
+        }
+    }
+
+    fn records<const BIG: bool, const HEADER: usize>(
+        &self,
+        shown: &[u8],
+        base: usize,
+        out: &mut Records,
+    ) -> Step {
+        let mut used = 0;
+        let stop = loop {
+            if out.is_full() {
+                break Stop::Full;
+            }
+            let rest = &shown[used..];
+            let Some((header, data)) = rest.split_first_chunk::<HEADER>() else {
+                break more("a packet header", HEADER);
+            };
+            let word =
+                |i: usize| u32_at([header[i], header[i + 1], header[i + 2], header[i + 3]], BIG);
+            let (mut len, mut wire_len) = (word(8), word(12));
+            if self.either_order {
+                (len, wire_len) = (len.min(wire_len), len.max(wire_len));
+            }
+            if len as usize > MAX_PACKET {
+                break Stop::Bad(Fault::PacketLength {
+                    claimed: len.into(),
+                    most: MAX_PACKET as u64,
+                });
+            }
+            if data.len() < len as usize {
+                break more("a packet", HEADER + len as usize);
+            }
+            // Cannot overflow: 2^32 seconds are 4.3e18 ns, the fraction adds at most 4.3e12.
+            let time = u64::from(word(0)) * 1_000_000_000 + u64::from(word(4)) * self.unit;
+            let at = base + used + HEADER;
+            out.push(Record { time, wire_len, interface: 0, link: self.link, at, len });
+            used += HEADER + len as usize;
+        };
+        Step { used, stop }
+    }
+}

@@ -1,0 +1,180 @@
+//! The one buffer of a reader, and the bytes behind it: plain or gzip.
+//!
+//! ```text
+//!  buf  [ used | shown to the decoder | free ... ]   1 MiB, never grows
+//!        0      start                  end
+//! ```
+//!
+//! Invariants: start <= end <= 1 MiB; bytes move to the front only before a read, at most one
+//! partial packet or block at a time, so reading byte by byte stays linear.
+
+use std::{
+    fmt,
+    io::{self, Cursor, ErrorKind, Read},
+};
+
+use flate2::read::MultiGzDecoder;
+
+use crate::{Error, Fault};
+
+/// The buffer's size, and so the longest block that can be read.
+pub(super) const CAPACITY: usize = 1 << 20;
+
+/// The most bytes asked for at once: what a core's second-level cache keeps until it is decoded.
+const CHUNK: usize = 1 << 18;
+
+/// What [`Input::fill`] found.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Filled {
+    /// At least one byte.
+    Some,
+    /// The end.
+    End,
+    /// Compressed data that cannot be read on.
+    Damaged(Fault),
+}
+
+pub(super) struct Input {
+    name: String,
+    from: From,
+    buf: Vec<u8>,
+    start: usize,
+    end: usize,
+    offset: u64,
+}
+
+enum From {
+    Plain(Counted<Box<dyn Read + Send>>),
+    Gzip(Box<MultiGzDecoder<Unpacking>>),
+    Nothing,
+}
+
+/// Bytes already read to find out what they are, then the rest.
+type Unpacking = io::Chain<Cursor<Vec<u8>>, Counted<Box<dyn Read + Send>>>;
+
+/// A reader that counts.
+struct Counted<R> {
+    inner: R,
+    count: u64,
+}
+
+impl<R: Read> Read for Counted<R> {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        let n = self.inner.read(buf)?;
+        self.count += n as u64;
+        Ok(n)
+    }
+}
+
+impl Input {
+    pub(super) fn new(name: &str, bytes: Box<dyn Read + Send>) -> Self {
+        let from = From::Plain(Counted { inner: bytes, count: 0 });
+        Self { name: name.to_owned(), from, buf: vec![0; CAPACITY], start: 0, end: 0, offset: 0 }
+    }
+
+    /// The bytes not used yet.
+    pub(super) fn shown(&self) -> &[u8] {
+        &self.buf[self.start..self.end]
+    }
+
+    /// Where in [`Input::buffer`] the bytes shown start.
+    pub(super) const fn base(&self) -> usize {
+        self.start
+    }
+
+    /// Where in the decompressed capture the bytes shown start.
+    pub(super) const fn offset(&self) -> u64 {
+        self.offset
+    }
+
+    /// The whole buffer: bytes shown before stay where they are until the next fill.
+    pub(super) fn buffer(&self) -> &[u8] {
+        &self.buf
+    }
+
+    /// Counts `n` bytes as used.
+    pub(super) const fn take(&mut self, n: usize) {
+        self.start += n;
+        self.offset += n as u64;
+    }
+
+    /// Bytes of the underlying file read so far.
+    pub(super) fn consumed(&self) -> u64 {
+        match &self.from {
+            From::Plain(counted) => counted.count,
+            From::Gzip(gzip) => gzip.get_ref().get_ref().1.count,
+            From::Nothing => 0,
+        }
+    }
+
+    /// Reads once, so that the bytes shown become more, with room for `need` of them.
+    pub(super) fn fill(&mut self, need: usize) -> Result<Filled, Error> {
+        debug_assert!(self.end - self.start < need && need <= CAPACITY);
+        if self.start > 0 {
+            self.buf.copy_within(self.start..self.end, 0);
+            self.end -= self.start;
+            self.start = 0;
+        }
+        let until = CAPACITY.min(self.end + CHUNK);
+        let room = &mut self.buf[self.end..until];
+        loop {
+            let got = match &mut self.from {
+                From::Plain(counted) => counted.read(room),
+                From::Gzip(gzip) => gzip.read(room),
+                From::Nothing => Ok(0),
+            };
+            return match got {
+                Ok(0) => Ok(Filled::End),
+                Ok(n) => {
+                    self.end += n;
+                    Ok(Filled::Some)
+                }
+                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                Err(error) => self.failed(error),
+            };
+        }
+    }
+
+    /// A decompressor reports bad data as an I/O error; told apart by its kind.
+    fn failed(&self, error: io::Error) -> Result<Filled, Error> {
+        let gzip = matches!(self.from, From::Gzip(_));
+        match error.kind() {
+            ErrorKind::UnexpectedEof if gzip => Ok(Filled::Damaged(Fault::GzipCut)),
+            ErrorKind::InvalidData | ErrorKind::InvalidInput if gzip => {
+                Ok(Filled::Damaged(Fault::Gzip(error.to_string())))
+            }
+            _ => {
+                let (file, offset) = (self.name.clone(), self.consumed());
+                Err(Error::Io { file, doing: "read", offset, source: error })
+            }
+        }
+    }
+
+    /// Reads until `want` bytes are shown, or the file ends.
+    pub(super) fn peek(&mut self, want: usize) -> Result<Filled, Error> {
+        while self.end - self.start < want {
+            match self.fill(want)? {
+                Filled::Some => {}
+                ended => return Ok(ended),
+            }
+        }
+        Ok(Filled::Some)
+    }
+
+    /// Takes the bytes shown, and all that follow, for gzip members.
+    pub(super) fn gunzip(&mut self) {
+        let head = Cursor::new(self.shown().to_vec());
+        (self.start, self.end) = (0, 0);
+        self.from = match std::mem::replace(&mut self.from, From::Nothing) {
+            From::Plain(rest) => From::Gzip(Box::new(MultiGzDecoder::new(head.chain(rest)))),
+            other => other,
+        };
+    }
+}
+
+impl fmt::Debug for Input {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { name, start, end, offset, .. } = self;
+        write!(f, "Input({name}, {start}..{end}, offset {offset})")
+    }
+}

@@ -1,0 +1,75 @@
+//! Every capture of the shared corpus reads as its manifest says.
+
+mod common;
+
+use std::path::PathBuf;
+
+use common::read_all;
+use flowyard_ports::{Error, Fault, linktype, pcap};
+
+/// Its second section is of pcapng version 2: tcpdump, tshark and flowyard stop there.
+const VERSION_2: &str = "13-formats/gopacket__be__test901.pcapng";
+
+fn shared() -> Option<PathBuf> {
+    let beside = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../shared");
+    let root = std::env::var_os("FLOWYARD_SHARED").map_or(beside, PathBuf::from);
+    let captures = root.join("captures");
+    if captures.join("MANIFEST.tsv").is_file() {
+        return Some(captures);
+    }
+    println!("skipped: needs ../shared/captures");
+    None
+}
+
+#[test]
+fn every_capture_reads_as_the_manifest_says() {
+    let Some(captures) = shared() else { return };
+    let manifest = std::fs::read_to_string(captures.join("MANIFEST.tsv")).unwrap();
+    let mut lines = manifest.lines();
+    let head: Vec<&str> = lines.next().unwrap().split('\t').collect();
+    let column = |name: &str| head.iter().position(|&column| column == name).unwrap();
+    let columns = ["file", "packets", "captured_bytes", "bytes_on_wire", "linktype", "notes"];
+    let columns = columns.map(column);
+    let (mut files, mut packets, mut named, mut damaged) = (0, 0, 0, 0);
+    for line in lines {
+        let fields: Vec<&str> = line.split('\t').collect();
+        let [file, count, captured, wire, link, notes] = columns.map(|column| fields[column]);
+        let number = |text: &str| text.parse::<u64>().unwrap();
+        if file == VERSION_2 {
+            // The manifest counts the version 2 section as if it were of version 1.
+            let outcome = read_all(&mut pcap::open(captures.join(file)).unwrap()).unwrap();
+            assert_eq!(outcome.damage.unwrap().fault, Fault::Version(2));
+            assert_eq!(outcome.packets.len(), 1);
+            files += 1;
+            continue;
+        }
+        files += 1;
+        let mut reader = match pcap::open(captures.join(file)) {
+            Ok(reader) => reader,
+            Err(error) => {
+                let Error::LinkType { number, .. } = error else { panic!("{error}") };
+                assert_eq!(number.to_string(), link, "{file}");
+                assert_ne!(linktype::name(number), "unknown", "{file}: {number}");
+                assert!(error.to_string().contains(linktype::name(number)), "{error}");
+                named += 1;
+                continue;
+            }
+        };
+        let outcome = read_all(&mut reader).unwrap_or_else(|error| panic!("{error}"));
+        let of = |length: fn(&common::Packet) -> u64| outcome.packets.iter().map(length).sum();
+        let got: [u64; 3] =
+            [of(|_| 1), of(|packet| packet.data.len() as u64), of(|packet| packet.wire_len.into())];
+        assert_eq!(got, [count, captured, wire].map(number), "{file}: {:?}", outcome.damage);
+        assert_eq!(outcome.skipped, [], "{file}");
+        packets += got[0];
+        assert_eq!(outcome.damage.is_some(), notes.contains("FILE:"), "{file}: {outcome:?}");
+        if let Some(damage) = outcome.damage {
+            let cut = matches!(damage.fault, Fault::Cut { .. });
+            assert_eq!(cut, notes.contains("FILE:truncated-file"), "{damage}");
+            assert_eq!(damage.packets, got[0]);
+            damaged += 1;
+        }
+    }
+    println!("{files} files, {packets} packets; {named} of other link types, {damaged} damaged");
+    assert!(files >= 400 && damaged >= 4 && named >= 30, "the corpus is not all there");
+}
