@@ -1,0 +1,233 @@
+//! The aRFS half of a driver, after E810's (ice): lists of wanted filters, programmed by a task.
+//!
+//! ```text
+//!  steer(key, queue, slot) -> list[hash & 1023], newest first: entry {id, slot, queue, INACTIVE}
+//!  service task:  INACTIVE -> write to hardware, ACTIVE;  ACTIVE and expired -> delete
+//! ```
+//!
+//! Nothing is programmed inline: a flow keeps arriving by its old queue, and asking, until the task
+//! has run. Deletes are written before adds.
+//!
+//! Invariants: an id names one entry among those of the last 65535 built; the hardware holds at
+//! most `capacity` filters, one per flow.
+//! Thread-safety: `&mut self`; stands for the driver's lock.
+
+use std::collections::{HashMap, VecDeque};
+
+use flowyard_frame::{FlowKey, Nanos, proto};
+
+use super::rfs::NO_FILTER;
+use crate::FilterStats;
+
+/// Lists of wanted filters in the driver; a power of two.
+const LISTS: usize = 1024;
+/// UDP filters go after five seconds, used or not.
+const UDP_LIFE: Nanos = 5_000_000_000;
+/// The service task also runs by a timer.
+const PERIOD: Nanos = 1_000_000_000;
+
+/// How the driver recognises a flow it already has.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum FlowMatch {
+    /// By slot number alone: two flows of one list and slot are taken for one (before mid-2025).
+    FlowId,
+    /// By the 4-tuple too.
+    #[default]
+    Tuple,
+}
+
+/// When the driver's service task gets round to its lists.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ServiceTask {
+    /// From being scheduled to running.
+    pub delay: Nanos,
+    /// To write or delete one filter; the task runs again only when it is through.
+    pub write: Nanos,
+}
+
+impl Default for ServiceTask {
+    /// One millisecond, and no time for a write.
+    fn default() -> Self {
+        Self { delay: 1_000_000, write: 0 }
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    key: FlowKey,
+    flow_id: u32,
+    id: u16,
+    queue: u16,
+    active: bool,
+    activated: Nanos,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Write {
+    Add(u16),
+    Del,
+}
+
+/// The driver and the adapter's filter table.
+#[derive(Clone, Debug)]
+pub(super) struct Ice {
+    lists: Vec<Vec<Entry>>, // newest last
+    last_id: u32,
+    matching: FlowMatch,
+    task: ServiceTask,
+    due: Option<Nanos>,
+    timer: Nanos,
+    free: Nanos, // the last write was through
+    writes: VecDeque<(Nanos, FlowKey, Write)>,
+    hardware: HashMap<FlowKey, u16>,
+    pub(super) filters: FilterStats,
+    pub(super) built: u64,
+    pub(super) calls: u64,
+    pub(super) walked: u64,
+}
+
+impl Ice {
+    pub(super) fn new(capacity: u32, matching: FlowMatch, task: ServiceTask) -> Self {
+        Self {
+            lists: vec![Vec::new(); LISTS],
+            last_id: 0,
+            matching,
+            task,
+            due: None,
+            timer: PERIOD,
+            free: 0,
+            writes: VecDeque::new(),
+            hardware: HashMap::new(),
+            filters: FilterStats { capacity, ..FilterStats::default() },
+            built: 0,
+            calls: 0,
+            walked: 0,
+        }
+    }
+
+    /// The hardware's answer for a packet.
+    pub(super) fn lookup(&mut self, key: &FlowKey) -> Option<u16> {
+        let queue = self.hardware.get(&key.flow()).copied().filter(|_| key.frag == 0);
+        match queue {
+            Some(_) => self.filters.hits += 1,
+            None => self.filters.misses += 1,
+        }
+        queue
+    }
+
+    /// `ndo_rx_flow_steer`: the id of the flow's filter, wanted or programmed.
+    pub(super) fn steer(
+        &mut self,
+        key: &FlowKey,
+        hash: u32,
+        queue: u16,
+        flow_id: u32,
+        now: Nanos,
+    ) -> Option<u16> {
+        self.calls += 1;
+        let ports = matches!(key.proto, proto::TCP | proto::UDP);
+        if !ports || !key.is_ip() || key.frag != 0 || key.tunnel_id != 0 {
+            return None; // unsupported: the packet stays with plain RFS
+        }
+        let key = key.flow();
+        let list = &mut self.lists[hash as usize & (LISTS - 1)];
+        for entry in list.iter_mut().rev() {
+            self.walked += 1;
+            if entry.flow_id != flow_id || (self.matching == FlowMatch::Tuple && entry.key != key) {
+                continue;
+            }
+            if entry.active && entry.queue != queue {
+                entry.queue = queue;
+                entry.active = false;
+                schedule(&mut self.due, now + self.task.delay);
+            }
+            return Some(entry.id);
+        }
+        self.last_id = self.last_id.wrapping_add(1);
+        let id = (self.last_id % u32::from(NO_FILTER)) as u16;
+        list.push(Entry { key, flow_id, id, queue, active: false, activated: 0 });
+        self.built += 1;
+        schedule(&mut self.due, now + self.task.delay);
+        Some(id)
+    }
+
+    /// Applies the writes that are through by `now`, and runs the service task when it is due.
+    /// `expired` is the core's `rps_may_expire_flow(queue, slot, id)`.
+    pub(super) fn tick(&mut self, now: Nanos, expired: impl Fn(u16, u32, u16) -> bool) {
+        loop {
+            while let Some(&(done, key, write)) = self.writes.front().filter(|w| w.0 <= now) {
+                self.writes.pop_front();
+                self.apply(key, write);
+                self.free = done;
+            }
+            let start = self.due.map_or(self.timer, |due| due.min(self.timer)).max(self.free);
+            if start > now || !self.writes.is_empty() {
+                return;
+            }
+            self.due = None;
+            self.timer = start + PERIOD;
+            self.run(start, &expired);
+        }
+    }
+
+    /// When the next tick has work, for callers that step time.
+    #[cfg(test)]
+    pub(super) fn idle(&self) -> bool {
+        self.due.is_none() && self.writes.is_empty()
+    }
+
+    /// One run of the service task: every list, deletes before adds.
+    fn run(&mut self, start: Nanos, expired: &impl Fn(u16, u32, u16) -> bool) {
+        let mut adds = Vec::new();
+        let mut done = start;
+        for list in &mut self.lists {
+            list.retain_mut(|entry| {
+                if !entry.active {
+                    entry.active = true;
+                    entry.activated = start;
+                    adds.push((entry.key, entry.queue));
+                    return true;
+                }
+                let udp = entry.key.proto == proto::UDP && start - entry.activated >= UDP_LIFE;
+                let keep = !udp && !expired(entry.queue, entry.flow_id, entry.id);
+                if !keep {
+                    done += self.task.write;
+                    self.writes.push_back((done, entry.key, Write::Del));
+                }
+                keep
+            });
+        }
+        for (key, queue) in adds {
+            done += self.task.write;
+            self.writes.push_back((done, key, Write::Add(queue)));
+        }
+    }
+
+    fn apply(&mut self, key: FlowKey, write: Write) {
+        let stats = &mut self.filters;
+        match write {
+            Write::Del => {
+                if self.hardware.remove(&key).is_some() {
+                    stats.evictions += 1;
+                }
+            }
+            Write::Add(queue) if self.hardware.contains_key(&key) => {
+                self.hardware.insert(key, queue);
+                stats.updates += 1;
+            }
+            // The driver ignores the refusal: it believes the filter active until it expires.
+            Write::Add(_) if self.hardware.len() as u64 >= u64::from(stats.capacity) => {
+                stats.failed_adds += 1;
+            }
+            Write::Add(queue) => {
+                self.hardware.insert(key, queue);
+                stats.adds += 1;
+            }
+        }
+        stats.occupancy = self.hardware.len() as u32;
+    }
+}
+
+fn schedule(due: &mut Option<Nanos>, at: Nanos) {
+    *due = Some(due.map_or(at, |due| due.min(at)));
+}

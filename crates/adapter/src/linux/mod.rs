@@ -1,0 +1,25 @@
+//! Software receive steering of Linux: RPS, RFS and accelerated RFS (Documentation/networking/scaling.rst).
+//!
+//! ```text
+//!  packet on rx queue q, hash h
+//!    global table[h]  = upper bits of h | CPU that last consumed the flow   (recvmsg, sendmsg)
+//!       upper bits differ ------------------------> RPS: map[(h * len) >> 32]
+//!       same: desired CPU
+//!    device table q[slot(h)] = current CPU, tail at the last enqueue
+//!       switch to the desired CPU only when the current one is unset, offline, or drained
+//!       and, with aRFS, ask the adapter to deliver the flow to the desired CPU's queue
+//! ```
+//!
+//! Thread-safety: plain data; the kernel's races between CPUs are not modelled.
+
+mod arfs;
+mod hash;
+mod ice;
+mod rfs;
+mod rps;
+
+pub use arfs::{Arfs, ArfsConfig, ArfsFix, ArfsStats};
+pub use hash::SoftHash;
+pub use ice::{FlowMatch, ServiceTask};
+pub use rfs::{CpuQueues, Rfs, RfsConfig, SlotIndex};
+pub use rps::Rps;

@@ -1,0 +1,411 @@
+//! RFS: deliver a packet where its flow is consumed, without overtaking packets still queued elsewhere.
+//!
+//! Two tables. The global one says where a flow *wants* to be; each receive queue has one that says
+//! where the flow *is*, and the tail of that CPU's backlog when its last packet was enqueued.
+//! A flow moves only when its old CPU's head has passed that tail: everything it sent there is done.
+//! Flows that share a slot share the record, so they may move each other.
+//!
+//! Invariants: table sizes are powers of two; counters are free-running and compared by signed
+//! difference, so they may wrap.
+//! Thread-safety: `&mut self`; the kernel's unlocked reads are modelled as atomic.
+
+use super::{ArfsFix, Rps};
+
+/// No CPU: the slot was never used.
+const NO_CPU: u16 = u16::MAX;
+/// No hardware filter.
+pub(super) const NO_FILTER: u16 = u16::MAX;
+
+/// The backlogs of all CPUs: free-running 32-bit counters of packets dequeued and enqueued.
+pub trait CpuQueues {
+    /// Packets dequeued from the CPU's backlog so far.
+    fn head(&self, cpu: u16) -> u32;
+    /// Packets enqueued to the CPU's backlog so far.
+    fn tail(&self, cpu: u16) -> u32;
+    /// Whether the CPU is online.
+    fn online(&self, cpu: u16) -> bool;
+}
+
+/// How the slot of a device table is chosen from the hash.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum SlotIndex {
+    /// The low bits (kernels before 2025).
+    Mask,
+    /// The high bits of the hash times the golden ratio (`hash_32`, kernels since 2025).
+    #[default]
+    Hash32,
+}
+
+/// Sizes of RFS.
+#[derive(Clone, Debug)]
+pub struct RfsConfig {
+    /// `rps_sock_flow_entries`; rounded up to a power of two.
+    pub sock_flow_entries: u32,
+    /// `rps_flow_cnt` of every queue; rounded up to a power of two. 0 turns RFS off.
+    pub flow_cnt: u32,
+    /// Receive queues.
+    pub queues: u16,
+    /// CPUs, numbered from 0.
+    pub cpus: u16,
+    /// How a slot is chosen.
+    pub slot: SlotIndex,
+    /// `rps_cpus` of every queue: the fallback.
+    pub rps: Rps,
+}
+
+impl Default for RfsConfig {
+    /// 32768 global entries shared out to one queue, one CPU, no RPS.
+    fn default() -> Self {
+        Self {
+            sock_flow_entries: 32768,
+            flow_cnt: 32768,
+            queues: 1,
+            cpus: 1,
+            slot: SlotIndex::default(),
+            rps: Rps::default(),
+        }
+    }
+}
+
+/// One slot of a device table.
+#[derive(Clone, Copy, Debug)]
+struct DevFlow {
+    cpu: u16,
+    filter: u16,
+    last_qtail: u32,
+    /// The flow that owns the filter; only kernels with [`ArfsFix::After`] keep it.
+    hash: u32,
+}
+
+/// The adapter's side of accelerated RFS, as the core sees it.
+pub(super) trait Steer {
+    /// Which kernel rule guards the slot.
+    fn fix(&self) -> ArfsFix;
+    /// The receive queue nearest to `cpu`.
+    fn queue_of(&self, cpu: u16) -> Option<u16>;
+    /// Asks for a filter to `queue`; the filter's id, or `None` if refused.
+    fn steer(&mut self, queue: u16, flow_id: u32) -> Option<u16>;
+}
+
+/// Plain RFS: no adapter to ask.
+struct NoSteer;
+
+impl Steer for NoSteer {
+    fn fix(&self) -> ArfsFix {
+        ArfsFix::After
+    }
+    fn queue_of(&self, _cpu: u16) -> Option<u16> {
+        None
+    }
+    fn steer(&mut self, _queue: u16, _flow_id: u32) -> Option<u16> {
+        None
+    }
+}
+
+/// Receive flow steering of one device.
+#[derive(Clone, Debug)]
+pub struct Rfs {
+    wanted: Vec<u32>,
+    cpu_mask: u32,
+    flows: Vec<DevFlow>,
+    log: u32,
+    config: RfsConfig,
+}
+
+impl Rfs {
+    /// RFS with empty tables. Sizes are capped at 2^29 global and 2^20 device entries per queue.
+    #[must_use]
+    pub fn new(config: RfsConfig) -> Self {
+        let entries = config.sock_flow_entries.clamp(1, 1 << 29).next_power_of_two();
+        let cpu_mask = u32::from(config.cpus.max(1)).next_power_of_two() - 1;
+        let per_queue = match config.flow_cnt {
+            0 => 0,
+            n => n.min(1 << 20).next_power_of_two(),
+        };
+        let unset = DevFlow { cpu: NO_CPU, filter: NO_FILTER, last_qtail: 0, hash: 0 };
+        Self {
+            wanted: vec![u32::from(NO_CPU); entries as usize],
+            cpu_mask,
+            flows: vec![unset; per_queue as usize * usize::from(config.queues)],
+            log: per_queue.max(1).ilog2(),
+            config,
+        }
+    }
+
+    /// A thread on `cpu` consumed (recvmsg) or fed (sendmsg) the flow: it wants its packets there.
+    #[inline]
+    pub fn consume(&mut self, hash: u32, cpu: u16) {
+        let slot = hash as usize & (self.wanted.len() - 1);
+        self.wanted[slot] = (hash & !self.cpu_mask) | (u32::from(cpu) & self.cpu_mask);
+    }
+
+    /// Where a packet that came in by `rxq` is processed; `None` is the CPU that took the
+    /// interrupt. The caller then enqueues it there: the slot already records the tail that the
+    /// packet will have.
+    pub fn receive(&mut self, hash: u32, rxq: u16, backlog: &mut impl CpuQueues) -> Option<u16> {
+        self.decide(hash, rxq, backlog, &mut NoSteer)
+    }
+
+    /// The walk of `get_rps_cpu`.
+    pub(super) fn decide(
+        &mut self,
+        hash: u32,
+        rxq: u16,
+        backlog: &impl CpuQueues,
+        nic: &mut impl Steer,
+    ) -> Option<u16> {
+        let wanted = self.wanted[hash as usize & (self.wanted.len() - 1)];
+        let Some(mut slot) = self.slot(hash, rxq) else {
+            return self.config.rps.cpu(hash, backlog);
+        };
+        if (wanted ^ hash) & !self.cpu_mask != 0 {
+            return self.config.rps.cpu(hash, backlog); // another flow's entry, or none
+        }
+        let next = (wanted & self.cpu_mask) as u16;
+        let mut cpu = self.flows[slot].cpu;
+        if cpu != next && self.may_move(slot, backlog) {
+            cpu = next;
+            slot = self.set_cpu(hash, rxq, slot, next, backlog, nic);
+        }
+        if cpu >= self.config.cpus || !backlog.online(cpu) {
+            return self.config.rps.cpu(hash, backlog);
+        }
+        self.flows[slot].last_qtail = backlog.tail(cpu).wrapping_add(1);
+        Some(cpu)
+    }
+
+    /// Whether everything recorded in `slot` has left its CPU's backlog.
+    fn may_move(&self, slot: usize, backlog: &impl CpuQueues) -> bool {
+        let flow = &self.flows[slot];
+        flow.cpu >= self.config.cpus
+            || !backlog.online(flow.cpu)
+            || backlog.head(flow.cpu).wrapping_sub(flow.last_qtail).cast_signed() >= 0
+    }
+
+    /// The walk of `set_rps_cpu`: moves the flow to `next`, by the adapter if it can. Returns the
+    /// slot to record the packet in: the target queue's once a filter was asked for.
+    fn set_cpu(
+        &mut self,
+        hash: u32,
+        rxq: u16,
+        mut slot: usize,
+        next: u16,
+        backlog: &impl CpuQueues,
+        nic: &mut impl Steer,
+    ) -> usize {
+        if next < self.config.cpus {
+            if let Some(target) = nic.queue_of(next).filter(|&queue| queue != rxq)
+                && let Some(wanted) = self.slot(hash, target)
+                && self.may_program(wanted, hash, next, backlog, nic.fix())
+                && let Some(filter) = nic.steer(target, self.flow_id(hash))
+            {
+                let old = std::mem::replace(&mut slot, wanted);
+                self.flows[slot].filter = filter;
+                self.flows[slot].hash = hash;
+                if self.flows[old].filter == filter {
+                    self.flows[old].filter = NO_FILTER; // the filter moved with the flow
+                }
+            }
+            self.flows[slot].last_qtail = backlog.head(next);
+        }
+        self.flows[slot].cpu = next;
+        slot
+    }
+
+    /// Before the fix any flow may take the slot. After it (netdev, July 2025), a slot whose filter
+    /// is active is taken only by the same hash, and only to change the CPU.
+    fn may_program(
+        &self,
+        slot: usize,
+        hash: u32,
+        next: u16,
+        backlog: &impl CpuQueues,
+        fix: ArfsFix,
+    ) -> bool {
+        let flow = &self.flows[slot];
+        fix == ArfsFix::Before
+            || flow.filter == NO_FILTER
+            || !self.active(slot, backlog)
+            || (flow.hash == hash && flow.cpu != next)
+    }
+
+    /// Whether the slot's CPU has processed fewer than 10 times the table size since its last packet.
+    fn active(&self, slot: usize, backlog: &impl CpuQueues) -> bool {
+        let flow = &self.flows[slot];
+        let limit = 10i64 << self.log;
+        flow.cpu < self.config.cpus
+            && i64::from(backlog.head(flow.cpu).wrapping_sub(flow.last_qtail).cast_signed()) < limit
+    }
+
+    /// `rps_may_expire_flow`: whether a driver may remove its filter `id` of slot `flow_id`.
+    pub(super) fn may_expire(
+        &self,
+        rxq: u16,
+        flow_id: u32,
+        id: u16,
+        backlog: &impl CpuQueues,
+    ) -> bool {
+        match self.index(flow_id, rxq) {
+            Some(slot) => self.flows[slot].filter != id || !self.active(slot, backlog),
+            None => true,
+        }
+    }
+
+    /// The slot of `hash` in a device table, as drivers know it.
+    fn flow_id(&self, hash: u32) -> u32 {
+        match self.config.slot {
+            SlotIndex::Mask => hash & ((1 << self.log) - 1),
+            SlotIndex::Hash32 if self.log == 0 => 0,
+            SlotIndex::Hash32 => hash.wrapping_mul(0x61c8_8647) >> (32 - self.log),
+        }
+    }
+
+    fn slot(&self, hash: u32, rxq: u16) -> Option<usize> {
+        self.index(self.flow_id(hash), rxq)
+    }
+
+    fn index(&self, flow_id: u32, rxq: u16) -> Option<usize> {
+        let slot = (usize::from(rxq) << self.log) + flow_id as usize;
+        (slot < self.flows.len()).then_some(slot)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// Backlogs that drain when told.
+    #[derive(Default)]
+    struct Backlogs {
+        head: [u32; 4],
+        tail: [u32; 4],
+        offline: [bool; 4],
+    }
+
+    impl CpuQueues for Backlogs {
+        fn head(&self, cpu: u16) -> u32 {
+            self.head[usize::from(cpu)]
+        }
+        fn tail(&self, cpu: u16) -> u32 {
+            self.tail[usize::from(cpu)]
+        }
+        fn online(&self, cpu: u16) -> bool {
+            self.offline.get(usize::from(cpu)) == Some(&false)
+        }
+    }
+
+    impl Backlogs {
+        fn starting_at(count: u32) -> Self {
+            Self { head: [count; 4], tail: [count; 4], ..Self::default() }
+        }
+        fn take(&mut self, rfs: &mut Rfs, hash: u32) -> Option<u16> {
+            let cpu = rfs.receive(hash, 0, self);
+            if let Some(cpu) = cpu {
+                let tail = &mut self.tail[usize::from(cpu)];
+                *tail = tail.wrapping_add(1);
+            }
+            cpu
+        }
+        fn drain(&mut self) {
+            self.head = self.tail;
+        }
+    }
+
+    fn rfs(flow_cnt: u32) -> Rfs {
+        Rfs::new(RfsConfig {
+            flow_cnt,
+            cpus: 4,
+            rps: Rps { cpus: vec![0, 1] },
+            ..RfsConfig::default()
+        })
+    }
+
+    #[test]
+    fn a_flow_moves_only_once_its_old_cpu_has_drained() {
+        for start in [0, u32::MAX] {
+            let (mut rfs, mut backlog) = (rfs(64), Backlogs::starting_at(start));
+            rfs.consume(0x1234_5600, 2);
+            assert_eq!(backlog.take(&mut rfs, 0x1234_5600), Some(2));
+            rfs.consume(0x1234_5600, 3);
+            assert_eq!(backlog.take(&mut rfs, 0x1234_5600), Some(2), "not drained: stays");
+            backlog.head[2] = backlog.head[2].wrapping_add(1);
+            assert_eq!(backlog.take(&mut rfs, 0x1234_5600), Some(2), "one of three left");
+            backlog.drain();
+            assert_eq!(backlog.take(&mut rfs, 0x1234_5600), Some(3), "drained: moves");
+        }
+    }
+
+    #[test]
+    fn an_offline_cpu_is_left_at_once_and_never_entered() {
+        let (mut rfs, mut backlog) = (rfs(64), Backlogs::default());
+        rfs.consume(0x1234_5600, 2);
+        assert_eq!(backlog.take(&mut rfs, 0x1234_5600), Some(2));
+        rfs.consume(0x1234_5600, 3);
+        backlog.offline[2] = true;
+        assert_eq!(backlog.take(&mut rfs, 0x1234_5600), Some(3));
+        backlog.offline[3] = true;
+        assert_eq!(backlog.take(&mut rfs, 0x1234_5600), Some(0), "RPS: 0x12.. of two is the first");
+    }
+
+    #[test]
+    fn another_flows_global_entry_means_plain_rps() {
+        let (mut rfs, mut backlog) = (rfs(64), Backlogs::default());
+        assert_eq!(backlog.take(&mut rfs, 0xf000_0001), Some(1), "never consumed");
+        rfs.consume(0xf000_0001, 3);
+        assert_eq!(backlog.take(&mut rfs, 0xf000_0001), Some(3));
+        rfs.consume(0x1000_0001, 2); // same global entry: low 15 bits
+        assert_eq!(backlog.take(&mut rfs, 0xf000_0001), Some(1));
+        backlog.offline[1] = true;
+        assert_eq!(backlog.take(&mut rfs, 0xf000_0001), None);
+    }
+
+    #[test]
+    fn flow_count_zero_is_plain_rps_and_slots_stay_in_their_table() {
+        let (mut off, mut backlog) = (rfs(0), Backlogs::default());
+        off.consume(0xf000_0001, 3);
+        assert_eq!(backlog.take(&mut off, 0xf000_0001), Some(1));
+        for slot in [SlotIndex::Mask, SlotIndex::Hash32] {
+            for flow_cnt in [1, 2, 3, 256] {
+                let rfs = Rfs::new(RfsConfig { flow_cnt, slot, queues: 3, ..RfsConfig::default() });
+                for hash in [0, 1, 0x8000_0000, u32::MAX] {
+                    let place = rfs.slot(hash, 2).unwrap();
+                    assert!(place >= rfs.flows.len() / 3 * 2 && place < rfs.flows.len());
+                }
+                assert_eq!(rfs.slot(5, 3), None, "no such queue");
+            }
+        }
+        assert_eq!(rfs(256).flow_id(1), 0x61, "hash_32(1, 8)");
+    }
+
+    proptest! {
+        /// The promise: a flow that shares its slot with no other never overtakes itself.
+        #[test]
+        fn no_flow_overtakes_itself(steps in prop::collection::vec((0u8..4, 0u16..4), 1..300), start: u32) {
+            let (mut rfs, mut backlog) = (rfs(64), Backlogs::starting_at(start));
+            let hash = 0xdead_0000;
+            let mut open: Vec<(u16, u32)> = Vec::new(); // CPU and tail of packets enqueued
+            for (what, cpu) in steps {
+                match what {
+                    0 => rfs.consume(hash, cpu),
+                    1 => {
+                        let at = usize::from(cpu);
+                        if backlog.head[at] != backlog.tail[at] {
+                            backlog.head[at] = backlog.head[at].wrapping_add(1);
+                        }
+                    }
+                    _ => if let Some(cpu) = backlog.take(&mut rfs, hash) {
+                        open.retain(|&(c, tail)| {
+                            backlog.head[usize::from(c)].wrapping_sub(tail).cast_signed() < 0
+                        });
+                        // RPS packets (before the first consume) are outside the promise.
+                        if rfs.wanted[0] != u32::from(NO_CPU) {
+                            prop_assert!(open.iter().all(|&(c, _)| c == cpu), "{open:?} then {cpu}");
+                            open.push((cpu, backlog.tail[usize::from(cpu)]));
+                        }
+                    }
+                }
+            }
+        }
+    }
+}

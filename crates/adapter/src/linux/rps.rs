@@ -1,0 +1,22 @@
+//! RPS: a CPU by hash alone, `map[(hash * len) >> 32]`.
+
+use super::CpuQueues;
+
+/// The RPS map of a receive queue: the CPUs of `rps_cpus`, in ascending order.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Rps {
+    /// The CPUs; empty means that RPS is off.
+    pub cpus: Vec<u16>,
+}
+
+impl Rps {
+    /// The CPU for `hash`, which is the adapter's hash where it supplied one, else
+    /// [`SoftHash`](super::SoftHash). `None` where RPS is off or the CPU is offline: the packet
+    /// stays on the CPU that took the interrupt.
+    #[must_use]
+    pub fn cpu(&self, hash: u32, backlog: &impl CpuQueues) -> Option<u16> {
+        let slot = (u64::from(hash) * self.cpus.len() as u64) >> 32;
+        let cpu = *self.cpus.get(slot as usize)?;
+        backlog.online(cpu).then_some(cpu)
+    }
+}
