@@ -1,7 +1,21 @@
 //! Models of real network adapters, bit by bit: what each would do with a packet.
+//!
+//! ```text
+//!  FlowKey ──> [ Flow Director: fdir, taught by atr ] ──miss──> [ RSS: rss ] ──> queue
+//!                        └──────── limits of both: profile ────────┘
+//! ```
+//!
+//! Every model works on a [`flowyard_frame::FlowKey`]: of the outer header or the inner one,
+//! as [`profile::Profile::tunnels`] says. Time is an argument. Nothing here touches a device.
+//! Thread-safety: plain data and `&mut self`; no interior mutability.
 #![forbid(unsafe_code)]
 
-pub mod linux;
-mod stats;
 
+mod stats;
+pub mod atr;
+pub mod fdir;
+pub mod linux;
+pub mod profile;
+pub mod rss;
+pub mod stats;
 pub use stats::FilterStats;

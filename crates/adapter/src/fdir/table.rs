@@ -1,0 +1,480 @@
+//! The filter table: bucket lists in the packet buffer.
+//!
+//! ```text
+//!  heads[bucket] ─> slot ─> slot ─> nil      first equal filter wins; new ones go to the end
+//!  free ─> slot ─> slot ─> ...               every slot is in one list or free
+//! ```
+//!
+//! Commands as FDIRCMD has them: add, add with FILTER_UPDATE, query, remove. Removal finds its
+//! filter by (bucket, soft id or signature), so soft ids should be unique. The datasheet does not
+//! say where in a list a new filter goes; the end is this model's reading, and so is that a hit
+//! carries the LENGTH error when its filter stands beyond MAX_LENGTH in its list.
+//!
+//! Invariants: occupied + free = capacity; a slot keeps its number until removed or flushed;
+//! no allocation after `new`. Thread-safety: `&mut self`.
+
+use flowyard_frame::FlowKey;
+use serde::Serialize;
+
+use super::registers::{Counters, Registers};
+use super::{Action, Input, MaskSet, Mode, Moderation, Pballoc, Target, Unmatched};
+use crate::stats::FilterStats;
+
+/// No slot: the end of a list.
+const NIL: u16 = u16::MAX;
+/// The queue that drops, in both Linux drivers (FDIRCTRL.DROP_Q).
+const DROP_QUEUE: u16 = 127;
+
+/// FDIRCTRL's two limits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Limits {
+    /// MAX_LENGTH: filters of a list that hit without a LENGTH error.
+    pub max_length: u16,
+    /// FULL_THRESH x 16: the near-full interrupt comes when this many filters are free.
+    pub full_threshold: u16,
+}
+
+impl Default for Limits {
+    /// What both Linux drivers set: 10, and 4 x 16.
+    fn default() -> Self {
+        Self { max_length: 10, full_threshold: 64 }
+    }
+}
+
+/// What an add did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub enum Outcome {
+    /// A filter more.
+    Added,
+    /// An equal filter had its action changed (FILTER_UPDATE).
+    Updated,
+    /// A filter more beside an equal one, which goes on winning: a filter wasted.
+    Duplicate,
+}
+
+/// The answer to an add.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Added {
+    /// What happened.
+    pub outcome: Outcome,
+    /// The filter's slot.
+    pub slot: u16,
+    /// This add made the near-full interrupt.
+    pub near_full: bool,
+}
+
+/// The filter that a frame hit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Hit {
+    /// Its slot.
+    pub slot: u16,
+    /// Its bucket.
+    pub bucket: u16,
+    /// Its place in the list, from 1.
+    pub position: u16,
+    /// What the receive descriptor reports: the soft id, or the signature with bit 15 set.
+    pub id: u16,
+    /// What it does.
+    pub action: Action,
+    /// FDIRERR.LENGTH: it stands beyond MAX_LENGTH in its list.
+    pub length_error: bool,
+}
+
+/// Why the table refuses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// No filter is free.
+    #[error("the filter table is full: {0} filters; remove one, flush, or choose a larger carve-out")]
+    Full(u32),
+    /// The filter could never hit.
+    #[error("no frame would ever hit this filter: {0}")]
+    Unmatched(#[from] Unmatched),
+    /// A queue out of reach.
+    #[error("queue {0}: a filter names queues 0 to 126 (127 drops)")]
+    Queue(u16),
+    /// Drop in signature mode.
+    #[error("signature filters cannot drop; use perfect mode")]
+    DropInSignature,
+    /// A counter, an interrupt class or a value that this series lacks.
+    #[error("a filter of the 500 series has no {0}")]
+    NoSuchAction(&'static str),
+    /// Port masks without the L4 type.
+    #[error("ports are compared but the L4 type is not; compare the L4 type, or mask the ports")]
+    PortsWithoutL4,
+    /// An offset that flex bytes cannot have.
+    #[error("flex bytes at offset {0}; use an even offset from 0 to 62")]
+    FlexOffset(u8),
+    /// Another mask while filters are in.
+    #[error("the port has one mask set and {0} filters use it; remove them first")]
+    MaskInUse(u32),
+    /// Nothing to remove.
+    #[error("no filter with id {id} in bucket 0x{bucket:x}")]
+    NotFound {
+        /// The bucket.
+        bucket: u16,
+        /// The soft id or signature.
+        id: u16,
+    },
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Link {
+    next: u16,
+    /// Soft id in perfect mode, signature in signature mode.
+    id: u16,
+}
+
+/// The filters of one port.
+#[derive(Clone, Debug)]
+pub struct Table {
+    mode: Mode,
+    pballoc: Pballoc,
+    mask: MaskSet,
+    limits: Limits,
+    heads: Box<[u16]>,
+    links: Box<[Link]>,
+    actions: Box<[Action]>,
+    /// The full keys; empty in signature mode, which has none.
+    inputs: Box<[Input]>,
+    free: u16,
+    near_full: bool,
+    counters: Counters,
+    stats: FilterStats,
+}
+
+impl Table {
+    /// An empty table.
+    ///
+    /// # Errors
+    /// When the hardware cannot hold the mask set.
+    pub fn new(mode: Mode, pballoc: Pballoc, mask: MaskSet, limits: Limits) -> Result<Self, Error> {
+        mask.check()?;
+        let filters = pballoc.filters(mode);
+        let perfect = if mode == Mode::Perfect { filters } else { 0 };
+        let mut table = Self {
+            mode,
+            pballoc,
+            mask,
+            limits,
+            heads: vec![NIL; pballoc.buckets(mode)].into_boxed_slice(),
+            links: vec![Link { next: NIL, id: 0 }; filters].into_boxed_slice(),
+            actions: vec![Action::queue(0); filters].into_boxed_slice(),
+            inputs: vec![Input::default(); perfect].into_boxed_slice(),
+            free: NIL,
+            near_full: false,
+            counters: Counters::default(),
+            stats: FilterStats { capacity: filters as u32, ..FilterStats::default() },
+        };
+        table.clear();
+        Ok(table)
+    }
+
+    /// The mode.
+    #[must_use]
+    pub const fn mode(&self) -> Mode {
+        self.mode
+    }
+
+    /// The carve-out.
+    #[must_use]
+    pub const fn pballoc(&self) -> Pballoc {
+        self.pballoc
+    }
+
+    /// The mask set.
+    #[must_use]
+    pub const fn mask(&self) -> &MaskSet {
+        &self.mask
+    }
+
+    /// Changes the mask set, of which the port has only one.
+    ///
+    /// # Errors
+    /// While filters are in, and when the hardware cannot hold it.
+    pub fn set_mask(&mut self, mask: MaskSet) -> Result<(), Error> {
+        mask.check()?;
+        if mask != self.mask && self.stats.occupancy > 0 {
+            return Err(Error::MaskInUse(self.stats.occupancy));
+        }
+        self.mask = mask;
+        Ok(())
+    }
+
+    /// What the table sees of a frame.
+    ///
+    /// # Errors
+    /// When it does not look at such frames.
+    #[inline]
+    pub fn input(&self, key: &FlowKey) -> Result<Input, Unmatched> {
+        let input = Input::from_key(key, &self.mask)?;
+        match self.mode {
+            Mode::Perfect if input.is_ipv6() => Err(Unmatched::Ipv6),
+            _ => Ok(input),
+        }
+    }
+
+    /// The bucket of a key.
+    #[must_use]
+    #[inline]
+    pub fn bucket(&self, input: &Input) -> u16 {
+        input.folded().bucket(self.mode, self.pballoc)
+    }
+
+    /// Adds a filter for frames like `key`. `soft_id` is what a hit reports, in perfect mode.
+    /// With `update` (FILTER_UPDATE) an equal filter changes its action instead; without, a
+    /// second one joins the list.
+    ///
+    /// # Errors
+    /// When the table is full, or the filter is not one the hardware has.
+    pub fn add(
+        &mut self,
+        key: &FlowKey,
+        soft_id: u16,
+        action: Action,
+        update: bool,
+    ) -> Result<Added, Error> {
+        let input = self.input(key)?;
+        self.add_input(&input, soft_id, action, update)
+    }
+
+    /// [`Table::add`] for a key that [`Table::input`] made, perhaps moved to a pool since.
+    ///
+    /// # Errors
+    /// As [`Table::add`].
+    pub fn add_input(
+        &mut self,
+        input: &Input,
+        soft_id: u16,
+        action: Action,
+        update: bool,
+    ) -> Result<Added, Error> {
+        self.check(input, soft_id, action)?;
+        let folded = input.folded();
+        let bucket = folded.bucket(self.mode, self.pballoc);
+        let id = if self.mode == Mode::Perfect { soft_id } else { folded.signature() };
+        let (mut last, mut length, mut twin) = (NIL, 1, NIL);
+        let mut slot = self.heads[usize::from(bucket)];
+        while slot != NIL {
+            if twin == NIL && self.is(slot, input, id) {
+                twin = slot;
+                if update {
+                    break;
+                }
+            }
+            last = slot;
+            length += 1;
+            slot = self.links[usize::from(slot)].next;
+        }
+        if update && twin != NIL {
+            self.links[usize::from(twin)].id = id;
+            self.actions[usize::from(twin)] = action;
+            self.stats.updates += 1;
+            return Ok(Added { outcome: Outcome::Updated, slot: twin, near_full: false });
+        }
+        let slot = self.take(input, id, action)?;
+        match last {
+            NIL => self.heads[usize::from(bucket)] = slot,
+            last => self.links[usize::from(last)].next = slot,
+        }
+        if length > self.counters.max_len {
+            (self.counters.max_len, self.counters.max_hash) = (length, bucket);
+        }
+        self.counters.coll += u64::from(twin != NIL);
+        let outcome = if twin == NIL { Outcome::Added } else { Outcome::Duplicate };
+        Ok(Added { outcome, slot, near_full: self.crossed() })
+    }
+
+    /// The filter that a command with this bucket and soft id (or signature) would find.
+    #[must_use]
+    pub fn query(&self, bucket: u16, id: u16) -> Option<(u16, Action)> {
+        let mut slot = *self.heads.get(usize::from(bucket))?;
+        while slot != NIL {
+            let link = self.links[usize::from(slot)];
+            if link.id == id {
+                return Some((slot, self.actions[usize::from(slot)]));
+            }
+            slot = link.next;
+        }
+        None
+    }
+
+    /// Removes the filter that [`Table::query`] finds; returns its slot.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`], which the hardware counts (FDIRFSTAT.FREMOVE).
+    pub fn remove(&mut self, bucket: u16, id: u16) -> Result<u16, Error> {
+        let Some((slot, _)) = self.query(bucket, id) else {
+            self.counters.fremove += 1;
+            return Err(Error::NotFound { bucket, id });
+        };
+        let next = self.links[usize::from(slot)].next;
+        let mut before = self.heads[usize::from(bucket)];
+        if before == slot {
+            self.heads[usize::from(bucket)] = next;
+        } else {
+            while self.links[usize::from(before)].next != slot {
+                before = self.links[usize::from(before)].next;
+            }
+            self.links[usize::from(before)].next = next;
+        }
+        self.links[usize::from(slot)].next = self.free;
+        self.free = slot;
+        self.stats.occupancy -= 1;
+        self.stats.removes += 1;
+        self.counters.remove += 1;
+        if self.free_filters() > self.limits.full_threshold {
+            self.near_full = false;
+        }
+        Ok(slot)
+    }
+
+    /// The first filter that a frame matches.
+    #[inline]
+    pub fn lookup(&mut self, key: &FlowKey) -> Option<Hit> {
+        let hit = self.input(key).ok().and_then(|input| self.find(&input));
+        self.count(hit.is_some());
+        hit
+    }
+
+    /// [`Table::lookup`] for a key that [`Table::input`] made, perhaps moved to a pool since.
+    pub fn lookup_input(&mut self, input: &Input) -> Option<Hit> {
+        let hit = self.find(input);
+        self.count(hit.is_some());
+        hit
+    }
+
+    /// Empties the table and the registers, as the drivers' re-initialisation does.
+    pub fn flush(&mut self) {
+        self.clear();
+        self.stats.flushes += 1;
+    }
+
+    /// Reads the statistics registers, which clears them.
+    pub fn read_registers(&mut self) -> Registers {
+        let free = self.free_filters();
+        self.counters.read(free)
+    }
+
+    /// Filters that are free.
+    #[must_use]
+    pub const fn free_filters(&self) -> u16 {
+        (self.stats.capacity - self.stats.occupancy) as u16
+    }
+
+    /// Counters at full width, never cleared. Aliases stay 0: the table cannot know.
+    #[must_use]
+    pub const fn stats(&self) -> FilterStats {
+        self.stats
+    }
+
+    /// How many filters each bucket holds, bucket by bucket.
+    pub fn list_lengths(&self) -> impl Iterator<Item = usize> + '_ {
+        self.heads.iter().map(|&head| {
+            let next = |&slot: &u16| Some(self.links[usize::from(slot)].next).filter(|&s| s != NIL);
+            std::iter::successors(Some(head).filter(|&head| head != NIL), next).count()
+        })
+    }
+
+    #[inline]
+    fn find(&self, input: &Input) -> Option<Hit> {
+        let folded = input.folded();
+        let bucket = folded.bucket(self.mode, self.pballoc);
+        let signature = folded.signature();
+        let mut position = 1;
+        let mut slot = self.heads[usize::from(bucket)];
+        while slot != NIL {
+            if self.is(slot, input, signature) {
+                let id = match self.mode {
+                    Mode::Perfect => self.links[usize::from(slot)].id,
+                    Mode::Signature => signature | 0x8000,
+                };
+                let action = self.actions[usize::from(slot)];
+                let length_error = position > self.limits.max_length;
+                return Some(Hit { slot, bucket, position, id, action, length_error });
+            }
+            position += 1;
+            slot = self.links[usize::from(slot)].next;
+        }
+        None
+    }
+
+    /// Whether a filter equals a key: in full, or by its signature.
+    #[inline]
+    fn is(&self, slot: u16, input: &Input, signature: u16) -> bool {
+        match self.mode {
+            Mode::Perfect => self.inputs[usize::from(slot)] == *input,
+            Mode::Signature => self.links[usize::from(slot)].id == signature,
+        }
+    }
+
+    #[inline]
+    const fn count(&mut self, hit: bool) {
+        self.stats.hits += hit as u64;
+        self.stats.misses += !hit as u64;
+        self.counters.matched += hit as u64;
+        self.counters.missed += !hit as u64;
+    }
+
+    fn check(&self, input: &Input, soft_id: u16, action: Action) -> Result<(), Error> {
+        if self.mode == Mode::Perfect && input.is_ipv6() {
+            return Err(Unmatched::Ipv6.into());
+        }
+        match action.to {
+            Target::Drop if self.mode == Mode::Signature => return Err(Error::DropInSignature),
+            Target::Queue(queue) if queue >= DROP_QUEUE => return Err(Error::Queue(queue)),
+            _ => {}
+        }
+        if action.counter.is_some() {
+            return Err(Error::NoSuchAction("counter of its own"));
+        }
+        if action.moderation == Moderation::HighBandwidth {
+            return Err(Error::NoSuchAction("high-bandwidth interrupt class"));
+        }
+        if action.value != 0 && action.value != u32::from(soft_id) {
+            return Err(Error::NoSuchAction("value besides its soft id"));
+        }
+        Ok(())
+    }
+
+    /// Fills a free slot.
+    fn take(&mut self, input: &Input, id: u16, action: Action) -> Result<u16, Error> {
+        let slot = self.free;
+        if slot == NIL {
+            self.counters.fadd += 1;
+            self.stats.failed_adds += 1;
+            return Err(Error::Full(self.stats.capacity));
+        }
+        let link = &mut self.links[usize::from(slot)];
+        self.free = link.next;
+        *link = Link { next: NIL, id };
+        self.actions[usize::from(slot)] = action;
+        if self.mode == Mode::Perfect {
+            self.inputs[usize::from(slot)] = *input;
+        }
+        self.stats.occupancy += 1;
+        self.stats.adds += 1;
+        self.counters.add += 1;
+        Ok(slot)
+    }
+
+    /// Whether the table is near full and was not before.
+    const fn crossed(&mut self) -> bool {
+        let near = self.free_filters() <= self.limits.full_threshold;
+        let crossed = near && !self.near_full;
+        self.near_full = near;
+        crossed
+    }
+
+    fn clear(&mut self) {
+        self.heads.fill(NIL);
+        let last = self.links.len() - 1;
+        for (slot, link) in self.links.iter_mut().enumerate() {
+            link.next = if slot == last { NIL } else { slot as u16 + 1 };
+        }
+        self.free = 0;
+        self.near_full = false;
+        self.counters = Counters::default();
+        self.stats.occupancy = 0;
+    }
+}

@@ -1,0 +1,446 @@
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+use flowyard_frame::{FlowKey, proto};
+use proptest::prelude::*;
+
+use super::twin::{self, Twin};
+use super::*;
+
+fn v4(proto: u8, src: [u8; 4], sport: u16, dst: [u8; 4], dport: u16) -> FlowKey {
+    let (src, dst) = (Ipv4Addr::from(src), Ipv4Addr::from(dst));
+    FlowKey::five_tuple(proto, src.into(), sport, dst.into(), dport)
+}
+
+fn folded(key: &FlowKey, mask: &MaskSet) -> Folded {
+    Input::from_key(key, mask).unwrap().folded()
+}
+
+const NO_VLAN: MaskSet = MaskSet { vlan: VlanMask::None, ..MaskSet::ATR };
+
+/// (hash, signature | 0x8000) as testpmd prints them.
+fn printed(key: &FlowKey, mask: &MaskSet, mode: Mode) -> (u16, u16) {
+    let folded = folded(key, mask);
+    (folded.bucket(mode, Pballoc::K64), folded.signature() | 0x8000)
+}
+
+/// Values that an 82599 printed (DPDK test suite, "Niantic Flow Director" plan).
+#[test]
+fn what_real_hardware_printed() {
+    let (a, b) = ([192, 168, 0, 1], [192, 168, 0, 2]);
+    let udp = v4(proto::UDP, a, 1024, b, 1024);
+    let tcp = v4(proto::TCP, a, 1024, b, 1024);
+    let ip = v4(253, a, 0, b, 0);
+    let all = &MaskSet::ATR;
+    assert_eq!(printed(&udp, all, Mode::Signature), (0x143c, 0xe230));
+    assert_eq!(printed(&tcp, all, Mode::Signature), (0x1b47, 0xbd2b));
+    assert_eq!(printed(&ip, all, Mode::Signature), (0x1681, 0xf3ed));
+    let (c, d): (Ipv6Addr, Ipv6Addr) = (
+        "2001:db8:85a3::8a2e:370:7000".parse().unwrap(),
+        "2001:db8:85a3::8a2e:370:7338".parse().unwrap(),
+    );
+    let udp6 = FlowKey::five_tuple(proto::UDP, c.into(), 1024, d.into(), 1024);
+    assert_eq!(printed(&udp6, all, Mode::Signature), (0x04aa, 0xea83));
+
+    assert_eq!(printed(&udp, all, Mode::Perfect).0, 0x43c);
+    assert_eq!(printed(&tcp, all, Mode::Perfect).0, 0x347);
+    assert_eq!(printed(&ip, all, Mode::Perfect).0, 0x681);
+    let net = MaskSet { src_v4: 0xffff_ff00, dst_v4: 0xffff_ff00, ..*all };
+    assert_eq!(printed(&udp, &net, Mode::Perfect).0, 0x6cf);
+    let high = MaskSet { src_port: 0xff00, dst_port: 0xff00, ..*all };
+    let ports = v4(proto::UDP, [10, 11, 12, 1], 0x4412, [10, 11, 12, 2], 0x4534);
+    assert_eq!(printed(&ports, &high, Mode::Perfect).0, 0x41d);
+    let no_l4 = MaskSet { l4_type: false, src_port: 0, dst_port: 0, ..*all };
+    for key in [udp, tcp, ip] {
+        assert_eq!(printed(&key, &no_l4, Mode::Perfect).0, 0x681);
+    }
+    let flex = MaskSet { flex: Flex::At(36), ..*all };
+    assert_eq!(printed(&FlowKey { flex: 0x0001, ..ip }, &flex, Mode::Perfect).0, 0x18b);
+    assert_eq!(printed(&FlowKey { flex: 0x00ff, ..ip }, &flex, Mode::Perfect).0, 0x3a1);
+    let masked = MaskSet { flex: Flex::Masked, ..*all };
+    assert_eq!(printed(&ip, &masked, Mode::Perfect).0, 0x2f3);
+    let tagged = FlowKey { vlan_tci: 0x0fff, ..udp };
+    assert_eq!(printed(&tagged, all, Mode::Perfect).0, 0x7e9);
+    assert_eq!(printed(&tagged, &NO_VLAN, Mode::Perfect).0, 0x7e8);
+}
+
+/// Values of Intel's driver, beyond the files in `../shared`.
+#[test]
+fn what_the_driver_computes() {
+    let (a, b) = ([192, 168, 0, 1], [192, 168, 0, 5]);
+    let tcp = v4(proto::TCP, a, 5300, b, 80);
+    let both = |key: &FlowKey| {
+        let perfect = MaskSet { flex: Flex::Masked, ..MaskSet::ATR };
+        let bucket = folded(key, &perfect).bucket(Mode::Perfect, Pballoc::K256);
+        (bucket, folded(key, &MaskSet::ATR).atr_fdirhash())
+    };
+    assert_eq!(both(&tcp), (0x01bb, 0x4c16_65c9));
+    assert_eq!(both(&v4(proto::TCP, b, 5300, a, 80)), (0x01bb, 0x4c16_65c9));
+    assert_eq!(both(&tcp.reversed()), (0x176d, 0x4847_331f));
+    assert_eq!(both(&FlowKey { proto: proto::UDP, ..tcp }), (0x0ec0, 0x130d_4ab2));
+    assert_eq!(both(&FlowKey { proto: proto::SCTP, ..tcp }), (0x0492, 0x791f_00e0));
+    assert_eq!(both(&FlowKey { vlan_tci: 100, ..tcp }), (0x06b9, 0x58a3_791f));
+    assert_eq!(both(&FlowKey { vlan_tci: 0xffff, ..tcp }), (0x06c1, 0x794c_5967));
+    let pooled = MaskSet { pool: true, flex: Flex::Masked, ..MaskSet::ATR };
+    let input = Input::from_key(&tcp, &pooled).unwrap().in_pool(5, &pooled);
+    assert_eq!(input.folded().bucket(Mode::Perfect, Pballoc::K256), 0x0d7d);
+    assert_eq!(input.folded().bucket(Mode::Perfect, Pballoc::K64), 0x57d);
+    let zero = Folded { first: 0x2_0000, rest: 0 };
+    assert_eq!(zero.bucket(Mode::Perfect, Pballoc::K256), 0x0a52);
+}
+
+#[test]
+fn sizes_are_the_datasheets() {
+    for (pballoc, perfect, signature) in
+        [(Pballoc::K64, 2048, 8191), (Pballoc::K128, 4096, 16383), (Pballoc::K256, 8192, 32767)]
+    {
+        assert_eq!(pballoc.filters(Mode::Perfect), perfect);
+        assert_eq!(pballoc.filters(Mode::Signature), signature);
+    }
+    assert_eq!(Pballoc::K64.locations(), 2046);
+    assert_eq!(Pballoc::K64.bytes(), 65536);
+}
+
+/// Both hashes together as one linear map of the fold: (signature, bucket).
+fn map(rest: u32) -> u32 {
+    Folded { first: 0, rest }.atr_fdirhash()
+}
+
+/// The rank over GF(2) of a linear map from 32 bits.
+fn rank(map: impl Fn(u32) -> u64) -> usize {
+    let mut basis = [0_u64; 64];
+    let mut rank = 0;
+    for bit in 0..32 {
+        let mut value = map(1 << bit);
+        while value != 0 {
+            let top = 63 - value.leading_zeros() as usize;
+            if basis[top] == 0 {
+                basis[top] = value;
+                rank += 1;
+                break;
+            }
+            value ^= basis[top];
+        }
+    }
+    rank
+}
+
+#[test]
+fn bucket_and_signature_together_have_rank_29() {
+    assert_eq!(rank(|f| u64::from(map(f))), 29);
+    let dpdk = |rest| {
+        let folded = Folded { first: 0, rest };
+        u64::from(folded.signature_raw()) << 32 | u64::from(folded.atr_fdirhash() & 0x7fff)
+    };
+    assert_eq!(rank(dpdk), 29, "DPDK's 16th signature bit adds nothing");
+    let kernel = [0x3333_3333_u32, 0x5555_5555, 0x9999_9999];
+    for combination in 1..8 {
+        let fold = (0..3).filter(|i| combination >> i & 1 == 1).fold(0, |f, i| f ^ kernel[i]);
+        assert_ne!(fold, 0, "the three are independent");
+        assert_eq!(map(fold), 0, "0x{fold:08x}");
+    }
+    // Rank 29 of 32 leaves a kernel of dimension 3: these three span all of it.
+}
+
+#[test]
+fn every_bucket_map_has_full_rank() {
+    for pballoc in [Pballoc::K64, Pballoc::K128, Pballoc::K256] {
+        for mode in [Mode::Perfect, Mode::Signature] {
+            let bucket = |rest| u64::from(Folded { first: 0, rest }.bucket(mode, pballoc));
+            assert_eq!(rank(bucket), pballoc.buckets(mode).trailing_zeros() as usize);
+        }
+    }
+}
+
+fn client(host: [u8; 4], sport: u16, dport: u16) -> FlowKey {
+    v4(proto::TCP, host, sport, [10, 0, 0, 1], dport)
+}
+
+#[test]
+fn different_flows_are_one_filter() {
+    let hash = |key: &FlowKey| folded(key, &MaskSet::ATR).atr_fdirhash();
+    let flow = hash(&client([10, 0, 0, 5], 40000, 11211));
+    assert_eq!(hash(&client([10, 1, 0, 5], 40001, 11211)), flow);
+    assert_eq!(hash(&client([10, 0, 0, 6], 40000, 11208)), flow);
+    assert_ne!(hash(&client([10, 0, 0, 6], 40000, 11211)), flow);
+}
+
+/// Eight load generators in adjacent /16s, a thousand ports each in sequence.
+fn generators() -> impl Iterator<Item = FlowKey> {
+    (0..8).flat_map(|g| (0..1000).map(move |p| client([10, g, 0, 5], 40000 + p, 11211)))
+}
+
+#[test]
+fn eight_thousand_flows_are_a_thousand_filters() {
+    let mut table =
+        Table::new(Mode::Signature, Pballoc::K64, MaskSet::ATR, Limits::default()).unwrap();
+    for key in generators() {
+        table.add(&key, 0, Action::queue(0), true).unwrap();
+    }
+    let stats = table.stats();
+    assert_eq!((stats.occupancy, stats.adds, stats.updates), (1000, 1000, 7000));
+}
+
+/// (longest list, lists longer than 10) of 2048 buckets.
+fn lists(keys: impl Iterator<Item = FlowKey>) -> (usize, usize) {
+    let mask = MaskSet { flex: Flex::Masked, ..MaskSet::ATR };
+    let mut lengths = vec![0; 2048];
+    for key in keys {
+        lengths[usize::from(folded(&key, &mask).bucket(Mode::Perfect, Pballoc::K64))] += 1;
+    }
+    (*lengths.iter().max().unwrap(), lengths.iter().filter(|&&n| n > 10).count())
+}
+
+#[test]
+fn patterns_make_long_lists() {
+    assert_eq!(lists((0..8000).map(|p| client([10, 0, 0, 5], 30000 + p, 11211))).0, 4);
+    assert_eq!(lists(generators()), (16, 448));
+    let mut seed = 7;
+    let random = (0..8000).map(|_| {
+        let r = splitmix(&mut seed);
+        client((r as u32).to_be_bytes(), (r >> 32) as u16 | 1024, 11211)
+    });
+    let (longest, over) = lists(random);
+    assert!((11..=16).contains(&longest) && (1..40).contains(&over), "{longest}, {over}");
+}
+
+fn splitmix(seed: &mut u64) -> u64 {
+    *seed = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let z = (*seed ^ *seed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ z >> 31
+}
+
+fn perfect() -> Table {
+    Table::new(Mode::Perfect, Pballoc::K64, MaskSet::FIVE_TUPLE, Limits::default()).unwrap()
+}
+
+/// The `n`-th of many distinct flows that all fall into bucket `bucket`.
+fn colliding(n: usize) -> Vec<FlowKey> {
+    // Equal folds, different keys: source and destination change by the same bits.
+    (0..n as u16)
+        .map(|i| v4(proto::TCP, [10, 1, (i >> 8) as u8, i as u8], 5, [10, 2, (i >> 8) as u8, i as u8], 6))
+        .collect()
+}
+
+#[test]
+fn perfect_filters_tell_colliding_flows_apart_but_flag_long_lists() {
+    let mut table = perfect();
+    let keys = colliding(13);
+    for (i, key) in keys.iter().enumerate() {
+        table.add(key, i as u16, Action::queue(i as u16), true).unwrap();
+    }
+    for (i, key) in keys.iter().enumerate() {
+        let hit = table.lookup(key).unwrap();
+        assert_eq!((hit.id, hit.position), (i as u16, i as u16 + 1));
+        assert_eq!(hit.length_error, i >= 10);
+    }
+    assert_eq!(table.lookup(&keys[0].reversed()), None, "equal fold, other key");
+    assert_eq!(table.read_registers().max_len, 13);
+    // Removing an early one moves the later ones up.
+    table.remove(table.bucket(&table.input(&keys[0]).unwrap()), 0).unwrap();
+    assert!(!table.lookup(&keys[10]).unwrap().length_error);
+}
+
+#[test]
+fn update_rewrites_and_a_plain_add_wastes() {
+    let (mut table, key) = (perfect(), client([10, 0, 0, 9], 1, 2));
+    assert_eq!(table.add(&key, 1, Action::queue(1), true).unwrap().outcome, Outcome::Added);
+    assert_eq!(table.add(&key, 1, Action::queue(2), true).unwrap().outcome, Outcome::Updated);
+    assert_eq!(table.add(&key, 2, Action::queue(3), false).unwrap().outcome, Outcome::Duplicate);
+    assert_eq!(table.lookup(&key).unwrap().action, Action::queue(2), "the first goes on winning");
+    assert_eq!((table.free_filters(), table.read_registers().coll), (2046, 1));
+    let bucket = table.bucket(&table.input(&key).unwrap());
+    assert_eq!(table.query(bucket, 2).unwrap().1, Action::queue(3));
+    table.remove(bucket, 1).unwrap();
+    assert_eq!(table.lookup(&key).unwrap().id, 2);
+    assert_eq!(table.remove(bucket, 1), Err(Error::NotFound { bucket, id: 1 }));
+    assert_eq!(table.read_registers().fremove, 1);
+}
+
+#[test]
+fn the_hardware_refuses() {
+    let (mut table, key) = (perfect(), client([10, 0, 0, 9], 1, 2));
+    let add = |table: &mut Table, action| table.add(&key, 1, action, true).map(|a| a.outcome);
+    assert_eq!(add(&mut table, Action::DROP), Ok(Outcome::Added));
+    assert_eq!(add(&mut table, Action::queue(126)), Ok(Outcome::Updated));
+    assert_eq!(add(&mut table, Action::queue(127)), Err(Error::Queue(127)));
+    let counted = Action { counter: Some(0), ..Action::queue(0) };
+    assert!(matches!(add(&mut table, counted), Err(Error::NoSuchAction(_))));
+    let bulk = Action { moderation: Moderation::HighBandwidth, ..Action::queue(0) };
+    assert!(matches!(add(&mut table, bulk), Err(Error::NoSuchAction(_))));
+    let fragment = FlowKey { frag: 1, ..key };
+    let refused = table.add(&fragment, 1, Action::queue(0), true);
+    assert_eq!(refused, Err(Error::Unmatched(Unmatched::Fragment)));
+    assert_eq!(table.lookup(&fragment), None);
+    let v6 = FlowKey { eth_type: 0x86dd, ..key };
+    assert_eq!(table.input(&v6), Err(Unmatched::Ipv6));
+    assert_eq!(table.input(&FlowKey { eth_type: 0x0806, ..key }), Err(Unmatched::NotIp));
+    let other = MaskSet { vlan: VlanMask::Id, ..MaskSet::FIVE_TUPLE };
+    assert_eq!(table.set_mask(other), Err(Error::MaskInUse(1)));
+    table.remove(table.bucket(&table.input(&key).unwrap()), 1).unwrap();
+    assert_eq!(table.set_mask(other), Ok(()));
+    let portly = MaskSet { l4_type: false, ..other };
+    assert_eq!(table.set_mask(portly), Err(Error::PortsWithoutL4));
+    let odd = MaskSet { flex: Flex::At(13), ..other };
+    assert_eq!(table.set_mask(odd), Err(Error::FlexOffset(13)));
+    let mut table =
+        Table::new(Mode::Signature, Pballoc::K64, MaskSet::ATR, Limits::default()).unwrap();
+    assert_eq!(add(&mut table, Action::DROP), Err(Error::DropInSignature));
+}
+
+#[test]
+fn near_full_rings_once_and_full_counts_failures() {
+    let mut table = perfect();
+    let keys: Vec<_> = (0..2050).map(|p| client([10, 0, 0, 5], p, 7)).collect();
+    let mut rang = vec![];
+    for (i, key) in keys.iter().enumerate().take(2048) {
+        if table.add(key, i as u16, Action::queue(0), true).unwrap().near_full {
+            rang.push(i + 1);
+        }
+    }
+    assert_eq!(rang, [2048 - 64]);
+    assert_eq!(table.add(&keys[2048], 9, Action::queue(0), true), Err(Error::Full(2048)));
+    assert!(table.add(&keys[7], 7, Action::queue(1), true).is_ok(), "an update needs no room");
+    let read = table.read_registers();
+    assert_eq!((read.free, read.add, read.fadd), (0, 2048, 1));
+    table.flush();
+    assert_eq!((table.free_filters(), table.lookup(&keys[0])), (2048, None));
+    assert_eq!(table.list_lengths().max(), Some(0));
+    assert!(table.add(&keys[2048], 9, Action::queue(0), true).is_ok());
+}
+
+#[test]
+fn registers_clear_on_read_and_wrap_at_their_width() {
+    let (mut table, key) = (perfect(), client([10, 0, 0, 9], 1, 2));
+    let (mut late, mut prompt) = (Accumulator::default(), Accumulator::default());
+    for i in 0..300 {
+        assert!(table.remove(0, 1).is_err());
+        if i % 100 == 99 {
+            prompt.add(&table.read_registers());
+        }
+    }
+    assert_eq!(prompt.fremove, 300);
+    for _ in 0..300 {
+        assert!(table.remove(0, 1).is_err());
+    }
+    late.add(&table.read_registers());
+    assert_eq!(late.fremove, 300 - 256, "an 8-bit register, read too late");
+    assert_eq!(table.read_registers(), Registers { free: 2048, ..Registers::default() });
+    table.add(&key, 1, Action::queue(0), true).unwrap();
+    table.lookup(&key);
+    table.lookup(&key.reversed());
+    let read = table.read_registers();
+    assert_eq!((read.free, read.add, read.matched, read.missed), (2047, 1, 1, 1));
+}
+
+fn inputs() -> impl Strategy<Value = Input> {
+    let head = (any::<u8>(), any::<u8>(), any::<u16>());
+    let tail = (any::<u16>(), any::<u16>(), any::<u16>());
+    (head, any::<[u8; 16]>(), any::<[u8; 16]>(), tail).prop_map(|(head, dst, src, tail)| Input {
+        pool: head.0,
+        flow_type: head.1,
+        vlan: head.2,
+        dst,
+        src,
+        src_port: tail.0,
+        dst_port: tail.1,
+        flex: tail.2,
+    })
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Add(usize, u16, u16, bool),
+    Remove(usize, u16),
+    Lookup(usize),
+    Flush,
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let step = prop_oneof![
+        4 => (0..24_usize, 0..6_u16, 0..9_u16, any::<bool>())
+            .prop_map(|(k, id, q, u)| Step::Add(k, id, q, u)),
+        2 => (0..24_usize, 0..6_u16).prop_map(|(k, id)| Step::Remove(k, id)),
+        6 => (0..24_usize).prop_map(Step::Lookup),
+        1 => Just(Step::Flush),
+    ];
+    prop::collection::vec(step, 1..120)
+}
+
+/// Sixteen keys in one bucket, eight elsewhere.
+fn universe() -> Vec<FlowKey> {
+    let mut keys = colliding(16);
+    keys.extend((0..8).map(|p| client([10, 0, 0, 5], 40000 + p, 80)));
+    keys
+}
+
+proptest! {
+    #[test]
+    fn the_fast_hash_is_the_formal_one(input in inputs(), key in any::<u32>()) {
+        let stream = twin::stream(&input);
+        let (bucket, signature) = hash::KEYS;
+        prop_assert_eq!(input.folded().bucket_raw(), twin::hash(&stream, bucket));
+        prop_assert_eq!(input.folded().signature_raw(), twin::hash(&stream, signature));
+        // The formal one is linear for any hash key, so the fast one's fold loses nothing else.
+        let zero = twin::hash(&[0; 42], key);
+        prop_assert_eq!(zero, 0);
+    }
+
+    #[test]
+    fn the_hash_is_linear(a in any::<(u32, u32)>(), b in any::<(u32, u32)>()) {
+        let fold = |(first, rest): (u32, u32)| Folded { first, rest };
+        let sum = fold((a.0 ^ b.0, a.1 ^ b.1));
+        let (a, b) = (fold(a), fold(b));
+        prop_assert_eq!(sum.bucket_raw(), a.bucket_raw() ^ b.bucket_raw());
+        prop_assert_eq!(sum.signature_raw(), a.signature_raw() ^ b.signature_raw());
+    }
+
+    #[test]
+    fn swapped_addresses_are_the_same_filter(input in inputs()) {
+        let swapped = Input { src: input.dst, dst: input.src, ..input };
+        prop_assert_eq!(input.folded(), swapped.folded());
+    }
+
+    #[test]
+    fn masking_is_idempotent_and_hides(sport in any::<u16>(), src in any::<u32>(), m in any::<u32>()) {
+        let mask = MaskSet { src_v4: m, src_port: m as u16, ..MaskSet::ATR };
+        let key = v4(proto::TCP, src.to_be_bytes(), sport, [10, 0, 0, 1], 80);
+        let hidden = v4(proto::TCP, (src ^ !m).to_be_bytes(), sport ^ !(m as u16), [10, 0, 0, 1], 80);
+        prop_assert_eq!(Input::from_key(&key, &mask), Input::from_key(&hidden, &mask));
+    }
+
+    #[test]
+    fn the_table_is_its_list(steps in steps(), perfect in any::<bool>()) {
+        let (mode, limits) = (if perfect { Mode::Perfect } else { Mode::Signature }, Limits::default());
+        let mask = MaskSet::FIVE_TUPLE;
+        let mut table = Table::new(mode, Pballoc::K64, mask, limits).unwrap();
+        let mut twin = Twin { mode, pballoc: Pballoc::K64, limits, filters: vec![] };
+        let keys = universe();
+        for step in steps {
+            match step {
+                Step::Add(k, id, queue, update) => {
+                    let (input, action) = (table.input(&keys[k]).unwrap(), Action::queue(queue));
+                    let added = table.add(&keys[k], id, action, update);
+                    prop_assert_eq!(added.is_ok(), twin.add(&input, id, action, update));
+                }
+                Step::Remove(k, id) => {
+                    let input = table.input(&keys[k]).unwrap();
+                    let id = if perfect { id } else { input.folded().signature() };
+                    let bucket = table.bucket(&input);
+                    prop_assert_eq!(table.remove(bucket, id).is_ok(), twin.remove(bucket, id));
+                }
+                Step::Lookup(k) => {
+                    let input = table.input(&keys[k]).unwrap();
+                    let hit = table.lookup(&keys[k]);
+                    prop_assert_eq!(hit.as_ref().map(twin::seen), twin.lookup(&input));
+                }
+                Step::Flush => {
+                    table.flush();
+                    twin.filters.clear();
+                }
+            }
+            prop_assert_eq!(table.stats().occupancy as usize, twin.filters.len());
+        }
+        prop_assert_eq!(table.list_lengths().sum::<usize>(), twin.filters.len());
+    }
+}

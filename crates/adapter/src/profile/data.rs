@@ -1,0 +1,226 @@
+//! The adapters themselves. A line's source stands beside it.
+
+use super::{
+    AtrEvict, AtrLimits, Changeable, FdirActions, FdirKind, Profile, RssLimits, SctpHash, Support,
+    Tunnels,
+};
+use crate::fdir::Pballoc;
+use crate::rss::HashFields;
+
+/// 82599 and X540: 4-bit RETA entries, hence 16 queues (ixgbe: `MAX_RSS_INDICES`). ixgbe turns on
+/// the hash types IPV4, TCP_IPV4, IPV6 and TCP_IPV6: UDP and SCTP hash as bare IP.
+const IXGBE_RSS: RssLimits = RssLimits {
+    reta: 128,
+    reta_sriov: 128,
+    reta_vf: Some(128), // ixgbevf asks the physical function for its table
+    queues: Some(16),
+    key_len: 40,
+    fields: HashFields::UDP_AND_SCTP_AS_IP,
+    changeable: Changeable::UdpPorts,
+    symmetric_xor: Support::No,
+    sctp: SctpHash::AsIp,
+    ipv6_ex: Support::Unknown, // ixgbe never turns these types on
+    fragments_as_ip: Support::Yes,
+};
+
+/// X550: 6-bit entries; ixgbe opens 63 queues for RSS (`MAX_RSS_INDICES_X550`), 512 entries, 64
+/// with SR-IOV (`ixgbe_rss_indir_tbl_entries`).
+const X550_RSS: RssLimits = RssLimits {
+    reta: 512,
+    reta_sriov: 64,
+    reta_vf: Some(64),
+    queues: Some(63),
+    ..IXGBE_RSS
+};
+
+/// 500 series filters: a 7-bit queue field whose last value, 127, is the drop queue of both
+/// Linux drivers; a 16-bit soft id; INT; no counter for each filter.
+const IXGBE_ACTIONS: FdirActions = FdirActions {
+    max_queue: Some(126),
+    queue_group: Support::No,
+    drop: Support::Yes,
+    counters: 0,
+    low_latency: Support::Yes, // the INT action
+    high_bandwidth: Support::No,
+    value_bits: 16,
+};
+
+/// ixgbe: `IXGBE_MAX_FDIR_INDICES` 63; sample rate 20.
+const IXGBE_ATR: AtrLimits =
+    AtrLimits { sample_rate: 20, queues: Some(63), evict: AtrEvict::Flush };
+
+const IXGBE_NOTES: &[&str] = &[
+    "the default carve-out is 64 KB: 2048 perfect or 8191 signature filters; in-tree ixgbe cannot change it",
+    "a filter table in perfect mode turns ATR off",
+    "enabling ntuple resets the port and its indirection table",
+];
+
+const NIANTIC: Profile = Profile {
+    name: "82599",
+    aliases: &["ixgbe", "niantic", "82599es", "82599eb"],
+    title: "Intel 82599 10 Gigabit Ethernet Controller",
+    driver: "ixgbe",
+    rss: Some(IXGBE_RSS),
+    tunnels: Tunnels::Outer,
+    fdir: FdirKind::Ixgbe { pballoc: Pballoc::K64 },
+    actions: Some(IXGBE_ACTIONS),
+    atr: Some(IXGBE_ATR),
+    notes: IXGBE_NOTES,
+};
+
+/// i40e: HLUT 128 registers of 4 entries; key 13 words; every non-fragment type of its default
+/// `hena` hashes the ports, UDP's too. The LUT's entry width comes from firmware.
+const I40E_RSS: RssLimits = RssLimits {
+    reta: 512,
+    reta_sriov: 512,
+    reta_vf: Some(64),
+    queues: None,
+    key_len: 52,
+    fields: HashFields::ALL_PORTS,
+    changeable: Changeable::PerFlowType,
+    symmetric_xor: Support::No, // not by ethtool
+    sctp: SctpHash::PortsAndTag, // DPDK's default input set
+    ipv6_ex: Support::Unknown,
+    fragments_as_ip: Support::Yes, // flow types FRAG_IPV4, FRAG_IPV6
+};
+
+const I40E_ACTIONS: FdirActions = FdirActions {
+    max_queue: None, // an 11-bit field, more than any function has
+    queue_group: Support::Yes,
+    drop: Support::Yes,
+    counters: 512, // GLQF_PCNT[0..511]; Linux uses three a function
+    low_latency: Support::Unknown, // the Flow Director paper names both; no driver uses them
+    high_bandwidth: Support::Unknown,
+    value_bits: 32, // FD_ID
+};
+
+const I40E_NOTES: &[&str] = &[
+    "8192 filters a device, shared by its functions: ask the firmware for this function's part",
+    "filters are programmed asynchronously: a full table shows up after ethtool has returned",
+    "L2 frames that are not IP are in the driver's default hash set; what they hash is not documented, the model sends them to queue 0",
+];
+
+const X710: Profile = Profile {
+    name: "x710",
+    aliases: &["i40e"],
+    title: "Intel Ethernet Controller X710",
+    driver: "i40e",
+    rss: Some(I40E_RSS),
+    tunnels: Tunnels::Inner,
+    fdir: FdirKind::I40e { filters: 8192 },
+    actions: Some(I40E_ACTIONS),
+    atr: Some(AtrLimits { sample_rate: 20, queues: None, evict: AtrEvict::Driver }),
+    notes: I40E_NOTES,
+};
+
+/// ice: LUT of 64 (VSI), 512 (global) or 2048 (one function of the device).
+const ICE_RSS: RssLimits = RssLimits {
+    reta: 2048,
+    reta_sriov: 2048,
+    reta_vf: Some(64),
+    queues: None,
+    key_len: 52,
+    fields: HashFields::ALL_PORTS,
+    changeable: Changeable::PerFlowType,
+    symmetric_xor: Support::Yes,
+    sctp: SctpHash::Ports,
+    ipv6_ex: Support::Unknown,
+    fragments_as_ip: Support::Unknown, // modelled as Yes: Microsoft's rule
+};
+
+const ICE_ACTIONS: FdirActions = FdirActions {
+    max_queue: None,
+    queue_group: Support::Yes,
+    drop: Support::Yes,
+    counters: 256, // a block
+    low_latency: Support::Unknown,
+    high_bandwidth: Support::Unknown,
+    value_bits: 32,
+};
+
+/// virtio 1.2, 5.1.6.4.3 (`VIRTIO_NET_F_RSS`): the device sets the table's and the key's limits,
+/// at least 128 and 40; QEMU's and Linux's are just that. Linux turns on every hash type.
+const VIRTIO_RSS: RssLimits = RssLimits {
+    reta: 128,
+    reta_sriov: 128,
+    reta_vf: None,
+    queues: Some(0x8000), // max_virtqueue_pairs' own limit
+    key_len: 40,
+    fields: HashFields::SCTP_AS_IP,
+    changeable: Changeable::HashTypes,
+    symmetric_xor: Support::No,
+    sctp: SctpHash::AsIp,
+    ipv6_ex: Support::Yes,
+    fragments_as_ip: Support::Yes, // QEMU; the specification does not say
+};
+
+pub(super) const ALL: &[Profile] = &[
+    NIANTIC,
+    Profile {
+        name: "x520",
+        aliases: &["x520-da2"],
+        title: "Intel Ethernet Converged Network Adapter X520 (82599)",
+        ..NIANTIC
+    },
+    Profile {
+        name: "x540",
+        aliases: &["x540-at2"],
+        title: "Intel Ethernet Controller X540",
+        ..NIANTIC
+    },
+    Profile {
+        name: "x550",
+        aliases: &["x552", "x553"],
+        title: "Intel Ethernet Controller X550",
+        rss: Some(X550_RSS),
+        ..NIANTIC
+    },
+    X710,
+    Profile { name: "xl710", aliases: &[], title: "Intel Ethernet Controller XL710", ..X710 },
+    Profile {
+        name: "x722",
+        aliases: &[],
+        title: "Intel Ethernet Connection X722",
+        atr: Some(AtrLimits { sample_rate: 20, queues: None, evict: AtrEvict::Hardware }),
+        ..X710
+    },
+    Profile {
+        name: "e810",
+        aliases: &["ice", "e810-cqda2", "e810-xxvda4"],
+        title: "Intel Ethernet Controller E810",
+        driver: "ice",
+        rss: Some(ICE_RSS),
+        tunnels: Tunnels::Inner,
+        fdir: FdirKind::Ice { filters: 16384 },
+        actions: Some(ICE_ACTIONS),
+        atr: None, // its Linux counterpart is aRFS
+        notes: &[
+            "only one function of a device gets the 2048-entry indirection table; others have 512 or 64",
+            "RDMA frames bypass the filters",
+        ],
+    },
+    Profile {
+        name: "virtio",
+        aliases: &["virtio-net", "virtio_net"],
+        title: "virtio network device (1.2, VIRTIO_NET_F_RSS)",
+        driver: "virtio_net",
+        rss: Some(VIRTIO_RSS),
+        tunnels: Tunnels::Outer,
+        fdir: FdirKind::None,
+        actions: None,
+        atr: None,
+        notes: &["table and key sizes are QEMU's; a device may offer more"],
+    },
+    Profile {
+        name: "software",
+        aliases: &["none", "rps"],
+        title: "an adapter without RSS, under Linux receive packet steering",
+        driver: "any",
+        rss: None,
+        tunnels: Tunnels::Outer,
+        fdir: FdirKind::None,
+        actions: None,
+        atr: None,
+        notes: &["one hardware queue; spreading is the kernel's (RPS, RFS)"],
+    },
+];

@@ -1,0 +1,385 @@
+//! Receive-side scaling: hash, indirection table, queue. It never misses.
+//!
+//! ```text
+//!  key ─> flow type ─> fields ─> Toeplitz ─> low bits ─> RETA[index] ─> queue
+//!         fragment, portless: 2-tuple    not IP: no hash ──────────────> queue 0
+//! ```
+//!
+//! Input in network order: source address, destination address, source port, destination port
+//! (Microsoft, "RSS Hashing Functions"). Limits come from the adapter's [`Profile`].
+//!
+//! Invariants: the indirection table's length is the adapter's and a power of two; every entry
+//! names a queue below [`Rss::queues`]. No allocation after `new`, except in `explain`.
+//! Thread-safety: read-only after `new`.
+
+use flowyard_flow::toeplitz::{MICROSOFT_KEY, Toeplitz};
+use flowyard_frame::FlowKey;
+use serde::Serialize;
+
+use crate::profile::{Changeable, Profile, RssLimits, SctpHash, Support};
+
+mod explain;
+mod fields;
+
+pub use explain::{InputField, RssExplanation};
+pub use fields::{Fields, FlowType, HashFields};
+
+/// The key whose hash is the same both ways: 0x6d5a, twenty times (Woo and Park). It is 16 bits
+/// wide at heart: the hash depends only on the XOR of all 16-bit words of the tuple, so traffic
+/// with a pattern (equal ports, mirrored addresses) may all land on one queue.
+pub const SYMMETRIC_KEY: [u8; 40] = {
+    let mut key = [0x6d; 40];
+    let mut i = 1;
+    while i < 40 {
+        key[i] = 0x5a;
+        i += 2;
+    }
+    key
+};
+
+/// The hash function (`ethtool -X DEV xfrm`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub enum Hfunc {
+    /// Toeplitz over the fields.
+    #[default]
+    Toeplitz,
+    /// Toeplitz over (src^dst, src^dst, sport^dport, sport^dport): both directions of a flow hash
+    /// alike. Linux's own documentation warns of its "reduced input entropy".
+    SymmetricXor,
+}
+
+/// Whose indirection table.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub enum Function {
+    /// The physical function's.
+    #[default]
+    Physical,
+    /// The physical function's while SR-IOV is on.
+    PhysicalWithSriov,
+    /// A virtual function's.
+    Virtual,
+}
+
+/// What software chooses.
+#[derive(Clone, Debug)]
+pub struct RssConfig {
+    /// The hash key: 40 bytes, or the adapter's full length. Inputs of up to 36 bytes never reach
+    /// beyond the first 40.
+    pub key: Vec<u8>,
+    /// What each flow type hashes; `None`: the driver's default.
+    pub fields: Option<HashFields>,
+    /// The hash function.
+    pub hfunc: Hfunc,
+    /// The indirection table; `None`: entry i holds queue i mod queues, the drivers' default.
+    pub reta: Option<Vec<u16>>,
+    /// Whose table.
+    pub function: Function,
+}
+
+/// Microsoft's verification key, so that results can be repeated. It is public: drivers draw a
+/// random key instead, and a live port should, lest strangers choose its queues.
+impl Default for RssConfig {
+    fn default() -> Self {
+        Self {
+            key: MICROSOFT_KEY.to_vec(),
+            fields: None,
+            hfunc: Hfunc::Toeplitz,
+            reta: None,
+            function: Function::Physical,
+        }
+    }
+}
+
+/// Why a configuration is not one that the adapter takes.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// No RSS at all.
+    #[error("{0}: this adapter computes no RSS hash; model its spreading with RPS")]
+    NoRss(&'static str),
+    /// Zero queues.
+    #[error("{0}: RSS over no queues; give at least 1")]
+    NoQueues(&'static str),
+    /// No virtual functions.
+    #[error("{0}: no virtual function with a table of its own; choose the physical function")]
+    NoVirtual(&'static str),
+    /// A key of the wrong length.
+    #[error("{name}: a hash key of {got} bytes; give 40, or the adapter's {want}")]
+    KeyLength {
+        /// The adapter.
+        name: &'static str,
+        /// Bytes given.
+        got: usize,
+        /// The adapter's length.
+        want: usize,
+    },
+    /// An indirection table of the wrong length.
+    #[error("{name}: an indirection table of {got} entries; this function's has {want}")]
+    RetaLength {
+        /// The adapter.
+        name: &'static str,
+        /// Entries given.
+        got: usize,
+        /// The adapter's entries.
+        want: u16,
+    },
+    /// An entry names a queue that it cannot.
+    #[error(
+        "{name}: indirection table entry {entry} names queue {queue}; RSS reaches queues 0 to {} here, use a filter for the others", limit - 1
+    )]
+    RetaQueue {
+        /// The adapter.
+        name: &'static str,
+        /// The entry.
+        entry: usize,
+        /// The queue it names.
+        queue: u16,
+        /// How many queues it could.
+        limit: u16,
+    },
+    /// Fields that the adapter cannot choose.
+    #[error("{name}: {flow} cannot hash {fields}; {mend}")]
+    Fields {
+        /// The adapter.
+        name: &'static str,
+        /// The flow type.
+        flow: FlowType,
+        /// The fields asked for.
+        fields: Fields,
+        /// What it can.
+        mend: &'static str,
+    },
+    /// No symmetric-XOR.
+    #[error("{0}: no symmetric-XOR hash; use Toeplitz with the key 6d5a repeated instead")]
+    NoSymmetricXor(&'static str),
+    /// Symmetric-XOR over half a pair.
+    #[error("{name}: symmetric-XOR needs pairs, but {flow} hashes {fields}; use sd, fn or sdfn")]
+    Unpaired {
+        /// The adapter.
+        name: &'static str,
+        /// The flow type.
+        flow: FlowType,
+        /// Its fields.
+        fields: Fields,
+    },
+}
+
+/// RSS of one function of one adapter.
+#[derive(Clone, Debug)]
+pub struct Rss {
+    toeplitz: Toeplitz,
+    fields: HashFields,
+    hfunc: Hfunc,
+    reta: Vec<u16>,
+    queues: u16,
+    clamped_from: Option<u16>,
+    sctp: SctpHash,
+}
+
+/// The most bytes a hash takes in: two IPv6 addresses, two ports.
+const INPUT_MAX: usize = 36;
+
+impl Rss {
+    /// RSS over `queues` open queues, as `profile` would do it.
+    ///
+    /// More queues than the table's entries can name are no error: the drivers fill the default
+    /// table over the queues it can name, and so does this; [`Rss::clamped_from`] tells.
+    ///
+    /// # Errors
+    /// When the adapter would refuse the configuration; the message says the mend.
+    pub fn new(profile: &Profile, queues: u16, config: RssConfig) -> Result<Self, Error> {
+        let name = profile.name;
+        let limits = profile.rss.ok_or(Error::NoRss(name))?;
+        if queues == 0 {
+            return Err(Error::NoQueues(name));
+        }
+        let reachable = limits.queues.map_or(queues, |limit| limit.min(queues));
+        check_key(name, &limits, &config.key)?;
+        let fields = config.fields.unwrap_or(limits.fields);
+        check_fields(name, &limits, &fields, config.hfunc)?;
+        let size = match config.function {
+            Function::Physical => limits.reta,
+            Function::PhysicalWithSriov => limits.reta_sriov,
+            Function::Virtual => limits.reta_vf.ok_or(Error::NoVirtual(name))?,
+        };
+        let reta = match config.reta {
+            None => (0..size).map(|i| i % reachable).collect(),
+            Some(reta) => check_reta(name, reta, size, reachable)?,
+        };
+        Ok(Self {
+            toeplitz: Toeplitz::new(&config.key),
+            fields,
+            hfunc: config.hfunc,
+            reta,
+            queues: reachable,
+            clamped_from: (reachable < queues).then_some(queues),
+            sctp: limits.sctp,
+        })
+    }
+
+    /// How many queues the indirection table can name here.
+    #[must_use]
+    pub const fn queues(&self) -> u16 {
+        self.queues
+    }
+
+    /// How many queues were asked for, when that was more than RSS reaches.
+    #[must_use]
+    pub const fn clamped_from(&self) -> Option<u16> {
+        self.clamped_from
+    }
+
+    /// The indirection table.
+    #[must_use]
+    pub fn reta(&self) -> &[u16] {
+        &self.reta
+    }
+
+    /// The hash of a frame; `None` when the adapter computes none: not IP, or a type that is off.
+    #[must_use]
+    #[inline]
+    pub fn hash(&self, key: &FlowKey) -> Option<u32> {
+        let fields = self.fields.get(FlowType::of(key)?);
+        let mut input = [0; INPUT_MAX];
+        let len = self.input(key, fields, &mut input);
+        (len > 0).then(|| self.toeplitz.hash(&input[..len]))
+    }
+
+    /// The hash with other addresses in place of the header's, as the `*_IPV6_EX` types take
+    /// them: the source from the Home Address option, the destination from a type 2 routing
+    /// header. A flow key carries neither. IPv4 frames ignore both.
+    #[must_use]
+    pub fn hash_with(
+        &self,
+        key: &FlowKey,
+        src: Option<[u8; 16]>,
+        dst: Option<[u8; 16]>,
+    ) -> Option<u32> {
+        if !key.is_ipv6() {
+            return self.hash(key);
+        }
+        self.hash(&FlowKey { src: src.unwrap_or(key.src), dst: dst.unwrap_or(key.dst), ..*key })
+    }
+
+    /// The entry of the indirection table: the hash's low bits.
+    #[must_use]
+    #[inline]
+    pub fn index(&self, hash: u32) -> u16 {
+        (hash as usize & (self.reta.len() - 1)) as u16
+    }
+
+    /// The queue of a hash; without one, the default queue 0.
+    #[must_use]
+    #[inline]
+    pub fn queue(&self, hash: Option<u32>) -> u16 {
+        hash.map_or(0, |hash| self.reta[self.index(hash) as usize])
+    }
+
+    /// Why a frame goes where it goes.
+    #[must_use]
+    pub fn explain(&self, key: &FlowKey) -> RssExplanation {
+        explain::explain(self, key)
+    }
+
+    /// Writes the hash input to the front of `input`; returns its length in bytes.
+    #[inline]
+    fn input(&self, key: &FlowKey, fields: Fields, input: &mut [u8; INPUT_MAX]) -> usize {
+        let width = if key.is_ipv4() { 4 } else { 16 };
+        let (mut src, mut dst) = (key.src, key.dst);
+        let (mut sport, mut dport) = (key.sport, key.dport);
+        if self.hfunc == Hfunc::SymmetricXor {
+            src = (u128::from_ne_bytes(src) ^ u128::from_ne_bytes(dst)).to_ne_bytes();
+            dst = src;
+            sport ^= dport;
+            dport = sport;
+        }
+        let mut len = 0;
+        for (field, address) in [(Fields::SRC_IP, src), (Fields::DST_IP, dst)] {
+            if fields.has(field) {
+                input[len..len + width].copy_from_slice(&address[..width]);
+                len += width;
+            }
+        }
+        for (field, port) in [(Fields::SRC_PORT, sport), (Fields::DST_PORT, dport)] {
+            if fields.has(field) {
+                input[len..len + 2].copy_from_slice(&port.to_be_bytes());
+                len += 2;
+            }
+        }
+        len
+    }
+}
+
+fn check_key(name: &'static str, limits: &RssLimits, key: &[u8]) -> Result<(), Error> {
+    let (got, want) = (key.len(), limits.key_len);
+    if got == 40 || got == want { Ok(()) } else { Err(Error::KeyLength { name, got, want }) }
+}
+
+fn check_reta(
+    name: &'static str,
+    reta: Vec<u16>,
+    want: u16,
+    limit: u16,
+) -> Result<Vec<u16>, Error> {
+    if reta.len() != usize::from(want) {
+        return Err(Error::RetaLength { name, got: reta.len(), want });
+    }
+    match reta.iter().position(|&queue| queue >= limit) {
+        Some(entry) => Err(Error::RetaQueue { name, entry, queue: reta[entry], limit }),
+        None => Ok(reta),
+    }
+}
+
+fn check_fields(
+    name: &'static str,
+    limits: &RssLimits,
+    all: &HashFields,
+    hfunc: Hfunc,
+) -> Result<(), Error> {
+    if hfunc == Hfunc::SymmetricXor && limits.symmetric_xor != Support::Yes {
+        return Err(Error::NoSymmetricXor(name));
+    }
+    for flow in FlowType::ALL {
+        let fields = all.get(flow);
+        if hfunc == Hfunc::SymmetricXor && !fields.is_paired() {
+            return Err(Error::Unpaired { name, flow, fields });
+        }
+        if let Some(mend) = refused(limits, all, flow, fields) {
+            return Err(Error::Fields { name, flow, fields, mend });
+        }
+    }
+    Ok(())
+}
+
+/// What to do instead, when the adapter cannot hash `fields` for `flow`.
+fn refused(
+    limits: &RssLimits,
+    all: &HashFields,
+    flow: FlowType,
+    fields: Fields,
+) -> Option<&'static str> {
+    let bare = flow == flow.bare();
+    let udp = matches!(flow, FlowType::Udp4 | FlowType::Udp6);
+    let sctp = matches!(flow, FlowType::Sctp4 | FlowType::Sctp6);
+    if bare && !fields.is_portless() {
+        return Some("bare IP has no ports: use s, d or sd");
+    }
+    match limits.changeable {
+        Changeable::PerFlowType => None,
+        Changeable::UdpPorts => {
+            let fixed = fields == limits.fields.get(flow);
+            let udp = udp && (fields == Fields::TWO_TUPLE || fields == Fields::FOUR_TUPLE);
+            (!fixed && !udp).then_some("only UDP can change, between sd and sdfn")
+        }
+        Changeable::HashTypes => {
+            let ip = all.get(flow.bare());
+            let off = fields == ip; // without its own type a frame falls back to the IP type
+            let on = if bare { fields == Fields::TWO_TUPLE } else { fields == Fields::FOUR_TUPLE };
+            let fits = if bare { on || fields.is_none() } else { off || (on && !sctp) };
+            (!fits).then_some("hash types are on (IP: sd; TCP, UDP: sdfn) or off (as bare IP)")
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,109 @@
+//! Why RSS sent a frame where it did: the bytes it hashed, in order, by name.
+
+use flowyard_frame::{FlowKey, Frag};
+use serde::Serialize;
+
+use super::{Fields, FlowType, Hfunc, Rss};
+use crate::profile::SctpHash;
+
+/// One field of the hash input.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct InputField {
+    /// `src`, `dst`, `sport`, `dport`, or their XOR: `src^dst`, `sport^dport`.
+    pub name: &'static str,
+    /// Its bytes, in network order.
+    pub bytes: Vec<u8>,
+}
+
+/// The life of one hash.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct RssExplanation {
+    /// Microsoft's name of the hash type, `none` when nothing is hashed.
+    pub hash_type: &'static str,
+    /// The input, in the order it is hashed.
+    pub input: Vec<InputField>,
+    /// The hash; `None` when nothing is hashed.
+    pub hash: Option<u32>,
+    /// The entry of the indirection table: the hash's low bits.
+    pub index: Option<u16>,
+    /// The queue.
+    pub queue: u16,
+    /// The reasons, in words.
+    pub why: String,
+}
+
+pub(super) fn explain(rss: &Rss, key: &FlowKey) -> RssExplanation {
+    let Some(flow) = FlowType::of(key) else {
+        return unhashed(rss, format!("ethertype 0x{:04x} is not IP: no hash", key.eth_type));
+    };
+    let fields = rss.fields.get(flow);
+    if fields.is_none() {
+        return unhashed(rss, format!("{flow} is not among the hashed types: no hash"));
+    }
+    let hash = rss.hash(key);
+    let index = hash.map(|h| rss.index(h));
+    let queue = rss.queue(hash);
+    let mut why = reason(rss, key, flow, fields);
+    why.push_str(&format!(
+        "; index = low {} bits of the hash; entry {} holds queue {queue}",
+        rss.reta.len().trailing_zeros(),
+        index.unwrap_or(0)
+    ));
+    if let Some(asked) = rss.clamped_from {
+        why.push_str(&format!(
+            "; of {asked} queues RSS reaches only the first {}: its entries are too narrow",
+            rss.queues
+        ));
+    }
+    let input = input(rss, key, flow, fields);
+    RssExplanation { hash_type: flow.hash_type(fields), input, hash, index, queue, why }
+}
+
+fn unhashed(rss: &Rss, why: String) -> RssExplanation {
+    let queue = rss.queue(None);
+    let why = format!("{why}, default queue {queue}");
+    RssExplanation { hash_type: "none", input: vec![], hash: None, index: None, queue, why }
+}
+
+fn reason(rss: &Rss, key: &FlowKey, flow: FlowType, fields: Fields) -> String {
+    let mut why = match key.fragment() {
+        Frag::No => format!("{flow} hashes {fields}"),
+        Frag::First => format!("first fragment: hashes as {flow}, without its ports, {fields}"),
+        Frag::Later => format!("later fragment: hashes as {flow}, {fields}"),
+    };
+    if rss.hfunc == Hfunc::SymmetricXor {
+        why.push_str(", addresses and ports XORed with their counterparts first");
+    }
+    let sctp = matches!(flow, FlowType::Sctp4 | FlowType::Sctp6) && !fields.is_portless();
+    if sctp && rss.sctp == SctpHash::PortsAndTag {
+        why.push_str(" (this adapter also hashes the verification tag, which a flow key lacks)");
+    }
+    let udp = matches!(flow, FlowType::Udp4 | FlowType::Udp6);
+    if udp && fields.is_portless() {
+        why.push_str(" (UDP without ports: all flows between two hosts share a queue)");
+    }
+    why
+}
+
+/// The named fields; `Rss::input` builds the same bytes without allocating (tested equal).
+fn input(rss: &Rss, key: &FlowKey, flow: FlowType, fields: Fields) -> Vec<InputField> {
+    let len = if flow.bare() == FlowType::Ipv4 { 4 } else { 16 };
+    let (mut src, mut dst) = (key.src[..len].to_vec(), key.dst[..len].to_vec());
+    let (mut sport, mut dport) = (key.sport.to_be_bytes().to_vec(), key.dport.to_be_bytes().to_vec());
+    let mut names = ["src", "dst", "sport", "dport"];
+    if rss.hfunc == Hfunc::SymmetricXor {
+        let xor = |a: &[u8], b: &[u8]| a.iter().zip(b).map(|(a, b)| a ^ b).collect::<Vec<_>>();
+        src = xor(&src, &dst);
+        dst.clone_from(&src);
+        sport = xor(&sport, &dport);
+        dport.clone_from(&sport);
+        names = ["src^dst", "src^dst", "sport^dport", "sport^dport"];
+    }
+    let all = [Fields::SRC_IP, Fields::DST_IP, Fields::SRC_PORT, Fields::DST_PORT];
+    all.into_iter()
+        .zip(names)
+        .zip([src, dst, sport, dport])
+        .filter(|((field, _), _)| fields.has(*field))
+        .map(|((_, name), bytes)| InputField { name, bytes })
+        .collect()
+}
