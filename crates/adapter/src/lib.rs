@@ -10,12 +10,13 @@
 //! Thread-safety: plain data and `&mut self`; no interior mutability.
 #![forbid(unsafe_code)]
 
-
-mod stats;
 pub mod atr;
 pub mod fdir;
 pub mod linux;
 pub mod profile;
 pub mod rss;
 pub mod stats;
+
+pub use profile::Profile;
+pub use rss::{Rss, RssConfig};
 pub use stats::FilterStats;
