@@ -112,7 +112,6 @@ impl Analyzer {
     pub fn read(
         &mut self,
         file: &str,
-        format: &str,
         source: &mut dyn Source,
         mut each: impl FnMut(&dyn Source),
     ) -> Result<(), flowyard_ports::Error> {
@@ -129,7 +128,6 @@ impl Analyzer {
         }
         self.captures.push(Capture {
             file: file.into(),
-            format: format.into(),
             packets,
             skipped: source.skipped().into_iter().map(|left| (left.reason, left.packets)).collect(),
             damage: source.damage().map(ToString::to_string),
@@ -230,7 +228,7 @@ impl Analyzer {
         let policies: Vec<_> = self
             .policies
             .iter_mut()
-            .map(|policy| policy.summary(started, &mut notes))
+            .map(|policy| policy.summary(started))
             .collect();
         Analysis {
             captures: std::mem::take(&mut self.captures),

@@ -12,7 +12,7 @@
 //! Memory: [`Flows::BYTES_PER_CONNECTION`] and the policies' own state per flow, nothing else that
 //! grows with a capture.
 
-use flowyard_frame::{FlowKey, Nanos};
+use flowyard_frame::FlowKey;
 use hashbrown::HashTable;
 
 use crate::mix;

@@ -23,6 +23,7 @@ use crate::summary::{
 };
 use crate::tally::{Load, Received, Series, Tally};
 
+mod explain;
 mod filters;
 mod yard;
 
@@ -86,7 +87,6 @@ pub(crate) struct Landing {
 }
 
 /// One policy at work, with its own cores and tally.
-#[derive(Debug)]
 pub(crate) struct Running {
     name: &'static str,
     title: &'static str,
@@ -97,7 +97,6 @@ pub(crate) struct Running {
 }
 
 /// What decides.
-#[derive(Debug)]
 pub(crate) enum Policy {
     Rss,
     Fdir(Box<Fdir>),

@@ -28,8 +28,6 @@ pub struct Analysis {
 pub struct Capture {
     /// Its name as given.
     pub file: String,
-    /// `pcap`, `pcapng`, with the byte order and resolution where the format has them.
-    pub format: String,
     /// Packets read.
     pub packets: u64,
     /// Packets left out by the reader, by reason.

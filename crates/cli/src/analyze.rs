@@ -71,10 +71,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Stop> {
     for file in &args.captures {
         let mut source = pcap::open(file).map_err(bad_input)?;
         let bar = Bar::new(file, source.progress());
-        let format = source.format().to_owned();
-        analyzer
-            .read(file, &format, &mut source, None, |source| bar.at(source))
-            .map_err(bad_input)?;
+        analyzer.read(file, &mut source, |source| bar.at(source)).map_err(bad_input)?;
     }
     print(&analyzer.finish(), args)
 }

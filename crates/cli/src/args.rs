@@ -3,8 +3,12 @@
 use std::path::Path;
 use std::time::Duration;
 
-use flowyard_adapter::{HashFunction, Profile, RssConfig, UdpFields, rules};
+use flowyard_adapter::fdir::Pballoc;
+use flowyard_adapter::profile::Profile;
+use flowyard_adapter::rss::{Fields, FlowType, Hfunc, RssConfig};
+use flowyard_adapter::rules;
 use flowyard_analyze::{Consumers, Delays, Local, RuleFile, Setup, Spec};
+use flowyard_flow::toeplitz::{SYMMETRIC_KEY, random_key};
 use flowyard_frame::Nanos;
 
 use crate::stop::{Stop, bad_input};
@@ -16,7 +20,7 @@ pub(crate) struct ModelArgs {
     #[arg(long, value_name = "NAME", default_value = "x520", help_heading = "Adapter")]
     adapter: String,
 
-    /// Receive queues [default: 16, or fewer where the adapter has fewer]
+    /// Receive queues [default: 16; 1 for an adapter that does not hash]
     #[arg(long, value_name = "N", help_heading = "Adapter")]
     queues: Option<u16>,
 
@@ -49,7 +53,8 @@ pub(crate) struct ModelArgs {
     #[arg(long, value_name = "N", default_value_t = 20, help_heading = "Adapter")]
     sample_rate: u32,
 
-    /// Cores; queue Q interrupts core Q modulo this [default: as many as queues]
+    /// Cores; queue Q interrupts core Q modulo this [default: as many as queues; 16 for an
+    /// adapter that does not hash]
     #[arg(long, value_name = "N", help_heading = "Host")]
     cores: Option<u16>,
 
@@ -102,14 +107,11 @@ impl ModelArgs {
                 names.join(", ")
             ))
         })?;
-        let queues = self.queues.unwrap_or_else(|| adapter.max_queues.min(16));
-        if queues == 0 || queues > adapter.max_queues {
-            return Err(bad_input(format!(
-                "--queues: {} has 1 to {} receive queues, not {queues}",
-                adapter.name, adapter.max_queues
-            )));
+        let queues = self.queues.unwrap_or(if adapter.rss.is_some() { 16 } else { 1 });
+        if queues == 0 || queues > 1024 {
+            return Err(bad_input(format!("--queues: from 1 to 1024, not {queues}")));
         }
-        let cores = self.cores.unwrap_or(queues);
+        let cores = self.cores.unwrap_or(queues.max(if adapter.rss.is_some() { 1 } else { 16 }));
         if cores == 0 || cores > 1024 {
             return Err(bad_input(format!("--cores: from 1 to 1024, not {cores}")));
         }
@@ -126,7 +128,7 @@ impl ModelArgs {
             adapter,
             queues,
             cores,
-            rss: self.rss()?,
+            rss: self.rss(adapter)?,
             local: self.local.clone(),
             consumers: self.consumer.clone(),
             migrate_every: nanos(self.migrate_every),
@@ -162,34 +164,41 @@ impl ModelArgs {
         self.policy.iter().map(|name| spec(name)).collect()
     }
 
-    fn rss(&self) -> Result<RssConfig, Stop> {
+    fn rss(&self, adapter: &Profile) -> Result<RssConfig, Stop> {
+        let Some(limits) = adapter.rss else { return Ok(RssConfig::default()) };
+        let key_len = limits.key_len.min(SYMMETRIC_KEY.len());
         let key = match self.rss_key.as_str() {
             "microsoft" => RssConfig::default().key,
-            "symmetric" => RssConfig::symmetric_key(),
-            text => match text.strip_prefix("random:") {
-                Some(seed) => RssConfig::random_key(seed.parse().map_err(|_| {
-                    bad_input(format!("--rss-key: '{seed}' is no seed; say random:7"))
-                })?),
+            "symmetric" => SYMMETRIC_KEY[..key_len].to_vec(),
+            text => match text.strip_prefix("random:").map(str::parse) {
+                Some(Ok(seed)) => random_key(seed)[..key_len].to_vec(),
+                Some(Err(_)) => return Err(bad_input("--rss-key: random wants a seed: random:7")),
                 None => hex(text)?,
             },
         };
-        let function = match self.rss_hash.as_str() {
-            "toeplitz" => HashFunction::Toeplitz,
-            "symmetric-xor" => HashFunction::SymmetricXor,
+        let hfunc = match self.rss_hash.as_str() {
+            "toeplitz" => Hfunc::Toeplitz,
+            "symmetric-xor" => Hfunc::SymmetricXor,
             other => {
-                return Err(bad_input(format!("--rss-hash: toeplitz or symmetric-xor, not '{other}'")));
+                return Err(bad_input(format!(
+                    "--rss-hash: toeplitz or symmetric-xor, not '{other}'"
+                )));
             }
         };
         let udp = match self.udp.as_deref() {
             None => None,
-            Some("2-tuple") => Some(UdpFields::TwoTuple),
-            Some("4-tuple") => Some(UdpFields::FourTuple),
+            Some("2-tuple") => Some(Fields::TWO_TUPLE),
+            Some("4-tuple") => Some(Fields::FOUR_TUPLE),
             Some(other) => {
                 return Err(bad_input(format!("--udp: 2-tuple or 4-tuple, not '{other}'")));
             }
         };
-        let reta = (!self.indirection.is_empty()).then(|| self.indirection.clone());
-        Ok(RssConfig { key, function, udp, reta, ..RssConfig::default() })
+        let fields = udp.map(|udp| {
+            limits.fields.with(FlowType::Udp4, udp).with(FlowType::Udp6, udp)
+        });
+        let entries = self.indirection.iter().copied().cycle().take(limits.reta.into());
+        let reta = (!self.indirection.is_empty()).then(|| entries.collect());
+        Ok(RssConfig { key, fields, hfunc, reta, ..RssConfig::default() })
     }
 }
 

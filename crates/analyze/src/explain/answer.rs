@@ -27,7 +27,7 @@ pub struct Question {
 impl Analyzer {
     /// Why `target` goes where it goes, under every policy of the setup.
     #[must_use]
-    pub fn explain(&self, target: &Target, question: &Question) -> Explanation {
+    pub fn explain(&mut self, target: &Target, question: &Question) -> Explanation {
         let key = target.packet.key;
         let answers = self.answers(&target.packet);
         let reversed = Packet { key: key.reversed(), flow: None, ..target.packet };
@@ -48,11 +48,11 @@ impl Analyzer {
     }
 
     /// What every policy says of a frame, as if the adapter received it.
-    fn answers(&self, packet: &Packet) -> Answers {
+    fn answers(&mut self, packet: &Packet) -> Answers {
         let (hash, rss_queue) = self.hash(&packet.key);
         let packet = Packet { received: true, hash, rss_queue, ..*packet };
         let mut verdicts: BTreeMap<&str, Verdict> =
-            self.policies.iter().map(|policy| (policy.name(), policy.explain(&packet))).collect();
+            self.policies.iter_mut().map(|policy| (policy.name(), policy.explain(&packet))).collect();
         Answers {
             rss: self.rss.as_ref().map(|rss| rss_answer(rss, &packet.key, &self.setup)),
             fdir: fdir_answer(&packet, &self.setup, verdicts.remove("fdir")),

@@ -31,7 +31,6 @@ const ENTRIES: usize = 8192;
 const SLOTS: usize = 1 << 16;
 
 /// The stages of the engine, at work on one policy's cores.
-#[derive(Debug)]
 pub(crate) struct Yard {
     steer: Steer,
     settle: Settle,
@@ -91,7 +90,8 @@ impl Yard {
         let wanted = self.batch.actions;
         let Some(first) = received.clone().next() else { return };
         let places = Places { cores, now: first.now };
-        self.settle.settle(&mut self.batch, self.batch.lanes(), &places);
+        let lanes = self.batch.lanes();
+        self.settle.settle(&mut self.batch, lanes, &places);
         for lane in 0..self.batch.len() {
             let Some(packet) = received.next() else { break };
             let to = self.batch.actions[lane].to;
@@ -118,7 +118,8 @@ impl Yard {
                 Some(toeplitz) => toeplitz.hash_flow(&packet.key, &self.types),
                 None => packet.hash.unwrap_or(0),
             };
-            let frame = Frame { hash, ..Frame::new(0, 0, 0) };
+            let mut frame = Frame::new(0, 0, 0);
+            frame.hash = hash;
             if self.batch.push(frame, packet.key).is_err() {
                 break; // a burst is no longer than a batch
             }

@@ -1,0 +1,101 @@
+//! What a policy says of one frame, in words. The learned state is asked, never changed.
+
+use super::{Backlog, Policy, Running, Stage};
+use crate::delay::Cores;
+use crate::explain::Verdict;
+use crate::packet::Packet;
+
+impl Running {
+    /// Where a received frame would land now, and why.
+    pub(crate) fn explain(&mut self, packet: &Packet) -> Verdict {
+        let hashed = if packet.hash.is_some() { Stage::Rss } else { Stage::NoHash };
+        let by_rss = match packet.hash {
+            Some(hash) => format!("RSS: hash 0x{hash:08x} leads to queue {}", packet.rss_queue),
+            None => "no hash: queue 0".to_owned(),
+        };
+        let cores = &self.cores;
+        let (queue, core, stage, why) = match &mut self.policy {
+            Policy::Rss => (packet.rss_queue, None, hashed, by_rss),
+            Policy::Fdir(fdir) => {
+                let (queue, stage) = fdir.receive(packet, packet.rss_queue, hashed);
+                (queue, None, stage, fdir.why(packet).unwrap_or(format!("no rule matches; {by_rss}")))
+            }
+            Policy::Atr(atr) => match atr.receive(packet, packet.rss_queue, hashed) {
+                (queue, Stage::Filter) => {
+                    let why = "a filter learned from what the host sent names this queue";
+                    (queue, None, Stage::Filter, why.to_owned())
+                }
+                (queue, stage) => {
+                    (queue, None, stage, format!("no filter for this flow yet; {by_rss}"))
+                }
+            },
+            Policy::Rps(rps) => {
+                let hash = rps.hash(packet);
+                let backlog = backlog(cores, packet);
+                let core = hash.and_then(|hash| rps.steering.cpu(hash, &backlog));
+                let (stage, why) = on_core(hash, core, Stage::Rps, "RPS: the hash picks core", &by_rss);
+                (packet.rss_queue, core, stage, why)
+            }
+            Policy::Rfs(rfs) => {
+                let hash = rfs.hash(packet);
+                let mut steering = rfs.steering.clone();
+                let core = hash.and_then(|hash| {
+                    steering.receive(hash, packet.rss_queue, &mut backlog(cores, packet))
+                });
+                let how = "RFS: the flow's last consumer, or RPS's map where none is known, gives core";
+                let (stage, why) = on_core(hash, core, Stage::Rfs, how, &by_rss);
+                (packet.rss_queue, core, stage, why)
+            }
+            Policy::Arfs(arfs) => {
+                let hash = arfs.hash(packet);
+                let mut steering = arfs.steering.clone();
+                let filter = steering.queue(&packet.key);
+                let queue = filter.unwrap_or(packet.rss_queue);
+                let mut backlog = backlog(cores, packet);
+                let core = hash.and_then(|hash| {
+                    steering.receive(&packet.key, hash, queue, packet.now, &mut backlog)
+                });
+                let by_filter = format!("a filter that RFS programmed names queue {queue}");
+                let by = if filter.is_some() { by_filter } else { by_rss };
+                let (stage, why) = on_core(hash, core, Stage::Rfs, "RFS gives core", &by);
+                (queue, core, if filter.is_some() { Stage::Filter } else { stage }, why)
+            }
+            Policy::Yard(yard) => {
+                let (core, learned) = yard.peek(packet);
+                let (stage, why) = if learned {
+                    (Stage::Filter, format!("an entry learned from what core {core} sent; settle lets the flow move there once its old queue is drained"))
+                } else {
+                    (hashed, format!("no entry for this flow yet; the indirection table leads to core {core}"))
+                };
+                (core % cores.count(), Some(core), stage, why)
+            }
+        };
+        let dropped = stage == Stage::Dropped;
+        Verdict {
+            queue: (!dropped).then_some(queue),
+            core: (!dropped).then(|| core.unwrap_or(cores.of_queue(queue))),
+            stage: stage.name().to_owned(),
+            why,
+        }
+    }
+}
+
+fn backlog<'a>(cores: &'a Cores, packet: &Packet) -> Backlog<'a> {
+    Backlog { cores, now: packet.now }
+}
+
+/// The stage and the words for a policy that passes frames on between cores.
+fn on_core(
+    hash: Option<u32>,
+    core: Option<u16>,
+    stage: Stage,
+    how: &str,
+    by_queue: &str,
+) -> (Stage, String) {
+    match (hash, core) {
+        (Some(hash), Some(core)) => {
+            (stage, format!("{how} {core} (hash 0x{hash:08x}); the queue is as {by_queue}"))
+        }
+        _ => (Stage::NoHash, format!("no hash to pass it on by, so it stays; {by_queue}")),
+    }
+}

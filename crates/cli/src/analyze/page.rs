@@ -1,0 +1,185 @@
+//! An [`Analysis`] as one self-contained page with plots.
+
+use std::path::Path;
+use std::time::SystemTime;
+
+use flowyard_analyze::{Analysis, PolicySummary};
+use flowyard_report::{Axis, Card, Page, Plot, Section, Tone, Unit, html, num};
+
+use super::tables;
+use crate::stop::Stop;
+
+/// Writes the page; nothing is left at `path` if that fails.
+pub(crate) fn write(analysis: &Analysis, command: &str, path: &Path) -> Result<(), Stop> {
+    html::write(path, &page(analysis, command)).map_err(|error| Stop::Failed(error.into()))
+}
+
+fn page(analysis: &Analysis, command: &str) -> Page {
+    #[allow(clippy::disallowed_methods, reason = "the page says when it was made")]
+    let now = SystemTime::now();
+    let traffic = &analysis.traffic;
+    let mut page = Page::new("Which core gets each packet")
+        .subtitle(tables::capture_line(analysis))
+        .command(command)
+        .time(humantime::format_rfc3339_seconds(now).to_string())
+        .card(Card::new("packets received", num::exact(traffic.received)).detail(format!(
+            "of {}, in {} flows",
+            num::exact(traffic.packets),
+            num::exact(traffic.received_flows)
+        )));
+    for card in [best_locality(analysis), flattest(analysis), most_exposed(analysis)] {
+        page = page.card(card);
+    }
+    page = page.section(policies(analysis)).section(load(analysis));
+    if let Some(section) = filters(analysis) {
+        page = page.section(section);
+    }
+    page = page.section(flows(analysis));
+    if let Some(table) = tables::rules(analysis) {
+        page = page.section(Section::new("Rules").table(table));
+    }
+    if let Some(table) = tables::faults(analysis) {
+        page = page.section(Section::new("Headers").table(table));
+    }
+    for note in &analysis.notes {
+        page = page.footnote(note);
+    }
+    page.section(model(analysis))
+}
+
+fn named(policy: Option<&PolicySummary>) -> String {
+    policy.map_or_else(|| "-".to_owned(), |policy| policy.name.clone())
+}
+
+fn best_locality(analysis: &Analysis) -> Card {
+    let best = analysis
+        .policies
+        .iter()
+        .filter(|policy| policy.locality.is_some())
+        .max_by(|a, b| a.locality.unwrap_or(0.0).total_cmp(&b.locality.unwrap_or(0.0)));
+    let share = best.and_then(|policy| policy.locality);
+    Card::new("best locality", share.map_or_else(|| "-".to_owned(), |share| Unit::Share.show(share)))
+        .detail(format!("{}: received on the consumer's core", named(best)))
+        .tone(Tone::Good)
+}
+
+fn flattest(analysis: &Analysis) -> Card {
+    let cores = |policy: &PolicySummary| policy.imbalance.cores.unwrap_or(f64::INFINITY);
+    let best = analysis.policies.iter().min_by(|a, b| cores(a).total_cmp(&cores(b)));
+    let ratio = best.and_then(|policy| policy.imbalance.cores);
+    Card::new("flattest load", ratio.map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.2}")))
+        .detail(format!("{}: busiest core over the mean", named(best)))
+}
+
+fn most_exposed(analysis: &Analysis) -> Card {
+    let worst = analysis.policies.iter().max_by_key(|policy| policy.reorder.packets);
+    let packets = worst.map_or(0, |policy| policy.reorder.packets);
+    let card = Card::new("reorder exposure", num::exact(packets));
+    if packets == 0 {
+        return card.detail("no packet could overtake under any policy").tone(Tone::Good);
+    }
+    card.detail(format!("{}: packets that could overtake", named(worst))).tone(Tone::Warn)
+}
+
+fn policies(analysis: &Analysis) -> Section {
+    let names: Vec<_> = analysis.policies.iter().map(|policy| policy.name.clone()).collect();
+    let localities: Vec<f64> =
+        analysis.policies.iter().map(|policy| policy.locality.unwrap_or(f64::NAN)).collect();
+    let exposed: Vec<f64> =
+        analysis.policies.iter().map(|policy| policy.reorder.packets as f64).collect();
+    Section::new("Policies side by side")
+        .text(tables::host_line(analysis).replace('\n', ". "))
+        .table(tables::policies(analysis))
+        .plots([
+            Plot::new(
+                "Locality by policy",
+                Axis::linear("received on the consumer's core", Unit::Share).range(0.0, 1.0),
+                Axis::categories("", names.clone()),
+            )
+            .bars("locality", localities),
+            Plot::new(
+                "Packets that could overtake",
+                Axis::linear("packets", Unit::Count),
+                Axis::categories("", names),
+            )
+            .bars("exposed", exposed),
+        ])
+}
+
+fn load(analysis: &Analysis) -> Section {
+    let numbers = |count: usize| (0..count).map(|n| n.to_string()).collect::<Vec<_>>();
+    let plot = |title: &str, what: &str, each: fn(&PolicySummary) -> Vec<f64>| {
+        let count = analysis.policies.first().map_or(0, |policy| each(policy).len());
+        let mut plot = Plot::new(
+            title,
+            Axis::categories(what, numbers(count)),
+            Axis::linear("packets", Unit::Count),
+        );
+        for policy in &analysis.policies {
+            plot = plot.bars(&*policy.name, each(policy));
+        }
+        plot
+    };
+    Section::new("Load")
+        .plot(plot("Load per queue", "receive queue", |policy| tables::loads(&policy.queues)))
+        .plot(plot("Load per core", "core", |policy| tables::loads(&policy.cores)))
+}
+
+fn filters(analysis: &Analysis) -> Option<Section> {
+    let table = tables::filters(analysis)?;
+    let mut plot = Plot::new(
+        "Filters in the table over time",
+        Axis::linear("time", Unit::Nanos),
+        Axis::linear("filters", Unit::Count),
+    );
+    let mut capacities: Vec<u32> = Vec::new();
+    for policy in &analysis.policies {
+        let Some(filters) = &policy.filters else { continue };
+        let points: Vec<_> = filters
+            .occupancy_over_time
+            .iter()
+            .map(|&(seconds, n)| (seconds * 1e9, f64::from(n)))
+            .collect();
+        plot = plot.steps(&*policy.name, points);
+        // A table that is nearly empty would be squeezed flat by a line at its capacity.
+        let peak = filters.occupancy_over_time.iter().map(|&(_, n)| n).max().unwrap_or(0);
+        if peak > filters.capacity / 4 && !capacities.contains(&filters.capacity) {
+            capacities.push(filters.capacity);
+        }
+    }
+    for capacity in capacities {
+        plot = plot.limit_y(f64::from(capacity), format!("{} fit", num::exact(capacity.into())));
+    }
+    Some(Section::new("Filter tables").table(table).plot(plot))
+}
+
+fn flows(analysis: &Analysis) -> Section {
+    let cdf: Vec<_> =
+        analysis.traffic.flow_size_cdf.iter().map(|&(bytes, share)| (bytes as f64, share)).collect();
+    let mut section = Section::new("Flows").plot(
+        Plot::new(
+            "Size of the received flows",
+            Axis::log("bytes in the flow", Unit::Bytes),
+            Axis::linear("flows at most this large", Unit::Share).range(0.0, 1.0),
+        )
+        .steps("received flows", cdf),
+    );
+    if let Some(table) = tables::elephants(analysis) {
+        section = section.table(table);
+    }
+    section
+}
+
+fn model(analysis: &Analysis) -> Section {
+    let setup = &analysis.setup;
+    let policies = analysis.policies.iter().map(|policy| (policy.name.clone(), policy.title.clone()));
+    let terms = [
+        ("locality", "The share of received packets (of flows) whose core is the one that the application thread runs on when the packet comes. A capture does not say where that is: it is modelled, see --consumer and --migrate-every.".to_owned()),
+        ("could overtake", format!("Every core is a first-in first-out queue that takes {} a frame (--service, --core-delay). A packet could overtake when its core would be done with it before another core is done with an earlier packet of its flow.", Unit::Nanos.show(setup.service_ns as f64))),
+        ("max/mean", "The load of the busiest core over the mean of all cores. 1 is perfect; the number of cores is the worst.".to_owned()),
+        ("aliases", "Packets that met a filter of another flow, because signature filters cannot tell all flows apart.".to_owned()),
+    ];
+    Section::new("How to read this")
+        .definitions(policies)
+        .definitions(terms.map(|(term, text)| (term.to_owned(), text)))
+}
