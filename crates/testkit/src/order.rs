@@ -1,0 +1,214 @@
+//! The two invariants of everything that moves frames: order and conservation.
+//!
+//! 1. Order: per flow, order out is order in.
+//! 2. Conservation: frames in = frames out + counted drops + frames held.
+//!
+//! ```text
+//!  enter(flow) ─> seq 0, 1, 2, ...   the thing under test   leave(flow, seq) | drop(reason)
+//! ```
+//!
+//! Invariants: per flow, `missing` holds exactly the numbers below `next_out` that have not left.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+/// Watches frames by (flow, sequence number); sequence numbers count per flow from 0. The first
+/// violation is kept, and told by [`Checker::finish`].
+#[derive(Debug, Default)]
+pub struct Checker {
+    flows: HashMap<u64, Flow>,
+    entered: u64,
+    left: u64,
+    reordered: u64,
+    dropped: BTreeMap<&'static str, u64>,
+    any_order: bool,
+    first: Option<Violation>,
+}
+
+#[derive(Debug, Default)]
+struct Flow {
+    next_in: u64,
+    next_out: u64,
+    missing: BTreeSet<u64>,
+}
+
+/// What came through.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Summary {
+    /// Frames that entered.
+    pub entered: u64,
+    /// Frames that left.
+    pub left: u64,
+    /// Frames dropped, by reason.
+    pub dropped: BTreeMap<&'static str, u64>,
+    /// Frames that the thing under test still holds, as it says.
+    pub held: u64,
+    /// Frames that left after a later frame of their flow; zero unless any order is allowed.
+    pub reordered: u64,
+    /// Flows seen.
+    pub flows: usize,
+}
+
+/// How an invariant was broken.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum Violation {
+    /// A frame left that never entered.
+    #[error("frame {seq} of flow {flow} left, but only {entered} frames of the flow entered")]
+    Unknown {
+        /// The flow.
+        flow: u64,
+        /// The frame's number in the flow.
+        seq: u64,
+        /// How many frames of the flow entered.
+        entered: u64,
+    },
+    /// A frame left twice.
+    #[error("frame {seq} of flow {flow} left twice")]
+    Twice {
+        /// The flow.
+        flow: u64,
+        /// The frame's number in the flow.
+        seq: u64,
+    },
+    /// A frame left after a later one of its flow.
+    #[error("frame {seq} of flow {flow} left after frame {after}")]
+    Order {
+        /// The flow.
+        flow: u64,
+        /// The frame's number in the flow.
+        seq: u64,
+        /// The latest frame of the flow that had left.
+        after: u64,
+    },
+    /// The numbers do not add up.
+    #[error(
+        "{entered} frames entered, but {left} left, {dropped} were dropped and {held} are held"
+    )]
+    Conservation {
+        /// Frames that entered.
+        entered: u64,
+        /// Frames that left.
+        left: u64,
+        /// Frames counted as dropped.
+        dropped: u64,
+        /// Frames held.
+        held: u64,
+    },
+}
+
+impl Checker {
+    /// A checker of order and conservation.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// A checker of conservation alone, for queues that promise no order.
+    #[must_use]
+    pub fn any_order() -> Self {
+        Self { any_order: true, ..Self::default() }
+    }
+
+    /// A frame of `flow` goes in; gives its number, to be carried with it.
+    pub fn enter(&mut self, flow: u64) -> u64 {
+        let state = self.flows.entry(flow).or_default();
+        let seq = state.next_in;
+        state.next_in += 1;
+        self.entered += 1;
+        seq
+    }
+
+    /// Frame `seq` of `flow` comes out.
+    pub fn leave(&mut self, flow: u64, seq: u64) {
+        self.left += 1;
+        let broken = match self.flows.get_mut(&flow) {
+            None => Some(Violation::Unknown { flow, seq, entered: 0 }),
+            Some(state) if seq >= state.next_in => {
+                Some(Violation::Unknown { flow, seq, entered: state.next_in })
+            }
+            Some(state) if seq >= state.next_out => {
+                state.missing.extend(state.next_out..seq);
+                state.next_out = seq + 1;
+                None
+            }
+            Some(state) => {
+                let after = state.next_out - 1;
+                if !state.missing.remove(&seq) {
+                    Some(Violation::Twice { flow, seq })
+                } else {
+                    self.reordered += 1;
+                    (!self.any_order).then_some(Violation::Order { flow, seq, after })
+                }
+            }
+        };
+        if self.first.is_none() {
+            self.first = broken;
+        }
+    }
+
+    /// A frame is dropped, and counted under `reason`.
+    pub fn drop(&mut self, reason: &'static str) {
+        *self.dropped.entry(reason).or_default() += 1;
+    }
+
+    /// The verdict, when the thing under test says that it still holds `held` frames.
+    ///
+    /// # Errors
+    /// The first violation.
+    pub fn finish(self, held: u64) -> Result<Summary, Violation> {
+        let Self { entered, left, reordered, dropped, .. } = self;
+        if let Some(violation) = self.first {
+            return Err(violation);
+        }
+        let drops = dropped.values().sum();
+        if entered != left + drops + held {
+            return Err(Violation::Conservation { entered, left, dropped: drops, held });
+        }
+        Ok(Summary { entered, left, dropped, held, reordered, flows: self.flows.len() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Two flows enter three frames each, then `leaves` leave and one is dropped.
+    fn run(mut checker: Checker, leaves: &[(u64, u64)], held: u64) -> Result<Summary, Violation> {
+        for _ in 0..3 {
+            checker.enter(1);
+            checker.enter(2);
+        }
+        leaves.iter().for_each(|&(flow, seq)| checker.leave(flow, seq));
+        checker.drop("queue full");
+        checker.finish(held)
+    }
+
+    #[test]
+    fn order_and_conservation_hold() {
+        let summary = run(Checker::new(), &[(2, 0), (1, 0), (1, 2), (2, 1)], 1).unwrap();
+        let dropped = BTreeMap::from([("queue full", 1)]);
+        assert_eq!(
+            summary,
+            Summary { entered: 6, left: 4, dropped, held: 1, reordered: 0, flows: 2 }
+        );
+    }
+
+    #[test]
+    fn each_violation_is_found() {
+        let first = |leaves: &[(u64, u64)]| run(Checker::new(), leaves, 0).unwrap_err();
+        assert_eq!(first(&[(1, 2), (1, 0)]), Violation::Order { flow: 1, seq: 0, after: 2 });
+        assert_eq!(first(&[(1, 0), (1, 0)]), Violation::Twice { flow: 1, seq: 0 });
+        assert_eq!(first(&[(1, 3)]), Violation::Unknown { flow: 1, seq: 3, entered: 3 });
+        assert_eq!(first(&[(9, 0)]), Violation::Unknown { flow: 9, seq: 0, entered: 0 });
+        let lost = Violation::Conservation { entered: 6, left: 1, dropped: 1, held: 0 };
+        assert_eq!(first(&[(1, 0)]), lost);
+        assert!(lost.to_string().starts_with("6 frames entered, but 1 left"));
+    }
+
+    #[test]
+    fn any_order_still_conserves() {
+        let all = [(1, 2), (1, 0), (2, 1), (2, 0), (2, 2)];
+        assert_eq!(run(Checker::any_order(), &all, 0).unwrap().reordered, 2);
+        let twice = [(1, 2), (1, 0), (1, 0)];
+        assert_eq!(run(Checker::any_order(), &twice, 0), Err(Violation::Twice { flow: 1, seq: 0 }));
+    }
+}
