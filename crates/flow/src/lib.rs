@@ -1,3 +1,26 @@
-//! WHERE a frame goes: parse, hash, tables, learners, settle. No I/O, no threads.
+//! WHERE a frame goes: parse, hash, tables, settle, learners. No I/O, no threads, no clock.
+//!
+//! ```text
+//!  bytes ──> parse ──> toeplitz ──> steer ───────────────────> settle ──> (enqueue)
+//!            key       hash         exact ─ miss ─> spread     may it move?
+//!                                     ^
+//!                                     └── edits ── learn: what a core transmitted
+//! ```
+//!
+//! Invariants: a lane never moves; the last table never misses; nothing on the way from bytes to
+//! settled action allocates or panics, whatever the bytes are.
+//! Thread-safety: plain data and `&mut self`; a core owns its tables. `unsafe` is confined to
+//! `toeplitz/x86.rs`.
 
+pub mod learn;
+mod mix;
+pub mod parse;
+pub mod settle;
+pub mod steer;
+pub mod table;
 pub mod toeplitz;
+
+pub use learn::Learn;
+pub use settle::{Settle, Tails};
+pub use steer::Steer;
+pub use table::{Offload, Reason, Refusal, Table};

@@ -1,10 +1,29 @@
 //! The Toeplitz hash of receive-side scaling (Microsoft, "RSS Hashing Functions").
+//!
+//! ```text
+//!  input   src            dst            sport dport        network order, 8 to 36 bytes
+//!          |  |  |  |     |  |  |  |     |  |  |  |
+//!  table   [256 words] for each byte's place; the hash is the XOR of the words found
+//! ```
+//!
+//! The hash is linear: `hash(a ^ b) = hash(a) ^ hash(b)`. That gives the tables, the carry-less
+//! product of [`x86`], and [`choose`], which solves for a port. It also means that its bits must
+//! not be used twice: indirection by Toeplitz, table buckets by another hash.
+//!
+//! Invariants: all paths agree bit for bit with [`model::hash`].
+//! Thread-safety: immutable once built.
 
-/// A hash key in a form that is quick to apply.
-#[derive(Clone, Debug)]
-pub struct Toeplitz {
-    key: Vec<u8>,
-}
+use flowyard_frame::{Batch, FlowKey, LANES};
+
+pub mod choose;
+mod fields;
+pub mod model;
+#[cfg(target_arch = "x86_64")]
+mod x86;
+
+pub use fields::{Fields, HashTypes, symmetric_xor};
+
+use crate::mix::SplitMix;
 
 /// The key of Microsoft's verification suite: a test key, public, never a default on a live port.
 pub const MICROSOFT_KEY: [u8; 40] = [
@@ -13,30 +32,182 @@ pub const MICROSOFT_KEY: [u8; 40] = [
     0x6a, 0x42, 0xb7, 0x3b, 0xbe, 0xac, 0x01, 0xfa,
 ];
 
+/// 0x6d5a repeated: both directions hash alike (Woo and Park, "Scalable TCP Session Monitoring
+/// with Symmetric Receive-side Scaling"). At most 16 bits of entropy: flows with equal ports
+/// between two hosts all collapse into one hash. The first 40 bytes serve the 500 series.
+pub const SYMMETRIC_KEY: [u8; 52] = {
+    let mut key = [0x6d; 52];
+    let mut i = 1;
+    while i < 52 {
+        key[i] = 0x5a;
+        i += 2;
+    }
+    key
+};
+
+/// A key that nobody can guess, if nobody can guess `seed`. 52 bytes; the first 40 serve the 500
+/// series.
+#[must_use]
+pub fn random_key(seed: u64) -> [u8; 52] {
+    let mut random = SplitMix(seed);
+    std::array::from_fn(|_| (random.next() >> 56) as u8)
+}
+
+/// A key of a length that no adapter has.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error(
+    "a Toeplitz key has 40 bytes (500 series) or 52 (700, 800 series), at least 40 and at most 256; this one has {len}"
+)]
+pub struct BadKey {
+    /// The length found, in bytes.
+    pub len: usize,
+}
+
+/// A hash key in a form that is quick to apply.
+#[derive(Clone, Debug)]
+pub struct Toeplitz {
+    key: Box<[u8]>,
+    /// By place of the input byte, then by its value.
+    tables: Box<[[u32; 256]]>,
+    #[cfg(target_arch = "x86_64")]
+    wide: Option<x86::Wide>,
+}
+
 impl Toeplitz {
     /// A hash with `key`: 40 bytes (500 series) or 52 (700 and 800 series).
-    ///
-    /// # Panics
-    /// When the key is shorter than 40 bytes.
-    #[must_use]
-    pub fn new(key: &[u8]) -> Self {
-        assert!(key.len() >= 40, "a Toeplitz key has at least 40 bytes, this one {}", key.len());
-        Self { key: key.to_vec() }
+    pub fn new(key: &[u8]) -> Result<Self, BadKey> {
+        if !(40..=256).contains(&key.len()) {
+            return Err(BadKey { len: key.len() });
+        }
+        Ok(Self {
+            key: key.into(),
+            tables: (0..key.len() - 4).map(|place| table(key, place)).collect(),
+            #[cfg(target_arch = "x86_64")]
+            wide: x86::Wide::new(key),
+        })
     }
 
-    /// The hash of `input`, at most 36 bytes, in network order.
+    /// This hash without the processor's own instructions, whatever it has.
+    #[must_use]
+    pub fn portable(mut self) -> Self {
+        #[cfg(target_arch = "x86_64")]
+        {
+            self.wide = None;
+        }
+        self
+    }
+
+    /// The path that batches take: `"portable"` or `"vpclmulqdq+gfni"`.
+    #[must_use]
+    pub fn path(&self) -> &'static str {
+        #[cfg(target_arch = "x86_64")]
+        if self.wide.is_some() {
+            return "vpclmulqdq+gfni";
+        }
+        "portable"
+    }
+
+    /// The key.
+    #[must_use]
+    pub fn key(&self) -> &[u8] {
+        &self.key
+    }
+
+    /// The hash of `input` in network order. Bytes from place `key().len() - 4` on do not count:
+    /// the key does not reach them.
     #[must_use]
     pub fn hash(&self, input: &[u8]) -> u32 {
-        let mut window = u32::from_be_bytes([self.key[0], self.key[1], self.key[2], self.key[3]]);
-        let mut hash = 0;
-        for (i, byte) in input.iter().enumerate() {
-            for bit in (0..8).rev() {
-                if byte >> bit & 1 == 1 {
-                    hash ^= window;
-                }
-                window = window << 1 | u32::from(self.key[i + 4] >> bit & 1);
-            }
+        lookup(&self.tables, input)
+    }
+
+    /// The hash of the `fields` of `key`.
+    #[must_use]
+    #[inline]
+    pub fn hash_key(&self, key: &FlowKey, fields: Fields) -> u32 {
+        match fields {
+            Fields::None => 0,
+            Fields::Ipv4 => self.fixed::<8>(&v4(key)[..8]),
+            Fields::Ipv4Ports => self.fixed::<12>(&v4(key)),
+            Fields::Ipv6 => self.fixed::<32>(&fields.input(key).0),
+            Fields::Ipv6Ports => self.fixed::<36>(&fields.input(key).0),
         }
-        hash
+    }
+
+    /// The hash of a frame with this key, as `types` has it.
+    #[must_use]
+    pub fn hash_flow(&self, key: &FlowKey, types: &HashTypes) -> u32 {
+        let fields = types.fields(key);
+        if types.is_symmetric_xor() {
+            self.hash_key(&symmetric_xor(key), fields)
+        } else {
+            self.hash_key(key, fields)
+        }
+    }
+
+    /// Writes the hash of every lane into its frame.
+    #[inline]
+    pub fn hash_batch(&self, types: &HashTypes, batch: &mut Batch) {
+        if types.is_symmetric_xor() {
+            for lane in batch.lanes() {
+                batch.frames[lane].hash = self.hash_flow(&batch.keys[lane], types);
+            }
+            return;
+        }
+        let len = batch.len();
+        #[cfg(target_arch = "x86_64")]
+        if let Some(wide) = &self.wide {
+            let mut fields = [Fields::None; LANES];
+            let mut long = 0; // a bit that IPv6 alone has
+            for (fields, key) in fields.iter_mut().zip(&batch.keys[..len]) {
+                *fields = types.fields(key);
+                long |= *fields as u8 & Fields::Ipv6 as u8;
+            }
+            let hashes = wide.hash(&batch.keys, &fields, len, long != 0);
+            for (frame, hash) in batch.frames[..len].iter_mut().zip(hashes) {
+                frame.hash = hash;
+            }
+            return;
+        }
+        for lane in 0..len.min(LANES) {
+            let key = &batch.keys[lane];
+            batch.frames[lane].hash = self.hash_key(key, types.fields(key));
+        }
+    }
+
+    /// The hash of an input of exactly `N` bytes: one bounds check, then straight code.
+    #[inline]
+    fn fixed<const N: usize>(&self, input: &[u8]) -> u32 {
+        match self.tables.first_chunk::<N>() {
+            Some(tables) => lookup(tables, &input[..N]),
+            None => 0, // not reached: a key of 40 bytes has 36 tables
+        }
     }
 }
+
+#[inline]
+fn lookup(tables: &[[u32; 256]], input: &[u8]) -> u32 {
+    tables.iter().zip(input).fold(0, |hash, (table, &byte)| hash ^ table[byte as usize])
+}
+
+/// The IPv4 input: the four bytes of each address, then the ports.
+#[inline]
+fn v4(key: &FlowKey) -> [u8; 12] {
+    let [s, d] = [&key.src, &key.dst];
+    let [sp, dp] = [key.sport.to_be_bytes(), key.dport.to_be_bytes()];
+    [s[0], s[1], s[2], s[3], d[0], d[1], d[2], d[3], sp[0], sp[1], dp[0], dp[1]]
+}
+
+/// What each value of the byte at `place` contributes. By linearity, 8 windows make 256 words.
+fn table(key: &[u8], place: usize) -> [u32; 256] {
+    let five = key[place..place + 5].iter().fold(0, |word, &byte| word << 8 | u64::from(byte));
+    let mut table = [0; 256];
+    for value in 1..256_usize {
+        let lowest = value.trailing_zeros();
+        let window = (five >> (lowest + 1)) as u32; // bit 0 of a byte is its last: 7 bits further
+        table[value] = table[value & (value - 1)] ^ window;
+    }
+    table
+}
+
+#[cfg(test)]
+mod tests;

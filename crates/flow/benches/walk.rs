@@ -1,0 +1,193 @@
+//! What the walk costs: bytes to action, in nanoseconds per packet.
+//!
+//! ```text
+//! cargo bench -p flowyard-flow                     each stage by itself, then paired rounds
+//! valgrind --tool=callgrind --toggle-collect='*count_*' target/release/deps/walk-* --count
+//! ```
+//!
+//! The machine may be busy, so variants are compared in paired rounds: each round runs every
+//! variant once, and what is printed is the median and the least of the rounds.
+#![allow(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
+#![allow(clippy::print_stdout, reason = "a benchmark prints")]
+
+use std::hint::black_box;
+use std::time::Instant;
+
+use flowyard_flow::table::{Exact, Spread};
+use flowyard_flow::toeplitz::{HashTypes, MICROSOFT_KEY, Toeplitz};
+use flowyard_flow::{Steer, Table, parse};
+use flowyard_frame::{Action, Batch, FlowKey, Frame, LANES};
+
+/// Flow `n` of a load generator: UDP from adjacent hosts and sequential ports to one server.
+fn flow(n: u32) -> FlowKey {
+    let [src, dst] = [0x0a00_0000 + (n >> 12), 0x0a80_0001].map(std::net::Ipv4Addr::from_bits);
+    FlowKey::five_tuple(17, src.into(), 1024 + (n & 4095) as u16, dst.into(), 11211)
+}
+
+/// A 60-byte frame of `key`, checksum and lengths right.
+fn bytes(key: &FlowKey) -> [u8; 64] {
+    let mut b = [0; 64];
+    b[..12].copy_from_slice(&[2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2]);
+    b[12..26].copy_from_slice(&[8, 0, 0x45, 0, 0, 46, 0, 0, 0x40, 0, 64, 17, 0, 0]);
+    b[26..30].copy_from_slice(&key.src[..4]);
+    b[30..34].copy_from_slice(&key.dst[..4]);
+    b[34..36].copy_from_slice(&key.sport.to_be_bytes());
+    b[36..38].copy_from_slice(&key.dport.to_be_bytes());
+    b[39] = 26;
+    let words = b[14..34].chunks(2).map(|w| u32::from(w[0]) << 8 | u32::from(w[1]));
+    let sum: u32 = words.sum();
+    let sum = (sum & 0xffff) + (sum >> 16);
+    b[24..26].copy_from_slice(&(!(sum as u16 + (sum >> 16) as u16)).to_be_bytes());
+    b
+}
+
+/// Packets, tables and a hash: what one variant walks through.
+struct Walk {
+    packets: Vec<[u8; 64]>,
+    /// Packets by number, shuffled: a pool's buffers come in no order.
+    order: Vec<u32>,
+    toeplitz: Toeplitz,
+    types: HashTypes,
+    steer: Steer,
+    at: usize,
+}
+
+impl Walk {
+    /// `entries` flows in the table; `packets` packets, one of eight of a flow that is not.
+    fn new(entries: u32, packets: usize, portable: bool) -> Self {
+        let mut exact = Exact::new(entries as usize, &FlowKey::FLOW, 1);
+        for n in 0..entries {
+            exact.put(&flow(n), Action::queue(n as u16 & 15)).unwrap();
+        }
+        let mut x = 1_u64;
+        let mut random = move || {
+            x = x.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (x >> 33) as u32
+        };
+        let all = (0..packets).map(|i| {
+            let n = random() % entries;
+            bytes(&flow(if i % 8 == 7 { n + entries } else { n }))
+        });
+        let all = all.collect();
+        let mut order: Vec<_> = (0..packets as u32).collect();
+        for i in (1..packets).rev() {
+            order.swap(i, random() as usize % (i + 1));
+        }
+        let toeplitz = Toeplitz::new(&MICROSOFT_KEY).unwrap();
+        Self {
+            packets: all,
+            order,
+            toeplitz: if portable { toeplitz.portable() } else { toeplitz },
+            types: HashTypes::default(),
+            steer: Steer::new(vec![Box::new(exact)], Spread::new(512, 16).unwrap()),
+            at: 0,
+        }
+    }
+
+    /// `batches` batches from bytes to actions; the sum of what the tables said.
+    #[inline(never)]
+    fn count_walk(&mut self, batches: usize) -> u32 {
+        let mut batch = full(1); // rx has put its frames there
+        let mut sum = 0;
+        for _ in 0..batches {
+            let order = &self.order[self.at..self.at + LANES];
+            for (key, &number) in batch.keys.iter_mut().zip(order) {
+                assert!(parse::fast(&self.packets[number as usize], 0, key));
+            }
+            self.at = (self.at + LANES) % self.order.len();
+            self.toeplitz.hash_batch(&self.types, &mut batch);
+            self.steer.walk(&mut batch);
+            for lane in batch.lanes() {
+                sum += batch.frames[lane].hash & u32::from(batch.actions[lane].counter == 0);
+            }
+        }
+        sum
+    }
+}
+
+/// A full batch of keys.
+fn full(entries: u32) -> Batch {
+    let mut batch = Batch::default();
+    for n in 0..LANES as u32 {
+        let _ = batch.push(Frame::new(0, 0, 60), flow(n * 97 % entries));
+    }
+    batch
+}
+
+/// Time of 32 packets; the hash alone.
+#[divan::bench(args = ["portable", "wide"])]
+fn hash_32(bencher: divan::Bencher<'_, '_>, path: &str) {
+    let toeplitz = Toeplitz::new(&MICROSOFT_KEY).unwrap();
+    let toeplitz = if path == "portable" { toeplitz.portable() } else { toeplitz };
+    let (types, mut batch) = (HashTypes::default(), full(8192));
+    bencher.counter(LANES).bench_local(|| {
+        toeplitz.hash_batch(&types, black_box(&mut batch));
+    });
+}
+
+/// Time of 32 packets; parsing and checking alone.
+#[divan::bench]
+fn parse_32(bencher: divan::Bencher<'_, '_>) {
+    let packets: Vec<_> = (0..LANES as u32).map(|n| bytes(&flow(n))).collect();
+    let mut keys = [FlowKey::ZERO; LANES];
+    bencher.counter(LANES).bench_local(|| {
+        for (bytes, key) in black_box(&packets).iter().zip(&mut keys) {
+            assert!(parse::fast(bytes, 0, key));
+        }
+        black_box(&mut keys);
+    });
+}
+
+/// Time of 32 packets; the exact table alone.
+#[divan::bench]
+fn exact_32(bencher: divan::Bencher<'_, '_>) {
+    let mut exact = Exact::new(8192, &FlowKey::FLOW, 1);
+    for n in 0..8192 {
+        exact.put(&flow(n), Action::queue(n as u16 & 15)).unwrap();
+    }
+    let mut batch = full(8192);
+    bencher.counter(LANES).bench_local(|| {
+        let all = batch.lanes();
+        exact.lookup(black_box(&mut batch), all)
+    });
+}
+
+/// Median and least of some rounds, in nanoseconds per packet.
+fn summary(mut rounds: Vec<f64>) -> (f64, f64) {
+    rounds.sort_by(f64::total_cmp);
+    (rounds[rounds.len() / 2], rounds[0])
+}
+
+fn main() {
+    let argument = std::env::args().nth(1).unwrap_or_default();
+    if argument == "--count" {
+        // For callgrind: subtract two runs of different lengths to be rid of what is built.
+        let batches = std::env::args().nth(2).and_then(|n| n.parse().ok()).unwrap_or(1000);
+        println!("{}", Walk::new(8192, 512, true).count_walk(batches));
+        return;
+    }
+    if argument != "--paired" {
+        divan::main();
+    }
+    let cases = [
+        ("8192 entries, 512 packets, portable", 8192, 512, true),
+        ("8192 entries, 512 packets, wide", 8192, 512, false),
+        ("1 M entries, 32 MB of packets, portable", 1 << 20, 1 << 19, true),
+        ("1 M entries, 32 MB of packets, wide", 1 << 20, 1 << 19, false),
+    ];
+    let mut walks: Vec<_> = cases.map(|(_, e, p, portable)| Walk::new(e, p, portable)).into();
+    let mut rounds = vec![Vec::new(); walks.len()];
+    let batches = 2000;
+    for _ in 0..101 {
+        for (walk, rounds) in walks.iter_mut().zip(&mut rounds) {
+            let start = Instant::now();
+            black_box(walk.count_walk(batches));
+            rounds.push(start.elapsed().as_nanos() as f64 / (batches * LANES) as f64);
+        }
+    }
+    println!("\n{:<44} {:>10} {:>10}   ns per packet, bytes to action", "", "median", "least");
+    for ((name, ..), rounds) in cases.iter().zip(rounds) {
+        let (median, least) = summary(rounds);
+        println!("{name:<44} {median:>10.2} {least:>10.2}");
+    }
+}

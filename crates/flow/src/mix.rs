@@ -1,0 +1,69 @@
+//! The second, non-linear hash: where a key lives in a table.
+//!
+//! The Toeplitz hash is linear over GF(2): the flows of a load generator (sequential addresses and
+//! ports) span a small space, and their hashes too, so buckets chosen by Toeplitz bits overflow at
+//! half load. Tables mix the key's own words with 64 x 64 -> 128 bit products instead, under a
+//! seed that a sender does not know.
+
+use flowyard_frame::FlowKey;
+
+/// A seeded hash over the 64-bit words of a key.
+#[derive(Clone, Debug)]
+pub(crate) struct Mix {
+    seed: [u64; 8],
+}
+
+impl Mix {
+    pub(crate) fn new(seed: u64) -> Self {
+        let mut random = SplitMix(seed);
+        Self { seed: std::array::from_fn(|_| random.next() | 1) }
+    }
+
+    /// The hash of the words 0 to 4 and 6: addresses, ports, protocol, EtherType, VLAN tag.
+    #[inline]
+    pub(crate) fn slim(&self, w: &[u64; 6]) -> u64 {
+        fold(self.sum(w), self.seed[5])
+    }
+
+    /// The hash of a whole key: the slim words, and words 5 and 7.
+    #[inline]
+    pub(crate) fn whole(&self, w: &[u64; 6], rest: &[u64; 2]) -> u64 {
+        let rest = fold(rest[0] ^ self.seed[6], rest[1] ^ self.seed[7]);
+        fold(self.sum(w) ^ rest, self.seed[5])
+    }
+
+    #[inline]
+    fn sum(&self, w: &[u64; 6]) -> u64 {
+        let s = &self.seed;
+        let addresses = fold(w[0] ^ s[0], w[1] ^ s[1]) ^ fold(w[2] ^ s[2], w[3] ^ s[3]);
+        addresses ^ w[4] ^ w[5].wrapping_mul(s[4])
+    }
+}
+
+/// Both halves of the product, folded: every bit of `a` and `b` reaches every bit of the result.
+#[inline]
+fn fold(a: u64, b: u64) -> u64 {
+    let product = u128::from(a) * u128::from(b);
+    product as u64 ^ (product >> 64) as u64
+}
+
+/// The words of a key: 0 to 4 and 6, then 5 and 7 (MAC addresses, input port, flexible bytes and
+/// tunnel), which few tables match on.
+#[inline]
+pub(crate) fn words(key: &FlowKey) -> ([u64; 6], [u64; 2]) {
+    let w: [u64; 8] = zerocopy::transmute!(*key);
+    ([w[0], w[1], w[2], w[3], w[4], w[6]], [w[5], w[7]])
+}
+
+/// Steele, Lea, Flood, "Fast splittable pseudorandom number generators" (OOPSLA 2014).
+pub(crate) struct SplitMix(pub(crate) u64);
+
+impl SplitMix {
+    pub(crate) fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ z >> 31
+    }
+}

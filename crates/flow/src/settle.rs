@@ -1,0 +1,149 @@
+//! Settle: a flow moves only when nothing of it is left where it was.
+//!
+//! ```text
+//!  steer says: queue 2        slot of the flow: home queue 1, last frame is number 70
+//!
+//!  queue 1   head 68 ─> [69] [70*] [71]  <─ tail 71      * the flow's last frame
+//!                                                        68 < 70: the frame goes to queue 1 too
+//! ```
+//!
+//! Linux RFS's rule (scaling.rst, "RFS: Receive Flow Steering"): a queue numbers its frames; its
+//! tail is the number of the last one that entered, its head of the last one such that it and all
+//! before it are *done*: processed or dropped, not merely dequeued. A flow remembers its home and
+//! its last frame's number there. It may move when its home's head has reached that number: then
+//! nothing it sent can be overtaken. Tables may therefore say anything at any time.
+//!
+//! Flows that share a slot share a home: this can hold a move back, never break the order. With
+//! few slots and steady traffic a move may wait for long, so have more slots than busy flows.
+//!
+//! Use, once for each batch: [`Settle::settle`], enqueue, [`Settle::enqueued`]. In between, the
+//! batch's flows count as in flight without end: another producer may enqueue meanwhile, so the
+//! number is read after the fact, when it can only be too large, which is safe.
+//!
+//! Invariants: per slot, frames not yet done are all at its home; no allocation after `new`.
+//! Thread-safety: one core owns a `Settle`; a flow must pass through one `Settle` only.
+
+use flowyard_frame::{Action, Batch, FlowKey, LANES, Lanes, To};
+
+use crate::mix::{Mix, words};
+
+/// What [`Settle`] must know of the places where frames go.
+pub trait Tails {
+    /// How many frames have entered `home`, ever. Never goes back.
+    fn tail(&self, home: To) -> u64;
+
+    /// How many of them are done with all before them: processed or dropped. Never goes back,
+    /// never passes the tail. Reading it must acquire what was done with those frames.
+    ///
+    /// A place that is done with a frame before the next batch is settled (a port that this very
+    /// core transmits to) may return `u64::MAX`.
+    fn head(&self, home: To) -> u64;
+}
+
+/// Where the flows of one slot are.
+#[derive(Clone, Copy, Debug)]
+struct Slot {
+    /// The tail of `home` after the slot's last frame entered it.
+    last: u64,
+    home: To,
+}
+
+/// [`Slot::last`] of frames that are settled but not yet enqueued: no head reaches it.
+const PENDING: u64 = u64::MAX;
+
+/// What became of the frames that were settled.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Settled {
+    /// Flows that moved: their home had nothing of them left.
+    pub moved: u64,
+    /// Frames that were sent to their old home against the tables' word.
+    pub held: u64,
+}
+
+/// Overrules moves until they are safe.
+#[derive(Clone, Debug)]
+pub struct Settle {
+    slots: Box<[Slot]>,
+    mix: Mix,
+    /// The slots with frames settled but not yet enqueued: at most one for each lane.
+    pending: [u32; LANES],
+    pending_len: usize,
+    /// What became of the frames so far.
+    pub counts: Settled,
+}
+
+impl Settle {
+    /// A settle stage with `slots` slots (rounded up to a power of two, from 1 to 2^24).
+    #[must_use]
+    pub fn new(slots: usize, seed: u64) -> Self {
+        let slots = slots.clamp(1, 1 << 24).next_power_of_two();
+        Self {
+            slots: vec![Slot { last: 0, home: To::Drop }; slots].into(),
+            mix: Mix::new(seed),
+            pending: [0; LANES],
+            pending_len: 0,
+            counts: Settled::default(),
+        }
+    }
+
+    /// Overrules the actions of `lanes` that would move a flow too early. Only the destination
+    /// changes: counter and mark are the matched entry's. Drops are left alone: what vanishes
+    /// overtakes nothing.
+    pub fn settle(&mut self, batch: &mut Batch, lanes: Lanes, places: &dyn Tails) {
+        if self.pending_len != 0 {
+            self.enqueued(places); // the batch before was given up between the two calls
+        }
+        for lane in lanes {
+            let Action { to, .. } = batch.actions[lane];
+            if to == To::Drop {
+                continue;
+            }
+            let slot = self.slot(&batch.keys[lane]);
+            batch.actions[lane].to = self.place(slot, to, places);
+            if self.slots[slot].last != PENDING {
+                self.slots[slot].last = PENDING;
+                self.pending[self.pending_len] = slot as u32;
+                self.pending_len += 1;
+            }
+        }
+    }
+
+    /// To be called when the frames of the batch last settled have entered their homes, or were
+    /// dropped on the way.
+    pub fn enqueued(&mut self, places: &dyn Tails) {
+        for &slot in &self.pending[..self.pending_len] {
+            let slot = &mut self.slots[slot as usize];
+            slot.last = places.tail(slot.home);
+        }
+        self.pending_len = 0;
+    }
+
+    /// The home of a slot's next frame, when the tables say `to`.
+    #[inline]
+    fn place(&mut self, slot: usize, to: To, places: &dyn Tails) -> To {
+        let slot = &mut self.slots[slot];
+        if slot.home == to {
+            return to;
+        }
+        // A slot that never had a frame has no home to wait for.
+        let drained = slot.home == To::Drop || places.head(slot.home) >= slot.last;
+        if drained && slot.last != PENDING {
+            self.counts.moved += u64::from(slot.home != To::Drop);
+            slot.home = to;
+        } else {
+            self.counts.held += 1;
+        }
+        slot.home
+    }
+
+    /// The slot of a key's flow.
+    #[inline]
+    fn slot(&self, key: &FlowKey) -> usize {
+        let (flow, _) = words(&key.flow());
+        let hash = self.mix.slim(&flow);
+        hash as usize & (self.slots.len() - 1)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,179 @@
+use std::collections::VecDeque;
+
+use flowyard_frame::{Frame, proto};
+use proptest::prelude::*;
+
+use super::*;
+use crate::mix::SplitMix;
+
+/// One frame on its way: its flow, its number in the flow, and where it was sent.
+#[derive(Clone, Copy, Debug)]
+struct Sent {
+    flow: usize,
+    number: u64,
+}
+
+/// A queue and the core that serves it, one frame at a time.
+#[derive(Clone, Debug, Default)]
+struct Served {
+    waiting: VecDeque<Sent>,
+    in_service: Option<Sent>,
+    tail: u64,
+    head: u64,
+}
+
+/// Queues, and one port that this core transmits to itself.
+#[derive(Clone, Debug)]
+struct Places(Vec<Served>);
+
+impl Tails for Places {
+    fn tail(&self, home: To) -> u64 {
+        if let To::Queue(queue) = home { self.0[queue as usize].tail } else { 0 }
+    }
+    fn head(&self, home: To) -> u64 {
+        if let To::Queue(queue) = home { self.0[queue as usize].head } else { u64::MAX }
+    }
+}
+
+/// Times that frames left behind a later frame of their flow, and what settle counted, when
+/// tables answer at random and cores serve at random speeds.
+fn run(seed: u64, slots: Option<usize>, flows: usize, queues: usize) -> (u64, Settled) {
+    let mut random = SplitMix(seed);
+    let mut below = move |n: usize| (random.next() >> 33) as usize % n;
+    let mut settle = slots.map(|slots| Settle::new(slots, seed));
+    let mut places = Places(vec![Served::default(); queues]);
+    let mut sent = vec![0; flows];
+    let mut left = vec![0; flows];
+    let mut violations = 0;
+    let mut out = |frame: Sent| {
+        violations += u64::from(frame.number != left[frame.flow] + 1);
+        left[frame.flow] = left[frame.flow].max(frame.number);
+    };
+    let mut step = 0;
+    // Nothing new comes after 4000 steps, but what is under way must leave.
+    while step < 4000 || places.0.iter().any(|queue| queue.head != queue.tail) {
+        step += 1;
+        if step < 4000 && below(100) == 0 {
+            let mut batch = Batch::default();
+            let mut frames = Vec::new();
+            for _ in 0..=below(LANES) {
+                let flow = below(flows);
+                let key = FlowKey {
+                    sport: flow as u16,
+                    tos: below(4) as u8, // not part of the flow
+                    proto: proto::UDP,
+                    eth_type: 0x0800,
+                    ..FlowKey::ZERO
+                };
+                let lane = batch.push(Frame::new(0, 0, 60), key).unwrap();
+                // Mostly steady, as tables are; a port, and a drop, now and then.
+                batch.actions[lane].to = match below(16) {
+                    0 => To::Port(1),
+                    1 => To::Drop,
+                    2..5 => To::Queue(below(queues) as u16),
+                    _ => To::Queue((flow % queues) as u16),
+                };
+                frames.push(flow);
+            }
+            let all = batch.lanes();
+            if let Some(settle) = &mut settle {
+                settle.settle(&mut batch, all, &places);
+            }
+            for (flow, action) in frames.into_iter().zip(batch.actions) {
+                if action.to == To::Drop {
+                    continue;
+                }
+                sent[flow] += 1;
+                let frame = Sent { flow, number: sent[flow] };
+                match action.to {
+                    To::Queue(queue) => {
+                        let queue = &mut places.0[queue as usize];
+                        queue.waiting.push_back(frame);
+                        queue.tail += 1;
+                    }
+                    _ => out(frame),
+                }
+            }
+            if let Some(settle) = &mut settle {
+                settle.enqueued(&places);
+            }
+        }
+        // One core at a time makes one move: a frame is out of its queue before it is done.
+        let queue = &mut places.0[below(queues)];
+        if let Some(frame) = queue.in_service.take() {
+            out(frame);
+            queue.head += 1;
+        } else {
+            queue.in_service = queue.waiting.pop_front();
+        }
+    }
+    assert_eq!(sent, left, "every frame that was not dropped has left");
+    (violations, settle.map(|settle| settle.counts).unwrap_or_default())
+}
+
+#[test]
+fn without_settle_frames_overtake_each_other() {
+    for seed in 0..10 {
+        let (violations, _) = run(seed, None, 12, 3);
+        assert!(violations > 0, "seed {seed}: this simulation reorders nothing, so proves nothing");
+    }
+}
+
+#[test]
+fn a_flow_moves_once_its_old_home_is_done_with_it() {
+    let mut settle = Settle::new(64, 1);
+    let mut places = Places(vec![Served::default(); 2]);
+    let mut step = |to: u16, places: &mut Places| {
+        let mut batch = Batch::default();
+        batch.push(Frame::new(0, 0, 60), FlowKey { sport: 7, ..FlowKey::ZERO }).unwrap();
+        batch.actions[0] = Action { counter: 3, mark: u32::from(to), ..Action::queue(to) };
+        settle.settle(&mut batch, Lanes(1), places);
+        assert_eq!((batch.actions[0].counter, batch.actions[0].mark), (3, u32::from(to)));
+        let To::Queue(home) = batch.actions[0].to else { panic!("a queue stays a queue") };
+        places.0[home as usize].tail += 1;
+        settle.enqueued(places);
+        (home, settle.counts)
+    };
+    assert_eq!(step(0, &mut places), (0, Settled { moved: 0, held: 0 }));
+    assert_eq!(step(1, &mut places), (0, Settled { moved: 0, held: 1 }), "two are at queue 0");
+    places.0[0].head = 1;
+    assert_eq!(step(1, &mut places), (0, Settled { moved: 0, held: 2 }));
+    places.0[0].head = 3;
+    assert_eq!(step(1, &mut places), (1, Settled { moved: 1, held: 2 }));
+}
+
+/// Order is cheap where nothing moves: here much does, and as much has to wait.
+#[test]
+fn flows_do_move_under_settle() {
+    for seed in 0..10 {
+        let (violations, counts) = run(seed, Some(4096), 12, 3);
+        assert_eq!(violations, 0, "seed {seed}");
+        assert!(counts.moved > 50 && counts.held > 50, "seed {seed}: {counts:?}");
+    }
+}
+
+#[test]
+fn a_batch_does_not_split_a_flow() {
+    let mut settle = Settle::new(64, 1);
+    let places = Places(vec![Served::default(); 4]);
+    let mut batch = Batch::default();
+    for lane in 0..4 {
+        batch.push(Frame::new(0, 0, 60), FlowKey::ZERO).unwrap();
+        batch.actions[lane] = Action::queue(lane as u16);
+    }
+    settle.settle(&mut batch, Lanes::first(4), &places);
+    assert!(batch.actions[..4].iter().all(|action| action.to == To::Queue(0)));
+}
+
+proptest! {
+    #[test]
+    fn with_settle_order_out_is_order_in(
+        seed in any::<u64>(),
+        slots in prop_oneof![Just(1_usize), Just(4), Just(64), Just(4096)],
+        flows in 1..40_usize,
+        queues in 1..6_usize,
+    ) {
+        let (violations, counts) = run(seed, Some(slots), flows, queues);
+        prop_assert_eq!(violations, 0, "{:?}", counts);
+    }
+}

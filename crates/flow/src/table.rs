@@ -1,0 +1,66 @@
+//! Tables: key to action, a batch at a time.
+//!
+//! A table answers the lanes it can and returns those it missed; the next table gets those. Rules
+//! enter and leave by edits, between batches. A table that cannot take an edit says why.
+
+use std::borrow::Cow;
+
+use flowyard_frame::{Batch, Edit, Lanes};
+
+pub mod exact;
+pub mod spread;
+
+pub use exact::Exact;
+pub use spread::Spread;
+
+/// Key to action, a batch at a time.
+pub trait Table {
+    /// Writes the action of each lane of `want` that matches; returns the lanes that missed,
+    /// whose actions stay as they were.
+    fn lookup(&mut self, batch: &mut Batch, want: Lanes) -> Lanes;
+
+    /// Where this table takes edits, if it does.
+    fn edits(&mut self) -> Option<&mut dyn Offload> {
+        None
+    }
+}
+
+/// Takes edits: a table, or an adapter that has one.
+pub trait Offload {
+    /// Applies `edits` in order; those it cannot take are added to `refused`, each with a reason,
+    /// and change nothing.
+    fn apply(&mut self, edits: &[Edit], refused: &mut Vec<Refusal>);
+}
+
+/// An edit that was not taken, and why.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Refusal {
+    /// The edit.
+    pub edit: Edit,
+    /// Why it was not taken.
+    pub reason: Reason,
+}
+
+/// Why an edit was not taken.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Reason {
+    /// Every entry is taken.
+    #[error("the table is full: all {capacity} entries are taken; delete some, or make it larger")]
+    Full {
+        /// How many entries the table has.
+        capacity: usize,
+    },
+    /// There are free entries, but none that this key could stand in.
+    #[error("no free place for this key among {capacity} entries; make the table larger")]
+    Crowded {
+        /// How many entries the table has.
+        capacity: usize,
+    },
+    /// The key has fields that the table does not match on.
+    #[error("the key has fields that this table does not match on; clear them, or widen its mask")]
+    OutsideMask,
+    /// What an adapter cannot do, in its own words.
+    #[error("{0}")]
+    Unsupported(Cow<'static, str>),
+}

@@ -1,0 +1,175 @@
+use std::collections::HashMap;
+use std::net::Ipv4Addr;
+
+use flowyard_frame::{Frame, proto};
+use proptest::prelude::*;
+
+use super::*;
+
+/// Flow `n` of a load generator: adjacent hosts, sequential ports, one server.
+fn structured(n: u32) -> FlowKey {
+    let [src, dst] = [0x0a00_0000 + (n >> 10), 0x0a80_0001].map(Ipv4Addr::from_bits);
+    FlowKey::five_tuple(proto::UDP, src.into(), 1024 + (n & 1023) as u16, dst.into(), 11211)
+}
+
+fn action(n: u32) -> Action {
+    Action { mark: n, ..Action::queue(n as u16) }
+}
+
+/// The marks that lookups of `keys` give, in order.
+fn marks(table: &mut Exact, keys: &[FlowKey]) -> Vec<Option<u32>> {
+    let mut marks = Vec::new();
+    for chunk in keys.chunks(LANES) {
+        let mut batch = Batch::default();
+        for key in chunk {
+            batch.push(Frame::new(0, 0, 60), *key).unwrap();
+        }
+        let all = batch.lanes();
+        let missed = table.lookup(&mut batch, all);
+        marks.extend(all.map(|lane| (!missed.has(lane)).then(|| batch.actions[lane].mark)));
+        assert!(missed.into_iter().all(|lane| batch.actions[lane] == Action::default()));
+    }
+    marks
+}
+
+/// `spilled`, by definition.
+fn count_spilled(table: &Exact) -> Vec<u32> {
+    let mut spilled = vec![0; table.tags.len()];
+    for at in 0..table.entries.len() {
+        let (bucket, way) = (at / WAYS, at % WAYS);
+        if table.tags[bucket] >> (8 * way) & 0xff != 0 {
+            let home = table.buckets(table.hash_at(at))[0];
+            spilled[home] += u32::from(home != bucket);
+        }
+    }
+    spilled
+}
+
+#[test]
+fn it_takes_as_many_structured_flows_as_it_promises() {
+    for capacity in [8192, 1 << 20] {
+        let mut table = Exact::new(capacity, &FlowKey::FLOW, 1);
+        for n in 0..capacity as u32 {
+            assert_eq!(table.put(&structured(n), action(n)), Ok(()), "flow {n} of {capacity}");
+        }
+        let keys: Vec<_> = (0..capacity as u32).step_by(101).map(structured).collect();
+        let wanted: Vec<_> = (0..capacity as u32).step_by(101).map(Some).collect();
+        assert_eq!(marks(&mut table, &keys), wanted);
+        let spilled: u32 = table.spilled.iter().sum();
+        assert!((spilled as usize) < capacity / 20, "{spilled} stand in their second bucket");
+        let next = structured(capacity as u32);
+        assert_eq!(table.put(&next, action(0)), Err(Reason::Full { capacity }));
+        assert_eq!(table.put(&structured(5), action(77)), Ok(()), "a full table still replaces");
+        assert_eq!(table.get(&structured(5)), Some(&action(77)));
+    }
+}
+
+#[test]
+fn a_refusal_has_its_reason() {
+    let mut table = Exact::new(1, &FlowKey::FLOW, 1);
+    let tagged = FlowKey { vlan_tci: 5, ..structured(0) };
+    let edits = [
+        Edit::Put(tagged, action(0)),
+        Edit::Put(structured(0), action(0)),
+        Edit::Put(structured(1), action(1)),
+        Edit::Del(structured(0)),
+        Edit::Put(structured(2), action(2)),
+    ];
+    let mut refused = Vec::new();
+    table.apply(&edits, &mut refused);
+    assert_eq!(
+        refused,
+        [
+            Refusal { edit: edits[0], reason: Reason::OutsideMask },
+            Refusal { edit: edits[2], reason: Reason::Full { capacity: 1 } },
+        ]
+    );
+    assert_eq!(marks(&mut table, &[0, 1, 2].map(structured)), [None, None, Some(2)]);
+}
+
+/// Two buckets, all sixteen places: most entries have to move for the last ones.
+#[test]
+fn entries_move_to_make_room() {
+    for seed in 0..200 {
+        let mut table = Exact::new(10, &FlowKey::FLOW, seed);
+        table.capacity = 16;
+        let mut taken = Vec::new();
+        for n in 0..64 {
+            match table.put(&structured(n), action(n)) {
+                Ok(()) => taken.push(n),
+                Err(Reason::Full { .. } | Reason::Crowded { .. }) => {}
+                Err(reason) => panic!("{reason}"),
+            }
+        }
+        assert_eq!(table.spilled.to_vec(), count_spilled(&table), "seed {seed}");
+        assert!(taken.len() >= 15, "seed {seed}: {} of 16 taken", taken.len());
+        let keys: Vec<_> = taken.iter().map(|&n| structured(n)).collect();
+        assert_eq!(marks(&mut table, &keys), taken.into_iter().map(Some).collect::<Vec<_>>());
+    }
+}
+
+/// The slow twin.
+#[derive(Default)]
+struct Model {
+    entries: HashMap<FlowKey, Action>,
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Put(u32, u32),
+    Del(u32),
+    Look(Vec<u32>),
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let step = prop_oneof![
+        6 => (0..96_u32, any::<u32>()).prop_map(|(n, mark)| Step::Put(n, mark)),
+        2 => (0..96_u32).prop_map(Step::Del),
+        2 => prop::collection::vec(0..96_u32, 1..=32).prop_map(Step::Look),
+    ];
+    prop::collection::vec(step, 1..200)
+}
+
+proptest! {
+    #[test]
+    fn a_table_is_its_model(
+        steps in steps(),
+        capacity in 1..100_usize,
+        seed in any::<u64>(),
+        flow in any::<bool>(),
+    ) {
+        // The other mask keeps fields that FLOW does not, and leaves out one that it does.
+        let other = FlowKey { vlan_tci: 0xfff, tunnel_id: u32::MAX, dport: 0, ..FlowKey::FLOW };
+        let mask = if flow { FlowKey::FLOW } else { other };
+        let key = |n: u32| FlowKey { vlan_tci: n as u16 % 3, tunnel_id: n % 5, ..structured(n) };
+        let mut table = Exact::new(capacity, &mask, seed);
+        let mut model = Model::default();
+        for step in steps {
+            match step {
+                Step::Put(n, mark) => {
+                    let key = key(n).masked(&mask);
+                    let refused = table.put(&key, action(mark)).err();
+                    let full = model.entries.len() == capacity;
+                    if full && !model.entries.contains_key(&key) {
+                        prop_assert_eq!(refused, Some(Reason::Full { capacity }));
+                    } else {
+                        prop_assert_eq!(refused, None);
+                        model.entries.insert(key, action(mark));
+                    }
+                }
+                Step::Del(n) => {
+                    let had = model.entries.remove(&key(n).masked(&mask)).is_some();
+                    prop_assert_eq!(table.del(&key(n)), had);
+                }
+                Step::Look(list) => {
+                    let keys: Vec<_> = list.into_iter().map(key).collect();
+                    let slow = |key: &FlowKey| model.entries.get(&key.masked(&mask));
+                    let slow: Vec<_> = keys.iter().map(|key| slow(key).map(|a| a.mark)).collect();
+                    prop_assert_eq!(marks(&mut table, &keys), slow);
+                }
+            }
+            prop_assert_eq!(table.len(), model.entries.len());
+        }
+        prop_assert_eq!(table.spilled.to_vec(), count_spilled(&table));
+    }
+}

@@ -1,0 +1,128 @@
+//! The last table: the indirection table of receive-side scaling. It never misses.
+//!
+//! ```text
+//!  hash 0x51ccc178 & 0x7f = 120 ──> entry 120 ──> queue 8
+//! ```
+//!
+//! The low bits of the hash choose the entry (Microsoft, "RSS Hashing Functions"; 82599
+//! datasheet, section 7.1.2.8). Rebalancing edits entries; a load balancer fills them with
+//! backends.
+//!
+//! Invariants: the number of entries is a power of two and never changes.
+
+use flowyard_frame::{Action, Batch, Lanes, To};
+
+use super::Table;
+
+/// A size that an indirection table cannot have, or an entry that it does not have.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum BadSpread {
+    /// Not a power of two from 1 to 65,536.
+    #[error(
+        "an indirection table has a power of two of entries, at most 65536, not {0}; adapters have 128 (82599), 512 (X710) or 2048 (E810)"
+    )]
+    Size(usize),
+    /// No queue to spread over, or more than the table has numbers for.
+    #[error("an indirection table spreads over 1 to 65536 queues, not {0}")]
+    Queues(usize),
+    /// No such entry.
+    #[error("entry {index} is outside an indirection table of {size} entries")]
+    Index {
+        /// The index asked for.
+        index: usize,
+        /// How many entries there are.
+        size: usize,
+    },
+}
+
+/// An indirection table: `hash & (size - 1)` to a destination.
+#[derive(Clone, Debug)]
+pub struct Spread {
+    entries: Box<[To]>,
+}
+
+impl Spread {
+    /// A table of `size` entries, entry `i` to queue `i mod queues`, as adapters start.
+    pub fn new(size: usize, queues: usize) -> Result<Self, BadSpread> {
+        if !size.is_power_of_two() || size > 1 << 16 {
+            return Err(BadSpread::Size(size));
+        }
+        if !(1..=1 << 16).contains(&queues) {
+            return Err(BadSpread::Queues(queues));
+        }
+        Ok(Self { entries: (0..size).map(|i| To::Queue((i % queues) as u16)).collect() })
+    }
+
+    /// The entries, by index.
+    #[must_use]
+    pub fn entries(&self) -> &[To] {
+        &self.entries
+    }
+
+    /// What to AND a hash with to get an index.
+    #[must_use]
+    pub fn mask(&self) -> u32 {
+        self.entries.len() as u32 - 1
+    }
+
+    /// Sends the flows of entry `index` to `to`.
+    pub fn set(&mut self, index: usize, to: To) -> Result<(), BadSpread> {
+        let size = self.entries.len();
+        let entry = self.entries.get_mut(index).ok_or(BadSpread::Index { index, size })?;
+        *entry = to;
+        Ok(())
+    }
+
+    /// Where frames with this hash go.
+    #[must_use]
+    #[inline]
+    pub fn to(&self, hash: u32) -> To {
+        self.entries[hash as usize & (self.entries.len() - 1)]
+    }
+}
+
+impl Table for Spread {
+    #[inline]
+    fn lookup(&mut self, batch: &mut Batch, want: Lanes) -> Lanes {
+        for lane in want {
+            batch.actions[lane] =
+                Action { to: self.to(batch.frames[lane].hash), counter: 0, mark: 0 };
+        }
+        Lanes::NONE
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use flowyard_frame::{FlowKey, Frame};
+
+    use super::*;
+
+    #[test]
+    fn sizes_are_powers_of_two() {
+        for size in [0, 3, 100, 1 << 17] {
+            assert_eq!(Spread::new(size, 4).unwrap_err(), BadSpread::Size(size));
+        }
+        assert_eq!(Spread::new(128, 0).unwrap_err(), BadSpread::Queues(0));
+        let spread = Spread::new(128, 16).unwrap();
+        assert_eq!(spread.to(0x51cc_c178), To::Queue(8), "as seen on an X520 with 16 queues");
+    }
+
+    #[test]
+    fn it_never_misses_and_follows_its_edits() {
+        let mut spread = Spread::new(4, 3).unwrap();
+        spread.set(2, To::Port(9)).unwrap();
+        assert_eq!(spread.set(4, To::Drop), Err(BadSpread::Index { index: 4, size: 4 }));
+        let mut batch = Batch::default();
+        for hash in 0..8 {
+            let mut frame = Frame::new(0, 0, 60);
+            frame.hash = hash << 8 | hash;
+            batch.push(frame, FlowKey::ZERO).unwrap();
+        }
+        let all = batch.lanes();
+        assert_eq!(spread.lookup(&mut batch, all), Lanes::NONE);
+        let to: Vec<_> = batch.actions[..8].iter().map(|action| action.to).collect();
+        let once = [To::Queue(0), To::Queue(1), To::Port(9), To::Queue(0)];
+        assert_eq!(to, [once, once].concat());
+    }
+}
