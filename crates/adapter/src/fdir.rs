@@ -15,6 +15,7 @@
 //! Thread-safety: plain data and `&mut self`.
 
 mod action;
+mod answer;
 mod hash;
 mod input;
 mod registers;
@@ -27,10 +28,11 @@ mod twin;
 use serde::Serialize;
 
 pub use action::{Action, Moderation, Target};
+pub use answer::{Added, Error, Hit, Limits, Outcome};
 pub use hash::Folded;
 pub use input::{Flex, Input, MaskSet, Unmatched, VlanMask};
 pub use registers::{Accumulator, Registers};
-pub use table::{Added, Error, Hit, Limits, Outcome, Table};
+pub use table::Table;
 
 /// What a filter compares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]

@@ -17,7 +17,7 @@
 use flowyard_frame::{FlowKey, Frag, Nanos, proto};
 use serde::Serialize;
 
-use crate::fdir::{Action, Limits, MaskSet, Mode, Outcome, Pballoc, Table, Target};
+use crate::fdir::{self, Action, Limits, MaskSet, Mode, Outcome, Pballoc, Table, Target};
 use crate::stats::FilterStats;
 
 /// ixgbe opens at most 63 queues for ATR (`IXGBE_MAX_FDIR_INDICES`).
@@ -33,6 +33,9 @@ pub enum Error {
     /// Too few or too many rings.
     #[error("ATR over {0} rings; ixgbe has 1 to 63")]
     Rings(u16),
+    /// The table refused ATR's own mask set; it does not.
+    #[error(transparent)]
+    Table(#[from] fdir::Error),
 }
 
 /// What became of a transmitted packet.
@@ -121,11 +124,7 @@ impl Atr82599 {
         if rings == 0 || rings > MAX_RINGS {
             return Err(Error::Rings(rings));
         }
-        // The mask set is this file's own, and one the hardware has: `new` cannot fail on it.
-        let Ok(table) = Table::new(Mode::Signature, pballoc, MaskSet::ATR, Limits::default())
-        else {
-            return Err(Error::Rings(rings));
-        };
+        let table = Table::new(Mode::Signature, pballoc, MaskSet::ATR, Limits::default())?;
         Ok(Self {
             owners: vec![FlowKey::ZERO; table.stats().capacity as usize].into_boxed_slice(),
             table,
@@ -341,8 +340,11 @@ mod tests {
     #[test]
     fn aliases_steal_and_are_counted() {
         let mut atr = atr();
-        let all =
-            [flow([10, 0, 0, 5], 40000, 11211), flow([10, 1, 0, 5], 40001, 11211), flow([10, 0, 0, 6], 40000, 11208)];
+        let all = [
+            flow([10, 0, 0, 5], 40000, 11211),
+            flow([10, 1, 0, 5], 40001, 11211),
+            flow([10, 0, 0, 6], 40000, 11208),
+        ];
         for (ring, rx) in all.iter().enumerate() {
             let expect = if ring == 0 { Transmit::Added } else { Transmit::Stolen };
             assert_eq!(atr.transmit(ring as u16, &with(rx.reversed(), FlowKey::SYN), 0), expect);
