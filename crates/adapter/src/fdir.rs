@@ -34,6 +34,9 @@ pub use input::{Flex, Input, MaskSet, Unmatched, VlanMask};
 pub use registers::{Accumulator, Registers};
 pub use table::Table;
 
+/// The queue that drops, in both Linux drivers (FDIRCTRL.DROP_Q): no filter may name it.
+pub const DROP_QUEUE: u16 = 127;
+
 /// What a filter compares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum Mode {

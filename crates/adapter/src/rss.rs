@@ -190,6 +190,7 @@ pub struct Rss {
     queues: u16,
     clamped_from: Option<u16>,
     sctp: SctpHash,
+    ipv6_ex: bool,
 }
 
 /// The most bytes a hash takes in: two IPv6 addresses, two ports.
@@ -230,6 +231,7 @@ impl Rss {
             queues: reachable,
             clamped_from: (reachable < queues).then_some(queues),
             sctp: limits.sctp,
+            ipv6_ex: limits.ipv6_ex == Support::Yes,
         })
     }
 
@@ -263,7 +265,8 @@ impl Rss {
 
     /// The hash with other addresses in place of the header's, as the `*_IPV6_EX` types take
     /// them: the source from the Home Address option, the destination from a type 2 routing
-    /// header. A flow key carries neither. IPv4 frames ignore both.
+    /// header. A flow key carries neither. IPv4 frames ignore both, and so do adapters that are
+    /// not known to hash these types ([`RssLimits::ipv6_ex`]).
     #[must_use]
     pub fn hash_with(
         &self,
@@ -271,7 +274,7 @@ impl Rss {
         src: Option<[u8; 16]>,
         dst: Option<[u8; 16]>,
     ) -> Option<u32> {
-        if !key.is_ipv6() {
+        if !key.is_ipv6() || !self.ipv6_ex {
             return self.hash(key);
         }
         self.hash(&FlowKey { src: src.unwrap_or(key.src), dst: dst.unwrap_or(key.dst), ..*key })

@@ -15,16 +15,14 @@
 
 use super::registers::{Counters, Registers};
 use super::{
-    Action, Added, Error, Hit, Input, Limits, MaskSet, Mode, Moderation, Outcome, Pballoc, Target,
-    Unmatched,
+    Action, Added, DROP_QUEUE, Error, Hit, Input, Limits, MaskSet, Mode, Moderation, Outcome,
+    Pballoc, Target, Unmatched,
 };
 use crate::stats::FilterStats;
 use flowyard_frame::FlowKey;
 
 /// No slot: the end of a list.
 const NIL: u16 = u16::MAX;
-/// The queue that drops, in both Linux drivers (FDIRCTRL.DROP_Q).
-const DROP_QUEUE: u16 = 127;
 
 #[derive(Clone, Copy, Debug)]
 struct Link {
@@ -197,6 +195,8 @@ impl Table {
     #[must_use]
     pub fn query(&self, bucket: u16, id: u16) -> Option<(u16, Action)> {
         let mut slot = *self.heads.get(usize::from(bucket))?;
+        // A hit reports a signature with bit 15 set; take it either way.
+        let id = if self.mode == Mode::Signature { id & 0x7fff } else { id };
         while slot != NIL {
             let link = self.links[usize::from(slot)];
             if link.id == id {

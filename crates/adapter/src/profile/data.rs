@@ -168,6 +168,11 @@ pub(super) const ALL: &[Profile] = &[
         aliases: &["x552", "x553"],
         title: "Intel Ethernet Controller X550",
         rss: Some(X550_RSS),
+        notes: &[
+            "the default carve-out is 64 KB: 2048 perfect or 8191 signature filters; in-tree ixgbe cannot change it",
+            "a filter table in perfect mode turns ATR off",
+            "the filter modes for inner MAC addresses and tunnels (FDIRCTRL 23:21) are not modelled",
+        ],
         ..NIANTIC
     },
     X710,

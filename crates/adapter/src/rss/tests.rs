@@ -157,6 +157,8 @@ fn home_addresses_replace_the_headers() {
     assert_eq!(rss.hash_with(&key, None, None), rss.hash(&key));
     assert_eq!(rss.hash_with(&key, Some([9; 16]), None), rss.hash(&home));
     assert_ne!(rss.hash(&home), rss.hash(&key));
+    let blind = self::rss("82599", 4);
+    assert_eq!(blind.hash_with(&key, Some([9; 16]), None), blind.hash(&key));
     let v4 = microsoft();
     assert_eq!(rss.hash_with(&v4, Some([9; 16]), None), rss.hash(&v4));
 }

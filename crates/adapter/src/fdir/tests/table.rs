@@ -85,6 +85,9 @@ fn the_hardware_refuses() {
     let mut table =
         Table::new(Mode::Signature, Pballoc::K64, MaskSet::ATR, Limits::default()).unwrap();
     assert_eq!(add(&mut table, Action::DROP), Err(Error::DropInSignature));
+    table.add(&key, 1, Action::queue(0), true).unwrap();
+    let hit = table.lookup(&key).unwrap();
+    assert!(hit.id & 0x8000 != 0 && table.remove(hit.bucket, hit.id).is_ok());
 }
 
 #[test]
