@@ -15,6 +15,7 @@
 //! Thread-safety: plain data and `&mut self`.
 
 mod action;
+mod answer;
 mod hash;
 mod input;
 mod registers;
@@ -27,10 +28,14 @@ mod twin;
 use serde::Serialize;
 
 pub use action::{Action, Moderation, Target};
+pub use answer::{Added, Error, Hit, Limits, Outcome};
 pub use hash::Folded;
 pub use input::{Flex, Input, MaskSet, Unmatched, VlanMask};
 pub use registers::{Accumulator, Registers};
-pub use table::{Added, Error, Hit, Limits, Outcome, Table};
+pub use table::Table;
+
+/// The queue that drops, in both Linux drivers (FDIRCTRL.DROP_Q): no filter may name it.
+pub const DROP_QUEUE: u16 = 127;
 
 /// What a filter compares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]

@@ -185,7 +185,7 @@ impl Profile {
     #[must_use]
     pub fn find(name: &str) -> Option<&'static Self> {
         let is = |other: &&str| name.eq_ignore_ascii_case(other);
-        Self::ALL.iter().find(|p| is(&p.name) || p.aliases.iter().any(|a| is(&a)))
+        Self::ALL.iter().find(|p| is(&p.name) || p.aliases.iter().any(is))
     }
 
     /// How many queues a frame can reach by RSS or by a filter, when `queues` are open: the
@@ -195,9 +195,7 @@ impl Profile {
         let limit = |limit: Option<u16>| limit.map_or(queues, |l| l.min(queues));
         Reach {
             rss: self.rss.map_or(queues.min(1), |r| limit(r.queues)),
-            filters: self
-                .actions
-                .map_or(0, |a| limit(a.max_queue.map(|q| q.saturating_add(1)))),
+            filters: self.actions.map_or(0, |a| limit(a.max_queue.map(|q| q.saturating_add(1)))),
             atr: self.atr.map_or(0, |a| limit(a.queues)),
         }
     }

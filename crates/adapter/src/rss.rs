@@ -90,6 +90,22 @@ impl Default for RssConfig {
     }
 }
 
+impl RssConfig {
+    /// The default with a key drawn from `seed`, as a driver draws one from the kernel's.
+    #[must_use]
+    pub fn seeded(seed: u64) -> Self {
+        let mut state = seed;
+        let words = std::array::from_fn::<[u8; 8], 5, _>(|_| {
+            // SplitMix64 (Steele, Lea and Flood, 2014).
+            state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+            let z = (state ^ state >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            let z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+            (z ^ z >> 31).to_be_bytes()
+        });
+        Self { key: words.concat(), ..Self::default() }
+    }
+}
+
 /// Why a configuration is not one that the adapter takes.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -174,6 +190,7 @@ pub struct Rss {
     queues: u16,
     clamped_from: Option<u16>,
     sctp: SctpHash,
+    ipv6_ex: bool,
 }
 
 /// The most bytes a hash takes in: two IPv6 addresses, two ports.
@@ -214,6 +231,7 @@ impl Rss {
             queues: reachable,
             clamped_from: (reachable < queues).then_some(queues),
             sctp: limits.sctp,
+            ipv6_ex: limits.ipv6_ex == Support::Yes,
         })
     }
 
@@ -247,7 +265,8 @@ impl Rss {
 
     /// The hash with other addresses in place of the header's, as the `*_IPV6_EX` types take
     /// them: the source from the Home Address option, the destination from a type 2 routing
-    /// header. A flow key carries neither. IPv4 frames ignore both.
+    /// header. A flow key carries neither. IPv4 frames ignore both, and so do adapters that are
+    /// not known to hash these types ([`RssLimits::ipv6_ex`]).
     #[must_use]
     pub fn hash_with(
         &self,
@@ -255,7 +274,7 @@ impl Rss {
         src: Option<[u8; 16]>,
         dst: Option<[u8; 16]>,
     ) -> Option<u32> {
-        if !key.is_ipv6() {
+        if !key.is_ipv6() || !self.ipv6_ex {
             return self.hash(key);
         }
         self.hash(&FlowKey { src: src.unwrap_or(key.src), dst: dst.unwrap_or(key.dst), ..*key })

@@ -98,8 +98,9 @@ mod tests {
     #[test]
     fn counters_are_the_700_series() {
         let counted = Action { counter: Some(511), ..Action::queue(3) };
-        let refusal =
-            |name: &str, action: Action| action.refusal(&Profile::find(name).unwrap().actions.unwrap());
+        let refusal = |name: &str, action: Action| {
+            action.refusal(&Profile::find(name).unwrap().actions.unwrap())
+        };
         assert!(refusal("82599", counted).unwrap().contains("count in software"));
         assert_eq!(refusal("xl710", counted), None);
         assert!(refusal("xl710", Action { counter: Some(512), ..counted }).is_some());

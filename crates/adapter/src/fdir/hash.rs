@@ -64,8 +64,7 @@ impl Folded {
     /// table's size.
     #[must_use]
     pub const fn atr_fdirhash(self) -> u32 {
-        (self.signature() as u32) << 16
-            | self.bucket(Mode::Signature, Pballoc::K256) as u32
+        (self.signature() as u32) << 16 | self.bucket(Mode::Signature, Pballoc::K256) as u32
     }
 
     /// FDIRHASH of a perfect filter: soft id << 16 | bucket.

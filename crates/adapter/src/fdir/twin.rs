@@ -64,7 +64,13 @@ impl Twin {
         }
     }
 
-    pub(super) fn add(&mut self, input: &Input, soft_id: u16, action: Action, update: bool) -> bool {
+    pub(super) fn add(
+        &mut self,
+        input: &Input,
+        soft_id: u16,
+        action: Action,
+        update: bool,
+    ) -> bool {
         let (bucket, signature) = self.ids(input);
         let id = if self.mode == Mode::Perfect { soft_id } else { signature };
         let same = self.filters.iter().position(|f| self.equal(f, input));

@@ -25,13 +25,8 @@ const IXGBE_RSS: RssLimits = RssLimits {
 
 /// X550: 6-bit entries; ixgbe opens 63 queues for RSS (`MAX_RSS_INDICES_X550`), 512 entries, 64
 /// with SR-IOV (`ixgbe_rss_indir_tbl_entries`).
-const X550_RSS: RssLimits = RssLimits {
-    reta: 512,
-    reta_sriov: 64,
-    reta_vf: Some(64),
-    queues: Some(63),
-    ..IXGBE_RSS
-};
+const X550_RSS: RssLimits =
+    RssLimits { reta: 512, reta_sriov: 64, reta_vf: Some(64), queues: Some(63), ..IXGBE_RSS };
 
 /// 500 series filters: a 7-bit queue field whose last value, 127, is the drop queue of both
 /// Linux drivers; a 16-bit soft id; INT; no counter for each filter.
@@ -78,7 +73,7 @@ const I40E_RSS: RssLimits = RssLimits {
     key_len: 52,
     fields: HashFields::ALL_PORTS,
     changeable: Changeable::PerFlowType,
-    symmetric_xor: Support::No, // not by ethtool
+    symmetric_xor: Support::No,  // not by ethtool
     sctp: SctpHash::PortsAndTag, // DPDK's default input set
     ipv6_ex: Support::Unknown,
     fragments_as_ip: Support::Yes, // flow types FRAG_IPV4, FRAG_IPV6
@@ -88,7 +83,7 @@ const I40E_ACTIONS: FdirActions = FdirActions {
     max_queue: None, // an 11-bit field, more than any function has
     queue_group: Support::Yes,
     drop: Support::Yes,
-    counters: 512, // GLQF_PCNT[0..511]; Linux uses three a function
+    counters: 512,                 // GLQF_PCNT[0..511]; Linux uses three a function
     low_latency: Support::Unknown, // the Flow Director paper names both; no driver uses them
     high_bandwidth: Support::Unknown,
     value_bits: 32, // FD_ID
@@ -173,6 +168,11 @@ pub(super) const ALL: &[Profile] = &[
         aliases: &["x552", "x553"],
         title: "Intel Ethernet Controller X550",
         rss: Some(X550_RSS),
+        notes: &[
+            "the default carve-out is 64 KB: 2048 perfect or 8191 signature filters; in-tree ixgbe cannot change it",
+            "a filter table in perfect mode turns ATR off",
+            "the filter modes for inner MAC addresses and tunnels (FDIRCTRL 23:21) are not modelled",
+        ],
         ..NIANTIC
     },
     X710,

@@ -34,11 +34,11 @@ pub struct RssExplanation {
 
 pub(super) fn explain(rss: &Rss, key: &FlowKey) -> RssExplanation {
     let Some(flow) = FlowType::of(key) else {
-        return unhashed(rss, format!("ethertype 0x{:04x} is not IP: no hash", key.eth_type));
+        return unhashed(rss, &format!("ethertype 0x{:04x} is not IP: no hash", key.eth_type));
     };
     let fields = rss.fields.get(flow);
     if fields.is_none() {
-        return unhashed(rss, format!("{flow} is not among the hashed types: no hash"));
+        return unhashed(rss, &format!("{flow} is not among the hashed types: no hash"));
     }
     let hash = rss.hash(key);
     let index = hash.map(|h| rss.index(h));
@@ -59,7 +59,7 @@ pub(super) fn explain(rss: &Rss, key: &FlowKey) -> RssExplanation {
     RssExplanation { hash_type: flow.hash_type(fields), input, hash, index, queue, why }
 }
 
-fn unhashed(rss: &Rss, why: String) -> RssExplanation {
+fn unhashed(rss: &Rss, why: &str) -> RssExplanation {
     let queue = rss.queue(None);
     let why = format!("{why}, default queue {queue}");
     RssExplanation { hash_type: "none", input: vec![], hash: None, index: None, queue, why }
@@ -89,7 +89,8 @@ fn reason(rss: &Rss, key: &FlowKey, flow: FlowType, fields: Fields) -> String {
 fn input(rss: &Rss, key: &FlowKey, flow: FlowType, fields: Fields) -> Vec<InputField> {
     let len = if flow.bare() == FlowType::Ipv4 { 4 } else { 16 };
     let (mut src, mut dst) = (key.src[..len].to_vec(), key.dst[..len].to_vec());
-    let (mut sport, mut dport) = (key.sport.to_be_bytes().to_vec(), key.dport.to_be_bytes().to_vec());
+    let (mut sport, mut dport) =
+        (key.sport.to_be_bytes().to_vec(), key.dport.to_be_bytes().to_vec());
     let mut names = ["src", "dst", "sport", "dport"];
     if rss.hfunc == Hfunc::SymmetricXor {
         let xor = |a: &[u8], b: &[u8]| a.iter().zip(b).map(|(a, b)| a ^ b).collect::<Vec<_>>();

@@ -119,6 +119,12 @@ fn wrong_tables_and_keys_are_refused_with_the_mend() {
 }
 
 #[test]
+fn a_seed_makes_a_key() {
+    let keys = [1, 1, 2].map(|seed| RssConfig::seeded(seed).key);
+    assert_eq!((keys[0].len(), keys[0] == keys[1], keys[0] == keys[2]), (40, true, false));
+}
+
+#[test]
 fn symmetric_xor_is_symmetric() {
     let config = RssConfig { hfunc: Hfunc::SymmetricXor, ..RssConfig::default() };
     let rss = Rss::new(profile("e810"), 16, config).unwrap();
@@ -151,6 +157,8 @@ fn home_addresses_replace_the_headers() {
     assert_eq!(rss.hash_with(&key, None, None), rss.hash(&key));
     assert_eq!(rss.hash_with(&key, Some([9; 16]), None), rss.hash(&home));
     assert_ne!(rss.hash(&home), rss.hash(&key));
+    let blind = self::rss("82599", 4);
+    assert_eq!(blind.hash_with(&key, Some([9; 16]), None), blind.hash(&key));
     let v4 = microsoft();
     assert_eq!(rss.hash_with(&v4, Some([9; 16]), None), rss.hash(&v4));
 }

@@ -1,0 +1,199 @@
+//! What the table does.
+
+use flowyard_frame::{FlowKey, proto};
+use proptest::prelude::*;
+
+use super::super::twin::{self, Twin};
+use super::super::*;
+use super::{client, v4};
+
+fn perfect() -> Table {
+    Table::new(Mode::Perfect, Pballoc::K64, MaskSet::FIVE_TUPLE, Limits::default()).unwrap()
+}
+
+/// The `n`-th of many distinct flows that all fall into bucket `bucket`.
+fn colliding(n: usize) -> Vec<FlowKey> {
+    // Equal folds, different keys: source and destination change by the same bits.
+    (0..n as u16)
+        .map(|i| {
+            v4(proto::TCP, [10, 1, (i >> 8) as u8, i as u8], 5, [10, 2, (i >> 8) as u8, i as u8], 6)
+        })
+        .collect()
+}
+
+#[test]
+fn perfect_filters_tell_colliding_flows_apart_but_flag_long_lists() {
+    let mut table = perfect();
+    let keys = colliding(13);
+    for (i, key) in keys.iter().enumerate() {
+        table.add(key, i as u16, Action::queue(i as u16), true).unwrap();
+    }
+    for (i, key) in keys.iter().enumerate() {
+        let hit = table.lookup(key).unwrap();
+        assert_eq!((hit.id, hit.position), (i as u16, i as u16 + 1));
+        assert_eq!(hit.length_error, i >= 10);
+    }
+    assert_eq!(table.lookup(&keys[0].reversed()), None, "equal fold, other key");
+    assert_eq!(table.read_registers().max_len, 13);
+    // Removing an early one moves the later ones up.
+    table.remove(table.bucket(&table.input(&keys[0]).unwrap()), 0).unwrap();
+    assert!(!table.lookup(&keys[10]).unwrap().length_error);
+}
+
+#[test]
+fn update_rewrites_and_a_plain_add_wastes() {
+    let (mut table, key) = (perfect(), client([10, 0, 0, 9], 1, 2));
+    assert_eq!(table.add(&key, 1, Action::queue(1), true).unwrap().outcome, Outcome::Added);
+    assert_eq!(table.add(&key, 1, Action::queue(2), true).unwrap().outcome, Outcome::Updated);
+    assert_eq!(table.add(&key, 2, Action::queue(3), false).unwrap().outcome, Outcome::Duplicate);
+    assert_eq!(table.lookup(&key).unwrap().action, Action::queue(2), "the first goes on winning");
+    assert_eq!((table.free_filters(), table.read_registers().coll), (2046, 1));
+    let bucket = table.bucket(&table.input(&key).unwrap());
+    assert_eq!(table.query(bucket, 2).unwrap().1, Action::queue(3));
+    table.remove(bucket, 1).unwrap();
+    assert_eq!(table.lookup(&key).unwrap().id, 2);
+    assert_eq!(table.remove(bucket, 1), Err(Error::NotFound { bucket, id: 1 }));
+    assert_eq!(table.read_registers().fremove, 1);
+}
+
+#[test]
+fn the_hardware_refuses() {
+    let (mut table, key) = (perfect(), client([10, 0, 0, 9], 1, 2));
+    let add = |table: &mut Table, action| table.add(&key, 1, action, true).map(|a| a.outcome);
+    assert_eq!(add(&mut table, Action::DROP), Ok(Outcome::Added));
+    assert_eq!(add(&mut table, Action::queue(126)), Ok(Outcome::Updated));
+    assert_eq!(add(&mut table, Action::queue(127)), Err(Error::Queue(127)));
+    let counted = Action { counter: Some(0), ..Action::queue(0) };
+    assert!(matches!(add(&mut table, counted), Err(Error::NoSuchAction(_))));
+    let bulk = Action { moderation: Moderation::HighBandwidth, ..Action::queue(0) };
+    assert!(matches!(add(&mut table, bulk), Err(Error::NoSuchAction(_))));
+    let fragment = FlowKey { frag: 1, ..key };
+    let refused = table.add(&fragment, 1, Action::queue(0), true);
+    assert_eq!(refused, Err(Error::Unmatched(Unmatched::Fragment)));
+    assert_eq!(table.lookup(&fragment), None);
+    let v6 = FlowKey { eth_type: 0x86dd, ..key };
+    assert_eq!(table.input(&v6), Err(Unmatched::Ipv6));
+    assert_eq!(table.input(&FlowKey { eth_type: 0x0806, ..key }), Err(Unmatched::NotIp));
+    let other = MaskSet { vlan: VlanMask::Id, ..MaskSet::FIVE_TUPLE };
+    assert_eq!(table.set_mask(other), Err(Error::MaskInUse(1)));
+    table.remove(table.bucket(&table.input(&key).unwrap()), 1).unwrap();
+    assert_eq!(table.set_mask(other), Ok(()));
+    let portly = MaskSet { l4_type: false, ..other };
+    assert_eq!(table.set_mask(portly), Err(Error::PortsWithoutL4));
+    let odd = MaskSet { flex: Flex::At(13), ..other };
+    assert_eq!(table.set_mask(odd), Err(Error::FlexOffset(13)));
+    let mut table =
+        Table::new(Mode::Signature, Pballoc::K64, MaskSet::ATR, Limits::default()).unwrap();
+    assert_eq!(add(&mut table, Action::DROP), Err(Error::DropInSignature));
+    table.add(&key, 1, Action::queue(0), true).unwrap();
+    let hit = table.lookup(&key).unwrap();
+    assert!(hit.id & 0x8000 != 0 && table.remove(hit.bucket, hit.id).is_ok());
+}
+
+#[test]
+fn near_full_rings_once_and_full_counts_failures() {
+    let mut table = perfect();
+    let keys: Vec<_> = (0..2050).map(|p| client([10, 0, 0, 5], p, 7)).collect();
+    let mut rang = vec![];
+    for (i, key) in keys.iter().enumerate().take(2048) {
+        if table.add(key, i as u16, Action::queue(0), true).unwrap().near_full {
+            rang.push(i + 1);
+        }
+    }
+    assert_eq!(rang, [2048 - 64]);
+    assert_eq!(table.add(&keys[2048], 9, Action::queue(0), true), Err(Error::Full(2048)));
+    assert!(table.add(&keys[7], 7, Action::queue(1), true).is_ok(), "an update needs no room");
+    let read = table.read_registers();
+    assert_eq!((read.free, read.add, read.fadd), (0, 2048, 1));
+    table.flush();
+    assert_eq!((table.free_filters(), table.lookup(&keys[0])), (2048, None));
+    assert_eq!(table.list_lengths().max(), Some(0));
+    assert!(table.add(&keys[2048], 9, Action::queue(0), true).is_ok());
+}
+
+#[test]
+fn registers_clear_on_read_and_wrap_at_their_width() {
+    let (mut table, key) = (perfect(), client([10, 0, 0, 9], 1, 2));
+    let (mut late, mut prompt) = (Accumulator::default(), Accumulator::default());
+    for i in 0..300 {
+        assert!(table.remove(0, 1).is_err());
+        if i % 100 == 99 {
+            prompt.add(&table.read_registers());
+        }
+    }
+    assert_eq!(prompt.fremove, 300);
+    for _ in 0..300 {
+        assert!(table.remove(0, 1).is_err());
+    }
+    late.add(&table.read_registers());
+    assert_eq!(late.fremove, 300 - 256, "an 8-bit register, read too late");
+    assert_eq!(table.read_registers(), Registers { free: 2048, ..Registers::default() });
+    table.add(&key, 1, Action::queue(0), true).unwrap();
+    table.lookup(&key);
+    table.lookup(&key.reversed());
+    let read = table.read_registers();
+    assert_eq!((read.free, read.add, read.matched, read.missed), (2047, 1, 1, 1));
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Add(usize, u16, u16, bool),
+    Remove(usize, u16),
+    Lookup(usize),
+    Flush,
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let step = prop_oneof![
+        4 => (0..24_usize, 0..6_u16, 0..9_u16, any::<bool>())
+            .prop_map(|(k, id, q, u)| Step::Add(k, id, q, u)),
+        2 => (0..24_usize, 0..6_u16).prop_map(|(k, id)| Step::Remove(k, id)),
+        6 => (0..24_usize).prop_map(Step::Lookup),
+        1 => Just(Step::Flush),
+    ];
+    prop::collection::vec(step, 1..120)
+}
+
+/// Sixteen keys in one bucket, eight elsewhere.
+fn universe() -> Vec<FlowKey> {
+    let mut keys = colliding(16);
+    keys.extend((0..8).map(|p| client([10, 0, 0, 5], 40000 + p, 80)));
+    keys
+}
+
+proptest! {
+    #[test]
+    fn the_table_is_its_list(steps in steps(), perfect in any::<bool>()) {
+        let (mode, limits) = (if perfect { Mode::Perfect } else { Mode::Signature }, Limits::default());
+        let mask = MaskSet::FIVE_TUPLE;
+        let mut table = Table::new(mode, Pballoc::K64, mask, limits).unwrap();
+        let mut twin = Twin { mode, pballoc: Pballoc::K64, limits, filters: vec![] };
+        let keys = universe();
+        for step in steps {
+            match step {
+                Step::Add(k, id, queue, update) => {
+                    let (input, action) = (table.input(&keys[k]).unwrap(), Action::queue(queue));
+                    let added = table.add(&keys[k], id, action, update);
+                    prop_assert_eq!(added.is_ok(), twin.add(&input, id, action, update));
+                }
+                Step::Remove(k, id) => {
+                    let input = table.input(&keys[k]).unwrap();
+                    let id = if perfect { id } else { input.folded().signature() };
+                    let bucket = table.bucket(&input);
+                    prop_assert_eq!(table.remove(bucket, id).is_ok(), twin.remove(bucket, id));
+                }
+                Step::Lookup(k) => {
+                    let input = table.input(&keys[k]).unwrap();
+                    let hit = table.lookup(&keys[k]);
+                    prop_assert_eq!(hit.as_ref().map(twin::seen), twin.lookup(&input));
+                }
+                Step::Flush => {
+                    table.flush();
+                    twin.filters.clear();
+                }
+            }
+            prop_assert_eq!(table.stats().occupancy as usize, twin.filters.len());
+        }
+        prop_assert_eq!(table.list_lengths().sum::<usize>(), twin.filters.len());
+    }
+}
