@@ -1,6 +1,7 @@
 //! Models of real network adapters, bit by bit: what each would do with a packet.
 #![forbid(unsafe_code)]
 
+pub mod i40e;
 pub mod linux;
 mod stats;
 
