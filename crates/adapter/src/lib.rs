@@ -12,6 +12,7 @@
 
 pub mod atr;
 pub mod fdir;
+pub mod i40e;
 pub mod linux;
 pub mod profile;
 pub mod rss;

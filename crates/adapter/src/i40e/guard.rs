@@ -1,0 +1,133 @@
+//! What i40e turns off when the filter table fills up, and when it comes back.
+//!
+//! ```text
+//!  full status --count >= available - 10--> sideband off --another full status, for ATR--> ATR off,
+//!        ^                                   | room > 32                              flush asked
+//!        |                                   v                                             |
+//!        +--- ATR on <--room > 128, no TCP rules--- sideband on <--flush, replay (10 s apart)
+//! ```
+//!
+//! `available` is the guaranteed count, as the driver has it, while the count is of all filters: with
+//! a large best-effort share the margins bite long before the table is full.
+
+use flowyard_frame::Nanos;
+
+const SECOND: Nanos = 1_000_000_000;
+/// The service task's period.
+const PERIOD: Nanos = SECOND;
+/// At most one flush in this time.
+const FLUSH_INTERVAL: Nanos = 10 * SECOND;
+/// A flush that soon after the last one, with little room besides the rules, leaves ATR off.
+const UNSTABLE: Nanos = 30 * SECOND;
+const FULL_MARGIN: u32 = 10;
+const SIDEBAND_ROOM: u32 = 32;
+const ATR_ROOM: u32 = 128;
+
+/// What of Flow Director is on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize)]
+pub struct Health {
+    /// ATR samples.
+    pub atr: bool,
+    /// New sideband rules are taken.
+    pub sideband: bool,
+    /// A flush was asked for and has not run.
+    pub flush_pending: bool,
+}
+
+/// The state machine.
+#[derive(Clone, Debug)]
+pub(super) struct Guard {
+    available: u32,
+    health: Health,
+    last_flush: Option<Nanos>,
+    next_service: Nanos,
+    /// Full statuses since the last flush.
+    add_errors: u32,
+    /// ATR filters at the last full status.
+    atr_at_error: u32,
+}
+
+impl Guard {
+    pub(super) const fn new(available: u32) -> Self {
+        Self {
+            available,
+            health: Health { atr: true, sideband: true, flush_pending: false },
+            last_flush: None,
+            next_service: PERIOD,
+            add_errors: 0,
+            atr_at_error: 0,
+        }
+    }
+
+    pub(super) const fn health(&self) -> Health {
+        self.health
+    }
+
+    pub(super) const fn atr_on(&self) -> bool {
+        self.health.atr
+    }
+
+    pub(super) const fn sideband_on(&self) -> bool {
+        self.health.sideband
+    }
+
+    pub(super) const fn tcp_rule_added(&mut self) {
+        self.health.atr = false;
+    }
+
+    /// Whether the service task runs now.
+    pub(super) const fn due(&mut self, now: Nanos) -> bool {
+        let due = now >= self.next_service;
+        if due {
+            self.next_service = now + PERIOD;
+        }
+        due
+    }
+
+    /// The adapter reports that a filter did not fit; `atr` if it was one of ours.
+    pub(super) const fn table_full(&mut self, atr: bool, count: u32, atr_filters: u32) {
+        if self.health.flush_pending {
+            return;
+        }
+        self.add_errors += 1;
+        self.atr_at_error = atr_filters;
+        if atr && !self.health.sideband {
+            self.health.atr = false;
+            self.health.flush_pending = true;
+        }
+        if count >= self.available.saturating_sub(FULL_MARGIN) {
+            self.health.sideband = false;
+        }
+    }
+
+    /// Whether to empty the table now. If so, ATR is on again unless the last flush was recent and
+    /// the rules leave it little room.
+    pub(super) fn flush(&mut self, now: Nanos, rules: u32, tcp_rules: bool) -> bool {
+        let since = self.last_flush.map_or(Nanos::MAX, |last| now - last);
+        if !self.health.flush_pending || since <= FLUSH_INTERVAL {
+            return false;
+        }
+        let unstable = since <= UNSTABLE && self.available.saturating_sub(rules) < ATR_ROOM;
+        self.last_flush = Some(now);
+        self.add_errors = 0;
+        self.health.atr = !unstable && !tcp_rules;
+        self.health.flush_pending = false;
+        true
+    }
+
+    /// Turns on again what has room.
+    pub(super) const fn reenable(&mut self, count: u32, atr_filters: u32, tcp_rules: bool) {
+        if self.health.flush_pending {
+            return;
+        }
+        if count < self.available.saturating_sub(SIDEBAND_ROOM)
+            || self.add_errors == 0
+            || atr_filters < self.atr_at_error
+        {
+            self.health.sideband = true;
+        }
+        if count < self.available.saturating_sub(ATR_ROOM) && !tcp_rules {
+            self.health.atr = true;
+        }
+    }
+}
