@@ -224,7 +224,11 @@ impl Rss {
             Some(reta) => check_reta(name, reta, size, reachable)?,
         };
         Ok(Self {
-            toeplitz: Toeplitz::new(&config.key),
+            toeplitz: Toeplitz::new(&config.key).map_err(|bad| Error::KeyLength {
+                name,
+                got: bad.len,
+                want: limits.key_len,
+            })?,
             fields,
             hfunc: config.hfunc,
             reta,

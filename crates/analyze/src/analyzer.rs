@@ -24,6 +24,8 @@ pub struct Analyzer {
     flows: Flows,
     threads: Threads,
     pub(crate) policies: Vec<Running>,
+    /// Where rules with a flexible word take it from.
+    flex: Option<u16>,
     clock: Clock,
     counts: Counts,
     captures: Vec<Capture>,
@@ -94,10 +96,11 @@ impl Analyzer {
             .policies
             .iter()
             .map(|spec| Running::new(spec, &setup, rss.as_ref()))
-            .collect::<Result<_, _>>()?;
+            .collect::<Result<Vec<_>, _>>()?;
         Ok(Self {
             rss,
             threads,
+            flex: policies.iter().find_map(|running| running.policy.flex_offset()),
             policies,
             flows: Flows::default(),
             clock: Clock::default(),
@@ -178,7 +181,7 @@ impl Analyzer {
     fn look(&mut self, record: &Record, bytes: &[u8]) -> Packet {
         let now = self.clock.at(record.time);
         self.threads.tick(now);
-        let key = self.counts.parse(record, bytes, self.setup.adapter.tunnels);
+        let key = self.counts.parse(record, bytes, self.setup.adapter.tunnels, self.flex);
         let flow = key.is_ip().then(|| {
             let seen = self.flows.see(&key);
             if seen.new {
@@ -303,7 +306,13 @@ impl Clock {
 impl Counts {
     /// Parses a frame to the key that the adapter sees, and counts what it is made of.
     #[inline]
-    fn parse(&mut self, record: &Record, bytes: &[u8], tunnels: Tunnels) -> FlowKey {
+    fn parse(
+        &mut self,
+        record: &Record,
+        bytes: &[u8],
+        tunnels: Tunnels,
+        flex: Option<u16>,
+    ) -> FlowKey {
         let outer = Headers::parse(record.link, bytes);
         let traffic = &mut self.traffic;
         traffic.packets += 1;
@@ -322,10 +331,21 @@ impl Counts {
                 seen = inner;
             }
         }
-        let key = flowyard_flow::parse::key(&seen, bytes, record.interface as u16);
+        let mut key = flowyard_flow::parse::key(&seen, bytes, record.interface as u16);
+        if let Some(offset) = flex {
+            key.flex = flex_word(bytes, &seen, tunnels, offset);
+        }
         self.traffic.fragments += u64::from(key.frag != 0);
         key
     }
+}
+
+/// The two bytes at `offset`: from the frame's start on the 500 series, which look at the outer
+/// header; from the payload's start on the others. Zero where the frame has none.
+fn flex_word(bytes: &[u8], headers: &Headers, tunnels: Tunnels, offset: u16) -> u16 {
+    let base = if tunnels == Tunnels::Outer { 0 } else { headers.payload as usize };
+    let word = bytes.get(base + usize::from(offset)..).and_then(|rest| rest.first_chunk());
+    word.map_or(0, |word| u16::from_be_bytes(*word))
 }
 
 /// Sorted sizes as at most 200 points `(size, fraction of flows at most this large)`.

@@ -25,9 +25,11 @@ use crate::tally::{Load, Received, Series, Tally};
 
 mod explain;
 mod filters;
+mod rules;
 mod yard;
 
-pub(crate) use filters::{Atr, Fdir};
+pub(crate) use filters::Atr;
+pub(crate) use rules::Fdir;
 use yard::Yard;
 
 /// The stage that decided where a frame goes.
@@ -303,6 +305,14 @@ impl Policy {
                     arfs.steering.consume(hash, core);
                 }
             }
+        }
+    }
+
+    /// The offset of the flexible word that the policy's rules match on, if they do.
+    pub(crate) fn flex_offset(&self) -> Option<u16> {
+        match self {
+            Self::Fdir(fdir) => fdir.flex_offset(),
+            _ => None,
         }
     }
 

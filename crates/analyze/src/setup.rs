@@ -141,6 +141,12 @@ pub enum BadSetup {
     /// RSS cannot be set up as asked.
     #[error(transparent)]
     Rss(#[from] flowyard_adapter::rss::Error),
+    /// ATR cannot be set up as asked.
+    #[error(transparent)]
+    Atr(#[from] flowyard_adapter::atr::Error),
+    /// A rule that the driver takes does not fit the filter table.
+    #[error("--policy fdir: {0}")]
+    Filter(#[from] flowyard_adapter::fdir::Error),
     /// The policy needs a hash that this adapter does not compute.
     #[error("--policy rss: {0} computes no hash; leave rss out (rps and rfs hash in software)")]
     NoRss(&'static str),

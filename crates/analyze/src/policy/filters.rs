@@ -2,64 +2,64 @@
 
 use flowyard_adapter::FilterStats;
 use flowyard_adapter::atr::Atr82599;
+use flowyard_adapter::i40e::{AtrI40e, Chip, I40eConfig};
+use flowyard_adapter::profile::AtrEvict;
 
 use super::Stage;
 use crate::packet::Packet;
-use crate::setup::{BadSetup, RuleFile, Setup};
-use crate::summary::RuleSummary;
+use crate::setup::{BadSetup, Setup};
 
 /// ATR as the adapter's driver does it.
 #[derive(Clone, Debug)]
 pub(crate) enum Atr {
-    Ixgbe(Atr82599),
+    Ixgbe { atr: Atr82599, rings: u16 },
+    I40e { atr: AtrI40e, rings: u16 },
 }
 
 impl Atr {
     pub(crate) fn new(setup: &Setup) -> Result<Self, BadSetup> {
+        let none = BadSetup::NoAtr(setup.adapter.name);
+        let limits = setup.adapter.atr.ok_or(none)?;
         let rings = setup.adapter.reach(setup.queues).atr;
-        Ok(Self::Ixgbe(Atr82599::new(rings, setup.sample_rate, setup.pballoc).unwrap()))
+        let (rings, sample_rate) = (rings.min(setup.queues), setup.sample_rate);
+        let chip = match limits.evict {
+            AtrEvict::Flush => {
+                let atr = Atr82599::new(rings, sample_rate, setup.pballoc)?;
+                return Ok(Self::Ixgbe { atr, rings });
+            }
+            AtrEvict::Driver => Chip::Xl710,
+            AtrEvict::Hardware => Chip::X722,
+        };
+        let config = I40eConfig { chip, rings, sample_rate, ..I40eConfig::default() };
+        Ok(Self::I40e { atr: AtrI40e::new(config), rings })
     }
 
     /// The queue of a filter that matches, or what RSS said.
     #[inline]
     pub(crate) fn receive(&mut self, packet: &Packet, queue: u16, stage: Stage) -> (u16, Stage) {
         let hit = match self {
-            Self::Ixgbe(atr) => atr.receive(&packet.key, packet.now),
+            Self::Ixgbe { atr, .. } => atr.receive(&packet.key, packet.now),
+            Self::I40e { atr, .. } => atr.receive(&packet.key, packet.now),
         };
         hit.map_or((queue, stage), |queue| (queue, Stage::Filter))
     }
 
-    /// A frame leaves by the transmit ring of `core`.
+    /// A frame leaves by the transmit ring of `core`: the ring with the core's number, as XPS sets
+    /// it up, or modulo the rings where there are more cores.
     #[inline]
     pub(crate) fn transmit(&mut self, packet: &Packet, core: u16) {
         match self {
-            Self::Ixgbe(atr) => {
-                atr.transmit(core, &packet.key, packet.now);
+            Self::Ixgbe { atr, rings } => {
+                atr.transmit(core % *rings, &packet.key, packet.now);
             }
+            Self::I40e { atr, rings } => atr.transmit(core % *rings, &packet.key, packet.now),
         }
     }
 
     pub(crate) fn stats(&self) -> FilterStats {
         match self {
-            Self::Ixgbe(atr) => atr.stats(),
+            Self::Ixgbe { atr, .. } => atr.stats(),
+            Self::I40e { atr, .. } => atr.stats(),
         }
-    }
-}
-
-#[derive(Clone, Debug)]
-pub(crate) struct Fdir;
-impl Fdir {
-    pub(crate) fn new(_: &RuleFile, _: &Setup) -> Result<Self, BadSetup> {
-        Ok(Self)
-    }
-    pub(crate) fn receive(&mut self, _: &Packet, queue: u16, stage: Stage) -> (u16, Stage) {
-        (queue, stage)
-    }
-    pub(crate) fn why(&self, _: &Packet) -> Option<String> { None }
-    pub(crate) fn stats(&self) -> FilterStats {
-        FilterStats::default()
-    }
-    pub(crate) fn rules(&self) -> Vec<RuleSummary> {
-        Vec::new()
     }
 }
