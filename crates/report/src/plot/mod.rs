@@ -13,7 +13,9 @@
 //! outside a fixed range stands at its edge, and no data says so.
 
 mod draw;
+mod field;
 mod layout;
+mod marks;
 mod scale;
 mod sketch;
 
