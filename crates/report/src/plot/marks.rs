@@ -65,7 +65,9 @@ impl Field<'_> {
                                 title { (tip(set, &axis.title, name)) ": " (show(value)) }
                             }
                         }
-                        @if labelled && values.len() > c {
+                        // A value without bar must say why there is none.
+                        @let says_why = !value.is_finite() && !self.plot.is_stacked && thick > 22.0;
+                        @if (labelled || says_why) && values.len() > c {
                             @let to = to.unwrap_or(from);
                             @let middle = at + (thick - gap) / 2.0;
                             @if lying {
