@@ -1,4 +1,4 @@
-//! Shows every element with made-up data, and the hard cases: `gallery [--text [columns] | FILE]`.
+//! Shows every element with made-up data, and the hard cases: `gallery [--text [columns] | --svg | FILE]`.
 //!
 //! Without argument the page goes to standard output; look at it in a browser, light, dark and printed.
 
@@ -275,6 +275,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             let width = args.get(1).and_then(|w| w.parse().ok());
             page().write_text(&mut out, &Style { width, ..Style::plain() })?;
         }
+        Some("--svg") => out.write_all(load(&mut Dice(7), 8).to_svg().as_bytes())?,
         Some(file) => html::write(Path::new(file), &page())?,
         None => out.write_all(page().to_html().as_bytes())?,
     }
