@@ -22,7 +22,8 @@ const ROW: f64 = 18.0;
 /// A pixel position for an attribute: one decimal is finer than a screen shows.
 pub(super) fn px(value: f64) -> String {
     let text = format!("{value:.1}");
-    text.strip_suffix(".0").map_or(text.clone(), str::to_string)
+    let text = if text == "-0.0" { "0" } else { text.strip_suffix(".0").unwrap_or(&text) };
+    text.to_string()
 }
 
 impl Plot {
@@ -56,14 +57,16 @@ impl Plot {
         let (x_axis, height) = field.x_axis(width);
         let y_unit = field.y.as_ref().map_or("", |s| s.title_unit.as_str());
 
+        let edge = if alone { 16.0 } else { 0.0 }; // a page has margins of its own
+
         html! {
             svg xmlns="http://www.w3.org/2000/svg" class={ "fy-plot" @if width > HALF { " wide" } } role="img"
-                aria-label=(plot.summary()) viewBox={ "0 0 " (px(width)) " " (px(height)) }
-                width=(px(width)) height=(px(height)) {
+                aria-label=(plot.summary()) viewBox={ (px(-edge)) " " (px(-edge)) " " (px(width + 2.0 * edge)) " " (px(height + 2.0 * edge)) }
+                width=(px(width + 2.0 * edge)) height=(px(height + 2.0 * edge)) {
                 @if alone {
                     style { (PreEscaped(theme::svg_css())) }
                     (theme::hatches())
-                    rect class="page" width="100%" height="100%" {}
+                    rect class="page" x=(px(-edge)) y=(px(-edge)) width="100%" height="100%" {}
                 }
                 @for (i, line) in titles.iter().enumerate() {
                     text class="title" x="0" y=(px(14.0 + 20.0 * i as f64)) { (line) }
