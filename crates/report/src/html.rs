@@ -1,7 +1,7 @@
 //! A [`Page`] as one self-contained HTML file: no script, no network, light, dark and print.
 //!
 //! Everything is escaped by `maud`, and control characters are replaced before that. A file is
-//! complete or not there: [`write`] fills a temporary beside it and renames.
+//! complete or not there: [`write()`] fills a temporary beside it and renames.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};

@@ -85,6 +85,9 @@ impl Unit {
         };
         let pick = |steps: &[(f64, &'static str)]| {
             let last = steps.last().copied().unwrap_or((1.0, ""));
+            if max >= 1e21 {
+                return last; // no prefix reaches: the ticks carry exponents
+            }
             steps.iter().copied().find(|s| max >= s.0).unwrap_or(last)
         };
         match self {
@@ -154,7 +157,7 @@ fn join(number: &str, unit: &str) -> String {
 }
 
 /// Commas between groups of three digits of a plain decimal, sign and fraction kept.
-fn group(number: &str) -> String {
+pub(crate) fn group(number: &str) -> String {
     let (sign, rest) = number.strip_prefix('-').map_or(("", number), |rest| ("-", rest));
     let (whole, fraction) = rest.split_once('.').map_or((rest, None), |(w, f)| (w, Some(f)));
     let mut out = String::from(sign);
@@ -246,8 +249,8 @@ fn percent(share: f64) -> String {
     let percent = share * 100.0;
     let text = format!("{percent:.1}");
     match share {
-        s if s == 0.0 => "0 %".to_string(),
-        s if s == 1.0 => "100 %".to_string(),
+        0.0 => "0 %".to_string(),
+        1.0 => "100 %".to_string(),
         _ if text == "0.0" => "<0.1 %".to_string(),
         _ if text == "-0.0" => ">-0.1 %".to_string(),
         s if text == "100.0" => if s < 1.0 { ">99.9 %" } else { ">100 %" }.to_string(),

@@ -315,7 +315,7 @@ impl Grid {
     fn rule(&self, out: &mut String, style: &Style) {
         let dash = if style.ascii { "-" } else { "─" };
         let dashes: Vec<String> = self.widths.iter().map(|&w| dash.repeat(w)).collect();
-        let _ = writeln!(out, "{}", style.paint(&dashes.join(GAP), Tone::Dim));
+        let _ = writeln!(out, "{}", style.paint(dashes.join(GAP).trim_end(), Tone::Dim));
     }
 
     fn write(&self, out: &mut String, style: &Style) {

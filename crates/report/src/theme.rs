@@ -119,6 +119,7 @@ tfoot td { border-top: 1px solid var(--dim); font-weight: 600; }
 .barcell span { display: inline-block; min-width: 4.2em; text-align: right; }
 .spark { display: block; fill: var(--c0); }
 dl { margin: 0 0 12px; max-width: 78ch; } dt { font-weight: 600; margin-top: 10px; } dd { margin: 0; }
+figure + p, figure + ul, figure + dl { margin-top: 18px; }
 ul { margin: 0 0 12px; padding-left: 20px; max-width: 72ch; }
 footer { margin-top: 48px; padding-top: 12px; border-top: 1px solid var(--rule); color: var(--dim); font-size: 13px; }
 footer ol { margin: 0 0 12px; padding-left: 20px; max-width: 90ch; }
@@ -129,16 +130,16 @@ footer ol { margin: 0 0 12px; padding-left: 20px; max-width: 90ch; }
 
 const PRINT: &str = r#"
 @media print {
-  .fy-plot .s1 .bar { fill: url(#fy-h1); stroke: var(--c); } .fy-plot .s2 .bar { fill: url(#fy-h2); stroke: var(--c); }
-  .fy-plot .s3 .bar { fill: url(#fy-h3); stroke: var(--c); } .fy-plot .s4 .bar { fill: url(#fy-h4); stroke: var(--c); }
-  .fy-plot .s5 .bar { fill: url(#fy-h5); stroke: var(--c); } .fy-plot .s6 .bar { fill: url(#fy-h6); stroke: var(--c); }
-  .fy-plot .s7 .bar { fill: url(#fy-h7); stroke: var(--c); }
+  .fy-plot .s1 .bar:not(.thin) { fill: url(#fy-h1); stroke: var(--c); } .fy-plot .s2 .bar:not(.thin) { fill: url(#fy-h2); stroke: var(--c); }
+  .fy-plot .s3 .bar:not(.thin) { fill: url(#fy-h3); stroke: var(--c); } .fy-plot .s4 .bar:not(.thin) { fill: url(#fy-h4); stroke: var(--c); }
+  .fy-plot .s5 .bar:not(.thin) { fill: url(#fy-h5); stroke: var(--c); } .fy-plot .s6 .bar:not(.thin) { fill: url(#fy-h6); stroke: var(--c); }
+  .fy-plot .s7 .bar:not(.thin) { fill: url(#fy-h7); stroke: var(--c); }
   .fy-plot .d1 .line { stroke-dasharray: 7 3; } .fy-plot .d2 .line { stroke-dasharray: 2 2.5; }
   .fy-plot .d3 .line { stroke-dasharray: 9 3 2 3; } .fy-plot .d4 .line { stroke-dasharray: 14 4; }
   body { font-size: 10.5pt; -webkit-print-color-adjust: exact; print-color-adjust: exact; }
   main { max-width: none; padding: 0; } nav { display: none; } a { text-decoration: none; }
   figure, .card, tr, dt { break-inside: avoid; } h2 { break-after: avoid; margin-top: 28px; }
-  .cards { grid-template-columns: repeat(4, 1fr); } .pair { grid-template-columns: 1fr 1fr; } .scroll { overflow: visible; }
+  .cards { grid-template-columns: repeat(auto-fit, minmax(110px, 1fr)); gap: 8px; } .pair { grid-template-columns: 1fr 1fr; } .scroll { overflow: visible; }
 }
 @page { margin: 16mm 14mm; }
 "#;

@@ -2,18 +2,19 @@
 //! that do not fit are thinned, turned or shortened.
 
 /// Font sizes in pixels, as in the stylesheet.
-pub(crate) const TITLE_PX: f64 = 14.0;
+/// The title is 14 px in the stylesheet; its bold letters are as wide as this.
+pub(crate) const TITLE_PX: f64 = 15.6;
 pub(crate) const TEXT_PX: f64 = 12.0;
 
 /// The estimated width of `text` in pixels at font size `px`. Errs on the wide side: system fonts differ.
 pub(crate) fn text_width(text: &str, px: f64) -> f64 {
     let em = |c: char| match c {
-        'i' | 'j' | 'l' | '.' | ',' | ':' | ';' | '\'' | '|' | '!' | ' ' => 0.31,
-        'f' | 't' | 'r' | 'I' | '(' | ')' | '[' | ']' | '/' | '-' => 0.40,
-        'm' | 'w' | 'M' | 'W' | '%' | '@' => 0.92,
-        'A'..='Z' => 0.70,
-        c if c.is_ascii() => 0.60,
-        c => 0.62 * unicode_width::UnicodeWidthChar::width(c).unwrap_or(0) as f64,
+        'i' | 'j' | 'l' | '.' | ',' | ':' | ';' | '\'' | '|' | '!' | ' ' => 0.32,
+        'f' | 't' | 'r' | 'I' | '(' | ')' | '[' | ']' | '/' | '-' => 0.42,
+        'm' | 'w' | 'M' | 'W' | '%' | '@' => 0.97,
+        'A'..='Z' => 0.72,
+        c if c.is_ascii() => 0.64,
+        c => 0.64 * unicode_width::UnicodeWidthChar::width(c).unwrap_or(0) as f64,
     };
     text.chars().map(em).sum::<f64>() * px
 }

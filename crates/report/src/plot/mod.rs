@@ -13,7 +13,9 @@
 //! outside a fixed range stands at its edge, and no data says so.
 
 mod draw;
+mod field;
 mod layout;
+mod marks;
 mod scale;
 mod sketch;
 
@@ -165,7 +167,7 @@ impl Plot {
         self
     }
 
-    /// Puts the sets of bars on top of each other.
+    /// Puts the sets of bars on top of each other; what is negative or not finite takes no room.
     #[must_use]
     pub const fn stacked(mut self) -> Self {
         self.is_stacked = true;

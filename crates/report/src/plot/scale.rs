@@ -134,17 +134,11 @@ impl Scale {
         if wish.rounds && wish.range.0.is_none() {
             lo = (lo / step + 1e-9).floor() * step;
         }
-        let decimals = (-step.log10().floor()).clamp(0.0, 12.0) as usize;
+        if lo >= hi {
+            hi = lo + step; // next to nothing, rounded to nothing
+        }
         let label = |v: f64| {
-            let number = if v.abs() >= 1e9 {
-                format!("{v:.0e}")
-            } else if decimals == 12 && v != 0.0 {
-                format!("{v:.1e}")
-            } else if v.fract() == 0.0 && v >= 0.0 && decimals == 0 {
-                crate::num::exact(v as u64)
-            } else {
-                format!("{v:.decimals$}")
-            };
+            let number = tick_number(v, step);
             // Zero of a count is just 0, not "0 k".
             let is_zero = v == 0.0 && wish.unit == Unit::Count;
             if is_zero { "0".to_string() } else { format!("{number}{}", shown.tick_suffix) }
@@ -223,7 +217,8 @@ impl Scale {
         }
         let value = value.clamp(self.lo, self.hi);
         let part = if self.is_log {
-            (value / self.lo).log10() / (self.hi / self.lo).log10()
+            // Not by quotients: the largest over the smallest number is infinite.
+            (value.log10() - self.lo.log10()) / (self.hi.log10() - self.lo.log10())
         } else {
             (value - self.lo) / (self.hi - self.lo)
         };
@@ -234,6 +229,17 @@ impl Scale {
     pub(crate) fn base(&self) -> f64 {
         if self.is_log { self.from } else { self.at(0.0).unwrap_or(self.from) }
     }
+}
+
+/// A tick's number with just the digits that tell it from its neighbours, `step` away.
+fn tick_number(value: f64, step: f64) -> String {
+    let place = step.log10().floor();
+    if value != 0.0 && (value.abs() >= 1e12 || place < -6.0) {
+        let digits = (value.abs().log10().floor() - place).clamp(0.0, 15.0) as usize;
+        return format!("{value:.digits$e}");
+    }
+    let decimals = (-place).clamp(0.0, 6.0) as usize;
+    crate::num::group(&format!("{value:.decimals$}"))
 }
 
 /// `1,518 B` without its unit.
