@@ -88,8 +88,17 @@ fn a_gzip_file_cut_anywhere_gives_its_whole_packets() {
         let mut corrupt = packed.clone();
         let crc = corrupt.len() - 8;
         corrupt[crc] ^= 1;
-        let damage = read(&corrupt).unwrap().damage.expect("the checksum is wrong");
-        assert!(matches!(damage.fault, Fault::Gzip(_)), "{damage}");
+        for chunk in [1, 7, usize::MAX] {
+            // The checksum comes last: every packet is there, and the damage is told after them.
+            let outcome = read_chunked(&corrupt, chunk).unwrap();
+            let damage = outcome.damage.expect("the checksum is wrong");
+            assert!(matches!(damage.fault, Fault::Gzip(_)), "{damage}");
+            assert_eq!(outcome.packets, all.packets);
+        }
+        let padded = [packed.as_slice(), &[0; 700]].concat();
+        assert_eq!(read(&padded).unwrap().damage, None);
+        let garbage = [packed.as_slice(), &[7; 700]].concat();
+        assert!(matches!(read(&garbage).unwrap().damage.unwrap().fault, Fault::Gzip(_)));
     }
 }
 
@@ -188,6 +197,24 @@ proptest! {
         let heads = samples();
         let head = heads.get(head).map_or(&[][..], |sample| &sample[..sample.len().min(60)]);
         drop(read(&[head, &bytes].concat()));
+    }
+
+    #[test]
+    fn a_changed_gzip_file_gives_the_same_in_any_chunks(
+        which in 0..6_usize, at in 0..1000_usize, byte: u8, chunk in 1..40_usize,
+    ) {
+        let mut packed = gzip(&samples().swap_remove(which));
+        let at = at % packed.len();
+        packed[at] = byte;
+        match (read(&packed), read_chunked(&packed, chunk)) {
+            (Ok(whole), Ok(parts)) => {
+                prop_assert_eq!(whole.packets, parts.packets);
+                prop_assert_eq!(whole.damage, parts.damage);
+            }
+            (whole, parts) => prop_assert_eq!(
+                whole.unwrap_err().to_string(), parts.unwrap_err().to_string()
+            ),
+        }
     }
 
     #[test]

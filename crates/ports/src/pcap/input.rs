@@ -10,11 +10,10 @@
 
 use std::{
     fmt,
-    io::{self, Cursor, ErrorKind, Read},
+    io::{self, ErrorKind, Read},
 };
 
-use flate2::read::MultiGzDecoder;
-
+use super::gunzip::{Failed, Gunzip};
 use crate::{Error, Fault};
 
 /// The buffer's size, and so the longest block that can be read.
@@ -45,12 +44,9 @@ pub(super) struct Input {
 
 enum From {
     Plain(Counted<Box<dyn Read + Send>>),
-    Gzip(Box<MultiGzDecoder<Unpacking>>),
+    Gzip(Box<Gunzip<Counted<Box<dyn Read + Send>>>>),
     Nothing,
 }
-
-/// Bytes already read to find out what they are, then the rest.
-type Unpacking = io::Chain<Cursor<Vec<u8>>, Counted<Box<dyn Read + Send>>>;
 
 /// A reader that counts.
 struct Counted<R> {
@@ -102,7 +98,7 @@ impl Input {
     pub(super) fn consumed(&self) -> u64 {
         match &self.from {
             From::Plain(counted) => counted.count,
-            From::Gzip(gzip) => gzip.get_ref().get_ref().1.count,
+            From::Gzip(gzip) => gzip.get_ref().count,
             From::Nothing => 0,
         }
     }
@@ -117,35 +113,26 @@ impl Input {
         }
         let until = CAPACITY.min(self.end + CHUNK);
         let room = &mut self.buf[self.end..until];
-        loop {
-            let got = match &mut self.from {
-                From::Plain(counted) => counted.read(room),
-                From::Gzip(gzip) => gzip.read(room),
-                From::Nothing => Ok(0),
-            };
-            return match got {
-                Ok(0) => Ok(Filled::End),
-                Ok(n) => {
-                    self.end += n;
-                    Ok(Filled::Some)
+        let got = match &mut self.from {
+            From::Plain(counted) => loop {
+                match counted.read(room) {
+                    Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                    got => break got.map_err(Failed::Io),
                 }
-                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
-                Err(error) => self.failed(error),
-            };
-        }
-    }
-
-    /// A decompressor reports bad data as an I/O error; told apart by its kind.
-    fn failed(&self, error: io::Error) -> Result<Filled, Error> {
-        let gzip = matches!(self.from, From::Gzip(_));
-        match error.kind() {
-            ErrorKind::UnexpectedEof if gzip => Ok(Filled::Damaged(Fault::GzipCut)),
-            ErrorKind::InvalidData | ErrorKind::InvalidInput if gzip => {
-                Ok(Filled::Damaged(Fault::Gzip(error.to_string())))
+            },
+            From::Gzip(gzip) => gzip.read(room),
+            From::Nothing => Ok(0),
+        };
+        match got {
+            Ok(0) => Ok(Filled::End),
+            Ok(n) => {
+                self.end += n;
+                Ok(Filled::Some)
             }
-            _ => {
+            Err(Failed::Damaged(fault)) => Ok(Filled::Damaged(fault)),
+            Err(Failed::Io(source)) => {
                 let (file, offset) = (self.name.clone(), self.consumed());
-                Err(Error::Io { file, doing: "read", offset, source: error })
+                Err(Error::Io { file, doing: "read", offset, source })
             }
         }
     }
@@ -163,10 +150,10 @@ impl Input {
 
     /// Takes the bytes shown, and all that follow, for gzip members.
     pub(super) fn gunzip(&mut self) {
-        let head = Cursor::new(self.shown().to_vec());
+        let head = self.shown().to_vec();
         (self.start, self.end) = (0, 0);
         self.from = match std::mem::replace(&mut self.from, From::Nothing) {
-            From::Plain(rest) => From::Gzip(Box::new(MultiGzDecoder::new(head.chain(rest)))),
+            From::Plain(rest) => From::Gzip(Box::new(Gunzip::new(&head, rest))),
             other => other,
         };
     }

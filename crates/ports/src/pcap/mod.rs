@@ -14,6 +14,7 @@
 //! they stream by; a pcapng section describes at most 65,536 interfaces.
 
 mod classic;
+mod gunzip;
 mod input;
 mod ng;
 mod sniff;
