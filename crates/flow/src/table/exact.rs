@@ -12,9 +12,9 @@
 //! one bucket. Where both are full, a few entries move to their other bucket (cuckoo hashing,
 //! Pagh and Rodler 2004, with buckets as in Dietzfelbinger and Weidling 2007).
 //!
-//! A lookup goes over the lanes three times: hash and fetch the tags, fetch the entries, compare.
+//! A lookup goes over the lanes in short loops: hash, fetch the tags, fetch the entries, compare.
 //! The fetches of different lanes do not wait for each other, so 32 cache misses cost about as
-//! much as a few.
+//! much as a few. The lanes whose keys may stand in their second bucket then go round once more.
 //!
 //! Invariants: a key stands at most once, in one of its two buckets; `spilled[b]` is the number
 //! of keys with first bucket `b` that stand elsewhere; no allocation after `new`.
@@ -28,7 +28,7 @@ use crate::mix::{Mix, words};
 const WAYS: usize = 8;
 /// Entries of a bucket that are taken, on average, when the table is full: few keys then stand in
 /// their second bucket.
-const TAKEN: usize = 5;
+const TAKEN: usize = 4;
 /// How many moves may make room for one entry.
 const MOVES: u32 = 3;
 
@@ -63,9 +63,8 @@ struct Wanted {
     hash: u64,
 }
 
-/// What the second pass knows of a lane, if not the number of an entry.
+/// No entry of the bucket has the tag.
 const NOWHERE: u32 = u32::MAX;
-const ELSEWHERE: u32 = u32::MAX - 1;
 
 impl Exact {
     /// A table for `capacity` keys (at most 2^28) that matches on the fields of `mask`. `seed`
@@ -254,7 +253,6 @@ impl Exact {
     fn lookup_by<const SLIM: bool>(&self, batch: &mut Batch, want: Lanes) -> Lanes {
         let (m, r) = (&self.mask, &self.rest_mask);
         let mut hashes = [0; LANES];
-        let mut tags = [0; LANES];
         for lane in want {
             let (w, rest) = words(&batch.keys[lane]);
             let w = std::array::from_fn(|i| w[i] & m[i]);
@@ -263,20 +261,42 @@ impl Exact {
             } else {
                 self.mix.whole(&w, &[rest[0] & r[0], rest[1] & r[1]])
             };
-            tags[lane] = self.tags[first(hashes[lane], self.tags.len())];
+        }
+        let missed = self.round::<SLIM>(batch, want, &hashes, first);
+        let spilled = |&lane: &usize| self.spilled[first(hashes[lane], self.tags.len())] != 0;
+        let again = missed.filter(spilled).fold(Lanes::NONE, Lanes::with);
+        if again.is_empty() {
+            return missed;
+        }
+        let never = self.round::<SLIM>(batch, again, &hashes, second);
+        missed.without(again.without(never))
+    }
+
+    /// Looks for the keys of `want` in the buckets that `home` says; returns the lanes that
+    /// missed.
+    #[inline]
+    fn round<const SLIM: bool>(
+        &self,
+        batch: &mut Batch,
+        want: Lanes,
+        hashes: &[u64; LANES],
+        home: impl Fn(u64, usize) -> usize,
+    ) -> Lanes {
+        let mut tags = [0; LANES];
+        for lane in want {
+            tags[lane] = self.tags[home(hashes[lane], self.tags.len())];
         }
         // Loading one word of an entry fetches its line; the comparison below starts with it.
         let mut at = [NOWHERE; LANES];
         let mut ports = [0; LANES];
         for lane in want {
-            let bucket = first(hashes[lane], self.tags.len());
             if let Some(way) = equals(tags[lane], tag(hashes[lane])).next() {
-                at[lane] = (bucket * WAYS + way) as u32;
-                ports[lane] = self.entries[bucket * WAYS + way].key[4];
-            } else if self.spilled[bucket] != 0 {
-                at[lane] = ELSEWHERE;
+                let entry = home(hashes[lane], self.tags.len()) * WAYS + way;
+                at[lane] = entry as u32;
+                ports[lane] = self.entries[entry].key[4];
             }
         }
+        let (m, r) = (&self.mask, &self.rest_mask);
         let mut missed = Lanes::NONE;
         for lane in want {
             if at[lane] == NOWHERE {
@@ -286,21 +306,20 @@ impl Exact {
             let (w, rest) = words(&batch.keys[lane]);
             if let Some(Entry { key, action }) = self.entries.get(at[lane] as usize)
                 && (w[4] & m[4]) == ports[lane]
-                && (0..6).fold(0, |differ, i| differ | (w[i] & m[i] ^ key[i])) == 0
+                && [0, 1, 2, 3, 5].iter().fold(0, |diff, &i| diff | (w[i] & m[i] ^ key[i])) == 0
                 && (SLIM || (0..2).all(|i| rest[i] & r[i] == self.rest[at[lane] as usize][i]))
             {
                 batch.actions[lane] = *action;
-                continue;
-            }
-            match self.get_again(&batch.keys[lane]) {
-                Some(action) => batch.actions[lane] = *action,
-                None => missed = missed.with(lane),
+            } else if let Some(action) = self.get_again(&batch.keys[lane]) {
+                batch.actions[lane] = *action;
+            } else {
+                missed = missed.with(lane);
             }
         }
         missed
     }
 
-    /// The rare lane whose key is not where it was first looked for.
+    /// The rare lane where a tag is equal and the key is not.
     #[cold]
     fn get_again(&self, key: &FlowKey) -> Option<&Action> {
         self.get(key)
