@@ -93,6 +93,14 @@ fn what_the_driver_computes() {
 }
 
 #[test]
+fn ports_count_only_behind_a_header_the_adapter_knows() {
+    let (a, b) = ([192, 168, 0, 1], [192, 168, 0, 5]);
+    let input = |proto, sport| Input::from_key(&v4(proto, a, sport, b, 80), &MaskSet::ATR).unwrap();
+    assert_eq!(input(proto::ICMP, 5), input(proto::ICMP, 6));
+    assert_ne!(input(proto::UDP, 5), input(proto::UDP, 6));
+}
+
+#[test]
 fn sizes_are_the_datasheets() {
     for (pballoc, perfect, signature) in
         [(Pballoc::K64, 2048, 8191), (Pballoc::K128, 4096, 16383), (Pballoc::K256, 8192, 32767)]

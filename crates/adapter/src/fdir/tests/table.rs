@@ -34,7 +34,9 @@ fn perfect_filters_tell_colliding_flows_apart_but_flag_long_lists() {
         assert_eq!(hit.length_error, i >= 10);
     }
     assert_eq!(table.lookup(&keys[0].reversed()), None, "equal fold, other key");
-    assert_eq!(table.read_registers().max_len, 13);
+    let (read, bucket) = (table.read_registers(), table.lookup(&keys[0]).unwrap().bucket);
+    assert_eq!((read.max_len, read.max_hash), (13, bucket));
+    assert_ne!(bucket, 0, "or the line above says little");
     // Removing an early one moves the later ones up.
     table.remove(table.bucket(&table.input(&keys[0]).unwrap()), 0).unwrap();
     assert!(!table.lookup(&keys[10]).unwrap().length_error);
@@ -109,6 +111,30 @@ fn near_full_rings_once_and_full_counts_failures() {
     assert_eq!((table.free_filters(), table.lookup(&keys[0])), (2048, None));
     assert_eq!(table.list_lengths().max(), Some(0));
     assert!(table.add(&keys[2048], 9, Action::queue(0), true).is_ok());
+}
+
+#[test]
+fn room_arms_the_near_full_interrupt_again() {
+    let mut table = perfect();
+    let near = |table: &mut Table, p| {
+        table.add(&client([10, 0, 0, 5], p, 7), p, Action::queue(0), true).unwrap().near_full
+    };
+    assert_eq!((0..1984).filter(|&p| near(&mut table, p)).count(), 1);
+    let gone = table.input(&client([10, 0, 0, 5], 3, 7)).unwrap();
+    table.remove(table.bucket(&gone), 3).unwrap();
+    assert_eq!(table.free_filters(), 65);
+    assert!(near(&mut table, 1984), "64 left again");
+    assert!(!near(&mut table, 1985), "63: it rang already");
+}
+
+#[test]
+fn the_longest_list_saturates_its_six_bits() {
+    let mut table = perfect();
+    for (i, key) in colliding(70).iter().enumerate() {
+        table.add(key, i as u16, Action::queue(0), true).unwrap();
+    }
+    assert_eq!(table.read_registers().max_len, 63);
+    assert_eq!(table.list_lengths().max(), Some(70));
 }
 
 #[test]
