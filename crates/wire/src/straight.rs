@@ -107,3 +107,79 @@ pub(crate) fn straight(bytes: &[u8]) -> Option<Straight> {
         end: end as u32,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::LinkType;
+    use proptest::{prelude::*, strategy::ValueTree};
+
+    /// Frames near the straight path: right in most fields, off in some.
+    fn frame() -> impl Strategy<Value = Vec<u8>> {
+        let kind = (any::<bool>(), prop::sample::select(vec![6, 17, 17, 1, 58, 44, 132]));
+        let lengths = (-3i32..4, -3i32..4, 0usize..80, 0usize..8);
+        let edits = prop::collection::vec((12usize..64, any::<u8>()), 0..3);
+        let port = prop::sample::select(vec![53, 4789, 2152, 6081, 443]);
+        (kind, lengths, edits, port).prop_map(
+            |((v6, proto), (ip_off, udp_off, payload, padding), edits, port): (_, _, _, u16)| {
+                let clamp = |off: i32| if off.abs() == 3 { off } else { 0 };
+                let body = 20 + payload;
+                let mut bytes = vec![2; 12];
+                if v6 {
+                    let len = (body as i32 + clamp(ip_off)) as u16;
+                    bytes.extend([
+                        0x86,
+                        0xdd,
+                        0x60,
+                        0,
+                        0,
+                        0,
+                        (len >> 8) as u8,
+                        len as u8,
+                        proto,
+                        64,
+                    ]);
+                    bytes.extend([1; 32]);
+                } else {
+                    let len = (20 + body as i32 + clamp(ip_off)) as u16;
+                    let fixed = [0x45, 0, (len >> 8) as u8, len as u8, 0, 0, 0x40, 0, 64, proto];
+                    bytes.extend([0x08, 0x00]);
+                    bytes.extend(fixed);
+                    bytes.extend([1; 10]);
+                }
+                let len = (body as i32 + clamp(udp_off)) as u16;
+                let [high, low] = port.to_be_bytes();
+                bytes.extend([0x10, 0x11, high, low, (len >> 8) as u8, len as u8]);
+                bytes.extend([0, 0, 0, 0, 0, 0, 0x50, 0x12]);
+                bytes.resize(bytes.len() + 6 + payload + padding, 7);
+                for (at, value) in edits {
+                    if let Some(byte) = bytes.get_mut(at) {
+                        *byte = value;
+                    }
+                }
+                bytes
+            },
+        )
+    }
+
+    #[test]
+    fn most_such_frames_take_the_straight_path() {
+        let mut runner = proptest::test_runner::TestRunner::deterministic();
+        let taken = (0..1000)
+            .filter(|_| straight(&frame().new_tree(&mut runner).unwrap().current()).is_some())
+            .count();
+        assert!((100..900).contains(&taken), "{taken} of 1000");
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(4000))]
+
+        #[test]
+        fn the_straight_path_is_the_walk(bytes in frame(), cut in any::<prop::sample::Index>(), whole in any::<bool>()) {
+            let bytes = if whole { &bytes[..] } else { &bytes[..cut.index(bytes.len())] };
+            if let Some(common) = straight(bytes) {
+                prop_assert_eq!(common.level(), Headers::walk(LinkType::Ethernet, bytes));
+            }
+        }
+    }
+}

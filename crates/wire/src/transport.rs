@@ -4,7 +4,7 @@
 //! flow, as far as its bytes say.
 
 use crate::{
-    Fault,
+    Fault, Net,
     ip::proto,
     walk::{Step, Walk},
 };
@@ -74,14 +74,20 @@ impl Walk<'_, '_> {
             return Ok(());
         }
         match length {
-            // Zero stands for more than 65535 bytes in a jumbogram: RFC 2675 section 4.
-            0 if self.left() > 0xffff => {}
+            // In a jumbogram zero stands for more than 65535 bytes: RFC 2675 section 4.
+            0 if self.ip_length_is_zero() => {}
             0..8 => return Err(Fault::BadUdpLength),
             _ if length > self.left() && self.bounded => return Err(Fault::BadUdpLength),
             _ => self.bound(self.at + length),
         }
         self.at += 8;
         self.udp_tunnel(dport)
+    }
+
+    /// The IP header leaves its length open: a jumbogram, or captured before segmentation.
+    fn ip_length_is_zero(&self) -> bool {
+        let at = self.h.l3 as usize + if self.h.net == Net::Ipv4 { 2 } else { 4 };
+        self.bytes.get(at..at + 2) == Some(&[0, 0])
     }
 
     #[inline(never)]

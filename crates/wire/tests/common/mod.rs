@@ -11,7 +11,7 @@ use std::{
 use flate2::read::MultiGzDecoder;
 
 /// The folder with test data: `FLOWYARD_SHARED`, or `shared` beside the workspace.
-pub fn shared() -> Option<PathBuf> {
+pub(crate) fn shared() -> Option<PathBuf> {
     let path = std::env::var_os("FLOWYARD_SHARED")
         .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared"), Into::into);
     if path.join("captures/MANIFEST.tsv").exists() {
@@ -22,14 +22,14 @@ pub fn shared() -> Option<PathBuf> {
 }
 
 /// One captured packet.
-pub struct Packet {
-    pub link: u16,
-    pub wire_len: u32,
-    pub bytes: Vec<u8>,
+pub(crate) struct Packet {
+    pub(crate) link: u16,
+    pub(crate) wire_len: u32,
+    pub(crate) bytes: Vec<u8>,
 }
 
 /// The bytes of a file, unpacked when they are gzip.
-pub fn read_file(path: &Path) -> Vec<u8> {
+pub(crate) fn read_file(path: &Path) -> Vec<u8> {
     let bytes = fs::read(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
     if !bytes.starts_with(&[0x1f, 0x8b]) {
         return bytes;
@@ -40,7 +40,7 @@ pub fn read_file(path: &Path) -> Vec<u8> {
 }
 
 /// The packets of a pcap or pcapng file; a damaged file gives those before the damage.
-pub fn packets(file: &[u8]) -> Vec<Packet> {
+pub(crate) fn packets(file: &[u8]) -> Vec<Packet> {
     let mut packets = Vec::new();
     match file.first_chunk() {
         Some(b"\x0a\x0d\x0d\x0a") => pcapng(file, &mut packets),
@@ -112,14 +112,14 @@ fn pcapng(file: &[u8], packets: &mut Vec<Packet>) -> Option<()> {
 }
 
 /// One row of `MANIFEST.tsv`.
-pub struct Entry {
-    pub file: String,
-    pub packets: usize,
-    pub flows: usize,
+pub(crate) struct Entry {
+    pub(crate) file: String,
+    pub(crate) packets: usize,
+    pub(crate) flows: usize,
 }
 
 /// The manifest of the captures.
-pub fn manifest(shared: &Path) -> Vec<Entry> {
+pub(crate) fn manifest(shared: &Path) -> Vec<Entry> {
     let text = fs::read_to_string(shared.join("captures/MANIFEST.tsv")).expect("manifest");
     let rows = text.lines().skip(1).map(|line| line.split('\t').collect::<Vec<_>>());
     rows.map(|row| Entry {
