@@ -9,8 +9,8 @@ use flowyard_ports::{Burst, Record, Source};
 use flowyard_wire::{Fault, Headers, Net};
 
 use crate::explain::PacketOf;
-use crate::flows::Flows;
-use crate::host::Threads;
+use crate::flows::{FlowId, Flows, Role};
+use crate::host::{Local, Threads};
 use crate::packet::Packet;
 use crate::policy::Running;
 use crate::setup::{BadSetup, Setup};
@@ -42,6 +42,21 @@ struct Clock {
     first: Option<Nanos>,
     /// The next time stamp is the first of its capture.
     fresh: bool,
+}
+
+/// No flow: a frame outside IP.
+const NO_FLOW: FlowId = FlowId::MAX;
+
+/// The role of a connection whose first frame has this key and direction.
+fn role(key: &FlowKey, direction: u8, local: &Local, threads: &mut Threads) -> Role {
+    let receives = local.receives(key);
+    let inward = if receives == Some(false) { key.reversed() } else { *key };
+    let received = match receives {
+        Some(true) => direction,
+        Some(false) => 1 - direction,
+        None => Role::BOTH,
+    };
+    Role { received, thread: threads.accept(&inward) }
 }
 
 /// What an explanation is of: a flow, or a packet of a capture.
@@ -86,12 +101,8 @@ impl Analyzer {
         } else {
             None
         };
-        let threads = Threads::new(
-            setup.consumers.clone(),
-            setup.cores,
-            setup.migrate_every,
-            setup.seed,
-        );
+        let threads =
+            Threads::new(setup.consumers.clone(), setup.cores, setup.migrate_every, setup.seed);
         let policies = setup
             .policies
             .iter()
@@ -156,8 +167,11 @@ impl Analyzer {
             }
             if before < burst.len() as u64 {
                 self.feed(&burst, before as usize);
-                let (record, bytes) = (&burst.records()[before as usize], burst.data(before as usize));
-                let packet = self.look(record, bytes);
+                let (record, bytes) =
+                    (&burst.records()[before as usize], burst.data(before as usize));
+                let mut packet = [self.parse(record, bytes)];
+                self.place(&mut packet);
+                let [packet] = packet;
                 let of = PacketOf { capture: file.into(), number, received: packet.received };
                 return Ok(Target { packet, of: Some(of) });
             }
@@ -170,44 +184,51 @@ impl Analyzer {
     fn feed(&mut self, burst: &Burst<'_>, take: usize) {
         let mut packets = std::mem::take(&mut self.burst);
         packets.clear();
-        packets.extend(burst.iter().take(take).map(|(record, bytes)| self.look(record, bytes)));
+        packets.extend(burst.iter().take(take).map(|(record, bytes)| self.parse(record, bytes)));
+        self.place(&mut packets);
         for policy in &mut self.policies {
             policy.burst(&packets);
         }
         self.burst = packets;
     }
 
-    /// Works out what all policies share of a frame.
-    fn look(&mut self, record: &Record, bytes: &[u8]) -> Packet {
-        let now = self.clock.at(record.time);
-        self.threads.tick(now);
+    /// A frame as far as its bytes tell.
+    #[inline]
+    fn parse(&mut self, record: &Record, bytes: &[u8]) -> Packet {
         let key = self.counts.parse(record, bytes, self.setup.adapter.tunnels, self.flex);
-        let flow = key.is_ip().then(|| {
-            let seen = self.flows.see(&key);
-            if seen.new {
-                let receives = self.setup.local.receives(&key);
-                let inward = if receives == Some(false) { key.reversed() } else { key };
-                let received = receives.map(|this| if this { seen.id } else { seen.id ^ 1 });
-                self.flows.open(seen.id, received, self.threads.accept(&inward));
+        let now = self.clock.at(record.time);
+        let wire_len = record.wire_len;
+        Packet { key, now, wire_len, received: true, flow: None, hash: None, rss_queue: 0 }
+    }
+
+    /// Works out what the bytes do not tell: flow, side, consumer, hash. One loop for each, so that
+    /// the misses of the flow table overlap.
+    fn place(&mut self, packets: &mut [Packet]) {
+        let Self { flows, threads, setup, .. } = self;
+        let mut ids = [NO_FLOW; LANES];
+        for (packet, id) in packets.iter().zip(&mut ids) {
+            let key = &packet.key;
+            if key.is_ip() {
+                *id = flows.see(key, |direction| role(key, direction, &setup.local, threads));
             }
-            self.flows.count(seen.id, record.wire_len);
-            seen.id
-        });
-        // Frames outside IP have no side: the host's adapter sees them arrive.
-        let (received, consumer) = match flow {
-            Some(id) => {
-                let (received, thread) = self.flows.role(id);
-                (received, Some((id, self.threads.core(thread))))
-            }
-            None => (true, None),
-        };
-        if received {
-            self.counts.traffic.received += 1;
-        } else {
-            self.counts.traffic.transmitted += 1;
         }
-        let (hash, rss_queue) = self.hash(&if received { key } else { key.reversed() });
-        Packet { key, now, wire_len: record.wire_len, received, flow: consumer, hash, rss_queue }
+        for (packet, &id) in packets.iter_mut().zip(&ids) {
+            threads.tick(packet.now);
+            // Frames outside IP have no side: the host's adapter sees them arrive.
+            if id != NO_FLOW {
+                flows.count(id, packet.wire_len);
+                let (received, thread) = flows.role(id);
+                packet.received = received;
+                packet.flow = Some((id, threads.core(thread)));
+            }
+            self.counts.traffic.received += u64::from(packet.received);
+            self.counts.traffic.transmitted += u64::from(!packet.received);
+        }
+        for packet in packets {
+            let key = packet.key;
+            let key = if packet.received { key } else { key.reversed() };
+            (packet.hash, packet.rss_queue) = self.hash(&key);
+        }
     }
 
     /// The adapter's hash of a frame, and the queue RSS gives it.
@@ -228,11 +249,8 @@ impl Analyzer {
         }
         let elephants = self.elephants();
         let started = self.clock.first.unwrap_or(0);
-        let policies: Vec<_> = self
-            .policies
-            .iter_mut()
-            .map(|policy| policy.summary(started))
-            .collect();
+        let policies: Vec<_> =
+            self.policies.iter_mut().map(|policy| policy.summary(started)).collect();
         Analysis {
             captures: std::mem::take(&mut self.captures),
             setup: self.setup.summary(self.rss.as_ref(), self.threads.migrations),

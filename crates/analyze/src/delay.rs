@@ -143,6 +143,9 @@ mod tests {
     #[test]
     fn dispatch_is_in_order() {
         let mut cores = Cores::new(1, &delays(100, vec![]));
-        assert_eq!((cores.dispatch(0, 0), cores.dispatch(0, 0), cores.dispatch(0, 50)), (10, 20, 60));
+        assert_eq!(
+            (cores.dispatch(0, 0), cores.dispatch(0, 0), cores.dispatch(0, 50)),
+            (10, 20, 60)
+        );
     }
 }

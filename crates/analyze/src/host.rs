@@ -143,7 +143,8 @@ impl std::fmt::Display for Consumers {
             Self::Map(map) => {
                 let mut pairs: Vec<_> = map.iter().collect();
                 pairs.sort();
-                let pairs: Vec<_> = pairs.iter().map(|(port, core)| format!("{port}={core}")).collect();
+                let pairs: Vec<_> =
+                    pairs.iter().map(|(port, core)| format!("{port}={core}")).collect();
                 f.write_str(&pairs.join(","))
             }
         }
@@ -219,7 +220,8 @@ impl Threads {
             let step = 1 + (dice >> 32) % (cores - 1);
             self.core[thread] = ((u64::from(self.core[thread]) + step) % cores) as u16;
         }
-        self.next_migration = now - (now - self.next_migration) % self.migrate_every + self.migrate_every;
+        self.next_migration =
+            now - (now - self.next_migration) % self.migrate_every + self.migrate_every;
     }
 }
 

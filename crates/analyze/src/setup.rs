@@ -151,13 +151,19 @@ pub enum BadSetup {
     #[error("--policy rss: {0} computes no hash; leave rss out (rps and rfs hash in software)")]
     NoRss(&'static str),
     /// The policy needs Flow Director.
-    #[error("--policy fdir: {0} has no Flow Director; the adapters that have it are x520, x540, x550, x710, xl710, x722 and e810")]
+    #[error(
+        "--policy fdir: {0} has no Flow Director; the adapters that have it are x520, x540, x550, x710, xl710, x722 and e810"
+    )]
     NoFdir(&'static str),
     /// The policy needs ATR.
-    #[error("--policy atr: {0} has no ATR; the adapters that have it are x520, x540, x550, x710, xl710 and x722")]
+    #[error(
+        "--policy atr: {0} has no ATR; the adapters that have it are x520, x540, x550, x710, xl710 and x722"
+    )]
     NoAtr(&'static str),
     /// The policy needs aRFS.
-    #[error("--policy arfs: the driver of {0} has no accelerated RFS; of the adapters modelled only e810 has it")]
+    #[error(
+        "--policy arfs: the driver of {0} has no accelerated RFS; of the adapters modelled only e810 has it"
+    )]
     NoArfs(&'static str),
     /// A policy is named twice.
     #[error("--policy: {0} is named twice; name each policy once")]

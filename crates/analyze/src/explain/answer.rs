@@ -51,8 +51,11 @@ impl Analyzer {
     fn answers(&mut self, packet: &Packet) -> Answers {
         let (hash, rss_queue) = self.hash(&packet.key);
         let packet = Packet { received: true, hash, rss_queue, ..*packet };
-        let mut verdicts: BTreeMap<&str, Verdict> =
-            self.policies.iter_mut().map(|policy| (policy.name(), policy.explain(&packet))).collect();
+        let mut verdicts: BTreeMap<&str, Verdict> = self
+            .policies
+            .iter_mut()
+            .map(|policy| (policy.name(), policy.explain(&packet)))
+            .collect();
         Answers {
             rss: self.rss.as_ref().map(|rss| rss_answer(rss, &packet.key, &self.setup)),
             fdir: fdir_answer(&packet, &self.setup, verdicts.remove("fdir")),
@@ -107,7 +110,10 @@ impl Analyzer {
             mends.push(format!("run the thread that answers this flow on core {core}: what it sends teaches the filter"));
         }
         if matches!(policy, "rps" | "rfs") {
-            mends.push("it changes the core, never the queue: the queue is the adapter's choice".to_owned());
+            mends.push(
+                "it changes the core, never the queue: the queue is the adapter's choice"
+                    .to_owned(),
+            );
         }
         mends
     }

@@ -18,7 +18,12 @@ impl Running {
             Policy::Rss => (packet.rss_queue, None, hashed, by_rss),
             Policy::Fdir(fdir) => {
                 let (queue, stage) = fdir.receive(packet, packet.rss_queue, hashed);
-                (queue, None, stage, fdir.why(packet).unwrap_or(format!("no rule matches; {by_rss}")))
+                (
+                    queue,
+                    None,
+                    stage,
+                    fdir.why(packet).unwrap_or(format!("no rule matches; {by_rss}")),
+                )
             }
             Policy::Atr(atr) => match atr.receive(packet, packet.rss_queue, hashed) {
                 (queue, Stage::Filter) => {
@@ -33,7 +38,8 @@ impl Running {
                 let hash = rps.hash(packet);
                 let backlog = backlog(cores, packet);
                 let core = hash.and_then(|hash| rps.steering.cpu(hash, &backlog));
-                let (stage, why) = on_core(hash, core, Stage::Rps, "RPS: the hash picks core", &by_rss);
+                let (stage, why) =
+                    on_core(hash, core, Stage::Rps, "RPS: the hash picks core", &by_rss);
                 (packet.rss_queue, core, stage, why)
             }
             Policy::Rfs(rfs) => {
@@ -42,7 +48,8 @@ impl Running {
                 let core = hash.and_then(|hash| {
                     steering.receive(hash, packet.rss_queue, &mut backlog(cores, packet))
                 });
-                let how = "RFS: the flow's last consumer, or RPS's map where none is known, gives core";
+                let how =
+                    "RFS: the flow's last consumer, or RPS's map where none is known, gives core";
                 let (stage, why) = on_core(hash, core, Stage::Rfs, how, &by_rss);
                 (packet.rss_queue, core, stage, why)
             }
@@ -63,9 +70,19 @@ impl Running {
             Policy::Yard(yard) => {
                 let (core, learned) = yard.peek(packet);
                 let (stage, why) = if learned {
-                    (Stage::Filter, format!("an entry learned from what core {core} sent; settle lets the flow move there once its old queue is drained"))
+                    (
+                        Stage::Filter,
+                        format!(
+                            "an entry learned from what core {core} sent; settle lets the flow move there once its old queue is drained"
+                        ),
+                    )
                 } else {
-                    (hashed, format!("no entry for this flow yet; the indirection table leads to core {core}"))
+                    (
+                        hashed,
+                        format!(
+                            "no entry for this flow yet; the indirection table leads to core {core}"
+                        ),
+                    )
                 };
                 (core % cores.count(), Some(core), stage, why)
             }

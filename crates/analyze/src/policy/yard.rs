@@ -51,11 +51,8 @@ impl Yard {
         let spread = Spread::new(size.next_power_of_two(), setup.cores.into())
             .expect("a power of two of entries, at least one core");
         let exact = Exact::new(ENTRIES, &FlowKey::FLOW, setup.seed);
-        let settings = Settings {
-            entries: ENTRIES,
-            sample_every: setup.sample_rate,
-            ..Settings::default()
-        };
+        let settings =
+            Settings { entries: ENTRIES, sample_every: setup.sample_rate, ..Settings::default() };
         let toeplitz = match rss {
             Some(_) => None,
             None => Toeplitz::new(&setup.rss.key).ok(),

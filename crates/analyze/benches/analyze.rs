@@ -1,0 +1,108 @@
+//! How fast a capture goes through the policies: from a file in the page cache, on one core.
+//!
+//! Every round times each case once, so that all cases see the same weather; the medians of the
+//! rounds are printed, and each case beside the first as a ratio. `PACKETS`, `FLOWS` and `ROUNDS`
+//! in the environment change the size.
+
+use std::io::Write;
+use std::time::Instant;
+
+use flowyard_adapter::{Profile, RssConfig};
+use flowyard_analyze::{Analyzer, Consumers, Delays, Local, Setup, Spec};
+use flowyard_ports::pcap;
+use flowyard_testkit::{Arrivals, Popularity, Profile as Mix, Sizes, Traffic};
+use flowyard_wire::LinkType;
+
+fn setup(policies: Vec<Spec>) -> Setup {
+    Setup {
+        adapter: Profile::find("x520").expect("it is in the list"),
+        queues: 16,
+        cores: 16,
+        rss: RssConfig::default(),
+        local: Local::Server,
+        consumers: Consumers::RoundRobin,
+        migrate_every: 0,
+        seed: 1,
+        delays: Delays::default(),
+        elephant_share: 0.05,
+        elephants_most: 10,
+        window: 100_000_000,
+        sample_rate: 20,
+        pballoc: flowyard_adapter::fdir::Pballoc::K64,
+        sock_flow_entries: 32768,
+        flow_cnt: 2048,
+        policies,
+    }
+}
+
+fn number(name: &str, default: u64) -> u64 {
+    std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
+}
+
+/// A capture of 60-byte frames; returns its path and number of packets.
+fn capture(folder: &std::path::Path, flows: u64) -> (std::path::PathBuf, u64) {
+    let packets = number("PACKETS", 2_000_000);
+    let path = folder.join(format!("{flows}.pcap"));
+    let mix = Mix {
+        flows: flows as u32,
+        popularity: Popularity::Uniform,
+        sizes: Sizes::Fixed(60),
+        arrivals: Arrivals::Constant,
+        exchanges: 0,
+        ..Mix::default()
+    };
+    let mut traffic = Traffic::new(mix, 1);
+    let mut writer = pcap::Writer::create(&path, pcap::Format::PcapMicros, LinkType::Ethernet)
+        .expect("the temporary folder is writable");
+    let mut frame = Vec::new();
+    for _ in 0..packets {
+        let packet = traffic.next_into(&mut frame);
+        writer.write(packet.time, frame.len() as u32, &frame).expect("the disk has room");
+    }
+    writer.finish().expect("the disk has room");
+    (path, packets)
+}
+
+fn main() {
+    let mut out = std::io::stdout().lock();
+    let folder = tempfile::tempdir().expect("there is a temporary folder");
+    let x520 = Profile::find("x520").expect("it is in the list");
+    for flows in [1_000, number("FLOWS", 100_000)] {
+        let (path, packets) = capture(folder.path(), flows);
+        let cases: [(&str, fn(&Profile) -> Vec<Spec>); 4] = [
+            ("rss", |_| vec![Spec::Rss]),
+            ("rss, atr", |_| vec![Spec::Rss, Spec::Atr]),
+            ("yard", |_| vec![Spec::Yard]),
+            ("all policies", Spec::all_of),
+        ];
+        let mut seconds = cases.map(|_| Vec::new());
+        for _ in 0..number("ROUNDS", 5) {
+            for (case, seconds) in cases.iter().zip(&mut seconds) {
+                let mut analyzer = Analyzer::new(setup((case.1)(x520))).expect("a good setup");
+                #[allow(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
+                let start = Instant::now();
+                let mut source = pcap::open(&path).expect("it was just written");
+                analyzer.read("bench", &mut source, |_| {}).expect("it was just written");
+                let analysis = std::hint::black_box(analyzer.finish());
+                seconds.push(start.elapsed().as_secs_f64());
+                assert_eq!(analysis.traffic.packets, packets);
+            }
+        }
+        let median = |times: &mut Vec<f64>| {
+            times.sort_by(f64::total_cmp);
+            times[times.len() / 2]
+        };
+        let first = median(&mut seconds[0].clone());
+        for ((name, _), times) in cases.iter().zip(&mut seconds) {
+            let time = median(times);
+            let rate = packets as f64 / time / 1e6;
+            let ns = time * 1e9 / packets as f64;
+            writeln!(
+                out,
+                "{flows:>7} slots  {name:<14} {rate:>6.2} Mpps  {ns:>6.1} ns a packet  {:.2} x rss",
+                time / first
+            )
+            .expect("standard output is open");
+        }
+    }
+}
