@@ -15,6 +15,7 @@ use crate::packet::Packet;
 use crate::policy::Running;
 use crate::setup::{BadSetup, Setup};
 use crate::summary::{Analysis, Capture, Traffic};
+use crate::trails::Trails;
 
 /// A pass over one or more captures.
 pub struct Analyzer {
@@ -24,6 +25,7 @@ pub struct Analyzer {
     flows: Flows,
     threads: Threads,
     pub(crate) policies: Vec<Running>,
+    trails: Trails,
     /// Where rules with a flexible word take it from.
     flex: Option<u16>,
     clock: Clock,
@@ -103,15 +105,14 @@ impl Analyzer {
         };
         let threads =
             Threads::new(setup.consumers.clone(), setup.cores, setup.migrate_every, setup.seed);
-        let policies = setup
-            .policies
-            .iter()
-            .map(|spec| Running::new(spec, &setup, rss.as_ref()))
+        let policies = (0..setup.policies.len())
+            .map(|number| Running::new(number, &setup, rss.as_ref()))
             .collect::<Result<Vec<_>, _>>()?;
         Ok(Self {
             rss,
             threads,
             flex: policies.iter().find_map(|running| running.policy.flex_offset()),
+            trails: Trails::new(policies.len()),
             policies,
             flows: Flows::default(),
             clock: Clock::default(),
@@ -186,8 +187,10 @@ impl Analyzer {
         packets.clear();
         packets.extend(burst.iter().take(take).map(|(record, bytes)| self.parse(record, bytes)));
         self.place(&mut packets);
+        let flows = packets.iter().filter_map(|packet| Some(packet.flow?.0));
+        self.trails.warm(self.flows.connections() * 2, flows);
         for policy in &mut self.policies {
-            policy.burst(&packets);
+            policy.burst(&packets, &mut self.trails);
         }
         self.burst = packets;
     }
@@ -275,9 +278,8 @@ impl Analyzer {
         sizes.sort_unstable();
         traffic.received_flows = sizes.len() as u64;
         traffic.flow_size_cdf = cdf(&sizes);
-        traffic.state_bytes_per_connection = (Flows::BYTES_PER_CONNECTION
-            + self.policies.len() * 2 * crate::tally::Tally::BYTES_PER_FLOW)
-            as u64;
+        traffic.state_bytes_per_connection =
+            (Flows::BYTES_PER_CONNECTION + 2 * self.trails.bytes_per_flow()) as u64;
         traffic
     }
 
@@ -300,7 +302,9 @@ impl Analyzer {
                 cores: self
                     .policies
                     .iter()
-                    .filter_map(|policy| Some((policy.name().to_owned(), policy.elephant(id)?)))
+                    .filter_map(|policy| {
+                        Some((policy.name().to_owned(), policy.elephant(id, &self.trails)?))
+                    })
                     .collect::<BTreeMap<_, _>>(),
             })
             .collect()

@@ -25,6 +25,7 @@ mod policy;
 mod setup;
 mod summary;
 mod tally;
+mod trails;
 
 pub use analyzer::{Analyzer, NoPacket, Target};
 pub use delay::Delays;

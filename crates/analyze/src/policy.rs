@@ -21,7 +21,8 @@ use crate::setup::{BadSetup, Setup, Spec};
 use crate::summary::{
     ElephantCore, Filters, Imbalance, LoadSummary, PolicySummary, Reorder, RuleSummary,
 };
-use crate::tally::{Load, Received, Series, Tally};
+use crate::tally::{Load, Series, Tally};
+use crate::trails::Trails;
 
 mod explain;
 mod filters;
@@ -90,6 +91,8 @@ pub(crate) struct Landing {
 
 /// One policy at work, with its own cores and tally.
 pub(crate) struct Running {
+    /// Its place among the policies.
+    number: usize,
     name: &'static str,
     title: &'static str,
     pub(crate) policy: Policy,
@@ -132,7 +135,8 @@ impl<T> Linux<T> {
 }
 
 impl Running {
-    pub(crate) fn new(spec: &Spec, setup: &Setup, rss: Option<&Rss>) -> Result<Self, BadSetup> {
+    pub(crate) fn new(number: usize, setup: &Setup, rss: Option<&Rss>) -> Result<Self, BadSetup> {
+        let spec = &setup.policies[number];
         let all_cores = Rps { cpus: (0..setup.cores).collect() };
         let rfs = RfsConfig {
             sock_flow_entries: setup.sock_flow_entries,
@@ -156,11 +160,12 @@ impl Running {
             Spec::Yard => Policy::Yard(Box::new(Yard::new(setup, rss))),
         };
         Ok(Self {
+            number,
             name: spec.name(),
             title: spec.title(),
             policy,
             cores: Cores::new(setup.cores, &setup.delays),
-            tally: Tally::new(setup.queues, setup.cores, setup.window),
+            tally: Tally::new(number, setup.queues, setup.cores, setup.window),
             occupancy: Series::default(),
         })
     }
@@ -170,12 +175,12 @@ impl Running {
     }
 
     /// Takes a burst, frame by frame in order.
-    pub(crate) fn burst(&mut self, packets: &[Packet]) {
+    pub(crate) fn burst(&mut self, packets: &[Packet], trails: &mut Trails) {
         if let Policy::Yard(yard) = &mut self.policy {
-            yard.burst(packets, &mut self.cores, &mut self.tally);
+            yard.burst(packets, &mut self.cores, &mut self.tally, trails);
         } else {
             for packet in packets {
-                self.one(packet);
+                self.one(packet, trails);
             }
         }
         if let Some(last) = packets.last()
@@ -186,22 +191,22 @@ impl Running {
     }
 
     #[inline]
-    fn one(&mut self, packet: &Packet) {
+    fn one(&mut self, packet: &Packet, trails: &mut Trails) {
         if packet.received {
             let (landing, done) = self.policy.receive(packet, &mut self.cores);
-            let Packet { now, wire_len, flow, .. } = *packet;
-            self.tally.land(&Received { now, wire_len, flow }, landing, done);
+            self.tally.land(packet, landing, done, trails);
         } else {
             self.policy.transmit(packet);
         }
     }
 
     /// What an elephant does to its core.
-    pub(crate) fn elephant(&self, id: FlowId) -> Option<ElephantCore> {
-        let fate = self.tally.fate(id)?;
-        let whole = self.tally.cores[fate.core as usize].bytes;
-        let share_of_core = fate.bytes_here as f64 / whole.max(1) as f64;
-        Some(ElephantCore { core: fate.core, moves: fate.moves, share_of_core })
+    pub(crate) fn elephant(&self, id: FlowId, trails: &Trails) -> Option<ElephantCore> {
+        let trail = trails.get(id, self.number)?;
+        let core = trail.core()?;
+        let whole = self.tally.cores[core as usize].bytes;
+        let share_of_core = trail.bytes_here as f64 / whole.max(1) as f64;
+        Some(ElephantCore { core, moves: u32::from(trail.moves), share_of_core })
     }
 
     /// What the policy did, after the last frame; `started` is the first frame's time.

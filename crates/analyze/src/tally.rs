@@ -1,13 +1,14 @@
 //! What one policy did to a capture: load, imbalance, locality, reorder exposure.
 //!
-//! Memory: per queue and core, and 24 bytes per flow; the imbalance of the windows goes into a
+//! Memory: per queue and core only; the imbalance of the windows goes into a
 //! histogram, the occupancy series is thinned as it grows.
 
 use flowyard_frame::Nanos;
 use hdrhistogram::Histogram;
 
-use crate::flows::FlowId;
+use crate::packet::Packet;
 use crate::policy::{Landing, Stage};
+use crate::trails::Trails;
 
 /// Packets and wire bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -24,28 +25,11 @@ impl Load {
     }
 }
 
-/// What a policy remembers of a flow.
-#[derive(Clone, Copy, Debug)]
-struct Trail {
-    /// When the last of its frames so far is done.
-    done: Nanos,
-    /// Bytes since it last changed cores.
-    bytes_here: u64,
-    core: u16,
-    moves: u32,
-}
-
-const NOWHERE: u16 = u16::MAX;
-
-impl Default for Trail {
-    fn default() -> Self {
-        Self { done: 0, bytes_here: 0, core: NOWHERE, moves: 0 }
-    }
-}
-
 /// The running totals of one policy.
 #[derive(Debug)]
 pub(crate) struct Tally {
+    /// The policy's number, for its trails.
+    number: usize,
     pub(crate) queues: Vec<Load>,
     pub(crate) cores: Vec<Load>,
     pub(crate) stages: [u64; Stage::ALL.len()],
@@ -55,23 +39,13 @@ pub(crate) struct Tally {
     pub(crate) in_flows: u64,
     pub(crate) overtakes: u64,
     pub(crate) moves: u64,
-    trails: Vec<Trail>,
     window: Window,
 }
 
-/// What became of one flow under one policy.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Fate {
-    pub(crate) core: u16,
-    pub(crate) moves: u32,
-    pub(crate) bytes_here: u64,
-}
-
 impl Tally {
-    pub(crate) const BYTES_PER_FLOW: usize = size_of::<Trail>();
-
-    pub(crate) fn new(queues: u16, cores: u16, window: Nanos) -> Self {
+    pub(crate) fn new(number: usize, queues: u16, cores: u16, window: Nanos) -> Self {
         Self {
+            number,
             queues: vec![Load::default(); queues as usize],
             cores: vec![Load::default(); cores as usize],
             stages: [0; Stage::ALL.len()],
@@ -80,14 +54,19 @@ impl Tally {
             in_flows: 0,
             overtakes: 0,
             moves: 0,
-            trails: Vec::new(),
             window: Window::new(cores, window),
         }
     }
 
     /// A received frame landed; `flow` is `None` for frames outside IP.
     #[inline]
-    pub(crate) fn land(&mut self, seen: &Received, landing: Landing, done: Nanos) {
+    pub(crate) fn land(
+        &mut self,
+        seen: &Packet,
+        landing: Landing,
+        done: Nanos,
+        trails: &mut Trails,
+    ) {
         self.received += 1;
         self.stages[landing.stage as usize] += 1;
         if landing.stage == Stage::Dropped {
@@ -99,30 +78,9 @@ impl Tally {
         let Some((flow, consumer)) = seen.flow else { return };
         self.in_flows += 1;
         self.local += u64::from(landing.core == consumer);
-        if flow as usize >= self.trails.len() {
-            self.trails.resize((flow as usize + 1).next_power_of_two(), Trail::default());
-        }
-        let trail = &mut self.trails[flow as usize];
-        if trail.core != landing.core {
-            if trail.core != NOWHERE {
-                trail.moves += 1;
-                self.moves += 1;
-                trail.bytes_here = 0;
-            }
-            trail.core = landing.core;
-        }
-        trail.bytes_here += u64::from(seen.wire_len);
-        if done < trail.done {
-            self.overtakes += 1;
-        } else {
-            trail.done = done;
-        }
-    }
-
-    pub(crate) fn fate(&self, flow: FlowId) -> Option<Fate> {
-        let trail = self.trails.get(flow as usize)?;
-        let Trail { core, moves, bytes_here, .. } = *trail;
-        (core != NOWHERE).then_some(Fate { core, moves, bytes_here })
+        let step = trails.of(flow, self.number).step(landing.core, seen.wire_len, done);
+        self.moves += u64::from(step.moved);
+        self.overtakes += u64::from(step.overtakes);
     }
 
     /// Largest over mean load of the cores, by packets; `None` without packets.
@@ -139,15 +97,6 @@ impl Tally {
         let seen = self.window.seen.len();
         ((seen > 0).then(|| self.window.seen.value_at_quantile(0.99) as f64 / 1000.0), seen)
     }
-}
-
-/// What a policy is told of a received frame.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Received {
-    pub(crate) now: Nanos,
-    pub(crate) wire_len: u32,
-    /// The flow and the core its consumer runs on.
-    pub(crate) flow: Option<(FlowId, u16)>,
 }
 
 /// The current window's load per core, and the imbalance of those before.
@@ -229,32 +178,29 @@ impl Series {
 
 #[cfg(test)]
 mod tests {
+    use flowyard_frame::FlowKey;
+
     use super::*;
 
-    fn land(tally: &mut Tally, now: Nanos, flow: u32, core: u16, done: Nanos) {
-        let seen = Received { now, wire_len: 100, flow: Some((flow, 0)) };
-        tally.land(&seen, Landing { queue: core, core, stage: Stage::Rss }, done);
-    }
-
-    #[test]
-    fn a_frame_done_before_an_earlier_one_overtakes() {
-        let mut tally = Tally::new(2, 2, 100);
-        land(&mut tally, 0, 5, 0, 1000);
-        land(&mut tally, 1, 5, 1, 500);
-        land(&mut tally, 2, 5, 1, 900);
-        land(&mut tally, 3, 5, 1, 1100);
-        land(&mut tally, 3, 6, 1, 10);
-        assert_eq!((tally.overtakes, tally.moves, tally.local), (2, 1, 1));
-        let fate = tally.fate(5).unwrap();
-        assert_eq!((fate.core, fate.moves, fate.bytes_here), (1, 1, 300));
-        assert!(tally.fate(7).is_none());
+    fn land(tally: &mut Tally, now: Nanos, core: u16) {
+        let packet = Packet {
+            key: FlowKey::ZERO,
+            now,
+            wire_len: 100,
+            received: true,
+            flow: None,
+            hash: None,
+            rss_queue: core,
+        };
+        let landing = Landing { queue: core, core, stage: Stage::Rss };
+        tally.land(&packet, landing, now, &mut Trails::new(1));
     }
 
     #[test]
     fn imbalance_is_largest_over_mean() {
-        let mut tally = Tally::new(4, 4, 100);
+        let mut tally = Tally::new(0, 4, 4, 100);
         for now in 0..4 {
-            land(&mut tally, now, now as u32, 0, now);
+            land(&mut tally, now, 0);
         }
         assert_eq!(Tally::imbalance(&tally.cores), Some(4.0));
         let (p99, windows) = tally.windows();
@@ -265,9 +211,9 @@ mod tests {
 
     #[test]
     fn sparse_windows_do_not_count() {
-        let mut tally = Tally::new(4, 4, 100);
+        let mut tally = Tally::new(0, 4, 4, 100);
         for now in (0..1000).step_by(100) {
-            land(&mut tally, now, 1, 0, now);
+            land(&mut tally, now, 0);
         }
         assert_eq!(tally.windows(), (None, 0));
     }

@@ -84,7 +84,9 @@ fn print(analysis: &Analysis, args: &Args) -> Result<(), Stop> {
     let mut out = stdout().lock();
     if args.json {
         let document = Document::new(SCHEMA, analysis);
-        out.write_all(document.to_json().map_err(anyhow::Error::from).map_err(Stop::Failed)?.as_bytes())?;
+        out.write_all(
+            document.to_json().map_err(anyhow::Error::from).map_err(Stop::Failed)?.as_bytes(),
+        )?;
     } else {
         out.write_all(tables::text(analysis, &crate::style()).as_bytes())?;
         if let Some(path) = &args.html {
@@ -104,8 +106,10 @@ impl Bar {
         }
         let bar = match progress.total {
             Some(total) => ProgressBar::new(total).with_style(
-                ProgressStyle::with_template("{msg} {wide_bar} {percent} % {bytes_per_sec} {eta} left")
-                    .unwrap_or_else(|_| ProgressStyle::default_bar()),
+                ProgressStyle::with_template(
+                    "{msg} {wide_bar} {percent} % {bytes_per_sec} {eta} left",
+                )
+                .unwrap_or_else(|_| ProgressStyle::default_bar()),
             ),
             None => ProgressBar::new_spinner(),
         };

@@ -122,7 +122,9 @@ impl ModelArgs {
             other => return Err(bad_input(format!("--pballoc: 64k, 128k or 256k, not '{other}'"))),
         };
         if self.sample_rate == 0 {
-            return Err(bad_input("--sample-rate: at least 1; leave atr out of --policy to turn it off"));
+            return Err(bad_input(
+                "--sample-rate: at least 1; leave atr out of --policy to turn it off",
+            ));
         }
         Ok(Setup {
             adapter,
@@ -193,9 +195,8 @@ impl ModelArgs {
                 return Err(bad_input(format!("--udp: 2-tuple or 4-tuple, not '{other}'")));
             }
         };
-        let fields = udp.map(|udp| {
-            limits.fields.with(FlowType::Udp4, udp).with(FlowType::Udp6, udp)
-        });
+        let fields =
+            udp.map(|udp| limits.fields.with(FlowType::Udp4, udp).with(FlowType::Udp6, udp));
         let entries = self.indirection.iter().copied().cycle().take(limits.reta.into());
         let reta = (!self.indirection.is_empty()).then(|| entries.collect());
         Ok(RssConfig { key, fields, hfunc, reta, ..RssConfig::default() })
@@ -222,8 +223,9 @@ fn spec(name: &str) -> Result<Spec, Stop> {
 }
 
 fn rule_file(name: &str) -> Result<RuleFile, Stop> {
-    let text = std::fs::read_to_string(Path::new(name))
-        .map_err(|error| bad_input(format!("{name}: {error}; --policy fdir=FILE wants a readable rule file")))?;
+    let text = std::fs::read_to_string(Path::new(name)).map_err(|error| {
+        bad_input(format!("{name}: {error}; --policy fdir=FILE wants a readable rule file"))
+    })?;
     let rules = rules::parse(name, &text).map_err(|errors| {
         let lines: Vec<_> = errors.iter().map(ToString::to_string).collect();
         bad_input(lines.join("\n"))
@@ -242,7 +244,9 @@ fn hex(text: &str) -> Result<Vec<u8>, Stop> {
         })
         .flatten();
     bytes.ok_or_else(|| {
-        bad_input(format!("--rss-key: '{text}' is neither microsoft, symmetric, random:SEED nor hex digits"))
+        bad_input(format!(
+            "--rss-key: '{text}' is neither microsoft, symmetric, random:SEED nor hex digits"
+        ))
     })
 }
 
@@ -255,7 +259,9 @@ fn power_of_two(flag: &str, entries: u32) -> Result<u32, Stop> {
 
 fn core_delay(text: &str) -> Result<(u16, Duration), String> {
     text.split_once('=')
-        .and_then(|(core, delay)| Some((core.parse().ok()?, humantime::parse_duration(delay).ok()?)))
+        .and_then(|(core, delay)| {
+            Some((core.parse().ok()?, humantime::parse_duration(delay).ok()?))
+        })
         .ok_or_else(|| format!("'{text}' is not CORE=TIME, such as 3=200us"))
 }
 

@@ -47,7 +47,9 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> Result<(), Stop> {
     let setup = args.model.setup()?;
-    for (flag, queue) in [("--expect-queue", args.expect_queue), ("--choose-port", args.choose_port)] {
+    for (flag, queue) in
+        [("--expect-queue", args.expect_queue), ("--choose-port", args.choose_port)]
+    {
         if let Some(queue) = queue.filter(|&queue| queue >= setup.queues) {
             return Err(bad_input(format!(
                 "{flag}: there is no queue {queue} of {}; set --queues, or choose 0 to {}",
@@ -62,9 +64,11 @@ pub(crate) fn run(args: &Args) -> Result<(), Stop> {
             let mut source = pcap::open(file).map_err(bad_input)?;
             analyzer.read_to(file, &mut source, number).map_err(bad_input)?
         }
-        None => Target::flow(args.flow.parse::<FlowKey>().map_err(|error| match as_file(&args.flow) {
-            Some(mend) => bad_input(mend),
-            None => bad_input(error),
+        None => Target::flow(args.flow.parse::<FlowKey>().map_err(|error| {
+            match as_file(&args.flow) {
+                Some(mend) => bad_input(mend),
+                None => bad_input(error),
+            }
         })?),
     };
     let question = Question { expect_queue: args.expect_queue, choose_port: args.choose_port };
@@ -80,9 +84,12 @@ fn packet_of(text: &str) -> Option<(&str, u64)> {
 /// What a text that is no flow may have been meant as.
 fn as_file(text: &str) -> Option<String> {
     let (file, number) = text.rsplit_once(':').unwrap_or((text, ""));
-    let looks = |name: &str| [".pcap", ".pcapng", ".gz", ".cap"].iter().any(|end| name.ends_with(end));
+    let looks =
+        |name: &str| [".pcap", ".pcapng", ".gz", ".cap"].iter().any(|end| name.ends_with(end));
     if std::path::Path::new(file).is_file() {
-        return Some(format!("{file}: '{number}' is no packet number; say {file}:1 for the first packet"));
+        return Some(format!(
+            "{file}: '{number}' is no packet number; say {file}:1 for the first packet"
+        ));
     }
     looks(file).then(|| format!("{file}: no such capture; check the path"))
 }

@@ -21,7 +21,8 @@ use super::{Landing, Stage};
 use crate::delay::Cores;
 use crate::packet::Packet;
 use crate::setup::Setup;
-use crate::tally::{Received, Tally};
+use crate::tally::Tally;
+use crate::trails::Trails;
 
 /// Frames that come within this of the first frame of a batch are one batch.
 const BATCH_SPAN: Nanos = 10_000;
@@ -72,15 +73,27 @@ impl Yard {
     }
 
     /// Takes a burst as one or more batches.
-    pub(crate) fn burst(&mut self, packets: &[Packet], cores: &mut Cores, tally: &mut Tally) {
+    pub(crate) fn burst(
+        &mut self,
+        packets: &[Packet],
+        cores: &mut Cores,
+        tally: &mut Tally,
+        trails: &mut Trails,
+    ) {
         for batch in packets.chunk_by(|a, b| b.now - a.now <= BATCH_SPAN) {
-            self.receive(batch, cores, tally);
+            self.receive(batch, cores, tally, trails);
             self.learn(batch);
         }
     }
 
     /// The received frames of a batch: steer, settle, enqueue.
-    fn receive(&mut self, packets: &[Packet], cores: &mut Cores, tally: &mut Tally) {
+    fn receive(
+        &mut self,
+        packets: &[Packet],
+        cores: &mut Cores,
+        tally: &mut Tally,
+        trails: &mut Trails,
+    ) {
         let mut received = packets.iter().filter(|packet| packet.received);
         self.fill(received.clone());
         let answered = self.steer.walk(&mut self.batch);
@@ -100,9 +113,8 @@ impl Yard {
             };
             let core = core_of(to);
             let done = cores.take(core, packet.now);
-            let Packet { now, wire_len, flow, .. } = *packet;
             let landing = Landing { queue: core % self.queues, core, stage };
-            tally.land(&Received { now, wire_len, flow }, landing, done);
+            tally.land(packet, landing, done, trails);
         }
         self.settle.enqueued(&Places { cores, now: first.now });
         self.batch.drain().for_each(drop);

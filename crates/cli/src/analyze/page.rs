@@ -58,9 +58,12 @@ fn best_locality(analysis: &Analysis) -> Card {
         .filter(|policy| policy.locality.is_some())
         .max_by(|a, b| a.locality.unwrap_or(0.0).total_cmp(&b.locality.unwrap_or(0.0)));
     let share = best.and_then(|policy| policy.locality);
-    Card::new("best locality", share.map_or_else(|| "-".to_owned(), |share| Unit::Share.show(share)))
-        .detail(format!("{}: received on the consumer's core", named(best)))
-        .tone(Tone::Good)
+    Card::new(
+        "best locality",
+        share.map_or_else(|| "-".to_owned(), |share| Unit::Share.show(share)),
+    )
+    .detail(format!("{}: received on the consumer's core", named(best)))
+    .tone(Tone::Good)
 }
 
 fn flattest(analysis: &Analysis) -> Card {
@@ -154,8 +157,12 @@ fn filters(analysis: &Analysis) -> Option<Section> {
 }
 
 fn flows(analysis: &Analysis) -> Section {
-    let cdf: Vec<_> =
-        analysis.traffic.flow_size_cdf.iter().map(|&(bytes, share)| (bytes as f64, share)).collect();
+    let cdf: Vec<_> = analysis
+        .traffic
+        .flow_size_cdf
+        .iter()
+        .map(|&(bytes, share)| (bytes as f64, share))
+        .collect();
     let mut section = Section::new("Flows").plot(
         Plot::new(
             "Size of the received flows",
@@ -172,7 +179,8 @@ fn flows(analysis: &Analysis) -> Section {
 
 fn model(analysis: &Analysis) -> Section {
     let setup = &analysis.setup;
-    let policies = analysis.policies.iter().map(|policy| (policy.name.clone(), policy.title.clone()));
+    let policies =
+        analysis.policies.iter().map(|policy| (policy.name.clone(), policy.title.clone()));
     let terms = [
         ("locality", "The share of received packets (of flows) whose core is the one that the application thread runs on when the packet comes. A capture does not say where that is: it is modelled, see --consumer and --migrate-every.".to_owned()),
         ("could overtake", format!("Every core is a first-in first-out queue that takes {} a frame (--service, --core-delay). A packet could overtake when its core would be done with it before another core is done with an earlier packet of its flow.", Unit::Nanos.show(setup.service_ns as f64))),

@@ -8,7 +8,8 @@ pub(crate) fn text(analysis: &Analysis, style: &Style) -> String {
     let mut text = format!("{}\n{}\n", capture_line(analysis), host_line(analysis));
     for capture in &analysis.captures {
         for (reason, packets) in &capture.skipped {
-            text += &format!("{}: left out {} packets: {reason}\n", capture.file, num::exact(*packets));
+            text +=
+                &format!("{}: left out {} packets: {reason}\n", capture.file, num::exact(*packets));
         }
         if let Some(damage) = &capture.damage {
             text += &format!("{damage}\n");
@@ -142,7 +143,8 @@ pub(crate) fn filters(analysis: &Analysis) -> Option<Table> {
             Cell::new(num::exact(u64::from(filters.occupancy))),
             Cell::new(num::exact(u64::from(filters.capacity))),
             Cell::new(num::exact(filters.adds)),
-            Cell::new(num::exact(filters.failed_adds)).tone(tone(filters.failed_adds > 0, Tone::Warn)),
+            Cell::new(num::exact(filters.failed_adds))
+                .tone(tone(filters.failed_adds > 0, Tone::Warn)),
             Cell::new(num::exact(filters.updates)),
             Cell::new(num::exact(filters.removes + filters.evictions)),
             Cell::new(num::exact(filters.flushes)).tone(tone(filters.flushes > 0, Tone::Warn)),
