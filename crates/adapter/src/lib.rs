@@ -3,6 +3,7 @@
 
 pub mod i40e;
 pub mod linux;
+pub mod rules;
 mod stats;
 
 pub use stats::FilterStats;
