@@ -1,30 +1,31 @@
-//! What a filter table counts, the same words for every adapter.
+//! What a filter table went through, in one shape for every adapter and for Linux's tables.
 
 use serde::Serialize;
 
-/// Counters of a filter table (perfect, signature or software).
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+/// Counters of a filter table. `occupancy` and `capacity` are levels (filters); the others only
+/// grow, and count events since the table was made. A flush empties the table, not the counters.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct FilterStats {
-    /// Filters installed now.
+    /// Filters in the table now.
     pub occupancy: u32,
-    /// Filters the table can hold.
+    /// Filters that the table can hold.
     pub capacity: u32,
-    /// Filters added.
+    /// Filters that were added.
     pub adds: u64,
-    /// Filters whose action was replaced.
+    /// Adds that found an equal filter and changed its action.
     pub updates: u64,
-    /// Adds refused, for want of room or otherwise.
+    /// Adds that were refused, the table being full.
     pub failed_adds: u64,
-    /// Filters removed on request.
+    /// Filters that software removed.
     pub removes: u64,
-    /// Filters removed by the adapter or its driver without a request.
+    /// Filters that the adapter or the kernel removed by itself.
     pub evictions: u64,
-    /// Updates that took a filter over from another flow.
+    /// Frames that hit the filter of another flow: the table could not tell the two apart.
     pub aliases: u64,
-    /// Times the whole table was emptied.
+    /// Times that the whole table was lost.
     pub flushes: u64,
-    /// Lookups that matched a filter.
+    /// Lookups that found a filter.
     pub hits: u64,
-    /// Lookups that matched none.
+    /// Lookups that found none.
     pub misses: u64,
 }
