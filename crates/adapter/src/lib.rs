@@ -4,6 +4,4 @@
 pub mod i40e;
 pub mod linux;
 pub mod rules;
-mod stats;
-
-pub use stats::FilterStats;
+pub mod stats;

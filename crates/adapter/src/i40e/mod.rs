@@ -23,7 +23,7 @@ use std::collections::{HashMap, VecDeque};
 
 use flowyard_frame::{FlowKey, Nanos, proto};
 
-use crate::FilterStats;
+use crate::stats::FilterStats;
 use guard::Guard;
 pub use guard::Health;
 

@@ -14,7 +14,7 @@ use flowyard_frame::{FlowKey, Nanos};
 use super::ice::{FlowMatch, Ice, ServiceTask};
 use super::rfs::Steer;
 use super::{CpuQueues, Rfs, RfsConfig};
-use crate::FilterStats;
+use crate::stats::FilterStats;
 
 /// The rule that guards a slot with a filter.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

@@ -17,7 +17,7 @@ use std::collections::{HashMap, VecDeque};
 use flowyard_frame::{FlowKey, Nanos, proto};
 
 use super::rfs::NO_FILTER;
-use crate::FilterStats;
+use crate::stats::FilterStats;
 
 /// Lists of wanted filters in the driver; a power of two.
 const LISTS: usize = 1024;
