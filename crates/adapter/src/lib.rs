@@ -14,10 +14,11 @@ pub mod atr;
 pub mod fdir;
 pub mod i40e;
 pub mod linux;
+
 pub mod profile;
 pub mod rss;
+pub mod rules;
 pub mod stats;
-
 pub use profile::Profile;
 pub use rss::{Rss, RssConfig};
 pub use stats::FilterStats;

@@ -79,7 +79,7 @@ impl Guard {
     pub(super) const fn due(&mut self, now: Nanos) -> bool {
         let due = now >= self.next_service;
         if due {
-            self.next_service = now + PERIOD;
+            self.next_service = now.saturating_add(PERIOD);
         }
         due
     }
@@ -103,7 +103,7 @@ impl Guard {
     /// Whether to empty the table now. If so, ATR is on again unless the last flush was recent and
     /// the rules leave it little room.
     pub(super) fn flush(&mut self, now: Nanos, rules: u32, tcp_rules: bool) -> bool {
-        let since = self.last_flush.map_or(Nanos::MAX, |last| now - last);
+        let since = self.last_flush.map_or(Nanos::MAX, |last| now.saturating_sub(last));
         if !self.health.flush_pending || since <= FLUSH_INTERVAL {
             return false;
         }

@@ -8,7 +8,8 @@
 //!
 //! Filters are exact (unlike 82599's signatures), so flows never alias; but the table is shared with
 //! sideband (ethtool) rules, a full table is only noticed afterwards, and then the driver turns parts
-//! of itself off, empties the table and starts again ([`guard`]).
+//! of itself off, empties the table and starts again
+//! ([`Health`], and the essay in `guard.rs`).
 //!
 //! Sideband rules themselves are matched by [`crate::rules::RuleTable`]; here they take room and,
 //! when they are for TCP, silence ATR.
@@ -22,7 +23,7 @@ use std::collections::{HashMap, VecDeque};
 
 use flowyard_frame::{FlowKey, Nanos, proto};
 
-use crate::FilterStats;
+use crate::stats::FilterStats;
 use guard::Guard;
 pub use guard::Health;
 
@@ -152,7 +153,7 @@ impl AtrI40e {
         *count = 0;
         let flow = key.reversed().flow();
         let program = if closing { Program::Remove(flow) } else { Program::Put(flow, ring) };
-        self.programs.push_back((now + self.config.programming_delay, program));
+        self.programs.push_back((now.saturating_add(self.config.programming_delay), program));
     }
 
     /// A frame arrives: the queue of its filter, if any; else RSS decides.
@@ -186,7 +187,8 @@ impl AtrI40e {
         if tcp {
             self.guard.tcp_rule_added();
         }
-        self.programs.push_back((now + self.config.programming_delay, Program::Sideband(loc)));
+        self.programs
+            .push_back((now.saturating_add(self.config.programming_delay), Program::Sideband(loc)));
         Ok(())
     }
 
@@ -224,7 +226,7 @@ impl AtrI40e {
     /// The counters; occupancy counts ATR filters and sideband rules.
     #[must_use]
     pub fn stats(&self) -> FilterStats {
-        FilterStats { occupancy: self.occupancy(), ..self.stats.clone() }
+        FilterStats { occupancy: self.occupancy(), ..self.stats }
     }
 
     fn occupancy(&self) -> u32 {

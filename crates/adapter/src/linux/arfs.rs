@@ -14,7 +14,7 @@ use flowyard_frame::{FlowKey, Nanos};
 use super::ice::{FlowMatch, Ice, ServiceTask};
 use super::rfs::Steer;
 use super::{CpuQueues, Rfs, RfsConfig};
-use crate::FilterStats;
+use crate::stats::FilterStats;
 
 /// The rule that guards a slot with a filter.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -127,7 +127,7 @@ impl Arfs {
     #[must_use]
     pub fn stats(&self) -> ArfsStats {
         ArfsStats {
-            filters: self.ice.filters.clone(),
+            filters: self.ice.filters,
             built: self.ice.built,
             steer_calls: self.ice.calls,
             list_walk: self.ice.walked,
@@ -161,6 +161,7 @@ impl Steer for Nic<'_> {
 mod tests {
     use super::*;
     use flowyard_frame::proto;
+    use proptest::prelude::*;
     use std::net::Ipv4Addr;
 
     const MS: Nanos = 1_000_000;
@@ -277,6 +278,17 @@ mod tests {
     }
 
     #[test]
+    fn time_may_jump_to_the_epoch_and_to_the_end() {
+        let mut rig = Rig::new(ArfsFix::After, 16384, FlowMatch::Tuple);
+        rig.arfs.consume(0x1111_1100, 2);
+        let epoch = 1_750_000_000 * 1000 * MS;
+        rig.packet(&key(proto::UDP, 1), 0x1111_1100, epoch);
+        assert_eq!(rig.packet(&key(proto::UDP, 1), 0x1111_1100, epoch + MS), 2);
+        rig.packet(&key(proto::UDP, 1), 0x1111_1100, Nanos::MAX);
+        assert_eq!(rig.arfs.stats().filters.occupancy, 0, "five seconds are over");
+    }
+
+    #[test]
     fn a_full_table_fails_the_add_and_odd_packets_are_refused() {
         let mut rig = Rig::new(ArfsFix::After, 1, FlowMatch::Tuple);
         for (i, hash) in [0x1111_1100, 0x2222_2200].into_iter().enumerate() {
@@ -295,5 +307,40 @@ mod tests {
             rig.packet(&odd, 0x3333_3300, 3 * MS);
         }
         assert_eq!(rig.arfs.stats().built, 2);
+    }
+
+    proptest! {
+        /// Whatever the traffic: the books balance, the table keeps to its size, a filter only
+        /// ever points at a queue that some thread of the flow wanted, and once traffic stops and
+        /// every CPU has moved on, no filter stays.
+        #[test]
+        fn the_books_balance(
+            packets in prop::collection::vec((0u16..8, 0u16..4, 0u64..3), 1..300),
+            before: bool, slot_only: bool, capacity in 1u32..6,
+        ) {
+            let fix = if before { ArfsFix::Before } else { ArfsFix::After };
+            let matching = if slot_only { FlowMatch::FlowId } else { FlowMatch::Tuple };
+            let mut rig = Rig::new(fix, capacity, matching);
+            let mut wanted = [0u8; 8];
+            let mut now = 0;
+            for (port, cpu, step) in packets {
+                now += step * MS;
+                let hash = 0x0101_0100 * (u32::from(port) + 1);
+                rig.arfs.consume(hash, cpu);
+                wanted[usize::from(port)] |= 1 << cpu;
+                let queue = rig.packet(&key(proto::TCP, port), hash, now);
+                prop_assert!(queue == 0 || wanted[usize::from(port)] >> queue & 1 == 1);
+                let stats = rig.arfs.stats();
+                let filters = stats.filters;
+                prop_assert_eq!(u64::from(filters.occupancy), filters.adds - filters.evictions);
+                prop_assert!(filters.occupancy <= capacity);
+                prop_assert!(stats.built <= stats.steer_calls);
+            }
+            rig.idle.0 = rig.idle.0.map(|head| head + 10 * 64);
+            for second in 1..4 {
+                rig.arfs.tick(now + second * 1000 * MS, &rig.idle);
+            }
+            prop_assert_eq!(rig.arfs.stats().filters.occupancy, 0);
+        }
     }
 }

@@ -17,7 +17,7 @@ use std::collections::{HashMap, VecDeque};
 use flowyard_frame::{FlowKey, Nanos, proto};
 
 use super::rfs::NO_FILTER;
-use crate::FilterStats;
+use crate::stats::FilterStats;
 
 /// Lists of wanted filters in the driver; a power of two.
 const LISTS: usize = 1024;
@@ -139,7 +139,7 @@ impl Ice {
             if entry.active && entry.queue != queue {
                 entry.queue = queue;
                 entry.active = false;
-                schedule(&mut self.due, now + self.task.delay);
+                schedule(&mut self.due, now.saturating_add(self.task.delay));
             }
             return Some(entry.id);
         }
@@ -147,7 +147,7 @@ impl Ice {
         let id = (self.last_id % u32::from(NO_FILTER)) as u16;
         list.push(Entry { key, flow_id, id, queue, active: false, activated: 0 });
         self.built += 1;
-        schedule(&mut self.due, now + self.task.delay);
+        schedule(&mut self.due, now.saturating_add(self.task.delay));
         Some(id)
     }
 
@@ -161,11 +161,14 @@ impl Ice {
                 self.free = done;
             }
             let start = self.due.map_or(self.timer, |due| due.min(self.timer)).max(self.free);
-            if start > now || !self.writes.is_empty() {
+            if start > now || start == Nanos::MAX || !self.writes.is_empty() {
                 return;
             }
+            // Idle periods of the timer collapse into the last: time may jump (captures do).
+            let idle = if self.due.is_none() { (now - start) / PERIOD * PERIOD } else { 0 };
+            let start = start + idle;
             self.due = None;
-            self.timer = start + PERIOD;
+            self.timer = start.saturating_add(PERIOD);
             self.run(start, &expired);
         }
     }
@@ -188,17 +191,18 @@ impl Ice {
                     adds.push((entry.key, entry.queue));
                     return true;
                 }
-                let udp = entry.key.proto == proto::UDP && start - entry.activated >= UDP_LIFE;
+                let udp = entry.key.proto == proto::UDP
+                    && start.saturating_sub(entry.activated) >= UDP_LIFE;
                 let keep = !udp && !expired(entry.queue, entry.flow_id, entry.id);
                 if !keep {
-                    done += self.task.write;
+                    done = done.saturating_add(self.task.write);
                     self.writes.push_back((done, entry.key, Write::Del));
                 }
                 keep
             });
         }
         for (key, queue) in adds {
-            done += self.task.write;
+            done = done.saturating_add(self.task.write);
             self.writes.push_back((done, key, Write::Add(queue)));
         }
     }

@@ -1,0 +1,234 @@
+//! Tests of the verdicts: each driver quirk of the facts once.
+
+use super::*;
+use crate::rules::{overlaps, parse};
+
+const IXGBE: Target = Target::E82599 { pballoc: 1, driver: Driver::InTree };
+const OOT: Target = Target::E82599 { pballoc: 1, driver: Driver::OutOfTree };
+const I40E: Target = Target::I40e { guaranteed: 512, best_effort: 6912 };
+
+fn verdicts(target: Target, text: &str) -> Vec<Verdict> {
+    compile(&parse("rules", text).unwrap(), target)
+}
+
+/// `+loc`, `=line` or the reason, for each rule.
+fn brief(target: Target, text: &str) -> Vec<String> {
+    let short = |verdict: Verdict| match verdict {
+        Verdict::Accepted { loc, .. } => format!("+{loc}"),
+        Verdict::Merged { with, .. } => format!("={with}"),
+        Verdict::Refused { reason, text, mend } => {
+            assert!(!text.is_empty() && !mend.is_empty());
+            format!("{reason:?}")
+        }
+    };
+    verdicts(target, text).into_iter().map(short).collect()
+}
+
+#[test]
+fn ixgbe_has_one_mask_and_the_first_rule_sets_it() {
+    let text = "flow-type tcp4 src-ip 10.0.0.1 dst-port 80 action 1 loc 1\n\
+                flow-type udp4 src-ip 10.0.0.2 dst-port 53 action 2 loc 2\n\
+                flow-type tcp4 src-ip 10.0.0.3 action 2 loc 3\n\
+                flow-type ip4 src-ip 10.0.0.3 action 2 loc 4\n\
+                flow-type tcp4 src-ip 10.0.0.3 m 0.0.0.255 dst-port 80 loc 1\n\
+                flow-type ip4 src-ip 10.0.0.9 l4proto 6 action 3 loc 5\n\
+                flow-type tcp4 src-ip 10.0.0.9 dst-port 80 action 3 loc 2";
+    let expect = ["+1", "=7", "OneMask", "OneMask", "OneMask", "OneMask", "+2"];
+    assert_eq!(brief(IXGBE, text), expect);
+    let conflict = "flow-type ip4 src-ip 10.0.0.3\nflow-type tcp4 src-ip 10.0.0.3";
+    match &verdicts(IXGBE, conflict)[1] {
+        Verdict::Refused { reason: Reason::OneMask, text, .. } => assert!(text.contains("L4 type")),
+        other => panic!("{other:?}"),
+    }
+    // The hardware masks IPv4 addresses and ports bit by bit.
+    let bitwise = "flow-type udp4 src-ip 10.0.0.0 m 0.0.0.255 dst-port 0x4400 m 0xff action -1";
+    assert_eq!(brief(IXGBE, bitwise), ["+2045"]);
+}
+
+#[test]
+fn ixgbe_refuses_what_it_cannot_mask_and_what_it_forgets() {
+    for (text, reason) in [
+        ("flow-type tcp6 dst-port 80", "Ipv6"),
+        ("flow-type ether dst 2:0:0:0:0:1", "FlowType"),
+        ("flow-type esp4 spi 4", "FlowType"),
+        ("flow-type ip4 l4proto 47", "FlowType"),
+        ("flow-type ip4 dst-port 80", "PortsWithoutL4"),
+        ("flow-type tcp4 vlan 5 m 0xff00", "VlanMask"),
+        ("flow-type tcp4 vlan 5 m 0xf000", "+2045"),
+        ("flow-type tcp4 vlan 0x2000 m 0x1fff", "+2045"),
+        ("flow-type tcp4 vlan 5", "+2045"),
+        ("flow-type tcp4 vlan-etype 0x800 m 0xff", "FlexMask"),
+        ("flow-type tcp4 vlan-etype 0x800", "+2045"),
+        ("flow-type tcp4 user-def 1", "FlexMask"),
+        ("flow-type tcp4 tos 4", "IgnoredField"),
+        ("flow-type tcp4 dst-mac 2:0:0:0:0:1", "Field"),
+        ("flow-type tcp4 action -2", "Action"),
+        ("flow-type tcp4 context 1", "RssContext"),
+        ("flow-type tcp4 action 127", "Queue"),
+        ("flow-type tcp4 vf 3 queue 1", "+2045"),
+        ("flow-type tcp4 loc 2046", "Location"),
+        ("flow-type tcp4 loc 2045", "+2045"),
+    ] {
+        assert_eq!(brief(IXGBE, text), [reason], "{text}");
+    }
+    for (pballoc, last) in [(1, 2045), (2, 4093), (3, 8189)] {
+        let target = Target::E82599 { pballoc, driver: Driver::InTree };
+        assert_eq!(target.locations() - 1, last);
+    }
+}
+
+#[test]
+fn ixgbe_duplicates_waste_an_entry_or_are_refused_by_hash() {
+    let twice =
+        "flow-type tcp4 dst-port 80 action 1 loc 1\nflow-type tcp4 dst-port 80 action 1 loc 2";
+    assert_eq!(brief(IXGBE, twice), ["+1", "=1"]);
+    assert_eq!(brief(OOT, twice), ["+1", "AlreadyExists"]);
+    let heir = format!("{twice}\nflow-type tcp4 dst-port 81 action 1 loc 1");
+    assert_eq!(brief(IXGBE, &heir), ["=3", "+2", "+1"], "the copy is left");
+    let repeat =
+        "flow-type tcp4 dst-port 80 action 1 loc 1\nflow-type tcp4 dst-port 80 action 1 loc 1";
+    assert_eq!(brief(IXGBE, repeat), ["=2", "+1"], "the kernel's driver overwrites");
+    assert_eq!(brief(OOT, repeat), ["+1", "AlreadyExists"]);
+    // Addresses change sides: the same hash, another flow.
+    let stranger = "flow-type tcp4 src-ip 10.0.0.1 dst-ip 10.0.0.2 action 1\n\
+                    flow-type tcp4 src-ip 10.0.0.2 dst-ip 10.0.0.1 action 1\n\
+                    flow-type tcp4 src-ip 10.0.0.2 dst-ip 10.0.0.1 action 2";
+    assert_eq!(brief(OOT, stranger), ["+2045", "AlreadyExists", "+2044"]);
+    assert_eq!(brief(IXGBE, stranger), ["+2045", "+2044", "=2"]);
+}
+
+/// Random rules with one action: the facts give the expected false refusals per number of rules.
+#[test]
+fn out_of_tree_false_refusals_are_as_many_as_a_13_bit_hash_makes() {
+    for (count, expect) in [(500usize, 15.0f64), (1000, 59.0), (2000, 225.0)] {
+        let mut state = 1u64;
+        let mut random = || {
+            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            state >> 33
+        };
+        let line = |_| {
+            let (ip, port) = (random() as u32 | 1, random() as u16 | 1);
+            format!(
+                "flow-type tcp4 src-ip {} src-port {port} action 1\n",
+                std::net::Ipv4Addr::from(ip)
+            )
+        };
+        let text: String = (0..count).map(line).collect();
+        let refused = brief(OOT, &text).iter().filter(|v| *v == "AlreadyExists").count() as f64;
+        let sigma = expect.sqrt();
+        assert!((refused - expect).abs() < 4.0 * sigma, "{count}: {refused}, not {expect}");
+    }
+}
+
+#[test]
+fn i40e_has_one_input_set_per_flow_type_and_whole_fields() {
+    let text = "flow-type tcp4 src-ip 10.0.0.1 dst-port 80 action 1\n\
+                flow-type tcp4 src-ip 10.0.0.1 action 2\n\
+                flow-type udp4 dst-port 53 action 2\n\
+                flow-type udp6 dst-port 53 action 2 loc 7423\n\
+                flow-type udp4 dst-port 54 user-def 0x20001";
+    let expect = ["+7423", "InputSet", "+7422", "+7423", "InputSet"];
+    let mut seen = brief(I40E, text);
+    assert_eq!(seen.remove(0), "=4", "location 7423 is overwritten");
+    assert_eq!(seen, expect[1..]);
+    for (text, reason) in [
+        ("flow-type tcp4 src-ip 10.0.0.0 m 0.0.0.255", "PartialMask"),
+        ("flow-type tcp4 dst-port 80 m 1", "PartialMask"),
+        ("flow-type tcp4 vlan 5 m 0xf000", "PartialMask"),
+        ("flow-type ip4 l4proto 47", "Field"),
+        ("flow-type ip4 tos 4", "Field"),
+        ("flow-type ip4 dst-port 4", "+7423"),
+        ("flow-type tcp4 vlan-etype 0x8100", "Field"),
+        ("flow-type tcp4 dst-mac 2:0:0:0:0:1", "Field"),
+        ("flow-type ether dst 2:0:0:0:0:1", "FlowType"),
+        ("flow-type ah6 spi 1", "FlowType"),
+        ("flow-type tcp4 user-def 0x30001", "FlexOffset"),
+        ("flow-type tcp4 user-def 0x420001", "FlexOffset"),
+        ("flow-type tcp4 user-def 0x400001", "+7423"),
+        ("flow-type tcp4 user-def 0x100000001", "FlexMask"),
+        ("flow-type tcp4 user-def 1 m 1", "FlexMask"),
+        ("flow-type tcp4 loc 7424", "Location"),
+        ("flow-type tcp4 vf 1", "+7423"),
+    ] {
+        assert_eq!(brief(I40E, text), [reason], "{text}");
+    }
+    let twice = "flow-type tcp4 dst-port 80 action 1\nflow-type tcp4 dst-port 80 action 2";
+    assert_eq!(brief(I40E, twice), ["+7423", "AlreadyExists"]);
+    let tcp = verdicts(I40E, "flow-type tcp4 dst-port 80");
+    assert!(matches!(&tcp[0], Verdict::Accepted { notes, .. }
+        if notes.iter().any(|note| note.contains("ATR is off"))));
+}
+
+#[test]
+fn ice_through_ethtool_has_no_partial_masks_either() {
+    for (text, reason) in [
+        ("flow-type tcp4 src-ip 10.0.0.0 m 0.0.0.255", "PartialMask"),
+        ("flow-type ip4", "EmptyRule"),
+        ("flow-type ip4 src-ip 10.0.0.1 dst-port 9", "Field"),
+        ("flow-type ip4 src-ip 10.0.0.1", "+16383"),
+        ("flow-type ether dst 2:0:0:0:0:1", "+16383"),
+        ("flow-type tcp4 user-def 0x1f80001", "+16383"),
+        ("flow-type tcp4 user-def 0x1fa0001", "FlexOffset"),
+        ("flow-type tcp4 vf 1", "Action"),
+        ("flow-type tcp4 loc 16384", "Location"),
+    ] {
+        assert_eq!(brief(Target::Ice, text), [reason], "{text}");
+    }
+    let sets = "flow-type tcp4 dst-port 80\nflow-type tcp4 src-port 80\nflow-type udp4 src-port 80";
+    assert_eq!(brief(Target::Ice, sets), ["+16383", "InputSet", "+16382"]);
+}
+
+#[test]
+fn virtio_and_software_take_none_and_say_what_does() {
+    for target in [Target::Virtio, Target::Software] {
+        match &verdicts(target, "flow-type tcp4 dst-port 80")[0] {
+            Verdict::Refused { reason: Reason::NoNtuple, mend, .. } => {
+                assert!(mend.contains("XDP"));
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
+fn a_full_table_has_no_location_left() {
+    let small = Target::I40e { guaranteed: 2, best_effort: 0 };
+    let text = "flow-type tcp4 dst-port 1\nflow-type tcp4 dst-port 2\nflow-type tcp4 dst-port 3";
+    assert_eq!(brief(small, text), ["+1", "+0", "TableFull"]);
+}
+
+#[test]
+fn a_netmask_in_m_is_noticed() {
+    let seen = verdicts(IXGBE, "flow-type tcp4 src-ip 10.0.0.7 m 255.255.255.0");
+    assert!(matches!(&seen[0], Verdict::Accepted { notes, .. }
+        if notes.iter().any(|note| note.contains("other way round"))));
+}
+
+#[test]
+fn overlapping_rules_are_reported_where_their_order_is_not_real() {
+    let text = "flow-type tcp4 dst-port 80 action 1 loc 1\n\
+                flow-type ip4 src-ip 10.0.0.1 action 2 loc 2\n\
+                flow-type tcp4 src-ip 10.0.0.1 action 3 loc 3\n\
+                flow-type tcp4 dst-port 81 action 1 loc 4";
+    let rules = parse("rules", text).unwrap();
+    let pairs = |target| -> Vec<(u32, u32)> {
+        overlaps(&rules, target).iter().map(|o| (o.first, o.second)).collect()
+    };
+    assert_eq!(pairs(IXGBE), [(1, 2), (1, 3), (2, 3), (2, 4), (3, 4)]);
+    assert_eq!(pairs(I40E), [(1, 3), (3, 4)], "ip4 is another class than tcp4");
+}
+
+#[test]
+fn a_full_e810_compiles_in_reasonable_time() {
+    let line = |i| {
+        format!(
+            "flow-type tcp4 src-ip 10.0.0.1 dst-ip 10.0.{}.{} src-port 5 dst-port 80\n",
+            i / 256,
+            i % 256
+        )
+    };
+    let text: String = (0..16385).map(line).collect();
+    let seen = brief(Target::Ice, &text);
+    assert_eq!((seen[0].as_str(), seen[16383].as_str()), ("+16383", "+0"));
+    assert_eq!(seen[16384], "TableFull");
+}

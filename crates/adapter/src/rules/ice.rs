@@ -1,0 +1,65 @@
+//! E810 under ice: one input set per flow type and port; through ethtool, fields whole or absent.
+//!
+//! The hardware has field masks, and DPDK uses them; the kernel's ethtool path does not.
+
+use flowyard_frame::FlowKey;
+
+use super::compile::{Check, Reason, all_or_nothing, refuse};
+use super::i40e::{OTHER_ONLY, flex, same_input_set, supported};
+use super::installed::Installed;
+use super::{FlowType, Rule};
+
+/// ICE_FDIR_MAX_FLTRS. A live function may have fewer: read GLQF_FD_SIZE.
+pub(super) const MAX_FILTERS: u32 = 16384;
+/// The last offset of a flex word, in bytes of the packet.
+const LAST_FLEX: u16 = 504;
+
+/// Everything but location, action and duplicates.
+pub(super) fn check(rule: &Rule, installed: &Installed<'_>) -> Check {
+    supported(rule, "ice", "ether, and ip4 and ip6 and their tcp, udp and sctp")?;
+    all_or_nothing(rule, "ice")?;
+    let mask = &rule.mask;
+    let bare = matches!(rule.flow_type, FlowType::Ip4 | FlowType::Ip6);
+    if bare && (mask.sport != 0 || mask.dport != 0) {
+        return refuse(
+            Reason::Field,
+            "ice matches no bytes above the IP header in ip4 and ip6 rules (-EINVAL)",
+            "use flow type tcp4, udp4, sctp4, tcp6, udp6 or sctp6 for ports",
+        );
+    }
+    let addresses = mask.src != [0; 16] || mask.dst != [0; 16];
+    if (bare && !addresses) || (rule.flow_type == FlowType::Ether && *mask == FlowKey::ZERO) {
+        return refuse(
+            Reason::EmptyRule,
+            format!("ice refuses a {} rule that matches nothing (-EINVAL)", rule.flow_type.name()),
+            "add an address",
+        );
+    }
+    flex(rule, "ice", LAST_FLEX)?;
+    same_input_set(rule, installed, "ice", "for the port")?;
+    let mut notes = vec!["in a tunnel the inner headers are matched".to_owned()];
+    match rule.flow_type {
+        FlowType::Ip4 | FlowType::Ip6 => notes.push(OTHER_ONLY.to_owned()),
+        FlowType::Tcp4 | FlowType::Tcp6 | FlowType::Udp4 | FlowType::Udp6 if !four_tuple(rule) => {
+            notes.push(format!(
+                "aRFS stops for {}: it needs all rules of the type to be 4-tuples",
+                rule.flow_type.name()
+            ));
+        }
+        _ => {}
+    }
+    if rule.user_def.is_some() {
+        notes.push("the flex word's offset counts from the start of the packet".to_owned());
+    }
+    Ok(notes)
+}
+
+fn four_tuple(rule: &Rule) -> bool {
+    let mask = &rule.mask;
+    mask.src != [0; 16]
+        && mask.dst != [0; 16]
+        && mask.sport != 0
+        && mask.dport != 0
+        && mask.vlan_tci == 0
+        && rule.user_def.is_none()
+}

@@ -1,0 +1,197 @@
+//! 82599, X540, X550 under ixgbe: perfect filters, one mask for the whole port.
+
+use flowyard_frame::{FlowKey, proto};
+
+use super::compile::{Check, Reason, Refusal, Target, refuse};
+use super::installed::Installed;
+use super::{FlowType, Rule, RuleAction};
+
+/// Locations by PBALLOC: 1024 * 2^PBALLOC - 2.
+pub(super) fn locations(pballoc: u8) -> u32 {
+    (1024 << pballoc.clamp(1, 3)) - 2
+}
+
+/// Everything but location, action and duplicates, in the driver's order.
+pub(super) fn check(rule: &Rule, installed: &Installed<'_>, target: Target) -> Check {
+    flow_type(rule)?;
+    fields(rule)?;
+    let mask = target.filter(rule).1;
+    if mask.proto == 0 && (mask.sport != 0 || mask.dport != 0) {
+        return refuse(
+            Reason::PortsWithoutL4,
+            "ixgbe cannot match ports while the L4 type is masked out (\"Error writing mask\")",
+            "use flow type tcp4, udp4 or sctp4",
+        );
+    }
+    // Every rule that is in has the same mask: any of them will do.
+    let first = installed.iter().next().filter(|(_, first)| target.filter(first).1 != mask);
+    if let Some((_, first)) = first {
+        let l4 = (mask.proto == 0) != (first.mask.proto == 0);
+        let what = if l4 {
+            " (here even the L4 type differs: ip4 masks it out, tcp4, udp4 and sctp4 do not)"
+        } else {
+            ""
+        };
+        return refuse(
+            Reason::OneMask,
+            format!(
+                "ixgbe: \"Only one mask supported per port\"; line {} has set another one{what}",
+                first.line
+            ),
+            format!(
+                "give this rule the fields and masks of line {}, or delete every rule first",
+                first.line
+            ),
+        );
+    }
+    let mut notes = vec!["IP fragments never match; they go to their RSS queue".to_owned()];
+    if installed.iter().next().is_none() {
+        notes.push("sets the port's only mask: every later rule must have it".to_owned());
+    }
+    if rule.action == RuleAction::Drop {
+        notes.push("dropped by way of queue 127".to_owned());
+    }
+    Ok(notes)
+}
+
+fn flow_type(rule: &Rule) -> Result<(), Refusal> {
+    if rule.flow_type.is_ipv6() {
+        return refuse(
+            Reason::Ipv6,
+            "ixgbe matches no IPv6 in perfect mode (\"Unrecognized flow type\")",
+            "leave IPv6 to RSS; only signature mode (ATR, DPDK) knows IPv6",
+        );
+    }
+    let other = match rule.flow_type {
+        FlowType::Tcp4 | FlowType::Udp4 | FlowType::Sctp4 => return Ok(()),
+        FlowType::Ip4 if rule.mask.proto == 0 => return Ok(()),
+        FlowType::Ip4 => {
+            let known = matches!(rule.key.proto, proto::TCP | proto::UDP | proto::SCTP);
+            if known && rule.mask.proto == 0xff {
+                return Ok(());
+            }
+            format!("ip4 with l4proto {}", rule.key.proto)
+        }
+        other => other.name().to_owned(),
+    };
+    refuse(
+        Reason::FlowType,
+        format!("ixgbe knows tcp4, udp4, sctp4 and ip4, not {other} (\"Unrecognized flow type\")"),
+        "use one of these; for other protocols ip4 without l4proto",
+    )
+}
+
+fn fields(rule: &Rule) -> Result<(), Refusal> {
+    let mask = &rule.mask;
+    if mask.eth_dst != [0; 6] {
+        return refuse(
+            Reason::Field,
+            "ixgbe matches no MAC address in perfect mode (\"Unrecognized flow type\")",
+            "drop dst-mac",
+        );
+    }
+    if mask.tos != 0 {
+        return refuse(
+            Reason::IgnoredField,
+            "ixgbe takes the rule and forgets tos: it would match every type of service",
+            "drop tos, or match it in software",
+        );
+    }
+    if !matches!(mask.vlan_tci & 0xefff, 0 | 0x0fff | 0xe000 | 0xefff) {
+        return refuse(
+            Reason::VlanMask,
+            "ixgbe masks the VLAN id as a whole and the priority as a whole (\"Error writing mask\")",
+            "use `vlan N m 0xf000` (id), `m 0x1fff` (priority) or no m (both)",
+        );
+    }
+    if rule.user_def.is_some() {
+        return refuse(
+            Reason::FlexMask,
+            "ixgbe takes user-def for a pool number; its flex word is vlan-etype, two bytes at \
+             offset 12 of the frame (0x8100 when tagged, else the EtherType)",
+            "use vlan-etype for the flex word; for a pool, `vf N`",
+        );
+    }
+    match rule.vlan_etype {
+        Some((_, bits)) if bits != 0 && bits != 0xffff => refuse(
+            Reason::FlexMask,
+            "ixgbe matches the flex word (vlan-etype) whole or not at all (\"Error writing mask\")",
+            "drop its m",
+        ),
+        _ => Ok(()),
+    }
+}
+
+/// Intel's separate driver compares the 13-bit bucket hash and the action of the rules at all
+/// locations, the rule's own among them: an idempotent repeat is refused, and so is a stranger.
+pub(super) fn false_duplicate(rule: &Rule, installed: &Installed<'_>) -> Result<(), Refusal> {
+    let bucket = bucket13(&rule.key);
+    let taken =
+        |(_, other): &(u32, &Rule)| other.action == rule.action && bucket13(&other.key) == bucket;
+    let Some((at, other)) = installed.iter().find(taken) else { return Ok(()) };
+    if other.key == rule.key {
+        return refuse(
+            Reason::AlreadyExists,
+            format!(
+                "out-of-tree ixgbe: \"FDIR entry already exist\" (-EINVAL): line {} is in at {at}, \
+                 and even repeating it there is refused",
+                other.line
+            ),
+            format!("drop this line, or delete {at} first"),
+        );
+    }
+    refuse(
+        Reason::AlreadyExists,
+        format!(
+            "out-of-tree ixgbe: \"FDIR entry already exist\" (-EINVAL), although line {} is another \
+             flow: both have bucket hash 0x{bucket:x} and the same action, and it compares no more",
+            other.line
+        ),
+        "give one of the two another queue, or use the kernel's own ixgbe",
+    )
+}
+
+/// The 13-bit bucket hash of a perfect filter (82599 datasheet, Flow Director hash; the linear form).
+/// `key` is masked already.
+fn bucket13(key: &FlowKey) -> u32 {
+    const KEY: u32 = 0x3dad_14e2;
+    let l4 = match key.proto {
+        proto::UDP => 1,
+        proto::TCP => 2,
+        proto::SCTP => 3,
+        _ => 0,
+    };
+    let word = |slot: &[u8; 16]| u32::from_be_bytes([slot[0], slot[1], slot[2], slot[3]]);
+    let head = l4 << 16 | u32::from(key.vlan_tci & 0xefff);
+    let ports = u32::from(key.sport) << 16 | u32::from(key.dport);
+    let fold = word(&key.src) ^ word(&key.dst) ^ ports ^ u32::from(key.flex) << 16;
+    let high = fold ^ head ^ head >> 16;
+    let swapped = fold.rotate_left(16);
+    let low = swapped ^ head ^ head << 16;
+    (0..16).fold(0, |hash, bit| {
+        let own = if bit == 0 { swapped } else { low >> bit };
+        let own = if KEY >> bit & 1 == 1 { own } else { 0 };
+        let other = if KEY >> (16 + bit) & 1 == 1 { high >> bit } else { 0 };
+        hash ^ own ^ other
+    }) & 0x1fff
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::Ipv4Addr;
+
+    /// Driver-derived vectors: facts on the 82599 hash, no flex word.
+    #[test]
+    fn bucket_hashes_are_the_drivers() {
+        let ip = |x| Ipv4Addr::new(192, 168, 0, x).into();
+        let tcp = FlowKey::five_tuple(proto::TCP, ip(1), 5300, ip(5), 80);
+        assert_eq!(bucket13(&tcp), 0x01bb);
+        assert_eq!(bucket13(&tcp.reversed()), 0x176d);
+        assert_eq!(bucket13(&FlowKey { proto: proto::UDP, ..tcp }), 0x0ec0);
+        assert_eq!(bucket13(&FlowKey { proto: proto::SCTP, ..tcp }), 0x0492);
+        assert_eq!(bucket13(&FlowKey { proto: 0, sport: 0, dport: 0, ..tcp }), 0x1945);
+        assert_eq!(bucket13(&FlowKey { vlan_tci: 100, ..tcp }), 0x06b9);
+        assert_eq!(bucket13(&FlowKey { vlan_tci: 0xffff, ..tcp }), 0x06c1);
+    }
+}
