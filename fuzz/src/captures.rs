@@ -3,7 +3,10 @@
 
 use std::io::{Cursor, Read};
 
-use flowyard_ports::{Source, pcap::{MAX_PACKET, Reader}};
+use flowyard_ports::{
+    Source,
+    pcap::{MAX_PACKET, Reader},
+};
 
 /// Reads `bytes` as a capture at once and in pieces of the first byte's length.
 pub fn captures(bytes: &[u8]) {

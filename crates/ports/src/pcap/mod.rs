@@ -6,7 +6,7 @@
 //! ```
 //!
 //! The two decoders look at the bytes in the buffer and never read: they take what is whole and
-//! say what they need next ([`Stop`]). So a slow pipe delivers promptly, a cut file gives
+//! say what they need next (`Stop`). So a slow pipe delivers promptly, a cut file gives
 //! everything before the cut, and both decoders can be tested on plain slices.
 //!
 //! Bounds, whatever the file claims: a packet has at most [`MAX_PACKET`] captured bytes, a pcapng

@@ -1,0 +1,80 @@
+//! Reading allocates at open and never per packet: a hundred times the packets, no allocation more.
+//!
+//! One test alone in its process, so that nobody else allocates meanwhile.
+#![allow(unsafe_code, reason = "counting allocations means standing before the allocator")]
+
+mod common;
+
+use std::{
+    alloc::{GlobalAlloc, Layout, System},
+    io::Cursor,
+    sync::atomic::{AtomicU64, Ordering::Relaxed},
+};
+
+use common::{Out, Packet, Variant, gzip, pcap};
+use flowyard_ports::{Source, pcap::Reader};
+
+static CALLS: AtomicU64 = AtomicU64::new(0);
+static BYTES: AtomicU64 = AtomicU64::new(0);
+
+struct Counting;
+
+// SAFETY: every call goes to the system's allocator unchanged.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        CALLS.fetch_add(1, Relaxed);
+        BYTES.fetch_add(layout.size() as u64, Relaxed);
+        // SAFETY: the caller keeps the contract of `alloc`.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
+        // SAFETY: `at` came from `alloc` above, which is the system's.
+        unsafe { System.dealloc(at, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// Allocations and bytes of reading `file` to its end.
+fn cost(file: Vec<u8>, packets: usize) -> (u64, u64) {
+    let bytes = Box::new(Cursor::new(file));
+    let before = (CALLS.load(Relaxed), BYTES.load(Relaxed));
+    let mut reader = Reader::new("test", bytes, None).unwrap();
+    let mut seen = 0;
+    loop {
+        let burst = reader.read().unwrap();
+        if burst.is_empty() {
+            break;
+        }
+        seen += burst.len();
+    }
+    assert_eq!(seen, packets);
+    (CALLS.load(Relaxed) - before.0, BYTES.load(Relaxed) - before.1)
+}
+
+#[test]
+fn reading_allocates_nothing_per_packet() {
+    let micros = Variant { big: false, nanos: false, modified: false };
+    let classic = |n: usize| {
+        let packet = Packet { time: 0, wire_len: 60, interface: 0, data: vec![7; 60] };
+        pcap(micros, (2, 4), 1, &vec![packet; n])
+    };
+    let ng = |n| {
+        let mut out = Out::new(true);
+        out.section(u64::MAX).interface(1, 0, None, 0);
+        for _ in 0..n {
+            out.enhanced(0, 1, 60, &[7; 60]).block(4, |out| out.u32(0));
+        }
+        out.bytes
+    };
+    let gz = |n| gzip(&classic(n));
+    let makers: [&dyn Fn(usize) -> Vec<u8>; 3] = [&classic, &ng, &gz];
+    for make in makers {
+        let (few, many) = (cost(make(400), 400), cost(make(40_000), 40_000));
+        assert_eq!(few.0, many.0);
+        // The buffer of 1 MiB; for gzip twice the first chunk read, which found out what it is.
+        assert!(few.1.max(many.1) < (1 << 20) + 2 * (1 << 18) + 100_000, "{few:?} {many:?}");
+    }
+}
