@@ -62,7 +62,7 @@ pub struct Tags {
     /// How many tags the frame has; at most [`Tags::MAX`] are kept.
     pub count: u8,
     /// Tag control information (priority, DEI, VLAN id) of each tag kept.
-    pub tci: [u16; Tags::MAX],
+    pub tci: [u16; Self::MAX],
 }
 
 impl Tags {
@@ -83,7 +83,7 @@ pub struct Labels {
     /// How many labels the stack has; at most [`Labels::MAX`] are kept.
     pub count: u8,
     /// The label stack entries kept, whole: label, traffic class, bottom of stack, TTL.
-    pub entry: [u32; Labels::MAX],
+    pub entry: [u32; Self::MAX],
 }
 
 impl Labels {
