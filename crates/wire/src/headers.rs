@@ -180,17 +180,17 @@ impl Headers {
         {
             return common.level();
         }
-        Self::walk(link, bytes)
+        let mut h = Self::default();
+        h.walk(link, bytes);
+        h
     }
 
     /// The long way, for whatever is not the most common frame.
     #[inline(never)]
-    pub(crate) fn walk(link: LinkType, bytes: &[u8]) -> Self {
-        let mut h = Self::default();
-        let mut walk = Walk::new(&mut h, bytes);
+    pub(crate) fn walk(&mut self, link: LinkType, bytes: &[u8]) {
+        let mut walk = Walk::new(self, bytes);
         let step = walk.frame(link);
         walk.finish(step);
-        h
     }
 
     /// The next level: the packet or frame that this level's tunnel carries. `bytes` is the whole
