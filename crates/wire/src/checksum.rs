@@ -16,20 +16,20 @@ impl Sum {
     /// This sum with `bytes` added; an odd last byte counts as the upper half of a word.
     #[must_use]
     #[inline]
-    pub fn add(self, bytes: &[u8]) -> Self {
+    pub fn bytes(self, bytes: &[u8]) -> Self {
         // 2^32 words of 32 bits fit in the accumulator: more than any frame has.
         let (words, rest) = bytes.as_chunks::<4>();
         let mut sum: u64 = words.iter().map(|word| u64::from(u32::from_be_bytes(*word))).sum();
         let mut last = [0; 4];
         last[..rest.len()].copy_from_slice(rest);
         sum += u64::from(u32::from_be_bytes(last));
-        self.add_word(sum)
+        self.word(sum)
     }
 
     /// This sum with a number added: a length or a protocol of a pseudo header.
     #[must_use]
     #[inline]
-    pub const fn add_word(self, word: u64) -> Self {
+    pub const fn word(self, word: u64) -> Self {
         let (sum, carry) = self.0.overflowing_add(word);
         Self(sum + carry as u64)
     }
@@ -52,7 +52,7 @@ impl Sum {
 #[must_use]
 #[inline]
 pub fn checksum(bytes: &[u8]) -> u16 {
-    Sum::ZERO.add(bytes).finish()
+    Sum::ZERO.bytes(bytes).finish()
 }
 
 /// Whether an IPv4 header, options included, has the right checksum.
@@ -68,11 +68,11 @@ pub fn verify_ipv4_header(header: &[u8]) -> bool {
 #[must_use]
 pub fn transport_checksum(src: IpAddr, dst: IpAddr, proto: u8, segment: &[u8]) -> u16 {
     let add = |sum: Sum, ip: IpAddr| match ip {
-        IpAddr::V4(v4) => sum.add(&v4.octets()),
-        IpAddr::V6(v6) => sum.add(&v6.octets()),
+        IpAddr::V4(v4) => sum.bytes(&v4.octets()),
+        IpAddr::V6(v6) => sum.bytes(&v6.octets()),
     };
-    let pseudo = add(add(Sum::ZERO, src), dst).add_word(proto.into());
-    pseudo.add_word(segment.len() as u64).add(segment).finish()
+    let pseudo = add(add(Sum::ZERO, src), dst).word(proto.into());
+    pseudo.word(segment.len() as u64).bytes(segment).finish()
 }
 
 /// The checksum `check` after one 16-bit word under it went from `old` to `new`: RFC 1624
@@ -80,7 +80,7 @@ pub fn transport_checksum(src: IpAddr, dst: IpAddr, proto: u8, segment: &[u8]) -
 #[must_use]
 #[inline]
 pub const fn update(check: u16, old: u16, new: u16) -> u16 {
-    Sum::ZERO.add_word(!check as u64).add_word(!old as u64).add_word(new as u64).finish()
+    Sum::ZERO.word(!check as u64).word(!old as u64).word(new as u64).finish()
 }
 
 /// As [`update`], for a field of several words that starts at an even offset: an address.
@@ -202,7 +202,7 @@ mod tests {
         #[test]
         fn pieces_add_up(bytes in prop::collection::vec(any::<u8>(), 0..300), cut in 0usize..150) {
             let (a, b) = bytes.split_at((cut * 2).min(bytes.len() & !1));
-            prop_assert_eq!(Sum::ZERO.add(b).add(a).finish(), slow_checksum(&bytes));
+            prop_assert_eq!(Sum::ZERO.bytes(b).bytes(a).finish(), slow_checksum(&bytes));
         }
 
         #[test]

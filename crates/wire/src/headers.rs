@@ -62,7 +62,7 @@ pub struct Tags {
     /// How many tags the frame has; at most [`Tags::MAX`] are kept.
     pub count: u8,
     /// Tag control information (priority, DEI, VLAN id) of each tag kept.
-    pub tci: [u16; Tags::MAX],
+    pub tci: [u16; Self::MAX],
 }
 
 impl Tags {
@@ -83,7 +83,7 @@ pub struct Labels {
     /// How many labels the stack has; at most [`Labels::MAX`] are kept.
     pub count: u8,
     /// The label stack entries kept, whole: label, traffic class, bottom of stack, TTL.
-    pub entry: [u32; Labels::MAX],
+    pub entry: [u32; Self::MAX],
 }
 
 impl Labels {
@@ -180,17 +180,17 @@ impl Headers {
         {
             return common.level();
         }
-        Self::walk(link, bytes)
+        let mut h = Self::default();
+        h.walk(link, bytes);
+        h
     }
 
     /// The long way, for whatever is not the most common frame.
     #[inline(never)]
-    pub(crate) fn walk(link: LinkType, bytes: &[u8]) -> Self {
-        let mut h = Self::default();
-        let mut walk = Walk::new(&mut h, bytes);
+    pub(crate) fn walk(&mut self, link: LinkType, bytes: &[u8]) {
+        let mut walk = Walk::new(self, bytes);
         let step = walk.frame(link);
         walk.finish(step);
-        h
     }
 
     /// The next level: the packet or frame that this level's tunnel carries. `bytes` is the whole

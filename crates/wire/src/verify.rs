@@ -156,3 +156,61 @@ fn address(bytes: &[u8], at: usize) -> Option<IpAddr> {
     let octets: &[u8; 16] = bytes.get(at..)?.first_chunk()?;
     Some(Ipv6Addr::from(*octets).into())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::LinkType;
+
+    /// An IPv6 packet of `extensions` and a UDP datagram summed from `src` to `dst`.
+    fn packet(next: u8, extensions: &[u8], src: Ipv6Addr, dst: Ipv6Addr) -> Vec<u8> {
+        let mut udp = vec![0, 1, 0, 2, 0, 11, 0, 0, 7, 8, 9];
+        let sum = transport_checksum(src.into(), dst.into(), proto::UDP, &udp);
+        udp[6..8].copy_from_slice(&sum.to_be_bytes());
+        let mut bytes = vec![0x60, 0, 0, 0, 0, (extensions.len() + 11) as u8, next, 64];
+        bytes.extend([[0xaa; 16], [0xbb; 16]].concat());
+        bytes.extend(extensions);
+        bytes.extend(udp);
+        bytes
+    }
+
+    fn verdict(bytes: &[u8]) -> Verdict {
+        Headers::parse(LinkType::RawIp, bytes).transport_checksum(bytes)
+    }
+
+    #[test]
+    fn the_pseudo_header_has_the_ends_of_the_route() {
+        let (src, dst, far) = ([0xaa; 16].into(), [0xbb; 16].into(), [0xcc; 16].into());
+        let hop = |kind: u8, left: u8| [&[17, 2, kind, left, 0, 0, 0, 0][..], &[0xcc; 16]].concat();
+        assert_eq!(verdict(&packet(17, &[], src, dst)), Verdict::Good);
+        for kind in [0, 2, 4] {
+            assert_eq!(verdict(&packet(43, &hop(kind, 1), src, far)), Verdict::Good, "type {kind}");
+            assert_eq!(verdict(&packet(43, &hop(kind, 1), src, dst)), Verdict::Bad, "type {kind}");
+            assert_eq!(verdict(&packet(43, &hop(kind, 0), src, dst)), Verdict::Good, "used up");
+        }
+        assert_eq!(verdict(&packet(43, &hop(3, 1), src, dst)), Verdict::Unknown);
+        let home = [&[17, 2, 1, 2, 0, 0, 0xc9, 16][..], &[0xcc; 16]].concat();
+        assert_eq!(verdict(&packet(60, &home, far, dst)), Verdict::Good);
+        assert_eq!(verdict(&packet(60, &home, src, dst)), Verdict::Bad);
+    }
+
+    #[test]
+    fn an_absent_checksum_is_a_fault_in_ipv6_alone() {
+        let (src, dst) = (Ipv6Addr::from([0xaa; 16]), Ipv6Addr::from([0xbb; 16]));
+        let mut v6 = packet(17, &[], src, dst);
+        v6[46..48].fill(0);
+        assert_eq!(verdict(&v6), Verdict::Bad);
+        let v4 = [&[0x45, 0, 0, 31, 0, 0, 0, 0, 64, 17, 0, 0][..], &[1; 8], &v6[40..]].concat();
+        assert_eq!(verdict(&v4), Verdict::Absent);
+    }
+
+    #[test]
+    fn what_is_not_all_there_is_unknown() {
+        let (src, dst) = (Ipv6Addr::from([0xaa; 16]), Ipv6Addr::from([0xbb; 16]));
+        let whole = packet(17, &[], src, dst);
+        assert_eq!(verdict(&whole[..whole.len() - 1]), Verdict::Unknown);
+        let mut more = whole.clone();
+        more.push(0xee); // padding is not summed
+        assert_eq!(verdict(&more), Verdict::Good);
+    }
+}

@@ -1,6 +1,7 @@
 //! Test data: the captures and oracles that live beside the repository, and a reader just good
 //! enough for them. The product's own capture reader is another crate.
 #![allow(dead_code, reason = "each test program uses its own part")]
+#![allow(clippy::print_stdout, reason = "a test may say why it does nothing")]
 
 use std::{
     fs,
