@@ -1,8 +1,9 @@
 //! Models of real network adapters, bit by bit: what each would do with a packet.
 //!
 //! ```text
-//!  FlowKey ──> [ Flow Director: fdir, taught by atr ] ──miss──> [ RSS: rss ] ──> queue
-//!                        └──────── limits of both: profile ────────┘
+//!  FlowKey ──> [ Flow Director: fdir, taught by atr, i40e or rules ] ──miss──> [ RSS: rss ] ──> queue
+//!                        └──────── limits of both: profile ────────┘                            │
+//!                                                  core <── [ RPS, RFS, aRFS: linux ] <──────────┘
 //! ```
 //!
 //! Every model works on a [`flowyard_frame::FlowKey`]: of the outer header or the inner one,
@@ -14,11 +15,11 @@ pub mod atr;
 pub mod fdir;
 pub mod i40e;
 pub mod linux;
-
 pub mod profile;
 pub mod rss;
 pub mod rules;
 pub mod stats;
+
 pub use profile::Profile;
 pub use rss::{Rss, RssConfig};
 pub use stats::FilterStats;
