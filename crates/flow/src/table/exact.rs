@@ -252,48 +252,46 @@ impl Exact {
         want: Lanes,
     ) -> Lanes {
         let mut hashes = [0; LANES];
-        let mut tags = [0; LANES];
         for lane in want {
             let (w, rest) = self.masked::<ADDRESSES>(&batch.keys[lane]);
-            let hash = if SLIM { self.mix.slim(&w) } else { self.mix.whole(&w, &rest) };
-            hashes[lane] = hash;
-            tags[lane] = self.tags[first(hash, self.tags.len())];
+            hashes[lane] = if SLIM { self.mix.slim(&w) } else { self.mix.whole(&w, &rest) };
         }
-        let missed = self.round::<ADDRESSES, SLIM>(batch, want, &hashes, &tags, first);
+        let missed = self.round::<ADDRESSES, SLIM>(batch, want, &hashes, first);
         let spilled = |&lane: &usize| self.spilled[first(hashes[lane], self.tags.len())] != 0;
         let again = missed.filter(spilled).fold(Lanes::NONE, Lanes::with);
         if again.is_empty() {
             return missed;
         }
-        for lane in again {
-            tags[lane] = self.tags[second(hashes[lane], self.tags.len())];
-        }
-        let never = self.round::<ADDRESSES, SLIM>(batch, again, &hashes, &tags, second);
+        let never = self.round::<ADDRESSES, SLIM>(batch, again, &hashes, second);
         missed.without(again.without(never))
     }
 
-    /// Looks for the keys of `want` in the buckets that `home` says, which have these `tags`;
-    /// returns the lanes that missed.
+    /// Looks for the keys of `want` in the buckets that `home` says; returns the lanes that
+    /// missed. The loops that fetch are short, so that a processor has all lanes in flight.
     #[inline]
     fn round<const ADDRESSES: bool, const SLIM: bool>(
         &self,
         batch: &mut Batch,
         want: Lanes,
         hashes: &[u64; LANES],
-        tags: &[u64; LANES],
         home: impl Fn(u64, usize) -> usize,
     ) -> Lanes {
-        // Loading one word of an entry fetches its line; the comparison below starts with it.
+        let mut tags = [0; LANES];
+        for lane in want {
+            tags[lane] = self.tags[home(hashes[lane], self.tags.len())];
+        }
         let mut at = [0; LANES];
-        let mut ports = [0; LANES];
         let mut maybe = Lanes::NONE;
         for lane in want {
             if let Some(way) = equals(tags[lane], tag(hashes[lane])).next() {
-                let entry = home(hashes[lane], self.tags.len()) * WAYS + way;
-                ports[lane] = self.entries[entry].key[4];
-                at[lane] = entry as u32;
+                at[lane] = (home(hashes[lane], self.tags.len()) * WAYS + way) as u32;
                 maybe = maybe.with(lane);
             }
+        }
+        // One word of an entry fetches its line; the comparison starts with it.
+        let mut ports = [0; LANES];
+        for lane in maybe {
+            ports[lane] = self.entries[at[lane] as usize].key[4];
         }
         let mut missed = want.without(maybe);
         for lane in maybe {
@@ -377,10 +375,10 @@ fn second(hash: u64, buckets: usize) -> usize {
     (((hash & 0xffff_ffff) * buckets as u64) >> 32) as usize
 }
 
-/// The tag of a hash, never 0. Scaling uses the high bits of each half, the tag the lowest.
+/// The tag of a hash, never 0. Scaling uses the high bits of each half, the tag the lowest of all.
 #[inline]
 fn tag(hash: u64) -> u8 {
-    ((hash ^ hash >> 32) as u8).max(1)
+    (hash as u8).max(1)
 }
 
 /// The ways of a bucket whose tag may be `tag`, lowest first. The first is certain; a later one
