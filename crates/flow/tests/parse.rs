@@ -62,6 +62,47 @@ fn frame(tcp: bool, addresses: [[u8; 4]; 2], ports: [u16; 2], payload: &[u8]) ->
     bytes
 }
 
+/// Makes the checksum of a 20-byte IPv4 header right again.
+fn mend_checksum(bytes: &mut [u8]) {
+    bytes[24..26].fill(0);
+    let half = |w: &[u8]| u32::from(w[0]) << 8 | u32::from(w[1]);
+    let sum: u32 = bytes[14..34].chunks(2).map(half).sum();
+    let sum = (sum & 0xffff) + (sum >> 16);
+    let sum = !(((sum & 0xffff) + (sum >> 16)) as u16);
+    bytes[24..26].copy_from_slice(&sum.to_be_bytes());
+}
+
+/// One byte is enough to make a frame that is not plain, checksum or no checksum.
+#[test]
+fn frames_that_are_not_plain_are_refused() {
+    let plain = frame(true, [[10, 0, 0, 1], [10, 0, 0, 2]], [1000, 2000], &[0; 6]);
+    let taken = |at: usize, value: u8| {
+        let mut bytes = plain.clone();
+        bytes[at] = value;
+        mend_checksum(&mut bytes);
+        let mut key = FlowKey::ZERO;
+        parse::fast(&bytes, 0, &mut key)
+    };
+    for (at, value, what) in [
+        (12, 0x81, "a VLAN tag"),
+        (13, 0x06, "ARP"),
+        (14, 0x46, "options"),
+        (14, 0x65, "version 6"),
+        (17, 39, "a datagram shorter than its headers"),
+        (17, 47, "a datagram longer than the frame"),
+        (20, 0x20, "a first fragment"),
+        (21, 1, "a later fragment"),
+        (23, 1, "ICMP"),
+        (46, 0x40, "a TCP header shorter than itself"),
+        (46, 0x70, "a TCP header longer than its datagram"),
+    ] {
+        assert!(!taken(at, value), "{what}");
+    }
+    for (at, value) in [(15, 0xff), (20, 0x40), (22, 1), (46, 0x60), (47, 0xff), (17, 40)] {
+        assert!(taken(at, value), "byte {at} may be {value}");
+    }
+}
+
 proptest! {
     #[test]
     fn plain_frames_are_taken_with_the_right_key(
@@ -96,12 +137,7 @@ proptest! {
             }
         }
         if mend {
-            bytes[24..26].fill(0);
-            let half = |w: &[u8]| u32::from(w[0]) << 8 | u32::from(w[1]);
-            let sum: u32 = bytes[14..34].chunks(2).map(half).sum();
-            let sum = (sum & 0xffff) + (sum >> 16);
-            let sum = !(((sum & 0xffff) + (sum >> 16)) as u16);
-            bytes[24..26].copy_from_slice(&sum.to_be_bytes());
+            mend_checksum(&mut bytes);
         }
         bytes.truncate(bytes.len().saturating_sub(cut));
         let before = FlowKey { tunnel_id: 1234, ..FlowKey::ZERO };
