@@ -7,7 +7,7 @@
 //! ```
 //!
 //! The hash is linear: `hash(a ^ b) = hash(a) ^ hash(b)`. That gives the tables, the carry-less
-//! product of [`x86`], and [`choose`], which solves for a port. It also means that its bits must
+//! product of `x86.rs`, and [`choose`], which solves for a port. It also means that its bits must
 //! not be used twice: indirection by Toeplitz, table buckets by another hash.
 //!
 //! Invariants: all paths agree bit for bit with [`model::hash`].

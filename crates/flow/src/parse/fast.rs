@@ -45,20 +45,22 @@ pub fn fast(bytes: &[u8], in_port: u16, key: &mut FlowKey) -> bool {
         },
         _ => return false,
     };
-    // Word by word: a key that is written in small pieces is slow to read as words.
-    let [sp, dp] = [half(34).to_ne_bytes(), half(36).to_ne_bytes()];
+    // In 32-bit words: a key that is written in small pieces is slow to read in large ones.
+    let word = |at: usize| u32::from_ne_bytes([h[at], h[at + 1], h[at + 2], h[at + 3]]);
+    let ports = u32::from_be_bytes([h[34], h[35], h[36], h[37]]);
+    let ports = if cfg!(target_endian = "little") { ports.rotate_left(16) } else { ports };
     let [t, i] = [0x0800_u16.to_ne_bytes(), in_port.to_ne_bytes()];
-    let words = [
-        u64::from_ne_bytes([h[26], h[27], h[28], h[29], 0, 0, 0, 0]),
-        0,
-        u64::from_ne_bytes([h[30], h[31], h[32], h[33], 0, 0, 0, 0]),
-        0,
-        u64::from_ne_bytes([sp[0], sp[1], dp[0], dp[1], h[23], 0, h[15], tcp_flags]),
-        u64::from_ne_bytes([h[0], h[1], h[2], h[3], h[4], h[5], h[6], h[7]]),
-        u64::from_ne_bytes([h[8], h[9], h[10], h[11], t[0], t[1], 0, 0]),
-        u64::from_ne_bytes([i[0], i[1], 0, 0, 0, 0, 0, 0]),
-    ];
-    *key = zerocopy::transmute!(words);
+    *key = zerocopy::transmute!([
+        [word(26), 0, 0, 0],
+        [word(30), 0, 0, 0],
+        [ports, u32::from_ne_bytes([h[23], 0, h[15], tcp_flags]), word(0), word(4)],
+        [
+            word(8),
+            u32::from_ne_bytes([t[0], t[1], 0, 0]),
+            u32::from_ne_bytes([i[0], i[1], 0, 0]),
+            0
+        ],
+    ]);
     true
 }
 

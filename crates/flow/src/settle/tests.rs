@@ -163,6 +163,21 @@ fn a_batch_does_not_split_a_flow() {
     }
     settle.settle(&mut batch, Lanes::first(4), &places);
     assert!(batch.actions[..4].iter().all(|action| action.to == To::Queue(0)));
+    settle.enqueued(&places);
+    // A port is done with a frame at once, but not before the frame got there.
+    let key = FlowKey { sport: 1, ..FlowKey::ZERO };
+    batch.keys[..4].fill(key);
+    let wanted = [To::Port(1), To::Queue(0), To::Drop, To::Queue(2)];
+    for (action, to) in batch.actions.iter_mut().zip(wanted) {
+        action.to = to;
+    }
+    settle.settle(&mut batch, Lanes::first(4), &places);
+    let to: Vec<_> = batch.actions[..4].iter().map(|action| action.to).collect();
+    assert_eq!(to, [To::Port(1), To::Port(1), To::Drop, To::Port(1)]);
+    settle.enqueued(&places);
+    batch.actions[0].to = To::Queue(3);
+    settle.settle(&mut batch, Lanes::first(1), &places);
+    assert_eq!(batch.actions[0].to, To::Queue(3), "and then the flow may leave it");
 }
 
 proptest! {

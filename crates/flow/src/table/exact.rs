@@ -63,9 +63,6 @@ struct Wanted {
     hash: u64,
 }
 
-/// No entry of the bucket has the tag.
-const NOWHERE: u32 = u32::MAX;
-
 impl Exact {
     /// A table for `capacity` keys (at most 2^28) that matches on the fields of `mask`. `seed`
     /// decides where keys stand; keep it from those who choose the keys.
@@ -153,9 +150,7 @@ impl Exact {
     }
 
     fn wanted(&self, key: &FlowKey) -> Wanted {
-        let (key, rest) = words(key);
-        let key = std::array::from_fn(|i| key[i] & self.mask[i]);
-        let rest = std::array::from_fn(|i| rest[i] & self.rest_mask[i]);
+        let (key, rest) = self.masked::<false>(key);
         Wanted { hash: self.hash(&key, &rest), key, rest }
     }
 
@@ -248,34 +243,33 @@ impl Exact {
         from
     }
 
-    /// The lookup of a batch; `SLIM` when the mask has no word 5 or 7.
+    /// The lookup of a batch with what is known of the mask beforehand: `ADDRESSES` when it has
+    /// both whole (words 0 to 3), `SLIM` when it has neither word 5 nor 7.
     #[inline]
-    fn lookup_by<const SLIM: bool>(&self, batch: &mut Batch, want: Lanes) -> Lanes {
-        let (m, r) = (&self.mask, &self.rest_mask);
+    fn lookup_by<const ADDRESSES: bool, const SLIM: bool>(
+        &self,
+        batch: &mut Batch,
+        want: Lanes,
+    ) -> Lanes {
         let mut hashes = [0; LANES];
         for lane in want {
-            let (w, rest) = words(&batch.keys[lane]);
-            let w = std::array::from_fn(|i| w[i] & m[i]);
-            hashes[lane] = if SLIM {
-                self.mix.slim(&w)
-            } else {
-                self.mix.whole(&w, &[rest[0] & r[0], rest[1] & r[1]])
-            };
+            let (w, rest) = self.masked::<ADDRESSES>(&batch.keys[lane]);
+            hashes[lane] = if SLIM { self.mix.slim(&w) } else { self.mix.whole(&w, &rest) };
         }
-        let missed = self.round::<SLIM>(batch, want, &hashes, first);
+        let missed = self.round::<ADDRESSES, SLIM>(batch, want, &hashes, first);
         let spilled = |&lane: &usize| self.spilled[first(hashes[lane], self.tags.len())] != 0;
         let again = missed.filter(spilled).fold(Lanes::NONE, Lanes::with);
         if again.is_empty() {
             return missed;
         }
-        let never = self.round::<SLIM>(batch, again, &hashes, second);
+        let never = self.round::<ADDRESSES, SLIM>(batch, again, &hashes, second);
         missed.without(again.without(never))
     }
 
     /// Looks for the keys of `want` in the buckets that `home` says; returns the lanes that
-    /// missed.
+    /// missed. The loops that fetch are short, so that a processor has all lanes in flight.
     #[inline]
-    fn round<const SLIM: bool>(
+    fn round<const ADDRESSES: bool, const SLIM: bool>(
         &self,
         batch: &mut Batch,
         want: Lanes,
@@ -286,28 +280,26 @@ impl Exact {
         for lane in want {
             tags[lane] = self.tags[home(hashes[lane], self.tags.len())];
         }
-        // Loading one word of an entry fetches its line; the comparison below starts with it.
-        let mut at = [NOWHERE; LANES];
-        let mut ports = [0; LANES];
+        let mut at = [0; LANES];
+        let mut maybe = Lanes::NONE;
         for lane in want {
             if let Some(way) = equals(tags[lane], tag(hashes[lane])).next() {
-                let entry = home(hashes[lane], self.tags.len()) * WAYS + way;
-                at[lane] = entry as u32;
-                ports[lane] = self.entries[entry].key[4];
+                at[lane] = (home(hashes[lane], self.tags.len()) * WAYS + way) as u32;
+                maybe = maybe.with(lane);
             }
         }
-        let (m, r) = (&self.mask, &self.rest_mask);
-        let mut missed = Lanes::NONE;
-        for lane in want {
-            if at[lane] == NOWHERE {
-                missed = missed.with(lane);
-                continue;
-            }
-            let (w, rest) = words(&batch.keys[lane]);
+        // One word of an entry fetches its line; the comparison starts with it.
+        let mut ports = [0; LANES];
+        for lane in maybe {
+            ports[lane] = self.entries[at[lane] as usize].key[4];
+        }
+        let mut missed = want.without(maybe);
+        for lane in maybe {
+            let (w, rest) = self.masked::<ADDRESSES>(&batch.keys[lane]);
             if let Some(Entry { key, action }) = self.entries.get(at[lane] as usize)
-                && (w[4] & m[4]) == ports[lane]
-                && [0, 1, 2, 3, 5].iter().fold(0, |diff, &i| diff | (w[i] & m[i] ^ key[i])) == 0
-                && (SLIM || (0..2).all(|i| rest[i] & r[i] == self.rest[at[lane] as usize][i]))
+                && w[4] == ports[lane]
+                && [0, 1, 2, 3, 5].iter().fold(0, |differ, &i| differ | (w[i] ^ key[i])) == 0
+                && (SLIM || rest == self.rest[at[lane] as usize])
             {
                 batch.actions[lane] = *action;
             } else if let Some(action) = self.get_again(&batch.keys[lane]) {
@@ -317,6 +309,15 @@ impl Exact {
             }
         }
         missed
+    }
+
+    /// The words of `key` that count.
+    #[inline]
+    fn masked<const ADDRESSES: bool>(&self, key: &FlowKey) -> ([u64; 6], [u64; 2]) {
+        let (key, rest) = words(key);
+        let (m, r) = (&self.mask, &self.rest_mask);
+        let kept = |i: usize| if ADDRESSES && i < 4 { key[i] } else { key[i] & m[i] };
+        (std::array::from_fn(kept), [rest[0] & r[0], rest[1] & r[1]])
     }
 
     /// The rare lane where a tag is equal and the key is not.
@@ -331,10 +332,12 @@ impl Table for Exact {
     fn lookup(&mut self, batch: &mut Batch, want: Lanes) -> Lanes {
         if self.len == 0 {
             want
-        } else if self.rest.is_empty() {
-            self.lookup_by::<true>(batch, want)
+        } else if !self.rest.is_empty() {
+            self.lookup_by::<false, false>(batch, want)
+        } else if self.mask[..4] == [u64::MAX; 4] {
+            self.lookup_by::<true, true>(batch, want)
         } else {
-            self.lookup_by::<false>(batch, want)
+            self.lookup_by::<false, true>(batch, want)
         }
     }
 
@@ -363,19 +366,19 @@ impl Offload for Exact {
 /// The bucket by the high half of the hash, scaled rather than divided.
 #[inline]
 fn first(hash: u64, buckets: usize) -> usize {
-    ((hash >> 32) * buckets as u64 >> 32) as usize
+    (((hash >> 32) * buckets as u64) >> 32) as usize
 }
 
 /// The bucket by the low half of the hash.
 #[inline]
 fn second(hash: u64, buckets: usize) -> usize {
-    ((hash & 0xffff_ffff) * buckets as u64 >> 32) as usize
+    (((hash & 0xffff_ffff) * buckets as u64) >> 32) as usize
 }
 
-/// The tag of a hash, never 0. Scaling uses the high bits of each half, the tag the lowest.
+/// The tag of a hash, never 0. Scaling uses the high bits of each half, the tag the lowest of all.
 #[inline]
 fn tag(hash: u64) -> u8 {
-    ((hash ^ hash >> 32) as u8).max(1)
+    (hash as u8).max(1)
 }
 
 /// The ways of a bucket whose tag may be `tag`, lowest first. The first is certain; a later one
@@ -383,7 +386,7 @@ fn tag(hash: u64) -> u8 {
 #[inline]
 fn equals(tags: u64, tag: u8) -> impl Iterator<Item = usize> {
     const ONES: u64 = 0x0101_0101_0101_0101;
-    let differ = tags ^ ONES * u64::from(tag);
+    let differ = tags ^ (ONES * u64::from(tag));
     let mut zero = differ.wrapping_sub(ONES) & !differ & ONES << 7;
     std::iter::from_fn(move || {
         let way = zero.trailing_zeros() as usize / 8;

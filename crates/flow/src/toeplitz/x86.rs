@@ -163,7 +163,7 @@ fn any(by_fields: &[Multiplier; 6], keys: &[FlowKey; 16], fields: &[Fields; 16])
 fn product(by: &Multiplier, key: __m512i) -> (__m512i, __m512i) {
     const Z: i8 = -1; // a byte of zeros
     // SAFETY: 64 bytes of plain words each, as a register is.
-    let [low, high]: [__m512i; 2] = unsafe { [transmute(by.low), transmute(by.high)] };
+    let [low, high]: [__m512i; 2] = unsafe { transmute([by.low, by.high]) };
     // Addresses become big-endian numbers; the ports are in host order within each field.
     let address = _mm_setr_epi8(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
     let ports = _mm_setr_epi8(Z, Z, Z, Z, Z, Z, Z, Z, Z, Z, Z, Z, 2, 3, 0, 1);
