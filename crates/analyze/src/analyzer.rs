@@ -9,7 +9,7 @@ use flowyard_ports::{Burst, Record, Source};
 use flowyard_wire::{Fault, Headers, Net};
 
 use crate::explain::PacketOf;
-use crate::flows::{FlowId, Flows, Role};
+use crate::flows::{Flows, Role};
 use crate::host::{Local, Threads};
 use crate::packet::Packet;
 use crate::policy::Running;
@@ -45,9 +45,6 @@ struct Clock {
     /// The next time stamp is the first of its capture.
     fresh: bool,
 }
-
-/// No flow: a frame outside IP.
-const NO_FLOW: FlowId = FlowId::MAX;
 
 /// The role of a connection whose first frame has this key and direction.
 fn role(key: &FlowKey, direction: u8, local: &Local, threads: &mut Threads) -> Role {
@@ -208,17 +205,18 @@ impl Analyzer {
     /// the misses of the flow table overlap.
     fn place(&mut self, packets: &mut [Packet]) {
         let Self { flows, threads, setup, .. } = self;
-        let mut ids = [NO_FLOW; LANES];
-        for (packet, id) in packets.iter().zip(&mut ids) {
-            let key = &packet.key;
-            if key.is_ip() {
-                *id = flows.see(key, |direction| role(key, direction, &setup.local, threads));
-            }
+        let mut keys = [None; LANES];
+        for (packet, key) in packets.iter().zip(&mut keys) {
+            *key = packet.key.is_ip().then_some(&packet.key);
         }
-        for (packet, &id) in packets.iter_mut().zip(&ids) {
+        let mut ids = [None; LANES];
+        flows.see(&keys[..packets.len()], &mut ids, |key, direction| {
+            role(key, direction, &setup.local, threads)
+        });
+        for (packet, id) in packets.iter_mut().zip(ids) {
             threads.tick(packet.now);
             // Frames outside IP have no side: the host's adapter sees them arrive.
-            if id != NO_FLOW {
+            if let Some(id) = id {
                 flows.count(id, packet.wire_len);
                 let (received, thread) = flows.role(id);
                 packet.received = received;

@@ -12,7 +12,7 @@
 //! Memory: [`Flows::BYTES_PER_CONNECTION`] and the policies' own state per flow, nothing else that
 //! grows with a capture.
 
-use flowyard_frame::FlowKey;
+use flowyard_frame::{FlowKey, LANES};
 use hashbrown::HashTable;
 
 use crate::mix;
@@ -62,28 +62,69 @@ impl Flows {
     /// between 7/16 and 7/8 full at 5 bytes a place.
     pub(crate) const BYTES_PER_CONNECTION: usize = size_of::<Entry>() + size_of::<Role>() + 12;
 
-    /// The flow of `key`. A new connection is entered, with the role that `open` gives it; `open`
-    /// is told the direction of this first frame.
+    /// The flows of a burst of keys, in order. A new connection is entered, with the role that
+    /// `open` gives it; `open` is told the key and the direction of its first frame.
+    ///
+    /// Three short loops instead of one long one: each does one kind of memory access for the whole
+    /// burst, so that its misses overlap instead of waiting for each other.
     #[inline]
-    pub(crate) fn see(&mut self, key: &FlowKey, open: impl FnOnce(u8) -> Role) -> FlowId {
-        let (ends, direction) = orient(key);
+    pub(crate) fn see(
+        &mut self,
+        keys: &[Option<&FlowKey>],
+        ids: &mut [Option<FlowId>],
+        mut open: impl FnMut(&FlowKey, u8) -> Role,
+    ) {
+        let mut asked = [(Ends([0; 5]), 0, 0); LANES];
+        for (key, asked) in keys.iter().zip(&mut asked) {
+            if let Some(key) = key {
+                let (ends, direction) = orient(key);
+                *asked = (ends, direction, ends.hash());
+            }
+        }
+        self.warm(asked[..keys.len().min(LANES)].iter().map(|(_, _, hash)| *hash));
+        for ((key, id), (ends, direction, hash)) in keys.iter().zip(ids).zip(asked) {
+            *id = key.map(|key| {
+                let at = self.enter(ends, hash, || open(key, direction));
+                at * 2 + u32::from(direction)
+            });
+        }
+    }
+
+    /// Fetches what look-ups of `hashes` will read into the cache.
+    #[inline]
+    fn warm(&self, hashes: impl Iterator<Item = u64>) {
+        let mut likely = [0; LANES];
+        for (hash, likely) in hashes.zip(&mut likely) {
+            // The first place whose few tag bits agree is nearly always the right one.
+            *likely = self.index.find(hash, |_| true).map_or(0, |&at| at as usize);
+        }
+        let touch = |sum: u64, &at: &usize| match (self.entries.get(at), self.roles.get(at)) {
+            (Some(entry), Some(role)) => sum ^ entry.ends.0[0] ^ u64::from(role.thread),
+            _ => sum,
+        };
+        // The sum only keeps the loads from being dropped.
+        std::hint::black_box(likely.iter().fold(0, touch));
+    }
+
+    /// The number of the connection between these ends.
+    #[inline]
+    fn enter(&mut self, ends: Ends, hash: u64, open: impl FnOnce() -> Role) -> u32 {
         let entries = &mut self.entries;
         let slot = self.index.entry(
-            ends.hash(),
+            hash,
             |&at| entries[at as usize].ends == ends,
             |&at| entries[at as usize].ends.hash(),
         );
-        let at = match slot {
+        match slot {
             hashbrown::hash_table::Entry::Occupied(at) => *at.get(),
             hashbrown::hash_table::Entry::Vacant(free) => {
                 let at = entries.len() as u32;
                 entries.push(Entry { ends, bytes: [0; 2], packets: [0; 2] });
-                self.roles.push(open(direction));
+                self.roles.push(open());
                 free.insert(at);
                 at
             }
-        };
-        at * 2 + u32::from(direction)
+        }
     }
 
     /// Adds a frame to its flow.
@@ -184,13 +225,21 @@ mod tests {
         FlowKey::five_tuple(6, ip(a), sport, ip(b), dport)
     }
 
-    const SERVER: fn(u8) -> Role = |direction| Role { received: direction, thread: 3 };
+    fn see(flows: &mut Flows, key: FlowKey, open: impl FnMut(&FlowKey, u8) -> Role) -> FlowId {
+        let mut id = [None];
+        flows.see(&[Some(&key)], &mut id, open);
+        id[0].unwrap()
+    }
+
+    fn server(_: &FlowKey, direction: u8) -> Role {
+        Role { received: direction, thread: 3 }
+    }
 
     #[test]
     fn two_directions_share_an_entry() {
         let mut flows = Flows::default();
-        let there = flows.see(&key(1, 4000, 2, 80), SERVER);
-        let back = flows.see(&key(2, 80, 1, 4000), |_| unreachable!("it is known"));
+        let there = see(&mut flows, key(1, 4000, 2, 80), server);
+        let back = see(&mut flows, key(2, 80, 1, 4000), |_, _| unreachable!("it is known"));
         assert_eq!(there ^ back, 1);
         assert_eq!(flows.key(there), key(1, 4000, 2, 80));
         assert_eq!(flows.key(back), key(2, 80, 1, 4000));
@@ -200,7 +249,7 @@ mod tests {
     #[test]
     fn loads_and_roles_are_by_direction() {
         let mut flows = Flows::default();
-        let there = flows.see(&key(1, 4000, 2, 80), SERVER);
+        let there = see(&mut flows, key(1, 4000, 2, 80), server);
         let back = there ^ 1;
         flows.count(there, 100);
         flows.count(back, 60);
@@ -210,25 +259,35 @@ mod tests {
         assert_eq!(flows.received().collect::<Vec<_>>(), [(there, 100, 1)]);
     }
 
+    /// Against a map, in bursts that have new, known, repeated and absent keys.
     #[test]
     fn many_connections_keep_their_numbers() {
         let mut flows = Flows::default();
-        let mut new = 0;
-        let mut see = |n: u16| {
-            let key = key(1, n, 2, 80);
-            flows.see(&key, |direction| {
-                new += 1;
-                SERVER(direction)
-            })
-        };
-        let first: Vec<_> = (0..5000).map(&mut see).collect();
-        let again: Vec<_> = (0..5000).map(&mut see).collect();
-        assert_eq!(first, again);
-        assert_eq!(new, 5000);
-        let udp = FlowKey { proto: 17, ..key(1, 7, 2, 80) };
-        assert!(
-            !first.contains(&flows.see(&udp, SERVER)),
-            "another protocol is another connection"
-        );
+        let mut model = std::collections::HashMap::new();
+        let mut opened = 0;
+        for burst in 0..2000_u64 {
+            let keys: Vec<_> = (0..LANES as u64)
+                .map(|lane| {
+                    let dice = mix(burst << 8 | lane);
+                    let proto = if dice & 1 == 0 { 6 } else { 17 };
+                    let known = FlowKey { proto, ..key(1, (dice >> 8) as u16 & 0xfff, 2, 80) };
+                    (dice & 30 != 0).then_some(known)
+                })
+                .collect();
+            let mut ids = [None; LANES];
+            let asked: Vec<_> = keys.iter().map(Option::as_ref).collect();
+            flows.see(&asked, &mut ids, |key, direction| {
+                opened += 1;
+                server(key, direction)
+            });
+            for (key, id) in keys.iter().zip(ids) {
+                assert_eq!(key.is_some(), id.is_some());
+                if let (Some(key), Some(id)) = (key, id) {
+                    assert_eq!(*model.entry(*key).or_insert(id), id);
+                    assert_eq!(flows.key(id), *key);
+                }
+            }
+        }
+        assert_eq!((opened, flows.connections()), (model.len(), model.len()));
     }
 }
