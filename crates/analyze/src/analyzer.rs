@@ -248,6 +248,7 @@ impl Analyzer {
         if traffic.transmitted == 0 && traffic.received > 0 {
             notes.push("The host transmits nothing in this capture (see --local), so nothing that samples transmits can learn.".to_owned());
         }
+        notes.extend(self.policies.iter().flat_map(|running| running.policy.notes()));
         let elephants = self.elephants();
         let started = self.clock.first.unwrap_or(0);
         let policies: Vec<_> =

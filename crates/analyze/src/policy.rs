@@ -336,6 +336,14 @@ impl Policy {
         self.filters().map(|stats| stats.occupancy)
     }
 
+    /// What the user should know besides the figures.
+    pub(crate) fn notes(&self) -> Vec<String> {
+        match self {
+            Self::Fdir(fdir) => fdir.notes(),
+            _ => Vec::new(),
+        }
+    }
+
     fn rules(&self) -> Vec<RuleSummary> {
         match self {
             Self::Fdir(fdir) => fdir.rules(),

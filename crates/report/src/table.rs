@@ -132,6 +132,13 @@ impl Table {
         Self { title: title.into(), ..Self::default() }
     }
 
+    /// This table under another title.
+    #[must_use]
+    pub fn titled(mut self, title: impl Into<String>) -> Self {
+        self.title = title.into();
+        self
+    }
+
     /// Adds a column on the right.
     #[must_use]
     pub fn column(mut self, column: Column) -> Self {

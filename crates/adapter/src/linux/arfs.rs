@@ -98,6 +98,12 @@ impl Arfs {
         self.ice.lookup(key)
     }
 
+    /// See [`Rfs::wanted`].
+    #[must_use]
+    pub fn wanted(&self, hash: u32) -> Option<u16> {
+        self.rfs.wanted(hash)
+    }
+
     /// A thread on `cpu` consumed or fed the flow; see [`Rfs::consume`].
     pub fn consume(&mut self, hash: u32, cpu: u16) {
         self.rfs.consume(hash, cpu);

@@ -139,6 +139,15 @@ impl Rfs {
         self.wanted[slot] = (hash & !self.cpu_mask) | (u32::from(cpu) & self.cpu_mask);
     }
 
+    /// The CPU on which the flow was consumed last; `None` where its entry is unset or another
+    /// flow's.
+    #[must_use]
+    pub fn wanted(&self, hash: u32) -> Option<u16> {
+        let wanted = self.wanted[hash as usize & (self.wanted.len() - 1)];
+        let cpu = (wanted & self.cpu_mask) as u16;
+        ((wanted ^ hash) & !self.cpu_mask == 0 && cpu < self.config.cpus).then_some(cpu)
+    }
+
     /// Where a packet that came in by `rxq` is processed; `None` is the CPU that took the
     /// interrupt. The caller then enqueues it there: the slot already records the tail that the
     /// packet will have.

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use flowyard_adapter::Rss;
 use flowyard_adapter::fdir::{Flex, Folded, Input, MaskSet, Mode, Pballoc, VlanMask};
 use flowyard_adapter::profile::FdirKind;
+use flowyard_adapter::rules;
 use flowyard_frame::{FlowKey, proto};
 
 use super::{
@@ -13,6 +14,7 @@ use super::{
 };
 use crate::analyzer::{Analyzer, Target};
 use crate::packet::Packet;
+use crate::policy::Fdir;
 use crate::setup::{Setup, Spec};
 
 /// What is asked besides "where, and why".
@@ -99,11 +101,14 @@ impl Analyzer {
                 None => mends.push("the frame has no hash, so only a filter can move it".to_owned()),
             }
             if let ChosenPort { port: Some(port), .. } = self.choose(queue, key) {
-                mends.push(format!("or connect from source port {port}"));
+                mends.push(format!("connect from source port {port}"));
             }
         }
         if matches!(policy, "rss" | "fdir") && self.setup.adapter.fdir != FdirKind::None {
-            mends.extend(rule_for(key, queue).map(|rule| format!("or add the rule: {rule}")));
+            mends.extend(rule_for(key, queue).map(|rule| match refusal(&rule, &self.setup) {
+                None => format!("add the rule: {rule}"),
+                Some(why) => format!("no rule can: {why}"),
+            }));
         }
         if matches!(policy, "atr" | "yard") {
             let core = queue % self.setup.cores;
@@ -250,6 +255,15 @@ fn hashes(key: &FlowKey, setup: &Setup, perfect: bool, answer: &mut FdirAnswer) 
             answer.bucket = Some(format!("0x{:04x}", folded.bucket(Mode::Perfect, setup.pballoc)));
         }
         answer.perfect_bucket_hash = Some(wide);
+    }
+}
+
+/// Why this adapter's driver would refuse a rule on an empty table, if it would.
+fn refusal(rule: &str, setup: &Setup) -> Option<String> {
+    let rules = rules::parse("rule", rule).ok()?;
+    match rules::compile(&rules, Fdir::target(setup)?).pop()? {
+        rules::Verdict::Refused { text, .. } => Some(text),
+        rules::Verdict::Accepted { .. } | rules::Verdict::Merged { .. } => None,
     }
 }
 

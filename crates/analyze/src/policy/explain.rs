@@ -36,21 +36,21 @@ impl Running {
             },
             Policy::Rps(rps) => {
                 let hash = rps.hash(packet);
-                let backlog = backlog(cores, packet);
-                let core = hash.and_then(|hash| rps.steering.cpu(hash, &backlog));
-                let (stage, why) =
-                    on_core(hash, core, Stage::Rps, "RPS: the hash picks core", &by_rss);
+                let core = hash.and_then(|hash| rps.steering.cpu(hash, &backlog(cores, packet)));
+                let (stage, why) = match core {
+                    Some(core) => (Stage::Rps, format!("RPS's map picks core {core}; {by_rss}")),
+                    None => (Stage::NoHash, stays(&by_rss)),
+                };
                 (packet.rss_queue, core, stage, why)
             }
             Policy::Rfs(rfs) => {
                 let hash = rfs.hash(packet);
                 let mut steering = rfs.steering.clone();
+                let wanted = hash.and_then(|hash| steering.wanted(hash));
                 let core = hash.and_then(|hash| {
                     steering.receive(hash, packet.rss_queue, &mut backlog(cores, packet))
                 });
-                let how =
-                    "RFS: the flow's last consumer, or RPS's map where none is known, gives core";
-                let (stage, why) = on_core(hash, core, Stage::Rfs, how, &by_rss);
+                let (stage, why) = consumer(core, wanted, &by_rss);
                 (packet.rss_queue, core, stage, why)
             }
             Policy::Arfs(arfs) => {
@@ -58,13 +58,16 @@ impl Running {
                 let mut steering = arfs.steering.clone();
                 let filter = steering.queue(&packet.key);
                 let queue = filter.unwrap_or(packet.rss_queue);
-                let mut backlog = backlog(cores, packet);
+                let wanted = hash.and_then(|hash| steering.wanted(hash));
                 let core = hash.and_then(|hash| {
+                    let mut backlog = backlog(cores, packet);
                     steering.receive(&packet.key, hash, queue, packet.now, &mut backlog)
                 });
-                let by_filter = format!("a filter that RFS programmed names queue {queue}");
-                let by = if filter.is_some() { by_filter } else { by_rss };
-                let (stage, why) = on_core(hash, core, Stage::Rfs, "RFS gives core", &by);
+                let by = match filter {
+                    Some(queue) => format!("a filter that RFS programmed names queue {queue}"),
+                    None => format!("no filter yet; {by_rss}"),
+                };
+                let (stage, why) = consumer(core, wanted, &by);
                 (queue, core, if filter.is_some() { Stage::Filter } else { stage }, why)
             }
             Policy::Yard(yard) => {
@@ -101,18 +104,26 @@ fn backlog<'a>(cores: &'a Cores, packet: &Packet) -> Backlog<'a> {
     Backlog { cores, now: packet.now }
 }
 
-/// The stage and the words for a policy that passes frames on between cores.
-fn on_core(
-    hash: Option<u32>,
-    core: Option<u16>,
-    stage: Stage,
-    how: &str,
-    by_queue: &str,
-) -> (Stage, String) {
-    match (hash, core) {
-        (Some(hash), Some(core)) => {
-            (stage, format!("{how} {core} (hash 0x{hash:08x}); the queue is as {by_queue}"))
+/// The stage and the words of RFS: `core` is where the frame goes, `wanted` where its flow was
+/// consumed last.
+fn consumer(core: Option<u16>, wanted: Option<u16>, by_queue: &str) -> (Stage, String) {
+    let why = match (core, wanted) {
+        (None, _) => return (Stage::NoHash, stays(by_queue)),
+        (Some(core), Some(wanted)) if core == wanted => {
+            format!("RFS: its flow was consumed on core {core} last")
         }
-        _ => (Stage::NoHash, format!("no hash to pass it on by, so it stays; {by_queue}")),
-    }
+        (Some(core), Some(wanted)) => {
+            format!(
+                "RFS: its consumer moved to core {wanted}, but core {core} is not drained of it"
+            )
+        }
+        (Some(core), None) => {
+            format!("RFS knows no consumer of it, so RPS's map picks core {core}")
+        }
+    };
+    (Stage::Rfs, format!("{why}; {by_queue}"))
+}
+
+fn stays(by_queue: &str) -> String {
+    format!("not IP: it stays on the core that its queue interrupts; {by_queue}")
 }

@@ -21,7 +21,11 @@ pub(crate) struct Fdir {
     engine: Engine,
     lines: Vec<Line>,
     stats: FilterStats,
+    target: Target,
 }
+
+/// Up to so many rules are looked at in pairs.
+const PAIRS_MOST: usize = 2_000;
 
 /// A rule of the file, and what became of it.
 struct Line {
@@ -39,15 +43,7 @@ enum Engine {
 
 impl Fdir {
     pub(crate) fn new(file: &RuleFile, setup: &Setup) -> Result<Self, BadSetup> {
-        let target = match setup.adapter.fdir {
-            FdirKind::Ixgbe { .. } => Target::E82599 {
-                pballoc: setup.pballoc.code() as u8,
-                driver: rules::Driver::InTree,
-            },
-            FdirKind::I40e { filters } => Target::I40e { guaranteed: 0, best_effort: filters },
-            FdirKind::Ice { .. } => Target::Ice,
-            FdirKind::None => return Err(BadSetup::NoFdir(setup.adapter.name)),
-        };
+        let target = Self::target(setup).ok_or(BadSetup::NoFdir(setup.adapter.name))?;
         let lines = judge(&file.rules, target, setup.queues);
         let placed = lines.iter().filter_map(|line| match line.verdict {
             Verdict::Accepted { loc, .. } => Some((loc, &line.rule)),
@@ -62,7 +58,22 @@ impl Fdir {
             let place = lines.iter().enumerate().map(|(at, line)| (line.rule.line, at)).collect();
             Engine::Others { table: RuleTable::new(target, placed), place }
         };
-        Ok(Self { engine, lines, stats })
+        Ok(Self { engine, lines, stats, target })
+    }
+
+    /// The adapter's rule engine, if it has one.
+    pub(crate) fn target(setup: &Setup) -> Option<Target> {
+        match setup.adapter.fdir {
+            FdirKind::Ixgbe { .. } => Some(Target::E82599 {
+                pballoc: setup.pballoc.code() as u8,
+                driver: rules::Driver::InTree,
+            }),
+            FdirKind::I40e { filters } => {
+                Some(Target::I40e { guaranteed: 0, best_effort: filters })
+            }
+            FdirKind::Ice { .. } => Some(Target::Ice),
+            FdirKind::None => None,
+        }
     }
 
     /// What the rules say of a frame, or what RSS said.
@@ -95,6 +106,20 @@ impl Fdir {
             Verdict::Accepted { .. } => line.rule.flex().map(|flex| flex.offset),
             _ => None,
         })
+    }
+
+    /// What the user should know of the rules together: those whose order is only apparent.
+    pub(crate) fn notes(&self) -> Vec<String> {
+        let accepted: Vec<Rule> = self
+            .lines
+            .iter()
+            .filter(|line| matches!(line.verdict, Verdict::Accepted { .. }))
+            .map(|line| line.rule.clone())
+            .collect();
+        if accepted.len() > PAIRS_MOST {
+            return Vec::new(); // every pair is looked at
+        }
+        rules::overlaps(&accepted, self.target).into_iter().map(|overlap| overlap.text).collect()
     }
 
     pub(crate) fn stats(&self) -> FilterStats {

@@ -129,7 +129,7 @@ fn load(analysis: &Analysis) -> Section {
 }
 
 fn filters(analysis: &Analysis) -> Option<Section> {
-    let table = tables::filters(analysis)?;
+    let table = tables::filters(analysis, false)?;
     let mut plot = Plot::new(
         "Filters in the table over time",
         Axis::linear("time", Unit::Nanos),
@@ -166,13 +166,13 @@ fn flows(analysis: &Analysis) -> Section {
     let mut section = Section::new("Flows").plot(
         Plot::new(
             "Size of the received flows",
-            Axis::log("bytes in the flow", Unit::Bytes),
+            Axis::log("bytes in the flow", Unit::Count),
             Axis::linear("flows at most this large", Unit::Share).range(0.0, 1.0),
         )
         .steps("received flows", cdf),
     );
     if let Some(table) = tables::elephants(analysis) {
-        section = section.table(table);
+        section = section.table(table.titled(tables::elephants_title(analysis)));
     }
     section
 }

@@ -16,15 +16,17 @@ pub(crate) fn text(analysis: &Analysis, style: &Style) -> String {
         }
     }
     let tables = [
-        Some(policies(analysis)),
-        filters(analysis),
-        elephants(analysis),
-        rules(analysis),
-        faults(analysis),
+        ("Policies", Some(policies(analysis))),
+        ("Filter tables", filters(analysis, true)),
+        (&*elephants_title(analysis), elephants(analysis)),
+        ("Rules", rules(analysis)),
+        ("Headers", faults(analysis)),
     ];
-    for table in tables.into_iter().flatten() {
-        text += "\n";
-        text += &table.to_text(style);
+    for (title, table) in tables {
+        if let Some(table) = table {
+            text += "\n";
+            text += &table.titled(title).to_text(style);
+        }
     }
     for note in &analysis.notes {
         text += &format!("\nNote: {note}\n");
@@ -92,7 +94,7 @@ pub(crate) fn host_line(analysis: &Analysis) -> String {
 
 /// One line a policy.
 pub(crate) fn policies(analysis: &Analysis) -> Table {
-    let mut table = Table::new("Policies")
+    let mut table = Table::new("")
         .column(Column::text("policy"))
         .column(Column::number("max/mean").unit("cores"))
         .column(Column::number("p99").unit("windows"))
@@ -120,9 +122,9 @@ pub(crate) fn policies(analysis: &Analysis) -> Table {
         .note("could overtake: done before an earlier packet of its flow, under the queue-delay model")
 }
 
-/// Filter tables, for policies that have one.
-pub(crate) fn filters(analysis: &Analysis) -> Option<Table> {
-    let mut table = Table::new("Filter tables")
+/// Filter tables, for policies that have one; `with_spark` adds a small picture of the occupancy.
+pub(crate) fn filters(analysis: &Analysis, with_spark: bool) -> Option<Table> {
+    let mut table = Table::new("")
         .column(Column::text("policy"))
         .column(Column::number("filters").unit("at the end"))
         .column(Column::number("room"))
@@ -132,13 +134,15 @@ pub(crate) fn filters(analysis: &Analysis) -> Option<Table> {
         .column(Column::number("removed"))
         .column(Column::number("flushes"))
         .column(Column::number("aliases"))
-        .column(Column::number("hits").unit("packets"))
-        .column(Column::text("occupancy over time"));
+        .column(Column::number("hits").unit("packets"));
+    if with_spark {
+        table = table.column(Column::text("occupancy over time"));
+    }
     for policy in &analysis.policies {
         let Some(filters) = &policy.filters else { continue };
         let over_time: Vec<f64> =
             filters.occupancy_over_time.iter().map(|&(_, n)| f64::from(n)).collect();
-        table.push([
+        let mut row = vec![
             Cell::new(&*policy.name).tone(Tone::Strong),
             Cell::new(num::exact(u64::from(filters.occupancy))),
             Cell::new(num::exact(u64::from(filters.capacity))),
@@ -150,10 +154,19 @@ pub(crate) fn filters(analysis: &Analysis) -> Option<Table> {
             Cell::new(num::exact(filters.flushes)).tone(tone(filters.flushes > 0, Tone::Warn)),
             Cell::new(num::exact(filters.aliases)).tone(tone(filters.aliases > 0, Tone::Warn)),
             Cell::new(num::exact(filters.hits)),
-            Cell::spark(over_time),
-        ]);
+        ];
+        if with_spark {
+            row.push(Cell::spark(over_time));
+        }
+        table.push(row);
     }
     (!table.is_empty()).then_some(table)
+}
+
+/// What counts as an elephant here.
+pub(crate) fn elephants_title(analysis: &Analysis) -> String {
+    let least = Unit::Share.show(analysis.setup.elephant_share);
+    format!("Elephants: flows above {least} of the received bytes")
 }
 
 /// Elephants, and what each does to its core.
@@ -161,8 +174,7 @@ pub(crate) fn elephants(analysis: &Analysis) -> Option<Table> {
     if analysis.elephants.is_empty() {
         return None;
     }
-    let least = Unit::Share.show(analysis.setup.elephant_share);
-    let mut table = Table::new(format!("Elephants: flows above {least} of the received bytes"))
+    let mut table = Table::new("")
         .column(Column::text("flow"))
         .column(Column::number("bytes"))
         .column(Column::number("share"));
@@ -193,7 +205,7 @@ fn on_core(elephant: &Elephant, policy: &PolicySummary) -> Cell {
 
 /// What became of each rule.
 pub(crate) fn rules(analysis: &Analysis) -> Option<Table> {
-    let mut table = Table::new("Rules")
+    let mut table = Table::new("")
         .column(Column::number("line"))
         .column(Column::text("rule"))
         .column(Column::text("verdict"))
@@ -218,7 +230,7 @@ pub(crate) fn rules(analysis: &Analysis) -> Option<Table> {
 /// What could not be parsed, and what was unusual.
 pub(crate) fn faults(analysis: &Analysis) -> Option<Table> {
     let traffic = &analysis.traffic;
-    let mut table = Table::new("Headers")
+    let mut table = Table::new("")
         .column(Column::text("what"))
         .column(Column::number("packets"))
         .column(Column::number("share"));
