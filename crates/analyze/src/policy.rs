@@ -277,9 +277,11 @@ impl Policy {
                 if let Some(queue) = steering.queue(&packet.key) {
                     (at.queue, at.stage) = (queue, Stage::Filter);
                 }
+                // A filter that named the queue decided, also where RFS then agrees on the core.
+                let stage = if at.stage == Stage::Filter { Stage::Filter } else { Stage::Rfs };
                 let landed = pass_on(packet, at, cores, |queue, backlog| {
                     let core = steering.receive(&packet.key, hash?, queue, packet.now, backlog)?;
-                    Some((core, Stage::Rfs))
+                    Some((core, stage))
                 });
                 if let (Some(hash), Some((_, consumer))) = (hash, packet.flow) {
                     steering.consume(hash, consumer);
