@@ -45,6 +45,7 @@ impl From<std::io::Error> for Stop {
 }
 
 /// The user's words or files are at fault.
+#[allow(clippy::needless_pass_by_value, reason = "so that `map_err(bad_input)` reads as it does")]
 pub(crate) fn bad_input(line: impl ToString) -> Stop {
     Stop::BadInput(line.to_string())
 }

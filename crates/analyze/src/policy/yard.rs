@@ -94,7 +94,7 @@ impl Yard {
         tally: &mut Tally,
         trails: &mut Trails,
     ) {
-        let mut received = packets.iter().filter(|packet| packet.received);
+        let received = packets.iter().filter(|packet| packet.received);
         self.fill(received.clone());
         let answered = self.steer.walk(&mut self.batch);
         let wanted = self.batch.actions;
@@ -102,10 +102,9 @@ impl Yard {
         let places = Places { cores, now: first.now };
         let lanes = self.batch.lanes();
         self.settle.settle(&mut self.batch, lanes, &places);
-        for lane in 0..self.batch.len() {
-            let Some(packet) = received.next() else { break };
+        for ((lane, packet), wanted) in lanes.zip(received).zip(wanted) {
             let to = self.batch.actions[lane].to;
-            let stage = match (to == wanted[lane].to, answered.has(lane), packet.key.is_ip()) {
+            let stage = match (to == wanted.to, answered.has(lane), packet.key.is_ip()) {
                 (false, _, _) => Stage::Settling,
                 (true, true, _) => Stage::Filter,
                 (true, false, true) => Stage::Rss,
