@@ -69,16 +69,16 @@ fn main() {
     let x520 = Profile::find("x520").expect("it is in the list");
     for flows in [1_000, number("FLOWS", 100_000)] {
         let (path, packets) = capture(folder.path(), flows);
-        let cases: [(&str, fn(&Profile) -> Vec<Spec>); 4] = [
-            ("rss", |_| vec![Spec::Rss]),
-            ("rss, atr", |_| vec![Spec::Rss, Spec::Atr]),
-            ("yard", |_| vec![Spec::Yard]),
-            ("all policies", Spec::all_of),
+        let cases = [
+            ("rss", vec![Spec::Rss]),
+            ("rss, atr", vec![Spec::Rss, Spec::Atr]),
+            ("yard", vec![Spec::Yard]),
+            ("all policies", Spec::all_of(x520)),
         ];
-        let mut seconds = cases.map(|_| Vec::new());
+        let mut seconds = [const { Vec::new() }; 4];
         for _ in 0..number("ROUNDS", 5) {
             for (case, seconds) in cases.iter().zip(&mut seconds) {
-                let mut analyzer = Analyzer::new(setup((case.1)(x520))).expect("a good setup");
+                let mut analyzer = Analyzer::new(setup(case.1.clone())).expect("a good setup");
                 #[allow(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
                 let start = Instant::now();
                 let mut source = pcap::open(&path).expect("it was just written");

@@ -7,8 +7,8 @@
 //! ```
 //!
 //! Everything that the policies share is worked out once per frame; each policy then decides on
-//! its own ([`policy`]), its own model of the cores says when the frame would be done
-//! ([`delay`]), and its own tally keeps what became of it ([`tally`]).
+//! its own (`policy`), its own model of the cores says when the frame would be done
+//! (`delay`), and its own tally keeps what became of it (`tally`).
 //!
 //! Invariants: every received frame lands exactly once under every policy (a drop is a landing
 //! too); equal setups and captures give equal results; memory grows with flows, not with frames.
