@@ -17,6 +17,8 @@ pub(crate) fn text(analysis: &Analysis, style: &Style) -> String {
     }
     let tables = [
         ("Policies", Some(policies(analysis))),
+        ("Load per queue", loads_of_queues(analysis)),
+        ("Load per core, under policies that pass frames on", loads_of_cores(analysis)),
         ("Filter tables", filters(analysis, true)),
         (&*elephants_title(analysis), elephants(analysis)),
         ("Rules", rules(analysis)),
@@ -252,6 +254,40 @@ pub(crate) fn faults(analysis: &Analysis) -> Option<Table> {
         ]);
     }
     (!table.is_empty()).then_some(table)
+}
+
+/// A row a queue or core, with packets and bytes under each policy.
+fn load_table<'a>(
+    what: &str,
+    policies: impl Iterator<Item = (&'a str, &'a [LoadSummary])> + Clone,
+) -> Option<Table> {
+    let mut table = Table::new("").column(Column::number(what));
+    for (name, _) in policies.clone() {
+        table = table.column(Column::number(name).unit("packets"));
+        table = table.column(Column::number("").unit("bytes"));
+    }
+    for number in 0..policies.clone().map(|(_, loads)| loads.len()).max()? {
+        let mut row = vec![Cell::new(number.to_string()).tone(Tone::Strong)];
+        for (_, loads) in policies.clone() {
+            let load = loads.get(number).copied().unwrap_or(LoadSummary { packets: 0, bytes: 0 });
+            row.push(Cell::new(num::exact(load.packets)));
+            row.push(Cell::new(Unit::Bytes.show(load.bytes as f64)).tone(Tone::Dim));
+        }
+        table.push(row);
+    }
+    Some(table)
+}
+
+/// Load per queue, under every policy.
+fn loads_of_queues(analysis: &Analysis) -> Option<Table> {
+    load_table("queue", analysis.policies.iter().map(|policy| (&*policy.name, &*policy.queues)))
+}
+
+/// Load per core, under the policies that pass frames on from the queue's core.
+fn loads_of_cores(analysis: &Analysis) -> Option<Table> {
+    let passes_on = |policy: &&PolicySummary| policy.cores != policy.queues;
+    let policies = analysis.policies.iter().filter(passes_on);
+    load_table("core", policies.map(|policy| (&*policy.name, &*policy.cores)))
 }
 
 pub(crate) fn loads(loads: &[LoadSummary]) -> Vec<f64> {
