@@ -1,5 +1,6 @@
 //! Any text as a flow and as a rule file: no panic, and what is read is written back the same.
 
+use flowyard_adapter::fdir::Pballoc;
 use flowyard_adapter::rules::{self, Driver, RuleTable, Target};
 use flowyard_frame::FlowKey;
 
@@ -18,8 +19,8 @@ pub fn text(bytes: &[u8]) {
         Ok(rules) if rules.len() <= 64 => {
             let key = FlowKey { eth_type: 0x0800, proto: 6, ..FlowKey::ZERO };
             for target in [
-                Target::E82599 { pballoc: 1, driver: Driver::InTree },
-                Target::E82599 { pballoc: 3, driver: Driver::OutOfTree },
+                Target::E82599 { pballoc: Pballoc::K64, driver: Driver::InTree },
+                Target::E82599 { pballoc: Pballoc::K256, driver: Driver::OutOfTree },
                 Target::I40e { guaranteed: 512, best_effort: 7168 },
                 Target::Ice,
                 Target::Virtio,

@@ -47,7 +47,7 @@ pub enum Mode {
 }
 
 /// The part of the 512 KB receive packet buffer that filters take (FDIRCTRL.PBALLOC).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize)]
 pub enum Pballoc {
     /// 64 KB: 2048 perfect or 8192 signature filters; both Linux drivers' default.
     #[default]

@@ -9,6 +9,8 @@
 use flowyard_frame::FlowKey;
 use serde::Serialize;
 
+use crate::fdir::Pballoc;
+
 use super::installed::Installed;
 use super::{Rule, RuleAction, i40e, ice, ixgbe};
 
@@ -27,8 +29,8 @@ pub enum Driver {
 pub enum Target {
     /// 82599, X540, X550 in perfect mode, under ixgbe.
     E82599 {
-        /// FDIRCTRL.PBALLOC: 1 (64 KB, the drivers' default), 2 or 3.
-        pballoc: u8,
+        /// The packet buffer given to filters.
+        pballoc: Pballoc,
         /// The driver.
         driver: Driver,
     },
@@ -140,7 +142,7 @@ impl Target {
     #[must_use]
     pub fn locations(self) -> u32 {
         match self {
-            Self::E82599 { pballoc, .. } => ixgbe::locations(pballoc),
+            Self::E82599 { pballoc, .. } => pballoc.locations(),
             Self::I40e { guaranteed, best_effort } => guaranteed.saturating_add(best_effort),
             Self::Ice => ice::MAX_FILTERS,
             Self::Virtio | Self::Software => 0,

@@ -2,14 +2,11 @@
 
 use flowyard_frame::{FlowKey, proto};
 
+use crate::fdir::{Flex, Input, MaskSet, Mode, Pballoc};
+
 use super::compile::{Check, Reason, Refusal, Target, refuse};
 use super::installed::Installed;
 use super::{FlowType, Rule, RuleAction};
-
-/// Locations by PBALLOC: 1024 * 2^PBALLOC - 2.
-pub(super) fn locations(pballoc: u8) -> u32 {
-    (1024 << pballoc.clamp(1, 3)) - 2
-}
 
 /// Everything but location, action and duplicates, in the driver's order.
 pub(super) fn check(rule: &Rule, installed: &Installed<'_>, target: Target) -> Check {
@@ -151,29 +148,12 @@ pub(super) fn false_duplicate(rule: &Rule, installed: &Installed<'_>) -> Result<
     )
 }
 
-/// The 13-bit bucket hash of a perfect filter (82599 datasheet, Flow Director hash; the linear form).
-/// `key` is masked already.
-fn bucket13(key: &FlowKey) -> u32 {
-    const KEY: u32 = 0x3dad_14e2;
-    let l4 = match key.proto {
-        proto::UDP => 1,
-        proto::TCP => 2,
-        proto::SCTP => 3,
-        _ => 0,
-    };
-    let word = |slot: &[u8; 16]| u32::from_be_bytes([slot[0], slot[1], slot[2], slot[3]]);
-    let head = l4 << 16 | u32::from(key.vlan_tci & 0xefff);
-    let ports = u32::from(key.sport) << 16 | u32::from(key.dport);
-    let fold = word(&key.src) ^ word(&key.dst) ^ ports ^ u32::from(key.flex) << 16;
-    let high = fold ^ head ^ head >> 16;
-    let swapped = fold.rotate_left(16);
-    let low = swapped ^ head ^ head << 16;
-    (0..16).fold(0, |hash, bit| {
-        let own = if bit == 0 { swapped } else { low >> bit };
-        let own = if KEY >> bit & 1 == 1 { own } else { 0 };
-        let other = if KEY >> (16 + bit) & 1 == 1 { high >> bit } else { 0 };
-        hash ^ own ^ other
-    }) & 0x1fff
+/// The 13-bit bucket hash of a perfect filter; `key` is masked already.
+fn bucket13(key: &FlowKey) -> u16 {
+    // Every field counts: what the rule's mask hides is zero in its key.
+    let whole = MaskSet { flex: Flex::At(0), ..MaskSet::ATR };
+    let input = Input::from_key(key, &whole).unwrap_or_default();
+    input.folded().bucket(Mode::Perfect, Pballoc::K256)
 }
 
 #[cfg(test)]

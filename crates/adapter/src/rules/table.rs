@@ -136,7 +136,7 @@ mod tests {
 
     fn targets() -> impl Strategy<Value = Target> {
         prop::sample::select(vec![
-            Target::E82599 { pballoc: 1, driver: Driver::InTree },
+            Target::E82599 { pballoc: crate::fdir::Pballoc::K64, driver: Driver::InTree },
             Target::I40e { guaranteed: 512, best_effort: 7168 },
             Target::Ice,
             Target::Software,

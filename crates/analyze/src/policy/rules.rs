@@ -64,10 +64,9 @@ impl Fdir {
     /// The adapter's rule engine, if it has one.
     pub(crate) fn target(setup: &Setup) -> Option<Target> {
         match setup.adapter.fdir {
-            FdirKind::Ixgbe { .. } => Some(Target::E82599 {
-                pballoc: setup.pballoc.code() as u8,
-                driver: rules::Driver::InTree,
-            }),
+            FdirKind::Ixgbe { .. } => {
+                Some(Target::E82599 { pballoc: setup.pballoc, driver: rules::Driver::InTree })
+            }
             FdirKind::I40e { filters } => {
                 Some(Target::I40e { guaranteed: 0, best_effort: filters })
             }

@@ -1,10 +1,12 @@
 //! Tests of the verdicts: each driver quirk of the facts once.
 
+use crate::fdir::Pballoc;
+
 use super::*;
 use crate::rules::{overlaps, parse};
 
-const IXGBE: Target = Target::E82599 { pballoc: 1, driver: Driver::InTree };
-const OOT: Target = Target::E82599 { pballoc: 1, driver: Driver::OutOfTree };
+const IXGBE: Target = Target::E82599 { pballoc: Pballoc::K64, driver: Driver::InTree };
+const OOT: Target = Target::E82599 { pballoc: Pballoc::K64, driver: Driver::OutOfTree };
 const I40E: Target = Target::I40e { guaranteed: 512, best_effort: 6912 };
 
 fn verdicts(target: Target, text: &str) -> Vec<Verdict> {
@@ -71,7 +73,7 @@ fn ixgbe_refuses_what_it_cannot_mask_and_what_it_forgets() {
     ] {
         assert_eq!(brief(IXGBE, text), [reason], "{text}");
     }
-    for (pballoc, last) in [(1, 2045), (2, 4093), (3, 8189)] {
+    for (pballoc, last) in [(Pballoc::K64, 2045), (Pballoc::K128, 4093), (Pballoc::K256, 8189)] {
         let target = Target::E82599 { pballoc, driver: Driver::InTree };
         assert_eq!(target.locations() - 1, last);
     }
