@@ -29,7 +29,7 @@ use crate::pool::Pool;
 use crate::port::{Discard, Pace, PcapTx, Repeat, Rx, SourceRx, Tx};
 use crate::to_ports::ToPorts;
 use crate::work::{Burn, Forward, Work};
-use crate::{Clock, Reload};
+use crate::Clock;
 
 /// Makes a queue that keeps the order, holds up to so many frames, and has so many cores (numbered
 /// from 0) as possible consumers.
@@ -234,7 +234,7 @@ fn entry(config: &Config, ports: Vec<(u16, Box<dyn Rx>)>) -> Result<Entry, Build
 }
 
 /// The user's exact entries.
-fn exact(config: &Config) -> Result<Vec<Edit>, ConfigError> {
+pub(crate) fn exact(config: &Config) -> Result<Vec<Edit>, ConfigError> {
     let edit = |entry: &ExactConfig| {
         let key = FlowKey::from_str(entry.flow.get_ref());
         let key = key.map_err(|e| config.error(entry.flow.span(), e.to_string(), "mend the flow"))?;
@@ -248,32 +248,12 @@ fn exact(config: &Config) -> Result<Vec<Edit>, ConfigError> {
 }
 
 /// The indirection table, before it is repeated to its size.
-fn spread(config: &Config) -> Vec<To> {
+pub(crate) fn spread(config: &Config) -> Vec<To> {
     let named = config.steer.spread.iter();
     let named: Vec<_> = named.filter_map(|name| config.queue_number(name.get_ref())).collect();
     let all = (0..config.queue.len() as u16).collect();
     let queues = if named.is_empty() { all } else { named };
     queues.into_iter().map(To::Queue).collect()
-}
-
-impl Config {
-    /// What turns the tables of `self`, running, into those of `new`.
-    ///
-    /// # Errors
-    /// When anything but `[steer]`'s `spread` and `exact` differs: that needs a restart.
-    pub fn reload(&self, new: &Self) -> Result<Reload, ConfigError> {
-        if let Some((what, span)) = self.unlike(new) {
-            let what = format!("{what} cannot change while the yard runs");
-            return Err(new.error(span, what, "change 'spread' and 'exact' in [steer] alone, or restart"));
-        }
-        let (old, new_edits) = (exact(self)?, exact(new)?);
-        let key = |edit: &Edit| match edit {
-            Edit::Put(key, _) | Edit::Del(key) => *key,
-        };
-        let gone = old.iter().map(key).filter(|k| !new_edits.iter().any(|edit| key(edit) == *k));
-        let fresh = new_edits.iter().filter(|edit| !old.contains(edit)).copied();
-        Ok(Reload { exact: gone.map(Edit::Del).chain(fresh).collect(), spread: spread(new) })
-    }
 }
 
 /// More than one core may teach.

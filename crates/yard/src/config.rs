@@ -72,7 +72,7 @@ pub(crate) struct Source {
 }
 
 /// `[yard]`
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct YardConfig {
     /// How many cores: threads with a loop each. They may outnumber the processors.
@@ -110,7 +110,7 @@ impl Default for YardConfig {
 }
 
 /// `[[port]]`
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PortConfig {
     /// Its name.
@@ -139,7 +139,7 @@ pub struct PortConfig {
 }
 
 /// `[[queue]]`
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct QueueConfig {
     /// Its name.
@@ -160,7 +160,7 @@ pub struct QueueConfig {
 }
 
 /// `[steer]`
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct SteerConfig {
     /// Queues that the hash spreads frames over; empty is all.
@@ -188,7 +188,7 @@ impl Default for SteerConfig {
 }
 
 /// One of `[[steer.exact]]`: a flow, and one of `queue`, `port` or `drop = true`.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ExactConfig {
     /// As `tcp 10.0.0.1:40000 > 10.0.0.2:11211`.
@@ -206,7 +206,7 @@ pub struct ExactConfig {
 }
 
 /// `[learn]`
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Deserialize)]
 #[serde(deny_unknown_fields, tag = "kind", rename_all = "lowercase")]
 pub enum LearnConfig {
     /// The core that transmits a flow shall receive it.
@@ -227,7 +227,7 @@ pub enum LearnConfig {
 }
 
 /// `[work]`
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Deserialize)]
 #[serde(deny_unknown_fields, tag = "kind", rename_all = "lowercase")]
 pub enum WorkConfig {
     /// Out of one port what came in by another.
@@ -284,6 +284,12 @@ impl Config {
         self.source.error(span, what, mend)
     }
 
+    /// An error of a whole section, pointing at its first heading.
+    pub(crate) fn error_in(&self, section: &str, what: String, mend: &str) -> ConfigError {
+        let at = self.source.text.find(section).unwrap_or(0);
+        self.error(at..at, what, mend)
+    }
+
     /// The number of the port with this name.
     #[must_use]
     pub fn port_number(&self, name: &str) -> Option<u16> {
@@ -300,15 +306,15 @@ impl Config {
 }
 
 /// A value that stands nowhere in the text.
-const fn free<T>(value: T) -> Spanned<T> {
+fn free<T>(value: T) -> Spanned<T> {
     Spanned::new(0..0, value)
 }
 
-const fn core_0() -> Spanned<u16> {
+fn core_0() -> Spanned<u16> {
     free(0)
 }
 
-const fn window() -> Spanned<u32> {
+fn window() -> Spanned<u32> {
     free(1024)
 }
 

@@ -137,10 +137,13 @@ impl Core {
             let (port, rx) = &mut ports[at];
             let got = rx.rx(batch, &mut self.pool, now);
 
-            self.counters.rx_frames += batch.len() as u64 + u64::from(got.too_long + got.no_buffer);
-            self.counters.drops.add(DropReason::TooLong.code(), got.too_long.into());
-            self.counters.drops.add(DropReason::NoBuffer.code(), got.no_buffer.into());
-            progress += batch.len() as u32 + got.too_long + got.no_buffer + u32::from(got.ended);
+            let dropped = got.dropped().into_iter().filter(|(_, frames)| *frames > 0);
+            let came = dropped.fold(batch.len() as u32, |came, (reason, frames)| {
+                self.counters.drops.add(reason.code(), frames.into());
+                came + frames
+            });
+            self.counters.rx_frames += u64::from(came);
+            progress += came + u32::from(got.ended);
 
             self.counters.rx_bytes += identify(batch, &self.pool, *port);
             hash.hash_batch(types, batch);
@@ -169,7 +172,7 @@ impl Core {
         if batch.is_empty() {
             return 0;
         }
-        let (before, mut left, mut held) = (waiting.count(), *waiting, 0);
+        let (before, mut left, mut held) = (Lanes::count(*waiting), *waiting, 0);
         while let Some(lane) = left.into_iter().next() {
             let to = batch.actions[lane].to;
             let same = Lanes(left.filter(|&lane| batch.actions[lane].to == to).fold(0, bit));

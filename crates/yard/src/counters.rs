@@ -21,6 +21,8 @@ pub enum DropReason {
     TooLong,
     /// No pool buffer was free.
     NoBuffer,
+    /// It has no bytes: a capture may hold such.
+    Empty,
     /// A table said drop.
     Table,
     /// The work said drop.
@@ -37,10 +39,11 @@ pub enum DropReason {
 
 impl DropReason {
     /// Every reason.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::QueueFull,
         Self::TooLong,
         Self::NoBuffer,
+        Self::Empty,
         Self::Table,
         Self::Work,
         Self::NoRoute,
@@ -56,6 +59,7 @@ impl DropReason {
             Self::QueueFull => "queue_full",
             Self::TooLong => "too_long",
             Self::NoBuffer => "no_buffer",
+            Self::Empty => "empty",
             Self::Table => "table",
             Self::Work => "work",
             Self::NoRoute => "no_route",
@@ -75,7 +79,7 @@ impl DropReason {
     /// work's own.
     const fn slot(code: u16) -> usize {
         match code {
-            1..=9 => code as usize - 1,
+            1..=10 => code as usize - 1,
             _ => Self::Work as usize - 1,
         }
     }

@@ -35,21 +35,20 @@ pub enum Message {
 pub struct Mail(Arc<[SyncSender<Message>]>);
 
 /// A core's own mailbox.
-pub type Mailbox = Receiver<Message>;
+pub(crate) type Mailbox = Receiver<Message>;
 
 impl Mail {
     /// Mailboxes for `cores` cores, each for `size` messages.
-    #[must_use]
-    pub fn new(cores: usize, size: usize) -> (Self, Vec<Mailbox>) {
+    pub(crate) fn new(cores: usize, size: usize) -> (Self, Vec<Mailbox>) {
         let (senders, boxes): (Vec<_>, _) = (0..cores).map(|_| sync_channel(size)).unzip();
         (Self(senders.into()), boxes)
     }
 
-    /// Sends `edit` to `core`, unless its mailbox is full. Whether it went. A core that is gone
-    /// needs no edits.
-    pub fn edit(&self, core: u16, edit: Edit) -> bool {
+    /// Sends `message` to `core`, unless its mailbox is full. Whether it went. A core that is gone
+    /// needs no mail.
+    pub fn offer(&self, core: u16, message: Message) -> bool {
         let Some(to) = self.0.get(usize::from(core)) else { return true };
-        !matches!(to.try_send(Message::Edit(edit)), Err(TrySendError::Full(_)))
+        !matches!(to.try_send(message), Err(TrySendError::Full(_)))
     }
 
     /// Sends `message` to every core, waiting for room in their mailboxes; not to be called by a

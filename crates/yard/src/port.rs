@@ -28,8 +28,22 @@ pub struct Received {
     pub too_long: u32,
     /// Frames that came but are not in the batch: the pool was empty, and the port cannot wait.
     pub no_buffer: u32,
+    /// Frames that came but are not in the batch: they have no bytes.
+    pub empty: u32,
     /// Nothing will ever come again.
     pub ended: bool,
+}
+
+impl Received {
+    /// Frames that came but are not in the batch, by reason.
+    #[must_use]
+    pub const fn dropped(&self) -> [(DropReason, u32); 3] {
+        [
+            (DropReason::TooLong, self.too_long),
+            (DropReason::NoBuffer, self.no_buffer),
+            (DropReason::Empty, self.empty),
+        ]
+    }
 }
 
 /// Where batches enter.

@@ -55,7 +55,7 @@ struct Shared {
 /// What is left of a core.
 struct Gone {
     counters: Counters,
-    remarks: Vec<(u16, String)>,
+    remarks: Vec<String>,
     died: Option<String>,
 }
 
@@ -66,8 +66,8 @@ pub struct Outcome {
     pub cores: Vec<CoreOutcome>,
     /// Queues, then tx queues.
     pub queues: Vec<QueueOutcome>,
-    /// What the user should know of a port, by its name.
-    pub remarks: Vec<(String, String)>,
+    /// What the user should know besides: damaged captures, failed ports, cores not pinned.
+    pub remarks: Vec<String>,
     /// Frames that are still in the yard, by the pool's count: 0 unless a core died.
     pub held: usize,
     /// From start to end.
@@ -168,9 +168,7 @@ impl Running {
         let Self { threads, places, pool, clock, began, .. } = self;
         let gone: Vec<_> = threads.into_iter().map(|thread| thread.join().unwrap_or_else(Gone::by)).collect();
         let elapsed = clock().saturating_sub(began);
-        let name = |port: u16| places.ports[usize::from(port)].name.clone();
-        let remarks = gone.iter().flat_map(|core| core.remarks.iter());
-        let remarks = remarks.map(|(port, text)| (name(*port), text.clone())).collect();
+        let remarks = gone.iter().flat_map(|core| core.remarks.iter()).cloned().collect();
         let cores = gone.into_iter().map(|Gone { counters, died, .. }| CoreOutcome { counters, died });
         Outcome {
             cores: cores.collect(),
@@ -217,14 +215,9 @@ fn live(mut core: Core, cpu: Option<usize>, idle: Idle, shared: &Shared, clock: 
     if let Some(cpu) = cpu
         && !sys::pin(cpu)
     {
-        let text = format!("core {} runs unpinned: no processor {cpu} to be had", core.id());
-        remarks.extend(core.a_port().map(|port| (port, text)));
+        remarks.push(format!("core {} runs unpinned: processor {cpu} is not to be had", core.id()));
     }
     let died = watch(&mut core, idle, shared, clock);
-    if died.is_some() {
-        core.release();
-        shared.died.fetch_add(1, Ordering::Release);
-    }
     remarks.extend(core.close_ports());
     Gone { counters: core.counters(), remarks, died }
 }
@@ -237,10 +230,9 @@ fn watch(core: &mut Core, idle: Idle, shared: &Shared, clock: &Clock) -> Option<
         let tick = catch_unwind(AssertUnwindSafe(|| core.tick(now)));
         match tick {
             Err(panic) => {
-                core.stop();
-                if !ended {
-                    shared.ended.fetch_add(1, Ordering::Release);
-                }
+                core.release(); // shows the last counters, too: before anyone may count on them
+                shared.died.fetch_add(1, Ordering::Release);
+                shared.ended.fetch_add(u32::from(!ended) as usize, Ordering::Release);
                 return Some(said(&*panic));
             }
             Ok(0) => {}

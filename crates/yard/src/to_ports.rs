@@ -12,7 +12,7 @@
 use std::sync::Arc;
 
 use flowyard_frame::{Batch, Lanes};
-use flowyard_queue::{Order, Queue, Sink};
+use flowyard_queue::{Open, Order, Queue, Sink};
 
 use crate::places::Places;
 
@@ -47,6 +47,14 @@ impl Queue for ToPorts {
         0
     }
 
+    fn open(&self, _core: u16) -> Option<Open> {
+        None
+    }
+
+    fn release(&self, _core: u16, _dropped: &mut dyn Sink) -> usize {
+        0
+    }
+
     fn tail(&self) -> u64 {
         self.0.ports.iter().map(|place| place.queue.tail()).sum()
     }
@@ -57,6 +65,10 @@ impl Queue for ToPorts {
 
     fn order(&self) -> Order {
         Order::Direct
+    }
+
+    fn consumers(&self) -> u16 {
+        0
     }
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use flowyard_frame::{Edit, Lanes};
 
-use super::{Bin, Core, Nanos, SENT};
+use super::{Bin, Core, Exit, Nanos, SENT};
 use crate::counters::{Board, Counters, DropReason};
 use crate::mail::Message;
 use crate::port::refuse;
@@ -61,15 +61,19 @@ impl Core {
         }
     }
 
-    /// Closes its ports when all is over. Returns what the user should know of each port.
-    pub fn close_ports(&mut self) -> Vec<(u16, String)> {
+    /// Closes its ports when all is over. Returns what the user should know of them.
+    pub fn close_ports(&mut self) -> Vec<String> {
         self.stop();
-        let ended = self.entry.ended.iter();
-        let mut remarks: Vec<_> = ended
-            .flat_map(|(port, rx)| rx.remarks().into_iter().map(|text| (*port, text)))
-            .collect();
-        for exit in &mut self.exits {
-            remarks.extend(exit.tx.close().err().map(|text| (exit.port, text)));
+        let Self { entry, exits, places, .. } = self;
+        let tell = |port: u16, text| {
+            format!("port {}: {text}", places.ports[usize::from(port)].name)
+        };
+        let received = entry.ended.iter().flat_map(|(port, rx)| {
+            rx.remarks().into_iter().map(|text| tell(*port, text))
+        });
+        let mut remarks: Vec<_> = received.collect();
+        for Exit { port, tx, .. } in exits {
+            remarks.extend(tx.close().err().map(|text| tell(*port, text)));
         }
         remarks
     }
@@ -129,7 +133,7 @@ impl Core {
                     let to = self.learners[at].teaches[to];
                     if to == self.id {
                         self.edit(LEARNT, edit);
-                    } else if !self.mail.edit(to, edit) {
+                    } else if !self.mail.offer(to, Message::Edit(edit)) {
                         self.counters.edits_lost += 1;
                     }
                 }
@@ -154,7 +158,7 @@ impl Core {
         }
         let spread = &mut self.entry.steer.spread;
         for (index, to) in (0..spread.entries().len()).zip(reload.spread.iter().cycle()) {
-            drop(spread.set(index, *to)); // the index is in range
+            let _in_range = spread.set(index, *to);
         }
     }
 

@@ -79,6 +79,10 @@ impl Rx for SourceRx {
         let mut got = Received::default();
         while self.next < self.len && self.clockwork.due(self.times[self.next], now) {
             match self.ahead[self.next].take() {
+                Some(frame) if frame.is_empty() => {
+                    pool.put(frame);
+                    got.empty += 1;
+                }
                 Some(frame) => match into.push(frame, FlowKey::ZERO) {
                     Ok(_) => {}
                     Err(frame) => {
