@@ -19,6 +19,7 @@ use flowyard_ports::mem::Frames;
 use flowyard_ports::pcap::{self, Format};
 use flowyard_queue::Queue;
 
+use crate::Clock;
 use crate::config::{Config, ConfigError, ExactConfig, HashKey, Idle, LearnConfig, PortConfig};
 use crate::config::{PortKind, WorkConfig, hex};
 use crate::core::{Core, Entry, Exit, Learner, Server, Stage};
@@ -29,7 +30,6 @@ use crate::pool::Pool;
 use crate::port::{Discard, Pace, PcapTx, Repeat, Rx, SourceRx, Tx};
 use crate::to_ports::ToPorts;
 use crate::work::{Burn, Forward, Work};
-use crate::Clock;
 
 /// Makes a queue that keeps the order, holds up to so many frames, and has so many cores (numbered
 /// from 0) as possible consumers.
@@ -237,7 +237,8 @@ fn entry(config: &Config, ports: Vec<(u16, Box<dyn Rx>)>) -> Result<Entry, Build
 pub(crate) fn exact(config: &Config) -> Result<Vec<Edit>, ConfigError> {
     let edit = |entry: &ExactConfig| {
         let key = FlowKey::from_str(entry.flow.get_ref());
-        let key = key.map_err(|e| config.error(entry.flow.span(), e.to_string(), "mend the flow"))?;
+        let key =
+            key.map_err(|e| config.error(entry.flow.span(), e.to_string(), "mend the flow"))?;
         let queue = entry.queue.as_ref().and_then(|name| config.queue_number(name.get_ref()));
         let port = entry.port.as_ref().and_then(|name| config.port_number(name.get_ref()));
         let to = queue.map(To::Queue).or(port.map(To::Port)).unwrap_or(To::Drop);
@@ -316,8 +317,7 @@ fn learners(config: &Config, id: u16, transmits: bool, parts: &mut Parts<'_>) ->
         (&config.learn, config.home(id), transmits)
     {
         let idle = idle_ms.saturating_mul(1_000_000);
-        let settings =
-            Settings { entries: *entries, sample_every: *sample_every, idle, udp: *udp };
+        let settings = Settings { entries: *entries, sample_every: *sample_every, idle, udp: *udp };
         let homes = config.queue.len() as u16;
         let atr = Atr::new(homes, settings, config.yard.seed);
         all.push(learner(Stage::Tx, home, Box::new(atr)));

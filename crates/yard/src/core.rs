@@ -16,7 +16,9 @@
 
 use std::sync::Arc;
 
-use flowyard_flow::{Learn, Refusal, Settle, Steer, parse, toeplitz::HashTypes, toeplitz::Toeplitz};
+use flowyard_flow::{
+    Learn, Refusal, Settle, Steer, parse, toeplitz::HashTypes, toeplitz::Toeplitz,
+};
 use flowyard_frame::{Action, Batch, Edit, Lanes, Nanos, To};
 use flowyard_queue::Sink;
 use flowyard_wire::{Headers, LinkType};

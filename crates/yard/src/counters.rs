@@ -228,7 +228,8 @@ mod tests {
 
     #[test]
     fn what_is_published_is_read() {
-        let mut counters = Counters { rx_frames: 10, tx_frames: 3, busy_ns: 5, ..Counters::default() };
+        let mut counters =
+            Counters { rx_frames: 10, tx_frames: 3, busy_ns: 5, ..Counters::default() };
         for (i, reason) in DropReason::ALL.into_iter().enumerate() {
             assert_eq!((usize::from(reason.code()), DropReason::slot(reason.code())), (i + 1, i));
         }

@@ -22,8 +22,8 @@ use std::time::Duration;
 use flowyard_frame::Nanos;
 
 use crate::config::Idle;
-use crate::counters::{Board, Counters};
 use crate::core::{Core, Tick};
+use crate::counters::{Board, Counters};
 use crate::mail::{Mail, Message};
 use crate::places::Places;
 use crate::pool::Pool;
@@ -166,10 +166,12 @@ impl Running {
     #[must_use]
     pub fn join(self) -> Outcome {
         let Self { threads, places, pool, clock, began, .. } = self;
-        let gone: Vec<_> = threads.into_iter().map(|thread| thread.join().unwrap_or_else(Gone::by)).collect();
+        let gone: Vec<_> =
+            threads.into_iter().map(|thread| thread.join().unwrap_or_else(Gone::by)).collect();
         let elapsed = clock().saturating_sub(began);
         let remarks = gone.iter().flat_map(|core| core.remarks.iter()).cloned().collect();
-        let cores = gone.into_iter().map(|Gone { counters, died, .. }| CoreOutcome { counters, died });
+        let cores =
+            gone.into_iter().map(|Gone { counters, died, .. }| CoreOutcome { counters, died });
         Outcome {
             cores: cores.collect(),
             queues: queues(&places),
@@ -276,6 +278,8 @@ fn rest(idle: Idle, quiet: u32) {
         (Idle::Busy, _) if quiet.is_multiple_of(256) => thread::yield_now(),
         (Idle::Busy, _) => std::hint::spin_loop(),
         (Idle::Sleep, 16..64) => thread::yield_now(),
-        (Idle::Sleep, _) => thread::sleep(Duration::from_micros(u64::from(quiet.min(1000) / 4).max(20))),
+        (Idle::Sleep, _) => {
+            thread::sleep(Duration::from_micros(u64::from(quiet.min(1000) / 4).max(20)))
+        }
     }
 }

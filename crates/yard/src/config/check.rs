@@ -186,7 +186,8 @@ fn steer(config: &Config) -> Checked {
     if let HashKey::Written(text) = steer.hash_key.get_ref()
         && !hex(text).is_some_and(|key| (40..=256).contains(&key.len()))
     {
-        let mend = "write \"random\", \"symmetric\", \"microsoft\", or 40 to 256 bytes in hexadecimal";
+        let mend =
+            "write \"random\", \"symmetric\", \"microsoft\", or 40 to 256 bytes in hexadecimal";
         return Err(config.error(steer.hash_key.span(), "this is no Toeplitz key", mend));
     }
     for exact in &steer.exact {
@@ -230,9 +231,7 @@ fn learn(config: &Config) -> Checked {
 impl Config {
     /// The first queue that `core` is the only consumer of.
     pub(crate) fn home(&self, core: u16) -> Option<u16> {
-        let own = |queue: &Spanned<QueueConfig>| {
-            matches!(&queue.get_ref().consumers.get_ref()[..], [one] if *one.get_ref() == core)
-        };
+        let own = |queue: &Spanned<QueueConfig>| matches!(&queue.get_ref().consumers.get_ref()[..], [one] if *one.get_ref() == core);
         self.queue.iter().position(own).map(|at| at as u16)
     }
 }

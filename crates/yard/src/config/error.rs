@@ -62,14 +62,19 @@ impl Source {
             return self.error(span, format!("'{word}' is no choice here"), nearest(&word, &known));
         }
         if let Some((key, _)) = quoted("missing field ") {
-            let (what, mend) = (format!("the key '{key}' is missing"), format!("add '{key} = ...'"));
+            let (what, mend) =
+                (format!("the key '{key}' is missing"), format!("add '{key} = ...'"));
             return self.error(span, what, mend);
         }
         if let Some(said) = said.strip_prefix("invalid type: ")
             && let Some((found, wanted)) = said.split_once(", expected ")
         {
             let found = found.replace('`', "'");
-            return self.error(span, format!("{found} has the wrong type"), format!("write {wanted}"));
+            return self.error(
+                span,
+                format!("{found} has the wrong type"),
+                format!("write {wanted}"),
+            );
         }
         if let Some(said) = said.strip_prefix("invalid value: ")
             && let Some((found, wanted)) = said.split_once(", expected ")

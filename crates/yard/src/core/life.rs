@@ -65,12 +65,12 @@ impl Core {
     pub fn close_ports(&mut self) -> Vec<String> {
         self.stop();
         let Self { entry, exits, places, .. } = self;
-        let tell = |port: u16, text| {
-            format!("port {}: {text}", places.ports[usize::from(port)].name)
-        };
-        let received = entry.ended.iter().flat_map(|(port, rx)| {
-            rx.remarks().into_iter().map(|text| tell(*port, text))
-        });
+        let tell =
+            |port: u16, text| format!("port {}: {text}", places.ports[usize::from(port)].name);
+        let received = entry
+            .ended
+            .iter()
+            .flat_map(|(port, rx)| rx.remarks().into_iter().map(|text| tell(*port, text)));
         let mut remarks: Vec<_> = received.collect();
         for Exit { port, tx, .. } in exits {
             remarks.extend(tx.close().err().map(|text| tell(*port, text)));

@@ -18,7 +18,9 @@ pub enum Pace {
 
 /// A text that is no pace.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("'{0}' is no pace; write \"fast\", \"capture\", or frames a second as \"250000\", \"250k\" or \"1.5M\"")]
+#[error(
+    "'{0}' is no pace; write \"fast\", \"capture\", or frames a second as \"250000\", \"250k\" or \"1.5M\""
+)]
 pub struct BadPace(String);
 
 impl FromStr for Pace {

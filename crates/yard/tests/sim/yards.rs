@@ -61,7 +61,8 @@ impl Case {
         for (number, port) in (0..).zip(&ports) {
             parts.tx.insert(number, Box::new(port.clone()));
         }
-        let (longest, drop_every) = ([0, 500, 5_000, 50_000][rng.below(4) as usize], rng.below(3) * 20);
+        let (longest, drop_every) =
+            ([0, 500, 5_000, 50_000][rng.below(4) as usize], rng.below(3) * 20);
         for core in 0..cores as u16 {
             let then = Forward::new(&out);
             let work = Moody { rng: Rng::new(rng.bits()), then, longest, drop_every };
@@ -118,7 +119,8 @@ fn describe(
     for port in 0..ports {
         let (window, full) = (32 + rng.below(100), full(rng));
         writeln!(text, "[[port]]\nname = \"p{port}\"\nkind = \"mem\"\nin = \"none\"").unwrap();
-        writeln!(text, "core = {}\nwindow_frames = {window}\nfull = \"{full}\"", owner(port)).unwrap();
+        writeln!(text, "core = {}\nwindow_frames = {window}\nfull = \"{full}\"", owner(port))
+            .unwrap();
     }
     // A queue of its own for each core with a port, so that ATR may be used.
     let homes = (0..ports).map(|port| ("direct", vec![owner(port)]));
@@ -142,7 +144,8 @@ fn describe(
     }
     writeln!(text, "[steer]\nentries = {}", 1 << rng.below(6)).unwrap();
     if rng.below(3) == 0 {
-        writeln!(text, "[learn]\nkind = \"atr\"\nentries = 16\nsample_every = 3\nudp = true").unwrap();
+        writeln!(text, "[learn]\nkind = \"atr\"\nentries = 16\nsample_every = 3\nudp = true")
+            .unwrap();
     }
     text + "[work]\nkind = \"forward\"\n"
 }
