@@ -136,10 +136,15 @@ impl Settle {
         slot.home
     }
 
-    /// The slot of a key's flow.
+    /// The slot of a key's flow. All fragments between two hosts are one flow: the later ones have
+    /// no ports, and the hash sends them where it sends the first.
     #[inline]
     fn slot(&self, key: &FlowKey) -> usize {
-        let (flow, _) = words(&key.flow());
+        let mut flow = key.flow();
+        if key.frag != 0 {
+            (flow.sport, flow.dport) = (0, 0);
+        }
+        let (flow, _) = words(&flow);
         let hash = self.mix.slim(&flow);
         hash as usize & (self.slots.len() - 1)
     }

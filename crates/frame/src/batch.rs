@@ -163,6 +163,12 @@ impl Batch {
         Ok(lane)
     }
 
+    /// Makes the first `len` lanes (at most [`LANES`]) the taken ones, holding what their arrays
+    /// hold: for code that fills or empties the arrays as a whole.
+    pub fn set_len(&mut self, len: usize) {
+        self.len = len.min(LANES) as u8;
+    }
+
     /// Takes every frame out, lane by lane, and leaves the batch empty.
     pub fn drain(&mut self) -> impl Iterator<Item = Frame> + '_ {
         let len = std::mem::take(&mut self.len) as usize;

@@ -1,0 +1,312 @@
+//! The four queue models under one mutex: the reference that the lock-free ones are tested against.
+//!
+//! ```text
+//!  head                                                    tail
+//!   │ [held] [open: 1] [done] [open: 0] [waiting] [waiting] │
+//!   └ leaves when done ─────────────────────────────────────┘ at most `capacity` entries
+//! ```
+//!
+//! One line of entries in the order of arrival. What is done at its front leaves the line; an
+//! ordered queue hands frames on as they leave, the others as their core completes.
+//!
+//! Invariants: an entry is in one state; the front entry is never `Done(None)` between calls.
+//! Thread-safety: one mutex around everything, also while handing on to `next`, which therefore
+//! must be another queue. Not for speed: it allocates.
+
+use std::collections::VecDeque;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use flowyard_frame::{Action, Batch, FlowKey, Frame, LANES, Lanes, To};
+
+use crate::{Open, Order, Queue, Sink, twin};
+
+/// Any of the four queue models, slow and obvious.
+#[derive(Debug)]
+pub struct Model {
+    order: Order,
+    consumers: u16,
+    capacity: usize,
+    line: Mutex<Line>,
+}
+
+/// Frames from the oldest that is not done to the latest.
+#[derive(Debug, Default)]
+struct Line {
+    head: u64,
+    entries: VecDeque<Entry>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    /// What makes it one of a flow: the receive hash it came with.
+    hash: u32,
+    state: State,
+}
+
+#[derive(Debug)]
+enum State {
+    /// Nobody took it yet.
+    Waiting(Car),
+    /// A core works on it; the car is kept for a release.
+    Open(u16, Car),
+    /// Worked on; the car is held until it may go.
+    Done(Option<Car>),
+}
+
+/// All that a lane carries.
+#[derive(Debug)]
+struct Car {
+    frame: Frame,
+    key: FlowKey,
+    action: Action,
+}
+
+impl Car {
+    fn take(from: &mut Batch, lane: usize) -> Self {
+        let frame = std::mem::take(&mut from.frames[lane]);
+        Self { frame, key: from.keys[lane], action: from.actions[lane] }
+    }
+
+    /// Puts the frame, or a second handle on it, into the next lane.
+    fn put(&self, into: &mut Batch) {
+        if let Ok(lane) = into.push(twin(&self.frame), self.key) {
+            into.actions[lane] = self.action;
+        }
+    }
+
+    /// Gives the frame alone to `next`; whether it took it.
+    fn hand_on(&self, next: &dyn Queue) -> bool {
+        let mut alone = Batch::default();
+        self.put(&mut alone);
+        next.enqueue(&mut alone, Lanes::first(1)).is_empty()
+    }
+}
+
+impl Model {
+    /// A queue for the cores 0 to `consumers` - 1 that holds up to `capacity` frames. A direct
+    /// queue has one consumer, whatever `consumers` says.
+    #[must_use]
+    pub fn new(order: Order, consumers: u16, capacity: usize) -> Self {
+        let consumers = if order == Order::Direct { 1 } else { consumers.max(1) };
+        Self { order, consumers, capacity: capacity.max(1), line: Mutex::default() }
+    }
+
+    fn line(&self) -> MutexGuard<'_, Line> {
+        // A panic elsewhere does not make the line wrong: every change to it is complete.
+        self.line.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Line {
+    /// The entries that `core` has open, oldest first.
+    fn open(&self, core: u16) -> Vec<usize> {
+        let mine = |at: &usize| matches!(self.entries[*at].state, State::Open(c, _) if c == core);
+        (0..self.entries.len()).filter(mine).collect()
+    }
+
+    /// Whether a frame was refused and waits to be handed on.
+    fn holds(&self) -> bool {
+        self.entries.iter().any(|entry| matches!(entry.state, State::Done(Some(_))))
+    }
+
+    /// The entries that `core` may take now.
+    fn free(&self, order: Order, core: u16) -> Vec<usize> {
+        let mut free = Vec::new();
+        for (at, entry) in self.entries.iter().enumerate() {
+            let pinned_elsewhere = order == Order::Atomic
+                && self.entries.iter().any(|other| {
+                    other.hash == entry.hash
+                        && matches!(other.state, State::Open(c, _) if c != core)
+                });
+            if matches!(entry.state, State::Waiting(_)) && !pinned_elsewhere && free.len() < LANES {
+                free.push(at);
+            }
+        }
+        free
+    }
+
+    /// Lets go of what is done at the front; returns how many frames were handed on.
+    fn advance(&mut self, next: Option<&dyn Queue>) -> usize {
+        let mut went = 0;
+        while let Some(Entry { state: State::Done(car), .. }) = self.entries.front() {
+            if let Some(car) = car {
+                if !next.is_some_and(|next| car.hand_on(next)) {
+                    break;
+                }
+                went += 1;
+            }
+            self.entries.pop_front();
+            self.head += 1;
+        }
+        went
+    }
+}
+
+impl Queue for Model {
+    fn enqueue(&self, from: &mut Batch, lanes: Lanes) -> Lanes {
+        let mut line = self.line();
+        let mut refused = Lanes::NONE;
+        for lane in lanes {
+            if line.entries.len() >= self.capacity {
+                refused = refused.with(lane);
+                continue;
+            }
+            let car = Car::take(from, lane);
+            line.entries.push_back(Entry { hash: car.frame.hash, state: State::Waiting(car) });
+        }
+        refused
+    }
+
+    fn dequeue(&self, core: u16, into: &mut Batch) {
+        let core = if self.order == Order::Direct { 0 } else { core };
+        let mut line = self.line();
+        if core >= self.consumers || !line.open(core).is_empty() || !into.is_empty() {
+            return;
+        }
+        for at in line.free(self.order, core) {
+            let state = &mut line.entries[at].state;
+            if let State::Waiting(car) = std::mem::replace(state, State::Done(None)) {
+                car.put(into);
+                *state = State::Open(core, car);
+            }
+        }
+    }
+
+    fn complete(&self, core: u16, from: &mut Batch, next: &dyn Queue, dropped: &mut dyn Sink) {
+        let core = if self.order == Order::Direct { 0 } else { core };
+        let mut line = self.line();
+        let len = from.len();
+        for (lane, at) in line.open(core).into_iter().enumerate() {
+            line.entries[at].state = State::Done(None);
+            if lane >= len || from.frames[lane].is_empty() {
+                continue;
+            }
+            let car = Car::take(from, lane);
+            if car.action.to == To::Drop {
+                dropped.drop(car.frame, car.action.counter);
+                continue;
+            }
+            let waits = match self.order {
+                Order::Direct | Order::Ordered => true,
+                Order::Unordered | Order::Atomic => line.holds() || !car.hand_on(next),
+            };
+            if waits {
+                line.entries[at].state = State::Done(Some(car));
+            }
+        }
+        from.drain().for_each(drop);
+        line.advance(Some(next));
+    }
+
+    fn flush(&self, next: &dyn Queue) -> usize {
+        self.line().advance(Some(next))
+    }
+
+    fn open(&self, core: u16) -> Option<Open> {
+        let core = if self.order == Order::Direct { 0 } else { core };
+        let line = self.line();
+        let open = line.open(core);
+        let since_ticket = line.head + *open.first()? as u64;
+        Some(Open { frames: open.len(), since_ticket })
+    }
+
+    fn release(&self, core: u16, dropped: &mut dyn Sink) -> usize {
+        let core = if self.order == Order::Direct { 0 } else { core };
+        let mut line = self.line();
+        let open = line.open(core);
+        for &at in &open {
+            let state = &mut line.entries[at].state;
+            if let State::Open(_, car) = std::mem::replace(state, State::Done(None)) {
+                dropped.drop(car.frame, car.action.counter);
+            }
+        }
+        line.advance(None);
+        open.len()
+    }
+
+    fn tail(&self) -> u64 {
+        let line = self.line();
+        line.head + line.entries.len() as u64
+    }
+
+    fn head(&self) -> u64 {
+        self.line().head
+    }
+
+    fn order(&self) -> Order {
+        self.order
+    }
+
+    fn consumers(&self) -> u16 {
+        self.consumers
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Default)]
+    struct Count(usize);
+
+    impl Sink for Count {
+        fn drop(&mut self, _: Frame, _: u16) {
+            self.0 += 1;
+        }
+    }
+
+    /// Frames `from` to `to` - 1 of flow `hash`, to be handed on.
+    fn frames(from: u32, to: u32, hash: u32) -> Batch {
+        let mut batch = Batch::default();
+        for n in from..to {
+            let mut frame = Frame::new(n, 0, 60);
+            frame.hash = hash;
+            let lane = batch.push(frame, FlowKey::ZERO).unwrap();
+            batch.actions[lane] = Action::queue(1);
+        }
+        batch
+    }
+
+    fn numbers(batch: &Batch) -> Vec<u32> {
+        batch.frames[..batch.len()].iter().map(Frame::buf).collect()
+    }
+
+    #[test]
+    fn ordered_frames_wait_for_the_oldest() {
+        let queue = Model::new(Order::Ordered, 2, 64);
+        let next = Model::new(Order::Direct, 1, 64);
+        let (mut a, mut b) = (Batch::default(), Batch::default());
+        let mut first = frames(0, 20, 0);
+        assert!(queue.enqueue(&mut first, Lanes::first(20)).is_empty());
+        queue.dequeue(0, &mut a);
+        let mut more = frames(20, 30, 0);
+        assert!(queue.enqueue(&mut more, Lanes::first(10)).is_empty());
+        queue.dequeue(1, &mut b);
+        assert_eq!((numbers(&a).len(), numbers(&b)), (20, (20..30).collect()));
+        b.actions[3].to = To::Drop;
+        let mut dropped = Count::default();
+        queue.complete(1, &mut b, &next, &mut dropped);
+        assert_eq!((next.tail(), queue.head(), queue.holder()), (0, 0, Some(0)));
+        queue.complete(0, &mut a, &next, &mut dropped);
+        assert_eq!((next.tail(), queue.head(), dropped.0), (29, 30, 1));
+        next.dequeue(0, &mut a);
+        assert_eq!(numbers(&a), (0..30).filter(|&n| n != 23).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn an_atomic_flow_stays_with_its_core() {
+        let queue = Model::new(Order::Atomic, 2, 64);
+        let next = Model::new(Order::Direct, 1, 64);
+        let (mut a, mut b) = (Batch::default(), Batch::default());
+        queue.enqueue(&mut frames(0, 4, 7), Lanes::first(4));
+        queue.dequeue(0, &mut a);
+        queue.enqueue(&mut frames(4, 8, 7), Lanes::first(4));
+        queue.enqueue(&mut frames(8, 9, 9), Lanes::first(1));
+        queue.dequeue(1, &mut b);
+        assert_eq!(numbers(&b), [8], "only the other flow is free");
+        queue.complete(0, &mut a, &next, &mut Count::default());
+        queue.complete(1, &mut b, &next, &mut Count::default());
+        queue.dequeue(1, &mut b);
+        assert_eq!(numbers(&b), [4, 5, 6, 7], "nothing of the flow in flight: it moved");
+    }
+}

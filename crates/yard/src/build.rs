@@ -1,0 +1,330 @@
+//! Build: a checked configuration becomes a yard, ready to run.
+//!
+//! ```text
+//!  Config ──┬──> places: queues, tx queues        shared by all
+//!           ├──> pool                             a handle for each core
+//!           └──> cores: entry, server, exits, learners, mailbox
+//! ```
+
+use std::collections::BTreeMap;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use flowyard_flow::learn::atr::{Atr, Settings};
+use flowyard_flow::table::{Exact, Spread};
+use flowyard_flow::toeplitz::{HashTypes, MICROSOFT_KEY, SYMMETRIC_KEY, Toeplitz, random_key};
+use flowyard_flow::{Settle, Steer, Table};
+use flowyard_frame::{Action, Batch, Edit, FlowKey, Lanes, To};
+use flowyard_ports::mem::Frames;
+use flowyard_ports::pcap::{self, Format};
+use flowyard_queue::Queue;
+
+use crate::Clock;
+use crate::config::{Config, ConfigError, ExactConfig, HashKey, Idle, LearnConfig, PortConfig};
+use crate::config::{PortKind, WorkConfig, hex};
+use crate::core::{Core, Entry, Exit, Learner, Server, Stage};
+use crate::counters::{Board, Counters};
+use crate::mail::{Mail, Mailbox};
+use crate::places::{Place, Places};
+use crate::pool::Pool;
+use crate::port::{Discard, Pace, PcapTx, Repeat, Rx, SourceRx, Tx};
+use crate::to_ports::ToPorts;
+use crate::work::{Burn, Forward, Work};
+
+/// Makes a queue that keeps the order, holds up to so many frames, and has so many cores (numbered
+/// from 0) as possible consumers.
+pub type NewQueue = dyn Fn(flowyard_queue::Order, usize, u16) -> Box<dyn Queue>;
+
+/// What a configuration cannot say.
+pub struct Parts<'a> {
+    /// How queues are made.
+    pub queue: &'a NewQueue,
+    /// The real clock, for work that spins by it; without one its time is charged to the virtual
+    /// clock.
+    pub clock: Option<Clock>,
+    /// Ports that receive from elsewhere than the configuration says, by number.
+    pub rx: BTreeMap<u16, Box<dyn Rx>>,
+    /// Ports that transmit to elsewhere than the configuration says, by number.
+    pub tx: BTreeMap<u16, Box<dyn Tx>>,
+    /// Work in place of what the configuration says, by core.
+    pub work: BTreeMap<u16, Box<dyn Work>>,
+    /// Learners besides those of the configuration: the core, what they learn from, what the core
+    /// is called in their edits. They write the tables of all cores that receive.
+    pub learn: Vec<(u16, Stage, u16, Box<dyn flowyard_flow::Learn + Send>)>,
+    /// Messages that a mailbox holds.
+    pub mailbox: usize,
+}
+
+impl<'a> Parts<'a> {
+    /// Everything as the configuration says, with queues made by `queue`.
+    #[must_use]
+    pub fn new(queue: &'a NewQueue) -> Self {
+        Self {
+            queue,
+            clock: None,
+            rx: BTreeMap::new(),
+            tx: BTreeMap::new(),
+            work: BTreeMap::new(),
+            learn: Vec::new(),
+            mailbox: 1024,
+        }
+    }
+}
+
+/// A yard, built and ready.
+pub struct Yard {
+    /// By number.
+    pub cores: Vec<Core>,
+    /// Queues and tx queues.
+    pub places: Arc<Places>,
+    /// Every core's mailbox.
+    pub mail: Mail,
+    /// A handle that takes no frames: for the count of those held.
+    pub pool: Pool,
+    pub(crate) pin: Vec<usize>,
+    pub(crate) idle: Idle,
+}
+
+/// Why a yard cannot be built.
+#[derive(Debug, thiserror::Error)]
+pub enum BuildError {
+    /// The configuration is wrong.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// A capture cannot be used.
+    #[error(transparent)]
+    Port(#[from] flowyard_ports::Error),
+}
+
+impl Yard {
+    /// Builds what `config` describes. Captures to be received are opened, or read.
+    ///
+    /// # Errors
+    /// When a capture cannot be opened, or a table does not take the user's entries.
+    pub fn build(config: &Config, mut parts: Parts<'_>) -> Result<Self, BuildError> {
+        let count = *config.yard.cores.get_ref();
+        let places = Arc::new(places(config, parts.queue));
+        let pool = Pool::new(frames(config), *config.yard.buffer_bytes.get_ref());
+        let (mail, boxes) = Mail::new(count.into(), parts.mailbox);
+        let mut cores = Vec::new();
+        for (id, mailbox) in (0..count).zip(boxes) {
+            let place = (Arc::clone(&places), pool.share(), mail.clone(), mailbox);
+            cores.push(core(config, id, place, &mut parts)?);
+        }
+        let pin = config.yard.pin.get_ref().clone();
+        Ok(Self { cores, places, mail, pool, pin, idle: config.yard.idle })
+    }
+}
+
+/// Every queue, and a tx queue for every port.
+fn places(config: &Config, new: &NewQueue) -> Places {
+    let cores = *config.yard.cores.get_ref();
+    let queues = config.queue.iter().map(|queue| queue.get_ref()).map(|queue| Place {
+        name: queue.name.get_ref().clone(),
+        queue: new(queue.order.into(), *queue.window_frames.get_ref() as usize, cores),
+        full: queue.full,
+        consumers: queue.consumers.get_ref().iter().map(|core| *core.get_ref()).collect(),
+    });
+    let ports = config.port.iter().map(|port| port.get_ref()).map(|port| Place {
+        name: port.name.get_ref().clone(),
+        queue: {
+            let window = *port.window_frames.get_ref() as usize;
+            new(flowyard_queue::Order::Direct, window, cores)
+        },
+        full: port.full,
+        consumers: vec![*port.core.get_ref()],
+    });
+    Places { queues: queues.collect(), ports: ports.collect() }
+}
+
+/// Buffers of the pool.
+fn frames(config: &Config) -> usize {
+    let queues = config.queue.iter().map(|queue| *queue.get_ref().window_frames.get_ref());
+    let ports = config.port.iter().map(|port| *port.get_ref().window_frames.get_ref());
+    match *config.yard.frames.get_ref() {
+        0 => config.least_frames() + queues.chain(ports).map(|n| n as usize).sum::<usize>(),
+        frames => frames,
+    }
+}
+
+/// What a core has to do with others.
+type Around = (Arc<Places>, Pool, Mail, Mailbox);
+
+fn core(
+    config: &Config,
+    id: u16,
+    (places, pool, mail, mailbox): Around,
+    parts: &mut Parts<'_>,
+) -> Result<Core, BuildError> {
+    let own = |port: &PortConfig| *port.core.get_ref() == id;
+    let (mut ports, mut exits) = (Vec::new(), Vec::new());
+    for (number, port) in (0..).zip(config.port.iter().map(|port| port.get_ref())) {
+        if own(port) {
+            let given = parts.rx.remove(&number).map(Ok);
+            ports.extend(given.or_else(|| rx(number, port)).transpose()?.map(|rx| (number, rx)));
+            let tx = parts.tx.remove(&number).unwrap_or_else(|| tx(port));
+            exits.push(Exit { port: number, tx, batch: Batch::default(), left: Lanes::NONE });
+        }
+    }
+    let work = parts.work.remove(&id).unwrap_or_else(|| work(config, parts.clock.clone()));
+    Ok(Core {
+        id,
+        to_ports: ToPorts(Arc::clone(&places)),
+        places,
+        pool,
+        entry: entry(config, ports)?,
+        server: Server { queues: urgency(config, id), work, batch: Batch::default(), open: None },
+        learners: learners(config, id, !exits.is_empty(), parts),
+        refused: Vec::with_capacity(4),
+        exits,
+        mailbox,
+        mail,
+        counters: Counters::default(),
+        board: Arc::<Board>::default(),
+        last: (0, false),
+    })
+}
+
+/// The queues that core `id` works on, the most urgent first.
+fn urgency(config: &Config, id: u16) -> Vec<u16> {
+    let mut mine: Vec<(u8, u16)> = (0..)
+        .zip(config.queue.iter().map(|queue| queue.get_ref()))
+        .filter(|(_, queue)| queue.consumers.get_ref().iter().any(|core| *core.get_ref() == id))
+        .map(|(number, queue)| (queue.priority, number))
+        .collect();
+    mine.sort_unstable();
+    mine.into_iter().map(|(_, number)| number).collect()
+}
+
+fn entry(config: &Config, ports: Vec<(u16, Box<dyn Rx>)>) -> Result<Entry, BuildError> {
+    let (yard, steer) = (&config.yard, &config.steer);
+    let mut user = Exact::new(steer.exact_entries, &FlowKey::FLOW, yard.seed);
+    for (edit, entry) in exact(config)?.iter().zip(&steer.exact) {
+        if let Edit::Put(key, action) = edit
+            && let Err(reason) = user.put(key, *action)
+        {
+            let mend = "raise 'exact_entries' in [steer], or write fewer";
+            return Err(config.error(entry.flow.span(), reason.to_string(), mend).into());
+        }
+    }
+    let learnt = Exact::new(learnt_entries(config), &FlowKey::FLOW, yard.seed ^ 1);
+    let tables: Vec<Box<dyn Table + Send>> = vec![Box::new(user), Box::new(learnt)];
+    let size = *steer.entries.get_ref();
+    let wrong = |text: String| config.error(steer.entries.span(), text, "see [steer]");
+    let mut last = Spread::new(size, config.queue.len()).map_err(|e| wrong(e.to_string()))?;
+    for (index, to) in (0..size).zip(spread(config).into_iter().cycle()) {
+        last.set(index, to).map_err(|error| wrong(error.to_string()))?;
+    }
+    let hash = match steer.hash_key.get_ref() {
+        HashKey::Random => Toeplitz::new(&random_key(yard.seed)),
+        HashKey::Symmetric => Toeplitz::new(&SYMMETRIC_KEY),
+        HashKey::Microsoft => Toeplitz::new(&MICROSOFT_KEY),
+        HashKey::Written(text) => Toeplitz::new(&hex(text).unwrap_or_default()),
+    };
+    Ok(Entry {
+        ports,
+        ended: Vec::with_capacity(config.port.len()),
+        hash: hash.map_err(|error| wrong(error.to_string()))?,
+        types: HashTypes::default(),
+        steer: Steer::new(tables, last),
+        settle: yard.settle.then(|| Settle::new(yard.settle_slots, yard.seed)),
+        batch: Batch::default(),
+        waiting: Lanes::NONE,
+    })
+}
+
+/// The user's exact entries.
+pub(crate) fn exact(config: &Config) -> Result<Vec<Edit>, ConfigError> {
+    let edit = |entry: &ExactConfig| {
+        let key = FlowKey::from_str(entry.flow.get_ref());
+        let key =
+            key.map_err(|e| config.error(entry.flow.span(), e.to_string(), "mend the flow"))?;
+        let queue = entry.queue.as_ref().and_then(|name| config.queue_number(name.get_ref()));
+        let port = entry.port.as_ref().and_then(|name| config.port_number(name.get_ref()));
+        let to = queue.map(To::Queue).or(port.map(To::Port)).unwrap_or(To::Drop);
+        // The table's mask is the flow: what else the text says (a VLAN) does not count.
+        Ok(Edit::Put(key.flow(), Action { to, counter: 0, mark: entry.mark }))
+    };
+    config.steer.exact.iter().map(edit).collect()
+}
+
+/// The indirection table, before it is repeated to its size.
+pub(crate) fn spread(config: &Config) -> Vec<To> {
+    let named = config.steer.spread.iter();
+    let named: Vec<_> = named.filter_map(|name| config.queue_number(name.get_ref())).collect();
+    let all = (0..config.queue.len() as u16).collect();
+    let queues = if named.is_empty() { all } else { named };
+    queues.into_iter().map(To::Queue).collect()
+}
+
+/// More than one core may teach.
+fn learnt_entries(config: &Config) -> usize {
+    match config.learn {
+        Some(LearnConfig::Atr { entries, .. }) => entries.saturating_mul(config.port.len()),
+        None => 8192,
+    }
+}
+
+fn rx(number: u16, port: &PortConfig) -> Option<Result<Box<dyn Rx>, flowyard_ports::Error>> {
+    let path = port.input.as_ref()?;
+    let pace = port.pace.as_ref().and_then(|pace| pace.get_ref().parse().ok());
+    let pace = pace.unwrap_or(Pace::Fast);
+    Some(pcap::open(path).and_then(|mut reader| {
+        Ok(Box::new(match port.kind {
+            PortKind::Pcap => SourceRx::new(number, Box::new(reader), pace),
+            PortKind::Mem => {
+                let times = port.repeat.as_ref().map_or(1, |repeat| *repeat.get_ref());
+                let frames = Frames::read_all(&mut reader)?;
+                SourceRx::new(number, Box::new(Repeat::new(frames, times)), pace)
+            }
+        }) as Box<dyn Rx>)
+    }))
+}
+
+fn tx(port: &PortConfig) -> Box<dyn Tx> {
+    match &port.output {
+        Some(path) => Box::new(PcapTx::new(path.get_ref().clone(), Format::PcapNanos)),
+        None => Box::new(Discard),
+    }
+}
+
+fn work(config: &Config, clock: Option<Clock>) -> Box<dyn Work> {
+    let (WorkConfig::Forward { ports } | WorkConfig::Burn { ports, .. }) = config.work.get_ref();
+    let mut map: Vec<u16> = (0..config.port.len() as u16).collect();
+    for (from, to) in ports {
+        if let (Some(from), Some(to)) = (config.port_number(from), config.port_number(to)) {
+            map[usize::from(from)] = to;
+        }
+    }
+    let forward = Forward::new(&map);
+    match config.work.get_ref() {
+        WorkConfig::Forward { .. } => Box::new(forward),
+        WorkConfig::Burn { cost_ns, .. } => Box::new(Burn::new(*cost_ns, clock, forward)),
+    }
+}
+
+/// Learners of core `id`; each writes the tables of all cores that receive.
+fn learners(config: &Config, id: u16, transmits: bool, parts: &mut Parts<'_>) -> Vec<Learner> {
+    let mut teaches: Vec<u16> = config.port.iter().map(|p| *p.get_ref().core.get_ref()).collect();
+    teaches.sort_unstable();
+    teaches.dedup();
+    let learner = |stage, home, learn| {
+        let (teaches, edits) = (teaches.clone(), Vec::with_capacity(256));
+        Learner { stage, learn, home, teaches, edits }
+    };
+    let mut all = Vec::new();
+    if let (Some(LearnConfig::Atr { entries, sample_every, idle_ms, udp }), Some(home), true) =
+        (&config.learn, config.home(id), transmits)
+    {
+        let idle = idle_ms.saturating_mul(1_000_000);
+        let settings = Settings { entries: *entries, sample_every: *sample_every, idle, udp: *udp };
+        let homes = config.queue.len() as u16;
+        let atr = Atr::new(homes, settings, config.yard.seed);
+        all.push(learner(Stage::Tx, home, Box::new(atr)));
+    }
+    let (mine, others) = std::mem::take(&mut parts.learn).into_iter().partition(|l| l.0 == id);
+    parts.learn = others;
+    let mine: Vec<_> = mine;
+    all.extend(mine.into_iter().map(|(_, stage, home, learn)| learner(stage, home, learn)));
+    all
+}

@@ -1,0 +1,334 @@
+//! Configuration: TOML whose words are the code's nouns.
+//!
+//! ```toml
+//! [yard]
+//! cores = 2
+//!
+//! [[port]]
+//! name = "west"
+//! kind = "pcap"
+//! in = "captured.pcap"
+//! out = "forwarded.pcap"
+//!
+//! [[queue]]
+//! name = "workers"
+//! order = "atomic"
+//! consumers = [0, 1]
+//!
+//! [work]
+//! kind = "forward"
+//! ```
+//!
+//! All else has defaults. Reading has two steps: [`Config::parse`] checks words and types,
+//! [`check`] that names name something and numbers are possible. Both point at line and column
+//! and say the mend.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+use toml::Spanned;
+
+use crate::places::Full;
+
+mod check;
+mod error;
+mod words;
+
+pub use error::ConfigError;
+pub(crate) use words::hex;
+pub use words::{HashKey, Idle, Order, PortKind};
+
+/// A yard as its user describes it.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Config {
+    /// The whole.
+    #[serde(default)]
+    pub yard: YardConfig,
+    /// Ports, in the order of their numbers.
+    #[serde(default)]
+    pub port: Vec<Spanned<PortConfig>>,
+    /// Queues, in the order of their numbers.
+    #[serde(default)]
+    pub queue: Vec<Spanned<QueueConfig>>,
+    /// Which frame goes to which queue.
+    #[serde(default)]
+    pub steer: SteerConfig,
+    /// What writes tables while the yard runs.
+    pub learn: Option<LearnConfig>,
+    /// What is done with frames.
+    pub work: Spanned<WorkConfig>,
+    /// The text this was read from, for messages.
+    #[serde(skip)]
+    source: Source,
+}
+
+/// The text that a configuration was read from.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Source {
+    name: String,
+    text: String,
+}
+
+/// `[yard]`
+#[derive(Clone, PartialEq, Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct YardConfig {
+    /// How many cores: threads with a loop each. They may outnumber the processors.
+    pub cores: Spanned<u16>,
+    /// The processor that each core is pinned to; empty pins none.
+    pub pin: Spanned<Vec<usize>>,
+    /// What a core does that has nothing to do.
+    pub idle: Idle,
+    /// Buffers of the pool; 0 is as many as the queues can hold and the cores need.
+    pub frames: Spanned<usize>,
+    /// Bytes of a buffer: longer frames are dropped and counted.
+    pub buffer_bytes: Spanned<usize>,
+    /// Whether moves wait for what is on its way. Without, frames overtake each other, as they do
+    /// in adapters.
+    pub settle: bool,
+    /// Slots of the settle stage; have more than there are busy flows.
+    pub settle_slots: usize,
+    /// The seed of everything random: table hashes and the random hash key.
+    pub seed: u64,
+}
+
+impl Default for YardConfig {
+    fn default() -> Self {
+        Self {
+            cores: free(1),
+            pin: free(Vec::new()),
+            idle: Idle::default(),
+            frames: free(0),
+            buffer_bytes: free(2048),
+            settle: true,
+            settle_slots: 65_536,
+            seed: 1,
+        }
+    }
+}
+
+/// `[[port]]`
+#[derive(Clone, PartialEq, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PortConfig {
+    /// Its name.
+    pub name: Spanned<String>,
+    /// What it is.
+    pub kind: PortKind,
+    /// The core that owns it.
+    #[serde(default = "core_0")]
+    pub core: Spanned<u16>,
+    /// The capture it receives; none receives nothing.
+    #[serde(rename = "in")]
+    pub input: Option<PathBuf>,
+    /// The capture it transmits to; none counts and forgets what it transmits.
+    #[serde(rename = "out")]
+    pub output: Option<Spanned<PathBuf>>,
+    /// How fast `in` is received: `fast`, `capture`, or frames a second.
+    pub pace: Option<Spanned<String>>,
+    /// How often `in` is received in all; kind `mem` only.
+    pub repeat: Option<Spanned<u32>>,
+    /// Frames that its tx queue holds.
+    #[serde(default = "window")]
+    pub window_frames: Spanned<u32>,
+    /// What happens when its tx queue is full, to frames that a table sends straight to it.
+    #[serde(default)]
+    pub full: Full,
+}
+
+/// `[[queue]]`
+#[derive(Clone, PartialEq, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct QueueConfig {
+    /// Its name.
+    pub name: Spanned<String>,
+    /// What it promises.
+    pub order: Order,
+    /// The cores that work on its frames.
+    pub consumers: Spanned<Vec<Spanned<u16>>>,
+    /// Frames it holds, open ones included.
+    #[serde(default = "window")]
+    pub window_frames: Spanned<u32>,
+    /// A core serves the queue with the lowest number first; equal ones in the file's order.
+    #[serde(default)]
+    pub priority: u8,
+    /// What happens when it is full.
+    #[serde(default)]
+    pub full: Full,
+}
+
+/// `[steer]`
+#[derive(Clone, PartialEq, Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct SteerConfig {
+    /// Queues that the hash spreads frames over; empty is all.
+    pub spread: Vec<Spanned<String>>,
+    /// Entries of the indirection table.
+    pub entries: Spanned<usize>,
+    /// The Toeplitz key.
+    pub hash_key: Spanned<HashKey>,
+    /// Flows with an answer of their own.
+    pub exact: Vec<ExactConfig>,
+    /// How many flows the exact table takes.
+    pub exact_entries: usize,
+}
+
+impl Default for SteerConfig {
+    fn default() -> Self {
+        Self {
+            spread: Vec::new(),
+            entries: free(128),
+            hash_key: free(HashKey::Random),
+            exact: Vec::new(),
+            exact_entries: 8192,
+        }
+    }
+}
+
+/// One of `[[steer.exact]]`: a flow, and one of `queue`, `port` or `drop = true`.
+#[derive(Clone, PartialEq, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ExactConfig {
+    /// As `tcp 10.0.0.1:40000 > 10.0.0.2:11211`.
+    pub flow: Spanned<String>,
+    /// To this queue.
+    pub queue: Option<Spanned<String>>,
+    /// Out of this port, without work.
+    pub port: Option<Spanned<String>>,
+    /// Nowhere.
+    #[serde(default)]
+    pub drop: bool,
+    /// The mark that its frames carry.
+    #[serde(default)]
+    pub mark: u32,
+}
+
+/// `[learn]`
+#[derive(Clone, PartialEq, Debug, Deserialize)]
+#[serde(deny_unknown_fields, tag = "kind", rename_all = "lowercase")]
+pub enum LearnConfig {
+    /// The core that transmits a flow shall receive it.
+    Atr {
+        /// The most flows steered at a time.
+        #[serde(default = "atr_entries")]
+        entries: usize,
+        /// One of so many transmitted frames is sampled, besides every SYN.
+        #[serde(default = "atr_sample")]
+        sample_every: u32,
+        /// A flow not sampled for so long is forgotten, in milliseconds.
+        #[serde(default = "atr_idle")]
+        idle_ms: u64,
+        /// Learn from UDP too.
+        #[serde(default)]
+        udp: bool,
+    },
+}
+
+/// `[work]`
+#[derive(Clone, PartialEq, Debug, Deserialize)]
+#[serde(deny_unknown_fields, tag = "kind", rename_all = "lowercase")]
+pub enum WorkConfig {
+    /// Out of one port what came in by another.
+    Forward {
+        /// By port it came in by: the port it leaves by. A port that is not named here sends back
+        /// what it receives.
+        #[serde(default)]
+        ports: BTreeMap<String, String>,
+    },
+    /// As `forward`, after keeping the core busy.
+    Burn {
+        /// Time for each frame, in nanoseconds.
+        cost_ns: u64,
+        /// As for `forward`.
+        #[serde(default)]
+        ports: BTreeMap<String, String>,
+    },
+}
+
+impl Config {
+    /// Reads and checks the configuration in the file `path`.
+    ///
+    /// # Errors
+    /// As [`Config::parse`], and when the file cannot be read.
+    pub fn read(path: &Path) -> Result<Self, ConfigError> {
+        let name = path.display().to_string();
+        match std::fs::read_to_string(path) {
+            Ok(text) => Self::parse(&name, &text),
+            Err(error) => Err(ConfigError::unread(&name, &error)),
+        }
+    }
+
+    /// Reads and checks a configuration; `name` is for messages. File names in it are taken as
+    /// they are.
+    ///
+    /// # Errors
+    /// What is wrong first, with its place and the mend.
+    pub fn parse(name: &str, text: &str) -> Result<Self, ConfigError> {
+        let source = Source { name: name.into(), text: text.into() };
+        let config = toml::from_str::<Self>(text);
+        let mut config = config.map_err(|error| source.untold(&error))?;
+        config.source = source;
+        check::check(&config)?;
+        Ok(config)
+    }
+
+    /// An error at a place of the text.
+    pub(crate) fn error(
+        &self,
+        span: std::ops::Range<usize>,
+        what: impl Into<String>,
+        mend: impl Into<String>,
+    ) -> ConfigError {
+        self.source.error(span, what, mend)
+    }
+
+    /// An error of a whole section, pointing at its first heading.
+    pub(crate) fn error_in(&self, section: &str, what: String, mend: &str) -> ConfigError {
+        let at = self.source.text.find(section).unwrap_or(0);
+        self.error(at..at, what, mend)
+    }
+
+    /// The number of the port with this name.
+    #[must_use]
+    pub fn port_number(&self, name: &str) -> Option<u16> {
+        let at = self.port.iter().position(|port| port.get_ref().name.get_ref() == name);
+        at.map(|at| at as u16)
+    }
+
+    /// The number of the queue with this name.
+    #[must_use]
+    pub fn queue_number(&self, name: &str) -> Option<u16> {
+        let at = self.queue.iter().position(|queue| queue.get_ref().name.get_ref() == name);
+        at.map(|at| at as u16)
+    }
+}
+
+/// A value that stands nowhere in the text.
+fn free<T>(value: T) -> Spanned<T> {
+    Spanned::new(0..0, value)
+}
+
+fn core_0() -> Spanned<u16> {
+    free(0)
+}
+
+fn window() -> Spanned<u32> {
+    free(1024)
+}
+
+const fn atr_entries() -> usize {
+    8192
+}
+
+const fn atr_sample() -> u32 {
+    20
+}
+
+const fn atr_idle() -> u64 {
+    30_000
+}
+
+#[cfg(test)]
+mod tests;

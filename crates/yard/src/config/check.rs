@@ -1,0 +1,245 @@
+//! What serde cannot see: names that name nothing, cores that there are none of, sizes that
+//! cannot be.
+
+use std::collections::HashSet;
+use std::str::FromStr;
+
+use flowyard_flow::table::Spread;
+use flowyard_frame::FlowKey;
+use toml::Spanned;
+
+use super::words::hex;
+use super::{Config, ConfigError, HashKey, Order, PortConfig, PortKind, QueueConfig, WorkConfig};
+use crate::pool::LONGEST;
+use crate::port::Pace;
+
+type Checked = Result<(), ConfigError>;
+
+/// Finds what is wrong first.
+pub(super) fn check(config: &Config) -> Checked {
+    yard(config)?;
+    let mut names = HashSet::new();
+    for port in &config.port {
+        unique(config, &mut names, &port.get_ref().name, "port")?;
+        self::port(config, port.get_ref())?;
+    }
+    if !config.port.iter().any(|port| port.get_ref().input.is_some()) {
+        let at = config.port.first().map_or(0..0, Spanned::span);
+        return Err(config.error(at, "no port receives anything", "give a [[port]] an 'in'"));
+    }
+    names.clear();
+    for queue in &config.queue {
+        unique(config, &mut names, &queue.get_ref().name, "queue")?;
+        self::queue(config, queue.get_ref())?;
+    }
+    if config.queue.is_empty() {
+        let mend = "add a [[queue]] with name, order and consumers";
+        return Err(config.error(0..0, "there is no queue", mend));
+    }
+    steer(config)?;
+    learn(config)?;
+    work(config)
+}
+
+fn yard(config: &Config) -> Checked {
+    let yard = &config.yard;
+    let cores = *yard.cores.get_ref();
+    if !(1..=1024).contains(&cores) {
+        let what = format!("a yard cannot have {cores} cores");
+        return Err(config.error(yard.cores.span(), what, "write 1 to 1024"));
+    }
+    let pins = yard.pin.get_ref().len();
+    if pins != 0 && pins != usize::from(cores) {
+        let what = format!("{pins} processors are named for {cores} cores");
+        let mend = "name one for each core, or leave 'pin' out";
+        return Err(config.error(yard.pin.span(), what, mend));
+    }
+    let bytes = *yard.buffer_bytes.get_ref();
+    if !(64..=LONGEST).contains(&bytes) {
+        let what = format!("a buffer cannot have {bytes} bytes");
+        return Err(config.error(yard.buffer_bytes.span(), what, format!("write 64 to {LONGEST}")));
+    }
+    let (frames, least) = (*yard.frames.get_ref(), config.least_frames());
+    if frames != 0 && frames < least {
+        let what = format!("{frames} buffers are too few for these cores and ports");
+        let mend = format!("write at least {least}, or 0 for as many as the queues can hold");
+        return Err(config.error(yard.frames.span(), what, mend));
+    }
+    Ok(())
+}
+
+impl Config {
+    /// Buffers without which the yard could come to a standstill: what cores and ports have in
+    /// hand, and what their free lists keep to themselves.
+    pub(crate) fn least_frames(&self) -> usize {
+        usize::from(*self.yard.cores.get_ref()) * 128 + self.port.len() * 64
+    }
+}
+
+fn unique<'a>(
+    config: &Config,
+    names: &mut HashSet<&'a str>,
+    name: &'a Spanned<String>,
+    kind: &str,
+) -> Checked {
+    if names.insert(name.get_ref()) {
+        return Ok(());
+    }
+    let what = format!("there is a {kind} '{}' already", name.get_ref());
+    Err(config.error(name.span(), what, "give each its own name"))
+}
+
+fn core(config: &Config, core: &Spanned<u16>) -> Checked {
+    let cores = *config.yard.cores.get_ref();
+    if *core.get_ref() < cores {
+        return Ok(());
+    }
+    let what = format!("there is no core {}", core.get_ref());
+    let mend = format!("cores are 0 to {}; or raise 'cores' in [yard]", cores - 1);
+    Err(config.error(core.span(), what, mend))
+}
+
+fn window(config: &Config, window: &Spanned<u32>) -> Checked {
+    let frames = *window.get_ref();
+    if (32..=1 << 20).contains(&frames) {
+        return Ok(());
+    }
+    let what = format!("a window of {frames} frames is not possible");
+    Err(config.error(window.span(), what, "write 32 (a batch) to 1048576"))
+}
+
+fn port(config: &Config, port: &PortConfig) -> Checked {
+    core(config, &port.core)?;
+    window(config, &port.window_frames)?;
+    if let Some(pace) = &port.pace
+        && let Err(error) = Pace::from_str(pace.get_ref())
+    {
+        let text = error.to_string();
+        let (what, mend) = text.split_once("; ").unwrap_or((&text, ""));
+        return Err(config.error(pace.span(), what, mend));
+    }
+    match (&port.repeat, &port.output) {
+        (Some(repeat), _) if port.kind == PortKind::Pcap => {
+            let mend = "use kind = \"mem\", which reads the capture into memory first";
+            Err(config.error(repeat.span(), "a pcap port cannot repeat its capture", mend))
+        }
+        (_, Some(output)) if port.kind == PortKind::Mem => {
+            let mend = "use kind = \"pcap\", or leave 'out' away";
+            Err(config.error(output.span(), "a mem port forgets what it transmits", mend))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn queue(config: &Config, queue: &QueueConfig) -> Checked {
+    window(config, &queue.window_frames)?;
+    let consumers = queue.consumers.get_ref();
+    let mut seen = HashSet::new();
+    for consumer in consumers {
+        core(config, consumer)?;
+        if !seen.insert(consumer.get_ref()) {
+            let what = format!("core {} is named twice", consumer.get_ref());
+            return Err(config.error(consumer.span(), what, "name each consumer once"));
+        }
+    }
+    match (consumers.len(), queue.order) {
+        (0, _) => {
+            let what = "a queue that no core works on would fill up and stay full";
+            Err(config.error(queue.consumers.span(), what, "name at least one core"))
+        }
+        (2.., Order::Direct) => {
+            let what = "a direct queue has one consumer";
+            let mend = "name one core, or use order = \"atomic\", \"ordered\" or \"unordered\"";
+            Err(config.error(queue.consumers.span(), what, mend))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn queue_name(config: &Config, name: &Spanned<String>) -> Checked {
+    if config.queue_number(name.get_ref()).is_some() {
+        return Ok(());
+    }
+    let names: Vec<_> = config.queue.iter().map(|q| q.get_ref().name.get_ref().as_str()).collect();
+    let what = format!("there is no queue '{}'", name.get_ref());
+    Err(config.error(name.span(), what, format!("the queues are {}", names.join(", "))))
+}
+
+fn port_name(config: &Config, name: &str, span: std::ops::Range<usize>) -> Checked {
+    if config.port_number(name).is_some() {
+        return Ok(());
+    }
+    let names: Vec<_> = config.port.iter().map(|p| p.get_ref().name.get_ref().as_str()).collect();
+    let mend = format!("the ports are {}", names.join(", "));
+    Err(config.error(span, format!("there is no port '{name}'"), mend))
+}
+
+fn steer(config: &Config) -> Checked {
+    let steer = &config.steer;
+    for name in &steer.spread {
+        queue_name(config, name)?;
+    }
+    if let Err(error) = Spread::new(*steer.entries.get_ref(), config.queue.len()) {
+        let text = error.to_string();
+        return Err(config.error(steer.entries.span(), text, "write 128, 512 or 2048"));
+    }
+    if let HashKey::Written(text) = steer.hash_key.get_ref()
+        && !hex(text).is_some_and(|key| (40..=256).contains(&key.len()))
+    {
+        let mend =
+            "write \"random\", \"symmetric\", \"microsoft\", or 40 to 256 bytes in hexadecimal";
+        return Err(config.error(steer.hash_key.span(), "this is no Toeplitz key", mend));
+    }
+    for exact in &steer.exact {
+        if let Err(error) = FlowKey::from_str(exact.flow.get_ref()) {
+            let text = error.to_string();
+            let (what, mend) = text.split_once("; ").unwrap_or((&text, ""));
+            return Err(config.error(exact.flow.span(), what, mend));
+        }
+        let to = [exact.queue.is_some(), exact.port.is_some(), exact.drop];
+        if to.into_iter().filter(|&to| to).count() != 1 {
+            let what = "an exact entry has one destination";
+            let mend = "give it one of queue = \"...\", port = \"...\" or drop = true";
+            return Err(config.error(exact.flow.span(), what, mend));
+        }
+        if let Some(name) = &exact.queue {
+            queue_name(config, name)?;
+        }
+        if let Some(name) = &exact.port {
+            port_name(config, name.get_ref(), name.span())?;
+        }
+    }
+    Ok(())
+}
+
+/// ATR steers a flow to the core that transmits it: that core needs a queue of its own.
+fn learn(config: &Config) -> Checked {
+    if config.learn.is_none() {
+        return Ok(());
+    }
+    for port in &config.port {
+        let core = *port.get_ref().core.get_ref();
+        if config.home(core).is_none() {
+            let what = format!("atr cannot steer to core {core}: it has no queue of its own");
+            let mend = format!("add a [[queue]] with consumers = [{core}], or leave [learn] out");
+            return Err(config.error(port.get_ref().core.span(), what, mend));
+        }
+    }
+    Ok(())
+}
+
+impl Config {
+    /// The first queue that `core` is the only consumer of.
+    pub(crate) fn home(&self, core: u16) -> Option<u16> {
+        let own = |queue: &Spanned<QueueConfig>| matches!(&queue.get_ref().consumers.get_ref()[..], [one] if *one.get_ref() == core);
+        self.queue.iter().position(own).map(|at| at as u16)
+    }
+}
+
+fn work(config: &Config) -> Checked {
+    let (WorkConfig::Forward { ports } | WorkConfig::Burn { ports, .. }) = config.work.get_ref();
+    for name in ports.keys().chain(ports.values()) {
+        port_name(config, name, config.work.span())?;
+    }
+    Ok(())
+}

@@ -1,0 +1,85 @@
+//! Words of the configuration that stand for a choice.
+
+use serde::Deserialize;
+
+/// What a core does that has nothing to do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Idle {
+    /// Sleeps, for longer the longer there is nothing: saves power, costs latency.
+    #[default]
+    Sleep,
+    /// Looks again at once.
+    Busy,
+}
+
+/// What a port is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum PortKind {
+    /// Receives a capture that is read into memory first; forgets what it transmits.
+    Mem,
+    /// Receives a capture as it is read; writes what it transmits.
+    Pcap,
+}
+
+/// What a queue promises.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Order {
+    /// One consumer, first in first out.
+    Direct,
+    /// Any consumer, any order.
+    Unordered,
+    /// Any consumer, and frames leave in the order they came.
+    Ordered,
+    /// A flow stays with one consumer while any of it is in flight.
+    Atomic,
+}
+
+impl std::convert::From<Order> for flowyard_queue::Order {
+    fn from(order: Order) -> Self {
+        match order {
+            Order::Direct => Self::Direct,
+            Order::Unordered => Self::Unordered,
+            Order::Ordered => Self::Ordered,
+            Order::Atomic => Self::Atomic,
+        }
+    }
+}
+
+/// The Toeplitz key.
+#[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
+#[serde(from = "String")]
+pub enum HashKey {
+    /// From the seed.
+    Random,
+    /// Both directions of a flow hash alike.
+    Symmetric,
+    /// That of Microsoft's verification suite.
+    Microsoft,
+    /// What the user wrote: bytes in hexadecimal, or something else that is wrong.
+    Written(String),
+}
+
+impl std::convert::From<String> for HashKey {
+    fn from(text: String) -> Self {
+        match text.as_str() {
+            "random" => Self::Random,
+            "symmetric" => Self::Symmetric,
+            "microsoft" => Self::Microsoft,
+            _ => Self::Written(text),
+        }
+    }
+}
+
+/// Bytes written as `6d:5a:...` or `6d5a...`.
+pub(crate) fn hex(text: &str) -> Option<Vec<u8>> {
+    let digits: Vec<u8> = text
+        .chars()
+        .filter(|c| !matches!(c, ':' | ' '))
+        .map(|c| c.to_digit(16).map(|digit| digit as u8))
+        .collect::<Option<_>>()?;
+    let pairs = digits.chunks_exact(2);
+    pairs.remainder().is_empty().then(|| pairs.map(|pair| pair[0] << 4 | pair[1]).collect())
+}

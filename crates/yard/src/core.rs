@@ -1,0 +1,358 @@
+//! Core: one loop that owns its ports, its tables and its work. Reading it is reading the life of
+//! a packet.
+//!
+//! ```text
+//!  receive   rx, parse, steer, settle, enqueue ──> queues of any core
+//!  serve     dequeue, work, complete           ──> tx queues of any core
+//!  transmit  dequeue, tx, complete             ──> gone
+//!            edits flow backwards, by mail, between batches
+//! ```
+//!
+//! A core does each of the three for what it owns: a core without ports only serves.
+//!
+//! Invariants: a frame is in the pool, in one of this core's batches, in a queue or in a port;
+//! every drop is counted under a reason; nothing is allocated after start.
+//! Thread-safety: a core is one thread's. It shares queues, mailboxes and the pool's stack.
+
+use std::sync::Arc;
+
+use flowyard_flow::{
+    Learn, Refusal, Settle, Steer, parse, toeplitz::HashTypes, toeplitz::Toeplitz,
+};
+use flowyard_frame::{Action, Batch, Edit, Lanes, Nanos, To};
+use flowyard_queue::Sink;
+use flowyard_wire::{Headers, LinkType};
+
+use crate::counters::{Board, Counters, DropReason, Drops};
+use crate::mail::{Mail, Mailbox};
+use crate::places::{Full, Places};
+use crate::pool::Pool;
+use crate::port::{Rx, Tx};
+use crate::to_ports::ToPorts;
+use crate::work::Work;
+
+mod life;
+
+/// Everything that acts.
+pub trait Tick {
+    /// Does what there is to do at `now`; returns how much that was, 0 for nothing.
+    fn tick(&mut self, now: Nanos) -> u32;
+}
+
+/// One loop, with all that it owns.
+pub struct Core {
+    pub(crate) id: u16,
+    pub(crate) places: Arc<Places>,
+    pub(crate) to_ports: ToPorts,
+    pub(crate) pool: Pool,
+    pub(crate) entry: Entry,
+    pub(crate) server: Server,
+    pub(crate) exits: Vec<Exit>,
+    pub(crate) learners: Vec<Learner>,
+    /// Room for what tables refuse.
+    pub(crate) refused: Vec<Refusal>,
+    pub(crate) mailbox: Mailbox,
+    pub(crate) mail: Mail,
+    pub(crate) counters: Counters,
+    pub(crate) board: Arc<Board>,
+    /// When the last tick began, and whether it got something done.
+    pub(crate) last: (Nanos, bool),
+}
+
+/// Where frames enter: ports, and the tables that say where they go.
+pub(crate) struct Entry {
+    /// Port numbers, and where they receive; those that ended are gone.
+    pub(crate) ports: Vec<(u16, Box<dyn Rx>)>,
+    /// Ports that ended: for their remarks.
+    pub(crate) ended: Vec<(u16, Box<dyn Rx>)>,
+    pub(crate) hash: Toeplitz,
+    pub(crate) types: HashTypes,
+    pub(crate) steer: Steer,
+    /// Without it, tables have their way at once, and frames overtake each other.
+    pub(crate) settle: Option<Settle>,
+    pub(crate) batch: Batch,
+    /// Lanes of `batch` whose queue is full, and holds its producers.
+    pub(crate) waiting: Lanes,
+}
+
+/// Where frames are worked on.
+pub(crate) struct Server {
+    /// Queues to dequeue from, the most urgent first.
+    pub(crate) queues: Vec<u16>,
+    pub(crate) work: Box<dyn Work>,
+    pub(crate) batch: Batch,
+    /// The queue that `batch` is open in, and when the work is done.
+    pub(crate) open: Option<(u16, Nanos)>,
+}
+
+/// Where frames leave: a port, and its tx queue.
+pub(crate) struct Exit {
+    pub(crate) port: u16,
+    pub(crate) tx: Box<dyn Tx>,
+    pub(crate) batch: Batch,
+    /// Lanes of `batch` that the port has not taken yet.
+    pub(crate) left: Lanes,
+}
+
+/// A learner, and what it learns from.
+pub(crate) struct Learner {
+    pub(crate) stage: Stage,
+    pub(crate) learn: Box<dyn Learn + Send>,
+    /// What this core is called in its edits.
+    pub(crate) home: u16,
+    /// Cores whose tables it writes.
+    pub(crate) teaches: Vec<u16>,
+    pub(crate) edits: Vec<Edit>,
+}
+
+/// Which frames a learner sees.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Stage {
+    /// Those a core received, steered and settled; the lanes are those that a table in front of
+    /// the last one answered.
+    Rx,
+    /// Those a core has worked on.
+    Work,
+    /// Those a core has transmitted.
+    Tx,
+}
+
+impl Tick for Core {
+    fn tick(&mut self, now: Nanos) -> u32 {
+        if matches!(self.server.open, Some((_, done)) if now < done) {
+            return 0; // at work, under a virtual clock
+        }
+        let progress = self.read_mail() + self.receive(now) + self.serve(now) + self.transmit(now);
+        self.teach();
+        self.account(now, progress > 0);
+        progress
+    }
+}
+
+impl Core {
+    /// rx, parse, steer, settle, enqueue: one batch from each port.
+    fn receive(&mut self, now: Nanos) -> u32 {
+        let mut progress = self.enter(); // what had to wait goes first
+        let mut at = 0;
+        while at < self.entry.ports.len() && self.entry.waiting.is_empty() {
+            let Entry { ports, batch, hash, types, steer, settle, .. } = &mut self.entry;
+            let (port, rx) = &mut ports[at];
+            let got = rx.rx(batch, &mut self.pool, now);
+
+            let dropped = got.dropped().into_iter().filter(|(_, frames)| *frames > 0);
+            let came = dropped.fold(batch.len() as u32, |came, (reason, frames)| {
+                self.counters.drops.add(reason.code(), frames.into());
+                came + frames
+            });
+            self.counters.rx_frames += u64::from(came);
+            progress += came + u32::from(got.ended);
+
+            self.counters.rx_bytes += identify(batch, &self.pool, *port);
+            hash.hash_batch(types, batch);
+            let answered = steer.walk(batch);
+            self.counters.exact_hit += u64::from(answered.count());
+            let all = batch.lanes();
+            if let Some(settle) = settle {
+                settle.settle(batch, all, &*self.places);
+            }
+            self.entry.waiting = all;
+            self.entry.stamp();
+            watch(&mut self.learners, Stage::Rx, &self.entry.batch, answered, now);
+            self.enter();
+            if got.ended {
+                self.entry.ended.push(self.entry.ports.remove(at));
+            } else {
+                at += 1;
+            }
+        }
+        progress
+    }
+
+    /// enqueue: the waiting lanes of the entry's batch, each to where its action says.
+    fn enter(&mut self) -> u32 {
+        let Entry { batch, waiting, settle, .. } = &mut self.entry;
+        if batch.is_empty() {
+            return 0;
+        }
+        let (before, mut left, mut held) = (Lanes::count(*waiting), *waiting, 0);
+        while let Some(lane) = left.into_iter().next() {
+            let to = batch.actions[lane].to;
+            let same = Lanes(left.filter(|&lane| batch.actions[lane].to == to).fold(0, bit));
+            left = left.without(same);
+            let refused = match self.places.get(to) {
+                Some(place) => match (place.queue.enqueue(batch, same), place.full) {
+                    (refused, Full::Drop) => Some((refused, DropReason::QueueFull)),
+                    (refused, Full::Hold) => {
+                        held |= refused.0;
+                        None
+                    }
+                },
+                None if to == To::Drop => Some((same, DropReason::Table)),
+                None => Some((same, DropReason::NoRoute)),
+            };
+            if let Some((refused, reason)) = refused {
+                self.counters.drops.add(reason.code(), refused.count().into());
+                refused.for_each(|lane| self.pool.put(std::mem::take(&mut batch.frames[lane])));
+            }
+        }
+        *waiting = Lanes(held);
+        if held == 0 {
+            batch.drain().for_each(|frame| self.pool.put(frame)); // all gone: resets the lanes
+            if let Some(settle) = settle {
+                settle.enqueued(&*self.places);
+            }
+        }
+        before - held.count_ones()
+    }
+
+    /// dequeue, work, complete: one batch, of the most urgent queue that has one.
+    fn serve(&mut self, now: Nanos) -> u32 {
+        let mut progress = 0;
+        for &queue in &self.server.queues {
+            // What found the tx queues full at its completion.
+            progress += self.places.queues[usize::from(queue)].queue.flush(&self.to_ports) as u32;
+        }
+        if self.server.open.is_none() {
+            progress += self.begin(now);
+        }
+        match self.server.open {
+            Some((queue, done)) if done <= now => {
+                self.server.open = None;
+                self.close(queue);
+                progress + 1
+            }
+            _ => progress,
+        }
+    }
+
+    /// dequeue, work.
+    fn begin(&mut self, now: Nanos) -> u32 {
+        let Server { queues, work, batch, open } = &mut self.server;
+        for &queue in &*queues {
+            self.places.queues[usize::from(queue)].queue.dequeue(self.id, batch);
+            if !batch.is_empty() {
+                *open = Some((queue, now)); // from here on it must be completed, come what may
+                let frames = batch.len() as u32;
+                *open = Some((queue, work.work(batch, &self.pool, now)));
+                self.counters.work_batches += 1;
+                self.counters.work_frames += u64::from(frames);
+                watch(&mut self.learners, Stage::Work, batch, batch.lanes(), now);
+                return frames;
+            }
+        }
+        0
+    }
+
+    /// complete: dropped lanes into the pool, all others to the ports, in the queue's order.
+    fn close(&mut self, queue: u16) {
+        let batch = &mut self.server.batch;
+        for lane in batch.lanes() {
+            let Action { to, .. } = batch.actions[lane];
+            if to != To::Drop && !matches!(to, To::Port(_) if self.places.get(to).is_some()) {
+                crate::port::refuse(batch, lane, DropReason::NoRoute);
+            }
+        }
+        let mut bin = Bin { pool: &mut self.pool, drops: &mut self.counters.drops };
+        let queue = &self.places.queues[usize::from(queue)].queue;
+        queue.complete(self.id, batch, &self.to_ports, &mut bin);
+        batch.drain().for_each(|frame| self.pool.put(frame));
+    }
+
+    /// dequeue, tx, complete: one batch for each port.
+    fn transmit(&mut self, now: Nanos) -> u32 {
+        let mut progress = 0;
+        for at in 0..self.exits.len() {
+            let Exit { port, tx, batch, left } = &mut self.exits[at];
+            let queue = &self.places.ports[usize::from(*port)].queue;
+            if left.is_empty() {
+                queue.dequeue(self.id, batch);
+                *left = batch.lanes();
+            }
+            if left.is_empty() {
+                continue;
+            }
+            let later = tx.tx(batch, *left, &self.pool, now);
+            let taken = left.without(later);
+            let sent = Lanes(taken.filter(|&l| batch.actions[l].to != To::Drop).fold(0, bit));
+            *left = later;
+            progress += taken.count();
+            self.counters.tx_frames += u64::from(sent.count());
+            for lane in sent {
+                self.counters.tx_bytes += batch.frames[lane].len() as u64;
+                // For its queue a transmitted frame is one to be forgotten, like a dropped one.
+                batch.actions[lane] = Action { to: To::Drop, counter: SENT, mark: 0 };
+            }
+            watch(&mut self.learners, Stage::Tx, batch, sent, now);
+            if later.is_empty() {
+                self.leave(at);
+            }
+        }
+        progress
+    }
+
+    /// complete: what was transmitted goes back into the pool.
+    fn leave(&mut self, at: usize) {
+        let Exit { port, batch, .. } = &mut self.exits[at];
+        let mut bin = Bin { pool: &mut self.pool, drops: &mut self.counters.drops };
+        let queue = &self.places.ports[usize::from(*port)].queue;
+        queue.complete(self.id, batch, &self.to_ports, &mut bin);
+        batch.drain().for_each(|frame| self.pool.put(frame));
+    }
+}
+
+/// learn: edits that the learners of `stage` make of these lanes wait for the end of the tick.
+#[inline]
+fn watch(learners: &mut [Learner], stage: Stage, batch: &Batch, lanes: Lanes, now: Nanos) {
+    for learner in learners.iter_mut().filter(|learner| learner.stage == stage) {
+        learner.learn.observe(learner.home, batch, lanes, now, &mut learner.edits);
+    }
+}
+
+/// parse: bytes to keys, by the short way where it answers. Returns how many bytes there are.
+#[inline]
+fn identify(batch: &mut Batch, pool: &Pool, in_port: u16) -> u64 {
+    let mut sum = 0;
+    for lane in batch.lanes() {
+        let (frame, key) = (&batch.frames[lane], &mut batch.keys[lane]);
+        let (bytes, link) = (pool.bytes(frame), pool.meta(frame).link);
+        sum += bytes.len() as u64;
+        if link != LinkType::Ethernet || !parse::fast(bytes, in_port, key) {
+            *key = parse::key(&Headers::parse(link, bytes), bytes, in_port);
+        }
+    }
+    sum
+}
+
+impl Entry {
+    /// The mark of the entry that matched travels with the frame.
+    #[inline]
+    fn stamp(&mut self) {
+        for lane in self.waiting {
+            self.batch.frames[lane].mark = self.batch.actions[lane].mark;
+        }
+    }
+}
+
+/// In place of a [`DropReason`]'s code: not dropped, but transmitted.
+const SENT: u16 = 0;
+
+/// Where queues leave the frames that go no further: into the pool, counted by reason.
+struct Bin<'a> {
+    pool: &'a mut Pool,
+    drops: &'a mut Drops,
+}
+
+impl Sink for Bin<'_> {
+    fn drop(&mut self, frame: flowyard_frame::Frame, reason: u16) {
+        if reason != SENT {
+            self.drops.add(reason, 1);
+        }
+        self.pool.put(frame);
+    }
+}
+
+/// `bits` with that of `lane`.
+#[inline]
+const fn bit(bits: u32, lane: usize) -> u32 {
+    bits | 1 << lane
+}

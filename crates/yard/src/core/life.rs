@@ -1,0 +1,186 @@
+//! Life of a core outside the walk: mail, books, stopping, dying.
+
+use std::sync::Arc;
+
+use flowyard_frame::{Edit, Lanes};
+
+use super::{Bin, Core, Exit, Nanos, SENT};
+use crate::counters::{Board, Counters, DropReason};
+use crate::mail::Message;
+use crate::port::refuse;
+use crate::reload::Reload;
+
+/// The user's exact entries: first, so that no learner overrules them.
+pub(crate) const USER: usize = 0;
+/// What learners wrote.
+pub(crate) const LEARNT: usize = 1;
+
+/// Ticks with progress between two publications of the counters.
+const PUBLISH_EVERY: u64 = 64;
+
+impl Core {
+    /// Its number.
+    #[must_use]
+    pub const fn id(&self) -> u16 {
+        self.id
+    }
+
+    /// Its counters, to the last frame.
+    #[must_use]
+    pub fn counters(&self) -> Counters {
+        let mut counters = self.counters;
+        if let Some(settle) = &self.entry.settle {
+            counters.settle_moved = settle.counts.moved;
+            counters.settle_held = settle.counts.held;
+        }
+        counters
+    }
+
+    /// Where others see its counters.
+    #[must_use]
+    pub fn board(&self) -> Arc<Board> {
+        Arc::clone(&self.board)
+    }
+
+    /// Whether its ports will receive nothing more, and all they received is in a queue.
+    #[must_use]
+    pub fn has_ended(&self) -> bool {
+        self.entry.ports.is_empty() && self.entry.waiting.is_empty()
+    }
+
+    /// Shows the counters.
+    pub fn publish(&self) {
+        self.board.publish(&self.counters());
+    }
+
+    /// Receives no more; what is inside goes its way.
+    pub fn stop(&mut self) {
+        for (port, mut rx) in self.entry.ports.drain(..) {
+            rx.close(&mut self.pool);
+            self.entry.ended.push((port, rx));
+        }
+    }
+
+    /// Closes its ports when all is over. Returns what the user should know of them.
+    pub fn close_ports(&mut self) -> Vec<String> {
+        self.stop();
+        let Self { entry, exits, places, .. } = self;
+        let tell =
+            |port: u16, text| format!("port {}: {text}", places.ports[usize::from(port)].name);
+        let received = entry
+            .ended
+            .iter()
+            .flat_map(|(port, rx)| rx.remarks().into_iter().map(|text| tell(*port, text)));
+        let mut remarks: Vec<_> = received.collect();
+        for Exit { port, tx, .. } in exits {
+            remarks.extend(tx.close().err().map(|text| tell(*port, text)));
+        }
+        remarks
+    }
+
+    /// What has to be done for a core that died, by whoever finds it: all that it had in hand is
+    /// completed as dropped, so that the frames of others do not wait for it. Its queues then
+    /// need another consumer, and its ports transmit no more.
+    pub fn release(&mut self) {
+        self.stop();
+        let Self { entry, server, exits, pool, counters, places, .. } = self;
+        counters.drops.add(DropReason::CoreDied.code(), entry.waiting.count().into());
+        entry.waiting = Lanes::NONE;
+        entry.batch.drain().for_each(|frame| pool.put(frame));
+        if let Some(settle) = &mut entry.settle {
+            settle.enqueued(&**places);
+        }
+        let open = server.open.take().map(|(queue, _)| &places.queues[usize::from(queue)]);
+        let all = server.batch.lanes();
+        let opened = open.map(|place| (place, &mut server.batch, all));
+        let leaving = exits.iter_mut().filter(|exit| !exit.batch.is_empty());
+        let leaving = leaving.map(|exit| {
+            let left = std::mem::take(&mut exit.left);
+            (&places.ports[usize::from(exit.port)], &mut exit.batch, left)
+        });
+        for (place, batch, lost) in opened.into_iter().chain(leaving) {
+            lost.for_each(|lane| refuse(batch, lane, DropReason::CoreDied));
+            let mut bin = Bin { pool: &mut *pool, drops: &mut counters.drops };
+            place.queue.complete(self.id, batch, &self.to_ports, &mut bin);
+            batch.drain().for_each(|frame| pool.put(frame));
+        }
+        self.publish();
+    }
+
+    /// Reads the mailbox: edits and orders, between batches.
+    #[inline]
+    pub(super) fn read_mail(&mut self) -> u32 {
+        let mut read = 0;
+        while let Ok(message) = self.mailbox.try_recv() {
+            read += 1;
+            match message {
+                Message::Edit(edit) => self.edit(LEARNT, edit),
+                Message::Reload(reload) => self.reload(&reload),
+                Message::Stop => self.stop(),
+            }
+        }
+        read
+    }
+
+    /// Sends what the learners want to whose tables they write.
+    #[inline]
+    pub(super) fn teach(&mut self) {
+        for at in 0..self.learners.len() {
+            // Out and back, so that its room is kept.
+            let mut edits = std::mem::take(&mut self.learners[at].edits);
+            for edit in edits.drain(..) {
+                for to in 0..self.learners[at].teaches.len() {
+                    let to = self.learners[at].teaches[to];
+                    if to == self.id {
+                        self.edit(LEARNT, edit);
+                    } else if !self.mail.offer(to, Message::Edit(edit)) {
+                        self.counters.edits_lost += 1;
+                    }
+                }
+            }
+            self.learners[at].edits = edits;
+        }
+    }
+
+    /// Applies one edit to a table of this core.
+    fn edit(&mut self, table: usize, edit: Edit) {
+        self.refused.clear();
+        if let Some(table) = self.entry.steer.table(table).and_then(|table| table.edits()) {
+            table.apply(&[edit], &mut self.refused);
+        }
+        self.counters.edits += 1;
+        self.counters.edits_refused += self.refused.len() as u64;
+    }
+
+    fn reload(&mut self, reload: &Reload) {
+        for edit in &reload.exact {
+            self.edit(USER, *edit);
+        }
+        let spread = &mut self.entry.steer.spread;
+        for (index, to) in (0..spread.entries().len()).zip(reload.spread.iter().cycle()) {
+            let _in_range = spread.set(index, *to);
+        }
+    }
+
+    /// Keeps the books of a tick that began at `now`.
+    #[inline]
+    pub(super) fn account(&mut self, now: Nanos, progress: bool) {
+        let (began, was_busy) = std::mem::replace(&mut self.last, (now, progress));
+        if was_busy {
+            self.counters.busy_ns += now.saturating_sub(began);
+        }
+        if progress {
+            self.counters.ticks_busy += 1;
+            if self.counters.ticks_busy.is_multiple_of(PUBLISH_EVERY) {
+                self.publish();
+            }
+        } else {
+            self.counters.ticks_idle += 1;
+            if was_busy {
+                self.publish();
+            }
+        }
+    }
+}
+
+const _: () = assert!(SENT == 0, "no drop reason has this code");

@@ -1,0 +1,253 @@
+//! Counters: each core counts in its own memory and shows the sums on its own board.
+//!
+//! ```text
+//!  core 3: Counters (plain u64) ──publish: relaxed stores──> Board (own cache lines) <── anyone
+//! ```
+//!
+//! Invariants: numbers never go back; over all cores, once nothing moves,
+//! `rx_frames = tx_frames + drops` of every reason.
+//! Thread-safety: one core writes a board; anyone reads it. A reading is not one instant: while
+//! frames move, numbers of different cores may be some ticks apart.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Why a frame was dropped.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u16)]
+pub enum DropReason {
+    /// Its queue was full, and is configured to drop.
+    QueueFull = 1,
+    /// It is longer than a pool buffer.
+    TooLong,
+    /// No pool buffer was free.
+    NoBuffer,
+    /// It has no bytes: a capture may hold such.
+    Empty,
+    /// A table said drop.
+    Table,
+    /// The work said drop.
+    Work,
+    /// Its destination does not exist: an unknown queue, port or action list.
+    NoRoute,
+    /// Its core died with it in hand.
+    CoreDied,
+    /// Its port cannot take frames of its link type.
+    LinkType,
+    /// Its port failed.
+    PortFailed,
+}
+
+impl DropReason {
+    /// Every reason.
+    pub const ALL: [Self; 10] = [
+        Self::QueueFull,
+        Self::TooLong,
+        Self::NoBuffer,
+        Self::Empty,
+        Self::Table,
+        Self::Work,
+        Self::NoRoute,
+        Self::CoreDied,
+        Self::LinkType,
+        Self::PortFailed,
+    ];
+
+    /// The name in counters and reports.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::QueueFull => "queue_full",
+            Self::TooLong => "too_long",
+            Self::NoBuffer => "no_buffer",
+            Self::Empty => "empty",
+            Self::Table => "table",
+            Self::Work => "work",
+            Self::NoRoute => "no_route",
+            Self::CoreDied => "core_died",
+            Self::LinkType => "link_type",
+            Self::PortFailed => "port_failed",
+        }
+    }
+
+    /// The number that stands in the `counter` of an action that drops.
+    #[must_use]
+    pub const fn code(self) -> u16 {
+        self as u16
+    }
+
+    /// The reason with this code. An action that drops without saying why was a table's or the
+    /// work's own.
+    const fn slot(code: u16) -> usize {
+        match code {
+            1..=10 => code as usize - 1,
+            _ => Self::Work as usize - 1,
+        }
+    }
+}
+
+/// Drops by reason.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Drops([u64; DropReason::ALL.len()]);
+
+impl Drops {
+    /// Adds `frames` under the reason with this code.
+    #[inline]
+    pub fn add(&mut self, code: u16, frames: u64) {
+        self.0[DropReason::slot(code)] += frames;
+    }
+
+    /// How many frames were dropped for `reason`.
+    #[must_use]
+    pub fn get(&self, reason: DropReason) -> u64 {
+        self.0[DropReason::slot(reason.code())]
+    }
+
+    /// Frames dropped, for all reasons.
+    #[must_use]
+    pub fn total(&self) -> u64 {
+        self.0.iter().sum()
+    }
+
+    /// The reasons that occurred, with how often.
+    pub fn iter(&self) -> impl Iterator<Item = (DropReason, u64)> + '_ {
+        DropReason::ALL.into_iter().zip(self.0).filter(|(_, frames)| *frames > 0)
+    }
+}
+
+macro_rules! counters {
+    ($($(#[$doc:meta])* $name:ident,)*) => {
+        /// What one core counts.
+        #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+        #[repr(align(128))]
+        pub struct Counters {
+            $($(#[$doc])* pub $name: u64,)*
+            /// Frames dropped by this core.
+            pub drops: Drops,
+        }
+
+        impl Counters {
+            /// Names of the numbers, drops apart, in the order of [`Counters::values`].
+            pub const NAMES: [&'static str; NUMBERS] = [$(stringify!($name)),*];
+
+            /// The numbers, drops apart.
+            #[must_use]
+            pub const fn values(&self) -> [u64; NUMBERS] {
+                [$(self.$name),*]
+            }
+
+            fn from_parts([$($name),*]: [u64; NUMBERS], drops: Drops) -> Self {
+                Self { $($name,)* drops }
+            }
+        }
+
+        const NUMBERS: usize = [$(stringify!($name)),*].len();
+    };
+}
+
+counters! {
+    /// Frames received, those dropped at the port included.
+    rx_frames,
+    /// Their bytes.
+    rx_bytes,
+    /// Frames transmitted.
+    tx_frames,
+    /// Their bytes.
+    tx_bytes,
+    /// Frames worked on.
+    work_frames,
+    /// Batches worked on.
+    work_batches,
+    /// Frames that a table in front of the indirection table answered.
+    exact_hit,
+    /// Flows that moved to another home.
+    settle_moved,
+    /// Frames sent to their flow's old home against the tables' word.
+    settle_held,
+    /// Edits applied to this core's tables.
+    edits,
+    /// Edits that a table refused.
+    edits_refused,
+    /// Edits that this core's learners wanted to send and a full mailbox lost.
+    edits_lost,
+    /// Ticks that got something done.
+    ticks_busy,
+    /// Ticks that found nothing to do.
+    ticks_idle,
+    /// Time spent in ticks that got something done, in nanoseconds.
+    busy_ns,
+}
+
+impl Counters {
+    /// The sum of two cores' numbers.
+    #[must_use]
+    pub fn plus(mut self, other: &Self) -> Self {
+        let (a, b) = (self.values(), other.values());
+        for (sum, more) in self.drops.0.iter_mut().zip(other.drops.0) {
+            *sum += more;
+        }
+        Self::from_parts(std::array::from_fn(|i| a[i] + b[i]), self.drops)
+    }
+
+    /// Frames that came in and neither left nor were dropped: still somewhere inside. Of the sums
+    /// over all cores.
+    #[must_use]
+    pub fn inside(&self) -> u64 {
+        self.rx_frames.saturating_sub(self.tx_frames + self.drops.total())
+    }
+}
+
+/// A core's counters for others to read.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub struct Board {
+    numbers: [AtomicU64; NUMBERS],
+    drops: [AtomicU64; DropReason::ALL.len()],
+}
+
+impl Board {
+    /// Shows `counters`. Only the core that owns the board calls this.
+    pub fn publish(&self, counters: &Counters) {
+        let values = counters.values().into_iter().chain(counters.drops.0);
+        for (cell, value) in self.numbers.iter().chain(&self.drops).zip(values) {
+            cell.store(value, Ordering::Relaxed);
+        }
+    }
+
+    /// What was shown last.
+    #[must_use]
+    pub fn read(&self) -> Counters {
+        let load = |cell: &AtomicU64| cell.load(Ordering::Relaxed);
+        let drops = Drops(std::array::from_fn(|i| load(&self.drops[i])));
+        Counters::from_parts(std::array::from_fn(|i| load(&self.numbers[i])), drops)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_published_is_read() {
+        let mut counters =
+            Counters { rx_frames: 10, tx_frames: 3, busy_ns: 5, ..Counters::default() };
+        for (i, reason) in DropReason::ALL.into_iter().enumerate() {
+            assert_eq!((usize::from(reason.code()), DropReason::slot(reason.code())), (i + 1, i));
+        }
+        counters.drops.add(DropReason::QueueFull.code(), 2);
+        counters.drops.add(0, 1); // dropped without a reason: by the work
+        let board = Board::default();
+        board.publish(&counters);
+        assert_eq!(board.read(), counters);
+        let twice = counters.plus(&board.read());
+        assert_eq!((twice.rx_frames, twice.busy_ns, twice.drops.total()), (20, 10, 6));
+        assert_eq!((counters.inside(), twice.inside()), (4, 8));
+        let named: Vec<_> = twice.drops.iter().map(|(reason, n)| (reason.name(), n)).collect();
+        assert_eq!(named, [("queue_full", 4), ("work", 2)]);
+        assert_eq!(Counters::NAMES[0], "rx_frames");
+    }
+
+    #[test]
+    fn boards_share_no_cache_line() {
+        assert_eq!((size_of::<Board>() % 128, align_of::<Board>()), (0, 128));
+    }
+}

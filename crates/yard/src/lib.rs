@@ -1,0 +1,47 @@
+//! The yard: the engine that sorts frames onto cores.
+//!
+//! ```text
+//!  rx ──> parse ──> steer ──> settle ──> enqueue ~~> dequeue ──> work ──> complete ──> tx
+//!  <──────────────────── core.rs, top to bottom ────────────────────────────────────────>
+//! ```
+//!
+//! [`Config`] (TOML) describes a yard, [`Yard`] is one, built and ready. [`run`] runs it on
+//! threads, [`sim`] on one thread under a virtual clock and a seed.
+//!
+//! Invariants (every test that moves frames checks both): per flow, order out is order in, unless
+//! a queue is declared unordered; frames in = frames out + drops by reason + frames held.
+//! Thread-safety: a core is one thread's; cores share queues, mailboxes and the pool.
+
+use std::sync::Arc;
+
+use flowyard_frame::Nanos;
+
+pub mod build;
+pub mod config;
+mod core;
+mod counters;
+mod mail;
+mod places;
+pub mod pool;
+pub mod port;
+mod reload;
+pub mod run;
+pub mod sim;
+mod sys;
+mod to_ports;
+pub mod work;
+
+pub use build::{Parts, Yard};
+pub use config::Config;
+pub use core::{Core, Stage, Tick};
+pub use counters::{Board, Counters, DropReason, Drops};
+pub use mail::{Mail, Message};
+pub use places::{Full, Place, Places};
+pub use pool::{Meta, Pool};
+pub use port::{Pace, Rx, Tx};
+pub use reload::Reload;
+pub use to_ports::ToPorts;
+pub use work::Work;
+
+/// The time now, in nanoseconds from some fixed point. Only the command line makes a real one.
+pub type Clock = Arc<dyn Fn() -> Nanos + Send + Sync>;

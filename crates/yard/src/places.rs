@@ -1,0 +1,70 @@
+//! Places: where a frame can be sent, by the numbers that tables use.
+//!
+//! ```text
+//!  To::Queue(q) ──> queues[q] ── consumers work on it ──┐ complete
+//!  To::Port(p)  ──────────────────────────> ports[p] <──┘          the tx queue of port p: direct
+//! ```
+//!
+//! A port is reached through its tx queue, which any core may fill and the core that owns the port
+//! empties. Its frames are done when they are transmitted.
+//!
+//! Thread-safety: immutable but for the queues, which any core may use.
+
+use flowyard_flow::Tails;
+use flowyard_frame::To;
+use flowyard_queue::Queue;
+
+/// What a producer does with frames that do not fit.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Full {
+    /// Holds them, and takes no more from its ports until they fit: nothing is lost.
+    #[default]
+    Hold,
+    /// Drops them, and counts them as `queue_full`.
+    Drop,
+}
+
+/// A queue with what the yard knows of it.
+pub struct Place {
+    /// Its name in the configuration.
+    pub name: String,
+    /// The hand-off.
+    pub queue: Box<dyn Queue>,
+    /// What producers do when it is full.
+    pub full: Full,
+    /// The cores that dequeue from it.
+    pub consumers: Vec<u16>,
+}
+
+/// Every queue and every port's tx queue.
+pub struct Places {
+    /// By the number in `To::Queue`.
+    pub queues: Vec<Place>,
+    /// By the number in `To::Port`.
+    pub ports: Vec<Place>,
+}
+
+impl Places {
+    /// The place that `to` names, if it is one.
+    #[must_use]
+    #[inline]
+    pub fn get(&self, to: To) -> Option<&Place> {
+        match to {
+            To::Queue(queue) => self.queues.get(usize::from(queue)),
+            To::Port(port) => self.ports.get(usize::from(port)),
+            To::List(_) | To::Drop => None,
+        }
+    }
+}
+
+impl Tails for Places {
+    fn tail(&self, home: To) -> u64 {
+        self.get(home).map_or(0, |place| place.queue.tail())
+    }
+
+    /// A place that does not exist holds nothing: whoever was sent there may leave at once.
+    fn head(&self, home: To) -> u64 {
+        self.get(home).map_or(u64::MAX, |place| place.queue.head())
+    }
+}

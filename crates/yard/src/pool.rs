@@ -1,0 +1,440 @@
+//! Pool: the memory of all frames, taken once at start.
+//!
+//! ```text
+//!  buffer   [ meta, 64 bytes | bytes of the frame ...            ]  x frames
+//!                              ^ Frame { buf, off, len }
+//!
+//!  core 0: free [7 3 9 ..]  ──32 at a time──>  shared: chain ─> chain ─> chain
+//!  core 1: free [..]        <──────────────             (a Treiber stack of chains)
+//! ```
+//!
+//! Every core has a handle of its own, with its own free list: taking and giving back touch no
+//! shared line. Only each 32nd time a chain of 32 buffers moves to or from the shared stack, by
+//! one compare-and-swap; a version number beside the stack's head keeps a slow core from
+//! mistaking a chain that left and came back for one that never left (the ABA problem).
+//!
+//! Invariants: a buffer is in one free list, or in the one [`Frame`] that names it; a frame is
+//! not `Clone` and giving it back consumes it, so it cannot be given back twice. Buffers count
+//! from 1: an empty handle (`Frame::default()`) names none. [`Pool::held`] finds leaks.
+//! Thread-safety: a handle is one core's; buffers may be taken by one handle and given back to
+//! another of the same pool.
+//!
+//! Soundness: the bytes are reached through a frame, `&mut` bytes through `&mut` frame, so the
+//! uniqueness of frames is what keeps two cores apart. A handle made up with [`Frame::new`] and
+//! shown to a pool breaks that, as a made-up file descriptor would; only this file makes frames
+//! of pool buffers.
+#![allow(unsafe_code, reason = "buffers are shared memory; who owns one is told by its Frame")]
+
+use std::cell::UnsafeCell;
+use std::slice;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use flowyard_frame::{Frame, Nanos};
+use flowyard_wire::LinkType;
+
+/// The longest frame that any pool takes, in bytes.
+pub const LONGEST: usize = u16::MAX as usize;
+
+/// Buffers that move between a core and the shared stack at a time.
+const CHAIN: usize = 32;
+
+/// Where a frame starts in its buffer: its [`Meta`] stands before.
+const START: usize = LINE;
+
+/// A cache line: buffers start and end on one.
+const LINE: usize = 64;
+
+#[derive(Clone, Copy)]
+#[repr(C, align(64))]
+struct Line([u8; LINE]);
+
+/// What a port knows of a frame besides its bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(C)]
+pub struct Meta {
+    /// When it was received, or captured.
+    pub time: Nanos,
+    /// Its length on the wire in bytes; a capture may hold less.
+    pub wire_len: u32,
+    /// The port it came in by.
+    pub in_port: u16,
+    /// What its first byte is.
+    pub link: LinkType,
+}
+
+impl Default for Meta {
+    fn default() -> Self {
+        Self { time: 0, wire_len: 0, in_port: 0, link: LinkType::Ethernet }
+    }
+}
+
+/// Why there is no buffer for a frame.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum NoBuffer {
+    /// The frame is longer than a buffer.
+    TooLong,
+    /// All buffers are in use.
+    Empty,
+}
+
+/// One core's handle on the pool.
+#[derive(Debug)]
+pub struct Pool {
+    arena: Arc<Arena>,
+    /// Buffers this core may take; never more than two chains.
+    free: Vec<u32>,
+}
+
+/// What all handles share.
+struct Arena {
+    lines: Box<[UnsafeCell<Line>]>,
+    /// Lines of one buffer.
+    stride: usize,
+    count: u32,
+    /// Of a free buffer in a chain: the next buffer of its chain, 0 at the end.
+    next: Box<[AtomicU32]>,
+    /// Of the first buffer of a chain on the stack: the first buffer of the chain below.
+    below: Box<[AtomicU32]>,
+    /// The first buffer of the topmost chain (low half), and a version (high half).
+    top: AtomicU64,
+}
+
+// SAFETY: the cells are reached only through frames; a frame is unique and names one buffer, and
+// it moves between threads by channels that synchronise (queues, or the stack's release and
+// acquire on `top`). Everything else is atomic or immutable.
+unsafe impl Sync for Arena {}
+// SAFETY: plain memory, bound to no thread.
+unsafe impl Send for Arena {}
+
+impl Pool {
+    /// A pool of `frames` buffers for frames of up to `bytes` bytes (at most [`LONGEST`]). This is
+    /// the one allocation.
+    #[must_use]
+    pub fn new(frames: usize, bytes: usize) -> Self {
+        let count = frames.clamp(1, 1 << 26) as u32;
+        let stride = 1 + bytes.clamp(LINE, LONGEST).div_ceil(LINE);
+        let zeros = |_| AtomicU32::new(0);
+        let arena = Arena {
+            lines: (0..count as usize * stride).map(|_| UnsafeCell::new(Line([0; LINE]))).collect(),
+            stride,
+            count,
+            next: (0..=count).map(zeros).collect(),
+            below: (0..=count).map(zeros).collect(),
+            top: AtomicU64::new(0),
+        };
+        let mut pool = Self { arena: Arc::new(arena), free: Vec::with_capacity(2 * CHAIN) };
+        for buf in (1..=count).rev() {
+            let mut frame = Frame::new(buf, START as u16, 0);
+            pool.set_meta(&mut frame, Meta::default()); // from here on every meta is a valid one
+            pool.put(frame);
+        }
+        pool
+    }
+
+    /// Another core's handle on the same buffers.
+    #[must_use]
+    pub fn share(&self) -> Self {
+        Self { arena: Arc::clone(&self.arena), free: Vec::with_capacity(2 * CHAIN) }
+    }
+
+    /// A frame of `len` bytes, whatever they are.
+    ///
+    /// # Errors
+    /// When `len` is more than a buffer holds, or no buffer is free.
+    #[inline]
+    pub fn take(&mut self, len: usize, meta: Meta) -> Result<Frame, NoBuffer> {
+        if len > self.longest() {
+            return Err(NoBuffer::TooLong);
+        }
+        if self.free.is_empty() {
+            self.arena.pop(&mut self.free);
+        }
+        let buf = self.free.pop().ok_or(NoBuffer::Empty)?;
+        let mut frame = Frame::new(buf, START as u16, len as u16);
+        self.set_meta(&mut frame, meta);
+        Ok(frame)
+    }
+
+    /// A frame with a copy of `data`.
+    ///
+    /// # Errors
+    /// As [`Pool::take`].
+    #[inline]
+    pub fn copy(&mut self, data: &[u8], meta: Meta) -> Result<Frame, NoBuffer> {
+        let mut frame = self.take(data.len(), meta)?;
+        self.bytes_mut(&mut frame).copy_from_slice(data);
+        Ok(frame)
+    }
+
+    /// Takes a frame back. An empty handle is nothing to take.
+    #[inline]
+    pub fn put(&mut self, frame: Frame) {
+        let buf = frame.buf();
+        if buf == 0 || buf > self.arena.count {
+            return;
+        }
+        if self.free.len() == 2 * CHAIN {
+            self.arena.push(&self.free[..CHAIN]);
+            self.free.copy_within(CHAIN.., 0);
+            self.free.truncate(CHAIN);
+        }
+        self.free.push(buf);
+    }
+
+    /// Whether `frames` buffers (at most 32) are free to this core now.
+    #[must_use]
+    pub fn has(&mut self, frames: usize) -> bool {
+        while self.free.len() < frames.min(CHAIN) {
+            let before = self.free.len();
+            self.arena.pop(&mut self.free);
+            if self.free.len() == before {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// The bytes of `frame`.
+    #[must_use]
+    #[inline]
+    pub fn bytes<'a>(&'a self, frame: &'a Frame) -> &'a [u8] {
+        let (start, len) = self.range(frame);
+        // SAFETY: `range` lies in the buffer that `frame` names, past its meta, and all of it is
+        // initialised. The frame is unique and borrowed, so nobody writes while this slice lives.
+        unsafe { slice::from_raw_parts(self.arena.base().add(start), len) }
+    }
+
+    /// The bytes of `frame`, to be changed.
+    #[must_use]
+    #[inline]
+    pub fn bytes_mut<'a>(&'a self, frame: &'a mut Frame) -> &'a mut [u8] {
+        let (start, len) = self.range(frame);
+        // SAFETY: as in `bytes`; the frame is borrowed mutably, so nobody reads either.
+        unsafe { slice::from_raw_parts_mut(self.arena.base().add(start), len) }
+    }
+
+    /// What the port knows of `frame`.
+    #[must_use]
+    #[inline]
+    pub fn meta(&self, frame: &Frame) -> Meta {
+        // SAFETY: the first line of a buffer holds a valid meta from `new` on, and bytes never
+        // reach into it. The frame is unique and borrowed, so nobody writes it meanwhile.
+        unsafe { self.arena.base().add(self.buffer(frame)).cast::<Meta>().read() }
+    }
+
+    /// Says what the port knows of `frame`.
+    #[inline]
+    pub fn set_meta(&self, frame: &mut Frame, meta: Meta) {
+        // SAFETY: as in `meta`; the frame is borrowed mutably, so nobody reads it meanwhile. A
+        // buffer starts on a cache line, which is aligned enough.
+        unsafe { self.arena.base().add(self.buffer(frame)).cast::<Meta>().write(meta) }
+    }
+
+    /// How many bytes a buffer holds.
+    #[must_use]
+    #[inline]
+    pub fn longest(&self) -> usize {
+        LONGEST.min((self.arena.stride - 1) * LINE)
+    }
+
+    /// How many buffers there are.
+    #[must_use]
+    pub fn frames(&self) -> usize {
+        self.arena.count as usize
+    }
+
+    /// Buffers that are in neither this handle's list nor the shared stack. Once all other handles
+    /// are gone (dropping one gives its list back) these are the frames still held somewhere: 0,
+    /// or a leak.
+    #[must_use]
+    pub fn held(&self) -> usize {
+        self.frames().saturating_sub(self.free.len() + self.arena.stacked())
+    }
+
+    /// Where the frame's buffer starts. An empty handle gets the first buffer's place, which
+    /// [`Pool::range`] makes empty.
+    #[inline]
+    fn buffer(&self, frame: &Frame) -> usize {
+        debug_assert!(frame.buf() <= self.arena.count, "a frame of another pool");
+        let buf = frame.buf().min(self.arena.count).max(1);
+        (buf - 1) as usize * self.arena.stride * LINE
+    }
+
+    /// Start and length of the frame's bytes, inside its buffer and past the meta.
+    #[inline]
+    fn range(&self, frame: &Frame) -> (usize, usize) {
+        let room = self.arena.stride * LINE;
+        let off = frame.off().clamp(START, room);
+        let len = if frame.buf() == 0 { 0 } else { frame.len().min(room - off) };
+        (self.buffer(frame) + off, len)
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        for chain in self.free.chunks(CHAIN) {
+            self.arena.push(chain);
+        }
+    }
+}
+
+impl Arena {
+    fn base(&self) -> *mut u8 {
+        // Through the whole slice, so the pointer may reach every buffer; the cells allow writing.
+        self.lines.as_ptr().cast::<u8>().cast_mut()
+    }
+
+    /// Puts a chain of these buffers on the stack.
+    fn push(&self, bufs: &[u32]) {
+        let Some(&first) = bufs.first() else { return };
+        for (i, &buf) in bufs.iter().enumerate() {
+            let next = bufs.get(i + 1).copied().unwrap_or(0);
+            self.next[buf as usize].store(next, Ordering::Relaxed);
+        }
+        let mut top = self.top.load(Ordering::Relaxed);
+        loop {
+            self.below[first as usize].store(top as u32, Ordering::Relaxed);
+            let new = version(top) | u64::from(first);
+            // Release: the links, and what was done to the buffers, go before the chain is seen.
+            match self.top.compare_exchange_weak(top, new, Ordering::AcqRel, Ordering::Relaxed) {
+                Ok(_) => return,
+                Err(now) => top = now,
+            }
+        }
+    }
+
+    /// Takes the topmost chain, if there is one.
+    fn pop(&self, free: &mut Vec<u32>) {
+        let mut top = self.top.load(Ordering::Acquire);
+        loop {
+            let first = top as u32;
+            if first == 0 {
+                return;
+            }
+            // May be stale if another core took the chain; then the version has changed.
+            let below = self.below[first as usize].load(Ordering::Relaxed);
+            let new = version(top) | u64::from(below);
+            match self.top.compare_exchange_weak(top, new, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => return free.extend(self.chain(first)),
+                Err(now) => top = now,
+            }
+        }
+    }
+
+    /// The buffers of the chain that starts at `first`.
+    fn chain(&self, first: u32) -> impl Iterator<Item = u32> + '_ {
+        let next = |buf: &u32| self.next[*buf as usize].load(Ordering::Relaxed);
+        std::iter::successors(Some(first), move |buf| Some(next(buf)).filter(|&next| next != 0))
+            .take(CHAIN)
+    }
+
+    /// How many buffers are on the stack. Right when nobody moves chains meanwhile.
+    fn stacked(&self) -> usize {
+        let top = self.top.load(Ordering::Acquire) as u32;
+        let below = |buf: &u32| self.below[*buf as usize].load(Ordering::Relaxed);
+        std::iter::successors(Some(top), |buf| Some(below(buf)))
+            .take_while(|&first| first != 0)
+            .take(self.count as usize)
+            .map(|first| self.chain(first).count())
+            .sum()
+    }
+}
+
+/// The next version, in the high half.
+const fn version(top: u64) -> u64 {
+    ((top >> 32) + 1) << 32
+}
+
+impl std::fmt::Debug for Arena {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Arena({} buffers of {} bytes)", self.count, (self.stride - 1) * LINE)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const META: Meta = Meta { time: 7, wire_len: 99, in_port: 3, link: LinkType::RawIp };
+
+    #[test]
+    fn a_frame_has_its_bytes_and_its_meta() {
+        let mut pool = Pool::new(4, 100);
+        assert_eq!((pool.longest(), pool.frames(), pool.held()), (128, 4, 0));
+        let mut a = pool.copy(b"first", META).unwrap();
+        let b = pool.copy(&[9; 128], Meta::default()).unwrap();
+        pool.bytes_mut(&mut a)[0] = b'F';
+        assert_eq!((pool.bytes(&a), pool.meta(&a)), (&b"First"[..], META));
+        assert_eq!((pool.bytes(&b), pool.meta(&b)), (&[9; 128][..], Meta::default()));
+        assert_eq!(pool.held(), 2);
+        pool.put(a);
+        pool.put(b);
+        assert_eq!(pool.held(), 0);
+    }
+
+    #[test]
+    fn it_says_why_it_has_no_buffer() {
+        let mut pool = Pool::new(2, 64);
+        assert_eq!(pool.take(65, META).unwrap_err(), NoBuffer::TooLong);
+        let frames = [pool.take(64, META).unwrap(), pool.take(0, META).unwrap()];
+        assert_ne!(frames[0].buf(), frames[1].buf());
+        assert_eq!(pool.take(1, META).unwrap_err(), NoBuffer::Empty);
+        assert!(!pool.has(1));
+        frames.into_iter().for_each(|frame| pool.put(frame));
+        assert!(pool.has(2) && !pool.has(3));
+    }
+
+    #[test]
+    fn whatever_the_handle_says_the_bytes_lie_in_a_buffer() {
+        let pool = Pool::new(2, 64);
+        assert_eq!(pool.bytes(&Frame::default()), b"");
+        for (off, len) in [(0, 1000), (65, 64), (u16::MAX, u16::MAX)] {
+            assert!(pool.bytes(&Frame::new(2, off, len)).len() <= 64);
+        }
+    }
+
+    #[test]
+    fn a_lost_frame_is_found() {
+        let mut pool = Pool::new(100, 64);
+        let mut other = pool.share();
+        let frames: Vec<_> = (0..50).map(|_| other.take(1, META).unwrap()).collect();
+        frames.into_iter().skip(1).for_each(|frame| pool.put(frame));
+        drop(other); // its free list goes back
+        assert_eq!(pool.held(), 1, "the first frame was forgotten");
+    }
+
+    /// Frames go from core to core through a queue; every buffer is somewhere all the time.
+    #[test]
+    fn cores_exchange_buffers() {
+        let rounds = if cfg!(miri) { 60 } else { 20_000 };
+        let pool = Pool::new(256, 64);
+        let (to_b, at_b) = std::sync::mpsc::sync_channel::<Frame>(64);
+        let (to_a, at_a) = std::sync::mpsc::sync_channel::<Frame>(64);
+        let (mut a, mut b) = (pool.share(), pool.share());
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                for i in 0..rounds as u64 {
+                    if let Ok(frame) = a.copy(&i.to_le_bytes(), META) {
+                        to_b.send(frame).unwrap();
+                    }
+                    at_a.try_iter().for_each(|frame| a.put(frame));
+                }
+                drop(to_b);
+                at_a.iter().for_each(|frame| a.put(frame));
+            });
+            scope.spawn(move || {
+                let mut last = None;
+                for (i, mut frame) in at_b.iter().enumerate() {
+                    let number = u64::from_le_bytes(b.bytes(&frame).try_into().unwrap());
+                    assert!(last < Some(number), "{last:?} {number}");
+                    last = Some(number);
+                    b.bytes_mut(&mut frame).fill(0xee);
+                    // Half go home, half stay here: chains move both ways over the stack.
+                    if i % 2 == 0 { b.put(frame) } else { to_a.send(frame).unwrap() }
+                }
+            });
+        });
+        assert_eq!(pool.held(), 0);
+    }
+}

@@ -1,0 +1,56 @@
+//! Reload: new tables for a running yard. Applied between batches; settle keeps the moves it
+//! causes in order, so no frame waits for it and none is lost.
+
+use flowyard_frame::{Edit, To};
+
+use crate::build::{exact, spread};
+use crate::config::{Config, ConfigError, SteerConfig};
+
+/// New contents for the tables of every core.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Reload {
+    /// Changes to the user's exact entries.
+    pub exact: Vec<Edit>,
+    /// The indirection table, by index; empty changes nothing. One of another size than the
+    /// running one is filled in as far as it goes, and repeated.
+    pub spread: Vec<To>,
+}
+
+impl Config {
+    /// What turns the tables of `self`, running, into those of `new`.
+    ///
+    /// # Errors
+    /// When anything but `[steer]`'s `spread` and `exact` differs: that needs a restart.
+    pub fn reload(&self, new: &Self) -> Result<Reload, ConfigError> {
+        if let Some(section) = self.unlike(new) {
+            let what = format!("{section} cannot change while the yard runs");
+            let mend = "change 'spread' and 'exact' in [steer] alone, or restart";
+            return Err(new.error_in(section, what, mend));
+        }
+        let (old, new_edits) = (exact(self)?, exact(new)?);
+        let key = |edit: &Edit| match edit {
+            Edit::Put(key, _) | Edit::Del(key) => *key,
+        };
+        let gone = old.iter().map(key).filter(|k| !new_edits.iter().any(|edit| key(edit) == *k));
+        let fresh = new_edits.iter().filter(|edit| !old.contains(edit)).copied();
+        Ok(Reload { exact: gone.map(Edit::Del).chain(fresh).collect(), spread: spread(new) })
+    }
+
+    /// The first section in which more than the tables differs.
+    fn unlike(&self, new: &Self) -> Option<&'static str> {
+        let rest = |steer: &SteerConfig| SteerConfig {
+            spread: Vec::new(),
+            exact: Vec::new(),
+            ..steer.clone()
+        };
+        let differ = [
+            ("[yard]", self.yard != new.yard),
+            ("[[port]]", self.port != new.port),
+            ("[[queue]]", self.queue != new.queue),
+            ("[steer]", rest(&self.steer) != rest(&new.steer)),
+            ("[learn]", self.learn != new.learn),
+            ("[work]", self.work != new.work),
+        ];
+        differ.into_iter().find(|(_, differs)| *differs).map(|(section, _)| section)
+    }
+}

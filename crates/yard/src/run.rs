@@ -1,0 +1,285 @@
+//! Run: every core on a thread of its own, under the real clock.
+//!
+//! ```text
+//!  Yard ──start──> Running ──(sources end, or stop)──> drain ──join──> Outcome
+//!                    │ reload, counters
+//! ```
+//!
+//! Drained is when the books balance: no port will receive more, and frames in = frames out +
+//! drops. Each core finds that out for itself from all boards, and leaves. Numbers of a board
+//! may lag behind, so the books can balance late but never early: every frame that is counted in
+//! is counted out once.
+//!
+//! A core whose work panics is taken off: what it had in hand is dropped and counted, the others
+//! go on, and the outcome names it. Frames that only it could have taken on are then held.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use flowyard_frame::Nanos;
+
+use crate::config::Idle;
+use crate::core::{Core, Tick};
+use crate::counters::{Board, Counters};
+use crate::mail::{Mail, Message};
+use crate::places::Places;
+use crate::pool::Pool;
+use crate::{Clock, Reload, Yard, sys};
+
+/// How long cores wait for a core that died to give way, before they leave with frames held.
+const PATIENCE: Nanos = 200_000_000;
+
+/// A yard at work.
+pub struct Running {
+    shared: Arc<Shared>,
+    threads: Vec<JoinHandle<Gone>>,
+    places: Arc<Places>,
+    mail: Mail,
+    pool: Pool,
+    clock: Clock,
+    began: Nanos,
+}
+
+/// What the cores' threads know of each other.
+struct Shared {
+    boards: Vec<Arc<Board>>,
+    /// Cores whose ports will receive no more.
+    ended: AtomicUsize,
+    /// Cores that died.
+    died: AtomicUsize,
+}
+
+/// What is left of a core.
+struct Gone {
+    counters: Counters,
+    remarks: Vec<String>,
+    died: Option<String>,
+}
+
+/// How a run ended.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Outcome {
+    /// By core.
+    pub cores: Vec<CoreOutcome>,
+    /// Queues, then tx queues.
+    pub queues: Vec<QueueOutcome>,
+    /// What the user should know besides: damaged captures, failed ports, cores not pinned.
+    pub remarks: Vec<String>,
+    /// Frames that are still in the yard, by the pool's count: 0 unless a core died.
+    pub held: usize,
+    /// From start to end.
+    pub elapsed: Nanos,
+}
+
+/// What became of a core.
+#[derive(Clone, PartialEq, Debug)]
+pub struct CoreOutcome {
+    /// Its counters.
+    pub counters: Counters,
+    /// What it died of, if it did.
+    pub died: Option<String>,
+}
+
+/// What became of a queue.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct QueueOutcome {
+    /// Its name; a tx queue has its port's.
+    pub name: String,
+    /// Its promise.
+    pub order: flowyard_queue::Order,
+    /// Whether it is a tx queue.
+    pub is_tx: bool,
+    /// Frames that entered.
+    pub entered: u64,
+    /// Frames that are done.
+    pub done: u64,
+}
+
+impl Outcome {
+    /// The sum over all cores.
+    #[must_use]
+    pub fn total(&self) -> Counters {
+        self.cores.iter().fold(Counters::default(), |sum, core| sum.plus(&core.counters))
+    }
+
+    /// Whether frames in = frames out + drops + frames held.
+    #[must_use]
+    pub fn is_balanced(&self) -> bool {
+        let total = self.total();
+        total.rx_frames == total.tx_frames + total.drops.total() + self.held as u64
+    }
+}
+
+impl Yard {
+    /// Starts a thread for each core.
+    #[must_use]
+    pub fn start(self, clock: Clock) -> Running {
+        let Self { cores, places, mail, pool, pin, idle } = self;
+        let shared = Arc::new(Shared {
+            boards: cores.iter().map(Core::board).collect(),
+            ended: AtomicUsize::new(0),
+            died: AtomicUsize::new(0),
+        });
+        let began = clock();
+        let pins = pin.into_iter().map(Some).chain(std::iter::repeat(None));
+        let threads = cores.into_iter().zip(pins).map(|(core, cpu)| {
+            let (shared, clock) = (Arc::clone(&shared), Arc::clone(&clock));
+            thread::spawn(move || live(core, cpu, idle, &shared, &clock))
+        });
+        Running { threads: threads.collect(), shared, places, mail, pool, clock, began }
+    }
+}
+
+impl Running {
+    /// Receives no more, and drains. Returns at once.
+    pub fn stop(&self) {
+        self.mail.to_all(&Message::Stop);
+    }
+
+    /// Takes over new tables.
+    pub fn reload(&self, reload: Reload) {
+        self.mail.to_all(&Message::Reload(Arc::new(reload)));
+    }
+
+    /// Counters by core, some ticks old.
+    #[must_use]
+    pub fn counters(&self) -> Vec<Counters> {
+        self.shared.boards.iter().map(|board| board.read()).collect()
+    }
+
+    /// Queues and tx queues.
+    #[must_use]
+    pub fn places(&self) -> &Places {
+        &self.places
+    }
+
+    /// Whether every core has left.
+    #[must_use]
+    pub fn is_done(&self) -> bool {
+        self.threads.iter().all(JoinHandle::is_finished)
+    }
+
+    /// Waits until all is drained: until the sources end, or [`Running::stop`] was called.
+    #[must_use]
+    pub fn join(self) -> Outcome {
+        let Self { threads, places, pool, clock, began, .. } = self;
+        let gone: Vec<_> =
+            threads.into_iter().map(|thread| thread.join().unwrap_or_else(Gone::by)).collect();
+        let elapsed = clock().saturating_sub(began);
+        let remarks = gone.iter().flat_map(|core| core.remarks.iter()).cloned().collect();
+        let cores =
+            gone.into_iter().map(|Gone { counters, died, .. }| CoreOutcome { counters, died });
+        Outcome {
+            cores: cores.collect(),
+            queues: queues(&places),
+            remarks,
+            held: pool.held(),
+            elapsed,
+        }
+    }
+}
+
+/// What became of the queues so far.
+#[must_use]
+pub fn queues(places: &Places) -> Vec<QueueOutcome> {
+    let queues = places.queues.iter().map(|place| (place, false));
+    let all = queues.chain(places.ports.iter().map(|place| (place, true)));
+    all.map(|(place, is_tx)| QueueOutcome {
+        name: place.name.clone(),
+        order: place.queue.order(),
+        is_tx,
+        entered: place.queue.tail(),
+        done: place.queue.head(),
+    })
+    .collect()
+}
+
+impl Gone {
+    /// Of a thread that panicked outside of a tick: nothing is known but why.
+    #[expect(clippy::needless_pass_by_value, reason = "it is what joining a thread gives")]
+    fn by(panic: Box<dyn std::any::Any + Send>) -> Self {
+        Self { counters: Counters::default(), remarks: Vec::new(), died: Some(said(&*panic)) }
+    }
+}
+
+/// What a panic said.
+fn said(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "a panic".into())
+}
+
+/// The life of a core's thread.
+fn live(mut core: Core, cpu: Option<usize>, idle: Idle, shared: &Shared, clock: &Clock) -> Gone {
+    let mut remarks = Vec::new();
+    if let Some(cpu) = cpu
+        && !sys::pin(cpu)
+    {
+        remarks.push(format!("core {} runs unpinned: processor {cpu} is not to be had", core.id()));
+    }
+    let died = watch(&mut core, idle, shared, clock);
+    remarks.extend(core.close_ports());
+    Gone { counters: core.counters(), remarks, died }
+}
+
+/// Ticks until all is drained; what the core died of, if it did.
+fn watch(core: &mut Core, idle: Idle, shared: &Shared, clock: &Clock) -> Option<String> {
+    let (mut ended, mut quiet, mut last) = (false, 0, clock());
+    loop {
+        let now = clock();
+        let tick = catch_unwind(AssertUnwindSafe(|| core.tick(now)));
+        match tick {
+            Err(panic) => {
+                core.release(); // shows the last counters, too: before anyone may count on them
+                shared.died.fetch_add(1, Ordering::Release);
+                shared.ended.fetch_add(u32::from(!ended) as usize, Ordering::Release);
+                return Some(said(&*panic));
+            }
+            Ok(0) => {}
+            Ok(_) => {
+                (quiet, last) = (0, now);
+                continue;
+            }
+        }
+        if !ended && core.has_ended() {
+            core.publish();
+            ended = true;
+            shared.ended.fetch_add(1, Ordering::Release);
+        }
+        if ended && shared.is_over(now.saturating_sub(last)) {
+            return None;
+        }
+        rest(idle, quiet);
+        quiet += 1;
+    }
+}
+
+impl Shared {
+    /// Whether a core that has had nothing to do for so long may leave.
+    fn is_over(&self, quiet: Nanos) -> bool {
+        // Acquire: what was received is on the boards of the cores that ended.
+        if self.ended.load(Ordering::Acquire) < self.boards.len() {
+            return false;
+        }
+        let sum = |sum: Counters, board: &Arc<Board>| sum.plus(&board.read());
+        let total = self.boards.iter().fold(Counters::default(), sum);
+        total.rx_frames == total.tx_frames + total.drops.total()
+            || self.died.load(Ordering::Acquire) > 0 && quiet > PATIENCE
+    }
+}
+
+/// Waits a little: the longer there was nothing to do, the longer.
+fn rest(idle: Idle, quiet: u32) {
+    match (idle, quiet) {
+        (_, 0..16) => std::hint::spin_loop(),
+        // Even who never sleeps must let others run, if threads outnumber processors.
+        (Idle::Busy, _) if quiet.is_multiple_of(256) => thread::yield_now(),
+        (Idle::Busy, _) => std::hint::spin_loop(),
+        (Idle::Sleep, 16..64) => thread::yield_now(),
+        (Idle::Sleep, _) => {
+            thread::sleep(Duration::from_micros(u64::from(quiet.min(1000) / 4).max(20)))
+        }
+    }
+}

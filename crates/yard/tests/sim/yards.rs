@@ -1,0 +1,179 @@
+//! A yard, its traffic and its faults, all from a seed.
+
+use std::fmt::Write;
+use std::net::Ipv4Addr;
+
+use flowyard_frame::{FlowKey, To, proto};
+use flowyard_ports::mem::Frames;
+use flowyard_queue::model::Model;
+use flowyard_testkit::{Build, Checker, Rng};
+use flowyard_wire::LinkType;
+use flowyard_yard::port::{Collect, SourceRx};
+use flowyard_yard::sim::{Faults, Sim};
+use flowyard_yard::work::Forward;
+use flowyard_yard::{Config, Message, Pace, Parts, Reload, Stage, Yard};
+
+use crate::chaos::{Moody, Restless};
+
+#[derive(Clone, Copy)]
+pub(crate) struct Options {
+    pub(crate) seed: u64,
+    pub(crate) settle: bool,
+}
+
+impl Options {
+    pub(crate) const fn new(seed: u64) -> Self {
+        Self { seed, settle: true }
+    }
+}
+
+/// Ready to run.
+pub(crate) struct Case {
+    pub(crate) sim: Sim,
+    pub(crate) ports: Vec<Collect>,
+    pub(crate) checker: Checker,
+    pub(crate) offered: u64,
+    pub(crate) about: String,
+}
+
+impl Case {
+    pub(crate) fn new(Options { seed, settle }: Options) -> Self {
+        let mut rng = Rng::new(seed);
+        let cores = 1 + rng.below(6);
+        let count = 1 + rng.below(2) as u16;
+        let mut any_order = false;
+        let text = describe(&mut rng, cores, count, seed, settle, &mut any_order);
+        let config = Config::parse("seed.toml", &text).unwrap();
+        let queues = config.queue.len() as u64;
+        let out: Vec<u16> = (0..count).rev().collect();
+
+        let mut checker = if any_order { Checker::any_order() } else { Checker::new() };
+        let (sources, offered) = traffic(&mut rng, count, &mut checker);
+        let ports: Vec<_> = (0..count).map(|_| Collect::default()).collect();
+
+        let queue = |order, window, cores| Box::new(Model::new(order, cores, window)) as Box<_>;
+        let mut parts = Parts::new(&queue);
+        parts.mailbox = 1 + rng.below(8) as usize;
+        for (number, frames) in (0..).zip(sources) {
+            let pace = if rng.below(3) == 0 { Pace::Fast } else { Pace::Capture };
+            parts.rx.insert(number, Box::new(SourceRx::new(number, Box::new(frames), pace)));
+        }
+        for (number, port) in (0..).zip(&ports) {
+            parts.tx.insert(number, Box::new(port.clone()));
+        }
+        let (longest, drop_every) =
+            ([0, 500, 5_000, 50_000][rng.below(4) as usize], rng.below(3) * 20);
+        for core in 0..cores as u16 {
+            let then = Forward::new(&out);
+            let work = Moody { rng: Rng::new(rng.bits()), then, longest, drop_every };
+            parts.work.insert(core, Box::new(work));
+            let stage = [Stage::Rx, Stage::Work, Stage::Tx][rng.below(3) as usize];
+            let (every, out) = (2 + rng.below(30), out.clone());
+            let learn = Restless { rng: Rng::new(rng.bits()), queues, out, every };
+            parts.learn.push((core, stage, core, Box::new(learn)));
+        }
+        let yard = Yard::build(&config, parts).unwrap();
+        let faults = Faults {
+            stall_every: [0, 20, 300][rng.below(3) as usize],
+            stall_ns: 1 + rng.below(300_000),
+            death_every: [0, 0, 200, 2000][rng.below(4) as usize],
+            found_after_ns: rng.below(200_000),
+        };
+        let mut sim = Sim::new(yard, rng.bits(), faults);
+        interfere(&mut rng, &mut sim, cores, queues);
+        Self { sim, ports, checker, offered, about: format!("{faults:?}\n{text}") }
+    }
+}
+
+/// Lets the yard run for a while, and reloads its tables now and then; sometimes stops it early.
+fn interfere(rng: &mut Rng, sim: &mut Sim, cores: u64, queues: u64) {
+    for _ in 0..rng.below(8) {
+        for _ in 0..rng.below(400) {
+            sim.step();
+        }
+        let spread = (0..1 + rng.below(8)).map(|_| To::Queue(rng.below(queues) as u16)).collect();
+        let reload = std::sync::Arc::new(Reload { exact: Vec::new(), spread });
+        for core in 0..cores as u16 {
+            sim.yard.mail.offer(core, Message::Reload(reload.clone())); // a full mailbox loses it
+        }
+    }
+    if rng.below(8) == 0 {
+        sim.yard.cores.iter_mut().for_each(flowyard_yard::Core::stop);
+    }
+}
+
+/// A configuration. Port 0 is on core 0, port 1 on the last core.
+fn describe(
+    rng: &mut Rng,
+    cores: u64,
+    ports: u16,
+    seed: u64,
+    settle: bool,
+    any_order: &mut bool,
+) -> String {
+    let mut text = format!("[yard]\ncores = {cores}\nseed = {seed}\nsettle = {settle}\n");
+    let slots = [4, 64, 4096][rng.below(3) as usize];
+    writeln!(text, "settle_slots = {slots}\nbuffer_bytes = 128").unwrap();
+    let full = |rng: &mut Rng| ["hold", "hold", "drop"][rng.below(3) as usize];
+    let owner = |port: u16| if port == 0 { 0 } else { cores - 1 };
+    for port in 0..ports {
+        let (window, full) = (32 + rng.below(100), full(rng));
+        writeln!(text, "[[port]]\nname = \"p{port}\"\nkind = \"mem\"\nin = \"none\"").unwrap();
+        writeln!(text, "core = {}\nwindow_frames = {window}\nfull = \"{full}\"", owner(port))
+            .unwrap();
+    }
+    // A queue of its own for each core with a port, so that ATR may be used.
+    let homes = (0..ports).map(|port| ("direct", vec![owner(port)]));
+    let mut queues: Vec<_> = homes.collect();
+    for _ in 0..1 + rng.below(4) {
+        let consumers: Vec<u64> = (0..cores).filter(|_| rng.below(2) == 0).collect();
+        let consumers = if consumers.is_empty() { vec![rng.below(cores)] } else { consumers };
+        let order = match rng.below(20) {
+            0 => "unordered",
+            1..8 => "atomic",
+            _ => "ordered",
+        };
+        *any_order |= order == "unordered";
+        queues.push((order, consumers));
+    }
+    for (number, (order, consumers)) in queues.into_iter().enumerate() {
+        let (window, full, priority) = (32 + rng.below(100), full(rng), rng.below(3));
+        writeln!(text, "[[queue]]\nname = \"q{number}\"\norder = \"{order}\"").unwrap();
+        writeln!(text, "consumers = {consumers:?}\npriority = {priority}").unwrap();
+        writeln!(text, "window_frames = {window}\nfull = \"{full}\"").unwrap();
+    }
+    writeln!(text, "[steer]\nentries = {}", 1 << rng.below(6)).unwrap();
+    if rng.below(3) == 0 {
+        writeln!(text, "[learn]\nkind = \"atr\"\nentries = 16\nsample_every = 3\nudp = true")
+            .unwrap();
+    }
+    text + "[work]\nkind = \"forward\"\n"
+}
+
+/// Frames for each port, and how many in all. A flow comes in by one port; the flows of port 1
+/// are the replies to those of port 0.
+fn traffic(rng: &mut Rng, ports: u16, checker: &mut Checker) -> (Vec<Frames>, u64) {
+    let (flows, count) = (1 + rng.below(40), 200 + rng.below(1300));
+    let gap = [10, 300, 3000][rng.below(3) as usize];
+    let mut sources: Vec<_> = (0..ports).map(|_| Frames::new()).collect();
+    let (mut now, mut frame) = (0, Vec::new());
+    for _ in 0..count {
+        let (slot, port) = (rng.below(flows), rng.below(ports.into()));
+        let [client, server] = [[10, 0, 0, slot as u8], [10, 0, 1, 1]].map(Ipv4Addr::from);
+        let key = FlowKey::five_tuple(proto::UDP, client.into(), 4000, server.into(), 53);
+        let flow = slot << 1 | port;
+        let seq = checker.enter(flow);
+        let payload = [flow.to_be_bytes(), seq.to_be_bytes()].concat();
+        let key = if port == 0 { key } else { key.reversed() };
+        Build::new(&key).payload(&payload).write(&mut frame);
+        sources[port as usize].push(now, LinkType::Ethernet, &frame);
+        now += rng.below(2 * gap);
+    }
+    (sources, count)
+}
+
+/// Flow and number of a frame.
+pub(crate) fn label(data: &[u8]) -> (u64, u64) {
+    let word = |at: usize| u64::from_be_bytes(data[at..at + 8].try_into().unwrap());
+    (word(42), word(50))
+}

@@ -1,0 +1,27 @@
+//! The engine on threads: order, conservation and clean ends, over captures and generated flows.
+
+mod captures;
+mod ends;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use flowyard_queue::model::Model;
+use flowyard_queue::{Order, Queue};
+use flowyard_yard::Clock;
+
+/// Nanoseconds since the test began.
+#[expect(clippy::disallowed_methods, reason = "threads run by a real clock")]
+fn clock() -> Clock {
+    let start = std::time::Instant::now();
+    Arc::new(move || start.elapsed().as_nanos() as u64)
+}
+
+fn queue(order: Order, window: usize, cores: u16) -> Box<dyn Queue> {
+    Box::new(Model::new(order, cores, window))
+}
+
+/// The workspace's root.
+fn root() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
