@@ -1,0 +1,174 @@
+//! `flowyard run`: a yard from its configuration, on real threads, with its books at the end.
+//!
+//! SIGINT and SIGTERM drain: ports receive no more, everything inside goes out. A second one ends at
+//! once. SIGHUP reads the configuration again and takes over its tables, stopping nothing.
+
+use std::io::{IsTerminal, Write, stderr, stdout};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use flowyard_frame::Nanos;
+use flowyard_report::Document;
+use flowyard_yard::build::{Parts, Yard};
+use flowyard_yard::config::Config;
+use flowyard_yard::run::{Outcome, Running};
+use indicatif::{ProgressBar, ProgressStyle};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+
+use crate::stop::{Stop, bad_input};
+
+mod books;
+
+/// Run a yard: receive, steer, work, transmit, and account for every frame.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  flowyard run scenarios/forward.toml
+  flowyard run yard.toml --pace capture
+  flowyard run yard.toml --check
+
+Ctrl-C drains: no more is received, everything inside goes out, and the books are printed. SIGHUP takes
+over the tables of a changed configuration without stopping.")]
+pub(crate) struct Args {
+    /// The configuration, in TOML (see docs/run.md)
+    #[arg(value_name = "CONFIG")]
+    config: PathBuf,
+
+    /// How fast captures are received, whatever the configuration says: capture, fast, or frames a
+    /// second
+    #[arg(long, value_name = "PACE")]
+    pace: Option<String>,
+
+    /// Read and build the configuration, then stop
+    #[arg(long)]
+    check: bool,
+
+    /// Print JSON (schema flowyard.run/1)
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(args: &Args) -> Result<(), Stop> {
+    let config = read(args)?;
+    let clock = clock();
+    let new_queue = flowyard_yard::build::queue;
+    let parts = Parts { clock: Some(Arc::clone(&clock)), ..Parts::new(&new_queue) };
+    let yard = Yard::build(&config, parts).map_err(bad_input)?;
+    if args.check {
+        writeln!(stdout(), "{}: sound", args.config.display())?;
+        return Ok(());
+    }
+    let signals = Signals::catch()?;
+    let outcome = attend(yard.start(clock), config, args, &signals);
+    print(&outcome, args.json)?;
+    verdict(&outcome)
+}
+
+fn read(args: &Args) -> Result<Config, Stop> {
+    let mut config = Config::read(&args.config).map_err(bad_input)?;
+    if let Some(pace) = &args.pace {
+        config.set_pace(pace).map_err(|what| bad_input(format!("--pace: {what}")))?;
+    }
+    Ok(config)
+}
+
+/// Nanoseconds since now.
+fn clock() -> flowyard_yard::Clock {
+    #[allow(clippy::disallowed_methods, reason = "the command line makes the clock")]
+    let start = Instant::now();
+    Arc::new(move || Nanos::try_from(start.elapsed().as_nanos()).unwrap_or(Nanos::MAX))
+}
+
+/// Signals that arrived and were not attended to.
+struct Signals {
+    stop: Arc<AtomicBool>,
+    reload: Arc<AtomicBool>,
+}
+
+impl Signals {
+    fn catch() -> Result<Self, Stop> {
+        let (stop, reload) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+        for signal in [SIGINT, SIGTERM] {
+            // In this order: the first signal finds the flag down, the second ends the program.
+            signal_hook::flag::register_conditional_shutdown(signal, 130, Arc::clone(&stop))?;
+            signal_hook::flag::register(signal, Arc::clone(&stop))?;
+        }
+        signal_hook::flag::register(SIGHUP, Arc::clone(&reload))?;
+        Ok(Self { stop, reload })
+    }
+}
+
+/// Waits for the yard to end, and sees to signals and progress meanwhile.
+fn attend(yard: Running, mut config: Config, args: &Args, signals: &Signals) -> Outcome {
+    let bar = bar();
+    let mut stopped = false;
+    while !yard.is_done() {
+        if signals.stop.load(Ordering::Relaxed) && !stopped {
+            yard.stop();
+            stopped = true;
+        }
+        if signals.reload.swap(false, Ordering::Relaxed) {
+            reload(&yard, &mut config, args);
+        }
+        if let Some(bar) = &bar {
+            let total = yard.counters().iter().fold((0, 0), |(rx, tx), core| {
+                (rx + core.rx_frames, tx + core.tx_frames)
+            });
+            bar.set_message(format!("received {}, sent {}", total.0, total.1));
+            bar.tick();
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    if let Some(bar) = bar {
+        bar.finish_and_clear();
+    }
+    yard.join()
+}
+
+/// Takes over new tables; a configuration that is wrong changes nothing.
+fn reload(yard: &Running, config: &mut Config, args: &Args) {
+    let said = match read(args).map(|new| config.reload(&new).map(|reload| (reload, new))) {
+        Ok(Ok((reload, new))) => {
+            yard.reload(reload);
+            *config = new;
+            format!("{}: new tables taken over", args.config.display())
+        }
+        Ok(Err(error)) => format!("{error}; nothing changed"),
+        Err(stop) => format!("{stop}; nothing changed"),
+    };
+    let _ = writeln!(stderr(), "flowyard: {said}");
+}
+
+fn bar() -> Option<ProgressBar> {
+    let style = ProgressStyle::with_template("{spinner} {elapsed} {msg}").ok()?;
+    stderr().is_terminal().then(|| ProgressBar::new_spinner().with_style(style))
+}
+
+fn print(outcome: &Outcome, json: bool) -> Result<(), Stop> {
+    let mut out = stdout().lock();
+    if json {
+        let document = Document::new("flowyard.run/1", books::Books::of(outcome));
+        let json = document.to_json().map_err(anyhow::Error::from).map_err(Stop::Failed)?;
+        out.write_all(json.as_bytes())?;
+    } else {
+        out.write_all(books::text(outcome, &crate::style()).as_bytes())?;
+    }
+    Ok(out.flush()?)
+}
+
+/// A run whose books do not balance, or that lost a core, has failed.
+fn verdict(outcome: &Outcome) -> Result<(), Stop> {
+    let died = outcome.cores.iter().position(|core| core.died.is_some());
+    match died {
+        Some(core) => {
+            let why = outcome.cores[core].died.as_deref().unwrap_or("");
+            Err(Stop::Failed(anyhow::anyhow!("core {core} died: {why}; its frames are counted as core_died")))
+        }
+        None if !outcome.is_balanced() => Err(Stop::Failed(anyhow::anyhow!(
+            "the books do not balance: this is a defect of flowyard; please report it with the configuration"
+        ))),
+        None => Ok(()),
+    }
+}

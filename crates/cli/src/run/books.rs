@@ -1,0 +1,182 @@
+//! The books of a run: every core, every queue, every drop.
+
+use std::collections::BTreeMap;
+
+use flowyard_report::{Cell, Column, Style, Table, Tone, Unit, num};
+use flowyard_yard::counters::Counters;
+use flowyard_yard::run::Outcome;
+use serde::Serialize;
+
+/// What `flowyard run --json` prints.
+#[derive(Serialize)]
+pub(crate) struct Books {
+    /// From start to end.
+    elapsed_s: f64,
+    /// Frames in = frames out + drops + frames held.
+    balanced: bool,
+    /// Frames still inside at the end.
+    held: u64,
+    total: CoreBooks,
+    cores: Vec<CoreBooks>,
+    queues: Vec<QueueBooks>,
+    remarks: Vec<String>,
+}
+
+#[derive(Serialize)]
+struct CoreBooks {
+    rx_frames: u64,
+    rx_bytes: u64,
+    tx_frames: u64,
+    tx_bytes: u64,
+    work_frames: u64,
+    exact_hits: u64,
+    moves: u64,
+    held_moves: u64,
+    busy_share: f64,
+    drops: BTreeMap<&'static str, u64>,
+    died: Option<String>,
+}
+
+#[derive(Serialize)]
+struct QueueBooks {
+    name: String,
+    order: String,
+    tx: bool,
+    entered: u64,
+    done: u64,
+}
+
+impl Books {
+    pub(crate) fn of(outcome: &Outcome) -> Self {
+        let core = |counters: &Counters, died: Option<String>, cores: usize| CoreBooks {
+            rx_frames: counters.rx_frames,
+            rx_bytes: counters.rx_bytes,
+            tx_frames: counters.tx_frames,
+            tx_bytes: counters.tx_bytes,
+            work_frames: counters.work_frames,
+            exact_hits: counters.exact_hit,
+            moves: counters.settle_moved,
+            held_moves: counters.settle_held,
+            busy_share: busy(counters, outcome, cores),
+            drops: counters.drops.iter().map(|(reason, frames)| (reason.name(), frames)).collect(),
+            died,
+        };
+        Self {
+            elapsed_s: outcome.elapsed as f64 / 1e9,
+            balanced: outcome.is_balanced(),
+            held: outcome.held as u64,
+            total: core(&outcome.total(), None, outcome.cores.len()),
+            cores: outcome
+                .cores
+                .iter()
+                .map(|one| core(&one.counters, one.died.clone(), 1))
+                .collect(),
+            queues: outcome
+                .queues
+                .iter()
+                .map(|queue| QueueBooks {
+                    name: queue.name.clone(),
+                    order: format!("{:?}", queue.order).to_lowercase(),
+                    tx: queue.is_tx,
+                    entered: queue.entered,
+                    done: queue.done,
+                })
+                .collect(),
+            remarks: outcome.remarks.clone(),
+        }
+    }
+}
+
+/// The share of the run that a core (or so many cores together) had something to do.
+fn busy(counters: &Counters, outcome: &Outcome, cores: usize) -> f64 {
+    let whole = outcome.elapsed.max(1) as f64 * cores.max(1) as f64;
+    (counters.busy_ns as f64 / whole).min(1.0)
+}
+
+/// The books as text.
+pub(crate) fn text(outcome: &Outcome, style: &Style) -> String {
+    let total = outcome.total();
+    let seconds = outcome.elapsed as f64 / 1e9;
+    let mut text = format!(
+        "{} frames in, {} out, {} dropped, {} held, in {} ({})\n\n",
+        num::exact(total.rx_frames),
+        num::exact(total.tx_frames),
+        num::exact(total.drops.total()),
+        num::exact(outcome.held as u64),
+        Unit::Nanos.show(outcome.elapsed as f64),
+        Unit::Pps.show(total.rx_frames as f64 / seconds.max(1e-9)),
+    );
+    text += &cores(outcome).to_text(style);
+    text += "\n";
+    text += &queues(outcome).to_text(style);
+    if let Some(drops) = drops(outcome) {
+        text += "\n";
+        text += &drops.to_text(style);
+    }
+    for remark in &outcome.remarks {
+        text += &format!("\nNote: {remark}\n");
+    }
+    text
+}
+
+fn cores(outcome: &Outcome) -> Table {
+    let mut table = Table::new("Cores")
+        .column(Column::number("core"))
+        .column(Column::number("received").unit("frames"))
+        .column(Column::number("").unit("bytes"))
+        .column(Column::number("worked on").unit("frames"))
+        .column(Column::number("sent").unit("frames"))
+        .column(Column::number("").unit("bytes"))
+        .column(Column::number("dropped").unit("frames"))
+        .column(Column::number("by entry").unit("frames"))
+        .column(Column::number("moves").unit("of flows"))
+        .column(Column::number("held back").unit("frames"))
+        .column(Column::number("busy"));
+    let row = |name: Cell, c: &Counters, cores: usize| {
+        [
+            name,
+            Cell::new(num::exact(c.rx_frames)),
+            Cell::new(Unit::Bytes.show(c.rx_bytes as f64)),
+            Cell::new(num::exact(c.work_frames)),
+            Cell::new(num::exact(c.tx_frames)),
+            Cell::new(Unit::Bytes.show(c.tx_bytes as f64)),
+            Cell::new(num::exact(c.drops.total())),
+            Cell::new(num::exact(c.exact_hit)),
+            Cell::new(num::exact(c.settle_moved)),
+            Cell::new(num::exact(c.settle_held)),
+            Cell::new(Unit::Share.show(busy(c, outcome, cores))),
+        ]
+    };
+    for (number, core) in outcome.cores.iter().enumerate() {
+        let tone = if core.died.is_some() { Tone::Bad } else { Tone::Strong };
+        table.push(row(Cell::new(number.to_string()).tone(tone), &core.counters, 1));
+    }
+    table.total(row(Cell::new("all"), &outcome.total(), outcome.cores.len()))
+}
+
+fn queues(outcome: &Outcome) -> Table {
+    let mut table = Table::new("Queues")
+        .column(Column::text("queue"))
+        .column(Column::text("order"))
+        .column(Column::number("entered").unit("frames"))
+        .column(Column::number("left inside").unit("frames"));
+    for queue in &outcome.queues {
+        let name = if queue.is_tx { format!("tx of {}", queue.name) } else { queue.name.clone() };
+        table.push([
+            Cell::new(name).tone(Tone::Strong),
+            Cell::new(format!("{:?}", queue.order).to_lowercase()),
+            Cell::new(num::exact(queue.entered)),
+            Cell::new(num::exact(queue.entered - queue.done)),
+        ]);
+    }
+    table
+}
+
+fn drops(outcome: &Outcome) -> Option<Table> {
+    let mut table =
+        Table::new("Drops").column(Column::text("reason")).column(Column::number("frames"));
+    for (reason, frames) in outcome.total().drops.iter() {
+        table.push([Cell::new(reason.name().replace('_', " ")), Cell::new(num::exact(frames))]);
+    }
+    (!table.is_empty()).then_some(table)
+}
