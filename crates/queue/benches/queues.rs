@@ -1,0 +1,2 @@
+//! What the queues cost.
+fn main() {}
