@@ -6,6 +6,7 @@ mod adapters;
 mod analyze;
 mod args;
 mod explain;
+mod run;
 mod stop;
 
 use std::io::{IsTerminal, Write, stdout};
@@ -28,6 +29,8 @@ enum Command {
     Analyze(analyze::Args),
     /// Say which queue and core a flow gets, by which stage, and why not another
     Explain(explain::Args),
+    /// Run a yard: receive, steer, work, transmit, and account for every frame
+    Run(run::Args),
     /// List the adapters that flowyard models, with their limits
     Adapters(adapters::Args),
 }
@@ -36,6 +39,7 @@ fn main() -> ExitCode {
     let done = match Cli::parse().command {
         Command::Analyze(args) => analyze::run(&args),
         Command::Explain(args) => explain::run(&args),
+        Command::Run(args) => run::run(&args),
         Command::Adapters(args) => adapters::run(&args),
     };
     match done {

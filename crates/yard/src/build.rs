@@ -35,6 +35,12 @@ use crate::work::{Burn, Forward, Work};
 /// from 0) as possible consumers.
 pub type NewQueue = dyn Fn(flowyard_queue::Order, usize, u16) -> Box<dyn Queue>;
 
+/// The queues of `flowyard-queue`.
+#[must_use]
+pub fn queue(order: flowyard_queue::Order, frames: usize, consumers: u16) -> Box<dyn Queue> {
+    flowyard_queue::new(order, consumers, frames)
+}
+
 /// What a configuration cannot say.
 pub struct Parts<'a> {
     /// How queues are made.

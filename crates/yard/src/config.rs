@@ -30,6 +30,7 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use crate::places::Full;
+use crate::port::{BadPace, Pace};
 
 mod check;
 mod error;
@@ -272,6 +273,20 @@ impl Config {
         config.source = source;
         check::check(&config)?;
         Ok(config)
+    }
+
+    /// Has every port receive at `pace`, whatever it was configured to.
+    ///
+    /// # Errors
+    /// When the text is no pace.
+    pub fn set_pace(&mut self, pace: &str) -> Result<(), BadPace> {
+        pace.parse::<Pace>()?;
+        let ports = std::mem::take(&mut self.port).into_iter().map(|port| {
+            let span = port.span();
+            Spanned::new(span.clone(), PortConfig { pace: Some(Spanned::new(span, pace.into())), ..port.into_inner() })
+        });
+        self.port = ports.collect();
+        Ok(())
     }
 
     /// An error at a place of the text.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use flowyard_report::{Cell, Column, Style, Table, Tone, Unit, num};
-use flowyard_yard::counters::Counters;
+use flowyard_yard::Counters;
 use flowyard_yard::run::Outcome;
 use serde::Serialize;
 
