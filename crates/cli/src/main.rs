@@ -6,6 +6,7 @@ mod adapters;
 mod analyze;
 mod args;
 mod explain;
+mod schema;
 mod stop;
 
 use std::io::{IsTerminal, Write, stdout};
@@ -30,6 +31,8 @@ enum Command {
     Explain(explain::Args),
     /// List the adapters that flowyard models, with their limits
     Adapters(adapters::Args),
+    /// Print the JSON Schema of a command's --json
+    Schema(schema::Args),
 }
 
 fn main() -> ExitCode {
@@ -37,6 +40,7 @@ fn main() -> ExitCode {
         Command::Analyze(args) => analyze::run(&args),
         Command::Explain(args) => explain::run(&args),
         Command::Adapters(args) => adapters::run(&args),
+        Command::Schema(args) => schema::run(&args),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
