@@ -355,6 +355,10 @@ impl Counts {
         if let Some(offset) = flex {
             key.flex = flex_word(bytes, &seen, tunnels, offset);
         }
+        if key.is_ip() && !matches!(seen.net, Net::Ipv4 | Net::Ipv6) {
+            // The header contradicts the EtherType: no address, so no flow and nothing to hash.
+            key.eth_type = 0;
+        }
         self.traffic.fragments += u64::from(key.frag != 0);
         key
     }
