@@ -72,7 +72,7 @@ pub enum NoPacket {
     #[error(transparent)]
     Unreadable(#[from] flowyard_ports::Error),
     /// The capture has fewer packets.
-    #[error("{file}: there is no packet {number}; it has packets 1 to {packets}")]
+    #[error("{file}: there is no packet {number}; {}", numbers(*number, *packets))]
     Missing {
         /// The capture's name.
         file: String,
@@ -81,6 +81,15 @@ pub enum NoPacket {
         /// How many packets it has.
         packets: u64,
     },
+}
+
+/// Which numbers there are instead of `number`.
+fn numbers(number: u64, packets: u64) -> String {
+    match (number, packets) {
+        (0, _) => "packets are numbered from 1".to_owned(),
+        (_, 0) => "it has none".to_owned(),
+        _ => format!("it has packets 1 to {packets}"),
+    }
 }
 
 /// Totals that no policy changes.
@@ -138,6 +147,7 @@ impl Analyzer {
             self.feed(&burst, burst.len());
             each(source);
         }
+        self.steer();
         self.captures.push(Capture {
             file: file.into(),
             packets,
@@ -165,6 +175,7 @@ impl Analyzer {
             }
             if before < burst.len() as u64 {
                 self.feed(&burst, before as usize);
+                self.steer();
                 let (record, bytes) =
                     (&burst.records()[before as usize], burst.data(before as usize));
                 let mut packet = [self.parse(record, bytes)];
@@ -178,17 +189,35 @@ impl Analyzer {
         }
     }
 
-    /// Takes the first `take` frames of a burst through every policy.
+    /// Takes the first `take` frames of a burst.
+    ///
+    /// A source's bursts are as long as its pipe had bytes; the policies get theirs full, so that
+    /// the result depends on the frames alone.
     fn feed(&mut self, burst: &Burst<'_>, take: usize) {
+        let mut frames = burst.iter().take(take);
+        loop {
+            let mut packets = std::mem::take(&mut self.burst);
+            let room = LANES - packets.len();
+            let parsed = frames.by_ref().take(room);
+            packets.extend(parsed.map(|(record, bytes)| self.parse(record, bytes)));
+            self.burst = packets;
+            if self.burst.len() < LANES {
+                break;
+            }
+            self.steer();
+        }
+    }
+
+    /// Takes the burst at hand through every policy.
+    fn steer(&mut self) {
         let mut packets = std::mem::take(&mut self.burst);
-        packets.clear();
-        packets.extend(burst.iter().take(take).map(|(record, bytes)| self.parse(record, bytes)));
         self.place(&mut packets);
         let flows = packets.iter().filter_map(|packet| Some(packet.flow?.0));
         self.trails.warm(self.flows.connections() * 2, flows);
         for policy in &mut self.policies {
             policy.burst(&packets, &mut self.trails);
         }
+        packets.clear();
         self.burst = packets;
     }
 
@@ -243,6 +272,7 @@ impl Analyzer {
     /// The result, after the last capture.
     #[must_use]
     pub fn finish(mut self) -> Analysis {
+        self.steer(); // what a source gave before it failed
         let mut notes = Vec::new();
         let traffic = self.traffic();
         if traffic.transmitted == 0 && traffic.received > 0 {
