@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 
 use flowyard_adapter::Rss;
 use flowyard_adapter::profile::Tunnels;
-use flowyard_frame::{FlowKey, LANES, Nanos};
+use flowyard_frame::{FlowKey, LANES};
 use flowyard_ports::{Burst, Record, Source};
 use flowyard_wire::{Fault, Headers, Net};
 
+use crate::clock::Clock;
 use crate::explain::PacketOf;
 use crate::flows::{Flows, Role};
 use crate::host::{Local, Threads};
@@ -33,17 +34,6 @@ pub struct Analyzer {
     captures: Vec<Capture>,
     /// The burst at hand; kept to reuse its memory.
     burst: Vec<Packet>,
-}
-
-/// Capture time made monotonic: a time stamp that goes back counts as the time before it, and a
-/// capture that starts before the last one ended is moved behind it.
-#[derive(Debug, Default)]
-struct Clock {
-    now: Nanos,
-    shift: i128,
-    first: Option<Nanos>,
-    /// The next time stamp is the first of its capture.
-    fresh: bool,
 }
 
 /// The role of a connection whose first frame has this key and direction.
@@ -136,7 +126,7 @@ impl Analyzer {
         source: &mut dyn Source,
         mut each: impl FnMut(&dyn Source),
     ) -> Result<(), flowyard_ports::Error> {
-        self.clock.fresh = true;
+        self.clock.next_capture();
         let mut packets = 0;
         loop {
             let burst = source.read()?;
@@ -165,7 +155,7 @@ impl Analyzer {
         source: &mut dyn Source,
         number: u64,
     ) -> Result<Target, NoPacket> {
-        self.clock.fresh = true;
+        self.clock.next_capture();
         let mut packets = 0;
         loop {
             let burst = source.read()?;
@@ -279,7 +269,7 @@ impl Analyzer {
             notes.push("The host transmits nothing in this capture (see --local), so nothing that samples transmits can learn.".to_owned());
         }
         let elephants = self.elephants();
-        let started = self.clock.first.unwrap_or(0);
+        let started = self.clock.started();
         let policies: Vec<_> =
             self.policies.iter_mut().map(|policy| policy.summary(started)).collect();
         Analysis {
@@ -295,7 +285,7 @@ impl Analyzer {
     fn traffic(&mut self) -> Traffic {
         let mut traffic = std::mem::take(&mut self.counts.traffic);
         traffic.connections = self.flows.connections() as u64;
-        traffic.duration_s = (self.clock.now - self.clock.first.unwrap_or(0)) as f64 / 1e9;
+        traffic.duration_s = self.clock.elapsed() as f64 / 1e9;
         traffic.faults = Fault::ALL
             .iter()
             .zip(self.counts.faults)
@@ -336,20 +326,6 @@ impl Analyzer {
                     .collect::<BTreeMap<_, _>>(),
             })
             .collect()
-    }
-}
-
-impl Clock {
-    fn at(&mut self, stamp: Nanos) -> Nanos {
-        if self.fresh {
-            self.fresh = false;
-            let behind = i128::from(self.now) - i128::from(stamp);
-            self.shift = if self.first.is_some() && behind > 0 { behind } else { 0 };
-        }
-        let shifted = u64::try_from(i128::from(stamp) + self.shift).unwrap_or(u64::MAX);
-        self.now = self.now.max(shifted);
-        self.first.get_or_insert(self.now);
-        self.now
     }
 }
 

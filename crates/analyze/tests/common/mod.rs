@@ -1,5 +1,6 @@
 //! Setups, sources and test data that the tests of this crate share.
 #![allow(dead_code, unreachable_pub, reason = "each test program uses its own part")]
+#![allow(clippy::print_stdout, reason = "a skipped test says so")]
 
 use std::path::{Path, PathBuf};
 

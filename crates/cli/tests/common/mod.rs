@@ -1,5 +1,6 @@
 //! Running the built binary, and the test data.
 #![allow(dead_code, unreachable_pub, reason = "each test program uses its own part")]
+#![allow(clippy::print_stdout, reason = "a skipped test says so")]
 
 use std::ffi::OsStr;
 use std::io::Write;
