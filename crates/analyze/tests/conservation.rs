@@ -135,7 +135,8 @@ fn any_time_stamp_is_a_time() {
     let mix = Mix { flows: 50, ..Mix::default() };
     let sane = traffic(mix, 1, 3000);
     let mut rng = Rng::new(9);
-    let mut stamps: Vec<(&str, Box<dyn FnMut(u64, u64) -> u64>)> = vec![
+    type Stamp = Box<dyn FnMut(u64, u64) -> u64>;
+    let mut stamps: Vec<(&str, Stamp)> = vec![
         ("all zero", Box::new(|_, _| 0)),
         ("whole seconds", Box::new(|_, time| time / 1_000_000_000 * 1_000_000_000)),
         ("32-bit seconds", Box::new(|_, time| time & 0xffff_ffff)),
