@@ -1,5 +1,6 @@
 //! Every capture of public projects through every policy of every adapter; and connections
 //! against the manifest, whose definition differs from ours in three places, all named here.
+#![allow(clippy::print_stdout, reason = "a test may say what it compared")]
 
 mod common;
 
