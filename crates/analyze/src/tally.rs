@@ -124,7 +124,7 @@ impl Window {
     fn add(&mut self, core: u16, now: Nanos) {
         if now >= self.end {
             self.close();
-            self.end = now - now % self.width + self.width;
+            self.end = (now - now % self.width).saturating_add(self.width);
         }
         self.cores[core as usize] += 1;
         self.packets += 1;
@@ -168,10 +168,10 @@ impl Series {
                 nth % 2 == 1
             });
             let span = now - self.points[0].0;
-            self.interval = (self.interval * 2).max(span / Self::MOST as u64);
+            self.interval = self.interval.saturating_mul(2).max(span / Self::MOST as u64);
         }
         self.points.push((now, value));
-        self.next = now + self.interval;
+        self.next = now.saturating_add(self.interval);
     }
 
     pub(crate) fn points(&self) -> &[(Nanos, u32)] {

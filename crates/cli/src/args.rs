@@ -227,8 +227,11 @@ fn rule_file(name: &str) -> Result<RuleFile, Stop> {
         bad_input(format!("{name}: {error}; --policy fdir=FILE wants a readable rule file"))
     })?;
     let rules = rules::parse(name, &text).map_err(|errors| {
-        let lines: Vec<_> = errors.iter().map(ToString::to_string).collect();
-        bad_input(lines.join("\n"))
+        let first = errors.first().map(ToString::to_string).unwrap_or_default();
+        bad_input(match errors.len() - 1 {
+            0 => first,
+            more => format!("{first} (and {more} more in this file)"),
+        })
     })?;
     Ok(RuleFile { name: name.into(), rules })
 }
