@@ -92,3 +92,13 @@ fn the_bucket_is_that_of_the_rules_mask() {
     assert_eq!(bucket(TCP), bucket("tcp 198.51.100.9:7 > 192.0.2.10:11211"));
     assert_ne!(bucket(TCP), bucket("tcp 192.0.2.1:1000 > 192.0.2.10:80"));
 }
+
+/// `ixgbe` samples only where RSS has more than one queue.
+#[test]
+fn atr_is_off_with_one_queue() {
+    let why = |queues| ask(setup("x520", queues, 1, vec![Spec::Atr]), flow(TCP), 0).policies.atr;
+    assert!(why(1).unwrap().why.contains("RSS has one queue"));
+    assert!(why(2).unwrap().why.contains("no filter for this flow yet"));
+    let off = Analyzer::new(setup("x520", 1, 1, vec![Spec::Atr])).unwrap().finish();
+    assert!(off.notes.iter().any(|note| note.contains("keeps ATR off")), "{:?}", off.notes);
+}

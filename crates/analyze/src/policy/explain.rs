@@ -32,7 +32,11 @@ impl Running {
                     (queue, None, Stage::Filter, why.to_owned())
                 }
                 (queue, stage) => {
-                    (queue, None, stage, format!("no filter for this flow yet; {by_rss}"))
+                    let why = match atr.off() {
+                        Some(off) => format!("the driver keeps ATR off: {off}; {by_rss}"),
+                        None => format!("no filter for this flow yet; {by_rss}"),
+                    };
+                    (queue, None, stage, why)
                 }
             },
             Policy::Rps(rps) => {
