@@ -69,11 +69,6 @@ impl Cores {
         queue % self.cores.len() as u16
     }
 
-    /// How many cores there are.
-    pub(crate) fn count(&self) -> u16 {
-        self.cores.len() as u16
-    }
-
     /// Whether there is a core `core`.
     pub(crate) fn has(&self, core: u16) -> bool {
         (core as usize) < self.cores.len()

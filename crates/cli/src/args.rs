@@ -121,6 +121,14 @@ impl ModelArgs {
             "256k" => Pballoc::K256,
             other => return Err(bad_input(format!("--pballoc: 64k, 128k or 256k, not '{other}'"))),
         };
+        if let Consumers::Map(map) = &self.consumer
+            && let Some((port, core)) = map.iter().filter(|&(_, &core)| core >= cores).min()
+        {
+            return Err(bad_input(format!(
+                "--consumer: port {port} is on core {core}, but there are cores 0 to {}; set --cores",
+                cores - 1
+            )));
+        }
         if self.sample_rate == 0 {
             return Err(bad_input(
                 "--sample-rate: at least 1; leave atr out of --policy to turn it off",
