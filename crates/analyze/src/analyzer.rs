@@ -263,11 +263,8 @@ impl Analyzer {
     #[must_use]
     pub fn finish(mut self) -> Analysis {
         self.steer(); // what a source gave before it failed
-        let mut notes = Vec::new();
         let traffic = self.traffic();
-        if traffic.transmitted == 0 && traffic.received > 0 {
-            notes.push("The host transmits nothing in this capture (see --local), so nothing that samples transmits can learn.".to_owned());
-        }
+        let mut notes = self.setup.notes(&traffic);
         notes.extend(self.policies.iter().flat_map(|running| running.policy.notes()));
         let elephants = self.elephants();
         let started = self.clock.started();
@@ -307,7 +304,7 @@ impl Analyzer {
         let mut large: Vec<_> = self
             .flows
             .received()
-            .filter(|(_, bytes, _)| *bytes as f64 >= self.setup.elephant_share * total as f64)
+            .filter(|(_, bytes, _)| *bytes as f64 > self.setup.elephant_share * total as f64)
             .collect();
         large.sort_unstable_by_key(|&(id, bytes, _)| (std::cmp::Reverse(bytes), id));
         large.truncate(self.setup.elephants_most);
@@ -347,6 +344,8 @@ impl Counts {
         traffic.snapped += u64::from(record.wire_len as usize > bytes.len());
         traffic.vlan += u64::from(outer.tags.count > 0);
         traffic.mpls += u64::from(outer.labels.count > 0);
+        let buried = outer.labels.count > 0 || outer.pppoe.is_some() || outer.tags.count > 2;
+        traffic.buried += u64::from(buried && matches!(outer.net, Net::Ipv4 | Net::Ipv6));
         traffic.not_ip += u64::from(!matches!(outer.net, Net::Ipv4 | Net::Ipv6));
         if let Some(fault) = outer.fault {
             self.faults[fault.index()] += 1;

@@ -91,7 +91,7 @@ impl Tally {
     }
 
     /// The 99th percentile of the windows' largest over mean core load, and how many windows had
-    /// at least one packet a core (a sparser window is imbalanced whatever the policy).
+    /// at least ten packets a core.
     pub(crate) fn windows(&mut self) -> (Option<f64>, u64) {
         self.window.close();
         let windows = self.window.seen.len();
@@ -130,9 +130,13 @@ impl Window {
         self.packets += 1;
     }
 
+    /// Packets a core that a window must have to count: a sparser one is imbalanced whatever the
+    /// policy, by chance alone.
+    const LEAST: u64 = 10;
+
     fn close(&mut self) {
         let cores = self.cores.len() as u64;
-        if u64::from(self.packets) >= cores {
+        if u64::from(self.packets) >= Self::LEAST * cores {
             let max = u64::from(self.cores.iter().copied().max().unwrap_or(0));
             self.seen.saturating_record(max * cores * 1000 / u64::from(self.packets));
         }

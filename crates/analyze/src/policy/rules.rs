@@ -7,6 +7,7 @@ use std::collections::HashMap;
 
 use flowyard_adapter::FilterStats;
 use flowyard_adapter::fdir::{self, Flex, MaskSet, Mode, Table, VlanMask};
+use flowyard_adapter::i40e::I40eConfig;
 use flowyard_adapter::profile::FdirKind;
 use flowyard_adapter::rules::{self, Rule, RuleAction, RuleTable, Target, Verdict};
 use flowyard_frame::FlowKey;
@@ -67,8 +68,9 @@ impl Fdir {
             FdirKind::Ixgbe { .. } => {
                 Some(Target::E82599 { pballoc: setup.pballoc, driver: rules::Driver::InTree })
             }
-            FdirKind::I40e { filters } => {
-                Some(Target::I40e { guaranteed: 0, best_effort: filters })
+            FdirKind::I40e { .. } => {
+                let I40eConfig { guaranteed, best_effort, .. } = I40eConfig::default();
+                Some(Target::I40e { guaranteed, best_effort })
             }
             FdirKind::Ice { .. } => Some(Target::Ice),
             FdirKind::None => None,

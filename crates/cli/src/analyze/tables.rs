@@ -120,7 +120,7 @@ pub(crate) fn policies(analysis: &Analysis) -> Table {
         ]);
     }
     table
-        .note("max/mean: 1 is perfect, the number of cores is the worst; p99 over windows with a packet a core")
+        .note("max/mean: 1 is perfect, the number of cores is the worst; p99 over windows with ten packets a core")
         .note("could overtake: done before an earlier packet of its flow, under the queue-delay model")
 }
 
