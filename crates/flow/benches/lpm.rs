@@ -67,15 +67,16 @@ fn main() {
         while table.len() < count {
             let net = prefix(&mut rng, v6);
             let action = Action::queue(nets.len() as u16);
+            by_length.entry(net.prefix_len()).or_default().insert(net, action);
             if table.put(&net, action) == Ok(None) {
-                by_length.entry(net.prefix_len()).or_default().insert(net, action);
                 nets.push(net);
             }
         }
         let mut batch = || {
             let mut batch = Batch::default();
             for _ in 0..LANES {
-                let addr = host(&mut rng, &nets[rng.clone().below(count as u64) as usize]);
+                let net = nets[rng.below(count as u64) as usize];
+                let addr = host(&mut rng, &net);
                 let key = FlowKey::five_tuple(17, addr, 1, addr, 2);
                 let _ = batch.push(Frame::new(0, 0, 60), key);
             }

@@ -8,6 +8,9 @@
 //!                                                          refuse; each with its figures
 //! ```
 //!
+//! Each core samples the frames it works on. So a promoted flow is seen by all of its workers, and
+//! its parts are added up.
+//!
 //! A big flow is no trouble while its core keeps up. So nothing happens before a core is
 //! *measured* to be overloaded, some windows in a row: busy, and with frames waiting or dropped.
 //! Then the cheaper remedy first: entries of the indirection table without the elephant move to

@@ -158,15 +158,16 @@ impl Sampler {
 
     /// Takes the samples that fall into these lanes.
     #[cold]
-    fn take(&mut self, batch: &Batch, lanes: Lanes) {
-        for lane in lanes {
-            self.skip -= 1;
-            if self.skip == 0 {
-                self.skip = self.gap();
+    fn take(&mut self, batch: &Batch, mut lanes: Lanes) {
+        while self.skip <= lanes.count() {
+            lanes = last(lanes, lanes.count() + 1 - self.skip);
+            self.skip = self.gap();
+            if let Some(lane) = lanes.next() {
                 let frame = &batch.frames[lane];
                 self.count(&batch.keys[lane], frame.hash, frame.len() as u32);
             }
         }
+        self.skip -= lanes.count();
     }
 
     /// 1 to `2 * every - 1`, all as likely: `every` on average.
@@ -198,6 +199,21 @@ impl Sampler {
         }
         set[way].bytes = set[way].bytes.saturating_add(bytes);
     }
+}
+
+/// The last `count` of these lanes.
+#[inline]
+fn last(lanes: Lanes, count: u32) -> Lanes {
+    let mut skip = lanes.count().saturating_sub(count);
+    if lanes == Lanes::first(lanes.count() as usize) {
+        return lanes.without(Lanes::first(skip as usize));
+    }
+    let mut left = lanes.0;
+    while skip > 0 {
+        left &= left.wrapping_sub(1);
+        skip -= 1;
+    }
+    Lanes(left)
 }
 
 #[cfg(test)]

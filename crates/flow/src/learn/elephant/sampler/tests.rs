@@ -140,6 +140,29 @@ fn elephants_are_found_and_mice_are_not() {
 }
 
 proptest! {
+    /// Samples fall where the gaps say, however the frames are cut into batches and lanes.
+    #[test]
+    fn gaps_do_not_depend_on_batches(
+        lanes in prop::collection::vec(any::<u32>(), 1..60),
+        every in 1..80_u32,
+        seed in any::<u64>(),
+    ) {
+        let (mut cut, mut single) = (Sampler::new(every, 64, seed), Sampler::new(every, 64, seed));
+        let frames: Vec<_> = (0..LANES as u32).map(|n| (n, 100 + n as u16)).collect();
+        let whole = batch(&frames);
+        for lanes in lanes {
+            cut.sample(&whole, Lanes(lanes));
+            for lane in Lanes(lanes) {
+                single.sample(&batch(&frames[lane..=lane]), Lanes(1));
+            }
+            prop_assert_eq!((cut.skip, cut.bytes), (single.skip, single.bytes));
+        }
+        let mut seen = [Seen::default(), Seen::default()];
+        cut.window(&mut seen[0]);
+        single.window(&mut seen[1]);
+        prop_assert_eq!(&seen[0], &seen[1]);
+    }
+
     /// With every frame sampled the bounds of Space-Saving hold, whatever comes.
     #[test]
     fn bounds_hold(
