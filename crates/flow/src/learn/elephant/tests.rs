@@ -165,6 +165,19 @@ fn mice_go_first_and_the_elephant_stays_when_that_is_enough() {
 }
 
 #[test]
+fn the_elephants_own_entry_stays_where_there_is_room_for_it() {
+    // All flows are core 0's, the others are idle; the elephant is the largest and would fit.
+    let home = |n: usize, rate| if n.is_multiple_of(4) { rate } else { 0.0 };
+    let flows = (0..64).map(|n| if n == 0 { 400_000.0 } else { home(n, 45_000.0) }).collect();
+    let mut yard = Yard::new(4, flows, Settings::default());
+    let log = yard.windows(20);
+    assert!(log.len() >= 6, "{log:?}");
+    for Decision { what, .. } in log {
+        assert!(matches!(what, What::Rebalance { entry: 1.., .. }), "{what:?}");
+    }
+}
+
+#[test]
 fn an_elephant_is_split_when_moving_mice_is_not_enough_and_comes_back() {
     let mut yard = Yard::new(4, flows(1_800_000.0, 10_000.0), Settings::default());
     let log = yard.windows(12);
