@@ -206,7 +206,7 @@ mod tests {
     #[test]
     fn imbalance_is_largest_over_mean() {
         let mut tally = Tally::new(0, 4, 4, 100);
-        for now in 0..4 {
+        for now in 0..40 {
             land(&mut tally, now, 0);
         }
         assert_eq!(Tally::imbalance(&tally.cores), Some(4.0));
