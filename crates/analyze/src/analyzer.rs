@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 
 use flowyard_adapter::Rss;
 use flowyard_adapter::profile::Tunnels;
-use flowyard_frame::{FlowKey, LANES, Nanos};
+use flowyard_frame::{FlowKey, LANES};
 use flowyard_ports::{Burst, Record, Source};
 use flowyard_wire::{Fault, Headers, Net};
 
+use crate::clock::Clock;
 use crate::explain::PacketOf;
 use crate::flows::{Flows, Role};
 use crate::host::{Local, Threads};
@@ -33,17 +34,6 @@ pub struct Analyzer {
     captures: Vec<Capture>,
     /// The burst at hand; kept to reuse its memory.
     burst: Vec<Packet>,
-}
-
-/// Capture time made monotonic: a time stamp that goes back counts as the time before it, and a
-/// capture that starts before the last one ended is moved behind it.
-#[derive(Debug, Default)]
-struct Clock {
-    now: Nanos,
-    shift: i128,
-    first: Option<Nanos>,
-    /// The next time stamp is the first of its capture.
-    fresh: bool,
 }
 
 /// The role of a connection whose first frame has this key and direction.
@@ -72,7 +62,7 @@ pub enum NoPacket {
     #[error(transparent)]
     Unreadable(#[from] flowyard_ports::Error),
     /// The capture has fewer packets.
-    #[error("{file}: there is no packet {number}; it has packets 1 to {packets}")]
+    #[error("{file}: there is no packet {number}; {}", numbers(*number, *packets))]
     Missing {
         /// The capture's name.
         file: String,
@@ -81,6 +71,15 @@ pub enum NoPacket {
         /// How many packets it has.
         packets: u64,
     },
+}
+
+/// Which numbers there are instead of `number`.
+fn numbers(number: u64, packets: u64) -> String {
+    match (number, packets) {
+        (0, _) => "packets are numbered from 1".to_owned(),
+        (_, 0) => "it has none".to_owned(),
+        _ => format!("it has packets 1 to {packets}"),
+    }
 }
 
 /// Totals that no policy changes.
@@ -127,7 +126,7 @@ impl Analyzer {
         source: &mut dyn Source,
         mut each: impl FnMut(&dyn Source),
     ) -> Result<(), flowyard_ports::Error> {
-        self.clock.fresh = true;
+        self.clock.next_capture();
         let mut packets = 0;
         loop {
             let burst = source.read()?;
@@ -138,6 +137,7 @@ impl Analyzer {
             self.feed(&burst, burst.len());
             each(source);
         }
+        self.steer();
         self.captures.push(Capture {
             file: file.into(),
             packets,
@@ -155,7 +155,7 @@ impl Analyzer {
         source: &mut dyn Source,
         number: u64,
     ) -> Result<Target, NoPacket> {
-        self.clock.fresh = true;
+        self.clock.next_capture();
         let mut packets = 0;
         loop {
             let burst = source.read()?;
@@ -165,6 +165,7 @@ impl Analyzer {
             }
             if before < burst.len() as u64 {
                 self.feed(&burst, before as usize);
+                self.steer();
                 let (record, bytes) =
                     (&burst.records()[before as usize], burst.data(before as usize));
                 let mut packet = [self.parse(record, bytes)];
@@ -178,17 +179,35 @@ impl Analyzer {
         }
     }
 
-    /// Takes the first `take` frames of a burst through every policy.
+    /// Takes the first `take` frames of a burst.
+    ///
+    /// A source's bursts are as long as its pipe had bytes; the policies get theirs full, so that
+    /// the result depends on the frames alone.
     fn feed(&mut self, burst: &Burst<'_>, take: usize) {
+        let mut frames = burst.iter().take(take);
+        loop {
+            let mut packets = std::mem::take(&mut self.burst);
+            let room = LANES - packets.len();
+            let parsed = frames.by_ref().take(room);
+            packets.extend(parsed.map(|(record, bytes)| self.parse(record, bytes)));
+            self.burst = packets;
+            if self.burst.len() < LANES {
+                break;
+            }
+            self.steer();
+        }
+    }
+
+    /// Takes the burst at hand through every policy.
+    fn steer(&mut self) {
         let mut packets = std::mem::take(&mut self.burst);
-        packets.clear();
-        packets.extend(burst.iter().take(take).map(|(record, bytes)| self.parse(record, bytes)));
         self.place(&mut packets);
         let flows = packets.iter().filter_map(|packet| Some(packet.flow?.0));
         self.trails.warm(self.flows.connections() * 2, flows);
         for policy in &mut self.policies {
             policy.burst(&packets, &mut self.trails);
         }
+        packets.clear();
         self.burst = packets;
     }
 
@@ -243,14 +262,12 @@ impl Analyzer {
     /// The result, after the last capture.
     #[must_use]
     pub fn finish(mut self) -> Analysis {
-        let mut notes = Vec::new();
+        self.steer(); // what a source gave before it failed
         let traffic = self.traffic();
-        if traffic.transmitted == 0 && traffic.received > 0 {
-            notes.push("The host transmits nothing in this capture (see --local), so nothing that samples transmits can learn.".to_owned());
-        }
+        let mut notes = self.setup.notes(&traffic);
         notes.extend(self.policies.iter().flat_map(|running| running.policy.notes()));
         let elephants = self.elephants();
-        let started = self.clock.first.unwrap_or(0);
+        let started = self.clock.started();
         let policies: Vec<_> =
             self.policies.iter_mut().map(|policy| policy.summary(started)).collect();
         Analysis {
@@ -266,7 +283,7 @@ impl Analyzer {
     fn traffic(&mut self) -> Traffic {
         let mut traffic = std::mem::take(&mut self.counts.traffic);
         traffic.connections = self.flows.connections() as u64;
-        traffic.duration_s = (self.clock.now - self.clock.first.unwrap_or(0)) as f64 / 1e9;
+        traffic.duration_s = self.clock.elapsed() as f64 / 1e9;
         traffic.faults = Fault::ALL
             .iter()
             .zip(self.counts.faults)
@@ -287,7 +304,7 @@ impl Analyzer {
         let mut large: Vec<_> = self
             .flows
             .received()
-            .filter(|(_, bytes, _)| *bytes as f64 >= self.setup.elephant_share * total as f64)
+            .filter(|(_, bytes, _)| *bytes as f64 > self.setup.elephant_share * total as f64)
             .collect();
         large.sort_unstable_by_key(|&(id, bytes, _)| (std::cmp::Reverse(bytes), id));
         large.truncate(self.setup.elephants_most);
@@ -310,20 +327,6 @@ impl Analyzer {
     }
 }
 
-impl Clock {
-    fn at(&mut self, stamp: Nanos) -> Nanos {
-        if self.fresh {
-            self.fresh = false;
-            let behind = i128::from(self.now) - i128::from(stamp);
-            self.shift = if self.first.is_some() && behind > 0 { behind } else { 0 };
-        }
-        let shifted = u64::try_from(i128::from(stamp) + self.shift).unwrap_or(u64::MAX);
-        self.now = self.now.max(shifted);
-        self.first.get_or_insert(self.now);
-        self.now
-    }
-}
-
 impl Counts {
     /// Parses a frame to the key that the adapter sees, and counts what it is made of.
     #[inline]
@@ -341,6 +344,8 @@ impl Counts {
         traffic.snapped += u64::from(record.wire_len as usize > bytes.len());
         traffic.vlan += u64::from(outer.tags.count > 0);
         traffic.mpls += u64::from(outer.labels.count > 0);
+        let buried = outer.labels.count > 0 || outer.pppoe.is_some() || outer.tags.count > 2;
+        traffic.buried += u64::from(buried && matches!(outer.net, Net::Ipv4 | Net::Ipv6));
         traffic.not_ip += u64::from(!matches!(outer.net, Net::Ipv4 | Net::Ipv6));
         if let Some(fault) = outer.fault {
             self.faults[fault.index()] += 1;
@@ -355,6 +360,10 @@ impl Counts {
         let mut key = flowyard_flow::parse::key(&seen, bytes, record.interface as u16);
         if let Some(offset) = flex {
             key.flex = flex_word(bytes, &seen, tunnels, offset);
+        }
+        if key.is_ip() && !matches!(seen.net, Net::Ipv4 | Net::Ipv6) {
+            // The header contradicts the EtherType: no address, so no flow and nothing to hash.
+            key.eth_type = 0;
         }
         self.traffic.fragments += u64::from(key.frag != 0);
         key

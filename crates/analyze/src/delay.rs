@@ -3,7 +3,7 @@
 //! Every core is one first-in first-out server with a fixed cost per frame, plus a fixed delay of
 //! its own that the user may set. That is enough to say which frames *could* overtake: a frame
 //! overtakes when its core would finish it before another core finishes an earlier frame of the
-//! same flow.
+//! same flow. Times stop at the end of [`Nanos`] (the year 2554), as broken clocks reach it.
 //!
 //! ```text
 //!   arrival ---> [delay of the core] ---> wait for the frames before ---> service ---> done
@@ -69,11 +69,6 @@ impl Cores {
         queue % self.cores.len() as u16
     }
 
-    /// How many cores there are.
-    pub(crate) fn count(&self) -> u16 {
-        self.cores.len() as u16
-    }
-
     /// Whether there is a core `core`.
     pub(crate) fn has(&self, core: u16) -> bool {
         (core as usize) < self.cores.len()
@@ -83,7 +78,8 @@ impl Cores {
     #[inline]
     pub(crate) fn take(&mut self, core: u16, now: Nanos) -> Nanos {
         let core = &mut self.cores[core as usize];
-        core.free_at = core.free_at.max(now + core.extra) + self.service;
+        core.free_at =
+            core.free_at.max(now.saturating_add(core.extra)).saturating_add(self.service);
         core.tail += 1;
         core.free_at
     }
@@ -92,7 +88,7 @@ impl Cores {
     #[inline]
     pub(crate) fn dispatch(&mut self, core: u16, now: Nanos) -> Nanos {
         let free_at = &mut self.dispatchers[core as usize];
-        *free_at = (*free_at).max(now) + self.dispatch;
+        *free_at = (*free_at).max(now).saturating_add(self.dispatch);
         *free_at
     }
 

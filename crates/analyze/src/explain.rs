@@ -125,7 +125,7 @@ pub struct FdirAnswer {
     /// `signature` (filled by ATR) or `perfect` (filled by rules).
     pub mode: String,
     /// 82599: the bucket hash, before it is cut to the table's size: 15 bits of the signature
-    /// table, or 13 bits of the perfect table.
+    /// table, or 13 bits of the perfect table, there under the mask that the rules have fixed.
     pub bucket_hash: Option<String>,
     /// 82599: the 15-bit signature that Linux's ATR programs.
     pub signature_hash: Option<String>,

@@ -208,11 +208,12 @@ impl Threads {
     fn migrate(&mut self, now: Nanos) {
         let cores = self.core.len() as u64;
         if self.next_migration == 0 || cores < 2 {
-            self.next_migration = now + self.migrate_every;
+            self.next_migration = now.saturating_add(self.migrate_every);
             return;
         }
         // After a silence of hours, one thread has moved as good as many have.
-        let due = ((now - self.next_migration) / self.migrate_every + 1).min(4 * cores);
+        let due =
+            ((now - self.next_migration) / self.migrate_every).saturating_add(1).min(4 * cores);
         for _ in 0..due {
             self.migrations += 1;
             let dice = mix(self.seed ^ self.migrations);
@@ -220,8 +221,8 @@ impl Threads {
             let step = 1 + (dice >> 32) % (cores - 1);
             self.core[thread] = ((u64::from(self.core[thread]) + step) % cores) as u16;
         }
-        self.next_migration =
-            now - (now - self.next_migration) % self.migrate_every + self.migrate_every;
+        let last = now - (now - self.next_migration) % self.migrate_every;
+        self.next_migration = last.saturating_add(self.migrate_every);
     }
 }
 

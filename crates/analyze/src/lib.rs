@@ -16,6 +16,7 @@
 #![forbid(unsafe_code)]
 
 mod analyzer;
+mod clock;
 mod delay;
 mod explain;
 mod flows;

@@ -342,6 +342,11 @@ impl Policy {
     pub(crate) fn notes(&self) -> Vec<String> {
         match self {
             Self::Fdir(fdir) => fdir.notes(),
+            Self::Atr(atr) => atr
+                .off()
+                .map(|why| format!("The driver keeps ATR off: {why}."))
+                .into_iter()
+                .collect(),
             _ => Vec::new(),
         }
     }

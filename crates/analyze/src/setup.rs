@@ -8,7 +8,7 @@ use flowyard_frame::Nanos;
 
 use crate::delay::Delays;
 use crate::host::{Consumers, Local};
-use crate::summary::SetupSummary;
+use crate::summary::{SetupSummary, Traffic};
 
 /// Everything that an analysis depends on besides the capture. Two runs with equal setups over
 /// equal captures give equal results.
@@ -189,6 +189,28 @@ impl Setup {
             }
         }
         Ok(())
+    }
+
+    /// What the user should know besides the figures.
+    pub(crate) fn notes(&self, traffic: &Traffic) -> Vec<String> {
+        let mut notes = Vec::new();
+        let name = self.adapter.name;
+        if traffic.transmitted == 0 && traffic.received > 0 {
+            notes.push("The host transmits nothing in this capture (see --local), so nothing that samples transmits can learn.".to_owned());
+        }
+        if traffic.buried > 0 {
+            notes.push(format!("{} packets have their IP header behind MPLS labels, PPPoE or more than two VLAN tags. The {name} is assumed to find it; if it does not, they have no hash and go to queue 0.", traffic.buried));
+        }
+        if let Some(most) = self.adapter.atr.and_then(|atr| atr.queues)
+            && self.queues > most
+        {
+            notes.push(format!("The driver of the {name} opens at most {most} queues for ATR, fewer than the {} asked for.", self.queues));
+        }
+        let has = |name| self.policies.iter().any(|spec| spec.name() == name);
+        if has("fdir") && (has("atr") || has("arfs")) {
+            notes.push("Rules can switch ATR or aRFS off on a real port; here each policy is a world of its own.".to_owned());
+        }
+        notes
     }
 
     pub(crate) fn summary(&self, rss: Option<&Rss>, migrations: u64) -> SetupSummary {

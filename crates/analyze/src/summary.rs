@@ -98,6 +98,9 @@ pub struct Traffic {
     pub vlan: u64,
     /// Packets with MPLS labels.
     pub mpls: u64,
+    /// Packets with their IP header behind MPLS labels, PPPoE or more than two VLAN tags, where not
+    /// every adapter finds it.
+    pub buried: u64,
     /// Packets in a tunnel.
     pub tunnelled: u64,
     /// Packets cut by the capture's snap length.
@@ -151,9 +154,9 @@ pub struct Imbalance {
     pub queues: Option<f64>,
     /// Of the cores, over the whole capture, by packets.
     pub cores: Option<f64>,
-    /// Of the cores, 99th percentile of the windows with at least one packet a core.
+    /// Of the cores, 99th percentile of the windows with at least ten packets a core.
     pub window_p99: Option<f64>,
-    /// Windows that had at least one packet a core.
+    /// Windows that had at least ten packets a core.
     pub windows: u64,
 }
 

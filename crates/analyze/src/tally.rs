@@ -91,7 +91,7 @@ impl Tally {
     }
 
     /// The 99th percentile of the windows' largest over mean core load, and how many windows had
-    /// at least one packet a core (a sparser window is imbalanced whatever the policy).
+    /// at least ten packets a core.
     pub(crate) fn windows(&mut self) -> (Option<f64>, u64) {
         self.window.close();
         let windows = self.window.seen.len();
@@ -124,15 +124,19 @@ impl Window {
     fn add(&mut self, core: u16, now: Nanos) {
         if now >= self.end {
             self.close();
-            self.end = now - now % self.width + self.width;
+            self.end = (now - now % self.width).saturating_add(self.width);
         }
         self.cores[core as usize] += 1;
         self.packets += 1;
     }
 
+    /// Packets a core that a window must have to count: a sparser one is imbalanced whatever the
+    /// policy, by chance alone.
+    const LEAST: u64 = 10;
+
     fn close(&mut self) {
         let cores = self.cores.len() as u64;
-        if u64::from(self.packets) >= cores {
+        if u64::from(self.packets) >= Self::LEAST * cores {
             let max = u64::from(self.cores.iter().copied().max().unwrap_or(0));
             self.seen.saturating_record(max * cores * 1000 / u64::from(self.packets));
         }
@@ -168,10 +172,10 @@ impl Series {
                 nth % 2 == 1
             });
             let span = now - self.points[0].0;
-            self.interval = (self.interval * 2).max(span / Self::MOST as u64);
+            self.interval = self.interval.saturating_mul(2).max(span / Self::MOST as u64);
         }
         self.points.push((now, value));
-        self.next = now + self.interval;
+        self.next = now.saturating_add(self.interval);
     }
 
     pub(crate) fn points(&self) -> &[(Nanos, u32)] {
@@ -202,7 +206,7 @@ mod tests {
     #[test]
     fn imbalance_is_largest_over_mean() {
         let mut tally = Tally::new(0, 4, 4, 100);
-        for now in 0..4 {
+        for now in 0..40 {
             land(&mut tally, now, 0);
         }
         assert_eq!(Tally::imbalance(&tally.cores), Some(4.0));

@@ -70,8 +70,9 @@ pub(crate) fn run(args: &Args) -> Result<(), Stop> {
     let mut analyzer = Analyzer::new(setup).map_err(bad_input)?;
     for file in &args.captures {
         let mut source = pcap::open(file).map_err(bad_input)?;
-        let bar = Bar::new(file, source.progress());
-        analyzer.read(file, &mut source, |source| bar.at(source)).map_err(bad_input)?;
+        let name = if file == "-" { "standard input" } else { file };
+        let bar = Bar::new(name, source.progress());
+        analyzer.read(name, &mut source, |source| bar.at(source)).map_err(bad_input)?;
     }
     print(&analyzer.finish(), args)
 }

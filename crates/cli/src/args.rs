@@ -121,6 +121,14 @@ impl ModelArgs {
             "256k" => Pballoc::K256,
             other => return Err(bad_input(format!("--pballoc: 64k, 128k or 256k, not '{other}'"))),
         };
+        if let Consumers::Map(map) = &self.consumer
+            && let Some((port, core)) = map.iter().filter(|&(_, &core)| core >= cores).min()
+        {
+            return Err(bad_input(format!(
+                "--consumer: port {port} is on core {core}, but there are cores 0 to {}; set --cores",
+                cores - 1
+            )));
+        }
         if self.sample_rate == 0 {
             return Err(bad_input(
                 "--sample-rate: at least 1; leave atr out of --policy to turn it off",
@@ -227,8 +235,11 @@ fn rule_file(name: &str) -> Result<RuleFile, Stop> {
         bad_input(format!("{name}: {error}; --policy fdir=FILE wants a readable rule file"))
     })?;
     let rules = rules::parse(name, &text).map_err(|errors| {
-        let lines: Vec<_> = errors.iter().map(ToString::to_string).collect();
-        bad_input(lines.join("\n"))
+        let first = errors.first().map(ToString::to_string).unwrap_or_default();
+        bad_input(match errors.len() - 1 {
+            0 => first,
+            more => format!("{first} (and {more} more in this file)"),
+        })
     })?;
     Ok(RuleFile { name: name.into(), rules })
 }

@@ -7,11 +7,13 @@ mod analyze;
 mod args;
 mod explain;
 mod run;
+mod schema;
 mod stop;
 
 use std::io::{IsTerminal, Write, stdout};
 use std::process::ExitCode;
 
+use clap::error::ErrorKind;
 use clap::{Parser, Subcommand};
 use flowyard_report::Style;
 
@@ -33,23 +35,59 @@ enum Command {
     Run(run::Args),
     /// List the adapters that flowyard models, with their limits
     Adapters(adapters::Args),
+    /// Print the JSON Schema of a command's --json
+    Schema(schema::Args),
 }
 
 fn main() -> ExitCode {
-    let done = match Cli::parse().command {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) if asks_for_help(&error) => error.exit(),
+        Err(error) => return say(&usage(&error), 2),
+    };
+    let done = match cli.command {
         Command::Analyze(args) => analyze::run(&args),
         Command::Explain(args) => explain::run(&args),
         Command::Run(args) => run::run(&args),
         Command::Adapters(args) => adapters::run(&args),
+        Command::Schema(args) => schema::run(&args),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(stop) if stop.is_closed_pipe() => ExitCode::SUCCESS,
-        Err(stop) => {
-            let _ = writeln!(std::io::stderr(), "flowyard: {stop}");
-            ExitCode::from(stop.status())
-        }
+        Err(stop) => say(&stop.to_string(), stop.status()),
     }
+}
+
+/// One line on standard error, whatever a file name or an argument is made of.
+fn say(what: &str, status: u8) -> ExitCode {
+    let line = what.replace(char::is_control, " ");
+    let _ = writeln!(std::io::stderr(), "flowyard: {line}");
+    ExitCode::from(status)
+}
+
+fn asks_for_help(error: &clap::Error) -> bool {
+    !error.use_stderr() || error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
+}
+
+/// What clap says in a paragraph, in a line: lists after a blank, sentences after a semicolon.
+fn usage(error: &clap::Error) -> String {
+    let text = error.render().to_string();
+    let mut line = String::new();
+    for part in text.lines().filter(|part| !part.trim().is_empty()) {
+        let part = part.strip_prefix("error: ").unwrap_or(part);
+        if part.starts_with("For more information") {
+            continue;
+        }
+        line += match part.starts_with("    ") || part.starts_with("  <") || part.starts_with("  [")
+        {
+            _ if line.is_empty() => "",
+            true => " ",
+            false => "; ",
+        };
+        line += part.trim();
+    }
+    line + "; try --help"
 }
 
 /// How tables look: in colour and as wide as the terminal, or plain in a pipe.

@@ -6,6 +6,7 @@
 use flowyard_frame::{Batch, Edit, Lanes, Nanos};
 
 pub mod atr;
+pub mod elephant;
 
 pub use atr::Atr;
 

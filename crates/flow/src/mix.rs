@@ -42,7 +42,7 @@ impl Mix {
 
 /// Both halves of the product, folded: every bit of `a` and `b` reaches every bit of the result.
 #[inline]
-fn fold(a: u64, b: u64) -> u64 {
+pub(crate) fn fold(a: u64, b: u64) -> u64 {
     let product = u128::from(a) * u128::from(b);
     product as u64 ^ (product >> 64) as u64
 }
@@ -56,6 +56,7 @@ pub(crate) fn words(key: &FlowKey) -> ([u64; 6], [u64; 2]) {
 }
 
 /// Steele, Lea, Flood, "Fast splittable pseudorandom number generators" (OOPSLA 2014).
+#[derive(Clone, Debug)]
 pub(crate) struct SplitMix(pub(crate) u64);
 
 impl SplitMix {

@@ -8,9 +8,13 @@ use std::borrow::Cow;
 use flowyard_frame::{Batch, Edit, Lanes};
 
 pub mod exact;
+pub mod l2;
+pub mod lpm;
 pub mod spread;
 
 pub use exact::Exact;
+pub use l2::L2;
+pub use lpm::Lpm;
 pub use spread::Spread;
 
 /// Key to action, a batch at a time.

@@ -6,16 +6,15 @@
 //!  table   [256 words] for each byte's place; the hash is the XOR of the words found
 //! ```
 //!
-//! The hash is linear: `hash(a ^ b) = hash(a) ^ hash(b)`. That gives the tables, the carry-less
-//! product of `x86.rs`, and [`choose`], which solves for a port. It also means that its bits must
-//! not be used twice: indirection by Toeplitz, table buckets by another hash.
+//! The hash is linear: `hash(a ^ b) = hash(a) ^ hash(b)`. That gives the tables and the carry-less
+//! product of `x86.rs`. It also means that its bits must not be used twice: indirection by
+//! Toeplitz, table buckets by another hash.
 //!
 //! Invariants: all paths agree bit for bit with [`model::hash`].
 //! Thread-safety: immutable once built.
 
 use flowyard_frame::{Batch, FlowKey, LANES};
 
-pub mod choose;
 mod fields;
 pub mod model;
 #[cfg(target_arch = "x86_64")]

@@ -4,9 +4,10 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
-use flowyard_flow::table::{Exact, Spread};
+use flowyard_flow::learn::elephant::{Sampler, Seen};
+use flowyard_flow::table::{Exact, L2, Lpm, Spread};
 use flowyard_flow::toeplitz::{HashTypes, Toeplitz, random_key};
-use flowyard_flow::{Settle, Steer, Tails, parse};
+use flowyard_flow::{Settle, Steer, Table, Tails, parse};
 use flowyard_frame::{Action, Batch, FlowKey, Frame, LANES, To};
 
 thread_local! {
@@ -96,4 +97,35 @@ fn bytes_to_settled_action_without_allocation() {
     let before = ALLOCATIONS.get();
     drop(std::hint::black_box(Box::new(7)));
     assert_eq!(ALLOCATIONS.get() - before, 1, "the counter counts");
+}
+
+#[test]
+fn routes_stations_and_samples_without_allocation() {
+    let mut routes = Lpm::new(1000);
+    for route in ["0.0.0.0/0", "10.0.0.0/8", "10.1.0.0/16", "10.1.2.3/32", "2001:db8::/48"] {
+        assert_eq!(routes.put(&route.parse().unwrap(), Action::queue(1)), Ok(None));
+    }
+    let (mut stations, mut sampler) = (L2::new(100, 1 << 40, 1), Sampler::new(4, 128, 1));
+    let mut seen = Seen::default();
+    sampler.window(&mut seen);
+    seen.flows.reserve(256);
+    let mut batch = Batch::default();
+    for n in 0..LANES as u16 {
+        let dst = std::net::Ipv4Addr::new(10, 1, (n % 3) as u8, 3);
+        let mac = [2, 0, 0, 0, 0, n as u8];
+        let key = FlowKey::five_tuple(17, dst.into(), n, dst.into(), n);
+        let key = FlowKey { eth_src: mac, eth_dst: mac, in_port: n, ..key };
+        assert!(batch.push(Frame::new(0, 0, 60), key).is_ok());
+    }
+    let before = ALLOCATIONS.get();
+    for now in 0..100 {
+        let all = batch.lanes();
+        assert!(routes.lookup(&mut batch, all).is_empty());
+        stations.learn_batch(&batch, all, now);
+        assert!(stations.lookup(&mut batch, all).is_empty());
+        sampler.sample(&batch, all);
+        sampler.window(&mut seen);
+    }
+    assert_eq!(ALLOCATIONS.get() - before, 0);
+    assert_eq!(batch.actions[7].to, To::Port(7));
 }

@@ -29,6 +29,14 @@ pub struct WriteError {
 /// # Errors
 /// [`WriteError`]; a file that stood at `path` is then untouched.
 pub fn write(path: &Path, page: &Page) -> Result<(), WriteError> {
+    let failed = |source| WriteError { path: path.to_path_buf(), source: of_system(source) };
+    // Through links to what they lead to; and a device or pipe is written to, not replaced:
+    // a rename onto /dev/null would leave a file there.
+    let target = path.canonicalize();
+    let path = target.as_deref().unwrap_or(path);
+    if path.metadata().is_ok_and(|about| !about.is_file() && !about.is_dir()) {
+        return std::fs::write(path, page.to_html()).map_err(failed);
+    }
     let folder = match path.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => folder,
         _ => Path::new("."),
@@ -45,7 +53,12 @@ pub fn write(path: &Path, page: &Page) -> Result<(), WriteError> {
         file.persist(path)?;
         Ok(())
     };
-    fill().map_err(|source| WriteError { path: path.to_path_buf(), source })
+    fill().map_err(failed)
+}
+
+/// What the system said, without the temporary's name, which means nothing to the reader.
+fn of_system(error: std::io::Error) -> std::io::Error {
+    if error.get_ref().is_some() { error.kind().into() } else { error }
 }
 
 const fn tone_class(tone: Tone) -> Option<&'static str> {

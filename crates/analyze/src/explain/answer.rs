@@ -5,8 +5,7 @@ use std::collections::BTreeMap;
 use flowyard_adapter::Rss;
 use flowyard_adapter::fdir::{Flex, Folded, Input, MaskSet, Mode, Pballoc, VlanMask};
 use flowyard_adapter::profile::FdirKind;
-use flowyard_adapter::rules;
-use flowyard_frame::{FlowKey, proto};
+use flowyard_frame::{FlowKey, Frag, proto};
 
 use super::{
     Answers, ChosenPort, Expect, ExpectAnswer, Explanation, FdirAnswer, InputField, Reverse,
@@ -14,7 +13,7 @@ use super::{
 };
 use crate::analyzer::{Analyzer, Target};
 use crate::packet::Packet;
-use crate::policy::Fdir;
+use crate::policy::{Fdir, Policy};
 use crate::setup::{Setup, Spec};
 
 /// What is asked besides "where, and why".
@@ -60,13 +59,21 @@ impl Analyzer {
             .collect();
         Answers {
             rss: self.rss.as_ref().map(|rss| rss_answer(rss, &packet.key, &self.setup)),
-            fdir: fdir_answer(&packet, &self.setup, verdicts.remove("fdir")),
+            fdir: fdir_answer(&packet, &self.setup, self.rule_mask(), verdicts.remove("fdir")),
             atr: verdicts.remove("atr"),
             rps: verdicts.remove("rps"),
             rfs: verdicts.remove("rfs"),
             arfs: verdicts.remove("arfs"),
             yard: verdicts.remove("yard"),
         }
+    }
+
+    /// The mask set that the rules of the setup have fixed, on the 82599.
+    fn rule_mask(&self) -> Option<MaskSet> {
+        self.policies.iter().find_map(|running| match &running.policy {
+            Policy::Fdir(fdir) => fdir.mask(),
+            _ => None,
+        })
     }
 
     fn expect(&self, queue: u16, key: &FlowKey, answers: &Answers) -> Expect {
@@ -105,14 +112,10 @@ impl Analyzer {
             }
         }
         if matches!(policy, "rss" | "fdir") && self.setup.adapter.fdir != FdirKind::None {
-            mends.extend(rule_for(key, queue).map(|rule| match refusal(&rule, &self.setup) {
-                None => format!("add the rule: {rule}"),
-                Some(why) => format!("no rule can: {why}"),
-            }));
+            mends.extend(self.rule_mend(key, queue));
         }
-        if matches!(policy, "atr" | "yard") {
-            let core = queue % self.setup.cores;
-            mends.push(format!("run the thread that answers this flow on core {core}: what it sends teaches the filter"));
+        if matches!(policy, "atr" | "yard" | "arfs") {
+            mends.push(self.thread_mend(policy, key, queue));
         }
         if matches!(policy, "rps" | "rfs") {
             mends.push(
@@ -121,6 +124,44 @@ impl Analyzer {
             );
         }
         mends
+    }
+
+    /// The rule that would bring the flow to `queue`, or why the driver takes none.
+    fn rule_mend(&self, key: &FlowKey, queue: u16) -> Option<String> {
+        let fragment = key.fragment() != Frag::No;
+        if fragment && matches!(self.setup.adapter.fdir, FdirKind::Ixgbe { .. }) {
+            return Some("no rule can: Flow Director never matches IP fragments here".to_owned());
+        }
+        let rule = rule_for(key, queue)?;
+        Some(match Fdir::refusal(&rule, &self.setup) {
+            None => format!("add the rule: {rule}"),
+            Some(why) => format!("no rule can for this flow alone: {why}"),
+        })
+    }
+
+    /// Where a thread would have to run so that the policy learns `queue`, or why it learns nothing.
+    fn thread_mend(&self, policy: &str, key: &FlowKey, queue: u16) -> String {
+        let Setup { adapter, queues, cores, .. } = &self.setup;
+        let learnt = key.proto == proto::TCP || policy == "arfs" && key.proto == proto::UDP;
+        if !learnt || key.fragment() != Frag::No {
+            let only = if policy == "arfs" { "TCP and UDP" } else { "TCP" };
+            return format!("it never can: {policy} learns {only} only, and no fragments");
+        }
+        let rings = if policy == "atr" { adapter.reach(*queues).atr } else { *queues };
+        if queue >= rings.min(*cores) {
+            return format!(
+                "no thread can: with {cores} cores, {policy} sends flows to queues 0 to {} only",
+                rings.min(*cores).saturating_sub(1)
+            );
+        }
+        match policy {
+            "arfs" => format!(
+                "run the thread that consumes this flow on core {queue}: the driver then programs a filter for it"
+            ),
+            _ => format!(
+                "run the thread that answers this flow on core {queue}: what it sends teaches the filter"
+            ),
+        }
     }
 
     /// The smallest unprivileged source port that lands the flow on `queue` by RSS.
@@ -205,7 +246,12 @@ fn rss_answer(rss: &Rss, key: &FlowKey, setup: &Setup) -> RssAnswer {
     }
 }
 
-fn fdir_answer(packet: &Packet, setup: &Setup, ruled: Option<Verdict>) -> Option<FdirAnswer> {
+fn fdir_answer(
+    packet: &Packet,
+    setup: &Setup,
+    mask: Option<MaskSet>,
+    ruled: Option<Verdict>,
+) -> Option<FdirAnswer> {
     if setup.adapter.fdir == FdirKind::None {
         return None;
     }
@@ -231,13 +277,14 @@ fn fdir_answer(packet: &Packet, setup: &Setup, ruled: Option<Verdict>) -> Option
         verdict,
     };
     if let FdirKind::Ixgbe { .. } = setup.adapter.fdir {
-        hashes(&packet.key, setup, has_rules, &mut answer);
+        hashes(&packet.key, setup, has_rules.then_some(mask), &mut answer);
     }
     Some(answer)
 }
 
-/// The 82599's hashes of a flow, in both modes.
-fn hashes(key: &FlowKey, setup: &Setup, perfect: bool, answer: &mut FdirAnswer) {
+/// The 82599's hashes of a flow, in both modes. `rules` is there in perfect mode, with the mask
+/// set that the rules have fixed.
+fn hashes(key: &FlowKey, setup: &Setup, rules: Option<Option<MaskSet>>, answer: &mut FdirAnswer) {
     let perfect_mask = MaskSet { flex: Flex::Masked, ..MaskSet::ATR };
     debug_assert_eq!(perfect_mask.vlan, VlanMask::Both);
     let folded = |mask: &MaskSet| Input::from_key(key, mask).ok().map(|input| input.folded());
@@ -248,22 +295,14 @@ fn hashes(key: &FlowKey, setup: &Setup, perfect: bool, answer: &mut FdirAnswer) 
         answer.fdirhash = Some(format!("0x{:08x}", signature.atr_fdirhash()));
         answer.bucket = Some(format!("0x{:04x}", signature.bucket(Mode::Signature, setup.pballoc)));
     }
-    if let Some(folded) = folded(&perfect_mask) {
-        let wide = format!("0x{:04x}", widest(folded, Mode::Perfect));
-        if perfect {
-            answer.bucket_hash = Some(wide.clone());
-            answer.bucket = Some(format!("0x{:04x}", folded.bucket(Mode::Perfect, setup.pballoc)));
-        }
-        answer.perfect_bucket_hash = Some(wide);
+    if let Some(whole) = folded(&perfect_mask) {
+        answer.perfect_bucket_hash = Some(format!("0x{:04x}", widest(whole, Mode::Perfect)));
     }
-}
-
-/// Why this adapter's driver would refuse a rule on an empty table, if it would.
-fn refusal(rule: &str, setup: &Setup) -> Option<String> {
-    let rules = rules::parse("rule", rule).ok()?;
-    match rules::compile(&rules, Fdir::target(setup)?).pop()? {
-        rules::Verdict::Refused { text, .. } => Some(text),
-        rules::Verdict::Accepted { .. } | rules::Verdict::Merged { .. } => None,
+    if let Some(mask) = rules
+        && let Some(masked) = folded(&mask.unwrap_or(perfect_mask))
+    {
+        answer.bucket_hash = Some(format!("0x{:04x}", widest(masked, Mode::Perfect)));
+        answer.bucket = Some(format!("0x{:04x}", masked.bucket(Mode::Perfect, setup.pballoc)));
     }
 }
 
@@ -272,6 +311,7 @@ fn rule_for(key: &FlowKey, queue: u16) -> Option<String> {
     let (src, dst) = (key.src_ip()?, key.dst_ip()?);
     let version = if key.is_ipv4() { 4 } else { 6 };
     let (name, ports) = match key.proto {
+        _ if key.fragment() != Frag::No => ("ip", false),
         proto::TCP => ("tcp", true),
         proto::UDP => ("udp", true),
         proto::SCTP => ("sctp", true),

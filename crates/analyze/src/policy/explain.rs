@@ -1,5 +1,6 @@
 //! What a policy says of one frame, in words. The learned state is asked, never changed.
 
+use super::yard::Peek;
 use super::{Backlog, Policy, Running, Stage};
 use crate::delay::Cores;
 use crate::explain::Verdict;
@@ -31,7 +32,11 @@ impl Running {
                     (queue, None, Stage::Filter, why.to_owned())
                 }
                 (queue, stage) => {
-                    (queue, None, stage, format!("no filter for this flow yet; {by_rss}"))
+                    let why = match atr.off() {
+                        Some(off) => format!("the driver keeps ATR off: {off}; {by_rss}"),
+                        None => format!("no filter for this flow yet; {by_rss}"),
+                    };
+                    (queue, None, stage, why)
                 }
             },
             Policy::Rps(rps) => {
@@ -71,23 +76,26 @@ impl Running {
                 (queue, core, if filter.is_some() { Stage::Filter } else { stage }, why)
             }
             Policy::Yard(yard) => {
-                let (core, learned) = yard.peek(packet);
-                let (stage, why) = if learned {
-                    (
-                        Stage::Filter,
-                        format!(
-                            "an entry learned from what core {core} sent; settle lets the flow move there once its old queue is drained"
-                        ),
-                    )
+                let Peek { wanted, core, learned } = yard.peek(packet, cores);
+                let by = if learned {
+                    format!("an entry learned from what core {wanted} sent names it")
                 } else {
-                    (
-                        hashed,
-                        format!(
-                            "no entry for this flow yet; the indirection table leads to core {core}"
-                        ),
+                    format!(
+                        "no entry for this flow yet; the indirection table leads to core {wanted}"
                     )
                 };
-                (core % cores.count(), Some(core), stage, why)
+                let (stage, why) = match (core == wanted, learned, packet.key.is_ip()) {
+                    (false, _, _) => (
+                        Stage::Settling,
+                        format!(
+                            "{by}; settle keeps the flow on core {core} until that is done with what it has of it"
+                        ),
+                    ),
+                    (true, true, _) => (Stage::Filter, by),
+                    (true, false, true) => (Stage::Rss, by),
+                    (true, false, false) => (Stage::NoHash, by),
+                };
+                (core % yard.queues(), Some(core), stage, why)
             }
         };
         let dropped = stage == Stage::Dropped;

@@ -1,7 +1,7 @@
 //! The policies with a hardware filter table in front of RSS: the user's rules, and ATR.
 
 use flowyard_adapter::FilterStats;
-use flowyard_adapter::atr::Atr82599;
+use flowyard_adapter::atr::{Atr82599, Conditions};
 use flowyard_adapter::i40e::{AtrI40e, Chip, I40eConfig};
 use flowyard_adapter::profile::AtrEvict;
 
@@ -12,8 +12,16 @@ use crate::setup::{BadSetup, Setup};
 /// ATR as the adapter's driver does it.
 #[derive(Clone, Debug)]
 pub(crate) enum Atr {
-    Ixgbe { atr: Atr82599, rings: u16 },
-    I40e { atr: AtrI40e, rings: u16 },
+    /// `off` says why the driver does not sample, where it does not.
+    Ixgbe {
+        atr: Atr82599,
+        rings: u16,
+        off: Option<&'static str>,
+    },
+    I40e {
+        atr: AtrI40e,
+        rings: u16,
+    },
 }
 
 impl Atr {
@@ -24,8 +32,15 @@ impl Atr {
         let (rings, sample_rate) = (rings.min(setup.queues), setup.sample_rate);
         let chip = match limits.evict {
             AtrEvict::Flush => {
+                let conditions = Conditions {
+                    rss_queues: setup.adapter.reach(setup.queues).rss,
+                    sample_rate,
+                    ..Conditions::default()
+                };
+                let off = conditions.off();
+                let sample_rate = if off.is_some() { 0 } else { sample_rate };
                 let atr = Atr82599::new(rings, sample_rate, setup.pballoc)?;
-                return Ok(Self::Ixgbe { atr, rings });
+                return Ok(Self::Ixgbe { atr, rings, off });
             }
             AtrEvict::Driver => Chip::Xl710,
             AtrEvict::Hardware => Chip::X722,
@@ -49,10 +64,18 @@ impl Atr {
     #[inline]
     pub(crate) fn transmit(&mut self, packet: &Packet, core: u16) {
         match self {
-            Self::Ixgbe { atr, rings } => {
+            Self::Ixgbe { atr, rings, .. } => {
                 atr.transmit(core % *rings, &packet.key, packet.now);
             }
             Self::I40e { atr, rings } => atr.transmit(core % *rings, &packet.key, packet.now),
+        }
+    }
+
+    /// Why the driver keeps ATR off, if it does.
+    pub(crate) const fn off(&self) -> Option<&'static str> {
+        match self {
+            Self::Ixgbe { off, .. } => *off,
+            Self::I40e { .. } => None,
         }
     }
 

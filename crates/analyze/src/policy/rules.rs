@@ -7,13 +7,14 @@ use std::collections::HashMap;
 
 use flowyard_adapter::FilterStats;
 use flowyard_adapter::fdir::{self, Flex, MaskSet, Mode, Table, VlanMask};
+use flowyard_adapter::i40e::I40eConfig;
 use flowyard_adapter::profile::FdirKind;
 use flowyard_adapter::rules::{self, Rule, RuleAction, RuleTable, Target, Verdict};
 use flowyard_frame::FlowKey;
 
 use super::Stage;
 use crate::packet::Packet;
-use crate::setup::{BadSetup, RuleFile, Setup};
+use crate::setup::{BadSetup, RuleFile, Setup, Spec};
 use crate::summary::RuleSummary;
 
 /// The rules at work.
@@ -67,11 +68,36 @@ impl Fdir {
             FdirKind::Ixgbe { .. } => {
                 Some(Target::E82599 { pballoc: setup.pballoc, driver: rules::Driver::InTree })
             }
-            FdirKind::I40e { filters } => {
-                Some(Target::I40e { guaranteed: 0, best_effort: filters })
+            FdirKind::I40e { .. } => {
+                let I40eConfig { guaranteed, best_effort, .. } = I40eConfig::default();
+                Some(Target::I40e { guaranteed, best_effort })
             }
             FdirKind::Ice { .. } => Some(Target::Ice),
             FdirKind::None => None,
+        }
+    }
+
+    /// Why the driver would not take `rule` after those of the setup, if it would not.
+    pub(crate) fn refusal(rule: &str, setup: &Setup) -> Option<String> {
+        let target = Self::target(setup)?;
+        let given = setup.policies.iter().find_map(|spec| match spec {
+            Spec::Fdir(file) => Some(file.rules.clone()),
+            _ => None,
+        });
+        let mut rules = given.unwrap_or_default();
+        rules.extend(rules::parse("rule", rule).ok()?);
+        match judge(&rules, target, setup.queues).pop()?.verdict {
+            Verdict::Refused { text, mend, .. } => Some(format!("{text}; {mend}")),
+            Verdict::Merged { why, .. } => Some(why),
+            Verdict::Accepted { .. } => None,
+        }
+    }
+
+    /// The mask set that the first rule to go in has fixed, on the 82599.
+    pub(crate) fn mask(&self) -> Option<MaskSet> {
+        match self.engine {
+            Engine::Ixgbe(_) => first_mask(&self.lines),
+            Engine::Others { .. } => None,
         }
     }
 
@@ -203,7 +229,7 @@ fn filter_table(lines: &[Line], setup: &Setup) -> Result<Table, fdir::Error> {
             .enumerate()
             .filter(|(_, line)| matches!(line.verdict, Verdict::Accepted { .. }))
     };
-    let mask = accepted().next().map_or(MaskSet::FIVE_TUPLE, |(_, line)| mask_set(&line.rule));
+    let mask = first_mask(lines).unwrap_or(MaskSet::FIVE_TUPLE);
     let limits = fdir::Limits::default();
     let mut table = Table::new(Mode::Perfect, setup.pballoc, mask, limits)?;
     for (at, Line { rule, .. }) in accepted() {
@@ -214,6 +240,11 @@ fn filter_table(lines: &[Line], setup: &Setup) -> Result<Table, fdir::Error> {
         table.add(&rule.key, at as u16, action, false)?;
     }
     Ok(table)
+}
+
+fn first_mask(lines: &[Line]) -> Option<MaskSet> {
+    let first = lines.iter().find(|line| matches!(line.verdict, Verdict::Accepted { .. }))?;
+    Some(mask_set(&first.rule))
 }
 
 /// A rule's mask as the registers of the 82599 hold it.

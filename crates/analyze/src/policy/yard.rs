@@ -42,7 +42,6 @@ pub(crate) struct Yard {
     batch: Batch,
     edits: Vec<Edit>,
     stats: FilterStats,
-    cores: u16,
     queues: u16,
 }
 
@@ -67,7 +66,6 @@ impl Yard {
             batch: Batch::default(),
             edits: Vec::new(),
             stats: FilterStats { capacity: ENTRIES as u32, ..FilterStats::default() },
-            cores: setup.cores,
             queues: setup.queues,
         }
     }
@@ -80,7 +78,10 @@ impl Yard {
         tally: &mut Tally,
         trails: &mut Trails,
     ) {
-        for batch in packets.chunk_by(|a, b| b.now - a.now <= BATCH_SPAN) {
+        let mut rest = packets;
+        while !rest.is_empty() {
+            let batch;
+            (batch, rest) = rest.split_at(batch_len(rest));
             self.receive(batch, cores, tally, trails);
             self.learn(batch);
         }
@@ -174,14 +175,39 @@ impl Yard {
         FilterStats { hits: hits[0], misses: hits[1..].iter().sum(), ..self.stats }
     }
 
-    /// Where the tables send a key now, and whether a learned entry says so.
-    pub(crate) fn peek(&mut self, packet: &Packet) -> (u16, bool) {
+    /// The receive queues there are: core c's is c modulo these.
+    pub(crate) const fn queues(&self) -> u16 {
+        self.queues
+    }
+
+    /// Where a frame would go now.
+    pub(crate) fn peek(&mut self, packet: &Packet, cores: &Cores) -> Peek {
         self.fill(std::iter::once(packet));
-        let answered = self.steer.walk(&mut self.batch);
+        let learned = self.steer.walk(&mut self.batch).has(0);
+        let wanted = core_of(self.batch.actions[0].to);
+        let lanes = self.batch.lanes();
+        self.settle.clone().settle(&mut self.batch, lanes, &Places { cores, now: packet.now });
         let core = core_of(self.batch.actions[0].to);
         self.batch.drain().for_each(drop);
-        (core.min(self.cores - 1), answered.has(0))
+        Peek { wanted, core, learned }
     }
+}
+
+/// Where the yard sends a frame.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Peek {
+    /// The core that the tables name.
+    pub(crate) wanted: u16,
+    /// The core that it goes to: another while packets of its flow wait there.
+    pub(crate) core: u16,
+    /// A learned entry said so, not the indirection table.
+    pub(crate) learned: bool,
+}
+
+/// How many of these frames one poll would find.
+fn batch_len(packets: &[Packet]) -> usize {
+    let first = packets.first().map_or(0, |packet| packet.now);
+    packets.partition_point(|packet| packet.now - first <= BATCH_SPAN)
 }
 
 /// Queue n of the yard is core n's.
@@ -205,5 +231,28 @@ impl Tails for Places<'_> {
 
     fn head(&self, home: To) -> u64 {
         self.cores.head(core_of(home), self.now)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_batch_is_what_came_within_its_span_of_its_first_frame() {
+        let at = |now| Packet {
+            key: FlowKey::ZERO,
+            now,
+            wire_len: 60,
+            received: true,
+            flow: None,
+            hash: None,
+            rss_queue: 0,
+        };
+        // Each within the span of the one before, not of the first.
+        let trickle: Vec<_> = (0..32).map(|n| at(n * BATCH_SPAN * 3 / 4)).collect();
+        assert_eq!(batch_len(&trickle), 2);
+        assert_eq!(batch_len(&[at(7), at(7), at(7 + BATCH_SPAN), at(8 + BATCH_SPAN)]), 3);
+        assert_eq!(batch_len(&[at(Nanos::MAX)]), 1);
     }
 }

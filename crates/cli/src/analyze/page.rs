@@ -7,11 +7,11 @@ use flowyard_analyze::{Analysis, PolicySummary};
 use flowyard_report::{Axis, Card, Page, Plot, Section, Tone, Unit, html, num};
 
 use super::tables;
-use crate::stop::Stop;
+use crate::stop::{Stop, bad_input};
 
 /// Writes the page; nothing is left at `path` if that fails.
 pub(crate) fn write(analysis: &Analysis, command: &str, path: &Path) -> Result<(), Stop> {
-    html::write(path, &page(analysis, command)).map_err(|error| Stop::Failed(error.into()))
+    html::write(path, &page(analysis, command)).map_err(bad_input)
 }
 
 fn page(analysis: &Analysis, command: &str) -> Page {

@@ -120,7 +120,7 @@ pub(crate) fn policies(analysis: &Analysis) -> Table {
         ]);
     }
     table
-        .note("max/mean: 1 is perfect, the number of cores is the worst; p99 over windows with a packet a core")
+        .note("max/mean: 1 is perfect, the number of cores is the worst; p99 over windows with ten packets a core")
         .note("could overtake: done before an earlier packet of its flow, under the queue-delay model")
 }
 
@@ -259,16 +259,17 @@ pub(crate) fn faults(analysis: &Analysis) -> Option<Table> {
 /// A row a queue or core, with packets and bytes under each policy.
 fn load_table<'a>(
     what: &str,
-    policies: impl Iterator<Item = (&'a str, &'a [LoadSummary])> + Clone,
+    policies: impl IntoIterator<Item = (&'a str, &'a [LoadSummary])>,
 ) -> Option<Table> {
+    let policies: Vec<_> = policies.into_iter().collect();
     let mut table = Table::new("").column(Column::number(what));
-    for (name, _) in policies.clone() {
+    for &(name, _) in &policies {
         table = table.column(Column::number(name).unit("packets"));
         table = table.column(Column::number("").unit("bytes"));
     }
-    for number in 0..policies.clone().map(|(_, loads)| loads.len()).max()? {
+    for number in 0..policies.iter().map(|(_, loads)| loads.len()).max()? {
         let mut row = vec![Cell::new(number.to_string()).tone(Tone::Strong)];
-        for (_, loads) in policies.clone() {
+        for (_, loads) in &policies {
             let load = loads.get(number).copied().unwrap_or(LoadSummary { packets: 0, bytes: 0 });
             row.push(Cell::new(num::exact(load.packets)));
             row.push(Cell::new(Unit::Bytes.show(load.bytes as f64)).tone(Tone::Dim));

@@ -193,27 +193,4 @@ proptest! {
             }
         }
     }
-
-    #[test]
-    fn ports_are_solved_as_a_search_finds_them(
-        flow in any_key(),
-        key in prop_oneof![
-            Just(SYMMETRIC_KEY), Just([0; 52]), Just([0xff; 52]), any::<u64>().prop_map(random_key),
-        ],
-        bits in 0..=16_u32,
-        index in any::<u16>(),
-        symmetric_xor in any::<bool>(),
-    ) {
-        let toeplitz = Toeplitz::new(&key).unwrap();
-        let types = HashTypes::default().symmetric_xor(symmetric_xor);
-        let mask = (1_u32 << bits) - 1;
-        let index = u32::from(index) & mask;
-        let lands = |&sport: &u16| {
-            toeplitz.hash_flow(&FlowKey { sport, ..flow }, &types) & mask == index
-        };
-        let searched: Vec<_> = (0..=u16::MAX).filter(lands).collect();
-        let solved = choose::source_ports(&toeplitz, &types, &flow, mask, index);
-        let solved: Vec<_> = solved.iter().flat_map(choose::Ports::iter).collect();
-        prop_assert_eq!(solved, searched);
-    }
 }

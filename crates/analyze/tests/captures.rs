@@ -1,0 +1,167 @@
+//! Every capture of public projects through every policy of every adapter; and connections
+//! against the manifest, whose definition differs from ours in three places, all named here.
+#![allow(clippy::print_stdout, reason = "a test may say what it compared")]
+
+mod common;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use common::{all_policies, analyze, assert_conserved, load, setup, shared};
+use flowyard_adapter::Profile;
+use flowyard_analyze::Spec;
+use flowyard_ports::mem::Frames;
+use flowyard_wire::{Headers, LinkType, Net};
+
+/// Path and flows of each capture that the manifest lists.
+fn manifest(shared: &Path) -> Vec<(String, u64)> {
+    let text = std::fs::read_to_string(shared.join("captures/MANIFEST.tsv")).expect("manifest");
+    let rows = text.lines().skip(1).map(|line| line.split('\t').collect::<Vec<_>>());
+    rows.map(|row| (row[0].to_owned(), row[5].parse().unwrap_or(0))).collect()
+}
+
+/// The captures of link types that flowyard reads.
+fn captures(shared: &Path) -> Vec<(String, u64, Frames)> {
+    let (mut read, mut refused) = (Vec::new(), BTreeMap::<String, u32>::new());
+    for (file, flows) in manifest(shared) {
+        match load(&shared.join("captures").join(&file)) {
+            Ok(frames) => read.push((file, flows, frames)),
+            Err(flowyard_ports::Error::LinkType { number, .. }) => {
+                *refused.entry(format!("link type {number}")).or_default() += 1;
+            }
+            Err(error) => panic!("{file}: {error}"),
+        }
+    }
+    println!("{} captures read; not read: {refused:?}", read.len());
+    read
+}
+
+#[test]
+fn every_capture_goes_through_every_policy_of_every_adapter() {
+    let Some(shared) = shared() else { return };
+    let mut captures = captures(&shared);
+    let mut packets = 0;
+    for (file, _, frames) in &mut captures {
+        for adapter in Profile::ALL {
+            let mut setup = setup(adapter.name, all_policies(adapter));
+            (setup.migrate_every, setup.cores) = (1_000_000, 12);
+            let analysis = analyze(setup, frames);
+            assert_eq!(analysis.traffic.packets, frames.len() as u64, "{file}");
+            assert_conserved(&analysis, &format!("{file}, {}", adapter.name));
+            packets += analysis.traffic.packets;
+        }
+    }
+    println!("{packets} packets through all policies of {} adapters", Profile::ALL.len());
+    assert!(captures.len() > 400 && packets > 1_000_000, "{} {packets}", captures.len());
+}
+
+type End = (Vec<u8>, u16);
+type Flow = (End, End, u8);
+
+/// What a packet belongs to.
+#[derive(Default)]
+struct Seen {
+    /// By the manifest: the outermost IP header of any level, with readable ports; later fragments
+    /// are flows apart.
+    theirs: Option<(Flow, bool)>,
+    /// Here: the outermost level, whatever could be read of it.
+    ours: Option<Flow>,
+    /// Why they differ, if they do.
+    why: Option<&'static str>,
+}
+
+fn flow(headers: &Headers, bytes: &[u8], ports: (u16, u16)) -> Flow {
+    let a = (headers.src_octets(bytes).to_vec(), ports.0);
+    let b = (headers.dst_octets(bytes).to_vec(), ports.1);
+    let (a, b) = if a < b { (a, b) } else { (b, a) };
+    (a, b, headers.proto)
+}
+
+fn see(link: LinkType, bytes: &[u8]) -> Seen {
+    let is_ip = |h: &Headers| matches!(h.net, Net::Ipv4 | Net::Ipv6);
+    let levels: Vec<_> = Headers::levels(link, bytes).collect();
+    let mut seen = Seen::default();
+    if is_ip(&levels[0]) {
+        seen.ours = Some(flow(&levels[0], bytes, levels[0].ports.unwrap_or_default()));
+    }
+    let Some((at, ip)) = levels.iter().enumerate().find(|(_, h)| is_ip(h)) else { return seen };
+    let later = ip.fragment.is_later();
+    let cut = ip.l4 == 0 || (ip.ports.is_none() && !later && matches!(ip.proto, 6 | 17 | 132));
+    if !cut {
+        seen.theirs = Some((flow(ip, bytes, ip.ports.unwrap_or_default()), later));
+    }
+    seen.why = match (at, cut, later) {
+        (1.., ..) => Some("the IP header is in a tunnel without IP around it"),
+        (_, true, _) => {
+            Some("TCP, UDP or SCTP whose ports cannot be read, or headers cut before it")
+        }
+        (_, _, true) => Some("a later fragment"),
+        _ => None,
+    };
+    seen
+}
+
+/// Where even the manifest's own definition gives another number than it says (as in the test of
+/// the headers against the oracle).
+const FLOWS_OTHERWISE: [&str; 5] = [
+    "05-fragments/ndpi__fuzz-2020-02-16-11740.pcap",
+    "10-ipsec/tcpdump__heapoverflow-ip_demux_print.pcap",
+    "12-malformed/tcpdump__ip_printroute_asan.pcap",
+    "12-malformed/tcpdump__ipv6-srh-tlv-pad1-padn-5-trunc.pcap",
+    "13-formats/gopacket__be__test901.pcapng", // its second section is of version 2.0: not read
+];
+
+#[test]
+fn connections_are_the_manifests_flows_or_differ_for_a_known_reason() {
+    let Some(shared) = shared() else { return };
+    let (mut same, mut reasons) = (0, BTreeMap::<&str, (usize, usize)>::new());
+    let mut connections = 0;
+    for (file, flows, mut frames) in captures(&shared) {
+        if frames_left_out(&shared, &file) {
+            println!("{file}: has packets of other link types, which the manifest counts");
+            continue;
+        }
+        let seen: Vec<Seen> = frames.iter().map(|(r, bytes)| see(r.link, bytes)).collect();
+        let theirs: BTreeSet<_> = seen.iter().filter_map(|seen| seen.theirs.as_ref()).collect();
+        let ours: BTreeSet<_> = seen.iter().filter_map(|seen| seen.ours.as_ref()).collect();
+        if !FLOWS_OTHERWISE.contains(&file.as_str()) {
+            assert_eq!(theirs.len() as u64, flows, "{file}: flows by the manifest's definition");
+        }
+        for outer in ["x520", "virtio"] {
+            let adapter = Profile::find(outer).unwrap();
+            assert_eq!(adapter.tunnels, flowyard_adapter::profile::Tunnels::Outer);
+            let analysis = analyze(setup(outer, vec![Spec::Rps]), &mut frames);
+            assert_eq!(analysis.traffic.connections, ours.len() as u64, "{file}, {outer}");
+        }
+        connections += ours.len();
+        // Without the packets of the reasons the two definitions are one.
+        let plain: BTreeSet<_> = seen
+            .iter()
+            .filter(|seen| seen.why.is_none())
+            .map(|seen| (seen.theirs.as_ref().map(|theirs| &theirs.0), seen.ours.as_ref()))
+            .collect();
+        assert!(plain.iter().all(|(theirs, ours)| theirs == ours), "{file}");
+        if theirs.len() == ours.len() {
+            same += 1;
+            continue;
+        }
+        let here: BTreeSet<_> = seen.iter().filter_map(|seen| seen.why).collect();
+        assert!(!here.is_empty(), "{file}: {} flows, not {}", ours.len(), theirs.len());
+        println!("{file}: {} connections, manifest {flows}: {here:?}", ours.len());
+        for why in here {
+            let files = reasons.entry(why).or_default();
+            *files = (files.0 + 1, files.1 + theirs.len().abs_diff(ours.len()));
+        }
+    }
+    println!("{connections} connections; as many as the manifest's flows in {same} files");
+    println!("files and connections that differ, by reason: {reasons:#?}");
+    assert!(same > 300, "{same}");
+}
+
+/// Whether the reader left packets out.
+fn frames_left_out(shared: &Path, file: &str) -> bool {
+    use flowyard_ports::Source;
+    let mut source = flowyard_ports::pcap::open(shared.join("captures").join(file)).unwrap();
+    while !source.read().unwrap().is_empty() {}
+    !source.skipped().is_empty()
+}

@@ -1,0 +1,65 @@
+//! `flowyard schema`: the JSON Schema of what the other commands print with `--json`.
+//!
+//! The same texts are committed as `docs/schema/*.json`; a test keeps the two equal.
+
+use std::io::{Write, stdout};
+
+use flowyard_analyze::{Analysis, Explanation};
+use schemars::generate::SchemaSettings;
+use schemars::{JsonSchema, Schema};
+use serde_json::json;
+
+use crate::stop::Stop;
+
+/// Print the JSON Schema (draft 2020-12) of a command's --json.
+#[derive(clap::Args)]
+#[command(after_help = "Example:\n  flowyard schema analyze > flowyard.analyze.1.json")]
+pub(crate) struct Args {
+    /// The command
+    #[arg(value_enum)]
+    command: Of,
+}
+
+#[derive(Clone, Copy, clap::ValueEnum)]
+enum Of {
+    Analyze,
+    Explain,
+}
+
+pub(crate) fn run(args: &Args) -> Result<(), Stop> {
+    let schema = match args.command {
+        Of::Analyze => document::<Analysis>(crate::analyze::SCHEMA),
+        Of::Explain => document::<Explanation>(crate::explain::SCHEMA),
+    };
+    let text = serde_json::to_string_pretty(&schema).map_err(|error| Stop::Failed(error.into()))?;
+    let mut out = stdout().lock();
+    writeln!(out, "{text}")?;
+    Ok(out.flush()?)
+}
+
+/// The schema of `T` inside the wrapper that [`flowyard_report::Document`] puts around it.
+fn document<T: JsonSchema>(name: &str) -> Schema {
+    // As it is written, not as a reader might accept it: a field that is always there is required.
+    let mut schema =
+        SchemaSettings::draft2020_12().for_serialize().into_generator().into_root_schema_for::<T>();
+    schema.insert("title".to_owned(), json!(name));
+    let wrapper = [
+        (
+            "schema",
+            json!({ "const": name, "description": "What the document holds, and which edition: the number goes up when a field is renamed, removed or changes its meaning." }),
+        ),
+        (
+            "flowyard",
+            json!({ "type": "string", "description": "The version of flowyard that wrote it." }),
+        ),
+    ];
+    for (field, about) in wrapper {
+        if let Some(fields) = schema.get_mut("properties").and_then(|at| at.as_object_mut()) {
+            fields.insert(field.to_owned(), about);
+        }
+        if let Some(required) = schema.get_mut("required").and_then(|at| at.as_array_mut()) {
+            required.insert(0, json!(field));
+        }
+    }
+    schema
+}

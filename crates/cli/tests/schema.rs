@@ -1,0 +1,238 @@
+//! The JSON of `analyze` and `explain` is what their schemas say, and the committed schemas are
+//! what the command prints (`UPDATE_SCHEMA=1 cargo test -p flowyard-cli --test schema` writes them).
+
+mod common;
+
+use common::{good, json, root, run};
+use serde_json::Value;
+
+const COMMITTED: [(&str, &str); 2] = [
+    ("analyze", "docs/schema/flowyard.analyze.1.json"),
+    ("explain", "docs/schema/flowyard.explain.1.json"),
+];
+
+#[test]
+fn the_committed_schemas_are_the_commands() {
+    for (command, file) in COMMITTED {
+        let printed = good(&run(["schema", command]));
+        let path = root().join(file);
+        if std::env::var_os("UPDATE_SCHEMA").is_some() {
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(&path, &printed).unwrap();
+        }
+        let committed = std::fs::read_to_string(&path).unwrap_or_default().replace("\r\n", "\n");
+        assert!(
+            committed == printed,
+            "{file} is not what `flowyard schema {command}` prints. If the change only adds fields, \
+             write it anew with UPDATE_SCHEMA=1; else raise the schema's number first."
+        );
+    }
+}
+
+/// Checks `value` against `schema`: as much of JSON Schema as ours use. Every field must be
+/// declared, and every keyword of the schema known here, so that nothing passes unseen.
+fn check(value: &Value, schema: &Value, root: &Value, at: &str, faults: &mut Vec<String>) {
+    let Some(keywords) = schema.as_object() else { return };
+    let mut fault = |what: String| faults.push(format!("{at}: {what}"));
+    for (keyword, wanted) in keywords {
+        match keyword.as_str() {
+            "$schema" | "title" | "description" | "format" | "$defs" | "required" => {}
+            "type" => {
+                let is = |name: &Value| match name.as_str().unwrap() {
+                    "object" => value.is_object(),
+                    "array" => value.is_array(),
+                    "string" => value.is_string(),
+                    "boolean" => value.is_boolean(),
+                    "null" => value.is_null(),
+                    "number" => value.is_number(),
+                    "integer" => value.is_u64() || value.is_i64(),
+                    other => panic!("type {other}"),
+                };
+                if !wanted.as_array().map_or_else(|| is(wanted), |any| any.iter().any(is)) {
+                    fault(format!("{value} is not {wanted}"));
+                }
+            }
+            "const" if value != wanted => fault(format!("{value} is not {wanted}")),
+            "minimum" if value.as_f64() < wanted.as_f64() && value.is_number() => {
+                fault(format!("{value} is below {wanted}"));
+            }
+            "maximum" if value.as_f64() > wanted.as_f64() => {
+                fault(format!("{value} is above {wanted}"));
+            }
+            "minItems" | "maxItems" => {
+                let (have, want) =
+                    (value.as_array().map_or(0, Vec::len) as u64, wanted.as_u64().unwrap());
+                if if keyword == "minItems" { have < want } else { have > want } {
+                    fault(format!("{have} items, {keyword} {want}"));
+                }
+            }
+            "const" | "minimum" | "maximum" | "properties" | "additionalProperties" => {}
+            "items" | "prefixItems" | "anyOf" | "$ref" => {}
+            other => panic!("{at}: this test does not know the keyword {other}"),
+        }
+    }
+    if let Some(path) = keywords.get("$ref").and_then(Value::as_str) {
+        check(value, root.pointer(&path[1..]).expect("a definition"), root, at, faults);
+    }
+    if let Some(any) = keywords.get("anyOf").and_then(Value::as_array) {
+        let tried: Vec<Vec<String>> = any
+            .iter()
+            .map(|one| {
+                let mut faults = Vec::new();
+                check(value, one, root, at, &mut faults);
+                faults
+            })
+            .collect();
+        if tried.iter().all(|faults| !faults.is_empty()) {
+            faults.extend(tried.into_iter().flatten());
+        }
+    }
+    if let Some(fields) = value
+        .as_object()
+        .filter(|_| !keywords.contains_key("$ref") && !keywords.contains_key("anyOf"))
+    {
+        let declared = keywords.get("properties").and_then(Value::as_object);
+        for name in keywords.get("required").and_then(Value::as_array).into_iter().flatten() {
+            if !fields.contains_key(name.as_str().unwrap()) {
+                faults.push(format!("{at}: no {name}"));
+            }
+        }
+        for (name, field) in fields {
+            let at = format!("{at}.{name}");
+            match declared.and_then(|all| all.get(name)).or(keywords.get("additionalProperties")) {
+                Some(schema) => check(field, schema, root, &at, faults),
+                None => faults.push(format!("{at}: not in the schema")),
+            }
+        }
+    }
+    if let Some(items) = value.as_array() {
+        let first = keywords.get("prefixItems").and_then(Value::as_array);
+        for (n, item) in items.iter().enumerate() {
+            let schema = first.and_then(|first| first.get(n)).or(keywords.get("items"));
+            check(
+                item,
+                schema.expect("a schema for each item"),
+                root,
+                &format!("{at}[{n}]"),
+                faults,
+            );
+        }
+    }
+}
+
+#[track_caller]
+fn fits(command: &str, args: &[&str]) -> Value {
+    let schema = json(["schema", command]);
+    let value = json([&[command], args, &["--json"]].concat());
+    let mut faults = Vec::new();
+    check(&value, &schema, &schema, command, &mut faults);
+    assert!(faults.is_empty(), "{command} {args:?}:\n{}", faults.join("\n"));
+    assert_eq!(value["schema"], format!("flowyard.{command}/1"));
+    assert_eq!(value["flowyard"], env!("CARGO_PKG_VERSION"));
+    value
+}
+
+#[test]
+fn what_analyze_prints_fits_its_schema() {
+    let folder = tempfile::tempdir().unwrap();
+    let rules = folder.path().join("rules.txt");
+    let text = "flow-type tcp4 dst-port 80 action 3\nflow-type tcp4 src-ip 10.0.0.1 action 4\n\
+                flow-type tcp4 dst-port 80 action 3";
+    std::fs::write(&rules, text).unwrap();
+    let fdir = format!("rss,fdir={},atr,rfs,yard", rules.display());
+    let capture = "captures/yard.pcap";
+    for args in [
+        &[capture][..],
+        &[capture, "--policy", &fdir, "--migrate-every", "10ms", "--core-delay", "3=1ms"],
+        &[capture, capture, "--adapter", "e810", "--queues", "64", "--local", "all"],
+        &[capture, "--adapter", "x722", "--elephant", "0.5"],
+        &[capture, "--adapter", "software", "--consumer", "80=3,443=1"],
+    ] {
+        let value = fits("analyze", args);
+        assert!(value["policies"].as_array().unwrap().len() > 1);
+    }
+    // The smallest capture there is: a header.
+    let empty = folder.path().join("empty.pcap");
+    let head = [0xa1b2_c3d4_u32, 0x0004_0002, 0, 0, 65_535, 1].map(u32::to_le_bytes).concat();
+    std::fs::write(&empty, head).unwrap();
+    let value = fits("analyze", &[empty.to_str().unwrap()]);
+    assert_eq!(value["traffic"]["packets"], 0);
+    assert!(value["policies"][0]["imbalance"]["cores"].is_null());
+}
+
+#[test]
+fn what_explain_prints_fits_its_schema() {
+    let flow = "tcp 10.0.0.1:40000 > 10.0.0.2:11211";
+    for args in [
+        &[flow][..],
+        &[flow, "--expect-queue", "3", "--choose-port", "5"],
+        &[flow, "--adapter", "e810", "--expect-queue", "3"],
+        &[flow, "--adapter", "x722", "--choose-port", "3"],
+        &[flow, "--adapter", "software", "--choose-port", "0"],
+        &["esp 10.0.0.1 > 10.0.0.2", "--choose-port", "3"],
+        &["udp [2001:db8::1]:4000 > [2001:db8::2]:53"],
+        &["captures/yard.pcap:777"],
+        &["captures/yard.pcap:1", "--adapter", "virtio"],
+    ] {
+        fits("explain", args);
+    }
+}
+
+/// The fields that users are promised.
+#[test]
+fn the_promised_fields_are_there() {
+    let value = fits("explain", &["tcp 66.9.149.187:2794 > 161.142.100.80:1766"]);
+    let at = |path: &str| value.pointer(path).unwrap_or_else(|| panic!("no {path}")).clone();
+    assert_eq!(at("/policies/rss/hash"), "0x51ccc178");
+    assert_eq!((at("/policies/rss/index"), at("/policies/rss/queue")), (120.into(), 8.into()));
+    assert_eq!(at("/policies/fdir/bucket_hash"), "0x4cf3");
+    assert_eq!(at("/policies/fdir/signature_hash"), "0x543b");
+    assert_eq!(at("/policies/fdir/match"), "none");
+    assert_eq!(at("/reverse/policies/rss/hash"), "0xfde799b2");
+    for path in
+        ["/policies/atr/stage", "/policies/rps/core", "/policies/rfs/why", "/policies/yard/queue"]
+    {
+        assert!(!at(path).is_null(), "{path}");
+    }
+    let adapters = json(["adapters", "--json"]);
+    assert_eq!(adapters["schema"], "flowyard.adapters/1");
+    assert!(adapters["adapters"].as_array().unwrap().len() >= 10);
+    let table = good(&run(["adapters"]));
+    for adapter in adapters["adapters"].as_array().unwrap() {
+        assert!(table.contains(adapter["name"].as_str().unwrap()));
+    }
+}
+
+/// The check above finds what it is there to find.
+#[test]
+fn a_document_that_does_not_fit_is_found() {
+    let schema = json(["schema", "analyze"]);
+    let value = json(["analyze", "captures/yard.pcap", "--json"]);
+    let faults = |change: &dyn Fn(&mut Value)| {
+        let mut changed = value.clone();
+        change(&mut changed);
+        let mut faults = Vec::new();
+        check(&changed, &schema, &schema, "it", &mut faults);
+        faults
+    };
+    assert!(faults(&|_| {}).is_empty());
+    for (path, wrong, fault) in [
+        ("/schema", "flowyard.analyze/0".into(), "it.schema: "),
+        ("/setup/queues", 70_000.into(), "it.setup.queues: 70000 is above"),
+        ("/setup/queues", "16".into(), "it.setup.queues: "),
+        ("/policies/0/locality", "none".into(), "it.policies[0].locality: "),
+        ("/policies/1/filters/adds", Value::Null, "it.policies[1].filters.adds: "),
+        ("/policies/2/cores/3/packets", (-1).into(), "it.policies[2].cores[3].packets: "),
+        ("/traffic/flow_size_cdf/0/0", Value::Null, "it.traffic.flow_size_cdf[0][0]: "),
+        ("/elephants/0/cores/rss/core", 0.5.into(), "it.elephants[0].cores.rss.core: "),
+    ] {
+        let found = faults(&|value| *value.pointer_mut(path).expect(path) = wrong.clone());
+        assert!(found.iter().any(|found| found.starts_with(fault)), "{path}: {found:?}");
+    }
+    assert_eq!(
+        faults(&|value| value["traffic"]["more"] = 1.into()),
+        ["it.traffic.more: not in the schema"]
+    );
+    let without = faults(&|value| drop(value["setup"].as_object_mut().unwrap().remove("cores")));
+    assert_eq!(without, ["it.setup: no \"cores\""]);
+}

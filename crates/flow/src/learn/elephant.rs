@@ -1,0 +1,397 @@
+//! Elephants: one flow that is more than its core can do, found and split, if that pays.
+//!
+//! ```text
+//!  each core   frames ──1 of 64──> Sampler ──each window──> Seen ─┐
+//!  each core   busy, waiting, dropped ────────────────────> Load ─┤
+//!                                                                 v
+//!                                    Elephants::window ──> decisions: rebalance, promote, demote,
+//!                                                          refuse; each with its figures
+//! ```
+//!
+//! Each core samples the frames it works on. So a promoted flow is seen by all of its workers, and
+//! its parts are added up.
+//!
+//! A big flow is no trouble while its core keeps up. So nothing happens before a core is
+//! *measured* to be overloaded, some windows in a row: busy, and with frames waiting or dropped.
+//! Then the cheaper remedy first: entries of the indirection table without the elephant move to
+//! the least loaded cores (RSS++, Barbette et al., `CoNEXT` 2019). Where that cannot be enough, the
+//! elephant goes to an ordered queue, if the [`Costs`] say that it pays (see [`Estimate`]).
+//! Otherwise it is refused, with the figure. Accounting that costs more than it gains is the usual
+//! fault (FAJITA, `CoNEXT` 2024): hence samples.
+//!
+//! Nothing flaps: a flow is promoted at one threshold and demoted at a lower one, which must hold
+//! for some windows in a row; a promotion, a demotion and a move of an entry each stay for a dwell;
+//! at most one flow is promoted in a window. Settle keeps all these moves in order.
+//!
+//! Invariants: at most `promoted_max` flows are promoted; an elephant's entry never moves; a flow
+//! changes sides at most once in a dwell.
+//! Thread-safety: plain data. Samplers belong to cores; one place holds `Elephants` and gets
+//! each [`Seen`] by message. No clock: time is an argument.
+
+use std::cmp::Ordering;
+use std::mem::{Discriminant, discriminant};
+
+use flowyard_frame::{FlowKey, Nanos, To};
+
+use crate::table::Spread;
+
+mod costs;
+mod decision;
+mod sampler;
+
+pub use costs::{Costs, Estimate, Room};
+pub use decision::{Decision, Load, Refused, What};
+pub use sampler::{Flow, Sampler, Seen};
+
+/// When to act. Shares are from 0 to 1.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Settings {
+    /// A core that is so busy, and does not keep up, is overloaded.
+    pub busy_high: f64,
+    /// With so many frames waiting at a window's end (or any dropped) a core does not keep up.
+    pub queue_high: u64,
+    /// A core is filled by rebalancing up to here.
+    pub busy_target: f64,
+    /// A promoted flow comes back when its home core would then be at most so busy.
+    pub busy_low: f64,
+    /// A flow with so much of its overloaded core is an elephant.
+    pub promote: f64,
+    /// A promoted flow that would take less of a core is none any more.
+    pub demote: f64,
+    /// So many windows in a row must say the same.
+    pub patience: u32,
+    /// How long a decision stays at least, in nanoseconds.
+    pub dwell: Nanos,
+    /// The most flows that are promoted at a time.
+    pub promoted_max: usize,
+    /// The most cores that work for one flow.
+    pub workers: u16,
+    /// The least factor over one core that is worth a split.
+    pub gain: f64,
+    /// With fewer samples of a core nothing is decided.
+    pub samples_min: u64,
+}
+
+impl Default for Settings {
+    /// For windows of about 100 ms. Cisco's firewalls want overload and loss too; 30 % is the low
+    /// end of what is an elephant.
+    fn default() -> Self {
+        Self {
+            busy_high: 0.95,
+            queue_high: 256,
+            busy_target: 0.8,
+            busy_low: 0.6,
+            promote: 0.3,
+            demote: 0.15,
+            patience: 3,
+            dwell: 2_000_000_000,
+            promoted_max: 8,
+            workers: 8,
+            gain: 1.1,
+            samples_min: 64,
+        }
+    }
+}
+
+/// What is known at the end of a window. Core `i` works on queue `i`.
+#[derive(Clone, Copy, Debug)]
+pub struct Window<'a> {
+    /// By core.
+    pub loads: &'a [Load],
+    /// By core.
+    pub seen: &'a [Seen],
+    /// The indirection table as it is.
+    pub spread: &'a Spread,
+    /// What a frame costs.
+    pub costs: Costs,
+}
+
+/// Even a core that its mice alone overload serves the elephant by some part.
+const LEAST_HOME: f64 = 0.1;
+
+/// A flow that is split.
+#[derive(Clone, Copy, Debug)]
+struct Promoted {
+    key: FlowKey,
+    hash: u32,
+    core: u16,
+    since: Nanos,
+    /// Windows in a row that would have it back.
+    calm: u32,
+    /// Sampled bytes per nanosecond when it was promoted.
+    rate: f64,
+    /// Cores that one sampled byte per nanosecond takes.
+    cores_per_rate: f64,
+    /// The gain that was expected.
+    expected: f64,
+    /// Whether the outcome was told.
+    told: bool,
+}
+
+/// Decides about rebalancing and splitting.
+#[derive(Clone, Debug)]
+pub struct Elephants {
+    settings: Settings,
+    last: Nanos,
+    /// The time that halved counts stand for.
+    span: f64,
+    /// Windows in a row of overload, by core.
+    over: Vec<u32>,
+    promoted: Vec<Promoted>,
+    /// Flows that may not be promoted until then.
+    flows_resting: Vec<(FlowKey, Nanos)>,
+    /// Entries that may not move until then.
+    entries_resting: Vec<(u32, Nanos)>,
+    /// The refusal last told, by core, and until when it is not told again.
+    told: Vec<Option<(Discriminant<Refused>, Nanos)>>,
+}
+
+impl Elephants {
+    /// Nothing is promoted; the first window starts at `now`.
+    #[must_use]
+    pub const fn new(settings: Settings, now: Nanos) -> Self {
+        Self {
+            settings,
+            last: now,
+            span: 0.0,
+            over: Vec::new(),
+            promoted: Vec::new(),
+            flows_resting: Vec::new(),
+            entries_resting: Vec::new(),
+            told: Vec::new(),
+        }
+    }
+
+    /// The flows that are promoted.
+    pub fn promoted(&self) -> impl Iterator<Item = &FlowKey> {
+        self.promoted.iter().map(|flow| &flow.key)
+    }
+
+    /// The promotion of `key` could not be carried out (a table refused it, say): it is as if
+    /// demoted at `now`.
+    pub fn failed(&mut self, key: &FlowKey, now: Nanos) {
+        let before = self.promoted.len();
+        self.promoted.retain(|flow| flow.key != *key);
+        if self.promoted.len() < before {
+            self.flows_resting.push((*key, now.saturating_add(self.settings.dwell)));
+        }
+    }
+
+    /// A window ends at `now`. The decisions are to be carried out before the next one ends.
+    pub fn window(&mut self, now: Nanos, window: &Window<'_>) -> Vec<Decision> {
+        let cores = window.loads.len().min(window.seen.len()).min(1 << 16);
+        let window =
+            &Window { loads: &window.loads[..cores], seen: &window.seen[..cores], ..*window };
+        self.span = self.span / 2.0 + now.saturating_sub(self.last).max(1) as f64;
+        self.last = now;
+        self.over.resize(cores, 0);
+        self.told.resize(cores, None);
+        self.flows_resting.retain(|&(_, until)| until > now);
+        self.entries_resting.retain(|&(_, until)| until > now);
+        let mut demands: Vec<_> =
+            window.loads.iter().zip(window.seen).map(|(load, seen)| demand(load, seen)).collect();
+        let mut decisions = Vec::new();
+        self.review(now, window, &demands, &mut decisions);
+        let mut split = false;
+        for core in 0..cores {
+            let load = &window.loads[core];
+            let behind = load.drops > 0 || load.queue_len >= self.settings.queue_high;
+            let over = load.busy >= self.settings.busy_high && behind;
+            self.over[core] = if over { self.over[core].saturating_add(1) } else { 0 };
+            let seen = &window.seen[core];
+            if self.over[core] < self.settings.patience.max(1)
+                || seen.bytes == 0
+                || seen.samples < self.settings.samples_min
+            {
+                continue;
+            }
+            let whole = demands[core];
+            let mut moves = self.rebalance(now, core, window, &mut demands);
+            let relieved = !moves.is_empty() && demands[core] < self.settings.busy_high;
+            if !relieved && !split {
+                moves.extend(self.split(now, core, window, whole, &demands));
+                split = moves.iter().any(|what| matches!(what, What::Promote { .. }));
+            }
+            if moves.iter().any(|what| !matches!(what, What::Refuse { .. })) {
+                self.over[core] = 0; // what it brings is measured before the next step
+            }
+            let decide = |what| Decision { at: now, core: core as u16, load: *load, what };
+            decisions.extend(moves.into_iter().map(decide));
+        }
+        decisions
+    }
+
+    /// Tells outcomes, and brings flows back that are elephants no more.
+    fn review(
+        &mut self,
+        now: Nanos,
+        window: &Window<'_>,
+        demands: &[f64],
+        decisions: &mut Vec<Decision>,
+    ) {
+        let Self { settings, span, flows_resting, promoted, .. } = self;
+        promoted.retain_mut(|flow| {
+            if let To::Queue(home) = window.spread.to(flow.hash) {
+                flow.core = home;
+            }
+            let home = usize::from(flow.core);
+            let rate_at = |seen: &Seen| {
+                let bytes = seen.flows.iter().find(|seen| seen.key == flow.key);
+                bytes.map_or(0.0, |seen| f64::from(seen.bytes) / *span)
+            };
+            let rate: f64 = window.seen.iter().map(rate_at).sum();
+            let share = rate * flow.cores_per_rate;
+            // Its home may be one of its workers: that part it takes already.
+            let there = window.seen.get(home).map_or(0.0, rate_at) * flow.cores_per_rate;
+            let others = (demands.get(home).copied().unwrap_or(0.0) - there).max(0.0);
+            let back = share < settings.demote || others + share <= settings.busy_low;
+            flow.calm = if back { flow.calm.saturating_add(1) } else { 0 };
+            let after = now.saturating_sub(flow.since);
+            if after < settings.dwell {
+                return true;
+            }
+            let load = window.loads.get(home).copied().unwrap_or_default();
+            let decide = |what| Decision { at: now, core: flow.core, load, what };
+            if !flow.told {
+                flow.told = true;
+                let gain = if flow.rate > 0.0 { rate / flow.rate } else { 0.0 };
+                let expected = flow.expected;
+                decisions.push(decide(What::Outcome { key: flow.key, expected, gain }));
+            }
+            let keep = flow.calm < settings.patience.max(1);
+            if !keep {
+                flows_resting.push((flow.key, now.saturating_add(settings.dwell)));
+                decisions.push(decide(What::Demote { key: flow.key, share, after }));
+            }
+            keep
+        });
+    }
+
+    /// Entries of `core` to move to less loaded cores, the largest that fits first; `demands`
+    /// follow.
+    fn rebalance(
+        &mut self,
+        now: Nanos,
+        core: usize,
+        window: &Window<'_>,
+        demands: &mut [f64],
+    ) -> Vec<What> {
+        let seen = &window.seen[core];
+        let total = seen.bytes as f64;
+        let mask = window.spread.mask();
+        let big = seen.flows.iter().filter(|f| f64::from(f.bytes) / total >= self.settings.promote);
+        let elephants: Vec<_> = big
+            .map(|flow| flow.hash & mask)
+            .chain(self.promoted.iter().map(|flow| flow.hash & mask))
+            .collect();
+        let home = To::Queue(core as u16);
+        let entries = seen.entries.iter().zip(window.spread.entries());
+        let mut mice: Vec<_> = (0..)
+            .zip(entries)
+            .filter(|&(entry, (&bytes, &to))| {
+                let rests = self.entries_resting.iter().any(|&(resting, _)| resting == entry);
+                bytes > 0 && to == home && !rests && !elephants.contains(&entry)
+            })
+            .map(|(entry, (&bytes, _))| (entry, f64::from(bytes) / total))
+            .collect();
+        mice.sort_by(|a, b| b.1.total_cmp(&a.1));
+        let whole = demands[core];
+        let until = now.saturating_add(self.settings.dwell);
+        let mut moves = Vec::new();
+        for (entry, share) in mice {
+            if demands[core] <= self.settings.busy_target {
+                break;
+            }
+            let others = (0..demands.len()).filter(|&other| other != core);
+            let least = others.min_by(|&a, &b| demands[a].total_cmp(&demands[b]));
+            let Some(to) = least else { break };
+            if demands[to] + share * whole > self.settings.busy_target {
+                continue; // a smaller one may fit
+            }
+            demands[to] += share * whole;
+            demands[core] -= share * whole;
+            self.entries_resting.push((entry, until));
+            moves.push(What::Rebalance { entry, to: to as u16, share });
+        }
+        moves
+    }
+
+    /// The largest flow of `core`: promoted, or why not, unless that was said a moment ago. The
+    /// core's demand was `whole` before mice were moved.
+    fn split(
+        &mut self,
+        now: Nanos,
+        core: usize,
+        window: &Window<'_>,
+        whole: f64,
+        demands: &[f64],
+    ) -> Option<What> {
+        let (settings, seen) = (self.settings, &window.seen[core]);
+        let total = seen.bytes as f64;
+        let share = |flow: &Flow| f64::from(flow.at_least) / total;
+        let here = seen.flows.iter().filter(|flow| self.promoted().all(|key| *key != flow.key));
+        let largest =
+            here.max_by(|a, b| share(a).partial_cmp(&share(b)).unwrap_or(Ordering::Equal)).copied();
+        let key = largest.map(|flow| flow.key);
+        let part = largest.as_ref().map_or(0.0, share);
+        let Some(flow) = largest.filter(|_| part >= settings.promote) else {
+            let reason = Refused::NoElephant { share: part, wanted: settings.promote };
+            return self.refuse(now, core, key, reason);
+        };
+        if let Some(&(_, until)) = self.flows_resting.iter().find(|(key, _)| *key == flow.key) {
+            return self.refuse(now, core, key, Refused::Resting { left: until - now });
+        }
+        if self.promoted.len() >= settings.promoted_max {
+            let promoted = self.promoted.len();
+            return self.refuse(now, core, key, Refused::Full { promoted });
+        }
+        let spare = |demand: f64| (1.0 - demand).clamp(0.0, 1.0);
+        let home = spare(demands[core] - whole * part).max(LEAST_HOME);
+        let others = demands.iter().enumerate().filter(|&(at, _)| at != core);
+        let cores = home + others.map(|(_, &demand)| spare(demand)).sum::<f64>();
+        let room = Room { home, workers: cores.min(settings.workers.into()), cores };
+        let estimate = window.costs.estimate(room, settings.gain);
+        let pays = estimate.gain() >= settings.gain.max(1.0);
+        if !pays {
+            let work_ns = window.costs.work_ns;
+            return self.refuse(now, core, key, Refused::NotWorthIt { work_ns, estimate });
+        }
+        self.promoted.push(Promoted {
+            key: flow.key,
+            hash: flow.hash,
+            core: core as u16,
+            since: now,
+            calm: 0,
+            rate: f64::from(flow.bytes) / self.span,
+            cores_per_rate: window.loads[core].busy.min(1.0) / (total / self.span),
+            expected: estimate.gain(),
+            told: false,
+        });
+        self.told[core] = None;
+        Some(What::Promote { key: flow.key, share: part, estimate })
+    }
+
+    fn refuse(
+        &mut self,
+        now: Nanos,
+        core: usize,
+        key: Option<FlowKey>,
+        reason: Refused,
+    ) -> Option<What> {
+        let kind = discriminant(&reason);
+        if self.told[core].is_some_and(|(told, until)| told == kind && until > now) {
+            return None;
+        }
+        self.told[core] = Some((kind, now.saturating_add(self.settings.dwell)));
+        Some(What::Refuse { key, reason })
+    }
+}
+
+/// What a core would need to do all that it was sent, in cores: what it did and what was dropped.
+fn demand(load: &Load, seen: &Seen) -> f64 {
+    let busy = if load.busy.is_finite() { load.busy.clamp(0.0, 1.0) } else { 0.0 };
+    busy * (1.0 + load.drops as f64 / seen.frames.max(1) as f64)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,371 @@
+use std::net::Ipv4Addr;
+
+use flowyard_frame::{Action, Batch, Edit, Frame, LANES, proto};
+use proptest::prelude::*;
+
+use super::*;
+
+const MS: Nanos = 1_000_000;
+const FRAME: f64 = 100.0; // bytes
+/// Heavy work: one core does a million frames a second.
+const HEAVY: Costs = Costs { rx_ns: 50.0, work_ns: 950.0, handoff_ns: 10.0, commit_ns: 10.0 };
+
+fn key(n: u32) -> FlowKey {
+    let [src, dst] = [0x0a00_0000 + n, 0x0a80_0001].map(Ipv4Addr::from_bits);
+    FlowKey::five_tuple(proto::UDP, src.into(), 1024, dst.into(), 53)
+}
+
+/// Cores, an indirection table of 64 entries, and flows with rates: flow `n` has hash `n`.
+/// It carries out what is decided, and checks it.
+struct Yard {
+    spread: Spread,
+    costs: Costs,
+    /// Frames per second, by flow.
+    flows: Vec<f64>,
+    seen: Vec<Seen>,
+    elephants: Elephants,
+    now: Nanos,
+    log: Vec<Decision>,
+    last_change: Vec<Option<Nanos>>,
+}
+
+impl Yard {
+    fn new(cores: usize, flows: Vec<f64>, settings: Settings) -> Self {
+        Self {
+            spread: Spread::new(64, cores).unwrap(),
+            costs: HEAVY,
+            last_change: vec![None; flows.len()],
+            flows,
+            seen: vec![Seen { entries: vec![0; 64], ..Seen::default() }; cores],
+            elephants: Elephants::new(settings, 0),
+            now: 0,
+            log: Vec::new(),
+        }
+    }
+
+    fn home(&self, flow: usize) -> usize {
+        match self.spread.to(flow as u32) {
+            To::Queue(queue) => queue.into(),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// What each core is sent, in frames per second by flow; split flows go to where there is room.
+    fn sent(&self) -> Vec<Vec<f64>> {
+        let cores = self.seen.len();
+        let mut sent = vec![vec![0.0; self.flows.len()]; cores];
+        let split: Vec<_> = self.elephants.promoted().copied().collect();
+        for (flow, rate) in self.flows.iter().enumerate() {
+            if !split.contains(&key(flow as u32)) {
+                sent[self.home(flow)][flow] = *rate;
+            }
+        }
+        for (flow, rate) in self.flows.iter().enumerate() {
+            if split.contains(&key(flow as u32)) {
+                let room = |core: &Vec<f64>| (1e6 - core.iter().sum::<f64>()).max(1.0);
+                let rooms: Vec<_> = sent.iter().map(room).collect();
+                let all: f64 = rooms.iter().sum();
+                sent.iter_mut().zip(rooms).for_each(|(core, room)| core[flow] = rate * room / all);
+            }
+        }
+        sent
+    }
+
+    /// A window of 100 ms.
+    fn window(&mut self) -> Vec<Decision> {
+        let mut loads = Vec::new();
+        for (core, sent) in self.sent().into_iter().enumerate() {
+            let needed: f64 = sent.iter().sum::<f64>() / 1e6;
+            let frames = needed.min(1.0) * 1e5;
+            let drops = ((needed - 1.0).max(0.0) * 1e5) as u64;
+            loads.push(Load { busy: needed.min(1.0), queue_len: drops.min(4096), drops });
+            let seen = &mut self.seen[core];
+            seen.frames = frames as u64;
+            seen.samples = seen.samples / 2 + seen.frames / 64;
+            seen.entries.iter_mut().for_each(|bytes| *bytes /= 2);
+            let old = std::mem::take(&mut seen.flows);
+            seen.bytes /= 2;
+            for (flow, rate) in sent.iter().enumerate() {
+                let new = rate * 0.1 / needed.max(1.0) * FRAME / 64.0;
+                let before = old.iter().find(|f| f.hash == flow as u32).map_or(0, |f| f.bytes);
+                let bytes = before / 2 + new as u32;
+                seen.entries[flow % 64] += new as u32;
+                seen.bytes += u64::from(new as u32);
+                let flow = flow as u32;
+                seen.flows.push(Flow { key: key(flow), hash: flow, bytes, at_least: bytes });
+            }
+        }
+        self.now += 100 * MS;
+        let Self { spread, costs, seen, .. } = self;
+        let window = Window { loads: &loads, seen, spread, costs: *costs };
+        let decisions = self.elephants.window(self.now, &window);
+        for decision in &decisions {
+            self.carry_out(decision);
+        }
+        self.log.extend(&decisions);
+        decisions
+    }
+
+    fn carry_out(&mut self, decision: &Decision) {
+        assert!(!decision.to_string().is_empty());
+        match decision.what {
+            What::Rebalance { entry, to, .. } => {
+                let own = |key: &FlowKey| key.src[3] as u32 % 64;
+                assert!(self.elephants.promoted().all(|key| own(key) != entry));
+                self.spread.set(entry as usize, To::Queue(to)).unwrap();
+            }
+            What::Promote { key, .. } | What::Demote { key, .. } => {
+                let last = &mut self.last_change[usize::from(key.src[3])];
+                let dwell = self.elephants.settings.dwell;
+                assert!(last.is_none_or(|last| self.now - last >= dwell), "{decision}");
+                *last = Some(self.now);
+            }
+            What::Outcome { .. } | What::Refuse { .. } => {}
+        }
+    }
+
+    fn windows(&mut self, count: usize) -> Vec<Decision> {
+        (0..count).flat_map(|_| self.window()).collect()
+    }
+}
+
+/// 63 mice and an elephant, flow 0, whose home is core 0.
+fn flows(elephant: f64, mouse: f64) -> Vec<f64> {
+    (0..64).map(|n| if n == 0 { elephant } else { mouse }).collect()
+}
+
+fn promotions(log: &[Decision]) -> usize {
+    log.iter().filter(|decision| matches!(decision.what, What::Promote { .. })).count()
+}
+
+fn demotions(log: &[Decision]) -> usize {
+    log.iter().filter(|decision| matches!(decision.what, What::Demote { .. })).count()
+}
+
+#[test]
+fn without_overload_nothing_happens() {
+    let mut yard = Yard::new(4, flows(900_000.0, 0.0), Settings::default());
+    assert_eq!(yard.windows(50), [], "a core that is 90 % busy with one flow keeps up");
+}
+
+#[test]
+fn mice_go_first_and_the_elephant_stays_when_that_is_enough() {
+    // Core 0: 700,000 + 15 x 40,000 = 1.3 cores; the others 0.64.
+    let mut yard = Yard::new(4, flows(700_000.0, 40_000.0), Settings::default());
+    yard.windows(2);
+    assert_eq!(yard.log, [], "patience");
+    let moves = yard.window();
+    assert!(moves.len() >= 9, "{moves:?}");
+    for Decision { core, what, .. } in &moves {
+        let What::Rebalance { entry, to, .. } = *what else { panic!("{what:?}") };
+        assert!(*core == 0 && to != 0 && entry != 0 && entry % 4 == 0);
+    }
+    assert!(yard.sent()[0].iter().sum::<f64>() < 0.95e6);
+    assert_eq!(yard.windows(50), [], "and then there is peace");
+}
+
+#[test]
+fn the_elephants_own_entry_stays_where_there_is_room_for_it() {
+    // All flows are core 0's, the others are idle; the elephant is the largest and would fit.
+    let home = |n: usize, rate| if n.is_multiple_of(4) { rate } else { 0.0 };
+    let flows = (0..64).map(|n| if n == 0 { 400_000.0 } else { home(n, 45_000.0) }).collect();
+    let mut yard = Yard::new(4, flows, Settings::default());
+    let log = yard.windows(20);
+    assert!(log.len() >= 6, "{log:?}");
+    for Decision { what, .. } in log {
+        assert!(matches!(what, What::Rebalance { entry: 1.., .. }), "{what:?}");
+    }
+}
+
+#[test]
+fn an_elephant_is_split_when_moving_mice_is_not_enough_and_comes_back() {
+    let mut yard = Yard::new(4, flows(1_800_000.0, 10_000.0), Settings::default());
+    let log = yard.windows(12);
+    let first = log.iter().position(|d| matches!(d.what, What::Promote { .. })).unwrap();
+    assert!(first > 0 && log[..first].iter().all(|d| matches!(d.what, What::Rebalance { .. })));
+    let What::Promote { key: found, share, estimate } = log[first].what else { return };
+    assert_eq!((found, promotions(&log)), (key(0), 1));
+    assert!(share > 0.9 && estimate.gain() > 2.0 && estimate.break_even_ns < 100.0);
+    let ordered = To::Queue(100);
+    let action = Action { to: ordered, counter: 0, mark: 0 };
+    assert_eq!(log[first].edit(ordered), Some(Edit::Put(key(0), action)));
+    // While it is big it stays, and at the end of the dwell the outcome is told.
+    let log = yard.windows(100);
+    let [Decision { what: What::Outcome { expected, gain, .. }, .. }] = log[..] else {
+        panic!("{log:?}")
+    };
+    assert!(gain > 1.6 && gain < expected, "{gain} of {expected}");
+    // It wanes: demoted after some windows, not at once.
+    yard.flows[0] = 100_000.0;
+    yard.windows(2);
+    assert_eq!(demotions(&yard.log), 0);
+    let log = yard.windows(10);
+    assert_eq!(demotions(&log), 1);
+    assert_eq!(log[0].edit(ordered), Some(Edit::Del(key(0))));
+    assert_eq!(yard.windows(50), []);
+    assert_eq!(yard.elephants.promoted().count(), 0);
+}
+
+#[test]
+fn below_the_break_even_it_is_refused_with_the_figure() {
+    let mut yard = Yard::new(2, flows(1_800_000.0, 0.0), Settings::default());
+    // The same frame rate, but most of it is receiving: one frame's work is 20 ns.
+    yard.costs = Costs { rx_ns: 80.0, work_ns: 20.0, handoff_ns: 30.0, commit_ns: 20.0 };
+    let log = yard.windows(15);
+    let [Decision { what: What::Refuse { key: Some(flow), reason }, .. }] = log[..] else {
+        panic!("{log:?}")
+    };
+    let Refused::NotWorthIt { work_ns, estimate } = reason else { panic!("{reason}") };
+    assert_eq!((flow, work_ns), (key(0), 20.0));
+    // Two cores for 80 + w + 4 x 30 + 20, at least 1.1 times: 2 (80 + w) = 1.1 (220 + w).
+    assert!((estimate.break_even_ns - 82.0 / 0.9).abs() < 1e-6, "{estimate:?}");
+    assert!(log[0].to_string().contains("pays from 91 ns of work a frame on, this flow has 20"));
+    assert!(promotions(&yard.windows(30)) == 0);
+    // The same flow with dearer work is split.
+    yard.costs.work_ns = 200.0;
+    assert_eq!(promotions(&yard.windows(5)), 1);
+}
+
+#[test]
+fn without_an_elephant_it_says_so() {
+    let mut yard = Yard::new(2, vec![45_000.0; 64], Settings::default());
+    let log = yard.windows(10);
+    assert_eq!(log.len(), 2, "one for each core: {log:?}");
+    for decision in log {
+        assert!(matches!(decision.what, What::Refuse { reason: Refused::NoElephant { .. }, .. }));
+    }
+}
+
+#[test]
+fn promotions_are_bounded() {
+    let settings = Settings { promoted_max: 1, ..Settings::default() };
+    let mut yard = Yard::new(8, vec![1_500_000.0, 1_500_000.0], settings);
+    let log = yard.windows(20);
+    assert_eq!(promotions(&log), 1);
+    let full = |d: &&Decision| {
+        matches!(d.what, What::Refuse { reason: Refused::Full { promoted: 1 }, .. })
+    };
+    assert_eq!(log.iter().filter(full).count(), 1, "{log:?}");
+}
+
+#[test]
+fn a_promotion_that_failed_rests() {
+    let mut yard = Yard::new(4, flows(1_800_000.0, 0.0), Settings::default());
+    yard.windows(3);
+    assert_eq!(yard.elephants.promoted().count(), 1);
+    yard.elephants.failed(&key(0), yard.now);
+    let log = yard.windows(15);
+    let [Decision { what: What::Refuse { reason: Refused::Resting { left }, .. }, .. }] = log[..]
+    else {
+        panic!("{log:?}")
+    };
+    assert!(left > 0 && left <= 2000 * MS);
+    assert_eq!(promotions(&yard.windows(10)), 1);
+}
+
+#[test]
+fn a_load_that_alternates_does_not_make_it_flap() {
+    for half in [1, 2, 4, 10, 35] {
+        let mut yard = Yard::new(4, flows(0.0, 1_000.0), Settings::default());
+        for n in 0..400 {
+            yard.flows[0] = if n / half % 2 == 0 { 1_800_000.0 } else { 50_000.0 };
+            yard.window(); // checks the dwell itself
+        }
+        let (up, down) = (promotions(&yard.log), demotions(&yard.log));
+        // 40 s with a dwell of 2 s: never more than 20 changes; the quickest are not followed.
+        assert!(up + down <= 20 && up - down <= 1, "half {half}: {up} up, {down} down");
+        if half < 3 {
+            assert_eq!(up, 0, "half {half}: shorter than patience");
+        }
+        if half == 35 {
+            assert!(up >= 4, "half {half}: {up}; seconds of overload are worth it");
+        }
+    }
+}
+
+#[test]
+fn between_the_thresholds_nothing_changes() {
+    let mut yard = Yard::new(4, flows(1_500_000.0, 0.0), Settings::default());
+    yard.windows(10);
+    assert_eq!((promotions(&yard.log), demotions(&yard.log)), (1, 0));
+    yard.flows[0] = 750_000.0; // would fit on its core, but not leave it calm
+    yard.windows(100);
+    assert_eq!((promotions(&yard.log), demotions(&yard.log)), (1, 0));
+    yard.flows[0] = 550_000.0;
+    yard.windows(20);
+    assert_eq!((promotions(&yard.log), demotions(&yard.log)), (1, 1));
+    yard.flows[0] = 900_000.0;
+    yard.windows(100);
+    assert_eq!((promotions(&yard.log), demotions(&yard.log)), (1, 1));
+}
+
+/// With real samplers: an elephant among Zipf's mice, found through samples alone.
+#[test]
+fn samples_are_enough() {
+    let mut random = crate::mix::SplitMix(1);
+    let mut samplers: Vec<_> = (0..2).map(|core| Sampler::new(64, 64, core)).collect();
+    let mut seen = vec![Seen::default(); 2];
+    let spread = Spread::new(64, 2).unwrap();
+    let mut elephants = Elephants::new(Settings::default(), 0);
+    let mut log = Vec::new();
+    for n in 1..=6_u64 {
+        for _ in 0..2000 {
+            let mut batches = [Batch::default(), Batch::default()];
+            for _ in 0..LANES {
+                // A third is flow 0; the other flows are of any size, on both cores.
+                let r = random.next();
+                let other = 1 + (10_000.0 * (r as f64 / u64::MAX as f64).powi(6)) as u32;
+                let flow = if r.is_multiple_of(3) { 0 } else { other };
+                let mut frame = Frame::new(0, 0, 500);
+                frame.hash = flow.wrapping_mul(0x9e37_79b1) >> 3 & !1 | flow & 1;
+                let core = usize::from(flow & 1 == 1);
+                let _ = batches[core].push(frame, FlowKey { tos: 3, ..key(flow) });
+            }
+            for (sampler, batch) in samplers.iter_mut().zip(&batches) {
+                sampler.sample(batch, batch.lanes());
+            }
+        }
+        samplers.iter_mut().zip(&mut seen).for_each(|(sampler, seen)| sampler.window(seen));
+        // Core 0 does a third of what it is sent: flow 0 alone is more than it can do.
+        let over = Load { busy: 1.0, queue_len: 5000, drops: 2 * seen[0].frames };
+        let loads = [over, Load { busy: 0.3, ..Load::default() }];
+        let window = Window { loads: &loads, seen: &seen, spread: &spread, costs: HEAVY };
+        log.extend(elephants.window(n * 100 * MS, &window));
+    }
+    let promoted: Vec<_> = elephants.promoted().copied().collect();
+    assert_eq!(promoted, [key(0)], "{log:?}");
+}
+
+proptest! {
+    /// No input panics, and the bounds hold.
+    #[test]
+    fn any_figures_are_safe(
+        windows in prop::collection::vec(
+            (any::<u64>(), prop::collection::vec((any::<f64>(), any::<u64>(), any::<u64>(),
+                prop::collection::vec((0..8_u32, any::<u32>(), any::<u32>()), 0..6)), 0..4)), 1..12),
+        costs in any::<[f64; 4]>(),
+        promoted_max in 0..3_usize,
+    ) {
+        let settings = Settings { patience: 1, promoted_max, samples_min: 0, ..Settings::default() };
+        let mut elephants = Elephants::new(settings, 0);
+        let spread = Spread::new(8, 3).unwrap();
+        let [rx_ns, work_ns, handoff_ns, commit_ns] = costs;
+        let costs = Costs { rx_ns, work_ns, handoff_ns, commit_ns };
+        for (now, cores) in windows {
+            let mut loads = Vec::new();
+            let mut seen = Vec::new();
+            for (busy, queue_len, drops, flows) in cores {
+                loads.push(Load { busy, queue_len, drops });
+                let flow = |&(n, bytes, at_least)| Flow { key: key(n), hash: n, bytes, at_least };
+                let flows: Vec<_> = flows.iter().map(flow).collect();
+                let bytes = flows.iter().map(|flow| u64::from(flow.bytes)).sum();
+                seen.push(Seen { frames: 1, samples: 1, bytes, flows, entries: vec![9; 8] });
+            }
+            let window = Window { loads: &loads, seen: &seen, spread: &spread, costs };
+            for decision in elephants.window(now, &window) {
+                prop_assert!(!decision.to_string().is_empty());
+            }
+            prop_assert!(elephants.promoted().count() <= promoted_max);
+        }
+    }
+}

@@ -1,0 +1,272 @@
+//! L2 table: MAC address and VLAN to port, learnt from source addresses (IEEE 802.1Q, 8.8).
+//!
+//! ```text
+//!  eth_dst, VLAN ──hash──> bucket  [ MAC VLAN | seen, port ] x 4      one cache line
+//!                   └────> bucket  [ MAC VLAN | seen, port ] x 4      the other place
+//! ```
+//!
+//! A miss means: flood. So does a group address, which is never learnt. The caller floods, and drops
+//! what would leave where it came in. A station that was silent for the ageing time is unknown.
+//!
+//! Where both buckets of an address are full of live stations, it is not learnt: forged addresses
+//! cannot push out those who talk, as they would from a table that evicts.
+//!
+//! Invariants: an address stands at most once; no allocation after `new`; time never goes back (an
+//! earlier `now` counts as the latest one known).
+
+use flowyard_frame::{Action, Batch, FlowKey, LANES, Lanes, Nanos, To};
+
+use super::Table;
+use crate::mix::{SplitMix, fold};
+
+/// Entries of a bucket: four of 16 bytes are a cache line.
+const WAYS: usize = 4;
+/// The bits of a VLAN tag that are its number.
+const VLAN: u16 = 0x0fff;
+/// Times are kept in units of 2^16 ns, so that they share a word with the port.
+const UNIT: u32 = 16;
+/// The bit of a MAC address that makes it a group's.
+const GROUP: u8 = 1;
+
+/// A station. Key 0 is a free place.
+#[derive(Clone, Copy, Debug, Default)]
+struct Entry {
+    /// MAC address, VLAN number.
+    key: u64,
+    /// When it was last seen, then its port in the low 16 bits.
+    seen: u64,
+}
+
+impl Entry {
+    fn port(self) -> u16 {
+        self.seen as u16
+    }
+}
+
+/// One cache line.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C, align(64))]
+struct Bucket([Entry; WAYS]);
+
+/// What became of a source address.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Learnt {
+    /// Unknown until now.
+    New,
+    /// Known at this port.
+    Known,
+    /// Known at another port until now.
+    Moved {
+        /// That port.
+        from: u16,
+    },
+    /// There was no place for it.
+    Full,
+    /// A group address, or none at all: no station has it.
+    NoStation,
+}
+
+/// What happened so far.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Counts {
+    /// Stations learnt.
+    pub learnt: u64,
+    /// Stations that changed ports.
+    pub moved: u64,
+    /// Stations not learnt for want of a place.
+    pub full: u64,
+}
+
+/// Learns where stations are.
+#[derive(Clone, Debug)]
+pub struct L2 {
+    buckets: Box<[Bucket]>,
+    seeds: [u64; 2],
+    /// The ageing time and the latest time known, in units.
+    age: u64,
+    now: u64,
+    /// What happened so far.
+    pub counts: Counts,
+}
+
+impl L2 {
+    /// A table for about `stations` stations (at most 2^24; it has twice the places) that forgets
+    /// those that were silent for `age` nanoseconds (802.1Q recommends 300 s; to 65,536 ns).
+    /// `seed` decides where stations stand; keep it from them.
+    #[must_use]
+    pub fn new(stations: usize, age: Nanos, seed: u64) -> Self {
+        let buckets = stations.min(1 << 24).div_ceil(WAYS / 2).max(2);
+        let mut random = SplitMix(seed);
+        Self {
+            buckets: vec![Bucket::default(); buckets].into(),
+            seeds: [random.next(), random.next()],
+            age: age.div_ceil(1 << UNIT),
+            now: 0,
+            counts: Counts::default(),
+        }
+    }
+
+    /// The port of a station, if it is known and was not silent for too long at the latest time
+    /// known.
+    #[must_use]
+    #[inline]
+    pub fn get(&self, mac: &[u8; 6], vlan: u16) -> Option<u16> {
+        let key = key(mac, vlan)?;
+        let there = |&&entry: &&Entry| entry.key == key && self.lives(entry);
+        let places = self.places(key).into_iter();
+        places.flat_map(|at| &self.buckets[at].0).find(there).map(|entry| entry.port())
+    }
+
+    /// A frame from this station came in by `port` at `now`.
+    #[inline]
+    pub fn learn(&mut self, mac: &[u8; 6], vlan: u16, port: u16, now: Nanos) -> Learnt {
+        self.now = self.now.max(now >> UNIT);
+        let Some(key) = key(mac, vlan) else { return Learnt::NoStation };
+        let places = self.places(key);
+        let seen = self.now << UNIT | u64::from(port);
+        for at in places {
+            if let Some(entry) = self.buckets[at].0.iter_mut().find(|entry| entry.key == key) {
+                let before = *entry;
+                if before.seen != seen {
+                    entry.seen = seen; // a line that is not written stays clean
+                }
+                return if !self.lives(before) {
+                    self.counts.learnt += 1;
+                    Learnt::New
+                } else if before.port() == port {
+                    Learnt::Known
+                } else {
+                    self.counts.moved += 1;
+                    Learnt::Moved { from: before.port() }
+                };
+            }
+        }
+        self.add(places, Entry { key, seen })
+    }
+
+    /// Learns the source addresses of these lanes, at the ports the frames came in by.
+    #[inline]
+    pub fn learn_batch(&mut self, batch: &Batch, lanes: Lanes, now: Nanos) {
+        for lane in lanes {
+            let FlowKey { eth_src, vlan_tci, in_port, .. } = &batch.keys[lane];
+            self.learn(eth_src, *vlan_tci, *in_port, now);
+        }
+    }
+
+    /// It is `now`: stations that were silent for too long are unknown from now on.
+    pub fn advance(&mut self, now: Nanos) {
+        self.now = self.now.max(now >> UNIT);
+    }
+
+    /// Forgets the stations behind `port`, whose link went down.
+    pub fn forget_port(&mut self, port: u16) {
+        for entry in self.buckets.iter_mut().flat_map(|bucket| &mut bucket.0) {
+            if entry.port() == port {
+                *entry = Entry::default();
+            }
+        }
+    }
+
+    /// The stations known at the latest time known: MAC address, VLAN number, port.
+    pub fn iter(&self) -> impl Iterator<Item = ([u8; 6], u16, u16)> + '_ {
+        let entries = self.buckets.iter().flat_map(|bucket| &bucket.0);
+        entries.filter(|entry| entry.key != 0 && self.lives(**entry)).map(|entry| {
+            let [a, b, c, d, e, f, g, h] = entry.key.to_be_bytes();
+            ([a, b, c, d, e, f], u16::from_be_bytes([g, h]), entry.port())
+        })
+    }
+
+    /// Puts a new station into a free or aged place of its buckets, or makes one.
+    #[cold]
+    fn add(&mut self, places: [usize; 2], new: Entry) -> Learnt {
+        let free = |table: &Self, at: usize| {
+            let bucket = &table.buckets[at].0;
+            let free = |entry: &&Entry| entry.key == 0 || !table.lives(**entry);
+            (bucket.iter().filter(free).count(), bucket.iter().position(|entry| free(&entry)))
+        };
+        // The emptier bucket: both stay short (Azar et al., "Balanced Allocations", 1999).
+        let [a, b] = places.map(|at| (free(self, at), at));
+        let ((_, way), at) = if b.0.0 > a.0.0 { b } else { a };
+        let found = way.map(|way| (at, way)).or_else(|| {
+            // One of the eight may stand elsewhere.
+            for at in places {
+                for way in 0..WAYS {
+                    let entry = self.buckets[at].0[way];
+                    let other = self.places(entry.key).into_iter().find(|&other| other != at)?;
+                    if let (_, Some(to)) = free(self, other) {
+                        self.buckets[other].0[to] = entry;
+                        return Some((at, way));
+                    }
+                }
+            }
+            None
+        });
+        let Some((at, way)) = found else {
+            self.counts.full += 1;
+            return Learnt::Full;
+        };
+        self.buckets[at].0[way] = new;
+        self.counts.learnt += 1;
+        Learnt::New
+    }
+
+    #[inline]
+    fn lives(&self, entry: Entry) -> bool {
+        self.now.saturating_sub(entry.seen >> UNIT) <= self.age
+    }
+
+    /// The two buckets of a key, always different.
+    #[inline]
+    fn places(&self, key: u64) -> [usize; 2] {
+        let hash = fold(key ^ self.seeds[0], self.seeds[1] | 1);
+        let buckets = self.buckets.len() as u64;
+        let first = ((hash >> 32) * buckets) >> 32;
+        let off = 1 + (((hash & 0xffff_ffff) * (buckets - 1)) >> 32);
+        let second = first + off;
+        [first as usize, if second >= buckets { second - buckets } else { second } as usize]
+    }
+}
+
+impl Table for L2 {
+    /// Sends frames to the port of their destination address. The lanes that missed are to be
+    /// flooded.
+    #[inline]
+    fn lookup(&mut self, batch: &mut Batch, want: Lanes) -> Lanes {
+        let mut places = [[0; 2]; LANES];
+        for lane in want {
+            let FlowKey { eth_dst, vlan_tci, .. } = &batch.keys[lane];
+            places[lane] = self.places(word(eth_dst, *vlan_tci));
+        }
+        let mut missed = want;
+        for lane in want {
+            let FlowKey { eth_dst, vlan_tci, .. } = &batch.keys[lane];
+            let Some(key) = key(eth_dst, *vlan_tci) else { continue };
+            let entries = places[lane].iter().flat_map(|&at| &self.buckets[at].0);
+            for &entry in entries {
+                if entry.key == key && self.lives(entry) {
+                    let to = To::Port(entry.port());
+                    batch.actions[lane] = Action { to, counter: 0, mark: 0 };
+                    missed = missed.without(Lanes(1 << lane));
+                    break;
+                }
+            }
+        }
+        missed
+    }
+}
+
+#[inline]
+fn word(mac: &[u8; 6], vlan: u16) -> u64 {
+    let [a, b, c, d, e, f] = *mac;
+    let [g, h] = (vlan & VLAN).to_be_bytes();
+    u64::from_be_bytes([a, b, c, d, e, f, g, h])
+}
+
+/// The key of a station; group addresses and the address zero are no station's.
+#[inline]
+fn key(mac: &[u8; 6], vlan: u16) -> Option<u64> {
+    (mac[0] & GROUP == 0 && *mac != [0; 6]).then(|| word(mac, vlan))
+}
+
+#[cfg(test)]
+mod tests;

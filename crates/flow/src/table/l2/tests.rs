@@ -1,0 +1,156 @@
+use std::collections::HashMap;
+
+use flowyard_frame::Frame;
+use proptest::prelude::*;
+
+use super::*;
+
+const SECOND: Nanos = 1_000_000_000;
+
+fn mac(n: u32) -> [u8; 6] {
+    let [a, b, c, d] = n.to_be_bytes();
+    [2, 0, a, b, c, d]
+}
+
+/// The ports that a batch lookup of these destinations gives.
+fn ports(table: &mut L2, wanted: &[([u8; 6], u16)]) -> Vec<Option<u16>> {
+    let mut batch = Batch::default();
+    for &(eth_dst, vlan_tci) in wanted {
+        let key = FlowKey { eth_dst, vlan_tci, ..FlowKey::ZERO };
+        batch.push(Frame::new(0, 0, 60), key).unwrap();
+    }
+    let all = batch.lanes();
+    let missed = table.lookup(&mut batch, all);
+    let port = |lane: usize| match batch.actions[lane].to {
+        To::Port(port) if !missed.has(lane) => Some(port),
+        To::Drop if missed.has(lane) => None,
+        other => panic!("{other:?}"),
+    };
+    all.map(port).collect()
+}
+
+#[test]
+fn stations_are_learnt_move_and_age() {
+    let mut table = L2::new(16, 300 * SECOND, 1);
+    let a = mac(1);
+    assert_eq!(ports(&mut table, &[(a, 0)]), [None]);
+    assert_eq!(table.learn(&a, 0, 3, SECOND), Learnt::New);
+    assert_eq!(table.learn(&a, 0xe000, 3, 2 * SECOND), Learnt::Known, "a priority is no VLAN");
+    assert_eq!(table.learn(&a, 7, 4, 2 * SECOND), Learnt::New, "another VLAN, another station");
+    assert_eq!(ports(&mut table, &[(a, 0), (a, 0x2007), (a, 8)]), [Some(3), Some(4), None]);
+    assert_eq!(table.learn(&a, 0, 5, 200 * SECOND), Learnt::Moved { from: 3 });
+    table.advance(302 * SECOND);
+    assert_eq!(ports(&mut table, &[(a, 0), (a, 7)]), [Some(5), Some(4)]);
+    table.advance(303 * SECOND);
+    assert_eq!(ports(&mut table, &[(a, 0), (a, 7)]), [Some(5), None]);
+    table.advance(SECOND);
+    assert_eq!(ports(&mut table, &[(a, 7)]), [None], "time does not go back");
+    assert_eq!(table.learn(&a, 7, 6, 303 * SECOND), Learnt::New, "no move: it was unknown");
+    table.forget_port(5);
+    assert_eq!(table.iter().collect::<Vec<_>>(), [(a, 7, 6)]);
+    assert_eq!(table.counts, Counts { learnt: 3, moved: 1, full: 0 });
+}
+
+#[test]
+fn group_addresses_are_flooded() {
+    let mut table = L2::new(16, 300 * SECOND, 1);
+    for group in [[0xff; 6], [1, 0, 0x5e, 0, 0, 1], [0; 6]] {
+        assert_eq!(table.learn(&group, 0, 1, 0), Learnt::NoStation);
+        assert_eq!(ports(&mut table, &[(group, 0)]), [None]);
+    }
+}
+
+#[test]
+fn it_takes_as_many_stations_as_it_promises_and_no_forgery_pushes_them_out() {
+    for stations in [64, 8192, 100_000] {
+        let mut table = L2::new(stations, 300 * SECOND, 1);
+        for n in 0..stations as u32 {
+            assert_eq!(table.learn(&mac(n), 1, n as u16, SECOND), Learnt::New, "{n} of {stations}");
+        }
+        for n in 0..4 * stations as u32 {
+            table.learn(&mac(n | 1 << 31), 1, 0, SECOND);
+        }
+        assert!(table.counts.full > stations as u64, "{stations}: bounded");
+        let kept = (0..stations as u32).all(|n| table.get(&mac(n), 1) == Some(n as u16));
+        assert!(kept, "{stations}");
+        // Once they are silent, others take their places.
+        for n in 0..stations as u32 {
+            assert_eq!(table.learn(&mac(n | 1 << 30), 1, 1, 400 * SECOND), Learnt::New);
+        }
+        assert_eq!(table.iter().count(), stations);
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Learn { mac: u32, vlan: u16, port: u16, after: u64 },
+    Advance(u64),
+    Forget(u16),
+    Look(Vec<(u32, u16)>),
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let step = prop_oneof![
+        6 => (0..12_u32, 0..3_u16, 0..4_u16, 0..3_u64)
+            .prop_map(|(mac, vlan, port, after)| Step::Learn { mac, vlan, port, after }),
+        1 => (0..12_u64).prop_map(Step::Advance),
+        1 => (0..4_u16).prop_map(Step::Forget),
+        2 => prop::collection::vec((0..12_u32, 0..3_u16), 1..=32).prop_map(Step::Look),
+    ];
+    prop::collection::vec(step, 1..150)
+}
+
+proptest! {
+    /// The slow twin: a `HashMap` of port and time. The table may refuse to learn only when both
+    /// buckets, eight places, can be full of live stations.
+    #[test]
+    fn a_table_is_its_model(steps in steps(), stations in 1..40_usize, seed in any::<u64>()) {
+        let (age, unit) = (8, 1 << UNIT);
+        let mut table = L2::new(stations, age * unit, seed);
+        let mut model: HashMap<(u32, u16), (u16, u64)> = HashMap::new();
+        let mut now = 0;
+        for step in steps {
+            let lives = |&(_, seen): &(u16, u64)| now - seen <= age;
+            match step {
+                Step::Learn { mac: n, vlan, port, after } => {
+                    now += after;
+                    model.retain(|_, &mut (_, seen)| now - seen <= age);
+                    let learnt = table.learn(&mac(n), vlan, port, now * unit);
+                    if learnt == Learnt::Full {
+                        prop_assert!(model.len() >= 2 * WAYS && !model.contains_key(&(n, vlan)));
+                        continue;
+                    }
+                    let before = model.insert((n, vlan), (port, now));
+                    prop_assert_eq!(learnt, match before {
+                        None => Learnt::New,
+                        Some((before, _)) if before == port => Learnt::Known,
+                        Some((from, _)) => Learnt::Moved { from },
+                    });
+                }
+                Step::Advance(by) => {
+                    now += by;
+                    table.advance(now * unit);
+                    model.retain(|_, &mut (_, seen)| now - seen <= age);
+                }
+                Step::Forget(port) => {
+                    table.forget_port(port);
+                    model.retain(|_, &mut (at, _)| at != port);
+                }
+                Step::Look(list) => {
+                    let slow = |at: &(u32, u16)| model.get(at).filter(|e| lives(e)).map(|e| e.0);
+                    let slow: Vec<_> = list.iter().map(slow).collect();
+                    let list: Vec<_> = list.iter().map(|&(n, vlan)| (mac(n), vlan)).collect();
+                    let one = |(mac, vlan): &([u8; 6], u16)| table.get(mac, *vlan);
+                    prop_assert_eq!(list.iter().map(one).collect::<Vec<_>>(), &slow[..]);
+                    prop_assert_eq!(ports(&mut table, &list), slow);
+                }
+            }
+            let mut known: Vec<_> = table.iter().collect();
+            known.sort_unstable();
+            let slow = |(&(n, vlan), &(port, _)): (&(u32, u16), &(u16, u64))| (mac(n), vlan, port);
+            let mut slow: Vec<_> = model.iter().map(slow).collect();
+            slow.sort_unstable();
+            prop_assert_eq!(known, slow);
+        }
+    }
+}
