@@ -16,7 +16,15 @@
 //! per flow, a direct, ordered or atomic queue hands on in the order of arrival.
 #![deny(unsafe_code)]
 
+mod atomic;
+mod done_bits;
+mod line;
 pub mod model;
+mod pins;
+mod ring;
+mod sync;
+
+pub use done_bits::{AtomicBits, DoneBits};
 
 use flowyard_frame::{Batch, Frame, Lanes};
 
@@ -32,6 +40,18 @@ pub enum Order {
     /// A flow is pinned to one consumer while anything of it is in flight. Frames of equal
     /// [`Frame::hash`] count as one flow: the receive hash must be computed before they enter.
     Atomic,
+}
+
+/// A queue that promises `order` to the cores 0 to `consumers` - 1, with a window of `capacity`
+/// frames. A direct queue has one consumer, whatever `consumers` says.
+#[must_use]
+pub fn new(order: Order, consumers: u16, capacity: usize) -> Box<dyn Queue> {
+    match order {
+        Order::Direct | Order::Unordered | Order::Ordered => {
+            Box::new(line::Line::new(order, consumers, capacity))
+        }
+        Order::Atomic => Box::new(atomic::Atomic::new(consumers, capacity)),
+    }
 }
 
 /// A hand-off between cores.

@@ -176,7 +176,16 @@ impl Queue for Model {
         let core = if self.order == Order::Direct { 0 } else { core };
         let mut line = self.line();
         let len = from.len();
-        for (lane, at) in line.open(core).into_iter().enumerate() {
+        let open = line.open(core);
+        if !open.is_empty() {
+            for lane in open.len()..len {
+                let car = Car::take(from, lane); // nobody gave it to the core
+                if !car.frame.is_empty() {
+                    dropped.drop(car.frame, car.action.counter);
+                }
+            }
+        }
+        for (lane, at) in open.into_iter().enumerate() {
             line.entries[at].state = State::Done(None);
             if lane >= len || from.frames[lane].is_empty() {
                 continue;

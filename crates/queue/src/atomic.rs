@@ -1,0 +1,192 @@
+//! Atomic queue: a flow is pinned to a core while anything of it is in flight.
+//!
+//! ```text
+//!             who dequeues deals, one at a time:
+//!  ring ──> ticket ──> pin ┬─ free, or mine ──> my batch
+//!                          └─ core 2's ──────> inbox of core 2, which takes it up first
+//! ```
+//!
+//! Frames stay in their slots; what is dealt is tickets. Nobody waits for the dealer: another core
+//! takes what is in its inbox. Dealing stops when the dealer's batch is full.
+//!
+//! A dead core's inbox is dealt again after [`Queue::release`], before anything newer.
+//!
+//! Invariants: per flow, all tickets in flight are with one core, or parked. Parked frames are handed
+//! on in ticket order, and while any is parked, everything completed is parked: a flow that moved
+//! meanwhile does not overtake.
+//! Thread-safety: any thread may call anything; dealing is single-file by `dealing`.
+
+use flowyard_frame::{Batch, LANES, Lanes};
+
+use crate::pins::Pins;
+use crate::ring::{Claim, Ring, Seat, Seats, Ticket};
+use crate::sync::{Acquire, AtomicBool, Padded, Relaxed, Release};
+use crate::{Open, Order, Queue, Sink};
+
+/// An atomic queue.
+pub(crate) struct Atomic {
+    consumers: u16,
+    ring: Ring,
+    /// One for each core, then one whose inbox has the orphans: tickets to be dealt again.
+    seats: Seats,
+    pins: Pins,
+    dealing: Padded<AtomicBool>,
+}
+
+/// The right to deal.
+struct Dealer<'a>(&'a Atomic);
+
+impl Drop for Dealer<'_> {
+    fn drop(&mut self) {
+        self.0.dealing.store(false, Release);
+    }
+}
+
+impl Atomic {
+    pub(crate) fn new(consumers: u16, window: usize) -> Self {
+        let consumers = consumers.clamp(1, u16::MAX - 1);
+        Self {
+            consumers,
+            ring: Ring::new(window),
+            seats: Seats::new(usize::from(consumers) + 1, window),
+            // Four pins a frame: few flows in flight share one.
+            pins: Pins::new(if cfg!(loom) { 2 } else { window.clamp(256, 1 << 20) * 4 }),
+            dealing: Padded::new(AtomicBool::new(false)),
+        }
+    }
+
+    /// The right to deal, unless somebody else has it.
+    fn dealer(&self) -> Option<Dealer<'_>> {
+        let taken = self.dealing.load(Relaxed)
+            || self.dealing.compare_exchange(false, true, Acquire, Relaxed).is_err();
+        (!taken).then_some(Dealer(self))
+    }
+}
+
+/// Takes up what is in the inbox.
+fn take_up(seat: &mut Seat<'_>) {
+    while seat.laid() < LANES
+        && let Some(ticket) = seat.next()
+    {
+        seat.lay(ticket);
+    }
+}
+
+impl Dealer<'_> {
+    /// Deals until the batch of `core` is full or there is nothing to deal. A claim that is all
+    /// of the batch is returned; else the batch is what was laid aside.
+    fn deal(&self, core: u16, seat: &mut Seat<'_>) -> Option<Claim<'static>> {
+        let Atomic { ring, seats, pins, consumers, .. } = self.0;
+        let give = |seat: &mut Seat<'_>, home: u16, ticket: Ticket| {
+            if home == core { seat.lay(ticket) } else { seats.deal(home, ticket) }
+        };
+        // Only a dealer uses that seat, so it is free; anything newer must wait for the orphans.
+        let mut orphans = seats.reserve(*consumers)?;
+        while seat.laid() < LANES
+            && let Some(ticket) = orphans.next()
+        {
+            let home = pins.deal(ring.hash(&ticket), 1, core);
+            give(seat, home, ticket);
+        }
+        while let Some(claim) = ring.claim(LANES - seat.laid()) {
+            let hashes = ring.hashes(&claim);
+            let mut homes = [core; LANES];
+            let mut at = 0;
+            for run in hashes[..claim.len()].chunk_by(|a, b| a == b) {
+                let home = pins.deal(run[0], run.len() as u32, core);
+                homes[at..at + run.len()].fill(home);
+                at += run.len();
+            }
+            if seat.laid() == 0 && homes == [core; LANES] {
+                return Some(claim);
+            }
+            for (ticket, home) in claim.into_tickets().zip(homes) {
+                give(seat, home, ticket);
+            }
+        }
+        None
+    }
+}
+
+impl Queue for Atomic {
+    fn enqueue(&self, from: &mut Batch, lanes: Lanes) -> Lanes {
+        self.ring.push(from, lanes)
+    }
+
+    fn dequeue(&self, core: u16, into: &mut Batch) {
+        if !into.is_empty() || core >= self.consumers {
+            return;
+        }
+        let Some(mut seat) = self.seats.reserve(core) else { return };
+        // The inbox first, and once we are the dealer, when nobody else adds to it.
+        let dealer = self.dealer();
+        take_up(&mut seat);
+        let dealt = dealer.and_then(|dealer| dealer.deal(core, &mut seat));
+        let Some(claim) = dealt.or_else(|| seat.gather()) else { return };
+        self.ring.read(&claim, into);
+        seat.open(&claim);
+    }
+
+    fn complete(&self, core: u16, from: &mut Batch, next: &dyn Queue, dropped: &mut dyn Sink) {
+        let Some((_seat, claim)) = self.seats.reopen(core) else {
+            from.drain().for_each(drop); // released: accounted for
+            self.ring.commit(Some(next));
+            return;
+        };
+        // As they came: the worker may have changed its copy.
+        let hashes = self.ring.hashes(&claim);
+        let unpin = || self.pins.done(&hashes[..claim.len()]);
+        let at_once = !self.ring.holds();
+        self.ring.complete(&claim, from, (next, dropped), at_once, unpin);
+    }
+
+    fn flush(&self, next: &dyn Queue) -> usize {
+        self.ring.commit(Some(next))
+    }
+
+    fn open(&self, core: u16) -> Option<Open> {
+        if core < self.consumers { self.seats.peek(core) } else { None }
+    }
+
+    fn release(&self, core: u16, dropped: &mut dyn Sink) -> usize {
+        if core >= self.consumers {
+            return 0;
+        }
+        // Nobody may deal to the core meanwhile. Dealing is short, and a rare call may wait for it.
+        let _dealer = loop {
+            match self.dealer() {
+                Some(dealer) => break dealer,
+                None => std::thread::yield_now(),
+            }
+        };
+        let mut lost = 0;
+        if let Some((_seat, claim)) = self.seats.reopen(core) {
+            lost = claim.len();
+            let hashes = self.ring.hashes(&claim);
+            self.ring.abandon(&claim, dropped, || self.pins.done(&hashes[..lost]));
+        }
+        if let Some(mut seat) = self.seats.reserve(core) {
+            while let Some(ticket) = seat.next() {
+                self.pins.done(&[self.ring.hash(&ticket)]);
+                self.seats.deal(self.consumers, ticket);
+            }
+        }
+        lost
+    }
+
+    fn tail(&self) -> u64 {
+        self.ring.tail()
+    }
+
+    fn head(&self) -> u64 {
+        self.ring.head()
+    }
+
+    fn order(&self) -> Order {
+        Order::Atomic
+    }
+
+    fn consumers(&self) -> u16 {
+        self.consumers
+    }
+}

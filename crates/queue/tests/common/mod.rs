@@ -1,0 +1,183 @@
+//! A queue with its workers and what follows it, and a checker of what comes out.
+#![allow(dead_code, reason = "each test file uses its part")]
+
+use flowyard_frame::{Action, Batch, FlowKey, Frame, LANES, Lanes, To};
+use flowyard_queue::model::Model;
+use flowyard_queue::{Order, Queue, Sink};
+use flowyard_testkit::Checker;
+
+/// Collects what is dropped.
+#[derive(Default)]
+pub(crate) struct Pile(pub(crate) Vec<(Frame, u16)>);
+
+impl Sink for Pile {
+    fn drop(&mut self, frame: Frame, reason: u16) {
+        self.0.push((frame, reason));
+    }
+}
+
+/// The numbers of the frames in a batch, empty handles left out.
+pub(crate) fn numbers(batch: &Batch) -> Vec<u32> {
+    batch.frames[..batch.len()].iter().filter(|f| !f.is_empty()).map(Frame::buf).collect()
+}
+
+/// A queue, its workers, and the bounded direct queue behind it.
+pub(crate) struct Rig {
+    pub(crate) queue: Box<dyn Queue>,
+    pub(crate) next: Model,
+    /// What each core was given.
+    pub(crate) batches: Vec<Batch>,
+    pub(crate) checker: Checker,
+    pub(crate) flows: u64,
+    /// Frames that the queue took.
+    entered: u32,
+    pub(crate) out: Vec<u32>,
+}
+
+/// Which flow and which number of it a frame is, is written in its key: handles are twins.
+fn key(flow: u64, seq: u64) -> FlowKey {
+    FlowKey { sport: flow as u16, tunnel_id: seq as u32, ..FlowKey::ZERO }
+}
+
+impl Rig {
+    pub(crate) fn new(queue: Box<dyn Queue>, next_capacity: usize, flows: u64) -> Self {
+        let checker = match queue.order() {
+            Order::Unordered => Checker::any_order(),
+            _ => Checker::new(),
+        };
+        let batches = (0..queue.consumers().max(3)).map(|_| Batch::default()).collect();
+        let next = Model::new(Order::Direct, 1, next_capacity);
+        Self { queue, next, batches, checker, flows, entered: 0, out: Vec::new() }
+    }
+
+    /// Enqueues a frame for each lane of `lanes`; says how many were refused. Frames are numbered
+    /// in the order they are taken; three in a row are of one flow.
+    pub(crate) fn enqueue(&mut self, lanes: Lanes) -> u32 {
+        let mut batch = Batch::default();
+        let mut number = self.entered;
+        for lane in 0..LANES {
+            if !lanes.has(lane) {
+                batch.push(Frame::default(), FlowKey::ZERO).unwrap();
+                continue;
+            }
+            let (flow, seq) = self.flow(number);
+            let mut frame = Frame::new(number, 0, 60);
+            frame.hash = flow as u32;
+            batch.push(frame, key(flow, seq)).unwrap();
+            batch.actions[lane] = Action { to: To::Queue(1), counter: number as u16, mark: number };
+            number += 1;
+        }
+        let before = self.queue.tail();
+        let refused = self.queue.enqueue(&mut batch, lanes);
+        let taken = lanes.without(refused);
+        assert_eq!(refused.without(lanes), Lanes::NONE);
+        assert!(taken.0 == 0 || refused.0 == 0 || taken.0.ilog2() < refused.0.trailing_zeros());
+        for lane in 0..LANES {
+            assert_eq!(batch.frames[lane].is_empty(), !refused.has(lane), "lane {lane}");
+        }
+        assert_eq!(self.queue.tail() - before, u64::from(taken.count()));
+        for number in self.entered..self.entered + taken.count() {
+            let (flow, seq) = self.flow(number);
+            assert_eq!(self.checker.enter(flow), seq);
+        }
+        self.entered += taken.count();
+        refused.count()
+    }
+
+    /// The flow of a frame, and its number in the flow.
+    fn flow(&self, number: u32) -> (u64, u64) {
+        let number = u64::from(number);
+        (number / 3 % self.flows + 1, number / (3 * self.flows) * 3 + number % 3)
+    }
+
+    /// Core `core` dequeues; gives what it has then.
+    pub(crate) fn dequeue(&mut self, core: u16) -> Vec<u32> {
+        let batch = &mut self.batches[usize::from(core)];
+        self.queue.dequeue(core, batch);
+        numbers(batch)
+    }
+
+    /// The worker's decision, by frame number: some are dropped, some sent elsewhere, some changed.
+    fn work(&mut self, core: u16) {
+        let batch = &mut self.batches[usize::from(core)];
+        for lane in batch.lanes() {
+            let number = batch.frames[lane].buf();
+            if number % 7 == 3 {
+                batch.actions[lane].to = To::Drop;
+            } else if number % 11 == 5 && !batch.frames[lane].is_empty() {
+                batch.frames[lane] = Frame::default();
+                self.checker.drop("sent elsewhere");
+            } else if number % 5 == 1 {
+                batch.keys[lane].tos = 9;
+                batch.frames[lane].mark = 9;
+                batch.frames[lane].hash = 0;
+                batch.actions[lane].mark = 9;
+            }
+        }
+    }
+
+    /// Core `core` works and completes; gives what was dropped.
+    pub(crate) fn complete(&mut self, core: u16) -> Vec<u32> {
+        // After a release the frames are accounted for: the worker's decisions count for nothing.
+        if self.queue.open(core).is_some() {
+            self.work(core);
+        }
+        let mut pile = Pile::default();
+        let batch = &mut self.batches[usize::from(core)];
+        self.queue.complete(core, batch, &self.next, &mut pile);
+        assert!(batch.is_empty() && batch.frames.iter().all(Frame::is_empty));
+        self.pile(&pile)
+    }
+
+    pub(crate) fn release(&mut self, core: u16) -> Vec<u32> {
+        let mut pile = Pile::default();
+        let lost = self.queue.release(core, &mut pile);
+        assert_eq!(lost, pile.0.len());
+        self.pile(&pile)
+    }
+
+    fn pile(&mut self, pile: &Pile) -> Vec<u32> {
+        for (frame, reason) in &pile.0 {
+            assert_eq!(frame.buf() as u16, *reason, "each frame with its action");
+            self.checker.drop("dropped");
+        }
+        pile.0.iter().map(|(frame, _)| frame.buf()).collect()
+    }
+
+    /// Takes up to 32 frames out of the queue behind.
+    pub(crate) fn drain(&mut self) -> Vec<u32> {
+        let mut batch = Batch::default();
+        self.next.dequeue(0, &mut batch);
+        for lane in batch.lanes() {
+            let (key, frame) = (&batch.keys[lane], &batch.frames[lane]);
+            self.checker.leave(key.sport.into(), key.tunnel_id.into());
+            let changed = if frame.buf() % 5 == 1 { 9 } else { 0 };
+            assert_eq!((key.tos, frame.mark), (changed, changed.into()), "what the worker wrote");
+            batch.actions[lane].to = To::Drop;
+        }
+        let seen = numbers(&batch);
+        self.next.complete(0, &mut batch, &self.next, &mut Pile::default());
+        self.out.extend(&seen);
+        seen
+    }
+
+    /// Completes, drains and flushes until nothing is left, then checks order and conservation.
+    pub(crate) fn finish(mut self) -> Vec<u32> {
+        for round in 0.. {
+            for core in 0..self.queue.consumers() {
+                self.dequeue(core);
+                self.complete(core);
+            }
+            self.drain();
+            self.queue.flush(&self.next);
+            if self.queue.is_empty() && self.next.is_empty() {
+                break;
+            }
+            assert!(round < 10_000, "stuck with {} frames", self.queue.len());
+        }
+        assert_eq!((self.queue.head(), self.queue.holder()), (self.queue.tail(), None));
+        assert_eq!(self.queue.tail(), u64::from(self.entered));
+        self.checker.finish(0).unwrap();
+        self.out
+    }
+}
