@@ -16,6 +16,12 @@
 //! Flows that share a slot share a home: this can hold a move back, never break the order. With
 //! few slots and steady traffic a move may wait for long, so have more slots than busy flows.
 //!
+//! Homes are queues alone. What a table sends straight to a port leaves in the order of its tx
+//! queue, whatever comes behind it: a flow may leave a port for a queue at any time. And a port,
+//! unlike a queue, is no matter of placement: flows that share a slot must not follow each other
+//! out of one. A frame for a port that finds its flow's home not done goes there, too; the caller
+//! may have its answer travel with it ([`Settle::settle`] changes the destination alone).
+//!
 //! Use, once for each batch: [`Settle::settle`], enqueue, [`Settle::enqueued`]. In between, the
 //! batch's flows count as in flight without end: another producer may enqueue meanwhile, so the
 //! number is read after the fact, when it can only be too large, which is safe.
@@ -33,10 +39,8 @@ pub trait Tails {
     fn tail(&self, home: To) -> u64;
 
     /// How many of them are done with all before them: processed or dropped. Never goes back,
-    /// never passes the tail. Reading it must acquire what was done with those frames.
-    ///
-    /// A place that is done with a frame before the next batch is settled (a port that this very
-    /// core transmits to) may return `u64::MAX`.
+    /// never passes the tail. Reading it must acquire what was done with those frames: handing
+    /// them on, if that is what is done with them, comes before.
     fn head(&self, home: To) -> u64;
 }
 
@@ -99,8 +103,9 @@ impl Settle {
                 continue;
             }
             let slot = self.slot(&batch.keys[lane]);
-            batch.actions[lane].to = self.place(slot, to, places);
-            if self.slots[slot].last != PENDING {
+            let to = self.place(slot, to, places);
+            batch.actions[lane].to = to;
+            if matches!(to, To::Queue(_)) && self.slots[slot].last != PENDING {
                 self.slots[slot].last = PENDING;
                 self.pending[self.pending_len] = slot as u32;
                 self.pending_len += 1;
@@ -127,13 +132,15 @@ impl Settle {
         }
         // A slot that never had a frame has no home to wait for.
         let drained = slot.home == To::Drop || places.head(slot.home) >= slot.last;
-        if drained && slot.last != PENDING {
+        if slot.last == PENDING || !drained {
+            self.counts.held += 1;
+            return slot.home;
+        }
+        if matches!(to, To::Queue(_)) {
             self.counts.moved += u64::from(slot.home != To::Drop);
             slot.home = to;
-        } else {
-            self.counts.held += 1;
         }
-        slot.home
+        to
     }
 
     /// The slot of a key's flow. All fragments between two hosts are one flow: the later ones have

@@ -19,7 +19,7 @@
 use flowyard_frame::{Batch, LANES, Lanes};
 
 use crate::pins::Pins;
-use crate::ring::{Ring, Seat, Seats, Ticket};
+use crate::ring::{Claim, Ring, Seat, Seats, Ticket};
 use crate::sync::{Acquire, AtomicBool, Padded, Relaxed, Release};
 use crate::{Open, Order, Queue, Sink};
 
@@ -73,28 +73,38 @@ fn take_up(seat: &mut Seat<'_>) {
 }
 
 impl Dealer<'_> {
-    /// Deals until the batch of `core` is full or there is nothing to deal.
-    fn deal(&self, core: u16, seat: &mut Seat<'_>) {
-        let Atomic { ring, seats, consumers, .. } = self.0;
+    /// Deals until the batch of `core` is full or there is nothing to deal. A claim that is all
+    /// of the batch is returned; else the batch is what was laid aside.
+    fn deal(&self, core: u16, seat: &mut Seat<'_>) -> Option<Claim<'static>> {
+        let Atomic { ring, seats, pins, consumers, .. } = self.0;
+        let give = |seat: &mut Seat<'_>, home: u16, ticket: Ticket| {
+            if home == core { seat.lay(ticket) } else { seats.deal(home, ticket) }
+        };
         // Only a dealer uses that seat, so it is free; anything newer must wait for the orphans.
-        let Some(mut orphans) = seats.reserve(*consumers) else { return };
+        let mut orphans = seats.reserve(*consumers)?;
         while seat.laid() < LANES
             && let Some(ticket) = orphans.next()
         {
-            self.place(core, seat, ticket);
+            let home = pins.deal(ring.hash(&ticket), 1, core);
+            give(seat, home, ticket);
         }
         while let Some(claim) = ring.claim(LANES - seat.laid()) {
-            for ticket in claim.into_tickets() {
-                self.place(core, seat, ticket);
+            let hashes = ring.hashes(&claim);
+            let mut homes = [core; LANES];
+            let mut at = 0;
+            for run in hashes[..claim.len()].chunk_by(|a, b| a == b) {
+                let home = pins.deal(run[0], run.len() as u32, core);
+                homes[at..at + run.len()].fill(home);
+                at += run.len();
+            }
+            if seat.laid() == 0 && homes == [core; LANES] {
+                return Some(claim);
+            }
+            for (ticket, home) in claim.into_tickets().zip(homes) {
+                give(seat, home, ticket);
             }
         }
-    }
-
-    /// Gives one ticket to the core that its flow is pinned to, or to `core`.
-    #[inline]
-    fn place(&self, core: u16, seat: &mut Seat<'_>, ticket: Ticket) {
-        let home = self.0.pins.deal(self.0.ring.hash(&ticket), core);
-        if home == core { seat.lay(ticket) } else { self.0.seats.deal(home, ticket) }
+        None
     }
 }
 
@@ -111,10 +121,8 @@ impl Queue for Atomic {
         // The inbox first, and once we are the dealer, when nobody else adds to it.
         let dealer = self.dealer();
         take_up(&mut seat);
-        if let Some(dealer) = dealer {
-            dealer.deal(core, &mut seat);
-        }
-        let Some(claim) = seat.gather() else { return };
+        let dealt = dealer.and_then(|dealer| dealer.deal(core, &mut seat));
+        let Some(claim) = dealt.or_else(|| seat.gather()) else { return };
         self.ring.read(&claim, into);
         seat.open(&claim);
     }

@@ -38,14 +38,14 @@ impl Pins {
         (mixed >> 16 ^ mixed) as usize & (self.sent.len() - 1)
     }
 
-    /// Counts a frame as sent, and says to which core: `core` if the flow is free to move.
+    /// Counts frames in a row as sent, and says to which core: `core` if the flow is free to move.
     #[inline]
-    pub(crate) fn deal(&self, hash: u32, core: u16) -> u16 {
+    pub(crate) fn deal(&self, hash: u32, frames: u32, core: u16) -> u16 {
         let pin = self.pin(hash);
         let sent = self.sent[pin].load(Relaxed);
         let free = sent as u32 == self.done[pin].load(Acquire);
         let core = if free { core } else { (sent >> 32) as u16 };
-        let count = (sent as u32).wrapping_add(1);
+        let count = (sent as u32).wrapping_add(frames);
         self.sent[pin].store(u64::from(core) << 32 | u64::from(count), Relaxed);
         core
     }
@@ -67,11 +67,11 @@ mod tests {
     #[test]
     fn a_flow_moves_when_nothing_is_in_flight() {
         let pins = Pins::new(64);
-        assert_eq!([pins.deal(7, 3), pins.deal(7, 1), pins.deal(8, 1)], [3, 3, 1]);
+        assert_eq!([pins.deal(7, 1, 3), pins.deal(7, 1, 1), pins.deal(8, 1, 1)], [3, 3, 1]);
         pins.done(&[7]);
-        assert_eq!(pins.deal(7, 1), 3, "one is in flight");
+        assert_eq!(pins.deal(7, 1, 1), 3, "one is in flight");
         pins.done(&[7, 7]);
-        assert_eq!(pins.deal(7, 1), 1);
+        assert_eq!(pins.deal(7, 1, 1), 1);
     }
 
     #[test]
@@ -79,8 +79,8 @@ mod tests {
         let pins = Pins::new(1);
         pins.sent[0].store(5 << 32 | u64::from(u32::MAX), Relaxed);
         pins.done[0].store(u32::MAX, Relaxed);
-        assert_eq!([pins.deal(0, 2), pins.deal(0, 3)], [2, 2]);
+        assert_eq!([pins.deal(0, 1, 2), pins.deal(0, 1, 3)], [2, 2]);
         pins.done(&[0, 0]);
-        assert_eq!(pins.deal(0, 3), 3);
+        assert_eq!(pins.deal(0, 9, 3), 3);
     }
 }

@@ -209,11 +209,15 @@ impl Ring {
 
     /// The hashes that the claim's frames came with, by lane.
     pub(crate) fn hashes(&self, claim: &Claim<'_>) -> [u32; LANES] {
-        let mut hashes = [0; LANES];
-        for (lane, hash) in hashes.iter_mut().enumerate().take(claim.len) {
-            *hash = self.frame(claim.ticket(lane), claim).hash;
+        let mut frames: [Frame; LANES] = std::array::from_fn(|_| Frame::default());
+        if claim.each.is_none() {
+            // SAFETY: the claim's slots were published and are ours; these handles are not used.
+            unsafe { self.frames.get(claim.first, &mut frames[..claim.len]) };
+        } else {
+            let tickets = (0..claim.len).map(|lane| claim.ticket(lane));
+            frames.iter_mut().zip(tickets).for_each(|(to, at)| *to = self.frame(at, claim));
         }
-        hashes
+        frames.map(|frame| frame.hash)
     }
 
     /// A second handle on the frame of a ticket of the claim.

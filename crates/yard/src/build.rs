@@ -14,7 +14,7 @@ use flowyard_flow::learn::atr::{Atr, Settings};
 use flowyard_flow::table::{Exact, Spread};
 use flowyard_flow::toeplitz::{HashTypes, MICROSOFT_KEY, SYMMETRIC_KEY, Toeplitz, random_key};
 use flowyard_flow::{Settle, Steer, Table};
-use flowyard_frame::{Action, Batch, Edit, FlowKey, Lanes, To};
+use flowyard_frame::{Action, Batch, Edit, FlowKey, LANES, Lanes, To};
 use flowyard_ports::mem::Frames;
 use flowyard_ports::pcap::{self, Format};
 use flowyard_queue::Queue;
@@ -125,13 +125,13 @@ impl Yard {
 /// Every queue, and a tx queue for every port.
 fn places(config: &Config, new: &NewQueue) -> Places {
     let cores = *config.yard.cores.get_ref();
-    let queues = config.queue.iter().map(|queue| queue.get_ref()).map(|queue| Place {
+    let queues = config.queues().map(|queue| Place {
         name: queue.name.get_ref().clone(),
         queue: new(queue.order.into(), *queue.window_frames.get_ref() as usize, cores),
         full: queue.full,
         consumers: queue.consumers.get_ref().iter().map(|core| *core.get_ref()).collect(),
     });
-    let ports = config.port.iter().map(|port| port.get_ref()).map(|port| Place {
+    let ports = config.ports().map(|port| Place {
         name: port.name.get_ref().clone(),
         queue: {
             let window = *port.window_frames.get_ref() as usize;
@@ -145,8 +145,8 @@ fn places(config: &Config, new: &NewQueue) -> Places {
 
 /// Buffers of the pool.
 fn frames(config: &Config) -> usize {
-    let queues = config.queue.iter().map(|queue| *queue.get_ref().window_frames.get_ref());
-    let ports = config.port.iter().map(|port| *port.get_ref().window_frames.get_ref());
+    let queues = config.queues().map(|queue| *queue.window_frames.get_ref());
+    let ports = config.ports().map(|port| *port.window_frames.get_ref());
     match *config.yard.frames.get_ref() {
         0 => config.least_frames() + queues.chain(ports).map(|n| n as usize).sum::<usize>(),
         frames => frames,
@@ -164,7 +164,7 @@ fn core(
 ) -> Result<Core, BuildError> {
     let own = |port: &PortConfig| *port.core.get_ref() == id;
     let (mut ports, mut exits) = (Vec::new(), Vec::new());
-    for (number, port) in (0..).zip(config.port.iter().map(|port| port.get_ref())) {
+    for (number, port) in (0..).zip(config.ports()) {
         if own(port) {
             let given = parts.rx.remove(&number).map(Ok);
             ports.extend(given.or_else(|| rx(number, port)).transpose()?.map(|rx| (number, rx)));
@@ -194,7 +194,7 @@ fn core(
 /// The queues that core `id` works on, the most urgent first.
 fn urgency(config: &Config, id: u16) -> Vec<u16> {
     let mut mine: Vec<(u8, u16)> = (0..)
-        .zip(config.queue.iter().map(|queue| queue.get_ref()))
+        .zip(config.queues())
         .filter(|(_, queue)| queue.consumers.get_ref().iter().any(|core| *core.get_ref() == id))
         .map(|(number, queue)| (queue.priority, number))
         .collect();
@@ -235,6 +235,7 @@ fn entry(config: &Config, ports: Vec<(u16, Box<dyn Rx>)>) -> Result<Entry, Build
         steer: Steer::new(tables, last),
         settle: yard.settle.then(|| Settle::new(yard.settle_slots, yard.seed)),
         batch: Batch::default(),
+        homes: [To::Drop; LANES],
         waiting: Lanes::NONE,
     })
 }
@@ -311,7 +312,7 @@ fn work(config: &Config, clock: Option<Clock>) -> Box<dyn Work> {
 
 /// Learners of core `id`; each writes the tables of all cores that receive.
 fn learners(config: &Config, id: u16, transmits: bool, parts: &mut Parts<'_>) -> Vec<Learner> {
-    let mut teaches: Vec<u16> = config.port.iter().map(|p| *p.get_ref().core.get_ref()).collect();
+    let mut teaches: Vec<u16> = config.ports().map(|port| *port.core.get_ref()).collect();
     teaches.sort_unstable();
     teaches.dedup();
     let learner = |stage, home, learn| {

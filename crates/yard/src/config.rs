@@ -299,6 +299,16 @@ impl Config {
         self.source.error(span, what, mend)
     }
 
+    /// Ports, in the order of their numbers.
+    pub(crate) fn ports(&self) -> impl Iterator<Item = &PortConfig> {
+        self.port.iter().map(Spanned::get_ref)
+    }
+
+    /// Queues, in the order of their numbers.
+    pub(crate) fn queues(&self) -> impl Iterator<Item = &QueueConfig> {
+        self.queue.iter().map(Spanned::get_ref)
+    }
+
     /// An error of a whole section, pointing at its first heading.
     pub(crate) fn error_in(&self, section: &str, what: String, mend: &str) -> ConfigError {
         let at = self.source.text.find(section).unwrap_or(0);
@@ -308,14 +318,14 @@ impl Config {
     /// The number of the port with this name.
     #[must_use]
     pub fn port_number(&self, name: &str) -> Option<u16> {
-        let at = self.port.iter().position(|port| port.get_ref().name.get_ref() == name);
+        let at = self.ports().position(|port| port.name.get_ref() == name);
         at.map(|at| at as u16)
     }
 
     /// The number of the queue with this name.
     #[must_use]
     pub fn queue_number(&self, name: &str) -> Option<u16> {
-        let at = self.queue.iter().position(|queue| queue.get_ref().name.get_ref() == name);
+        let at = self.queues().position(|queue| queue.name.get_ref() == name);
         at.map(|at| at as u16)
     }
 }

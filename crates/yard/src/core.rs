@@ -19,7 +19,7 @@ use std::sync::Arc;
 use flowyard_flow::{
     Learn, Refusal, Settle, Steer, parse, toeplitz::HashTypes, toeplitz::Toeplitz,
 };
-use flowyard_frame::{Action, Batch, Edit, Lanes, Nanos, To};
+use flowyard_frame::{Action, Batch, Edit, LANES, Lanes, Nanos, To};
 use flowyard_queue::Sink;
 use flowyard_wire::{Headers, LinkType};
 
@@ -71,7 +71,10 @@ pub(crate) struct Entry {
     /// Without it, tables have their way at once, and frames overtake each other.
     pub(crate) settle: Option<Settle>,
     pub(crate) batch: Batch,
-    /// Lanes of `batch` whose queue is full, and holds its producers.
+    /// Where each lane is to enter. Its action may be a port all the same: what a table says of a
+    /// frame travels with it, through the queue that it has to wait in.
+    pub(crate) homes: [To; LANES],
+    /// Lanes of `batch` that have not entered their homes.
     pub(crate) waiting: Lanes,
 }
 
@@ -135,7 +138,7 @@ impl Core {
         let mut progress = self.enter(); // what had to wait goes first
         let mut at = 0;
         while at < self.entry.ports.len() && self.entry.waiting.is_empty() {
-            let Entry { ports, batch, hash, types, steer, settle, .. } = &mut self.entry;
+            let Entry { ports, batch, hash, types, steer, .. } = &mut self.entry;
             let (port, rx) = &mut ports[at];
             let got = rx.rx(batch, &mut self.pool, now);
 
@@ -151,12 +154,7 @@ impl Core {
             hash.hash_batch(types, batch);
             let answered = steer.walk(batch);
             self.counters.exact_hit += u64::from(answered.count());
-            let all = batch.lanes();
-            if let Some(settle) = settle {
-                settle.settle(batch, all, &*self.places);
-            }
-            self.entry.waiting = all;
-            self.entry.stamp();
+            self.entry.settle(&self.places);
             watch(&mut self.learners, Stage::Rx, &self.entry.batch, answered, now);
             self.enter();
             if got.ended {
@@ -168,29 +166,36 @@ impl Core {
         progress
     }
 
-    /// enqueue: the waiting lanes of the entry's batch, each to where its action says.
+    /// enqueue: the waiting lanes of the entry's batch, each into its home. Those for ports go
+    /// first, and queues wait for them: what is sent straight to a port is never overtaken by what
+    /// comes behind it through a queue.
     fn enter(&mut self) -> u32 {
-        let Entry { batch, waiting, settle, .. } = &mut self.entry;
+        let Entry { batch, homes, waiting, settle, .. } = &mut self.entry;
         if batch.is_empty() {
             return 0;
         }
-        let (before, mut left, mut held) = (Lanes::count(*waiting), *waiting, 0);
-        while let Some(lane) = left.into_iter().next() {
-            let to = batch.actions[lane].to;
-            let same = Lanes(left.filter(|&lane| batch.actions[lane].to == to).fold(0, bit));
-            left = left.without(same);
-            let refused = match self.places.get(to) {
-                Some(place) => match (place.queue.enqueue(batch, same), place.full) {
-                    (refused, Full::Drop) => Some((refused, DropReason::QueueFull)),
-                    (refused, Full::Hold) => {
-                        held |= refused.0;
-                        None
-                    }
-                },
-                None if to == To::Drop => Some((same, DropReason::Table)),
-                None => Some((same, DropReason::NoRoute)),
-            };
-            if let Some((refused, reason)) = refused {
+        let (all, mut held) = (*waiting, 0);
+        let ports = Lanes(all.filter(|&lane| matches!(homes[lane], To::Port(_))).fold(0, bit));
+        for mut left in [ports, all.without(ports)] {
+            if held != 0 {
+                held |= left.0;
+                continue;
+            }
+            while let Some(lane) = left.into_iter().next() {
+                let to = homes[lane];
+                let same = Lanes(left.filter(|&lane| homes[lane] == to).fold(0, bit));
+                left = left.without(same);
+                let (refused, reason) = match self.places.get(to) {
+                    Some(place) => match (place.queue.enqueue(batch, same), place.full) {
+                        (refused, Full::Drop) => (refused, DropReason::QueueFull),
+                        (refused, Full::Hold) => {
+                            held |= refused.0;
+                            continue;
+                        }
+                    },
+                    None if to == To::Drop => (same, DropReason::Table),
+                    None => (same, DropReason::NoRoute),
+                };
                 self.counters.drops.add(reason.code(), refused.count().into());
                 refused.for_each(|lane| self.pool.put(std::mem::take(&mut batch.frames[lane])));
             }
@@ -202,7 +207,7 @@ impl Core {
                 settle.enqueued(&*self.places);
             }
         }
-        before - held.count_ones()
+        all.0.count_ones() - held.count_ones()
     }
 
     /// dequeue, work, complete: one batch, of the most urgent queue that has one.
@@ -324,12 +329,30 @@ fn identify(batch: &mut Batch, pool: &Pool, in_port: u16) -> u64 {
 }
 
 impl Entry {
-    /// The mark of the entry that matched travels with the frame.
+    /// settle: where each lane enters. The mark of the entry that matched travels with the frame.
     #[inline]
-    fn stamp(&mut self) {
-        for lane in self.waiting {
-            self.batch.frames[lane].mark = self.batch.actions[lane].mark;
+    fn settle(&mut self, places: &Places) {
+        let Self { batch, homes, settle, waiting, .. } = self;
+        let mut said = [To::Drop; LANES];
+        let mut known = Lanes::NONE;
+        for lane in batch.lanes() {
+            let Action { to, mark, .. } = batch.actions[lane];
+            batch.frames[lane].mark = mark;
+            (said[lane], homes[lane]) = (to, to);
+            if places.get(to).is_some() {
+                known = known.with(lane); // nobody waits at a place that does not exist
+            }
         }
+        if let Some(settle) = settle {
+            settle.settle(batch, known, places);
+        }
+        for lane in known {
+            homes[lane] = batch.actions[lane].to;
+            if matches!(said[lane], To::Port(_)) {
+                batch.actions[lane].to = said[lane];
+            }
+        }
+        *waiting = batch.lanes();
     }
 }
 

@@ -169,6 +169,7 @@ impl Pool {
 
     /// Takes a frame back. An empty handle is nothing to take.
     #[inline]
+    #[expect(clippy::needless_pass_by_value, reason = "who gave a frame back has it no more")]
     pub fn put(&mut self, frame: Frame) {
         let buf = frame.buf();
         if buf == 0 || buf > self.arena.count {

@@ -279,7 +279,7 @@ fn rest(idle: Idle, quiet: u32) {
         (Idle::Busy, _) => std::hint::spin_loop(),
         (Idle::Sleep, 16..64) => thread::yield_now(),
         (Idle::Sleep, _) => {
-            thread::sleep(Duration::from_micros(u64::from(quiet.min(1000) / 4).max(20)))
+            thread::sleep(Duration::from_micros(u64::from(quiet.min(1000) / 4).max(20)));
         }
     }
 }

@@ -50,10 +50,10 @@ fn run(seed: u64, slots: Option<usize>, flows: usize, queues: usize) -> (u64, Se
         left[frame.flow] = left[frame.flow].max(frame.number);
     };
     let mut step = 0;
-    // Nothing new comes after 4000 steps, but what is under way must leave.
-    while step < 4000 || places.0.iter().any(|queue| queue.head != queue.tail) {
+    // Nothing new comes after 6000 steps, but what is under way must leave.
+    while step < 6000 || places.0.iter().any(|queue| queue.head != queue.tail) {
         step += 1;
-        if step < 4000 && below(100) == 0 {
+        if step < 6000 && below(100) == 0 {
             let mut batch = Batch::default();
             let mut frames = Vec::new();
             for _ in 0..=below(LANES) {
@@ -164,20 +164,30 @@ fn a_batch_does_not_split_a_flow() {
     settle.settle(&mut batch, Lanes::first(4), &places);
     assert!(batch.actions[..4].iter().all(|action| action.to == To::Queue(0)));
     settle.enqueued(&places);
-    // A port is done with a frame at once, but not before the frame got there.
-    let key = FlowKey { sport: 1, ..FlowKey::ZERO };
-    batch.keys[..4].fill(key);
-    let wanted = [To::Port(1), To::Queue(0), To::Drop, To::Queue(2)];
-    for (action, to) in batch.actions.iter_mut().zip(wanted) {
-        action.to = to;
+}
+
+#[test]
+fn a_port_is_nobodys_home() {
+    let mut settle = Settle::new(1, 1); // all flows share the slot
+    let mut places = Places(vec![Served::default(); 4]);
+    let mut batch = Batch::default();
+    for sport in 0..4 {
+        batch.push(Frame::new(0, 0, 60), FlowKey { sport, ..FlowKey::ZERO }).unwrap();
     }
-    settle.settle(&mut batch, Lanes::first(4), &places);
-    let to: Vec<_> = batch.actions[..4].iter().map(|action| action.to).collect();
-    assert_eq!(to, [To::Port(1), To::Port(1), To::Drop, To::Port(1)]);
-    settle.enqueued(&places);
-    batch.actions[0].to = To::Queue(3);
-    settle.settle(&mut batch, Lanes::first(1), &places);
-    assert_eq!(batch.actions[0].to, To::Queue(3), "and then the flow may leave it");
+    let wanted = [To::Port(1), To::Queue(2), To::Drop, To::Port(3)];
+    let mut step = |places: &Places| {
+        for (action, to) in batch.actions.iter_mut().zip(wanted) {
+            action.to = to;
+        }
+        settle.settle(&mut batch, Lanes::first(4), places);
+        batch.actions[..4].iter().map(|action| action.to).collect::<Vec<_>>()
+    };
+    // Who wants a queue gets none's port; who wants a port has to wait for the queue.
+    assert_eq!(step(&places), [To::Port(1), To::Queue(2), To::Drop, To::Queue(2)]);
+    places.0[2].tail = 2;
+    assert_eq!(step(&places), [To::Queue(2), To::Queue(2), To::Drop, To::Queue(2)]);
+    (places.0[2].tail, places.0[2].head) = (5, 5);
+    assert_eq!(step(&places), [To::Port(1), To::Queue(2), To::Drop, To::Queue(2)]);
 }
 
 proptest! {

@@ -19,18 +19,18 @@ type Checked = Result<(), ConfigError>;
 pub(super) fn check(config: &Config) -> Checked {
     yard(config)?;
     let mut names = HashSet::new();
-    for port in &config.port {
-        unique(config, &mut names, &port.get_ref().name, "port")?;
-        self::port(config, port.get_ref())?;
+    for port in config.ports() {
+        unique(config, &mut names, &port.name, "port")?;
+        self::port(config, port)?;
     }
-    if !config.port.iter().any(|port| port.get_ref().input.is_some()) {
+    if !config.ports().any(|port| port.input.is_some()) {
         let at = config.port.first().map_or(0..0, Spanned::span);
         return Err(config.error(at, "no port receives anything", "give a [[port]] an 'in'"));
     }
     names.clear();
-    for queue in &config.queue {
-        unique(config, &mut names, &queue.get_ref().name, "queue")?;
-        self::queue(config, queue.get_ref())?;
+    for queue in config.queues() {
+        unique(config, &mut names, &queue.name, "queue")?;
+        self::queue(config, queue)?;
     }
     if config.queue.is_empty() {
         let mend = "add a [[queue]] with name, order and consumers";
@@ -160,7 +160,7 @@ fn queue_name(config: &Config, name: &Spanned<String>) -> Checked {
     if config.queue_number(name.get_ref()).is_some() {
         return Ok(());
     }
-    let names: Vec<_> = config.queue.iter().map(|q| q.get_ref().name.get_ref().as_str()).collect();
+    let names: Vec<_> = config.queues().map(|queue| queue.name.get_ref().as_str()).collect();
     let what = format!("there is no queue '{}'", name.get_ref());
     Err(config.error(name.span(), what, format!("the queues are {}", names.join(", "))))
 }
@@ -169,7 +169,7 @@ fn port_name(config: &Config, name: &str, span: std::ops::Range<usize>) -> Check
     if config.port_number(name).is_some() {
         return Ok(());
     }
-    let names: Vec<_> = config.port.iter().map(|p| p.get_ref().name.get_ref().as_str()).collect();
+    let names: Vec<_> = config.ports().map(|port| port.name.get_ref().as_str()).collect();
     let mend = format!("the ports are {}", names.join(", "));
     Err(config.error(span, format!("there is no port '{name}'"), mend))
 }
@@ -217,12 +217,12 @@ fn learn(config: &Config) -> Checked {
     if config.learn.is_none() {
         return Ok(());
     }
-    for port in &config.port {
-        let core = *port.get_ref().core.get_ref();
+    for port in config.ports() {
+        let core = *port.core.get_ref();
         if config.home(core).is_none() {
             let what = format!("atr cannot steer to core {core}: it has no queue of its own");
             let mend = format!("add a [[queue]] with consumers = [{core}], or leave [learn] out");
-            return Err(config.error(port.get_ref().core.span(), what, mend));
+            return Err(config.error(port.core.span(), what, mend));
         }
     }
     Ok(())

@@ -9,7 +9,7 @@ use flowyard_ports::{Burst, Error, Progress, Source};
 
 use super::pace::{Clockwork, Pace};
 use super::{Received, Rx};
-use crate::pool::{Meta, NoBuffer, Pool};
+use crate::pool::{Meta, Pool};
 
 /// Receives what a [`Source`] has.
 pub struct SourceRx {
@@ -62,11 +62,8 @@ impl SourceRx {
             let (time, wire_len, link) = (record.time, record.wire_len, record.link);
             let meta = Meta { time, wire_len, in_port: self.port, link };
             self.times[lane] = time;
-            self.ahead[lane] = match pool.copy(data, meta) {
-                Ok(frame) => Some(frame),
-                // The pool has room for a burst, as was asked, so the frame is too long.
-                Err(NoBuffer::TooLong | NoBuffer::Empty) => None,
-            };
+            // The pool has room for a burst, as was asked: without a buffer, a frame is too long.
+            self.ahead[lane] = pool.copy(data, meta).ok();
         }
     }
 }

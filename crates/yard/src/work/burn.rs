@@ -2,7 +2,7 @@
 
 use flowyard_frame::{Batch, Nanos};
 
-use super::{Forward, Work};
+use super::{Forward, Work, todo};
 use crate::Clock;
 use crate::pool::Pool;
 
@@ -26,7 +26,7 @@ impl Burn {
 
 impl Work for Burn {
     fn work(&mut self, batch: &mut Batch, pool: &Pool, now: Nanos) -> Nanos {
-        let cost = self.cost_ns.saturating_mul(batch.len() as u64);
+        let cost = self.cost_ns.saturating_mul(todo(batch).count() as u64);
         let done = self.then.work(batch, pool, now);
         match &self.clock {
             None => done.saturating_add(cost),

@@ -2,7 +2,7 @@
 
 use flowyard_frame::{Batch, Nanos, To};
 
-use super::Work;
+use super::{Work, todo};
 use crate::counters::DropReason;
 use crate::pool::Pool;
 
@@ -25,7 +25,7 @@ impl Forward {
 impl Work for Forward {
     #[inline]
     fn work(&mut self, batch: &mut Batch, _pool: &Pool, now: Nanos) -> Nanos {
-        for lane in batch.lanes() {
+        for lane in todo(batch) {
             let in_port = usize::from(batch.keys[lane].in_port);
             let action = &mut batch.actions[lane];
             match self.out.get(in_port) {
@@ -39,7 +39,7 @@ impl Work for Forward {
 
 #[cfg(test)]
 mod tests {
-    use flowyard_frame::{FlowKey, Frame};
+    use flowyard_frame::{Action, FlowKey, Frame};
 
     use super::*;
 
@@ -47,11 +47,15 @@ mod tests {
     fn the_map_decides_and_the_rest_is_dropped() {
         let mut batch = Batch::default();
         for in_port in 0..3 {
-            batch.push(Frame::default(), FlowKey { in_port, ..FlowKey::ZERO }).unwrap();
+            let key = FlowKey { in_port, ..FlowKey::ZERO };
+            let lane = batch.push(Frame::default(), key).unwrap();
+            batch.actions[lane] = Action::queue(0);
         }
+        batch.push(Frame::default(), FlowKey::ZERO).unwrap();
+        batch.actions[3].to = To::Port(7); // a table said so
         assert_eq!(Forward::new(&[1, 0]).work(&mut batch, &Pool::new(1, 64), 5), 5);
-        let to: Vec<_> = batch.actions[..3].iter().map(|action| action.to).collect();
-        assert_eq!(to, [To::Port(1), To::Port(0), To::Drop]);
+        let to: Vec<_> = batch.actions[..4].iter().map(|action| action.to).collect();
+        assert_eq!(to, [To::Port(1), To::Port(0), To::Drop, To::Port(7)]);
         assert_eq!(batch.actions[2].counter, DropReason::NoRoute.code());
     }
 }

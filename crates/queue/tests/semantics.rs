@@ -1,0 +1,269 @@
+//! What users of Intel's DLB and of DPDK's event devices expect, case by case.
+//!
+//! The cases are those in which DPDK's software devices (event_sw, event_opdl) misorder, stop
+//! or lose: events 1 to 8 to two workers of an ordered queue.
+
+#![cfg(not(loom))]
+
+mod common;
+
+use common::{Pile, numbers};
+use flowyard_frame::{Action, Batch, FlowKey, Frame, LANES, Lanes, To};
+use flowyard_queue::model::Model;
+use flowyard_queue::{Open, Order, Queue};
+
+/// Both kinds of a queue.
+fn both(order: Order, consumers: u16, capacity: usize) -> [Box<dyn Queue>; 2] {
+    let model = Model::new(order, consumers, capacity);
+    [flowyard_queue::new(order, consumers, capacity), Box::new(model)]
+}
+
+fn next() -> Box<dyn Queue> {
+    flowyard_queue::new(Order::Direct, 1, 1024)
+}
+
+/// Frames of one flow, to be handed on.
+fn frames(which: std::ops::Range<u32>) -> Batch {
+    let mut batch = Batch::default();
+    for n in which {
+        let mut frame = Frame::new(n, 0, 60);
+        frame.hash = 1;
+        let lane = batch.push(frame, FlowKey::ZERO).unwrap();
+        batch.actions[lane] = Action::queue(1);
+    }
+    batch
+}
+
+/// Enqueues; says how many were taken.
+fn enqueue(queue: &dyn Queue, which: std::ops::Range<u32>) -> u32 {
+    let mut batch = frames(which);
+    let lanes = batch.lanes();
+    lanes.count() - queue.enqueue(&mut batch, lanes).count()
+}
+
+fn dequeue(queue: &dyn Queue, core: u16) -> Batch {
+    let mut batch = Batch::default();
+    queue.dequeue(core, &mut batch);
+    batch
+}
+
+/// Two workers with frames 1 to 4 and 5 to 8.
+fn two_workers(queue: &dyn Queue) -> [Batch; 2] {
+    enqueue(queue, 1..5);
+    let first = dequeue(queue, 0);
+    enqueue(queue, 5..9);
+    [first, dequeue(queue, 1)]
+}
+
+/// Everything that came out behind, as one consumer sees it.
+fn all(next: &dyn Queue) -> Vec<u32> {
+    let mut seen = Vec::new();
+    loop {
+        let mut batch = dequeue(next, 0);
+        if batch.is_empty() {
+            return seen;
+        }
+        seen.extend(numbers(&batch));
+        batch.actions = [Action::default(); LANES];
+        next.complete(0, &mut batch, next, &mut Pile::default());
+    }
+}
+
+#[test]
+fn the_second_worker_finishes_first() {
+    for queue in both(Order::Ordered, 2, 64) {
+        let (next, mut dropped) = (next(), Pile::default());
+        let [mut a, mut b] = two_workers(&*queue);
+        queue.complete(1, &mut b, &*next, &mut dropped);
+        assert_eq!((all(&*next), queue.holder()), (vec![], Some(0)));
+        queue.complete(0, &mut a, &*next, &mut dropped);
+        assert_eq!(all(&*next), [1, 2, 3, 4, 5, 6, 7, 8]);
+        assert_eq!((queue.head(), queue.len(), queue.holder()), (8, 0, None));
+    }
+}
+
+#[test]
+fn slots_released_in_place_leave_the_rest_in_order() {
+    for queue in both(Order::Ordered, 2, 64) {
+        let (next, mut dropped) = (next(), Pile::default());
+        let [mut a, mut b] = two_workers(&*queue);
+        a.actions[2] = Action { to: To::Drop, counter: 5, mark: 0 };
+        b.actions[2] = Action { to: To::Drop, counter: 6, mark: 0 };
+        queue.complete(1, &mut b, &*next, &mut dropped);
+        queue.complete(0, &mut a, &*next, &mut dropped);
+        assert_eq!(all(&*next), [1, 2, 4, 5, 6, 8]);
+        let named: Vec<_> = dropped.0.iter().map(|(frame, why)| (frame.buf(), *why)).collect();
+        assert_eq!(named, [(7, 6), (3, 5)]);
+    }
+}
+
+/// event_sw closes slots in the order of the worker's operations; here a ticket is the frame's.
+#[test]
+fn the_first_frame_dropped_keeps_the_order() {
+    for queue in both(Order::Ordered, 2, 64) {
+        let (next, mut dropped) = (next(), Pile::default());
+        let [mut a, mut b] = two_workers(&*queue);
+        a.actions[0].to = To::Drop;
+        b.actions[0].to = To::Drop;
+        queue.complete(0, &mut a, &*next, &mut dropped);
+        queue.complete(1, &mut b, &*next, &mut dropped);
+        assert_eq!((all(&*next), dropped.0.len()), (vec![2, 3, 4, 6, 7, 8], 2));
+    }
+}
+
+/// A worker cannot forget a frame, nor forward in reverse: completing takes every lane, in lane
+/// order. A frame that it sent elsewhere closes its ticket.
+#[test]
+fn completing_takes_every_lane() {
+    for order in [Order::Direct, Order::Unordered, Order::Ordered, Order::Atomic] {
+        for queue in both(order, 2, 64) {
+            let (next, elsewhere) = (next(), next());
+            enqueue(&*queue, 1..9);
+            let mut batch = dequeue(&*queue, 0);
+            elsewhere.enqueue(&mut batch, Lanes(0b1000_0010));
+            queue.complete(0, &mut batch, &*next, &mut Pile::default());
+            assert_eq!(all(&*next), [1, 3, 4, 5, 6, 7], "{order:?}");
+            assert_eq!(all(&*elsewhere), [2, 8]);
+            assert_eq!((queue.head(), queue.open(0), batch.len()), (8, None, 0));
+        }
+    }
+}
+
+#[test]
+fn a_core_that_dies_is_named_and_released() {
+    for order in [Order::Unordered, Order::Ordered, Order::Atomic] {
+        for queue in both(order, 2, 64) {
+            let (next, mut dropped) = (next(), Pile::default());
+            enqueue(&*queue, 0..10);
+            let mut dead = dequeue(&*queue, 0);
+            for at in 1..6 {
+                enqueue(&*queue, 10 * at..10 * at + 10);
+                let mut batch = dequeue(&*queue, 1);
+                queue.complete(1, &mut batch, &*next, &mut dropped);
+            }
+            assert_eq!(enqueue(&*queue, 60..70), 4, "the window of 64 is closed, {order:?}");
+            assert_eq!(queue.open(0), Some(Open { frames: 10, since_ticket: 0 }));
+            assert_eq!(queue.holder(), Some(0));
+            assert_eq!(queue.release(0, &mut dropped), 10);
+            assert_eq!(dropped.0.iter().map(|(f, _)| f.buf()).collect::<Vec<_>>(), numbers(&dead));
+            queue.flush(&*next);
+            // An atomic queue dealt the flow's later frames to the dead core: now they go to core 1.
+            for _ in 0..3 {
+                let mut batch = dequeue(&*queue, 1);
+                queue.complete(1, &mut batch, &*next, &mut dropped);
+            }
+            assert_eq!(all(&*next), (10..64).collect::<Vec<_>>(), "{order:?}");
+            // The core was not dead after all: its frames are accounted for, and forgotten.
+            queue.complete(0, &mut dead, &*next, &mut dropped);
+            assert_eq!((all(&*next), dropped.0.len(), dead.len()), (vec![], 10, 0));
+            assert_eq!((queue.open(0), queue.head(), queue.len()), (None, 64, 0));
+            assert_eq!(queue.release(0, &mut dropped), 0);
+        }
+    }
+}
+
+/// One worker sits on one frame: the others go on until the window is full, and no further.
+#[test]
+fn the_window_bounds_what_passes_a_slow_worker() {
+    for queue in both(Order::Ordered, 2, 256) {
+        let (next, mut dropped) = (next(), Pile::default());
+        enqueue(&*queue, 0..1);
+        let mut slow = dequeue(&*queue, 0);
+        let mut others = 0;
+        for at in 0.. {
+            if enqueue(&*queue, 1 + 5 * at..6 + 5 * at) == 0 {
+                break;
+            }
+            let mut batch = dequeue(&*queue, 1);
+            others += batch.len();
+            queue.complete(1, &mut batch, &*next, &mut dropped);
+        }
+        assert_eq!((others, queue.holder(), queue.len()), (255, Some(0), 256));
+        assert!(all(&*next).is_empty());
+        queue.complete(0, &mut slow, &*next, &mut dropped);
+        assert_eq!(all(&*next), (0..256).collect::<Vec<_>>());
+    }
+}
+
+/// Credits are exact: so many are accepted, and as many again after draining.
+#[test]
+fn the_capacity_is_exact() {
+    for order in [Order::Direct, Order::Unordered, Order::Ordered, Order::Atomic] {
+        for queue in both(order, 2, 1000) {
+            for _ in 0..2 {
+                let taken: u32 = (0..40).map(|i| enqueue(&*queue, 32 * i..32 * i + 32)).sum();
+                assert_eq!((taken, queue.len()), (1000, 1000), "{order:?}");
+                while !queue.is_empty() {
+                    let next = next();
+                    let mut batch = dequeue(&*queue, 0);
+                    queue.complete(0, &mut batch, &*next, &mut Pile::default());
+                }
+            }
+        }
+    }
+}
+
+/// An elephant in an atomic queue gets no parallelism: all of it is on one of two workers.
+#[test]
+fn an_atomic_elephant_stays_on_one_core() {
+    for queue in both(Order::Atomic, 2, 256) {
+        let (next, mut dropped) = (next(), Pile::default());
+        enqueue(&*queue, 0..32);
+        let mut held = dequeue(&*queue, 1);
+        for at in 1..100 {
+            enqueue(&*queue, 32 * at..32 * at + 32);
+            assert!(dequeue(&*queue, 0).is_empty());
+            let mut more = held;
+            queue.complete(1, &mut more, &*next, &mut dropped);
+            held = dequeue(&*queue, 1);
+            assert_eq!(held.len(), 32);
+            assert_eq!(all(&*next).len(), 32);
+        }
+    }
+}
+
+/// What `next` refuses is held, closes the window, and goes on in order when there is room.
+#[test]
+fn a_refusal_loses_nothing() {
+    for order in [Order::Direct, Order::Unordered, Order::Ordered, Order::Atomic] {
+        for queue in both(order, 2, 64) {
+            let small = flowyard_queue::new(Order::Direct, 1, 10);
+            enqueue(&*queue, 0..32);
+            let mut batch = dequeue(&*queue, 0);
+            queue.complete(0, &mut batch, &*small, &mut Pile::default());
+            assert_eq!((queue.head(), queue.len(), small.len()), (10, 22, 10), "{order:?}");
+            assert_eq!(queue.flush(&*small), 0);
+            let mut seen = all(&*small);
+            for went in [10, 10, 2, 0] {
+                assert_eq!(queue.flush(&*small), went);
+                seen.extend(all(&*small));
+            }
+            assert_eq!(seen, (0..32).collect::<Vec<_>>());
+        }
+    }
+}
+
+/// Nothing that a caller gets wrong makes a queue panic, or lose its own frames.
+#[test]
+fn wrong_calls_do_no_harm() {
+    for order in [Order::Direct, Order::Unordered, Order::Ordered, Order::Atomic] {
+        for queue in both(order, 0, 0) {
+            let (next, mut dropped) = (next(), Pile::default());
+            assert_eq!(
+                (queue.consumers(), queue.open(u16::MAX)),
+                (1, if order == Order::Direct { queue.open(0) } else { None })
+            );
+            assert_eq!(enqueue(&*queue, 0..2), 1, "a queue has room for a frame at least");
+            queue.enqueue(&mut Batch::default(), Lanes(u32::MAX));
+            assert!(order == Order::Direct || dequeue(&*queue, u16::MAX).is_empty());
+            let mut batch = dequeue(&*queue, 0);
+            assert!(dequeue(&*queue, 0).is_empty(), "one open batch");
+            // A frame that the queue did not give, in a lane beyond.
+            batch.push(Frame::new(77, 0, 60), FlowKey::ZERO).unwrap();
+            queue.complete(0, &mut batch, &*next, &mut dropped);
+            assert_eq!((all(&*next), dropped.0.len(), queue.len()), (vec![0], 1, 0));
+            queue.complete(0, &mut frames(5..9), &*next, &mut dropped);
+            assert_eq!((all(&*next), dropped.0.len(), queue.len()), (vec![], 1, 0));
+        }
+    }
+}
