@@ -13,11 +13,11 @@ use std::sync::Arc;
 use flowyard_flow::learn::atr::{Atr, Settings};
 use flowyard_flow::table::{Exact, Spread};
 use flowyard_flow::toeplitz::{HashTypes, MICROSOFT_KEY, SYMMETRIC_KEY, Toeplitz, random_key};
-use flowyard_flow::{Settle, Steer, Table};
+use flowyard_flow::{Learn, Settle, Steer, Table};
 use flowyard_frame::{Action, Batch, Edit, FlowKey, LANES, Lanes, To};
 use flowyard_ports::mem::Frames;
 use flowyard_ports::pcap::{self, Format};
-use flowyard_queue::Queue;
+use flowyard_queue::{Order, Queue};
 
 use crate::Clock;
 use crate::config::{Config, ConfigError, ExactConfig, HashKey, Idle, LearnConfig, PortConfig};
@@ -31,6 +31,7 @@ use crate::port::{Discard, Pace, PcapTx, Repeat, Rx, SourceRx, Tx};
 use crate::to_ports::ToPorts;
 use crate::work::{Burn, Forward, Work};
 
+<<<<<<< HEAD
 /// Makes a queue that keeps the order, holds up to so many frames, and has so many cores (numbered
 /// from 0) as possible consumers.
 pub type NewQueue = dyn Fn(flowyard_queue::Order, usize, u16) -> Box<dyn Queue>;
@@ -45,6 +46,13 @@ pub fn queue(order: flowyard_queue::Order, frames: usize, consumers: u16) -> Box
 pub struct Parts<'a> {
     /// How queues are made.
     pub queue: &'a NewQueue,
+=======
+/// What a configuration cannot say. The default is everything as the configuration says.
+pub struct Parts {
+    /// How queues are made: the order, how many cores (numbered from 0) are possible consumers, and
+    /// how many frames it holds.
+    pub queue: fn(Order, u16, usize) -> Box<dyn Queue>,
+>>>>>>> engine
     /// The real clock, for work that spins by it; without one its time is charged to the virtual
     /// clock.
     pub clock: Option<Clock>,
@@ -56,17 +64,15 @@ pub struct Parts<'a> {
     pub work: BTreeMap<u16, Box<dyn Work>>,
     /// Learners besides those of the configuration: the core, what they learn from, what the core
     /// is called in their edits. They write the tables of all cores that receive.
-    pub learn: Vec<(u16, Stage, u16, Box<dyn flowyard_flow::Learn + Send>)>,
+    pub learn: Vec<(u16, Stage, u16, Box<dyn Learn + Send>)>,
     /// Messages that a mailbox holds.
     pub mailbox: usize,
 }
 
-impl<'a> Parts<'a> {
-    /// Everything as the configuration says, with queues made by `queue`.
-    #[must_use]
-    pub fn new(queue: &'a NewQueue) -> Self {
+impl Default for Parts {
+    fn default() -> Self {
         Self {
-            queue,
+            queue: flowyard_queue::new,
             clock: None,
             rx: BTreeMap::new(),
             tx: BTreeMap::new(),
@@ -107,7 +113,7 @@ impl Yard {
     ///
     /// # Errors
     /// When a capture cannot be opened, or a table does not take the user's entries.
-    pub fn build(config: &Config, mut parts: Parts<'_>) -> Result<Self, BuildError> {
+    pub fn build(config: &Config, mut parts: Parts) -> Result<Self, BuildError> {
         let count = *config.yard.cores.get_ref();
         let places = Arc::new(places(config, parts.queue));
         let pool = Pool::new(frames(config), *config.yard.buffer_bytes.get_ref());
@@ -123,20 +129,17 @@ impl Yard {
 }
 
 /// Every queue, and a tx queue for every port.
-fn places(config: &Config, new: &NewQueue) -> Places {
+fn places(config: &Config, new: fn(Order, u16, usize) -> Box<dyn Queue>) -> Places {
     let cores = *config.yard.cores.get_ref();
     let queues = config.queues().map(|queue| Place {
         name: queue.name.get_ref().clone(),
-        queue: new(queue.order.into(), *queue.window_frames.get_ref() as usize, cores),
+        queue: new(queue.order.into(), cores, *queue.window_frames.get_ref() as usize),
         full: queue.full,
         consumers: queue.consumers.get_ref().iter().map(|core| *core.get_ref()).collect(),
     });
     let ports = config.ports().map(|port| Place {
         name: port.name.get_ref().clone(),
-        queue: {
-            let window = *port.window_frames.get_ref() as usize;
-            new(flowyard_queue::Order::Direct, window, cores)
-        },
+        queue: new(Order::Direct, 1, *port.window_frames.get_ref() as usize),
         full: port.full,
         consumers: vec![*port.core.get_ref()],
     });
@@ -160,7 +163,7 @@ fn core(
     config: &Config,
     id: u16,
     (places, pool, mail, mailbox): Around,
-    parts: &mut Parts<'_>,
+    parts: &mut Parts,
 ) -> Result<Core, BuildError> {
     let own = |port: &PortConfig| *port.core.get_ref() == id;
     let (mut ports, mut exits) = (Vec::new(), Vec::new());
@@ -311,7 +314,7 @@ fn work(config: &Config, clock: Option<Clock>) -> Box<dyn Work> {
 }
 
 /// Learners of core `id`; each writes the tables of all cores that receive.
-fn learners(config: &Config, id: u16, transmits: bool, parts: &mut Parts<'_>) -> Vec<Learner> {
+fn learners(config: &Config, id: u16, transmits: bool, parts: &mut Parts) -> Vec<Learner> {
     let mut teaches: Vec<u16> = config.ports().map(|port| *port.core.get_ref()).collect();
     teaches.sort_unstable();
     teaches.dedup();

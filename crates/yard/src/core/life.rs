@@ -104,6 +104,13 @@ impl Core {
             place.queue.complete(self.id, batch, &self.to_ports, &mut bin);
             batch.drain().for_each(|frame| pool.put(frame));
         }
+        // What its queues had dealt to it and it never took goes to their other consumers.
+        for &queue in &server.queues {
+            let queue = &places.queues[usize::from(queue)].queue;
+            let mut bin = Bin { pool: &mut *pool, drops: &mut counters.drops };
+            queue.release(self.id, &mut bin);
+            queue.flush(&self.to_ports);
+        }
         self.publish();
     }
 

@@ -11,7 +11,7 @@ use flowyard_yard::build::BuildError;
 use flowyard_yard::run::Outcome;
 use flowyard_yard::{Config, Parts, Yard};
 
-use crate::{clock, queue, root};
+use crate::{clock, root};
 
 /// By flow: its frames as they come, with their times and lengths on the wire.
 type Flows = BTreeMap<String, Vec<(Nanos, u32, Vec<u8>)>>;
@@ -76,7 +76,7 @@ fn run(
         last = cores - 1,
     );
     let config = Config::parse("test.toml", &text)?;
-    let mut parts = Parts::new(&queue);
+    let mut parts = Parts::default();
     parts.clock = Some(clock());
     let outcome = Yard::build(&config, parts)?.start(clock()).join();
     assert!(outcome.is_balanced() && outcome.held == 0, "{input:?}: {outcome:#?}");

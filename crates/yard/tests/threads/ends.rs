@@ -10,7 +10,7 @@ use flowyard_yard::port::{Collect, Discard, Repeat, SourceRx};
 use flowyard_yard::work::Forward;
 use flowyard_yard::{Config, Pace, Parts, Pool, Reload, Work, Yard};
 
-use crate::{clock, queue};
+use crate::clock;
 
 const YARD: &str = r#"
     [yard]
@@ -63,7 +63,7 @@ fn order_holds_while_tables_change() {
     let mut checker = Checker::new();
     let frames = traffic(50, 60_000, &mut checker);
     let collect = Collect::default();
-    let mut parts = Parts::new(&queue);
+    let mut parts = Parts::default();
     let rx = SourceRx::new(0, Box::new(frames), Pace::Rate(400_000.0));
     parts.rx.insert(0, Box::new(rx));
     parts.tx.insert(0, Box::new(collect.clone()));
@@ -86,18 +86,18 @@ fn order_holds_while_tables_change() {
 }
 
 /// Frames without end, until stopped.
-fn endless(parts: &mut Parts<'_>) -> Yard {
+fn endless(parts: &mut Parts) -> Yard {
     let frames = traffic(50, 5_000, &mut Checker::new());
     let source = Repeat::new(frames, u32::MAX);
     parts.rx.insert(0, Box::new(SourceRx::new(0, Box::new(source), Pace::Fast)));
     parts.tx.insert(0, Box::new(Discard));
-    let parts = std::mem::replace(parts, Parts::new(&queue));
+    let parts = std::mem::take(parts);
     Yard::build(&Config::parse("y", YARD).unwrap(), parts).unwrap()
 }
 
 #[test]
 fn a_stop_drains_every_frame() {
-    let running = endless(&mut Parts::new(&queue)).start(clock());
+    let running = endless(&mut Parts::default()).start(clock());
     while running.counters().iter().map(|core| core.tx_frames).sum::<u64>() < 1000 {
         std::thread::yield_now();
     }
@@ -124,7 +124,7 @@ impl Work for Mortal {
 
 #[test]
 fn a_core_that_dies_is_named_and_the_others_go_on() {
-    let mut parts = Parts::new(&queue);
+    let mut parts = Parts::default();
     let work = Mortal { after: 20, then: Forward::new(&[0]) };
     parts.work.insert(1, Box::new(work));
     let running = endless(&mut parts).start(clock());

@@ -6,8 +6,6 @@ mod ends;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use flowyard_queue::model::Model;
-use flowyard_queue::{Order, Queue};
 use flowyard_yard::Clock;
 
 /// Nanoseconds since the test began.
@@ -15,10 +13,6 @@ use flowyard_yard::Clock;
 fn clock() -> Clock {
     let start = std::time::Instant::now();
     Arc::new(move || start.elapsed().as_nanos() as u64)
-}
-
-fn queue(order: Order, window: usize, cores: u16) -> Box<dyn Queue> {
-    Box::new(Model::new(order, cores, window))
 }
 
 /// The workspace's root.
