@@ -53,8 +53,7 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> Result<(), Stop> {
     let config = read(args)?;
     let clock = clock();
-    let new_queue = flowyard_yard::build::queue;
-    let parts = Parts { clock: Some(Arc::clone(&clock)), ..Parts::new(&new_queue) };
+    let parts = Parts { clock: Some(Arc::clone(&clock)), ..Parts::default() };
     let yard = Yard::build(&config, parts).map_err(bad_input)?;
     if args.check {
         writeln!(stdout(), "{}: sound", args.config.display())?;
@@ -113,9 +112,10 @@ fn attend(yard: Running, mut config: Config, args: &Args, signals: &Signals) -> 
             reload(&yard, &mut config, args);
         }
         if let Some(bar) = &bar {
-            let total = yard.counters().iter().fold((0, 0), |(rx, tx), core| {
-                (rx + core.rx_frames, tx + core.tx_frames)
-            });
+            let total = yard
+                .counters()
+                .iter()
+                .fold((0, 0), |(rx, tx), core| (rx + core.rx_frames, tx + core.tx_frames));
             bar.set_message(format!("received {}, sent {}", total.0, total.1));
             bar.tick();
         }
@@ -164,7 +164,9 @@ fn verdict(outcome: &Outcome) -> Result<(), Stop> {
     match died {
         Some(core) => {
             let why = outcome.cores[core].died.as_deref().unwrap_or("");
-            Err(Stop::Failed(anyhow::anyhow!("core {core} died: {why}; its frames are counted as core_died")))
+            Err(Stop::Failed(anyhow::anyhow!(
+                "core {core} died: {why}; its frames are counted as core_died"
+            )))
         }
         None if !outcome.is_balanced() => Err(Stop::Failed(anyhow::anyhow!(
             "the books do not balance: this is a defect of flowyard; please report it with the configuration"

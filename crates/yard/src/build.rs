@@ -31,28 +31,11 @@ use crate::port::{Discard, Pace, PcapTx, Repeat, Rx, SourceRx, Tx};
 use crate::to_ports::ToPorts;
 use crate::work::{Burn, Forward, Work};
 
-<<<<<<< HEAD
-/// Makes a queue that keeps the order, holds up to so many frames, and has so many cores (numbered
-/// from 0) as possible consumers.
-pub type NewQueue = dyn Fn(flowyard_queue::Order, usize, u16) -> Box<dyn Queue>;
-
-/// The queues of `flowyard-queue`.
-#[must_use]
-pub fn queue(order: flowyard_queue::Order, frames: usize, consumers: u16) -> Box<dyn Queue> {
-    flowyard_queue::new(order, consumers, frames)
-}
-
-/// What a configuration cannot say.
-pub struct Parts<'a> {
-    /// How queues are made.
-    pub queue: &'a NewQueue,
-=======
 /// What a configuration cannot say. The default is everything as the configuration says.
 pub struct Parts {
     /// How queues are made: the order, how many cores (numbered from 0) are possible consumers, and
     /// how many frames it holds.
     pub queue: fn(Order, u16, usize) -> Box<dyn Queue>,
->>>>>>> engine
     /// The real clock, for work that spins by it; without one its time is charged to the virtual
     /// clock.
     pub clock: Option<Clock>,

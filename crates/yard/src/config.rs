@@ -283,7 +283,10 @@ impl Config {
         pace.parse::<Pace>()?;
         let ports = std::mem::take(&mut self.port).into_iter().map(|port| {
             let span = port.span();
-            Spanned::new(span.clone(), PortConfig { pace: Some(Spanned::new(span, pace.into())), ..port.into_inner() })
+            Spanned::new(
+                span.clone(),
+                PortConfig { pace: Some(Spanned::new(span, pace.into())), ..port.into_inner() },
+            )
         });
         self.port = ports.collect();
         Ok(())
