@@ -184,6 +184,7 @@ mod tests {
     fn a_handle_is_sixteen_bytes_and_a_key_one_line() {
         assert_eq!(size_of::<Frame>(), 16);
         assert_eq!((size_of::<FlowKey>(), align_of::<FlowKey>()), (64, 64));
+        assert_eq!(size_of::<Action>(), 12);
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //!  lane      0        1        2             31
 //!  frames  [frame ] [frame ] [frame ]  ...         16 bytes each: where the bytes are
 //!  keys    [key   ] [key   ] [key   ]  ...         64 bytes each: who the frame is
-//!  actions [action] [action] [action]  ...          8 bytes each: where it goes
+//!  actions [action] [action] [action]  ...         12 bytes each: where it goes
 //! ```
 //!
 //! Invariants: lanes never move (a drop is an [`Action`], not a removal); a [`Frame`] is not
