@@ -25,9 +25,14 @@ fn check(preemptions: usize, case: impl Fn() + Sync + Send + 'static) {
 }
 
 /// What follows: takes everything, in the order given. No synchronisation that loom sees, so that
-/// it adds no order of its own.
+/// it adds no order of its own. The cell makes loom complain when two hand on without the one
+/// knowing of the other: of one flow, in order, that must not be.
 #[derive(Default)]
-struct Out(Mutex<Vec<u32>>);
+struct Out(Mutex<Vec<u32>>, Option<loom::cell::UnsafeCell<()>>);
+
+// SAFETY: loom checks each access to the cell, and what is in it is nothing.
+#[allow(unsafe_code, reason = "loom checks the promise")]
+unsafe impl Sync for Out {}
 
 impl Out {
     fn seen(&self) -> Vec<u32> {
@@ -37,6 +42,9 @@ impl Out {
 
 impl Queue for Out {
     fn enqueue(&self, from: &mut Batch, lanes: Lanes) -> Lanes {
+        if let (Some(cell), false) = (&self.1, lanes.is_empty()) {
+            cell.with_mut(|_| ());
+        }
         let mut out = self.0.lock().unwrap();
         for lane in lanes {
             let frame = std::mem::take(&mut from.frames[lane]);
@@ -110,7 +118,9 @@ fn turn(queue: &dyn Queue, core: u16, out: &Out) -> usize {
 }
 
 fn shared(order: Order, window: usize) -> (Arc<Box<dyn Queue>>, Arc<Out>) {
-    (Arc::new(flowyard_queue::new(order, 2, window)), Arc::new(Out::default()))
+    let cell = (order != Order::Unordered).then(|| loom::cell::UnsafeCell::new(()));
+    let out = Out(Mutex::default(), cell);
+    (Arc::new(flowyard_queue::new(order, 2, window)), Arc::new(out))
 }
 
 #[test]
