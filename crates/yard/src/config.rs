@@ -90,6 +90,13 @@ pub struct YardConfig {
     pub settle: bool,
     /// Slots of the settle stage; have more than there are busy flows.
     pub settle_slots: usize,
+    /// Frames of a flow that are held back, at most, so that it can move although it is always in
+    /// flight; 0 holds none, and it may never move.
+    pub hold_frames: Spanned<usize>,
+    /// How many frames against the tables' word make a flow one to be held.
+    pub hold_after_frames: u32,
+    /// How long a flow is held, at most, in microseconds.
+    pub hold_us: u64,
     /// The seed of everything random: table hashes and the random hash key.
     pub seed: u64,
 }
@@ -104,6 +111,9 @@ impl Default for YardConfig {
             buffer_bytes: free(2048),
             settle: true,
             settle_slots: 65_536,
+            hold_frames: free(256),
+            hold_after_frames: 1024,
+            hold_us: 1000,
             seed: 1,
         }
     }

@@ -89,7 +89,9 @@ fn frames_move_without_allocation() {
             }
             if now % 7 == 0 {
                 // So that queues fill, and some frames drop.
-                (0..12).for_each(|_| assert!(yard.cores[0].tick(now * 1000) > 0));
+                for _ in 0..12 {
+                    yard.cores[0].tick(now * 1000);
+                }
             }
         }
         let total = yard.cores.iter().map(flowyard_yard::Core::counters);
