@@ -25,7 +25,7 @@ use flowyard_wire::{Headers, LinkType};
 
 use crate::counters::{Board, Counters, DropReason, Drops};
 use crate::mail::{Mail, Mailbox};
-use crate::places::{Full, Places};
+use crate::places::{Full, Place, Places};
 use crate::pool::Pool;
 use crate::port::{Rx, Tx};
 use crate::to_ports::ToPorts;
@@ -144,7 +144,8 @@ impl Core {
         let mut at = 0;
         loop {
             progress += self.unhold(now);
-            if at == self.entry.ports.len() || !self.entry.waiting.is_empty() {
+            let Entry { ports, waiting, hold, .. } = &self.entry;
+            if at == ports.len() || !waiting.is_empty() || hold.is_full() {
                 return progress;
             }
             let Entry { ports, batch, hash, types, steer, .. } = &mut self.entry;
@@ -374,7 +375,9 @@ impl Entry {
             for lane in known {
                 homes[lane] = batch.actions[lane].to;
                 if homes[lane] != said[lane] {
-                    hold.consider(settle, &batch.keys[lane], now);
+                    let waits = |place: &Place| place.full == Full::Hold;
+                    let may_wait = places.get(homes[lane]).is_some_and(waits);
+                    hold.consider(settle, &batch.keys[lane], may_wait, now);
                 }
                 if matches!(said[lane], To::Port(_)) {
                     batch.actions[lane].to = said[lane];

@@ -10,8 +10,10 @@
 //! A migration that neither buffers nor drops cannot keep order (arXiv 2404.07701). So when a
 //! slot of the settle stage has been sent home against the tables' word for long enough, its
 //! frames are held back until its home is done with it. Then they settle again, in their order,
-//! and the first of them moves the slot. Both the frames held and the time are bounded: when
-//! either runs out, they settle all the same, which sends them to the old home.
+//! and the first of them moves the slot. Both the frames held and the time are bounded. When time
+//! runs out they settle all the same, which sends them to the old home; when room does, the core
+//! receives nothing for the time that is left if the home makes its producers wait when it is
+//! full, and gives up if not.
 //!
 //! Invariants: a slot is in one bay; frames of a slot that is held all pass through its bay, in
 //! order; a bay has room for one more batch whenever one is received.
@@ -53,9 +55,17 @@ pub(crate) struct Hold {
 struct Bay {
     slot: Option<u32>,
     since: Nanos,
+    /// Its home makes producers wait: so may this, when it has no room.
+    may_wait: bool,
     /// Its frames go, and it takes those that come meanwhile, until it is empty.
     going: bool,
     frames: VecDeque<(Frame, FlowKey, Action)>,
+}
+
+impl Bay {
+    fn is_full(&self, room: usize) -> bool {
+        self.frames.len() + LANES > room
+    }
 }
 
 impl Hold {
@@ -67,6 +77,12 @@ impl Hold {
     /// Whether no frame is held.
     pub(crate) fn is_empty(&self) -> bool {
         self.bays.iter().all(|bay| bay.frames.is_empty())
+    }
+
+    /// Whether a bay has no room for another batch: then nothing is to be received.
+    #[inline]
+    pub(super) fn is_full(&self) -> bool {
+        self.bays.iter().any(|bay| bay.slot.is_some() && bay.is_full(self.limits.frames))
     }
 
     /// Frames held so far, and holds that ended with the home drained.
@@ -103,7 +119,13 @@ impl Hold {
 
     /// The flow with this key was sent home against the tables' word at `now`: begins to hold its
     /// slot, if it has been stuck for long enough. What is under way now still goes home.
-    pub(super) fn consider(&mut self, settle: &mut Settle, key: &FlowKey, now: Option<Nanos>) {
+    pub(super) fn consider(
+        &mut self,
+        settle: &mut Settle,
+        key: &FlowKey,
+        may_wait: bool,
+        now: Option<Nanos>,
+    ) {
         let HoldLimits { frames, after, .. } = self.limits;
         let Some(now) = now.filter(|_| frames > 0) else { return };
         let slot = settle.slot_of(key);
@@ -111,7 +133,7 @@ impl Hold {
             return;
         }
         if let Some(bay) = self.bays.iter_mut().find(|bay| bay.slot.is_none()) {
-            (bay.slot, bay.since, bay.going) = (Some(slot), now, false);
+            (bay.slot, bay.since, bay.may_wait, bay.going) = (Some(slot), now, may_wait, false);
             settle.unstick(slot); // if this comes to nothing, it has to be stuck for as long again
         }
     }
@@ -129,7 +151,7 @@ impl Entry {
             if !bay.going {
                 let drained = settle.is_drained(slot, places);
                 let late = now.saturating_sub(bay.since) > limits.longest;
-                bay.going = drained || late || bay.frames.len() + LANES > limits.frames;
+                bay.going = drained || late || bay.is_full(limits.frames) && !bay.may_wait;
                 *moved += u64::from(drained);
             }
             if !bay.going {
