@@ -83,7 +83,8 @@ pub struct YardConfig {
     pub idle: Idle,
     /// Buffers of the pool; 0 is as many as the queues can hold and the cores need.
     pub frames: Spanned<usize>,
-    /// Bytes of a buffer: longer frames are dropped and counted.
+    /// Bytes of a buffer, rounded up to whole cache lines of 64: longer frames are dropped and
+    /// counted.
     pub buffer_bytes: Spanned<usize>,
     /// Whether moves wait for what is on its way. Without, frames overtake each other, as they do
     /// in adapters.
