@@ -50,6 +50,8 @@ struct Slot {
     /// The tail of `home` after the slot's last frame entered it.
     last: u64,
     home: To,
+    /// Frames sent home against the tables' word since the slot last moved.
+    stuck: u32,
 }
 
 /// [`Slot::last`] of frames that are settled but not yet enqueued: no head reaches it.
@@ -82,7 +84,7 @@ impl Settle {
     pub fn new(slots: usize, seed: u64) -> Self {
         let slots = slots.clamp(1, 1 << 24).next_power_of_two();
         Self {
-            slots: vec![Slot { last: 0, home: To::Drop }; slots].into(),
+            slots: vec![Slot { last: 0, home: To::Drop, stuck: 0 }; slots].into(),
             mix: Mix::new(seed),
             pending: [0; LANES],
             pending_len: 0,
@@ -123,6 +125,33 @@ impl Settle {
         self.pending_len = 0;
     }
 
+    /// The slot of the flow with this key. What is held back must be held by slot.
+    #[must_use]
+    pub fn slot_of(&self, key: &FlowKey) -> u32 {
+        self.slot(key) as u32
+    }
+
+    /// How many frames were sent to the slot's home against the tables' word since it last moved:
+    /// a flow that is always in flight never drains, and is stuck there unless someone holds it.
+    #[must_use]
+    pub fn stuck(&self, slot: u32) -> u32 {
+        self.slots.get(slot as usize).map_or(0, |slot| slot.stuck)
+    }
+
+    /// Counts the slot's stuck frames from 0 again.
+    pub fn unstick(&mut self, slot: u32) {
+        if let Some(slot) = self.slots.get_mut(slot as usize) {
+            slot.stuck = 0;
+        }
+    }
+
+    /// Whether nothing that was sent to the slot's home is left there, so that it could move.
+    #[must_use]
+    pub fn is_drained(&self, slot: u32, places: &dyn Tails) -> bool {
+        let Some(slot) = self.slots.get(slot as usize) else { return true };
+        slot.last != PENDING && (slot.home == To::Drop || places.head(slot.home) >= slot.last)
+    }
+
     /// The home of a slot's next frame, when the tables say `to`.
     #[inline]
     fn place(&mut self, slot: usize, to: To, places: &dyn Tails) -> To {
@@ -134,8 +163,10 @@ impl Settle {
         let drained = slot.home == To::Drop || places.head(slot.home) >= slot.last;
         if slot.last == PENDING || !drained {
             self.counts.held += 1;
+            slot.stuck = slot.stuck.saturating_add(1);
             return slot.home;
         }
+        slot.stuck = 0;
         if matches!(to, To::Queue(_)) {
             self.counts.moved += u64::from(slot.home != To::Drop);
             slot.home = to;

@@ -22,7 +22,7 @@ use flowyard_queue::{Order, Queue};
 use crate::Clock;
 use crate::config::{Config, ConfigError, ExactConfig, HashKey, Idle, LearnConfig, PortConfig};
 use crate::config::{PortKind, WorkConfig, hex};
-use crate::core::{Core, Entry, Exit, Learner, Server, Stage};
+use crate::core::{Core, Entry, Exit, Hold, HoldLimits, Learner, Server, Stage};
 use crate::counters::{Board, Counters};
 use crate::mail::{Mail, Mailbox};
 use crate::places::{Place, Places};
@@ -213,7 +213,13 @@ fn entry(config: &Config, ports: Vec<(u16, Box<dyn Rx>)>) -> Result<Entry, Build
         HashKey::Microsoft => Toeplitz::new(&MICROSOFT_KEY),
         HashKey::Written(text) => Toeplitz::new(&hex(text).unwrap_or_default()),
     };
+    let hold = HoldLimits {
+        frames: *yard.hold_frames.get_ref(),
+        after: yard.hold_after_frames,
+        longest: yard.hold_us.saturating_mul(1000),
+    };
     Ok(Entry {
+        hold: Hold::new(if ports.is_empty() { HoldLimits { frames: 0, ..hold } } else { hold }),
         ports,
         ended: Vec::with_capacity(config.port.len()),
         hash: hash.map_err(|error| wrong(error.to_string()))?,

@@ -84,13 +84,21 @@ pub struct YardConfig {
     pub idle: Idle,
     /// Buffers of the pool; 0 is as many as the queues can hold and the cores need.
     pub frames: Spanned<usize>,
-    /// Bytes of a buffer: longer frames are dropped and counted.
+    /// Bytes of a buffer, rounded up to whole cache lines of 64: longer frames are dropped and
+    /// counted.
     pub buffer_bytes: Spanned<usize>,
     /// Whether moves wait for what is on its way. Without, frames overtake each other, as they do
     /// in adapters.
     pub settle: bool,
     /// Slots of the settle stage; have more than there are busy flows.
     pub settle_slots: usize,
+    /// Frames of a flow that are held back, at most, so that it can move although it is always in
+    /// flight; 0 holds none, and it may never move.
+    pub hold_frames: Spanned<usize>,
+    /// How many frames against the tables' word make a flow one to be held.
+    pub hold_after_frames: u32,
+    /// How long a flow is held, at most, in microseconds.
+    pub hold_us: u64,
     /// The seed of everything random: table hashes and the random hash key.
     pub seed: u64,
 }
@@ -105,6 +113,9 @@ impl Default for YardConfig {
             buffer_bytes: free(2048),
             settle: true,
             settle_slots: 65_536,
+            hold_frames: free(256),
+            hold_after_frames: 1024,
+            hold_us: 1000,
             seed: 1,
         }
     }

@@ -25,13 +25,16 @@ use flowyard_wire::{Headers, LinkType};
 
 use crate::counters::{Board, Counters, DropReason, Drops};
 use crate::mail::{Mail, Mailbox};
-use crate::places::{Full, Places};
+use crate::places::{Full, Place, Places};
 use crate::pool::Pool;
 use crate::port::{Rx, Tx};
 use crate::to_ports::ToPorts;
 use crate::work::Work;
 
+mod hold;
 mod life;
+
+pub(crate) use hold::{Hold, HoldLimits};
 
 /// Everything that acts.
 pub trait Tick {
@@ -70,6 +73,8 @@ pub(crate) struct Entry {
     pub(crate) steer: Steer,
     /// Without it, tables have their way at once, and frames overtake each other.
     pub(crate) settle: Option<Settle>,
+    /// Frames of flows that could not move otherwise.
+    pub(crate) hold: Hold,
     pub(crate) batch: Batch,
     /// Where each lane is to enter. Its action may be a port all the same: what a table says of a
     /// frame travels with it, through the queue that it has to wait in.
@@ -137,7 +142,12 @@ impl Core {
     fn receive(&mut self, now: Nanos) -> u32 {
         let mut progress = self.enter(); // what had to wait goes first
         let mut at = 0;
-        while at < self.entry.ports.len() && self.entry.waiting.is_empty() {
+        loop {
+            progress += self.unhold(now);
+            let Entry { ports, waiting, hold, .. } = &self.entry;
+            if at == ports.len() || !waiting.is_empty() || hold.is_full() {
+                return progress;
+            }
             let Entry { ports, batch, hash, types, steer, .. } = &mut self.entry;
             let (port, rx) = &mut ports[at];
             let got = rx.rx(batch, &mut self.pool, now);
@@ -154,14 +164,25 @@ impl Core {
             hash.hash_batch(types, batch);
             let answered = steer.walk(batch);
             self.counters.exact_hit += u64::from(answered.count());
-            self.entry.settle(&self.places);
-            watch(&mut self.learners, Stage::Rx, &self.entry.batch, answered, now);
+            watch(&mut self.learners, Stage::Rx, batch, answered, now);
+            self.entry.settle(&self.places, Some(now));
             self.enter();
             if got.ended {
                 self.entry.ended.push(self.entry.ports.remove(at));
             } else {
                 at += 1;
             }
+        }
+    }
+
+    /// What was held, and may go: to its new home, or after all to the old one. Before anything
+    /// that comes behind it.
+    fn unhold(&mut self, now: Nanos) -> u32 {
+        let mut progress = 0;
+        while self.entry.waiting.is_empty() && self.entry.next_held(&self.places, now) {
+            progress += self.entry.batch.len() as u32;
+            self.entry.settle(&self.places, None);
+            self.enter();
         }
         progress
     }
@@ -330,9 +351,10 @@ fn identify(batch: &mut Batch, pool: &Pool, in_port: u16) -> u64 {
 
 impl Entry {
     /// settle: where each lane enters. The mark of the entry that matched travels with the frame.
+    /// With a time, lanes of flows that are held at it are held too, and get none.
     #[inline]
-    fn settle(&mut self, places: &Places) {
-        let Self { batch, homes, settle, waiting, .. } = self;
+    fn settle(&mut self, places: &Places, now: Option<Nanos>) {
+        let Self { batch, homes, settle, hold, waiting, .. } = self;
         let mut said = [To::Drop; LANES];
         let mut known = Lanes::NONE;
         for lane in batch.lanes() {
@@ -343,16 +365,25 @@ impl Entry {
                 known = known.with(lane); // nobody waits at a place that does not exist
             }
         }
+        *waiting = batch.lanes();
         if let Some(settle) = settle {
+            if now.is_some() {
+                let held = hold.take(settle, batch, known);
+                (known, *waiting) = (known.without(held), waiting.without(held));
+            }
             settle.settle(batch, known, places);
-        }
-        for lane in known {
-            homes[lane] = batch.actions[lane].to;
-            if matches!(said[lane], To::Port(_)) {
-                batch.actions[lane].to = said[lane];
+            for lane in known {
+                homes[lane] = batch.actions[lane].to;
+                if homes[lane] != said[lane] {
+                    let waits = |place: &Place| place.full == Full::Hold;
+                    let may_wait = places.get(homes[lane]).is_some_and(waits);
+                    hold.consider(settle, &batch.keys[lane], may_wait, now);
+                }
+                if matches!(said[lane], To::Port(_)) {
+                    batch.actions[lane].to = said[lane];
+                }
             }
         }
-        *waiting = batch.lanes();
     }
 }
 

@@ -163,6 +163,11 @@ counters! {
     settle_moved,
     /// Frames sent to their flow's old home against the tables' word.
     settle_held,
+    /// Frames held back so that their flow could move.
+    hold_frames,
+    /// Holds that ended with the old home drained, so that the flow could move; others were given
+    /// up, for time or room.
+    hold_moved,
     /// Edits applied to this core's tables.
     edits,
     /// Edits that a table refused.

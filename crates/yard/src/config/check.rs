@@ -59,6 +59,15 @@ fn yard(config: &Config) -> Checked {
         let what = format!("a buffer cannot have {bytes} bytes");
         return Err(config.error(yard.buffer_bytes.span(), what, format!("write 64 to {LONGEST}")));
     }
+    let hold = *yard.hold_frames.get_ref();
+    if hold != 0 && !(64..=65_536).contains(&hold) {
+        let what = format!("{hold} frames cannot be held");
+        return Err(config.error(
+            yard.hold_frames.span(),
+            what,
+            "write 64 to 65536, or 0 for none",
+        ));
+    }
     let (frames, least) = (*yard.frames.get_ref(), config.least_frames());
     if frames != 0 && frames < least {
         let what = format!("{frames} buffers are too few for these cores and ports");
@@ -72,7 +81,8 @@ impl Config {
     /// Buffers without which the yard could come to a standstill: what cores and ports have in
     /// hand, and what their free lists keep to themselves.
     pub(crate) fn least_frames(&self) -> usize {
-        usize::from(*self.yard.cores.get_ref()) * 128 + self.port.len() * 64
+        let hold = *self.yard.hold_frames.get_ref() * crate::core::HoldLimits::BAYS;
+        usize::from(*self.yard.cores.get_ref()) * 128 + self.port.len() * (64 + hold)
     }
 }
 

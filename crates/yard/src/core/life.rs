@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use flowyard_frame::{Edit, Lanes};
 
-use super::{Bin, Core, Exit, Nanos, SENT};
+use super::{Bin, Core, Entry, Exit, Nanos, SENT};
 use crate::counters::{Board, Counters, DropReason};
 use crate::mail::Message;
 use crate::port::refuse;
@@ -32,6 +32,7 @@ impl Core {
         if let Some(settle) = &self.entry.settle {
             counters.settle_moved = settle.counts.moved;
             counters.settle_held = settle.counts.held;
+            (counters.hold_frames, counters.hold_moved) = self.entry.hold.counts();
         }
         counters
     }
@@ -45,7 +46,8 @@ impl Core {
     /// Whether its ports will receive nothing more, and all they received is in a queue.
     #[must_use]
     pub fn has_ended(&self) -> bool {
-        self.entry.ports.is_empty() && self.entry.waiting.is_empty()
+        let Entry { ports, waiting, hold, .. } = &self.entry;
+        ports.is_empty() && waiting.is_empty() && hold.is_empty()
     }
 
     /// Shows the counters.
@@ -86,6 +88,10 @@ impl Core {
         let Self { entry, server, exits, pool, counters, places, .. } = self;
         counters.drops.add(DropReason::CoreDied.code(), entry.waiting.count().into());
         entry.waiting = Lanes::NONE;
+        for frame in entry.hold.drain() {
+            counters.drops.add(DropReason::CoreDied.code(), 1);
+            pool.put(frame);
+        }
         entry.batch.drain().for_each(|frame| pool.put(frame));
         if let Some(settle) = &mut entry.settle {
             settle.enqueued(&**places);

@@ -65,7 +65,7 @@ impl Tx for PcapTx {
     fn close(&mut self) -> Result<(), String> {
         self.open(LinkType::Ethernet);
         self.closed = true;
-        match (self.failed.clone(), self.open.take()) {
+        match (self.failed.take(), self.open.take()) {
             (Some(failed), _) => Err(failed),
             (None, Some((writer, _))) => writer.finish().map_err(|error| error.to_string()),
             (None, None) => Ok(()), // closed before

@@ -116,6 +116,9 @@ fn describe(
     let mut text = format!("[yard]\ncores = {cores}\nseed = {seed}\nsettle = {settle}\n");
     let slots = [4, 64, 4096][rng.below(3) as usize];
     writeln!(text, "settle_slots = {slots}\nbuffer_bytes = 128").unwrap();
+    let (frames, after) = ([0, 64, 256][rng.below(3) as usize], [1, 8, 100][rng.below(3) as usize]);
+    let us = [10, 1000][rng.below(2) as usize];
+    writeln!(text, "hold_frames = {frames}\nhold_after_frames = {after}\nhold_us = {us}").unwrap();
     let full = |rng: &mut Rng| ["hold", "hold", "drop"][rng.below(3) as usize];
     let owner = |port: u16| if port == 0 { 0 } else { cores - 1 };
     for port in 0..ports {

@@ -76,8 +76,7 @@ fn run(
         last = cores - 1,
     );
     let config = Config::parse("test.toml", &text)?;
-    let mut parts = Parts::default();
-    parts.clock = Some(clock());
+    let parts = Parts { clock: Some(clock()), ..Parts::default() };
     let outcome = Yard::build(&config, parts)?.start(clock()).join();
     assert!(outcome.is_balanced() && outcome.held == 0, "{input:?}: {outcome:#?}");
     assert!(outcome.cores.iter().all(|core| core.died.is_none()), "{input:?}: {outcome:#?}");

@@ -1,0 +1,117 @@
+//! What ports do with frames that are not like others, and what a reload may change.
+
+use flowyard_frame::{Action, Edit, To};
+use flowyard_ports::mem::Frames;
+use flowyard_ports::{Source, pcap};
+use flowyard_wire::LinkType;
+use flowyard_yard::port::SourceRx;
+use flowyard_yard::sim::{Faults, Sim};
+use flowyard_yard::{Config, Counters, DropReason, Pace, Parts, Reload, Yard};
+
+fn text(output: &str) -> String {
+    format!(
+        r#"
+        [yard]
+        buffer_bytes = 100
+        [[port]]
+        name = "p"
+        kind = "pcap"
+        in = "given"
+        out = {output:?}
+        [[queue]]
+        name = "q"
+        order = "direct"
+        consumers = [0]
+        [[queue]]
+        name = "r"
+        order = "atomic"
+        consumers = [0]
+        [steer]
+        exact = [{{ flow = "tcp 10.0.0.1:1 > 10.0.0.2:2", queue = "r" }}]
+        [work]
+        kind = "forward"
+        "#
+    )
+}
+
+/// Sends `frames` through a yard that writes `output`; its counters and remarks.
+fn run(frames: Frames, output: &str) -> (Counters, Vec<String>) {
+    let mut parts = Parts::default();
+    parts.rx.insert(0, Box::new(SourceRx::new(0, Box::new(frames), Pace::Fast)));
+    let yard = Yard::build(&Config::parse("y", &text(output)).unwrap(), parts).unwrap();
+    let mut sim = Sim::new(yard, 1, Faults::default());
+    let total = sim.run().unwrap();
+    let remarks = sim.yard.cores[0].close_ports();
+    assert_eq!(sim.yard.cores[0].close_ports(), [""; 0], "closing twice is closing once");
+    let pool = sim.yard.pool.share();
+    drop(sim);
+    assert_eq!(pool.held(), 0);
+    (total, remarks)
+}
+
+#[test]
+fn odd_frames_are_dropped_by_name() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("out.pcap");
+    let mut frames = Frames::new();
+    for (time, len, link) in [
+        (10, 60, LinkType::Ethernet),
+        (20, 128, LinkType::Ethernet), // what a buffer of 100 bytes holds, in whole lines
+        (30, 129, LinkType::Ethernet),
+        (40, 0, LinkType::Ethernet),
+        (50, 60, LinkType::RawIp),
+        (60, 61, LinkType::Ethernet),
+    ] {
+        frames.push(time, link, &vec![7; len]);
+    }
+    let (total, remarks) = run(frames, path.to_str().unwrap());
+    assert_eq!((total.rx_frames, total.tx_frames), (6, 3));
+    let drops: Vec<_> = total.drops.iter().collect();
+    let each = [DropReason::TooLong, DropReason::Empty, DropReason::LinkType];
+    assert_eq!(drops, each.map(|reason| (reason, 1)));
+    assert_eq!(remarks, [""; 0]);
+    let mut written = pcap::open(&path).unwrap();
+    let burst = written.read().unwrap();
+    let times: Vec<_> = burst.iter().map(|(record, data)| (record.time, data.len())).collect();
+    assert_eq!(times, [(10, 60), (20, 128), (60, 61)]);
+}
+
+#[test]
+fn a_port_that_cannot_write_drops_and_says_why() {
+    let mut frames = Frames::new();
+    frames.push(0, LinkType::Ethernet, &[7; 60]);
+    let (total, remarks) = run(frames, "/nowhere/at/all/out.pcap");
+    assert_eq!(total.drops.get(DropReason::PortFailed), 1);
+    assert!(
+        remarks[0].starts_with("port p: /nowhere/at/all/out.pcap: cannot create"),
+        "{remarks:?}"
+    );
+}
+
+#[test]
+fn a_reload_is_the_difference_of_two_configurations() {
+    let parse = |text: &str| Config::parse("new.toml", text).unwrap();
+    let old = parse(&text("x"));
+    let change = |from: &str, to: &str| {
+        assert!(text("x").contains(from));
+        old.reload(&parse(&text("x").replacen(from, to, 1)))
+    };
+    let key = |flow: &str| flow.parse::<flowyard_frame::FlowKey>().unwrap();
+    let all = vec![To::Queue(0), To::Queue(1)];
+    let new = change("10.0.0.1:1 >", "10.0.0.1:7 >").unwrap();
+    let del = Edit::Del(key("tcp 10.0.0.1:1 > 10.0.0.2:2"));
+    let put = Edit::Put(key("tcp 10.0.0.1:7 > 10.0.0.2:2"), Action::queue(1));
+    assert_eq!(new, Reload { exact: vec![del, put], spread: all.clone() });
+    let new = change("queue = \"r\"", "drop = true").unwrap();
+    let key = key("tcp 10.0.0.1:1 > 10.0.0.2:2");
+    let put = Edit::Put(key, Action { to: To::Drop, ..Action::default() });
+    assert_eq!(new, Reload { exact: vec![put], spread: all });
+    let new = change("[steer]", "[steer]\nspread = [\"r\"]").unwrap();
+    assert_eq!(new, Reload { exact: vec![], spread: vec![To::Queue(1)] });
+    let refused = change("buffer_bytes = 100", "buffer_bytes = 200").unwrap_err().to_string();
+    assert_eq!(
+        refused,
+        "new.toml:2:9: [yard] cannot change while the yard runs; \
+         change 'spread' and 'exact' in [steer] alone, or restart"
+    );
+}
