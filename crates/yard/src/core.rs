@@ -25,14 +25,15 @@ use flowyard_wire::{Headers, LinkType};
 
 use crate::counters::{Board, Counters, DropReason, Drops};
 use crate::mail::{Mail, Mailbox};
-use crate::places::{Full, Place, Places};
+use crate::places::{Full, Places};
 use crate::pool::Pool;
-use crate::port::{Rx, Tx};
+use crate::port::{Rx, Tx, refuse};
 use crate::to_ports::ToPorts;
 use crate::work::Work;
 
 mod hold;
 mod life;
+mod settle;
 
 pub(crate) use hold::{Hold, HoldLimits};
 
@@ -273,9 +274,13 @@ impl Core {
     fn close(&mut self, queue: u16) {
         let batch = &mut self.server.batch;
         for lane in batch.lanes() {
-            let Action { to, .. } = batch.actions[lane];
-            if to != To::Drop && !matches!(to, To::Port(_) if self.places.get(to).is_some()) {
-                crate::port::refuse(batch, lane, DropReason::NoRoute);
+            match batch.actions[lane] {
+                Action { to: To::Drop, counter: SENT, .. } => {
+                    refuse(batch, lane, DropReason::Work); // it did not say why
+                }
+                Action { to: to @ To::Port(_), .. } if self.places.get(to).is_some() => {}
+                Action { to: To::Drop, .. } => {}
+                _ => refuse(batch, lane, DropReason::NoRoute),
             }
         }
         let mut bin = Bin { pool: &mut self.pool, drops: &mut self.counters.drops };
@@ -300,6 +305,11 @@ impl Core {
             let later = tx.tx(batch, *left, &self.pool, now);
             let taken = left.without(later);
             let sent = Lanes(taken.filter(|&l| batch.actions[l].to != To::Drop).fold(0, bit));
+            for lane in taken.without(sent) {
+                if batch.actions[lane].counter == SENT {
+                    refuse(batch, lane, DropReason::PortFailed); // it did not say why
+                }
+            }
             *left = later;
             progress += taken.count();
             self.counters.tx_frames += u64::from(sent.count());
@@ -347,44 +357,6 @@ fn identify(batch: &mut Batch, pool: &Pool, in_port: u16) -> u64 {
         }
     }
     sum
-}
-
-impl Entry {
-    /// settle: where each lane enters. The mark of the entry that matched travels with the frame.
-    /// With a time, lanes of flows that are held at it are held too, and get none.
-    #[inline]
-    fn settle(&mut self, places: &Places, now: Option<Nanos>) {
-        let Self { batch, homes, settle, hold, waiting, .. } = self;
-        let mut said = [To::Drop; LANES];
-        let mut known = Lanes::NONE;
-        for lane in batch.lanes() {
-            let Action { to, mark, .. } = batch.actions[lane];
-            batch.frames[lane].mark = mark;
-            (said[lane], homes[lane]) = (to, to);
-            if places.get(to).is_some() {
-                known = known.with(lane); // nobody waits at a place that does not exist
-            }
-        }
-        *waiting = batch.lanes();
-        if let Some(settle) = settle {
-            if now.is_some() {
-                let held = hold.take(settle, batch, known);
-                (known, *waiting) = (known.without(held), waiting.without(held));
-            }
-            settle.settle(batch, known, places);
-            for lane in known {
-                homes[lane] = batch.actions[lane].to;
-                if homes[lane] != said[lane] {
-                    let waits = |place: &Place| place.full == Full::Hold;
-                    let may_wait = places.get(homes[lane]).is_some_and(waits);
-                    hold.consider(settle, &batch.keys[lane], may_wait, now);
-                }
-                if matches!(said[lane], To::Port(_)) {
-                    batch.actions[lane].to = said[lane];
-                }
-            }
-        }
-    }
 }
 
 /// In place of a [`DropReason`]'s code: not dropped, but transmitted.
