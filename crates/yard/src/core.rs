@@ -139,13 +139,17 @@ impl Tick for Core {
 }
 
 impl Core {
-    /// rx, parse, steer, settle, enqueue: one batch from each port.
+    /// rx, parse, steer, settle, enqueue: one batch from each port, and more from a core that was
+    /// away for long: where work is dear, others wait for frames.
     fn receive(&mut self, now: Nanos) -> u32 {
         let mut progress = self.enter(); // what had to wait goes first
-        let mut at = 0;
+        let (mut at, mut rounds) = (0, self.rounds(now));
         loop {
             progress += self.unhold(now);
             let Entry { ports, waiting, hold, .. } = &self.entry;
+            if at == ports.len() && rounds > 1 {
+                (at, rounds) = (0, rounds - 1);
+            }
             if at == ports.len() || !waiting.is_empty() || hold.is_full() {
                 return progress;
             }
@@ -174,6 +178,11 @@ impl Core {
                 at += 1;
             }
         }
+    }
+
+    /// How many batches may move at a port in a tick that begins at `now`.
+    fn rounds(&self, now: Nanos) -> Nanos {
+        (now.saturating_sub(self.last.0) / AWAY).clamp(1, ROUNDS)
     }
 
     /// What was held, and may go: to its new home, or after all to the old one. Before anything
@@ -289,41 +298,52 @@ impl Core {
         batch.drain().for_each(|frame| self.pool.put(frame));
     }
 
-    /// dequeue, tx, complete: one batch for each port.
+    /// dequeue, tx, complete: as many batches for each port as [`Core::receive`] takes.
     fn transmit(&mut self, now: Nanos) -> u32 {
         let mut progress = 0;
         for at in 0..self.exits.len() {
-            let Exit { port, tx, batch, left } = &mut self.exits[at];
-            let queue = &self.places.ports[usize::from(*port)].queue;
-            if left.is_empty() {
-                queue.dequeue(self.id, batch);
-                *left = batch.lanes();
-            }
-            if left.is_empty() {
-                continue;
-            }
-            let later = tx.tx(batch, *left, &self.pool, now);
-            let taken = left.without(later);
-            let sent = Lanes(taken.filter(|&l| batch.actions[l].to != To::Drop).fold(0, bit));
-            for lane in taken.without(sent) {
-                if batch.actions[lane].counter == SENT {
-                    refuse(batch, lane, DropReason::PortFailed); // it did not say why
+            for _ in 0..self.rounds(now) {
+                let taken = self.send(at, now);
+                progress += taken;
+                if taken == 0 || !self.exits[at].left.is_empty() {
+                    break;
                 }
-            }
-            *left = later;
-            progress += taken.count();
-            self.counters.tx_frames += u64::from(sent.count());
-            for lane in sent {
-                self.counters.tx_bytes += batch.frames[lane].len() as u64;
-                // For its queue a transmitted frame is one to be forgotten, like a dropped one.
-                batch.actions[lane] = Action { to: To::Drop, counter: SENT, mark: 0 };
-            }
-            watch(&mut self.learners, Stage::Tx, batch, sent, now);
-            if later.is_empty() {
-                self.leave(at);
             }
         }
         progress
+    }
+
+    /// dequeue, tx: one batch for exit `at`. Returns how many lanes the port took.
+    fn send(&mut self, at: usize, now: Nanos) -> u32 {
+        let Exit { port, tx, batch, left } = &mut self.exits[at];
+        let queue = &self.places.ports[usize::from(*port)].queue;
+        if left.is_empty() {
+            queue.dequeue(self.id, batch);
+            *left = batch.lanes();
+        }
+        if left.is_empty() {
+            return 0;
+        }
+        let later = tx.tx(batch, *left, &self.pool, now);
+        let taken = left.without(later);
+        let sent = Lanes(taken.filter(|&l| batch.actions[l].to != To::Drop).fold(0, bit));
+        for lane in taken.without(sent) {
+            if batch.actions[lane].counter == SENT {
+                refuse(batch, lane, DropReason::PortFailed); // it did not say why
+            }
+        }
+        *left = later;
+        self.counters.tx_frames += u64::from(sent.count());
+        for lane in sent {
+            self.counters.tx_bytes += batch.frames[lane].len() as u64;
+            // For its queue a transmitted frame is one to be forgotten, like a dropped one.
+            batch.actions[lane] = Action { to: To::Drop, counter: SENT, mark: 0 };
+        }
+        watch(&mut self.learners, Stage::Tx, batch, sent, now);
+        if later.is_empty() {
+            self.leave(at);
+        }
+        taken.count()
     }
 
     /// complete: what was transmitted goes back into the pool.
@@ -358,6 +378,11 @@ fn identify(batch: &mut Batch, pool: &Pool, in_port: u16) -> u64 {
     }
     sum
 }
+
+/// The most batches that a core receives from a port, or transmits to it, in a tick.
+const ROUNDS: Nanos = 8;
+/// How long a core must have been away for one batch more, in nanoseconds.
+const AWAY: Nanos = 4000;
 
 /// In place of a [`DropReason`]'s code: not dropped, but transmitted.
 const SENT: u16 = 0;
