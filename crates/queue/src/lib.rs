@@ -21,10 +21,12 @@ mod done_bits;
 mod line;
 pub mod model;
 mod pins;
+mod priority;
 mod ring;
 mod sync;
 
 pub use done_bits::{AtomicBits, DoneBits};
+pub use priority::{Class, LEVELS, Priority};
 
 use flowyard_frame::{Batch, Frame, Lanes};
 

@@ -1,0 +1,326 @@
+//! Every interleaving, up to a number of preemptions, of the ring, the done bits and the pin table.
+//!
+//! ```text
+//! RUSTFLAGS="--cfg loom" cargo test -p flowyard-queue --release --test loom
+//! ```
+//!
+//! Loom runs a small case again and again, each time with another schedule and other outcomes that
+//! the memory model allows, and tracks who touches a slot. Words of bits are two tickets wide here,
+//! so that short runs wrap. Three preemptions find what four would, in nearly all cases, and end.
+
+#![cfg(loom)]
+
+use std::sync::Mutex;
+
+use flowyard_frame::{Action, Batch, FlowKey, Frame, Lanes, To};
+use flowyard_queue::{AtomicBits, DoneBits, Open, Order, Queue, Sink};
+use loom::sync::Arc;
+use loom::thread;
+
+/// Runs `case` under the model checker.
+fn check(preemptions: usize, case: impl Fn() + Sync + Send + 'static) {
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(preemptions);
+    model.check(case);
+}
+
+/// What follows: takes everything, in the order given. No synchronisation that loom sees, so that
+/// it adds no order of its own. The cell makes loom complain when two hand on without the one
+/// knowing of the other: of one flow, in order, that must not be.
+#[derive(Default)]
+struct Out(Mutex<Vec<u32>>, Option<loom::cell::UnsafeCell<()>>);
+
+// SAFETY: loom checks each access to the cell, and what is in it is nothing.
+#[allow(unsafe_code, reason = "loom checks the promise")]
+unsafe impl Sync for Out {}
+
+impl Out {
+    fn seen(&self) -> Vec<u32> {
+        self.0.lock().unwrap().clone()
+    }
+}
+
+impl Queue for Out {
+    fn enqueue(&self, from: &mut Batch, lanes: Lanes) -> Lanes {
+        if let (Some(cell), false) = (&self.1, lanes.is_empty()) {
+            cell.with_mut(|_| ());
+        }
+        let mut out = self.0.lock().unwrap();
+        for lane in lanes {
+            let frame = std::mem::take(&mut from.frames[lane]);
+            assert_eq!(from.keys[lane].tunnel_id, frame.buf(), "the key of this very frame");
+            out.push(frame.buf());
+        }
+        Lanes::NONE
+    }
+
+    fn dequeue(&self, _: u16, _: &mut Batch) {}
+    fn complete(&self, _: u16, _: &mut Batch, _: &dyn Queue, _: &mut dyn Sink) {}
+    fn flush(&self, _: &dyn Queue) -> usize {
+        0
+    }
+    fn open(&self, _: u16) -> Option<Open> {
+        None
+    }
+    fn release(&self, _: u16, _: &mut dyn Sink) -> usize {
+        0
+    }
+    fn tail(&self) -> u64 {
+        0
+    }
+    fn head(&self) -> u64 {
+        0
+    }
+    fn order(&self) -> Order {
+        Order::Direct
+    }
+    fn consumers(&self) -> u16 {
+        1
+    }
+}
+
+#[derive(Default)]
+struct Pile(Vec<u32>);
+
+impl Sink for Pile {
+    fn drop(&mut self, frame: Frame, _: u16) {
+        self.0.push(frame.buf());
+    }
+}
+
+/// Enqueues frames of one flow; says how many were taken.
+fn enqueue(queue: &dyn Queue, which: std::ops::Range<u32>) -> usize {
+    let mut batch = Batch::default();
+    for n in which {
+        let mut frame = Frame::new(n, 0, 60);
+        frame.hash = 1;
+        let lane = batch.push(frame, FlowKey { tunnel_id: n, ..FlowKey::ZERO }).unwrap();
+        batch.actions[lane] = Action::queue(1);
+    }
+    let lanes = batch.lanes();
+    lanes.without(queue.enqueue(&mut batch, lanes)).count() as usize
+}
+
+fn dequeue(queue: &dyn Queue, core: u16) -> Batch {
+    let mut batch = Batch::default();
+    queue.dequeue(core, &mut batch);
+    batch
+}
+
+/// Dequeues and completes.
+fn turn(queue: &dyn Queue, core: u16, out: &Out) -> usize {
+    let mut batch = dequeue(queue, core);
+    let taken = batch.len();
+    if taken > 0 {
+        queue.complete(core, &mut batch, out, &mut Pile::default());
+    }
+    taken
+}
+
+fn shared(order: Order, window: usize) -> (Arc<Box<dyn Queue>>, Arc<Out>) {
+    let cell = (order != Order::Unordered).then(|| loom::cell::UnsafeCell::new(()));
+    let out = Out(Mutex::default(), cell);
+    (Arc::new(flowyard_queue::new(order, 2, window)), Arc::new(out))
+}
+
+#[test]
+fn done_bits_publish_what_was_done_before() {
+    check(4, || {
+        let bits = Arc::new(AtomicBits::new(4));
+        let cells = Arc::new([const { () }; 3].map(|()| loom::cell::UnsafeCell::new(0)));
+        let setters: Vec<_> = [(0, 1), (1, 2)]
+            .map(|(first, run)| {
+                let (bits, cells) = (bits.clone(), cells.clone());
+                thread::spawn(move || {
+                    for at in first..first + run {
+                        // SAFETY: this thread alone has the ticket until it sets the bit.
+                        #[allow(unsafe_code, reason = "loom checks the promise")]
+                        cells[at].with_mut(|cell| unsafe { *cell = at + 1 });
+                    }
+                    bits.set(first as u64, run);
+                })
+            })
+            .into();
+        let mut oldest = 0;
+        for _ in 0..2 {
+            let end = bits.update(oldest);
+            for at in oldest..end {
+                // SAFETY: the ticket is done, and the updater has it now.
+                #[allow(unsafe_code, reason = "loom checks the promise")]
+                let seen = cells[at as usize].with(|cell| unsafe { *cell });
+                assert_eq!(seen, at as usize + 1);
+            }
+            oldest = end;
+        }
+        setters.into_iter().for_each(|setter| setter.join().unwrap());
+        while oldest < 3 {
+            let end = bits.update(oldest);
+            assert!(end > oldest, "a bit was lost at {oldest}");
+            oldest = end;
+        }
+    });
+}
+
+#[test]
+fn a_producer_and_a_consumer_over_a_ring_that_wraps() {
+    check(4, || {
+        let (queue, out) = shared(Order::Direct, 2);
+        let producer = {
+            let queue = queue.clone();
+            thread::spawn(move || {
+                let first = enqueue(&**queue, 0..2);
+                first + enqueue(&**queue, 2..4)
+            })
+        };
+        let mut seen = turn(&**queue, 0, &out) + turn(&**queue, 0, &out);
+        let taken = producer.join().unwrap();
+        while seen < taken {
+            seen += turn(&**queue, 0, &out);
+        }
+        assert_eq!(out.seen(), (0..taken as u32).collect::<Vec<_>>());
+        assert_eq!((queue.tail(), queue.head()), (taken as u64, taken as u64));
+    });
+}
+
+#[test]
+fn two_producers_lose_nothing() {
+    check(4, || {
+        let (queue, out) = shared(Order::Unordered, 3);
+        let other = {
+            let queue = queue.clone();
+            thread::spawn(move || enqueue(&**queue, 10..12))
+        };
+        let here = enqueue(&**queue, 0..2);
+        turn(&**queue, 0, &out);
+        let taken = here + other.join().unwrap();
+        while turn(&**queue, 0, &out) > 0 {}
+        let (seen, mut all) = (out.seen(), Vec::new());
+        all.extend(0..here as u32);
+        all.extend(10..10 + (taken - here) as u32);
+        let mut sorted = seen.clone();
+        sorted.sort_unstable();
+        assert_eq!(sorted, all);
+        let of_here: Vec<_> = seen.into_iter().filter(|n| *n < 10).collect();
+        assert!(of_here.is_sorted(), "each producer's in order");
+    });
+}
+
+#[test]
+fn two_consumers_share_without_overlap() {
+    for order in [Order::Unordered, Order::Ordered] {
+        check(4, move || {
+            let (queue, out) = shared(order, 4);
+            enqueue(&**queue, 0..1);
+            let other = {
+                let (queue, out) = (queue.clone(), out.clone());
+                thread::spawn(move || turn(&**queue, 1, &out))
+            };
+            enqueue(&**queue, 1..2);
+            let here = turn(&**queue, 0, &out);
+            let taken = here + other.join().unwrap();
+            // Whoever completed last handed on: nobody needs to look again.
+            let mut seen = out.seen();
+            assert_eq!((seen.len(), queue.head()), (taken, taken as u64));
+            seen.sort_unstable();
+            assert_eq!(seen, (0..taken as u32).collect::<Vec<_>>());
+            assert!(order == Order::Unordered || out.seen().is_sorted());
+        });
+    }
+}
+
+/// Who sets its bits too late for the committer commits itself: nothing waits for a later call.
+#[test]
+fn the_last_to_complete_commits() {
+    check(4, || {
+        let (queue, out) = shared(Order::Ordered, 4);
+        enqueue(&**queue, 0..1);
+        let mut first = dequeue(&**queue, 0);
+        enqueue(&**queue, 1..3);
+        let mut second = dequeue(&**queue, 1);
+        let other = {
+            let (queue, out) = (queue.clone(), out.clone());
+            thread::spawn(move || {
+                queue.complete(1, &mut second, &*out, &mut Pile::default());
+            })
+        };
+        queue.complete(0, &mut first, &*out, &mut Pile::default());
+        other.join().unwrap();
+        assert_eq!((out.seen(), queue.head()), (vec![0, 1, 2], 3));
+    });
+}
+
+/// With a producer that reuses the slots while they are committed, and somebody who flushes.
+#[test]
+fn commit_and_reuse() {
+    check(3, || {
+        let (queue, out) = shared(Order::Ordered, 2);
+        enqueue(&**queue, 0..1);
+        let mut first = dequeue(&**queue, 0);
+        enqueue(&**queue, 1..2);
+        let mut second = dequeue(&**queue, 1);
+        let other = {
+            let (queue, out) = (queue.clone(), out.clone());
+            thread::spawn(move || {
+                queue.complete(1, &mut second, &*out, &mut Pile::default());
+                queue.flush(&*out);
+            })
+        };
+        let producer = {
+            let queue = queue.clone();
+            thread::spawn(move || enqueue(&**queue, 2..3))
+        };
+        queue.complete(0, &mut first, &*out, &mut Pile::default());
+        other.join().unwrap();
+        let more = producer.join().unwrap();
+        assert_eq!(turn(&**queue, 0, &out), more);
+        assert_eq!(out.seen(), (0..2 + more as u32).collect::<Vec<_>>());
+    });
+}
+
+/// One flow, two cores, frames coming in: whoever has the flow, its order stays.
+#[test]
+fn a_pinned_flow_keeps_its_order_when_it_moves() {
+    check(3, || {
+        let (queue, out) = shared(Order::Atomic, 4);
+        enqueue(&**queue, 0..1);
+        let other = {
+            let (queue, out) = (queue.clone(), out.clone());
+            thread::spawn(move || turn(&**queue, 1, &out) + turn(&**queue, 1, &out))
+        };
+        enqueue(&**queue, 1..2);
+        let here = turn(&**queue, 0, &out);
+        let mut taken = here + other.join().unwrap();
+        for _ in 0..2 {
+            taken += turn(&**queue, 1, &out) + turn(&**queue, 0, &out);
+        }
+        assert_eq!((taken, out.seen(), queue.head()), (2, vec![0, 1], 2));
+    });
+}
+
+/// A batch is completed or released, never both: the frame is accounted for once.
+#[test]
+fn a_release_races_with_the_core() {
+    for order in [Order::Ordered, Order::Atomic] {
+        check(4, move || {
+            let (queue, out) = shared(order, 2);
+            enqueue(&**queue, 0..2);
+            let mut batch = dequeue(&**queue, 0);
+            let other = {
+                let queue = queue.clone();
+                thread::spawn(move || {
+                    let mut lost = Pile::default();
+                    queue.release(0, &mut lost);
+                    lost.0
+                })
+            };
+            batch.actions[1].to = To::Drop;
+            let mut dropped = Pile::default();
+            queue.complete(0, &mut batch, &*out, &mut dropped);
+            let lost = other.join().unwrap();
+            let outcome = (out.seen(), dropped.0, lost);
+            let completed = (vec![0], vec![1], vec![]);
+            assert!(outcome == completed || outcome == (vec![], vec![], vec![0, 1]));
+            assert_eq!(queue.head(), 2);
+        });
+    }
+}
