@@ -2,6 +2,7 @@
 //! tx queue, tx. 64-byte frames of 8,192 flows; nanoseconds a frame are the inverse of items/s.
 
 use std::net::Ipv4Addr;
+use std::sync::Arc;
 
 use divan::Bencher;
 use divan::counter::ItemsCount;
@@ -10,7 +11,7 @@ use flowyard_ports::mem::Frames;
 use flowyard_testkit::{Build, Rng};
 use flowyard_wire::LinkType;
 use flowyard_yard::port::{Repeat, SourceRx};
-use flowyard_yard::{Config, Message, Pace, Parts, Reload, Tick, Yard};
+use flowyard_yard::{Clock, Config, Message, Pace, Parts, Reload, Tick, Yard};
 
 fn main() {
     divan::main();
@@ -86,4 +87,49 @@ fn rss_without_settle(bencher: Bencher<'_, '_>) {
 #[divan::bench]
 fn exact_hit(bencher: Bencher<'_, '_>) {
     walk(bencher, yard("direct", true, true));
+}
+
+/// One flow of heavy frames, 1,000 ns each, by the ordered queue over threads: core 0 receives,
+/// transmits, and works on frames as the others do.
+#[divan::bench(args = [1, 2], sample_count = 20)]
+fn one_flow(bencher: Bencher<'_, '_>, cores: u16) {
+    #[expect(clippy::disallowed_methods, reason = "threads run by a real clock")]
+    let start = std::time::Instant::now();
+    let clock: Clock = Arc::new(move || start.elapsed().as_nanos() as u64);
+    let all: Vec<u16> = (0..cores).collect();
+    let text = format!(
+        r#"
+        [yard]
+        cores = {cores}
+        idle = "busy"
+        [[port]]
+        name = "p"
+        kind = "mem"
+        in = "given"
+        [[queue]]
+        name = "q"
+        order = "ordered"
+        consumers = {all:?}
+        window_frames = 512
+        [work]
+        kind = "burn"
+        cost_ns = 1000
+        "#
+    );
+    let mut frames = Frames::new();
+    let bytes = Build::new(&key(1)).pad(60).bytes();
+    (0..20_000).for_each(|_| frames.push(0, LinkType::Ethernet, &bytes));
+    let config = Config::parse("bench", &text).unwrap();
+    bencher
+        .counter(ItemsCount::new(frames.len()))
+        .with_inputs(|| {
+            let mut parts = Parts { clock: Some(clock.clone()), ..Parts::default() };
+            let source = SourceRx::new(0, Box::new(frames.clone()), Pace::Fast);
+            parts.rx.insert(0, Box::new(source));
+            Yard::build(&config, parts).unwrap()
+        })
+        .bench_local_values(|yard| {
+            let outcome = yard.start(clock.clone()).join();
+            assert_eq!(outcome.total().tx_frames, 20_000);
+        });
 }

@@ -20,7 +20,7 @@
 //! ```
 //!
 //! All else has defaults. Reading has two steps: [`Config::parse`] checks words and types,
-//! [`check`] that names name something and numbers are possible. Both point at line and column
+//! `check` that names name something and numbers are possible. Both point at line and column
 //! and say the mend.
 
 use std::collections::BTreeMap;

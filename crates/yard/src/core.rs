@@ -25,14 +25,15 @@ use flowyard_wire::{Headers, LinkType};
 
 use crate::counters::{Board, Counters, DropReason, Drops};
 use crate::mail::{Mail, Mailbox};
-use crate::places::{Full, Place, Places};
+use crate::places::{Full, Places};
 use crate::pool::Pool;
-use crate::port::{Rx, Tx};
+use crate::port::{Rx, Tx, refuse};
 use crate::to_ports::ToPorts;
 use crate::work::Work;
 
 mod hold;
 mod life;
+mod settle;
 
 pub(crate) use hold::{Hold, HoldLimits};
 
@@ -138,13 +139,17 @@ impl Tick for Core {
 }
 
 impl Core {
-    /// rx, parse, steer, settle, enqueue: one batch from each port.
+    /// rx, parse, steer, settle, enqueue: one batch from each port, and more from a core that was
+    /// away for long: where work is dear, others wait for frames.
     fn receive(&mut self, now: Nanos) -> u32 {
         let mut progress = self.enter(); // what had to wait goes first
-        let mut at = 0;
+        let (mut at, mut rounds) = (0, self.rounds(now));
         loop {
             progress += self.unhold(now);
             let Entry { ports, waiting, hold, .. } = &self.entry;
+            if at == ports.len() && rounds > 1 {
+                (at, rounds) = (0, rounds - 1);
+            }
             if at == ports.len() || !waiting.is_empty() || hold.is_full() {
                 return progress;
             }
@@ -173,6 +178,11 @@ impl Core {
                 at += 1;
             }
         }
+    }
+
+    /// How many batches may move at a port in a tick that begins at `now`.
+    fn rounds(&self, now: Nanos) -> Nanos {
+        (now.saturating_sub(self.last.0) / AWAY).clamp(1, ROUNDS)
     }
 
     /// What was held, and may go: to its new home, or after all to the old one. Before anything
@@ -273,9 +283,13 @@ impl Core {
     fn close(&mut self, queue: u16) {
         let batch = &mut self.server.batch;
         for lane in batch.lanes() {
-            let Action { to, .. } = batch.actions[lane];
-            if to != To::Drop && !matches!(to, To::Port(_) if self.places.get(to).is_some()) {
-                crate::port::refuse(batch, lane, DropReason::NoRoute);
+            match batch.actions[lane] {
+                Action { to: To::Drop, counter: SENT, .. } => {
+                    refuse(batch, lane, DropReason::Work); // it did not say why
+                }
+                Action { to: to @ To::Port(_), .. } if self.places.get(to).is_some() => {}
+                Action { to: To::Drop, .. } => {}
+                _ => refuse(batch, lane, DropReason::NoRoute),
             }
         }
         let mut bin = Bin { pool: &mut self.pool, drops: &mut self.counters.drops };
@@ -284,36 +298,52 @@ impl Core {
         batch.drain().for_each(|frame| self.pool.put(frame));
     }
 
-    /// dequeue, tx, complete: one batch for each port.
+    /// dequeue, tx, complete: as many batches for each port as [`Core::receive`] takes.
     fn transmit(&mut self, now: Nanos) -> u32 {
         let mut progress = 0;
         for at in 0..self.exits.len() {
-            let Exit { port, tx, batch, left } = &mut self.exits[at];
-            let queue = &self.places.ports[usize::from(*port)].queue;
-            if left.is_empty() {
-                queue.dequeue(self.id, batch);
-                *left = batch.lanes();
-            }
-            if left.is_empty() {
-                continue;
-            }
-            let later = tx.tx(batch, *left, &self.pool, now);
-            let taken = left.without(later);
-            let sent = Lanes(taken.filter(|&l| batch.actions[l].to != To::Drop).fold(0, bit));
-            *left = later;
-            progress += taken.count();
-            self.counters.tx_frames += u64::from(sent.count());
-            for lane in sent {
-                self.counters.tx_bytes += batch.frames[lane].len() as u64;
-                // For its queue a transmitted frame is one to be forgotten, like a dropped one.
-                batch.actions[lane] = Action { to: To::Drop, counter: SENT, mark: 0 };
-            }
-            watch(&mut self.learners, Stage::Tx, batch, sent, now);
-            if later.is_empty() {
-                self.leave(at);
+            for _ in 0..self.rounds(now) {
+                let taken = self.send(at, now);
+                progress += taken;
+                if taken == 0 || !self.exits[at].left.is_empty() {
+                    break;
+                }
             }
         }
         progress
+    }
+
+    /// dequeue, tx: one batch for exit `at`. Returns how many lanes the port took.
+    fn send(&mut self, at: usize, now: Nanos) -> u32 {
+        let Exit { port, tx, batch, left } = &mut self.exits[at];
+        let queue = &self.places.ports[usize::from(*port)].queue;
+        if left.is_empty() {
+            queue.dequeue(self.id, batch);
+            *left = batch.lanes();
+        }
+        if left.is_empty() {
+            return 0;
+        }
+        let later = tx.tx(batch, *left, &self.pool, now);
+        let taken = left.without(later);
+        let sent = Lanes(taken.filter(|&l| batch.actions[l].to != To::Drop).fold(0, bit));
+        for lane in taken.without(sent) {
+            if batch.actions[lane].counter == SENT {
+                refuse(batch, lane, DropReason::PortFailed); // it did not say why
+            }
+        }
+        *left = later;
+        self.counters.tx_frames += u64::from(sent.count());
+        for lane in sent {
+            self.counters.tx_bytes += batch.frames[lane].len() as u64;
+            // For its queue a transmitted frame is one to be forgotten, like a dropped one.
+            batch.actions[lane] = Action { to: To::Drop, counter: SENT, mark: 0 };
+        }
+        watch(&mut self.learners, Stage::Tx, batch, sent, now);
+        if later.is_empty() {
+            self.leave(at);
+        }
+        taken.count()
     }
 
     /// complete: what was transmitted goes back into the pool.
@@ -349,43 +379,10 @@ fn identify(batch: &mut Batch, pool: &Pool, in_port: u16) -> u64 {
     sum
 }
 
-impl Entry {
-    /// settle: where each lane enters. The mark of the entry that matched travels with the frame.
-    /// With a time, lanes of flows that are held at it are held too, and get none.
-    #[inline]
-    fn settle(&mut self, places: &Places, now: Option<Nanos>) {
-        let Self { batch, homes, settle, hold, waiting, .. } = self;
-        let mut said = [To::Drop; LANES];
-        let mut known = Lanes::NONE;
-        for lane in batch.lanes() {
-            let Action { to, mark, .. } = batch.actions[lane];
-            batch.frames[lane].mark = mark;
-            (said[lane], homes[lane]) = (to, to);
-            if places.get(to).is_some() {
-                known = known.with(lane); // nobody waits at a place that does not exist
-            }
-        }
-        *waiting = batch.lanes();
-        if let Some(settle) = settle {
-            if now.is_some() {
-                let held = hold.take(settle, batch, known);
-                (known, *waiting) = (known.without(held), waiting.without(held));
-            }
-            settle.settle(batch, known, places);
-            for lane in known {
-                homes[lane] = batch.actions[lane].to;
-                if homes[lane] != said[lane] {
-                    let waits = |place: &Place| place.full == Full::Hold;
-                    let may_wait = places.get(homes[lane]).is_some_and(waits);
-                    hold.consider(settle, &batch.keys[lane], may_wait, now);
-                }
-                if matches!(said[lane], To::Port(_)) {
-                    batch.actions[lane].to = said[lane];
-                }
-            }
-        }
-    }
-}
+/// The most batches that a core receives from a port, or transmits to it, in a tick.
+const ROUNDS: Nanos = 8;
+/// How long a core must have been away for one batch more, in nanoseconds.
+const AWAY: Nanos = 4000;
 
 /// In place of a [`DropReason`]'s code: not dropped, but transmitted.
 const SENT: u16 = 0;

@@ -17,7 +17,7 @@ pub use forward::Forward;
 /// What is done with frames.
 pub trait Work: Send {
     /// Does the work on every lane whose action is a queue (a port is a table's answer, which
-    /// stands; see [`todo`]): changes bytes as it likes, and sets each lane's action to a port or a
+    /// stands; see [`todo()`]): changes bytes as it likes, and sets each lane's action to a port or a
     /// drop (with a [`crate::DropReason`]'s code as counter). Returns the time from
     /// which on the batch is done: `now`, unless the clock is a virtual one and the work takes
     /// time under it.

@@ -52,7 +52,8 @@ impl Work for Moody {
         self.then.work(batch, pool, now);
         for lane in batch.lanes() {
             if self.drop_every > 0 && self.rng.below(self.drop_every) == 0 {
-                let counter = DropReason::Work.code();
+                // With a reason, or without: it is the work's anyway.
+                let counter = [DropReason::Work.code(), 0][lane % 2];
                 batch.actions[lane] = Action { to: To::Drop, counter, mark: 0 };
             }
         }

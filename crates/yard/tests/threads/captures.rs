@@ -110,6 +110,13 @@ fn the_flows_that_leave_are_those_that_came_whatever_the_number_of_cores() {
     }
 }
 
+/// How many frames a capture has.
+fn count(path: &Path) -> u64 {
+    let mut reader = pcap::open(path).unwrap();
+    std::iter::from_fn(|| reader.read().ok().map(|burst| burst.len() as u64).filter(|n| *n > 0))
+        .sum()
+}
+
 /// Every capture there is under `../shared/captures`.
 fn shared() -> Vec<PathBuf> {
     let dir = std::env::var_os("FLOWYARD_SHARED").map_or(root().join("../shared"), PathBuf::from);
@@ -136,6 +143,7 @@ fn every_capture_goes_through_every_kind_of_work() {
             let order = ["atomic", "ordered"][at % 2];
             match run(input, &dir.path().join("out.pcap"), 2, order, work) {
                 Ok(outcome) => {
+                    assert_eq!(outcome.total().rx_frames, count(input), "{input:?}");
                     frames += outcome.total().rx_frames;
                     dropped += outcome.total().drops.total();
                 }

@@ -1,0 +1,52 @@
+//! The settle stage of a core: where each lane enters, and what travels with it.
+//!
+//! ```text
+//!  tables say   port 3           queue 2          queue 9 (unknown)
+//!  home         queue 1 (busy)   queue 2          none: dropped, `no_route`
+//!  travels      port 3           queue 2
+//! ```
+//!
+//! A queue is placement, a port is an answer: it is kept while its frame waits in a queue.
+
+use flowyard_frame::{Action, LANES, Lanes, Nanos, To};
+
+use super::Entry;
+use crate::places::{Full, Place, Places};
+
+impl Entry {
+    /// settle: where each lane enters. The mark of the entry that matched travels with the frame.
+    /// With a time, lanes of flows that are held at it are held too, and get none.
+    #[inline]
+    pub(super) fn settle(&mut self, places: &Places, now: Option<Nanos>) {
+        let Self { batch, homes, settle, hold, waiting, .. } = self;
+        let mut said = [To::Drop; LANES];
+        let mut known = Lanes::NONE;
+        for lane in batch.lanes() {
+            let Action { to, mark, .. } = batch.actions[lane];
+            batch.frames[lane].mark = mark;
+            (said[lane], homes[lane]) = (to, to);
+            if places.get(to).is_some() {
+                known = known.with(lane); // nobody waits at a place that does not exist
+            }
+        }
+        *waiting = batch.lanes();
+        if let Some(settle) = settle {
+            if now.is_some() {
+                let held = hold.take(settle, batch, known);
+                (known, *waiting) = (known.without(held), waiting.without(held));
+            }
+            settle.settle(batch, known, places);
+            for lane in known {
+                homes[lane] = batch.actions[lane].to;
+                if homes[lane] != said[lane] {
+                    let waits = |place: &Place| place.full == Full::Hold;
+                    let may_wait = places.get(homes[lane]).is_some_and(waits);
+                    hold.consider(settle, &batch.keys[lane], may_wait, now);
+                }
+                if matches!(said[lane], To::Port(_)) {
+                    batch.actions[lane].to = said[lane];
+                }
+            }
+        }
+    }
+}

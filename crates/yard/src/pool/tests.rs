@@ -1,0 +1,83 @@
+use super::*;
+
+const META: Meta = Meta { time: 7, wire_len: 99, in_port: 3, link: LinkType::RawIp };
+
+#[test]
+fn a_frame_has_its_bytes_and_its_meta() {
+    let mut pool = Pool::new(4, 100);
+    assert_eq!((pool.longest(), pool.frames(), pool.held()), (128, 4, 0));
+    let mut a = pool.copy(b"first", META).unwrap();
+    let b = pool.copy(&[9; 128], Meta::default()).unwrap();
+    pool.bytes_mut(&mut a)[0] = b'F';
+    assert_eq!((pool.bytes(&a), pool.meta(&a)), (&b"First"[..], META));
+    assert_eq!((pool.bytes(&b), pool.meta(&b)), (&[9; 128][..], Meta::default()));
+    assert_eq!(pool.held(), 2);
+    pool.put(a);
+    pool.put(b);
+    assert_eq!(pool.held(), 0);
+}
+
+#[test]
+fn it_says_why_it_has_no_buffer() {
+    let mut pool = Pool::new(2, 64);
+    assert_eq!(pool.take(65, META).unwrap_err(), NoBuffer::TooLong);
+    let frames = [pool.take(64, META).unwrap(), pool.take(0, META).unwrap()];
+    assert_ne!(frames[0].buf(), frames[1].buf());
+    assert_eq!(pool.take(1, META).unwrap_err(), NoBuffer::Empty);
+    assert!(!pool.has(1));
+    frames.into_iter().for_each(|frame| pool.put(frame));
+    assert!(pool.has(2) && !pool.has(3));
+}
+
+#[test]
+fn whatever_the_handle_says_the_bytes_lie_in_a_buffer() {
+    let pool = Pool::new(2, 64);
+    assert_eq!(pool.bytes(&Frame::default()), b"");
+    for (off, len) in [(0, 1000), (65, 64), (u16::MAX, u16::MAX)] {
+        assert!(pool.bytes(&Frame::new(2, off, len)).len() <= 64);
+    }
+}
+
+#[test]
+fn a_lost_frame_is_found() {
+    let mut pool = Pool::new(100, 64);
+    let mut other = pool.share();
+    let frames: Vec<_> = (0..50).map(|_| other.take(1, META).unwrap()).collect();
+    frames.into_iter().skip(1).for_each(|frame| pool.put(frame));
+    drop(other); // its free list goes back
+    assert_eq!(pool.held(), 1, "the first frame was forgotten");
+}
+
+/// Frames go from core to core through a queue; every buffer is somewhere all the time.
+#[test]
+fn cores_exchange_buffers() {
+    let rounds = if cfg!(miri) { 60 } else { 20_000 };
+    let pool = Pool::new(256, 64);
+    let (to_b, at_b) = std::sync::mpsc::sync_channel::<Frame>(64);
+    let (to_a, at_a) = std::sync::mpsc::sync_channel::<Frame>(64);
+    let (mut a, mut b) = (pool.share(), pool.share());
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            for i in 0..rounds as u64 {
+                if let Ok(frame) = a.copy(&i.to_le_bytes(), META) {
+                    to_b.send(frame).unwrap();
+                }
+                at_a.try_iter().for_each(|frame| a.put(frame));
+            }
+            drop(to_b);
+            at_a.iter().for_each(|frame| a.put(frame));
+        });
+        scope.spawn(move || {
+            let mut last = None;
+            for (i, mut frame) in at_b.iter().enumerate() {
+                let number = u64::from_le_bytes(b.bytes(&frame).try_into().unwrap());
+                assert!(last < Some(number), "{last:?} {number}");
+                last = Some(number);
+                b.bytes_mut(&mut frame).fill(0xee);
+                // Half go home, half stay here: chains move both ways over the stack.
+                if i % 2 == 0 { b.put(frame) } else { to_a.send(frame).unwrap() }
+            }
+        });
+    });
+    assert_eq!(pool.held(), 0);
+}
