@@ -14,7 +14,11 @@ pub fn vectors(name: &str) -> Option<Vec<Row>> {
         PathBuf::from,
     );
     let Ok(text) = std::fs::read_to_string(shared.join("vectors").join(name)) else {
-        println!("skipped: needs ../shared/vectors/{name}");
+        // Not println!, which the test runner keeps to itself while a test passes.
+        let _ = std::io::Write::write_fmt(
+            &mut std::io::stderr(),
+            format_args!("skipped: needs ../shared/vectors/{name}\n"),
+        );
         return None;
     };
     let mut lines = text.lines();

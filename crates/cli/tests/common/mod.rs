@@ -28,7 +28,11 @@ pub fn shared(file: &str) -> Option<PathBuf> {
     if path.exists() {
         return Some(path);
     }
-    println!("skipped: needs ../shared/{file}");
+    // Not println!, which the test runner keeps to itself while a test passes.
+    let _ = std::io::Write::write_fmt(
+        &mut std::io::stderr(),
+        format_args!("skipped: needs ../shared/{file}\n"),
+    );
     None
 }
 
