@@ -289,7 +289,7 @@ fn once(pair: &Pair, run: Run) -> (f64, f64) {
     let (stop, ready, lost) =
         (AtomicBool::new(false), AtomicBool::new(!run.second), AtomicU64::new(0));
     let (frames, elapsed, waited_here) = std::thread::scope(|scope| {
-        if run.second {
+        let worker = run.second.then(|| {
             scope.spawn(|| {
                 pin(1);
                 let me = this_thread();
@@ -302,8 +302,8 @@ fn once(pair: &Pair, run: Run) -> (f64, f64) {
                     }
                 }
                 lost.store(waited(&me) - before, Relaxed);
-            });
-        }
+            })
+        });
         let me = this_thread();
         while !ready.load(Relaxed) {
             std::thread::yield_now();
@@ -311,7 +311,8 @@ fn once(pair: &Pair, run: Run) -> (f64, f64) {
         let (mut frames, before, start) = (0, waited(&me), Instant::now());
         while start.elapsed() < LENGTH {
             for _ in 0..if run.turns > 0 { 1 } else { 64 } {
-                source.offer(queue);
+                // With work, as much as fits: one burst would be all that two workers share.
+                while source.offer(queue) && run.turns > 0 {}
                 if run.first {
                     while own.tick(queue, next) == LANES && !run.second {}
                 }
@@ -321,6 +322,10 @@ fn once(pair: &Pair, run: Run) -> (f64, f64) {
         let elapsed = start.elapsed();
         let waited_here = waited(&me) - before;
         stop.store(true, Relaxed);
+        // The channel's worker may wait for room.
+        while worker.as_ref().is_some_and(|worker| !worker.is_finished()) {
+            drain.take(next);
+        }
         (frames, elapsed, waited_here)
     });
     let ordered = queue.order() == Order::Ordered || !pair.name.contains("many") && !run.first;
