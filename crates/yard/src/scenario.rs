@@ -68,6 +68,12 @@ impl Scenario {
         Ok(Self { name: name.into(), text: text.into(), config })
     }
 
+    /// How many seeds it is simulated with.
+    #[must_use]
+    pub const fn seeds(&self) -> u64 {
+        self.config.sim.seeds
+    }
+
     /// Simulates it with every seed, and compares.
     ///
     /// # Errors

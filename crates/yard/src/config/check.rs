@@ -25,7 +25,11 @@ pub(super) fn check(config: &Config) -> Checked {
     }
     if config.send.is_empty() && !config.ports().any(|port| port.input.is_some()) {
         let at = config.port.first().map_or(0..0, Spanned::span);
-        return Err(config.error(at, "no port receives anything", "give a [[port]] an 'in', or add a [[send]]"));
+        return Err(config.error(
+            at,
+            "no port receives anything",
+            "give a [[port]] an 'in', or add a [[send]]",
+        ));
     }
     names.clear();
     for queue in config.queues() {

@@ -54,7 +54,10 @@ pub(super) fn compare(config: &Config, plan: &[Planned], seen: &Seen) -> Vec<Dif
         let got = shared(plan, seen);
         if got.is_none() != *pinned.get_ref() {
             let got = got.unwrap_or_else(|| "no flow is worked on by two cores at a time".into());
-            all.add(Some(pinned.span()), format!("pinned: expected {}, got: {got}", pinned.get_ref()));
+            all.add(
+                Some(pinned.span()),
+                format!("pinned: expected {}, got: {got}", pinned.get_ref()),
+            );
         }
     }
     relations(expect, plan, seen, &mut all);
@@ -85,7 +88,8 @@ pub(super) fn disorder(config: &Config, plan: &[Planned], seen: &Seen) -> Option
             let last = latest.entry((frame.port, frame.flow)).or_insert(number);
             if number < *last {
                 let nth = |number: usize| {
-                    let mine = |other: &&Planned| (other.port, other.flow) == (frame.port, frame.flow);
+                    let mine =
+                        |other: &&Planned| (other.port, other.flow) == (frame.port, frame.flow);
                     plan[..number].iter().filter(mine).count() + 1
                 };
                 return Some(format!(
@@ -140,7 +144,8 @@ fn relations(expect: &ExpectConfig, plan: &[Planned], seen: &Seen, all: &mut Dif
         }
     }
     for flows in &expect.together {
-        let cores: BTreeSet<_> = flows.get_ref().iter().flat_map(|f| cores(plan, seen, f)).collect();
+        let cores: BTreeSet<_> =
+            flows.get_ref().iter().flat_map(|f| cores(plan, seen, f)).collect();
         if cores.len() != 1 {
             let what = format!("together: expected one core for all, got cores {cores:?}");
             all.add(Some(flows.span()), what);
@@ -148,7 +153,13 @@ fn relations(expect: &ExpectConfig, plan: &[Planned], seen: &Seen, all: &mut Dif
     }
 }
 
-fn one_flow(config: &Config, expect: &FlowExpect, plan: &[Planned], seen: &Seen, all: &mut Differs) {
+fn one_flow(
+    config: &Config,
+    expect: &FlowExpect,
+    plan: &[Planned],
+    seen: &Seen,
+    all: &mut Differs,
+) {
     let flow = expect.flow.get_ref();
     let name = |what: &str| format!("flow {flow}: {what}");
     let mine = |number: usize| is(plan, number, flow);
@@ -179,14 +190,16 @@ fn one_flow(config: &Config, expect: &FlowExpect, plan: &[Planned], seen: &Seen,
     if let Some(wanted) = &expect.worked_by
         && on != wanted.get_ref().iter().copied().collect()
     {
-        let what = format!("{}: expected cores {:?}, got {on:?}", name("worked_by"), wanted.get_ref());
+        let what =
+            format!("{}: expected cores {:?}, got {on:?}", name("worked_by"), wanted.get_ref());
         all.add(Some(wanted.span()), what);
     }
     if let Some(wanted) = &expect.last_on {
         let works = seen.worked.iter().filter(|work| mine(work.frame));
         let got = works.max_by_key(|work| work.frame).map(|work| work.core);
         if got != Some(*wanted.get_ref()) {
-            let what = format!("{}: expected core {}, got {got:?}", name("last_on"), wanted.get_ref());
+            let what =
+                format!("{}: expected core {}, got {got:?}", name("last_on"), wanted.get_ref());
             all.add(Some(wanted.span()), what);
         }
     }
@@ -275,7 +288,8 @@ pub(super) fn check(config: &Config) -> Result<(), ConfigError> {
         let what = "without a cost, no two cores work at a time";
         return Err(config.error(pinned.span(), what, "use [work] kind = \"burn\" with a cost_ns"));
     }
-    let pairs = expect.before.iter().flat_map(|pair| pair.get_ref().iter().map(|f| (f, pair.span())));
+    let pairs =
+        expect.before.iter().flat_map(|pair| pair.get_ref().iter().map(|f| (f, pair.span())));
     let sets = expect.together.iter().flat_map(|all| all.get_ref().iter().map(|f| (f, all.span())));
     let flows = expect.flow.iter().map(|flow| (flow.flow.get_ref(), flow.flow.span()));
     for (flow, span) in pairs.chain(sets).chain(flows) {

@@ -33,15 +33,25 @@ pub(super) struct Planned {
 /// The longest frame: an IP packet of 65,535 bytes behind an Ethernet header.
 const LONGEST: usize = 65_535 + 14;
 
+/// Bytes of all frames together.
+const ROOM: usize = 64 << 20;
+
 /// The last time at which something can happen: the simulation takes longer idleness for a
 /// standstill.
 const LAST: Nanos = 5_000_000;
 
 /// The frames of the whole file, by port and time.
 pub(super) fn plan(config: &Config) -> Result<Vec<Planned>, ConfigError> {
-    let mut all = Vec::new();
+    let (mut all, mut bytes) = (Vec::new(), 0);
     for send in &config.send {
-        one(config, send.get_ref(), send.span(), &mut all)?;
+        let (send, span) = (send.get_ref(), send.span());
+        let length = send.length.as_ref().map_or(0, |length| *length.get_ref()).max(128);
+        bytes = length.saturating_mul(send.count as usize).saturating_add(bytes);
+        if bytes > ROOM {
+            let what = "what is sent up to here has more than 64 MiB";
+            return Err(config.error(span, what, "send less, or receive a capture"));
+        }
+        one(config, send, span, &mut all)?;
     }
     all.sort_by_key(|frame| (frame.port, frame.time)); // stable: else in the file's order
     for at in 1..all.len() {
@@ -66,9 +76,10 @@ fn one(
         config.error(span, what, mend)
     };
     let said = words::key(send.flow.get_ref()).map_err(|text| wrong(send.flow.span(), text))?;
-    let flags = send.flags.as_ref().map(|text| {
-        words::flags(text.get_ref()).map_err(|error| wrong(text.span(), error))
-    });
+    let flags = send
+        .flags
+        .as_ref()
+        .map(|text| words::flags(text.get_ref()).map_err(|error| wrong(text.span(), error)));
     let flags = flags.transpose()?.unwrap_or_default();
     let length = send.length.as_ref().map(|length| *length.get_ref());
     if let (Some(spanned), Some(LONGEST..)) = (&send.length, length) {
@@ -86,7 +97,8 @@ fn one(
     if let Some(spanned) = &send.flows
         && (flows == 0 || said.sport.checked_add(flows - 1).is_none() || said.sport == 0)
     {
-        let text = "each of 'flows' has a source port one higher; write fewer, or a flow with ports";
+        let text =
+            "each of 'flows' has a source port one higher; write fewer, or a flow with ports";
         return Err(wrong(spanned.span(), text.into()));
     }
     for number in 0..send.count {

@@ -35,17 +35,28 @@ fn said(from: &str, to: &str) -> String {
 #[test]
 fn what_differs_is_said_with_its_place() {
     assert_eq!(said("count", "count"), "");
-    assert_eq!(said("west = 3", "west = 4"), "s.toml:20:17: sent.west: expected 4, got 3; with seed 0");
+    assert_eq!(
+        said("west = 3", "west = 4"),
+        "s.toml:20:17: sent.west: expected 4, got 3; with seed 0"
+    );
     assert_eq!(
         said("{ west = 3 }", "{}"),
         "s.toml:19:1: sent.west: expected 0 (not named), got 3; with seed 0"
     );
     for (from, to, what) in [
-        ("sent =", "drops = { table = { at_least = 1 } }\nsent =", "20:19: drops.table: expected at least 1, got 0"),
+        (
+            "sent =",
+            "drops = { table = { at_least = 1 } }\nsent =",
+            "20:19: drops.table: expected at least 1, got 0",
+        ),
         ("sent =", "queue = { q = 2 }\nsent =", "queue.q: expected 2, got 3"),
         ("sent =", "core = [{ worked = 4 }]\nsent =", "core 0: worked: expected 4, got 3"),
         ("sent =", "moves = 1\nsent =", "moves: expected 1, got 0"),
-        ("sent =", "in_order = false\nsent =", "in_order: expected false, got true; with every seed"),
+        (
+            "sent =",
+            "in_order = false\nsent =",
+            "in_order: expected false, got true; with every seed",
+        ),
     ] {
         assert!(said(from, to).contains(what), "{to}: {}", said(from, to));
     }
@@ -54,10 +65,15 @@ fn what_differs_is_said_with_its_place() {
 #[test]
 fn what_is_wrong_is_said() {
     for (from, to, what) in [
-        ("port = \"west\"", "port = \"wets\"", "s.toml:15:8: there is no port 'wets'; the ports are west"),
+        (
+            "port = \"west\"",
+            "port = \"wets\"",
+            "s.toml:15:8: there is no port 'wets'; the ports are west",
+        ),
         ("udp 10", "upd 10", "'upd' is no protocol; write a flow as"),
         ("count = 3", "count = 0", "'count' is from 1"),
         ("count = 3", "length = 70000", "a frame cannot have so many bytes"),
+        ("count = 3", "count = 90000\nlength = 60000", "more than 64 MiB"),
         ("count = 3", "every = \"10\"", "'10' is no time: write 500ns"),
         ("count = 3", "at = \"1s\"", "comes after 5ms; send faster"),
         ("count = 3", "flags = \"sin\"", "'sin' is no TCP flag"),
