@@ -175,6 +175,16 @@ pub(crate) fn check(config: &Config) -> Result<(), ConfigError> {
             return Err(config.error(send.get_ref().port.span(), what, mend));
         }
     }
+    for reload in &config.reload {
+        let (at, reload) = (reload.span(), reload.get_ref());
+        if reload.at.0 > frames::LAST {
+            return Err(config.error(at, "this reload comes after 5ms", "reload sooner"));
+        }
+        if reload.spread.is_none() && reload.exact.is_none() {
+            let mend = "give it 'spread', 'exact', or both";
+            return Err(config.error(at, "this reload changes nothing", mend));
+        }
+    }
     frames::plan(config)?;
     reloads(config)?;
     expect::check(config)

@@ -1,5 +1,5 @@
 //! Golden scenarios: every file of `scenarios/` is a test, and so is the example in
-//! `docs/scenarios.md`. Each is run, and run again with every change that must make it fail.
+//! `docs/scenarios.md`, with the message it shows. Each is run, and run again with every change that must make it fail.
 //!
 //! `cargo test -p flowyard-yard --test scenarios -- NAME` runs those whose name contains NAME.
 
@@ -33,14 +33,24 @@ fn main() {
             Scenario::read(&name, &file).map_err(|error| told(&error.to_string(), &again))
         });
     }
-    let page = root.join("docs/scenarios.md");
-    two(&mut trials, "docs", move || {
-        let page = std::fs::read_to_string(&page).map_err(|error| error.to_string())?;
-        let example = page.split("```toml\n").nth(1).and_then(|rest| rest.split("```").next());
-        let example = example.ok_or("docs/scenarios.md shows no ```toml example")?;
-        Scenario::parse("docs/scenarios.md (its example)", example)
-            .map_err(|error| told(&error.to_string(), "docs"))
-    });
+    let page = std::fs::read_to_string(root.join("docs/scenarios.md"));
+    let page = page.expect("docs/scenarios.md can be read");
+    let example = page.split("```toml\n").nth(1).and_then(|rest| rest.split("```").next());
+    let example = example.expect("docs/scenarios.md shows a ```toml example").to_owned();
+    let read = |text: &str| {
+        let read = Scenario::parse("scenarios/ssh.toml", text);
+        read.map_err(|error| told(&error.to_string(), "docs"))
+    };
+    let text = example.clone();
+    two(&mut trials, "docs", move || read(&text));
+    trials.push(Trial::test("docs::message", move || {
+        let changed = example.replacen("ssh = 10", "ssh = 11", 1);
+        let said = told(&read(&changed)?.run().err().unwrap_or_default(), "ssh");
+        let shown = page.contains(&format!("```text\n{said}\n```"));
+        shown
+            .then_some(())
+            .ok_or_else(|| format!("the page shows another message than: {said}").into())
+    }));
     libtest_mimic::run(&Arguments::from_args(), trials).exit();
 }
 

@@ -19,7 +19,7 @@ type Differ = (Range<usize>, String);
 pub(super) fn compare(config: &Config, plan: &[Planned], seen: &Seen) -> Vec<Differ> {
     let Some(expect) = &config.expect else { return Vec::new() };
     let (whole, expect) = (expect.span(), expect.get_ref());
-    let total = seen.cores.iter().fold(Counters::default(), |sum, core| sum.plus(core));
+    let total = seen.cores.iter().fold(Counters::default(), Counters::plus);
     let mut all = Differs { list: Vec::new(), whole };
 
     let ports = config.ports().map(|port| port.name.get_ref().as_str());
@@ -29,21 +29,21 @@ pub(super) fn compare(config: &Config, plan: &[Planned], seen: &Seen) -> Vec<Dif
     all.all_named("drops", &expect.drops, drops);
     for (queue, &entered) in config.queues().zip(&seen.entered) {
         let name = queue.name.get_ref();
-        all.amount(&format!("queue.{name}"), expect.queue.get(name).as_ref(), entered);
+        all.amount(&format!("queue.{name}"), expect.queue.get(name), entered);
     }
     for (number, (core, counters)) in expect.core.iter().zip(&seen.cores).enumerate() {
         let mut one = |what: &str, amount: &Option<Spanned<Amount>>, got| {
-            all.amount(&format!("core {number}: {what}"), amount.as_ref().as_ref(), got);
+            all.amount(&format!("core {number}: {what}"), amount.as_ref(), got);
         };
         one("received", &core.received, counters.rx_frames);
         one("worked", &core.worked, counters.work_frames);
         one("sent", &core.sent, counters.tx_frames);
     }
-    all.amount("moves", expect.moves.as_ref().as_ref(), total.settle_moved);
-    all.amount("held", expect.held.as_ref().as_ref(), total.settle_held);
-    all.amount("exact_hits", expect.exact_hits.as_ref().as_ref(), total.exact_hit);
+    all.amount("moves", expect.moves.as_ref(), total.settle_moved);
+    all.amount("held", expect.held.as_ref(), total.settle_held);
+    all.amount("exact_hits", expect.exact_hits.as_ref(), total.exact_hit);
     let last = seen.sent.iter().flatten().map(|(_, at)| at / 1000).max().unwrap_or_default();
-    all.amount("last_sent_us", expect.last_sent_us.as_ref().as_ref(), last);
+    all.amount("last_sent_us", expect.last_sent_us.as_ref(), last);
 
     if !matches!(&expect.in_order, Some(asked) if !asked.get_ref())
         && let Some(what) = disorder(config, plan, seen)
@@ -129,7 +129,7 @@ fn relations(expect: &ExpectConfig, plan: &[Planned], seen: &Seen, all: &mut Dif
     for pair in &expect.before {
         let last = |flow: &str| {
             let mine = seen.sent.iter().flatten().filter(|(number, _)| is(plan, *number, flow));
-            mine.enumerate().map(|(_, (_, at))| *at).max()
+            mine.map(|(_, at)| *at).max()
         };
         let [first, second] = pair.get_ref();
         let (a, b) = (last(first), last(second));
@@ -166,7 +166,7 @@ fn one_flow(
     let by_port =
         seen.sent.iter().map(|sent| sent.iter().filter(|(number, _)| mine(*number)).count() as u64);
     let by_port: Vec<_> = by_port.collect();
-    all.amount(&name("sent"), expect.sent.as_ref().as_ref(), by_port.iter().sum());
+    all.amount(&name("sent"), expect.sent.as_ref(), by_port.iter().sum());
     if let Some(port) = &expect.port {
         let names = config.ports().map(|port| port.name.get_ref().as_str()).zip(&by_port);
         let got: Vec<_> = names.filter(|(_, frames)| **frames > 0).map(|(name, _)| name).collect();
@@ -176,7 +176,7 @@ fn one_flow(
         }
     }
     let on = cores(plan, seen, flow);
-    all.amount(&name("cores"), expect.cores.as_ref().as_ref(), on.len() as u64);
+    all.amount(&name("cores"), expect.cores.as_ref(), on.len() as u64);
     if let Some(each) = &expect.cores_each {
         let mut by_flow: BTreeMap<u16, BTreeSet<u16>> = BTreeMap::new();
         for work in seen.worked.iter().filter(|work| mine(work.frame)) {
@@ -184,7 +184,7 @@ fn one_flow(
         }
         for (sport, on) in by_flow {
             let what = format!("flow {flow}, source port {sport}: cores_each");
-            all.amount(&what, Some(&each), on.len() as u64);
+            all.amount(&what, Some(each), on.len() as u64);
         }
     }
     if let Some(wanted) = &expect.worked_by
@@ -229,7 +229,7 @@ impl Differs {
     }
 
     /// What is not expected is not compared.
-    fn amount(&mut self, what: &str, expected: Option<&&Spanned<Amount>>, got: u64) {
+    fn amount(&mut self, what: &str, expected: Option<&Spanned<Amount>>, got: u64) {
         if let Some(amount) = expected
             && !amount.get_ref().holds(got)
         {
@@ -247,7 +247,7 @@ impl Differs {
     ) {
         for (name, got) in got {
             match expected.get(name) {
-                Some(amount) => self.amount(&format!("{what}.{name}"), Some(&amount), got),
+                Some(amount) => self.amount(&format!("{what}.{name}"), Some(amount), got),
                 None if got == 0 => {}
                 None => self.add(None, format!("{what}.{name}: expected 0 (not named), got {got}")),
             }

@@ -38,7 +38,7 @@ const ROOM: usize = 64 << 20;
 
 /// The last time at which something can happen: the simulation takes longer idleness for a
 /// standstill.
-const LAST: Nanos = 5_000_000;
+pub(super) const LAST: Nanos = 5_000_000;
 
 /// The frames of the whole file, by port and time.
 pub(super) fn plan(config: &Config) -> Result<Vec<Planned>, ConfigError> {
