@@ -14,6 +14,7 @@ use flowyard_report::Document;
 use flowyard_yard::build::{Parts, Yard};
 use flowyard_yard::config::Config;
 use flowyard_yard::run::{Outcome, Running};
+use flowyard_yard::scenario::Scenario;
 use indicatif::{ProgressBar, ProgressStyle};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
@@ -28,6 +29,7 @@ Examples:
   flowyard run scenarios/forward.toml
   flowyard run yard.toml --pace capture
   flowyard run yard.toml --check
+  flowyard run scenarios/forward.toml --simulate
 
 Ctrl-C drains: no more is received, everything inside goes out, and the books are printed. SIGHUP takes
 over the tables of a changed configuration without stopping.")]
@@ -45,13 +47,25 @@ pub(crate) struct Args {
     #[arg(long)]
     check: bool,
 
+    /// Simulate a scenario on one thread under a virtual clock, once for each seed, and compare with
+    /// its [expect] (see docs/scenarios.md)
+    #[arg(long, conflicts_with_all = ["check", "pace", "json"])]
+    simulate: bool,
+
     /// Print JSON (schema flowyard.run/1)
     #[arg(long)]
     json: bool,
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Stop> {
+    if args.simulate {
+        return simulate(args);
+    }
     let config = read(args)?;
+    if config.expect.is_some() || !config.reload.is_empty() {
+        let note = "[[reload]] and [expect] are for --simulate; this run leaves them out";
+        let _ = writeln!(stderr(), "flowyard: {}: {note}", args.config.display());
+    }
     let clock = clock();
     let parts = Parts { clock: Some(Arc::clone(&clock)), ..Parts::default() };
     let yard = Yard::build(&config, parts).map_err(bad_input)?;
@@ -63,6 +77,16 @@ pub(crate) fn run(args: &Args) -> Result<(), Stop> {
     let outcome = attend(yard.start(clock), config, args, &signals);
     print(&outcome, args.json)?;
     verdict(&outcome)
+}
+
+/// Whether a scenario comes to what it expects.
+fn simulate(args: &Args) -> Result<(), Stop> {
+    let name = args.config.display().to_string();
+    let scenario = Scenario::read(&name, &args.config).map_err(bad_input)?;
+    let differs = |what: String| Stop::Failed(anyhow::anyhow!(what));
+    scenario.run().map_err(differs)?;
+    writeln!(stdout(), "{name}: as expected, with each of {} seeds", scenario.seeds())?;
+    Ok(())
 }
 
 fn read(args: &Args) -> Result<Config, Stop> {

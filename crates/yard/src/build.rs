@@ -97,6 +97,7 @@ impl Yard {
     /// # Errors
     /// When a capture cannot be opened, or a table does not take the user's entries.
     pub fn build(config: &Config, mut parts: Parts) -> Result<Self, BuildError> {
+        crate::scenario::receive(config, &mut parts.rx)?;
         let count = *config.yard.cores.get_ref();
         let places = Arc::new(places(config, parts.queue));
         let pool = Pool::new(frames(config), *config.yard.buffer_bytes.get_ref());
@@ -287,7 +288,7 @@ fn tx(port: &PortConfig) -> Box<dyn Tx> {
     }
 }
 
-fn work(config: &Config, clock: Option<Clock>) -> Box<dyn Work> {
+pub(crate) fn work(config: &Config, clock: Option<Clock>) -> Box<dyn Work> {
     let (WorkConfig::Forward { ports } | WorkConfig::Burn { ports, .. }) = config.work.get_ref();
     let mut map: Vec<u16> = (0..config.port.len() as u16).collect();
     for (from, to) in ports {

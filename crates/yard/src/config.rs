@@ -31,8 +31,9 @@ use toml::Spanned;
 
 use crate::places::Full;
 use crate::port::{BadPace, Pace};
+use crate::scenario::{ExpectConfig, ReloadConfig, SendConfig, SimConfig};
 
-mod check;
+pub(crate) mod check;
 mod error;
 mod words;
 
@@ -60,6 +61,17 @@ pub struct Config {
     pub learn: Option<LearnConfig>,
     /// What is done with frames.
     pub work: Spanned<WorkConfig>,
+    /// Frames that are received from memory, see [`crate::scenario`].
+    #[serde(default)]
+    pub send: Vec<Spanned<SendConfig>>,
+    /// New tables while the simulation of a scenario runs.
+    #[serde(default)]
+    pub reload: Vec<Spanned<ReloadConfig>>,
+    /// How a scenario is simulated.
+    #[serde(default)]
+    pub sim: SimConfig,
+    /// What a scenario is to come to.
+    pub expect: Option<Spanned<ExpectConfig>>,
     /// The text this was read from, for messages.
     #[serde(skip)]
     source: Source,

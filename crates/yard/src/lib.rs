@@ -26,6 +26,7 @@ pub mod pool;
 pub mod port;
 mod reload;
 pub mod run;
+pub mod scenario;
 pub mod sim;
 mod sys;
 mod to_ports;

@@ -23,9 +23,13 @@ pub(super) fn check(config: &Config) -> Checked {
         unique(config, &mut names, &port.name, "port")?;
         self::port(config, port)?;
     }
-    if !config.ports().any(|port| port.input.is_some()) {
+    if config.send.is_empty() && !config.ports().any(|port| port.input.is_some()) {
         let at = config.port.first().map_or(0..0, Spanned::span);
-        return Err(config.error(at, "no port receives anything", "give a [[port]] an 'in'"));
+        return Err(config.error(
+            at,
+            "no port receives anything",
+            "give a [[port]] an 'in', or add a [[send]]",
+        ));
     }
     names.clear();
     for queue in config.queues() {
@@ -38,7 +42,8 @@ pub(super) fn check(config: &Config) -> Checked {
     }
     steer(config)?;
     learn(config)?;
-    work(config)
+    work(config)?;
+    crate::scenario::check(config)
 }
 
 fn yard(config: &Config) -> Checked {
@@ -166,7 +171,7 @@ fn queue(config: &Config, queue: &QueueConfig) -> Checked {
     }
 }
 
-fn queue_name(config: &Config, name: &Spanned<String>) -> Checked {
+pub(crate) fn queue_name(config: &Config, name: &Spanned<String>) -> Checked {
     if config.queue_number(name.get_ref()).is_some() {
         return Ok(());
     }
@@ -175,7 +180,7 @@ fn queue_name(config: &Config, name: &Spanned<String>) -> Checked {
     Err(config.error(name.span(), what, format!("the queues are {}", names.join(", "))))
 }
 
-fn port_name(config: &Config, name: &str, span: std::ops::Range<usize>) -> Checked {
+pub(crate) fn port_name(config: &Config, name: &str, span: std::ops::Range<usize>) -> Checked {
     if config.port_number(name).is_some() {
         return Ok(());
     }
@@ -184,7 +189,7 @@ fn port_name(config: &Config, name: &str, span: std::ops::Range<usize>) -> Check
     Err(config.error(span, format!("there is no port '{name}'"), mend))
 }
 
-fn steer(config: &Config) -> Checked {
+pub(crate) fn steer(config: &Config) -> Checked {
     let steer = &config.steer;
     for name in &steer.spread {
         queue_name(config, name)?;

@@ -21,7 +21,7 @@ pub struct ConfigError {
 }
 
 impl ConfigError {
-    pub(super) fn unread(file: &str, error: &std::io::Error) -> Self {
+    pub(crate) fn unread(file: &str, error: &std::io::Error) -> Self {
         let (what, mend) = (format!("cannot be read: {error}"), "name a readable file".into());
         Self { file: file.into(), line: 1, column: 1, what, mend }
     }
