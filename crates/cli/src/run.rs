@@ -48,7 +48,7 @@ pub(crate) struct Args {
     check: bool,
 
     /// Simulate a scenario on one thread under a virtual clock, once for each seed, and compare with
-    /// its [expect] (see docs/scenarios.md)
+    /// its expectations (see docs/scenarios.md)
     #[arg(long, conflicts_with_all = ["check", "pace", "json"])]
     simulate: bool,
 
