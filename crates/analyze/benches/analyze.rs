@@ -7,33 +7,11 @@
 use std::io::Write;
 use std::time::Instant;
 
-use flowyard_adapter::{Profile, RssConfig};
-use flowyard_analyze::{Analyzer, Consumers, Delays, Local, Setup, Spec};
+use flowyard_adapter::Profile;
+use flowyard_analyze::{Analyzer, Setup, Spec};
 use flowyard_ports::pcap;
 use flowyard_testkit::{Arrivals, Popularity, Profile as Mix, Sizes, Traffic};
 use flowyard_wire::LinkType;
-
-fn setup(policies: Vec<Spec>) -> Setup {
-    Setup {
-        adapter: Profile::find("x520").expect("it is in the list"),
-        queues: 16,
-        cores: 16,
-        rss: RssConfig::default(),
-        local: Local::Server,
-        consumers: Consumers::RoundRobin,
-        migrate_every: 0,
-        seed: 1,
-        delays: Delays::default(),
-        elephant_share: 0.05,
-        elephants_most: 10,
-        window: 100_000_000,
-        sample_rate: 20,
-        pballoc: flowyard_adapter::fdir::Pballoc::K64,
-        sock_flow_entries: 32768,
-        flow_cnt: 2048,
-        policies,
-    }
-}
 
 fn number(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
@@ -78,7 +56,8 @@ fn main() {
         let mut seconds = [const { Vec::new() }; 4];
         for _ in 0..number("ROUNDS", 5) {
             for (case, seconds) in cases.iter().zip(&mut seconds) {
-                let mut analyzer = Analyzer::new(setup(case.1.clone())).expect("a good setup");
+                let mut analyzer =
+                    Analyzer::new(Setup::new(x520, case.1.clone())).expect("a good setup");
                 #[allow(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
                 let start = Instant::now();
                 let mut source = pcap::open(&path).expect("it was just written");

@@ -171,6 +171,32 @@ pub enum BadSetup {
 }
 
 impl Setup {
+    /// The defaults for `adapter`: as many queues and cores as its hash makes sense for, and the
+    /// policies asked for.
+    #[must_use]
+    pub fn new(adapter: &'static Profile, policies: Vec<Spec>) -> Self {
+        let hashes = adapter.rss.is_some();
+        Self {
+            adapter,
+            queues: if hashes { 16 } else { 1 },
+            cores: 16,
+            rss: RssConfig::default(),
+            local: Local::default(),
+            consumers: Consumers::default(),
+            migrate_every: 0,
+            seed: 1,
+            delays: Delays::default(),
+            elephant_share: 0.05,
+            elephants_most: 10,
+            window: 100_000_000,
+            sample_rate: 20,
+            pballoc: Pballoc::default(),
+            sock_flow_entries: 32_768,
+            flow_cnt: 2048,
+            policies,
+        }
+    }
+
     /// Finds what is wrong with the policies before anything is read.
     pub(crate) fn check(&self) -> Result<(), BadSetup> {
         let adapter = self.adapter;

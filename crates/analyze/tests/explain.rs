@@ -1,32 +1,11 @@
 //! What `explain` advises must hold: its mends are those that the models would follow.
 
-use flowyard_adapter::fdir::Pballoc;
-use flowyard_adapter::{Profile, RssConfig, rules};
-use flowyard_analyze::{
-    Analyzer, Consumers, Delays, Explanation, Local, Question, RuleFile, Setup, Spec, Target,
-};
+use flowyard_adapter::{Profile, rules};
+use flowyard_analyze::{Analyzer, Explanation, Question, RuleFile, Setup, Spec, Target};
 use flowyard_frame::FlowKey;
 
 fn setup(adapter: &str, queues: u16, cores: u16, policies: Vec<Spec>) -> Setup {
-    Setup {
-        adapter: Profile::find(adapter).unwrap(),
-        queues,
-        cores,
-        rss: RssConfig::default(),
-        local: Local::Server,
-        consumers: Consumers::RoundRobin,
-        migrate_every: 0,
-        seed: 1,
-        delays: Delays::default(),
-        elephant_share: 0.05,
-        elephants_most: 10,
-        window: 100_000_000,
-        sample_rate: 20,
-        pballoc: Pballoc::K64,
-        sock_flow_entries: 32768,
-        flow_cnt: 2048,
-        policies,
-    }
+    Setup { queues, cores, ..Setup::new(Profile::find(adapter).unwrap(), policies) }
 }
 
 fn fdir(text: &str) -> Spec {

@@ -135,7 +135,6 @@ impl ModelArgs {
             ));
         }
         Ok(Setup {
-            adapter,
             queues,
             cores,
             rss: self.rss(adapter)?,
@@ -144,14 +143,11 @@ impl ModelArgs {
             migrate_every: nanos(self.migrate_every),
             seed: self.seed,
             delays: self.delays(cores)?,
-            elephant_share: 0.05,
-            elephants_most: 10,
-            window: 100_000_000,
             sample_rate: self.sample_rate,
             pballoc,
             sock_flow_entries: power_of_two("--sock-flow-entries", self.sock_flow_entries)?,
             flow_cnt: power_of_two("--flow-cnt", self.flow_cnt)?,
-            policies: self.policies(adapter)?,
+            ..Setup::new(adapter, self.policies(adapter)?)
         })
     }
 

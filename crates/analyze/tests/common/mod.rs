@@ -4,12 +4,9 @@
 
 use std::path::{Path, PathBuf};
 
-use flowyard_adapter::fdir::Pballoc;
 use flowyard_adapter::profile::FdirKind;
-use flowyard_adapter::{Profile, RssConfig, rules};
-use flowyard_analyze::{
-    Analysis, Analyzer, Consumers, Delays, Local, PolicySummary, RuleFile, Setup, Spec,
-};
+use flowyard_adapter::{Profile, rules};
+use flowyard_analyze::{Analysis, Analyzer, PolicySummary, RuleFile, Setup, Spec};
 use flowyard_ports::mem::Frames;
 use flowyard_ports::pcap;
 use flowyard_testkit::{Profile as Mix, Traffic};
@@ -38,26 +35,8 @@ pub fn shared() -> Option<PathBuf> {
 /// What `flowyard analyze` models by default, with small tables for RFS.
 pub fn setup(adapter: &str, policies: Vec<Spec>) -> Setup {
     let adapter = Profile::find(adapter).expect("it is in the list");
-    let queues = if adapter.rss.is_some() { 16 } else { 1 };
-    Setup {
-        adapter,
-        queues,
-        cores: 16,
-        rss: RssConfig::default(),
-        local: Local::Server,
-        consumers: Consumers::RoundRobin,
-        migrate_every: 0,
-        seed: 1,
-        delays: Delays::default(),
-        elephant_share: 0.05,
-        elephants_most: 10,
-        window: 100_000_000,
-        sample_rate: 20,
-        pballoc: Pballoc::K64,
-        sock_flow_entries: 4096,
-        flow_cnt: 256,
-        policies,
-    }
+    // Small tables for RFS, so that flows share slots.
+    Setup { sock_flow_entries: 4096, flow_cnt: 256, ..Setup::new(adapter, policies) }
 }
 
 /// Rules that every adapter with Flow Director takes, one of them a drop.
