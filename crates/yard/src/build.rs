@@ -24,10 +24,12 @@ use crate::config::{Config, ConfigError, ExactConfig, HashKey, Idle, LearnConfig
 use crate::config::{PortKind, WorkConfig, hex};
 use crate::core::{Core, Entry, Exit, Hold, HoldLimits, Learner, Server, Stage};
 use crate::counters::{Board, Counters};
+use crate::elephants::{Decider, Log, Sampling};
 use crate::mail::{Mail, Mailbox};
 use crate::places::{Place, Places};
 use crate::pool::Pool;
 use crate::port::{Discard, Pace, PcapTx, Repeat, Rx, SourceRx, Tx};
+use crate::stages::Stopwatch;
 use crate::to_ports::ToPorts;
 use crate::work::{Burn, Forward, Work};
 
@@ -78,6 +80,8 @@ pub struct Yard {
     pub pool: Pool,
     pub(crate) pin: Vec<usize>,
     pub(crate) idle: Idle,
+    /// What was decided about elephants.
+    pub elephants: Log,
 }
 
 /// Why a yard cannot be built.
@@ -102,13 +106,15 @@ impl Yard {
         let places = Arc::new(places(config, parts.queue));
         let pool = Pool::new(frames(config), *config.yard.buffer_bytes.get_ref());
         let (mail, boxes) = Mail::new(count.into(), parts.mailbox);
-        let mut cores = Vec::new();
+        let (mut cores, elephants) = (Vec::new(), Log::default());
         for (id, mailbox) in (0..count).zip(boxes) {
             let place = (Arc::clone(&places), pool.share(), mail.clone(), mailbox);
-            cores.push(core(config, id, place, &mut parts)?);
+            let mut core = core(config, id, place, &mut parts)?;
+            watch_elephants(config, &mut core, &elephants);
+            cores.push(core);
         }
         let pin = config.yard.pin.get_ref().clone();
-        Ok(Self { cores, places, mail, pool, pin, idle: config.yard.idle })
+        Ok(Self { cores, places, mail, pool, pin, idle: config.yard.idle, elephants })
     }
 }
 
@@ -173,6 +179,9 @@ fn core(
         mailbox,
         mail,
         counters: Counters::default(),
+        stopwatch: Stopwatch::new(parts.clock.clone()),
+        sampling: None,
+        decider: None,
         board: Arc::<Board>::default(),
         last: (0, false),
     })
@@ -201,7 +210,14 @@ fn entry(config: &Config, ports: Vec<(u16, Box<dyn Rx>)>) -> Result<Entry, Build
         }
     }
     let learnt = Exact::new(learnt_entries(config), &FlowKey::FLOW, yard.seed ^ 1);
-    let tables: Vec<Box<dyn Table + Send>> = vec![Box::new(user), Box::new(learnt)];
+    // The user's first, so that no learner overrules them.
+    let mut tables: Vec<Box<dyn Table + Send>> = vec![Box::new(user)];
+    if let Some(elephants) = &config.elephants {
+        let most = *elephants.promoted_max.get_ref();
+        tables.push(Box::new(Exact::new(most, &FlowKey::FLOW, yard.seed ^ 2)));
+    }
+    let promoted = tables.len() - 1;
+    tables.push(Box::new(learnt));
     let size = *steer.entries.get_ref();
     let wrong = |text: String| config.error(steer.entries.span(), text, "see [steer]");
     let mut last = Spread::new(size, config.queue.len()).map_err(|e| wrong(e.to_string()))?;
@@ -225,12 +241,31 @@ fn entry(config: &Config, ports: Vec<(u16, Box<dyn Rx>)>) -> Result<Entry, Build
         ended: Vec::with_capacity(config.port.len()),
         hash: hash.map_err(|error| wrong(error.to_string()))?,
         types: HashTypes::default(),
+        learnt: promoted + 1,
+        promoted,
         steer: Steer::new(tables, last),
         settle: yard.settle.then(|| Settle::new(yard.settle_slots, yard.seed)),
         batch: Batch::default(),
         homes: [To::Drop; LANES],
         waiting: Lanes::NONE,
     })
+}
+
+/// Eyes for flows that are to be split; and on one core who decides.
+fn watch_elephants(config: &Config, core: &mut Core, log: &Log) {
+    let Some(elephants) = &config.elephants else { return };
+    let Some(split) = config.queue_number(elephants.queue.get_ref()) else { return };
+    let entries = core.entry.steer.spread.entries();
+    let (id, sizes) = (core.id, (entries.len(), config.queue.len()));
+    let decides = *elephants.core.get_ref();
+    let seed = config.yard.seed ^ u64::from(id) << 32;
+    let sampling = Sampling::new(elephants, sizes, config.home(id), decides, seed);
+    if id == decides {
+        let around = (*config.yard.cores.get_ref(), receivers(config));
+        core.decider =
+            Some(Box::new(Decider::new(config, elephants, split, around, entries, log.clone())));
+    }
+    core.sampling = Some(Box::new(sampling));
 }
 
 /// The user's exact entries.
@@ -303,11 +338,17 @@ pub(crate) fn work(config: &Config, clock: Option<Clock>) -> Box<dyn Work> {
     }
 }
 
+/// Cores that own ports.
+fn receivers(config: &Config) -> Vec<u16> {
+    let mut cores: Vec<u16> = config.ports().map(|port| *port.core.get_ref()).collect();
+    cores.sort_unstable();
+    cores.dedup();
+    cores
+}
+
 /// Learners of core `id`; each writes the tables of all cores that receive.
 fn learners(config: &Config, id: u16, transmits: bool, parts: &mut Parts) -> Vec<Learner> {
-    let mut teaches: Vec<u16> = config.ports().map(|port| *port.core.get_ref()).collect();
-    teaches.sort_unstable();
-    teaches.dedup();
+    let teaches = receivers(config);
     let learner = |stage, home, learn| {
         let (teaches, edits) = (teaches.clone(), Vec::with_capacity(256));
         Learner { stage, learn, home, teaches, edits }

@@ -34,9 +34,11 @@ use crate::port::{BadPace, Pace};
 use crate::scenario::{ExpectConfig, ReloadConfig, SendConfig, SimConfig};
 
 pub(crate) mod check;
+mod elephants;
 mod error;
 mod words;
 
+pub use elephants::ElephantsConfig;
 pub use error::ConfigError;
 pub(crate) use words::hex;
 pub use words::{HashKey, Idle, Order, PortKind};
@@ -59,6 +61,8 @@ pub struct Config {
     pub steer: SteerConfig,
     /// What writes tables while the yard runs.
     pub learn: Option<LearnConfig>,
+    /// Which flows are split over cores.
+    pub elephants: Option<ElephantsConfig>,
     /// What is done with frames.
     pub work: Spanned<WorkConfig>,
     /// Frames that are received from memory, see [`crate::scenario`].

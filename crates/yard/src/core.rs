@@ -24,10 +24,12 @@ use flowyard_queue::Sink;
 use flowyard_wire::{Headers, LinkType};
 
 use crate::counters::{Board, Counters, DropReason, Drops};
+use crate::elephants::{Decider, Sampling};
 use crate::mail::{Mail, Mailbox};
 use crate::places::{Full, Places};
 use crate::pool::Pool;
 use crate::port::{Rx, Tx, refuse};
+use crate::stages::{Span, Stopwatch};
 use crate::to_ports::ToPorts;
 use crate::work::Work;
 
@@ -58,6 +60,11 @@ pub struct Core {
     pub(crate) mailbox: Mailbox,
     pub(crate) mail: Mail,
     pub(crate) counters: Counters,
+    pub(crate) stopwatch: Stopwatch,
+    /// Notes what it works on, where flows may be split.
+    pub(crate) sampling: Option<Box<Sampling>>,
+    /// On the core that decides which are.
+    pub(crate) decider: Option<Box<Decider>>,
     pub(crate) board: Arc<Board>,
     /// When the last tick began, and whether it got something done.
     pub(crate) last: (Nanos, bool),
@@ -72,6 +79,10 @@ pub(crate) struct Entry {
     pub(crate) hash: Toeplitz,
     pub(crate) types: HashTypes,
     pub(crate) steer: Steer,
+    /// The number of the table that learners write.
+    pub(crate) learnt: usize,
+    /// The number of the table of promoted flows.
+    pub(crate) promoted: usize,
     /// Without it, tables have their way at once, and frames overtake each other.
     pub(crate) settle: Option<Settle>,
     /// Frames of flows that could not move otherwise.
@@ -131,9 +142,11 @@ impl Tick for Core {
         if matches!(self.server.open, Some((_, done)) if now < done) {
             return 0; // at work, under a virtual clock
         }
+        self.stopwatch.tick();
         let progress = self.read_mail() + self.receive(now) + self.serve(now) + self.transmit(now);
         self.teach();
         self.account(now, progress > 0);
+        self.watch_elephants(now);
         progress
     }
 }
@@ -155,7 +168,10 @@ impl Core {
             }
             let Entry { ports, batch, hash, types, steer, .. } = &mut self.entry;
             let (port, rx) = &mut ports[at];
+            let watch = &mut self.stopwatch;
+            watch.start();
             let got = rx.rx(batch, &mut self.pool, now);
+            watch.lap(Span::Rx, batch.len());
 
             let dropped = got.dropped().into_iter().filter(|(_, frames)| *frames > 0);
             let came = dropped.fold(batch.len() as u32, |came, (reason, frames)| {
@@ -166,12 +182,16 @@ impl Core {
             progress += came + u32::from(got.ended);
 
             self.counters.rx_bytes += identify(batch, &self.pool, *port);
+            watch.lap(Span::Parse, batch.len());
             hash.hash_batch(types, batch);
             let answered = steer.walk(batch);
+            watch.lap(Span::Steer, batch.len());
             self.counters.exact_hit += u64::from(answered.count());
-            watch(&mut self.learners, Stage::Rx, batch, answered, now);
+            learn(&mut self.learners, Stage::Rx, batch, answered, now);
             self.entry.settle(&self.places, Some(now));
-            self.enter();
+            self.stopwatch.lap(Span::Settle, self.entry.batch.len());
+            let entered = self.enter();
+            self.stopwatch.lap(Span::Enqueue, entered as usize);
             if got.ended {
                 self.entry.ended.push(self.entry.ports.remove(at));
             } else {
@@ -218,7 +238,12 @@ impl Core {
                 left = left.without(same);
                 let (refused, reason) = match self.places.get(to) {
                     Some(place) => match (place.queue.enqueue(batch, same), place.full) {
-                        (refused, Full::Drop) => (refused, DropReason::QueueFull),
+                        (refused, Full::Drop) => {
+                            if let (To::Queue(queue), Some(sampling)) = (to, &mut self.sampling) {
+                                sampling.dropped(queue, refused.count());
+                            }
+                            (refused, DropReason::QueueFull)
+                        }
                         (refused, Full::Hold) => {
                             held |= refused.0;
                             continue;
@@ -264,15 +289,24 @@ impl Core {
     /// dequeue, work.
     fn begin(&mut self, now: Nanos) -> u32 {
         let Server { queues, work, batch, open } = &mut self.server;
+        let watch = &mut self.stopwatch;
+        watch.start();
         for &queue in &*queues {
             self.places.queues[usize::from(queue)].queue.dequeue(self.id, batch);
             if !batch.is_empty() {
+                watch.lap(Span::Dequeue, batch.len());
                 *open = Some((queue, now)); // from here on it must be completed, come what may
                 let frames = batch.len() as u32;
-                *open = Some((queue, work.work(batch, &self.pool, now)));
+                let done = work.work(batch, &self.pool, now);
+                *open = Some((queue, done));
+                watch.lap(Span::Work, batch.len());
+                watch.charge(Span::Work, batch.len(), done.saturating_sub(now));
+                if let Some(sampling) = &mut self.sampling {
+                    sampling.work(batch);
+                }
                 self.counters.work_batches += 1;
                 self.counters.work_frames += u64::from(frames);
-                watch(&mut self.learners, Stage::Work, batch, batch.lanes(), now);
+                learn(&mut self.learners, Stage::Work, batch, batch.lanes(), now);
                 return frames;
             }
         }
@@ -282,6 +316,8 @@ impl Core {
     /// complete: dropped lanes into the pool, all others to the ports, in the queue's order.
     fn close(&mut self, queue: u16) {
         let batch = &mut self.server.batch;
+        let frames = batch.len();
+        self.stopwatch.start();
         for lane in batch.lanes() {
             match batch.actions[lane] {
                 Action { to: To::Drop, counter: SENT, .. } => {
@@ -296,6 +332,7 @@ impl Core {
         let queue = &self.places.queues[usize::from(queue)].queue;
         queue.complete(self.id, batch, &self.to_ports, &mut bin);
         batch.drain().for_each(|frame| self.pool.put(frame));
+        self.stopwatch.lap(Span::Complete, frames);
     }
 
     /// dequeue, tx, complete: as many batches for each port as [`Core::receive`] takes.
@@ -303,7 +340,9 @@ impl Core {
         let mut progress = 0;
         for at in 0..self.exits.len() {
             for _ in 0..self.rounds(now) {
+                self.stopwatch.start();
                 let taken = self.send(at, now);
+                self.stopwatch.lap(Span::Tx, taken as usize);
                 progress += taken;
                 if taken == 0 || !self.exits[at].left.is_empty() {
                     break;
@@ -339,7 +378,7 @@ impl Core {
             // For its queue a transmitted frame is one to be forgotten, like a dropped one.
             batch.actions[lane] = Action { to: To::Drop, counter: SENT, mark: 0 };
         }
-        watch(&mut self.learners, Stage::Tx, batch, sent, now);
+        learn(&mut self.learners, Stage::Tx, batch, sent, now);
         if later.is_empty() {
             self.leave(at);
         }
@@ -358,7 +397,7 @@ impl Core {
 
 /// learn: edits that the learners of `stage` make of these lanes wait for the end of the tick.
 #[inline]
-fn watch(learners: &mut [Learner], stage: Stage, batch: &Batch, lanes: Lanes, now: Nanos) {
+fn learn(learners: &mut [Learner], stage: Stage, batch: &Batch, lanes: Lanes, now: Nanos) {
     for learner in learners.iter_mut().filter(|learner| learner.stage == stage) {
         learner.learn.observe(learner.home, batch, lanes, now, &mut learner.edits);
     }

@@ -174,6 +174,16 @@ counters! {
     edits_refused,
     /// Edits that this core's learners wanted to send and a full mailbox lost.
     edits_lost,
+    /// Reports for the core that decides about elephants that a full mailbox lost.
+    reports_lost,
+    /// Flows that were split over cores: counted where it was decided, as the next three are.
+    promoted,
+    /// Flows that came back to one core.
+    demoted,
+    /// Entries of the indirection table that were sent to another core.
+    rebalanced,
+    /// Overloads that nothing was done about.
+    refused,
     /// Ticks that got something done.
     ticks_busy,
     /// Ticks that found nothing to do.

@@ -3,7 +3,8 @@
 //! ```text
 //!  learner on core 2 ──Edit──┐
 //!  user ────────────Reload───┼──> mailbox of core 0 ──between batches──> its tables
-//!  driver ──────────Stop─────┘    (bounded; a full one loses edits, and counts them)
+//!  sampling on core 1 ─Report─┤   (bounded; a full one loses edits, and counts them)
+//!  driver ──────────Stop─────┘
 //! ```
 //!
 //! A lost edit does no harm to order or conservation: tables may say anything at any time. The
@@ -15,8 +16,9 @@
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 
-use flowyard_frame::Edit;
+use flowyard_frame::{Edit, To};
 
+use crate::elephants::Report;
 use crate::reload::Reload;
 
 /// What a core can be told.
@@ -24,6 +26,17 @@ use crate::reload::Reload;
 pub enum Message {
     /// Change the learnt table.
     Edit(Edit),
+    /// Change the table of promoted flows.
+    Promote(Edit),
+    /// Send the flows of an entry of the indirection table elsewhere.
+    Entry {
+        /// Its index.
+        index: u32,
+        /// The new home.
+        to: To,
+    },
+    /// What a core saw, for the core that decides about elephants.
+    Report(Box<Report>),
     /// Take over new tables.
     Reload(Arc<Reload>),
     /// Receive no more. What is inside goes its way.

@@ -49,6 +49,7 @@ impl Config {
             ("[[queue]]", self.queue != new.queue),
             ("[steer]", rest(&self.steer) != rest(&new.steer)),
             ("[learn]", self.learn != new.learn),
+            ("[elephants]", self.elephants != new.elephants),
             ("[work]", self.work != new.work),
         ];
         differ.into_iter().find(|(_, differs)| *differs).map(|(section, _)| section)

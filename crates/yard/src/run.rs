@@ -19,14 +19,17 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use flowyard_flow::learn::elephant::Decision;
 use flowyard_frame::Nanos;
 
 use crate::config::Idle;
 use crate::core::{Core, Tick};
 use crate::counters::{Board, Counters};
+use crate::elephants::Log;
 use crate::mail::{Mail, Message};
 use crate::places::Places;
 use crate::pool::Pool;
+use crate::stages::Stages;
 use crate::{Clock, Reload, Yard, sys};
 
 /// How long cores wait for a core that died to give way, before they leave with frames held.
@@ -41,6 +44,7 @@ pub struct Running {
     pool: Pool,
     clock: Clock,
     began: Nanos,
+    elephants: Log,
 }
 
 /// What the cores' threads know of each other.
@@ -55,6 +59,7 @@ struct Shared {
 /// What is left of a core.
 struct Gone {
     counters: Counters,
+    stages: Stages,
     remarks: Vec<String>,
     died: Option<String>,
 }
@@ -72,6 +77,8 @@ pub struct Outcome {
     pub held: usize,
     /// From start to end.
     pub elapsed: Nanos,
+    /// What was decided about elephants, the oldest first; of a long run the last.
+    pub decisions: Vec<Decision>,
 }
 
 /// What became of a core.
@@ -79,6 +86,8 @@ pub struct Outcome {
 pub struct CoreOutcome {
     /// Its counters.
     pub counters: Counters,
+    /// What its stages cost.
+    pub stages: Stages,
     /// What it died of, if it did.
     pub died: Option<String>,
 }
@@ -117,7 +126,7 @@ impl Yard {
     /// Starts a thread for each core.
     #[must_use]
     pub fn start(self, clock: Clock) -> Running {
-        let Self { cores, places, mail, pool, pin, idle } = self;
+        let Self { cores, places, mail, pool, pin, idle, elephants } = self;
         let shared = Arc::new(Shared {
             boards: cores.iter().map(Core::board).collect(),
             ended: AtomicUsize::new(0),
@@ -129,7 +138,7 @@ impl Yard {
             let (shared, clock) = (Arc::clone(&shared), Arc::clone(&clock));
             thread::spawn(move || live(core, cpu, idle, &shared, &clock))
         });
-        Running { threads: threads.collect(), shared, places, mail, pool, clock, began }
+        Running { threads: threads.collect(), shared, places, mail, pool, clock, began, elephants }
     }
 }
 
@@ -150,6 +159,12 @@ impl Running {
         self.shared.boards.iter().map(|board| board.read()).collect()
     }
 
+    /// What was decided about elephants so far.
+    #[must_use]
+    pub const fn elephants(&self) -> &Log {
+        &self.elephants
+    }
+
     /// Queues and tx queues.
     #[must_use]
     pub fn places(&self) -> &Places {
@@ -165,19 +180,23 @@ impl Running {
     /// Waits until all is drained: until the sources end, or [`Running::stop`] was called.
     #[must_use]
     pub fn join(self) -> Outcome {
-        let Self { threads, places, pool, clock, began, .. } = self;
+        let Self { threads, places, pool, clock, began, elephants, .. } = self;
         let gone: Vec<_> =
             threads.into_iter().map(|thread| thread.join().unwrap_or_else(Gone::by)).collect();
         let elapsed = clock().saturating_sub(began);
         let remarks = gone.iter().flat_map(|core| core.remarks.iter()).cloned().collect();
-        let cores =
-            gone.into_iter().map(|Gone { counters, died, .. }| CoreOutcome { counters, died });
+        let cores = gone.into_iter().map(|Gone { counters, stages, died, .. }| CoreOutcome {
+            counters,
+            stages,
+            died,
+        });
         Outcome {
             cores: cores.collect(),
             queues: queues(&places),
             remarks,
             held: pool.held(),
             elapsed,
+            decisions: elephants.last(),
         }
     }
 }
@@ -201,7 +220,12 @@ impl Gone {
     /// Of a thread that panicked outside of a tick: nothing is known but why.
     #[expect(clippy::needless_pass_by_value, reason = "it is what joining a thread gives")]
     fn by(panic: Box<dyn std::any::Any + Send>) -> Self {
-        Self { counters: Counters::default(), remarks: Vec::new(), died: Some(said(&*panic)) }
+        Self {
+            counters: Counters::default(),
+            stages: Stages::default(),
+            remarks: Vec::new(),
+            died: Some(said(&*panic)),
+        }
     }
 }
 
@@ -221,7 +245,7 @@ fn live(mut core: Core, cpu: Option<usize>, idle: Idle, shared: &Shared, clock: 
     }
     let died = watch(&mut core, idle, shared, clock);
     remarks.extend(core.close_ports());
-    Gone { counters: core.counters(), remarks, died }
+    Gone { counters: core.counters(), stages: core.stages(), remarks, died }
 }
 
 /// Ticks until all is drained; what the core died of, if it did.

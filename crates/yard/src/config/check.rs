@@ -42,6 +42,7 @@ pub(super) fn check(config: &Config) -> Checked {
     }
     steer(config)?;
     learn(config)?;
+    super::elephants::check(config)?;
     work(config)?;
     crate::scenario::check(config)
 }
@@ -104,7 +105,7 @@ fn unique<'a>(
     Err(config.error(name.span(), what, "give each its own name"))
 }
 
-fn core(config: &Config, core: &Spanned<u16>) -> Checked {
+pub(super) fn core(config: &Config, core: &Spanned<u16>) -> Checked {
     let cores = *config.yard.cores.get_ref();
     if *core.get_ref() < cores {
         return Ok(());

@@ -9,11 +9,10 @@ use crate::counters::{Board, Counters, DropReason};
 use crate::mail::Message;
 use crate::port::refuse;
 use crate::reload::Reload;
+use crate::stages::Stages;
 
 /// The user's exact entries: first, so that no learner overrules them.
 pub(crate) const USER: usize = 0;
-/// What learners wrote.
-pub(crate) const LEARNT: usize = 1;
 
 /// Ticks with progress between two publications of the counters.
 const PUBLISH_EVERY: u64 = 64;
@@ -35,6 +34,12 @@ impl Core {
             (counters.hold_frames, counters.hold_moved) = self.entry.hold.counts();
         }
         counters
+    }
+
+    /// What its stages cost so far.
+    #[must_use]
+    pub const fn stages(&self) -> Stages {
+        self.stopwatch.stages
     }
 
     /// Where others see its counters.
@@ -125,14 +130,28 @@ impl Core {
     pub(super) fn read_mail(&mut self) -> u32 {
         let mut read = 0;
         while let Ok(message) = self.mailbox.try_recv() {
-            read += 1;
-            match message {
-                Message::Edit(edit) => self.edit(LEARNT, edit),
-                Message::Reload(reload) => self.reload(&reload),
-                Message::Stop => self.stop(),
-            }
+            // Reports come whether frames do or not: they are no progress.
+            read += u32::from(!matches!(message, Message::Report(_)));
+            self.read(message);
         }
         read
+    }
+
+    fn read(&mut self, message: Message) {
+        match message {
+            Message::Edit(edit) => self.edit(self.entry.learnt, edit),
+            Message::Promote(edit) => self.edit(self.entry.promoted, edit),
+            Message::Entry { index, to } => {
+                let _in_range = self.entry.steer.spread.set(index as usize, to);
+            }
+            Message::Report(report) => {
+                if let Some(decider) = &mut self.decider {
+                    decider.take(report);
+                }
+            }
+            Message::Reload(reload) => self.reload(&reload),
+            Message::Stop => self.stop(),
+        }
     }
 
     /// Sends what the learners want to whose tables they write.
@@ -145,7 +164,7 @@ impl Core {
                 for to in 0..self.learners[at].teaches.len() {
                     let to = self.learners[at].teaches[to];
                     if to == self.id {
-                        self.edit(LEARNT, edit);
+                        self.edit(self.entry.learnt, edit);
                     } else if !self.mail.offer(to, Message::Edit(edit)) {
                         self.counters.edits_lost += 1;
                     }
@@ -173,6 +192,53 @@ impl Core {
         for (index, to) in (0..spread.entries().len()).zip(reload.spread.iter().cycle()) {
             let _in_range = spread.set(index, *to);
         }
+        if let Some(decider) = &mut self.decider {
+            decider.learn_spread(spread.entries());
+        }
+    }
+
+    /// Reports at the end of a window; decides, if that is this core's to do; carries out what
+    /// was decided.
+    #[inline]
+    pub(super) fn watch_elephants(&mut self, now: Nanos) {
+        if self.sampling.as_ref().is_some_and(|sampling| sampling.is_due(now)) {
+            self.report(now);
+        }
+        if self.decider.as_ref().is_some_and(|it| it.is_ready(now) || !it.unsent.is_empty()) {
+            self.decide(now);
+        }
+    }
+
+    #[cold]
+    fn report(&mut self, now: Nanos) {
+        let Some(sampling) = &mut self.sampling else { return };
+        let (busy, stages) = (self.counters.busy_ns, &self.stopwatch.stages);
+        let report = sampling.report(self.id, now, busy, stages, &self.places);
+        let to = sampling.reports_to;
+        match &mut self.decider {
+            Some(decider) if to == self.id => decider.take(report),
+            _ => {
+                let went = self.mail.offer(to, Message::Report(report));
+                self.counters.reports_lost += u64::from(!went);
+            }
+        }
+    }
+
+    #[cold]
+    fn decide(&mut self, now: Nanos) {
+        let Some(mut decider) = self.decider.take() else { return };
+        if decider.is_ready(now) {
+            decider.decide(now, &mut self.counters);
+        }
+        for (core, message) in std::mem::take(&mut decider.unsent) {
+            let waits = decider.unsent.iter().any(|(other, _)| *other == core);
+            if core == self.id {
+                self.read(message);
+            } else if waits || !self.mail.offer(core, message.clone()) {
+                decider.unsent.push_back((core, message)); // behind what waits for that core
+            }
+        }
+        self.decider = Some(decider);
     }
 
     /// Keeps the books of a tick that began at `now`.

@@ -1,7 +1,7 @@
 //! The whole engine under seeds: random yards, random traffic, random faults; order and
 //! conservation every time.
 //!
-//! `FLOWYARD_SEEDS=10000` runs more seeds than the fixed 200, `FLOWYARD_SEED=17` runs one.
+//! `FLOWYARD_SEEDS=10000` runs more seeds than the fixed 400, `FLOWYARD_SEED=17` runs one.
 
 mod chaos;
 mod yards;
@@ -27,6 +27,9 @@ struct Ran {
     drops: u64,
     lost: u64,
     reordered: bool,
+    promoted: u64,
+    demoted: u64,
+    rebalanced: u64,
 }
 
 /// Runs one case to its end and checks it.
@@ -59,15 +62,28 @@ fn run(options: Options) -> Ran {
         verdict = Err(format!("{violation}; {about}"));
     }
     let (moved, held, lost) = (total.settle_moved, total.hold_moved, total.edits_lost);
-    Ran { trace, verdict, moved, held, deaths, drops: total.drops.total(), lost, reordered }
+    Ran {
+        trace,
+        verdict,
+        moved,
+        held,
+        deaths,
+        drops: total.drops.total(),
+        lost,
+        reordered,
+        promoted: total.promoted,
+        demoted: total.demoted,
+        rebalanced: total.rebalanced,
+    }
 }
 
 #[test]
 fn every_seed_keeps_order_and_loses_nothing() {
     let one = number("FLOWYARD_SEED");
-    let seeds = one.map_or(0..number("FLOWYARD_SEEDS").unwrap_or(200), |seed| seed..seed + 1);
+    let seeds = one.map_or(0..number("FLOWYARD_SEEDS").unwrap_or(400), |seed| seed..seed + 1);
     let count = seeds.end - seeds.start;
     let (mut moved, mut held, mut deaths, mut drops, mut lost) = (0, 0, 0, 0, 0);
+    let (mut promoted, mut demoted, mut rebalanced) = (0, 0, 0);
     for seed in seeds {
         let ran = run(Options::new(seed));
         if let Err(error) = &ran.verdict {
@@ -82,12 +98,17 @@ fn every_seed_keeps_order_and_loses_nothing() {
         deaths += ran.deaths;
         drops += ran.drops;
         lost += ran.lost;
+        promoted += ran.promoted;
+        demoted += ran.demoted;
+        rebalanced += ran.rebalanced;
     }
     println!("{count} seeds: {moved} moves, {held} by a hold, {deaths} deaths, {drops} drops");
     println!("{lost} edits lost");
-    if count >= 200 {
+    println!("{promoted} promotions, {demoted} demotions, {rebalanced} entries moved");
+    if count >= 400 {
         // Otherwise this test would prove nothing.
         assert!(moved > 5_000 && held > 500 && deaths > 50 && drops > 10_000 && lost > 2_000);
+        assert!(promoted > 100 && demoted > 80 && rebalanced > 20);
     }
 }
 

@@ -127,9 +127,16 @@ fn describe(
         writeln!(text, "core = {}\nwindow_frames = {window}\nfull = \"{full}\"", owner(port))
             .unwrap();
     }
-    // A queue of its own for each core with a port, so that ATR may be used.
-    let homes = (0..ports).map(|port| ("direct", vec![owner(port)]));
+    // A queue of its own for each core with a port, so that ATR may be used; for every core, if
+    // flows are to be split.
+    let split = cores > 1 && rng.below(3) == 0;
+    let owners = (0..ports).map(owner).filter(|_| !split);
+    let homes = owners.chain((0..cores).filter(|_| split)).map(|core| ("direct", vec![core]));
     let mut queues: Vec<_> = homes.collect();
+    if split {
+        queues.push(("ordered", (0..cores).collect()));
+        elephants(rng, &mut text, cores);
+    }
     for _ in 0..1 + rng.below(4) {
         let consumers: Vec<u64> = (0..cores).filter(|_| rng.below(2) == 0).collect();
         let consumers = if consumers.is_empty() { vec![rng.below(cores)] } else { consumers };
@@ -155,15 +162,30 @@ fn describe(
     text + "[work]\nkind = \"forward\"\n"
 }
 
+/// Splits flows that are in no way large, at the least occasion, and brings them back.
+fn elephants(rng: &mut Rng, text: &mut String, cores: u64) {
+    writeln!(text, "[elephants]\nqueue = \"q{cores}\"\ncore = {}", rng.below(cores)).unwrap();
+    writeln!(text, "window_us = {}", [5, 50, 500][rng.below(3) as usize]).unwrap();
+    writeln!(text, "sample_every = {}\nsamples_min = 1", 1 + rng.below(4)).unwrap();
+    let busy = [0.1, 0.5, 0.9][rng.below(3) as usize];
+    writeln!(text, "busy_high = {busy}\nbusy_low = {}", busy / 2.0).unwrap();
+    writeln!(text, "promote = 0.1\ndemote = 0.05\nwaiting_frames = 1\ngain = 1.0").unwrap();
+    let dwell = [10, 200][rng.below(2) as usize];
+    writeln!(text, "dwell_us = {dwell}\npatience = {}", 1 + rng.below(2)).unwrap();
+    writeln!(text, "promoted_max = {}", 1 + rng.below(8)).unwrap();
+}
+
 /// Frames for each port, and how many in all. A flow comes in by one port; the flows of port 1
 /// are the replies to those of port 0.
 fn traffic(rng: &mut Rng, ports: u16, checker: &mut Checker) -> (Vec<Frames>, u64) {
     let (flows, count) = (1 + rng.below(40), 200 + rng.below(1300));
-    let gap = [10, 300, 3000][rng.below(3) as usize];
+    let (gap, large) = ([10, 300, 3000][rng.below(3) as usize], rng.below(4));
     let mut sources: Vec<_> = (0..ports).map(|_| Frames::new()).collect();
     let (mut now, mut frame) = (0, Vec::new());
     for _ in 0..count {
-        let (slot, port) = (rng.below(flows), rng.below(ports.into()));
+        // Often a flow that is larger than all others.
+        let slot = if rng.below(4) < large { 0 } else { rng.below(flows) };
+        let port = rng.below(ports.into());
         let [client, server] = [[10, 0, 0, slot as u8], [10, 0, 1, 1]].map(Ipv4Addr::from);
         let key = FlowKey::five_tuple(proto::UDP, client.into(), 4000, server.into(), 53);
         let flow = slot << 1 | port;

@@ -1,0 +1,184 @@
+//! Decider: collects the cores' reports, asks [`Elephants`], and has what it says carried out.
+//!
+//! ```text
+//!  reports of window w: all there, or half a window late ──> loads, costs ──> decisions of w
+//!                                                                  promote, demote: Edit to all
+//!                                                                  rebalance: Entry to all
+//! ```
+//!
+//! `Elephants` counts cores and queues alike: worker `i` works on queue `i`. Here a worker is a
+//! consumer of the ordered queue, and its queue is the one that it alone works on.
+//!
+//! Invariants: a window is decided once, in order; what a table is to be told is told in the order
+//! it was decided.
+//! Thread-safety: one core's.
+
+use std::collections::VecDeque;
+
+use flowyard_flow::learn::elephant::{Costs, Decision, Elephants, Load, Seen, What, Window};
+use flowyard_flow::table::Spread;
+use flowyard_frame::{Nanos, To};
+
+use super::{Log, Report, window_of};
+use crate::config::{Config, ElephantsConfig};
+use crate::counters::Counters;
+use crate::mail::Message;
+use crate::stages::{Span, Stages};
+
+/// The one place where it is decided.
+pub(crate) struct Decider {
+    elephants: Elephants,
+    length: Nanos,
+    /// What a frame costs, as last known.
+    costs: Costs,
+    /// Costs that the user has set, in the place of measured ones.
+    fixed: [Option<f64>; 3],
+    /// The ordered queue.
+    split: To,
+    /// Core and queue of each worker.
+    workers: Vec<(u16, u16)>,
+    /// The indirection table, in numbers of workers.
+    spread: Spread,
+    /// By core: the latest report.
+    reports: Vec<Option<Box<Report>>>,
+    /// The window to be decided next.
+    due: u64,
+    /// What did not fit into a mailbox yet: to which core, and what.
+    pub(crate) unsent: VecDeque<(u16, Message)>,
+    /// Cores that receive.
+    teaches: Vec<u16>,
+    log: Log,
+}
+
+impl Decider {
+    pub(crate) fn new(
+        config: &Config,
+        elephants: &ElephantsConfig,
+        split: u16,
+        (cores, teaches): (u16, Vec<u16>),
+        entries: &[To],
+        log: Log,
+    ) -> Self {
+        let spread = Spread::new(entries.len(), 1).or_else(|_| Spread::new(1, 1));
+        let mut new = Self {
+            elephants: Elephants::new(config.settings(elephants), 0),
+            length: elephants.window(),
+            costs: elephants.costs(),
+            fixed: [elephants.rx_ns, elephants.handoff_ns, elephants.commit_ns],
+            split: To::Queue(split),
+            workers: config.workers(elephants),
+            spread: spread.unwrap_or_else(|_| unreachable!("one entry is a power of two")),
+            reports: vec![None; cores.into()],
+            due: 0,
+            unsent: VecDeque::new(),
+            teaches,
+            log,
+        };
+        new.learn_spread(entries);
+        new
+    }
+
+    /// The indirection table is another one.
+    pub(crate) fn learn_spread(&mut self, entries: &[To]) {
+        for (index, to) in entries.iter().enumerate() {
+            let worker = self.workers.iter().position(|&(_, queue)| *to == To::Queue(queue));
+            let to = worker.map_or(To::Drop, |worker| To::Queue(worker as u16));
+            let _in_range = self.spread.set(index, to);
+        }
+    }
+
+    /// A core's report.
+    pub(crate) fn take(&mut self, report: Box<Report>) {
+        if report.window >= self.due
+            && let Some(slot) = self.reports.get_mut(usize::from(report.core))
+        {
+            *slot = Some(report);
+        }
+    }
+
+    /// Whether the next window can be decided: all have reported, or some are too late.
+    #[inline]
+    pub(crate) fn is_ready(&self, now: Nanos) -> bool {
+        let window = window_of(now, self.length);
+        if window <= self.due {
+            return false;
+        }
+        let late = window > self.due + 1 || now % self.length >= self.length / 2;
+        late || self.reports.iter().all(Option::is_some)
+    }
+
+    /// Decides the window; what follows of it for tables is in `unsent`.
+    pub(crate) fn decide(&mut self, now: Nanos, counters: &mut Counters) {
+        self.due = window_of(now, self.length);
+        self.learn_costs();
+        let reports = || self.reports.iter().flatten();
+        let unknown = Seen::default();
+        let (mut loads, mut seen) = (Vec::new(), Vec::new());
+        for &(core, queue) in &self.workers {
+            let drops =
+                reports().filter_map(|report| report.drops.get(usize::from(queue))).sum::<u64>();
+            let report = self.reports.get(usize::from(core)).and_then(Option::as_deref);
+            let (busy, queue_len) = report.map_or((1.0, 0), |r| (r.busy, r.queue_len));
+            loads.push(Load { busy, queue_len, drops });
+            seen.push(report.map_or_else(|| unknown.clone(), |report| report.seen.clone()));
+        }
+        let window = Window { loads: &loads, seen: &seen, spread: &self.spread, costs: self.costs };
+        for decision in self.elephants.window(now, &window) {
+            self.carry_out(decision, counters);
+        }
+        self.reports.fill(None);
+    }
+
+    fn carry_out(&mut self, mut decision: Decision, counters: &mut Counters) {
+        let message = match &mut decision.what {
+            What::Rebalance { entry, to, .. } => {
+                let worker = *to;
+                let _in_range = self.spread.set(*entry as usize, To::Queue(worker));
+                let Some(&(_, queue)) = self.workers.get(usize::from(worker)) else { return };
+                *to = queue;
+                counters.rebalanced += 1;
+                Some(Message::Entry { index: *entry, to: To::Queue(queue) })
+            }
+            What::Promote { .. } => {
+                counters.promoted += 1;
+                decision.edit(self.split).map(Message::Promote)
+            }
+            What::Demote { .. } => {
+                counters.demoted += 1;
+                decision.edit(self.split).map(Message::Promote)
+            }
+            What::Refuse { .. } => {
+                counters.refused += 1;
+                None
+            }
+            What::Outcome { .. } => None,
+        };
+        decision.core = self.workers.get(usize::from(decision.core)).map_or(0, |worker| worker.0);
+        tracing::info!(target: "flowyard::elephants", core = decision.core, "{decision}");
+        self.log.add(decision);
+        if let Some(message) = message {
+            self.unsent.extend(self.teaches.iter().map(|&core| (core, message.clone())));
+        }
+    }
+
+    /// What frames cost now; a stage that none of the timed ones passed keeps its figure.
+    fn learn_costs(&mut self) {
+        let reports = self.reports.iter().flatten();
+        let all = reports.fold(Stages::default(), |sum, report| sum.plus(&report.stages));
+        let sum = |spans: &[Span]| {
+            let costs = spans.iter().map(|&span| all.ns_per_frame(span));
+            costs.fold(None, |sum: Option<f64>, cost| match (sum, cost) {
+                (Some(sum), Some(cost)) => Some(sum + cost),
+                (one, other) => one.or(other),
+            })
+        };
+        let keep = |old: &mut f64, new: Option<f64>| *old = new.unwrap_or(*old);
+        let [rx, handoff, commit] = self.fixed;
+        let Costs { rx_ns, work_ns, handoff_ns, commit_ns } = &mut self.costs;
+        keep(rx_ns, rx.or_else(|| sum(&[Span::Rx, Span::Parse, Span::Steer, Span::Settle])));
+        keep(work_ns, sum(&[Span::Work, Span::Tx]));
+        let both = sum(&[Span::Enqueue, Span::Dequeue]).map(|both| both / 2.0);
+        keep(handoff_ns, handoff.or(both));
+        keep(commit_ns, commit.or_else(|| sum(&[Span::Complete])));
+    }
+}

@@ -1,0 +1,231 @@
+//! Stages: what each part of the walk costs, measured in some of the ticks.
+//!
+//! ```text
+//!  tick 0   timed:  rx |parse |steer |settle |enqueue |dequeue |work |complete |tx |
+//!  tick 1 ... 15    not timed: a branch a stage and batch
+//! ```
+//!
+//! What reading the clock costs is measured once and taken off. A stage that had no frame in hand
+//! counts for nothing: polling is not work.
+//!
+//! Thread-safety: plain data; each core has its own.
+
+use flowyard_frame::Nanos;
+
+use crate::Clock;
+
+/// One part of the walk.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Span {
+    /// A batch from a port.
+    Rx,
+    /// Bytes to keys.
+    Parse,
+    /// The hash, and the tables.
+    Steer,
+    /// Whether a flow may move; and what learners saw.
+    Settle,
+    /// Into a queue.
+    Enqueue,
+    /// Out of a queue.
+    Dequeue,
+    /// What the yard is for.
+    Work,
+    /// Into the tx queues, in order.
+    Complete,
+    /// To a port, and the buffers back into the pool.
+    Tx,
+}
+
+impl Span {
+    /// In the order of the walk.
+    pub const ALL: [Self; 9] = [
+        Self::Rx,
+        Self::Parse,
+        Self::Steer,
+        Self::Settle,
+        Self::Enqueue,
+        Self::Dequeue,
+        Self::Work,
+        Self::Complete,
+        Self::Tx,
+    ];
+
+    /// The name in reports.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Rx => "rx",
+            Self::Parse => "parse",
+            Self::Steer => "steer",
+            Self::Settle => "settle",
+            Self::Enqueue => "enqueue",
+            Self::Dequeue => "dequeue",
+            Self::Work => "work",
+            Self::Complete => "complete",
+            Self::Tx => "tx",
+        }
+    }
+}
+
+/// Time and frames by stage, of timed ticks only.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Stages {
+    ns: [Nanos; Span::ALL.len()],
+    frames: [u64; Span::ALL.len()],
+}
+
+impl Stages {
+    /// Adds a batch of `frames` that took `ns` nanoseconds.
+    pub const fn add(&mut self, span: Span, frames: u64, ns: Nanos) {
+        self.ns[span as usize] += ns;
+        self.frames[span as usize] += frames;
+    }
+
+    /// What a frame costs in this stage, in nanoseconds; `None` if none was timed.
+    #[must_use]
+    pub fn ns_per_frame(&self, span: Span) -> Option<f64> {
+        let frames = self.frames[span as usize];
+        (frames > 0).then(|| self.ns[span as usize] as f64 / frames as f64)
+    }
+
+    /// What came since `before`.
+    #[must_use]
+    pub fn minus(mut self, before: &Self) -> Self {
+        self.ns.iter_mut().zip(before.ns).for_each(|(now, ns)| *now -= ns);
+        self.frames.iter_mut().zip(before.frames).for_each(|(now, n)| *now -= n);
+        self
+    }
+
+    /// The sum of both.
+    #[must_use]
+    pub fn plus(mut self, other: &Self) -> Self {
+        self.ns.iter_mut().zip(other.ns).for_each(|(sum, ns)| *sum += ns);
+        self.frames.iter_mut().zip(other.frames).for_each(|(sum, n)| *sum += n);
+        self
+    }
+}
+
+/// One of so many ticks is timed.
+const EVERY: u32 = 16;
+
+/// Times the stages of some of a core's ticks.
+pub(crate) struct Stopwatch {
+    /// Without one nothing is timed but what work charges to the virtual clock.
+    clock: Option<Clock>,
+    /// What reading the clock takes.
+    reading: Nanos,
+    /// Ticks until the next that is timed.
+    skip: u32,
+    /// Whether this tick is timed.
+    on: bool,
+    last: Nanos,
+    pub(crate) stages: Stages,
+}
+
+impl Stopwatch {
+    pub(crate) fn new(clock: Option<Clock>) -> Self {
+        let reading = clock.as_ref().map_or(0, |clock| {
+            let mut times: [Nanos; 65] = std::array::from_fn(|_| clock());
+            for at in 0..64 {
+                times[at] = times[at + 1].saturating_sub(times[at]);
+            }
+            times[..64].sort_unstable();
+            times[32]
+        });
+        Self { clock, reading, skip: 0, on: false, last: 0, stages: Stages::default() }
+    }
+
+    /// A tick begins.
+    #[inline]
+    pub(crate) fn tick(&mut self) {
+        if self.clock.is_some() {
+            self.on = self.skip == 0;
+            self.skip = if self.on { EVERY - 1 } else { self.skip - 1 };
+        }
+    }
+
+    /// What went before is no stage, or is counted; from here on it is the next one.
+    #[inline]
+    pub(crate) fn start(&mut self) {
+        if self.on {
+            self.restart();
+        }
+    }
+
+    /// `span` ends, with so many frames; the next one begins.
+    #[inline]
+    pub(crate) fn lap(&mut self, span: Span, frames: usize) {
+        if self.on {
+            self.record(span, frames);
+        }
+    }
+
+    /// `span` took `ns` of the virtual clock.
+    #[inline]
+    pub(crate) const fn charge(&mut self, span: Span, frames: usize, ns: Nanos) {
+        if ns > 0 {
+            self.stages.add(span, frames as u64, ns);
+        }
+    }
+
+    #[cold]
+    fn restart(&mut self) {
+        self.last = self.clock.as_ref().map_or(0, |clock| clock());
+    }
+
+    #[cold]
+    fn record(&mut self, span: Span, frames: usize) {
+        let before = self.last;
+        self.restart();
+        if frames > 0 {
+            let ns = self.last.saturating_sub(before).saturating_sub(self.reading);
+            self.stages.add(span, frames as u64, ns);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use super::*;
+
+    #[test]
+    fn one_tick_of_sixteen_is_timed_less_the_clock_itself() {
+        let time = Arc::new(AtomicU64::new(0));
+        let read = Arc::clone(&time);
+        // Each reading takes 5 ns.
+        let clock: Clock = Arc::new(move || read.fetch_add(5, Ordering::Relaxed));
+        let mut watch = Stopwatch::new(Some(clock));
+        let pass = |ns| _ = time.fetch_add(ns, Ordering::Relaxed);
+        for _ in 0..32 {
+            watch.tick();
+            watch.start();
+            pass(320);
+            watch.lap(Span::Rx, 32);
+            pass(1000);
+            watch.lap(Span::Parse, 0); // nothing in hand
+            pass(64);
+            watch.lap(Span::Work, 2);
+        }
+        let all = Span::ALL.map(|span| watch.stages.ns_per_frame(span));
+        let mut expected = [None; 9];
+        (expected[Span::Rx as usize], expected[Span::Work as usize]) = (Some(10.0), Some(32.0));
+        assert_eq!(all, expected);
+        assert_eq!(watch.stages.frames[0], 64, "two ticks");
+    }
+
+    #[test]
+    fn without_a_clock_only_charges_count() {
+        let mut watch = Stopwatch::new(None);
+        watch.tick();
+        watch.lap(Span::Rx, 1);
+        watch.charge(Span::Work, 4, 400);
+        assert_eq!(watch.stages.ns_per_frame(Span::Rx), None);
+        assert_eq!(watch.stages.ns_per_frame(Span::Work), Some(100.0));
+        let twice = watch.stages.plus(&watch.stages);
+        assert_eq!((twice.frames[6], twice.ns[6]), (8, 800));
+    }
+}
