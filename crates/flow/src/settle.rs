@@ -152,6 +152,13 @@ impl Settle {
         slot.last != PENDING && (slot.home == To::Drop || places.head(slot.home) >= slot.last)
     }
 
+    /// How many frames the slot's home is done with: while that goes on, waiting has an end.
+    #[must_use]
+    pub fn progress(&self, slot: u32, places: &dyn Tails) -> u64 {
+        let home = self.slots.get(slot as usize).map_or(To::Drop, |slot| slot.home);
+        if home == To::Drop { 0 } else { places.head(home) }
+    }
+
     /// The home of a slot's next frame, when the tables say `to`.
     #[inline]
     fn place(&mut self, slot: usize, to: To, places: &dyn Tails) -> To {

@@ -113,7 +113,7 @@ pub struct YardConfig {
     pub hold_frames: Spanned<usize>,
     /// How many frames against the tables' word make a flow one to be held.
     pub hold_after_frames: u32,
-    /// How long a flow is held, at most, in microseconds.
+    /// How long a flow is held, at most, while its home gets nothing done, in microseconds.
     pub hold_us: u64,
     /// The seed of everything random: table hashes and the random hash key.
     pub seed: u64,
@@ -129,7 +129,7 @@ impl Default for YardConfig {
             buffer_bytes: free(2048),
             settle: true,
             settle_slots: 65_536,
-            hold_frames: free(256),
+            hold_frames: free(2048),
             hold_after_frames: 1024,
             hold_us: 1000,
             seed: 1,

@@ -10,10 +10,11 @@
 //! A migration that neither buffers nor drops cannot keep order (arXiv 2404.07701). So when a
 //! slot of the settle stage has been sent home against the tables' word for long enough, its
 //! frames are held back until its home is done with it. Then they settle again, in their order,
-//! and the first of them moves the slot. Both the frames held and the time are bounded. When time
-//! runs out they settle all the same, which sends them to the old home; when room does, the core
-//! receives nothing for the time that is left if the home makes its producers wait when it is
-//! full, and gives up if not.
+//! and the first of them moves the slot. Frames and time are bounded: what is in front of the slot
+//! is at most the home's window, and a home that gets nothing done for the longest hold is waited
+//! for no more. Then frames settle all the same, which sends them to the old home. When room runs
+//! out the core receives nothing if the home makes its producers wait when it is full, and gives
+//! up if not.
 //!
 //! Invariants: a slot is in one bay; frames of a slot that is held all pass through its bay, in
 //! order; a bay has room for one more batch whenever one is received.
@@ -34,7 +35,7 @@ pub(crate) struct HoldLimits {
     pub(crate) frames: usize,
     /// Frames against the tables' word that make a slot one to hold.
     pub(crate) after: u32,
-    /// The longest hold.
+    /// The longest hold during which the home gets nothing done.
     pub(crate) longest: Nanos,
 }
 
@@ -54,6 +55,8 @@ pub(crate) struct Hold {
 #[derive(Default)]
 struct Bay {
     slot: Option<u32>,
+    /// How far the home is, and since when.
+    head: u64,
     since: Nanos,
     /// Its home makes producers wait: so may this, when it has no room.
     may_wait: bool,
@@ -134,6 +137,7 @@ impl Hold {
         }
         if let Some(bay) = self.bays.iter_mut().find(|bay| bay.slot.is_none()) {
             (bay.slot, bay.since, bay.may_wait, bay.going) = (Some(slot), now, may_wait, false);
+            bay.head = 0;
             settle.unstick(slot); // if this comes to nothing, it has to be stuck for as long again
         }
     }
@@ -150,6 +154,10 @@ impl Entry {
             let Some(slot) = bay.slot else { continue };
             if !bay.going {
                 let drained = settle.is_drained(slot, places);
+                let head = settle.progress(slot, places);
+                if head > bay.head {
+                    (bay.head, bay.since) = (head, now);
+                }
                 let late = now.saturating_sub(bay.since) > limits.longest;
                 bay.going = drained || late || bay.is_full(limits.frames) && !bay.may_wait;
                 *moved += u64::from(drained);

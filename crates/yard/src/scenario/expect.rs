@@ -41,6 +41,10 @@ pub(super) fn compare(config: &Config, plan: &[Planned], seen: &Seen) -> Vec<Dif
     }
     all.amount("moves", expect.moves.as_ref(), total.settle_moved);
     all.amount("held", expect.held.as_ref(), total.settle_held);
+    all.amount("promoted", expect.promoted.as_ref(), total.promoted);
+    all.amount("demoted", expect.demoted.as_ref(), total.demoted);
+    all.amount("rebalanced", expect.rebalanced.as_ref(), total.rebalanced);
+    all.amount("refused", expect.refused.as_ref(), total.refused);
     all.amount("exact_hits", expect.exact_hits.as_ref(), total.exact_hit);
     let last = seen.sent.iter().flatten().map(|(_, at)| at / 1000).max().unwrap_or_default();
     all.amount("last_sent_us", expect.last_sent_us.as_ref(), last);

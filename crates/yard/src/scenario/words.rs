@@ -97,6 +97,14 @@ pub struct ExpectConfig {
     pub moves: Option<Spanned<Amount>>,
     /// Frames that settle sent to their flow's old home.
     pub held: Option<Spanned<Amount>>,
+    /// Flows that were split over cores.
+    pub promoted: Option<Spanned<Amount>>,
+    /// Flows that came back to one core.
+    pub demoted: Option<Spanned<Amount>>,
+    /// Entries of the indirection table that went to another core.
+    pub rebalanced: Option<Spanned<Amount>>,
+    /// Overloads that nothing was done about.
+    pub refused: Option<Spanned<Amount>>,
     /// Frames that an exact or a learnt entry answered.
     pub exact_hits: Option<Spanned<Amount>>,
     /// When the last frame was sent, in microseconds.
