@@ -5,6 +5,7 @@
 mod adapters;
 mod analyze;
 mod args;
+mod bench;
 mod explain;
 mod run;
 mod schema;
@@ -33,6 +34,8 @@ enum Command {
     Explain(explain::Args),
     /// Run a yard: receive, steer, work, transmit, and account for every frame
     Run(run::Args),
+    /// Measure: how fast the engine is on this machine
+    Bench(bench::Args),
     /// List the adapters that flowyard models, with their limits
     Adapters(adapters::Args),
     /// Print the JSON Schema of a command's --json
@@ -49,6 +52,7 @@ fn main() -> ExitCode {
         Command::Analyze(args) => analyze::run(&args),
         Command::Explain(args) => explain::run(&args),
         Command::Run(args) => run::run(&args),
+        Command::Bench(args) => bench::run(&args),
         Command::Adapters(args) => adapters::run(&args),
         Command::Schema(args) => schema::run(&args),
     };

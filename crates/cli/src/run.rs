@@ -98,7 +98,7 @@ fn read(args: &Args) -> Result<Config, Stop> {
 }
 
 /// Nanoseconds since now.
-fn clock() -> flowyard_yard::Clock {
+pub(crate) fn clock() -> flowyard_yard::Clock {
     #[allow(clippy::disallowed_methods, reason = "the command line makes the clock")]
     let start = Instant::now();
     Arc::new(move || Nanos::try_from(start.elapsed().as_nanos()).unwrap_or(Nanos::MAX))

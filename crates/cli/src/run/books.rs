@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use flowyard_flow::learn::elephant::{Decision, What};
 use flowyard_report::{Cell, Column, Style, Table, Tone, Unit, num};
 use flowyard_yard::Counters;
 use flowyard_yard::run::Outcome;
@@ -19,6 +20,8 @@ pub(crate) struct Books {
     total: CoreBooks,
     cores: Vec<CoreBooks>,
     queues: Vec<QueueBooks>,
+    /// What was decided about elephants, oldest first.
+    decisions: Vec<DecisionBooks>,
     remarks: Vec<String>,
 }
 
@@ -33,8 +36,24 @@ struct CoreBooks {
     moves: u64,
     held_moves: u64,
     busy_share: f64,
+    promoted: u64,
+    demoted: u64,
+    rebalanced: u64,
+    refused: u64,
     drops: BTreeMap<&'static str, u64>,
     died: Option<String>,
+}
+
+#[derive(Serialize)]
+struct DecisionBooks {
+    at_s: f64,
+    core: u16,
+    /// `rebalance`, `promote`, `outcome`, `demote` or `refuse`.
+    what: &'static str,
+    /// The flow, where it is about one.
+    flow: Option<String>,
+    /// The whole of it, with its figures.
+    text: String,
 }
 
 #[derive(Serialize)]
@@ -58,6 +77,10 @@ impl Books {
             moves: counters.settle_moved,
             held_moves: counters.settle_held,
             busy_share: busy(counters, outcome, cores),
+            promoted: counters.promoted,
+            demoted: counters.demoted,
+            rebalanced: counters.rebalanced,
+            refused: counters.refused,
             drops: counters.drops.iter().map(|(reason, frames)| (reason.name(), frames)).collect(),
             died,
         };
@@ -82,7 +105,27 @@ impl Books {
                     done: queue.done,
                 })
                 .collect(),
+            decisions: outcome.decisions.iter().map(DecisionBooks::of).collect(),
             remarks: outcome.remarks.clone(),
+        }
+    }
+}
+
+impl DecisionBooks {
+    fn of(decision: &Decision) -> Self {
+        let (what, flow) = match &decision.what {
+            What::Rebalance { .. } => ("rebalance", None),
+            What::Promote { key, .. } => ("promote", Some(key)),
+            What::Outcome { key, .. } => ("outcome", Some(key)),
+            What::Demote { key, .. } => ("demote", Some(key)),
+            What::Refuse { key, .. } => ("refuse", key.as_ref()),
+        };
+        Self {
+            at_s: decision.at as f64 / 1e9,
+            core: decision.core,
+            what,
+            flow: flow.map(ToString::to_string),
+            text: decision.to_string(),
         }
     }
 }
@@ -112,6 +155,10 @@ pub(crate) fn text(outcome: &Outcome, style: &Style) -> String {
     if let Some(drops) = drops(outcome) {
         text += "\n";
         text += &drops.to_text(style);
+    }
+    if !outcome.decisions.is_empty() {
+        text += "\n";
+        text += &elephants(outcome).to_text(style);
     }
     for remark in &outcome.remarks {
         text += &format!("\nNote: {remark}\n");
@@ -167,6 +214,35 @@ fn queues(outcome: &Outcome) -> Table {
             Cell::new(format!("{:?}", queue.order).to_lowercase()),
             Cell::new(num::exact(queue.entered)),
             Cell::new(num::exact(queue.entered - queue.done)),
+        ]);
+    }
+    table
+}
+
+/// How many of the decisions are shown: the last.
+const SHOWN: usize = 20;
+
+fn elephants(outcome: &Outcome) -> Table {
+    let all = &outcome.decisions;
+    let title = match all.len() {
+        ..=SHOWN => "Elephants".into(),
+        more => format!("Elephants (the last {SHOWN} of {more} decisions)"),
+    };
+    let mut table = Table::new(title)
+        .column(Column::number("after").unit("s"))
+        .column(Column::number("core"))
+        .column(Column::number("busy"))
+        .column(Column::number("waiting").unit("frames"))
+        .column(Column::number("dropped").unit("frames"))
+        .column(Column::text("decision"));
+    for decision in &all[all.len().saturating_sub(SHOWN)..] {
+        table.push([
+            Cell::new(format!("{:.3}", decision.at as f64 / 1e9)),
+            Cell::new(decision.core.to_string()),
+            Cell::new(Unit::Share.show(decision.load.busy)),
+            Cell::new(num::exact(decision.load.queue_len)),
+            Cell::new(num::exact(decision.load.drops)),
+            Cell::new(decision.what.to_string()),
         ]);
     }
     table

@@ -135,25 +135,30 @@ impl fmt::Display for Decision {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Load { busy, queue_len, drops } = self.load;
         write!(f, "core {} ({:.0} % busy, {queue_len} waiting", self.core, busy * 100.0)?;
-        write!(f, ", {drops} dropped): ")?;
-        match &self.what {
-            What::Rebalance { entry, to, share } => {
+        write!(f, ", {drops} dropped): {}", self.what)
+    }
+}
+
+impl fmt::Display for What {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Rebalance { entry, to, share } => {
                 write!(f, "rebalance: entry {entry} ({:.1} % of the core) to {to}", share * 100.0)
             }
-            What::Promote { key, share, estimate } => {
+            Self::Promote { key, share, estimate } => {
                 write!(f, "promote {key} ({:.0} % of the core): ", share * 100.0)?;
                 write!(f, "{:.2} times the rate of one core expected", estimate.gain())?;
                 write!(f, ", break-even at {:.0} ns of work", estimate.break_even_ns)
             }
-            What::Outcome { key, expected, gain } => {
+            Self::Outcome { key, expected, gain } => {
                 write!(f, "outcome of {key}: {gain:.2} times its rate, {expected:.2} was the most")
             }
-            What::Demote { key, share, after } => {
+            Self::Demote { key, share, after } => {
                 write!(f, "demote {key} after {} ms: ", after / 1_000_000)?;
                 write!(f, "it would take {:.0} % of the core", share * 100.0)
             }
-            What::Refuse { key: Some(key), reason } => write!(f, "{key} is not split: {reason}"),
-            What::Refuse { key: None, reason } => write!(f, "nothing to split: {reason}"),
+            Self::Refuse { key: Some(key), reason } => write!(f, "{key} is not split: {reason}"),
+            Self::Refuse { key: None, reason } => write!(f, "nothing to split: {reason}"),
         }
     }
 }

@@ -1,0 +1,114 @@
+//! Rounds: a yard in memory, run for a set time, as often as asked.
+//!
+//! ```text
+//!  round 0:  case a, case b, case c ...      what is compared runs side by side in each round,
+//!  round 1:  case a, case b, case c ...      so that what disturbs the machine disturbs both
+//! ```
+
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use anyhow::Context;
+use flowyard_frame::{Action, Edit, FlowKey, proto};
+use flowyard_ports::mem::Frames;
+use flowyard_testkit::{Build, Rng};
+use flowyard_wire::LinkType;
+use flowyard_yard::port::{Repeat, SourceRx};
+use flowyard_yard::run::Outcome;
+use flowyard_yard::{Clock, Config, Pace, Parts, Reload, Stages, Yard};
+
+/// Frames that a port has in memory, repeated without end.
+const FRAMES: u64 = 65_536;
+
+/// A yard to be measured.
+#[derive(Clone)]
+pub(super) struct Case {
+    /// Cores: the first receives, the last transmits.
+    pub(super) cores: u16,
+    /// Order of the one queue, and who works on it.
+    pub(super) order: &'static str,
+    pub(super) consumers: Vec<u16>,
+    /// The work: nanoseconds to burn, or plain forwarding.
+    pub(super) burn_ns: Option<u64>,
+    /// Flows, drawn evenly.
+    pub(super) flows: u64,
+    /// Whether each flow has an exact entry.
+    pub(super) exact: bool,
+    /// Bytes of a frame, without the FCS.
+    pub(super) length: usize,
+}
+
+/// What one round of a case came to.
+#[derive(Clone)]
+pub(super) struct Round {
+    pub(super) pps: f64,
+    pub(super) stages: Stages,
+}
+
+fn key(flow: u64) -> FlowKey {
+    let [client, server] =
+        [[10, 0, (flow >> 8) as u8, flow as u8], [10, 1, 0, 1]].map(std::net::Ipv4Addr::from);
+    FlowKey::five_tuple(proto::UDP, client.into(), 4000, server.into(), 53)
+}
+
+impl Case {
+    fn config(&self) -> anyhow::Result<Config> {
+        let Self { cores, order, consumers, .. } = self;
+        let work = match self.burn_ns {
+            Some(ns) => format!("kind = \"burn\"\ncost_ns = {ns}"),
+            None => "kind = \"forward\"".into(),
+        };
+        // Pinned where there are processors enough: a core that wanders measures the wandering.
+        let processors = thread::available_parallelism().map_or(1, usize::from);
+        let pin: Vec<u16> =
+            (0..*cores).take_while(|_| usize::from(*cores) <= processors).collect();
+        let text = format!(
+            "[yard]\ncores = {cores}\nidle = \"busy\"\npin = {pin:?}\n\
+             [[port]]\nname = \"in\"\nkind = \"mem\"\nin = \"memory\"\nwindow_frames = 256\n\
+             [[port]]\nname = \"out\"\nkind = \"mem\"\ncore = {}\nwindow_frames = 256\n\
+             [[queue]]\nname = \"q\"\norder = \"{order}\"\nconsumers = {consumers:?}\n\
+             window_frames = 512\n[work]\n{work}\nports = {{ in = \"out\" }}\n",
+            cores - 1,
+        );
+        Config::parse("bench", &text).context("the bench's own configuration")
+    }
+
+    /// Runs it for `time`.
+    pub(super) fn round(&self, time: Duration, clock: &Clock) -> anyhow::Result<Round> {
+        let (mut frames, mut rng, mut bytes) = (Frames::new(), Rng::new(1), Vec::new());
+        for _ in 0..FRAMES {
+            Build::new(&key(rng.below(self.flows))).pad(self.length).write(&mut bytes);
+            frames.push(0, LinkType::Ethernet, &bytes);
+        }
+        let mut parts = Parts { clock: Some(Arc::clone(clock)), ..Parts::default() };
+        let source = Repeat::new(frames, u32::MAX);
+        parts.rx.insert(0, Box::new(SourceRx::new(0, Box::new(source), Pace::Fast)));
+        let yard = Yard::build(&self.config()?, parts).context("the bench's own yard")?;
+        let running = yard.start(Arc::clone(clock));
+        if self.exact {
+            let puts = (0..self.flows).map(|flow| Edit::Put(key(flow), Action::queue(0)));
+            running.reload(Reload { exact: puts.collect(), ..Reload::default() });
+        }
+        thread::sleep(time / 4); // to warm up
+        let sent = |yard: &flowyard_yard::run::Running| {
+            let frames: u64 = yard.counters().iter().map(|core| core.tx_frames).sum();
+            (clock(), frames)
+        };
+        let (began, before) = sent(&running);
+        thread::sleep(time);
+        let (ended, after) = sent(&running);
+        running.stop();
+        let outcome: Outcome = running.join();
+        anyhow::ensure!(outcome.is_balanced(), "the books of the bench do not balance");
+        let stages = outcome.cores.iter().fold(Stages::default(), |sum, c| sum.plus(&c.stages));
+        let pps = (after - before) as f64 * 1e9 / (ended - began).max(1) as f64;
+        Ok(Round { pps, stages })
+    }
+}
+
+/// The middle one; of none, 0.
+pub(super) fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or_default()
+}
