@@ -29,9 +29,9 @@
 //! Invariants: per slot, frames not yet done are all at its home; no allocation after `new`.
 //! Thread-safety: one core owns a `Settle`; a flow must pass through one `Settle` only.
 
-use flowyard_frame::{Action, Batch, FlowKey, LANES, Lanes, To};
+use flowyard_frame::{Action, Batch, FlowKey, Frame, LANES, Lanes, To};
 
-use crate::mix::{Mix, words};
+use crate::mix::{Mix, SplitMix, words};
 
 /// What [`Settle`] must know of the places where frames go.
 pub trait Tails {
@@ -71,6 +71,8 @@ pub struct Settled {
 pub struct Settle {
     slots: Box<[Slot]>,
     mix: Mix,
+    /// Odd: spreads receive hashes over the slots.
+    multiplier: u64,
     /// The slots with frames settled but not yet enqueued: at most one for each lane.
     pending: [u32; LANES],
     pending_len: usize,
@@ -86,6 +88,7 @@ impl Settle {
         Self {
             slots: vec![Slot { last: 0, home: To::Drop, stuck: 0 }; slots].into(),
             mix: Mix::new(seed),
+            multiplier: SplitMix(seed).next() | 1,
             pending: [0; LANES],
             pending_len: 0,
             counts: Settled::default(),
@@ -99,13 +102,27 @@ impl Settle {
         if self.pending_len != 0 {
             self.enqueued(places); // the batch before was given up between the two calls
         }
+        let mut slots = [0; LANES];
+        let mut stay = Lanes::NONE;
+        for lane in lanes {
+            slots[lane] = self.slot(&batch.frames[lane], &batch.keys[lane]);
+            // All slots are looked at before any is written: misses of the cache overlap.
+            if self.slots[slots[lane]].home == batch.actions[lane].to {
+                stay = stay.with(lane);
+            }
+        }
         for lane in lanes {
             let Action { to, .. } = batch.actions[lane];
             if to == To::Drop {
                 continue;
             }
-            let slot = self.slot(&batch.keys[lane]);
-            let to = self.place(slot, to, places);
+            let slot = slots[lane];
+            // A flow may have moved earlier in this batch: then it is no longer where it was.
+            let to = if stay.has(lane) && self.slots[slot].home == to {
+                to
+            } else {
+                self.place(slot, to, places)
+            };
             batch.actions[lane].to = to;
             if matches!(to, To::Queue(_)) && self.slots[slot].last != PENDING {
                 self.slots[slot].last = PENDING;
@@ -118,17 +135,21 @@ impl Settle {
     /// To be called when the frames of the batch last settled have entered their homes, or were
     /// dropped on the way.
     pub fn enqueued(&mut self, places: &dyn Tails) {
+        let mut known = (To::Drop, 0); // most of a batch has few homes
         for &slot in &self.pending[..self.pending_len] {
             let slot = &mut self.slots[slot as usize];
-            slot.last = places.tail(slot.home);
+            if slot.home != known.0 {
+                known = (slot.home, places.tail(slot.home));
+            }
+            slot.last = known.1;
         }
         self.pending_len = 0;
     }
 
-    /// The slot of the flow with this key. What is held back must be held by slot.
+    /// The slot of this frame's flow. What is held back must be held by slot.
     #[must_use]
-    pub fn slot_of(&self, key: &FlowKey) -> u32 {
-        self.slot(key) as u32
+    pub fn slot_of(&self, frame: &Frame, key: &FlowKey) -> u32 {
+        self.slot(frame, key) as u32
     }
 
     /// How many frames were sent to the slot's home against the tables' word since it last moved:
@@ -181,10 +202,20 @@ impl Settle {
         to
     }
 
-    /// The slot of a key's flow. All fragments between two hosts are one flow: the later ones have
-    /// no ports, and the hash sends them where it sends the first.
+    /// The slot of a frame's flow: by its receive hash, which is one and the same for all frames of
+    /// a flow. All fragments between two hosts are one flow: the later ones have no ports, and the
+    /// hash leaves them out. What has no hash (it is no IP) is told apart by its key.
     #[inline]
-    fn slot(&self, key: &FlowKey) -> usize {
+    fn slot(&self, frame: &Frame, key: &FlowKey) -> usize {
+        if frame.hash != 0 {
+            // Multiplied, for a Toeplitz hash is linear, and its low bits chose the queue.
+            let hash = u64::from(frame.hash).wrapping_mul(self.multiplier);
+            return (hash >> 40) as usize & (self.slots.len() - 1);
+        }
+        self.slot_by_key(key)
+    }
+
+    fn slot_by_key(&self, key: &FlowKey) -> usize {
         let mut flow = key.flow();
         if key.frag != 0 {
             (flow.sport, flow.dport) = (0, 0);

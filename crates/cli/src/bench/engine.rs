@@ -165,7 +165,8 @@ fn measure(args: &Args, clock: &Clock) -> anyhow::Result<Results> {
     if let Some(bar) = bar {
         bar.finish_and_clear();
     }
-    let walks: Vec<_> = walks.iter().zip(&walked).map(|((name, case), r)| walk(name, case, r)).collect();
+    let walks: Vec<_> =
+        walks.iter().zip(&walked).map(|((name, case), r)| walk(name, case, r)).collect();
     // What two cores that hand frames to each other in order take.
     let costs = walked.last().map_or_else(Stages::default, |rounds| sum(rounds));
     let costs = costs_of(&costs);
@@ -203,7 +204,8 @@ fn walk(name: &'static str, case: &Case, rounds: &[Round]) -> Walk {
 }
 
 fn costs_of(stages: &Stages) -> Costs {
-    let ns = |spans: &[Span]| spans.iter().filter_map(|&span| stages.ns_per_frame(span)).sum::<f64>();
+    let ns =
+        |spans: &[Span]| spans.iter().filter_map(|&span| stages.ns_per_frame(span)).sum::<f64>();
     Costs {
         rx_ns: ns(&[Span::Rx, Span::Parse, Span::Steer, Span::Settle]),
         work_ns: ns(&[Span::Work, Span::Tx]),
@@ -227,7 +229,8 @@ fn compare(work_ns: u64, rounds: &[[Round; 2]], costs: Costs) -> Split {
 }
 
 fn bar(steps: u64) -> Option<ProgressBar> {
-    let style = ProgressStyle::with_template("{bar:40} {pos}/{len} measurements, {eta} left").ok()?;
+    let style =
+        ProgressStyle::with_template("{bar:40} {pos}/{len} measurements, {eta} left").ok()?;
     stderr().is_terminal().then(|| ProgressBar::new(steps).with_style(style))
 }
 
@@ -251,7 +254,8 @@ fn text(results: &Results) -> String {
             Cell::new(format!("{:.1}", walk.ns_per_frame)),
         ]);
         let of = |name: &str| walk.stages.iter().find(|stage| stage.0 == name).map(|stage| stage.1);
-        let cells = Span::ALL.map(|span| of(span.name()).map_or("-".into(), |ns| format!("{ns:.1}")));
+        let cells =
+            Span::ALL.map(|span| of(span.name()).map_or("-".into(), |ns| format!("{ns:.1}")));
         let all: f64 = walk.stages.iter().map(|stage| stage.1).sum();
         let row = [walk.name.to_owned()].into_iter().chain(cells).chain([format!("{all:.1}")]);
         stages.push(row.map(Cell::new).collect::<Vec<_>>());

@@ -61,8 +61,7 @@ impl Case {
         };
         // Pinned where there are processors enough: a core that wanders measures the wandering.
         let processors = thread::available_parallelism().map_or(1, usize::from);
-        let pin: Vec<u16> =
-            (0..*cores).take_while(|_| usize::from(*cores) <= processors).collect();
+        let pin: Vec<u16> = (0..*cores).take_while(|_| usize::from(*cores) <= processors).collect();
         let text = format!(
             "[yard]\ncores = {cores}\nidle = \"busy\"\npin = {pin:?}\n\
              [[port]]\nname = \"in\"\nkind = \"mem\"\nin = \"memory\"\nwindow_frames = 256\n\

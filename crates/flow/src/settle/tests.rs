@@ -65,7 +65,10 @@ fn run(seed: u64, slots: Option<usize>, flows: usize, queues: usize) -> (u64, Se
                     eth_type: 0x0800,
                     ..FlowKey::ZERO
                 };
-                let lane = batch.push(Frame::new(0, 0, 60), key).unwrap();
+                // With a receive hash, or told apart by their keys.
+                let mut frame = Frame::new(0, 0, 60);
+                frame.hash = if seed.is_multiple_of(2) { 0 } else { (flow as u32 + 1) << 7 };
+                let lane = batch.push(frame, key).unwrap();
                 // Mostly steady, as tables are; a port, and a drop, now and then.
                 batch.actions[lane].to = match below(16) {
                     0 => To::Port(1),

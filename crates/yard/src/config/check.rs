@@ -87,7 +87,8 @@ impl Config {
     /// Buffers without which the yard could come to a standstill: what cores and ports have in
     /// hand, and what their free lists keep to themselves.
     pub(crate) fn least_frames(&self) -> usize {
-        let hold = *self.yard.hold_frames.get_ref() * crate::core::HoldLimits::BAYS;
+        // One hold: while others wait for buffers, it ends and gives its own back.
+        let hold = *self.yard.hold_frames.get_ref();
         usize::from(*self.yard.cores.get_ref()) * 128 + self.port.len() * (64 + hold)
     }
 }

@@ -109,7 +109,7 @@ impl Hold {
             return taken;
         }
         for lane in lanes {
-            let slot = Some(settle.slot_of(&batch.keys[lane]));
+            let slot = Some(settle.slot_of(&batch.frames[lane], &batch.keys[lane]));
             if let Some(bay) = self.bays.iter_mut().find(|bay| bay.slot == slot) {
                 let frame = std::mem::take(&mut batch.frames[lane]);
                 bay.frames.push_back((frame, batch.keys[lane], batch.actions[lane]));
@@ -120,18 +120,18 @@ impl Hold {
         taken
     }
 
-    /// The flow with this key was sent home against the tables' word at `now`: begins to hold its
+    /// The flow of this frame was sent home against the tables' word at `now`: begins to hold its
     /// slot, if it has been stuck for long enough. What is under way now still goes home.
     pub(super) fn consider(
         &mut self,
         settle: &mut Settle,
-        key: &FlowKey,
+        (frame, key): (&Frame, &FlowKey),
         may_wait: bool,
         now: Option<Nanos>,
     ) {
         let HoldLimits { frames, after, .. } = self.limits;
         let Some(now) = now.filter(|_| frames > 0) else { return };
-        let slot = settle.slot_of(key);
+        let slot = settle.slot_of(frame, key);
         if settle.stuck(slot) < after || self.bays.iter().any(|bay| bay.slot == Some(slot)) {
             return;
         }

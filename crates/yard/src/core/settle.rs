@@ -41,7 +41,8 @@ impl Entry {
                 if homes[lane] != said[lane] {
                     let waits = |place: &Place| place.full == Full::Hold;
                     let may_wait = places.get(homes[lane]).is_some_and(waits);
-                    hold.consider(settle, &batch.keys[lane], may_wait, now);
+                    let frame = (&batch.frames[lane], &batch.keys[lane]);
+                    hold.consider(settle, frame, may_wait, now);
                 }
                 if matches!(said[lane], To::Port(_)) {
                     batch.actions[lane].to = said[lane];

@@ -1,7 +1,8 @@
 //! The whole engine under seeds: random yards, random traffic, random faults; order and
 //! conservation every time.
 //!
-//! `FLOWYARD_SEEDS=10000` runs more seeds than the fixed 400, `FLOWYARD_SEED=17` runs one.
+//! `FLOWYARD_SEEDS=10000` runs more seeds than the fixed 400, `FLOWYARD_FIRST_SEED=7000` others,
+//! `FLOWYARD_SEED=17` runs one.
 
 mod chaos;
 mod yards;
@@ -80,7 +81,9 @@ fn run(options: Options) -> Ran {
 #[test]
 fn every_seed_keeps_order_and_loses_nothing() {
     let one = number("FLOWYARD_SEED");
-    let seeds = one.map_or(0..number("FLOWYARD_SEEDS").unwrap_or(400), |seed| seed..seed + 1);
+    let first = number("FLOWYARD_FIRST_SEED").unwrap_or(0);
+    let last = first + number("FLOWYARD_SEEDS").unwrap_or(400);
+    let seeds = one.map_or(first..last, |seed| seed..seed + 1);
     let count = seeds.end - seeds.start;
     let (mut moved, mut held, mut deaths, mut drops, mut lost) = (0, 0, 0, 0, 0);
     let (mut promoted, mut demoted, mut rebalanced) = (0, 0, 0);
