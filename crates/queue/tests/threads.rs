@@ -12,7 +12,7 @@ use flowyard_frame::{Action, Batch, FlowKey, Frame, LANES, Lanes, To};
 use flowyard_queue::{Order, Queue};
 use flowyard_testkit::{Checker, Rng};
 
-const FRAMES: u64 = if cfg!(miri) { 200 } else { 500_000 };
+const FRAMES: u64 = if cfg!(miri) { 40 } else { 500_000 };
 const FLOWS: u64 = 7;
 
 /// Enqueues frames of `FLOWS` flows from `first_flow` on, holding what is refused.
@@ -146,7 +146,7 @@ fn lanes_of_a_batch_in_pieces() {
     let queue = flowyard_queue::new(Order::Direct, 1, 70);
     let mut rng = Rng::new(5);
     let (mut number, mut expected) = (0, 0);
-    for _ in 0..if cfg!(miri) { 20 } else { 2000 } {
+    for _ in 0..if cfg!(miri) { 4 } else { 2000 } {
         let lanes = Lanes(rng.bits() as u32 & rng.bits() as u32);
         let mut batch = Batch::default();
         for lane in 0..LANES {
