@@ -27,6 +27,24 @@ pub mod proto {
     pub const AH: u8 = 51;
     pub const ICMPV6: u8 = 58;
     pub const SCTP: u8 = 132;
+
+    /// Those that people write by name.
+    pub const NAMES: [(&str, u8); 8] = [
+        ("tcp", TCP),
+        ("udp", UDP),
+        ("sctp", SCTP),
+        ("icmp", ICMP),
+        ("icmp6", ICMPV6),
+        ("gre", GRE),
+        ("esp", ESP),
+        ("ah", AH),
+    ];
+
+    /// Whether the protocol has ports where a key keeps them.
+    #[must_use]
+    pub const fn has_ports(protocol: u8) -> bool {
+        matches!(protocol, TCP | UDP | SCTP)
+    }
 }
 
 /// Whether a frame is an IP fragment. An IPv6 "atomic" fragment (offset 0, no more to come,

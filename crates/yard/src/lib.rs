@@ -29,6 +29,7 @@ pub mod run;
 pub mod scenario;
 pub mod sim;
 mod sys;
+mod tally;
 mod to_ports;
 pub mod work;
 
@@ -41,6 +42,7 @@ pub use places::{Full, Place, Places};
 pub use pool::{Meta, Pool};
 pub use port::{Pace, Rx, Tx};
 pub use reload::Reload;
+pub use tally::Count;
 pub use to_ports::ToPorts;
 pub use work::Work;
 

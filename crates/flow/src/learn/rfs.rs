@@ -41,9 +41,9 @@ pub struct Settings {
 }
 
 impl Default for Settings {
-    /// 32,768 entries (the size that scaling.rst suggests), one of every 20 frames, 30 seconds.
+    /// As ATR: 8192 entries, one of every 20 frames, 30 seconds.
     fn default() -> Self {
-        Self { entries: 32_768, sample_every: 20, idle: 30_000_000_000 }
+        Self { entries: 8192, sample_every: 20, idle: 30_000_000_000 }
     }
 }
 

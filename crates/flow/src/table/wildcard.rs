@@ -33,7 +33,7 @@ use crate::mix::{SplitMix, fold};
 const NONE: u32 = u32::MAX;
 
 /// Rules by key, mask and priority.
-#[derive(Clone, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Wildcard {
     capacity: usize,
     masks: usize,
@@ -49,7 +49,7 @@ pub struct Wildcard {
 }
 
 /// What there is of a rule besides key and mask.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Rest {
     rank: u64,
     action: Action,
@@ -58,7 +58,7 @@ struct Rest {
 }
 
 /// All rules with one mask.
-#[derive(Clone, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 struct Tuple {
     mask: FlowKey,
     /// The words of a key that the mask has bits in, with those bits; one with none makes the

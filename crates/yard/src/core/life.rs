@@ -2,18 +2,32 @@
 
 use std::sync::Arc;
 
-use flowyard_frame::{Edit, Lanes};
+use flowyard_flow::table::{Rules, Wildcard};
+use flowyard_frame::{Edit, FlowKey, Lanes};
 
-use super::{Bin, Core, Entry, Exit, Nanos, SENT};
+use super::{Bin, Core, Entry, Exit, Nanos, SENT, Stage};
 use crate::counters::{Board, Counters, DropReason};
 use crate::mail::Message;
 use crate::port::refuse;
 use crate::reload::Reload;
+use crate::tally::Count;
 
 /// The user's exact entries: first, so that no learner overrules them.
 pub(crate) const USER: usize = 0;
 /// What learners wrote.
 pub(crate) const LEARNT: usize = 1;
+/// The user's rules.
+pub(crate) const RULES: usize = 2;
+
+/// The order in which tables are asked. What the user wrote stands: the learnt table comes in
+/// front of the rules only where it repeats their answers. Without rules, theirs is not asked.
+pub(crate) const fn order(is_cache: bool, has_rules: bool) -> &'static [usize] {
+    match (is_cache, has_rules) {
+        (_, false) => &[USER, LEARNT],
+        (true, true) => &[USER, LEARNT, RULES],
+        (false, true) => &[USER, RULES, LEARNT],
+    }
+}
 
 /// Ticks with progress between two publications of the counters.
 const PUBLISH_EVERY: u64 = 64;
@@ -35,6 +49,12 @@ impl Core {
             (counters.hold_frames, counters.hold_moved) = self.entry.hold.counts();
         }
         counters
+    }
+
+    /// What the counters that tables name have counted, by number.
+    #[must_use]
+    pub fn counts(&self) -> Vec<Count> {
+        self.entry.tally.counts().collect()
     }
 
     /// Where others see its counters.
@@ -169,6 +189,16 @@ impl Core {
         for edit in &reload.exact {
             self.edit(USER, *edit);
         }
+        if let Some(table) = &reload.rules {
+            self.entry.set_rules(Arc::clone(table));
+            // What was copied from the old rules goes before the next frame is looked up. No edit
+            // of a cache is on its way: its own core alone has them, and none is left of a tick.
+            for learner in self.learners.iter_mut().filter(|learner| learner.stage == Stage::Rules)
+            {
+                learner.learn.reset(&mut learner.edits);
+            }
+            self.teach();
+        }
         let spread = &mut self.entry.steer.spread;
         for (index, to) in (0..spread.entries().len()).zip(reload.spread.iter().cycle()) {
             let _in_range = spread.set(index, *to);
@@ -193,6 +223,15 @@ impl Core {
                 self.publish();
             }
         }
+    }
+}
+
+impl Entry {
+    /// Takes over rules.
+    pub(crate) fn set_rules(&mut self, table: Arc<Wildcard>) {
+        self.steer.set_order(order(self.cache.is_some(), !table.is_empty()));
+        let mask = self.cache.unwrap_or(FlowKey::ZERO);
+        self.steer.replace(RULES, Box::new(Rules::new(table, &mask)));
     }
 }
 
