@@ -4,11 +4,13 @@
 //! `FLOWYARD_SEEDS=10000` runs more seeds than the fixed 200, `FLOWYARD_SEED=17` runs one.
 
 mod chaos;
+mod learners;
 mod yards;
 
 use std::env;
 
 use flowyard_testkit::Violation;
+use flowyard_yard::{Count, Counters};
 use yards::{Case, Options};
 
 const REPLAY: &str = "cargo test -p flowyard-yard --test sim every_seed -- --nocapture";
@@ -27,11 +29,17 @@ struct Ran {
     drops: u64,
     lost: u64,
     reordered: bool,
+    total: Counters,
+    counts: Vec<Count>,
 }
 
 /// Runs one case to its end and checks it.
 fn run(options: Options) -> Ran {
-    let Case { mut sim, ports, mut checker, offered, about } = Case::new(options);
+    drive(Case::new(options))
+}
+
+fn drive(case: Case) -> Ran {
+    let Case { mut sim, ports, mut checker, offered, about } = case;
     let mut verdict = sim.run().map(drop).map_err(|error| format!("{error}; {about}"));
     let total = sim.total();
     for port in &ports {
@@ -45,6 +53,11 @@ fn run(options: Options) -> Ran {
         (0..frames).for_each(|_| checker.drop(reason.name()));
         sim.record(frames);
     }
+    let cores = sim.yard.cores.iter().map(flowyard_yard::Core::counts);
+    let add = |sum: Vec<Count>, core: Vec<Count>| {
+        sum.iter().zip(core).map(|(sum, more)| sum.plus(more)).collect()
+    };
+    let counts = cores.reduce(add).unwrap_or_default();
     let (trace, deaths) = (sim.trace(), sim.deaths());
     // What was never received is held by the source; what the pool misses is held inside.
     let pool = sim.yard.pool.share();
@@ -59,7 +72,8 @@ fn run(options: Options) -> Ran {
         verdict = Err(format!("{violation}; {about}"));
     }
     let (moved, held, lost) = (total.settle_moved, total.hold_moved, total.edits_lost);
-    Ran { trace, verdict, moved, held, deaths, drops: total.drops.total(), lost, reordered }
+    let drops = total.drops.total();
+    Ran { trace, verdict, moved, held, deaths, drops, lost, reordered, total, counts }
 }
 
 #[test]

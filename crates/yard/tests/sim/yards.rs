@@ -157,7 +157,7 @@ fn describe(
 
 /// Frames for each port, and how many in all. A flow comes in by one port; the flows of port 1
 /// are the replies to those of port 0.
-fn traffic(rng: &mut Rng, ports: u16, checker: &mut Checker) -> (Vec<Frames>, u64) {
+pub(crate) fn traffic(rng: &mut Rng, ports: u16, checker: &mut Checker) -> (Vec<Frames>, u64) {
     let (flows, count) = (1 + rng.below(40), 200 + rng.below(1300));
     let gap = [10, 300, 3000][rng.below(3) as usize];
     let mut sources: Vec<_> = (0..ports).map(|_| Frames::new()).collect();
