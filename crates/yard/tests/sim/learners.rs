@@ -118,7 +118,7 @@ fn describe(rng: &mut Rng, kind: Kind, seed: u64) -> (String, u64, u64) {
             writeln!(text, "sample_every = {}\nidle_ms = {idle}", 1 + rng.below(6)).unwrap();
         }
     }
-    writeln!(text, "[work]\nkind = \"forward\"\n[steer]\nspread = [\"q{}\"]", cores).unwrap();
+    writeln!(text, "[work]\nkind = \"forward\"\n[steer]\nspread = [\"q{cores}\"]").unwrap();
     writeln!(text, "counters = [\"c0\", \"c1\", \"c2\"]").unwrap();
     (text, cores, queues.len() as u64)
 }
