@@ -6,9 +6,13 @@
 use flowyard_frame::{Batch, Edit, Lanes, Nanos};
 
 pub mod atr;
+pub mod cache;
 pub mod elephant;
+pub mod rfs;
 
 pub use atr::Atr;
+pub use cache::Cache;
+pub use rfs::Rfs;
 
 /// Watches batches, emits edits.
 pub trait Learn {
@@ -22,4 +26,8 @@ pub trait Learn {
         now: Nanos,
         edits: &mut Vec<Edit>,
     );
+
+    /// The tables that it learns from have changed: what it learnt is void. Adds the edits that
+    /// take it back; they are to be applied before the next lookup.
+    fn reset(&mut self, _edits: &mut Vec<Edit>) {}
 }

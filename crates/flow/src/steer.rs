@@ -7,6 +7,10 @@ use crate::table::{Spread, Table};
 /// An ordered list of tables that ends in an indirection table.
 pub struct Steer {
     tables: Vec<Box<dyn Table + Send>>,
+    /// Numbers of tables, in the order that they are asked.
+    order: Vec<usize>,
+    /// By table: the lanes of the last batch that it answered.
+    answered: Vec<Lanes>,
     hits: Vec<u64>,
     /// The last table.
     pub spread: Spread,
@@ -16,7 +20,39 @@ impl Steer {
     /// A walk through `tables` in order, then `spread`.
     #[must_use]
     pub fn new(tables: Vec<Box<dyn Table + Send>>, spread: Spread) -> Self {
-        Self { hits: vec![0; tables.len() + 1], tables, spread }
+        Self {
+            order: (0..tables.len()).collect(),
+            answered: vec![Lanes::NONE; tables.len()],
+            hits: vec![0; tables.len() + 1],
+            tables,
+            spread,
+        }
+    }
+
+    /// Asks the tables in this order from now on, by number; those that are not named are not
+    /// asked, and numbers that no table has are passed over.
+    pub fn set_order(&mut self, order: &[usize]) {
+        self.order.clear();
+        self.order.extend(order.iter().filter(|number| **number < self.tables.len()));
+        self.answered.fill(Lanes::NONE);
+    }
+
+    /// Puts another table in the place of number `index`; does nothing if there is none.
+    pub fn replace(&mut self, index: usize, table: Box<dyn Table + Send>) {
+        if let Some(place) = self.tables.get_mut(index) {
+            *place = table;
+            self.answered[index] = Lanes::NONE;
+        }
+    }
+
+    /// The lanes of the last batch that table number `index` answered, and those among them whose
+    /// answers are sure ([`Table::sure`]).
+    #[must_use]
+    pub fn answered(&self, index: usize) -> (Lanes, Lanes) {
+        match (self.answered.get(index), self.tables.get(index)) {
+            (Some(&lanes), Some(table)) if !lanes.is_empty() => (lanes, table.sure()),
+            _ => (Lanes::NONE, Lanes::NONE),
+        }
     }
 
     /// Writes an action into every lane. Keys and hashes must be there. Returns the lanes that a
@@ -25,12 +61,14 @@ impl Steer {
     pub fn walk(&mut self, batch: &mut Batch) -> Lanes {
         let all = batch.lanes();
         let mut left = all;
-        for (table, hits) in self.tables.iter_mut().zip(&mut self.hits) {
+        for &number in &self.order {
             if left.is_empty() {
-                break; // a batch that is answered needs no table
+                self.answered[number] = Lanes::NONE;
+                continue; // a batch that is answered needs no table
             }
-            let missed = table.lookup(batch, left);
-            *hits += u64::from(left.without(missed).count());
+            let missed = self.tables[number].lookup(batch, left);
+            self.answered[number] = left.without(missed);
+            self.hits[number] += u64::from(left.without(missed).count());
             left = missed;
         }
         self.spread.lookup(batch, left);
@@ -81,5 +119,16 @@ mod tests {
         let to: Vec<_> = batch.actions[..4].iter().map(|action| action.to).collect();
         assert_eq!(to, [2, 10, 21, 2].map(To::Queue));
         assert_eq!(steer.hits(), [1, 1, 2]);
+        assert_eq!([0, 1, 2].map(|n| steer.answered(n).0), [2, 4, 0].map(Lanes));
+
+        steer.set_order(&[1, 0, 9]);
+        assert_eq!(steer.walk(&mut batch), Lanes(0b0110));
+        let to: Vec<_> = batch.actions[..4].iter().map(|action| action.to).collect();
+        assert_eq!(to, [2, 20, 21, 2].map(To::Queue), "the other table decides");
+        steer.replace(1, tables());
+        assert_eq!(steer.walk(&mut batch), Lanes(0b0010));
+        steer.set_order(&[]);
+        assert_eq!(steer.walk(&mut batch), Lanes::NONE);
+        assert_eq!(steer.answered(0), (Lanes::NONE, Lanes::NONE));
     }
 }

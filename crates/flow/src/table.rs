@@ -9,19 +9,31 @@ use flowyard_frame::{Batch, Edit, Lanes};
 
 pub mod exact;
 pub mod l2;
+pub mod linear;
 pub mod lpm;
+pub mod rules;
 pub mod spread;
+pub mod wildcard;
 
 pub use exact::Exact;
 pub use l2::L2;
+pub use linear::Linear;
 pub use lpm::Lpm;
+pub use rules::{Rule, Rules};
 pub use spread::Spread;
+pub use wildcard::Wildcard;
 
 /// Key to action, a batch at a time.
 pub trait Table {
     /// Writes the action of each lane of `want` that matches; returns the lanes that missed,
     /// whose actions stay as they were.
     fn lookup(&mut self, batch: &mut Batch, want: Lanes) -> Lanes;
+
+    /// The lanes of the last lookup whose answers a table in front may repeat: they are the same
+    /// for every key that has the same fields under that table's mask. None, unless a table knows.
+    fn sure(&self) -> Lanes {
+        Lanes::NONE
+    }
 
     /// Where this table takes edits, if it does.
     fn edits(&mut self) -> Option<&mut dyn Offload> {
@@ -60,6 +72,14 @@ pub enum Reason {
     Crowded {
         /// How many entries the table has.
         capacity: usize,
+    },
+    /// Every mask is taken: each costs a lookup of its own.
+    #[error(
+        "the rules have {limit} different masks already, and each costs a lookup; use one of theirs"
+    )]
+    Masks {
+        /// How many masks the table takes.
+        limit: usize,
     },
     /// The key has fields that the table does not match on.
     #[error("the key has fields that this table does not match on; clear them, or widen its mask")]

@@ -5,9 +5,10 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
 use flowyard_flow::learn::elephant::{Sampler, Seen};
-use flowyard_flow::table::{Exact, L2, Lpm, Spread};
+use flowyard_flow::learn::{Cache, Rfs, cache, rfs};
+use flowyard_flow::table::{Exact, L2, Lpm, Rule, Rules, Spread, Wildcard};
 use flowyard_flow::toeplitz::{HashTypes, Toeplitz, random_key};
-use flowyard_flow::{Settle, Steer, Table, Tails, parse};
+use flowyard_flow::{Learn, Settle, Steer, Table, Tails, parse};
 use flowyard_frame::{Action, Batch, FlowKey, Frame, LANES, To};
 
 thread_local! {
@@ -128,4 +129,36 @@ fn routes_stations_and_samples_without_allocation() {
     }
     assert_eq!(ALLOCATIONS.get() - before, 0);
     assert_eq!(batch.actions[7].to, To::Port(7));
+}
+
+#[test]
+fn rules_and_what_learns_from_them_without_allocation() {
+    let mut table = Wildcard::new(100, 8, 1);
+    let key = |n: u16| FlowKey { sport: n, eth_type: 0x0800, ..FlowKey::ZERO };
+    for n in 0..100 {
+        let mask = FlowKey { sport: 0xffff << (n % 8), ..FlowKey::ZERO };
+        let key = FlowKey { eth_type: 0, ..key(n) }.masked(&mask);
+        assert_eq!(table.put(&Rule { key, mask, priority: n, action: Action::queue(n) }), Ok(()));
+    }
+    let mut rules = Rules::new(std::sync::Arc::new(table), &FlowKey::FLOW);
+    let settings = cache::Settings { entries: 16, replace_every: 2 };
+    let mut cache = Cache::new(settings, &FlowKey::FLOW, 1);
+    let mut rfs = Rfs::new(rfs::Settings { entries: 16, sample_every: 3, idle: 10 }, 1);
+    let mut edits = Vec::with_capacity(1024);
+    let mut batch = Batch::default();
+    for n in 0..LANES as u16 {
+        assert!(batch.push(Frame::new(0, 0, 60), key(n * 5)).is_ok());
+    }
+    let (mut taught, before) = (0, ALLOCATIONS.get());
+    for now in 0..1000 {
+        batch.keys.iter_mut().for_each(|key| key.sport = (key.sport + 7) % 160);
+        let all = batch.lanes();
+        let missed = rules.lookup(&mut batch, all);
+        cache.observe(0, &batch, all.without(missed), now, &mut edits);
+        rfs.observe(0, &batch, all, now, &mut edits);
+        taught += edits.len();
+        edits.clear();
+    }
+    assert_eq!(ALLOCATIONS.get() - before, 0);
+    assert!(taught > 10_000, "{taught} edits");
 }

@@ -27,6 +27,24 @@ pub mod proto {
     pub const AH: u8 = 51;
     pub const ICMPV6: u8 = 58;
     pub const SCTP: u8 = 132;
+
+    /// Those that people write by name.
+    pub const NAMES: [(&str, u8); 8] = [
+        ("tcp", TCP),
+        ("udp", UDP),
+        ("sctp", SCTP),
+        ("icmp", ICMP),
+        ("icmp6", ICMPV6),
+        ("gre", GRE),
+        ("esp", ESP),
+        ("ah", AH),
+    ];
+
+    /// Whether the protocol has ports where a key keeps them.
+    #[must_use]
+    pub const fn has_ports(protocol: u8) -> bool {
+        matches!(protocol, TCP | UDP | SCTP)
+    }
 }
 
 /// Whether a frame is an IP fragment. An IPv6 "atomic" fragment (offset 0, no more to come,
@@ -137,6 +155,20 @@ impl FlowKey {
         zerocopy::transmute!(std::array::from_fn::<u64, 8, _>(|i| own[i] & mask[i]))
     }
 
+    /// As masks: the one that keeps what either keeps.
+    #[must_use]
+    pub fn union(&self, other: &Self) -> Self {
+        let (own, other): ([u64; 8], [u64; 8]) =
+            (zerocopy::transmute!(*self), zerocopy::transmute!(*other));
+        zerocopy::transmute!(std::array::from_fn::<u64, 8, _>(|i| own[i] | other[i]))
+    }
+
+    /// Whether this key, or mask, has no bit that `mask` does not have.
+    #[must_use]
+    pub fn is_within(&self, mask: &Self) -> bool {
+        self.masked(mask) == *self
+    }
+
     /// The flow this frame belongs to: the 5-tuple and IP version alone.
     #[must_use]
     #[inline]
@@ -240,6 +272,9 @@ mod tests {
         let seen = FlowKey { tcp_flags: FlowKey::SYN, tos: 3, vlan_tci: 7, ..key() };
         assert_eq!(seen.flow(), key());
         assert_eq!(seen.masked(&FlowKey::ZERO), FlowKey::ZERO);
+        assert!(seen.flow().is_within(&FlowKey::FLOW) && !seen.is_within(&FlowKey::FLOW));
+        let vlan = FlowKey { vlan_tci: 0xfff, ..FlowKey::ZERO };
+        assert_eq!(seen.masked(&vlan.union(&FlowKey::FLOW)), FlowKey { vlan_tci: 7, ..key() });
         assert_eq!(seen.reversed().reversed(), seen);
     }
 }

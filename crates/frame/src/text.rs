@@ -12,22 +12,8 @@ use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
 
-use crate::{FlowKey, proto};
-
-const NAMES: [(&str, u8); 8] = [
-    ("tcp", proto::TCP),
-    ("udp", proto::UDP),
-    ("sctp", proto::SCTP),
-    ("icmp", proto::ICMP),
-    ("icmp6", proto::ICMPV6),
-    ("gre", proto::GRE),
-    ("esp", proto::ESP),
-    ("ah", proto::AH),
-];
-
-const fn has_ports(protocol: u8) -> bool {
-    matches!(protocol, proto::TCP | proto::UDP | proto::SCTP)
-}
+use crate::FlowKey;
+use crate::proto::{NAMES, has_ports};
 
 /// Why a text is not a flow, and the mend.
 #[derive(Clone, PartialEq, Eq, Debug)]

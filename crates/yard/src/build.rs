@@ -11,18 +11,19 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use flowyard_flow::learn::atr::{Atr, Settings};
-use flowyard_flow::table::{Exact, Spread};
+use flowyard_flow::learn::{Cache, Rfs, cache, rfs};
+use flowyard_flow::table::{Exact, Rules, Spread, Wildcard};
 use flowyard_flow::toeplitz::{HashTypes, MICROSOFT_KEY, SYMMETRIC_KEY, Toeplitz, random_key};
 use flowyard_flow::{Learn, Settle, Steer, Table};
-use flowyard_frame::{Action, Batch, Edit, FlowKey, LANES, Lanes, To};
+use flowyard_frame::{Batch, Edit, FlowKey, LANES, Lanes, To};
 use flowyard_ports::mem::Frames;
 use flowyard_ports::pcap::{self, Format};
 use flowyard_queue::{Order, Queue};
 
 use crate::Clock;
 use crate::config::{Config, ConfigError, ExactConfig, HashKey, Idle, LearnConfig, PortConfig};
-use crate::config::{PortKind, WorkConfig, hex};
-use crate::core::{Core, Entry, Exit, Hold, HoldLimits, Learner, Server, Stage};
+use crate::config::{PortKind, WorkConfig, hex, rule};
+use crate::core::{Core, Entry, Exit, Hold, HoldLimits, Learner, Server, Stage, order};
 use crate::counters::{Board, Counters};
 use crate::elephants::{Decider, Log, Sampling};
 use crate::mail::{Mail, Mailbox};
@@ -30,6 +31,7 @@ use crate::places::{Place, Places};
 use crate::pool::Pool;
 use crate::port::{Discard, Pace, PcapTx, Repeat, Rx, SourceRx, Tx};
 use crate::stages::Stopwatch;
+use crate::tally::Tally;
 use crate::to_ports::ToPorts;
 use crate::work::{Burn, Forward, Work};
 
@@ -78,6 +80,8 @@ pub struct Yard {
     pub mail: Mail,
     /// A handle that takes no frames: for the count of those held.
     pub pool: Pool,
+    /// Names of the counters that tables use, by number from 1.
+    pub counters: Vec<String>,
     pub(crate) pin: Vec<usize>,
     pub(crate) idle: Idle,
     /// What was decided about elephants.
@@ -104,17 +108,21 @@ impl Yard {
         crate::scenario::receive(config, &mut parts.rx)?;
         let count = *config.yard.cores.get_ref();
         let places = Arc::new(places(config, parts.queue));
+        let rules = Arc::new(rule::table(config)?);
         let pool = Pool::new(frames(config), *config.yard.buffer_bytes.get_ref());
         let (mail, boxes) = Mail::new(count.into(), parts.mailbox);
         let (mut cores, elephants) = (Vec::new(), Log::default());
         for (id, mailbox) in (0..count).zip(boxes) {
-            let place = (Arc::clone(&places), pool.share(), mail.clone(), mailbox);
+            let (places, rules) = (Arc::clone(&places), Arc::clone(&rules));
+            let place = (places, rules, pool.share(), mail.clone(), mailbox);
             let mut core = core(config, id, place, &mut parts)?;
             watch_elephants(config, &mut core, &elephants);
             cores.push(core);
         }
         let pin = config.yard.pin.get_ref().clone();
-        Ok(Self { cores, places, mail, pool, pin, idle: config.yard.idle, elephants })
+        let counters = config.steer.counters.iter().map(|name| name.get_ref().clone()).collect();
+        let idle = config.yard.idle;
+        Ok(Self { cores, places, mail, pool, counters, pin, idle, elephants })
     }
 }
 
@@ -147,12 +155,12 @@ fn frames(config: &Config) -> usize {
 }
 
 /// What a core has to do with others.
-type Around = (Arc<Places>, Pool, Mail, Mailbox);
+type Around = (Arc<Places>, Arc<Wildcard>, Pool, Mail, Mailbox);
 
 fn core(
     config: &Config,
     id: u16,
-    (places, pool, mail, mailbox): Around,
+    (places, rules, pool, mail, mailbox): Around,
     parts: &mut Parts,
 ) -> Result<Core, BuildError> {
     let own = |port: &PortConfig| *port.core.get_ref() == id;
@@ -166,14 +174,15 @@ fn core(
         }
     }
     let work = parts.work.remove(&id).unwrap_or_else(|| work(config, parts.clock.clone()));
+    let entry = entry(config, &rules, ports)?;
     Ok(Core {
         id,
         to_ports: ToPorts(Arc::clone(&places)),
         places,
         pool,
-        entry: entry(config, ports)?,
         server: Server { queues: urgency(config, id), work, batch: Batch::default(), open: None },
-        learners: learners(config, id, !exits.is_empty(), parts),
+        learners: learners(config, id, !exits.is_empty(), entry.cache, parts),
+        entry,
         refused: Vec::with_capacity(4),
         exits,
         mailbox,
@@ -198,7 +207,11 @@ fn urgency(config: &Config, id: u16) -> Vec<u16> {
     mine.into_iter().map(|(_, number)| number).collect()
 }
 
-fn entry(config: &Config, ports: Vec<(u16, Box<dyn Rx>)>) -> Result<Entry, BuildError> {
+fn entry(
+    config: &Config,
+    rules: &Arc<Wildcard>,
+    ports: Vec<(u16, Box<dyn Rx>)>,
+) -> Result<Entry, BuildError> {
     let (yard, steer) = (&config.yard, &config.steer);
     let mut user = Exact::new(steer.exact_entries, &FlowKey::FLOW, yard.seed);
     for (edit, entry) in exact(config)?.iter().zip(&steer.exact) {
@@ -209,21 +222,23 @@ fn entry(config: &Config, ports: Vec<(u16, Box<dyn Rx>)>) -> Result<Entry, Build
             return Err(config.error(entry.flow.span(), reason.to_string(), mend).into());
         }
     }
-    let learnt = Exact::new(learnt_entries(config), &FlowKey::FLOW, yard.seed ^ 1);
-    // The user's first, so that no learner overrules them.
-    let mut tables: Vec<Box<dyn Table + Send>> = vec![Box::new(user)];
-    if let Some(elephants) = &config.elephants {
-        let most = *elephants.promoted_max.get_ref();
-        tables.push(Box::new(Exact::new(most, &FlowKey::FLOW, yard.seed ^ 2)));
-    }
-    let promoted = tables.len() - 1;
-    tables.push(Box::new(learnt));
+    let rules = Arc::clone(rules);
+    let cache = cached(config)?;
+    let mask = cache.unwrap_or(FlowKey::FLOW);
+    let learnt = Exact::new(learnt_entries(config), &mask, yard.seed ^ 1);
+    let view = Rules::new(Arc::clone(&rules), &mask);
+    let most = config.elephants.as_ref().map_or(1, |elephants| *elephants.promoted_max.get_ref());
+    let promoted = Exact::new(most, &FlowKey::FLOW, yard.seed ^ 2);
+    let tables: Vec<Box<dyn Table + Send>> =
+        vec![Box::new(user), Box::new(learnt), Box::new(view), Box::new(promoted)];
     let size = *steer.entries.get_ref();
     let wrong = |text: String| config.error(steer.entries.span(), text, "see [steer]");
     let mut last = Spread::new(size, config.queue.len()).map_err(|e| wrong(e.to_string()))?;
     for (index, to) in (0..size).zip(spread(config).into_iter().cycle()) {
         last.set(index, to).map_err(|error| wrong(error.to_string()))?;
     }
+    let mut walk = Steer::new(tables, last);
+    walk.set_order(order(cache.is_some(), !rules.is_empty(), config.elephants.is_some()));
     let hash = match steer.hash_key.get_ref() {
         HashKey::Random => Toeplitz::new(&random_key(yard.seed)),
         HashKey::Symmetric => Toeplitz::new(&SYMMETRIC_KEY),
@@ -241,9 +256,10 @@ fn entry(config: &Config, ports: Vec<(u16, Box<dyn Rx>)>) -> Result<Entry, Build
         ended: Vec::with_capacity(config.port.len()),
         hash: hash.map_err(|error| wrong(error.to_string()))?,
         types: HashTypes::default(),
-        learnt: promoted + 1,
-        promoted,
-        steer: Steer::new(tables, last),
+        steer: walk,
+        cache,
+        splits: config.elephants.is_some(),
+        tally: Tally::new(steer.counters.len()),
         settle: yard.settle.then(|| Settle::new(yard.settle_slots, yard.seed)),
         batch: Batch::default(),
         homes: [To::Drop; LANES],
@@ -274,11 +290,8 @@ pub(crate) fn exact(config: &Config) -> Result<Vec<Edit>, ConfigError> {
         let key = FlowKey::from_str(entry.flow.get_ref());
         let key =
             key.map_err(|e| config.error(entry.flow.span(), e.to_string(), "mend the flow"))?;
-        let queue = entry.queue.as_ref().and_then(|name| config.queue_number(name.get_ref()));
-        let port = entry.port.as_ref().and_then(|name| config.port_number(name.get_ref()));
-        let to = queue.map(To::Queue).or(port.map(To::Port)).unwrap_or(To::Drop);
         // The table's mask is the flow: what else the text says (a VLAN) does not count.
-        Ok(Edit::Put(key.flow(), Action { to, counter: 0, mark: entry.mark }))
+        Ok(Edit::Put(key.flow(), rule::exact_action(config, entry)?))
     };
     config.steer.exact.iter().map(edit).collect()
 }
@@ -292,10 +305,21 @@ pub(crate) fn spread(config: &Config) -> Vec<To> {
     queues.into_iter().map(To::Queue).collect()
 }
 
+/// What the learnt table matches on, if it is the cache of the rules: all that they look at. Rules
+/// of a reload may look at more; what they answer then is not sure, and not copied.
+fn cached(config: &Config) -> Result<Option<FlowKey>, ConfigError> {
+    let Some(LearnConfig::Cache { .. }) = config.learn else { return Ok(None) };
+    Ok(Some(FlowKey::FLOW.union(&rule::mask(&rule::rules(config)?))))
+}
+
 /// More than one core may teach.
 fn learnt_entries(config: &Config) -> usize {
     match config.learn {
         Some(LearnConfig::Atr { entries, .. }) => entries.saturating_mul(config.port.len()),
+        Some(LearnConfig::Rfs { entries, .. }) => {
+            entries.saturating_mul(usize::from(*config.yard.cores.get_ref()))
+        }
+        Some(LearnConfig::Cache { entries, .. }) => entries,
         None => 8192,
     }
 }
@@ -347,7 +371,13 @@ fn receivers(config: &Config) -> Vec<u16> {
 }
 
 /// Learners of core `id`; each writes the tables of all cores that receive.
-fn learners(config: &Config, id: u16, transmits: bool, parts: &mut Parts) -> Vec<Learner> {
+fn learners(
+    config: &Config,
+    id: u16,
+    transmits: bool,
+    cache: Option<FlowKey>,
+    parts: &mut Parts,
+) -> Vec<Learner> {
     let teaches = receivers(config);
     let learner = |stage, home, learn| {
         let (teaches, edits) = (teaches.clone(), Vec::with_capacity(256));
@@ -362,6 +392,22 @@ fn learners(config: &Config, id: u16, transmits: bool, parts: &mut Parts) -> Vec
         let homes = config.queue.len() as u16;
         let atr = Atr::new(homes, settings, config.yard.seed);
         all.push(learner(Stage::Tx, home, Box::new(atr)));
+    }
+    if let (Some(LearnConfig::Rfs { entries, sample_every, idle_ms }), Some(home)) =
+        (&config.learn, config.home(id))
+    {
+        let (entries, idle) = (*entries, idle_ms.saturating_mul(1_000_000));
+        let settings = rfs::Settings { entries, sample_every: *sample_every, idle };
+        let seed = config.yard.seed.wrapping_add(id.into());
+        all.push(learner(Stage::Work, home, Box::new(Rfs::new(settings, seed))));
+    }
+    if let (Some(LearnConfig::Cache { entries, replace_every }), Some(mask), true) =
+        (&config.learn, cache, transmits)
+    {
+        let settings = cache::Settings { entries: *entries, replace_every: *replace_every };
+        let cache = Box::new(Cache::new(settings, &mask, config.yard.seed));
+        // Its own core alone: by mail, edits could come after a change of the rules.
+        all.push(Learner { teaches: vec![id], ..learner(Stage::Rules, id, cache) });
     }
     let (mine, others) = std::mem::take(&mut parts.learn).into_iter().partition(|l| l.0 == id);
     parts.learn = others;

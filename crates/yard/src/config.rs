@@ -36,10 +36,12 @@ use crate::scenario::{ExpectConfig, ReloadConfig, SendConfig, SimConfig};
 pub(crate) mod check;
 mod elephants;
 mod error;
+pub(crate) mod rule;
 mod words;
 
 pub use elephants::ElephantsConfig;
 pub use error::ConfigError;
+pub use rule::{MatchConfig, RuleConfig};
 pub(crate) use words::hex;
 pub use words::{HashKey, Idle, Order, PortKind};
 
@@ -201,6 +203,10 @@ pub struct SteerConfig {
     pub exact: Vec<ExactConfig>,
     /// How many flows the exact table takes.
     pub exact_entries: usize,
+    /// Rules, in the order that decides between those of equal priority.
+    pub rule: Vec<RuleConfig>,
+    /// Names of counters, which `exact` and `rule` may use.
+    pub counters: Vec<Spanned<String>>,
 }
 
 impl Default for SteerConfig {
@@ -211,6 +217,8 @@ impl Default for SteerConfig {
             hash_key: free(HashKey::Random),
             exact: Vec::new(),
             exact_entries: 8192,
+            rule: Vec::new(),
+            counters: Vec::new(),
         }
     }
 }
@@ -231,6 +239,8 @@ pub struct ExactConfig {
     /// The mark that its frames carry.
     #[serde(default)]
     pub mark: u32,
+    /// Counts them here: one of `counters`.
+    pub counter: Option<Spanned<String>>,
 }
 
 /// `[learn]`
@@ -251,6 +261,27 @@ pub enum LearnConfig {
         /// Learn from UDP too.
         #[serde(default)]
         udp: bool,
+    },
+    /// The core that works on a flow shall go on doing so.
+    Rfs {
+        /// The most flows that a core steers to itself at a time.
+        #[serde(default = "atr_entries")]
+        entries: usize,
+        /// One of so many frames worked on is sampled.
+        #[serde(default = "atr_sample")]
+        sample_every: u32,
+        /// A flow not sampled for so long is forgotten, in milliseconds.
+        #[serde(default = "atr_idle")]
+        idle_ms: u64,
+    },
+    /// What the rules answer is copied in front of them.
+    Cache {
+        /// The most flows copied at a time.
+        #[serde(default = "atr_entries")]
+        entries: usize,
+        /// When all are taken, one of so many misses replaces the oldest; 0 replaces none.
+        #[serde(default = "cache_replace")]
+        replace_every: u32,
     },
 }
 
@@ -383,6 +414,10 @@ const fn atr_sample() -> u32 {
 
 const fn atr_idle() -> u64 {
     30_000
+}
+
+const fn cache_replace() -> u32 {
+    100
 }
 
 #[cfg(test)]

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use flowyard_flow::{
     Learn, Refusal, Settle, Steer, parse, toeplitz::HashTypes, toeplitz::Toeplitz,
 };
-use flowyard_frame::{Action, Batch, Edit, LANES, Lanes, Nanos, To};
+use flowyard_frame::{Action, Batch, Edit, FlowKey, LANES, Lanes, Nanos, To};
 use flowyard_queue::Sink;
 use flowyard_wire::{Headers, LinkType};
 
@@ -30,6 +30,7 @@ use crate::places::{Full, Places};
 use crate::pool::Pool;
 use crate::port::{Rx, Tx, refuse};
 use crate::stages::{Span, Stopwatch};
+use crate::tally::Tally;
 use crate::to_ports::ToPorts;
 use crate::work::Work;
 
@@ -38,6 +39,8 @@ mod life;
 mod settle;
 
 pub(crate) use hold::{Hold, HoldLimits};
+use life::RULES;
+pub(crate) use life::order;
 
 /// Everything that acts.
 pub trait Tick {
@@ -79,10 +82,12 @@ pub(crate) struct Entry {
     pub(crate) hash: Toeplitz,
     pub(crate) types: HashTypes,
     pub(crate) steer: Steer,
-    /// The number of the table that learners write.
-    pub(crate) learnt: usize,
-    /// The number of the table of promoted flows.
-    pub(crate) promoted: usize,
+    /// What the learnt table matches on, if it is the cache of the rules.
+    pub(crate) cache: Option<FlowKey>,
+    /// Whether flows may be split over cores.
+    pub(crate) splits: bool,
+    /// What the tables' answers count.
+    pub(crate) tally: Tally,
     /// Without it, tables have their way at once, and frames overtake each other.
     pub(crate) settle: Option<Settle>,
     /// Frames of flows that could not move otherwise.
@@ -131,6 +136,8 @@ pub enum Stage {
     /// Those a core received, steered and settled; the lanes are those that a table in front of
     /// the last one answered.
     Rx,
+    /// Of those, the lanes that a rule answered, if the learnt table may answer them in its place.
+    Rules,
     /// Those a core has worked on.
     Work,
     /// Those a core has transmitted.
@@ -186,8 +193,14 @@ impl Core {
             hash.hash_batch(types, batch);
             let answered = steer.walk(batch);
             watch.lap(Span::Steer, batch.len());
-            self.counters.exact_hit += u64::from(answered.count());
+            let (ruled, sure) = steer.answered(RULES);
+            self.counters.exact_hit += u64::from(answered.without(ruled).count());
+            self.counters.rule_hit += u64::from(ruled.count());
             learn(&mut self.learners, Stage::Rx, batch, answered, now);
+            if !sure.is_empty() {
+                learn(&mut self.learners, Stage::Rules, batch, sure, now);
+            }
+            self.entry.tally.count(&mut self.entry.batch);
             self.entry.settle(&self.places, Some(now));
             self.stopwatch.lap(Span::Settle, self.entry.batch.len());
             let entered = self.enter();

@@ -157,8 +157,10 @@ counters! {
     work_frames,
     /// Batches worked on.
     work_batches,
-    /// Frames that a table in front of the indirection table answered.
+    /// Frames that an exact or a learnt entry answered.
     exact_hit,
+    /// Frames that a rule answered.
+    rule_hit,
     /// Flows that moved to another home.
     settle_moved,
     /// Frames sent to their flow's old home against the tables' word.

@@ -31,6 +31,7 @@ pub mod scenario;
 pub mod sim;
 mod stages;
 mod sys;
+mod tally;
 mod to_ports;
 pub mod work;
 
@@ -45,6 +46,7 @@ pub use pool::{Meta, Pool};
 pub use port::{Pace, Rx, Tx};
 pub use reload::Reload;
 pub use stages::{Span, Stages};
+pub use tally::Count;
 pub use to_ports::ToPorts;
 pub use work::Work;
 

@@ -1,10 +1,13 @@
 //! Reload: new tables for a running yard. Applied between batches; settle keeps the moves it
 //! causes in order, so no frame waits for it and none is lost.
 
+use std::sync::Arc;
+
+use flowyard_flow::table::Wildcard;
 use flowyard_frame::{Edit, To};
 
 use crate::build::{exact, spread};
-use crate::config::{Config, ConfigError, SteerConfig};
+use crate::config::{Config, ConfigError, SteerConfig, rule};
 
 /// New contents for the tables of every core.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -14,17 +17,19 @@ pub struct Reload {
     /// The indirection table, by index; empty changes nothing. One of another size than the
     /// running one is filled in as far as it goes, and repeated.
     pub spread: Vec<To>,
+    /// The rules, all of them; `None` changes nothing.
+    pub rules: Option<Arc<Wildcard>>,
 }
 
 impl Config {
     /// What turns the tables of `self`, running, into those of `new`.
     ///
     /// # Errors
-    /// When anything but `[steer]`'s `spread` and `exact` differs: that needs a restart.
+    /// When anything but `[steer]`'s `spread`, `exact` and `rule` differs: that needs a restart.
     pub fn reload(&self, new: &Self) -> Result<Reload, ConfigError> {
         if let Some(section) = self.unlike(new) {
             let what = format!("{section} cannot change while the yard runs");
-            let mend = "change 'spread' and 'exact' in [steer] alone, or restart";
+            let mend = "change 'spread', 'exact' and 'rule' in [steer] alone, or restart";
             return Err(new.error_in(section, what, mend));
         }
         let (old, new_edits) = (exact(self)?, exact(new)?);
@@ -33,7 +38,12 @@ impl Config {
         };
         let gone = old.iter().map(key).filter(|k| !new_edits.iter().any(|edit| key(edit) == *k));
         let fresh = new_edits.iter().filter(|edit| !old.contains(edit)).copied();
-        Ok(Reload { exact: gone.map(Edit::Del).chain(fresh).collect(), spread: spread(new) })
+        let differ = rule::rules(self)? != rule::rules(new)?;
+        Ok(Reload {
+            exact: gone.map(Edit::Del).chain(fresh).collect(),
+            spread: spread(new),
+            rules: if differ { Some(Arc::new(rule::table(new)?)) } else { None },
+        })
     }
 
     /// The first section in which more than the tables differs.
@@ -41,6 +51,7 @@ impl Config {
         let rest = |steer: &SteerConfig| SteerConfig {
             spread: Vec::new(),
             exact: Vec::new(),
+            rule: Vec::new(),
             ..steer.clone()
         };
         let differ = [

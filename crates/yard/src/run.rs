@@ -30,6 +30,7 @@ use crate::mail::{Mail, Message};
 use crate::places::Places;
 use crate::pool::Pool;
 use crate::stages::Stages;
+use crate::tally::Count;
 use crate::{Clock, Reload, Yard, sys};
 
 /// How long cores wait for a core that died to give way, before they leave with frames held.
@@ -42,6 +43,7 @@ pub struct Running {
     places: Arc<Places>,
     mail: Mail,
     pool: Pool,
+    counters: Vec<String>,
     clock: Clock,
     began: Nanos,
     elephants: Log,
@@ -60,6 +62,7 @@ struct Shared {
 struct Gone {
     counters: Counters,
     stages: Stages,
+    counts: Vec<Count>,
     remarks: Vec<String>,
     died: Option<String>,
 }
@@ -71,6 +74,8 @@ pub struct Outcome {
     pub cores: Vec<CoreOutcome>,
     /// Queues, then tx queues.
     pub queues: Vec<QueueOutcome>,
+    /// What the counters that tables name have counted.
+    pub counts: Vec<CountOutcome>,
     /// What the user should know besides: damaged captures, failed ports, cores not pinned.
     pub remarks: Vec<String>,
     /// Frames that are still in the yard, by the pool's count: 0 unless a core died.
@@ -107,6 +112,23 @@ pub struct QueueOutcome {
     pub done: u64,
 }
 
+/// What became of a counter.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct CountOutcome {
+    /// Its name.
+    pub name: String,
+    /// By core that received.
+    pub cores: Vec<Count>,
+}
+
+impl CountOutcome {
+    /// The sum over all cores.
+    #[must_use]
+    pub fn total(&self) -> Count {
+        self.cores.iter().fold(Count::default(), |sum, core| sum.plus(*core))
+    }
+}
+
 impl Outcome {
     /// The sum over all cores.
     #[must_use]
@@ -126,7 +148,7 @@ impl Yard {
     /// Starts a thread for each core.
     #[must_use]
     pub fn start(self, clock: Clock) -> Running {
-        let Self { cores, places, mail, pool, pin, idle, elephants } = self;
+        let Self { cores, places, mail, pool, counters, pin, idle, elephants } = self;
         let shared = Arc::new(Shared {
             boards: cores.iter().map(Core::board).collect(),
             ended: AtomicUsize::new(0),
@@ -138,7 +160,8 @@ impl Yard {
             let (shared, clock) = (Arc::clone(&shared), Arc::clone(&clock));
             thread::spawn(move || live(core, cpu, idle, &shared, &clock))
         });
-        Running { threads: threads.collect(), shared, places, mail, pool, clock, began, elephants }
+        let threads = threads.collect();
+        Running { threads, shared, places, mail, pool, counters, clock, began, elephants }
     }
 }
 
@@ -180,11 +203,17 @@ impl Running {
     /// Waits until all is drained: until the sources end, or [`Running::stop`] was called.
     #[must_use]
     pub fn join(self) -> Outcome {
-        let Self { threads, places, pool, clock, began, elephants, .. } = self;
+        let Self { threads, places, pool, counters, clock, began, elephants, .. } = self;
         let gone: Vec<_> =
             threads.into_iter().map(|thread| thread.join().unwrap_or_else(Gone::by)).collect();
         let elapsed = clock().saturating_sub(began);
         let remarks = gone.iter().flat_map(|core| core.remarks.iter()).cloned().collect();
+        let by_core = |at: usize| gone.iter().map(move |core| core.counts.get(at).copied());
+        let counts = (0..).zip(counters).map(|(at, name)| CountOutcome {
+            name,
+            cores: by_core(at).map(Option::unwrap_or_default).collect(),
+        });
+        let counts = counts.collect();
         let cores = gone.into_iter().map(|Gone { counters, stages, died, .. }| CoreOutcome {
             counters,
             stages,
@@ -193,6 +222,7 @@ impl Running {
         Outcome {
             cores: cores.collect(),
             queues: queues(&places),
+            counts,
             remarks,
             held: pool.held(),
             elapsed,
@@ -223,6 +253,7 @@ impl Gone {
         Self {
             counters: Counters::default(),
             stages: Stages::default(),
+            counts: Vec::new(),
             remarks: Vec::new(),
             died: Some(said(&*panic)),
         }
@@ -245,7 +276,8 @@ fn live(mut core: Core, cpu: Option<usize>, idle: Idle, shared: &Shared, clock: 
     }
     let died = watch(&mut core, idle, shared, clock);
     remarks.extend(core.close_ports());
-    Gone { counters: core.counters(), stages: core.stages(), remarks, died }
+    let (stages, counts) = (core.stages(), core.counts());
+    Gone { counters: core.counters(), stages, counts, remarks, died }
 }
 
 /// Ticks until all is drained; what the core died of, if it did.

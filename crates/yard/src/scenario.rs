@@ -156,6 +156,9 @@ fn reloads(config: &Config) -> Result<Vec<(u64, Arc<Reload>)>, ConfigError> {
         if let Some(exact) = &reload.exact {
             new.steer.exact.clone_from(exact);
         }
+        if let Some(rule) = &reload.rule {
+            new.steer.rule.clone_from(rule);
+        }
         crate::config::check::steer(&new)?;
         let tables = running.reload(&new)?;
         running = new;
@@ -180,8 +183,8 @@ pub(crate) fn check(config: &Config) -> Result<(), ConfigError> {
         if reload.at.0 > frames::LAST {
             return Err(config.error(at, "this reload comes after 5ms", "reload sooner"));
         }
-        if reload.spread.is_none() && reload.exact.is_none() {
-            let mend = "give it 'spread', 'exact', or both";
+        if reload.spread.is_none() && reload.exact.is_none() && reload.rule.is_none() {
+            let mend = "give it 'spread', 'exact' or 'rule'";
             return Err(config.error(at, "this reload changes nothing", mend));
         }
     }

@@ -72,8 +72,36 @@ const YARD: &str = r#"
     ports = { west = "east" }
 "#;
 
+/// The same yard with rules that count, behind a small cache.
+fn ruled() -> String {
+    let learn = "kind = \"cache\"\n    entries = 64\n    replace_every = 4";
+    let steer = r#"[steer]
+    counters = ["even", "web"]
+    [[steer.rule]]
+    match = { src = "0.0.0.0/1" }
+    queue = "ordered"
+    counter = "even"
+    [[steer.rule]]
+    match = { dst_port = 11211 }
+    priority = 2
+    queue = "one"
+    counter = "web"
+    [[steer.rule]]
+    match = {}
+    queue = "atomic"
+    [work]"#;
+    let atr = "kind = \"atr\"\n    sample_every = 4\n    entries = 64";
+    assert!(YARD.contains(atr));
+    YARD.replace(atr, learn).replace("[work]", steer)
+}
+
 #[test]
 fn frames_move_without_allocation() {
+    moves(YARD, 1_000);
+    moves(&ruled(), 0); // its queues do not fill
+}
+
+fn moves(yard: &str, dropped: u64) {
     let mut frames = Frames::new();
     for (packet, data) in Traffic::new(Profile::default(), 1).take(20_000) {
         frames.push(packet.time, LinkType::Ethernet, &data);
@@ -81,7 +109,7 @@ fn frames_move_without_allocation() {
     let mut parts = Parts::default();
     let source = Box::new(Repeat::new(frames, u32::MAX));
     parts.rx.insert(0, Box::new(SourceRx::new(0, source, Pace::Fast)));
-    let mut yard = Yard::build(&Config::parse("y", YARD).unwrap(), parts).unwrap();
+    let mut yard = Yard::build(&Config::parse("y", yard).unwrap(), parts).unwrap();
     let mut run = |ticks: u64| {
         for now in 0..ticks {
             for core in &mut yard.cores {
@@ -105,5 +133,5 @@ fn frames_move_without_allocation() {
     let moved = |count: fn(&flowyard_yard::Counters) -> u64| count(&then) - count(&warm);
     assert!(moved(|c| c.tx_frames) > 400_000, "{then:#?}");
     let (edits, drops) = (moved(|c| c.edits), moved(|c| c.drops.total()));
-    assert!(edits > 1_000 && drops > 1_000, "{edits} edits, {drops} drops: {then:#?}");
+    assert!(edits > 1_000 && drops >= dropped, "{edits} edits, {drops} drops: {then:#?}");
 }

@@ -22,6 +22,8 @@ pub(crate) struct Books {
     queues: Vec<QueueBooks>,
     /// What was decided about elephants, oldest first.
     decisions: Vec<DecisionBooks>,
+    /// By the counters that tables name.
+    counters: Vec<CountBooks>,
     remarks: Vec<String>,
 }
 
@@ -33,6 +35,7 @@ struct CoreBooks {
     tx_bytes: u64,
     work_frames: u64,
     exact_hits: u64,
+    rule_hits: u64,
     moves: u64,
     held_moves: u64,
     busy_share: f64,
@@ -65,6 +68,15 @@ struct QueueBooks {
     done: u64,
 }
 
+#[derive(Serialize)]
+struct CountBooks {
+    name: String,
+    frames: u64,
+    bytes: u64,
+    /// Frames by core that received them.
+    cores: Vec<u64>,
+}
+
 impl Books {
     pub(crate) fn of(outcome: &Outcome) -> Self {
         let core = |counters: &Counters, died: Option<String>, cores: usize| CoreBooks {
@@ -74,6 +86,7 @@ impl Books {
             tx_bytes: counters.tx_bytes,
             work_frames: counters.work_frames,
             exact_hits: counters.exact_hit,
+            rule_hits: counters.rule_hit,
             moves: counters.settle_moved,
             held_moves: counters.settle_held,
             busy_share: busy(counters, outcome, cores),
@@ -106,6 +119,16 @@ impl Books {
                 })
                 .collect(),
             decisions: outcome.decisions.iter().map(DecisionBooks::of).collect(),
+            counters: outcome
+                .counts
+                .iter()
+                .map(|count| CountBooks {
+                    name: count.name.clone(),
+                    frames: count.total().frames,
+                    bytes: count.total().bytes,
+                    cores: count.cores.iter().map(|core| core.frames).collect(),
+                })
+                .collect(),
             remarks: outcome.remarks.clone(),
         }
     }
@@ -152,6 +175,10 @@ pub(crate) fn text(outcome: &Outcome, style: &Style) -> String {
     text += &cores(outcome).to_text(style);
     text += "\n";
     text += &queues(outcome).to_text(style);
+    if !outcome.counts.is_empty() {
+        text += "\n";
+        text += &counters(outcome).to_text(style);
+    }
     if let Some(drops) = drops(outcome) {
         text += "\n";
         text += &drops.to_text(style);
@@ -176,6 +203,7 @@ fn cores(outcome: &Outcome) -> Table {
         .column(Column::number("").unit("bytes"))
         .column(Column::number("dropped").unit("frames"))
         .column(Column::number("by entry").unit("frames"))
+        .column(Column::number("by rule").unit("frames"))
         .column(Column::number("moves").unit("of flows"))
         .column(Column::number("held back").unit("frames"))
         .column(Column::number("busy"));
@@ -189,6 +217,7 @@ fn cores(outcome: &Outcome) -> Table {
             Cell::new(Unit::Bytes.show(c.tx_bytes as f64)),
             Cell::new(num::exact(c.drops.total())),
             Cell::new(num::exact(c.exact_hit)),
+            Cell::new(num::exact(c.rule_hit)),
             Cell::new(num::exact(c.settle_moved)),
             Cell::new(num::exact(c.settle_held)),
             Cell::new(Unit::Share.show(busy(c, outcome, cores))),
@@ -243,6 +272,21 @@ fn elephants(outcome: &Outcome) -> Table {
             Cell::new(num::exact(decision.load.queue_len)),
             Cell::new(num::exact(decision.load.drops)),
             Cell::new(decision.what.to_string()),
+        ]);
+    }
+    table
+}
+
+fn counters(outcome: &Outcome) -> Table {
+    let mut table = Table::new("Counters")
+        .column(Column::text("counter"))
+        .column(Column::number("counted").unit("frames"))
+        .column(Column::number("").unit("bytes"));
+    for count in &outcome.counts {
+        table.push([
+            Cell::new(count.name.clone()).tone(Tone::Strong),
+            Cell::new(num::exact(count.total().frames)),
+            Cell::new(Unit::Bytes.show(count.total().bytes as f64)),
         ]);
     }
     table

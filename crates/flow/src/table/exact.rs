@@ -172,7 +172,9 @@ impl Exact {
 
     fn find(&self, wanted: &Wanted) -> Option<usize> {
         self.buckets(wanted.hash).into_iter().find_map(|bucket| {
-            equals(self.tags[bucket], tag(wanted.hash)).map(|way| bucket * WAYS + way).find(|&at| {
+            let (tags, tag) = (self.tags[bucket], tag(wanted.hash));
+            let ways = equals(tags, tag).filter(|way| (tags >> (8 * way)) as u8 == tag);
+            ways.map(|way| bucket * WAYS + way).find(|&at| {
                 let rest = self.rest.get(at).is_none_or(|rest| *rest == wanted.rest);
                 rest && self.entries[at].key == wanted.key
             })
@@ -382,7 +384,7 @@ fn tag(hash: u64) -> u8 {
 }
 
 /// The ways of a bucket whose tag may be `tag`, lowest first. The first is certain; a later one
-/// may be wrong by a carry, which costs a comparison of keys and no more.
+/// may be wrong by a carry: its tag has to be looked at, for it may be free, with an old key in it.
 #[inline]
 fn equals(tags: u64, tag: u8) -> impl Iterator<Item = usize> {
     const ONES: u64 = 0x0101_0101_0101_0101;

@@ -9,7 +9,8 @@ use flowyard_frame::FlowKey;
 use toml::Spanned;
 
 use super::words::hex;
-use super::{Config, ConfigError, HashKey, Order, PortConfig, PortKind, QueueConfig, WorkConfig};
+use super::{Config, ConfigError, HashKey, LearnConfig, Order, PortConfig, PortKind, QueueConfig};
+use super::{WorkConfig, rule};
 use crate::pool::LONGEST;
 use crate::port::Pace;
 
@@ -213,26 +214,18 @@ pub(crate) fn steer(config: &Config) -> Checked {
             let (what, mend) = text.split_once("; ").unwrap_or((&text, ""));
             return Err(config.error(exact.flow.span(), what, mend));
         }
-        let to = [exact.queue.is_some(), exact.port.is_some(), exact.drop];
-        if to.into_iter().filter(|&to| to).count() != 1 {
-            let what = "an exact entry has one destination";
-            let mend = "give it one of queue = \"...\", port = \"...\" or drop = true";
-            return Err(config.error(exact.flow.span(), what, mend));
-        }
-        if let Some(name) = &exact.queue {
-            queue_name(config, name)?;
-        }
-        if let Some(name) = &exact.port {
-            port_name(config, name.get_ref(), name.span())?;
-        }
+        rule::answer(config, "an exact entry", exact.flow.span(), &exact.into())?;
     }
-    Ok(())
+    rule::check(config)
 }
 
-/// ATR steers a flow to the core that transmits it: that core needs a queue of its own.
+/// ATR steers a flow to the core that transmits it, RFS to the one that works on it: that core
+/// needs a queue of its own.
 fn learn(config: &Config) -> Checked {
-    if config.learn.is_none() {
-        return Ok(());
+    match config.learn {
+        Some(LearnConfig::Atr { .. }) => {}
+        Some(LearnConfig::Rfs { .. }) => return rfs(config),
+        Some(LearnConfig::Cache { .. }) | None => return Ok(()),
     }
     for port in config.ports() {
         let core = *port.core.get_ref();
@@ -240,6 +233,22 @@ fn learn(config: &Config) -> Checked {
             let what = format!("atr cannot steer to core {core}: it has no queue of its own");
             let mend = format!("add a [[queue]] with consumers = [{core}], or leave [learn] out");
             return Err(config.error(port.core.span(), what, mend));
+        }
+    }
+    Ok(())
+}
+
+fn rfs(config: &Config) -> Checked {
+    for queue in config.queues() {
+        for core in queue.consumers.get_ref() {
+            if config.home(*core.get_ref()).is_none() {
+                let core = (core.get_ref(), core.span());
+                let what =
+                    format!("rfs cannot steer to core {}: it has no queue of its own", core.0);
+                let mend =
+                    format!("add a [[queue]] with consumers = [{}], or leave [learn] out", core.0);
+                return Err(config.error(core.1, what, mend));
+            }
         }
     }
     Ok(())

@@ -1,3 +1,5 @@
+use flowyard_frame::{FlowKey, To};
+
 use super::*;
 
 const GOOD: &str = r#"
@@ -55,6 +57,90 @@ fn a_good_one_is_read() {
     );
     assert_eq!(config.home(1), Some(1));
     assert_eq!(config.home(0), None);
+}
+
+/// What can be wrong with rules, counters and what learns from them.
+fn rules() -> Vec<(&'static str, &'static str, &'static str)> {
+    macro_rules! rule {
+        ($text:literal) => {
+            concat!("[[steer.rule]]\n", $text, "\n[work]")
+        };
+    }
+    vec![
+        ("[work]", rule!("drop = true"), "the key 'match' is missing; add 'match = ...'"),
+        (
+            "[work]",
+            rule!("match = { port = 80 }\ndrop = true"),
+            "y.toml:34:11: there is no key 'port' here; choose one of proto, src, dst",
+        ),
+        (
+            "[work]",
+            rule!("match = {}\ndrop = true\nqueue = \"a\""),
+            "y.toml:34:9: a rule has one destination; give it one",
+        ),
+        (
+            "[work]",
+            rule!("match = { src = \"10.0.0.1/8\" }\ndrop = true"),
+            "y.toml:34:17: '10.0.0.1/8' has bits behind its length; write \"10.0.0.0/8\"",
+        ),
+        (
+            "[work]",
+            rule!("match = { dst = \"10.0.0/8\" }\ndrop = true"),
+            "y.toml:34:17: '10.0.0/8' is no address; write \"10.0.0.1\", \"10.0.0.0/8\"",
+        ),
+        (
+            "[work]",
+            rule!("match = { src = \"10.0.0.0/8\", dst = \"::/0\" }\ndrop = true"),
+            "y.toml:34:37: '::/0' is IPv6, and the rest of this match is not; write two rules",
+        ),
+        (
+            "[work]",
+            rule!("match = { proto = \"icmp\", dst_port = 80 }\ndrop = true"),
+            "y.toml:34:38: this protocol has no ports; leave it out",
+        ),
+        (
+            "[work]",
+            rule!("match = { proto = \"http\" }\ndrop = true"),
+            "y.toml:34:19: 'http' is no protocol; write tcp, udp",
+        ),
+        (
+            "[work]",
+            rule!("match = { proto = \"tcp\", ethertype = 0x0806 }\ndrop = true"),
+            "y.toml:34:19: only IP frames have a protocol",
+        ),
+        ("[work]", rule!("match = { dst_port = 0 }\ndrop = true"), "write a port from 1 to 65535"),
+        ("[work]", rule!("match = { vlan = 4096 }\ndrop = true"), "'4096' is no VLAN id"),
+        (
+            "[work]",
+            rule!("match = { in_port = \"north\" }\ndrop = true"),
+            "y.toml:34:21: there is no port 'north'; the ports are west, east",
+        ),
+        (
+            "[work]",
+            rule!("match = {}\ndrop = true\n[[steer.rule]]\nmatch = {}\nqueue = \"a\""),
+            "y.toml:37:9: an earlier rule has the same match and priority; change the match",
+        ),
+        (
+            "[work]",
+            rule!("match = {}\ndrop = true\ncounter = \"web\""),
+            "y.toml:36:11: there is no counter 'web'; add counters = [\"web\"] to [steer]",
+        ),
+        (
+            "queue = \"o\" }]",
+            "drop = true, counter = \"wbe\" }]\ncounters = [\"web\"]",
+            "y.toml:31:81: there is no counter 'wbe'; the 'counters' of [steer] are web",
+        ),
+        (
+            "spread = [\"a\"]",
+            "counters = [\"b\", \"b\"]",
+            "y.toml:29:18: there is a counter 'b' already; name each counter once",
+        ),
+        (
+            "[work]",
+            "[learn]\nkind = \"rfs\"\n[work]",
+            "y.toml:20:14: rfs cannot steer to core 0: it has no queue of its own",
+        ),
+    ]
 }
 
 #[test]
@@ -125,9 +211,44 @@ fn what_is_wrong_is_said_with_its_place_and_the_mend() {
             "atr cannot steer to core 0: it has no queue of its own",
         ),
     ];
-    for (from, to, message) in cases {
+    for (from, to, message) in cases.into_iter().chain(rules()) {
         let said = wrong(from, to);
         assert!(said.contains(message), "{from} -> {to}\n  said: {said}\n  want: {message}");
         assert!(said.starts_with("y.toml:") && said.contains("; "), "{said}");
     }
+}
+
+#[test]
+fn rules_are_read() {
+    let text = GOOD.replace(
+        "[work]",
+        r#"
+[[steer.rule]]
+match = { proto = "TCP", src = "10.0.0.0/8", dst_port = 80, vlan = 7, in_port = "east" }
+priority = 5
+queue = "o"
+mark = 9
+
+[[steer.rule]]
+match = { proto = "89", dst = "2001:db8::1" }
+drop = true
+
+[work]"#,
+    );
+    let [first, second] = rule::rules(&Config::parse("y.toml", &text).unwrap()).unwrap()[..] else {
+        panic!("two rules")
+    };
+    assert_eq!((first.priority, first.action.to, first.action.mark), (5, To::Queue(1), 9));
+    let key: FlowKey = "tcp 10.0.0.0:1 > 0.0.0.0:80 vlan 7".parse().unwrap();
+    assert_eq!(first.key, FlowKey { sport: 0, in_port: 1, ..key });
+    assert_eq!((&first.mask.src[..5], first.mask.dst), (&[255, 0, 0, 0, 0][..], [0; 16]));
+    let FlowKey { sport, dport, proto, eth_type, vlan_tci, in_port, .. } = first.mask;
+    assert_eq!((sport, dport, proto), (0, 0xffff, 0xff));
+    assert_eq!((eth_type, vlan_tci, in_port), (0xffff, 0xfff, 0xffff));
+    let seen: FlowKey = "tcp 10.1.2.3:4 > 5.6.7.8:80 vlan 7".parse().unwrap();
+    assert!(!first.matches(&seen));
+    assert!(first.matches(&FlowKey { vlan_tci: 0x6007, in_port: 1, ..seen }));
+    assert_eq!((second.priority, second.action.to), (0, To::Drop));
+    assert!(second.matches(&"proto 89 ::1 > 2001:db8::1".parse().unwrap()));
+    assert!(!second.matches(&"proto 89 ::1 > 2001:db8::2".parse().unwrap()));
 }

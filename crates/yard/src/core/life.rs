@@ -2,17 +2,38 @@
 
 use std::sync::Arc;
 
-use flowyard_frame::{Edit, Lanes};
+use flowyard_flow::table::{Rules, Wildcard};
+use flowyard_frame::{Edit, FlowKey, Lanes};
 
-use super::{Bin, Core, Entry, Exit, Nanos, SENT};
+use super::{Bin, Core, Entry, Exit, Nanos, SENT, Stage};
 use crate::counters::{Board, Counters, DropReason};
 use crate::mail::Message;
 use crate::port::refuse;
 use crate::reload::Reload;
 use crate::stages::Stages;
+use crate::tally::Count;
 
 /// The user's exact entries: first, so that no learner overrules them.
 pub(crate) const USER: usize = 0;
+/// What learners wrote.
+pub(crate) const LEARNT: usize = 1;
+/// The user's rules.
+pub(crate) const RULES: usize = 2;
+/// Flows that are split over cores.
+pub(crate) const PROMOTED: usize = 3;
+
+/// The order in which tables are asked. What the user wrote stands: the learnt table comes in
+/// front of the rules only where it repeats their answers. Tables that are not used are not asked.
+pub(crate) const fn order(is_cache: bool, has_rules: bool, splits: bool) -> &'static [usize] {
+    match (is_cache, has_rules, splits) {
+        (_, false, false) => &[USER, LEARNT],
+        (_, false, true) => &[USER, PROMOTED, LEARNT],
+        (true, true, false) => &[USER, LEARNT, RULES],
+        (true, true, true) => &[USER, LEARNT, RULES, PROMOTED],
+        (false, true, false) => &[USER, RULES, LEARNT],
+        (false, true, true) => &[USER, RULES, PROMOTED, LEARNT],
+    }
+}
 
 /// Ticks with progress between two publications of the counters.
 const PUBLISH_EVERY: u64 = 64;
@@ -40,6 +61,12 @@ impl Core {
     #[must_use]
     pub const fn stages(&self) -> Stages {
         self.stopwatch.stages
+    }
+
+    /// What the counters that tables name have counted, by number.
+    #[must_use]
+    pub fn counts(&self) -> Vec<Count> {
+        self.entry.tally.counts().collect()
     }
 
     /// Where others see its counters.
@@ -139,8 +166,8 @@ impl Core {
 
     fn read(&mut self, message: Message) {
         match message {
-            Message::Edit(edit) => self.edit(self.entry.learnt, edit),
-            Message::Promote(edit) => self.edit(self.entry.promoted, edit),
+            Message::Edit(edit) => self.edit(LEARNT, edit),
+            Message::Promote(edit) => self.edit(PROMOTED, edit),
             Message::Entry { index, to } => {
                 let _in_range = self.entry.steer.spread.set(index as usize, to);
             }
@@ -164,7 +191,7 @@ impl Core {
                 for to in 0..self.learners[at].teaches.len() {
                     let to = self.learners[at].teaches[to];
                     if to == self.id {
-                        self.edit(self.entry.learnt, edit);
+                        self.edit(LEARNT, edit);
                     } else if !self.mail.offer(to, Message::Edit(edit)) {
                         self.counters.edits_lost += 1;
                     }
@@ -187,6 +214,16 @@ impl Core {
     fn reload(&mut self, reload: &Reload) {
         for edit in &reload.exact {
             self.edit(USER, *edit);
+        }
+        if let Some(table) = &reload.rules {
+            self.entry.set_rules(Arc::clone(table));
+            // What was copied from the old rules goes before the next frame is looked up. No edit
+            // of a cache is on its way: its own core alone has them, and none is left of a tick.
+            for learner in self.learners.iter_mut().filter(|learner| learner.stage == Stage::Rules)
+            {
+                learner.learn.reset(&mut learner.edits);
+            }
+            self.teach();
         }
         let spread = &mut self.entry.steer.spread;
         for (index, to) in (0..spread.entries().len()).zip(reload.spread.iter().cycle()) {
@@ -259,6 +296,15 @@ impl Core {
                 self.publish();
             }
         }
+    }
+}
+
+impl Entry {
+    /// Takes over rules.
+    pub(crate) fn set_rules(&mut self, table: Arc<Wildcard>) {
+        self.steer.set_order(order(self.cache.is_some(), !table.is_empty(), self.splits));
+        let mask = self.cache.unwrap_or(FlowKey::ZERO);
+        self.steer.replace(RULES, Box::new(Rules::new(table, &mask)));
     }
 }
 

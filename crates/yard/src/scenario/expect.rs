@@ -46,6 +46,16 @@ pub(super) fn compare(config: &Config, plan: &[Planned], seen: &Seen) -> Vec<Dif
     all.amount("rebalanced", expect.rebalanced.as_ref(), total.rebalanced);
     all.amount("refused", expect.refused.as_ref(), total.refused);
     all.amount("exact_hits", expect.exact_hits.as_ref(), total.exact_hit);
+    all.amount("rule_hits", expect.rule_hits.as_ref(), total.rule_hit);
+    let names = || config.steer.counters.iter().map(|name| name.get_ref().as_str());
+    all.all_named(
+        "counters",
+        &expect.counters,
+        names().zip(seen.counts.iter().map(|count| count.frames)),
+    );
+    for (name, count) in names().zip(&seen.counts) {
+        all.amount(&format!("counter_bytes.{name}"), expect.counter_bytes.get(name), count.bytes);
+    }
     let last = seen.sent.iter().flatten().map(|(_, at)| at / 1000).max().unwrap_or_default();
     all.amount("last_sent_us", expect.last_sent_us.as_ref(), last);
 
@@ -280,6 +290,9 @@ pub(super) fn check(config: &Config) -> Result<(), ConfigError> {
             let mend = format!("choose one of {}", known().collect::<Vec<_>>().join(", "));
             return Err(config.error(amount.span(), format!("no drop reason is '{name}'"), mend));
         }
+    }
+    for (name, amount) in expect.counters.iter().chain(&expect.counter_bytes) {
+        crate::config::rule::counter(config, &Spanned::new(amount.span(), name.clone()))?;
     }
     let cores = usize::from(*config.yard.cores.get_ref());
     if expect.core.len() > cores {

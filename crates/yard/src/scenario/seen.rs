@@ -13,7 +13,7 @@ use crate::mail::Message;
 use crate::pool::Pool;
 use crate::port::Collect;
 use crate::sim::{Faults, Sim};
-use crate::{Reload, Work};
+use crate::{Count, Reload, Work};
 
 /// What one seed came to.
 pub(super) struct Seen {
@@ -25,6 +25,8 @@ pub(super) struct Seen {
     pub(super) cores: Vec<Counters>,
     /// By queue: frames that entered.
     pub(super) entered: Vec<u64>,
+    /// By counter that tables name.
+    pub(super) counts: Vec<Count>,
 }
 
 /// One frame's work.
@@ -109,6 +111,10 @@ pub(super) fn watch(
     let total = sim.run().map_err(|error| error.to_string())?;
     let counters: Vec<_> = sim.yard.cores.iter().map(crate::Core::counters).collect();
     let entered = sim.yard.places.queues.iter().map(|place| place.queue.tail()).collect();
+    let mut counts = vec![Count::default(); config.steer.counters.len()];
+    for core in &sim.yard.cores {
+        counts.iter_mut().zip(core.counts()).for_each(|(sum, more)| *sum = sum.plus(more));
+    }
     let pool = sim.yard.pool.share();
     drop(sim);
 
@@ -138,5 +144,5 @@ pub(super) fn watch(
         ));
     }
     let worked = std::mem::take(&mut *notes.lock().unwrap_or_else(PoisonError::into_inner));
-    Ok(Seen { sent, worked, cores: counters, entered })
+    Ok(Seen { sent, worked, cores: counters, entered, counts })
 }

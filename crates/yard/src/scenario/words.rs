@@ -9,7 +9,7 @@ use serde::de::{Error, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use toml::Spanned;
 
-use crate::config::ExactConfig;
+use crate::config::{ExactConfig, RuleConfig};
 
 /// `[[send]]`: frames that a port receives from memory.
 #[derive(Clone, Debug, Deserialize)]
@@ -56,6 +56,8 @@ pub struct ReloadConfig {
     pub spread: Option<Vec<Spanned<String>>>,
     /// In place of `exact` in `[steer]`.
     pub exact: Option<Vec<ExactConfig>>,
+    /// In place of the rules.
+    pub rule: Option<Vec<RuleConfig>>,
 }
 
 /// `[sim]`: how often a scenario is simulated, and what goes wrong with its cores.
@@ -107,6 +109,12 @@ pub struct ExpectConfig {
     pub refused: Option<Spanned<Amount>>,
     /// Frames that an exact or a learnt entry answered.
     pub exact_hits: Option<Spanned<Amount>>,
+    /// Frames that a rule answered.
+    pub rule_hits: Option<Spanned<Amount>>,
+    /// Frames by counter that tables name; none for those not named.
+    pub counters: BTreeMap<String, Spanned<Amount>>,
+    /// Their bytes; not compared if not named.
+    pub counter_bytes: BTreeMap<String, Spanned<Amount>>,
     /// When the last frame was sent, in microseconds.
     pub last_sent_us: Option<Spanned<Amount>>,
     /// No flow is ever worked on by two cores at a time. Wants work that takes time.

@@ -1,15 +1,17 @@
 //! The whole engine under seeds: random yards, random traffic, random faults; order and
 //! conservation every time.
 //!
-//! `FLOWYARD_SEEDS=10000` runs more seeds than the fixed 400, `FLOWYARD_FIRST_SEED=7000` others,
+//! `FLOWYARD_SEEDS=10000` runs more seeds than the fixed 500, `FLOWYARD_FIRST_SEED=7000` others,
 //! `FLOWYARD_SEED=17` runs one.
 
 mod chaos;
+mod learners;
 mod yards;
 
 use std::env;
 
 use flowyard_testkit::Violation;
+use flowyard_yard::{Count, Counters};
 use yards::{Case, Options};
 
 const REPLAY: &str = "cargo test -p flowyard-yard --test sim every_seed -- --nocapture";
@@ -28,14 +30,17 @@ struct Ran {
     drops: u64,
     lost: u64,
     reordered: bool,
-    promoted: u64,
-    demoted: u64,
-    rebalanced: u64,
+    total: Counters,
+    counts: Vec<Count>,
 }
 
 /// Runs one case to its end and checks it.
 fn run(options: Options) -> Ran {
-    let Case { mut sim, ports, mut checker, offered, about } = Case::new(options);
+    drive(Case::new(options))
+}
+
+fn drive(case: Case) -> Ran {
+    let Case { mut sim, ports, mut checker, offered, about } = case;
     let mut verdict = sim.run().map(drop).map_err(|error| format!("{error}; {about}"));
     let total = sim.total();
     for port in &ports {
@@ -49,6 +54,11 @@ fn run(options: Options) -> Ran {
         (0..frames).for_each(|_| checker.drop(reason.name()));
         sim.record(frames);
     }
+    let cores = sim.yard.cores.iter().map(flowyard_yard::Core::counts);
+    let add = |sum: Vec<Count>, core: Vec<Count>| {
+        sum.iter().zip(core).map(|(sum, more)| sum.plus(more)).collect()
+    };
+    let counts = cores.reduce(add).unwrap_or_default();
     let (trace, deaths) = (sim.trace(), sim.deaths());
     // What was never received is held by the source; what the pool misses is held inside.
     let pool = sim.yard.pool.share();
@@ -63,26 +73,15 @@ fn run(options: Options) -> Ran {
         verdict = Err(format!("{violation}; {about}"));
     }
     let (moved, held, lost) = (total.settle_moved, total.hold_moved, total.edits_lost);
-    Ran {
-        trace,
-        verdict,
-        moved,
-        held,
-        deaths,
-        drops: total.drops.total(),
-        lost,
-        reordered,
-        promoted: total.promoted,
-        demoted: total.demoted,
-        rebalanced: total.rebalanced,
-    }
+    let drops = total.drops.total();
+    Ran { trace, verdict, moved, held, deaths, drops, lost, reordered, total, counts }
 }
 
 #[test]
 fn every_seed_keeps_order_and_loses_nothing() {
     let one = number("FLOWYARD_SEED");
     let first = number("FLOWYARD_FIRST_SEED").unwrap_or(0);
-    let last = first + number("FLOWYARD_SEEDS").unwrap_or(400);
+    let last = first + number("FLOWYARD_SEEDS").unwrap_or(500);
     let seeds = one.map_or(first..last, |seed| seed..seed + 1);
     let count = seeds.end - seeds.start;
     let (mut moved, mut held, mut deaths, mut drops, mut lost) = (0, 0, 0, 0, 0);
@@ -101,14 +100,14 @@ fn every_seed_keeps_order_and_loses_nothing() {
         deaths += ran.deaths;
         drops += ran.drops;
         lost += ran.lost;
-        promoted += ran.promoted;
-        demoted += ran.demoted;
-        rebalanced += ran.rebalanced;
+        promoted += ran.total.promoted;
+        demoted += ran.total.demoted;
+        rebalanced += ran.total.rebalanced;
     }
     println!("{count} seeds: {moved} moves, {held} by a hold, {deaths} deaths, {drops} drops");
     println!("{lost} edits lost");
     println!("{promoted} promotions, {demoted} demotions, {rebalanced} entries moved");
-    if count >= 400 {
+    if count >= 500 {
         // Otherwise this test would prove nothing.
         assert!(moved > 5_000 && held > 500 && deaths > 50 && drops > 10_000 && lost > 2_000);
         assert!(promoted > 100 && demoted > 80 && rebalanced > 20);

@@ -94,7 +94,7 @@ fn interfere(rng: &mut Rng, sim: &mut Sim, cores: u64, queues: u64) {
             sim.step();
         }
         let spread = (0..1 + rng.below(8)).map(|_| To::Queue(rng.below(queues) as u16)).collect();
-        let reload = std::sync::Arc::new(Reload { exact: Vec::new(), spread });
+        let reload = std::sync::Arc::new(Reload { exact: Vec::new(), spread, ..Reload::default() });
         for core in 0..cores as u16 {
             sim.yard.mail.offer(core, Message::Reload(reload.clone())); // a full mailbox loses it
         }
@@ -177,7 +177,7 @@ fn elephants(rng: &mut Rng, text: &mut String, cores: u64) {
 
 /// Frames for each port, and how many in all. A flow comes in by one port; the flows of port 1
 /// are the replies to those of port 0.
-fn traffic(rng: &mut Rng, ports: u16, checker: &mut Checker) -> (Vec<Frames>, u64) {
+pub(crate) fn traffic(rng: &mut Rng, ports: u16, checker: &mut Checker) -> (Vec<Frames>, u64) {
     let (flows, count) = (1 + rng.below(40), 200 + rng.below(1300));
     let (gap, large) = ([10, 300, 3000][rng.below(3) as usize], rng.below(4));
     let mut sources: Vec<_> = (0..ports).map(|_| Frames::new()).collect();

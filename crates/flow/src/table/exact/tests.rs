@@ -87,6 +87,26 @@ fn a_refusal_has_its_reason() {
     assert_eq!(marks(&mut table, &[0, 1, 2].map(structured)), [None, None, Some(2)]);
 }
 
+/// Next to an entry whose tag is 1, the search for tags takes a free one for another such.
+#[test]
+fn what_is_deleted_is_not_found_next_to_an_equal_tag() {
+    let mut table = Exact::new(8, &FlowKey::FLOW, 1);
+    let alike = |key: &FlowKey| {
+        let hash = table.wanted(key).hash;
+        tag(hash) == 1 && table.buckets(hash)[0] == 0
+    };
+    let keys: Vec<_> = (0..10_000).map(structured).filter(alike).take(2).collect();
+    for key in &keys {
+        assert_eq!(table.put(key, action(1)), Ok(()));
+    }
+    assert!(table.del(&keys[1]));
+    assert_eq!(table.get(&keys[1]), None);
+    assert!(!table.del(&keys[1]));
+    assert_eq!(marks(&mut table, &keys), [Some(1), None]);
+    assert_eq!(table.put(&keys[1], action(2)), Ok(()));
+    assert_eq!((marks(&mut table, &keys), table.len()), (vec![Some(1), Some(2)], 2));
+}
+
 /// Two buckets, all sixteen places: most entries have to move for the last ones.
 #[test]
 fn entries_move_to_make_room() {
