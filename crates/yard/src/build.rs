@@ -21,7 +21,7 @@ use flowyard_queue::{Order, Queue};
 
 use crate::Clock;
 use crate::config::{Config, ConfigError, ExactConfig, HashKey, Idle, LearnConfig, PortConfig};
-use crate::config::{PortKind, WorkConfig, hex};
+use crate::config::{PortKind, hex};
 use crate::core::{Core, Entry, Exit, Hold, HoldLimits, Learner, Server, Stage};
 use crate::counters::{Board, Counters};
 use crate::mail::{Mail, Mailbox};
@@ -29,7 +29,7 @@ use crate::places::{Place, Places};
 use crate::pool::Pool;
 use crate::port::{Discard, Pace, PcapTx, Repeat, Rx, SourceRx, Tx};
 use crate::to_ports::ToPorts;
-use crate::work::{Burn, Forward, Work};
+use crate::work::{self, Work};
 
 /// What a configuration cannot say. The default is everything as the configuration says.
 pub struct Parts {
@@ -102,6 +102,9 @@ impl Yard {
         let places = Arc::new(places(config, parts.queue));
         let pool = Pool::new(frames(config), *config.yard.buffer_bytes.get_ref());
         let (mail, boxes) = Mail::new(count.into(), parts.mailbox);
+        for (id, work) in (0..).zip(work::of(config, parts.clock.as_ref())) {
+            parts.work.entry(id).or_insert(work);
+        }
         let mut cores = Vec::new();
         for (id, mailbox) in (0..count).zip(boxes) {
             let place = (Arc::clone(&places), pool.share(), mail.clone(), mailbox);
@@ -127,7 +130,8 @@ fn places(config: &Config, new: fn(Order, u16, usize) -> Box<dyn Queue>) -> Plac
         full: port.full,
         consumers: vec![*port.core.get_ref()],
     });
-    Places { queues: queues.collect(), ports: ports.collect() }
+    let lists = work::lists(config);
+    Places { queues: queues.collect(), ports: ports.collect(), lists }
 }
 
 /// Buffers of the pool.
@@ -159,10 +163,11 @@ fn core(
             exits.push(Exit { port: number, tx, batch: Batch::default(), left: Lanes::NONE });
         }
     }
-    let work = parts.work.remove(&id).unwrap_or_else(|| work(config, parts.clock.clone()));
+    let work = parts.work.remove(&id).unwrap_or_else(|| Box::new(work::Forward::new(&[])));
+    let board = Arc::<Board>::default();
     Ok(Core {
         id,
-        to_ports: ToPorts(Arc::clone(&places)),
+        to_ports: ToPorts::new(Arc::clone(&places), pool.share(), Arc::clone(&board)),
         places,
         pool,
         entry: entry(config, ports)?,
@@ -173,7 +178,7 @@ fn core(
         mailbox,
         mail,
         counters: Counters::default(),
-        board: Arc::<Board>::default(),
+        board,
         last: (0, false),
     })
 }
@@ -285,21 +290,6 @@ fn tx(port: &PortConfig) -> Box<dyn Tx> {
     match &port.output {
         Some(path) => Box::new(PcapTx::new(path.get_ref().clone(), Format::PcapNanos)),
         None => Box::new(Discard),
-    }
-}
-
-pub(crate) fn work(config: &Config, clock: Option<Clock>) -> Box<dyn Work> {
-    let (WorkConfig::Forward { ports } | WorkConfig::Burn { ports, .. }) = config.work.get_ref();
-    let mut map: Vec<u16> = (0..config.port.len() as u16).collect();
-    for (from, to) in ports {
-        if let (Some(from), Some(to)) = (config.port_number(from), config.port_number(to)) {
-            map[usize::from(from)] = to;
-        }
-    }
-    let forward = Forward::new(&map);
-    match config.work.get_ref() {
-        WorkConfig::Forward { .. } => Box::new(forward),
-        WorkConfig::Burn { cost_ns, .. } => Box::new(Burn::new(*cost_ns, clock, forward)),
     }
 }
 

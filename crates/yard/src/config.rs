@@ -23,7 +23,6 @@
 //! `check` that names name something and numbers are possible. Both point at line and column
 //! and say the mend.
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
@@ -36,10 +35,12 @@ use crate::scenario::{ExpectConfig, ReloadConfig, SendConfig, SimConfig};
 pub(crate) mod check;
 mod error;
 mod words;
+pub(crate) mod work;
 
 pub use error::ConfigError;
 pub(crate) use words::hex;
 pub use words::{HashKey, Idle, Order, PortKind};
+pub use work::{RouteConfig, WorkConfig, WorkKind};
 
 /// A yard as its user describes it.
 #[derive(Clone, Debug, Deserialize)]
@@ -160,6 +161,9 @@ pub struct PortConfig {
     /// What happens when its tx queue is full, to frames that a table sends straight to it.
     #[serde(default)]
     pub full: Full,
+    /// Its MAC address, which routed frames leave with: as `02:00:00:00:00:01`. Left out, it is
+    /// 02:00:00:00 and the port's number.
+    pub mac: Option<Spanned<String>>,
 }
 
 /// `[[queue]]`
@@ -247,27 +251,6 @@ pub enum LearnConfig {
         /// Learn from UDP too.
         #[serde(default)]
         udp: bool,
-    },
-}
-
-/// `[work]`
-#[derive(Clone, PartialEq, Debug, Deserialize)]
-#[serde(deny_unknown_fields, tag = "kind", rename_all = "lowercase")]
-pub enum WorkConfig {
-    /// Out of one port what came in by another.
-    Forward {
-        /// By port it came in by: the port it leaves by. A port that is not named here sends back
-        /// what it receives.
-        #[serde(default)]
-        ports: BTreeMap<String, String>,
-    },
-    /// As `forward`, after keeping the core busy.
-    Burn {
-        /// Time for each frame, in nanoseconds.
-        cost_ns: u64,
-        /// As for `forward`.
-        #[serde(default)]
-        ports: BTreeMap<String, String>,
     },
 }
 

@@ -10,8 +10,8 @@ use flowyard_testkit::{Build, Checker, Rng};
 use flowyard_wire::LinkType;
 use flowyard_yard::port::{Collect, SourceRx};
 use flowyard_yard::sim::{Faults, Sim};
-use flowyard_yard::work::Forward;
-use flowyard_yard::{Config, Message, Pace, Parts, Reload, Stage, Yard};
+use flowyard_yard::work::{Bridge, Forward, Hop, Router};
+use flowyard_yard::{Config, Message, Pace, Parts, Reload, Stage, Work, Yard};
 
 use crate::chaos::{Moody, Restless};
 
@@ -19,11 +19,20 @@ use crate::chaos::{Moody, Restless};
 pub(crate) struct Options {
     pub(crate) seed: u64,
     pub(crate) settle: bool,
+    pub(crate) kind: Kind,
+}
+
+/// What the cores do with frames.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Kind {
+    Forward,
+    Bridge,
+    Route,
 }
 
 impl Options {
     pub(crate) const fn new(seed: u64) -> Self {
-        Self { seed, settle: true }
+        Self { seed, settle: true, kind: Kind::Forward }
     }
 }
 
@@ -37,18 +46,20 @@ pub(crate) struct Case {
 }
 
 impl Case {
-    pub(crate) fn new(Options { seed, settle }: Options) -> Self {
+    pub(crate) fn new(Options { seed, settle, kind }: Options) -> Self {
         let mut rng = Rng::new(seed);
         let cores = 1 + rng.below(6);
-        let count = 1 + rng.below(2) as u16;
+        let most = if kind == Kind::Bridge { 4 } else { 2 };
+        let count = 1 + rng.below(most) as u16;
         let mut any_order = false;
-        let text = describe(&mut rng, cores, count, seed, settle, &mut any_order);
+        let options = Options { seed, settle, kind };
+        let text = describe(&mut rng, cores, count, options, &mut any_order);
         let config = Config::parse("seed.toml", &text).unwrap();
         let queues = config.queue.len() as u64;
         let out: Vec<u16> = (0..count).rev().collect();
 
         let mut checker = if any_order { Checker::any_order() } else { Checker::new() };
-        let (sources, offered) = traffic(&mut rng, count, &mut checker);
+        let (sources, offered) = traffic(&mut rng, count, kind, &mut checker);
         let ports: Vec<_> = (0..count).map(|_| Collect::default()).collect();
 
         let mut parts = Parts::default();
@@ -65,8 +76,7 @@ impl Case {
         }
         let (longest, drop_every) =
             ([0, 500, 5_000, 50_000][rng.below(4) as usize], rng.below(3) * 20);
-        for core in 0..cores as u16 {
-            let then = Forward::new(&out);
+        for (core, then) in (0..).zip(works(&mut rng, kind, cores, count)) {
             let work = Moody { rng: Rng::new(rng.bits()), then, longest, drop_every };
             parts.work.insert(core, Box::new(work));
             let stage = [Stage::Rx, Stage::Work, Stage::Tx][rng.below(3) as usize];
@@ -104,13 +114,36 @@ fn interfere(rng: &mut Rng, sim: &mut Sim, cores: u64, queues: u64) {
     }
 }
 
-/// A configuration. Port 0 is on core 0, port 1 on the last core.
+/// What each core does with frames. Every core may be given some.
+fn works(rng: &mut Rng, kind: Kind, cores: u64, ports: u16) -> Vec<Box<dyn Work>> {
+    let all = vec![true; cores as usize];
+    match kind {
+        Kind::Forward => {
+            let out: Vec<u16> = (0..ports).rev().collect();
+            all.iter().map(|_| Box::new(Forward::new(&out)) as _).collect()
+        }
+        Kind::Bridge => {
+            let age = [100_000, 1_000_000_000][rng.below(2) as usize];
+            let bridges = Bridge::group(&all, ports, 64, age, rng.bits());
+            bridges.into_iter().map(|bridge| Box::new(bridge) as _).collect()
+        }
+        Kind::Route => {
+            let mut router = Router::new(2);
+            for (prefix, port) in [("10.0.0.0/28", ports - 1), ("10.0.1.0/24", 0)] {
+                let hop = Hop { port, src: [2; 6], dst: [4; 6] };
+                router.put(&prefix.parse().unwrap(), hop).unwrap();
+            }
+            all.iter().map(|_| Box::new(router.clone()) as _).collect()
+        }
+    }
+}
+
+/// A configuration. Port 0 is on core 0, all others on the last core.
 fn describe(
     rng: &mut Rng,
     cores: u64,
     ports: u16,
-    seed: u64,
-    settle: bool,
+    Options { seed, settle, kind }: Options,
     any_order: &mut bool,
 ) -> String {
     let mut text = format!("[yard]\ncores = {cores}\nseed = {seed}\nsettle = {settle}\n");
@@ -152,12 +185,24 @@ fn describe(
         writeln!(text, "[learn]\nkind = \"atr\"\nentries = 16\nsample_every = 3\nudp = true")
             .unwrap();
     }
-    text + "[work]\nkind = \"forward\"\n"
+    if kind == Kind::Bridge && rng.below(2) == 0 {
+        // A pool that is empty now and then: the least that is allowed.
+        let hold = frames * 4;
+        let least = cores * 160 + u64::from(ports) * (64 + hold);
+        text = text.replacen("[yard]\n", &format!("[yard]\nframes = {least}\n"), 1);
+    }
+    // The works themselves are given; the bridge's lists of ports are the configuration's.
+    text + if kind == Kind::Bridge {
+        "[work]\nkind = \"bridge\"\n"
+    } else {
+        "[work]\nkind = \"forward\"\n"
+    }
 }
 
-/// Frames for each port, and how many in all. A flow comes in by one port; the flows of port 1
-/// are the replies to those of port 0.
-fn traffic(rng: &mut Rng, ports: u16, checker: &mut Checker) -> (Vec<Frames>, u64) {
+/// Frames for each port, and how many in all. A flow comes in by one port; the flows of odd ports
+/// are replies to those of even ones. Stations move, some frames are to all, to nowhere, on their
+/// last hop, or no IP.
+fn traffic(rng: &mut Rng, ports: u16, kind: Kind, checker: &mut Checker) -> (Vec<Frames>, u64) {
     let (flows, count) = (1 + rng.below(40), 200 + rng.below(1300));
     let gap = [10, 300, 3000][rng.below(3) as usize];
     let mut sources: Vec<_> = (0..ports).map(|_| Frames::new()).collect();
@@ -166,11 +211,32 @@ fn traffic(rng: &mut Rng, ports: u16, checker: &mut Checker) -> (Vec<Frames>, u6
         let (slot, port) = (rng.below(flows), rng.below(ports.into()));
         let [client, server] = [[10, 0, 0, slot as u8], [10, 0, 1, 1]].map(Ipv4Addr::from);
         let key = FlowKey::five_tuple(proto::UDP, client.into(), 4000, server.into(), 53);
-        let flow = slot << 1 | port;
+        let flow = slot << 2 | port;
         let seq = checker.enter(flow);
         let payload = [flow.to_be_bytes(), seq.to_be_bytes()].concat();
-        let key = if port == 0 { key } else { key.reversed() };
-        Build::new(&key).payload(&payload).write(&mut frame);
+        let mut key = if port % 2 == 0 { key } else { key.reversed() };
+        let mut ttl = 64;
+        match kind {
+            Kind::Forward => {}
+            Kind::Bridge => {
+                let station = |slot: u64, port: u64| [2, 0, 0, 0, port as u8, slot as u8 % 4];
+                let from = if rng.below(100) == 0 { rng.below(ports.into()) } else { port };
+                key.eth_src = station(slot, from);
+                key.eth_dst = match rng.below(16) {
+                    0 => [0xff; 6],
+                    _ => station(slot, rng.below(u64::from(ports) + 1)),
+                };
+            }
+            Kind::Route => {
+                ttl = 1 + rng.below(20) as u8;
+                if slot % 8 == 7 {
+                    // ARP, of any length: what matters is that the label stays where it is.
+                    key = FlowKey { eth_type: 0x0806, ..FlowKey::ZERO };
+                }
+            }
+        }
+        let payload = if key.is_ip() { payload } else { [[0; 28].as_slice(), &payload].concat() };
+        Build::new(&key).ttl(ttl).payload(&payload).write(&mut frame);
         sources[port as usize].push(now, LinkType::Ethernet, &frame);
         now += rng.below(2 * gap);
     }
