@@ -177,3 +177,6 @@ impl Queue for ToPorts {
 const fn bit(bits: u32, lane: usize) -> u32 {
     bits | 1 << lane
 }
+
+#[cfg(test)]
+mod tests;

@@ -8,7 +8,7 @@ use flowyard_ports::mem::Frames;
 use flowyard_testkit::{Profile, Traffic};
 use flowyard_wire::LinkType;
 use flowyard_yard::port::{Repeat, SourceRx};
-use flowyard_yard::{Config, Pace, Parts, Tick, Yard};
+use flowyard_yard::{Config, Counters, DropReason, Pace, Parts, Tick, Yard};
 
 thread_local! {
     static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
@@ -67,21 +67,71 @@ const YARD: &str = r#"
     kind = "atr"
     sample_every = 4
     entries = 64
+"#;
+
+const FORWARD: &str = r#"
     [work]
     kind = "forward"
     ports = { west = "east" }
 "#;
 
+/// A third port, so that flooding copies.
+const BRIDGE: &str = r#"
+    [[port]]
+    name = "south"
+    kind = "mem"
+    core = 1
+    [work]
+    kind = "bridge"
+    stations = 64
+    age_ms = 1
+"#;
+
+const ROUTE: &str = r#"
+    [work]
+    kind = "route"
+    [[work.route]]
+    prefix = "0.0.0.0/0"
+    port = "east"
+    next_hop = "02:00:00:00:01:01"
+    [[work.route]]
+    prefix = "::/0"
+    port = "west"
+    next_hop = "02:00:00:00:01:01"
+"#;
+
 #[test]
 fn frames_move_without_allocation() {
+    run_without_allocation(FORWARD);
+}
+
+#[test]
+fn bridging_and_copying_allocate_nothing() {
+    let (then, warm) = run_without_allocation(BRIDGE);
+    let (copies, learnt) = (then.copies - warm.copies, then.tx_frames - warm.tx_frames);
+    assert!(copies > 50_000 && learnt > copies, "{then:#?}");
+}
+
+#[test]
+fn routing_allocates_nothing() {
+    let (then, _) = run_without_allocation(ROUTE);
+    assert_eq!(then.drops.get(DropReason::NoRoute), 0, "{then:#?}");
+}
+
+/// Runs a yard with this work; its counters at the end, and after it was warm.
+fn run_without_allocation(work: &str) -> (Counters, Counters) {
     let mut frames = Frames::new();
-    for (packet, data) in Traffic::new(Profile::default(), 1).take(20_000) {
+    for (at, (packet, mut data)) in Traffic::new(Profile::default(), 1).take(20_000).enumerate() {
+        // From one of 90 stations to one of 128: some are known, some unknown.
+        data[6..12].copy_from_slice(&[2, 0, 0, 0, 0, (at % 90) as u8]);
+        data[..6].copy_from_slice(&[2, 0, 0, 0, 0, (at * 7 % 128) as u8]);
         frames.push(packet.time, LinkType::Ethernet, &data);
     }
     let mut parts = Parts::default();
     let source = Box::new(Repeat::new(frames, u32::MAX));
     parts.rx.insert(0, Box::new(SourceRx::new(0, source, Pace::Fast)));
-    let mut yard = Yard::build(&Config::parse("y", YARD).unwrap(), parts).unwrap();
+    let mut yard =
+        Yard::build(&Config::parse("y", &format!("{YARD}{work}")).unwrap(), parts).unwrap();
     let mut run = |ticks: u64| {
         for now in 0..ticks {
             for core in &mut yard.cores {
@@ -106,4 +156,5 @@ fn frames_move_without_allocation() {
     assert!(moved(|c| c.tx_frames) > 400_000, "{then:#?}");
     let (edits, drops) = (moved(|c| c.edits), moved(|c| c.drops.total()));
     assert!(edits > 1_000 && drops > 1_000, "{edits} edits, {drops} drops: {then:#?}");
+    (then, warm)
 }

@@ -49,8 +49,10 @@ impl Case {
     pub(crate) fn new(Options { seed, settle, kind }: Options) -> Self {
         let mut rng = Rng::new(seed);
         let cores = 1 + rng.below(6);
-        let most = if kind == Kind::Bridge { 4 } else { 2 };
-        let count = 1 + rng.below(most) as u16;
+        let count = match kind {
+            Kind::Bridge => 2 + rng.below(3) as u16,
+            Kind::Forward | Kind::Route => 1 + rng.below(2) as u16,
+        };
         let mut any_order = false;
         let options = Options { seed, settle, kind };
         let text = describe(&mut rng, cores, count, options, &mut any_order);
@@ -150,12 +152,15 @@ fn describe(
     let slots = [4, 64, 4096][rng.below(3) as usize];
     writeln!(text, "settle_slots = {slots}\nbuffer_bytes = 128").unwrap();
     let (frames, after) = ([0, 64, 256][rng.below(3) as usize], [1, 8, 100][rng.below(3) as usize]);
+    // A pool that is empty now and then, for copies to find it so.
+    let starved = kind == Kind::Bridge && rng.below(2) == 0;
+    let (frames, room) = if starved { (0, 1500) } else { (frames, 100) };
     let us = [10, 1000][rng.below(2) as usize];
     writeln!(text, "hold_frames = {frames}\nhold_after_frames = {after}\nhold_us = {us}").unwrap();
     let full = |rng: &mut Rng| ["hold", "hold", "drop"][rng.below(3) as usize];
     let owner = |port: u16| if port == 0 { 0 } else { cores - 1 };
     for port in 0..ports {
-        let (window, full) = (32 + rng.below(100), full(rng));
+        let (window, full) = (32 + rng.below(room), full(rng));
         writeln!(text, "[[port]]\nname = \"p{port}\"\nkind = \"mem\"\nin = \"none\"").unwrap();
         writeln!(text, "core = {}\nwindow_frames = {window}\nfull = \"{full}\"", owner(port))
             .unwrap();
@@ -175,7 +180,7 @@ fn describe(
         queues.push((order, consumers));
     }
     for (number, (order, consumers)) in queues.into_iter().enumerate() {
-        let (window, full, priority) = (32 + rng.below(100), full(rng), rng.below(3));
+        let (window, full, priority) = (32 + rng.below(room), full(rng), rng.below(3));
         writeln!(text, "[[queue]]\nname = \"q{number}\"\norder = \"{order}\"").unwrap();
         writeln!(text, "consumers = {consumers:?}\npriority = {priority}").unwrap();
         writeln!(text, "window_frames = {window}\nfull = \"{full}\"").unwrap();
@@ -185,10 +190,8 @@ fn describe(
         writeln!(text, "[learn]\nkind = \"atr\"\nentries = 16\nsample_every = 3\nudp = true")
             .unwrap();
     }
-    if kind == Kind::Bridge && rng.below(2) == 0 {
-        // A pool that is empty now and then: the least that is allowed.
-        let hold = frames * 4;
-        let least = cores * 160 + u64::from(ports) * (64 + hold);
+    if starved {
+        let least = cores * 160 + u64::from(ports) * 64;
         text = text.replacen("[yard]\n", &format!("[yard]\nframes = {least}\n"), 1);
     }
     // The works themselves are given; the bridge's lists of ports are the configuration's.
