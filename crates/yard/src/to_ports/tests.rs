@@ -120,7 +120,7 @@ fn a_full_port_is_waited_for_by_every_order() {
         }
         let order = queue.order();
         if order == Order::Unordered {
-            [&mut first, &mut middle, &mut last].map(|sent| sent.sort_unstable());
+            [&mut first, &mut middle, &mut last].into_iter().for_each(|sent| sent.sort_unstable());
         }
         assert_eq!((&first[..], &last[..]), (&[0, 2, 4][..], &[1, 3, 5][..]), "{order:?}");
         assert_eq!(middle, [0, 1, 2, 3, 4, 5], "{order:?}");
