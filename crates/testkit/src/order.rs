@@ -219,7 +219,7 @@ mod tests {
     fn copies_leave_by_other_exits() {
         let copies = |copies, leaves: &[(u64, u64)]| {
             let mut checker = Checker::new();
-            (0..3).for_each(|_| drop(checker.enter(1)));
+            assert_eq!([0, 1, 2].map(|_| checker.enter(1)), [0, 1, 2]);
             checker.copy(copies);
             leaves.iter().for_each(|&(exit, seq)| checker.leave_by(exit, 1, seq));
             checker.finish(0).map(|summary| summary.left)

@@ -106,13 +106,6 @@ fn route(bencher: Bencher<'_, '_>) {
     walk(bencher, yard("direct", true, false, &work));
 }
 
-/// As `rss`, and the work is to learn and find MAC addresses: one station, behind another port.
-#[divan::bench]
-fn bridge(bencher: Bencher<'_, '_>) {
-    let ports = "kind = \"bridge\"\n[[port]]\nname = \"other\"\nkind = \"mem\"\n";
-    walk(bencher, yard("direct", true, false, ports));
-}
-
 /// One flow of heavy frames, 1,000 ns each, by the ordered queue over threads: core 0 receives,
 /// transmits, and works on frames as the others do.
 #[divan::bench(args = [1, 2], sample_count = 20)]

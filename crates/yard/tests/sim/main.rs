@@ -111,13 +111,13 @@ fn every_seed(kind: Kind, name: &str) -> (Counters, u64) {
         }
         total.plus(&ran.total)
     });
-    println!("{count} seeds: {total:?}");
     (total, count)
 }
 
 #[test]
 fn bridges_keep_the_order_of_copies_and_lose_nothing() {
     let (total, seeds) = every_seed(Kind::Bridge, "bridges");
+    println!("{seeds} seeds: {total:?}");
     if seeds >= 100 {
         let drops = |reason| total.drops.get(reason);
         assert!(total.copies > 10_000 && total.settle_moved > 1_000, "{total:?}");
@@ -128,6 +128,7 @@ fn bridges_keep_the_order_of_copies_and_lose_nothing() {
 #[test]
 fn routers_keep_order_and_lose_nothing() {
     let (total, seeds) = every_seed(Kind::Route, "routers");
+    println!("{seeds} seeds: {total:?}");
     if seeds >= 100 {
         let drops = |reason| total.drops.get(reason);
         assert!(total.tx_frames > 10_000 && total.settle_moved > 1_000, "{total:?}");
