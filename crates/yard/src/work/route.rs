@@ -70,10 +70,10 @@ impl Router {
         Ok(())
     }
 
-    /// Where the lane goes, if the table's answer was not for another address than the packet has:
-    /// keys and bytes could differ behind more tags than a key is made through.
+    /// What the routes say of the packet itself, if `key` has another destination: keys and bytes
+    /// may differ behind more tags than a key is made through. Otherwise the batch lookup stands.
     #[inline]
-    fn look(&self, key: &FlowKey, packet: &[u8]) -> Option<Option<Action>> {
+    fn look_again(&self, key: &FlowKey, packet: &[u8]) -> Option<Option<Action>> {
         let dst = destination(packet)?;
         let same = match dst {
             IpAddr::V4(v4) => key.is_ipv4() && key.dst[..4] == v4.octets(),
@@ -107,7 +107,7 @@ impl Work for Router {
             let l3 = starts[lane];
             let found = (!missed.has(lane)).then_some(batch.actions[lane]);
             let packet = pool.bytes(&batch.frames[lane]).get(l3..).unwrap_or_default();
-            let found = self.look(&batch.keys[lane], packet).unwrap_or(found);
+            let found = self.look_again(&batch.keys[lane], packet).unwrap_or(found);
             let hop = found.and_then(|action| self.hops.get(action.mark as usize));
             let Some(Hop { port, src, dst }) = hop else {
                 refuse(batch, lane, DropReason::NoRoute);
