@@ -1,13 +1,14 @@
 //! The two invariants of everything that moves frames: order and conservation.
 //!
-//! 1. Order: per flow, order out is order in.
-//! 2. Conservation: frames in = frames out + counted drops + frames held.
+//! 1. Order: per flow (and exit), order out is order in.
+//! 2. Conservation: frames in + copies = frames out + counted drops + frames held.
 //!
 //! ```text
 //!  enter(flow) ─> seq 0, 1, 2, ...   the thing under test   leave(flow, seq) | drop(reason)
 //! ```
 //!
-//! Invariants: per flow, `missing` holds exactly the numbers below `next_out` that have not left.
+//! Invariants: per flow and exit, `missing` holds exactly the numbers below `next_out` that have not
+//! left there.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -15,8 +16,12 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 /// violation is kept, and told by [`Checker::finish`].
 #[derive(Debug, Default)]
 pub struct Checker {
-    flows: HashMap<u64, Flow>,
+    /// How many frames of a flow entered.
+    flows: HashMap<u64, u64>,
+    /// By flow and exit.
+    exits: HashMap<(u64, u64), Exit>,
     entered: u64,
+    copied: u64,
     left: u64,
     reordered: u64,
     dropped: BTreeMap<&'static str, u64>,
@@ -25,8 +30,7 @@ pub struct Checker {
 }
 
 #[derive(Debug, Default)]
-struct Flow {
-    next_in: u64,
+struct Exit {
     next_out: u64,
     missing: BTreeSet<u64>,
 }
@@ -61,7 +65,7 @@ pub enum Violation {
         /// How many frames of the flow entered.
         entered: u64,
     },
-    /// A frame left twice.
+    /// A frame left twice by the same exit.
     #[error("frame {seq} of flow {flow} left twice")]
     Twice {
         /// The flow.
@@ -81,11 +85,13 @@ pub enum Violation {
     },
     /// The numbers do not add up.
     #[error(
-        "{entered} frames entered, but {left} left, {dropped} were dropped and {held} are held"
+        "{entered} frames entered and {copied} were copied, but {left} left, {dropped} were dropped and {held} are held"
     )]
     Conservation {
         /// Frames that entered.
         entered: u64,
+        /// Copies of frames.
+        copied: u64,
         /// Frames that left.
         left: u64,
         /// Frames counted as dropped.
@@ -110,39 +116,44 @@ impl Checker {
 
     /// A frame of `flow` goes in; gives its number, to be carried with it.
     pub fn enter(&mut self, flow: u64) -> u64 {
-        let state = self.flows.entry(flow).or_default();
-        let seq = state.next_in;
-        state.next_in += 1;
+        let entered = self.flows.entry(flow).or_default();
+        let seq = *entered;
+        *entered += 1;
         self.entered += 1;
         seq
     }
 
-    /// Frame `seq` of `flow` comes out.
+    /// Frame `seq` of `flow` comes out, where there is one exit.
     pub fn leave(&mut self, flow: u64, seq: u64) {
+        self.leave_by(0, flow, seq);
+    }
+
+    /// Frame `seq` of `flow`, or a copy of it, comes out by `exit`. Between exits there is no order.
+    pub fn leave_by(&mut self, exit: u64, flow: u64, seq: u64) {
         self.left += 1;
-        let broken = match self.flows.get_mut(&flow) {
-            None => Some(Violation::Unknown { flow, seq, entered: 0 }),
-            Some(state) if seq >= state.next_in => {
-                Some(Violation::Unknown { flow, seq, entered: state.next_in })
-            }
-            Some(state) if seq >= state.next_out => {
-                state.missing.extend(state.next_out..seq);
-                state.next_out = seq + 1;
-                None
-            }
-            Some(state) => {
-                let after = state.next_out - 1;
-                if !state.missing.remove(&seq) {
-                    Some(Violation::Twice { flow, seq })
-                } else {
-                    self.reordered += 1;
-                    (!self.any_order).then_some(Violation::Order { flow, seq, after })
-                }
-            }
+        let entered = self.flows.get(&flow).copied().unwrap_or_default();
+        let state = self.exits.entry((flow, exit)).or_default();
+        let broken = if seq >= entered {
+            Some(Violation::Unknown { flow, seq, entered })
+        } else if seq >= state.next_out {
+            state.missing.extend(state.next_out..seq);
+            state.next_out = seq + 1;
+            None
+        } else if !state.missing.remove(&seq) {
+            Some(Violation::Twice { flow, seq })
+        } else {
+            self.reordered += 1;
+            let after = state.next_out - 1;
+            (!self.any_order).then_some(Violation::Order { flow, seq, after })
         };
         if self.first.is_none() {
             self.first = broken;
         }
+    }
+
+    /// So many copies of frames were made: each is to come out, to be dropped or to be held.
+    pub const fn copy(&mut self, copies: u64) {
+        self.copied += copies;
     }
 
     /// A frame is dropped, and counted under `reason`.
@@ -155,13 +166,13 @@ impl Checker {
     /// # Errors
     /// The first violation.
     pub fn finish(self, held: u64) -> Result<Summary, Violation> {
-        let Self { entered, left, reordered, dropped, .. } = self;
+        let Self { entered, copied, left, reordered, dropped, .. } = self;
         if let Some(violation) = self.first {
             return Err(violation);
         }
         let drops = dropped.values().sum();
-        if entered != left + drops + held {
-            return Err(Violation::Conservation { entered, left, dropped: drops, held });
+        if entered + copied != left + drops + held {
+            return Err(Violation::Conservation { entered, copied, left, dropped: drops, held });
         }
         Ok(Summary { entered, left, dropped, held, reordered, flows: self.flows.len() })
     }
@@ -199,9 +210,28 @@ mod tests {
         assert_eq!(first(&[(1, 0), (1, 0)]), Violation::Twice { flow: 1, seq: 0 });
         assert_eq!(first(&[(1, 3)]), Violation::Unknown { flow: 1, seq: 3, entered: 3 });
         assert_eq!(first(&[(9, 0)]), Violation::Unknown { flow: 9, seq: 0, entered: 0 });
-        let lost = Violation::Conservation { entered: 6, left: 1, dropped: 1, held: 0 };
+        let lost = Violation::Conservation { entered: 6, copied: 0, left: 1, dropped: 1, held: 0 };
         assert_eq!(first(&[(1, 0)]), lost);
-        assert!(lost.to_string().starts_with("6 frames entered, but 1 left"));
+        assert!(lost.to_string().starts_with("6 frames entered and 0 were copied, but 1 left"));
+    }
+
+    #[test]
+    fn copies_leave_by_other_exits() {
+        let copies = |copies, leaves: &[(u64, u64)]| {
+            let mut checker = Checker::new();
+            assert_eq!([0, 1, 2].map(|_| checker.enter(1)), [0, 1, 2]);
+            checker.copy(copies);
+            leaves.iter().for_each(|&(exit, seq)| checker.leave_by(exit, 1, seq));
+            checker.finish(0).map(|summary| summary.left)
+        };
+        let both = [(0, 0), (0, 1), (1, 0), (1, 1), (1, 2), (0, 2)];
+        assert_eq!(copies(3, &both), Ok(6));
+        let lost = Violation::Conservation { entered: 3, copied: 2, left: 6, dropped: 0, held: 0 };
+        assert_eq!(copies(2, &both), Err(lost));
+        let late = [(0, 0), (1, 1), (1, 0)];
+        assert_eq!(copies(0, &late), Err(Violation::Order { flow: 1, seq: 0, after: 1 }));
+        let twice = [(0, 0), (1, 0), (1, 0)];
+        assert_eq!(copies(0, &twice), Err(Violation::Twice { flow: 1, seq: 0 }));
     }
 
     #[test]

@@ -51,7 +51,7 @@ fn model(events: &[Event], any_order: bool, held: u64) -> Option<Violation> {
     let left = count(|event| matches!(event, Event::Leave(..)));
     let dropped = count(|event| matches!(event, Event::Drop));
     let conserved = entered == left + dropped + held;
-    (!conserved).then_some(Violation::Conservation { entered, left, dropped, held })
+    (!conserved).then_some(Violation::Conservation { entered, copied: 0, left, dropped, held })
 }
 
 proptest! {

@@ -25,7 +25,9 @@ fn key(flow: u64) -> FlowKey {
     FlowKey::five_tuple(proto::UDP, a.into(), 4000, b.into(), 53)
 }
 
-fn yard(order: &str, settle: bool, exact: bool) -> Yard {
+const FORWARD: &str = "kind = \"forward\"";
+
+fn yard(order: &str, settle: bool, exact: bool, work: &str) -> Yard {
     let text = format!(
         r#"
         [yard]
@@ -42,12 +44,13 @@ fn yard(order: &str, settle: bool, exact: bool) -> Yard {
         consumers = [0]
         window_frames = 256
         [work]
-        kind = "forward"
+        {work}
         "#
     );
     let (mut frames, mut rng, mut bytes) = (Frames::new(), Rng::new(1), Vec::new());
     for _ in 0..65_536 {
-        Build::new(&key(rng.below(FLOWS))).pad(60).write(&mut bytes);
+        let key = FlowKey { eth_src: [2; 6], eth_dst: [4; 6], ..key(rng.below(FLOWS)) };
+        Build::new(&key).pad(60).write(&mut bytes);
         frames.push(0, LinkType::Ethernet, &bytes);
     }
     let mut parts = Parts::default();
@@ -76,17 +79,31 @@ fn walk(bencher: Bencher<'_, '_>, mut yard: Yard) {
 
 #[divan::bench(args = ["direct", "atomic", "ordered"])]
 fn rss(bencher: Bencher<'_, '_>, order: &str) {
-    walk(bencher, yard(order, true, false));
+    walk(bencher, yard(order, true, false, FORWARD));
 }
 
 #[divan::bench]
 fn rss_without_settle(bencher: Bencher<'_, '_>) {
-    walk(bencher, yard("direct", false, false));
+    walk(bencher, yard("direct", false, false, FORWARD));
 }
 
 #[divan::bench]
 fn exact_hit(bencher: Bencher<'_, '_>) {
-    walk(bencher, yard("direct", true, true));
+    walk(bencher, yard("direct", true, true, FORWARD));
+}
+
+/// As `rss`, and the work is to find the longest of eight prefixes, to take one from the TTL and to
+/// rewrite the MAC addresses.
+#[divan::bench]
+fn route(bencher: Bencher<'_, '_>) {
+    let mut work = String::from("kind = \"route\"\n");
+    for len in 9..17 {
+        let (prefix, hop) = (format!("10.0.0.0/{len}"), format!("02:00:00:00:01:{len:02x}"));
+        let prefix = if len == 16 { "10.1.0.0/16" } else { &prefix };
+        work +=
+            &format!("[[work.route]]\nprefix = \"{prefix}\"\nport = \"p\"\nnext_hop = \"{hop}\"\n");
+    }
+    walk(bencher, yard("direct", true, false, &work));
 }
 
 /// One flow of heavy frames, 1,000 ns each, by the ordered queue over threads: core 0 receives,

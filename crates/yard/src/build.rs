@@ -22,7 +22,7 @@ use flowyard_queue::{Order, Queue};
 
 use crate::Clock;
 use crate::config::{Config, ConfigError, ExactConfig, HashKey, Idle, LearnConfig, PortConfig};
-use crate::config::{PortKind, WorkConfig, hex, rule};
+use crate::config::{PortKind, hex, rule};
 use crate::core::{Core, Entry, Exit, Hold, HoldLimits, Learner, Server, Stage, order};
 use crate::counters::{Board, Counters};
 use crate::elephants::{Decider, Log, Sampling};
@@ -33,7 +33,7 @@ use crate::port::{Discard, Pace, PcapTx, Repeat, Rx, SourceRx, Tx};
 use crate::stages::Stopwatch;
 use crate::tally::Tally;
 use crate::to_ports::ToPorts;
-use crate::work::{Burn, Forward, Work};
+use crate::work::{self, Work};
 
 /// What a configuration cannot say. The default is everything as the configuration says.
 pub struct Parts {
@@ -111,6 +111,9 @@ impl Yard {
         let rules = Arc::new(rule::table(config)?);
         let pool = Pool::new(frames(config), *config.yard.buffer_bytes.get_ref());
         let (mail, boxes) = Mail::new(count.into(), parts.mailbox);
+        for (id, work) in (0..).zip(work::of(config, parts.clock.as_ref())) {
+            parts.work.entry(id).or_insert(work);
+        }
         let (mut cores, elephants) = (Vec::new(), Log::default());
         for (id, mailbox) in (0..count).zip(boxes) {
             let (places, rules) = (Arc::clone(&places), Arc::clone(&rules));
@@ -141,7 +144,8 @@ fn places(config: &Config, new: fn(Order, u16, usize) -> Box<dyn Queue>) -> Plac
         full: port.full,
         consumers: vec![*port.core.get_ref()],
     });
-    Places { queues: queues.collect(), ports: ports.collect() }
+    let lists = work::lists(config);
+    Places { queues: queues.collect(), ports: ports.collect(), lists }
 }
 
 /// Buffers of the pool.
@@ -173,11 +177,12 @@ fn core(
             exits.push(Exit { port: number, tx, batch: Batch::default(), left: Lanes::NONE });
         }
     }
-    let work = parts.work.remove(&id).unwrap_or_else(|| work(config, parts.clock.clone()));
+    let work = parts.work.remove(&id).unwrap_or_else(|| Box::new(work::Forward::new(&[])));
+    let board = Arc::<Board>::default();
     let entry = entry(config, &rules, ports)?;
     Ok(Core {
         id,
-        to_ports: ToPorts(Arc::clone(&places)),
+        to_ports: ToPorts::new(Arc::clone(&places), pool.share(), Arc::clone(&board)),
         places,
         pool,
         server: Server { queues: urgency(config, id), work, batch: Batch::default(), open: None },
@@ -191,7 +196,7 @@ fn core(
         stopwatch: Stopwatch::new(parts.clock.clone()),
         sampling: None,
         decider: None,
-        board: Arc::<Board>::default(),
+        board,
         last: (0, false),
     })
 }
@@ -344,21 +349,6 @@ fn tx(port: &PortConfig) -> Box<dyn Tx> {
     match &port.output {
         Some(path) => Box::new(PcapTx::new(path.get_ref().clone(), Format::PcapNanos)),
         None => Box::new(Discard),
-    }
-}
-
-pub(crate) fn work(config: &Config, clock: Option<Clock>) -> Box<dyn Work> {
-    let (WorkConfig::Forward { ports } | WorkConfig::Burn { ports, .. }) = config.work.get_ref();
-    let mut map: Vec<u16> = (0..config.port.len() as u16).collect();
-    for (from, to) in ports {
-        if let (Some(from), Some(to)) = (config.port_number(from), config.port_number(to)) {
-            map[usize::from(from)] = to;
-        }
-    }
-    let forward = Forward::new(&map);
-    match config.work.get_ref() {
-        WorkConfig::Forward { .. } => Box::new(forward),
-        WorkConfig::Burn { cost_ns, .. } => Box::new(Burn::new(*cost_ns, clock, forward)),
     }
 }
 

@@ -23,7 +23,6 @@
 //! `check` that names name something and numbers are possible. Both point at line and column
 //! and say the mend.
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
@@ -38,12 +37,14 @@ mod elephants;
 mod error;
 pub(crate) mod rule;
 mod words;
+pub(crate) mod work;
 
 pub use elephants::ElephantsConfig;
 pub use error::ConfigError;
 pub use rule::{MatchConfig, RuleConfig};
 pub(crate) use words::hex;
 pub use words::{HashKey, Idle, Order, PortKind};
+pub use work::{RouteConfig, WorkConfig, WorkKind};
 
 /// A yard as its user describes it.
 #[derive(Clone, Debug, Deserialize)]
@@ -166,6 +167,9 @@ pub struct PortConfig {
     /// What happens when its tx queue is full, to frames that a table sends straight to it.
     #[serde(default)]
     pub full: Full,
+    /// Its MAC address, which routed frames leave with: as `02:00:00:00:00:01`. Left out, it is
+    /// 02:00:00:00 and the port's number.
+    pub mac: Option<Spanned<String>>,
 }
 
 /// `[[queue]]`
@@ -282,27 +286,6 @@ pub enum LearnConfig {
         /// When all are taken, one of so many misses replaces the oldest; 0 replaces none.
         #[serde(default = "cache_replace")]
         replace_every: u32,
-    },
-}
-
-/// `[work]`
-#[derive(Clone, PartialEq, Debug, Deserialize)]
-#[serde(deny_unknown_fields, tag = "kind", rename_all = "lowercase")]
-pub enum WorkConfig {
-    /// Out of one port what came in by another.
-    Forward {
-        /// By port it came in by: the port it leaves by. A port that is not named here sends back
-        /// what it receives.
-        #[serde(default)]
-        ports: BTreeMap<String, String>,
-    },
-    /// As `forward`, after keeping the core busy.
-    Burn {
-        /// Time for each frame, in nanoseconds.
-        cost_ns: u64,
-        /// As for `forward`.
-        #[serde(default)]
-        ports: BTreeMap<String, String>,
     },
 }
 

@@ -336,7 +336,7 @@ impl Core {
                 Action { to: To::Drop, counter: SENT, .. } => {
                     refuse(batch, lane, DropReason::Work); // it did not say why
                 }
-                Action { to: to @ To::Port(_), .. } if self.places.get(to).is_some() => {}
+                Action { to, .. } if self.places.is_exit(to) => {}
                 Action { to: To::Drop, .. } => {}
                 _ => refuse(batch, lane, DropReason::NoRoute),
             }

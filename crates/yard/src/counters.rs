@@ -4,12 +4,13 @@
 //!  core 3: Counters (plain u64) ──publish: relaxed stores──> Board (own cache lines) <── anyone
 //! ```
 //!
-//! Invariants: numbers never go back; over all cores, once nothing moves,
-//! `rx_frames = tx_frames + drops` of every reason.
+//! Invariants: numbers never go back (but `copies` of a board, which may be one too high for a
+//! moment); over all cores, once nothing moves, `rx_frames + copies = tx_frames + drops` of every
+//! reason.
 //! Thread-safety: one core writes a board; anyone reads it. A reading is not one instant: while
 //! frames move, numbers of different cores may be some ticks apart.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 /// Why a frame was dropped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -35,11 +36,21 @@ pub enum DropReason {
     LinkType,
     /// Its port failed.
     PortFailed,
+    /// It would leave by the port it came in by, or is for nobody but those on that port's link.
+    Filtered,
+    /// Its destination address is one that no bridge forwards (IEEE 802.1Q, table 8-1).
+    Reserved,
+    /// Its Ethernet or IP header is cut off, or not a right one.
+    Malformed,
+    /// It is no IP packet.
+    NotIp,
+    /// Its time to live, or hop limit, is over.
+    TtlExpired,
 }
 
 impl DropReason {
     /// Every reason.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 15] = [
         Self::QueueFull,
         Self::TooLong,
         Self::NoBuffer,
@@ -50,6 +61,11 @@ impl DropReason {
         Self::CoreDied,
         Self::LinkType,
         Self::PortFailed,
+        Self::Filtered,
+        Self::Reserved,
+        Self::Malformed,
+        Self::NotIp,
+        Self::TtlExpired,
     ];
 
     /// The name in counters and reports.
@@ -66,6 +82,11 @@ impl DropReason {
             Self::CoreDied => "core_died",
             Self::LinkType => "link_type",
             Self::PortFailed => "port_failed",
+            Self::Filtered => "filtered",
+            Self::Reserved => "reserved",
+            Self::Malformed => "malformed",
+            Self::NotIp => "not_ip",
+            Self::TtlExpired => "ttl_expired",
         }
     }
 
@@ -79,7 +100,7 @@ impl DropReason {
     /// work's own.
     const fn slot(code: u16) -> usize {
         match code {
-            1..=10 => code as usize - 1,
+            1..=15 => code as usize - 1,
             _ => Self::Work as usize - 1,
         }
     }
@@ -153,6 +174,9 @@ counters! {
     tx_frames,
     /// Their bytes.
     tx_bytes,
+    /// Copies wanted, of frames that leave by more than one port; those that found no buffer are
+    /// also drops.
+    copies,
     /// Frames worked on.
     work_frames,
     /// Batches worked on.
@@ -205,13 +229,16 @@ impl Counters {
         Self::from_parts(std::array::from_fn(|i| a[i] + b[i]), self.drops)
     }
 
-    /// Frames that came in and neither left nor were dropped: still somewhere inside. Of the sums
+    /// Frames that came in, or were copied, and neither left nor were dropped: still somewhere inside. Of the sums
     /// over all cores.
     #[must_use]
     pub fn inside(&self) -> u64 {
-        self.rx_frames.saturating_sub(self.tx_frames + self.drops.total())
+        (self.rx_frames + self.copies).saturating_sub(self.tx_frames + self.drops.total())
     }
 }
+
+/// Where `copies` stands among the numbers.
+const COPIES: usize = 4;
 
 /// A core's counters for others to read.
 #[derive(Debug, Default)]
@@ -224,10 +251,23 @@ pub struct Board {
 impl Board {
     /// Shows `counters`. Only the core that owns the board calls this.
     pub fn publish(&self, counters: &Counters) {
+        // Release: who reads that a copy left reads that it was made, too.
+        fence(Ordering::Release);
         let values = counters.values().into_iter().chain(counters.drops.0);
         for (cell, value) in self.numbers.iter().chain(&self.drops).zip(values) {
             cell.store(value, Ordering::Relaxed);
         }
+    }
+
+    /// Shows how many copies there are, before the next one can leave.
+    pub(crate) fn show_copies(&self, copies: u64) {
+        self.numbers[COPIES].store(copies, Ordering::Relaxed);
+    }
+
+    /// The copies shown last. Read after what left (by `read` and a fence that acquires), it has
+    /// every copy that left.
+    pub(crate) fn copies(&self) -> u64 {
+        self.numbers[COPIES].load(Ordering::Relaxed)
     }
 
     /// What was shown last.
@@ -260,7 +300,10 @@ mod tests {
         assert_eq!((counters.inside(), twice.inside()), (4, 8));
         let named: Vec<_> = twice.drops.iter().map(|(reason, n)| (reason.name(), n)).collect();
         assert_eq!(named, [("queue_full", 4), ("work", 2)]);
-        assert_eq!(Counters::NAMES[0], "rx_frames");
+        assert_eq!((Counters::NAMES[0], Counters::NAMES[COPIES]), ("rx_frames", "copies"));
+        counters.copies = 7;
+        board.show_copies(7);
+        assert_eq!((board.copies(), board.read(), counters.inside()), (7, counters, 11));
     }
 
     #[test]

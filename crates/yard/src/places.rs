@@ -8,6 +8,9 @@
 //! A port is reached through its tx queue, which any core may fill and the core that owns the port
 //! empties. Its frames are done when they are transmitted.
 //!
+//! A list of ports is no place: what leaves by one enters the tx queue of each of its ports, as a
+//! copy. See [`crate::ToPorts`].
+//!
 //! Thread-safety: immutable but for the queues, which any core may use.
 
 use flowyard_flow::Tails;
@@ -43,6 +46,8 @@ pub struct Places {
     pub queues: Vec<Place>,
     /// By the number in `To::Port`.
     pub ports: Vec<Place>,
+    /// By the number in `To::List`: the ports that get a frame each.
+    pub lists: Vec<Vec<u16>>,
 }
 
 impl Places {
@@ -54,6 +59,27 @@ impl Places {
             To::Queue(queue) => self.queues.get(usize::from(queue)),
             To::Port(port) => self.ports.get(usize::from(port)),
             To::List(_) | To::Drop => None,
+        }
+    }
+
+    /// The ports of list `list`; none if there is no such list.
+    #[must_use]
+    #[inline]
+    pub fn list(&self, list: u16) -> &[u16] {
+        self.lists.get(usize::from(list)).map_or(&[], Vec::as_slice)
+    }
+
+    /// Whether a frame can leave the yard by `to`: a port, or a list of some.
+    #[must_use]
+    #[inline]
+    pub fn is_exit(&self, to: To) -> bool {
+        match to {
+            To::Port(port) => usize::from(port) < self.ports.len(),
+            To::List(list) => {
+                let ports = self.list(list);
+                !ports.is_empty() && ports.iter().all(|&port| self.is_exit(To::Port(port)))
+            }
+            To::Queue(_) | To::Drop => false,
         }
     }
 }

@@ -61,11 +61,13 @@ pub struct Meta {
     pub in_port: u16,
     /// What its first byte is.
     pub link: LinkType,
+    /// How many ports of its list have a copy of it already (see [`crate::ToPorts`]).
+    pub copied: u16,
 }
 
 impl Default for Meta {
     fn default() -> Self {
-        Self { time: 0, wire_len: 0, in_port: 0, link: LinkType::Ethernet }
+        Self { time: 0, wire_len: 0, in_port: 0, link: LinkType::Ethernet, copied: 0 }
     }
 }
 
@@ -165,6 +167,19 @@ impl Pool {
         let mut frame = self.take(data.len(), meta)?;
         self.bytes_mut(&mut frame).copy_from_slice(data);
         Ok(frame)
+    }
+
+    /// Another frame with the bytes of `frame`, and with what is known of it.
+    ///
+    /// # Errors
+    /// When no buffer is free.
+    #[inline]
+    pub fn copy_of(&mut self, frame: &Frame) -> Result<Frame, NoBuffer> {
+        let meta = Meta { copied: 0, ..self.meta(frame) };
+        let mut copy = self.take(frame.len(), meta)?;
+        self.bytes_mut(&mut copy).copy_from_slice(self.bytes(frame));
+        (copy.hash, copy.mark) = (frame.hash, frame.mark);
+        Ok(copy)
     }
 
     /// Takes a frame back. An empty handle is nothing to take.

@@ -5,17 +5,17 @@
 //!                    │ reload, counters
 //! ```
 //!
-//! Drained is when the books balance: no port will receive more, and frames in = frames out +
-//! drops. Each core finds that out for itself from all boards, and leaves. Numbers of a board
+//! Drained is when the books balance: no port will receive more, and frames in + copies = frames
+//! out + drops. Each core finds that out for itself from all boards, and leaves. Numbers of a board
 //! may lag behind, so the books can balance late but never early: every frame that is counted in
-//! is counted out once.
+//! is counted out once, and a copy is shown before it can leave.
 //!
 //! A core whose work panics is taken off: what it had in hand is dropped and counted, the others
 //! go on, and the outcome names it. Frames that only it could have taken on are then held.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering, fence};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -136,11 +136,11 @@ impl Outcome {
         self.cores.iter().fold(Counters::default(), |sum, core| sum.plus(&core.counters))
     }
 
-    /// Whether frames in = frames out + drops + frames held.
+    /// Whether frames in + copies = frames out + drops + frames held.
     #[must_use]
     pub fn is_balanced(&self) -> bool {
         let total = self.total();
-        total.rx_frames == total.tx_frames + total.drops.total() + self.held as u64
+        total.rx_frames + total.copies == total.tx_frames + total.drops.total() + self.held as u64
     }
 }
 
@@ -321,7 +321,10 @@ impl Shared {
         }
         let sum = |sum: Counters, board: &Arc<Board>| sum.plus(&board.read());
         let total = self.boards.iter().fold(Counters::default(), sum);
-        total.rx_frames == total.tx_frames + total.drops.total()
+        // Acquire, and then the copies: those of all that is counted out above.
+        fence(Ordering::Acquire);
+        let copies: u64 = self.boards.iter().map(|board| board.copies()).sum();
+        total.rx_frames + copies == total.tx_frames + total.drops.total()
             || self.died.load(Ordering::Acquire) > 0 && quiet > PATIENCE
     }
 }

@@ -172,14 +172,14 @@ impl Sim {
         let alive = |core: u16| {
             core != id && matches!(self.states.get(usize::from(core)), Some(State::Alive(_)))
         };
-        let Places { queues, ports } = &*self.yard.places;
+        let Places { queues, ports, .. } = &*self.yard.places;
         ports.iter().all(|port| !port.consumers.contains(&id))
             && (queues.iter().filter(|queue| queue.consumers.contains(&id)))
                 .all(|queue| queue.consumers.iter().any(|&core| alive(core)))
     }
 
     fn standstill(&self) -> Standstill {
-        let Places { queues, ports } = &*self.yard.places;
+        let Places { queues, ports, .. } = &*self.yard.places;
         let holds = |place: &&crate::Place| !place.queue.is_empty();
         let tell = |place: &crate::Place| {
             let holder = place.queue.holder().map(|core| format!(" (core {core} has the oldest)"));

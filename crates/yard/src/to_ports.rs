@@ -1,23 +1,119 @@
 //! To ports: what lies behind every queue. Splits a completed batch by port, into the tx queues.
 //!
 //! ```text
-//!  complete ──> lanes  [west east west west] ──> tx queue of west: 0 2 3
-//!                                           └──> tx queue of east: 1
+//!  complete ──> lanes  [west east west list] ──> tx queue of west: 0 2 3'
+//!                                           └──> tx queue of east: 1 3     3 leaves by both
 //! ```
 //!
+//! A frame whose action is a list of ports becomes one frame for each of them here, and not
+//! before: whichever queue it came through has put it in its place by now, so its copies stand in
+//! that place in every tx queue (`docs/decisions/0006-copies.md`). Its last port gets the frame
+//! itself. When a tx queue is full on the way, the buffer's [`crate::Meta`] says how many ports
+//! have theirs, and the frame waits like any other that is refused.
+//!
 //! Invariants: per port, frames enter its tx queue in lane order, and after a refusal none of the
-//! call does; every action of the lanes is a port that exists (the core sees to that before it
-//! completes, so that a frame that nobody can take never stands in the way of others).
+//! call does; every action of the lanes is a port that exists, or a list of some (the core sees to
+//! that before it completes, so that a frame that nobody can take never stands in the way of
+//! others). A copy is on the core's board before it can leave.
+//! Thread-safety: each core has its own; the lock inside is never contended.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use flowyard_frame::{Batch, Lanes};
+use flowyard_frame::{Action, Batch, Lanes, To};
 use flowyard_queue::{Open, Order, Queue, Sink};
 
+use crate::counters::Board;
 use crate::places::Places;
+use crate::pool::Pool;
 
 /// The tx queues of all ports as one queue, to be completed into.
-pub struct ToPorts(pub Arc<Places>);
+pub struct ToPorts {
+    places: Arc<Places>,
+    copier: Mutex<Copier>,
+}
+
+/// What copying takes.
+struct Copier {
+    pool: Pool,
+    board: Arc<Board>,
+    /// Room for one copy on its way.
+    batch: Batch,
+    copies: u64,
+    /// Copies for which there was no buffer.
+    failed: u64,
+}
+
+impl ToPorts {
+    /// Into the ports of `places`; copies take their buffers from `pool` and are shown on `board`.
+    #[must_use]
+    pub fn new(places: Arc<Places>, pool: Pool, board: Arc<Board>) -> Self {
+        let copier = Copier { pool, board, batch: Batch::default(), copies: 0, failed: 0 };
+        Self { places, copier: Mutex::new(copier) }
+    }
+
+    /// Copies wanted so far, and how many of them found no buffer.
+    pub(crate) fn copies(&self) -> (u64, u64) {
+        let copier = self.copier();
+        (copier.copies, copier.failed)
+    }
+
+    fn copier(&self) -> MutexGuard<'_, Copier> {
+        self.copier.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Copier {
+    /// Sends the frame of `lane` to each of `ports`; whether they all have it.
+    fn spread(&mut self, places: &Places, from: &mut Batch, lane: usize, ports: &[u16]) -> bool {
+        let Some((&last, others)) = ports.split_last() else { return false };
+        let mut meta = self.pool.meta(&from.frames[lane]);
+        let before = meta.copied;
+        while let Some(&port) = others.get(usize::from(meta.copied)) {
+            if !self.copy(places, from, lane, port) {
+                self.pool.set_meta(&mut from.frames[lane], meta);
+                return false;
+            }
+            meta.copied += 1;
+        }
+        let action = from.actions[lane];
+        if before != 0 {
+            let fresh = crate::pool::Meta { copied: 0, ..meta };
+            self.pool.set_meta(&mut from.frames[lane], fresh);
+        }
+        from.actions[lane].to = To::Port(last);
+        let queue = places.ports.get(usize::from(last)).map(|place| &place.queue);
+        let gone = queue.is_some_and(|queue| queue.enqueue(from, Lanes(1 << lane)).is_empty());
+        if !gone {
+            from.actions[lane] = action;
+            self.pool.set_meta(&mut from.frames[lane], meta);
+        }
+        gone
+    }
+
+    /// Sends a copy to `port`, if there is a buffer for one; whether the port is served.
+    fn copy(&mut self, places: &Places, from: &Batch, lane: usize, port: u16) -> bool {
+        let Some(place) = places.ports.get(usize::from(port)) else { return false };
+        self.copies += 1;
+        self.board.show_copies(self.copies);
+        let Ok(copy) = self.pool.copy_of(&from.frames[lane]) else {
+            self.failed += 1;
+            return true;
+        };
+        self.batch.set_len(0);
+        if let Ok(at) = self.batch.push(copy, from.keys[lane]) {
+            self.batch.actions[at] = Action { to: To::Port(port), ..from.actions[lane] };
+        }
+        let all = self.batch.lanes();
+        let gone = place.queue.enqueue(&mut self.batch, all).is_empty();
+        if !gone {
+            // It will be made again: to keep it, it would need a place to be in.
+            self.batch.drain().for_each(|copy| self.pool.put(copy));
+            self.copies -= 1;
+            self.board.show_copies(self.copies);
+        }
+        gone
+    }
+}
 
 impl Queue for ToPorts {
     fn enqueue(&self, from: &mut Batch, lanes: Lanes) -> Lanes {
@@ -26,9 +122,15 @@ impl Queue for ToPorts {
             // The lanes in a row that go to the same port: usually all of them.
             let to = from.actions[lane].to;
             let run = Lanes(left.take_while(|&lane| from.actions[lane].to == to).fold(0, bit));
-            let refused = match self.0.get(to) {
-                Some(place) => place.queue.enqueue(from, run),
-                None => run,
+            let refused = match (to, self.places.get(to)) {
+                (_, Some(place)) => place.queue.enqueue(from, run),
+                (To::List(list), None) => {
+                    let (ports, mut copier) = (self.places.list(list), self.copier());
+                    let stays = |&lane: &usize| !copier.spread(&self.places, from, lane, ports);
+                    let first = { run }.find(stays);
+                    first.map_or(Lanes::NONE, |first| run.without(Lanes::first(first)))
+                }
+                _ => run,
             };
             left = left.without(run);
             if !refused.is_empty() {
@@ -56,11 +158,11 @@ impl Queue for ToPorts {
     }
 
     fn tail(&self) -> u64 {
-        self.0.ports.iter().map(|place| place.queue.tail()).sum()
+        self.places.ports.iter().map(|place| place.queue.tail()).sum()
     }
 
     fn head(&self) -> u64 {
-        self.0.ports.iter().map(|place| place.queue.head()).sum()
+        self.places.ports.iter().map(|place| place.queue.head()).sum()
     }
 
     fn order(&self) -> Order {
@@ -75,3 +177,6 @@ impl Queue for ToPorts {
 const fn bit(bits: u32, lane: usize) -> u32 {
     bits | 1 << lane
 }
+
+#[cfg(test)]
+mod tests;

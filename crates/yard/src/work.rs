@@ -1,26 +1,38 @@
 //! Work: what the yard is for. It sees each frame once, on one core, and says where it goes.
 //!
-//! The kinds here are `forward` and `burn`; others come by implementing [`Work`].
+//! | kind | by what | where |
+//! |---|---|---|
+//! | [`Forward`] | the port it came in by | a fixed port |
+//! | [`Bridge`] | destination MAC address | the port where that was last seen; unknown: all others |
+//! | [`Router`] | destination IP address | port and next hop of the longest prefix |
+//!
+//! [`Burn`] does any of them, and takes its time. Others come by implementing [`Work`].
 //!
 //! Thread-safety: each core has a work of its own; what they share is theirs to arrange.
 
 use flowyard_frame::{Batch, Lanes, Nanos, To};
 
+use crate::Clock;
+use crate::config::{Config, WorkKind};
 use crate::pool::Pool;
 
+mod bridge;
 mod burn;
 mod forward;
+mod route;
 
+pub use bridge::Bridge;
 pub use burn::Burn;
 pub use forward::Forward;
+pub use route::{Hop, Router};
 
 /// What is done with frames.
 pub trait Work: Send {
     /// Does the work on every lane whose action is a queue (a port is a table's answer, which
-    /// stands; see [`todo()`]): changes bytes as it likes, and sets each lane's action to a port or a
-    /// drop (with a [`crate::DropReason`]'s code as counter). Returns the time from
-    /// which on the batch is done: `now`, unless the clock is a virtual one and the work takes
-    /// time under it.
+    /// stands; see [`todo()`]): changes bytes as it likes, and sets each lane's action to a port, a
+    /// list of ports that get a frame each ([`crate::Places::lists`]), or a drop (with a
+    /// [`crate::DropReason`]'s code as counter). Returns the time from which on the batch is done:
+    /// `now`, unless the clock is a virtual one and the work takes time under it.
     fn work(&mut self, batch: &mut Batch, pool: &Pool, now: Nanos) -> Nanos;
 }
 
@@ -30,4 +42,54 @@ pub trait Work: Send {
 pub fn todo(batch: &Batch) -> Lanes {
     let wants = |&lane: &usize| matches!(batch.actions[lane].to, To::Queue(_));
     Lanes(batch.lanes().filter(wants).fold(0, |bits, lane| bits | 1 << lane))
+}
+
+/// The work of every core, as the configuration says. Without a real clock, time that it takes is
+/// charged to the virtual one.
+pub(crate) fn of(config: &Config, clock: Option<&Clock>) -> Vec<Box<dyn Work>> {
+    let work = config.work.get_ref();
+    let cores = *config.yard.cores.get_ref();
+    let all: Vec<Box<dyn Work>> = match work.kind.get_ref() {
+        WorkKind::Forward | WorkKind::Burn => {
+            let forward = Forward::new(&config.port_map());
+            (0..cores).map(|_| Box::new(forward.clone()) as _).collect()
+        }
+        WorkKind::Bridge => {
+            let works = |core: u16| {
+                let consumes = |core: u16| move |&consumer: &u16| consumer == core;
+                config.queues().any(|q| {
+                    q.consumers.get_ref().iter().map(toml::Spanned::get_ref).any(consumes(core))
+                })
+            };
+            let working: Vec<bool> = (0..cores).map(works).collect();
+            let ports = config.port.len() as u16;
+            let all = Bridge::group(&working, ports, work.stations(), work.age(), config.yard.seed);
+            all.into_iter().map(|bridge| Box::new(bridge) as _).collect()
+        }
+        WorkKind::Route => {
+            let (macs, routes) =
+                (config.port_macs().unwrap_or_default(), config.routes().unwrap_or_default());
+            let mut router = Router::new(routes.len());
+            for route in routes {
+                let src = macs.get(usize::from(route.port)).copied().unwrap_or_default();
+                // There is room for each, and no two are equal.
+                let _room =
+                    router.put(&route.prefix, Hop { port: route.port, src, dst: route.next_hop });
+            }
+            (0..cores).map(|_| Box::new(router.clone()) as _).collect()
+        }
+    };
+    let burn = |then| match work.cost_ns() {
+        0 => then,
+        cost => Box::new(Burn::new(cost, clock.cloned(), then)) as _,
+    };
+    all.into_iter().map(burn).collect()
+}
+
+/// The lists of ports that the work sends to.
+pub(crate) fn lists(config: &Config) -> Vec<Vec<u16>> {
+    match config.work.get_ref().kind.get_ref() {
+        WorkKind::Bridge => bridge::floods(config.port.len() as u16),
+        WorkKind::Forward | WorkKind::Burn | WorkKind::Route => Vec::new(),
+    }
 }

@@ -8,7 +8,7 @@ use flowyard_ports::mem::Frames;
 use flowyard_testkit::{Profile, Traffic};
 use flowyard_wire::LinkType;
 use flowyard_yard::port::{Repeat, SourceRx};
-use flowyard_yard::{Config, Pace, Parts, Tick, Yard};
+use flowyard_yard::{Config, Counters, DropReason, Pace, Parts, Tick, Yard};
 
 thread_local! {
     static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
@@ -67,6 +67,9 @@ const YARD: &str = r#"
     kind = "atr"
     sample_every = 4
     entries = 64
+"#;
+
+const FORWARD: &str = r#"
     [work]
     kind = "forward"
     ports = { west = "east" }
@@ -89,21 +92,63 @@ fn ruled() -> String {
     [[steer.rule]]
     match = {}
     queue = "atomic"
-    [work]"#;
+    "#;
     let atr = "kind = \"atr\"\n    sample_every = 4\n    entries = 64";
     assert!(YARD.contains(atr));
-    YARD.replace(atr, learn).replace("[work]", steer)
+    format!("{}{steer}{FORWARD}", YARD.replace(atr, learn))
 }
+
+/// A third port, so that flooding copies.
+const BRIDGE: &str = r#"
+    [[port]]
+    name = "south"
+    kind = "mem"
+    core = 1
+    [work]
+    kind = "bridge"
+    stations = 64
+    age_ms = 1
+"#;
+
+const ROUTE: &str = r#"
+    [work]
+    kind = "route"
+    [[work.route]]
+    prefix = "0.0.0.0/0"
+    port = "east"
+    next_hop = "02:00:00:00:01:01"
+    [[work.route]]
+    prefix = "::/0"
+    port = "west"
+    next_hop = "02:00:00:00:01:01"
+"#;
 
 #[test]
 fn frames_move_without_allocation() {
-    moves(YARD, 1_000);
-    moves(&ruled(), 0); // its queues do not fill
+    run_without_allocation(&format!("{YARD}{FORWARD}"), 1_000);
+    run_without_allocation(&ruled(), 0); // its queues do not fill
 }
 
-fn moves(yard: &str, dropped: u64) {
+#[test]
+fn bridging_and_copying_allocate_nothing() {
+    let (then, warm) = run_without_allocation(&format!("{YARD}{BRIDGE}"), 1_000);
+    let (copies, learnt) = (then.copies - warm.copies, then.tx_frames - warm.tx_frames);
+    assert!(copies > 50_000 && learnt > copies, "{then:#?}");
+}
+
+#[test]
+fn routing_allocates_nothing() {
+    let (then, _) = run_without_allocation(&format!("{YARD}{ROUTE}"), 1_000);
+    assert_eq!(then.drops.get(DropReason::NoRoute), 0, "{then:#?}");
+}
+
+/// Runs a yard, which drops at least so many frames; its counters at the end, and after it was warm.
+fn run_without_allocation(yard: &str, dropped: u64) -> (Counters, Counters) {
     let mut frames = Frames::new();
-    for (packet, data) in Traffic::new(Profile::default(), 1).take(20_000) {
+    for (at, (packet, mut data)) in Traffic::new(Profile::default(), 1).take(20_000).enumerate() {
+        // From one of 90 stations to one of 128: some are known, some unknown.
+        data[6..12].copy_from_slice(&[2, 0, 0, 0, 0, (at % 90) as u8]);
+        data[..6].copy_from_slice(&[2, 0, 0, 0, 0, (at * 7 % 128) as u8]);
         frames.push(packet.time, LinkType::Ethernet, &data);
     }
     let mut parts = Parts::default();
@@ -134,4 +179,5 @@ fn moves(yard: &str, dropped: u64) {
     assert!(moved(|c| c.tx_frames) > 400_000, "{then:#?}");
     let (edits, drops) = (moved(|c| c.edits), moved(|c| c.drops.total()));
     assert!(edits > 1_000 && drops >= dropped, "{edits} edits, {drops} drops: {then:#?}");
+    (then, warm)
 }

@@ -13,7 +13,7 @@ use serde::Serialize;
 pub(crate) struct Books {
     /// From start to end.
     elapsed_s: f64,
-    /// Frames in = frames out + drops + frames held.
+    /// Frames in + copies = frames out + drops + frames held.
     balanced: bool,
     /// Frames still inside at the end.
     held: u64,
@@ -33,6 +33,7 @@ struct CoreBooks {
     rx_bytes: u64,
     tx_frames: u64,
     tx_bytes: u64,
+    copies: u64,
     work_frames: u64,
     exact_hits: u64,
     rule_hits: u64,
@@ -84,6 +85,7 @@ impl Books {
             rx_bytes: counters.rx_bytes,
             tx_frames: counters.tx_frames,
             tx_bytes: counters.tx_bytes,
+            copies: counters.copies,
             work_frames: counters.work_frames,
             exact_hits: counters.exact_hit,
             rule_hits: counters.rule_hit,
@@ -163,8 +165,12 @@ fn busy(counters: &Counters, outcome: &Outcome, cores: usize) -> f64 {
 pub(crate) fn text(outcome: &Outcome, style: &Style) -> String {
     let total = outcome.total();
     let seconds = outcome.elapsed as f64 / 1e9;
+    let copies = match total.copies {
+        0 => String::new(),
+        copies => format!(" {} copied,", num::exact(copies)),
+    };
     let mut text = format!(
-        "{} frames in, {} out, {} dropped, {} held, in {} ({})\n\n",
+        "{} frames in,{copies} {} out, {} dropped, {} held, in {} ({})\n\n",
         num::exact(total.rx_frames),
         num::exact(total.tx_frames),
         num::exact(total.drops.total()),

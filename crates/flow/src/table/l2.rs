@@ -121,12 +121,32 @@ impl L2 {
     #[inline]
     pub fn learn(&mut self, mac: &[u8; 6], vlan: u16, port: u16, now: Nanos) -> Learnt {
         self.now = self.now.max(now >> UNIT);
+        self.note(mac, vlan, port, self.now)
+    }
+
+    /// Another table learnt this station at `port` at `at`: the later word counts. A word older
+    /// than the ageing time says nothing.
+    pub fn hear(&mut self, mac: &[u8; 6], vlan: u16, port: u16, at: Nanos) -> Learnt {
+        let at = at >> UNIT;
+        self.now = self.now.max(at);
+        if self.now - at > self.age {
+            return Learnt::NoStation;
+        }
+        self.note(mac, vlan, port, at)
+    }
+
+    /// Keeps that this station was at `port` at `at`, unless something later is known.
+    #[inline]
+    fn note(&mut self, mac: &[u8; 6], vlan: u16, port: u16, at: u64) -> Learnt {
         let Some(key) = key(mac, vlan) else { return Learnt::NoStation };
         let places = self.places(key);
-        let seen = self.now << UNIT | u64::from(port);
+        let seen = at << UNIT | u64::from(port);
         for at in places {
             if let Some(entry) = self.buckets[at].0.iter_mut().find(|entry| entry.key == key) {
                 let before = *entry;
+                if before.seen >> UNIT > seen >> UNIT {
+                    return Learnt::Known;
+                }
                 if before.seen != seen {
                     entry.seen = seen; // a line that is not written stays clean
                 }

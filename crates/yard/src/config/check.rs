@@ -10,11 +10,11 @@ use toml::Spanned;
 
 use super::words::hex;
 use super::{Config, ConfigError, HashKey, LearnConfig, Order, PortConfig, PortKind, QueueConfig};
-use super::{WorkConfig, rule};
+use super::{WorkKind, rule};
 use crate::pool::LONGEST;
 use crate::port::Pace;
 
-type Checked = Result<(), ConfigError>;
+pub(super) type Checked = Result<(), ConfigError>;
 
 /// Finds what is wrong first.
 pub(super) fn check(config: &Config) -> Checked {
@@ -44,7 +44,7 @@ pub(super) fn check(config: &Config) -> Checked {
     steer(config)?;
     learn(config)?;
     super::elephants::check(config)?;
-    work(config)?;
+    super::work::check(config)?;
     crate::scenario::check(config)
 }
 
@@ -90,7 +90,8 @@ impl Config {
     pub(crate) fn least_frames(&self) -> usize {
         // One hold: while others wait for buffers, it ends and gives its own back.
         let hold = *self.yard.hold_frames.get_ref();
-        usize::from(*self.yard.cores.get_ref()) * 128 + self.port.len() * (64 + hold)
+        let copies = if *self.work.get_ref().kind.get_ref() == WorkKind::Bridge { 32 } else { 0 };
+        usize::from(*self.yard.cores.get_ref()) * (128 + copies) + self.port.len() * (64 + hold)
     }
 }
 
@@ -260,12 +261,4 @@ impl Config {
         let own = |queue: &Spanned<QueueConfig>| matches!(&queue.get_ref().consumers.get_ref()[..], [one] if *one.get_ref() == core);
         self.queue.iter().position(own).map(|at| at as u16)
     }
-}
-
-fn work(config: &Config) -> Checked {
-    let (WorkConfig::Forward { ports } | WorkConfig::Burn { ports, .. }) = config.work.get_ref();
-    for name in ports.keys().chain(ports.values()) {
-        port_name(config, name, config.work.span())?;
-    }
-    Ok(())
 }

@@ -39,6 +39,9 @@ kind = "forward"
 ports = { west = "east", east = "west" }
 "#;
 
+/// The last lines of `GOOD`.
+const WORK: &str = "kind = \"forward\"\nports = { west = \"east\", east = \"west\" }";
+
 /// The message for `GOOD` with `from` replaced.
 fn wrong(from: &str, to: &str) -> String {
     assert!(GOOD.contains(from), "{from}");
@@ -144,6 +147,23 @@ fn rules() -> Vec<(&'static str, &'static str, &'static str)> {
 }
 
 #[test]
+fn work_is_read() {
+    let read = |work: &str| Config::parse("y.toml", &GOOD.replacen(WORK, work, 1)).unwrap();
+    let bridge = read("kind = \"bridge\"");
+    let work = bridge.work.get_ref();
+    assert_eq!((work.age(), work.stations(), work.cost_ns()), (300_000_000_000, 8192, 0));
+    let bridge = read("kind = \"bridge\"\nage_ms = 5\nstations = 3\ncost_ns = 7");
+    let work = bridge.work.get_ref();
+    assert_eq!((work.age(), work.stations(), work.cost_ns()), (5_000_000, 3, 7));
+    let text = "kind = \"route\"\nroute = [{ prefix = \"::/0\", port = \"east\", next_hop = \"2:0:0:0:0:a\" }]";
+    let router = read(text);
+    let route = router.routes().unwrap().remove(0);
+    assert_eq!((route.prefix.to_string().as_str(), route.port), ("::/0", 1));
+    assert_eq!(route.next_hop, [2, 0, 0, 0, 0, 10]);
+    assert_eq!(router.port_macs().unwrap(), [[2, 0, 0, 0, 0, 0], [2, 0, 0, 0, 0, 1]]);
+}
+
+#[test]
 fn what_is_wrong_is_said_with_its_place_and_the_mend() {
     let cases = [
         ("idle = ", "idel = ", "y.toml:4:1: there is no key 'idel' here; did you mean 'idle'?"),
@@ -211,7 +231,70 @@ fn what_is_wrong_is_said_with_its_place_and_the_mend() {
             "atr cannot steer to core 0: it has no queue of its own",
         ),
     ];
-    for (from, to, message) in cases.into_iter().chain(rules()) {
+    // A router in place of `GOOD`'s work, and one of a bridge.
+    let route = r#"kind = "route"
+[[work.route]]
+prefix = "10.0.0.0/8"
+port = "east"
+next_hop = "02:00:00:00:01:01"
+"#;
+    let router = |from: &str, to: &str| {
+        assert!(route.contains(from), "{from}");
+        (WORK, route.replacen(from, to, 1))
+    };
+    let twice = route.replacen("kind = \"route\"\n", "", 1);
+    let works = [
+        ((WORK, "kind = \"route\"".into()), "y.toml:33:1: there is no route; add a [[work.route]]"),
+        (router("/8", "/33"), "y.toml:36:10: '10.0.0.0/33' is no prefix; write it as 10.0.0.0/8"),
+        (router("10.0.0.0/8", "10.0.0.1"), "y.toml:36:10: '10.0.0.1' is no prefix"),
+        (
+            router("10.0.0.0/8", "10.0.0.1/8"),
+            "y.toml:36:10: '10.0.0.1/8' has bits behind its length; write 10.0.0.0/8",
+        ),
+        (router("\"east\"", "\"north\""), "y.toml:37:8: there is no port 'north'; the ports are"),
+        (
+            router(":01:01", ":01"),
+            "y.toml:38:12: '02:00:00:00:01' is no MAC address; write it as 02:00:00:00:00:01",
+        ),
+        (
+            router("\"02:", "\"03:"),
+            "y.toml:38:12: '03:00:00:00:01:01' is the address of no station; write a MAC address",
+        ),
+        (
+            (WORK, format!("{route}{twice}")),
+            "y.toml:40:10: there is a route to 10.0.0.0/8 already; leave one of them out",
+        ),
+        (
+            router("port =", "prot ="),
+            "y.toml:37:1: there is no key 'prot' here; did you mean 'port'?",
+        ),
+        (
+            ("ports = {", "age_ms = 5\nports = {".into()),
+            "y.toml:35:10: 'age_ms' is for kind = \"bridge\"; write that kind, or leave it out",
+        ),
+        (
+            ("\"forward\"", "\"bridge\"".into()),
+            "y.toml:35:9: 'ports' is for kind = \"forward\"; write that kind, or leave it out",
+        ),
+        (
+            (WORK, "kind = \"bridge\"\nage_ms = 0".into()),
+            "y.toml:35:10: an ageing time of 0 ms is not possible; write 1 to 1000000000",
+        ),
+        (
+            (WORK, "kind = \"bridge\"\nstations = 0".into()),
+            "y.toml:35:12: a core cannot know 0 stations; write 1 to 16777216",
+        ),
+        (
+            ("\"forward\"", "\"burn\"".into()),
+            "y.toml:33:1: the key 'cost_ns' is missing; add 'cost_ns = ...'",
+        ),
+        (
+            ("core = 1", "core = 1\nmac = \"1:2\"".into()),
+            "y.toml:16:7: '1:2' is no MAC address; write it as",
+        ),
+    ];
+    let works = works.iter().map(|((from, to), message)| (*from, to.as_str(), *message));
+    for (from, to, message) in cases.into_iter().chain(rules()).chain(works) {
         let said = wrong(from, to);
         assert!(said.contains(message), "{from} -> {to}\n  said: {said}\n  want: {message}");
         assert!(said.starts_with("y.toml:") && said.contains("; "), "{said}");

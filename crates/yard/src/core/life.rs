@@ -54,6 +54,9 @@ impl Core {
             counters.settle_held = settle.counts.held;
             (counters.hold_frames, counters.hold_moved) = self.entry.hold.counts();
         }
+        let (copies, failed) = self.to_ports.copies();
+        counters.copies = copies;
+        counters.drops.add(DropReason::NoBuffer.code(), failed);
         counters
     }
 

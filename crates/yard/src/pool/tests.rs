@@ -1,6 +1,6 @@
 use super::*;
 
-const META: Meta = Meta { time: 7, wire_len: 99, in_port: 3, link: LinkType::RawIp };
+const META: Meta = Meta { time: 7, wire_len: 99, in_port: 3, link: LinkType::RawIp, copied: 0 };
 
 #[test]
 fn a_frame_has_its_bytes_and_its_meta() {

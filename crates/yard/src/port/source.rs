@@ -60,7 +60,7 @@ impl SourceRx {
         self.ended = burst.is_empty();
         for (lane, (record, data)) in burst.iter().take(LANES).enumerate() {
             let (time, wire_len, link) = (record.time, record.wire_len, record.link);
-            let meta = Meta { time, wire_len, in_port: self.port, link };
+            let meta = Meta { time, wire_len, in_port: self.port, link, copied: 0 };
             self.times[lane] = time;
             // The pool has room for a burst, as was asked: without a buffer, a frame is too long.
             self.ahead[lane] = pool.copy(data, meta).ok();

@@ -7,9 +7,9 @@ use flowyard_frame::{FlowKey, Nanos};
 use toml::Spanned;
 
 use super::frames::Planned;
-use super::seen::Seen;
+use super::seen::{Look, Seen};
 use super::words::{self, Amount, ExpectConfig, FlowExpect};
-use crate::config::{Config, ConfigError, Order, WorkConfig};
+use crate::config::{Config, ConfigError, Order};
 use crate::counters::{Counters, DropReason};
 
 /// Where in the file, and what differs.
@@ -39,6 +39,7 @@ pub(super) fn compare(config: &Config, plan: &[Planned], seen: &Seen) -> Vec<Dif
         one("worked", &core.worked, counters.work_frames);
         one("sent", &core.sent, counters.tx_frames);
     }
+    all.amount("copies", expect.copies.as_ref(), total.copies);
     all.amount("moves", expect.moves.as_ref(), total.settle_moved);
     all.amount("held", expect.held.as_ref(), total.settle_held);
     all.amount("promoted", expect.promoted.as_ref(), total.promoted);
@@ -189,6 +190,27 @@ fn one_flow(
             all.add(Some(port.span()), what);
         }
     }
+    let looks = || seen.looks.iter().filter(|(number, _)| mine(*number)).map(|(_, look)| look);
+    if let Some(text) = &expect.eth
+        && let Ok(FlowKey { eth_src, eth_dst, vlan_tci, .. }) = words::eth(text.get_ref())
+    {
+        let same = |look: &&Look| {
+            (look.eth_src, look.eth_dst) == (eth_src, eth_dst)
+                && (vlan_tci == 0 || look.vlan == vlan_tci)
+        };
+        if looks().next().is_none() || !looks().all(|look| same(&look)) {
+            let got: Vec<_> = looks().filter(|look| !same(look)).take(1).map(Look::eth).collect();
+            let what = format!("{}: expected {}, got {got:?}", name("eth"), text.get_ref());
+            all.add(Some(text.span()), what);
+        }
+    }
+    if let Some(ttl) = &expect.ttl {
+        let got: BTreeSet<_> = looks().map(|look| look.ttl).collect();
+        if got != BTreeSet::from([Some(*ttl.get_ref())]) {
+            let what = format!("{}: expected {}, got {got:?}", name("ttl"), ttl.get_ref());
+            all.add(Some(ttl.span()), what);
+        }
+    }
     let on = cores(plan, seen, flow);
     all.amount(&name("cores"), expect.cores.as_ref(), on.len() as u64);
     if let Some(each) = &expect.cores_each {
@@ -299,11 +321,9 @@ pub(super) fn check(config: &Config) -> Result<(), ConfigError> {
         let what = format!("{} cores are expected, and there are {cores}", expect.core.len());
         return Err(config.error(whole, what, "write one for each, from core 0"));
     }
-    if let (Some(pinned), false) =
-        (&expect.pinned, matches!(config.work.get_ref(), WorkConfig::Burn { cost_ns: 1.., .. }))
-    {
+    if let (Some(pinned), false) = (&expect.pinned, config.work.get_ref().cost_ns() > 0) {
         let what = "without a cost, no two cores work at a time";
-        return Err(config.error(pinned.span(), what, "use [work] kind = \"burn\" with a cost_ns"));
+        return Err(config.error(pinned.span(), what, "give [work] a cost_ns"));
     }
     let pairs =
         expect.before.iter().flat_map(|pair| pair.get_ref().iter().map(|f| (f, pair.span())));
@@ -316,6 +336,12 @@ pub(super) fn check(config: &Config) -> Result<(), ConfigError> {
             let what = format!("nobody sends '{flow}'");
             return Err(config.error(span, what, "write it as in a [[send]]"));
         }
+    }
+    for text in expect.flow.iter().filter_map(|flow| flow.eth.as_ref()) {
+        words::eth(text.get_ref()).map_err(|error| {
+            let (what, mend) = error.split_once("; ").unwrap_or((&error, ""));
+            config.error(text.span(), what, mend)
+        })?;
     }
     for port in expect.flow.iter().filter_map(|flow| flow.port.as_ref()) {
         crate::config::check::port_name(config, port.get_ref(), port.span())?;

@@ -27,7 +27,7 @@ pub(super) struct Planned {
     pub(super) said: FlowKey,
     /// Its flow: what the yard keeps in order. All fragments between two hosts are one.
     pub(super) flow: FlowKey,
-    bytes: Vec<u8>,
+    pub(super) bytes: Vec<u8>,
 }
 
 /// The longest frame: an IP packet of 65,535 bytes behind an Ethernet header.
@@ -76,6 +76,10 @@ fn one(
         config.error(span, what, mend)
     };
     let said = words::key(send.flow.get_ref()).map_err(|text| wrong(send.flow.span(), text))?;
+    let eth = send
+        .eth
+        .as_ref()
+        .map(|text| words::eth(text.get_ref()).map_err(|error| wrong(text.span(), error)));
     let flags = send
         .flags
         .as_ref()
@@ -93,6 +97,13 @@ fn one(
     if at.saturating_add(every.saturating_mul(send.count.into())) > LAST {
         return Err(wrong(span, "the last of these frames comes after 5ms; send faster".into()));
     }
+    let link = match eth.transpose()? {
+        None => said,
+        Some(FlowKey { eth_src, eth_dst, vlan_tci, .. }) => {
+            let vlan_tci = if vlan_tci == 0 { said.vlan_tci } else { vlan_tci };
+            FlowKey { eth_src, eth_dst, vlan_tci, ..said }
+        }
+    };
     let flows = send.flows.as_ref().map_or(1, |flows| *flows.get_ref());
     if let Some(spanned) = &send.flows
         && (flows == 0 || said.sport.checked_add(flows - 1).is_none() || said.sport == 0)
@@ -103,8 +114,9 @@ fn one(
     }
     for number in 0..send.count {
         let sport = said.sport + (number % u32::from(flows)) as u16;
-        let key = FlowKey { sport, tcp_flags: flags, ..said };
-        let build = Build::new(&key).seq(number).frame_len(length.unwrap_or(0));
+        let key = FlowKey { sport, tcp_flags: flags, ..link };
+        let ttl = send.ttl.unwrap_or(64);
+        let build = Build::new(&key).seq(number).frame_len(length.unwrap_or(0)).ttl(ttl);
         let (build, flow) = match send.fragment {
             None => (build, key.flow()),
             Some(which) => {

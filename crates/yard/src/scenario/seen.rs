@@ -3,10 +3,12 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use flowyard_frame::{Batch, Nanos};
+use flowyard_flow::parse;
+use flowyard_frame::{Batch, FlowKey, Nanos};
+use flowyard_wire::{Headers, LinkType, Net, checksum};
 
 use super::frames::Planned;
-use crate::build::{self, Parts, Yard};
+use crate::build::{Parts, Yard};
 use crate::config::Config;
 use crate::counters::Counters;
 use crate::mail::Message;
@@ -19,6 +21,8 @@ use crate::{Count, Reload, Work};
 pub(super) struct Seen {
     /// By port: frames out in order, by their number in the plan, and when.
     pub(super) sent: Vec<Vec<(usize, Nanos)>>,
+    /// What the frames out are like, by their number in the plan.
+    pub(super) looks: Vec<(usize, Look)>,
     /// In the order the work began.
     pub(super) worked: Vec<Worked>,
     /// By core.
@@ -27,6 +31,44 @@ pub(super) struct Seen {
     pub(super) entered: Vec<u64>,
     /// By counter that tables name.
     pub(super) counts: Vec<Count>,
+}
+
+/// What a frame is like.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Look {
+    pub(super) eth_src: [u8; 6],
+    pub(super) eth_dst: [u8; 6],
+    pub(super) vlan: u16,
+    /// TTL or hop limit.
+    pub(super) ttl: Option<u8>,
+    /// Whether its IPv4 header, if it has one, has the right checksum.
+    right: bool,
+}
+
+impl Look {
+    fn at(data: &[u8]) -> Self {
+        let headers = Headers::parse(LinkType::Ethernet, data);
+        let key = parse::key(&headers, data, 0);
+        let ip = data.get(headers.l3 as usize..).unwrap_or_default();
+        let (ttl, right) = match headers.net {
+            Net::Ipv4 => {
+                let length = ip.first().map_or(0, |first| usize::from(first & 0xf) * 4);
+                let header = ip.get(..length).unwrap_or_default();
+                (ip.get(8), checksum::verify_ipv4_header(header))
+            }
+            Net::Ipv6 => (ip.get(7), true),
+            _ => (None, true),
+        };
+        let FlowKey { eth_src, eth_dst, vlan_tci, .. } = key;
+        Self { eth_src, eth_dst, vlan: vlan_tci & 0xfff, ttl: ttl.copied(), right }
+    }
+
+    /// As in a `[[send]]`.
+    pub(super) fn eth(&self) -> String {
+        let mac = |mac: [u8; 6]| mac.map(|byte| format!("{byte:02x}")).join(":");
+        let vlan = if self.vlan == 0 { String::new() } else { format!(" vlan {}", self.vlan) };
+        format!("{} > {}{vlan}", mac(self.eth_src), mac(self.eth_dst))
+    }
 }
 
 /// One frame's work.
@@ -84,9 +126,8 @@ pub(super) fn watch(
         parts.tx.insert(number, Box::new(port.clone()));
     }
     let cores = *config.yard.cores.get_ref();
-    for core in 0..cores {
+    for (core, work) in (0..).zip(crate::work::of(config, None)) {
         let (numbers, notes) = (Arc::clone(&numbers), Arc::clone(&notes));
-        let work = build::work(config, None);
         parts.work.insert(core, Box::new(Noted { core, work, numbers, notes }));
     }
     let yard = Yard::build(config, parts).map_err(|error| error.to_string())?;
@@ -118,31 +159,37 @@ pub(super) fn watch(
     let pool = sim.yard.pool.share();
     drop(sim);
 
-    let mut left = vec![0; plan.len()];
-    let mut sent = Vec::new();
+    let (mut out, mut looks, mut sent) = (0, Vec::new(), Vec::new());
     for (port, collected) in config.ports().zip(&ports) {
-        let mut mine = Vec::new();
-        for (one, _) in collected.take().iter() {
+        let (mut mine, name) = (Vec::new(), port.name.get_ref());
+        let mut left = vec![false; plan.len()];
+        for (one, data) in collected.take().iter() {
             let Some(&number) = numbers.get(&(one.meta.in_port, one.meta.time)) else {
-                return Err(format!("port {} sent a frame that nobody gave", port.name.get_ref()));
+                return Err(format!("port {name} sent a frame that nobody gave"));
             };
-            left[number] += 1;
+            if std::mem::replace(&mut left[number], true) {
+                let said = plan[number].said;
+                return Err(format!("frame {number} ({said}) was sent twice by port {name}"));
+            }
+            let look = Look::at(data);
+            if !look.right && Look::at(&plan[number].bytes).right {
+                let said = plan[number].said;
+                return Err(format!("port {name} spoiled the checksum of frame {number} ({said})"));
+            }
+            looks.push((number, look));
             mine.push((number, one.at));
         }
+        out += mine.len() as u64;
         sent.push(mine);
     }
-    if let Some(number) = left.iter().position(|&times| times > 1) {
-        return Err(format!("frame {number} ({}) was sent twice", plan[number].said));
-    }
-    let (out, dropped) = (left.iter().sum::<u64>(), total.drops.total());
-    let given = plan.len() as u64;
-    if given != out + dropped || total.rx_frames != given || pool.held() != 0 {
+    let (given, copied, dropped) = (plan.len() as u64, total.copies, total.drops.total());
+    if given + copied != out + dropped || total.rx_frames != given || pool.held() != 0 {
         return Err(format!(
-            "frames are not conserved: {given} given, {} received, {out} sent, {dropped} dropped, {} held",
+            "frames are not conserved: {given} given, {} received, {copied} copied, {out} sent, {dropped} dropped, {} held",
             total.rx_frames,
             pool.held()
         ));
     }
     let worked = std::mem::take(&mut *notes.lock().unwrap_or_else(PoisonError::into_inner));
-    Ok(Seen { sent, worked, cores: counters, entered, counts })
+    Ok(Seen { sent, looks, worked, cores: counters, entered, counts })
 }

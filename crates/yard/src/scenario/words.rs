@@ -19,6 +19,11 @@ pub struct SendConfig {
     pub port: Spanned<String>,
     /// Whose they are: `tcp 10.0.0.1:1000 > 10.0.0.2:80 vlan 7`, or `ethertype 0x0806`.
     pub flow: Spanned<String>,
+    /// Their MAC addresses, and the VLAN they are in: `02:00:00:00:00:0a > 02:00:00:00:00:0b vlan
+    /// 7`.
+    pub eth: Option<Spanned<String>>,
+    /// Their TTL, or hop limit.
+    pub ttl: Option<u8>,
     /// How many.
     #[serde(default = "one")]
     pub count: u32,
@@ -91,6 +96,8 @@ pub struct ExpectConfig {
     /// Per flow and port, order out is order in; `false`: not so with at least one seed. Without
     /// it, `true` if the yard promises it.
     pub in_order: Option<Spanned<bool>>,
+    /// Copies made.
+    pub copies: Option<Spanned<Amount>>,
     /// Frames that entered, by queue.
     pub queue: BTreeMap<String, Spanned<Amount>>,
     /// By core, from core 0.
@@ -151,6 +158,10 @@ pub struct FlowExpect {
     pub sent: Option<Spanned<Amount>>,
     /// Only by this port.
     pub port: Option<Spanned<String>>,
+    /// With these MAC addresses, as in a `[[send]]`, and this VLAN if one is written.
+    pub eth: Option<Spanned<String>>,
+    /// With this TTL, or hop limit.
+    pub ttl: Option<Spanned<u8>>,
     /// How many cores worked on it.
     pub cores: Option<Spanned<Amount>>,
     /// As `cores`, for each of its `flows` by itself.
@@ -279,6 +290,25 @@ pub(super) fn key(text: &str) -> Result<FlowKey, String> {
     }
 }
 
+/// MAC addresses and VLAN of an `eth`, in a key of nothing else.
+pub(super) fn eth(text: &str) -> Result<FlowKey, String> {
+    let wrong = || {
+        format!("'{text}' is no pair of MAC addresses; write 02:00:00:00:00:0a > 02:00:00:00:00:0b")
+    };
+    let (addresses, vlan) = match text.split_once(" vlan ") {
+        Some((addresses, vlan)) => (addresses, Some(vlan.trim())),
+        None => (text, None),
+    };
+    let vlan_tci = match vlan.map(str::parse) {
+        None => 0,
+        Some(Ok(vlan @ 1..=4094)) => vlan,
+        Some(_) => return Err("a VLAN has a number from 1 to 4094; write such a one".into()),
+    };
+    let (src, dst) = addresses.split_once('>').ok_or_else(wrong)?;
+    let read = |word: &str| crate::config::work::mac(word.trim()).ok_or_else(wrong);
+    Ok(FlowKey { eth_src: read(src)?, eth_dst: read(dst)?, vlan_tci, ..FlowKey::ZERO })
+}
+
 /// The bits of TCP `flags`.
 pub(super) fn flags(text: &str) -> Result<u8, String> {
     let mut bits = text.split_whitespace().map(|word| match word.to_ascii_lowercase().as_str() {
@@ -311,6 +341,12 @@ mod tests {
         assert_eq!((flags("syn ACK"), flags("syn syn")), (Ok(0x12), Ok(2)));
         assert!(flags("sin").unwrap_err().contains("'sin'"));
         assert_eq!(key("ethertype 0x0806").unwrap().eth_type, 0x0806);
+        let pair = eth("02:00:00:00:00:0a > ff-ff-ff-ff-ff-ff vlan 7").unwrap();
+        assert_eq!((pair.eth_src, pair.eth_dst, pair.vlan_tci), ([2, 0, 0, 0, 0, 10], [255; 6], 7));
+        let five = "02:00:00:00:00 > 02:00:00:00:00:01";
+        for wrong in ["", "02:00:00:00:00:01", five, "2::1 > 02:00:00:00:00:01 vlan 0"] {
+            assert!(eth(wrong).is_err(), "{wrong}");
+        }
         for wrong in ["ethertype 0x0800", "ethertype 64", "ethertype arp", "tpc"] {
             assert!(key(wrong).is_err(), "{wrong}");
         }

@@ -1,25 +1,24 @@
-//! Burn: keeps a core busy for a set time with each frame, then forwards it. For experiments.
+//! Burn: keeps a core busy for a set time with each frame, besides other work. For experiments.
 
 use flowyard_frame::{Batch, Nanos};
 
-use super::{Forward, Work, todo};
+use super::{Work, todo};
 use crate::Clock;
 use crate::pool::Pool;
 
 /// Work of a set cost.
-#[derive(Clone)]
 pub struct Burn {
     cost_ns: Nanos,
     /// The real clock, to spin by; without one the cost is charged to the virtual clock.
     clock: Option<Clock>,
-    then: Forward,
+    then: Box<dyn Work>,
 }
 
 impl Burn {
-    /// Spends `cost_ns` nanoseconds on each frame: by spinning until `clock` says that they are
+    /// Spends `cost_ns` nanoseconds on each frame that `then` works on: by spinning until `clock` says that they are
     /// over or, without a clock, by being done so much later.
     #[must_use]
-    pub const fn new(cost_ns: Nanos, clock: Option<Clock>, then: Forward) -> Self {
+    pub fn new(cost_ns: Nanos, clock: Option<Clock>, then: Box<dyn Work>) -> Self {
         Self { cost_ns, clock, then }
     }
 }

@@ -3,7 +3,6 @@
 use flowyard_flow::Learn;
 use flowyard_frame::{Action, Batch, Edit, Lanes, Nanos, To};
 use flowyard_testkit::Rng;
-use flowyard_yard::work::Forward;
 use flowyard_yard::{DropReason, Pool, Work};
 
 /// Puts and deletes entries for flows it sees: to any queue, straight to the flow's port, to
@@ -41,7 +40,7 @@ impl Learn for Restless {
 /// Takes its time, and drops some frames.
 pub(crate) struct Moody {
     pub(crate) rng: Rng,
-    pub(crate) then: Forward,
+    pub(crate) then: Box<dyn Work>,
     pub(crate) longest: Nanos,
     /// One of so many frames is dropped; 0 is none.
     pub(crate) drop_every: u64,
@@ -50,7 +49,8 @@ pub(crate) struct Moody {
 impl Work for Moody {
     fn work(&mut self, batch: &mut Batch, pool: &Pool, now: Nanos) -> Nanos {
         self.then.work(batch, pool, now);
-        for lane in batch.lanes() {
+        let goes = |&lane: &usize| batch.actions[lane].to != To::Drop;
+        for lane in batch.lanes().filter(goes).collect::<Vec<_>>() {
             if self.drop_every > 0 && self.rng.below(self.drop_every) == 0 {
                 // With a reason, or without: it is the work's anyway.
                 let counter = [DropReason::Work.code(), 0][lane % 2];

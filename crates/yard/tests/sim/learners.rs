@@ -11,7 +11,7 @@ use flowyard_yard::work::Forward;
 use flowyard_yard::{Config, Message, Pace, Parts, Yard};
 
 use crate::chaos::Moody;
-use crate::yards::{Case, traffic};
+use crate::yards::{self, Case, traffic};
 use crate::{Ran, drive, number};
 
 /// What learns.
@@ -130,7 +130,7 @@ fn run(kind: Kind, seed: u64) -> Ran {
     let (text, cores, queues) = describe(&mut Rng::new(rng.bits()), kind, seed);
     let mut config = with_rules(&mut rng, &text, queues);
     let mut checker = Checker::new();
-    let (sources, offered) = traffic(&mut rng, 2, &mut checker);
+    let (sources, offered) = traffic(&mut rng, 2, yards::Kind::Forward, &mut checker);
     let ports: Vec<_> = (0..2).map(|_| Collect::default()).collect();
     let mut parts = Parts::default();
     for (number, frames) in (0..).zip(sources) {
@@ -143,7 +143,7 @@ fn run(kind: Kind, seed: u64) -> Ran {
     let (longest, drop_every) = ([0, 500, 5_000][rng.below(3) as usize], rng.below(3) * 20);
     for core in 0..cores as u16 {
         let then = Forward::new(&[1, 0]);
-        let work = Moody { rng: Rng::new(rng.bits()), then, longest, drop_every };
+        let work = Moody { rng: Rng::new(rng.bits()), then: Box::new(then), longest, drop_every };
         parts.work.insert(core, Box::new(work));
     }
     let yard = Yard::build(&config, parts).unwrap();

@@ -11,8 +11,8 @@ mod yards;
 use std::env;
 
 use flowyard_testkit::Violation;
-use flowyard_yard::{Count, Counters};
-use yards::{Case, Options};
+use flowyard_yard::{Count, Counters, DropReason};
+use yards::{Case, Kind, Options};
 
 const REPLAY: &str = "cargo test -p flowyard-yard --test sim every_seed -- --nocapture";
 
@@ -43,13 +43,14 @@ fn drive(case: Case) -> Ran {
     let Case { mut sim, ports, mut checker, offered, about } = case;
     let mut verdict = sim.run().map(drop).map_err(|error| format!("{error}; {about}"));
     let total = sim.total();
-    for port in &ports {
+    for (exit, port) in (0..).zip(&ports) {
         for (sent, data) in port.take().iter() {
             let (flow, seq) = yards::label(data);
-            checker.leave(flow, seq);
+            checker.leave_by(exit, flow, seq);
             [sent.at, flow, seq].into_iter().for_each(|word| sim.record(word));
         }
     }
+    checker.copy(total.copies);
     for (reason, frames) in total.drops.iter() {
         (0..frames).for_each(|_| checker.drop(reason.name()));
         sim.record(frames);
@@ -114,12 +115,58 @@ fn every_seed_keeps_order_and_loses_nothing() {
     }
 }
 
+/// The same for `kind`: what all seeds came to, and how many were run.
+fn every_seed(kind: Kind, name: &str) -> (Counters, u64) {
+    let one = number("FLOWYARD_SEED");
+    let seeds = one.map_or(0..number("FLOWYARD_SEEDS").unwrap_or(100), |seed| seed..seed + 1);
+    let count = seeds.end - seeds.start;
+    let total = seeds.fold(Counters::default(), |total, seed| {
+        let options = Options { kind, ..Options::new(seed) };
+        let ran = run(options);
+        if let Err(error) = &ran.verdict {
+            let replay = REPLAY.replace("every_seed", name);
+            panic!("seed {seed}: {error}\nreplay: FLOWYARD_SEED={seed} {replay}");
+        }
+        if seed % 16 == 0 || one.is_some() {
+            assert_eq!(ran.trace, run(options).trace, "seed {seed} does not do the same again");
+        }
+        total.plus(&ran.total)
+    });
+    (total, count)
+}
+
+#[test]
+fn bridges_keep_the_order_of_copies_and_lose_nothing() {
+    let (total, seeds) = every_seed(Kind::Bridge, "bridges");
+    println!("{seeds} seeds: {total:?}");
+    if seeds >= 100 {
+        let drops = |reason| total.drops.get(reason);
+        assert!(total.copies > 10_000 && total.settle_moved > 1_000, "{total:?}");
+        assert!(drops(DropReason::Filtered) > 100 && drops(DropReason::NoBuffer) > 100);
+    }
+}
+
+#[test]
+fn routers_keep_order_and_lose_nothing() {
+    let (total, seeds) = every_seed(Kind::Route, "routers");
+    println!("{seeds} seeds: {total:?}");
+    if seeds >= 100 {
+        let drops = |reason| total.drops.get(reason);
+        assert!(total.tx_frames > 10_000 && total.settle_moved > 1_000, "{total:?}");
+        assert!(drops(DropReason::TtlExpired) > 100 && drops(DropReason::NoRoute) > 100);
+        assert!(drops(DropReason::NotIp) > 100);
+    }
+}
+
 /// The checker would see it: the very same cases without settle reorder.
 #[test]
 fn without_settle_flows_are_reordered() {
     let off = |seed| run(Options { settle: false, ..Options::new(seed) });
     let reordered = (0..60).filter(|&seed| off(seed).reordered).count();
     assert!(reordered >= 30, "{reordered} of 60 seeds reorder without settle");
+    let bridge = |seed| run(Options { kind: Kind::Bridge, settle: false, ..Options::new(seed) });
+    let reordered = (0..60).filter(|&seed| bridge(seed).reordered).count();
+    assert!(reordered >= 30, "{reordered} of 60 bridges reorder without settle");
 }
 
 #[test]

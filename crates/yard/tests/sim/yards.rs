@@ -10,8 +10,8 @@ use flowyard_testkit::{Build, Checker, Rng};
 use flowyard_wire::LinkType;
 use flowyard_yard::port::{Collect, SourceRx};
 use flowyard_yard::sim::{Faults, Sim};
-use flowyard_yard::work::Forward;
-use flowyard_yard::{Config, Message, Pace, Parts, Reload, Stage, Yard};
+use flowyard_yard::work::{Bridge, Forward, Hop, Router};
+use flowyard_yard::{Config, Message, Pace, Parts, Reload, Stage, Work, Yard};
 
 use crate::chaos::{Moody, Restless};
 
@@ -19,11 +19,20 @@ use crate::chaos::{Moody, Restless};
 pub(crate) struct Options {
     pub(crate) seed: u64,
     pub(crate) settle: bool,
+    pub(crate) kind: Kind,
+}
+
+/// What the cores do with frames.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Kind {
+    Forward,
+    Bridge,
+    Route,
 }
 
 impl Options {
     pub(crate) const fn new(seed: u64) -> Self {
-        Self { seed, settle: true }
+        Self { seed, settle: true, kind: Kind::Forward }
     }
 }
 
@@ -37,18 +46,22 @@ pub(crate) struct Case {
 }
 
 impl Case {
-    pub(crate) fn new(Options { seed, settle }: Options) -> Self {
+    pub(crate) fn new(Options { seed, settle, kind }: Options) -> Self {
         let mut rng = Rng::new(seed);
         let cores = 1 + rng.below(6);
-        let count = 1 + rng.below(2) as u16;
+        let count = match kind {
+            Kind::Bridge => 2 + rng.below(3) as u16,
+            Kind::Forward | Kind::Route => 1 + rng.below(2) as u16,
+        };
         let mut any_order = false;
-        let text = describe(&mut rng, cores, count, seed, settle, &mut any_order);
+        let options = Options { seed, settle, kind };
+        let text = describe(&mut rng, cores, count, options, &mut any_order);
         let config = Config::parse("seed.toml", &text).unwrap();
         let queues = config.queue.len() as u64;
         let out: Vec<u16> = (0..count).rev().collect();
 
         let mut checker = if any_order { Checker::any_order() } else { Checker::new() };
-        let (sources, offered) = traffic(&mut rng, count, &mut checker);
+        let (sources, offered) = traffic(&mut rng, count, kind, &mut checker);
         let ports: Vec<_> = (0..count).map(|_| Collect::default()).collect();
 
         let mut parts = Parts::default();
@@ -65,8 +78,7 @@ impl Case {
         }
         let (longest, drop_every) =
             ([0, 500, 5_000, 50_000][rng.below(4) as usize], rng.below(3) * 20);
-        for core in 0..cores as u16 {
-            let then = Forward::new(&out);
+        for (core, then) in (0..).zip(works(&mut rng, kind, cores, count)) {
             let work = Moody { rng: Rng::new(rng.bits()), then, longest, drop_every };
             parts.work.insert(core, Box::new(work));
             let stage = [Stage::Rx, Stage::Work, Stage::Tx][rng.below(3) as usize];
@@ -104,25 +116,51 @@ fn interfere(rng: &mut Rng, sim: &mut Sim, cores: u64, queues: u64) {
     }
 }
 
-/// A configuration. Port 0 is on core 0, port 1 on the last core.
+/// What each core does with frames. Every core may be given some.
+fn works(rng: &mut Rng, kind: Kind, cores: u64, ports: u16) -> Vec<Box<dyn Work>> {
+    let all = vec![true; cores as usize];
+    match kind {
+        Kind::Forward => {
+            let out: Vec<u16> = (0..ports).rev().collect();
+            all.iter().map(|_| Box::new(Forward::new(&out)) as _).collect()
+        }
+        Kind::Bridge => {
+            let age = [100_000, 1_000_000_000][rng.below(2) as usize];
+            let bridges = Bridge::group(&all, ports, 64, age, rng.bits());
+            bridges.into_iter().map(|bridge| Box::new(bridge) as _).collect()
+        }
+        Kind::Route => {
+            let mut router = Router::new(2);
+            for (prefix, port) in [("10.0.0.0/28", ports - 1), ("10.0.1.0/24", 0)] {
+                let hop = Hop { port, src: [2; 6], dst: [4; 6] };
+                router.put(&prefix.parse().unwrap(), hop).unwrap();
+            }
+            all.iter().map(|_| Box::new(router.clone()) as _).collect()
+        }
+    }
+}
+
+/// A configuration. Port 0 is on core 0, all others on the last core.
 fn describe(
     rng: &mut Rng,
     cores: u64,
     ports: u16,
-    seed: u64,
-    settle: bool,
+    Options { seed, settle, kind }: Options,
     any_order: &mut bool,
 ) -> String {
     let mut text = format!("[yard]\ncores = {cores}\nseed = {seed}\nsettle = {settle}\n");
     let slots = [4, 64, 4096][rng.below(3) as usize];
     writeln!(text, "settle_slots = {slots}\nbuffer_bytes = 128").unwrap();
     let (frames, after) = ([0, 64, 256][rng.below(3) as usize], [1, 8, 100][rng.below(3) as usize]);
+    // A pool that is empty now and then, for copies to find it so.
+    let starved = kind == Kind::Bridge && rng.below(2) == 0;
+    let (frames, room) = if starved { (0, 1500) } else { (frames, 100) };
     let us = [10, 1000][rng.below(2) as usize];
     writeln!(text, "hold_frames = {frames}\nhold_after_frames = {after}\nhold_us = {us}").unwrap();
     let full = |rng: &mut Rng| ["hold", "hold", "drop"][rng.below(3) as usize];
     let owner = |port: u16| if port == 0 { 0 } else { cores - 1 };
     for port in 0..ports {
-        let (window, full) = (32 + rng.below(100), full(rng));
+        let (window, full) = (32 + rng.below(room), full(rng));
         writeln!(text, "[[port]]\nname = \"p{port}\"\nkind = \"mem\"\nin = \"none\"").unwrap();
         writeln!(text, "core = {}\nwindow_frames = {window}\nfull = \"{full}\"", owner(port))
             .unwrap();
@@ -149,7 +187,7 @@ fn describe(
         queues.push((order, consumers));
     }
     for (number, (order, consumers)) in queues.into_iter().enumerate() {
-        let (window, full, priority) = (32 + rng.below(100), full(rng), rng.below(3));
+        let (window, full, priority) = (32 + rng.below(room), full(rng), rng.below(3));
         writeln!(text, "[[queue]]\nname = \"q{number}\"\norder = \"{order}\"").unwrap();
         writeln!(text, "consumers = {consumers:?}\npriority = {priority}").unwrap();
         writeln!(text, "window_frames = {window}\nfull = \"{full}\"").unwrap();
@@ -159,7 +197,16 @@ fn describe(
         writeln!(text, "[learn]\nkind = \"atr\"\nentries = 16\nsample_every = 3\nudp = true")
             .unwrap();
     }
-    text + "[work]\nkind = \"forward\"\n"
+    if starved {
+        let least = cores * 160 + u64::from(ports) * 64;
+        text = text.replacen("[yard]\n", &format!("[yard]\nframes = {least}\n"), 1);
+    }
+    // The works themselves are given; the bridge's lists of ports are the configuration's.
+    text + if kind == Kind::Bridge {
+        "[work]\nkind = \"bridge\"\n"
+    } else {
+        "[work]\nkind = \"forward\"\n"
+    }
 }
 
 /// Splits flows that are in no way large, at the least occasion, and brings them back.
@@ -175,9 +222,15 @@ fn elephants(rng: &mut Rng, text: &mut String, cores: u64) {
     writeln!(text, "promoted_max = {}", 1 + rng.below(8)).unwrap();
 }
 
-/// Frames for each port, and how many in all. A flow comes in by one port; the flows of port 1
-/// are the replies to those of port 0.
-pub(crate) fn traffic(rng: &mut Rng, ports: u16, checker: &mut Checker) -> (Vec<Frames>, u64) {
+/// Frames for each port, and how many in all. A flow comes in by one port; the flows of odd ports
+/// are replies to those of even ones. Stations move, some frames are to all, to nowhere, on their
+/// last hop, or no IP.
+pub(crate) fn traffic(
+    rng: &mut Rng,
+    ports: u16,
+    kind: Kind,
+    checker: &mut Checker,
+) -> (Vec<Frames>, u64) {
     let (flows, count) = (1 + rng.below(40), 200 + rng.below(1300));
     let (gap, large) = ([10, 300, 3000][rng.below(3) as usize], rng.below(4));
     let mut sources: Vec<_> = (0..ports).map(|_| Frames::new()).collect();
@@ -188,11 +241,32 @@ pub(crate) fn traffic(rng: &mut Rng, ports: u16, checker: &mut Checker) -> (Vec<
         let port = rng.below(ports.into());
         let [client, server] = [[10, 0, 0, slot as u8], [10, 0, 1, 1]].map(Ipv4Addr::from);
         let key = FlowKey::five_tuple(proto::UDP, client.into(), 4000, server.into(), 53);
-        let flow = slot << 1 | port;
+        let flow = slot << 2 | port;
         let seq = checker.enter(flow);
         let payload = [flow.to_be_bytes(), seq.to_be_bytes()].concat();
-        let key = if port == 0 { key } else { key.reversed() };
-        Build::new(&key).payload(&payload).write(&mut frame);
+        let mut key = if port.is_multiple_of(2) { key } else { key.reversed() };
+        let mut ttl = 64;
+        match kind {
+            Kind::Forward => {}
+            Kind::Bridge => {
+                let station = |slot: u64, port: u64| [2, 0, 0, 0, port as u8, slot as u8 % 4];
+                let from = if rng.below(100) == 0 { rng.below(ports.into()) } else { port };
+                key.eth_src = station(slot, from);
+                key.eth_dst = match rng.below(16) {
+                    0 => [0xff; 6],
+                    _ => station(slot, rng.below(u64::from(ports) + 1)),
+                };
+            }
+            Kind::Route => {
+                ttl = 1 + rng.below(20) as u8;
+                if slot % 8 == 7 {
+                    // ARP, of any length: what matters is that the label stays where it is.
+                    key = FlowKey { eth_type: 0x0806, ..FlowKey::ZERO };
+                }
+            }
+        }
+        let payload = if key.is_ip() { payload } else { [[0; 28].as_slice(), &payload].concat() };
+        Build::new(&key).ttl(ttl).payload(&payload).write(&mut frame);
         sources[port as usize].push(now, LinkType::Ethernet, &frame);
         now += rng.below(2 * gap);
     }

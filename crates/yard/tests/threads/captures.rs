@@ -36,6 +36,32 @@ fn flows(path: &Path) -> Flows {
     }
 }
 
+const FORWARD: &str = "kind = \"forward\"\nports = { west = \"east\" }";
+const BURN: &str = "kind = \"burn\"\ncost_ns = 200\nports = { west = \"east\" }";
+/// With a third port, so that flooding copies.
+const BRIDGE: &str = r#"
+    kind = "bridge"
+    cost_ns = 100
+    [[port]]
+    name = "south"
+    kind = "mem"
+"#;
+const ROUTE: &str = r#"
+    kind = "route"
+    [[work.route]]
+    prefix = "0.0.0.0/0"
+    port = "east"
+    next_hop = "02:00:00:00:01:01"
+    [[work.route]]
+    prefix = "::/0"
+    port = "east"
+    next_hop = "02:00:00:00:01:01"
+    [[work.route]]
+    prefix = "10.0.0.0/8"
+    port = "west"
+    next_hop = "02:00:00:00:01:02"
+"#;
+
 /// Runs `input` through a yard of `cores` cores with queues of `order`.
 fn run(
     input: &Path,
@@ -71,7 +97,6 @@ fn run(
         window_frames = 64
         [work]
         {work}
-        ports = {{ west = "east" }}
         "#,
         last = cores - 1,
     );
@@ -92,7 +117,7 @@ fn the_flows_that_leave_are_those_that_came_whatever_the_number_of_cores() {
     for order in ["atomic", "ordered"] {
         for cores in [1, 2, 4, 8] {
             let output = dir.path().join(format!("{order}-{cores}.pcap"));
-            let outcome = run(&input, &output, cores, order, "kind = \"forward\"").unwrap();
+            let outcome = run(&input, &output, cores, order, FORWARD).unwrap();
             let total = outcome.total();
             assert_eq!((total.rx_frames, total.tx_frames), (28_982, 28_982), "{outcome:#?}");
             let left = flows(&output);
@@ -141,15 +166,17 @@ fn every_capture_goes_through_every_kind_of_work() {
         return;
     }
     let dir = tempfile::tempdir().unwrap();
-    let (mut frames, mut unread, mut dropped) = (0, 0, 0);
+    let (mut frames, mut unread, mut dropped, mut routed, mut copies) = (0, 0, 0, 0, 0);
     for (at, input) in captures.iter().enumerate() {
-        for work in ["kind = \"forward\"", "kind = \"burn\"\ncost_ns = 200"] {
+        for work in [FORWARD, BURN, BRIDGE, ROUTE] {
             let order = ["atomic", "ordered"][at % 2];
             match run(input, &dir.path().join("out.pcap"), 2, order, work) {
                 Ok(outcome) => {
                     assert_eq!(outcome.total().rx_frames, count(input), "{input:?}");
                     frames += outcome.total().rx_frames;
                     dropped += outcome.total().drops.total();
+                    copies += outcome.total().copies;
+                    routed += if work == ROUTE { outcome.total().tx_frames } else { 0 };
                 }
                 Err(BuildError::Port(_)) => unread += 1, // no capture, or of a foreign link type
                 Err(error) => panic!("{input:?}: {error}"),
@@ -157,5 +184,7 @@ fn every_capture_goes_through_every_kind_of_work() {
         }
     }
     println!("{} captures: {frames} frames, {dropped} dropped, {unread} not read", captures.len());
-    assert!(frames > 100_000 && unread < captures.len() / 2);
+    println!("{routed} routed, {copies} copies");
+    assert!(routed > 20_000 && copies > 20_000);
+    assert!(frames > 200_000 && unread < captures.len());
 }

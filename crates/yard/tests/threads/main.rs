@@ -1,6 +1,7 @@
 //! The engine on threads: order, conservation and clean ends, over captures and generated flows.
 
 mod captures;
+mod copies;
 mod ends;
 
 use std::path::PathBuf;

@@ -52,6 +52,24 @@ fn stations_are_learnt_move_and_age() {
 }
 
 #[test]
+fn of_two_words_the_later_counts() {
+    let mut table = L2::new(16, 300 * SECOND, 1);
+    let a = mac(1);
+    assert_eq!(table.hear(&a, 0, 3, 10 * SECOND), Learnt::New);
+    assert_eq!(table.learn(&a, 0, 4, 12 * SECOND), Learnt::Moved { from: 3 });
+    assert_eq!(table.hear(&a, 0, 3, 11 * SECOND), Learnt::Known, "what is older changes nothing");
+    assert_eq!(table.get(&a, 0), Some(4));
+    assert_eq!(table.hear(&a, 0, 5, 13 * SECOND), Learnt::Moved { from: 4 });
+    assert_eq!(table.hear(&a, 0, 6, 13 * SECOND), Learnt::Moved { from: 5 }, "of equals, the last");
+    assert_eq!(table.hear(&[0xff; 6], 0, 6, 13 * SECOND), Learnt::NoStation);
+    table.advance(400 * SECOND);
+    assert_eq!(table.hear(&mac(2), 0, 1, 50 * SECOND), Learnt::NoStation, "too old a word");
+    assert_eq!(table.hear(&mac(2), 0, 1, 350 * SECOND), Learnt::New);
+    table.advance(651 * SECOND);
+    assert_eq!(table.get(&mac(2), 0), None, "it ages from when it was seen, not heard of");
+}
+
+#[test]
 fn group_addresses_are_flooded() {
     let mut table = L2::new(16, 300 * SECOND, 1);
     for group in [[0xff; 6], [1, 0, 0x5e, 0, 0, 1], [0; 6]] {

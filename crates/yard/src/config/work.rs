@@ -1,0 +1,243 @@
+//! `[work]`: its words, and what can be wrong with them.
+//!
+//! One flat table, not one for each kind: so every key keeps its place in the text, and a key of
+//! another kind is answered with the kind that has it.
+
+use std::collections::{BTreeMap, HashSet};
+use std::ops::Range;
+use std::str::FromStr;
+
+use flowyard_frame::Nanos;
+use ipnet::IpNet;
+use serde::Deserialize;
+use toml::Spanned;
+
+use super::check::{Checked, port_name};
+use super::{Config, ConfigError};
+
+/// `[work]`
+#[derive(Clone, PartialEq, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct WorkConfig {
+    /// What is done with frames.
+    pub kind: Spanned<WorkKind>,
+    /// `forward`, `burn`: by port a frame came in by, the port it leaves by. A port that is not
+    /// named here sends back what it receives.
+    pub ports: Option<Spanned<BTreeMap<String, Spanned<String>>>>,
+    /// Every kind: time for each frame that the core is kept busy, besides the work, in nanoseconds.
+    pub cost_ns: Option<Spanned<u64>>,
+    /// `bridge`: a station that was silent for so long is unknown, in milliseconds.
+    pub age_ms: Option<Spanned<u64>>,
+    /// `bridge`: how many stations each core knows.
+    pub stations: Option<Spanned<usize>>,
+    /// `route`: the routes.
+    #[serde(default)]
+    pub route: Vec<Spanned<RouteConfig>>,
+}
+
+/// What is done with frames.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum WorkKind {
+    /// Out of one port what came in by another, as a fixed map says.
+    Forward,
+    /// As `forward`, and keeps the core busy for a set time.
+    Burn,
+    /// To the port where the destination MAC address was seen as a source; unknown ones to all.
+    Bridge,
+    /// To the port and next hop of the longest prefix that has the destination IP address.
+    Route,
+}
+
+/// One of `[[work.route]]`.
+#[derive(Clone, PartialEq, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RouteConfig {
+    /// Destinations: `10.0.0.0/8`, `2001:db8::/32`; `0.0.0.0/0` and `::/0` are the default routes.
+    pub prefix: Spanned<String>,
+    /// The port they are sent to.
+    pub port: Spanned<String>,
+    /// The MAC address that frames to them get as destination.
+    pub next_hop: Spanned<String>,
+}
+
+/// A route whose words are read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Route {
+    pub(crate) prefix: IpNet,
+    pub(crate) port: u16,
+    pub(crate) next_hop: [u8; 6],
+}
+
+impl WorkConfig {
+    /// The ageing time that IEEE 802.1Q recommends (table 8-6): 300 s.
+    const AGE_MS: u64 = 300_000;
+    const STATIONS: usize = 8192;
+
+    /// Time that a core is kept busy with each frame.
+    #[must_use]
+    pub fn cost_ns(&self) -> Nanos {
+        self.cost_ns.as_ref().map_or(0, |cost| *cost.get_ref())
+    }
+
+    /// The ageing time of a bridge.
+    #[must_use]
+    pub fn age(&self) -> Nanos {
+        let age = self.age_ms.as_ref().map_or(Self::AGE_MS, |age| *age.get_ref());
+        age.saturating_mul(1_000_000)
+    }
+
+    /// Stations that each core of a bridge knows.
+    #[must_use]
+    pub fn stations(&self) -> usize {
+        self.stations.as_ref().map_or(Self::STATIONS, |stations| *stations.get_ref())
+    }
+}
+
+impl Config {
+    /// The static port map: by port a frame came in by, the port it leaves by.
+    pub(crate) fn port_map(&self) -> Vec<u16> {
+        let mut map: Vec<u16> = (0..self.port.len() as u16).collect();
+        let named = self.work.get_ref().ports.iter().flat_map(Spanned::get_ref);
+        for (from, to) in named {
+            if let (Some(from), Some(to)) = (self.port_number(from), self.port_number(to.get_ref()))
+            {
+                map[usize::from(from)] = to;
+            }
+        }
+        map
+    }
+
+    /// The routes.
+    ///
+    /// # Errors
+    /// The first that is wrong.
+    pub(crate) fn routes(&self) -> Result<Vec<Route>, ConfigError> {
+        let route = |route: &Spanned<RouteConfig>| {
+            let RouteConfig { prefix, port, next_hop } = route.get_ref();
+            port_name(self, port.get_ref(), port.span())?;
+            Ok(Route {
+                prefix: self.prefix(prefix)?,
+                port: self.port_number(port.get_ref()).unwrap_or_default(),
+                next_hop: self.mac(next_hop)?,
+            })
+        };
+        self.work.get_ref().route.iter().map(route).collect()
+    }
+
+    fn prefix(&self, text: &Spanned<String>) -> Result<IpNet, ConfigError> {
+        let word = text.get_ref();
+        let Ok(prefix) = IpNet::from_str(word) else {
+            let what = format!("'{word}' is no prefix");
+            let mend = "write it as 10.0.0.0/8, 10.1.2.3/32 or 2001:db8::/32";
+            return Err(self.error(text.span(), what, mend));
+        };
+        if prefix.trunc() != prefix {
+            let what = format!("'{word}' has bits behind its length");
+            return Err(self.error(text.span(), what, format!("write {}", prefix.trunc())));
+        }
+        Ok(prefix)
+    }
+
+    /// The MAC addresses of the ports, by number.
+    ///
+    /// # Errors
+    /// The first that is none.
+    pub(crate) fn port_macs(&self) -> Result<Vec<[u8; 6]>, ConfigError> {
+        let mac = |(number, port): (u16, &super::PortConfig)| match &port.mac {
+            Some(text) => self.mac(text),
+            None => {
+                let [high, low] = number.to_be_bytes();
+                Ok([2, 0, 0, 0, high, low])
+            }
+        };
+        (0..).zip(self.ports()).map(mac).collect()
+    }
+
+    /// The address of a station: not of a group.
+    fn mac(&self, text: &Spanned<String>) -> Result<[u8; 6], ConfigError> {
+        let word = text.get_ref();
+        let Some(mac) = mac(word) else {
+            let what = format!("'{word}' is no MAC address");
+            return Err(self.error(text.span(), what, "write it as 02:00:00:00:00:01"));
+        };
+        if mac[0] & 1 != 0 || mac == [0; 6] {
+            let what = format!("'{word}' is the address of no station");
+            let mend = "write a MAC address whose first byte is even";
+            return Err(self.error(text.span(), what, mend));
+        }
+        Ok(mac)
+    }
+}
+
+/// A MAC address as `02:00:00:00:00:01`.
+pub(crate) fn mac(text: &str) -> Option<[u8; 6]> {
+    let byte = |word: &str| {
+        let digits = (1..=2).contains(&word.len()) && word.bytes().all(|c| c.is_ascii_hexdigit());
+        if digits { u8::from_str_radix(word, 16).ok() } else { None }
+    };
+    let bytes: Option<Vec<u8>> = text.split([':', '-']).map(byte).collect();
+    bytes?.try_into().ok()
+}
+
+/// Finds what is wrong first.
+pub(super) fn check(config: &Config) -> Checked {
+    let (at, work) = (config.work.span(), config.work.get_ref());
+    let kind = *work.kind.get_ref();
+    let forwards = matches!(kind, WorkKind::Forward | WorkKind::Burn);
+    let span = |value: Option<Range<usize>>, fits: bool| value.filter(|_| !fits);
+    let ports = work.ports.as_ref().map(Spanned::span);
+    let age = work.age_ms.as_ref().map(Spanned::span);
+    let stations = work.stations.as_ref().map(Spanned::span);
+    let route = work.route.first().map(Spanned::span);
+    let foreign = [
+        ("ports", "forward", span(ports, forwards)),
+        ("age_ms", "bridge", span(age, kind == WorkKind::Bridge)),
+        ("stations", "bridge", span(stations, kind == WorkKind::Bridge)),
+        ("route", "route", span(route, kind == WorkKind::Route)),
+    ];
+    for (word, owner, at) in foreign {
+        if let Some(at) = at {
+            let what = format!("'{word}' is for kind = \"{owner}\"");
+            return Err(config.error(at, what, "write that kind, or leave it out"));
+        }
+    }
+    if kind == WorkKind::Burn && work.cost_ns.is_none() {
+        return Err(config.error(at, "the key 'cost_ns' is missing", "add 'cost_ns = ...'"));
+    }
+    if let Some(ports) = &work.ports {
+        for (from, to) in ports.get_ref() {
+            port_name(config, from, ports.span())?;
+            port_name(config, to.get_ref(), to.span())?;
+        }
+    }
+    if let Some(age) = &work.age_ms
+        && !(1..=1_000_000_000).contains(age.get_ref())
+    {
+        let what = format!("an ageing time of {} ms is not possible", age.get_ref());
+        return Err(config.error(age.span(), what, "write 1 to 1000000000"));
+    }
+    if let Some(stations) = &work.stations
+        && !(1..=1 << 24).contains(stations.get_ref())
+    {
+        let what = format!("a core cannot know {} stations", stations.get_ref());
+        return Err(config.error(stations.span(), what, "write 1 to 16777216"));
+    }
+    config.port_macs()?;
+    if kind == WorkKind::Route && work.route.is_empty() {
+        let mend = "add a [[work.route]] with prefix, port and next_hop";
+        return Err(config.error(at, "there is no route", mend));
+    }
+    let mut known = HashSet::new();
+    for (route, text) in config.routes()?.iter().zip(&work.route) {
+        if !known.insert(route.prefix) {
+            let what = format!("there is a route to {} already", route.prefix);
+            return Err(config.error(
+                text.get_ref().prefix.span(),
+                what,
+                "leave one of them out: a prefix has one next hop",
+            ));
+        }
+    }
+    Ok(())
+}

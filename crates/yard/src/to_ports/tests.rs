@@ -1,0 +1,152 @@
+use flowyard_frame::FlowKey;
+use flowyard_queue::model::Model;
+
+use super::*;
+use crate::places::{Full, Place};
+use crate::pool::Meta;
+
+/// Three ports, the tx queue of port 1 with room for two frames; a queue of each order that
+/// completes into them.
+struct Yard {
+    places: Arc<Places>,
+    to_ports: ToPorts,
+    board: Arc<Board>,
+    pool: Pool,
+}
+
+fn yard(buffers: usize) -> Yard {
+    let place = |name: &str, queue| Place {
+        name: name.into(),
+        queue,
+        full: Full::Hold,
+        consumers: vec![0],
+    };
+    let port = |window| place("p", flowyard_queue::new(Order::Direct, 1, window));
+    let orders = [Order::Direct, Order::Unordered, Order::Ordered, Order::Atomic];
+    let fast = orders.map(|order| place("q", flowyard_queue::new(order, 2, 64)));
+    let slow = orders.map(|order| place("m", Box::new(Model::new(order, 2, 64)) as _));
+    let places = Arc::new(Places {
+        queues: fast.into_iter().chain(slow).collect(),
+        ports: vec![port(64), port(2), port(64)],
+        lists: vec![vec![1, 2], vec![0, 2], vec![0, 1], vec![2], vec![0, 1, 2]],
+    });
+    let (pool, board) = (Pool::new(buffers, 64), Arc::<Board>::default());
+    let to_ports = ToPorts::new(Arc::clone(&places), pool.share(), Arc::clone(&board));
+    Yard { places, to_ports, board, pool }
+}
+
+impl Yard {
+    fn frame(&mut self, batch: &mut Batch, number: u8, to: To) {
+        let frame = self.pool.copy(&[number; 40], Meta { time: 5, ..Meta::default() }).unwrap();
+        let lane = batch.push(frame, FlowKey { sport: number.into(), ..FlowKey::ZERO }).unwrap();
+        batch.frames[lane].hash = 77;
+        batch.actions[lane] = Action { to, counter: 0, mark: 3 };
+    }
+
+    /// The numbers of up to 32 frames that wait in the tx queue of `port`, which are then gone.
+    fn sent(&mut self, port: u16) -> Vec<u8> {
+        let mut batch = Batch::default();
+        let queue = &self.places.ports[usize::from(port)].queue;
+        queue.dequeue(0, &mut batch);
+        let mut numbers = Vec::new();
+        for lane in batch.lanes() {
+            let (frame, key) = (&batch.frames[lane], &batch.keys[lane]);
+            let (bytes, meta) = (self.pool.bytes(frame), self.pool.meta(frame));
+            assert_eq!(bytes, [key.sport as u8; 40], "bytes and key are the original's");
+            assert_eq!((frame.hash, meta.time, meta.copied), (77, 5, 0));
+            assert_eq!(batch.actions[lane], Action { to: To::Port(port), counter: 0, mark: 3 });
+            numbers.push(bytes[0]);
+            batch.actions[lane].to = To::Drop;
+        }
+        queue.complete(0, &mut batch, &self.to_ports, &mut Forget(&mut self.pool));
+        numbers
+    }
+}
+
+struct Forget<'a>(&'a mut Pool);
+
+impl Sink for Forget<'_> {
+    fn drop(&mut self, frame: flowyard_frame::Frame, _reason: u16) {
+        self.0.put(frame);
+    }
+}
+
+#[test]
+fn copies_stand_in_the_place_of_their_original() {
+    let mut yard = yard(256);
+    let mut batch = Batch::default();
+    let all = [To::Port(2), To::List(1), To::Port(2), To::List(3), To::Port(0), To::List(1)];
+    for (number, to) in (0..).zip(all) {
+        yard.frame(&mut batch, number, to);
+    }
+    let lanes = batch.lanes();
+    assert_eq!(yard.to_ports.enqueue(&mut batch, lanes), Lanes::NONE);
+    assert!(batch.frames.iter().all(|frame| frame.buf() == 0), "all handles are taken");
+    assert_eq!(yard.sent(2), [0, 1, 2, 3, 5]);
+    assert_eq!(yard.sent(0), [1, 4, 5]);
+    assert_eq!((yard.to_ports.copies(), yard.board.copies()), ((2, 0), 2));
+    assert!(yard.sent(1).is_empty());
+}
+
+/// A tx queue that is full stops a frame half way: it goes on where it was, and nothing comes twice
+/// or overtakes it, whatever queue it came through.
+#[test]
+fn a_full_port_is_waited_for_by_every_order() {
+    for queue in 0..8 {
+        let mut yard = yard(256);
+        let places = Arc::clone(&yard.places);
+        let queue = &places.queues[queue].queue;
+        let mut batch = Batch::default();
+        for number in 0..6 {
+            let list = To::List([2, 0, 4][usize::from(number) % 3]); // port 1 last, first, between
+            yard.frame(&mut batch, number, list);
+        }
+        let lanes = batch.lanes();
+        assert_eq!(queue.enqueue(&mut batch, lanes), Lanes::NONE);
+        batch.set_len(0);
+        queue.dequeue(0, &mut batch);
+        assert_eq!(batch.len(), 6);
+        queue.complete(0, &mut batch, &yard.to_ports, &mut Forget(&mut yard.pool));
+        let (mut first, mut middle, mut last) = (Vec::new(), Vec::new(), Vec::new());
+        for _ in 0..10 {
+            first.extend(yard.sent(0));
+            last.extend(yard.sent(2));
+            for _ in 0..2 {
+                queue.flush(&yard.to_ports); // the second finds it full still
+            }
+            let two = yard.sent(1);
+            assert!(two.len() <= 2);
+            middle.extend(two);
+        }
+        let order = queue.order();
+        if order == Order::Unordered {
+            [&mut first, &mut middle, &mut last].into_iter().for_each(|sent| sent.sort_unstable());
+        }
+        assert_eq!((&first[..], &last[..]), (&[0, 2, 3, 5][..], &[1, 2, 4, 5][..]), "{order:?}");
+        assert_eq!(middle, [0, 1, 2, 3, 4, 5], "{order:?}");
+        assert_eq!((yard.to_ports.copies(), yard.board.copies()), ((8, 0), 8), "{order:?}");
+        let Yard { to_ports, pool, .. } = yard;
+        drop(to_ports);
+        assert_eq!(pool.held(), 0, "{order:?}");
+    }
+}
+
+#[test]
+fn without_a_buffer_only_the_copy_is_lost() {
+    let mut yard = yard(2);
+    let mut batch = Batch::default();
+    yard.frame(&mut batch, 1, To::List(1));
+    yard.frame(&mut batch, 2, To::List(1));
+    let lanes = batch.lanes();
+    assert_eq!(yard.to_ports.enqueue(&mut batch, lanes), Lanes::NONE);
+    assert_eq!((yard.sent(0), yard.sent(2)), (vec![], vec![1, 2]));
+    assert_eq!((yard.to_ports.copies(), yard.board.copies()), ((2, 2), 2));
+}
+
+#[test]
+fn a_list_of_nobody_is_no_exit() {
+    let yard = yard(2);
+    let exits = [To::Port(2), To::Port(3), To::List(3), To::List(5), To::Queue(0), To::Drop];
+    let is = exits.map(|to| yard.places.is_exit(to));
+    assert_eq!(is, [true, false, true, false, false, false]);
+}
