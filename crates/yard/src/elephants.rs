@@ -78,3 +78,6 @@ impl Log {
 const fn window_of(now: Nanos, length: Nanos) -> u64 {
     now / length
 }
+
+#[cfg(test)]
+mod tests;

@@ -146,6 +146,40 @@ fn rules() -> Vec<(&'static str, &'static str, &'static str)> {
     ]
 }
 
+/// What can be wrong with `[elephants]`.
+fn elephants() -> Vec<(String, &'static str)> {
+    let with = |words: &str| {
+        let own = "[[queue]]\nname = \"zero\"\norder = \"direct\"\nconsumers = [0]\n\
+                   [[queue]]\nname = \"split\"\norder = \"ordered\"\nconsumers = [0, 1]\n";
+        format!("{own}[elephants]\n{words}\n[work]")
+    };
+    let cases = [
+        ("", "the key 'queue' is missing; add 'queue = ...'"),
+        ("queue = \"splt\"", "there is no queue 'splt'; the queues are"),
+        ("queue = \"zero\"", "would not keep the order of a flow that many cores work on; give"),
+        ("queue = \"split\"\ncore = 9", "there is no core 9; cores are"),
+        ("queue = \"split\"\nwindow_us = 0", "a window needs time; write some thousands"),
+        ("queue = \"split\"\nsample_every = 0", "nothing would be sampled; write 1"),
+        ("queue = \"split\"\npromoted_max = 0", "nothing would be split; write at least 1"),
+        ("queue = \"split\"\nbusy_high = 1.5", "1.5 is not a share; write a number from 0 to 1"),
+        ("queue = \"split\"\ndemote = 0.4", "demote is not below promote: flows would go back"),
+        ("queue = \"split\"\nbusy_low = 0.99", "busy_low is not below busy_high"),
+        ("queue = \"split\"\ngain = 0.5", "a gain of 0.5 is not one; write 1 or more"),
+        ("queue = \"split\"\nrx_ns = -1", "are times of a frame; write nanoseconds from 0 on"),
+        ("queue = \"split\"\nwindow = 5", "there is no key 'window' here"),
+    ];
+    cases.into_iter().map(|(words, message)| (with(words), message)).collect()
+}
+
+#[test]
+fn elephants_are_read() {
+    for (words, message) in elephants() {
+        let said = wrong("[work]", &words);
+        assert!(said.contains(message), "{words}\n  said: {said}\n  want: {message}");
+        assert!(said.starts_with("y.toml:") && said.contains("; "), "{said}");
+    }
+}
+
 #[test]
 fn work_is_read() {
     let read = |work: &str| Config::parse("y.toml", &GOOD.replacen(WORK, work, 1)).unwrap();

@@ -129,6 +129,11 @@ impl Decider {
         self.reports.fill(None);
     }
 
+    #[cfg(test)]
+    pub(super) const fn log(&self) -> &Log {
+        &self.log
+    }
+
     fn carry_out(&mut self, mut decision: Decision, counters: &mut Counters) {
         let message = match &mut decision.what {
             What::Rebalance { entry, to, .. } => {
