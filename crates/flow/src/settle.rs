@@ -103,26 +103,29 @@ impl Settle {
             self.enqueued(places); // the batch before was given up between the two calls
         }
         let mut slots = [0; LANES];
-        let mut stay = Lanes::NONE;
+        let mut stay = 0;
         for lane in lanes {
-            slots[lane] = self.slot(&batch.frames[lane], &batch.keys[lane]);
+            let slot = self.slot(&batch.frames[lane], &batch.keys[lane]);
+            slots[lane] = slot as u32;
             // All slots are looked at before any is written: misses of the cache overlap.
-            if self.slots[slots[lane]].home == batch.actions[lane].to {
-                stay = stay.with(lane);
+            stay |=
+                u32::from(self.slots[slot].home.code() == batch.actions[lane].to.code()) << lane;
+        }
+        if stay == lanes.0 {
+            // Nobody wants to move, as in most batches: there is nobody to be kept from it either.
+            for lane in lanes {
+                self.pending[self.pending_len] = slots[lane];
+                self.pending_len += 1;
             }
+            return;
         }
         for lane in lanes {
             let Action { to, .. } = batch.actions[lane];
             if to == To::Drop {
                 continue;
             }
-            let slot = slots[lane];
-            // A flow may have moved earlier in this batch: then it is no longer where it was.
-            let to = if stay.has(lane) && self.slots[slot].home == to {
-                to
-            } else {
-                self.place(slot, to, places)
-            };
+            let slot = slots[lane] as usize;
+            let to = self.place(slot, to, places);
             batch.actions[lane].to = to;
             if matches!(to, To::Queue(_)) && self.slots[slot].last != PENDING {
                 self.slots[slot].last = PENDING;

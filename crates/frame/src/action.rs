@@ -16,6 +16,20 @@ pub enum To {
     Drop,
 }
 
+impl To {
+    /// The destination as a number: equal for equal destinations, different for others.
+    #[must_use]
+    #[inline]
+    pub const fn code(self) -> u32 {
+        match self {
+            Self::Queue(n) => n as u32,
+            Self::Port(n) => 1 << 16 | n as u32,
+            Self::List(n) => 2 << 16 | n as u32,
+            Self::Drop => 3 << 16,
+        }
+    }
+}
+
 /// A table's answer: a destination, and what to count and mark on the way.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Action {
