@@ -25,9 +25,10 @@ use crate::config::{PortKind, WorkConfig, hex};
 use crate::core::{Core, Entry, Exit, Hold, HoldLimits, Learner, Server, Stage};
 use crate::counters::{Board, Counters};
 use crate::mail::{Mail, Mailbox};
-use crate::places::{Place, Places};
+use crate::places::{Fan, Place, Places};
 use crate::pool::Pool;
-use crate::port::{Discard, Pace, PcapTx, Repeat, Rx, SourceRx, Tx};
+use crate::port::live::{self, Opened};
+use crate::port::{Discard, Log, Pace, PcapTx, Repeat, Rx, SourceRx, Tx};
 use crate::to_ports::ToPorts;
 use crate::work::{Burn, Forward, Work};
 
@@ -39,6 +40,8 @@ pub struct Parts {
     /// The real clock, for work that spins by it; without one its time is charged to the virtual
     /// clock.
     pub clock: Option<Clock>,
+    /// Told of what happens at interfaces: down, gone, up again; the port's name, and what.
+    pub log: Log,
     /// Ports that receive from elsewhere than the configuration says, by number.
     pub rx: BTreeMap<u16, Box<dyn Rx>>,
     /// Ports that transmit to elsewhere than the configuration says, by number.
@@ -57,6 +60,7 @@ impl Default for Parts {
         Self {
             queue: flowyard_queue::new,
             clock: None,
+            log: Arc::new(|_, _| {}),
             rx: BTreeMap::new(),
             tx: BTreeMap::new(),
             work: BTreeMap::new(),
@@ -92,20 +96,24 @@ pub enum BuildError {
 }
 
 impl Yard {
-    /// Builds what `config` describes. Captures to be received are opened, or read.
+    /// Builds what `config` describes. Captures to be received are opened, or read; sockets on
+    /// interfaces are opened, and frames come from then on.
     ///
     /// # Errors
-    /// When a capture cannot be opened, or a table does not take the user's entries.
+    /// When a capture or an interface cannot be opened, or a table does not take the user's entries.
     pub fn build(config: &Config, mut parts: Parts) -> Result<Self, BuildError> {
         crate::scenario::receive(config, &mut parts.rx)?;
         let count = *config.yard.cores.get_ref();
         let places = Arc::new(places(config, parts.queue));
-        let pool = Pool::new(frames(config), *config.yard.buffer_bytes.get_ref());
+        let lends = config.ports().any(|port| port.lent_frames() > 0);
+        let new = if lends { Pool::lendable } else { Pool::new };
+        let pool = new(frames(config), *config.yard.buffer_bytes.get_ref());
+        let mut live = live::open(config, &pool, &parts.log, |port| parts.tx.contains_key(&port))?;
         let (mail, boxes) = Mail::new(count.into(), parts.mailbox);
         let mut cores = Vec::new();
         for (id, mailbox) in (0..count).zip(boxes) {
             let place = (Arc::clone(&places), pool.share(), mail.clone(), mailbox);
-            cores.push(core(config, id, place, &mut parts)?);
+            cores.push(core(config, id, place, &mut live, &mut parts)?);
         }
         let pin = config.yard.pin.get_ref().clone();
         Ok(Self { cores, places, mail, pool, pin, idle: config.yard.idle })
@@ -120,12 +128,14 @@ fn places(config: &Config, new: fn(Order, u16, usize) -> Box<dyn Queue>) -> Plac
         queue: new(queue.order.into(), cores, *queue.window_frames.get_ref() as usize),
         full: queue.full,
         consumers: queue.consumers.get_ref().iter().map(|core| *core.get_ref()).collect(),
+        fan: None,
     });
-    let ports = config.ports().map(|port| Place {
-        name: port.name.get_ref().clone(),
-        queue: new(Order::Direct, 1, *port.window_frames.get_ref() as usize),
-        full: port.full,
-        consumers: vec![*port.core.get_ref()],
+    let ports = config.ports().map(|port| {
+        let direct = || new(Order::Direct, 1, *port.window_frames.get_ref() as usize);
+        let consumers: Vec<u16> = port.owners().map(|core| *core.get_ref()).collect();
+        let fan = (consumers.len() > 1).then(|| Fan::new(&consumers, direct));
+        let queue = fan.clone().map_or_else(direct, |fan| Box::new(fan) as Box<dyn Queue>);
+        Place { name: port.name.get_ref().clone(), queue, full: port.full, consumers, fan }
     });
     Places { queues: queues.collect(), ports: ports.collect() }
 }
@@ -133,7 +143,9 @@ fn places(config: &Config, new: fn(Order, u16, usize) -> Box<dyn Queue>) -> Plac
 /// Buffers of the pool.
 fn frames(config: &Config) -> usize {
     let queues = config.queues().map(|queue| *queue.window_frames.get_ref());
-    let ports = config.ports().map(|port| *port.window_frames.get_ref());
+    let ports = config.ports().flat_map(|port| {
+        port.owners().map(|_| *port.window_frames.get_ref()) // a tx queue for each
+    });
     match *config.yard.frames.get_ref() {
         0 => config.least_frames() + queues.chain(ports).map(|n| n as usize).sum::<usize>(),
         frames => frames,
@@ -147,22 +159,24 @@ fn core(
     config: &Config,
     id: u16,
     (places, pool, mail, mailbox): Around,
+    live: &mut Opened,
     parts: &mut Parts,
 ) -> Result<Core, BuildError> {
-    let own = |port: &PortConfig| *port.core.get_ref() == id;
+    let own = |port: &PortConfig| port.owners().any(|core| *core.get_ref() == id);
     let (mut ports, mut exits) = (Vec::new(), Vec::new());
     for (number, port) in (0..).zip(config.ports()) {
         if own(port) {
-            let given = parts.rx.remove(&number).map(Ok);
+            let (live_rx, live_tx) = live.remove(&(number, id)).unzip();
+            let given = parts.rx.remove(&number).or(live_rx).map(Ok);
             ports.extend(given.or_else(|| rx(number, port)).transpose()?.map(|rx| (number, rx)));
-            let tx = parts.tx.remove(&number).unwrap_or_else(|| tx(port));
+            let tx = parts.tx.remove(&number).or(live_tx).unwrap_or_else(|| tx(port));
             exits.push(Exit { port: number, tx, batch: Batch::default(), left: Lanes::NONE });
         }
     }
     let work = parts.work.remove(&id).unwrap_or_else(|| work(config, parts.clock.clone()));
     Ok(Core {
         id,
-        to_ports: ToPorts(Arc::clone(&places)),
+        to_ports: ToPorts { places: Arc::clone(&places), core: id },
         places,
         pool,
         entry: entry(config, ports)?,
@@ -260,7 +274,10 @@ pub(crate) fn spread(config: &Config) -> Vec<To> {
 /// More than one core may teach.
 fn learnt_entries(config: &Config) -> usize {
     match config.learn {
-        Some(LearnConfig::Atr { entries, .. }) => entries.saturating_mul(config.port.len()),
+        Some(LearnConfig::Atr { entries, .. }) => {
+            let teachers: usize = config.ports().map(|port| port.owners().count()).sum();
+            entries.saturating_mul(teachers)
+        }
         None => 8192,
     }
 }
@@ -270,13 +287,12 @@ fn rx(number: u16, port: &PortConfig) -> Option<Result<Box<dyn Rx>, flowyard_por
     let pace = port.pace.as_ref().and_then(|pace| pace.get_ref().parse().ok());
     let pace = pace.unwrap_or(Pace::Fast);
     Some(pcap::open(path).and_then(|mut reader| {
-        Ok(Box::new(match port.kind {
-            PortKind::Pcap => SourceRx::new(number, Box::new(reader), pace),
-            PortKind::Mem => {
-                let times = port.repeat.as_ref().map_or(1, |repeat| *repeat.get_ref());
-                let frames = Frames::read_all(&mut reader)?;
-                SourceRx::new(number, Box::new(Repeat::new(frames, times)), pace)
-            }
+        Ok(Box::new(if port.kind == PortKind::Mem {
+            let times = port.repeat.as_ref().map_or(1, |repeat| *repeat.get_ref());
+            let frames = Frames::read_all(&mut reader)?;
+            SourceRx::new(number, Box::new(Repeat::new(frames, times)), pace)
+        } else {
+            SourceRx::new(number, Box::new(reader), pace)
         }) as Box<dyn Rx>)
     }))
 }
@@ -305,7 +321,8 @@ pub(crate) fn work(config: &Config, clock: Option<Clock>) -> Box<dyn Work> {
 
 /// Learners of core `id`; each writes the tables of all cores that receive.
 fn learners(config: &Config, id: u16, transmits: bool, parts: &mut Parts) -> Vec<Learner> {
-    let mut teaches: Vec<u16> = config.ports().map(|port| *port.core.get_ref()).collect();
+    let mut teaches: Vec<u16> =
+        config.ports().flat_map(PortConfig::owners).map(|core| *core.get_ref()).collect();
     teaches.sort_unstable();
     teaches.dedup();
     let learner = |stage, home, learn| {

@@ -35,11 +35,15 @@ pub enum DropReason {
     LinkType,
     /// Its port failed.
     PortFailed,
+    /// The interface it came in by had no room left: the kernel dropped it before the yard saw it.
+    Overrun,
+    /// The interface it was to leave by is down, or gone.
+    PortDown,
 }
 
 impl DropReason {
     /// Every reason.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 12] = [
         Self::QueueFull,
         Self::TooLong,
         Self::NoBuffer,
@@ -50,6 +54,8 @@ impl DropReason {
         Self::CoreDied,
         Self::LinkType,
         Self::PortFailed,
+        Self::Overrun,
+        Self::PortDown,
     ];
 
     /// The name in counters and reports.
@@ -66,6 +72,8 @@ impl DropReason {
             Self::CoreDied => "core_died",
             Self::LinkType => "link_type",
             Self::PortFailed => "port_failed",
+            Self::Overrun => "overrun",
+            Self::PortDown => "port_down",
         }
     }
 
@@ -79,7 +87,7 @@ impl DropReason {
     /// work's own.
     const fn slot(code: u16) -> usize {
         match code {
-            1..=10 => code as usize - 1,
+            1..=12 => code as usize - 1,
             _ => Self::Work as usize - 1,
         }
     }

@@ -16,8 +16,14 @@ use flowyard_queue::{Open, Order, Queue, Sink};
 
 use crate::places::Places;
 
-/// The tx queues of all ports as one queue, to be completed into.
-pub struct ToPorts(pub Arc<Places>);
+/// The tx queues of all ports as one queue, to be completed into by one core.
+pub struct ToPorts {
+    /// Where the ports are.
+    pub places: Arc<Places>,
+    /// The core that completes: a port that it has a tx queue of is left by that one, where order
+    /// allows.
+    pub core: u16,
+}
 
 impl Queue for ToPorts {
     fn enqueue(&self, from: &mut Batch, lanes: Lanes) -> Lanes {
@@ -26,8 +32,8 @@ impl Queue for ToPorts {
             // The lanes in a row that go to the same port: usually all of them.
             let to = from.actions[lane].to;
             let run = Lanes(left.take_while(|&lane| from.actions[lane].to == to).fold(0, bit));
-            let refused = match self.0.get(to) {
-                Some(place) => place.queue.enqueue(from, run),
+            let refused = match self.places.get(to) {
+                Some(place) => place.enqueue(self.core, from, run),
                 None => run,
             };
             left = left.without(run);
@@ -56,11 +62,11 @@ impl Queue for ToPorts {
     }
 
     fn tail(&self) -> u64 {
-        self.0.ports.iter().map(|place| place.queue.tail()).sum()
+        self.places.ports.iter().map(|place| place.queue.tail()).sum()
     }
 
     fn head(&self) -> u64 {
-        self.0.ports.iter().map(|place| place.queue.head()).sum()
+        self.places.ports.iter().map(|place| place.queue.head()).sum()
     }
 
     fn order(&self) -> Order {

@@ -70,7 +70,7 @@ fn what_is_wrong_is_said_with_its_place_and_the_mend() {
         (
             "kind = \"mem\"",
             "kind = \"wire\"",
-            "y.toml:14:8: 'wire' is no choice here; choose one of mem, pcap",
+            "y.toml:14:8: 'wire' is no choice here; choose one of mem, pcap, af_packet",
         ),
         ("core = 1", "core = 2", "y.toml:15:8: there is no core 2; cores are 0 to 1"),
         (

@@ -1,0 +1,141 @@
+//! Namespaces that end with the test, and cables between them.
+//!
+//! ```text
+//!  Cable    a [va] ──── [vb] m [vc] ──── [vd] b         the yard is in m, between vb and vc
+//!  Host     a [tap0 ── yard ── va] ──── [vb] b          the yard is the adapter of a
+//! ```
+//!
+//! A namespace has no name: it is there while a file descriptor of it is open, so nothing is left
+//! behind however the test ends.
+
+use std::fs::File;
+use std::os::fd::AsRawFd;
+use std::process::{Command, Output};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread;
+
+use crate::sys;
+
+/// A network namespace.
+pub(crate) struct Net(pub(crate) File);
+
+impl Net {
+    pub(crate) fn new() -> std::io::Result<Self> {
+        let made = thread::spawn(|| {
+            sys::unshare()?;
+            File::open("/proc/thread-self/ns/net")
+        });
+        let net = Self(made.join().unwrap()?);
+        // Nobody is to speak but the test.
+        net.sh("echo 1 > /proc/sys/net/ipv6/conf/default/disable_ipv6");
+        net.sh("ip link set lo up");
+        Ok(net)
+    }
+
+    /// For `ip ... netns`.
+    fn path(&self) -> String {
+        format!("/proc/{}/fd/{}", std::process::id(), self.0.as_raw_fd())
+    }
+
+    /// Runs a line of shell here.
+    pub(crate) fn run(&self, line: &str) -> Output {
+        let mut command = Command::new("sh");
+        command.args(["-c", line]);
+        sys::within(&mut command, &self.0);
+        command.output().unwrap()
+    }
+
+    /// Runs a line of shell here that has to succeed.
+    pub(crate) fn sh(&self, line: &str) -> String {
+        let output = self.run(line);
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        assert!(
+            output.status.success(),
+            "{line}: {}{}",
+            text(&output.stdout),
+            text(&output.stderr)
+        );
+        text(&output.stdout)
+    }
+
+    /// Runs `what` on a thread that is here.
+    pub(crate) fn spawn<T: Send + 'static>(
+        &self,
+        what: impl FnOnce() -> T + Send + 'static,
+    ) -> thread::JoinHandle<T> {
+        let net = self.0.try_clone().unwrap();
+        thread::spawn(move || {
+            sys::enter(&net).unwrap();
+            what()
+        })
+    }
+
+    /// As [`Net::spawn`], and waits for it.
+    pub(crate) fn within<T: Send + 'static>(&self, what: impl FnOnce() -> T + Send + 'static) -> T {
+        self.spawn(what).join().unwrap()
+    }
+
+    /// A cable from `here` to `there` in `other`, with as many queues.
+    pub(crate) fn cable(&self, here: &str, other: &Self, there: &str, queues: usize) {
+        let many = format!("numrxqueues {queues} numtxqueues {queues}");
+        let (path, add) = (other.path(), "ip link add");
+        self.sh(&format!("{add} {here} {many} type veth peer name {there} {many} netns {path}"));
+        self.sh(&format!("ip link set {here} up"));
+        other.sh(&format!("ip link set {there} up"));
+    }
+
+    /// Gives `name` addresses of both families, with `n` at their ends.
+    pub(crate) fn address(&self, name: &str, n: u8) {
+        self.sh(&format!(
+            "echo 0 > /proc/sys/net/ipv6/conf/{name}/disable_ipv6; \
+             ip addr add 10.9.0.{n}/24 dev {name}; ip addr add fd09::{n}/64 dev {name} nodad"
+        ));
+    }
+}
+
+/// Two hosts, and the yard's place between them.
+pub(crate) struct Cable {
+    pub(crate) a: Net,
+    pub(crate) m: Net,
+    pub(crate) b: Net,
+}
+
+impl Cable {
+    pub(crate) fn new(queues: usize) -> Self {
+        let [a, m, b] = [(); 3].map(|()| Net::new().unwrap());
+        a.cable("va", &m, "vb", queues);
+        m.cable("vc", &b, "vd", queues);
+        a.address("va", 1);
+        b.address("vd", 2);
+        Self { a, m, b }
+    }
+
+    /// What AF_XDP cannot see: the end hosts are to complete checksums themselves.
+    pub(crate) fn without_offload(self) -> Self {
+        self.a.sh("ethtool -K va tx off >/dev/null");
+        self.b.sh("ethtool -K vd tx off >/dev/null");
+        self
+    }
+}
+
+/// Tests that need the machine for themselves, one at a time.
+pub(crate) fn alone() -> MutexGuard<'static, ()> {
+    static ONE: Mutex<()> = Mutex::new(());
+    ONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Whether namespaces can be made here, and every program is there that the tests call.
+pub(crate) fn can() -> Result<(), String> {
+    if !sys::is_root() {
+        return Err("root, for network namespaces".into());
+    }
+    let missing = ["ip", "ethtool"].into_iter().find(|program| {
+        let found = Command::new(program).arg("--version").output();
+        found.is_err()
+    });
+    match (missing, Net::new()) {
+        (Some(program), _) => Err(format!("the program {program}")),
+        (None, Err(error)) => Err(format!("network namespaces ({error})")),
+        (None, Ok(_)) => Ok(()),
+    }
+}
