@@ -79,7 +79,7 @@ impl Ring {
         let doing = format!("af_packet on '{}'", interface.name);
         let fail = |error: io::Error| OpenError::os(&doing, &error, CAPABILITY);
         let mut group = None;
-        (0..count)
+        let rings = (0..count)
             .map(|_| {
                 let ring = Self::one(interface, settings)?;
                 if count > 1 {
@@ -87,7 +87,9 @@ impl Ring {
                 }
                 Ok(ring)
             })
-            .collect()
+            .collect::<Result<Vec<_>, OpenError>>()?;
+        rings.iter().try_for_each(|ring| super::sys::listen(&ring.fd)).map_err(fail)?;
+        Ok(rings)
     }
 
     fn one(interface: &Interface, settings: Settings) -> Result<Self, OpenError> {
@@ -103,6 +105,8 @@ impl Ring {
         sys::set(&fd, SOL_PACKET, libc::PACKET_RX_RING, &request).map_err(fail)?;
         let (size, count) = (request.tp_block_size as usize, request.tp_block_nr as usize);
         let blocks = Blocks::new(Mapping::new(&fd, size * count, 0).map_err(fail)?, size);
+        // Before it shares them with others, a ring would get every frame.
+        super::sys::deafen(&fd).map_err(fail)?;
         sys::bind(&fd, &address(interface, libc::ETH_P_ALL as u16)).map_err(fail)?;
         // By membership: it ends with the socket, and the interface's flags stay as they are.
         let all = libc::packet_mreq {
@@ -116,11 +120,13 @@ impl Ring {
 
     /// Joins the fanout group, a new one if there is none yet.
     fn join(&self, fanout: Fanout, group: &mut Option<u32>) -> io::Result<()> {
-        let mode = match fanout {
+        let by = match fanout {
             Fanout::Hash => libc::PACKET_FANOUT_HASH,
             Fanout::Cpu => libc::PACKET_FANOUT_CPU,
             Fanout::Queue => libc::PACKET_FANOUT_QM,
         };
+        // A group has its own word on what we transmit, whatever its sockets say.
+        let mode = by | libc::PACKET_FANOUT_FLAG_IGNORE_OUTGOING;
         let ask = match *group {
             Some(id) => mode << 16 | id,
             None => (mode | libc::PACKET_FANOUT_FLAG_UNIQUEID) << 16,
@@ -133,13 +139,24 @@ impl Ring {
         Ok(())
     }
 
-    /// Joins the group of `count` rings anew: for a ring that was opened alone, on an interface
-    /// that came back. Rings of one port then form a group under `id`, which they all know.
+    /// A ring on an interface that came back: the rings of a port are opened one by one then, and
+    /// share its frames as the group `id`, which is the same for all of them.
     ///
     /// # Errors
-    /// What the kernel says.
-    pub fn rejoin(&self, fanout: Fanout, id: u16) -> io::Result<()> {
-        self.join(fanout, &mut Some(id.into()))
+    /// As [`Ring::open`].
+    pub fn open_one(
+        interface: &Interface,
+        settings: Settings,
+        id: Option<u16>,
+    ) -> Result<Self, OpenError> {
+        let doing = format!("af_packet on '{}'", interface.name);
+        let fail = |error: io::Error| OpenError::os(&doing, &error, CAPABILITY);
+        let ring = Self::one(interface, settings)?;
+        if let Some(id) = id {
+            ring.join(settings.fanout, &mut Some(id.into())).map_err(fail)?;
+        }
+        super::sys::listen(&ring.fd).map_err(fail)?;
+        Ok(ring)
     }
 
     /// The next frame, if one has come.

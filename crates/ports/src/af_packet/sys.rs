@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use libc::{tpacket_block_desc, tpacket3_hdr};
 
-use crate::live::sys::Mapping;
+use crate::live::sys::{Mapping, check, set};
 
 /// The most frames that are sent by one call.
 pub(super) const MOST: usize = 32;
@@ -85,6 +85,26 @@ impl Blocks {
         // and giving it back takes the ring mutably, which ends this borrow first.
         Some(unsafe { std::slice::from_raw_parts(self.map.base().add(at), len) })
     }
+}
+
+/// Has `fd` receive nothing: a filter that takes no byte of any frame.
+pub(super) fn deafen(fd: &OwnedFd) -> io::Result<()> {
+    let mut nothing =
+        libc::sock_filter { code: (libc::BPF_RET | libc::BPF_K) as u16, jt: 0, jf: 0, k: 0 };
+    let program = libc::sock_fprog { len: 1, filter: &raw mut nothing };
+    // SAFETY: the pointer and the size are those of `program`, which names one instruction; the
+    // kernel copies both before it returns.
+    check(unsafe {
+        let (value, size) = (std::ptr::from_ref(&program).cast(), size_of::<libc::sock_fprog>());
+        let (level, name) = (libc::SOL_SOCKET, libc::SO_ATTACH_FILTER);
+        libc::setsockopt(fd.as_raw_fd(), level, name, value, size as libc::socklen_t)
+    })
+    .map(drop)
+}
+
+/// Has `fd` receive what comes.
+pub(super) fn listen(fd: &OwnedFd) -> io::Result<()> {
+    set(fd, libc::SOL_SOCKET, libc::SO_DETACH_FILTER, &0)
 }
 
 /// sendmmsg(2) on a bound socket: how many of `frames` went, and why not the next.

@@ -1,8 +1,8 @@
 //! Namespaces that end with the test, and cables between them.
 //!
 //! ```text
-//!  Cable    a [va] ──── [vb] m [vc] ──── [vd] b         the yard is in m, between vb and vc
-//!  Host     a [tap0 ── yard ── va] ──── [vb] b          the yard is the adapter of a
+//!  af_packet, af_xdp   a [va] ──── [vb] m [vc] ──── [vd] b    the yard is in m, between vb and vc
+//!  tap                 a [tap0 ── yard ── va] ───── [vd] b    the yard is the adapter of a
 //! ```
 //!
 //! A namespace has no name: it is there while a file descriptor of it is open, so nothing is left
@@ -75,13 +75,19 @@ impl Net {
         self.spawn(what).join().unwrap()
     }
 
-    /// A cable from `here` to `there` in `other`, with as many queues.
+    /// A cable from `here` to `there` in `other`, with as many queues. One with several keeps the
+    /// order of each flow, whatever processor its frames are sent on: frames are taken off by queue
+    /// (NAPI) and not from the sending processor's backlog, for which veth wants GRO and no TSO.
     pub(crate) fn cable(&self, here: &str, other: &Self, there: &str, queues: usize) {
         let many = format!("numrxqueues {queues} numtxqueues {queues}");
         let (path, add) = (other.path(), "ip link add");
         self.sh(&format!("{add} {here} {many} type veth peer name {there} {many} netns {path}"));
         self.sh(&format!("ip link set {here} up"));
         other.sh(&format!("ip link set {there} up"));
+        if queues > 1 {
+            self.sh(&format!("ethtool -K {here} gro on tso off"));
+            other.sh(&format!("ethtool -K {there} gro on tso off"));
+        }
     }
 
     /// Gives `name` addresses of both families, with `n` at their ends.
@@ -90,31 +96,6 @@ impl Net {
             "echo 0 > /proc/sys/net/ipv6/conf/{name}/disable_ipv6; \
              ip addr add 10.9.0.{n}/24 dev {name}; ip addr add fd09::{n}/64 dev {name} nodad"
         ));
-    }
-}
-
-/// Two hosts, and the yard's place between them.
-pub(crate) struct Cable {
-    pub(crate) a: Net,
-    pub(crate) m: Net,
-    pub(crate) b: Net,
-}
-
-impl Cable {
-    pub(crate) fn new(queues: usize) -> Self {
-        let [a, m, b] = [(); 3].map(|()| Net::new().unwrap());
-        a.cable("va", &m, "vb", queues);
-        m.cable("vc", &b, "vd", queues);
-        a.address("va", 1);
-        b.address("vd", 2);
-        Self { a, m, b }
-    }
-
-    /// What AF_XDP cannot see: the end hosts are to complete checksums themselves.
-    pub(crate) fn without_offload(self) -> Self {
-        self.a.sh("ethtool -K va tx off >/dev/null");
-        self.b.sh("ethtool -K vd tx off >/dev/null");
-        self
     }
 }
 

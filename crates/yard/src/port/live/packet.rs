@@ -50,26 +50,13 @@ impl Packet {
     /// What the ring still had of the interface that is gone is lost with it.
     fn reopen(&mut self, interface: &Interface) {
         let Settings { settings, rings, bypass, number } = self.settings;
-        let ring = Ring::open(interface, 1, settings).map(|mut rings| rings.pop());
-        let opened = ring.and_then(|ring| Ok((ring, Sender::open(interface, bypass)?)));
-        match opened {
-            Ok((Some(ring), sender)) => {
-                // All rings of the port come to the same group, each when it sees the interface.
-                let group = (std::process::id() as u16 ^ number) | 0x8000;
-                let joined = if rings > 1 { ring.rejoin(settings.fanout, group) } else { Ok(()) };
-                match joined {
-                    Ok(()) => {
-                        (self.ring, self.sender, self.segment) = (ring, sender, 0);
-                    }
-                    Err(error) => {
-                        self.news.say(format!("the cores cannot share the interface: {error}"));
-                        self.news.watch.forget();
-                    }
-                }
-            }
-            Ok((None, _)) => {}
+        // All rings of the port come to the same group, each when it sees the interface.
+        let group = (std::process::id() as u16 ^ number) | 0x8000;
+        let ring = Ring::open_one(interface, settings, (rings > 1).then_some(group));
+        match ring.and_then(|ring| Ok((ring, Sender::open(interface, bypass)?))) {
+            Ok((ring, sender)) => (self.ring, self.sender, self.segment) = (ring, sender, 0),
             Err(error) => {
-                self.news.say(format!("{error}"));
+                self.news.say(error.to_string());
                 self.news.watch.forget(); // tries again
             }
         }
