@@ -88,6 +88,9 @@ const PORTS: i16 = -24;
 const SRC: i16 = -40;
 const DST: i16 = -56;
 
+/// Beside the protocol: there is an IP header, whole.
+const IS_IP: i32 = 0x100;
+
 /// XDP_PASS.
 pub(super) const PASS: i32 = 2;
 
@@ -103,12 +106,20 @@ pub(super) enum Ours {
 }
 
 impl Rules {
+    /// The rules, unless one of them matches everything.
+    fn some(&self) -> Option<&[Rule]> {
+        match self {
+            Self::Any(rules) if !rules.contains(&Rule::default()) => Some(rules),
+            _ => None,
+        }
+    }
+
     /// The program.
     pub(super) fn program(&self, ours: Ours) -> Vec<Insn> {
         let mut asm = Assembler::default();
         let [is_ours, pass] = [asm.label(), asm.label()];
         asm.move_reg(R6, R1); // the context, which calls do not keep
-        if let Self::Any(rules) = self {
+        if let Some(rules) = self.some() {
             parse(&mut asm, pass);
             for rule in rules {
                 let next = asm.label();
@@ -130,7 +141,7 @@ impl Rules {
             Ours::Return(value) => asm.move_imm(R0, value),
         }
         asm.exit();
-        if *self != Self::All {
+        if self.some().is_some() {
             // The kernel takes no program with instructions that nothing comes to.
             asm.place(pass);
             asm.move_imm(R0, PASS);
@@ -179,6 +190,7 @@ fn parse(asm: &mut Assembler, pass: Label) {
     asm.add(R4, 20);
     asm.if_greater(R4, R8, done);
     asm.load(R3, R2, 9, Size::Byte);
+    asm.add(R3, IS_IP);
     asm.store(PROTOCOL, R3, Size::Word);
     for (from, to) in [(12, SRC), (16, DST)] {
         asm.load(R4, R2, from, Size::Word);
@@ -200,6 +212,7 @@ fn parse(asm: &mut Assembler, pass: Label) {
     asm.add(R4, 40);
     asm.if_greater(R4, R8, done);
     asm.load(R3, R2, 6, Size::Byte);
+    asm.add(R3, IS_IP);
     asm.store(PROTOCOL, R3, Size::Word);
     for (from, to) in [(8, SRC), (24, DST)] {
         for word in [0, 4, 8, 12] {
@@ -212,7 +225,7 @@ fn parse(asm: &mut Assembler, pass: Label) {
     asm.place(ports); // R3 has the protocol
     let read = asm.label();
     for proto in [proto::TCP, proto::UDP, proto::SCTP] {
-        asm.if_equal(R3, proto.into(), read);
+        asm.if_equal(R3, IS_IP | i32::from(proto), read);
     }
     asm.goto(done);
     asm.place(read);
@@ -244,11 +257,9 @@ impl Rule {
             word(ETHER_TYPE, u32::MAX, u16::from_ne_bytes(ether_type.to_be_bytes()).into());
         }
         if let Some(protocol) = self.protocol {
-            word(PROTOCOL, u32::MAX, protocol.into());
-            // Anything that is not IP has zero there, as hop-by-hop options have.
-            if self.ether_type.is_none() && protocol == 0 {
-                word(ETHER_TYPE, u32::MAX, u16::from_ne_bytes(IPV6.to_be_bytes()).into());
-            }
+            word(PROTOCOL, u32::MAX, IS_IP as u32 | u32::from(protocol));
+        } else if self.from.is_some() || self.to.is_some() {
+            word(PROTOCOL, IS_IP as u32, IS_IP as u32);
         }
         for (at, prefix) in [(SRC, self.from), (DST, self.to)] {
             let Some(prefix) = prefix else { continue };

@@ -346,3 +346,6 @@ pub(super) fn test_run(program: &OwnedFd, frame: &[u8]) -> io::Result<u32> {
     bpf(10, &mut attr)?;
     Ok(attr.result)
 }
+
+#[cfg(test)]
+mod tests;

@@ -150,3 +150,6 @@ impl Cut {
 const FIN: u8 = 0x01;
 const PSH: u8 = 0x08;
 const CWR: u8 = 0x80;
+
+#[cfg(test)]
+mod tests;

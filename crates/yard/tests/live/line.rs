@@ -29,7 +29,9 @@ pub(crate) struct Plan {
 
 impl Plan {
     pub(crate) const fn of(kind: Kind) -> Self {
-        Self { kind, cores: 1, order: "direct", mtu: 1500, yard: "", port: "" }
+        // Room for what comes while the yard is not scheduled.
+        let port = "ring_frames = 8192";
+        Self { kind, cores: 1, order: "direct", mtu: 1500, yard: "", port }
     }
 
     /// The configuration.
@@ -127,6 +129,8 @@ impl Line {
     pub(crate) fn start(&self) -> Live {
         let live = Live::start(self.yard(), &self.plan.text());
         if self.m.is_none() {
+            // Room for what comes while the yard is not scheduled.
+            self.a.sh("ip link set tap0 txqueuelen 20000");
             self.a.address("tap0", 1);
         }
         live

@@ -136,8 +136,7 @@ fn flood(kind: Kind) {
         return;
     }
     let _alone = alone();
-    let port = if kind == Kind::Tap { "" } else { "ring_frames = 64" };
-    let line = Line::new(Plan { port, ..Plan::of(kind) });
+    let line = Line::new(Plan { port: "ring_frames = 64", ..Plan::of(kind) });
     let (yard, log) = build(line.yard(), &line.plan.text()).unwrap();
     if kind == Kind::Tap {
         line.a.address("tap0", 1);

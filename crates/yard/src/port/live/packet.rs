@@ -2,6 +2,7 @@
 
 use flowyard_frame::{Batch, FlowKey, LANES, Lanes, Nanos};
 use flowyard_ports::af_packet::{self, Ring, Sender};
+use flowyard_ports::live::offload::Cut;
 use flowyard_ports::live::{Change, Interface};
 use flowyard_wire::LinkType;
 
@@ -86,7 +87,7 @@ impl Device for Packet {
                 self.ring.advance();
                 continue;
             };
-            let segments = cut.as_ref().map_or(1, |cut| cut.segments());
+            let segments = cut.as_ref().map_or(1, Cut::segments);
             while self.segment < segments && into.len() < LANES {
                 let len = seen.len(cut.as_ref(), self.segment);
                 let wire_len = if cut.is_some() { len as u32 } else { seen.wire_len };
