@@ -6,6 +6,7 @@
 mod line;
 mod net;
 mod paths;
+mod rate;
 mod sys;
 mod traffic;
 mod trouble;
@@ -18,4 +19,9 @@ fn skipped() -> bool {
     let Err(needs) = net::can() else { return false };
     let _ = std::io::stderr().write_fmt(format_args!("skipped: needs {needs}\n"));
     true
+}
+
+/// Prints a line that the reader of `--nocapture` wants.
+fn tell(what: std::fmt::Arguments<'_>) {
+    let _ = writeln!(std::io::stdout(), "{what}");
 }

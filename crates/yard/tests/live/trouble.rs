@@ -50,7 +50,7 @@ fn flap(kind: Kind) {
     assert!(live.logged("west: the interface went down"), "{:?}", live.log);
     assert!(live.logged("west: the interface is up again"), "{:?}", live.log);
     let outcome = live.stop();
-    println!("{kind:?}: {:?} of 12000; {:?}", arrived, outcome.total().drops);
+    crate::tell(format_args!("{kind:?}: {:?} of 12000; {:?}", arrived, outcome.total().drops));
     assert_eq!(drops_but(&outcome, &[DropReason::PortDown, DropReason::PortFailed]), 0);
     assert!(outcome.total().drops.get(DropReason::PortDown) > 0, "{:?}", outcome.total().drops);
 }
@@ -110,7 +110,7 @@ fn vanish(plan: Plan) {
         assert_eq!((arrived.total, arrived.late), (800, 0));
     }
     let outcome = live.stop();
-    println!("{:?}: {arrived:?}; {:?}", plan.kind, outcome.total().drops);
+    crate::tell(format_args!("{:?}: {arrived:?}; {:?}", plan.kind, outcome.total().drops));
     assert_eq!(drops_but(&outcome, &[DropReason::PortDown, DropReason::PortFailed]), 0);
 }
 
@@ -150,7 +150,7 @@ fn flood(kind: Kind) {
     sleep(Duration::from_millis(100));
     let outcome = live.stop();
     let (total, overrun) = (outcome.total(), outcome.total().drops.get(DropReason::Overrun));
-    println!("{kind:?}: {} came, {overrun} overran", total.rx_frames);
+    crate::tell(format_args!("{kind:?}: {} came, {overrun} overran", total.rx_frames));
     assert!(overrun > 0 && total.tx_frames > 0, "{total:?}");
     // A few more than sent: hosts have things to say of their own.
     assert!((10_000..10_100).contains(&total.rx_frames), "{total:?}");
@@ -169,4 +169,88 @@ fn af_xdp_counts_what_a_full_ring_drops() {
 #[test]
 fn tap_counts_what_a_full_queue_drops() {
     flood(Kind::Tap);
+}
+
+/// The yard of [`killed_at_any_moment`], in a process of its own.
+#[test]
+#[ignore = "started by another test"]
+fn child() {
+    let Ok(text) = std::env::var("FLOWYARD_LIVE_YARD") else { return };
+    let config = flowyard_yard::Config::parse("y.toml", &text).unwrap();
+    let yard = flowyard_yard::Yard::build(&config, flowyard_yard::Parts::default()).unwrap();
+    let running = yard.start(crate::yard::clock());
+    drop(running.join());
+}
+
+/// Kill -9 leaves no program on the interface, and the next start works.
+fn killed(kind: Kind, times: u64) {
+    if skipped() {
+        return;
+    }
+    let _alone = alone();
+    let line = Line::new(Plan::of(kind));
+    for round in 0..times {
+        let mut command = std::process::Command::new(std::env::current_exe().unwrap());
+        command.args(["--exact", "trouble::child", "--ignored"]);
+        command.env("FLOWYARD_LIVE_YARD", line.plan.text()).stdout(std::process::Stdio::null());
+        crate::sys::within(&mut command, &line.yard().0);
+        let mut child = command.spawn().unwrap();
+        // From before it has opened anything to when frames pass.
+        sleep(Duration::from_millis(round * 7));
+        if round + 1 == times {
+            sleep(Duration::from_millis(200));
+            line.ping(ips()[0], "");
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let mut tries = 0;
+        while line.yard().sh("ip -d link").contains("xdp") {
+            // The kernel takes it off when the last descriptor is closed, soon after the end.
+            tries += 1;
+            assert!(tries < 50, "{}", line.yard().sh("ip -d link"));
+            sleep(Duration::from_millis(10));
+        }
+        let left = line.yard().sh("ip -o link show type tun | wc -l");
+        assert_eq!(left.trim(), "0", "a tap that the yard made ends with it");
+    }
+    let live = line.start();
+    line.ping(ips()[0], "");
+    live.stop();
+}
+
+#[test]
+fn af_xdp_killed_at_any_moment() {
+    killed(Kind::Xdp, 12);
+}
+
+#[test]
+fn af_packet_killed_at_any_moment() {
+    killed(Kind::Packet, 4);
+}
+
+/// An interface that is not there, or that somebody else has: said at its place, with the mend.
+#[test]
+fn what_cannot_be_opened_is_said() {
+    if skipped() {
+        return;
+    }
+    let _alone = alone();
+    let line = Line::new(Plan::of(Kind::Xdp));
+    let said = |text: &str| build(line.yard(), text).err().unwrap();
+    let text = line.plan.text();
+    let gone = said(&text.replace("\"vb\"", "\"vx\""));
+    assert_eq!(gone, "y.toml:7:13: there is no interface 'vx'; there are lo, vb, vc");
+    let twice = said(&text.replace("\"vc\"", "\"vb\""));
+    assert!(
+        twice.starts_with("y.toml:14:13: 'vb' has an XDP program of somebody else's; end"),
+        "{twice}"
+    );
+    let queue = said(&text.replacen("match", "queues = [9]\nmatch", 1));
+    assert!(
+        queue.starts_with("y.toml:7:13: 'vb' has no queue 9, or its driver no af_xdp; see"),
+        "{queue}"
+    );
+    let zero = said(&text.replacen("match", "mode = \"zero_copy\"\nmatch", 1));
+    assert!(zero.contains("the driver of 'vb' has no zero copy on queue 0; use mode"), "{zero}");
+    assert!(!line.yard().sh("ip -d link").contains("xdp"), "nothing stays behind");
 }

@@ -8,10 +8,13 @@ use flowyard_yard::{Clock, Config, DropReason, Parts, Yard};
 
 use crate::net::Net;
 
+/// What happened at ports, in words.
+pub(crate) type Said = Arc<Mutex<Vec<String>>>;
+
 /// A yard at work.
 pub(crate) struct Live {
     pub(crate) running: Running,
-    pub(crate) log: Arc<Mutex<Vec<String>>>,
+    pub(crate) log: Said,
 }
 
 #[allow(clippy::disallowed_methods, reason = "a live port needs a real clock")]
@@ -21,7 +24,7 @@ pub(crate) fn clock() -> Clock {
 }
 
 /// Builds a yard in `net`, or says why not.
-pub(crate) fn build(net: &Net, text: &str) -> Result<(Yard, Arc<Mutex<Vec<String>>>), String> {
+pub(crate) fn build(net: &Net, text: &str) -> Result<(Yard, Said), String> {
     let text = text.to_owned();
     net.within(move || {
         let log = Arc::new(Mutex::new(Vec::new()));
@@ -41,7 +44,7 @@ impl Live {
         Self::of(net, yard, log)
     }
 
-    pub(crate) fn of(net: &Net, yard: Yard, log: Arc<Mutex<Vec<String>>>) -> Self {
+    pub(crate) fn of(net: &Net, yard: Yard, log: Said) -> Self {
         // Threads are in the namespace of the one that starts them.
         Self { running: net.within(move || yard.start(clock())), log }
     }
