@@ -1,6 +1,7 @@
 //! How fast: 64-byte frames through one core, beside the kernel's own forwarding. Not a test:
 //! `cargo test --release -p flowyard-yard --test live rate -- --ignored --nocapture`
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use flowyard_frame::{FlowKey, proto};
@@ -33,18 +34,55 @@ fn received(net: &Net) -> u64 {
         .unwrap()
 }
 
-/// Million frames a second that arrive, and the share of its time that the yard is busy.
-fn measure(line: &Line, gen_kind: &str, path: &str, live: Option<&Live>) -> (f64, f64) {
-    let source = Live::start(&line.a, &generator(gen_kind, path, 0));
-    std::thread::sleep(Duration::from_millis(500));
+/// This process's threads.
+fn tasks() -> BTreeSet<String> {
+    let entries = std::fs::read_dir("/proc/self/task").unwrap();
+    entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
+}
+
+/// The threads that `start` leaves behind, and what it made.
+fn threads_of<T>(start: impl FnOnce() -> T) -> (BTreeSet<String>, T) {
+    let before = tasks();
+    let made = start();
+    (tasks().difference(&before).cloned().collect(), made)
+}
+
+/// Time on a processor so far, in nanoseconds: other work of the machine does not count.
+fn on_cpu(threads: &BTreeSet<String>) -> u64 {
+    let one = |thread: &String| {
+        let stat = std::fs::read_to_string(format!("/proc/self/task/{thread}/schedstat")).unwrap();
+        stat.split_whitespace().next().unwrap().parse::<u64>().unwrap()
+    };
+    threads.iter().map(one).sum()
+}
+
+/// What one run came to.
+#[derive(Clone, Copy, Debug)]
+struct Run {
+    /// Million frames a second that arrived.
+    rate: f64,
+    /// Time on a processor for each that arrived, in nanoseconds: of the sender with all the kernel
+    /// does in its name, and of the yard.
+    sender_ns: f64,
+    yard_ns: f64,
+}
+
+fn measure(line: &Line, gen_kind: &str, path: &str, yard: &BTreeSet<String>) -> Run {
+    let (sender, source) = threads_of(|| Live::start(&line.a, &generator(gen_kind, path, 0)));
+    std::thread::sleep(Duration::from_millis(300));
     let clock = crate::yard::clock();
-    let busy = || live.map_or(0, |live| live.running.counters()[0].busy_ns);
-    let (before, began, was) = (received(&line.b), clock(), busy());
-    std::thread::sleep(Duration::from_millis(2000));
-    let (frames, elapsed, busy) = (received(&line.b) - before, clock() - began, busy() - was);
+    let look = || (received(&line.b), clock(), on_cpu(&sender), on_cpu(yard));
+    let before = look();
+    std::thread::sleep(Duration::from_millis(1500));
+    let after = look();
     source.running.stop();
     drop(source.running.join());
-    (frames as f64 * 1e3 / elapsed as f64, busy as f64 / elapsed as f64)
+    let frames = (after.0 - before.0) as f64;
+    Run {
+        rate: frames * 1e3 / (after.1 - before.1) as f64,
+        sender_ns: (after.2 - before.2) as f64 / frames,
+        yard_ns: (after.3 - before.3) as f64 / frames,
+    }
 }
 
 #[test]
@@ -56,9 +94,9 @@ fn rate() {
     let _alone = alone();
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("frames.pcap");
-    let yard = "pin = [1]\nidle = \"busy\"";
-    let mut all: Vec<(String, f64, f64)> = Vec::new();
-    for _ in 0..3 {
+    let yard = "pin = [1]";
+    let mut all: Vec<(&str, Run)> = Vec::new();
+    for _ in 0..5 {
         for (name, kind, from) in [
             ("kernel forwarding, fed by af_packet", None, "af_packet"),
             ("kernel forwarding, fed by af_xdp", None, "af_xdp"),
@@ -70,6 +108,8 @@ fn rate() {
             let line = Line::new(Plan { yard, ..Plan::of(kind.unwrap_or(Kind::Packet)) });
             let mac = |net: &Net, name: &str| {
                 net.sh(&format!("ip -o link show {name} | sed 's/.*ether \\([^ ]*\\).*/\\1/'"))
+                    .trim()
+                    .to_owned()
             };
             if kind.is_none() {
                 let far = mac(&line.b, "vd");
@@ -80,7 +120,6 @@ fn rate() {
             }
             line.b.sh("ip addr flush dev vd; echo 1 > /proc/sys/net/ipv6/conf/vd/disable_ipv6");
             let to: Vec<u8> = mac(line.yard(), "vb")
-                .trim()
                 .split(':')
                 .map(|byte| u8::from_str_radix(byte, 16).unwrap())
                 .collect();
@@ -93,25 +132,25 @@ fn rate() {
                 writer.write(0, frame.len() as u32, &frame).unwrap();
             }
             writer.finish().unwrap();
-            let live = kind.map(|_| line.start());
-            let (rate, busy) = measure(&line, from, path.to_str().unwrap(), live.as_ref());
-            if let Some(live) = live {
-                let outcome = live.stop();
-                crate::tell(format_args!(
-                    "  {name}: {rate:.2}, busy {busy:.2}, {:?}",
-                    outcome.total().drops
-                ));
-            }
-            all.push((name.into(), rate, busy));
+            let (yard, live) = threads_of(|| kind.map(|_| line.start()));
+            let run = measure(&line, from, path.to_str().unwrap(), &yard);
+            let drops = live.map(|live| live.stop().total().drops);
+            crate::tell(format_args!("  {name}: {run:.2?} {drops:?}"));
+            all.push((name, run));
         }
     }
-    for (name, ..) in &all[..6] {
-        let mut rates: Vec<_> =
-            all.iter().filter(|run| run.0 == *name).map(|r| (r.1, r.2)).collect();
-        rates.sort_by(|a, b| a.0.total_cmp(&b.0));
+    for (name, _) in &all[..6] {
+        let median = |of: fn(&Run) -> f64| {
+            let runs = all.iter().filter(|run| run.0 == *name);
+            let mut values: Vec<f64> = runs.map(|run| of(&run.1)).collect();
+            values.sort_by(f64::total_cmp);
+            values[values.len() / 2]
+        };
         crate::tell(format_args!(
-            "{name}: {:.2} million frames a second, busy {:.2}",
-            rates[1].0, rates[1].1
+            "{name}: {:.2} million frames a second; a frame costs its sender {:.0} ns, the yard {:.0} ns",
+            median(|run| run.rate),
+            median(|run| run.sender_ns),
+            median(|run| run.yard_ns)
         ));
     }
 }

@@ -241,6 +241,25 @@ impl Xdp {
         }
     }
 
+    /// Takes all frames back that were transmitted.
+    fn reap(&mut self) {
+        let Some(Bound { socket, .. }) = &mut self.bound else { return };
+        let mut addrs = [0; LANES];
+        loop {
+            let count = socket.complete(&mut addrs);
+            for &addr in &addrs[..count] {
+                if self.out.clear(self.pool.buffer_at(addr)) {
+                    self.out.sent = self.out.sent.saturating_sub(1);
+                    let frame = self.pool.unlend_sent(addr, 0);
+                    self.pool.put(frame);
+                }
+            }
+            if count < LANES {
+                return;
+            }
+        }
+    }
+
     /// A frame to stand in for one that is transmitted: completed before, or from the pool.
     fn spare(&mut self, len: usize) -> Option<flowyard_frame::Frame> {
         let Some(Bound { socket, .. }) = &mut self.bound else { return None };
@@ -291,9 +310,12 @@ impl Device for Xdp {
         if !self.news.watch.is_up() {
             return refuse_all(from, lanes, DropReason::PortDown);
         }
+        let (longest, mut room, mut left) = (*longest, socket.tx_room(), lanes);
         let most = self.common.settings.frames as usize;
-        let room = socket.tx_room().min(most - self.out.sent.min(most - LANES));
-        let (longest, mut left) = (*longest, lanes);
+        if self.out.sent + LANES > most {
+            self.reap();
+            room = room.min(most.saturating_sub(self.out.sent));
+        }
         let (mut descs, mut count) = ([Desc::default(); LANES], 0);
         for lane in lanes {
             let len = from.frames[lane].len();
