@@ -157,6 +157,9 @@ pub struct PortConfig {
     pub rules: Option<Spanned<Vec<Spanned<String>>>>,
     /// Who copies frames; `af_xdp`.
     pub mode: Option<Spanned<ModeWord>>,
+    /// Computes the checksums of TCP and UDP anew, for what comes from senders on the same machine;
+    /// `af_xdp`.
+    pub complete_checksums: Option<Spanned<bool>>,
     /// How cores share what comes; `af_packet`.
     pub fanout: Option<Spanned<FanoutWord>>,
     /// Frames that the kernel's rings hold; `af_packet` and `af_xdp`.

@@ -40,6 +40,34 @@ pub fn complete(frame: &mut [u8], start: usize, offset: usize) -> bool {
     true
 }
 
+/// Computes the checksum of TCP or UDP anew, whatever the field holds: where a sender left it to
+/// an adapter, and nothing says so. Whether there is one: not in a fragment, nor behind a route of
+/// which only the last address counts, nor where a UDP sender did without.
+pub fn recompute(frame: &mut [u8]) -> bool {
+    let found = Headers::parse(LinkType::Ethernet, frame);
+    let (l4, end) = (found.l4 as usize, found.end as usize);
+    let straight = found.routing2 == 0 && found.home_address == 0;
+    let field = match found.proto {
+        proto::TCP if end >= l4 + 20 => l4 + 16,
+        proto::UDP if end >= l4 + 8 => l4 + 6,
+        _ => return false,
+    };
+    if l4 == 0 || end > frame.len() || found.fragment.is_fragment() || !straight {
+        return false;
+    }
+    if found.proto == proto::UDP && frame[field..field + 2] == [0, 0] {
+        return false;
+    }
+    let (Some(src), Some(dst)) = (found.src_ip(frame), found.dst_ip(frame)) else { return false };
+    frame[field..field + 2].fill(0);
+    let sum = match transport_checksum(src, dst, found.proto, &frame[l4..end]) {
+        0 => 0xffff, // RFC 768: zero says that there is none
+        sum => sum,
+    };
+    frame[field..field + 2].copy_from_slice(&sum.to_be_bytes());
+    true
+}
+
 /// How a long frame is cut.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Cut {

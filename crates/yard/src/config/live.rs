@@ -50,6 +50,10 @@ impl PortConfig {
         af_xdp::Settings { mode, frames: self.ring() }
     }
 
+    pub(crate) fn completes_checksums(&self) -> bool {
+        self.complete_checksums.as_ref().is_some_and(|word| *word.get_ref())
+    }
+
     /// The interface's queue of the core at position `at`.
     pub(crate) fn queue_of(&self, at: usize) -> u32 {
         let named = self.queues.as_ref().and_then(|queues| queues.get_ref().get(at));
@@ -146,6 +150,7 @@ fn misplaced(config: &Config, port: &PortConfig) -> Result<(), ConfigError> {
         ("queues", port.queues.as_ref().map(Spanned::span), &[AfXdp]),
         ("match", port.rules.as_ref().map(Spanned::span), &[AfXdp]),
         ("mode", port.mode.as_ref().map(Spanned::span), &[AfXdp]),
+        ("complete_checksums", port.complete_checksums.as_ref().map(Spanned::span), &[AfXdp]),
         ("fanout", port.fanout.as_ref().map(Spanned::span), &[AfPacket]),
         ("ring_frames", port.ring_frames.as_ref().map(Spanned::span), &[AfPacket, AfXdp]),
         ("mtu", port.mtu.as_ref().map(Spanned::span), &[Tap]),

@@ -90,6 +90,28 @@ proptest! {
         prop_assert_eq!(found.transport_checksum(&frame), Verdict::Good);
     }
 
+    /// Whatever the field holds, but none for UDP; bytes behind the packet do not count.
+    #[test]
+    fn a_checksum_is_computed_anew(
+        (v6, tcp) in any::<(bool, bool)>(),
+        payload in prop::collection::vec(any::<u8>(), 0..200),
+        (wrong, padding) in (1u16.., 0usize..20),
+    ) {
+        let whole = Build::new(&key(v6, tcp)).payload(&payload).bytes();
+        let (l4, _) = places(&whole);
+        let field = l4 + if tcp { 16 } else { 6 };
+        let mut frame = whole.clone();
+        frame[field..field + 2].copy_from_slice(&wrong.to_be_bytes());
+        frame.extend(vec![0xee; padding]);
+        prop_assert!(recompute(&mut frame));
+        let found = Headers::parse(LinkType::Ethernet, &frame);
+        prop_assert_eq!(found.transport_checksum(&frame), Verdict::Good);
+        prop_assert_eq!(&frame[..field], &whole[..field]);
+        prop_assert_eq!(&frame[field + 2..whole.len()], &whole[field + 2..]);
+        frame[field..field + 2].fill(0);
+        prop_assert_eq!(recompute(&mut frame), tcp, "UDP may do without");
+    }
+
     /// Whatever the bytes, nothing panics.
     #[test]
     fn no_bytes_are_too_odd(
@@ -103,6 +125,7 @@ proptest! {
         }
         let len = frame.len();
         prop_assert_eq!(complete(&mut frame, start, offset), start + offset + 2 <= len);
+        recompute(&mut frame);
         if let Some(cut) = Cut::new(&frame, size) {
             for n in 0..cut.segments() {
                 let mut out = vec![0; cut.len(n)];

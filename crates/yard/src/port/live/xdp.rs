@@ -18,7 +18,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use flowyard_frame::{Batch, FlowKey, LANES, Lanes, Nanos};
 use flowyard_ports::af_xdp::{Attached, Desc, Program, Rules, Settings, Socket, Umem};
-use flowyard_ports::live::{Change, Interface, OpenError};
+use flowyard_ports::live::{Change, Interface, OpenError, offload};
 use flowyard_wire::LinkType;
 
 use super::{Device, HEADER, News, Place, Shared, is_down, refuse_all};
@@ -30,6 +30,7 @@ use crate::port::{Received, refuse};
 struct Common {
     rules: Rules,
     settings: Settings,
+    completes_checksums: bool,
     umem: Umem,
     program: Mutex<Option<(u32, Arc<Program>)>>,
 }
@@ -117,7 +118,9 @@ pub(super) fn open(place: &Place<'_>) -> Result<Vec<Shared>, OpenError> {
         return Err(OpenError { what, mend: "leave 'buffer_bytes' out".into() });
     };
     let (rules, settings) = (place.port.xdp_rules(), place.port.xdp_settings());
-    let common = Arc::new(Common { rules, settings, umem, program: Mutex::new(None) });
+    let completes_checksums = place.port.completes_checksums();
+    let program = Mutex::new(None);
+    let common = Arc::new(Common { rules, settings, completes_checksums, umem, program });
     let mut devices = Vec::new();
     for at in 0..place.port.owners().count() {
         let mut xdp = Xdp {
@@ -290,7 +293,10 @@ impl Device for Xdp {
             self.out.filled = self.out.filled.saturating_sub(1);
             let in_port = self.number;
             let meta = Meta { time: now, wire_len: len, in_port, link: LinkType::Ethernet };
-            let frame = pool.unlend(addr, len as usize, meta);
+            let mut frame = pool.unlend(addr, len as usize, meta);
+            if self.common.completes_checksums {
+                offload::recompute(pool.bytes_mut(&mut frame));
+            }
             if let Err(frame) = into.push(frame, FlowKey::ZERO) {
                 pool.put(frame); // cannot be: as many as there are lanes
             }
