@@ -46,6 +46,9 @@ pub struct Parts {
     pub rx: BTreeMap<u16, Box<dyn Rx>>,
     /// Ports that transmit to elsewhere than the configuration says, by number.
     pub tx: BTreeMap<u16, Box<dyn Tx>>,
+    /// Both halves of ports on interfaces, in place of what the configuration says, by number and
+    /// core: for ports with several cores.
+    pub ports: BTreeMap<(u16, u16), (Box<dyn Rx>, Box<dyn Tx>)>,
     /// Work in place of what the configuration says, by core.
     pub work: BTreeMap<u16, Box<dyn Work>>,
     /// Learners besides those of the configuration: the core, what they learn from, what the core
@@ -63,6 +66,7 @@ impl Default for Parts {
             log: Arc::new(|_, _| {}),
             rx: BTreeMap::new(),
             tx: BTreeMap::new(),
+            ports: BTreeMap::new(),
             work: BTreeMap::new(),
             learn: Vec::new(),
             mailbox: 1024,
@@ -108,7 +112,10 @@ impl Yard {
         let lends = config.ports().any(|port| port.lent_frames() > 0);
         let new = if lends { Pool::lendable } else { Pool::new };
         let pool = new(frames(config), *config.yard.buffer_bytes.get_ref());
-        let mut live = live::open(config, &pool, &parts.log, |port| parts.tx.contains_key(&port))?;
+        let mut live = live::open(config, &pool, &parts.log, |port| {
+            parts.tx.contains_key(&port) || parts.ports.keys().any(|(number, _)| *number == port)
+        })?;
+        live.append(&mut parts.ports);
         let (mail, boxes) = Mail::new(count.into(), parts.mailbox);
         let mut cores = Vec::new();
         for (id, mailbox) in (0..count).zip(boxes) {

@@ -4,6 +4,7 @@
 //! `FLOWYARD_SEEDS=10000` runs more seeds than the fixed 200, `FLOWYARD_SEED=17` runs one.
 
 mod chaos;
+mod fan;
 mod yards;
 
 use std::env;
