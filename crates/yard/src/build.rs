@@ -28,7 +28,7 @@ use crate::mail::{Mail, Mailbox};
 use crate::places::{Fan, Place, Places};
 use crate::pool::Pool;
 use crate::port::live::{self, Opened};
-use crate::port::{Discard, Log, Pace, PcapTx, Repeat, Rx, SourceRx, Tx};
+use crate::port::{Discard, Halves, Log, Pace, PcapTx, Repeat, Rx, SourceRx, Tx};
 use crate::to_ports::ToPorts;
 use crate::work::{Burn, Forward, Work};
 
@@ -48,7 +48,7 @@ pub struct Parts {
     pub tx: BTreeMap<u16, Box<dyn Tx>>,
     /// Both halves of ports on interfaces, in place of what the configuration says, by number and
     /// core: for ports with several cores.
-    pub ports: BTreeMap<(u16, u16), (Box<dyn Rx>, Box<dyn Tx>)>,
+    pub ports: BTreeMap<(u16, u16), Halves>,
     /// Work in place of what the configuration says, by core.
     pub work: BTreeMap<u16, Box<dyn Work>>,
     /// Learners besides those of the configuration: the core, what they learn from, what the core

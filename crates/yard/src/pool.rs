@@ -32,8 +32,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use flowyard_frame::{Frame, Nanos};
-use flowyard_ports::af_xdp::Umem;
 use flowyard_wire::LinkType;
+
+mod lend;
+
+pub use lend::LONGEST_LENDABLE;
 
 /// The longest frame that any pool takes, in bytes.
 pub const LONGEST: usize = u16::MAX as usize;
@@ -49,15 +52,6 @@ const LINE: usize = 64;
 
 /// The memory starts on a page: the kernel takes no other.
 const PAGE: usize = 4096;
-
-/// Bytes of a buffer that the kernel may be given (AF_XDP): a power of two, at most a page.
-const CHUNKS: [usize; 2] = [2048, 4096];
-
-/// Bytes of such a buffer that are not for a received frame: its meta, and what XDP programs have.
-const CHUNK_HEAD: usize = START + flowyard_ports::af_xdp::HEADROOM;
-
-/// The longest frame that a pool made by [`Pool::lendable`] takes, in bytes.
-pub const LONGEST_LENDABLE: usize = PAGE - CHUNK_HEAD;
 
 /// What a port knows of a frame besides its bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -126,15 +120,6 @@ impl Pool {
         Self::shaped(frames, 1 + bytes.clamp(LINE, LONGEST).div_ceil(LINE))
     }
 
-    /// As [`Pool::new`], with buffers that ports may lend to the kernel: `bytes` is at most
-    /// [`LONGEST_LENDABLE`].
-    #[must_use]
-    pub fn lendable(frames: usize, bytes: usize) -> Self {
-        let [small, page] = CHUNKS;
-        let chunk = if bytes + CHUNK_HEAD <= small { small } else { page };
-        Self::shaped(frames, chunk / LINE)
-    }
-
     fn shaped(frames: usize, stride: usize) -> Self {
         let count = frames.clamp(1, 1 << 26) as u32;
         let zeros = |_| AtomicU32::new(0);
@@ -158,61 +143,6 @@ impl Pool {
             pool.put(frame);
         }
         pool
-    }
-
-    /// The memory, for the kernel to receive into; `None` if its buffers cannot be lent. The
-    /// first line of each buffer, its meta, stays ours.
-    #[must_use]
-    pub(crate) fn umem(&self) -> Option<Umem> {
-        let chunk = self.arena.stride * LINE;
-        if !CHUNKS.contains(&chunk) {
-            return None;
-        }
-        let (base, len) = (self.arena.base(), self.frames() * chunk);
-        let keep = Arc::<Arena>::clone(&self.arena);
-        // SAFETY: the memory starts on a page and lives as long as the arena. Only the addresses
-        // that `lend` gives may be given to the kernel: `lend` takes the frame, so that nobody
-        // reaches its buffer before `unlend` makes a frame of it again.
-        Some(unsafe { Umem::new(base, len, chunk as u32, START as u32, keep) })
-    }
-
-    /// Takes the buffer of `frame` out of the yard: to be received into, or transmitted. Its
-    /// address, in bytes from the start of the memory. To be called with a frame of this pool, and
-    /// the address given to nobody but a socket that [`Pool::umem`] is registered with.
-    #[inline]
-    #[expect(clippy::needless_pass_by_value, reason = "who lent a frame has it no more")]
-    pub(crate) fn lend(&self, frame: Frame) -> u64 {
-        (self.buffer(&frame) + frame.off()) as u64
-    }
-
-    /// The buffer that `addr` lies in, from 0.
-    #[inline]
-    pub(crate) fn buffer_at(&self, addr: u64) -> u64 {
-        addr / (self.arena.stride * LINE) as u64
-    }
-
-    /// A frame of `len` bytes at `addr`, whose buffer was lent and is back: once for each
-    /// [`Pool::lend`].
-    #[inline]
-    pub(crate) fn unlend(&self, addr: u64, len: usize, meta: Meta) -> Frame {
-        let off = addr % (self.arena.stride * LINE) as u64;
-        let buf = self.buffer_at(addr) as u32 + 1;
-        let mut frame = Frame::new(buf, off as u16, len.min(LONGEST) as u16);
-        self.set_meta(&mut frame, meta);
-        frame
-    }
-
-    /// As [`Pool::unlend`], for a buffer by its number, as [`Pool::buffer_at`] gives it.
-    pub(crate) fn unlend_buffer(&self, buffer: u64) -> Frame {
-        self.unlend_sent(buffer * (self.arena.stride * LINE) as u64, 0)
-    }
-
-    /// As [`Pool::unlend`], for a buffer that was transmitted: a frame of `len` bytes, whatever they
-    /// are, that starts where all do.
-    #[inline]
-    pub(crate) fn unlend_sent(&self, addr: u64, len: usize) -> Frame {
-        let start = self.buffer_at(addr) * (self.arena.stride * LINE) as u64 + START as u64;
-        self.unlend(start, len, Meta::default())
     }
 
     /// Makes `frame` one of `len` bytes: what a port received is shorter than the room for it.

@@ -84,6 +84,9 @@ pub trait Tx: Send {
     }
 }
 
+/// Both halves of a port.
+pub type Halves = (Box<dyn Rx>, Box<dyn Tx>);
+
 /// Marks `lane` as dropped for `reason`.
 #[inline]
 pub fn refuse(batch: &mut Batch, lane: usize, reason: DropReason) {

@@ -21,7 +21,7 @@ use flowyard_frame::{Batch, Lanes, Nanos};
 use flowyard_ports::live::{Change, Interface, OpenError, Watch};
 use flowyard_ports::{af_packet, tap};
 
-use super::{Received, Rx, Tx, refuse};
+use super::{Halves, Received, Rx, Tx, refuse};
 use crate::build::BuildError;
 use crate::config::{Config, PortConfig, PortKind};
 use crate::counters::DropReason;
@@ -170,7 +170,7 @@ fn is_full(error: &std::io::Error) -> bool {
 }
 
 /// Both halves of each port on an interface, by port and core.
-pub(crate) type Opened = BTreeMap<(u16, u16), (Box<dyn Rx>, Box<dyn Tx>)>;
+pub(crate) type Opened = BTreeMap<(u16, u16), Halves>;
 
 /// Opens the ports on interfaces, but those that `given` says are given otherwise.
 ///

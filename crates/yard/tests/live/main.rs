@@ -7,6 +7,7 @@ mod line;
 mod net;
 mod paths;
 mod rate;
+mod steer;
 mod sys;
 mod traffic;
 mod trouble;

@@ -79,15 +79,22 @@ impl Net {
     /// order of each flow, whatever processor its frames are sent on: frames are taken off by queue
     /// (NAPI) and not from the sending processor's backlog, for which veth wants GRO and no TSO.
     pub(crate) fn cable(&self, here: &str, other: &Self, there: &str, queues: usize) {
-        let many = format!("numrxqueues {queues} numtxqueues {queues}");
-        let (path, add) = (other.path(), "ip link add");
-        self.sh(&format!("{add} {here} {many} type veth peer name {there} {many} netns {path}"));
-        self.sh(&format!("ip link set {here} up"));
-        other.sh(&format!("ip link set {there} up"));
+        self.uneven(here, queues, other, there, queues);
         if queues > 1 {
             self.sh(&format!("ethtool -K {here} gro on tso off"));
             other.sh(&format!("ethtool -K {there} gro on tso off"));
         }
+    }
+
+    /// A cable whose ends have different numbers of queues.
+    pub(crate) fn uneven(&self, here: &str, n: usize, other: &Self, there: &str, m: usize) {
+        let many = |queues: usize| format!("numrxqueues {queues} numtxqueues {queues}");
+        let (path, here_many, there_many) = (other.path(), many(n), many(m));
+        self.sh(&format!(
+            "ip link add {here} {here_many} type veth peer name {there} {there_many} netns {path}; \
+             ip link set {here} up"
+        ));
+        other.sh(&format!("ip link set {there} up"));
     }
 
     /// Gives `name` addresses of both families, with `n` at their ends.
