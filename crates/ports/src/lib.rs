@@ -1,4 +1,4 @@
-//! Where frames enter and leave: memory and capture files.
+//! Where frames enter and leave: memory, capture files, interfaces of the system.
 //!
 //! ```text
 //!  file, gzip file, standard input ──> pcap::Reader ──┐
@@ -14,14 +14,17 @@
 //! Invariants: frames come in the order of the source; a damaged capture gives every frame that
 //! was whole and then says where and why it stopped ([`Damage`]); a frame that is not given is
 //! counted by name ([`Skipped`]).
-//! Thread-safety: a source is `Send`, and used by one thread at a time.
-#![forbid(unsafe_code)]
+//! Thread-safety: sources and interfaces are `Send`, and used by one thread at a time.
 
+pub mod af_packet;
+pub mod af_xdp;
 mod burst;
 mod error;
 pub mod linktype;
+pub mod live;
 pub mod mem;
 pub mod pcap;
+pub mod tap;
 
 pub use burst::{Burst, Progress, Record, Skipped, Source};
 pub use error::{Damage, Error, Fault};

@@ -25,11 +25,12 @@ use crate::config::{Config, ConfigError, ExactConfig, HashKey, Idle, LearnConfig
 use crate::config::{PortKind, hex, rule};
 use crate::core::{Core, Entry, Exit, Hold, HoldLimits, Learner, Server, Stage, order};
 use crate::counters::{Board, Counters};
-use crate::elephants::{Decider, Log, Sampling};
+use crate::elephants::{Decider, Decisions, Sampling};
 use crate::mail::{Mail, Mailbox};
-use crate::places::{Place, Places};
+use crate::places::{Fan, Place, Places};
 use crate::pool::Pool;
-use crate::port::{Discard, Pace, PcapTx, Repeat, Rx, SourceRx, Tx};
+use crate::port::live::{self, Opened};
+use crate::port::{Discard, Halves, Log, Pace, PcapTx, Repeat, Rx, SourceRx, Tx};
 use crate::stages::Stopwatch;
 use crate::tally::Tally;
 use crate::to_ports::ToPorts;
@@ -43,10 +44,15 @@ pub struct Parts {
     /// The real clock, for work that spins by it; without one its time is charged to the virtual
     /// clock.
     pub clock: Option<Clock>,
+    /// Told of what happens at interfaces: down, gone, up again; the port's name, and what.
+    pub log: Log,
     /// Ports that receive from elsewhere than the configuration says, by number.
     pub rx: BTreeMap<u16, Box<dyn Rx>>,
     /// Ports that transmit to elsewhere than the configuration says, by number.
     pub tx: BTreeMap<u16, Box<dyn Tx>>,
+    /// Both halves of ports on interfaces, in place of what the configuration says, by number and
+    /// core: for ports with several cores.
+    pub ports: BTreeMap<(u16, u16), Halves>,
     /// Work in place of what the configuration says, by core.
     pub work: BTreeMap<u16, Box<dyn Work>>,
     /// Learners besides those of the configuration: the core, what they learn from, what the core
@@ -61,8 +67,10 @@ impl Default for Parts {
         Self {
             queue: flowyard_queue::new,
             clock: None,
+            log: Arc::new(|_, _| {}),
             rx: BTreeMap::new(),
             tx: BTreeMap::new(),
+            ports: BTreeMap::new(),
             work: BTreeMap::new(),
             learn: Vec::new(),
             mailbox: 1024,
@@ -85,7 +93,7 @@ pub struct Yard {
     pub(crate) pin: Vec<usize>,
     pub(crate) idle: Idle,
     /// What was decided about elephants.
-    pub elephants: Log,
+    pub elephants: Decisions,
 }
 
 /// Why a yard cannot be built.
@@ -100,25 +108,32 @@ pub enum BuildError {
 }
 
 impl Yard {
-    /// Builds what `config` describes. Captures to be received are opened, or read.
+    /// Builds what `config` describes. Captures to be received are opened, or read; sockets on
+    /// interfaces are opened, and frames come from then on.
     ///
     /// # Errors
-    /// When a capture cannot be opened, or a table does not take the user's entries.
+    /// When a capture or an interface cannot be opened, or a table does not take the user's entries.
     pub fn build(config: &Config, mut parts: Parts) -> Result<Self, BuildError> {
         crate::scenario::receive(config, &mut parts.rx)?;
         let count = *config.yard.cores.get_ref();
         let places = Arc::new(places(config, parts.queue));
         let rules = Arc::new(rule::table(config)?);
-        let pool = Pool::new(frames(config), *config.yard.buffer_bytes.get_ref());
+        let lends = config.ports().any(|port| port.lent_frames() > 0);
+        let new = if lends { Pool::lendable } else { Pool::new };
+        let pool = new(frames(config), *config.yard.buffer_bytes.get_ref());
+        let mut live = live::open(config, &pool, &parts.log, |port| {
+            parts.tx.contains_key(&port) || parts.ports.keys().any(|(number, _)| *number == port)
+        })?;
+        live.append(&mut parts.ports);
         let (mail, boxes) = Mail::new(count.into(), parts.mailbox);
         for (id, work) in (0..).zip(work::of(config, parts.clock.as_ref())) {
             parts.work.entry(id).or_insert(work);
         }
-        let (mut cores, elephants) = (Vec::new(), Log::default());
+        let (mut cores, elephants) = (Vec::new(), Decisions::default());
         for (id, mailbox) in (0..count).zip(boxes) {
             let (places, rules) = (Arc::clone(&places), Arc::clone(&rules));
             let place = (places, rules, pool.share(), mail.clone(), mailbox);
-            let mut core = core(config, id, place, &mut parts)?;
+            let mut core = core(config, id, place, &mut live, &mut parts)?;
             watch_elephants(config, &mut core, &elephants);
             cores.push(core);
         }
@@ -137,12 +152,14 @@ fn places(config: &Config, new: fn(Order, u16, usize) -> Box<dyn Queue>) -> Plac
         queue: new(queue.order.into(), cores, *queue.window_frames.get_ref() as usize),
         full: queue.full,
         consumers: queue.consumers.get_ref().iter().map(|core| *core.get_ref()).collect(),
+        fan: None,
     });
-    let ports = config.ports().map(|port| Place {
-        name: port.name.get_ref().clone(),
-        queue: new(Order::Direct, 1, *port.window_frames.get_ref() as usize),
-        full: port.full,
-        consumers: vec![*port.core.get_ref()],
+    let ports = config.ports().map(|port| {
+        let direct = || new(Order::Direct, 1, *port.window_frames.get_ref() as usize);
+        let consumers: Vec<u16> = port.owners().map(|core| *core.get_ref()).collect();
+        let fan = (consumers.len() > 1).then(|| Fan::new(&consumers, direct));
+        let queue = fan.clone().map_or_else(direct, |fan| Box::new(fan) as Box<dyn Queue>);
+        Place { name: port.name.get_ref().clone(), queue, full: port.full, consumers, fan }
     });
     let lists = work::lists(config);
     Places { queues: queues.collect(), ports: ports.collect(), lists }
@@ -151,7 +168,9 @@ fn places(config: &Config, new: fn(Order, u16, usize) -> Box<dyn Queue>) -> Plac
 /// Buffers of the pool.
 fn frames(config: &Config) -> usize {
     let queues = config.queues().map(|queue| *queue.window_frames.get_ref());
-    let ports = config.ports().map(|port| *port.window_frames.get_ref());
+    let ports = config.ports().flat_map(|port| {
+        port.owners().map(|_| *port.window_frames.get_ref()) // a tx queue for each
+    });
     match *config.yard.frames.get_ref() {
         0 => config.least_frames() + queues.chain(ports).map(|n| n as usize).sum::<usize>(),
         frames => frames,
@@ -165,15 +184,17 @@ fn core(
     config: &Config,
     id: u16,
     (places, rules, pool, mail, mailbox): Around,
+    live: &mut Opened,
     parts: &mut Parts,
 ) -> Result<Core, BuildError> {
-    let own = |port: &PortConfig| *port.core.get_ref() == id;
+    let own = |port: &PortConfig| port.owners().any(|core| *core.get_ref() == id);
     let (mut ports, mut exits) = (Vec::new(), Vec::new());
     for (number, port) in (0..).zip(config.ports()) {
         if own(port) {
-            let given = parts.rx.remove(&number).map(Ok);
+            let (live_rx, live_tx) = live.remove(&(number, id)).unzip();
+            let given = parts.rx.remove(&number).or(live_rx).map(Ok);
             ports.extend(given.or_else(|| rx(number, port)).transpose()?.map(|rx| (number, rx)));
-            let tx = parts.tx.remove(&number).unwrap_or_else(|| tx(port));
+            let tx = parts.tx.remove(&number).or(live_tx).unwrap_or_else(|| tx(port));
             exits.push(Exit { port: number, tx, batch: Batch::default(), left: Lanes::NONE });
         }
     }
@@ -182,7 +203,7 @@ fn core(
     let entry = entry(config, &rules, ports)?;
     Ok(Core {
         id,
-        to_ports: ToPorts::new(Arc::clone(&places), pool.share(), Arc::clone(&board)),
+        to_ports: ToPorts::new(Arc::clone(&places), id, pool.share(), Arc::clone(&board)),
         places,
         pool,
         server: Server { queues: urgency(config, id), work, batch: Batch::default(), open: None },
@@ -273,7 +294,7 @@ fn entry(
 }
 
 /// Eyes for flows that are to be split; and on one core who decides.
-fn watch_elephants(config: &Config, core: &mut Core, log: &Log) {
+fn watch_elephants(config: &Config, core: &mut Core, log: &Decisions) {
     let Some(elephants) = &config.elephants else { return };
     let Some(split) = config.queue_number(elephants.queue.get_ref()) else { return };
     let entries = core.entry.steer.spread.entries();
@@ -320,7 +341,10 @@ fn cached(config: &Config) -> Result<Option<FlowKey>, ConfigError> {
 /// More than one core may teach.
 fn learnt_entries(config: &Config) -> usize {
     match config.learn {
-        Some(LearnConfig::Atr { entries, .. }) => entries.saturating_mul(config.port.len()),
+        Some(LearnConfig::Atr { entries, .. }) => {
+            let teachers: usize = config.ports().map(|port| port.owners().count()).sum();
+            entries.saturating_mul(teachers)
+        }
         Some(LearnConfig::Rfs { entries, .. }) => {
             entries.saturating_mul(usize::from(*config.yard.cores.get_ref()))
         }
@@ -334,13 +358,12 @@ fn rx(number: u16, port: &PortConfig) -> Option<Result<Box<dyn Rx>, flowyard_por
     let pace = port.pace.as_ref().and_then(|pace| pace.get_ref().parse().ok());
     let pace = pace.unwrap_or(Pace::Fast);
     Some(pcap::open(path).and_then(|mut reader| {
-        Ok(Box::new(match port.kind {
-            PortKind::Pcap => SourceRx::new(number, Box::new(reader), pace),
-            PortKind::Mem => {
-                let times = port.repeat.as_ref().map_or(1, |repeat| *repeat.get_ref());
-                let frames = Frames::read_all(&mut reader)?;
-                SourceRx::new(number, Box::new(Repeat::new(frames, times)), pace)
-            }
+        Ok(Box::new(if port.kind == PortKind::Mem {
+            let times = port.repeat.as_ref().map_or(1, |repeat| *repeat.get_ref());
+            let frames = Frames::read_all(&mut reader)?;
+            SourceRx::new(number, Box::new(Repeat::new(frames, times)), pace)
+        } else {
+            SourceRx::new(number, Box::new(reader), pace)
         }) as Box<dyn Rx>)
     }))
 }
@@ -354,7 +377,8 @@ fn tx(port: &PortConfig) -> Box<dyn Tx> {
 
 /// Cores that own ports.
 fn receivers(config: &Config) -> Vec<u16> {
-    let mut cores: Vec<u16> = config.ports().map(|port| *port.core.get_ref()).collect();
+    let owners = config.ports().flat_map(PortConfig::owners);
+    let mut cores: Vec<u16> = owners.map(|core| *core.get_ref()).collect();
     cores.sort_unstable();
     cores.dedup();
     cores

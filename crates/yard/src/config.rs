@@ -35,6 +35,7 @@ use crate::scenario::{ExpectConfig, ReloadConfig, SendConfig, SimConfig};
 pub(crate) mod check;
 mod elephants;
 mod error;
+mod live;
 pub(crate) mod rule;
 mod words;
 pub(crate) mod work;
@@ -43,7 +44,7 @@ pub use elephants::ElephantsConfig;
 pub use error::ConfigError;
 pub use rule::{MatchConfig, RuleConfig};
 pub(crate) use words::hex;
-pub use words::{HashKey, Idle, Order, PortKind};
+pub use words::{FanoutWord, HashKey, Idle, ModeWord, Order, PortKind};
 pub use work::{RouteConfig, WorkConfig, WorkKind};
 
 /// A yard as its user describes it.
@@ -151,6 +152,29 @@ pub struct PortConfig {
     /// The core that owns it.
     #[serde(default = "core_0")]
     pub core: Spanned<u16>,
+    /// In place of `core`, for ports on interfaces: the cores that own it, each with a receive and
+    /// a transmit queue of its own.
+    pub cores: Option<Spanned<Vec<Spanned<u16>>>>,
+    /// The interface; kinds `af_packet`, `af_xdp` and `tap`.
+    pub interface: Option<Spanned<String>>,
+    /// The interface's queue for each core; `af_xdp`. Left out, 0 and on.
+    pub queues: Option<Spanned<Vec<u32>>>,
+    /// The frames that are taken from the kernel, see [`flowyard_ports::af_xdp::Rule`]; `af_xdp`.
+    #[serde(rename = "match")]
+    pub rules: Option<Spanned<Vec<Spanned<String>>>>,
+    /// Who copies frames; `af_xdp`.
+    pub mode: Option<Spanned<ModeWord>>,
+    /// Computes the checksums of TCP and UDP anew, for what comes from senders on the same machine;
+    /// `af_xdp`.
+    pub complete_checksums: Option<Spanned<bool>>,
+    /// How cores share what comes; `af_packet`.
+    pub fanout: Option<Spanned<FanoutWord>>,
+    /// Frames that the kernel's rings hold; `af_packet` and `af_xdp`.
+    pub ring_frames: Option<Spanned<u32>>,
+    /// The MTU that the interface gets; `tap`.
+    pub mtu: Option<Spanned<u32>>,
+    /// The hardware address that the interface gets, as `02:00:00:00:00:01`; `tap`.
+    pub interface_mac: Option<Spanned<String>>,
     /// The capture it receives; none receives nothing.
     #[serde(rename = "in")]
     pub input: Option<PathBuf>,

@@ -250,7 +250,7 @@ impl Core {
                 let same = Lanes(left.filter(|&lane| homes[lane] == to).fold(0, bit));
                 left = left.without(same);
                 let (refused, reason) = match self.places.get(to) {
-                    Some(place) => match (place.queue.enqueue(batch, same), place.full) {
+                    Some(place) => match (place.enqueue(self.id, batch, same), place.full) {
                         (refused, Full::Drop) => {
                             if let (To::Queue(queue), Some(sampling)) = (to, &mut self.sampling) {
                                 sampling.dropped(queue, refused.count());

@@ -46,11 +46,15 @@ pub enum DropReason {
     NotIp,
     /// Its time to live, or hop limit, is over.
     TtlExpired,
+    /// The interface it came in by had no room left: the kernel dropped it before the yard saw it.
+    Overrun,
+    /// The interface it was to leave by is down, or gone.
+    PortDown,
 }
 
 impl DropReason {
     /// Every reason.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 17] = [
         Self::QueueFull,
         Self::TooLong,
         Self::NoBuffer,
@@ -66,6 +70,8 @@ impl DropReason {
         Self::Malformed,
         Self::NotIp,
         Self::TtlExpired,
+        Self::Overrun,
+        Self::PortDown,
     ];
 
     /// The name in counters and reports.
@@ -87,6 +93,8 @@ impl DropReason {
             Self::Malformed => "malformed",
             Self::NotIp => "not_ip",
             Self::TtlExpired => "ttl_expired",
+            Self::Overrun => "overrun",
+            Self::PortDown => "port_down",
         }
     }
 
@@ -100,7 +108,7 @@ impl DropReason {
     /// work's own.
     const fn slot(code: u16) -> usize {
         match code {
-            1..=15 => code as usize - 1,
+            1..=17 => code as usize - 1,
             _ => Self::Work as usize - 1,
         }
     }

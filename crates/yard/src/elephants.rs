@@ -3,7 +3,7 @@
 //! ```text
 //!  core 0   Sampling ──Report──┐ each window                     ┌──Edit, Entry──> tables of every
 //!  core 1   Sampling ──Report──┼──> Decider (on one core) ───────┤                 core that receives
-//!  core 2   Sampling ──Report──┘    waits for all, or for half   └──> Log: every decision, with
+//!  core 2   Sampling ──Report──┘    waits for all, or for half   └──> Decisions: every decision, with
 //!                                   a window                           its figures
 //! ```
 //!
@@ -56,9 +56,9 @@ const KEPT: usize = 1024;
 
 /// What was decided, oldest first.
 #[derive(Clone, Debug, Default)]
-pub struct Log(Arc<Mutex<VecDeque<Decision>>>);
+pub struct Decisions(Arc<Mutex<VecDeque<Decision>>>);
 
-impl Log {
+impl Decisions {
     /// The last decisions, at most 1,024, the oldest first.
     #[must_use]
     pub fn last(&self) -> Vec<Decision> {

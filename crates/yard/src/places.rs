@@ -6,7 +6,8 @@
 //! ```
 //!
 //! A port is reached through its tx queue, which any core may fill and the core that owns the port
-//! empties. Its frames are done when they are transmitted.
+//! empties. Its frames are done when they are transmitted. A port with several cores has a tx queue
+//! for each ([`Fan`]).
 //!
 //! A list of ports is no place: what leaves by one enters the tx queue of each of its ports, as a
 //! copy. See [`crate::ToPorts`].
@@ -14,8 +15,12 @@
 //! Thread-safety: immutable but for the queues, which any core may use.
 
 use flowyard_flow::Tails;
-use flowyard_frame::To;
+use flowyard_frame::{Batch, Lanes, To};
 use flowyard_queue::Queue;
+
+mod fan;
+
+pub use fan::Fan;
 
 /// What a producer does with frames that do not fit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, serde::Deserialize)]
@@ -38,6 +43,19 @@ pub struct Place {
     pub full: Full,
     /// The cores that dequeue from it.
     pub consumers: Vec<u16>,
+    /// Of a port with several cores: `queue` as what it is.
+    pub fan: Option<Fan>,
+}
+
+impl Place {
+    /// [`Queue::enqueue`] by core `core`.
+    #[inline]
+    pub fn enqueue(&self, core: u16, from: &mut Batch, lanes: Lanes) -> Lanes {
+        match &self.fan {
+            None => self.queue.enqueue(from, lanes),
+            Some(fan) => fan.enqueue_by(Some(core), from, lanes),
+        }
+    }
 }
 
 /// Every queue and every port's tx queue.

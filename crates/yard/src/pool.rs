@@ -25,13 +25,18 @@
 //! of pool buffers.
 #![allow(unsafe_code, reason = "buffers are shared memory; who owns one is told by its Frame")]
 
-use std::cell::UnsafeCell;
+use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::ptr::NonNull;
 use std::slice;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use flowyard_frame::{Frame, Nanos};
 use flowyard_wire::LinkType;
+
+mod lend;
+
+pub use lend::LONGEST_LENDABLE;
 
 /// The longest frame that any pool takes, in bytes.
 pub const LONGEST: usize = u16::MAX as usize;
@@ -45,9 +50,8 @@ const START: usize = LINE;
 /// A cache line: buffers start and end on one.
 const LINE: usize = 64;
 
-#[derive(Clone, Copy)]
-#[repr(C, align(64))]
-struct Line([u8; LINE]);
+/// The memory starts on a page: the kernel takes no other.
+const PAGE: usize = 4096;
 
 /// What a port knows of a frame besides its bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -90,7 +94,8 @@ pub struct Pool {
 
 /// What all handles share.
 struct Arena {
-    lines: Box<[UnsafeCell<Line>]>,
+    base: NonNull<u8>,
+    layout: Layout,
     /// Lines of one buffer.
     stride: usize,
     count: u32,
@@ -102,7 +107,7 @@ struct Arena {
     top: AtomicU64,
 }
 
-// SAFETY: the cells are reached only through frames; a frame is unique and names one buffer, and
+// SAFETY: the memory is reached only through frames; a frame is unique and names one buffer, and
 // it moves between threads by channels that synchronise (queues, or the stack's release and
 // acquire on `top`). Everything else is atomic or immutable.
 unsafe impl Sync for Arena {}
@@ -114,11 +119,19 @@ impl Pool {
     /// the one allocation.
     #[must_use]
     pub fn new(frames: usize, bytes: usize) -> Self {
+        Self::shaped(frames, 1 + bytes.clamp(LINE, LONGEST).div_ceil(LINE))
+    }
+
+    fn shaped(frames: usize, stride: usize) -> Self {
         let count = frames.clamp(1, 1 << 26) as u32;
-        let stride = 1 + bytes.clamp(LINE, LONGEST).div_ceil(LINE);
         let zeros = |_| AtomicU32::new(0);
+        let size = (count as usize * stride * LINE).next_multiple_of(PAGE);
+        let layout = Layout::from_size_align(size, PAGE).expect("2^26 buffers of 64 KiB");
+        // SAFETY: the size is not zero.
+        let base = NonNull::new(unsafe { alloc_zeroed(layout) });
         let arena = Arena {
-            lines: (0..count as usize * stride).map(|_| UnsafeCell::new(Line([0; LINE]))).collect(),
+            base: base.unwrap_or_else(|| handle_alloc_error(layout)),
+            layout,
             stride,
             count,
             next: (0..=count).map(zeros).collect(),
@@ -132,6 +145,16 @@ impl Pool {
             pool.put(frame);
         }
         pool
+    }
+
+    /// Makes `frame` one of `len` bytes: what a port received is shorter than the room for it.
+    #[inline]
+    pub fn set_len(&self, frame: &mut Frame, len: usize) {
+        let (buf, off) = (frame.buf(), frame.off() as u16);
+        // What the buffer has no room for, `range` cuts off.
+        let mut new = Frame::new(buf, off, len.min(LONGEST) as u16);
+        (new.hash, new.mark) = (frame.hash, frame.mark);
+        *frame = new;
     }
 
     /// Another core's handle on the same buffers.
@@ -251,7 +274,7 @@ impl Pool {
     #[must_use]
     #[inline]
     pub fn longest(&self) -> usize {
-        LONGEST.min((self.arena.stride - 1) * LINE)
+        LONGEST.min((self.arena.stride - 1) * LINE) // a lendable one has more than was asked for
     }
 
     /// How many buffers there are.
@@ -296,9 +319,8 @@ impl Drop for Pool {
 }
 
 impl Arena {
-    fn base(&self) -> *mut u8 {
-        // Through the whole slice, so the pointer may reach every buffer; the cells allow writing.
-        self.lines.as_ptr().cast::<u8>().cast_mut()
+    const fn base(&self) -> *mut u8 {
+        self.base.as_ptr()
     }
 
     /// Puts a chain of these buffers on the stack.
@@ -354,6 +376,13 @@ impl Arena {
             .take(self.count as usize)
             .map(|first| self.chain(first).count())
             .sum()
+    }
+}
+
+impl Drop for Arena {
+    fn drop(&mut self) {
+        // SAFETY: allocated with this layout, and freed once.
+        unsafe { dealloc(self.base.as_ptr(), self.layout) };
     }
 }
 

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!  Source (memory, capture) ──pace──> Rx ──> batch ... batch ──> Tx ──> memory, capture, nowhere
+//!  interface ───────────────────────> Rx ──> batch ... batch ──> Tx ──> interface
 //! ```
 //!
 //! Thread-safety: a port belongs to one core.
@@ -12,11 +13,13 @@ use crate::counters::DropReason;
 use crate::pool::Pool;
 
 mod collect;
+pub(crate) mod live;
 mod pace;
 mod pcap;
 mod source;
 
 pub use collect::{Collect, Collected, Discard, Sent};
+pub use live::Log;
 pub use pace::{BadPace, Pace};
 pub use pcap::PcapTx;
 pub use source::{Repeat, SourceRx};
@@ -30,6 +33,8 @@ pub struct Received {
     pub no_buffer: u32,
     /// Frames that came but are not in the batch: they have no bytes.
     pub empty: u32,
+    /// Frames that came but are not in the batch: the interface's ring was full.
+    pub overrun: u32,
     /// Nothing will ever come again.
     pub ended: bool,
 }
@@ -37,11 +42,12 @@ pub struct Received {
 impl Received {
     /// Frames that came but are not in the batch, by reason.
     #[must_use]
-    pub const fn dropped(&self) -> [(DropReason, u32); 3] {
+    pub const fn dropped(&self) -> [(DropReason, u32); 4] {
         [
             (DropReason::TooLong, self.too_long),
             (DropReason::NoBuffer, self.no_buffer),
             (DropReason::Empty, self.empty),
+            (DropReason::Overrun, self.overrun),
         ]
     }
 }
@@ -63,7 +69,8 @@ pub trait Rx: Send {
 
 /// Where batches leave.
 pub trait Tx: Send {
-    /// Transmits the frames of `lanes`, lowest first, and leaves their handles where they are.
+    /// Transmits the frames of `lanes`, lowest first, and leaves their handles where they are, or
+    /// in the place of each another frame of the pool that looks like it but for its bytes.
     /// Returns the lanes that it cannot take yet, a tail of `lanes`: they come again. A lane that
     /// it never can gets an action that drops, see [`refuse`].
     fn tx(&mut self, from: &mut Batch, lanes: Lanes, pool: &Pool, now: Nanos) -> Lanes;
@@ -76,6 +83,9 @@ pub trait Tx: Send {
         Ok(())
     }
 }
+
+/// Both halves of a port.
+pub type Halves = (Box<dyn Rx>, Box<dyn Tx>);
 
 /// Marks `lane` as dropped for `reason`.
 #[inline]

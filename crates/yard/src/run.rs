@@ -25,7 +25,7 @@ use flowyard_frame::Nanos;
 use crate::config::Idle;
 use crate::core::{Core, Tick};
 use crate::counters::{Board, Counters};
-use crate::elephants::Log;
+use crate::elephants::Decisions;
 use crate::mail::{Mail, Message};
 use crate::places::Places;
 use crate::pool::Pool;
@@ -46,7 +46,7 @@ pub struct Running {
     counters: Vec<String>,
     clock: Clock,
     began: Nanos,
-    elephants: Log,
+    elephants: Decisions,
 }
 
 /// What the cores' threads know of each other.
@@ -184,7 +184,7 @@ impl Running {
 
     /// What was decided about elephants so far.
     #[must_use]
-    pub const fn elephants(&self) -> &Log {
+    pub const fn elephants(&self) -> &Decisions {
         &self.elephants
     }
 

@@ -23,17 +23,21 @@ use flowyard_frame::{Action, Batch, Lanes, To};
 use flowyard_queue::{Open, Order, Queue, Sink};
 
 use crate::counters::Board;
-use crate::places::Places;
+use crate::places::{Place, Places};
 use crate::pool::Pool;
 
 /// The tx queues of all ports as one queue, to be completed into.
 pub struct ToPorts {
     places: Arc<Places>,
+    /// The core that completes: a port that it has a tx queue of is left by that one, where order
+    /// allows.
+    core: u16,
     copier: Mutex<Copier>,
 }
 
 /// What copying takes.
 struct Copier {
+    core: u16,
     pool: Pool,
     board: Arc<Board>,
     /// Room for one copy on its way.
@@ -44,11 +48,11 @@ struct Copier {
 }
 
 impl ToPorts {
-    /// Into the ports of `places`; copies take their buffers from `pool` and are shown on `board`.
+    /// Into the ports of `places`, by core `core`; copies take their buffers from `pool` and are shown on `board`.
     #[must_use]
-    pub fn new(places: Arc<Places>, pool: Pool, board: Arc<Board>) -> Self {
-        let copier = Copier { pool, board, batch: Batch::default(), copies: 0, failed: 0 };
-        Self { places, copier: Mutex::new(copier) }
+    pub fn new(places: Arc<Places>, core: u16, pool: Pool, board: Arc<Board>) -> Self {
+        let copier = Copier { core, pool, board, batch: Batch::default(), copies: 0, failed: 0 };
+        Self { places, core, copier: Mutex::new(copier) }
     }
 
     /// Copies wanted so far, and how many of them found no buffer.
@@ -81,8 +85,9 @@ impl Copier {
             self.pool.set_meta(&mut from.frames[lane], fresh);
         }
         from.actions[lane].to = To::Port(last);
-        let queue = places.ports.get(usize::from(last)).map(|place| &place.queue);
-        let gone = queue.is_some_and(|queue| queue.enqueue(from, Lanes(1 << lane)).is_empty());
+        let place = places.ports.get(usize::from(last));
+        let enqueue = |place: &Place| place.enqueue(self.core, from, Lanes(1 << lane)).is_empty();
+        let gone = place.is_some_and(enqueue);
         if !gone {
             from.actions[lane] = action;
             self.pool.set_meta(&mut from.frames[lane], meta);
@@ -104,7 +109,7 @@ impl Copier {
             self.batch.actions[at] = Action { to: To::Port(port), ..from.actions[lane] };
         }
         let all = self.batch.lanes();
-        let gone = place.queue.enqueue(&mut self.batch, all).is_empty();
+        let gone = place.enqueue(self.core, &mut self.batch, all).is_empty();
         if !gone {
             // It will be made again: to keep it, it would need a place to be in.
             self.batch.drain().for_each(|copy| self.pool.put(copy));
@@ -123,7 +128,7 @@ impl Queue for ToPorts {
             let to = from.actions[lane].to;
             let run = Lanes(left.take_while(|&lane| from.actions[lane].to == to).fold(0, bit));
             let refused = match (to, self.places.get(to)) {
-                (_, Some(place)) => place.queue.enqueue(from, run),
+                (_, Some(place)) => place.enqueue(self.core, from, run),
                 (To::List(list), None) => {
                     let (ports, mut copier) = (self.places.list(list), self.copier());
                     let stays = |&lane: &usize| !copier.spread(&self.places, from, lane, ports);

@@ -24,12 +24,14 @@ pub(super) fn check(config: &Config) -> Checked {
         unique(config, &mut names, &port.name, "port")?;
         self::port(config, port)?;
     }
-    if config.send.is_empty() && !config.ports().any(|port| port.input.is_some()) {
+    if config.send.is_empty()
+        && !config.ports().any(|port| port.input.is_some() || port.kind.is_live())
+    {
         let at = config.port.first().map_or(0..0, Spanned::span);
         return Err(config.error(
             at,
             "no port receives anything",
-            "give a [[port]] an 'in', or add a [[send]]",
+            "give a [[port]] an 'in' or an 'interface', or add a [[send]]",
         ));
     }
     names.clear();
@@ -90,8 +92,10 @@ impl Config {
     pub(crate) fn least_frames(&self) -> usize {
         // One hold: while others wait for buffers, it ends and gives its own back.
         let hold = *self.yard.hold_frames.get_ref();
+        let entries: usize = self.ports().map(|port| port.owners().count()).sum();
+        let lent: usize = self.ports().map(PortConfig::lent_frames).sum();
         let copies = if *self.work.get_ref().kind.get_ref() == WorkKind::Bridge { 32 } else { 0 };
-        usize::from(*self.yard.cores.get_ref()) * (128 + copies) + self.port.len() * (64 + hold)
+        usize::from(*self.yard.cores.get_ref()) * (128 + copies) + entries * (64 + hold) + lent
     }
 }
 
@@ -128,8 +132,11 @@ fn window(config: &Config, window: &Spanned<u32>) -> Checked {
 }
 
 fn port(config: &Config, port: &PortConfig) -> Checked {
-    core(config, &port.core)?;
+    for owner in port.owners() {
+        core(config, owner)?;
+    }
     window(config, &port.window_frames)?;
+    super::live::check(config, port)?;
     if let Some(pace) = &port.pace
         && let Err(error) = Pace::from_str(pace.get_ref())
     {
@@ -229,11 +236,14 @@ fn learn(config: &Config) -> Checked {
         Some(LearnConfig::Cache { .. }) | None => return Ok(()),
     }
     for port in config.ports() {
-        let core = *port.core.get_ref();
-        if config.home(core).is_none() {
-            let what = format!("atr cannot steer to core {core}: it has no queue of its own");
-            let mend = format!("add a [[queue]] with consumers = [{core}], or leave [learn] out");
-            return Err(config.error(port.core.span(), what, mend));
+        for owner in port.owners() {
+            let core = *owner.get_ref();
+            if config.home(core).is_none() {
+                let what = format!("atr cannot steer to core {core}: it has no queue of its own");
+                let mend =
+                    format!("add a [[queue]] with consumers = [{core}], or leave [learn] out");
+                return Err(config.error(owner.span(), what, mend));
+            }
         }
     }
     Ok(())

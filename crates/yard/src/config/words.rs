@@ -15,12 +15,64 @@ pub enum Idle {
 
 /// What a port is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[serde(rename_all = "snake_case")]
 pub enum PortKind {
     /// Receives a capture that is read into memory first; forgets what it transmits.
     Mem,
     /// Receives a capture as it is read; writes what it transmits.
     Pcap,
+    /// An interface, by the kernel's packet sockets: works everywhere.
+    AfPacket,
+    /// Queues of an interface, by XDP sockets: what matches bypasses the kernel.
+    AfXdp,
+    /// An interface of the host whose adapter is the yard.
+    Tap,
+}
+
+impl PortKind {
+    /// The word for it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Mem => "mem",
+            Self::Pcap => "pcap",
+            Self::AfPacket => "af_packet",
+            Self::AfXdp => "af_xdp",
+            Self::Tap => "tap",
+        }
+    }
+
+    /// Whether it is an interface of the system.
+    #[must_use]
+    pub const fn is_live(self) -> bool {
+        matches!(self, Self::AfPacket | Self::AfXdp | Self::Tap)
+    }
+}
+
+/// How the cores of an `af_packet` port share what comes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FanoutWord {
+    /// By the kernel's flow hash.
+    #[default]
+    Hash,
+    /// By the processor that received it.
+    Cpu,
+    /// By the adapter's queue that received it.
+    Queue,
+}
+
+/// Who copies the frames of an `af_xdp` port.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ModeWord {
+    /// Nobody, where the driver can do that; the kernel elsewhere.
+    #[default]
+    Auto,
+    /// The kernel.
+    Copy,
+    /// Nobody; a driver that cannot is an error.
+    ZeroCopy,
 }
 
 /// What a queue promises.

@@ -19,7 +19,7 @@ use flowyard_flow::learn::elephant::{Costs, Decision, Elephants, Load, Seen, Wha
 use flowyard_flow::table::Spread;
 use flowyard_frame::{Nanos, To};
 
-use super::{Log, Report, window_of};
+use super::{Decisions, Report, window_of};
 use crate::config::{Config, ElephantsConfig};
 use crate::counters::Counters;
 use crate::mail::Message;
@@ -47,7 +47,7 @@ pub(crate) struct Decider {
     pub(crate) unsent: VecDeque<(u16, Message)>,
     /// Cores that receive.
     teaches: Vec<u16>,
-    log: Log,
+    log: Decisions,
 }
 
 impl Decider {
@@ -57,7 +57,7 @@ impl Decider {
         split: u16,
         (cores, teaches): (u16, Vec<u16>),
         entries: &[To],
-        log: Log,
+        log: Decisions,
     ) -> Self {
         let spread = Spread::new(entries.len(), 1).or_else(|_| Spread::new(1, 1));
         let mut new = Self {
@@ -130,7 +130,7 @@ impl Decider {
     }
 
     #[cfg(test)]
-    pub(super) const fn log(&self) -> &Log {
+    pub(super) const fn log(&self) -> &Decisions {
         &self.log
     }
 

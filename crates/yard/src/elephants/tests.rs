@@ -49,7 +49,7 @@ const WINDOW: Nanos = 100_000;
 fn decider(config: &Config) -> Decider {
     let elephants = config.elephants.as_ref().unwrap();
     let entries: Vec<_> = (0..128).map(|i| To::Queue(i % 2)).collect();
-    Decider::new(config, elephants, 2, (2, vec![0]), &entries, Log::default())
+    Decider::new(config, elephants, 2, (2, vec![0]), &entries, Decisions::default())
 }
 
 fn flow() -> Flow {

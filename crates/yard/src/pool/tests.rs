@@ -81,3 +81,50 @@ fn cores_exchange_buffers() {
     });
     assert_eq!(pool.held(), 0);
 }
+
+#[test]
+fn buffers_can_be_lent_and_come_back() {
+    assert!(Pool::new(4, 2048).umem().is_none(), "33 lines are no chunk");
+    for (bytes, longest) in [(64, 1984), (1728, 1984), (1729, 4032), (LONGEST_LENDABLE, 4032)] {
+        let mut pool = Pool::lendable(70, bytes);
+        assert!(pool.umem().is_some());
+        assert_eq!(pool.longest(), longest);
+        let chunk = longest as u64 + 64;
+        let mut out = std::collections::BTreeSet::new();
+        while let Ok(mut frame) = pool.take(8, Meta::default()) {
+            let buf = frame.buf();
+            pool.bytes_mut(&mut frame).fill(buf as u8);
+            let addr = pool.lend(frame);
+            assert_eq!((addr / chunk, addr % chunk), (u64::from(buf) - 1, 64));
+            assert_eq!(pool.buffer_at(addr + 500), u64::from(buf) - 1);
+            assert!(out.insert(addr), "lent once");
+        }
+        assert_eq!((out.len(), pool.held()), (70, 70));
+        for (n, addr) in (0..).zip(out) {
+            let meta = Meta { wire_len: 5, ..Meta::default() };
+            let frame = match n % 3 {
+                0 => pool.unlend(addr, 8, meta),
+                1 => pool.unlend_sent(addr + 300, 8),
+                _ => pool.unlend_buffer(pool.buffer_at(addr)),
+            };
+            let want = vec![frame.buf() as u8; if n % 3 == 2 { 0 } else { 8 }];
+            assert_eq!(pool.bytes(&frame), want);
+            assert_eq!(pool.meta(&frame).wire_len, if n % 3 == 0 { 5 } else { 0 });
+            pool.put(frame);
+        }
+        assert_eq!(pool.held(), 0);
+    }
+}
+
+#[test]
+fn a_frame_can_be_made_shorter() {
+    let mut pool = Pool::new(2, 128);
+    let mut frame = pool.take(pool.longest(), Meta::default()).unwrap();
+    (frame.hash, frame.mark) = (3, 4);
+    pool.bytes_mut(&mut frame)[..3].copy_from_slice(&[7, 8, 9]);
+    pool.set_len(&mut frame, 3);
+    assert_eq!((pool.bytes(&frame), frame.hash, frame.mark), (&[7, 8, 9][..], 3, 4));
+    pool.set_len(&mut frame, 70_000);
+    assert_eq!(pool.bytes(&frame).len(), 128, "no longer than its buffer");
+    pool.put(frame);
+}

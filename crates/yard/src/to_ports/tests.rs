@@ -20,6 +20,7 @@ fn yard(buffers: usize) -> Yard {
         queue,
         full: Full::Hold,
         consumers: vec![0],
+        fan: None,
     };
     let port = |window| place("p", flowyard_queue::new(Order::Direct, 1, window));
     let orders = [Order::Direct, Order::Unordered, Order::Ordered, Order::Atomic];
@@ -31,7 +32,7 @@ fn yard(buffers: usize) -> Yard {
         lists: vec![vec![1, 2], vec![0, 2], vec![0, 1], vec![2], vec![0, 1, 2]],
     });
     let (pool, board) = (Pool::new(buffers, 64), Arc::<Board>::default());
-    let to_ports = ToPorts::new(Arc::clone(&places), pool.share(), Arc::clone(&board));
+    let to_ports = ToPorts::new(Arc::clone(&places), 0, pool.share(), Arc::clone(&board));
     Yard { places, to_ports, board, pool }
 }
 

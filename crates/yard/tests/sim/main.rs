@@ -5,6 +5,7 @@
 //! `FLOWYARD_SEED=17` runs one.
 
 mod chaos;
+mod fan;
 mod learners;
 mod yards;
 

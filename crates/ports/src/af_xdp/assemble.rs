@@ -1,0 +1,162 @@
+//! An assembler for the few instructions of eBPF that the program has (RFC 9669).
+//!
+//! Jumps go to labels, which are placed before or after; `finish` fills in how far.
+
+use super::sys::Insn;
+
+/// A register.
+pub(super) type Reg = u8;
+pub(super) const R0: Reg = 0;
+pub(super) const R1: Reg = 1;
+pub(super) const R2: Reg = 2;
+pub(super) const R3: Reg = 3;
+pub(super) const R4: Reg = 4;
+pub(super) const R5: Reg = 5;
+pub(super) const R6: Reg = 6;
+pub(super) const R7: Reg = 7;
+pub(super) const R8: Reg = 8;
+/// The end of the stack.
+const R10: Reg = 10;
+
+/// Of what is loaded or stored.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub(super) enum Size {
+    Word = 0x00,
+    Half = 0x08,
+    Byte = 0x10,
+    Double = 0x18,
+}
+
+/// A place in the program.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Label(usize);
+
+/// A program being written.
+#[derive(Debug, Default)]
+pub(super) struct Assembler {
+    insns: Vec<Insn>,
+    places: Vec<Option<usize>>,
+    /// Jumps, and where to.
+    jumps: Vec<(usize, Label)>,
+}
+
+// Classes and codes: RFC 9669 sections 4.1 to 5.2.
+const LD: u8 = 0x00;
+const LDX_MEM: u8 = 0x61;
+const ST_MEM: u8 = 0x62;
+const STX_MEM: u8 = 0x63;
+const ALU32: u8 = 0x04;
+const ALU64: u8 = 0x07;
+const JMP: u8 = 0x05;
+const JMP32: u8 = 0x06;
+const BY_REG: u8 = 0x08;
+/// LD_IMM64 whose value is the descriptor of a map.
+const MAP_FD: u8 = 1;
+
+impl Assembler {
+    fn push(&mut self, code: u8, dst: Reg, src: Reg, off: i16, imm: i32) {
+        self.insns.push(Insn { code, regs: src << 4 | dst, off, imm });
+    }
+
+    pub(super) fn label(&mut self) -> Label {
+        self.places.push(None);
+        Label(self.places.len() - 1)
+    }
+
+    /// `label` is here.
+    pub(super) fn place(&mut self, label: Label) {
+        self.places[label.0] = Some(self.insns.len());
+    }
+
+    pub(super) fn move_reg(&mut self, dst: Reg, src: Reg) {
+        self.push(ALU64 | 0xb0 | BY_REG, dst, src, 0, 0);
+    }
+
+    pub(super) fn move_imm(&mut self, dst: Reg, imm: i32) {
+        self.push(ALU64 | 0xb0, dst, 0, 0, imm);
+    }
+
+    pub(super) fn add(&mut self, dst: Reg, imm: i32) {
+        self.push(ALU64, dst, 0, 0, imm);
+    }
+
+    pub(super) fn add_reg(&mut self, dst: Reg, src: Reg) {
+        self.push(ALU64 | BY_REG, dst, src, 0, 0);
+    }
+
+    /// The low half; the high half is zero then.
+    pub(super) fn and(&mut self, dst: Reg, imm: i32) {
+        self.push(ALU32 | 0x50, dst, 0, 0, imm);
+    }
+
+    pub(super) fn shift_left(&mut self, dst: Reg, bits: i32) {
+        self.push(ALU64 | 0x60, dst, 0, 0, bits);
+    }
+
+    pub(super) fn load(&mut self, dst: Reg, base: Reg, off: i16, size: Size) {
+        self.push(LDX_MEM | size as u8, dst, base, off, 0);
+    }
+
+    pub(super) fn load_stack(&mut self, dst: Reg, off: i16, size: Size) {
+        self.load(dst, R10, off, size);
+    }
+
+    pub(super) fn store(&mut self, off: i16, src: Reg, size: Size) {
+        self.push(STX_MEM | size as u8, R10, src, off, 0);
+    }
+
+    pub(super) fn store_imm(&mut self, off: i16, imm: i32, size: Size) {
+        self.push(ST_MEM | size as u8, R10, 0, off, imm);
+    }
+
+    /// The map with this descriptor: two instructions.
+    pub(super) fn load_map(&mut self, dst: Reg, map: i32) {
+        self.push(LD | Size::Double as u8, dst, MAP_FD, 0, map);
+        self.push(0, 0, 0, 0, 0);
+    }
+
+    pub(super) fn call(&mut self, helper: i32) {
+        self.push(JMP | 0x80, 0, 0, 0, helper);
+    }
+
+    pub(super) fn exit(&mut self) {
+        self.push(JMP | 0x90, 0, 0, 0, 0);
+    }
+
+    fn jump(&mut self, code: u8, dst: Reg, src: Reg, imm: i32, to: Label) {
+        self.jumps.push((self.insns.len(), to));
+        self.push(code, dst, src, 0, imm);
+    }
+
+    pub(super) fn goto(&mut self, to: Label) {
+        self.jump(JMP, 0, 0, 0, to);
+    }
+
+    /// By the low half.
+    pub(super) fn if_equal(&mut self, dst: Reg, imm: i32, to: Label) {
+        self.jump(JMP32 | 0x10, dst, 0, imm, to);
+    }
+
+    /// By the low half.
+    pub(super) fn if_not_equal(&mut self, dst: Reg, imm: i32, to: Label) {
+        self.jump(JMP32 | 0x50, dst, 0, imm, to);
+    }
+
+    pub(super) fn if_greater(&mut self, dst: Reg, src: Reg, to: Label) {
+        self.jump(JMP | 0x20 | BY_REG, dst, src, 0, to);
+    }
+
+    pub(super) fn if_less(&mut self, dst: Reg, imm: i32, to: Label) {
+        self.jump(JMP | 0xa0, dst, 0, imm, to);
+    }
+
+    /// The program, with every jump as far as its label.
+    pub(super) fn finish(mut self) -> Vec<Insn> {
+        for (at, label) in self.jumps {
+            let to = self.places[label.0].unwrap_or(at + 1);
+            self.insns[at].off = i16::try_from(to as isize - at as isize - 1).unwrap_or(i16::MAX);
+        }
+        self.insns
+    }
+}

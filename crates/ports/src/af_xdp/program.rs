@@ -1,0 +1,104 @@
+//! The XDP program of an interface: attached, told of sockets, taken off by dropping it.
+
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+
+use super::rules::{Ours, Rules};
+use super::{CAPABILITY, Socket, sys};
+use crate::live::{Interface, OpenError};
+
+/// Where in the receive path the program runs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Attached {
+    /// In the driver.
+    Driver,
+    /// Behind it: the driver has no XDP, or not with these settings.
+    Generic,
+}
+
+/// An attached program.
+#[derive(Debug)]
+pub struct Program {
+    /// Dropped first: no frames come any more then.
+    _link: OwnedFd,
+    map: OwnedFd,
+    _program: OwnedFd,
+    attached: Attached,
+}
+
+/// Queues that a map has room for.
+const QUEUES: u32 = 256;
+/// XDP_FLAGS_DRV_MODE, XDP_FLAGS_SKB_MODE.
+const DRIVER: u32 = 1 << 2;
+const GENERIC: u32 = 1 << 1;
+
+impl Program {
+    /// Attaches a program to `interface` that sends the frames of `rules` to the sockets of their
+    /// queues, and all others to the kernel.
+    ///
+    /// # Errors
+    /// When there is another program already, or the kernel does not let us.
+    pub fn attach(interface: &Interface, rules: &Rules) -> Result<Self, OpenError> {
+        let fail = |error| OpenError::os("loading the XDP program", &error, CAPABILITY);
+        let map = sys::xsk_map(QUEUES).map_err(fail)?;
+        let insns = rules.program(Ours::Map(map.as_raw_fd()));
+        let program = sys::load(&insns).map_err(|(error, said)| {
+            let OpenError { what, mend } = fail(error);
+            let said = if said.is_empty() { said } else { format!(" ({said})") };
+            OpenError::new(format!("{what}{said}"), mend)
+        })?;
+        let attach = |flags| sys::link(&program, interface.index, flags);
+        let (link, attached) = match attach(DRIVER) {
+            Ok(link) => (link, Attached::Driver),
+            Err(error) if matches!(error.raw_os_error(), Some(libc::EBUSY | libc::EEXIST)) => {
+                return Err(taken(interface));
+            }
+            Err(_) => (attach(GENERIC).map_err(|e| refused(interface, &e))?, Attached::Generic),
+        };
+        Ok(Self { _link: link, map, _program: program, attached })
+    }
+
+    /// Where it runs.
+    #[must_use]
+    pub const fn attached(&self) -> Attached {
+        self.attached
+    }
+
+    /// Our frames of `queue` go to `socket` from now on.
+    ///
+    /// # Errors
+    /// What the kernel says: there is no such queue, or the socket is not bound to it.
+    pub fn set(&self, queue: u32, socket: &Socket) -> io::Result<()> {
+        sys::map_set(&self.map, queue, Some(&socket.fd))
+    }
+
+    /// All frames of `queue` go to the kernel from now on.
+    pub fn clear(&self, queue: u32) {
+        let _was_not_set = sys::map_set(&self.map, queue, None);
+    }
+}
+
+fn taken(interface: &Interface) -> OpenError {
+    let name = &interface.name;
+    OpenError::new(
+        format!("'{name}' has an XDP program of somebody else's"),
+        format!(
+            "end the program that has it ('ip link show {name}' names it; 'ip link set {name} xdp off' removes one that was left behind), or use kind = \"af_packet\""
+        ),
+    )
+}
+
+fn refused(interface: &Interface, error: &io::Error) -> OpenError {
+    match error.raw_os_error() {
+        Some(libc::EBUSY | libc::EEXIST) => taken(interface),
+        Some(libc::EINVAL | libc::EOPNOTSUPP) => OpenError::new(
+            format!("'{}' takes no XDP program: {error}", interface.name),
+            "use kind = \"af_packet\" (af_xdp needs Linux 5.9 or later)",
+        ),
+        _ => OpenError::os(
+            &format!("attaching the XDP program to '{}'", interface.name),
+            error,
+            CAPABILITY,
+        ),
+    }
+}

@@ -1,0 +1,286 @@
+//! Which frames are ours: rules, in words, and as a program.
+//!
+//! ```text
+//!  eth [tag [tag]] ip tcp|udp|sctp ──> ether type, protocol, addresses, ports (on the program's stack)
+//!  for each rule: all its fields equal? ──> ours          no rule: the kernel's
+//! ```
+//!
+//! A fragment has no ports here, not even the first one, so that a datagram is not torn between
+//! the yard and the kernel. IPv6 extension headers are not walked: such a packet has no ports
+//! either, and the first extension header's number as its protocol.
+
+use std::net::IpAddr;
+
+use flowyard_frame::proto;
+
+use super::assemble::{Assembler, Label, R0, R1, R2, R3, R4, R5, R6, R7, R8, Size};
+use super::sys::Insn;
+
+mod words;
+
+pub use words::BadRule;
+
+/// Frames that are ours.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Rules {
+    /// Every frame.
+    All,
+    /// Those that one of these matches.
+    Any(Vec<Rule>),
+}
+
+/// What a frame has to have; what is left out does not matter.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Rule {
+    /// Its ether type, behind VLAN tags.
+    pub ether_type: Option<u16>,
+    /// Its IP protocol.
+    pub protocol: Option<u8>,
+    /// Its source address.
+    pub from: Option<Prefix>,
+    /// Its destination address.
+    pub to: Option<Prefix>,
+    /// Its source port, of TCP, UDP or SCTP.
+    pub from_port: Option<u16>,
+    /// Its destination port.
+    pub to_port: Option<u16>,
+}
+
+/// The addresses that begin with the first `bits` bits of `addr`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Prefix {
+    /// The address.
+    pub addr: IpAddr,
+    /// How many bits count.
+    pub bits: u8,
+}
+
+impl Prefix {
+    /// Whether `addr` begins so.
+    #[must_use]
+    pub fn has(&self, addr: IpAddr) -> bool {
+        let words = |addr: IpAddr| match addr {
+            IpAddr::V4(v4) => v4.octets().to_vec(),
+            IpAddr::V6(v6) => v6.octets().to_vec(),
+        };
+        self.addr.is_ipv4() == addr.is_ipv4()
+            && (words(self.addr).iter().zip(words(addr)).zip(self.masks()))
+                .all(|((a, b), mask)| (a ^ b) & mask == 0)
+    }
+
+    /// By byte, what counts of it.
+    fn masks(&self) -> impl Iterator<Item = u8> {
+        let bits = u32::from(self.bits);
+        (0..16u32).map(move |byte| match bits.saturating_sub(byte * 8) {
+            left @ 0..8 => !(0xff_u8.checked_shr(left).unwrap_or(0)),
+            _ => 0xff,
+        })
+    }
+}
+
+const IPV4: u16 = 0x0800;
+const IPV6: u16 = 0x86dd;
+
+/// Places on the program's stack, and what stands there.
+const ETHER_TYPE: i16 = -8;
+const PROTOCOL: i16 = -16;
+const PORTS: i16 = -24;
+const SRC: i16 = -40;
+const DST: i16 = -56;
+
+/// Beside the protocol: there is an IP header, whole.
+const IS_IP: i32 = 0x100;
+
+/// XDP_PASS.
+pub(super) const PASS: i32 = 2;
+
+/// What is done with our frames.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Ours {
+    /// To the socket of their queue in the map with this descriptor; to the kernel where there is
+    /// none.
+    Map(i32),
+    /// This is returned: to see what the rules say.
+    #[cfg(test)]
+    Return(i32),
+}
+
+impl Rules {
+    /// The rules, unless one of them matches everything.
+    fn some(&self) -> Option<&[Rule]> {
+        match self {
+            Self::Any(rules) if !rules.contains(&Rule::default()) => Some(rules),
+            _ => None,
+        }
+    }
+
+    /// The program.
+    pub(super) fn program(&self, ours: Ours) -> Vec<Insn> {
+        let mut asm = Assembler::default();
+        let [is_ours, pass] = [asm.label(), asm.label()];
+        asm.move_reg(R6, R1); // the context, which calls do not keep
+        if let Some(rules) = self.some() {
+            parse(&mut asm, pass);
+            for rule in rules {
+                let next = asm.label();
+                rule.compare(&mut asm, next);
+                asm.goto(is_ours);
+                asm.place(next);
+            }
+            asm.goto(pass);
+        }
+        asm.place(is_ours);
+        match ours {
+            Ours::Map(map) => {
+                asm.load_map(R1, map);
+                asm.load(R2, R6, RX_QUEUE, Size::Word);
+                asm.move_imm(R3, PASS);
+                asm.call(REDIRECT_MAP);
+            }
+            #[cfg(test)]
+            Ours::Return(value) => asm.move_imm(R0, value),
+        }
+        asm.exit();
+        if self.some().is_some() {
+            // The kernel takes no program with instructions that nothing comes to.
+            asm.place(pass);
+            asm.move_imm(R0, PASS);
+            asm.exit();
+        }
+        asm.finish()
+    }
+}
+
+/// Where struct xdp_md has what is used of it.
+const DATA: i16 = 0;
+const DATA_END: i16 = 4;
+const RX_QUEUE: i16 = 16;
+/// The helper bpf_redirect_map.
+const REDIRECT_MAP: i32 = 51;
+
+/// Puts the fields onto the stack. R2 walks, R8 is the end.
+fn parse(asm: &mut Assembler, pass: Label) {
+    let [done, not_v4, ports] = [asm.label(), asm.label(), asm.label()];
+    let be = |value: u16| i32::from(u16::from_ne_bytes(value.to_be_bytes()));
+    for at in [ETHER_TYPE, PROTOCOL, PORTS, SRC, SRC + 8, DST, DST + 8] {
+        asm.store_imm(at, 0, Size::Double);
+    }
+    asm.load(R7, R6, DATA, Size::Word);
+    asm.load(R8, R6, DATA_END, Size::Word);
+    asm.move_reg(R2, R7);
+    asm.add(R2, 14);
+    asm.if_greater(R2, R8, pass);
+    asm.load(R3, R7, 12, Size::Half);
+    for _ in 0..2 {
+        let [tag, next] = [asm.label(), asm.label()];
+        asm.if_equal(R3, be(0x8100), tag);
+        asm.if_not_equal(R3, be(0x88a8), next);
+        asm.place(tag);
+        asm.move_reg(R4, R2);
+        asm.add(R4, 4);
+        asm.if_greater(R4, R8, pass);
+        asm.load(R3, R2, 2, Size::Half);
+        asm.move_reg(R2, R4);
+        asm.place(next);
+    }
+    asm.store(ETHER_TYPE, R3, Size::Word);
+
+    asm.if_not_equal(R3, be(IPV4), not_v4);
+    asm.move_reg(R4, R2);
+    asm.add(R4, 20);
+    asm.if_greater(R4, R8, done);
+    asm.load(R3, R2, 9, Size::Byte);
+    asm.add(R3, IS_IP);
+    asm.store(PROTOCOL, R3, Size::Word);
+    for (from, to) in [(12, SRC), (16, DST)] {
+        asm.load(R4, R2, from, Size::Word);
+        asm.store(to, R4, Size::Word);
+    }
+    asm.load(R4, R2, 6, Size::Half);
+    asm.and(R4, be(0x3fff)); // more fragments, or not the first
+    asm.if_not_equal(R4, 0, done);
+    asm.load(R5, R2, 0, Size::Byte);
+    asm.and(R5, 0xf);
+    asm.if_less(R5, 5, done);
+    asm.shift_left(R5, 2);
+    asm.add_reg(R2, R5);
+    asm.goto(ports);
+
+    asm.place(not_v4);
+    asm.if_not_equal(R3, be(IPV6), done);
+    asm.move_reg(R4, R2);
+    asm.add(R4, 40);
+    asm.if_greater(R4, R8, done);
+    asm.load(R3, R2, 6, Size::Byte);
+    asm.add(R3, IS_IP);
+    asm.store(PROTOCOL, R3, Size::Word);
+    for (from, to) in [(8, SRC), (24, DST)] {
+        for word in [0, 4, 8, 12] {
+            asm.load(R5, R2, from + word, Size::Word);
+            asm.store(to + word, R5, Size::Word);
+        }
+    }
+    asm.move_reg(R2, R4);
+
+    asm.place(ports); // R3 has the protocol
+    let read = asm.label();
+    for proto in [proto::TCP, proto::UDP, proto::SCTP] {
+        asm.if_equal(R3, IS_IP | i32::from(proto), read);
+    }
+    asm.goto(done);
+    asm.place(read);
+    asm.move_reg(R4, R2);
+    asm.add(R4, 4);
+    asm.if_greater(R4, R8, done);
+    asm.load(R5, R2, 0, Size::Word);
+    asm.store(PORTS, R5, Size::Word);
+    asm.store_imm(PORTS + 4, 1, Size::Word); // there are ports
+    asm.place(done);
+}
+
+impl Rule {
+    /// Goes on behind itself if all fields are equal, and to `next` if not.
+    fn compare(&self, asm: &mut Assembler, next: Label) {
+        let mut word = |at: i16, mask: u32, want: u32| {
+            if mask != 0 {
+                asm.load_stack(R3, at, Size::Word);
+                asm.and(R3, mask as i32);
+                asm.if_not_equal(R3, (want & mask) as i32, next);
+            }
+        };
+        let half = |[a, b]: [u8; 2], first: bool| {
+            u32::from_ne_bytes(if first { [a, b, 0, 0] } else { [0, 0, a, b] })
+        };
+        let families = [self.from, self.to].into_iter().flatten();
+        let families = families.map(|prefix| if prefix.addr.is_ipv4() { IPV4 } else { IPV6 });
+        for ether_type in self.ether_type.into_iter().chain(families) {
+            word(ETHER_TYPE, u32::MAX, u16::from_ne_bytes(ether_type.to_be_bytes()).into());
+        }
+        if let Some(protocol) = self.protocol {
+            word(PROTOCOL, u32::MAX, IS_IP as u32 | u32::from(protocol));
+        } else if self.from.is_some() || self.to.is_some() {
+            word(PROTOCOL, IS_IP as u32, IS_IP as u32);
+        }
+        for (at, prefix) in [(SRC, self.from), (DST, self.to)] {
+            let Some(prefix) = prefix else { continue };
+            let masks: Vec<u8> = prefix.masks().collect();
+            let octets = match prefix.addr {
+                IpAddr::V4(v4) => v4.octets().to_vec(),
+                IpAddr::V6(v6) => v6.octets().to_vec(),
+            };
+            let words = octets.as_chunks::<4>().0.iter().zip(masks.as_chunks::<4>().0);
+            for (n, (want, mask)) in (0..).zip(words) {
+                word(at + 4 * n, u32::from_ne_bytes(*mask), u32::from_ne_bytes(*want));
+            }
+        }
+        for (port, first) in [(self.from_port, true), (self.to_port, false)] {
+            if let Some(port) = port {
+                word(PORTS + 4, u32::MAX, 1);
+                word(PORTS, half([0xff; 2], first), half(port.to_be_bytes(), first));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,237 @@
+//! One AF_XDP socket: on one queue of one interface.
+
+use std::io;
+use std::os::fd::OwnedFd;
+
+use libc::{SOL_XDP, sockaddr_xdp, xdp_mmap_offsets, xdp_statistics};
+
+use super::CAPABILITY;
+use super::sys::{RawDesc, Ring, Umem, wake_rx, wake_tx};
+use crate::live::{Interface, OpenError, sys};
+
+/// Who copies.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Mode {
+    /// Zero copy where the driver can, copy where not.
+    #[default]
+    Auto,
+    /// The kernel copies: works with every driver.
+    Copy,
+    /// Nobody: the adapter writes into the buffers.
+    ZeroCopy,
+}
+
+/// How a socket is opened.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Settings {
+    /// Who copies.
+    pub mode: Mode,
+    /// Entries of each of its four rings: a power of two.
+    pub frames: u32,
+}
+
+/// A frame in the memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Desc {
+    /// Where it starts, in bytes from the start of the memory.
+    pub addr: u64,
+    /// Its length in bytes.
+    pub len: u32,
+}
+
+/// A socket.
+#[derive(Debug)]
+pub struct Socket {
+    fill: Ring<u64>,
+    rx: Ring<RawDesc>,
+    tx: Ring<RawDesc>,
+    completion: Ring<u64>,
+    is_zero_copy: bool,
+    dropped: u64,
+    pub(super) fd: OwnedFd,
+    /// After the socket: it must not outlive the memory.
+    _umem: Umem,
+}
+
+impl Socket {
+    /// Binds a socket to `queue` of `interface`, with `umem` registered. Before frames come, its
+    /// program has to send them here ([`super::Program::set`]).
+    ///
+    /// # Errors
+    /// When the kernel does not let us.
+    pub fn open(
+        interface: &Interface,
+        queue: u32,
+        umem: &Umem,
+        settings: Settings,
+    ) -> Result<Self, OpenError> {
+        let bind = |flag: u16| Self::bind(interface, queue, umem, settings.frames, flag);
+        let bound = match settings.mode {
+            Mode::Copy => bind(libc::XDP_COPY),
+            Mode::ZeroCopy => bind(libc::XDP_ZEROCOPY),
+            // Which errors mean "cannot" differs by driver.
+            Mode::Auto => bind(libc::XDP_ZEROCOPY).or_else(|_| bind(libc::XDP_COPY)),
+        };
+        bound.map_err(|error| {
+            let Interface { name, .. } = interface;
+            match error.raw_os_error() {
+                Some(libc::EOPNOTSUPP | libc::EINVAL) if settings.mode == Mode::ZeroCopy => {
+                    OpenError::new(
+                        format!("the driver of '{name}' has no zero copy on queue {queue}"),
+                        "use mode = \"auto\"",
+                    )
+                }
+                Some(libc::EINVAL) => OpenError::new(
+                    format!("'{name}' has no queue {queue}, or its driver no af_xdp"),
+                    "see 'ethtool -l' for its queues, or use kind = \"af_packet\"",
+                ),
+                Some(libc::EBUSY) => OpenError::new(
+                    format!("queue {queue} of '{name}' has an af_xdp socket already"),
+                    "end the program that has it, or name another queue",
+                ),
+                _ => {
+                    let doing = format!("af_xdp on queue {queue} of '{name}'");
+                    OpenError::os(&doing, &error, CAPABILITY)
+                }
+            }
+        })
+    }
+
+    fn bind(
+        interface: &Interface,
+        queue: u32,
+        umem: &Umem,
+        frames: u32,
+        mode: u16,
+    ) -> io::Result<Self> {
+        let fd = sys::socket(libc::AF_XDP, libc::SOCK_RAW, 0)?;
+        sys::set(&fd, SOL_XDP, libc::XDP_UMEM_REG, &umem.request())?;
+        for ring in [
+            libc::XDP_UMEM_FILL_RING,
+            libc::XDP_UMEM_COMPLETION_RING,
+            libc::XDP_RX_RING,
+            libc::XDP_TX_RING,
+        ] {
+            sys::set(&fd, SOL_XDP, ring, &frames)?;
+        }
+        let at: xdp_mmap_offsets = sys::get(&fd, SOL_XDP, libc::XDP_MMAP_OFFSETS)?;
+        let page = |offset: u64| offset as i64;
+        let fill = Ring::map(&fd, frames, &at.fr, page(libc::XDP_UMEM_PGOFF_FILL_RING))?;
+        let completed = page(libc::XDP_UMEM_PGOFF_COMPLETION_RING);
+        let completion = Ring::map(&fd, frames, &at.cr, completed)?;
+        let rx = Ring::map(&fd, frames, &at.rx, libc::XDP_PGOFF_RX_RING)?;
+        let tx = Ring::map(&fd, frames, &at.tx, libc::XDP_PGOFF_TX_RING)?;
+        let address = sockaddr_xdp {
+            sxdp_family: libc::AF_XDP as u16,
+            sxdp_flags: mode | libc::XDP_USE_NEED_WAKEUP,
+            sxdp_ifindex: interface.index,
+            sxdp_queue_id: queue,
+            ..sys::zeroed()
+        };
+        sys::bind(&fd, &address)?;
+        let options: libc::xdp_options = sys::get(&fd, SOL_XDP, libc::XDP_OPTIONS)?;
+        let is_zero_copy = options.flags & libc::XDP_OPTIONS_ZEROCOPY != 0;
+        let _umem = umem.clone();
+        Ok(Self { fill, rx, tx, completion, is_zero_copy, dropped: 0, fd, _umem })
+    }
+
+    /// Whether the adapter writes into the memory itself.
+    #[must_use]
+    pub const fn is_zero_copy(&self) -> bool {
+        self.is_zero_copy
+    }
+
+    /// How many buffers [`Socket::fill`] takes.
+    #[inline]
+    pub fn fill_room(&mut self) -> usize {
+        self.fill.room() as usize
+    }
+
+    /// Gives the kernel buffers to receive into, by address; as many as there is room for.
+    #[inline]
+    pub fn fill(&mut self, addrs: &[u64]) {
+        let room = self.fill_room();
+        addrs.iter().take(room).for_each(|addr| self.fill.put(*addr));
+        self.fill.submit();
+        if self.fill.wants_wakeup() {
+            wake_rx(&self.fd);
+        }
+    }
+
+    /// Receives up to `into.len()` frames; their buffers are the caller's again.
+    #[inline]
+    pub fn receive(&mut self, into: &mut [Desc]) -> usize {
+        let mut count = 0;
+        for (to, desc) in into.iter_mut().zip(std::iter::from_fn(|| self.rx.take())) {
+            *to = Desc { addr: desc.addr, len: desc.len };
+            count += 1;
+        }
+        if count > 0 {
+            self.rx.release();
+        }
+        count
+    }
+
+    /// How many frames [`Socket::transmit`] takes.
+    #[inline]
+    pub fn tx_room(&mut self) -> usize {
+        self.tx.room() as usize
+    }
+
+    /// Hands over frames, as many as there is room for. They go when the kernel is woken, see
+    /// [`Socket::wake`].
+    #[inline]
+    pub fn transmit(&mut self, frames: &[Desc]) {
+        let room = self.tx_room();
+        for Desc { addr, len } in frames.iter().take(room) {
+            self.tx.put(RawDesc { addr: *addr, len: *len, options: 0 });
+        }
+        self.tx.submit();
+    }
+
+    /// Wakes the kernel if it is to look at frames handed over; in copy mode it takes 32 of them
+    /// at a time. Returns how many it has not looked at.
+    ///
+    /// # Errors
+    /// When the interface is down (ENETDOWN) or gone (ENXIO). That the kernel is busy is no error.
+    #[inline]
+    pub fn wake(&mut self) -> io::Result<u32> {
+        if self.tx.pending() == 0 {
+            return Ok(0);
+        }
+        if self.tx.wants_wakeup() {
+            match wake_tx(&self.fd).map_err(|error| (error.raw_os_error(), error)) {
+                Ok(())
+                | Err((Some(libc::EAGAIN | libc::EBUSY | libc::ENOBUFS | libc::EINTR), _)) => {}
+                Err((_, error)) => return Err(error),
+            }
+        }
+        Ok(self.tx.pending())
+    }
+
+    /// Takes back up to `into.len()` buffers of frames that were transmitted, by address.
+    #[inline]
+    pub fn complete(&mut self, into: &mut [u64]) -> usize {
+        let mut count = 0;
+        for (to, addr) in into.iter_mut().zip(std::iter::from_fn(|| self.completion.take())) {
+            *to = addr;
+            count += 1;
+        }
+        if count > 0 {
+            self.completion.release();
+        }
+        count
+    }
+
+    /// Frames for this socket that were lost for want of room or of a buffer, since this was last
+    /// asked.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn drops(&mut self) -> io::Result<u32> {
+        let seen: xdp_statistics = sys::get(&self.fd, SOL_XDP, libc::XDP_STATISTICS)?;
+        let all = seen.rx_dropped + seen.rx_ring_full;
+        let new = all.saturating_sub(std::mem::replace(&mut self.dropped, all));
+        Ok(u32::try_from(new).unwrap_or(u32::MAX))
+    }
+}

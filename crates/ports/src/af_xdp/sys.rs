@@ -1,0 +1,351 @@
+//! The rings of an AF_XDP socket, its memory, and bpf(2).
+//!
+//! ```text
+//!  producer ──> [ . . x x x . . ] ──> consumer      indices run on, and are masked
+//!                     ^     ^ producer's index, written by one side, read by the other
+//!                     └ consumer's index
+//! ```
+//!
+//! Each side writes its own index (release) and reads the other's (acquire); entries between them
+//! belong to the consumer, the others to the producer.
+#![allow(unsafe_code, reason = "memory shared with the kernel, and system calls on pointers")]
+
+use std::any::Any;
+use std::ffi::CStr;
+use std::io;
+use std::marker::PhantomData;
+use std::mem::size_of;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use libc::{c_int, c_long, xdp_ring_offset};
+
+use crate::live::sys::{Mapping, Plain, check, zeroed};
+
+/// Memory that sockets receive into and transmit from, in chunks of equal size.
+#[derive(Clone)]
+pub struct Umem {
+    base: *const u8,
+    len: usize,
+    chunk: u32,
+    headroom: u32,
+    /// Keeps the memory alive.
+    _keep: Arc<dyn Any + Send + Sync>,
+}
+
+// SAFETY: an address with its lifetime assured; nothing is read or written through it here.
+unsafe impl Send for Umem {}
+// SAFETY: as above.
+unsafe impl Sync for Umem {}
+
+impl Umem {
+    /// `len` bytes from `base` on, in chunks of `chunk` bytes (2048 or 4096) of which sockets
+    /// leave the first `headroom` alone.
+    ///
+    /// # Safety
+    /// The memory starts on a page, is valid for reads and writes while `keep` lives, and a chunk
+    /// whose address is given to a socket is not read or written by others until it comes back.
+    #[must_use]
+    pub unsafe fn new(
+        base: *const u8,
+        len: usize,
+        chunk: u32,
+        headroom: u32,
+        keep: Arc<dyn Any + Send + Sync>,
+    ) -> Self {
+        Self { base, len, chunk, headroom, _keep: keep }
+    }
+
+    /// The request that registers it.
+    pub(super) fn request(&self) -> libc::xdp_umem_reg {
+        libc::xdp_umem_reg {
+            addr: self.base as u64,
+            len: self.len as u64,
+            chunk_size: self.chunk,
+            headroom: self.headroom,
+            ..zeroed()
+        }
+    }
+}
+
+impl std::fmt::Debug for Umem {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Umem({} chunks of {} bytes)", self.len / self.chunk as usize, self.chunk)
+    }
+}
+
+/// A descriptor of a ring, as the kernel lays it out (struct xdp_desc).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[repr(C)]
+pub(super) struct RawDesc {
+    pub(super) addr: u64,
+    pub(super) len: u32,
+    pub(super) options: u32,
+}
+
+// SAFETY: numbers.
+unsafe impl Plain for RawDesc {}
+
+/// One ring, seen from one side.
+#[derive(Debug)]
+pub(super) struct Ring<T> {
+    map: Mapping,
+    offsets: [usize; 3],
+    entries: usize,
+    mask: u32,
+    /// Our index, as far as we are, and the other side's, as last seen.
+    mine: u32,
+    theirs: u32,
+    kind: PhantomData<T>,
+}
+
+impl<T: Plain> Ring<T> {
+    /// The ring of `size` entries (a power of two) at page offset `page` of the socket.
+    pub(super) fn map(
+        fd: &OwnedFd,
+        size: u32,
+        at: &xdp_ring_offset,
+        page: i64,
+    ) -> io::Result<Self> {
+        let entries = at.desc as usize;
+        let map = Mapping::new(fd, entries + size as usize * size_of::<T>(), page)?;
+        let offsets = [at.producer, at.consumer, at.flags].map(|at| at as usize);
+        // The kernel's word on the layout, which everything below relies on.
+        let sound = offsets.iter().all(|at| at + 4 <= map.len() && at % 4 == 0)
+            && entries.is_multiple_of(align_of::<T>())
+            && size.is_power_of_two();
+        if !sound {
+            return Err(io::ErrorKind::Unsupported.into());
+        }
+        Ok(Self { map, offsets, entries, mask: size - 1, mine: 0, theirs: 0, kind: PhantomData })
+    }
+
+    fn word(&self, at: usize) -> &AtomicU32 {
+        // SAFETY: in the mapping and aligned, as was checked; both sides use it atomically.
+        unsafe { AtomicU32::from_ptr(self.map.base().add(self.offsets[at]).cast()) }
+    }
+
+    fn entry(&self, index: u32) -> *mut T {
+        // SAFETY: masked, the index is less than the size, for which there is room.
+        unsafe { self.map.base().add(self.entries).cast::<T>().add((index & self.mask) as usize) }
+    }
+
+    /// Whether the kernel wants to be woken to look at this ring.
+    pub(super) fn wants_wakeup(&self) -> bool {
+        self.word(2).load(Ordering::Relaxed) & libc::XDP_RING_NEED_WAKEUP != 0
+    }
+
+    /// As producer: how many entries may be put.
+    #[inline]
+    pub(super) fn room(&mut self) -> u32 {
+        let room = |ring: &Self| ring.mask + 1 - ring.mine.wrapping_sub(ring.theirs);
+        if room(self) <= self.mask / 2 {
+            self.theirs = self.word(1).load(Ordering::Acquire);
+        }
+        room(self)
+    }
+
+    /// As producer: puts an entry, for which there is room. It is seen after [`Ring::submit`].
+    #[inline]
+    pub(super) fn put(&mut self, value: T) {
+        // SAFETY: there is room, so this entry is not the consumer's.
+        unsafe { self.entry(self.mine).write(value) };
+        self.mine = self.mine.wrapping_add(1);
+    }
+
+    /// As producer: shows what was put.
+    #[inline]
+    pub(super) fn submit(&self) {
+        self.word(0).store(self.mine, Ordering::Release);
+    }
+
+    /// As producer: entries that the consumer has not taken.
+    #[inline]
+    pub(super) fn pending(&mut self) -> u32 {
+        self.theirs = self.word(1).load(Ordering::Acquire);
+        self.mine.wrapping_sub(self.theirs)
+    }
+
+    /// As consumer: takes an entry, if there is one. Its place is free after [`Ring::release`].
+    #[inline]
+    pub(super) fn take(&mut self) -> Option<T> {
+        if self.mine == self.theirs {
+            self.theirs = self.word(0).load(Ordering::Acquire);
+            if self.mine == self.theirs {
+                return None;
+            }
+        }
+        // SAFETY: the producer's index is past this entry, so it is written, and ours.
+        let value = unsafe { self.entry(self.mine).read() };
+        self.mine = self.mine.wrapping_add(1);
+        Some(value)
+    }
+
+    /// As consumer: gives the places of what was taken back.
+    #[inline]
+    pub(super) fn release(&self) {
+        self.word(1).store(self.mine, Ordering::Release);
+    }
+}
+
+/// Has the kernel look at the transmit ring.
+pub(super) fn wake_tx(fd: &OwnedFd) -> io::Result<()> {
+    // SAFETY: no memory is passed.
+    let sent = unsafe {
+        let flags = libc::MSG_DONTWAIT;
+        libc::sendto(fd.as_raw_fd(), std::ptr::null(), 0, flags, std::ptr::null(), 0)
+    };
+    check(sent.min(0) as c_int).map(drop)
+}
+
+/// Has the kernel look at the fill ring.
+pub(super) fn wake_rx(fd: &OwnedFd) {
+    let (null, flags) = (std::ptr::null_mut(), libc::MSG_DONTWAIT);
+    // SAFETY: no memory is passed. What it returns says nothing: there is nothing to receive so.
+    unsafe { libc::recvfrom(fd.as_raw_fd(), null, 0, flags, null.cast(), std::ptr::null_mut()) };
+}
+
+/// One instruction of eBPF (RFC 9669 section 3), as the kernel lays it out.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[repr(C)]
+pub(super) struct Insn {
+    pub(super) code: u8,
+    /// Destination in the low half, source in the high half.
+    pub(super) regs: u8,
+    pub(super) off: i16,
+    pub(super) imm: i32,
+}
+
+/// bpf(2) with `attr`, which is as long as the fields in use; the kernel takes the rest as zero.
+fn bpf<T>(command: c_int, attr: &mut T) -> io::Result<c_int> {
+    // SAFETY: the size is that of `attr`; the callers below put only pointers into it that are
+    // valid for what the command does with them.
+    let result: c_long =
+        unsafe { libc::syscall(libc::SYS_bpf, command, std::ptr::from_mut(attr), size_of::<T>()) };
+    check(c_int::try_from(result).unwrap_or(-1))
+}
+
+fn owned(fd: c_int) -> OwnedFd {
+    // SAFETY: the kernel just made this descriptor for us.
+    unsafe { OwnedFd::from_raw_fd(fd) }
+}
+
+/// A map from queue to socket (BPF_MAP_TYPE_XSKMAP) for queues below `queues`.
+pub(super) fn xsk_map(queues: u32) -> io::Result<OwnedFd> {
+    // map_type, key_size, value_size, max_entries, map_flags
+    let mut attr: [u32; 5] = [17, 4, 4, queues, 0];
+    bpf(0, &mut attr).map(owned)
+}
+
+#[repr(C)]
+struct Element {
+    map: u64,
+    key: u64,
+    value: u64,
+    flags: u64,
+}
+
+/// Frames of `queue` go to `socket`, or to nobody.
+pub(super) fn map_set(map: &OwnedFd, queue: u32, socket: Option<&OwnedFd>) -> io::Result<()> {
+    let value = socket.map_or(0, |socket| socket.as_raw_fd() as u32);
+    let mut attr = Element {
+        map: map.as_raw_fd() as u64,
+        key: std::ptr::from_ref(&queue) as u64,
+        value: std::ptr::from_ref(&value) as u64,
+        flags: 0,
+    };
+    // Update or delete: reads a key of four bytes and a value of four, which live until then.
+    bpf(if socket.is_some() { 2 } else { 3 }, &mut attr).map(drop)
+}
+
+#[repr(C)]
+struct Load {
+    kind: u32,
+    count: u32,
+    insns: u64,
+    license: u64,
+    log_level: u32,
+    log_size: u32,
+    log: u64,
+    kernel: u32,
+    flags: u32,
+    name: [u8; 16],
+    interface: u32,
+    attach: u32,
+}
+
+/// Where XDP programs are attached (BPF_XDP), and what they are (BPF_PROG_TYPE_XDP).
+const BPF_XDP: u32 = 37;
+const PROG_XDP: u32 = 6;
+
+/// Loads an XDP program; with the verifier's last words when it does not like it.
+pub(super) fn load(insns: &[Insn]) -> Result<OwnedFd, (io::Error, String)> {
+    let license: &CStr = c"MIT";
+    let mut log = vec![0u8; 64 << 10];
+    let mut name = [0; 16];
+    name[..8].copy_from_slice(b"flowyard");
+    let mut attr = Load {
+        kind: PROG_XDP,
+        count: insns.len() as u32,
+        insns: insns.as_ptr() as u64,
+        license: license.as_ptr() as u64,
+        log_level: 0,
+        log_size: 0,
+        log: 0,
+        kernel: 0,
+        flags: 0,
+        name,
+        interface: 0,
+        attach: BPF_XDP,
+    };
+    if let Ok(fd) = bpf(5, &mut attr) {
+        return Ok(owned(fd));
+    }
+    // Again, to hear why. The log is ours, and as long as is said.
+    (attr.log_level, attr.log_size, attr.log) = (1, log.len() as u32, log.as_mut_ptr() as u64);
+    bpf(5, &mut attr).map(owned).map_err(|error| {
+        let end = log.iter().position(|b| *b == 0).unwrap_or(log.len());
+        let said = String::from_utf8_lossy(&log[..end]).into_owned();
+        (error, said.lines().rev().take(3).collect::<Vec<_>>().join(" / "))
+    })
+}
+
+/// Attaches `program` to an interface until the link is closed. `flags` are XDP_FLAGS_*.
+pub(super) fn link(program: &OwnedFd, interface: u32, flags: u32) -> io::Result<OwnedFd> {
+    let mut attr: [u32; 4] = [program.as_raw_fd() as u32, interface, BPF_XDP, flags];
+    bpf(28, &mut attr).map(owned)
+}
+
+#[cfg(test)]
+#[repr(C)]
+struct TestRun {
+    program: u32,
+    result: u32,
+    size_in: u32,
+    size_out: u32,
+    data_in: u64,
+    data_out: u64,
+    repeat: u32,
+    duration: u32,
+}
+
+/// What `program` returns for `frame` (at least 14 bytes).
+#[cfg(test)]
+pub(super) fn test_run(program: &OwnedFd, frame: &[u8]) -> io::Result<u32> {
+    let mut attr = TestRun {
+        program: program.as_raw_fd() as u32,
+        result: 0,
+        size_in: frame.len() as u32,
+        size_out: 0,
+        data_in: frame.as_ptr() as u64,
+        data_out: 0,
+        repeat: 1,
+        duration: 0,
+    };
+    bpf(10, &mut attr)?;
+    Ok(attr.result)
+}
+
+#[cfg(test)]
+mod tests;

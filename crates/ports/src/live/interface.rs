@@ -1,0 +1,163 @@
+//! Interfaces of the system: found by name, watched while in use.
+
+use std::io;
+use std::os::fd::OwnedFd;
+
+use super::sys::{self, Request};
+use super::{Nanos, OpenError};
+
+/// An interface, as it was when looked at.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Interface {
+    /// Its name.
+    pub name: String,
+    /// Its number.
+    pub index: u32,
+    /// The longest packet it takes, in bytes, link header apart.
+    pub mtu: u32,
+    /// Whether it is set up.
+    pub is_up: bool,
+}
+
+impl Interface {
+    /// The interface called `name`.
+    ///
+    /// # Errors
+    /// When there is none: with the names of those that there are.
+    pub fn find(name: &str) -> Result<Self, OpenError> {
+        let control = control().map_err(|e| OpenError::os("a socket", &e, ""))?;
+        Self::look(&control, name).map_err(|_| {
+            let names = sys::names().join(", ");
+            OpenError::new(format!("there is no interface '{name}'"), format!("there are {names}"))
+        })
+    }
+
+    fn look(control: &OwnedFd, name: &str) -> io::Result<Self> {
+        let request = Request::new(name).ok_or(io::ErrorKind::NotFound)?;
+        let ask = |what| {
+            let mut request = request;
+            sys::ask(control, what, &mut request).map(|()| request)
+        };
+        let index = ask(libc::SIOCGIFINDEX as _)?.number().unsigned_abs();
+        let mtu = ask(libc::SIOCGIFMTU as _)?.number().unsigned_abs();
+        let flags = i32::from(ask(libc::SIOCGIFFLAGS as _)?.short());
+        Ok(Self { name: name.into(), index, mtu, is_up: flags & libc::IFF_UP != 0 })
+    }
+
+    /// Sets it up, with this MTU and hardware address where given. Both stay when the program ends.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn set_up(&self, mtu: Option<u32>, mac: Option<[u8; 6]>) -> io::Result<()> {
+        let control = control()?;
+        let request = Request::new(&self.name).ok_or(io::ErrorKind::NotFound)?;
+        if let Some([a, b, c, d, e, f]) = mac {
+            let [x, y] = libc::ARPHRD_ETHER.to_ne_bytes();
+            let mut request = request.with(&[x, y, a, b, c, d, e, f]);
+            sys::ask(&control, libc::SIOCSIFHWADDR as _, &mut request)?;
+        }
+        if let Some(mtu) = mtu {
+            let mut request = request.with(&mtu.to_ne_bytes());
+            sys::ask(&control, libc::SIOCSIFMTU as _, &mut request)?;
+        }
+        let mut flags = request;
+        sys::ask(&control, libc::SIOCGIFFLAGS as _, &mut flags)?;
+        let up = flags.short() | libc::IFF_UP as u16;
+        sys::ask(&control, libc::SIOCSIFFLAGS as _, &mut request.with(&up.to_ne_bytes()))
+    }
+}
+
+/// Any socket answers interface requests, in the network namespace it was made in.
+fn control() -> io::Result<OwnedFd> {
+    sys::socket(libc::AF_UNIX, libc::SOCK_DGRAM, 0)
+}
+
+/// What became of an interface since it was last looked at.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Change {
+    /// It was set down.
+    Down,
+    /// It is there no more.
+    Gone,
+    /// It is up again. What is bound to it still is.
+    Up,
+    /// Another interface has its name, and is up: sockets are to be opened on this one.
+    New(Interface),
+}
+
+/// Looks now and then whether an interface is still there, and up.
+#[derive(Debug)]
+pub struct Watch {
+    control: OwnedFd,
+    name: String,
+    index: u32,
+    state: State,
+    next: Nanos,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum State {
+    Up,
+    Down,
+    Gone,
+}
+
+impl Watch {
+    /// Time between two looks, in nanoseconds.
+    pub const EVERY: Nanos = 20_000_000;
+
+    /// Watches `interface`, on which sockets are open.
+    ///
+    /// # Errors
+    /// When there are no file descriptors left.
+    pub fn new(interface: &Interface) -> io::Result<Self> {
+        let state = if interface.is_up { State::Up } else { State::Down };
+        let (name, index) = (interface.name.clone(), interface.index);
+        Ok(Self { control: control()?, name, index, state, next: 0 })
+    }
+
+    /// Whether it was up when last looked at.
+    #[must_use]
+    pub fn is_up(&self) -> bool {
+        self.state == State::Up
+    }
+
+    /// Looks again at once when asked next: something failed.
+    pub const fn hurry(&mut self) {
+        self.next = 0;
+    }
+
+    /// Looks, if it is time to.
+    #[inline]
+    pub fn look(&mut self, now: Nanos) -> Option<Change> {
+        if now < self.next {
+            return None;
+        }
+        self.next = now + Self::EVERY;
+        let found = Interface::look(&self.control, &self.name).ok();
+        let state = match &found {
+            None => State::Gone,
+            Some(found) if found.is_up => State::Up,
+            Some(_) => State::Down,
+        };
+        if let (State::Up, Some(found)) = (state, &found)
+            && found.index != self.index
+        {
+            (self.index, self.state) = (found.index, state);
+            return Some(Change::New(found.clone()));
+        }
+        let before = std::mem::replace(&mut self.state, state);
+        match (before, state) {
+            (State::Up | State::Down, State::Gone) => Some(Change::Gone),
+            (State::Up, State::Down) => Some(Change::Down),
+            (State::Down | State::Gone, State::Up) => Some(Change::Up),
+            _ => None,
+        }
+    }
+
+    /// What was bound to it no longer is, whatever its number says: a [`Change::New`] is to come
+    /// when it is up.
+    pub const fn forget(&mut self) {
+        self.index = 0;
+    }
+}

@@ -1,0 +1,136 @@
+use std::net::IpAddr;
+
+use flowyard_frame::FlowKey;
+use flowyard_testkit::Build;
+use flowyard_wire::Verdict;
+use proptest::prelude::*;
+
+use super::*;
+
+fn key(v6: bool, tcp: bool) -> FlowKey {
+    let ip = |n: u8| -> IpAddr {
+        if v6 {
+            [0xfd, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, n].into()
+        } else {
+            [10, 0, 0, n].into()
+        }
+    };
+    FlowKey::five_tuple(if tcp { proto::TCP } else { proto::UDP }, ip(1), 1000, ip(2), 80)
+}
+
+/// Where the transport header starts, and its payload.
+fn places(frame: &[u8]) -> (usize, usize) {
+    let found = Headers::parse(LinkType::Ethernet, frame);
+    (found.l4 as usize, found.payload as usize)
+}
+
+proptest! {
+    /// Segments are frames of their own, and together the payload that there was.
+    #[test]
+    fn segments_are_whole_frames(
+        (v6, tcp) in any::<(bool, bool)>(),
+        payload in prop::collection::vec(any::<u8>(), 1..5000),
+        size in 1usize..2000,
+    ) {
+        let mut frame = Build::new(&key(v6, tcp)).payload(&payload).bytes();
+        let (l4, _) = places(&frame);
+        if tcp {
+            frame[l4 + 13] |= FIN | PSH | CWR;
+        }
+        let cut = Cut::new(&frame, size).unwrap();
+        prop_assert_eq!(cut.segments(), payload.len().div_ceil(size));
+        let mut got = Vec::new();
+        for n in 0..cut.segments() {
+            let mut out = vec![0xee; cut.len(n)];
+            cut.write(&frame, n, &mut out);
+            let found = Headers::parse(LinkType::Ethernet, &out);
+            prop_assert_eq!(found.fault, None);
+            prop_assert_eq!(found.transport_checksum(&out), Verdict::Good);
+            if !v6 {
+                prop_assert_eq!(found.ipv4_checksum(&out), Verdict::Good);
+            }
+            prop_assert_eq!(found.end as usize, out.len(), "lengths say what is there");
+            let (l4, start) = places(&out);
+            if tcp {
+                let number = |frame: &[u8]| u32::from_be_bytes(*frame[l4 + 4..].first_chunk().unwrap());
+                let since = number(&out).wrapping_sub(number(&frame));
+                prop_assert_eq!(since as usize, got.len());
+                let last = n + 1 == cut.segments();
+                prop_assert_eq!(out[l4 + 13] & (FIN | PSH) != 0, last);
+                prop_assert_eq!(out[l4 + 13] & CWR != 0, n == 0);
+            }
+            got.extend_from_slice(&out[start..]);
+        }
+        prop_assert_eq!(got, payload);
+    }
+
+    /// A checksum left to the adapter: the field has the sum of the pseudo header.
+    #[test]
+    fn a_checksum_is_completed(
+        (v6, tcp) in any::<(bool, bool)>(),
+        payload in prop::collection::vec(any::<u8>(), 0..200),
+    ) {
+        let whole = Build::new(&key(v6, tcp)).payload(&payload).bytes();
+        let (l4, _) = places(&whole);
+        let offset = if tcp { 16 } else { 6 };
+        let found = Headers::parse(LinkType::Ethernet, &whole);
+        let mut frame = whole.clone();
+        let octets = |ip: IpAddr| match ip {
+            IpAddr::V4(ip) => ip.octets().to_vec(),
+            IpAddr::V6(ip) => ip.octets().to_vec(),
+        };
+        let pseudo = Sum::ZERO
+            .bytes(&octets(found.src_ip(&whole).unwrap()))
+            .bytes(&octets(found.dst_ip(&whole).unwrap()))
+            .word(found.proto.into())
+            .word((whole.len() - l4) as u64);
+        frame[l4 + offset..][..2].copy_from_slice(&(!pseudo.finish()).to_be_bytes());
+        prop_assert!(complete(&mut frame, l4, offset));
+        let found = Headers::parse(LinkType::Ethernet, &frame);
+        prop_assert_eq!(found.transport_checksum(&frame), Verdict::Good);
+    }
+
+    /// Whatever the field holds, but none for UDP; bytes behind the packet do not count.
+    #[test]
+    fn a_checksum_is_computed_anew(
+        (v6, tcp) in any::<(bool, bool)>(),
+        payload in prop::collection::vec(any::<u8>(), 0..200),
+        (wrong, padding) in (1u16.., 0usize..20),
+    ) {
+        let whole = Build::new(&key(v6, tcp)).payload(&payload).bytes();
+        let (l4, _) = places(&whole);
+        let field = l4 + if tcp { 16 } else { 6 };
+        let mut frame = whole.clone();
+        frame[field..field + 2].copy_from_slice(&wrong.to_be_bytes());
+        frame.extend(vec![0xee; padding]);
+        prop_assert!(recompute(&mut frame));
+        let found = Headers::parse(LinkType::Ethernet, &frame);
+        prop_assert_eq!(found.transport_checksum(&frame), Verdict::Good);
+        prop_assert_eq!(&frame[..field], &whole[..field]);
+        prop_assert_eq!(&frame[field + 2..whole.len()], &whole[field + 2..]);
+        frame[field..field + 2].fill(0);
+        prop_assert_eq!(recompute(&mut frame), tcp, "UDP may do without");
+    }
+
+    /// Whatever the bytes, nothing panics.
+    #[test]
+    fn no_bytes_are_too_odd(
+        mut frame in prop::collection::vec(any::<u8>(), 0..200),
+        (start, offset, size) in (0usize..300, 0usize..300, 0usize..300),
+        flip in any::<bool>(),
+    ) {
+        if flip && frame.len() > 40 {
+            frame[12..15].copy_from_slice(&[8, 0, 0x45]);
+            frame[23] = 6;
+        }
+        let len = frame.len();
+        prop_assert_eq!(complete(&mut frame, start, offset), start + offset + 2 <= len);
+        recompute(&mut frame);
+        if let Some(cut) = Cut::new(&frame, size) {
+            for n in 0..cut.segments() {
+                let mut out = vec![0; cut.len(n)];
+                cut.write(&frame, n, &mut out);
+            }
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! TAP: flowyard as the multi-queue adapter of the host it runs on.
+//!
+//! ```text
+//!  host's stack <──write── queue 0 ── core 0          which queue a frame is written to decides on
+//!       │      <──write── queue 1 ── core 1          which processor the host works on it, and
+//!       └────────read───> the queue its flow was last written to: the host learns, as ATR does
+//! ```
+//!
+//! Offloads are off: the host completes checksums and cuts segments before frames come here. An
+//! interface that this program made ends with it; one that was there before stays.
+//!
+//! Invariants: one frame a call, whole or counted as too long.
+//! Thread-safety: one queue is one thread's at a time.
+
+mod sys;
+
+use std::fs::File;
+use std::io::{self, ErrorKind, Read, Write};
+
+use crate::live::{Interface, OpenError};
+
+/// How an interface is set up.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Settings {
+    /// Its MTU; none leaves it as it is.
+    pub mtu: Option<u32>,
+    /// Its hardware address; none leaves it as it is.
+    pub mac: Option<[u8; 6]>,
+}
+
+/// One queue of a TAP interface.
+#[derive(Debug)]
+pub struct Queue(File);
+
+/// What one reading came to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Got {
+    /// Nothing was there.
+    Nothing,
+    /// A frame of so many bytes.
+    Frame(usize),
+    /// A frame that was longer than the buffer; it is gone.
+    TooLong,
+}
+
+impl Queue {
+    /// `count` queues of the interface `name`, which is made if there is none, and set up.
+    ///
+    /// # Errors
+    /// When the kernel does not let us.
+    pub fn open(name: &str, count: usize, settings: Settings) -> Result<Vec<Self>, OpenError> {
+        let queues = (0..count)
+            .map(|_| Self::attach(name, count > 1))
+            .collect::<io::Result<Vec<_>>>()
+            .map_err(|error| refused(name, &error))?;
+        let doing = format!("setting up tap '{name}'");
+        let interface = Interface::find(name)?;
+        interface
+            .set_up(settings.mtu, settings.mac)
+            .map_err(|error| OpenError::os(&doing, &error, CAPABILITY))?;
+        Ok(queues)
+    }
+
+    /// One more queue of the interface `name`.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn attach(name: &str, multi: bool) -> io::Result<Self> {
+        sys::attach(name, multi).map(Self)
+    }
+
+    /// Reads one frame into `buffer`. Never waits.
+    ///
+    /// # Errors
+    /// What the kernel says: the interface is down, or gone.
+    #[inline]
+    pub fn read(&mut self, buffer: &mut [u8]) -> io::Result<Got> {
+        match self.0.read(buffer) {
+            Ok(0) => Ok(Got::Nothing),
+            Ok(len) if len > buffer.len() => Ok(Got::TooLong),
+            Ok(len) => Ok(Got::Frame(len)),
+            Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {
+                Ok(Got::Nothing)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Writes one frame: the host has received it when this returns.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    #[inline]
+    pub fn write(&mut self, frame: &[u8]) -> io::Result<()> {
+        self.0.write(frame).map(drop)
+    }
+}
+
+const CAPABILITY: &str = "CAP_NET_ADMIN";
+
+fn refused(name: &str, error: &io::Error) -> OpenError {
+    match error.raw_os_error() {
+        Some(libc::ENOENT) => OpenError::new(
+            "there is no /dev/net/tun",
+            "load the kernel's tun module ('modprobe tun'), or pass the device into the container",
+        ),
+        Some(libc::EINVAL) => OpenError::new(
+            format!("'{name}' cannot be a tap of so many queues"),
+            "an interface of that name is of another kind, or was made with or without multi_queue: choose another name",
+        ),
+        _ => OpenError::os(&format!("tap '{name}'"), error, CAPABILITY),
+    }
+}

@@ -1,0 +1,23 @@
+//! Attaching to a TAP interface.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::OpenOptionsExt;
+
+use crate::live::sys::{Request, ask};
+
+/// A queue of the interface `name`: made with it, if there is none.
+pub(super) fn attach(name: &str, multi: bool) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    let file =
+        options.read(true).write(true).custom_flags(libc::O_NONBLOCK).open("/dev/net/tun")?;
+    let flags = libc::IFF_TAP | libc::IFF_NO_PI | if multi { libc::IFF_MULTI_QUEUE } else { 0 };
+    let request = Request::new(name).ok_or_else(|| io::Error::from_raw_os_error(libc::EINVAL))?;
+    let mut request = request.with(&(flags as u16).to_ne_bytes());
+    ask(&file, libc::TUNSETIFF as _, &mut request)?;
+    if request.name() != name {
+        // A name with a pattern in it ("tap%d") would have become another.
+        return Err(io::Error::from_raw_os_error(libc::EINVAL));
+    }
+    Ok(file)
+}

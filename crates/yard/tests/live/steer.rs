@@ -1,0 +1,116 @@
+//! What is the yard's and what is the kernel's; and that the queue of a TAP is a decision.
+
+use std::net::{IpAddr, TcpListener, TcpStream, UdpSocket};
+use std::time::Duration;
+
+use crate::line::{Kind, Line, Plan};
+use crate::net::{Net, alone};
+use crate::skipped;
+use crate::yard::Live;
+
+/// Only what matches is taken from the kernel: the rest of the interface works as before.
+#[test]
+fn af_xdp_leaves_the_rest_to_the_kernel() {
+    if skipped() {
+        return;
+    }
+    let _alone = alone();
+    let line = Line::new(Plan::of(Kind::Xdp));
+    let text = line.plan.text().replace("\"all\"", "\"udp to port 7777\"");
+    line.yard().address("vb", 3);
+    let live = Live::start(line.yard(), &text);
+    // Not ours: neighbours are asked for, pings and connections answered by the kernel.
+    for to in ["10.9.0.3", "fd09::3"] {
+        line.ping(to.parse().unwrap(), "");
+    }
+    let listener = line.yard().within(|| TcpListener::bind("10.9.0.3:22").unwrap());
+    line.a.within(|| {
+        let to = "10.9.0.3:22".parse().unwrap();
+        TcpStream::connect_timeout(&to, Duration::from_secs(3)).unwrap()
+    });
+    drop(listener);
+    assert_eq!(live.running.counters()[0].rx_frames, 0);
+    // Ours: forwarded to the far host, which does not have to be asked for.
+    let far = line.b.sh("ip -o link show vd | sed 's/.*ether \\([^ ]*\\).*/\\1/'");
+    line.a.sh(&format!("ip neigh replace 10.9.0.2 lladdr {} dev va", far.trim()));
+    let receiver = line.b.within(|| UdpSocket::bind("10.9.0.2:7777").unwrap());
+    receiver.set_read_timeout(Some(Duration::from_secs(3))).unwrap();
+    let sender = line.a.within(|| UdpSocket::bind("10.9.0.1:0").unwrap());
+    sender.send_to(b"ours", "10.9.0.2:7777").unwrap();
+    let mut buffer = [0; 16];
+    assert_eq!(receiver.recv(&mut buffer).unwrap(), 4);
+    let outcome = live.stop();
+    assert_eq!(outcome.total().drops.total(), 0, "{:?}", outcome.total());
+    line.ping("10.9.0.3".parse().unwrap(), "");
+}
+
+/// Where the driver takes no program, it runs behind the driver, and that is said.
+#[test]
+fn af_xdp_falls_back_to_generic() {
+    if skipped() {
+        return;
+    }
+    let _alone = alone();
+    let line = Line::new(Plan::of(Kind::Xdp));
+    // A veth takes none if its peer has more transmit queues than it has receive queues.
+    line.a.sh("ip link del va");
+    line.a.uneven("va", 2, line.yard(), "vb", 1);
+    line.a.address("va", 1);
+    line.a.sh("ethtool -K va tx off > /dev/null");
+    let live = line.start();
+    assert!(live.logged("west: af_xdp on queue 0: the kernel copies, program behind the driver"));
+    assert!(live.logged("east: af_xdp on queue 0: the kernel copies, program in the driver"));
+    for to in crate::line::ips() {
+        line.ping(to, "");
+        crate::traffic::stream(&line.a, &line.b, to, 1 << 20);
+    }
+    let outcome = live.stop();
+    assert_eq!(outcome.total().drops.total(), 0, "{:?}", outcome.total());
+}
+
+const ECHOES: u64 = 400;
+
+/// Has the far host ask, and the yard's host answer, with the flow on core `core`. Frames that
+/// each core received.
+fn asked(core: usize) -> [u64; 2] {
+    let line = Line::new(Plan { cores: 2, ..Plan::of(Kind::Tap) });
+    let flow = "udp 10.9.0.2:5000 > 10.9.0.1:6000";
+    let steer = format!("[steer]\nexact = [{{ flow = \"{flow}\", queue = \"q{core}\" }}]\n");
+    let live = Live::start(&line.a, &(line.plan.text() + &steer));
+    line.a.address("tap0", 1);
+    let bind = |net: &Net, at: &'static str| net.within(move || UdpSocket::bind(at).unwrap());
+    let (server, client) = (bind(&line.a, "10.9.0.1:6000"), bind(&line.b, "10.9.0.2:5000"));
+    let echo = std::thread::spawn(move || {
+        let mut buffer = [0; 64];
+        for _ in 0..ECHOES {
+            let (len, from) = server.recv_from(&mut buffer).unwrap();
+            server.send_to(&buffer[..len], from).unwrap();
+        }
+    });
+    client.set_read_timeout(Some(Duration::from_secs(3))).unwrap();
+    let to: (IpAddr, u16) = ("10.9.0.1".parse().unwrap(), 6000);
+    for number in 0..ECHOES {
+        client.send_to(&number.to_be_bytes(), to).unwrap();
+        let mut buffer = [0; 64];
+        assert_eq!(client.recv(&mut buffer).unwrap(), 8);
+        assert_eq!(buffer[..8], number.to_be_bytes());
+    }
+    echo.join().unwrap();
+    let outcome = live.stop();
+    [0, 1].map(|core| outcome.cores[core].counters.rx_frames)
+}
+
+/// The host answers a flow on the queue that it was last written to, which is the one of the core
+/// that the flow was steered to.
+#[test]
+fn the_queue_written_to_is_where_the_host_answers() {
+    if skipped() {
+        return;
+    }
+    let _alone = alone();
+    let [zero, one] = [0, 1].map(asked);
+    // Requests come by the same ring in both runs; answers by the queue steered to.
+    crate::tell(format_args!("steered to core 0: {zero:?}, to core 1: {one:?}"));
+    assert!(zero[0] > one[0] + ECHOES * 9 / 10, "{zero:?} {one:?}");
+    assert!(one[1] > zero[1] + ECHOES * 9 / 10, "{zero:?} {one:?}");
+}
