@@ -228,17 +228,17 @@ impl Ring {
 /// The third version of the ring (enum tpacket_versions).
 const V3: i32 = 2;
 
-/// Memory for `frames` frames, in blocks that hold the longest frame there is.
+/// Memory for `frames` frames, in many small blocks: each goes after [`RETIRE_MS`], full or not, so
+/// that their number is how long nobody may look. A block holds the longest frame there is.
 fn request(frames: u32) -> tpacket_req3 {
     const FRAME: u32 = 2048;
-    let bytes = frames.clamp(1, 1 << 20) * FRAME;
-    let block = (bytes / 16).next_power_of_two().clamp(1 << 17, 1 << 20);
-    let count = (bytes / block).max(2);
+    const BLOCK: u32 = 1 << 17;
+    let count = (frames.clamp(1, 1 << 20) / (BLOCK / FRAME)).max(2);
     tpacket_req3 {
-        tp_block_size: block,
+        tp_block_size: BLOCK,
         tp_block_nr: count,
         tp_frame_size: FRAME,
-        tp_frame_nr: block / FRAME * count,
+        tp_frame_nr: BLOCK / FRAME * count,
         tp_retire_blk_tov: RETIRE_MS,
         ..sys::zeroed()
     }

@@ -34,14 +34,10 @@ impl Interface {
 
     fn look(control: &OwnedFd, name: &str) -> io::Result<Self> {
         let request = Request::new(name).ok_or(io::ErrorKind::NotFound)?;
-        let ask = |what| {
-            let mut request = request;
-            sys::ask(control, what, &mut request).map(|()| request)
-        };
-        let index = ask(libc::SIOCGIFINDEX as _)?.number().unsigned_abs();
-        let mtu = ask(libc::SIOCGIFMTU as _)?.number().unsigned_abs();
-        let flags = i32::from(ask(libc::SIOCGIFFLAGS as _)?.short());
-        Ok(Self { name: name.into(), index, mtu, is_up: flags & libc::IFF_UP != 0 })
+        let (index, is_up) = glance(control, request)?;
+        let mut mtu = request;
+        sys::ask(control, libc::SIOCGIFMTU as _, &mut mtu)?;
+        Ok(Self { name: name.into(), index, mtu: mtu.number().unsigned_abs(), is_up })
     }
 
     /// Sets it up, with this MTU and hardware address where given. Both stay when the program ends.
@@ -67,6 +63,14 @@ impl Interface {
     }
 }
 
+/// The number of an interface, and whether it is up.
+fn glance(control: &OwnedFd, request: Request) -> io::Result<(u32, bool)> {
+    let (mut index, mut flags) = (request, request);
+    sys::ask(control, libc::SIOCGIFINDEX as _, &mut index)?;
+    sys::ask(control, libc::SIOCGIFFLAGS as _, &mut flags)?;
+    Ok((index.number().unsigned_abs(), i32::from(flags.short()) & libc::IFF_UP != 0))
+}
+
 /// Any socket answers interface requests, in the network namespace it was made in.
 fn control() -> io::Result<OwnedFd> {
     sys::socket(libc::AF_UNIX, libc::SOCK_DGRAM, 0)
@@ -90,6 +94,7 @@ pub enum Change {
 pub struct Watch {
     control: OwnedFd,
     name: String,
+    request: Request,
     index: u32,
     state: State,
     next: Nanos,
@@ -113,7 +118,8 @@ impl Watch {
     pub fn new(interface: &Interface) -> io::Result<Self> {
         let state = if interface.is_up { State::Up } else { State::Down };
         let (name, index) = (interface.name.clone(), interface.index);
-        Ok(Self { control: control()?, name, index, state, next: 0 })
+        let request = Request::new(&name).ok_or(io::ErrorKind::NotFound)?;
+        Ok(Self { control: control()?, name, request, index, state, next: 0 })
     }
 
     /// Whether it was up when last looked at.
@@ -134,17 +140,18 @@ impl Watch {
             return None;
         }
         self.next = now + Self::EVERY;
-        let found = Interface::look(&self.control, &self.name).ok();
-        let state = match &found {
+        let found = glance(&self.control, self.request).ok();
+        let state = match found {
             None => State::Gone,
-            Some(found) if found.is_up => State::Up,
-            Some(_) => State::Down,
+            Some((_, true)) => State::Up,
+            Some((_, false)) => State::Down,
         };
-        if let (State::Up, Some(found)) = (state, &found)
-            && found.index != self.index
+        if let Some((index, true)) = found
+            && index != self.index
+            && let Ok(interface) = Interface::look(&self.control, &self.name)
         {
-            (self.index, self.state) = (found.index, state);
-            return Some(Change::New(found.clone()));
+            (self.index, self.state) = (interface.index, state);
+            return Some(Change::New(interface));
         }
         let before = std::mem::replace(&mut self.state, state);
         match (before, state) {

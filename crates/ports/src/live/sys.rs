@@ -81,7 +81,7 @@ pub(crate) fn bind<T: Plain>(fd: &OwnedFd, address: &T) -> io::Result<()> {
 }
 
 /// An interface request, as the C library's `ifreq`: a name and a union of 24 bytes, as bytes.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 #[repr(C, align(8))]
 pub(crate) struct Request {
     name: [u8; libc::IFNAMSIZ],

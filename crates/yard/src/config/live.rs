@@ -7,8 +7,10 @@ use toml::Spanned;
 use super::{Config, ConfigError, FanoutWord, ModeWord, PortConfig, PortKind};
 use crate::pool::LONGEST_LENDABLE;
 
-/// Frames that a ring holds where nothing is said.
+/// Frames that a ring holds where nothing is said: of AF_XDP, and of AF_PACKET, whose ring has to
+/// last for as many milliseconds as it has room for 64 frames.
 const RING_FRAMES: u32 = 2048;
+const PACKET_RING_FRAMES: u32 = 8192;
 
 impl PortConfig {
     /// The cores that own it; only a port on an interface has more than one.
@@ -27,7 +29,8 @@ impl PortConfig {
     }
 
     fn ring(&self) -> u32 {
-        self.ring_frames.as_ref().map_or(RING_FRAMES, |frames| *frames.get_ref())
+        let default = if self.kind == PortKind::AfXdp { RING_FRAMES } else { PACKET_RING_FRAMES };
+        self.ring_frames.as_ref().map_or(default, |frames| *frames.get_ref())
     }
 
     pub(crate) fn packet_settings(&self) -> af_packet::Settings {

@@ -96,6 +96,8 @@ struct News {
     said: Vec<String>,
     /// Since when the interface has not taken what it was given.
     stuck: Option<Nanos>,
+    /// It is back, and cannot be opened: tried again and again, and told of once.
+    is_refused: bool,
 }
 
 /// Remarks kept for the end of a run.
@@ -110,7 +112,14 @@ impl News {
             what: format!("'{}' cannot be watched: {error}", interface.name),
             mend: "raise the limit of open files (ulimit -n)".into(),
         })?;
-        Ok(Self { port: port.into(), log: Arc::clone(log), watch, said: Vec::new(), stuck: None })
+        Ok(Self {
+            port: port.into(),
+            log: Arc::clone(log),
+            watch,
+            said: Vec::new(),
+            stuck: None,
+            is_refused: false,
+        })
     }
 
     fn say(&mut self, what: String) {
@@ -124,14 +133,32 @@ impl News {
     #[inline]
     fn look(&mut self, now: Nanos) -> Option<Change> {
         let change = self.watch.look(now)?;
+        self.stuck = None;
         self.say(match &change {
             Change::Down => "the interface went down".into(),
             Change::Gone => "the interface is gone".into(),
             Change::Up => "the interface is up again".into(),
+            Change::New(_) if self.is_refused => return Some(change),
             Change::New(_) => "the interface is back, as a new one".into(),
         });
-        self.stuck = None;
         Some(change)
+    }
+
+    /// What came of opening the interface that is back.
+    fn opened(&mut self, result: Result<(), OpenError>) {
+        match result {
+            Ok(()) if self.is_refused => self.say("the interface is in use again".into()),
+            Ok(()) => {}
+            Err(error) => {
+                if !self.is_refused {
+                    self.say(error.to_string());
+                }
+                self.is_refused = true;
+                self.watch.forget();
+                return;
+            }
+        }
+        self.is_refused = false;
     }
 
     /// The kernel did not take `left`: they come again, unless that has been so for long.

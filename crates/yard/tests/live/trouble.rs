@@ -132,6 +132,26 @@ fn tap_vanishes() {
     vanish(Plan { cores: 2, ..Plan::of(Kind::Tap) });
 }
 
+/// An interface that is back and cannot be opened is tried again, and told of once.
+#[test]
+fn af_xdp_waits_for_an_interface_that_it_can_open() {
+    if skipped() {
+        return;
+    }
+    let _alone = alone();
+    let line = Line::new(Plan::of(Kind::Xdp));
+    let live = line.start();
+    line.yard()
+        .sh("ip link del vb; ip link add vb mtu 9000 type veth peer name va; ip link set vb up");
+    sleep(Duration::from_millis(300));
+    let told = |what: &str| live.log.lock().unwrap().iter().filter(|l| l.contains(what)).count();
+    assert_eq!((told("MTU of 9000"), told("is back"), told("in use again")), (1, 1, 0));
+    line.yard().sh("ip link set vb mtu 1500");
+    sleep(Duration::from_millis(200));
+    assert_eq!((told("MTU of 9000"), told("is back"), told("in use again")), (1, 1, 1));
+    live.stop();
+}
+
 /// Frames come while nobody takes them: those that the ring had no room for are counted, so that
 /// all that came is accounted for.
 fn flood(kind: Kind) {

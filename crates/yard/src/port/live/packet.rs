@@ -54,13 +54,11 @@ impl Packet {
         // All rings of the port come to the same group, each when it sees the interface.
         let group = (std::process::id() as u16 ^ number) | 0x8000;
         let ring = Ring::open_one(interface, settings, (rings > 1).then_some(group));
-        match ring.and_then(|ring| Ok((ring, Sender::open(interface, bypass)?))) {
-            Ok((ring, sender)) => (self.ring, self.sender, self.segment) = (ring, sender, 0),
-            Err(error) => {
-                self.news.say(error.to_string());
-                self.news.watch.forget(); // tries again
-            }
-        }
+        let opened = ring.and_then(|ring| Ok((ring, Sender::open(interface, bypass)?)));
+        let opened = opened.map(|(ring, sender)| {
+            (self.ring, self.sender, self.segment) = (ring, sender, 0);
+        });
+        self.news.opened(opened);
     }
 }
 

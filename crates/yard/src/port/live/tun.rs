@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{Read, Seek};
 
 use flowyard_frame::{Batch, FlowKey, LANES, Lanes, Nanos};
-use flowyard_ports::live::Change;
+use flowyard_ports::live::{Change, OpenError};
 use flowyard_ports::tap::{Got, Queue};
 use flowyard_wire::LinkType;
 
@@ -38,13 +38,11 @@ impl Tun {
 
     fn attend(&mut self, now: Nanos) {
         if let Some(Change::New(_)) = self.news.look(now) {
-            match Queue::attach(&self.name, self.queues > 1) {
-                Ok(queue) => self.queue = queue,
-                Err(error) => {
-                    self.news.say(format!("the new interface is not to be had: {error}"));
-                    self.news.watch.forget(); // tries again
-                }
-            }
+            let attached = Queue::attach(&self.name, self.queues > 1);
+            self.news.opened(attached.map(|queue| self.queue = queue).map_err(|error| OpenError {
+                what: format!("the new interface is not to be had: {error}"),
+                mend: "it has to be a tap, with as many queues".into(),
+            }));
         }
     }
 }

@@ -197,11 +197,11 @@ impl Xdp {
     fn attend(&mut self, now: Nanos) {
         if let Some(Change::New(interface)) = self.news.look(now) {
             self.unbind();
-            if let Err(error) = self.bind(&interface) {
-                self.news.say(error.to_string());
+            let bound = self.bind(&interface);
+            if bound.is_err() {
                 self.unbind();
-                self.news.watch.forget(); // tries again
             }
+            self.news.opened(bound);
         }
     }
 
