@@ -29,6 +29,7 @@ pub struct Build<'a> {
     pad: usize,
     seq: u32,
     fragment: Option<(u16, bool)>,
+    ttl: u8,
 }
 
 impl<'a> Build<'a> {
@@ -44,6 +45,7 @@ impl<'a> Build<'a> {
             pad: 0,
             seq: 0,
             fragment: None,
+            ttl: 64,
         };
         if key.vlan_tci == 0 { new } else { new.tag(0x8100, key.vlan_tci) }
     }
@@ -101,6 +103,13 @@ impl<'a> Build<'a> {
         self
     }
 
+    /// With this TTL, or hop limit, in place of 64.
+    #[must_use]
+    pub const fn ttl(mut self, ttl: u8) -> Self {
+        self.ttl = ttl;
+        self
+    }
+
     /// As a fragment at `offset`, in units of 8 bytes, with `more` to come. Later fragments have no
     /// transport header, only payload. A first fragment's transport checksum covers this frame
     /// alone.
@@ -152,12 +161,12 @@ impl<'a> Build<'a> {
             out.extend((self.seq as u16).to_be_bytes());
             let (offset, more) = self.fragment.unwrap_or_default();
             out.extend((offset | u16::from(more) << 13).to_be_bytes());
-            out.extend([64, key.proto, 0, 0]);
+            out.extend([self.ttl, key.proto, 0, 0]);
             out.extend(&key.src[..4]);
             out.extend(&key.dst[..4]);
         } else if key.is_ipv6() {
             out.extend([0x60 | key.tos >> 4, key.tos << 4, 0, 0, 0, 0]);
-            out.extend([if self.fragment.is_some() { 44 } else { key.proto }, 64]);
+            out.extend([if self.fragment.is_some() { 44 } else { key.proto }, self.ttl]);
             out.extend(key.src);
             out.extend(key.dst);
             if let Some((offset, more)) = self.fragment {

@@ -21,7 +21,7 @@ use flowyard_queue::{Order, Queue};
 
 use crate::Clock;
 use crate::config::{Config, ConfigError, ExactConfig, HashKey, Idle, LearnConfig, PortConfig};
-use crate::config::{PortKind, WorkConfig, hex};
+use crate::config::{PortKind, WorkConfig, hex, list};
 use crate::core::{Core, Entry, Exit, Hold, HoldLimits, Learner, Server, Stage};
 use crate::counters::{Board, Counters};
 use crate::elephants::{Decider, Log, Sampling};
@@ -244,6 +244,8 @@ fn entry(config: &Config, ports: Vec<(u16, Box<dyn Rx>)>) -> Result<Entry, Build
         learnt: promoted + 1,
         promoted,
         steer: Steer::new(tables, last),
+        lists: Arc::new(list::lists(config)?),
+        spent: Lanes::NONE,
         settle: yard.settle.then(|| Settle::new(yard.settle_slots, yard.seed)),
         batch: Batch::default(),
         homes: [To::Drop; LANES],
@@ -276,7 +278,9 @@ pub(crate) fn exact(config: &Config) -> Result<Vec<Edit>, ConfigError> {
             key.map_err(|e| config.error(entry.flow.span(), e.to_string(), "mend the flow"))?;
         let queue = entry.queue.as_ref().and_then(|name| config.queue_number(name.get_ref()));
         let port = entry.port.as_ref().and_then(|name| config.port_number(name.get_ref()));
-        let to = queue.map(To::Queue).or(port.map(To::Port)).unwrap_or(To::Drop);
+        let list = entry.list.as_ref().and_then(|name| config.list_number(name.get_ref()));
+        let to = queue.map(To::Queue).or(port.map(To::Port)).or(list.map(To::List));
+        let to = to.unwrap_or(To::Drop);
         // The table's mask is the flow: what else the text says (a VLAN) does not count.
         Ok(Edit::Put(key.flow(), Action { to, counter: 0, mark: entry.mark }))
     };

@@ -36,10 +36,12 @@ use crate::scenario::{ExpectConfig, ReloadConfig, SendConfig, SimConfig};
 pub(crate) mod check;
 mod elephants;
 mod error;
+pub(crate) mod list;
 mod words;
 
 pub use elephants::ElephantsConfig;
 pub use error::ConfigError;
+pub use list::{ListConfig, OpConfig, TagConfig};
 pub(crate) use words::hex;
 pub use words::{HashKey, Idle, Order, PortKind};
 
@@ -56,6 +58,9 @@ pub struct Config {
     /// Queues, in the order of their numbers.
     #[serde(default)]
     pub queue: Vec<Spanned<QueueConfig>>,
+    /// What a table's answer may have done to a frame.
+    #[serde(default)]
+    pub list: Vec<Spanned<ListConfig>>,
     /// Which frame goes to which queue.
     #[serde(default)]
     pub steer: SteerConfig,
@@ -215,7 +220,7 @@ impl Default for SteerConfig {
     }
 }
 
-/// One of `[[steer.exact]]`: a flow, and one of `queue`, `port` or `drop = true`.
+/// One of `[[steer.exact]]`: a flow, and one of `queue`, `port`, `list` or `drop = true`.
 #[derive(Clone, PartialEq, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ExactConfig {
@@ -225,6 +230,8 @@ pub struct ExactConfig {
     pub queue: Option<Spanned<String>>,
     /// Out of this port, without work.
     pub port: Option<Spanned<String>>,
+    /// Through this action list, and where that ends.
+    pub list: Option<Spanned<String>>,
     /// Nowhere.
     #[serde(default)]
     pub drop: bool,

@@ -35,11 +35,16 @@ pub enum DropReason {
     LinkType,
     /// Its port failed.
     PortFailed,
+    /// Its time to live, or hop limit, is over.
+    TtlExpired,
+    /// Its action list changes what an SCTP checksum covers, and not all of that is here: it is a
+    /// fragment, or cut.
+    Incomplete,
 }
 
 impl DropReason {
     /// Every reason.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 12] = [
         Self::QueueFull,
         Self::TooLong,
         Self::NoBuffer,
@@ -50,6 +55,8 @@ impl DropReason {
         Self::CoreDied,
         Self::LinkType,
         Self::PortFailed,
+        Self::TtlExpired,
+        Self::Incomplete,
     ];
 
     /// The name in counters and reports.
@@ -66,6 +73,8 @@ impl DropReason {
             Self::CoreDied => "core_died",
             Self::LinkType => "link_type",
             Self::PortFailed => "port_failed",
+            Self::TtlExpired => "ttl_expired",
+            Self::Incomplete => "incomplete",
         }
     }
 
@@ -79,7 +88,7 @@ impl DropReason {
     /// work's own.
     const fn slot(code: u16) -> usize {
         match code {
-            1..=10 => code as usize - 1,
+            1..=12 => code as usize - 1,
             _ => Self::Work as usize - 1,
         }
     }

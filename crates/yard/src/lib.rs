@@ -16,6 +16,7 @@ use std::sync::Arc;
 
 use flowyard_frame::Nanos;
 
+pub mod apply;
 pub mod build;
 pub mod config;
 mod core;
@@ -34,6 +35,7 @@ mod sys;
 mod to_ports;
 pub mod work;
 
+pub use apply::{List, Lists, Op};
 pub use build::{Parts, Yard};
 pub use config::Config;
 pub use core::{Core, Stage, Tick};

@@ -1,10 +1,13 @@
 //! Reload: new tables for a running yard. Applied between batches; settle keeps the moves it
 //! causes in order, so no frame waits for it and none is lost.
 
+use std::sync::Arc;
+
 use flowyard_frame::{Edit, To};
 
+use crate::apply::Lists;
 use crate::build::{exact, spread};
-use crate::config::{Config, ConfigError, SteerConfig};
+use crate::config::{Config, ConfigError, SteerConfig, list};
 
 /// New contents for the tables of every core.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -14,17 +17,20 @@ pub struct Reload {
     /// The indirection table, by index; empty changes nothing. One of another size than the
     /// running one is filled in as far as it goes, and repeated.
     pub spread: Vec<To>,
+    /// The action lists, all of them; `None` changes nothing.
+    pub lists: Option<Arc<Lists>>,
 }
 
 impl Config {
     /// What turns the tables of `self`, running, into those of `new`.
     ///
     /// # Errors
-    /// When anything but `[steer]`'s `spread` and `exact` differs: that needs a restart.
+    /// When anything but `[[list]]` and `[steer]`'s `spread` and `exact` differs: that needs a
+    /// restart.
     pub fn reload(&self, new: &Self) -> Result<Reload, ConfigError> {
         if let Some(section) = self.unlike(new) {
             let what = format!("{section} cannot change while the yard runs");
-            let mend = "change 'spread' and 'exact' in [steer] alone, or restart";
+            let mend = "change [[list]], and 'spread' and 'exact' in [steer] alone, or restart";
             return Err(new.error_in(section, what, mend));
         }
         let (old, new_edits) = (exact(self)?, exact(new)?);
@@ -33,7 +39,12 @@ impl Config {
         };
         let gone = old.iter().map(key).filter(|k| !new_edits.iter().any(|edit| key(edit) == *k));
         let fresh = new_edits.iter().filter(|edit| !old.contains(edit)).copied();
-        Ok(Reload { exact: gone.map(Edit::Del).chain(fresh).collect(), spread: spread(new) })
+        let lists = list::lists(new)?;
+        Ok(Reload {
+            exact: gone.map(Edit::Del).chain(fresh).collect(),
+            spread: spread(new),
+            lists: (lists != list::lists(self)?).then(|| Arc::new(lists)),
+        })
     }
 
     /// The first section in which more than the tables differs.

@@ -40,6 +40,7 @@ pub(super) fn check(config: &Config) -> Checked {
         let mend = "add a [[queue]] with name, order and consumers";
         return Err(config.error(0..0, "there is no queue", mend));
     }
+    super::list::check(config)?;
     steer(config)?;
     learn(config)?;
     super::elephants::check(config)?;
@@ -92,7 +93,7 @@ impl Config {
     }
 }
 
-fn unique<'a>(
+pub(super) fn unique<'a>(
     config: &Config,
     names: &mut HashSet<&'a str>,
     name: &'a Spanned<String>,
@@ -212,10 +213,11 @@ pub(crate) fn steer(config: &Config) -> Checked {
             let (what, mend) = text.split_once("; ").unwrap_or((&text, ""));
             return Err(config.error(exact.flow.span(), what, mend));
         }
-        let to = [exact.queue.is_some(), exact.port.is_some(), exact.drop];
+        let to = [exact.queue.is_some(), exact.port.is_some(), exact.list.is_some(), exact.drop];
         if to.into_iter().filter(|&to| to).count() != 1 {
             let what = "an exact entry has one destination";
-            let mend = "give it one of queue = \"...\", port = \"...\" or drop = true";
+            let mend =
+                "give it one of queue = \"...\", port = \"...\", list = \"...\" or drop = true";
             return Err(config.error(exact.flow.span(), what, mend));
         }
         if let Some(name) = &exact.queue {
@@ -223,6 +225,9 @@ pub(crate) fn steer(config: &Config) -> Checked {
         }
         if let Some(name) = &exact.port {
             port_name(config, name.get_ref(), name.span())?;
+        }
+        if let Some(name) = &exact.list {
+            super::list::name(config, name)?;
         }
     }
     Ok(())
