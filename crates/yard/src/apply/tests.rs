@@ -173,7 +173,7 @@ prop_compose! {
         (eth_src, eth_dst) in (mac(), mac()),
         (sport, dport) in (word(), word()),
         tos in any::<u8>(),
-        upper in 0..5,
+        upper in 0..5_usize,
     ) -> FlowKey {
         let (eth_type, icmp) = match family {
             0 | 1 => (0x0800, proto::ICMP),
@@ -257,7 +257,9 @@ proptest! {
         let h = Headers::parse(frame.link(), &bytes);
         bytes[h.end as usize - 1] ^= flip;
         let verdict = Headers::parse(frame.link(), &bytes).transport_checksum(&bytes);
-        prop_assume!(verdict == Verdict::Bad);
+        if verdict != Verdict::Bad {
+            return Ok(()); // nothing here is summed
+        }
         if let Ok(after) = run(&bytes, frame.link(), &ops, 256, &mut 0) {
             let h = Headers::parse(frame.link(), &after);
             prop_assert_eq!(h.transport_checksum(&after), Verdict::Bad);
