@@ -104,7 +104,8 @@ fn one(
     for number in 0..send.count {
         let sport = said.sport + (number % u32::from(flows)) as u16;
         let key = FlowKey { sport, tcp_flags: flags, ..said };
-        let build = Build::new(&key).seq(number).frame_len(length.unwrap_or(0));
+        let build =
+            Build::new(&key).seq(number).ttl(send.ttl.unwrap_or(64)).frame_len(length.unwrap_or(0));
         let (build, flow) = match send.fragment {
             None => (build, key.flow()),
             Some(which) => {

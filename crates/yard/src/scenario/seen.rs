@@ -19,6 +19,8 @@ use crate::{Reload, Work};
 pub(super) struct Seen {
     /// By port: frames out in order, by their number in the plan, and when.
     pub(super) sent: Vec<Vec<(usize, Nanos)>>,
+    /// By port: the bytes of those frames.
+    pub(super) bytes: Vec<Vec<Vec<u8>>>,
     /// In the order the work began.
     pub(super) worked: Vec<Worked>,
     /// By core.
@@ -113,17 +115,19 @@ pub(super) fn watch(
     drop(sim);
 
     let mut left = vec![0; plan.len()];
-    let mut sent = Vec::new();
+    let (mut sent, mut bytes) = (Vec::new(), Vec::new());
     for (port, collected) in config.ports().zip(&ports) {
-        let mut mine = Vec::new();
-        for (one, _) in collected.take().iter() {
+        let (mut mine, mut data) = (Vec::new(), Vec::new());
+        for (one, frame) in collected.take().iter() {
             let Some(&number) = numbers.get(&(one.meta.in_port, one.meta.time)) else {
                 return Err(format!("port {} sent a frame that nobody gave", port.name.get_ref()));
             };
             left[number] += 1;
             mine.push((number, one.at));
+            data.push(frame.to_vec());
         }
         sent.push(mine);
+        bytes.push(data);
     }
     if let Some(number) = left.iter().position(|&times| times > 1) {
         return Err(format!("frame {number} ({}) was sent twice", plan[number].said));
@@ -138,5 +142,5 @@ pub(super) fn watch(
         ));
     }
     let worked = std::mem::take(&mut *notes.lock().unwrap_or_else(PoisonError::into_inner));
-    Ok(Seen { sent, worked, cores: counters, entered })
+    Ok(Seen { sent, bytes, worked, cores: counters, entered })
 }
