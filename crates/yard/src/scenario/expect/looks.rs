@@ -30,17 +30,17 @@ pub(super) fn compare(config: &Config, expect: &FrameExpect, seen: &Seen, all: &
             Spanned::new(text.span(), key.unwrap_or_default())
         });
         let got = parse::key(&h, bytes, 0).flow().to_string();
-        differs(all, what("flow"), flow.as_ref(), &got);
-        differs(all, what("vlan"), expect.vlan.as_ref(), &h.tags.ids().collect());
-        differs(all, what("ttl"), expect.ttl.as_ref(), &h.ttl(bytes).unwrap_or_default());
+        differs(all, &what("flow"), flow.as_ref(), &got);
+        differs(all, &what("vlan"), expect.vlan.as_ref(), &h.tags.ids().collect());
+        differs(all, &what("ttl"), expect.ttl.as_ref(), &h.ttl(bytes).unwrap_or_default());
         let dscp = h.tos(bytes).unwrap_or_default() >> 2;
-        differs(all, what("dscp"), expect.dscp.as_ref(), &dscp);
+        differs(all, &what("dscp"), expect.dscp.as_ref(), &dscp);
         let start = expect
             .bytes
             .as_ref()
             .map(|text| Spanned::new(text.span(), hex(text.get_ref()).unwrap_or_default()));
         let len = start.as_ref().map_or(0, |start| start.get_ref().len());
-        differs(all, what("bytes"), start.as_ref(), &bytes[..len.min(bytes.len())].to_vec());
+        differs(all, &what("bytes"), start.as_ref(), &bytes[..len.min(bytes.len())].to_vec());
         if h.ipv4_checksum(bytes) == Verdict::Bad || h.transport_checksum(bytes) == Verdict::Bad {
             all.add(Some(expect.port.span()), what("a checksum is wrong"));
         }
@@ -52,7 +52,7 @@ pub(super) fn compare(config: &Config, expect: &FrameExpect, seen: &Seen, all: &
 
 fn differs<T: PartialEq + Debug>(
     all: &mut Differs,
-    what: String,
+    what: &str,
     expected: Option<&Spanned<T>>,
     got: &T,
 ) {
