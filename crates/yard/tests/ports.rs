@@ -101,13 +101,13 @@ fn a_reload_is_the_difference_of_two_configurations() {
     let new = change("10.0.0.1:1 >", "10.0.0.1:7 >").unwrap();
     let del = Edit::Del(key("tcp 10.0.0.1:1 > 10.0.0.2:2"));
     let put = Edit::Put(key("tcp 10.0.0.1:7 > 10.0.0.2:2"), Action::queue(1));
-    assert_eq!(new, Reload { exact: vec![del, put], spread: all.clone() });
+    assert_eq!(new, Reload { exact: vec![del, put], spread: all.clone(), lists: None });
     let new = change("queue = \"r\"", "drop = true").unwrap();
     let key = key("tcp 10.0.0.1:1 > 10.0.0.2:2");
     let put = Edit::Put(key, Action { to: To::Drop, ..Action::default() });
-    assert_eq!(new, Reload { exact: vec![put], spread: all });
+    assert_eq!(new, Reload { exact: vec![put], spread: all, lists: None });
     let new = change("[steer]", "[steer]\nspread = [\"r\"]").unwrap();
-    assert_eq!(new, Reload { exact: vec![], spread: vec![To::Queue(1)] });
+    assert_eq!(new, Reload { exact: vec![], spread: vec![To::Queue(1)], lists: None });
     let refused = change("buffer_bytes = 100", "buffer_bytes = 200").unwrap_err().to_string();
     assert_eq!(
         refused,
