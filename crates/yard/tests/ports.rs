@@ -112,6 +112,6 @@ fn a_reload_is_the_difference_of_two_configurations() {
     assert_eq!(
         refused,
         "new.toml:2:9: [yard] cannot change while the yard runs; \
-         change 'spread' and 'exact' in [steer] alone, or restart"
+         change [[list]], and 'spread' and 'exact' in [steer] alone, or restart"
     );
 }
