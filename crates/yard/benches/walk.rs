@@ -56,7 +56,7 @@ fn yard(order: &str, settle: bool, exact: bool) -> Yard {
     let yard = Yard::build(&Config::parse("bench", &text).unwrap(), parts).unwrap();
     if exact {
         let puts = (0..FLOWS).map(|flow| Edit::Put(key(flow), Action::queue(0)));
-        let reload = Reload { exact: puts.collect(), spread: Vec::new() };
+        let reload = Reload { exact: puts.collect(), ..Reload::default() };
         yard.mail.offer(0, Message::Reload(reload.into()));
     }
     yard
