@@ -22,3 +22,4 @@ pub use headers::{Fragment, Headers, Labels, Net, Next, Tags};
 pub use link::LinkType;
 pub use verify::Verdict;
 pub use view::Icmp;
+pub use walk::is_tag;

@@ -76,8 +76,10 @@ impl Headers {
         }
     }
 
-    /// The transport header with all it covers; `None` unless every byte was captured.
-    fn segment<'a>(&self, bytes: &'a [u8]) -> Option<&'a [u8]> {
+    /// The transport header with all that its checksum covers behind it; `None` for fragments, and
+    /// unless every byte was captured.
+    #[must_use]
+    pub fn segment<'a>(&self, bytes: &'a [u8]) -> Option<&'a [u8]> {
         if self.l4 == 0 || self.fragment.is_fragment() {
             return None;
         }
@@ -99,7 +101,8 @@ impl Headers {
     }
 
     /// The source of the pseudo header: the home address, where there is one (RFC 6275 11.3.1).
-    fn checksum_src(&self, bytes: &[u8]) -> Option<IpAddr> {
+    #[must_use]
+    pub fn checksum_src(&self, bytes: &[u8]) -> Option<IpAddr> {
         match self.home_address {
             0 => self.src_ip(bytes),
             at => address(bytes, at as usize),
@@ -107,7 +110,9 @@ impl Headers {
     }
 
     /// The destination of the pseudo header: the last one on the route (RFC 8200 section 8.1).
-    fn checksum_dst(&self, bytes: &[u8]) -> Option<IpAddr> {
+    /// `None` where a routing header of another type has it.
+    #[must_use]
+    pub fn checksum_dst(&self, bytes: &[u8]) -> Option<IpAddr> {
         let dst = self.dst_ip(bytes)?;
         if self.net == Net::Ipv4 {
             return Some(self.source_route(bytes).unwrap_or(dst));

@@ -33,7 +33,8 @@ pub(crate) mod ether {
 }
 
 /// Whether `eth_type` announces a VLAN tag: 802.1Q, 802.1ad, and the old QinQ numbers.
-const fn is_tag(eth_type: u16) -> bool {
+#[must_use]
+pub const fn is_tag(eth_type: u16) -> bool {
     matches!(eth_type, ether::VLAN | ether::SERVICE_VLAN | 0x9100 | 0x9200 | 0x9300)
 }
 

@@ -59,7 +59,7 @@ fn yard(order: &str, settle: bool, exact: bool, work: &str) -> Yard {
     let yard = Yard::build(&Config::parse("bench", &text).unwrap(), parts).unwrap();
     if exact {
         let puts = (0..FLOWS).map(|flow| Edit::Put(key(flow), Action::queue(0)));
-        let reload = Reload { exact: puts.collect(), spread: Vec::new(), ..Reload::default() };
+        let reload = Reload { exact: puts.collect(), ..Reload::default() };
         yard.mail.offer(0, Message::Reload(reload.into()));
     }
     yard

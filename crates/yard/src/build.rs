@@ -22,7 +22,7 @@ use flowyard_queue::{Order, Queue};
 
 use crate::Clock;
 use crate::config::{Config, ConfigError, ExactConfig, HashKey, Idle, LearnConfig, PortConfig};
-use crate::config::{PortKind, hex, rule};
+use crate::config::{PortKind, hex, list, rule};
 use crate::core::{Core, Entry, Exit, Hold, HoldLimits, Learner, Server, Stage, order};
 use crate::counters::{Board, Counters};
 use crate::elephants::{Decider, Decisions, Sampling};
@@ -286,6 +286,8 @@ fn entry(
         cache,
         splits: config.elephants.is_some(),
         tally: Tally::new(steer.counters.len()),
+        lists: Arc::new(list::lists(config)?),
+        spent: Lanes::NONE,
         settle: yard.settle.then(|| Settle::new(yard.settle_slots, yard.seed)),
         batch: Batch::default(),
         homes: [To::Drop; LANES],

@@ -35,6 +35,7 @@ use crate::scenario::{ExpectConfig, ReloadConfig, SendConfig, SimConfig};
 pub(crate) mod check;
 mod elephants;
 mod error;
+pub(crate) mod list;
 mod live;
 pub(crate) mod rule;
 mod words;
@@ -42,6 +43,7 @@ pub(crate) mod work;
 
 pub use elephants::ElephantsConfig;
 pub use error::ConfigError;
+pub use list::{ListConfig, OpConfig, TagConfig};
 pub use rule::{MatchConfig, RuleConfig};
 pub(crate) use words::hex;
 pub use words::{FanoutWord, HashKey, Idle, ModeWord, Order, PortKind};
@@ -60,6 +62,9 @@ pub struct Config {
     /// Queues, in the order of their numbers.
     #[serde(default)]
     pub queue: Vec<Spanned<QueueConfig>>,
+    /// What a table's answer may have done to a frame.
+    #[serde(default)]
+    pub list: Vec<Spanned<ListConfig>>,
     /// Which frame goes to which queue.
     #[serde(default)]
     pub steer: SteerConfig,
@@ -251,7 +256,7 @@ impl Default for SteerConfig {
     }
 }
 
-/// One of `[[steer.exact]]`: a flow, and one of `queue`, `port` or `drop = true`.
+/// One of `[[steer.exact]]`: a flow, and one of `queue`, `port`, `list` or `drop = true`.
 #[derive(Clone, PartialEq, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ExactConfig {
@@ -261,6 +266,8 @@ pub struct ExactConfig {
     pub queue: Option<Spanned<String>>,
     /// Out of this port, without work.
     pub port: Option<Spanned<String>>,
+    /// Through this action list, and where that ends.
+    pub list: Option<Spanned<String>>,
     /// Nowhere.
     #[serde(default)]
     pub drop: bool,

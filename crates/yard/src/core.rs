@@ -2,7 +2,7 @@
 //! a packet.
 //!
 //! ```text
-//!  receive   rx, parse, steer, settle, enqueue ──> queues of any core
+//!  receive   rx, parse, steer, [apply,] settle, enqueue ──> queues of any core
 //!  serve     dequeue, work, complete           ──> tx queues of any core
 //!  transmit  dequeue, tx, complete             ──> gone
 //!            edits flow backwards, by mail, between batches
@@ -23,6 +23,7 @@ use flowyard_frame::{Action, Batch, Edit, FlowKey, LANES, Lanes, Nanos, To};
 use flowyard_queue::Sink;
 use flowyard_wire::{Headers, LinkType};
 
+use crate::apply::Lists;
 use crate::counters::{Board, Counters, DropReason, Drops};
 use crate::elephants::{Decider, Sampling};
 use crate::mail::{Mail, Mailbox};
@@ -88,6 +89,10 @@ pub(crate) struct Entry {
     pub(crate) splits: bool,
     /// What the tables' answers count.
     pub(crate) tally: Tally,
+    /// What a table's answer may have done to a frame.
+    pub(crate) lists: Arc<Lists>,
+    /// Lanes of `batch` that a list dropped: their action's counter is the reason.
+    pub(crate) spent: Lanes,
     /// Without it, tables have their way at once, and frames overtake each other.
     pub(crate) settle: Option<Settle>,
     /// Frames of flows that could not move otherwise.
@@ -159,7 +164,7 @@ impl Tick for Core {
 }
 
 impl Core {
-    /// rx, parse, steer, settle, enqueue: one batch from each port, and more from a core that was
+    /// rx, parse, steer, apply, settle, enqueue: one batch from each port, and more from a core that was
     /// away for long: where work is dear, others wait for frames.
     fn receive(&mut self, now: Nanos) -> u32 {
         let mut progress = self.enter(); // what had to wait goes first
@@ -200,7 +205,11 @@ impl Core {
             if !sure.is_empty() {
                 learn(&mut self.learners, Stage::Rules, batch, sure, now);
             }
-            self.entry.tally.count(&mut self.entry.batch);
+            let Entry { tally, lists, batch, spent, .. } = &mut self.entry;
+            tally.count(batch);
+            if !lists.is_empty() {
+                *spent = lists.apply(batch, &self.pool);
+            }
             self.entry.settle(&self.places, Some(now));
             self.stopwatch.lap(Span::Settle, self.entry.batch.len());
             let entered = self.enter();
@@ -234,7 +243,7 @@ impl Core {
     /// first, and queues wait for them: what is sent straight to a port is never overtaken by what
     /// comes behind it through a queue.
     fn enter(&mut self) -> u32 {
-        let Entry { batch, homes, waiting, settle, .. } = &mut self.entry;
+        let Entry { batch, homes, waiting, settle, spent, .. } = &mut self.entry;
         if batch.is_empty() {
             return 0;
         }
@@ -265,12 +274,16 @@ impl Core {
                     None if to == To::Drop => (same, DropReason::Table),
                     None => (same, DropReason::NoRoute),
                 };
-                self.counters.drops.add(reason.code(), refused.count().into());
+                let listed = Lanes(refused.0 & spent.0);
+                listed.for_each(|lane| self.counters.drops.add(batch.actions[lane].counter, 1));
+                let others = refused.without(listed).count();
+                self.counters.drops.add(reason.code(), others.into());
                 refused.for_each(|lane| self.pool.put(std::mem::take(&mut batch.frames[lane])));
             }
         }
         *waiting = Lanes(held);
         if held == 0 {
+            *spent = Lanes::NONE;
             clear(batch, &mut self.pool);
             if let Some(settle) = settle {
                 settle.enqueued(&*self.places);

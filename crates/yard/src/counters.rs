@@ -50,11 +50,14 @@ pub enum DropReason {
     Overrun,
     /// The interface it was to leave by is down, or gone.
     PortDown,
+    /// Its action list changes what an SCTP checksum covers, and not all of that is here: it is a
+    /// fragment, or cut.
+    Incomplete,
 }
 
 impl DropReason {
     /// Every reason.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 18] = [
         Self::QueueFull,
         Self::TooLong,
         Self::NoBuffer,
@@ -72,6 +75,7 @@ impl DropReason {
         Self::TtlExpired,
         Self::Overrun,
         Self::PortDown,
+        Self::Incomplete,
     ];
 
     /// The name in counters and reports.
@@ -95,6 +99,7 @@ impl DropReason {
             Self::TtlExpired => "ttl_expired",
             Self::Overrun => "overrun",
             Self::PortDown => "port_down",
+            Self::Incomplete => "incomplete",
         }
     }
 
@@ -108,7 +113,7 @@ impl DropReason {
     /// work's own.
     const fn slot(code: u16) -> usize {
         match code {
-            1..=17 => code as usize - 1,
+            1..=18 => code as usize - 1,
             _ => Self::Work as usize - 1,
         }
     }

@@ -16,6 +16,7 @@ use std::sync::Arc;
 
 use flowyard_frame::Nanos;
 
+pub mod apply;
 pub mod build;
 pub mod config;
 mod core;
@@ -35,6 +36,7 @@ mod tally;
 mod to_ports;
 pub mod work;
 
+pub use apply::{List, Lists, Op};
 pub use build::{Parts, Yard};
 pub use config::Config;
 pub use core::{Core, Stage, Tick};

@@ -6,8 +6,9 @@ use std::sync::Arc;
 use flowyard_flow::table::Wildcard;
 use flowyard_frame::{Edit, To};
 
+use crate::apply::Lists;
 use crate::build::{exact, spread};
-use crate::config::{Config, ConfigError, SteerConfig, rule};
+use crate::config::{Config, ConfigError, SteerConfig, list, rule};
 
 /// New contents for the tables of every core.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -19,17 +20,21 @@ pub struct Reload {
     pub spread: Vec<To>,
     /// The rules, all of them; `None` changes nothing.
     pub rules: Option<Arc<Wildcard>>,
+    /// The action lists, all of them; `None` changes nothing.
+    pub lists: Option<Arc<Lists>>,
 }
 
 impl Config {
     /// What turns the tables of `self`, running, into those of `new`.
     ///
     /// # Errors
-    /// When anything but `[steer]`'s `spread`, `exact` and `rule` differs: that needs a restart.
+    /// When anything but `[[list]]` and `[steer]`'s `spread`, `exact` and `rule` differs: that
+    /// needs a restart.
     pub fn reload(&self, new: &Self) -> Result<Reload, ConfigError> {
         if let Some(section) = self.unlike(new) {
             let what = format!("{section} cannot change while the yard runs");
-            let mend = "change 'spread', 'exact' and 'rule' in [steer] alone, or restart";
+            let mend =
+                "change [[list]], and 'spread', 'exact' and 'rule' in [steer] alone, or restart";
             return Err(new.error_in(section, what, mend));
         }
         let (old, new_edits) = (exact(self)?, exact(new)?);
@@ -38,11 +43,15 @@ impl Config {
         };
         let gone = old.iter().map(key).filter(|k| !new_edits.iter().any(|edit| key(edit) == *k));
         let fresh = new_edits.iter().filter(|edit| !old.contains(edit)).copied();
-        let differ = rule::rules(self)? != rule::rules(new)?;
+        let lists = list::lists(new)?;
+        let lists = (lists != list::lists(self)?).then(|| Arc::new(lists));
+        // With lists, rules are new too: what was cached of them may name a list by its old number.
+        let differ = lists.is_some() || rule::rules(self)? != rule::rules(new)?;
         Ok(Reload {
             exact: gone.map(Edit::Del).chain(fresh).collect(),
             spread: spread(new),
             rules: if differ { Some(Arc::new(rule::table(new)?)) } else { None },
+            lists,
         })
     }
 

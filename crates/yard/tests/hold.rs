@@ -58,7 +58,7 @@ fn elephant(hold_frames: usize) -> (Counters, u64) {
     while sim.total().tx_frames < 1000 {
         sim.step();
     }
-    let reload = Reload { exact: Vec::new(), spread: vec![To::Queue(1)], ..Reload::default() };
+    let reload = Reload { spread: vec![To::Queue(1)], ..Reload::default() };
     assert!(sim.yard.mail.offer(0, Message::Reload(reload.into())));
     let total = sim.run().unwrap();
     for (_, data) in collect.take().iter() {

@@ -116,6 +116,6 @@ fn a_reload_is_the_difference_of_two_configurations() {
     assert_eq!(
         refused,
         "new.toml:2:9: [yard] cannot change while the yard runs; \
-         change 'spread', 'exact' and 'rule' in [steer] alone, or restart"
+         change [[list]], and 'spread', 'exact' and 'rule' in [steer] alone, or restart"
     );
 }

@@ -43,6 +43,7 @@ pub(super) fn check(config: &Config) -> Checked {
         let mend = "add a [[queue]] with name, order and consumers";
         return Err(config.error(0..0, "there is no queue", mend));
     }
+    super::list::check(config)?;
     steer(config)?;
     learn(config)?;
     super::elephants::check(config)?;
@@ -99,7 +100,7 @@ impl Config {
     }
 }
 
-fn unique<'a>(
+pub(super) fn unique<'a>(
     config: &Config,
     names: &mut HashSet<&'a str>,
     name: &'a Spanned<String>,

@@ -37,6 +37,8 @@ pub struct RuleConfig {
     pub queue: Option<Spanned<String>>,
     /// Out of this port, without work.
     pub port: Option<Spanned<String>>,
+    /// Through this action list.
+    pub list: Option<Spanned<String>>,
     /// Nowhere.
     #[serde(default)]
     pub drop: bool,
@@ -73,6 +75,7 @@ pub struct MatchConfig {
 pub(super) struct Answer<'a> {
     queue: Option<&'a Spanned<String>>,
     port: Option<&'a Spanned<String>>,
+    list: Option<&'a Spanned<String>>,
     drop: bool,
     mark: u32,
     counter: Option<&'a Spanned<String>>,
@@ -84,7 +87,8 @@ macro_rules! answers {
             fn from(from: &'a $config) -> Self {
                 let (queue, port) = (from.queue.as_ref(), from.port.as_ref());
                 let counter = from.counter.as_ref();
-                Self { queue, port, drop: from.drop, mark: from.mark, counter }
+                let list = from.list.as_ref();
+                Self { queue, port, list, drop: from.drop, mark: from.mark, counter }
             }
         }
     )*};
@@ -99,9 +103,9 @@ pub(super) fn answer(
     span: Range<usize>,
     answer: &Answer<'_>,
 ) -> Result<Action, ConfigError> {
-    let to = [answer.queue.is_some(), answer.port.is_some(), answer.drop];
+    let to = [answer.queue.is_some(), answer.port.is_some(), answer.list.is_some(), answer.drop];
     if to.into_iter().filter(|&to| to).count() != 1 {
-        let mend = "give it one of queue = \"...\", port = \"...\" or drop = true";
+        let mend = "give it one of queue = \"...\", port = \"...\", list = \"...\" or drop = true";
         return Err(config.error(span, format!("{what} has one destination"), mend));
     }
     let mut to = To::Drop;
@@ -112,6 +116,10 @@ pub(super) fn answer(
     if let Some(name) = answer.port {
         port_name(config, name.get_ref(), name.span())?;
         to = config.port_number(name.get_ref()).map_or(to, To::Port);
+    }
+    if let Some(name) = answer.list {
+        super::list::name(config, name)?;
+        to = config.list_number(name.get_ref()).map_or(to, To::List);
     }
     let counter = answer.counter.map_or(Ok(0), |name| counter(config, name))?;
     Ok(Action { to, counter, mark: answer.mark })

@@ -34,6 +34,11 @@ spread = ["a"]
 hash_key = "symmetric"
 exact = [{ flow = "tcp 10.0.0.1:40000 > 10.0.0.2:11211", queue = "o" }]
 
+[[list]]
+name = "tag"
+actions = [{ push_vlan = 7 }, { set_src = "10.0.0.9" }, "dec_ttl"]
+port = "east"
+
 [work]
 kind = "forward"
 ports = { west = "east", east = "west" }
@@ -248,6 +253,25 @@ fn what_is_wrong_is_said_with_its_place_and_the_mend() {
             "queue = \"o\", drop = true }",
             "an exact entry has one destination; give it one",
         ),
+        (
+            "queue = \"o\" }",
+            "list = \"x\" }",
+            "y.toml:31:65: there is no list 'x'; the lists are tag",
+        ),
+        ("push_vlan = 7 ", "push_vlan = 4095 ", "y.toml:35:12: there is no VLAN 4095; write 0 to"),
+        (
+            "push_vlan = 7 ",
+            "push_vlam = 7 ",
+            "y.toml:35:14: 'push_vlam' is no choice here; did you",
+        ),
+        ("10.0.0.9", "10.0.9", "y.toml:35:31: '10.0.9' is no IP address; write 10.0.0.1"),
+        (
+            "\"dec_ttl\"",
+            "{ set_eth_dst = \"02\" }",
+            "y.toml:35:57: '02' is no MAC address; write six",
+        ),
+        ("\"dec_ttl\"", "{ set_dscp = 64 }", "y.toml:35:57: there is no DSCP 64; write 0 to 63"),
+        ("port = \"east\"\n", "", "y.toml:34:8: an action list has one destination; give it one"),
         ("queue = \"o\" }", "port = \"x\" }", "there is no port 'x'; the ports are west, east"),
         (
             "west = \"east\"",

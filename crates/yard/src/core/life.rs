@@ -215,6 +215,9 @@ impl Core {
     }
 
     fn reload(&mut self, reload: &Reload) {
+        if let Some(lists) = &reload.lists {
+            self.entry.lists = Arc::clone(lists); // with the entries that name them
+        }
         for edit in &reload.exact {
             self.edit(USER, *edit);
         }

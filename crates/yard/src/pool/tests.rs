@@ -128,3 +128,54 @@ fn a_frame_can_be_made_shorter() {
     assert_eq!(pool.bytes(&frame).len(), 128, "no longer than its buffer");
     pool.put(frame);
 }
+
+#[test]
+fn bytes_are_put_in_and_taken_out() {
+    let mut pool = Pool::new(3, 64);
+    let near = [pool.copy(&[0xaa; 64], META).unwrap(), pool.copy(&[0xbb; 64], META).unwrap()];
+    let text: Vec<u8> = (1..=60).collect();
+    let mut frame = pool.copy(&text, META).unwrap();
+    (frame.hash, frame.mark) = (5, 6);
+    let mut model = text;
+    let mut wire_len = META.wire_len as usize;
+    // In, out, in elsewhere; too much; room in front and behind, both needed.
+    for (is_in, at, n) in [
+        (true, 12, 4),
+        (true, 0, 1),
+        (false, 12, 4),
+        (true, 61, 1),
+        (true, 60, 4),
+        (false, 63, 2),
+        (false, 0, 3),
+        (true, 30, 2),
+        (false, 61, 1),
+        (true, 62, 4),
+        (false, 2, 58),
+        (true, 1, 60),
+        (true, 0, usize::MAX),
+        (false, usize::MAX, 1),
+    ] {
+        let possible = if is_in {
+            at <= model.len() && n <= 64 - model.len()
+        } else {
+            at <= model.len() && n <= model.len() - at
+        };
+        let done =
+            if is_in { pool.insert(&mut frame, at, n) } else { pool.remove(&mut frame, at, n) };
+        assert_eq!(done, possible, "{is_in} {at} {n}");
+        if done && is_in {
+            model.splice(at..at, vec![0; n]);
+            wire_len += n;
+        } else if done {
+            model.drain(at..at + n);
+            wire_len -= n;
+        }
+        assert_eq!(pool.bytes(&frame), model, "{is_in} {at} {n}");
+        assert_eq!(pool.meta(&frame), Meta { wire_len: wire_len as u32, ..META });
+    }
+    assert_eq!((frame.hash, frame.mark), (5, 6));
+    assert_eq!((pool.bytes(&near[0]), pool.bytes(&near[1])), (&[0xaa; 64][..], &[0xbb; 64][..]));
+    let mut none = Frame::default();
+    assert!(!pool.insert(&mut none, 0, 4) && !pool.remove(&mut none, 0, 4));
+    near.into_iter().chain([frame]).for_each(|frame| pool.put(frame));
+}

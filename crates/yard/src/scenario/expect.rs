@@ -12,6 +12,8 @@ use super::words::{self, Amount, ExpectConfig, FlowExpect};
 use crate::config::{Config, ConfigError, Order};
 use crate::counters::{Counters, DropReason};
 
+mod looks;
+
 /// Where in the file, and what differs.
 type Differ = (Range<usize>, String);
 
@@ -76,6 +78,9 @@ pub(super) fn compare(config: &Config, plan: &[Planned], seen: &Seen) -> Vec<Dif
         }
     }
     relations(expect, plan, seen, &mut all);
+    for frame in &expect.frame {
+        looks::compare(config, frame, seen, &mut all);
+    }
     for flow in &expect.flow {
         one_flow(config, flow, plan, seen, &mut all);
     }
@@ -343,6 +348,7 @@ pub(super) fn check(config: &Config) -> Result<(), ConfigError> {
             config.error(text.span(), what, mend)
         })?;
     }
+    looks::check(config, expect)?;
     for port in expect.flow.iter().filter_map(|flow| flow.port.as_ref()) {
         crate::config::check::port_name(config, port.get_ref(), port.span())?;
     }

@@ -23,6 +23,8 @@ pub(super) struct Seen {
     pub(super) sent: Vec<Vec<(usize, Nanos)>>,
     /// What the frames out are like, by their number in the plan.
     pub(super) looks: Vec<(usize, Look)>,
+    /// By port: the bytes of those frames.
+    pub(super) bytes: Vec<Vec<Vec<u8>>>,
     /// In the order the work began.
     pub(super) worked: Vec<Worked>,
     /// By core.
@@ -159,9 +161,9 @@ pub(super) fn watch(
     let pool = sim.yard.pool.share();
     drop(sim);
 
-    let (mut out, mut looks, mut sent) = (0, Vec::new(), Vec::new());
+    let (mut out, mut looks, mut sent, mut bytes) = (0, Vec::new(), Vec::new(), Vec::new());
     for (port, collected) in config.ports().zip(&ports) {
-        let (mut mine, name) = (Vec::new(), port.name.get_ref());
+        let (mut mine, mut all, name) = (Vec::new(), Vec::new(), port.name.get_ref());
         let mut left = vec![false; plan.len()];
         for (one, data) in collected.take().iter() {
             let Some(&number) = numbers.get(&(one.meta.in_port, one.meta.time)) else {
@@ -178,9 +180,11 @@ pub(super) fn watch(
             }
             looks.push((number, look));
             mine.push((number, one.at));
+            all.push(data.to_vec());
         }
         out += mine.len() as u64;
         sent.push(mine);
+        bytes.push(all);
     }
     let (given, copied, dropped) = (plan.len() as u64, total.copies, total.drops.total());
     if given + copied != out + dropped || total.rx_frames != given || pool.held() != 0 {
@@ -191,5 +195,5 @@ pub(super) fn watch(
         ));
     }
     let worked = std::mem::take(&mut *notes.lock().unwrap_or_else(PoisonError::into_inner));
-    Ok(Seen { sent, looks, worked, cores: counters, entered, counts })
+    Ok(Seen { sent, looks, bytes, worked, cores: counters, entered, counts })
 }

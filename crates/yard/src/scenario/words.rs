@@ -132,6 +132,8 @@ pub struct ExpectConfig {
     pub together: Vec<Spanned<Vec<String>>>,
     /// What becomes of a flow.
     pub flow: Vec<FlowExpect>,
+    /// What frames look like that a port sends.
+    pub frame: Vec<FrameExpect>,
     /// Changes of the file with which it must fail.
     pub mutant: Vec<Mutant>,
 }
@@ -170,6 +172,27 @@ pub struct FlowExpect {
     pub worked_by: Option<Spanned<Vec<u16>>>,
     /// The core that worked on its last frame.
     pub last_on: Option<Spanned<u16>>,
+}
+
+/// `[[expect.frame]]`: what the frames that a port sends look like. Their checksums must be right,
+/// as far as they can be checked.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FrameExpect {
+    /// The port that sends them.
+    pub port: Spanned<String>,
+    /// Only the nth that it sends, from 1; else each.
+    pub nth: Option<usize>,
+    /// Their flow.
+    pub flow: Option<Spanned<String>>,
+    /// Their VLAN ids, outermost first.
+    pub vlan: Option<Spanned<Vec<u16>>>,
+    /// IPv4 time to live or IPv6 hop limit.
+    pub ttl: Option<Spanned<u8>>,
+    /// The upper 6 bits of IPv4 TOS or IPv6 traffic class.
+    pub dscp: Option<Spanned<u8>>,
+    /// The bytes they begin with, in hexadecimal.
+    pub bytes: Option<Spanned<String>>,
 }
 
 /// `[[expect.mutant]]`: with `from` written as `to`, the scenario must fail.

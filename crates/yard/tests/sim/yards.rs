@@ -106,7 +106,7 @@ fn interfere(rng: &mut Rng, sim: &mut Sim, cores: u64, queues: u64) {
             sim.step();
         }
         let spread = (0..1 + rng.below(8)).map(|_| To::Queue(rng.below(queues) as u16)).collect();
-        let reload = std::sync::Arc::new(Reload { exact: Vec::new(), spread, ..Reload::default() });
+        let reload = std::sync::Arc::new(Reload { spread, ..Reload::default() });
         for core in 0..cores as u16 {
             sim.yard.mail.offer(core, Message::Reload(reload.clone())); // a full mailbox loses it
         }
