@@ -79,59 +79,59 @@ fn rules() -> Vec<(&'static str, &'static str, &'static str)> {
         (
             "[work]",
             rule!("match = { port = 80 }\ndrop = true"),
-            "y.toml:34:11: there is no key 'port' here; choose one of proto, src, dst",
+            "y.toml:39:11: there is no key 'port' here; choose one of proto, src, dst",
         ),
         (
             "[work]",
             rule!("match = {}\ndrop = true\nqueue = \"a\""),
-            "y.toml:34:9: a rule has one destination; give it one",
+            "y.toml:39:9: a rule has one destination; give it one",
         ),
         (
             "[work]",
             rule!("match = { src = \"10.0.0.1/8\" }\ndrop = true"),
-            "y.toml:34:17: '10.0.0.1/8' has bits behind its length; write \"10.0.0.0/8\"",
+            "y.toml:39:17: '10.0.0.1/8' has bits behind its length; write \"10.0.0.0/8\"",
         ),
         (
             "[work]",
             rule!("match = { dst = \"10.0.0/8\" }\ndrop = true"),
-            "y.toml:34:17: '10.0.0/8' is no address; write \"10.0.0.1\", \"10.0.0.0/8\"",
+            "y.toml:39:17: '10.0.0/8' is no address; write \"10.0.0.1\", \"10.0.0.0/8\"",
         ),
         (
             "[work]",
             rule!("match = { src = \"10.0.0.0/8\", dst = \"::/0\" }\ndrop = true"),
-            "y.toml:34:37: '::/0' is IPv6, and the rest of this match is not; write two rules",
+            "y.toml:39:37: '::/0' is IPv6, and the rest of this match is not; write two rules",
         ),
         (
             "[work]",
             rule!("match = { proto = \"icmp\", dst_port = 80 }\ndrop = true"),
-            "y.toml:34:38: this protocol has no ports; leave it out",
+            "y.toml:39:38: this protocol has no ports; leave it out",
         ),
         (
             "[work]",
             rule!("match = { proto = \"http\" }\ndrop = true"),
-            "y.toml:34:19: 'http' is no protocol; write tcp, udp",
+            "y.toml:39:19: 'http' is no protocol; write tcp, udp",
         ),
         (
             "[work]",
             rule!("match = { proto = \"tcp\", ethertype = 0x0806 }\ndrop = true"),
-            "y.toml:34:19: only IP frames have a protocol",
+            "y.toml:39:19: only IP frames have a protocol",
         ),
         ("[work]", rule!("match = { dst_port = 0 }\ndrop = true"), "write a port from 1 to 65535"),
         ("[work]", rule!("match = { vlan = 4096 }\ndrop = true"), "'4096' is no VLAN id"),
         (
             "[work]",
             rule!("match = { in_port = \"north\" }\ndrop = true"),
-            "y.toml:34:21: there is no port 'north'; the ports are west, east",
+            "y.toml:39:21: there is no port 'north'; the ports are west, east",
         ),
         (
             "[work]",
             rule!("match = {}\ndrop = true\n[[steer.rule]]\nmatch = {}\nqueue = \"a\""),
-            "y.toml:37:9: an earlier rule has the same match and priority; change the match",
+            "y.toml:42:9: an earlier rule has the same match and priority; change the match",
         ),
         (
             "[work]",
             rule!("match = {}\ndrop = true\ncounter = \"web\""),
-            "y.toml:36:11: there is no counter 'web'; add counters = [\"web\"] to [steer]",
+            "y.toml:41:11: there is no counter 'web'; add counters = [\"web\"] to [steer]",
         ),
         (
             "queue = \"o\" }]",
@@ -302,49 +302,49 @@ next_hop = "02:00:00:00:01:01"
     };
     let twice = route.replacen("kind = \"route\"\n", "", 1);
     let works = [
-        ((WORK, "kind = \"route\"".into()), "y.toml:33:1: there is no route; add a [[work.route]]"),
-        (router("/8", "/33"), "y.toml:36:10: '10.0.0.0/33' is no prefix; write it as 10.0.0.0/8"),
-        (router("10.0.0.0/8", "10.0.0.1"), "y.toml:36:10: '10.0.0.1' is no prefix"),
+        ((WORK, "kind = \"route\"".into()), "y.toml:38:1: there is no route; add a [[work.route]]"),
+        (router("/8", "/33"), "y.toml:41:10: '10.0.0.0/33' is no prefix; write it as 10.0.0.0/8"),
+        (router("10.0.0.0/8", "10.0.0.1"), "y.toml:41:10: '10.0.0.1' is no prefix"),
         (
             router("10.0.0.0/8", "10.0.0.1/8"),
-            "y.toml:36:10: '10.0.0.1/8' has bits behind its length; write 10.0.0.0/8",
+            "y.toml:41:10: '10.0.0.1/8' has bits behind its length; write 10.0.0.0/8",
         ),
-        (router("\"east\"", "\"north\""), "y.toml:37:8: there is no port 'north'; the ports are"),
+        (router("\"east\"", "\"north\""), "y.toml:42:8: there is no port 'north'; the ports are"),
         (
             router(":01:01", ":01"),
-            "y.toml:38:12: '02:00:00:00:01' is no MAC address; write it as 02:00:00:00:00:01",
+            "y.toml:43:12: '02:00:00:00:01' is no MAC address; write it as 02:00:00:00:00:01",
         ),
         (
             router("\"02:", "\"03:"),
-            "y.toml:38:12: '03:00:00:00:01:01' is the address of no station; write a MAC address",
+            "y.toml:43:12: '03:00:00:00:01:01' is the address of no station; write a MAC address",
         ),
         (
             (WORK, format!("{route}{twice}")),
-            "y.toml:40:10: there is a route to 10.0.0.0/8 already; leave one of them out",
+            "y.toml:45:10: there is a route to 10.0.0.0/8 already; leave one of them out",
         ),
         (
             router("port =", "prot ="),
-            "y.toml:37:1: there is no key 'prot' here; did you mean 'port'?",
+            "y.toml:42:1: there is no key 'prot' here; did you mean 'port'?",
         ),
         (
             ("ports = {", "age_ms = 5\nports = {".into()),
-            "y.toml:35:10: 'age_ms' is for kind = \"bridge\"; write that kind, or leave it out",
+            "y.toml:40:10: 'age_ms' is for kind = \"bridge\"; write that kind, or leave it out",
         ),
         (
             ("\"forward\"", "\"bridge\"".into()),
-            "y.toml:35:9: 'ports' is for kind = \"forward\"; write that kind, or leave it out",
+            "y.toml:40:9: 'ports' is for kind = \"forward\"; write that kind, or leave it out",
         ),
         (
             (WORK, "kind = \"bridge\"\nage_ms = 0".into()),
-            "y.toml:35:10: an ageing time of 0 ms is not possible; write 1 to 1000000000",
+            "y.toml:40:10: an ageing time of 0 ms is not possible; write 1 to 1000000000",
         ),
         (
             (WORK, "kind = \"bridge\"\nstations = 0".into()),
-            "y.toml:35:12: a core cannot know 0 stations; write 1 to 16777216",
+            "y.toml:40:12: a core cannot know 0 stations; write 1 to 16777216",
         ),
         (
             ("\"forward\"", "\"burn\"".into()),
-            "y.toml:33:1: the key 'cost_ns' is missing; add 'cost_ns = ...'",
+            "y.toml:38:1: the key 'cost_ns' is missing; add 'cost_ns = ...'",
         ),
         (
             ("core = 1", "core = 1\nmac = \"1:2\"".into()),
