@@ -85,6 +85,12 @@ impl Core {
         ports.is_empty() && waiting.is_empty() && hold.is_empty()
     }
 
+    /// Whether frames that it received wait for room in a queue, so that it receives no more.
+    #[must_use]
+    pub fn is_blocked(&self) -> bool {
+        !self.entry.waiting.is_empty()
+    }
+
     /// Shows the counters.
     pub fn publish(&self) {
         self.board.publish(&self.counters());
