@@ -36,6 +36,9 @@ use flowyard_wire::LinkType;
 /// The longest frame that any pool takes, in bytes.
 pub const LONGEST: usize = u16::MAX as usize;
 
+/// The most buffers of a pool.
+pub(crate) const FRAMES: usize = 1 << 26;
+
 /// Buffers that move between a core and the shared stack at a time.
 const CHAIN: usize = 32;
 
@@ -114,7 +117,7 @@ impl Pool {
     /// the one allocation.
     #[must_use]
     pub fn new(frames: usize, bytes: usize) -> Self {
-        let count = frames.clamp(1, 1 << 26) as u32;
+        let count = frames.clamp(1, FRAMES) as u32;
         let stride = 1 + bytes.clamp(LINE, LONGEST).div_ceil(LINE);
         let zeros = |_| AtomicU32::new(0);
         let arena = Arena {
