@@ -326,7 +326,7 @@ next_hop = "02:00:00:00:01:01"
             "y.toml:33:1: the key 'cost_ns' is missing; add 'cost_ns = ...'",
         ),
         (
-            ("queue = \"o\" }", format!("queue = \"o\" }}, {}", EXACT)),
+            ("queue = \"o\" }", format!("queue = \"o\" }}, {EXACT}")),
             "y.toml:31:82: there is an exact entry for this flow already; leave one of them out",
         ),
         (
