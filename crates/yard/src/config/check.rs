@@ -165,6 +165,10 @@ fn port(config: &Config, port: &PortConfig) -> Checked {
             let mend = "use kind = \"mem\", which reads the capture into memory first";
             Err(config.error(repeat.span(), "a pcap port cannot repeat its capture", mend))
         }
+        (Some(repeat), _) if *repeat.get_ref() == 0 => {
+            let mend = "write 1 or more, or leave 'in' out";
+            Err(config.error(repeat.span(), "nothing would be received", mend))
+        }
         (_, Some(output)) if port.kind == PortKind::Mem => {
             let mend = "use kind = \"pcap\", or leave 'out' away";
             Err(config.error(output.span(), "a mem port forgets what it transmits", mend))

@@ -338,6 +338,10 @@ next_hop = "02:00:00:00:01:01"
             "y.toml:15:7: another port transmits into this file, and one would replace the other's",
         ),
         (
+            ("kind = \"mem\"", "kind = \"mem\"\nrepeat = 0".into()),
+            "y.toml:15:10: nothing would be received; write 1 or more, or leave 'in' out",
+        ),
+        (
             ("spread =", "exact_entries = 9000000000000000000\nspread =".into()),
             "y.toml:28:1: exact_entries = 9000000000000000000 is not possible; write 0 to 16777216",
         ),
