@@ -241,3 +241,15 @@ fn a_slow_pipe_delivers_each_packet_as_it_is_whole() {
         assert_eq!(reader.damage(), None);
     }
 }
+
+/// A finished capture takes the place of a file, and of nothing else: `/dev/null` stays what it is.
+#[cfg(unix)]
+#[test]
+fn what_is_no_file_is_not_replaced() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("socket");
+    let _socket = std::os::unix::net::UnixListener::bind(&path).unwrap();
+    let error = Writer::create(&path, Format::PcapNanos, LinkType::Ethernet).unwrap_err();
+    assert!(error.to_string().contains("is no file, and would be replaced"), "{error}");
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1, "nothing is left behind");
+}

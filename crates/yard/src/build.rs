@@ -239,15 +239,7 @@ fn entry(
     ports: Vec<(u16, Box<dyn Rx>)>,
 ) -> Result<Entry, BuildError> {
     let (yard, steer) = (&config.yard, &config.steer);
-    let mut user = Exact::new(steer.exact_entries, &FlowKey::FLOW, yard.seed);
-    for (edit, entry) in exact(config)?.iter().zip(&steer.exact) {
-        if let Edit::Put(key, action) = edit
-            && let Err(reason) = user.put(key, *action)
-        {
-            let mend = "raise 'exact_entries' in [steer], or write fewer";
-            return Err(config.error(entry.flow.span(), reason.to_string(), mend).into());
-        }
-    }
+    let user = user(config)?;
     let rules = Arc::clone(rules);
     let cache = cached(config)?;
     let mask = cache.unwrap_or(FlowKey::FLOW);
@@ -310,6 +302,20 @@ fn watch_elephants(config: &Config, core: &mut Core, log: &Decisions) {
             Some(Box::new(Decider::new(config, elephants, split, around, entries, log.clone())));
     }
     core.sampling = Some(Box::new(sampling));
+}
+
+/// The table of the user's exact entries.
+pub(crate) fn user(config: &Config) -> Result<Exact, ConfigError> {
+    let mut user = Exact::new(config.steer.exact_entries, &FlowKey::FLOW, config.yard.seed);
+    for (edit, entry) in exact(config)?.iter().zip(&config.steer.exact) {
+        if let Edit::Put(key, action) = edit
+            && let Err(reason) = user.put(key, *action)
+        {
+            let mend = "raise 'exact_entries' in [steer], or write fewer";
+            return Err(config.error(entry.flow.span(), reason.to_string(), mend));
+        }
+    }
+    Ok(user)
 }
 
 /// The user's exact entries.

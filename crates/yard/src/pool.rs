@@ -41,6 +41,9 @@ pub use lend::LONGEST_LENDABLE;
 /// The longest frame that any pool takes, in bytes.
 pub const LONGEST: usize = u16::MAX as usize;
 
+/// The most buffers of a pool.
+pub(crate) const FRAMES: usize = 1 << 26;
+
 /// Buffers that move between a core and the shared stack at a time.
 const CHAIN: usize = 32;
 
@@ -123,7 +126,7 @@ impl Pool {
     }
 
     fn shaped(frames: usize, stride: usize) -> Self {
-        let count = frames.clamp(1, 1 << 26) as u32;
+        let count = frames.clamp(1, FRAMES) as u32;
         let zeros = |_| AtomicU32::new(0);
         let size = (count as usize * stride * LINE).next_multiple_of(PAGE);
         let layout = Layout::from_size_align(size, PAGE).expect("2^26 buffers of 64 KiB");

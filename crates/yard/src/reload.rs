@@ -7,7 +7,7 @@ use flowyard_flow::table::Wildcard;
 use flowyard_frame::{Edit, To};
 
 use crate::apply::Lists;
-use crate::build::{exact, spread};
+use crate::build::{exact, spread, user};
 use crate::config::{Config, ConfigError, SteerConfig, list, rule};
 
 /// New contents for the tables of every core.
@@ -29,7 +29,7 @@ impl Config {
     ///
     /// # Errors
     /// When anything but `[[list]]` and `[steer]`'s `spread`, `exact` and `rule` differs: that
-    /// needs a restart.
+    /// needs a restart. When the exact table does not take the entries.
     pub fn reload(&self, new: &Self) -> Result<Reload, ConfigError> {
         if let Some(section) = self.unlike(new) {
             let what = format!("{section} cannot change while the yard runs");
@@ -37,6 +37,7 @@ impl Config {
                 "change [[list]], and 'spread', 'exact' and 'rule' in [steer] alone, or restart";
             return Err(new.error_in(section, what, mend));
         }
+        user(new)?;
         let (old, new_edits) = (exact(self)?, exact(new)?);
         let key = |edit: &Edit| match edit {
             Edit::Put(key, _) | Edit::Del(key) => *key,

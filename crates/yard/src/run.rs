@@ -299,12 +299,19 @@ fn watch(core: &mut Core, idle: Idle, shared: &Shared, clock: &Clock) -> Option<
                 continue;
             }
         }
+        let quiet_for = now.saturating_sub(last);
+        if !ended && core.is_blocked() && shared.gives_up(quiet_for) {
+            core.stop(); // what waits for a core that died waits for ever, and so do its ports
+            core.publish();
+            ended = true;
+            shared.ended.fetch_add(1, Ordering::Release);
+        }
         if !ended && core.has_ended() {
             core.publish();
             ended = true;
             shared.ended.fetch_add(1, Ordering::Release);
         }
-        if ended && shared.is_over(now.saturating_sub(last)) {
+        if ended && shared.is_over(quiet_for) {
             return None;
         }
         rest(idle, quiet);
@@ -324,8 +331,12 @@ impl Shared {
         // Acquire, and then the copies: those of all that is counted out above.
         fence(Ordering::Acquire);
         let copies: u64 = self.boards.iter().map(|board| board.copies()).sum();
-        total.rx_frames + copies == total.tx_frames + total.drops.total()
-            || self.died.load(Ordering::Acquire) > 0 && quiet > PATIENCE
+        total.rx_frames + copies == total.tx_frames + total.drops.total() || self.gives_up(quiet)
+    }
+
+    /// Whether a core that got nothing done for so long waits in vain: for one that died.
+    fn gives_up(&self, quiet: Nanos) -> bool {
+        quiet > PATIENCE && self.died.load(Ordering::Acquire) > 0
     }
 }
 

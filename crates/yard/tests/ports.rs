@@ -119,3 +119,21 @@ fn a_reload_is_the_difference_of_two_configurations() {
          change [[list]], and 'spread', 'exact' and 'rule' in [steer] alone, or restart"
     );
 }
+
+#[test]
+fn a_reload_that_the_exact_table_does_not_take_is_refused() {
+    let entry = |sport: u16| {
+        format!("[[steer.exact]]\nflow = \"tcp 10.0.0.1:{sport} > 10.0.0.2:2\"\ndrop = true\n")
+    };
+    let with = |count: u16| {
+        let text = "[[port]]\nname = \"p\"\nkind = \"mem\"\nin = \"x\"\n[[queue]]\nname = \"q\"\n\
+                    order = \"direct\"\nconsumers = [0]\n[work]\nkind = \"forward\"\n[steer]\n\
+                    exact_entries = 2\n";
+        let entries: String = (1..=count).map(entry).collect();
+        Config::parse("new.toml", &format!("{text}{entries}")).unwrap()
+    };
+    assert_eq!(with(1).reload(&with(2)).unwrap().exact.len(), 1);
+    let refused = with(2).reload(&with(3)).unwrap_err().to_string();
+    let place = "new.toml:20:8: ";
+    assert!(refused.starts_with(place) && refused.contains("raise 'exact_entries'"), "{refused}");
+}

@@ -90,7 +90,10 @@ const COSTS: [u64; 7] = [0, 50, 100, 200, 500, 1000, 2600];
 const GAIN: f64 = 1.1;
 
 pub(crate) fn run(args: &Args) -> Result<(), Stop> {
-    if args.rounds == 0 || args.time.is_zero() || args.time > Duration::from_secs(60) {
+    if args.rounds == 0
+        || args.time < Duration::from_millis(1)
+        || args.time > Duration::from_secs(60)
+    {
         return Err(bad_input("--rounds wants at least 1, --time from 1ms to 60s"));
     }
     let results = measure(args, &crate::run::clock()).map_err(Stop::Failed)?;
@@ -256,7 +259,7 @@ fn text(results: &Results) -> String {
         let of = |name: &str| walk.stages.iter().find(|stage| stage.0 == name).map(|stage| stage.1);
         let cells =
             Span::ALL.map(|span| of(span.name()).map_or("-".into(), |ns| format!("{ns:.1}")));
-        let all: f64 = walk.stages.iter().map(|stage| stage.1).sum();
+        let all = walk.stages.iter().fold(0.0, |sum, stage| sum + stage.1); // of none: not -0
         let row = [walk.name.to_owned()].into_iter().chain(cells).chain([format!("{all:.1}")]);
         stages.push(row.map(Cell::new).collect::<Vec<_>>());
     }

@@ -41,9 +41,14 @@ impl Writer {
     /// Starts the capture `path` of frames that begin as `link` says.
     ///
     /// # Errors
-    /// When no file can be created beside `path`.
+    /// When no file can be created beside `path`, or `path` is a device, a pipe or a directory: the
+    /// finished capture would take its place.
     pub fn create(path: impl AsRef<Path>, format: Format, link: LinkType) -> Result<Self, Error> {
         let path = path.as_ref().to_owned();
+        if fs::metadata(&path).is_ok_and(|there| !there.is_file()) {
+            let source = std::io::Error::other("what is there is no file, and would be replaced");
+            return Err(failed(&path, "create", 0, source));
+        }
         let (part, file) =
             create_part(&path).map_err(|source| failed(&path, "create", 0, source))?;
         let out = BufWriter::with_capacity(1 << 18, file);

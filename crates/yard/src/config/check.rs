@@ -2,6 +2,7 @@
 //! cannot be.
 
 use std::collections::HashSet;
+use std::ops::RangeInclusive;
 use std::str::FromStr;
 
 use flowyard_flow::table::Spread;
@@ -11,18 +12,35 @@ use toml::Spanned;
 use super::words::hex;
 use super::{Config, ConfigError, HashKey, LearnConfig, Order, PortConfig, PortKind, QueueConfig};
 use super::{WorkKind, rule};
-use crate::pool::LONGEST;
+use crate::pool::{FRAMES, LONGEST};
 use crate::port::Pace;
 
 pub(super) type Checked = Result<(), ConfigError>;
 
+/// The most ports, and queues: their numbers have 16 bits, and a bridge has a list for each port.
+const MOST: usize = 4096;
+/// The most entries of a table.
+const ENTRIES: usize = 1 << 24;
+
 /// Finds what is wrong first.
 pub(super) fn check(config: &Config) -> Checked {
     yard(config)?;
-    let mut names = HashSet::new();
+    for (kind, count) in [("port", config.port.len()), ("queue", config.queue.len())] {
+        if count > MOST {
+            let what = format!("there are {count} {kind}s");
+            return Err(config.error(0..0, what, format!("write at most {MOST}")));
+        }
+    }
+    let (mut names, mut outputs) = (HashSet::new(), HashSet::new());
     for port in config.ports() {
         unique(config, &mut names, &port.name, "port")?;
         self::port(config, port)?;
+        if let Some(output) = &port.output
+            && !outputs.insert(output.get_ref())
+        {
+            let what = "another port transmits into this file, and one would replace the other's";
+            return Err(config.error(output.span(), what, "give each port its own"));
+        }
     }
     if config.send.is_empty()
         && !config.ports().any(|port| port.input.is_some() || port.kind.is_live())
@@ -79,6 +97,11 @@ fn yard(config: &Config) -> Checked {
         ));
     }
     let (frames, least) = (*yard.frames.get_ref(), config.least_frames());
+    if frames > FRAMES {
+        let what = format!("a pool cannot have {frames} buffers");
+        let mend = format!("write at most {FRAMES}, or 0 for as many as the queues can hold");
+        return Err(config.error(yard.frames.span(), what, mend));
+    }
     if frames != 0 && frames < least {
         let what = format!("{frames} buffers are too few for these cores and ports");
         let mend = format!("write at least {least}, or 0 for as many as the queues can hold");
@@ -150,6 +173,10 @@ fn port(config: &Config, port: &PortConfig) -> Checked {
             let mend = "use kind = \"mem\", which reads the capture into memory first";
             Err(config.error(repeat.span(), "a pcap port cannot repeat its capture", mend))
         }
+        (Some(repeat), _) if *repeat.get_ref() == 0 => {
+            let mend = "write 1 or more, or leave 'in' out";
+            Err(config.error(repeat.span(), "nothing would be received", mend))
+        }
         (_, Some(output)) if port.kind == PortKind::Mem => {
             let mend = "use kind = \"pcap\", or leave 'out' away";
             Err(config.error(output.span(), "a mem port forgets what it transmits", mend))
@@ -217,20 +244,50 @@ pub(crate) fn steer(config: &Config) -> Checked {
             "write \"random\", \"symmetric\", \"microsoft\", or 40 to 256 bytes in hexadecimal";
         return Err(config.error(steer.hash_key.span(), "this is no Toeplitz key", mend));
     }
+    let mut known = HashSet::new();
     for exact in &steer.exact {
-        if let Err(error) = FlowKey::from_str(exact.flow.get_ref()) {
+        let key = FlowKey::from_str(exact.flow.get_ref()).map_err(|error| {
             let text = error.to_string();
             let (what, mend) = text.split_once("; ").unwrap_or((&text, ""));
-            return Err(config.error(exact.flow.span(), what, mend));
+            config.error(exact.flow.span(), what, mend)
+        })?;
+        if !known.insert(key.flow()) {
+            let what = "there is an exact entry for this flow already";
+            return Err(config.error(exact.flow.span(), what, "leave one of them out"));
         }
         rule::answer(config, "an exact entry", exact.flow.span(), &exact.into())?;
     }
+    sized(config, "[steer]", "exact_entries", 0..=ENTRIES, steer.exact_entries)?;
     rule::check(config)
+}
+
+/// A table as large as no memory is ends the program.
+fn sized(
+    config: &Config,
+    section: &str,
+    key: &str,
+    fits: RangeInclusive<usize>,
+    entries: usize,
+) -> Checked {
+    if fits.contains(&entries) {
+        return Ok(());
+    }
+    let what = format!("{key} = {entries} is not possible");
+    let mend = format!("write {} to {}", fits.start(), fits.end());
+    Err(config.error_in(section, what, &mend))
 }
 
 /// ATR steers a flow to the core that transmits it, RFS to the one that works on it: that core
 /// needs a queue of its own.
 fn learn(config: &Config) -> Checked {
+    if let Some(
+        LearnConfig::Atr { entries, .. }
+        | LearnConfig::Rfs { entries, .. }
+        | LearnConfig::Cache { entries, .. },
+    ) = config.learn
+    {
+        sized(config, "[learn]", "entries", 1..=ENTRIES, entries)?;
+    }
     match config.learn {
         Some(LearnConfig::Atr { .. }) => {}
         Some(LearnConfig::Rfs { .. }) => return rfs(config),

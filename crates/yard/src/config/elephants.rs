@@ -161,6 +161,10 @@ pub(super) fn check(config: &Config) -> Result<(), ConfigError> {
         let mend = "write at least 1, or leave [elephants] out";
         return Err(config.error(elephants.promoted_max.span(), "nothing would be split", mend));
     }
+    if *elephants.promoted_max.get_ref() > 1 << 16 {
+        let what = "so many flows are no elephants";
+        return Err(config.error(elephants.promoted_max.span(), what, "write at most 65536"));
+    }
     let ElephantsConfig { busy_high, busy_target, busy_low, promote, demote, gain, .. } = elephants;
     for share in [busy_high, busy_target, busy_low, promote, demote] {
         if !(0.0..=1.0).contains(share.get_ref()) {

@@ -44,6 +44,9 @@ kind = "forward"
 ports = { west = "east", east = "west" }
 "#;
 
+/// The flow of `GOOD` again: VLANs do not count.
+const EXACT: &str = "{ flow = \"tcp 10.0.0.1:40000 > 10.0.0.2:11211 vlan 7\", queue = \"a\" }";
+
 /// The last lines of `GOOD`.
 const WORK: &str = "kind = \"forward\"\nports = { west = \"east\", east = \"west\" }";
 
@@ -347,6 +350,34 @@ next_hop = "02:00:00:00:01:01"
             "y.toml:38:1: the key 'cost_ns' is missing; add 'cost_ns = ...'",
         ),
         (
+            ("queue = \"o\" }", format!("queue = \"o\" }}, {EXACT}")),
+            "y.toml:31:82: there is an exact entry for this flow already; leave one of them out",
+        ),
+        (
+            (
+                "pace = \"250k\"\n\n[[port]]\nname = \"east\"\nkind = \"mem\"",
+                "out = \"o.pcap\"\n\n[[port]]\nname = \"east\"\nkind = \"pcap\"\nout = \"o.pcap\""
+                    .into(),
+            ),
+            "y.toml:15:7: another port transmits into this file, and one would replace the other's",
+        ),
+        (
+            ("kind = \"mem\"", "kind = \"mem\"\nrepeat = 0".into()),
+            "y.toml:15:10: nothing would be received; write 1 or more, or leave 'in' out",
+        ),
+        (
+            ("spread =", "exact_entries = 9000000000000000000\nspread =".into()),
+            "y.toml:28:1: exact_entries = 9000000000000000000 is not possible; write 0 to 16777216",
+        ),
+        (
+            ("[work]", "[learn]\nkind = \"rfs\"\nentries = 0\n[work]".into()),
+            "y.toml:38:1: entries = 0 is not possible; write 1 to 16777216",
+        ),
+        (
+            ("cores = 2", "cores = 2\nframes = 9000000000000000000".into()),
+            "y.toml:4:10: a pool cannot have 9000000000000000000 buffers; write at most 67108864",
+        ),
+        (
             ("core = 1", "core = 1\nmac = \"1:2\"".into()),
             "y.toml:16:7: '1:2' is no MAC address; write it as",
         ),
@@ -357,6 +388,14 @@ next_hop = "02:00:00:00:01:01"
         assert!(said.contains(message), "{from} -> {to}\n  said: {said}\n  want: {message}");
         assert!(said.starts_with("y.toml:") && said.contains("; "), "{said}");
     }
+}
+
+#[test]
+fn more_ports_than_there_are_numbers_are_refused() {
+    let port = |at: usize| format!("[[port]]\nname = \"p{at}\"\nkind = \"mem\"\n");
+    let text = GOOD.to_owned() + &(0..70_000).map(port).collect::<String>();
+    let said = Config::parse("y.toml", &text).unwrap_err().to_string();
+    assert_eq!(said, "y.toml:1:1: there are 70002 ports; write at most 4096");
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use flowyard_flow::table::{Rules, Wildcard};
-use flowyard_frame::{Edit, FlowKey, Lanes};
+use flowyard_frame::{Batch, Edit, FlowKey, Frame, Lanes};
 
 use super::{Bin, Core, Entry, Exit, Nanos, SENT, Stage};
 use crate::counters::{Board, Counters, DropReason};
@@ -83,6 +83,12 @@ impl Core {
     pub fn has_ended(&self) -> bool {
         let Entry { ports, waiting, hold, .. } = &self.entry;
         ports.is_empty() && waiting.is_empty() && hold.is_empty()
+    }
+
+    /// Whether frames that it received wait for room in a queue, so that it receives no more.
+    #[must_use]
+    pub fn is_blocked(&self) -> bool {
+        !self.entry.waiting.is_empty()
     }
 
     /// Shows the counters.
@@ -271,7 +277,8 @@ impl Core {
     fn decide(&mut self, now: Nanos) {
         let Some(mut decider) = self.decider.take() else { return };
         if decider.is_ready(now) {
-            decider.decide(now, &mut self.counters);
+            let Self { entry, counters, .. } = self;
+            decider.decide(now, counters, &mut |key| entry.is_users(key));
         }
         for (core, message) in std::mem::take(&mut decider.unsent) {
             let waits = decider.unsent.iter().any(|(other, _)| *other == core);
@@ -306,6 +313,18 @@ impl Core {
 }
 
 impl Entry {
+    /// Whether an entry or a rule of the user's answers the frames of a flow: as far as its 5-tuple
+    /// tells.
+    fn is_users(&mut self, key: &FlowKey) -> bool {
+        let mut batch = Batch::default();
+        let lanes = batch.push(Frame::default(), *key).map_or(Lanes::NONE, |lane| Lanes(1 << lane));
+        let mut answers = |table: usize| {
+            let table = self.steer.table(table);
+            table.is_some_and(|table| table.lookup(&mut batch, lanes).is_empty())
+        };
+        answers(USER) || answers(RULES)
+    }
+
     /// Takes over rules.
     pub(crate) fn set_rules(&mut self, table: Arc<Wildcard>) {
         self.steer.set_order(order(self.cache.is_some(), !table.is_empty(), self.splits));

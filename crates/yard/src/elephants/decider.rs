@@ -15,9 +15,11 @@
 
 use std::collections::VecDeque;
 
-use flowyard_flow::learn::elephant::{Costs, Decision, Elephants, Load, Seen, What, Window};
+use flowyard_flow::learn::elephant::{
+    Costs, Decision, Elephants, Load, Refused, Seen, What, Window,
+};
 use flowyard_flow::table::Spread;
-use flowyard_frame::{Nanos, To};
+use flowyard_frame::{FlowKey, Nanos, To};
 
 use super::{Decisions, Report, window_of};
 use crate::config::{Config, ElephantsConfig};
@@ -107,8 +109,14 @@ impl Decider {
         late || self.reports.iter().all(Option::is_some)
     }
 
-    /// Decides the window; what follows of it for tables is in `unsent`.
-    pub(crate) fn decide(&mut self, now: Nanos, counters: &mut Counters) {
+    /// Decides the window; what follows of it for tables is in `unsent`. A flow that the user's own
+    /// tables answer is not split: they would not let it.
+    pub(crate) fn decide(
+        &mut self,
+        now: Nanos,
+        counters: &mut Counters,
+        users: &mut dyn FnMut(&FlowKey) -> bool,
+    ) {
         self.due = window_of(now, self.length);
         self.learn_costs();
         let reports = || self.reports.iter().flatten();
@@ -123,7 +131,13 @@ impl Decider {
             seen.push(report.map_or_else(|| unknown.clone(), |report| report.seen.clone()));
         }
         let window = Window { loads: &loads, seen: &seen, spread: &self.spread, costs: self.costs };
-        for decision in self.elephants.window(now, &window) {
+        for mut decision in self.elephants.window(now, &window) {
+            if let What::Promote { key, .. } = decision.what
+                && users(&key)
+            {
+                self.elephants.failed(&key, now);
+                decision.what = What::Refuse { key: Some(key), reason: Refused::User };
+            }
             self.carry_out(decision, counters);
         }
         self.reports.fill(None);

@@ -82,7 +82,7 @@ fn a_window_is_decided_when_all_have_reported_or_half_a_window_is_over() {
     assert!(decider.is_ready(WINDOW + WINDOW / 2), "core 1 is late");
     decider.take(report(1, 0, false));
     assert!(decider.is_ready(WINDOW + 1));
-    decider.decide(WINDOW + 1, &mut Counters::default());
+    decider.decide(WINDOW + 1, &mut Counters::default(), &mut |_| false);
     assert!(!decider.is_ready(WINDOW + WINDOW / 2), "once");
     decider.take(report(1, 0, false)); // of a window that is decided
     decider.take(report(0, 1, false));
@@ -101,7 +101,7 @@ fn a_flow_is_split_where_another_core_has_time_and_not_where_nothing_is_known_of
         if known {
             decider.take(report(1, 0, false));
         }
-        decider.decide(WINDOW + WINDOW / 2, &mut counters);
+        decider.decide(WINDOW + WINDOW / 2, &mut counters, &mut |_| false);
         assert_eq!((counters.promoted, counters.refused), (promoted, 1 - promoted));
         let sent: Vec<_> = decider.unsent.iter().collect();
         match &sent[..] {
@@ -124,8 +124,20 @@ fn what_cores_dropped_counts_for_the_queue_it_was_dropped_at() {
     busy.queue_len = 0;
     decider.take(full);
     decider.take(busy);
-    decider.decide(WINDOW, &mut counters);
+    decider.decide(WINDOW, &mut counters, &mut |_| false);
     let log = decider.log().last();
     assert!(matches!(log[..], [Decision { core: 1, what: What::Promote { .. }, .. }]), "{log:?}");
     assert_eq!(log[0].load.drops, 50);
+}
+
+#[test]
+fn what_the_user_placed_is_not_split() {
+    let config = config();
+    let (mut decider, mut counters) = (decider(&config), Counters::default());
+    decider.take(report(0, 0, true));
+    decider.take(report(1, 0, false));
+    decider.decide(WINDOW, &mut counters, &mut |key| *key == flow().key);
+    assert_eq!((counters.promoted, counters.refused, decider.unsent.len()), (0, 1, 0));
+    let told = decider.log().last()[0].to_string();
+    assert!(told.contains("a rule of the configuration says where it goes"), "{told}");
 }

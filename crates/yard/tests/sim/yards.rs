@@ -152,9 +152,11 @@ fn describe(
     let slots = [4, 64, 4096][rng.below(3) as usize];
     writeln!(text, "settle_slots = {slots}\nbuffer_bytes = 128").unwrap();
     let (frames, after) = ([0, 64, 256][rng.below(3) as usize], [1, 8, 100][rng.below(3) as usize]);
-    // A pool that is empty now and then, for copies to find it so.
-    let starved = kind == Kind::Bridge && rng.below(2) == 0;
-    let (frames, room) = if starved { (0, 1500) } else { (frames, 100) };
+    // A pool that is empty now and then: for copies to find it so, and for ports while others hold.
+    let starved = rng.below(2) == 0;
+    let room = if starved { 1500 } else { 100 };
+    // What a hold may keep is room for copies where nothing is held: they would find it mostly.
+    let frames = if starved && kind == Kind::Bridge && seed % 4 != 1 { 0 } else { frames };
     let us = [10, 1000][rng.below(2) as usize];
     writeln!(text, "hold_frames = {frames}\nhold_after_frames = {after}\nhold_us = {us}").unwrap();
     let full = |rng: &mut Rng| ["hold", "hold", "drop"][rng.below(3) as usize];
@@ -198,7 +200,8 @@ fn describe(
             .unwrap();
     }
     if starved {
-        let least = cores * 160 + u64::from(ports) * 64;
+        let copies = if kind == Kind::Bridge { 32 } else { 0 };
+        let least = cores * (128 + copies) + u64::from(ports) * (64 + frames);
         text = text.replacen("[yard]\n", &format!("[yard]\nframes = {least}\n"), 1);
     }
     // The works themselves are given; the bridge's lists of ports are the configuration's.

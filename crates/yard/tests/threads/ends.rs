@@ -122,6 +122,32 @@ impl Work for Mortal {
     }
 }
 
+/// The queue that only the dead core worked on stays full, and its producer holds frames for it.
+#[test]
+fn a_dead_core_that_nobody_stands_in_for_ends_the_run() {
+    let (head, tail) = YARD.split_once("[[queue]]").unwrap();
+    let text = format!(
+        "{head}[[queue]]\nname = \"only\"\norder = \"direct\"\nconsumers = [1]\n\
+         window_frames = 128\n[[queue]]{tail}[steer]\nspread = [\"only\"]\n"
+    );
+    let mut parts = Parts::default();
+    let frames = traffic(50, 5_000, &mut Checker::new());
+    parts.rx.insert(0, Box::new(SourceRx::new(0, Box::new(frames), Pace::Fast)));
+    parts.tx.insert(0, Box::new(Discard));
+    parts.work.insert(1, Box::new(Mortal { after: 1, then: Forward::new(&[0]) }));
+    let running = Yard::build(&Config::parse("y", &text).unwrap(), parts).unwrap().start(clock());
+    let wait = std::time::Duration::from_millis(10);
+    for _ in 0..1000 {
+        if !running.is_done() {
+            std::thread::sleep(wait);
+        }
+    }
+    assert!(running.is_done(), "the run does not end: {:?}", running.counters());
+    let outcome = running.join();
+    assert_eq!(outcome.cores[1].died.as_deref(), Some("this core was to die"));
+    assert!(outcome.is_balanced() && outcome.held > 0, "{outcome:#?}");
+}
+
 #[test]
 fn a_core_that_dies_is_named_and_the_others_go_on() {
     let mut parts = Parts::default();

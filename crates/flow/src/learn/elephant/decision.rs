@@ -110,6 +110,11 @@ pub enum Refused {
         /// How many.
         promoted: usize,
     },
+    /// The user has said where the flow goes.
+    #[error(
+        "an exact entry or a rule of the configuration says where it goes: take it out of there to have it split"
+    )]
+    User,
     /// The flow was demoted, or its promotion failed, a moment ago.
     #[error("the flow came back to its core a moment ago: it stays for {} ms", left / 1_000_000)]
     Resting {
