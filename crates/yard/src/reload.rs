@@ -50,7 +50,8 @@ impl Config {
         let differ = lists.is_some() || rule::rules(self)? != rule::rules(new)?;
         Ok(Reload {
             exact: gone.map(Edit::Del).chain(fresh).collect(),
-            spread: spread(new),
+            // Unchanged, it stays as it is: entries may have moved off overloaded cores.
+            spread: if spread(self) == spread(new) { Vec::new() } else { spread(new) },
             rules: if differ { Some(Arc::new(rule::table(new)?)) } else { None },
             lists,
         })

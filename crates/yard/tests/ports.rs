@@ -97,15 +97,14 @@ fn a_reload_is_the_difference_of_two_configurations() {
         old.reload(&parse(&text("x").replacen(from, to, 1)))
     };
     let key = |flow: &str| flow.parse::<flowyard_frame::FlowKey>().unwrap();
-    let all = vec![To::Queue(0), To::Queue(1)];
     let new = change("10.0.0.1:1 >", "10.0.0.1:7 >").unwrap();
     let del = Edit::Del(key("tcp 10.0.0.1:1 > 10.0.0.2:2"));
     let put = Edit::Put(key("tcp 10.0.0.1:7 > 10.0.0.2:2"), Action::queue(1));
-    assert_eq!(new, Reload { exact: vec![del, put], spread: all.clone(), ..Reload::default() });
+    assert_eq!(new, Reload { exact: vec![del, put], ..Reload::default() });
     let new = change("queue = \"r\"", "drop = true").unwrap();
     let key = key("tcp 10.0.0.1:1 > 10.0.0.2:2");
     let put = Edit::Put(key, Action { to: To::Drop, ..Action::default() });
-    assert_eq!(new, Reload { exact: vec![put], spread: all, ..Reload::default() });
+    assert_eq!(new, Reload { exact: vec![put], ..Reload::default() });
     let new = change("[steer]", "[steer]\nspread = [\"r\"]").unwrap();
     assert_eq!(new, Reload { exact: vec![], spread: vec![To::Queue(1)], ..Reload::default() });
     let rule = "[[steer.rule]]\nmatch = { proto = \"udp\" }\ndrop = true\n\n[work]";
