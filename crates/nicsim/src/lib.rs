@@ -15,7 +15,7 @@
 //!                                         ===+=======+=== 128 bits =+===  SDRAM: frames
 //! ```
 //!
-//! [`engine::Engine`] is the machine; [`reference::Reference`] is the obvious one, `fast` the one to
+//! [`engine::Engine`] is the machine; [`reference::Reference`] is the obvious one, [`fast::Fast`] the one to
 //! use. Time is exact ([`time`]); nothing here reads a clock, a file or a random number: equal input gives
 //! equal counters, to the bit. No input panics.
 
@@ -24,6 +24,7 @@ pub mod counters;
 pub mod device;
 pub mod elf;
 pub mod engine;
+pub mod fast;
 pub mod firmware;
 mod icache;
 pub mod isa;
@@ -34,4 +35,5 @@ pub mod time;
 
 pub use config::Config;
 pub use engine::{Engine, Parts};
+pub use fast::Fast;
 pub use reference::Reference;

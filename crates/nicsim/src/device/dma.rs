@@ -293,9 +293,4 @@ impl Dma {
     pub(crate) fn came_by_words(at: &Move) -> bool {
         at.is_scratch()
     }
-
-    /// DMAs under way.
-    pub(crate) fn under_way(&self) -> usize {
-        self.out.len()
-    }
 }

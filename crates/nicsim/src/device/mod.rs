@@ -35,6 +35,8 @@ use crate::time::{Clock, FreqError};
 /// Clock domains, in the order in which they act at one instant.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Domain {
+    /// Nothing has acted yet.
+    Nobody,
     Pci,
     Mac,
     Sdram,
@@ -137,7 +139,7 @@ impl Devices {
             core_done: None,
             dirty: 0,
             fault: None,
-            at: (0, Domain::Pci),
+            at: (0, Domain::Nobody),
             cpu: base.clock(config.chip.mhz),
             pci: base.clock(config.pci.mhz),
             mac: base.clock(config.mac.mhz),
@@ -164,7 +166,7 @@ impl Devices {
             Domain::Pci => self.pci,
             Domain::Mac => self.mac,
             Domain::Sdram => self.memory,
-            Domain::Cores => self.cpu,
+            Domain::Cores | Domain::Nobody => self.cpu,
         }
     }
 
@@ -228,7 +230,7 @@ impl Devices {
             Domain::Pci => self.tick_pci(time),
             Domain::Mac => self.tick_mac(time),
             Domain::Sdram => self.tick_sdram(time),
-            Domain::Cores => {}
+            Domain::Cores | Domain::Nobody => {}
         }
     }
 
@@ -256,7 +258,6 @@ impl Devices {
 
     fn tick_mac(&mut self, time: u64) {
         if self.mrx.is_started() {
-            self.source.start(self.link_up);
             while self.source.due() <= time {
                 let ended = self.source.due();
                 let frame = self.source.next(self.pool.take(), self.link_up);
@@ -441,7 +442,9 @@ impl Devices {
             DMA_READ => {
                 let word = self.drd.port.request().map_or(0, |r| r.addr & 0xff) / 4;
                 match self.drd.granted(cycle, value, clock, memories) {
-                    Ok(Some(Purpose::Mail)) if self.mtx.event_wanted => self.drd.raise(word),
+                    Ok(Some(Purpose::Mail)) if self.mtx.event_wanted && word <= hw::RBD_PROD => {
+                        self.drd.raise(word);
+                    }
                     Ok(Some(Purpose::Progress)) if self.mtx.event_wanted => {
                         self.drd.raise(hw::DRD_DONE);
                     }
@@ -488,7 +491,10 @@ impl Devices {
             hw::RX_BASE..=hw::RX_SLOTS => {
                 let done = self.mrx.slots(word, value);
                 self.stop_on(done);
-                self.link_up = now * self.cpu.period;
+                if self.mrx.is_started() {
+                    self.link_up = now * self.cpu.period;
+                    self.source.start(self.link_up);
+                }
             }
             _ if (hw::RINGS..hw::RINGS + 8).contains(&word) => self.set_ring(word, value),
             _ => return,

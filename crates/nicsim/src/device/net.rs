@@ -133,7 +133,9 @@ impl Journey {
             self.books.errors += 1;
             // Find it all the same, so that one error does not make every later frame one.
             let found = self.under_way.iter().take(4096).position(same);
-            drop(found.and_then(|at| self.under_way.remove(at)));
+            if let Some(at) = found {
+                self.under_way.remove(at);
+            }
             return;
         };
         let flow = self.under_way[at].flow;
