@@ -419,6 +419,8 @@ impl Fast {
                 self.wheel[cycle as usize & (WHEEL - 1)] |= 1 << (16 + assist);
             }
         }
-        self.set_device_cycle();
+        if std::mem::take(&mut self.devices.wake) {
+            self.set_device_cycle();
+        }
     }
 }

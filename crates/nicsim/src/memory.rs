@@ -145,7 +145,7 @@ impl Scratchpad {
     }
 
     /// Performs a request of core `who` (16 and above: an assist). The address was checked.
-    #[inline]
+    #[inline(always)]
     pub fn perform(&mut self, who: usize, request: Request) -> Done {
         let Request { op, addr, value } = request;
         let index = addr.wrapping_sub(SCRATCHPAD_BASE) >> 2 & self.mask;

@@ -21,7 +21,7 @@ use crate::elf::Image;
 use crate::engine::{Access, BuildError, Engine, Fault, Parts, in_function, wrong_access};
 use crate::icache::Icache;
 use crate::isa::{self, Class, Insn, Op};
-use crate::memory::{IMEM_BYTES, Request, SCRATCHPAD_BASE, SDRAM_BASE, Scratchpad, hw};
+use crate::memory::{Request, SCRATCHPAD_BASE, SDRAM_BASE, Scratchpad, hw};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
@@ -265,16 +265,16 @@ impl Reference {
             self.stall(who, Cycle::Pipeline, branch);
             return Ok(());
         }
-        if pc < IMEM_BYTES && !core.icache.hit(pc / line_bytes) {
+        if pc & 3 != 0 || (pc / 4) as usize >= self.parts.image.text.len() {
+            return self.fault(who, "runs outside the firmware's code".into());
+        }
+        if !core.icache.hit(pc / line_bytes) {
             core.state = State::Port;
             core.stall_pc = pc;
             self.stall(who, Cycle::Fetch, pc);
             return Ok(());
         }
-        let word = self.image().text.get((pc / 4) as usize).copied();
-        let Some(word) = word.filter(|_| pc & 3 == 0) else {
-            return self.fault(who, "runs outside the firmware's code".into());
-        };
+        let word = self.image().text[(pc / 4) as usize];
         let Some(insn) = isa::decode(word, pc) else {
             return self.fault(who, format!("word {word:#010x} is no instruction of the subset"));
         };

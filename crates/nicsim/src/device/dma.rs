@@ -58,6 +58,7 @@ pub(crate) struct Dma {
     /// Mailbox writes of the host: hardware word and value (read side only).
     pub(crate) mail: VecDeque<(u32, u32)>,
     events: u32,
+    news: bool,
     pub(crate) port: Port,
 }
 
@@ -82,6 +83,7 @@ impl Dma {
             words: VecDeque::new(),
             mail: VecDeque::new(),
             events: 0,
+            news: false,
             port: Port::default(),
         }
     }
@@ -195,6 +197,11 @@ impl Dma {
         Ok(Some(purpose))
     }
 
+    /// Whether a grant since the last call has made work for the host's bus or the SDRAM.
+    pub(crate) fn take_news(&mut self) -> bool {
+        std::mem::take(&mut self.news)
+    }
+
     fn accept(&mut self, due: u64, scratchpad: u32, host_bytes: u32) -> Result<(), String> {
         let [host, nic, len, _] = self.fetch;
         let side = if self.reads { "read" } else { "write" };
@@ -219,12 +226,14 @@ impl Dma {
         if let Some(wrong) = wrong {
             return Err(format!("DMA {side} assist: descriptor {number} has {wrong}"));
         }
+        self.news = true;
         self.out.push_back(Move { host, nic, len, due, moved: false });
         self.fetched += 1;
         Ok(())
     }
 
     fn moved(&mut self, at: usize, due: u64) {
+        self.news = true;
         self.out[at].moved = true;
         if self.reads {
             while self.out.front().is_some_and(|front| front.moved) {

@@ -97,6 +97,8 @@ pub(crate) struct Devices {
     pub(crate) core_done: Option<(usize, u32)>,
     /// Assists whose port may have something to ask: one bit each.
     pub(crate) dirty: u32,
+    /// Whether [`Devices::next`] may give another answer than before the last cycle.
+    pub(crate) wake: bool,
     /// Why the run must stop.
     pub(crate) fault: Option<String>,
     /// The last instant at which something acted.
@@ -138,6 +140,7 @@ impl Devices {
             core_access: None,
             core_done: None,
             dirty: 0,
+            wake: true,
             fault: None,
             at: (0, Domain::Nobody),
             cpu: base.clock(config.chip.mhz),
@@ -392,6 +395,7 @@ impl Devices {
     /// A core's request has crossed to the external memory port.
     pub(crate) fn core_request(&mut self, core: usize, request: Request, now: u64) {
         self.at = (now * self.cpu.period, Domain::Cores);
+        self.wake = true;
         self.core_access = Some(CoreAccess { core, request });
     }
 
@@ -451,19 +455,27 @@ impl Devices {
                     Ok(_) => {}
                     Err(error) => self.stop_on(Err(error)),
                 }
+                self.wake |= self.drd.take_news();
             }
-            DMA_WRITE => match self.dwr.granted(cycle, value, clock, memories) {
-                Ok(Some(Purpose::Progress)) if self.mtx.event_wanted => {
-                    self.dwr.raise(hw::DWR_DONE);
+            DMA_WRITE => {
+                match self.dwr.granted(cycle, value, clock, memories) {
+                    Ok(Some(Purpose::Progress)) if self.mtx.event_wanted => {
+                        self.dwr.raise(hw::DWR_DONE);
+                    }
+                    Ok(_) => {}
+                    Err(error) => self.stop_on(Err(error)),
                 }
-                Ok(_) => {}
-                Err(error) => self.stop_on(Err(error)),
-            },
+                self.wake |= self.dwr.take_news();
+            }
             MAC_TX => {
                 let done = self.mtx.granted(now, self.gap, value);
                 self.stop_on(done);
+                self.wake = true;
             }
-            _ => self.mrx.granted(now, self.gap),
+            _ => {
+                self.mrx.granted(now, self.gap);
+                self.wake = true;
+            }
         }
     }
 
@@ -482,7 +494,10 @@ impl Devices {
             hw::DRD_PROD => self.drd.prod = value,
             hw::DWR_PROD => self.dwr.prod = value,
             hw::MTX_PROD => self.mtx.prod = value,
-            hw::MRX_CONS => self.mrx.cons = value,
+            hw::MRX_CONS => {
+                self.mrx.cons = value;
+                self.wake = true;
+            }
             hw::INTERRUPT => self.host.interrupts += 1,
             hw::EVENT_ENABLE => {
                 self.mtx.event_wanted = value != 0;
@@ -491,6 +506,7 @@ impl Devices {
             hw::RX_BASE..=hw::RX_SLOTS => {
                 let done = self.mrx.slots(word, value);
                 self.stop_on(done);
+                self.wake = true;
                 if self.mrx.is_started() {
                     self.link_up = now * self.cpu.period;
                     self.source.start(self.link_up);

@@ -8,8 +8,8 @@ use crate::counters::{CoreCounters, Heat};
 use crate::elf::Image;
 use crate::engine::wrong_access;
 use crate::icache::Icache;
-use crate::isa::{self, Class, Insn, Op};
-use crate::memory::{IMEM_BYTES, Request, SDRAM_BASE};
+use crate::isa::{self, Insn, Op};
+use crate::memory::{Request, SCRATCHPAD_BASE, SDRAM_BASE};
 use crate::reference::coprocessor;
 
 /// What a core does in the cycle it runs to.
@@ -25,68 +25,31 @@ pub(super) enum Action {
     Fault,
 }
 
-/// How the loop treats an instruction.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
-    Alu,
-    HiLo,
-    Cop,
-    Branch,
-    Jump,
-    JumpRegister,
-    Memory,
-    Halt,
-    Reserved,
-}
-
-/// A decoded word.
-#[derive(Clone, Copy, Debug)]
-struct Decoded {
-    insn: Insn,
-    kind: Kind,
-    /// A conditional branch that can be late.
-    can_be_late: bool,
-}
-
-/// The decoded instruction memory.
+/// The decoded instruction memory, and one word behind it that faults.
 #[derive(Debug)]
 pub(super) struct Instructions {
-    words: Vec<Decoded>,
+    words: Vec<Insn>,
 }
+
+/// The immediate that marks a word outside the subset.
+const RESERVED: u32 = u32::MAX;
+const OUTSIDE: &str = "runs outside the firmware's code";
 
 impl Instructions {
     pub(super) fn new(image: &Image) -> Self {
-        let nothing = Insn { op: Op::Break, rs: 0, rt: 0, rd: 0, imm: 0 };
-        let reserved = Decoded { insn: nothing, kind: Kind::Reserved, can_be_late: false };
+        let reserved = Insn { op: Op::Break, rs: 0, rt: 0, rd: 0, imm: RESERVED };
         let words = image.text.iter().enumerate();
         let mut words: Vec<_> = words
-            .map(|(n, &word)| isa::decode(word, 4 * n as u32).map_or(reserved, classify))
+            .map(|(n, &word)| isa::decode(word, 4 * n as u32).unwrap_or(reserved))
+            .map(|insn| Insn { rd: if insn.rd == 0 { ZERO_SINK } else { insn.rd }, ..insn })
             .collect();
         words.push(reserved);
         Self { words }
     }
 }
 
-fn classify(mut insn: Insn) -> Decoded {
-    let kind = match insn.op {
-        Op::Mfhi | Op::Mflo | Op::Mthi | Op::Mtlo | Op::Mult | Op::Multu | Op::Div | Op::Divu => {
-            Kind::HiLo
-        }
-        Op::Mfc0 => Kind::Cop,
-        Op::Break | Op::Syscall => Kind::Halt,
-        Op::J | Op::Jal => Kind::Jump,
-        Op::Jr | Op::Jalr => Kind::JumpRegister,
-        _ if insn.has_delay_slot() => Kind::Branch,
-        _ if insn.is_memory() => Kind::Memory,
-        _ => Kind::Alu,
-    };
-    let can_be_late = insn.class() == Class::Branch;
-    if insn.rd == 0 {
-        insn.rd = ZERO_SINK;
-    }
-    Decoded { insn, kind, can_be_late }
-}
-
+/// No address.
+const NOTHING: u32 = u32::MAX;
 /// Where results for register 0 go.
 const ZERO_SINK: u8 = 32;
 
@@ -113,8 +76,12 @@ pub(super) struct Core {
     alu: (u8, u64),
     /// The same of the last load.
     load: (u8, u64),
-    annul: Option<u32>,
+    /// Instructions issued by `run`.
+    issued: u64,
+    /// The branch whose wrong instruction is to be annulled, or [`NOTHING`].
+    annul: u32,
     line: u32,
+    /// Of a word's number to its line's.
     line_shift: u32,
     icache: Icache,
     /// The access that it ran to: request, destination, address.
@@ -144,9 +111,10 @@ impl Core {
             hi_lo_ready: 0,
             alu: (0, 0),
             load: (0, 0),
-            annul: None,
+            issued: 0,
+            annul: NOTHING,
             line: u32::MAX,
-            line_shift: chip.icache_line_bytes.trailing_zeros(),
+            line_shift: chip.icache_line_bytes.trailing_zeros() - 2,
             icache: Icache::new(chip),
             access: (Request::load(0), 0),
             posted: false,
@@ -161,25 +129,25 @@ impl Core {
         }
     }
 
-    /// Counts pipeline stalls from now to `until`.
+    /// Counts pipeline stalls from `t` to `until`; returns `until`.
     #[inline(always)]
-    fn hazard(&mut self, until: u64, pc: u32, heat: &mut [Heat]) {
-        let cycles = until - self.t;
-        self.counters.pipeline += cycles;
-        heat[(pc / 4) as usize].stall += cycles;
-        self.pipeline_lump = Lump { start: self.t, end: until, pc };
-        self.t = until;
+    fn hazard(&mut self, t: u64, until: u64, pc: u32, heat: &mut [Heat]) -> u64 {
+        self.counters.pipeline += until - t;
+        heat[(pc / 4) as usize].stall += until - t;
+        self.pipeline_lump = Lump { start: t, end: until, pc };
+        until
     }
 
     /// Whether a register became ready only in cycle `t`.
     #[inline(always)]
-    fn late(&self, register: u8) -> bool {
+    fn late(&self, register: u8, alu: (u8, u64), t: u64) -> bool {
         register != 0
-            && ((register == self.alu.0 && self.alu.1 == self.t)
-                || (register == self.load.0 && self.load.1 == self.t))
+            && ((register == alu.0 && alu.1 == t) || (register == self.load.0 && self.load.1 == t))
     }
 
     /// Issues private instructions up to the next access, miss, fault, or `limit`; returns when, what.
+    ///
+    /// State that changes with every instruction is kept in locals and written back at the end.
     pub(super) fn run(
         &mut self,
         code: &Instructions,
@@ -187,159 +155,205 @@ impl Core {
         limit: u64,
         chip: &Chip,
     ) -> (u64, Action) {
-        let last = code.words.len() - 1;
-        loop {
-            if self.t >= limit {
-                return (self.t, Action::Resume);
+        let words = code.words.as_slice();
+        let last = words.len() - 1;
+        let heat = &mut heat[..words.len()];
+        let (mut t, mut pc, mut next_pc) = (self.t, self.pc, self.next_pc);
+        let (mut in_slot, mut line, mut alu) = (self.in_slot, self.line, self.alu);
+        let began = self.issued;
+        let mut issued = began;
+        let action = loop {
+            if t >= limit {
+                break Action::Resume;
             }
-            let pc = self.pc;
-            if let Some(branch) = self.annul
-                && !self.in_slot
-            {
-                self.annul = None;
-                self.hazard(self.t + 1, branch, heat);
+            if self.annul != NOTHING && !in_slot {
+                let branch = std::mem::replace(&mut self.annul, NOTHING);
+                t = self.hazard(t, t + 1, branch, heat);
                 continue;
             }
-            let line = pc >> self.line_shift;
-            if line != self.line {
-                if pc < IMEM_BYTES && !self.icache.hit(line) {
-                    return (self.t, Action::Miss);
-                }
-                self.line = line;
-            }
             let index = ((pc / 4) as usize).min(last);
-            let Decoded { insn, kind, can_be_late } = code.words[index];
-            if pc & 3 != 0 || kind == Kind::Reserved {
-                return self.stop(code, index);
+            // Rotated, a pc that is no multiple of 4 is on no line.
+            let wanted = pc.rotate_right(2) >> self.line_shift;
+            if wanted != line {
+                if pc & 3 != 0 || index == last {
+                    self.fault = Some(OUTSIDE.into());
+                    break Action::Fault;
+                }
+                if !self.icache.hit(wanted) {
+                    break Action::Miss;
+                }
+                line = wanted;
             }
+            let insn = words[index];
             let (rs, rt) = (insn.rs, insn.rt);
-            if self.load.1 > self.t && self.load.0 != 0 && (rs == self.load.0 || rt == self.load.0)
-            {
-                self.hazard(self.load.1, pc, heat);
+            if self.load.1 > t && (rs == self.load.0 || rt == self.load.0) && self.load.0 != 0 {
+                t = self.hazard(t, self.load.1, pc, heat);
                 continue;
             }
             let (a, b) = (self.regs[usize::from(rs & 63)], self.regs[usize::from(rt & 63)]);
-            let mut target = None;
-            match kind {
-                Kind::Alu => match isa::alu(&insn, a, b) {
-                    Ok(result) => {
-                        self.regs[usize::from(insn.rd & 63)] = result;
-                        self.alu = (insn.rd & 31, self.t + 1);
+            let imm = insn.imm;
+            // One jump for every kind of instruction; ALU results meet behind it.
+            let result = match insn.op {
+                Op::Sll => b << (imm & 31),
+                Op::Srl => b >> (imm & 31),
+                Op::Addu => a.wrapping_add(b),
+                Op::Subu => a.wrapping_sub(b),
+                Op::And => a & b,
+                Op::Or => a | b,
+                Op::Sltu => (a < b).into(),
+                Op::Addiu => a.wrapping_add(imm),
+                Op::Sltiu => (a < imm).into(),
+                Op::Andi => a & imm,
+                Op::Ori => a | imm,
+                Op::Lui => imm,
+                Op::Beq
+                | Op::Bne
+                | Op::Blez
+                | Op::Bgtz
+                | Op::Bltz
+                | Op::Bgez
+                | Op::Bltzal
+                | Op::Bgezal => {
+                    let taken = isa::taken(insn.op, a, b);
+                    // `b` is `beq $0, $0` or of one register: never late.
+                    let one = insn.op == Op::Beq && rs == rt;
+                    if (self.late(rs, alu, t) || self.late(rt, alu, t)) && !one {
+                        if chip.branch == Branch::Stall {
+                            t = self.hazard(t, t + 1, pc, heat);
+                            continue;
+                        }
+                        if (imm <= pc) != taken {
+                            self.annul = pc;
+                        }
                     }
-                    Err(isa::Overflow) => {
-                        return self.give_up(format!("{} overflows", restored(insn)));
+                    if insn.rd != ZERO_SINK {
+                        self.regs[usize::from(insn.rd & 63)] = pc.wrapping_add(8);
+                        alu = (insn.rd, t + 1);
                     }
-                },
-                Kind::Memory => {
-                    let addr = Request::effective(insn.op, a.wrapping_add(insn.imm), b);
-                    if let Some(wrong) = wrong_access(insn.op, addr, self.scratchpad) {
-                        return self.give_up(wrong);
+                    let target = if taken { imm } else { next_pc.wrapping_add(4) };
+                    issued += 1;
+                    heat[index].count += 1;
+                    in_slot = true;
+                    (pc, next_pc) = (next_pc, target);
+                    t += 1;
+                    continue;
+                }
+                Op::J | Op::Jal | Op::Jr | Op::Jalr => {
+                    let by_register = matches!(insn.op, Op::Jr | Op::Jalr);
+                    if by_register && self.late(rs, alu, t) {
+                        t = self.hazard(t, t + 1, pc, heat);
+                        continue;
+                    }
+                    if insn.rd != ZERO_SINK {
+                        self.regs[usize::from(insn.rd & 63)] = pc.wrapping_add(8);
+                        alu = (insn.rd, t + 1);
+                    }
+                    let target = if by_register { a } else { imm };
+                    issued += 1;
+                    heat[index].count += 1;
+                    in_slot = true;
+                    (pc, next_pc) = (next_pc, target);
+                    t += 1;
+                    continue;
+                }
+                Op::Lb
+                | Op::Lbu
+                | Op::Lh
+                | Op::Lhu
+                | Op::Lw
+                | Op::Ll
+                | Op::Update
+                | Op::Sc
+                | Op::Sb
+                | Op::Sh
+                | Op::Sw
+                | Op::Set => {
+                    let addr = Request::effective(insn.op, a.wrapping_add(imm), b);
+                    // Nearly all are words in the scratchpad; the rest is looked at closely.
+                    let plain =
+                        addr & 3 == 0 && addr.wrapping_sub(SCRATCHPAD_BASE) < self.scratchpad;
+                    if !plain && let Some(wrong) = wrong_access(insn.op, addr, self.scratchpad) {
+                        self.fault = Some(wrong);
+                        break Action::Fault;
                     }
                     self.access = (Request { op: insn.op, addr, value: b }, insn.rd);
                     self.posted =
                         insn.op as u8 >= Op::Sb as u8 && (insn.op != Op::Set || chip.set_posted);
                     self.access_pc = pc;
-                    return (self.t, Action::Access);
+                    break Action::Access;
                 }
-                Kind::Branch => {
-                    let taken = isa::taken(insn.op, a, b);
-                    let late = can_be_late && (self.late(rs) || self.late(rt));
-                    if late {
-                        if chip.branch == Branch::Stall {
-                            self.hazard(self.t + 1, pc, heat);
-                            continue;
-                        }
-                        if (insn.imm <= pc) != taken {
-                            self.annul = Some(pc);
-                        }
-                    }
-                    if taken {
-                        target = Some(insn.imm);
-                    }
-                    if insn.rd != ZERO_SINK {
-                        self.link(insn.rd, pc);
-                    }
-                }
-                Kind::Jump => {
-                    target = Some(insn.imm);
-                    if insn.rd != ZERO_SINK {
-                        self.link(insn.rd, pc);
-                    }
-                }
-                Kind::JumpRegister => {
-                    if self.late(rs) {
-                        self.hazard(self.t + 1, pc, heat);
-                        continue;
-                    }
-                    target = Some(a);
-                    if insn.op == Op::Jalr && insn.rd != ZERO_SINK {
-                        self.link(insn.rd, pc);
-                    }
-                }
-                Kind::HiLo => {
+                Op::Mfhi
+                | Op::Mflo
+                | Op::Mthi
+                | Op::Mtlo
+                | Op::Mult
+                | Op::Multu
+                | Op::Div
+                | Op::Divu => {
                     let moves = matches!(insn.op, Op::Mfhi | Op::Mflo);
-                    if moves && self.hi_lo_ready > self.t {
-                        self.hazard(self.hi_lo_ready, pc, heat);
+                    if moves && self.hi_lo_ready > t {
+                        t = self.hazard(t, self.hi_lo_ready, pc, heat);
                         continue;
                     }
-                    self.hi_lo(&insn, a, b, chip);
+                    let Some(result) = self.hi_lo(&insn, a, b, chip, t) else {
+                        issued += 1;
+                        heat[index].count += 1;
+                        in_slot = false;
+                        (pc, next_pc) = (next_pc, next_pc.wrapping_add(4));
+                        t += 1;
+                        continue;
+                    };
+                    result
                 }
-                Kind::Cop => {
-                    let value = coprocessor(insn.imm, self.t, self.who);
-                    self.regs[usize::from(insn.rd & 63)] = value;
-                    self.alu = (insn.rd & 31, self.t + 1);
+                Op::Mfc0 => coprocessor(imm, t, self.who),
+                Op::Break | Op::Syscall => {
+                    // A reserved word is decoded as `break` with a mark.
+                    self.fault = Some(match (index == last, insn.imm) {
+                        (true, _) => OUTSIDE.into(),
+                        (false, RESERVED) => String::new(), // the engine knows the word
+                        _ => format!("{}: the firmware gave up", restored(insn)),
+                    });
+                    break Action::Fault;
                 }
-                Kind::Halt => {
-                    return self.give_up(format!("{}: the firmware gave up", restored(insn)));
-                }
-                Kind::Reserved => return self.stop(code, index),
-            }
-            self.counters.execute += 1;
+                _ => match isa::alu(&insn, a, b) {
+                    Ok(result) => result,
+                    Err(isa::Overflow) => {
+                        self.fault = Some(format!("{} overflows", restored(insn)));
+                        break Action::Fault;
+                    }
+                },
+            };
+            self.regs[usize::from(insn.rd & 63)] = result;
+            alu = (insn.rd, t + 1);
+            issued += 1;
             heat[index].count += 1;
-            self.in_slot = !matches!(kind, Kind::Alu | Kind::HiLo | Kind::Cop);
-            self.pc = self.next_pc;
-            self.next_pc = target.unwrap_or(self.next_pc.wrapping_add(4));
-            self.t += 1;
-        }
+            in_slot = false;
+            (pc, next_pc) = (next_pc, next_pc.wrapping_add(4));
+            t += 1;
+        };
+        self.counters.execute += issued - began;
+        self.issued = issued;
+        (self.t, self.pc, self.next_pc) = (t, pc, next_pc);
+        (self.in_slot, self.line, self.alu) = (in_slot, line, alu);
+        (t, action)
     }
 
-    fn link(&mut self, register: u8, pc: u32) {
-        self.regs[usize::from(register & 63)] = pc.wrapping_add(8);
-        self.alu = (register & 31, self.t + 1);
-    }
-
-    fn hi_lo(&mut self, insn: &Insn, a: u32, b: u32, chip: &Chip) {
+    /// Performs a multiplication, division or move; the value of a move from HI or LO.
+    fn hi_lo(&mut self, insn: &Insn, a: u32, b: u32, chip: &Chip, t: u64) -> Option<u32> {
         let (hi, lo) = self.hi_lo;
         match insn.op {
-            Op::Mfhi | Op::Mflo => {
-                let value = if insn.op == Op::Mfhi { hi } else { lo };
-                self.regs[usize::from(insn.rd & 63)] = value;
-                self.alu = (insn.rd & 31, self.t + 1);
-            }
+            Op::Mfhi => return Some(hi),
+            Op::Mflo => return Some(lo),
             Op::Mthi => self.hi_lo = (a, lo),
             Op::Mtlo => self.hi_lo = (hi, a),
             _ => {
                 self.hi_lo = isa::muldiv(insn.op, a, b);
                 let slow = matches!(insn.op, Op::Div | Op::Divu);
                 let cycles = if slow { chip.div_cycles } else { chip.mult_cycles };
-                self.hi_lo_ready = self.t + u64::from(cycles);
+                self.hi_lo_ready = t + u64::from(cycles);
             }
         }
-    }
-
-    #[cold]
-    fn stop(&mut self, code: &Instructions, index: usize) -> (u64, Action) {
-        let outside = self.pc & 3 != 0 || index + 1 >= code.words.len();
-        self.give_up(match outside {
-            true => "runs outside the firmware's code".into(),
-            false => String::new(), // the engine knows the word
-        })
-    }
-
-    #[cold]
-    fn give_up(&mut self, what: String) -> (u64, Action) {
-        self.fault = Some(what);
-        (self.t, Action::Fault)
+        None
     }
 
     /// The access is presented in cycle `now`: the instruction is issued. Returns the request and whether
@@ -368,7 +382,7 @@ impl Core {
         self.pc = self.next_pc;
         self.next_pc = self.next_pc.wrapping_add(4);
         self.t = now + 1;
-        self.load.0 = register & 31;
+        self.load.0 = if register == ZERO_SINK { 0 } else { register };
         (request, self.posted)
     }
 
@@ -407,8 +421,8 @@ impl Core {
     /// The miss of cycle `since` is over; the core goes on in cycle `until`.
     pub(super) fn filled(&mut self, since: u64, until: u64, heat: &mut [Heat]) {
         let cycles = until - since;
-        self.icache.fill(self.pc >> self.line_shift);
-        self.line = self.pc >> self.line_shift;
+        self.line = self.pc.rotate_right(2) >> self.line_shift;
+        self.icache.fill(self.line);
         self.counters.fills += 1;
         self.counters.fetch += cycles;
         heat[(self.pc / 4) as usize].stall += cycles;
