@@ -6,6 +6,7 @@ mod adapters;
 mod analyze;
 mod args;
 mod explain;
+mod nic;
 mod run;
 mod schema;
 mod stop;
@@ -35,6 +36,8 @@ enum Command {
     Run(run::Args),
     /// List the adapters that flowyard models, with their limits
     Adapters(adapters::Args),
+    /// Simulate a programmable adapter cycle by cycle, running real firmware
+    Nic(nic::Args),
     /// Print the JSON Schema of a command's --json
     Schema(schema::Args),
 }
@@ -50,6 +53,7 @@ fn main() -> ExitCode {
         Command::Explain(args) => explain::run(&args),
         Command::Run(args) => run::run(&args),
         Command::Adapters(args) => adapters::run(&args),
+        Command::Nic(args) => nic::run(&args),
         Command::Schema(args) => schema::run(&args),
     };
     match done {

@@ -29,9 +29,14 @@ pub mod firmware;
 mod icache;
 pub mod isa;
 pub mod memory;
+pub mod paper;
+pub mod profile;
 pub mod reference;
 pub mod run;
+pub mod study;
+pub mod sweep;
 pub mod time;
+pub mod trace;
 
 pub use config::Config;
 pub use engine::{Engine, Parts};

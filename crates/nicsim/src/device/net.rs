@@ -173,6 +173,7 @@ pub(crate) struct Source {
     start: u64,
     end: u64,
     running: bool,
+    receives: bool,
     ns: u64,
 }
 
@@ -192,13 +193,14 @@ impl Source {
             start: 0,
             end: u64::MAX,
             running: false,
+            receives: config.load.receive,
             ns: base.ns(1),
         }
     }
 
     /// The link is up: the first frame begins now.
     pub(crate) fn start(&mut self, now: u64) {
-        if !self.running {
+        if self.receives && !self.running {
             self.running = true;
             self.start = now;
             self.prepare(now);
