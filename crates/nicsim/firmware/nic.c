@@ -166,26 +166,27 @@ static inline __attribute__((always_inline)) void commit(volatile u32 *pointer, 
 #define COMMIT(pointer, marks, entries, lock, cat, end) ((pointer) = (end))
 #endif
 
+/* The locks of a commit count as ordering, not as locking: they are what `update` does away with. */
 #if MARKS
 IN("sdo") static void commit_drd(void)
 {
-    COMMIT(HW->drd_prod, drd_marks, DRDS, S.commit_drd_lock, CAT_SEND_LOCK, 0);
+    COMMIT(HW->drd_prod, drd_marks, DRDS, S.commit_drd_lock, CAT_SEND_ORDER, 0);
 }
 IN("sdo") static void commit_mtx(void)
 {
-    COMMIT(HW->mtx_prod, mtx_marks, MTXS, S.commit_mtx_lock, CAT_SEND_LOCK, 0);
+    COMMIT(HW->mtx_prod, mtx_marks, MTXS, S.commit_mtx_lock, CAT_SEND_ORDER, 0);
 }
 IN("sdo") static void commit_sent(void)
 {
-    COMMIT(S.sent, sent_marks, MTXS, S.commit_sent_lock, CAT_SEND_LOCK, 0);
+    COMMIT(S.sent, sent_marks, MTXS, S.commit_sent_lock, CAT_SEND_ORDER, 0);
 }
 IN("rdo") static void commit_dwr(void)
 {
-    COMMIT(HW->dwr_prod, dwr_marks, DWRS, R.commit_dwr_lock, CAT_RECV_LOCK, 0);
+    COMMIT(HW->dwr_prod, dwr_marks, DWRS, R.commit_dwr_lock, CAT_RECV_ORDER, 0);
 }
 IN("rdo") static void commit_received(void)
 {
-    COMMIT(R.received, received_marks, RETS, R.commit_received_lock, CAT_RECV_LOCK, 0);
+    COMMIT(R.received, received_marks, RETS, R.commit_received_lock, CAT_RECV_ORDER, 0);
 }
 #define PUBLISH_DRD(end) commit_drd()
 #define PUBLISH_DWR(end) commit_dwr()

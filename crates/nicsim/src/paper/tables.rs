@@ -70,7 +70,7 @@ impl Study<'_> {
                 );
             }
         }
-        exhibit.note("firmware 'ideal': one core of 800 MHz, no locks, no ordering; maximum-sized frames both ways");
+        exhibit.note("firmware 'ideal': one core of 700 MHz (the slowest in steps of 50 that carries line rate), no locks, no ordering; maximum-sized frames both ways");
         Ok(exhibit)
     }
 
