@@ -53,7 +53,7 @@ struct counts {
     u32 sizes[8], vlan, checksum, dmas, no_buffer;
 };
 struct core {
-    u32 id, trace;
+    u32 id, trace, steered, unused;
     struct counts sent, received;
 };
 
@@ -606,12 +606,16 @@ IN("rcv") static void tell_received(struct core *me)
 #if STEER
     if (n > 16)
         n = 16;
-    u32 slot = reserve_dwr(n + 1), put = slot;
+    u32 slot = reserve_dwr(n + 1), put = slot, reserved = n;
     if (slot == NONE)
         return;
     for (u32 f = from; f != from + n; f++) {
         struct recv_bd *ret = &returns[f & (RETS - 1)];
         u32 q = ret->host_high & 7, index = R.produced[q];
+        if (index - HW->ret_cons[q] > HW->ret_mask) { /* that ring is full: this far and no farther */
+            n = f - from;
+            break;
+        }
         R.produced[q] = index + 1;
         u32 host = HW->ret_ring + (q * (HW->ret_mask + 1) + (index & HW->ret_mask)) * sizeof *ret;
         put_dwr(put++, host, (u32)ret, sizeof *ret, COOKIE(FOR_RETURN, 0));
@@ -620,6 +624,8 @@ IN("rcv") static void tell_received(struct core *me)
     for (u32 q = 0; q < 8; q++)
         tell[q] = R.produced[q];
     put_dwr(put, HW->status + 4, (u32)tell, 32, COOKIE(FOR_STATUS, 1));
+    for (; reserved != n; reserved--) /* slots that a full ring left over */
+        put_dwr(++put, HW->status + 60, (u32)&nowhere, 4, COOKIE(FOR_STATUS, 2));
     to = from + n;
     PUBLISH_DWR(put + 1);
 #else

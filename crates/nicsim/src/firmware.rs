@@ -14,11 +14,13 @@ pub enum Builtin {
     Rmw,
     /// Task-level parallel with an event register (section 3.2).
     Task,
+    /// `Rmw`, and RSS and exact-match filters choose among several return rings.
+    Steer,
 }
 
 impl Builtin {
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::Ideal, Self::SwOnly, Self::Rmw, Self::Task];
+    pub const ALL: [Self; 5] = [Self::Ideal, Self::SwOnly, Self::Rmw, Self::Task, Self::Steer];
 
     /// Its name on the command line.
     pub fn name(self) -> &'static str {
@@ -27,6 +29,7 @@ impl Builtin {
             Self::SwOnly => "swonly",
             Self::Rmw => "rmw",
             Self::Task => "task",
+            Self::Steer => "steer",
         }
     }
 
@@ -37,6 +40,7 @@ impl Builtin {
             Self::SwOnly => "frame-level parallel, ordering in software",
             Self::Rmw => "frame-level parallel, ordering by set and update",
             Self::Task => "task-level parallel, event register",
+            Self::Steer => "rmw with RSS and exact-match filters",
         }
     }
 
@@ -52,6 +56,7 @@ impl Builtin {
             Self::SwOnly => include_bytes!("../firmware/swonly.elf"),
             Self::Rmw => include_bytes!("../firmware/rmw.elf"),
             Self::Task => include_bytes!("../firmware/task.elf"),
+            Self::Steer => include_bytes!("../firmware/steer.elf"),
         }
     }
 }

@@ -33,6 +33,7 @@ pub mod paper;
 pub mod profile;
 pub mod reference;
 pub mod run;
+pub mod steer;
 pub mod study;
 pub mod sweep;
 pub mod time;

@@ -60,8 +60,9 @@ pub fn builtin<E: Engine>(config: &Config, firmware: Builtin) -> Result<Outcome,
 ///
 /// # Errors
 /// [`RunError`].
-pub fn run<E: Engine>(parts: Parts) -> Result<Outcome, RunError> {
+pub fn run<E: Engine>(mut parts: Parts) -> Result<Outcome, RunError> {
     let config = parts.config.clone();
+    install(&mut parts)?;
     let image = parts.image.clone();
     let mut engine = E::build(parts)?;
     let cycles = |us: u64| (us as f64 * config.chip.mhz.hz() / 1e6).round() as u64;
@@ -82,6 +83,25 @@ pub fn run<E: Engine>(parts: Parts) -> Result<Outcome, RunError> {
         departures: engine.departures(),
         end,
     })
+}
+
+/// What the configuration wants of the firmware beyond the paper: filters for the first generated flows, to
+/// the queues from the last down; several queues.
+fn install(parts: &mut Parts) -> Result<(), BuildError> {
+    let (queues, count) = (parts.config.host.queues, parts.config.firmware.filters);
+    if queues > 1 && parts.image.symbol_addr("indirection").is_none() {
+        let what = "host.queues: only one with this firmware; several need --firmware steer";
+        return Err(BuildError::Firmware(what.into()));
+    }
+    if count > 0 {
+        let filters: Vec<_> = (0..count)
+            .map(|flow| crate::steer::of_flow(flow, queues - 1 - flow % queues))
+            .collect();
+        let table = crate::steer::table(&parts.image, &filters)
+            .map_err(|error| BuildError::Firmware(format!("firmware.filters: {error}")))?;
+        parts.preload.push(table);
+    }
+    Ok(())
 }
 
 fn check(window: &Window, end: &Snapshot) -> Result<(), RunError> {

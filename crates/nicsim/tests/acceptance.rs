@@ -7,7 +7,7 @@ use flowyard_nicsim::paper::tables::BUDGET;
 use flowyard_nicsim::paper::{Exhibit, Study};
 use flowyard_nicsim::{Config, Fast, firmware::Builtin, run::builtin};
 
-const MEASURE_US: u64 = 1500;
+const MEASURE_US: u64 = 2000;
 
 fn study<T>(make: impl Fn(&Study<'_>) -> T) -> T {
     make(&Study { threads: 2, measure_us: MEASURE_US, progress: &|_, _| {} })
@@ -17,8 +17,53 @@ fn exhibit(number: u32, table: bool) -> Exhibit {
     study(|study| if table { study.table(number) } else { study.figure(number) }).unwrap().unwrap()
 }
 
+const FASTER: &str =
+    "ours needs fewer cycles a frame than the paper's, so it reaches line rate earlier";
+const LEAN: &str =
+    "our compiler keeps in registers what the paper's reloads, and our frames have less state";
+const CHECKS: &str = "each descriptor is checked once, and a batch is often less than sixteen";
+const POLLS: &str = "one look more at each pointer in every pass of the loop";
+const LOCKS: &str =
+    "our claims take a lock per bundle and stage; the paper does not say what its locks cover";
+const EFFECT: &str =
+    "half a point short: claims, which RMW leaves alone, are part of ordering here";
+const MIX: &str =
+    "fewer loads and branches than the paper's firmware, and a renaming window without limit";
+const WALKS: &str = "descriptors are walked in order, four words to a line";
+const MESI: &str =
+    "a descriptor that moves from writer to reader is invalidated when it is written again";
+
 /// Rows that are not met, and why.
-const NOT_MET: [(&str, &str); 0] = [];
+const NOT_MET: [(&str, &str); 28] = [
+    ("A2 6 x 175", FASTER),
+    ("F3 plateau", WALKS),
+    ("F3 invalidating writes", MESI),
+    ("T1 Fetch Send BD: accesses", LEAN),
+    ("T1 Send Frame: accesses", LEAN),
+    ("T1 Receive Frame: accesses", LEAN),
+    ("T2 out of order, 4: perfect, PBP", MIX),
+    ("T2 out of order, 4: perfect, no BP", MIX),
+    ("T2 out of order, 4: stalls, PBP", MIX),
+    ("T2 out of order, 4: stalls, PBP1", MIX),
+    ("T2 out of order, 4: stalls, no BP", MIX),
+    ("T5 effect on send ordering", EFFECT),
+    ("T5 software-only: Fetch Send BD: accesses", LEAN),
+    ("T5 RMW: Fetch Send BD: accesses", LEAN),
+    ("T5 software-only: Fetch Receive BD: instructions", CHECKS),
+    ("T5 RMW: Fetch Receive BD: instructions", CHECKS),
+    ("T5 software-only: Fetch Receive BD: accesses", LEAN),
+    ("T5 software-only: Receive Frame: accesses", LEAN),
+    ("T5 RMW: Receive Frame: accesses", LEAN),
+    ("T5 software-only: Send Dispatch and Ordering: accesses", LEAN),
+    ("T5 RMW: Send Dispatch and Ordering: accesses", POLLS),
+    ("T5 software-only: Send Locking: instructions", LOCKS),
+    ("T5 software-only: Send Locking: accesses", LOCKS),
+    ("T5 software-only: Receive Locking: instructions", LOCKS),
+    ("T5 software-only: Receive Locking: accesses", LOCKS),
+    ("T5 RMW: Send Locking: instructions", LOCKS),
+    ("T5 RMW: Send Locking: accesses", LOCKS),
+    ("T5 RMW: Receive Locking: instructions", LOCKS),
+];
 
 /// Checks that every row is in its range but those listed, and that these are not.
 fn check(rows: &[(&str, f64, f64, f64)]) {

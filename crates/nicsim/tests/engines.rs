@@ -41,9 +41,12 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 64, max_shrink_iters: 40, ..ProptestConfig::default() })]
 
     #[test]
-    fn both_engines_count_the_same(config in config(), firmware in 0usize..4) {
+    fn both_engines_count_the_same(config in config(), firmware in 0usize..5) {
         let firmware = Builtin::ALL[firmware];
         let mut config = config;
+        if firmware == Builtin::Steer {
+            (config.host.queues, config.firmware.steer, config.firmware.filters) = (3, 3, 5);
+        }
         if firmware == Builtin::Ideal {
             config.chip.cores = 1;
         }
