@@ -196,8 +196,8 @@ pub(crate) fn run(args: &Args) -> Result<(), Stop> {
         What::Table(args) => exhibit(args, true),
         What::Figure(args) => exhibit(args, false),
         What::Reproduce(args) => {
-            let exhibits = with_study(&args.show, |study| study.all())?;
-            show(&exhibits, &args.show)
+            let exhibits = with_study(&args.show, |study| Some(study.all()))?;
+            show(&exhibits.unwrap_or_default(), &args.show)
         }
     }
 }
@@ -269,9 +269,13 @@ fn exhibit(args: &ExhibitArgs, table: bool) -> Result<(), Stop> {
         return show(&[of_trace(path)?], &args.show);
     }
     let (kind, there) = if table { ("table", "1 to 6") } else { ("figure", "3, 7 and 8") };
-    let made = with_study_option(&args.show, |study| {
-        if table { study.table(number) } else { study.figure(number) }
-    })?;
+    let made =
+        with_study(
+            &args.show,
+            |study| {
+                if table { study.table(number) } else { study.figure(number) }
+            },
+        )?;
     let made = made.ok_or_else(|| {
         bad_input(format!("{kind} {number}: there are {there}; the paper's others are drawings"))
     })?;
@@ -289,12 +293,7 @@ fn of_trace(path: &Path) -> Result<Exhibit, Stop> {
 
 type Made<T> = Result<T, flowyard_nicsim::run::RunError>;
 
-fn with_study<T>(show: &ShowArgs, make: impl Fn(&Study<'_>) -> Made<T>) -> Result<T, Stop> {
-    with_study_option(show, |study| Some(make(study)))?
-        .ok_or_else(|| Stop::Failed(anyhow::anyhow!("nothing was made")))
-}
-
-fn with_study_option<T>(
+fn with_study<T>(
     show: &ShowArgs,
     make: impl Fn(&Study<'_>) -> Option<Made<T>>,
 ) -> Result<Option<T>, Stop> {

@@ -229,7 +229,7 @@ impl Fast {
                 && let Wait::External(since) = self.waits[who]
             {
                 self.cores[who].external_done(since, self.now, value, &mut self.heat);
-                self.into_wheel(who, self.now + 1, Action::Resume);
+                self.enter_wheel(who, self.now + 1, Action::Resume);
             }
             self.external = None;
         }
@@ -243,7 +243,7 @@ impl Fast {
     }
 
     #[inline(always)]
-    fn into_wheel(&mut self, who: usize, cycle: u64, action: Action) {
+    fn enter_wheel(&mut self, who: usize, cycle: u64, action: Action) {
         self.waits[who] = Wait::Wheel(action);
         self.wheel[cycle as usize & (WHEEL - 1)] |= 1 << who;
     }
@@ -253,7 +253,7 @@ impl Fast {
     fn run_ahead(&mut self, who: usize, boundary: u64) {
         let limit = boundary.min(self.now + AHEAD);
         let (cycle, action) = self.cores[who].run(&self.code, &mut self.heat, limit, &self.chip);
-        self.into_wheel(who, cycle, action);
+        self.enter_wheel(who, cycle, action);
     }
 
     /// What a core wanted to do in this cycle.
@@ -263,13 +263,13 @@ impl Fast {
             let limit = boundary.min(self.now + AHEAD);
             let (cycle, next) = self.cores[who].run(&self.code, &mut self.heat, limit, &self.chip);
             if cycle > self.now {
-                self.into_wheel(who, cycle, next);
+                self.enter_wheel(who, cycle, next);
                 return Ok(());
             }
             action = next;
         }
         match action {
-            Action::Resume => self.into_wheel(who, self.now + 1, Action::Resume),
+            Action::Resume => self.enter_wheel(who, self.now + 1, Action::Resume),
             Action::Access => self.access(who, boundary),
             Action::Miss => {
                 self.waits[who] = Wait::Fill(self.now);
@@ -371,7 +371,7 @@ impl Fast {
     fn buffer_free(&mut self, who: usize) {
         if let Wait::Buffer(since) = self.waits[who] {
             self.cores[who].waited_since = since;
-            self.into_wheel(who, self.now + 1, Action::Access);
+            self.enter_wheel(who, self.now + 1, Action::Access);
         }
     }
 

@@ -407,7 +407,7 @@ impl Reference {
 
     fn bank_of(&self, addr: u32) -> usize {
         let chip = &self.parts.config.chip;
-        (addr / chip.interleave_bytes & (chip.banks - 1)) as usize
+        ((addr / chip.interleave_bytes) & (chip.banks - 1)) as usize
     }
 
     /// The request that `who` presents in this cycle, if any.

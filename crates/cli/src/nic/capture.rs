@@ -4,9 +4,9 @@ use std::path::Path;
 
 use flowyard_nicsim::device::{Arrival, FCS_BYTES};
 use flowyard_nicsim::run::Outcome;
-use flowyard_wire::LinkType;
 use flowyard_ports::pcap::{Format, Writer};
 use flowyard_ports::{Source, pcap};
+use flowyard_wire::LinkType;
 
 use crate::stop::{Stop, bad_input};
 

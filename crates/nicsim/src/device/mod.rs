@@ -330,7 +330,7 @@ impl Devices {
         let dwr = self.dwr.burst().map(|at| (at.nic - SDRAM_BASE, at.len));
         let mtx = self.mtx.burst().map(|at| (at.addr - SDRAM_BASE, at.len));
         let mrx = self.mrx.burst().map(|(addr, len)| (addr - SDRAM_BASE, len));
-        let core = self.core_access.map(|at| (at.request.addr - SDRAM_BASE & !3, 4));
+        let core = self.core_access.map(|at| ((at.request.addr - SDRAM_BASE) & !3, 4));
         let wants = [drd, dwr, mtx, mrx, core];
         let mask = wants.iter().enumerate().fold(0, |m, (n, w)| m | u32::from(w.is_some()) << n);
         if let Some(who) = self.sdram.pick(mask)
@@ -382,7 +382,7 @@ impl Devices {
     /// A core's access: performed on the word as the scratchpad would, without reservations.
     fn core_burst(&mut self) {
         let Some(CoreAccess { core, request }) = self.core_access.take() else { return };
-        let at = (request.addr - SDRAM_BASE & !3) as usize;
+        let at = ((request.addr - SDRAM_BASE) & !3) as usize;
         let word = &mut self.sdram.bytes[at..at + 4];
         let mut pad = Scratchpad::new(4);
         pad.poke(0, u32::from_le_bytes([word[0], word[1], word[2], word[3]]));

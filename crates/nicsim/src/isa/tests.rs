@@ -69,7 +69,7 @@ fn decode_is_total() {
         random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
         let word = match round % 3 {
             0 => (round / 3 % 64) << 26 | random & 0x03ff_ffff,
-            1 => random & 0x03ff_ffc0 | round / 3 % 64,
+            1 => random & 0x03ff_ffc0 | (round / 3 % 64),
             _ => random,
         };
         let word = if round % 2 == 0 { word & !0x7c0 } else { word };
