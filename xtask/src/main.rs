@@ -3,6 +3,8 @@
 //! ```text
 //! cargo xtask firmware           rebuild the adapter's firmware with clang and lld, and write the hashes
 //! cargo xtask firmware --check   rebuild into a temporary folder and compare with what is committed
+//! cargo xtask firmware --handler FILE.h --output FILE.elf
+//!                                build firmware 'rmw' with a handler of your own (docs/nic.md)
 //! ```
 //!
 //! Debian: `apt-get install clang lld`. The images are byte for byte the same for the same versions of
@@ -54,8 +56,9 @@ fn main() -> ExitCode {
     let done = match args[..] {
         ["firmware"] => firmware(false),
         ["firmware", "--check"] => firmware(true),
+        ["firmware", "--handler", handler, "--output", output] => own(handler, output),
         _ => {
-            say("usage: cargo xtask firmware [--check]");
+            say("usage: cargo xtask firmware [--check | --handler FILE.h --output FILE.elf]");
             return ExitCode::from(2);
         }
     };
@@ -106,22 +109,41 @@ fn version(tool: &str) -> Result<String> {
 fn build(folder: &Path, scratch: &Path) -> Result<Vec<(&'static str, PathBuf)>> {
     let mut images = Vec::new();
     for (name, defines) in IMAGES {
-        let (object, elf) = (scratch.join("nic.o"), scratch.join(format!("{name}.elf")));
-        run(Command::new("clang")
-            .current_dir(folder)
-            .args(FLAGS)
-            .args(defines)
-            .args(["-c", "nic.c", "-o"])
-            .arg(&object))?;
-        run(Command::new("ld.lld")
-            .current_dir(folder)
-            .args(["-m", "elf32ltsmip", "-nostdlib", "-static", "-z", "max-page-size=16"])
-            .args(["-T", "nic.ld", "-o"])
-            .arg(&elf)
-            .arg(&object))?;
+        let elf = scratch.join(format!("{name}.elf"));
+        let defines: Vec<String> = defines.iter().map(ToString::to_string).collect();
+        image(folder, scratch, &defines, &elf)?;
         images.push((name, elf));
     }
     Ok(images)
+}
+
+fn image(folder: &Path, scratch: &Path, defines: &[String], elf: &Path) -> Result<()> {
+    let object = scratch.join("nic.o");
+    run(Command::new("clang")
+        .current_dir(folder)
+        .args(FLAGS)
+        .args(defines)
+        .args(["-c", "nic.c", "-o"])
+        .arg(&object))?;
+    run(Command::new("ld.lld")
+        .current_dir(folder)
+        .args(["-m", "elf32ltsmip", "-nostdlib", "-static", "-z", "max-page-size=16"])
+        .args(["-T", "nic.ld", "-o"])
+        .arg(elf)
+        .arg(&object))
+}
+
+/// Firmware 'rmw' with the user's handler in it.
+fn own(handler: &str, output: &str) -> Result<()> {
+    let handler = std::fs::canonicalize(handler).with_context(|| handler.to_owned())?;
+    let output = std::path::absolute(output)?;
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates/nicsim/firmware");
+    let scratch = std::env::temp_dir().join(format!("flowyard-handler-{}", std::process::id()));
+    std::fs::create_dir_all(&scratch)?;
+    let defines = ["-DRMW".to_owned(), format!("-DHANDLER=\"{}\"", handler.display())];
+    let done = image(&folder, &scratch, &defines, &output);
+    let _ = std::fs::remove_dir_all(&scratch);
+    done
 }
 
 fn run(command: &mut Command) -> Result<()> {

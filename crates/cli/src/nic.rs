@@ -7,7 +7,7 @@ use flowyard_nicsim::config::Config;
 use flowyard_nicsim::engine::Parts;
 use flowyard_nicsim::firmware::Builtin;
 use flowyard_nicsim::paper::{Exhibit, Study};
-use flowyard_nicsim::run::{Outcome, image, run as simulate};
+use flowyard_nicsim::run::{Outcome, RunError, image, run as simulate};
 use flowyard_nicsim::{Fast, Reference, trace};
 use flowyard_report::{Document, Page, Section, html};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -120,6 +120,10 @@ struct RunArgs {
     #[arg(long, value_name = "FILE")]
     pcap_out: Option<PathBuf>,
 
+    /// Print this variable of the firmware at the end (may be repeated)
+    #[arg(long, value_name = "SYMBOL")]
+    peek: Vec<String>,
+
     /// Use the plain engine, which simulates everything in every cycle (for comparison; slow)
     #[arg(long)]
     reference: bool,
@@ -208,9 +212,13 @@ fn one(args: &RunArgs, profile: bool) -> Result<(), Stop> {
         parts.arrivals = Some(capture::arrivals(file)?);
     }
     parts.keep_departures = args.pcap_out.is_some();
+    parts.peeks = args.peek.clone();
     let outcome =
         if args.reference { simulate::<Reference>(parts) } else { simulate::<Fast>(parts) };
-    let outcome = outcome.map_err(|error| Stop::Failed(error.into()))?;
+    let outcome = outcome.map_err(|error| match error {
+        RunError::Build(error) => bad_input(error),
+        error => Stop::Failed(error.into()),
+    })?;
     if let Some(path) = &args.pcap_out {
         capture::write(path, &outcome)?;
     }

@@ -501,6 +501,13 @@ IN("frb") static void recv_bds_arrived(u32 n)
     R.fetching = 0;
 }
 
+/* A handler of your own: cargo xtask firmware --handler FILE.h (docs/nic.md). It defines
+ * static void on_receive(u32 frame, u32 len, u32 flags), which runs for every received frame. */
+#ifdef HANDLER
+#define ON_RECEIVE IN("str")
+#include HANDLER
+#endif
+
 #if STEER
 static u32 steer(struct core *me, u32 frame_addr, u32 flags, u32 *hash);
 #endif
@@ -554,6 +561,9 @@ IN("rcv") static void recv_frames(struct core *me, u32 from, u32 to)
         }
         count_bytes(c, len);
         count_size(c, len);
+#ifdef HANDLER
+        on_receive(addr, len, flags);
+#endif
 #if STEER
         u32 queue = steer(me, addr, flags, &hash);
         ret->host_high = queue;

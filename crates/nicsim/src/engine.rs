@@ -60,6 +60,8 @@ pub struct Parts {
     pub keep_departures: bool,
     /// Words to put into the scratchpad before the start: byte address, words.
     pub preload: Vec<(u32, Vec<u32>)>,
+    /// Firmware variables to read at the end of a run, by symbol.
+    pub peeks: Vec<String>,
 }
 
 /// Who accessed what, in the order in which banks performed it.

@@ -32,7 +32,7 @@ pub enum Category {
     ReceiveOrdering,
     /// Receive Locking.
     ReceiveLocking,
-    /// RSS and Flow Director.
+    /// RSS, Flow Director, and handlers of one's own.
     Steering,
 }
 
@@ -63,7 +63,7 @@ impl Category {
             Self::ReceiveFrame => "Receive Frame",
             Self::ReceiveOrdering => "Receive Dispatch and Ordering",
             Self::ReceiveLocking => "Receive Locking",
-            Self::Steering => "Steering (RSS, Flow Director)",
+            Self::Steering => "Steering, own handlers",
         }
     }
 

@@ -36,6 +36,8 @@ pub struct Outcome {
     pub units_per_second: u64,
     /// Frames that were sent, if asked for.
     pub departures: Vec<Departure>,
+    /// The variables asked for: name and words.
+    pub peeks: Vec<(String, Vec<u32>)>,
 }
 
 /// The image of a firmware file for this configuration.
@@ -63,6 +65,7 @@ pub fn builtin<E: Engine>(config: &Config, firmware: Builtin) -> Result<Outcome,
 pub fn run<E: Engine>(mut parts: Parts) -> Result<Outcome, RunError> {
     let config = parts.config.clone();
     install(&mut parts)?;
+    let peeks = variables(&parts)?;
     let image = parts.image.clone();
     let mut engine = E::build(parts)?;
     let cycles = |us: u64| (us as f64 * config.chip.mhz.hz() / 1e6).round() as u64;
@@ -81,6 +84,12 @@ pub fn run<E: Engine>(mut parts: Parts) -> Result<Outcome, RunError> {
         image,
         units_per_second: units_per_second.per_second(),
         departures: engine.departures(),
+        peeks: peeks
+            .into_iter()
+            .map(|(name, addr, words)| {
+                (name, (0..words).map(|n| engine.peek(addr + 4 * n)).collect())
+            })
+            .collect(),
         end,
     })
 }
@@ -102,6 +111,21 @@ fn install(parts: &mut Parts) -> Result<(), BuildError> {
         parts.preload.push(table);
     }
     Ok(())
+}
+
+/// Name, address and words of the variables to read at the end.
+fn variables(parts: &Parts) -> Result<Vec<(String, u32, u32)>, BuildError> {
+    let find = |name: &String| {
+        let symbol = parts.image.symbols.iter().find(|symbol| symbol.name == *name);
+        let symbol =
+            symbol.filter(|s| s.addr >= crate::memory::SCRATCHPAD_BASE).ok_or_else(|| {
+                BuildError::Firmware(format!(
+                    "the firmware has no variable '{name}' in the scratchpad"
+                ))
+            })?;
+        Ok((name.clone(), symbol.addr & !3, symbol.size.div_ceil(4).clamp(1, 4096)))
+    };
+    parts.peeks.iter().map(find).collect()
 }
 
 fn check(window: &Window, end: &Snapshot) -> Result<(), RunError> {

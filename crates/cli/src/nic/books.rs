@@ -24,6 +24,8 @@ pub(super) struct Report<'a> {
     cores: &'a [CoreCounters],
     devices: &'a DeviceCounters,
     profile: Profile,
+    /// Variables of the firmware that were asked for.
+    peeks: &'a [(String, Vec<u32>)],
 }
 
 impl<'a> Report<'a> {
@@ -40,6 +42,7 @@ impl<'a> Report<'a> {
             cores: &outcome.window.cores,
             devices: &outcome.window.devices,
             profile: Profile::of(&outcome.image, &outcome.window),
+            peeks: &outcome.peeks,
         }
     }
 }
@@ -122,6 +125,10 @@ pub(super) fn text(outcome: &Outcome, style: &Style) -> String {
         100.0 * d.sdram.busy_cycles as f64 / seconds / outcome.config.sdram.mhz.hz(),
         d.interrupts,
     );
+    for (name, words) in &outcome.peeks {
+        let words: Vec<String> = words.iter().map(ToString::to_string).collect();
+        text += &format!("{name}: {}\n", words.join(" "));
+    }
     if outcome.config.host.queues > 1 {
         let rings = &d.per_queue[..outcome.config.host.queues as usize];
         let rings: Vec<String> = rings.iter().map(ToString::to_string).collect();
