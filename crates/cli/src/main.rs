@@ -7,6 +7,7 @@ mod analyze;
 mod args;
 mod bench;
 mod explain;
+mod nic;
 mod run;
 mod schema;
 mod stop;
@@ -38,6 +39,8 @@ enum Command {
     Bench(bench::Args),
     /// List the adapters that flowyard models, with their limits
     Adapters(adapters::Args),
+    /// Simulate a programmable adapter cycle by cycle, running real firmware
+    Nic(nic::Args),
     /// Print the JSON Schema of a command's --json
     Schema(schema::Args),
 }
@@ -54,6 +57,7 @@ fn main() -> ExitCode {
         Command::Run(args) => run::run(&args),
         Command::Bench(args) => bench::run(&args),
         Command::Adapters(args) => adapters::run(&args),
+        Command::Nic(args) => nic::run(&args),
         Command::Schema(args) => schema::run(&args),
     };
     match done {

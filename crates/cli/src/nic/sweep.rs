@@ -1,0 +1,190 @@
+//! `flowyard nic sweep`: one or two keys varied, everything else fixed.
+
+use std::io::{Write, stdout};
+
+use flowyard_nicsim::Fast;
+use flowyard_nicsim::engine::Parts;
+use flowyard_nicsim::run::{Outcome, image, run as simulate};
+use flowyard_nicsim::sweep::parallel;
+use flowyard_report::{Cell, Column, Document, Table};
+use serde::Serialize;
+
+use super::{MachineArgs, Progress, threads};
+use crate::stop::{Stop, bad_input};
+
+/// Vary one or two keys and print a table.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  flowyard nic sweep --vary chip.cores=1,2,4,8,16 --set mac.link_gbps=25
+  flowyard nic sweep --vary chip.banks=1,2,4,8 --vary chip.mhz=150,500/3,200
+  flowyard nic sweep --vary firmware.bundle=1,2,4,8,16 --csv")]
+pub(crate) struct Args {
+    #[command(flatten)]
+    machine: MachineArgs,
+
+    /// A key and its values; a second one makes a grid
+    #[arg(long, value_name = "KEY=A,B,...", required = true)]
+    vary: Vec<String>,
+
+    /// Host cores to use [default: all]
+    #[arg(long, value_name = "N")]
+    threads: Option<usize>,
+
+    /// Print JSON (schema flowyard.nic-sweep/1)
+    #[arg(long, conflicts_with = "csv")]
+    json: bool,
+
+    /// Print CSV
+    #[arg(long)]
+    csv: bool,
+}
+
+#[derive(Serialize)]
+struct Point {
+    settings: Vec<String>,
+    udp_gbps: f64,
+    share_of_limit: f64,
+    frames_per_second: f64,
+    drop_share: f64,
+    ipc: f64,
+    load: f64,
+    conflict: f64,
+    pipeline: f64,
+    errors: u64,
+}
+
+#[derive(Serialize)]
+struct Points {
+    points: Vec<Point>,
+}
+
+pub(super) fn run(args: &Args) -> Result<(), Stop> {
+    let mut settings: Vec<Vec<String>> = vec![Vec::new()];
+    for vary in &args.vary {
+        let (key, values) = vary
+            .split_once('=')
+            .ok_or_else(|| bad_input(format!("--vary: '{vary}' is not KEY=A,B,...")))?;
+        let grown = settings.iter().flat_map(|before| {
+            values.split(',').map(move |value| {
+                let mut now = before.clone();
+                now.push(format!("{}={}", key.trim(), value.trim()));
+                now
+            })
+        });
+        settings = grown.collect();
+    }
+    let elf = args.machine.elf()?;
+    let mut machines = Vec::new();
+    for point in &settings {
+        let mut config = args.machine.config()?;
+        for set in point {
+            config.set(set).map_err(|error| bad_input(format!("--vary: {error}")))?;
+        }
+        config.check().map_err(|error| bad_input(format!("--vary: {error}")))?;
+        let image = image(&config, &elf).map_err(bad_input)?;
+        machines.push(Parts { config, image, ..Parts::default() });
+    }
+    let bar = Progress::new();
+    let runs = parallel(&machines, threads(args.threads), &|n, of| bar.at(n, of), |parts| {
+        simulate::<Fast>(parts.clone())
+    });
+    drop(bar);
+    let mut points = Vec::new();
+    for (settings, outcome) in settings.into_iter().zip(runs) {
+        let outcome = outcome.map_err(|error| {
+            Stop::Failed(anyhow::Error::from(error).context(settings.join(" ")))
+        })?;
+        points.push(point(settings, &outcome));
+    }
+    print(points, args)
+}
+
+fn point(settings: Vec<String>, outcome: &Outcome) -> Point {
+    let total = outcome.window.total();
+    let share = |cycles: u64| cycles as f64 / (total.cycles() as f64).max(1.0);
+    Point {
+        settings,
+        udp_gbps: outcome.udp_gbps(),
+        share_of_limit: outcome.udp_gbps() / outcome.udp_limit_gbps().max(1e-9),
+        frames_per_second: outcome.frames_per_second(),
+        drop_share: outcome.drop_share(),
+        ipc: share(total.execute),
+        load: share(total.load),
+        conflict: share(total.conflict),
+        pipeline: share(total.pipeline),
+        errors: outcome.errors(),
+    }
+}
+
+fn print(points: Vec<Point>, args: &Args) -> Result<(), Stop> {
+    let mut out = stdout().lock();
+    if args.json {
+        let document = Document::new("flowyard.nic-sweep/1", Points { points });
+        let json = document.to_json().map_err(anyhow::Error::from).map_err(Stop::Failed)?;
+        out.write_all(json.as_bytes())?;
+        return Ok(out.flush()?);
+    }
+    let keys: Vec<&str> = args.vary.iter().filter_map(|v| v.split_once('=')).map(|v| v.0).collect();
+    if args.csv {
+        writeln!(
+            out,
+            "{},udp_gbps,share_of_limit,frames_per_second,drop_share,ipc,load,conflict,pipeline,errors",
+            keys.join(",")
+        )?;
+    }
+    let mut table = Table::new("");
+    for key in &keys {
+        table = table.column(Column::text(*key));
+    }
+    for (name, unit) in [
+        ("UDP", "Gb/s"),
+        ("of limit", "%"),
+        ("frames", "M/s"),
+        ("dropped", "%"),
+        ("IPC", ""),
+        ("load", ""),
+        ("conflict", ""),
+        ("pipeline", ""),
+        ("errors", ""),
+    ] {
+        table = table.column(Column::number(name).unit(unit));
+    }
+    for p in &points {
+        let values: Vec<&str> =
+            p.settings.iter().filter_map(|set| set.split_once('=')).map(|set| set.1).collect();
+        if args.csv {
+            writeln!(
+                out,
+                "{},{:.6},{:.6},{:.1},{:.6},{:.6},{:.6},{:.6},{:.6},{}",
+                values.join(","),
+                p.udp_gbps,
+                p.share_of_limit,
+                p.frames_per_second,
+                p.drop_share,
+                p.ipc,
+                p.load,
+                p.conflict,
+                p.pipeline,
+                p.errors
+            )?;
+            continue;
+        }
+        let numbers = [
+            format!("{:.3}", p.udp_gbps),
+            format!("{:.2}", 100.0 * p.share_of_limit),
+            format!("{:.3}", p.frames_per_second / 1e6),
+            format!("{:.3}", 100.0 * p.drop_share),
+            format!("{:.3}", p.ipc),
+            format!("{:.3}", p.load),
+            format!("{:.3}", p.conflict),
+            format!("{:.3}", p.pipeline),
+            p.errors.to_string(),
+        ];
+        table.push(values.into_iter().map(Cell::new).chain(numbers.map(Cell::new)));
+    }
+    if !args.csv {
+        out.write_all(table.to_text(&crate::style()).as_bytes())?;
+    }
+    Ok(out.flush()?)
+}

@@ -1,0 +1,196 @@
+//! What is counted: by core, by instruction address, by device; and differences between two moments.
+//!
+//! Every cycle of a core is in exactly one of five categories (HPCA 2005, Table 3), so they sum to the
+//! number of cycles; [`Window::check`] says so. Thread-safety: values only.
+
+use serde::Serialize;
+
+use crate::device::{Books, DeviceCounters};
+
+/// Why a core did or did not issue an instruction in a cycle.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cycle {
+    /// Issued one.
+    Execute,
+    /// Waited for an instruction cache fill.
+    Fetch,
+    /// Waited for the scratchpad's second cycle, or for the SDRAM.
+    Load,
+    /// Waited for a busy bank, or behind its own store.
+    Conflict,
+    /// Load-use, late branch or jump, annulled instruction, HI/LO.
+    Pipeline,
+}
+
+/// What one core did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct CoreCounters {
+    /// Cycles that issued an instruction: also the number of instructions.
+    pub execute: u64,
+    /// Cycles of instruction cache misses.
+    pub fetch: u64,
+    /// Cycles of load latency.
+    pub load: u64,
+    /// Cycles of bank conflicts.
+    pub conflict: u64,
+    /// Cycles of pipeline hazards.
+    pub pipeline: u64,
+    /// Scratchpad reads (`ll` and `update` too).
+    pub loads: u64,
+    /// Scratchpad writes (`sc` and `set` too).
+    pub stores: u64,
+    /// Instruction cache lines filled.
+    pub fills: u64,
+    /// SDRAM accesses.
+    pub external: u64,
+}
+
+impl CoreCounters {
+    /// Adds a cycle.
+    pub fn count(&mut self, cycle: Cycle) {
+        match cycle {
+            Cycle::Execute => self.execute += 1,
+            Cycle::Fetch => self.fetch += 1,
+            Cycle::Load => self.load += 1,
+            Cycle::Conflict => self.conflict += 1,
+            Cycle::Pipeline => self.pipeline += 1,
+        }
+    }
+
+    /// Cycles of all categories.
+    pub fn cycles(&self) -> u64 {
+        self.execute + self.fetch + self.load + self.conflict + self.pipeline
+    }
+
+    fn since(&self, before: &Self) -> Self {
+        Self {
+            execute: self.execute - before.execute,
+            fetch: self.fetch - before.fetch,
+            load: self.load - before.load,
+            conflict: self.conflict - before.conflict,
+            pipeline: self.pipeline - before.pipeline,
+            loads: self.loads - before.loads,
+            stores: self.stores - before.stores,
+            fills: self.fills - before.fills,
+            external: self.external - before.external,
+        }
+    }
+
+    /// Both together.
+    pub fn plus(&self, other: &Self) -> Self {
+        Self {
+            execute: self.execute + other.execute,
+            fetch: self.fetch + other.fetch,
+            load: self.load + other.load,
+            conflict: self.conflict + other.conflict,
+            pipeline: self.pipeline + other.pipeline,
+            loads: self.loads + other.loads,
+            stores: self.stores + other.stores,
+            fills: self.fills + other.fills,
+            external: self.external + other.external,
+        }
+    }
+}
+
+/// Executions and stall cycles of one instruction address, over all cores.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Heat {
+    /// Times executed.
+    pub count: u64,
+    /// Cycles stalled.
+    pub stall: u64,
+}
+
+/// Everything counted from the start to the beginning of cycle `cycle`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Snapshot {
+    /// Cycles of the cores' clock.
+    pub cycle: u64,
+    /// By core.
+    pub cores: Vec<CoreCounters>,
+    /// By instruction word.
+    pub heat: Vec<Heat>,
+    /// By device.
+    pub devices: DeviceCounters,
+    /// Frames under way to the link and to the host.
+    pub held: (u64, u64),
+}
+
+/// What was counted between two moments.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Window {
+    /// Cycles of the cores' clock.
+    pub cycles: u64,
+    /// By core.
+    pub cores: Vec<CoreCounters>,
+    /// By instruction word.
+    pub heat: Vec<Heat>,
+    /// By device; maxima and error counts are those of the whole run.
+    pub devices: DeviceCounters,
+}
+
+impl Window {
+    /// From `before` to `after`.
+    pub fn between(before: &Snapshot, after: &Snapshot) -> Self {
+        let cores = after.cores.iter().zip(&before.cores);
+        let heat = after.heat.iter().zip(&before.heat);
+        Self {
+            cycles: after.cycle - before.cycle,
+            cores: cores.map(|(a, b)| a.since(b)).collect(),
+            heat: heat
+                .map(|(a, b)| Heat { count: a.count - b.count, stall: a.stall - b.stall })
+                .collect(),
+            devices: devices(&before.devices, &after.devices),
+        }
+    }
+
+    /// All cores together.
+    pub fn total(&self) -> CoreCounters {
+        self.cores.iter().fold(CoreCounters::default(), |sum, core| sum.plus(core))
+    }
+
+    /// Whether every core's cycles are in exactly one category; else which core's are not.
+    ///
+    /// # Errors
+    /// Core, sum of categories, cycles.
+    pub fn check(&self) -> Result<(), (usize, u64, u64)> {
+        match self.cores.iter().position(|core| core.cycles() != self.cycles) {
+            None => Ok(()),
+            Some(core) => Err((core, self.cores[core].cycles(), self.cycles)),
+        }
+    }
+}
+
+fn devices(before: &DeviceCounters, after: &DeviceCounters) -> DeviceCounters {
+    let mut all = after.clone();
+    all.sent = books(&before.sent, &after.sent);
+    all.received = books(&before.received, &after.received);
+    for (now, then) in all.assist_accesses.iter_mut().zip(before.assist_accesses) {
+        *now -= then;
+    }
+    for (now, then) in all.per_queue.iter_mut().zip(before.per_queue) {
+        *now -= then;
+    }
+    let (s, b) = (&mut all.sdram, &before.sdram);
+    s.bursts -= b.bursts;
+    s.bytes -= b.bytes;
+    s.bytes_moved -= b.bytes_moved;
+    s.busy_cycles -= b.busy_cycles;
+    s.row_misses -= b.row_misses;
+    s.bank_conflicts -= b.bank_conflicts;
+    all.interrupts -= before.interrupts;
+    all.overruns -= before.overruns;
+    all
+}
+
+fn books(before: &Books, after: &Books) -> Books {
+    Books {
+        entered: after.entered - before.entered,
+        dropped: after.dropped - before.dropped,
+        delivered: after.delivered - before.delivered,
+        bytes: after.bytes - before.bytes,
+        payload_bytes: after.payload_bytes - before.payload_bytes,
+        latency_sum: after.latency_sum - before.latency_sum,
+        ..*after
+    }
+}

@@ -1,0 +1,305 @@
+//! A DMA assist: reads descriptors that the firmware has made ready, moves the data, reports how many
+//! are done.
+//!
+//! ```text
+//!             fetch 4 words      host, latency       SDRAM burst or scratchpad words
+//!  read:   ring ──────────> out ─────────────> arrived ──────────────> moved ──> done, in order
+//!             fetch 4 words     SDRAM burst or words     host, latency
+//!  write:  ring ──────────> out ────────────────────> moved ──────────────────> done, in order
+//! ```
+//!
+//! Descriptor: host address, adapter address, length, cookie (the firmware's own). Bursts and words
+//! are moved by two independent movers, so a descriptor fetch into the scratchpad does not hold up
+//! frames; the progress pointer is in order all the same (HPCA 2005, Figure 5). Invariants:
+//! done <= arrived, moved <= fetched <= prod; at most `limit` under way.
+
+use std::collections::VecDeque;
+
+use super::port::{Port, Purpose};
+use crate::memory::{Request, SCRATCHPAD_BASE, SDRAM_BASE, SDRAM_BYTES, hw};
+
+/// One DMA under way.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Move {
+    pub(crate) host: u32,
+    pub(crate) nic: u32,
+    pub(crate) len: u32,
+    /// When its data arrives (read) or the host acknowledges (write).
+    pub(crate) due: u64,
+    moved: bool,
+}
+
+impl Move {
+    fn is_scratch(&self) -> bool {
+        self.nic < SDRAM_BASE
+    }
+}
+
+/// A DMA assist of either direction.
+#[derive(Clone, Debug)]
+pub(crate) struct Dma {
+    reads: bool,
+    limit: usize,
+    base: u32,
+    entries: u32,
+    pub(crate) prod: u32,
+    fetched: u32,
+    pub(crate) done: u32,
+    reported: u32,
+    arrived: u32,
+    burst_at: u32,
+    word_at: u32,
+    word: u32,
+    fetch: [u32; 4],
+    fetch_words: usize,
+    out: VecDeque<Move>,
+    /// Words read from the scratchpad for the host, by write DMAs in order.
+    pub(crate) words: VecDeque<u32>,
+    /// Mailbox writes of the host: hardware word and value (read side only).
+    pub(crate) mail: VecDeque<(u32, u32)>,
+    events: u32,
+    news: bool,
+    pub(crate) port: Port,
+}
+
+impl Dma {
+    pub(crate) fn new(reads: bool, limit: u32) -> Self {
+        Self {
+            reads,
+            limit: limit as usize,
+            base: 0,
+            entries: 0,
+            prod: 0,
+            fetched: 0,
+            done: 0,
+            reported: 0,
+            arrived: 0,
+            burst_at: 0,
+            word_at: 0,
+            word: 0,
+            fetch: [0; 4],
+            fetch_words: 0,
+            out: VecDeque::with_capacity(limit as usize),
+            words: VecDeque::new(),
+            mail: VecDeque::new(),
+            events: 0,
+            news: false,
+            port: Port::default(),
+        }
+    }
+
+    pub(crate) fn ring(&mut self, base: Option<u32>, entries: Option<u32>) {
+        self.base = base.unwrap_or(self.base);
+        self.entries = entries.unwrap_or(self.entries);
+    }
+
+    /// Raises a bit of the event register with the next accesses.
+    pub(crate) fn raise(&mut self, bit: u32) {
+        self.events |= 1 << bit;
+    }
+
+    fn done_word(&self) -> u32 {
+        if self.reads { hw::DRD_DONE } else { hw::DWR_DONE }
+    }
+
+    /// What the port asks next, if anything; `now` is the cycle.
+    pub(crate) fn choose(&mut self, now: u64) -> Option<u64> {
+        let word = |index: u32| SCRATCHPAD_BASE + 4 * index;
+        if let Some(&(index, value)) = self.mail.front() {
+            return Some(self.port.ask(Request::store(word(index), value), Purpose::Mail, now));
+        }
+        if self.reported != self.done {
+            let request = Request::store(word(self.done_word()), self.done);
+            return Some(self.port.ask(request, Purpose::Progress, now));
+        }
+        if self.events != 0 {
+            let request = Request {
+                op: crate::isa::Op::Set,
+                addr: word(hw::EVENTS),
+                value: self.events.trailing_zeros(),
+            };
+            return Some(self.port.ask(request, Purpose::Event, now));
+        }
+        let may_fetch = self.entries != 0 && self.prod != self.fetched;
+        if self.fetch_words > 0 || (may_fetch && self.out.len() < self.limit) {
+            let slot = self.fetched & (self.entries - 1);
+            let addr = self.base + 16 * slot + 4 * self.fetch_words as u32;
+            return Some(self.port.ask(Request::load(addr), Purpose::Descriptor, now));
+        }
+        let (host_word, at) = self.next_word()?;
+        let addr = at.nic + 4 * self.word;
+        let request = match host_word {
+            true => Request::store(addr, 0), // the value is filled in by `data_source`
+            false => Request::load(addr),
+        };
+        Some(self.port.ask(request, Purpose::Data, now))
+    }
+
+    /// The scratchpad move that is next, and whether it stores into the scratchpad.
+    fn next_word(&mut self) -> Option<(bool, Move)> {
+        let end = if self.reads { self.arrived } else { self.fetched };
+        self.word_at = self.word_at.max(self.done);
+        while self.word_at < end {
+            let at = self.out[(self.word_at - self.done) as usize];
+            if at.is_scratch() {
+                return Some((self.reads, at));
+            }
+            self.word_at += 1;
+        }
+        None
+    }
+
+    /// Where in host memory the word comes from that the port is about to store.
+    pub(crate) fn data_source(&self) -> Option<u32> {
+        let at = self.out.get((self.word_at.wrapping_sub(self.done)) as usize)?;
+        (self.reads && at.is_scratch()).then(|| at.host + 4 * self.word)
+    }
+
+    /// The port's request was performed and gave `value`; returns what it was for. `time` is that
+    /// of the cycle, `latency` what the host takes.
+    ///
+    /// # Errors
+    /// When a descriptor is wrong: says what and where.
+    pub(crate) fn granted(
+        &mut self,
+        (now, gap): (u64, u64),
+        value: u32,
+        (time, latency): (u64, u64),
+        (scratchpad, host): (u32, u32),
+    ) -> Result<Option<Purpose>, String> {
+        let Some((request, purpose)) = self.port.granted(now, gap) else { return Ok(None) };
+        match purpose {
+            Purpose::Mail => drop(self.mail.pop_front()),
+            Purpose::Progress => self.reported = request.value,
+            Purpose::Event => self.events &= !(1 << request.value),
+            Purpose::Descriptor => {
+                self.fetch[self.fetch_words] = value;
+                self.fetch_words += 1;
+                if self.fetch_words == 4 {
+                    self.fetch_words = 0;
+                    let due = if self.reads { time + latency } else { u64::MAX };
+                    self.accept(due, scratchpad, host)?;
+                }
+            }
+            Purpose::Data => {
+                if !self.reads {
+                    self.words.push_back(value);
+                }
+                self.word += 1;
+                let at = (self.word_at - self.done) as usize;
+                if self.word * 4 == self.out[at].len {
+                    self.word = 0;
+                    self.word_at += 1;
+                    self.moved(at, time + latency);
+                }
+            }
+        }
+        Ok(Some(purpose))
+    }
+
+    /// Whether a grant since the last call has made work for the host's bus or the SDRAM.
+    pub(crate) fn take_news(&mut self) -> bool {
+        std::mem::take(&mut self.news)
+    }
+
+    fn accept(&mut self, due: u64, scratchpad: u32, host_bytes: u32) -> Result<(), String> {
+        let [host, nic, len, _] = self.fetch;
+        let side = if self.reads { "read" } else { "write" };
+        let number = self.fetched;
+        let len = len & 0xffff;
+        let within = |base: u32, size: u32| {
+            nic >= base && u64::from(nic) + u64::from(len) <= u64::from(base) + u64::from(size)
+        };
+        let page = 4 * hw::WORDS; // the hardware page is nobody's data
+        let scratch = within(SCRATCHPAD_BASE + page, scratchpad - page);
+        let wrong = if len == 0 {
+            Some("a length of 0".to_owned())
+        } else if !scratch && !within(SDRAM_BASE, SDRAM_BYTES) {
+            Some(format!("adapter address {nic:#x} with length {len}, outside both memories"))
+        } else if scratch && (nic | len) & 3 != 0 {
+            Some(format!("scratchpad address {nic:#x} with length {len}, not whole words"))
+        } else if u64::from(host) + u64::from(len) > u64::from(host_bytes) {
+            Some(format!("host address {host:#x} with length {len}, outside host memory"))
+        } else {
+            None
+        };
+        if let Some(wrong) = wrong {
+            return Err(format!("DMA {side} assist: descriptor {number} has {wrong}"));
+        }
+        self.news = true;
+        self.out.push_back(Move { host, nic, len, due, moved: false });
+        self.fetched += 1;
+        Ok(())
+    }
+
+    fn moved(&mut self, at: usize, due: u64) {
+        self.news = true;
+        self.out[at].moved = true;
+        if self.reads {
+            while self.out.front().is_some_and(|front| front.moved) {
+                self.out.pop_front();
+                self.done += 1;
+            }
+        } else {
+            self.out[at].due = due;
+        }
+    }
+
+    /// The burst that is next for the SDRAM.
+    pub(crate) fn burst(&mut self) -> Option<Move> {
+        let end = if self.reads { self.arrived } else { self.fetched };
+        self.burst_at = self.burst_at.max(self.done);
+        while self.burst_at < end {
+            let at = self.out[(self.burst_at - self.done) as usize];
+            if !at.is_scratch() {
+                return Some(at);
+            }
+            self.burst_at += 1;
+        }
+        None
+    }
+
+    /// Whether there may be one: the same, without moving on.
+    pub(crate) fn may_burst(&self) -> bool {
+        let end = if self.reads { self.arrived } else { self.fetched };
+        (self.burst_at.max(self.done)..end)
+            .any(|n| !self.out[(n - self.done) as usize].is_scratch())
+    }
+
+    /// The burst was transferred.
+    pub(crate) fn burst_done(&mut self, due: u64) {
+        let at = (self.burst_at - self.done) as usize;
+        self.burst_at += 1;
+        self.moved(at, due);
+    }
+
+    /// When the host's bus has something for this assist.
+    pub(crate) fn host_due(&self) -> Option<u64> {
+        if self.reads {
+            (self.arrived < self.fetched).then(|| self.out[(self.arrived - self.done) as usize].due)
+        } else {
+            self.out.front().filter(|front| front.moved).map(|front| front.due)
+        }
+    }
+
+    /// Read side: data that has arrived by `time`.
+    pub(crate) fn arrive(&mut self, time: u64) -> bool {
+        let before = self.arrived;
+        while self.host_due().is_some_and(|due| due <= time) {
+            self.arrived += 1;
+        }
+        before != self.arrived
+    }
+
+    /// Write side: the next DMA that the host has acknowledged by `time`.
+    pub(crate) fn acknowledged(&mut self, time: u64) -> Option<Move> {
+        self.host_due().filter(|&due| due <= time)?;
+        self.done += 1;
+        self.out.pop_front()
+    }
+
+    /// Whether a write DMA's data came from the scratchpad.
+    pub(crate) fn came_by_words(at: &Move) -> bool {
+        at.is_scratch()
+    }
+}

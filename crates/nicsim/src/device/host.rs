@@ -1,0 +1,266 @@
+//! The host: memory, and a driver that keeps both rings full ([P] section 5: "emulates the real
+//! device driver").
+//!
+//! ```text
+//!  0x0000 status block: word 0 send descriptors consumed, 1.. return descriptors produced, per ring
+//!  0x1000 send ring (16 B each), receive ring (32 B), return rings (32 B), sent frames, receive buffers
+//! ```
+//!
+//! The driver acts when the adapter has written the status block. A sent frame is two regions: 42
+//! bytes of headers, then the payload. Descriptors: docs/nic.md. Invariants: a buffer is the host's or the
+//! adapter's, never both; every frame is checked against the books of its direction.
+
+use std::collections::VecDeque;
+
+use super::net::{FCS_BYTES, HEADER_BYTES, Journey, write_frame};
+use crate::config::Config;
+use crate::memory::hw;
+
+const STATUS: u32 = 0;
+const RINGS: u32 = 0x1000;
+const BUFFER_BYTES: u32 = 2048;
+/// Send descriptor flags: last of its frame, insert a VLAN tag, checksums wanted.
+const BD_END: u32 = 1;
+const BD_VLAN: u32 = 2;
+const BD_CHECKSUM: u32 = 4;
+
+/// The host.
+#[derive(Clone, Debug)]
+pub(crate) struct Host {
+    pub(crate) memory: Vec<u8>,
+    send_ring: u32,
+    send_mask: u32,
+    recv_ring: u32,
+    recv_mask: u32,
+    return_ring: u32,
+    return_mask: u32,
+    queues: u32,
+    send_buffers: u32,
+    recv_buffers: u32,
+    sizes: Vec<u32>,
+    flows: u32,
+    vlan: u32,
+    sends: bool,
+    posted_bds: u32,
+    posted_frames: u64,
+    posted_recv: u32,
+    returned: [u32; 8],
+    scratch: Vec<u8>,
+    /// Frames on their way to the link.
+    pub(crate) sent: Journey,
+    pub(crate) interrupts: u64,
+    started: bool,
+    /// Frames that each return ring brought.
+    pub(crate) per_queue: [u64; 8],
+    ring: VecDeque<u32>,
+}
+
+impl Host {
+    pub(crate) fn new(config: &Config) -> Self {
+        let h = &config.host;
+        let send_ring = RINGS;
+        let recv_ring = send_ring + h.send_ring * 16;
+        let return_ring = recv_ring + h.recv_ring * 32;
+        let send_buffers = (return_ring + h.queues * h.return_ring * 32).next_multiple_of(4096);
+        let recv_buffers = send_buffers + h.send_ring / 2 * BUFFER_BYTES;
+        let end = recv_buffers + h.recv_ring * BUFFER_BYTES;
+        Self {
+            memory: vec![0; end as usize],
+            send_ring,
+            send_mask: h.send_ring - 1,
+            recv_ring,
+            recv_mask: h.recv_ring - 1,
+            return_ring,
+            return_mask: h.return_ring - 1,
+            queues: h.queues,
+            send_buffers,
+            recv_buffers,
+            sizes: config.load.udp_bytes.clone(),
+            flows: config.load.flows,
+            vlan: config.load.vlan,
+            sends: config.load.send,
+            posted_bds: 0,
+            posted_frames: 0,
+            posted_recv: 0,
+            returned: [0; 8],
+            scratch: Vec::with_capacity(2048),
+            sent: Journey::default(),
+            interrupts: 0,
+            started: false,
+            per_queue: [0; 8],
+            ring: VecDeque::new(),
+        }
+    }
+
+    /// What the firmware is told: words from [`hw::BOOT`] on.
+    pub(crate) fn boot(&self, config: &Config) -> [u32; 16] {
+        let f = &config.firmware;
+        let per_us = (config.chip.mhz.hz() / 1e6) as u32;
+        [
+            config.chip.cores,
+            f.bundle,
+            self.send_ring,
+            self.send_mask,
+            self.recv_ring,
+            self.recv_mask,
+            self.return_ring,
+            self.return_mask,
+            STATUS,
+            f.send_coalesce,
+            f.interrupt_us * per_us,
+            self.queues,
+            f.steer,
+            f.filters,
+            0x0200,
+            0x0000_0001,
+        ]
+    }
+
+    fn word(&self, addr: u32) -> u32 {
+        let at = addr as usize;
+        self.memory.get(at..at + 4).map_or(0, |b| u32::from_le_bytes([b[0], b[1], b[2], b[3]]))
+    }
+
+    /// The word at `addr`, as a DMA reads it.
+    pub(crate) fn read(&self, addr: u32) -> u32 {
+        self.word(addr)
+    }
+
+    /// Stores a word, as a DMA does.
+    pub(crate) fn write(&mut self, addr: u32, value: u32) {
+        let at = addr as usize;
+        if let Some(place) = self.memory.get_mut(at..at + 4) {
+            place.copy_from_slice(&value.to_le_bytes());
+        }
+    }
+
+    /// Whether the driver has yet to fill the rings for the first time.
+    pub(crate) fn is_new(&self) -> bool {
+        !self.started
+    }
+
+    /// Whether a DMA to `addr` touched the status block.
+    pub(crate) fn is_status(&self, addr: u32) -> bool {
+        addr < RINGS
+    }
+
+    /// The driver: takes what the adapter has finished, fills the rings, and tells by `mail`.
+    ///
+    /// # Errors
+    /// When the adapter returned something that is not the host's: says what.
+    pub(crate) fn drive(
+        &mut self,
+        now: u64,
+        received: &mut Journey,
+        mail: &mut VecDeque<(u32, u32)>,
+    ) -> Result<(), String> {
+        let before = (self.posted_bds, self.posted_recv);
+        if !self.started {
+            self.started = true;
+            for buffer in 0..=self.recv_mask {
+                self.post_buffer(buffer);
+            }
+        }
+        for queue in 0..self.queues {
+            self.take_returns(queue, now, received, mail)?;
+        }
+        let consumed = self.word(STATUS);
+        let under_way = self.posted_bds.wrapping_sub(consumed);
+        if under_way > self.send_mask + 1 {
+            return Err(format!(
+                "host: the adapter says it consumed {consumed} send descriptors of {} posted",
+                self.posted_bds
+            ));
+        }
+        while self.sends && self.posted_bds.wrapping_sub(consumed) + 2 <= self.send_mask + 1 {
+            self.post_frame(now);
+        }
+        if before.0 != self.posted_bds {
+            mail.push_back((hw::SBD_PROD, self.posted_bds));
+        }
+        if before.1 != self.posted_recv {
+            mail.push_back((hw::RBD_PROD, self.posted_recv));
+        }
+        Ok(())
+    }
+
+    fn post_buffer(&mut self, buffer: u32) {
+        let at = self.recv_ring + (self.posted_recv & self.recv_mask) * 32;
+        let words =
+            [0, self.recv_buffers + buffer * BUFFER_BYTES, BUFFER_BYTES, 0, 0, 0, 0, buffer];
+        for (n, word) in words.into_iter().enumerate() {
+            self.write(at + 4 * n as u32, word);
+        }
+        self.posted_recv = self.posted_recv.wrapping_add(1);
+    }
+
+    fn post_frame(&mut self, now: u64) {
+        let number = self.posted_frames;
+        let size = self.sizes[(number % self.sizes.len() as u64) as usize];
+        let mut frame = std::mem::take(&mut self.scratch);
+        frame.clear();
+        write_frame(&mut frame, size, (number % u64::from(self.flows)) as u32, number, 0x80);
+        let slot = (self.posted_bds & self.send_mask) / 2;
+        let header = self.send_buffers + slot * BUFFER_BYTES;
+        let payload = header + 64;
+        let split = HEADER_BYTES as usize;
+        self.memory[header as usize..header as usize + split].copy_from_slice(&frame[..split]);
+        self.memory[payload as usize..][..frame.len() - split].copy_from_slice(&frame[split..]);
+        let mut flags = BD_CHECKSUM;
+        if self.vlan != 0 {
+            flags |= BD_VLAN;
+            let [high, low] = (self.vlan as u16).to_be_bytes();
+            frame.splice(12..12, [0x81, 0x00, high, low]);
+        }
+        self.sent.enter(&frame, now);
+        self.scratch = frame;
+        for (addr, len, flags) in [(header, HEADER_BYTES, flags), (payload, size, flags | BD_END)] {
+            let at = self.send_ring + (self.posted_bds & self.send_mask) * 16;
+            for (n, word) in [0, addr, len | flags << 16, self.vlan].into_iter().enumerate() {
+                self.write(at + 4 * n as u32, word);
+            }
+            self.posted_bds = self.posted_bds.wrapping_add(1);
+        }
+        self.posted_frames += 1;
+    }
+
+    fn take_returns(
+        &mut self,
+        queue: u32,
+        now: u64,
+        received: &mut Journey,
+        mail: &mut VecDeque<(u32, u32)>,
+    ) -> Result<(), String> {
+        let produced = self.word(STATUS + 4 + 4 * queue);
+        let first = self.returned[queue as usize];
+        if produced.wrapping_sub(first) > self.return_mask + 1 {
+            return Err(format!(
+                "host: return ring {queue} says {produced} after {first}, more than it holds"
+            ));
+        }
+        let base = self.return_ring + queue * (self.return_mask + 1) * 32;
+        for number in 0..produced.wrapping_sub(first) {
+            let at = base + (first.wrapping_add(number) & self.return_mask) * 32;
+            let (len, buffer) = (self.word(at + 8) & 0xffff, self.word(at + 28));
+            if buffer > self.recv_mask || !(FCS_BYTES + 14..=BUFFER_BYTES).contains(&len) {
+                return Err(format!(
+                    "host: return descriptor {} of ring {queue} names buffer {buffer}, length {len}",
+                    first.wrapping_add(number)
+                ));
+            }
+            let from = (self.recv_buffers + buffer * BUFFER_BYTES) as usize;
+            let frame = &self.memory[from..from + (len - FCS_BYTES) as usize];
+            received.arrive(frame, now, self.queues > 1);
+            self.per_queue[queue as usize] += 1;
+            self.ring.push_back(buffer);
+        }
+        while let Some(buffer) = self.ring.pop_front() {
+            self.post_buffer(buffer);
+        }
+        if produced != first {
+            self.returned[queue as usize] = produced;
+            mail.push_back((hw::RET_CONS + queue, produced));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,323 @@
+//! The network: frames that arrive at link speed, and the check of every frame that leaves.
+//!
+//! Frames are real: Ethernet, IPv4 with checksum, UDP, a serial number at both ends of the payload;
+//! or the frames of a capture, at its times. What was accepted must reach the host, and what the host
+//! posted must reach the link, each frame unchanged, once, and in order (of its flow, where several
+//! return rings are in use). Thread-safety: values only; no clock, no randomness.
+
+use std::collections::VecDeque;
+
+use flowyard_wire::checksum::checksum;
+
+use crate::config::Config;
+use crate::time::Base;
+
+/// Bytes of Ethernet, IPv4 and UDP headers: the first region of a sent frame ([P] section 4).
+pub const HEADER_BYTES: u32 = 42;
+/// The frame check sequence. It is carried as four bytes and not computed.
+pub const FCS_BYTES: u32 = 4;
+
+/// Receive flags of the MAC, as the firmware sees them.
+pub(crate) mod flag {
+    pub(crate) const OVERSIZE: u32 = 2;
+    pub(crate) const RUNT: u32 = 4;
+    pub(crate) const MULTICAST: u32 = 8;
+    pub(crate) const BROADCAST: u32 = 16;
+    pub(crate) const VLAN: u32 = 32;
+    pub(crate) const IP_CHECKSUM_GOOD: u32 = 64;
+    pub(crate) const IPV4: u32 = 128;
+}
+
+/// A frame in a receive buffer.
+#[derive(Clone, Debug)]
+pub(crate) struct RxFrame {
+    pub(crate) buffer: Vec<u8>,
+    pub(crate) len: u32,
+    pub(crate) flags: u32,
+    pub(crate) vlan: u32,
+    pub(crate) stamp: u32,
+}
+
+/// Buffers used again and again: nothing is allocated per frame.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Frames(Vec<Vec<u8>>);
+
+impl Frames {
+    pub(crate) fn take(&mut self) -> Vec<u8> {
+        self.0.pop().unwrap_or_else(|| Vec::with_capacity(2048))
+    }
+
+    pub(crate) fn give(&mut self, mut buffer: Vec<u8>) {
+        buffer.clear();
+        self.0.push(buffer);
+    }
+}
+
+/// What identifies a frame on its way: its length, its bytes, its flow.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Passport {
+    len: u32,
+    digest: u64,
+    flow: u32,
+    since: u64,
+}
+
+/// A digest of the first and last 64 bytes.
+fn digest(bytes: &[u8]) -> u64 {
+    let mut sum = 0xcbf2_9ce4_8422_2325u64;
+    let tail = bytes.len().saturating_sub(64).max(bytes.len().min(64));
+    for part in [&bytes[..bytes.len().min(64)], &bytes[tail..]] {
+        for chunk in part.chunks(8) {
+            let word = chunk.iter().fold(0u64, |word, &byte| word << 8 | u64::from(byte));
+            sum = (sum ^ word).wrapping_mul(0x0000_0100_0000_01b3).rotate_left(29);
+        }
+    }
+    sum
+}
+
+/// Addresses and ports: what a flow is, for the order check.
+fn flow_of(bytes: &[u8]) -> u32 {
+    let tuple = bytes.get(26..38).unwrap_or_default();
+    tuple.iter().fold(0x811c_9dc5u32, |sum, &b| (sum ^ u32::from(b)).wrapping_mul(0x0100_0193))
+}
+
+/// Frames on their way in one direction, and what went wrong with them.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Journey {
+    under_way: VecDeque<Passport>,
+    pub(crate) books: Books,
+}
+
+/// The books of one direction.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct Books {
+    /// Frames that entered: offered by the network, or posted by the host.
+    pub entered: u64,
+    /// Frames dropped for want of a buffer.
+    pub dropped: u64,
+    /// Frames that arrived.
+    pub delivered: u64,
+    /// Bytes of them, without frame check sequence.
+    pub bytes: u64,
+    /// UDP payload bytes of them.
+    pub payload_bytes: u64,
+    /// Frames out of order, changed, or not known.
+    pub errors: u64,
+    /// Sum of the times under way, in time units.
+    pub latency_sum: u64,
+    /// The longest.
+    pub latency_max: u64,
+}
+
+impl Journey {
+    pub(crate) fn enter(&mut self, bytes: &[u8], since: u64) {
+        let (digest, flow) = (digest(bytes), flow_of(bytes));
+        self.under_way.push_back(Passport { len: bytes.len() as u32, digest, flow, since });
+        self.books.entered += 1;
+    }
+
+    pub(crate) fn drop_one(&mut self) {
+        self.books.entered += 1;
+        self.books.dropped += 1;
+    }
+
+    /// A frame has arrived; `per_flow` when frames of different flows may overtake each other.
+    pub(crate) fn arrive(&mut self, bytes: &[u8], now: u64, per_flow: bool) {
+        self.books.delivered += 1;
+        self.books.bytes += bytes.len() as u64;
+        self.books.payload_bytes += (bytes.len() as u64).saturating_sub(HEADER_BYTES.into());
+        let (digest, len) = (digest(bytes), bytes.len() as u32);
+        let same = |passport: &Passport| passport.digest == digest && passport.len == len;
+        let at = self.under_way.iter().take(if per_flow { 4096 } else { 1 }).position(same);
+        let Some(at) = at else {
+            self.books.errors += 1;
+            // Find it all the same, so that one error does not make every later frame one.
+            let found = self.under_way.iter().take(4096).position(same);
+            if let Some(at) = found {
+                self.under_way.remove(at);
+            }
+            return;
+        };
+        let flow = self.under_way[at].flow;
+        if self.under_way.iter().take(at).any(|earlier| earlier.flow == flow) {
+            self.books.errors += 1;
+        }
+        if let Some(passport) = self.under_way.remove(at) {
+            let latency = now.saturating_sub(passport.since);
+            self.books.latency_sum += latency;
+            self.books.latency_max = self.books.latency_max.max(latency);
+        }
+    }
+
+    /// Frames that entered and have neither arrived nor been dropped.
+    pub(crate) fn held(&self) -> u64 {
+        self.under_way.len() as u64
+    }
+}
+
+/// A frame to arrive: when its first bit does, in ns, and its bytes without frame check sequence.
+pub type Arrival = (u64, Vec<u8>);
+
+/// What arrives from the network.
+#[derive(Clone, Debug)]
+pub(crate) struct Source {
+    sizes: Vec<u32>,
+    flows: u32,
+    vlan: u32,
+    share: f64,
+    byte: u64,
+    overhead: u32,
+    preamble: u32,
+    capture: Option<(Vec<Arrival>, u64)>,
+    number: u64,
+    start: u64,
+    end: u64,
+    running: bool,
+    receives: bool,
+    ns: u64,
+}
+
+impl Source {
+    pub(crate) fn new(config: &Config, base: Base, capture: Option<Vec<Arrival>>) -> Self {
+        let byte = base.clock(config.byte_rate()).period;
+        Self {
+            sizes: config.load.udp_bytes.clone(),
+            flows: config.load.flows,
+            vlan: config.load.vlan,
+            share: config.load.receive_share,
+            byte,
+            overhead: config.mac.preamble_bytes + config.mac.gap_bytes,
+            preamble: config.mac.preamble_bytes,
+            capture: capture.map(|frames| (frames, base.ns(1))),
+            number: 0,
+            start: 0,
+            end: u64::MAX,
+            running: false,
+            receives: config.load.receive,
+            ns: base.ns(1),
+        }
+    }
+
+    /// The link is up: the first frame begins now.
+    pub(crate) fn start(&mut self, now: u64) {
+        if self.receives && !self.running {
+            self.running = true;
+            self.start = now;
+            self.prepare(now);
+        }
+    }
+
+    /// When the last bit of the next frame arrives; `u64::MAX` for never.
+    pub(crate) fn due(&self) -> u64 {
+        self.end
+    }
+
+    fn wire_len(&self) -> Option<u32> {
+        match &self.capture {
+            Some((frames, _)) => frames
+                .get(self.number as usize)
+                .map(|(_, bytes)| (bytes.len() as u32).max(60) + FCS_BYTES),
+            None => {
+                let size = self.sizes[(self.number % self.sizes.len() as u64) as usize];
+                let tag = if self.vlan == 0 { 0 } else { 4 };
+                Some(HEADER_BYTES + size + FCS_BYTES + tag)
+            }
+        }
+    }
+
+    fn prepare(&mut self, began: u64) {
+        let Some(len) = self.wire_len() else {
+            self.end = u64::MAX;
+            return;
+        };
+        if let Some((frames, ns)) = &self.capture {
+            // A capture's own time, or as soon as the link is free.
+            let at = frames[self.number as usize].0.saturating_mul(*ns).saturating_add(began);
+            self.start = self.start.max(at);
+        }
+        self.end = self.start + u64::from(self.preamble + len) * self.byte;
+    }
+
+    /// Writes the frame that has arrived into `buffer` and makes the next one ready. The flags are
+    /// the MAC's findings; a VLAN tag is taken off.
+    pub(crate) fn next(&mut self, mut buffer: Vec<u8>, up_since: u64) -> RxFrame {
+        let len = self.wire_len().unwrap_or(64);
+        match &self.capture {
+            Some((frames, _)) => {
+                buffer.extend_from_slice(&frames[self.number as usize].1);
+                buffer.resize(buffer.len().max(60), 0);
+            }
+            None => {
+                let size = self.sizes[(self.number % self.sizes.len() as u64) as usize];
+                let flow = (self.number % u64::from(self.flows)) as u32;
+                write_frame(&mut buffer, size, flow, self.number, 0xc0);
+                if self.vlan != 0 {
+                    let [high, low] = (self.vlan as u16).to_be_bytes();
+                    buffer.splice(12..12, [0x81, 0x00, high, low]);
+                }
+            }
+        }
+        buffer.extend_from_slice(&[0; FCS_BYTES as usize]);
+        let stamp = (self.end / self.ns) as u32;
+        let (flags, vlan) = inspect(&mut buffer);
+        let total = u64::from(self.overhead + len) * self.byte;
+        let share = if self.capture.is_some() { 1.0 } else { self.share };
+        self.start += (total as f64 / share) as u64;
+        self.number += 1;
+        self.prepare(up_since);
+        let len = buffer.len() as u32;
+        RxFrame { buffer, len, flags, vlan, stamp }
+    }
+}
+
+/// What a MAC finds in a frame: address class, length, IP checksum; takes a VLAN tag off.
+fn inspect(bytes: &mut Vec<u8>) -> (u32, u32) {
+    let (mut flags, mut vlan) = (0, 0);
+    if bytes.len() < 64 {
+        flags |= flag::RUNT;
+    }
+    if bytes.len() > 1522 {
+        flags |= flag::OVERSIZE;
+        bytes.truncate(1522);
+    }
+    if bytes.starts_with(&[0xff; 6]) {
+        flags |= flag::BROADCAST;
+    } else if bytes[0] & 1 == 1 {
+        flags |= flag::MULTICAST;
+    }
+    if bytes[12..14] == [0x81, 0x00] {
+        flags |= flag::VLAN;
+        vlan = u32::from(bytes[14]) << 8 | u32::from(bytes[15]);
+        bytes.drain(12..16);
+        bytes.resize(bytes.len().max(64), 0);
+    }
+    if bytes[12..14] == [0x08, 0x00] && bytes[14] == 0x45 {
+        flags |= flag::IPV4;
+        if checksum(&bytes[14..34]) == 0 {
+            flags |= flag::IP_CHECKSUM_GOOD;
+        }
+    }
+    (flags, vlan)
+}
+
+/// Appends an Ethernet, IPv4 and UDP frame of `size` payload bytes, without frame check sequence.
+pub(crate) fn write_frame(into: &mut Vec<u8>, size: u32, flow: u32, number: u64, net: u8) {
+    let begin = into.len();
+    into.extend_from_slice(&[0x02, 0, 0, 0, 0, 1, 0x02, 0, 0, 0, 0, 2, 0x08, 0x00]);
+    let total = (28 + size) as u16;
+    let [a, b] = (flow as u16).to_be_bytes();
+    into.extend_from_slice(&[0x45, 0]);
+    into.extend_from_slice(&total.to_be_bytes());
+    into.extend_from_slice(&(number as u16).to_be_bytes());
+    into.extend_from_slice(&[0x40, 0, 64, 17, 0, 0, 10, net, a, b, 10, 1, 0, 1]);
+    let sum = checksum(&into[begin + 14..begin + 34]).to_be_bytes();
+    into[begin + 24..begin + 26].copy_from_slice(&sum);
+    let port = 1024u16.wrapping_add(flow as u16);
+    into.extend_from_slice(&port.to_be_bytes());
+    into.extend_from_slice(&4791u16.to_be_bytes());
+    into.extend_from_slice(&((8 + size) as u16).to_be_bytes());
+    into.extend_from_slice(&[0, 0]); // no UDP checksum: allowed in IPv4 (RFC 768)
+    into.extend_from_slice(&number.to_le_bytes());
+    into.resize(begin + (HEADER_BYTES + size) as usize - 8, number as u8);
+    into.extend_from_slice(&(!number).to_le_bytes());
+}

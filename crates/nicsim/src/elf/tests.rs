@@ -1,0 +1,60 @@
+use super::*;
+use crate::firmware::Builtin;
+
+const PAD: u32 = 256 * 1024;
+
+#[test]
+fn the_builtin_images_load() {
+    for builtin in Builtin::ALL {
+        let image = Image::parse(builtin.elf(), PAD).unwrap();
+        assert_eq!(image.entry, 0);
+        assert!(image.text.len() > 500 && image.text.len() * 4 <= IMEM_BYTES as usize);
+        assert_eq!(image.function(0).unwrap().name, "_start");
+        assert!(image.symbol_addr("nic_pass").is_some());
+        assert_eq!(image.ranges.is_empty(), builtin == Builtin::Ideal, "{}", builtin.name());
+    }
+}
+
+#[test]
+fn every_cut_is_an_error_or_harmless_and_never_a_panic() {
+    let file = Builtin::Rmw.elf();
+    for end in (0..file.len()).step_by(7) {
+        // The last bytes are names of sections that are not read.
+        if Image::parse(&file[..end], PAD).is_ok() {
+            assert!(end + 700 > file.len(), "cut at {end}");
+        }
+    }
+}
+
+#[test]
+fn no_byte_of_the_header_panics() {
+    let file = Builtin::Rmw.elf();
+    for at in 0..256.min(file.len()) {
+        for value in [0, 1, 0x7f, 0x80, 0xff] {
+            let mut file = file.to_vec();
+            file[at] = value;
+            let _ = Image::parse(&file, PAD);
+        }
+    }
+}
+
+#[test]
+fn the_wrong_kind_is_named_with_its_place() {
+    let file = Builtin::Rmw.elf();
+    for (at, value, part) in [
+        (0usize, b'X', "no ELF file (offset 0x0)"),
+        (4, 2, "64-bit"),
+        (5, 2, "big-endian (offset 0x5)"),
+        (16, 1, "not an executable (offset 0x10)"),
+        (18, 62, "machine 62, which is not MIPS (offset 0x12)"),
+    ] {
+        let mut file = file.to_vec();
+        file[at] = value;
+        let error = Image::parse(&file, PAD).unwrap_err().to_string();
+        assert!(error.contains(part), "{error}");
+    }
+    let error = Image::parse(&file[..100], PAD).unwrap_err().to_string();
+    assert!(error.contains("cut short") && error.contains("offset"), "{error}");
+    let error = Image::parse(file, 16 * 1024).unwrap_err().to_string();
+    assert!(error.contains("neither the instruction memory"), "{error}");
+}

@@ -1,0 +1,62 @@
+//! The firmware that comes with the simulator: prebuilt images, so that running needs only Rust.
+//!
+//! Sources, linker script and hashes are in `crates/nicsim/firmware`; `cargo xtask firmware` rebuilds
+//! the images with Debian's clang and lld and compares them byte for byte.
+
+/// One of the images.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Builtin {
+    /// One core, no locks, no ordering (Table 1).
+    Ideal,
+    /// Frame-level parallel, ordering by locks and flags.
+    SwOnly,
+    /// Frame-level parallel, ordering by `set` and `update`.
+    Rmw,
+    /// Task-level parallel with an event register (section 3.2).
+    Task,
+    /// `Rmw`, and RSS and exact-match filters choose among several return rings.
+    Steer,
+}
+
+impl Builtin {
+    /// All of them.
+    pub const ALL: [Self; 5] = [Self::Ideal, Self::SwOnly, Self::Rmw, Self::Task, Self::Steer];
+
+    /// Its name on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Ideal => "ideal",
+            Self::SwOnly => "swonly",
+            Self::Rmw => "rmw",
+            Self::Task => "task",
+            Self::Steer => "steer",
+        }
+    }
+
+    /// What it is.
+    pub fn about(self) -> &'static str {
+        match self {
+            Self::Ideal => "one core, no locks, no ordering",
+            Self::SwOnly => "frame-level parallel, ordering in software",
+            Self::Rmw => "frame-level parallel, ordering by set and update",
+            Self::Task => "task-level parallel, event register",
+            Self::Steer => "rmw with RSS and exact-match filters",
+        }
+    }
+
+    /// The one of this name.
+    pub fn find(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|builtin| builtin.name() == name)
+    }
+
+    /// The ELF file.
+    pub fn elf(self) -> &'static [u8] {
+        match self {
+            Self::Ideal => include_bytes!("../firmware/ideal.elf"),
+            Self::SwOnly => include_bytes!("../firmware/swonly.elf"),
+            Self::Rmw => include_bytes!("../firmware/rmw.elf"),
+            Self::Task => include_bytes!("../firmware/task.elf"),
+            Self::Steer => include_bytes!("../firmware/steer.elf"),
+        }
+    }
+}

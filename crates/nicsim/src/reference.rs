@@ -1,0 +1,534 @@
+//! The plain engine: every block, every edge, nothing clever. What the fast engine must equal.
+//!
+//! ```text
+//!  one cycle:  A  device edges up to now, by time, then PCI, MAC, SDRAM
+//!              B  cores in order: count the cycle, issue, present requests; assists present theirs
+//!              C  each bank in order performs one request, round-robin; then the external memory
+//!                 port; then the instruction memory port
+//!              D  assists in order make up their minds
+//! ```
+//!
+//! A core that issues in cycle c: an ordinary instruction lets the next issue in c+1. A load is presented
+//! in c; granted in g, the next issues in g+2, and one that uses the value in g+3. A store waits in its
+//! buffer and holds up only the next access. A branch is decided in the decode stage when its operands
+//! were ready a cycle before it issues; otherwise it is predicted (backward taken), and if wrongly, one
+//! instruction after the delay slot is annulled. Source: HPCA 2005, sections 4 and 6.1.
+
+use crate::config::Branch;
+use crate::counters::{CoreCounters, Cycle, Heat, Snapshot};
+use crate::device::{ASSISTS, Departure, Devices, Domain};
+use crate::elf::Image;
+use crate::engine::{Access, BuildError, Engine, Fault, Parts, in_function, wrong_access};
+use crate::icache::Icache;
+use crate::isa::{self, Class, Insn, Op};
+use crate::memory::{Request, SCRATCHPAD_BASE, SDRAM_BASE, Scratchpad, hw};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Ready,
+    /// A load was presented and waits for its bank.
+    Bank,
+    /// A load waits for the SDRAM.
+    External,
+    /// A miss waits for the instruction memory's port.
+    Port,
+    Stall(u64, Cycle),
+}
+
+#[derive(Clone, Debug)]
+struct Core {
+    pc: u32,
+    next_pc: u32,
+    in_slot: bool,
+    regs: [u32; 32],
+    hi_lo: (u32, u32),
+    /// The first cycle in which an instruction may issue that uses a register.
+    ready: [u64; 32],
+    hi_lo_ready: u64,
+    /// The mispredicted branch whose wrong instruction is yet to be annulled.
+    annul: Option<u32>,
+    state: State,
+    stall_pc: u32,
+    load: Option<(Request, u8)>,
+    store: Option<Request>,
+    icache: Icache,
+    counters: CoreCounters,
+}
+
+/// The reference engine.
+#[derive(Clone, Debug)]
+pub struct Reference {
+    parts: Parts,
+    cores: Vec<Core>,
+    pad: Scratchpad,
+    devices: Devices,
+    heat: Vec<Heat>,
+    now: u64,
+    /// The next edge of PCI, MAC and SDRAM.
+    edges: [u64; 3],
+    /// By requester (cores, then assists from 16): since when an assist's request is presented.
+    assist_at: [Option<u64>; ASSISTS],
+    bank_last: Vec<usize>,
+    external_last: usize,
+    /// Whose access the external port has under way, and whether it is a load.
+    external: Option<(usize, bool)>,
+    port_last: usize,
+    port_free: u64,
+    /// Accesses of the scratchpad, when traced.
+    pub accesses: Option<Vec<Access>>,
+    /// Instruction addresses issued, by core, when traced.
+    pub issued: Option<Vec<Vec<u32>>>,
+}
+
+impl Engine for Reference {
+    fn build(parts: Parts) -> Result<Self, BuildError> {
+        parts.config.check()?;
+        let config = &parts.config;
+        let chip = &config.chip;
+        let devices = Devices::new(config, parts.arrivals.clone(), parts.keep_departures)
+            .map_err(crate::config::ConfigError::from)?;
+        let pad = load(&parts, &devices);
+        let core = Core {
+            pc: parts.image.entry,
+            next_pc: parts.image.entry.wrapping_add(4),
+            in_slot: false,
+            regs: [0; 32],
+            hi_lo: (0, 0),
+            ready: [0; 32],
+            hi_lo_ready: 0,
+            annul: None,
+            state: State::Ready,
+            stall_pc: 0,
+            load: None,
+            store: None,
+            icache: Icache::new(chip),
+            counters: CoreCounters::default(),
+        };
+        Ok(Self {
+            cores: vec![core; chip.cores as usize],
+            pad,
+            heat: vec![Heat::default(); parts.image.text.len()],
+            now: 0,
+            edges: [0; 3],
+            assist_at: [None; ASSISTS],
+            bank_last: vec![31; chip.banks as usize],
+            external_last: 31,
+            external: None,
+            port_last: 31,
+            port_free: 0,
+            devices,
+            accesses: None,
+            issued: None,
+            parts,
+        })
+    }
+
+    fn run_to(&mut self, cycle: u64) -> Result<(), Fault> {
+        while self.now < cycle {
+            self.device_edges();
+            for core in 0..self.cores.len() {
+                self.issue(core)?;
+            }
+            self.banks()?;
+            self.external_port();
+            self.instruction_port();
+            for assist in 0..ASSISTS {
+                if self.assist_at[assist].is_none() {
+                    self.assist_at[assist] = self.devices.choose(assist, self.now);
+                }
+            }
+            if let Some(what) = self.devices.fault.take() {
+                return Err(Fault::Device { cycle: self.now, what });
+            }
+            self.now += 1;
+        }
+        Ok(())
+    }
+
+    fn snapshot(&self) -> Snapshot {
+        Snapshot {
+            cycle: self.now,
+            cores: self.cores.iter().map(|core| core.counters).collect(),
+            heat: self.heat.clone(),
+            devices: self.devices.counters(),
+            held: self.devices.held(),
+        }
+    }
+
+    fn peek(&self, addr: u32) -> u32 {
+        self.pad.peek(addr.wrapping_sub(SCRATCHPAD_BASE) / 4)
+    }
+
+    fn departures(&mut self) -> Vec<Departure> {
+        self.devices.departures.take().unwrap_or_default()
+    }
+}
+
+/// The scratchpad with image, boot words and preload in it.
+pub(crate) fn load(parts: &Parts, devices: &Devices) -> Scratchpad {
+    let mut pad = Scratchpad::new(parts.config.chip.scratchpad_kb * 1024);
+    for (offset, words) in &parts.image.data {
+        for (n, word) in words.iter().enumerate() {
+            pad.poke(offset / 4 + n as u32, *word);
+        }
+    }
+    for (n, word) in devices.boot(&parts.config).into_iter().enumerate() {
+        pad.poke(hw::BOOT + n as u32, word);
+    }
+    for (addr, words) in &parts.preload {
+        for (n, word) in words.iter().enumerate() {
+            pad.poke(addr.wrapping_sub(SCRATCHPAD_BASE) / 4 + n as u32, *word);
+        }
+    }
+    pad
+}
+
+/// The requester after `last` in `mask`, round-robin.
+pub(crate) fn round_robin(mask: u32, last: usize) -> usize {
+    let after = if last >= 31 { 0 } else { mask >> (last + 1) << (last + 1) };
+    (if after != 0 { after } else { mask }).trailing_zeros() as usize
+}
+
+impl Reference {
+    fn image(&self) -> &Image {
+        &self.parts.image
+    }
+
+    fn device_edges(&mut self) {
+        let time = self.now * self.devices.clock(Domain::Cores).period;
+        let domains = [Domain::Pci, Domain::Mac, Domain::Sdram];
+        loop {
+            let first = (0..3).min_by_key(|&n| (self.edges[n], n)).unwrap_or(0);
+            if self.edges[first] > time {
+                break;
+            }
+            self.devices.tick(domains[first], self.edges[first]);
+            self.edges[first] += self.devices.clock(domains[first]).period;
+        }
+        if let Some((who, value)) = self.devices.core_done.take() {
+            if let Some((_, true)) = self.external {
+                self.loaded(who, value, self.now + 1);
+            }
+            self.external = None;
+        }
+    }
+
+    /// A load's value is there; the core issues again in cycle `until`.
+    fn loaded(&mut self, who: usize, value: u32, until: u64) {
+        let core = &mut self.cores[who];
+        if let Some((_, register)) = core.load.take()
+            && register != 0
+        {
+            core.regs[usize::from(register)] = value;
+            core.ready[usize::from(register)] = until + 1;
+        }
+        core.state = State::Stall(until, Cycle::Load);
+    }
+
+    /// Counts this cycle for `core` as `why`, at its address `pc`.
+    fn stall(&mut self, core: usize, why: Cycle, pc: u32) {
+        self.cores[core].counters.count(why);
+        if let Some(heat) = self.heat.get_mut((pc / 4) as usize) {
+            heat.stall += 1;
+        }
+    }
+
+    fn issue(&mut self, who: usize) -> Result<(), Fault> {
+        let now = self.now;
+        let stall_pc = self.cores[who].stall_pc;
+        match self.cores[who].state {
+            State::Stall(until, why) if now < until => {
+                self.stall(who, why, stall_pc);
+                return Ok(());
+            }
+            State::Bank => {
+                self.stall(who, Cycle::Conflict, stall_pc);
+                return Ok(());
+            }
+            State::External => {
+                self.stall(who, Cycle::Load, stall_pc);
+                return Ok(());
+            }
+            State::Port => {
+                self.stall(who, Cycle::Fetch, stall_pc);
+                return Ok(());
+            }
+            _ => self.cores[who].state = State::Ready,
+        }
+        let line_bytes = self.parts.config.chip.icache_line_bytes;
+        let core = &mut self.cores[who];
+        let pc = core.pc;
+        if let Some(branch) = core.annul
+            && !core.in_slot
+        {
+            core.annul = None;
+            self.stall(who, Cycle::Pipeline, branch);
+            return Ok(());
+        }
+        if pc & 3 != 0 || (pc / 4) as usize >= self.parts.image.text.len() {
+            return self.fault(who, "runs outside the firmware's code".into());
+        }
+        if !core.icache.hit(pc / line_bytes) {
+            core.state = State::Port;
+            core.stall_pc = pc;
+            self.stall(who, Cycle::Fetch, pc);
+            return Ok(());
+        }
+        let word = self.image().text[(pc / 4) as usize];
+        let Some(insn) = isa::decode(word, pc) else {
+            return self.fault(who, format!("word {word:#010x} is no instruction of the subset"));
+        };
+        if self.must_wait(who, &insn) {
+            self.stall(who, Cycle::Pipeline, pc);
+            return Ok(());
+        }
+        if insn.is_memory() {
+            return self.access(who, insn, pc);
+        }
+        self.execute(who, insn, pc)
+    }
+
+    /// Whether an operand is not ready for `insn` in this cycle.
+    fn must_wait(&self, who: usize, insn: &Insn) -> bool {
+        let core = &self.cores[who];
+        let ready = |register: u8| core.ready[usize::from(register)];
+        let hi_lo = matches!(insn.op, Op::Mfhi | Op::Mflo) && core.hi_lo_ready > self.now;
+        let late = ready(insn.rs).max(ready(insn.rt)) >= self.now && self.now > 0;
+        let needs_early = matches!(insn.op, Op::Jr | Op::Jalr)
+            || (insn.class() == Class::Branch && self.parts.config.chip.branch == Branch::Stall);
+        ready(insn.rs) > self.now || ready(insn.rt) > self.now || hi_lo || (needs_early && late)
+    }
+
+    fn access(&mut self, who: usize, insn: Insn, pc: u32) -> Result<(), Fault> {
+        let core = &self.cores[who];
+        let (a, b) = (core.regs[usize::from(insn.rs)], core.regs[usize::from(insn.rt)]);
+        let addr = Request::effective(insn.op, a.wrapping_add(insn.imm), b);
+        let scratchpad = self.parts.config.chip.scratchpad_kb * 1024;
+        if let Some(wrong) = wrong_access(insn.op, addr, scratchpad) {
+            return self.fault(who, wrong);
+        }
+        if core.store.is_some() {
+            self.stall(who, Cycle::Conflict, pc);
+            return Ok(());
+        }
+        let request = Request { op: insn.op, addr, value: b };
+        let posted = insn.class() == Class::Store
+            && (insn.op != Op::Set || self.parts.config.chip.set_posted);
+        let core = &mut self.cores[who];
+        core.stall_pc = pc;
+        if posted {
+            core.store = Some(request);
+        } else {
+            core.load = Some((request, insn.rd));
+            core.state = State::Bank;
+        }
+        match (addr >= SDRAM_BASE, insn.class()) {
+            (true, _) => core.counters.external += 1,
+            (false, Class::Store) => core.counters.stores += 1,
+            (false, _) if insn.op == Op::Sc => core.counters.stores += 1,
+            (false, _) => core.counters.loads += 1,
+        }
+        self.retire(who, pc, None, false);
+        Ok(())
+    }
+
+    /// Counts the instruction and moves on: to `target` after the delay slot, if it is a taken jump.
+    fn retire(&mut self, who: usize, pc: u32, target: Option<u32>, slot: bool) {
+        let core = &mut self.cores[who];
+        core.counters.count(Cycle::Execute);
+        self.heat[(pc / 4) as usize].count += 1;
+        core.pc = core.next_pc;
+        core.next_pc = target.unwrap_or(core.next_pc.wrapping_add(4));
+        core.in_slot = slot;
+        if let Some(issued) = &mut self.issued {
+            issued[who].push(pc);
+        }
+    }
+
+    fn execute(&mut self, who: usize, insn: Insn, pc: u32) -> Result<(), Fault> {
+        let now = self.now;
+        let chip = &self.parts.config.chip;
+        let (mult, div) = (u64::from(chip.mult_cycles), u64::from(chip.div_cycles));
+        let core = &mut self.cores[who];
+        let (a, b) = (core.regs[usize::from(insn.rs)], core.regs[usize::from(insn.rt)]);
+        let link = pc.wrapping_add(8);
+        let mut target = None;
+        let result = match insn.op {
+            Op::Mfhi => core.hi_lo.0,
+            Op::Mflo => core.hi_lo.1,
+            Op::Mthi | Op::Mtlo => {
+                let (hi, lo) = core.hi_lo;
+                core.hi_lo = if insn.op == Op::Mthi { (a, lo) } else { (hi, a) };
+                0
+            }
+            Op::Mult | Op::Multu | Op::Div | Op::Divu => {
+                core.hi_lo = isa::muldiv(insn.op, a, b);
+                let slow = matches!(insn.op, Op::Div | Op::Divu);
+                core.hi_lo_ready = now + if slow { div } else { mult };
+                0
+            }
+            Op::Mfc0 => coprocessor(insn.imm, now, who),
+            Op::Sync => 0,
+            Op::Break | Op::Syscall => {
+                return self.fault(who, format!("{insn}: the firmware gave up"));
+            }
+            Op::J | Op::Jal => {
+                target = Some(insn.imm);
+                link
+            }
+            Op::Jr | Op::Jalr => {
+                target = Some(a);
+                link
+            }
+            _ if insn.has_delay_slot() => {
+                let taken = isa::taken(insn.op, a, b);
+                target = taken.then_some(insn.imm);
+                let ready = |register: u8| core.ready[usize::from(register)];
+                let late = ready(insn.rs).max(ready(insn.rt)) >= now && now > 0;
+                let backward = insn.imm <= pc;
+                if insn.class() == Class::Branch && late && backward != taken {
+                    core.annul = Some(pc);
+                }
+                link
+            }
+            _ => match isa::alu(&insn, a, b) {
+                Ok(result) => result,
+                Err(isa::Overflow) => return self.fault(who, format!("{insn} overflows")),
+            },
+        };
+        let core = &mut self.cores[who];
+        if insn.rd != 0 {
+            core.regs[usize::from(insn.rd)] = result;
+            core.ready[usize::from(insn.rd)] = now + 1;
+        }
+        self.retire(who, pc, target, insn.has_delay_slot());
+        Ok(())
+    }
+
+    fn bank_of(&self, addr: u32) -> usize {
+        let chip = &self.parts.config.chip;
+        ((addr / chip.interleave_bytes) & (chip.banks - 1)) as usize
+    }
+
+    /// The request that `who` presents in this cycle, if any.
+    fn presented(&self, who: usize) -> Option<Request> {
+        if who >= 16 {
+            let since = self.assist_at[who - 16]?;
+            return (since <= self.now).then(|| self.devices.request(who - 16)).flatten();
+        }
+        let core = self.cores.get(who)?;
+        core.store.or_else(|| match core.state {
+            State::Bank => core.load.map(|(request, _)| request),
+            _ => None,
+        })
+    }
+
+    fn banks(&mut self) -> Result<(), Fault> {
+        // All were presented before the first is performed.
+        let presented: Vec<_> = (0..16 + ASSISTS).map(|who| self.presented(who)).collect();
+        for bank in 0..self.bank_last.len() {
+            let mut mask = 0u32;
+            for (who, request) in presented.iter().enumerate() {
+                let here =
+                    request.is_some_and(|r| r.addr < SDRAM_BASE && self.bank_of(r.addr) == bank);
+                mask |= u32::from(here) << who;
+            }
+            if mask == 0 {
+                continue;
+            }
+            let who = round_robin(mask, self.bank_last[bank]);
+            self.bank_last[bank] = who;
+            if let Some(request) = presented[who] {
+                self.perform(who, request)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn perform(&mut self, who: usize, request: Request) -> Result<(), Fault> {
+        let now = self.now;
+        if who >= 16 && !self.pad.holds(request.addr, 4) {
+            let what = format!(
+                "assist {}: address {:#x} is outside the scratchpad",
+                who - 16,
+                request.addr
+            );
+            return Err(Fault::Device { cycle: now, what });
+        }
+        if let Some(accesses) = &mut self.accesses {
+            accesses.push(Access { cycle: now, who, request });
+        }
+        let done = self.pad.perform(who, request);
+        if let Some((word, value)) = done.hw {
+            self.devices.register(word, value, now);
+        }
+        if who >= 16 {
+            self.assist_at[who - 16] = None;
+            self.devices.granted(who - 16, now, done.value);
+        } else if self.cores[who].store.take().is_none() {
+            self.loaded(who, done.value, now + 2);
+        }
+        Ok(())
+    }
+
+    fn external_port(&mut self) {
+        if self.external.is_some() {
+            return;
+        }
+        let mask = (0..self.cores.len()).fold(0u32, |mask, who| {
+            let wants = self.presented(who).is_some_and(|r| r.addr >= SDRAM_BASE);
+            mask | u32::from(wants) << who
+        });
+        if mask == 0 {
+            return;
+        }
+        let who = round_robin(mask, self.external_last);
+        self.external_last = who;
+        let Some(request) = self.presented(who) else { return };
+        self.devices.core_request(who, request, self.now);
+        let is_load = self.cores[who].store.take().is_none();
+        if is_load {
+            self.cores[who].state = State::External;
+        }
+        self.external = Some((who, is_load));
+    }
+
+    fn instruction_port(&mut self) {
+        if self.now < self.port_free {
+            return;
+        }
+        let mask = self
+            .cores
+            .iter()
+            .enumerate()
+            .fold(0u32, |mask, (who, core)| mask | u32::from(core.state == State::Port) << who);
+        if mask == 0 {
+            return;
+        }
+        let who = round_robin(mask, self.port_last);
+        self.port_last = who;
+        let chip = &self.parts.config.chip;
+        let beats = u64::from(chip.icache_line_bytes.div_ceil(chip.imem_bytes_per_cycle));
+        self.port_free = self.now + beats;
+        let until = self.now + beats + u64::from(chip.imem_overhead_cycles);
+        let core = &mut self.cores[who];
+        core.icache.fill(core.pc / chip.icache_line_bytes);
+        core.counters.fills += 1;
+        core.state = State::Stall(until, Cycle::Fetch);
+    }
+
+    fn fault(&self, core: usize, what: String) -> Result<(), Fault> {
+        let pc = self.cores[core].pc;
+        let function = in_function(self.image(), pc);
+        Err(Fault::Core { core, cycle: self.now, pc, function, what })
+    }
+}
+
+/// Coprocessor 0: register 9 counts cycles, register 15 is the core's number.
+pub(crate) fn coprocessor(register: u32, now: u64, who: usize) -> u32 {
+    match register {
+        9 => now as u32,
+        15 => who as u32,
+        _ => 0,
+    }
+}

@@ -1,0 +1,194 @@
+//! A run: warm up, measure, close the books.
+
+use crate::config::Config;
+use crate::counters::{Snapshot, Window};
+use crate::device::{Arrival, Departure};
+use crate::elf::{ElfError, Image};
+use crate::engine::{BuildError, Engine, Fault, Parts};
+use crate::firmware::Builtin;
+
+/// Why a run gave no result.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum RunError {
+    /// It could not begin.
+    #[error(transparent)]
+    Build(#[from] BuildError),
+    /// It stopped.
+    #[error(transparent)]
+    Fault(#[from] Fault),
+    /// The books do not balance: a defect of the simulator.
+    #[error("{0}: this is a defect of flowyard; please report it with the configuration")]
+    Books(String),
+}
+
+/// What a run gave.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// What it ran with.
+    pub config: Config,
+    /// The measured time.
+    pub window: Window,
+    /// Everything since time 0, at the end.
+    pub end: Snapshot,
+    /// The firmware, for names.
+    pub image: Image,
+    /// Time units in a second.
+    pub units_per_second: u64,
+    /// Frames that were sent, if asked for.
+    pub departures: Vec<Departure>,
+    /// The variables asked for: name and words.
+    pub peeks: Vec<(String, Vec<u32>)>,
+}
+
+/// The image of a firmware file for this configuration.
+///
+/// # Errors
+/// [`ElfError`].
+pub fn image(config: &Config, file: &[u8]) -> Result<Image, ElfError> {
+    Image::parse(file, config.chip.scratchpad_kb * 1024)
+}
+
+/// Runs a builtin firmware on engine `E`.
+///
+/// # Errors
+/// [`RunError`].
+pub fn builtin<E: Engine>(config: &Config, firmware: Builtin) -> Result<Outcome, RunError> {
+    config.check().map_err(BuildError::from)?;
+    let image = image(config, firmware.elf()).map_err(BuildError::from)?;
+    run::<E>(Parts { config: config.clone(), image, ..Parts::default() })
+}
+
+/// Warms up, measures, and checks order, conservation and that every cycle has one category.
+///
+/// # Errors
+/// [`RunError`].
+pub fn run<E: Engine>(mut parts: Parts) -> Result<Outcome, RunError> {
+    let config = parts.config.clone();
+    install(&mut parts)?;
+    let peeks = variables(&parts)?;
+    let image = parts.image.clone();
+    let mut engine = E::build(parts)?;
+    let cycles = |us: u64| (us as f64 * config.chip.mhz.hz() / 1e6).round() as u64;
+    let warm = cycles(config.run.warmup_us);
+    engine.run_to(warm)?;
+    let before = engine.snapshot();
+    engine.run_to(warm + cycles(config.run.measure_us).max(1))?;
+    let end = engine.snapshot();
+    let window = Window::between(&before, &end);
+    check(&window, &end)?;
+    let units_per_second =
+        config.base().map_err(|error| BuildError::from(crate::config::ConfigError::from(error)))?;
+    Ok(Outcome {
+        config,
+        window,
+        image,
+        units_per_second: units_per_second.per_second(),
+        departures: engine.departures(),
+        peeks: peeks
+            .into_iter()
+            .map(|(name, addr, words)| {
+                (name, (0..words).map(|n| engine.peek(addr + 4 * n)).collect())
+            })
+            .collect(),
+        end,
+    })
+}
+
+/// What the configuration wants of the firmware beyond the paper: filters for the first generated flows, to
+/// the queues from the last down; several queues.
+fn install(parts: &mut Parts) -> Result<(), BuildError> {
+    let (queues, count) = (parts.config.host.queues, parts.config.firmware.filters);
+    if queues > 1 && parts.image.symbol_addr("indirection").is_none() {
+        let what = "host.queues: only one with this firmware; several need --firmware steer";
+        return Err(BuildError::Firmware(what.into()));
+    }
+    if count > 0 {
+        let filters: Vec<_> = (0..count)
+            .map(|flow| crate::steer::of_flow(flow, queues - 1 - flow % queues))
+            .collect();
+        let table = crate::steer::table(&parts.image, &filters)
+            .map_err(|error| BuildError::Firmware(format!("firmware.filters: {error}")))?;
+        parts.preload.push(table);
+    }
+    Ok(())
+}
+
+/// Name, address and words of the variables to read at the end.
+fn variables(parts: &Parts) -> Result<Vec<(String, u32, u32)>, BuildError> {
+    let find = |name: &String| {
+        let symbol = parts.image.symbols.iter().find(|symbol| symbol.name == *name);
+        let symbol =
+            symbol.filter(|s| s.addr >= crate::memory::SCRATCHPAD_BASE).ok_or_else(|| {
+                BuildError::Firmware(format!(
+                    "the firmware has no variable '{name}' in the scratchpad"
+                ))
+            })?;
+        Ok((name.clone(), symbol.addr & !3, symbol.size.div_ceil(4).clamp(1, 4096)))
+    };
+    parts.peeks.iter().map(find).collect()
+}
+
+fn check(window: &Window, end: &Snapshot) -> Result<(), RunError> {
+    window.check().map_err(|(core, sum, cycles)| {
+        RunError::Books(format!("core {core}: {sum} cycles counted of {cycles}"))
+    })?;
+    let d = &end.devices;
+    for (name, books, held) in
+        [("sent", &d.sent, end.held.0), ("received", &d.received, end.held.1)]
+    {
+        if books.entered != books.delivered + books.dropped + held && books.errors == 0 {
+            return Err(RunError::Books(format!(
+                "{name}: {} frames in, {} out, {} dropped, {held} held",
+                books.entered, books.delivered, books.dropped
+            )));
+        }
+    }
+    Ok(())
+}
+
+impl Outcome {
+    /// Measured seconds.
+    pub fn seconds(&self) -> f64 {
+        self.window.cycles as f64 / self.config.chip.mhz.hz()
+    }
+
+    /// UDP payload delivered, both directions, in Gb/s.
+    pub fn udp_gbps(&self) -> f64 {
+        let d = &self.window.devices;
+        (d.sent.payload_bytes + d.received.payload_bytes) as f64 * 8.0 / self.seconds() / 1e9
+    }
+
+    /// What the link could carry of this traffic, in the directions in use, in Gb/s of UDP payload.
+    pub fn udp_limit_gbps(&self) -> f64 {
+        udp_limit_gbps(&self.config)
+    }
+
+    /// Frames delivered, both directions, per second.
+    pub fn frames_per_second(&self) -> f64 {
+        let d = &self.window.devices;
+        (d.sent.delivered + d.received.delivered) as f64 / self.seconds()
+    }
+
+    /// Frames out of order, changed or unknown, in the whole run.
+    pub fn errors(&self) -> u64 {
+        self.end.devices.sent.errors + self.end.devices.received.errors
+    }
+
+    /// Share of arriving frames that was dropped in the measured time.
+    pub fn drop_share(&self) -> f64 {
+        let books = &self.window.devices.received;
+        books.dropped as f64 / (books.entered as f64).max(1.0)
+    }
+}
+
+/// See [`Outcome::udp_limit_gbps`].
+pub fn udp_limit_gbps(config: &Config) -> f64 {
+    let payload: u64 = config.load.udp_bytes.iter().map(|&size| u64::from(size)).sum();
+    let overhead = u64::from(config.mac.preamble_bytes + config.mac.gap_bytes + 46);
+    let wire = payload + overhead * config.load.udp_bytes.len() as u64;
+    let ways = f64::from(config.load.send) + f64::from(config.load.receive);
+    config.mac.link_gbps as f64 * payload as f64 / wire as f64 * ways
+}
+
+/// Frames of a capture for [`Parts::arrivals`].
+pub type Arrivals = Vec<Arrival>;

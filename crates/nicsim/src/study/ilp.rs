@@ -1,0 +1,214 @@
+//! How many instructions could issue in a cycle: HPCA 2005, section 2.2, Table 2.
+//!
+//! A trace of the ideal firmware, without its dispatch loop, is scheduled cycle by cycle, in program
+//! order or not, on machines of different width. Rules, with what the paper leaves open marked [I]:
+//!
+//! - in order: issue stops at the first instruction that cannot; out of order: it is passed over, with
+//!   unlimited renaming, so only true dependences count; HI/LO is one register;
+//! - perfect pipeline: every result is there in the next cycle; with stalls: a load's is one later, and
+//!   one memory access issues in a cycle;
+//! - branches: in one cycle the scan may pass at most B branches or jumps that had not issued before:
+//!   PBP any number up to the width, PBP1 one, no BP none ([I]: scanning ends at the branch);
+//! - [I] memory order: free (addresses known), or strict (accesses in program order).
+
+use crate::elf::Image;
+use crate::isa::{self, Class, Op};
+use crate::profile::{Category, categories};
+
+/// An instruction of the trace, by what it depends on.
+#[derive(Clone, Copy, Debug)]
+struct Step {
+    /// The steps that produced its operands, or [`NONE`].
+    from: [u32; 2],
+    /// The memory access before it in program order, or [`NONE`].
+    memory: u32,
+    is_memory: bool,
+    is_load: bool,
+    is_control: bool,
+}
+
+const NONE: u32 = u32::MAX;
+/// How far beyond the oldest waiting instruction an out-of-order core looks.
+const WINDOW: usize = 4096;
+
+/// A machine of Table 2.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Machine {
+    /// In program order.
+    pub in_order: bool,
+    /// Instructions a cycle.
+    pub width: usize,
+    /// Load latency 2 and one memory access a cycle.
+    pub stalls: bool,
+    /// Branches that the scan may pass in a cycle.
+    pub branches: usize,
+    /// Memory accesses in program order.
+    pub strict: bool,
+}
+
+/// A trace, ready to be scheduled.
+#[derive(Clone, Debug, Default)]
+pub struct Trace {
+    steps: Vec<Step>,
+}
+
+impl Trace {
+    /// From the instruction addresses that a core issued: only the functions of Table 1.
+    pub fn of(image: &Image, pcs: &[u32]) -> Self {
+        let map = categories(image);
+        let mut steps = Vec::new();
+        let (mut writer, mut memory) = ([NONE; 33], NONE);
+        for &pc in pcs {
+            let index = (pc / 4) as usize;
+            let wanted = matches!(
+                map.get(index),
+                Some(
+                    Category::FetchSendBd
+                        | Category::SendFrame
+                        | Category::FetchReceiveBd
+                        | Category::ReceiveFrame
+                )
+            );
+            let Some(insn) = image.text.get(index).and_then(|&word| isa::decode(word, pc)) else {
+                continue;
+            };
+            if !wanted {
+                continue;
+            }
+            let hi_lo = matches!(insn.op, Op::Mfhi | Op::Mflo | Op::Mthi | Op::Mtlo);
+            let multiplies = matches!(insn.op, Op::Mult | Op::Multu | Op::Div | Op::Divu);
+            let read = |r: u8| if r == 0 { NONE } else { writer[usize::from(r & 31)] };
+            let from = [if hi_lo { writer[32] } else { read(insn.rs) }, read(insn.rt)];
+            let class = insn.class();
+            let number = steps.len() as u32;
+            steps.push(Step {
+                from,
+                memory,
+                is_memory: insn.is_memory(),
+                is_load: class == Class::Load,
+                is_control: matches!(class, Class::Branch | Class::Jump),
+            });
+            if insn.rd != 0 {
+                writer[usize::from(insn.rd & 31)] = number;
+            }
+            if multiplies || matches!(insn.op, Op::Mthi | Op::Mtlo) {
+                writer[32] = number;
+            }
+            if insn.is_memory() {
+                memory = number;
+            }
+        }
+        Self { steps }
+    }
+
+    /// Instructions in the trace.
+    pub fn len(&self) -> usize {
+        self.steps.len()
+    }
+
+    /// Whether it is empty.
+    pub fn is_empty(&self) -> bool {
+        self.steps.is_empty()
+    }
+
+    /// Instructions per cycle on `machine`; 0 for an empty trace.
+    pub fn ipc(&self, machine: Machine) -> f64 {
+        const WAITING: u64 = u64::MAX;
+        let mut issued = vec![WAITING; self.steps.len()];
+        let (mut head, mut cycle) = (0, 0u64);
+        while head < self.steps.len() {
+            let (mut slots, mut accesses, mut passed) = (machine.width, 0, 0);
+            let end = self.steps.len().min(head + WINDOW);
+            for at in head..end {
+                if issued[at] != WAITING {
+                    continue;
+                }
+                let step = &self.steps[at];
+                let ready = |producer: u32| {
+                    let Some(&when) = issued.get(producer as usize) else { return true };
+                    let late = machine.stalls && self.steps[producer as usize].is_load;
+                    when != WAITING && when + 1 + u64::from(late) <= cycle
+                };
+                let before = issued.get(step.memory as usize);
+                let in_turn = !machine.strict
+                    || !step.is_memory
+                    || before.is_none_or(|&when| when != WAITING);
+                let port = !(machine.stalls && step.is_memory && accesses == 1);
+                if ready(step.from[0]) && ready(step.from[1]) && in_turn && port {
+                    issued[at] = cycle;
+                    slots -= 1;
+                    accesses += usize::from(step.is_memory);
+                } else if machine.in_order {
+                    break;
+                }
+                if step.is_control {
+                    if passed == machine.branches {
+                        break;
+                    }
+                    passed += 1;
+                }
+                if slots == 0 {
+                    break;
+                }
+            }
+            while head < self.steps.len() && issued[head] != WAITING {
+                head += 1;
+            }
+            cycle += 1;
+        }
+        self.steps.len() as f64 / (cycle as f64).max(1.0)
+    }
+}
+
+/// Rows and columns of Table 2: in order and out of order, widths 1, 2, 4; then PBP and no BP on a perfect
+/// pipeline, PBP, PBP1 and no BP with stalls.
+pub fn table(trace: &Trace, strict: bool) -> [[f64; 5]; 6] {
+    let mut cells = [[0.0; 5]; 6];
+    for (row, (in_order, width)) in
+        [(true, 1), (true, 2), (true, 4), (false, 1), (false, 2), (false, 4)]
+            .into_iter()
+            .enumerate()
+    {
+        for (column, (stalls, branches)) in
+            [(false, width), (false, 0), (true, width), (true, 1), (true, 0)]
+                .into_iter()
+                .enumerate()
+        {
+            let machine = Machine { in_order, width, stalls, branches, strict };
+            cells[row][column] = trace.ipc(machine);
+        }
+    }
+    cells
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn step(from: [u32; 2]) -> Step {
+        Step { from, memory: NONE, is_memory: false, is_load: false, is_control: false }
+    }
+
+    #[test]
+    fn a_chain_has_no_parallelism_and_free_steps_have_all() {
+        let chain = Trace {
+            steps: (0..100).map(|n| step([if n == 0 { NONE } else { n - 1 }, NONE])).collect(),
+        };
+        let free = Trace { steps: vec![step([NONE, NONE]); 100] };
+        for in_order in [true, false] {
+            let machine = Machine { in_order, width: 4, stalls: false, branches: 4, strict: false };
+            assert!((chain.ipc(machine) - 1.0).abs() < 1e-9);
+            assert!((free.ipc(machine) - 4.0).abs() < 1e-9);
+        }
+    }
+
+    #[test]
+    fn a_load_delays_its_user_by_one() {
+        let mut load = step([NONE, NONE]);
+        (load.is_load, load.is_memory) = (true, true);
+        let trace = Trace { steps: vec![load, step([0, NONE])] };
+        let machine =
+            Machine { in_order: true, width: 1, stalls: true, branches: 1, strict: false };
+        assert!((trace.ipc(machine) - 2.0 / 3.0).abs() < 1e-9);
+    }
+}

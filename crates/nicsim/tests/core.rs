@@ -1,0 +1,248 @@
+//! Small programs on a core: what they compute and how many cycles they take, on both engines.
+
+use flowyard_nicsim::config::{Branch, Config};
+use flowyard_nicsim::counters::CoreCounters;
+use flowyard_nicsim::elf::Image;
+use flowyard_nicsim::{Engine, Fast, Parts, Reference};
+
+const PAD: u32 = 0x1000_0000;
+
+fn r(function: u32, rs: u32, rt: u32, rd: u32) -> u32 {
+    rs << 21 | rt << 16 | rd << 11 | function
+}
+fn addu(rd: u32, rs: u32, rt: u32) -> u32 {
+    r(0x21, rs, rt, rd)
+}
+fn addiu(rt: u32, rs: u32, imm: i32) -> u32 {
+    9 << 26 | rs << 21 | rt << 16 | imm as u32 & 0xffff
+}
+fn lui(rt: u32, imm: u32) -> u32 {
+    15 << 26 | rt << 16 | imm
+}
+fn lw(rt: u32, base: u32, at: u32) -> u32 {
+    0x23 << 26 | base << 21 | rt << 16 | at
+}
+fn sw(rt: u32, base: u32, at: u32) -> u32 {
+    0x2b << 26 | base << 21 | rt << 16 | at
+}
+fn bne(rs: u32, rt: u32, by: i32) -> u32 {
+    5 << 26 | rs << 21 | rt << 16 | by as u32 & 0xffff
+}
+/// `b` to itself.
+const HALT: u32 = 0x1000_ffff;
+const NOP: u32 = 0;
+
+/// Runs words on `cores` cores for some cycles; every counter of both engines must agree.
+fn run(
+    words: &[u32],
+    cores: u32,
+    cycles: u64,
+    change: impl Fn(&mut Config),
+) -> (Vec<CoreCounters>, Vec<u32>) {
+    let mut config = Config::default();
+    config.chip.cores = cores;
+    (config.load.send, config.load.receive) = (false, false);
+    change(&mut config);
+    let image = Image { text: words.to_vec(), ..Image::default() };
+    let parts = Parts { config, image, ..Parts::default() };
+    let mut slow = Reference::build(parts.clone()).unwrap();
+    let mut fast = Fast::build(parts).unwrap();
+    for step in [1, 2, 3, 5, 7, 11, 13, 40, cycles] {
+        if step <= cycles {
+            slow.run_to(step).unwrap();
+            fast.run_to(step).unwrap();
+            assert_eq!(slow.snapshot(), fast.snapshot(), "at cycle {step}");
+        }
+    }
+    let words = (0..64).map(|n| slow.peek(PAD + 0x400 + 4 * n)).collect();
+    assert!((0..64).all(|n| slow.peek(PAD + 0x400 + 4 * n) == fast.peek(PAD + 0x400 + 4 * n)));
+    (slow.snapshot().cores, words)
+}
+
+/// Cycles that `body` takes beyond an empty one, misses left out; registers 4 (scratchpad + 0x400) and 5
+/// (7) are set before.
+fn cost(body: &[u32], change: impl Fn(&mut Config) + Copy) -> u64 {
+    let head = [lui(4, 0x1000), addiu(4, 4, 0x400), addiu(5, 0, 7), NOP, NOP, NOP, NOP, NOP];
+    let total = |body: &[u32]| {
+        let words = [&head[..], body, &[HALT, NOP]].concat();
+        run(&words, 1, 300, change);
+        until_halt(&words, change)
+    };
+    total(body) - total(&[])
+}
+
+/// The cycle in which the final loop begins, without fetch stalls.
+fn until_halt(words: &[u32], change: impl Fn(&mut Config)) -> u64 {
+    let mut config = Config::default();
+    config.chip.cores = 1;
+    (config.load.send, config.load.receive) = (false, false);
+    change(&mut config);
+    let image = Image { text: words.to_vec(), ..Image::default() };
+    let mut slow = Reference::build(Parts { config, image, ..Parts::default() }).unwrap();
+    let halt = words.iter().position(|&word| word == HALT).unwrap();
+    let mut cycle = 0;
+    while slow.snapshot().heat[halt].count == 0 {
+        cycle += 1;
+        slow.run_to(cycle).unwrap();
+    }
+    cycle - slow.snapshot().cores[0].fetch
+}
+
+fn plain(_: &mut Config) {}
+
+#[test]
+fn a_pipeline_costs_what_the_paper_says() {
+    assert_eq!(cost(&[addu(6, 5, 5)], plain), 1, "one instruction, one cycle");
+    assert_eq!(cost(&[lw(6, 4, 0)], plain), 2, "a load stalls a cycle");
+    assert_eq!(cost(&[lw(6, 4, 0), NOP], plain), 3);
+    assert_eq!(cost(&[lw(6, 4, 0), addu(7, 6, 6)], plain), 4, "load-use: one more");
+    assert_eq!(cost(&[sw(5, 4, 0)], plain), 1, "a store stalls nothing");
+    assert_eq!(cost(&[sw(5, 4, 0), sw(5, 4, 0), sw(5, 4, 0)], plain), 3, "nor do three");
+    assert_eq!(cost(&[sw(5, 4, 0), lw(6, 4, 0)], plain), 3, "a load behind a store");
+}
+
+#[test]
+fn late_branches_are_predicted_backward_taken() {
+    // Not taken, forward, ready: free. Late but predicted right: free. Taken, late, forward: annuls.
+    let ready = [addu(6, 5, 5), NOP, bne(5, 5, 1), NOP];
+    assert_eq!(cost(&ready, plain), 4);
+    let right = [NOP, addu(6, 0, 0), bne(6, 0, 1), NOP];
+    assert_eq!(cost(&right, plain), 4);
+    let wrong = [NOP, addu(6, 5, 5), bne(6, 0, 1), NOP];
+    assert_eq!(cost(&wrong, plain), 5, "one instruction annulled");
+    let stall = |config: &mut Config| config.chip.branch = Branch::Stall;
+    assert_eq!(cost(&right, stall), 5, "the other choice waits every time");
+    assert_eq!(cost(&wrong, stall), 5);
+    // Behind a load: load-use, and late on top.
+    assert_eq!(cost(&[lw(6, 4, 0), bne(6, 5, 1), NOP], plain), 3 + 1 + 1 + 1);
+}
+
+#[test]
+fn the_delay_slot_runs_whether_or_not_the_branch_is_taken() {
+    let words = [
+        lui(4, 0x1000),
+        addiu(4, 4, 0x400),
+        addiu(5, 0, 7),
+        bne(5, 0, 2),
+        addiu(6, 0, 1), // taken: the slot runs, the next word does not
+        addiu(6, 6, 100),
+        bne(5, 5, 2),
+        addiu(6, 6, 2), // not taken: both run
+        addiu(6, 6, 4),
+        sw(6, 4, 0),
+        HALT,
+        NOP,
+    ];
+    assert_eq!(run(&words, 1, 100, plain).1[0], 7);
+}
+
+#[test]
+fn products_take_as_long_as_configured() {
+    let body = [r(0x18, 5, 5, 0), r(0x12, 0, 0, 6)]; // mult; mflo
+    assert_eq!(cost(&body, plain), 2);
+    assert_eq!(cost(&body, |config| config.chip.mult_cycles = 10), 11);
+}
+
+#[test]
+fn misses_cost_beats_and_overhead() {
+    let words = [vec![NOP; 8], vec![HALT, NOP]].concat();
+    let (cores, _) = run(&words, 1, 100, plain);
+    assert_eq!((cores[0].fills, cores[0].fetch), (2, 6), "two lines, two beats and one cycle each");
+    let (cores, _) = run(&words, 1, 100, |config| config.chip.imem_overhead_cycles = 4);
+    assert_eq!(cores[0].fetch, 12);
+}
+
+#[test]
+fn two_cores_on_one_bank_conflict_and_take_turns() {
+    // Each core loads for ever from the same word.
+    let words = [lui(4, 0x1000), addiu(4, 4, 0x400), lw(6, 4, 0), 0x1000_fffe, NOP];
+    let (cores, _) = run(&words, 4, 2000, plain);
+    assert!(cores.iter().all(|core| core.conflict > 0 || core.loads > 0));
+    let loads: Vec<u64> = cores.iter().map(|core| core.loads).collect();
+    assert!(loads.iter().max().unwrap() - loads.iter().min().unwrap() <= 2, "{loads:?}");
+}
+
+#[test]
+fn ll_sc_makes_an_atomic_counter() {
+    let (ll, sc) = (0x30 << 26 | 4 << 21 | 6 << 16, 0x38 << 26 | 4 << 21 | 6 << 16);
+    let words = [
+        lui(4, 0x1000),
+        addiu(4, 4, 0x400),
+        addiu(7, 0, 50),
+        ll,
+        addiu(6, 6, 1),
+        sc,
+        4 << 26 | 6 << 21 | 0xfffc,
+        NOP, // beqz again
+        addiu(7, 7, -1),
+        bne(7, 0, -7),
+        NOP,
+        HALT,
+        NOP,
+    ];
+    let (_, memory) = run(&words, 7, 40_000, plain);
+    assert_eq!(memory[0], 7 * 50, "no increment is lost");
+}
+
+#[test]
+fn update_stops_at_a_word_and_goes_on_at_the_next() {
+    // set bits 30, 31, 32, 33; update from 30, then from 32.
+    let set = |index: u32| [addiu(8, 0, index as i32), 0x7000_003e | 4 << 21 | 8 << 16];
+    let mut words = vec![lui(4, 0x1000), addiu(4, 4, 0x400)];
+    words.extend([30, 31, 32, 33].map(set).concat());
+    let update =
+        |rd: u32, from: i32| [addiu(9, 0, from), 0x7000_003f | 4 << 21 | 9 << 16 | rd << 11];
+    words.extend(update(10, 30));
+    words.extend(update(11, 32));
+    words.extend(update(12, 5));
+    words.extend([sw(10, 4, 0x20), sw(11, 4, 0x24), sw(12, 4, 0x28), HALT, NOP]);
+    let (_, memory) = run(&words, 1, 200, plain);
+    assert_eq!((memory[8], memory[9], memory[10]), (31, 33, 4));
+    assert_eq!((memory[0], memory[1]), (0, 0), "the bits are cleared");
+}
+
+#[test]
+fn a_core_reads_and_writes_the_sdram_through_the_crossbar() {
+    let words = [
+        lui(4, 0x2000),
+        lui(8, 0x1000),
+        addiu(8, 8, 0x400),
+        addiu(5, 0, 77),
+        sw(5, 4, 0x40),
+        lw(6, 4, 0x40),
+        sw(6, 8, 0),
+        HALT,
+        NOP,
+    ];
+    for cores in [1, 3] {
+        let (counters, memory) = run(&words, cores, 2000, plain);
+        assert_eq!(memory[0], 77);
+        assert!(counters[0].load >= 2, "the SDRAM is farther away: {}", counters[0].load);
+        assert_eq!(counters[0].external, 2);
+    }
+}
+
+#[test]
+fn faults_name_core_place_and_cause() {
+    for (words, part) in [
+        (vec![NOP, 0x0417_0001], "pc 0x4: word 0x04170001 is no instruction of the subset"),
+        (vec![NOP, NOP], "runs outside the firmware's code"),
+        (vec![lw(6, 0, 0x40), HALT, NOP], "outside the scratchpad and the SDRAM"),
+        (vec![lui(4, 0x1000), lw(6, 4, 0x402), HALT, NOP], "is not aligned to 4 bytes"),
+        (vec![0x0000_000d], "the firmware gave up"),
+        (
+            vec![lui(4, 0x2000), 0x30 << 26 | 4 << 21, HALT, NOP],
+            "atomic accesses are for the scratchpad",
+        ),
+        (vec![addiu(4, 0, 2), r(0x08, 4, 0, 0), NOP], "pc 0x2: runs outside"),
+    ] {
+        let mut config = Config::default();
+        config.chip.cores = 1;
+        let image = Image { text: words, ..Image::default() };
+        let parts = Parts { config, image, ..Parts::default() };
+        let slow = Reference::build(parts.clone()).unwrap().run_to(1000).unwrap_err();
+        let fast = Fast::build(parts).unwrap().run_to(1000).unwrap_err();
+        assert!(slow.to_string().contains(part), "{slow}");
+        assert_eq!(slow, fast);
+    }
+}
