@@ -31,6 +31,7 @@ use crate::pool::Pool;
 use crate::port::{Discard, Pace, PcapTx, Repeat, Rx, SourceRx, Tx};
 use crate::stages::Stopwatch;
 use crate::to_ports::ToPorts;
+use crate::watch::Watch;
 use crate::work::{Burn, Forward, Work};
 
 /// What a configuration cannot say. The default is everything as the configuration says.
@@ -182,6 +183,7 @@ fn core(
         stopwatch: Stopwatch::new(parts.clock.clone()),
         sampling: None,
         decider: None,
+        watch: Watch::new(id),
         board: Arc::<Board>::default(),
         last: (0, false),
     })

@@ -31,13 +31,16 @@ use crate::pool::Pool;
 use crate::port::{Rx, Tx, refuse};
 use crate::stages::{Span, Stopwatch};
 use crate::to_ports::ToPorts;
+use crate::watch::Watch;
 use crate::work::Work;
 
 mod hold;
 mod life;
 mod settle;
+mod watched;
 
 pub(crate) use hold::{Hold, HoldLimits};
+pub(crate) use life::USER;
 
 /// Everything that acts.
 pub trait Tick {
@@ -65,6 +68,8 @@ pub struct Core {
     pub(crate) sampling: Option<Box<Sampling>>,
     /// On the core that decides which are.
     pub(crate) decider: Option<Box<Decider>>,
+    /// What it notes for who asks.
+    pub(crate) watch: Watch,
     pub(crate) board: Arc<Board>,
     /// When the last tick began, and whether it got something done.
     pub(crate) last: (Nanos, bool),
@@ -143,6 +148,7 @@ impl Tick for Core {
             return 0; // at work, under a virtual clock
         }
         self.stopwatch.tick();
+        self.watch.tick(now);
         let progress = self.read_mail() + self.receive(now) + self.serve(now) + self.transmit(now);
         self.teach();
         self.account(now, progress > 0);
@@ -176,6 +182,7 @@ impl Core {
             let dropped = got.dropped().into_iter().filter(|(_, frames)| *frames > 0);
             let came = dropped.fold(batch.len() as u32, |came, (reason, frames)| {
                 self.counters.drops.add(reason.code(), frames.into());
+                self.watch.dropped_at_port(*port, reason, frames);
                 came + frames
             });
             self.counters.rx_frames += u64::from(came);
@@ -188,9 +195,17 @@ impl Core {
             watch.lap(Span::Steer, batch.len());
             self.counters.exact_hit += u64::from(answered.count());
             learn(&mut self.learners, Stage::Rx, batch, answered, now);
-            self.entry.settle(&self.places, Some(now));
+            if self.watch.on {
+                self.tell_received();
+                self.settle_told(Some(now));
+            } else {
+                self.entry.settle(&self.places, Some(now));
+            }
             self.stopwatch.lap(Span::Settle, self.entry.batch.len());
             let entered = self.enter();
+            if self.watch.on {
+                self.tell_waiting();
+            }
             self.stopwatch.lap(Span::Enqueue, entered as usize);
             if got.ended {
                 self.entry.ended.push(self.entry.ports.remove(at));
@@ -211,7 +226,10 @@ impl Core {
         let mut progress = 0;
         while self.entry.waiting.is_empty() && self.entry.next_held(&self.places, now) {
             progress += self.entry.batch.len() as u32;
-            self.entry.settle(&self.places, None);
+            match self.watch.on {
+                true => self.settle_told(None),
+                false => self.entry.settle(&self.places, None),
+            }
             self.enter();
         }
         progress
@@ -253,6 +271,7 @@ impl Core {
                     None => (same, DropReason::NoRoute),
                 };
                 self.counters.drops.add(reason.code(), refused.count().into());
+                self.watch.dropped(batch, refused, reason, to);
                 refused.for_each(|lane| self.pool.put(std::mem::take(&mut batch.frames[lane])));
             }
         }
@@ -307,6 +326,9 @@ impl Core {
                 self.counters.work_batches += 1;
                 self.counters.work_frames += u64::from(frames);
                 learn(&mut self.learners, Stage::Work, batch, batch.lanes(), now);
+                if self.watch.on {
+                    self.tell_worked(queue);
+                }
                 return frames;
             }
         }
@@ -318,16 +340,19 @@ impl Core {
         let batch = &mut self.server.batch;
         let frames = batch.len();
         self.stopwatch.start();
+        let mut gone = Lanes::NONE;
         for lane in batch.lanes() {
             match batch.actions[lane] {
                 Action { to: To::Drop, counter: SENT, .. } => {
                     refuse(batch, lane, DropReason::Work); // it did not say why
                 }
-                Action { to: to @ To::Port(_), .. } if self.places.get(to).is_some() => {}
+                Action { to: to @ To::Port(_), .. } if self.places.get(to).is_some() => continue,
                 Action { to: To::Drop, .. } => {}
                 _ => refuse(batch, lane, DropReason::NoRoute),
             }
+            gone = gone.with(lane);
         }
+        self.watch.dropped_as_said(batch, gone, To::Queue(queue));
         let mut bin = Bin { pool: &mut self.pool, drops: &mut self.counters.drops };
         let queue = &self.places.queues[usize::from(queue)].queue;
         queue.complete(self.id, batch, &self.to_ports, &mut bin);
@@ -371,6 +396,11 @@ impl Core {
                 refuse(batch, lane, DropReason::PortFailed); // it did not say why
             }
         }
+        self.watch.dropped_as_said(batch, taken.without(sent), To::Port(*port));
+        if self.watch.on {
+            self.tell_sent(at, sent);
+        }
+        let Exit { batch, left, .. } = &mut self.exits[at];
         *left = later;
         self.counters.tx_frames += u64::from(sent.count());
         for lane in sent {

@@ -16,6 +16,7 @@ use std::sync::Arc;
 
 use flowyard_frame::Nanos;
 
+pub mod ask;
 pub mod build;
 pub mod config;
 mod core;
@@ -32,8 +33,10 @@ pub mod sim;
 mod stages;
 mod sys;
 mod to_ports;
+pub mod watch;
 pub mod work;
 
+pub use ask::Handle;
 pub use build::{Parts, Yard};
 pub use config::Config;
 pub use core::{Core, Stage, Tick};

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use flowyard_frame::{Edit, Lanes};
+use flowyard_frame::{Edit, Lanes, To};
 
 use super::{Bin, Core, Entry, Exit, Nanos, SENT};
 use crate::counters::{Board, Counters, DropReason};
@@ -90,8 +90,9 @@ impl Core {
     /// need another consumer, and its ports transmit no more.
     pub fn release(&mut self) {
         self.stop();
-        let Self { entry, server, exits, pool, counters, places, .. } = self;
+        let Self { entry, server, exits, pool, counters, places, watch, .. } = self;
         counters.drops.add(DropReason::CoreDied.code(), entry.waiting.count().into());
+        watch.dropped(&entry.batch, entry.waiting, DropReason::CoreDied, To::Drop);
         entry.waiting = Lanes::NONE;
         for frame in entry.hold.drain() {
             counters.drops.add(DropReason::CoreDied.code(), 1);
@@ -111,6 +112,7 @@ impl Core {
         });
         for (place, batch, lost) in opened.into_iter().chain(leaving) {
             lost.for_each(|lane| refuse(batch, lane, DropReason::CoreDied));
+            watch.dropped(batch, lost, DropReason::CoreDied, To::Drop);
             let mut bin = Bin { pool: &mut *pool, drops: &mut counters.drops };
             place.queue.complete(self.id, batch, &self.to_ports, &mut bin);
             batch.drain().for_each(|frame| pool.put(frame));
@@ -130,8 +132,8 @@ impl Core {
     pub(super) fn read_mail(&mut self) -> u32 {
         let mut read = 0;
         while let Ok(message) = self.mailbox.try_recv() {
-            // Reports come whether frames do or not: they are no progress.
-            read += u32::from(!matches!(message, Message::Report(_)));
+            // Reports and questions come whether frames do or not: they are no progress.
+            read += u32::from(!matches!(message, Message::Report(_) | Message::Ask(_)));
             self.read(message);
         }
         read
@@ -150,6 +152,7 @@ impl Core {
                 }
             }
             Message::Reload(reload) => self.reload(&reload),
+            Message::Ask(ask) => self.answer(*ask),
             Message::Stop => self.stop(),
         }
     }
