@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::io::{Write, stdout};
 use std::path::PathBuf;
 
-use flowyard_operate::doctor::{Finding, Here, Level, Wanted, examine, wanted};
+use flowyard_operate::doctor::{Finding, Here, Level, Port, Wanted, examine, wanted};
 use flowyard_report::Document;
 use serde::Serialize;
 
@@ -66,8 +66,12 @@ pub(crate) fn run(args: &Args) -> Result<(), Stop> {
             wanted(&text).map_err(|error| bad_input(format!("{name}: {error}")))?
         }
     };
-    let more = args.interface.iter().map(|name| (name.clone(), args.kind.clone()));
-    want.interfaces.extend(more);
+    want.ports.extend(args.interface.iter().map(|name| Port {
+        interface: name.clone(),
+        kind: args.kind.clone(),
+        queues: 1,
+        ..Port::default()
+    }));
     let findings = examine(&Here, &want);
     let count = |level| findings.iter().filter(|one| one.level == level).count();
     let (problems, warnings) = (count(Level::Problem), count(Level::Warning));

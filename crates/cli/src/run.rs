@@ -82,9 +82,15 @@ pub(crate) struct Args {
     #[arg(long, value_name = "NAME", help_heading = "Operation")]
     user: Option<String>,
 
-    /// Keep the capabilities that the program was started with
-    #[arg(long, conflicts_with = "user", help_heading = "Operation")]
-    keep_capabilities: bool,
+    /// Keep no capability at all: a port whose interface is replaced by another of its name then
+    /// stays down
+    #[arg(long, help_heading = "Operation")]
+    drop_all_capabilities: bool,
+
+    /// Take an interface that a default route goes through: whoever reaches this machine by it may be
+    /// cut off
+    #[arg(long, help_heading = "Operation")]
+    yes_this_is_my_uplink: bool,
 
     #[command(flatten)]
     log: LogArgs,
@@ -94,6 +100,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Stop> {
     if args.simulate {
         return simulate(args);
     }
+    open::spare_uplinks(args)?;
     let config = read(args)?;
     if config.expect.is_some() || !config.reload.is_empty() {
         let note = "[[reload]] and [expect] are for --simulate; this run leaves them out";

@@ -14,7 +14,8 @@ mod checks;
 mod config;
 mod machine;
 
-pub use config::{Wanted, wanted};
+pub use checks::uplinks;
+pub use config::{Port, Wanted, wanted};
 pub use machine::{Here, Machine, Offload};
 
 /// How bad it is.

@@ -32,6 +32,34 @@ pub fn mend(reason: &str, place: &str) -> String {
             "{place} cannot take frames of this link type: forward it to a port that transmits the same link type"
         ),
         "port_failed" => format!("{place} failed: the log says why (disk full, interface gone)"),
+        "filtered" => {
+            "its destination is behind the port it came in by, so it is there already: nothing to mend, unless two \
+             cables go to one place"
+                .into()
+        }
+        "reserved" => {
+            "a bridge never forwards frames for 01:80:C2:00:00:00 to :0F (spanning tree, LLDP, pause): nothing to \
+             mend"
+                .into()
+        }
+        "malformed" => {
+            "its IP header is damaged, or ends too soon: look at the sender, its cable, and at checksum offload \
+             ('flowyard doctor')"
+                .into()
+        }
+        "not_ip" => {
+            "a router forwards IP alone: forward other frames with [work] kind = \"bridge\", or by a rule to a port"
+                .into()
+        }
+        "ttl_expired" => {
+            "it has been forwarded too often: look for a loop of routes; traceroute does this on purpose".into()
+        }
+        "overrun" => {
+            "the kernel had no room for it on the way in: raise 'ring_frames' of the port, give it more cores, or \
+             pin them ('flowyard doctor')"
+                .into()
+        }
+        "port_down" => format!("{place} is down: ip link set its interface up; the log says when it went"),
         _ => "see docs/operate.md".into(),
     }
 }

@@ -13,7 +13,7 @@ use std::io;
 use rustix::process::{Gid, Uid};
 use rustix::thread::{
     CapabilitySet, CapabilitySets, capabilities, clear_ambient_capability_set, set_capabilities,
-    set_no_new_privs, set_thread_gid, set_thread_groups, set_thread_uid,
+    set_keep_capabilities, set_no_new_privs, set_thread_gid, set_thread_groups, set_thread_uid,
 };
 
 /// Why a privilege could not be given up.
@@ -59,30 +59,48 @@ impl User {
     }
 }
 
-/// Becomes `user`, if one is named, and gives up every capability, for this and all threads that
-/// are started later. Returns the names of those that were given up.
+/// What is kept: the capabilities that opening ports of these kinds (`af_packet`, `af_xdp`, `tap`)
+/// takes, for when an interface is replaced by another of its name. Other kinds take none.
+#[must_use]
+pub fn to_open<'a>(kinds: impl IntoIterator<Item = &'a str>) -> CapabilitySet {
+    let need = |kind: &str| match kind {
+        "af_packet" => CapabilitySet::NET_RAW,
+        "af_xdp" => CapabilitySet::NET_RAW | CapabilitySet::NET_ADMIN | CapabilitySet::BPF,
+        "tap" => CapabilitySet::NET_ADMIN,
+        _ => CapabilitySet::empty(),
+    };
+    kinds.into_iter().map(need).fold(CapabilitySet::empty(), |all, one| all | one)
+}
+
+/// Becomes `user`, if one is named, and gives up every capability but those of `keep`, for this
+/// and all threads that are started later. Returns the names of those that were given up.
 ///
 /// # Errors
 /// When threads run already, or the system says no; what was given up by then stays so.
-pub fn give_up(user: Option<User>) -> Result<Vec<&'static str>, PrivilegeError> {
+pub fn give_up(
+    user: Option<User>,
+    keep: CapabilitySet,
+) -> Result<Vec<&'static str>, PrivilegeError> {
     let threads = fs::read_dir("/proc/self/task").map_or(1, Iterator::count);
     if threads > 1 {
         return Err(PrivilegeError::Threads(threads));
     }
     let io =
         |what| move |error: rustix::io::Errno| PrivilegeError::Io { what, source: error.into() };
-    let had = capabilities(None).map_err(io("reading capabilities"))?.effective;
+    let had = capabilities(None).map_err(io("reading capabilities"))?;
+    let kept = had.permitted & keep;
     if let Some(User { uid, gid }) = user {
+        set_keep_capabilities(true).map_err(io("keeping capabilities"))?;
         set_thread_groups(&[]).map_err(io("leaving groups"))?;
         set_thread_gid(Gid::from_raw(gid)).map_err(io("changing the group"))?;
         set_thread_uid(Uid::from_raw(uid)).map_err(io("changing the user"))?;
     }
-    let none = CapabilitySet::empty();
-    let nothing = CapabilitySets { effective: none, permitted: none, inheritable: none };
+    let inheritable = CapabilitySet::empty();
+    let few = CapabilitySets { effective: kept, permitted: kept, inheritable };
     let _old_kernel = clear_ambient_capability_set(); // they go with the permitted ones anyway
-    set_capabilities(None, nothing).map_err(io("giving up capabilities"))?;
+    set_capabilities(None, few).map_err(io("giving up capabilities"))?;
     set_no_new_privs(true).map_err(io("no new privileges"))?;
-    Ok(had.iter_names().map(|(name, _)| name).collect())
+    Ok((had.effective - kept).iter_names().map(|(name, _)| name).collect())
 }
 
 #[cfg(test)]
@@ -97,8 +115,18 @@ mod tests {
     }
 
     #[test]
+    fn what_opening_takes_is_kept_by_kind() {
+        assert_eq!(to_open(["mem", "pcap"]), CapabilitySet::empty());
+        assert_eq!(
+            to_open(["af_packet", "tap"]),
+            CapabilitySet::NET_RAW | CapabilitySet::NET_ADMIN
+        );
+        assert!(to_open(["af_xdp"]).contains(CapabilitySet::BPF));
+    }
+
+    #[test]
     fn with_threads_about_nothing_is_given_up() {
         // The test runner is a thread besides this one.
-        assert!(matches!(give_up(None), Err(PrivilegeError::Threads(_))));
+        assert!(matches!(give_up(None, CapabilitySet::empty()), Err(PrivilegeError::Threads(_))));
     }
 }

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use flowyard_operate::control::{self, Bound, Control};
+use flowyard_operate::doctor::{self, Here, Wanted};
 use flowyard_operate::metrics::{self, Metrics};
 use flowyard_operate::privilege::{self, User};
 use flowyard_yard::{Config, Handle};
@@ -67,13 +68,35 @@ impl Open {
     }
 }
 
-/// Gives up what is not needed any more.
-pub(super) fn give_up(args: &Args) -> Result<(), Stop> {
-    if args.keep_capabilities {
+/// What the configuration wants of the machine.
+fn want(args: &Args) -> Wanted {
+    let text = std::fs::read_to_string(&args.config).unwrap_or_default();
+    doctor::wanted(&text).unwrap_or_default() // it was read, and checked, before
+}
+
+/// Refuses interfaces by which people may reach this machine, unless told otherwise.
+pub(super) fn spare_uplinks(args: &Args) -> Result<(), Stop> {
+    if args.yes_this_is_my_uplink {
         return Ok(());
     }
+    let uplinks = doctor::uplinks(&Here);
+    match want(args).ports.iter().find(|port| uplinks.contains(&port.interface)) {
+        None => Ok(()),
+        Some(port) => Err(bad_input(format!(
+            "{}: a default route goes through interface {}, and who reaches this machine by it may be cut off; \
+             choose another, or add --yes-this-is-my-uplink",
+            args.config.display(),
+            port.interface
+        ))),
+    }
+}
+
+/// Gives up what is not needed any more.
+pub(super) fn give_up(args: &Args) -> Result<(), Stop> {
     let user = args.user.as_deref().map(User::find).transpose().map_err(bad_input)?;
-    let gone = match privilege::give_up(user) {
+    let want = if args.drop_all_capabilities { Wanted::default() } else { want(args) };
+    let keep = privilege::to_open(want.ports.iter().map(|port| port.kind.as_str()));
+    let gone = match privilege::give_up(user, keep) {
         Ok(gone) => gone,
         // Whoever asks for a user must get it; what is merely better must not keep a yard down.
         Err(error) if user.is_none() => {
@@ -83,7 +106,7 @@ pub(super) fn give_up(args: &Args) -> Result<(), Stop> {
         Err(error) => return Err(Stop::Failed(error.into())),
     };
     if !gone.is_empty() {
-        tracing::info!(capabilities = gone.len(), user = args.user, "privileges given up");
+        tracing::info!(given_up = gone.len(), ?keep, user = args.user, "capabilities");
     }
     Ok(())
 }

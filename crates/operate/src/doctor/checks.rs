@@ -10,6 +10,7 @@ mod interface;
 mod processors;
 mod text;
 
+pub use interface::uplinks;
 use text::{cap, limit, mib, option, version};
 
 /// All checks, in the order in which they are worth reading.
@@ -21,27 +22,27 @@ pub(super) fn all(machine: &dyn Machine, wanted: &Wanted) -> Vec<Finding> {
     found.extend(memlock(machine, wanted));
     found.extend(huge_pages(machine, wanted));
     found.extend(processors::all(machine, wanted));
-    for (name, kind) in &wanted.interfaces {
-        found.extend(interface::all(machine, wanted, name, kind));
+    for port in &wanted.ports {
+        found.extend(interface::all(machine, wanted, port));
     }
     found
 }
 
-/// The first kernel in which `AF_XDP` can be told to wake up only when needed.
-const NEED_WAKEUP: (u32, u32) = (5, 4);
+/// The first kernel whose XDP programs are links, which go with the process that made them.
+const XDP_LINK: (u32, u32) = (5, 9);
 
 fn kernel(machine: &dyn Machine, wanted: &Wanted) -> Finding {
-    let why = "AF_XDP without wasted system calls (need_wakeup) came with Linux 5.4";
+    let why = "since Linux 5.9 an XDP program goes with its process, even a killed one";
     let Some(release) = machine.read("/proc/sys/kernel/osrelease") else {
         return Finding::new("kernel", "its version cannot be read", why).warn("mount /proc");
     };
     let release = release.trim();
     let found = Finding::new("kernel", format!("Linux {release}"), why);
     match version(release) {
-        Some(version) if version < NEED_WAKEUP && wanted.kind("af_xdp") => {
-            found.problem("use Linux 5.4 or later, or ports of kind \"af_packet\"")
+        Some(version) if version < XDP_LINK && wanted.kind("af_xdp") => {
+            found.problem("use Linux 5.9 or later, or ports of kind \"af_packet\"")
         }
-        Some(version) if version < NEED_WAKEUP => found.warn("use Linux 5.4 or later for AF_XDP"),
+        Some(version) if version < XDP_LINK => found.warn("use Linux 5.9 or later for AF_XDP"),
         _ => found,
     }
 }

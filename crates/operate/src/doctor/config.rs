@@ -1,15 +1,13 @@
 //! What a configuration wants of the machine, read loosely: the doctor must have a word for a file
 //! that the engine would refuse, and for ports of kinds that this build does not have.
 
-use std::collections::BTreeSet;
-
 use toml::{Table, Value};
 
 /// What a yard wants of the machine.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Wanted {
-    /// Interfaces, with the kind of the port on each (`af_xdp`, `af_packet`, `tap`).
-    pub interfaces: Vec<(String, String)>,
+    /// Ports on interfaces.
+    pub ports: Vec<Port>,
     /// Cores of the yard; 0 is not known.
     pub cores: usize,
     /// Processors that cores are pinned to.
@@ -20,11 +18,24 @@ pub struct Wanted {
     pub busy: bool,
 }
 
+/// A port on an interface.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Port {
+    /// The interface.
+    pub interface: String,
+    /// `af_xdp`, `af_packet` or `tap`.
+    pub kind: String,
+    /// How many of the interface's queues it takes frames from.
+    pub queues: usize,
+    /// Whether it computes checksums that senders on this machine leave out.
+    pub completes_checksums: bool,
+}
+
 impl Wanted {
     /// Whether a port of this kind is wanted.
     #[must_use]
     pub fn kind(&self, kind: &str) -> bool {
-        self.interfaces.iter().any(|(_, wanted)| wanted == kind)
+        self.ports.iter().any(|port| port.kind == kind)
     }
 }
 
@@ -38,11 +49,17 @@ pub fn wanted(text: &str) -> Result<Wanted, toml::de::Error> {
     let number = |value: Option<&Value>| value.and_then(Value::as_integer).unwrap_or(0).max(0);
     let yard = |name: &str| table("yard").and_then(|yard| yard.get(name));
     let list = |name: &str| config.get(name).and_then(Value::as_array).into_iter().flatten();
-    let mut interfaces = BTreeSet::new();
+    let mut ports = Vec::new();
     for port in list("port").filter_map(Value::as_table) {
         let text = |name: &str| port.get(name).and_then(Value::as_str);
         if let (Some(interface), Some(kind)) = (text("interface"), text("kind")) {
-            interfaces.insert((interface.to_owned(), kind.to_owned()));
+            let many = |name: &str| port.get(name).and_then(Value::as_array).map(Vec::len);
+            ports.push(Port {
+                interface: interface.to_owned(),
+                kind: kind.to_owned(),
+                queues: many("queues").or_else(|| many("cores")).unwrap_or(1),
+                completes_checksums: port.get("complete_checksums") == Some(&Value::Boolean(true)),
+            });
         }
     }
     let windows = list("port").chain(list("queue")).filter_map(Value::as_table);
@@ -60,7 +77,7 @@ pub fn wanted(text: &str) -> Result<Wanted, toml::de::Error> {
     };
     let pin = yard("pin").and_then(Value::as_array).into_iter().flatten();
     Ok(Wanted {
-        interfaces: interfaces.into_iter().collect(),
+        ports,
         cores: number(yard("cores")).max(1) as usize,
         pin: pin.filter_map(Value::as_integer).filter_map(|cpu| cpu.try_into().ok()).collect(),
         pool_bytes: frames.saturating_mul(bytes.saturating_add(64)),
@@ -85,13 +102,15 @@ mod tests {
             name = "a"
             kind = "af_xdp"
             interface = "eth1"
+            cores = [0, 1]
             unheard_of = true
             [[port]]
             name = "b"
             kind = "pcap"
         "#;
         let found = wanted(text).unwrap();
-        assert_eq!(found.interfaces, [("eth1".to_owned(), "af_xdp".to_owned())]);
+        let (interface, kind) = ("eth1".to_owned(), "af_xdp".to_owned());
+        assert_eq!(found.ports, [Port { interface, kind, queues: 2, completes_checksums: false }]);
         assert_eq!((found.cores, found.pool_bytes, found.busy), (4, 1000 * 2112, true));
         assert_eq!(found.pin, [2, 3, 4, 5]);
         assert!(found.kind("af_xdp") && !found.kind("tap"));

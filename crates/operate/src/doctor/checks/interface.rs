@@ -1,12 +1,13 @@
 //! Interfaces: what stands between their frames and a port.
 
 use super::text::{join, list};
-use crate::doctor::{Finding, Machine, Offload, Wanted};
+use crate::doctor::{Finding, Machine, Offload, Port, Wanted};
 
-/// The largest MTU of an XDP program without fragments on veth, as measured.
-const XDP_MTU: u32 = 3498;
+/// The largest MTU of an `af_xdp` port: its frames have to fit into a page, with room in front.
+const XDP_MTU: u32 = 3758;
 
-pub(super) fn all(machine: &dyn Machine, wanted: &Wanted, name: &str, kind: &str) -> Vec<Finding> {
+pub(super) fn all(machine: &dyn Machine, wanted: &Wanted, port: &Port) -> Vec<Finding> {
+    let (name, kind) = (port.interface.as_str(), port.kind.as_str());
     let about = |what: &str| format!("{what} {name}");
     if kind == "tap" {
         let why = "ports of kind \"tap\" are made with it";
@@ -37,8 +38,8 @@ pub(super) fn all(machine: &dyn Machine, wanted: &Wanted, name: &str, kind: &str
     }];
     let is_veth = is_virtual(machine, name);
     found.extend(uplink(machine, name));
-    found.extend(offloads(machine, name, kind, is_veth));
-    found.extend(queues(machine, wanted, name, kind));
+    found.push(offloads(machine, port, is_veth));
+    found.extend(queues(machine, port));
     if kind == "af_xdp" {
         found.extend(mtu(machine, name));
     }
@@ -52,76 +53,106 @@ fn is_virtual(machine: &dyn Machine, name: &str) -> bool {
     !machine.list(&format!("/sys/class/net/{name}")).iter().any(|entry| entry == "device")
 }
 
+/// Interfaces that a default route goes through, of IPv4 or IPv6.
+#[must_use]
+pub fn uplinks(machine: &dyn Machine) -> Vec<String> {
+    let v4 = machine.read("/proc/net/route").unwrap_or_default();
+    let v6 = machine.read("/proc/net/ipv6_route").unwrap_or_default();
+    let v4 = v4.lines().filter_map(|line| {
+        let words: Vec<_> = line.split_whitespace().collect();
+        // Destination and mask are both 0: not a route of half the addresses.
+        (words.get(1) == Some(&"00000000") && words.get(7).is_none_or(|mask| *mask == "00000000"))
+            .then(|| words[0].to_owned())
+    });
+    let v6 = v6.lines().filter_map(|line| {
+        let words: Vec<_> = line.split_whitespace().collect();
+        let all = words.first()?.bytes().all(|digit| digit == b'0') && words.get(1) == Some(&"00");
+        // The kernel's own reject route stands on lo.
+        words.get(9).filter(|name| all && **name != "lo").map(|name| (*name).to_owned())
+    });
+    let mut all: Vec<_> = v4.chain(v6).collect();
+    all.sort();
+    all.dedup();
+    all
+}
+
 /// The interface with the default route is how people reach the machine.
 fn uplink(machine: &dyn Machine, name: &str) -> Option<Finding> {
     let why = "a port takes frames away from the kernel: who reaches the machine here is cut off";
-    let routes = machine.read("/proc/net/route")?;
-    let is = |line: &str| {
-        let mut words = line.split_whitespace();
-        words.next() == Some(name) && words.next() == Some("00000000")
-    };
-    routes.lines().any(is).then(|| {
-        Finding::new(&format!("uplink {name}"), "the default route goes through it", why)
+    uplinks(machine).iter().any(|uplink| uplink == name).then(|| {
+        Finding::new(&format!("uplink {name}"), "a default route goes through it", why)
             .problem("choose another interface, or run with --yes-this-is-my-uplink")
     })
 }
 
-fn offloads(machine: &dyn Machine, name: &str, kind: &str, is_veth: bool) -> Vec<Finding> {
+fn offloads(machine: &dyn Machine, port: &Port, is_veth: bool) -> Finding {
+    let name = &port.interface;
     let about = format!("offload {name}");
     let on = |offload| machine.offload(name, offload).unwrap_or(false);
     if machine.offload(name, Offload::Gro).is_err() {
         let what = "what the interface does to frames cannot be read";
         let why = "merged or half-made frames are no frames of the wire";
-        return vec![Finding::new(&about, what, why).warn(format!("ethtool -k {name}"))];
+        return Finding::new(&about, what, why).warn(format!("ethtool -k {name}"));
     }
-    let mut found = Vec::new();
-    if is_veth && on(Offload::TxChecksum) {
+    if port.kind == "af_xdp" && is_veth && on(Offload::TxChecksum) {
         let why = "programs on this machine then send frames whose checksum nobody has filled in: AF_XDP cannot \
                    see that, and the receiver drops them (a SYN that is never answered)";
-        let mend =
-            format!("ethtool -K {name} tx off; the same for its peer, inside the peer's namespace");
         let one = Finding::new(&about, "tx checksum is on, on a virtual interface", why);
-        found.push(if kind == "af_xdp" { one.problem(mend) } else { one.warn(mend) });
+        if port.completes_checksums {
+            return Finding {
+                why: "the port computes checksums anew: complete_checksums".into(),
+                ..one
+            };
+        }
+        return one.problem(format!(
+            "ethtool -K {name} tx off; the same for its peer, inside the peer's namespace; or \
+             complete_checksums = true in the [[port]]"
+        ));
     }
-    if on(Offload::Gro) && kind == "af_packet" {
-        let why = "received frames are merged before the port sees them: longer than any buffer, they are dropped \
-                   as too_long";
-        let one = Finding::new(&about, "GRO is on", why);
-        found.push(one.problem(format!("ethtool -K {name} gro off")));
+    let cuts = [(Offload::Gro, "GRO"), (Offload::Tso, "TSO"), (Offload::Gso, "GSO")];
+    let large: Vec<_> =
+        cuts.into_iter().filter(|(one, _)| on(*one)).map(|(_, name)| name).collect();
+    if port.kind == "af_packet" && !large.is_empty() {
+        let why = "merged segments are cut again by the port, in software: it costs time, and the cuts are not \
+                   those of the wire";
+        let all = large.iter().map(|one| format!("{} off", one.to_lowercase()));
+        let mend = format!("ethtool -K {name} {}", all.collect::<Vec<_>>().join(" "));
+        let peer =
+            if is_veth { "; the same for its peer, inside the peer's namespace" } else { "" };
+        return Finding::new(&about, format!("on: {}", large.join(", ")), why).warn(mend + peer);
     }
-    if is_veth && (on(Offload::Tso) || on(Offload::Gso)) && kind == "af_packet" {
-        let why = "segments of up to 64 KiB go over a virtual wire uncut: longer than any buffer, they are dropped \
-                   as too_long";
-        let mend = format!(
-            "ethtool -K {name} tso off gso off; the same for its peer, inside the peer's namespace"
-        );
-        found.push(
-            Finding::new(&about, "TSO or GSO is on, on a virtual interface", why).problem(mend),
-        );
-    }
-    if found.is_empty() {
-        let why = "frames reach the port as they are on the wire";
-        found.push(Finding::new(&about, "none that is in the way", why));
-    }
-    found
+    Finding::new(&about, "none that is in the way", "frames reach the port as they are on the wire")
 }
 
-fn queues(machine: &dyn Machine, wanted: &Wanted, name: &str, kind: &str) -> Option<Finding> {
-    if kind != "af_xdp" {
+fn queues(machine: &dyn Machine, port: &Port) -> Option<Finding> {
+    if port.kind != "af_xdp" {
         return None;
     }
+    let name = &port.interface;
     let why =
         "an AF_XDP socket is bound to one queue: frames of a queue without one go to the kernel";
     let rx = machine.list(&format!("/sys/class/net/{name}/queues"));
-    let rx = rx.iter().filter(|entry| entry.starts_with("rx-")).count() as u32;
-    let (now, most) = machine.queues(name).unwrap_or((rx, rx));
-    let cores = wanted.cores.max(1) as u32;
-    let found =
-        Finding::new(&format!("queues {name}"), format!("{now} queues, {cores} cores"), why);
+    let rx = rx.iter().filter(|entry| entry.starts_with("rx-")).count();
+    let (now, most) =
+        machine.queues(name).map_or((rx, rx), |(now, most)| (now as usize, most as usize));
+    let bound = port.queues.max(1);
+    let found = Finding::new(
+        &format!("queues {name}"),
+        format!("{now}, of which the port has {bound}"),
+        why,
+    );
     Some(match now {
-        now if now <= cores => found,
-        _ if most >= cores => found.warn(format!("ethtool -L {name} combined {cores}")),
-        _ => found.warn(format!("name every queue in the port's 'queues', 0 to {}", now - 1)),
+        now if now == bound => found,
+        now if now < bound && most >= bound => {
+            found.problem(format!("ethtool -L {name} combined {bound}"))
+        }
+        now if now < bound => {
+            found.problem(format!("name at most {now} cores in the [[port]]'s 'cores'"))
+        }
+        _ if machine.queues(name).is_ok() => {
+            found.warn(format!("ethtool -L {name} combined {bound}"))
+        }
+        _ => found.warn(format!("name {now} cores in the [[port]]'s 'cores', one for each queue")),
     })
 }
 

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::*;
-use crate::doctor::{Level, Offload};
+use crate::doctor::{Level, Offload, Port};
 
 /// Files by path; a folder is what paths have in common.
 #[derive(Clone, Default)]
@@ -90,7 +90,12 @@ fn well() -> Fake {
 
 fn wanted(kind: &str) -> Wanted {
     Wanted {
-        interfaces: vec![("eth1".into(), kind.into())],
+        ports: vec![Port {
+            interface: "eth1".into(),
+            kind: kind.into(),
+            queues: 2,
+            ..Port::default()
+        }],
         cores: 2,
         pin: vec![2, 3],
         pool_bytes: 8 << 20,
@@ -120,7 +125,7 @@ fn a_machine_where_all_is_well_has_no_complaints() {
 #[test]
 fn each_fault_is_found_and_nothing_else() {
     type Change = fn(Fake) -> Fake;
-    let cases: [(&str, Change, &str); 22] = [
+    let cases: [(&str, Change, &str); 24] = [
         ("af_xdp", |f| f.with("/proc/sys/kernel/osrelease", "4.19.0"), "problem kernel"),
         ("tap", |f| f.with("/proc/sys/kernel/osrelease", "4.19.0"), "warning kernel"),
         (
@@ -164,6 +169,17 @@ fn each_fault_is_found_and_nothing_else() {
         ),
         ("af_xdp", |f| f.with("/sys/class/net/eth1/operstate", "down"), "problem interface eth1"),
         ("af_xdp", |f| f.with("/proc/net/route", "eth1 00000000"), "problem uplink eth1"),
+        (
+            "af_xdp",
+            |f| {
+                f.with(
+                    "/proc/net/ipv6_route",
+                    &format!("{0} 00 {0} 00 fe80 1 1 0 1 eth1", "0".repeat(32)),
+                )
+            },
+            "problem uplink eth1",
+        ),
+        ("af_xdp", |f| Fake { queues: Some((1, 8)), ..f }, "problem queues eth1"),
         ("af_xdp", |f| Fake { queues: Some((8, 8)), ..f }, "warning queues eth1"),
         ("af_xdp", |f| f.with("/sys/class/net/eth1/mtu", "9000"), "warning mtu eth1"),
         ("af_xdp", |f| f.with("/proc/irq/31/smp_affinity_list", "0-3"), "warning interrupts eth1"),
@@ -178,7 +194,7 @@ fn each_fault_is_found_and_nothing_else() {
                 f.on.insert("Gro".into());
                 f
             },
-            "problem offload eth1",
+            "warning offload eth1",
         ),
         (
             "af_xdp",
@@ -204,7 +220,7 @@ fn each_fault_is_found_and_nothing_else() {
                 f.on.insert("Tso".into());
                 f
             },
-            "problem offload eth1",
+            "warning offload eth1",
         ),
         (
             "af_xdp",
@@ -223,6 +239,17 @@ fn each_fault_is_found_and_nothing_else() {
 }
 
 #[test]
+fn a_port_that_computes_checksums_may_have_the_offload() {
+    let mut veth = well();
+    veth.files.remove("/sys/class/net/eth1/device/vendor");
+    veth.on.insert("TxChecksum".into());
+    let mut wanted = wanted("af_xdp");
+    assert_eq!(complaints(&veth, &wanted), ["problem offload eth1"]);
+    wanted.ports[0].completes_checksums = true;
+    assert_eq!(complaints(&veth, &wanted), [""; 0]);
+}
+
+#[test]
 fn without_rights_probes_and_limits_complain_too() {
     let poor = Fake { no_xdp: true, ..well() }
         .with("/proc/self/status", "CapEff:\t0000000000000000\n")
@@ -238,7 +265,8 @@ fn without_rights_probes_and_limits_complain_too() {
 
 #[test]
 fn an_interface_that_is_not_there_is_told_with_those_that_are() {
-    let nowhere = Wanted { interfaces: vec![("eth7".into(), "af_xdp".into())], ..wanted("af_xdp") };
+    let mut nowhere = wanted("af_xdp");
+    nowhere.ports[0].interface = "eth7".into();
     let found = all(&well(), &nowhere);
     let last = found.last().unwrap();
     assert_eq!((last.level, last.about.as_str()), (Level::Problem, "interface eth7"));
