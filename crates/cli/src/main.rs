@@ -6,11 +6,16 @@ mod adapters;
 mod analyze;
 mod args;
 mod bench;
+mod doctor;
 mod explain;
+mod logs;
 mod nic;
 mod run;
 mod schema;
+mod show;
 mod stop;
+mod top;
+mod trace;
 
 use std::io::{IsTerminal, Write, stdout};
 use std::process::ExitCode;
@@ -35,6 +40,14 @@ enum Command {
     Explain(explain::Args),
     /// Run a yard: receive, steer, work, transmit, and account for every frame
     Run(run::Args),
+    /// Show what a running yard knows: tables, flows, elephants, drops, queues, cores
+    Show(show::Args),
+    /// Watch a running yard: cores, queues, tables, elephants, drops, by the second
+    Top(top::Args),
+    /// Follow one flow of a running yard through every stage, with the reason for each decision
+    Trace(trace::Args),
+    /// Check the machine: what stands in a yard's way, and the command that mends it
+    Doctor(doctor::Args),
     /// Measure: how fast the engine is on this machine
     Bench(bench::Args),
     /// List the adapters that flowyard models, with their limits
@@ -55,6 +68,10 @@ fn main() -> ExitCode {
         Command::Analyze(args) => analyze::run(&args),
         Command::Explain(args) => explain::run(&args),
         Command::Run(args) => run::run(&args),
+        Command::Show(args) => show::run(&args),
+        Command::Top(args) => top::run(&args),
+        Command::Trace(args) => trace::run(&args),
+        Command::Doctor(args) => doctor::run(&args),
         Command::Bench(args) => bench::run(&args),
         Command::Adapters(args) => adapters::run(&args),
         Command::Nic(args) => nic::run(&args),

@@ -2,6 +2,9 @@
 //!
 //! SIGINT and SIGTERM drain: ports receive no more, everything inside goes out. A second one ends at
 //! once. SIGHUP reads the configuration again and takes over its tables, stopping nothing.
+//!
+//! Order of the start: ports, control socket and metrics are opened; then privileges are given up;
+//! only then threads are started. What comes later needs no right, and has none.
 
 use std::io::{IsTerminal, Write, stderr, stdout};
 use std::path::PathBuf;
@@ -9,7 +12,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use self::open::Open;
 use flowyard_frame::Nanos;
+use flowyard_operate::service::Service;
 use flowyard_report::Document;
 use flowyard_yard::build::{Parts, Yard};
 use flowyard_yard::config::Config;
@@ -18,9 +23,11 @@ use flowyard_yard::scenario::Scenario;
 use indicatif::{ProgressBar, ProgressStyle};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
+use crate::logs::{self, LogArgs};
 use crate::stop::{Stop, bad_input};
 
 mod books;
+mod open;
 
 /// Run a yard: receive, steer, work, transmit, and account for every frame.
 #[derive(clap::Args)]
@@ -30,6 +37,8 @@ Examples:
   flowyard run yard.toml --pace capture
   flowyard run yard.toml --check
   flowyard run scenarios/forward.toml --simulate
+  flowyard run yard.toml --metrics 9464 --log-format json
+  flowyard run yard.toml --control /run/flowyard/yard.sock --control-group netops
 
 Ctrl-C drains: no more is received, everything inside goes out, and the books are printed. SIGHUP takes
 over the tables of a changed configuration without stopping.")]
@@ -55,12 +64,43 @@ pub(crate) struct Args {
     /// Print JSON (schema flowyard.run/1)
     #[arg(long)]
     json: bool,
+
+    /// The socket that show, top and trace ask, or none [default: CONFIG's stem in /run/flowyard, or
+    /// $XDG_RUNTIME_DIR/flowyard]
+    #[arg(long, value_name = "PATH", help_heading = "Operation")]
+    control: Option<PathBuf>,
+
+    /// A group that may ask too
+    #[arg(long, value_name = "GROUP", help_heading = "Operation")]
+    control_group: Option<String>,
+
+    /// Prometheus metrics at http://ADDRESS/metrics: a port of 127.0.0.1, or ADDRESS:PORT
+    #[arg(long, value_name = "ADDRESS", help_heading = "Operation")]
+    metrics: Option<String>,
+
+    /// The user to become when all is open
+    #[arg(long, value_name = "NAME", help_heading = "Operation")]
+    user: Option<String>,
+
+    /// Keep no capability at all: a port whose interface is replaced by another of its name then
+    /// stays down
+    #[arg(long, help_heading = "Operation")]
+    drop_all_capabilities: bool,
+
+    /// Take an interface that a default route goes through: whoever reaches this machine by it may be
+    /// cut off
+    #[arg(long, help_heading = "Operation")]
+    yes_this_is_my_uplink: bool,
+
+    #[command(flatten)]
+    log: LogArgs,
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Stop> {
     if args.simulate {
         return simulate(args);
     }
+    open::spare_uplinks(args)?;
     let config = read(args)?;
     if config.expect.is_some() || !config.reload.is_empty() {
         let note = "[[reload]] and [expect] are for --simulate; this run leaves them out";
@@ -73,8 +113,13 @@ pub(crate) fn run(args: &Args) -> Result<(), Stop> {
         writeln!(stdout(), "{}: sound", args.config.display())?;
         return Ok(());
     }
+    args.log.start();
     let signals = Signals::catch()?;
-    let outcome = attend(yard.start(clock), config, args, &signals);
+    let open = Open::all(&config, args)?;
+    open::give_up(args)?;
+    let yard = yard.start(clock);
+    let _open = open.serve(&yard.handle())?; // until here, or the end of the program
+    let outcome = attend(yard, config, args, &signals);
     print(&outcome, args.json)?;
     verdict(&outcome)
 }
@@ -126,14 +171,24 @@ impl Signals {
 /// Waits for the yard to end, and sees to signals and progress meanwhile.
 fn attend(yard: Running, mut config: Config, args: &Args, signals: &Signals) -> Outcome {
     let bar = bar();
+    bar.iter().for_each(logs::above);
     let mut stopped = false;
+    let (handle, mut service) = (yard.handle(), Service::new());
+    let name = args.config.display().to_string();
+    tracing::info!(config = name, cores = handle.cores(), "running");
+    service.ready(&name);
     while !yard.is_done() {
         if signals.stop.load(Ordering::Relaxed) && !stopped {
+            tracing::info!("drain begins: no more is received");
+            service.stopping();
             yard.stop();
             stopped = true;
         }
+        service.watch(&handle);
         if signals.reload.swap(false, Ordering::Relaxed) {
+            service.reloading();
             reload(&yard, &mut config, args);
+            service.ready(&name);
         }
         if let Some(bar) = &bar {
             let total = yard
@@ -148,21 +203,24 @@ fn attend(yard: Running, mut config: Config, args: &Args, signals: &Signals) -> 
     if let Some(bar) = bar {
         bar.finish_and_clear();
     }
-    yard.join()
+    let outcome = yard.join();
+    let total = outcome.total();
+    let (received, sent, dropped) = (total.rx_frames, total.tx_frames, total.drops.total());
+    tracing::info!(received, sent, dropped, held = outcome.held, "drained");
+    outcome
 }
 
 /// Takes over new tables; a configuration that is wrong changes nothing.
 fn reload(yard: &Running, config: &mut Config, args: &Args) {
-    let said = match read(args).map(|new| config.reload(&new).map(|reload| (reload, new))) {
+    match read(args).map(|new| config.reload(&new).map(|reload| (reload, new))) {
         Ok(Ok((reload, new))) => {
             yard.reload(reload);
             *config = new;
-            format!("{}: new tables taken over", args.config.display())
+            tracing::info!("{}: new tables taken over", args.config.display());
         }
-        Ok(Err(error)) => format!("{error}; nothing changed"),
-        Err(stop) => format!("{stop}; nothing changed"),
-    };
-    let _ = writeln!(stderr(), "flowyard: {said}");
+        Ok(Err(error)) => tracing::error!("{error}; nothing changed"),
+        Err(stop) => tracing::error!("{stop}; nothing changed"),
+    }
 }
 
 fn bar() -> Option<ProgressBar> {

@@ -21,6 +21,6 @@ pub mod table;
 pub mod toeplitz;
 
 pub use learn::Learn;
-pub use settle::{Settle, Tails};
+pub use settle::{Look, Settle, Tails};
 pub use steer::Steer;
 pub use table::{Offload, Reason, Refusal, Table};

@@ -55,6 +55,12 @@ pub(crate) fn words(key: &FlowKey) -> ([u64; 6], [u64; 2]) {
     ([w[0], w[1], w[2], w[3], w[4], w[6]], [w[5], w[7]])
 }
 
+/// The key of these words: undoes [`words`].
+pub(crate) fn unwords(w: &[u64; 6], rest: &[u64; 2]) -> FlowKey {
+    let all: [u64; 8] = [w[0], w[1], w[2], w[3], w[4], rest[0], w[5], rest[1]];
+    zerocopy::transmute!(all)
+}
+
 /// Steele, Lea, Flood, "Fast splittable pseudorandom number generators" (OOPSLA 2014).
 #[derive(Clone, Debug)]
 pub(crate) struct SplitMix(pub(crate) u64);

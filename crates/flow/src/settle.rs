@@ -66,6 +66,18 @@ pub struct Settled {
     pub held: u64,
 }
 
+/// Where a flow is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Look {
+    /// Its home.
+    pub home: To,
+    /// How many frames its home is done with.
+    pub head: u64,
+    /// The number there of its last frame; `None` while that is being enqueued. The flow is in
+    /// flight while the head has not reached it.
+    pub last: Option<u64>,
+}
+
 /// Overrules moves until they are safe.
 #[derive(Clone, Debug)]
 pub struct Settle {
@@ -153,6 +165,14 @@ impl Settle {
     #[must_use]
     pub fn slot_of(&self, frame: &Frame, key: &FlowKey) -> u32 {
         self.slot(frame, key) as u32
+    }
+
+    /// Where the slot of this frame's flow is, for people who ask; `None` if it never had a frame.
+    #[must_use]
+    pub fn look(&self, frame: &Frame, key: &FlowKey, places: &dyn Tails) -> Option<Look> {
+        let Slot { last, home, .. } = self.slots[self.slot(frame, key)];
+        let last = (last != PENDING).then_some(last);
+        (home != To::Drop).then(|| Look { home, head: places.head(home), last })
     }
 
     /// How many frames were sent to the slot's home against the tables' word since it last moved:

@@ -78,6 +78,25 @@ impl Steer {
         all.without(left)
     }
 
+    /// Asks the tables about a batch of one lane, counting no hit. Returns the number of the table
+    /// that answered; its answer is in the lane.
+    pub fn ask(&mut self, one: &mut Batch) -> usize {
+        let lane = one.lanes();
+        for &number in &self.order {
+            if self.tables[number].lookup(one, lane).is_empty() {
+                return number;
+            }
+        }
+        self.spread.lookup(one, lane);
+        self.tables.len()
+    }
+
+    /// Whether table number `index` is the last one.
+    #[must_use]
+    pub const fn is_last(&self, index: usize) -> bool {
+        index == self.tables.len()
+    }
+
     /// How many frames each table answered, the last one included.
     #[must_use]
     pub fn hits(&self) -> &[u64] {
@@ -120,6 +139,16 @@ mod tests {
         assert_eq!(to, [2, 10, 21, 2].map(To::Queue));
         assert_eq!(steer.hits(), [1, 1, 2]);
         assert_eq!([0, 1, 2].map(|n| steer.answered(n).0), [2, 4, 0].map(Lanes));
+
+        for (sport, to, table) in [(0, 2, 2), (1, 10, 0), (2, 21, 1)] {
+            let mut one = Batch::default();
+            let mut frame = Frame::new(0, 0, 60);
+            frame.hash = 2;
+            one.push(frame, port(sport)).unwrap();
+            assert_eq!((steer.ask(&mut one), one.actions[0].to), (table, To::Queue(to)));
+            assert_eq!(steer.is_last(table), table == 2);
+        }
+        assert_eq!(steer.hits(), [1, 1, 2], "asking is no hit");
 
         steer.set_order(&[1, 0, 9]);
         assert_eq!(steer.walk(&mut batch), Lanes(0b0110));

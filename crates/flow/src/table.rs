@@ -5,7 +5,7 @@
 
 use std::borrow::Cow;
 
-use flowyard_frame::{Batch, Edit, Lanes};
+use flowyard_frame::{Action, Batch, Edit, FlowKey, Lanes};
 
 pub mod exact;
 pub mod l2;
@@ -39,6 +39,15 @@ pub trait Table {
     fn edits(&mut self) -> Option<&mut dyn Offload> {
         None
     }
+
+    /// How many entries it has, and how many it takes; `None` if it does not count.
+    fn occupancy(&self) -> Option<(usize, usize)> {
+        None
+    }
+
+    /// Shows every entry, in no order: for people, not for the walk. A table whose entries are no
+    /// keys shows none.
+    fn each(&self, _show: &mut dyn FnMut(&FlowKey, &Action)) {}
 }
 
 /// Takes edits: a table, or an adapter that has one.

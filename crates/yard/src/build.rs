@@ -34,6 +34,7 @@ use crate::port::{Discard, Halves, Log, Pace, PcapTx, Repeat, Rx, SourceRx, Tx};
 use crate::stages::Stopwatch;
 use crate::tally::Tally;
 use crate::to_ports::ToPorts;
+use crate::watch::Watch;
 use crate::work::{self, Work};
 
 /// What a configuration cannot say. The default is everything as the configuration says.
@@ -217,6 +218,7 @@ fn core(
         stopwatch: Stopwatch::new(parts.clock.clone()),
         sampling: None,
         decider: None,
+        watch: Watch::new(id),
         board,
         last: (0, false),
     })

@@ -126,6 +126,8 @@ pub struct YardConfig {
     pub hold_us: u64,
     /// The seed of everything random: table hashes and the random hash key.
     pub seed: u64,
+    /// Where metrics are shown, as `127.0.0.1:9464`; none shows none.
+    pub metrics: Option<String>,
 }
 
 impl Default for YardConfig {
@@ -142,6 +144,7 @@ impl Default for YardConfig {
             hold_after_frames: 1024,
             hold_us: 1000,
             seed: 1,
+            metrics: None,
         }
     }
 }
@@ -388,6 +391,12 @@ impl Config {
     pub(crate) fn error_in(&self, section: &str, what: String, mend: &str) -> ConfigError {
         let at = self.source.text.find(section).unwrap_or(0);
         self.error(at..at, what, mend)
+    }
+
+    /// Where metrics are to be shown, as the user wrote it.
+    #[must_use]
+    pub fn metrics(&self) -> Option<&str> {
+        self.yard.metrics.as_deref()
     }
 
     /// The number of the port with this name.

@@ -33,15 +33,16 @@ use crate::port::{Rx, Tx, refuse};
 use crate::stages::{Span, Stopwatch};
 use crate::tally::Tally;
 use crate::to_ports::ToPorts;
+use crate::watch::Watch;
 use crate::work::Work;
 
 mod hold;
 mod life;
 mod settle;
+mod watched;
 
 pub(crate) use hold::{Hold, HoldLimits};
-use life::RULES;
-pub(crate) use life::order;
+pub(crate) use life::{LEARNT, PROMOTED, RULES, USER, order};
 
 /// Everything that acts.
 pub trait Tick {
@@ -69,6 +70,8 @@ pub struct Core {
     pub(crate) sampling: Option<Box<Sampling>>,
     /// On the core that decides which are.
     pub(crate) decider: Option<Box<Decider>>,
+    /// What it notes for who asks.
+    pub(crate) watch: Watch,
     pub(crate) board: Arc<Board>,
     /// When the last tick began, and whether it got something done.
     pub(crate) last: (Nanos, bool),
@@ -155,6 +158,7 @@ impl Tick for Core {
             return 0; // at work, under a virtual clock
         }
         self.stopwatch.tick();
+        self.watch.tick(now);
         let progress = self.read_mail() + self.receive(now) + self.serve(now) + self.transmit(now);
         self.teach();
         self.account(now, progress > 0);
@@ -188,6 +192,7 @@ impl Core {
             let dropped = got.dropped().into_iter().filter(|(_, frames)| *frames > 0);
             let came = dropped.fold(batch.len() as u32, |came, (reason, frames)| {
                 self.counters.drops.add(reason.code(), frames.into());
+                self.watch.dropped_at_port(*port, reason, frames);
                 came + frames
             });
             self.counters.rx_frames += u64::from(came);
@@ -205,14 +210,24 @@ impl Core {
             if !sure.is_empty() {
                 learn(&mut self.learners, Stage::Rules, batch, sure, now);
             }
+            if self.watch.on {
+                self.tell_received();
+            }
             let Entry { tally, lists, batch, spent, .. } = &mut self.entry;
             tally.count(batch);
             if !lists.is_empty() {
                 *spent = lists.apply(batch, &self.pool);
             }
-            self.entry.settle(&self.places, Some(now));
+            if self.watch.on {
+                self.settle_told(Some(now));
+            } else {
+                self.entry.settle(&self.places, Some(now));
+            }
             self.stopwatch.lap(Span::Settle, self.entry.batch.len());
             let entered = self.enter();
+            if self.watch.on {
+                self.tell_waiting();
+            }
             self.stopwatch.lap(Span::Enqueue, entered as usize);
             if got.ended {
                 self.entry.ended.push(self.entry.ports.remove(at));
@@ -233,7 +248,10 @@ impl Core {
         let mut progress = 0;
         while self.entry.waiting.is_empty() && self.entry.next_held(&self.places, now) {
             progress += self.entry.batch.len() as u32;
-            self.entry.settle(&self.places, None);
+            match self.watch.on {
+                true => self.settle_told(None),
+                false => self.entry.settle(&self.places, None),
+            }
             self.enter();
         }
         progress
@@ -276,8 +294,9 @@ impl Core {
                 };
                 let listed = Lanes(refused.0 & spent.0);
                 listed.for_each(|lane| self.counters.drops.add(batch.actions[lane].counter, 1));
-                let others = refused.without(listed).count();
-                self.counters.drops.add(reason.code(), others.into());
+                let others = refused.without(listed);
+                self.counters.drops.add(reason.code(), others.count().into());
+                self.watch.dropped(batch, others, reason, to);
                 refused.for_each(|lane| self.pool.put(std::mem::take(&mut batch.frames[lane])));
             }
         }
@@ -333,6 +352,9 @@ impl Core {
                 self.counters.work_batches += 1;
                 self.counters.work_frames += u64::from(frames);
                 learn(&mut self.learners, Stage::Work, batch, batch.lanes(), now);
+                if self.watch.on {
+                    self.tell_worked(queue);
+                }
                 return frames;
             }
         }
@@ -344,16 +366,19 @@ impl Core {
         let batch = &mut self.server.batch;
         let frames = batch.len();
         self.stopwatch.start();
+        let mut gone = Lanes::NONE;
         for lane in batch.lanes() {
             match batch.actions[lane] {
                 Action { to: To::Drop, counter: SENT, .. } => {
                     refuse(batch, lane, DropReason::Work); // it did not say why
                 }
-                Action { to, .. } if self.places.is_exit(to) => {}
+                Action { to, .. } if self.places.is_exit(to) => continue,
                 Action { to: To::Drop, .. } => {}
                 _ => refuse(batch, lane, DropReason::NoRoute),
             }
+            gone = gone.with(lane);
         }
+        self.watch.dropped_as_said(batch, gone, To::Queue(queue));
         let mut bin = Bin { pool: &mut self.pool, drops: &mut self.counters.drops };
         let queue = &self.places.queues[usize::from(queue)].queue;
         queue.complete(self.id, batch, &self.to_ports, &mut bin);
@@ -397,6 +422,11 @@ impl Core {
                 refuse(batch, lane, DropReason::PortFailed); // it did not say why
             }
         }
+        self.watch.dropped_as_said(batch, taken.without(sent), To::Port(*port));
+        if self.watch.on {
+            self.tell_sent(at, sent);
+        }
+        let Exit { batch, left, .. } = &mut self.exits[at];
         *left = later;
         self.counters.tx_frames += u64::from(sent.count());
         for lane in sent {

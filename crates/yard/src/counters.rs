@@ -109,7 +109,13 @@ impl DropReason {
         self as u16
     }
 
-    /// The reason with this code. An action that drops without saying why was a table's or the
+    /// The reason with this code; an unknown one is the work's own.
+    #[must_use]
+    pub const fn of(code: u16) -> Self {
+        Self::ALL[Self::slot(code)]
+    }
+
+    /// The slot of this code. An action that drops without saying why was a table's or the
     /// work's own.
     const fn slot(code: u16) -> usize {
         match code {

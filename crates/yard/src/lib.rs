@@ -17,6 +17,7 @@ use std::sync::Arc;
 use flowyard_frame::Nanos;
 
 pub mod apply;
+pub mod ask;
 pub mod build;
 pub mod config;
 mod core;
@@ -34,9 +35,11 @@ mod stages;
 mod sys;
 mod tally;
 mod to_ports;
+pub mod watch;
 pub mod work;
 
 pub use apply::{List, Lists, Op};
+pub use ask::Handle;
 pub use build::{Parts, Yard};
 pub use config::Config;
 pub use core::{Core, Stage, Tick};

@@ -4,6 +4,7 @@
 //!  learner on core 2 ──Edit──┐
 //!  user ────────────Reload───┼──> mailbox of core 0 ──between batches──> its tables
 //!  sampling on core 1 ─Report─┤   (bounded; a full one loses edits, and counts them)
+//!  people ───────────Ask──────┤
 //!  driver ──────────Stop─────┘
 //! ```
 //!
@@ -18,6 +19,7 @@ use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 
 use flowyard_frame::{Edit, To};
 
+use crate::ask::Ask;
 use crate::elephants::Report;
 use crate::reload::Reload;
 
@@ -39,6 +41,8 @@ pub enum Message {
     Report(Box<Report>),
     /// Take over new tables.
     Reload(Arc<Reload>),
+    /// Answer a question.
+    Ask(Box<Ask>),
     /// Receive no more. What is inside goes its way.
     Stop,
 }

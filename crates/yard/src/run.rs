@@ -31,7 +31,7 @@ use crate::places::Places;
 use crate::pool::Pool;
 use crate::stages::Stages;
 use crate::tally::Count;
-use crate::{Clock, Reload, Yard, sys};
+use crate::{Clock, Handle, Reload, Yard, sys};
 
 /// How long cores wait for a core that died to give way, before they leave with frames held.
 const PATIENCE: Nanos = 200_000_000;
@@ -56,6 +56,8 @@ struct Shared {
     ended: AtomicUsize,
     /// Cores that died.
     died: AtomicUsize,
+    /// Cores that answer no more.
+    left: Arc<AtomicUsize>,
 }
 
 /// What is left of a core.
@@ -153,6 +155,7 @@ impl Yard {
             boards: cores.iter().map(Core::board).collect(),
             ended: AtomicUsize::new(0),
             died: AtomicUsize::new(0),
+            left: Arc::default(),
         });
         let began = clock();
         let pins = pin.into_iter().map(Some).chain(std::iter::repeat(None));
@@ -166,6 +169,19 @@ impl Yard {
 }
 
 impl Running {
+    /// A way to ask it, for others.
+    #[must_use]
+    pub fn handle(&self) -> Handle {
+        Handle {
+            boards: self.shared.boards.clone(),
+            places: Arc::clone(&self.places),
+            mail: self.mail.clone(),
+            elephants: self.elephants.clone(),
+            clock: Arc::clone(&self.clock),
+            left: Arc::clone(&self.shared.left),
+        }
+    }
+
     /// Receives no more, and drains. Returns at once.
     pub fn stop(&self) {
         self.mail.to_all(&Message::Stop);
@@ -273,9 +289,13 @@ fn live(mut core: Core, cpu: Option<usize>, idle: Idle, shared: &Shared, clock: 
         && !sys::pin(cpu)
     {
         remarks.push(format!("core {} runs unpinned: processor {cpu} is not to be had", core.id()));
+        tracing::warn!(core = core.id(), cpu, "core runs unpinned: the processor is not to be had");
     }
     let died = watch(&mut core, idle, shared, clock);
-    remarks.extend(core.close_ports());
+    shared.left.fetch_add(1, Ordering::Release);
+    let ports = core.close_ports();
+    ports.iter().for_each(|remark| tracing::warn!(core = core.id(), "{remark}"));
+    remarks.extend(ports);
     let (stages, counts) = (core.stages(), core.counts());
     Gone { counters: core.counters(), stages, counts, remarks, died }
 }
@@ -291,7 +311,13 @@ fn watch(core: &mut Core, idle: Idle, shared: &Shared, clock: &Clock) -> Option<
                 core.release(); // shows the last counters, too: before anyone may count on them
                 shared.died.fetch_add(1, Ordering::Release);
                 shared.ended.fetch_add(u32::from(!ended) as usize, Ordering::Release);
-                return Some(said(&*panic));
+                let why = said(&*panic);
+                tracing::error!(
+                    core = core.id(),
+                    why,
+                    "core died: its frames are counted as core_died"
+                );
+                return Some(why);
             }
             Ok(0) => {}
             Ok(_) => {

@@ -22,7 +22,7 @@
 use flowyard_frame::{Action, Batch, Edit, FlowKey, LANES, Lanes};
 
 use super::{Offload, Reason, Refusal, Table};
-use crate::mix::{Mix, words};
+use crate::mix::{Mix, unwords, words};
 
 /// Entries of a bucket.
 const WAYS: usize = 8;
@@ -345,6 +345,18 @@ impl Table for Exact {
 
     fn edits(&mut self) -> Option<&mut dyn Offload> {
         Some(self)
+    }
+
+    fn occupancy(&self) -> Option<(usize, usize)> {
+        Some((self.len, self.capacity))
+    }
+
+    fn each(&self, show: &mut dyn FnMut(&FlowKey, &Action)) {
+        for (at, Entry { key, action }) in self.entries.iter().enumerate() {
+            if self.tags[at / WAYS] >> (8 * (at % WAYS)) & 0xff != 0 {
+                show(&unwords(key, &self.rest.get(at).copied().unwrap_or_default()), action);
+            }
+        }
     }
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use flowyard_flow::table::{Rules, Wildcard};
-use flowyard_frame::{Batch, Edit, FlowKey, Frame, Lanes};
+use flowyard_frame::{Batch, Edit, FlowKey, Frame, Lanes, To};
 
 use super::{Bin, Core, Entry, Exit, Nanos, SENT, Stage};
 use crate::counters::{Board, Counters, DropReason};
@@ -126,8 +126,9 @@ impl Core {
     /// need another consumer, and its ports transmit no more.
     pub fn release(&mut self) {
         self.stop();
-        let Self { entry, server, exits, pool, counters, places, .. } = self;
+        let Self { entry, server, exits, pool, counters, places, watch, .. } = self;
         counters.drops.add(DropReason::CoreDied.code(), entry.waiting.count().into());
+        watch.dropped(&entry.batch, entry.waiting, DropReason::CoreDied, To::Drop);
         entry.waiting = Lanes::NONE;
         for frame in entry.hold.drain() {
             counters.drops.add(DropReason::CoreDied.code(), 1);
@@ -147,6 +148,7 @@ impl Core {
         });
         for (place, batch, lost) in opened.into_iter().chain(leaving) {
             lost.for_each(|lane| refuse(batch, lane, DropReason::CoreDied));
+            watch.dropped(batch, lost, DropReason::CoreDied, To::Drop);
             let mut bin = Bin { pool: &mut *pool, drops: &mut counters.drops };
             place.queue.complete(self.id, batch, &self.to_ports, &mut bin);
             batch.drain().for_each(|frame| pool.put(frame));
@@ -166,8 +168,8 @@ impl Core {
     pub(super) fn read_mail(&mut self) -> u32 {
         let mut read = 0;
         while let Ok(message) = self.mailbox.try_recv() {
-            // Reports come whether frames do or not: they are no progress.
-            read += u32::from(!matches!(message, Message::Report(_)));
+            // Reports and questions come whether frames do or not: they are no progress.
+            read += u32::from(!matches!(message, Message::Report(_) | Message::Ask(_)));
             self.read(message);
         }
         read
@@ -186,6 +188,7 @@ impl Core {
                 }
             }
             Message::Reload(reload) => self.reload(&reload),
+            Message::Ask(ask) => self.answer(*ask),
             Message::Stop => self.stop(),
         }
     }

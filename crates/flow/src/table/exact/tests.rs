@@ -193,3 +193,31 @@ proptest! {
         prop_assert_eq!(table.spilled.to_vec(), count_spilled(&table));
     }
 }
+
+#[test]
+fn every_entry_is_shown_with_the_whole_of_its_key() {
+    let everything = FlowKey {
+        eth_dst: [0xff; 6],
+        eth_src: [0xff; 6],
+        in_port: 0xffff,
+        flex: 0xffff,
+        tunnel_id: u32::MAX,
+        vlan_tci: 0xffff,
+        ..FlowKey::FLOW
+    };
+    for mask in [FlowKey::FLOW, everything] {
+        let mut table = Exact::new(100, &mask, 7);
+        let mut wanted: Vec<_> = (0..100)
+            .map(|n| {
+                let key = FlowKey { sport: n, tunnel_id: 9, in_port: 3, ..FlowKey::ZERO };
+                (key.masked(&mask), Action::queue(n))
+            })
+            .collect();
+        wanted.iter().for_each(|(key, action)| table.put(key, *action).unwrap());
+        assert!(table.del(&wanted.remove(50).0));
+        let mut shown = Vec::new();
+        table.each(&mut |key, action| shown.push((*key, *action)));
+        shown.sort_by_key(|(key, _)| key.sport);
+        assert_eq!((shown, table.occupancy()), (wanted, Some((99, 100))));
+    }
+}

@@ -1,0 +1,112 @@
+//! What a run opens beside its ports, before it gives up its privileges.
+
+use std::path::Path;
+
+use flowyard_operate::control::{self, Bound, Control};
+use flowyard_operate::doctor::{self, Here, Wanted};
+use flowyard_operate::metrics::{self, Metrics};
+use flowyard_operate::privilege::{self, User};
+use flowyard_yard::{Config, Handle};
+
+use super::Args;
+use crate::stop::{Stop, bad_input};
+
+/// Bound, and not served yet.
+pub(super) struct Open {
+    control: Option<Bound>,
+    metrics: Option<Metrics>,
+}
+
+impl Open {
+    /// Opens what the arguments, or the configuration, ask for. The default control socket is a
+    /// convenience: where it cannot be had the yard runs without one, and says so.
+    pub(super) fn all(config: &Config, args: &Args) -> Result<Self, Stop> {
+        let group = args.control_group.as_deref();
+        let control = match args.control.as_deref() {
+            Some(path) if path == Path::new("none") => None,
+            Some(path) => Some(Bound::bind(path, group).map_err(bad_input)?),
+            None => match control::default_path(&args.config) {
+                Some(path) => match Bound::bind(&path, group) {
+                    Ok(bound) => Some(bound),
+                    Err(error) => {
+                        tracing::warn!("no control socket: {error}");
+                        None
+                    }
+                },
+                None => {
+                    tracing::info!("no control socket: XDG_RUNTIME_DIR is not set; see --control");
+                    None
+                }
+            },
+        };
+        let address = args.metrics.as_deref().or_else(|| config.metrics());
+        let metrics = match address {
+            None => None,
+            Some(text) => {
+                let address = metrics::address(text).map_err(bad_input)?;
+                Some(Metrics::bind(address).map_err(|error| Stop::Failed(error.into()))?)
+            }
+        };
+        Ok(Self { control, metrics })
+    }
+
+    /// Answers for `yard`, as long as the result lives.
+    pub(super) fn serve(self, yard: &Handle) -> Result<(Option<Control>, Option<Metrics>), Stop> {
+        let Self { control, mut metrics } = self;
+        let control = control.map(|bound| bound.serve(yard.clone())).transpose()?;
+        if let Some(control) = &control {
+            tracing::info!(path = %control.path().display(), "control socket");
+        }
+        if let Some(metrics) = &mut metrics {
+            metrics.serve(yard.clone())?;
+            tracing::info!("metrics: http://{}/metrics", metrics.address());
+            if !metrics.address().ip().is_loopback() {
+                tracing::warn!("metrics are open to whoever reaches {}", metrics.address());
+            }
+        }
+        Ok((control, metrics))
+    }
+}
+
+/// What the configuration wants of the machine.
+fn want(args: &Args) -> Wanted {
+    let text = std::fs::read_to_string(&args.config).unwrap_or_default();
+    doctor::wanted(&text).unwrap_or_default() // it was read, and checked, before
+}
+
+/// Refuses interfaces by which people may reach this machine, unless told otherwise.
+pub(super) fn spare_uplinks(args: &Args) -> Result<(), Stop> {
+    if args.yes_this_is_my_uplink {
+        return Ok(());
+    }
+    let uplinks = doctor::uplinks(&Here);
+    match want(args).ports.iter().find(|port| uplinks.contains(&port.interface)) {
+        None => Ok(()),
+        Some(port) => Err(bad_input(format!(
+            "{}: a default route goes through interface {}, and who reaches this machine by it may be cut off; \
+             choose another, or add --yes-this-is-my-uplink",
+            args.config.display(),
+            port.interface
+        ))),
+    }
+}
+
+/// Gives up what is not needed any more.
+pub(super) fn give_up(args: &Args) -> Result<(), Stop> {
+    let user = args.user.as_deref().map(User::find).transpose().map_err(bad_input)?;
+    let want = if args.drop_all_capabilities { Wanted::default() } else { want(args) };
+    let keep = privilege::to_open(want.ports.iter().map(|port| port.kind.as_str()));
+    let gone = match privilege::give_up(user, keep) {
+        Ok(gone) => gone,
+        // Whoever asks for a user must get it; what is merely better must not keep a yard down.
+        Err(error) if user.is_none() => {
+            tracing::warn!("privileges are kept: {error}");
+            return Ok(());
+        }
+        Err(error) => return Err(Stop::Failed(error.into())),
+    };
+    if !gone.is_empty() {
+        tracing::info!(given_up = gone.len(), ?keep, user = args.user, "capabilities");
+    }
+    Ok(())
+}

@@ -1,0 +1,290 @@
+//! Answers of a running yard as tables, for `show` and `top`. With what was before, numbers that
+//! only grow become rates.
+
+use std::collections::BTreeMap;
+
+use flowyard_operate::protocol::{CoreState, Cores, Drops, Elephants, Flows, Queues, Tables};
+use flowyard_report::{Cell, Column, Table, Tone, Unit, num};
+
+/// What grew, in all or by the second.
+struct Growth {
+    /// Seconds since then; none counts from the start.
+    span: Option<f64>,
+}
+
+impl Growth {
+    fn since(now: f64, before: Option<f64>) -> Self {
+        Self { span: before.map(|before| (now - before).max(1e-3)) }
+    }
+
+    fn cell(&self, now: u64, before: u64) -> Cell {
+        Cell::new(match self.span {
+            None => num::exact(now),
+            Some(span) => num::exact((now.saturating_sub(before) as f64 / span).round() as u64),
+        })
+    }
+
+    fn unit(&self) -> &'static str {
+        if self.span.is_some() { "a second" } else { "frames" }
+    }
+}
+
+/// Counters of the cores.
+pub(crate) fn cores(now: &Cores, before: Option<&Cores>) -> Table {
+    let growth = Growth::since(now.at_s, before.map(|before| before.at_s));
+    let mut table = Table::new("Cores")
+        .column(Column::number("core"))
+        .column(Column::number("received").unit(growth.unit()))
+        .column(Column::number("worked on").unit(growth.unit()))
+        .column(Column::number("sent").unit(growth.unit()))
+        .column(Column::number("dropped").unit(growth.unit()))
+        .column(Column::number("by entry").unit(growth.unit()))
+        .column(Column::number("moves").unit("of flows"))
+        .column(Column::number("held back").unit(growth.unit()))
+        .column(Column::number("busy"))
+        .column(Column::text("state"));
+    let nothing = CoreState::default();
+    for core in &now.cores {
+        let find = |before: &'_ Cores| before.cores.iter().position(|old| old.core == core.core);
+        let old = before.and_then(|b| Some(&b.cores[find(b)?])).unwrap_or(&nothing);
+        let grew = |name: &str| growth.cell(core.get(name), old.get(name));
+        let span = growth.span.unwrap_or(now.at_s).max(1e-3) * 1e9;
+        let busy = (core.get("busy_ns") - old.get("busy_ns").min(core.get("busy_ns"))) as f64;
+        let state = match core.alive {
+            true => Cell::new("answers"),
+            false => Cell::new("silent: dead, gone, or at work for long").tone(Tone::Bad),
+        };
+        table.push([
+            Cell::new(core.core.to_string()).tone(Tone::Strong),
+            grew("rx_frames"),
+            grew("work_frames"),
+            grew("tx_frames"),
+            growth.cell(core.dropped(), old.dropped()),
+            grew("exact_hit"),
+            grew("settle_moved"),
+            grew("settle_held"),
+            Cell::new(Unit::Share.show((busy / span).min(1.0))),
+            state,
+        ]);
+    }
+    table
+}
+
+/// Queues and tx queues.
+pub(crate) fn queues(now: &Queues, before: Option<&Queues>) -> Table {
+    let growth = Growth::since(now.at_s, before.map(|before| before.at_s));
+    let mut table = Table::new("Queues")
+        .column(Column::text("queue"))
+        .column(Column::text("order"))
+        .column(Column::text("full"))
+        .column(Column::number("entered").unit(growth.unit()))
+        .column(Column::number("done").unit(growth.unit()))
+        .column(Column::number("inside").unit("frames"))
+        .column(Column::text("cores"))
+        .column(Column::text("oldest frame"));
+    for (at, queue) in now.queues.iter().enumerate() {
+        let old = before.and_then(|before| before.queues.get(at));
+        let (entered, done) = old.map_or((0, 0), |old| (old.entered, old.done));
+        let cores: Vec<_> = queue.consumers.iter().map(ToString::to_string).collect();
+        let name = if queue.tx { format!("{} (tx)", queue.name) } else { queue.name.clone() };
+        table.push([
+            Cell::new(name).tone(Tone::Strong),
+            Cell::new(queue.order.as_str()),
+            Cell::new(queue.full.as_str()),
+            growth.cell(queue.entered, entered),
+            growth.cell(queue.done, done),
+            Cell::new(num::exact(queue.entered - queue.done.min(queue.entered))),
+            Cell::new(cores.join(" ")),
+            Cell::new(queue.holder.map_or(String::new(), |core| format!("core {core} has it"))),
+        ]);
+    }
+    table
+}
+
+/// Each core's tables in a line each, what was answered by the second if there is a before.
+pub(crate) fn occupancy(now: &Tables, before: Option<(&Tables, f64)>) -> Table {
+    let growth = Growth { span: before.map(|(_, span)| span.max(1e-3)) };
+    let mut table = Table::new("Tables")
+        .column(Column::number("core"))
+        .column(Column::text("table"))
+        .column(Column::number("entries"))
+        .column(Column::number("of"))
+        .column(Column::number("answered").unit(growth.unit()));
+    let number = |n: Option<usize>| Cell::new(n.map_or("?".into(), |n| num::exact(n as u64)));
+    for core in &now.cores {
+        let old = before.and_then(|(b, _)| b.cores.iter().find(|old| old.core == core.core));
+        for (at, one) in core.tables.iter().enumerate() {
+            let hits = old.and_then(|old| old.tables.get(at)).map_or(0, |old| old.hits);
+            table.push([
+                Cell::new(core.core.to_string()),
+                Cell::new(one.name.as_str()).tone(Tone::Strong),
+                number(one.entries),
+                number(one.capacity),
+                growth.cell(one.hits, hits),
+            ]);
+        }
+        let size = Some(core.indirection.len());
+        table.push([
+            Cell::new(core.core.to_string()),
+            Cell::new("indirection").tone(Tone::Strong),
+            number(size),
+            number(size),
+            growth.cell(core.indirection_hits, old.map_or(0, |old| old.indirection_hits)),
+        ]);
+    }
+    match now.silent.is_empty() {
+        true => table,
+        false => table.note(silent(&now.silent)),
+    }
+}
+
+fn silent(cores: &[u16]) -> String {
+    let names: Vec<_> = cores.iter().map(ToString::to_string).collect();
+    format!("no answer from core {}: dead, gone, or at work for long", names.join(", "))
+}
+
+/// Tables with their entries.
+pub(crate) fn tables(all: &Tables, most: usize) -> Vec<Table> {
+    let mut out = vec![occupancy(all, None)];
+    for core in &all.cores {
+        for one in core.tables.iter().filter(|one| !one.listed.is_empty()) {
+            let mut table = Table::new(format!("Table {} of core {}", one.name, core.core))
+                .column(Column::text("flow"))
+                .column(Column::text("goes to"))
+                .column(Column::number("mark"));
+            for entry in &one.listed {
+                let (flow, to) = (entry.flow.as_str(), entry.to.as_str());
+                table.push([Cell::new(flow), Cell::new(to), Cell::new(entry.mark.to_string())]);
+            }
+            let more = one.entries.unwrap_or(0).saturating_sub(one.listed.len());
+            out.push(match more {
+                0 => table,
+                _ => table.note(format!("{more} more; --entries shows more than {most}")),
+            });
+        }
+        let mut by_place = BTreeMap::<&str, Vec<usize>>::new();
+        for (entry, to) in core.indirection.iter().enumerate() {
+            by_place.entry(to).or_default().push(entry);
+        }
+        let mut table = Table::new(format!("Indirection table of core {}", core.core))
+            .column(Column::text("goes to"))
+            .column(Column::number("entries"))
+            .column(Column::text("which"));
+        for (to, entries) in by_place {
+            table.push([
+                Cell::new(to),
+                Cell::new(entries.len().to_string()),
+                Cell::new(some(&entries, 12)),
+            ]);
+        }
+        out.push(table);
+    }
+    out
+}
+
+/// The first of these numbers.
+fn some(numbers: &[usize], most: usize) -> String {
+    let first: Vec<_> = numbers.iter().take(most).map(ToString::to_string).collect();
+    let more = if numbers.len() > most { " ..." } else { "" };
+    first.join(" ") + more
+}
+
+/// The largest flows.
+pub(crate) fn flows(all: &Flows) -> Vec<Table> {
+    let mut table = Table::new(format!("The largest flows of each core, in {} s", all.seconds))
+        .column(Column::number("core"))
+        .column(Column::number("of its bytes"))
+        .column(Column::number("").unit("at most"))
+        .column(Column::text("flow"))
+        .column(Column::text("hash"));
+    for core in &all.cores {
+        for flow in &core.flows {
+            table.push([
+                Cell::new(core.core.to_string()),
+                Cell::new(Unit::Share.show(flow.share)),
+                Cell::new(Unit::Share.show(flow.share_at_most)),
+                Cell::new(flow.flow.as_str()),
+                Cell::new(format!("{:#010x}", flow.hash)),
+            ]);
+        }
+        if core.flows.is_empty() {
+            table = table.note(format!("core {} worked on {} frames", core.core, core.frames));
+        }
+    }
+    if !all.silent.is_empty() {
+        table = table.note(silent(&all.silent));
+    }
+    vec![table]
+}
+
+/// Split flows, and the last decisions.
+pub(crate) fn elephants(all: &Elephants, most: usize) -> Vec<Table> {
+    let mut promoted = Table::new("Flows split over cores")
+        .column(Column::text("flow"))
+        .column(Column::text("by"));
+    for entry in &all.promoted {
+        promoted.push([Cell::new(entry.flow.as_str()), Cell::new(entry.to.as_str())]);
+    }
+    if all.promoted.is_empty() {
+        promoted =
+            promoted.note("none; [elephants] in the configuration says when (see docs/run.md)");
+    }
+    let mut decisions = Table::new("Decisions about elephants, the latest last")
+        .column(Column::number("after").unit("s"))
+        .column(Column::number("core"))
+        .column(Column::number("busy"))
+        .column(Column::number("waiting").unit("frames"))
+        .column(Column::text("decision"));
+    for decision in &all.decisions[all.decisions.len().saturating_sub(most)..] {
+        decisions.push([
+            Cell::new(format!("{:.3}", decision.at_s)),
+            Cell::new(decision.core.to_string()),
+            Cell::new(Unit::Share.show(decision.busy)),
+            Cell::new(num::exact(decision.waiting)),
+            Cell::new(decision.text.as_str()),
+        ]);
+    }
+    if all.decisions.is_empty() { vec![promoted] } else { vec![promoted, decisions] }
+}
+
+/// Drops by reason with the mend, and the last ones.
+pub(crate) fn drops(all: &Drops, most: usize) -> Vec<Table> {
+    let mut reasons = Table::new("Drops")
+        .column(Column::text("reason"))
+        .column(Column::number("frames"))
+        .column(Column::text("by core"))
+        .column(Column::text("mend"));
+    for drop in &all.reasons {
+        let by = (0..).zip(&drop.cores).filter(|(_, frames)| **frames > 0);
+        let by: Vec<_> = by.map(|(core, frames): (u16, _)| format!("{core}: {frames}")).collect();
+        reasons.push([
+            Cell::new(drop.reason.as_str()).tone(Tone::Strong),
+            Cell::new(num::exact(drop.frames)),
+            Cell::new(by.join(", ")),
+            Cell::new(drop.mend.as_str()),
+        ]);
+    }
+    if all.reasons.is_empty() {
+        reasons = reasons.note("nothing was dropped");
+    }
+    let mut last = Table::new("The last dropped frames")
+        .column(Column::number("ago").unit("s"))
+        .column(Column::number("core"))
+        .column(Column::text("reason"))
+        .column(Column::text("at"))
+        .column(Column::text("flow"));
+    for drop in &all.last[all.last.len().saturating_sub(most)..] {
+        let flow = drop.flow.clone().unwrap_or_else(|| format!("{} frames, unread", drop.frames));
+        last.push([
+            Cell::new(format!("{:.3}", (all.at_s - drop.at_s).max(0.0))),
+            Cell::new(drop.core.to_string()),
+            Cell::new(drop.reason.as_str()),
+            Cell::new(drop.at.as_str()),
+            Cell::new(flow),
+        ]);
+    }
+    if !all.silent.is_empty() {
+        last = last.note(silent(&all.silent));
+    }
+    if all.last.is_empty() { vec![reasons] } else { vec![reasons, last] }
+}

@@ -1,0 +1,177 @@
+//! A yard in a process of its own, for as long as a test needs it.
+#![allow(dead_code, unreachable_pub, reason = "each test program uses its own part")]
+#![allow(clippy::disallowed_methods, reason = "real processes are waited for by the clock")]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use tempfile::TempDir;
+
+use super::common::{flowyard, text};
+
+/// The longest that anything may take, on a machine that does much else.
+const LONGEST: Duration = Duration::from_secs(30);
+
+/// Two flows of the capture that come often.
+pub const DROPPED: &str = "tcp 192.0.2.101:52298 > 192.0.2.10:5201";
+pub const OTHER: &str = "tcp 192.0.2.10:5201 > 192.0.2.101:52298";
+
+/// A yard that runs until it is stopped.
+pub fn config() -> String {
+    format!(
+        r#"
+        [yard]
+        cores = 2
+        [[port]]
+        name = "west"
+        kind = "mem"
+        in = "captures/yard.pcap"
+        repeat = 1000000
+        pace = "20000"
+        [[port]]
+        name = "east"
+        kind = "mem"
+        core = 1
+        [[queue]]
+        name = "a"
+        order = "direct"
+        consumers = [0]
+        [[queue]]
+        name = "b"
+        order = "atomic"
+        consumers = [0, 1]
+        [steer]
+        exact = [
+            {{ flow = "{DROPPED}", drop = true }},
+            {{ flow = "{OTHER}", queue = "b", mark = 7 }},
+        ]
+        [work]
+        kind = "forward"
+        ports = {{ west = "east" }}
+        "#
+    )
+}
+
+pub struct Yard {
+    pub folder: TempDir,
+    pub child: Child,
+}
+
+/// Waits until `there` gives something.
+#[track_caller]
+pub fn wait<T>(what: &str, mut there: impl FnMut() -> Option<T>) -> T {
+    let began = Instant::now();
+    loop {
+        if let Some(found) = there() {
+            return found;
+        }
+        assert!(began.elapsed() < LONGEST, "{what}: not within {LONGEST:?}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+impl Yard {
+    /// Runs the configuration with these arguments, and a control socket.
+    pub fn start(config: &str, args: &[&str]) -> Self {
+        Self::start_with(config, args, &[])
+    }
+
+    /// As [`Yard::start`], with these variables in its environment.
+    pub fn start_with(config: &str, args: &[&str], env: &[(&str, &str)]) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("yard.toml"), config).unwrap();
+        let child = Self::spawn(folder.path(), args, env);
+        let mut yard = Self { folder, child };
+        yard.wait_for_socket();
+        yard
+    }
+
+    fn spawn(folder: &Path, args: &[&str], env: &[(&str, &str)]) -> Child {
+        let file = |name: &str| fs::File::create(folder.join(name)).unwrap();
+        flowyard()
+            .arg("run")
+            .arg(folder.join("yard.toml"))
+            .arg("--control")
+            .arg(folder.join("sock"))
+            .args(args)
+            .envs(env.iter().copied())
+            .stdout(file("out"))
+            .stderr(file("err"))
+            .stdin(Stdio::null())
+            .spawn()
+            .unwrap()
+    }
+
+    /// Starts it again in its folder.
+    pub fn restart(&mut self, args: &[&str]) {
+        self.child = Self::spawn(self.folder.path(), args, &[]);
+        self.wait_for_socket();
+    }
+
+    fn wait_for_socket(&mut self) {
+        let socket = self.socket();
+        wait("the control socket", || {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                panic!("it ended: {status}; {}", self.log());
+            }
+            std::os::unix::net::UnixStream::connect(&socket).ok()
+        });
+    }
+
+    pub fn socket(&self) -> PathBuf {
+        self.folder.path().join("sock")
+    }
+
+    pub fn config(&self) -> PathBuf {
+        self.folder.path().join("yard.toml")
+    }
+
+    /// What it has logged.
+    pub fn log(&self) -> String {
+        fs::read_to_string(self.folder.path().join("err")).unwrap_or_default()
+    }
+
+    /// Waits until its log holds `text`.
+    #[track_caller]
+    pub fn wait_for_log(&self, text: &str) -> String {
+        wait(text, || Some(self.log()).filter(|log| log.contains(text)))
+    }
+
+    /// Runs `flowyard` with these arguments and its control socket; its standard output.
+    #[track_caller]
+    pub fn ask(&self, args: &[&str]) -> String {
+        let output = flowyard().args(args).arg("--control").arg(self.socket()).output().unwrap();
+        let (out, err) = (text(&output.stdout), text(&output.stderr));
+        assert_eq!((output.status.code(), err.as_str()), (Some(0), ""), "{args:?} {}", self.log());
+        assert!(!out.contains('\x1b'), "an escape code in a pipe: {out}");
+        out
+    }
+
+    /// As [`Yard::ask`], as JSON.
+    #[track_caller]
+    pub fn json(&self, args: &[&str]) -> Value {
+        serde_json::from_str(&self.ask(&[args, &["--json"]].concat())).unwrap()
+    }
+
+    pub fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
+    }
+
+    /// Has it drain; its exit status, and its books.
+    pub fn stop(&mut self) -> (ExitStatus, String) {
+        self.signal(Signal::TERM);
+        let status = wait("the end", || self.child.try_wait().unwrap());
+        (status, fs::read_to_string(self.folder.path().join("out")).unwrap())
+    }
+}
+
+impl Drop for Yard {
+    fn drop(&mut self) {
+        let _ended = self.child.kill();
+        let _reaped = self.child.wait();
+    }
+}

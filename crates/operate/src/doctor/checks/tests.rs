@@ -1,0 +1,296 @@
+//! Made-up machines: one where all is well, and each thing that can be wrong.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::*;
+use crate::doctor::{Level, Offload, Port};
+
+/// Files by path; a folder is what paths have in common.
+#[derive(Clone, Default)]
+struct Fake {
+    files: BTreeMap<String, String>,
+    on: BTreeSet<String>,
+    queues: Option<(u32, u32)>,
+    no_xdp: bool,
+    config: Option<String>,
+}
+
+impl Fake {
+    fn with(mut self, path: &str, text: &str) -> Self {
+        self.files.insert(path.into(), text.into());
+        self
+    }
+}
+
+impl Machine for Fake {
+    fn read(&self, path: &str) -> Option<String> {
+        self.files.get(path).cloned()
+    }
+
+    fn list(&self, path: &str) -> Vec<String> {
+        let inside =
+            self.files.keys().filter_map(|file| file.strip_prefix(path)?.strip_prefix('/'));
+        let names: BTreeSet<_> = inside.filter_map(|rest| rest.split('/').next()).collect();
+        names.into_iter().map(Into::into).collect()
+    }
+
+    fn offload(&self, _: &str, offload: Offload) -> io::Result<bool> {
+        Ok(self.on.contains(&format!("{offload:?}")))
+    }
+
+    fn queues(&self, _: &str) -> io::Result<(u32, u32)> {
+        self.queues.ok_or_else(|| io::ErrorKind::Unsupported.into())
+    }
+
+    fn xdp_socket(&self) -> io::Result<()> {
+        if self.no_xdp { Err(io::ErrorKind::PermissionDenied.into()) } else { Ok(()) }
+    }
+
+    fn xdp_program(&self) -> io::Result<()> {
+        self.xdp_socket()
+    }
+
+    fn kernel_config(&self) -> Option<String> {
+        self.config.clone()
+    }
+}
+
+const CONFIG: &str =
+    "CONFIG_XDP_SOCKETS=y\nCONFIG_BPF_SYSCALL=y\nCONFIG_BPF_JIT=y\nCONFIG_PACKET=y\nCONFIG_TUN=m\n";
+
+/// A machine on which a yard with two cores on eth1 has nothing to complain about.
+fn well() -> Fake {
+    let fake = Fake { queues: Some((2, 8)), config: Some(CONFIG.into()), ..Fake::default() };
+    let fake = fake
+        .with("/proc/sys/kernel/osrelease", "6.1.0-18-amd64\n")
+        .with("/proc/self/status", "CapEff:\t000001ffffffffff\n")
+        .with("/proc/self/limits", "Max locked memory  8388608  8388608  bytes\n")
+        .with("/sys/kernel/mm/transparent_hugepage/enabled", "[always] madvise never\n")
+        .with("/sys/devices/system/cpu/online", "0-3\n")
+        .with("/sys/devices/system/cpu/isolated", "2-3\n")
+        .with("/proc/net/route", "Iface\tDestination\neth0\t00000000\n")
+        .with("/proc/interrupts", "      CPU0\n 30:  5  PCI-MSI  eth1-TxRx-0\n 31:  5  PCI-MSI  eth1-TxRx-1\n 32: 1 PCI-MSI eth10\n")
+        .with("/proc/irq/30/smp_affinity_list", "2\n")
+        .with("/proc/irq/31/smp_affinity_list", "3\n")
+        .with("/proc/irq/32/smp_affinity_list", "0-3\n")
+        .with("/proc/sys/net/ipv4/conf/all/rp_filter", "0\n")
+        .with("/proc/sys/net/ipv4/conf/eth1/rp_filter", "0\n")
+        .with("/dev/net/tun", "");
+    let fake = fake.with("/sys/class/net/eth0/operstate", "up\n");
+    let fake = fake.with("/sys/class/net/eth1/device/vendor", "0x8086\n");
+    let fake = fake
+        .with("/sys/class/net/eth1/operstate", "up\n")
+        .with("/sys/class/net/eth1/mtu", "1500\n");
+    (2..4).fold(fake, |fake, cpu| {
+        let folder = format!("/sys/devices/system/cpu/cpu{cpu}");
+        fake.with(&format!("{folder}/cpufreq/scaling_governor"), "performance\n")
+            .with(&format!("{folder}/topology/thread_siblings_list"), &format!("{cpu}\n"))
+    })
+}
+
+fn wanted(kind: &str) -> Wanted {
+    Wanted {
+        ports: vec![Port {
+            interface: "eth1".into(),
+            kind: kind.into(),
+            queues: 2,
+            ..Port::default()
+        }],
+        cores: 2,
+        pin: vec![2, 3],
+        pool_bytes: 8 << 20,
+        busy: true,
+    }
+}
+
+/// What is not ok, as `LEVEL ABOUT`.
+fn complaints(machine: &Fake, wanted: &Wanted) -> Vec<String> {
+    let found = all(machine, wanted);
+    for one in &found {
+        assert_eq!(one.mend.is_some(), one.level != Level::Ok, "{one:?}");
+        assert!(!one.what.is_empty() && !one.why.is_empty(), "{one:?}");
+    }
+    let bad = found.iter().filter(|one| one.level != Level::Ok);
+    bad.map(|one| format!("{:?} {}", one.level, one.about).to_lowercase()).collect()
+}
+
+#[test]
+fn a_machine_where_all_is_well_has_no_complaints() {
+    for kind in ["af_xdp", "af_packet", "tap"] {
+        assert_eq!(complaints(&well(), &wanted(kind)), [""; 0], "{kind}");
+    }
+    assert!(all(&well(), &wanted("af_xdp")).len() >= 17);
+}
+
+#[test]
+fn each_fault_is_found_and_nothing_else() {
+    type Change = fn(Fake) -> Fake;
+    let cases: [(&str, Change, &str); 24] = [
+        ("af_xdp", |f| f.with("/proc/sys/kernel/osrelease", "4.19.0"), "problem kernel"),
+        ("tap", |f| f.with("/proc/sys/kernel/osrelease", "4.19.0"), "warning kernel"),
+        (
+            "af_xdp",
+            |f| Fake {
+                config: f.config.as_ref().map(|c| c.replace("CONFIG_XDP_SOCKETS=y", "")),
+                ..f
+            },
+            "problem config_xdp_sockets",
+        ),
+        (
+            "tap",
+            |f| Fake { config: f.config.as_ref().map(|c| c.replace("CONFIG_TUN=m", "")), ..f },
+            "problem config_tun",
+        ),
+        (
+            "tap",
+            |mut f| {
+                f.files.remove("/dev/net/tun");
+                f
+            },
+            "problem tap eth1",
+        ),
+        (
+            "af_packet",
+            |f| f.with("/proc/self/status", "CapEff:\t0000000000001000\n"),
+            "problem capabilities",
+        ),
+        ("af_xdp", |f| f.with("/sys/kernel/mm/transparent_hugepage/enabled", "always [never]"), ""),
+        ("af_xdp", |f| f.with("/sys/devices/system/cpu/online", "0-2"), "problem processors"),
+        ("af_xdp", |f| f.with("/sys/devices/system/cpu/isolated", "3"), "warning isolation"),
+        (
+            "af_xdp",
+            |f| f.with("/sys/devices/system/cpu/cpu2/topology/thread_siblings_list", "2,3"),
+            "warning siblings",
+        ),
+        (
+            "af_xdp",
+            |f| f.with("/sys/devices/system/cpu/cpu3/cpufreq/scaling_governor", "powersave"),
+            "warning governor",
+        ),
+        ("af_xdp", |f| f.with("/sys/class/net/eth1/operstate", "down"), "problem interface eth1"),
+        ("af_xdp", |f| f.with("/proc/net/route", "eth1 00000000"), "problem uplink eth1"),
+        (
+            "af_xdp",
+            |f| {
+                f.with(
+                    "/proc/net/ipv6_route",
+                    &format!("{0} 00 {0} 00 fe80 1 1 0 1 eth1", "0".repeat(32)),
+                )
+            },
+            "problem uplink eth1",
+        ),
+        ("af_xdp", |f| Fake { queues: Some((1, 8)), ..f }, "problem queues eth1"),
+        ("af_xdp", |f| Fake { queues: Some((8, 8)), ..f }, "warning queues eth1"),
+        ("af_xdp", |f| f.with("/sys/class/net/eth1/mtu", "9000"), "warning mtu eth1"),
+        ("af_xdp", |f| f.with("/proc/irq/31/smp_affinity_list", "0-3"), "warning interrupts eth1"),
+        (
+            "af_xdp",
+            |f| f.with("/proc/sys/net/ipv4/conf/all/rp_filter", "1"),
+            "warning rp_filter eth1",
+        ),
+        (
+            "af_packet",
+            |mut f| {
+                f.on.insert("Gro".into());
+                f
+            },
+            "warning offload eth1",
+        ),
+        (
+            "af_xdp",
+            |mut f| {
+                f.on.insert("Gro".into());
+                f
+            },
+            "",
+        ),
+        (
+            "af_xdp",
+            |mut f| {
+                f.files.remove("/sys/class/net/eth1/device/vendor");
+                f.on.insert("TxChecksum".into());
+                f
+            },
+            "problem offload eth1",
+        ),
+        (
+            "af_packet",
+            |mut f| {
+                f.files.remove("/sys/class/net/eth1/device/vendor");
+                f.on.insert("Tso".into());
+                f
+            },
+            "warning offload eth1",
+        ),
+        (
+            "af_xdp",
+            |mut f| {
+                f.on.insert("TxChecksum".into());
+                f
+            },
+            "",
+        ),
+    ];
+    for (number, (kind, change, complaint)) in cases.into_iter().enumerate() {
+        let found = complaints(&change(well()), &wanted(kind));
+        let one: Vec<_> = [complaint].into_iter().filter(|text| !text.is_empty()).collect();
+        assert_eq!(found, one, "case {number}");
+    }
+}
+
+#[test]
+fn a_port_that_computes_checksums_may_have_the_offload() {
+    let mut veth = well();
+    veth.files.remove("/sys/class/net/eth1/device/vendor");
+    veth.on.insert("TxChecksum".into());
+    let mut wanted = wanted("af_xdp");
+    assert_eq!(complaints(&veth, &wanted), ["problem offload eth1"]);
+    wanted.ports[0].completes_checksums = true;
+    assert_eq!(complaints(&veth, &wanted), [""; 0]);
+}
+
+#[test]
+fn without_rights_probes_and_limits_complain_too() {
+    let poor = Fake { no_xdp: true, ..well() }
+        .with("/proc/self/status", "CapEff:\t0000000000000000\n")
+        .with("/proc/self/limits", "Max locked memory  65536  65536  bytes\n");
+    let found = complaints(&poor, &wanted("af_xdp"));
+    let all = ["capabilities", "af_xdp socket", "xdp program", "locked memory"];
+    assert_eq!(found, all.map(|about| format!("problem {about}")));
+    let found = super::all(&poor, &wanted("af_xdp"));
+    let mends: String = found.iter().filter_map(|one| one.mend.as_deref()).collect();
+    assert!(mends.contains("setcap cap_bpf,cap_net_admin,cap_net_raw=ep"), "{mends}");
+    assert!(mends.contains("LimitMEMLOCK=infinity"), "{mends}");
+}
+
+#[test]
+fn an_interface_that_is_not_there_is_told_with_those_that_are() {
+    let mut nowhere = wanted("af_xdp");
+    nowhere.ports[0].interface = "eth7".into();
+    let found = all(&well(), &nowhere);
+    let last = found.last().unwrap();
+    assert_eq!((last.level, last.about.as_str()), (Level::Problem, "interface eth7"));
+    assert_eq!(last.mend.as_deref(), Some("choose 'interface' from eth0, eth1"));
+}
+
+#[test]
+fn an_empty_machine_panics_nobody() {
+    for kind in ["af_xdp", "af_packet", "tap", "pcap"] {
+        assert!(!all(&Fake::default(), &wanted(kind)).is_empty());
+    }
+    assert!(!all(&Fake::default(), &Wanted::default()).is_empty());
+}
+
+#[test]
+fn a_large_pool_wants_huge_pages_and_too_many_cores_are_told() {
+    let large = Wanted { pool_bytes: 1 << 30, ..wanted("af_packet") };
+    let small_pages =
+        well().with("/sys/kernel/mm/transparent_hugepage/enabled", "always [madvise]");
+    assert_eq!(complaints(&small_pages, &large), ["warning huge pages"]);
+    let many = Wanted { cores: 9, pin: Vec::new(), ..wanted("tap") };
+    assert_eq!(complaints(&well(), &many)[0], "problem processors");
+    let free = Wanted { cores: 2, pin: Vec::new(), ..wanted("tap") };
+    let found = all(&well(), &free);
+    let one = found.iter().find(|one| one.about == "processors").unwrap();
+    assert_eq!(one.mend.as_deref(), Some("write pin = [2,3] in [yard]"));
+}

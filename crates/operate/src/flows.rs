@@ -1,0 +1,46 @@
+//! Flows: the largest of each core, counted while somebody wants to know.
+
+use std::thread;
+use std::time::Duration;
+
+use flowyard_flow::learn::elephant::Sampler;
+use flowyard_yard::Handle;
+use flowyard_yard::ask::{Answer, Question};
+
+use crate::answers::PATIENCE;
+use crate::protocol::{CoreFlows, FlowState, Flows};
+
+/// One of so many frames is looked at.
+const EVERY: u32 = 16;
+
+/// The longest that frames are counted, in seconds.
+pub(crate) const LONGEST: f64 = 60.0;
+
+/// Has every core count the flows that it works on, for so long.
+pub(crate) fn flows(yard: &Handle, seconds: f64) -> Flows {
+    let seconds = if seconds.is_finite() { seconds.clamp(0.01, LONGEST) } else { 1.0 };
+    let sampler = Box::new(Sampler::new(EVERY, 1, yard.now()));
+    let _answers = yard.ask(&Question::Sample(sampler), PATIENCE);
+    thread::sleep(Duration::from_secs_f64(seconds));
+    let mut flows = Flows { seconds, ..Flows::default() };
+    for (core, answer) in (0..).zip(yard.ask(&Question::Seen, PATIENCE)) {
+        let Some(Answer::Seen(seen)) = answer else {
+            flows.silent.push(core);
+            continue;
+        };
+        let all = seen.bytes.max(1) as f64;
+        let state = |flow: &flowyard_flow::learn::elephant::Flow| FlowState {
+            flow: flow.key.to_string(),
+            share: f64::from(flow.at_least) / all,
+            share_at_most: f64::from(flow.bytes) / all,
+            hash: flow.hash,
+        };
+        flows.cores.push(CoreFlows {
+            core,
+            frames: seen.frames,
+            bytes: seen.bytes,
+            flows: seen.flows.iter().map(state).collect(),
+        });
+    }
+    flows
+}

@@ -1,0 +1,30 @@
+//! Operating a yard: what happens beside the walk, so that people can run it.
+//!
+//! ```text
+//!  flowyard show, top, trace ──unix socket──> control ──┐
+//!  Prometheus ──────────────HTTP, loopback──> metrics ──┼──> Handle ──mail──> cores
+//!  systemd <──────────────── ready, watchdog ─ service ─┘
+//!  flowyard doctor ──> /proc, /sys, ethtool: the machine, read only
+//! ```
+//!
+//! Nothing here is on a frame's way: cores show their counters on boards, and answer questions
+//! between batches.
+//!
+//! Thread-safety: the control and metrics servers have a thread each, and share a
+//! [`flowyard_yard::Handle`], which anyone may use.
+
+pub mod answers;
+pub mod client;
+pub mod control;
+pub mod doctor;
+mod flows;
+mod mend;
+pub mod metrics;
+mod names;
+pub mod privilege;
+pub mod protocol;
+pub mod service;
+mod sys;
+mod trace;
+
+pub use mend::mend;

@@ -1,0 +1,17 @@
+//! Names of places, as the configuration has them.
+
+use flowyard_frame::To;
+use flowyard_yard::Places;
+
+/// `queue workers`, `port east`, `drop`; a place that does not exist is named by its number.
+pub(crate) fn name(places: &Places, to: To) -> String {
+    let known = places.get(to).map(|place| place.name.as_str());
+    match (to, known) {
+        (To::Queue(_), Some(name)) => format!("queue {name}"),
+        (To::Port(_), Some(name)) => format!("port {name}"),
+        (To::Queue(number), None) => format!("queue number {number}, which does not exist"),
+        (To::Port(number), None) => format!("port number {number}, which does not exist"),
+        (To::List(number), _) => format!("action list number {number}"),
+        (To::Drop, _) => "drop".into(),
+    }
+}
