@@ -60,6 +60,11 @@ pub fn mend(reason: &str, place: &str) -> String {
                 .into()
         }
         "port_down" => format!("{place} is down: ip link set its interface up; the log says when it went"),
+        "incomplete" => {
+            "an action list changes an SCTP port, and the checksum covers more than this fragment, or cut frame, \
+             has: reassemble, or capture with a longer snap length"
+                .into()
+        }
         _ => "see docs/operate.md".into(),
     }
 }

@@ -251,15 +251,25 @@ impl Watch {
     #[inline]
     pub(crate) fn dropped(&mut self, batch: &Batch, lanes: Lanes, reason: DropReason, place: To) {
         if !lanes.is_empty() {
-            lanes.for_each(|lane| self.note(batch, lane, reason, place));
+            self.note_all(batch, lanes, Some(reason), place);
         }
     }
 
     /// `lanes` of `batch` are dropped for the reason in their actions.
     #[inline]
     pub(crate) fn dropped_as_said(&mut self, batch: &Batch, lanes: Lanes, place: To) {
+        if !lanes.is_empty() {
+            self.note_all(batch, lanes, None, place);
+        }
+    }
+
+    /// Out of the way of those who drop nothing. Without a reason it is that in the actions.
+    #[cold]
+    #[inline(never)]
+    fn note_all(&mut self, batch: &Batch, lanes: Lanes, reason: Option<DropReason>, place: To) {
         for lane in lanes {
-            self.note(batch, lane, DropReason::of(batch.actions[lane].counter), place);
+            let said = || DropReason::of(batch.actions[lane].counter);
+            self.note(batch, lane, reason.unwrap_or_else(said), place);
         }
     }
 
@@ -270,7 +280,6 @@ impl Watch {
         self.write_down(Dropped { at, core, reason, key: None, place, frames });
     }
 
-    #[cold]
     fn note(&mut self, batch: &Batch, lane: usize, reason: DropReason, place: To) {
         let key = Some(batch.keys[lane]);
         self.write_down(Dropped { at: self.now, core: self.core, reason, key, place, frames: 1 });

@@ -106,7 +106,8 @@ pub(super) fn give_up(args: &Args) -> Result<(), Stop> {
         Err(error) => return Err(Stop::Failed(error.into())),
     };
     if !gone.is_empty() {
-        tracing::info!(given_up = gone.len(), ?keep, user = args.user, "capabilities");
+        let kept: Vec<_> = keep.iter_names().map(|(name, _)| name).collect();
+        tracing::info!(count = gone.len(), ?kept, user = args.user, "capabilities given up");
     }
     Ok(())
 }
