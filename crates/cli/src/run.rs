@@ -52,6 +52,10 @@ pub(crate) struct Args {
     #[arg(long, conflicts_with_all = ["check", "pace", "json"])]
     simulate: bool,
 
+    /// Take frames of an interface although the default route leaves by it
+    #[arg(long)]
+    yes_this_is_my_uplink: bool,
+
     /// Print JSON (schema flowyard.run/1)
     #[arg(long)]
     json: bool,
@@ -65,6 +69,9 @@ pub(crate) fn run(args: &Args) -> Result<(), Stop> {
     if config.expect.is_some() || !config.reload.is_empty() {
         let note = "[[reload]] and [expect] are for --simulate; this run leaves them out";
         let _ = writeln!(stderr(), "flowyard: {}: {note}", args.config.display());
+    }
+    if !args.yes_this_is_my_uplink {
+        config.refuse_uplinks().map_err(bad_input)?;
     }
     let clock = clock();
     let parts = Parts { clock: Some(Arc::clone(&clock)), ..Parts::default() };
