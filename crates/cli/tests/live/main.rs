@@ -9,10 +9,13 @@
     reason = "what is shared with the yard's live tests is used in part"
 )]
 
+mod gigabyte;
+mod killed;
 #[path = "../../../yard/tests/live/line.rs"]
 mod line;
 #[path = "../../../yard/tests/live/net.rs"]
 mod net;
+mod order;
 #[path = "../../../yard/tests/live/sys.rs"]
 mod sys;
 #[path = "../../../yard/tests/live/traffic.rs"]

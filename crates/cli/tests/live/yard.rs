@@ -65,7 +65,7 @@ impl Live {
         assert!(sent.success());
     }
 
-    fn said(&self, file: &str) -> String {
+    pub(crate) fn said(&self, file: &str) -> String {
         std::fs::read_to_string(self.folder.path().join(file)).unwrap()
     }
 
