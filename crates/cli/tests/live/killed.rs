@@ -52,7 +52,7 @@ fn killed(kind: Kind, seed: u64) {
             reaches(&line, &mut live);
             let net = line.a.0.try_clone().unwrap();
             traffic = Some(std::thread::spawn(move || {
-                crate::net::Net(net).run("ping -f -c 300 -W 1 -s 1000 10.9.0.2")
+                crate::net::Net(net).run("ping -f -w 1 -W 1 -s 1000 10.9.0.2")
             }));
             busy += 1;
         }

@@ -16,6 +16,7 @@ mod line;
 #[path = "../../../yard/tests/live/net.rs"]
 mod net;
 mod order;
+mod programs;
 #[path = "../../../yard/tests/live/sys.rs"]
 mod sys;
 #[path = "../../../yard/tests/live/traffic.rs"]
