@@ -61,6 +61,11 @@ pub(crate) struct Args {
     #[arg(long, conflicts_with_all = ["check", "pace", "json"])]
     simulate: bool,
 
+    /// Take an interface although a default route leaves by it: whoever reaches this machine by it may
+    /// be cut off
+    #[arg(long)]
+    yes_this_is_my_uplink: bool,
+
     /// Print JSON (schema flowyard.run/1)
     #[arg(long)]
     json: bool,
@@ -87,11 +92,6 @@ pub(crate) struct Args {
     #[arg(long, help_heading = "Operation")]
     drop_all_capabilities: bool,
 
-    /// Take an interface that a default route goes through: whoever reaches this machine by it may be
-    /// cut off
-    #[arg(long, help_heading = "Operation")]
-    yes_this_is_my_uplink: bool,
-
     #[command(flatten)]
     log: LogArgs,
 }
@@ -100,14 +100,17 @@ pub(crate) fn run(args: &Args) -> Result<(), Stop> {
     if args.simulate {
         return simulate(args);
     }
-    open::spare_uplinks(args)?;
     let config = read(args)?;
     if config.expect.is_some() || !config.reload.is_empty() {
         let note = "[[reload]] and [expect] are for --simulate; this run leaves them out";
         let _ = writeln!(stderr(), "flowyard: {}: {note}", args.config.display());
     }
+    if !args.yes_this_is_my_uplink {
+        config.refuse_uplinks().map_err(bad_input)?;
+    }
     let clock = clock();
-    let parts = Parts { clock: Some(Arc::clone(&clock)), ..Parts::default() };
+    let log: flowyard_yard::port::Log = Arc::new(|port, what| tracing::warn!(port, "{what}"));
+    let parts = Parts { clock: Some(Arc::clone(&clock)), log, ..Parts::default() };
     let yard = Yard::build(&config, parts).map_err(bad_input)?;
     if args.check {
         writeln!(stdout(), "{}: sound", args.config.display())?;

@@ -62,25 +62,6 @@ fn as_root_a_yard_becomes_the_user_it_is_told() {
 }
 
 #[test]
-fn an_uplink_is_refused_before_anything_is_opened() {
-    let route = fs::read_to_string("/proc/net/route").unwrap_or_default();
-    let default = route.lines().find(|line| line.split_whitespace().nth(1) == Some("00000000"));
-    let Some(uplink) = default.and_then(|line| line.split_whitespace().next()) else {
-        let _ = std::io::stderr().write_all(b"skipped: needs a default route\n");
-        return;
-    };
-    // --check alone: not even a failing test touches the interface.
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("yard.toml");
-    let kind = format!("name = \"west\"\n        interface = \"{uplink}\"");
-    fs::write(&path, config().replace("name = \"west\"", &kind)).unwrap();
-    let output = flowyard().arg("run").arg(&path).arg("--check").output().unwrap();
-    let text = refused(&output);
-    assert!(text.contains(&format!("interface {uplink}")), "{text}");
-    assert!(text.contains("--yes-this-is-my-uplink"), "{text}");
-}
-
-#[test]
 fn logs_are_lines_of_json_and_a_reload_is_told() {
     let mut yard = Yard::start(&config(), &["--log-format", "json"]);
     let lines = |yard: &Yard| -> Vec<Value> {

@@ -14,7 +14,6 @@ mod checks;
 mod config;
 mod machine;
 
-pub use checks::uplinks;
 pub use config::{Port, Wanted, wanted};
 pub use machine::{Here, Machine, Offload};
 

@@ -14,8 +14,10 @@
 mod interface;
 pub mod offload;
 pub(crate) mod sys;
+mod uplink;
 
 pub use interface::{Change, Interface, Watch};
+pub use uplink::default_route;
 
 use std::io;
 

@@ -155,10 +155,16 @@ fn places(config: &Config, new: fn(Order, u16, usize) -> Box<dyn Queue>) -> Plac
         consumers: queue.consumers.get_ref().iter().map(|core| *core.get_ref()).collect(),
         fan: None,
     });
+    // Where a flow's frames end up tells nothing: any core may finish them.
+    let shared = config.queues().any(|queue| queue.consumers.get_ref().len() > 1);
     let ports = config.ports().map(|port| {
         let direct = || new(Order::Direct, 1, *port.window_frames.get_ref() as usize);
         let consumers: Vec<u16> = port.owners().map(|core| *core.get_ref()).collect();
-        let fan = (consumers.len() > 1).then(|| Fan::new(&consumers, direct));
+        let by_flow = port.kind == PortKind::Tap && shared && config.learn.is_none();
+        let fan = (consumers.len() > 1).then(|| {
+            let fan = Fan::new(&consumers, direct);
+            if by_flow { fan.by_flow() } else { fan }
+        });
         let queue = fan.clone().map_or_else(direct, |fan| Box::new(fan) as Box<dyn Queue>);
         Place { name: port.name.get_ref().clone(), queue, full: port.full, consumers, fan }
     });

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use flowyard_operate::control::{self, Bound, Control};
-use flowyard_operate::doctor::{self, Here, Wanted};
+use flowyard_operate::doctor::{self, Wanted};
 use flowyard_operate::metrics::{self, Metrics};
 use flowyard_operate::privilege::{self, User};
 use flowyard_yard::{Config, Handle};
@@ -72,23 +72,6 @@ impl Open {
 fn want(args: &Args) -> Wanted {
     let text = std::fs::read_to_string(&args.config).unwrap_or_default();
     doctor::wanted(&text).unwrap_or_default() // it was read, and checked, before
-}
-
-/// Refuses interfaces by which people may reach this machine, unless told otherwise.
-pub(super) fn spare_uplinks(args: &Args) -> Result<(), Stop> {
-    if args.yes_this_is_my_uplink {
-        return Ok(());
-    }
-    let uplinks = doctor::uplinks(&Here);
-    match want(args).ports.iter().find(|port| uplinks.contains(&port.interface)) {
-        None => Ok(()),
-        Some(port) => Err(bad_input(format!(
-            "{}: a default route goes through interface {}, and who reaches this machine by it may be cut off; \
-             choose another, or add --yes-this-is-my-uplink",
-            args.config.display(),
-            port.interface
-        ))),
-    }
 }
 
 /// Gives up what is not needed any more.

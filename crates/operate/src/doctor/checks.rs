@@ -10,7 +10,6 @@ mod interface;
 mod processors;
 mod text;
 
-pub use interface::uplinks;
 use text::{cap, limit, mib, option, version};
 
 /// All checks, in the order in which they are worth reading.

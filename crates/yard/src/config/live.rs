@@ -1,7 +1,7 @@
 //! Ports on interfaces: what their keys may say.
 
 use flowyard_ports::af_xdp::{self, Rule, Rules};
-use flowyard_ports::{af_packet, tap};
+use flowyard_ports::{af_packet, live, tap};
 use toml::Spanned;
 
 use super::{Config, ConfigError, FanoutWord, ModeWord, PortConfig, PortKind};
@@ -11,6 +11,37 @@ use crate::pool::LONGEST_LENDABLE;
 /// last for as many milliseconds as it has room for 64 frames.
 const RING_FRAMES: u32 = 2048;
 const PACKET_RING_FRAMES: u32 = 8192;
+
+const UPLINK_MEND: &str = "name another interface, or say --yes-this-is-my-uplink";
+
+impl Config {
+    /// Finds the first port that takes frames of an interface by which the default route leaves, in
+    /// the network namespace of the calling thread: a mistake there cuts off the machine.
+    ///
+    /// # Errors
+    /// When there is one, and when the kernel does not tell its routes.
+    pub fn refuse_uplinks(&self) -> Result<(), ConfigError> {
+        for port in self.ports() {
+            let (PortKind::AfPacket | PortKind::AfXdp, Some(name)) = (port.kind, &port.interface)
+            else {
+                continue;
+            };
+            let wrong = |what: String| self.error(name.span(), what, UPLINK_MEND);
+            match live::default_route(name.get_ref()) {
+                Ok(None) => {}
+                Ok(Some(to)) => {
+                    let what = format!(
+                        "'{}' carries the default route ({to}/0), and the machine may be cut off",
+                        name.get_ref()
+                    );
+                    return Err(wrong(what));
+                }
+                Err(error) => return Err(wrong(format!("the routes cannot be read: {error}"))),
+            }
+        }
+        Ok(())
+    }
+}
 
 impl PortConfig {
     /// The cores that own it; only a port on an interface has more than one.

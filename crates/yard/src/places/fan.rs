@@ -11,7 +11,7 @@
 //! uses its own. But between two queues there is no order. So a flow keeps the tx queue that it is
 //! in until all its frames there have been transmitted: the rule of settle, at the other end of the
 //! walk. Flows are counted by a hash of [`Frame::hash`](flowyard_frame::Frame::hash): those that
-//! share a slot move together.
+//! share a slot move together. [`Fan::by_flow`] has none move at all.
 //!
 //! Invariants: all frames of a slot that are in flight are in one queue; a slot's count is that of
 //! its frames entered and not completed. A count that was left too high (its core died) keeps a
@@ -32,6 +32,7 @@ pub struct Fan {
     /// The core that each is emptied by.
     owners: Arc<[u16]>,
     slots: Arc<[AtomicU32]>,
+    by_flow: bool,
 }
 
 /// Slots: more than there are flows in flight at a time.
@@ -48,13 +49,23 @@ impl Fan {
             queues: owners.iter().map(|_| new()).collect(),
             owners: owners.into(),
             slots: (0..SLOTS).map(|_| AtomicU32::new(0)).collect(),
+            by_flow: false,
         }
+    }
+
+    /// The same, but nobody prefers their own: a flow has one tx queue for ever. For a tap, whose
+    /// host answers by the queue that it was last sent a flow by: when any core may finish any frame,
+    /// the answers would go back and forth between receive queues, and overtake each other there.
+    #[must_use]
+    pub fn by_flow(mut self) -> Self {
+        self.by_flow = true;
+        self
     }
 
     /// [`Queue::enqueue`] by `core`, if one is known: it prefers its own queue; others prefer one
     /// by the flow.
     pub fn enqueue_by(&self, core: Option<u16>, from: &mut Batch, lanes: Lanes) -> Lanes {
-        let own = core.and_then(|core| self.queue_of(core));
+        let own = core.filter(|_| !self.by_flow).and_then(|core| self.queue_of(core));
         let (mut left, mut run, mut at) = (lanes, Lanes::NONE, 0);
         while let Some(lane) = left.into_iter().next() {
             let hash = from.frames[lane].hash;

@@ -55,7 +55,7 @@ fn is_virtual(machine: &dyn Machine, name: &str) -> bool {
 
 /// Interfaces that a default route goes through, of IPv4 or IPv6.
 #[must_use]
-pub fn uplinks(machine: &dyn Machine) -> Vec<String> {
+fn uplinks(machine: &dyn Machine) -> Vec<String> {
     let v4 = machine.read("/proc/net/route").unwrap_or_default();
     let v6 = machine.read("/proc/net/ipv6_route").unwrap_or_default();
     let v4 = v4.lines().filter_map(|line| {

@@ -115,3 +115,36 @@ fn a_core_uses_its_own_queue() {
     fan.dequeue(0, &mut got);
     assert_eq!(got.len(), 2);
 }
+
+/// Whoever enqueues it, and whether any of it is in flight: a flow leaves by one queue.
+#[test]
+fn by_flow_a_flow_has_one_queue() {
+    let owners = [0, 2, 5];
+    let queues_of = |fan: Fan, flow: u32| {
+        let mut used = std::collections::BTreeSet::new();
+        for core in 0..6 {
+            let mut batch = Batch::default();
+            batch.push(frame(flow, 0), FlowKey::ZERO).unwrap();
+            assert!(fan.enqueue_by(Some(core), &mut batch, Lanes(1)).is_empty());
+            for owner in owners {
+                let mut batch = Batch::default();
+                fan.dequeue(owner, &mut batch);
+                for lane in batch.lanes() {
+                    batch.actions[lane] = Action { to: To::Drop, ..Action::default() };
+                    used.insert(owner);
+                }
+                fan.complete(owner, &mut batch, &fan, &mut Bin);
+            }
+        }
+        used
+    };
+    let new = || Fan::new(&owners, || flowyard_queue::new(Order::Direct, 1, 64));
+    let mut all = std::collections::BTreeSet::new();
+    for flow in 0..40 {
+        let used = queues_of(new().by_flow(), flow);
+        assert_eq!(used.len(), 1, "flow {flow}: {used:?}");
+        all.extend(used);
+        assert_eq!(queues_of(new(), flow).len(), 3, "without, it goes with the core");
+    }
+    assert_eq!(all.len(), 3, "flows are spread");
+}
