@@ -185,7 +185,8 @@ pub(crate) fn load(parts: &Parts, devices: &Devices) -> Scratchpad {
 
 /// The requester after `last` in `mask`, round-robin.
 pub(crate) fn round_robin(mask: u32, last: usize) -> usize {
-    let after = if last >= 31 { 0 } else { mask >> (last + 1) << (last + 1) };
+    // `last` is at most 31: then the mask of those behind it is empty.
+    let after = mask & !(2u32 << (last & 31)).wrapping_sub(1);
     (if after != 0 { after } else { mask }).trailing_zeros() as usize
 }
 
