@@ -2,7 +2,7 @@
 //!
 //! What a core does between two accesses concerns nobody else, so it runs ahead to its next access or
 //! cache miss and waits there, in a wheel of coming cycles. A cycle then costs only what happens in
-//! it. Devices are woken at the edges that [`Devices::next`] names.
+//! it. Devices are woken at the edges that `next` names.
 //!
 //! ```text
 //!   wheel[cycle] ─> present ─> bank masks ─> grant ─> run ahead ─> wheel[later]
