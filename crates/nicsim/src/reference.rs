@@ -220,8 +220,9 @@ impl Reference {
         for bank in 0..self.bank_last.len() {
             let mut mask = 0u32;
             for (who, request) in presented.iter().enumerate() {
-                let here =
-                    request.is_some_and(|r| r.addr < SDRAM_BASE && self.bank_of(r.addr) == bank);
+                let here = request.is_some_and(|r| {
+                    (who >= 16 || r.addr < SDRAM_BASE) && self.bank_of(r.addr) == bank
+                });
                 mask |= u32::from(here) << who;
             }
             if mask == 0 {

@@ -246,3 +246,49 @@ fn faults_name_core_place_and_cause() {
         assert_eq!(slow, fast);
     }
 }
+
+/// Firmware that writes anything anywhere into the hardware page: an error or not, never a panic, and the
+/// same on both engines.
+#[test]
+fn no_register_write_panics() {
+    let mut random = 7u32;
+    let mut next = move || {
+        random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        random >> 8
+    };
+    let (mut faults, mut fine) = (0, 0);
+    for _ in 0..300 {
+        let mut words = vec![lui(4, 0x1000)];
+        for _ in 0..40 {
+            // Mostly what the word is for: rings in the scratchpad, powers of two, slots in the SDRAM.
+            let word = if next() % 4 == 0 { next() % 64 } else { 12 + next() % 12 };
+            let value = match word {
+                _ if next() % 150 == 0 => next() << 8 | next() & 0xff,
+                12 | 14 | 16 | 18 => PAD + 0x400 + (next() & 0xfff0),
+                13 | 15 | 17 | 19 | 22 => 1 << (next() % 9),
+                20 => 0x2000_0000 + (next() & 0x1f_fff0),
+                21 => 1536,
+                8..=10 => next() / 300 % 2 * (next() % 3),
+                _ => next() & 0xff,
+            };
+            words.extend([lui(5, value >> 16), 13 << 26 | 5 << 21 | 5 << 16 | value & 0xffff]);
+            words.push(sw(5, 4, 4 * word));
+        }
+        words.extend([0x1000_0000 | (0xffff - words.len() as u32 + 1) & 0xffff, NOP]);
+        let image = Image { text: words, ..Image::default() };
+        let parts = Parts { image, ..Parts::default() };
+        let mut slow = Reference::build(parts.clone()).unwrap();
+        let mut fast = Fast::build(parts).unwrap();
+        match (slow.run_to(3000), fast.run_to(3000)) {
+            (Ok(()), Ok(())) => {
+                fine += 1;
+                assert_eq!(slow.snapshot(), fast.snapshot());
+            }
+            (slow, fast) => {
+                faults += 1;
+                assert_eq!(slow, fast);
+            }
+        }
+    }
+    assert!(faults > 20 && fine > 20, "{faults} faults, {fine} fine");
+}
