@@ -292,3 +292,63 @@ fn no_register_write_panics() {
     }
     assert!(faults > 20 && fine > 20, "{faults} faults, {fine} fine");
 }
+
+/// Random programs on several cores that share memory, on random machines: both engines count the same.
+#[test]
+fn random_programs_run_the_same() {
+    let mut random = 99u32;
+    let mut next = move |below: u32| {
+        random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        (random >> 8) % below
+    };
+    for round in 0..250 {
+        let mut words = vec![lui(4, 0x1000), addiu(4, 4, 0x400)];
+        let length = 20 + next(200);
+        for at in 0..length {
+            let (a, b, d) = (5 + next(8), 5 + next(8), 5 + next(8));
+            let place = 4 * next(24);
+            let memory = |op: u32| op << 26 | 4 << 21 | d << 16 | place;
+            words.push(match next(24) {
+                0..=4 => addu(d, a, b),
+                5 => addiu(d, a, next(100) as i32 - 50),
+                6 => r(0x2a, a, b, d),
+                7 => 12 << 26 | a << 21 | d << 16 | next(128), // andi: small indices for set, update
+                8..=10 => memory(0x23),
+                11 | 12 => memory(0x2b),
+                13 => memory(0x30),
+                14 => memory(0x38),
+                15 => 12 << 26 | a << 21 | 13 << 16 | 127,
+                16 => 0x7000_003e | 4 << 21 | 13 << 16,
+                17 => 0x7000_003f | 4 << 21 | 13 << 16 | d << 11,
+                18 => r(0x18 + next(4), a, b, 0),
+                19 => r(0x12, 0, 0, d),
+                20 => 0x20 << 26 | 4 << 21 | d << 16 | place + 1, // lb
+                // Branches a few words on or back; never from a delay slot, never out of the program.
+                _ if at > 8 && at + 8 < length && !words.last().is_some_and(|&w| w >> 26 == 5) => {
+                    bne(a, b, next(12) as i32 - 6)
+                }
+                _ => NOP,
+            });
+        }
+        // No branch in the last words; then back to the start.
+        words.extend([NOP, NOP, 2 << 26, NOP]);
+        let mut config = Config::default();
+        config.chip.cores = 1 + next(8);
+        config.chip.banks = 1 << next(4);
+        config.chip.icache_bytes = 1024;
+        config.chip.icache_ways = 1 + next(2);
+        config.chip.set_posted = next(2) == 0;
+        config.chip.branch = if next(2) == 0 { Branch::Predict } else { Branch::Stall };
+        (config.chip.mult_cycles, config.chip.div_cycles) = (1 + next(12), 1 + next(70));
+        let image = Image { text: words, ..Image::default() };
+        let parts = Parts { config, image, ..Parts::default() };
+        let mut slow = Reference::build(parts.clone()).unwrap();
+        let mut fast = Fast::build(parts).unwrap();
+        let mut cycle = 0;
+        for _ in 0..12 {
+            cycle += 1 + u64::from(next(400));
+            assert_eq!(slow.run_to(cycle), fast.run_to(cycle), "round {round}");
+            assert_eq!(slow.snapshot(), fast.snapshot(), "round {round}, cycle {cycle}");
+        }
+    }
+}

@@ -392,7 +392,10 @@ impl Core {
         self.pc = self.next_pc;
         self.next_pc = self.next_pc.wrapping_add(4);
         self.t = now + 1;
-        self.load.0 = if register == ZERO_SINK { 0 } else { register };
+        // A store leaves the last load what it is: a branch behind it may still be late.
+        if !self.posted {
+            self.load.0 = if register == ZERO_SINK { 0 } else { register };
+        }
         (request, self.posted)
     }
 
