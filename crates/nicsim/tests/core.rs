@@ -322,9 +322,9 @@ fn random_programs_run_the_same() {
                 17 => 0x7000_003f | 4 << 21 | 13 << 16 | d << 11,
                 18 => r(0x18 + next(4), a, b, 0),
                 19 => r(0x12, 0, 0, d),
-                20 => 0x20 << 26 | 4 << 21 | d << 16 | place + 1, // lb
+                20 => 0x20 << 26 | 4 << 21 | d << 16 | (place + 1), // lb
                 // Branches a few words on or back; never from a delay slot, never out of the program.
-                _ if at > 8 && at + 8 < length && !words.last().is_some_and(|&w| w >> 26 == 5) => {
+                _ if at > 8 && at + 8 < length && words.last().is_none_or(|&w| w >> 26 != 5) => {
                     bne(a, b, next(12) as i32 - 6)
                 }
                 _ => NOP,
