@@ -1,13 +1,15 @@
 //! Every knob of the machine: name, default, and where the default comes from.
 //!
-//! "[P]" is the paper (Willmann et al., HPCA 2005), with the section; "[I]" is a choice of ours where
-//! the paper is silent (docs/nic.md lists them with reasons). A configuration is TOML with the
+//! "Paper" is Willmann et al., HPCA 2005, with the section; "Ours" is a choice where the paper is
+//! silent (docs/nic.md lists them with reasons). A configuration is TOML with the
 //! sections below, and any key may be set from the command line as `section.key=value`.
 //! Thread-safety: values only.
 
 use serde::{Deserialize, Serialize};
 
 use crate::time::Freq;
+
+mod check;
 
 /// A whole configuration.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -38,34 +40,34 @@ pub struct Config {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Chip {
-    /// Cores, 1 to 16. [P] abstract: 6.
+    /// Cores, 1 to 16. Paper, abstract: 6.
     pub cores: u32,
-    /// Clock of cores, scratchpad and crossbar. [P] section 6.3: 166 MHz, read as 500/3.
+    /// Clock of cores, scratchpad and crossbar. Paper, section 6.3: 166 MHz, read as 500/3.
     pub mhz: Freq,
-    /// Scratchpad banks, a power of two up to 32. [P] section 6.1: 4.
+    /// Scratchpad banks, a power of two up to 32. Paper, section 6.1: 4.
     pub banks: u32,
-    /// Consecutive bytes in one bank, a power of two from 4. [I] 4: spreads a descriptor.
+    /// Consecutive bytes in one bank, a power of two from 4. Ours: 4: spreads a descriptor.
     pub interleave_bytes: u32,
-    /// Scratchpad size. [P] section 4: 256 KB.
+    /// Scratchpad size. Paper, section 4: 256 KB.
     pub scratchpad_kb: u32,
-    /// Instruction cache of a core. [P] section 6.1: 8 KB.
+    /// Instruction cache of a core. Paper, section 6.1: 8 KB.
     pub icache_bytes: u32,
-    /// Its ways, 1 or 2. [P] section 6.1: 2.
+    /// Its ways, 1 or 2. Paper, section 6.1: 2.
     pub icache_ways: u32,
-    /// Its line. [P] section 6.1: 32 bytes.
+    /// Its line. Paper, section 6.1: 32 bytes.
     pub icache_line_bytes: u32,
-    /// Bytes that the instruction memory delivers in a cycle. [P] section 4: 128 bits.
+    /// Bytes that the instruction memory delivers in a cycle. Paper, section 4: 128 bits.
     pub imem_bytes_per_cycle: u32,
-    /// Cycles of a miss beside the transfer. [I] 1; Table 4 implies a penalty of about 3.4.
+    /// Cycles of a miss beside the transfer. Ours: 1; Table 4 implies a penalty of about 3.4.
     pub imem_overhead_cycles: u32,
     /// Branches whose condition is late: "predict" (backward taken, forward not; a wrong one
-    /// annuls one instruction) or "stall". [P] section 6.1 names both causes; [I] predict.
+    /// annuls one instruction) or "stall". Paper, section 6.1 names both causes; Ours: predict.
     pub branch: Branch,
-    /// Cycles until a product can be moved from LO. [I] 1; an R4000 takes 10.
+    /// Cycles until a product can be moved from LO. Ours: 1; an R4000 takes 10.
     pub mult_cycles: u32,
-    /// Cycles until a quotient can be moved. [I] 1; an R4000 takes 69.
+    /// Cycles until a quotient can be moved. Ours: 1; an R4000 takes 69.
     pub div_cycles: u32,
-    /// Whether `set` goes through the store buffer (true) or stalls like a load. [I] true.
+    /// Whether `set` goes through the store buffer (true) or stalls like a load. Ours: true.
     pub set_posted: bool,
 }
 
@@ -104,13 +106,13 @@ impl Default for Chip {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Assist {
-    /// Cycles from one scratchpad access of an assist to its next. [P] section 4: an access takes 2.
+    /// Cycles from one scratchpad access of an assist to its next. Paper, section 4: an access takes 2.
     pub gap_cycles: u32,
-    /// DMAs that one assist has under way. [I] 32.
+    /// DMAs that one assist has under way. Ours: 32.
     pub dma_outstanding: u32,
-    /// From a DMA's request to its data or acknowledgement. [I] 1000; the paper does not model it.
+    /// From a DMA's request to its data or acknowledgement. Ours: 1000; the paper does not model it.
     pub dma_latency_ns: u64,
-    /// Buffer of a MAC assist. [P] section 2.3: two maximum-sized frames.
+    /// Buffer of a MAC assist. Paper, section 2.3: two maximum-sized frames.
     pub mac_buffer_bytes: u32,
 }
 
@@ -124,19 +126,19 @@ impl Default for Assist {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Sdram {
-    /// Clock. [P] section 4: 500 MHz.
+    /// Clock. Paper, section 4: 500 MHz.
     pub mhz: Freq,
-    /// Bytes a cycle. [P] section 4: 64 bits, twice.
+    /// Bytes a cycle. Paper, section 4: 64 bits, twice.
     pub bytes_per_cycle: u32,
-    /// Cycles that every burst costs. [I] 4: command and bus turnaround.
+    /// Cycles that every burst costs. Ours: 4: command and bus turnaround.
     pub burst_overhead_cycles: u32,
-    /// Cycles to open a row in a bank that the last burst did not use. [I] 12.
+    /// Cycles to open a row in a bank that the last burst did not use. Ours: 12.
     pub row_miss_cycles: u32,
-    /// Cycles to open another row in the bank just used. [P] section 6.2: up to 27.
+    /// Cycles to open another row in the bank just used. Paper, section 6.2: up to 27.
     pub bank_conflict_cycles: u32,
-    /// Banks. [I] 4, as in a MT44H8M32.
+    /// Banks. Ours: 4, as in a MT44H8M32.
     pub banks: u32,
-    /// Bytes of a row over both devices. [I] 4096.
+    /// Bytes of a row over both devices. Ours: 4096.
     pub row_bytes: u32,
 }
 
@@ -154,11 +156,11 @@ impl Default for Sdram {
     }
 }
 
-/// The host's bus: a clock only, bandwidth and arbitration are not modelled ([P] section 5).
+/// The host's bus: a clock only, bandwidth and arbitration are not modelled (Paper, section 5).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Pci {
-    /// Clock. [I] 400/3: PCI-X 133.
+    /// Clock. Ours: 400/3: PCI-X 133.
     pub mhz: Freq,
 }
 
@@ -172,13 +174,13 @@ impl Default for Pci {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Mac {
-    /// Clock of the MAC assists. [I] 156.25: 64 bits at 10 Gb/s (IEEE 802.3, clause 46).
+    /// Clock of the MAC assists. Ours: 156.25: 64 bits at 10 Gb/s (IEEE 802.3, clause 46).
     pub mhz: Freq,
-    /// Link rate, each direction. [P] 10.
+    /// Link rate, each direction. Paper, 10.
     pub link_gbps: u64,
-    /// Preamble and start delimiter. [P] section 5; IEEE 802.3: 8.
+    /// Preamble and start delimiter. Paper, section 5; IEEE 802.3: 8.
     pub preamble_bytes: u32,
-    /// Inter-frame gap. [P] section 5; IEEE 802.3: 12.
+    /// Inter-frame gap. Paper, section 5; IEEE 802.3: 12.
     pub gap_bytes: u32,
 }
 
@@ -193,13 +195,13 @@ impl Default for Mac {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Host {
-    /// Send buffer descriptors, a power of two. [I] 512, as the Tigon-II's standard ring.
+    /// Send buffer descriptors, a power of two. Ours: 512, as the Tigon-II's standard ring.
     pub send_ring: u32,
-    /// Receive buffer descriptors, a power of two, at most 512. [I] 512.
+    /// Receive buffer descriptors, a power of two, at most 512. Ours: 512.
     pub recv_ring: u32,
-    /// Return descriptors of each return ring, a power of two. [I] 1024.
+    /// Return descriptors of each return ring, a power of two. Ours: 1024.
     pub return_ring: u32,
-    /// Return rings, 1 to 8: receive queues of the host. [P] one.
+    /// Return rings, 1 to 8: receive queues of the host. Paper, one.
     pub queues: u32,
 }
 
@@ -213,15 +215,15 @@ impl Default for Host {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Firmware {
-    /// Work units in an event, 1 to 32. [P] Figure 5 shows 5; [I] 4.
+    /// Work units in an event, 1 to 32. Paper, Figure 5 shows 5; Ours: 4.
     pub bundle: u32,
-    /// Sent frames after which the host is told at the latest. [I] 8.
+    /// Sent frames after which the host is told at the latest. Ours: 8.
     pub send_coalesce: u32,
-    /// Microseconds between two interrupts at least. [I] 50.
+    /// Microseconds between two interrupts at least. Ours: 50.
     pub interrupt_us: u32,
-    /// Steering in firmware: bit 0 RSS, bit 1 Flow Director. [P] none.
+    /// Steering in firmware: bit 0 RSS, bit 1 Flow Director. Paper, none.
     pub steer: u32,
-    /// Exact-match filters installed. [P] none.
+    /// Exact-match filters installed. Paper, none.
     pub filters: u32,
 }
 
@@ -235,7 +237,7 @@ impl Default for Firmware {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Load {
-    /// UDP payload bytes of the frames, in turn. [P] section 6.1: 1472. `[18, 18, 18, 18, 18, 18,
+    /// UDP payload bytes of the frames, in turn. Paper, section 6.1: 1472. `[18, 18, 18, 18, 18, 18,
     /// 18, 548, 548, 548, 548, 1472]` is the simple IMIX.
     pub udp_bytes: Vec<u32>,
     /// Whether the host sends.
@@ -268,9 +270,9 @@ impl Default for Load {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Run {
-    /// Time before anything is measured. [I] 300 us.
+    /// Time before anything is measured. Ours: 300 us.
     pub warmup_us: u64,
-    /// Time that is measured. [I] 5 ms.
+    /// Time that is measured. Ours: 5 ms.
     pub measure_us: u64,
 }
 
@@ -343,93 +345,6 @@ impl Config {
         Ok(())
     }
 
-    /// Whether every value is in its range.
-    ///
-    /// # Errors
-    /// [`ConfigError`] names the first that is not.
-    pub fn check(&self) -> Result<(), ConfigError> {
-        let c = &self.chip;
-        range("chip.cores", c.cores, 1, 16, "from 1 to 16")?;
-        power("chip.banks", c.banks, 1, 32, "a power of two from 1 to 32")?;
-        power("chip.interleave_bytes", c.interleave_bytes, 4, 65536, "a power of two from 4 on")?;
-        power("chip.scratchpad_kb", c.scratchpad_kb, 16, 1024, "a power of two from 16 to 1024")?;
-        let line = "a power of two from 16 to 128";
-        power("chip.icache_line_bytes", c.icache_line_bytes, 16, 128, line)?;
-        range("chip.icache_ways", c.icache_ways, 1, 2, "1 or 2")?;
-        let room = "a power of two from 1024 to 131072";
-        power("chip.icache_bytes", c.icache_bytes, 1024, 131_072, room)?;
-        let beat = "a power of two from 4 to 128";
-        power("chip.imem_bytes_per_cycle", c.imem_bytes_per_cycle, 4, 128, beat)?;
-        range("chip.imem_overhead_cycles", c.imem_overhead_cycles, 0, 100, "from 0 to 100")?;
-        range("chip.mult_cycles", c.mult_cycles, 1, 100, "from 1 to 100")?;
-        range("chip.div_cycles", c.div_cycles, 1, 100, "from 1 to 100")?;
-        let a = &self.assist;
-        range("assist.gap_cycles", a.gap_cycles, 1, 100, "from 1 to 100")?;
-        range("assist.dma_outstanding", a.dma_outstanding, 1, 256, "from 1 to 256")?;
-        let ns = a.dma_latency_ns.min(u32::MAX.into()) as u32;
-        range("assist.dma_latency_ns", ns, 0, 1_000_000, "at most 1000000")?;
-        range(
-            "assist.mac_buffer_bytes",
-            a.mac_buffer_bytes,
-            1522,
-            1 << 20,
-            "from 1522 to 1048576",
-        )?;
-        let s = &self.sdram;
-        power("sdram.bytes_per_cycle", s.bytes_per_cycle, 8, 256, "a power of two from 8 to 256")?;
-        power("sdram.banks", s.banks, 1, 16, "a power of two from 1 to 16")?;
-        power("sdram.row_bytes", s.row_bytes, 512, 65536, "a power of two from 512 to 65536")?;
-        for (key, value) in [
-            ("sdram.burst_overhead_cycles", s.burst_overhead_cycles),
-            ("sdram.row_miss_cycles", s.row_miss_cycles),
-            ("sdram.bank_conflict_cycles", s.bank_conflict_cycles),
-        ] {
-            range(key, value, 0, 1000, "at most 1000")?;
-        }
-        let gbps = self.mac.link_gbps.min(u32::MAX.into()) as u32;
-        range("mac.link_gbps", gbps, 1, 400, "from 1 to 400")?;
-        range("mac.preamble_bytes", self.mac.preamble_bytes, 0, 64, "at most 64")?;
-        range("mac.gap_bytes", self.mac.gap_bytes, 0, 1 << 20, "at most 1048576")?;
-        let h = &self.host;
-        power("host.send_ring", h.send_ring, 32, 512, "a power of two from 32 to 512")?;
-        power("host.recv_ring", h.recv_ring, 32, 512, "a power of two from 32 to 512")?;
-        power("host.return_ring", h.return_ring, 512, 4096, "a power of two from 512 to 4096")?;
-        range("host.queues", h.queues, 1, 8, "from 1 to 8")?;
-        let f = &self.firmware;
-        range("firmware.bundle", f.bundle, 1, 32, "from 1 to 32")?;
-        range("firmware.send_coalesce", f.send_coalesce, 1, 64, "from 1 to 64")?;
-        range("firmware.interrupt_us", f.interrupt_us, 0, 100_000, "at most 100000")?;
-        range("firmware.steer", f.steer, 0, 3, "0, 1 (RSS), 2 (Flow Director) or 3 (both)")?;
-        range("firmware.filters", f.filters, 0, 4096, "at most 4096")?;
-        self.check_load()
-    }
-
-    fn check_load(&self) -> Result<(), ConfigError> {
-        let l = &self.load;
-        let none = || ConfigError::Value {
-            key: "load.udp_bytes",
-            value: "[]".into(),
-            wanted: "at least one size",
-        };
-        l.udp_bytes.first().ok_or_else(none)?;
-        for &size in &l.udp_bytes {
-            range("load.udp_bytes", size, 18, 1472, "from 18 to 1472")?;
-        }
-        range("load.vlan", l.vlan, 0, 65535, "at most 65535")?;
-        range("load.flows", l.flows, 1, 65536, "from 1 to 65536")?;
-        if !(l.receive_share > 0.0 && l.receive_share <= 1.0) {
-            let value = l.receive_share.to_string();
-            let wanted = "above 0 and at most 1";
-            return Err(ConfigError::Value { key: "load.receive_share", value, wanted });
-        }
-        let us = self.run.measure_us.min(u32::MAX.into()) as u32;
-        range("run.measure_us", us, 1, 10_000_000, "from 1 to 10000000")?;
-        let us = self.run.warmup_us.min(u32::MAX.into()) as u32;
-        range("run.warmup_us", us, 1, 10_000_000, "from 1 to 10000000")?;
-        self.base()?;
-        Ok(())
-    }
-
     /// A byte on the link, as a rate.
     pub fn byte_rate(&self) -> Freq {
         Freq::mhz(self.mac.link_gbps * 125)
@@ -443,32 +358,6 @@ impl Config {
         let rates = [self.chip.mhz, self.pci.mhz, self.mac.mhz, self.sdram.mhz, self.byte_rate()];
         crate::time::Base::of(&rates)
     }
-}
-
-fn range(
-    key: &'static str,
-    value: u32,
-    from: u32,
-    to: u32,
-    wanted: &'static str,
-) -> Result<(), ConfigError> {
-    if (from..=to).contains(&value) {
-        return Ok(());
-    }
-    Err(ConfigError::Value { key, value: value.to_string(), wanted })
-}
-
-fn power(
-    key: &'static str,
-    value: u32,
-    from: u32,
-    to: u32,
-    wanted: &'static str,
-) -> Result<(), ConfigError> {
-    if value.is_power_of_two() {
-        return range(key, value, from, to, wanted);
-    }
-    Err(ConfigError::Value { key, value: value.to_string(), wanted })
 }
 
 #[cfg(test)]

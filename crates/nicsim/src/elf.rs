@@ -165,7 +165,7 @@ impl Image {
         for section in 0..count {
             let (name, kind) = (word(section, 0)?, word(section, 1)?);
             let (from, len) = (u64::from(word(section, 4)?), u64::from(word(section, 5)?));
-            if kind == 2 {
+            if kind == 2 && self.symbols.is_empty() {
                 let strings = u64::from(word(word(section, 6)?.into(), 4)?);
                 for symbol in 0..len / 16 {
                     self.symbol(bytes, from + symbol * 16, strings)?;

@@ -2,7 +2,7 @@
 //!
 //! What a core does between two accesses concerns nobody else, so it runs ahead to its next access or
 //! cache miss and waits there, in a wheel of coming cycles. A cycle then costs only what happens in
-//! it. Devices are woken at the edges that [`Devices::next`] names.
+//! it. Devices are woken at the edges that `next` names.
 //!
 //! ```text
 //!   wheel[cycle] ─> present ─> bank masks ─> grant ─> run ahead ─> wheel[later]
@@ -21,6 +21,7 @@ use crate::counters::{CoreCounters, Heat, Snapshot};
 use crate::device::{ASSISTS, Departure, Devices, Domain};
 use crate::elf::Image;
 use crate::engine::{BuildError, Engine, Fault, Parts, in_function};
+use crate::isa::Op;
 use crate::memory::{Request, SCRATCHPAD_BASE, SDRAM_BASE, Scratchpad};
 use crate::reference::{load, round_robin};
 
@@ -149,7 +150,8 @@ impl Engine for Fast {
             if self.devices.dirty != 0 {
                 self.choose();
             }
-            if let Some(what) = self.devices.fault.take() {
+            if self.devices.fault.is_some() {
+                let what = self.devices.fault.take().unwrap_or_default();
                 return Err(Fault::Device { cycle: self.now, what });
             }
             self.now += 1;
@@ -342,6 +344,15 @@ impl Fast {
         }
         let now = self.now;
         let request = self.requests[who];
+        // Most are loads of a core: nothing but the core hears of it.
+        if request.op == Op::Lw && who < 16 {
+            if let Wait::Bank(since) = self.waits[who] {
+                let value = self.pad.load(request.addr);
+                self.cores[who].loaded(since, now, value, &mut self.heat);
+                self.run_ahead(who, boundary);
+            }
+            return Ok(());
+        }
         if who >= 16 && !self.pad.holds(request.addr, 4) {
             let what = format!(
                 "assist {}: address {:#x} is outside the scratchpad",

@@ -144,6 +144,12 @@ impl Scratchpad {
         self.words[(index & self.mask) as usize] = value;
     }
 
+    /// The word at byte address `addr`, as `lw` reads it.
+    #[inline(always)]
+    pub(crate) fn load(&self, addr: u32) -> u32 {
+        self.words[(addr.wrapping_sub(SCRATCHPAD_BASE) >> 2 & self.mask) as usize]
+    }
+
     /// Performs a request of core `who` (16 and above: an assist). The address was checked.
     #[inline(always)]
     pub fn perform(&mut self, who: usize, request: Request) -> Done {

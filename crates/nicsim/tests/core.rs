@@ -246,3 +246,109 @@ fn faults_name_core_place_and_cause() {
         assert_eq!(slow, fast);
     }
 }
+
+/// Firmware that writes anything anywhere into the hardware page: an error or not, never a panic, and the
+/// same on both engines.
+#[test]
+fn no_register_write_panics() {
+    let mut random = 7u32;
+    let mut next = move || {
+        random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        random >> 8
+    };
+    let (mut faults, mut fine) = (0, 0);
+    for _ in 0..300 {
+        let mut words = vec![lui(4, 0x1000)];
+        for _ in 0..40 {
+            // Mostly what the word is for: rings in the scratchpad, powers of two, slots in the SDRAM.
+            let word = if next() % 4 == 0 { next() % 64 } else { 12 + next() % 12 };
+            let value = match word {
+                _ if next() % 150 == 0 => next() << 8 | next() & 0xff,
+                12 | 14 | 16 | 18 => PAD + 0x400 + (next() & 0xfff0),
+                13 | 15 | 17 | 19 | 22 => 1 << (next() % 9),
+                20 => 0x2000_0000 + (next() & 0x1f_fff0),
+                21 => 1536,
+                8..=10 => next() / 300 % 2 * (next() % 3),
+                _ => next() & 0xff,
+            };
+            words.extend([lui(5, value >> 16), 13 << 26 | 5 << 21 | 5 << 16 | value & 0xffff]);
+            words.push(sw(5, 4, 4 * word));
+        }
+        words.extend([0x1000_0000 | (0xffff - words.len() as u32 + 1) & 0xffff, NOP]);
+        let image = Image { text: words, ..Image::default() };
+        let parts = Parts { image, ..Parts::default() };
+        let mut slow = Reference::build(parts.clone()).unwrap();
+        let mut fast = Fast::build(parts).unwrap();
+        match (slow.run_to(3000), fast.run_to(3000)) {
+            (Ok(()), Ok(())) => {
+                fine += 1;
+                assert_eq!(slow.snapshot(), fast.snapshot());
+            }
+            (slow, fast) => {
+                faults += 1;
+                assert_eq!(slow, fast);
+            }
+        }
+    }
+    assert!(faults > 20 && fine > 20, "{faults} faults, {fine} fine");
+}
+
+/// Random programs on several cores that share memory, on random machines: both engines count the same.
+#[test]
+fn random_programs_run_the_same() {
+    let mut random = 99u32;
+    let mut next = move |below: u32| {
+        random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        (random >> 8) % below
+    };
+    for round in 0..250 {
+        let mut words = vec![lui(4, 0x1000), addiu(4, 4, 0x400)];
+        let length = 20 + next(200);
+        for at in 0..length {
+            let (a, b, d) = (5 + next(8), 5 + next(8), 5 + next(8));
+            let place = 4 * next(24);
+            let memory = |op: u32| op << 26 | 4 << 21 | d << 16 | place;
+            words.push(match next(24) {
+                0..=4 => addu(d, a, b),
+                5 => addiu(d, a, next(100) as i32 - 50),
+                6 => r(0x2a, a, b, d),
+                7 => 12 << 26 | a << 21 | d << 16 | next(128), // andi: small indices for set, update
+                8..=10 => memory(0x23),
+                11 | 12 => memory(0x2b),
+                13 => memory(0x30),
+                14 => memory(0x38),
+                15 => 12 << 26 | a << 21 | 13 << 16 | 127,
+                16 => 0x7000_003e | 4 << 21 | 13 << 16,
+                17 => 0x7000_003f | 4 << 21 | 13 << 16 | d << 11,
+                18 => r(0x18 + next(4), a, b, 0),
+                19 => r(0x12, 0, 0, d),
+                20 => 0x20 << 26 | 4 << 21 | d << 16 | (place + 1), // lb
+                // Branches a few words on or back; never from a delay slot, never out of the program.
+                _ if at > 8 && at + 8 < length && words.last().is_none_or(|&w| w >> 26 != 5) => {
+                    bne(a, b, next(12) as i32 - 6)
+                }
+                _ => NOP,
+            });
+        }
+        // No branch in the last words; then back to the start.
+        words.extend([NOP, NOP, 2 << 26, NOP]);
+        let mut config = Config::default();
+        config.chip.cores = 1 + next(8);
+        config.chip.banks = 1 << next(4);
+        config.chip.icache_bytes = 1024;
+        config.chip.icache_ways = 1 + next(2);
+        config.chip.set_posted = next(2) == 0;
+        config.chip.branch = if next(2) == 0 { Branch::Predict } else { Branch::Stall };
+        (config.chip.mult_cycles, config.chip.div_cycles) = (1 + next(12), 1 + next(70));
+        let image = Image { text: words, ..Image::default() };
+        let parts = Parts { config, image, ..Parts::default() };
+        let mut slow = Reference::build(parts.clone()).unwrap();
+        let mut fast = Fast::build(parts).unwrap();
+        let mut cycle = 0;
+        for _ in 0..12 {
+            cycle += 1 + u64::from(next(400));
+            assert_eq!(slow.run_to(cycle), fast.run_to(cycle), "round {round}");
+            assert_eq!(slow.snapshot(), fast.snapshot(), "round {round}, cycle {cycle}");
+        }
+    }
+}

@@ -1,5 +1,6 @@
 //! Captures in, as frames that arrive; captures out, of frames that were sent.
 
+use std::io::{Write, stderr};
 use std::path::Path;
 
 use flowyard_nicsim::device::{Arrival, FCS_BYTES};
@@ -10,10 +11,11 @@ use flowyard_wire::LinkType;
 
 use crate::stop::{Stop, bad_input};
 
-/// Frames of a capture, timed from its first. Only whole Ethernet frames of 14 to 1518 bytes can arrive.
+/// Frames of a capture, timed from its first. What was cut by a snapshot length is filled up with zeros;
+/// what cannot arrive on this link (no Ethernet, longer than 1518 bytes) is left out, and said so.
 pub(super) fn arrivals(file: &str) -> Result<Vec<Arrival>, Stop> {
     let mut source = pcap::open(file).map_err(bad_input)?;
-    let mut frames: Vec<Arrival> = Vec::new();
+    let (mut frames, mut left_out): (Vec<Arrival>, u64) = (Vec::new(), 0);
     let mut first = None;
     loop {
         let burst = source.read().map_err(bad_input)?;
@@ -21,25 +23,26 @@ pub(super) fn arrivals(file: &str) -> Result<Vec<Arrival>, Stop> {
             break;
         }
         for (record, bytes) in burst.iter() {
-            let number = frames.len() + 1;
-            let whole = record.link == LinkType::Ethernet
-                && bytes.len() >= 14
-                && bytes.len() <= 1518
-                && record.wire_len as usize == bytes.len();
-            if !whole {
-                return Err(bad_input(format!(
-                    "{file}: packet {number} is not a whole Ethernet frame of 14 to 1518 bytes \
-                     ({} captured of {}); cut or filter the capture",
-                    bytes.len(),
-                    record.wire_len
-                )));
+            let length = (record.wire_len as usize).max(bytes.len());
+            if record.link != LinkType::Ethernet || bytes.len() < 14 || length > 1518 {
+                left_out += 1;
+                continue;
             }
             let start = *first.get_or_insert(record.time);
-            frames.push((record.time.saturating_sub(start), bytes.to_vec()));
+            let mut frame = bytes.to_vec();
+            frame.resize(length, 0);
+            frames.push((record.time.saturating_sub(start), frame));
         }
     }
     if let Some(damage) = source.damage() {
         return Err(bad_input(damage));
+    }
+    if frames.is_empty() {
+        return Err(bad_input(format!("{file}: no Ethernet frame of 14 to 1518 bytes")));
+    }
+    if left_out > 0 {
+        let note = "packets left out: not Ethernet, or longer than 1518 bytes";
+        let _ = writeln!(stderr(), "flowyard: {file}: {left_out} {note}");
     }
     Ok(frames)
 }

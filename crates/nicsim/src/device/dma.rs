@@ -123,7 +123,7 @@ impl Dma {
         let may_fetch = self.entries != 0 && self.prod != self.fetched;
         if self.fetch_words > 0 || (may_fetch && self.out.len() < self.limit) {
             let slot = self.fetched & (self.entries - 1);
-            let addr = self.base + 16 * slot + 4 * self.fetch_words as u32;
+            let addr = self.base.wrapping_add(16 * slot + 4 * self.fetch_words as u32);
             return Some(self.port.ask(Request::load(addr), Purpose::Descriptor, now));
         }
         let (host_word, at) = self.next_word()?;

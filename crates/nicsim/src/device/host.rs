@@ -1,4 +1,4 @@
-//! The host: memory, and a driver that keeps both rings full ([P] section 5: "emulates the real
+//! The host: memory, and a driver that keeps both rings full (paper, section 5: "emulates the real
 //! device driver").
 //!
 //! ```text

@@ -75,7 +75,7 @@ impl MacTx {
         let may_fetch = self.entries != 0 && self.prod != self.fetched && self.queue.len() < 4;
         if self.fetch_words > 0 || may_fetch {
             let slot = self.fetched & (self.entries - 1);
-            let addr = self.base + 8 * slot + 4 * self.fetch_words as u32;
+            let addr = self.base.wrapping_add(8 * slot + 4 * self.fetch_words as u32);
             return Some(self.port.ask(Request::load(addr), Purpose::Descriptor, now));
         }
         None
@@ -175,6 +175,8 @@ impl MacRx {
 
     /// Register writes of the firmware: base, bytes of a slot, slots.
     pub(crate) fn slots(&mut self, which: u32, value: u32) -> Result<(), String> {
+        // New places stop the receiver until their number is written and checked.
+        self.slots = 0;
         match which {
             hw::RX_BASE => self.slots_base = value,
             hw::RX_SLOT_BYTES => self.slot_bytes = value,
@@ -247,7 +249,7 @@ impl MacRx {
         }
         let descriptor = self.descriptors.front()?;
         let slot = self.described & (self.entries - 1);
-        let addr = self.base + 16 * slot + 4 * self.word as u32;
+        let addr = self.base.wrapping_add(16 * slot + 4 * self.word as u32);
         let request = Request::store(addr, descriptor[self.word]);
         Some(self.port.ask(request, Purpose::Descriptor, now))
     }

@@ -4,12 +4,14 @@
 //!   at one instant:   PCI edge, then MAC edge, then SDRAM edge, then the cycle of the cores
 //! ```
 //!
-//! A device acts only at edges of its domain ([`Devices::tick`]) and at cycles of the cores, through its port
-//! ([`Devices::choose`], [`Devices::granted`]). [`Devices::next`] says when a tick can do something at
+//! A device acts only at edges of its domain (`tick`) and at cycles of the cores, through its port
+//! (`choose`, `granted`). `next` says when a tick can do something at
 //! the earliest: the reference engine ticks every edge and ignores it, the fast one trusts it, and a
 //! property test compares the two. Thread-safety: values only.
 
+mod bursts;
 mod dma;
+mod front;
 mod host;
 mod mac;
 mod net;
@@ -23,13 +25,11 @@ use host::Host;
 use mac::{MacRx, MacTx, TX_VLAN};
 pub use net::{Arrival, Books, FCS_BYTES, HEADER_BYTES};
 use net::{Frames, Journey, RxFrame, Source};
-use port::Purpose;
 use sdram::Sdram;
 pub use sdram::SdramCounters;
 
 use crate::config::Config;
-use crate::isa::Op;
-use crate::memory::{Request, SDRAM_BASE, Scratchpad, hw};
+use crate::memory::Request;
 use crate::time::{Clock, FreqError};
 
 /// Clock domains, in the order in which they act at one instant.
@@ -97,7 +97,7 @@ pub(crate) struct Devices {
     pub(crate) core_done: Option<(usize, u32)>,
     /// Assists whose port may have something to ask: one bit each.
     pub(crate) dirty: u32,
-    /// Whether [`Devices::next`] may give another answer than before the last cycle.
+    /// Whether `next` may give another answer than before the last cycle.
     pub(crate) wake: bool,
     /// Why the run must stop.
     pub(crate) fault: Option<String>,
@@ -318,224 +318,11 @@ impl Devices {
         }
     }
 
-    fn tick_sdram(&mut self, time: u64) {
-        if let Some((who, until)) = self.sdram.busy {
-            if until > time {
-                return;
-            }
-            self.sdram.busy = None;
-            self.burst_done(who, time);
-        }
-        let drd = self.drd.burst().map(|at| (at.nic - SDRAM_BASE, at.len));
-        let dwr = self.dwr.burst().map(|at| (at.nic - SDRAM_BASE, at.len));
-        let mtx = self.mtx.burst().map(|at| (at.addr - SDRAM_BASE, at.len));
-        let mrx = self.mrx.burst().map(|(addr, len)| (addr - SDRAM_BASE, len));
-        let core = self.core_access.map(|at| ((at.request.addr - SDRAM_BASE) & !3, 4));
-        let wants = [drd, dwr, mtx, mrx, core];
-        let mask = wants.iter().enumerate().fold(0, |m, (n, w)| m | u32::from(w.is_some()) << n);
-        if let Some(who) = self.sdram.pick(mask)
-            && let Some((addr, len)) = wants[who]
-        {
-            let cycles = self.sdram.begin(addr, len);
-            self.sdram.busy = Some((who, time + cycles * self.memory.period));
-        }
-    }
-
-    fn burst_done(&mut self, who: usize, time: u64) {
-        match who {
-            DMA_READ => {
-                let Some(at) = self.drd.burst() else { return };
-                let (from, to, len) = places(at.host, at.nic, at.len);
-                self.sdram.bytes[to..to + len].copy_from_slice(&self.host.memory[from..from + len]);
-                self.drd.burst_done(0);
-                self.dirty |= 1 << DMA_READ;
-            }
-            DMA_WRITE => {
-                let Some(at) = self.dwr.burst() else { return };
-                let (to, from, len) = places(at.host, at.nic, at.len);
-                self.host.memory[to..to + len].copy_from_slice(&self.sdram.bytes[from..from + len]);
-                self.dwr.burst_done(time + self.latency);
-                self.dirty |= 1 << DMA_WRITE;
-            }
-            MAC_TX => {
-                let Some(at) = self.mtx.burst() else { return };
-                let (_, from, len) = places(0, at.addr, at.len);
-                let mut bytes = self.pool.take();
-                bytes.extend_from_slice(&self.sdram.bytes[from..from + len]);
-                self.transmitted.push_back(bytes);
-                self.mtx.burst_done(time);
-                self.dirty |= 1 << MAC_TX;
-            }
-            MAC_RX => {
-                let Some((addr, _)) = self.mrx.burst() else { return };
-                if let Some(frame) = self.mrx.burst_done() {
-                    let (_, to, len) = places(0, addr, frame.len);
-                    self.sdram.bytes[to..to + len].copy_from_slice(&frame.buffer[..len]);
-                    self.pool.give(frame.buffer);
-                }
-                self.dirty |= 1 << MAC_RX;
-            }
-            _ => self.core_burst(),
-        }
-    }
-
-    /// A core's access: performed on the word as the scratchpad would, without reservations.
-    fn core_burst(&mut self) {
-        let Some(CoreAccess { core, request }) = self.core_access.take() else { return };
-        let at = ((request.addr - SDRAM_BASE) & !3) as usize;
-        let word = &mut self.sdram.bytes[at..at + 4];
-        let mut pad = Scratchpad::new(4);
-        pad.poke(0, u32::from_le_bytes([word[0], word[1], word[2], word[3]]));
-        let addr = crate::memory::SCRATCHPAD_BASE + (request.addr & 3);
-        let done = pad.perform(0, Request { addr, ..request });
-        word.copy_from_slice(&pad.peek(0).to_le_bytes());
-        self.core_done = Some((core, done.value));
-    }
-
     /// A core's request has crossed to the external memory port.
     pub(crate) fn core_request(&mut self, core: usize, request: Request, now: u64) {
         self.at = (now * self.cpu.period, Domain::Cores);
         self.wake = true;
         self.core_access = Some(CoreAccess { core, request });
-    }
-
-    /// The port of `assist` makes up its mind in cycle `now`: when it presents its request. Does nothing
-    /// when the port is busy or there is nothing to ask.
-    pub(crate) fn choose(&mut self, assist: usize, now: u64) -> Option<u64> {
-        self.at = (now * self.cpu.period, Domain::Cores);
-        match assist {
-            DMA_READ if self.drd.port.is_idle() => self.drd.choose(now),
-            DMA_WRITE if self.dwr.port.is_idle() => self.dwr.choose(now),
-            MAC_TX if self.mtx.port.is_idle() => self.mtx.choose(now),
-            MAC_RX if self.mrx.port.is_idle() => self.mrx.choose(now),
-            _ => None,
-        }
-    }
-
-    /// The pending request of `assist`.
-    pub(crate) fn request(&self, assist: usize) -> Option<Request> {
-        match assist {
-            DMA_READ => {
-                let request = self.drd.port.request()?;
-                let data = request.op == Op::Sw && request.addr >= self.first_data();
-                match self.drd.data_source() {
-                    Some(from) if data => Some(Request { value: self.host.read(from), ..request }),
-                    _ => Some(request),
-                }
-            }
-            DMA_WRITE => self.dwr.port.request(),
-            MAC_TX => self.mtx.port.request(),
-            _ => self.mrx.port.request(),
-        }
-    }
-
-    /// The first scratchpad address that DMA may write: behind the hardware page.
-    fn first_data(&self) -> u32 {
-        crate::memory::SCRATCHPAD_BASE + 4 * hw::WORDS
-    }
-
-    /// The request of `assist` was performed in cycle `now` and gave `value`.
-    pub(crate) fn granted(&mut self, assist: usize, now: u64, value: u32) {
-        let time = now * self.cpu.period;
-        self.at = (time, Domain::Cores);
-        self.dirty |= 1 << assist;
-        let memories = (self.scratchpad, self.host.memory.len() as u32);
-        let cycle = (now, self.gap);
-        let clock = (time, self.latency);
-        match assist {
-            DMA_READ => {
-                let word = self.drd.port.request().map_or(0, |r| r.addr & 0xff) / 4;
-                match self.drd.granted(cycle, value, clock, memories) {
-                    Ok(Some(Purpose::Mail)) if self.mtx.event_wanted && word <= hw::RBD_PROD => {
-                        self.drd.raise(word);
-                    }
-                    Ok(Some(Purpose::Progress)) if self.mtx.event_wanted => {
-                        self.drd.raise(hw::DRD_DONE);
-                    }
-                    Ok(_) => {}
-                    Err(error) => self.stop_on(Err(error)),
-                }
-                self.wake |= self.drd.take_news();
-            }
-            DMA_WRITE => {
-                match self.dwr.granted(cycle, value, clock, memories) {
-                    Ok(Some(Purpose::Progress)) if self.mtx.event_wanted => {
-                        self.dwr.raise(hw::DWR_DONE);
-                    }
-                    Ok(_) => {}
-                    Err(error) => self.stop_on(Err(error)),
-                }
-                self.wake |= self.dwr.take_news();
-            }
-            MAC_TX => {
-                let done = self.mtx.granted(now, self.gap, value);
-                self.stop_on(done);
-                self.wake = true;
-            }
-            _ => {
-                self.mrx.granted(now, self.gap);
-                self.wake = true;
-            }
-        }
-    }
-
-    fn stop_on(&mut self, done: Result<(), String>) {
-        if let Err(error) = done
-            && self.fault.is_none()
-        {
-            self.fault = Some(error);
-        }
-    }
-
-    /// A core or an assist wrote word `word` of the hardware page in cycle `now`.
-    pub(crate) fn register(&mut self, word: u32, value: u32, now: u64) {
-        self.at = (now * self.cpu.period, Domain::Cores);
-        match word {
-            hw::DRD_PROD => self.drd.prod = value,
-            hw::DWR_PROD => self.dwr.prod = value,
-            hw::MTX_PROD => self.mtx.prod = value,
-            hw::MRX_CONS => {
-                self.mrx.cons = value;
-                self.wake = true;
-            }
-            hw::INTERRUPT => self.host.interrupts += 1,
-            hw::EVENT_ENABLE => {
-                self.mtx.event_wanted = value != 0;
-                self.mrx.event_wanted = value != 0;
-            }
-            hw::RX_BASE..=hw::RX_SLOTS => {
-                let done = self.mrx.slots(word, value);
-                self.stop_on(done);
-                self.wake = true;
-                if self.mrx.is_started() {
-                    self.link_up = now * self.cpu.period;
-                    self.source.start(self.link_up);
-                }
-            }
-            _ if (hw::RINGS..hw::RINGS + 8).contains(&word) => self.set_ring(word, value),
-            _ => return,
-        }
-        self.dirty |= 15;
-    }
-
-    fn set_ring(&mut self, word: u32, value: u32) {
-        let which = (word - hw::RINGS) / 2;
-        let is_base = (word - hw::RINGS).is_multiple_of(2);
-        if !is_base && !value.is_power_of_two() {
-            let names = ["DMA read", "DMA write", "MAC transmit", "MAC receive"];
-            self.stop_on(Err(format!(
-                "{} assist: a descriptor ring of {value} entries; wanted a power of two",
-                names[which as usize & 3]
-            )));
-            return;
-        }
-        let (base, entries) = if is_base { (Some(value), None) } else { (None, Some(value)) };
-        match which {
-            0 => self.drd.ring(base, entries),
-            1 => self.dwr.ring(base, entries),
-            2 => self.mtx.ring(base, entries),
-            _ => self.mrx.ring(base, entries),
-        }
     }
 
     /// What was counted so far.
@@ -560,8 +347,4 @@ impl Devices {
     pub(crate) fn held(&self) -> (u64, u64) {
         (self.host.sent.held(), self.received.held())
     }
-}
-
-fn places(host: u32, nic: u32, len: u32) -> (usize, usize, usize) {
-    (host as usize, (nic - SDRAM_BASE) as usize, len as usize)
 }

@@ -12,7 +12,7 @@ use flowyard_wire::checksum::checksum;
 use crate::config::Config;
 use crate::time::Base;
 
-/// Bytes of Ethernet, IPv4 and UDP headers: the first region of a sent frame ([P] section 4).
+/// Bytes of Ethernet, IPv4 and UDP headers: the first region of a sent frame (paper, section 4).
 pub const HEADER_BYTES: u32 = 42;
 /// The frame check sequence. It is carried as four bytes and not computed.
 pub const FCS_BYTES: u32 = 4;

@@ -140,9 +140,8 @@ impl Core {
 
     /// Whether a register became ready only in cycle `t`.
     #[inline(always)]
-    fn late(&self, register: u8, alu: (u8, u64), t: u64) -> bool {
-        register != 0
-            && ((register == alu.0 && alu.1 == t) || (register == self.load.0 && self.load.1 == t))
+    fn late(register: u8, alu: (u8, u64), load: (u8, u64), t: u64) -> bool {
+        register != 0 && ((register == alu.0 && alu.1 == t) || (register == load.0 && load.1 == t))
     }
 
     /// Issues private instructions up to the next access, miss, fault, or `limit`; returns when, what.
@@ -162,18 +161,25 @@ impl Core {
         let (mut in_slot, mut line, mut alu) = (self.in_slot, self.line, self.alu);
         let began = self.issued;
         let mut issued = began;
+        let (load, line_shift) = (self.load, self.line_shift);
+        let mut annul = self.annul;
+        // Until the first load-use and branch checks are done, and after a misprediction, every
+        // instruction takes the careful way.
+        let mut bound = 0;
         let action = loop {
-            if t >= limit {
-                break Action::Resume;
-            }
-            if self.annul != NOTHING && !in_slot {
-                let branch = std::mem::replace(&mut self.annul, NOTHING);
-                t = self.hazard(t, t + 1, branch, heat);
-                continue;
-            }
             let index = ((pc / 4) as usize).min(last);
             // Rotated, a pc that is no multiple of 4 is on no line.
-            let wanted = pc.rotate_right(2) >> self.line_shift;
+            let wanted = pc.rotate_right(2) >> line_shift;
+            if t >= bound {
+                if t >= limit {
+                    break Action::Resume;
+                }
+                if annul != NOTHING && !in_slot {
+                    t = self.hazard(t, t + 1, annul, heat);
+                    annul = NOTHING;
+                    continue;
+                }
+            }
             if wanted != line {
                 if pc & 3 != 0 || index == last {
                     self.fault = Some(OUTSIDE.into());
@@ -186,9 +192,12 @@ impl Core {
             }
             let insn = words[index];
             let (rs, rt) = (insn.rs, insn.rt);
-            if self.load.1 > t && (rs == self.load.0 || rt == self.load.0) && self.load.0 != 0 {
-                t = self.hazard(t, self.load.1, pc, heat);
-                continue;
+            if t >= bound {
+                if load.1 > t && (rs == load.0 || rt == load.0) && load.0 != 0 {
+                    t = self.hazard(t, load.1, pc, heat);
+                    continue;
+                }
+                bound = if annul == NOTHING { limit } else { 0 };
             }
             let (a, b) = (self.regs[usize::from(rs & 63)], self.regs[usize::from(rt & 63)]);
             let imm = insn.imm;
@@ -217,13 +226,14 @@ impl Core {
                     let taken = isa::taken(insn.op, a, b);
                     // `b` is `beq $0, $0` or of one register: never late.
                     let one = insn.op == Op::Beq && rs == rt;
-                    if (self.late(rs, alu, t) || self.late(rt, alu, t)) && !one {
+                    if (Self::late(rs, alu, load, t) || Self::late(rt, alu, load, t)) && !one {
                         if chip.branch == Branch::Stall {
                             t = self.hazard(t, t + 1, pc, heat);
                             continue;
                         }
                         if (imm <= pc) != taken {
-                            self.annul = pc;
+                            annul = pc;
+                            bound = 0;
                         }
                     }
                     if insn.rd != ZERO_SINK {
@@ -240,7 +250,7 @@ impl Core {
                 }
                 Op::J | Op::Jal | Op::Jr | Op::Jalr => {
                     let by_register = matches!(insn.op, Op::Jr | Op::Jalr);
-                    if by_register && self.late(rs, alu, t) {
+                    if by_register && Self::late(rs, alu, load, t) {
                         t = self.hazard(t, t + 1, pc, heat);
                         continue;
                     }
@@ -332,7 +342,7 @@ impl Core {
             t += 1;
         };
         self.counters.execute += issued - began;
-        self.issued = issued;
+        (self.issued, self.annul) = (issued, annul);
         (self.t, self.pc, self.next_pc) = (t, pc, next_pc);
         (self.in_slot, self.line, self.alu) = (in_slot, line, alu);
         (t, action)
@@ -382,7 +392,10 @@ impl Core {
         self.pc = self.next_pc;
         self.next_pc = self.next_pc.wrapping_add(4);
         self.t = now + 1;
-        self.load.0 = if register == ZERO_SINK { 0 } else { register };
+        // A store leaves the last load what it is: a branch behind it may still be late.
+        if !self.posted {
+            self.load.0 = if register == ZERO_SINK { 0 } else { register };
+        }
         (request, self.posted)
     }
 

@@ -1,15 +1,15 @@
 //! How many instructions could issue in a cycle: HPCA 2005, section 2.2, Table 2.
 //!
 //! A trace of the ideal firmware, without its dispatch loop, is scheduled cycle by cycle, in program
-//! order or not, on machines of different width. Rules, with what the paper leaves open marked [I]:
+//! order or not, on machines of different width. Rules, with what the paper leaves open marked "ours":
 //!
 //! - in order: issue stops at the first instruction that cannot; out of order: it is passed over, with
 //!   unlimited renaming, so only true dependences count; HI/LO is one register;
 //! - perfect pipeline: every result is there in the next cycle; with stalls: a load's is one later, and
 //!   one memory access issues in a cycle;
 //! - branches: in one cycle the scan may pass at most B branches or jumps that had not issued before:
-//!   PBP any number up to the width, PBP1 one, no BP none ([I]: scanning ends at the branch);
-//! - [I] memory order: free (addresses known), or strict (accesses in program order).
+//!   PBP any number up to the width, PBP1 one, no BP none (ours: scanning ends at the branch);
+//! - memory order (ours): free (addresses known), or strict (accesses in program order).
 
 use crate::elf::Image;
 use crate::isa::{self, Class, Op};
