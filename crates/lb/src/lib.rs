@@ -1,0 +1,3 @@
+//! The load balancer: which backend a connection goes to, and that it stays there. Writes tables,
+//! owns no packets.
+#![forbid(unsafe_code)]
