@@ -286,15 +286,10 @@ impl Conns {
         self.wheel.link(&mut self.slots, slot);
     }
 
-    /// Sends the connection in `slot` to another backend from now on; `fresh` if it is a new
-    /// connection with the old one's ports.
-    pub fn send_to(&mut self, slot: u32, backend: u32, fresh: Option<State>, now: Nanos) {
-        let Some(conn) = self.slots.get_mut(slot as usize) else { return };
-        conn.backend = backend;
-        if let Some(state) = fresh {
-            let old = conn.state;
-            conn.deadline = wheel::after(now, self.timeouts.of(state));
-            self.turn(slot, old, state);
+    /// Sends the connection in `slot` to another backend from now on.
+    pub fn send_to(&mut self, slot: u32, backend: u32) {
+        if let Some(conn) = self.slots.get_mut(slot as usize) {
+            conn.backend = backend;
         }
     }
 

@@ -46,11 +46,19 @@ pub enum DropReason {
     NotIp,
     /// Its time to live, or hop limit, is over.
     TtlExpired,
+    /// It is for no service, and nothing else is done with such frames.
+    NoService,
+    /// No backend of its service takes new connections.
+    NoBackend,
+    /// There is no room for its connection.
+    NoConnection,
+    /// It is a fragment, and the first of its packet did not come before it.
+    Fragment,
 }
 
 impl DropReason {
     /// Every reason.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 19] = [
         Self::QueueFull,
         Self::TooLong,
         Self::NoBuffer,
@@ -66,6 +74,10 @@ impl DropReason {
         Self::Malformed,
         Self::NotIp,
         Self::TtlExpired,
+        Self::NoService,
+        Self::NoBackend,
+        Self::NoConnection,
+        Self::Fragment,
     ];
 
     /// The name in counters and reports.
@@ -87,6 +99,10 @@ impl DropReason {
             Self::Malformed => "malformed",
             Self::NotIp => "not_ip",
             Self::TtlExpired => "ttl_expired",
+            Self::NoService => "no_service",
+            Self::NoBackend => "no_backend",
+            Self::NoConnection => "no_connection",
+            Self::Fragment => "fragment",
         }
     }
 
@@ -100,7 +116,7 @@ impl DropReason {
     /// work's own.
     const fn slot(code: u16) -> usize {
         match code {
-            1..=15 => code as usize - 1,
+            1..=19 => code as usize - 1,
             _ => Self::Work as usize - 1,
         }
     }

@@ -230,6 +230,33 @@ impl Pool {
         unsafe { slice::from_raw_parts_mut(self.arena.base().add(start), len) }
     }
 
+    /// Makes room for `n` bytes at byte `at` of `frame`, zeros; its length on the wire grows with
+    /// it. What is in front of them moves as far as there is room before the frame, what is behind
+    /// moves for the rest. `false`, and nothing is changed, if the frame has not so many bytes or
+    /// its buffer no room.
+    #[must_use]
+    pub fn insert(&self, frame: &mut Frame, at: usize, n: usize) -> bool {
+        let (off, len) = self.place(frame);
+        if frame.buf() == 0 || at > len || len.saturating_add(n) > self.longest() {
+            return false;
+        }
+        let before = n.min(off);
+        let to = off - before;
+        let room = self.room_mut(frame);
+        room.copy_within(off..off + at, to);
+        room.copy_within(off + at..off + len, to + at + n);
+        room[to + at..to + at + n].fill(0);
+        self.replace(frame, to, len + n)
+    }
+
+    /// Makes `frame` one of `len` bytes, if it has more: the others are gone.
+    pub fn truncate(&self, frame: &mut Frame, len: usize) {
+        let (off, old) = self.place(frame);
+        if len < old {
+            self.replace(frame, off, len);
+        }
+    }
+
     /// What the port knows of `frame`.
     #[must_use]
     #[inline]
@@ -275,6 +302,30 @@ impl Pool {
         debug_assert!(frame.buf() <= self.arena.count, "a frame of another pool");
         let buf = frame.buf().min(self.arena.count).max(1);
         (buf - 1) as usize * self.arena.stride * LINE
+    }
+
+    /// Start and length of the frame's bytes, from where its meta ends.
+    fn place(&self, frame: &Frame) -> (usize, usize) {
+        let (start, len) = self.range(frame);
+        (start - self.buffer(frame) - START, len)
+    }
+
+    /// All of the frame's buffer behind the meta; nothing for an empty handle.
+    fn room_mut<'a>(&'a self, frame: &'a mut Frame) -> &'a mut [u8] {
+        let len = if frame.buf() == 0 { 0 } else { self.arena.stride * LINE - START };
+        // SAFETY: this is the buffer that `frame` names, past its meta; else as in `bytes_mut`.
+        unsafe { slice::from_raw_parts_mut(self.arena.base().add(self.buffer(frame) + START), len) }
+    }
+
+    /// Says that the frame has `len` bytes from `off` behind its meta, and not as many as before.
+    fn replace(&self, frame: &mut Frame, off: usize, len: usize) -> bool {
+        let mut meta = self.meta(frame);
+        meta.wire_len = meta.wire_len.saturating_sub(frame.len() as u32) + len as u32;
+        self.set_meta(frame, meta);
+        let (hash, mark) = (frame.hash, frame.mark);
+        *frame = Frame::new(frame.buf(), (START + off) as u16, len as u16);
+        (frame.hash, frame.mark) = (hash, mark);
+        true
     }
 
     /// Start and length of the frame's bytes, inside its buffer and past the meta.

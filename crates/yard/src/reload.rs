@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use flowyard_flow::table::Wildcard;
 use flowyard_frame::{Edit, To};
+use flowyard_lb::Service;
 
 use crate::build::{exact, spread};
 use crate::config::{Config, ConfigError, SteerConfig, rule};
@@ -19,17 +20,22 @@ pub struct Reload {
     pub spread: Vec<To>,
     /// The rules, all of them; `None` changes nothing.
     pub rules: Option<Arc<Wildcard>>,
+    /// The services of a balancer, all of them; `None` changes nothing. They go to its hub, not to
+    /// the cores.
+    pub services: Option<Vec<Service>>,
 }
 
 impl Config {
     /// What turns the tables of `self`, running, into those of `new`.
     ///
     /// # Errors
-    /// When anything but `[steer]`'s `spread`, `exact` and `rule` differs: that needs a restart.
+    /// When anything but `[steer]`'s `spread`, `exact` and `rule`, and services, differs: that
+    /// needs a restart.
     pub fn reload(&self, new: &Self) -> Result<Reload, ConfigError> {
         if let Some(section) = self.unlike(new) {
             let what = format!("{section} cannot change while the yard runs");
-            let mend = "change 'spread', 'exact' and 'rule' in [steer] alone, or restart";
+            let mend =
+                "change 'spread', 'exact' and 'rule' in [steer] and [[service]] alone, or restart";
             return Err(new.error_in(section, what, mend));
         }
         let (old, new_edits) = (exact(self)?, exact(new)?);
@@ -43,6 +49,7 @@ impl Config {
             exact: gone.map(Edit::Del).chain(fresh).collect(),
             spread: spread(new),
             rules: if differ { Some(Arc::new(rule::table(new)?)) } else { None },
+            services: if self.service == new.service { None } else { Some(new.services()?) },
         })
     }
 
@@ -62,6 +69,7 @@ impl Config {
             ("[learn]", self.learn != new.learn),
             ("[elephants]", self.elephants != new.elephants),
             ("[work]", self.work != new.work),
+            ("[balance]", self.balance != new.balance),
         ];
         differ.into_iter().find(|(_, differs)| *differs).map(|(section, _)| section)
     }
