@@ -9,8 +9,10 @@
 
 mod conns;
 mod control;
+pub mod health;
 pub mod icmp;
 mod plan;
+pub mod probe;
 pub mod quic;
 mod service;
 
