@@ -98,7 +98,7 @@ impl Bench {
                 bytes.copy_from_slice(&self.frame);
                 let [a, b, c, d] = next().to_be_bytes();
                 bytes[27..30].copy_from_slice(&[a ^ b, c, d]);
-                parse::fast(bytes, 0, &mut self.batch.keys[lane]);
+                let _fast = parse::fast(bytes, 0, &mut self.batch.keys[lane]);
                 self.batch.actions[lane] = Action::queue(0);
             }
             if let Some(work) = work {

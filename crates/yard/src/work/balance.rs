@@ -282,6 +282,9 @@ impl Balance {
         let Some(target) = self.plan.target(way.backend) else {
             return refuse(batch, lane, DropReason::NoBackend);
         };
+        if target.mode.translates() && packet.is_routed() {
+            return refuse(batch, lane, DropReason::Malformed);
+        }
         if key.fragment() == Frag::First {
             self.fragments.put(&packet, &key, way);
         }
@@ -340,6 +343,9 @@ impl Balance {
             else {
                 return refuse(batch, lane, DropReason::Malformed);
             };
+            if packet.is_routed() {
+                return refuse(batch, lane, DropReason::Malformed);
+            }
             let back = dst.is_none_or(|(addr, port)| packet.translate(Side::Dst, addr, Some(port)));
             return match back && packet.translate(Side::Src, vip, Some(port)) {
                 true => out(batch, lane, pool, self.settings.clients),

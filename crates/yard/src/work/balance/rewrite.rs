@@ -74,6 +74,29 @@ impl<'a> Packet<'a> {
         self.v6 || self.bytes.get(6).is_some_and(|flags| flags & 0x40 != 0)
     }
 
+    /// Whether its checksum covers other addresses than its header has: it is on a source route (RFC
+    /// 791, RFC 8200 section 8.1) or has a home address (RFC 6275). To be asked before a translation.
+    pub(super) fn is_routed(&self) -> bool {
+        if !self.v6 {
+            let options = self.bytes.get(20..self.l4).unwrap_or_default();
+            return options.iter().any(|option| matches!(option, 131 | 137)); // or what looks so
+        }
+        let (mut next, mut at) = (self.bytes.get(6).copied().unwrap_or(0), 40);
+        while at < self.l4 {
+            let Some(header) = self.bytes.get(at..).and_then(|rest| rest.first_chunk::<4>()) else {
+                return true;
+            };
+            match (next, header) {
+                (43, [_, _, _, left]) if *left != 0 => return true,
+                (0 | 43, _) => at += (usize::from(header[1]) + 1) * 8,
+                (44, _) => at += 8,
+                _ => return true, // destination options may have a home address; others are strange
+            }
+            next = header[0];
+        }
+        false
+    }
+
     /// Where the transport checksum is that the addresses are under too; `None` where there is none.
     fn check_at(&self) -> Option<usize> {
         let at = match (self.frag, self.proto) {
