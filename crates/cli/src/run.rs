@@ -201,6 +201,7 @@ fn attend(yard: Running, mut config: Config, args: &Args, signals: &Signals) -> 
             bar.set_message(format!("received {}, sent {}", total.0, total.1));
             bar.tick();
         }
+        yard.tick();
         std::thread::sleep(Duration::from_millis(5));
     }
     if let Some(bar) = bar {

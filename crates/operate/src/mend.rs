@@ -65,6 +65,24 @@ pub fn mend(reason: &str, place: &str) -> String {
              has: reassemble, or capture with a longer snap length"
                 .into()
         }
+        "no_service" => {
+            "no [[service]] has this address, protocol and port: add one, or write what is to become of other \
+             frames"
+                .into()
+        }
+        "no_backend" => {
+            "no backend of its service takes new connections: all are down or drained; look at their health checks"
+                .into()
+        }
+        "no_connection" => {
+            "the table of connections is full, or too many are half open: raise its capacity, or let it fall back \
+             to the hash"
+                .into()
+        }
+        "fragment" => {
+            "a later fragment came before the first of its packet: the sender's path reorders, or the first was lost"
+                .into()
+        }
         _ => "see docs/operate.md".into(),
     }
 }

@@ -35,7 +35,7 @@ use crate::stages::Stopwatch;
 use crate::tally::Tally;
 use crate::to_ports::ToPorts;
 use crate::watch::Watch;
-use crate::work::{self, Work};
+use crate::work::{self, Hub, Work};
 
 /// What a configuration cannot say. The default is everything as the configuration says.
 pub struct Parts {
@@ -61,6 +61,8 @@ pub struct Parts {
     pub learn: Vec<(u16, Stage, u16, Box<dyn Learn + Send>)>,
     /// Messages that a mailbox holds.
     pub mailbox: usize,
+    /// The hub of a balancer, in place of one of its own.
+    pub hub: Option<Arc<Hub>>,
 }
 
 impl Default for Parts {
@@ -75,6 +77,7 @@ impl Default for Parts {
             work: BTreeMap::new(),
             learn: Vec::new(),
             mailbox: 1024,
+            hub: None,
         }
     }
 }
@@ -95,6 +98,8 @@ pub struct Yard {
     pub(crate) idle: Idle,
     /// What was decided about elephants.
     pub elephants: Decisions,
+    /// Where control of a balancer's services leaves its plans.
+    pub hub: Option<Arc<Hub>>,
 }
 
 /// Why a yard cannot be built.
@@ -127,7 +132,8 @@ impl Yard {
         })?;
         live.append(&mut parts.ports);
         let (mail, boxes) = Mail::new(count.into(), parts.mailbox);
-        for (id, work) in (0..).zip(work::of(config, parts.clock.as_ref())) {
+        let hub = parts.hub.take().or_else(|| work::hub(config));
+        for (id, work) in (0..).zip(work::of(config, parts.clock.as_ref(), hub.as_ref())) {
             parts.work.entry(id).or_insert(work);
         }
         let (mut cores, elephants) = (Vec::new(), Decisions::default());
@@ -141,7 +147,7 @@ impl Yard {
         let pin = config.yard.pin.get_ref().clone();
         let counters = config.steer.counters.iter().map(|name| name.get_ref().clone()).collect();
         let idle = config.yard.idle;
-        Ok(Self { cores, places, mail, pool, counters, pin, idle, elephants })
+        Ok(Self { cores, places, mail, pool, counters, pin, idle, elephants, hub })
     }
 }
 

@@ -32,6 +32,7 @@ use crate::places::Full;
 use crate::port::{BadPace, Pace};
 use crate::scenario::{ExpectConfig, ReloadConfig, SendConfig, SimConfig};
 
+pub(crate) mod balance;
 pub(crate) mod check;
 mod elephants;
 mod error;
@@ -41,6 +42,7 @@ pub(crate) mod rule;
 mod words;
 pub(crate) mod work;
 
+pub use balance::{BackendConfig, BalanceConfig, ServiceConfig};
 pub use elephants::ElephantsConfig;
 pub use error::ConfigError;
 pub use list::{ListConfig, OpConfig, TagConfig};
@@ -74,6 +76,11 @@ pub struct Config {
     pub elephants: Option<ElephantsConfig>,
     /// What is done with frames.
     pub work: Spanned<WorkConfig>,
+    /// How the balancer does it.
+    pub balance: Option<Spanned<BalanceConfig>>,
+    /// Virtual addresses, and who answers for them.
+    #[serde(default)]
+    pub service: Vec<Spanned<ServiceConfig>>,
     /// Frames that are received from memory, see [`crate::scenario`].
     #[serde(default)]
     pub send: Vec<Spanned<SendConfig>>,

@@ -53,11 +53,19 @@ pub enum DropReason {
     /// Its action list changes what an SCTP checksum covers, and not all of that is here: it is a
     /// fragment, or cut.
     Incomplete,
+    /// It is for no service, and nothing else is done with such frames.
+    NoService,
+    /// No backend of its service takes new connections.
+    NoBackend,
+    /// There is no room for its connection.
+    NoConnection,
+    /// It is a fragment, and the first of its packet did not come before it.
+    Fragment,
 }
 
 impl DropReason {
     /// Every reason.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 22] = [
         Self::QueueFull,
         Self::TooLong,
         Self::NoBuffer,
@@ -76,6 +84,10 @@ impl DropReason {
         Self::Overrun,
         Self::PortDown,
         Self::Incomplete,
+        Self::NoService,
+        Self::NoBackend,
+        Self::NoConnection,
+        Self::Fragment,
     ];
 
     /// The name in counters and reports.
@@ -100,6 +112,10 @@ impl DropReason {
             Self::Overrun => "overrun",
             Self::PortDown => "port_down",
             Self::Incomplete => "incomplete",
+            Self::NoService => "no_service",
+            Self::NoBackend => "no_backend",
+            Self::NoConnection => "no_connection",
+            Self::Fragment => "fragment",
         }
     }
 
@@ -119,7 +135,7 @@ impl DropReason {
     /// work's own.
     const fn slot(code: u16) -> usize {
         match code {
-            1..=18 => code as usize - 1,
+            1..=22 => code as usize - 1,
             _ => Self::Work as usize - 1,
         }
     }

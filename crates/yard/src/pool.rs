@@ -287,6 +287,14 @@ impl Pool {
         self.replace(frame, off + n, len - n)
     }
 
+    /// Makes `frame` one of `len` bytes, if it has more: the others are gone.
+    pub fn truncate(&self, frame: &mut Frame, len: usize) {
+        let (off, old) = self.place(frame);
+        if len < old {
+            self.replace(frame, off, len);
+        }
+    }
+
     /// What the port knows of `frame`.
     #[must_use]
     #[inline]

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use flowyard_flow::table::Wildcard;
 use flowyard_frame::{Edit, To};
+use flowyard_lb::Service;
 
 use crate::apply::Lists;
 use crate::build::{exact, spread, user};
@@ -22,19 +23,21 @@ pub struct Reload {
     pub rules: Option<Arc<Wildcard>>,
     /// The action lists, all of them; `None` changes nothing.
     pub lists: Option<Arc<Lists>>,
+    /// The services of a balancer, all of them; `None` changes nothing. They go to its hub, not to
+    /// the cores.
+    pub services: Option<Vec<Service>>,
 }
 
 impl Config {
     /// What turns the tables of `self`, running, into those of `new`.
     ///
     /// # Errors
-    /// When anything but `[[list]]` and `[steer]`'s `spread`, `exact` and `rule` differs: that
-    /// needs a restart. When the exact table does not take the entries.
+    /// When anything but `[[list]]`, `[[service]]` and `[steer]`'s `spread`, `exact` and `rule`
+    /// differs: that needs a restart. When the exact table does not take the entries.
     pub fn reload(&self, new: &Self) -> Result<Reload, ConfigError> {
         if let Some(section) = self.unlike(new) {
             let what = format!("{section} cannot change while the yard runs");
-            let mend =
-                "change [[list]], and 'spread', 'exact' and 'rule' in [steer] alone, or restart";
+            let mend = "change [[list]], [[service]], and 'spread', 'exact' and 'rule' in [steer] alone, or restart";
             return Err(new.error_in(section, what, mend));
         }
         user(new)?;
@@ -54,6 +57,7 @@ impl Config {
             spread: if spread(self) == spread(new) { Vec::new() } else { spread(new) },
             rules: if differ { Some(Arc::new(rule::table(new)?)) } else { None },
             lists,
+            services: if self.service == new.service { None } else { Some(new.services()?) },
         })
     }
 
@@ -73,6 +77,7 @@ impl Config {
             ("[learn]", self.learn != new.learn),
             ("[elephants]", self.elephants != new.elephants),
             ("[work]", self.work != new.work),
+            ("[balance]", self.balance != new.balance),
         ];
         differ.into_iter().find(|(_, differs)| *differs).map(|(section, _)| section)
     }

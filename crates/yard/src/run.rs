@@ -31,6 +31,7 @@ use crate::places::Places;
 use crate::pool::Pool;
 use crate::stages::Stages;
 use crate::tally::Count;
+use crate::work::Hub;
 use crate::{Clock, Handle, Reload, Yard, sys};
 
 /// How long cores wait for a core that died to give way, before they leave with frames held.
@@ -47,6 +48,7 @@ pub struct Running {
     clock: Clock,
     began: Nanos,
     elephants: Decisions,
+    hub: Option<Arc<Hub>>,
 }
 
 /// What the cores' threads know of each other.
@@ -150,7 +152,7 @@ impl Yard {
     /// Starts a thread for each core.
     #[must_use]
     pub fn start(self, clock: Clock) -> Running {
-        let Self { cores, places, mail, pool, counters, pin, idle, elephants } = self;
+        let Self { cores, places, mail, pool, counters, pin, idle, elephants, hub } = self;
         let shared = Arc::new(Shared {
             boards: cores.iter().map(Core::board).collect(),
             ended: AtomicUsize::new(0),
@@ -164,7 +166,7 @@ impl Yard {
             thread::spawn(move || live(core, cpu, idle, &shared, &clock))
         });
         let threads = threads.collect();
-        Running { threads, shared, places, mail, pool, counters, clock, began, elephants }
+        Running { threads, shared, places, mail, pool, counters, clock, began, elephants, hub }
     }
 }
 
@@ -188,8 +190,25 @@ impl Running {
     }
 
     /// Takes over new tables.
-    pub fn reload(&self, reload: Reload) {
+    pub fn reload(&self, mut reload: Reload) {
+        if let (Some(hub), Some(services)) = (&self.hub, reload.services.take()) {
+            // They were checked with the configuration that they come from.
+            drop(hub.set(services, (self.clock)()));
+        }
         self.mail.to_all(&Message::Reload(Arc::new(reload)));
+    }
+
+    /// Where control of a balancer's services leaves its plans.
+    #[must_use]
+    pub const fn hub(&self) -> Option<&Arc<Hub>> {
+        self.hub.as_ref()
+    }
+
+    /// Goes on with what takes time; to be called now and then.
+    pub fn tick(&self) {
+        if let Some(hub) = &self.hub {
+            hub.tick((self.clock)());
+        }
     }
 
     /// Counters by core, some ticks old.

@@ -159,7 +159,11 @@ fn reloads(config: &Config) -> Result<Vec<(u64, Arc<Reload>)>, ConfigError> {
         if let Some(rule) = &reload.rule {
             new.steer.rule.clone_from(rule);
         }
+        if let Some(service) = &reload.service {
+            new.service.clone_from(service);
+        }
         crate::config::check::steer(&new)?;
+        crate::config::balance::check(&new)?;
         let tables = running.reload(&new)?;
         running = new;
         Ok((reload.at.0, Arc::new(tables)))
@@ -183,8 +187,12 @@ pub(crate) fn check(config: &Config) -> Result<(), ConfigError> {
         if reload.at.0 > frames::LAST {
             return Err(config.error(at, "this reload comes after 5ms", "reload sooner"));
         }
-        if reload.spread.is_none() && reload.exact.is_none() && reload.rule.is_none() {
-            let mend = "give it 'spread', 'exact' or 'rule'";
+        if reload.spread.is_none()
+            && reload.exact.is_none()
+            && reload.rule.is_none()
+            && reload.service.is_none()
+        {
+            let mend = "give it 'spread', 'exact', 'rule' or 'service'";
             return Err(config.error(at, "this reload changes nothing", mend));
         }
     }

@@ -5,10 +5,13 @@
 //! | [`Forward`] | the port it came in by | a fixed port |
 //! | [`Bridge`] | destination MAC address | the port where that was last seen; unknown: all others |
 //! | [`Router`] | destination IP address | port and next hop of the longest prefix |
+//! | [`Balance`] | the connection; of a new one, its service | a backend of the service |
 //!
 //! [`Burn`] does any of them, and takes its time. Others come by implementing [`Work`].
 //!
 //! Thread-safety: each core has a work of its own; what they share is theirs to arrange.
+
+use std::sync::Arc;
 
 use flowyard_frame::{Batch, Lanes, Nanos, To};
 
@@ -16,11 +19,13 @@ use crate::Clock;
 use crate::config::{Config, WorkKind};
 use crate::pool::Pool;
 
+mod balance;
 mod bridge;
 mod burn;
 mod forward;
 mod route;
 
+pub use balance::{Balance, BalanceSettings, Hub};
 pub use bridge::Bridge;
 pub use burn::Burn;
 pub use forward::Forward;
@@ -46,7 +51,11 @@ pub fn todo(batch: &Batch) -> Lanes {
 
 /// The work of every core, as the configuration says. Without a real clock, time that it takes is
 /// charged to the virtual one.
-pub(crate) fn of(config: &Config, clock: Option<&Clock>) -> Vec<Box<dyn Work>> {
+pub(crate) fn of(
+    config: &Config,
+    clock: Option<&Clock>,
+    hub: Option<&Arc<Hub>>,
+) -> Vec<Box<dyn Work>> {
     let work = config.work.get_ref();
     let cores = *config.yard.cores.get_ref();
     let all: Vec<Box<dyn Work>> = match work.kind.get_ref() {
@@ -65,6 +74,13 @@ pub(crate) fn of(config: &Config, clock: Option<&Clock>) -> Vec<Box<dyn Work>> {
             let ports = config.port.len() as u16;
             let all = Bridge::group(&working, ports, work.stations(), work.age(), config.yard.seed);
             all.into_iter().map(|bridge| Box::new(bridge) as _).collect()
+        }
+        WorkKind::Balance => {
+            let (Some(hub), Ok(settings)) = (hub, config.balance_settings()) else {
+                return Vec::new(); // checked before
+            };
+            let all = Balance::group(hub, cores.into(), &settings);
+            all.into_iter().map(|balance| Box::new(balance) as _).collect()
         }
         WorkKind::Route => {
             let (macs, routes) =
@@ -86,10 +102,17 @@ pub(crate) fn of(config: &Config, clock: Option<&Clock>) -> Vec<Box<dyn Work>> {
     all.into_iter().map(burn).collect()
 }
 
+/// Where control of the services leaves its plans, if the work is to balance.
+pub(crate) fn hub(config: &Config) -> Option<Arc<Hub>> {
+    let balances = *config.work.get_ref().kind.get_ref() == WorkKind::Balance;
+    let control = balances.then(|| config.control().ok()).flatten()?;
+    Some(Arc::new(Hub::new(control)))
+}
+
 /// The lists of ports that the work sends to.
 pub(crate) fn lists(config: &Config) -> Vec<Vec<u16>> {
     match config.work.get_ref().kind.get_ref() {
         WorkKind::Bridge => bridge::floods(config.port.len() as u16),
-        WorkKind::Forward | WorkKind::Burn | WorkKind::Route => Vec::new(),
+        WorkKind::Forward | WorkKind::Burn | WorkKind::Route | WorkKind::Balance => Vec::new(),
     }
 }

@@ -115,7 +115,7 @@ fn a_reload_is_the_difference_of_two_configurations() {
     assert_eq!(
         refused,
         "new.toml:2:9: [yard] cannot change while the yard runs; \
-         change [[list]], and 'spread', 'exact' and 'rule' in [steer] alone, or restart"
+         change [[list]], [[service]], and 'spread', 'exact' and 'rule' in [steer] alone, or restart"
     );
 }
 

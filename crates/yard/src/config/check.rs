@@ -66,6 +66,7 @@ pub(super) fn check(config: &Config) -> Checked {
     learn(config)?;
     super::elephants::check(config)?;
     super::work::check(config)?;
+    super::balance::check(config)?;
     crate::scenario::check(config)
 }
 

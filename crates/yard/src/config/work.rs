@@ -47,6 +47,8 @@ pub enum WorkKind {
     Bridge,
     /// To the port and next hop of the longest prefix that has the destination IP address.
     Route,
+    /// To a backend of the service that has the destination address: see `[balance]`.
+    Balance,
 }
 
 /// One of `[[work.route]]`.
@@ -155,7 +157,7 @@ impl Config {
     }
 
     /// The address of a station: not of a group.
-    fn mac(&self, text: &Spanned<String>) -> Result<[u8; 6], ConfigError> {
+    pub(super) fn mac(&self, text: &Spanned<String>) -> Result<[u8; 6], ConfigError> {
         let word = text.get_ref();
         let Some(mac) = mac(word) else {
             let what = format!("'{word}' is no MAC address");

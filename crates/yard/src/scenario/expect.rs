@@ -216,6 +216,24 @@ fn one_flow(
             all.add(Some(ttl.span()), what);
         }
     }
+    if let Some(text) = &expect.becomes
+        && let Ok(wanted) = words::key(text.get_ref())
+    {
+        // Ports of several flows, or of a pool, are 0 in what is wanted.
+        let some = |port: u16, wanted: u16| if wanted == 0 { 0 } else { port };
+        let mask = |key: FlowKey| FlowKey {
+            sport: some(key.sport, wanted.sport),
+            dport: some(key.dport, wanted.dport),
+            ..key
+        };
+        let got: BTreeSet<String> = looks().map(|look| mask(look.flow).to_string()).collect();
+        if got != BTreeSet::from([wanted.flow().to_string()]) {
+            let what = format!("{}: expected {}, got {got:?}", name("becomes"), text.get_ref());
+            all.add(Some(text.span()), what);
+        }
+    }
+    let hops: BTreeSet<_> = looks().map(|look| look.eth_dst).collect();
+    all.amount(&name("next_hops"), expect.next_hops.as_ref(), hops.len() as u64);
     let on = cores(plan, seen, flow);
     all.amount(&name("cores"), expect.cores.as_ref(), on.len() as u64);
     if let Some(each) = &expect.cores_each {
@@ -320,6 +338,12 @@ pub(super) fn check(config: &Config) -> Result<(), ConfigError> {
     }
     for (name, amount) in expect.counters.iter().chain(&expect.counter_bytes) {
         crate::config::rule::counter(config, &Spanned::new(amount.span(), name.clone()))?;
+    }
+    for becomes in expect.flow.iter().filter_map(|flow| flow.becomes.as_ref()) {
+        if let Err(text) = words::key(becomes.get_ref()) {
+            let (what, mend) = text.split_once("; ").unwrap_or((&text, "write a flow"));
+            return Err(config.error(becomes.span(), what, mend));
+        }
     }
     let cores = usize::from(*config.yard.cores.get_ref());
     if expect.core.len() > cores {

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use flowyard_flow::parse;
 use flowyard_frame::{Batch, FlowKey, Nanos};
-use flowyard_wire::{Headers, LinkType, Net, checksum};
+use flowyard_wire::{Headers, LinkType, Net, Verdict};
 
 use super::frames::Planned;
 use crate::build::{Parts, Yard};
@@ -43,7 +43,9 @@ pub(super) struct Look {
     pub(super) vlan: u16,
     /// TTL or hop limit.
     pub(super) ttl: Option<u8>,
-    /// Whether its IPv4 header, if it has one, has the right checksum.
+    /// Its flow: of the outer header of a tunnel.
+    pub(super) flow: FlowKey,
+    /// Whether its checksums, of all headers that there are, are right.
     right: bool,
 }
 
@@ -52,17 +54,26 @@ impl Look {
         let headers = Headers::parse(LinkType::Ethernet, data);
         let key = parse::key(&headers, data, 0);
         let ip = data.get(headers.l3 as usize..).unwrap_or_default();
-        let (ttl, right) = match headers.net {
-            Net::Ipv4 => {
-                let length = ip.first().map_or(0, |first| usize::from(first & 0xf) * 4);
-                let header = ip.get(..length).unwrap_or_default();
-                (ip.get(8), checksum::verify_ipv4_header(header))
-            }
-            Net::Ipv6 => (ip.get(7), true),
-            _ => (None, true),
+        let (mut level, mut right) = (Some(headers), true);
+        while let Some(headers) = level {
+            let bad = |verdict: Verdict| verdict == Verdict::Bad;
+            right &= !bad(headers.ipv4_checksum(data)) && !bad(headers.transport_checksum(data));
+            level = headers.inner(data);
+        }
+        let ttl = match headers.net {
+            Net::Ipv4 => ip.get(8),
+            Net::Ipv6 => ip.get(7),
+            _ => None,
         };
         let FlowKey { eth_src, eth_dst, vlan_tci, .. } = key;
-        Self { eth_src, eth_dst, vlan: vlan_tci & 0xfff, ttl: ttl.copied(), right }
+        Self {
+            eth_src,
+            eth_dst,
+            vlan: vlan_tci & 0xfff,
+            ttl: ttl.copied(),
+            flow: key.flow(),
+            right,
+        }
     }
 
     /// As in a `[[send]]`.
@@ -128,7 +139,9 @@ pub(super) fn watch(
         parts.tx.insert(number, Box::new(port.clone()));
     }
     let cores = *config.yard.cores.get_ref();
-    for (core, work) in (0..).zip(crate::work::of(config, None)) {
+    let hub = crate::work::hub(config);
+    parts.hub.clone_from(&hub);
+    for (core, work) in (0..).zip(crate::work::of(config, None, hub.as_ref())) {
         let (numbers, notes) = (Arc::clone(&numbers), Arc::clone(&notes));
         parts.work.insert(core, Box::new(Noted { core, work, numbers, notes }));
     }
@@ -144,6 +157,9 @@ pub(super) fn watch(
     for (at, reload) in reloads {
         while sim.now < *at {
             sim.step();
+        }
+        if let (Some(hub), Some(services)) = (&hub, reload.services.clone()) {
+            hub.set(services, sim.now).map_err(|error| error.to_string())?;
         }
         for core in 0..cores {
             while !sim.yard.mail.offer(core, Message::Reload(Arc::clone(reload))) {

@@ -9,7 +9,7 @@ use serde::de::{Error, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use toml::Spanned;
 
-use crate::config::{ExactConfig, RuleConfig};
+use crate::config::{ExactConfig, RuleConfig, ServiceConfig};
 
 /// `[[send]]`: frames that a port receives from memory.
 #[derive(Clone, Debug, Deserialize)]
@@ -63,6 +63,8 @@ pub struct ReloadConfig {
     pub exact: Option<Vec<ExactConfig>>,
     /// In place of the rules.
     pub rule: Option<Vec<RuleConfig>>,
+    /// In place of the services.
+    pub service: Option<Vec<Spanned<ServiceConfig>>>,
 }
 
 /// `[sim]`: how often a scenario is simulated, and what goes wrong with its cores.
@@ -164,6 +166,10 @@ pub struct FlowExpect {
     pub eth: Option<Spanned<String>>,
     /// With this TTL, or hop limit.
     pub ttl: Option<Spanned<u8>>,
+    /// As this flow: addresses and ports that the work gave it, those of the outer header of a tunnel.
+    pub becomes: Option<Spanned<String>>,
+    /// By so many different next hops (destination MAC addresses).
+    pub next_hops: Option<Spanned<Amount>>,
     /// How many cores worked on it.
     pub cores: Option<Spanned<Amount>>,
     /// As `cores`, for each of its `flows` by itself.

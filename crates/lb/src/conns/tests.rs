@@ -1,0 +1,251 @@
+use std::collections::HashMap;
+
+use flowyard_frame::proto;
+use proptest::prelude::*;
+
+use super::*;
+
+const SEED: u64 = 7;
+const SECOND: Nanos = 1_000_000_000;
+
+fn key(number: u32) -> ConnKey {
+    let [a, b, c, d] = number.to_be_bytes();
+    let src = std::net::Ipv4Addr::new(10, a, b, c).into();
+    let dst = std::net::Ipv4Addr::new(192, 0, 2, 1).into();
+    ConnKey::of(&FlowKey::five_tuple(proto::TCP, src, 1024 + u16::from(d), dst, 80))
+}
+
+/// A map of what there is, and the same rules.
+struct Slow {
+    map: HashMap<u32, (u32, State, u64)>,
+    timeouts: Timeouts,
+    capacity: usize,
+}
+
+impl Slow {
+    const TICK: u64 = 1 << 27;
+
+    fn deadline(&self, state: State, now: Nanos) -> u64 {
+        (now + self.timeouts.of(state)).div_ceil(Self::TICK)
+    }
+
+    fn find(&self, key: u32, now: Nanos) -> Option<(u32, State)> {
+        let (backend, state, deadline) = self.map.get(&key)?;
+        (now / Self::TICK < *deadline).then_some((*backend, *state))
+    }
+
+    fn seen(&mut self, key: u32, flags: u8, now: Nanos) {
+        let (_, state, _) = self.map[&key];
+        let fin = flags & (FlowKey::FIN | FlowKey::RST) != 0;
+        let state = match state {
+            State::Opening | State::Open if fin => State::Closing,
+            State::Opening if flags & FlowKey::SYN == 0 => State::Open,
+            other => other,
+        };
+        let deadline = self.deadline(state, now);
+        let entry = self.map.get_mut(&key).unwrap();
+        (entry.1, entry.2) = (state, deadline);
+    }
+
+    fn insert(&mut self, key: u32, backend: u32, state: State, now: Nanos) -> bool {
+        if self.map.len() == self.capacity && !self.map.contains_key(&key) {
+            return false;
+        }
+        let deadline = self.deadline(state, now);
+        self.map.insert(key, (backend, state, deadline));
+        true
+    }
+
+    fn advance(&mut self, now: Nanos) -> usize {
+        let before = self.map.len();
+        self.map.retain(|_, (_, _, deadline)| now / Self::TICK < *deadline);
+        before - self.map.len()
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Packet { key: u32, flags: u8 },
+    Wait(Nanos),
+    Advance,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let flags = prop::sample::select(vec![
+        0,
+        FlowKey::SYN,
+        FlowKey::ACK,
+        FlowKey::FIN | FlowKey::ACK,
+        FlowKey::RST,
+        FlowKey::SYN | FlowKey::ACK,
+    ]);
+    prop_oneof![
+        8 => (0u32..60, flags).prop_map(|(key, flags)| Step::Packet { key, flags }),
+        2 => (0..40 * SECOND).prop_map(Step::Wait),
+        1 => (0..2000 * SECOND).prop_map(Step::Wait),
+        3 => Just(Step::Advance),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+
+    #[test]
+    fn it_is_its_slow_twin(steps in prop::collection::vec(step(), 1..300), capacity in 1usize..50) {
+        let timeouts = Timeouts::default();
+        let mut fast = Conns::new(capacity, timeouts);
+        let mut slow = Slow { map: HashMap::new(), timeouts, capacity };
+        let (mut now, mut backend) = (5 * SECOND, 0);
+        for step in steps {
+            match step {
+                Step::Wait(time) => now += time,
+                Step::Advance => {
+                    let gone = fast.advance(now, usize::MAX, SEED, &mut |_| ());
+                    prop_assert_eq!(gone, slow.advance(now));
+                    prop_assert_eq!(fast.len(), slow.map.len());
+                }
+                Step::Packet { key: number, flags } => {
+                    let key = key(number);
+                    let hash = key.hash(SEED);
+                    let found = fast.find(&key, hash, now);
+                    let known = found.and_then(|slot| fast.get(slot, now));
+                    prop_assert_eq!(known.map(|c| (c.backend, c.state)), slow.find(number, now));
+                    if let Some(slot) = found {
+                        fast.seen(slot, flags, now);
+                        slow.seen(number, flags, now);
+                    } else {
+                        backend += 1;
+                        let state = State::first(proto::TCP, flags);
+                        let kept = fast.insert(&key, hash, backend, state, now).is_ok();
+                        prop_assert_eq!(kept, slow.insert(number, backend, state, now));
+                    }
+                    let opening = slow.map.values().filter(|c| c.1 == State::Opening).count();
+                    prop_assert_eq!((fast.len(), fast.opening()), (slow.map.len(), opening));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_batch_finds_what_one_by_one_is_found(known in prop::collection::hash_set(0u32..200, 0..120), seed: u64) {
+        let mut conns = Conns::new(120, Timeouts::default());
+        for &number in &known {
+            conns.insert(&key(number), key(number).hash(seed), number, State::Open, 0).unwrap();
+        }
+        for from in (0..200).step_by(32) {
+            let keys: [ConnKey; LANES] = std::array::from_fn(|i| key(from + i as u32));
+            let hashes = keys.map(|key| key.hash(seed));
+            let (mut found, want) = ([0; LANES], Lanes(0xffff_fffb));
+            let missed = conns.find_batch(&keys, &hashes, want, 0, &mut found);
+            for lane in want {
+                let number = from + lane as u32;
+                prop_assert_eq!(missed.has(lane), !known.contains(&number));
+                if !missed.has(lane) {
+                    prop_assert_eq!(conns.get(found[lane], 0).unwrap().backend, number);
+                }
+            }
+            prop_assert!(!missed.has(2));
+        }
+    }
+
+    #[test]
+    fn keys_are_their_fields(src: [u8; 16], dst: [u8; 16], sport: u16, dport: u16, udp: bool, v6: bool, other: u8) {
+        let ip = |octets: [u8; 16]| match v6 {
+            true => std::net::IpAddr::from(octets),
+            false => std::net::IpAddr::from([octets[0], octets[1], octets[2], octets[3]]),
+        };
+        let proto = if udp { proto::UDP } else { proto::TCP };
+        let flow = FlowKey::five_tuple(proto, ip(src), sport, ip(dst), dport);
+        let seen = FlowKey { tos: other, tcp_flags: other, in_port: 3, vlan_tci: other.into(), ..flow };
+        prop_assert_eq!(ConnKey::of(&seen), ConnKey::of(&flow));
+        prop_assert_eq!(ConnKey::of(&seen).flow(), flow);
+    }
+}
+
+#[test]
+fn a_full_table_has_all_it_promises() {
+    // A table as full as it may be: with 8 places a bucket and 80 % taken every key finds one.
+    for seed in 0..4 {
+        let mut conns = Conns::new(100_000, Timeouts::default());
+        for number in 0..100_000 {
+            conns.insert(&key(number), key(number).hash(seed), number, State::Open, 0).unwrap();
+        }
+        assert_eq!(
+            conns.insert(&key(100_000), key(100_000).hash(seed), 0, State::Open, 0),
+            Err(Full)
+        );
+        for number in 0..100_000 {
+            let slot = conns.find(&key(number), key(number).hash(seed), 0).unwrap();
+            assert_eq!(conns.get(slot, 0).unwrap().backend, number);
+        }
+        let mut gone = 0;
+        conns.advance(2000 * SECOND, usize::MAX, seed, &mut |_| gone += 1);
+        assert_eq!((gone, conns.len(), conns.opening()), (100_000, 0, 0));
+        assert_eq!(conns.find(&key(1), key(1).hash(seed), 0), None);
+    }
+}
+
+#[test]
+fn a_hundred_million_fit_in_nine_gibibytes() {
+    assert_eq!((size_of::<Conn>(), align_of::<Conn>()), (64, 64));
+    let bytes = Conns::bytes(100_000_000);
+    assert!(bytes < 9 << 30, "{bytes}");
+    assert_eq!(bytes, 100_000_000 * 64 + 15_625_000 * 64 + 4096 * 4);
+    // In one table or in sixteen: it is the sum that counts.
+    assert!(16 * Conns::bytes(100_000_000 / 16) < 9 << 30);
+}
+
+#[test]
+fn the_budget_bounds_what_a_batch_does() {
+    let mut conns = Conns::new(1000, Timeouts::default());
+    for number in 0..1000 {
+        conns.insert(&key(number), key(number).hash(SEED), 0, State::Opening, 0).unwrap();
+    }
+    let mut left = 1000;
+    while left > 0 {
+        let gone = conns.advance(31 * SECOND, 64, SEED, &mut |_| ());
+        assert_eq!(gone, 64.min(left));
+        left -= gone;
+    }
+    assert!(conns.is_empty());
+}
+
+#[test]
+fn a_busy_connection_outlives_the_wheel() {
+    let mut conns = Conns::new(4, Timeouts::default());
+    let (key, hash) = (key(1), key(1).hash(SEED));
+    let slot = conns.insert(&key, hash, 9, State::Open, 0).unwrap();
+    for second in (0..10_000).step_by(100) {
+        let now = second * SECOND;
+        assert_eq!(conns.advance(now, 64, SEED, &mut |_| ()), 0);
+        assert_eq!(conns.seen(slot, FlowKey::ACK, now), Some((9, State::Open)));
+    }
+    conns.seen(slot, FlowKey::RST, 10_000 * SECOND);
+    assert_eq!(conns.advance(10_029 * SECOND, 64, SEED, &mut |_| ()), 0);
+    assert_eq!(conns.advance(10_031 * SECOND, 64, SEED, &mut |_| ()), 1);
+}
+
+/// The memory is what the arithmetic says: filled for real, if asked for and there is room.
+#[test]
+fn the_full_table_if_asked_for() {
+    let Ok(count) = std::env::var("FLOWYARD_LB_CONNECTIONS").unwrap_or_default().parse::<u32>()
+    else {
+        return;
+    };
+    let mut conns = Conns::new(count as usize, Timeouts::default());
+    let before = resident();
+    for number in 0..count {
+        conns.insert(&key(number), key(number).hash(SEED), number, State::Open, 0).unwrap();
+    }
+    let took = resident().saturating_sub(before);
+    use std::io::Write;
+    let _ =
+        writeln!(std::io::stderr(), "{count} connections: {took} bytes since the index was made");
+    assert!(took <= Conns::bytes(count as usize) + (16 << 20));
+}
+
+fn resident() -> usize {
+    let text = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    let pages = text.split(' ').nth(1).and_then(|pages| pages.parse::<usize>().ok());
+    pages.unwrap_or(0) * 4096
+}

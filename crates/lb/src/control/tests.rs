@@ -1,0 +1,219 @@
+use std::net::IpAddr;
+
+use flowyard_frame::{FlowKey, proto};
+use proptest::prelude::*;
+
+use super::*;
+use crate::service::{Choice, Exit, OnDown};
+use crate::{ConnKey, quic};
+
+fn backend(number: u8, weight: u32) -> Backend {
+    Backend {
+        name: format!("b{number}"),
+        addr: IpAddr::from([10, 0, 0, number]),
+        port: None,
+        weight,
+        drain: false,
+        exit: Exit::default(),
+        server_id: Vec::new(),
+    }
+}
+
+fn service(name: &str, port: u16, backends: Vec<Backend>) -> Service {
+    Service {
+        name: name.into(),
+        vip: IpAddr::from([192, 0, 2, 1]),
+        proto: proto::TCP,
+        ports: port..=port,
+        mode: Mode::Dsr,
+        choice: Choice::Maglev,
+        quic: Vec::new(),
+        mss: None,
+        mtu: None,
+        slow_start: 0,
+        all_down: AllDown::Drop,
+        on_down: OnDown::Move,
+        backends,
+    }
+}
+
+fn key(number: u32) -> ConnKey {
+    let [a, b, c, d] = number.to_be_bytes();
+    let (src, dst) = (IpAddr::from([10, a, b, c]), IpAddr::from([192, 0, 2, 1]));
+    ConnKey::of(&FlowKey::five_tuple(proto::TCP, src, 1024 + u16::from(d), dst, 80))
+}
+
+/// How many of 1000 new connections each backend gets.
+fn shares(plan: &Plan) -> Vec<usize> {
+    let mut turns = Plan::turns_for(8);
+    plan.make_turns(0, &mut turns);
+    let mut counts = vec![0; plan.services()[0].service.backends.len()];
+    for number in 0..1000 {
+        let key = key(number);
+        if let Some(target) = plan.choose(0, &key, key.hash(plan.seed()), &mut turns) {
+            counts[usize::from(target.index)] += 1;
+            target.active.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        }
+    }
+    plan.targets().for_each(|t| t.active.store(0, std::sync::atomic::Ordering::Relaxed));
+    counts
+}
+
+fn control(services: Vec<Service>) -> Control {
+    Control::new(services, 2039, 7).unwrap()
+}
+
+#[test]
+fn each_choice_gives_by_weight() {
+    for (choice, tolerance) in [
+        (Choice::Maglev, 60),
+        (Choice::SourceHash, 700), // few sources
+        (Choice::RoundRobin, 3),
+        (Choice::LeastConnections, 3),
+    ] {
+        let all = vec![backend(1, 1), backend(2, 3), backend(3, 0)];
+        let plan = control(vec![Service { choice, ..service("web", 80, all) }]).plan();
+        let got = shares(&plan);
+        assert!(got[0].abs_diff(250) <= tolerance && got[1].abs_diff(750) <= tolerance, "{got:?}");
+        assert_eq!((got[2], got.iter().sum::<usize>()), (0, 1000));
+    }
+}
+
+#[test]
+fn health_drain_and_weights_make_plans() {
+    let mut control = control(vec![service("web", 80, vec![backend(1, 1), backend(2, 1)])]);
+    let first = control.plan();
+    let down = control.set_up("web", "b1", false, 5).unwrap().unwrap();
+    assert_eq!((down.generation(), shares(&down)), (first.generation() + 1, vec![0, 1000]));
+    assert_eq!(control.set_up("web", "b1", false, 6).unwrap().map(|_| ()), None);
+    let id = |plan: &Plan, at: usize| plan.targets().nth(at).unwrap().id;
+    assert_eq!(id(&first, 0), id(&down, 0));
+    assert_eq!([0, 1].map(|at| down.targets().nth(at).unwrap().keeps), [false, true]);
+    let none = control.set_weight("web", "b2", Some(0), 7).unwrap();
+    assert_eq!(shares(&none), [0, 0]);
+    assert!(none.targets().nth(1).unwrap().keeps, "drained is not down");
+    let up = control.set_up("web", "b1", true, 8).unwrap().unwrap();
+    assert_eq!(shares(&up), [1000, 0]);
+    assert!(control.set_weight("web", "b9", None, 9).is_err());
+    assert!(control.set_up("wob", "b1", true, 9).is_err());
+}
+
+#[test]
+fn all_down_is_as_configured() {
+    let all = || vec![backend(1, 1), backend(2, 1)];
+    for (all_down, sum) in [(AllDown::Drop, 0), (AllDown::Use, 1000)] {
+        let mut control = control(vec![Service { all_down, ..service("web", 80, all()) }]);
+        control.set_up("web", "b1", false, 0).unwrap();
+        let plan = control.set_up("web", "b2", false, 0).unwrap().unwrap();
+        assert_eq!(shares(&plan).iter().sum::<usize>(), sum);
+    }
+}
+
+#[test]
+fn who_comes_up_starts_slowly() {
+    let slow = |backends| Service {
+        slow_start: 1000,
+        choice: Choice::RoundRobin,
+        ..service("web", 80, backends)
+    };
+    let mut control = control(vec![slow(vec![backend(1, 10)])]);
+    assert!(control.tick(500).is_none(), "the first ones need no start");
+    let plan = control.set(vec![slow(vec![backend(1, 10), backend(2, 10)])], 5000).unwrap();
+    let mut seen = vec![shares(&plan)[1]];
+    for now in (5000..6200).step_by(50) {
+        if let Some(plan) = control.tick(now) {
+            seen.push(shares(&plan)[1]);
+        }
+    }
+    assert_eq!(seen.len(), 10, "{seen:?}");
+    assert!(seen.is_sorted() && seen[0].abs_diff(91) <= 5 && seen[9] == 500, "{seen:?}");
+    assert!(control.tick(9000).is_none());
+}
+
+#[test]
+fn a_number_is_not_used_again_soon() {
+    let mut control = control(vec![service("web", 80, vec![backend(1, 1), backend(2, 1)])]);
+    let first = control.plan();
+    let ids: Vec<u32> = first.targets().map(|t| t.id).collect();
+    let without = control.set(vec![service("web", 80, vec![backend(2, 1)])], 1).unwrap();
+    assert!(without.target(ids[0]).is_none());
+    assert_eq!(without.target(ids[1]).unwrap().addr, backend(2, 1).addr);
+    let again =
+        control.set(vec![service("web", 80, vec![backend(2, 1), backend(3, 1)])], 2).unwrap();
+    assert!(again.target(ids[0]).is_none(), "the place has a new number");
+    assert_eq!(again.targets().count(), 2);
+    // Another address is another backend.
+    let moved = Backend { addr: IpAddr::from([10, 9, 9, 9]), ..backend(2, 1) };
+    let moved = control.set(vec![service("web", 80, vec![moved])], 3).unwrap();
+    assert!(moved.target(ids[1]).is_none());
+}
+
+#[test]
+fn what_is_wrong_changes_nothing() {
+    let good = || service("web", 80, vec![backend(1, 1), backend(2, 1)]);
+    let dnat =
+        |name: &str, port| Service { mode: Mode::Dnat, ..service(name, port, vec![backend(1, 1)]) };
+    let with = |change: fn(&mut Service)| {
+        let mut service = good();
+        change(&mut service);
+        service
+    };
+    let cases: Vec<(Vec<Service>, &str)> = vec![
+        (vec![good(), good()], "one of this name"),
+        (vec![good(), Service { name: "b".into(), ..good() }], "'web' has this address and port"),
+        (vec![with(|s| s.ports = 0..=0)], "no port in this range"),
+        (vec![with(|s| s.backends[0].weight = 1_000_001)], "write 0 to 1000000"),
+        (vec![with(|s| s.backends[1].name = "b1".into())], "'b1' is there twice"),
+        (vec![with(|s| s.backends[1].port = Some(8080))], "changes none"),
+        (
+            vec![with(|s| (s.mode, s.ports, s.backends[0].port) = (Mode::Dnat, 80..=81, Some(1)))],
+            "leave the backend's out",
+        ),
+        (vec![with(|s| s.backends[1].addr = IpAddr::from([0; 16]))], "not of the address family"),
+        (
+            vec![dnat("a", 80), Service { vip: IpAddr::from([192, 0, 2, 2]), ..dnat("b", 80) }],
+            "'b1' is one of 'a' too",
+        ),
+        (vec![with(|s| s.quic = vec![quic::Config::new(0, 2, 4, None).unwrap()])], "no server ID"),
+        (
+            vec![with(|s| s.backends.iter_mut().for_each(|b| b.server_id = vec![1]))],
+            "server ID of another",
+        ),
+    ];
+    for (services, said) in cases {
+        let error = Control::new(services.clone(), 251, 0).unwrap_err().to_string();
+        assert!(error.contains(said), "{error}");
+        let mut control = control(vec![good()]);
+        let before = control.plan().generation();
+        assert_eq!(control.set(services, 1).unwrap_err().to_string(), error);
+        assert_eq!((control.plan().generation(), control.plan().targets().count()), (before, 2));
+    }
+    assert!(Control::new(vec![good()], 250, 0).unwrap_err().to_string().contains("no prime"));
+    // Ports side by side, other protocols and ranges are fine.
+    let udp = Service { name: "u".into(), proto: proto::UDP, ports: 1..=65_535, ..good() };
+    let plan = control(vec![good(), service("next", 81, vec![]), udp]).plan();
+    let at = |proto, port| plan.service(good().vip, proto, port);
+    assert_eq!([at(6, 79), at(6, 80), at(6, 81), at(6, 82)], [None, Some(0), Some(1), None]);
+    assert_eq!([at(17, 1), at(17, 65_535), at(132, 80)], [Some(2), Some(2), None]);
+    assert!(plan.is_vip(good().vip) && !plan.is_vip(IpAddr::from([192, 0, 2, 2])));
+}
+
+proptest! {
+    #[test]
+    fn nodes_agree_whatever_the_order(weights in prop::collection::vec(0u32..9, 1..8), down in 0u8..8, turn in 0usize..8) {
+        let all: Vec<Backend> = (0..).zip(&weights).map(|(n, w)| backend(n, *w)).collect();
+        let mut other = all.clone();
+        other.rotate_left(turn % all.len());
+        let mut nodes = [all, other].map(|all| control(vec![service("web", 80, all)]));
+        let plans = nodes.each_mut().map(|node| {
+            let _ = node.set_up("web", &format!("b{down}"), false, 0);
+            node.plan()
+        });
+        prop_assert_eq!(plans[0].services()[0].checksum(), plans[1].services()[0].checksum());
+        for number in 0..200 {
+            let key = key(number);
+            let to = plans.each_ref().map(|plan| plan.fall_back(0, &key, key.hash(7)).map(|t| t.addr));
+            prop_assert_eq!(to[0], to[1]);
+        }
+    }
+}

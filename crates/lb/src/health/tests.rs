@@ -1,0 +1,77 @@
+use proptest::prelude::*;
+
+use super::*;
+
+const MS: Nanos = 1_000_000;
+
+fn rules() -> Rules {
+    Rules { interval: 1000 * MS, timeout: 300 * MS, rise: 2, fall: 3, per_second: 0 }
+}
+
+/// When each backend was asked.
+type Asked = Vec<(Nanos, usize)>;
+
+/// Asks until `end`, with answers by backend and how often it was asked; what changed, and when each was
+/// asked.
+fn run(
+    health: &mut Health,
+    end: Nanos,
+    answer: impl Fn(usize, usize) -> Option<bool>,
+) -> (Vec<(Nanos, Change)>, Asked) {
+    let (mut changes, mut asked) = (Vec::new(), Vec::new());
+    for now in (0..end).step_by(MS as usize) {
+        while let Some(backend) = health.due(now) {
+            let times = asked.iter().filter(|(_, other)| *other == backend).count();
+            asked.push((now, backend));
+            if let Some(ok) = answer(backend, times) {
+                changes.extend(health.told(backend, ok, now).map(|change| (now, change)));
+            }
+        }
+        while let Some((_, change)) = health.late(now) {
+            changes.extend(change.map(|change| (now, change)));
+        }
+    }
+    (changes, asked)
+}
+
+#[test]
+fn three_wrong_take_down_and_two_right_bring_up() {
+    let script = [true, false, false, true, false, false, false, true, false, true, true, true];
+    let mut health = Health::new(1, rules(), 1, 0);
+    let (changes, asked) =
+        run(&mut health, 14_000 * MS, |_, n| Some(script.get(n).copied().unwrap_or(true)));
+    let up: Vec<bool> = changes.iter().map(|(_, change)| change.is_up).collect();
+    assert_eq!(up, [false, true]);
+    let at = |n: usize| asked[n].0;
+    assert_eq!([changes[0].0, changes[1].0], [at(6), at(10)]);
+}
+
+#[test]
+fn silence_is_a_wrong_answer() {
+    let mut health = Health::new(2, rules(), 1, 0);
+    let (changes, asked) = run(&mut health, 6000 * MS, |backend, _| (backend == 1).then_some(true));
+    assert_eq!(changes.len(), 1);
+    let third = asked.iter().filter(|(_, b)| *b == 0).nth(2).unwrap().0;
+    assert_eq!(changes[0], (third + 300 * MS, Change { backend: 0, is_up: false }));
+    assert_eq!(health.told(0, true, 0), None, "nobody asked");
+    assert_eq!((health.is_up(0), health.is_up(1), health.is_up(2)), (false, true, false));
+}
+
+proptest! {
+    #[test]
+    fn checks_are_spread_and_rated(seed: u64, backends in 1usize..60, per_second in prop::sample::select(vec![0u32, 10, 50])) {
+        let rules = Rules { per_second, ..rules() };
+        let (changes, asked) = run(&mut Health::new(backends, rules, seed, 0), 5000 * MS, |_, _| Some(true));
+        prop_assert!(changes.is_empty());
+        if per_second > 0 {
+            let least = 1000 * MS / Nanos::from(per_second);
+            prop_assert!(asked.windows(2).all(|pair| pair[1].0 - pair[0].0 >= least));
+            return Ok(());
+        }
+        for backend in 0..backends {
+            let times: Vec<_> = asked.iter().filter(|(_, b)| *b == backend).map(|(at, _)| *at).collect();
+            prop_assert!(times[0] <= 1000 * MS && (4..=6).contains(&times.len()), "{times:?}");
+            prop_assert!(times.windows(2).all(|p| (900 * MS..=1102 * MS).contains(&(p[1] - p[0]))));
+        }
+    }
+}

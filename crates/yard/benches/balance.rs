@@ -1,0 +1,171 @@
+//! The balancer alone: key, hash, connection, rewrite. Nanoseconds a packet by live flows, in the same kind of
+//! measurement as BPF test-run: one batch in the cache, its source addresses changed from round to
+//! round; the loop that does so is measured by itself and taken off.
+//!
+//! `cargo bench -p flowyard-yard --bench balance [most flows]`
+#![allow(
+    clippy::print_stdout,
+    clippy::disallowed_methods,
+    reason = "a benchmark prints, by the clock"
+)]
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Instant;
+
+use flowyard_flow::parse;
+use flowyard_frame::{Action, Batch, FlowKey, LANES, proto};
+use flowyard_lb::{AllDown, Backend, Choice, Control, Exit, Mode, OnDown, Service, Timeouts};
+use flowyard_testkit::Build;
+use flowyard_yard::pool::Meta;
+use flowyard_yard::work::{Balance, BalanceSettings, Hub};
+use flowyard_yard::{Pool, Work};
+
+const VIP: [u8; 4] = [192, 0, 2, 1];
+
+fn balancer(mode: Mode, connections: usize, opening_most: usize) -> Balance {
+    let backend = |n: u8| Backend {
+        name: format!("b{n}"),
+        addr: IpAddr::from([10, 0, 1, n]),
+        port: None,
+        weight: 1,
+        drain: false,
+        exit: Exit { port: 0, src: [2; 6], dst: [4; 6] },
+        server_id: Vec::new(),
+    };
+    let service = Service {
+        name: "web".into(),
+        vip: VIP.into(),
+        proto: proto::TCP,
+        ports: 80..=80,
+        mode,
+        choice: Choice::Maglev,
+        quic: Vec::new(),
+        mss: None,
+        mtu: None,
+        slow_start: 0,
+        all_down: AllDown::Drop,
+        on_down: OnDown::Move,
+        backends: (0..100).map(backend).collect(),
+    };
+    let control = Control::new(vec![service], 65_537, 7).unwrap();
+    let settings = BalanceSettings {
+        connections,
+        full_drops: false,
+        opening_most,
+        timeouts: Timeouts::default(),
+        clients: Exit::default(),
+        local: vec![IpAddr::from([10, 9, 0, 1])],
+        pass: vec![None],
+    };
+    Balance::group(&Arc::new(Hub::new(control)), 1, &settings).remove(0)
+}
+
+struct Bench {
+    pool: Pool,
+    batch: Batch,
+    frame: Vec<u8>,
+}
+
+impl Bench {
+    fn new(flags: u8) -> Self {
+        let key =
+            FlowKey::five_tuple(proto::TCP, IpAddr::from([10, 0, 0, 0]), 4000, VIP.into(), 80);
+        let frame = Build::new(&key).flags(flags).pad(60).bytes();
+        let (mut pool, mut batch) = (Pool::new(64, 2048), Batch::default());
+        for _ in 0..LANES {
+            let taken = pool.copy(&frame, Meta::default()).unwrap();
+            batch.push(taken, FlowKey::ZERO).unwrap();
+        }
+        Self { pool, batch, frame }
+    }
+
+    /// `packets` packets of flows that `next` says; with the work, or all but it.
+    fn run(
+        &mut self,
+        packets: u32,
+        work: &mut Option<&mut Balance>,
+        next: &mut dyn FnMut() -> u32,
+    ) -> f64 {
+        let began = Instant::now();
+        for round in 0..packets / LANES as u32 {
+            for lane in self.batch.lanes() {
+                let frame = &mut self.batch.frames[lane];
+                if frame.len() != self.frame.len() {
+                    self.pool.truncate(frame, self.frame.len()); // it was in a tunnel
+                }
+                let bytes = self.pool.bytes_mut(frame);
+                bytes.copy_from_slice(&self.frame);
+                let [a, b, c, d] = next().to_be_bytes();
+                bytes[27..30].copy_from_slice(&[a ^ b, c, d]);
+                let _fast = parse::fast(bytes, 0, &mut self.batch.keys[lane]);
+                self.batch.actions[lane] = Action::queue(0);
+            }
+            if let Some(work) = work {
+                work.work(&mut self.batch, &self.pool, u64::from(round) * 2000);
+            }
+        }
+        began.elapsed().as_nanos() as f64 / f64::from(packets)
+    }
+
+    /// The best of some, without the loop.
+    fn best(&mut self, packets: u32, flows: u32, work: &mut Balance) -> f64 {
+        let mut state = 1u32;
+        let mut next = move || {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            ((u64::from(state) * u64::from(flows)) >> 32) as u32
+        };
+        let mut least = [f64::MAX; 2];
+        for _ in 0..5 {
+            least[0] = least[0].min(self.run(packets, &mut None, &mut next));
+            least[1] = least[1].min(self.run(packets, &mut Some(work), &mut next));
+        }
+        least[1] - least[0]
+    }
+}
+
+fn main() {
+    let most = std::env::args().filter_map(|arg| arg.parse().ok()).next().unwrap_or(1 << 20);
+    println!("ns a packet, one core, 100 backends, 60-byte TCP; parse and loop taken off");
+    println!(
+        "{:>9} {:>9} {:>9} {:>9} {:>9}",
+        "flows", "hit dsr", "hit ipip", "insert", "stateless"
+    );
+    for flows in [1, 1024, 16_384, 131_072, 1 << 20].into_iter().filter(|flows| *flows <= most) {
+        let packets = (flows * 4).clamp(1 << 18, 1 << 21);
+        let hit = |mode| {
+            let (mut work, mut bench) =
+                (balancer(mode, flows as usize, 0), Bench::new(FlowKey::ACK));
+            let mut number = 0;
+            let mut all = || {
+                number = (number + 1) % flows;
+                number
+            };
+            bench.run(flows.max(LANES as u32), &mut Some(&mut work), &mut all);
+            bench.best(packets, flows, &mut work)
+        };
+        // New connections, until the table has so many.
+        let mut insert = f64::MAX;
+        for _ in 0..3 {
+            let rounds = (1 << 18) / flows.max(LANES as u32);
+            let (mut with, mut without) = (0.0, 0.0);
+            for _ in 0..rounds.max(1) {
+                let mut work = balancer(Mode::Dsr, flows.max(32) as usize, usize::MAX);
+                let mut bench = Bench::new(FlowKey::SYN);
+                let mut number = 0u32;
+                let mut fresh = || {
+                    number += 1;
+                    number
+                };
+                with += bench.run(flows.max(LANES as u32), &mut Some(&mut work), &mut fresh);
+                without += bench.run(flows.max(LANES as u32), &mut None, &mut fresh);
+            }
+            insert = insert.min((with - without) / f64::from(rounds.max(1)));
+        }
+        // A flood: nothing is kept.
+        let mut work = balancer(Mode::Dsr, 1024, 0);
+        let stateless = Bench::new(FlowKey::SYN).best(packets, flows, &mut work);
+        let (dsr, ipip) = (hit(Mode::Dsr), hit(Mode::Ipip));
+        println!("{flows:>9} {dsr:>9.1} {ipip:>9.1} {insert:>9.1} {stateless:>9.1}");
+    }
+}

@@ -1,0 +1,450 @@
+//! `[balance]` and `[[service]]`: their words, and what can be wrong with them.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::IpAddr;
+use std::ops::RangeInclusive;
+use std::str::FromStr;
+
+use flowyard_frame::proto;
+use flowyard_lb::quic;
+use flowyard_lb::{
+    AllDown, Backend, Choice, Conns, Control, Exit, Mode, OnDown, Service, Timeouts,
+};
+use serde::de::{Error, Visitor};
+use serde::{Deserialize, Deserializer};
+use toml::Spanned;
+
+use super::check::{Checked, port_name};
+use super::{Config, ConfigError, WorkKind, hex};
+use crate::work::BalanceSettings;
+
+/// `[balance]`
+#[derive(Clone, PartialEq, Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct BalanceConfig {
+    /// Entries of a Maglev table: a prime.
+    pub entries: Spanned<u32>,
+    /// The same on all machines that shall choose alike; secret from clients.
+    pub seed: Option<u64>,
+    /// Connections that each core keeps.
+    pub connections: Spanned<usize>,
+    /// What happens to new ones when all are taken.
+    pub full: FullConfig,
+    /// Connections of each core that may be opening at a time; 0 is a quarter of all.
+    pub opening: usize,
+    /// For how long a silent connection is kept, in milliseconds, by state.
+    pub opening_ms: u64,
+    /// As `opening_ms`.
+    pub open_ms: u64,
+    /// As `opening_ms`.
+    pub closing_ms: u64,
+    /// As `opening_ms`: UDP.
+    pub datagrams_ms: u64,
+    /// The way to clients, for answers that come back this way.
+    pub clients: Option<Spanned<ExitConfig>>,
+    /// Addresses of its own: sources of tunnels and of FullNAT.
+    pub local: Vec<Spanned<String>>,
+    /// By port a frame came in by, the port by which it leaves if it is for no service.
+    pub pass: BTreeMap<String, Spanned<String>>,
+}
+
+impl Default for BalanceConfig {
+    fn default() -> Self {
+        let Timeouts { opening, open, closing, datagrams } = Timeouts::default();
+        Self {
+            entries: super::free(flowyard_flow::table::Maglev::ENTRIES),
+            seed: None,
+            connections: super::free(1 << 16),
+            full: FullConfig::Stateless,
+            opening: 0,
+            opening_ms: opening / 1_000_000,
+            open_ms: open / 1_000_000,
+            closing_ms: closing / 1_000_000,
+            datagrams_ms: datagrams / 1_000_000,
+            clients: None,
+            local: Vec::new(),
+            pass: BTreeMap::new(),
+        }
+    }
+}
+
+/// What happens to new connections when all are taken.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum FullConfig {
+    /// Maglev alone decides, packet by packet.
+    Stateless,
+    /// They are dropped.
+    Drop,
+}
+
+/// A way out: port and next hop.
+#[derive(Clone, PartialEq, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ExitConfig {
+    /// The port.
+    pub port: Spanned<String>,
+    /// The MAC address that frames get as destination.
+    pub next_hop: Spanned<String>,
+}
+
+/// One of `[[service]]`.
+#[derive(Clone, PartialEq, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ServiceConfig {
+    /// Its name.
+    pub name: Spanned<String>,
+    /// The address that clients know.
+    pub vip: Spanned<String>,
+    /// `tcp`, `udp` or `sctp`.
+    pub proto: ProtoConfig,
+    /// The port that clients know, or a range as `"5000-5010"`.
+    pub port: Spanned<PortRange>,
+    /// How packets get to a backend.
+    pub mode: ModeConfig,
+    /// Which backend a new connection gets.
+    #[serde(default)]
+    pub choice: ChoiceConfig,
+    /// How server IDs stand in QUIC connection IDs.
+    #[serde(default)]
+    pub quic: Vec<Spanned<QuicConfig>>,
+    /// The largest TCP segment that a SYN may offer.
+    pub mss: Option<u16>,
+    /// The largest IP packet on the way to a backend.
+    pub mtu: Option<u16>,
+    /// How long a new backend, or one that was down, takes to its full weight.
+    #[serde(default)]
+    pub slow_start_ms: u64,
+    /// What happens when every backend is down: `drop` or `use`.
+    #[serde(default)]
+    pub all_down: AllDownConfig,
+    /// What happens to connections of a backend that is down: `move` or `keep`.
+    #[serde(default)]
+    pub on_down: OnDownConfig,
+    /// Who answers.
+    #[serde(default)]
+    pub backend: Vec<Spanned<BackendConfig>>,
+}
+
+/// One of `[[service.backend]]`.
+#[derive(Clone, PartialEq, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct BackendConfig {
+    /// Its name.
+    pub name: Spanned<String>,
+    /// Its address.
+    pub addr: Spanned<String>,
+    /// Its port, if it is another than the client's.
+    pub port: Option<u16>,
+    /// Its part of new connections.
+    #[serde(default = "one")]
+    pub weight: u32,
+    /// No new connections.
+    #[serde(default)]
+    pub drain: bool,
+    /// The way there.
+    pub exit: ExitConfig,
+    /// Its server ID in QUIC connection IDs, in hexadecimal.
+    pub server_id: Option<Spanned<String>>,
+}
+
+/// How server IDs stand in the QUIC connection IDs of one codepoint.
+#[derive(Clone, PartialEq, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct QuicConfig {
+    /// The first three bits: 0 to 6.
+    pub codepoint: u8,
+    /// Bytes of a server ID.
+    pub server_id_bytes: usize,
+    /// Bytes of a nonce.
+    pub nonce_bytes: usize,
+    /// The AES key, 16 bytes in hexadecimal; left out, nothing is encrypted.
+    pub key: Option<String>,
+}
+
+macro_rules! words {
+    ($(#[$doc:meta])* $name:ident -> $to:ty { $($word:ident $(= $text:literal)? => $value:expr),* $(,)? }) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+        #[serde(rename_all = "lowercase")]
+        #[allow(missing_docs, reason = "they are those of what they stand for")]
+        pub enum $name { $($(#[serde(rename = $text)])? $word,)* }
+
+        impl From<$name> for $to {
+            fn from(word: $name) -> Self {
+                match word { $($name::$word => $value,)* }
+            }
+        }
+    };
+}
+
+words! {
+    /// A protocol with ports.
+    ProtoConfig -> u8 { Tcp => proto::TCP, Udp => proto::UDP, Sctp => proto::SCTP }
+}
+words! {
+    /// How packets get to a backend.
+    ModeConfig -> Mode {
+        Dsr => Mode::Dsr, Dnat => Mode::Dnat, FullNat => Mode::FullNat, Ipip => Mode::Ipip, Gue => Mode::Gue,
+    }
+}
+words! {
+    /// Which backend a new connection gets.
+    ChoiceConfig -> Choice {
+        Maglev => Choice::Maglev, RoundRobin => Choice::RoundRobin,
+        Least => Choice::LeastConnections, Source => Choice::SourceHash,
+    }
+}
+words! {
+    /// What happens when every backend is down.
+    AllDownConfig -> AllDown { Drop => AllDown::Drop, Use => AllDown::Use }
+}
+words! {
+    /// What happens to connections of a backend that is down.
+    OnDownConfig -> OnDown { Move => OnDown::Move, Keep => OnDown::Keep }
+}
+
+#[allow(clippy::derivable_impls, reason = "the enums are made by a macro")]
+impl Default for ChoiceConfig {
+    fn default() -> Self {
+        Self::Maglev
+    }
+}
+
+#[allow(clippy::derivable_impls, reason = "the enums are made by a macro")]
+impl Default for AllDownConfig {
+    fn default() -> Self {
+        Self::Drop
+    }
+}
+
+#[allow(clippy::derivable_impls, reason = "the enums are made by a macro")]
+impl Default for OnDownConfig {
+    fn default() -> Self {
+        Self::Move
+    }
+}
+
+/// A port as `80`, or ports as `"5000-5010"`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PortRange(pub RangeInclusive<u16>);
+
+impl<'de> Deserialize<'de> for PortRange {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct Either;
+        impl Visitor<'_> for Either {
+            type Value = PortRange;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a port, or a range as \"5000-5010\"")
+            }
+
+            fn visit_i64<E: Error>(self, number: i64) -> Result<PortRange, E> {
+                let port = u16::try_from(number).map_err(|_| E::custom("a port is 1 to 65535"))?;
+                Ok(PortRange(port..=port))
+            }
+
+            fn visit_str<E: Error>(self, text: &str) -> Result<PortRange, E> {
+                let (first, last) = text.split_once('-').unwrap_or((text, text));
+                let port = |text: &str| text.trim().parse::<u16>();
+                match (port(first), port(last)) {
+                    (Ok(first), Ok(last)) => Ok(PortRange(first..=last)),
+                    _ => Err(E::custom("ports are written as 80, or \"5000-5010\"")),
+                }
+            }
+        }
+        from.deserialize_any(Either)
+    }
+}
+
+const fn one() -> u32 {
+    1
+}
+
+impl Config {
+    /// The services.
+    ///
+    /// # Errors
+    /// The first word that is wrong.
+    pub fn services(&self) -> Result<Vec<Service>, ConfigError> {
+        self.service.iter().map(|service| self.one_service(service.get_ref())).collect()
+    }
+
+    fn one_service(&self, service: &ServiceConfig) -> Result<Service, ConfigError> {
+        let backends: Result<_, _> =
+            service.backend.iter().map(|backend| self.backend(backend.get_ref())).collect();
+        let quic: Result<_, _> = service.quic.iter().map(|quic| self.quic(quic)).collect();
+        Ok(Service {
+            name: service.name.get_ref().clone(),
+            vip: self.address(&service.vip)?,
+            proto: service.proto.into(),
+            ports: service.port.get_ref().0.clone(),
+            mode: service.mode.into(),
+            choice: service.choice.into(),
+            quic: quic?,
+            mss: service.mss,
+            mtu: service.mtu,
+            slow_start: service.slow_start_ms.saturating_mul(1_000_000),
+            all_down: service.all_down.into(),
+            on_down: service.on_down.into(),
+            backends: backends?,
+        })
+    }
+
+    fn backend(&self, backend: &BackendConfig) -> Result<Backend, ConfigError> {
+        let server_id = match &backend.server_id {
+            None => Vec::new(),
+            Some(text) => hex(text.get_ref()).ok_or_else(|| {
+                let what = format!("'{}' is no server ID", text.get_ref());
+                self.error(text.span(), what, "write it in hexadecimal, as \"01ab\"")
+            })?,
+        };
+        Ok(Backend {
+            name: backend.name.get_ref().clone(),
+            addr: self.address(&backend.addr)?,
+            port: backend.port,
+            weight: backend.weight,
+            drain: backend.drain,
+            exit: self.exit(&backend.exit)?,
+            server_id,
+        })
+    }
+
+    fn quic(&self, quic: &Spanned<QuicConfig>) -> Result<quic::Config, ConfigError> {
+        let QuicConfig { codepoint, server_id_bytes, nonce_bytes, key } = quic.get_ref();
+        let key = match key {
+            None => None,
+            Some(text) => Some(hex(text).and_then(|key| key.try_into().ok()).ok_or_else(|| {
+                let mend = "write 16 bytes in hexadecimal";
+                self.error(quic.span(), "this is no AES key", mend)
+            })?),
+        };
+        let config = quic::Config::new(*codepoint, *server_id_bytes, *nonce_bytes, key);
+        config.map_err(|error| self.split(quic.span(), &error.to_string()))
+    }
+
+    fn exit(&self, exit: &ExitConfig) -> Result<Exit, ConfigError> {
+        port_name(self, exit.port.get_ref(), exit.port.span())?;
+        let port = self.port_number(exit.port.get_ref()).unwrap_or_default();
+        let src = self.port_macs()?.get(usize::from(port)).copied().unwrap_or_default();
+        Ok(Exit { port, src, dst: self.mac(&exit.next_hop)? })
+    }
+
+    fn address(&self, text: &Spanned<String>) -> Result<IpAddr, ConfigError> {
+        IpAddr::from_str(text.get_ref()).map_err(|_| {
+            let what = format!("'{}' is no IP address", text.get_ref());
+            self.error(text.span(), what, "write it as 192.0.2.1 or 2001:db8::1")
+        })
+    }
+
+    /// An error of another crate: what, and after "; " the mend.
+    fn split(&self, span: std::ops::Range<usize>, text: &str) -> ConfigError {
+        let (what, mend) = text.rsplit_once("; ").unwrap_or((text, "see docs/balance.md"));
+        self.error(span, what, mend)
+    }
+
+    fn balance(&self) -> BalanceConfig {
+        self.balance.as_ref().map(|balance| balance.get_ref().clone()).unwrap_or_default()
+    }
+
+    /// Control of the services.
+    ///
+    /// # Errors
+    /// The first service that is wrong.
+    pub(crate) fn control(&self) -> Result<Control, ConfigError> {
+        let balance = self.balance();
+        let seed = balance.seed.unwrap_or(self.yard.seed);
+        Control::new(self.services()?, *balance.entries.get_ref(), seed).map_err(|error| {
+            let service =
+                self.service.iter().rfind(|s| *s.get_ref().name.get_ref() == error.service);
+            let backend =
+                service.zip(error.backend).and_then(|(s, at)| s.get_ref().backend.get(at));
+            let span = match (backend, service) {
+                (Some(backend), _) => backend.get_ref().name.span(),
+                (None, Some(service)) => service.get_ref().name.span(),
+                (None, None) => 0..0,
+            };
+            self.split(span, &error.to_string())
+        })
+    }
+
+    /// What else the balancer needs.
+    ///
+    /// # Errors
+    /// The first word that is wrong.
+    pub(crate) fn balance_settings(&self) -> Result<BalanceSettings, ConfigError> {
+        let balance = self.balance();
+        let connections = *balance.connections.get_ref();
+        let ms = |ms: u64| ms.saturating_mul(1_000_000);
+        let clients = balance.clients.as_ref().map(|exit| self.exit(exit.get_ref())).transpose()?;
+        let local: Result<_, _> = balance.local.iter().map(|text| self.address(text)).collect();
+        let mut pass = vec![None; self.port.len()];
+        for (from, to) in &balance.pass {
+            let at = self.balance.as_ref().map_or(0..0, Spanned::span);
+            port_name(self, from, at)?;
+            port_name(self, to.get_ref(), to.span())?;
+            let from = self.port_number(from).unwrap_or_default();
+            pass[usize::from(from)] = self.port_number(to.get_ref());
+        }
+        Ok(BalanceSettings {
+            connections,
+            full_drops: balance.full == FullConfig::Drop,
+            opening_most: if balance.opening == 0 { connections / 4 } else { balance.opening },
+            timeouts: Timeouts {
+                opening: ms(balance.opening_ms),
+                open: ms(balance.open_ms),
+                closing: ms(balance.closing_ms),
+                datagrams: ms(balance.datagrams_ms),
+            },
+            clients: clients.unwrap_or_default(),
+            local: local?,
+            pass,
+        })
+    }
+}
+
+/// Finds what is wrong first.
+pub(crate) fn check(config: &Config) -> Checked {
+    let balances = *config.work.get_ref().kind.get_ref() == WorkKind::Balance;
+    if !balances {
+        let section = config.balance.as_ref().map(|b| ("[balance]", b.span()));
+        let first = config.service.first().map(|s| ("[[service]]", s.span()));
+        if let Some((section, at)) = section.or(first) {
+            let what = format!("{section} is for kind = \"balance\"");
+            return Err(config.error(at, what, "write that kind in [work], or leave it out"));
+        }
+        return Ok(());
+    }
+    if config.service.is_empty() {
+        let mend = "add a [[service]] with name, vip, proto, port and mode";
+        return Err(config.error(config.work.span(), "there is no service", mend));
+    }
+    let balance = config.balance();
+    if !(1..=Conns::MOST).contains(balance.connections.get_ref()) {
+        let what = format!("a core cannot keep {} connections", balance.connections.get_ref());
+        return Err(config.error(balance.connections.span(), what, "write 1 to 1073741824"));
+    }
+    config.balance_settings()?;
+    config.control()?;
+    let local = |v6: bool| balance.local.iter().any(|text| text.get_ref().contains(':') == v6);
+    for service in &config.service {
+        let (span, service) = (service.get_ref().name.span(), service.get_ref());
+        let mode = Mode::from(service.mode);
+        if mode.translates() && balance.clients.is_none() {
+            let mend = "add 'clients = { port = ..., next_hop = ... }' to [balance]";
+            return Err(config.error(span, "answers of this service have no way to clients", mend));
+        }
+        let needs = mode == Mode::FullNat || mode.overhead(false) > 0;
+        let lacks = service
+            .backend
+            .iter()
+            .find(|b| needs && !local(b.get_ref().addr.get_ref().contains(':')));
+        if let Some(backend) = lacks {
+            let what = "packets to this backend have no source address";
+            let mend = "add an address of its family to 'local' in [balance]";
+            return Err(config.error(backend.get_ref().addr.span(), what, mend));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,240 @@
+//! Addresses and ports of a packet, with the checksums that cover them (RFC 1624).
+//!
+//! Total on any bytes. A checksum that was wrong stays wrong by as much: damage is not hidden.
+
+use std::net::IpAddr;
+
+use flowyard_frame::{FlowKey, Frag, proto};
+use flowyard_wire::{Headers, LinkType, checksum};
+
+use super::l3_of;
+
+/// Which end of a packet.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Side {
+    Src,
+    Dst,
+}
+
+/// An IP packet to be changed.
+pub(super) struct Packet<'a> {
+    /// From the IP header on, without what follows the packet.
+    pub(super) bytes: &'a mut [u8],
+    /// Where it starts in its frame.
+    pub(super) l3: usize,
+    /// Where its transport header starts in `bytes`.
+    pub(super) l4: usize,
+    pub(super) proto: u8,
+    pub(super) v6: bool,
+    frag: Frag,
+}
+
+impl<'a> Packet<'a> {
+    /// That in the Ethernet `frame`; `None` unless its header is whole, and its transport header where
+    /// there is one.
+    #[inline]
+    pub(super) fn new(frame: &'a mut [u8], key: &FlowKey) -> Option<Self> {
+        let l3 = l3_of(frame)?;
+        let bytes = frame.get_mut(l3..)?;
+        let first = *bytes.first()?;
+        let v6 = key.is_ipv6();
+        let (l4, len) = if v6 {
+            let header = bytes.first_chunk::<40>()?;
+            let len = 40 + usize::from(u16::from_be_bytes([header[4], header[5]]));
+            let l4 = if header[6] == key.proto {
+                40
+            } else {
+                // Extension headers: seldom, so the general parser may find the end of them.
+                Headers::parse(LinkType::RawIp, bytes).l4 as usize
+            };
+            (l4, len)
+        } else {
+            let header = bytes.first_chunk::<20>()?;
+            (usize::from(first & 0xf) * 4, usize::from(u16::from_be_bytes([header[2], header[3]])))
+        };
+        let frag = key.fragment();
+        let least = match (frag, key.proto) {
+            (Frag::Later, _) => 0,
+            (_, proto::TCP) => 20,
+            (_, proto::SCTP) => 12,
+            _ => 8,
+        };
+        let right = first >> 4 == if v6 { 6 } else { 4 } && l4 >= if v6 { 40 } else { 20 };
+        let bytes = bytes.get_mut(..len)?;
+        (right && l4 + least <= len).then_some(Self { bytes, l3, l4, proto: key.proto, v6, frag })
+    }
+
+    /// Bytes of the packet.
+    pub(super) const fn ip_len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Whether nobody on the way may make fragments of it.
+    pub(super) fn may_not_be_cut(&self) -> bool {
+        self.v6 || self.bytes.get(6).is_some_and(|flags| flags & 0x40 != 0)
+    }
+
+    /// Whether its checksum covers other addresses than its header has: it is on a source route (RFC
+    /// 791, RFC 8200 section 8.1) or has a home address (RFC 6275). To be asked before a translation.
+    pub(super) fn is_routed(&self) -> bool {
+        if !self.v6 {
+            let options = self.bytes.get(20..self.l4).unwrap_or_default();
+            return options.iter().any(|option| matches!(option, 131 | 137)); // or what looks so
+        }
+        let (mut next, mut at) = (self.bytes.get(6).copied().unwrap_or(0), 40);
+        while at < self.l4 {
+            let Some(header) = self.bytes.get(at..).and_then(|rest| rest.first_chunk::<4>()) else {
+                return true;
+            };
+            match (next, header) {
+                (43, [_, _, _, left]) if *left != 0 => return true,
+                (0 | 43, _) => at += (usize::from(header[1]) + 1) * 8,
+                (44, _) => at += 8,
+                _ => return true, // destination options may have a home address; others are strange
+            }
+            next = header[0];
+        }
+        false
+    }
+
+    /// Where the transport checksum is that the addresses are under too; `None` where there is none.
+    fn check_at(&self) -> Option<usize> {
+        let at = match (self.frag, self.proto) {
+            (Frag::Later, _) => return None,
+            (_, proto::TCP) => self.l4 + 16,
+            (_, proto::UDP) => self.l4 + 6,
+            (_, proto::ICMPV6) => self.l4 + 2,
+            _ => return None,
+        };
+        // RFC 768: no checksum. What it would be is not made up.
+        (self.proto != proto::UDP || self.word(at) != 0).then_some(at)
+    }
+
+    fn word(&self, at: usize) -> u16 {
+        let word = self.bytes.get(at..).and_then(|rest| rest.first_chunk::<2>());
+        word.map_or(0, |word| u16::from_be_bytes(*word))
+    }
+
+    fn put(&mut self, at: usize, bytes: &[u8]) {
+        if let Some(to) = self.bytes.get_mut(at..at + bytes.len()) {
+            to.copy_from_slice(bytes);
+        }
+    }
+
+    /// Puts `new` at `at` (even), and has the checksum at `check` follow.
+    fn change(&mut self, at: usize, new: &[u8], check: Option<usize>) {
+        let mut old = [0; 16];
+        let Some(was) = self.bytes.get(at..at + new.len()) else { return };
+        old[..new.len()].copy_from_slice(was);
+        if let Some(check) = check
+            && let Some(sum) = checksum::update_bytes(self.word(check), &old[..new.len()], new)
+        {
+            let none = sum == 0 && self.proto == proto::UDP && check != 10;
+            self.put(check, &(if none { 0xffff } else { sum }).to_be_bytes());
+        }
+        self.put(at, new);
+    }
+
+    /// Another address, and another port if given, at one side. `false`, if that cannot be: the packet is of
+    /// the other family, or a fragment of SCTP, whose checksum covers what is not here.
+    pub(super) fn translate(&mut self, side: Side, addr: IpAddr, port: Option<u16>) -> bool {
+        let check = self.check_at();
+        match (addr, self.v6) {
+            (IpAddr::V4(addr), false) => {
+                let at = if side == Side::Src { 12 } else { 16 };
+                let old = <[u8; 4]>::try_from(&self.bytes[at..at + 4]).unwrap_or_default();
+                self.change(at, &addr.octets(), Some(10));
+                self.follow(check, &old, &addr.octets());
+            }
+            (IpAddr::V6(addr), true) => {
+                let at = if side == Side::Src { 8 } else { 24 };
+                self.change(at, &addr.octets(), check);
+            }
+            _ => return false,
+        }
+        match port {
+            Some(port) if self.frag != Frag::Later => self.port(side, port, check),
+            _ => true,
+        }
+    }
+
+    /// Has a checksum follow a change that is made already.
+    fn follow(&mut self, check: Option<usize>, old: &[u8], new: &[u8]) {
+        if let Some(at) = check
+            && let Some(sum) = checksum::update_bytes(self.word(at), old, new)
+        {
+            let none = sum == 0 && self.proto == proto::UDP;
+            self.put(at, &(if none { 0xffff } else { sum }).to_be_bytes());
+        }
+    }
+
+    fn port(&mut self, side: Side, port: u16, check: Option<usize>) -> bool {
+        let at = self.l4 + if side == Side::Src { 0 } else { 2 };
+        let old = self.word(at);
+        if old == port {
+            return true;
+        }
+        if self.proto != proto::SCTP {
+            self.change(at, &port.to_be_bytes(), check);
+            return true;
+        }
+        if self.frag != Frag::No {
+            return false;
+        }
+        // A CRC is linear: that of the difference, zeros behind it, is the difference of the CRCs.
+        let len = self.bytes.len() - self.l4;
+        let mut ports = [0; 4];
+        ports.copy_from_slice(&self.bytes[self.l4..self.l4 + 4]);
+        let before = crc_of(&ports, len);
+        self.put(at, &port.to_be_bytes());
+        ports.copy_from_slice(&self.bytes[self.l4..self.l4 + 4]);
+        let change = before ^ crc_of(&ports, len);
+        let stored = self.bytes[self.l4 + 8..].first_chunk::<4>().copied().unwrap_or_default();
+        let stored = u32::from_le_bytes(stored) ^ change;
+        self.put(self.l4 + 8, &stored.to_le_bytes());
+        true
+    }
+
+    /// The largest segment that a SYN offers: `mss` at most (RFC 9293 section 3.7.1).
+    pub(super) fn clamp_mss(&mut self, mss: u16) {
+        if self.proto != proto::TCP || self.frag == Frag::Later {
+            return;
+        }
+        let end = self.l4 + usize::from(self.bytes.get(self.l4 + 12).map_or(0, |b| b >> 4)) * 4;
+        let mut at = self.l4 + 20;
+        while at + 1 < end.min(self.bytes.len()) {
+            match (self.bytes[at], self.bytes[at + 1]) {
+                (0, _) => return,
+                (1, _) => at += 1,
+                (2, 4) if at + 4 <= end => {
+                    let offered = u16::from_be_bytes([self.bytes[at + 2], self.bytes[at + 3]]);
+                    if offered > mss {
+                        // The field may be at an odd offset: whole words around it.
+                        let from = (at + 2) & !1;
+                        let Some(words) = self.bytes.get(from..from + 4) else { return };
+                        let mut new = [0; 4];
+                        new.copy_from_slice(words);
+                        new[at + 2 - from..][..2].copy_from_slice(&mss.to_be_bytes());
+                        self.change(from, &new, Some(self.l4 + 16));
+                    }
+                    return;
+                }
+                (_, 0 | 1) => return,
+                (_, len) => at += usize::from(len),
+            }
+        }
+    }
+}
+
+/// The CRC of `first` and zeros behind it, `len` bytes in all.
+fn crc_of(first: &[u8; 4], len: usize) -> u32 {
+    static ZEROS: [u8; 1024] = [0; 1024];
+    let mut pieces: [&[u8]; 66] = [&[]; 66];
+    pieces[0] = first;
+    let mut left = len.saturating_sub(4);
+    for piece in &mut pieces[1..] {
+        *piece = &ZEROS[..left.min(ZEROS.len())];
+        left -= piece.len();
+    }
+    checksum::crc32c(&pieces)
+}

@@ -1,0 +1,431 @@
+use std::ops::RangeInclusive;
+
+use flowyard_flow::parse;
+use flowyard_lb::{AllDown, Backend, Choice, Control, OnDown, Service, quic};
+use flowyard_ports::mem::Frames;
+use flowyard_ports::pcap;
+use flowyard_testkit::Build;
+use flowyard_wire::checksum::transport_checksum;
+use flowyard_wire::{Headers, Net, Verdict};
+use proptest::prelude::*;
+
+use super::*;
+use crate::pool::Meta;
+
+fn ip(text: &str) -> IpAddr {
+    text.parse().unwrap()
+}
+
+fn backend(number: u8, addr: IpAddr, port: Option<u16>) -> Backend {
+    let exit =
+        Exit { port: number.into(), src: [2, 0, 0, 0, 0, number], dst: [2, 0, 0, 0, 1, number] };
+    let name = format!("b{number}");
+    Backend { name, addr, port, weight: 1, drain: false, exit, server_id: vec![number] }
+}
+
+fn service(name: &str, vip: IpAddr, proto: u8, ports: RangeInclusive<u16>, mode: Mode) -> Service {
+    Service {
+        name: name.into(),
+        vip,
+        proto,
+        ports,
+        mode,
+        choice: Choice::Maglev,
+        quic: Vec::new(),
+        mss: None,
+        mtu: None,
+        slow_start: 0,
+        all_down: AllDown::Drop,
+        on_down: OnDown::Move,
+        backends: Vec::new(),
+    }
+}
+
+const CLIENTS: Exit = Exit { port: 40, src: [2, 0, 0, 0, 0, 40], dst: [2, 0, 0, 0, 9, 40] };
+
+fn settings() -> BalanceSettings {
+    BalanceSettings {
+        connections: 4096,
+        full_drops: false,
+        opening_most: 1024,
+        timeouts: Timeouts::default(),
+        clients: CLIENTS,
+        local: vec![ip("10.9.0.1"), ip("2001:db8:9::1")],
+        pass: vec![Some(50)],
+    }
+}
+
+fn group(services: Vec<Service>, cores: usize) -> (Arc<Hub>, Vec<Balance>) {
+    let hub = Arc::new(Hub::new(Control::new(services, 251, 7).unwrap()));
+    let all = Balance::group(&hub, cores, &settings());
+    (hub, all)
+}
+
+fn one(service: Service) -> Balance {
+    group(vec![service], 1).1.remove(0)
+}
+
+/// Balances one frame; where it goes, and what it is then.
+fn balance(balance: &mut Balance, data: &[u8]) -> (Action, Vec<u8>) {
+    let mut pool = Pool::new(64, 2048);
+    let mut batch = Batch::default();
+    let meta = Meta { wire_len: data.len() as u32, ..Meta::default() };
+    let frame = pool.copy(data, meta).unwrap();
+    let key = parse::key(&Headers::parse(LinkType::Ethernet, data), data, 0);
+    let lane = batch.push(frame, key).unwrap();
+    batch.actions[lane] = Action { mark: 9, ..Action::queue(0) };
+    assert_eq!(balance.work(&mut batch, &pool, 5), 5);
+    (batch.actions[lane], pool.bytes(&batch.frames[lane]).to_vec())
+}
+
+/// No header of any level has a wrong checksum.
+fn right(data: &[u8]) -> bool {
+    let mut level = Some(Headers::parse(LinkType::Ethernet, data));
+    let mut right = true;
+    while let Some(headers) = level {
+        right &= headers.ipv4_checksum(data) != Verdict::Bad;
+        right &= headers.transport_checksum(data) != Verdict::Bad;
+        level = headers.inner(data);
+    }
+    right
+}
+
+fn with_macs(key: FlowKey, exit: Exit) -> FlowKey {
+    FlowKey { eth_src: exit.src, eth_dst: exit.dst, ..key }
+}
+
+/// VIP, backend, client, by family.
+fn addrs(v6: bool) -> [IpAddr; 3] {
+    if v6 {
+        [ip("2001:db8::80"), ip("2001:db8:1::1"), ip("2001:db8:5::5")]
+    } else {
+        [ip("192.0.2.1"), ip("10.0.1.1"), ip("203.0.113.7")]
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+
+    /// The slow twin: what is translated is what is built anew.
+    #[test]
+    fn translated_is_built_anew(
+        v6: bool, which in 0usize..3, full: bool, port in any::<Option<u16>>(), sport: u16, dport in 1u16..,
+        payload in prop::collection::vec(any::<u8>(), 0..300), vlan in 0u16..3,
+    ) {
+        let proto = [proto::TCP, proto::UDP, proto::SCTP][which];
+        let [vip, to, client] = addrs(v6);
+        let mode = if full { Mode::FullNat } else { Mode::Dnat };
+        let mut service = service("s", vip, proto, dport..=dport, mode);
+        service.backends = vec![backend(1, to, port)];
+        let exit = service.backends[0].exit;
+        let mut work = one(service);
+        let key = FlowKey { vlan_tci: vlan, ..FlowKey::five_tuple(proto, client, sport, vip, dport) };
+        let (action, got) = balance(&mut work, &Build::new(&key).payload(&payload).bytes());
+        prop_assert_eq!((action.to, action.mark), (To::Port(1), 9));
+        let local = if v6 { ip("2001:db8:9::1") } else { ip("10.9.0.1") };
+        let (src, from) = if full { (local, 1024) } else { (client, sport) };
+        let want = FlowKey::five_tuple(proto, src, from, to, port.unwrap_or(dport));
+        let want = with_macs(FlowKey { vlan_tci: vlan, ..want }, exit);
+        prop_assert_eq!(&got, &Build::new(&want).payload(&payload).bytes());
+        // And the answer.
+        let answer = FlowKey { vlan_tci: vlan, ..want.flow().reversed() };
+        let (action, got) = balance(&mut work, &Build::new(&answer).payload(&payload).bytes());
+        prop_assert_eq!(action.to, To::Port(40));
+        let want = with_macs(FlowKey { vlan_tci: vlan, ..key.flow().reversed() }, CLIENTS);
+        prop_assert_eq!(&got, &Build::new(&want).payload(&payload).bytes());
+    }
+
+    #[test]
+    fn a_tunnel_holds_the_packet(v6: bool, to_v6: bool, gue: bool, pad in 0usize..80, payload in prop::collection::vec(any::<u8>(), 0..300)) {
+        let ([vip, _, client], [_, to, _]) = (addrs(v6), addrs(to_v6));
+        let mode = if gue { Mode::Gue } else { Mode::Ipip };
+        let mut service = service("s", vip, proto::TCP, 80..=80, mode);
+        service.backends = vec![backend(1, to, None)];
+        let key = FlowKey { tos: 0x2e, ..FlowKey::five_tuple(proto::TCP, client, 5, vip, 80) };
+        let plain = Build::new(&key).payload(&payload).bytes();
+        let padded = Build::new(&key).payload(&payload).pad(pad).bytes();
+        let (action, got) = balance(&mut one(service), &padded);
+        prop_assert_eq!(action.to, To::Port(1));
+        prop_assert!(got.ends_with(&plain[14..]) && right(&got));
+        let outer = Headers::parse(LinkType::Ethernet, &got);
+        prop_assert_eq!(outer.net, if to_v6 { Net::Ipv6 } else { Net::Ipv4 });
+        prop_assert_eq!((outer.dst_ip(&got), outer.tos(&got)), (Some(to), Some(0x2e)));
+        prop_assert_eq!(got.len(), plain.len() + mode.overhead(to_v6));
+    }
+
+    #[test]
+    fn any_bytes_are_balanced(mut data in prop::collection::vec(any::<u8>(), 0..120), mode in 0usize..5, edit in 0usize..4) {
+        let mode = [Mode::Dsr, Mode::Dnat, Mode::FullNat, Mode::Ipip, Mode::Gue][mode];
+        let mut service = service("s", ip("192.0.2.1"), proto::TCP, 1..=65_535, mode);
+        service.mss = Some(1000);
+        service.mtu = Some(90);
+        service.backends = vec![backend(1, ip("10.0.1.1"), None)];
+        let start = [2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0, 0x45, 0, 0, 60, 0, 0, 0, 0, 64, 6, 0, 0, 10, 0, 0, 1, 192, 0, 2, 1];
+        let n = data.len().min(start.len());
+        if edit > 0 {
+            data[..n].copy_from_slice(&start[..n]); // mostly for the service
+        }
+        if edit == 2 && data.len() > 23 {
+            data[23] = proto::ICMP;
+        }
+        let _ = balance(&mut one(service), &data);
+    }
+
+    #[test]
+    fn an_offer_is_clamped(before in 0usize..4, offered: u16, clamp: u16) {
+        let mut service = service("s", ip("192.0.2.1"), proto::TCP, 80..=80, Mode::Dsr);
+        (service.mss, service.backends) = (Some(clamp), vec![backend(1, ip("10.0.1.1"), None)]);
+        let key = FlowKey::five_tuple(proto::TCP, ip("10.0.0.1"), 5, service.vip, 80);
+        let mut options = vec![1; before]; // no-operation: the offer may be at an odd offset
+        options.extend([2, 4, (offered >> 8) as u8, offered as u8]);
+        options.resize(8, 0);
+        let mut data = Build::new(&key).flags(FlowKey::SYN).payload(&options).bytes();
+        let sum = |data: &mut Vec<u8>| {
+            data[46] = 0x70;
+            data[50..52].fill(0);
+            let sum = transport_checksum(ip("10.0.0.1"), ip("192.0.2.1"), 6, &data[34..]);
+            data[50..52].copy_from_slice(&sum.to_be_bytes());
+        };
+        sum(&mut data);
+        let (_, got) = balance(&mut one(service), &data);
+        let at = 54 + before + 2;
+        data[at..at + 2].copy_from_slice(&offered.min(clamp).to_be_bytes());
+        sum(&mut data);
+        prop_assert_eq!(&got[12..], &data[12..]);
+    }
+}
+
+/// An ICMP error from a router to the VIP about a packet of `flow`.
+fn error_about(flow: &FlowKey, kind: u8, code: u8) -> Vec<u8> {
+    let quoted = Build::new(flow).payload(&[7; 40]).bytes();
+    let router = if flow.is_ipv6() { ip("2001:db8:77::1") } else { ip("198.51.100.1") };
+    let v6 = flow.is_ipv6();
+    let icmp = if v6 { proto::ICMPV6 } else { proto::ICMP };
+    let key = FlowKey::five_tuple(icmp, router, 0, flow.src_ip().unwrap(), 0);
+    let mut data = Build::new(&key).payload(&quoted[14..]).bytes();
+    let l4 = if v6 { 54 } else { 34 };
+    (data[l4], data[l4 + 1]) = (kind, code);
+    data[l4 + 2..l4 + 8].copy_from_slice(&[0, 0, 0, 0, 5, 0]);
+    let sum = if v6 {
+        transport_checksum(router, flow.src_ip().unwrap(), icmp, &data[l4..])
+    } else {
+        flowyard_wire::checksum::checksum(&data[l4..])
+    };
+    data[l4 + 2..l4 + 4].copy_from_slice(&sum.to_be_bytes());
+    assert!(right(&data));
+    data
+}
+
+#[test]
+fn errors_go_to_the_backend_whose_packet_they_quote() {
+    for (v6, mode) in [false, true]
+        .into_iter()
+        .flat_map(|v6| [Mode::Dsr, Mode::Ipip, Mode::Dnat, Mode::FullNat].map(|mode| (v6, mode)))
+    {
+        let [vip, _, client] = addrs(v6);
+        let mut service = service("s", vip, proto::TCP, 80..=80, mode);
+        let addr =
+            |n: u8| if v6 { ip(&format!("2001:db8:1::{n}")) } else { IpAddr::from([10, 0, 1, n]) };
+        let port = mode.translates().then_some(8080);
+        service.choice = Choice::RoundRobin; // so that only the connection knows
+        service.backends = (1..=4).map(|n| backend(n, addr(n), port)).collect();
+        let mut work = one(service);
+        for sport in 1000..1020 {
+            let key = FlowKey::five_tuple(proto::TCP, client, sport, vip, 80);
+            let (went, forwarded) =
+                balance(&mut work, &Build::new(&key).flags(FlowKey::SYN).bytes());
+            let (kind, code) = if v6 { (2, 0) } else { (3, 4) };
+            let (came, got) = balance(&mut work, &error_about(&key.reversed(), kind, code));
+            assert_eq!(came.to, went.to, "{mode:?} {sport}");
+            assert!(right(&got), "{mode:?}");
+            if !mode.translates() {
+                continue;
+            }
+            let headers = Headers::parse(LinkType::Ethernet, &got);
+            let sent = Headers::parse(LinkType::Ethernet, &forwarded);
+            assert_eq!(headers.dst_ip(&got), sent.dst_ip(&forwarded));
+            // The backend knows the packet as its own answer; all of its checksums are right.
+            let quoted = &got[headers.l4 as usize + 8..];
+            let inner = flowyard_lb::icmp::quoted(&got[headers.l4 as usize..], v6).unwrap();
+            assert_eq!(inner.flow, parse::key(&sent, &forwarded, 0).flow().reversed());
+            let levels = Headers::parse(LinkType::RawIp, quoted);
+            assert_eq!(levels.transport_checksum(quoted), Verdict::Good);
+            assert_ne!(levels.ipv4_checksum(quoted), Verdict::Bad);
+        }
+    }
+}
+
+#[test]
+fn a_quic_client_that_moves_keeps_its_server() {
+    for key in [None, Some([9; 16])] {
+        let vip = ip("192.0.2.1");
+        let config = quic::Config::new(1, 1, 6, key).unwrap();
+        let mut service = service("q", vip, proto::UDP, 443..=443, Mode::Dsr);
+        service.backends = (1..=8).map(|n| backend(n, IpAddr::from([10, 0, 1, n]), None)).collect();
+        service.quic = vec![config.clone()];
+        let mut work = one(service);
+        for number in 0..64u8 {
+            let server = quic::ServerId::new(&[number % 8 + 1]).unwrap();
+            let cid = quic::connection_id_of(&config, &server, &[number; 6]).unwrap();
+            let packet = [&[0x40][..], &cid, &[0; 20]].concat();
+            for client in [[10, 0, 0, number], [10, 7, number, 7]] {
+                let key = FlowKey::five_tuple(proto::UDP, client.into(), 999, vip, 443);
+                let (action, _) = balance(&mut work, &Build::new(&key).payload(&packet).bytes());
+                assert_eq!(action.to, To::Port(u16::from(number % 8 + 1)));
+            }
+        }
+        // A server that is not there: by address, as everything else.
+        let cid = quic::connection_id_of(&config, &quic::ServerId::new(&[99]).unwrap(), &[1; 6]);
+        let packet = [&[0x40][..], &cid.unwrap(), &[0; 20]].concat();
+        let key = FlowKey::five_tuple(proto::UDP, ip("10.0.0.200"), 999, vip, 443);
+        let (action, _) = balance(&mut work, &Build::new(&key).payload(&packet).bytes());
+        assert!(matches!(action.to, To::Port(1..=8)));
+    }
+}
+
+/// Where flow `number` goes by this balancer.
+fn to(work: &mut Balance, number: u16, flags: u8) -> To {
+    let [a, b] = number.to_be_bytes();
+    let src = IpAddr::from([10, 1, a, b]);
+    let key = FlowKey::five_tuple(proto::TCP, src, 7, ip("192.0.2.1"), 80);
+    balance(work, &Build::new(&key).flags(flags).bytes()).0.to
+}
+
+fn web(backends: RangeInclusive<u8>) -> Vec<Service> {
+    let mut service = service("web", ip("192.0.2.1"), proto::TCP, 80..=80, Mode::Dsr);
+    service.backends = backends.map(|n| backend(n, IpAddr::from([10, 0, 1, n]), None)).collect();
+    vec![service]
+}
+
+#[test]
+fn the_loss_of_a_balancer_breaks_no_connection() {
+    // Three behind a router that hashes; one dies, and its flows come to the others.
+    let mut nodes: Vec<_> = (0..3).map(|_| group(web(1..=10), 1).1.remove(0)).collect();
+    let before: Vec<_> =
+        (0..300).map(|n| to(&mut nodes[usize::from(n) % 3], n, FlowKey::SYN)).collect();
+    nodes.remove(0);
+    for n in 0..300u16 {
+        let node = if n % 3 == 0 { usize::from(n) % 2 } else { usize::from(n) % 3 - 1 };
+        assert_eq!(to(&mut nodes[node], n, FlowKey::ACK), before[usize::from(n)], "{n}");
+    }
+}
+
+#[test]
+fn connections_stay_when_backends_come_and_go() {
+    let (hub, mut works) = group(web(1..=10), 2);
+    let before: Vec<_> = (0..400).map(|n| to(&mut works[0], n, FlowKey::SYN)).collect();
+    hub.set(web(2..=11), 1).unwrap();
+    let mut moved = 0;
+    for n in 0..400u16 {
+        // On another core: the flow was moved there.
+        let now = to(&mut works[1], n, FlowKey::ACK);
+        let was = before[usize::from(n)];
+        assert!(now == was || was == To::Port(1), "{n}: {was:?} {now:?}");
+        moved += u32::from(now != was);
+        assert_eq!(to(&mut works[0], n, FlowKey::ACK), now, "and back");
+    }
+    assert!((20..80).contains(&moved), "{moved} of 400 were with the one that went");
+}
+
+#[test]
+fn connections_are_counted_by_backend() {
+    let (hub, mut works) = group(web(1..=2), 1);
+    for n in 0..100 {
+        to(&mut works[0], n, FlowKey::SYN);
+    }
+    let sum = |plan: &Plan| -> u32 {
+        plan.targets().map(|t| t.active.load(std::sync::atomic::Ordering::Relaxed)).sum()
+    };
+    assert_eq!(sum(&hub.plan()), 100);
+    let mut batch = Batch::default();
+    for _ in 0..8 {
+        works[0].work(&mut batch, &Pool::new(1, 64), 31_000_000_000); // all SYNs alone are over
+    }
+    assert_eq!(sum(&hub.plan()), 0);
+}
+
+/// Every capture by every mode: services for the addresses that most frames go to.
+#[test]
+fn captures_through_every_mode_have_right_checksums() {
+    let shared = std::env::var_os("FLOWYARD_SHARED").map(std::path::PathBuf::from);
+    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared");
+    let dir = shared.unwrap_or_else(|| root.into()).join("captures");
+    let Ok(found) = std::fs::read_dir(&dir) else {
+        let text = format_args!("skipped: needs ../shared/captures\n");
+        let _ = std::io::Write::write_fmt(&mut std::io::stderr(), text);
+        return;
+    };
+    let mut files: Vec<_> = found.flatten().map(|entry| entry.path()).collect();
+    files.extend(
+        files
+            .clone()
+            .iter()
+            .filter_map(|dir| std::fs::read_dir(dir).ok())
+            .flatten()
+            .flatten()
+            .map(|e| e.path()),
+    );
+    let (mut changed, mut checked) = (0u64, 0u64);
+    for path in files.iter().filter(|path| path.is_file()) {
+        let Ok(mut reader) = pcap::open(path) else { continue };
+        let Ok(frames) = Frames::read_all(&mut reader) else { continue };
+        let frames: Vec<Vec<u8>> = some(frames, 2000);
+        for mode in [Mode::Dsr, Mode::Dnat, Mode::FullNat, Mode::Ipip, Mode::Gue] {
+            let mut work = group(services_of(&frames, mode), 1).1.remove(0);
+            for data in frames.iter().filter(|data| data.len() <= 1800) {
+                let (action, got) = balance(&mut work, data);
+                if matches!(action.to, To::Port(1..=9)) {
+                    changed += u64::from(&got != data);
+                    checked += u64::from(right(data));
+                    assert!(right(&got) || !right(data), "{} {mode:?}", path.display());
+                }
+            }
+        }
+    }
+    let text = format_args!("{changed} frames changed, {checked} of them with right checksums\n");
+    let _ = std::io::Write::write_fmt(&mut std::io::stderr(), text);
+    assert!(checked > 1000, "{checked}");
+}
+
+/// The first frames of a capture, if it is one of Ethernet.
+fn some(frames: Frames, most: usize) -> Vec<Vec<u8>> {
+    use crate::port::{Pace, Rx, SourceRx};
+    let mut rx = SourceRx::new(0, Box::new(frames), Pace::Fast);
+    let (mut pool, mut batch, mut all) = (Pool::new(64, 65_535), Batch::default(), Vec::new());
+    loop {
+        let got = rx.rx(&mut batch, &mut pool, 0);
+        for lane in batch.lanes() {
+            if pool.meta(&batch.frames[lane]).link == LinkType::Ethernet {
+                all.push(pool.bytes(&batch.frames[lane]).to_vec());
+            }
+        }
+        let empty = batch.is_empty();
+        batch.drain().for_each(|frame| pool.put(frame));
+        if got.ended || empty || all.len() >= most {
+            return all;
+        }
+    }
+}
+
+fn services_of(frames: &[Vec<u8>], mode: Mode) -> Vec<Service> {
+    let mut vips = std::collections::BTreeMap::new();
+    for data in frames {
+        let key = parse::key(&Headers::parse(LinkType::Ethernet, data), data, 0);
+        if let Some(vip) = key.dst_ip().filter(|_| proto::has_ports(key.proto)) {
+            *vips.entry((vip, key.proto)).or_insert(0) += 1;
+        }
+    }
+    let mut most: Vec<_> = vips.into_iter().collect();
+    most.sort_by_key(|(_, frames)| std::cmp::Reverse(*frames));
+    let services = (0u8..).zip(most.into_iter().take(60)).map(|(n, ((vip, proto), _))| {
+        let mut service = service(&n.to_string(), vip, proto, 1..=65_535, mode);
+        service.mss = Some(900);
+        let addr = |b: u8| match vip {
+            IpAddr::V4(_) => IpAddr::from([10, 99, n, b]),
+            IpAddr::V6(_) => IpAddr::from([0xfd, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, n, b]),
+        };
+        service.backends = (1..=3).map(|b| backend(b, addr(b), None)).collect();
+        service
+    });
+    services.collect()
+}

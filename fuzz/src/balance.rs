@@ -1,0 +1,42 @@
+//! `balance`: any bytes as a UDP payload with a QUIC connection ID, and as an ICMP message. The first
+//! bytes choose form, lengths and family.
+
+use flowyard_lb::icmp;
+use flowyard_lb::quic::{Config, Reader, Route};
+
+/// Reads `data` as both.
+///
+/// # Panics
+/// When a parser breaks a promise.
+pub fn balance(data: &[u8]) {
+    let Some((&[form, server, nonce], data)) = data.split_first_chunk::<3>() else { return };
+    let key = (form & 0x80 != 0).then_some([form; 16]);
+    let (server, nonce) = (usize::from(server % 20), usize::from(nonce % 24));
+    if let Ok(config) = Config::new(form & 7, server, nonce, key)
+        && let Route::Server(id) = Reader::new(&[config]).route(data)
+    {
+        assert_eq!(id.bytes().len(), server);
+        assert!(data.len() > server + nonce, "the connection ID was there");
+    }
+    let v6 = form & 0x40 != 0;
+    if let Some(quoted) = icmp::quoted(data, v6) {
+        assert_eq!(quoted.flow.is_ipv6(), v6);
+        assert!(icmp::HEADER + quoted.l4 + 4 <= data.len());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn changed_seeds() {
+        let mut seed: Vec<u8> = (0..96).map(|byte| byte ^ 0x45).collect();
+        for at in 0..seed.len() {
+            for value in [0, 1, 0x40, 0x45, 0x60, 0x80, 0xc0, 0xff] {
+                let old = std::mem::replace(&mut seed[at], value);
+                super::balance(&seed);
+                super::balance(&seed[..at]);
+                seed[at] = old;
+            }
+        }
+    }
+}
