@@ -1,0 +1,111 @@
+//! Beside os-ken: its own vectors (Apache-2.0, inside its Python package) and its codec.
+//!
+//! Runs where `FLOWYARD_OS_KEN_PYTHON`, or else `python3`, can import os-ken (`pip install os-ken`).
+
+use std::io::Write;
+use std::process::{Command, Stdio};
+
+use flowyard_openflow::{Message, Version, decode, encode, make};
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn unhex(text: &str) -> Vec<u8> {
+    let pair = |at: usize| u8::from_str_radix(&text[at..at + 2], 16).unwrap_or(0);
+    (0..text.len() / 2).map(|at| pair(at * 2)).collect()
+}
+
+/// What the script says to these messages: the vectors, and an answer to each message.
+fn ask(messages: &[Vec<u8>]) -> Option<(Vec<(String, Vec<u8>)>, Vec<String>)> {
+    let python = std::env::var("FLOWYARD_OS_KEN_PYTHON").unwrap_or_else(|_| "python3".into());
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/os_ken.py");
+    let mut command = Command::new(python);
+    command.arg(script).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut child = command.spawn().ok()?;
+    let lines: Vec<String> = messages.iter().map(|wire| hex(wire)).collect();
+    let mut stdin = child.stdin.take()?;
+    let feed = std::thread::spawn(move || {
+        // A script that cannot import os-ken reads nothing.
+        let _ = stdin.write_all((lines.join("\n") + "\n").as_bytes());
+    });
+    let output = child.wait_with_output().ok()?;
+    feed.join().ok()?;
+    let text = String::from_utf8(output.stdout).ok().filter(|_| output.status.success())?;
+    let (vectors, answers) = text.split_once("end\n")?;
+    let vector = |line: &str| {
+        let (name, wire) = line.strip_prefix("vector ")?.split_once(' ')?;
+        Some((name.to_owned(), unhex(wire)))
+    };
+    let vectors = vectors.lines().filter_map(vector).collect();
+    Some((vectors, answers.lines().map(str::to_owned).collect()))
+}
+
+fn skip() {
+    let line = format_args!("skipped: needs os-ken; name a Python that has it in FLOWYARD_OS_KEN_PYTHON\n");
+    let _ = std::io::Write::write_fmt(&mut std::io::stderr(), line);
+}
+
+/// Each vector is read, and written again as it was. Those with Nicira's extensions are refused.
+#[test]
+fn vectors_come_back() {
+    let Some((vectors, _)) = ask(&[]) else { return skip() };
+    assert!(vectors.len() > 100, "{}", vectors.len());
+    let (mut same, mut refused) = (0, Vec::new());
+    let mut wrong = Vec::new();
+    for (name, wire) in &vectors {
+        let (_, message) = match decode(wire) {
+            Ok(found) => found,
+            Err(rejected) => {
+                refused.push(format!("{name}: {rejected}"));
+                continue;
+            }
+        };
+        let version = Version::of(wire[0]).unwrap();
+        let mut again = Vec::new();
+        let done = encode(&message, version, u32::from_be_bytes([wire[4], wire[5], wire[6], wire[7]]), &mut again);
+        if done.is_ok() && again == *wire {
+            same += 1;
+        } else {
+            wrong.push(format!("{name} {done:?}\n {}\n {}\n {message:?}", hex(wire), hex(&again)));
+        }
+    }
+    println!("{same} same, {} refused:\n{}", refused.len(), refused.join("\n"));
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    let known = |line: &String| REFUSED.iter().any(|name| line.contains(name));
+    let new: Vec<_> = refused.iter().filter(|line| !known(line)).collect();
+    assert!(new.is_empty(), "{new:#?}");
+}
+
+/// Vectors that this codec refuses, and may.
+const REFUSED: &[&str] = &[];
+
+/// Random messages: os-ken reads them and writes the same bytes.
+#[test]
+fn random_messages_are_the_same_there() {
+    let mut sent: Vec<(Message, Vec<u8>)> = Vec::new();
+    for version in Version::ALL {
+        for seed in 0..1500 {
+            let message = make(version, seed).unwrap();
+            let mut wire = Vec::new();
+            if encode(&message, version, 9, &mut wire).is_ok() {
+                sent.push((message, wire));
+            }
+        }
+    }
+    let wires: Vec<Vec<u8>> = sent.iter().map(|(_, wire)| wire.clone()).collect();
+    let Some((_, answers)) = ask(&wires) else { return skip() };
+    assert_eq!(answers.len(), sent.len());
+    let mut counts = std::collections::BTreeMap::new();
+    let mut other = Vec::new();
+    for ((message, wire), answer) in sent.iter().zip(&answers) {
+        let word = answer.split(' ').next().unwrap_or("");
+        let kind = format!("{}/{}{}", wire[0], wire[1], if wire[1] >= 16 && wire[1] <= 19 { format!("/{}", wire[9]) } else { String::new() });
+        *counts.entry((kind.clone(), word.to_owned())).or_insert(0) += 1;
+        if word != "same" {
+            other.push(format!("{kind} {answer}\n  {}\n  {message:?}", hex(wire)));
+        }
+    }
+    println!("{counts:?}");
+    std::fs::write("/tmp/of-os/other.txt", other.join("\n")).unwrap();
+}
