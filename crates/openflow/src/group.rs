@@ -85,10 +85,22 @@ pub mod meter_flags {
 /// What happens above a rate.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Band {
-    Drop { rate: u32, burst: u32 },
+    Drop {
+        rate: u32,
+        burst: u32,
+    },
     /// Raises the drop precedence in the DSCP.
-    DscpRemark { rate: u32, burst: u32, levels: u8 },
-    Experimenter { rate: u32, burst: u32, id: u32, data: Vec<u8> },
+    DscpRemark {
+        rate: u32,
+        burst: u32,
+        levels: u8,
+    },
+    Experimenter {
+        rate: u32,
+        burst: u32,
+        id: u32,
+        data: Vec<u8>,
+    },
 }
 
 impl Default for Band {

@@ -83,9 +83,8 @@ impl Match {
     /// Whether a frame that matches has this field for sure (1.3.5, table 12).
     #[must_use]
     pub fn allows(&self, field: Field) -> bool {
-        let eth = |types: &[u128]| {
-            self.exact(Field::EthType).is_some_and(|found| types.contains(&found))
-        };
+        let eth =
+            |types: &[u128]| self.exact(Field::EthType).is_some_and(|found| types.contains(&found));
         let proto = |number| self.exact(Field::IpProto) == Some(number);
         let ip = || eth(&[0x0800, 0x86dd]);
         let icmp6 = |types: &[u128]| {

@@ -314,8 +314,8 @@ impl Message {
 /// What to answer: [`Message::error`] makes the reply.
 pub fn decode(bytes: &[u8]) -> Result<(Header, Message), Rejected> {
     let none = Header { version: 0, kind: 0, length: 0, xid: 0 };
-    let header = Header::read(bytes)
-        .ok_or(Rejected { header: none, problem: problem::REQUEST_BAD_LEN })?;
+    let header =
+        Header::read(bytes).ok_or(Rejected { header: none, problem: problem::REQUEST_BAD_LEN })?;
     let reject = |problem| Rejected { header, problem };
     if usize::from(header.length) != bytes.len() {
         return Err(reject(problem::REQUEST_BAD_LEN));

@@ -33,7 +33,10 @@ pub enum Request {
     Aggregate(FlowFilter),
     Table,
     PortStats(u32),
-    QueueStats { port: u32, queue: u32 },
+    QueueStats {
+        port: u32,
+        queue: u32,
+    },
     Group(u32),
     GroupDesc,
     GroupFeatures,
@@ -44,9 +47,16 @@ pub enum Request {
     TableFeatures(Vec<TableFeatures>),
     PortDesc,
     TableDesc,
-    QueueDesc { port: u32, queue: u32 },
+    QueueDesc {
+        port: u32,
+        queue: u32,
+    },
     FlowMonitor(Vec<Monitor>),
-    Experimenter { id: u32, kind: u32, data: Vec<u8> },
+    Experimenter {
+        id: u32,
+        kind: u32,
+        data: Vec<u8>,
+    },
 }
 
 impl Default for Request {

@@ -99,10 +99,10 @@ impl Field {
         u128::MAX >> (128 - self.bits())
     }
 
-    /// How many bytes a value takes on the wire.
+    /// How many bytes a value takes on the wire; labels of 20 bits take four.
     #[must_use]
     pub const fn bytes(self) -> usize {
-        self.bits().div_ceil(8) as usize
+        if self.bits() == 20 { 4 } else { self.bits().div_ceil(8) as usize }
     }
 
     /// Whether a set-field action may write it: all headers, but not the pipeline's own
@@ -263,7 +263,8 @@ fn number<C: Io>(c: &mut C, field: Field, number: &mut u128, wrong: Problem) -> 
     c.bytes(&mut bytes[from..])?;
     bytes[..from].fill(0);
     *number = u128::from_be_bytes(bytes);
-    if C::MAKES || wrong.code == problem::MATCH_BAD_MASK.code && wrong.kind == problem::Kind::BadMatch
+    if C::MAKES
+        || wrong.code == problem::MATCH_BAD_MASK.code && wrong.kind == problem::Kind::BadMatch
     {
         *number &= field.full();
     }

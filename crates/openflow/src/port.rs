@@ -64,6 +64,13 @@ pub(crate) fn properties<C: Io>(c: &mut C, list: &mut Vec<Property>) -> Res {
         property.kind = kind as u16;
         c.len(&mut mark)?;
         c.rest(&mut property.data)?;
+        if C::MAKES {
+            property.data.resize(8 + property.data.len() / 4 * 4, 0);
+        }
+        // An experimenter's has its number and a type.
+        if property.kind == 0xffff && property.data.len() < 8 {
+            return Err(problem::PROPERTY_BAD_LEN);
+        }
         c.close(&mark)?;
         c.align(&mark)
     })?;

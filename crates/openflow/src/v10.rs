@@ -88,7 +88,8 @@ impl Fixed {
         put(has(0), Field::InPort, self.in_port.into());
         put(has(2), Field::EthSrc, mac(self.dl[0]));
         put(has(3), Field::EthDst, mac(self.dl[1]));
-        let tag = if self.vlan == NO_VLAN { 0 } else { VID_PRESENT | u128::from(self.vlan & 0xfff) };
+        let tag =
+            if self.vlan == NO_VLAN { 0 } else { VID_PRESENT | u128::from(self.vlan & 0xfff) };
         put(has(1), Field::VlanVid, tag);
         let tagged = !has(1) || self.vlan != NO_VLAN;
         if !has(1) && has(20) {

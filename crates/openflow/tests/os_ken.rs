@@ -5,7 +5,7 @@
 use std::io::Write;
 use std::process::{Command, Stdio};
 
-use flowyard_openflow::{Message, Version, decode, encode, make};
+use flowyard_openflow::{Message, Version, decode, encode, make, problem};
 
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
@@ -19,7 +19,7 @@ fn unhex(text: &str) -> Vec<u8> {
 /// What the script says to these messages: the vectors, and an answer to each message.
 fn ask(messages: &[Vec<u8>]) -> Option<(Vec<(String, Vec<u8>)>, Vec<String>)> {
     let python = std::env::var("FLOWYARD_OS_KEN_PYTHON").unwrap_or_else(|_| "python3".into());
-    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/os_ken.py");
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/ask_os_ken.py");
     let mut command = Command::new(python);
     command.arg(script).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
     let mut child = command.spawn().ok()?;
@@ -42,7 +42,9 @@ fn ask(messages: &[Vec<u8>]) -> Option<(Vec<(String, Vec<u8>)>, Vec<String>)> {
 }
 
 fn skip() {
-    let line = format_args!("skipped: needs os-ken; name a Python that has it in FLOWYARD_OS_KEN_PYTHON\n");
+    let line = format_args!(
+        "skipped: needs os-ken; name a Python that has it in FLOWYARD_OS_KEN_PYTHON\n"
+    );
     let _ = std::io::Write::write_fmt(&mut std::io::stderr(), line);
 }
 
@@ -57,35 +59,57 @@ fn vectors_come_back() {
         let (_, message) = match decode(wire) {
             Ok(found) => found,
             Err(rejected) => {
-                refused.push(format!("{name}: {rejected}"));
+                refused.push((name, rejected.problem));
                 continue;
             }
         };
         let version = Version::of(wire[0]).unwrap();
         let mut again = Vec::new();
-        let done = encode(&message, version, u32::from_be_bytes([wire[4], wire[5], wire[6], wire[7]]), &mut again);
-        if done.is_ok() && again == *wire {
+        let done = encode(
+            &message,
+            version,
+            u32::from_be_bytes([wire[4], wire[5], wire[6], wire[7]]),
+            &mut again,
+        );
+        // The 1.0 wildcards have many ways to say nothing: the same message is enough there.
+        let means = || wire[0] == 1 && decode(&again).map(|(_, m)| m) == Ok(message.clone());
+        if done.is_ok() && (again == *wire || means()) {
             same += 1;
         } else {
             wrong.push(format!("{name} {done:?}\n {}\n {}\n {message:?}", hex(wire), hex(&again)));
         }
     }
-    println!("{same} same, {} refused:\n{}", refused.len(), refused.join("\n"));
+    println!("{same} same, {} refused", refused.len());
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
-    let known = |line: &String| REFUSED.iter().any(|name| line.contains(name));
-    let new: Vec<_> = refused.iter().filter(|line| !known(line)).collect();
+    let known = |(name, problem): &(&String, problem::Problem)| {
+        REFUSED.iter().any(|(known, why)| name.starts_with(known) && why == problem)
+    };
+    let new: Vec<_> = refused.iter().filter(|found| !known(found)).collect();
     assert!(new.is_empty(), "{new:#?}");
 }
 
 /// Vectors that this codec refuses, and may.
-const REFUSED: &[&str] = &[];
+const REFUSED: &[(&str, problem::Problem)] = &[
+    // Nicira's fields, of other classes.
+    ("of13/libofproto-OFP13-", problem::MATCH_BAD_FIELD),
+    ("of13/ovs-ofctl-of13-", problem::MATCH_BAD_FIELD),
+    // They set the input port and metadata, which is not allowed.
+    ("of13/4-12-ofp_flow_stats_reply", problem::ACTION_BAD_SET_TYPE),
+    ("of13/4-2-ofp_flow_mod", problem::ACTION_BAD_SET_TYPE),
+    // An old experimenter's field.
+    ("of13/4-59-ofp_packet_in", problem::MATCH_BAD_FIELD),
+    ("of13/4-60-ofp_flow_mod", problem::MATCH_BAD_FIELD),
+    // An experimenter's asynchronous messages.
+    ("of14/5-41-ofp_get_async_reply", problem::ASYNC_UNSUPPORTED),
+    ("of14/5-42-ofp_set_async", problem::ASYNC_UNSUPPORTED),
+];
 
 /// Random messages: os-ken reads them and writes the same bytes.
 #[test]
 fn random_messages_are_the_same_there() {
     let mut sent: Vec<(Message, Vec<u8>)> = Vec::new();
     for version in Version::ALL {
-        for seed in 0..1500 {
+        for seed in 0..400 {
             let message = make(version, seed).unwrap();
             let mut wire = Vec::new();
             if encode(&message, version, 9, &mut wire).is_ok() {
@@ -100,12 +124,12 @@ fn random_messages_are_the_same_there() {
     let mut other = Vec::new();
     for ((message, wire), answer) in sent.iter().zip(&answers) {
         let word = answer.split(' ').next().unwrap_or("");
-        let kind = format!("{}/{}{}", wire[0], wire[1], if wire[1] >= 16 && wire[1] <= 19 { format!("/{}", wire[9]) } else { String::new() });
-        *counts.entry((kind.clone(), word.to_owned())).or_insert(0) += 1;
-        if word != "same" {
-            other.push(format!("{kind} {answer}\n  {}\n  {message:?}", hex(wire)));
+        *counts.entry(word.to_owned()).or_insert(0) += 1;
+        if word == "other" {
+            other.push(format!("{answer}\n  {}\n  {message:?}", hex(wire)));
         }
     }
     println!("{counts:?}");
-    std::fs::write("/tmp/of-os/other.txt", other.join("\n")).unwrap();
+    assert!(counts.get("same").is_some_and(|same| *same > 300), "{counts:?}");
+    assert!(other.is_empty(), "{}", other.join("\n"));
 }
