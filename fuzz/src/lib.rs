@@ -1,12 +1,14 @@
 //! Fuzz targets as plain functions over bytes; `fuzz_targets/` hands them to libFuzzer.
 //!
-//! `cargo +nightly fuzz run captures` (or `headers`, `text`); without a fuzzer, `cargo test
+//! `cargo +nightly fuzz run captures` (or `headers`, `openflow`, `text`); without a fuzzer, `cargo test
 //! --manifest-path fuzz/Cargo.toml` runs targets over changed seeds and over what `corpus/` has.
 
 mod captures;
 mod headers;
+mod openflow;
 mod text;
 
 pub use captures::captures;
 pub use headers::headers;
+pub use openflow::openflow;
 pub use text::text;

@@ -234,21 +234,22 @@ fn set_v10<C: Io>(c: &mut C, oxm: &mut Oxm) -> Res {
 }
 
 /// What a flow does with a frame.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub enum Instruction {
     GotoTable(u8),
-    WriteMetadata { value: u64, mask: u64 },
+    WriteMetadata {
+        value: u64,
+        mask: u64,
+    },
     WriteActions(Vec<Action>),
     ApplyActions(Vec<Action>),
+    #[default]
     ClearActions,
     Meter(u32),
-    Experimenter { id: u32, data: Vec<u8> },
-}
-
-impl Default for Instruction {
-    fn default() -> Self {
-        Self::ClearActions
-    }
+    Experimenter {
+        id: u32,
+        data: Vec<u8>,
+    },
 }
 
 impl Instruction {

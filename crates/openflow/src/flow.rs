@@ -116,17 +116,17 @@ pub(crate) fn flow_removed<C: Io>(c: &mut C, m: &mut FlowRemoved) -> Res {
     c.u16(&mut m.priority)?;
     c.choice(&mut m.reason, 1, problem::REQUEST_BAD_TYPE)?;
     if old {
-        c.pad(1)?
+        c.pad(1)?;
     } else {
-        c.u8(&mut m.table)?
+        c.u8(&mut m.table)?;
     }
     c.u32(&mut m.duration_sec)?;
     c.u32(&mut m.duration_nsec)?;
     c.u16(&mut m.idle_timeout)?;
     if old {
-        c.pad(2)?
+        c.pad(2)?;
     } else {
-        c.u16(&mut m.hard_timeout)?
+        c.u16(&mut m.hard_timeout)?;
     }
     c.u64(&mut m.packets)?;
     c.u64(&mut m.bytes)?;

@@ -26,8 +26,9 @@ pub struct FlowFilter {
 }
 
 /// A request's body.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub enum Request {
+    #[default]
     Desc,
     Flow(FlowFilter),
     Aggregate(FlowFilter),
@@ -57,12 +58,6 @@ pub enum Request {
         kind: u32,
         data: Vec<u8>,
     },
-}
-
-impl Default for Request {
-    fn default() -> Self {
-        Self::Desc
-    }
 }
 
 const V10: &[u32] = &[0, 1, 2, 3, 4, 5, 0xffff];
@@ -301,7 +296,7 @@ pub struct MeterConfig {
 }
 
 /// What a monitor saw.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub enum Update {
     /// `event` is 0 there at first, 1 added, 2 removed, 3 changed.
     Full {
@@ -317,14 +312,9 @@ pub enum Update {
     },
     /// The controller's own change, by its xid.
     Abbrev(u32),
+    #[default]
     Paused,
     Resumed,
-}
-
-impl Default for Update {
-    fn default() -> Self {
-        Self::Paused
-    }
 }
 
 /// A reply's body.

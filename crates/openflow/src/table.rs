@@ -168,7 +168,7 @@ fn feature<C: Io>(c: &mut C, m: &mut Feature) -> Res {
     match m {
         Feature::Instructions { list, .. } => c.list(list, |c, id| number_id(c, id, &[1, 4, 6]))?,
         Feature::Actions { list, .. } => c.list(list, |c, id| number_id(c, id, &[0, 22, 25]))?,
-        Feature::Tables { list, .. } => c.list(list, |c, table| c.u8(table))?,
+        Feature::Tables { list, .. } => c.list(list, C::u8)?,
         Feature::Fields { list, .. } => c.list(list, |c, (header, experimenter)| {
             c.draw(header, 4, &[0x8000_0004, 0x8000_0606, 0xffff_5406])?;
             if *header >> 16 == 0xffff { c.u32(experimenter) } else { Ok(()) }

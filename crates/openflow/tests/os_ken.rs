@@ -16,8 +16,11 @@ fn unhex(text: &str) -> Vec<u8> {
     (0..text.len() / 2).map(|at| pair(at * 2)).collect()
 }
 
+/// A name and a message.
+type Vector = (String, Vec<u8>);
+
 /// What the script says to these messages: the vectors, and an answer to each message.
-fn ask(messages: &[Vec<u8>]) -> Option<(Vec<(String, Vec<u8>)>, Vec<String>)> {
+fn ask(messages: &[Vec<u8>]) -> Option<(Vec<Vector>, Vec<String>)> {
     let python = std::env::var("FLOWYARD_OS_KEN_PYTHON").unwrap_or_else(|_| "python3".into());
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/ask_os_ken.py");
     let mut command = Command::new(python);
