@@ -23,6 +23,7 @@ fn ask(agent: &mut Agent, message: &Message, now: u64) -> Vec<Message> {
 }
 
 /// The error that a message is answered with.
+#[allow(clippy::needless_pass_by_value, reason = "messages are made in place")]
 fn refusal(agent: &mut Agent, message: Message) -> Option<(u16, u16)> {
     match ask(agent, &message, 0).as_slice() {
         [Message::Error(ErrorMessage { kind, code, .. })] => Some((*kind, *code)),
