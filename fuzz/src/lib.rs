@@ -1,16 +1,18 @@
 //! Fuzz targets as plain functions over bytes; `fuzz_targets/` hands them to libFuzzer.
 //!
-//! `cargo +nightly fuzz run captures` (or `balance`, `headers`, `lists`, `text`); without a fuzzer, `cargo test
+//! `cargo +nightly fuzz run captures` (or `balance`, `headers`, `lists`, `openflow`, `text`); without a fuzzer, `cargo test
 //! --manifest-path fuzz/Cargo.toml` runs targets over changed seeds and over what `corpus/` has.
 
 mod balance;
 mod captures;
 mod headers;
 mod lists;
+mod openflow;
 mod text;
 
 pub use balance::balance;
 pub use captures::captures;
 pub use headers::headers;
 pub use lists::lists;
+pub use openflow::openflow;
 pub use text::text;

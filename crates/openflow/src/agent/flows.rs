@@ -1,0 +1,269 @@
+//! One flow table: what a flow-mod does to it (1.3.5, section 6.4), and which flow answers.
+//!
+//! A list with the highest priority first: linear and obvious, the model that a fast lookup is
+//! compared with.
+//!
+//! Invariants: no two flows have equal priority and match; priorities fall along the list.
+//! Thread-safety: plain data. Time is an argument, in nanoseconds.
+
+use std::collections::BTreeMap;
+
+use crate::act::{Action, Instruction};
+use crate::flow::{FlowCommand, FlowMod, FlowRemoved, RemovedReason, flags};
+use crate::multipart::{FlowFilter, FlowStats};
+use crate::oxm::Field;
+use crate::port::reserved;
+use crate::problem::{self, Problem};
+use crate::{Match, group};
+
+/// A second, in nanoseconds.
+pub(super) const SECOND: u64 = 1_000_000_000;
+
+/// The fields that a frame has.
+pub type Fields = BTreeMap<Field, u128>;
+
+/// A flow.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Flow {
+    /// What a frame must have, in [`Match::normal`] form.
+    pub matching: Match,
+    /// The highest answers.
+    pub priority: u16,
+    /// The controller's own word.
+    pub cookie: u64,
+    /// `OFPFF_*`.
+    pub flags: u16,
+    /// Who has less is evicted first.
+    pub importance: u16,
+    /// Seconds without a frame; 0 is for ever.
+    pub idle_timeout: u16,
+    /// Seconds; 0 is for ever.
+    pub hard_timeout: u16,
+    /// What is done.
+    pub instructions: Vec<Instruction>,
+    /// Frames that it answered.
+    pub packets: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// When it was added.
+    pub since: u64,
+    /// When it answered last, or was added.
+    pub used: u64,
+}
+
+impl Flow {
+    /// Whether a frame with these fields matches.
+    #[must_use]
+    pub fn matches(&self, fields: &Fields) -> bool {
+        self.matching.0.iter().all(|oxm| match fields.get(&oxm.field) {
+            Some(value) => value & oxm.mask == oxm.value,
+            // An untagged frame has the VLAN id 0 (OFPVID_NONE).
+            None => oxm.field == Field::VlanVid && oxm.value == 0,
+        })
+    }
+
+    /// All its actions.
+    pub fn actions(&self) -> impl Iterator<Item = &Action> {
+        self.instructions.iter().flat_map(|instruction| match instruction {
+            Instruction::WriteActions(list) | Instruction::ApplyActions(list) => list.as_slice(),
+            _ => &[],
+        })
+    }
+
+    fn leads_to(&self, port: u32, group: u32) -> bool {
+        let to = |action: &Action| match action {
+            Action::Output { port: found, .. } | Action::Enqueue { port: found, .. } => {
+                *found == port
+            }
+            _ => false,
+        };
+        (port == reserved::ANY || self.actions().any(to))
+            && (group == group::ANY || self.actions().any(|found| *found == Action::Group(group)))
+    }
+
+    /// Whether a request is about this flow (1.3.5, section 7.3.5.2).
+    #[must_use]
+    pub fn is_in(&self, filter: &FlowFilter) -> bool {
+        (self.cookie ^ filter.cookie) & filter.cookie_mask == 0
+            && self.leads_to(filter.out_port, filter.out_group)
+            && self.matching.is_within(&filter.matching.normal())
+    }
+
+    const fn age(&self, now: u64) -> (u32, u32) {
+        let age = now.saturating_sub(self.since);
+        ((age / SECOND) as u32, (age % SECOND) as u32)
+    }
+
+    /// The word that it is gone.
+    pub(super) fn removed(&self, table: u8, reason: RemovedReason, now: u64) -> FlowRemoved {
+        let (duration_sec, duration_nsec) = self.age(now);
+        FlowRemoved {
+            cookie: self.cookie,
+            priority: self.priority,
+            reason,
+            table,
+            duration_sec,
+            duration_nsec,
+            idle_timeout: self.idle_timeout,
+            hard_timeout: self.hard_timeout,
+            packets: self.packets,
+            bytes: self.bytes,
+            matching: self.matching.clone(),
+        }
+    }
+
+    /// The flow as a reply says it.
+    pub(super) fn stats(&self, table: u8, now: u64) -> FlowStats {
+        let (duration_sec, duration_nsec) = self.age(now);
+        FlowStats {
+            table,
+            duration_sec,
+            duration_nsec,
+            priority: self.priority,
+            idle_timeout: self.idle_timeout,
+            hard_timeout: self.hard_timeout,
+            flags: self.flags,
+            importance: self.importance,
+            cookie: self.cookie,
+            packets: self.packets,
+            bytes: self.bytes,
+            matching: self.matching.clone(),
+            instructions: self.instructions.clone(),
+        }
+    }
+}
+
+/// A flow table.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Flows {
+    /// The highest priority first.
+    pub list: Vec<Flow>,
+    /// Frames that were looked up.
+    pub looked_up: u64,
+    /// Frames that were answered.
+    pub matched: u64,
+}
+
+impl Flows {
+    /// The flow that answers a frame; it is counted.
+    pub fn lookup(&mut self, fields: &Fields, bytes: u64, now: u64) -> Option<&Flow> {
+        self.looked_up += 1;
+        let flow = self.list.iter_mut().find(|flow| flow.matches(fields))?;
+        self.matched += 1;
+        flow.used = now;
+        if flow.flags & flags::NO_PKT_COUNTS == 0 {
+            flow.packets += 1;
+        }
+        if flow.flags & flags::NO_BYT_COUNTS == 0 {
+            flow.bytes += bytes;
+        }
+        Some(flow)
+    }
+
+    /// What a flow-mod does; the flows it removed. `resets`: an add starts counters anew, as
+    /// always in 1.0.
+    pub(super) fn change(
+        &mut self,
+        m: &FlowMod,
+        capacity: usize,
+        resets: bool,
+        now: u64,
+    ) -> Result<Vec<Flow>, Problem> {
+        let matching = m.matching.normal();
+        let strict = |flow: &Flow| flow.priority == m.priority && flow.matching == matching;
+        let filter = FlowFilter {
+            table: m.table,
+            out_port: reserved::ANY,
+            out_group: group::ANY,
+            cookie: m.cookie,
+            cookie_mask: m.cookie_mask,
+            matching: matching.clone(),
+        };
+        match m.command {
+            FlowCommand::Add => self.add(m, &matching, capacity, resets, now).map(|()| Vec::new()),
+            FlowCommand::Modify | FlowCommand::ModifyStrict => {
+                let exact = m.command == FlowCommand::ModifyStrict;
+                for flow in &mut self.list {
+                    if flow.is_in(&filter) && (!exact || strict(flow)) {
+                        flow.instructions.clone_from(&m.instructions);
+                        if m.flags & flags::RESET_COUNTS != 0 {
+                            (flow.packets, flow.bytes) = (0, 0);
+                        }
+                    }
+                }
+                Ok(Vec::new())
+            }
+            FlowCommand::Delete | FlowCommand::DeleteStrict => {
+                let exact = m.command == FlowCommand::DeleteStrict;
+                let out = FlowFilter { out_port: m.out_port, out_group: m.out_group, ..filter };
+                Ok(self.take(|flow| flow.is_in(&out) && (!exact || strict(flow))))
+            }
+        }
+    }
+
+    fn add(
+        &mut self,
+        m: &FlowMod,
+        matching: &Match,
+        capacity: usize,
+        resets: bool,
+        now: u64,
+    ) -> Result<(), Problem> {
+        let equal = |flow: &&mut Flow| flow.priority == m.priority && flow.matching == *matching;
+        if m.flags & flags::CHECK_OVERLAP != 0 {
+            let overlaps =
+                |flow: &Flow| flow.priority == m.priority && flow.matching.overlaps(matching);
+            if self.list.iter().any(overlaps) {
+                return Err(problem::FLOW_OVERLAP);
+            }
+        }
+        let mut flow = Flow {
+            matching: matching.clone(),
+            priority: m.priority,
+            cookie: m.cookie,
+            flags: m.flags,
+            importance: m.importance,
+            idle_timeout: m.idle_timeout,
+            hard_timeout: m.hard_timeout,
+            instructions: m.instructions.clone(),
+            packets: 0,
+            bytes: 0,
+            since: now,
+            used: now,
+        };
+        if let Some(old) = self.list.iter_mut().find(equal) {
+            if !resets && m.flags & flags::RESET_COUNTS == 0 {
+                (flow.packets, flow.bytes) = (old.packets, old.bytes);
+            }
+            *old = flow;
+            return Ok(());
+        }
+        if self.list.len() >= capacity {
+            return Err(problem::FLOW_TABLE_FULL);
+        }
+        let at = self.list.partition_point(|other| other.priority >= flow.priority);
+        self.list.insert(at, flow);
+        Ok(())
+    }
+
+    /// Removes the flows that `gone` says.
+    pub(super) fn take(&mut self, gone: impl Fn(&Flow) -> bool) -> Vec<Flow> {
+        let (taken, left) = std::mem::take(&mut self.list).into_iter().partition(gone);
+        self.list = left;
+        taken
+    }
+
+    /// Removes the flows whose time is over, with the reason.
+    pub(super) fn expire(&mut self, now: u64) -> Vec<(Flow, RemovedReason)> {
+        let over = |from: u64, timeout: u16| {
+            timeout != 0 && now.saturating_sub(from) >= u64::from(timeout) * SECOND
+        };
+        let hard = |flow: &Flow| over(flow.since, flow.hard_timeout);
+        let gone = self.take(|flow| hard(flow) || over(flow.used, flow.idle_timeout));
+        let reason = |flow: Flow| {
+            let hard = hard(&flow);
+            (flow, if hard { RemovedReason::HardTimeout } else { RemovedReason::IdleTimeout })
+        };
+        gone.into_iter().map(reason).collect()
+    }
+}

@@ -1,0 +1,105 @@
+//! Random messages of every kind: the third direction of [`crate::io`], for tests and fuzzing.
+//!
+//! A made message is what a reader could have read: in range, and no longer than it may be.
+
+use crate::io::{Io, Mark, Res};
+use crate::problem::Problem;
+use crate::{Message, Version, message};
+
+/// A message out of a seed: the same seed, the same message.
+#[must_use]
+pub fn make(version: Version, seed: u64) -> Option<Message> {
+    let mut maker = Maker { version, state: seed, depth: 0 };
+    let kinds = message::kinds(version);
+    let kind = kinds[maker.next() as usize % kinds.len()];
+    let mut message = Message::blank(kind, version)?;
+    message::body(&mut maker, &mut message).ok().map(|()| message)
+}
+
+struct Maker {
+    version: Version,
+    state: u64,
+    depth: u32,
+}
+
+impl Maker {
+    /// SplitMix64.
+    const fn next(&mut self) -> u64 {
+        self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.state;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+}
+
+impl Io for Maker {
+    const READS: bool = true;
+    const MAKES: bool = true;
+
+    fn version(&self) -> Version {
+        self.version
+    }
+
+    fn bytes(&mut self, bytes: &mut [u8]) -> Res {
+        // Often all zeros or all ones: that is where the special cases are.
+        let style = self.next() % 6;
+        for byte in bytes {
+            *byte = match style {
+                0 => 0,
+                1 => 0xff,
+                _ => self.next() as u8,
+            };
+        }
+        Ok(())
+    }
+
+    fn rest(&mut self, bytes: &mut Vec<u8>) -> Res {
+        *bytes = (0..self.next() % 20).map(|_| 0).collect();
+        self.bytes(bytes)
+    }
+
+    fn message(&mut self, bytes: &mut Vec<u8>) -> Res {
+        *bytes = vec![self.version as u8, 2, 0, 9, 0, 0, 0, 7, 0x55];
+        Ok(())
+    }
+
+    fn more(&mut self) -> bool {
+        !self.next().is_multiple_of(3 + u64::from(self.depth)) && self.depth < 5
+    }
+
+    fn draw(&mut self, number: &mut u32, _: usize, known: &[u32]) -> Res {
+        *number = known.get(self.next() as usize % known.len().max(1)).copied().unwrap_or(0);
+        Ok(())
+    }
+
+    fn open(&mut self) -> Mark {
+        self.depth += 1;
+        Mark { start: 0, len_at: 0, outer: 0 }
+    }
+
+    fn len(&mut self, _: &mut Mark) -> Res {
+        Ok(())
+    }
+
+    fn len_behind(&mut self, _: &mut Mark, _: usize) -> Res {
+        Ok(())
+    }
+
+    fn close(&mut self, _: &Mark) -> Res {
+        self.depth -= 1;
+        Ok(())
+    }
+
+    fn unmark(&mut self, _: &Mark) {
+        self.depth -= 1;
+    }
+
+    fn align(&mut self, _: &Mark) -> Res {
+        Ok(())
+    }
+
+    fn blame(&mut self, problem: Problem) -> Problem {
+        problem
+    }
+}
