@@ -7,6 +7,11 @@ use std::net::IpAddr;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use flowyard_frame::{FlowKey, proto};
+use flowyard_ports::af_packet::{Fanout, Ring, Sender, Settings};
+use flowyard_ports::live::Interface;
+use flowyard_testkit::Build;
+
 use crate::line::{Kind, Line, Plan, ips};
 use crate::net::{Net, alone};
 use crate::skipped;
@@ -224,6 +229,43 @@ fn load(id: u32) -> u32 {
     300
 }
 
+/// Tagged frames keep their tags: one, two, and one of priority only.
+fn tags(yard: &Yard) {
+    let key = FlowKey::five_tuple(proto::UDP, [10, 9, 0, 1].into(), 7, [10, 9, 0, 2].into(), 9);
+    let plain = Build::new(&key).payload(&[0x5a; 100]).bytes();
+    let near = yard.line.near();
+    let mut receiver = yard.line.b.within(|| {
+        let settings = Settings { fanout: Fanout::Hash, frames: 256 };
+        Ring::open(&Interface::find("vd").unwrap(), 1, settings).unwrap().pop().unwrap()
+    });
+    let mut sender =
+        yard.line.a.within(move || Sender::open(&Interface::find(near).unwrap(), false).unwrap());
+    let all: [&[u8]; 4] =
+        [&[], &[0x81, 0, 0x60, 5], &[0x88, 0xa8, 0, 7, 0x81, 0, 0x20, 5], &[0x81, 0, 0xe0, 0]];
+    for tag in all {
+        let frame = [&plain[..12], tag, &plain[12..]].concat();
+        let (sent, error) = sender.send([&frame[..]].into_iter());
+        assert_eq!(sent, 1, "{error:?}");
+        let mut arrived = Vec::new();
+        wait_until("a tagged frame", || {
+            while let Some(found) = receiver.peek() {
+                let mut bytes = vec![0; found.len(None, 0)];
+                found.write(None, 0, &mut bytes);
+                receiver.advance();
+                // Hosts have things to say of their own.
+                if bytes.len() >= 142 && bytes.ends_with(&[0x5a; 100]) {
+                    arrived.push(bytes);
+                }
+            }
+            !arrived.is_empty()
+        });
+        assert_eq!(arrived.len(), 1);
+        // A router changes addresses, hops and checksum; the rest it leaves.
+        let whole = if yard.routes { 12..14 + tag.len() } else { 0..frame.len() };
+        assert_eq!((arrived[0].len(), &arrived[0][whole.clone()]), (frame.len(), &frame[whole]));
+    }
+}
+
 /// Hosts on a VLAN: pings and a stream.
 fn vlan(yard: &Yard) {
     if yard.routes {
@@ -275,7 +317,7 @@ fn full_ring(yard: &Yard) {
 fn everything(plan: Plan, work: (&str, &str)) {
     let mut yard = Yard::new(plan, work);
     yard.start();
-    for program in [ping, fragments, iperf, http, memcached, vlan] {
+    for program in [ping, fragments, iperf, http, memcached, tags, vlan] {
         program(&yard);
     }
     let books = yard.stop();
