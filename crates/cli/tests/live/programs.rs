@@ -159,12 +159,14 @@ fn iperf(yard: &Yard) {
         return;
     }
     let folder = std::env::temp_dir();
-    let _server = Server::start(&yard.line.b, "iperf3", &["-s"], &folder);
-    listens(&yard.line.b, 5201);
-    for (to, way) in [("10.9.0.2", ""), ("fd09::2", "-R")] {
-        let said = yard.line.a.sh(&format!("iperf3 -J -n 8M {way} -c {to}"));
+    for (to, way, port) in [("10.9.0.2", "", 5201), ("fd09::2", "-R", 5202)] {
+        // A server each: between two transfers it closes its door, and resets who is waiting there.
+        let args = ["-s", "-1", "-p", &port.to_string()];
+        let _server = Server::start(&yard.line.b, "iperf3", &args, &folder);
+        listens(&yard.line.b, port);
+        let said = yard.line.a.sh(&format!("iperf3 -J -n 8M {way} -p {port} -c {to}"));
         let report: serde_json::Value = serde_json::from_str(&said).unwrap();
-        let bytes = report["end"]["sum_received"]["bytes"].as_u64().unwrap();
+        let bytes = report["end"]["sum_received"]["bytes"].as_u64().expect(&said);
         // What is still in the sender's buffer when it is done is not counted.
         assert!(bytes > 4 << 20, "{said}");
     }
