@@ -10,6 +10,7 @@
     reason = "what is shared with the yard's live tests is used in part"
 )]
 
+mod far;
 mod gigabyte;
 mod killed;
 #[path = "../../../yard/tests/live/line.rs"]
