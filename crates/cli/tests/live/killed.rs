@@ -45,16 +45,20 @@ fn killed(kind: Kind, seed: u64) {
     let (mut rng, mut busy, mut open) = (Rng::new(seed), 0, 0);
     for round in 0..times() {
         let mut live = Live::start(line.yard(), &line.plan.text());
-        // Half of all moments are in the start, half in the traffic, which shows that the start
-        // after the last kill worked.
+        // From the first moment on; from when the first port opens; in traffic, which shows that the
+        // start after the last kill worked.
         let mut traffic = None;
-        if rng.below(2) == 0 {
-            reaches(&line, &mut live);
-            let net = line.a.0.try_clone().unwrap();
-            traffic = Some(std::thread::spawn(move || {
-                crate::net::Net(net).run("ping -f -w 1 -W 1 -s 1000 10.9.0.2")
-            }));
-            busy += 1;
+        match rng.below(3) {
+            0 => {}
+            1 => wait_until("a port", || !left_behind(&line).is_empty()),
+            _ => {
+                reaches(&line, &mut live);
+                let net = line.a.0.try_clone().unwrap();
+                traffic = Some(std::thread::spawn(move || {
+                    crate::net::Net(net).run("ping -f -w 1 -W 1 -s 1000 10.9.0.2")
+                }));
+                busy += 1;
+            }
         }
         std::thread::sleep(Duration::from_micros(rng.below(60_000)));
         open += u64::from(!left_behind(&line).is_empty());
