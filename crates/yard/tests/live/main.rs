@@ -8,6 +8,7 @@ mod net;
 mod paths;
 mod rate;
 mod steer;
+mod steering;
 mod sys;
 mod traffic;
 mod trouble;
