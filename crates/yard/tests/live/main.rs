@@ -10,6 +10,7 @@ mod rate;
 mod steer;
 mod steering;
 mod sys;
+mod sys_bpf;
 mod traffic;
 mod trouble;
 mod yard;
