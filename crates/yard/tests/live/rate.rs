@@ -8,8 +8,9 @@
 //!              └─ in the kernel, with vb's softirq: faster than any of them
 //! ```
 //!
-//! The receive softirq of `vb` is the generator's, but for the kernel's own forwarding, which is all
-//! softirq, and has a thread on processor 1 for it. What `vd` does with a frame is everybody's alike.
+//! The receive softirq of `vb` is the generator's. The kernel's own forwarding is all softirq, so one
+//! processor does everything: its cost is the generator's too. What `vd` does with a frame is
+//! everybody's alike.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -114,27 +115,16 @@ fn bare(over: &AtomicBool) {
     }
 }
 
-/// Has the kernel forward, on a thread on processor 1; the thread.
-fn kernel(m: &Net, elsewhere: &str) -> Vec<String> {
+/// Has the kernel forward, in the generator's softirq.
+fn kernel(m: &Net, elsewhere: &str) {
     m.sh(&format!(
         "echo 1 > /proc/sys/net/ipv4/ip_forward; ip addr add 10.7.0.1/24 dev vb; \
-         ip addr add 10.9.0.254/24 dev vc; ip neigh add 10.9.0.2 lladdr {elsewhere} dev vc; \
-         unshare -m sh -c 'mount -t sysfs none /sys && echo 1 > /sys/class/net/vb/threaded'"
+         ip addr add 10.9.0.254/24 dev vc; ip neigh add 10.9.0.2 lladdr {elsewhere} dev vc"
     ));
-    let mut found: Vec<i32> = Vec::new();
-    for entry in fs::read_dir("/proc").unwrap() {
-        let path = entry.unwrap().path();
-        let name = fs::read_to_string(path.join("comm")).unwrap_or_default();
-        if name.starts_with("napi/vb-") {
-            found.extend(path.file_name().and_then(|name| name.to_str()?.parse::<i32>().ok()));
-        }
-    }
-    let newest = found.into_iter().max().expect("a thread of vb's");
-    sys::pin(newest, 1);
-    tasks(&newest.to_string())
 }
 
-/// Sends for a while, and measures what comes out.
+/// Sends for a while, and measures what comes out, and the time of `threads`; of the generator, if
+/// there are none.
 fn measure(line: &Line, to: [u8; 6], threads: &[String]) -> Run {
     let [a, b] = [[10, 7, 0, 2], [10, 9, 0, 2]].map(std::net::IpAddr::from);
     let mut frame = Build::new(&FlowKey::five_tuple(proto::UDP, a, 1024, b, 53))
@@ -149,6 +139,7 @@ fn measure(line: &Line, to: [u8; 6], threads: &[String]) -> Run {
     }
     // Where the scheduler shares by session first: that, while it is measured.
     let _without = fs::write("/proc/self/autogroup", "-10");
+    let before = tasks("self");
     let over = Arc::new(AtomicBool::new(false));
     let stop = Arc::clone(&over);
     let generator = line.a.spawn(move || {
@@ -160,6 +151,9 @@ fn measure(line: &Line, to: [u8; 6], threads: &[String]) -> Run {
         }
     });
     std::thread::sleep(Duration::from_millis(200));
+    let added = tasks("self").into_iter().filter(|task| !before.contains(task));
+    let generating: Vec<String> = added.collect();
+    let threads = if threads.is_empty() { &generating } else { threads };
     let clock = crate::yard::clock();
     let m = line.yard();
     let look = || (received(&line.b, "vd"), received(m, "vb"), clock(), on_cpu(threads));
@@ -190,11 +184,11 @@ fn one(who: Who) -> Run {
     let new = || tasks("self").into_iter().filter(|task| !own.contains(task)).collect::<Vec<_>>();
     match who {
         Who::Kernel => {
-            let threads = kernel(m, "02:00:00:00:00:0e");
+            kernel(m, "02:00:00:00:00:0e");
             let mac = m.sh("ip -o link show vb | sed 's/.*ether \\([^ ]*\\).*/\\1/'");
             let bytes = mac.trim().split(':').map(|byte| u8::from_str_radix(byte, 16).unwrap());
             let to: Vec<u8> = bytes.collect();
-            measure(&line, to.try_into().unwrap(), &threads)
+            measure(&line, to.try_into().unwrap(), &[])
         }
         Who::Bare => {
             let over = Arc::new(AtomicBool::new(false));

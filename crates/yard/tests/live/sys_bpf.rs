@@ -21,29 +21,35 @@ const CALL: u32 = 1 << 18;
 impl Blast {
     /// `frame` out of the interface with this index, from 64 source ports in turn at random.
     pub(crate) fn new(interface: u32, frame: Vec<u8>) -> io::Result<Self> {
-        // r6 = ctx; r0 = random() & 63; data[35] = r0 if there is so much; return XDP_TX
-        let code: [(u8, u8, i16, i32); 12] = [
-            (0xbf, 0x16, 0, 0),  // r6 = r1
-            (0x85, 0x00, 0, 7),  // r0 = random
-            (0x57, 0x00, 0, 63), // r0 &= 63
-            (0x61, 0x62, 0, 0),  // r2 = data
-            (0x61, 0x63, 4, 0),  // r3 = data_end
-            (0xbf, 0x24, 0, 0),  // r4 = r2
-            (0x07, 0x04, 0, 42), // r4 += 42
-            (0x2d, 0x34, 1, 0),  // if r4 > r3, not the next
-            (0x73, 0x02, 35, 0), // data[35] = r0
-            (0xb7, 0x00, 0, 3),  // r0 = XDP_TX
-            (0x95, 0x00, 0, 0),  // exit
-            (0x95, 0x00, 0, 0),
+        // Pages come again as the far side left them: what forwarding changes is written anew.
+        let word = |at: usize, n: usize| {
+            frame[at..at + n].iter().rev().fold(0, |all, byte| all << 8 | i32::from(*byte))
+        };
+        let code: [(u8, u8, i16, i32); 15] = [
+            (0xbf, 0x16, 0, 0),          // r6 = context
+            (0x85, 0x00, 0, 7),          // r0 = random
+            (0x57, 0x00, 0, 63),         // r0 &= 63
+            (0x61, 0x62, 0, 0),          // r2 = data
+            (0x61, 0x63, 4, 0),          // r3 = its end
+            (0xbf, 0x24, 0, 0),          // r4 = r2
+            (0x07, 0x04, 0, 42),         // r4 += 42
+            (0x2d, 0x34, 5, 0),          // if r4 > r3, not the next five
+            (0x73, 0x02, 35, 0),         // source port
+            (0x62, 0x02, 0, word(0, 4)), // destination address
+            (0x6a, 0x02, 4, word(4, 2)),
+            (0x72, 0x02, 22, word(22, 1)), // hops, and the header's checksum
+            (0x6a, 0x02, 24, word(24, 2)),
+            (0xb7, 0x00, 0, 3), // r0 = XDP_TX
+            (0x95, 0x00, 0, 0), // exit
         ];
-        let mut insns = [0_u64; 12];
+        let mut insns = [0_u64; 15];
         for (insn, (code, regs, off, imm)) in insns.iter_mut().zip(code) {
             let off = u64::from(off as u16) << 16 | u64::from(imm as u32) << 32;
             *insn = u64::from(code) | u64::from(regs) << 8 | off;
         }
         // prog_type XDP and how many instructions; where they and the licence are; the rest is zero.
         let mut attr = [0_u64; 9];
-        attr[0] = 6 | 11 << 32;
+        attr[0] = 6 | 15 << 32;
         attr[1] = insns.as_ptr() as u64;
         attr[2] = c"MIT".as_ptr() as u64;
         let program = bpf(5, &mut attr)?;
