@@ -48,7 +48,7 @@ pub use error::ConfigError;
 pub use list::{ListConfig, OpConfig, TagConfig};
 pub use rule::{MatchConfig, RuleConfig};
 pub(crate) use words::hex;
-pub use words::{FanoutWord, HashKey, Idle, ModeWord, Order, PortKind};
+pub use words::{FanoutWord, HashKey, HostQueueWord, Idle, ModeWord, Order, PortKind};
 pub use work::{RouteConfig, WorkConfig, WorkKind};
 
 /// A yard as its user describes it.
@@ -190,6 +190,8 @@ pub struct PortConfig {
     pub mtu: Option<Spanned<u32>>,
     /// The hardware address that the interface gets, as `02:00:00:00:00:01`; `tap`.
     pub interface_mac: Option<Spanned<String>>,
+    /// By which queue the host sends; `tap`.
+    pub host_queue: Option<Spanned<HostQueueWord>>,
     /// The capture it receives; none receives nothing.
     #[serde(rename = "in")]
     pub input: Option<PathBuf>,

@@ -5,23 +5,23 @@
 use super::sys::Insn;
 
 /// A register.
-pub(super) type Reg = u8;
-pub(super) const R0: Reg = 0;
-pub(super) const R1: Reg = 1;
-pub(super) const R2: Reg = 2;
-pub(super) const R3: Reg = 3;
-pub(super) const R4: Reg = 4;
-pub(super) const R5: Reg = 5;
-pub(super) const R6: Reg = 6;
-pub(super) const R7: Reg = 7;
-pub(super) const R8: Reg = 8;
+pub(crate) type Reg = u8;
+pub(crate) const R0: Reg = 0;
+pub(crate) const R1: Reg = 1;
+pub(crate) const R2: Reg = 2;
+pub(crate) const R3: Reg = 3;
+pub(crate) const R4: Reg = 4;
+pub(crate) const R5: Reg = 5;
+pub(crate) const R6: Reg = 6;
+pub(crate) const R7: Reg = 7;
+pub(crate) const R8: Reg = 8;
 /// The end of the stack.
 const R10: Reg = 10;
 
 /// Of what is loaded or stored.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
-pub(super) enum Size {
+pub(crate) enum Size {
     Word = 0x00,
     Half = 0x08,
     Byte = 0x10,
@@ -30,11 +30,11 @@ pub(super) enum Size {
 
 /// A place in the program.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Label(usize);
+pub(crate) struct Label(usize);
 
 /// A program being written.
 #[derive(Debug, Default)]
-pub(super) struct Assembler {
+pub(crate) struct Assembler {
     insns: Vec<Insn>,
     places: Vec<Option<usize>>,
     /// Jumps, and where to.
@@ -59,68 +59,68 @@ impl Assembler {
         self.insns.push(Insn { code, regs: src << 4 | dst, off, imm });
     }
 
-    pub(super) fn label(&mut self) -> Label {
+    pub(crate) fn label(&mut self) -> Label {
         self.places.push(None);
         Label(self.places.len() - 1)
     }
 
     /// `label` is here.
-    pub(super) fn place(&mut self, label: Label) {
+    pub(crate) fn place(&mut self, label: Label) {
         self.places[label.0] = Some(self.insns.len());
     }
 
-    pub(super) fn move_reg(&mut self, dst: Reg, src: Reg) {
+    pub(crate) fn move_reg(&mut self, dst: Reg, src: Reg) {
         self.push(ALU64 | 0xb0 | BY_REG, dst, src, 0, 0);
     }
 
-    pub(super) fn move_imm(&mut self, dst: Reg, imm: i32) {
+    pub(crate) fn move_imm(&mut self, dst: Reg, imm: i32) {
         self.push(ALU64 | 0xb0, dst, 0, 0, imm);
     }
 
-    pub(super) fn add(&mut self, dst: Reg, imm: i32) {
+    pub(crate) fn add(&mut self, dst: Reg, imm: i32) {
         self.push(ALU64, dst, 0, 0, imm);
     }
 
-    pub(super) fn add_reg(&mut self, dst: Reg, src: Reg) {
+    pub(crate) fn add_reg(&mut self, dst: Reg, src: Reg) {
         self.push(ALU64 | BY_REG, dst, src, 0, 0);
     }
 
     /// The low half; the high half is zero then.
-    pub(super) fn and(&mut self, dst: Reg, imm: i32) {
+    pub(crate) fn and(&mut self, dst: Reg, imm: i32) {
         self.push(ALU32 | 0x50, dst, 0, 0, imm);
     }
 
-    pub(super) fn shift_left(&mut self, dst: Reg, bits: i32) {
+    pub(crate) fn shift_left(&mut self, dst: Reg, bits: i32) {
         self.push(ALU64 | 0x60, dst, 0, 0, bits);
     }
 
-    pub(super) fn load(&mut self, dst: Reg, base: Reg, off: i16, size: Size) {
+    pub(crate) fn load(&mut self, dst: Reg, base: Reg, off: i16, size: Size) {
         self.push(LDX_MEM | size as u8, dst, base, off, 0);
     }
 
-    pub(super) fn load_stack(&mut self, dst: Reg, off: i16, size: Size) {
+    pub(crate) fn load_stack(&mut self, dst: Reg, off: i16, size: Size) {
         self.load(dst, R10, off, size);
     }
 
-    pub(super) fn store(&mut self, off: i16, src: Reg, size: Size) {
+    pub(crate) fn store(&mut self, off: i16, src: Reg, size: Size) {
         self.push(STX_MEM | size as u8, R10, src, off, 0);
     }
 
-    pub(super) fn store_imm(&mut self, off: i16, imm: i32, size: Size) {
+    pub(crate) fn store_imm(&mut self, off: i16, imm: i32, size: Size) {
         self.push(ST_MEM | size as u8, R10, 0, off, imm);
     }
 
     /// The map with this descriptor: two instructions.
-    pub(super) fn load_map(&mut self, dst: Reg, map: i32) {
+    pub(crate) fn load_map(&mut self, dst: Reg, map: i32) {
         self.push(LD | Size::Double as u8, dst, MAP_FD, 0, map);
         self.push(0, 0, 0, 0, 0);
     }
 
-    pub(super) fn call(&mut self, helper: i32) {
+    pub(crate) fn call(&mut self, helper: i32) {
         self.push(JMP | 0x80, 0, 0, 0, helper);
     }
 
-    pub(super) fn exit(&mut self) {
+    pub(crate) fn exit(&mut self) {
         self.push(JMP | 0x90, 0, 0, 0, 0);
     }
 
@@ -129,30 +129,30 @@ impl Assembler {
         self.push(code, dst, src, 0, imm);
     }
 
-    pub(super) fn goto(&mut self, to: Label) {
+    pub(crate) fn goto(&mut self, to: Label) {
         self.jump(JMP, 0, 0, 0, to);
     }
 
     /// By the low half.
-    pub(super) fn if_equal(&mut self, dst: Reg, imm: i32, to: Label) {
+    pub(crate) fn if_equal(&mut self, dst: Reg, imm: i32, to: Label) {
         self.jump(JMP32 | 0x10, dst, 0, imm, to);
     }
 
     /// By the low half.
-    pub(super) fn if_not_equal(&mut self, dst: Reg, imm: i32, to: Label) {
+    pub(crate) fn if_not_equal(&mut self, dst: Reg, imm: i32, to: Label) {
         self.jump(JMP32 | 0x50, dst, 0, imm, to);
     }
 
-    pub(super) fn if_greater(&mut self, dst: Reg, src: Reg, to: Label) {
+    pub(crate) fn if_greater(&mut self, dst: Reg, src: Reg, to: Label) {
         self.jump(JMP | 0x20 | BY_REG, dst, src, 0, to);
     }
 
-    pub(super) fn if_less(&mut self, dst: Reg, imm: i32, to: Label) {
+    pub(crate) fn if_less(&mut self, dst: Reg, imm: i32, to: Label) {
         self.jump(JMP | 0xa0, dst, 0, imm, to);
     }
 
     /// The program, with every jump as far as its label.
-    pub(super) fn finish(mut self) -> Vec<Insn> {
+    pub(crate) fn finish(mut self) -> Vec<Insn> {
         for (at, label) in self.jumps {
             let to = self.places[label.0].unwrap_or(at + 1);
             self.insns[at].off = i16::try_from(to as isize - at as isize - 1).unwrap_or(i16::MAX);

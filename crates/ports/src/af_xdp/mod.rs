@@ -18,11 +18,11 @@
 //! `receive` or `complete`, or the socket is dropped. Who keeps that has no data race.
 //! Thread-safety: a socket is one thread's at a time; a program may be shared.
 
-mod assemble;
+pub(crate) mod assemble;
 mod program;
 mod rules;
 mod socket;
-mod sys;
+pub(crate) mod sys;
 
 pub use program::{Attached, Program};
 pub use rules::{BadRule, Prefix, Rule, Rules};

@@ -42,7 +42,7 @@ impl Program {
         let fail = |error| OpenError::os("loading the XDP program", &error, CAPABILITY);
         let map = sys::xsk_map(QUEUES).map_err(fail)?;
         let insns = rules.program(Ours::Map(map.as_raw_fd()));
-        let program = sys::load(&insns).map_err(|(error, said)| {
+        let program = sys::load(sys::Purpose::Xdp, &insns).map_err(|(error, said)| {
             let OpenError { what, mend } = fail(error);
             let said = if said.is_empty() { said } else { format!(" ({said})") };
             OpenError::new(format!("{what}{said}"), mend)

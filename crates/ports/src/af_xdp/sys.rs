@@ -209,12 +209,12 @@ pub(super) fn wake_rx(fd: &OwnedFd) {
 /// One instruction of eBPF (RFC 9669 section 3), as the kernel lays it out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[repr(C)]
-pub(super) struct Insn {
-    pub(super) code: u8,
+pub(crate) struct Insn {
+    pub(crate) code: u8,
     /// Destination in the low half, source in the high half.
-    pub(super) regs: u8,
-    pub(super) off: i16,
-    pub(super) imm: i32,
+    pub(crate) regs: u8,
+    pub(crate) off: i16,
+    pub(crate) imm: i32,
 }
 
 /// bpf(2) with `attr`, which is as long as the fields in use; the kernel takes the rest as zero.
@@ -275,18 +275,27 @@ struct Load {
     attach: u32,
 }
 
-/// Where XDP programs are attached (BPF_XDP), and what they are (BPF_PROG_TYPE_XDP).
+/// Where XDP programs are attached (BPF_XDP).
 const BPF_XDP: u32 = 37;
-const PROG_XDP: u32 = 6;
 
-/// Loads an XDP program; with the verifier's last words when it does not like it.
-pub(super) fn load(insns: &[Insn]) -> Result<OwnedFd, (io::Error, String)> {
+/// What a program is for (enum bpf_prog_type).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u32)]
+pub(crate) enum Purpose {
+    /// BPF_PROG_TYPE_SOCKET_FILTER: what a TAP chooses a queue by is one.
+    Filter = 1,
+    /// BPF_PROG_TYPE_XDP.
+    Xdp = 6,
+}
+
+/// Loads a program; with the verifier's last words when it does not like it.
+pub(crate) fn load(purpose: Purpose, insns: &[Insn]) -> Result<OwnedFd, (io::Error, String)> {
     let license: &CStr = c"MIT";
     let mut log = vec![0u8; 64 << 10];
     let mut name = [0; 16];
     name[..8].copy_from_slice(b"flowyard");
     let mut attr = Load {
-        kind: PROG_XDP,
+        kind: purpose as u32,
         count: insns.len() as u32,
         insns: insns.as_ptr() as u64,
         license: license.as_ptr() as u64,
@@ -297,7 +306,7 @@ pub(super) fn load(insns: &[Insn]) -> Result<OwnedFd, (io::Error, String)> {
         flags: 0,
         name,
         interface: 0,
-        attach: BPF_XDP,
+        attach: if purpose == Purpose::Xdp { BPF_XDP } else { 0 },
     };
     if let Ok(fd) = bpf(5, &mut attr) {
         return Ok(owned(fd));

@@ -3,7 +3,8 @@
 //! ```text
 //!  host's stack <──write── queue 0 ── core 0          which queue a frame is written to decides on
 //!       │      <──write── queue 1 ── core 1          which processor the host works on it, and
-//!       └────────read───> the queue its flow was last written to: the host learns, as ATR does
+//!       └────────read───> the queue its flow was last written to: the host learns, as ATR does;
+//!                           or, with a [`Chooser`], the queue of the processor that sends
 //! ```
 //!
 //! Offloads are off: the host completes checksums and cuts segments before frames come here. An
@@ -16,7 +17,11 @@ mod sys;
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Read, Write};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
 
+use crate::af_xdp::assemble::{Assembler, R0};
+use crate::af_xdp::sys::{Insn, Purpose, load};
 use crate::live::{Interface, OpenError};
 
 /// How an interface is set up.
@@ -69,6 +74,15 @@ impl Queue {
         sys::attach(name, multi).map(Self)
     }
 
+    /// From now on the host sends by the queues that `chooser` says; without one, by the queue that
+    /// a flow was last written to. Of the whole interface, all queues alike.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn choose(&self, chooser: Option<&Chooser>) -> io::Result<()> {
+        sys::steer(&self.0, chooser.map(|chooser| &*chooser.0))
+    }
+
     /// Reads one frame into `buffer`. Never waits.
     ///
     /// # Errors
@@ -94,6 +108,44 @@ impl Queue {
     pub fn write(&mut self, frame: &[u8]) -> io::Result<()> {
         self.0.write(frame).map(drop)
     }
+}
+
+/// Chooses the queue that a frame leaves the host by, by the processor that sends it: what XPS is
+/// for the queues of an adapter (Linux, scaling.rst). It tells the yard where a flow's program runs.
+#[derive(Clone, Debug)]
+pub struct Chooser(Arc<OwnedFd>);
+
+impl Chooser {
+    /// Queue `n` is for what processor `processors[n]` sends; others share all queues.
+    ///
+    /// # Errors
+    /// When the kernel does not let us.
+    pub fn by_processor(processors: &[u32]) -> Result<Self, OpenError> {
+        let program = load(Purpose::Filter, &chooser(processors)).map_err(|(error, _)| {
+            OpenError::os("loading the program that chooses a tap's queue", &error, "CAP_BPF")
+        })?;
+        Ok(Self(Arc::new(program)))
+    }
+}
+
+/// The helper that says on which processor it runs (bpf-helpers(7), bpf_get_smp_processor_id).
+const PROCESSOR: i32 = 8;
+
+/// The kernel takes the result modulo the number of queues.
+fn chooser(processors: &[u32]) -> Vec<Insn> {
+    let mut program = Assembler::default();
+    program.call(PROCESSOR);
+    for (queue, processor) in (0..).zip(processors) {
+        let [mine, next] = [program.label(), program.label()];
+        program.if_equal(R0, *processor as i32, mine);
+        program.goto(next);
+        program.place(mine);
+        program.move_imm(R0, queue);
+        program.exit();
+        program.place(next);
+    }
+    program.exit();
+    program.finish()
 }
 
 const CAPABILITY: &str = "CAP_NET_ADMIN";

@@ -1,10 +1,12 @@
-//! Attaching to a TAP interface.
+//! Attaching to a TAP interface, and having it choose queues.
+#![allow(unsafe_code, reason = "a system call on a pointer")]
 
 use std::fs::{File, OpenOptions};
 use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
 
-use crate::live::sys::{Request, ask};
+use crate::live::sys::{Request, ask, check};
 
 /// A queue of the interface `name`: made with it, if there is none.
 pub(super) fn attach(name: &str, multi: bool) -> io::Result<File> {
@@ -20,4 +22,14 @@ pub(super) fn attach(name: &str, multi: bool) -> io::Result<File> {
         return Err(io::Error::from_raw_os_error(libc::EINVAL));
     }
     Ok(file)
+}
+
+/// Has the interface of `queue` choose queues by `program`, or by itself.
+pub(super) fn steer(queue: &File, program: Option<&OwnedFd>) -> io::Result<()> {
+    let program: libc::c_int = program.map_or(-1, AsRawFd::as_raw_fd);
+    // SAFETY: this request reads one int, which lives until it returns.
+    check(unsafe {
+        libc::ioctl(queue.as_raw_fd(), libc::TUNSETSTEERINGEBPF as _, std::ptr::from_ref(&program))
+    })?;
+    Ok(())
 }

@@ -4,7 +4,7 @@ use flowyard_ports::af_xdp::{self, Rule, Rules};
 use flowyard_ports::{af_packet, live, tap};
 use toml::Spanned;
 
-use super::{Config, ConfigError, FanoutWord, ModeWord, PortConfig, PortKind};
+use super::{Config, ConfigError, FanoutWord, HostQueueWord, ModeWord, PortConfig, PortKind};
 use crate::pool::LONGEST_LENDABLE;
 
 /// Frames that a ring holds where nothing is said: of AF_XDP, and of AF_PACKET, whose ring has to
@@ -99,6 +99,14 @@ impl PortConfig {
         tap::Settings { mtu: self.mtu.as_ref().map(|mtu| *mtu.get_ref()), mac }
     }
 
+    /// The processor of each of its queues, if the host is to send by processor.
+    pub(crate) fn host_queues(&self, pin: &[usize]) -> Option<Vec<u32>> {
+        let by_cpu = |word: &Spanned<HostQueueWord>| *word.get_ref() == HostQueueWord::Cpu;
+        self.host_queue.as_ref().filter(|word| by_cpu(word))?;
+        let processor = |core: &Spanned<u16>| pin.get(usize::from(*core.get_ref()));
+        Some(self.owners().filter_map(processor).map(|at| *at as u32).collect())
+    }
+
     /// What it takes from the kernel.
     pub(crate) fn xdp_rules(&self) -> Rules {
         let words = self.rules.as_ref().map_or(&[][..], |rules| rules.get_ref());
@@ -166,6 +174,13 @@ pub(super) fn check(config: &Config, port: &PortConfig) -> Result<(), ConfigErro
         let what = format!("'{}' is no hardware address of one interface", mac.get_ref());
         return Err(config.error(mac.span(), what, "write six bytes, as 02:00:00:00:00:01"));
     }
+    if let Some(word) = &port.host_queue
+        && *word.get_ref() == HostQueueWord::Cpu
+        && config.yard.pin.get_ref().is_empty()
+    {
+        let what = "the host cannot send by processor: no core has one";
+        return Err(config.error(word.span(), what, "add 'pin = [0, 1, ...]' to [yard]"));
+    }
     match port.kind {
         PortKind::AfXdp => af_xdp(config, port),
         _ => Ok(()),
@@ -189,6 +204,7 @@ fn misplaced(config: &Config, port: &PortConfig) -> Result<(), ConfigError> {
         ("ring_frames", port.ring_frames.as_ref().map(Spanned::span), &[AfPacket, AfXdp]),
         ("mtu", port.mtu.as_ref().map(Spanned::span), &[Tap]),
         ("interface_mac", port.interface_mac.as_ref().map(Spanned::span), &[Tap]),
+        ("host_queue", port.host_queue.as_ref().map(Spanned::span), &[Tap]),
         ("in", port.input.as_ref().map(|_| port.name.span()), file),
         ("out", port.output.as_ref().map(Spanned::span), file),
         ("pace", port.pace.as_ref().filter(|_| port.input.is_some()).map(Spanned::span), file),

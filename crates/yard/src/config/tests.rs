@@ -436,7 +436,7 @@ drop = true
 const LIVE: &str = r#"
 [yard]
 cores = 2
-
+pin = [6, 7]
 [[port]]
 name = "west"
 kind = "af_xdp"
@@ -459,6 +459,7 @@ kind = "tap"
 interface = "tap0"
 mtu = 9000
 interface_mac = "02:00:00:00:00:01"
+host_queue = "cpu"
 
 [[queue]]
 name = "q"
@@ -481,6 +482,7 @@ fn ports_on_interfaces_are_read() {
     assert_eq!(east.packet_settings().fanout, flowyard_ports::af_packet::Fanout::Queue);
     let tap = host.tap_settings();
     assert_eq!((tap.mtu, tap.mac), (Some(9000), Some([2, 0, 0, 0, 0, 1])));
+    assert_eq!(host.host_queues(config.yard.pin.get_ref()), Some(vec![6]));
     let all = LIVE.replace("\"arp\"", "\"all\"");
     let all = Config::parse("y.toml", &all).unwrap();
     assert_eq!(all.port[0].get_ref().xdp_rules(), flowyard_ports::af_xdp::Rules::All);
@@ -506,6 +508,7 @@ fn what_is_wrong_with_an_interface_is_said() {
         ("512", "500", "y.toml:13:15: a ring of 500 frames is not possible; write a power of two"),
         ("fanout", "match = [\"all\"]\nfanout", "a port of kind \"af_packet\" has no 'match'; le"),
         ("fanout", "pace = \"1M\"\nin = \"x\"\nfanout", "a port of kind \"af_packet\" has no 'in'"),
+        ("pin = [6, 7]\n", "", "the host cannot send by processor: no core has one; add 'pin"),
         ("mtu = 9000", "mtu = 9", "an MTU of 9 is not possible; write 68 to"),
         ("02:00:00:00:00:01", "01:00:00:00:00:01", "is no hardware address of one interface; wr"),
         ("02:00:00:00:00:01", "02:00:00:00:01", "is no hardware address of one interface; wr"),

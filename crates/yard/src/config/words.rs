@@ -62,6 +62,17 @@ pub enum FanoutWord {
     Queue,
 }
 
+/// By which queue of a `tap` port the host sends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum HostQueueWord {
+    /// The one that the flow was last written to.
+    #[default]
+    Flow,
+    /// The one of the core that is pinned to the processor that sends.
+    Cpu,
+}
+
 /// Who copies the frames of an `af_xdp` port.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
 #[serde(rename_all = "snake_case")]

@@ -287,11 +287,21 @@ fn taps(place: &Place<'_>) -> Result<Vec<Shared>, OpenError> {
     let count = place.port.owners().count();
     let queues = tap::Queue::open(place.name, count, place.port.tap_settings())?;
     let interface = Interface::find(place.name)?;
+    let processors = place.port.host_queues(place.config.yard.pin.get_ref());
+    let chooser = processors.as_deref().map(tap::Chooser::by_processor).transpose()?;
+    // Also without one: an interface that was there before may have that of a run that was killed.
+    if let (Some(queue), true) = (queues.first(), count > 1) {
+        queue.choose(chooser.as_ref()).map_err(|error| OpenError {
+            what: format!("the queues of '{}' cannot be chosen: {error}", place.name),
+            mend: "leave 'host_queue' out".into(),
+        })?;
+    }
     (0..)
         .zip(queues)
         .map(|(at, queue)| {
             let news = place.news(&interface)?;
-            let tap = tun::Tun::new(queue, place.number, place.name, (at, count), news);
+            let tap =
+                tun::Tun::new(queue, place.number, place.name, (at, count), chooser.clone(), news);
             Ok(Arc::new(Mutex::new(tap)) as Shared)
         })
         .collect()

@@ -6,7 +6,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use proptest::prelude::*;
 
 use super::*;
-use crate::af_xdp::sys::{load, test_run};
+use crate::af_xdp::sys::{Purpose, load, test_run};
 
 /// XDP_DROP stands for "ours" here.
 const OURS: i32 = 1;
@@ -190,7 +190,7 @@ proptest! {
 /// The verifier takes every program, and the kernel's machine comes to the same as ours.
 #[test]
 fn the_kernel_agrees() {
-    let probe = load(&Rules::All.program(Ours::Return(OURS)));
+    let probe = load(Purpose::Xdp, &Rules::All.program(Ours::Return(OURS)));
     let Ok(all) = probe else {
         let _ =
             std::io::stderr().write_fmt(format_args!("skipped: needs CAP_BPF and CAP_NET_ADMIN\n"));
@@ -204,7 +204,8 @@ fn the_kernel_agrees() {
     let cases = (prop::collection::vec(rules(), 1..64), prop::collection::vec(frames(), 20));
     runner
         .run(&cases, |(rules, frames)| {
-            let program = load(&Rules::Any(rules.clone()).program(Ours::Return(OURS)));
+            let program =
+                load(Purpose::Xdp, &Rules::Any(rules.clone()).program(Ours::Return(OURS)));
             let program =
                 program.map_err(|(error, said)| TestCaseError::fail(format!("{error}: {said}")))?;
             let got: Vec<i32> =

@@ -5,7 +5,7 @@ use std::io::{Read, Seek};
 
 use flowyard_frame::{Batch, FlowKey, LANES, Lanes, Nanos};
 use flowyard_ports::live::{Change, OpenError};
-use flowyard_ports::tap::{Got, Queue};
+use flowyard_ports::tap::{Chooser, Got, Queue};
 use flowyard_wire::LinkType;
 
 use super::{Device, News, is_down, is_full, refuse_all};
@@ -18,6 +18,8 @@ pub(super) struct Tun {
     number: u16,
     name: String,
     queues: usize,
+    /// By what the host chooses a queue.
+    chooser: Option<Chooser>,
     news: News,
     /// The kernel's books of the interface: the first core reads them for all.
     books: Option<Books>,
@@ -30,15 +32,21 @@ impl Tun {
         number: u16,
         name: &str,
         (at, queues): (usize, usize),
+        chooser: Option<Chooser>,
         news: News,
     ) -> Self {
         let books = (at == 0).then(|| Books::open(name)).flatten();
-        Self { queue, number, name: name.into(), queues, news, books }
+        Self { queue, number, name: name.into(), queues, chooser, news, books }
     }
 
     fn attend(&mut self, now: Nanos) {
         if let Some(Change::New(_)) = self.news.look(now) {
-            let attached = Queue::attach(&self.name, self.queues > 1);
+            let attached = Queue::attach(&self.name, self.queues > 1).and_then(|queue| {
+                if self.queues > 1 {
+                    queue.choose(self.chooser.as_ref())?;
+                }
+                Ok(queue)
+            });
             self.news.opened(attached.map(|queue| self.queue = queue).map_err(|error| OpenError {
                 what: format!("the new interface is not to be had: {error}"),
                 mend: "it has to be a tap, with as many queues".into(),
