@@ -119,7 +119,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Stop> {
     args.log.start();
     let signals = Signals::catch()?;
     let open = Open::all(&config, args)?;
-    open::give_up(args)?;
+    open::give_up(args, config.port.iter().any(|port| port.get_ref().output.is_some()))?;
     let yard = yard.start(clock);
     let _open = open.serve(&yard.handle())?; // until here, or the end of the program
     let outcome = attend(yard, config, args, &signals);

@@ -37,6 +37,26 @@ fn no_capability_is_left_in_any_thread() {
 }
 
 #[test]
+fn root_writes_a_capture_into_a_folder_that_is_anothers() {
+    if !rustix::process::geteuid().is_root() {
+        let _ = std::io::stderr().write_all(b"skipped: needs root\n");
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let config = folder.path().join("yard.toml");
+    let out = folder.path().join("out.pcap");
+    let text = format!(
+        "[[port]]\nname = \"p\"\nkind = \"pcap\"\nin = \"captures/yard.pcap\"\nout = {out:?}\n\
+         [[queue]]\nname = \"q\"\norder = \"direct\"\nconsumers = [0]\n[work]\nkind = \"forward\"\n"
+    );
+    fs::write(&config, text).unwrap();
+    std::os::unix::fs::chown(folder.path(), Some(65_534), None).unwrap();
+    let ran = flowyard().arg("run").arg(&config).args(["--control", "none"]).output().unwrap();
+    assert!(ran.status.success(), "{}", common::text(&ran.stderr));
+    assert!(fs::metadata(&out).unwrap().len() > 1_000_000, "{}", common::text(&ran.stdout));
+}
+
+#[test]
 fn as_root_a_yard_becomes_the_user_it_is_told() {
     if !rustix::process::geteuid().is_root() {
         let _ = std::io::stderr().write_all(b"skipped: needs root\n");

@@ -72,6 +72,9 @@ pub fn to_open<'a>(kinds: impl IntoIterator<Item = &'a str>) -> CapabilitySet {
     kinds.into_iter().map(need).fold(CapabilitySet::empty(), |all, one| all | one)
 }
 
+/// What root needs to write to a folder that is another's.
+pub const TO_WRITE: CapabilitySet = CapabilitySet::DAC_OVERRIDE;
+
 /// Becomes `user`, if one is named, and gives up every capability but those of `keep`, for this
 /// and all threads that are started later. Returns the names of those that were given up.
 ///

@@ -74,11 +74,15 @@ fn want(args: &Args) -> Wanted {
     doctor::wanted(&text).unwrap_or_default() // it was read, and checked, before
 }
 
-/// Gives up what is not needed any more.
-pub(super) fn give_up(args: &Args) -> Result<(), Stop> {
+/// Gives up what is not needed any more. Captures are put in their places at the end: root may write
+/// where it does not own the folder by a capability alone, so that one stays where some are written.
+pub(super) fn give_up(args: &Args, writes: bool) -> Result<(), Stop> {
     let user = args.user.as_deref().map(User::find).transpose().map_err(bad_input)?;
     let want = if args.drop_all_capabilities { Wanted::default() } else { want(args) };
-    let keep = privilege::to_open(want.ports.iter().map(|port| port.kind.as_str()));
+    let mut keep = privilege::to_open(want.ports.iter().map(|port| port.kind.as_str()));
+    if writes && args.user.is_none() && !args.drop_all_capabilities {
+        keep |= privilege::TO_WRITE;
+    }
     let gone = match privilege::give_up(user, keep) {
         Ok(gone) => gone,
         // Whoever asks for a user must get it; what is merely better must not keep a yard down.
