@@ -54,7 +54,7 @@ pub(crate) struct MachineArgs {
     #[arg(long, value_name = "FILE", help_heading = "Machine")]
     config: Option<PathBuf>,
 
-    /// Set one key, such as chip.cores=8, chip.mhz=500/3, load.udp_bytes=[18,1472] (may be repeated)
+    /// Set one key, such as chip.cores=8, chip.mhz=500/3, load.flows=64 (may be repeated)
     #[arg(long = "set", value_name = "KEY=VALUE", help_heading = "Machine")]
     sets: Vec<String>,
 }

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Names follow Prometheus' conventions: base units, `_total` for what only grows. A counter that
-//! the engine gets is exported with no word here; a help text of its own is added to [`HELP`].
+//! the engine gets is exported with no word here; a help text of its own is added to `HELP`.
 //!
 //! Thread-safety: plain functions over a [`Handle`].
 
