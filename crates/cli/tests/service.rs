@@ -24,7 +24,12 @@ fn no_capability_is_left_in_any_thread() {
     let tasks = fs::read_dir(format!("/proc/{}/task", yard.child.id())).unwrap();
     let mut threads = 0;
     for task in tasks {
-        let status = fs::read_to_string(task.unwrap().path().join("status")).unwrap();
+        let status = match fs::read_to_string(task.unwrap().path().join("status")) {
+            Ok(status) => status,
+            // A thread may end between the listing and the reading: before (ENOENT) or during (ESRCH).
+            Err(error) if matches!(error.raw_os_error(), Some(2 | 3)) => continue,
+            Err(error) => panic!("{error}"),
+        };
         let value = |name: &str| {
             let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
             u64::from_str_radix(line.trim(), 16).unwrap()
