@@ -15,6 +15,7 @@
 
 pub mod act;
 pub mod agent;
+pub mod change;
 pub mod flow;
 pub mod group;
 mod io;
