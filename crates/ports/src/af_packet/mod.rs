@@ -1,9 +1,13 @@
-//! AF_PACKET: receive by a ring of blocks (TPACKET_V3), transmit many frames by one call.
+//! AF_PACKET: receive by a ring of slots (TPACKET_V2), transmit many frames by one call.
 //!
 //! ```text
-//!  interface ──> [block: frame frame frame ..] [block ..] ──> Ring::peek ─ Seen::write ──> buffer
+//!  interface ──> [slot] [slot] [slot ..] ──> Ring::peek ─ Seen::write ──> buffer
+//!       └─ longer than a slot ──> socket ──────┘
 //!  buffers ──> Sender::send ──> sendmmsg ──> interface
 //! ```
+//!
+//! Not TPACKET_V3, whose blocks of many frames are handed over when they are full or a millisecond
+//! old: a flow that waits for its answers would wait for that millisecond at each port.
 //!
 //! Works on every interface of every driver: the fallback. The kernel keeps its copy of each frame,
 //! so the ring taps a line: whoever wants it to be the line leaves addresses off the interface.
@@ -12,8 +16,8 @@
 //! may be left to an adapter, and it may be many segments glued into one. [`Seen::write`] mends all
 //! three.
 //!
-//! Invariants: frames come in the kernel's order; a block is given back when its last frame was
-//! taken; what the ring had no room for is counted ([`Ring::drops`]).
+//! Invariants: frames come in the kernel's order; a slot is given back when its frame was taken;
+//! what the ring had no room for is counted ([`Ring::drops`]).
 //! Thread-safety: one thread's at a time.
 
 mod ring;

@@ -1,11 +1,11 @@
-//! The receive ring: sockets, options, and the walk over blocks and frames.
+//! The receive ring: sockets, options, and the walk over its slots.
 
 use std::io;
 use std::os::fd::OwnedFd;
 
-use libc::{SOL_PACKET, tpacket_req3};
+use libc::{SOL_PACKET, tpacket_req, tpacket2_hdr};
 
-use super::sys::Blocks;
+use super::sys::Slots;
 use super::{CAPABILITY, address, packet_socket};
 use crate::live::offload::{self, Cut, Offload};
 use crate::live::sys::{self, Mapping};
@@ -28,7 +28,7 @@ pub enum Fanout {
 pub struct Settings {
     /// How the rings share the frames.
     pub fanout: Fanout,
-    /// Room in each ring, in frames of 2 KiB; short frames take less.
+    /// Room in each ring, in frames.
     pub frames: u32,
 }
 
@@ -36,13 +36,27 @@ pub struct Settings {
 #[derive(Debug)]
 pub struct Ring {
     fd: OwnedFd,
-    blocks: Blocks,
-    /// The block that is or will be read.
-    block: usize,
-    /// Frames left in it, once it is open, and where the next one stands.
-    left: u32,
-    at: usize,
-    is_open: bool,
+    slots: Slots,
+    /// The slot that is or will be read.
+    slot: usize,
+    /// What [`Ring::peek`] found in it.
+    found: Option<Found>,
+    /// The frame, if it was longer than its slot.
+    long: Box<[u8]>,
+}
+
+/// A frame in a slot, or one that was longer.
+#[derive(Clone, Copy, Debug)]
+struct Found {
+    /// Where its bytes are: in the slot, or in `long`.
+    is_long: bool,
+    start: usize,
+    len: usize,
+    /// Type and tag.
+    vlan: Option<[u8; 4]>,
+    offload: Offload,
+    wire_len: u32,
+    is_cut: bool,
 }
 
 /// A frame in the ring.
@@ -55,7 +69,7 @@ pub struct Seen<'a> {
     offload: Offload,
     /// Its length on the wire, tag included.
     pub wire_len: u32,
-    /// The ring had no room for all of it.
+    /// There was no room for all of it.
     pub is_cut: bool,
 }
 
@@ -63,8 +77,10 @@ pub struct Seen<'a> {
 const MACS: usize = 12;
 /// Bytes of the header that says what offloads were left to do (struct virtio_net_hdr).
 const VNET: usize = 10;
-/// How long frames wait for their block to fill, in milliseconds: the least there is.
-const RETIRE_MS: u32 = 1;
+/// The longest frame that comes in one piece: many segments glued into one (64 KiB), and headers.
+const LONGEST: usize = (1 << 16) + 256;
+/// Bytes of long frames that may wait.
+const LONG_BYTES: i32 = 32 << 20;
 
 impl Ring {
     /// `count` rings on `interface` that share its frames.
@@ -97,14 +113,18 @@ impl Ring {
         let doing = format!("af_packet on '{}'", interface.name);
         let fail = |error: io::Error| OpenError::os(&doing, &error, CAPABILITY);
         let set = |name, value: i32| sys::set(&fd, SOL_PACKET, name, &value);
-        set(libc::PACKET_VERSION, V3).map_err(fail)?;
+        set(libc::PACKET_VERSION, V2).map_err(fail)?;
         set(libc::PACKET_VNET_HDR, 1).map_err(fail)?;
+        // Frames that are longer than a slot come by the socket, whole.
+        set(libc::PACKET_COPY_THRESH, 1).map_err(fail)?;
+        let _less = sys::set(&fd, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, &LONG_BYTES);
         // Since Linux 4.20; without it, what we transmit would come back.
         set(libc::PACKET_IGNORE_OUTGOING, 1).map_err(fail)?;
-        let request = request(settings.frames);
+        let request = request(settings.frames, interface.mtu);
         sys::set(&fd, SOL_PACKET, libc::PACKET_RX_RING, &request).map_err(fail)?;
-        let (size, count) = (request.tp_block_size as usize, request.tp_block_nr as usize);
-        let blocks = Blocks::new(Mapping::new(&fd, size * count, 0).map_err(fail)?, size);
+        let size = request.tp_block_size as usize * request.tp_block_nr as usize;
+        let map = Mapping::new(&fd, size, 0).map_err(fail)?;
+        let slots = Slots::new(map, request.tp_frame_size as usize);
         // Before it shares them with others, a ring would get every frame.
         super::sys::deafen(&fd).map_err(fail)?;
         sys::bind(&fd, &address(interface, libc::ETH_P_ALL as u16)).map_err(fail)?;
@@ -115,7 +135,7 @@ impl Ring {
             ..sys::zeroed()
         };
         sys::set(&fd, SOL_PACKET, libc::PACKET_ADD_MEMBERSHIP, &all).map_err(fail)?;
-        Ok(Self { fd, blocks, block: 0, left: 0, at: 0, is_open: false })
+        Ok(Self { fd, slots, slot: 0, found: None, long: vec![0; LONGEST].into() })
     }
 
     /// Joins the fanout group, a new one if there is none yet.
@@ -162,52 +182,73 @@ impl Ring {
     /// The next frame, if one has come.
     #[inline]
     pub fn peek(&mut self) -> Option<Seen<'_>> {
-        while self.left == 0 {
-            if self.is_open {
-                self.blocks.give(self.block);
-                self.block = (self.block + 1) % self.blocks.count();
-                self.is_open = false;
-            }
-            (self.left, self.at) = self.blocks.open(self.block)?;
-            self.is_open = true;
+        if self.found.is_none() {
+            let header = self.slots.open(self.slot)?;
+            // A place in the ring that makes no sense is an empty frame.
+            self.found = Some(self.find(&header).unwrap_or(Found::NOTHING));
         }
-        Some(self.seen().unwrap_or(Seen::NOTHING))
+        let found = self.found?;
+        let data = if found.is_long {
+            self.long.get(found.start..found.start + found.len)
+        } else {
+            self.slots.bytes(self.slot, found.start, found.len)
+        };
+        let Found { vlan, offload, wire_len, is_cut, .. } = found;
+        Some(Seen { data: data.unwrap_or(&[]), vlan, offload, wire_len, is_cut })
     }
 
     /// Takes the frame that [`Ring::peek`] showed.
     #[inline]
     pub fn advance(&mut self) {
-        let Some(header) = self.blocks.header(self.block, self.at) else {
-            self.left = 0;
-            return;
-        };
-        self.at += header.tp_next_offset as usize;
-        self.left = self.left.saturating_sub(1);
+        if self.found.take().is_some() {
+            self.slots.give(self.slot);
+            self.slot = (self.slot + 1) % self.slots.count();
+        }
     }
 
-    fn seen(&self) -> Option<Seen<'_>> {
-        let header = self.blocks.header(self.block, self.at)?;
-        let (start, len) = (self.at + usize::from(header.tp_mac), header.tp_snaplen as usize);
-        let data = self.blocks.bytes(self.block, start, len)?;
-        let vnet = self.blocks.bytes(self.block, start.checked_sub(VNET)?, VNET)?;
+    fn find(&mut self, header: &tpacket2_hdr) -> Option<Found> {
+        let (start, len) = (usize::from(header.tp_mac), header.tp_snaplen as usize);
+        let data = self.slots.bytes(self.slot, start, len)?;
+        let vnet = self.slots.bytes(self.slot, start.checked_sub(VNET)?, VNET)?;
         let known = header.tp_status & libc::TP_STATUS_VLAN_VALID != 0;
         let vlan = (known && len >= MACS).then(|| {
             let [a, b] = if header.tp_status & libc::TP_STATUS_VLAN_TPID_VALID != 0 {
-                header.hv1.tp_vlan_tpid.to_be_bytes()
+                header.tp_vlan_tpid.to_be_bytes()
             } else {
                 (libc::ETH_P_8021Q as u16).to_be_bytes()
             };
-            let [c, d] = (header.hv1.tp_vlan_tci as u16).to_be_bytes();
+            let [c, d] = header.tp_vlan_tci.to_be_bytes();
             [a, b, c, d]
         });
         let tag = if vlan.is_some() { 4 } else { 0 };
-        Some(Seen {
-            data,
+        let mut found = Found {
+            is_long: false,
+            start,
+            len,
             vlan,
             offload: offload(vnet, header.tp_status),
             wire_len: header.tp_len + tag,
             is_cut: header.tp_snaplen < header.tp_len,
-        })
+        };
+        if found.is_cut && header.tp_status & libc::TP_STATUS_COPY != 0 {
+            let whole = header.tp_len as usize;
+            let ethernet: [u8; ETHERNET] = *data.first_chunk()?;
+            // The header of ten bytes, the frame. Where nobody else was given the frame, the kernel
+            // takes its Ethernet header off again before we come: then the slot's is put in front.
+            let into = self.long.get_mut(ETHERNET..)?;
+            let got = super::sys::receive(&self.fd, into).unwrap_or(0);
+            let frame = got.checked_sub(VNET)?;
+            if frame == whole {
+                (found.is_long, found.start) = (true, ETHERNET + VNET);
+            } else if frame + ETHERNET == whole {
+                self.long[VNET..VNET + ETHERNET].copy_from_slice(&ethernet);
+                (found.is_long, found.start) = (true, VNET);
+            }
+            if found.is_long {
+                (found.len, found.is_cut) = (whole, false);
+            }
+        }
+        Some(found)
     }
 
     /// Frames that the ring had no room for, since this was last asked.
@@ -215,7 +256,7 @@ impl Ring {
     /// # Errors
     /// What the kernel says.
     pub fn drops(&mut self) -> io::Result<u32> {
-        let seen: libc::tpacket_stats_v3 = sys::get(&self.fd, SOL_PACKET, libc::PACKET_STATISTICS)?;
+        let seen: libc::tpacket_stats = sys::get(&self.fd, SOL_PACKET, libc::PACKET_STATISTICS)?;
         Ok(seen.tp_drops)
     }
 
@@ -225,22 +266,23 @@ impl Ring {
     }
 }
 
-/// The third version of the ring (enum tpacket_versions).
-const V3: i32 = 2;
+/// The second version of the ring (enum tpacket_versions).
+const V2: i32 = 1;
+/// Addresses and type.
+const ETHERNET: usize = 14;
 
-/// Memory for `frames` frames, in many small blocks: each goes after [`RETIRE_MS`], full or not, so
-/// that their number is how long nobody may look. A block holds the longest frame there is.
-fn request(frames: u32) -> tpacket_req3 {
-    const FRAME: u32 = 2048;
-    const BLOCK: u32 = 1 << 17;
-    let count = (frames.clamp(1, 1 << 20) / (BLOCK / FRAME)).max(2);
-    tpacket_req3 {
-        tp_block_size: BLOCK,
+/// Memory for `frames` frames of an interface with this MTU, each in a slot of its own.
+fn request(frames: u32, mtu: u32) -> tpacket_req {
+    // What stands before a frame in its slot takes less than 128 bytes. Frames longer than jumbo
+    // frames take the way of those that are glued.
+    let slot = (mtu.min(9216) + 128).next_power_of_two().max(2048);
+    let block = slot.max(1 << 16);
+    let count = frames.clamp(64, 1 << 20).next_power_of_two() / (block / slot);
+    tpacket_req {
+        tp_block_size: block,
         tp_block_nr: count,
-        tp_frame_size: FRAME,
-        tp_frame_nr: BLOCK / FRAME * count,
-        tp_retire_blk_tov: RETIRE_MS,
-        ..sys::zeroed()
+        tp_frame_size: slot,
+        tp_frame_nr: block / slot * count,
     }
 }
 
@@ -255,16 +297,19 @@ fn offload(vnet: &[u8], status: u32) -> Offload {
     Offload { checksum: sum.then(|| (word(6), word(8))), segment: cut.then(|| word(4)) }
 }
 
-impl Seen<'_> {
-    /// A place in the ring that makes no sense: an empty frame.
+impl Found {
     const NOTHING: Self = Self {
-        data: &[],
+        is_long: false,
+        start: 0,
+        len: 0,
         vlan: None,
         offload: Offload { checksum: None, segment: None },
         wire_len: 0,
         is_cut: false,
     };
+}
 
+impl Seen<'_> {
     /// Into how many frames it is cut: one, unless the sender left that to an adapter. `None` if
     /// it would have to be, and cannot.
     #[must_use]

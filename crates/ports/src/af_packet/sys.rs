@@ -1,7 +1,7 @@
-//! The memory of a TPACKET_V3 ring, and sending many frames by one call.
+//! The memory of a TPACKET_V2 ring, and sending many frames by one call.
 //!
-//! A block belongs to the kernel or to us, as the status in its header says: that word is read and
-//! written atomically, everything else only while the block is ours.
+//! A slot belongs to the kernel or to us, as the status in its header says: that word is read and
+//! written atomically, everything else only while the slot is ours.
 #![allow(unsafe_code, reason = "memory shared with the kernel, and a system call on pointers")]
 
 use std::io;
@@ -9,22 +9,22 @@ use std::mem::{size_of, zeroed};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use libc::{tpacket_block_desc, tpacket3_hdr};
+use libc::tpacket2_hdr;
 
 use crate::live::sys::{Mapping, check, set};
 
 /// The most frames that are sent by one call.
 pub(super) const MOST: usize = 32;
 
-/// The blocks of a ring.
+/// The slots of a ring, one frame each.
 #[derive(Debug)]
-pub(super) struct Blocks {
+pub(super) struct Slots {
     map: Mapping,
     size: usize,
 }
 
-impl Blocks {
-    /// `map` in blocks of `size` bytes, a multiple of the page size.
+impl Slots {
+    /// `map` in slots of `size` bytes, a multiple of 16.
     pub(super) const fn new(map: Mapping, size: usize) -> Self {
         Self { map, size }
     }
@@ -33,58 +33,53 @@ impl Blocks {
         self.map.len() / self.size
     }
 
-    fn status(&self, block: usize) -> &AtomicU32 {
-        let at = (block % self.count()) * self.size;
-        // SAFETY: a block starts on a page inside the mapping; the status in its header is a
-        // 32-bit word on a multiple of 4, and both sides use it atomically.
-        unsafe {
-            let header = self.map.base().add(at).cast::<tpacket_block_desc>();
-            AtomicU32::from_ptr(&raw mut (*header).hdr.bh1.block_status)
-        }
+    /// Where `slot` begins.
+    const fn at(&self, slot: usize) -> usize {
+        (slot % self.count()) * self.size
     }
 
-    /// If `block` is ours: how many frames it has, and where the first one stands.
-    pub(super) fn open(&self, block: usize) -> Option<(u32, usize)> {
-        // Acquire: what the kernel wrote into the block before it gave it to us.
-        if self.status(block).load(Ordering::Acquire) & libc::TP_STATUS_USER == 0 {
+    fn status(&self, slot: usize) -> &AtomicU32 {
+        // SAFETY: a slot begins on a multiple of 16 inside the mapping, with a header whose first
+        // word is its status; both sides use it atomically.
+        unsafe { AtomicU32::from_ptr(self.map.base().add(self.at(slot)).cast()) }
+    }
+
+    /// The header of `slot`, if it is ours.
+    pub(super) fn open(&self, slot: usize) -> Option<tpacket2_hdr> {
+        // Acquire: what the kernel wrote into the slot before it gave it to us.
+        if self.status(slot).load(Ordering::Acquire) & libc::TP_STATUS_USER == 0 {
             return None;
         }
-        let at = (block % self.count()) * self.size;
-        // SAFETY: the header lies in the block, which is ours and has been written.
-        let header = unsafe {
-            let header = self.map.base().add(at).cast::<tpacket_block_desc>();
-            (*header).hdr.bh1
-        };
-        Some((header.num_pkts, header.offset_to_first_pkt as usize))
+        // SAFETY: the header lies in the slot, which is ours; any bits make one.
+        Some(unsafe { self.map.base().add(self.at(slot)).cast::<tpacket2_hdr>().read() })
     }
 
-    /// Gives `block` back to the kernel.
-    pub(super) fn give(&self, block: usize) {
-        // Release: our reading of the block is over.
-        self.status(block).store(libc::TP_STATUS_KERNEL, Ordering::Release);
+    /// Gives `slot` back to the kernel.
+    pub(super) fn give(&self, slot: usize) {
+        // Release: our reading of the slot is over.
+        self.status(slot).store(libc::TP_STATUS_KERNEL, Ordering::Release);
     }
 
-    /// The frame header at `offset` of `block`, which is ours; `None` if it does not lie in it.
-    pub(super) fn header(&self, block: usize, offset: usize) -> Option<tpacket3_hdr> {
-        if offset.checked_add(size_of::<tpacket3_hdr>())? > self.size {
-            return None;
-        }
-        let at = (block % self.count()) * self.size + offset;
-        // SAFETY: in the block, as was checked; any bits make a header, and no alignment is asked.
-        Some(unsafe { self.map.base().add(at).cast::<tpacket3_hdr>().read_unaligned() })
-    }
-
-    /// `len` bytes at `offset` of `block`, which is ours and stays so while they are borrowed;
+    /// `len` bytes at `offset` of `slot`, which is ours and stays so while they are borrowed;
     /// `None` if they do not lie in it.
-    pub(super) fn bytes(&self, block: usize, offset: usize, len: usize) -> Option<&[u8]> {
+    pub(super) fn bytes(&self, slot: usize, offset: usize, len: usize) -> Option<&[u8]> {
         if offset.checked_add(len)? > self.size {
             return None;
         }
-        let at = (block % self.count()) * self.size + offset;
-        // SAFETY: in the block, as was checked. The kernel does not write a block that is ours,
-        // and giving it back takes the ring mutably, which ends this borrow first.
-        Some(unsafe { std::slice::from_raw_parts(self.map.base().add(at), len) })
+        // SAFETY: in the slot, as was checked. The kernel does not write a slot that is ours, and
+        // giving it back takes the ring mutably, which ends this borrow first.
+        Some(unsafe {
+            std::slice::from_raw_parts(self.map.base().add(self.at(slot) + offset), len)
+        })
     }
+}
+
+/// recv(2) without waiting: the length that was written to `to`.
+pub(super) fn receive(fd: &OwnedFd, to: &mut [u8]) -> io::Result<usize> {
+    // SAFETY: the kernel writes at most `to.len()` bytes.
+    let got =
+        unsafe { libc::recv(fd.as_raw_fd(), to.as_mut_ptr().cast(), to.len(), libc::MSG_DONTWAIT) };
+    usize::try_from(got).map_err(|_| io::Error::last_os_error())
 }
 
 /// Has `fd` receive nothing: a filter that takes no byte of any frame.

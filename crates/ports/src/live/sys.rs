@@ -24,7 +24,7 @@ macro_rules! plain {
     };
 }
 plain!(c_int, u32, u64, u16);
-plain!(libc::sockaddr_ll, libc::packet_mreq, libc::tpacket_req3, libc::tpacket_stats_v3);
+plain!(libc::sockaddr_ll, libc::packet_mreq, libc::tpacket_req, libc::tpacket_stats);
 plain!(libc::sockaddr_xdp, libc::xdp_mmap_offsets, libc::xdp_statistics, libc::xdp_options);
 plain!(libc::xdp_umem_reg);
 

@@ -7,10 +7,10 @@ use toml::Spanned;
 use super::{Config, ConfigError, FanoutWord, HostQueueWord, ModeWord, PortConfig, PortKind};
 use crate::pool::LONGEST_LENDABLE;
 
-/// Frames that a ring holds where nothing is said: of AF_XDP, and of AF_PACKET, whose ring has to
-/// last for as many milliseconds as it has room for 64 frames.
+/// Frames that a ring holds where nothing is said: of AF_XDP, and of AF_PACKET, whose frames wait in
+/// the ring alone.
 const RING_FRAMES: u32 = 2048;
-const PACKET_RING_FRAMES: u32 = 8192;
+const PACKET_RING_FRAMES: u32 = 4096;
 
 const UPLINK_MEND: &str = "name another interface, or say --yes-this-is-my-uplink";
 

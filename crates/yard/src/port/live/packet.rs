@@ -75,7 +75,7 @@ impl Device for Packet {
         {
             if seen.is_empty() || seen.is_cut {
                 got.empty += u32::from(seen.is_empty());
-                got.too_long += u32::from(!seen.is_empty());
+                got.overrun += u32::from(!seen.is_empty());
                 self.ring.advance();
                 continue;
             }
