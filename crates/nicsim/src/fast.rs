@@ -14,10 +14,12 @@
 //! whose end is known is counted at once; a snapshot takes back what lies beyond it.
 
 mod core;
+mod heat;
 
 use self::core::{Action, Core, Instructions, Lump};
+use self::heat::HeatMap;
 use crate::config::Chip;
-use crate::counters::{CoreCounters, Heat, Snapshot};
+use crate::counters::{CoreCounters, Snapshot};
 use crate::device::{ASSISTS, Departure, Devices, Domain};
 use crate::elf::Image;
 use crate::engine::{BuildError, Engine, Fault, Parts, in_function};
@@ -55,7 +57,7 @@ pub struct Fast {
     code: Instructions,
     pad: Scratchpad,
     devices: Devices,
-    heat: Vec<Heat>,
+    heat: HeatMap,
     image: Image,
     chip: Chip,
     now: u64,
@@ -88,14 +90,16 @@ impl Engine for Fast {
         let devices = Devices::new(config, parts.arrivals.clone(), parts.keep_departures)
             .map_err(crate::config::ConfigError::from)?;
         let pad = load(&parts, &devices);
-        let cores = (0..chip.cores as usize).map(|who| Core::new(who, parts.image.entry, &chip));
+        let end = parts.image.text.len();
+        let cores = 0..chip.cores as usize;
+        let cores = cores.map(|who| Core::new(who, parts.image.entry, end, &chip));
         let mut engine = Self {
             cores: cores.collect(),
             waits: vec![Wait::Wheel(Action::Resume); chip.cores as usize],
             code: Instructions::new(&parts.image),
             pad,
             devices,
-            heat: vec![Heat::default(); parts.image.text.len() + 1],
+            heat: HeatMap::new(end),
             now: 0,
             wheel: Box::new([0; WHEEL]),
             device_cycle: 0,
@@ -162,11 +166,10 @@ impl Engine for Fast {
     fn snapshot(&self) -> Snapshot {
         let mut heat = self.heat.clone();
         let cores = (0..self.cores.len()).map(|who| self.settled(who, &mut heat)).collect();
-        heat.truncate(self.image.text.len());
         Snapshot {
             cycle: self.now,
             cores,
-            heat,
+            heat: heat.counts(),
             devices: self.devices.counters(),
             held: self.devices.held(),
         }
@@ -183,15 +186,16 @@ impl Engine for Fast {
 
 impl Fast {
     /// The counters of a core as they are at the beginning of cycle `now`.
-    fn settled(&self, who: usize, heat: &mut [Heat]) -> CoreCounters {
+    fn settled(&self, who: usize, heat: &mut HeatMap) -> CoreCounters {
         let core = &self.cores[who];
         let mut c = core.counters;
+        core.settle(&mut c, heat);
         let now = self.now;
         // Time that has passed in a wait whose end is not known, and is not counted yet.
         let mut add = |counter: &mut u64, from: u64, pc: u32| {
             let cycles = now.saturating_sub(from);
             *counter += cycles;
-            heat[(pc / 4) as usize].stall += cycles;
+            heat.stalled(pc, cycles);
         };
         match self.waits[who] {
             Wait::Buffer(since) => add(&mut c.conflict, since, core.access_pc),
@@ -209,7 +213,7 @@ impl Fast {
         let mut take = |counter: &mut u64, lump: &Lump| {
             let cycles = lump.end.saturating_sub(lump.start.max(now));
             *counter -= cycles;
-            heat[(lump.pc / 4) as usize].stall -= cycles;
+            heat.take_back(lump.pc, cycles);
         };
         take(&mut c.load, &core.load_lump);
         take(&mut c.pipeline, &core.pipeline_lump);

@@ -3,12 +3,13 @@
 //! The rules are those at the head of `reference.rs`. Which register is late is known from the last
 //! ALU result and the last load alone, because older ones have long arrived.
 
+use super::heat::HeatMap;
 use crate::config::{Branch, Chip};
-use crate::counters::{CoreCounters, Heat};
+use crate::counters::CoreCounters;
 use crate::elf::Image;
 use crate::engine::wrong_access;
 use crate::icache::Icache;
-use crate::isa::{self, Insn, Op};
+use crate::isa::{self, Class, Insn, Op};
 use crate::memory::{Request, SCRATCHPAD_BASE, SDRAM_BASE};
 use crate::reference::coprocessor;
 
@@ -26,6 +27,9 @@ pub(super) enum Action {
 }
 
 /// The decoded instruction memory, and one word behind it that faults.
+///
+/// Decoded for running: `rd` is [`ZERO_SINK`] where nothing is written; a branch has its flags there; a
+/// jump by register has [`LATE`] in `imm`; a branch that compares a register with itself is a jump.
 #[derive(Debug)]
 pub(super) struct Instructions {
     words: Vec<Insn>,
@@ -35,16 +39,47 @@ pub(super) struct Instructions {
 const RESERVED: u32 = u32::MAX;
 const OUTSIDE: &str = "runs outside the firmware's code";
 
+/// Branch flags: writes register 31.
+const LINK: u8 = 1;
+/// The word before it computes a register that it tests.
+const LATE: u8 = 2;
+/// Goes backward: predicted to be taken.
+const BACK: u8 = 4;
+
 impl Instructions {
     pub(super) fn new(image: &Image) -> Self {
         let reserved = Insn { op: Op::Break, rs: 0, rt: 0, rd: 0, imm: RESERVED };
-        let words = image.text.iter().enumerate();
-        let mut words: Vec<_> = words
-            .map(|(n, &word)| isa::decode(word, 4 * n as u32).unwrap_or(reserved))
-            .map(|insn| Insn { rd: if insn.rd == 0 { ZERO_SINK } else { insn.rd }, ..insn })
-            .collect();
-        words.push(reserved);
+        let decoded = image.text.iter().enumerate();
+        let decoded: Vec<_> =
+            decoded.map(|(n, &word)| isa::decode(word, 4 * n as u32).unwrap_or(reserved)).collect();
+        let mut words = Vec::with_capacity(decoded.len() + 1);
+        let mut before = reserved;
+        for (n, &insn) in decoded.iter().enumerate() {
+            words.push(Self::prepared(insn, before, 4 * n as u32));
+            before = insn;
+        }
+        words.push(Insn { rd: ZERO_SINK, ..reserved });
         Self { words }
+    }
+
+    fn prepared(insn: Insn, before: Insn, pc: u32) -> Insn {
+        let computes = !before.is_memory() && !before.has_delay_slot() && before.rd != 0;
+        let late = computes && (before.rd == insn.rs || before.rd == insn.rt);
+        let flag = |on: bool, flag: u8| if on { flag } else { 0 };
+        match insn.op {
+            _ if insn.class() == Class::Branch => {
+                let back = insn.imm <= pc;
+                let rd = flag(insn.rd != 0, LINK) | flag(late, LATE) | flag(back, BACK);
+                Insn { rd, ..insn }
+            }
+            Op::Beq => Insn { op: Op::J, rd: ZERO_SINK, ..insn },
+            Op::Jr | Op::Jalr => {
+                let imm = flag(late, LATE).into();
+                Insn { imm, rd: if insn.rd == 0 { ZERO_SINK } else { insn.rd }, ..insn }
+            }
+            _ if insn.rd == 0 => Insn { rd: ZERO_SINK, ..insn },
+            _ => insn,
+        }
     }
 }
 
@@ -63,7 +98,8 @@ pub(super) struct Lump {
 
 #[derive(Debug)]
 pub(super) struct Core {
-    regs: [u32; 64],
+    /// By register; a byte always has a place, so none is checked.
+    regs: [u32; 256],
     who: usize,
     pub(super) pc: u32,
     next_pc: u32,
@@ -76,8 +112,10 @@ pub(super) struct Core {
     alu: (u8, u64),
     /// The same of the last load.
     load: (u8, u64),
-    /// Instructions issued by `run`.
-    issued: u64,
+    /// The first word of the run of instructions that is not in the heat map yet.
+    run_from: usize,
+    /// Words of code.
+    end: usize,
     /// The branch whose wrong instruction is to be annulled, or [`NOTHING`].
     annul: u32,
     line: u32,
@@ -99,9 +137,9 @@ pub(super) struct Core {
 }
 
 impl Core {
-    pub(super) fn new(who: usize, entry: u32, chip: &Chip) -> Self {
+    pub(super) fn new(who: usize, entry: u32, end: usize, chip: &Chip) -> Self {
         Self {
-            regs: [0; 64],
+            regs: [0; 256],
             who,
             pc: entry,
             next_pc: entry.wrapping_add(4),
@@ -111,7 +149,8 @@ impl Core {
             hi_lo_ready: 0,
             alu: (0, 0),
             load: (0, 0),
-            issued: 0,
+            run_from: ((entry / 4) as usize).min(end),
+            end,
             annul: NOTHING,
             line: u32::MAX,
             line_shift: chip.icache_line_bytes.trailing_zeros() - 2,
@@ -131,221 +170,307 @@ impl Core {
 
     /// Counts pipeline stalls from `t` to `until`; returns `until`.
     #[inline(always)]
-    fn hazard(&mut self, t: u64, until: u64, pc: u32, heat: &mut [Heat]) -> u64 {
+    fn hazard(&mut self, t: u64, until: u64, pc: u32, heat: &mut HeatMap) -> u64 {
         self.counters.pipeline += until - t;
-        heat[(pc / 4) as usize].stall += until - t;
+        heat.stalled(pc, until - t);
         self.pipeline_lump = Lump { start: t, end: until, pc };
         until
     }
 
-    /// Whether a register became ready only in cycle `t`.
+    /// Whether a register of `insn` was computed in the cycle before `t`, as far as `alu` knows.
     #[inline(always)]
-    fn late(register: u8, alu: (u8, u64), load: (u8, u64), t: u64) -> bool {
-        register != 0 && ((register == alu.0 && alu.1 == t) || (register == load.0 && load.1 == t))
+    fn computed_late(&self, insn: &Insn, t: u64) -> bool {
+        let (register, ready) = self.alu;
+        ready == t && register != 0 && (register == insn.rs || register == insn.rt)
+    }
+
+    /// Whether a register of `insn` was loaded and ready only in cycle `t`.
+    #[inline(always)]
+    fn loaded_late(&self, insn: &Insn, t: u64) -> bool {
+        let (register, ready) = self.load;
+        ready == t && register != 0 && (register == insn.rs || register == insn.rt)
+    }
+
+    /// The word at `pc`, or the one behind all others.
+    #[inline(always)]
+    fn index(&self, pc: u32) -> usize {
+        ((pc / 4) as usize).min(self.end)
+    }
+
+    /// The instruction at `index` is issued and the next is that at `next_pc`, which is elsewhere.
+    #[inline(always)]
+    fn leave(&mut self, index: usize, next_pc: u32, heat: &mut HeatMap) {
+        self.counters.execute += (index + 1 - self.run_from) as u64;
+        heat.issued(self.run_from, index + 1);
+        self.run_from = self.index(next_pc);
+    }
+
+    /// Puts the instructions issued so far into the books: for a snapshot.
+    pub(super) fn settle(&self, counters: &mut CoreCounters, heat: &mut HeatMap) {
+        let index = self.index(self.pc);
+        counters.execute += (index - self.run_from) as u64;
+        heat.issued(self.run_from, index);
+    }
+
+    /// A jump or branch at `index` was issued: the delay slot is next, then `target`.
+    #[inline(always)]
+    fn redirect(&mut self, index: usize, target: Option<u32>, heat: &mut HeatMap) -> u32 {
+        let mut slot = 4 * (index as u32 + 1);
+        if self.in_slot {
+            slot = self.next_pc;
+            self.leave(index, slot, heat);
+        }
+        self.in_slot = true;
+        self.next_pc = target.unwrap_or(slot.wrapping_add(4));
+        slot
     }
 
     /// Issues private instructions up to the next access, miss, fault, or `limit`; returns when, what.
     ///
-    /// State that changes with every instruction is kept in locals and written back at the end.
+    /// Goes by pieces: instructions in sequence within a line and before `limit`, among which nothing has
+    /// to be looked at but branches.
     pub(super) fn run(
         &mut self,
         code: &Instructions,
-        heat: &mut [Heat],
+        heat: &mut HeatMap,
         limit: u64,
         chip: &Chip,
     ) -> (u64, Action) {
         let words = code.words.as_slice();
-        let last = words.len() - 1;
-        let heat = &mut heat[..words.len()];
-        let (mut t, mut pc, mut next_pc) = (self.t, self.pc, self.next_pc);
-        let (mut in_slot, mut line, mut alu) = (self.in_slot, self.line, self.alu);
-        let began = self.issued;
-        let mut issued = began;
-        let (load, line_shift) = (self.load, self.line_shift);
-        let mut annul = self.annul;
-        // Until the first load-use and branch checks are done, and after a misprediction, every
-        // instruction takes the careful way.
-        let mut bound = 0;
-        let action = loop {
-            let index = ((pc / 4) as usize).min(last);
-            // Rotated, a pc that is no multiple of 4 is on no line.
-            let wanted = pc.rotate_right(2) >> line_shift;
-            if t >= bound {
-                if t >= limit {
-                    break Action::Resume;
-                }
-                if annul != NOTHING && !in_slot {
-                    t = self.hazard(t, t + 1, annul, heat);
-                    annul = NOTHING;
-                    continue;
-                }
+        let line_words = (1usize << self.line_shift) - 1;
+        let (mut t, mut pc) = (self.t, self.pc);
+        let action = 'piece: loop {
+            if t >= limit {
+                break Action::Resume;
             }
-            if wanted != line {
-                if pc & 3 != 0 || index == last {
+            if self.annul != NOTHING && !self.in_slot {
+                t = self.hazard(t, t + 1, self.annul, heat);
+                self.annul = NOTHING;
+                continue;
+            }
+            let index = self.index(pc);
+            // Rotated, a pc that is no multiple of 4 is on no line.
+            let line = pc.rotate_right(2) >> self.line_shift;
+            if line != self.line {
+                if pc & 3 != 0 || index == self.end {
                     self.fault = Some(OUTSIDE.into());
                     break Action::Fault;
                 }
-                if !self.icache.hit(wanted) {
+                if !self.icache.hit(line) {
                     break Action::Miss;
                 }
-                line = wanted;
+                self.line = line;
             }
-            let insn = words[index];
-            let (rs, rt) = (insn.rs, insn.rt);
-            if t >= bound {
-                if load.1 > t && (rs == load.0 || rt == load.0) && load.0 != 0 {
-                    t = self.hazard(t, load.1, pc, heat);
-                    continue;
-                }
-                bound = if annul == NOTHING { limit } else { 0 };
+            let ahead = usize::try_from(limit - t).unwrap_or(usize::MAX);
+            let most = if self.in_slot { 1 } else { ahead.min((!index & line_words) + 1) };
+            let piece = words.get(index..).unwrap_or(&[]);
+            let piece = &piece[..piece.len().min(most)];
+            if self.load.1 > t
+                && let Some(first) = piece.first()
+                && self.load.0 != 0
+                && (first.rs == self.load.0 || first.rt == self.load.0)
+            {
+                t = self.hazard(t, self.load.1, pc, heat);
+                continue;
             }
-            let (a, b) = (self.regs[usize::from(rs & 63)], self.regs[usize::from(rt & 63)]);
-            let imm = insn.imm;
-            // One jump for every kind of instruction; ALU results meet behind it.
-            let result = match insn.op {
-                Op::Sll => b << (imm & 31),
-                Op::Srl => b >> (imm & 31),
-                Op::Addu => a.wrapping_add(b),
-                Op::Subu => a.wrapping_sub(b),
-                Op::And => a & b,
-                Op::Or => a | b,
-                Op::Sltu => (a < b).into(),
-                Op::Addiu => a.wrapping_add(imm),
-                Op::Sltiu => (a < imm).into(),
-                Op::Andi => a & imm,
-                Op::Ori => a | imm,
-                Op::Lui => imm,
-                Op::Beq
-                | Op::Bne
-                | Op::Blez
-                | Op::Bgtz
-                | Op::Bltz
-                | Op::Bgez
-                | Op::Bltzal
-                | Op::Bgezal => {
-                    let taken = isa::taken(insn.op, a, b);
-                    // `b` is `beq $0, $0` or of one register: never late.
-                    let one = insn.op == Op::Beq && rs == rt;
-                    if (Self::late(rs, alu, load, t) || Self::late(rt, alu, load, t)) && !one {
-                        if chip.branch == Branch::Stall {
-                            t = self.hazard(t, t + 1, pc, heat);
-                            continue;
+            let mut rest = piece.iter();
+            // Where the instruction that `rest` has just given is: place in the piece.
+            let place = |rest: &std::slice::Iter<'_, Insn>| piece.len() - rest.len() - 1;
+            'straight: loop {
+                // One jump for every kind of instruction; ALU results meet behind it, the others leave.
+                let (insn, addr, posted) = 'access: {
+                    let (insn, taken) = 'branch: {
+                        let (insn, target) = 'jump: {
+                            while let Some(insn) = rest.next() {
+                                let a = self.regs[usize::from(insn.rs)];
+                                let b = self.regs[usize::from(insn.rt)];
+                                let imm = insn.imm;
+                                let result = match insn.op {
+                                    Op::Sll => b << (imm & 31),
+                                    Op::Srl => b >> (imm & 31),
+                                    Op::Sra => (b as i32 >> (imm & 31)) as u32,
+                                    Op::Sllv => b << (a & 31),
+                                    Op::Srlv => b >> (a & 31),
+                                    Op::Srav => (b as i32 >> (a & 31)) as u32,
+                                    Op::Addu => a.wrapping_add(b),
+                                    Op::Subu => a.wrapping_sub(b),
+                                    Op::And => a & b,
+                                    Op::Or => a | b,
+                                    Op::Xor => a ^ b,
+                                    Op::Nor => !(a | b),
+                                    Op::Slt => ((a as i32) < b as i32).into(),
+                                    Op::Sltu => (a < b).into(),
+                                    Op::Addiu => a.wrapping_add(imm),
+                                    Op::Slti => ((a as i32) < imm as i32).into(),
+                                    Op::Sltiu => (a < imm).into(),
+                                    Op::Andi => a & imm,
+                                    Op::Ori => a | imm,
+                                    Op::Xori => a ^ imm,
+                                    Op::Lui => imm,
+                                    Op::Beq => break 'branch (insn, a == b),
+                                    Op::Bne => break 'branch (insn, a != b),
+                                    Op::Blez => break 'branch (insn, a as i32 <= 0),
+                                    Op::Bgtz => break 'branch (insn, a as i32 > 0),
+                                    Op::Bltz | Op::Bltzal => {
+                                        break 'branch (insn, (a as i32) < 0);
+                                    }
+                                    Op::Bgez | Op::Bgezal => break 'branch (insn, a as i32 >= 0),
+                                    Op::J | Op::Jal => break 'jump (insn, imm),
+                                    Op::Jr | Op::Jalr => {
+                                        let place = place(&rest);
+                                        let now = t + place as u64;
+                                        let late = match place {
+                                            0 => self.computed_late(insn, now),
+                                            _ => imm != 0,
+                                        };
+                                        if late || self.loaded_late(insn, now) {
+                                            pc = 4 * (index + place) as u32;
+                                            t = self.hazard(now, now + 1, pc, heat);
+                                            continue 'piece;
+                                        }
+                                        break 'jump (insn, a);
+                                    }
+                                    Op::Lb
+                                    | Op::Lbu
+                                    | Op::Lh
+                                    | Op::Lhu
+                                    | Op::Lw
+                                    | Op::Ll
+                                    | Op::Sc => {
+                                        break 'access (insn, a.wrapping_add(imm), false);
+                                    }
+                                    Op::Sb | Op::Sh | Op::Sw => {
+                                        break 'access (insn, a.wrapping_add(imm), true);
+                                    }
+                                    Op::Update => {
+                                        let addr = Request::effective(insn.op, a, b);
+                                        break 'access (insn, addr, false);
+                                    }
+                                    Op::Set => {
+                                        let addr = Request::effective(insn.op, a, b);
+                                        break 'access (insn, addr, chip.set_posted);
+                                    }
+                                    Op::Add | Op::Addi | Op::Sub => match isa::alu(insn, a, b) {
+                                        Ok(result) => result,
+                                        Err(isa::Overflow) => {
+                                            let text = format!("{} overflows", restored(*insn));
+                                            self.fault = Some(text);
+                                            let place = place(&rest);
+                                            t += place as u64;
+                                            pc = 4 * (index + place) as u32;
+                                            break 'piece Action::Fault;
+                                        }
+                                    },
+                                    Op::Break | Op::Syscall => {
+                                        let place = place(&rest);
+                                        t += place as u64;
+                                        // A reserved word is decoded as `break` with a mark.
+                                        let outside = index + place == self.end;
+                                        self.fault = Some(match (outside, insn.imm) {
+                                            (true, _) => OUTSIDE.into(),
+                                            (false, RESERVED) => String::new(), // the engine knows
+                                            _ => {
+                                                format!("{}: the firmware gave up", restored(*insn))
+                                            }
+                                        });
+                                        pc = 4 * (index + place) as u32;
+                                        break 'piece Action::Fault;
+                                    }
+                                    _ => {
+                                        let place = place(&rest);
+                                        let now = t + place as u64;
+                                        match self.rare(insn, a, b, chip, now) {
+                                            Ok(result) => result,
+                                            Err(until) => {
+                                                pc = 4 * (index + place) as u32;
+                                                t = self.hazard(now, until, pc, heat);
+                                                continue 'piece;
+                                            }
+                                        }
+                                    }
+                                };
+                                self.regs[usize::from(insn.rd)] = result;
+                            }
+                            // The piece is done: on to the next, or from the delay slot to the target.
+                            t += piece.len() as u64;
+                            self.alu = (piece.last().map_or(ZERO_SINK, |insn| insn.rd), t);
+                            pc = 4 * (index + piece.len()) as u32;
+                            if self.in_slot {
+                                self.in_slot = false;
+                                pc = self.next_pc;
+                                self.leave(index, pc, heat);
+                            }
+                            continue 'piece;
+                        };
+                        // A jump.
+                        let place = place(&rest);
+                        t += place as u64 + 1;
+                        if insn.rd != ZERO_SINK {
+                            self.regs[usize::from(insn.rd)] = 4 * (index + place) as u32 + 8;
+                            self.alu = (insn.rd, t);
                         }
-                        if (imm <= pc) != taken {
-                            annul = pc;
-                            bound = 0;
-                        }
-                    }
-                    if insn.rd != ZERO_SINK {
-                        self.regs[usize::from(insn.rd & 63)] = pc.wrapping_add(8);
-                        alu = (insn.rd, t + 1);
-                    }
-                    let target = if taken { imm } else { next_pc.wrapping_add(4) };
-                    issued += 1;
-                    heat[index].count += 1;
-                    in_slot = true;
-                    (pc, next_pc) = (next_pc, target);
-                    t += 1;
-                    continue;
-                }
-                Op::J | Op::Jal | Op::Jr | Op::Jalr => {
-                    let by_register = matches!(insn.op, Op::Jr | Op::Jalr);
-                    if by_register && Self::late(rs, alu, load, t) {
-                        t = self.hazard(t, t + 1, pc, heat);
-                        continue;
-                    }
-                    if insn.rd != ZERO_SINK {
-                        self.regs[usize::from(insn.rd & 63)] = pc.wrapping_add(8);
-                        alu = (insn.rd, t + 1);
-                    }
-                    let target = if by_register { a } else { imm };
-                    issued += 1;
-                    heat[index].count += 1;
-                    in_slot = true;
-                    (pc, next_pc) = (next_pc, target);
-                    t += 1;
-                    continue;
-                }
-                Op::Lb
-                | Op::Lbu
-                | Op::Lh
-                | Op::Lhu
-                | Op::Lw
-                | Op::Ll
-                | Op::Update
-                | Op::Sc
-                | Op::Sb
-                | Op::Sh
-                | Op::Sw
-                | Op::Set => {
-                    let addr = Request::effective(insn.op, a.wrapping_add(imm), b);
-                    // Nearly all are words in the scratchpad; the rest is looked at closely.
-                    let plain =
-                        addr & 3 == 0 && addr.wrapping_sub(SCRATCHPAD_BASE) < self.scratchpad;
-                    if !plain && let Some(wrong) = wrong_access(insn.op, addr, self.scratchpad) {
-                        self.fault = Some(wrong);
-                        break Action::Fault;
-                    }
-                    self.access = (Request { op: insn.op, addr, value: b }, insn.rd);
-                    self.posted =
-                        insn.op as u8 >= Op::Sb as u8 && (insn.op != Op::Set || chip.set_posted);
-                    self.access_pc = pc;
-                    break Action::Access;
-                }
-                Op::Mfhi
-                | Op::Mflo
-                | Op::Mthi
-                | Op::Mtlo
-                | Op::Mult
-                | Op::Multu
-                | Op::Div
-                | Op::Divu => {
-                    let moves = matches!(insn.op, Op::Mfhi | Op::Mflo);
-                    if moves && self.hi_lo_ready > t {
-                        t = self.hazard(t, self.hi_lo_ready, pc, heat);
-                        continue;
-                    }
-                    let Some(result) = self.hi_lo(&insn, a, b, chip, t) else {
-                        issued += 1;
-                        heat[index].count += 1;
-                        in_slot = false;
-                        (pc, next_pc) = (next_pc, next_pc.wrapping_add(4));
-                        t += 1;
-                        continue;
+                        pc = self.redirect(index + place, Some(target), heat);
+                        continue 'piece;
                     };
-                    result
-                }
-                Op::Mfc0 => coprocessor(imm, t, self.who),
-                Op::Break | Op::Syscall => {
-                    // A reserved word is decoded as `break` with a mark.
-                    self.fault = Some(match (index == last, insn.imm) {
-                        (true, _) => OUTSIDE.into(),
-                        (false, RESERVED) => String::new(), // the engine knows the word
-                        _ => format!("{}: the firmware gave up", restored(insn)),
-                    });
-                    break Action::Fault;
-                }
-                _ => match isa::alu(&insn, a, b) {
-                    Ok(result) => result,
-                    Err(isa::Overflow) => {
-                        self.fault = Some(format!("{} overflows", restored(insn)));
-                        break Action::Fault;
+                    // A branch.
+                    let place = place(&rest);
+                    let now = t + place as u64;
+                    let flags = insn.rd;
+                    let late = match place {
+                        0 => self.computed_late(insn, now),
+                        _ => flags & LATE != 0,
+                    };
+                    if late || self.loaded_late(insn, now) {
+                        let here = 4 * (index + place) as u32;
+                        if chip.branch == Branch::Stall {
+                            pc = here;
+                            t = self.hazard(now, now + 1, pc, heat);
+                            continue 'piece;
+                        }
+                        if (flags & BACK != 0) != taken {
+                            self.annul = here;
+                        }
                     }
-                },
-            };
-            self.regs[usize::from(insn.rd & 63)] = result;
-            alu = (insn.rd, t + 1);
-            issued += 1;
-            heat[index].count += 1;
-            in_slot = false;
-            (pc, next_pc) = (next_pc, next_pc.wrapping_add(4));
-            t += 1;
+                    if flags & LINK != 0 {
+                        self.regs[31] = 4 * (index + place) as u32 + 8;
+                        self.alu = (31, now + 1);
+                    } else if !taken && !self.in_slot && self.annul == NOTHING {
+                        continue 'straight;
+                    }
+                    t = now + 1;
+                    pc = self.redirect(index + place, taken.then_some(insn.imm), heat);
+                    continue 'piece;
+                };
+                // An access. Nearly all are words in the scratchpad; the rest is looked at closely.
+                let place = place(&rest);
+                t += place as u64;
+                pc = 4 * (index + place) as u32;
+                let plain = addr & 3 == 0 && addr.wrapping_sub(SCRATCHPAD_BASE) < self.scratchpad;
+                if !plain && let Some(wrong) = wrong_access(insn.op, addr, self.scratchpad) {
+                    self.fault = Some(wrong);
+                    break 'piece Action::Fault;
+                }
+                let value = self.regs[usize::from(insn.rt)];
+                self.access = (Request { op: insn.op, addr, value }, insn.rd);
+                self.posted = posted;
+                self.access_pc = pc;
+                break 'piece Action::Access;
+            }
         };
-        self.counters.execute += issued - began;
-        (self.issued, self.annul) = (issued, annul);
-        (self.t, self.pc, self.next_pc) = (t, pc, next_pc);
-        (self.in_slot, self.line, self.alu) = (in_slot, line, alu);
+        (self.t, self.pc) = (t, pc);
         (t, action)
+    }
+
+    /// HI and LO, `mfc0`, `sync`: the result, or until when it must wait.
+    #[cold]
+    fn rare(&mut self, insn: &Insn, a: u32, b: u32, chip: &Chip, t: u64) -> Result<u32, u64> {
+        if insn.op == Op::Mfc0 {
+            return Ok(coprocessor(insn.imm, t, self.who));
+        }
+        if matches!(insn.op, Op::Mfhi | Op::Mflo) && self.hi_lo_ready > t {
+            return Err(self.hi_lo_ready);
+        }
+        Ok(self.hi_lo(insn, a, b, chip, t).unwrap_or(0))
     }
 
     /// Performs a multiplication, division or move; the value of a move from HI or LO.
@@ -356,6 +481,7 @@ impl Core {
             Op::Mflo => return Some(lo),
             Op::Mthi => self.hi_lo = (a, lo),
             Op::Mtlo => self.hi_lo = (hi, a),
+            Op::Sync => {}
             _ => {
                 self.hi_lo = isa::muldiv(insn.op, a, b);
                 let slow = matches!(insn.op, Op::Div | Op::Divu);
@@ -369,13 +495,18 @@ impl Core {
     /// The access is presented in cycle `now`: the instruction is issued. Returns the request and whether
     /// it is a posted store.
     #[inline(always)]
-    pub(super) fn present(&mut self, now: u64, heat: &mut [Heat], _chip: &Chip) -> (Request, bool) {
+    pub(super) fn present(
+        &mut self,
+        now: u64,
+        heat: &mut HeatMap,
+        _chip: &Chip,
+    ) -> (Request, bool) {
         let (request, register) = self.access;
         let pc = self.access_pc;
         if self.waited_since != u64::MAX {
             let cycles = now - self.waited_since;
             self.counters.conflict += cycles;
-            heat[(pc / 4) as usize].stall += cycles;
+            heat.stalled(pc, cycles);
             self.waited_since = u64::MAX;
         }
         let op = request.op as u8;
@@ -386,11 +517,12 @@ impl Core {
         } else {
             self.counters.loads += 1;
         }
-        self.counters.execute += 1;
-        heat[(pc / 4) as usize].count += 1;
-        self.in_slot = false;
-        self.pc = self.next_pc;
-        self.next_pc = self.next_pc.wrapping_add(4);
+        self.pc = pc.wrapping_add(4);
+        if self.in_slot {
+            self.in_slot = false;
+            self.pc = self.next_pc;
+            self.leave((pc / 4) as usize, self.pc, heat);
+        }
         self.t = now + 1;
         // A store leaves the last load what it is: a branch behind it may still be late.
         if !self.posted {
@@ -401,44 +533,44 @@ impl Core {
 
     /// The load that was presented in cycle `since` is granted in cycle `now`.
     #[inline(always)]
-    pub(super) fn loaded(&mut self, since: u64, now: u64, value: u32, heat: &mut [Heat]) {
+    pub(super) fn loaded(&mut self, since: u64, now: u64, value: u32, heat: &mut HeatMap) {
         let pc = self.access_pc;
         let conflict = now - since;
         self.counters.conflict += conflict;
         self.counters.load += 1;
-        heat[(pc / 4) as usize].stall += conflict + 1;
+        heat.stalled(pc, conflict + 1);
         self.load_lump = Lump { start: now + 1, end: now + 2, pc };
         self.t = now + 2;
-        self.regs[usize::from(self.access.1 & 63)] = value;
+        self.regs[usize::from(self.access.1)] = value;
         self.load.1 = now + 3;
     }
 
     /// An access to the SDRAM has passed the crossbar.
-    pub(super) fn external_granted(&mut self, since: u64, now: u64, heat: &mut [Heat]) {
+    pub(super) fn external_granted(&mut self, since: u64, now: u64, heat: &mut HeatMap) {
         let conflict = now - since;
         self.counters.conflict += conflict;
-        heat[(self.access_pc / 4) as usize].stall += conflict;
+        heat.stalled(self.access_pc, conflict);
     }
 
     /// A load from the SDRAM, granted in cycle `since`, has its value in cycle `now`.
-    pub(super) fn external_done(&mut self, since: u64, now: u64, value: u32, heat: &mut [Heat]) {
+    pub(super) fn external_done(&mut self, since: u64, now: u64, value: u32, heat: &mut HeatMap) {
         let cycles = now - since;
         self.counters.load += cycles;
-        heat[(self.access_pc / 4) as usize].stall += cycles;
+        heat.stalled(self.access_pc, cycles);
         self.load_lump = Lump { start: since + 1, end: now + 1, pc: self.access_pc };
         self.t = now + 1;
-        self.regs[usize::from(self.access.1 & 63)] = value;
+        self.regs[usize::from(self.access.1)] = value;
         self.load.1 = now + 2;
     }
 
     /// The miss of cycle `since` is over; the core goes on in cycle `until`.
-    pub(super) fn filled(&mut self, since: u64, until: u64, heat: &mut [Heat]) {
+    pub(super) fn filled(&mut self, since: u64, until: u64, heat: &mut HeatMap) {
         let cycles = until - since;
         self.line = self.pc.rotate_right(2) >> self.line_shift;
         self.icache.fill(self.line);
         self.counters.fills += 1;
         self.counters.fetch += cycles;
-        heat[(self.pc / 4) as usize].stall += cycles;
+        heat.stalled(self.pc, cycles);
         self.fetch_lump = Lump { start: since, end: until, pc: self.pc };
         self.t = until;
     }
