@@ -13,23 +13,33 @@ use crate::isa::{self, Class, Insn, Op};
 use crate::memory::{Request, SCRATCHPAD_BASE, SDRAM_BASE};
 use crate::reference::coprocessor;
 
-/// What a core does in the cycle it runs to.
+/// What a core waits for. The first four: for its cycle in the wheel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Action {
-    /// Goes on: it had only come to the limit.
+pub(super) enum Wait {
+    /// To go on: it had only come to the limit.
     Resume,
-    /// Presents its access.
+    /// To present its access.
     Access,
-    /// Misses in the instruction cache.
+    /// To miss in the instruction cache.
     Miss,
-    /// Faults.
+    /// To fault.
     Fault,
+    /// For the store buffer, since a cycle; its access is still to be presented.
+    Buffer,
+    /// For its bank; presented in a cycle.
+    Bank,
+    /// For the external memory port; presented in a cycle.
+    Port,
+    /// For the SDRAM; granted in a cycle.
+    External,
+    /// For the instruction memory; since a cycle.
+    Fill,
 }
 
 /// The decoded instruction memory, and one word behind it that faults.
 ///
 /// Decoded for running: `rd` is [`ZERO_SINK`] where nothing is written; a branch has its flags there; a
-/// jump by register has [`LATE`] in `imm`; a branch that compares a register with itself is a jump.
+/// jump by register has [`LATE_JUMP`] in `imm`; a branch that compares a register with itself is a jump.
 #[derive(Debug)]
 pub(super) struct Instructions {
     words: Vec<Insn>,
@@ -39,10 +49,14 @@ pub(super) struct Instructions {
 const RESERVED: u32 = u32::MAX;
 const OUTSIDE: &str = "runs outside the firmware's code";
 
+/// What is no register, so that flags in place of one are never taken for it.
+const NO_REGISTER: u8 = 64;
 /// Branch flags: writes register 31.
 const LINK: u8 = 1;
 /// The word before it computes a register that it tests.
 const LATE: u8 = 2;
+/// The same as [`LATE`], in `imm` of a jump by register.
+const LATE_JUMP: u32 = 1;
 /// Goes backward: predicted to be taken.
 const BACK: u8 = 4;
 
@@ -69,12 +83,13 @@ impl Instructions {
         match insn.op {
             _ if insn.class() == Class::Branch => {
                 let back = insn.imm <= pc;
-                let rd = flag(insn.rd != 0, LINK) | flag(late, LATE) | flag(back, BACK);
+                let flags = flag(insn.rd != 0, LINK) | flag(late, LATE) | flag(back, BACK);
+                let rd = NO_REGISTER | flags;
                 Insn { rd, ..insn }
             }
             Op::Beq => Insn { op: Op::J, rd: ZERO_SINK, ..insn },
             Op::Jr | Op::Jalr => {
-                let imm = flag(late, LATE).into();
+                let imm = if late { LATE_JUMP } else { 0 };
                 Insn { imm, rd: if insn.rd == 0 { ZERO_SINK } else { insn.rd }, ..insn }
             }
             _ if insn.rd == 0 => Insn { rd: ZERO_SINK, ..insn },
@@ -87,6 +102,16 @@ impl Instructions {
 const NOTHING: u32 = u32::MAX;
 /// Where results for register 0 go.
 const ZERO_SINK: u8 = 32;
+
+/// What a rare instruction does.
+enum Rare {
+    /// Gives this.
+    Result(u32),
+    /// Must wait until a cycle.
+    Wait(u64),
+    /// Ends the run.
+    Fault(String),
+}
 
 /// Stall cycles counted in one piece: from `start` to `end`, at `pc`.
 #[derive(Clone, Copy, Debug, Default)]
@@ -122,16 +147,27 @@ pub(super) struct Core {
     /// Of a word's number to its line's.
     line_shift: u32,
     icache: Icache,
-    /// The access that it ran to: request, destination, address.
-    access: (Request, u8),
+    pub(super) wait: Wait,
+    /// Since when it waits, where that is not for the wheel.
+    pub(super) since: u64,
+    /// The access that it ran to.
+    pub(super) access: Request,
+    /// Its destination.
+    access_rd: u8,
+    /// Whether it goes through the store buffer.
     posted: bool,
+    /// Whether it counts as a write.
+    writes: bool,
+    /// What the store buffer holds.
+    pub(super) store: Request,
+    /// The cycle in which that is presented, when it was issued ahead; else `u64::MAX`.
+    pub(super) early_at: u64,
     pub(super) access_pc: u32,
     /// Since when the access has been waiting for the store buffer; `u64::MAX` for not at all.
     pub(super) waited_since: u64,
     pub(super) fault: Option<String>,
     scratchpad: u32,
     pub(super) counters: CoreCounters,
-    pub(super) load_lump: Lump,
     pub(super) pipeline_lump: Lump,
     pub(super) fetch_lump: Lump,
 }
@@ -147,22 +183,27 @@ impl Core {
             t: 0,
             hi_lo: (0, 0),
             hi_lo_ready: 0,
-            alu: (0, 0),
-            load: (0, 0),
+            alu: (ZERO_SINK, 0),
+            load: (ZERO_SINK, 0),
             run_from: ((entry / 4) as usize).min(end),
             end,
             annul: NOTHING,
             line: u32::MAX,
             line_shift: chip.icache_line_bytes.trailing_zeros() - 2,
             icache: Icache::new(chip),
-            access: (Request::load(0), 0),
+            wait: Wait::Resume,
+            since: 0,
+            access: Request::load(0),
+            access_rd: ZERO_SINK,
             posted: false,
+            writes: false,
+            store: Request::load(0),
+            early_at: u64::MAX,
             access_pc: 0,
             waited_since: u64::MAX,
             fault: None,
             scratchpad: chip.scratchpad_kb * 1024,
             counters: CoreCounters::default(),
-            load_lump: Lump::default(),
             pipeline_lump: Lump::default(),
             fetch_lump: Lump::default(),
         }
@@ -173,7 +214,6 @@ impl Core {
     fn hazard(&mut self, t: u64, until: u64, pc: u32, heat: &mut HeatMap) -> u64 {
         self.counters.pipeline += until - t;
         heat.stalled(pc, until - t);
-        self.pipeline_lump = Lump { start: t, end: until, pc };
         until
     }
 
@@ -181,14 +221,14 @@ impl Core {
     #[inline(always)]
     fn computed_late(&self, insn: &Insn, t: u64) -> bool {
         let (register, ready) = self.alu;
-        ready == t && register != 0 && (register == insn.rs || register == insn.rt)
+        ready == t && (register == insn.rs || register == insn.rt)
     }
 
     /// Whether a register of `insn` was loaded and ready only in cycle `t`.
     #[inline(always)]
     fn loaded_late(&self, insn: &Insn, t: u64) -> bool {
         let (register, ready) = self.load;
-        ready == t && register != 0 && (register == insn.rs || register == insn.rt)
+        ready == t && (register == insn.rs || register == insn.rt)
     }
 
     /// The word at `pc`, or the one behind all others.
@@ -212,75 +252,61 @@ impl Core {
         heat.issued(self.run_from, index);
     }
 
-    /// A jump or branch at `index` was issued: the delay slot is next, then `target`.
-    #[inline(always)]
-    fn redirect(&mut self, index: usize, target: Option<u32>, heat: &mut HeatMap) -> u32 {
-        let mut slot = 4 * (index as u32 + 1);
-        if self.in_slot {
-            slot = self.next_pc;
-            self.leave(index, slot, heat);
-        }
-        self.in_slot = true;
-        self.next_pc = target.unwrap_or(slot.wrapping_add(4));
-        slot
-    }
-
     /// Issues private instructions up to the next access, miss, fault, or `limit`; returns when, what.
     ///
     /// Goes by pieces: instructions in sequence within a line and before `limit`, among which nothing has
-    /// to be looked at but branches.
+    /// to be looked at but branches. With `may_post` the store buffer is empty: the first store is left
+    /// there, to be presented in its cycle, and the core goes on.
     pub(super) fn run(
         &mut self,
         code: &Instructions,
         heat: &mut HeatMap,
         limit: u64,
         chip: &Chip,
-    ) -> (u64, Action) {
+        mut may_post: bool,
+    ) -> (u64, Wait) {
         let words = code.words.as_slice();
         let line_words = (1usize << self.line_shift) - 1;
         let (mut t, mut pc) = (self.t, self.pc);
-        let action = 'piece: loop {
+        let wait = 'piece: loop {
             if t >= limit {
-                break Action::Resume;
+                break Wait::Resume;
             }
             if self.annul != NOTHING && !self.in_slot {
                 t = self.hazard(t, t + 1, self.annul, heat);
                 self.annul = NOTHING;
                 continue;
             }
-            let index = self.index(pc);
+            let mut index = self.index(pc);
             // Rotated, a pc that is no multiple of 4 is on no line.
             let line = pc.rotate_right(2) >> self.line_shift;
             if line != self.line {
                 if pc & 3 != 0 || index == self.end {
                     self.fault = Some(OUTSIDE.into());
-                    break Action::Fault;
+                    break Wait::Fault;
                 }
                 if !self.icache.hit(line) {
-                    break Action::Miss;
+                    break Wait::Miss;
                 }
                 self.line = line;
             }
             let ahead = usize::try_from(limit - t).unwrap_or(usize::MAX);
             let most = if self.in_slot { 1 } else { ahead.min((!index & line_words) + 1) };
-            let piece = words.get(index..).unwrap_or(&[]);
-            let piece = &piece[..piece.len().min(most)];
+            let mut piece = words.get(index..).unwrap_or(&[]);
+            piece = &piece[..piece.len().min(most)];
             if self.load.1 > t
                 && let Some(first) = piece.first()
-                && self.load.0 != 0
                 && (first.rs == self.load.0 || first.rt == self.load.0)
             {
                 t = self.hazard(t, self.load.1, pc, heat);
                 continue;
             }
             let mut rest = piece.iter();
-            // Where the instruction that `rest` has just given is: place in the piece.
-            let place = |rest: &std::slice::Iter<'_, Insn>| piece.len() - rest.len() - 1;
             'straight: loop {
                 // One jump for every kind of instruction; ALU results meet behind it, the others leave.
                 let (insn, addr, posted) = 'access: {
-                    let (insn, taken) = 'branch: {
-                        let (insn, target) = 'jump: {
+                    let target = 'turn: {
+                        let (insn, taken) = 'branch: {
                             while let Some(insn) = rest.next() {
                                 let a = self.regs[usize::from(insn.rs)];
                                 let b = self.regs[usize::from(insn.rt)];
@@ -315,31 +341,16 @@ impl Core {
                                         break 'branch (insn, (a as i32) < 0);
                                     }
                                     Op::Bgez | Op::Bgezal => break 'branch (insn, a as i32 >= 0),
-                                    Op::J | Op::Jal => break 'jump (insn, imm),
-                                    Op::Jr | Op::Jalr => {
-                                        let place = place(&rest);
-                                        let now = t + place as u64;
-                                        let late = match place {
-                                            0 => self.computed_late(insn, now),
-                                            _ => imm != 0,
-                                        };
-                                        if late || self.loaded_late(insn, now) {
-                                            pc = 4 * (index + place) as u32;
-                                            t = self.hazard(now, now + 1, pc, heat);
-                                            continue 'piece;
-                                        }
-                                        break 'jump (insn, a);
-                                    }
-                                    Op::Lb
+                                    Op::Lw
+                                    | Op::Lb
                                     | Op::Lbu
                                     | Op::Lh
                                     | Op::Lhu
-                                    | Op::Lw
                                     | Op::Ll
                                     | Op::Sc => {
                                         break 'access (insn, a.wrapping_add(imm), false);
                                     }
-                                    Op::Sb | Op::Sh | Op::Sw => {
+                                    Op::Sw | Op::Sb | Op::Sh => {
                                         break 'access (insn, a.wrapping_add(imm), true);
                                     }
                                     Op::Update => {
@@ -350,41 +361,59 @@ impl Core {
                                         let addr = Request::effective(insn.op, a, b);
                                         break 'access (insn, addr, chip.set_posted);
                                     }
-                                    Op::Add | Op::Addi | Op::Sub => match isa::alu(insn, a, b) {
-                                        Ok(result) => result,
-                                        Err(isa::Overflow) => {
-                                            let text = format!("{} overflows", restored(*insn));
-                                            self.fault = Some(text);
-                                            let place = place(&rest);
-                                            t += place as u64;
-                                            pc = 4 * (index + place) as u32;
-                                            break 'piece Action::Fault;
-                                        }
-                                    },
-                                    Op::Break | Op::Syscall => {
-                                        let place = place(&rest);
-                                        t += place as u64;
-                                        // A reserved word is decoded as `break` with a mark.
-                                        let outside = index + place == self.end;
-                                        self.fault = Some(match (outside, insn.imm) {
-                                            (true, _) => OUTSIDE.into(),
-                                            (false, RESERVED) => String::new(), // the engine knows
-                                            _ => {
-                                                format!("{}: the firmware gave up", restored(*insn))
-                                            }
-                                        });
-                                        pc = 4 * (index + place) as u32;
-                                        break 'piece Action::Fault;
-                                    }
-                                    _ => {
-                                        let place = place(&rest);
+                                    Op::J | Op::Jal | Op::Jr | Op::Jalr => {
+                                        let place = piece.len() - rest.len() - 1;
                                         let now = t + place as u64;
-                                        match self.rare(insn, a, b, chip, now) {
-                                            Ok(result) => result,
-                                            Err(until) => {
+                                        let here = 4 * (index + place) as u32;
+                                        let by_register = matches!(insn.op, Op::Jr | Op::Jalr);
+                                        let late = match place {
+                                            0 => self.computed_late(insn, now),
+                                            _ => imm & LATE_JUMP != 0,
+                                        };
+                                        if by_register && (late || self.loaded_late(insn, now)) {
+                                            pc = here;
+                                            t = self.hazard(now, now + 1, pc, heat);
+                                            continue 'piece;
+                                        }
+                                        t = now + 1;
+                                        index += place;
+                                        if insn.rd != ZERO_SINK {
+                                            self.regs[usize::from(insn.rd)] = here.wrapping_add(8);
+                                            self.alu = (insn.rd, t);
+                                        }
+                                        break 'turn Some(if by_register { a } else { imm });
+                                    }
+                                    Op::Add
+                                    | Op::Addi
+                                    | Op::Sub
+                                    | Op::Break
+                                    | Op::Syscall
+                                    | Op::Mfhi
+                                    | Op::Mflo
+                                    | Op::Mthi
+                                    | Op::Mtlo
+                                    | Op::Mult
+                                    | Op::Multu
+                                    | Op::Div
+                                    | Op::Divu
+                                    | Op::Mfc0
+                                    | Op::Sync => {
+                                        let place = piece.len() - rest.len() - 1;
+                                        let now = t + place as u64;
+                                        match self.rare(insn, index + place, chip, now) {
+                                            Rare::Result(result) => result,
+                                            Rare::Wait(until) => {
                                                 pc = 4 * (index + place) as u32;
+                                                self.pipeline_lump =
+                                                    Lump { start: now, end: until, pc };
                                                 t = self.hazard(now, until, pc, heat);
                                                 continue 'piece;
+                                            }
+                                            Rare::Fault(what) => {
+                                                t = now;
+                                                pc = 4 * (index + place) as u32;
+                                                self.fault = Some(what);
+                                                break 'piece Wait::Fault;
                                             }
                                         }
                                     }
@@ -402,75 +431,105 @@ impl Core {
                             }
                             continue 'piece;
                         };
-                        // A jump.
-                        let place = place(&rest);
-                        t += place as u64 + 1;
-                        if insn.rd != ZERO_SINK {
-                            self.regs[usize::from(insn.rd)] = 4 * (index + place) as u32 + 8;
-                            self.alu = (insn.rd, t);
+                        // A branch.
+                        let place = piece.len() - rest.len() - 1;
+                        let now = t + place as u64;
+                        let flags = insn.rd;
+                        let late = match place {
+                            0 => self.computed_late(insn, now),
+                            _ => flags & LATE != 0,
+                        };
+                        if late || self.loaded_late(insn, now) {
+                            let here = 4 * (index + place) as u32;
+                            if chip.branch == Branch::Stall {
+                                pc = here;
+                                t = self.hazard(now, now + 1, pc, heat);
+                                continue 'piece;
+                            }
+                            if (flags & BACK != 0) != taken {
+                                self.annul = here;
+                            }
                         }
-                        pc = self.redirect(index + place, Some(target), heat);
+                        if flags & LINK != 0 {
+                            self.regs[31] = 4 * (index + place) as u32 + 8;
+                            self.alu = (31, now + 1);
+                        } else if !taken && !self.in_slot && self.annul == NOTHING {
+                            continue 'straight;
+                        }
+                        t = now + 1;
+                        index += place;
+                        taken.then_some(insn.imm)
+                    };
+                    // A jump or a branch at `index` was issued: its delay slot comes next, then `target`.
+                    let slot = index + 1;
+                    if self.in_slot {
+                        pc = self.next_pc;
+                        self.leave(index, pc, heat);
+                        self.next_pc = target.unwrap_or(pc.wrapping_add(4));
                         continue 'piece;
-                    };
-                    // A branch.
-                    let place = place(&rest);
-                    let now = t + place as u64;
-                    let flags = insn.rd;
-                    let late = match place {
-                        0 => self.computed_late(insn, now),
-                        _ => flags & LATE != 0,
-                    };
-                    if late || self.loaded_late(insn, now) {
-                        let here = 4 * (index + place) as u32;
-                        if chip.branch == Branch::Stall {
-                            pc = here;
-                            t = self.hazard(now, now + 1, pc, heat);
-                            continue 'piece;
-                        }
-                        if (flags & BACK != 0) != taken {
-                            self.annul = here;
-                        }
                     }
-                    if flags & LINK != 0 {
-                        self.regs[31] = 4 * (index + place) as u32 + 8;
-                        self.alu = (31, now + 1);
-                    } else if !taken && !self.in_slot && self.annul == NOTHING {
-                        continue 'straight;
+                    self.in_slot = true;
+                    self.next_pc = target.unwrap_or(4 * (slot as u32 + 1));
+                    if slot & line_words == 0 || t >= limit {
+                        pc = 4 * slot as u32;
+                        continue 'piece;
                     }
-                    t = now + 1;
-                    pc = self.redirect(index + place, taken.then_some(insn.imm), heat);
-                    continue 'piece;
+                    // On the same line, and a load of before the branch is there: nothing to check.
+                    index = slot;
+                    piece = words.get(slot..=slot).unwrap_or(&[]);
+                    rest = piece.iter();
+                    continue 'straight;
                 };
                 // An access. Nearly all are words in the scratchpad; the rest is looked at closely.
-                let place = place(&rest);
-                t += place as u64;
-                pc = 4 * (index + place) as u32;
+                let place = piece.len() - rest.len() - 1;
+                let now = t + place as u64;
+                let here = 4 * (index + place) as u32;
+                let value = self.regs[usize::from(insn.rt)];
                 let plain = addr & 3 == 0 && addr.wrapping_sub(SCRATCHPAD_BASE) < self.scratchpad;
+                if plain && posted && may_post {
+                    may_post = false;
+                    self.store = Request { op: insn.op, addr, value };
+                    self.early_at = now;
+                    self.counters.stores += 1;
+                    continue 'straight;
+                }
+                (t, pc) = (now, here);
                 if !plain && let Some(wrong) = wrong_access(insn.op, addr, self.scratchpad) {
                     self.fault = Some(wrong);
-                    break 'piece Action::Fault;
+                    break 'piece Wait::Fault;
                 }
-                let value = self.regs[usize::from(insn.rt)];
-                self.access = (Request { op: insn.op, addr, value }, insn.rd);
+                self.access = Request { op: insn.op, addr, value };
+                self.access_rd = insn.rd;
                 self.posted = posted;
+                self.writes = posted || matches!(insn.op, Op::Sc | Op::Set);
                 self.access_pc = pc;
-                break 'piece Action::Access;
+                break 'piece Wait::Access;
             }
         };
         (self.t, self.pc) = (t, pc);
-        (t, action)
+        (t, wait)
     }
 
-    /// HI and LO, `mfc0`, `sync`: the result, or until when it must wait.
+    /// What is seldom: HI and LO, `mfc0`, `sync`, what traps, what is no instruction.
     #[cold]
-    fn rare(&mut self, insn: &Insn, a: u32, b: u32, chip: &Chip, t: u64) -> Result<u32, u64> {
-        if insn.op == Op::Mfc0 {
-            return Ok(coprocessor(insn.imm, t, self.who));
+    fn rare(&mut self, insn: &Insn, index: usize, chip: &Chip, t: u64) -> Rare {
+        let a = self.regs[usize::from(insn.rs)];
+        let b = self.regs[usize::from(insn.rt)];
+        match insn.op {
+            Op::Mfc0 => Rare::Result(coprocessor(insn.imm, t, self.who)),
+            Op::Mfhi | Op::Mflo if self.hi_lo_ready > t => Rare::Wait(self.hi_lo_ready),
+            Op::Add | Op::Addi | Op::Sub => match isa::alu(insn, a, b) {
+                Ok(result) => Rare::Result(result),
+                Err(isa::Overflow) => Rare::Fault(format!("{} overflows", restored(*insn))),
+            },
+            // A reserved word is decoded as `break` with a mark.
+            Op::Break | Op::Syscall if index == self.end => Rare::Fault(OUTSIDE.into()),
+            Op::Break if insn.imm == RESERVED => Rare::Fault(String::new()), // the engine knows
+            Op::Break | Op::Syscall => {
+                Rare::Fault(format!("{}: the firmware gave up", restored(*insn)))
+            }
+            _ => Rare::Result(self.hi_lo(insn, a, b, chip, t).unwrap_or(0)),
         }
-        if matches!(insn.op, Op::Mfhi | Op::Mflo) && self.hi_lo_ready > t {
-            return Err(self.hi_lo_ready);
-        }
-        Ok(self.hi_lo(insn, a, b, chip, t).unwrap_or(0))
     }
 
     /// Performs a multiplication, division or move; the value of a move from HI or LO.
@@ -492,16 +551,10 @@ impl Core {
         None
     }
 
-    /// The access is presented in cycle `now`: the instruction is issued. Returns the request and whether
-    /// it is a posted store.
+    /// The access is presented in cycle `now`: the instruction is issued. Returns whether it is a posted
+    /// store, which is then in the store buffer.
     #[inline(always)]
-    pub(super) fn present(
-        &mut self,
-        now: u64,
-        heat: &mut HeatMap,
-        _chip: &Chip,
-    ) -> (Request, bool) {
-        let (request, register) = self.access;
+    pub(super) fn present(&mut self, now: u64, heat: &mut HeatMap) -> bool {
         let pc = self.access_pc;
         if self.waited_since != u64::MAX {
             let cycles = now - self.waited_since;
@@ -509,13 +562,11 @@ impl Core {
             heat.stalled(pc, cycles);
             self.waited_since = u64::MAX;
         }
-        let op = request.op as u8;
-        if request.addr >= SDRAM_BASE {
+        if self.access.addr >= SDRAM_BASE {
             self.counters.external += 1;
-        } else if op >= Op::Sb as u8 || request.op == Op::Sc {
-            self.counters.stores += 1;
         } else {
-            self.counters.loads += 1;
+            self.counters.stores += u64::from(self.writes);
+            self.counters.loads += u64::from(!self.writes);
         }
         self.pc = pc.wrapping_add(4);
         if self.in_slot {
@@ -523,55 +574,56 @@ impl Core {
             self.pc = self.next_pc;
             self.leave((pc / 4) as usize, self.pc, heat);
         }
-        self.t = now + 1;
-        // A store leaves the last load what it is: a branch behind it may still be late.
-        if !self.posted {
-            self.load.0 = if register == ZERO_SINK { 0 } else { register };
+        if self.posted {
+            self.t = now + 1;
+            self.store = self.access;
         }
-        (request, self.posted)
+        self.posted
     }
 
-    /// The load that was presented in cycle `since` is granted in cycle `now`.
+    /// The load that was presented is granted in cycle `now`.
     #[inline(always)]
-    pub(super) fn loaded(&mut self, since: u64, now: u64, value: u32, heat: &mut HeatMap) {
-        let pc = self.access_pc;
-        let conflict = now - since;
+    pub(super) fn loaded(&mut self, now: u64, value: u32, heat: &mut HeatMap) {
+        let conflict = now - self.since;
         self.counters.conflict += conflict;
         self.counters.load += 1;
-        heat.stalled(pc, conflict + 1);
-        self.load_lump = Lump { start: now + 1, end: now + 2, pc };
+        heat.stalled(self.access_pc, conflict + 1);
         self.t = now + 2;
-        self.regs[usize::from(self.access.1)] = value;
-        self.load.1 = now + 3;
+        self.regs[usize::from(self.access_rd)] = value;
+        self.load = (self.access_rd, now + 3);
+    }
+
+    /// The cycle in which a core goes on behind its last load.
+    pub(super) fn load_back(&self) -> u64 {
+        self.load.1.saturating_sub(1)
     }
 
     /// An access to the SDRAM has passed the crossbar.
-    pub(super) fn external_granted(&mut self, since: u64, now: u64, heat: &mut HeatMap) {
-        let conflict = now - since;
+    pub(super) fn external_granted(&mut self, now: u64, heat: &mut HeatMap) {
+        let conflict = now - self.since;
         self.counters.conflict += conflict;
         heat.stalled(self.access_pc, conflict);
     }
 
-    /// A load from the SDRAM, granted in cycle `since`, has its value in cycle `now`.
-    pub(super) fn external_done(&mut self, since: u64, now: u64, value: u32, heat: &mut HeatMap) {
-        let cycles = now - since;
+    /// A load from the SDRAM has its value in cycle `now`.
+    pub(super) fn external_done(&mut self, now: u64, value: u32, heat: &mut HeatMap) {
+        let cycles = now - self.since;
         self.counters.load += cycles;
         heat.stalled(self.access_pc, cycles);
-        self.load_lump = Lump { start: since + 1, end: now + 1, pc: self.access_pc };
         self.t = now + 1;
-        self.regs[usize::from(self.access.1)] = value;
-        self.load.1 = now + 2;
+        self.regs[usize::from(self.access_rd)] = value;
+        self.load = (self.access_rd, now + 2);
     }
 
-    /// The miss of cycle `since` is over; the core goes on in cycle `until`.
-    pub(super) fn filled(&mut self, since: u64, until: u64, heat: &mut HeatMap) {
-        let cycles = until - since;
+    /// The miss is over; the core goes on in cycle `until`.
+    pub(super) fn filled(&mut self, until: u64, heat: &mut HeatMap) {
+        let cycles = until - self.since;
         self.line = self.pc.rotate_right(2) >> self.line_shift;
         self.icache.fill(self.line);
         self.counters.fills += 1;
         self.counters.fetch += cycles;
         heat.stalled(self.pc, cycles);
-        self.fetch_lump = Lump { start: since, end: until, pc: self.pc };
+        self.fetch_lump = Lump { start: self.since, end: until, pc: self.pc };
         self.t = until;
     }
 }
