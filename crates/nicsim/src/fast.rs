@@ -85,7 +85,7 @@ impl Engine for Fast {
         let core = |who| Core::new(who, parts.image.entry, end, &chip);
         let mut engine = Self {
             cores: Box::new(std::array::from_fn(core)),
-            code: Instructions::new(&parts.image),
+            code: Instructions::new(&parts.image, &chip),
             pad,
             devices,
             heat: HeatMap::new(end),
@@ -122,7 +122,7 @@ impl Engine for Fast {
             if due != 0 {
                 self.present(due, cycle);
             }
-            let mut busy = self.busy_banks;
+            let mut busy = std::mem::take(&mut self.busy_banks);
             while busy != 0 {
                 let bank = busy.trailing_zeros() as usize;
                 busy &= busy - 1;

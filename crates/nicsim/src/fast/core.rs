@@ -36,7 +36,7 @@ pub(super) enum Wait {
     Fill,
 }
 
-/// The decoded instruction memory, and one word behind it that faults.
+/// The decoded instruction memory, and words behind it that fault.
 ///
 /// Decoded for running: `rd` is [`ZERO_SINK`] where nothing is written; a branch has its flags there; a
 /// jump by register has [`LATE_JUMP`] in `imm`; a branch that compares a register with itself is a jump.
@@ -61,7 +61,7 @@ const LATE_JUMP: u32 = 1;
 const BACK: u8 = 4;
 
 impl Instructions {
-    pub(super) fn new(image: &Image) -> Self {
+    pub(super) fn new(image: &Image, chip: &Chip) -> Self {
         let reserved = Insn { op: Op::Break, rs: 0, rt: 0, rd: 0, imm: RESERVED };
         let decoded = image.text.iter().enumerate();
         let decoded: Vec<_> =
@@ -72,7 +72,10 @@ impl Instructions {
             words.push(Self::prepared(insn, before, 4 * n as u32));
             before = insn;
         }
-        words.push(Insn { rd: ZERO_SINK, ..reserved });
+        // At least one, and the last line whole: a piece may be taken without looking for the end.
+        let line = chip.icache_line_bytes as usize / 4;
+        let whole = (words.len() + 1).next_multiple_of(line.max(1));
+        words.resize(whole, Insn { rd: ZERO_SINK, ..reserved });
         Self { words }
     }
 
@@ -291,9 +294,8 @@ impl Core {
                 self.line = line;
             }
             let ahead = usize::try_from(limit - t).unwrap_or(usize::MAX);
-            let most = if self.in_slot { 1 } else { ahead.min((!index & line_words) + 1) };
-            let mut piece = words.get(index..).unwrap_or(&[]);
-            piece = &piece[..piece.len().min(most)];
+            let most = if self.in_slot { 1 } else { (!index & line_words) + 1 };
+            let mut piece = words.get(index..index + most.min(ahead)).unwrap_or(&[]);
             if self.load.1 > t
                 && let Some(first) = piece.first()
                 && (first.rs == self.load.0 || first.rt == self.load.0)
@@ -523,7 +525,7 @@ impl Core {
                 Err(isa::Overflow) => Rare::Fault(format!("{} overflows", restored(*insn))),
             },
             // A reserved word is decoded as `break` with a mark.
-            Op::Break | Op::Syscall if index == self.end => Rare::Fault(OUTSIDE.into()),
+            Op::Break | Op::Syscall if index >= self.end => Rare::Fault(OUTSIDE.into()),
             Op::Break if insn.imm == RESERVED => Rare::Fault(String::new()), // the engine knows
             Op::Break | Op::Syscall => {
                 Rare::Fault(format!("{}: the firmware gave up", restored(*insn)))

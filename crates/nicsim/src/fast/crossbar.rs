@@ -11,39 +11,40 @@ use crate::isa::Op;
 use crate::memory::SDRAM_BASE;
 use crate::reference::round_robin;
 
-/// The bits set in a mask, from the lowest.
-fn bits(mut mask: u32) -> impl Iterator<Item = usize> {
-    std::iter::from_fn(move || {
-        let bit = mask.trailing_zeros() as usize;
-        (mask != 0).then(|| {
-            mask &= mask - 1;
-            bit
-        })
-    })
-}
-
 impl Fast {
     /// What waits for this cycle: cores, assists, stores issued ahead.
     #[inline(always)]
     pub(super) fn present(&mut self, due: u64, boundary: u64) {
-        for who in bits(due as u32 & 0xffff) {
+        let mut cores = due as u32 & 0xffff;
+        while cores != 0 {
+            let who = cores.trailing_zeros() as usize;
+            cores &= cores - 1;
             match self.cores[who & (CORES - 1)].wait {
                 Wait::Access => self.access(who, boundary),
                 _ => self.wake(who, boundary),
             }
         }
-        for assist in bits((due >> ASSIST) as u32 & 0xf) {
-            if let Some(request) = self.devices.request(assist) {
-                self.requests[assist & (ASSISTS - 1)] = request;
-                self.ask_bank(request.addr, ASSIST + assist);
-            }
+        if due >> ASSIST == 0 {
+            return;
         }
-        for who in bits((due >> EARLY) as u32) {
+        let mut early = (due >> EARLY) as u32;
+        while early != 0 {
+            let who = early.trailing_zeros() as usize;
+            early &= early - 1;
             let core = &mut self.cores[who & (CORES - 1)];
             core.early_at = u64::MAX;
             let addr = core.store.addr;
             self.stores |= 1 << who;
             self.ask_bank(addr, who);
+        }
+        let mut assists = (due >> ASSIST) as u32 & 0xf;
+        while assists != 0 {
+            let assist = assists.trailing_zeros() as usize;
+            assists &= assists - 1;
+            if let Some(request) = self.devices.request(assist) {
+                self.requests[assist & (ASSISTS - 1)] = request;
+                self.ask_bank(request.addr, ASSIST + assist);
+            }
         }
     }
 
@@ -123,7 +124,7 @@ impl Fast {
         }
     }
 
-    /// A bank performs one request of those that wait for it.
+    /// A bank performs one request of those that wait for it; it is busy again when others are left.
     #[inline(always)]
     pub(super) fn grant(&mut self, bank: usize, boundary: u64) {
         let bank = bank & 31;
@@ -132,7 +133,9 @@ impl Fast {
         self.bank_last[bank] = who as u8;
         let left = mask & !(1 << who);
         self.banks[bank] = left;
-        self.busy_banks &= !(u32::from(left == 0) << bank);
+        if left != 0 {
+            self.busy_banks |= 1 << bank;
+        }
         if who >= ASSIST {
             self.grant_assist(who - ASSIST);
             return;
