@@ -228,6 +228,7 @@ impl Fast {
         self.fault.get_or_insert(fault);
     }
 
+    #[inline(never)]
     fn device_edges(&mut self) {
         let time = self.now * self.devices.clock(Domain::Cores).period;
         let mut next = self.devices.next();
@@ -255,6 +256,7 @@ impl Fast {
     }
 
     /// Assists whose port may have something to ask decide what.
+    #[inline(never)]
     fn choose(&mut self) {
         let mut dirty = std::mem::take(&mut self.devices.dirty);
         while dirty != 0 {

@@ -146,8 +146,7 @@ pub(super) struct Core {
     end: usize,
     /// The branch whose wrong instruction is to be annulled, or [`NOTHING`].
     annul: u32,
-    line: u32,
-    /// Of a word's number to its line's.
+    /// Of an address to its line's number.
     line_shift: u32,
     icache: Icache,
     pub(super) wait: Wait,
@@ -191,8 +190,7 @@ impl Core {
             run_from: ((entry / 4) as usize).min(end),
             end,
             annul: NOTHING,
-            line: u32::MAX,
-            line_shift: chip.icache_line_bytes.trailing_zeros() - 2,
+            line_shift: chip.icache_line_bytes.trailing_zeros(),
             icache: Icache::new(chip),
             wait: Wait::Resume,
             since: 0,
@@ -269,7 +267,7 @@ impl Core {
         mut may_post: bool,
     ) -> (u64, Wait) {
         let words = code.words.as_slice();
-        let line_words = (1usize << self.line_shift) - 1;
+        let line_words = (1usize << self.line_shift) / 4 - 1;
         let (mut t, mut pc) = (self.t, self.pc);
         let wait = 'piece: loop {
             if t >= limit {
@@ -281,27 +279,28 @@ impl Core {
                 continue;
             }
             let mut index = self.index(pc);
-            // Rotated, a pc that is no multiple of 4 is on no line.
-            let line = pc.rotate_right(2) >> self.line_shift;
-            if line != self.line {
-                if pc & 3 != 0 || index == self.end {
-                    self.fault = Some(OUTSIDE.into());
-                    break Wait::Fault;
-                }
-                if !self.icache.hit(line) {
-                    break Wait::Miss;
-                }
-                self.line = line;
+            if pc & 3 != 0 || index == self.end {
+                self.fault = Some(OUTSIDE.into());
+                break Wait::Fault;
+            }
+            if !self.icache.hit(pc >> self.line_shift) {
+                break Wait::Miss;
             }
             let ahead = usize::try_from(limit - t).unwrap_or(usize::MAX);
             let most = if self.in_slot { 1 } else { (!index & line_words) + 1 };
-            let mut piece = words.get(index..index + most.min(ahead)).unwrap_or(&[]);
+            let mut piece = words.get(index..).unwrap_or(&[]);
+            piece = &piece[..piece.len().min(most).min(ahead)];
+            // A load-use stall: one cycle or none, without a branch that nobody can predict.
             if self.load.1 > t
                 && let Some(first) = piece.first()
-                && (first.rs == self.load.0 || first.rt == self.load.0)
             {
-                t = self.hazard(t, self.load.1, pc, heat);
-                continue;
+                let uses = first.rs == self.load.0 || first.rt == self.load.0;
+                t = self.hazard(t, t + u64::from(uses) * (self.load.1 - t), pc, heat);
+                let left = usize::try_from(limit.saturating_sub(t)).unwrap_or(usize::MAX);
+                piece = &piece[..piece.len().min(left)];
+                if piece.is_empty() {
+                    break Wait::Resume;
+                }
             }
             let mut rest = piece.iter();
             'straight: loop {
@@ -620,8 +619,7 @@ impl Core {
     /// The miss is over; the core goes on in cycle `until`.
     pub(super) fn filled(&mut self, until: u64, heat: &mut HeatMap) {
         let cycles = until - self.since;
-        self.line = self.pc.rotate_right(2) >> self.line_shift;
-        self.icache.fill(self.line);
+        self.icache.fill(self.pc >> self.line_shift);
         self.counters.fills += 1;
         self.counters.fetch += cycles;
         heat.stalled(self.pc, cycles);

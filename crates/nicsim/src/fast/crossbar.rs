@@ -133,9 +133,7 @@ impl Fast {
         self.bank_last[bank] = who as u8;
         let left = mask & !(1 << who);
         self.banks[bank] = left;
-        if left != 0 {
-            self.busy_banks |= 1 << bank;
-        }
+        self.busy_banks |= u32::from(left != 0) << bank;
         if who >= ASSIST {
             self.grant_assist(who - ASSIST);
             return;
@@ -169,6 +167,7 @@ impl Fast {
         self.run_ahead(who, boundary);
     }
 
+    #[inline(never)]
     fn grant_assist(&mut self, assist: usize) {
         let request = self.requests[assist & (ASSISTS - 1)];
         if !self.pad.holds(request.addr, 4) {
@@ -184,6 +183,7 @@ impl Fast {
         self.devices.granted(assist, self.now, done.value);
     }
 
+    #[inline(never)]
     pub(super) fn grant_external(&mut self) {
         let who = round_robin(self.external_mask, self.external_last);
         self.external_last = who;
@@ -206,6 +206,7 @@ impl Fast {
         self.set_device_cycle(self.devices.next().0);
     }
 
+    #[inline(never)]
     pub(super) fn grant_fill(&mut self, boundary: u64) {
         let who = round_robin(self.port_mask, self.port_last);
         self.port_last = who;
