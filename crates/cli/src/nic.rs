@@ -16,6 +16,7 @@ use crate::stop::{Stop, bad_input};
 
 mod books;
 mod capture;
+mod heat;
 mod sweep;
 
 /// Simulate a programmable adapter cycle by cycle, running real firmware.
@@ -32,7 +33,7 @@ enum What {
     /// Vary one or two keys and print a table
     Sweep(sweep::Args),
     /// Cycles by function of the paper, by firmware function, and the hottest addresses
-    Profile(RunArgs),
+    Profile(ProfileArgs),
     /// Write every scratchpad access of a run to a file
     Trace(TraceArgs),
     /// A table of the paper, 1 to 6: its numbers, ours, the deviation
@@ -134,6 +135,16 @@ struct RunArgs {
 }
 
 #[derive(clap::Args)]
+struct ProfileArgs {
+    #[command(flatten)]
+    run: RunArgs,
+
+    /// Write a self-contained page: a heat map by address, and the hottest functions by instruction
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+}
+
+#[derive(clap::Args)]
 #[command(after_help = "Example:\n  flowyard nic trace --output accesses.fynt --set chip.mhz=200")]
 struct TraceArgs {
     #[command(flatten)]
@@ -193,8 +204,8 @@ struct ReproduceArgs {
 
 pub(crate) fn run(args: &Args) -> Result<(), Stop> {
     match &args.what {
-        What::Run(args) => one(args, false),
-        What::Profile(args) => one(args, true),
+        What::Run(args) => one(args, false, None),
+        What::Profile(args) => one(&args.run, true, args.html.as_deref()),
         What::Sweep(args) => sweep::run(args),
         What::Trace(args) => write_trace(args),
         What::Table(args) => exhibit(args, true),
@@ -206,7 +217,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Stop> {
     }
 }
 
-fn one(args: &RunArgs, profile: bool) -> Result<(), Stop> {
+fn one(args: &RunArgs, profile: bool, page: Option<&Path>) -> Result<(), Stop> {
     let mut parts = args.machine.parts()?;
     if let Some(file) = &args.pcap_in {
         parts.arrivals = Some(capture::arrivals(file)?);
@@ -221,6 +232,9 @@ fn one(args: &RunArgs, profile: bool) -> Result<(), Stop> {
     })?;
     if let Some(path) = &args.pcap_out {
         capture::write(path, &outcome)?;
+    }
+    if let Some(path) = page {
+        html::write(path, &heat::page(&outcome)).map_err(|error| Stop::Failed(error.into()))?;
     }
     let mut out = stdout().lock();
     if args.json {

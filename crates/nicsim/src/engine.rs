@@ -105,6 +105,8 @@ pub(crate) fn in_function(image: &Image, pc: u32) -> String {
 }
 
 /// What is wrong with a core's memory request, if anything: size and place.
+#[cold]
+#[inline(never)]
 pub(crate) fn wrong_access(op: crate::isa::Op, addr: u32, scratchpad: u32) -> Option<String> {
     use crate::isa::Op;
     use crate::memory::{SCRATCHPAD_BASE, SDRAM_BASE, SDRAM_BYTES};

@@ -22,15 +22,14 @@ impl Icache {
     /// Whether `line` (an address divided by the line's bytes) is there; it is now the last used.
     #[inline]
     pub(crate) fn hit(&mut self, line: u32) -> bool {
-        let set = &mut self.sets[(line & self.mask) as usize];
-        if set[0] == line {
-            return true;
+        let Some(set) = self.sets.get_mut((line & self.mask) as usize) else { return false };
+        let [first, second] = *set;
+        if first != line && second != line {
+            return false;
         }
-        if set[1] == line {
-            set.swap(0, 1);
-            return true;
-        }
-        false
+        // Which of the two it was is hard to predict: no branch.
+        *set = [line, if first == line { second } else { first }];
+        true
     }
 
     /// Puts `line` in place of the least recently used.

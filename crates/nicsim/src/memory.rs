@@ -157,9 +157,12 @@ impl Scratchpad {
         let index = addr.wrapping_sub(SCRATCHPAD_BASE) >> 2 & self.mask;
         let word = self.words[index as usize];
         let read = |value| Done { value, hw: None };
+        // Words first: nearly all are.
+        if op == Op::Sw {
+            return self.write(index, value);
+        }
         match op {
             Op::Lw => read(word),
-            Op::Sw => self.write(index, value),
             Op::Lb => read((word >> (8 * (addr & 3))) as i8 as u32),
             Op::Lbu => read(word >> (8 * (addr & 3)) & 0xff),
             Op::Lh => read((word >> (8 * (addr & 2))) as i16 as u32),

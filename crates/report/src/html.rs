@@ -109,12 +109,29 @@ fn spark(values: &[f64]) -> Markup {
     }
 }
 
+/// Tiles of 9 by 14, in steps of lightness: readable in grey, and by the text behind each.
+fn heat(tiles: &[(f64, String)]) -> Markup {
+    const STEP: usize = 9;
+    html! {
+        svg class="heat" width=(tiles.len() * STEP) height="14" role="img" aria-label={ (tiles.len()) " tiles" } {
+            @for (i, (value, text)) in tiles.iter().enumerate() {
+                @let class = if value.is_nan() { Some("never") } else { None };
+                @let dark = if *value > 0.0 { 0.08 + 0.92 * value.min(1.0) } else { 0.08 };
+                rect class=[class] x=(i * STEP) y="0" width=(STEP - 1) height="14" fill-opacity=(format!("{dark:.2}")) {
+                    title { (clean(text)) }
+                }
+            }
+        }
+    }
+}
+
 fn cell(cell: &Cell, column: &Column) -> Markup {
     let right = column.is_number.then_some("n");
     html! {
         @match &cell.content {
             Content::Text(text) => td class=[join(right, tone_class(cell.tone))] { (clean(text)) },
             Content::Spark(values) => td { (spark(values)) },
+            Content::Heat(tiles) => td { (heat(tiles)) },
             Content::Bar { share, label } => {
                 @let percent = if *share > 0.0 { share.min(1.0) * 100.0 } else { 0.0 };
                 td class=[join(Some("barcell"), tone_class(cell.tone))] {

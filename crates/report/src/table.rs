@@ -29,6 +29,7 @@ pub(crate) enum Content {
     Text(String),
     Bar { share: f64, label: String },
     Spark(Vec<f64>),
+    Heat(Vec<(f64, String)>),
 }
 
 /// One cell of a [`Table`].
@@ -58,6 +59,12 @@ impl Cell {
     /// One small column per value, from 0 to the largest: load per queue, occupancy over time.
     pub fn spark(values: impl Into<Vec<f64>>) -> Self {
         Self { content: Content::Spark(values.into()), tone: Tone::Plain }
+    }
+
+    /// One tile per value, the darker the larger: 0 to 1 (clamped), not a number for "never". The text of
+    /// a tile is shown when one points at it.
+    pub fn heat(tiles: impl Into<Vec<(f64, String)>>) -> Self {
+        Self { content: Content::Heat(tiles.into()), tone: Tone::Plain }
     }
 
     /// This cell with a tone.

@@ -158,6 +158,18 @@ pub fn spark(values: &[f64], width: usize, ascii: bool) -> String {
     out
 }
 
+/// One character per tile, the fuller the larger; a space for not a number.
+fn heat(tiles: &[(f64, String)], ascii: bool) -> String {
+    const SHADES: [char; 5] = ['·', '░', '▒', '▓', '█'];
+    const ASCII: [char; 5] = ['.', ':', '-', '+', '#'];
+    let marks = if ascii { ASCII } else { SHADES };
+    let mark = |value: f64| match value {
+        v if v.is_nan() => ' ',
+        v => marks[((v.clamp(0.0, 1.0) * 4.0).ceil() as usize).min(4)],
+    };
+    tiles.iter().map(|&(value, _)| mark(value)).collect()
+}
+
 const BAR_WIDTH: usize = 12;
 const SPARK_WIDTH: usize = 48;
 const GAP: &str = "  ";
@@ -168,6 +180,7 @@ fn cell_text(cell: &Cell, style: &Style) -> String {
     match &cell.content {
         Content::Text(text) => style.clean(text),
         Content::Spark(values) => spark(values, SPARK_WIDTH, style.ascii),
+        Content::Heat(tiles) => heat(tiles, style.ascii),
         Content::Bar { share, label } => {
             // Labels are numbers: right-aligned in the width of "100.0 %".
             format!("{} {:>7}", bar(*share, BAR_WIDTH, style.ascii), style.clean(label))

@@ -118,6 +118,7 @@ tfoot td { border-top: 1px solid var(--dim); font-weight: 600; }
 .meter i { display: block; height: 100%; background: var(--c0); } .barcell { white-space: nowrap; }
 .barcell span { display: inline-block; min-width: 4.2em; text-align: right; }
 .spark { display: block; fill: var(--c0); }
+.heat { display: block; fill: var(--c1); } .heat .never { fill: var(--ink); fill-opacity: .04; }
 dl { margin: 0 0 12px; max-width: 78ch; } dt { font-weight: 600; margin-top: 10px; } dd { margin: 0; }
 figure + p, figure + ul, figure + dl { margin-top: 18px; }
 ul { margin: 0 0 12px; padding-left: 20px; max-width: 72ch; }

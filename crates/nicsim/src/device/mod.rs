@@ -181,12 +181,11 @@ impl Devices {
             (Domain::Mac, self.mac_due()),
             (Domain::Sdram, self.sdram_due()),
         ] {
-            if due == u64::MAX {
-                continue;
+            let due = due.max(self.at.0 + u64::from(domain <= self.at.1));
+            // An edge is never before what is due; at one instant the earlier domain is first.
+            if due < first.0 {
+                first = first.min((self.clock(domain).at_or_after(due), domain));
             }
-            let free = self.at.0 + u64::from(domain <= self.at.1);
-            let edge = self.clock(domain).at_or_after(due.max(free));
-            first = first.min((edge, domain));
         }
         first
     }
