@@ -27,6 +27,7 @@ pub mod multipart;
 pub mod oxm;
 pub mod port;
 pub mod problem;
+pub mod session;
 pub mod table;
 mod v10;
 pub mod view;
