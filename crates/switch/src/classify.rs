@@ -132,7 +132,7 @@ pub(crate) fn seeds(mut seed: u64) -> [u64; WORDS] {
 pub(crate) fn words(mask: &Key) -> Vec<(u8, u64)> {
     let mut words: Vec<(u8, u64)> =
         (0..).zip(mask.0).filter(|(_, bits)| *bits != 0).collect();
-    if words.len() % 2 != 0 {
+    if !words.len().is_multiple_of(2) {
         words.push((0, 0));
     }
     words
@@ -308,7 +308,8 @@ impl Classifier {
         };
         let bits = |key: &Key| key.0.iter().map(|word| word.count_ones()).sum::<u32>();
         // Where it may stand: the most bits, with and without room.
-        let (mut best, mut roomy): (Option<(u32, u32)>, Option<(u32, u32)>) = (None, None);
+        let mut best: Option<(u32, u32)> = None;
+        let mut roomy = None;
         for &number in &self.order {
             let tuple = &self.tuples[number as usize];
             let within = (0..WORDS).all(|at| tuple.mask.0[at] & !pattern.mask.0[at] == 0);

@@ -17,7 +17,7 @@
 use flowyard_openflow::{Field, Match};
 
 /// Words of a key.
-pub const WORDS: usize = 16;
+pub(crate) const WORDS: usize = 16;
 
 /// The fields of a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]

@@ -128,7 +128,7 @@ fn an_adversary_gets_no_more_tuples_than_the_bound() {
     for number in 0..2000_u32 {
         let field = |field, mask| Oxm::masked(field, u128::MAX, mask);
         let mask = u128::from(number.wrapping_mul(0x9e37_79b9) | 1);
-        let fields = [field(Field::Ipv4Src, mask), field(Field::Metadata, mask * mask | 5)];
+        let fields = [field(Field::Ipv4Src, mask), field(Field::Metadata, (mask * mask) | 5)];
         let pattern = Pattern::from(&Match(fields.to_vec()));
         let priority = (number % 7) as u16;
         assert_eq!(
