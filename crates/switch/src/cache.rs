@@ -171,7 +171,8 @@ impl Cache {
         let at = entry(way);
         let number = self.number(path, port);
         self.tags[set][way] = tag;
-        self.entries[at] = u64::from(self.paths[number as usize].generation) << 32 | u64::from(number);
+        self.entries[at] =
+            u64::from(self.paths[number as usize].generation) << 32 | u64::from(number);
         for (to, (word, mask)) in self.entries[at + 1..].iter_mut().zip(&self.words) {
             *to = key.0[usize::from(*word)] & mask;
         }

@@ -130,8 +130,7 @@ pub(crate) fn seeds(mut seed: u64) -> [u64; WORDS] {
 
 /// The words of a mask, and one without bits where they are odd.
 pub(crate) fn words(mask: &Key) -> Vec<(u8, u64)> {
-    let mut words: Vec<(u8, u64)> =
-        (0..).zip(mask.0).filter(|(_, bits)| *bits != 0).collect();
+    let mut words: Vec<(u8, u64)> = (0..).zip(mask.0).filter(|(_, bits)| *bits != 0).collect();
     if !words.len().is_multiple_of(2) {
         words.push((0, 0));
     }
@@ -291,7 +290,11 @@ impl Classifier {
     }
 
     fn place(&self, tuple: &Tuple, pattern: &Pattern) -> u32 {
-        if tuple.words.is_empty() { 0 } else { hash(&tuple.words, &pattern.value, &self.seeds) as u32 }
+        if tuple.words.is_empty() {
+            0
+        } else {
+            hash(&tuple.words, &pattern.value, &self.seeds) as u32
+        }
     }
 
     fn chain(&self, head: u32) -> impl Iterator<Item = u32> + '_ {
@@ -347,7 +350,9 @@ impl Classifier {
                 }
             }
         }
-        if self.lookup == Lookup::Merged && let Some((_, tuple)) = best {
+        if self.lookup == Lookup::Merged
+            && let Some((_, tuple)) = best
+        {
             return tuple;
         }
         let nothing = |at: &&u32| self.tuples[**at as usize].mask == Key::ZERO;

@@ -40,16 +40,12 @@ const fn place(field: Field) -> (usize, u32) {
         Field::VlanPcp => (5, 13),
         Field::Ipv4Src | Field::ArpSpa => (6, 32),
         Field::Ipv4Dst | Field::ArpTpa | Field::PbbIsid => (6, 0),
-        Field::TcpSrc
-        | Field::UdpSrc
-        | Field::SctpSrc
-        | Field::Icmpv4Type
-        | Field::Icmpv6Type => (7, 48),
-        Field::TcpDst
-        | Field::UdpDst
-        | Field::SctpDst
-        | Field::Icmpv4Code
-        | Field::Icmpv6Code => (7, 32),
+        Field::TcpSrc | Field::UdpSrc | Field::SctpSrc | Field::Icmpv4Type | Field::Icmpv6Type => {
+            (7, 48)
+        }
+        Field::TcpDst | Field::UdpDst | Field::SctpDst | Field::Icmpv4Code | Field::Icmpv6Code => {
+            (7, 32)
+        }
         Field::IpProto | Field::ArpOp => (7, 16),
         Field::IpDscp => (7, 8),
         Field::IpEcn => (7, 0),

@@ -93,9 +93,9 @@ impl<'a> Packet<'a> {
         key.0[1..4].copy_from_slice(&self.key.0[1..4]);
         key.0[15] = self.key.0[15] >> 32 << 32;
         let pipeline = [Field::InPort, Field::InPhyPort, Field::Metadata, Field::TunnelId];
-        let kept = pipeline.iter().fold(1 << Field::ActsetOutput as u8, |sum, field| {
-            sum | 1_u64 << *field as u8
-        });
+        let kept = pipeline
+            .iter()
+            .fold(1 << Field::ActsetOutput as u8, |sum, field| sum | 1_u64 << *field as u8);
         key.0[0] = self.key.0[0] & kept;
         let bytes = if self.owned { &self.room } else { self.frame };
         self.layout = parse::parse(bytes, &mut key);
@@ -342,10 +342,12 @@ impl<'a> Packet<'a> {
             Field::VlanPcp => return self.tag((value as u16) << 13, 0xe000),
             Field::IpDscp => self.tos((value as u8) << 2, 0xfc),
             Field::IpEcn => self.tos(value as u8, 3),
-            Field::IpProto if net == Net::Ipv4 => self.change(l3 + 9, last(1), true, false)?,
+            Field::IpProto if net == Net::Ipv4 => self.change(l3 + 9, last(1), true, true)?,
             Field::IpProto => {
-                let at = self.layout.next_at;
+                let (at, old) = (self.layout.next_at, self.layout.proto);
                 self.own()[at] = value as u8;
+                // In the pseudo header, wherever it is named.
+                self.follow(false, old.into(), value as u16)?;
             }
             Field::Ipv4Src => self.change(l3 + 12, last(4), true, true)?,
             Field::Ipv4Dst => self.change(l3 + 16, last(4), true, true)?,
@@ -428,9 +430,9 @@ impl<'a> Packet<'a> {
 
     /// Writes `new` at `at`; the checksums of the IPv4 header and of the transport follow.
     fn change(&mut self, at: usize, new: &[u8], header: bool, transport: bool) -> Done {
-        let Layout { net, l3, l4, proto, end, whole, .. } = self.layout;
-        let base = if l4 != 0 && at >= l4 { l4 } else { l3 };
-        let inside = at >= l4;
+        let Layout { l3, l4, .. } = self.layout;
+        let inside = l4 != 0 && at >= l4;
+        let base = if inside { l4 } else { l3 };
         let bytes = self.own();
         // Whole words of the sum.
         let from = at - (at - base) % 2;
@@ -441,9 +443,17 @@ impl<'a> Packet<'a> {
         if header {
             update(bytes, l3 + 10, before, after);
         }
-        if !transport || l4 == 0 {
+        if transport { self.follow(inside, before, after) } else { Ok(()) }
+    }
+
+    /// The transport's checksum follows a change: in the transport itself (`inside`), or in what it
+    /// calls its pseudo header.
+    fn follow(&mut self, inside: bool, before: u16, after: u16) -> Done {
+        let Layout { net, l4, proto, end, whole, .. } = self.layout;
+        if l4 == 0 {
             return Ok(());
         }
+        let bytes = self.own();
         let check = match proto {
             TCP => l4 + 16,
             UDP if u16_at(bytes, l4 + 6) == Some(0) => return Ok(()),

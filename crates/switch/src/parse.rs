@@ -284,8 +284,7 @@ fn discovery(bytes: &[u8], kind: u8, key: &mut Key, layout: &mut Layout) {
     let Some(target) = number(bytes, layout.l4 + 8, 16) else { return };
     key.set(Field::Ipv6NdTarget, target);
     layout.target = layout.l4 + 8;
-    let (wanted, field) =
-        if kind == 135 { (1, Field::Ipv6NdSll) } else { (2, Field::Ipv6NdTll) };
+    let (wanted, field) = if kind == 135 { (1, Field::Ipv6NdSll) } else { (2, Field::Ipv6NdTll) };
     let mut at = layout.l4 + 24;
     while let Some(&[option, len]) = bytes.get(at..).and_then(|b| b.first_chunk::<2>()) {
         if len == 0 {

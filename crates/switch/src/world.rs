@@ -454,13 +454,7 @@ fn one(at: Option<usize>) -> std::ops::Range<usize> {
 }
 
 /// By all of these ports but the one it came in by; they are open.
-fn spread(
-    ports: &[u32],
-    in_port: u32,
-    packet: &mut Packet<'_>,
-    from: &Origin,
-    out: &mut Effects,
-) {
+fn spread(ports: &[u32], in_port: u32, packet: &mut Packet<'_>, from: &Origin, out: &mut Effects) {
     let before = out.sent.len();
     for &port in ports.iter().filter(|port| **port != in_port) {
         out.send(port, from.queue, packet, from.owned);
