@@ -7,6 +7,7 @@
 mod chaos;
 mod fan;
 mod learners;
+mod switches;
 mod yards;
 
 use std::env;
@@ -159,6 +160,19 @@ fn routers_keep_order_and_lose_nothing() {
     }
 }
 
+#[test]
+fn switches_keep_the_order_of_copies_and_lose_nothing() {
+    let (total, seeds) = every_seed(Kind::Switch, "switches");
+    println!("{seeds} seeds: {total:?}");
+    if seeds >= 100 {
+        let drops = |reason| total.drops.get(reason);
+        assert!(total.copies > 10_000 && total.settle_moved > 1_000, "{total:?}");
+        assert!(drops(DropReason::Filtered) > 100 && drops(DropReason::NoBuffer) > 100);
+        assert!(drops(DropReason::TtlExpired) > 100 && drops(DropReason::NoFlow) > 100);
+        assert!(drops(DropReason::Punted) > 100);
+    }
+}
+
 /// The checker would see it: the very same cases without settle reorder.
 #[test]
 fn without_settle_flows_are_reordered() {
@@ -168,6 +182,9 @@ fn without_settle_flows_are_reordered() {
     let bridge = |seed| run(Options { kind: Kind::Bridge, settle: false, ..Options::new(seed) });
     let reordered = (0..60).filter(|&seed| bridge(seed).reordered).count();
     assert!(reordered >= 30, "{reordered} of 60 bridges reorder without settle");
+    let switch = |seed| run(Options { kind: Kind::Switch, settle: false, ..Options::new(seed) });
+    let reordered = (0..60).filter(|&seed| switch(seed).reordered).count();
+    assert!(reordered >= 30, "{reordered} of 60 switches reorder without settle");
 }
 
 #[test]
