@@ -1,6 +1,7 @@
 //! `[switch]`: its words, and what can be wrong with them.
 
 use std::collections::{BTreeMap, HashSet};
+use std::path::PathBuf;
 
 use flowyard_switch::{Lookup, Settings};
 use serde::Deserialize;
@@ -29,6 +30,13 @@ pub struct SwitchConfig {
     pub fail: FailWord,
     /// OpenFlow numbers of ports; others get 1 and up, in the order of the file.
     pub ports: BTreeMap<String, Spanned<u32>>,
+    /// For `tls:` and `ptls:`, PEM files: this side's certificate, its key, and the certificates of the
+    /// authority that signs the other side's.
+    pub certificate: Option<PathBuf>,
+    /// See `certificate`.
+    pub key: Option<PathBuf>,
+    /// See `certificate`.
+    pub authority: Option<PathBuf>,
     /// Frames that may wait for the agent on their way to controllers.
     pub punts: Spanned<usize>,
 }
@@ -44,6 +52,9 @@ impl Default for SwitchConfig {
             listen: Vec::new(),
             fail: FailWord::Secure,
             ports: BTreeMap::new(),
+            certificate: None,
+            key: None,
+            authority: None,
             punts: free(1024),
         }
     }
