@@ -122,8 +122,8 @@ pub(crate) fn run(args: &Args) -> Result<(), Stop> {
     args.log.start();
     let signals = Signals::catch()?;
     let open = Open::all(&config, args)?;
-    let switch = switch.map(|switch| switch.open(&clock)).transpose()?;
     open::give_up(args, config.port.iter().any(|port| port.get_ref().output.is_some()))?;
+    let switch = switch.map(|switch| switch.open(&clock)).transpose()?;
     let yard = yard.start(clock);
     let _open = open.serve(&yard.handle())?; // until here, or the end of the program
     let outcome = attend(yard, config, args, &signals);

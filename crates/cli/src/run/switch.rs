@@ -6,7 +6,7 @@
 //!                      └── link went down, interface gone ── watch
 //! ```
 //!
-//! Sockets are opened, and certificates read, before privileges are given up.
+//! All this begins when privileges are given up: certificates and keys are read by the user who runs.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
