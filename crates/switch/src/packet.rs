@@ -4,9 +4,9 @@
 //!   frame (lent) ──first change──> room: a copy, ours     key and layout follow each change
 //! ```
 //!
-//! A change of a field is done in place, and checksums follow it (RFC 1624), so one that was wrong
-//! stays wrong; a UDP checksum that is not there (0) is not made. SCTP's is computed anew. What the
-//! frame does not have is not set.
+//! A change of a field is done in place, and checksums follow it (RFC 1624; SCTP's in the same sense),
+//! so one that was wrong stays wrong; a UDP checksum that is not there (0) is not made. What the frame
+//! does not have is not set.
 //!
 //! Invariants: no byte of the lent frame changes; key and layout are those of the bytes; nothing is
 //! allocated once the room is as large as the frames.
@@ -438,18 +438,51 @@ impl<'a> Packet<'a> {
         let from = at - (at - base) % 2;
         let to = (at + new.len() + (at + new.len() - base) % 2).min(bytes.len());
         let before = !Sum::ZERO.bytes(&bytes[from..to]).finish();
+        let crc = if inside { self.sctp() } else { None };
+        let bytes = self.own();
         bytes[at..at + new.len()].copy_from_slice(new);
         let after = !Sum::ZERO.bytes(&bytes[from..to]).finish();
         if header {
             update(bytes, l3 + 10, before, after);
         }
-        if transport { self.follow(inside, before, after) } else { Ok(()) }
+        if let Some(crc) = crc {
+            self.follow_sctp(crc?)
+        } else if transport {
+            self.follow(inside, before, after)
+        } else {
+            Ok(())
+        }
+    }
+
+    /// What the checksum of an SCTP packet should be (RFC 9260, appendix A); `None` of another.
+    fn sctp(&self) -> Option<Result<u32, Fault>> {
+        let Layout { l4, proto, end, whole, .. } = self.layout;
+        if proto != SCTP || l4 == 0 {
+            return None;
+        }
+        if !whole || end < l4 + 12 {
+            return Some(Err(Fault::Incomplete));
+        }
+        let (head, rest) = self.bytes()[l4..end].split_at(12);
+        Some(Ok(checksum::crc32c(&[&head[..8], &[0; 4], rest])))
+    }
+
+    /// The checksum of an SCTP packet follows a change: what was right before, and is now, differ by as
+    /// much as the packet's own shall. So one that was wrong stays wrong.
+    fn follow_sctp(&mut self, before: u32) -> Done {
+        let Some(after) = self.sctp().transpose()? else { return Ok(()) };
+        let at = self.layout.l4 + 8;
+        let differ = (before ^ after).to_le_bytes();
+        for (byte, differ) in self.own()[at..at + 4].iter_mut().zip(differ) {
+            *byte ^= differ;
+        }
+        Ok(())
     }
 
     /// The transport's checksum follows a change: in the transport itself (`inside`), or in what it
     /// calls its pseudo header.
     fn follow(&mut self, inside: bool, before: u16, after: u16) -> Done {
-        let Layout { net, l4, proto, end, whole, .. } = self.layout;
+        let Layout { net, l4, proto, end, .. } = self.layout;
         if l4 == 0 {
             return Ok(());
         }
@@ -461,15 +494,6 @@ impl<'a> Packet<'a> {
             // Without a pseudo header.
             ICMP if inside && net == Net::Ipv4 => l4 + 2,
             ICMP6 if net == Net::Ipv6 => l4 + 2,
-            SCTP if inside => {
-                if !whole || end < l4 + 12 {
-                    return Err(Fault::Incomplete);
-                }
-                let (head, rest) = bytes[l4..end].split_at_mut(12);
-                let sum = checksum::crc32c(&[&head[..8], &[0; 4], rest]);
-                head[8..].copy_from_slice(&sum.to_le_bytes());
-                return Ok(());
-            }
             _ => return Ok(()),
         };
         if check + 2 <= end {

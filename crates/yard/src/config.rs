@@ -48,7 +48,7 @@ pub use elephants::ElephantsConfig;
 pub use error::ConfigError;
 pub use list::{ListConfig, OpConfig, TagConfig};
 pub use rule::{MatchConfig, RuleConfig};
-pub use switch::{FailWord, LookupWord, SwitchConfig};
+pub use switch::{FailWord, LookupWord, SwitchConfig, VersionWord};
 pub(crate) use words::hex;
 pub use words::{FanoutWord, HashKey, HostQueueWord, Idle, ModeWord, Order, PortKind};
 pub use work::{RouteConfig, WorkConfig, WorkKind};

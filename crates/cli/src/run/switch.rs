@@ -14,6 +14,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use crossbeam_channel::Receiver as Punts;
+use flowyard_openflow::Version;
 use flowyard_openflow::agent::{Agent, Limits};
 use flowyard_openflow::change::{Change, Punt};
 use flowyard_openflow::port::{Port, PortStats, state};
@@ -21,7 +22,7 @@ use flowyard_operate::openflow::tls::Tls;
 use flowyard_operate::openflow::{Channel, Config as Speaks, Fail, Plane};
 use flowyard_ports::live;
 use flowyard_yard::Clock;
-use flowyard_yard::config::{Config, FailWord, SwitchConfig};
+use flowyard_yard::config::{Config, FailWord, SwitchConfig, VersionWord};
 use flowyard_yard::work::{self, SwitchHub};
 
 use crate::stop::{Stop, bad_input};
@@ -69,8 +70,14 @@ impl Switch {
             FailWord::Secure => Fail::Secure,
             FailWord::Standalone => Fail::Standalone,
         };
+        let version = |word: &VersionWord| match word {
+            VersionWord::V10 => Version::V10,
+            VersionWord::V13 => Version::V13,
+            VersionWord::V14 => Version::V14,
+        };
+        let versions = wanted.versions.iter().map(version).collect();
         let tls = tls(&wanted);
-        let speaks = Speaks { endpoints, fail, tls, ..Speaks::default() };
+        let speaks = Speaks { endpoints, fail, tls, versions, ..Speaks::default() };
         let name = |port: &flowyard_yard::config::PortConfig| {
             port.interface.as_ref().map(|name| name.get_ref().clone())
         };

@@ -26,6 +26,8 @@ pub struct SwitchConfig {
     pub controllers: Vec<Spanned<String>>,
     /// Where to listen for controllers: `ptcp:6653`, `ptls:...`, `punix:...`.
     pub listen: Vec<Spanned<String>>,
+    /// What is spoken with controllers: `1.0`, `1.3`, `1.4`; the highest that both sides have.
+    pub versions: Vec<VersionWord>,
     /// What happens while no controller is there.
     pub fail: FailWord,
     /// OpenFlow numbers of ports; others get 1 and up, in the order of the file.
@@ -50,6 +52,7 @@ impl Default for SwitchConfig {
             lookup: LookupWord::Merged,
             controllers: Vec::new(),
             listen: Vec::new(),
+            versions: vec![VersionWord::V10, VersionWord::V13, VersionWord::V14],
             fail: FailWord::Secure,
             ports: BTreeMap::new(),
             certificate: None,
@@ -71,6 +74,20 @@ pub enum LookupWord {
     Linear,
     /// A hash table for rules with the first one's mask, a list for the others.
     Hash,
+}
+
+/// A version of OpenFlow.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+pub enum VersionWord {
+    /// OpenFlow 1.0.
+    #[serde(rename = "1.0")]
+    V10,
+    /// OpenFlow 1.3.
+    #[serde(rename = "1.3")]
+    V13,
+    /// OpenFlow 1.4.
+    #[serde(rename = "1.4")]
+    V14,
 }
 
 /// What happens while no controller is there.
