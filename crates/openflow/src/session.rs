@@ -229,7 +229,11 @@ impl Session {
     #[must_use]
     pub const fn due(&self) -> Option<u64> {
         let spans = if self.asked || self.agreed.is_none() { 2 } else { 1 };
-        if self.probe == 0 { None } else { Some(self.last.saturating_add(self.probe.saturating_mul(spans))) }
+        if self.probe == 0 {
+            None
+        } else {
+            Some(self.last.saturating_add(self.probe.saturating_mul(spans)))
+        }
     }
 }
 
