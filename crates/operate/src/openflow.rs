@@ -17,6 +17,7 @@
 //! Thread-safety: a [`Channel`] may be used from any thread. Dropping it ends all threads.
 
 mod agent;
+pub mod client;
 mod connection;
 mod endpoint;
 mod link;

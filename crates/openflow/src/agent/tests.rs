@@ -1,5 +1,8 @@
 //! Each test is named after what it is about in OpenFlow 1.3.5.
 
+mod channel;
+mod model;
+
 use super::flows::SECOND;
 use super::*;
 use crate::flow::FlowRemoved;
