@@ -161,7 +161,7 @@ impl Agent {
             changes: 0,
             pending: Vec::new(),
             next_entry: 0,
-            tables: (0..limits.tables.min(255)).map(|_| Table::new(counts(cores))).collect(),
+            tables: (0..limits.tables).map(|_| Table::new(counts(cores))).collect(),
             groups: BTreeMap::new(),
             meters: BTreeMap::new(),
             ports: Ports::default(),

@@ -188,6 +188,12 @@ impl Shared {
     }
 }
 
+/// The clock that connections to other machines are kept alive by.
+#[allow(clippy::disallowed_methods, reason = "silence on a live connection is measured")]
+fn clock() -> std::time::Instant {
+    std::time::Instant::now()
+}
+
 /// A lock whose owner cannot fail inside: what is there is whole.
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)

@@ -12,6 +12,7 @@ use flowyard_openflow::session::{End, Heard, Session};
 use flowyard_openflow::{Message, Version, encode};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+use super::clock;
 use super::endpoint::Endpoint;
 use super::link::{Dialed, dial};
 use super::tls::Loaded;
@@ -95,12 +96,12 @@ impl Client {
             heard: VecDeque::new(),
             next: 1,
             patience,
-            from: Instant::now(),
+            from: clock(),
             session,
         };
         let hello = client.session.hello();
         client.send(hello)?;
-        let from = Instant::now();
+        let from = clock();
         while client.session.version().is_none() {
             client.pump(from)?;
         }
@@ -115,7 +116,7 @@ impl Client {
     }
 
     fn send(&mut self, mut bytes: Vec<u8>) -> Result<(), ClientError> {
-        let from = Instant::now();
+        let from = clock();
         while !bytes.is_empty() || self.link.wants_write() {
             self.link.send(&mut bytes)?;
             if !bytes.is_empty() {
@@ -190,7 +191,7 @@ impl Client {
     pub fn ask(&mut self, message: &Message) -> Result<Vec<Message>, ClientError> {
         let xid = self.tell(message)?;
         let mut answers = Vec::new();
-        let mut from = Instant::now();
+        let mut from = clock();
         loop {
             let Some((found, message)) = self.heard.pop_front() else {
                 self.pump(from)?;
@@ -200,7 +201,7 @@ impl Client {
                 continue;
             }
             // A long answer may take its time, as long as it comes.
-            from = Instant::now();
+            from = clock();
             let more = match &message {
                 Message::Error(error) => {
                     return Err(ClientError::Refused(words(error, self.version)));
@@ -227,7 +228,7 @@ impl Client {
             self.tell(message)?;
         }
         let barrier = self.tell(&Message::BarrierRequest)?;
-        let from = Instant::now();
+        let from = clock();
         loop {
             match self.heard.pop_front() {
                 Some((_, Message::Error(error))) if refused.is_none() => refused = Some(error),

@@ -181,6 +181,7 @@ proptest! {
 }
 
 #[test]
+#[allow(clippy::disallowed_methods, reason = "what is shown is how long it takes")]
 fn a_hundred_thousand_flows_come_and_go_one_by_one() {
     let limits = Limits { flows: 100_000, ..LIMITS };
     let mut agent = Agent::new(1, limits, 1);
