@@ -239,13 +239,11 @@ impl Args {
         let Some(path) = texts.text.strip_prefix('@') else {
             return self.one(&texts.at, read(&texts.text));
         };
-        let mut lines = String::new();
         let file = |error| bad_input(format!("{path}: {error}"));
-        if path == "-" {
-            lines = std::io::read_to_string(std::io::stdin()).map_err(file)?;
-        } else {
-            lines = std::fs::read_to_string(path).map_err(file)?;
-        }
+        let lines = match path {
+            "-" => std::io::read_to_string(std::io::stdin()).map_err(file)?,
+            path => std::fs::read_to_string(path).map_err(file)?,
+        };
         let lines = lines.lines().map(|line| line.split('#').next().unwrap_or("").trim_end());
         let lines: Vec<(usize, &str)> =
             (1..).zip(lines).filter(|(_, line)| !line.trim().is_empty()).collect();

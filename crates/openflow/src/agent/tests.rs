@@ -5,6 +5,7 @@ mod model;
 
 use super::flows::SECOND;
 use super::*;
+use crate::act::{Action, Instruction};
 use crate::flow::FlowRemoved;
 use crate::flow::{FlowCommand, FlowMod};
 use crate::group::{Band, Bucket};

@@ -2,6 +2,8 @@
 
 #![allow(clippy::disallowed_methods, reason = "live connections are waited for by the clock")]
 
+mod os_ken;
+
 use std::net::TcpStream;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
