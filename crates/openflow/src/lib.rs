@@ -24,6 +24,7 @@ mod make;
 pub mod matching;
 pub mod message;
 pub mod multipart;
+pub mod ofctl;
 pub mod oxm;
 pub mod port;
 pub mod problem;

@@ -17,6 +17,7 @@
 //! Thread-safety: a [`Channel`] may be used from any thread. Dropping it ends all threads.
 
 mod agent;
+pub mod client;
 mod connection;
 mod endpoint;
 mod link;
@@ -185,6 +186,12 @@ impl Shared {
         }
         Ok(outbox)
     }
+}
+
+/// The clock that connections to other machines are kept alive by.
+#[allow(clippy::disallowed_methods, reason = "silence on a live connection is measured")]
+fn clock() -> std::time::Instant {
+    std::time::Instant::now()
 }
 
 /// A lock whose owner cannot fail inside: what is there is whole.

@@ -5,13 +5,13 @@
 //! PBB frame), everything is allowed.
 
 use super::Agent;
-use crate::Match;
 use crate::act::{Action, Instruction};
 use crate::flow::FlowMod;
 use crate::group::{MAX, METER_CONTROLLER};
 use crate::oxm::{Field, Oxm, VID_PRESENT};
 use crate::port::reserved;
 use crate::problem::{self, Problem};
+use crate::{Match, Version};
 
 /// The most actions of one list.
 const MOST: usize = 1024;
@@ -99,9 +99,10 @@ impl Known {
 
 impl Agent {
     /// Whether a flow's instructions can be carried out.
-    pub(super) fn check_flow(&self, m: &FlowMod) -> Result<(), Problem> {
+    pub(super) fn check_flow(&self, m: &FlowMod, version: Version) -> Result<(), Problem> {
         self.check_features(m)?;
-        let known = Known { matching: m.matching.clone(), open: false };
+        // 1.0 has no prerequisites: what a frame does not have is not set.
+        let known = Known { matching: m.matching.clone(), open: version == Version::V10 };
         for (at, instruction) in m.instructions.iter().enumerate() {
             let number = instruction.number();
             if m.instructions[..at].iter().any(|other| other.number() == number) {

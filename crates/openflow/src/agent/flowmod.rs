@@ -41,11 +41,11 @@ impl Agent {
             self.delete(ask, m, matching, out);
             return Ok(());
         }
-        self.check_flow(m)?;
+        self.check_flow(m, ask.version)?;
         let strict = m.command == FlowCommand::ModifyStrict;
-        if m.command == FlowCommand::Add {
-            self.add(ask, m, matching, out)?;
-        } else if !self.modify(ask, m, &matching, strict, out) && ask.version == Version::V10 {
+        let adds = m.command == FlowCommand::Add
+            || !self.modify(ask, m, &matching, strict, out) && ask.version == Version::V10;
+        if adds {
             self.add(ask, m, matching, out)?;
         }
         if m.buffer == NO_BUFFER {

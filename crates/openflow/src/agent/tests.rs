@@ -1,7 +1,11 @@
 //! Each test is named after what it is about in OpenFlow 1.3.5.
 
+mod channel;
+mod model;
+
 use super::flows::SECOND;
 use super::*;
+use crate::act::{Action, Instruction};
 use crate::flow::FlowRemoved;
 use crate::flow::{FlowCommand, FlowMod};
 use crate::group::{Band, Bucket};

@@ -93,11 +93,7 @@ pub(super) fn run(agent: Agent, plane: Box<dyn Plane>, events: &Receiver<Event>,
     own.contact();
     loop {
         own.settle();
-        let first = match own.wait(events, &mut punts) {
-            Ok(first) => first,
-            Err(()) => return,
-        };
-        let mut next = first;
+        let Ok(mut next) = own.wait(events, &punts) else { return };
         for _ in 0..ROW {
             let Some(event) = next.take() else { break };
             if matches!(event, Event::Stop) {
@@ -150,11 +146,7 @@ impl Loop {
     }
 
     /// Waits for an event; `None` when frames or time are there instead.
-    fn wait(
-        &self,
-        events: &Receiver<Event>,
-        punts: &mut Receiver<Punt>,
-    ) -> Result<Option<Event>, ()> {
+    fn wait(&self, events: &Receiver<Event>, punts: &Receiver<Punt>) -> Result<Option<Event>, ()> {
         // A data plane takes a change in some microseconds: no long sleep while someone waits.
         let span = if self.held.is_empty() { 50_000 } else { 50 };
         let span = Duration::from_micros(span);

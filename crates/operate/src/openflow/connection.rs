@@ -14,7 +14,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use super::agent::Event;
 use super::link::Dialed;
 use super::outbox::{Outbox, PLENTY};
-use super::{ENDS, Shared, Status, lock};
+use super::{ENDS, Shared, Status, clock, lock};
 
 /// What a connection is to the agent.
 #[derive(Clone, Copy, Debug)]
@@ -42,7 +42,7 @@ pub(super) fn run(
 ) -> Why {
     let probe = shared.config.probe.as_nanos() as u64;
     let session = Session::new(&shared.config.versions, probe, 0);
-    let from = Instant::now();
+    let from = clock();
     let mut running =
         Running { link, part, session, from, out: Vec::new(), last: Vec::new(), told: false };
     let why = running.all(shared, status, outbox, up);

@@ -1,5 +1,9 @@
 //! Over loopback sockets, with controllers that the tests are, and a data plane that does nothing.
 
+#![allow(clippy::disallowed_methods, reason = "live connections are waited for by the clock")]
+
+mod os_ken;
+
 use std::net::TcpStream;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
@@ -7,6 +11,7 @@ use std::time::Instant;
 use flowyard_openflow::agent::{Limits, Rate};
 use flowyard_openflow::flow::{FlowMod, InReason};
 use flowyard_openflow::message::{Role, RoleMessage};
+use flowyard_openflow::multipart::{Reply, Request};
 use flowyard_openflow::port::{Port, reserved};
 use flowyard_openflow::session::{Heard, Session};
 use flowyard_openflow::{Header, Message, encode};
@@ -253,8 +258,6 @@ fn two_controllers_have_roles_and_hear_what_is_theirs() {
     };
     assert_eq!(stats[0].basic, [7; 8]);
 }
-
-use flowyard_openflow::multipart::{Reply, Request};
 
 #[test]
 fn a_hundred_thousand_malformed_messages_hurt_nobody_else() {
