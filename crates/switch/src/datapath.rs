@@ -31,6 +31,7 @@ use crate::key::{Key, Pattern};
 use crate::meter::Shared;
 use crate::packet::Packet;
 use crate::set::{ActionSet, reveals};
+use crate::why::{Answer, Why};
 use crate::world::{Origin, World};
 
 /// What a switch is to be.
@@ -284,14 +285,14 @@ impl Datapath {
         let room = self.world.room();
         let mut packet = Packet::new(frame, from.key(), room);
         if self.cache.is_on() {
-            let key = packet.key;
-            let spot = self.cache.spot(&key);
-            match self.cache.get(&key, spot) {
+            let spot = self.cache.spot(&packet.key);
+            match self.cache.get(&packet.key, spot) {
                 Some(hit) => {
                     self.totals.cached += 1;
                     self.replay(hit.path, hit.port, &mut packet, now, out);
                 }
                 None => {
+                    let key = packet.key; // actions will change it
                     let mut path = std::mem::take(&mut self.path);
                     if self.walk(&mut packet, now, false, &mut path, out) && self.proves(&path) {
                         let port = self.mapping(&path);
@@ -416,6 +417,85 @@ impl Datapath {
             Instruction::Meter(number) => self.world.remarks(*number),
             _ => false,
         })
+    }
+
+    /// Why frames with these fields are, or are not, offloaded. They are looked up as they would be;
+    /// nothing is counted or changed.
+    #[must_use]
+    pub fn why(&self, key: &Key) -> Why {
+        let mut key = *key;
+        if !key.has(Field::Metadata) {
+            key.set(Field::Metadata, 0);
+        }
+        let (mut path, mut at, mut unknown) = (Path::default(), 0, None);
+        while let Some(table) = self.tables.get(usize::from(at)) {
+            let Some(number) = table.lookup(&key) else {
+                path.miss = Some(at);
+                break;
+            };
+            path.flows.push(number);
+            let Some(flow) = self.flow(number) else { break };
+            let mut next = None;
+            for instruction in &flow.entry.instructions {
+                match instruction {
+                    Instruction::ApplyActions(list) => {
+                        for action in list {
+                            match action {
+                                Action::SetField(oxm) if key.has(oxm.field) => {
+                                    key.set(oxm.field, oxm.value);
+                                }
+                                Action::Output { .. }
+                                | Action::Group(_)
+                                | Action::SetField(_)
+                                | Action::SetQueue(_)
+                                | Action::DecNwTtl
+                                | Action::SetNwTtl(_) => {}
+                                _ => unknown = Some(()),
+                            }
+                        }
+                    }
+                    Instruction::WriteMetadata { value, mask } => {
+                        let old = key.bits(Field::Metadata) as u64;
+                        key.set(Field::Metadata, (old & !mask | value & mask).into());
+                    }
+                    Instruction::GotoTable(to) if *to > at => next = Some(*to),
+                    _ => {}
+                }
+            }
+            let Some(to) = next else { break };
+            at = to;
+            if unknown.is_some() {
+                break;
+            }
+        }
+        let open = unknown.is_some()
+            && path
+                .flows
+                .last()
+                .and_then(|n| self.flow(*n))
+                .is_some_and(|flow| flow.entry.table < at);
+        let looked = path.flows.len() + usize::from(path.miss.is_some() || open);
+        let before = path.flows.iter().take(looked.saturating_sub(1));
+        let hides = before.filter_map(|number| {
+            let flow = self.flow(*number)?;
+            Some((flow, self.hides(flow)?))
+        });
+        let answer = match (hides.into_iter().next(), self.mapping(&path)) {
+            _ if !self.cache.is_on() => Answer::NoCache,
+            (Some((flow, does)), _) => Answer::Unproven {
+                table: flow.entry.table,
+                priority: flow.entry.priority,
+                does: Box::new(does.clone()),
+            },
+            (None, _) if open => Answer::Unknown { table: at },
+            (None, Some(port)) => Answer::Mapped { port },
+            (None, None) => Answer::Cached,
+        };
+        let word = |number: &u32| {
+            let entry = &self.flow(*number)?.entry;
+            Some((entry.table, entry.priority, entry.cookie))
+        };
+        Why { path: path.flows.iter().filter_map(word).collect(), miss: path.miss, answer }
     }
 
     /// The port, if all that a path does is to put out to one.
