@@ -24,7 +24,7 @@ use flowyard_openflow::change::{Change, Entry, Lookups};
 use flowyard_openflow::flow::{InReason, PacketOut};
 use flowyard_openflow::port::reserved;
 
-use crate::cache::{Cache, Path};
+use crate::cache::{Cache, Fast, Path};
 use crate::classify::{Classifier, Lookup};
 use crate::effects::{Effects, Reason, Seen};
 use crate::key::{Key, Pattern};
@@ -196,7 +196,9 @@ impl Datapath {
     #[must_use]
     pub fn offloaded(&self, entry: &Entry) -> Option<(u64, u64)> {
         let number = self.number(entry)?;
-        self.flows[number as usize].as_ref().map(|flow| flow.offloaded)
+        let (packets, bytes) = self.cache.hits(number);
+        let flow = self.flow(number)?;
+        Some((flow.offloaded.0 + packets, flow.offloaded.1 + bytes))
     }
 
     fn number(&self, entry: &Entry) -> Option<u32> {
@@ -227,6 +229,11 @@ impl Datapath {
             Change::PortGone(number) => self.world.drop_port(*number),
             Change::Send(message) if self.core == 0 => self.send(message, now, out),
             Change::Send(_) => {}
+        }
+        for (flow, (packets, bytes)) in self.cache.retired() {
+            if let Some(flow) = self.flows.get_mut(flow as usize).and_then(Option::as_mut) {
+                flow.offloaded = (flow.offloaded.0 + packets, flow.offloaded.1 + bytes);
+            }
         }
         self.in_force = number;
     }
@@ -296,7 +303,8 @@ impl Datapath {
                     let mut path = std::mem::take(&mut self.path);
                     if self.walk(&mut packet, now, false, &mut path, out) && self.proves(&path) {
                         let port = self.mapping(&path);
-                        self.cache.put(&key, spot, &path, port);
+                        let fast = port.and_then(|_| self.fast(&path));
+                        self.cache.put(&key, spot, &path, port, fast);
                     }
                     self.path = path;
                 }
@@ -350,6 +358,13 @@ impl Datapath {
         }
     }
 
+    /// What the port mapping needs of a path of one flow.
+    fn fast(&self, path: &Path) -> Option<Fast> {
+        let [number] = path.flows[..] else { return None };
+        let entry = &self.flow(number)?.entry;
+        Some(Fast { table: entry.table, counts: Arc::clone(&entry.counts), hits: (0, 0) })
+    }
+
     /// Goes a path again.
     fn replay(
         &mut self,
@@ -359,10 +374,21 @@ impl Datapath {
         now: u64,
         out: &mut Effects,
     ) {
-        let path = self.cache.path(path);
         let len = packet.bytes().len() as u64;
-        self.set.clear();
         let mapped = port.filter(|port| u128::from(*port) != packet.key.bits(Field::InPort));
+        if let (Some(port), Some(fast)) = (mapped, self.cache.fast(path)) {
+            fast.hits = (fast.hits.0 + 1, fast.hits.1 + len);
+            if let Some(counts) = fast.counts.get(self.core) {
+                counts.add(1, len, now);
+            }
+            count(&self.lookups, fast.table, self.core, true, now);
+            self.totals.mapped += 1;
+            let (reason, table) = (InReason::Action, fast.table);
+            let origin = Origin { reason, table, cookie: 0, now, queue: 0, owned: false };
+            return self.world.send(port, packet, &origin, out);
+        }
+        let path = self.cache.path(path);
+        self.set.clear();
         let mut end = None;
         for &number in &path.flows {
             let Some(flow) = self.flows.get_mut(number as usize).and_then(Option::as_mut) else {
