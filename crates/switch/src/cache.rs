@@ -18,8 +18,10 @@
 //! Thread-safety: one core's.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use flowyard_openflow::Field;
+use flowyard_openflow::change::Counts;
 use flowyard_openflow::oxm::VID_PRESENT;
 
 use crate::classify::{self, words};
@@ -48,6 +50,17 @@ struct Known {
     /// The port, where the path does nothing but put out.
     port: Option<u32>,
     live: bool,
+    fast: Option<Fast>,
+}
+
+/// What a frame of the port mapping needs of the only flow of its path: so that it touches no more
+/// memory than this.
+#[derive(Debug)]
+pub(crate) struct Fast {
+    pub(crate) table: u8,
+    pub(crate) counts: Arc<[Counts]>,
+    /// Frames and bytes so far.
+    pub(crate) hits: (u64, u64),
 }
 
 /// See the module's head.
@@ -66,6 +79,8 @@ pub(crate) struct Cache {
     free: Vec<u32>,
     numbers: HashMap<Path, u32>,
     clock: u32,
+    /// Flows, and the hits of their paths that are dead.
+    retired: Vec<(u32, (u64, u64))>,
 }
 
 /// What the cache says.
@@ -94,6 +109,7 @@ impl Cache {
             free: Vec::new(),
             numbers: HashMap::new(),
             clock: 0,
+            retired: Vec::new(),
         }
     }
 
@@ -147,13 +163,37 @@ impl Cache {
         &self.paths[path as usize].path
     }
 
+    /// The flow of a path that has but one, and a port.
+    pub(crate) fn fast(&mut self, path: u32) -> Option<&mut Fast> {
+        self.paths[path as usize].fast.as_mut()
+    }
+
+    /// Hits of the path that has only this flow.
+    pub(crate) fn hits(&self, flow: u32) -> (u64, u64) {
+        let only = Path { flows: vec![flow], miss: None };
+        let known = self.numbers.get(&only).map(|number| &self.paths[*number as usize]);
+        known.and_then(|known| known.fast.as_ref()).map_or((0, 0), |fast| fast.hits)
+    }
+
+    /// Takes the hits of paths that are dead now, by flow.
+    pub(crate) fn retired(&mut self) -> std::vec::Drain<'_, (u32, (u64, u64))> {
+        self.retired.drain(..)
+    }
+
     /// How many paths are live.
     pub(crate) fn paths(&self) -> usize {
         self.numbers.len()
     }
 
     /// Keeps that frames with this key go this path.
-    pub(crate) fn put(&mut self, key: &Key, spot: Spot, path: &Path, port: Option<u32>) {
+    pub(crate) fn put(
+        &mut self,
+        key: &Key,
+        spot: Spot,
+        path: &Path,
+        port: Option<u32>,
+        fast: Option<Fast>,
+    ) {
         if self.entries.is_empty() {
             self.entries = vec![0; self.sets * WAYS * self.stride()];
         }
@@ -169,7 +209,7 @@ impl Cache {
         let way = (0..WAYS).find(same).or_else(|| (0..WAYS).find(dead)).or(turn);
         let Some(way) = way else { return };
         let at = entry(way);
-        let number = self.number(path, port);
+        let number = self.number(path, port, fast);
         self.tags[set][way] = tag;
         self.entries[at] =
             u64::from(self.paths[number as usize].generation) << 32 | u64::from(number);
@@ -178,7 +218,7 @@ impl Cache {
         }
     }
 
-    fn number(&mut self, path: &Path, port: Option<u32>) -> u32 {
+    fn number(&mut self, path: &Path, port: Option<u32>, fast: Option<Fast>) -> u32 {
         if let Some(number) = self.numbers.get(path) {
             return *number;
         }
@@ -188,9 +228,9 @@ impl Cache {
         match self.paths.get_mut(number as usize) {
             Some(old) => {
                 let generation = old.generation.wrapping_add(1);
-                *old = Known { generation, path, port, live };
+                *old = Known { generation, path, port, live, fast };
             }
-            None => self.paths.push(Known { generation: 1, path, port, live }),
+            None => self.paths.push(Known { generation: 1, path, port, live, fast }),
         }
         number
     }
@@ -200,6 +240,9 @@ impl Cache {
         if std::mem::replace(&mut known.live, false) {
             self.numbers.remove(&known.path);
             self.free.push(number);
+            if let (Some(fast), Some(flow)) = (known.fast.take(), known.path.flows.first()) {
+                self.retired.push((*flow, fast.hits));
+            }
         }
     }
 

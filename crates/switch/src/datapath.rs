@@ -24,13 +24,14 @@ use flowyard_openflow::change::{Change, Entry, Lookups};
 use flowyard_openflow::flow::{InReason, PacketOut};
 use flowyard_openflow::port::reserved;
 
-use crate::cache::{Cache, Path};
+use crate::cache::{Cache, Fast, Path};
 use crate::classify::{Classifier, Lookup};
 use crate::effects::{Effects, Reason, Seen};
 use crate::key::{Key, Pattern};
 use crate::meter::Shared;
 use crate::packet::Packet;
 use crate::set::{ActionSet, reveals};
+use crate::why::{Answer, Why};
 use crate::world::{Origin, World};
 
 /// What a switch is to be.
@@ -195,7 +196,9 @@ impl Datapath {
     #[must_use]
     pub fn offloaded(&self, entry: &Entry) -> Option<(u64, u64)> {
         let number = self.number(entry)?;
-        self.flows[number as usize].as_ref().map(|flow| flow.offloaded)
+        let (packets, bytes) = self.cache.hits(number);
+        let flow = self.flow(number)?;
+        Some((flow.offloaded.0 + packets, flow.offloaded.1 + bytes))
     }
 
     fn number(&self, entry: &Entry) -> Option<u32> {
@@ -226,6 +229,11 @@ impl Datapath {
             Change::PortGone(number) => self.world.drop_port(*number),
             Change::Send(message) if self.core == 0 => self.send(message, now, out),
             Change::Send(_) => {}
+        }
+        for (flow, (packets, bytes)) in self.cache.retired() {
+            if let Some(flow) = self.flows.get_mut(flow as usize).and_then(Option::as_mut) {
+                flow.offloaded = (flow.offloaded.0 + packets, flow.offloaded.1 + bytes);
+            }
         }
         self.in_force = number;
     }
@@ -284,18 +292,19 @@ impl Datapath {
         let room = self.world.room();
         let mut packet = Packet::new(frame, from.key(), room);
         if self.cache.is_on() {
-            let key = packet.key;
-            let spot = self.cache.spot(&key);
-            match self.cache.get(&key, spot) {
+            let spot = self.cache.spot(&packet.key);
+            match self.cache.get(&packet.key, spot) {
                 Some(hit) => {
                     self.totals.cached += 1;
                     self.replay(hit.path, hit.port, &mut packet, now, out);
                 }
                 None => {
+                    let key = packet.key; // actions will change it
                     let mut path = std::mem::take(&mut self.path);
                     if self.walk(&mut packet, now, false, &mut path, out) && self.proves(&path) {
                         let port = self.mapping(&path);
-                        self.cache.put(&key, spot, &path, port);
+                        let fast = port.and_then(|_| self.fast(&path));
+                        self.cache.put(&key, spot, &path, port, fast);
                     }
                     self.path = path;
                 }
@@ -349,6 +358,13 @@ impl Datapath {
         }
     }
 
+    /// What the port mapping needs of a path of one flow.
+    fn fast(&self, path: &Path) -> Option<Fast> {
+        let [number] = path.flows[..] else { return None };
+        let entry = &self.flow(number)?.entry;
+        Some(Fast { table: entry.table, counts: Arc::clone(&entry.counts), hits: (0, 0) })
+    }
+
     /// Goes a path again.
     fn replay(
         &mut self,
@@ -358,10 +374,21 @@ impl Datapath {
         now: u64,
         out: &mut Effects,
     ) {
-        let path = self.cache.path(path);
         let len = packet.bytes().len() as u64;
-        self.set.clear();
         let mapped = port.filter(|port| u128::from(*port) != packet.key.bits(Field::InPort));
+        if let (Some(port), Some(fast)) = (mapped, self.cache.fast(path)) {
+            fast.hits = (fast.hits.0 + 1, fast.hits.1 + len);
+            if let Some(counts) = fast.counts.get(self.core) {
+                counts.add(1, len, now);
+            }
+            count(&self.lookups, fast.table, self.core, true, now);
+            self.totals.mapped += 1;
+            let (reason, table) = (InReason::Action, fast.table);
+            let origin = Origin { reason, table, cookie: 0, now, queue: 0, owned: false };
+            return self.world.send(port, packet, &origin, out);
+        }
+        let path = self.cache.path(path);
+        self.set.clear();
         let mut end = None;
         for &number in &path.flows {
             let Some(flow) = self.flows.get_mut(number as usize).and_then(Option::as_mut) else {
@@ -416,6 +443,85 @@ impl Datapath {
             Instruction::Meter(number) => self.world.remarks(*number),
             _ => false,
         })
+    }
+
+    /// Why frames with these fields are, or are not, offloaded. They are looked up as they would be;
+    /// nothing is counted or changed.
+    #[must_use]
+    pub fn why(&self, key: &Key) -> Why {
+        let mut key = *key;
+        if !key.has(Field::Metadata) {
+            key.set(Field::Metadata, 0);
+        }
+        let (mut path, mut at, mut unknown) = (Path::default(), 0, None);
+        while let Some(table) = self.tables.get(usize::from(at)) {
+            let Some(number) = table.lookup(&key) else {
+                path.miss = Some(at);
+                break;
+            };
+            path.flows.push(number);
+            let Some(flow) = self.flow(number) else { break };
+            let mut next = None;
+            for instruction in &flow.entry.instructions {
+                match instruction {
+                    Instruction::ApplyActions(list) => {
+                        for action in list {
+                            match action {
+                                Action::SetField(oxm) if key.has(oxm.field) => {
+                                    key.set(oxm.field, oxm.value);
+                                }
+                                Action::Output { .. }
+                                | Action::Group(_)
+                                | Action::SetField(_)
+                                | Action::SetQueue(_)
+                                | Action::DecNwTtl
+                                | Action::SetNwTtl(_) => {}
+                                _ => unknown = Some(()),
+                            }
+                        }
+                    }
+                    Instruction::WriteMetadata { value, mask } => {
+                        let old = key.bits(Field::Metadata) as u64;
+                        key.set(Field::Metadata, (old & !mask | value & mask).into());
+                    }
+                    Instruction::GotoTable(to) if *to > at => next = Some(*to),
+                    _ => {}
+                }
+            }
+            let Some(to) = next else { break };
+            at = to;
+            if unknown.is_some() {
+                break;
+            }
+        }
+        let open = unknown.is_some()
+            && path
+                .flows
+                .last()
+                .and_then(|n| self.flow(*n))
+                .is_some_and(|flow| flow.entry.table < at);
+        let looked = path.flows.len() + usize::from(path.miss.is_some() || open);
+        let before = path.flows.iter().take(looked.saturating_sub(1));
+        let hides = before.filter_map(|number| {
+            let flow = self.flow(*number)?;
+            Some((flow, self.hides(flow)?))
+        });
+        let answer = match (hides.into_iter().next(), self.mapping(&path)) {
+            _ if !self.cache.is_on() => Answer::NoCache,
+            (Some((flow, does)), _) => Answer::Unproven {
+                table: flow.entry.table,
+                priority: flow.entry.priority,
+                does: Box::new(does.clone()),
+            },
+            (None, _) if open => Answer::Unknown { table: at },
+            (None, Some(port)) => Answer::Mapped { port },
+            (None, None) => Answer::Cached,
+        };
+        let word = |number: &u32| {
+            let entry = &self.flow(*number)?.entry;
+            Some((entry.table, entry.priority, entry.cookie))
+        };
+        Why { path: path.flows.iter().filter_map(word).collect(), miss: path.miss, answer }
     }
 
     /// The port, if all that a path does is to put out to one.

@@ -21,9 +21,11 @@ mod meter;
 mod packet;
 mod parse;
 mod set;
+mod why;
 mod world;
 
 pub use classify::{Classifier, LIMIT, Lookup, TUPLES};
 pub use datapath::{Arrival, Datapath, Settings, Totals};
 pub use effects::{Bytes, Effects, Reason, Seen, Sent};
 pub use key::{Key, Pattern};
+pub use why::{Answer, Why};

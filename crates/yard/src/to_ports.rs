@@ -128,8 +128,8 @@ impl Copier {
             self.batch.actions[at] = Action { to: To::Port(port), counter: 0, mark: 0 };
         }
         let all = self.batch.lanes();
-        place.enqueue(self.core, &mut self.batch, all);
-        self.batch.drain().next()
+        let refused = place.enqueue(self.core, &mut self.batch, all);
+        self.batch.drain().next().filter(|_| !refused.is_empty())
     }
 
     /// Sends the frames that are tied to that of `lane`, each to its port, and then itself; whether

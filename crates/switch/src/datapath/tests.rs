@@ -116,6 +116,12 @@ fn the_port_mapping_answers_from_the_second_frame_on_and_counts() {
     assert_eq!(bed.datapath.totals, Totals { frames: 3, cached: 2, mapped: 2 });
     assert_eq!(flow.counts[0].read().0, 3);
     assert_eq!(bed.datapath.offloaded(&flow), Some((2, 120)));
+    // Another rule ends its entry; what it counted stays.
+    bed.flow(2, 0, 6, &[Oxm::exact(Field::InPort, 1), Oxm::exact(Field::EthType, 0x806)], to(3));
+    assert_eq!(bed.ports(1, &udp(1, 2, 9)), [2]);
+    assert_eq!(bed.datapath.offloaded(&flow), Some((2, 120)));
+    assert_eq!((bed.ports(1, &udp(1, 2, 9)), flow.counts[0].read().0), (vec![2], 5));
+    assert_eq!(bed.datapath.offloaded(&flow), Some((3, 180)));
 }
 
 #[test]
@@ -160,6 +166,35 @@ fn a_key_that_does_not_prove_the_rule_is_not_cached() {
     assert_eq!(bed.ports(1, &tagged(&[5])), [2]);
     assert_eq!(bed.ports(1, &tagged(&[7, 5])), [3]);
     assert_eq!(bed.datapath.paths(), 0);
+}
+
+#[test]
+fn why_says_how_the_second_frame_is_answered() {
+    let mut bed = Bed::new(&settings(Lookup::Merged, 64));
+    let mut set = Vec::from([Instruction::WriteMetadata { value: 1, mask: 1 }]);
+    set.push(Instruction::GotoTable(1));
+    bed.flow(1, 0, 1, &[Oxm::exact(Field::InPort, 1)], set);
+    bed.flow(2, 1, 1, &[Oxm::exact(Field::Metadata, 1)], to(2));
+    let pop = Instruction::ApplyActions(vec![Action::PopVlan]);
+    bed.flow(3, 0, 1, &[Oxm::exact(Field::InPort, 2)], vec![pop, Instruction::GotoTable(1)]);
+    let two = Instruction::ApplyActions(vec![output(3), output(2)]);
+    bed.flow(4, 0, 1, &[Oxm::exact(Field::InPort, 3)], vec![two]);
+    let why = |bed: &Bed, port: u32| bed.datapath.why(&Arrival::by(port).key());
+    assert_eq!(why(&bed, 1).answer, Answer::Mapped { port: 2 });
+    assert_eq!(why(&bed, 1).path, [(0, 1, 1), (1, 1, 2)]);
+    assert!(matches!(why(&bed, 2).answer, Answer::Unproven { table: 0, priority: 1, .. }));
+    assert_eq!(why(&bed, 3).answer, Answer::Cached);
+    assert_eq!(why(&bed, 4).miss, Some(0));
+    let told = why(&bed, 2).to_string();
+    assert!(told.contains("not offloaded: the flow of priority 1 in table 0 does"), "{told}");
+    // What it says is so.
+    for (port, mapped, cached) in [(1, 1, 1), (2, 1, 1), (3, 1, 2)] {
+        for _ in 0..2 {
+            bed.frame(port, &udp(1, 2, 9));
+        }
+        let Totals { mapped: got, cached: all, .. } = bed.datapath.totals;
+        assert_eq!((got, all), (mapped, cached), "port {port}");
+    }
 }
 
 #[test]

@@ -44,6 +44,8 @@ pub(crate) struct Case {
     pub(crate) checker: Checker,
     pub(crate) offered: u64,
     pub(crate) about: String,
+    /// Whether a frame may leave by a port more than once.
+    pub(crate) doubles: bool,
 }
 
 impl Case {
@@ -96,7 +98,8 @@ impl Case {
         };
         let mut sim = Sim::new(yard, rng.bits(), faults);
         interfere(&mut rng, &mut sim, (cores, queues), kind, count);
-        Self { sim, ports, checker, offered, about: format!("{faults:?}\n{text}") }
+        let about = format!("{faults:?}\n{text}");
+        Self { sim, ports, checker, offered, about, doubles: kind == Kind::Switch }
     }
 }
 
