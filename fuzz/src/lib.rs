@@ -1,10 +1,11 @@
 //! Fuzz targets as plain functions over bytes; `fuzz_targets/` hands them to libFuzzer.
 //!
-//! `cargo +nightly fuzz run captures` (or `balance`, `headers`, `lists`, `openflow`, `text`); without a fuzzer, `cargo test
+//! `cargo +nightly fuzz run captures` (or `balance`, `channel`, `headers`, `lists`, `openflow`, `text`); without a fuzzer, `cargo test
 //! --manifest-path fuzz/Cargo.toml` runs targets over changed seeds and over what `corpus/` has.
 
 mod balance;
 mod captures;
+mod channel;
 mod headers;
 mod lists;
 mod openflow;
@@ -12,6 +13,7 @@ mod text;
 
 pub use balance::balance;
 pub use captures::captures;
+pub use channel::channel;
 pub use headers::headers;
 pub use lists::lists;
 pub use openflow::openflow;

@@ -28,6 +28,7 @@ use crate::stop::{Stop, bad_input};
 
 mod books;
 mod open;
+mod switch;
 
 /// Run a yard: receive, steer, work, transmit, and account for every frame.
 #[derive(clap::Args)]
@@ -110,7 +111,9 @@ pub(crate) fn run(args: &Args) -> Result<(), Stop> {
     }
     let clock = clock();
     let log: flowyard_yard::port::Log = Arc::new(|port, what| tracing::warn!(port, "{what}"));
-    let parts = Parts { clock: Some(Arc::clone(&clock)), log, ..Parts::default() };
+    let switch = switch::Switch::plan(&config)?;
+    let hub = switch.as_ref().map(switch::Switch::hub);
+    let parts = Parts { clock: Some(Arc::clone(&clock)), log, switch: hub, ..Parts::default() };
     let yard = Yard::build(&config, parts).map_err(bad_input)?;
     if args.check {
         writeln!(stdout(), "{}: sound", args.config.display())?;
@@ -120,9 +123,11 @@ pub(crate) fn run(args: &Args) -> Result<(), Stop> {
     let signals = Signals::catch()?;
     let open = Open::all(&config, args)?;
     open::give_up(args, config.port.iter().any(|port| port.get_ref().output.is_some()))?;
+    let switch = switch.map(|switch| switch.open(&clock)).transpose()?;
     let yard = yard.start(clock);
     let _open = open.serve(&yard.handle())?; // until here, or the end of the program
     let outcome = attend(yard, config, args, &signals);
+    drop(switch);
     print(&outcome, args.json)?;
     verdict(&outcome)
 }

@@ -16,7 +16,7 @@ use crate::problem::{self, Problem};
 use crate::{Version, v10};
 
 /// What a frame must have.
-#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Match(pub Vec<Oxm>);
 
 impl Match {

@@ -141,7 +141,7 @@ impl Field {
 }
 
 /// A field with a value, under a mask.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Oxm {
     /// Which field.
     pub field: Field,

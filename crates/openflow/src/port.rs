@@ -111,6 +111,12 @@ fn with_first<C: Io, const N: usize>(
     Ok(())
 }
 
+/// `OFPPS_*`.
+pub mod state {
+    #![allow(missing_docs, reason = "the names are the specification's own")]
+    pub const LINK_DOWN: u32 = 1;
+}
+
 /// A port. `ethernet` is curr, advertised, supported, peer, curr_speed, max_speed; 1.0 has no
 /// speeds, and 1.4 may leave it out.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]

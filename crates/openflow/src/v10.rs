@@ -6,7 +6,9 @@
 //! ```
 //!
 //! Fields that a lower one leaves open are ignored, as the reference switch does: an IP protocol
-//! without the EtherType of IP or ARP, ports without a protocol that has them.
+//! without the EtherType of IP or ARP, ports without a protocol that has them. Of IPv6, which 1.0
+//! does not speak of, TOS, protocol and ports are those of IPv6, and there are no addresses: so Open
+//! vSwitch reads it, and controllers have come to expect it.
 
 use crate::io::{Io, Res};
 use crate::matching::Match;
@@ -14,6 +16,7 @@ use crate::oxm::{Field, Oxm, VID_PRESENT};
 use crate::problem::{self, Problem};
 
 const ARP: u128 = 0x0806;
+const IPV6: u128 = 0x86dd;
 const NO_VLAN: u16 = 0xffff;
 
 /// The fields as they stand there.
@@ -69,8 +72,9 @@ const fn nw_fields(eth: u128) -> Option<[Field; 2]> {
 
 const fn tp_fields(eth: u128, proto: u128) -> Option<[Field; 2]> {
     match (eth, proto) {
-        (0x0800, 6) => Some([Field::TcpSrc, Field::TcpDst]),
-        (0x0800, 17) => Some([Field::UdpSrc, Field::UdpDst]),
+        (0x0800 | IPV6, 6) => Some([Field::TcpSrc, Field::TcpDst]),
+        (0x0800 | IPV6, 17) => Some([Field::UdpSrc, Field::UdpDst]),
+        (IPV6, 58) => Some([Field::Icmpv6Type, Field::Icmpv6Code]),
         (0x0800, 1) => Some([Field::Icmpv4Type, Field::Icmpv4Code]),
         _ => None,
     }
@@ -103,11 +107,15 @@ impl Fixed {
         put(has(20) && tagged, Field::VlanPcp, self.pcp.into());
         put(has(4), Field::EthType, self.dl_type.into());
         let eth = if has(4) { self.dl_type.into() } else { 0 };
-        let Some(nw) = nw_fields(eth) else { return Match(fields) };
+        let nw = nw_fields(eth);
+        if nw.is_none() && eth != IPV6 {
+            return Match(fields);
+        }
         put(has(21) && eth != ARP, Field::IpDscp, (self.tos >> 2).into());
         let number = if eth == ARP { Field::ArpOp } else { Field::IpProto };
         put(has(5), number, self.proto.into());
-        for (field, (shift, value)) in nw.into_iter().zip([(8, self.nw[0]), (14, self.nw[1])]) {
+        let addresses = [(8, self.nw[0]), (14, self.nw[1])];
+        for (field, (shift, value)) in nw.into_iter().flatten().zip(addresses) {
             let open = (self.wild >> shift & 0x3f).min(32);
             let mask = u32::MAX.checked_shl(open).unwrap_or(0);
             if mask != 0 {
@@ -193,7 +201,8 @@ impl Fixed {
 
     /// Addresses and ports.
     fn other(&mut self, oxm: &Oxm, eth: u128, proto: u128) -> Option<()> {
-        if let Some(index) = nw_fields(eth)?.iter().position(|field| *field == oxm.field) {
+        let nw = nw_fields(eth).unwrap_or([Field::InPort; 2]); // which is not asked for here
+        if let Some(index) = nw.iter().position(|field| *field == oxm.field) {
             let shift = 8 + 6 * index as u32;
             let open = (oxm.mask as u32).trailing_zeros();
             let prefix = u32::MAX.checked_shl(open).unwrap_or(0);

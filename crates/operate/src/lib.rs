@@ -4,6 +4,7 @@
 //!  flowyard show, top, trace ──unix socket──> control ──┐
 //!  Prometheus ──────────────HTTP, loopback──> metrics ──┼──> Handle ──mail──> cores
 //!  systemd <──────────────── ready, watchdog ─ service ─┘
+//!  OpenFlow controllers ──── openflow ── agent ──> changes ──> a switch's data plane
 //!  flowyard doctor ──> /proc, /sys, ethtool: the machine, read only
 //! ```
 //!
@@ -21,6 +22,7 @@ mod flows;
 mod mend;
 pub mod metrics;
 mod names;
+pub mod openflow;
 pub mod privilege;
 pub mod protocol;
 pub mod service;

@@ -83,6 +83,14 @@ pub fn mend(reason: &str, place: &str) -> String {
             "a later fragment came before the first of its packet: the sender's path reorders, or the first was lost"
                 .into()
         }
+        "no_flow" => {
+            "no flow of a table matches it: add one, or a flow of priority 0 that matches everything".into()
+        }
+        "metered" => "it was above a meter's rate: raise it, or its burst".into(),
+        "punted" => {
+            "its flow sends it to a controller and nowhere else: that is no loss, unless the controller is silent"
+                .into()
+        }
         _ => "see docs/operate.md".into(),
     }
 }

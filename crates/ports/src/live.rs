@@ -16,7 +16,7 @@ pub mod offload;
 pub(crate) mod sys;
 mod uplink;
 
-pub use interface::{Change, Interface, Watch};
+pub use interface::{Change, Interface, Watch, has_link};
 pub use uplink::default_route;
 
 use std::io;

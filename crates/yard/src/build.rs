@@ -35,7 +35,7 @@ use crate::stages::Stopwatch;
 use crate::tally::Tally;
 use crate::to_ports::ToPorts;
 use crate::watch::Watch;
-use crate::work::{self, Hub, Work};
+use crate::work::{self, Hub, SwitchHub, Work};
 
 /// What a configuration cannot say. The default is everything as the configuration says.
 pub struct Parts {
@@ -63,6 +63,8 @@ pub struct Parts {
     pub mailbox: usize,
     /// The hub of a balancer, in place of one of its own.
     pub hub: Option<Arc<Hub>>,
+    /// The hub of a switch, in place of one of its own: see [`SwitchHub::new`].
+    pub switch: Option<Arc<SwitchHub>>,
 }
 
 impl Default for Parts {
@@ -78,6 +80,7 @@ impl Default for Parts {
             learn: Vec::new(),
             mailbox: 1024,
             hub: None,
+            switch: None,
         }
     }
 }
@@ -100,6 +103,8 @@ pub struct Yard {
     pub elephants: Decisions,
     /// Where control of a balancer's services leaves its plans.
     pub hub: Option<Arc<Hub>>,
+    /// Where an OpenFlow agent reaches a switch.
+    pub switch: Option<Arc<SwitchHub>>,
 }
 
 /// Why a yard cannot be built.
@@ -133,8 +138,13 @@ impl Yard {
         live.append(&mut parts.ports);
         let (mail, boxes) = Mail::new(count.into(), parts.mailbox);
         let hub = parts.hub.take().or_else(|| work::hub(config));
-        for (id, work) in (0..).zip(work::of(config, parts.clock.as_ref(), hub.as_ref())) {
+        let switch = parts.switch.take().or_else(|| work::switch_hub(config, Vec::new()));
+        let works = work::of(config, parts.clock.as_ref(), hub.as_ref(), switch.as_ref());
+        for (id, work) in (0..).zip(works) {
             parts.work.entry(id).or_insert(work);
+        }
+        if let Some(switch) = &switch {
+            switch.connect(mail.clone());
         }
         let (mut cores, elephants) = (Vec::new(), Decisions::default());
         for (id, mailbox) in (0..count).zip(boxes) {
@@ -147,7 +157,7 @@ impl Yard {
         let pin = config.yard.pin.get_ref().clone();
         let counters = config.steer.counters.iter().map(|name| name.get_ref().clone()).collect();
         let idle = config.yard.idle;
-        Ok(Self { cores, places, mail, pool, counters, pin, idle, elephants, hub })
+        Ok(Self { cores, places, mail, pool, counters, pin, idle, elephants, hub, switch })
     }
 }
 

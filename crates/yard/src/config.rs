@@ -39,6 +39,7 @@ mod error;
 pub(crate) mod list;
 mod live;
 pub(crate) mod rule;
+mod switch;
 mod words;
 pub(crate) mod work;
 
@@ -47,6 +48,7 @@ pub use elephants::ElephantsConfig;
 pub use error::ConfigError;
 pub use list::{ListConfig, OpConfig, TagConfig};
 pub use rule::{MatchConfig, RuleConfig};
+pub use switch::{FailWord, LookupWord, SwitchConfig, VersionWord};
 pub(crate) use words::hex;
 pub use words::{FanoutWord, HashKey, HostQueueWord, Idle, ModeWord, Order, PortKind};
 pub use work::{RouteConfig, WorkConfig, WorkKind};
@@ -78,6 +80,8 @@ pub struct Config {
     pub work: Spanned<WorkConfig>,
     /// How the balancer does it.
     pub balance: Option<Spanned<BalanceConfig>>,
+    /// What kind of switch the work is, and who controls it.
+    pub switch: Option<Spanned<SwitchConfig>>,
     /// Virtual addresses, and who answers for them.
     #[serde(default)]
     pub service: Vec<Spanned<ServiceConfig>>,

@@ -159,7 +159,8 @@ impl Tick for Core {
         }
         self.stopwatch.tick();
         self.watch.tick(now);
-        let progress = self.read_mail() + self.receive(now) + self.serve(now) + self.transmit(now);
+        let progress =
+            self.read_mail(now) + self.receive(now) + self.serve(now) + self.transmit(now);
         self.teach();
         self.account(now, progress > 0);
         self.watch_elephants(now);
@@ -501,10 +502,11 @@ struct Bin<'a> {
 
 impl Sink for Bin<'_> {
     fn drop(&mut self, frame: flowyard_frame::Frame, reason: u16) {
-        if reason != SENT {
-            self.drops.add(reason, 1);
+        if reason == SENT {
+            return self.pool.put(frame);
         }
-        self.pool.put(frame);
+        self.drops.add(reason, 1);
+        self.pool.put_all(frame);
     }
 }
 

@@ -61,11 +61,17 @@ pub enum DropReason {
     NoConnection,
     /// It is a fragment, and the first of its packet did not come before it.
     Fragment,
+    /// No flow of a switch's table matched it.
+    NoFlow,
+    /// It was above the rate of a switch's meter.
+    Metered,
+    /// It went to a controller, and nowhere else.
+    Punted,
 }
 
 impl DropReason {
     /// Every reason.
-    pub const ALL: [Self; 22] = [
+    pub const ALL: [Self; 25] = [
         Self::QueueFull,
         Self::TooLong,
         Self::NoBuffer,
@@ -88,6 +94,9 @@ impl DropReason {
         Self::NoBackend,
         Self::NoConnection,
         Self::Fragment,
+        Self::NoFlow,
+        Self::Metered,
+        Self::Punted,
     ];
 
     /// The name in counters and reports.
@@ -116,6 +125,9 @@ impl DropReason {
             Self::NoBackend => "no_backend",
             Self::NoConnection => "no_connection",
             Self::Fragment => "fragment",
+            Self::NoFlow => "no_flow",
+            Self::Metered => "metered",
+            Self::Punted => "punted",
         }
     }
 
@@ -135,7 +147,7 @@ impl DropReason {
     /// work's own.
     const fn slot(code: u16) -> usize {
         match code {
-            1..=22 => code as usize - 1,
+            1..=25 => code as usize - 1,
             _ => Self::Work as usize - 1,
         }
     }

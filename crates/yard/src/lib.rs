@@ -45,7 +45,7 @@ pub use config::Config;
 pub use core::{Core, Stage, Tick};
 pub use counters::{Board, Counters, DropReason, Drops};
 pub use elephants::{Decisions, Report};
-pub use mail::{Mail, Message};
+pub use mail::{Changes, Mail, Message};
 pub use places::{Fan, Full, Place, Places};
 pub use pool::{Meta, Pool};
 pub use port::{Log, Pace, Rx, Tx};

@@ -22,6 +22,9 @@ mod fan;
 
 pub use fan::Fan;
 
+/// The list of no ports: the frame has others tied to it, and each of them its port.
+pub(crate) const CHAIN: u16 = u16::MAX;
+
 /// What a producer does with frames that do not fit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -95,7 +98,8 @@ impl Places {
             To::Port(port) => usize::from(port) < self.ports.len(),
             To::List(list) => {
                 let ports = self.list(list);
-                !ports.is_empty() && ports.iter().all(|&port| self.is_exit(To::Port(port)))
+                list == CHAIN
+                    || !ports.is_empty() && ports.iter().all(|&port| self.is_exit(To::Port(port)))
             }
             To::Queue(_) | To::Drop => false,
         }

@@ -34,6 +34,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use flowyard_frame::{Frame, Nanos};
 use flowyard_wire::LinkType;
 
+mod chain;
 mod lend;
 
 pub use lend::LONGEST_LENDABLE;

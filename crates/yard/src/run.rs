@@ -152,7 +152,8 @@ impl Yard {
     /// Starts a thread for each core.
     #[must_use]
     pub fn start(self, clock: Clock) -> Running {
-        let Self { cores, places, mail, pool, counters, pin, idle, elephants, hub } = self;
+        let Self { cores, places, mail, pool, counters, pin, idle, elephants, hub, switch: _ } =
+            self;
         let shared = Arc::new(Shared {
             boards: cores.iter().map(Core::board).collect(),
             ended: AtomicUsize::new(0),

@@ -19,12 +19,12 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use flowyard_frame::{Action, Batch, Lanes, To};
+use flowyard_frame::{Action, Batch, FlowKey, Frame, Lanes, Nanos, To};
 use flowyard_queue::{Open, Order, Queue, Sink};
 
 use crate::counters::Board;
-use crate::places::{Place, Places};
-use crate::pool::Pool;
+use crate::places::{CHAIN, Place, Places};
+use crate::pool::{Meta, Pool};
 
 /// The tx queues of all ports as one queue, to be completed into.
 pub struct ToPorts {
@@ -61,6 +61,27 @@ impl ToPorts {
         (copier.copies, copier.failed)
     }
 
+    /// Sends `data`, which came by no port, out by `port`: it is counted as a copy. Where the port
+    /// does not exist or has no room, or no buffer is free, it is dropped as one.
+    pub(crate) fn inject(&self, port: u16, data: &[u8], now: Nanos) {
+        let mut copier = self.copier();
+        copier.count(1);
+        let meta = Meta { time: now, wire_len: data.len() as u32, ..Meta::default() };
+        let refused = match (self.places.ports.get(usize::from(port)), copier.pool.copy(data, meta))
+        {
+            (Some(place), Ok(frame)) => copier.enqueue(place, port, frame, FlowKey::ZERO),
+            (None, Ok(frame)) => Some(frame),
+            (_, Err(_)) => {
+                copier.failed += 1;
+                None
+            }
+        };
+        if let Some(frame) = refused {
+            copier.pool.put(frame);
+            copier.failed += 1;
+        }
+    }
+
     fn copier(&self) -> MutexGuard<'_, Copier> {
         self.copier.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -81,7 +102,7 @@ impl Copier {
         }
         let action = from.actions[lane];
         if before != 0 {
-            let fresh = crate::pool::Meta { copied: 0, ..meta };
+            let fresh = Meta { copied: 0, ..meta };
             self.pool.set_meta(&mut from.frames[lane], fresh);
         }
         from.actions[lane].to = To::Port(last);
@@ -91,6 +112,55 @@ impl Copier {
         if !gone {
             from.actions[lane] = action;
             self.pool.set_meta(&mut from.frames[lane], meta);
+        }
+        gone
+    }
+
+    fn count(&mut self, copies: u64) {
+        self.copies += copies;
+        self.board.show_copies(self.copies);
+    }
+
+    /// Puts a frame into the tx queue of `place`; it comes back if there is no room.
+    fn enqueue(&mut self, place: &Place, port: u16, frame: Frame, key: FlowKey) -> Option<Frame> {
+        self.batch.set_len(0);
+        if let Ok(at) = self.batch.push(frame, key) {
+            self.batch.actions[at] = Action { to: To::Port(port), counter: 0, mark: 0 };
+        }
+        let all = self.batch.lanes();
+        let refused = place.enqueue(self.core, &mut self.batch, all);
+        self.batch.drain().next().filter(|_| !refused.is_empty())
+    }
+
+    /// Sends the frames that are tied to that of `lane`, each to its port, and then itself; whether
+    /// they all are gone.
+    fn part(&mut self, places: &Places, from: &mut Batch, lane: usize) -> bool {
+        let key = from.keys[lane];
+        while let Some((other, port)) = self.pool.untie(&mut from.frames[lane]) {
+            let Some(place) = places.ports.get(usize::from(port)) else {
+                self.pool.put(other);
+                self.count(1);
+                self.failed += 1;
+                continue;
+            };
+            self.count(1);
+            if let Some(other) = self.enqueue(place, port, other, key) {
+                self.copies -= 1; // it is tried again
+                self.board.show_copies(self.copies);
+                self.pool.tie(&mut from.frames[lane], other, port);
+                return false;
+            }
+        }
+        let (port, missing) = self.pool.last(&mut from.frames[lane]);
+        self.count(missing.into());
+        self.failed += u64::from(missing);
+        let action = from.actions[lane];
+        from.actions[lane].to = To::Port(port);
+        let place = places.ports.get(usize::from(port));
+        let enqueue = |place: &Place| place.enqueue(self.core, from, Lanes(1 << lane)).is_empty();
+        let gone = place.is_some_and(enqueue);
+        if !gone {
+            from.actions[lane] = action;
         }
         gone
     }
@@ -129,6 +199,12 @@ impl Queue for ToPorts {
             let run = Lanes(left.take_while(|&lane| from.actions[lane].to == to).fold(0, bit));
             let refused = match (to, self.places.get(to)) {
                 (_, Some(place)) => place.enqueue(self.core, from, run),
+                (To::List(CHAIN), None) => {
+                    let mut copier = self.copier();
+                    let stays = |&lane: &usize| !copier.part(&self.places, from, lane);
+                    let first = { run }.find(stays);
+                    first.map_or(Lanes::NONE, |first| run.without(Lanes::first(first)))
+                }
                 (To::List(list), None) => {
                     let (ports, mut copier) = (self.places.list(list), self.copier());
                     let stays = |&lane: &usize| !copier.spread(&self.places, from, lane, ports);

@@ -5,6 +5,7 @@
 //! | [`Forward`] | the port it came in by | a fixed port |
 //! | [`Bridge`] | destination MAC address | the port where that was last seen; unknown: all others |
 //! | [`Router`] | destination IP address | port and next hop of the longest prefix |
+//! | [`Switch`] | any header, by OpenFlow tables | ports, groups, a controller |
 //! | [`Balance`] | the connection; of a new one, its service | a backend of the service |
 //!
 //! [`Burn`] does any of them, and takes its time. Others come by implementing [`Work`].
@@ -14,9 +15,11 @@
 use std::sync::Arc;
 
 use flowyard_frame::{Batch, Lanes, Nanos, To};
+use flowyard_openflow::change::Lookups;
 
 use crate::Clock;
 use crate::config::{Config, WorkKind};
+use crate::mail::Changes;
 use crate::pool::Pool;
 
 mod balance;
@@ -24,12 +27,14 @@ mod bridge;
 mod burn;
 mod forward;
 mod route;
+mod switch;
 
 pub use balance::{Balance, BalanceSettings, Hub};
 pub use bridge::Bridge;
 pub use burn::Burn;
 pub use forward::Forward;
 pub use route::{Hop, Router};
+pub use switch::{Switch, SwitchHub, SwitchSettings};
 
 /// What is done with frames.
 pub trait Work: Send {
@@ -39,6 +44,10 @@ pub trait Work: Send {
     /// [`crate::DropReason`]'s code as counter). Returns the time from which on the batch is done:
     /// `now`, unless the clock is a virtual one and the work takes time under it.
     fn work(&mut self, batch: &mut Batch, pool: &Pool, now: Nanos) -> Nanos;
+
+    /// Changes what it does, between two batches; frames that this makes leave by `send`, with the
+    /// port's number. A switch does; others have nothing to change.
+    fn change(&mut self, _changes: &Changes, _now: Nanos, _send: &mut dyn FnMut(u16, &[u8])) {}
 }
 
 /// The lanes that want work: those whose action is a queue.
@@ -55,6 +64,7 @@ pub(crate) fn of(
     config: &Config,
     clock: Option<&Clock>,
     hub: Option<&Arc<Hub>>,
+    switch: Option<&Arc<SwitchHub>>,
 ) -> Vec<Box<dyn Work>> {
     let work = config.work.get_ref();
     let cores = *config.yard.cores.get_ref();
@@ -81,6 +91,10 @@ pub(crate) fn of(
             };
             let all = Balance::group(hub, cores.into(), &settings);
             all.into_iter().map(|balance| Box::new(balance) as _).collect()
+        }
+        WorkKind::Switch => {
+            let Some(hub) = switch else { return Vec::new() };
+            hub.group().into_iter().map(|switch| Box::new(switch) as _).collect()
         }
         WorkKind::Route => {
             let (macs, routes) =
@@ -113,6 +127,29 @@ pub(crate) fn hub(config: &Config) -> Option<Arc<Hub>> {
 pub(crate) fn lists(config: &Config) -> Vec<Vec<u16>> {
     match config.work.get_ref().kind.get_ref() {
         WorkKind::Bridge => bridge::floods(config.port.len() as u16),
-        WorkKind::Forward | WorkKind::Burn | WorkKind::Route | WorkKind::Balance => Vec::new(),
+        WorkKind::Forward
+        | WorkKind::Burn
+        | WorkKind::Route
+        | WorkKind::Balance
+        | WorkKind::Switch => Vec::new(),
     }
+}
+
+/// Where an agent reaches the switch, if the work is to be one. `lookups` are the counters of its
+/// tables, if there is an agent that has some.
+#[must_use]
+pub fn switch_hub(config: &Config, lookups: Vec<Lookups>) -> Option<Arc<SwitchHub>> {
+    if *config.work.get_ref().kind.get_ref() != WorkKind::Switch {
+        return None;
+    }
+    let macs = config.port_macs().unwrap_or_default(); // checked before
+    let ports = config.switch_ports().into_iter().zip(macs).zip(config.ports());
+    Some(Arc::new(SwitchHub::new(SwitchSettings {
+        cores: (*config.yard.cores.get_ref()).into(),
+        datapath: flowyard_switch::Settings { lookups, ..config.switch_settings() },
+        ports: ports
+            .map(|((number, mac), port)| (number, mac, port.name.get_ref().clone()))
+            .collect(),
+        punts: *config.switch().punts.get_ref(),
+    })))
 }

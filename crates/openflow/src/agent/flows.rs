@@ -1,7 +1,7 @@
-//! One flow table: what a flow-mod does to it (1.3.5, section 6.4), and which flow answers.
+//! One flow table as a list: what a flow-mod does to it (1.3.5, section 6.4), and which flow answers.
 //!
-//! A list with the highest priority first: linear and obvious, the model that a fast lookup is
-//! compared with.
+//! The highest priority first: linear and obvious, the model that the agent's tables and a fast
+//! lookup are compared with. The agent itself does not use it.
 //!
 //! Invariants: no two flows have equal priority and match; priorities fall along the list.
 //! Thread-safety: plain data. Time is an argument, in nanoseconds.
@@ -21,6 +21,21 @@ pub(super) const SECOND: u64 = 1_000_000_000;
 
 /// The fields that a frame has.
 pub type Fields = BTreeMap<Field, u128>;
+
+/// Whether a frame with these fields matches.
+pub(super) fn matches(matching: &Match, fields: &Fields) -> bool {
+    matching.0.iter().all(|oxm| match fields.get(&oxm.field) {
+        Some(value) => value & oxm.mask == oxm.value,
+        // An untagged frame has the VLAN id 0 (OFPVID_NONE).
+        None => oxm.field == Field::VlanVid && oxm.value == 0,
+    })
+}
+
+/// Seconds and nanoseconds since a time.
+pub(super) const fn age(since: u64, now: u64) -> (u32, u32) {
+    let age = now.saturating_sub(since);
+    ((age / SECOND) as u32, (age % SECOND) as u32)
+}
 
 /// A flow.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -55,11 +70,7 @@ impl Flow {
     /// Whether a frame with these fields matches.
     #[must_use]
     pub fn matches(&self, fields: &Fields) -> bool {
-        self.matching.0.iter().all(|oxm| match fields.get(&oxm.field) {
-            Some(value) => value & oxm.mask == oxm.value,
-            // An untagged frame has the VLAN id 0 (OFPVID_NONE).
-            None => oxm.field == Field::VlanVid && oxm.value == 0,
-        })
+        matches(&self.matching, fields)
     }
 
     /// All its actions.
@@ -90,12 +101,11 @@ impl Flow {
     }
 
     const fn age(&self, now: u64) -> (u32, u32) {
-        let age = now.saturating_sub(self.since);
-        ((age / SECOND) as u32, (age % SECOND) as u32)
+        age(self.since, now)
     }
 
     /// The word that it is gone.
-    pub(super) fn removed(&self, table: u8, reason: RemovedReason, now: u64) -> FlowRemoved {
+    pub fn removed(&self, table: u8, reason: RemovedReason, now: u64) -> FlowRemoved {
         let (duration_sec, duration_nsec) = self.age(now);
         FlowRemoved {
             cookie: self.cookie,
@@ -113,7 +123,7 @@ impl Flow {
     }
 
     /// The flow as a reply says it.
-    pub(super) fn stats(&self, table: u8, now: u64) -> FlowStats {
+    pub fn stats(&self, table: u8, now: u64) -> FlowStats {
         let (duration_sec, duration_nsec) = self.age(now);
         FlowStats {
             table,
@@ -160,13 +170,16 @@ impl Flows {
         Some(flow)
     }
 
-    /// What a flow-mod does; the flows it removed. `resets`: an add starts counters anew, as
-    /// always in 1.0.
-    pub(super) fn change(
+    /// What a flow-mod does; the flows it removed. `old` is 1.0: an add starts counters anew, and
+    /// a modify that finds nothing adds.
+    ///
+    /// # Errors
+    /// When the flow overlaps, or there is no room.
+    pub fn change(
         &mut self,
         m: &FlowMod,
         capacity: usize,
-        resets: bool,
+        old: bool,
         now: u64,
     ) -> Result<Vec<Flow>, Problem> {
         let matching = m.matching.normal();
@@ -180,16 +193,21 @@ impl Flows {
             matching: matching.clone(),
         };
         match m.command {
-            FlowCommand::Add => self.add(m, &matching, capacity, resets, now).map(|()| Vec::new()),
+            FlowCommand::Add => self.add(m, &matching, capacity, old, now).map(|()| Vec::new()),
             FlowCommand::Modify | FlowCommand::ModifyStrict => {
                 let exact = m.command == FlowCommand::ModifyStrict;
+                let mut found = false;
                 for flow in &mut self.list {
                     if flow.is_in(&filter) && (!exact || strict(flow)) {
+                        found = true;
                         flow.instructions.clone_from(&m.instructions);
                         if m.flags & flags::RESET_COUNTS != 0 {
                             (flow.packets, flow.bytes) = (0, 0);
                         }
                     }
+                }
+                if old && !found {
+                    self.add(m, &matching, capacity, old, now)?;
                 }
                 Ok(Vec::new())
             }
@@ -206,7 +224,7 @@ impl Flows {
         m: &FlowMod,
         matching: &Match,
         capacity: usize,
-        resets: bool,
+        old: bool,
         now: u64,
     ) -> Result<(), Problem> {
         let equal = |flow: &&mut Flow| flow.priority == m.priority && flow.matching == *matching;
@@ -231,11 +249,11 @@ impl Flows {
             since: now,
             used: now,
         };
-        if let Some(old) = self.list.iter_mut().find(equal) {
-            if !resets && m.flags & flags::RESET_COUNTS == 0 {
-                (flow.packets, flow.bytes) = (old.packets, old.bytes);
+        if let Some(there) = self.list.iter_mut().find(equal) {
+            if !old && m.flags & flags::RESET_COUNTS == 0 {
+                (flow.packets, flow.bytes) = (there.packets, there.bytes);
             }
-            *old = flow;
+            *there = flow;
             return Ok(());
         }
         if self.list.len() >= capacity {
@@ -247,14 +265,14 @@ impl Flows {
     }
 
     /// Removes the flows that `gone` says.
-    pub(super) fn take(&mut self, gone: impl Fn(&Flow) -> bool) -> Vec<Flow> {
+    pub fn take(&mut self, gone: impl Fn(&Flow) -> bool) -> Vec<Flow> {
         let (taken, left) = std::mem::take(&mut self.list).into_iter().partition(gone);
         self.list = left;
         taken
     }
 
     /// Removes the flows whose time is over, with the reason.
-    pub(super) fn expire(&mut self, now: u64) -> Vec<(Flow, RemovedReason)> {
+    pub fn expire(&mut self, now: u64) -> Vec<(Flow, RemovedReason)> {
         let over = |from: u64, timeout: u16| {
             timeout != 0 && now.saturating_sub(from) >= u64::from(timeout) * SECOND
         };

@@ -63,6 +63,15 @@ impl Interface {
     }
 }
 
+/// Whether the interface called `name` is up and has a carrier; `None` if there is none of that name.
+#[must_use]
+pub fn has_link(name: &str) -> Option<bool> {
+    let mut request = Request::new(name)?;
+    sys::ask(&control().ok()?, libc::SIOCGIFFLAGS as _, &mut request).ok()?;
+    let both = libc::IFF_UP | libc::IFF_RUNNING;
+    Some(i32::from(request.short()) & both == both)
+}
+
 /// The number of an interface, and whether it is up.
 fn glance(control: &OwnedFd, request: Request) -> io::Result<(u32, bool)> {
     let (mut index, mut flags) = (request, request);

@@ -66,6 +66,7 @@ pub(super) fn check(config: &Config) -> Checked {
     learn(config)?;
     super::elephants::check(config)?;
     super::work::check(config)?;
+    super::switch::check(config)?;
     super::balance::check(config)?;
     crate::scenario::check(config)
 }
@@ -119,7 +120,12 @@ impl Config {
         let hold = *self.yard.hold_frames.get_ref();
         let entries: usize = self.ports().map(|port| port.owners().count()).sum();
         let lent: usize = self.ports().map(PortConfig::lent_frames).sum();
-        let copies = if *self.work.get_ref().kind.get_ref() == WorkKind::Bridge { 32 } else { 0 };
+        let copies = match self.work.get_ref().kind.get_ref() {
+            WorkKind::Bridge => 32,
+            // Its own list besides the door's.
+            WorkKind::Switch => 96,
+            _ => 0,
+        };
         usize::from(*self.yard.cores.get_ref()) * (128 + copies) + entries * (64 + hold) + lent
     }
 }

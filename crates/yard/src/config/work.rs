@@ -47,6 +47,8 @@ pub enum WorkKind {
     Bridge,
     /// To the port and next hop of the longest prefix that has the destination IP address.
     Route,
+    /// As the flows of its tables say: see `[switch]`.
+    Switch,
     /// To a backend of the service that has the destination address: see `[balance]`.
     Balance,
 }

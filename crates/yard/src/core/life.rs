@@ -151,7 +151,7 @@ impl Core {
             watch.dropped(batch, lost, DropReason::CoreDied, To::Drop);
             let mut bin = Bin { pool: &mut *pool, drops: &mut counters.drops };
             place.queue.complete(self.id, batch, &self.to_ports, &mut bin);
-            batch.drain().for_each(|frame| pool.put(frame));
+            batch.drain().for_each(|frame| pool.put_all(frame));
         }
         // What its queues had dealt to it and it never took goes to their other consumers.
         for &queue in &server.queues {
@@ -165,17 +165,17 @@ impl Core {
 
     /// Reads the mailbox: edits and orders, between batches.
     #[inline]
-    pub(super) fn read_mail(&mut self) -> u32 {
+    pub(super) fn read_mail(&mut self, now: Nanos) -> u32 {
         let mut read = 0;
         while let Ok(message) = self.mailbox.try_recv() {
             // Reports and questions come whether frames do or not: they are no progress.
             read += u32::from(!matches!(message, Message::Report(_) | Message::Ask(_)));
-            self.read(message);
+            self.read(message, now);
         }
         read
     }
 
-    fn read(&mut self, message: Message) {
+    fn read(&mut self, message: Message, now: Nanos) {
         match message {
             Message::Edit(edit) => self.edit(LEARNT, edit),
             Message::Promote(edit) => self.edit(PROMOTED, edit),
@@ -189,6 +189,12 @@ impl Core {
             }
             Message::Reload(reload) => self.reload(&reload),
             Message::Ask(ask) => self.answer(*ask),
+            Message::Change(changes) => {
+                let Self { server, to_ports, .. } = self;
+                server
+                    .work
+                    .change(&changes, now, &mut |port, data| to_ports.inject(port, data, now));
+            }
             Message::Stop => self.stop(),
         }
     }
@@ -286,7 +292,7 @@ impl Core {
         for (core, message) in std::mem::take(&mut decider.unsent) {
             let waits = decider.unsent.iter().any(|(other, _)| *other == core);
             if core == self.id {
-                self.read(message);
+                self.read(message, now);
             } else if waits || !self.mail.offer(core, message.clone()) {
                 decider.unsent.push_back((core, message)); // behind what waits for that core
             }

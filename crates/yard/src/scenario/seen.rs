@@ -11,6 +11,7 @@ use super::frames::Planned;
 use crate::build::{Parts, Yard};
 use crate::config::Config;
 use crate::counters::Counters;
+use crate::mail::Changes;
 use crate::mail::Message;
 use crate::pool::Pool;
 use crate::port::Collect;
@@ -118,6 +119,10 @@ impl Work for Noted {
         }
         done
     }
+
+    fn change(&mut self, changes: &Changes, now: Nanos, send: &mut dyn FnMut(u16, &[u8])) {
+        self.work.change(changes, now, send);
+    }
 }
 
 /// Simulates `config` with `seed`.
@@ -141,7 +146,9 @@ pub(super) fn watch(
     let cores = *config.yard.cores.get_ref();
     let hub = crate::work::hub(config);
     parts.hub.clone_from(&hub);
-    for (core, work) in (0..).zip(crate::work::of(config, None, hub.as_ref())) {
+    let switch = crate::work::switch_hub(config, Vec::new());
+    parts.switch.clone_from(&switch);
+    for (core, work) in (0..).zip(crate::work::of(config, None, hub.as_ref(), switch.as_ref())) {
         let (numbers, notes) = (Arc::clone(&numbers), Arc::clone(&notes));
         parts.work.insert(core, Box::new(Noted { core, work, numbers, notes }));
     }

@@ -4,6 +4,7 @@ use flowyard_frame::{Batch, Nanos};
 
 use super::{Work, todo};
 use crate::Clock;
+use crate::mail::Changes;
 use crate::pool::Pool;
 
 /// Work of a set cost.
@@ -37,5 +38,9 @@ impl Work for Burn {
                 done
             }
         }
+    }
+
+    fn change(&mut self, changes: &Changes, now: Nanos, send: &mut dyn FnMut(u16, &[u8])) {
+        self.then.change(changes, now, send);
     }
 }

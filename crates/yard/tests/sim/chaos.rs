@@ -3,7 +3,7 @@
 use flowyard_flow::Learn;
 use flowyard_frame::{Action, Batch, Edit, Lanes, Nanos, To};
 use flowyard_testkit::Rng;
-use flowyard_yard::{DropReason, Pool, Work};
+use flowyard_yard::{Changes, DropReason, Pool, Work};
 
 /// Puts and deletes entries for flows it sees: to any queue, straight to the flow's port, to
 /// nowhere.
@@ -58,5 +58,9 @@ impl Work for Moody {
             }
         }
         now + self.rng.below(self.longest + 1)
+    }
+
+    fn change(&mut self, changes: &Changes, now: Nanos, send: &mut dyn FnMut(u16, &[u8])) {
+        self.then.change(changes, now, send);
     }
 }

@@ -164,7 +164,8 @@ fn run(kind: Kind, seed: u64) -> Ran {
         }
         config = new;
     }
-    drive(Case { sim, ports, checker, offered, about: format!("{faults:?}\n{text}") })
+    let about = format!("{faults:?}\n{text}");
+    drive(Case { sim, ports, checker, offered, about, doubles: false })
 }
 
 fn seeds() -> std::ops::Range<u64> {

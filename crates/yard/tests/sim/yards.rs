@@ -28,6 +28,7 @@ pub(crate) enum Kind {
     Forward,
     Bridge,
     Route,
+    Switch,
 }
 
 impl Options {
@@ -43,6 +44,8 @@ pub(crate) struct Case {
     pub(crate) checker: Checker,
     pub(crate) offered: u64,
     pub(crate) about: String,
+    /// Whether a frame may leave by a port more than once.
+    pub(crate) doubles: bool,
 }
 
 impl Case {
@@ -50,7 +53,7 @@ impl Case {
         let mut rng = Rng::new(seed);
         let cores = 1 + rng.below(6);
         let count = match kind {
-            Kind::Bridge => 2 + rng.below(3) as u16,
+            Kind::Bridge | Kind::Switch => 2 + rng.below(3) as u16,
             Kind::Forward | Kind::Route => 1 + rng.below(2) as u16,
         };
         let mut any_order = false;
@@ -94,16 +97,23 @@ impl Case {
             found_after_ns: rng.below(200_000),
         };
         let mut sim = Sim::new(yard, rng.bits(), faults);
-        interfere(&mut rng, &mut sim, cores, queues);
-        Self { sim, ports, checker, offered, about: format!("{faults:?}\n{text}") }
+        interfere(&mut rng, &mut sim, (cores, queues), kind, count);
+        let about = format!("{faults:?}\n{text}");
+        Self { sim, ports, checker, offered, about, doubles: kind == Kind::Switch }
     }
 }
 
 /// Lets the yard run for a while, and reloads its tables now and then; sometimes stops it early.
-fn interfere(rng: &mut Rng, sim: &mut Sim, cores: u64, queues: u64) {
+fn interfere(rng: &mut Rng, sim: &mut Sim, (cores, queues): (u64, u64), kind: Kind, ports: u16) {
     for _ in 0..rng.below(8) {
         for _ in 0..rng.below(400) {
             sim.step();
+        }
+        if kind == Kind::Switch {
+            let changes = crate::switches::changes(rng, ports);
+            for core in 0..cores as u16 {
+                sim.yard.mail.offer(core, Message::Change(changes.clone()));
+            }
         }
         let spread = (0..1 + rng.below(8)).map(|_| To::Queue(rng.below(queues) as u16)).collect();
         let reload = std::sync::Arc::new(Reload { spread, ..Reload::default() });
@@ -129,6 +139,7 @@ fn works(rng: &mut Rng, kind: Kind, cores: u64, ports: u16) -> Vec<Box<dyn Work>
             let bridges = Bridge::group(&all, ports, 64, age, rng.bits());
             bridges.into_iter().map(|bridge| Box::new(bridge) as _).collect()
         }
+        Kind::Switch => crate::switches::works(rng, cores, ports),
         Kind::Route => {
             let mut router = Router::new(2);
             for (prefix, port) in [("10.0.0.0/28", ports - 1), ("10.0.1.0/24", 0)] {
@@ -156,7 +167,8 @@ fn describe(
     let starved = rng.below(2) == 0;
     let room = if starved { 1500 } else { 100 };
     // What a hold may keep is room for copies where nothing is held: they would find it mostly.
-    let frames = if starved && kind == Kind::Bridge && seed % 4 != 1 { 0 } else { frames };
+    let copies = matches!(kind, Kind::Bridge | Kind::Switch);
+    let frames = if starved && copies && seed % 4 != 1 { 0 } else { frames };
     let us = [10, 1000][rng.below(2) as usize];
     writeln!(text, "hold_frames = {frames}\nhold_after_frames = {after}\nhold_us = {us}").unwrap();
     let full = |rng: &mut Rng| ["hold", "hold", "drop"][rng.below(3) as usize];
@@ -200,15 +212,19 @@ fn describe(
             .unwrap();
     }
     if starved {
-        let copies = if kind == Kind::Bridge { 32 } else { 0 };
+        let copies = match kind {
+            Kind::Bridge => 32,
+            Kind::Switch => 96,
+            Kind::Forward | Kind::Route => 0,
+        };
         let least = cores * (128 + copies) + u64::from(ports) * (64 + frames);
         text = text.replacen("[yard]\n", &format!("[yard]\nframes = {least}\n"), 1);
     }
     // The works themselves are given; the bridge's lists of ports are the configuration's.
-    text + if kind == Kind::Bridge {
-        "[work]\nkind = \"bridge\"\n"
-    } else {
-        "[work]\nkind = \"forward\"\n"
+    text + match kind {
+        Kind::Bridge => "[work]\nkind = \"bridge\"\n",
+        Kind::Switch => "[work]\nkind = \"switch\"\n",
+        Kind::Forward | Kind::Route => "[work]\nkind = \"forward\"\n",
     }
 }
 
@@ -251,7 +267,8 @@ pub(crate) fn traffic(
         let mut ttl = 64;
         match kind {
             Kind::Forward => {}
-            Kind::Bridge => {
+            Kind::Bridge | Kind::Switch => {
+                ttl = 1 + rng.below(20) as u8;
                 let station = |slot: u64, port: u64| [2, 0, 0, 0, port as u8, slot as u8 % 4];
                 let from = if rng.below(100) == 0 { rng.below(ports.into()) } else { port };
                 key.eth_src = station(slot, from);

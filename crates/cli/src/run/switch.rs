@@ -1,0 +1,197 @@
+//! A switch's agent beside the yard: who speaks with controllers, and keeps an eye on ports.
+//!
+//! ```text
+//!  controllers <──> Channel (agent) ──changes──> SwitchHub ──mail──> cores
+//!                      ^    └─────<── punts, "n is in force" ──┘
+//!                      └── link went down, interface gone ── watch
+//! ```
+//!
+//! All this begins when privileges are given up: certificates and keys are read by the user who runs.
+
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use crossbeam_channel::Receiver as Punts;
+use flowyard_openflow::Version;
+use flowyard_openflow::agent::{Agent, Limits};
+use flowyard_openflow::change::{Change, Punt};
+use flowyard_openflow::port::{Port, PortStats, state};
+use flowyard_operate::openflow::tls::Tls;
+use flowyard_operate::openflow::{Channel, Config as Speaks, Fail, Plane};
+use flowyard_ports::live;
+use flowyard_yard::Clock;
+use flowyard_yard::config::{Config, FailWord, SwitchConfig, VersionWord};
+use flowyard_yard::work::{self, SwitchHub};
+
+use crate::stop::{Stop, bad_input};
+
+/// How much an agent keeps. Each flow takes some hundred bytes, and a line for each core.
+const FLOWS: usize = 1 << 20;
+const GROUPS: usize = 1 << 16;
+const METERS: usize = 1 << 16;
+
+/// How often links are looked at.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// A switch that is planned.
+pub(super) struct Switch {
+    agent: Agent,
+    hub: Arc<SwitchHub>,
+    speaks: Speaks,
+    /// Interfaces by port.
+    interfaces: Vec<Option<String>>,
+}
+
+/// A switch that controllers can reach. Dropped, it ends.
+pub(super) struct Reachable {
+    /// Before the channel, which it uses.
+    _watch: Watch,
+    _channel: Arc<Channel>,
+}
+
+impl Switch {
+    /// The switch that a configuration wants, if it wants one.
+    pub(super) fn plan(config: &Config) -> Result<Option<Self>, Stop> {
+        let wanted = config.switch();
+        let cores = usize::from(*config.yard.cores.get_ref());
+        let tables = (*wanted.tables.get_ref()).min(255) as u8;
+        let limits = Limits { tables, flows: FLOWS, groups: GROUPS, meters: METERS };
+        let datapath = config.datapath().map_err(bad_input)?;
+        let agent = Agent::new(datapath, limits, cores);
+        let Some(hub) = work::switch_hub(config, agent.lookups()) else { return Ok(None) };
+        let mut endpoints = Vec::new();
+        for text in wanted.controllers.iter().chain(&wanted.listen) {
+            let endpoint = text.get_ref().parse();
+            endpoints.push(endpoint.map_err(|error| bad_input(format!("[switch]: {error}")))?);
+        }
+        let fail = match wanted.fail {
+            FailWord::Secure => Fail::Secure,
+            FailWord::Standalone => Fail::Standalone,
+        };
+        let version = |word: &VersionWord| match word {
+            VersionWord::V10 => Version::V10,
+            VersionWord::V13 => Version::V13,
+            VersionWord::V14 => Version::V14,
+        };
+        let versions = wanted.versions.iter().map(version).collect();
+        let tls = tls(&wanted);
+        let speaks = Speaks { endpoints, fail, tls, versions, ..Speaks::default() };
+        let name = |port: &flowyard_yard::config::PortConfig| {
+            port.interface.as_ref().map(|name| name.get_ref().clone())
+        };
+        let interfaces = config.port.iter().map(|port| name(port.get_ref())).collect();
+        Ok(Some(Self { agent, hub, speaks, interfaces }))
+    }
+
+    /// Where the agent reaches the cores.
+    pub(super) fn hub(&self) -> Arc<SwitchHub> {
+        Arc::clone(&self.hub)
+    }
+
+    /// Opens what the configuration names.
+    pub(super) fn open(self, clock: &Clock) -> Result<Reachable, Stop> {
+        let Self { agent, hub, speaks, interfaces } = self;
+        let ports = hub.ports();
+        let plane = Box::new(Yard { hub, clock: Arc::clone(clock) });
+        let channel = Channel::start(speaks, agent, plane);
+        let channel = Arc::new(channel.map_err(|error| bad_input(format!("[switch]: {error}")))?);
+        let watched: Vec<_> = ports
+            .into_iter()
+            .zip(interfaces)
+            .map(|(port, interface)| (port, interface, Some(true)))
+            .collect();
+        let first: Vec<Port> = watched.iter().map(|(port, ..)| port.clone()).collect();
+        channel.with(move |agent, now, out| {
+            first.into_iter().for_each(|port| agent.port_add(port, now, out));
+        });
+        for place in channel.listening() {
+            tracing::info!("OpenFlow: listening at {place}");
+        }
+        let watch = Watch::start(watched, Arc::clone(&channel))?;
+        Ok(Reachable { _watch: watch, _channel: channel })
+    }
+}
+
+/// The yard as the agent needs it.
+struct Yard {
+    hub: Arc<SwitchHub>,
+    clock: Clock,
+}
+
+impl Plane for Yard {
+    fn now(&self) -> u64 {
+        (self.clock)()
+    }
+
+    fn apply(&mut self, changes: &[(u64, Change)]) {
+        self.hub.apply(changes);
+    }
+
+    fn in_force(&self) -> u64 {
+        self.hub.in_force()
+    }
+
+    fn punts(&self) -> Punts<Punt> {
+        self.hub.punts()
+    }
+
+    fn port_stats(&mut self) -> Vec<PortStats> {
+        self.hub.port_stats()
+    }
+}
+
+/// Looks at the interfaces of ports, and tells the agent what became of them.
+struct Watch {
+    stop: Option<SyncSender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// A port, its interface, and its link when last looked at: `None` if the interface is gone.
+type Watched = (Port, Option<String>, Option<bool>);
+
+impl Watch {
+    fn start(ports: Vec<Watched>, channel: Arc<Channel>) -> Result<Self, Stop> {
+        let (stop, stopped) = sync_channel(0);
+        let work = move || watch(ports, &channel, &stopped);
+        let thread = std::thread::Builder::new().name("of-links".into()).spawn(work)?;
+        Ok(Self { stop: Some(stop), thread: Some(thread) })
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            let _ended = thread.join();
+        }
+    }
+}
+
+fn watch(mut ports: Vec<Watched>, channel: &Channel, stopped: &Receiver<()>) {
+    loop {
+        for (port, interface, before) in &mut ports {
+            let Some(interface) = interface else { continue };
+            let link = live::has_link(interface);
+            if link == std::mem::replace(before, link) {
+                continue;
+            }
+            let down = if link == Some(true) { 0 } else { state::LINK_DOWN };
+            let port = Port { state: down, ..port.clone() };
+            channel.with(move |agent, now, out| match link {
+                Some(_) => agent.port_change(port, now, out),
+                None => agent.port_remove(port.number, out),
+            });
+        }
+        if stopped.recv_timeout(LOOK) != Err(RecvTimeoutError::Timeout) {
+            return;
+        }
+    }
+}
+
+/// All three, or none: whoever needs them and lacks one is told when the channel opens.
+fn tls(wanted: &SwitchConfig) -> Option<Tls> {
+    let certificate = wanted.certificate.clone()?;
+    Some(Tls { certificate, key: wanted.key.clone()?, authority: wanted.authority.clone()? })
+}

@@ -1,0 +1,191 @@
+//! Bundles (1.4.0, section 7.3.9; extension 230 of 1.3): changes that are carried out together, in
+//! their order, or not at all.
+//!
+//! ```text
+//!   open ── add ── add ── [close] ── commit ──> all, or none and the first that failed
+//!                              └──── discard
+//! ```
+//!
+//! While a bundle is carried out, what it replaces is written down; a failure puts it back, newest
+//! first, and takes back the changes and messages that nobody has seen yet.
+//!
+//! Invariants: at most [`BUNDLES`] of a controller, with at most [`MESSAGES`] messages each.
+
+use super::{Agent, Ask, Out, Undo, wire};
+use crate::multipart::{Bundle, BundleAdd};
+use crate::port::Property;
+use crate::problem::{self, Problem};
+use crate::{Header, Message, Version, decode};
+
+/// The most bundles of a controller.
+const BUNDLES: usize = 16;
+/// The most messages of a bundle.
+const MESSAGES: usize = 100_000;
+
+/// A bundle that waits.
+#[derive(Debug)]
+pub(super) struct Held {
+    flags: u16,
+    closed: bool,
+    messages: Vec<(u32, Message)>,
+}
+
+fn no_experimenter(properties: &[Property]) -> Result<(), Problem> {
+    match properties.first() {
+        Some(Property { kind: 0xffff, .. }) => Err(problem::PROPERTY_BAD_EXPERIMENTER),
+        Some(_) => Err(problem::PROPERTY_BAD_TYPE),
+        None => Ok(()),
+    }
+}
+
+/// Messages that a bundle may have.
+const fn may_be_in(message: &Message) -> bool {
+    matches!(
+        message,
+        Message::FlowMod(_)
+            | Message::GroupMod(_)
+            | Message::MeterMod(_)
+            | Message::PortMod(_)
+            | Message::PacketOut(_)
+    )
+}
+
+impl Agent {
+    fn held(&mut self, ask: Ask) -> Result<&mut std::collections::BTreeMap<u32, Held>, Problem> {
+        if ask.version == Version::V10 {
+            return Err(problem::REQUEST_BAD_TYPE);
+        }
+        let peer = self.peers.get_mut(&ask.main).ok_or(problem::REQUEST_EPERM)?;
+        Ok(&mut peer.bundles)
+    }
+
+    pub(super) fn bundle(
+        &mut self,
+        ask: Ask,
+        m: &Bundle,
+        out: &mut Vec<Out>,
+    ) -> Result<Message, Problem> {
+        no_experimenter(&m.properties)?;
+        self.writes(ask)?;
+        let bundles = self.held(ask)?;
+        // Atomic and ordered: bits 0 and 1. Every bundle is both.
+        if m.flags & !3 != 0 {
+            return Err(problem::BUNDLE_BAD_FLAGS);
+        }
+        match m.control {
+            0 => {
+                if bundles.contains_key(&m.id) {
+                    return Err(problem::BUNDLE_EXISTS);
+                }
+                if bundles.len() >= BUNDLES {
+                    return Err(problem::BUNDLE_OUT_OF_BUNDLES);
+                }
+                let held = Held { flags: m.flags, closed: false, messages: Vec::new() };
+                bundles.insert(m.id, held);
+            }
+            2 | 4 => {
+                let held = bundles.get_mut(&m.id).ok_or(problem::BUNDLE_BAD_ID)?;
+                let wrong = if held.flags != m.flags {
+                    Some(problem::BUNDLE_BAD_FLAGS)
+                } else if m.control == 2 && held.closed {
+                    Some(problem::BUNDLE_CLOSED)
+                } else {
+                    None
+                };
+                if m.control == 2 && wrong.is_none() {
+                    held.closed = true;
+                } else if let Some(held) = bundles.remove(&m.id) {
+                    // What is wrong with its end is the end of a bundle.
+                    wrong.map_or_else(|| self.commit(ask, held, out), Err)?;
+                }
+            }
+            6 => {
+                bundles.remove(&m.id).ok_or(problem::BUNDLE_BAD_ID)?;
+            }
+            _ => return Err(problem::BUNDLE_BAD_TYPE),
+        }
+        let reply = Bundle { control: m.control + 1, properties: Vec::new(), ..m.clone() };
+        Ok(Message::Bundle(reply))
+    }
+
+    pub(super) fn bundle_add(&mut self, ask: Ask, m: &BundleAdd) -> Result<(), Problem> {
+        no_experimenter(&m.properties)?;
+        self.writes(ask)?;
+        let header = Header::read(&m.message).ok_or(problem::BUNDLE_BAD_LEN)?;
+        let read = decode(&m.message).map_err(|rejected| rejected.problem);
+        if header.version != ask.version as u8 {
+            return Err(problem::REQUEST_BAD_VERSION);
+        }
+        let bundles = self.held(ask)?;
+        if header.xid != ask.xid {
+            return Err(problem::BUNDLE_BAD_XID);
+        }
+        let (_, message) = read?;
+        if !may_be_in(&message) {
+            return Err(problem::BUNDLE_UNSUPPORTED);
+        }
+        let room = bundles.len() < BUNDLES;
+        // A first message opens a bundle that there is not.
+        let held = match bundles.entry(m.id) {
+            std::collections::btree_map::Entry::Occupied(held) => held.into_mut(),
+            std::collections::btree_map::Entry::Vacant(_) if !room => {
+                return Err(problem::BUNDLE_OUT_OF_BUNDLES);
+            }
+            std::collections::btree_map::Entry::Vacant(place) => {
+                place.insert(Held { flags: m.flags, closed: false, messages: Vec::new() })
+            }
+        };
+        let wrong = if held.closed {
+            problem::BUNDLE_CLOSED
+        } else if held.flags != m.flags {
+            problem::BUNDLE_BAD_FLAGS
+        } else if held.messages.len() >= MESSAGES {
+            problem::BUNDLE_TOO_MANY
+        } else {
+            held.messages.push((header.xid, message));
+            return Ok(());
+        };
+        Err(wrong)
+    }
+
+    /// Carries out all messages, or none.
+    fn commit(&mut self, ask: Ask, held: Held, out: &mut Vec<Out>) -> Result<(), Problem> {
+        let (seen, said) = (self.pending.len(), out.len());
+        let changes = self.changes;
+        self.undo = Some(Vec::new());
+        for (xid, message) in held.messages {
+            let ask = Ask { xid, ..ask };
+            if let Err(problem) = self.write(ask, &message, out) {
+                let undo = self.undo.take().unwrap_or_default();
+                undo.into_iter().rev().for_each(|one| self.put_back(one));
+                self.pending.truncate(seen);
+                self.changes = changes;
+                out.truncate(said);
+                let request = wire(&message, ask.version, xid);
+                let message = Message::error(problem, ask.version, &request);
+                out.push(Out { to: ask.from, xid, message, after: self.changes });
+                return Err(problem::BUNDLE_FAILED);
+            }
+            self.forward(ask, &message, out);
+        }
+        self.undo = None;
+        Ok(())
+    }
+
+    fn put_back(&mut self, undo: Undo) {
+        match undo {
+            Undo::Flow(table, rule, old) => {
+                let table = &mut self.tables[usize::from(table)];
+                match old {
+                    Some(flow) => drop(table.put(rule, *flow)),
+                    None => drop(table.take(&rule)),
+                }
+            }
+            Undo::Group(number, Some(old)) => drop(self.groups.insert(number, old)),
+            Undo::Group(number, None) => drop(self.groups.remove(&number)),
+            Undo::Meter(number, Some(old)) => drop(self.meters.insert(number, old)),
+            Undo::Meter(number, None) => drop(self.meters.remove(&number)),
+            Undo::Port(number, old) => self.ports.restore(number, old),
+        }
+    }
+}

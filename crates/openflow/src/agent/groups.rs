@@ -1,0 +1,230 @@
+//! Groups and meters (1.3.5, sections 6.5 and 6.6): what there may be, and what goes with them.
+
+use std::sync::Arc;
+
+use super::table::Installed;
+use super::{Agent, Ask, Out, Undo, counts};
+use crate::act::{Action, Instruction};
+use crate::change::{Change, Group, Meter};
+use crate::flow::RemovedReason;
+use crate::group::{
+    self, Band, Bucket, GroupCommand, GroupMod, GroupType, MeterCommand, MeterMod, meter_flags,
+};
+use crate::multipart::{GroupDesc, MeterConfig};
+use crate::port::reserved;
+use crate::problem::{self, Problem};
+
+/// The most buckets of a group.
+const BUCKETS: usize = 1024;
+/// The most bands of a meter.
+pub(super) const BANDS: usize = 16;
+/// The longest chain of groups.
+const CHAIN: u8 = 32;
+
+/// A group, and since when it is there.
+#[derive(Clone, Debug)]
+pub(super) struct GroupState {
+    pub(super) group: Arc<Group>,
+    pub(super) since: u64,
+}
+
+/// A meter, and since when it is there.
+#[derive(Clone, Debug)]
+pub(super) struct MeterState {
+    pub(super) meter: Arc<Meter>,
+    pub(super) since: u64,
+}
+
+fn leads_to(buckets: &[Bucket], group: u32) -> bool {
+    buckets.iter().any(|bucket| bucket.actions.contains(&Action::Group(group)))
+}
+
+impl Agent {
+    /// 1.3.5, section 6.5.
+    pub(super) fn group_mod(
+        &mut self,
+        ask: Ask,
+        m: &GroupMod,
+        out: &mut Vec<Out>,
+    ) -> Result<(), Problem> {
+        if m.command == GroupCommand::Delete {
+            return self.group_delete(ask, m.group, out);
+        }
+        self.check_group(m)?;
+        let old = self.groups.get(&m.group);
+        match m.command {
+            GroupCommand::Add if old.is_some() => return Err(problem::GROUP_EXISTS),
+            GroupCommand::Modify if old.is_none() => return Err(problem::GROUP_UNKNOWN),
+            GroupCommand::Add if self.groups.len() >= self.limits.groups => {
+                return Err(problem::GROUP_OUT_OF_GROUPS);
+            }
+            _ => {}
+        }
+        // What is modified keeps its age and its counts; its buckets are others.
+        let (since, kept) = old.map_or_else(
+            || (ask.now, counts(self.cores)),
+            |old| (old.since, Arc::clone(&old.group.counts)),
+        );
+        let desc = GroupDesc { kind: m.kind, group: m.group, buckets: m.buckets.clone() };
+        let buckets = counts(self.cores * m.buckets.len());
+        let group = Arc::new(Group { desc, counts: kept, buckets });
+        self.emit(Change::Group(Arc::clone(&group)));
+        let old = self.groups.insert(m.group, GroupState { group, since });
+        self.note(|| Undo::Group(m.group, old));
+        Ok(())
+    }
+
+    fn note(&mut self, undo: impl FnOnce() -> Undo) {
+        if let Some(list) = &mut self.undo {
+            list.push(undo());
+        }
+    }
+
+    fn check_group(&self, m: &GroupMod) -> Result<(), Problem> {
+        if m.group > group::MAX || m.kind == GroupType::Indirect && m.buckets.len() != 1 {
+            return Err(problem::GROUP_INVALID);
+        }
+        if m.buckets.len() > BUCKETS {
+            return Err(problem::GROUP_OUT_OF_BUCKETS);
+        }
+        let failover = m.kind == GroupType::FastFailover;
+        for bucket in &m.buckets {
+            // A select group's weights say who gets how much: nothing is no weight.
+            if m.kind == GroupType::Select && bucket.weight == 0 {
+                return Err(problem::GROUP_INVALID);
+            }
+            let port = Some(bucket.watch_port).filter(|port| *port != reserved::ANY);
+            let watched = Some(bucket.watch_group).filter(|group| *group != group::ANY);
+            if failover {
+                let there = port.is_none_or(|port| (1..=reserved::MAX).contains(&port))
+                    && watched.is_none_or(|group| self.groups.contains_key(&group));
+                if port.is_none() && watched.is_none() || !there {
+                    return Err(problem::GROUP_BAD_WATCH);
+                }
+            }
+            for action in &bucket.actions {
+                if let Action::Group(to) = action
+                    && (*to == m.group || self.reaches(*to, m.group, 0))
+                {
+                    return Err(problem::GROUP_LOOP);
+                }
+            }
+            self.check_list(&bucket.actions)?;
+        }
+        Ok(())
+    }
+
+    /// Whether one group leads to another; chains are at most 32 long.
+    fn reaches(&self, from: u32, to: u32, depth: u8) -> bool {
+        let Some(state) = self.groups.get(&from).filter(|_| depth < CHAIN) else {
+            return depth >= CHAIN;
+        };
+        let mut actions = state.group.desc.buckets.iter().flat_map(|bucket| &bucket.actions);
+        actions.any(|action| match action {
+            Action::Group(next) => *next == to || self.reaches(*next, to, depth + 1),
+            _ => false,
+        })
+    }
+
+    fn group_delete(&mut self, ask: Ask, number: u32, out: &mut Vec<Out>) -> Result<(), Problem> {
+        let all = number == group::ALL;
+        if !all && number > group::MAX {
+            return Err(problem::GROUP_INVALID);
+        }
+        if !all && !self.groups.contains_key(&number) {
+            return Ok(());
+        }
+        let mut others = self.groups.iter().filter(|(other, _)| **other != number);
+        if !all && others.any(|(_, state)| leads_to(&state.group.desc.buckets, number)) {
+            return Err(problem::GROUP_CHAINED);
+        }
+        let leads = |action: &Action| match action {
+            Action::Group(group) => all || *group == number,
+            _ => false,
+        };
+        let wanted = |flow: &Installed| flow.actions().any(leads);
+        self.drop_flows(wanted, RemovedReason::GroupDelete, ask, out);
+        let gone: Vec<u32> =
+            self.groups.keys().copied().filter(|group| all || *group == number).collect();
+        for group in gone {
+            let old = self.groups.remove(&group);
+            self.note(|| Undo::Group(group, old));
+            self.emit(Change::GroupGone(group));
+        }
+        Ok(())
+    }
+
+    /// 1.3.5, section 6.6.
+    pub(super) fn meter_mod(
+        &mut self,
+        ask: Ask,
+        m: &MeterMod,
+        out: &mut Vec<Out>,
+    ) -> Result<(), Problem> {
+        if m.command == MeterCommand::Delete {
+            self.meter_delete(ask, m.meter, out);
+            return Ok(());
+        }
+        check_meter(m)?;
+        let old = self.meters.get(&m.meter);
+        match m.command {
+            MeterCommand::Add if old.is_some() => return Err(problem::METER_EXISTS),
+            MeterCommand::Modify if old.is_none() => return Err(problem::METER_UNKNOWN),
+            MeterCommand::Add if self.meters.len() >= self.limits.meters => {
+                return Err(problem::METER_OUT_OF_METERS);
+            }
+            _ => {}
+        }
+        let (since, kept) = old.map_or_else(
+            || (ask.now, counts(self.cores)),
+            |old| (old.since, Arc::clone(&old.meter.counts)),
+        );
+        let config = MeterConfig { flags: m.flags, meter: m.meter, bands: m.bands.clone() };
+        let bands = counts(self.cores * m.bands.len());
+        let meter = Arc::new(Meter { config, counts: kept, bands });
+        self.emit(Change::Meter(Arc::clone(&meter)));
+        let old = self.meters.insert(m.meter, MeterState { meter, since });
+        self.note(|| Undo::Meter(m.meter, old));
+        Ok(())
+    }
+
+    fn meter_delete(&mut self, ask: Ask, number: u32, out: &mut Vec<Out>) {
+        let all = number == group::METER_ALL;
+        let gone: Vec<u32> =
+            self.meters.keys().copied().filter(|meter| all || *meter == number).collect();
+        if gone.is_empty() {
+            return;
+        }
+        let metered = |flow: &Installed| {
+            flow.entry.instructions.iter().any(|one| match one {
+                Instruction::Meter(meter) => all || *meter == number,
+                _ => false,
+            })
+        };
+        self.drop_flows(metered, RemovedReason::MeterDelete, ask, out);
+        for meter in gone {
+            let old = self.meters.remove(&meter);
+            self.note(|| Undo::Meter(meter, old));
+            self.emit(Change::MeterGone(meter));
+        }
+    }
+}
+
+fn check_meter(m: &MeterMod) -> Result<(), Problem> {
+    let reserved = m.meter > group::METER_MAX && m.meter != group::METER_CONTROLLER;
+    if m.meter == 0 || reserved {
+        return Err(problem::METER_INVALID);
+    }
+    let both = meter_flags::KBPS | meter_flags::PKTPS;
+    if m.flags & both == both || m.flags >> 4 != 0 {
+        return Err(problem::METER_BAD_FLAGS);
+    }
+    if m.bands.len() > BANDS {
+        return Err(problem::METER_OUT_OF_BANDS);
+    }
+    m.bands.iter().try_for_each(|band| match band {
+        Band::Experimenter { .. } => Err(problem::METER_BAD_BAND),
+        Band::DscpRemark { levels, .. } if *levels > 7 => Err(problem::METER_BAD_BAND_VALUE),
+        _ => Ok(()),
+    })
+}

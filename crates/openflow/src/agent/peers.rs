@@ -1,0 +1,232 @@
+//! Controllers: versions, roles, and who hears of what (1.3.5, sections 6.3.4 to 6.3.6 and 7.3.10).
+//!
+//! A controller has one main connection and any number of auxiliary ones. Replies go to the
+//! connection that asked; role, configuration, monitors and bundles are the main connection's.
+
+use std::collections::BTreeMap;
+
+use super::bundles::Held;
+use super::{Agent, Ask, Out, wire};
+use crate::act::{Action, Instruction};
+use crate::message::{Async, Config, Role, RoleMessage};
+use crate::multipart::{Monitor, Request};
+use crate::problem::{self, Problem};
+use crate::{Message, Version};
+
+/// Properties of asynchronous configuration, those of a slave; one more is of master and equal.
+pub(super) const PACKET_IN: usize = 0;
+pub(super) const PORT_STATUS: usize = 2;
+pub(super) const FLOW_REMOVED: usize = 4;
+pub(super) const ROLE_STATUS: usize = 6;
+pub(super) const TABLE_STATUS: usize = 8;
+const FORWARD: usize = 10;
+
+/// The reasons that there are, by property.
+const REASONS: [u32; 12] = [0x3f, 0x3f, 7, 7, 0x3f, 0x3f, 7, 7, 0x18, 0x18, 3, 3];
+
+/// What a controller hears of that has not said what it wants: all but TTLs that ran out, and
+/// requests of others; a slave of ports and roles.
+const DEFAULT: [u32; 12] = [0, 0x3b, 7, 7, 0, 0x3f, 7, 7, 0, 0x18, 0, 0];
+
+/// A connection.
+#[derive(Debug)]
+pub(super) struct Peer {
+    pub(super) version: Version,
+    /// For an auxiliary connection, the main one.
+    pub(super) main: Option<u32>,
+    /// `OFP`'s auxiliary id; 0 is the main connection.
+    pub(super) auxiliary: u8,
+    pub(super) role: Role,
+    pub(super) config: Config,
+    pub(super) masks: [u32; 12],
+    pub(super) monitors: BTreeMap<u32, Monitor>,
+    pub(super) bundles: BTreeMap<u32, Held>,
+    /// A request whose parts have not all come.
+    pub(super) partial: Option<(u32, Request)>,
+}
+
+impl Peer {
+    fn new(version: Version, main: Option<u32>, auxiliary: u8) -> Self {
+        Self {
+            version,
+            main,
+            auxiliary,
+            role: Role::Equal,
+            config: Config { flags: 0, miss_send_len: 128 },
+            masks: DEFAULT,
+            monitors: BTreeMap::new(),
+            bundles: BTreeMap::new(),
+            partial: None,
+        }
+    }
+
+    /// Whether it wants a message of a kind, for a reason.
+    pub(super) fn wants(&self, kind: usize, reason: u32) -> bool {
+        let mask = self.masks[kind + usize::from(self.role != Role::Slave)];
+        self.main.is_none() && reason < 32 && mask & 1 << reason != 0
+    }
+}
+
+impl Agent {
+    /// A controller has agreed on a version. Connections have numbers of the owner's choice.
+    pub fn connect(&mut self, connection: u32, version: Version) {
+        self.peers.insert(connection, Peer::new(version, None, 0));
+        self.refresh_miss();
+    }
+
+    /// An auxiliary connection, number `auxiliary` (not 0), of the controller whose main one is
+    /// `main`. Without that, it is a controller of its own.
+    pub fn connect_auxiliary(
+        &mut self,
+        connection: u32,
+        main: u32,
+        auxiliary: u8,
+        version: Version,
+    ) {
+        let there = self.peers.get(&main).is_some_and(|peer| peer.main.is_none());
+        let main = Some(main).filter(|_| there && auxiliary > 0);
+        let auxiliary = if main.is_some() { auxiliary } else { 0 };
+        self.peers.insert(connection, Peer::new(version, main, auxiliary));
+        self.refresh_miss();
+    }
+
+    /// A connection is gone; with a main connection go its auxiliary ones: the owner closes them.
+    pub fn disconnect(&mut self, connection: u32) {
+        self.peers.remove(&connection);
+        self.peers.retain(|_, peer| peer.main != Some(connection));
+        self.refresh_miss();
+    }
+
+    /// The version that a connection has agreed on.
+    #[must_use]
+    pub fn version(&self, connection: u32) -> Option<Version> {
+        self.peers.get(&connection).map(|peer| peer.version)
+    }
+
+    pub(super) fn config(&self, main: u32) -> Config {
+        self.peers.get(&main).map_or_else(Config::default, |peer| peer.config)
+    }
+
+    /// Fragments are frames like others: no other handling is there to choose.
+    pub(super) fn set_config(&mut self, main: u32, config: Config) -> Result<(), Problem> {
+        if config.flags != 0 {
+            return Err(problem::CONFIG_BAD_FLAGS);
+        }
+        if let Some(peer) = self.peers.get_mut(&main) {
+            peer.config = config;
+        }
+        Ok(())
+    }
+
+    /// What a slave may not do (1.3.5, section 6.3.4).
+    pub(super) fn writes(&self, ask: Ask) -> Result<(), Problem> {
+        let slave = self.peers.get(&ask.main).is_some_and(|peer| peer.role == Role::Slave);
+        if slave { Err(problem::REQUEST_IS_SLAVE) } else { Ok(()) }
+    }
+
+    /// 1.3.5, section 6.3.5: a generation id that is older than the last is stale.
+    pub(super) fn role(
+        &mut self,
+        ask: Ask,
+        request: &RoleMessage,
+        out: &mut Vec<Out>,
+    ) -> Result<Message, Problem> {
+        if matches!(request.role, Role::Master | Role::Slave) {
+            let stale = |last: u64| (request.generation.wrapping_sub(last) as i64) < 0;
+            if self.generation.is_some_and(stale) {
+                return Err(problem::ROLE_STALE);
+            }
+            self.generation = Some(request.generation);
+        }
+        let generation = self.generation.unwrap_or(u64::MAX);
+        if request.role == Role::Master {
+            let others = self.peers.iter_mut().filter(|(one, _)| **one != ask.main);
+            for (&to, other) in others.filter(|(_, one)| one.role == Role::Master) {
+                other.role = Role::Slave;
+                // `OFPCRR_MASTER_REQUEST` is 0.
+                if other.version == Version::V14 && other.wants(ROLE_STATUS, 0) {
+                    let word = RoleMessage { role: Role::Slave, generation, ..Default::default() };
+                    let message = Message::RoleStatus(word);
+                    out.push(Out { to, xid: 0, message, after: self.changes });
+                }
+            }
+        }
+        let own = self.peers.get_mut(&ask.main).ok_or(problem::REQUEST_EPERM)?;
+        if request.role != Role::NoChange {
+            own.role = request.role;
+        }
+        let reply = RoleMessage { role: own.role, generation, ..RoleMessage::default() };
+        Ok(Message::RoleReply(reply))
+    }
+
+    pub(super) fn get_async(&self, ask: Ask) -> Result<Message, Problem> {
+        let peer = self.peers.get(&ask.main).ok_or(problem::REQUEST_EPERM)?;
+        let masks = (0..).zip(peer.masks);
+        Ok(Message::GetAsyncReply(Async(masks.collect())))
+    }
+
+    /// What is not named stays as it was.
+    pub(super) fn set_async(&mut self, ask: Ask, masks: &Async) -> Result<(), Problem> {
+        let wrong = |(kind, mask): &(u16, u32)| match REASONS.get(usize::from(*kind)) {
+            // 1.3 has no error for it: bits that mean nothing are left out.
+            Some(known) => ask.version == Version::V14 && mask & !known != 0,
+            None => true,
+        };
+        if masks.0.iter().any(wrong) {
+            return Err(problem::ASYNC_INVALID);
+        }
+        let peer = self.peers.get_mut(&ask.main).ok_or(problem::REQUEST_EPERM)?;
+        for (kind, mask) in &masks.0 {
+            let kind = usize::from(*kind);
+            peer.masks[kind] = mask & REASONS[kind];
+        }
+        Ok(())
+    }
+
+    /// Tells other controllers of a group or meter request that was carried out (1.4).
+    pub(super) fn forward(&self, ask: Ask, message: &Message, out: &mut Vec<Out>) {
+        let reason = match message {
+            Message::GroupMod(_) => 0,
+            Message::MeterMod(_) => 1,
+            _ => return,
+        };
+        let others = self.peers.iter().filter(|(to, _)| **to != ask.main);
+        for (&to, peer) in others {
+            if peer.version == Version::V14 && peer.wants(FORWARD, reason) {
+                let message = Message::RequestForward(wire(message, Version::V14, ask.xid));
+                out.push(Out { to, xid: 0, message, after: self.changes });
+            }
+        }
+    }
+
+    /// There are no queues: each port has none.
+    pub(super) fn queues(&self, ask: Ask, port: u32) -> Result<Message, Problem> {
+        let any = port == crate::port::reserved::ANY && ask.version != Version::V10;
+        if !any && !self.ports.has(port) {
+            return Err(problem::QUEUE_BAD_PORT);
+        }
+        Ok(Message::QueueConfigReply { port, queues: Vec::new() })
+    }
+
+    /// How many flows and groups lead to each group, and flows to each meter.
+    pub(super) fn references(&self) -> (BTreeMap<u32, u32>, BTreeMap<u32, u32>) {
+        let (mut groups, mut meters) = (BTreeMap::new(), BTreeMap::new());
+        let mut count = |action: &Action| {
+            if let Action::Group(group) = action {
+                *groups.entry(*group).or_insert(0_u32) += 1;
+            }
+        };
+        for flow in self.tables.iter().flat_map(super::table::Table::iter) {
+            flow.actions().for_each(&mut count);
+            for instruction in &flow.entry.instructions {
+                if let Instruction::Meter(meter) = instruction {
+                    *meters.entry(*meter).or_insert(0_u32) += 1;
+                }
+            }
+        }
+        for state in self.groups.values() {
+            state.group.desc.buckets.iter().flat_map(|b| &b.actions).for_each(&mut count);
+        }
+        (groups, meters)
+    }
+}

@@ -1,0 +1,242 @@
+//! Multipart requests: what the switch says of itself (1.3.5, section 7.3.5).
+
+use super::table::{Installed, Table};
+use super::{Agent, Ask, groups, sum};
+use crate::group;
+use crate::multipart::{FlowFilter, FlowStats, GroupStats, MeterStats, Reply, Request};
+use crate::port::reserved;
+use crate::problem::{self, Problem};
+use crate::table::{self, TableStats};
+use crate::{Message, Version, encode};
+
+/// The most elements of a request that comes in parts.
+const PARTS: usize = 4096;
+
+impl Agent {
+    /// A request, which may be one part of several.
+    pub(super) fn multipart(
+        &mut self,
+        ask: Ask,
+        more: bool,
+        body: &Request,
+    ) -> Result<Option<Message>, Problem> {
+        let whole = self.gather(ask, more, body)?;
+        let Some(whole) = whole else { return Ok(None) };
+        let body = match whole.as_ref().unwrap_or(body) {
+            Request::FlowMonitor(list) => self.watch(ask, list)?,
+            Request::TableFeatures(list) => self.table_features(ask, list)?,
+            request => self.report(ask, request)?,
+        };
+        Ok(Some(Message::MultipartReply { more: false, body }))
+    }
+
+    /// Puts the parts of a request together. `None` until the last has come; `Some(None)` if there
+    /// is but one.
+    #[allow(clippy::option_option, reason = "not yet, as it came, or put together")]
+    fn gather(
+        &mut self,
+        ask: Ask,
+        more: bool,
+        body: &Request,
+    ) -> Result<Option<Option<Request>>, Problem> {
+        let Some(peer) = self.peers.get_mut(&ask.from) else { return Ok(None) };
+        let before = peer.partial.take().filter(|(xid, _)| *xid == ask.xid).map(|(_, body)| body);
+        let whole = match (before, body) {
+            (None, _) if !more => return Ok(Some(None)),
+            (None, body) => body.clone(),
+            (Some(Request::TableFeatures(mut list)), Request::TableFeatures(next)) => {
+                list.extend_from_slice(next);
+                Request::TableFeatures(list)
+            }
+            (Some(Request::FlowMonitor(mut list)), Request::FlowMonitor(next)) => {
+                list.extend_from_slice(next);
+                Request::FlowMonitor(list)
+            }
+            _ => return Err(problem::REQUEST_BAD_MULTIPART),
+        };
+        let parts = match &whole {
+            Request::TableFeatures(list) => list.len(),
+            Request::FlowMonitor(list) => list.len(),
+            _ => 0,
+        };
+        if parts > PARTS {
+            return Err(problem::MULTIPART_OVERFLOW);
+        }
+        if more {
+            peer.partial = Some((ask.xid, whole));
+            return Ok(None);
+        }
+        Ok(Some(Some(whole)))
+    }
+
+    /// The flows that a request is about.
+    pub(super) fn chosen(&self, filter: &FlowFilter) -> Result<Vec<&Installed>, Problem> {
+        filter.matching.check()?;
+        let all = filter.table == table::ALL;
+        if !all && usize::from(filter.table) >= self.tables.len() {
+            return Err(problem::REQUEST_BAD_TABLE);
+        }
+        let filter = FlowFilter { matching: filter.matching.normal(), ..filter.clone() };
+        let tables = (0..).zip(&self.tables).filter(|(at, _)| all || filter.table == *at);
+        let flows = tables.flat_map(|(_, table)| table.iter());
+        Ok(flows.filter(|flow| flow.is_in(&filter)).collect())
+    }
+
+    fn report(&self, ask: Ask, request: &Request) -> Result<Reply, Problem> {
+        let now = ask.now;
+        Ok(match request {
+            Request::Desc => Reply::Desc(Box::new(self.desc.clone())),
+            Request::Flow(filter) => {
+                let flows = self.chosen(filter)?.into_iter().map(|flow| flow.stats(now));
+                Reply::Flow(flows.filter(|flow| sayable(flow, ask.version)).collect())
+            }
+            Request::Aggregate(filter) => {
+                let flows = self.chosen(filter)?;
+                let add = |(packets, bytes): (u64, u64), flow: &&Installed| {
+                    let more = flow.counted();
+                    (packets.wrapping_add(more.0), bytes.wrapping_add(more.1))
+                };
+                let (packets, bytes) = flows.iter().fold((0, 0), add);
+                Reply::Aggregate { packets, bytes, flows: flows.len() as u32 }
+            }
+            Request::Table => {
+                let tables = (0..).zip(&self.tables);
+                Reply::Table(tables.map(|(at, table)| self.table_stats(at, table)).collect())
+            }
+            Request::PortStats(port) => {
+                let any = *port == reserved::ANY;
+                if !any && !self.ports.has(*port) {
+                    return Err(problem::REQUEST_BAD_PORT);
+                }
+                Reply::PortStats(self.ports.stats(Some(*port).filter(|_| !any), ask.version, now))
+            }
+            Request::QueueStats { port, queue } | Request::QueueDesc { port, queue } => {
+                if !matches!(*port, reserved::ANY | reserved::ALL) && !self.ports.has(*port) {
+                    return Err(problem::QUEUE_BAD_PORT);
+                }
+                if *queue != u32::MAX {
+                    return Err(problem::QUEUE_BAD_QUEUE);
+                }
+                match request {
+                    Request::QueueDesc { .. } => Reply::QueueDesc(Vec::new()),
+                    _ => Reply::QueueStats(Vec::new()),
+                }
+            }
+            Request::Group(number) => Reply::Group(self.group_stats(*number, now)),
+            Request::GroupDesc => {
+                Reply::GroupDesc(self.groups.values().map(|one| one.group.desc.clone()).collect())
+            }
+            Request::GroupFeatures => {
+                let most = self.limits.groups as u32;
+                // All of 1.3's actions: bits 0, 11, 12, 15 to 27.
+                let actions = super::settings::ACTIONS.iter().fold(0, |sum, bit| sum | 1 << bit);
+                // Weights, watches, chains, and chains are checked.
+                Reply::GroupFeatures {
+                    types: 0xf,
+                    capabilities: 0xf,
+                    max: [most; 4],
+                    actions: [actions; 4],
+                }
+            }
+            Request::Meter(number) => Reply::Meter(self.meter_stats(*number, now)?),
+            Request::MeterConfig(number) => {
+                let all = *number == group::METER_ALL;
+                if !all && !self.meters.contains_key(number) {
+                    return Err(problem::METER_UNKNOWN);
+                }
+                let meters = self.meters.iter().filter(|(at, _)| all || *at == number);
+                Reply::MeterConfig(meters.map(|(_, one)| one.meter.config.clone()).collect())
+            }
+            Request::MeterFeatures => Reply::MeterFeatures {
+                max: self.limits.meters as u32,
+                // Drop and DSCP remark; kb/s, packets/s, burst, statistics.
+                bands: 0b110,
+                capabilities: 0xf,
+                max_bands: groups::BANDS as u8,
+                max_color: 8,
+            },
+            Request::PortDesc => Reply::PortDesc(self.ports.list(ask.version)),
+            Request::TableDesc => Reply::TableDesc(self.table_desc()),
+            Request::Experimenter { .. } => return Err(problem::REQUEST_BAD_EXPERIMENTER),
+            Request::TableFeatures(_) | Request::FlowMonitor(_) => {
+                return Err(problem::REQUEST_BAD_MULTIPART);
+            }
+        })
+    }
+
+    fn table_stats(&self, number: u8, table: &Table) -> TableStats {
+        let (looked_up, mut matched, _) = sum(&table.lookups);
+        if number == 0 {
+            let own = [&self.miss, &self.alone].into_iter().flatten();
+            let own: u64 = own.map(|entry| sum(&entry.counts).0).sum();
+            matched = matched.saturating_sub(own);
+        }
+        TableStats {
+            table: number,
+            name: crate::port::Text::from(format!("table{number}").as_str()),
+            wildcards: 0x3f_ffff,
+            max_entries: self.capacity(number) as u32,
+            active: table.len() as u32,
+            looked_up,
+            matched,
+        }
+    }
+
+    fn group_stats(&self, number: u32, now: u64) -> Vec<GroupStats> {
+        let (references, _) = self.references();
+        let all = number == group::ALL;
+        let groups = self.groups.iter().filter(|(at, _)| all || **at == number);
+        let stats = groups.map(|(at, state)| {
+            let (packets, bytes, _) = sum(&state.group.counts);
+            let (duration_sec, duration_nsec) = super::flows::age(state.since, now);
+            let pair = |counts| {
+                let (packets, bytes, _) = sum(counts);
+                (packets, bytes)
+            };
+            GroupStats {
+                group: *at,
+                references: references.get(at).copied().unwrap_or(0),
+                packets,
+                bytes,
+                duration_sec,
+                duration_nsec,
+                buckets: state.group.buckets.chunks(self.cores).map(pair).collect(),
+            }
+        });
+        stats.collect()
+    }
+
+    fn meter_stats(&self, number: u32, now: u64) -> Result<Vec<MeterStats>, Problem> {
+        let all = number == group::METER_ALL;
+        if !all && !self.meters.contains_key(&number) {
+            return Err(problem::METER_UNKNOWN);
+        }
+        let (_, references) = self.references();
+        let meters = self.meters.iter().filter(|(at, _)| all || **at == number);
+        let stats = meters.map(|(at, state)| {
+            let (packets, bytes, _) = sum(&state.meter.counts);
+            let (duration_sec, duration_nsec) = super::flows::age(state.since, now);
+            let pair = |counts| {
+                let (packets, bytes, _) = sum(counts);
+                (packets, bytes)
+            };
+            MeterStats {
+                meter: *at,
+                flows: references.get(at).copied().unwrap_or(0),
+                packets,
+                bytes,
+                duration_sec,
+                duration_nsec,
+                bands: state.meter.bands.chunks(self.cores).map(pair).collect(),
+            }
+        });
+        Ok(stats.collect())
+    }
+}
+
+/// Whether a version has words for a flow: 1.0 has few.
+fn sayable(flow: &FlowStats, version: Version) -> bool {
+    let reply =
+        |flow: FlowStats| Message::MultipartReply { more: false, body: Reply::Flow(vec![flow]) };
+    version != Version::V10 || encode(&reply(flow.clone()), version, 0, &mut Vec::new()).is_ok()
+}

@@ -1,0 +1,270 @@
+//! One flow table of the agent: flows by priority and match, in the order in which they answer.
+//!
+//! A flow is found, put and taken in O(log n). Timeouts are a queue by the earliest time at which
+//! they can be over: an idle flow that was used since gets a later one when its turn comes.
+//!
+//! Invariants: no two flows have equal priority and match; every flow with a timeout is in `timers`
+//! once; `ranks` has every flow once while eviction is on.
+//! Thread-safety: plain data; counts are read while the data plane writes them.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::flows::SECOND;
+use super::sum;
+use crate::Match;
+use crate::act::Action;
+use crate::act::Instruction;
+use crate::change::{Entry, Lookups};
+use crate::flow::{RemovedReason, flags};
+use crate::group;
+use crate::multipart::{FlowFilter, FlowStats};
+use crate::port::reserved;
+use crate::table::TableFeatures;
+
+/// A flow's place: its priority and its match in [`Match::normal`] form.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) struct Rule(Reverse<u16>, Match);
+
+impl Rule {
+    pub(super) fn new(priority: u16, matching: &Match) -> Self {
+        Self(Reverse(priority), matching.clone())
+    }
+
+    pub(super) fn of(entry: &Entry) -> Self {
+        Self::new(entry.priority, &entry.matching)
+    }
+}
+
+/// A flow with what only the agent has of it.
+#[derive(Clone, Debug)]
+pub(super) struct Installed {
+    pub(super) entry: Arc<Entry>,
+    /// The match as it was asked for, where that is not the normal form.
+    pub(super) asked: Option<Box<Match>>,
+    pub(super) importance: u16,
+    pub(super) idle_timeout: u16,
+    pub(super) hard_timeout: u16,
+    pub(super) since: u64,
+}
+
+impl Installed {
+    /// The match as the controller wrote it.
+    pub(super) fn said(&self) -> &Match {
+        self.asked.as_deref().unwrap_or(&self.entry.matching)
+    }
+
+    /// Packets and bytes, as they are to be told.
+    pub(super) fn counted(&self) -> (u64, u64) {
+        let (packets, bytes, _) = sum(&self.entry.counts);
+        let told = |flag: u16, count: u64| if self.entry.flags & flag == 0 { count } else { 0 };
+        (told(flags::NO_PKT_COUNTS, packets), told(flags::NO_BYT_COUNTS, bytes))
+    }
+
+    pub(super) const fn age(&self, now: u64) -> (u32, u32) {
+        super::flows::age(self.since, now)
+    }
+
+    /// When it answered last, or was added.
+    fn used(&self) -> u64 {
+        sum(&self.entry.counts).2.max(self.since)
+    }
+
+    /// The earliest time at which it can be over, as it is now, and why.
+    fn ends(&self) -> Option<(u64, RemovedReason)> {
+        let end = |from: u64, timeout: u16, reason| {
+            (timeout != 0).then(|| (from.saturating_add(u64::from(timeout) * SECOND), reason))
+        };
+        let hard = end(self.since, self.hard_timeout, RemovedReason::HardTimeout);
+        let idle = end(self.used(), self.idle_timeout, RemovedReason::IdleTimeout);
+        match (hard, idle) {
+            (Some(hard), Some(idle)) => Some(if idle.0 < hard.0 { idle } else { hard }),
+            (hard, idle) => hard.or(idle),
+        }
+    }
+
+    /// All its actions.
+    pub(super) fn actions(&self) -> impl Iterator<Item = &Action> {
+        actions(&self.entry.instructions)
+    }
+
+    /// Whether a request is about this flow (1.3.5, section 7.3.5.2); its match is normal.
+    pub(super) fn is_in(&self, filter: &FlowFilter) -> bool {
+        (self.entry.cookie ^ filter.cookie) & filter.cookie_mask == 0
+            && self.leads_to(filter.out_port, filter.out_group)
+            && self.entry.matching.is_within(&filter.matching)
+    }
+
+    pub(super) fn leads_to(&self, port: u32, group: u32) -> bool {
+        let to = |action: &Action| match action {
+            Action::Output { port: found, .. } | Action::Enqueue { port: found, .. } => {
+                *found == port
+            }
+            _ => false,
+        };
+        (port == reserved::ANY || self.actions().any(to))
+            && (group == group::ANY || self.actions().any(|found| *found == Action::Group(group)))
+    }
+
+    /// The flow as a reply says it.
+    pub(super) fn stats(&self, now: u64) -> FlowStats {
+        let (duration_sec, duration_nsec) = self.age(now);
+        let (packets, bytes) = self.counted();
+        FlowStats {
+            table: self.entry.table,
+            duration_sec,
+            duration_nsec,
+            priority: self.entry.priority,
+            idle_timeout: self.idle_timeout,
+            hard_timeout: self.hard_timeout,
+            flags: self.entry.flags,
+            importance: self.importance,
+            cookie: self.entry.cookie,
+            packets,
+            bytes,
+            matching: self.said().clone(),
+            instructions: self.entry.instructions.clone(),
+        }
+    }
+}
+
+/// The actions that instructions have.
+pub(super) fn actions(instructions: &[Instruction]) -> impl Iterator<Item = &Action> {
+    instructions.iter().flat_map(|instruction| match instruction {
+        Instruction::WriteActions(list) | Instruction::ApplyActions(list) => list.as_slice(),
+        _ => &[],
+    })
+}
+
+/// A flow and the time its timer is set to.
+#[derive(Clone, Debug)]
+struct Place {
+    flow: Installed,
+    timer: Option<u64>,
+}
+
+/// When flows go to make room, and when a controller hears of it (1.4).
+#[derive(Clone, Debug, Default)]
+pub(super) struct Settings {
+    /// `OFPTC_*`.
+    pub(super) config: u32,
+    /// `OFPTMPEF_*`.
+    pub(super) eviction: u32,
+    /// Percent of room below which and above which it is told.
+    pub(super) vacancy: (u8, u8),
+    /// Whether it was told that there is little room.
+    pub(super) low: bool,
+    /// What a controller has cut the table's features to.
+    pub(super) features: Option<Box<TableFeatures>>,
+}
+
+/// A flow table.
+#[derive(Debug)]
+pub(super) struct Table {
+    flows: BTreeMap<Rule, Place>,
+    /// By time and entry.
+    timers: BTreeMap<(u64, u64), Rule>,
+    /// By importance and entry, while eviction is on.
+    ranks: Option<BTreeMap<(u16, u64), Rule>>,
+    pub(super) lookups: Lookups,
+    pub(super) settings: Settings,
+}
+
+impl Table {
+    pub(super) fn new(lookups: Lookups) -> Self {
+        Self {
+            flows: BTreeMap::new(),
+            timers: BTreeMap::new(),
+            ranks: None,
+            lookups,
+            settings: Settings::default(),
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.flows.len()
+    }
+
+    /// All flows, the highest priority first.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Installed> {
+        self.flows.values().map(|place| &place.flow)
+    }
+
+    /// All flows of a priority.
+    pub(super) fn of_priority(&self, priority: u16) -> impl Iterator<Item = &Installed> {
+        // The empty match is the least of all.
+        let from = Rule::new(priority, &Match::default());
+        let flows = self.flows.range(from..).take_while(move |(rule, _)| rule.0.0 == priority);
+        flows.map(|(_, place)| &place.flow)
+    }
+
+    pub(super) fn get(&self, rule: &Rule) -> Option<&Installed> {
+        self.flows.get(rule).map(|place| &place.flow)
+    }
+
+    pub(super) fn put(&mut self, rule: Rule, flow: Installed) -> Option<Installed> {
+        let old = self.take(&rule);
+        let timer = flow.ends().map(|(at, _)| at);
+        if let Some(at) = timer {
+            self.timers.insert((at, flow.entry.id), rule.clone());
+        }
+        if let Some(ranks) = &mut self.ranks {
+            ranks.insert((flow.importance, flow.entry.id), rule.clone());
+        }
+        self.flows.insert(rule, Place { flow, timer });
+        old
+    }
+
+    pub(super) fn take(&mut self, rule: &Rule) -> Option<Installed> {
+        let Place { flow, timer } = self.flows.remove(rule)?;
+        if let Some(at) = timer {
+            self.timers.remove(&(at, flow.entry.id));
+        }
+        if let Some(ranks) = &mut self.ranks {
+            ranks.remove(&(flow.importance, flow.entry.id));
+        }
+        Some(flow)
+    }
+
+    /// The flows whose time is over, with the reason, the highest priority first.
+    pub(super) fn over(&mut self, now: u64) -> Vec<(Rule, RemovedReason)> {
+        let mut over = Vec::new();
+        while let Some(entry) = self.timers.first_entry().filter(|first| first.key().0 <= now) {
+            let ((_, id), rule) = entry.remove_entry();
+            let Some(place) = self.flows.get_mut(&rule) else { continue };
+            let ends = place.flow.ends();
+            place.timer = ends.map(|(at, _)| at);
+            match ends {
+                Some((at, reason)) if at <= now => {
+                    place.timer = None;
+                    over.push((rule, reason));
+                }
+                Some((at, _)) => {
+                    self.timers.insert((at, id), rule);
+                }
+                None => {}
+            }
+        }
+        over.sort_by(|a, b| a.0.cmp(&b.0));
+        over
+    }
+
+    /// Turns eviction on or off.
+    pub(super) fn evicts(&mut self, on: bool) {
+        let ranks = || {
+            let rank = |(rule, place): (&Rule, &Place)| {
+                ((place.flow.importance, place.flow.entry.id), rule.clone())
+            };
+            self.flows.iter().map(rank).collect()
+        };
+        self.ranks = on.then(ranks);
+    }
+
+    /// The flow that goes for one of `importance`: the oldest of the least important, and none
+    /// that is more important.
+    pub(super) fn victim(&self, importance: u16) -> Option<Rule> {
+        let (&(least, _), rule) = self.ranks.as_ref()?.first_key_value()?;
+        (least <= importance).then(|| rule.clone())
+    }
+}

@@ -1,0 +1,132 @@
+//! Flows, groups and meters as text, as people type them for `ovs-ofctl`, both ways.
+//!
+//! ```text
+//!   table=0,priority=100,tcp,in_port=1,nw_dst=10.0.0.0/8,actions=dec_ttl,output:2
+//!   group_id=1,type=select,bucket=weight:2,output:1,bucket=weight:1,output:2
+//!   meter=1,kbps,burst,band=type=drop,rate=1000,burst_size=100
+//! ```
+//!
+//! Read in any order; written so that reading gives the same. Old names and new ones are both read
+//! (`dl_src` and `eth_src`, `nw_dst` and `ipv4_dst`, `tp_src` and `tcp_src`), actions are one
+//! apply-actions instruction, and `goto_table`, `meter`, `write_metadata`, `clear_actions` and
+//! `write_actions(..)` stand among them. What is Open vSwitch's own (`resubmit`, registers, `ct`) is
+//! refused by name.
+//!
+//! Thread-safety: plain functions.
+
+mod actions;
+mod fields;
+mod flow;
+mod groups;
+
+use crate::group::Bucket;
+
+pub use flow::{filter, flow, flow_mod_text, flow_text};
+pub use groups::{group, group_text, meter, meter_text};
+
+/// Text that cannot be read.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("column {column}: '{found}': {why}; {mend}")]
+pub struct TextError {
+    /// Where, from 1, in bytes.
+    pub column: usize,
+    /// What is there.
+    pub found: String,
+    /// What is wrong with it.
+    pub why: String,
+    /// What to write.
+    pub mend: String,
+}
+
+/// A part of the text, and where it stands.
+#[derive(Clone, Copy, Debug)]
+struct Part<'a> {
+    text: &'a str,
+    at: usize,
+}
+
+impl<'a> Part<'a> {
+    const fn new(text: &'a str) -> Self {
+        Self { text, at: 0 }
+    }
+
+    fn wrong(self, why: impl Into<String>, mend: impl Into<String>) -> TextError {
+        let found: String = self.text.chars().take(40).collect();
+        TextError { column: self.at + 1, found, why: why.into(), mend: mend.into() }
+    }
+
+    /// What stands behind the first `bytes`, which end a character.
+    fn skip(self, bytes: usize) -> Self {
+        Self { text: self.text.get(bytes..).unwrap_or(""), at: self.at + bytes }
+    }
+
+    fn take(self, bytes: usize) -> Self {
+        Self { text: self.text.get(..bytes).unwrap_or(self.text), at: self.at }
+    }
+
+    fn trim(self) -> Self {
+        let front = self.text.len() - self.text.trim_start().len();
+        Self { text: self.text.trim(), at: self.at + front }
+    }
+
+    /// What is before and behind the first of `marks`.
+    fn split(self, marks: &[char]) -> Option<(Self, Self)> {
+        let at = self.text.find(marks)?;
+        Some((self.take(at), self.skip(at + 1)))
+    }
+
+    /// Parts between commas and blanks; what is in parentheses stays together.
+    fn list(self) -> Result<Vec<Self>, TextError> {
+        let (mut parts, mut from, mut depth) = (Vec::new(), 0, 0_u32);
+        for (at, c) in self.text.char_indices() {
+            match c {
+                '(' => depth += 1,
+                ')' if depth == 0 => {
+                    return Err(self.skip(at).wrong("a ')' without '('", "remove it"));
+                }
+                ')' => depth -= 1,
+                ',' | ' ' | '\t' if depth == 0 => {
+                    parts.push(self.skip(from).take(at - from));
+                    from = at + 1;
+                }
+                _ => {}
+            }
+        }
+        if depth > 0 {
+            return Err(self.skip(from).wrong("a '(' without ')'", "close it"));
+        }
+        parts.push(self.skip(from));
+        parts.retain(|part| !part.text.is_empty());
+        Ok(parts)
+    }
+
+    /// A number, decimal or with 0x, of at most so many bits.
+    fn number(self, bits: u32) -> Result<u128, TextError> {
+        let hex = self.text.strip_prefix("0x").or_else(|| self.text.strip_prefix("0X"));
+        let read = match hex {
+            Some(digits) if !digits.starts_with('+') => u128::from_str_radix(digits, 16).ok(),
+            None if self.text.starts_with(|c: char| c.is_ascii_digit()) => self.text.parse().ok(),
+            _ => None,
+        };
+        let most = u128::MAX >> (128 - bits.clamp(1, 128));
+        match read {
+            Some(number) if number <= most => Ok(number),
+            Some(_) => Err(self.wrong("too large", format!("write a number up to {most}"))),
+            None => Err(self
+                .wrong("no number", format!("write a number up to {most}, or 0x and hex digits"))),
+        }
+    }
+}
+
+/// A bucket that watches nothing.
+const fn bucket() -> Bucket {
+    Bucket {
+        weight: 0,
+        watch_port: crate::port::reserved::ANY,
+        watch_group: crate::group::ANY,
+        actions: Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,277 @@
+//! Actions and instructions as text.
+
+use super::fields::{self, port, port_text};
+use super::{Part, TextError};
+use crate::Match;
+use crate::act::{Action, Instruction};
+use crate::oxm::{Field, Oxm, VID_PRESENT};
+use crate::port::reserved;
+
+/// Words of Open vSwitch's own, to say so.
+const FOREIGN: &[&str] = &[
+    "resubmit",
+    "learn",
+    "ct",
+    "move",
+    "load",
+    "note",
+    "sample",
+    "conjunction",
+    "bundle",
+    "multipath",
+    "fin_timeout",
+    "exit",
+    "clone",
+    "encap",
+    "decap",
+    "ct_clear",
+    "check_pkt_larger",
+];
+
+/// What actions become.
+#[derive(Default)]
+struct Done {
+    meter: Option<u32>,
+    apply: Vec<Action>,
+    clear: bool,
+    write: Option<Vec<Action>>,
+    metadata: Option<(u64, u64)>,
+    goto: Option<u8>,
+}
+
+/// A word with its argument: `word`, `word:argument`, `word=argument` or `word(argument)`.
+fn parts(part: Part<'_>) -> (Part<'_>, Option<Part<'_>>) {
+    let Some((word, rest)) = part.split(&[':', '=', '(']) else { return (part, None) };
+    let open = part.text.as_bytes().get(word.text.len()) == Some(&b'(');
+    let inner = rest.text.strip_suffix(')').filter(|_| open);
+    (word, Some(inner.map_or(rest, |text| Part { text, ..rest })))
+}
+
+/// The instructions that actions are, for a flow with this match.
+pub(super) fn instructions(
+    part: Part<'_>,
+    matching: &Match,
+) -> Result<Vec<Instruction>, TextError> {
+    let mut done = Done::default();
+    let list = part.list()?;
+    for one in &list {
+        step(*one, list.len(), matching, &mut done)?;
+    }
+    let mut instructions = Vec::new();
+    instructions.extend(done.meter.map(Instruction::Meter));
+    if !done.apply.is_empty() {
+        instructions.push(Instruction::ApplyActions(done.apply));
+    }
+    instructions.extend(done.clear.then_some(Instruction::ClearActions));
+    instructions.extend(done.write.map(Instruction::WriteActions));
+    let metadata = done.metadata;
+    instructions.extend(metadata.map(|(value, mask)| Instruction::WriteMetadata { value, mask }));
+    instructions.extend(done.goto.map(Instruction::GotoTable));
+    Ok(instructions)
+}
+
+fn step(part: Part<'_>, all: usize, matching: &Match, done: &mut Done) -> Result<(), TextError> {
+    let (word, argument) = parts(part);
+    let need = || {
+        let mend = format!("write {}:NUMBER", word.text);
+        argument.ok_or_else(|| word.wrong("it needs a number", mend))
+    };
+    match word.text.to_ascii_lowercase().as_str() {
+        "drop" if all == 1 => {}
+        "drop" => {
+            return Err(word.wrong("drop stands alone", "leave it out, or all other actions"));
+        }
+        "goto_table" => done.goto = Some(need()?.number(8)? as u8),
+        "meter" => done.meter = Some(need()?.number(32)? as u32),
+        "clear_actions" => done.clear = true,
+        "write_metadata" => {
+            let oxm = fields::oxm(Field::Metadata, need()?)?;
+            done.metadata = Some((oxm.value as u64, oxm.mask as u64));
+        }
+        "write_actions" => {
+            done.write = Some(actions(need()?, matching)?);
+        }
+        "apply_actions" => done.apply.extend(actions(need()?, matching)?),
+        _ => done.apply.push(action(part, matching)?),
+    }
+    Ok(())
+}
+
+/// A list of actions alone; `drop` is none.
+pub(super) fn actions(part: Part<'_>, matching: &Match) -> Result<Vec<Action>, TextError> {
+    if part.trim().text.eq_ignore_ascii_case("drop") {
+        return Ok(Vec::new());
+    }
+    part.list()?.into_iter().map(|one| action(one, matching)).collect()
+}
+
+fn action(part: Part<'_>, matching: &Match) -> Result<Action, TextError> {
+    let (word, argument) = parts(part);
+    let name = word.text.to_ascii_lowercase();
+    let need = |what: &str| {
+        let mend = format!("write {}:{what}", word.text);
+        argument.ok_or_else(|| word.wrong("it needs an argument", mend))
+    };
+    let number = |bits: u32| need("NUMBER")?.number(bits);
+    let set = |field: Field| -> Result<Action, TextError> {
+        let value = fields::value(field, need("VALUE")?)?;
+        Ok(Action::SetField(Oxm::exact(field, value)))
+    };
+    let output = |port: u32| Action::Output {
+        port,
+        max_len: if port == reserved::CONTROLLER { u16::MAX } else { 0 },
+    };
+    Ok(match name.as_str() {
+        "output" => output(port(need("PORT")?)?),
+        "controller" => controller(argument)?,
+        "normal" | "flood" | "all" | "local" | "in_port" | "table" => output(port(word)?),
+        "group" => Action::Group(number(32)? as u32),
+        "set_queue" => Action::SetQueue(number(32)? as u32),
+        "enqueue" => {
+            let both = need("PORT:QUEUE")?;
+            let wrong = || both.wrong("no port and queue", "write enqueue:PORT:QUEUE");
+            let (to, queue) = both.split(&[':', ',']).ok_or_else(wrong)?;
+            Action::Enqueue { port: port(to)?, queue: queue.number(32)? as u32 }
+        }
+        "set_field" => set_field(need("VALUE->FIELD")?)?,
+        "mod_dl_src" => set(Field::EthSrc)?,
+        "mod_dl_dst" => set(Field::EthDst)?,
+        "mod_nw_src" => set(Field::Ipv4Src)?,
+        "mod_nw_dst" => set(Field::Ipv4Dst)?,
+        "mod_nw_ecn" => set(Field::IpEcn)?,
+        "mod_nw_tos" => {
+            let tos = number(8)?;
+            if tos & 3 != 0 {
+                return Err(
+                    part.wrong("the lowest two bits of TOS are ECN", "write a multiple of 4")
+                );
+            }
+            Action::SetField(Oxm::exact(Field::IpDscp, tos >> 2))
+        }
+        "mod_vlan_vid" | "set_vlan_vid" => {
+            Action::SetField(Oxm::exact(Field::VlanVid, VID_PRESENT | number(12)?))
+        }
+        "mod_vlan_pcp" | "set_vlan_pcp" => Action::SetField(Oxm::exact(Field::VlanPcp, number(3)?)),
+        "mod_tp_src" | "mod_tp_dst" => {
+            let eth = matching.exact(Field::EthType).map(|eth| eth as u16);
+            let proto = matching.exact(Field::IpProto).map(|proto| proto as u8);
+            match fields::dependent(&name[4..], eth, proto) {
+                Some(Ok(field)) => set(field)?,
+                Some(Err(mend)) => return Err(word.wrong("which protocol's port?", mend)),
+                None => return Err(word.wrong("no such action", "")),
+            }
+        }
+        "mod_nw_ttl" | "set_nw_ttl" => Action::SetNwTtl(number(8)? as u8),
+        "dec_ttl" | "dec_nw_ttl" if argument.is_none() => Action::DecNwTtl,
+        "set_mpls_ttl" => Action::SetMplsTtl(number(8)? as u8),
+        "dec_mpls_ttl" => Action::DecMplsTtl,
+        "copy_ttl_in" => Action::CopyTtlIn,
+        "copy_ttl_out" => Action::CopyTtlOut,
+        "push_vlan" => Action::PushVlan(number(16)? as u16),
+        "pop_vlan" | "strip_vlan" => Action::PopVlan,
+        "push_mpls" => Action::PushMpls(number(16)? as u16),
+        "pop_mpls" => Action::PopMpls(number(16)? as u16),
+        "push_pbb" => Action::PushPbb(number(16)? as u16),
+        "pop_pbb" => Action::PopPbb,
+        other if argument.is_none() && other.starts_with(|c: char| c.is_ascii_digit()) => {
+            output(port(word)?)
+        }
+        other if FOREIGN.contains(&other) => {
+            return Err(
+                word.wrong("this action is Open vSwitch's own", "write it in OpenFlow's actions")
+            );
+        }
+        _ => {
+            let mend = "write one such as output:1, set_field:VALUE->FIELD, group:1, drop";
+            return Err(word.wrong("no such action", mend));
+        }
+    })
+}
+
+/// `controller`, `controller:128`, `controller(max_len=128)`.
+fn controller(argument: Option<Part<'_>>) -> Result<Action, TextError> {
+    let max_len = match argument {
+        None => u16::MAX,
+        Some(part) => {
+            let inner = part.text.strip_prefix("max_len=").map(str::len);
+            part.skip(part.text.len() - inner.unwrap_or(part.text.len())).number(16)? as u16
+        }
+    };
+    Ok(Action::Output { port: reserved::CONTROLLER, max_len })
+}
+
+fn set_field(part: Part<'_>) -> Result<Action, TextError> {
+    let mend = "write set_field:VALUE->FIELD";
+    let at = part.text.find("->").ok_or_else(|| part.wrong("no field to set", mend))?;
+    let (value, name) = (part.take(at), part.skip(at + 2));
+    if value.text.contains('/') {
+        return Err(value.wrong("set_field takes no mask before OpenFlow 1.5", "write all bits"));
+    }
+    let field = fields::named(name.text);
+    let field = field.ok_or_else(|| name.wrong("no such field", "write one such as eth_dst"))?;
+    if !field.settable() {
+        return Err(name.wrong("this field cannot be set", "it is of the switch, not of the frame"));
+    }
+    Ok(Action::SetField(Oxm::exact(field, fields::value(field, value)?)))
+}
+
+/// Instructions as they are read.
+pub(super) fn instructions_text(instructions: &[Instruction]) -> String {
+    let mut words = Vec::new();
+    for instruction in instructions {
+        match instruction {
+            Instruction::ApplyActions(list) => words.extend(list.iter().map(action_text)),
+            Instruction::WriteActions(list) => {
+                words.push(format!("write_actions({})", actions_text(list)));
+            }
+            Instruction::ClearActions => words.push("clear_actions".into()),
+            Instruction::GotoTable(table) => words.push(format!("goto_table:{table}")),
+            Instruction::Meter(meter) => words.push(format!("meter:{meter}")),
+            Instruction::WriteMetadata { value, mask } => {
+                let oxm = Oxm::masked(Field::Metadata, (*value).into(), (*mask).into());
+                words.push(format!("write_metadata:{}", fields::oxm_value(&oxm)));
+            }
+            Instruction::Experimenter { id, .. } => words.push(format!("experimenter:{id:#x}")),
+        }
+    }
+    if words.is_empty() { "drop".into() } else { words.join(",") }
+}
+
+/// Actions as they are read.
+pub(super) fn actions_text(list: &[Action]) -> String {
+    let words: Vec<String> = list.iter().map(action_text).collect();
+    if words.is_empty() { "drop".into() } else { words.join(",") }
+}
+
+fn action_text(action: &Action) -> String {
+    match action {
+        Action::Output { port: reserved::CONTROLLER, max_len } => format!("CONTROLLER:{max_len}"),
+        Action::Output { port, .. } if *port > reserved::MAX && *port != reserved::ANY => {
+            port_text(*port)
+        }
+        Action::Output { port, .. } => format!("output:{}", port_text(*port)),
+        Action::CopyTtlOut => "copy_ttl_out".into(),
+        Action::CopyTtlIn => "copy_ttl_in".into(),
+        Action::SetMplsTtl(ttl) => format!("set_mpls_ttl({ttl})"),
+        Action::DecMplsTtl => "dec_mpls_ttl".into(),
+        Action::PushVlan(to) => format!("push_vlan:{to:#06x}"),
+        Action::PopVlan | Action::StripVlan => "pop_vlan".into(),
+        Action::PushMpls(to) => format!("push_mpls:{to:#06x}"),
+        Action::PopMpls(to) => format!("pop_mpls:{to:#06x}"),
+        Action::SetQueue(queue) => format!("set_queue:{queue}"),
+        Action::Group(group) => format!("group:{group}"),
+        Action::SetNwTtl(ttl) => format!("mod_nw_ttl:{ttl}"),
+        Action::DecNwTtl => "dec_ttl".into(),
+        Action::SetField(oxm) => {
+            format!("set_field:{}->{}", fields::oxm_value(oxm), fields::name(oxm.field))
+        }
+        Action::PushPbb(to) => format!("push_pbb:{to:#06x}"),
+        Action::PopPbb => "pop_pbb".into(),
+        Action::SetVlanVid(vid) => format!("mod_vlan_vid:{vid}"),
+        Action::SetVlanPcp(pcp) => format!("mod_vlan_pcp:{pcp}"),
+        Action::SetTpSrc(port) => format!("mod_tp_src:{port}"),
+        Action::SetTpDst(port) => format!("mod_tp_dst:{port}"),
+        Action::Enqueue { port, queue } => format!("enqueue:{}:{queue}", port_text(*port)),
+        Action::Experimenter { id, .. } => format!("experimenter:{id:#x}"),
+    }
+}

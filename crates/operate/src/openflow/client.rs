@@ -1,0 +1,258 @@
+//! A controller for a moment: asks a switch, changes it, watches it. What the command line is.
+//!
+//! Thread-safety: one thread's.
+
+use std::collections::VecDeque;
+use std::io;
+use std::time::{Duration, Instant};
+
+use flowyard_openflow::message::ErrorMessage;
+use flowyard_openflow::problem::{self, Problem};
+use flowyard_openflow::session::{End, Heard, Session};
+use flowyard_openflow::{Message, Version, encode};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use super::clock;
+use super::endpoint::Endpoint;
+use super::link::{Dialed, dial};
+use super::tls::Loaded;
+
+/// Why a switch could not be asked.
+#[derive(Debug, thiserror::Error)]
+pub enum ClientError {
+    /// No connection.
+    #[error("{0}: {1}; is the switch running, and does it listen there (ptcp:, punix:)?")]
+    Connect(String, io::Error),
+    /// The connection broke.
+    #[error("the connection to the switch broke: {0}")]
+    Io(#[from] io::Error),
+    /// The conversation is over.
+    #[error(transparent)]
+    End(#[from] End),
+    /// Nothing came.
+    #[error("the switch did not answer within {0} s")]
+    Silent(u64),
+    /// It said no.
+    #[error("the switch refused: {0}")]
+    Refused(String),
+    /// It cannot be said.
+    #[error("OpenFlow {0} cannot say that: {1}; choose another version")]
+    Unsayable(&'static str, Problem),
+}
+
+/// A version's name.
+#[must_use]
+pub const fn name(version: Version) -> &'static str {
+    match version {
+        Version::V10 => "1.0",
+        Version::V13 => "1.3",
+        Version::V14 => "1.4",
+    }
+}
+
+/// What an error message says, in words where there are some.
+#[must_use]
+pub fn words(error: &ErrorMessage, version: Version) -> String {
+    let same = |problem: &&Problem| {
+        let wire = problem.on_wire(version);
+        (wire.kind, wire.code) == (error.kind, error.code)
+    };
+    let (kind, code) = (error.kind, error.code);
+    match problem::ALL.iter().find(same) {
+        Some(problem) => format!("{} (error type {kind}, code {code})", problem.why),
+        None => format!("error type {kind}, code {code}"),
+    }
+}
+
+/// A connection to a switch.
+#[derive(Debug)]
+pub struct Client {
+    link: Dialed,
+    session: Session,
+    version: Version,
+    heard: VecDeque<(u32, Message)>,
+    next: u32,
+    patience: Duration,
+    from: Instant,
+}
+
+impl Client {
+    /// Connects, and agrees on one of `versions`.
+    ///
+    /// # Errors
+    /// When nobody answers, or there is no version in common.
+    pub fn connect(
+        endpoint: &Endpoint,
+        versions: &[Version],
+        tls: Option<&Loaded>,
+        patience: Duration,
+    ) -> Result<Self, ClientError> {
+        let refused = |error| ClientError::Connect(endpoint.to_string(), error);
+        let link = dial(endpoint, tls).map_err(refused)?;
+        let session = Session::new(versions, 0, 0);
+        let mut client = Self {
+            link,
+            version: Version::default(),
+            heard: VecDeque::new(),
+            next: 1,
+            patience,
+            from: clock(),
+            session,
+        };
+        let hello = client.session.hello();
+        client.send(hello)?;
+        let from = clock();
+        while client.session.version().is_none() {
+            client.pump(from)?;
+        }
+        client.version = client.session.version().unwrap_or_default();
+        Ok(client)
+    }
+
+    /// What is spoken.
+    #[must_use]
+    pub const fn version(&self) -> Version {
+        self.version
+    }
+
+    fn send(&mut self, mut bytes: Vec<u8>) -> Result<(), ClientError> {
+        let from = clock();
+        while !bytes.is_empty() || self.link.wants_write() {
+            self.link.send(&mut bytes)?;
+            if !bytes.is_empty() {
+                self.wait(PollFlags::OUT | PollFlags::IN, Duration::from_millis(100))?;
+                self.take()?;
+                self.silence(from)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn silence(&self, from: Instant) -> Result<(), ClientError> {
+        let over = from.elapsed() > self.patience;
+        if over { Err(ClientError::Silent(self.patience.as_secs())) } else { Ok(()) }
+    }
+
+    fn wait(&self, mut wants: PollFlags, span: Duration) -> io::Result<()> {
+        if self.link.wants_write() {
+            wants |= PollFlags::OUT;
+        }
+        let time = Timespec { tv_sec: span.as_secs() as _, tv_nsec: span.subsec_nanos().into() };
+        match poll(&mut [PollFd::from_borrowed_fd(self.link.fd(), wants)], Some(&time)) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Takes what is there, and answers echo requests.
+    fn take(&mut self) -> Result<(), ClientError> {
+        let mut bytes = Vec::new();
+        let ended = self.link.receive(&mut bytes);
+        let (mut heard, mut reply) = (Vec::new(), Vec::new());
+        let now = self.from.elapsed().as_nanos() as u64;
+        self.session.feed(&bytes, now, &mut heard, &mut reply)?;
+        for one in heard {
+            if let Heard::Message { xid, message } = one {
+                self.heard.push_back((xid, message));
+            }
+        }
+        ended?;
+        if !reply.is_empty() {
+            self.link.send(&mut reply)?;
+        }
+        Ok(())
+    }
+
+    fn pump(&mut self, from: Instant) -> Result<(), ClientError> {
+        self.silence(from)?;
+        self.wait(PollFlags::IN, Duration::from_millis(100))?;
+        self.link.send(&mut Vec::new())?;
+        self.take()
+    }
+
+    /// Sends a message; its transaction.
+    ///
+    /// # Errors
+    /// When the version cannot say it, or the connection breaks.
+    pub fn tell(&mut self, message: &Message) -> Result<u32, ClientError> {
+        let xid = self.next;
+        self.next = self.next.wrapping_add(1).max(1);
+        let mut bytes = Vec::new();
+        encode(message, self.version, xid, &mut bytes)
+            .map_err(|problem| ClientError::Unsayable(name(self.version), problem))?;
+        self.send(bytes)?;
+        Ok(xid)
+    }
+
+    /// Asks; the answer, which of a multipart request may be several.
+    ///
+    /// # Errors
+    /// When the switch refuses, is silent, or the connection breaks.
+    pub fn ask(&mut self, message: &Message) -> Result<Vec<Message>, ClientError> {
+        let xid = self.tell(message)?;
+        let mut answers = Vec::new();
+        let mut from = clock();
+        loop {
+            let Some((found, message)) = self.heard.pop_front() else {
+                self.pump(from)?;
+                continue;
+            };
+            if found != xid {
+                continue;
+            }
+            // A long answer may take its time, as long as it comes.
+            from = clock();
+            let more = match &message {
+                Message::Error(error) => {
+                    return Err(ClientError::Refused(words(error, self.version)));
+                }
+                Message::MultipartReply { more, .. } => *more,
+                _ => false,
+            };
+            answers.push(message);
+            if !more {
+                return Ok(answers);
+            }
+        }
+    }
+
+    /// Sends changes, and waits until they are in force: the first that was refused, by its place,
+    /// and why.
+    ///
+    /// # Errors
+    /// When the switch is silent, or the connection breaks.
+    pub fn change(&mut self, messages: &[Message]) -> Result<Option<(usize, String)>, ClientError> {
+        let mut refused = None;
+        let first = self.next;
+        for message in messages {
+            self.tell(message)?;
+        }
+        let barrier = self.tell(&Message::BarrierRequest)?;
+        let from = clock();
+        loop {
+            match self.heard.pop_front() {
+                Some((_, Message::Error(error))) if refused.is_none() => refused = Some(error),
+                Some((xid, Message::BarrierReply)) if xid == barrier => break,
+                Some(_) => {}
+                None => self.pump(from)?,
+            }
+        }
+        let Some(error) = refused else { return Ok(None) };
+        // The request's header is in the error, with its xid.
+        let xid = flowyard_openflow::Header::read(&error.data).map_or(first, |header| header.xid);
+        let place = xid.wrapping_sub(first) as usize;
+        Ok(Some((place.min(messages.len().saturating_sub(1)), words(&error, self.version))))
+    }
+
+    /// The next message that comes by itself; none after `span`.
+    ///
+    /// # Errors
+    /// When the connection breaks.
+    pub fn news(&mut self, span: Duration) -> Result<Option<(u32, Message)>, ClientError> {
+        if self.heard.is_empty() {
+            self.wait(PollFlags::IN, span)?;
+            self.take()?;
+        }
+        Ok(self.heard.pop_front())
+    }
+}

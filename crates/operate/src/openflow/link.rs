@@ -1,0 +1,188 @@
+//! Bytes over TCP, TLS or a unix socket, without waiting.
+//!
+//! Thread-safety: one thread's.
+
+use std::io::{self, Read, Write};
+use std::net::{TcpStream, ToSocketAddrs};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use rustls::Connection;
+
+use super::endpoint::{Endpoint, Transport};
+use super::tls::Loaded;
+
+/// The longest wait for a controller to take a connection.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// A stream of either kind.
+#[derive(Debug)]
+enum Stream {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+}
+
+impl Read for Stream {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::Tcp(stream) => stream.read(into),
+            Self::Unix(stream) => stream.read(into),
+        }
+    }
+}
+
+impl Write for Stream {
+    fn write(&mut self, from: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::Tcp(stream) => stream.write(from),
+            Self::Unix(stream) => stream.write(from),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// A connection that bytes go over.
+#[derive(Debug)]
+pub struct Dialed {
+    stream: Stream,
+    tls: Option<Box<Connection>>,
+}
+
+/// Connects to a place.
+///
+/// # Errors
+/// When the system, or TLS, says no.
+pub fn dial(endpoint: &Endpoint, tls: Option<&Loaded>) -> io::Result<Dialed> {
+    match &endpoint.transport {
+        Transport::Tcp(host, port) => Dialed::tcp(tcp(host, *port)?, None),
+        Transport::Tls(host, port) => {
+            let missing = || io::Error::other("no certificates");
+            let session = tls.ok_or_else(missing)?.client(host)?;
+            Dialed::tcp(tcp(host, *port)?, Some(session))
+        }
+        Transport::Unix(path) => Dialed::unix(UnixStream::connect(path)?),
+    }
+}
+
+fn tcp(host: &str, port: u16) -> io::Result<TcpStream> {
+    let mut last = io::Error::new(io::ErrorKind::NotFound, "the host has no address");
+    for address in (host, port).to_socket_addrs()? {
+        match TcpStream::connect_timeout(&address, PATIENCE) {
+            Ok(stream) => return Ok(stream),
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
+}
+
+impl Dialed {
+    /// A TCP stream, and what secures it.
+    pub(super) fn tcp(stream: TcpStream, tls: Option<Connection>) -> io::Result<Self> {
+        stream.set_nodelay(true)?;
+        stream.set_nonblocking(true)?;
+        Ok(Self { stream: Stream::Tcp(stream), tls: tls.map(Box::new) })
+    }
+
+    /// A unix stream.
+    pub(super) fn unix(stream: UnixStream) -> io::Result<Self> {
+        stream.set_nonblocking(true)?;
+        Ok(Self { stream: Stream::Unix(stream), tls: None })
+    }
+
+    /// To wait for it.
+    #[must_use]
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        match &self.stream {
+            Stream::Tcp(stream) => stream.as_fd(),
+            Stream::Unix(stream) => stream.as_fd(),
+        }
+    }
+
+    /// Whether TLS has bytes of its own to send.
+    #[must_use]
+    pub fn wants_write(&self) -> bool {
+        self.tls.as_ref().is_some_and(|tls| tls.wants_write())
+    }
+
+    /// Puts what has come behind `into`, at most some 64 KiB; `WouldBlock` is nothing.
+    ///
+    /// # Errors
+    /// The end: `UnexpectedEof` when the other side closed.
+    pub fn receive(&mut self, into: &mut Vec<u8>) -> io::Result<()> {
+        let mut chunk = [0; 16 << 10];
+        for _ in 0..4 {
+            let got = match &mut self.tls {
+                None => self.stream.read(&mut chunk),
+                Some(tls) => secured(tls, &mut self.stream, &mut chunk),
+            };
+            match got {
+                Ok(0) => {
+                    return Err(io::Error::new(
+                        io::ErrorKind::UnexpectedEof,
+                        "closed by the other side",
+                    ));
+                }
+                Ok(len) => into.extend_from_slice(&chunk[..len]),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends as much of `bytes` as goes, and takes that away.
+    ///
+    /// # Errors
+    /// The end.
+    pub fn send(&mut self, bytes: &mut Vec<u8>) -> io::Result<()> {
+        let mut sent = 0;
+        let done = self.push(bytes, &mut sent);
+        bytes.drain(..sent);
+        match done {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(()),
+            done => done,
+        }
+    }
+
+    fn push(&mut self, bytes: &[u8], sent: &mut usize) -> io::Result<()> {
+        loop {
+            match &mut self.tls {
+                None if *sent == bytes.len() => return Ok(()),
+                None => *sent += self.stream.write(&bytes[*sent..])?,
+                Some(tls) => {
+                    // What TLS holds goes out before it is given more.
+                    while tls.wants_write() {
+                        tls.write_tls(&mut self.stream)?;
+                    }
+                    if *sent == bytes.len() || tls.is_handshaking() {
+                        return Ok(());
+                    }
+                    *sent += tls.writer().write(&bytes[*sent..])?;
+                }
+            }
+        }
+    }
+}
+
+/// Reads through TLS.
+fn secured(tls: &mut Connection, stream: &mut Stream, into: &mut [u8]) -> io::Result<usize> {
+    loop {
+        match tls.reader().read(into) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            done => return done,
+        }
+        if tls.read_tls(stream)? == 0 {
+            return Ok(0);
+        }
+        if let Err(error) = tls.process_new_packets() {
+            // The other side is told why.
+            let _ = tls.write_tls(stream);
+            return Err(io::Error::other(error));
+        }
+    }
+}

@@ -1,0 +1,217 @@
+//! Connections that come and go: one thread for each controller that is connected to, with a pause
+//! that grows while it does not answer; one for each place that is listened at.
+
+use std::io;
+use std::net::TcpListener;
+use std::os::fd::AsFd;
+use std::os::unix::fs::FileTypeExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
+
+use crossbeam_channel::RecvTimeoutError;
+use flowyard_openflow::Version;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use super::connection::{self, Part};
+use super::endpoint::{Endpoint, Transport};
+use super::link::{Dialed, dial};
+use super::{Channel, ChannelError, Shared, Status, lock};
+
+/// Connections at a time, of one place that is listened at.
+const MOST: usize = 64;
+/// No main connection is up.
+const NONE: u32 = 0;
+
+/// Numbers start at 1.
+fn number(shared: &Shared) -> u32 {
+    shared.numbers.fetch_add(1, Ordering::Relaxed) + 1
+}
+
+fn status(shared: &Shared, status: Status) -> Arc<Mutex<Status>> {
+    let status = Arc::new(Mutex::new(status));
+    lock(&shared.board).push(Arc::clone(&status));
+    status
+}
+
+/// Starts the connections to a controller: the main one, and the auxiliary ones behind it.
+pub(super) fn dial_all(
+    endpoint: &Endpoint,
+    shared: &Shared,
+    channel: &mut Channel,
+) -> Result<(), ChannelError> {
+    let main = Arc::new(AtomicU32::new(NONE));
+    for auxiliary in 0..=shared.config.auxiliary {
+        let (endpoint, shared, main) = (endpoint.clone(), shared.clone(), Arc::clone(&main));
+        let name = endpoint.to_string();
+        let status = status(&shared, Status { endpoint: name, auxiliary, ..Status::default() });
+        channel.spawn("of-dial", move || {
+            Dialer { endpoint, shared, main, auxiliary, status }.run();
+        })?;
+    }
+    Ok(())
+}
+
+struct Dialer {
+    endpoint: Endpoint,
+    shared: Shared,
+    /// The main connection's number while it is up.
+    main: Arc<AtomicU32>,
+    auxiliary: u8,
+    status: Arc<Mutex<Status>>,
+}
+
+impl Dialer {
+    fn run(&self) {
+        let (first, longest) = self.shared.config.backoff;
+        let mut pause = first;
+        loop {
+            let came_up = self.once();
+            pause = if came_up { first } else { (pause * 2).min(longest) };
+            match self.shared.stop.recv_timeout(pause) {
+                Err(RecvTimeoutError::Timeout) => {}
+                _ => return,
+            }
+        }
+    }
+
+    /// One connection; whether it came up.
+    fn once(&self) -> bool {
+        let main = self.main.load(Ordering::Acquire);
+        if self.auxiliary > 0 && main == NONE {
+            return true;
+        }
+        let link = dial(&self.endpoint, self.shared.tls.as_deref());
+        let outbox = self.shared.outbox();
+        let (link, outbox) = match (link, outbox) {
+            (Ok(link), Ok(outbox)) => (link, outbox),
+            (Err(error), _) | (_, Err(error)) => {
+                lock(&self.status).error = error.to_string();
+                return false;
+            }
+        };
+        let number = number(&self.shared);
+        let aux = self.auxiliary > 0;
+        let main = Some(main).filter(|_| aux);
+        let part = Part { number, main, auxiliary: self.auxiliary, dialed: true };
+        let mut came_up = false;
+        let mut up = |version: Version| {
+            came_up = true;
+            tracing::info!(controller = %self.endpoint, ?version, "connected");
+            if !aux && version != Version::V10 {
+                self.main.store(number, Ordering::Release);
+            }
+        };
+        let why = connection::run(link, part, &self.shared, &self.status, &outbox, &mut up);
+        if !aux {
+            self.main.store(NONE, Ordering::Release);
+        }
+        tracing::info!(controller = %self.endpoint, why, "connection over");
+        came_up
+    }
+}
+
+enum Listener {
+    Tcp(TcpListener, bool),
+    Unix(UnixListener),
+}
+
+/// Starts to listen.
+pub(super) fn listen(
+    endpoint: &Endpoint,
+    shared: &Shared,
+    channel: &mut Channel,
+) -> Result<(), ChannelError> {
+    let wrong = |source| ChannelError::Listen { endpoint: endpoint.to_string(), source };
+    let mut bound = endpoint.clone();
+    let listener = match &mut bound.transport {
+        Transport::Tcp(host, port) | Transport::Tls(host, port) => {
+            let listener = TcpListener::bind((host.as_str(), *port)).map_err(wrong)?;
+            *port = listener.local_addr().map_err(wrong)?.port();
+            listener.set_nonblocking(true).map_err(wrong)?;
+            Listener::Tcp(listener, endpoint.is_tls())
+        }
+        Transport::Unix(path) => {
+            let listener = unix(path).map_err(wrong)?;
+            listener.set_nonblocking(true).map_err(wrong)?;
+            Listener::Unix(listener)
+        }
+    };
+    channel.listening.push(bound.to_string());
+    let shared = shared.clone();
+    channel.spawn("of-listen", move || accept_all(&listener, &bound, &shared))?;
+    Ok(())
+}
+
+/// A socket at a path; one that nobody answers is replaced.
+fn unix(path: &Path) -> io::Result<UnixListener> {
+    match UnixListener::bind(path) {
+        Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
+            let socket = std::fs::symlink_metadata(path)?.file_type().is_socket();
+            if !socket || UnixStream::connect(path).is_ok() {
+                return Err(error);
+            }
+            std::fs::remove_file(path)?;
+            UnixListener::bind(path)
+        }
+        done => done,
+    }
+}
+
+fn accept_all(listener: &Listener, endpoint: &Endpoint, shared: &Shared) {
+    let open = Arc::new(AtomicUsize::new(0));
+    thread::scope(|scope| {
+        while !shared.stops() {
+            let fd = match listener {
+                Listener::Tcp(listener, _) => listener.as_fd(),
+                Listener::Unix(listener) => listener.as_fd(),
+            };
+            let time = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
+            let _ = poll(&mut [PollFd::from_borrowed_fd(fd, PollFlags::IN)], Some(&time));
+            let Some((link, peer)) = accept(listener, shared) else { continue };
+            if open.load(Ordering::Relaxed) >= MOST {
+                tracing::warn!(%endpoint, peer, "too many connections: closed");
+                continue;
+            }
+            open.fetch_add(1, Ordering::Relaxed);
+            let open = Arc::clone(&open);
+            scope.spawn(move || {
+                serve(link, endpoint, peer, shared);
+                open.fetch_sub(1, Ordering::Relaxed);
+            });
+        }
+    });
+    if let Transport::Unix(path) = &endpoint.transport {
+        let _ = std::fs::remove_file(path);
+    }
+}
+
+fn accept(listener: &Listener, shared: &Shared) -> Option<(Dialed, String)> {
+    let taken = match listener {
+        Listener::Tcp(listener, secure) => {
+            let (stream, peer) = listener.accept().ok()?;
+            let tls = shared.tls.as_ref().filter(|_| *secure).map(|tls| tls.server());
+            let tls = tls.transpose();
+            tls.and_then(|tls| Dialed::tcp(stream, tls)).map(|link| (link, peer.to_string()))
+        }
+        Listener::Unix(listener) => {
+            let (stream, _) = listener.accept().ok()?;
+            Dialed::unix(stream).map(|link| (link, "unix".into()))
+        }
+    };
+    let failed = |error| tracing::warn!(%error, "a connection could not be taken");
+    taken.map_err(failed).ok()
+}
+
+fn serve(link: Dialed, endpoint: &Endpoint, peer: String, shared: &Shared) {
+    let state = Status { endpoint: endpoint.to_string(), peer, ..Status::default() };
+    let status = status(shared, state);
+    if let Ok(outbox) = shared.outbox() {
+        let part = Part { number: number(shared), main: None, auxiliary: 0, dialed: false };
+        let why = connection::run(link, part, shared, &status, &outbox, &mut |_| {});
+        tracing::debug!(%endpoint, why, "connection over");
+    }
+    lock(&shared.board).retain(|other| !Arc::ptr_eq(other, &status));
+}

@@ -1,0 +1,523 @@
+//! The datapath with a cache beside one without, and with other lookups: frames come to the same.
+
+use flowyard_openflow::change::{Counts, Group, Meter};
+use flowyard_openflow::group::{Band, Bucket, GroupType, meter_flags};
+use flowyard_openflow::multipart::{GroupDesc, MeterConfig};
+use flowyard_openflow::port::Port;
+use flowyard_openflow::{Match, Oxm};
+use proptest::prelude::*;
+
+use super::*;
+
+fn counts(n: usize) -> Arc<[Counts]> {
+    (0..n).map(|_| Counts::default()).collect()
+}
+
+fn entry(id: u64, table: u8, priority: u16, fields: &[Oxm], then: Vec<Instruction>) -> Arc<Entry> {
+    Arc::new(Entry {
+        id,
+        table,
+        priority,
+        cookie: id,
+        flags: 0,
+        matching: Match(fields.to_vec()).normal(),
+        instructions: then,
+        counts: counts(1),
+    })
+}
+
+fn output(port: u32) -> Action {
+    Action::Output { port, max_len: 0xffff }
+}
+
+fn to(port: u32) -> Vec<Instruction> {
+    vec![Instruction::ApplyActions(vec![output(port)])]
+}
+
+fn settings(lookup: Lookup, cache_entries: usize) -> Settings {
+    Settings { tables: 3, lookup, cache_entries, ..Settings::default() }
+}
+
+struct Bed {
+    datapath: Datapath,
+    out: Effects,
+    changes: u64,
+}
+
+impl Bed {
+    fn new(settings: &Settings) -> Self {
+        let datapath = Datapath::group(1, settings).remove(0);
+        let mut bed = Self { datapath, out: Effects::new(16), changes: 0 };
+        (1..=4).for_each(|number| bed.port(number, 0, 0));
+        bed
+    }
+
+    fn apply(&mut self, change: &Change) {
+        self.changes += 1;
+        self.datapath.apply(self.changes, change, 0, &mut self.out);
+        assert_eq!(self.datapath.in_force(), self.changes);
+    }
+
+    fn port(&mut self, number: u32, config: u32, state: u32) {
+        self.apply(&Change::Port(Arc::new(Port { number, config, state, ..Port::default() })));
+    }
+
+    fn flow(&mut self, id: u64, table: u8, priority: u16, fields: &[Oxm], then: Vec<Instruction>) {
+        self.apply(&Change::Flow(entry(id, table, priority, fields, then)));
+    }
+
+    fn group(&mut self, group: u32, kind: GroupType, buckets: Vec<Bucket>) {
+        let n = buckets.len();
+        let desc = GroupDesc { kind, group, buckets };
+        self.apply(&Change::Group(Arc::new(Group { desc, counts: counts(1), buckets: counts(n) })));
+    }
+
+    /// Ports and bytes, and how many punts.
+    fn frame(&mut self, port: u32, frame: &[u8]) -> (Vec<(u32, Vec<u8>)>, usize) {
+        self.frame_at(port, frame, 0)
+    }
+
+    fn frame_at(&mut self, port: u32, frame: &[u8], now: u64) -> (Vec<(u32, Vec<u8>)>, usize) {
+        self.datapath.process(frame, Arrival::by(port), now, &mut self.out);
+        let sent = self.out.sent.iter();
+        let sent = sent.map(|one| (one.port, self.out.bytes(one, frame).to_vec())).collect();
+        (sent, self.out.punts.drain(..).count())
+    }
+
+    fn ports(&mut self, port: u32, frame: &[u8]) -> Vec<u32> {
+        self.frame(port, frame).0.into_iter().map(|(port, _)| port).collect()
+    }
+}
+
+/// UDP from 10.0.0.`src` to 10.0.0.`dst`, with the right checksums.
+fn udp(src: u8, dst: u8, ttl: u8) -> Vec<u8> {
+    let mut frame = vec![2, 0, 0, 0, 0, dst, 2, 0, 0, 0, 0, src, 8, 0];
+    let mut ip = vec![0x45, 0, 0, 32, 0, 0, 0, 0, ttl, 17, 0, 0, 10, 0, 0, src, 10, 0, 0, dst];
+    let sum = flowyard_wire::checksum::checksum(&ip);
+    ip[10..12].copy_from_slice(&sum.to_be_bytes());
+    frame.extend(ip);
+    let mut udp = vec![0, 1, 0, 2, 0, 12, 0, 0, 1, 2, 3, 4];
+    let (a, b) = ([10, 0, 0, src].into(), [10, 0, 0, dst].into());
+    let sum = flowyard_wire::checksum::transport_checksum(a, b, 17, &udp);
+    udp[6..8].copy_from_slice(&sum.to_be_bytes());
+    frame.extend(udp);
+    frame.resize(60, 0);
+    frame
+}
+
+#[test]
+fn the_port_mapping_answers_from_the_second_frame_on_and_counts() {
+    let mut bed = Bed::new(&settings(Lookup::Merged, 64));
+    let flow = entry(1, 0, 5, &[Oxm::exact(Field::InPort, 1)], to(2));
+    bed.apply(&Change::Flow(Arc::clone(&flow)));
+    for _ in 0..3 {
+        assert_eq!(bed.ports(1, &udp(1, 2, 9)), [2]);
+    }
+    assert_eq!(bed.datapath.totals, Totals { frames: 3, cached: 2, mapped: 2 });
+    assert_eq!(flow.counts[0].read().0, 3);
+    assert_eq!(bed.datapath.offloaded(&flow), Some((2, 120)));
+    // Another rule ends its entry; what it counted stays.
+    bed.flow(2, 0, 6, &[Oxm::exact(Field::InPort, 1), Oxm::exact(Field::EthType, 0x806)], to(3));
+    assert_eq!(bed.ports(1, &udp(1, 2, 9)), [2]);
+    assert_eq!(bed.datapath.offloaded(&flow), Some((2, 120)));
+    assert_eq!((bed.ports(1, &udp(1, 2, 9)), flow.counts[0].read().0), (vec![2], 5));
+    assert_eq!(bed.datapath.offloaded(&flow), Some((3, 180)));
+}
+
+#[test]
+fn a_change_is_in_force_at_once() {
+    let mut bed = Bed::new(&settings(Lookup::Merged, 64));
+    let frame = udp(1, 2, 9);
+    bed.flow(1, 0, 5, &[Oxm::exact(Field::InPort, 1)], to(2));
+    assert_eq!([bed.ports(1, &frame), bed.ports(1, &frame)], [[2], [2]]);
+    // Higher, with a field that none looked at before; then one that it knows.
+    bed.flow(2, 0, 6, &[Oxm::exact(Field::EthType, 0x800)], to(3));
+    assert_eq!([bed.ports(1, &frame), bed.ports(1, &frame)], [[3], [3]]);
+    bed.flow(3, 0, 7, &[Oxm::exact(Field::EthType, 0x800), Oxm::exact(Field::InPort, 1)], to(4));
+    assert_eq!([bed.ports(1, &frame), bed.ports(1, &frame)], [[4], [4]]);
+    // In place of another; gone; a port that goes down.
+    let same = [Oxm::exact(Field::EthType, 0x800), Oxm::exact(Field::InPort, 1)];
+    bed.flow(4, 0, 7, &same, to(2));
+    assert_eq!(bed.ports(1, &frame), [2]);
+    bed.apply(&Change::FlowGone(entry(3, 0, 7, &same, to(4))));
+    assert_eq!(bed.ports(1, &frame), [2], "another flow has its place");
+    bed.apply(&Change::FlowGone(entry(4, 0, 7, &same, to(2))));
+    assert_eq!(bed.ports(1, &frame), [3]);
+    bed.port(3, 0, 1);
+    assert_eq!(bed.ports(1, &frame), [0; 0]);
+    assert_eq!(bed.out.reason, Some(Reason::Filtered));
+    bed.apply(&Change::PortGone(1));
+    assert_eq!((bed.ports(1, &frame), bed.out.reason), (vec![], Some(Reason::NotReceived)));
+}
+
+#[test]
+fn a_key_that_does_not_prove_the_rule_is_not_cached() {
+    let mut bed = Bed::new(&settings(Lookup::Merged, 64));
+    let pop = Instruction::ApplyActions(vec![Action::PopVlan]);
+    bed.flow(1, 0, 1, &[], vec![pop, Instruction::GotoTable(1)]);
+    bed.flow(2, 1, 1, &[Oxm::exact(Field::VlanVid, 0)], to(2));
+    bed.flow(3, 1, 1, &[Oxm::exact(Field::VlanVid, 0x1007)], to(3));
+    let tagged = |tags: &[u8]| {
+        let mut frame = udp(1, 2, 9);
+        tags.iter().for_each(|tag| drop(frame.splice(12..12, [0x81, 0, 0, *tag])));
+        frame
+    };
+    // The inner tag decides, and the key says nothing of it.
+    assert_eq!(bed.ports(1, &tagged(&[5])), [2]);
+    assert_eq!(bed.ports(1, &tagged(&[7, 5])), [3]);
+    assert_eq!(bed.datapath.paths(), 0);
+}
+
+#[test]
+fn why_says_how_the_second_frame_is_answered() {
+    let mut bed = Bed::new(&settings(Lookup::Merged, 64));
+    let mut set = Vec::from([Instruction::WriteMetadata { value: 1, mask: 1 }]);
+    set.push(Instruction::GotoTable(1));
+    bed.flow(1, 0, 1, &[Oxm::exact(Field::InPort, 1)], set);
+    bed.flow(2, 1, 1, &[Oxm::exact(Field::Metadata, 1)], to(2));
+    let pop = Instruction::ApplyActions(vec![Action::PopVlan]);
+    bed.flow(3, 0, 1, &[Oxm::exact(Field::InPort, 2)], vec![pop, Instruction::GotoTable(1)]);
+    let two = Instruction::ApplyActions(vec![output(3), output(2)]);
+    bed.flow(4, 0, 1, &[Oxm::exact(Field::InPort, 3)], vec![two]);
+    let why = |bed: &Bed, port: u32| bed.datapath.why(&Arrival::by(port).key());
+    assert_eq!(why(&bed, 1).answer, Answer::Mapped { port: 2 });
+    assert_eq!(why(&bed, 1).path, [(0, 1, 1), (1, 1, 2)]);
+    assert!(matches!(why(&bed, 2).answer, Answer::Unproven { table: 0, priority: 1, .. }));
+    assert_eq!(why(&bed, 3).answer, Answer::Cached);
+    assert_eq!(why(&bed, 4).miss, Some(0));
+    let told = why(&bed, 2).to_string();
+    assert!(told.contains("not offloaded: the flow of priority 1 in table 0 does"), "{told}");
+    // What it says is so.
+    for (port, mapped, cached) in [(1, 1, 1), (2, 1, 1), (3, 1, 2)] {
+        for _ in 0..2 {
+            bed.frame(port, &udp(1, 2, 9));
+        }
+        let Totals { mapped: got, cached: all, .. } = bed.datapath.totals;
+        assert_eq!((got, all), (mapped, cached), "port {port}");
+    }
+}
+
+#[test]
+fn a_time_to_live_that_is_over_goes_to_the_controller() {
+    let mut bed = Bed::new(&settings(Lookup::Merged, 64));
+    bed.flow(1, 0, 1, &[], vec![Instruction::ApplyActions(vec![Action::DecNwTtl, output(2)])]);
+    let (sent, punts) = bed.frame(1, &udp(1, 2, 9));
+    assert_eq!((sent, punts), (vec![(2, udp(1, 2, 8))], 0));
+    assert_eq!(bed.frame(1, &udp(1, 2, 1)), (vec![], 1));
+    assert_eq!(bed.out.reason, Some(Reason::Ttl));
+}
+
+#[test]
+fn a_flood_leaves_by_all_ports_but_its_own_and_those_that_want_none() {
+    let mut bed = Bed::new(&settings(Lookup::Merged, 64));
+    bed.flow(1, 0, 1, &[], to(reserved::FLOOD));
+    bed.flow(2, 0, 2, &[Oxm::exact(Field::InPort, 2)], to(reserved::ALL));
+    bed.flow(3, 0, 2, &[Oxm::exact(Field::InPort, 3)], to(reserved::IN_PORT));
+    bed.flow(4, 0, 2, &[Oxm::exact(Field::InPort, 4)], to(4));
+    bed.port(4, 0x10, 0);
+    let frame = udp(1, 2, 9);
+    assert_eq!(bed.ports(1, &frame), [2, 3]);
+    assert_eq!(bed.ports(2, &frame), [1, 3, 4]);
+    assert_eq!(bed.ports(3, &frame), [3]);
+    assert_eq!((bed.ports(4, &frame), bed.out.reason), (vec![], Some(Reason::Filtered)));
+    bed.port(2, 0x20, 0);
+    assert_eq!(bed.ports(1, &frame), [3]);
+}
+
+#[test]
+fn normal_learns() {
+    let mut bed = Bed::new(&settings(Lookup::Merged, 64));
+    bed.flow(1, 0, 1, &[], to(reserved::NORMAL));
+    assert_eq!(bed.ports(1, &udp(1, 2, 9)), [2, 3, 4]);
+    assert_eq!(bed.ports(2, &udp(2, 1, 9)), [1]);
+    assert_eq!(bed.ports(1, &udp(1, 2, 9)), [2]);
+    assert_eq!(bed.out.seen.len(), 2);
+    let mut other = Bed::new(&settings(Lookup::Merged, 64));
+    other.flow(1, 0, 1, &[], to(reserved::NORMAL));
+    bed.out.seen.iter().for_each(|seen| other.datapath.hear(seen));
+    assert_eq!(other.ports(1, &udp(1, 2, 9)), [2]);
+}
+
+fn bucket(weight: u16, watch_port: u32, actions: &[Action]) -> Bucket {
+    Bucket { weight, watch_port, watch_group: reserved::ANY, actions: actions.to_vec() }
+}
+
+#[test]
+fn groups() {
+    let mut bed = Bed::new(&settings(Lookup::Merged, 64));
+    let any = reserved::ANY;
+    let set = Action::SetField(Oxm::exact(Field::Ipv4Dst, 0x0a00_0007));
+    bed.group(
+        1,
+        GroupType::All,
+        vec![bucket(0, any, &[output(2)]), bucket(0, any, &[set, output(3)])],
+    );
+    bed.group(
+        2,
+        GroupType::FastFailover,
+        vec![bucket(0, 2, &[output(2)]), bucket(0, 3, &[output(3)])],
+    );
+    bed.group(3, GroupType::Indirect, vec![bucket(0, any, &[Action::Group(2)])]);
+    // The agent refuses loops; if it did not, there would be no end but this.
+    bed.group(4, GroupType::All, vec![bucket(0, any, &[Action::Group(4)])]);
+    for port in 1..=4 {
+        let then = vec![Instruction::WriteActions(vec![output(9), Action::Group(port)])];
+        bed.flow(port.into(), 0, 1, &[Oxm::exact(Field::InPort, port.into())], then);
+    }
+    let frame = udp(1, 2, 9);
+    for _ in 0..2 {
+        let sent = bed.frame(1, &frame).0;
+        assert_eq!(sent[0], (2, frame.clone()));
+        // Checksums follow: the same frame as if it had been sent there.
+        let mut to7 = udp(1, 7, 9);
+        to7[5] = 2;
+        assert_eq!(sent[1], (3, to7));
+    }
+    assert_eq!(bed.ports(3, &frame), [2]);
+    bed.port(2, 0, 1);
+    // In by 3: a frame does not leave where it came in.
+    assert_eq!((bed.ports(3, &frame), bed.ports(4, &frame)), (vec![], vec![]));
+    bed.flow(
+        2,
+        0,
+        1,
+        &[Oxm::exact(Field::InPort, 1)],
+        vec![Instruction::ApplyActions(vec![Action::Group(3)])],
+    );
+    assert_eq!(bed.ports(1, &frame), [3]);
+}
+
+#[test]
+fn select_keeps_flows_together_and_weighs() {
+    let mut bed = Bed::new(&settings(Lookup::Merged, 0));
+    let any = reserved::ANY;
+    let buckets = vec![
+        bucket(1, any, &[output(2)]),
+        bucket(3, any, &[output(3)]),
+        bucket(0, any, &[output(4)]),
+    ];
+    bed.group(1, GroupType::Select, buckets);
+    bed.flow(1, 0, 1, &[], vec![Instruction::ApplyActions(vec![Action::Group(1)])]);
+    let mut to3 = 0;
+    for flow in 0..4000_u16 {
+        let [a, b] = flow.to_be_bytes();
+        let mut frame = udp(a, b, 9);
+        let first = bed.ports(1, &frame);
+        frame[22] = 3; // another TTL, the same flow
+        assert_eq!(first, bed.ports(1, &frame));
+        to3 += i32::from(first == [3]);
+    }
+    assert!((to3 - 3000).abs() < 120, "{to3}"); // 4.4 standard deviations
+}
+
+#[test]
+fn a_meters_rate_is_of_all_cores() {
+    let bands = vec![Band::Drop { rate: 1000, burst: 100 }];
+    let flags = meter_flags::PKTPS | meter_flags::BURST;
+    let config = MeterConfig { flags, meter: 1, bands };
+    let meter = Change::Meter(Arc::new(Meter { config, counts: counts(2), bands: counts(2) }));
+    let then = vec![Instruction::Meter(1), to(2).remove(0)];
+    let flow = Change::Flow(entry(1, 0, 1, &[], then));
+    let port = |number| Change::Port(Arc::new(Port { number, ..Port::default() }));
+    let mut cores = Datapath::group(2, &settings(Lookup::Merged, 64));
+    let mut out = Effects::new(0);
+    for core in &mut cores {
+        for (number, change) in (1..).zip([&meter, &port(1), &port(2), &flow]) {
+            core.apply(number, change, 0, &mut out);
+        }
+    }
+    // Two seconds at four times the rate.
+    let mut sent = 0;
+    for number in 0..8000_u64 {
+        let now = 1 + number * 250_000;
+        cores[number as usize % 2].process(&udp(1, 2, 9), Arrival::by(1), now, &mut out);
+        sent += out.sent.len();
+    }
+    assert!((2098..=2102).contains(&sent), "{sent}");
+    if let Change::Meter(meter) = &meter {
+        let took: u64 = meter.bands.iter().map(|counts| counts.read().0).sum();
+        assert_eq!(took, 8000 - sent as u64);
+    }
+}
+
+#[test]
+fn a_controllers_frame_meets_the_tables() {
+    let mut bed = Bed::new(&settings(Lookup::Merged, 64));
+    bed.flow(1, 0, 1, &[Oxm::exact(Field::InPort, reserved::CONTROLLER.into())], to(3));
+    let message = PacketOut {
+        in_port: reserved::CONTROLLER,
+        actions: vec![output(reserved::TABLE), Action::PushVlan(0x8100), output(2)],
+        data: udp(1, 2, 9),
+        ..PacketOut::default()
+    };
+    bed.out.clear();
+    bed.apply(&Change::Send(Arc::new(message)));
+    let sent: Vec<_> = bed.out.sent.iter().map(|s| (s.port, bed.out.bytes(s, &[]).len())).collect();
+    assert_eq!(sent, [(3, 60), (2, 64)]);
+}
+
+/// Random switches: with a cache and without, by every lookup, frames come to the same.
+#[derive(Clone, Debug)]
+enum Step {
+    Flow { table: u8, priority: u16, fields: Vec<Oxm>, then: Vec<Instruction> },
+    Gone(prop::sample::Index),
+    Port(u32, u32),
+    Frame { src: u8, dst: u8, ttl: u8, tags: Vec<u8>, bytes: Vec<(prop::sample::Index, u8)> },
+}
+
+fn fields() -> impl Strategy<Value = Vec<Oxm>> {
+    let some = |field: Field, values: Vec<u128>, masks: Vec<u128>| {
+        let one = (prop::sample::select(values), prop::sample::select(masks));
+        prop::option::weighted(0.3, one.prop_map(move |(v, m)| Oxm::masked(field, v, m)))
+    };
+    let full = u128::MAX;
+    (
+        some(Field::InPort, vec![1, 2], vec![full]),
+        some(Field::EthType, vec![0x800, 0x8847], vec![full]),
+        some(Field::VlanVid, vec![0, 0x1000, 0x1001, 0x1002], vec![full, 0x1000, 0xfff]),
+        some(Field::Ipv4Dst, vec![0x0a00_0001, 0x0a00_0002], vec![full, 0xff00_0000, 3]),
+        some(Field::UdpDst, vec![2, 3], vec![full]),
+        some(Field::Metadata, vec![0, 1, 2], vec![1, 3]),
+        some(Field::IpDscp, vec![0, 10], vec![full]),
+    )
+        .prop_map(|(a, b, c, d, e, f, g)| [a, b, c, d, e, f, g].into_iter().flatten().collect())
+}
+
+fn action() -> impl Strategy<Value = Action> {
+    let set = |field, value| Action::SetField(Oxm::exact(field, value));
+    prop_oneof![
+        (1_u32..5).prop_map(output),
+        Just(output(reserved::FLOOD)),
+        Just(output(reserved::NORMAL)),
+        Just(output(reserved::CONTROLLER)),
+        Just(Action::PushVlan(0x8100)),
+        Just(Action::PopVlan),
+        Just(Action::PushMpls(0x8847)),
+        Just(Action::PopMpls(0x800)),
+        Just(Action::PushPbb(0x88e7)),
+        Just(Action::PopPbb),
+        Just(Action::DecNwTtl),
+        Just(Action::SetVlanVid(1)),
+        Just(set(Field::VlanVid, 0x1002)),
+        Just(set(Field::Ipv4Dst, 0x0a00_0001)),
+        Just(set(Field::UdpDst, 3)),
+        Just(set(Field::IpDscp, 10)),
+        Just(set(Field::EthType, 0x800)),
+    ]
+}
+
+fn step_strategy() -> impl Strategy<Value = Step> {
+    let list = || prop::collection::vec(action(), 0..4);
+    let then = (list(), list(), any::<bool>(), 0_u8..4, 0_u64..3);
+    let flow = (0_u8..3, 0_u16..4, fields(), then);
+    prop_oneof![
+        4 => flow.prop_map(|(table, priority, fields, (apply, write, clear, goto, value))| {
+            let mut then = vec![Instruction::ApplyActions(apply), Instruction::WriteActions(write)];
+            if clear {
+                then.push(Instruction::ClearActions);
+            }
+            then.push(Instruction::WriteMetadata { value, mask: 3 });
+            if goto > table {
+                then.push(Instruction::GotoTable(goto));
+            }
+            Step::Flow { table, priority, fields, then }
+        }),
+        1 => any::<prop::sample::Index>().prop_map(Step::Gone),
+        1 => (1_u32..5, prop::sample::select(vec![0, 0, 1, 0x10, 0x20, 4])).prop_map(|(a, b)| Step::Port(a, b)),
+        8 => (1_u8..3, 1_u8..3, 1_u8..4, prop::collection::vec(0_u8..3, 0..3),
+              prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..2))
+            .prop_map(|(src, dst, ttl, tags, bytes)| Step::Frame { src, dst, ttl, tags, bytes }),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(150))]
+
+    #[test]
+    fn frames_come_to_the_same_with_a_cache_and_without(
+        steps in prop::collection::vec(step_strategy(), 0..120),
+    ) {
+        let mut slow = Bed::new(&settings(Lookup::Linear, 0));
+        let mut fast = Bed::new(&settings(Lookup::Merged, 64));
+        let mut small = Bed::new(&settings(Lookup::Hash, 4));
+        let mut flows = Vec::new();
+        for (id, step) in (1..).zip(steps) {
+            match step {
+                Step::Flow { table, priority, fields, then } => {
+                    let flow = entry(id, table, priority, &fields, then);
+                    flows.push(Arc::clone(&flow));
+                    for bed in [&mut slow, &mut fast, &mut small] {
+                        bed.apply(&Change::Flow(Arc::clone(&flow)));
+                    }
+                }
+                Step::Gone(at) if !flows.is_empty() => {
+                    let flow = flows.swap_remove(at.index(flows.len()));
+                    for bed in [&mut slow, &mut fast, &mut small] {
+                        bed.apply(&Change::FlowGone(Arc::clone(&flow)));
+                    }
+                }
+                Step::Gone(_) => {}
+                Step::Port(number, config) => {
+                    for bed in [&mut slow, &mut fast, &mut small] {
+                        bed.port(number, config, 0);
+                    }
+                }
+                Step::Frame { src, dst, ttl, tags, bytes } => {
+                    let mut frame = udp(src, dst, ttl);
+                    for tag in tags {
+                        frame.splice(12..12, [0x81, 0, 0, tag]);
+                    }
+                    for (at, byte) in bytes {
+                        let at = at.index(frame.len());
+                        frame[at] = byte;
+                    }
+                    for _ in 0..2 {
+                        let wanted = slow.frame(src.into(), &frame);
+                        prop_assert_eq!(&fast.frame(src.into(), &frame), &wanted);
+                        prop_assert_eq!(&small.frame(src.into(), &frame), &wanted);
+                        prop_assert_eq!(fast.out.reason, slow.out.reason);
+                    }
+                }
+            }
+        }
+    }
+
+    /// No bytes make it panic, whatever is done to them.
+    #[test]
+    fn any_bytes_go_through(
+        frame in prop::collection::vec(any::<u8>(), 0..120),
+        kind in prop::sample::select(vec![0x800_u16, 0x86dd, 0x806, 0x8847, 0x88e7, 0x8100, 0x88a8, 5]),
+        first in prop::sample::select(vec![0x45_u8, 0x4f, 0x60, 0x6f, 0]),
+        next in prop::sample::select(vec![0_u8, 1, 6, 17, 43, 44, 50, 51, 58, 59, 60, 132]),
+        actions in prop::collection::vec(any_action(), 0..12),
+    ) {
+        let mut frame = frame;
+        if frame.len() > 24 {
+            frame[12..14].copy_from_slice(&kind.to_be_bytes());
+            (frame[14], frame[20], frame[23]) = (first, next, next);
+        }
+        let mut bed = Bed::new(&settings(Lookup::Merged, 4));
+        let set = vec![Instruction::WriteActions(actions.clone())];
+        bed.flow(1, 0, 0, &[], vec![Instruction::ApplyActions(actions), Instruction::GotoTable(1)]);
+        bed.flow(2, 1, 0, &[], set);
+        for _ in 0..2 {
+            bed.frame(1, &frame);
+        }
+    }
+}
+
+fn any_action() -> impl Strategy<Value = Action> {
+    let settable: Vec<Field> = Field::ALL.iter().copied().filter(|f| f.settable()).collect();
+    prop_oneof![
+        action(),
+        (prop::sample::select(settable), any::<u128>())
+            .prop_map(|(field, value)| Action::SetField(Oxm::exact(field, value))),
+        any::<u16>().prop_map(Action::PushVlan),
+        any::<u16>().prop_map(Action::PopMpls),
+        any::<u16>().prop_map(Action::SetTpDst),
+        any::<u8>().prop_map(Action::SetNwTtl),
+        Just(Action::CopyTtlIn),
+        Just(Action::CopyTtlOut),
+        Just(Action::DecMplsTtl),
+    ]
+}

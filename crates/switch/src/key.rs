@@ -1,0 +1,164 @@
+//! Key: every match field of a frame in its fixed place, 128 bytes; also a mask.
+//!
+//! ```text
+//!   word 0   [ label 20 | one bit for each field that the frame has ]
+//!   word 1.. in_port, metadata, tunnel | Ethernet | IPv4 or ARP | transport | IPv6 or ARP | ND | rest
+//! ```
+//!
+//! Fields that no frame has together share a place: TCP and UDP ports, the addresses of IPv4 and
+//! ARP. The bits of word 0 keep them apart, and a field that is zero from one that is not there: a
+//! rule asks for them too. So a rule is one compare under one mask, for all 43 fields.
+//!
+//! Only the VLAN id is there without a tag: it is 0 then (`OFPVID_NONE`).
+//!
+//! Invariants: what a frame does not have is zero.
+//! Thread-safety: plain data.
+
+use flowyard_openflow::{Field, Match};
+
+/// Words of a key.
+pub(crate) const WORDS: usize = 16;
+
+/// The fields of a frame.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+#[repr(C, align(64))]
+pub struct Key(pub(crate) [u64; WORDS]);
+
+/// Where a field stands: word, and how many bits there are below it. Those of 128 bits take the
+/// word and the next one.
+const fn place(field: Field) -> (usize, u32) {
+    match field {
+        Field::Ipv6Flabel | Field::MplsLabel => (0, 44),
+        Field::InPort => (1, 32),
+        Field::InPhyPort => (1, 0),
+        Field::Metadata => (2, 0),
+        Field::TunnelId => (3, 0),
+        Field::EthDst => (4, 16),
+        Field::EthType => (4, 0),
+        Field::EthSrc => (5, 16),
+        Field::VlanVid => (5, 0),
+        Field::VlanPcp => (5, 13),
+        Field::Ipv4Src | Field::ArpSpa => (6, 32),
+        Field::Ipv4Dst | Field::ArpTpa | Field::PbbIsid => (6, 0),
+        Field::TcpSrc | Field::UdpSrc | Field::SctpSrc | Field::Icmpv4Type | Field::Icmpv6Type => {
+            (7, 48)
+        }
+        Field::TcpDst | Field::UdpDst | Field::SctpDst | Field::Icmpv4Code | Field::Icmpv6Code => {
+            (7, 32)
+        }
+        Field::IpProto | Field::ArpOp => (7, 16),
+        Field::IpDscp => (7, 8),
+        Field::IpEcn => (7, 0),
+        Field::Ipv6Src | Field::ArpSha => (8, 0),
+        Field::Ipv6Dst | Field::ArpTha => (10, 0),
+        Field::Ipv6NdTarget => (12, 0),
+        Field::Ipv6NdSll | Field::Ipv6NdTll => (14, 0),
+        Field::MplsTc => (14, 48),
+        Field::MplsBos => (14, 51),
+        Field::PbbUca => (14, 52),
+        Field::Ipv6Exthdr => (15, 0),
+        Field::TcpFlags => (15, 16),
+        Field::ActsetOutput => (15, 32),
+    }
+}
+
+impl Key {
+    /// Nothing.
+    pub const ZERO: Self = Self([0; WORDS]);
+
+    /// The value of a field, if the frame has it.
+    #[must_use]
+    pub fn get(&self, field: Field) -> Option<u128> {
+        (self.has(field) || field == Field::VlanVid).then(|| self.bits(field))
+    }
+
+    /// Whether the frame has a field.
+    #[must_use]
+    #[inline]
+    pub const fn has(&self, field: Field) -> bool {
+        self.0[0] >> field as u8 & 1 != 0
+    }
+
+    /// The frame has a field with this value.
+    #[inline]
+    pub fn set(&mut self, field: Field, value: u128) {
+        self.0[0] |= 1 << field as u8;
+        self.write(field, value, field.full());
+    }
+
+    #[inline]
+    pub(crate) const fn bits(&self, field: Field) -> u128 {
+        let (word, shift) = place(field);
+        if field.bits() == 128 {
+            return (self.0[word] as u128) << 64 | self.0[word + 1] as u128;
+        }
+        (self.0[word] >> shift) as u128 & field.full()
+    }
+
+    #[inline]
+    pub(crate) fn write(&mut self, field: Field, value: u128, mask: u128) {
+        let (word, shift) = place(field);
+        let mask = mask & field.full();
+        if field.bits() == 128 {
+            let new = self.bits(field) & !mask | value & mask;
+            (self.0[word], self.0[word + 1]) = ((new >> 64) as u64, new as u64);
+        } else {
+            let (value, mask) = ((value as u64) << shift, (mask as u64) << shift);
+            self.0[word] = self.0[word] & !mask | value & mask;
+        }
+    }
+
+    /// Every field that the frame has, with its value.
+    pub fn fields(&self) -> impl Iterator<Item = (Field, u128)> + '_ {
+        Field::ALL.iter().filter(|field| self.has(**field)).map(|field| (*field, self.bits(*field)))
+    }
+
+    pub(crate) fn or(&mut self, other: &Self) {
+        self.0.iter_mut().zip(other.0).for_each(|(word, other)| *word |= other);
+    }
+}
+
+/// What a rule asks of a key: `key & mask == value`.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct Pattern {
+    /// Zero outside the mask.
+    pub value: Key,
+    /// The bits that count.
+    pub mask: Key,
+}
+
+impl Pattern {
+    /// Whether a frame with this key matches.
+    #[must_use]
+    #[inline]
+    pub fn matches(&self, key: &Key) -> bool {
+        let differ = |at: usize| (key.0[at] ^ self.value.0[at]) & self.mask.0[at];
+        // Without a branch for each word: 16 words are four vector operations.
+        (0..WORDS).fold(0, |sum, at| sum | differ(at)) == 0
+    }
+
+    /// Whether a frame could match both.
+    #[must_use]
+    pub fn overlaps(&self, other: &Self) -> bool {
+        (0..WORDS).all(|at| {
+            let both = self.mask.0[at] & other.mask.0[at];
+            (self.value.0[at] ^ other.value.0[at]) & both == 0
+        })
+    }
+}
+
+impl From<&Match> for Pattern {
+    fn from(matching: &Match) -> Self {
+        let mut pattern = Self::default();
+        for oxm in &matching.0 {
+            pattern.value.write(oxm.field, oxm.value, oxm.mask);
+            pattern.mask.write(oxm.field, oxm.mask, oxm.mask);
+            // Without a tag there is a VLAN id all the same.
+            if oxm.field != Field::VlanVid {
+                pattern.value.0[0] |= 1 << oxm.field as u8;
+                pattern.mask.0[0] |= 1 << oxm.field as u8;
+            }
+        }
+        pattern
+    }
+}

@@ -1,0 +1,31 @@
+//! The data plane of an OpenFlow switch: frames in, frames and punts out.
+//!
+//! ```text
+//!   agent ── Change 1, 2, 3 ──> Datapath::apply ──┐
+//!   frame ─────────────────────> Datapath::process ──> Effects: frames that leave, punts, the reason
+//!             parse, cache | tables | actions, groups, meters
+//! ```
+//!
+//! No threads, no I/O, no clock: time is an argument, and each core has a [`Datapath`] of its own.
+//!
+//! Invariants: no panic on any frame; nothing is allocated per frame in the steady state, but for frames
+//! to controllers; a change is in force as soon as it is applied.
+#![forbid(unsafe_code)]
+
+mod cache;
+mod classify;
+mod datapath;
+mod effects;
+mod key;
+mod meter;
+mod packet;
+mod parse;
+mod set;
+mod why;
+mod world;
+
+pub use classify::{Classifier, LIMIT, Lookup, TUPLES};
+pub use datapath::{Arrival, Datapath, Settings, Totals};
+pub use effects::{Bytes, Effects, Reason, Seen, Sent};
+pub use key::{Key, Pattern};
+pub use why::{Answer, Why};

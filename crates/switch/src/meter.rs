@@ -1,0 +1,139 @@
+//! Meters: rates of all cores together (1.3.5, section 5.7).
+//!
+//! A band's bucket is one number: the time at which it would be full again (the virtual scheduling
+//! algorithm of ITU-T I.371, the same as a token bucket). So cores share it by one
+//! compare-and-swap, and nothing is rounded but the cost of a frame, to 1/64 ns.
+//!
+//! ```text
+//!   conforms:  full <= now,  or  full - now + cost <= depth         then full = max(full, now) + cost
+//! ```
+//!
+//! A full bucket lets any frame go, whatever its size. Without `OFPMF_BURST` a bucket holds a tenth
+//! of a second of its rate.
+//!
+//! Invariants: of the bands that are exceeded, the one with the highest rate applies.
+//! Thread-safety: buckets are shared by all cores, without locks; [`Buckets`] are found under a lock,
+//! when a meter changes.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use flowyard_openflow::change::Meter;
+use flowyard_openflow::group::{Band, meter_flags};
+
+/// Parts of a nanosecond.
+const PARTS: u128 = 64;
+const SECOND: u128 = 1_000_000_000;
+
+/// The buckets of a meter's bands.
+#[derive(Debug)]
+pub(crate) struct Buckets(Box<[Bucket]>);
+
+#[derive(Debug)]
+struct Bucket {
+    full: AtomicU64,
+    /// What a unit (a bit, or a frame) costs, times 2^32.
+    unit: u128,
+    depth: u64,
+    rate: u32,
+}
+
+/// The buckets of every meter, with the change that made them: all cores' changes are the same.
+pub(crate) type Shared = Arc<Mutex<HashMap<u32, (u64, Arc<Buckets>)>>>;
+
+/// A meter, as a core has it.
+#[derive(Debug)]
+pub(crate) struct Metering {
+    pub(crate) meter: Arc<Meter>,
+    buckets: Arc<Buckets>,
+}
+
+/// What a meter says of a frame.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Verdict {
+    Pass,
+    Drop,
+    Remark(u8),
+}
+
+impl Buckets {
+    fn new(meter: &Meter) -> Self {
+        let flags = meter.config.flags;
+        let bucket = |band: &Band| {
+            let (rate, burst) = (u128::from(band.rate()), u128::from(band.burst()));
+            let per_second = if flags & meter_flags::PKTPS != 0 { rate } else { rate * 1000 };
+            let burst = if flags & meter_flags::BURST != 0 {
+                (burst * SECOND * PARTS).checked_div(rate).unwrap_or(0)
+            } else {
+                SECOND / 10 * PARTS
+            };
+            Bucket {
+                full: AtomicU64::new(0),
+                unit: ((SECOND * PARTS) << 32).checked_div(per_second).unwrap_or(u128::MAX),
+                depth: u64::try_from(burst).unwrap_or(u64::MAX),
+                rate: band.rate(),
+            }
+        };
+        Self(meter.config.bands.iter().map(bucket).collect())
+    }
+}
+
+impl Bucket {
+    /// Whether a frame of so many units conforms; if so, it is paid for.
+    fn take(&self, units: u128, now: u64) -> bool {
+        if self.rate == 0 {
+            return false;
+        }
+        let cost = u64::try_from((self.unit * units) >> 32).unwrap_or(u64::MAX);
+        let now = now.saturating_mul(PARTS as u64);
+        let pay = |full: u64| {
+            let ahead = full.saturating_sub(now);
+            let conforms = ahead == 0 || ahead.saturating_add(cost) <= self.depth;
+            conforms.then(|| full.max(now).saturating_add(cost))
+        };
+        self.full.fetch_update(Ordering::Relaxed, Ordering::Relaxed, pay).is_ok()
+    }
+}
+
+impl Metering {
+    /// A meter, as change `number` says it.
+    pub(crate) fn new(meter: &Arc<Meter>, number: u64, shared: &Shared) -> Self {
+        let mut all = shared.lock().unwrap_or_else(PoisonError::into_inner);
+        let fresh = || Arc::new(Buckets::new(meter));
+        let entry = all.entry(meter.config.meter).or_insert_with(|| (number, fresh()));
+        if entry.0 < number {
+            *entry = (number, fresh());
+        }
+        // Whoever is late has buckets of its own, until it has heard of the later change.
+        let buckets = if entry.0 == number { Arc::clone(&entry.1) } else { fresh() };
+        Self { meter: Arc::clone(meter), buckets }
+    }
+
+    /// A frame of `len` bytes comes to the meter, on core `core`.
+    pub(crate) fn apply(&self, len: usize, core: usize, now: u64) -> Verdict {
+        let (config, len) = (&self.meter.config, len as u64);
+        if let Some(counts) = self.meter.counts.get(core) {
+            counts.add(1, len, now);
+        }
+        let packets = config.flags & meter_flags::PKTPS != 0;
+        let units = if packets { 1 } else { u128::from(len) * 8 };
+        let mut worst: Option<usize> = None;
+        for (at, bucket) in self.buckets.0.iter().enumerate() {
+            let higher = worst.is_none_or(|worst| self.buckets.0[worst].rate < bucket.rate);
+            if !bucket.take(units, now) && higher {
+                worst = Some(at);
+            }
+        }
+        let Some(worst) = worst else { return Verdict::Pass };
+        let cores = self.meter.counts.len();
+        if let Some(counts) = self.meter.bands.get(worst * cores + core) {
+            counts.add(1, len, now);
+        }
+        match config.bands.get(worst) {
+            Some(Band::Drop { .. }) => Verdict::Drop,
+            Some(Band::DscpRemark { levels, .. }) => Verdict::Remark(*levels),
+            _ => Verdict::Pass,
+        }
+    }
+}

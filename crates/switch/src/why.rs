@@ -1,0 +1,79 @@
+//! Why a flow is, or is not, in front of the tables: the words for people.
+//!
+//! Thread-safety: plain data.
+
+use std::fmt;
+
+use flowyard_openflow::act::Instruction;
+
+/// What becomes of the frames of a flow, and how.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Why {
+    /// The flows that its frames meet: table, priority, cookie.
+    pub path: Vec<(u8, u16, u64)>,
+    /// The table that has no flow for it.
+    pub miss: Option<u8>,
+    /// How its second frame is answered.
+    pub answer: Answer,
+}
+
+/// How a frame is answered.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Answer {
+    /// By the port mapping.
+    Mapped {
+        /// The port.
+        port: u32,
+    },
+    /// By the cache, which knows the flows; their actions are done on each frame.
+    Cached,
+    /// By the tables: there is no cache.
+    NoCache,
+    /// By the tables: what a flow does before another table is asked changes fields as no key tells.
+    Unproven {
+        /// The flow's table and priority.
+        table: u8,
+        /// Its priority.
+        priority: u16,
+        /// What it does.
+        does: Box<Instruction>,
+    },
+    /// The fields do not say how it goes on: an action brings out others, of the frame's bytes.
+    Unknown {
+        /// From which table on.
+        table: u8,
+    },
+}
+
+impl fmt::Display for Why {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (table, priority, cookie) in &self.path {
+            writeln!(f, "table {table}: priority {priority}, cookie {cookie:#x}")?;
+        }
+        if let Some(table) = self.miss {
+            writeln!(f, "table {table}: no flow matches")?;
+        }
+        match &self.answer {
+            Answer::Mapped { port } => {
+                write!(f, "offloaded: the port mapping sends it to port {port}")
+            }
+            Answer::Cached => write!(
+                f,
+                "offloaded: the cache knows its flows; their actions are done on each frame, as they are more \
+                 than one output"
+            ),
+            Answer::NoCache => {
+                write!(f, "not offloaded: there is no cache; set 'cache_entries' in [switch]")
+            }
+            Answer::Unproven { table, priority, does } => write!(
+                f,
+                "not offloaded: the flow of priority {priority} in table {table} does {does:?} before the next \
+                 table is asked, and no key proves what that table sees"
+            ),
+            Answer::Unknown { table } => write!(
+                f,
+                "these fields do not say what table {table} sees: an action before it brings out others"
+            ),
+        }
+    }
+}

@@ -1,0 +1,465 @@
+//! World: what actions reach besides the frame: ports, groups, meters, stations.
+//!
+//! Invariants: a group that is at work is not entered again; a frame never leaves by the port it came
+//! in by, unless the action says `IN_PORT`.
+//! Thread-safety: one core's.
+
+use std::sync::Arc;
+
+use flowyard_flow::table::l2::{L2, Learnt};
+use flowyard_openflow::Field;
+use flowyard_openflow::act::Action;
+use flowyard_openflow::change::{Group, Punt};
+use flowyard_openflow::flow::InReason;
+use flowyard_openflow::group::{Bucket, GroupType, METER_CONTROLLER};
+use flowyard_openflow::port::{Port, reserved};
+
+use crate::classify;
+use crate::effects::{Effects, Reason, Seen};
+use crate::key::{Key, WORDS};
+use crate::meter::{Metering, Shared, Verdict};
+use crate::packet::{Fault, Packet, vlan};
+use crate::set::ActionSet;
+
+/// `OFPPC_*` and `OFPPS_*`.
+const DOWN: u32 = 1;
+const NO_RECV: u32 = 4;
+const NO_FLOOD: u32 = 0x10;
+const NO_FWD: u32 = 0x20;
+const NO_PACKET_IN: u32 = 0x40;
+const LINK_DOWN: u32 = 1;
+const BLOCKED: u32 = 2;
+
+/// Where actions come from, for the words to controllers.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Origin {
+    pub(crate) reason: InReason,
+    pub(crate) table: u8,
+    pub(crate) cookie: u64,
+    pub(crate) now: u64,
+    /// Set-queue.
+    pub(crate) queue: u32,
+    /// The frame is a controller's: there is no frame that came.
+    pub(crate) owned: bool,
+}
+
+#[derive(Debug)]
+pub(crate) struct Grouping {
+    number: u32,
+    group: Arc<Group>,
+    sets: Vec<ActionSet>,
+}
+
+/// See the module's head.
+#[derive(Debug)]
+pub(crate) struct World {
+    pub(crate) core: usize,
+    ports: Vec<Arc<Port>>,
+    /// Those of `FLOOD` and of `ALL`.
+    floods: Vec<u32>,
+    all: Vec<u32>,
+    /// By number; one that is at work is not there.
+    groups: Vec<(u32, Option<Grouping>)>,
+    meters: Vec<(u32, Metering)>,
+    shared: Shared,
+    stations: L2,
+    seeds: [u64; WORDS],
+    /// Rooms for packets that branch off.
+    rooms: Vec<Vec<u8>>,
+}
+
+impl World {
+    pub(crate) fn new(core: usize, stations: L2, shared: Shared, seed: u64) -> Self {
+        Self {
+            core,
+            ports: Vec::new(),
+            floods: Vec::new(),
+            all: Vec::new(),
+            groups: Vec::new(),
+            meters: Vec::new(),
+            shared,
+            stations,
+            seeds: classify::seeds(seed),
+            rooms: Vec::new(),
+        }
+    }
+
+    pub(crate) fn room(&mut self) -> Vec<u8> {
+        self.rooms.pop().unwrap_or_default()
+    }
+
+    pub(crate) fn give(&mut self, room: Vec<u8>) {
+        self.rooms.push(room);
+    }
+
+    fn port(&self, number: u32) -> Option<&Port> {
+        let at = self.ports.binary_search_by_key(&number, |port| port.number).ok()?;
+        Some(&self.ports[at])
+    }
+
+    /// Whether frames may come in by a port; reserved ones are no ports to be down.
+    pub(crate) fn receives(&self, number: u32) -> bool {
+        let takes = |port: &Port| port.config & (DOWN | NO_RECV) == 0;
+        self.port(number).map_or(number >= reserved::MAX, takes)
+    }
+
+    fn is_open(port: &Port) -> bool {
+        port.config & (DOWN | NO_FWD) == 0 && port.state & LINK_DOWN == 0
+    }
+
+    pub(crate) fn set_port(&mut self, port: &Arc<Port>) {
+        match self.ports.binary_search_by_key(&port.number, |port| port.number) {
+            Ok(at) => self.ports[at] = Arc::clone(port),
+            Err(at) => self.ports.insert(at, Arc::clone(port)),
+        }
+        self.ports_changed();
+    }
+
+    pub(crate) fn drop_port(&mut self, number: u32) {
+        self.ports.retain(|port| port.number != number);
+        self.stations.forget_port(number as u16);
+        self.ports_changed();
+    }
+
+    fn ports_changed(&mut self) {
+        let open = self.ports.iter().filter(|port| Self::is_open(port));
+        let open = open.filter(|port| port.number < reserved::MAX);
+        self.all.clear();
+        self.all.extend(open.clone().map(|port| port.number));
+        let floods = open.filter(|port| port.config & NO_FLOOD == 0 && port.state & BLOCKED == 0);
+        self.floods.clear();
+        self.floods.extend(floods.map(|port| port.number));
+        for port in self.ports.iter().filter(|port| !Self::is_open(port)) {
+            self.stations.forget_port(port.number as u16);
+        }
+    }
+
+    pub(crate) fn set_group(&mut self, group: &Arc<Group>) {
+        let set = |bucket: &Bucket| {
+            let mut set = ActionSet::default();
+            bucket.actions.iter().for_each(|action| set.write(action));
+            set
+        };
+        let number = group.desc.group;
+        let sets = group.desc.buckets.iter().map(set).collect();
+        let new = Some(Grouping { number, group: Arc::clone(group), sets });
+        match self.groups.binary_search_by_key(&number, |(number, _)| *number) {
+            Ok(at) => self.groups[at].1 = new,
+            Err(at) => self.groups.insert(at, (number, new)),
+        }
+    }
+
+    pub(crate) fn drop_group(&mut self, number: u32) {
+        self.groups.retain(|(other, _)| *other != number);
+    }
+
+    pub(crate) fn set_meter(&mut self, meter: &Arc<flowyard_openflow::change::Meter>, change: u64) {
+        let (number, new) = (meter.config.meter, Metering::new(meter, change, &self.shared));
+        match self.meters.binary_search_by_key(&number, |(number, _)| *number) {
+            Ok(at) => self.meters[at].1 = new,
+            Err(at) => self.meters.insert(at, (number, new)),
+        }
+    }
+
+    pub(crate) fn drop_meter(&mut self, number: u32) {
+        self.meters.retain(|(other, _)| *other != number);
+    }
+
+    /// Whether a meter may change fields.
+    pub(crate) fn remarks(&self, number: u32) -> bool {
+        let band = |band: &_| matches!(band, flowyard_openflow::group::Band::DscpRemark { .. });
+        self.meter(number).is_some_and(|meter| meter.meter.config.bands.iter().any(band))
+    }
+
+    fn meter(&self, number: u32) -> Option<&Metering> {
+        let at = self.meters.binary_search_by_key(&number, |(number, _)| *number).ok()?;
+        Some(&self.meters[at].1)
+    }
+
+    /// Whether a frame goes on behind a meter.
+    pub(crate) fn passes(&self, number: u32, packet: &mut Packet<'_>, now: u64) -> bool {
+        let Some(meter) = self.meter(number) else { return true };
+        match meter.apply(packet.bytes().len(), self.core, now) {
+            Verdict::Pass => true,
+            Verdict::Drop => false,
+            Verdict::Remark(levels) => {
+                packet.remark(levels);
+                true
+            }
+        }
+    }
+
+    /// A station was seen by another core.
+    pub(crate) fn hear(&mut self, seen: &Seen) {
+        self.stations.hear(&seen.mac, seen.vlan, seen.port as u16, seen.at);
+    }
+
+    /// Does one action.
+    pub(crate) fn act(
+        &mut self,
+        action: &Action,
+        packet: &mut Packet<'_>,
+        from: &mut Origin,
+        out: &mut Effects,
+    ) -> Result<(), Fault> {
+        match action {
+            Action::Output { port, max_len } => self.output(*port, *max_len, packet, from, out),
+            Action::Enqueue { port, queue } => {
+                let from = Origin { queue: *queue, ..*from };
+                self.output(*port, 0xffff, packet, &from, out);
+            }
+            Action::Group(number) => self.group(*number, packet, from, out),
+            Action::SetQueue(queue) => from.queue = *queue,
+            Action::CopyTtlOut => packet.copy_ttl_out(),
+            Action::CopyTtlIn => packet.copy_ttl_in(),
+            Action::SetMplsTtl(ttl) => packet.set_mpls_ttl(*ttl),
+            Action::DecMplsTtl => packet.dec_mpls_ttl()?,
+            Action::PushVlan(tpid) => packet.push_vlan(*tpid)?,
+            Action::PopVlan | Action::StripVlan => packet.pop_vlan(),
+            Action::PushMpls(kind) => packet.push_mpls(*kind)?,
+            Action::PopMpls(kind) => packet.pop_mpls(*kind),
+            Action::SetNwTtl(ttl) => packet.set_nw_ttl(*ttl),
+            Action::DecNwTtl => packet.dec_nw_ttl()?,
+            Action::SetField(oxm) => packet.set(oxm)?,
+            Action::PushPbb(kind) => packet.push_pbb(*kind)?,
+            Action::PopPbb => packet.pop_pbb(),
+            Action::SetVlanVid(vid) => packet.tag(*vid, 0xfff)?,
+            Action::SetVlanPcp(pcp) => packet.tag(u16::from(*pcp) << 13, 0xe000)?,
+            Action::SetTpSrc(port) => packet.set_transport(false, *port)?,
+            Action::SetTpDst(port) => packet.set_transport(true, *port)?,
+            // The agent refuses them.
+            Action::Experimenter { .. } => {}
+        }
+        Ok(())
+    }
+
+    /// What a fault comes to.
+    pub(crate) fn fault(
+        &self,
+        fault: Fault,
+        packet: &Packet<'_>,
+        from: &Origin,
+        out: &mut Effects,
+    ) {
+        if fault == Fault::Ttl {
+            self.punt(0xffff, packet, &Origin { reason: InReason::InvalidTtl, ..*from }, out);
+        }
+        out.because(match fault {
+            Fault::Ttl => Reason::Ttl,
+            Fault::Incomplete => Reason::Incomplete,
+            Fault::TooLong => Reason::TooLong,
+        });
+    }
+
+    /// Does the actions of a set.
+    pub(crate) fn act_set(
+        &mut self,
+        set: &ActionSet,
+        packet: &mut Packet<'_>,
+        from: &Origin,
+        out: &mut Effects,
+    ) {
+        let mut from = *from;
+        for action in set.actions() {
+            if let Err(fault) = self.act(action, packet, &mut from, out) {
+                return self.fault(fault, packet, &from, out);
+            }
+        }
+    }
+
+    fn output(
+        &mut self,
+        port: u32,
+        max_len: u16,
+        packet: &mut Packet<'_>,
+        from: &Origin,
+        out: &mut Effects,
+    ) {
+        let in_port = packet.key.bits(Field::InPort) as u32;
+        match port {
+            reserved::IN_PORT => self.send(in_port, packet, from, out),
+            reserved::NORMAL => self.normal(in_port, packet, from, out),
+            reserved::FLOOD => spread(&self.floods, in_port, packet, from, out),
+            reserved::ALL => spread(&self.all, in_port, packet, from, out),
+            reserved::CONTROLLER => {
+                self.punt(max_len, packet, from, out);
+                out.because(Reason::Controller);
+            }
+            // `TABLE` is only for a controller's frame, and done where the tables are.
+            reserved::TABLE | reserved::ANY => {}
+            port if port == in_port => out.because(Reason::Filtered),
+            port => self.send(port, packet, from, out),
+        }
+    }
+
+    pub(crate) fn send(
+        &self,
+        port: u32,
+        packet: &mut Packet<'_>,
+        from: &Origin,
+        out: &mut Effects,
+    ) {
+        if self.port(port).is_some_and(Self::is_open) {
+            out.send(port, from.queue, packet, from.owned);
+        } else {
+            out.because(Reason::Filtered);
+        }
+    }
+
+    /// `NORMAL`: a learning bridge.
+    fn normal(&mut self, in_port: u32, packet: &mut Packet<'_>, from: &Origin, out: &mut Effects) {
+        let bytes = packet.bytes();
+        let Some(head) = bytes.first_chunk::<12>() else { return };
+        let mac = |at: usize| -> [u8; 6] { std::array::from_fn(|i| head[at + i]) };
+        let (dst, src, vlan) = (mac(0), mac(6), vlan(bytes));
+        // Addresses 01:80:C2:00:00:00 to :0F are for the other end of the link (802.1Q, 8.6.3).
+        if matches!(dst, [1, 0x80, 0xc2, 0, 0, 0..=15]) {
+            return out.because(Reason::Filtered);
+        }
+        if let Ok(port) = u16::try_from(in_port) {
+            let learnt = self.stations.learn(&src, vlan, port, from.now);
+            if matches!(learnt, Learnt::New | Learnt::Moved { .. }) && out.seen.len() < 256 {
+                out.seen.push(Seen { mac: src, vlan, port: in_port, at: from.now });
+            }
+        }
+        match self.stations.get(&dst, vlan).map(u32::from) {
+            Some(port) if port == in_port => out.because(Reason::Filtered),
+            Some(port) => self.send(port, packet, from, out),
+            None => spread(&self.floods, in_port, packet, from, out),
+        }
+    }
+
+    pub(crate) fn punt(&self, max_len: u16, packet: &Packet<'_>, from: &Origin, out: &mut Effects) {
+        let in_port = packet.key.bits(Field::InPort) as u32;
+        let mute = |port: &Port| port.config & NO_PACKET_IN != 0;
+        if from.reason == InReason::NoMatch && self.port(in_port).is_some_and(mute) {
+            return;
+        }
+        if let Some(meter) = self.meter(METER_CONTROLLER)
+            && meter.apply(packet.bytes().len(), self.core, from.now) == Verdict::Drop
+        {
+            out.punts_lost += 1;
+            return;
+        }
+        out.punt(|| Punt {
+            reason: from.reason,
+            table: from.table,
+            cookie: from.cookie,
+            in_port,
+            metadata: packet.key.bits(Field::Metadata) as u64,
+            max_len,
+            frame: packet.bytes().to_vec(),
+        });
+    }
+
+    fn is_live(&self, bucket: &Bucket, depth: u8) -> bool {
+        let live = |port: &Port| port.config & DOWN == 0 && port.state & LINK_DOWN == 0;
+        let port = bucket.watch_port == reserved::ANY
+            || bucket.watch_port == 0
+            || self.port(bucket.watch_port).is_some_and(live);
+        let group = bucket.watch_group;
+        // Not every controller says `ANY` for what it does not watch.
+        port && (group > flowyard_openflow::group::MAX
+            || group == 0 && self.grouping(0).is_none()
+            || depth < 32
+                && self.grouping(group).is_some_and(|grouping| {
+                    let buckets = &grouping.group.desc.buckets;
+                    buckets.iter().any(|bucket| self.is_live(bucket, depth + 1))
+                }))
+    }
+
+    fn grouping(&self, number: u32) -> Option<&Grouping> {
+        let at = self.groups.binary_search_by_key(&number, |(number, _)| *number).ok()?;
+        self.groups[at].1.as_ref()
+    }
+
+    fn group(&mut self, number: u32, packet: &Packet<'_>, from: &Origin, out: &mut Effects) {
+        let at = self.groups.binary_search_by_key(&number, |(number, _)| *number);
+        // A group that leads to itself finds nothing there.
+        let taken = at.ok().and_then(|at| self.groups[at].1.take());
+        let Some(grouping) = taken else { return out.because(Reason::NoOutput) };
+        let group = &grouping.group;
+        let len = packet.bytes().len() as u64;
+        if let Some(counts) = group.counts.get(self.core) {
+            counts.add(1, len, from.now);
+        }
+        let buckets = &group.desc.buckets;
+        let chosen = match group.desc.kind {
+            GroupType::All => 0..buckets.len(),
+            GroupType::Indirect => 0..buckets.len().min(1),
+            GroupType::Select => one(self.select(buckets, &packet.key)),
+            GroupType::FastFailover => {
+                one(buckets.iter().position(|bucket| self.is_live(bucket, 0)))
+            }
+        };
+        if chosen.is_empty() {
+            out.because(Reason::NoOutput);
+        }
+        let from = Origin { reason: InReason::Group, ..*from };
+        for at in chosen {
+            let counts = group.buckets.get(at * group.counts.len() + self.core);
+            if let Some(counts) = counts {
+                counts.add(1, len, from.now);
+            }
+            let mut branch = packet.branch(self.room());
+            // What branches off bytes that are ours is ours: nobody else has them.
+            let from = Origin { owned: from.owned || !packet.is_same(), ..from };
+            self.act_set(&grouping.sets[at], &mut branch, &from, out);
+            let room = branch.into_room();
+            self.give(room);
+        }
+        // It may have been removed meanwhile only by a change, and those come between frames.
+        if let Ok(at) = self.groups.binary_search_by_key(&grouping.number, |(number, _)| *number) {
+            self.groups[at].1 = Some(grouping);
+        }
+    }
+
+    /// The bucket of a select group: by weight, by a hash of what the frame has for headers. So a flow
+    /// keeps its bucket as long as the same ones are live.
+    fn select(&self, buckets: &[Bucket], key: &Key) -> Option<usize> {
+        let live = || {
+            let weights = buckets.iter().map(|bucket| u64::from(bucket.weight));
+            let weights = weights.enumerate().filter(|(_, weight)| *weight > 0);
+            weights.filter(|(at, _)| self.is_live(&buckets[*at], 0))
+        };
+        let total: u64 = live().map(|(_, weight)| weight).sum();
+        let hash = classify::hash(HASHED, key, &self.seeds);
+        let mut left = ((u128::from(hash) * u128::from(total)) >> 64) as u64;
+        live().find_map(|(at, weight)| {
+            let here = left < weight;
+            left = left.wrapping_sub(weight);
+            here.then_some(at)
+        })
+    }
+}
+
+/// Labels, Ethernet, addresses and ports; not what may change within a flow (DSCP, ECN, TCP flags).
+const HASHED: &[(u8, u64)] = &[
+    (0, !0 << 44),
+    (4, !0),
+    (5, !0),
+    (6, !0),
+    (7, !0xffff),
+    (8, !0),
+    (9, !0),
+    (10, !0),
+    (11, !0),
+    (12, !0),
+    (13, !0),
+    (14, 0xffff_ffff_ffff),
+];
+
+fn one(at: Option<usize>) -> std::ops::Range<usize> {
+    at.map_or(0..0, |at| at..at + 1)
+}
+
+/// By all of these ports but the one it came in by; they are open.
+fn spread(ports: &[u32], in_port: u32, packet: &mut Packet<'_>, from: &Origin, out: &mut Effects) {
+    let before = out.sent.len();
+    for &port in ports.iter().filter(|port| **port != in_port) {
+        out.send(port, from.queue, packet, from.owned);
+    }
+    if out.sent.len() == before {
+        out.because(Reason::Filtered);
+    }
+}

@@ -1,0 +1,86 @@
+//! `channel`: any bytes as what a controller sends, in pieces, with the agent behind.
+
+use flowyard_openflow::agent::{Agent, Limits};
+use flowyard_openflow::session::{Heard, Session};
+use flowyard_openflow::{Header, Message, Version, encode};
+
+const LIMITS: Limits = Limits { tables: 3, flows: 50, groups: 8, meters: 8 };
+
+/// The first byte chooses the version and the size of pieces; the rest is what comes after a hello.
+///
+/// # Panics
+/// When pieces change what is heard, an answer is no message, or a reply is before its change.
+pub fn channel(data: &[u8]) {
+    let Some((first, data)) = data.split_first() else { return };
+    let version = Version::ALL[usize::from(first % 3)];
+    let mut bytes = Session::new(&[version], 0, 0).hello();
+    bytes.extend_from_slice(data);
+    let whole = run(&bytes, bytes.len());
+    assert_eq!(whole, run(&bytes, usize::from(first / 3) + 1));
+}
+
+fn run(bytes: &[u8], size: usize) -> (Vec<u8>, bool) {
+    let mut session = Session::new(&Version::ALL, 0, 0);
+    let mut agent = Agent::new(1, LIMITS, 2);
+    let (mut heard, mut reply, mut out) = (Vec::new(), Vec::new(), Vec::new());
+    let mut ended = false;
+    for piece in bytes.chunks(size) {
+        ended = session.feed(piece, 0, &mut heard, &mut reply).is_err();
+        if ended {
+            break;
+        }
+    }
+    let mut last = 0;
+    for one in heard {
+        match one {
+            Heard::Up(version) => agent.connect(1, version),
+            Heard::Message { xid, message } => {
+                agent.handle(1, xid, &message, u64::from(xid), &mut out);
+            }
+        }
+        let changes = agent.drain();
+        assert!(changes.iter().all(|(number, _)| {
+            last += 1;
+            *number == last
+        }));
+    }
+    agent.expire(u64::MAX, &mut out);
+    let version = session.version().unwrap_or_default();
+    for one in &out {
+        assert!(one.after <= agent.changes());
+        let wire = &mut Vec::new();
+        if encode(&one.message, version, one.xid, wire).is_ok() {
+            assert!(matches!(Header::read(wire), Some(header) if header.version == version as u8));
+        } else {
+            // A version may lack the words for a flow that another one has made, and no more.
+            assert!(!matches!(one.message, Message::Error(_) | Message::BarrierReply));
+        }
+    }
+    (reply, ended)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Made messages in a row, changed and cut.
+    #[test]
+    fn the_target_holds_on_changed_seeds() {
+        for (at, version) in (0..).zip(Version::ALL) {
+            for seed in 0..300_u64 {
+                let mut data = vec![at + 3 * (seed % 40) as u8];
+                for seed in seed * 5..seed * 5 + 5 {
+                    let Some(message) = flowyard_openflow::make(version, seed) else { continue };
+                    assert!(encode(&message, version, seed as u32, &mut data).is_ok());
+                }
+                channel(&data);
+                let middle = (seed as usize * 7) % data.len().max(1);
+                channel(&data[..middle]);
+                if middle > 0 {
+                    data[middle] ^= 1 << (seed % 8);
+                    channel(&data);
+                }
+            }
+        }
+    }
+}
