@@ -31,7 +31,7 @@ fn hub(mode: Mode) -> Arc<Hub> {
         port: None,
         weight: 1,
         drain: false,
-        exit: Exit { port: 0, src: [2; 6], dst: [4; 6] },
+        exit: Exit { port: 0, src: [2; 6], dst: [4; 6], via: None },
         server_id: Vec::new(),
     };
     let service = Service {
@@ -45,6 +45,7 @@ fn hub(mode: Mode) -> Arc<Hub> {
         mss: None,
         mtu: None,
         slow_start: 0,
+        answers: true,
         all_down: AllDown::Drop,
         on_down: OnDown::Move,
         backends: (0..100).map(backend).collect(),
@@ -61,6 +62,8 @@ fn balancer(hub: &Arc<Hub>, connections: usize, opening_most: usize) -> Balance 
         clients: Exit::default(),
         local: vec![IpAddr::from([10, 9, 0, 1])],
         pass: vec![None],
+        places: Vec::new(),
+        neighbour_fresh: 0,
     };
     Balance::group(hub, 1, &settings).remove(0)
 }

@@ -61,11 +61,16 @@ pub enum DropReason {
     NoConnection,
     /// It is a fragment, and the first of its packet did not come before it.
     Fragment,
+    /// Nobody has said yet which MAC address its next hop has.
+    Unresolved,
+    /// It is for the yard itself, which has taken note of it: a word of a neighbour, or of a router on
+    /// the way to a backend.
+    Taken,
 }
 
 impl DropReason {
     /// Every reason.
-    pub const ALL: [Self; 22] = [
+    pub const ALL: [Self; 24] = [
         Self::QueueFull,
         Self::TooLong,
         Self::NoBuffer,
@@ -88,6 +93,8 @@ impl DropReason {
         Self::NoBackend,
         Self::NoConnection,
         Self::Fragment,
+        Self::Unresolved,
+        Self::Taken,
     ];
 
     /// The name in counters and reports.
@@ -116,6 +123,8 @@ impl DropReason {
             Self::NoBackend => "no_backend",
             Self::NoConnection => "no_connection",
             Self::Fragment => "fragment",
+            Self::Unresolved => "unresolved",
+            Self::Taken => "taken",
         }
     }
 
@@ -135,7 +144,7 @@ impl DropReason {
     /// work's own.
     const fn slot(code: u16) -> usize {
         match code {
-            1..=22 => code as usize - 1,
+            1..=24 => code as usize - 1,
             _ => Self::Work as usize - 1,
         }
     }
@@ -209,8 +218,8 @@ counters! {
     tx_frames,
     /// Their bytes.
     tx_bytes,
-    /// Copies wanted, of frames that leave by more than one port; those that found no buffer are
-    /// also drops.
+    /// Copies wanted, of frames that leave by more than one port, and frames that the work makes;
+    /// those that found no buffer are also drops.
     copies,
     /// Frames worked on.
     work_frames,

@@ -19,12 +19,12 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use flowyard_frame::{Action, Batch, Lanes, To};
+use flowyard_frame::{Action, Batch, FlowKey, Frame, Lanes, Nanos, To};
 use flowyard_queue::{Open, Order, Queue, Sink};
 
 use crate::counters::Board;
 use crate::places::{Place, Places};
-use crate::pool::Pool;
+use crate::pool::{Meta, Pool};
 
 /// The tx queues of all ports as one queue, to be completed into.
 pub struct ToPorts {
@@ -34,6 +34,9 @@ pub struct ToPorts {
     core: u16,
     copier: Mutex<Copier>,
 }
+
+/// In place of the port that a frame came in by: it came by none.
+pub(crate) const MADE: u16 = u16::MAX;
 
 /// What copying takes.
 struct Copier {
@@ -59,6 +62,17 @@ impl ToPorts {
     pub(crate) fn copies(&self) -> (u64, u64) {
         let copier = self.copier();
         (copier.copies, copier.failed)
+    }
+
+    /// Sends a frame with these bytes, which nobody gave, to `port`; counted as a copy. Whether there was a
+    /// buffer, and room.
+    pub(crate) fn send(&self, port: u16, bytes: &[u8], now: Nanos) -> bool {
+        let mut copier = self.copier();
+        let Some(place) = self.places.ports.get(usize::from(port)) else { return false };
+        let meta =
+            Meta { time: now, wire_len: bytes.len() as u32, in_port: MADE, ..Meta::default() };
+        let Ok(frame) = copier.pool.copy(bytes, meta) else { return false };
+        copier.enter(place, port, frame, FlowKey::ZERO, Action::queue(0))
     }
 
     fn copier(&self) -> MutexGuard<'_, Copier> {
@@ -104,9 +118,24 @@ impl Copier {
             self.failed += 1;
             return true;
         };
+        self.copies -= 1;
+        self.enter(place, port, copy, from.keys[lane], from.actions[lane])
+    }
+
+    /// Sends a frame of its own to a port, and counts it as a copy; or gives it back.
+    fn enter(
+        &mut self,
+        place: &Place,
+        port: u16,
+        frame: Frame,
+        key: FlowKey,
+        action: Action,
+    ) -> bool {
+        self.copies += 1;
+        self.board.show_copies(self.copies);
         self.batch.set_len(0);
-        if let Ok(at) = self.batch.push(copy, from.keys[lane]) {
-            self.batch.actions[at] = Action { to: To::Port(port), ..from.actions[lane] };
+        if let Ok(at) = self.batch.push(frame, key) {
+            self.batch.actions[at] = Action { to: To::Port(port), ..action };
         }
         let all = self.batch.lanes();
         let gone = place.enqueue(self.core, &mut self.batch, all).is_empty();

@@ -25,7 +25,7 @@ mod burn;
 mod forward;
 mod route;
 
-pub use balance::{Balance, BalanceSettings, Hub};
+pub use balance::{Balance, BalanceSettings, Hub, Place};
 pub use bridge::Bridge;
 pub use burn::Burn;
 pub use forward::Forward;
@@ -39,6 +39,12 @@ pub trait Work: Send {
     /// [`crate::DropReason`]'s code as counter). Returns the time from which on the batch is done:
     /// `now`, unless the clock is a virtual one and the work takes time under it.
     fn work(&mut self, batch: &mut Batch, pool: &Pool, now: Nanos) -> Nanos;
+
+    /// Sends what the work itself has to say, besides the frames that it is given: `send` takes a port and the
+    /// bytes of a frame, and says whether it could leave. Called once a tick; returns how many left.
+    fn speak(&mut self, _now: Nanos, _send: &mut dyn FnMut(u16, &[u8]) -> bool) -> u32 {
+        0
+    }
 }
 
 /// The lanes that want work: those whose action is a queue.

@@ -26,17 +26,22 @@ use flowyard_wire::LinkType;
 
 use super::{Work, todo};
 use crate::counters::DropReason;
+pub use crate::neighbour::Place;
+use crate::neighbour::{Neighbour, Neighbours};
 use crate::pool::Pool;
 use crate::port::refuse;
 
 mod encap;
 mod errors;
 mod fragments;
+mod hops;
 mod hub;
 mod locals;
+mod neighbours;
 mod rewrite;
 
 use fragments::Fragments;
+use hops::Hops;
 pub use hub::Hub;
 use locals::{Local, Locals};
 use rewrite::{Packet, Side};
@@ -63,6 +68,10 @@ pub struct BalanceSettings {
     pub local: Vec<IpAddr>,
     /// By port a frame came in by: where it leaves if it is for no service; `None` drops it.
     pub pass: Vec<Option<u16>>,
+    /// By port: what the balancer is called there.
+    pub places: Vec<Place>,
+    /// For how long the MAC address of a next hop is believed.
+    pub neighbour_fresh: Nanos,
 }
 
 /// A balancer, as one core sees it.
@@ -70,6 +79,12 @@ pub struct Balance {
     core: usize,
     hub: Arc<Hub>,
     plan: Arc<Plan>,
+    hops: Arc<Hops>,
+    neighbours: Arc<Neighbours>,
+    /// Whether it is a neighbour of anybody.
+    speaks: bool,
+    /// The next hop to clients, if its MAC address is asked for.
+    clients: Option<Arc<Neighbour>>,
     turns: Turns,
     /// By core.
     conns: Arc<[Mutex<Conns>]>,
@@ -97,13 +112,20 @@ impl Balance {
         let table = |_| Mutex::new(Conns::new(settings.connections, settings.timeouts));
         let conns: Arc<[Mutex<Conns>]> = (0..cores).map(table).collect();
         let locals = Arc::new(Locals::new(&settings.local, cores));
+        let (places, fresh) = (&settings.places, settings.neighbour_fresh);
+        let neighbours = hub.neighbours(|| Neighbours::new(places.clone(), fresh));
+        let clients = hops::neighbour(settings.clients, &neighbours);
         let one = |core| {
-            let (plan, mut turns) = (hub.plan(), Plan::turns_for(SERVICES));
+            let ((plan, hops), mut turns) = (hub.ways(), Plan::turns_for(SERVICES));
             plan.make_turns(core, &mut turns);
             Self {
                 core,
                 hub: Arc::clone(hub),
                 plan,
+                hops,
+                neighbours: Arc::clone(&neighbours),
+                speaks: neighbours.speaks(),
+                clients: clients.clone(),
                 turns,
                 conns: Arc::clone(&conns),
                 fragments: Fragments::new(),
@@ -123,7 +145,7 @@ impl Balance {
     #[inline]
     fn look_for_a_plan(&mut self) {
         if self.hub.generation() != self.plan.generation() {
-            self.plan = self.hub.plan();
+            (self.plan, self.hops) = self.hub.ways();
             self.plan.make_turns(self.core, &mut self.turns);
         }
     }
@@ -334,8 +356,16 @@ impl Balance {
         if !done {
             return refuse(batch, lane, DropReason::Fragment);
         }
-        let exit = target.exit;
-        out(batch, lane, pool, exit);
+        self.send(batch, lane, pool, target);
+    }
+
+    /// Sends the frame of `lane` to a backend.
+    fn send(&self, batch: &mut Batch, lane: usize, pool: &Pool, target: &Target) {
+        let neighbour = match target.exit.via {
+            None => None, // its MAC address is written
+            Some(_) => self.hops.get(target).and_then(|hop| hop.neighbour.as_deref()),
+        };
+        out(batch, lane, pool, target.exit, neighbour);
     }
 
     /// An answer of a backend, or what is nobody's.
@@ -351,7 +381,7 @@ impl Balance {
             }
             let back = dst.is_none_or(|(addr, port)| packet.translate(Side::Dst, addr, Some(port)));
             return match back && packet.translate(Side::Src, vip, Some(port)) {
-                true => out(batch, lane, pool, self.settings.clients),
+                true => out(batch, lane, pool, self.settings.clients, self.clients.as_deref()),
                 false => refuse(batch, lane, DropReason::Fragment),
             };
         }
@@ -439,6 +469,9 @@ impl Work for Balance {
             }
         }
         for lane in others {
+            if self.speaks && self.is_neighbours(batch, lane, pool, now) {
+                continue;
+            }
             let key = batch.keys[lane];
             let vip = key.dst_ip().is_some_and(|dst| self.plan.is_vip(dst));
             if !vip {
@@ -453,6 +486,10 @@ impl Work for Balance {
             }
         }
         now
+    }
+
+    fn speak(&mut self, now: Nanos, send: &mut dyn FnMut(u16, &[u8]) -> bool) -> u32 {
+        if self.speaks { self.neighbours.ask(now, send) } else { 0 }
     }
 }
 
@@ -474,9 +511,14 @@ fn count(target: &Target, came: bool) {
 
 /// Sends the frame of `lane` out of a port, with the addresses it has there.
 #[inline]
-fn out(batch: &mut Batch, lane: usize, pool: &Pool, exit: Exit) {
+fn out(batch: &mut Batch, lane: usize, pool: &Pool, exit: Exit, next: Option<&Neighbour>) {
+    let dst = match exit.via {
+        None => Some(exit.dst),
+        Some(_) => next.and_then(Neighbour::mac),
+    };
+    let Some(dst) = dst else { return refuse(batch, lane, DropReason::Unresolved) };
     if let Some(macs) = pool.bytes_mut(&mut batch.frames[lane]).first_chunk_mut::<12>() {
-        macs[..6].copy_from_slice(&exit.dst);
+        macs[..6].copy_from_slice(&dst);
         macs[6..].copy_from_slice(&exit.src);
     }
     leave(batch, lane, exit.port);

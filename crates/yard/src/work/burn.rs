@@ -38,4 +38,8 @@ impl Work for Burn {
             }
         }
     }
+
+    fn speak(&mut self, now: Nanos, send: &mut dyn FnMut(u16, &[u8]) -> bool) -> u32 {
+        self.then.speak(now, send)
+    }
 }

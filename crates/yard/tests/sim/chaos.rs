@@ -59,4 +59,8 @@ impl Work for Moody {
         }
         now + self.rng.below(self.longest + 1)
     }
+
+    fn speak(&mut self, now: Nanos, send: &mut dyn FnMut(u16, &[u8]) -> bool) -> u32 {
+        self.then.speak(now, send)
+    }
 }

@@ -58,8 +58,7 @@ impl Balance {
             if !translate(frame, &key, about.flow, (target.addr, target.port), client) {
                 return refuse(batch, lane, DropReason::Malformed);
             }
-            let exit = target.exit;
-            return super::out(batch, lane, pool, exit);
+            return self.send(batch, lane, pool, target);
         }
         self.forward(batch, lane, pool, way, hash);
     }

@@ -17,8 +17,12 @@ fn ip(text: &str) -> IpAddr {
 }
 
 fn backend(number: u8, addr: IpAddr, port: Option<u16>) -> Backend {
-    let exit =
-        Exit { port: number.into(), src: [2, 0, 0, 0, 0, number], dst: [2, 0, 0, 0, 1, number] };
+    let exit = Exit {
+        port: number.into(),
+        src: [2, 0, 0, 0, 0, number],
+        dst: [2, 0, 0, 0, 1, number],
+        via: None,
+    };
     let name = format!("b{number}");
     Backend { name, addr, port, weight: 1, drain: false, exit, server_id: vec![number] }
 }
@@ -35,13 +39,15 @@ fn service(name: &str, vip: IpAddr, proto: u8, ports: RangeInclusive<u16>, mode:
         mss: None,
         mtu: None,
         slow_start: 0,
+        answers: true,
         all_down: AllDown::Drop,
         on_down: OnDown::Move,
         backends: Vec::new(),
     }
 }
 
-const CLIENTS: Exit = Exit { port: 40, src: [2, 0, 0, 0, 0, 40], dst: [2, 0, 0, 0, 9, 40] };
+const CLIENTS: Exit =
+    Exit { port: 40, src: [2, 0, 0, 0, 0, 40], dst: [2, 0, 0, 0, 9, 40], via: None };
 
 fn settings() -> BalanceSettings {
     BalanceSettings {
@@ -52,6 +58,8 @@ fn settings() -> BalanceSettings {
         clients: CLIENTS,
         local: vec![ip("10.9.0.1"), ip("2001:db8:9::1")],
         pass: vec![Some(50)],
+        places: Vec::new(),
+        neighbour_fresh: 0,
     }
 }
 
