@@ -31,6 +31,8 @@ pub struct Service {
     pub mtu: Option<u16>,
     /// How long a backend that comes up takes to its full weight.
     pub slow_start: Nanos,
+    /// Whether a backend is told the client's address by a header of PROXY protocol v2: FullNAT of TCP.
+    pub proxy: bool,
     /// Whether the balancer says that the VIP is its own, where it is asked (ARP, neighbour discovery).
     pub answers: bool,
     /// What happens when every backend is down.

@@ -45,6 +45,7 @@ fn hub(mode: Mode) -> Arc<Hub> {
         mss: None,
         mtu: None,
         slow_start: 0,
+        proxy: false,
         answers: true,
         all_down: AllDown::Drop,
         on_down: OnDown::Move,

@@ -111,6 +111,11 @@ impl Place {
         Ipv6Addr::new(0xfe80, 0, 0, 0, w, x, y, z).into()
     }
 
+    /// Its own address of a family, to be named as where a message comes from.
+    pub(crate) fn own(&self, v6: bool) -> Option<IpAddr> {
+        self.addrs.iter().copied().find(|addr| addr.is_ipv6() == v6)
+    }
+
     /// Whether `addr` is its own.
     pub(crate) fn is(&self, addr: IpAddr) -> bool {
         self.addrs.contains(&addr) || !self.addrs.is_empty() && addr == self.link_local()

@@ -127,6 +127,8 @@ pub struct ServiceConfig {
     /// How long a new backend, or one that was down, takes to its full weight.
     #[serde(default)]
     pub slow_start_ms: u64,
+    /// How a backend is told the client's address.
+    pub proxy: Option<ProxyConfig>,
     /// Whether it is said that the VIP is here, where that is asked.
     #[serde(default = "yes")]
     pub answer: bool,
@@ -139,6 +141,14 @@ pub struct ServiceConfig {
     /// Who answers.
     #[serde(default)]
     pub backend: Vec<Spanned<BackendConfig>>,
+}
+
+/// How a backend is told the client's address.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ProxyConfig {
+    /// PROXY protocol, version 2.
+    V2,
 }
 
 /// One of `[[service.backend]]`.
@@ -304,6 +314,7 @@ impl Config {
             mss: service.mss,
             mtu: service.mtu,
             slow_start: service.slow_start_ms.saturating_mul(1_000_000),
+            proxy: service.proxy.is_some(),
             answers: service.answer,
             all_down: service.all_down.into(),
             on_down: service.on_down.into(),

@@ -21,7 +21,9 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use flowyard_frame::{Action, Batch, FlowKey, Frag, Frame, LANES, Lanes, Nanos, To, proto};
-use flowyard_lb::{Conn, ConnKey, Conns, Exit, Mode, Plan, State, Target, Timeouts, Turns};
+use flowyard_lb::{
+    Conn, ConnKey, Conns, Exit, Mode, Plan, Proxied, Stage, State, Target, Timeouts, Turns,
+};
 use flowyard_wire::LinkType;
 
 use super::{Work, todo};
@@ -31,6 +33,7 @@ use crate::neighbour::{Neighbour, Neighbours};
 use crate::pool::Pool;
 use crate::port::refuse;
 
+mod answers;
 mod encap;
 mod errors;
 mod fragments;
@@ -38,8 +41,10 @@ mod hops;
 mod hub;
 mod locals;
 mod neighbours;
+mod proxy;
 mod rewrite;
 
+use answers::{Allowance, Wrong};
 use fragments::Fragments;
 use hops::Hops;
 pub use hub::Hub;
@@ -91,6 +96,9 @@ pub struct Balance {
     fragments: Fragments,
     locals: Arc<Locals>,
     settings: BalanceSettings,
+    /// When the batch in hand was begun.
+    now: Nanos,
+    allowance: Allowance,
 }
 
 /// Where a packet of a connection goes.
@@ -102,8 +110,17 @@ struct Way {
     home: Option<(u16, u32)>,
 }
 
-/// VIP and port; address and port.
-type Answer = (IpAddr, u16, Option<(IpAddr, u16)>);
+/// What an answer of a backend is to look like.
+struct Answer {
+    /// Where it comes from.
+    vip: IpAddr,
+    port: u16,
+    /// Whom it is for, if that is not written in it.
+    dst: Option<(IpAddr, u16)>,
+    /// The table and slot of its connection, if that is known.
+    home: Option<(u16, u32)>,
+    proxied: Proxied,
+}
 
 impl Balance {
     /// Balancers for `cores` cores, which do what the `hub` says.
@@ -131,6 +148,8 @@ impl Balance {
                 fragments: Fragments::new(),
                 locals: Arc::clone(&locals),
                 settings: settings.clone(),
+                now: 0,
+                allowance: Allowance::default(),
             }
         };
         (0..cores).map(one).collect()
@@ -307,29 +326,46 @@ impl Balance {
         let Some(target) = self.plan.target(way.backend) else {
             return refuse(batch, lane, DropReason::NoBackend);
         };
+        let service = &self.plan.services()[usize::from(target.service)].service;
+        let vip = service.vip;
         if target.mode.translates() && packet.is_routed() {
             return refuse(batch, lane, DropReason::Malformed);
+        }
+        if packet.is_expired() {
+            let why = (vip, DropReason::TtlExpired);
+            return self.answer_with((batch, lane), pool, Wrong::Expired, why);
         }
         if key.fragment() == Frag::First {
             self.fragments.put(&packet, &key, way);
         }
-        let service = &self.plan.services()[usize::from(target.service)].service;
         if let (Some(mss), true) = (service.mss, key.tcp_flags & FlowKey::SYN != 0) {
             packet.clamp_mss(mss);
         }
         let overhead = target.mode.overhead(target.addr.is_ipv6());
-        if let Some(mtu) = service.mtu.map(usize::from)
+        let mut mtu = service.mtu.map(usize::from);
+        if overhead > 0
+            && let Some(path) = self.hops.get(target).and_then(|hop| hop.mtu(self.now))
+        {
+            mtu = Some(mtu.map_or(path, |mtu| mtu.min(path)));
+        }
+        if let Some(mtu) = mtu
             && packet.ip_len() + overhead > mtu
         {
-            let Some(room) = packet.may_not_be_cut().then(|| mtu.saturating_sub(overhead)) else {
+            if !packet.may_not_be_cut() {
                 return refuse(batch, lane, DropReason::TooLong);
+            }
+            let wrong = Wrong::TooBig(mtu.saturating_sub(overhead));
+            return self.answer_with((batch, lane), pool, wrong, (vip, DropReason::TooLong));
+        }
+        packet.one_hop();
+        if let (true, proto::TCP, Some(home)) = (service.proxy, key.proto, way.home) {
+            if let Err(reason) = self.to_proxied(frame, pool, &key, home) {
+                return refuse(batch, lane, reason);
+            }
+            let Some(longer) = Packet::new(pool.bytes_mut(frame), &key) else {
+                return refuse(batch, lane, DropReason::Malformed);
             };
-            let l3 = packet.l3;
-            let done = errors::too_big(frame, pool, l3, key.is_ipv6(), room);
-            return match done {
-                true => leave(batch, lane, key.in_port),
-                false => refuse(batch, lane, DropReason::TooLong),
-            };
+            packet = longer;
         }
         let done = match target.mode {
             Mode::Dsr => true,
@@ -371,13 +407,28 @@ impl Balance {
     /// An answer of a backend, or what is nobody's.
     fn other(&mut self, batch: &mut Batch, lane: usize, pool: &Pool, now: Nanos) {
         let key = batch.keys[lane];
-        if let Some((vip, port, dst)) = self.answer(&key, now) {
+        if let Some(Answer { vip, port, dst, home, proxied }) =
+            self.answer(&key, Some(key.tcp_flags), now)
+        {
             let Some(mut packet) = Packet::new(pool.bytes_mut(&mut batch.frames[lane]), &key)
             else {
                 return refuse(batch, lane, DropReason::Malformed);
             };
             if packet.is_routed() {
                 return refuse(batch, lane, DropReason::Malformed);
+            }
+            if packet.is_expired() {
+                let why = (vip, DropReason::TtlExpired);
+                return self.answer_with((batch, lane), pool, Wrong::Expired, why);
+            }
+            packet.one_hop();
+            if proxied.stage != Stage::None {
+                let after = proxy::from_proxied(&mut packet, &key, proxied);
+                if let (true, Some((core, slot))) = (after != proxied, home)
+                    && let Some(mut conns) = self.table(core.into())
+                {
+                    conns.set_proxied(slot, after);
+                }
             }
             let back = dst.is_none_or(|(addr, port)| packet.translate(Side::Dst, addr, Some(port)));
             return match back && packet.translate(Side::Src, vip, Some(port)) {
@@ -392,9 +443,9 @@ impl Balance {
         }
     }
 
-    /// Of an answer of a backend: the VIP and port it comes from, and whom it is for, if that is
-    /// not written in it.
-    fn answer(&self, key: &FlowKey, now: Nanos) -> Option<Answer> {
+    /// Of an answer of a backend: what it is to look like. Its TCP flags, if it is one and not only
+    /// looks like one.
+    fn answer(&self, key: &FlowKey, flags: Option<u8>, now: Nanos) -> Option<Answer> {
         if !proto::has_ports(key.proto) || key.fragment() == Frag::Later {
             return None;
         }
@@ -408,13 +459,22 @@ impl Balance {
             if (target.addr, from, key.proto) != (src, key.sport, flow.proto) {
                 return None; // nobody that this connection knows
             }
-            conns.seen(slot, key.tcp_flags, now);
-            return Some((flow.dst_ip()?, flow.dport, Some((flow.src_ip()?, flow.sport))));
+            if let Some(flags) = flags {
+                conns.seen(slot, flags, now);
+            }
+            return Some(Answer {
+                vip: flow.dst_ip()?,
+                port: flow.dport,
+                dst: Some((flow.src_ip()?, flow.sport)),
+                home: Some((core, slot)),
+                proxied: conn.proxied(),
+            });
         }
         let service = &self.plan.returning(src, key.proto, key.sport)?.service;
         let moved = service.backends.iter().any(|b| b.addr == src && b.port == Some(key.sport));
         let port = if moved { *service.ports.start() } else { key.sport };
-        Some((service.vip, port, None))
+        let proxied = Proxied::default();
+        Some(Answer { vip: service.vip, port, dst: None, home: None, proxied })
     }
 }
 
@@ -436,6 +496,7 @@ enum Missed {
 impl Work for Balance {
     fn work(&mut self, batch: &mut Batch, pool: &Pool, now: Nanos) -> Nanos {
         self.look_for_a_plan();
+        self.now = now;
         let (mut flows, mut others) = (Lanes::NONE, Lanes::NONE);
         for lane in todo(batch) {
             if pool.meta(&batch.frames[lane]).link != LinkType::Ethernet {
@@ -475,7 +536,9 @@ impl Work for Balance {
             let key = batch.keys[lane];
             let vip = key.dst_ip().is_some_and(|dst| self.plan.is_vip(dst));
             if !vip {
-                self.other(batch, lane, pool, now);
+                if !self.is_error_behind(batch, lane, pool, now) {
+                    self.other(batch, lane, pool, now);
+                }
             } else if key.fragment() == Frag::Later {
                 match self.fragments.get(pool.bytes(&batch.frames[lane]), &key) {
                     Some((way, hash)) => self.forward(batch, lane, pool, way, hash),

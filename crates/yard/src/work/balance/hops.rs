@@ -5,7 +5,9 @@
 //! Thread-safety: shared and read-only; neighbours are atomic.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
+use flowyard_frame::Nanos;
 use flowyard_lb::{Exit, Plan, Target};
 
 use crate::neighbour::{Neighbour, Neighbours};
@@ -17,6 +19,32 @@ pub(super) struct Hop {
     id: u32,
     /// The next hop, if its MAC address is asked for.
     pub(super) neighbour: Option<Arc<Neighbour>>,
+    /// What a router said fits through to it, in bytes, and until when that is believed, in seconds: in the low
+    /// 32 bits and the high ones. 0 is nothing.
+    path: AtomicU64,
+}
+
+/// For how long the MTU of a path is believed (RFC 1191 section 6.3, RFC 8201 section 4).
+const BELIEVED: Nanos = 600_000_000_000;
+const SECOND: Nanos = 1_000_000_000;
+
+impl Hop {
+    fn new(id: u32, neighbour: Option<Arc<Neighbour>>) -> Self {
+        Self { id, neighbour, path: AtomicU64::new(0) }
+    }
+
+    /// A router says that no more than `mtu` bytes fit through.
+    pub(super) fn note_mtu(&self, mtu: usize, now: Nanos) {
+        let until = now.saturating_add(BELIEVED) / SECOND;
+        self.path.store(until << 32 | mtu.min(65_535) as u64, Ordering::Relaxed);
+    }
+
+    /// What fits through, as far as anybody has said.
+    #[inline]
+    pub(super) fn mtu(&self, now: Nanos) -> Option<usize> {
+        let path = self.path.load(Ordering::Relaxed);
+        (now / SECOND < path >> 32).then_some(path as u32 as usize)
+    }
 }
 
 /// The ways to all backends, by place.
@@ -39,7 +67,7 @@ impl Hops {
             };
             let hop = known.filter(same).cloned();
             all[target.place()] =
-                Some(hop.unwrap_or_else(|| Arc::new(Hop { id: target.id, neighbour })));
+                Some(hop.unwrap_or_else(|| Arc::new(Hop::new(target.id, neighbour))));
         }
         Self(all)
     }
