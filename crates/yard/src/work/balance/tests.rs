@@ -169,21 +169,43 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_are_balanced(mut data in prop::collection::vec(any::<u8>(), 0..120), mode in 0usize..5, edit in 0usize..4) {
-        let mode = [Mode::Dsr, Mode::Dnat, Mode::FullNat, Mode::Ipip, Mode::Gue][mode];
-        let mut service = service("s", ip("192.0.2.1"), proto::TCP, 1..=65_535, mode);
-        service.mss = Some(1000);
-        service.mtu = Some(90);
+    fn any_bytes_are_balanced(
+        mut data in prop::collection::vec(any::<u8>(), 0..160), mode in 0usize..6, edit in 0usize..7, at in 0usize..160, byte: u8,
+    ) {
+        let proxy = mode == 5;
+        let mode = [Mode::Dsr, Mode::Dnat, Mode::FullNat, Mode::Ipip, Mode::Gue, Mode::FullNat][mode];
+        let vip = ip("192.0.2.1");
+        let mut service = service("s", vip, proto::TCP, 1..=65_535, mode);
+        (service.mss, service.mtu, service.proxy) = (Some(1000), Some(150), proxy);
         service.backends = vec![backend(1, ip("10.0.1.1"), None)];
-        let start = [2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0, 0x45, 0, 0, 60, 0, 0, 0, 0, 64, 6, 0, 0, 10, 0, 0, 1, 192, 0, 2, 1];
-        let n = data.len().min(start.len());
-        if edit > 0 {
-            data[..n].copy_from_slice(&start[..n]); // mostly for the service
+        let hub = Arc::new(Hub::new(Control::new(vec![service], 251, 7).unwrap()));
+        let addrs = vec![ip("192.0.2.253"), ip("2001:db8::fe")];
+        let place = Place { mac: [2; 6], addrs, answers: true };
+        let settings = BalanceSettings { places: vec![place], neighbour_fresh: 9, ..settings() };
+        let mut work = Balance::group(&hub, 1, &settings).remove(0);
+        // A connection that is there, and what may come of it: a segment, an answer, an error about
+        // it or its tunnel, a neighbour; damaged anywhere, and cut anywhere.
+        let key = FlowKey::five_tuple(proto::TCP, ip("10.0.0.1"), 5, vip, 80);
+        let (_, there) = balance(&mut work, &Build::new(&key).flags(FlowKey::SYN).bytes());
+        let sent = parse::key(&Headers::parse(LinkType::Ethernet, &there), &there, 0).flow();
+        let (router, from) = (ip("10.0.1.254"), sent.src_ip().unwrap());
+        let mut like = match edit {
+            0 => Vec::new(),
+            1 => Build::new(&key).flags(byte).payload(&data).bytes(),
+            2 => Build::new(&sent.reversed()).flags(byte).payload(&data).bytes(),
+            3 => error_quoting(&[&there[..], &data].concat(), router, from, (3, 4)),
+            4 => error_about(&key.reversed(), 3, 4),
+            5 => Build::new(&FlowKey { eth_type: 0x0806, ..FlowKey::ZERO }).payload(&data).bytes(),
+            _ => data.clone(),
+        };
+        if let Some(old) = like.get_mut(at) {
+            *old = byte;
         }
-        if edit == 2 && data.len() > 23 {
-            data[23] = proto::ICMP;
-        }
-        let _ = balance(&mut one(service), &data);
+        let _ = balance(&mut work, &like);
+        like.truncate(data.len());
+        let n = like.len();
+        data[..n].copy_from_slice(&like);
+        let _ = balance(&mut work, &data);
     }
 
     #[test]
