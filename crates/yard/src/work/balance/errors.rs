@@ -92,10 +92,11 @@ impl Balance {
         let message = packet.bytes.get(packet.l4..).unwrap_or_default();
         if key.dst_ip().is_some_and(|dst| self.locals.is_source(dst))
             && let Some((backend, inner)) = inside_of(message, v6, key.dst_ip())
+            && self.allowance.take(now)
+            && let Some(room) = self.note_path(backend, path_mtu(message, v6))
         {
-            let mtu = path_mtu(message, v6);
             let at = packet.l3 + packet.l4 + inner;
-            self.tunnel_error(batch, lane, pool, (backend, mtu, at));
+            self.tell_who_is_in_it(batch, lane, pool, (room, at));
             return true;
         }
         let Some(about) = quoted(message, v6) else { return false };
@@ -124,27 +125,29 @@ impl Balance {
         true
     }
 
-    /// An error about the tunnel to `backend`: what fits is noted (RFC 2003 section 5.1); and if
-    /// the client's packet stands at `at`, the client is told.
-    fn tunnel_error(
-        &mut self,
-        batch: &mut Batch,
-        lane: usize,
-        pool: &Pool,
-        (backend, mtu, at): (IpAddr, Option<usize>, usize),
-    ) {
-        let Some(mtu) = mtu.filter(|_| self.allowance.take(self.now)) else {
-            return refuse(batch, lane, DropReason::Taken);
-        };
+    /// A router says what fits through a tunnel to `backend`, if anything (RFC 2003 section 5.1). `None` if
+    /// there is no such tunnel; else what is left of that for a client's packet.
+    fn note_path(&self, backend: IpAddr, mtu: Option<usize>) -> Option<Option<usize>> {
         let tunnels = |mode| matches!(mode, Mode::Ipip | Mode::Gue);
         let mut room = None;
         for target in self.plan.targets().filter(|t| t.addr == backend && tunnels(t.mode)) {
-            if let Some(hop) = self.hops.get(target) {
+            room = Some(mtu.map(|mtu| mtu - target.mode.overhead(backend.is_ipv6())));
+            if let (Some(mtu), Some(hop)) = (mtu, self.hops.get(target)) {
                 hop.note_mtu(mtu, self.now);
-                let overhead = target.mode.overhead(backend.is_ipv6());
-                room = Some(mtu.saturating_sub(overhead));
             }
         }
+        room
+    }
+
+    /// Makes of an error about a tunnel one for the client whose packet stands at `at`, if it is
+    /// there and no more than `room` bytes of it fit.
+    fn tell_who_is_in_it(
+        &self,
+        batch: &mut Batch,
+        lane: usize,
+        pool: &Pool,
+        (room, at): (Option<usize>, usize),
+    ) {
         let frame = &mut batch.frames[lane];
         let l3 = super::l3_of(pool.bytes(frame)).unwrap_or_default();
         let inner = pool.bytes(frame).get(at..).unwrap_or_default();

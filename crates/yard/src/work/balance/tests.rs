@@ -362,6 +362,21 @@ fn errors_from_behind_go_to_the_client_as_about_its_own_packet() {
 }
 
 #[test]
+fn what_only_looks_like_a_tunnel_is_the_clients() {
+    // A datagram from a local address to the port of GUE: of fullnat.
+    let [vip, to, client] = addrs(false);
+    let mut service = service("s", vip, proto::UDP, 53..=53, Mode::FullNat);
+    service.backends = vec![backend(1, to, Some(6080))];
+    let mut work = one(service);
+    let key = FlowKey::five_tuple(proto::UDP, client, 999, vip, 53);
+    let (_, sent) = balance(&mut work, &Build::new(&key).payload(&[7; 40]).bytes());
+    let error = error_quoting(&sent, ip("10.0.1.254"), ip("10.9.0.1"), (3, 4));
+    let (action, got) = balance(&mut work, &error);
+    assert_eq!(action.to, To::Port(40));
+    assert_eq!(flowyard_lb::icmp::quoted(&got[34..], false).unwrap().flow, key.flow());
+}
+
+#[test]
 fn what_fits_through_a_tunnel_is_learnt() {
     for (v6, to_v6, mode, whole) in [false, true].into_iter().flat_map(|v6| {
         [false, true].into_iter().flat_map(move |to_v6| {
