@@ -25,10 +25,12 @@
 use flowyard_frame::{FlowKey, LANES, Lanes, Nanos};
 
 mod index;
+mod proxied;
 mod state;
 mod wheel;
 
 use index::Index;
+pub use proxied::{Proxied, Stage, Step};
 pub use state::{State, Timeouts};
 use wheel::Wheel;
 
@@ -99,10 +101,13 @@ pub struct Conn {
     deadline: u32,
     next: u32,
     prev: u32,
+    /// As in [`Proxied`].
+    first: u32,
+    stage: proxied::Stage,
     /// What it is doing.
     state: State,
     free: bool,
-    spare: [u8; 6],
+    spare: u8,
 }
 
 impl Conn {
@@ -116,6 +121,12 @@ impl Conn {
     #[must_use]
     pub const fn state(&self) -> State {
         self.state
+    }
+
+    /// What it knows of a header in front of it.
+    #[must_use]
+    pub const fn proxied(&self) -> Proxied {
+        Proxied { first: self.first, stage: self.stage }
     }
 }
 
@@ -314,9 +325,11 @@ impl Conns {
             deadline,
             next: links.0,
             prev: links.1,
+            first: 0,
+            stage: proxied::Stage::None,
             state,
             free: false,
-            spare: [0; 6],
+            spare: 0,
         };
         if let Some(slot) = self.index.find(hash, |slot| self.is(slot, key)) {
             self.opening -= usize::from(self.slots[slot as usize].state == State::Opening);

@@ -13,7 +13,7 @@ use std::sync::atomic::AtomicU32;
 
 use flowyard_flow::table::Maglev;
 use flowyard_flow::table::maglev::{BadMaglev, Choice as MaglevChoice};
-use flowyard_frame::Nanos;
+use flowyard_frame::{Nanos, proto};
 
 use crate::plan::{Front, PLACES, Plan, Table, Target, keeps, next_id, place, turns};
 use crate::quic::{Reader, ServerId};
@@ -109,6 +109,11 @@ pub enum BadWhat {
     /// A server ID of another length is never found.
     #[error("backend '{0}' has no server ID of the length that 'quic' says; give it one")]
     ServerId(String),
+    /// Only what is terminated in between would need it elsewhere.
+    #[error(
+        "PROXY protocol is for TCP with fullnat; leave 'proxy' out, backends see the client's address"
+    )]
+    Proxy,
     /// Two servers of one ID.
     #[error("backend '{0}' has the server ID of another one; give each its own")]
     ServerTwice(String),
@@ -359,6 +364,9 @@ fn check(
         let (first, last) = (*service.ports.start(), *service.ports.end());
         if first == 0 || first > last {
             return Err(wrong(None, BadWhat::Ports));
+        }
+        if service.proxy && (service.mode, service.proto) != (Mode::FullNat, proto::TCP) {
+            return Err(wrong(None, BadWhat::Proxy));
         }
         let front = Front { addr: service.vip, proto: service.proto, first, last, service: number };
         let other = |f: &&Front| overlap(f, &front);

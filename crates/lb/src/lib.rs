@@ -16,7 +16,7 @@ pub mod probe;
 pub mod quic;
 mod service;
 
-pub use conns::{Conn, ConnKey, Conns, Full, State, Timeouts};
+pub use conns::{Conn, ConnKey, Conns, Full, Proxied, Stage, State, Step, Timeouts};
 pub use control::{BadService, BadWhat, Control, HEAVIEST, Unknown};
 pub use plan::{Plan, Table, Target, Turns};
 pub use service::{AllDown, Backend, Choice, Exit, Mode, OnDown, Service};

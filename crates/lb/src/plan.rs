@@ -88,6 +88,15 @@ pub struct Target {
     pub active: Arc<AtomicU32>,
 }
 
+impl Target {
+    /// Its place: backends of one plan have different ones, from 0 on.
+    #[must_use]
+    #[inline]
+    pub const fn place(&self) -> usize {
+        place(self.id) as usize
+    }
+}
+
 /// What a core remembers of its turns.
 #[derive(Clone, Debug, Default)]
 pub struct Turns(Vec<u32>);
@@ -122,6 +131,13 @@ impl Plan {
     pub fn is_vip(&self, addr: IpAddr) -> bool {
         let at = self.fronts.partition_point(|front| front.addr < addr);
         self.fronts.get(at).is_some_and(|front| front.addr == addr)
+    }
+
+    /// Whether this is the VIP of a service whose balancer answers for it.
+    #[must_use]
+    pub fn answers_for(&self, addr: IpAddr) -> bool {
+        let answers = |table: &Table| table.service.vip == addr && table.service.answers;
+        self.services.iter().any(answers)
     }
 
     /// The service whose backend (by DNAT) has this address.

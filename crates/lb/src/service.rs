@@ -31,6 +31,10 @@ pub struct Service {
     pub mtu: Option<u16>,
     /// How long a backend that comes up takes to its full weight.
     pub slow_start: Nanos,
+    /// Whether a backend is told the client's address by a header of PROXY protocol v2: FullNAT of TCP.
+    pub proxy: bool,
+    /// Whether the balancer says that the VIP is its own, where it is asked (ARP, neighbour discovery).
+    pub answers: bool,
     /// What happens when every backend is down.
     pub all_down: AllDown,
     /// What happens to the connections of a backend that is down.
@@ -65,8 +69,10 @@ pub struct Exit {
     pub port: u16,
     /// The port's own address.
     pub src: [u8; 6],
-    /// The next hop's.
+    /// The next hop's; nothing where it has to be asked for.
     pub dst: [u8; 6],
+    /// Whose MAC address is to be asked for: the next hop's, or a gateway's.
+    pub via: Option<IpAddr>,
 }
 
 /// How packets get to a backend.

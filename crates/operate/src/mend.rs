@@ -74,6 +74,11 @@ pub fn mend(reason: &str, place: &str) -> String {
             "no backend of its service takes new connections: all are down or drained; look at their health checks"
                 .into()
         }
+        "unresolved" => {
+            "the next hop does not say its MAC address: see that it is up, on that port's link, and in the net of 'address' in [balance]"
+                .into()
+        }
+        "taken" => "nothing to mend: these were for the yard itself".into(),
         "no_connection" => {
             "the table of connections is full, or too many are half open: raise its capacity, or let it fall back \
              to the hash"

@@ -159,8 +159,8 @@ impl Tick for Core {
         }
         self.stopwatch.tick();
         self.watch.tick(now);
-        let progress =
-            self.read_mail(now) + self.receive(now) + self.serve(now) + self.transmit(now);
+        let progress = self.read_mail(now) + self.receive(now) + self.serve(now);
+        let progress = progress + self.speak(now) + self.transmit(now);
         self.teach();
         self.account(now, progress > 0);
         self.watch_elephants(now);
@@ -330,6 +330,12 @@ impl Core {
             }
             _ => progress,
         }
+    }
+
+    /// What the work has to say of itself.
+    fn speak(&mut self, now: Nanos) -> u32 {
+        let Self { server, to_ports, .. } = self;
+        server.work.speak(now, &mut |port, bytes| to_ports.send(port, bytes, now))
     }
 
     /// dequeue, work.

@@ -67,11 +67,16 @@ pub enum DropReason {
     Metered,
     /// It went to a controller, and nowhere else.
     Punted,
+    /// Nobody has said yet which MAC address its next hop has.
+    Unresolved,
+    /// It is for the yard itself, which has taken note of it: a word of a neighbour, or of a router on
+    /// the way to a backend.
+    Taken,
 }
 
 impl DropReason {
     /// Every reason.
-    pub const ALL: [Self; 25] = [
+    pub const ALL: [Self; 27] = [
         Self::QueueFull,
         Self::TooLong,
         Self::NoBuffer,
@@ -97,6 +102,8 @@ impl DropReason {
         Self::NoFlow,
         Self::Metered,
         Self::Punted,
+        Self::Unresolved,
+        Self::Taken,
     ];
 
     /// The name in counters and reports.
@@ -128,6 +135,8 @@ impl DropReason {
             Self::NoFlow => "no_flow",
             Self::Metered => "metered",
             Self::Punted => "punted",
+            Self::Unresolved => "unresolved",
+            Self::Taken => "taken",
         }
     }
 
@@ -147,7 +156,7 @@ impl DropReason {
     /// work's own.
     const fn slot(code: u16) -> usize {
         match code {
-            1..=25 => code as usize - 1,
+            1..=27 => code as usize - 1,
             _ => Self::Work as usize - 1,
         }
     }
@@ -221,8 +230,8 @@ counters! {
     tx_frames,
     /// Their bytes.
     tx_bytes,
-    /// Copies wanted, of frames that leave by more than one port; those that found no buffer are
-    /// also drops.
+    /// Copies wanted, of frames that leave by more than one port, and frames that the work makes;
+    /// those that found no buffer are also drops.
     copies,
     /// Frames worked on.
     work_frames,

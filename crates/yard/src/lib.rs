@@ -24,6 +24,7 @@ mod core;
 mod counters;
 mod elephants;
 mod mail;
+mod neighbour;
 mod places;
 pub mod pool;
 pub mod port;

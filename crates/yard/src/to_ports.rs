@@ -35,6 +35,9 @@ pub struct ToPorts {
     copier: Mutex<Copier>,
 }
 
+/// In place of the port that a frame came in by: it came by none.
+pub(crate) const MADE: u16 = u16::MAX;
+
 /// What copying takes.
 struct Copier {
     core: u16,
@@ -61,23 +64,22 @@ impl ToPorts {
         (copier.copies, copier.failed)
     }
 
-    /// Sends `data`, which came by no port, out by `port`: it is counted as a copy. Where the port
-    /// does not exist or has no room, or no buffer is free, it is dropped as one.
-    pub(crate) fn inject(&self, port: u16, data: &[u8], now: Nanos) {
+    /// Sends a frame with these bytes, which nobody gave, to `port`; counted as a copy. Whether there was a
+    /// buffer, and room.
+    pub(crate) fn send(&self, port: u16, bytes: &[u8], now: Nanos) -> bool {
         let mut copier = self.copier();
-        copier.count(1);
-        let meta = Meta { time: now, wire_len: data.len() as u32, ..Meta::default() };
-        let refused = match (self.places.ports.get(usize::from(port)), copier.pool.copy(data, meta))
-        {
-            (Some(place), Ok(frame)) => copier.enqueue(place, port, frame, FlowKey::ZERO),
-            (None, Ok(frame)) => Some(frame),
-            (_, Err(_)) => {
-                copier.failed += 1;
-                None
-            }
-        };
-        if let Some(frame) = refused {
-            copier.pool.put(frame);
+        let Some(place) = self.places.ports.get(usize::from(port)) else { return false };
+        let meta =
+            Meta { time: now, wire_len: bytes.len() as u32, in_port: MADE, ..Meta::default() };
+        let Ok(frame) = copier.pool.copy(bytes, meta) else { return false };
+        copier.enter(place, port, frame, FlowKey::ZERO, Action::queue(0))
+    }
+
+    /// As [`Self::send`], but one that cannot leave is a copy that was dropped.
+    pub(crate) fn inject(&self, port: u16, bytes: &[u8], now: Nanos) {
+        if !self.send(port, bytes, now) {
+            let mut copier = self.copier();
+            copier.count(1);
             copier.failed += 1;
         }
     }
@@ -122,10 +124,17 @@ impl Copier {
     }
 
     /// Puts a frame into the tx queue of `place`; it comes back if there is no room.
-    fn enqueue(&mut self, place: &Place, port: u16, frame: Frame, key: FlowKey) -> Option<Frame> {
+    fn enqueue(
+        &mut self,
+        place: &Place,
+        port: u16,
+        frame: Frame,
+        key: FlowKey,
+        action: Action,
+    ) -> Option<Frame> {
         self.batch.set_len(0);
         if let Ok(at) = self.batch.push(frame, key) {
-            self.batch.actions[at] = Action { to: To::Port(port), counter: 0, mark: 0 };
+            self.batch.actions[at] = Action { to: To::Port(port), ..action };
         }
         let all = self.batch.lanes();
         let refused = place.enqueue(self.core, &mut self.batch, all);
@@ -135,7 +144,7 @@ impl Copier {
     /// Sends the frames that are tied to that of `lane`, each to its port, and then itself; whether
     /// they all are gone.
     fn part(&mut self, places: &Places, from: &mut Batch, lane: usize) -> bool {
-        let key = from.keys[lane];
+        let (key, action) = (from.keys[lane], from.actions[lane]);
         while let Some((other, port)) = self.pool.untie(&mut from.frames[lane]) {
             let Some(place) = places.ports.get(usize::from(port)) else {
                 self.pool.put(other);
@@ -144,7 +153,7 @@ impl Copier {
                 continue;
             };
             self.count(1);
-            if let Some(other) = self.enqueue(place, port, other, key) {
+            if let Some(other) = self.enqueue(place, port, other, key, action) {
                 self.copies -= 1; // it is tried again
                 self.board.show_copies(self.copies);
                 self.pool.tie(&mut from.frames[lane], other, port);
@@ -154,7 +163,6 @@ impl Copier {
         let (port, missing) = self.pool.last(&mut from.frames[lane]);
         self.count(missing.into());
         self.failed += u64::from(missing);
-        let action = from.actions[lane];
         from.actions[lane].to = To::Port(port);
         let place = places.ports.get(usize::from(port));
         let enqueue = |place: &Place| place.enqueue(self.core, from, Lanes(1 << lane)).is_empty();
@@ -174,19 +182,26 @@ impl Copier {
             self.failed += 1;
             return true;
         };
-        self.batch.set_len(0);
-        if let Ok(at) = self.batch.push(copy, from.keys[lane]) {
-            self.batch.actions[at] = Action { to: To::Port(port), ..from.actions[lane] };
-        }
-        let all = self.batch.lanes();
-        let gone = place.enqueue(self.core, &mut self.batch, all).is_empty();
-        if !gone {
-            // It will be made again: to keep it, it would need a place to be in.
-            self.batch.drain().for_each(|copy| self.pool.put(copy));
-            self.copies -= 1;
-            self.board.show_copies(self.copies);
-        }
-        gone
+        self.copies -= 1;
+        self.enter(place, port, copy, from.keys[lane], from.actions[lane])
+    }
+
+    /// Sends a frame of its own to a port, and counts it as a copy; or gives it back.
+    fn enter(
+        &mut self,
+        place: &Place,
+        port: u16,
+        frame: Frame,
+        key: FlowKey,
+        action: Action,
+    ) -> bool {
+        self.count(1);
+        let Some(frame) = self.enqueue(place, port, frame, key, action) else { return true };
+        // It will be made again: to keep it, it would need a place to be in.
+        self.pool.put(frame);
+        self.copies -= 1;
+        self.board.show_copies(self.copies);
+        false
     }
 }
 

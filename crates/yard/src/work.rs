@@ -29,7 +29,7 @@ mod forward;
 mod route;
 mod switch;
 
-pub use balance::{Balance, BalanceSettings, Hub};
+pub use balance::{Balance, BalanceSettings, Hub, Place};
 pub use bridge::Bridge;
 pub use burn::Burn;
 pub use forward::Forward;
@@ -48,6 +48,12 @@ pub trait Work: Send {
     /// Changes what it does, between two batches; frames that this makes leave by `send`, with the
     /// port's number. A switch does; others have nothing to change.
     fn change(&mut self, _changes: &Changes, _now: Nanos, _send: &mut dyn FnMut(u16, &[u8])) {}
+
+    /// Sends what the work itself has to say, besides the frames that it is given: `send` takes a port and the
+    /// bytes of a frame, and says whether it could leave. Called once a tick; returns how many left.
+    fn speak(&mut self, _now: Nanos, _send: &mut dyn FnMut(u16, &[u8]) -> bool) -> u32 {
+        0
+    }
 }
 
 /// The lanes that want work: those whose action is a queue.

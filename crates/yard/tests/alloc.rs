@@ -4,8 +4,9 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
+use flowyard_frame::{FlowKey, proto};
 use flowyard_ports::mem::Frames;
-use flowyard_testkit::{Profile, Traffic};
+use flowyard_testkit::{Build, Profile, Rng, Traffic};
 use flowyard_wire::LinkType;
 use flowyard_yard::port::{Repeat, SourceRx};
 use flowyard_yard::{Config, Counters, DropReason, Pace, Parts, Tick, Yard};
@@ -140,6 +141,173 @@ fn bridging_and_copying_allocate_nothing() {
 fn routing_allocates_nothing() {
     let (then, _) = run_without_allocation(&format!("{YARD}{ROUTE}"), 1_000);
     assert_eq!(then.drops.get(DropReason::NoRoute), 0, "{then:#?}");
+}
+
+/// All modes, each with two backends; next hops that are asked for, and found.
+fn balanced() -> String {
+    let mut text = String::from(
+        r#"
+    [yard]
+    cores = 2
+    [[port]]
+    name = "west"
+    kind = "mem"
+    in = "given"
+    core = 0
+    [[port]]
+    name = "east"
+    kind = "mem"
+    core = 1
+    [[queue]]
+    name = "atomic"
+    order = "atomic"
+    consumers = [0, 1]
+    [work]
+    kind = "balance"
+    [balance]
+    entries = 251
+    connections = 512
+    opening_ms = 1
+    open_ms = 3
+    closing_ms = 1
+    datagrams_ms = 1
+    neighbour_ms = 5
+    local = ["10.9.0.1", "10.9.0.2"]
+    address = { west = ["192.0.2.253", "10.0.1.254", "2001:db8::fe"] }
+    clients = { port = "west", next_hop = "192.0.2.254" }
+    "#,
+    );
+    for (n, (mode, more)) in [
+        ("dsr", "proto = \"tcp\""),
+        ("dnat", "proto = \"tcp\"\nmss = 1000"),
+        ("fullnat", "proto = \"tcp\"\nproxy = \"v2\""),
+        ("ipip", "proto = \"tcp\"\nmtu = 300"),
+        ("gue", "proto = \"udp\"\nchoice = \"least\""),
+        ("fullnat", "proto = \"sctp\"\nchoice = \"roundrobin\""),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        text +=
+            &format!("[[service]]\nname = \"s{n}\"\nvip = \"192.0.2.{n}\"\nport = \"1-65535\"\n");
+        text += &format!("mode = \"{mode}\"\n{more}\n");
+        for b in 1..=2 {
+            text += &format!("[[service.backend]]\nname = \"b{b}\"\naddr = \"10.0.1.1{n}{b}\"\n");
+            text += "exit = { port = \"west\" }\n";
+        }
+    }
+    text
+}
+
+/// Clients' segments of every kind, answers of backends, errors, fragments, and what neighbours say.
+fn for_balancers() -> Frames {
+    let mut frames = Frames::new();
+    let mut rng = Rng::new(5);
+    let ip = |text: &str| -> std::net::IpAddr { text.parse().unwrap() };
+    let mut push = |data: &[u8]| frames.push(0, LinkType::Ethernet, data);
+    for turn in 0..20_000u32 {
+        let n = rng.below(6);
+        let which = if n == 4 {
+            proto::UDP
+        } else if n == 5 {
+            proto::SCTP
+        } else {
+            proto::TCP
+        };
+        let [client, vip] = [format!("10.2.0.{}", rng.below(200)), format!("192.0.2.{n}")];
+        let key =
+            FlowKey::five_tuple(which, ip(&client), 1000 + rng.below(20) as u16, ip(&vip), 80);
+        let flags = [FlowKey::SYN, FlowKey::ACK, FlowKey::ACK, FlowKey::ACK | FlowKey::FIN];
+        let build = Build::new(&key).flags(flags[rng.below(4) as usize]).seq(turn % 4);
+        let backend = ip(&format!("10.0.1.1{n}{}", 1 + rng.below(2)));
+        match rng.below(12) {
+            0 => push(&build.ttl(1).bytes()),
+            1 => push(&build.frame_len(400).bytes()),
+            2 => push(&build.fragment(0, true).bytes()),
+            3 => push(&build.fragment(185, false).bytes()),
+            4 | 5 => {
+                // An answer: of dnat, or to a local address.
+                let local = ip(["10.9.0.1", "10.9.0.2"][rng.below(2) as usize]);
+                let (dst, port) = if n == 1 {
+                    (key.src_ip().unwrap(), key.sport)
+                } else {
+                    (local, 1024 + rng.below(300) as u16)
+                };
+                let key = FlowKey::five_tuple(which, backend, 80, dst, port);
+                push(&Build::new(&key).flags(FlowKey::ACK).bytes());
+            }
+            6 => {
+                let quoted = Build::new(&key.reversed()).bytes();
+                let error = FlowKey::five_tuple(proto::ICMP, ip("10.0.9.9"), 0, ip(&vip), 0);
+                let mut data = Build::new(&error).payload(&quoted[14..]).bytes();
+                data[34] = 3;
+                push(&data);
+            }
+            7 => {
+                // Who has the VIP? And: it is here.
+                let asks = rng.below(2) == 0;
+                let who = if asks { ip("192.0.2.254") } else { backend };
+                let std::net::IpAddr::V4(who) = who else { continue };
+                let mut data = vec![0xff; 6];
+                data.extend([
+                    2,
+                    0,
+                    0,
+                    0,
+                    1,
+                    1,
+                    8,
+                    6,
+                    0,
+                    1,
+                    8,
+                    0,
+                    6,
+                    4,
+                    0,
+                    if asks { 1 } else { 2 },
+                ]);
+                data.extend([2, 0, 0, 0, 1, 1]);
+                data.extend(who.octets());
+                data.extend([0, 0, 0, 0, 0, 0, 192, 0, 2, n as u8]);
+                push(&data);
+            }
+            _ => push(&build.bytes()),
+        }
+    }
+    frames
+}
+
+#[test]
+fn balancing_allocates_nothing_in_any_mode() {
+    let mut parts = Parts::default();
+    // All come in by one port, and leave by it.
+    let source = Box::new(Repeat::new(for_balancers(), u32::MAX));
+    parts.rx.insert(0, Box::new(SourceRx::new(0, source, Pace::Fast)));
+    let config = Config::parse("y", &balanced()).unwrap();
+    let mut yard = Yard::build(&config, parts).unwrap();
+    let mut run = |ticks: u64| {
+        for now in 0..ticks {
+            yard.cores.iter_mut().for_each(|core| _ = core.tick(now * 1000));
+        }
+        let total = yard.cores.iter().map(flowyard_yard::Core::counters);
+        total.fold(flowyard_yard::Counters::default(), |sum, core| sum.plus(&core))
+    };
+    let warm = run(5_000);
+    let before = ALLOCATIONS.get();
+    let then = run(40_000);
+    assert_eq!(ALLOCATIONS.get() - before, 0, "of {} frames", then.rx_frames - warm.rx_frames);
+    let drops = |reason| then.drops.get(reason) - warm.drops.get(reason);
+    assert!(
+        then.copies > 3 && warm.drops.get(DropReason::Unresolved) > 0,
+        "{} {:?}",
+        then.copies,
+        warm.drops
+    );
+    assert!(then.tx_frames - warm.tx_frames > 50_000, "{then:#?}");
+    for reason in [DropReason::Taken, DropReason::Fragment, DropReason::TooLong] {
+        assert!(drops(reason) > 100, "{}: {then:#?}", reason.name());
+    }
 }
 
 /// Runs a yard, which drops at least so many frames; its counters at the end, and after it was warm.

@@ -31,6 +31,8 @@ fn service(name: &str, port: u16, backends: Vec<Backend>) -> Service {
         mss: None,
         mtu: None,
         slow_start: 0,
+        proxy: false,
+        answers: true,
         all_down: AllDown::Drop,
         on_down: OnDown::Move,
         backends,

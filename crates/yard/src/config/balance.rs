@@ -17,7 +17,7 @@ use toml::Spanned;
 
 use super::check::{Checked, port_name};
 use super::{Config, ConfigError, WorkKind, hex};
-use crate::work::BalanceSettings;
+use crate::work::{BalanceSettings, Place};
 
 /// `[balance]`
 #[derive(Clone, PartialEq, Debug, Deserialize)]
@@ -45,6 +45,13 @@ pub struct BalanceConfig {
     pub clients: Option<Spanned<ExitConfig>>,
     /// Addresses of its own: sources of tunnels and of FullNAT.
     pub local: Vec<Spanned<String>>,
+    /// The addresses of ports: neighbours are asked for from them, and answered.
+    pub address: BTreeMap<String, Vec<Spanned<String>>>,
+    /// Ports by which it answers who has a VIP, or a local address; left out, those with an address.
+    pub answer: Option<Vec<Spanned<String>>>,
+    /// For how long the MAC address of a next hop is believed before it is asked for again, in
+    /// milliseconds.
+    pub neighbour_ms: u64,
     /// By port a frame came in by, the port by which it leaves if it is for no service.
     pub pass: BTreeMap<String, Spanned<String>>,
 }
@@ -64,6 +71,9 @@ impl Default for BalanceConfig {
             datagrams_ms: datagrams / 1_000_000,
             clients: None,
             local: Vec::new(),
+            address: BTreeMap::new(),
+            answer: None,
+            neighbour_ms: 30_000,
             pass: BTreeMap::new(),
         }
     }
@@ -85,8 +95,9 @@ pub enum FullConfig {
 pub struct ExitConfig {
     /// The port.
     pub port: Spanned<String>,
-    /// The MAC address that frames get as destination.
-    pub next_hop: Spanned<String>,
+    /// The MAC address that frames get as destination, or the IP address of a gateway; left out, the backend is on
+    /// the port's link itself.
+    pub next_hop: Option<Spanned<String>>,
 }
 
 /// One of `[[service]]`.
@@ -116,6 +127,11 @@ pub struct ServiceConfig {
     /// How long a new backend, or one that was down, takes to its full weight.
     #[serde(default)]
     pub slow_start_ms: u64,
+    /// How a backend is told the client's address.
+    pub proxy: Option<ProxyConfig>,
+    /// Whether it is said that the VIP is here, where that is asked.
+    #[serde(default = "yes")]
+    pub answer: bool,
     /// What happens when every backend is down: `drop` or `use`.
     #[serde(default)]
     pub all_down: AllDownConfig,
@@ -125,6 +141,14 @@ pub struct ServiceConfig {
     /// Who answers.
     #[serde(default)]
     pub backend: Vec<Spanned<BackendConfig>>,
+}
+
+/// How a backend is told the client's address.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ProxyConfig {
+    /// PROXY protocol, version 2.
+    V2,
 }
 
 /// One of `[[service.backend]]`.
@@ -258,6 +282,10 @@ impl<'de> Deserialize<'de> for PortRange {
     }
 }
 
+const fn yes() -> bool {
+    true
+}
+
 const fn one() -> u32 {
     1
 }
@@ -286,6 +314,8 @@ impl Config {
             mss: service.mss,
             mtu: service.mtu,
             slow_start: service.slow_start_ms.saturating_mul(1_000_000),
+            proxy: service.proxy.is_some(),
+            answers: service.answer,
             all_down: service.all_down.into(),
             on_down: service.on_down.into(),
             backends: backends?,
@@ -300,13 +330,14 @@ impl Config {
                 self.error(text.span(), what, "write it in hexadecimal, as \"01ab\"")
             })?,
         };
+        let addr = self.address(&backend.addr)?;
         Ok(Backend {
             name: backend.name.get_ref().clone(),
-            addr: self.address(&backend.addr)?,
+            addr,
             port: backend.port,
             weight: backend.weight,
             drain: backend.drain,
-            exit: self.exit(&backend.exit)?,
+            exit: self.exit(&backend.exit, Some(addr))?,
             server_id,
         })
     }
@@ -324,11 +355,51 @@ impl Config {
         config.map_err(|error| self.split(quic.span(), &error.to_string()))
     }
 
-    fn exit(&self, exit: &ExitConfig) -> Result<Exit, ConfigError> {
+    /// A way out, to `addr` if no other next hop is written.
+    fn exit(&self, exit: &ExitConfig, addr: Option<IpAddr>) -> Result<Exit, ConfigError> {
         port_name(self, exit.port.get_ref(), exit.port.span())?;
         let port = self.port_number(exit.port.get_ref()).unwrap_or_default();
         let src = self.port_macs()?.get(usize::from(port)).copied().unwrap_or_default();
-        Ok(Exit { port, src, dst: self.mac(&exit.next_hop)? })
+        let written = exit.next_hop.as_ref().map(|text| (text, text.get_ref().parse::<IpAddr>()));
+        let (via, at) = match (written, addr) {
+            (Some((text, Err(_))), _) => {
+                return Ok(Exit { port, src, dst: self.mac(text)?, via: None });
+            }
+            (Some((text, Ok(via))), _) => (via, text.span()),
+            (None, Some(addr)) => (addr, exit.port.span()),
+            (None, None) => {
+                let mend = "write its MAC address, or the IP address of a gateway, as 'next_hop'";
+                return Err(self.error(exit.port.span(), "there is no next hop", mend));
+            }
+        };
+        let mine = self.balance().address.remove(exit.port.get_ref()).unwrap_or_default();
+        let same = |mine: &Spanned<String>| mine.get_ref().contains(':') == via.is_ipv6();
+        if mine.is_empty() || via.is_ipv4() && !mine.iter().any(same) {
+            let name = exit.port.get_ref();
+            let what = format!("nobody can be asked for the MAC address of {via} at port '{name}'");
+            let mend = "write the MAC address as 'next_hop', or an address of the port's own in 'address' of [balance]";
+            return Err(self.error(at, what, mend));
+        }
+        Ok(Exit { port, src, dst: [0; 6], via: Some(via) })
+    }
+
+    /// What the balancer is called at each port.
+    fn places(&self, balance: &BalanceConfig) -> Result<Vec<Place>, ConfigError> {
+        let place = |mac| Place { mac, ..Place::default() };
+        let mut places: Vec<Place> = self.port_macs()?.into_iter().map(place).collect();
+        let at = self.balance.as_ref().map_or(0..0, Spanned::span);
+        for (port, addrs) in &balance.address {
+            port_name(self, port, addrs.first().map_or(at.clone(), Spanned::span))?;
+            let place = &mut places[usize::from(self.port_number(port).unwrap_or_default())];
+            place.addrs = addrs.iter().map(|text| self.address(text)).collect::<Result<_, _>>()?;
+            place.answers = balance.answer.is_none() && !addrs.is_empty();
+        }
+        for port in balance.answer.iter().flatten() {
+            port_name(self, port.get_ref(), port.span())?;
+            let number = self.port_number(port.get_ref()).unwrap_or_default();
+            places[usize::from(number)].answers = true;
+        }
+        Ok(places)
     }
 
     fn address(&self, text: &Spanned<String>) -> Result<IpAddr, ConfigError> {
@@ -377,7 +448,8 @@ impl Config {
         let balance = self.balance();
         let connections = *balance.connections.get_ref();
         let ms = |ms: u64| ms.saturating_mul(1_000_000);
-        let clients = balance.clients.as_ref().map(|exit| self.exit(exit.get_ref())).transpose()?;
+        let clients =
+            balance.clients.as_ref().map(|exit| self.exit(exit.get_ref(), None)).transpose()?;
         let local: Result<_, _> = balance.local.iter().map(|text| self.address(text)).collect();
         let mut pass = vec![None; self.port.len()];
         for (from, to) in &balance.pass {
@@ -400,6 +472,8 @@ impl Config {
             clients: clients.unwrap_or_default(),
             local: local?,
             pass,
+            places: self.places(&balance)?,
+            neighbour_fresh: ms(balance.neighbour_ms),
         })
     }
 }

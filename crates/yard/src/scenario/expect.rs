@@ -27,6 +27,8 @@ pub(super) fn compare(config: &Config, plan: &[Planned], seen: &Seen) -> Vec<Dif
     let ports = config.ports().map(|port| port.name.get_ref().as_str());
     let sent = ports.zip(seen.sent.iter().map(|sent| sent.len() as u64));
     all.all_named("sent", &expect.sent, sent);
+    let names = config.ports().map(|port| port.name.get_ref().as_str());
+    all.all_named("made", &expect.made, names.zip(seen.made.iter().copied()));
     let drops = DropReason::ALL.iter().map(|&reason| (reason.name(), total.drops.get(reason)));
     all.all_named("drops", &expect.drops, drops);
     for (queue, &entered) in config.queues().zip(&seen.entered) {
@@ -322,7 +324,7 @@ pub(super) fn check(config: &Config) -> Result<(), ConfigError> {
         let what = format!("{} seeds show nothing", config.sim.seeds);
         return Err(config.error(whole, what, "write 1 to 10000"));
     }
-    for (name, amount) in &expect.sent {
+    for (name, amount) in expect.sent.iter().chain(&expect.made) {
         crate::config::check::port_name(config, name, amount.span())?;
     }
     for (name, amount) in &expect.queue {

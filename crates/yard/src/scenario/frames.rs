@@ -126,6 +126,12 @@ fn one(
             }
         };
         let mut bytes = build.bytes();
+        if let Some(text) = &send.bytes {
+            let wrong = |_| {
+                wrong(text.span(), "these are no bytes; write two hexadecimal digits a byte".into())
+            };
+            bytes = crate::config::hex(text.get_ref()).ok_or(()).map_err(wrong)?;
+        }
         bytes.truncate(length.unwrap_or(usize::MAX));
         let time = at + every * Nanos::from(number);
         all.push(Planned { port, time, said, flow, bytes });

@@ -16,6 +16,7 @@ use crate::mail::Message;
 use crate::pool::Pool;
 use crate::port::Collect;
 use crate::sim::{Faults, Sim};
+use crate::to_ports::MADE;
 use crate::{Count, Reload, Work};
 
 /// What one seed came to.
@@ -24,8 +25,10 @@ pub(super) struct Seen {
     pub(super) sent: Vec<Vec<(usize, Nanos)>>,
     /// What the frames out are like, by their number in the plan.
     pub(super) looks: Vec<(usize, Look)>,
-    /// By port: the bytes of those frames.
+    /// By port: the bytes of those frames, and of those that the work made.
     pub(super) bytes: Vec<Vec<Vec<u8>>>,
+    /// By port: frames that the work made.
+    pub(super) made: Vec<u64>,
     /// In the order the work began.
     pub(super) worked: Vec<Worked>,
     /// By core.
@@ -123,6 +126,10 @@ impl Work for Noted {
     fn change(&mut self, changes: &Changes, now: Nanos, send: &mut dyn FnMut(u16, &[u8])) {
         self.work.change(changes, now, send);
     }
+
+    fn speak(&mut self, now: Nanos, send: &mut dyn FnMut(u16, &[u8]) -> bool) -> u32 {
+        self.work.speak(now, send)
+    }
 }
 
 /// Simulates `config` with `seed`.
@@ -185,10 +192,16 @@ pub(super) fn watch(
     drop(sim);
 
     let (mut out, mut looks, mut sent, mut bytes) = (0, Vec::new(), Vec::new(), Vec::new());
-    for (port, collected) in config.ports().zip(&ports) {
+    let mut made = vec![0; ports.len()];
+    for ((port, collected), made) in config.ports().zip(&ports).zip(&mut made) {
         let (mut mine, mut all, name) = (Vec::new(), Vec::new(), port.name.get_ref());
         let mut left = vec![false; plan.len()];
         for (one, data) in collected.take().iter() {
+            if one.meta.in_port == MADE {
+                (*made, out) = (*made + 1, out + 1);
+                all.push(data.to_vec());
+                continue;
+            }
             let Some(&number) = numbers.get(&(one.meta.in_port, one.meta.time)) else {
                 return Err(format!("port {name} sent a frame that nobody gave"));
             };
@@ -218,5 +231,5 @@ pub(super) fn watch(
         ));
     }
     let worked = std::mem::take(&mut *notes.lock().unwrap_or_else(PoisonError::into_inner));
-    Ok(Seen { sent, looks, bytes, worked, cores: counters, entered, counts })
+    Ok(Seen { sent, looks, bytes, made, worked, cores: counters, entered, counts })
 }

@@ -33,6 +33,8 @@ pub struct SendConfig {
     pub flags: Option<Spanned<String>>,
     /// Bytes of each, without the FCS; 0 is an empty record. Shorter than the headers cuts them.
     pub length: Option<Spanned<usize>>,
+    /// In place of the bytes that are made so: these, in hexadecimal.
+    pub bytes: Option<Spanned<String>>,
     /// As fragments of a datagram: `first` (has the ports) or `later` (has none).
     pub fragment: Option<Fragment>,
     /// When the first one comes.
@@ -93,6 +95,8 @@ impl Default for SimConfig {
 pub struct ExpectConfig {
     /// Frames out by port; none of those not named.
     pub sent: BTreeMap<String, Spanned<Amount>>,
+    /// Frames that the work made, by the port they left by; none of those not named.
+    pub made: BTreeMap<String, Spanned<Amount>>,
     /// Frames dropped by reason; none for those not named.
     pub drops: BTreeMap<String, Spanned<Amount>>,
     /// Per flow and port, order out is order in; `false`: not so with at least one seed. Without

@@ -21,22 +21,32 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use flowyard_frame::{Action, Batch, FlowKey, Frag, Frame, LANES, Lanes, Nanos, To, proto};
-use flowyard_lb::{Conn, ConnKey, Conns, Exit, Mode, Plan, State, Target, Timeouts, Turns};
+use flowyard_lb::{
+    Conn, ConnKey, Conns, Exit, Mode, Plan, Proxied, Stage, State, Target, Timeouts, Turns,
+};
 use flowyard_wire::LinkType;
 
 use super::{Work, todo};
 use crate::counters::DropReason;
+pub use crate::neighbour::Place;
+use crate::neighbour::{Neighbour, Neighbours};
 use crate::pool::Pool;
 use crate::port::refuse;
 
+mod answers;
 mod encap;
 mod errors;
 mod fragments;
+mod hops;
 mod hub;
 mod locals;
+mod neighbours;
+mod proxy;
 mod rewrite;
 
+use answers::{Allowance, Wrong};
 use fragments::Fragments;
+use hops::Hops;
 pub use hub::Hub;
 use locals::{Local, Locals};
 use rewrite::{Packet, Side};
@@ -63,6 +73,10 @@ pub struct BalanceSettings {
     pub local: Vec<IpAddr>,
     /// By port a frame came in by: where it leaves if it is for no service; `None` drops it.
     pub pass: Vec<Option<u16>>,
+    /// By port: what the balancer is called there.
+    pub places: Vec<Place>,
+    /// For how long the MAC address of a next hop is believed.
+    pub neighbour_fresh: Nanos,
 }
 
 /// A balancer, as one core sees it.
@@ -70,12 +84,21 @@ pub struct Balance {
     core: usize,
     hub: Arc<Hub>,
     plan: Arc<Plan>,
+    hops: Arc<Hops>,
+    neighbours: Arc<Neighbours>,
+    /// Whether it is a neighbour of anybody.
+    speaks: bool,
+    /// The next hop to clients, if its MAC address is asked for.
+    clients: Option<Arc<Neighbour>>,
     turns: Turns,
     /// By core.
     conns: Arc<[Mutex<Conns>]>,
     fragments: Fragments,
     locals: Arc<Locals>,
     settings: BalanceSettings,
+    /// When the batch in hand was begun.
+    now: Nanos,
+    allowance: Allowance,
 }
 
 /// Where a packet of a connection goes.
@@ -87,8 +110,17 @@ struct Way {
     home: Option<(u16, u32)>,
 }
 
-/// VIP and port; address and port.
-type Answer = (IpAddr, u16, Option<(IpAddr, u16)>);
+/// What an answer of a backend is to look like.
+struct Answer {
+    /// Where it comes from.
+    vip: IpAddr,
+    port: u16,
+    /// Whom it is for, if that is not written in it.
+    dst: Option<(IpAddr, u16)>,
+    /// The table and slot of its connection, if that is known.
+    home: Option<(u16, u32)>,
+    proxied: Proxied,
+}
 
 impl Balance {
     /// Balancers for `cores` cores, which do what the `hub` says.
@@ -97,18 +129,27 @@ impl Balance {
         let table = |_| Mutex::new(Conns::new(settings.connections, settings.timeouts));
         let conns: Arc<[Mutex<Conns>]> = (0..cores).map(table).collect();
         let locals = Arc::new(Locals::new(&settings.local, cores));
+        let (places, fresh) = (&settings.places, settings.neighbour_fresh);
+        let neighbours = hub.neighbours(|| Neighbours::new(places.clone(), fresh));
+        let clients = hops::neighbour(settings.clients, &neighbours);
         let one = |core| {
-            let (plan, mut turns) = (hub.plan(), Plan::turns_for(SERVICES));
+            let ((plan, hops), mut turns) = (hub.ways(), Plan::turns_for(SERVICES));
             plan.make_turns(core, &mut turns);
             Self {
                 core,
                 hub: Arc::clone(hub),
                 plan,
+                hops,
+                neighbours: Arc::clone(&neighbours),
+                speaks: neighbours.speaks(),
+                clients: clients.clone(),
                 turns,
                 conns: Arc::clone(&conns),
                 fragments: Fragments::new(),
                 locals: Arc::clone(&locals),
                 settings: settings.clone(),
+                now: 0,
+                allowance: Allowance::default(),
             }
         };
         (0..cores).map(one).collect()
@@ -123,7 +164,7 @@ impl Balance {
     #[inline]
     fn look_for_a_plan(&mut self) {
         if self.hub.generation() != self.plan.generation() {
-            self.plan = self.hub.plan();
+            (self.plan, self.hops) = self.hub.ways();
             self.plan.make_turns(self.core, &mut self.turns);
         }
     }
@@ -285,29 +326,46 @@ impl Balance {
         let Some(target) = self.plan.target(way.backend) else {
             return refuse(batch, lane, DropReason::NoBackend);
         };
+        let service = &self.plan.services()[usize::from(target.service)].service;
+        let vip = service.vip;
         if target.mode.translates() && packet.is_routed() {
             return refuse(batch, lane, DropReason::Malformed);
+        }
+        if packet.is_expired() {
+            let why = (vip, DropReason::TtlExpired);
+            return self.answer_with((batch, lane), pool, Wrong::Expired, why);
         }
         if key.fragment() == Frag::First {
             self.fragments.put(&packet, &key, way);
         }
-        let service = &self.plan.services()[usize::from(target.service)].service;
         if let (Some(mss), true) = (service.mss, key.tcp_flags & FlowKey::SYN != 0) {
             packet.clamp_mss(mss);
         }
         let overhead = target.mode.overhead(target.addr.is_ipv6());
-        if let Some(mtu) = service.mtu.map(usize::from)
+        let mut mtu = service.mtu.map(usize::from);
+        if overhead > 0
+            && let Some(path) = self.hops.get(target).and_then(|hop| hop.mtu(self.now))
+        {
+            mtu = Some(mtu.map_or(path, |mtu| mtu.min(path)));
+        }
+        if let Some(mtu) = mtu
             && packet.ip_len() + overhead > mtu
         {
-            let Some(room) = packet.may_not_be_cut().then(|| mtu.saturating_sub(overhead)) else {
+            if !packet.may_not_be_cut() {
                 return refuse(batch, lane, DropReason::TooLong);
+            }
+            let wrong = Wrong::TooBig(mtu.saturating_sub(overhead));
+            return self.answer_with((batch, lane), pool, wrong, (vip, DropReason::TooLong));
+        }
+        packet.one_hop();
+        if let (true, proto::TCP, Some(home)) = (service.proxy, key.proto, way.home) {
+            if let Err(reason) = self.to_proxied(frame, pool, &key, home) {
+                return refuse(batch, lane, reason);
+            }
+            let Some(longer) = Packet::new(pool.bytes_mut(frame), &key) else {
+                return refuse(batch, lane, DropReason::Malformed);
             };
-            let l3 = packet.l3;
-            let done = errors::too_big(frame, pool, l3, key.is_ipv6(), room);
-            return match done {
-                true => leave(batch, lane, key.in_port),
-                false => refuse(batch, lane, DropReason::TooLong),
-            };
+            packet = longer;
         }
         let done = match target.mode {
             Mode::Dsr => true,
@@ -334,14 +392,24 @@ impl Balance {
         if !done {
             return refuse(batch, lane, DropReason::Fragment);
         }
-        let exit = target.exit;
-        out(batch, lane, pool, exit);
+        self.send(batch, lane, pool, target);
+    }
+
+    /// Sends the frame of `lane` to a backend.
+    fn send(&self, batch: &mut Batch, lane: usize, pool: &Pool, target: &Target) {
+        let neighbour = match target.exit.via {
+            None => None, // its MAC address is written
+            Some(_) => self.hops.get(target).and_then(|hop| hop.neighbour.as_deref()),
+        };
+        out(batch, lane, pool, target.exit, neighbour);
     }
 
     /// An answer of a backend, or what is nobody's.
     fn other(&mut self, batch: &mut Batch, lane: usize, pool: &Pool, now: Nanos) {
         let key = batch.keys[lane];
-        if let Some((vip, port, dst)) = self.answer(&key, now) {
+        if let Some(Answer { vip, port, dst, home, proxied }) =
+            self.answer(&key, Some(key.tcp_flags), now)
+        {
             let Some(mut packet) = Packet::new(pool.bytes_mut(&mut batch.frames[lane]), &key)
             else {
                 return refuse(batch, lane, DropReason::Malformed);
@@ -349,9 +417,22 @@ impl Balance {
             if packet.is_routed() {
                 return refuse(batch, lane, DropReason::Malformed);
             }
+            if packet.is_expired() {
+                let why = (vip, DropReason::TtlExpired);
+                return self.answer_with((batch, lane), pool, Wrong::Expired, why);
+            }
+            packet.one_hop();
+            if proxied.stage != Stage::None {
+                let after = proxy::from_proxied(&mut packet, &key, proxied);
+                if let (true, Some((core, slot))) = (after != proxied, home)
+                    && let Some(mut conns) = self.table(core.into())
+                {
+                    conns.set_proxied(slot, after);
+                }
+            }
             let back = dst.is_none_or(|(addr, port)| packet.translate(Side::Dst, addr, Some(port)));
             return match back && packet.translate(Side::Src, vip, Some(port)) {
-                true => out(batch, lane, pool, self.settings.clients),
+                true => out(batch, lane, pool, self.settings.clients, self.clients.as_deref()),
                 false => refuse(batch, lane, DropReason::Fragment),
             };
         }
@@ -362,9 +443,9 @@ impl Balance {
         }
     }
 
-    /// Of an answer of a backend: the VIP and port it comes from, and whom it is for, if that is
-    /// not written in it.
-    fn answer(&self, key: &FlowKey, now: Nanos) -> Option<Answer> {
+    /// Of an answer of a backend: what it is to look like. Its TCP flags, if it is one and not only
+    /// looks like one.
+    fn answer(&self, key: &FlowKey, flags: Option<u8>, now: Nanos) -> Option<Answer> {
         if !proto::has_ports(key.proto) || key.fragment() == Frag::Later {
             return None;
         }
@@ -378,13 +459,22 @@ impl Balance {
             if (target.addr, from, key.proto) != (src, key.sport, flow.proto) {
                 return None; // nobody that this connection knows
             }
-            conns.seen(slot, key.tcp_flags, now);
-            return Some((flow.dst_ip()?, flow.dport, Some((flow.src_ip()?, flow.sport))));
+            if let Some(flags) = flags {
+                conns.seen(slot, flags, now);
+            }
+            return Some(Answer {
+                vip: flow.dst_ip()?,
+                port: flow.dport,
+                dst: Some((flow.src_ip()?, flow.sport)),
+                home: Some((core, slot)),
+                proxied: conn.proxied(),
+            });
         }
         let service = &self.plan.returning(src, key.proto, key.sport)?.service;
         let moved = service.backends.iter().any(|b| b.addr == src && b.port == Some(key.sport));
         let port = if moved { *service.ports.start() } else { key.sport };
-        Some((service.vip, port, None))
+        let proxied = Proxied::default();
+        Some(Answer { vip: service.vip, port, dst: None, home: None, proxied })
     }
 }
 
@@ -406,6 +496,7 @@ enum Missed {
 impl Work for Balance {
     fn work(&mut self, batch: &mut Batch, pool: &Pool, now: Nanos) -> Nanos {
         self.look_for_a_plan();
+        self.now = now;
         let (mut flows, mut others) = (Lanes::NONE, Lanes::NONE);
         for lane in todo(batch) {
             if pool.meta(&batch.frames[lane]).link != LinkType::Ethernet {
@@ -439,10 +530,15 @@ impl Work for Balance {
             }
         }
         for lane in others {
+            if self.speaks && self.is_neighbours(batch, lane, pool, now) {
+                continue;
+            }
             let key = batch.keys[lane];
             let vip = key.dst_ip().is_some_and(|dst| self.plan.is_vip(dst));
             if !vip {
-                self.other(batch, lane, pool, now);
+                if !self.is_error_behind(batch, lane, pool, now) {
+                    self.other(batch, lane, pool, now);
+                }
             } else if key.fragment() == Frag::Later {
                 match self.fragments.get(pool.bytes(&batch.frames[lane]), &key) {
                     Some((way, hash)) => self.forward(batch, lane, pool, way, hash),
@@ -453,6 +549,10 @@ impl Work for Balance {
             }
         }
         now
+    }
+
+    fn speak(&mut self, now: Nanos, send: &mut dyn FnMut(u16, &[u8]) -> bool) -> u32 {
+        if self.speaks { self.neighbours.ask(now, send) } else { 0 }
     }
 }
 
@@ -474,9 +574,14 @@ fn count(target: &Target, came: bool) {
 
 /// Sends the frame of `lane` out of a port, with the addresses it has there.
 #[inline]
-fn out(batch: &mut Batch, lane: usize, pool: &Pool, exit: Exit) {
+fn out(batch: &mut Batch, lane: usize, pool: &Pool, exit: Exit, next: Option<&Neighbour>) {
+    let dst = match exit.via {
+        None => Some(exit.dst),
+        Some(_) => next.and_then(Neighbour::mac),
+    };
+    let Some(dst) = dst else { return refuse(batch, lane, DropReason::Unresolved) };
     if let Some(macs) = pool.bytes_mut(&mut batch.frames[lane]).first_chunk_mut::<12>() {
-        macs[..6].copy_from_slice(&exit.dst);
+        macs[..6].copy_from_slice(&dst);
         macs[6..].copy_from_slice(&exit.src);
     }
     leave(batch, lane, exit.port);

@@ -63,4 +63,8 @@ impl Work for Moody {
     fn change(&mut self, changes: &Changes, now: Nanos, send: &mut dyn FnMut(u16, &[u8])) {
         self.then.change(changes, now, send);
     }
+
+    fn speak(&mut self, now: Nanos, send: &mut dyn FnMut(u16, &[u8]) -> bool) -> u32 {
+        self.then.speak(now, send)
+    }
 }

@@ -100,3 +100,33 @@ pub(super) fn wrap(
     }
     true
 }
+
+/// The tunnel of ours that an ICMP error quotes: where it leads, and where in `message` the packet in it
+/// starts, if that much is quoted. `source` is where our tunnels come from.
+pub(super) fn inside_of(
+    message: &[u8],
+    v6: bool,
+    source: Option<IpAddr>,
+) -> Option<(IpAddr, usize)> {
+    let is_error = match message.first()? {
+        1..=4 if v6 => true,
+        3 | 11 | 12 => !v6,
+        _ => false,
+    };
+    let outer = message.get(8..).filter(|_| is_error)?;
+    let (upper, len, src, dst): (u8, usize, IpAddr, IpAddr) = if v6 {
+        let header = outer.first_chunk::<40>().filter(|header| header[0] >> 4 == 6)?;
+        let addr = |at: usize| header[at..].first_chunk::<16>().map(|addr| IpAddr::from(*addr));
+        (header[6], 40, addr(8)?, addr(24)?)
+    } else {
+        let header = outer.first_chunk::<20>().filter(|header| header[0] == 0x45)?;
+        let addr = |at: usize| header[at..].first_chunk::<4>().map(|addr| IpAddr::from(*addr));
+        (header[9], 20, addr(12)?, addr(16)?)
+    };
+    let inner = match upper {
+        proto::IPIP | proto::IPV6 => len,
+        proto::UDP if outer.get(len + 2..len + 4) == Some(&GUE.to_be_bytes()) => len + 8,
+        _ => return None,
+    };
+    (Some(src) == source).then_some((dst, 8 + inner))
+}

@@ -1,23 +1,25 @@
-//! ICMP: errors that clients' networks send go to the backend whose packet they quote; and "packet
-//! too big", which a tunnel makes necessary.
+//! ICMP errors, to those whom they concern.
+//!
+//! ```text
+//!  from the client's side   quotes VIP > client          to the backend, as about its own packet
+//!  from the backend's side  quotes client > backend      to the client, as about its own packet
+//!                           quotes a tunnel              its path's MTU is noted, and the client told
+//! ```
 
 use std::net::IpAddr;
 
-use flowyard_frame::{Batch, FlowKey, Nanos, proto};
+use flowyard_frame::{Batch, FlowKey, Frag, Nanos, proto};
 use flowyard_lb::icmp::{HEADER, quoted};
-use flowyard_lb::{ConnKey, Mode};
-use flowyard_wire::checksum::{self, Sum};
+use flowyard_lb::{ConnKey, Exit, Mode, Proxied};
+use flowyard_wire::checksum;
 
+use super::answers::{Wrong, answer};
+use super::encap::inside_of;
 use super::rewrite::{Packet, Side};
-use super::{Balance, Handle, Way};
+use super::{Answer, Balance, Way, out, proxy};
 use crate::counters::DropReason;
 use crate::pool::Pool;
 use crate::port::refuse;
-
-/// The most bytes of a packet that an ICMPv4 error quotes: 576 in all (RFC 1812 section 4.3.2.3).
-const QUOTE_V4: usize = 548;
-/// Of an ICMPv6 one: 1280 in all (RFC 4443 section 2.4).
-const QUOTE_V6: usize = 1232;
 
 impl Balance {
     /// What is for a VIP and has no ports: an error about a packet from it, or nothing for us.
@@ -25,7 +27,7 @@ impl Balance {
         let key = batch.keys[lane];
         let v6 = key.is_ipv6();
         let is_icmp = key.proto == if v6 { proto::ICMPV6 } else { proto::ICMP };
-        let Some(packet) = Packet::new(pool.bytes_mut(&mut batch.frames[lane]), &key) else {
+        let Some(mut packet) = Packet::new(pool.bytes_mut(&mut batch.frames[lane]), &key) else {
             return refuse(batch, lane, DropReason::Malformed);
         };
         let message = packet.bytes.get(packet.l4..).unwrap_or_default();
@@ -51,51 +53,173 @@ impl Balance {
             let local = way.home.and_then(|home| self.locals.of(home, v6));
             let client = match (target.mode, local) {
                 (Mode::FullNat, None) => return refuse(batch, lane, DropReason::NoConnection),
-                (Mode::FullNat, Some(local)) => Some((local.addr, local.port)),
+                (Mode::FullNat, Some(local)) => Some((local.addr, Some(local.port))),
                 _ => None,
             };
-            let frame = pool.bytes_mut(&mut batch.frames[lane]);
-            if !translate(frame, &key, about.flow, (target.addr, target.port), client) {
+            if packet.is_expired() {
+                return refuse(batch, lane, DropReason::TtlExpired);
+            }
+            packet.one_hop();
+            // The backend knows the packet as from its own address, to the client as it knows it.
+            let ends = [Some((target.addr, target.port)), client];
+            let outer = [None, Some(target.addr)];
+            if !translate(&mut packet, &about.flow, (ends, outer), Proxied::default()) {
                 return refuse(batch, lane, DropReason::Malformed);
             }
-            let exit = target.exit;
-            return super::out(batch, lane, pool, exit);
+            return self.send(batch, lane, pool, target);
         }
         self.forward(batch, lane, pool, way, hash);
     }
+
+    /// Whether what is for no VIP and has no ports was an error from the way to a backend, and is
+    /// dealt with.
+    pub(super) fn is_error_behind(
+        &mut self,
+        batch: &mut Batch,
+        lane: usize,
+        pool: &Pool,
+        now: Nanos,
+    ) -> bool {
+        let key = batch.keys[lane];
+        let v6 = key.is_ipv6();
+        let is_icmp = key.proto == if v6 { proto::ICMPV6 } else { proto::ICMP };
+        if !is_icmp || key.fragment() != Frag::No {
+            return false;
+        }
+        let Some(mut packet) = Packet::new(pool.bytes_mut(&mut batch.frames[lane]), &key) else {
+            return false;
+        };
+        let message = packet.bytes.get(packet.l4..).unwrap_or_default();
+        if key.dst_ip().is_some_and(|dst| self.locals.is_source(dst))
+            && let Some((backend, inner)) = inside_of(message, v6, key.dst_ip())
+            && self.allowance.take(now)
+            && let Some(room) = self.note_path(backend, path_mtu(message, v6))
+        {
+            let at = packet.l3 + packet.l4 + inner;
+            self.tell_who_is_in_it(batch, lane, pool, (room, at));
+            return true;
+        }
+        let Some(about) = quoted(message, v6) else { return false };
+        // An answer to the quoted packet is what would come from there.
+        let Some(Answer { vip, port, dst, proxied, .. }) =
+            self.answer(&about.flow.reversed(), None, now)
+        else {
+            return false;
+        };
+        if about.flow.src_ip() != key.dst_ip() {
+            return false; // not to who sent it
+        }
+        if packet.is_expired() {
+            refuse(batch, lane, DropReason::TtlExpired);
+            return true;
+        }
+        packet.one_hop();
+        // The client knows the packet as its own, to the VIP; and no router behind that.
+        let client = dst.map(|(addr, port)| (addr, Some(port)));
+        let ends = [client, Some((vip, Some(port)))];
+        let outer = [Some(vip), client.map(|(addr, _)| addr)];
+        match translate(&mut packet, &about.flow, (ends, outer), proxied) {
+            true => out(batch, lane, pool, self.settings.clients, self.clients.as_deref()),
+            false => refuse(batch, lane, DropReason::Malformed),
+        }
+        true
+    }
+
+    /// A router says what fits through a tunnel to `backend`, if anything (RFC 2003 section 5.1). `None` if
+    /// there is no such tunnel; else what is left of that for a client's packet.
+    fn note_path(&self, backend: IpAddr, mtu: Option<usize>) -> Option<Option<usize>> {
+        let tunnels = |mode| matches!(mode, Mode::Ipip | Mode::Gue);
+        let mut room = None;
+        for target in self.plan.targets().filter(|t| t.addr == backend && tunnels(t.mode)) {
+            room = Some(mtu.map(|mtu| mtu - target.mode.overhead(backend.is_ipv6())));
+            if let (Some(mtu), Some(hop)) = (mtu, self.hops.get(target)) {
+                hop.note_mtu(mtu, self.now);
+            }
+        }
+        room
+    }
+
+    /// Makes of an error about a tunnel one for the client whose packet stands at `at`, if it is
+    /// there and no more than `room` bytes of it fit.
+    fn tell_who_is_in_it(
+        &self,
+        batch: &mut Batch,
+        lane: usize,
+        pool: &Pool,
+        (room, at): (Option<usize>, usize),
+    ) {
+        let frame = &mut batch.frames[lane];
+        let l3 = super::l3_of(pool.bytes(frame)).unwrap_or_default();
+        let inner = pool.bytes(frame).get(at..).unwrap_or_default();
+        let v6 = inner.first().is_some_and(|first| first >> 4 == 6);
+        let vip = match (inner.get(16..20), inner.get(24..40)) {
+            (_, Some(dst)) if v6 => dst.first_chunk::<16>().map(|dst| IpAddr::from(*dst)),
+            (Some(dst), _) if !v6 => dst.first_chunk::<4>().map(|dst| IpAddr::from(*dst)),
+            _ => None,
+        };
+        // What was cut may be cut again: only who may not cut is to be told.
+        let may_not_be_cut = v6 || inner.get(6).is_some_and(|flags| flags & 0x40 != 0);
+        let vip = vip.filter(|vip| self.plan.is_vip(*vip) && may_not_be_cut);
+        let (Some(vip), Some(room)) = (vip, room) else {
+            return refuse(batch, lane, DropReason::Taken);
+        };
+        if self.settings.clients == Exit::default() || !pool.remove(frame, l3, at - l3) {
+            return refuse(batch, lane, DropReason::Taken);
+        }
+        let kind: u16 = if v6 { 0x86dd } else { 0x0800 };
+        pool.bytes_mut(frame)[l3 - 2..l3].copy_from_slice(&kind.to_be_bytes());
+        match answer(frame, pool, l3, v6, vip, Wrong::TooBig(room)) {
+            true => out(batch, lane, pool, self.settings.clients, self.clients.as_deref()),
+            false => refuse(batch, lane, DropReason::Taken),
+        }
+    }
 }
 
-/// Has an error of which `key` is the key, about a packet of `flow`, look as the backend sees it:
-/// from its own address, to `client` if that is another than it was.
+/// The MTU that a router says the way has, if this is what its error says.
+fn path_mtu(message: &[u8], v6: bool) -> Option<usize> {
+    let word = |at: usize| Some(u16::from_be_bytes(*message.get(at..)?.first_chunk()?));
+    let mtu = match (message.first_chunk()?, v6) {
+        ([3, 4], false) => usize::from(word(6)?),
+        ([2, 0], true) => usize::from(word(6)?).max(usize::from(word(4)?) << 16),
+        _ => return None,
+    };
+    // Below, somebody lies, or knows nothing better (RFC 1191 section 5, RFC 8201 section 4).
+    Some(mtu.max(if v6 { 1280 } else { 576 }))
+}
+
+/// An address, and a port if it is another.
+type End = (IpAddr, Option<u16>);
+
+/// Has an error about a packet of `flow` look as somebody else sees it: the source and destination of
+/// the quoted packet, and of its own.
 fn translate(
-    frame: &mut [u8],
-    key: &FlowKey,
-    flow: FlowKey,
-    (addr, port): (IpAddr, Option<u16>),
-    client: Option<(IpAddr, u16)>,
+    outer: &mut Packet<'_>,
+    flow: &FlowKey,
+    (ends, [src, dst]): ([Option<End>; 2], [Option<IpAddr>; 2]),
+    proxied: Proxied,
 ) -> bool {
-    let Some(mut outer) = Packet::new(frame, key) else { return false };
     let l4 = outer.l4;
     let sum = |outer: &Packet<'_>| !checksum::checksum(outer.bytes.get(l4..).unwrap_or_default());
-    let before = sum(&outer);
+    let before = sum(outer);
     let Some(inner) = outer.bytes.get_mut(l4 + HEADER..) else { return false };
-    if !inside(inner, &flow, (addr, port), client) {
+    if !inside(inner, flow, ends, proxied) {
         return false;
     }
-    let after = sum(&outer);
+    let after = sum(outer);
     let Some(check) = outer.bytes.get_mut(l4 + 2..l4 + 4) else { return false };
     let old = u16::from_be_bytes([check[0], check[1]]);
     check.copy_from_slice(&checksum::update(old, before, after).to_be_bytes());
-    // The destination is under the checksum of ICMPv6, too.
-    outer.translate(Side::Dst, addr, None)
+    // The addresses are under the checksum of ICMPv6, too.
+    src.is_none_or(|src| outer.translate(Side::Src, src, None))
+        && dst.is_none_or(|dst| outer.translate(Side::Dst, dst, None))
 }
 
 /// The quoted packet: its addresses and ports, and those of its checksums that are there.
 fn inside(
     packet: &mut [u8],
     flow: &FlowKey,
-    (addr, port): (IpAddr, Option<u16>),
-    client: Option<(IpAddr, u16)>,
+    [src, dst]: [Option<End>; 2],
+    proxied: Proxied,
 ) -> bool {
     let Some(about) = l4_of(packet) else { return false };
     let check = match flow.proto {
@@ -131,7 +255,12 @@ fn inside(
         let at = about + if src { 0 } else { 2 };
         moved && port.is_none_or(|port| change(at, &port.to_be_bytes(), [None, check]))
     };
-    end(Side::Src, addr, port) && client.is_none_or(|(addr, port)| end(Side::Dst, addr, Some(port)))
+    let moved = src.is_none_or(|(addr, port)| end(Side::Src, addr, port))
+        && dst.is_none_or(|(addr, port)| end(Side::Dst, addr, port));
+    if flow.proto == proto::TCP {
+        proxy::quoted(packet, about, proxied, flow.is_ipv6());
+    }
+    moved
 }
 
 /// Where the transport header of a quoted packet is.
@@ -140,52 +269,4 @@ fn l4_of(packet: &[u8]) -> Option<usize> {
     let headers = flowyard_wire::Headers::parse(flowyard_wire::LinkType::RawIp, packet);
     let least = if v6 { 40 } else { 20 };
     (headers.l4 as usize >= least).then_some(headers.l4 as usize)
-}
-
-/// Makes of a frame the answer to whoever sent it: its packet, of more than `room` bytes, is too
-/// big (RFC 1191, RFC 8201). `false` if that cannot be, or would answer an error.
-pub(super) fn too_big(frame: Handle<'_>, pool: &Pool, l3: usize, v6: bool, room: usize) -> bool {
-    let packet = pool.bytes(frame).get(l3..).unwrap_or_default();
-    let (head, quote, ip) = if v6 { (48, QUOTE_V6, 40) } else { (28, QUOTE_V4, 20) };
-    let Some(start) = packet.get(..ip) else { return false };
-    let mut addrs = [0; 32];
-    let n = if v6 { 16 } else { 4 };
-    let at = if v6 { 8 } else { 12 };
-    addrs[..2 * n].copy_from_slice(&start[at..at + 2 * n]);
-    pool.truncate(frame, l3 + quote);
-    if !pool.insert(frame, l3, head) {
-        return false;
-    }
-    let bytes = pool.bytes_mut(frame);
-    let len = bytes.len() - l3;
-    let (link, outer) = bytes.split_at_mut(l3);
-    // Back to who sent it.
-    let (dst, rest) = link.split_at_mut(6);
-    dst.swap_with_slice(&mut rest[..6]);
-    let (src, dst) = addrs[..2 * n].split_at(n);
-    let from = if v6 { 8 } else { 12 };
-    outer[from..from + n].copy_from_slice(dst);
-    outer[from + n..from + 2 * n].copy_from_slice(src);
-    let mtu = room.min(usize::from(u16::MAX)) as u32;
-    if v6 {
-        outer[0] = 0x60;
-        outer[4..6].copy_from_slice(&((len - 40) as u16).to_be_bytes());
-        outer[6..8].copy_from_slice(&[proto::ICMPV6, 64]);
-        outer[40] = 2;
-        outer[44..48].copy_from_slice(&mtu.to_be_bytes());
-        let pseudo = Sum::ZERO.bytes(&outer[8..40]).word((len - 40) as u64);
-        let sum = pseudo.word(proto::ICMPV6.into()).bytes(&outer[40..]).finish();
-        outer[42..44].copy_from_slice(&sum.to_be_bytes());
-    } else {
-        outer[..2].copy_from_slice(&[0x45, 0]);
-        outer[2..4].copy_from_slice(&(len as u16).to_be_bytes());
-        outer[8..10].copy_from_slice(&[64, proto::ICMP]);
-        let sum = checksum::checksum(&outer[..20]);
-        outer[10..12].copy_from_slice(&sum.to_be_bytes());
-        outer[20..22].copy_from_slice(&[3, 4]);
-        outer[26..28].copy_from_slice(&(mtu as u16).to_be_bytes());
-        let sum = checksum::checksum(&outer[20..]);
-        outer[22..24].copy_from_slice(&sum.to_be_bytes());
-    }
-    true
 }

@@ -47,6 +47,11 @@ impl Locals {
         self.pools[usize::from(v6)].iter().flatten().next().copied()
     }
 
+    /// Whether tunnels come from `addr`.
+    pub(super) fn is_source(&self, addr: IpAddr) -> bool {
+        self.source(addr.is_ipv6()) == Some(addr)
+    }
+
     /// The address and port of a connection; `None` if there are not so many.
     pub(super) fn of(&self, (core, slot): (u16, u32), v6: bool) -> Option<Local> {
         let pool = self.pools[usize::from(v6)].get(usize::from(core))?;

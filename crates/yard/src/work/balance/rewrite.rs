@@ -26,6 +26,8 @@ pub(super) struct Packet<'a> {
     pub(super) l4: usize,
     pub(super) proto: u8,
     pub(super) v6: bool,
+    /// Whether its frame was for more than one station.
+    pub(super) to_group: bool,
     frag: Frag,
 }
 
@@ -35,6 +37,7 @@ impl<'a> Packet<'a> {
     #[inline]
     pub(super) fn new(frame: &'a mut [u8], key: &FlowKey) -> Option<Self> {
         let l3 = l3_of(frame)?;
+        let to_group = frame.first()? & 1 != 0;
         let bytes = frame.get_mut(l3..)?;
         let first = *bytes.first()?;
         let v6 = key.is_ipv6();
@@ -61,12 +64,98 @@ impl<'a> Packet<'a> {
         };
         let right = first >> 4 == if v6 { 6 } else { 4 } && l4 >= if v6 { 40 } else { 20 };
         let bytes = bytes.get_mut(..len)?;
-        (right && l4 + least <= len).then_some(Self { bytes, l3, l4, proto: key.proto, v6, frag })
+        (right && l4 + least <= len).then_some(Self {
+            bytes,
+            l3,
+            l4,
+            proto: key.proto,
+            v6,
+            to_group,
+            frag,
+        })
     }
 
     /// Bytes of the packet.
     pub(super) const fn ip_len(&self) -> usize {
         self.bytes.len()
+    }
+
+    /// Whether it is a fragment other than the first.
+    pub(super) const fn is_later(&self) -> bool {
+        matches!(self.frag, Frag::Later)
+    }
+
+    /// Whether it may not go one hop further: its TTL, or hop limit, is over then.
+    #[inline]
+    pub(super) fn is_expired(&self) -> bool {
+        self.bytes[if self.v6 { 7 } else { 8 }] < 2
+    }
+
+    /// Takes one from the TTL, or hop limit.
+    #[inline]
+    pub(super) fn one_hop(&mut self) {
+        if self.v6 {
+            self.bytes[7] = self.bytes[7].saturating_sub(1);
+        } else {
+            let (old, check) = (self.word(8), self.word(10));
+            self.bytes[8] = self.bytes[8].saturating_sub(1);
+            let check = checksum::update(check, old, self.word(8));
+            self.put(10, &check.to_be_bytes());
+        }
+    }
+
+    /// Where the payload of a TCP segment starts, if its header is whole.
+    pub(super) fn tcp_payload(&self) -> Option<usize> {
+        let len = usize::from(self.bytes.get(self.l4 + 12)? >> 4) * 4;
+        (len >= 20 && self.l4 + len <= self.bytes.len()).then_some(self.l4 + len)
+    }
+
+    /// The 32-bit number at `at`.
+    pub(super) fn long(&self, at: usize) -> u32 {
+        let long = self.bytes.get(at..).and_then(|rest| rest.first_chunk::<4>());
+        long.map_or(0, |long| u32::from_be_bytes(*long))
+    }
+
+    /// Puts `new` at `at` (even) of a TCP segment.
+    pub(super) fn change_tcp(&mut self, at: usize, new: &[u8]) {
+        let mut old = [0; 36];
+        let Some(was) = self.bytes.get(at..at + new.len()) else { return };
+        old[..new.len()].copy_from_slice(was);
+        let check = self.l4 + 16;
+        if let Some(sum) = checksum::update_bytes(self.word(check), &old[..new.len()], new) {
+            self.put(check, &sum.to_be_bytes());
+        }
+        self.put(at, new);
+    }
+
+    /// Takes off the TCP segment what is at `end` and behind it, as far as lengths and checksums tell.
+    pub(super) fn cut(&mut self, end: usize) {
+        let Some(gone) = self.bytes.get(end..).filter(|gone| !gone.is_empty()) else { return };
+        let sum = !checksum::checksum(gone);
+        self.resize(end, sum, 0);
+    }
+
+    /// Has the TCP segment be `n` bytes longer, of which the sum is `sum`, as far as lengths and checksums
+    /// tell. `false` if no packet can be so long.
+    pub(super) fn lengthen(&mut self, n: usize, sum: u16) -> bool {
+        let most = usize::from(u16::MAX) + if self.v6 { 40 } else { 0 };
+        let fits = self.bytes.len() + n <= most;
+        if fits {
+            self.resize(self.bytes.len() + n, 0, sum);
+        }
+        fits
+    }
+
+    fn resize(&mut self, len: usize, old: u16, new: u16) {
+        let segment = |len: usize| (len - self.l4) as u16;
+        let (before, after) = (segment(self.bytes.len()), segment(len));
+        let check = checksum::update(self.word(self.l4 + 16), before, after);
+        let check = checksum::update(check, old, new);
+        self.put(self.l4 + 16, &check.to_be_bytes());
+        match self.v6 {
+            true => self.put(4, &((len - 40) as u16).to_be_bytes()),
+            false => self.change(2, &(len as u16).to_be_bytes(), Some(10)),
+        }
     }
 
     /// Whether nobody on the way may make fragments of it.
@@ -110,7 +199,8 @@ impl<'a> Packet<'a> {
         (self.proto != proto::UDP || self.word(at) != 0).then_some(at)
     }
 
-    fn word(&self, at: usize) -> u16 {
+    /// The 16-bit number at `at`.
+    pub(super) fn word(&self, at: usize) -> u16 {
         let word = self.bytes.get(at..).and_then(|rest| rest.first_chunk::<2>());
         word.map_or(0, |word| u16::from_be_bytes(*word))
     }
@@ -197,6 +287,15 @@ impl<'a> Packet<'a> {
 
     /// The largest segment that a SYN offers: `mss` at most (RFC 9293 section 3.7.1).
     pub(super) fn clamp_mss(&mut self, mss: u16) {
+        self.offer(|offered| offered.min(mss));
+    }
+
+    /// The same, `n` bytes smaller.
+    pub(super) fn lower_mss(&mut self, n: u16) {
+        self.offer(|offered| offered.saturating_sub(n));
+    }
+
+    fn offer(&mut self, change: impl Fn(u16) -> u16) {
         if self.proto != proto::TCP || self.frag == Frag::Later {
             return;
         }
@@ -208,7 +307,8 @@ impl<'a> Packet<'a> {
                 (1, _) => at += 1,
                 (2, 4) if at + 4 <= end => {
                     let offered = u16::from_be_bytes([self.bytes[at + 2], self.bytes[at + 3]]);
-                    if offered > mss {
+                    let mss = change(offered);
+                    if offered != mss {
                         // The field may be at an odd offset: whole words around it.
                         let from = (at + 2) & !1;
                         let Some(words) = self.bytes.get(from..from + 4) else { return };

@@ -12,18 +12,28 @@ use proptest::prelude::*;
 use super::*;
 use crate::pool::Meta;
 
-fn ip(text: &str) -> IpAddr {
+pub(super) fn ip(text: &str) -> IpAddr {
     text.parse().unwrap()
 }
 
-fn backend(number: u8, addr: IpAddr, port: Option<u16>) -> Backend {
-    let exit =
-        Exit { port: number.into(), src: [2, 0, 0, 0, 0, number], dst: [2, 0, 0, 0, 1, number] };
+pub(super) fn backend(number: u8, addr: IpAddr, port: Option<u16>) -> Backend {
+    let exit = Exit {
+        port: number.into(),
+        src: [2, 0, 0, 0, 0, number],
+        dst: [2, 0, 0, 0, 1, number],
+        via: None,
+    };
     let name = format!("b{number}");
     Backend { name, addr, port, weight: 1, drain: false, exit, server_id: vec![number] }
 }
 
-fn service(name: &str, vip: IpAddr, proto: u8, ports: RangeInclusive<u16>, mode: Mode) -> Service {
+pub(super) fn service(
+    name: &str,
+    vip: IpAddr,
+    proto: u8,
+    ports: RangeInclusive<u16>,
+    mode: Mode,
+) -> Service {
     Service {
         name: name.into(),
         vip,
@@ -35,13 +45,16 @@ fn service(name: &str, vip: IpAddr, proto: u8, ports: RangeInclusive<u16>, mode:
         mss: None,
         mtu: None,
         slow_start: 0,
+        proxy: false,
+        answers: true,
         all_down: AllDown::Drop,
         on_down: OnDown::Move,
         backends: Vec::new(),
     }
 }
 
-const CLIENTS: Exit = Exit { port: 40, src: [2, 0, 0, 0, 0, 40], dst: [2, 0, 0, 0, 9, 40] };
+const CLIENTS: Exit =
+    Exit { port: 40, src: [2, 0, 0, 0, 0, 40], dst: [2, 0, 0, 0, 9, 40], via: None };
 
 fn settings() -> BalanceSettings {
     BalanceSettings {
@@ -52,6 +65,8 @@ fn settings() -> BalanceSettings {
         clients: CLIENTS,
         local: vec![ip("10.9.0.1"), ip("2001:db8:9::1")],
         pass: vec![Some(50)],
+        places: Vec::new(),
+        neighbour_fresh: 0,
     }
 }
 
@@ -61,12 +76,12 @@ fn group(services: Vec<Service>, cores: usize) -> (Arc<Hub>, Vec<Balance>) {
     (hub, all)
 }
 
-fn one(service: Service) -> Balance {
+pub(super) fn one(service: Service) -> Balance {
     group(vec![service], 1).1.remove(0)
 }
 
 /// Balances one frame; where it goes, and what it is then.
-fn balance(balance: &mut Balance, data: &[u8]) -> (Action, Vec<u8>) {
+pub(super) fn balance(balance: &mut Balance, data: &[u8]) -> (Action, Vec<u8>) {
     let mut pool = Pool::new(64, 2048);
     let mut batch = Batch::default();
     let meta = Meta { wire_len: data.len() as u32, ..Meta::default() };
@@ -79,7 +94,7 @@ fn balance(balance: &mut Balance, data: &[u8]) -> (Action, Vec<u8>) {
 }
 
 /// No header of any level has a wrong checksum.
-fn right(data: &[u8]) -> bool {
+pub(super) fn right(data: &[u8]) -> bool {
     let mut level = Some(Headers::parse(LinkType::Ethernet, data));
     let mut right = true;
     while let Some(headers) = level {
@@ -95,7 +110,7 @@ fn with_macs(key: FlowKey, exit: Exit) -> FlowKey {
 }
 
 /// VIP, backend, client, by family.
-fn addrs(v6: bool) -> [IpAddr; 3] {
+pub(super) fn addrs(v6: bool) -> [IpAddr; 3] {
     if v6 {
         [ip("2001:db8::80"), ip("2001:db8:1::1"), ip("2001:db8:5::5")]
     } else {
@@ -126,13 +141,13 @@ proptest! {
         let (src, from) = if full { (local, 1024) } else { (client, sport) };
         let want = FlowKey::five_tuple(proto, src, from, to, port.unwrap_or(dport));
         let want = with_macs(FlowKey { vlan_tci: vlan, ..want }, exit);
-        prop_assert_eq!(&got, &Build::new(&want).payload(&payload).bytes());
+        prop_assert_eq!(&got, &Build::new(&want).ttl(63).payload(&payload).bytes());
         // And the answer.
         let answer = FlowKey { vlan_tci: vlan, ..want.flow().reversed() };
         let (action, got) = balance(&mut work, &Build::new(&answer).payload(&payload).bytes());
         prop_assert_eq!(action.to, To::Port(40));
         let want = with_macs(FlowKey { vlan_tci: vlan, ..key.flow().reversed() }, CLIENTS);
-        prop_assert_eq!(&got, &Build::new(&want).payload(&payload).bytes());
+        prop_assert_eq!(&got, &Build::new(&want).ttl(63).payload(&payload).bytes());
     }
 
     #[test]
@@ -142,7 +157,7 @@ proptest! {
         let mut service = service("s", vip, proto::TCP, 80..=80, mode);
         service.backends = vec![backend(1, to, None)];
         let key = FlowKey { tos: 0x2e, ..FlowKey::five_tuple(proto::TCP, client, 5, vip, 80) };
-        let plain = Build::new(&key).payload(&payload).bytes();
+        let plain = Build::new(&key).ttl(63).payload(&payload).bytes();
         let padded = Build::new(&key).payload(&payload).pad(pad).bytes();
         let (action, got) = balance(&mut one(service), &padded);
         prop_assert_eq!(action.to, To::Port(1));
@@ -154,21 +169,43 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_are_balanced(mut data in prop::collection::vec(any::<u8>(), 0..120), mode in 0usize..5, edit in 0usize..4) {
-        let mode = [Mode::Dsr, Mode::Dnat, Mode::FullNat, Mode::Ipip, Mode::Gue][mode];
-        let mut service = service("s", ip("192.0.2.1"), proto::TCP, 1..=65_535, mode);
-        service.mss = Some(1000);
-        service.mtu = Some(90);
+    fn any_bytes_are_balanced(
+        mut data in prop::collection::vec(any::<u8>(), 0..160), mode in 0usize..6, edit in 0usize..7, at in 0usize..160, byte: u8,
+    ) {
+        let proxy = mode == 5;
+        let mode = [Mode::Dsr, Mode::Dnat, Mode::FullNat, Mode::Ipip, Mode::Gue, Mode::FullNat][mode];
+        let vip = ip("192.0.2.1");
+        let mut service = service("s", vip, proto::TCP, 1..=65_535, mode);
+        (service.mss, service.mtu, service.proxy) = (Some(1000), Some(150), proxy);
         service.backends = vec![backend(1, ip("10.0.1.1"), None)];
-        let start = [2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0, 0x45, 0, 0, 60, 0, 0, 0, 0, 64, 6, 0, 0, 10, 0, 0, 1, 192, 0, 2, 1];
-        let n = data.len().min(start.len());
-        if edit > 0 {
-            data[..n].copy_from_slice(&start[..n]); // mostly for the service
+        let hub = Arc::new(Hub::new(Control::new(vec![service], 251, 7).unwrap()));
+        let addrs = vec![ip("192.0.2.253"), ip("2001:db8::fe")];
+        let place = Place { mac: [2; 6], addrs, answers: true };
+        let settings = BalanceSettings { places: vec![place], neighbour_fresh: 9, ..settings() };
+        let mut work = Balance::group(&hub, 1, &settings).remove(0);
+        // A connection that is there, and what may come of it: a segment, an answer, an error about
+        // it or its tunnel, a neighbour; damaged anywhere, and cut anywhere.
+        let key = FlowKey::five_tuple(proto::TCP, ip("10.0.0.1"), 5, vip, 80);
+        let (_, there) = balance(&mut work, &Build::new(&key).flags(FlowKey::SYN).bytes());
+        let sent = parse::key(&Headers::parse(LinkType::Ethernet, &there), &there, 0).flow();
+        let (router, from) = (ip("10.0.1.254"), sent.src_ip().unwrap());
+        let mut like = match edit {
+            0 => Vec::new(),
+            1 => Build::new(&key).flags(byte).payload(&data).bytes(),
+            2 => Build::new(&sent.reversed()).flags(byte).payload(&data).bytes(),
+            3 => error_quoting(&[&there[..], &data].concat(), router, from, (3, 4)),
+            4 => error_about(&key.reversed(), 3, 4),
+            5 => Build::new(&FlowKey { eth_type: 0x0806, ..FlowKey::ZERO }).payload(&data).bytes(),
+            _ => data.clone(),
+        };
+        if let Some(old) = like.get_mut(at) {
+            *old = byte;
         }
-        if edit == 2 && data.len() > 23 {
-            data[23] = proto::ICMP;
-        }
-        let _ = balance(&mut one(service), &data);
+        let _ = balance(&mut work, &like);
+        like.truncate(data.len());
+        let n = like.len();
+        data[..n].copy_from_slice(&like);
+        let _ = balance(&mut work, &data);
     }
 
     #[test]
@@ -191,6 +228,7 @@ proptest! {
         let at = 54 + before + 2;
         data[at..at + 2].copy_from_slice(&offered.min(clamp).to_be_bytes());
         sum(&mut data);
+        (data[22], data[24]) = (63, data[24] + 1); // one hop further
         prop_assert_eq!(&got[12..], &data[12..]);
     }
 }
@@ -251,6 +289,194 @@ fn errors_go_to_the_backend_whose_packet_they_quote() {
             let levels = Headers::parse(LinkType::RawIp, quoted);
             assert_eq!(levels.transport_checksum(quoted), Verdict::Good);
             assert_ne!(levels.ipv4_checksum(quoted), Verdict::Bad);
+        }
+    }
+}
+
+/// An ICMP error of `router` to `to` that quotes the packet in `frame`.
+pub(super) fn error_quoting(
+    frame: &[u8],
+    router: IpAddr,
+    to: IpAddr,
+    (kind, code): (u8, u8),
+) -> Vec<u8> {
+    let v6 = router.is_ipv6();
+    let icmp = if v6 { proto::ICMPV6 } else { proto::ICMP };
+    let key = FlowKey::five_tuple(icmp, router, 0, to, 0);
+    let mut data = Build::new(&key).payload(&frame[14..]).bytes();
+    let l4 = if v6 { 54 } else { 34 };
+    (data[l4], data[l4 + 1]) = (kind, code);
+    data[l4 + 2..l4 + 8].copy_from_slice(&[0, 0, 0, 0, 5, 0]); // 1280 bytes fit
+    let sum = match v6 {
+        true => transport_checksum(router, to, icmp, &data[l4..]),
+        false => flowyard_wire::checksum::checksum(&data[l4..]),
+    };
+    data[l4 + 2..l4 + 4].copy_from_slice(&sum.to_be_bytes());
+    assert!(right(&data));
+    data
+}
+
+#[test]
+fn errors_from_behind_go_to_the_client_as_about_its_own_packet() {
+    for (v6, mode) in
+        [false, true].into_iter().flat_map(|v6| [Mode::Dnat, Mode::FullNat].map(|mode| (v6, mode)))
+    {
+        for which in [proto::TCP, proto::UDP, proto::SCTP] {
+            let [vip, to, client] = addrs(v6);
+            let mut service = service("s", vip, which, 80..=80, mode);
+            service.backends = vec![backend(1, to, Some(8080))];
+            let mut work = one(service);
+            let key = FlowKey::five_tuple(which, client, 999, vip, 80);
+            let sent = balance(&mut work, &Build::new(&key).payload(&[7; 40]).bytes()).1;
+            let from = Headers::parse(LinkType::Ethernet, &sent).src_ip(&sent).unwrap();
+            let router = if v6 { ip("2001:db8:1::fe") } else { ip("10.0.1.254") };
+            let kind = if v6 { (2, 0) } else { (3, 4) };
+            let (action, got) = balance(&mut work, &error_quoting(&sent, router, from, kind));
+            assert_eq!(action.to, To::Port(40), "{mode:?} {which} {v6}");
+            assert!(right(&got));
+            let headers = Headers::parse(LinkType::Ethernet, &got);
+            assert_eq!((headers.src_ip(&got), headers.dst_ip(&got)), (Some(vip), Some(client)));
+            let message = &got[headers.l4 as usize..];
+            assert_eq!(message[4..8], [0, 0, 5, 0], "the MTU is as it was");
+            assert_eq!(flowyard_lb::icmp::quoted(message, v6).unwrap().flow, key.flow());
+            let inner = Headers::parse(LinkType::RawIp, &message[8..]);
+            assert_ne!(inner.ipv4_checksum(&message[8..]), Verdict::Bad);
+            if which != proto::SCTP {
+                assert_eq!(inner.transport_checksum(&message[8..]), Verdict::Good);
+            }
+            // About a packet of nobody, or to another than who sent it.
+            let stranger = FlowKey::five_tuple(
+                which,
+                from,
+                999,
+                ip(if v6 { "::9" } else { "10.0.1.9" }),
+                8080,
+            );
+            let error = error_quoting(&Build::new(&stranger).bytes(), router, from, kind);
+            assert_ne!(balance(&mut work, &error).0.to, To::Port(40));
+            let other = if v6 { ip("2001:db8:5::6") } else { ip("203.0.113.8") };
+            let error = error_quoting(&sent, router, other, kind);
+            assert_ne!(balance(&mut work, &error).0.to, To::Port(40));
+        }
+    }
+}
+
+#[test]
+fn what_only_looks_like_a_tunnel_is_the_clients() {
+    // A datagram from a local address to the port of GUE: of fullnat.
+    let [vip, to, client] = addrs(false);
+    let mut service = service("s", vip, proto::UDP, 53..=53, Mode::FullNat);
+    service.backends = vec![backend(1, to, Some(6080))];
+    let mut work = one(service);
+    let key = FlowKey::five_tuple(proto::UDP, client, 999, vip, 53);
+    let (_, sent) = balance(&mut work, &Build::new(&key).payload(&[7; 40]).bytes());
+    let error = error_quoting(&sent, ip("10.0.1.254"), ip("10.9.0.1"), (3, 4));
+    let (action, got) = balance(&mut work, &error);
+    assert_eq!(action.to, To::Port(40));
+    assert_eq!(flowyard_lb::icmp::quoted(&got[34..], false).unwrap().flow, key.flow());
+}
+
+#[test]
+fn what_fits_through_a_tunnel_is_learnt() {
+    for (v6, to_v6, mode, whole) in [false, true].into_iter().flat_map(|v6| {
+        [false, true].into_iter().flat_map(move |to_v6| {
+            [Mode::Ipip, Mode::Gue]
+                .into_iter()
+                .flat_map(move |mode| [false, true].map(|whole| (v6, to_v6, mode, whole)))
+        })
+    }) {
+        let ([vip, _, client], [_, to, _]) = (addrs(v6), addrs(to_v6));
+        let mut service = service("s", vip, proto::UDP, 80..=80, mode);
+        service.backends = vec![backend(1, to, None)];
+        let mut work = one(service);
+        let key = FlowKey::five_tuple(proto::UDP, client, 999, vip, 80);
+        let head = if v6 { 48 } else { 28 };
+        let room = 1280 - mode.overhead(to_v6); // for the client's packet
+        let long = |len: usize| {
+            let mut data = Build::new(&key).payload(&vec![7; len - head]).bytes();
+            if !v6 {
+                data[20] = 0x40; // may not be cut
+                data[24..26].fill(0);
+                let sum = flowyard_wire::checksum::checksum(&data[14..34]);
+                data[24..26].copy_from_slice(&sum.to_be_bytes());
+            }
+            data
+        };
+        let (action, sent) = balance(&mut work, &long(room + 1));
+        assert_eq!(action.to, To::Port(1));
+        // With no more than RFC 792 promises, only the tunnel is known; with more, the client is, too.
+        let outer = if to_v6 { 40 } else { 20 };
+        let quote = &sent[..14 + outer + if whole { 8 + head } else { 8 }];
+        let (router, source) = match to_v6 {
+            true => (ip("2001:db8:1::fe"), ip("2001:db8:9::1")),
+            false => (ip("10.0.1.254"), ip("10.9.0.1")),
+        };
+        let kind = if to_v6 { (2, 0) } else { (3, 4) };
+        let what = format!("{mode:?} {v6} in {to_v6}, {whole}");
+        let (action, got) = balance(&mut work, &error_quoting(quote, router, source, kind));
+        let told = |got: &[u8]| {
+            assert!(right(got), "{what}");
+            let headers = Headers::parse(LinkType::Ethernet, got);
+            assert_eq!(
+                (headers.src_ip(got), headers.dst_ip(got)),
+                (Some(vip), Some(client)),
+                "{what}"
+            );
+            let message = &got[headers.l4 as usize..];
+            assert_eq!(message[..2], if v6 { [2, 0] } else { [3, 4] }, "{what}");
+            assert_eq!(message[4..8], (room as u32).to_be_bytes(), "{what}");
+            assert_eq!(flowyard_lb::icmp::quoted(message, v6).unwrap().flow, key.flow(), "{what}");
+        };
+        match whole || mode == Mode::Ipip && !v6 && action.to == To::Port(40) {
+            true => {
+                assert_eq!(action.to, To::Port(40), "{what}");
+                told(&got);
+            }
+            false => assert_eq!(
+                (action.to, action.counter),
+                (To::Drop, DropReason::Taken.code()),
+                "{what}"
+            ),
+        }
+        assert_eq!(balance(&mut work, &long(room)).0.to, To::Port(1), "it fits: {what}");
+        let (action, got) = balance(&mut work, &long(room + 1));
+        assert_eq!(action.to, To::Port(0), "back: {what}");
+        told(&got);
+    }
+}
+
+#[test]
+fn who_is_on_the_way_for_too_long_is_told_so() {
+    for (v6, mode) in [false, true].into_iter().flat_map(|v6| {
+        [Mode::Dsr, Mode::Dnat, Mode::FullNat, Mode::Ipip, Mode::Gue].map(|mode| (v6, mode))
+    }) {
+        let [vip, to, client] = addrs(v6);
+        let mut service = service("s", vip, proto::UDP, 80..=80, mode);
+        service.backends = vec![backend(1, to, None)];
+        let mut work = one(service);
+        let key = FlowKey::five_tuple(proto::UDP, client, 999, vip, 80);
+        let (_, sent) = balance(&mut work, &Build::new(&key).ttl(2).bytes());
+        let levels = Headers::parse(LinkType::Ethernet, &sent);
+        let at = 14 + mode.overhead(v6) + if v6 { 7 } else { 8 };
+        assert_eq!(sent[at], 1, "{mode:?}");
+        let mut check = |frame: &[u8], in_port: u16, from: IpAddr, to: IpAddr| {
+            let (action, got) = balance(&mut work, frame);
+            assert_eq!(action.to, To::Port(in_port));
+            assert!(right(&got));
+            let headers = Headers::parse(LinkType::Ethernet, &got);
+            assert_eq!((headers.src_ip(&got), headers.dst_ip(&got)), (Some(from), Some(to)));
+            let message = &got[headers.l4 as usize..];
+            assert_eq!(message[..2], if v6 { [3, 0] } else { [11, 0] });
+            // It may not be answered itself.
+            let mut again = Build::new(&key).ttl(1).bytes();
+            again[0] = 1; // to a group
+            assert_eq!(balance(&mut work, &again).0.counter, DropReason::TtlExpired.code());
+        };
+        check(&Build::new(&key).ttl(1).bytes(), 0, vip, client);
+        check(&Build::new(&key).ttl(0).bytes(), 0, vip, client);
+        if mode.translates() {
+            let back = parse::key(&levels, &sent, 0).flow().reversed();
+            check(&Build::new(&back).ttl(1).bytes(), 0, vip, to);
         }
     }
 }

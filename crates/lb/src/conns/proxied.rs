@@ -1,0 +1,148 @@
+//! Proxied: a TCP connection into which a header was put, in front of the client's first byte.
+//!
+//! ```text
+//!  client    ISN | bytes of the client ...           seq          ack
+//!                  first                              │ + header   ▲ - header
+//!  backend   ISN | header | bytes of the client ...   ▼            │
+//!                  first
+//! ```
+//!
+//! The header goes with whatever the client sends first, the ACK of its handshake as a rule, and again with
+//! everything that begins with the first byte until the backend has acknowledged the header: it is
+//! lost and sent again as any other bytes are, without a timer or a buffer.
+//!
+//! Sequence numbers wrap (RFC 9293 section 3.4): how far an acknowledgement is from the first byte
+//! tells nothing once it has been 2^30 and more, so that is remembered.
+//!
+//! Thread-safety: plain values.
+
+use super::Conns;
+
+/// What a connection knows of its header.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Proxied {
+    /// The sequence number of the client's first byte.
+    pub first: u32,
+    /// How far it is.
+    pub stage: Stage,
+}
+
+/// How far the header of a connection is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Stage {
+    /// There is none.
+    #[default]
+    None,
+    /// The backend has not acknowledged it.
+    Waiting,
+    /// The backend has it.
+    Near,
+    /// It is so long ago that sequence numbers may have come round.
+    Far,
+}
+
+/// What becomes of a segment of the client.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Step {
+    /// It goes as it is.
+    Keep,
+    /// The header goes in front of what it carries.
+    Insert,
+    /// Its sequence number is the header's length higher.
+    Shift,
+}
+
+impl Proxied {
+    /// A connection that begins with a SYN of this sequence number.
+    #[must_use]
+    pub const fn new(isn: u32) -> Self {
+        Self { first: isn.wrapping_add(1), stage: Stage::Waiting }
+    }
+
+    /// What becomes of a segment of the client with this sequence number.
+    #[must_use]
+    pub const fn step(&self, seq: u32, is_reset: bool) -> Step {
+        match self.stage {
+            Stage::None => Step::Keep,
+            Stage::Waiting => match seq.wrapping_sub(self.first) as i32 {
+                0 if !is_reset => Step::Insert,
+                ..0 => Step::Keep,
+                _ => Step::Shift, // the backend may have the header: if not, it asks (RFC 5961)
+            },
+            Stage::Near | Stage::Far => Step::Shift,
+        }
+    }
+
+    /// What the client is told in place of `number`, a sequence number that the backend acknowledges,
+    /// behind a header of `len` bytes.
+    #[must_use]
+    pub const fn back(&self, number: u32, len: u32) -> u32 {
+        let past = number.wrapping_sub(self.first) as i32;
+        match self.stage {
+            Stage::None => number,
+            Stage::Far => number.wrapping_sub(len),
+            Stage::Waiting | Stage::Near if past <= 0 => number,
+            Stage::Waiting | Stage::Near if past < len as i32 => self.first, // a part of the header
+            Stage::Waiting | Stage::Near => number.wrapping_sub(len),
+        }
+    }
+
+    /// The backend has acknowledged everything before `ack`.
+    #[must_use]
+    pub const fn after(self, ack: u32, len: u32) -> Self {
+        let past = ack.wrapping_sub(self.first);
+        let stage = match self.stage {
+            Stage::Waiting if past >= len && past < 1 << 31 => Stage::Near,
+            Stage::Near if past >= 1 << 30 && past < 1 << 31 => Stage::Far,
+            stage => stage,
+        };
+        Self { stage, ..self }
+    }
+}
+
+impl Conns {
+    /// What the connection in `slot` knows of its header.
+    #[must_use]
+    pub fn proxied(&self, slot: u32) -> Proxied {
+        self.slots.get(slot as usize).map(super::Conn::proxied).unwrap_or_default()
+    }
+
+    /// Says what the connection in `slot` knows of its header. Whoever takes the slot next knows nothing.
+    pub fn set_proxied(&mut self, slot: u32, proxied: Proxied) {
+        if let Some(conn) = self.slots.get_mut(slot as usize) {
+            (conn.first, conn.stage) = (proxied.first, proxied.stage);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_wrap_and_the_header_goes_once_it_is_acknowledged() {
+        for isn in [0, 7, 1 << 31, u32::MAX - 40, u32::MAX - 1, u32::MAX] {
+            let at = |n: u32| isn.wrapping_add(1).wrapping_add(n);
+            let mut one = Proxied::new(isn);
+            assert_eq!(one.step(isn, false), Step::Keep, "a probe");
+            assert_eq!(one.step(at(0), false), Step::Insert);
+            assert_eq!(one.step(at(0), true), Step::Shift);
+            assert_eq!(one.step(at(9), false), Step::Shift);
+            assert_eq!((one.back(at(0), 28), one.back(at(9), 28)), (at(0), at(0)));
+            assert_eq!(one.after(at(27), 28).stage, Stage::Waiting);
+            one = one.after(at(28), 28);
+            assert_eq!((one.stage, one.step(at(0), false)), (Stage::Near, Step::Shift));
+            assert_eq!((one.back(at(0), 28), one.back(at(100), 28)), (at(0), at(72)));
+            // On and on, round the numbers more than once.
+            let mut acked = 28u64;
+            while acked < 3 << 32 {
+                acked += 1 << 20;
+                let ack = at(acked as u32);
+                one = one.after(ack, 28);
+                assert_eq!(one.back(ack, 28), at((acked - 28) as u32), "{acked}");
+                assert_eq!(one.step(at((acked - 28) as u32), false), Step::Shift);
+            }
+            assert_eq!(one.stage, Stage::Far);
+        }
+    }
+}
