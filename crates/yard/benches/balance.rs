@@ -47,6 +47,7 @@ fn hub(mode: Mode) -> Arc<Hub> {
         slow_start: 0,
         all_down: AllDown::Drop,
         on_down: OnDown::Move,
+        check: None,
         backends: (0..100).map(backend).collect(),
     };
     Arc::new(Hub::new(Control::new(vec![service], 65_537, 7).unwrap()))

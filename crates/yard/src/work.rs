@@ -25,7 +25,7 @@ mod burn;
 mod forward;
 mod route;
 
-pub use balance::{Balance, BalanceSettings, Hub};
+pub use balance::{Balance, BalanceSettings, Because, Explained, Hub, Kept, Occupancy, Report};
 pub use bridge::Bridge;
 pub use burn::Burn;
 pub use forward::Forward;

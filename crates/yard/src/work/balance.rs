@@ -17,6 +17,7 @@
 //! reason; nothing is allocated after start.
 //! Thread-safety: a core's own, but for the tables of connections and the hub.
 
+use std::cell::Cell;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -29,15 +30,18 @@ use crate::counters::DropReason;
 use crate::pool::Pool;
 use crate::port::refuse;
 
+mod count;
 mod encap;
 mod errors;
+mod explain;
 mod fragments;
 mod hub;
 mod locals;
 mod rewrite;
 
+pub use explain::{Because, Explained, Kept, Occupancy};
 use fragments::Fragments;
-pub use hub::Hub;
+pub use hub::{Hub, Report};
 use locals::{Local, Locals};
 use rewrite::{Packet, Side};
 
@@ -76,6 +80,8 @@ pub struct Balance {
     fragments: Fragments,
     locals: Arc<Locals>,
     settings: BalanceSettings,
+    /// The number of the backend that the packet at hand is for, or from: for what is counted.
+    whose: Cell<Option<u32>>,
 }
 
 /// Where a packet of a connection goes.
@@ -97,6 +103,7 @@ impl Balance {
         let table = |_| Mutex::new(Conns::new(settings.connections, settings.timeouts));
         let conns: Arc<[Mutex<Conns>]> = (0..cores).map(table).collect();
         let locals = Arc::new(Locals::new(&settings.local, cores));
+        hub.begin(cores, &conns);
         let one = |core| {
             let (plan, mut turns) = (hub.plan(), Plan::turns_for(SERVICES));
             plan.make_turns(core, &mut turns);
@@ -109,6 +116,7 @@ impl Balance {
                 fragments: Fragments::new(),
                 locals: Arc::clone(&locals),
                 settings: settings.clone(),
+                whose: Cell::new(None),
             }
         };
         (0..cores).map(one).collect()
@@ -195,18 +203,25 @@ impl Balance {
             true => plan.choose(service, conn, hash, &mut self.turns),
             false => plan.fall_back(service, conn, hash),
         };
-        let Some(target) = chosen else { return Missed::Drop(DropReason::NoBackend) };
+        let Some(target) = chosen else { return self.no(service, DropReason::NoBackend) };
         if !flood && let Some(way) = self.keep(conn, hash, target.id, state, now) {
+            self.connected(target.id);
             return Missed::Way(way);
         }
         // There is no room: what every core and machine would say of each of its packets.
         if target.mode == Mode::FullNat || self.settings.full_drops && !flood {
-            return Missed::Drop(DropReason::NoConnection);
+            return self.no(service, DropReason::NoConnection);
         }
         match plan.fall_back(service, conn, hash) {
             Some(target) => Missed::Way(Way { backend: target.id, home: None }),
-            None => Missed::Drop(DropReason::NoBackend),
+            None => self.no(service, DropReason::NoBackend),
         }
+    }
+
+    /// A packet for `service` gets no backend.
+    fn no(&self, service: u16, reason: DropReason) -> Missed {
+        self.unserved(service, reason);
+        Missed::Drop(reason)
     }
 
     /// Keeps the connection in this core's table, if there is room; in place of what it was.
@@ -282,6 +297,7 @@ impl Balance {
         if key.fragment() != Frag::Later {
             way = self.by_connection_id(&packet, &key, way);
         }
+        self.whose.set(Some(way.backend));
         let Some(target) = self.plan.target(way.backend) else {
             return refuse(batch, lane, DropReason::NoBackend);
         };
@@ -379,9 +395,11 @@ impl Balance {
                 return None; // nobody that this connection knows
             }
             conns.seen(slot, key.tcp_flags, now);
+            self.whose.set(Some(target.id));
             return Some((flow.dst_ip()?, flow.dport, Some((flow.src_ip()?, flow.sport))));
         }
         let service = &self.plan.returning(src, key.proto, key.sport)?.service;
+        self.whose.set(self.plan.returned_by(src, key.proto, key.sport).map(|target| target.id));
         let moved = service.backends.iter().any(|b| b.addr == src && b.port == Some(key.sport));
         let port = if moved { *service.ports.start() } else { key.sport };
         Some((service.vip, port, None))
@@ -432,14 +450,24 @@ impl Work for Balance {
                 (false, Some(way)) => Missed::Way(way),
                 _ => self.miss(&batch.keys[lane], &seen.keys[lane], hash, now),
             };
+            let bytes = batch.frames[lane].len() as u64;
             match way {
-                Missed::Way(way) => self.forward(batch, lane, pool, way, hash),
-                Missed::NoService => self.other(batch, lane, pool, now),
+                Missed::Way(way) => {
+                    self.whose.set(Some(way.backend));
+                    self.forward(batch, lane, pool, way, hash);
+                    self.went_in(batch, lane, bytes);
+                }
+                Missed::NoService => {
+                    self.whose.set(None);
+                    self.other(batch, lane, pool, now);
+                    self.came_out(batch, lane, bytes);
+                }
                 Missed::Drop(reason) => refuse(batch, lane, reason),
             }
         }
         for lane in others {
-            let key = batch.keys[lane];
+            let (key, bytes) = (batch.keys[lane], batch.frames[lane].len() as u64);
+            self.whose.set(None);
             let vip = key.dst_ip().is_some_and(|dst| self.plan.is_vip(dst));
             if !vip {
                 self.other(batch, lane, pool, now);
@@ -451,6 +479,7 @@ impl Work for Balance {
             } else {
                 self.error(batch, lane, pool, now);
             }
+            self.went_in(batch, lane, bytes);
         }
         now
     }

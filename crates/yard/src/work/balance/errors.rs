@@ -59,6 +59,7 @@ impl Balance {
                 return refuse(batch, lane, DropReason::Malformed);
             }
             let exit = target.exit;
+            self.whose.set(Some(way.backend));
             return super::out(batch, lane, pool, exit);
         }
         self.forward(batch, lane, pool, way, hash);

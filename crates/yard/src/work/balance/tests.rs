@@ -37,6 +37,7 @@ fn service(name: &str, vip: IpAddr, proto: u8, ports: RangeInclusive<u16>, mode:
         slow_start: 0,
         all_down: AllDown::Drop,
         on_down: OnDown::Move,
+        check: None,
         backends: Vec::new(),
     }
 }
@@ -429,3 +430,6 @@ fn services_of(frames: &[Vec<u8>], mode: Mode) -> Vec<Service> {
     });
     services.collect()
 }
+
+/// What people ask, and what is counted.
+mod operate;
