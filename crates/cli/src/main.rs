@@ -8,6 +8,7 @@ mod args;
 mod bench;
 mod doctor;
 mod explain;
+mod lb;
 mod logs;
 mod nic;
 mod run;
@@ -46,6 +47,8 @@ enum Command {
     Top(top::Args),
     /// Follow one flow of a running yard through every stage, with the reason for each decision
     Trace(trace::Args),
+    /// Show a running balancer, ask it where a flow goes, drain backends, set weights
+    Lb(lb::Args),
     /// Check the machine: what stands in a yard's way, and the command that mends it
     Doctor(doctor::Args),
     /// Measure: how fast the engine is on this machine
@@ -71,6 +74,7 @@ fn main() -> ExitCode {
         Command::Show(args) => show::run(&args),
         Command::Top(args) => top::run(&args),
         Command::Trace(args) => trace::run(&args),
+        Command::Lb(args) => lb::run(&args),
         Command::Doctor(args) => doctor::run(&args),
         Command::Bench(args) => bench::run(&args),
         Command::Adapters(args) => adapters::run(&args),

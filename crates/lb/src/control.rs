@@ -249,7 +249,7 @@ impl Control {
     }
 
     /// Sets the weight of a backend until it is set again; `None` is the configured one. 0 drains it:
-    /// connections that it has stay.
+    /// connections that it has stay. A new plan, if that is news.
     ///
     /// # Errors
     /// When there is no such backend.
@@ -260,8 +260,10 @@ impl Control {
         weight: Option<u32>,
         now: Nanos,
     ) -> Result<Arc<Plan>, Unknown> {
-        self.known(service, backend)?.weight = weight.map(|weight| weight.min(HEAVIEST));
-        Ok(self.remake(now))
+        let weight = weight.map(|weight| weight.min(HEAVIEST));
+        let known = self.known(service, backend)?;
+        let is_news = std::mem::replace(&mut known.weight, weight) != weight;
+        Ok(if is_news { self.remake(now) } else { self.plan() })
     }
 
     /// Drains a backend whatever its weight, until that is undone: connections that it has stay, and
@@ -276,8 +278,9 @@ impl Control {
         drained: bool,
         now: Nanos,
     ) -> Result<Arc<Plan>, Unknown> {
-        self.known(service, backend)?.drained = drained;
-        Ok(self.remake(now))
+        let known = self.known(service, backend)?;
+        let is_news = std::mem::replace(&mut known.drained, drained) != drained;
+        Ok(if is_news { self.remake(now) } else { self.plan() })
     }
 
     /// Says that a backend is up, or down. A new plan, if that is news.

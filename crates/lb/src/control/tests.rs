@@ -118,6 +118,8 @@ fn what_somebody_set_stays_over_other_services() {
     control.set_weight("web", "b2", None, 8).unwrap();
     let plan = control.drain("web", "b1", false, 8).unwrap();
     assert!(shares(&plan)[0] > 900, "{:?}", shares(&plan));
+    let again = control.drain("web", "b1", false, 9).unwrap();
+    assert_eq!(again.generation(), plan.generation(), "no news is no plan");
     // Gone and back, it is another one.
     control.drain("web", "b1", true, 9).unwrap();
     control.set(vec![service("web", 80, vec![backend(2, 1)])], 10).unwrap();
