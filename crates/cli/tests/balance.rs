@@ -9,6 +9,7 @@ mod yard;
 use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt;
 
 use common::{flowyard, text};
 use rustix::process::Signal;
@@ -129,6 +130,36 @@ fn a_check_that_cannot_run_says_so_once() {
 }
 
 #[test]
+fn checks_run_as_the_user_that_is_left_and_no_faster_than_their_rate() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o777)).unwrap();
+    let file = folder.path().join("user");
+    let check = format!(
+        "kind = \"command\"\ninterval_ms = 10\ntimeout_ms = 10000\n\
+         command = [\"sh\", \"-c\", \"id -u > {0}.new && grep NoNewPrivs /proc/self/status >> {0}.new && mv {0}.new {0}\"]",
+        file.display()
+    );
+    let is_root = rustix::process::geteuid().is_root();
+    let args: &[&str] = if is_root { &["--user", "nobody"] } else { &[] };
+    let text =
+        config(&check, &[A, B]).replace("entries = 251", "entries = 251\nchecks_per_second = 4");
+    let yard = Yard::start(&text, args);
+    let ran = wait("a check", || fs::read_to_string(&file).ok());
+    let uid = ran.lines().next().unwrap();
+    assert!(!is_root || uid != "0", "{ran}");
+    assert!(ran.contains("NoNewPrivs:\t1"), "{ran}");
+    let checks = |all: &Value| -> u64 {
+        let backends = all["services"].as_array().unwrap().iter();
+        let backends = backends.flat_map(|s| s["backends"].as_array().unwrap());
+        backends.filter_map(|b| b["check"]["checks"].as_u64()).sum()
+    };
+    let all =
+        wait("more checks", || Some(yard.json(&["lb", "show"])).filter(|all| checks(all) >= 6));
+    let most = 4.0 * all["at_s"].as_f64().unwrap() + 1.0;
+    assert!(checks(&all) as f64 <= most, "{} of {most}", checks(&all));
+}
+
+#[test]
 fn what_is_counted_is_shown_and_exported() {
     let yard = Yard::start(&config("", &[A, B]), &["--metrics", "0"]);
     let dns = service(&yard, "dns", |dns| count(dns, "in_packets") > 500);
@@ -227,8 +258,7 @@ fn a_flow_is_traced_to_its_backend_and_stays_while_others_come_and_go() {
     yard.signal(Signal::HUP);
     let moved = wait("the flow elsewhere", || {
         let trace = bulk();
-        (trace["why"] == "connection" && trace["backend"] != Value::from(home.as_str()))
-            .then_some(trace)
+        (trace["why"] == "connection" && trace["backend"] != home.as_str()).then_some(trace)
     });
     assert!(moved["backend"].is_string(), "{moved}");
     let (status, books) = yard.stop();
