@@ -8,6 +8,7 @@ mod args;
 mod bench;
 mod doctor;
 mod explain;
+mod lb;
 mod logs;
 mod nic;
 mod run;
@@ -49,6 +50,8 @@ enum Command {
     Trace(trace::Args),
     /// Speak OpenFlow with a switch: flows, groups, meters, ports, as ovs-ofctl does
     Switch(switch::Args),
+    /// Show a running balancer, ask it where a flow goes, drain backends, set weights
+    Lb(lb::Args),
     /// Check the machine: what stands in a yard's way, and the command that mends it
     Doctor(doctor::Args),
     /// Measure: how fast the engine is on this machine
@@ -75,6 +78,7 @@ fn main() -> ExitCode {
         Command::Top(args) => top::run(&args),
         Command::Trace(args) => trace::run(&args),
         Command::Switch(args) => switch::run(&args),
+        Command::Lb(args) => lb::run(&args),
         Command::Doctor(args) => doctor::run(&args),
         Command::Bench(args) => bench::run(&args),
         Command::Adapters(args) => adapters::run(&args),

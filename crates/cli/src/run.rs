@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use self::open::Open;
 use flowyard_frame::Nanos;
+use flowyard_operate::health::Checker;
 use flowyard_operate::service::Service;
 use flowyard_report::Document;
 use flowyard_yard::build::{Parts, Yard};
@@ -125,7 +126,9 @@ pub(crate) fn run(args: &Args) -> Result<(), Stop> {
     open::give_up(args, config.port.iter().any(|port| port.get_ref().output.is_some()))?;
     let switch = switch.map(|switch| switch.open(&clock)).transpose()?;
     let yard = yard.start(clock);
-    let _open = open.serve(&yard.handle())?; // until here, or the end of the program
+    let handle = yard.handle();
+    let _open = open.serve(&handle)?; // until here, or the end of the program
+    let _checks = Checker::start(&handle, config.checks_per_second())?;
     let outcome = attend(yard, config, args, &signals);
     drop(switch);
     print(&outcome, args.json)?;
@@ -222,11 +225,13 @@ fn attend(yard: Running, mut config: Config, args: &Args, signals: &Signals) -> 
 /// Takes over new tables; a configuration that is wrong changes nothing.
 fn reload(yard: &Running, config: &mut Config, args: &Args) {
     match read(args).map(|new| config.reload(&new).map(|reload| (reload, new))) {
-        Ok(Ok((reload, new))) => {
-            yard.reload(reload);
-            *config = new;
-            tracing::info!("{}: new tables taken over", args.config.display());
-        }
+        Ok(Ok((reload, new))) => match yard.reload(reload) {
+            Ok(()) => {
+                *config = new;
+                tracing::info!("{}: new tables taken over", args.config.display());
+            }
+            Err(error) => tracing::error!("{error}; nothing changed"),
+        },
         Ok(Err(error)) => tracing::error!("{error}; nothing changed"),
         Err(stop) => tracing::error!("{stop}; nothing changed"),
     }

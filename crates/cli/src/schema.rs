@@ -5,6 +5,7 @@
 use std::io::{Write, stdout};
 
 use flowyard_analyze::{Analysis, Explanation};
+use flowyard_operate::protocol::{Lb, LbChange, LbTrace};
 use schemars::generate::SchemaSettings;
 use schemars::{JsonSchema, Schema};
 use serde_json::json;
@@ -13,7 +14,9 @@ use crate::stop::Stop;
 
 /// Print the JSON Schema (draft 2020-12) of a command's --json.
 #[derive(clap::Args)]
-#[command(after_help = "Example:\n  flowyard schema analyze > flowyard.analyze.1.json")]
+#[command(
+    after_help = "Examples:\n  flowyard schema analyze > flowyard.analyze.1.json\n  flowyard schema lb-show"
+)]
 pub(crate) struct Args {
     /// The command
     #[arg(value_enum)]
@@ -24,12 +27,18 @@ pub(crate) struct Args {
 enum Of {
     Analyze,
     Explain,
+    LbShow,
+    LbTrace,
+    LbChange,
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Stop> {
     let schema = match args.command {
         Of::Analyze => document::<Analysis>(crate::analyze::SCHEMA),
         Of::Explain => document::<Explanation>(crate::explain::SCHEMA),
+        Of::LbShow => document::<Lb>(crate::lb::SHOW),
+        Of::LbTrace => document::<LbTrace>(crate::lb::TRACE),
+        Of::LbChange => document::<LbChange>(crate::lb::CHANGE),
     };
     let text = serde_json::to_string_pretty(&schema).map_err(|error| Stop::Failed(error.into()))?;
     let mut out = stdout().lock();

@@ -8,7 +8,8 @@ use std::io::{IsTerminal, Write, stdin, stdout};
 use std::time::Duration;
 
 use flowyard_operate::client::Client;
-use flowyard_operate::protocol::{Cores, Drops, Elephants, Queues, Request, Tables};
+use flowyard_operate::client::ClientError;
+use flowyard_operate::protocol::{Cores, Drops, Elephants, Lb, Queues, Request, Tables};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::termios::{
     LocalModes, OptionalActions, SpecialCodeIndex, Termios, tcgetattr, tcsetattr,
@@ -47,6 +48,8 @@ struct Look {
     tables: Tables,
     elephants: Elephants,
     drops: Drops,
+    /// Of a balancer.
+    lb: Option<Lb>,
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Stop> {
@@ -79,6 +82,11 @@ fn look(yard: &mut Client) -> Result<Look, Stop> {
         tables: yard.ask(&Request::Tables { entries: 0 }).map_err(refused)?,
         elephants: yard.ask(&Request::Elephants).map_err(refused)?,
         drops: yard.ask(&Request::Drops).map_err(refused)?,
+        lb: match yard.ask(&Request::Lb) {
+            Ok(lb) => Some(lb),
+            Err(ClientError::Refused(_)) => None, // it is none
+            Err(error) => return Err(refused(error)),
+        },
     })
 }
 
@@ -89,6 +97,7 @@ fn frame(now: &Look, before: &Look) -> Vec<flowyard_report::Table> {
         tables::queues(&now.queues, Some(&before.queues)),
         tables::occupancy(&now.tables, Some((&before.tables, span))),
     ];
+    all.extend(now.lb.as_ref().map(|lb| crate::lb::tables::services(lb, before.lb.as_ref())));
     all.extend(tables::elephants(&now.elephants, 5));
     all.extend(tables::drops(&now.drops, 5));
     all

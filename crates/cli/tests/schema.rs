@@ -1,14 +1,21 @@
 //! The JSON of `analyze` and `explain` is what their schemas say, and the committed schemas are
 //! what the command prints (`UPDATE_SCHEMA=1 cargo test -p flowyard-cli --test schema` writes them).
 
+#[path = "common/mod.rs"]
 mod common;
+#[path = "common/yard.rs"]
+mod yard;
 
 use common::{good, json, root, run};
 use serde_json::Value;
+use yard::{Yard, wait};
 
-const COMMITTED: [(&str, &str); 2] = [
+const COMMITTED: [(&str, &str); 5] = [
     ("analyze", "docs/schema/flowyard.analyze.1.json"),
     ("explain", "docs/schema/flowyard.explain.1.json"),
+    ("lb-show", "docs/schema/flowyard.lb.show.1.json"),
+    ("lb-trace", "docs/schema/flowyard.lb.trace.1.json"),
+    ("lb-change", "docs/schema/flowyard.lb.change.1.json"),
 ];
 
 #[test]
@@ -176,6 +183,60 @@ fn what_explain_prints_fits_its_schema() {
     ] {
         fits("explain", args);
     }
+}
+
+/// A balancer with a check, and a backend that passes none.
+const BALANCER: &str = r#"
+    [[port]]
+    name = "west"
+    kind = "mem"
+    in = "captures/yard.pcap"
+    repeat = 1000000
+    pace = "20000"
+    [[queue]]
+    name = "q"
+    order = "direct"
+    consumers = [0]
+    [work]
+    kind = "balance"
+    [balance]
+    entries = 251
+    [[service]]
+    name = "dns"
+    vip = "192.0.2.10"
+    proto = "udp"
+    port = 53
+    mode = "dsr"
+    mtu = 90
+    [service.check]
+    kind = "command"
+    command = ["test", "$FLOWYARD_BACKEND", "=", "a"]
+    interval_ms = 50
+    [[service.backend]]
+    name = "a"
+    addr = "127.0.0.1"
+    exit = { port = "west", next_hop = "02:00:00:00:01:01" }
+"#;
+
+#[test]
+fn what_lb_prints_fits_its_schemas() {
+    let yard = Yard::start(BALANCER, &[]);
+    let fits = |command: &str, args: &[&str]| {
+        let schema = json(["schema", command]);
+        let value = yard.json(args);
+        let mut faults = Vec::new();
+        check(&value, &schema, &schema, command, &mut faults);
+        assert!(faults.is_empty(), "{args:?}:\n{}", faults.join("\n"));
+        assert_eq!(value["schema"], format!("flowyard.{}/1", command.replace('-', ".")));
+        value
+    };
+    let checked = |all: &Value| all["services"][0]["backends"][0]["check"]["fault"].is_string();
+    wait("a check", || Some(fits("lb-show", &["lb", "show"])).filter(checked));
+    fits("lb-trace", &["lb", "trace", "udp 10.0.0.1:1 > 192.0.2.10:53"]);
+    fits("lb-trace", &["lb", "trace", "udp 10.0.0.1:1 > 192.0.2.9:53"]);
+    fits("lb-change", &["lb", "drain", "dns/a"]);
+    fits("lb-change", &["lb", "set-weight", "dns/a", "5"]);
+    fits("lb-show", &["lb", "show"]);
 }
 
 /// The fields that users are promised.

@@ -7,16 +7,20 @@
 //! ```
 #![forbid(unsafe_code)]
 
+pub mod check;
 mod conns;
 mod control;
+mod counts;
 pub mod health;
 pub mod icmp;
+mod near;
 mod plan;
-pub mod probe;
 pub mod quic;
 mod service;
 
 pub use conns::{Conn, ConnKey, Conns, Full, Proxied, Stage, State, Step, Timeouts};
-pub use control::{BadService, BadWhat, Control, HEAVIEST, Unknown};
-pub use plan::{Plan, Table, Target, Turns};
+pub use control::{BackendState, BadService, BadWhat, Control, HEAVIEST, ServiceState, Unknown};
+pub use counts::{Cell, Counts, REASONS, Sum};
+pub use near::nearest;
+pub use plan::{Entry, Plan, Table, Target, Turns};
 pub use service::{AllDown, Backend, Choice, Exit, Mode, OnDown, Service};

@@ -18,8 +18,13 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use flowyard_flow::table::Maglev;
 
 use crate::conns::ConnKey;
+use crate::counts::Counts;
 use crate::quic::{Reader, Route, ServerId};
-use crate::service::{AllDown, Choice, Exit, Mode, OnDown, Service};
+use crate::service::{Choice, Exit, Mode, OnDown, Service};
+
+mod entry;
+
+pub use entry::Entry;
 
 /// Bits of a backend's number that say its place; the others count who had it before.
 const PLACE_BITS: u32 = 20;
@@ -46,6 +51,8 @@ pub(crate) struct Front {
     pub(crate) first: u16,
     pub(crate) last: u16,
     pub(crate) service: u16,
+    /// Of addresses that answers come from: the index of the backend.
+    pub(crate) index: u16,
 }
 
 /// A service with its tables.
@@ -56,11 +63,15 @@ pub struct Table {
     /// Places of its backends, by index.
     pub(crate) members: Vec<u32>,
     pub(crate) maglev: Arc<Maglev>,
+    /// By index: what the table was made of.
+    pub(crate) weights: Vec<u32>,
     /// Indexes of backends in turns, by weight.
     pub(crate) turns: Vec<u16>,
     pub(crate) quic: Option<Reader>,
     /// Server IDs, sorted, with the index of the backend.
     pub(crate) servers: Vec<(ServerId, u16)>,
+    /// What is counted for it when there is no backend to count it for.
+    pub counts: Option<Arc<Counts>>,
 }
 
 /// A backend, as packets need it.
@@ -86,6 +97,8 @@ pub struct Target {
     pub weight: u32,
     /// Connections that it has, over all cores.
     pub active: Arc<AtomicU32>,
+    /// What the cores count for it.
+    pub counts: Arc<Counts>,
 }
 
 impl Target {
@@ -123,7 +136,7 @@ impl Plan {
     /// The service at this address.
     #[must_use]
     pub fn service(&self, addr: IpAddr, proto: u8, port: u16) -> Option<u16> {
-        front(&self.fronts, addr, proto, port)
+        front(&self.fronts, addr, proto, port).map(|front| front.service)
     }
 
     /// Whether a service has this address, whatever the port.
@@ -143,7 +156,15 @@ impl Plan {
     /// The service whose backend (by DNAT) has this address.
     #[must_use]
     pub fn returning(&self, addr: IpAddr, proto: u8, port: u16) -> Option<&Table> {
-        front(&self.returns, addr, proto, port).and_then(|at| self.services.get(usize::from(at)))
+        let front = front(&self.returns, addr, proto, port)?;
+        self.services.get(usize::from(front.service))
+    }
+
+    /// The backend (by DNAT) that has this address.
+    #[must_use]
+    pub fn returned_by(&self, addr: IpAddr, proto: u8, port: u16) -> Option<&Target> {
+        let front = front(&self.returns, addr, proto, port)?;
+        self.member(self.services.get(usize::from(front.service))?, front.index)
     }
 
     /// The backend with this number, if it is still there.
@@ -239,11 +260,11 @@ impl Table {
     }
 }
 
-fn front(fronts: &[Front], addr: IpAddr, proto: u8, port: u16) -> Option<u16> {
+fn front(fronts: &[Front], addr: IpAddr, proto: u8, port: u16) -> Option<&Front> {
     let after = fronts.partition_point(|f| (f.addr, f.proto, f.first) <= (addr, proto, port));
     let front = fronts.get(after.checked_sub(1)?)?;
     let is = front.addr == addr && front.proto == proto && port <= front.last;
-    is.then_some(front.service)
+    is.then_some(front)
 }
 
 /// The number of the next backend in `place`, after one with number `before`.
@@ -288,7 +309,8 @@ const fn gcd(a: u32, b: u32) -> u32 {
     if b == 0 { a } else { gcd(b, a % b) }
 }
 
-/// Whether a backend of a service that `is_up` or not keeps its connections.
+/// Whether a backend that is up or not keeps its connections. Where all are down and health is not
+/// believed, it is as if it were up.
 pub(crate) const fn keeps(service: &Service, is_up: bool) -> bool {
-    is_up || matches!(service.on_down, OnDown::Keep) || matches!(service.all_down, AllDown::Use)
+    is_up || matches!(service.on_down, OnDown::Keep)
 }

@@ -5,6 +5,7 @@ use std::ops::RangeInclusive;
 
 use flowyard_frame::Nanos;
 
+use crate::check::Check;
 use crate::quic;
 
 /// A virtual address, and who answers for it.
@@ -39,6 +40,8 @@ pub struct Service {
     pub all_down: AllDown,
     /// What happens to the connections of a backend that is down.
     pub on_down: OnDown,
+    /// How backends are asked how they are; none are always up.
+    pub check: Option<Check>,
     /// Who answers.
     pub backends: Vec<Backend>,
 }

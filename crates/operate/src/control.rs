@@ -24,7 +24,7 @@ use flowyard_yard::Handle;
 use serde::Serialize;
 
 use crate::protocol::{Request, Response};
-use crate::{answers, flows, trace};
+use crate::{answers, flows, lb, trace};
 
 /// The longest request, in bytes.
 const LONGEST: u64 = 64 << 10;
@@ -252,12 +252,25 @@ fn answer(stream: &UnixStream, yard: &Handle, busy: &Busy, request: &Request) ->
             Err(_) => taken(stream, "count of flows"),
         },
         Request::Trace(request) => match busy.trace.try_lock() {
-            Ok(_one) => match trace::trace(yard, request) {
-                Ok(trace) => good(stream, trace),
-                Err(text) => reply::<()>(stream, &Response::Error(text)),
-            },
+            Ok(_one) => either(stream, trace::trace(yard, request)),
             Err(_) => taken(stream, "trace"),
         },
+        Request::Lb => either(stream, lb::services(yard)),
+        Request::LbTrace { flow } => either(stream, lb::explain::trace(yard, flow)),
+        Request::LbDrain { service, backend, undo } => {
+            either(stream, lb::drain(yard, service, backend, !undo))
+        }
+        Request::LbWeight { service, backend, weight } => {
+            either(stream, lb::set_weight(yard, service, backend, *weight))
+        }
+    }
+}
+
+/// What was asked for, or why it is not to be had.
+fn either<T: Serialize>(stream: &UnixStream, answer: Result<T, String>) -> io::Result<()> {
+    match answer {
+        Ok(answer) => good(stream, answer),
+        Err(text) => reply::<()>(stream, &Response::Error(text)),
     }
 }
 

@@ -3,6 +3,7 @@
 //! ```text
 //!  flowyard show, top, trace ──unix socket──> control ──┐
 //!  Prometheus ──────────────HTTP, loopback──> metrics ──┼──> Handle ──mail──> cores
+//!  backends <──checks, probers── health ──> Hub: the tables of a balancer
 //!  systemd <──────────────── ready, watchdog ─ service ─┘
 //!  OpenFlow controllers ──── openflow ── agent ──> changes ──> a switch's data plane
 //!  flowyard doctor ──> /proc, /sys, ethtool: the machine, read only
@@ -11,7 +12,7 @@
 //! Nothing here is on a frame's way: cores show their counters on boards, and answer questions
 //! between batches.
 //!
-//! Thread-safety: the control and metrics servers have a thread each, and share a
+//! Thread-safety: the control and metrics servers and the checks have threads of their own, and share a
 //! [`flowyard_yard::Handle`], which anyone may use.
 
 pub mod answers;
@@ -19,6 +20,8 @@ pub mod client;
 pub mod control;
 pub mod doctor;
 mod flows;
+pub mod health;
+pub mod lb;
 mod mend;
 pub mod metrics;
 mod names;

@@ -8,7 +8,11 @@ pub fn mend(reason: &str, place: &str) -> String {
             "{place} was full: raise its 'window_frames', give it more consumers, or write full = \"hold\", \
              which makes its producers wait; 'flowyard top' shows whether its cores are busy"
         ),
-        "too_long" => "the frame is longer than a pool buffer: raise 'buffer_bytes' in [yard]".into(),
+        "too_long" => {
+            "the frame is longer than a pool buffer: raise 'buffer_bytes' in [yard]; or, of a balancer, longer than \
+             the 'mtu' of its service: raise that, or lower 'mss' so that clients send less at a time"
+                .into()
+        }
         "no_buffer" => {
             "the pool was empty: raise 'frames' in [yard], or leave it out to have as many as queues and cores \
              need"
@@ -23,7 +27,7 @@ pub fn mend(reason: &str, place: &str) -> String {
         "work" => "the work decided to drop it: see [work] in the configuration".into(),
         "no_route" => format!(
             "{place}: no such destination, or the port it came in by is not in the work's map; mend 'ports' in \
-             [work], or the entry that sends it there"
+             [work], or the entry that sends it there; a balancer's tunnel needs a 'local' address of its family"
         ),
         "core_died" => {
             "the core that had it in hand died: the log says why; restart, and report the panic".into()
@@ -44,11 +48,12 @@ pub fn mend(reason: &str, place: &str) -> String {
         }
         "malformed" => {
             "its IP header is damaged, or ends too soon: look at the sender, its cable, and at checksum offload \
-             ('flowyard doctor')"
+             ('flowyard doctor'), or at the snap length of a capture; a balancer also drops source routes that it would have to translate"
                 .into()
         }
         "not_ip" => {
-            "a router forwards IP alone: forward other frames with [work] kind = \"bridge\", or by a rule to a port"
+            "a router, and a balancer, forward IP alone: forward other frames with [work] kind = \"bridge\", by a rule \
+             to a port, or with 'pass' in [balance]"
                 .into()
         }
         "ttl_expired" => {
@@ -66,12 +71,13 @@ pub fn mend(reason: &str, place: &str) -> String {
                 .into()
         }
         "no_service" => {
-            "no [[service]] has this address, protocol and port: add one, or write what is to become of other \
-             frames"
+            "no [[service]] has this address, protocol and port: add one, or say with 'pass' in [balance] by which \
+             port other frames leave; 'flowyard lb trace FLOW' tells what is missing"
                 .into()
         }
         "no_backend" => {
-            "no backend of its service takes new connections: all are down or drained; look at their health checks"
+            "no backend of its service takes new connections: all are down, drained or of weight 0; look at their \
+             health checks with 'flowyard lb show', or write all_down = \"use\""
                 .into()
         }
         "unresolved" => {
@@ -80,12 +86,13 @@ pub fn mend(reason: &str, place: &str) -> String {
         }
         "taken" => "nothing to mend: these were for the yard itself".into(),
         "no_connection" => {
-            "the table of connections is full, or too many are half open: raise its capacity, or let it fall back \
-             to the hash"
+            "the table of connections is full, or too many are half open: raise 'connections' or 'opening' in \
+             [balance], or write full = \"stateless\", which has the hash decide (fullnat needs a connection)"
                 .into()
         }
         "fragment" => {
-            "a later fragment came before the first of its packet: the sender's path reorders, or the first was lost"
+            "a later fragment came before the first of its packet, or the first has not all that is translated: the \
+             sender's path reorders, or cuts very small"
                 .into()
         }
         "no_flow" => {

@@ -17,6 +17,7 @@ use flowyard_yard::ask::{Answer, Question};
 use flowyard_yard::{Counters, DropReason, Handle};
 
 mod http;
+mod lb;
 
 pub use http::{Metrics, MetricsError, address};
 
@@ -90,6 +91,7 @@ pub fn page(yard: &Handle) -> String {
     counters(&mut page, &yard.counters());
     queues(&mut page, yard);
     self::tables(&mut page, &tables);
+    lb::page(&mut page, yard);
     page.0
 }
 

@@ -11,6 +11,10 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+mod lb;
+
+pub use lb::{Lb, LbBackend, LbChange, LbCheck, LbCore, LbCounts, LbService, LbTrace};
+
 /// What can be asked.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(tag = "ask", rename_all = "lowercase", deny_unknown_fields)]
@@ -37,6 +41,35 @@ pub enum Request {
     Drops,
     /// Follows a flow, or a flow that drops frames: [`Trace`].
     Trace(TraceRequest),
+    /// The services of a balancer: [`Lb`].
+    Lb,
+    /// Which backend of a balancer a flow goes to, and why: [`LbTrace`].
+    #[serde(rename = "lb_trace")]
+    LbTrace {
+        /// A flow, as `tcp 10.0.0.1:40000 > 192.0.2.1:443`.
+        flow: String,
+    },
+    /// Drains a backend, or undoes that: [`LbChange`].
+    #[serde(rename = "lb_drain")]
+    LbDrain {
+        /// The service.
+        service: String,
+        /// The backend.
+        backend: String,
+        /// Takes new connections again.
+        #[serde(default)]
+        undo: bool,
+    },
+    /// Sets the weight of a backend: [`LbChange`].
+    #[serde(rename = "lb_weight")]
+    LbWeight {
+        /// The service.
+        service: String,
+        /// The backend.
+        backend: String,
+        /// The weight; none is the configured one.
+        weight: Option<u32>,
+    },
 }
 
 /// What is to be followed: one of `flow` and `drops`.

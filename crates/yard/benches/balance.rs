@@ -46,6 +46,7 @@ fn hub(mode: Mode) -> Arc<Hub> {
         answers: true,
         all_down: AllDown::Drop,
         on_down: OnDown::Move,
+        check: None,
         backends: (0..100).map(backend).collect(),
     };
     Arc::new(Hub::new(Control::new(vec![service], 65_537, 7).unwrap()))

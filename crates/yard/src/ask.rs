@@ -17,6 +17,7 @@ use std::time::Duration;
 
 use flowyard_flow::learn::elephant::{Sampler, Seen};
 use flowyard_frame::{Action, FlowKey, Nanos, To};
+use flowyard_lb::BadService;
 
 use crate::core::Core;
 use crate::core::{LEARNT, PROMOTED, RULES, USER};
@@ -25,6 +26,7 @@ use crate::elephants::Decisions;
 use crate::mail::{Mail, Message};
 use crate::places::Places;
 use crate::watch::{Dropped, Filter};
+use crate::work::Hub;
 use crate::{Clock, Reload};
 
 /// What a core can be asked.
@@ -105,6 +107,7 @@ pub struct Handle {
     pub(crate) clock: Clock,
     /// Cores that answer no more.
     pub(crate) left: Arc<AtomicUsize>,
+    pub(crate) hub: Option<Arc<Hub>>,
 }
 
 impl Handle {
@@ -149,9 +152,22 @@ impl Handle {
         self.mail.to_all(&Message::Stop);
     }
 
-    /// Takes over new tables.
-    pub fn reload(&self, reload: Reload) {
+    /// Takes over new tables: of a balancer's services first, and if those are wrong, nothing.
+    ///
+    /// # Errors
+    /// The first service that is wrong; nothing is changed then.
+    pub fn reload(&self, mut reload: Reload) -> Result<(), BadService> {
+        if let (Some(hub), Some(services)) = (&self.hub, reload.services.take()) {
+            hub.set(services, self.now())?;
+        }
         self.mail.to_all(&Message::Reload(Arc::new(reload)));
+        Ok(())
+    }
+
+    /// Where control of a balancer's services leaves its plans.
+    #[must_use]
+    pub const fn hub(&self) -> Option<&Arc<Hub>> {
+        self.hub.as_ref()
     }
 
     /// The answers by core; `None` of a core that did not answer within `patience`.

@@ -21,6 +21,7 @@ use std::time::Duration;
 
 use flowyard_flow::learn::elephant::Decision;
 use flowyard_frame::Nanos;
+use flowyard_lb::BadService;
 
 use crate::config::Idle;
 use crate::core::{Core, Tick};
@@ -182,6 +183,7 @@ impl Running {
             elephants: self.elephants.clone(),
             clock: Arc::clone(&self.clock),
             left: Arc::clone(&self.shared.left),
+            hub: self.hub.clone(),
         }
     }
 
@@ -191,12 +193,11 @@ impl Running {
     }
 
     /// Takes over new tables.
-    pub fn reload(&self, mut reload: Reload) {
-        if let (Some(hub), Some(services)) = (&self.hub, reload.services.take()) {
-            // They were checked with the configuration that they come from.
-            drop(hub.set(services, (self.clock)()));
-        }
-        self.mail.to_all(&Message::Reload(Arc::new(reload)));
+    ///
+    /// # Errors
+    /// The first service that is wrong; nothing is changed then.
+    pub fn reload(&self, reload: Reload) -> Result<(), BadService> {
+        self.handle().reload(reload)
     }
 
     /// Where control of a balancer's services leaves its plans.

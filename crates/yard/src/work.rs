@@ -29,7 +29,9 @@ mod forward;
 mod route;
 mod switch;
 
-pub use balance::{Balance, BalanceSettings, Hub, Place};
+pub use balance::{
+    Balance, BalanceSettings, Because, Explained, Hub, Kept, Occupancy, Place, Report,
+};
 pub use bridge::Bridge;
 pub use burn::Burn;
 pub use forward::Forward;

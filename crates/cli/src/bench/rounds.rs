@@ -87,7 +87,8 @@ impl Case {
         let running = yard.start(Arc::clone(clock));
         if self.exact {
             let puts = (0..self.flows).map(|flow| Edit::Put(key(flow), Action::queue(0)));
-            running.reload(Reload { exact: puts.collect(), ..Reload::default() });
+            let _no_services =
+                running.reload(Reload { exact: puts.collect(), ..Reload::default() });
         }
         thread::sleep(time / 4); // to warm up
         let sent = |yard: &flowyard_yard::run::Running| {

@@ -21,7 +21,7 @@ use siphasher::sip::SipHasher24;
 use std::hash::Hasher;
 
 /// A lookup table by Maglev's hashing.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Maglev {
     /// By entry: the index of the choice; empty where there is none.
     entries: Box<[u16]>,
@@ -97,8 +97,14 @@ impl Maglev {
     #[must_use]
     #[inline]
     pub fn get(&self, hash: u64) -> Option<u16> {
-        let at = ((hash >> 32) * self.entries.len() as u64) >> 32;
-        self.entries.get(at as usize).copied()
+        self.entries.get(self.entry(hash)).copied()
+    }
+
+    /// The number of the entry that answers for `hash`.
+    #[must_use]
+    #[inline]
+    pub fn entry(&self, hash: u64) -> usize {
+        (((hash >> 32) * self.entries.len() as u64) >> 32) as usize
     }
 
     /// The entries: indexes of choices. None if no choice has a weight.

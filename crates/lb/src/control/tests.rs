@@ -4,7 +4,9 @@ use flowyard_frame::{FlowKey, proto};
 use proptest::prelude::*;
 
 use super::*;
-use crate::service::{Choice, Exit, OnDown};
+use crate::check::{Asks, Check};
+use crate::health::Rules;
+use crate::service::{AllDown, Choice, Exit, Mode, OnDown};
 use crate::{ConnKey, quic};
 
 fn backend(number: u8, weight: u32) -> Backend {
@@ -35,6 +37,7 @@ fn service(name: &str, port: u16, backends: Vec<Backend>) -> Service {
         answers: true,
         all_down: AllDown::Drop,
         on_down: OnDown::Move,
+        check: None,
         backends,
     }
 }
@@ -96,8 +99,111 @@ fn health_drain_and_weights_make_plans() {
     assert!(none.targets().nth(1).unwrap().keeps, "drained is not down");
     let up = control.set_up("web", "b1", true, 8).unwrap().unwrap();
     assert_eq!(shares(&up), [1000, 0]);
-    assert!(control.set_weight("web", "b9", None, 9).is_err());
-    assert!(control.set_up("wob", "b1", true, 9).is_err());
+    let error = control.set_weight("web", "b9", None, 9).unwrap_err();
+    assert_eq!(error.to_string(), "service 'web' has no backend 'b9'; did you mean 'b1'?");
+    let error = control.set_up("mail", "b1", true, 9).unwrap_err();
+    assert_eq!(error.to_string(), "there is no service 'mail'; choose one of web");
+}
+
+#[test]
+fn what_somebody_set_stays_over_other_services() {
+    let all = |weight| vec![service("web", 80, vec![backend(1, weight), backend(2, 1)])];
+    let mut control = control(all(1));
+    control.drain("web", "b1", true, 5).unwrap();
+    control.set_weight("web", "b2", Some(7), 6).unwrap();
+    let plan = control.set(all(50), 7).unwrap();
+    assert_eq!(shares(&plan), [0, 1000]);
+    let state = |control: &Control, at: usize| control.states()[0].backends[at];
+    assert_eq!((state(&control, 0).drained, state(&control, 1).set_weight), (true, Some(7)));
+    assert_eq!([state(&control, 0), state(&control, 1)].map(|b| b.weight), [0, 700]);
+    assert_eq!([state(&control, 0), state(&control, 1)].map(|b| b.entries), [0, 2039]);
+    control.set_weight("web", "b2", None, 8).unwrap();
+    let plan = control.drain("web", "b1", false, 8).unwrap();
+    assert!(shares(&plan)[0] > 900, "{:?}", shares(&plan));
+    let again = control.drain("web", "b1", false, 9).unwrap();
+    assert_eq!(again.generation(), plan.generation(), "no news is no plan");
+    // Gone and back, it is another one.
+    control.drain("web", "b1", true, 9).unwrap();
+    control.set(vec![service("web", 80, vec![backend(2, 1)])], 10).unwrap();
+    control.set(all(1), 11).unwrap();
+    assert!(!state(&control, 0).drained);
+}
+
+#[test]
+fn health_of_many_is_one_plan_and_tables_that_stay_are_not_made_again() {
+    let some = |name: &str, port| service(name, port, vec![backend(1, 1), backend(2, 1)]);
+    let mut control = control(vec![some("a", 80), some("b", 81)]);
+    let before = control.plan();
+    let of = |plan: &Plan, service| -> Vec<u32> {
+        plan.targets().filter(|t| t.service == service).map(|t| t.id).collect()
+    };
+    let (a, b) = (of(&before, 0), of(&before, 1));
+    let health = [(a[0], false), (a[1], false), (b[0], true), (99 << 20, false)];
+    let plan = control.set_health(&health, 5).unwrap();
+    assert_eq!(plan.generation(), before.generation() + 1);
+    assert_eq!(plan.services()[0].weights, [0, 0]);
+    assert!(Arc::ptr_eq(&plan.services()[1].maglev, &before.services()[1].maglev));
+    assert!(!Arc::ptr_eq(&plan.services()[0].maglev, &before.services()[0].maglev));
+    assert!(control.set_health(&health, 6).is_none(), "no news");
+    let down = control.states()[0].backends[0];
+    assert_eq!((down.is_up, down.since), (false, 5));
+}
+
+#[test]
+fn who_is_not_asked_any_more_is_up() {
+    let check = Some(Check { asks: Asks::Tcp, rules: Rules::default(), port: None });
+    let with = |check| Service { check, ..service("web", 80, vec![backend(1, 1)]) };
+    let mut control = control(vec![with(check.clone())]);
+    control.set_up("web", "b1", false, 1).unwrap();
+    assert_eq!(shares(&control.set(vec![with(check)], 2).unwrap()), [0]);
+    assert_eq!(shares(&control.set(vec![with(None)], 3).unwrap()), [1000]);
+    assert_eq!(control.states()[0].backends[0].since, 3);
+}
+
+#[test]
+fn moves_and_keeps_when_one_is_down_and_when_all_are() {
+    for (all_down, on_down, one, both) in [
+        (AllDown::Drop, OnDown::Move, false, false),
+        (AllDown::Drop, OnDown::Keep, true, true),
+        (AllDown::Use, OnDown::Move, false, true),
+        (AllDown::Use, OnDown::Keep, true, true),
+    ] {
+        let all = vec![backend(1, 1), backend(2, 1)];
+        let mut control = control(vec![Service { all_down, on_down, ..service("web", 80, all) }]);
+        let keeps = |plan: &Plan| plan.targets().next().unwrap().keeps;
+        let plan = control.set_up("web", "b1", false, 1).unwrap().unwrap();
+        assert_eq!(keeps(&plan), one, "{all_down:?} {on_down:?}");
+        let plan = control.set_up("web", "b2", false, 1).unwrap().unwrap();
+        assert_eq!(keeps(&plan), both, "{all_down:?} {on_down:?}");
+    }
+}
+
+#[test]
+fn what_was_counted_outlives_a_backend() {
+    let mut control = control(vec![service("web", 80, vec![backend(1, 1), backend(2, 1)])]);
+    let plan = control.count_by(2);
+    let first = plan.targets().next().unwrap();
+    first.counts.of(0).unwrap().went_in(60);
+    first.counts.of(1).unwrap().connection();
+    plan.services()[0].counts.as_ref().unwrap().of(1).unwrap().dropped(19);
+    let only = || vec![service("web", 80, vec![backend(2, 1)])];
+    control.set(only(), 1).unwrap();
+    first.counts.of(0).unwrap().went_in(40); // by a core with the old plan
+    let sum = |control: &Control| control.states()[0].counts;
+    let sums = |control: &Control| {
+        let sum = sum(control);
+        (sum.in_packets, sum.in_bytes, sum.connections, sum.drops[19])
+    };
+    assert_eq!(sums(&control), (2, 100, 1, 1));
+    drop(plan);
+    for now in 2..5 {
+        control.set(only(), now).unwrap();
+        assert_eq!(sums(&control), (2, 100, 1, 1));
+    }
+    assert!(control.totals["web"].leaving.is_empty());
+    control.set(Vec::new(), 6).unwrap();
+    control.set(only(), 7).unwrap();
+    assert_eq!(sums(&control), (0, 0, 0, 0), "another service");
 }
 
 #[test]

@@ -5,18 +5,25 @@ use super::*;
 const MS: Nanos = 1_000_000;
 
 fn rules() -> Rules {
-    Rules { interval: 1000 * MS, timeout: 300 * MS, rise: 2, fall: 3, per_second: 0 }
+    Rules { interval: 1000 * MS, timeout: 300 * MS, rise: 2, fall: 3 }
 }
 
 /// When each backend was asked.
-type Asked = Vec<(Nanos, usize)>;
+type Asked = Vec<(Nanos, u32)>;
+
+/// Health of `backends` backends.
+fn health(backends: u32, per_second: u32, seed: u64) -> Health {
+    let mut health = Health::new(per_second, seed);
+    (0..backends).for_each(|backend| health.add(backend, rules(), true, 0));
+    health
+}
 
 /// Asks until `end`, with answers by backend and how often it was asked; what changed, and when each was
 /// asked.
 fn run(
     health: &mut Health,
     end: Nanos,
-    answer: impl Fn(usize, usize) -> Option<bool>,
+    answer: impl Fn(u32, usize) -> Option<bool>,
 ) -> (Vec<(Nanos, Change)>, Asked) {
     let (mut changes, mut asked) = (Vec::new(), Vec::new());
     for now in (0..end).step_by(MS as usize) {
@@ -27,7 +34,7 @@ fn run(
                 changes.extend(health.told(backend, ok, now).map(|change| (now, change)));
             }
         }
-        while let Some((_, change)) = health.late(now) {
+        while let Some((_, change)) = health.late(0, now) {
             changes.extend(change.map(|change| (now, change)));
         }
     }
@@ -37,7 +44,7 @@ fn run(
 #[test]
 fn three_wrong_take_down_and_two_right_bring_up() {
     let script = [true, false, false, true, false, false, false, true, false, true, true, true];
-    let mut health = Health::new(1, rules(), 1, 0);
+    let mut health = health(1, 0, 1);
     let (changes, asked) =
         run(&mut health, 14_000 * MS, |_, n| Some(script.get(n).copied().unwrap_or(true)));
     let up: Vec<bool> = changes.iter().map(|(_, change)| change.is_up).collect();
@@ -48,7 +55,7 @@ fn three_wrong_take_down_and_two_right_bring_up() {
 
 #[test]
 fn silence_is_a_wrong_answer() {
-    let mut health = Health::new(2, rules(), 1, 0);
+    let mut health = health(2, 0, 1);
     let (changes, asked) = run(&mut health, 6000 * MS, |backend, _| (backend == 1).then_some(true));
     assert_eq!(changes.len(), 1);
     let third = asked.iter().filter(|(_, b)| *b == 0).nth(2).unwrap().0;
@@ -57,11 +64,38 @@ fn silence_is_a_wrong_answer() {
     assert_eq!((health.is_up(0), health.is_up(1), health.is_up(2)), (false, true, false));
 }
 
+#[test]
+fn who_stays_goes_on_and_who_left_is_forgotten() {
+    let mut health = health(3, 0, 1);
+    let (changes, _) = run(&mut health, 4000 * MS, |backend, _| Some(backend != 1));
+    assert_eq!(changes.len(), 1);
+    // New rules, a backend that went and one that came.
+    health.retain(|backend| backend != 2);
+    let quick = Rules { interval: 100 * MS, rise: 1, ..rules() };
+    health.add(0, quick, true, 4000 * MS);
+    health.add(1, quick, false, 4000 * MS);
+    health.add(7, quick, true, 4000 * MS);
+    let mut asked = Vec::new();
+    for now in (4000 * MS..4500 * MS).step_by(MS as usize) {
+        while let Some(backend) = health.due(now) {
+            asked.push(backend);
+            let change = health.told(backend, true, now);
+            assert_eq!(
+                change.is_some(),
+                backend == 1 && health.is_up(1) && asked.iter().filter(|b| **b == 1).count() == 1
+            );
+        }
+    }
+    let times = |backend| asked.iter().filter(|b| **b == backend).count();
+    assert!([0, 1, 7].iter().all(|&b| (3..=6).contains(&times(b))) && times(2) == 0, "{asked:?}");
+    assert!(health.is_up(1) && !health.is_up(2));
+    assert!(health.behind(5000 * MS) >= 390 * MS && health.behind(0) == 0);
+}
+
 proptest! {
     #[test]
-    fn checks_are_spread_and_rated(seed: u64, backends in 1usize..60, per_second in prop::sample::select(vec![0u32, 10, 50])) {
-        let rules = Rules { per_second, ..rules() };
-        let (changes, asked) = run(&mut Health::new(backends, rules, seed, 0), 5000 * MS, |_, _| Some(true));
+    fn checks_are_spread_and_rated(seed: u64, backends in 1u32..60, per_second in prop::sample::select(vec![0u32, 10, 50])) {
+        let (changes, asked) = run(&mut health(backends, per_second, seed), 5000 * MS, |_, _| Some(true));
         prop_assert!(changes.is_empty());
         if per_second > 0 {
             let least = 1000 * MS / Nanos::from(per_second);

@@ -16,6 +16,7 @@ use serde::{Deserialize, Deserializer};
 use toml::Spanned;
 
 use super::check::{Checked, port_name};
+use super::health::CheckConfig;
 use super::{Config, ConfigError, WorkKind, hex};
 use crate::work::{BalanceSettings, Place};
 
@@ -54,6 +55,8 @@ pub struct BalanceConfig {
     pub neighbour_ms: u64,
     /// By port a frame came in by, the port by which it leaves if it is for no service.
     pub pass: BTreeMap<String, Spanned<String>>,
+    /// Health checks that begin in a second at most, over all backends; 0 is no limit.
+    pub checks_per_second: u32,
 }
 
 impl Default for BalanceConfig {
@@ -75,6 +78,7 @@ impl Default for BalanceConfig {
             answer: None,
             neighbour_ms: 30_000,
             pass: BTreeMap::new(),
+            checks_per_second: 1000,
         }
     }
 }
@@ -138,6 +142,8 @@ pub struct ServiceConfig {
     /// What happens to connections of a backend that is down: `move` or `keep`.
     #[serde(default)]
     pub on_down: OnDownConfig,
+    /// How backends are asked how they are.
+    pub check: Option<Spanned<CheckConfig>>,
     /// Who answers.
     #[serde(default)]
     pub backend: Vec<Spanned<BackendConfig>>,
@@ -318,6 +324,7 @@ impl Config {
             answers: service.answer,
             all_down: service.all_down.into(),
             on_down: service.on_down.into(),
+            check: self.health_check(service)?,
             backends: backends?,
         })
     }
@@ -413,6 +420,12 @@ impl Config {
     fn split(&self, span: std::ops::Range<usize>, text: &str) -> ConfigError {
         let (what, mend) = text.rsplit_once("; ").unwrap_or((text, "see docs/balance.md"));
         self.error(span, what, mend)
+    }
+
+    /// Health checks that begin in a second at most; 0 is no limit.
+    #[must_use]
+    pub fn checks_per_second(&self) -> u32 {
+        self.balance().checks_per_second
     }
 
     fn balance(&self) -> BalanceConfig {

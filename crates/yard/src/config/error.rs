@@ -88,23 +88,5 @@ impl Source {
 
 /// What to write in place of `word`, out of `known`: "expected 'a', 'b'" in serde's words.
 fn nearest(word: &str, known: &str) -> String {
-    let names = || known.split('\'').skip(1).step_by(2);
-    match names().min_by_key(|name| distance(word, name)) {
-        Some(name) if distance(word, name) <= 2 => format!("did you mean '{name}'?"),
-        _ => format!("choose one of {}", names().collect::<Vec<_>>().join(", ")),
-    }
-}
-
-/// Edit distance (Levenshtein) of two short words.
-fn distance(a: &str, b: &str) -> usize {
-    let mut row: Vec<usize> = (0..=b.chars().count()).collect();
-    for (i, a) in a.chars().enumerate() {
-        let mut corner = i;
-        row[0] = i + 1;
-        for (j, b) in b.chars().enumerate() {
-            let best = (corner + usize::from(a != b)).min(row[j] + 1).min(row[j + 1] + 1);
-            corner = std::mem::replace(&mut row[j + 1], best);
-        }
-    }
-    row.last().copied().unwrap_or(0)
+    flowyard_lb::nearest(word, known.split('\'').skip(1).step_by(2))
 }

@@ -17,6 +17,7 @@
 //! reason; nothing is allocated after start.
 //! Thread-safety: a core's own, but for the tables of connections and the hub.
 
+use std::cell::Cell;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -34,8 +35,10 @@ use crate::pool::Pool;
 use crate::port::refuse;
 
 mod answers;
+mod count;
 mod encap;
 mod errors;
+mod explain;
 mod fragments;
 mod hops;
 mod hub;
@@ -45,9 +48,10 @@ mod proxy;
 mod rewrite;
 
 use answers::{Allowance, Wrong};
+pub use explain::{Because, Explained, Kept, Occupancy};
 use fragments::Fragments;
 use hops::Hops;
-pub use hub::Hub;
+pub use hub::{Hub, Report};
 use locals::{Local, Locals};
 use rewrite::{Packet, Side};
 
@@ -99,6 +103,8 @@ pub struct Balance {
     /// When the batch in hand was begun.
     now: Nanos,
     allowance: Allowance,
+    /// The number of the backend that the packet at hand is for, or from: for what is counted.
+    whose: Cell<Option<u32>>,
 }
 
 /// Where a packet of a connection goes.
@@ -129,6 +135,7 @@ impl Balance {
         let table = |_| Mutex::new(Conns::new(settings.connections, settings.timeouts));
         let conns: Arc<[Mutex<Conns>]> = (0..cores).map(table).collect();
         let locals = Arc::new(Locals::new(&settings.local, cores));
+        hub.begin(cores, &conns);
         let (places, fresh) = (&settings.places, settings.neighbour_fresh);
         let neighbours = hub.neighbours(|| Neighbours::new(places.clone(), fresh));
         let clients = hops::neighbour(settings.clients, &neighbours);
@@ -150,6 +157,7 @@ impl Balance {
                 settings: settings.clone(),
                 now: 0,
                 allowance: Allowance::default(),
+                whose: Cell::new(None),
             }
         };
         (0..cores).map(one).collect()
@@ -236,18 +244,25 @@ impl Balance {
             true => plan.choose(service, conn, hash, &mut self.turns),
             false => plan.fall_back(service, conn, hash),
         };
-        let Some(target) = chosen else { return Missed::Drop(DropReason::NoBackend) };
+        let Some(target) = chosen else { return self.no(service, DropReason::NoBackend) };
         if !flood && let Some(way) = self.keep(conn, hash, target.id, state, now) {
+            self.connected(target.id);
             return Missed::Way(way);
         }
         // There is no room: what every core and machine would say of each of its packets.
         if target.mode == Mode::FullNat || self.settings.full_drops && !flood {
-            return Missed::Drop(DropReason::NoConnection);
+            return self.no(service, DropReason::NoConnection);
         }
         match plan.fall_back(service, conn, hash) {
             Some(target) => Missed::Way(Way { backend: target.id, home: None }),
-            None => Missed::Drop(DropReason::NoBackend),
+            None => self.no(service, DropReason::NoBackend),
         }
+    }
+
+    /// A packet for `service` gets no backend.
+    fn no(&self, service: u16, reason: DropReason) -> Missed {
+        self.unserved(service, reason);
+        Missed::Drop(reason)
     }
 
     /// Keeps the connection in this core's table, if there is room; in place of what it was.
@@ -323,6 +338,7 @@ impl Balance {
         if key.fragment() != Frag::Later {
             way = self.by_connection_id(&packet, &key, way);
         }
+        self.whose.set(Some(way.backend));
         let Some(target) = self.plan.target(way.backend) else {
             return refuse(batch, lane, DropReason::NoBackend);
         };
@@ -462,6 +478,7 @@ impl Balance {
             if let Some(flags) = flags {
                 conns.seen(slot, flags, now);
             }
+            self.whose.set(Some(target.id));
             return Some(Answer {
                 vip: flow.dst_ip()?,
                 port: flow.dport,
@@ -471,6 +488,7 @@ impl Balance {
             });
         }
         let service = &self.plan.returning(src, key.proto, key.sport)?.service;
+        self.whose.set(self.plan.returned_by(src, key.proto, key.sport).map(|target| target.id));
         let moved = service.backends.iter().any(|b| b.addr == src && b.port == Some(key.sport));
         let port = if moved { *service.ports.start() } else { key.sport };
         let proxied = Proxied::default();
@@ -523,9 +541,18 @@ impl Work for Balance {
                 (false, Some(way)) => Missed::Way(way),
                 _ => self.miss(&batch.keys[lane], &seen.keys[lane], hash, now),
             };
+            let bytes = batch.frames[lane].len() as u64;
             match way {
-                Missed::Way(way) => self.forward(batch, lane, pool, way, hash),
-                Missed::NoService => self.other(batch, lane, pool, now),
+                Missed::Way(way) => {
+                    self.whose.set(Some(way.backend));
+                    self.forward(batch, lane, pool, way, hash);
+                    self.went_in(batch, lane, bytes);
+                }
+                Missed::NoService => {
+                    self.whose.set(None);
+                    self.other(batch, lane, pool, now);
+                    self.came_out(batch, lane, bytes);
+                }
                 Missed::Drop(reason) => refuse(batch, lane, reason),
             }
         }
@@ -533,12 +560,15 @@ impl Work for Balance {
             if self.speaks && self.is_neighbours(batch, lane, pool, now) {
                 continue;
             }
-            let key = batch.keys[lane];
+            let (key, bytes) = (batch.keys[lane], batch.frames[lane].len() as u64);
+            self.whose.set(None);
             let vip = key.dst_ip().is_some_and(|dst| self.plan.is_vip(dst));
             if !vip {
                 if !self.is_error_behind(batch, lane, pool, now) {
                     self.other(batch, lane, pool, now);
                 }
+                self.came_out(batch, lane, bytes);
+                continue;
             } else if key.fragment() == Frag::Later {
                 match self.fragments.get(pool.bytes(&batch.frames[lane]), &key) {
                     Some((way, hash)) => self.forward(batch, lane, pool, way, hash),
@@ -547,6 +577,7 @@ impl Work for Balance {
             } else {
                 self.error(batch, lane, pool, now);
             }
+            self.went_in(batch, lane, bytes);
         }
         now
     }

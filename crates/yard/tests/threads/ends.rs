@@ -71,7 +71,7 @@ fn order_holds_while_tables_change() {
     let mut rng = Rng::new(1);
     while !running.is_done() {
         let spread = (0..16).map(|_| To::Queue(rng.below(3) as u16)).collect();
-        running.reload(Reload { spread, ..Reload::default() });
+        running.reload(Reload { spread, ..Reload::default() }).unwrap();
         std::thread::sleep(std::time::Duration::from_micros(300));
     }
     let outcome = running.join();

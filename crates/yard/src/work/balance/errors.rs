@@ -66,6 +66,7 @@ impl Balance {
             if !translate(&mut packet, &about.flow, (ends, outer), Proxied::default()) {
                 return refuse(batch, lane, DropReason::Malformed);
             }
+            self.whose.set(Some(way.backend));
             return self.send(batch, lane, pool, target);
         }
         self.forward(batch, lane, pool, way, hash);

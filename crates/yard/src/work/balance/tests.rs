@@ -49,6 +49,7 @@ pub(super) fn service(
         answers: true,
         all_down: AllDown::Drop,
         on_down: OnDown::Move,
+        check: None,
         backends: Vec::new(),
     }
 }
@@ -655,3 +656,6 @@ fn services_of(frames: &[Vec<u8>], mode: Mode) -> Vec<Service> {
     });
     services.collect()
 }
+
+/// What people ask, and what is counted.
+mod operate;

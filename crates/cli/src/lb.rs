@@ -1,0 +1,221 @@
+//! `flowyard lb`: a running balancer, shown, asked and changed by hand, on its control socket.
+
+use std::io::{Write, stdout};
+use std::time::Duration;
+
+use clap::Subcommand;
+use flowyard_operate::client::Client;
+use flowyard_operate::protocol::{Lb, LbChange, LbTrace, Request};
+
+use crate::show::{AskArgs, refused};
+use crate::stop::{Stop, bad_input};
+
+pub(crate) mod tables;
+
+/// The schemas of what is printed with --json.
+pub(crate) const SHOW: &str = "flowyard.lb.show/1";
+pub(crate) const TRACE: &str = "flowyard.lb.trace/1";
+pub(crate) const CHANGE: &str = "flowyard.lb.change/1";
+
+/// Show a running balancer, ask it where a flow goes, drain backends, set weights.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  flowyard lb show
+  flowyard lb trace \"tcp 203.0.113.7:40000 > 192.0.2.1:443\"
+  flowyard lb drain web/a
+  flowyard lb drain web/a --undo
+  flowyard lb set-weight web/a 10
+
+What drain and set-weight change holds until it is undone, the backend leaves the configuration, or the
+yard ends; a reload (SIGHUP) leaves it as it is.")]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Show services and backends: health, weights, connections, packets, table checksums
+    Show(ShowArgs),
+    /// Say which backend a flow goes to, and why
+    Trace(TraceArgs),
+    /// Send no new connections to a backend; those that it has stay
+    Drain(DrainArgs),
+    /// Set the weight of a backend
+    SetWeight(WeightArgs),
+}
+
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  flowyard lb show
+  flowyard lb show web --interval 1
+  flowyard lb show --json")]
+struct ShowArgs {
+    /// This service alone
+    #[arg(value_name = "SERVICE")]
+    service: Option<String>,
+
+    /// Look twice, so many seconds apart, and print rates by the second
+    #[arg(long, value_name = "S")]
+    interval: Option<f64>,
+
+    #[command(flatten)]
+    ask: AskArgs,
+}
+
+#[derive(clap::Args)]
+#[command(after_help = "\
+Example:
+  flowyard lb trace \"tcp 203.0.113.7:40000 > 192.0.2.1:443\"")]
+struct TraceArgs {
+    /// The flow as the client sends it, as PROTO SRC:PORT > DST:PORT
+    #[arg(value_name = "FLOW")]
+    flow: String,
+
+    #[command(flatten)]
+    ask: AskArgs,
+}
+
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  flowyard lb drain web/a
+  flowyard lb drain web/a --undo")]
+struct DrainArgs {
+    /// The backend, as SERVICE/BACKEND
+    #[arg(value_name = "SERVICE/BACKEND")]
+    backend: String,
+
+    /// Take new connections again
+    #[arg(long)]
+    undo: bool,
+
+    #[command(flatten)]
+    ask: AskArgs,
+}
+
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  flowyard lb set-weight web/a 10
+  flowyard lb set-weight web/a --undo")]
+struct WeightArgs {
+    /// The backend, as SERVICE/BACKEND
+    #[arg(value_name = "SERVICE/BACKEND")]
+    backend: String,
+
+    /// Its part of new connections: 0 to 1000000
+    #[arg(value_name = "N", required_unless_present = "undo", conflicts_with = "undo")]
+    weight: Option<u32>,
+
+    /// The configured weight again
+    #[arg(long)]
+    undo: bool,
+
+    #[command(flatten)]
+    ask: AskArgs,
+}
+
+pub(crate) fn run(args: &Args) -> Result<(), Stop> {
+    match &args.command {
+        Command::Show(args) => show(args),
+        Command::Trace(args) => {
+            let request = Request::LbTrace { flow: args.flow.clone() };
+            let trace: LbTrace = args.ask.connect()?.ask(&request).map_err(refused)?;
+            say(&args.ask, TRACE, &trace, trace_text)
+        }
+        Command::Drain(args) => {
+            let (service, backend) = split(&args.backend)?;
+            change(&args.ask, &Request::LbDrain { service, backend, undo: args.undo })
+        }
+        Command::SetWeight(args) => {
+            let (service, backend) = split(&args.backend)?;
+            change(&args.ask, &Request::LbWeight { service, backend, weight: args.weight })
+        }
+    }
+}
+
+fn show(args: &ShowArgs) -> Result<(), Stop> {
+    if args.interval.is_some_and(|span| !(0.05..=3600.0).contains(&span)) {
+        return Err(bad_input("--interval: from 0.05 to 3600 seconds"));
+    }
+    let mut yard = args.ask.connect()?;
+    let mut before = None;
+    if let Some(span) = args.interval {
+        before = Some(look(&mut yard, args.service.as_deref())?);
+        std::thread::sleep(Duration::from_secs_f64(span));
+    }
+    let now = look(&mut yard, args.service.as_deref())?;
+    args.ask.print(SHOW, &now, |now| tables::all(now, before.as_ref()))
+}
+
+fn look(yard: &mut Client, service: Option<&str>) -> Result<Lb, Stop> {
+    let mut all: Lb = yard.ask(&Request::Lb).map_err(refused)?;
+    if let Some(name) = service {
+        let names: Vec<_> = all.services.iter().map(|service| service.name.clone()).collect();
+        all.services.retain(|service| service.name == name);
+        if all.services.is_empty() {
+            let names = names.join(", ");
+            return Err(bad_input(format!("there is no service '{name}'; choose one of {names}")));
+        }
+    }
+    Ok(all)
+}
+
+/// SERVICE/BACKEND.
+fn split(text: &str) -> Result<(String, String), Stop> {
+    match text.split_once('/') {
+        Some((service, backend)) if !service.is_empty() && !backend.is_empty() => {
+            Ok((service.into(), backend.into()))
+        }
+        _ => Err(bad_input(format!("'{text}' names no backend; write SERVICE/BACKEND, as web/a"))),
+    }
+}
+
+fn change(ask: &AskArgs, request: &Request) -> Result<(), Stop> {
+    let change: LbChange = ask.connect()?.ask(request).map_err(refused)?;
+    say(ask, CHANGE, &change, change_text)
+}
+
+/// Prints an answer: as JSON, or in words.
+fn say<T: serde::Serialize>(
+    ask: &AskArgs,
+    schema: &'static str,
+    answer: &T,
+    text: impl FnOnce(&T) -> String,
+) -> Result<(), Stop> {
+    if ask.json {
+        return ask.print(schema, answer, |_| Vec::new());
+    }
+    let mut out = stdout().lock();
+    out.write_all(text(answer).as_bytes())?;
+    Ok(out.flush()?)
+}
+
+fn trace_text(trace: &LbTrace) -> String {
+    let mut text = match (&trace.backend, &trace.service) {
+        (Some(backend), Some(service)) => format!("{}: {service}/{backend}\n", trace.flow),
+        (None, Some(service)) => format!("{}: {service}, {}\n", trace.flow, trace.why),
+        _ => format!("{}: {}\n", trace.flow, trace.why),
+    };
+    for step in &trace.steps {
+        text += &format!("  {step}\n");
+    }
+    if let Some(drop) = &trace.drop {
+        text += &format!("  dropped: {drop}\n");
+    }
+    if let Some(mend) = &trace.mend {
+        text += &format!("  mend: {mend}\n");
+    }
+    text
+}
+
+fn change_text(change: &LbChange) -> String {
+    let LbChange { service, backend, generation, state, weight, connections, .. } = change;
+    let note = change.note.as_ref().map_or_else(String::new, |note| format!("note: {note}\n"));
+    format!(
+        "{service}/{backend} is {state}: weight in force {weight}, {connections} connections stay (generation {generation})\n{note}"
+    )
+}

@@ -1,0 +1,208 @@
+//! A balancer as tables, for `lb show` and `top`. With what was before, numbers that only grow
+//! become rates.
+
+use flowyard_operate::protocol::{Lb, LbBackend, LbCounts, LbService};
+use flowyard_report::{Cell, Column, Table, Tone, Unit, num};
+
+/// Services, their backends, and what was dropped.
+pub(crate) fn all(now: &Lb, before: Option<&Lb>) -> Vec<Table> {
+    let mut all = vec![services(now, before), backends(now, before)];
+    all.extend(drops(now));
+    all.extend(faults(now));
+    all
+}
+
+/// What grew: in all, or by the second.
+struct Growth(Option<f64>);
+
+impl Growth {
+    fn since(now: &Lb, before: Option<&Lb>) -> Self {
+        Self(before.map(|before| (now.at_s - before.at_s).max(1e-3)))
+    }
+
+    fn cell(&self, now: u64, before: u64) -> Cell {
+        Cell::new(num::exact(match self.0 {
+            None => now,
+            Some(span) => (now.saturating_sub(before) as f64 / span).round() as u64,
+        }))
+    }
+
+    fn bytes(&self, now: u64, before: u64) -> Cell {
+        Cell::new(Unit::Bytes.show(match self.0 {
+            None => now as f64,
+            Some(span) => now.saturating_sub(before) as f64 / span,
+        }))
+    }
+
+    /// Of so many, in the columns of [`Growth::columns`].
+    fn cells(&self, now: &LbCounts, before: Option<&LbCounts>) -> [Cell; 5] {
+        let nothing = LbCounts::default();
+        let before = before.unwrap_or(&nothing);
+        [
+            self.cell(now.connections, before.connections),
+            self.cell(now.in_packets, before.in_packets),
+            self.bytes(now.in_bytes, before.in_bytes),
+            self.cell(now.out_packets, before.out_packets),
+            self.bytes(now.out_bytes, before.out_bytes),
+        ]
+    }
+
+    fn columns(&self, table: Table) -> Table {
+        let by = |unit: &'static str| if self.0.is_some() { "a second" } else { unit };
+        table
+            .column(Column::number("begun").unit(by("in all")))
+            .column(Column::number("in").unit(by("packets")))
+            .column(Column::number("").unit(by("bytes")))
+            .column(Column::number("out").unit(by("packets")))
+            .column(Column::number("").unit(by("bytes")))
+    }
+}
+
+/// Each service in a line.
+pub(crate) fn services(now: &Lb, before: Option<&Lb>) -> Table {
+    let growth = Growth::since(now, before);
+    let table = Table::new("Services")
+        .column(Column::text("service"))
+        .column(Column::text("address"))
+        .column(Column::text("mode"))
+        .column(Column::text("choice"))
+        .column(Column::number("up"))
+        .column(Column::number("connections").unit("now"));
+    let mut table = growth
+        .columns(table)
+        .column(Column::number("dropped"))
+        .column(Column::text("table checksum"));
+    for service in &now.services {
+        let old = before.and_then(|b| b.services.iter().find(|old| old.name == service.name));
+        let connections: u64 = service.backends.iter().map(|b| u64::from(b.connections)).sum();
+        let (up, all) = (service.up, service.backends.len());
+        let tone = match up {
+            0 => Tone::Bad,
+            up if up < all => Tone::Warn,
+            _ => Tone::Plain,
+        };
+        let dropped = |service: &LbService| service.counts.drops.values().sum();
+        let row = [
+            Cell::new(service.name.as_str()).tone(Tone::Strong),
+            Cell::new(address(service)),
+            Cell::new(service.mode.as_str()),
+            Cell::new(service.choice.as_str()),
+            Cell::new(format!("{up} of {all}")).tone(tone),
+            Cell::new(num::exact(connections)),
+        ];
+        let counted = growth.cells(&service.counts, old.map(|old| &old.counts));
+        let last = [
+            growth.cell(dropped(service), old.map_or(0, dropped)),
+            Cell::new(service.checksum.as_str()),
+        ];
+        table.push(row.into_iter().chain(counted).chain(last));
+    }
+    let (kept, most) = now
+        .cores
+        .iter()
+        .fold((0, 0), |(kept, most), core| (kept + core.connections, most + core.capacity));
+    table.note(format!(
+        "generation {}; {} connections are kept, of {} that fit",
+        now.generation,
+        num::exact(kept as u64),
+        num::exact(most as u64)
+    ))
+}
+
+fn address(service: &LbService) -> String {
+    let LbService { proto, vip, ports, .. } = service;
+    if vip.contains(':') {
+        format!("{proto} [{vip}]:{ports}")
+    } else {
+        format!("{proto} {vip}:{ports}")
+    }
+}
+
+/// Each backend in a line.
+fn backends(now: &Lb, before: Option<&Lb>) -> Table {
+    let growth = Growth::since(now, before);
+    let table = Table::new("Backends")
+        .column(Column::text("backend"))
+        .column(Column::text("address"))
+        .column(Column::text("state"))
+        .column(Column::number("since").unit("s"))
+        .column(Column::number("weight").unit("in force"))
+        .column(Column::number("of the table"))
+        .column(Column::number("connections").unit("now"));
+    let mut table = growth.columns(table);
+    for service in &now.services {
+        let old = before.and_then(|b| b.services.iter().find(|old| old.name == service.name));
+        for backend in &service.backends {
+            let old = old.and_then(|s| s.backends.iter().find(|old| old.name == backend.name));
+            let port = backend.port.map_or_else(String::new, |port| format!(" port {port}"));
+            let tone = match backend.state.as_str() {
+                "down" => Tone::Bad,
+                "up" => Tone::Plain,
+                _ => Tone::Warn,
+            };
+            let row = [
+                Cell::new(format!("{}/{}", service.name, backend.name)).tone(Tone::Strong),
+                Cell::new(format!("{}{port}", backend.addr)),
+                Cell::new(backend.state.as_str()).tone(tone),
+                Cell::new(format!("{:.0}", (now.at_s - backend.since_s).max(0.0))),
+                Cell::new(weight(backend)),
+                Cell::new(Unit::Share.show(backend.share)),
+                Cell::new(num::exact(backend.connections.into())),
+            ];
+            let counted = growth.cells(&backend.counts, old.map(|old| &old.counts));
+            table.push(row.into_iter().chain(counted));
+        }
+    }
+    table
+}
+
+/// The weight in force, and what was set or configured if it is another.
+fn weight(backend: &LbBackend) -> String {
+    let wanted = backend.set_weight.unwrap_or(backend.configured_weight);
+    let set = if backend.set_weight.is_some() { ", by hand" } else { "" };
+    match backend.weight {
+        weight if weight == f64::from(wanted) => format!("{weight}{set}"),
+        weight => format!("{weight} (of {wanted}{set})"),
+    }
+}
+
+/// What was dropped, if anything was.
+fn drops(now: &Lb) -> Option<Table> {
+    let mut table = Table::new("Dropped")
+        .column(Column::text("service"))
+        .column(Column::text("reason"))
+        .column(Column::number("packets"));
+    for service in &now.services {
+        for (reason, packets) in &service.counts.drops {
+            table.push([
+                Cell::new(service.name.as_str()).tone(Tone::Strong),
+                Cell::new(reason.as_str()),
+                Cell::new(num::exact(*packets)),
+            ]);
+        }
+    }
+    let note = "'flowyard show drops' says what can be done, and has what was for no service";
+    (!table.is_empty()).then(|| table.note(note))
+}
+
+/// Checks that something was wrong with, the last time.
+fn faults(now: &Lb) -> Option<Table> {
+    let mut table = Table::new("Checks that failed the last time")
+        .column(Column::text("backend"))
+        .column(Column::text("check"))
+        .column(Column::number("failed").unit("of all"))
+        .column(Column::text("why"));
+    for service in &now.services {
+        for backend in &service.backends {
+            let Some(check) = &backend.check else { continue };
+            let Some(fault) = &check.fault else { continue };
+            table.push([
+                Cell::new(format!("{}/{}", service.name, backend.name)).tone(Tone::Strong),
+                Cell::new(check.kind.as_str()),
+                Cell::new(format!("{} of {}", check.faults, check.checks)),
+                Cell::new(fault.as_str()).tone(Tone::Bad),
+            ]);
+        }
+    }
+    (!table.is_empty()).then_some(table)
+}

@@ -1,0 +1,123 @@
+//! Plans: made whole, of what is wanted and how the backends are.
+
+use std::sync::Arc;
+
+use flowyard_flow::table::Maglev;
+use flowyard_flow::table::maglev::Choice as MaglevChoice;
+use flowyard_frame::Nanos;
+
+use super::check::Fronts;
+use super::{Control, Known, name};
+use crate::plan::{Plan, Table, Target, keeps, place, turns};
+use crate::quic::{Reader, ServerId};
+use crate::service::{AllDown, Backend, Service};
+
+/// Slow start goes in so many steps, each a plan.
+const STEPS: u64 = 10;
+
+impl Control {
+    /// How far each backend is with its start, in steps.
+    pub(super) fn steps(&self, now: Nanos) -> Vec<u64> {
+        let step = |service: &Service, backend: &Backend| {
+            let since = self.known.get(&name(service, backend))?.since?;
+            let past = now.saturating_sub(since);
+            (past < service.slow_start).then(|| past * STEPS / service.slow_start)
+        };
+        let all = self.services.iter().flat_map(|s| s.backends.iter().map(move |b| (s, b)));
+        all.map(|(service, backend)| step(service, backend).unwrap_or(STEPS - 1)).collect()
+    }
+
+    /// A plan of the same services: something about the backends is new.
+    pub(super) fn remake(&mut self, now: Nanos) -> Arc<Plan> {
+        let fronts = (self.plan.fronts.clone(), self.plan.returns.clone());
+        self.make(fronts, now)
+    }
+
+    /// The next plan.
+    pub(super) fn make(&mut self, (fronts, returns): Fronts, now: Nanos) -> Arc<Plan> {
+        self.steps = self.steps(now);
+        let mut targets: Vec<Option<Target>> = vec![None; self.numbers.len()];
+        let (mut tables, mut at) = (Vec::new(), 0);
+        for (number, service) in (0u16..).zip(&self.services) {
+            let all: Vec<&Known> =
+                service.backends.iter().filter_map(|b| self.known.get(&name(service, b))).collect();
+            let believe = all.iter().any(|known| known.is_up) || service.all_down == AllDown::Drop;
+            let steps = self.steps.get(at..at + all.len()).unwrap_or_default();
+            at += all.len();
+            let weight = |((backend, known), step): ((&Backend, &&Known), &u64)| {
+                let weight = known.weight.unwrap_or(backend.weight);
+                let drains = backend.drain || known.drained;
+                let takes = (known.is_up || !believe) && !drains;
+                // In hundredths; who starts has one of ten steps at once, and never nothing.
+                let slowly = u64::from(weight) * 100 * (step + 1).min(STEPS) / STEPS;
+                if takes { slowly as u32 } else { 0 }
+            };
+            let weights: Vec<u32> =
+                service.backends.iter().zip(&all).zip(steps).map(weight).collect();
+            for (index, (backend, known)) in (0..).zip(service.backends.iter().zip(&all)) {
+                targets[place(known.id) as usize] = Some(Target {
+                    id: known.id,
+                    service: number,
+                    index,
+                    mode: service.mode,
+                    addr: backend.addr,
+                    port: backend.port,
+                    exit: backend.exit,
+                    keeps: keeps(service, known.is_up || !believe),
+                    weight: weights[usize::from(index)],
+                    active: Arc::clone(&known.active),
+                    counts: Arc::clone(&known.counts),
+                });
+            }
+            tables.push(Table {
+                maglev: self.maglev(service, &weights),
+                service: Arc::clone(service),
+                members: all.iter().map(|known| place(known.id)).collect(),
+                turns: turns(&weights),
+                weights,
+                quic: (!service.quic.is_empty()).then(|| Reader::new(&service.quic)),
+                servers: servers(service),
+                counts: self.totals.get(&service.name).map(|t| Arc::clone(&t.counts)),
+            });
+        }
+        self.plan = Arc::new(Plan {
+            generation: self.plan.generation + 1,
+            seed: self.seed,
+            services: tables,
+            fronts,
+            targets,
+            returns,
+        });
+        self.plan()
+    }
+
+    /// The table of `service`: that of the last plan, if nothing it is made of has changed.
+    fn maglev(&self, service: &Service, weights: &[u32]) -> Arc<Maglev> {
+        let names = |s: &Service| s.backends.iter().map(|b| b.name.clone()).collect::<Vec<_>>();
+        let equal = |old: &&Table| {
+            old.service.name == service.name
+                && old.weights == weights
+                && names(&old.service) == names(service)
+        };
+        if let Some(old) = self.plan.services.iter().find(equal) {
+            return Arc::clone(&old.maglev);
+        }
+        let maglev = Maglev::new(&choices(service, weights), self.entries, self.seed);
+        // The services were checked when they were set, and weights do not make a table wrong.
+        maglev.map_or_else(|_| Arc::default(), Arc::new)
+    }
+}
+
+pub(super) fn choices<'a>(service: &'a Service, weights: &[u32]) -> Vec<MaglevChoice<'a>> {
+    let choice =
+        |(backend, &weight): (&'a Backend, &u32)| MaglevChoice { name: &backend.name, weight };
+    service.backends.iter().zip(weights).map(choice).collect()
+}
+
+fn servers(service: &Service) -> Vec<(ServerId, u16)> {
+    let all = (0..).zip(&service.backends);
+    let mut servers: Vec<_> =
+        all.filter_map(|(at, b)| Some((ServerId::new(&b.server_id)?, at))).collect();
+    servers.sort_unstable();
+    servers
+}

@@ -1,0 +1,100 @@
+//! What HTTPS checks need of TLS: whom to believe, and who the backend should be.
+//!
+//! rustls with ring: no C library is linked, and nothing of the system's is needed but its list of
+//! authorities.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use flowyard_lb::check::Tls;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
+
+use super::probe::Fault;
+
+/// A client that is as sure as `tls` wants; or why there is none.
+pub(super) fn client(tls: &Tls) -> Result<Arc<ClientConfig>, String> {
+    let provider = Arc::new(ring::default_provider());
+    let client = ClientConfig::builder_with_provider(Arc::clone(&provider));
+    let client = client.with_safe_default_protocol_versions().map_err(|error| error.to_string())?;
+    let config = if tls.verify {
+        client.with_root_certificates(roots(tls.ca.as_deref())?).with_no_client_auth()
+    } else {
+        let anyone = Arc::new(Anyone(provider));
+        client.dangerous().with_custom_certificate_verifier(anyone).with_no_client_auth()
+    };
+    Ok(Arc::new(config))
+}
+
+/// Who may have signed a certificate.
+fn roots(ca: Option<&[u8]>) -> Result<RootCertStore, String> {
+    let mut roots = RootCertStore::empty();
+    match ca {
+        Some(pem) => {
+            for cert in CertificateDer::pem_slice_iter(pem) {
+                let cert = cert.map_err(|error| format!("the file of 'ca': {error}"))?;
+                roots.add(cert).map_err(|error| format!("the file of 'ca': {error}"))?;
+            }
+        }
+        None => {
+            let found = rustls_native_certs::load_native_certs();
+            roots.add_parsable_certificates(found.certs);
+        }
+    }
+    match roots.is_empty() {
+        true => Err("the system has no list of authorities; name one with 'ca'".into()),
+        false => Ok(roots),
+    }
+}
+
+/// Whom its certificate must name: the host that is asked for, without a port, or its address.
+pub(super) fn name(host: Option<&str>, addr: IpAddr) -> Result<ServerName<'static>, Fault> {
+    let Some(host) = host else { return Ok(ServerName::from(addr)) };
+    let is_port = |port: &str| port.parse::<u16>().is_ok();
+    let name =
+        host.rsplit_once(':').filter(|(_, port)| is_port(port)).map_or(host, |(name, _)| name);
+    let name = name.trim_matches(['[', ']']).to_owned();
+    ServerName::try_from(name).map_err(|_| Fault::Cannot(format!("'{host}' is no name of a host")))
+}
+
+/// Believes anyone; only that who speaks has the key of the certificate it shows.
+#[derive(Debug)]
+struct Anyone(Arc<CryptoProvider>);
+
+impl ServerCertVerifier for Anyone {
+    fn verify_server_cert(
+        &self,
+        _end_entity: &CertificateDer<'_>,
+        _intermediates: &[CertificateDer<'_>],
+        _server_name: &ServerName<'_>,
+        _ocsp_response: &[u8],
+        _now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls12_signature(message, cert, dss, &self.0.signature_verification_algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls13_signature(message, cert, dss, &self.0.signature_verification_algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
+    }
+}

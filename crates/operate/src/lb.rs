@@ -1,0 +1,238 @@
+//! A balancer, operated: what its services are like, and what is changed by hand.
+//!
+//! Every change is one generation of its plan, and is logged. What is set by hand holds until it is
+//! undone, the backend goes, or the yard ends: a reload leaves it.
+//!
+//! Thread-safety: plain functions over a [`Handle`]; anyone may call them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use flowyard_frame::proto;
+use flowyard_lb::check::{Asks, Check};
+use flowyard_lb::{AllDown, Backend, BackendState, Choice, HEAVIEST, Mode, ServiceState, Sum};
+use flowyard_yard::work::{Hub, Report};
+use flowyard_yard::{DropReason, Handle};
+
+use crate::answers::seconds;
+use crate::protocol::{Lb, LbBackend, LbChange, LbCheck, LbCore, LbCounts, LbService};
+
+pub mod explain;
+
+/// The hub of a yard that is a balancer.
+pub(crate) fn hub(yard: &Handle) -> Result<&Arc<Hub>, String> {
+    let why = "this yard is no balancer; write kind = \"balance\" in [work] (see docs/balance.md)";
+    yard.hub().ok_or_else(|| why.into())
+}
+
+/// The services of a balancer, as they are.
+///
+/// # Errors
+/// When the yard is none.
+pub fn services(yard: &Handle) -> Result<Lb, String> {
+    let hub = hub(yard)?;
+    let cores = hub.occupancy().into_iter().enumerate().map(|(core, of)| LbCore {
+        core,
+        connections: of.connections,
+        opening: of.opening,
+        capacity: of.capacity,
+    });
+    Ok(Lb {
+        at_s: seconds(yard.now()),
+        generation: hub.generation(),
+        services: hub.states().iter().map(|state| service(hub, state)).collect(),
+        cores: cores.collect(),
+    })
+}
+
+fn service(hub: &Hub, state: &ServiceState) -> LbService {
+    let service = &state.service;
+    let (first, last) = (service.ports.start(), service.ports.end());
+    let check = service.check.as_ref();
+    let all = service.backends.iter().zip(&state.backends);
+    LbService {
+        name: service.name.clone(),
+        vip: service.vip.to_string(),
+        proto: protocol(service.proto).into(),
+        ports: if first == last { first.to_string() } else { format!("{first}-{last}") },
+        mode: match service.mode {
+            Mode::Dsr => "dsr",
+            Mode::Dnat => "dnat",
+            Mode::FullNat => "fullnat",
+            Mode::Ipip => "ipip",
+            Mode::Gue => "gue",
+        }
+        .into(),
+        choice: choice(service.choice).into(),
+        checksum: format!("{:016x}", state.checksum),
+        entries: state.entries,
+        up: state.backends.iter().filter(|backend| backend.is_up).count(),
+        all_down: match service.all_down {
+            AllDown::Drop => "drop",
+            AllDown::Use => "use",
+        }
+        .into(),
+        counts: counts(&state.counts),
+        backends: all
+            .map(|(described, is)| {
+                backend(described, is, state.entries, check, hub.reported(is.id))
+            })
+            .collect(),
+    }
+}
+
+fn backend(
+    described: &Backend,
+    is: &BackendState,
+    entries: u32,
+    check: Option<&Check>,
+    report: Option<Report>,
+) -> LbBackend {
+    LbBackend {
+        name: described.name.clone(),
+        addr: described.addr.to_string(),
+        port: described.port,
+        state: state(described, is).into(),
+        since_s: seconds(is.since),
+        drained: is.drained,
+        configured_weight: described.weight,
+        set_weight: is.set_weight,
+        weight: f64::from(is.weight) / 100.0,
+        share: f64::from(is.entries) / f64::from(entries.max(1)),
+        connections: is.active,
+        counts: counts(&is.counts),
+        check: report.zip(check).map(|(report, check)| LbCheck {
+            kind: kind(&check.asks).into(),
+            at_s: seconds(report.at),
+            took_s: seconds(report.took),
+            fault: report.fault,
+            checks: report.checks,
+            faults: report.faults,
+        }),
+    }
+}
+
+/// In a word, what a backend is to new connections.
+fn state(described: &Backend, is: &BackendState) -> &'static str {
+    let weight = is.set_weight.unwrap_or(described.weight);
+    match is {
+        _ if !is.is_up => "down",
+        _ if is.drained || described.drain || weight == 0 => "drained",
+        _ if is.weight < weight.saturating_mul(100) => "starting",
+        _ => "up",
+    }
+}
+
+fn counts(sum: &Sum) -> LbCounts {
+    let reason = |reason: DropReason| {
+        let frames = sum.drops.get(usize::from(reason.code())).copied().unwrap_or(0);
+        (frames > 0).then(|| (reason.name().to_owned(), frames))
+    };
+    LbCounts {
+        connections: sum.connections,
+        in_packets: sum.in_packets,
+        in_bytes: sum.in_bytes,
+        out_packets: sum.out_packets,
+        out_bytes: sum.out_bytes,
+        drops: DropReason::ALL.into_iter().filter_map(reason).collect::<BTreeMap<_, _>>(),
+    }
+}
+
+/// The word for a protocol in the configuration.
+pub(crate) fn protocol(number: u8) -> &'static str {
+    match number {
+        proto::TCP => "tcp",
+        proto::UDP => "udp",
+        _ => "sctp",
+    }
+}
+
+/// The word for a choice in the configuration.
+pub(crate) const fn choice(choice: Choice) -> &'static str {
+    match choice {
+        Choice::Maglev => "maglev",
+        Choice::SourceHash => "source",
+        Choice::RoundRobin => "roundrobin",
+        Choice::LeastConnections => "least",
+    }
+}
+
+const fn kind(asks: &Asks) -> &'static str {
+    match asks {
+        Asks::Tcp => "tcp",
+        Asks::Http(http) if http.tls.is_some() => "https",
+        Asks::Http(_) => "http",
+        Asks::Udp { .. } => "udp",
+        Asks::Command(_) => "command",
+    }
+}
+
+/// Drains a backend by hand, or undoes that.
+///
+/// # Errors
+/// When there is no such backend; what there is, is named.
+pub fn drain(
+    yard: &Handle,
+    service: &str,
+    backend: &str,
+    drained: bool,
+) -> Result<LbChange, String> {
+    let hub = hub(yard)?;
+    hub.drain(service, backend, drained, yard.now()).map_err(|error| error.to_string())?;
+    tracing::info!(service, backend, drained, "drain by hand");
+    changed(hub, service, backend)
+}
+
+/// Sets the weight of a backend by hand; `None` is the configured one again.
+///
+/// # Errors
+/// When there is no such backend, what there is being named, or the weight is too large.
+pub fn set_weight(
+    yard: &Handle,
+    service: &str,
+    backend: &str,
+    weight: Option<u32>,
+) -> Result<LbChange, String> {
+    let hub = hub(yard)?;
+    if let Some(weight) = weight.filter(|weight| *weight > HEAVIEST) {
+        return Err(format!("a weight of {weight} is not possible; write 0 to {HEAVIEST}"));
+    }
+    hub.set_weight(service, backend, weight, yard.now()).map_err(|error| error.to_string())?;
+    tracing::info!(service, backend, weight, "weight set by hand");
+    changed(hub, service, backend)
+}
+
+/// What a change came to.
+fn changed(hub: &Hub, service: &str, backend: &str) -> Result<LbChange, String> {
+    let generation = hub.generation();
+    let all = hub.states();
+    let of = all.iter().find(|state| state.service.name == service);
+    let pair = of.and_then(|state| {
+        let mut pairs = state.service.backends.iter().zip(&state.backends);
+        pairs.find(|(described, _)| described.name == backend)
+    });
+    let (Some(of), Some((described, is))) = (of, pair) else {
+        return Err("it is changed, and a reload has taken it away since".into());
+    };
+    let idle = of.backends.iter().all(|backend| backend.weight == 0);
+    let note = match (is.is_up, state(described, is)) {
+        _ if idle => Some("no backend of this service takes new connections now".into()),
+        (_, "drained") if !is.drained && described.drain => {
+            Some("the configuration drains it: 'drain = true'".into())
+        }
+        (_, "drained") if !is.drained => Some("its weight is 0".into()),
+        (false, _) => Some("it is down: its checks have to bring it up first".into()),
+        _ => None,
+    };
+    Ok(LbChange {
+        service: service.into(),
+        backend: backend.into(),
+        generation,
+        state: state(described, is).into(),
+        drained: is.drained,
+        set_weight: is.set_weight,
+        weight: f64::from(is.weight) / 100.0,
+        connections: is.active,
+        note,
+    })
+}

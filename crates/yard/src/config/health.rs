@@ -1,0 +1,256 @@
+//! `[service.check]`: how backends are asked how they are.
+
+use std::fmt;
+use std::ops::{Range, RangeInclusive};
+use std::path::PathBuf;
+
+use flowyard_frame::Nanos;
+use flowyard_lb::check::{Asks, Check, Http, Tls};
+use flowyard_lb::health::Rules;
+use serde::de::{Error, Visitor};
+use serde::{Deserialize, Deserializer};
+use toml::Spanned;
+
+use super::balance::ServiceConfig;
+use super::{Config, ConfigError, hex};
+
+/// `[service.check]`
+#[derive(Clone, PartialEq, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CheckConfig {
+    /// What is asked.
+    pub kind: CheckKind,
+    /// From one check to the next, in milliseconds.
+    pub interval_ms: Option<Spanned<u64>>,
+    /// How long an answer may take, in milliseconds.
+    pub timeout_ms: Option<Spanned<u64>>,
+    /// Right answers in a row that bring a backend up.
+    pub rise: Option<Spanned<u32>>,
+    /// Wrong ones that take it down.
+    pub fall: Option<Spanned<u32>>,
+    /// The port, if it is another than the one that connections go to.
+    pub port: Option<u16>,
+    /// `http`, `https`: the path.
+    pub path: Option<Spanned<String>>,
+    /// `http`, `https`: what the Host header says, and whom a certificate must name.
+    pub host: Option<Spanned<String>>,
+    /// `http`, `https`: the status of a right answer, or a range as `"200-299"`.
+    pub status: Option<Spanned<StatusRange>>,
+    /// `https`: whether the certificate must be good.
+    pub verify: Option<Spanned<bool>>,
+    /// `https`: a file with the certificates of those who may have signed it, in PEM.
+    pub ca: Option<Spanned<PathBuf>>,
+    /// `udp`: what is sent; bytes in hexadecimal as `"hex:01 02"`.
+    pub send: Option<Spanned<String>>,
+    /// `http`, `https`: what stands in the body. `udp`: what the answer begins with.
+    pub expect: Option<Spanned<String>>,
+    /// `command`: its words.
+    pub command: Option<Spanned<Vec<String>>>,
+}
+
+/// What is asked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum CheckKind {
+    /// Whether it takes a connection.
+    Tcp,
+    /// For a page.
+    Http,
+    /// For a page, inside of TLS.
+    Https,
+    /// For an answer to a datagram.
+    Udp,
+    /// A command, which ends with 0 if the backend is well.
+    Command,
+}
+
+/// A status as `200`, or a range as `"200-299"`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct StatusRange(pub RangeInclusive<u16>);
+
+impl<'de> Deserialize<'de> for StatusRange {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct Either;
+        impl Visitor<'_> for Either {
+            type Value = StatusRange;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a status such as 200, or a range as \"200-299\"")
+            }
+
+            fn visit_i64<E: Error>(self, number: i64) -> Result<StatusRange, E> {
+                self.visit_str(&number.to_string())
+            }
+
+            fn visit_str<E: Error>(self, text: &str) -> Result<StatusRange, E> {
+                let (least, most) = text.split_once('-').unwrap_or((text, text));
+                match (least.trim().parse(), most.trim().parse()) {
+                    (Ok(least @ 100..=599), Ok(most @ 100..=599)) if least <= most => {
+                        Ok(StatusRange(least..=most))
+                    }
+                    _ => Err(E::custom("a status is 100 to 599, written as 200 or \"200-299\"")),
+                }
+            }
+        }
+        from.deserialize_any(Either)
+    }
+}
+
+/// A key, where it stands, for which kinds it is, and their names.
+type Key<'a> = (&'a str, Option<Range<usize>>, &'a [CheckKind], &'a str);
+
+/// A number with the values it may have, in the unit it is written in.
+fn within<T: Copy + PartialOrd + fmt::Display>(
+    config: &Config,
+    key: &str,
+    given: Option<&Spanned<T>>,
+    fits: RangeInclusive<T>,
+    default: T,
+) -> Result<T, ConfigError> {
+    let Some(given) = given else { return Ok(default) };
+    let value = *given.get_ref();
+    if fits.contains(&value) {
+        return Ok(value);
+    }
+    let mend = format!("write {} to {}", fits.start(), fits.end());
+    Err(config.error(given.span(), format!("{key} = {value} is not possible"), mend))
+}
+
+impl Config {
+    /// How the backends of `service` are asked.
+    ///
+    /// # Errors
+    /// The first word that is wrong, and a file with certificates that cannot be read.
+    pub(super) fn health_check(
+        &self,
+        service: &ServiceConfig,
+    ) -> Result<Option<Check>, ConfigError> {
+        let Some(spanned) = &service.check else { return Ok(None) };
+        let check = spanned.get_ref();
+        self.only_what_fits(check)?;
+        let rules = Rules::default();
+        let ms = |key, given: &Option<Spanned<u64>>, fits, default: Nanos| {
+            let ms = within(self, key, given.as_ref(), fits, default / 1_000_000)?;
+            Ok::<Nanos, ConfigError>(ms.saturating_mul(1_000_000))
+        };
+        let rules = Rules {
+            interval: ms("interval_ms", &check.interval_ms, 10..=3_600_000, rules.interval)?,
+            timeout: ms("timeout_ms", &check.timeout_ms, 1..=60_000, rules.timeout)?,
+            rise: within(self, "rise", check.rise.as_ref(), 1..=100, rules.rise)?,
+            fall: within(self, "fall", check.fall.as_ref(), 1..=100, rules.fall)?,
+        };
+        let asks = match check.kind {
+            CheckKind::Tcp => Asks::Tcp,
+            CheckKind::Http | CheckKind::Https => Asks::Http(self.http(check)?),
+            CheckKind::Udp => {
+                let Some(send) = &check.send else {
+                    let mend = "add 'send = ...': what a backend answers";
+                    return Err(self.error(spanned.span(), "nothing would be sent", mend));
+                };
+                let expect = check.expect.as_ref().map(|text| self.bytes(text)).transpose()?;
+                Asks::Udp { send: self.bytes(send)?, expect }
+            }
+            CheckKind::Command => {
+                let words = check.command.as_ref().map(Spanned::get_ref);
+                match words.filter(|words| words.first().is_some_and(|word| !word.is_empty())) {
+                    Some(words) => Asks::Command(words.clone()),
+                    None => {
+                        let mend = "add 'command = [\"program\", \"word\"]'";
+                        return Err(self.error(spanned.span(), "there is no command", mend));
+                    }
+                }
+            }
+        };
+        Ok(Some(Check { asks, rules, port: check.port }))
+    }
+
+    /// A key of another kind of check would do nothing, and its user would not know.
+    fn only_what_fits(&self, check: &CheckConfig) -> Result<(), ConfigError> {
+        use CheckKind::{Command, Http, Https, Udp};
+        fn at<T>(given: Option<&Spanned<T>>) -> Option<Range<usize>> {
+            given.map(Spanned::span)
+        }
+        let fits: [Key<'_>; 8] = [
+            ("path", at(check.path.as_ref()), &[Http, Https], "http and https"),
+            ("host", at(check.host.as_ref()), &[Http, Https], "http and https"),
+            ("status", at(check.status.as_ref()), &[Http, Https], "http and https"),
+            ("verify", at(check.verify.as_ref()), &[Https], "https"),
+            ("ca", at(check.ca.as_ref()), &[Https], "https"),
+            ("send", at(check.send.as_ref()), &[Udp], "udp"),
+            ("expect", at(check.expect.as_ref()), &[Http, Https, Udp], "http, https and udp"),
+            ("command", at(check.command.as_ref()), &[Command], "command"),
+        ];
+        for (key, at, kinds, names) in fits {
+            if let Some(at) = at.filter(|_| !kinds.contains(&check.kind)) {
+                let what = format!("'{key}' is for checks of kind {names}");
+                return Err(self.error(at, what, "leave it out, or write that kind"));
+            }
+        }
+        Ok(())
+    }
+
+    fn http(&self, check: &CheckConfig) -> Result<Http, ConfigError> {
+        let word = |given: &Spanned<String>, what: &str, mend: &str, good: bool| {
+            let text = given.get_ref();
+            let plain = text.chars().all(|c| c.is_ascii_graphic());
+            match good && plain && !text.is_empty() {
+                true => Ok(text.clone()),
+                false => Err(self.error(given.span(), format!("'{text}' is no {what}"), mend)),
+            }
+        };
+        let path = match &check.path {
+            None => "/".into(),
+            Some(path) => {
+                let good = path.get_ref().starts_with('/');
+                word(path, "path", "write it as \"/health\", blanks as %20", good)?
+            }
+        };
+        let host = check.host.as_ref();
+        let host = host.map(|host| word(host, "host", "write its name, as \"web.example\"", true));
+        let status = check.status.as_ref().map(|status| status.get_ref().0.clone());
+        let status = status.unwrap_or(200..=299);
+        let tls = match check.kind {
+            CheckKind::Https => Some(self.tls(check)?),
+            _ => None,
+        };
+        Ok(Http {
+            path,
+            host: host.transpose()?,
+            least: *status.start(),
+            most: *status.end(),
+            body: check.expect.as_ref().map(|text| text.get_ref().clone()),
+            tls,
+        })
+    }
+
+    fn tls(&self, check: &CheckConfig) -> Result<Tls, ConfigError> {
+        let verify = check.verify.as_ref().is_none_or(|verify| *verify.get_ref());
+        let Some(path) = &check.ca else { return Ok(Tls { verify, ca: None }) };
+        let name = path.get_ref().display();
+        if !verify {
+            let mend = "leave 'ca' out, or 'verify = false'";
+            return Err(self.error(path.span(), "nothing is verified by this file", mend));
+        }
+        let pem = std::fs::read(path.get_ref()).map_err(|error| {
+            self.error(path.span(), format!("{name}: {error}"), "name a readable file")
+        })?;
+        let begins = b"-----BEGIN CERTIFICATE-----";
+        if !pem.windows(begins.len()).any(|part| part == begins) {
+            let what = format!("{name}: there is no certificate in it");
+            return Err(self.error(path.span(), what, "name a file with certificates in PEM"));
+        }
+        Ok(Tls { verify, ca: Some(pem) })
+    }
+
+    /// Text as it is, or bytes in hexadecimal.
+    fn bytes(&self, text: &Spanned<String>) -> Result<Vec<u8>, ConfigError> {
+        let Some(digits) = text.get_ref().strip_prefix("hex:") else {
+            return Ok(text.get_ref().clone().into_bytes());
+        };
+        let what = || format!("'{digits}' are no bytes in hexadecimal");
+        hex(digits).ok_or_else(|| self.error(text.span(), what(), "write pairs of digits"))
+    }
+}
+
+#[cfg(test)]
+mod tests;

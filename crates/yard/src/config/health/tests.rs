@@ -1,0 +1,109 @@
+use super::*;
+
+const YARD: &str = r#"
+[[port]]
+name = "west"
+kind = "mem"
+in = "x.pcap"
+[[queue]]
+name = "q"
+order = "direct"
+consumers = [0]
+[work]
+kind = "balance"
+[[service]]
+name = "web"
+vip = "192.0.2.1"
+proto = "tcp"
+port = 80
+mode = "dsr"
+backend = [{ name = "a", addr = "10.0.1.1", exit = { port = "west", next_hop = "02:00:00:00:01:01" } }]
+"#;
+
+/// `YARD` with a check of these lines; its first one is line 20.
+fn with(check: &str) -> Result<Check, ConfigError> {
+    let config = Config::parse("y.toml", &format!("{YARD}[service.check]\n{check}"))?;
+    Ok(config.services()?.remove(0).check.expect("a check"))
+}
+
+#[test]
+fn checks_are_read_with_what_they_need() {
+    assert_eq!(Config::parse("y", YARD).unwrap().services().unwrap()[0].check, None);
+    let tcp = with("kind = \"tcp\"").unwrap();
+    assert_eq!(tcp, Check { asks: Asks::Tcp, rules: Rules::default(), port: None });
+    let text = "kind = \"http\"\ninterval_ms = 500\ntimeout_ms = 250\nrise = 1\nfall = 5\nport = 8080\n\
+                path = \"/h\"\nhost = \"web.example\"\nstatus = \"200-399\"\nexpect = \"all well\"";
+    let second = 1_000_000_000;
+    let http = with(text).unwrap();
+    let rules = Rules { interval: second / 2, timeout: second / 4, rise: 1, fall: 5 };
+    assert_eq!((http.rules, http.port), (rules, Some(8080)));
+    let Asks::Http(asks) = http.asks else { panic!("{http:?}") };
+    assert_eq!((asks.path.as_str(), asks.host.as_deref()), ("/h", Some("web.example")));
+    assert_eq!((asks.least, asks.most, asks.body.as_deref()), (200, 399, Some("all well")));
+    assert_eq!(asks.tls, None);
+    let Asks::Http(asks) = with("kind = \"https\"\nstatus = 204").unwrap().asks else { panic!() };
+    assert_eq!((asks.path.as_str(), asks.least, asks.most), ("/", 204, 204));
+    assert_eq!(asks.tls, Some(Tls { verify: true, ca: None }));
+    let udp = with("kind = \"udp\"\nsend = \"hex:00 ff\"\nexpect = \"pong\"").unwrap();
+    assert_eq!(udp.asks, Asks::Udp { send: vec![0, 255], expect: Some(b"pong".to_vec()) });
+    let command = with("kind = \"command\"\ncommand = [\"true\", \"x\"]").unwrap();
+    assert_eq!(command.asks, Asks::Command(vec!["true".into(), "x".into()]));
+}
+
+#[test]
+fn a_file_of_authorities_is_read_with_the_configuration() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("ca.pem");
+    let text = format!("kind = \"https\"\nca = '{}'", path.display());
+    let error = with(&text).unwrap_err();
+    assert_eq!((error.line, error.column), (21, 6), "{error}");
+    assert!(error.to_string().contains("No such file"), "{error}");
+    std::fs::write(&path, "hello").unwrap();
+    assert!(with(&text).unwrap_err().what.contains("no certificate in it"));
+    std::fs::write(&path, "-----BEGIN CERTIFICATE-----\n").unwrap();
+    let Asks::Http(asks) = with(&text).unwrap().asks else { panic!() };
+    assert_eq!(asks.tls.unwrap().ca.unwrap(), b"-----BEGIN CERTIFICATE-----\n");
+    let both = format!("{text}\nverify = false");
+    assert!(with(&both).unwrap_err().what.contains("nothing is verified"));
+}
+
+#[test]
+fn what_is_wrong_is_named_with_its_place_and_the_mend() {
+    for (check, place, said) in [
+        ("kind = \"tpc\"", "20:8", "'tpc' is no choice here; did you mean 'tcp'?"),
+        ("port = 80", "19:1", "the key 'kind' is missing"),
+        ("kind = \"tcp\"\npth = \"/\"", "21:1", "no key 'pth' here; did you mean 'path'?"),
+        (
+            "kind = \"tcp\"\npath = \"/\"",
+            "21:8",
+            "'path' is for checks of kind http and https; leave",
+        ),
+        ("kind = \"http\"\nverify = false", "21:10", "'verify' is for checks of kind https; leave"),
+        ("kind = \"http\"\nsend = \"x\"", "21:8", "'send' is for checks of kind udp; leave"),
+        (
+            "kind = \"http\"\npath = \"health\"",
+            "21:8",
+            "'health' is no path; write it as \"/health\"",
+        ),
+        ("kind = \"http\"\npath = \"/a b\"", "21:8", "'/a b' is no path"),
+        ("kind = \"http\"\nhost = \"a\\r\\nb\"", "21:8", "is no host"),
+        ("kind = \"http\"\nstatus = 99", "21:10", "a status is 100 to 599"),
+        ("kind = \"http\"\nstatus = \"300-200\"", "21:10", "a status is 100 to 599"),
+        (
+            "kind = \"tcp\"\ninterval_ms = 5",
+            "21:15",
+            "interval_ms = 5 is not possible; write 10 to",
+        ),
+        ("kind = \"tcp\"\ntimeout_ms = 0", "21:14", "timeout_ms = 0 is not possible; write 1 to"),
+        ("kind = \"tcp\"\nrise = 0", "21:8", "rise = 0 is not possible; write 1 to 100"),
+        ("kind = \"tcp\"\nfall = 101", "21:8", "fall = 101 is not possible; write 1 to 100"),
+        ("kind = \"udp\"", "19:1", "nothing would be sent; add 'send = ...'"),
+        ("kind = \"udp\"\nsend = \"hex:0\"", "21:8", "'0' are no bytes in hexadecimal"),
+        ("kind = \"command\"", "19:1", "there is no command; add 'command = "),
+        ("kind = \"command\"\ncommand = [\"\"]", "19:1", "there is no command; add 'command = "),
+    ] {
+        let error = with(check).unwrap_err().to_string();
+        assert!(error.starts_with(&format!("y.toml:{place}: ")), "{error} not at {place}");
+        assert!(error.contains(said), "{error}");
+    }
+}
