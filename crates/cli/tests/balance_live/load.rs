@@ -230,7 +230,7 @@ pub(crate) fn content(bytes: usize) -> Vec<u8> {
 fn datagrams(to: SocketAddr) -> UdpSocket {
     let any: IpAddr = if to.is_ipv4() { [0; 4].into() } else { [0; 16].into() };
     let socket = UdpSocket::bind((any, 0)).unwrap();
-    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    socket.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
     socket.connect(to).unwrap();
     socket
 }

@@ -21,6 +21,7 @@ mod servers;
 mod site;
 #[path = "../../../yard/tests/live/sys.rs"]
 mod sys;
+mod tunnel;
 #[path = "../live/yard.rs"]
 mod yard;
 

@@ -142,3 +142,45 @@ impl Drop for Echo {
         self.threads.drain(..).for_each(|thread| drop(thread.join()));
     }
 }
+
+/// All servers of a site, and what they have in common.
+pub(crate) struct Farm {
+    /// By backend: what answers on port 80 last.
+    pub(crate) web: Vec<Vec<Server>>,
+    pub(crate) files: TempDir,
+}
+
+impl Farm {
+    /// A web server on each backend: nginx, and on the second HAProxy in front of it, where there is
+    /// one. `file` is at `/files/big`.
+    pub(crate) fn start(site: &Site, file: &[u8]) -> Self {
+        let files = tempfile::tempdir().unwrap();
+        std::fs::write(files.path().join("big"), file).unwrap();
+        let mut farm = Self { web: Vec::new(), files };
+        for n in 1..=site.backends.len() {
+            farm.web.push(Vec::new());
+            farm.start_one(site, n);
+        }
+        farm
+    }
+
+    /// The web server of backend `n`.
+    pub(crate) fn start_one(&mut self, site: &Site, n: usize) {
+        let (net, name) = (&site.backends[n - 1], format!("b{n}"));
+        let files = self.files.path();
+        self.web[n - 1] = if n == 2 && crate::has("haproxy") {
+            vec![nginx(net, &name, 8081, files), haproxy(net, 8081)]
+        } else {
+            vec![nginx(net, &name, 80, files)]
+        };
+    }
+
+    pub(crate) fn stop_one(&mut self, n: usize) {
+        self.web[n - 1].clear();
+    }
+
+    /// What was PUT at `/up/{name}` of backend `n`.
+    pub(crate) fn uploaded(&self, n: usize, name: &str) -> std::io::Result<Vec<u8>> {
+        std::fs::read(self.web[n - 1][0].folder.path().join("up").join(name))
+    }
+}

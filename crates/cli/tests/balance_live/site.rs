@@ -168,6 +168,14 @@ impl Site {
         self.router.sh(&format!("ip link set far mtu {mtu}"));
     }
 
+    /// How long packets may be that the client sends, whatever it was told.
+    pub(crate) fn client_sends(&self, mtu: u32) {
+        self.client.sh(&format!(
+            "ip route replace default via 10.1.0.254 mtu {mtu}; ip route flush cache; \
+             ip -6 route replace default via fd01::254 mtu {mtu}; ip -6 route flush cache"
+        ));
+    }
+
     /// Frames that hosts found a wrong checksum in.
     #[track_caller]
     pub(crate) fn no_wrong_checksums(&self) {

@@ -73,7 +73,10 @@ pub struct Balance {
     turns: Turns,
     /// By core.
     conns: Arc<[Mutex<Conns>]>,
-    fragments: Fragments,
+    /// Of clients' fragments: their way, and the hash of their flow.
+    fragments: Fragments<(Way, u64)>,
+    /// Of backends'.
+    answers: Fragments<Answer>,
     locals: Arc<Locals>,
     settings: BalanceSettings,
 }
@@ -107,6 +110,7 @@ impl Balance {
                 turns,
                 conns: Arc::clone(&conns),
                 fragments: Fragments::new(),
+                answers: Fragments::new(),
                 locals: Arc::clone(&locals),
                 settings: settings.clone(),
             }
@@ -289,7 +293,7 @@ impl Balance {
             return refuse(batch, lane, DropReason::Malformed);
         }
         if key.fragment() == Frag::First {
-            self.fragments.put(&packet, &key, way);
+            self.fragments.put(&packet, &key, (way, hash));
         }
         let service = &self.plan.services()[usize::from(target.service)].service;
         if let (Some(mss), true) = (service.mss, key.tcp_flags & FlowKey::SYN != 0) {
@@ -341,13 +345,20 @@ impl Balance {
     /// An answer of a backend, or what is nobody's.
     fn other(&mut self, batch: &mut Batch, lane: usize, pool: &Pool, now: Nanos) {
         let key = batch.keys[lane];
-        if let Some((vip, port, dst)) = self.answer(&key, now) {
+        let found = match key.fragment() {
+            Frag::Later => self.answers.get(pool.bytes(&batch.frames[lane]), &key),
+            _ => self.answer(&key, now),
+        };
+        if let Some((vip, port, dst)) = found {
             let Some(mut packet) = Packet::new(pool.bytes_mut(&mut batch.frames[lane]), &key)
             else {
                 return refuse(batch, lane, DropReason::Malformed);
             };
             if packet.is_routed() {
                 return refuse(batch, lane, DropReason::Malformed);
+            }
+            if key.fragment() == Frag::First {
+                self.answers.put(&packet, &key, (vip, port, dst));
             }
             let back = dst.is_none_or(|(addr, port)| packet.translate(Side::Dst, addr, Some(port)));
             return match back && packet.translate(Side::Src, vip, Some(port)) {
@@ -365,7 +376,7 @@ impl Balance {
     /// Of an answer of a backend: the VIP and port it comes from, and whom it is for, if that is
     /// not written in it.
     fn answer(&self, key: &FlowKey, now: Nanos) -> Option<Answer> {
-        if !proto::has_ports(key.proto) || key.fragment() == Frag::Later {
+        if !proto::has_ports(key.proto) {
             return None;
         }
         let (src, dst) = (key.src_ip()?, key.dst_ip()?);
