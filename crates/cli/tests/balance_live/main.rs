@@ -13,6 +13,9 @@
 )]
 
 mod balancer;
+mod changes;
+mod cluster;
+mod hard;
 mod load;
 mod modes;
 #[path = "../../../yard/tests/live/net.rs"]
