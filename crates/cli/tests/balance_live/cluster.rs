@@ -83,11 +83,11 @@ fn the_loss_of_a_balancer_breaks_no_connection() {
     assert_eq!(broken(&mut kept), 0);
     // Errors come to any balancer, and find the backend.
     for vip in vips() {
-        for _ in 0..4 {
+        for _ in 0..2 {
             for net in &site.backends {
                 net.sh("ip route flush cache; ip -6 route flush cache");
             }
-            narrow(&site, vip, &file[..]);
+            narrow(&site, vip);
         }
     }
     tell(format_args!(

@@ -226,6 +226,11 @@ pub(crate) fn content(bytes: usize) -> Vec<u8> {
     data
 }
 
+/// A small file: more than a window.
+pub(crate) fn small() -> Vec<u8> {
+    content(2 << 20)
+}
+
 /// A socket for datagrams to a VIP, in the namespace of this thread.
 fn datagrams(to: SocketAddr) -> UdpSocket {
     let any: IpAddr = if to.is_ipv4() { [0; 4].into() } else { [0; 16].into() };

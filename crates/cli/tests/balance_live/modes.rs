@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use crate::balancer::{Balancer, Config, Mode};
-use crate::load::{Requests, Web, content, echoes, memcached};
+use crate::load::{Requests, Web, content, echoes, memcached, small};
 use crate::net::{Net, alone};
 use crate::servers::{Echo, Farm, Server};
 use crate::site::{Site, vips};
@@ -43,7 +43,7 @@ fn curl(client: &Net, vip: IpAddr) {
 }
 
 /// A large file to a backend: through tunnels, only what is told by ICMP to be shorter gets there.
-pub(crate) fn upload(site: &Site, farm: &Farm, vip: IpAddr) {
+fn upload(site: &Site, farm: &Farm, vip: IpAddr) {
     let data = content(2 << 20);
     let name = if vip.is_ipv4() { "four" } else { "six" };
     let sent = data.clone();
@@ -57,33 +57,36 @@ pub(crate) fn upload(site: &Site, farm: &Farm, vip: IpAddr) {
 }
 
 /// Who knows a way that is `mtu` bytes wide at most.
-pub(crate) fn told(net: &Net, vip: IpAddr, mtu: u32) -> bool {
+fn told(net: &Net, vip: IpAddr, mtu: u32) -> bool {
     let family = if vip.is_ipv4() { "-4" } else { "-6" };
     net.sh(&format!("ip {family} route show cache")).contains(&format!("mtu {mtu} "))
 }
 
 /// A download whose last link is narrow: the backend that sends is told, no other is.
-pub(crate) fn narrow(site: &Site, vip: IpAddr, file: &[u8]) {
+pub(crate) fn narrow(site: &Site, vip: IpAddr) {
+    let (who, told) = through_narrow(site, vip);
+    assert_eq!(told, [who], "backends that know how narrow the way is");
+}
+
+/// A download whose last link takes 1400 bytes: who sent, and who knows now.
+pub(crate) fn through_narrow(site: &Site, vip: IpAddr) -> (String, Vec<String>) {
     site.narrow(1400);
-    let file = file.to_vec();
     let who = site.client.within(move || {
         let mut web = Web::open((vip, 80).into(), Duration::from_secs(60)).unwrap();
         let who = web.get("/who", false).unwrap();
-        web.download("/files/big", &file).unwrap();
+        web.download("/files/small", &small()).unwrap();
         who
     });
     site.narrow(1500);
     let all = (1..).zip(&site.backends).filter(|(_, net)| told(net, vip, 1400));
-    let all: Vec<String> = all.map(|(n, _)| format!("b{n}")).collect();
-    assert_eq!(all, [who], "backends that know how narrow the way is");
+    (who, all.map(|(n, _)| format!("b{n}")).collect())
 }
 
 /// Everything by one mode. Returns requests.
 fn everything(site: &Site, config: Config) {
     let clock = crate::yard::clock();
     let tunneled = config.mode.tunnels();
-    let file = content(3 << 20);
-    let farm = Farm::start(site, &file);
+    let farm = Farm::start(site, &[]);
     let all = 1..=site.backends.len();
     let echo: Vec<Echo> = all.clone().map(|n| Echo::start(site, n)).collect();
     let caches: Vec<Server> = match has("memcached") {
@@ -92,7 +95,7 @@ fn everything(site: &Site, config: Config) {
     };
     let tunnels: Vec<Tunnel> =
         all.clone().filter(|_| tunneled).map(|n| Tunnel::start(site, n)).collect();
-    let what = format!("{:?}, {}", config.mode, config.kind);
+    let what = format!("{:?}, {}, {} cores", config.mode, config.kind, config.cores);
     let crossed = config.crossed;
     let balancer = Balancer::start(site, config);
     answers(&site.client);
@@ -113,7 +116,7 @@ fn everything(site: &Site, config: Config) {
                 site.client.sh("ip route show cache")
             );
         }
-        narrow(site, vip, &file);
+        narrow(site, vip);
         if !caches.is_empty() {
             datagrams += 2 * memcached(&site.client, vip, 8);
         }
@@ -172,12 +175,12 @@ fn dsr() {
 
 #[test]
 fn dnat() {
-    by(Mode::Dnat, |_| {});
+    by(Mode::Dnat, |config| config.cores = 2);
 }
 
 #[test]
 fn fullnat() {
-    by(Mode::FullNat, |_| {});
+    by(Mode::FullNat, |config| config.cores = 2);
 }
 
 #[test]
@@ -193,16 +196,6 @@ fn ipip_by_the_other_family() {
 #[test]
 fn gue() {
     by(Mode::Gue, |_| {});
-}
-
-#[test]
-fn dnat_on_two_cores() {
-    by(Mode::Dnat, |config| config.cores = 2);
-}
-
-#[test]
-fn fullnat_on_two_cores() {
-    by(Mode::FullNat, |config| config.cores = 2);
 }
 
 #[test]

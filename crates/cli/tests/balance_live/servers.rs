@@ -152,10 +152,11 @@ pub(crate) struct Farm {
 
 impl Farm {
     /// A web server on each backend: nginx, and on the second HAProxy in front of it, where there is
-    /// one. `file` is at `/files/big`.
+    /// one. `file` is at `/files/big`, [`small`](crate::load::small) at `/files/small`.
     pub(crate) fn start(site: &Site, file: &[u8]) -> Self {
         let files = tempfile::tempdir().unwrap();
         std::fs::write(files.path().join("big"), file).unwrap();
+        std::fs::write(files.path().join("small"), crate::load::small()).unwrap();
         let mut farm = Self { web: Vec::new(), files };
         for n in 1..=site.backends.len() {
             farm.web.push(Vec::new());
