@@ -43,6 +43,7 @@ pub(crate) struct Config {
     pub(crate) mode: Mode,
     /// Tunnels go by the other family than what is in them.
     pub(crate) crossed: bool,
+    pub(crate) choice: &'static str,
     pub(crate) seed: u64,
     pub(crate) backends: Vec<Backend>,
     /// More keys of `[balance]`, and of each service.
@@ -59,6 +60,7 @@ impl Config {
             cores: 1,
             mode: site.mode,
             crossed: false,
+            choice: "maglev",
             seed: 7,
             backends: (1..=site.backends.len()).map(|n| Backend { n, drain: false }).collect(),
             balance: "",
@@ -113,9 +115,10 @@ impl Config {
         let mode = format!("{:?}", self.mode).to_lowercase();
         let mut text = format!(
             "[[service]]\nname = \"{name}{}\"\nvip = \"{}\"\nproto = \"{proto}\"\nport = {port}\n\
-             mode = \"{mode}\"\n{}\n",
+             mode = \"{mode}\"\nchoice = \"{}\"\n{}\n",
             ["4", "6"][family],
             VIPS[family],
+            self.choice,
             self.service
         );
         for Backend { n, drain } in &self.backends {

@@ -70,11 +70,10 @@ fn drained_backends_restart_and_no_request_fails() {
         farm.stop_one(1);
         std::thread::sleep(Duration::from_millis(200));
         let done = load.stop();
-        assert!(!done.failed.is_empty(), "{done:?}");
+        assert!(done.failed > 0, "{done:?}");
         tell(format_args!(
             "{mode:?}: not drained: {} of {} requests failed",
-            done.failed.len(),
-            done.requests
+            done.failed, done.requests
         ));
         balancer.stop();
     }

@@ -100,6 +100,38 @@ fn the_loss_of_a_balancer_breaks_no_connection() {
     drop(farm);
 }
 
+/// A balancer that is killed and started again knows nothing, and sends everything where it went.
+#[test]
+fn a_restart_breaks_no_connection() {
+    if skipped() {
+        return;
+    }
+    let _alone = alone();
+    let site = Site::new(1, 3, Mode::Dnat);
+    let _farm = Farm::start(&site, &[]);
+    let mut one = start(&site, 1, 7);
+    answers(&site.client);
+    let mut kept = connect(&site);
+    for round in 0..2 {
+        if round == 0 {
+            one.kill();
+        } else {
+            one.stop();
+        }
+        one = start(&site, 1, 7);
+        assert_eq!(broken(&mut kept), 0);
+    }
+    one.stop();
+    let one = start(&site, 1, 8);
+    let broken = broken(&mut kept);
+    tell(format_args!(
+        "restarted twice: none broken; with another seed: {broken} of {}",
+        kept.len()
+    ));
+    assert!(broken > CONNECTIONS / 10);
+    one.stop();
+}
+
 /// What is looked for is found: balancers that choose differently do break connections.
 #[test]
 fn other_seeds_break_connections() {

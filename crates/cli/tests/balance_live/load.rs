@@ -110,8 +110,9 @@ impl Web {
 #[derive(Debug, Default)]
 pub(crate) struct Done {
     pub(crate) requests: u64,
-    /// What went wrong with those that failed.
-    pub(crate) failed: Vec<String>,
+    pub(crate) failed: u64,
+    /// What went wrong, how often.
+    pub(crate) why: BTreeMap<String, u64>,
     /// By who answered.
     pub(crate) by: BTreeMap<String, u64>,
 }
@@ -119,15 +120,20 @@ pub(crate) struct Done {
 impl Done {
     pub(crate) fn add(&mut self, other: Self) {
         self.requests += other.requests;
-        self.failed.extend(other.failed);
+        self.failed += other.failed;
+        other.why.into_iter().for_each(|(why, n)| *self.why.entry(why).or_default() += n);
         other.by.into_iter().for_each(|(who, n)| *self.by.entry(who).or_default() += n);
+    }
+
+    fn fail(&mut self, why: String) {
+        self.failed += 1;
+        *self.why.entry(why).or_default() += 1;
     }
 
     /// None failed, and each of `backends` answered some.
     #[track_caller]
     pub(crate) fn all_well(&self, backends: usize) -> &Self {
-        assert_eq!(self.failed, Vec::<String>::new(), "of {} requests", self.requests);
-        assert_eq!(self.by.len(), backends, "{:?}", self.by);
+        assert_eq!((self.failed, self.by.len()), (0, backends), "{self:?}");
         self
     }
 }
@@ -162,7 +168,7 @@ impl Requests {
                 });
             match answer {
                 Ok(who) => *done.by.entry(who).or_default() += 1,
-                Err(error) => return done.failed.push(format!("{}: {error}", self.to)),
+                Err(error) => return done.fail(format!("{}: {error}", self.to)),
             }
             if !self.pause.is_zero() {
                 std::thread::sleep(self.pause);

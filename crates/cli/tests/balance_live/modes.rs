@@ -180,7 +180,7 @@ fn dnat() {
 
 #[test]
 fn fullnat() {
-    by(Mode::FullNat, |config| config.cores = 2);
+    by(Mode::FullNat, |config| (config.cores, config.choice) = (2, "roundrobin"));
 }
 
 #[test]
@@ -200,7 +200,7 @@ fn gue() {
 
 #[test]
 fn dnat_by_af_xdp() {
-    by(Mode::Dnat, |config| config.kind = "af_xdp");
+    by(Mode::Dnat, |config| (config.kind, config.choice) = ("af_xdp", "least"));
 }
 
 #[test]
