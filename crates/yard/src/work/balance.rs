@@ -97,7 +97,10 @@ pub struct Balance {
     turns: Turns,
     /// By core.
     conns: Arc<[Mutex<Conns>]>,
-    fragments: Fragments,
+    /// Of clients' fragments: their way, and the hash of their flow.
+    fragments: Fragments<(Way, u64)>,
+    /// Of backends'.
+    answers: Fragments<Answer>,
     locals: Arc<Locals>,
     settings: BalanceSettings,
     /// When the batch in hand was begun.
@@ -117,6 +120,7 @@ struct Way {
 }
 
 /// What an answer of a backend is to look like.
+#[derive(Clone, Copy)]
 struct Answer {
     /// Where it comes from.
     vip: IpAddr,
@@ -153,6 +157,7 @@ impl Balance {
                 turns,
                 conns: Arc::clone(&conns),
                 fragments: Fragments::new(),
+                answers: Fragments::new(),
                 locals: Arc::clone(&locals),
                 settings: settings.clone(),
                 now: 0,
@@ -352,7 +357,7 @@ impl Balance {
             return self.answer_with((batch, lane), pool, Wrong::Expired, why);
         }
         if key.fragment() == Frag::First {
-            self.fragments.put(&packet, &key, way);
+            self.fragments.put(&packet, &key, (way, hash));
         }
         if let (Some(mss), true) = (service.mss, key.tcp_flags & FlowKey::SYN != 0) {
             packet.clamp_mss(mss);
@@ -423,9 +428,12 @@ impl Balance {
     /// An answer of a backend, or what is nobody's.
     fn other(&mut self, batch: &mut Batch, lane: usize, pool: &Pool, now: Nanos) {
         let key = batch.keys[lane];
-        if let Some(Answer { vip, port, dst, home, proxied }) =
-            self.answer(&key, Some(key.tcp_flags), now)
-        {
+        let found = match key.fragment() {
+            Frag::Later => self.answers.get(pool.bytes(&batch.frames[lane]), &key),
+            _ => self.answer(&key, Some(key.tcp_flags), now),
+        };
+        if let Some(answer) = found {
+            let Answer { vip, port, dst, home, proxied } = answer;
             let Some(mut packet) = Packet::new(pool.bytes_mut(&mut batch.frames[lane]), &key)
             else {
                 return refuse(batch, lane, DropReason::Malformed);
@@ -436,6 +444,10 @@ impl Balance {
             if packet.is_expired() {
                 let why = (vip, DropReason::TtlExpired);
                 return self.answer_with((batch, lane), pool, Wrong::Expired, why);
+            }
+            if key.fragment() == Frag::First {
+                // What is later has no TCP header.
+                self.answers.put(&packet, &key, Answer { proxied: Proxied::default(), ..answer });
             }
             packet.one_hop();
             if proxied.stage != Stage::None {

@@ -1,4 +1,4 @@
-//! Fragments: later ones have no ports, so they go where the first of their packet went.
+//! Fragments: later ones have no ports, so what was found for the first of their packet holds for them.
 //!
 //! All fragments between two hosts are one flow to the yard (`steer` sends them to one core), which is
 //! the second hop by 3-tuple of the Maglev paper (section 4.3); here is its table. A later fragment
@@ -9,44 +9,43 @@
 use flowyard_frame::FlowKey;
 use flowyard_lb::ConnKey;
 
+use super::l3_of;
 use super::rewrite::Packet;
-use super::{Way, l3_of};
 
 /// Packets that are remembered.
 const PLACES: usize = 4096;
 
 #[derive(Clone, Copy)]
-struct Entry {
+struct Entry<T> {
     /// Addresses and protocol; the identification.
     whose: ConnKey,
     id: u32,
-    way: Way,
-    hash: u64,
+    found: T,
 }
 
-pub(super) struct Fragments {
-    entries: Box<[Option<Entry>]>,
+/// What was found for first fragments.
+pub(super) struct Fragments<T> {
+    entries: Box<[Option<Entry<T>>]>,
 }
 
-impl Fragments {
+impl<T: Copy> Fragments<T> {
     pub(super) fn new() -> Self {
         Self { entries: vec![None; PLACES].into() }
     }
 
-    /// Remembers the way of a first fragment.
-    pub(super) fn put(&mut self, packet: &Packet<'_>, key: &FlowKey, way: Way) {
+    /// Remembers what was found for a first fragment, before it is changed.
+    pub(super) fn put(&mut self, packet: &Packet<'_>, key: &FlowKey, found: T) {
         let Some(id) = id(packet.bytes, key.is_ipv6()) else { return };
         let (whose, at) = place(key, id);
-        let hash = ConnKey::of(key).hash(0);
-        self.entries[at] = Some(Entry { whose, id, way, hash });
+        self.entries[at] = Some(Entry { whose, id, found });
     }
 
-    /// The way of a later one, and the hash of its flow.
-    pub(super) fn get(&self, bytes: &[u8], key: &FlowKey) -> Option<(Way, u64)> {
+    /// What holds for a later one.
+    pub(super) fn get(&self, bytes: &[u8], key: &FlowKey) -> Option<T> {
         let id = id(bytes.get(l3_of(bytes)?..)?, key.is_ipv6())?;
         let (whose, at) = place(key, id);
         let entry = self.entries[at].as_ref()?;
-        ((entry.whose, entry.id) == (whose, id)).then_some((entry.way, entry.hash))
+        ((entry.whose, entry.id) == (whose, id)).then_some(entry.found)
     }
 }
 

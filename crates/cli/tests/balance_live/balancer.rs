@@ -1,0 +1,184 @@
+//! `flowyard run` as a load balancer: its configuration, and what an operator does to it.
+
+use serde_json::Value;
+
+use crate::net::Net;
+use crate::site::{BACKEND, EAST, ROUTER, Site, VIPS, WEST, locals, mac};
+use crate::yard::{Live, wait_until};
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Mode {
+    Dsr,
+    Ipip,
+    Gue,
+    Dnat,
+    FullNat,
+}
+
+impl Mode {
+    pub(crate) const fn translates(self) -> bool {
+        matches!(self, Self::Dnat | Self::FullNat)
+    }
+
+    pub(crate) const fn tunnels(self) -> bool {
+        matches!(self, Self::Ipip | Self::Gue)
+    }
+}
+
+/// A backend as configured.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Backend {
+    /// Its number at the site.
+    pub(crate) n: usize,
+    pub(crate) drain: bool,
+}
+
+/// The configuration of a balancer.
+#[derive(Clone, Debug)]
+pub(crate) struct Config {
+    /// Its number at the site.
+    pub(crate) number: usize,
+    pub(crate) kind: &'static str,
+    pub(crate) cores: usize,
+    pub(crate) mode: Mode,
+    /// Tunnels go by the other family than what is in them.
+    pub(crate) crossed: bool,
+    pub(crate) choice: &'static str,
+    pub(crate) seed: u64,
+    pub(crate) backends: Vec<Backend>,
+    /// More keys of `[balance]`, and of each service.
+    pub(crate) balance: &'static str,
+    pub(crate) service: &'static str,
+}
+
+impl Config {
+    /// A balancer of all backends of a site.
+    pub(crate) fn of(site: &Site) -> Self {
+        Self {
+            number: 1,
+            kind: "af_packet",
+            cores: 1,
+            mode: site.mode,
+            crossed: false,
+            choice: "maglev",
+            seed: 7,
+            backends: (1..=site.backends.len()).map(|n| Backend { n, drain: false }).collect(),
+            balance: "",
+            service: "",
+        }
+    }
+
+    /// As the command reads it.
+    pub(crate) fn text(&self) -> String {
+        let all: Vec<usize> = (0..self.cores).collect();
+        let port = |name: &str, kind: u8| {
+            let more = match self.kind {
+                "af_xdp" => "match = [\"all\"]",
+                _ => "fanout = \"hash\"",
+            };
+            let queues = if self.kind == "af_xdp" {
+                "cores = [0]".into()
+            } else {
+                format!("cores = {all:?}")
+            };
+            format!(
+                "[[port]]\nname = \"{name}\"\nkind = \"{}\"\ninterface = \"{name}\"\n{queues}\n\
+                 mac = \"{}\"\nring_frames = 8192\n{more}\n",
+                self.kind,
+                mac(kind, self.number)
+            )
+        };
+        let queue = |core: &usize| {
+            format!("[[queue]]\nname = \"q{core}\"\norder = \"direct\"\nconsumers = [{core}]\n")
+        };
+        let queues: String = all.iter().map(queue).collect();
+        let services = [("web", "tcp", 80), ("cache", "udp", 11211), ("echo", "udp", 7)];
+        let services: String = services
+            .iter()
+            .map(|service| self.service(service, 0) + &self.service(service, 1))
+            .collect();
+        format!(
+            "[yard]\ncores = {}\n{}{}{queues}[work]\nkind = \"balance\"\n[balance]\nseed = {}\n\
+             clients = {{ port = \"west\", next_hop = \"{}\" }}\nlocal = {:?}\n{}\n{services}",
+            self.cores,
+            port("west", WEST),
+            port("east", EAST),
+            self.seed,
+            mac(ROUTER, self.number),
+            locals(self.number),
+            self.balance,
+        )
+    }
+
+    /// One of the services, for IPv4 (0) or IPv6.
+    fn service(&self, (name, proto, port): &(&str, &str, u16), family: usize) -> String {
+        let mode = format!("{:?}", self.mode).to_lowercase();
+        let mut text = format!(
+            "[[service]]\nname = \"{name}{}\"\nvip = \"{}\"\nproto = \"{proto}\"\nport = {port}\n\
+             mode = \"{mode}\"\nchoice = \"{}\"\n{}\n",
+            ["4", "6"][family],
+            VIPS[family],
+            self.choice,
+            self.service
+        );
+        for Backend { n, drain } in &self.backends {
+            let net = ["10.2.0.", "fd02::"][if self.crossed { 1 - family } else { family }];
+            text += &format!(
+                "[[service.backend]]\nname = \"b{n}\"\naddr = \"{net}{n}\"\ndrain = {drain}\n\
+                 exit = {{ port = \"east\", next_hop = \"{}\" }}\n",
+                mac(BACKEND, *n)
+            );
+        }
+        text
+    }
+}
+
+/// A balancer at work.
+pub(crate) struct Balancer {
+    live: Live,
+    config: Config,
+    changes: usize,
+}
+
+impl Balancer {
+    pub(crate) fn start(site: &Site, config: Config) -> Self {
+        let net: &Net = &site.balancers[config.number - 1];
+        let mut live = Live::start(net, &config.text());
+        wait_until("the balancer", || {
+            assert!(live.is_alive(), "{}", live.said("err"));
+            live.said("err").contains("running")
+        });
+        Self { live, config, changes: 0 }
+    }
+
+    /// Another configuration, which it has taken over on return.
+    pub(crate) fn change(&mut self, change: impl FnOnce(&mut Config)) {
+        change(&mut self.config);
+        // Whole at once: it is never read in part.
+        let file = self.live.folder.path().join("y.toml");
+        std::fs::write(file.with_extension("new"), self.config.text()).unwrap();
+        std::fs::rename(file.with_extension("new"), file).unwrap();
+        self.live.signal("HUP");
+        self.changes += 1;
+        wait_until("the new services", || {
+            let said = self.live.said("err");
+            assert!(!said.contains("nothing changed"), "{said}");
+            said.matches("new tables taken over").count() == self.changes
+        });
+    }
+
+    /// No new connections for backend `n`, or again.
+    pub(crate) fn drain(&mut self, n: usize, drain: bool) {
+        self.change(|config| {
+            config.backends.iter_mut().filter(|b| b.n == n).for_each(|b| b.drain = drain);
+        });
+    }
+
+    pub(crate) fn stop(self) -> Value {
+        self.live.stop()
+    }
+
+    pub(crate) fn kill(self) {
+        self.live.kill();
+    }
+}
