@@ -349,12 +349,12 @@ fn standalone_ends_when_a_controller_comes_and_starts_when_it_goes() {
     let switch = switch(Config { auxiliary: 1, ..config }, true);
     let normal = |switch: &Switch| {
         let applied = lock(&switch.applied);
-        let flows = applied.iter().filter_map(|(_, change)| match change {
+        let mut flows = applied.iter().filter_map(|(_, change)| match change {
             Change::Flow(entry) if entry.priority == u16::MAX => Some(true),
             Change::FlowGone(entry) if entry.priority == u16::MAX => Some(false),
             _ => None,
         });
-        flows.last()
+        flows.next_back()
     };
     let accept = || {
         let (stream, _) = listener.accept().expect("a switch");
