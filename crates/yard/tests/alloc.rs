@@ -123,6 +123,26 @@ const ROUTE: &str = r#"
     next_hop = "02:00:00:00:01:01"
 "#;
 
+/// A service at one of the sixteen servers; what is for others passes.
+const BALANCE: &str = r#"
+    [work]
+    kind = "balance"
+    [balance]
+    entries = 251
+    connections = 512
+    pass = { west = "east" }
+    [[service]]
+    name = "web"
+    vip = "198.18.0.1"
+    proto = "tcp"
+    port = "1-65535"
+    mode = "dsr"
+    backend = [
+        { name = "a", addr = "10.0.1.1", exit = { port = "east", next_hop = "02:00:00:00:01:01" } },
+        { name = "b", addr = "10.0.1.2", exit = { port = "east", next_hop = "02:00:00:00:01:02" } },
+    ]
+"#;
+
 #[test]
 fn frames_move_without_allocation() {
     run_without_allocation(&format!("{YARD}{FORWARD}"), 1_000);
@@ -140,6 +160,11 @@ fn bridging_and_copying_allocate_nothing() {
 fn routing_allocates_nothing() {
     let (then, _) = run_without_allocation(&format!("{YARD}{ROUTE}"), 1_000);
     assert_eq!(then.drops.get(DropReason::NoRoute), 0, "{then:#?}");
+}
+
+#[test]
+fn balancing_and_counting_allocate_nothing() {
+    run_without_allocation(&format!("{YARD}{BALANCE}"), 1_000);
 }
 
 /// Runs a yard, which drops at least so many frames; its counters at the end, and after it was warm.
