@@ -1,6 +1,6 @@
 //! Fuzz targets as plain functions over bytes; `fuzz_targets/` hands them to libFuzzer.
 //!
-//! `cargo +nightly fuzz run captures` (or `balance`, `headers`, `lists`, `openflow`, `text`); without a fuzzer, `cargo test
+//! `cargo +nightly fuzz run captures` (or `balance`, `headers`, `lists`, `openflow`, `switch`, `text`); without a fuzzer, `cargo test
 //! --manifest-path fuzz/Cargo.toml` runs targets over changed seeds and over what `corpus/` has.
 
 mod balance;
@@ -8,6 +8,7 @@ mod captures;
 mod headers;
 mod lists;
 mod openflow;
+mod switch;
 mod text;
 
 pub use balance::balance;
@@ -15,4 +16,5 @@ pub use captures::captures;
 pub use headers::headers;
 pub use lists::lists;
 pub use openflow::openflow;
+pub use switch::switch;
 pub use text::text;
