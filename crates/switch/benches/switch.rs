@@ -5,6 +5,7 @@
 //! `cargo bench -p flowyard-switch` runs all; `-- kth`, `-- miss`, `-- rules`, `-- flows` one of them.
 //! Times are medians of pieces of a thousand frames, which are shorter than a turn of the scheduler: what
 //! else the machine does disturbs few of them.
+#![allow(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
 
 use std::hint::black_box;
 use std::io::Write;

@@ -1,0 +1,105 @@
+//! `switch`: any bytes as a frame, under actions that the bytes choose; with a cache and without.
+
+use std::sync::Arc;
+
+use flowyard_openflow::act::{Action, Instruction};
+use flowyard_openflow::change::{Change, Counts, Entry};
+use flowyard_openflow::port::Port;
+use flowyard_openflow::{Field, Match, Oxm};
+use flowyard_switch::{Arrival, Datapath, Effects, Settings};
+
+/// The action of a byte; another one gives the value.
+fn action(kind: u8, value: u8) -> Action {
+    let fields: Vec<Field> = Field::ALL.iter().copied().filter(|field| field.settable()).collect();
+    match usize::from(kind) {
+        0 => Action::PopVlan,
+        1 => Action::PushVlan(0x8100),
+        2 => Action::PopMpls(0x800),
+        3 => Action::PushMpls(0x8847),
+        4 => Action::PopPbb,
+        5 => Action::PushPbb(0x88e7),
+        6 => Action::CopyTtlIn,
+        7 => Action::CopyTtlOut,
+        8 => Action::DecNwTtl,
+        9 => Action::DecMplsTtl,
+        10 => Action::SetNwTtl(value),
+        11 => Action::SetVlanVid(value.into()),
+        12 => Action::SetTpDst(value.into()),
+        13 => Action::Output { port: 2, max_len: value.into() },
+        other => {
+            let value = u128::from(value).wrapping_mul(0x0101_0101_0101_0101_0101_0101_0101_0101);
+            Action::SetField(Oxm::exact(fields[other % fields.len()], value))
+        }
+    }
+}
+
+fn entry(id: u64, table: u8, instructions: Vec<Instruction>) -> Change {
+    Change::Flow(Arc::new(Entry {
+        id,
+        table,
+        priority: 0,
+        cookie: 0,
+        flags: 0,
+        matching: Match::default(),
+        instructions,
+        counts: [Counts::default()].into(),
+    }))
+}
+
+/// Does up to seven actions on a frame, of which the last is an output.
+///
+/// # Panics
+/// When the data plane breaks a promise: the second frame, which the cache may know, comes to what the
+/// first came to.
+pub fn switch(data: &[u8]) {
+    let Some((head, frame)) = data.split_first_chunk::<12>() else { return };
+    let mut actions: Vec<Action> =
+        head.as_chunks::<2>().0.iter().map(|&[kind, value]| action(kind, value)).collect();
+    actions.push(Action::Output { port: 2, max_len: 0 });
+    let settings = Settings { tables: 2, cache_entries: 8, ..Settings::default() };
+    let Some(mut datapath) = Datapath::group(1, &settings).pop() else { return };
+    let mut out = Effects::new(4);
+    let (apply, write) = actions.split_at(usize::from(head[0]) % actions.len());
+    let changes = [
+        Change::Port(Arc::new(Port { number: 1, ..Port::default() })),
+        Change::Port(Arc::new(Port { number: 2, ..Port::default() })),
+        entry(1, 0, vec![Instruction::ApplyActions(apply.to_vec()), Instruction::GotoTable(1)]),
+        entry(2, 1, vec![Instruction::WriteActions(write.to_vec())]),
+    ];
+    for (number, change) in (1..).zip(&changes) {
+        datapath.apply(number, change, 0, &mut out);
+    }
+    let mut come_to = |_| {
+        datapath.process(frame, Arrival::by(1), 0, &mut out);
+        let sent = out.sent.iter();
+        sent.map(|sent| (sent.port, out.bytes(sent, frame).to_vec())).collect::<Vec<_>>()
+    };
+    let [first, second] = [0, 1].map(&mut come_to);
+    assert_eq!(first, second);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Frames of every kind of header, changed byte by byte and cut everywhere.
+    #[test]
+    fn the_target_holds_on_changed_seeds() {
+        for kind in [0x0800_u16, 0x86dd, 0x0806, 0x8847, 0x88e7, 0x8100] {
+            let mut data = vec![0_u8; 100];
+            data[24..26].copy_from_slice(&kind.to_be_bytes());
+            (data[26], data[32], data[35]) = (0x45, 58, 6);
+            for at in 0..data.len() {
+                for byte in [0, 1, 6, 17, 44, 60, 0x60, 132, 255] {
+                    let mut changed = data.clone();
+                    changed[at] = byte;
+                    for part in 0..6 {
+                        changed[part * 2] = (at * 7 + part * 3) as u8 % 50;
+                    }
+                    switch(&changed);
+                    switch(&changed[..at]);
+                }
+            }
+        }
+    }
+}
