@@ -10,8 +10,21 @@
 use flowyard_frame::Nanos;
 
 pub mod faulty;
+pub mod yard;
 
 pub use faulty::{Faults, Faulty, Truth};
+pub use yard::{Job, YardDut, YardSpec};
+
+/// Whether a device told its state.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum State {
+    /// All of it.
+    Told,
+    /// It is too much just now.
+    Later,
+    /// It cannot, or not any more.
+    Never,
+}
 
 /// A device under virtual time.
 pub trait Dut {
@@ -29,10 +42,10 @@ pub trait Dut {
     fn collect(&mut self, until: Nanos, out: &mut dyn FnMut(Nanos, u8, &[u8]));
 
     /// Writes everything that its future depends on, besides what will be offered, with times
-    /// relative to `now`; or gives false, if it cannot. Two equal states, followed by equal
-    /// offers, must give equal frames at equal distances.
-    fn state(&self, _now: Nanos, _into: &mut Vec<u64>) -> bool {
-        false
+    /// relative to `now`. Two equal states, followed by equal offers, must give equal frames at equal
+    /// distances.
+    fn state(&self, _now: Nanos, _into: &mut Vec<u64>) -> State {
+        State::Never
     }
 
     /// Is reset at `at`, and forwards again when it can. Gives false if it has no such thing.

@@ -16,7 +16,7 @@
 use flowyard_frame::Nanos;
 
 use crate::analyse::{Analyser, Memory, counts};
-use crate::dut::Dut;
+use crate::dut::{Dut, State};
 use crate::line::{Line, OVERHEAD_BYTES};
 use crate::setup::Setup;
 use crate::tag::{self, Tag};
@@ -259,15 +259,22 @@ impl<D: Dut> VirtualTester<D> {
         let Run { trial, rows, senders, analyser, cycle, .. } = run;
         let row = senders[0].row;
         let together = senders.iter().all(|sender| sender.row == row);
-        if !together || self.plans.iter().any(|plan| !row.is_multiple_of(plan.period())) {
+        if !together
+            || !cycle.wants(row)
+            || self.plans.iter().any(|plan| !row.is_multiple_of(plan.period()))
+        {
             return false;
         }
         let mut key = trial.phase(row).to_vec();
         let due = u128::from(trial.start_ns(row)) * 1000;
         key.extend(senders.iter().map(|sender| sender.line_ps.saturating_sub(due) as u64));
-        if !self.dut.state(now, &mut key) {
-            cycle.close();
-            return false;
+        match self.dut.state(now, &mut key) {
+            State::Told => {}
+            State::Later => return false,
+            State::Never => {
+                cycle.close();
+                return false;
+            }
         }
         let indexes: Vec<u64> = senders.iter().map(|sender| sender.index).collect();
         let Some(skip) = cycle.look(key, row, *rows, &indexes, analyser) else { return false };

@@ -103,12 +103,17 @@ proptest! {
     fn short_trials_do_not_decide(capacity in 1000.0_f64..14_000.0, buffer in 1.0_f64..2000.0) {
         let max = Line::MBIT_10.max_load(64);
         let mut search = Throughput::new(throughput::Config::rfc2544(max));
-        run(&mut search, |trial| buffered(trial, capacity, buffer));
+        let mut full_trials = 0;
+        run(&mut search, |trial| {
+            full_trials += u32::from(trial.duration == 60 * SECOND);
+            buffered(trial, capacity, buffer)
+        });
         let answer = search.answer();
         let full = Trial::new(answer.load.unwrap(), 60 * SECOND);
         prop_assert_eq!(buffered(&full, capacity, buffer).counts.lost(), 0);
         let above = Trial::new(answer.lossy.unwrap_or(max), 60 * SECOND);
         prop_assert!(answer.lossy.is_none() || buffered(&above, capacity, buffer).counts.lost() > 0);
+        prop_assert!(full_trials < 25, "{}", full_trials);
     }
 
     /// On devices with a known loss curve the bounds contain the truth, for every goal.
@@ -132,10 +137,10 @@ proptest! {
         for found in search.answer() {
             let truth = truth(found.goal.loss_ratio);
             let name = &found.goal.name;
-            let lower = found.lower.map(|load| load.pps());
+            let lower = found.lower.map(Load::pps);
             // One frame of a trial of a second is no loss by rounding.
             prop_assert!(lower.unwrap() <= truth * (1.0 + 1e-4) + 1.0, "{} {:?} {}", name, lower, truth);
-            match found.upper.map(|load| load.pps()) {
+            match found.upper.map(Load::pps) {
                 Some(upper) => {
                     prop_assert!(upper >= truth * (1.0 - 1e-9), "{} {} {}", name, upper, truth);
                     let width = 1.0 - lower.unwrap() / upper;

@@ -75,6 +75,9 @@ pub struct Throughput {
     asked: Option<Trial>,
     answer: Answer,
     again: u32,
+    /// Not 0: a full trial lost where a short one did not, because a buffer hid it. From then on only
+    /// full trials count, from there downwards in steps of so many widths, doubled each time.
+    stride: u64,
     patience: Patience,
     done: bool,
 }
@@ -108,6 +111,7 @@ impl Throughput {
             asked: None,
             answer,
             again: 0,
+            stride: 0,
             patience: Patience { tries: 0 },
             done: false,
         }
@@ -129,12 +133,22 @@ impl Throughput {
             return (self.clean[1] != Some(max)).then_some((max, self.clean[0] != Some(max)));
         };
         let (short, full) = (self.clean[0], self.clean[1]);
-        let best = short.max_by_rate(full);
+        if self.stride > 0 && full.is_none() {
+            if lossy.interval_ps >= min.interval_ps {
+                return None;
+            }
+            let step =
+                u128::from(lossy.interval_ps) * u128::from(self.config.width_ppm * self.stride);
+            let down = u128::from(lossy.interval_ps) + (step / 1_000_000).max(1);
+            let interval_ps = down.min(u128::from(min.interval_ps)) as u64;
+            return Some((Load { interval_ps }, false));
+        }
+        let best = if self.stride > 0 { full } else { short.max_by_rate(full) };
         match best {
             // A full trial that is narrow enough is the answer.
             _ if full.is_some_and(|full| self.is_narrow(full, lossy)) => None,
             Some(best) if self.is_narrow(best, lossy) => Some((best, false)),
-            Some(best) => Some((middle(best, lossy), true)),
+            Some(best) => Some((middle(best, lossy), self.stride == 0)),
             None if lossy.interval_ps >= min.interval_ps => None,
             None => {
                 // Down by halves until something comes through.
@@ -198,6 +212,9 @@ impl Search for Throughput {
         (self.asked, self.again) = (None, 0);
         if !is_clean {
             self.lossy = Some(load);
+            if trial.duration == self.config.full && self.config.short < self.config.full {
+                self.stride = (self.stride * 2).clamp(1, 1 << 20);
+            }
             // What seemed clean at or above this rate in a short trial was not.
             self.clean.iter_mut().for_each(|clean| {
                 *clean = clean.filter(|clean| clean.interval_ps > load.interval_ps);

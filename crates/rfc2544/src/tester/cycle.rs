@@ -74,6 +74,16 @@ impl Cycle {
         !matches!(self.stage, Stage::Closed)
     }
 
+    /// Whether there is something to be seen at `row`.
+    pub(super) fn wants(&self, row: u64) -> bool {
+        match &self.stage {
+            Stage::Closed => false,
+            Stage::Search(_) => true,
+            Stage::Settle { next, .. } => row >= *next,
+            Stage::Count(count) => row >= count.from + count.rows,
+        }
+    }
+
     pub(super) fn close(&mut self) {
         self.stage = Stage::Closed;
     }

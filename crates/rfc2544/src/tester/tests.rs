@@ -151,9 +151,9 @@ impl Dut for Station {
         }
     }
 
-    fn state(&self, now: Nanos, into: &mut Vec<u64>) -> bool {
+    fn state(&self, now: Nanos, into: &mut Vec<u64>) -> State {
         into.push(self.free.saturating_sub(now));
-        true
+        State::Told
     }
 }
 
