@@ -15,23 +15,31 @@
 #![forbid(unsafe_code)]
 
 pub mod analyse;
+pub mod compliance;
+pub mod document;
 pub mod dut;
 pub mod latency;
 pub mod line;
+pub mod profile;
+pub mod qualify;
 pub mod search;
 pub mod setup;
+pub mod suite;
 pub mod tag;
 pub mod tester;
 pub mod track;
 pub mod traffic;
 pub mod trial;
+pub mod virtual_bench;
 
 pub use analyse::Analyser;
 pub use dut::Dut;
 pub use latency::Latency;
 pub use line::{Line, Load};
+pub use profile::Profile;
 pub use search::Search;
 pub use setup::{Setup, Topology};
+pub use suite::{Bench, Journal, Results};
 pub use tester::{Measure, MeasureError, VirtualTester};
 pub use traffic::Spec;
 pub use trial::{Counts, Trial, TrialResult};

@@ -60,6 +60,8 @@ pub struct YardSpec {
     pub byte_ps: u64,
     /// Frames that a receive ring holds.
     pub ring_frames: u32,
+    /// How long a restart takes.
+    pub restart_ns: Nanos,
     /// The lines of its ports.
     pub line: Line,
 }
@@ -77,6 +79,7 @@ impl YardSpec {
             batch_ns: 200,
             byte_ps: 100,
             ring_frames: 512,
+            restart_ns: 50_000_000,
             line,
         }
     }
@@ -132,6 +135,8 @@ pub struct YardDut {
     spare: Vec<Vec<u8>>,
     offered: u64,
     ring_full: u64,
+    /// Until when it is restarting, and frames that came meanwhile.
+    down: (Nanos, u64),
 }
 
 /// Work that takes its time, and says when it is done.
@@ -200,6 +205,7 @@ impl YardDut {
             spare: Vec::new(),
             offered: 0,
             ring_full: 0,
+            down: (0, 0),
         })
     }
 
@@ -261,6 +267,10 @@ impl Dut for YardDut {
 
     fn offer(&mut self, at: Nanos, port: u8, frame: &[u8]) {
         self.offered += 1;
+        if at < self.down.0 {
+            self.down.1 += 1;
+            return;
+        }
         let mut wires = lock(&self.wires);
         let Some(ring) = wires.rings.get_mut(usize::from(port)) else { return };
         if ring.len() >= self.spec.ring_frames as usize {
@@ -296,8 +306,20 @@ impl Dut for YardDut {
         lock(&self.wires).state(now, into)
     }
 
+    /// As a process that is killed and started again: what is inside is gone.
+    fn reset(&mut self, at: Nanos) -> bool {
+        let Ok(new) = Self::new(self.spec) else { return false };
+        let down = (at + self.spec.restart_ns, self.down.1);
+        let (offered, ring_full) = (self.offered, self.ring_full);
+        *self = Self { now: at, offered, ring_full, down, ..new };
+        true
+    }
+
     fn drops(&self) -> Vec<(String, u64)> {
-        let mut drops = vec![("ring full".to_owned(), self.ring_full)];
+        let mut drops = vec![
+            ("ring full".to_owned(), self.ring_full),
+            ("came during a restart".to_owned(), self.down.1),
+        ];
         for core in &self.yard.cores {
             for (reason, count) in core.counters().drops.iter() {
                 drops.push((format!("core {}: {}", core.id(), reason.name()), count));

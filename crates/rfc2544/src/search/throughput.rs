@@ -24,6 +24,9 @@ pub struct Config {
     pub min: Load,
     /// The answer is at most so many parts in a million below a rate that lost frames.
     pub width_ppm: u64,
+    /// Intervals are multiples of so many picoseconds, but for the line's own: whole nanoseconds let
+    /// a device under virtual time find back to the state it was in.
+    pub grid_ps: u64,
     /// Trials while searching.
     pub short: Nanos,
     /// The trial that counts.
@@ -41,6 +44,7 @@ impl Config {
             max,
             min: Load { interval_ps: max.interval_ps.saturating_mul(1000) },
             width_ppm: 1000,
+            grid_ps: if max.interval_ps < 100_000 { 1 } else { 1000 },
             short: 5 * SECOND,
             full: 60 * SECOND,
             verify: 0,
@@ -122,7 +126,7 @@ impl Throughput {
         let width = clean.interval_ps.saturating_sub(lossy.interval_ps);
         u128::from(width) * 1_000_000
             <= u128::from(clean.interval_ps) * u128::from(self.config.width_ppm)
-            || clean.interval_ps <= lossy.interval_ps + 1
+            || width <= self.config.grid_ps
     }
 
     /// The next rate, and whether a short trial will do.
@@ -140,7 +144,8 @@ impl Throughput {
             let step =
                 u128::from(lossy.interval_ps) * u128::from(self.config.width_ppm * self.stride);
             let down = u128::from(lossy.interval_ps) + (step / 1_000_000).max(1);
-            let interval_ps = down.min(u128::from(min.interval_ps)) as u64;
+            let grid = u128::from(self.config.grid_ps.max(1));
+            let interval_ps = down.next_multiple_of(grid).min(u128::from(min.interval_ps)) as u64;
             return Some((Load { interval_ps }, false));
         }
         let best = if self.stride > 0 { full } else { short.max_by_rate(full) };
@@ -148,7 +153,7 @@ impl Throughput {
             // A full trial that is narrow enough is the answer.
             _ if full.is_some_and(|full| self.is_narrow(full, lossy)) => None,
             Some(best) if self.is_narrow(best, lossy) => Some((best, false)),
-            Some(best) => Some((middle(best, lossy), self.stride == 0)),
+            Some(best) => Some((middle(best, lossy, self.config.grid_ps.max(1)), self.stride == 0)),
             None if lossy.interval_ps >= min.interval_ps => None,
             None => {
                 // Down by halves until something comes through.
@@ -174,12 +179,19 @@ impl ByRate for Option<Load> {
 }
 
 /// The rate half-way between two: the harmonic middle of the intervals.
-fn middle(a: Load, b: Load) -> Load {
+fn middle(a: Load, b: Load, grid: u64) -> Load {
     let (x, y) = (u128::from(a.interval_ps), u128::from(b.interval_ps));
     let middle = (2 * x * y / (x + y).max(1)) as u64;
     // Strictly between, so that the search ends.
     let (low, high) = (a.interval_ps.min(b.interval_ps), a.interval_ps.max(b.interval_ps));
-    Load { interval_ps: middle.clamp(low + 1, (high - 1).max(low + 1)) }
+    let middle = middle / grid * grid;
+    Load {
+        interval_ps: if middle <= low {
+            (low + 1).next_multiple_of(grid).min(high - 1)
+        } else {
+            middle
+        },
+    }
 }
 
 impl Search for Throughput {

@@ -18,8 +18,16 @@ const AHEAD: u64 = 256;
 /// Frames inside that are remembered; beyond, the state is not told any more.
 const INSIDE: usize = 1 << 16;
 
-/// Frames under way beyond which a state is too long to be compared.
-const MANY: usize = 128;
+/// Frames under way beyond which a state takes too long to be told.
+const MANY: usize = 8192;
+
+/// 128 bits of a sequence: two sequences that are not equal have equal ones by a chance of 2^-128.
+fn digest(values: impl Iterator<Item = u64>) -> [u64; 2] {
+    values.fold([1, 2], |[a, b], value| {
+        let mix = |sum: u64, by: u64| (sum.rotate_left(23) ^ value).wrapping_mul(by);
+        [mix(a, 0x9e37_79b9_7f4a_7c15), mix(b, 0xd6e8_feb8_6659_fd93)]
+    })
+}
 
 /// All ports' rings and lines.
 pub(super) struct Wires {
@@ -79,14 +87,16 @@ impl Wires {
         }
         for ring in &self.rings {
             into.push(ring.len() as u64);
-            into.extend(ring.iter().map(|held| held.flow));
+            into.extend(digest(ring.iter().map(|held| held.flow)));
         }
         for (line, free) in self.lines.iter().zip(&self.free_ps) {
             into.push(free.saturating_sub(u128::from(now) * 1000) as u64);
             into.push(line.len() as u64);
-            into.extend(line.iter().flat_map(|held| [held.at.saturating_sub(now), held.flow]));
+            let held = line.iter().flat_map(|held| [held.at.saturating_sub(now), held.flow]);
+            into.extend(digest(held));
         }
-        into.extend(self.inside.iter().map(|(_, flow)| *flow));
+        into.push(self.inside.len() as u64);
+        into.extend(digest(self.inside.iter().map(|(_, flow)| *flow)));
         into.extend(self.room.iter().map(|room| room.map_or(0, |at| at.saturating_sub(now))));
         State::Told
     }
