@@ -56,8 +56,8 @@ pub(crate) struct Mlrsearch {
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
-  flowyard bench lanner --frame-cost 600ns --json > i5-660.json
-  flowyard bench lanner --frame-cost 500ns --json > i5-2400.json
+  flowyard bench lanner --frame-cost 60us --json > i5-660.json
+  flowyard bench lanner --frame-cost 50us --json > i5-2400.json
   flowyard bench compare i5-660.json i5-2400.json")]
 pub(crate) struct Lanner {
     #[command(flatten)]

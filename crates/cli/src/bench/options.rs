@@ -16,7 +16,7 @@ use crate::stop::{Stop, bad_input};
 #[derive(clap::Args)]
 pub(super) struct Options {
     /// The line's rate, such as 10M, 1G, 10G
-    #[arg(long, value_name = "RATE", default_value = "1G", value_parser = line, help_heading = "Traffic")]
+    #[arg(long, value_name = "RATE", default_value = "10M", value_parser = line, help_heading = "Traffic")]
     line: Line,
 
     /// Frame sizes with FCS, one after the other, or imix, or a sequence as 64x7,594x4,1518
@@ -66,16 +66,16 @@ pub(super) struct Options {
     #[arg(long, value_name = "STATIONS", help_heading = "Device")]
     bridge: Option<u32>,
 
-    /// What a frame costs a core, such as 500ns
-    #[arg(long, value_name = "TIME", default_value = "500ns", value_parser = humantime::parse_duration, help_heading = "Device")]
+    /// What a frame costs a core, such as 50us
+    #[arg(long, value_name = "TIME", default_value = "50us", value_parser = humantime::parse_duration, help_heading = "Device")]
     frame_cost: Duration,
 
     /// What a batch costs a core, besides
-    #[arg(long, value_name = "TIME", default_value = "200ns", value_parser = humantime::parse_duration, help_heading = "Device")]
+    #[arg(long, value_name = "TIME", default_value = "20us", value_parser = humantime::parse_duration, help_heading = "Device")]
     batch_cost: Duration,
 
     /// What a byte costs a core, in picoseconds
-    #[arg(long, value_name = "PS", default_value_t = 100, help_heading = "Device")]
+    #[arg(long, value_name = "PS", default_value_t = 10_000, help_heading = "Device")]
     byte_cost_ps: u64,
 
     /// Frames that a receive ring holds
