@@ -45,7 +45,11 @@ pub fn compare(a: &Document, b: &Document) -> Result<Comparison, String> {
     let rate = |document: &Document, size: &Genome| {
         let at = document.results.sizes.iter().find(|at| at.size == *size)?;
         let of_mlr = || at.mlr.as_ref()?.first()?.throughput_pps;
-        at.throughput.as_ref().and_then(|answer| answer.load).map(|l| l.pps()).or_else(of_mlr)
+        at.throughput
+            .as_ref()
+            .and_then(|answer| answer.load)
+            .map(crate::line::Load::pps)
+            .or_else(of_mlr)
     };
     let has = |size: &Genome| b.results.sizes.iter().any(|at| at.size == *size);
     let sizes: Vec<Pair> = a
