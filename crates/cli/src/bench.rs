@@ -4,6 +4,7 @@ use crate::stop::Stop;
 
 mod compare;
 mod engine;
+mod live;
 mod methods;
 mod options;
 mod qualify;

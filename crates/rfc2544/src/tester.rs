@@ -25,9 +25,11 @@ use crate::traffic::{BadTraffic, Plan};
 use crate::trial::{Counts, Losses, SECOND, Shape, Timing, Trial, TrialResult};
 
 mod cycle;
+mod real;
 mod templates;
 
 use cycle::{Cycle, Skip};
+pub use real::{RealTester, Wire};
 use templates::Templates;
 
 /// Whatever can make a trial: the tester under virtual time, in real time, or a model.

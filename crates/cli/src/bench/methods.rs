@@ -13,6 +13,7 @@ use flowyard_rfc2544::virtual_bench::YardBench;
 use flowyard_rfc2544::{Dut, dut::YardDut};
 use indicatif::{ProgressBar, ProgressStyle};
 
+use super::live::{LiveBench, Packet};
 use super::options::{Options, time};
 use super::state::StateFile;
 use crate::stop::{Stop, bad_input};
@@ -110,11 +111,17 @@ pub(super) fn soak(args: &Soak) -> Result<(), Stop> {
 /// Runs a profile on a yard under virtual time, and shows what came of it.
 fn run(options: &Options, profile: &Profile) -> Result<(), Stop> {
     let spec = options.yard()?;
+    let is_real = !options.interfaces.is_empty();
+    let time = if is_real { Time::Real } else { Time::Virtual };
     let ports = profile.topology.ports();
     let device = YardDut::new(flowyard_rfc2544::dut::YardSpec { ports, ..spec })
         .map_err(|error| Stop::Failed(error.into()))?
         .describe();
-    let about = serde_json::to_string(&(SCHEMA, profile, &spec))
+    let device = match options.interfaces.as_slice() {
+        [] => device,
+        names => format!("what is between {} (af_packet)", names.join(" and ")),
+    };
+    let about = serde_json::to_string(&(SCHEMA, profile, &spec, &device))
         .map_err(|error| Stop::Failed(error.into()))?;
     let mut journal = match &options.state {
         Some(path) => StateFile::open(path, &about)?,
@@ -125,19 +132,27 @@ fn run(options: &Options, profile: &Profile) -> Result<(), Stop> {
     let tester = virtual_checks(profile.line, 10).map_err(|error| Stop::Failed(error.into()))?;
     let bar = bar();
     let mut watch = |progress: &Progress| show(bar.as_ref(), progress);
-    let results = suite::run(profile, &mut YardBench(spec), &mut journal, &mut watch)
-        .map_err(|error| Stop::Failed(error.into()))?;
+    let clock = crate::run::clock();
+    let now = || clock();
+    let results = if is_real {
+        let wires = Packet::open_all(&options.interfaces, options.isolated)?;
+        let mut bench = LiveBench { wires, clock: &now };
+        suite::run(profile, &mut bench, &mut journal, &mut watch)
+    } else {
+        suite::run(profile, &mut YardBench(spec), &mut journal, &mut watch)
+    };
+    let results = results.map_err(|error| Stop::Failed(error.into()))?;
     if let Some(bar) = bar {
         bar.finish_and_clear();
     }
     let document = Document {
-        time: Time::Virtual,
+        time,
         device,
         version: env!("CARGO_PKG_VERSION").into(),
         machine: machine(before),
         tester,
         compliance: judge(&results),
-        deviations: document::deviations(Time::Virtual, &results),
+        deviations: document::deviations(time, &results),
         drops: Vec::new(),
         results,
     };

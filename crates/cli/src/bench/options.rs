@@ -50,6 +50,15 @@ pub(super) struct Options {
     #[arg(long, value_name = "KIND", value_parser = ["uni", "pairs", "mesh"], help_heading = "Traffic")]
     topology: Option<String>,
 
+    /// Measure what is between these interfaces, in real time, instead of a yard under virtual
+    /// time; inside a network namespace
+    #[arg(long, value_name = "LIST", value_delimiter = ',', help_heading = "Device")]
+    pub(super) interfaces: Vec<String>,
+
+    /// The interfaces are isolated from every network that others use (RFC 6815), wherever they are
+    #[arg(long, help_heading = "Device")]
+    pub(super) isolated: bool,
+
     /// Ports of the device
     #[arg(long, value_name = "N", help_heading = "Device")]
     ports: Option<u8>,
@@ -111,7 +120,13 @@ pub(super) struct Options {
 impl Options {
     /// The method's profile, with the user's words.
     pub(super) fn profile(&self, of: impl Fn(Line, u8) -> Profile) -> Result<Profile, Stop> {
-        let ports = self.ports.unwrap_or(2);
+        let real = u8::try_from(self.interfaces.len()).unwrap_or(u8::MAX);
+        let ports = self.ports.unwrap_or(if real > 0 { real } else { 2 });
+        if real > 0 && real != ports {
+            return Err(bad_input(format!(
+                "--interfaces: {real}, but --ports {ports}; name one for each"
+            )));
+        }
         if !(2..=8).contains(&ports) {
             return Err(bad_input(format!("--ports: from 2 to 8, not {ports}")));
         }
@@ -123,7 +138,7 @@ impl Options {
             (None, Topology::Pairs(_)) => Topology::Pairs(ports),
             (None, topology) => topology,
         };
-        if matches!(profile.topology, Topology::Mesh(_)) && self.bridge.is_none() {
+        if matches!(profile.topology, Topology::Mesh(_)) && self.bridge.is_none() && real == 0 {
             return Err(bad_input(
                 "--topology mesh: only a switch reaches all ports; add --bridge 1024",
             ));
