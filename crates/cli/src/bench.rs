@@ -1,13 +1,24 @@
-//! `flowyard bench`: how fast this machine does it.
+//! `flowyard bench`: the engine on this machine, and devices by RFC 2544 and its family.
 
 use crate::stop::Stop;
 
+mod compare;
 mod engine;
+mod live;
+mod methods;
+mod options;
+mod qualify;
 mod rounds;
+mod state;
 
-/// Measure: the engine on this machine.
+/// Measure: the engine on this machine, or a device by RFC 2544 and its family.
 #[derive(clap::Args)]
-#[command(after_help = "Example:\n  flowyard bench engine")]
+#[command(after_help = "\
+Examples:
+  flowyard bench engine
+  flowyard bench rfc2544
+  flowyard bench lanner --json > a.json
+  flowyard bench compare a.json b.json")]
 pub(crate) struct Args {
     #[command(subcommand)]
     what: What,
@@ -18,10 +29,32 @@ enum What {
     /// The whole walk in memory: frames a second, nanoseconds by stage, and from which work on
     /// splitting a flow over cores pays
     Engine(engine::Args),
+    /// RFC 2544 whole: throughput, latency (and RFC 8219), loss rate, back-to-back (RFC 9004),
+    /// recovery, reset (RFC 6201)
+    Rfc2544(methods::Rfc2544),
+    /// Throughput and back-to-back frames by RFC 9004
+    Rfc9004(methods::Rfc9004),
+    /// Several goals at once: CSIT's NDR and PDR, and RFC 2544's throughput
+    Mlrsearch(methods::Mlrsearch),
+    /// Lanner's experiment: duplex, 30 s, its sizes, 2 or 4 ports
+    Lanner(methods::Lanner),
+    /// One long run at a fixed load: 14 hours
+    Soak(methods::Soak),
+    /// What the tester proves of itself: loopback, conservation, the faulty device
+    Qualify(qualify::Args),
+    /// Two results side by side, with ratios
+    Compare(compare::Args),
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Stop> {
     match &args.what {
         What::Engine(args) => engine::run(args),
+        What::Rfc2544(args) => methods::rfc2544(args),
+        What::Rfc9004(args) => methods::rfc9004(args),
+        What::Mlrsearch(args) => methods::mlrsearch(args),
+        What::Lanner(args) => methods::lanner(args),
+        What::Soak(args) => methods::soak(args),
+        What::Qualify(args) => qualify::run(args),
+        What::Compare(args) => compare::run(args),
     }
 }

@@ -1,0 +1,44 @@
+//! `flowyard bench compare`: two results side by side, with ratios.
+
+use std::io::{Write, stdout};
+use std::path::PathBuf;
+
+use flowyard_report::Document as Json;
+use flowyard_rfc2544::document::{Document, compare};
+
+use crate::stop::{Stop, bad_input};
+
+/// Two results of the same method side by side, with ratios: two platforms, two configurations.
+#[derive(clap::Args)]
+#[command(after_help = "Example:\n  flowyard bench compare a.json b.json")]
+pub(crate) struct Args {
+    /// What a method printed with --json
+    a: PathBuf,
+
+    /// The other one
+    b: PathBuf,
+
+    /// Print JSON (schema flowyard.bench-compare/1)
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn run(args: &Args) -> Result<(), Stop> {
+    let read = |path: &PathBuf| -> Result<Document, Stop> {
+        let name = path.display();
+        let mend = "it wants the output of a bench method with --json";
+        let text =
+            std::fs::read_to_string(path).map_err(|e| bad_input(format!("{name}: {e}; {mend}")))?;
+        serde_json::from_str(&text).map_err(|e| bad_input(format!("{name}: {e}; {mend}")))
+    };
+    let (a, b) = (read(&args.a)?, read(&args.b)?);
+    let both = compare(&a, &b).map_err(bad_input)?;
+    let mut out = stdout().lock();
+    if args.json {
+        let json = Json::new("flowyard.bench-compare/1", both);
+        out.write_all(json.to_json().map_err(|error| Stop::Failed(error.into()))?.as_bytes())?;
+    } else {
+        out.write_all(both.table().to_text(&crate::style()).as_bytes())?;
+    }
+    Ok(out.flush()?)
+}

@@ -1,0 +1,240 @@
+//! `flowyard bench rfc2544`, and the other methods: each is a profile, and the same run.
+
+use std::io::{IsTerminal, Write, stderr, stdout};
+use std::time::{Duration, SystemTime};
+
+use flowyard_report::{Document as Json, Unit, html};
+use flowyard_rfc2544::compliance::judge;
+use flowyard_rfc2544::document::{self, Document, Machine, Time};
+use flowyard_rfc2544::profile::Profile;
+use flowyard_rfc2544::qualify::virtual_checks;
+use flowyard_rfc2544::suite::{self, Progress};
+use flowyard_rfc2544::virtual_bench::YardBench;
+use flowyard_rfc2544::{Dut, dut::YardDut};
+use indicatif::{ProgressBar, ProgressStyle};
+
+use super::live::{LiveBench, Packet};
+use super::options::{Options, time};
+use super::state::StateFile;
+use crate::stop::{Stop, bad_input};
+
+/// The schema of what the methods print.
+pub(super) const SCHEMA: &str = "flowyard.bench/1";
+
+/// RFC 2544 whole.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  flowyard bench rfc2544
+  flowyard bench rfc2544 --sizes '64 1518' --tests throughput,loss-rate
+  flowyard bench rfc2544 --cores 2 --flows 256 --addresses random --html report.html
+  flowyard bench rfc2544 --state run.state --json > run.json
+
+The device is a yard under virtual time: the engine is real, the costs of its cores are those given. The
+same command gives the same results, to the frame.")]
+pub(crate) struct Rfc2544 {
+    #[command(flatten)]
+    options: Options,
+}
+
+/// Back-to-back frames.
+#[derive(clap::Args)]
+#[command(after_help = "Example:\n  flowyard bench rfc9004 --sizes 64")]
+pub(crate) struct Rfc9004 {
+    #[command(flatten)]
+    options: Options,
+}
+
+/// Multiple loss ratios.
+#[derive(clap::Args)]
+#[command(after_help = "Example:\n  flowyard bench mlrsearch --sizes imix-csit --flows 64")]
+pub(crate) struct Mlrsearch {
+    #[command(flatten)]
+    options: Options,
+}
+
+/// Lanner's experiment.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  flowyard bench lanner --frame-cost 60us --json > i5-660.json
+  flowyard bench lanner --frame-cost 50us --json > i5-2400.json
+  flowyard bench compare i5-660.json i5-2400.json")]
+pub(crate) struct Lanner {
+    #[command(flatten)]
+    options: Options,
+}
+
+/// One long run.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  flowyard bench soak
+  flowyard bench soak --duration 1h --load 50 --sizes '64 1518' --ports 4")]
+pub(crate) struct Soak {
+    #[command(flatten)]
+    options: Options,
+
+    /// How long, such as 14h
+    #[arg(long, value_name = "TIME", default_value = "14h", value_parser = humantime::parse_duration)]
+    duration: Duration,
+
+    /// Load, in hundredths of the line
+    #[arg(long, value_name = "PERCENT", default_value_t = 40, value_parser = clap::value_parser!(u64).range(1..=100))]
+    load: u64,
+}
+
+pub(super) fn rfc2544(args: &Rfc2544) -> Result<(), Stop> {
+    run(&args.options, &args.options.profile(|line, _| Profile::rfc2544(line))?)
+}
+
+pub(super) fn rfc9004(args: &Rfc9004) -> Result<(), Stop> {
+    run(&args.options, &args.options.profile(|line, _| Profile::rfc9004(line))?)
+}
+
+pub(super) fn mlrsearch(args: &Mlrsearch) -> Result<(), Stop> {
+    run(&args.options, &args.options.profile(|line, _| Profile::csit(line))?)
+}
+
+pub(super) fn lanner(args: &Lanner) -> Result<(), Stop> {
+    run(&args.options, &args.options.profile(Profile::lanner)?)
+}
+
+pub(super) fn soak(args: &Soak) -> Result<(), Stop> {
+    let duration = time("--duration", args.duration)?;
+    run(
+        &args.options,
+        &args.options.profile(|line, ports| Profile::soak(line, ports, duration, args.load))?,
+    )
+}
+
+/// Runs a profile on a yard under virtual time, and shows what came of it.
+fn run(options: &Options, profile: &Profile) -> Result<(), Stop> {
+    let spec = options.yard()?;
+    let is_real = !options.interfaces.is_empty();
+    let time = if is_real { Time::Real } else { Time::Virtual };
+    let ports = profile.topology.ports();
+    let device = YardDut::new(flowyard_rfc2544::dut::YardSpec { ports, ..spec })
+        .map_err(|error| Stop::Failed(error.into()))?
+        .describe();
+    let device = match options.interfaces.as_slice() {
+        [] => device,
+        names => format!("what is between {} (af_packet)", names.join(" and ")),
+    };
+    let about = serde_json::to_string(&(SCHEMA, profile, &spec, &device))
+        .map_err(|error| Stop::Failed(error.into()))?;
+    let mut journal = match &options.state {
+        Some(path) => StateFile::open(path, &about)?,
+        None => StateFile::none(),
+    };
+    let before =
+        Machine { load: read("/proc/loadavg"), steal_ticks: steal(), ..Machine::default() };
+    let tester = virtual_checks(profile.line, 10).map_err(|error| Stop::Failed(error.into()))?;
+    let bar = bar();
+    let mut watch = |progress: &Progress| show(bar.as_ref(), progress);
+    let clock = crate::run::clock();
+    let now = || clock();
+    let results = if is_real {
+        let wires = Packet::open_all(&options.interfaces, options.isolated)?;
+        let mut bench = LiveBench { wires, clock: &now };
+        suite::run(profile, &mut bench, &mut journal, &mut watch)
+    } else {
+        suite::run(profile, &mut YardBench(spec), &mut journal, &mut watch)
+    };
+    let results = results.map_err(|error| Stop::Failed(error.into()))?;
+    if let Some(bar) = bar {
+        bar.finish_and_clear();
+    }
+    let document = Document {
+        time,
+        device,
+        version: env!("CARGO_PKG_VERSION").into(),
+        machine: machine(before),
+        tester,
+        compliance: judge(&results),
+        deviations: document::deviations(time, &results),
+        drops: Vec::new(),
+        results,
+    };
+    if let Some(path) = &options.html {
+        #[allow(clippy::disallowed_methods, reason = "the page says when it was made")]
+        let now = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
+        let command = std::env::args().collect::<Vec<_>>().join(" ");
+        html::write(path, &document::page(&document, &command, &now)).map_err(bad_input)?;
+    }
+    print(options, document)
+}
+
+fn print(options: &Options, document: Document) -> Result<(), Stop> {
+    let mut out = stdout().lock();
+    if options.json {
+        let json =
+            Json::new(SCHEMA, document).to_json().map_err(|error| Stop::Failed(error.into()))?;
+        out.write_all(json.as_bytes())?;
+        return Ok(out.flush()?);
+    }
+    let style = crate::style();
+    writeln!(out, "Device: {}\n", document.device)?;
+    for table in document::tables(&document) {
+        writeln!(out, "{}", table.to_text(&style))?;
+    }
+    let proved = document.tester.iter().filter(|check| check.holds).count();
+    writeln!(out, "Tester: {proved} of {} checks hold", document.tester.len())?;
+    if document.results.profile.name == "rfc2544" {
+        writeln!(out, "{}", document.compliance.verdict)?;
+        for point in document.compliance.points.iter().filter(|point| !point.met) {
+            let strength = if point.must { "MUST" } else { "SHOULD" };
+            writeln!(out, "  {strength} {}: {}", point.section, point.text)?;
+        }
+    }
+    for deviation in &document.deviations {
+        writeln!(out, "- {deviation}")?;
+    }
+    Ok(out.flush()?)
+}
+
+fn bar() -> Option<ProgressBar> {
+    let style = ProgressStyle::with_template("{spinner} {msg}").ok()?;
+    stderr().is_terminal().then(|| ProgressBar::new_spinner().with_style(style))
+}
+
+fn show(bar: Option<&ProgressBar>, progress: &Progress) {
+    let Some(bar) = bar else { return };
+    let (done, all) = progress.steps;
+    let left = Unit::Nanos.show(progress.test_left as f64);
+    bar.set_message(format!(
+        "{done} of {all} tests; {} bytes, {:?}: trial {}, {:.0} frames/s, at least {left} of virtual time left in this test",
+        progress.size,
+        progress.test,
+        progress.trials + 1,
+        progress.trial.load.pps(),
+    ));
+    bar.tick();
+}
+
+fn read(path: &str) -> String {
+    std::fs::read_to_string(path).unwrap_or_default().trim().to_owned()
+}
+
+/// What the machine is, and what was taken from it since `before`.
+fn machine(before: Machine) -> Machine {
+    let cpuinfo = read("/proc/cpuinfo");
+    let model =
+        cpuinfo.lines().find_map(|line| line.strip_prefix("model name")?.split(": ").nth(1));
+    Machine {
+        processor: model.unwrap_or("unknown").to_owned(),
+        processors: std::thread::available_parallelism().map_or(1, usize::from),
+        kernel: read("/proc/sys/kernel/osrelease"),
+        steal_ticks: steal().saturating_sub(before.steal_ticks),
+        ..before
+    }
+}
+
+/// Time that the hypervisor took, since boot.
+fn steal() -> u64 {
+    let stat = read("/proc/stat");
+    stat.lines()
+        .next()
+        .and_then(|line| line.split_whitespace().nth(8)?.parse().ok())
+        .unwrap_or_default()
+}

@@ -1,0 +1,274 @@
+//! What all methods share: the device, the line, the traffic, where results go.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use flowyard_frame::Nanos;
+use flowyard_rfc2544::dut::{Job, YardSpec};
+use flowyard_rfc2544::line::Line;
+use flowyard_rfc2544::profile::{Profile, Test};
+use flowyard_rfc2544::setup::Topology;
+use flowyard_rfc2544::traffic::{Addresses, Genome, Mix};
+
+use crate::stop::{Stop, bad_input};
+
+/// Options of every method.
+#[derive(clap::Args)]
+pub(super) struct Options {
+    /// The line's rate, such as 10M, 1G, 10G
+    #[arg(long, value_name = "RATE", default_value = "10M", value_parser = line, help_heading = "Traffic")]
+    line: Line,
+
+    /// Frame sizes with FCS, one after the other, or imix, or a sequence as 64x7,594x4,1518
+    /// (separate sizes by blanks) [default: the method's]
+    #[arg(long, value_name = "SIZES", help_heading = "Traffic")]
+    sizes: Option<String>,
+
+    /// Flows of each port
+    #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Traffic")]
+    flows: u16,
+
+    /// Which flow comes next: round-robin, zipf:S, or a flow-size model (agh-2015, web-search,
+    /// data-mining, fb-key-value, fb-hadoop, ali-storage)
+    #[arg(long, value_name = "MIX", default_value = "round-robin", help_heading = "Traffic")]
+    mix: String,
+
+    /// Who the flows are: patterned, networks (256 of them), random (RFC 4814), colliding (one entry of
+    /// the indirection table)
+    #[arg(long, value_name = "KIND", default_value = "patterned", value_parser = addresses, help_heading = "Traffic")]
+    addresses: Addresses,
+
+    /// One frame in so many is a broadcast; RFC 2544 wants 100, 0 is none
+    #[arg(long, value_name = "N", default_value_t = 0, help_heading = "Traffic")]
+    broadcast_every: u16,
+
+    /// Seed of all that is drawn
+    #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Traffic")]
+    seed: u64,
+
+    /// Who sends to whom: uni, pairs, mesh (needs --bridge) [default: the method's]
+    #[arg(long, value_name = "KIND", value_parser = ["uni", "pairs", "mesh"], help_heading = "Traffic")]
+    topology: Option<String>,
+
+    /// Measure what is between these interfaces, in real time, instead of a yard under virtual
+    /// time; inside a network namespace
+    #[arg(long, value_name = "LIST", value_delimiter = ',', help_heading = "Device")]
+    pub(super) interfaces: Vec<String>,
+
+    /// The interfaces are isolated from every network that others use (RFC 6815), wherever they are
+    #[arg(long, help_heading = "Device")]
+    pub(super) isolated: bool,
+
+    /// Ports of the device
+    #[arg(long, value_name = "N", help_heading = "Device")]
+    ports: Option<u8>,
+
+    /// Cores of the yard
+    #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Device")]
+    cores: u8,
+
+    /// Flows are spread over cores in order, not each to one
+    #[arg(long, help_heading = "Device")]
+    ordered: bool,
+
+    /// The yard is an L2 switch that knows so many stations
+    #[arg(long, value_name = "STATIONS", help_heading = "Device")]
+    bridge: Option<u32>,
+
+    /// What a frame costs a core, such as 50us
+    #[arg(long, value_name = "TIME", default_value = "50us", value_parser = humantime::parse_duration, help_heading = "Device")]
+    frame_cost: Duration,
+
+    /// What a batch costs a core, besides
+    #[arg(long, value_name = "TIME", default_value = "20us", value_parser = humantime::parse_duration, help_heading = "Device")]
+    batch_cost: Duration,
+
+    /// What a byte costs a core, in picoseconds
+    #[arg(long, value_name = "PS", default_value_t = 10_000, help_heading = "Device")]
+    byte_cost_ps: u64,
+
+    /// Frames that a receive ring holds
+    #[arg(long, value_name = "N", default_value_t = 512, help_heading = "Device")]
+    ring: u32,
+
+    /// Length of the trials that count [default: the method's]
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration, help_heading = "Method")]
+    trial: Option<Duration>,
+
+    /// Length of the trials on the way
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration, help_heading = "Method")]
+    short: Option<Duration>,
+
+    /// Only these tests: throughput, latency, loss-rate, back-to-back, recovery, reset [default: the
+    /// method's]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = test, help_heading = "Method")]
+    tests: Vec<Test>,
+
+    /// Write the report as one HTML file
+    #[arg(long, value_name = "FILE", help_heading = "Results")]
+    pub(super) html: Option<PathBuf>,
+
+    /// Print JSON (schema flowyard.bench/1)
+    #[arg(long, help_heading = "Results")]
+    pub(super) json: bool,
+
+    /// Keep every trial in this file, and go on where it ends
+    #[arg(long, value_name = "FILE", help_heading = "Results")]
+    pub(super) state: Option<PathBuf>,
+}
+
+impl Options {
+    /// The method's profile, with the user's words.
+    pub(super) fn profile(&self, of: impl Fn(Line, u8) -> Profile) -> Result<Profile, Stop> {
+        let real = u8::try_from(self.interfaces.len()).unwrap_or(u8::MAX);
+        let ports = self.ports.unwrap_or(if real > 0 { real } else { 2 });
+        if real > 0 && real != ports {
+            return Err(bad_input(format!(
+                "--interfaces: {real}, but --ports {ports}; name one for each"
+            )));
+        }
+        if !(2..=8).contains(&ports) {
+            return Err(bad_input(format!("--ports: from 2 to 8, not {ports}")));
+        }
+        let mut profile = of(self.line, ports);
+        profile.topology = match (self.topology.as_deref(), profile.topology) {
+            (Some("uni"), _) => Topology::Uni,
+            (Some("mesh"), _) => Topology::Mesh(ports),
+            (Some(_), _) => Topology::Pairs(ports),
+            (None, Topology::Pairs(_)) => Topology::Pairs(ports),
+            (None, topology) => topology,
+        };
+        if matches!(profile.topology, Topology::Mesh(_)) && self.bridge.is_none() && real == 0 {
+            return Err(bad_input(
+                "--topology mesh: only a switch reaches all ports; add --bridge 1024",
+            ));
+        }
+        if matches!(profile.topology, Topology::Pairs(_)) && ports % 2 == 1 {
+            return Err(bad_input(format!(
+                "--ports: {ports} make no pairs; choose an even number"
+            )));
+        }
+        if let Some(sizes) = &self.sizes {
+            let each = sizes.split_whitespace().map(str::parse::<Genome>);
+            profile.sizes =
+                each.collect::<Result<_, _>>().map_err(|e| bad_input(format!("--sizes: {e}")))?;
+            if profile.sizes.is_empty() {
+                return Err(bad_input("--sizes: at least one, such as '64 1518'"));
+            }
+        }
+        profile.flows = self.flows.max(1);
+        profile.mix = self.mix()?;
+        (profile.addresses, profile.broadcast_every) = (self.addresses, self.broadcast_every);
+        profile.seed = self.seed;
+        if let Some(trial) = self.trial {
+            profile.full = time("--trial", trial)?;
+        }
+        if let Some(short) = self.short {
+            profile.short = time("--short", short)?;
+        }
+        profile.short = profile.short.min(profile.full);
+        if !self.tests.is_empty() {
+            profile.tests.clone_from(&self.tests);
+            let needs = |test: &Test| {
+                !matches!(test, Test::Throughput | Test::LossRate | Test::Mlr | Test::Soak)
+            };
+            if profile.tests.iter().any(needs) && !profile.tests.contains(&Test::Throughput) {
+                profile.tests.insert(0, Test::Throughput);
+            }
+            profile.tests.sort_unstable();
+            profile.tests.dedup();
+        }
+        Ok(profile)
+    }
+
+    fn mix(&self) -> Result<Mix, Stop> {
+        match self.mix.as_str() {
+            "round-robin" => Ok(Mix::RoundRobin),
+            text => match text.strip_prefix("zipf:") {
+                Some(s) => match s.parse::<f64>() {
+                    Ok(s) if (0.0..=10.0).contains(&s) => Ok(Mix::Zipf(s)),
+                    _ => Err(bad_input(format!("--mix zipf: an exponent from 0 to 10, not '{s}'"))),
+                },
+                None if flowyard_rfc2544::traffic::Model::find(text).is_some() => {
+                    Ok(Mix::Model(text.into()))
+                }
+                None => {
+                    let models =
+                        flowyard_rfc2544::traffic::MODELS.map(|model| model.name).join(", ");
+                    Err(bad_input(format!("--mix: round-robin, zipf:S, {models}; not '{text}'")))
+                }
+            },
+        }
+    }
+
+    /// The yard under virtual time.
+    pub(super) fn yard(&self) -> Result<YardSpec, Stop> {
+        if self.cores == 0 || self.cores > 16 {
+            return Err(bad_input(format!("--cores: from 1 to 16, not {}", self.cores)));
+        }
+        if self.ring == 0 || self.ring > 1 << 20 {
+            return Err(bad_input(format!("--ring: from 1 to 1048576, not {}", self.ring)));
+        }
+        let nanos = |time: Duration| Nanos::try_from(time.as_nanos()).unwrap_or(Nanos::MAX);
+        let [frame_ns, batch_ns] = [self.frame_cost, self.batch_cost].map(nanos);
+        if frame_ns > 1_000_000_000 || batch_ns > 1_000_000_000 || self.byte_cost_ps > 1_000_000_000
+        {
+            return Err(bad_input(
+                "--frame-cost, --batch-cost: at most 1s; --byte-cost-ps: at most 1ms",
+            ));
+        }
+        Ok(YardSpec {
+            cores: self.cores,
+            ordered: self.ordered,
+            job: self.bridge.map_or(Job::Forward, Job::Bridge),
+            frame_ns,
+            batch_ns,
+            byte_ps: self.byte_cost_ps,
+            ring_frames: self.ring,
+            ..YardSpec::new(self.line)
+        })
+    }
+}
+
+/// A length of a trial.
+pub(super) fn time(option: &str, time: Duration) -> Result<Nanos, Stop> {
+    match Nanos::try_from(time.as_nanos()) {
+        Ok(ns @ 1_000_000..=3_600_000_000_000_000) => Ok(ns),
+        _ => Err(bad_input(format!("{option}: from 1ms to 1000h"))),
+    }
+}
+
+fn line(text: &str) -> Result<Line, String> {
+    let (number, unit) = match text.as_bytes().last() {
+        Some(b'G') => (&text[..text.len() - 1], 1e9),
+        Some(b'M') => (&text[..text.len() - 1], 1e6),
+        Some(b'k') => (&text[..text.len() - 1], 1e3),
+        _ => (text, 1.0),
+    };
+    match number.parse::<f64>() {
+        Ok(rate) if (1e4..=4e11).contains(&(rate * unit)) => Ok(Line { bps: (rate * unit) as u64 }),
+        _ => Err("a rate from 10k to 400G, such as 10M, 1G".into()),
+    }
+}
+
+fn addresses(text: &str) -> Result<Addresses, String> {
+    match text {
+        "patterned" => Ok(Addresses::Patterned),
+        "networks" => Ok(Addresses::Networks),
+        "random" => Ok(Addresses::Random),
+        "colliding" => Ok(Addresses::Colliding),
+        _ => Err("patterned, networks, random or colliding".into()),
+    }
+}
+
+fn test(text: &str) -> Result<Test, String> {
+    match text {
+        "throughput" => Ok(Test::Throughput),
+        "latency" => Ok(Test::Latency),
+        "loss-rate" => Ok(Test::LossRate),
+        "back-to-back" => Ok(Test::BackToBack),
+        "recovery" => Ok(Test::Recovery),
+        "reset" => Ok(Test::Reset),
+        _ => Err("throughput, latency, loss-rate, back-to-back, recovery or reset".into()),
+    }
+}

@@ -1,0 +1,83 @@
+//! The state file of a long run: its arguments, then a line for each trial. Going on is telling the
+//! searches what the lines say, and measuring what comes after.
+
+use std::fs::{File, OpenOptions};
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+
+use flowyard_rfc2544::suite::Journal;
+use flowyard_rfc2544::{MeasureError, TrialResult};
+
+use crate::stop::{Stop, bad_input};
+
+/// A journal in a file.
+pub(super) struct StateFile {
+    known: std::vec::IntoIter<TrialResult>,
+    file: Option<File>,
+    name: String,
+}
+
+impl StateFile {
+    /// Without a file, nothing is kept.
+    pub(super) fn none() -> Self {
+        Self { known: Vec::new().into_iter(), file: None, name: String::new() }
+    }
+
+    /// The file at `path`, made if it is not there, for a run that `about` describes. A last line
+    /// that was cut off is forgotten.
+    pub(super) fn open(path: &Path, about: &str) -> Result<Self, Stop> {
+        let name = path.display().to_string();
+        let fail = |error: std::io::Error| {
+            bad_input(format!("{name}: {error}; --state wants a file of a run, or a new one"))
+        };
+        let mut file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(path)
+            .map_err(fail)?;
+        let (mut known, mut whole) = (Vec::new(), 0_u64);
+        let mut reader = BufReader::new(&file);
+        let mut line = String::new();
+        for number in 0.. {
+            line.clear();
+            if reader.read_line(&mut line).map_err(fail)? == 0 || !line.ends_with('\n') {
+                break;
+            }
+            if number == 0 && line.trim_end() != about {
+                return Err(bad_input(format!(
+                    "{name}: the state of a run with other arguments, or no state at all; name another file"
+                )));
+            }
+            if number > 0 {
+                let result = serde_json::from_str(&line);
+                known.push(result.map_err(|error| {
+                    bad_input(format!("{name}:{}: {error}; name another file", number + 1))
+                })?);
+            }
+            whole += line.len() as u64;
+        }
+        file.set_len(whole).map_err(fail)?;
+        std::io::Seek::seek(&mut file, std::io::SeekFrom::Start(whole)).map_err(fail)?;
+        if whole == 0 {
+            writeln!(file, "{about}").map_err(fail)?;
+        }
+        Ok(Self { known: known.into_iter(), file: Some(file), name })
+    }
+}
+
+impl Journal for StateFile {
+    fn recall(&mut self) -> Option<TrialResult> {
+        self.known.next()
+    }
+
+    fn keep(&mut self, result: &TrialResult) -> Result<(), MeasureError> {
+        let Some(file) = &mut self.file else { return Ok(()) };
+        let fail = |error: String| MeasureError::Other(format!("{}: {error}", self.name));
+        let mut line = serde_json::to_string(result).map_err(|error| fail(error.to_string()))?;
+        line.push('\n');
+        // In one call: a line is there whole, or cut off at the end.
+        file.write_all(line.as_bytes()).map_err(|error| fail(error.to_string()))
+    }
+}

@@ -1,0 +1,205 @@
+//! The page: graphs as RFC 2544 wants them, tables, the compliance statement, the raw trials.
+
+use flowyard_report::{Axis, Card, Cell, Column, Page, Plot, Section, Table, Tone, Unit, num};
+
+use super::{Document, Time, measured, tables};
+use crate::suite::AtSize;
+
+/// The whole report. `command` makes it again.
+#[must_use]
+pub fn page(document: &Document, command: &str, time: &str) -> Page {
+    let results = &document.results;
+    let lost: u64 = results.trials.iter().map(|row| row.counts.lost()).sum();
+    let sent: u64 = results.trials.iter().map(|row| row.counts.sent).sum();
+    let mut page = Page::new(format!("Test bench: profile {}", results.profile.name))
+        .subtitle(&document.device)
+        .command(command)
+        .time(time)
+        .card(
+            Card::new(
+                "time",
+                match document.time {
+                    Time::Virtual => "virtual",
+                    Time::Real => "real",
+                },
+            )
+            .detail("virtual and real results do not mix"),
+        )
+        .card(Card::new("trials", num::exact(results.trials.len() as u64)))
+        .card(
+            Card::new("frames sent", num::exact(sent))
+                .detail(format!("{} not given back whole", num::exact(lost))),
+        );
+    let mut graphs = Section::new("Graphs");
+    let plots: Vec<Plot> = [throughput(document), latency(document), bursts(document)]
+        .into_iter()
+        .flatten()
+        .chain(results.sizes.iter().filter_map(loss))
+        .collect();
+    let any = !plots.is_empty();
+    graphs = graphs.plots(plots);
+    if any {
+        page = page.section(graphs);
+    }
+    let mut section = Section::new("Results");
+    for table in tables(document) {
+        section = section.table(table);
+    }
+    page = page
+        .section(section)
+        .section(compliance(document))
+        .section(configuration(document))
+        .section(Section::new("Every trial").table(raw(document)));
+    for note in &document.deviations {
+        page = page.footnote(note);
+    }
+    page
+}
+
+/// Mean bytes of a frame: a size's place on an axis.
+fn bytes(at: &AtSize) -> f64 {
+    let sizes = at.size.sizes();
+    sizes.iter().map(|&size| f64::from(size)).sum::<f64>() / sizes.len() as f64
+}
+
+fn sizes(document: &Document) -> Axis {
+    let ticks: Vec<f64> = document.results.sizes.iter().map(bytes).collect();
+    Axis::linear("frame size", Unit::Plain("B")).ticks_at(ticks)
+}
+
+/// Section 26.1: rate by size, the line's and the measured.
+fn throughput(document: &Document) -> Option<Plot> {
+    let line: Vec<_> = measured(&document.results).map(|at| (bytes(at), at.max.pps())).collect();
+    let found = measured(&document.results)
+        .filter_map(|at| Some((bytes(at), at.throughput.as_ref()?.load?.pps())));
+    let found: Vec<_> = found.collect();
+    (!line.is_empty()).then(|| {
+        Plot::new("Throughput", sizes(document), Axis::linear("frames a second", Unit::Pps))
+            .line("theoretical", line)
+            .line("measured", found)
+            .note("RFC 2544 section 26.1; each port")
+    })
+}
+
+fn latency(document: &Document) -> Option<Plot> {
+    let of = |pick: fn(&AtSize) -> Option<f64>| -> Vec<(f64, f64)> {
+        let points = document.results.sizes.iter();
+        points.filter_map(|at| Some((bytes(at), pick(at)?))).collect()
+    };
+    let mean = of(|at| Some(at.latency.as_ref()?.mean_ns));
+    (!mean.is_empty()).then(|| {
+        Plot::new("Latency", sizes(document), Axis::linear("latency", Unit::Nanos))
+            .line("mean (RFC 2544)", mean)
+            .line("typical (RFC 8219)", of(|at| Some(at.variation.as_ref()?.tl_ns[0] as f64)))
+            .line("worst case (RFC 8219)", of(|at| Some(at.variation.as_ref()?.wcl_ns[0] as f64)))
+    })
+}
+
+fn bursts(document: &Document) -> Option<Plot> {
+    let points = document.results.sizes.iter();
+    let points: Vec<_> =
+        points.filter_map(|at| Some((bytes(at), at.back_to_back.as_ref()?.mean))).collect();
+    (!points.is_empty()).then(|| {
+        Plot::new("Back-to-back frames", sizes(document), Axis::linear("frames", Unit::Count))
+            .line("longest burst", points)
+    })
+}
+
+/// Section 26.3: both axes from 0 to 100 %.
+fn loss(at: &AtSize) -> Option<Plot> {
+    let steps = at.loss_rate.as_ref()?;
+    let points: Vec<_> =
+        steps.iter().map(|step| (step.percent as f64 / 100.0, step.counts.loss_ratio())).collect();
+    let axis = |title: &str| Axis::linear(title, Unit::Share).range(0.0, 1.0);
+    Some(
+        Plot::new(format!("Frame loss rate, {} bytes", at.size), axis("input rate"), axis("loss"))
+            .line("lost", points)
+            .note("RFC 2544 section 26.3"),
+    )
+}
+
+fn compliance(document: &Document) -> Section {
+    let mut table = Table::new("")
+        .column(Column::text("section"))
+        .column(Column::text("strength"))
+        .column(Column::text("demand"))
+        .column(Column::text("met"));
+    for point in &document.compliance.points {
+        let (word, tone) = match (point.met, point.must) {
+            (true, _) => ("yes", Tone::Good),
+            (false, true) => ("no", Tone::Bad),
+            (false, false) => ("no", Tone::Warn),
+        };
+        table.push([
+            Cell::new(point.section.as_str()),
+            Cell::new(if point.must { "MUST" } else { "SHOULD" }),
+            Cell::new(point.text.as_str()),
+            Cell::new(word).tone(tone),
+        ]);
+    }
+    Section::new("Compliance").text(document.compliance.verdict.as_str()).table(table)
+}
+
+fn configuration(document: &Document) -> Section {
+    let Document { machine, results, .. } = document;
+    let profile = &results.profile;
+    let sizes: Vec<String> = profile.sizes.iter().map(ToString::to_string).collect();
+    let mut section = Section::new("Configuration").definitions([
+        ("device", document.device.clone()),
+        ("version", document.version.clone()),
+        ("line", Unit::Bps.show(profile.line.bps as f64)),
+        ("ports", format!("{:?}", profile.topology)),
+        ("sizes", sizes.join("; ")),
+        (
+            "flows",
+            format!(
+                "{} for each port, {:?}, addresses {:?}",
+                profile.flows, profile.mix, profile.addresses
+            ),
+        ),
+        ("broadcasts", format!("one frame in {} (0: none)", profile.broadcast_every)),
+        ("seed", profile.seed.to_string()),
+        ("processor", format!("{} x {}", machine.processors, machine.processor)),
+        ("kernel", machine.kernel.clone()),
+        ("load before", machine.load.clone()),
+        ("steal", format!("{} ticks", machine.steal_ticks)),
+    ]);
+    if !document.tester.is_empty() {
+        section = section.table(crate::qualify::table(&document.tester));
+    }
+    let drops =
+        document.drops.iter().map(|(reason, count)| format!("{reason}: {}", num::exact(*count)));
+    section.list(drops)
+}
+
+fn raw(document: &Document) -> Table {
+    let mut table = Table::new("")
+        .column(Column::text("size"))
+        .column(Column::text("test"))
+        .column(Column::number("load").unit("frames/s"))
+        .column(Column::number("duration"))
+        .column(Column::number("intended"))
+        .column(Column::number("sent"))
+        .column(Column::number("lost"))
+        .column(Column::number("dup."))
+        .column(Column::number("reord."))
+        .column(Column::number("corrupt"))
+        .column(Column::text("tester"));
+    for row in &document.results.trials {
+        let counts = &row.counts;
+        table.push([
+            Cell::new(row.size.to_string()),
+            Cell::new(format!("{:?}", row.test)),
+            Cell::new(format!("{:.1}", row.trial.load.pps())),
+            Cell::new(Unit::Nanos.show(row.trial.duration as f64)),
+            Cell::new(num::exact(counts.intended)),
+            Cell::new(num::exact(counts.sent)),
+            Cell::new(num::exact(counts.lost())),
+            Cell::new(num::exact(counts.duplicates)),
+            Cell::new(num::exact(counts.reordered)),
+            Cell::new(num::exact(counts.corrupt)),
+            Cell::new(row.fault.as_deref().unwrap_or("ok")),
+        ]);
+    }
+    table
+}

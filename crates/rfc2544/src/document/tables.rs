@@ -1,0 +1,269 @@
+//! Tables: one for each test, in the shapes that RFC 2544 section 26 and RFC 9004 section 6 want.
+
+use flowyard_frame::Nanos;
+use flowyard_report::{Cell, Column, Table, Tone, Unit, num};
+
+use super::{Document, Time, measured};
+use crate::line::Load;
+use crate::suite::AtSize;
+
+/// All that there is to show.
+#[must_use]
+pub fn tables(document: &Document) -> Vec<Table> {
+    let all = [
+        throughput(document),
+        latency(document),
+        loss(document),
+        bursts(document),
+        recovery(document),
+        mlr(document),
+        soak(document),
+        left_out(document),
+    ];
+    all.into_iter().filter(|table| !table.is_empty()).collect()
+}
+
+fn time(document: &Document) -> &'static str {
+    match document.time {
+        Time::Virtual => "virtual time",
+        Time::Real => "real time",
+    }
+}
+
+pub(super) fn ns(value: f64) -> String {
+    Unit::Nanos.show(value)
+}
+
+fn pps(load: Load) -> String {
+    format!("{:.1}", load.pps())
+}
+
+/// Lost frames, as a number: one in a billion is 1.
+fn lost(lost: u64, sent: u64) -> String {
+    format!("{} of {}", num::exact(lost), num::exact(sent))
+}
+
+fn throughput(document: &Document) -> Table {
+    let title = format!("Throughput: no frame lost, each port ({})", time(document));
+    let mut table = Table::new(title)
+        .column(Column::number("size").unit("bytes"))
+        .column(Column::number("line").unit("frames/s"))
+        .column(Column::number("throughput").unit("frames/s"))
+        .column(Column::number("of line"))
+        .column(Column::number("lost there").unit("frames"))
+        .column(Column::number("loses at").unit("frames/s"))
+        .column(Column::number("trials"));
+    for at in measured(&document.results) {
+        let Some(answer) = at.throughput else { continue };
+        let (rate, share) = answer.load.map_or(("none".into(), "-".into()), |load| {
+            (pps(load), format!("{:.2} %", load.share_of(at.max) * 100.0))
+        });
+        table.push([
+            Cell::new(at.size.to_string()),
+            Cell::new(pps(at.max)),
+            Cell::new(rate).tone(Tone::Strong),
+            Cell::new(share),
+            Cell::new(lost(answer.counts.lost(), answer.counts.sent)),
+            Cell::new(answer.lossy.map_or("-".into(), pps)),
+            Cell::new(answer.trials.to_string()),
+        ]);
+    }
+    table
+}
+
+fn latency(document: &Document) -> Table {
+    let mut table = Table::new(format!("Latency at the throughput ({})", time(document)))
+        .column(Column::number("size").unit("bytes"))
+        .column(Column::number("mean").unit("RFC 2544"))
+        .column(Column::number("stddev"))
+        .column(Column::number("typical").unit("RFC 8219"))
+        .column(Column::number("worst case").unit("99.9 %"))
+        .column(Column::number("PDV").unit("99.9 % - min"))
+        .column(Column::number("IPDV").unit("min .. max"))
+        .column(Column::number("tagged lost"));
+    for at in &document.results.sizes {
+        let (Some(delay), Some(variation)) = (&at.latency, &at.variation) else { continue };
+        let of = |value: Nanos| ns(value as f64);
+        let [least, _, greatest] = variation.ipdv_ns.map(|value| ns(value as f64));
+        table.push([
+            Cell::new(at.size.to_string()),
+            Cell::new(ns(delay.mean_ns)).tone(Tone::Strong),
+            Cell::new(ns(delay.stddev_ns)),
+            Cell::new(of(variation.tl_ns[0])),
+            Cell::new(of(variation.wcl_ns[0])),
+            Cell::new(of(variation.pdv_ns[0])),
+            Cell::new(format!("{least} .. {greatest}")),
+            Cell::new(variation.lost.to_string()),
+        ]);
+    }
+    table
+}
+
+fn loss(document: &Document) -> Table {
+    let mut table = Table::new(format!("Frame loss rate ({})", time(document)))
+        .column(Column::number("size").unit("bytes"))
+        .column(Column::number("load").unit("% of line"))
+        .column(Column::number("frames/s"))
+        .column(Column::number("lost").unit("frames"))
+        .column(Column::number("loss").unit("%"))
+        .column(Column::number("gaps"));
+    for at in &document.results.sizes {
+        for step in at.loss_rate.iter().flatten() {
+            let counts = &step.counts;
+            table.push([
+                Cell::new(at.size.to_string()),
+                Cell::new(step.percent.to_string()),
+                Cell::new(pps(step.load)),
+                Cell::new(lost(counts.lost(), counts.sent)),
+                // Enough digits for a frame in 10^9.
+                Cell::new(format!("{:.7}", counts.loss_ratio() * 100.0)),
+                Cell::new(num::exact(counts.gaps)),
+            ]);
+        }
+    }
+    table
+}
+
+fn bursts(document: &Document) -> Table {
+    let mut table = Table::new(format!("Back-to-back frames, RFC 9004 ({})", time(document)))
+        .column(Column::number("size").unit("bytes"))
+        .column(Column::number("mean").unit("frames"))
+        .column(Column::number("min"))
+        .column(Column::number("max"))
+        .column(Column::number("stddev"))
+        .column(Column::number("repeats"))
+        .column(Column::number("corrected buffer").unit("s"));
+    for at in &document.results.sizes {
+        let Some(answer) = &at.back_to_back else { continue };
+        let note = if answer.is_unlimited { " or more" } else { "" };
+        table.push([
+            Cell::new(at.size.to_string()),
+            Cell::new(format!("{:.1}{note}", answer.mean)).tone(Tone::Strong),
+            Cell::new(num::exact(answer.min)),
+            Cell::new(num::exact(answer.max)),
+            Cell::new(format!("{:.1}", answer.stddev)),
+            Cell::new(answer.bursts.len().to_string()),
+            Cell::new(format!("{:.9}", answer.corrected_buffer_s)),
+        ]);
+    }
+    let steps = document.results.sizes.iter().find_map(|at| at.back_to_back.as_ref());
+    match steps {
+        Some(answer) => table.note(format!(
+            "step {} frame, longest burst {} frames (at this size {})",
+            answer.step_frames,
+            num::exact(answer.limit_frames),
+            document.results.sizes.first().map_or(String::new(), |at| at.size.to_string())
+        )),
+        None => table,
+    }
+}
+
+fn recovery(document: &Document) -> Table {
+    let mut table = Table::new(format!("Recovery and reset ({})", time(document)))
+        .column(Column::number("size").unit("bytes"))
+        .column(Column::number("recovery").unit("RFC 2544 26.5"))
+        .column(Column::number("reset by frames").unit("RFC 6201"))
+        .column(Column::number("reset by time").unit("RFC 6201"));
+    for at in &document.results.sizes {
+        if at.recovery_ns.is_none() && at.reset.is_none() {
+            continue;
+        }
+        let first = |times: &Option<Vec<Nanos>>| {
+            times.as_ref().and_then(|t| t.first()).map_or("-".into(), |t| ns(*t as f64))
+        };
+        let reset = at.reset.as_ref().and_then(|times| times.first());
+        let of = |value: Option<Nanos>| value.map_or("-".into(), |value| ns(value as f64));
+        table.push([
+            Cell::new(at.size.to_string()),
+            Cell::new(first(&at.recovery_ns)),
+            Cell::new(of(reset.map(|r| r.by_frames_ns))),
+            Cell::new(of(reset.map(|r| r.by_time_ns))),
+        ]);
+    }
+    table
+}
+
+fn mlr(document: &Document) -> Table {
+    let mut table = Table::new(format!("MLRsearch, each port ({})", time(document)))
+        .column(Column::text("size"))
+        .column(Column::text("goal"))
+        .column(Column::number("lower bound").unit("frames/s"))
+        .column(Column::number("upper bound").unit("frames/s"))
+        .column(Column::number("conditional").unit("frames/s"))
+        .column(Column::text("result"));
+    for at in &document.results.sizes {
+        for found in at.mlr.iter().flatten() {
+            let goal = &found.goal;
+            let words = format!(
+                "{} (loss {} %, {} s of {} s, exceed {} %)",
+                goal.name,
+                goal.loss_ratio * 100.0,
+                goal.duration_sum / 1_000_000_000,
+                goal.final_trial / 1_000_000_000,
+                goal.exceed_ratio * 100.0
+            );
+            let (word, tone) = match &found.irregular {
+                None => ("regular".to_owned(), Tone::Good),
+                Some(why) => (format!("irregular: {why}"), Tone::Warn),
+            };
+            table.push([
+                Cell::new(at.size.to_string()),
+                Cell::new(words),
+                Cell::new(found.lower.map_or("-".into(), pps)).tone(Tone::Strong),
+                Cell::new(found.upper.map_or("-".into(), pps)),
+                Cell::new(found.throughput_pps.map_or("-".into(), |pps| format!("{pps:.1}"))),
+                Cell::new(word).tone(tone),
+            ]);
+        }
+    }
+    table
+}
+
+fn soak(document: &Document) -> Table {
+    let mut table = Table::new(format!("Soak ({})", time(document)))
+        .column(Column::number("size").unit("bytes"))
+        .column(Column::number("load").unit("frames/s, each port"))
+        .column(Column::number("duration"))
+        .column(Column::number("sent").unit("frames"))
+        .column(Column::number("lost").unit("frames"))
+        .column(Column::number("reordered"))
+        .column(Column::number("duplicate"))
+        .column(Column::number("99.9 % latency"));
+    for at in &document.results.sizes {
+        let Some(result) = &at.soak else { continue };
+        let counts = &result.counts;
+        table.push([
+            Cell::new(at.size.to_string()),
+            Cell::new(pps(result.trial.load)),
+            Cell::new(ns(result.trial.duration as f64)),
+            Cell::new(num::exact(counts.sent)),
+            Cell::new(num::exact(counts.lost())).tone(if counts.lost() > 0 {
+                Tone::Warn
+            } else {
+                Tone::Good
+            }),
+            Cell::new(num::exact(counts.reordered)),
+            Cell::new(num::exact(counts.duplicates)),
+            Cell::new(ns(result.latency.p999_ns as f64)),
+        ]);
+    }
+    table
+}
+
+fn left_out(document: &Document) -> Table {
+    let mut table = Table::new("Left out")
+        .column(Column::text("size"))
+        .column(Column::text("test"))
+        .column(Column::text("why"));
+    for at in &document.results.sizes {
+        let AtSize { size, left_out, .. } = at;
+        for (test, why) in left_out {
+            table.push([
+                Cell::new(size.to_string()),
+                Cell::new(format!("{test:?}")),
+                Cell::new(why.as_str()),
+            ]);
+        }
+    }
+    table
+}

@@ -1,0 +1,79 @@
+use flowyard_report::Style;
+
+use super::*;
+use crate::compliance::judge;
+use crate::dut::YardSpec;
+use crate::line::Line;
+use crate::profile::Profile;
+use crate::suite::{NoJournal, run};
+use crate::traffic::Genome;
+use crate::trial::{Counts, SECOND};
+use crate::virtual_bench::YardBench;
+
+fn document(frame_ns: u64) -> Document {
+    let line = Line::MBIT_10;
+    let profile = Profile {
+        sizes: vec![Genome::fixed(512), Genome::fixed(1518)],
+        short: SECOND / 5,
+        full: SECOND,
+        latency: SECOND,
+        latency_repeats: 1,
+        burst: SECOND,
+        burst_repeats: 1,
+        ..Profile::rfc2544(line)
+    };
+    let spec = YardSpec { frame_ns, ring_frames: 64, ..YardSpec::new(line) };
+    let results = run(&profile, &mut YardBench(spec), &mut NoJournal, &mut |_| {}).unwrap();
+    Document {
+        time: Time::Virtual,
+        device: format!("yard {frame_ns}"),
+        version: "0".into(),
+        machine: Machine::default(),
+        tester: Vec::new(),
+        compliance: judge(&results),
+        deviations: deviations(Time::Virtual, &results),
+        drops: Vec::new(),
+        results,
+    }
+}
+
+#[test]
+fn a_document_is_text_page_and_json_and_compares() {
+    let (slow, fast) = (document(500_000), document(400_000));
+    let text: String = tables(&slow).iter().map(|table| table.to_text(&Style::plain())).collect();
+    for word in [
+        "Throughput: no frame lost",
+        "Latency at",
+        "Frame loss rate",
+        "Back-to-back",
+        "virtual time",
+    ] {
+        assert!(text.contains(word), "{word} in {text}");
+    }
+    let html = page(&slow, "flowyard bench rfc2544", "now").to_html();
+    for word in ["theoretical", "RFC 2544 section 26.3", "not compliant", "Every trial"] {
+        assert!(html.contains(word), "{word}");
+    }
+    let json = serde_json::to_string(&slow).unwrap();
+    let back: Document = serde_json::from_str(&json).unwrap();
+    assert_eq!(back, slow);
+
+    let both = compare(&slow, &fast).unwrap();
+    let ratio = both.sizes[0].ratio.unwrap();
+    assert!((1.05..1.35).contains(&ratio), "{ratio}");
+    assert!(both.differs.is_empty());
+    assert!(both.table().to_text(&Style::plain()).contains("B / A"));
+    let real = Document { time: Time::Real, ..fast };
+    assert!(compare(&slow, &real).unwrap_err().contains("never compared"));
+}
+
+#[test]
+fn one_lost_frame_in_a_billion_prints_as_one() {
+    let mut document = document(500_000);
+    let counts = Counts { sent: 1_000_000_000, good: 999_999_999, ..Counts::default() };
+    let at = &mut document.results.sizes[0];
+    at.loss_rate.as_mut().unwrap()[0].counts = counts;
+    let text: String =
+        tables(&document).iter().map(|table| table.to_text(&Style::plain())).collect();
+    assert!(text.contains("1 of 1,000,000,000") && text.contains("0.0000001"), "{text}");
+}

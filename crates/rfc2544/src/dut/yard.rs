@@ -1,0 +1,354 @@
+//! The yard as a device under virtual time: the engine itself, with costs for its cores and lines
+//! for its ports.
+//!
+//! ```text
+//!  offer ─> ring of the port (full: lost) ─> rx ─ the yard's own walk ─ work: takes its time ─ tx ─> line
+//!           every core ticks at each event: a frame came, work is done, a line is free
+//! ```
+//!
+//! Every frame goes through the real engine: parse, steer, settle, queues, work. Only time is a model:
+//! a batch costs a core `batch_ns`, a frame `frame_ns`, a byte `byte_ps`; all else costs nothing.
+//!
+//! The state that is told for skipping: what waits in rings and inside, by flow, when work and lines
+//! are done, and when cores last ticked. The yard has no learners here, and its tables and homes are
+//! settled once each flow was seen; frames dropped inside, or a bridge's tables, which age, end it.
+//!
+//! Thread-safety: one thread's; the lock is for the compiler, nobody else has it.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use flowyard_frame::{Batch, Nanos};
+use flowyard_yard::work::{Bridge, Forward};
+use flowyard_yard::{Config, Parts, Pool, Tick, Work, Yard};
+use serde::{Deserialize, Serialize};
+
+use super::{Dut, State};
+use crate::line::Line;
+use crate::tag;
+use crate::tester::MeasureError;
+
+mod wires;
+
+use wires::{In, Out, Wires};
+
+/// What the cores do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Job {
+    /// Port 2n to 2n + 1 and back.
+    Forward,
+    /// An L2 switch that knows so many stations.
+    Bridge(u32),
+}
+
+/// A yard, and what its time costs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct YardSpec {
+    /// Ports, port p on core p modulo cores.
+    pub ports: u8,
+    /// Cores.
+    pub cores: u8,
+    /// Whether flows are spread over cores in order (`ordered`) or each belongs to one (`direct`).
+    pub ordered: bool,
+    /// What the cores do.
+    pub job: Job,
+    /// What a frame costs.
+    pub frame_ns: Nanos,
+    /// What a batch costs, besides.
+    pub batch_ns: Nanos,
+    /// What a byte costs, in picoseconds.
+    pub byte_ps: u64,
+    /// Frames that a receive ring holds.
+    pub ring_frames: u32,
+    /// How long a restart takes.
+    pub restart_ns: Nanos,
+    /// The lines of its ports.
+    pub line: Line,
+}
+
+impl YardSpec {
+    /// Two ports, one core, 500 ns a frame, on `line`.
+    #[must_use]
+    pub const fn new(line: Line) -> Self {
+        Self {
+            ports: 2,
+            cores: 1,
+            ordered: false,
+            job: Job::Forward,
+            frame_ns: 500,
+            batch_ns: 200,
+            byte_ps: 100,
+            ring_frames: 512,
+            restart_ns: 50_000_000,
+            line,
+        }
+    }
+
+    /// The yard's configuration.
+    fn config(&self) -> String {
+        let Self { ports, cores, ordered, .. } = *self;
+        let cores = cores.max(1);
+        let mut text = format!("[yard]\ncores = {cores}\nbuffer_bytes = 16384\n");
+        let mut map = Vec::new();
+        for port in 0..ports {
+            text += &format!(
+                "[[port]]\nname = \"p{port}\"\nkind = \"mem\"\nin = \"memory\"\ncore = {}\nwindow_frames = 256\n",
+                port % cores
+            );
+            map.push(format!("p{port} = \"p{}\"", port ^ 1));
+        }
+        let all: Vec<_> = (0..cores).map(|core| core.to_string()).collect();
+        if ordered {
+            text += &format!(
+                "[[queue]]\nname = \"q\"\norder = \"ordered\"\nconsumers = [{}]\nwindow_frames = 256\nfull = \"hold\"\n",
+                all.join(", ")
+            );
+        } else {
+            for core in &all {
+                text += &format!(
+                    "[[queue]]\nname = \"q{core}\"\norder = \"direct\"\nconsumers = [{core}]\nwindow_frames = 256\nfull = \"hold\"\n"
+                );
+            }
+        }
+        text += &match self.job {
+            Job::Forward => {
+                format!("[work]\nkind = \"forward\"\nports = {{ {} }}\n", map.join(", "))
+            }
+            Job::Bridge(stations) => {
+                format!("[work]\nkind = \"bridge\"\nstations = {}\n", stations.max(1))
+            }
+        };
+        text
+    }
+}
+
+/// The device.
+pub struct YardDut {
+    spec: YardSpec,
+    yard: Yard,
+    wires: Arc<Mutex<Wires>>,
+    done: Arc<Mutex<Vec<Nanos>>>,
+    /// The last event.
+    now: Nanos,
+    /// When a frame came that no core has seen yet.
+    fresh: Option<Nanos>,
+    spare: Vec<Vec<u8>>,
+    offered: u64,
+    ring_full: u64,
+    /// Until when it is restarting, and frames that came meanwhile.
+    down: (Nanos, u64),
+}
+
+/// Work that takes its time, and says when it is done.
+struct Priced {
+    spec: YardSpec,
+    core: usize,
+    done: Arc<Mutex<Vec<Nanos>>>,
+    then: Box<dyn Work>,
+}
+
+impl Work for Priced {
+    fn work(&mut self, batch: &mut Batch, pool: &Pool, now: Nanos) -> Nanos {
+        let bytes: usize = batch.lanes().map(|lane| batch.frames[lane].len() + 4).sum();
+        let frames = batch.len() as u64;
+        let YardSpec { frame_ns, batch_ns, byte_ps, .. } = self.spec;
+        let cost = batch_ns + frames * frame_ns + bytes as u64 * byte_ps / 1000;
+        let done = self.then.work(batch, pool, now) + cost;
+        lock(&self.done)[self.core] = done;
+        done
+    }
+}
+
+fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl YardDut {
+    /// Builds the yard.
+    ///
+    /// # Errors
+    /// When it cannot be built.
+    pub fn new(spec: YardSpec) -> Result<Self, MeasureError> {
+        let other =
+            |error: &dyn std::fmt::Display| MeasureError::Other(format!("the yard: {error}"));
+        let config = Config::parse("bench", &spec.config()).map_err(|error| other(&error))?;
+        let cores = usize::from(spec.cores.max(1));
+        let wires = Arc::new(Mutex::new(Wires::new(&spec)));
+        let done = Arc::new(Mutex::new(vec![0; cores]));
+        let mut parts = Parts::default();
+        for port in 0..u16::from(spec.ports) {
+            parts.rx.insert(port, Box::new(In::new(port, &wires)));
+            parts.tx.insert(port, Box::new(Out::new(port, &wires)));
+        }
+        let forward: Vec<u16> = (0..u16::from(spec.ports)).map(|port| port ^ 1).collect();
+        let jobs: Vec<Box<dyn Work>> = match spec.job {
+            Job::Forward => (0..cores).map(|_| Box::new(Forward::new(&forward)) as _).collect(),
+            Job::Bridge(stations) => {
+                let (ports, age) = (u16::from(spec.ports), 300_000_000_000);
+                let all =
+                    Bridge::group(&vec![true; cores], ports, stations.max(1) as usize, age, 1);
+                all.into_iter().map(|bridge| Box::new(bridge) as _).collect()
+            }
+        };
+        for (core, then) in jobs.into_iter().enumerate() {
+            let work = Priced { spec, core, done: Arc::clone(&done), then };
+            parts.work.insert(core as u16, Box::new(work));
+        }
+        let yard = Yard::build(&config, parts).map_err(|error| other(&error))?;
+        Ok(Self {
+            spec,
+            yard,
+            wires,
+            done,
+            now: 0,
+            fresh: None,
+            spare: Vec::new(),
+            offered: 0,
+            ring_full: 0,
+            down: (0, 0),
+        })
+    }
+
+    /// What it is.
+    #[must_use]
+    pub const fn spec(&self) -> &YardSpec {
+        &self.spec
+    }
+
+    /// Frames that were offered so far.
+    #[must_use]
+    pub const fn offered(&self) -> u64 {
+        self.offered
+    }
+
+    /// Ticks every core until none has anything to do at `now`.
+    fn tick(&mut self, now: Nanos) {
+        (self.now, self.fresh) = (now, None);
+        loop {
+            let progress: u32 = self.yard.cores.iter_mut().map(|core| core.tick(now)).sum();
+            if progress == 0 {
+                return;
+            }
+        }
+    }
+
+    /// When something may happen after the last event: a frame comes, work is done, a line is free.
+    fn next(&self) -> Option<Nanos> {
+        let wires = lock(&self.wires);
+        let done = lock(&self.done);
+        let work = done.iter().copied().filter(|done| *done > self.now);
+        // While all cores are at work, a frame waits in its ring.
+        let fresh = self.fresh.filter(|at| done.iter().any(|done| done <= at));
+        work.chain(fresh).chain(wires.room(self.now)).min()
+    }
+
+    fn advance(&mut self, until: Nanos) {
+        while let Some(at) = self.next().filter(|at| *at <= until) {
+            self.tick(at);
+        }
+    }
+}
+
+impl Dut for YardDut {
+    fn describe(&self) -> String {
+        let YardSpec {
+            ports, cores, ordered, job, frame_ns, batch_ns, byte_ps, ring_frames, ..
+        } = self.spec;
+        let order = if ordered { "ordered" } else { "direct" };
+        format!(
+            "a yard under virtual time: {job:?}, {ports} ports, {cores} cores, {order} queues; \
+             {frame_ns} ns a frame, {batch_ns} ns a batch, {byte_ps} ps a byte, rings of {ring_frames}"
+        )
+    }
+
+    fn ports(&self) -> u8 {
+        self.spec.ports
+    }
+
+    fn offer(&mut self, at: Nanos, port: u8, frame: &[u8]) {
+        self.offered += 1;
+        if at < self.down.0 {
+            self.down.1 += 1;
+            return;
+        }
+        let mut wires = lock(&self.wires);
+        let Some(ring) = wires.rings.get_mut(usize::from(port)) else { return };
+        if ring.len() >= self.spec.ring_frames as usize {
+            self.ring_full += 1;
+            return;
+        }
+        let mut bytes = self.spare.pop().unwrap_or_default();
+        bytes.clear();
+        bytes.extend_from_slice(frame);
+        let (tag, flow) = names(&bytes);
+        ring.push_back(Held { at, tag, flow, bytes });
+        self.fresh.get_or_insert(at);
+    }
+
+    fn collect(&mut self, until: Nanos, out: &mut dyn FnMut(Nanos, u8, &[u8])) {
+        self.advance(until);
+        let mut wires = lock(&self.wires);
+        while let Some((at, port, bytes)) = wires.leave(until) {
+            out(at, port, &bytes);
+            self.spare.push(bytes);
+        }
+        self.spare.append(&mut wires.spent);
+        self.spare.truncate(4096);
+    }
+
+    fn state(&self, now: Nanos, into: &mut Vec<u64>) -> State {
+        let total = self.yard.cores.iter().map(flowyard_yard::Core::counters);
+        if self.spec.job != Job::Forward || total.map(|core| core.drops.total()).sum::<u64>() > 0 {
+            return State::Never;
+        }
+        into.push(now - self.now);
+        into.extend(lock(&self.done).iter().map(|done| done.saturating_sub(now)));
+        lock(&self.wires).state(now, into)
+    }
+
+    /// As a process that is killed and started again: what is inside is gone.
+    fn reset(&mut self, at: Nanos) -> bool {
+        let Ok(new) = Self::new(self.spec) else { return false };
+        let down = (at + self.spec.restart_ns, self.down.1);
+        let (offered, ring_full) = (self.offered, self.ring_full);
+        *self = Self { now: at, offered, ring_full, down, ..new };
+        true
+    }
+
+    fn drops(&self) -> Vec<(String, u64)> {
+        let mut drops = vec![
+            ("ring full".to_owned(), self.ring_full),
+            ("came during a restart".to_owned(), self.down.1),
+        ];
+        for core in &self.yard.cores {
+            for (reason, count) in core.counters().drops.iter() {
+                drops.push((format!("core {}: {}", core.id(), reason.name()), count));
+            }
+        }
+        drops.retain(|(_, count)| *count > 0);
+        drops
+    }
+}
+
+/// Who a frame is: one number for its tag, and one for its flow.
+fn names(frame: &[u8]) -> (u64, u64) {
+    let hash = |bytes: &[u8]| {
+        bytes.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+            (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3)
+        })
+    };
+    let tag = frame.get(tag::AT..tag::AT + 14).unwrap_or_default();
+    let flow = frame.get(26..tag::AT).unwrap_or_default();
+    (hash(tag), hash(flow) ^ frame.len() as u64)
+}
+
+/// A frame in a ring or on a line.
+struct Held {
+    at: Nanos,
+    tag: u64,
+    flow: u64,
+    bytes: Vec<u8>,
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,145 @@
+//! The line: what a medium can carry, and when each frame of a load leaves. Integers only.
+//!
+//! ```text
+//!  | preamble 8 | frame incl. FCS | gap 12 |      one frame occupies (size + 20) * 8 bit times
+//!  <----------- interval ------------------>      100 % of the line when intervals touch
+//! ```
+//!
+//! A load is an interval in picoseconds between the starts of frames, so that the departure of
+//! frame n is one multiplication and no rate drifts, however long the trial (RFC 2544 section 20 for
+//! the maximum rate of a medium).
+
+use flowyard_frame::Nanos;
+use serde::{Deserialize, Serialize};
+
+/// Picoseconds in a second.
+const PS: u128 = 1_000_000_000_000;
+
+/// What each frame occupies on Ethernet besides itself: preamble, start delimiter, interframe gap.
+pub const OVERHEAD_BYTES: u64 = 20;
+
+/// A medium of a certain rate.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Line {
+    /// Bits a second.
+    pub bps: u64,
+}
+
+impl Line {
+    /// Ethernet of 10 Mbit/s, and so on.
+    pub const MBIT_10: Self = Self { bps: 10_000_000 };
+    /// 1 Gbit/s.
+    pub const GBIT_1: Self = Self { bps: 1_000_000_000 };
+    /// 10 Gbit/s.
+    pub const GBIT_10: Self = Self { bps: 10_000_000_000 };
+
+    /// How long `bytes` bytes take, in picoseconds, rounded up.
+    #[must_use]
+    pub const fn ps(self, bytes: u64) -> u64 {
+        let bps = if self.bps == 0 { 1 } else { self.bps };
+        (bytes as u128 * 8 * PS).div_ceil(bps as u128) as u64
+    }
+
+    /// The most frames of `size` bytes (with FCS) that it carries: intervals that touch.
+    #[must_use]
+    pub const fn max_load(self, size: u64) -> Load {
+        Load { interval_ps: self.ps(size + OVERHEAD_BYTES) }
+    }
+
+    /// The most when sizes mix: `total` bytes in `count` frames.
+    #[must_use]
+    pub fn max_load_of(self, total: u64, count: u64) -> Load {
+        let count = count.max(1);
+        Load { interval_ps: self.ps(total + OVERHEAD_BYTES * count).div_ceil(count) }
+    }
+}
+
+/// How many frames a second: one each `interval_ps` picoseconds, on average.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+pub struct Load {
+    /// Picoseconds from the start of a frame to the start of the next, at least 1.
+    pub interval_ps: u64,
+}
+
+impl Load {
+    /// The load nearest to `pps` frames a second.
+    #[must_use]
+    pub fn from_pps(pps: f64) -> Self {
+        let interval = 1e12 / pps;
+        let interval = if interval.is_finite() { interval.round() } else { 1e18 };
+        Self { interval_ps: (interval.min(1e18) as u64).max(1) }
+    }
+
+    /// Frames a second.
+    #[must_use]
+    pub const fn pps(self) -> f64 {
+        PS as f64 / self.interval_ps as f64
+    }
+
+    /// This load's share of `max`, 1 for all of it.
+    #[must_use]
+    pub const fn share_of(self, max: Self) -> f64 {
+        max.interval_ps as f64 / self.interval_ps as f64
+    }
+
+    /// `parts` of `whole` of this load, never more.
+    #[must_use]
+    pub const fn part(self, parts: u64, whole: u64) -> Self {
+        let parts = if parts == 0 { 1 } else { parts };
+        let interval = (self.interval_ps as u128 * whole as u128).div_ceil(parts as u128);
+        Self { interval_ps: interval as u64 }
+    }
+
+    /// When frame `index` (from 0) starts, after the start of the trial.
+    #[must_use]
+    pub const fn start_ns(self, index: u64) -> Nanos {
+        (index as u128 * self.interval_ps as u128 / 1000) as Nanos
+    }
+
+    /// How many frames start within `duration`.
+    #[must_use]
+    pub const fn frames_in(self, duration: Nanos) -> u64 {
+        (duration as u128 * 1000).div_ceil(self.interval_ps as u128) as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn maximum_rates_are_those_of_the_standard() {
+        // RFC 2544 appendix B.1 and the facts: 14,880 at 10 Mbit/s and 64 bytes, 812 at 1518.
+        let at = |line: Line, size| line.max_load(size).pps() as u64;
+        assert_eq!([64, 1518].map(|size| at(Line::MBIT_10, size)), [14_880, 812]);
+        let rates = [64, 128, 256, 512, 1024, 1280, 1518].map(|size| at(Line::GBIT_10, size));
+        assert_eq!(
+            rates,
+            [14_880_952, 8_445_945, 4_528_985, 2_349_624, 1_197_318, 961_538, 812_743]
+        );
+    }
+
+    #[test]
+    fn schedules_do_not_drift_and_count_frames_exactly() {
+        let load = Line::GBIT_10.max_load(64); // 67.2 ns
+        assert_eq!(load.interval_ps, 67_200);
+        assert_eq!([0, 1, 5].map(|n| load.start_ns(n)), [0, 67, 336]);
+        let fourteen_hours = 14 * 3600 * 1_000_000_000;
+        let frames = load.frames_in(fourteen_hours);
+        assert_eq!(frames, 750_000_000_000);
+        assert!(load.start_ns(frames - 1) < fourteen_hours);
+        assert!(load.start_ns(frames) >= fourteen_hours);
+    }
+
+    #[test]
+    fn parts_never_exceed_the_whole() {
+        let max = Line::MBIT_10.max_load(64);
+        for parts in 1..=100 {
+            let part = max.part(parts, 100);
+            assert!(part.pps() <= max.pps() * parts as f64 / 100.0 * (1.0 + 1e-12));
+        }
+        assert_eq!(max.part(1, 1), max);
+        assert_eq!(Load::from_pps(0.0).interval_ps, 1_000_000_000_000_000_000);
+        assert_eq!(Load::from_pps(1e300).interval_ps, 1);
+    }
+}

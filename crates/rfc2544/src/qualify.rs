@@ -1,0 +1,222 @@
+//! Qualification: what the tester proves of itself before it says anything about a device (T1-T10).
+//!
+//! ```text
+//!  T1  loopback at the line's rate: offered = intended, nothing lost        T7  more than 2^32 frames
+//!  T2  conservation    T4  one frame is one frame    T8  the same twice     T9  faults, exactly
+//! ```
+
+use flowyard_frame::Nanos;
+use flowyard_report::{Cell, Column, Table, Tone, num};
+use serde::{Deserialize, Serialize};
+
+use crate::dut::{Dut, Faults, Faulty, State};
+use crate::line::Line;
+use crate::setup::{Setup, Topology};
+use crate::tester::{Measure, MeasureError, VirtualTester};
+use crate::traffic::{Addresses, ETHERNET_SIZES, Spec};
+use crate::trial::{SECOND, Trial, TrialResult};
+
+/// One check and its outcome.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Check {
+    /// Its name in the list of the project's acceptance points.
+    pub name: String,
+    /// What was checked.
+    pub what: String,
+    /// What was seen.
+    pub seen: String,
+    /// Whether it holds.
+    pub holds: bool,
+}
+
+/// A wire: what goes in comes out at once.
+#[derive(Debug, Default)]
+pub struct Wire {
+    frames: std::collections::VecDeque<(Nanos, u8, Vec<u8>)>,
+}
+
+impl Dut for Wire {
+    fn describe(&self) -> String {
+        "a wire".into()
+    }
+
+    fn ports(&self) -> u8 {
+        2
+    }
+
+    fn offer(&mut self, at: Nanos, port: u8, frame: &[u8]) {
+        self.frames.push_back((at, port ^ 1, frame.to_vec()));
+    }
+
+    fn collect(&mut self, until: Nanos, out: &mut dyn FnMut(Nanos, u8, &[u8])) {
+        while let Some((at, port, frame)) = self.frames.pop_front_if(|(at, ..)| *at <= until) {
+            out(at, port, &frame);
+        }
+    }
+
+    fn state(&self, _: Nanos, into: &mut Vec<u64>) -> State {
+        into.push(self.frames.len() as u64);
+        State::Told
+    }
+}
+
+/// The checks under virtual time; `seeds` runs of the faulty device in each of its modes.
+///
+/// # Errors
+/// When a trial cannot be made.
+pub fn virtual_checks(line: Line, seeds: u64) -> Result<Vec<Check>, MeasureError> {
+    let mut checks = Vec::new();
+    for size in ETHERNET_SIZES {
+        let setup = Setup::new(line, Topology::Pairs(2), Spec::fixed(size));
+        let max = setup.max_load()?;
+        let result =
+            VirtualTester::new(Wire::default(), setup)?.measure(&Trial::new(max, SECOND))?;
+        let c = result.counts;
+        checks.push(check(
+            "T1",
+            &format!("loopback at the line's rate, {size} bytes"),
+            format!("{} intended, {} sent, {} lost", c.intended, c.sent, c.lost()),
+            c.intended == c.sent && c.lost() == 0 && result.latency.max_ns == 0,
+        ));
+    }
+    let fourteen_hours = 14 * 3600 * SECOND;
+    let setup = Setup::new(Line::GBIT_10, Topology::Uni, Spec::fixed(64));
+    let load = setup.max_load()?;
+    let long =
+        VirtualTester::new(Wire::default(), setup)?.measure(&Trial::new(load, fourteen_hours))?;
+    let sent = long.counts.sent;
+    checks.push(check(
+        "T7",
+        "14 hours of 64-byte frames at 10 Gbit/s",
+        format!("{} sent, {} lost", num::exact(sent), long.counts.lost()),
+        sent > 1 << 32 && long.counts.lost() == 0,
+    ));
+    checks.extend(faults(line, seeds)?);
+    Ok(checks)
+}
+
+/// Modes of the faulty device.
+fn modes() -> [(&'static str, Faults); 8] {
+    let none = Faults { delay_ns: 10_000, ..Faults::default() };
+    let all = Faults {
+        lose_ppm: 20_000,
+        duplicate_ppm: 20_000,
+        corrupt_ppm: 20_000,
+        reorder_ppm: 50_000,
+        reorder_ns: 3_000_000,
+        jitter_ns: 50_000,
+        ..none
+    };
+    [
+        ("losing", Faults { lose_ppm: 30_000, ..none }),
+        ("losing one frame", Faults { lose_one: 7, ..none }),
+        ("duplicating", Faults { duplicate_ppm: 30_000, reorder_ns: 1_000_000, ..none }),
+        ("corrupting", Faults { corrupt_ppm: 30_000, ..none }),
+        ("reordering", Faults { reorder_ppm: 50_000, reorder_ns: 3_000_000, ..none }),
+        ("delaying", Faults { delay_ns: 1_234_567, jitter_ns: 900_000, ..none }),
+        ("limited in rate", Faults { service_ns: 1_500_000, queue_frames: 5, ..none }),
+        ("all at once", all),
+    ]
+}
+
+/// T2, T8 and T9: what the faulty device really did, against what the tester says.
+fn faults(line: Line, seeds: u64) -> Result<Vec<Check>, MeasureError> {
+    let (mut checks, mut runs, mut unbalanced, mut unequal) = (Vec::new(), 0_u64, 0_u64, 0_u64);
+    for (name, faults) in modes() {
+        let (mut frames, mut wrong) = (0, 0);
+        for size in ETHERNET_SIZES {
+            for seed in 0..seeds {
+                let run = || -> Result<(TrialResult, bool), MeasureError> {
+                    let flows = 1 + (seed % 5) as u16;
+                    let spec =
+                        Spec { flows, addresses: Addresses::Random, seed, ..Spec::fixed(size) };
+                    let setup = Setup { learning: false, ..Setup::new(line, Topology::Uni, spec) };
+                    let max = setup.max_load()?;
+                    let mut tester = VirtualTester::new(Faulty::new(2, faults, seed), setup)?;
+                    let result = tester.measure(&Trial::burst(100, max))?;
+                    let (c, truth) = (result.counts, tester.dut.truth());
+                    let says = [
+                        c.sent,
+                        c.good,
+                        c.duplicates,
+                        c.corrupt,
+                        c.reordered,
+                        c.max_extent,
+                        c.gaps,
+                    ];
+                    let really = [
+                        truth.offered,
+                        truth.good,
+                        truth.duplicates,
+                        truth.corrupt,
+                        truth.reordered,
+                        truth.max_extent,
+                        truth.gaps,
+                    ];
+                    Ok((result, says == really))
+                };
+                let (result, is_true) = run()?;
+                unbalanced += u64::from(result.check().is_err());
+                unequal += u64::from(seed == 0 && run()?.0 != result);
+                wrong += u64::from(!is_true);
+                (frames, runs) = (frames + result.counts.sent, runs + 1);
+            }
+        }
+        checks.push(check(
+            "T9",
+            &format!("the faulty device, {name}: 7 sizes, {seeds} seeds"),
+            format!("{} frames, {wrong} runs that differ from the truth", num::exact(frames)),
+            wrong == 0,
+        ));
+    }
+    checks.push(check(
+        "T2",
+        "sent = good + lost; received = good + duplicate + corrupt + foreign + misrouted + stale",
+        format!("{unbalanced} of {runs} runs do not balance"),
+        unbalanced == 0,
+    ));
+    checks.push(check(
+        "T8",
+        "the same seed again",
+        format!("{unequal} results differ"),
+        unequal == 0,
+    ));
+    Ok(checks)
+}
+
+fn check(name: &str, what: &str, seen: String, holds: bool) -> Check {
+    Check { name: name.into(), what: what.into(), seen, holds }
+}
+
+/// The checks as a table.
+#[must_use]
+pub fn table(checks: &[Check]) -> Table {
+    let mut table = Table::new("What the tester proved of itself")
+        .column(Column::text("point"))
+        .column(Column::text("check"))
+        .column(Column::text("seen"))
+        .column(Column::text("holds"));
+    for check in checks {
+        let (word, tone) = if check.holds { ("yes", Tone::Good) } else { ("no", Tone::Bad) };
+        table.push([
+            Cell::new(check.name.as_str()),
+            Cell::new(check.what.as_str()),
+            Cell::new(check.seen.as_str()),
+            Cell::new(word).tone(tone),
+        ]);
+    }
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_tester_qualifies() {
+        let checks = virtual_checks(Line::GBIT_1, 3).unwrap();
+        let failed: Vec<_> = checks.iter().filter(|check| !check.holds).collect();
+        assert!(failed.is_empty(), "{failed:?}");
+        assert_eq!(checks.len(), 7 + 1 + 8 + 2);
+    }
+}

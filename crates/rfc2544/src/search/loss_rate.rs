@@ -1,0 +1,74 @@
+//! Frame loss rate (RFC 2544 section 26.3): loss at 100 % of the line, 90 %, 80 % ... until two
+//! trials in a row lose nothing.
+
+use flowyard_frame::Nanos;
+use serde::{Deserialize, Serialize};
+
+use super::{Patience, Search};
+use crate::line::Load;
+use crate::trial::{Counts, Trial, TrialResult};
+
+/// One step.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Step {
+    /// Share of the line's rate, in hundredths.
+    pub percent: u64,
+    /// What was sent.
+    pub load: Load,
+    /// What came of it.
+    pub counts: Counts,
+}
+
+/// The search.
+#[derive(Clone, Debug)]
+pub struct LossRate {
+    max: Load,
+    step: u64,
+    duration: Nanos,
+    steps: Vec<Step>,
+    patience: Patience,
+}
+
+impl LossRate {
+    /// Of a line that carries `max`, in steps of `percent` (at most 10, as the standard wants),
+    /// each for `duration`.
+    #[must_use]
+    pub fn new(max: Load, percent: u64, duration: Nanos) -> Self {
+        let step = percent.clamp(1, 10);
+        Self { max, step, duration, steps: Vec::new(), patience: Patience::default() }
+    }
+
+    fn percent(&self) -> Option<u64> {
+        let clean = |step: &Step| step.counts.lost() == 0;
+        let two = matches!(self.steps.as_slice(), [.., a, b] if clean(a) && clean(b));
+        let next = 100_u64.checked_sub(self.step * self.steps.len() as u64)?;
+        (!two && next > 0).then_some(next)
+    }
+}
+
+impl Search for LossRate {
+    type Answer = Vec<Step>;
+
+    fn next_trial(&mut self) -> Option<Trial> {
+        let percent = self.percent()?;
+        Some(Trial::new(self.max.part(percent, 100), self.duration))
+    }
+
+    fn told(&mut self, result: &TrialResult) {
+        if !self.patience.accepts(result) {
+            return;
+        }
+        if let Some(percent) = self.percent() {
+            let load = self.max.part(percent, 100);
+            self.steps.push(Step { percent, load, counts: result.counts });
+        }
+    }
+
+    fn answer(&self) -> Vec<Step> {
+        self.steps.clone()
+    }
+
+    fn left(&self) -> Nanos {
+        self.percent().map_or(0, |percent| percent / self.step * self.duration)
+    }
+}

@@ -1,0 +1,266 @@
+//! Throughput (RFC 2544 section 26.1): the fastest rate at which not one frame is lost.
+//!
+//! ```text
+//!   clean ────────────┤ width ├──────────── lossy      halved until narrow enough,
+//!        short trials, then full ones from the edge     the final word has a full-length trial
+//! ```
+//!
+//! Invariants: `clean` had a full-length trial without loss when the search is done, or there is no
+//! such rate; a result never rests on short trials (section 24).
+
+use flowyard_frame::Nanos;
+use serde::{Deserialize, Serialize};
+
+use super::{Patience, Search};
+use crate::line::Load;
+use crate::trial::{Counts, SECOND, Trial, TrialResult};
+
+/// How to search.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Config {
+    /// The line's own rate.
+    pub max: Load,
+    /// The least rate of interest.
+    pub min: Load,
+    /// The answer is at most so many parts in a million below a rate that lost frames.
+    pub width_ppm: u64,
+    /// Intervals are multiples of so many picoseconds, but for the line's own: whole nanoseconds let
+    /// a device under virtual time find back to the state it was in.
+    pub grid_ps: u64,
+    /// Trials while searching.
+    pub short: Nanos,
+    /// The trial that counts.
+    pub full: Nanos,
+    /// A lossy trial is made again up to so many times (ETSI TST009: loss verification); 0 is the
+    /// standard's own.
+    pub verify: u32,
+}
+
+impl Config {
+    /// As the standard says: full trials of 60 s, and short ones of 5 s on the way.
+    #[must_use]
+    pub const fn rfc2544(max: Load) -> Self {
+        Self {
+            max,
+            min: Load { interval_ps: max.interval_ps.saturating_mul(1000) },
+            width_ppm: 1000,
+            grid_ps: if max.interval_ps < 100_000 { 1 } else { 1000 },
+            short: 5 * SECOND,
+            full: 60 * SECOND,
+            verify: 0,
+        }
+    }
+}
+
+/// What was found.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Answer {
+    /// The fastest rate without loss; none if even the least one loses.
+    pub load: Option<Load>,
+    /// The slowest rate above it that lost; none where the line itself is the limit.
+    pub lossy: Option<Load>,
+    /// Of the trial behind the answer.
+    pub counts: Counts,
+    /// How long that trial was.
+    pub duration: Nanos,
+    /// Trials made.
+    pub trials: u32,
+    /// Trials that the tester spoiled.
+    pub spoiled: u32,
+}
+
+/// The search.
+#[derive(Clone, Debug)]
+pub struct Throughput {
+    config: Config,
+    /// The fastest clean rates of short and of full trials.
+    clean: [Option<Load>; 2],
+    lossy: Option<Load>,
+    asked: Option<Trial>,
+    answer: Answer,
+    again: u32,
+    /// Not 0: a full trial lost where a short one did not, because a buffer hid it. From then on only
+    /// full trials count, from there downwards in steps of so many widths, doubled each time.
+    stride: u64,
+    patience: Patience,
+    done: bool,
+}
+
+impl Throughput {
+    /// From the beginning.
+    #[must_use]
+    pub const fn new(config: Config) -> Self {
+        let counts = Counts {
+            intended: 0,
+            sent: 0,
+            received: 0,
+            good: 0,
+            duplicates: 0,
+            corrupt: 0,
+            foreign: 0,
+            misrouted: 0,
+            stale: 0,
+            reordered: 0,
+            max_extent: 0,
+            extent_beyond: 0,
+            gaps: 0,
+            tester_tx_drops: 0,
+            tester_rx_drops: 0,
+        };
+        let answer = Answer { load: None, lossy: None, counts, duration: 0, trials: 0, spoiled: 0 };
+        Self {
+            config,
+            clean: [None; 2],
+            lossy: None,
+            asked: None,
+            answer,
+            again: 0,
+            stride: 0,
+            patience: Patience { tries: 0 },
+            done: false,
+        }
+    }
+
+    /// Whether no rate between the two is worth a trial.
+    fn is_narrow(&self, clean: Load, lossy: Load) -> bool {
+        let width = clean.interval_ps.saturating_sub(lossy.interval_ps);
+        u128::from(width) * 1_000_000
+            <= u128::from(clean.interval_ps) * u128::from(self.config.width_ppm)
+            || width <= self.config.grid_ps
+    }
+
+    /// The next rate, and whether a short trial will do.
+    fn aim(&self) -> Option<(Load, bool)> {
+        let Config { max, min, .. } = self.config;
+        let Some(lossy) = self.lossy else {
+            // Nothing lost yet: the line's own rate, short and then full.
+            return (self.clean[1] != Some(max)).then_some((max, self.clean[0] != Some(max)));
+        };
+        let (short, full) = (self.clean[0], self.clean[1]);
+        if self.stride > 0 && full.is_none() {
+            if lossy.interval_ps >= min.interval_ps {
+                return None;
+            }
+            let step =
+                u128::from(lossy.interval_ps) * u128::from(self.config.width_ppm * self.stride);
+            let down = u128::from(lossy.interval_ps) + (step / 1_000_000).max(1);
+            let grid = u128::from(self.config.grid_ps.max(1));
+            let interval_ps = down.next_multiple_of(grid).min(u128::from(min.interval_ps)) as u64;
+            return Some((Load { interval_ps }, false));
+        }
+        let best = if self.stride > 0 { full } else { short.max_by_rate(full) };
+        match best {
+            // A full trial that is narrow enough is the answer.
+            _ if full.is_some_and(|full| self.is_narrow(full, lossy)) => None,
+            Some(best) if self.is_narrow(best, lossy) => Some((best, false)),
+            Some(best) => Some((middle(best, lossy, self.config.grid_ps.max(1)), self.stride == 0)),
+            None if lossy.interval_ps >= min.interval_ps => None,
+            None => {
+                // Down by halves until something comes through.
+                let next = Load { interval_ps: lossy.interval_ps.saturating_mul(2) };
+                let next = if next.interval_ps > min.interval_ps { min } else { next };
+                Some((next, true))
+            }
+        }
+    }
+}
+
+trait ByRate {
+    fn max_by_rate(self, other: Self) -> Self;
+}
+
+impl ByRate for Option<Load> {
+    fn max_by_rate(self, other: Self) -> Self {
+        match (self, other) {
+            (Some(a), Some(b)) => Some(if a.interval_ps < b.interval_ps { a } else { b }),
+            (a, b) => a.or(b),
+        }
+    }
+}
+
+/// The rate half-way between two: the harmonic middle of the intervals.
+fn middle(a: Load, b: Load, grid: u64) -> Load {
+    let (x, y) = (u128::from(a.interval_ps), u128::from(b.interval_ps));
+    let middle = (2 * x * y / (x + y).max(1)) as u64;
+    // Strictly between, so that the search ends.
+    let (low, high) = (a.interval_ps.min(b.interval_ps), a.interval_ps.max(b.interval_ps));
+    let middle = middle / grid * grid;
+    Load {
+        interval_ps: if middle <= low {
+            (low + 1).next_multiple_of(grid).min(high - 1)
+        } else {
+            middle
+        },
+    }
+}
+
+impl Search for Throughput {
+    type Answer = Answer;
+
+    fn next_trial(&mut self) -> Option<Trial> {
+        if self.asked.is_none() && !self.done {
+            self.asked = self.aim().map(|(load, is_short)| {
+                let short = self.config.short.min(self.config.full);
+                Trial::new(load, if is_short { short } else { self.config.full })
+            });
+            self.done = self.asked.is_none();
+        }
+        self.asked
+    }
+
+    fn told(&mut self, result: &TrialResult) {
+        self.answer.trials += 1;
+        if !self.patience.accepts(result) {
+            self.answer.spoiled += 1;
+            return;
+        }
+        let Some(trial) = self.asked else { return };
+        let (load, counts) = (trial.load, result.counts);
+        let is_clean = counts.lost() == 0 && counts.sent > 0 && result.fault().is_none();
+        if !is_clean && self.again < self.config.verify {
+            self.again += 1;
+            return; // the same again: noise, or the device?
+        }
+        (self.asked, self.again) = (None, 0);
+        if !is_clean {
+            self.lossy = Some(load);
+            if trial.duration == self.config.full && self.config.short < self.config.full {
+                self.stride = (self.stride * 2).clamp(1, 1 << 20);
+            }
+            // What seemed clean at or above this rate in a short trial was not.
+            self.clean.iter_mut().for_each(|clean| {
+                *clean = clean.filter(|clean| clean.interval_ps > load.interval_ps);
+            });
+            if self.clean[1].is_none() {
+                (self.answer.load, self.answer.counts) = (None, counts);
+            }
+            return;
+        }
+        self.clean[0] = self.clean[0].max_by_rate(Some(load));
+        if trial.duration == self.config.full {
+            self.clean[1] = self.clean[1].max_by_rate(Some(load));
+            self.answer.load = Some(load);
+            (self.answer.counts, self.answer.duration) = (counts, trial.duration);
+        }
+    }
+
+    fn answer(&self) -> Answer {
+        Answer { load: self.clean[1], lossy: self.lossy, ..self.answer }
+    }
+
+    fn left(&self) -> Nanos {
+        if self.done {
+            return 0;
+        }
+        let steps = match (self.clean[0].max_by_rate(self.clean[1]), self.lossy) {
+            (Some(clean), Some(lossy)) => {
+                let width = clean.interval_ps.saturating_sub(lossy.interval_ps) as f64;
+                let ppm = width * 1e6 / clean.interval_ps as f64;
+                (ppm / self.config.width_ppm.max(1) as f64).log2().max(0.0)
+            }
+            (_, None) => 0.0,
+            (None, Some(_)) => (1e6 / self.config.width_ppm.max(1) as f64).log2(),
+        };
+        (steps * self.config.short as f64) as Nanos + self.config.full
+    }
+}

@@ -1,0 +1,349 @@
+//! The tester in real time: one loop that sends what is due and looks at all that came.
+//!
+//! ```text
+//!  loop { now; due frames of each port ─ tag ─> Wire::send;  Wire::receive ─> Analyser }
+//! ```
+//!
+//! The clock is the caller's. A frame is due at its time of the schedule; what a port does not take
+//! is offered again, later, and a trial that ends before all is sent is short: that is the tester's
+//! fault, never the device's loss. How late frames left is in the result.
+//!
+//! Thread-safety: one thread's.
+
+use flowyard_frame::Nanos;
+use hdrhistogram::Histogram;
+
+use super::templates::Templates;
+use super::{Measure, MeasureError};
+use crate::analyse::{Analyser, Memory, counts};
+use crate::setup::Setup;
+use crate::tag::{self, Tag};
+use crate::track::window_for;
+use crate::traffic::Plan;
+use crate::trial::{Counts, Losses, SECOND, Shape, Timing, Trial, TrialResult};
+
+/// One port of the tester.
+pub trait Wire {
+    /// Sends `frames`, the first one first; returns how many were taken.
+    ///
+    /// # Errors
+    /// What stands in the way for good, for people.
+    fn send(&mut self, frames: &[&[u8]]) -> Result<usize, String>;
+
+    /// Hands over all that has come.
+    fn receive(&mut self, each: &mut dyn FnMut(&[u8]));
+
+    /// Frames that came and that the port itself dropped, since this was last asked.
+    fn drops(&mut self) -> u64;
+}
+
+/// Frames that are sent by one call.
+const BURST: usize = 32;
+
+/// A frame that leaves so much after its time is late.
+const LATE: Nanos = 100_000;
+
+/// The tester in real time.
+pub struct RealTester<'a, W> {
+    wires: &'a mut [W],
+    clock: &'a dyn Fn() -> Nanos,
+    setup: Setup,
+    plans: Vec<Plan>,
+    routes: Vec<Vec<u8>>,
+    templates: Templates,
+}
+
+/// A port while it sends.
+struct Sender {
+    row: u64,
+    index: u64,
+    buffers: Vec<Vec<u8>>,
+}
+
+impl<'a, W: Wire> RealTester<'a, W> {
+    /// A tester with a port at each of `wires`.
+    ///
+    /// # Errors
+    /// Traffic that cannot be, or too few wires.
+    pub fn new(
+        wires: &'a mut [W],
+        clock: &'a dyn Fn() -> Nanos,
+        setup: Setup,
+    ) -> Result<Self, MeasureError> {
+        let (has, wants) = (wires.len() as u8, setup.topology.ports());
+        if has < wants {
+            return Err(MeasureError::Ports { has, wants });
+        }
+        let routes = setup.topology.routes();
+        let plans = (0..routes.len() as u8).map(|port| setup.traffic.plan(port));
+        let plans = plans.collect::<Result<Vec<_>, _>>()?;
+        let templates = Templates::new(setup.traffic.addresses);
+        Ok(Self { wires, clock, setup, plans, routes, templates })
+    }
+
+    /// Looks at what comes until `until`; what nobody waits for is thrown away.
+    fn wait(&mut self, until: Nanos, mut analyser: Option<&mut Analyser>) {
+        while (self.clock)() < until {
+            for (port, wire) in self.wires.iter_mut().enumerate() {
+                let clock = self.clock;
+                wire.receive(&mut |frame| {
+                    if let Some(analyser) = analyser.as_deref_mut() {
+                        analyser.see(clock(), port as u8, frame);
+                    }
+                });
+            }
+            std::hint::spin_loop();
+        }
+    }
+
+    fn learn(&mut self) -> Result<(), MeasureError> {
+        for (from, to) in self.routes.iter().enumerate() {
+            for flow in 0..self.setup.traffic.flows.max(1) {
+                let to = to[usize::from(flow) % to.len()];
+                let frame = self.setup.traffic.addresses.learning(from as u8, to, flow);
+                self.wires[usize::from(to)].send(&[&frame]).map_err(MeasureError::Other)?;
+            }
+        }
+        let until = (self.clock)() + 2 * SECOND;
+        self.wait(until, None);
+        Ok(())
+    }
+
+    /// Sends what is due at one port; how many frames that were.
+    fn send(
+        &mut self,
+        at: usize,
+        trial: &Trial,
+        start: Nanos,
+        sender: &mut Sender,
+        errors: &mut Histogram<u64>,
+    ) -> Result<(), MeasureError> {
+        let (rows, now) = (trial.frames(), (self.clock)());
+        let (mut ready, mut tags) = (0, sender.index);
+        while ready < BURST {
+            let row = sender.row + ready as u64;
+            if row >= rows || start + trial.start_ns(row) > now {
+                break;
+            }
+            let step = self.plans[at].step(row);
+            let to = self.routes[at][usize::from(step.flow) % self.routes[at].len()];
+            let template = self.templates.get(at as u8, to, step);
+            if !step.broadcast {
+                let (source, sent) = (at as u8, now % tag::SENT_WRAP);
+                let tag = Tag { source, flow: step.flow, index: tags as u32, sent };
+                tag::write(template, &tag, self.setup.cover);
+                tags += 1;
+            }
+            let buffer = &mut sender.buffers[ready];
+            buffer.clear();
+            buffer.extend_from_slice(template);
+            ready += 1;
+        }
+        if ready == 0 {
+            return Ok(());
+        }
+        let mut frames: [&[u8]; BURST] = [&[]; BURST];
+        for (slot, buffer) in frames.iter_mut().zip(&sender.buffers) {
+            *slot = buffer;
+        }
+        let taken = self.wires[at].send(&frames[..ready]).map_err(MeasureError::Other)?;
+        for _ in 0..taken.min(ready) {
+            errors.saturating_record(now - (start + trial.start_ns(sender.row)));
+            sender.index += u64::from(!self.plans[at].step(sender.row).broadcast);
+            sender.row += 1;
+        }
+        Ok(())
+    }
+}
+
+impl<W: Wire> Measure for RealTester<'_, W> {
+    fn measure(&mut self, trial: &Trial) -> Result<TrialResult, MeasureError> {
+        if matches!(trial.shape, Shape::Reset { .. }) {
+            return Err(MeasureError::NoReset("a device at real ports".into()));
+        }
+        if self.setup.learning {
+            self.learn()?;
+        }
+        for wire in self.wires.iter_mut() {
+            wire.receive(&mut |_| {});
+            wire.drops();
+        }
+        let window = window_for(trial.load.interval_ps, self.setup.residue);
+        let memory = Memory { flows: self.setup.traffic.flows, window };
+        let start = (self.clock)() + 1_000_000;
+        let mut analyser = Analyser::new(&self.routes, self.setup.cover, memory, start);
+        let rows = trial.frames();
+        let mut errors = Histogram::<u64>::new_with_bounds(1, 1 << 40, 3)
+            .map_err(|error| MeasureError::Other(error.to_string()))?;
+        let sender = |_: &Plan| Sender { row: 0, index: 0, buffers: vec![Vec::new(); BURST] };
+        let mut senders: Vec<_> = self.plans.iter().map(sender).collect();
+        for (plan, source) in self.plans.iter().zip(analyser.sources()) {
+            source.wanted =
+                trial.tagged_frames().map(|row| (plan.tags_before(row), None)).collect();
+            source.wanted.dedup_by_key(|(index, _)| *index);
+        }
+        let clock = self.clock;
+        let end = start + trial.duration;
+        while clock() < end && senders.iter().any(|sender| sender.row < rows) {
+            for (at, sender) in senders.iter_mut().enumerate() {
+                self.send(at, trial, start, sender, &mut errors)?;
+            }
+            for (port, wire) in self.wires.iter_mut().enumerate() {
+                wire.receive(&mut |frame| analyser.see(clock(), port as u8, frame));
+            }
+        }
+        let until = clock() + self.setup.residue;
+        self.wait(until, Some(&mut analyser));
+        let drops: u64 = self.wires.iter_mut().map(Wire::drops).sum();
+        let result = self.finish(trial, &senders, analyser, &errors, drops);
+        self.wait(clock() + self.setup.rest, None);
+        result.check().map_err(MeasureError::Books)?;
+        Ok(result)
+    }
+}
+
+impl<W: Wire> RealTester<'_, W> {
+    fn finish(
+        &self,
+        trial: &Trial,
+        senders: &[Sender],
+        mut analyser: Analyser,
+        errors: &Histogram<u64>,
+        drops: u64,
+    ) -> TrialResult {
+        let (mut total, mut losses) = (Counts::default(), Losses::default());
+        let (mut ports, mut tagged) = (Vec::new(), Vec::new());
+        for (at, (plan, sender)) in self.plans.iter().zip(senders).enumerate() {
+            let source = &mut analyser.sources()[at];
+            let known = source.tracker.finish(sender.index);
+            let latency = |row| source.latency_of(plan.tags_before(row));
+            tagged.extend(trial.tagged_frames().map(latency));
+            let time = |index| trial.start_ns(plan.row_of(index));
+            let first = known.first_lost.map(time);
+            losses.first =
+                losses.first.map_or(first, |was| Some(first.map_or(was, |t| was.min(t))));
+            losses.last = losses.last.max(known.last_lost.map(time));
+            let own = counts(&known, plan.tags_before(trial.frames()), sender.index);
+            total = total.plus(&own);
+            ports.push(own);
+        }
+        [total.received, total.corrupt, total.foreign, total.misrouted] = analyser.strays();
+        (total.tester_rx_drops, losses.silence) = (drops, analyser.silence());
+        if ports.len() == 1 {
+            ports.clear();
+        }
+        let late = errors.iter_recorded().filter(|step| step.value_iterated_to() > LATE);
+        TrialResult {
+            trial: *trial,
+            counts: total,
+            ports,
+            latency: analyser.latency.finish(),
+            tagged,
+            losses,
+            timing: Timing {
+                late_frames: late.map(|step| step.count_since_last_iteration()).sum(),
+                late_ns: LATE,
+                p50_ns: errors.value_at_quantile(0.5),
+                p99_ns: errors.value_at_quantile(0.99),
+                max_ns: errors.max(),
+                burst: BURST as u32,
+            },
+            repeated_frames: 0,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::{Cell, RefCell};
+    use std::collections::VecDeque;
+    use std::rc::Rc;
+
+    use super::*;
+    use crate::line::{Line, Load};
+    use crate::setup::Topology;
+    use crate::traffic::Spec;
+
+    type Queue = Rc<RefCell<VecDeque<Vec<u8>>>>;
+
+    /// One end of a cable; it loses every so many frames, and takes so many at once.
+    struct Cable {
+        to: Queue,
+        from: Queue,
+        lose_every: u64,
+        count: u64,
+        most: usize,
+        drops: u64,
+    }
+
+    impl Wire for Cable {
+        fn send(&mut self, frames: &[&[u8]]) -> Result<usize, String> {
+            for frame in frames.iter().take(self.most) {
+                self.count += 1;
+                if self.lose_every == 0 || !self.count.is_multiple_of(self.lose_every) {
+                    self.to.borrow_mut().push_back(frame.to_vec());
+                }
+            }
+            Ok(frames.len().min(self.most))
+        }
+
+        fn receive(&mut self, each: &mut dyn FnMut(&[u8])) {
+            while let Some(frame) = self.from.borrow_mut().pop_front() {
+                each(&frame);
+            }
+        }
+
+        fn drops(&mut self) -> u64 {
+            std::mem::take(&mut self.drops)
+        }
+    }
+
+    fn measure(lose_every: u64, most: usize, pps: f64, step: Nanos) -> TrialResult {
+        let (a, b) = (Queue::default(), Queue::default());
+        let cable = |to: &Queue, from: &Queue| Cable {
+            to: Rc::clone(to),
+            from: Rc::clone(from),
+            lose_every,
+            count: 0,
+            most,
+            drops: 0,
+        };
+        let mut wires = [cable(&a, &b), cable(&b, &a)];
+        // A clock that goes on by itself each time it is asked.
+        let time = Cell::new(0);
+        let clock = || {
+            time.set(time.get() + step);
+            time.get()
+        };
+        let setup = Setup {
+            learning: false,
+            rest: 0,
+            ..Setup::new(Line::GBIT_1, Topology::Pairs(2), Spec::fixed(64))
+        };
+        let trial = Trial::new(Load::from_pps(pps), SECOND / 10);
+        RealTester::new(&mut wires, &clock, setup).unwrap().measure(&trial).unwrap()
+    }
+
+    #[test]
+    fn all_that_is_sent_comes_back_and_what_is_lost_is_counted() {
+        let clean = measure(0, 32, 10_000.0, 500);
+        assert_eq!(
+            (clean.counts.intended, clean.counts.sent, clean.counts.lost()),
+            (2000, 2000, 0)
+        );
+        assert!(clean.fault().is_none() && clean.timing.max_ns < 10_000, "{:?}", clean.timing);
+        let lossy = measure(7, 32, 10_000.0, 500);
+        assert_eq!((lossy.counts.sent, lossy.counts.lost()), (2000, 2 * 142));
+        assert_eq!((lossy.counts.gaps, lossy.counts.duplicates), (2 * 142, 0));
+    }
+
+    #[test]
+    fn a_rate_that_is_not_reached_is_the_testers_fault() {
+        // One frame a call, and calls that take longer than frames.
+        let slow = measure(0, 1, 1_000_000.0, 3000);
+        assert!(slow.counts.sent < slow.counts.intended);
+        assert_eq!(slow.counts.lost(), 0, "what was not sent is not lost");
+        assert!(slow.fault().unwrap().contains("the tester sent"), "{:?}", slow.fault());
+        assert!(slow.timing.late_frames > 0);
+    }
+}

@@ -1,0 +1,264 @@
+//! Traffic: which frames a tester sends, frame by frame, out of a seed.
+//!
+//! ```text
+//!  Spec (sizes, flows, popularity or model, addresses, seed) ──> Plan: step 0, 1, 2 ... repeated
+//!                                                              step = (flow, size [, time])
+//!  Plan + port ──> Frames: one template for each (flow, size), the tag written at departure
+//! ```
+//!
+//! A plan repeats: that is what lets a device under virtual time come back to a state it was in.
+//! The same seed gives the same bytes in the same order (T8); seed and genome go into the report.
+//! Frames are those of RFC 2544 appendix C: UDP echo, TTL 10, addresses of 198.18.0.0/15, payload of
+//! ascending octets; the UDP checksum is 0 (none), because the tag carries a stronger check.
+//!
+//! Thread-safety: plain values.
+
+use flowyard_frame::Nanos;
+use flowyard_testkit::Rng;
+use serde::{Deserialize, Serialize};
+
+use crate::line::{Line, Load};
+use crate::trial::Trial;
+
+mod address;
+mod etc;
+mod genome;
+mod model;
+mod replay;
+mod zipf;
+
+pub use address::Addresses;
+pub use etc::Etc;
+pub use genome::{BadGenome, Genome};
+pub use model::{MODELS, Model};
+pub use replay::rewrite;
+pub use zipf::Zipf;
+
+/// The sizes that RFC 2544 section 9.1 wants on Ethernet, with FCS.
+pub const ETHERNET_SIZES: [u16; 7] = [64, 128, 256, 512, 1024, 1280, 1518];
+
+/// What traffic is like.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Spec {
+    /// Frame sizes, in order, repeated.
+    pub sizes: Genome,
+    /// How many flows each port sends.
+    pub flows: u16,
+    /// Which flow comes next.
+    pub mix: Mix,
+    /// Who the flows are.
+    pub addresses: Addresses,
+    /// One frame in so many goes to the broadcast address instead; 0 is none. RFC 2544 section 11.1
+    /// wants 100.
+    pub broadcast_every: u16,
+    /// Of everything that is drawn.
+    pub seed: u64,
+}
+
+/// Which flow a frame belongs to.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Mix {
+    /// One after the other.
+    #[default]
+    RoundRobin,
+    /// Flow i with weight 1 / (i + 1)^s.
+    Zipf(f64),
+    /// So many frames of each flow as its model says, many flows at a time; by name.
+    Model(String),
+}
+
+/// One frame of a plan.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Step {
+    /// The flow.
+    pub flow: u16,
+    /// Bytes with FCS.
+    pub size: u16,
+    /// Whether it is a broadcast.
+    pub broadcast: bool,
+}
+
+/// The frames of one port, repeated.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Plan {
+    steps: Vec<Step>,
+    /// Of all steps, with FCS.
+    bytes: u64,
+    /// Tagged frames before each step: all but broadcasts; one more than there are steps.
+    tags: Vec<u32>,
+    /// When each step starts in a replay, and how long all take.
+    times: Option<(Vec<Nanos>, Nanos)>,
+}
+
+/// Steps of a plan that is drawn; enough for a model to show its tail, few enough to be in a cache.
+const DRAWN: usize = 1 << 14;
+
+impl Default for Spec {
+    fn default() -> Self {
+        Self::fixed(64)
+    }
+}
+
+impl Spec {
+    /// One flow of frames of `size` bytes.
+    #[must_use]
+    pub fn fixed(size: u16) -> Self {
+        Self {
+            sizes: Genome::fixed(size),
+            flows: 1,
+            mix: Mix::RoundRobin,
+            addresses: Addresses::Patterned,
+            broadcast_every: 0,
+            seed: 1,
+        }
+    }
+
+    /// The plan, for one of the tester's ports.
+    ///
+    /// # Errors
+    /// A model that is not known.
+    pub fn plan(&self, port: u8) -> Result<Plan, BadTraffic> {
+        let flows = self.flows.max(1);
+        let sizes = self.sizes.sizes();
+        let mut rng = Rng::new(self.seed ^ u64::from(port) << 56);
+        let drawn: Option<Vec<u16>> = match &self.mix {
+            Mix::RoundRobin => None,
+            Mix::Zipf(s) => {
+                let zipf = Zipf::new(flows, *s);
+                Some((0..DRAWN).map(|_| zipf.draw(&mut rng)).collect())
+            }
+            Mix::Model(name) => {
+                let model = Model::find(name).ok_or_else(|| BadTraffic::Model(name.clone()))?;
+                Some(model.interleave(flows, DRAWN, &mut rng))
+            }
+        };
+        let broadcast = usize::from(self.broadcast_every);
+        let mut period = lcm(sizes.len(), drawn.as_ref().map_or(flows.into(), Vec::len));
+        if broadcast > 0 {
+            period = lcm(period, broadcast);
+        }
+        let steps = (0..period.min(1 << 20)).map(|at| Step {
+            flow: drawn.as_ref().map_or((at % usize::from(flows)) as u16, |d| d[at % d.len()]),
+            size: sizes[at % sizes.len()],
+            broadcast: broadcast > 0 && at % broadcast == broadcast - 1,
+        });
+        Ok(Plan::new(steps.collect()))
+    }
+}
+
+/// Traffic that cannot be.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum BadTraffic {
+    /// No such model.
+    #[error("no flow-size model '{0}'; there are {list}", list = MODELS.map(|m| m.name).join(", "))]
+    Model(String),
+}
+
+impl Plan {
+    /// These steps, again and again; without any, one frame of 64 bytes.
+    #[must_use]
+    pub fn new(mut steps: Vec<Step>) -> Self {
+        if steps.is_empty() {
+            steps.push(Step { flow: 0, size: 64, broadcast: false });
+        }
+        let bytes = steps.iter().map(|step| u64::from(step.size)).sum();
+        let mut sum = 0;
+        let tags = std::iter::once(0).chain(steps.iter().map(|step| {
+            sum += u32::from(!step.broadcast);
+            sum
+        }));
+        let tags = tags.collect();
+        Self { steps, bytes, tags, times: None }
+    }
+
+    /// These steps at these times of a capture, ascending, the first at 0; all of it takes `length`.
+    #[must_use]
+    pub fn timed(steps: Vec<Step>, times: Vec<Nanos>, length: Nanos) -> Self {
+        let length = length.max(times.last().copied().unwrap_or_default() + 1);
+        Self { times: Some((times, length)), ..Self::new(steps) }
+    }
+
+    /// Frames until it repeats.
+    #[must_use]
+    pub fn period(&self) -> u64 {
+        self.steps.len() as u64
+    }
+
+    /// The steps of one period.
+    #[must_use]
+    pub fn steps(&self) -> &[Step] {
+        &self.steps
+    }
+
+    /// Frame `index`.
+    #[must_use]
+    pub fn step(&self, index: u64) -> Step {
+        self.steps[(index % self.period()) as usize]
+    }
+
+    /// Bytes of a period, with FCS.
+    #[must_use]
+    pub const fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Tagged frames among those before frame `row`.
+    #[must_use]
+    pub fn tags_before(&self, row: u64) -> u64 {
+        let (round, at) = (row / self.period(), (row % self.period()) as usize);
+        round * u64::from(self.tags[self.steps.len()]) + u64::from(self.tags[at])
+    }
+
+    /// Which frame is the tagged one with number `index`.
+    #[must_use]
+    pub fn row_of(&self, index: u64) -> u64 {
+        let tags = u64::from(self.tags[self.steps.len()]).max(1);
+        let (round, at) = (index / tags, index % tags);
+        let step = self.tags.partition_point(|&before| u64::from(before) <= at);
+        round * self.period() + step.saturating_sub(1) as u64
+    }
+
+    /// Whether it has times of its own.
+    #[must_use]
+    pub const fn is_timed(&self) -> bool {
+        self.times.is_some()
+    }
+
+    /// How many frames a replay sends in `trial`.
+    #[must_use]
+    pub fn replay_rows(&self, trial: &Trial) -> Option<u64> {
+        let (times, length) = self.times.as_ref()?;
+        let until = u128::from(trial.duration) * u128::from(trial.speed()) / 100;
+        let (rounds, rest) = (until / u128::from(*length), until % u128::from(*length));
+        let more = times.partition_point(|&time| u128::from(time) < rest) as u64;
+        Some(rounds as u64 * self.period() + more)
+    }
+
+    /// The most that `line` carries of it.
+    #[must_use]
+    pub fn max_load(&self, line: Line) -> Load {
+        line.max_load_of(self.bytes(), self.period())
+    }
+
+    /// When a replay sends frame `index`, at `speed` hundredths of the capture's; without times,
+    /// nothing.
+    #[must_use]
+    pub fn replay_ns(&self, index: u64, speed: u64) -> Option<Nanos> {
+        let (times, length) = self.times.as_ref()?;
+        let (round, at) = (index / self.period(), (index % self.period()) as usize);
+        let ns = u128::from(round) * u128::from(*length) + u128::from(times[at]);
+        Some((ns * 100 / u128::from(speed.max(1))) as Nanos)
+    }
+}
+
+fn lcm(a: usize, b: usize) -> usize {
+    let (mut x, mut y) = (a.max(1), b.max(1));
+    while y > 0 {
+        (x, y) = (y, x % y);
+    }
+    a.max(1) / x * b.max(1)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,74 @@
+//! The memcached pool ETC (Atikoglu et al., SIGMETRICS 2012, sections 4 and 5): sizes of keys and
+//! values, and the time between requests.
+//!
+//! Key size: generalised extreme value law. Value size: a table below 15 bytes, above it 15 plus a
+//! generalised Pareto law. Time between requests: generalised Pareto. About 30 GETs to a SET. The
+//! three are independent; the paper has no popularity of keys, see [`super::Zipf`] for one.
+
+use flowyard_frame::Nanos;
+use flowyard_testkit::Rng;
+
+/// Values of 0 to 14 bytes and their shares.
+const SMALL: [f64; 15] = [
+    0.00536, 0.00047, 0.17820, 0.09239, 0.00018, 0.02740, 0.00065, 0.00606, 0.00023, 0.00837,
+    0.00837, 0.08989, 0.00092, 0.00326, 0.01980,
+];
+
+/// Draws requests. Equal seeds give equal requests.
+#[derive(Clone, Debug)]
+pub struct Etc {
+    rng: Rng,
+}
+
+/// One request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Request {
+    /// Time since the one before.
+    pub after_ns: Nanos,
+    /// Bytes of the key, 1 to 250.
+    pub key: u16,
+    /// Bytes of the value, at most 1,000,000.
+    pub value: u32,
+    /// Whether it stores the value.
+    pub is_set: bool,
+}
+
+/// The inverse of the generalised Pareto law.
+fn pareto(unit: f64, sigma: f64, k: f64) -> f64 {
+    sigma * ((1.0 - unit).powf(-k) - 1.0) / k
+}
+
+impl Etc {
+    /// Of a seed.
+    #[must_use]
+    pub const fn new(seed: u64) -> Self {
+        Self { rng: Rng::new(seed) }
+    }
+
+    fn value(&mut self) -> u32 {
+        let mut point = self.rng.unit();
+        for (bytes, share) in (0..).zip(SMALL) {
+            if point < share {
+                return bytes;
+            }
+            point -= share;
+        }
+        (15.0 + pareto(self.rng.unit(), 214.476, 0.348_238)).min(1e6) as u32
+    }
+}
+
+impl Iterator for Etc {
+    type Item = Request;
+
+    fn next(&mut self) -> Option<Request> {
+        let (mu, sigma, k) = (30.7984, 8.20449, 0.078_688);
+        let unit = self.rng.unit().max(1e-12);
+        let key = mu + sigma * ((-unit.ln()).powf(-k) - 1.0) / k;
+        Some(Request {
+            after_ns: (pareto(self.rng.unit(), 16.0292, 0.154_971) * 1000.0) as Nanos,
+            key: key.round().clamp(1.0, 250.0) as u16,
+            value: self.value(),
+            is_set: self.rng.below(31) == 0,
+        })
+    }
+}
