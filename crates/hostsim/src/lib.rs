@@ -6,7 +6,9 @@
 //!     └───────────────────────────────────────────── ATR learns <── transmit <─────────────────────────┘
 //! ```
 //!
-//! [`server`] is that host, with memcached for an application. Costs come from a [`Profile`]: measured
+//! [`server`] is that host, with memcached for an application; [`pipeline`] is the yard's cores and queues
+//! (or a load balancer's), [`forward`] a host that forwards at line rate. [`paper`] makes the tables and
+//! figures of the papers with them, [`figure`] holds the papers' numbers. Costs come from a [`Profile`]: measured
 //! by `flowyard calibrate`, or a machine of the papers with the source of each number.
 //!
 //! Time is integer nanoseconds; equal seeds give equal runs, event for event. No clock, no I/O.
@@ -14,7 +16,11 @@
 #![forbid(unsafe_code)]
 
 pub mod events;
+pub mod figure;
+pub mod forward;
 pub mod machine;
+pub mod paper;
+pub mod pipeline;
 pub mod profile;
 pub mod server;
 

@@ -114,7 +114,12 @@ pub enum ProfileError {
 }
 
 /// The machines of the papers.
-const BUILTIN: [(&str, &str); 1] = [("rose-city", include_str!("../profiles/rose-city.toml"))];
+const BUILTIN: [(&str, &str); 4] = [
+    ("dlb", include_str!("../profiles/dlb.toml")),
+    ("kth", include_str!("../profiles/kth.toml")),
+    ("lanner", include_str!("../profiles/lanner.toml")),
+    ("rose-city", include_str!("../profiles/rose-city.toml")),
+];
 
 impl Profile {
     /// Reads a profile; `name` is for messages.
