@@ -3,7 +3,7 @@
 use crate::stop::Stop;
 
 mod engine;
-mod rounds;
+pub(crate) mod rounds;
 
 /// Measure: the engine on this machine.
 #[derive(clap::Args)]

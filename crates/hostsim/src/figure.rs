@@ -290,10 +290,18 @@ impl Figure {
         self.rows.iter().find(|row| row.name == name)
     }
 
-    /// As a table.
+    /// As a table with its source and reasons.
     #[must_use]
     pub fn table(&self) -> Table {
-        let mut table = Table::new(self.title.clone())
+        let head = format!("{}, {}", self.paper, self.place);
+        let table = self.numbers().titled(self.title.clone()).note(head);
+        self.why.iter().fold(table, |table, why| table.note(why.clone()))
+    }
+
+    /// The rows as a table.
+    #[must_use]
+    pub fn numbers(&self) -> Table {
+        let mut table = Table::new("")
             .column(Column::text(""))
             .column(Column::number(self.against.clone()).unit(self.unit.clone()))
             .column(Column::number("ours").unit(self.unit.clone()))
@@ -324,8 +332,7 @@ impl Figure {
                 Cell::new(row.kind.name()).tone(Tone::Dim),
             ]);
         }
-        let head = format!("{}, {}", self.paper, self.place);
-        self.why.iter().fold(table.note(head), |table, why| table.note(why.clone()))
+        table
     }
 }
 
