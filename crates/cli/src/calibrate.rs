@@ -13,7 +13,7 @@ use flowyard_hostsim::{Constant, How, Machine, Profile};
 use flowyard_report::{Cell, Column, Table, Tone};
 use flowyard_yard::{Clock, Span, Stages};
 
-use crate::bench::rounds::{Case, Round, median};
+use crate::bench::rounds::{Case, Round};
 use crate::stop::{Stop, bad_input};
 
 mod micro;
@@ -28,12 +28,12 @@ pub(crate) struct Args {
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
 
-    /// How often everything is measured; the median counts
-    #[arg(long, value_name = "N", default_value_t = 7)]
+    /// How often everything is measured; the least disturbed counts
+    #[arg(long, value_name = "N", default_value_t = 15)]
     rounds: usize,
 
     /// How long each run of the yard takes, such as 200ms
-    #[arg(long, value_name = "TIME", default_value = "200ms", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "TIME", default_value = "60ms", value_parser = humantime::parse_duration)]
     time: Duration,
 }
 
@@ -75,6 +75,11 @@ pub(crate) fn table(profile: &Profile) -> Table {
     profile.about.iter().fold(table, |table, (name, value)| table.note(format!("{name}: {value}")))
 }
 
+/// The least disturbed: other load only adds.
+fn least(values: Vec<f64>) -> f64 {
+    values.into_iter().fold(f64::MAX, f64::min)
+}
+
 /// The yard's runs that its stages are timed in: one flow, no work.
 fn case(cores: u16, consumers: Vec<u16>) -> Case {
     let (burn_ns, exact) = (None, false);
@@ -91,7 +96,7 @@ pub(crate) fn profile(rounds: usize, time: Duration, clock: &Clock) -> anyhow::R
         constants.insert(name.to_owned(), constant);
     };
     let often = |measure: &dyn Fn() -> anyhow::Result<f64>| -> anyhow::Result<f64> {
-        Ok(median((0..rounds).map(|_| measure()).collect::<anyhow::Result<_>>()?))
+        Ok(least((0..rounds).map(|_| measure()).collect::<anyhow::Result<_>>()?))
     };
     put("clock_ns", often(&|| Ok(micro::clock(clock)))?, "reading the clock");
     put("syscall_ns", often(&|| Ok(micro::syscall(clock)))?, "getppid");
@@ -125,7 +130,7 @@ pub(crate) fn profile(rounds: usize, time: Duration, clock: &Clock) -> anyhow::R
             continue;
         }
         for (name, spans) in STAGES {
-            let ns = median(rounds.iter().map(|round| sum(&round.stages, spans)).collect());
+            let ns = least(rounds.iter().map(|round| sum(&round.stages, spans)).collect());
             put(&format!("{prefix}_{name}_ns"), ns, what);
         }
     }
@@ -133,7 +138,7 @@ pub(crate) fn profile(rounds: usize, time: Duration, clock: &Clock) -> anyhow::R
         1e9 / round.pps.max(1.0)
             - STAGES.iter().map(|(_, spans)| sum(&round.stages, spans)).sum::<f64>()
     };
-    let rest = median(near.iter().map(rest).collect());
+    let rest = least(near.iter().map(rest).collect());
     put("yard_rest_ns", rest, "the yard on one core: a frame's time by its rate, less its stages");
 
     let file = |path: &str| fs::read_to_string(path).unwrap_or_default();

@@ -24,6 +24,7 @@ use serde::Serialize;
 use crate::stop::{Stop, bad_input};
 
 mod adapter;
+mod lookup;
 mod page;
 mod yard;
 
@@ -66,7 +67,7 @@ struct Results<'a> {
 
 /// Every name, in the order of the page.
 fn all() -> Vec<&'static str> {
-    paper::names().chain([yard::NAME]).chain(adapter::names()).collect()
+    paper::names().chain([lookup::NAME, yard::NAME]).chain(adapter::names()).collect()
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Stop> {
@@ -119,7 +120,7 @@ fn calibrated(args: &Args, names: &[&str]) -> Result<Option<Profile>, Stop> {
         return Ok(None);
     }
     let clock = crate::run::clock();
-    crate::calibrate::profile(5, Duration::from_millis(150), &clock).map(Some).map_err(Stop::Failed)
+    crate::calibrate::profile(15, Duration::from_millis(60), &clock).map(Some).map_err(Stop::Failed)
 }
 
 /// One figure.
@@ -129,6 +130,7 @@ fn one(name: &str, context: &Context) -> anyhow::Result<Figure> {
     }
     match adapter::make(name) {
         Some(figure) => figure,
+        None if name == lookup::NAME => lookup::make(),
         None => yard::make(context),
     }
 }
@@ -153,7 +155,7 @@ fn make(names: &[&str], context: &Context, threads: usize) -> Result<Vec<Figure>
     };
     // Measuring wants the machine to itself.
     let (alone, shared): (Vec<usize>, Vec<usize>) =
-        (0..names.len()).partition(|&at| names[at] == yard::NAME);
+        (0..names.len()).partition(|&at| [yard::NAME, lookup::NAME].contains(&names[at]));
     alone.into_iter().for_each(put);
     let next = AtomicUsize::new(0);
     std::thread::scope(|scope| {

@@ -184,9 +184,9 @@ pub(super) fn reordering(_: &Context) -> Result<Made, FigureError> {
     let mut made = Made::default();
     let base = setup(&profile, Steering::Atr).map_err(model)?;
     let base = Setup {
-        placement: Placement::Wandering,
+        placement: Placement::Moved(1_000_000),
         load: Load::Open { rate: 2.5 * M },
-        measure: 400_000_000,
+        measure: 800_000_000,
         ..base
     };
     let mut names = Vec::new();

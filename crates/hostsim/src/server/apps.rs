@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 
 use flowyard_frame::Nanos;
 
+use super::Placement;
 use super::host::{Chunk, Event, Host};
 
 /// Requests of a connection before it is another's turn (memcached's `reqs_per_event`).
@@ -14,6 +15,8 @@ const PER_EVENT: u32 = 20;
 pub(super) struct Thread {
     pub(super) cpu: u16,
     pub(super) asleep: bool,
+    /// Where it goes when it is next woken.
+    pub(super) moves_to: Option<u16>,
     /// Just woken: the switch is to be paid.
     pub(super) woken: bool,
     /// Connections with something to read.
@@ -24,7 +27,7 @@ pub(super) struct Thread {
 
 impl Thread {
     pub(super) const fn new(cpu: u16) -> Self {
-        Self { cpu, asleep: true, woken: false, ready: VecDeque::new(), named: 0 }
+        Self { cpu, asleep: true, woken: false, moves_to: None, ready: VecDeque::new(), named: 0 }
     }
 }
 
@@ -90,6 +93,21 @@ impl Host<'_> {
         thread.named -= 1;
         if thread.named == 0 {
             self.cpus[usize::from(cpu)].runs.rotate_left(1);
+        }
+    }
+
+    /// One thread is to go to some processor of its socket.
+    pub(super) fn tell_to_move(&mut self) {
+        let number = self.rng.below(self.threads.len() as u64) as usize;
+        let machine = self.setup.machine;
+        let home = self.threads[number].cpu;
+        let mut to = self.rng.below(u64::from(machine.cpus())) as u16;
+        while machine.socket(to) != machine.socket(home) {
+            to = (to + 1) % machine.cpus();
+        }
+        self.threads[number].moves_to = Some(to);
+        if let Placement::Moved(every) = self.setup.placement {
+            self.events.after(every.max(1), Event::Move);
         }
     }
 

@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 
 use flowyard_frame::Nanos;
 
-use super::Load;
 use super::host::{Event, Host, Packet};
+use super::{Load, Placement};
 
 /// One connection, both ends.
 #[derive(Debug)]
@@ -50,6 +50,9 @@ impl Host<'_> {
         for conn in 0..self.conns.len() {
             let cpu = self.threads[usize::from(self.conns[conn].thread)].cpu;
             (self.conns[conn].touched, self.conns[conn].written) = (cpu, cpu);
+        }
+        if let Placement::Moved(every) = self.setup.placement {
+            self.events.at(at + every, Event::Move);
         }
         match self.setup.load {
             Load::Open { .. } => self.events.at(at, Event::Due),

@@ -33,6 +33,8 @@ pub(super) enum Event {
     Done(u16),
     /// An answer reaches the client.
     Answer(u32),
+    /// A thread is told to move.
+    Move,
 }
 
 /// A request on its way to the socket.
@@ -213,6 +215,7 @@ impl<'a> Host<'a> {
                 }
                 Event::Done(cpu) => self.done(cpu),
                 Event::Answer(conn) => self.answer(conn),
+                Event::Move => self.tell_to_move(),
             }
         }
         self.finish()

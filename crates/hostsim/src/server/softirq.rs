@@ -292,6 +292,9 @@ impl Host<'_> {
         let target = match self.setup.placement {
             Placement::Pinned => home,
             Placement::Wandering => self.idle_near(home, cpu),
+            Placement::Moved(_) => {
+                self.threads[usize::from(number)].moves_to.take().unwrap_or(home)
+            }
         };
         let thread = &mut self.threads[usize::from(number)];
         (thread.asleep, thread.woken) = (false, true);

@@ -71,6 +71,14 @@ fn a_flow_director_reorders_when_threads_wander_and_settle_does_not() {
     assert_eq!(settled.reordered, 0);
     assert_eq!(run(Steering::Rfs, Placement::Wandering).reordered, 0, "RFS has the same rule");
     assert_eq!(run(Steering::Rss, Placement::Wandering).reordered, 0);
+    // The same when a scheduler moves threads; and rarer samples reorder less.
+    let moved = Placement::Moved(100_000);
+    let atr = run(Steering::Atr, moved);
+    assert!(atr.reordered > 10, "{atr:?}");
+    assert_eq!(run(Steering::Settled, moved).reordered, 0);
+    let rare = Setup { sample_rate: 10_000, placement: moved, seed: 3, ..setup.clone() };
+    let rare = Setup { measure: 30_000_000, ..rare }.run().unwrap();
+    assert!(rare.reordered < atr.reordered / 2, "{} {}", rare.reordered, atr.reordered);
 }
 
 #[test]
