@@ -34,12 +34,15 @@ fn predict(
     consumers: &[u16],
     work_ns: u64,
 ) -> Result<f64, ProfileError> {
+    // The loop itself: half with what it receives, half with what it serves, for either may be another
+    // core's.
+    let rest = here.get("yard_rest_ns")? / 2.0;
     let stages = |prefix: &str| {
         let get = |name: &str| here.get(&format!("{prefix}_{name}_ns"));
         Ok::<_, ProfileError>(Stages {
-            rx: get("rx")? + here.get("yard_rest_ns")?,
+            rx: get("rx")? + rest,
             enqueue: get("enqueue")?,
-            dequeue: get("dequeue")?,
+            dequeue: get("dequeue")? + rest,
             work: get("work")? + work_ns as f64,
             complete: get("complete")?,
             tx: get("tx")?,
@@ -90,7 +93,11 @@ pub(super) fn make(context: &Context) -> anyhow::Result<Figure> {
         plot = plot.line(format!("{name}, predicted"), line);
         plot = plot.points(format!("{name}, measured"), points);
     }
-    let mut notes = Vec::new();
+    let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    let mut notes = vec![format!(
+        "Load average {}: where others take the processors, the measured side is theirs too.",
+        load.trim()
+    )];
     if processors < 2 {
         notes.push("This machine has one processor: two cores cannot be measured.".to_owned());
     }

@@ -96,16 +96,17 @@ impl Host<'_> {
         }
     }
 
-    /// One thread is to go to some processor of its socket.
+    /// Two threads of a socket are to change places.
     pub(super) fn tell_to_move(&mut self) {
-        let number = self.rng.below(self.threads.len() as u64) as usize;
+        let place = |thread: &Thread| thread.moves_to.unwrap_or(thread.cpu);
+        let count = self.threads.len() as u64;
+        let [one, other] = [(); 2].map(|()| self.rng.below(count) as usize);
+        let [here, there] = [one, other].map(|number| place(&self.threads[number]));
         let machine = self.setup.machine;
-        let home = self.threads[number].cpu;
-        let mut to = self.rng.below(u64::from(machine.cpus())) as u16;
-        while machine.socket(to) != machine.socket(home) {
-            to = (to + 1) % machine.cpus();
+        if machine.socket(here) == machine.socket(there) {
+            self.threads[one].moves_to = Some(there);
+            self.threads[other].moves_to = Some(here);
         }
-        self.threads[number].moves_to = Some(to);
         if let Placement::Moved(every) = self.setup.placement {
             self.events.after(every.max(1), Event::Move);
         }

@@ -91,8 +91,8 @@ pub enum Placement {
     /// Started there; a thread that is woken while its processor is busy goes to an idle one of the
     /// same socket, if there is one.
     Wandering,
-    /// Started there; every so many nanoseconds a thread, drawn at random, goes to a processor of its
-    /// socket, drawn at random, when it is next woken: a scheduler that balances load.
+    /// Started there; every so many nanoseconds two threads, drawn at random, change places when they
+    /// are next woken, if they are of one socket: a scheduler that balances load.
     Moved(Nanos),
 }
 
