@@ -8,7 +8,7 @@ mod live;
 mod methods;
 mod options;
 mod qualify;
-mod rounds;
+pub(crate) mod rounds;
 mod state;
 
 /// Measure: the engine on this machine, or a device by RFC 2544 and its family.

@@ -6,8 +6,10 @@ mod adapters;
 mod analyze;
 mod args;
 mod bench;
+mod calibrate;
 mod doctor;
 mod explain;
+mod figures;
 mod lb;
 mod logs;
 mod nic;
@@ -56,6 +58,10 @@ enum Command {
     Doctor(doctor::Args),
     /// Measure: how fast the engine is on this machine
     Bench(bench::Args),
+    /// Measure what things cost on this machine, for the models: a profile
+    Calibrate(calibrate::Args),
+    /// The tables and figures of the source papers: their numbers beside ours
+    Figures(figures::Args),
     /// List the adapters that flowyard models, with their limits
     Adapters(adapters::Args),
     /// Simulate a programmable adapter cycle by cycle, running real firmware
@@ -81,6 +87,8 @@ fn main() -> ExitCode {
         Command::Lb(args) => lb::run(&args),
         Command::Doctor(args) => doctor::run(&args),
         Command::Bench(args) => bench::run(&args),
+        Command::Calibrate(args) => calibrate::run(&args),
+        Command::Figures(args) => figures::run(&args),
         Command::Adapters(args) => adapters::run(&args),
         Command::Nic(args) => nic::run(&args),
         Command::Schema(args) => schema::run(&args),

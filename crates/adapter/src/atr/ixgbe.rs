@@ -144,6 +144,17 @@ impl Atr82599 {
         self
     }
 
+    /// The same with the near-full interrupt at another number of free filters (64 in ixgbe): in
+    /// effect, a smaller table.
+    ///
+    /// # Errors
+    /// When the table refuses ATR's own mask set; it does not.
+    pub fn with_full_threshold(mut self, free: u16) -> Result<Self, Error> {
+        let limits = Limits { full_threshold: free, ..Limits::default() };
+        self.table = Table::new(Mode::Signature, self.table.pballoc(), MaskSet::ATR, limits)?;
+        Ok(self)
+    }
+
     /// A packet leaves by `ring`; `key` is as transmitted.
     #[inline]
     pub fn transmit(&mut self, ring: u16, key: &FlowKey, now: Nanos) -> Transmit {

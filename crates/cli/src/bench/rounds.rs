@@ -23,27 +23,27 @@ const FRAMES: u64 = 65_536;
 
 /// A yard to be measured.
 #[derive(Clone)]
-pub(super) struct Case {
+pub(crate) struct Case {
     /// Cores: the first receives, the last transmits.
-    pub(super) cores: u16,
+    pub(crate) cores: u16,
     /// Order of the one queue, and who works on it.
-    pub(super) order: &'static str,
-    pub(super) consumers: Vec<u16>,
+    pub(crate) order: &'static str,
+    pub(crate) consumers: Vec<u16>,
     /// The work: nanoseconds to burn, or plain forwarding.
-    pub(super) burn_ns: Option<u64>,
+    pub(crate) burn_ns: Option<u64>,
     /// Flows, drawn evenly.
-    pub(super) flows: u64,
+    pub(crate) flows: u64,
     /// Whether each flow has an exact entry.
-    pub(super) exact: bool,
+    pub(crate) exact: bool,
     /// Bytes of a frame, without the FCS.
-    pub(super) length: usize,
+    pub(crate) length: usize,
 }
 
 /// What one round of a case came to.
 #[derive(Clone)]
-pub(super) struct Round {
-    pub(super) pps: f64,
-    pub(super) stages: Stages,
+pub(crate) struct Round {
+    pub(crate) pps: f64,
+    pub(crate) stages: Stages,
 }
 
 fn key(flow: u64) -> FlowKey {
@@ -74,7 +74,7 @@ impl Case {
     }
 
     /// Runs it for `time`.
-    pub(super) fn round(&self, time: Duration, clock: &Clock) -> anyhow::Result<Round> {
+    pub(crate) fn round(&self, time: Duration, clock: &Clock) -> anyhow::Result<Round> {
         let (mut frames, mut rng, mut bytes) = (Frames::new(), Rng::new(1), Vec::new());
         for _ in 0..FRAMES {
             Build::new(&key(rng.below(self.flows))).pad(self.length).write(&mut bytes);
@@ -108,7 +108,7 @@ impl Case {
 }
 
 /// The middle one; of none, 0.
-pub(super) fn median(mut values: Vec<f64>) -> f64 {
+pub(crate) fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     values.get(values.len() / 2).copied().unwrap_or_default()
 }

@@ -1,0 +1,186 @@
+//! `flowyard calibrate`: what things cost on this machine, saved as a profile for the models.
+//!
+//! Micro-benchmarks of one thing each: a cache line that travels, a system call, a wake-up, the yard's
+//! stages on one core and handed to a second. All without work: what the models predict is with it.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{Write, stdout};
+use std::path::PathBuf;
+use std::time::{Duration, SystemTime};
+
+use flowyard_hostsim::{Constant, How, Machine, Profile};
+use flowyard_report::{Cell, Column, Table, Tone};
+use flowyard_yard::{Clock, Span, Stages};
+
+use crate::bench::rounds::{Case, Round};
+use crate::stop::{Stop, bad_input};
+
+mod micro;
+
+/// Measure what things cost on this machine, for the models.
+#[derive(clap::Args)]
+#[command(
+    after_help = "Examples:\n  flowyard calibrate\n  flowyard calibrate --output here.toml\n  flowyard figures --profile here.toml\n\nOther load on the machine makes everything dearer: the load average is saved with the numbers."
+)]
+pub(crate) struct Args {
+    /// Write the profile to this file, instead of to standard output
+    #[arg(long, short, value_name = "FILE")]
+    output: Option<PathBuf>,
+
+    /// How often everything is measured; the least disturbed counts
+    #[arg(long, value_name = "N", default_value_t = 15)]
+    rounds: usize,
+
+    /// How long each run of the yard takes, such as 200ms
+    #[arg(long, value_name = "TIME", default_value = "60ms", value_parser = humantime::parse_duration)]
+    time: Duration,
+}
+
+pub(crate) fn run(args: &Args) -> Result<(), Stop> {
+    if args.rounds == 0
+        || args.time < Duration::from_millis(1)
+        || args.time > Duration::from_secs(60)
+    {
+        return Err(bad_input("--rounds wants at least 1, --time from 1ms to 60s"));
+    }
+    let profile = profile(args.rounds, args.time, &crate::run::clock()).map_err(Stop::Failed)?;
+    let mut out = stdout().lock();
+    let Some(path) = &args.output else {
+        out.write_all(profile.to_toml().as_bytes())?;
+        return Ok(out.flush()?);
+    };
+    fs::write(path, profile.to_toml())
+        .map_err(|error| bad_input(format!("{}: cannot write it: {error}", path.display())))?;
+    out.write_all(table(&profile).to_text(&crate::style()).as_bytes())?;
+    writeln!(out, "Saved: {}", path.display())?;
+    Ok(out.flush()?)
+}
+
+/// The constants as a table.
+pub(crate) fn table(profile: &Profile) -> Table {
+    let mut table = Table::new(format!("Costs: {}", profile.title))
+        .column(Column::text("constant"))
+        .column(Column::number("value"))
+        .column(Column::text("how"))
+        .column(Column::text("source"));
+    for (name, constant) in &profile.constants {
+        table.push([
+            Cell::new(name.clone()),
+            Cell::new(format!("{:.1}", constant.value)),
+            Cell::new(constant.how.name()).tone(Tone::Dim),
+            Cell::new(constant.source.clone()),
+        ]);
+    }
+    profile.about.iter().fold(table, |table, (name, value)| table.note(format!("{name}: {value}")))
+}
+
+/// The least disturbed: other load only adds.
+fn least(values: Vec<f64>) -> f64 {
+    values.into_iter().fold(f64::MAX, f64::min)
+}
+
+/// The yard's runs that its stages are timed in: one flow, no work.
+fn case(cores: u16, consumers: Vec<u16>) -> Case {
+    let (burn_ns, exact) = (None, false);
+    Case { cores, order: "ordered", consumers, burn_ns, flows: 1, exact, length: 60 }
+}
+
+/// Measures everything.
+pub(crate) fn profile(rounds: usize, time: Duration, clock: &Clock) -> anyhow::Result<Profile> {
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    let mut constants = BTreeMap::new();
+    let mut put = |name: &str, value: f64, source: &str| {
+        let constant =
+            Constant { value: value.max(0.0), how: How::Measured, source: source.into() };
+        constants.insert(name.to_owned(), constant);
+    };
+    let often = |measure: &dyn Fn() -> anyhow::Result<f64>| -> anyhow::Result<f64> {
+        Ok(least((0..rounds).map(|_| measure()).collect::<anyhow::Result<_>>()?))
+    };
+    put("clock_ns", often(&|| Ok(micro::clock(clock)))?, "reading the clock");
+    put("syscall_ns", often(&|| Ok(micro::syscall(clock)))?, "getppid");
+    if processors > 1 {
+        put(
+            "line_socket_ns",
+            often(&|| micro::line(clock))?,
+            "half of there and back of one cache line, processors 0 and 1",
+        );
+        put(
+            "wake_far_ns",
+            often(&|| micro::wake(clock, true))?,
+            "half of there and back between two threads over pipes, processors 0 and 1: write, wake, switch, read",
+        );
+    }
+    put("wake_near_ns", often(&|| micro::wake(clock, false))?, "the same on one processor");
+
+    // Side by side in each round: what disturbs one, disturbs the other.
+    let (mut near, mut far) = (Vec::new(), Vec::new());
+    for _ in 0..rounds {
+        near.push(case(1, vec![0]).round(time, clock)?);
+        if processors > 1 {
+            far.push(case(2, vec![1]).round(time, clock)?);
+        }
+    }
+    for (prefix, rounds, what) in [
+        ("yard", &near, "the yard on one core, ordered queue, one flow, no work"),
+        ("yard_far", &far, "the same, handed to a second core"),
+    ] {
+        if rounds.is_empty() {
+            continue;
+        }
+        for (name, spans) in STAGES {
+            let ns = least(rounds.iter().map(|round| sum(&round.stages, spans)).collect());
+            put(&format!("{prefix}_{name}_ns"), ns, what);
+        }
+    }
+    let rest = |round: &Round| {
+        1e9 / round.pps.max(1.0)
+            - STAGES.iter().map(|(_, spans)| sum(&round.stages, spans)).sum::<f64>()
+    };
+    let rest = least(near.iter().map(rest).collect());
+    put("yard_rest_ns", rest, "the yard on one core: a frame's time by its rate, less its stages");
+
+    let file = |path: &str| fs::read_to_string(path).unwrap_or_default();
+    let cpu = file("/proc/cpuinfo");
+    let field = |name: &str| {
+        let line = cpu.lines().find(|line| line.starts_with(name))?;
+        Some(line.split_once(':')?.1.trim().to_owned())
+    };
+    let model = field("model name").unwrap_or_else(|| "unknown processor".to_owned());
+    let about = [
+        ("processor", model.clone()),
+        ("processors", processors.to_string()),
+        ("mhz", field("cpu MHz").unwrap_or_default()),
+        ("kernel", file("/proc/sys/kernel/osrelease").trim().to_owned()),
+        ("load average", file("/proc/loadavg").trim().to_owned()),
+        ("when", humantime::format_rfc3339_seconds(now()).to_string()),
+        ("rounds", rounds.to_string()),
+    ];
+    Ok(Profile {
+        name: "here".to_owned(),
+        title: format!("{model}, {processors} processors"),
+        machine: Machine { sockets: 1, cores: processors.clamp(1, 128) as u16, threads: 1 },
+        about: about.into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
+        constants,
+    })
+}
+
+#[allow(clippy::disallowed_methods, reason = "the command line makes the clock")]
+fn now() -> SystemTime {
+    SystemTime::now()
+}
+
+/// The model's stages, by the yard's.
+const STAGES: [(&str, &[Span]); 6] = [
+    ("rx", &[Span::Rx, Span::Parse, Span::Steer, Span::Settle]),
+    ("enqueue", &[Span::Enqueue]),
+    ("dequeue", &[Span::Dequeue]),
+    ("work", &[Span::Work]),
+    ("complete", &[Span::Complete]),
+    ("tx", &[Span::Tx]),
+];
+
+fn sum(stages: &Stages, spans: &[Span]) -> f64 {
+    spans.iter().filter_map(|&span| stages.ns_per_frame(span)).sum()
+}

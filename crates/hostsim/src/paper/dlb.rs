@@ -1,0 +1,164 @@
+//! The DLB guide: one elephant over 1 to 8 workers, and the mice beside it.
+
+use flowyard_report::{Axis, Plot, Unit};
+
+use super::{Context, model, profile};
+use crate::figure::{FigureError, Made};
+use crate::forward::line_pps;
+use crate::pipeline::{Flow, Pipeline, Role, Stages};
+use crate::profile::Profile;
+
+const WORKERS: usize = 10;
+
+/// A load balancer's costs.
+struct Balancer {
+    single: f64,
+    rx: f64,
+    tx: f64,
+    line: f64,
+}
+
+/// What a queue between cores costs, a frame: the producer, a worker, the consumer.
+#[derive(Clone, Copy)]
+struct Device {
+    produce: f64,
+    worker: f64,
+    consume: f64,
+}
+
+impl Balancer {
+    fn of(profile: &Profile) -> Result<Self, FigureError> {
+        let get = |name: &str| profile.get(name).map_err(model);
+        Ok(Self {
+            single: get("single_ns")?,
+            rx: get("rx_ns")?,
+            tx: get("tx_ns")?,
+            line: get("line_gbps")? * 1e9,
+        })
+    }
+
+    fn work(&self) -> f64 {
+        self.single - self.rx - self.tx
+    }
+
+    /// One core that does everything.
+    fn alone(&self, offered_pps: f64) -> Result<Flow, FigureError> {
+        let stages = Stages { rx: self.rx, work: self.work(), tx: self.tx, ..Stages::default() };
+        let role = Role { receives: true, works: true, transmits: true, stages };
+        run(&Pipeline { offered_pps: Some(offered_pps), ..Pipeline::yard(vec![role]) })
+    }
+
+    /// A producer, workers, a consumer.
+    fn split(&self, workers: usize, device: Device, offered_pps: f64) -> Result<Flow, FigureError> {
+        let stages = Stages {
+            rx: self.rx,
+            enqueue: device.produce,
+            work: self.work(),
+            dequeue: device.worker / 2.0,
+            complete: device.worker / 2.0,
+            tx: self.tx + device.consume,
+        };
+        let role = Role { stages, ..Role::default() };
+        let mut roles = vec![Role { receives: true, ..role }, Role { transmits: true, ..role }];
+        roles.extend(vec![Role { works: true, ..role }; workers]);
+        let window = 2048; // the guide names none: wide enough for ten workers
+        run(&Pipeline {
+            offered_pps: Some(offered_pps),
+            window,
+            tx_window: window,
+            ..Pipeline::yard(roles)
+        })
+    }
+}
+
+fn run(pipeline: &Pipeline) -> Result<Flow, FigureError> {
+    let flow = pipeline.run();
+    if flow.is_balanced() { Ok(flow) } else { Err(model("the books of a run do not balance")) }
+}
+
+fn hardware(profile: &Profile) -> Result<Device, FigureError> {
+    let get = |name: &str| profile.get(name).map_err(model);
+    let end = get("hw_end_ns")?;
+    Ok(Device { produce: end, worker: get("hw_worker_ns")?, consume: end })
+}
+
+/// Devices by name: the hardware, a software event device, and this machine's ordered queue.
+fn devices(
+    profile: &Profile,
+    context: &Context,
+) -> Result<Vec<(&'static str, Device)>, FigureError> {
+    let get = |name: &str| profile.get(name).map_err(model);
+    let mut devices = vec![("hardware queue", hardware(profile)?)];
+    let (schedule, worker) = (get("sw_schedule_ns")?, get("sw_worker_ns")?);
+    devices.push(("DPDK event_sw", Device { produce: schedule, worker, consume: worker / 2.0 }));
+    if let Some(here) = &context.here {
+        let get = |name: &str| here.get(name).map_err(model);
+        let worker = get("yard_far_dequeue_ns")? + get("yard_far_complete_ns")?;
+        let produce = get("yard_far_enqueue_ns")?;
+        devices.push((
+            "flowyard's ordered queue, costs of this machine",
+            Device { produce, worker, consume: 0.0 },
+        ));
+    }
+    Ok(devices)
+}
+
+pub(super) fn workers(context: &Context) -> Result<Made, FigureError> {
+    let profile = profile("dlb")?;
+    let balancer = Balancer::of(&profile)?;
+    let mut made = Made::default();
+    let mut plots = Vec::new();
+    for size in [64u64, 512] {
+        let offered = line_pps(balancer.line, size);
+        let baseline = balancer.alone(offered)?.pps / 1e6;
+        made.push(format!("{size} B, original, any number of cores"), baseline);
+        let mut plot = Plot::new(
+            format!("One flow of {size}-byte frames"),
+            Axis::linear("workers (and two cores more)", Unit::Plain(""))
+                .ticks_at((1..=WORKERS).map(|n| n as f64).collect::<Vec<_>>()),
+            Axis::linear("Mpps", Unit::Plain("")),
+        )
+        .line("original, one core works", vec![(1.0, baseline), (WORKERS as f64, baseline)]);
+        for (name, device) in devices(&profile, context)? {
+            let mut points = Vec::new();
+            for workers in 1..=WORKERS {
+                let pps = balancer.split(workers, device, offered)?.pps / 1e6;
+                made.push(format!("{size} B, {name}, {workers}+2"), pps);
+                points.push((workers as f64, pps));
+                if (workers, name) == (8, "hardware queue") {
+                    made.push(
+                        format!("{size} B, {name}, 8+2 over original, times"),
+                        pps / baseline,
+                    );
+                    let gbps = pps * size as f64 * 8.0 / 1e3;
+                    made.push(format!("{size} B, {name}, 8+2: Gb/s of frames"), gbps);
+                }
+            }
+            plot = plot.line(name, points);
+        }
+        plots.push(plot);
+    }
+    made.plots = plots;
+    Ok(made)
+}
+
+/// Mice on the core of the original process, the elephant beside them.
+pub(super) fn mice(_: &Context) -> Result<Made, FigureError> {
+    let profile = profile("dlb")?;
+    let balancer = Balancer::of(&profile)?;
+    let device = hardware(&profile)?;
+    let mut made = Made::default();
+    let line = line_pps(balancer.line, 64);
+    let mice = 2e6;
+    let quiet = balancer.split(8, device, line)?.pps;
+    let beside = balancer.split(8, device, line - mice)?.pps;
+    made.push("elephant, 8+2, without mice, Mpps", quiet / 1e6);
+    made.push("elephant, 8+2, with 2 Mpps of mice, Mpps", beside / 1e6);
+    made.push("elephant, with mice over without", beside / quiet);
+    let alone = balancer.alone(mice)?.pps;
+    made.push("mice, elephant on the pipeline: delivered, %", 100.0 * alone / mice);
+    // Without the pipeline both share one core's ring: what is lost is lost by both alike.
+    let together = balancer.alone(line)?.pps;
+    made.push("mice, elephant on their core: delivered, %", 100.0 * together / line);
+    Ok(made)
+}

@@ -1,0 +1,257 @@
+//! The Flow Director paper: memcached, the redirection table, and what the paper left out.
+
+use flowyard_report::{Axis, Plot, Unit};
+
+use super::{Context, model, profile};
+use crate::figure::{FigureError, Kind, Made};
+use crate::profile::Profile;
+use crate::server::{Curve, Load, Outcome, Placement, Setup, SetupError, Steering};
+
+/// Offered loads, in millions of requests a second.
+const RATES: [f64; 16] =
+    [0.1, 0.5, 1.0, 1.25, 1.5, 1.75, 2.0, 2.5, 3.0, 3.5, 4.0, 4.25, 4.5, 5.0, 5.5, 6.0];
+
+const M: f64 = 1e6;
+
+/// `steering` on its card: RSS, RPS and RFS on the ConnectX-3, the others on the X520.
+fn setup(profile: &Profile, steering: Steering) -> Result<Setup, SetupError> {
+    let setup = match steering {
+        Steering::Rss | Steering::Rps | Steering::Rfs => Setup::cx3(profile, steering, M)?,
+        _ => Setup::x520(profile, M)?,
+    };
+    Ok(Setup { steering, threads: profile.machine.cpus(), ..setup })
+}
+
+fn curve(setup: &Setup, rates: &[f64]) -> Result<Curve, FigureError> {
+    let rates: Vec<f64> = rates.iter().map(|rate| rate * M).collect();
+    Curve::run(setup, &rates).map_err(model)
+}
+
+fn run(setup: &Setup) -> Result<Outcome, FigureError> {
+    let outcome = setup.run().map_err(model)?;
+    if outcome.is_balanced() {
+        Ok(outcome)
+    } else {
+        Err(model("the books of a run do not balance"))
+    }
+}
+
+/// Throughput and latency against offered load.
+pub(super) fn memcached(_: &Context) -> Result<Made, FigureError> {
+    let profile = profile("rose-city")?;
+    let rss16 = Setup { queues: 16, ..setup(&profile, Steering::Rss).map_err(model)? };
+    let of = |steering| setup(&profile, steering).map_err(model);
+    let cases = [
+        ("X520, Flow Director ATR", of(Steering::Atr)?),
+        ("ConnectX-3, RPS and RFS", of(Steering::Rfs)?),
+        ("ConnectX-3", of(Steering::Rss)?),
+        ("ConnectX-3, RPS alone", of(Steering::Rps)?),
+        ("16 queues by RSS, what an X520 has without ATR", rss16),
+    ];
+    let mut made = Made::default();
+    let offered = || Axis::linear("offered, M requests/s", Unit::Plain(""));
+    let mut answered = Plot::new(
+        "memcached: responses a second",
+        offered(),
+        Axis::linear("M responses/s", Unit::Plain("")),
+    );
+    let mut latency = Plot::new(
+        "memcached: mean latency",
+        offered(),
+        Axis::log("microseconds", Unit::Plain("")).range(10.0, 10_000.0),
+    );
+    for (name, setup) in cases {
+        let curve = curve(&setup, &RATES)?;
+        made.push(format!("{name}: most responses"), curve.peak() / M);
+        made.push(format!("{name}: latency's wall"), curve.wall().unwrap_or(f64::NAN) / M);
+        let points = |of: fn(&Outcome) -> f64| -> Vec<(f64, f64)> {
+            curve.points.iter().map(|(rate, outcome)| (rate / M, of(outcome))).collect()
+        };
+        answered = answered.line(name, points(|outcome| outcome.answered_rps / M));
+        latency = latency.line(name, points(|outcome| outcome.latency_us_mean));
+    }
+    made.plots =
+        vec![answered.limit_y(5.0, "5 M"), latency.limit_y(crate::server::WALL_US, "wall")];
+    Ok(made)
+}
+
+/// The redirection-table example: entries 0 and 4 name queue 15; entry 4 goes to queue 13.
+pub(super) fn table(_: &Context) -> Result<Made, FigureError> {
+    let profile = profile("rose-city")?;
+    let before: Vec<u16> = (0..128).map(|i| if i == 0 || i == 4 { 15 } else { i % 16 }).collect();
+    let mut after = before.clone();
+    after[4] = 13;
+    let mut made = Made::default();
+    for (when, reta) in [("before", before), ("after", after)] {
+        let entries = |queue: u16| reta.iter().filter(|&&entry| entry == queue).count() as f64;
+        made.push(format!("{when}: queue of entry 0"), f64::from(reta[0]));
+        made.push(format!("{when}: queue of entry 4"), f64::from(reta[4]));
+        made.push(format!("{when}: entries of queue 15"), entries(15));
+        let of = setup(&profile, Steering::Rss).map_err(model)?;
+        let load = Load::Open { rate: 1.5 * M };
+        let of = Setup { queues: 16, connections: 4000, reta: Some(reta.clone()), load, ..of };
+        let outcome = run(&of)?;
+        for queue in [13, 15] {
+            let busy = outcome.busy.get(queue).copied().unwrap_or_default();
+            made.push(format!("{when}: core of queue {queue} busy, %"), 100.0 * busy);
+        }
+    }
+    Ok(made)
+}
+
+/// ATR against filters that someone programmed.
+pub(super) fn atr_ep(_: &Context) -> Result<Made, FigureError> {
+    let profile = profile("rose-city")?;
+    let mut made = Made::default();
+    for (name, steering) in [("ATR", Steering::Atr), ("EP", Steering::Ep)] {
+        let base = setup(&profile, steering).map_err(model)?;
+        let rate = |rate: f64| Load::Open { rate: rate * M };
+        let first = Setup { load: rate(0.2), warmup: 0, measure: 5_000_000, ..base.clone() };
+        let steady = Setup { load: rate(2.5), ..base.clone() };
+        let wander = Setup { placement: Placement::Wandering, ..steady.clone() };
+        let many = Setup { connections: 10_000, warmup: 20_000_000, ..steady.clone() };
+        for (when, setup) in [
+            ("first 5 ms after connecting", first),
+            ("steady", steady),
+            ("steady, threads wander", wander),
+            ("steady, 10,000 connections", many),
+        ] {
+            let outcome = run(&setup)?;
+            made.push(format!("{name}, {when}: on the thread's core"), 100.0 * outcome.local_share);
+            made.push(format!("{name}, {when}: mean latency, us"), outcome.latency_us_mean);
+        }
+    }
+    Ok(made)
+}
+
+/// 120 connections, 10 thousand, a million.
+pub(super) fn connections(_: &Context) -> Result<Made, FigureError> {
+    let profile = profile("rose-city")?;
+    let mut made = Made::default();
+    let counts = [120, 10_000, 1_000_000];
+    let cases = [
+        ("Flow Director ATR", Steering::Atr),
+        ("Flow Director EP", Steering::Ep),
+        ("RPS and RFS", Steering::Rfs),
+        ("RSS", Steering::Rss),
+    ];
+    let categories = ["120", "10 thousand", "1 million"];
+    let mut plot = Plot::new(
+        "Responses a second at 4.5 M offered",
+        Axis::categories("connections", categories),
+        Axis::linear("M responses/s", Unit::Plain("")),
+    );
+    let mut local = Plot::new(
+        "Segments processed on their thread's core",
+        Axis::categories("connections", categories),
+        Axis::linear("share", Unit::Share).range(0.0, 1.0),
+    );
+    for (name, steering) in cases {
+        let (mut rates, mut shares) = (Vec::new(), Vec::new());
+        for (count, words) in counts.into_iter().zip(categories) {
+            let base = setup(&profile, steering).map_err(model)?;
+            let load = Load::Open { rate: 4.5 * M };
+            let (warmup, measure) = (20_000_000, 40_000_000);
+            let outcome = run(&Setup { connections: count, load, warmup, measure, ..base })?;
+            made.push(format!("{name}, {words}: M responses/s"), outcome.answered_rps / M);
+            made.push(
+                format!("{name}, {words}: on the thread's core, %"),
+                100.0 * outcome.local_share,
+            );
+            if steering == Steering::Atr {
+                made.push(
+                    format!("{name}, {words}: table flushes"),
+                    outcome.filters.flushes as f64,
+                );
+                let aliases = outcome.filters.aliases as f64;
+                made.push(format!("{name}, {words}: steered by another flow's filter"), aliases);
+            }
+            rates.push(outcome.answered_rps / M);
+            shares.push(outcome.local_share);
+        }
+        plot = plot.bars(name, rates);
+        local = local.bars(name, shares);
+    }
+    made.plots = vec![plot, local];
+    Ok(made)
+}
+
+/// What arrives after a later segment of its connection.
+pub(super) fn reordering(_: &Context) -> Result<Made, FigureError> {
+    let profile = profile("rose-city")?;
+    let mut made = Made::default();
+    let base = setup(&profile, Steering::Atr).map_err(model)?;
+    let base = Setup {
+        placement: Placement::Moved(1_000_000),
+        load: Load::Open { rate: M },
+        // At sample rate 10,000 a ring learns something every eighth of a second.
+        warmup: 400_000_000,
+        measure: 400_000_000,
+        ..base
+    };
+    let mut names = Vec::new();
+    let mut bars = Vec::new();
+    for (name, steering, sample_rate) in [
+        ("Flow Director, sample rate 20", Steering::Atr, 20),
+        ("Flow Director, sample rate 10,000", Steering::Atr, 10_000),
+        ("the same filters, settled", Steering::Settled, 20),
+        ("RFS", Steering::Rfs, 20),
+        ("RSS", Steering::Rss, 20),
+    ] {
+        let outcome = run(&Setup { steering, sample_rate, ..base.clone() })?;
+        let share = 1e6 * outcome.reordered as f64 / (outcome.segments as f64).max(1.0);
+        made.push(format!("{name}: reordered of a million"), share);
+        made.push(format!("{name}: threads moved"), outcome.migrations as f64);
+        names.push(name);
+        bars.push(share);
+    }
+    made.plots = vec![
+        Plot::new(
+            "Segments overtaken, of a million",
+            Axis::linear("of a million", Unit::Plain("")),
+            Axis::categories("", names),
+        )
+        .bars("reordered", bars),
+    ];
+    Ok(made)
+}
+
+/// Settings that the paper does not list.
+pub(super) fn settings(_: &Context) -> Result<Made, FigureError> {
+    let profile = profile("rose-city")?;
+    let mut double = profile.clone();
+    double.machine.cores *= 2;
+    let names = ["irq_ns", "ipi_send_ns", "ipi_take_ns", "poll_exit_ns"];
+    let half = names.into_iter().fold(profile.clone(), |profile, name| profile.times(name, 0.5));
+    let mut made = Made::default();
+    let rates = [0.5, 1.5, 2.0, 2.5, 3.0, 3.5, 4.0, 4.5, 5.0, 5.5, 6.0, 7.0];
+    for (card, steering) in [
+        ("Flow Director ATR", Steering::Atr),
+        ("RPS and RFS", Steering::Rfs),
+        ("RSS", Steering::Rss),
+    ] {
+        for (what, profile) in [
+            ("as in the paper", &profile),
+            ("twice the cores", &double),
+            ("half the interrupt cost", &half),
+        ] {
+            let curve = curve(&setup(profile, steering).map_err(model)?, &rates)?;
+            made.push(format!("{card}, {what}: most responses"), curve.peak() / M);
+            made.push(
+                format!("{card}, {what}: latency's wall"),
+                curve.wall().unwrap_or(f64::NAN) / M,
+            );
+        }
+    }
+    for (what, filters) in [("8,191 filters", 8191), ("819 filters", 819)] {
+        let base = setup(&profile, Steering::Atr).map_err(model)?;
+        let load = Load::Open { rate: 3.0 * M };
+        let (warmup, measure) = (20_000_000, 60_000_000);
+        let outcome = run(&Setup { connections: 10_000, filters, load, warmup, measure, ..base })?;
+        let name = format!("10 thousand connections, {what}");
+        made.push(format!("{name}: on the thread's core, %"), 100.0 * outcome.local_share);
+        made.push(format!("{name}: mean latency, us"), outcome.latency_us_mean);
+        made.push_as(Kind::Prediction, format!("{name}: flushes"), outcome.filters.flushes as f64);
+    }
+    Ok(made)
+}

@@ -1,0 +1,173 @@
+//! The KTH slides: an OpenFlow switch whose lookup Flow Director does.
+
+use flowyard_report::{Axis, Plot, Unit};
+
+use super::{Context, model, profile};
+use crate::figure::{FigureError, Made};
+use crate::forward::{Forwarder, line_pps, machine_pps};
+use crate::profile::Profile;
+
+/// Entries of the tables in the slides.
+const ENTRIES: [u32; 10] = [1, 100, 1100, 2100, 3100, 4100, 5100, 6100, 7100, 8100];
+
+struct Switch {
+    map: f64,
+    hash: f64,
+    linear: f64,
+    entry: f64,
+    miss: f64,
+    filter: f64,
+    filter_worst: f64,
+    share: f64,
+}
+
+impl Switch {
+    fn of(profile: &Profile) -> Result<Self, FigureError> {
+        let get = |name: &str| profile.get(name).map_err(model);
+        Ok(Self {
+            map: get("map_ns")?,
+            hash: get("hash_ns")?,
+            linear: get("linear_ns")?,
+            entry: get("entry_ns")?,
+            miss: get("map_miss_ns")?,
+            filter: get("filter_ns")?,
+            filter_worst: get("filter_worst_ns")?,
+            share: get("sibling_share")?,
+        })
+    }
+
+    /// A frame by the hash table; by the linear table of so many entries, all of which are looked at.
+    fn by_hash(&self) -> f64 {
+        self.map + self.hash
+    }
+
+    fn by_linear(&self, entries: u32) -> f64 {
+        self.by_hash() + self.linear + self.entry * f64::from(entries)
+    }
+}
+
+/// One core under line rate of 64-byte frames, thousand frames a second.
+fn kpps(costs_ns: Vec<f64>) -> Result<f64, FigureError> {
+    let done = Forwarder { offered_pps: vec![line_pps(1e10, 64)], costs_ns }.run(0.2);
+    if done.is_balanced() { Ok(done.pps / 1e3) } else { Err(model("the books do not balance")) }
+}
+
+pub(super) fn baseline(_: &Context) -> Result<Made, FigureError> {
+    let switch = Switch::of(&profile("kth")?)?;
+    let mut made = Made::default();
+    let mut lines: [Vec<(f64, f64)>; 3] = Default::default();
+    for entries in ENTRIES {
+        let all = [switch.by_linear(entries), switch.by_hash(), switch.map];
+        for (n, (name, cost)) in ["linear", "hash", "port-mapping"].into_iter().zip(all).enumerate()
+        {
+            let kpps = kpps(vec![cost])?;
+            made.push(format!("{entries} entries, {name}"), kpps);
+            lines[n].push((f64::from(entries), kpps));
+        }
+    }
+    let gain = lines[2].iter().zip(&lines[1]).skip(1).map(|(map, hash)| map.1 / hash.1 - 1.0);
+    made.push("port-mapping over hash, mean, %", 100.0 * gain.sum::<f64>() / 9.0);
+    let [linear, hash, map] = lines;
+    made.plots = vec![
+        Plot::new(
+            "Lookup by table size",
+            Axis::log("entries", Unit::Plain("")),
+            Axis::linear("thousand frames/s", Unit::Plain("")),
+        )
+        .line("port-mapping", map)
+        .line("hash", hash)
+        .line("linear", linear),
+    ];
+    Ok(made)
+}
+
+pub(super) fn modification(_: &Context) -> Result<Made, FigureError> {
+    let switch = Switch::of(&profile("kth")?)?;
+    let mut made = Made::default();
+    let (before, after) =
+        (kpps(vec![switch.by_hash()])?, kpps(vec![switch.by_hash() + switch.miss])?);
+    made.push("hash, original, thousand frames/s", before);
+    made.push("hash, after a miss in port-mapping, thousand frames/s", after);
+    made.push("overhead, %", 100.0 * (before / after - 1.0));
+    Ok(made)
+}
+
+pub(super) fn caching(_: &Context) -> Result<Made, FigureError> {
+    let switch = Switch::of(&profile("kth")?)?;
+    let slow = switch.by_hash();
+    let plain = kpps(vec![slow])?;
+    // A flow of n packets: the first goes the slow way and has a filter programmed.
+    let cached = |packets: u32, filter: f64| {
+        let mut costs = vec![switch.map; packets as usize];
+        costs[0] = slow + switch.miss + filter;
+        Forwarder { offered_pps: vec![line_pps(1e10, 64)], costs_ns: costs }.run(0.5).pps / 1e3
+    };
+    let break_even = |filter: f64| {
+        let (mut low, mut high) = (1u32, 1_000_000);
+        while low < high {
+            let middle = low.midpoint(high);
+            if cached(middle, filter) >= plain { high = middle } else { low = middle + 1 }
+        }
+        f64::from(low)
+    };
+    let mut made = Made::default();
+    made.push("random flows: break-even, packets", break_even(switch.filter));
+    made.push("worst case: break-even, packets", break_even(switch.filter_worst));
+    let lengths = [1, 10, 30, 100, 300, 1000, 3000, 10_000, 30_000, 100_000];
+    let line = |filter| lengths.map(|n| (f64::from(n), cached(n, filter))).to_vec();
+    let (random, worst) = (line(switch.filter), line(switch.filter_worst));
+    for (length, kpps) in &random {
+        made.push(format!("random flows of {length} packets, thousand frames/s"), *kpps);
+    }
+    made.plots = vec![
+        Plot::new(
+            "Flow caching by flow length",
+            Axis::log("packets of a flow", Unit::Plain("")),
+            Axis::linear("thousand frames/s", Unit::Plain("")),
+        )
+        .line("random flows", random)
+        .line("worst case", worst)
+        .limit_y(plain, "no caching"),
+    ];
+    Ok(made)
+}
+
+pub(super) fn multicore(_: &Context) -> Result<Made, FigureError> {
+    let profile = profile("kth")?;
+    let switch = Switch::of(&profile)?;
+    let machine = profile.machine;
+    let cores = usize::from(machine.cores);
+    let mut made = Made::default();
+    let mut plot = Plot::new(
+        "Cores, without and with hyper-threading",
+        Axis::categories("cores", (1..=cores).map(|n| n.to_string())),
+        Axis::linear("thousand frames/s", Unit::Plain("")),
+    );
+    let line = line_pps(1e10, 64);
+    for (name, cost) in [("hash", switch.by_hash()), ("port-mapping", switch.map)] {
+        for hyper in [false, true] {
+            let mut bars = Vec::new();
+            for busy in 1..=cores {
+                let ways = if hyper { 2 * busy } else { busy };
+                let mut rings = vec![Vec::new(); usize::from(machine.cpus())];
+                for core in 0..busy {
+                    rings[core].push(line / ways as f64);
+                    if hyper {
+                        rings[core + cores].push(line / ways as f64);
+                    }
+                }
+                let other = |cpu: usize| machine.sibling(cpu as u16).map(usize::from);
+                let pps = machine_pps(&rings, &[cost], switch.share, other, 0.2) / 1e3;
+                let threads = if hyper { "with" } else { "without" };
+                made.push(format!("{name}, {busy} cores, {threads} hyper-threading"), pps);
+                bars.push(pps);
+            }
+            plot = plot.bars(
+                format!("{name}, hyper-threading {}", if hyper { "on" } else { "off" }),
+                bars,
+            );
+        }
+    }
+    made.plots = vec![plot];
+    Ok(made)
+}
