@@ -268,7 +268,9 @@ pub(crate) fn traffic(
         match kind {
             Kind::Forward => {}
             Kind::Bridge | Kind::Switch => {
-                ttl = 1 + rng.below(20) as u8;
+                if kind == Kind::Switch {
+                    ttl = 1 + rng.below(20) as u8;
+                }
                 let station = |slot: u64, port: u64| [2, 0, 0, 0, port as u8, slot as u8 % 4];
                 let from = if rng.below(100) == 0 { rng.below(ports.into()) } else { port };
                 key.eth_src = station(slot, from);
@@ -278,7 +280,9 @@ pub(crate) fn traffic(
                 };
             }
             Kind::Route => {
-                ttl = 1 + rng.below(20) as u8;
+                if kind == Kind::Switch {
+                    ttl = 1 + rng.below(20) as u8;
+                }
                 if slot % 8 == 7 {
                     // ARP, of any length: what matters is that the label stays where it is.
                     key = FlowKey { eth_type: 0x0806, ..FlowKey::ZERO };
