@@ -1,0 +1,1 @@
+//! `flowyard switch`, at a switch that moves frames.

@@ -1,0 +1,1 @@
+//! osken-manager with an application of ours.
