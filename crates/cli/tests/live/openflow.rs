@@ -13,7 +13,6 @@
 
 mod by_hand;
 mod faucet;
-mod manager;
 mod os_ken;
 
 use std::ffi::OsString;
@@ -142,14 +141,20 @@ impl Wire {
         assert_eq!(sent, 1, "{error:?}");
     }
 
+    /// The next frame that came, if one did.
+    fn take(&mut self) -> Option<Vec<u8>> {
+        let frame = self.ring.peek()?;
+        let mut bytes = vec![0; frame.len(None, 0)];
+        frame.write(None, 0, &mut bytes);
+        self.ring.advance();
+        Some(bytes)
+    }
+
     /// What came that has `mark` at its end, without addresses and the rest of the mark: the
     /// headers.
     fn heard(&mut self, mark: u8) -> Vec<Vec<u8>> {
         let mut found = Vec::new();
-        while let Some(frame) = self.ring.peek() {
-            let mut bytes = vec![0; frame.len(None, 0)];
-            frame.write(None, 0, &mut bytes);
-            self.ring.advance();
+        while let Some(bytes) = self.take() {
             if let Some(head) = bytes.strip_suffix(&[mark; 60]) {
                 found.push(head[12..].to_vec());
             }

@@ -1,1 +1,0 @@
-//! osken-manager with an application of ours.
