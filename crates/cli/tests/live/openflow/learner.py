@@ -22,13 +22,13 @@ class Learner(app_manager.OSKenApp):
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
-        self.events = open("events", "a", buffering=1)
+        self.book = open("events", "a", buffering=1)
         self.switch = None
         self.ports = {}
         hub.spawn(self.obey)
 
     def tell(self, event, **what):
-        self.events.write(json.dumps({"event": event, **what}) + "\n")
+        self.book.write(json.dumps({"event": event, **what}) + "\n")
 
     def obey(self):
         """Does what it is told, in order."""
