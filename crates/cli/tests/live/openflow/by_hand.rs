@@ -65,7 +65,7 @@ fn flows_by_hand() {
     assert!(!star.reaches(1, 2));
     let why = ask(&live, "add-flow", &["actions=group:7"]);
     assert_eq!(why.status.code(), Some(1));
-    ends(live, "flows by hand");
+    ends(live, "flows by hand", &[]);
 }
 
 /// A stream to the address that is not there.
@@ -125,7 +125,7 @@ fn groups_and_meters_by_hand() {
     let stats = says(&live, "meter-stats", &[]);
     let dropped = format!("packet_count={},", 10 - through);
     assert!(through < 10 && stats.contains(&dropped), "{through} came through: {stats}");
-    ends(live, "groups and meters by hand");
+    ends(live, "groups and meters by hand", &["metered", "port_down"]);
 }
 
 /// Fail-standalone: a switch without its controller is a bridge.
@@ -140,5 +140,5 @@ fn without_a_controller() {
     star.reached(1, 2);
     assert_eq!(star.ping_all(&[1, 2, 3, 4]), 12);
     stream(&star.hosts[1], &star.hosts[2], ip(3), 8 << 20);
-    ends(live, "a switch without a controller");
+    ends(live, "a switch without a controller", &[]);
 }

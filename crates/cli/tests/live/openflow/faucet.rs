@@ -152,7 +152,7 @@ fn one_vlan_with(hardware: &str) {
     let six = "fd09::1".parse().unwrap();
     stream(&star.hosts[2], &star.hosts[0], six, 4 << 20);
     faucet.is_content();
-    ends(live, &format!("Faucet ({hardware}), one VLAN, TCP {rate:.0} Mb/s"));
+    ends(live, &format!("Faucet ({hardware}), one VLAN, TCP {rate:.0} Mb/s"), &[]);
 }
 
 #[test]
@@ -215,7 +215,7 @@ dps:
     trunk.send(all, 4, &office_tag, 8);
     assert_eq!((one.hears(8), two.hears(8)), (vec![plain.to_vec()], vec![plain.to_vec()]));
     faucet.is_content();
-    ends(live, "Faucet, two VLANs and a trunk");
+    ends(live, "Faucet, two VLANs and a trunk", &[]);
 }
 
 /// Faucet routes between VLANs: ARP and pings of the router are answered by packet-out, and hops
@@ -254,7 +254,7 @@ dps:
     assert_eq!(said.matches("ttl=63").count(), 5, "{said}");
     stream(&star.hosts[0], &star.hosts[3], [10, 2, 0, 4].into(), 8 << 20);
     faucet.is_content();
-    ends(live, "Faucet, routes between VLANs");
+    ends(live, "Faucet, routes between VLANs", &[]);
 }
 
 /// Connections that an ACL refuses, and those that it lets through; then Faucet reads another ACL.
@@ -295,7 +295,7 @@ fn access_lists() {
     all_reach(&star);
     faucet.converges(&star);
     faucet.is_content();
-    ends(live, "Faucet, access lists");
+    ends(live, "Faucet, access lists", &[]);
 }
 
 /// A link goes down and up, the controller is killed and comes back, then the switch.
@@ -352,6 +352,7 @@ fn in_trouble() {
         &format!(
             "Faucet, flaps and its restart ({lost} of 100 pings lost by it), TCP {rate:.0} Mb/s"
         ),
+        &["port_down"],
     );
 
     // Now the switch is another.
@@ -365,7 +366,7 @@ fn in_trouble() {
     faucet.logs("Cold start", before);
     all_reach(&star);
     faucet.is_content();
-    ends(live, "Faucet, the switch after a kill");
+    ends(live, "Faucet, the switch after a kill", &[]);
 }
 
 /// Two Faucets that know nothing of each other, as its manual advises: either may go.
@@ -407,5 +408,5 @@ fn two_controllers() {
     flap(&mut one, 4);
     one.is_content();
     two.is_content();
-    ends(live, "two Faucets");
+    ends(live, "two Faucets", &["port_down"]);
 }

@@ -178,7 +178,7 @@ fn a_learning_switch() {
     learner.done(&json!(["down", 4, false]));
     star.reached(1, 4);
     assert_eq!(learner.events("error"), Vec::<Value>::new());
-    ends(live, &format!("a learning switch on os-ken, TCP {rate:.0} Mb/s"));
+    ends(live, &format!("a learning switch on os-ken, TCP {rate:.0} Mb/s"), &["port_down"]);
 }
 
 /// A master and a slave, that change places; one that is late; one that dies and comes back.
@@ -250,5 +250,5 @@ fn roles() {
     is(two.role("MASTER", 8), "MASTER", 8);
     star.reached(3, 4);
     assert_eq!(star.ping_all(&[1, 2, 3, 4]), 12);
-    ends(live, "two masters and slaves on os-ken");
+    ends(live, "two masters and slaves on os-ken", &["port_down"]);
 }
