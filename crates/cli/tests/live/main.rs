@@ -17,6 +17,7 @@ mod killed;
 mod line;
 #[path = "../../../yard/tests/live/net.rs"]
 mod net;
+mod openflow;
 mod order;
 mod programs;
 #[path = "../../../yard/tests/live/sys.rs"]

@@ -77,7 +77,7 @@ impl Agent {
             return Err(problem::REQUEST_BAD_TABLE);
         }
         let filter = FlowFilter { matching: filter.matching.normal(), ..filter.clone() };
-        let tables = (0..).zip(&self.tables).filter(|(at, _)| all || filter.table == *at);
+        let tables = (0..=u8::MAX).zip(&self.tables).filter(|(at, _)| all || filter.table == *at);
         let flows = tables.flat_map(|(_, table)| table.iter());
         Ok(flows.filter(|flow| flow.is_in(&filter)).collect())
     }
@@ -100,7 +100,7 @@ impl Agent {
                 Reply::Aggregate { packets, bytes, flows: flows.len() as u32 }
             }
             Request::Table => {
-                let tables = (0..).zip(&self.tables);
+                let tables = (0..=u8::MAX).zip(&self.tables);
                 Reply::Table(tables.map(|(at, table)| self.table_stats(at, table)).collect())
             }
             Request::PortStats(port) => {

@@ -332,3 +332,24 @@ fn s7_3_5_flows_are_reported_by_filter() {
     assert_eq!(flows(filter(2, &[])), [(2, 1)]);
     assert_eq!(flows(filter(255, &[port(1)])), [(0, 1)]);
 }
+
+/// The most tables that there can be: table 254 is the last, and 255 is all of them.
+#[test]
+fn all_tables_are_reported() {
+    let mut agent = Agent::new(1, Limits { tables: 255, ..LIMITS }, 1);
+    agent.connect(1, Version::V13);
+    put(&mut agent, FlowMod { table: 254, ..add(1, &[]) });
+    let any = reserved::ANY;
+    let filter = FlowFilter { table: 255, out_port: any, out_group: any, ..FlowFilter::default() };
+    let mut report =
+        |body| match ask(&mut agent, &Message::MultipartRequest { more: false, body }, 0).pop() {
+            Some(Message::MultipartReply { body, .. }) => body,
+            other => panic!("{other:?}"),
+        };
+    assert!(
+        matches!(report(Request::Flow(filter.clone())), Reply::Flow(all) if all[0].table == 254)
+    );
+    assert!(matches!(report(Request::Aggregate(filter)), Reply::Aggregate { flows: 1, .. }));
+    let Reply::Table(tables) = report(Request::Table) else { panic!("no tables") };
+    assert_eq!((tables.len(), tables[254].active), (255, 1));
+}
