@@ -280,9 +280,7 @@ pub(crate) fn traffic(
                 };
             }
             Kind::Route => {
-                if kind == Kind::Switch {
-                    ttl = 1 + rng.below(20) as u8;
-                }
+                ttl = 1 + rng.below(20) as u8;
                 if slot % 8 == 7 {
                     // ARP, of any length: what matters is that the label stays where it is.
                     key = FlowKey { eth_type: 0x0806, ..FlowKey::ZERO };
