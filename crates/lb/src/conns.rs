@@ -22,73 +22,19 @@
 //! past its deadline is never found; nothing is allocated after `new`.
 //! Thread-safety: one core's.
 
-use flowyard_frame::{FlowKey, LANES, Lanes, Nanos};
+use flowyard_frame::{LANES, Lanes, Nanos};
 
 mod index;
+mod key;
 mod proxied;
 mod state;
 mod wheel;
 
 use index::Index;
+pub use key::ConnKey;
 pub use proxied::{Proxied, Stage, Step};
 pub use state::{State, Timeouts};
 use wheel::Wheel;
-
-/// The key of a connection: 5-tuple and IP version, as the client sends.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-#[repr(C, align(8))]
-pub struct ConnKey {
-    words: [u64; 5],
-}
-
-impl ConnKey {
-    /// That of a frame.
-    #[must_use]
-    #[inline]
-    pub fn of(key: &FlowKey) -> Self {
-        let w: [u64; 8] = zerocopy::transmute!(*key);
-        // Ports and protocol are the first five bytes of word 4.
-        let ports = w[4] & u64::from_ne_bytes([255, 255, 255, 255, 255, 0, 0, 0]);
-        let version = u64::from_ne_bytes([0, 0, 0, 0, 0, u8::from(key.is_ipv6()), 0, 0]);
-        Self { words: [w[0], w[1], w[2], w[3], ports | version] }
-    }
-
-    /// Its hash. `seed` is the same on all machines that shall choose alike; a sender must not
-    /// know it.
-    #[must_use]
-    #[inline]
-    pub fn hash(&self, seed: u64) -> u64 {
-        let w = &self.words;
-        let (a, b) = (seed ^ 0x9e37_79b9_7f4a_7c15, seed.rotate_left(32) ^ 0xbf58_476d_1ce4_e5b9);
-        let src = fold(w[0] ^ a, w[1] ^ b);
-        let dst = fold(w[2] ^ a.rotate_left(17), w[3] ^ b.rotate_left(41));
-        fold(src ^ dst.rotate_left(23) ^ w[4], a ^ b.rotate_left(7) | 1)
-    }
-
-    /// The hash of its source address alone.
-    #[must_use]
-    pub fn source_hash(&self, seed: u64) -> u64 {
-        let source = Self { words: [self.words[0], self.words[1], 0, 0, 0] };
-        source.hash(seed)
-    }
-
-    /// The key as fields, nothing but the 5-tuple set.
-    #[must_use]
-    pub fn flow(&self) -> FlowKey {
-        let bytes = self.words[4].to_ne_bytes();
-        let ports = u64::from_ne_bytes([bytes[0], bytes[1], bytes[2], bytes[3], bytes[4], 0, 0, 0]);
-        let w = &self.words;
-        let key: FlowKey = zerocopy::transmute!([w[0], w[1], w[2], w[3], ports, 0, 0, 0]);
-        FlowKey { eth_type: if bytes[5] == 0 { 0x0800 } else { 0x86dd }, ..key }
-    }
-}
-
-/// Both halves of the product, folded.
-#[inline]
-const fn fold(a: u64, b: u64) -> u64 {
-    let product = a as u128 * b as u128;
-    product as u64 ^ (product >> 64) as u64
-}
 
 /// A connection: one cache line.
 #[derive(Clone, Copy, Debug)]

@@ -1,5 +1,7 @@
 //! `flowyard run` as a load balancer: its configuration, and what an operator does to it.
 
+use std::process::Command;
+
 use serde_json::Value;
 
 use crate::net::Net;
@@ -49,6 +51,10 @@ pub(crate) struct Config {
     /// More keys of `[balance]`, and of each service.
     pub(crate) balance: &'static str,
     pub(crate) service: &'static str,
+    /// And of the services of TCP: for IPv4, for IPv6.
+    pub(crate) web: [&'static str; 2],
+    /// It has addresses at its ports, and asks for the MAC addresses of next hops.
+    pub(crate) asks: bool,
 }
 
 impl Config {
@@ -65,6 +71,8 @@ impl Config {
             backends: (1..=site.backends.len()).map(|n| Backend { n, drain: false }).collect(),
             balance: "",
             service: "",
+            web: [""; 2],
+            asks: false,
         }
     }
 
@@ -97,15 +105,27 @@ impl Config {
             .iter()
             .map(|service| self.service(service, 0) + &self.service(service, 1))
             .collect();
+        let n = self.number;
+        let (clients, address) = match self.asks {
+            false => (mac(ROUTER, n), String::new()),
+            true => (
+                format!("10.3.{n}.1"),
+                format!(
+                    "address = {{ west = [\"10.3.{n}.2\", \"fd03:{n}::2\"], \
+                     east = [\"10.2.0.{0}\", \"fd02::{0}\"] }}",
+                    120 + n
+                ),
+            ),
+        };
         format!(
             "[yard]\ncores = {}\n{}{}{queues}[work]\nkind = \"balance\"\n[balance]\nseed = {}\n\
-             clients = {{ port = \"west\", next_hop = \"{}\" }}\nlocal = {:?}\n{}\n{services}",
+             clients = {{ port = \"west\", next_hop = \"{clients}\" }}\nlocal = {:?}\n{address}\n{}\n\
+             {services}",
             self.cores,
             port("west", WEST),
             port("east", EAST),
             self.seed,
-            mac(ROUTER, self.number),
-            locals(self.number),
+            locals(n),
             self.balance,
         )
     }
@@ -115,23 +135,30 @@ impl Config {
         let mode = format!("{:?}", self.mode).to_lowercase();
         let mut text = format!(
             "[[service]]\nname = \"{name}{}\"\nvip = \"{}\"\nproto = \"{proto}\"\nport = {port}\n\
-             mode = \"{mode}\"\nchoice = \"{}\"\n{}\n",
+             mode = \"{mode}\"\nchoice = \"{}\"\n{}\n{}\n",
             ["4", "6"][family],
             VIPS[family],
             self.choice,
-            self.service
+            self.service,
+            if *proto == "tcp" { self.web[family] } else { "" }
         );
         for Backend { n, drain } in &self.backends {
             let net = ["10.2.0.", "fd02::"][if self.crossed { 1 - family } else { family }];
+            let next = match self.asks {
+                true => String::new(),
+                false => format!(", next_hop = \"{}\"", mac(BACKEND, *n)),
+            };
             text += &format!(
                 "[[service.backend]]\nname = \"b{n}\"\naddr = \"{net}{n}\"\ndrain = {drain}\n\
-                 exit = {{ port = \"east\", next_hop = \"{}\" }}\n",
-                mac(BACKEND, *n)
+                 exit = {{ port = \"east\"{next} }}\n"
             );
         }
         text
     }
 }
+
+/// Its control socket, in its folder.
+const SOCKET: &str = "control.sock";
 
 /// A balancer at work.
 pub(crate) struct Balancer {
@@ -143,7 +170,7 @@ pub(crate) struct Balancer {
 impl Balancer {
     pub(crate) fn start(site: &Site, config: Config) -> Self {
         let net: &Net = &site.balancers[config.number - 1];
-        let mut live = Live::start(net, &config.text());
+        let mut live = Live::start_with(net, &config.text(), &["--control", SOCKET]);
         wait_until("the balancer", || {
             assert!(live.is_alive(), "{}", live.said("err"));
             live.said("err").contains("running")
@@ -172,6 +199,31 @@ impl Balancer {
         self.change(|config| {
             config.backends.iter_mut().filter(|b| b.n == n).for_each(|b| b.drain = drain);
         });
+    }
+
+    /// What `flowyard lb` says.
+    #[track_caller]
+    pub(crate) fn lb(&self, words: &[&str]) -> Value {
+        let mut command = Command::new(crate::yard::binary());
+        command.arg("lb").args(words).args(["--json", "--control", SOCKET]);
+        let output = command.current_dir(self.live.folder.path()).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "lb {words:?}: {said}{}", self.live.said("err"));
+        serde_json::from_slice(&output.stdout).unwrap()
+    }
+
+    /// Backend `n` of a service, as `lb show` has it.
+    #[track_caller]
+    pub(crate) fn backend(&self, service: &str, n: usize) -> Value {
+        let shown = self.lb(&["show", service]);
+        let backends = shown["services"][0]["backends"].as_array().unwrap();
+        let name = format!("b{n}");
+        backends.iter().find(|backend| backend["name"] == name.as_str()).unwrap().clone()
+    }
+
+    /// What it logged.
+    pub(crate) fn said(&self) -> String {
+        self.live.said("err")
     }
 
     pub(crate) fn stop(self) -> Value {

@@ -14,7 +14,7 @@ use crate::yard::{drops, wait_until};
 use crate::{skipped, tell};
 
 /// Clients of both families, with short and with kept connections.
-fn clients() -> Vec<Requests> {
+pub(crate) fn clients() -> Vec<Requests> {
     let pause = Duration::from_millis(4);
     let of = |vip| {
         [Requests { pause, ..Requests::short(vip) }, Requests { pause, ..Requests::kept(vip, 25) }]

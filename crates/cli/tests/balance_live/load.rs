@@ -34,6 +34,11 @@ impl Web {
         Ok(Self { stream: BufReader::with_capacity(256 << 10, stream) })
     }
 
+    /// This end's address.
+    pub(crate) fn here(&self) -> SocketAddr {
+        self.stream.get_ref().local_addr().unwrap()
+    }
+
     fn head(&mut self) -> io::Result<Head> {
         let (mut head, mut line) = (Head { status: 0, length: 0 }, String::new());
         loop {

@@ -13,13 +13,17 @@
 )]
 
 mod balancer;
+mod behind;
 mod changes;
 mod cluster;
 mod hard;
+mod health;
 mod load;
 mod modes;
 #[path = "../../../yard/tests/live/net.rs"]
 mod net;
+mod next_hops;
+mod proxied;
 mod servers;
 mod site;
 #[path = "../../../yard/tests/live/sys.rs"]

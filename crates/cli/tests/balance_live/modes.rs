@@ -44,7 +44,7 @@ fn curl(client: &Net, vip: IpAddr) {
 }
 
 /// A large file to a backend: through tunnels, only what is told by ICMP to be shorter gets there.
-fn upload(site: &Site, farm: &Farm, vip: IpAddr) {
+pub(crate) fn upload(site: &Site, farm: &Farm, vip: IpAddr) {
     let data = content(2 << 20);
     let name = if vip.is_ipv4() { "four" } else { "six" };
     let sent = data.clone();
@@ -58,7 +58,7 @@ fn upload(site: &Site, farm: &Farm, vip: IpAddr) {
 }
 
 /// Who knows a way that is `mtu` bytes wide at most.
-fn told(net: &Net, vip: IpAddr, mtu: u32) -> bool {
+pub(crate) fn told(net: &Net, vip: IpAddr, mtu: u32) -> bool {
     let family = if vip.is_ipv4() { "-4" } else { "-6" };
     net.sh(&format!("ip {family} route show cache")).contains(&format!("mtu {mtu} "))
 }

@@ -52,9 +52,16 @@ impl Drop for Server {
 /// An nginx that says its name at `/who`, has `files` at `/files/`, and takes what is PUT at `/up/` into its
 /// folder.
 pub(crate) fn nginx(net: &Net, name: &str, port: u16, files: &Path) -> Server {
+    nginx_that(net, name, port, files, "")
+}
+
+/// As [`nginx`], with more words after `listen`. Of a client that it was told by PROXY protocol, `/from` says
+/// address and port, and so does the file `log`.
+pub(crate) fn nginx_that(net: &Net, name: &str, port: u16, files: &Path, more: &str) -> Server {
     let folder = tempfile::tempdir().unwrap();
     let here = folder.path().display();
     let files = files.display();
+    let log = if more.is_empty() { "off".into() } else { format!("{here}/log from") };
     let temporary: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
         .iter()
         .map(|what| format!("{what}_temp_path {here}/tmp;\n"))
@@ -62,10 +69,12 @@ pub(crate) fn nginx(net: &Net, name: &str, port: u16, files: &Path) -> Server {
     let text = format!(
         "daemon off; master_process off; user root; pid {here}/pid; error_log stderr crit;\n\
          worker_rlimit_nofile 16384; events {{ worker_connections 8192; }}\n\
-         http {{ access_log off; {temporary} sendfile on; keepalive_requests 1000000;\n\
-         server {{ listen {port} backlog=4096; listen [::]:{port} ipv6only=on backlog=4096;\n\
+         http {{ log_format from '$proxy_protocol_addr $proxy_protocol_port $request_uri';\n\
+         access_log {log}; {temporary} sendfile on; keepalive_requests 1000000;\n\
+         server {{ listen {port} backlog=4096 {more}; listen [::]:{port} ipv6only=on backlog=4096 {more};\n\
          default_type text/plain; add_header X-Backend {name} always;\n\
          location = /who {{ return 200 \"{name}\"; }}\n\
+         location = /from {{ return 200 \"$proxy_protocol_addr $proxy_protocol_port\"; }}\n\
          location /files/ {{ alias {files}/; }}\n\
          location /up/ {{ root {here}; dav_methods PUT; create_full_put_path on;\n\
                           client_max_body_size 0; }} }} }}\n"
@@ -79,11 +88,17 @@ pub(crate) fn nginx(net: &Net, name: &str, port: u16, files: &Path) -> Server {
 
 /// A HAProxy on port 80 in front of a server on port `behind`.
 pub(crate) fn haproxy(net: &Net, behind: u16) -> Server {
+    haproxy_that(net, behind, "")
+}
+
+/// As [`haproxy`], with more words after `bind`; `/from` is the client's address and port as it sees them.
+pub(crate) fn haproxy_that(net: &Net, behind: u16, more: &str) -> Server {
     let folder = tempfile::tempdir().unwrap();
     let text = format!(
         "global\n  maxconn 4000\ndefaults\n  mode http\n  timeout connect 30s\n  timeout client 60s\n  \
-         timeout server 60s\nfrontend web\n  bind 0.0.0.0:80\n  bind :::80 v6only\n  \
-         default_backend nginx\nbackend nginx\n  server one 127.0.0.1:{behind}\n"
+         timeout server 60s\nfrontend web\n  bind 0.0.0.0:80 {more}\n  bind :::80 v6only {more}\n  \
+         http-request return status 200 content-type text/plain lf-string \"%[src] %[src_port]\" \
+         if {{ path /from }}\n  default_backend nginx\nbackend nginx\n  server one 127.0.0.1:{behind}\n"
     );
     std::fs::write(folder.path().join("haproxy.cfg"), text).unwrap();
     let server = Server::start(net, "haproxy", &["-db", "-f", "haproxy.cfg"], folder);
@@ -148,16 +163,32 @@ pub(crate) struct Farm {
     /// By backend: what answers on port 80 last.
     pub(crate) web: Vec<Vec<Server>>,
     pub(crate) files: TempDir,
+    kind: Kind,
+}
+
+/// What the web servers of a farm are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Kind {
+    /// nginx, and on the second HAProxy in front of it, where there is one.
+    Mixed,
+    /// nginx.
+    Nginx,
+    /// As `Mixed`; they are told the client's address by PROXY protocol.
+    Proxied,
 }
 
 impl Farm {
     /// A web server on each backend: nginx, and on the second HAProxy in front of it, where there is
     /// one. `file` is at `/files/big`, [`small`](crate::load::small) at `/files/small`.
     pub(crate) fn start(site: &Site, file: &[u8]) -> Self {
+        Self::of(site, file, Kind::Mixed)
+    }
+
+    pub(crate) fn of(site: &Site, file: &[u8], kind: Kind) -> Self {
         let files = tempfile::tempdir().unwrap();
         std::fs::write(files.path().join("big"), file).unwrap();
         std::fs::write(files.path().join("small"), crate::load::small()).unwrap();
-        let mut farm = Self { web: Vec::new(), files };
+        let mut farm = Self { web: Vec::new(), files, kind };
         for n in 1..=site.backends.len() {
             farm.web.push(Vec::new());
             farm.start_one(site, n);
@@ -169,10 +200,14 @@ impl Farm {
     pub(crate) fn start_one(&mut self, site: &Site, n: usize) {
         let (net, name) = (&site.backends[n - 1], format!("b{n}"));
         let files = self.files.path();
-        self.web[n - 1] = if n == 2 && crate::has("haproxy") {
-            vec![nginx(net, &name, 8081, files), haproxy(net, 8081)]
+        let (listen, bind) = match self.kind {
+            Kind::Proxied => ("proxy_protocol", "accept-proxy"),
+            _ => ("", ""),
+        };
+        self.web[n - 1] = if n == 2 && self.kind != Kind::Nginx && crate::has("haproxy") {
+            vec![nginx(net, &name, 8081, files), haproxy_that(net, 8081, bind)]
         } else {
-            vec![nginx(net, &name, 80, files)]
+            vec![nginx_that(net, &name, 80, files, listen)]
         };
     }
 

@@ -155,6 +155,37 @@ impl Site {
         ));
     }
 
+    /// Has nobody know a MAC address that it has not asked for; the VIPs are on the router's cable to
+    /// balancer 1, as for clients beside it.
+    pub(crate) fn forget(&self) {
+        let flush = "ip neigh flush nud permanent; ip -6 neigh flush nud permanent";
+        self.router.sh(&format!(
+            "{flush}; ip route replace {}/32 dev lb1; ip -6 route replace {}/128 dev lb1",
+            VIPS[0], VIPS[1]
+        ));
+        for backend in &self.backends {
+            // Who has the VIP on `lo` keeps quiet about it.
+            backend.sh(&format!(
+                "{flush}; echo 1 > /proc/sys/net/ipv4/conf/all/arp_ignore; \
+                 echo 2 > /proc/sys/net/ipv4/conf/all/arp_announce"
+            ));
+        }
+    }
+
+    /// Gives balancer `n` a cable of its own to the backends, for what its kernel sends.
+    pub(crate) fn manage(&self, n: usize) {
+        let net = &self.balancers[n - 1];
+        net.sh("echo 1 > /proc/sys/net/ipv4/conf/all/arp_ignore; \
+             echo 0 > /proc/sys/net/ipv6/conf/default/disable_ipv6; \
+             echo 0 > /proc/sys/net/ipv6/conf/default/accept_dad");
+        net.cable("own", &self.router, &format!("own{n}"), 1);
+        self.router.sh(&format!("ip link set own{n} master sw"));
+        net.sh(&format!(
+            "ip addr add 10.2.0.{0}/24 dev own; ip addr add fd02::{0}/64 dev own nodad",
+            200 + n
+        ));
+    }
+
     /// Has hosts complete the checksums of what they send, which XDP cannot see to.
     pub(crate) fn complete_checksums(&self) {
         self.client.sh("ethtool -K near tx off > /dev/null");

@@ -1,5 +1,6 @@
 //! `flowyard run` in a namespace, and its books.
 
+use std::ffi::OsString;
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -32,12 +33,17 @@ pub(crate) struct Live {
     pub(crate) folder: TempDir,
 }
 
+/// The `flowyard` that is tested.
+pub(crate) fn binary() -> OsString {
+    let built = env!("CARGO_BIN_EXE_flowyard").into();
+    std::env::var_os("FLOWYARD_BINARY").unwrap_or(built)
+}
+
 /// The command, about to run the configuration `y.toml` of a new folder in `net`.
 pub(crate) fn command(net: &Net, text: &str, args: &[&str]) -> (Command, TempDir) {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("y.toml"), text).unwrap();
-    let built = env!("CARGO_BIN_EXE_flowyard").into();
-    let mut command = Command::new(std::env::var_os("FLOWYARD_BINARY").unwrap_or(built));
+    let mut command = Command::new(binary());
     command.arg("run").arg("y.toml").args(args);
     command.current_dir(folder.path()).stdin(Stdio::null());
     crate::sys::within(&mut command, &net.0);
@@ -52,7 +58,12 @@ pub(crate) fn ends(net: &Net, text: &str, args: &[&str]) -> Output {
 
 impl Live {
     pub(crate) fn start(net: &Net, text: &str) -> Self {
-        let (mut command, folder) = command(net, text, &["--json"]);
+        Self::start_with(net, text, &[])
+    }
+
+    /// With more words; what they name is in its folder.
+    pub(crate) fn start_with(net: &Net, text: &str, args: &[&str]) -> Self {
+        let (mut command, folder) = command(net, text, &[&["--json"], args].concat());
         // Files, not pipes: nobody reads before the end.
         let file = |name: &str| std::fs::File::create(folder.path().join(name)).unwrap();
         let child = command.stdout(file("out")).stderr(file("err")).spawn().unwrap();

@@ -1,6 +1,6 @@
 use std::collections::HashMap;
 
-use flowyard_frame::proto;
+use flowyard_frame::{FlowKey, proto};
 use proptest::prelude::*;
 
 use super::*;

@@ -1,0 +1,92 @@
+//! PROXY protocol: nginx (`listen .. proxy_protocol`) and HAProxy (`accept-proxy`) are told who the client is.
+
+use std::time::Duration;
+
+use crate::balancer::{Balancer, Config, Mode};
+use crate::load::{Requests, Web, content};
+use crate::modes::{answers, through_narrow, upload};
+use crate::net::alone;
+use crate::servers::{Farm, Kind};
+use crate::site::{Site, vips};
+use crate::yard::drops;
+use crate::{skipped, tell};
+
+/// Bytes of the large file.
+const LARGE: usize = 32 << 20;
+
+#[test]
+fn servers_are_told_who_the_client_is() {
+    if skipped() {
+        return;
+    }
+    let _alone = alone();
+    let clock = crate::yard::clock();
+    let site = Site::new(1, 2, Mode::FullNat);
+    let file = content(LARGE);
+    let farm = Farm::of(&site, &file, Kind::Proxied);
+    let config = Config { web: ["proxy = \"v2\""; 2], cores: 2, ..Config::of(&site) };
+    let balancer = Balancer::start(&site, config);
+    answers(&site.client);
+    let mut told = 0;
+    for vip in vips() {
+        let mut done = Requests::short(vip).run(&site.client, 60);
+        done.add(Requests::kept(vip, 20).run(&site.client, 6));
+        done.all_well(2);
+        let mut by = [0, 0];
+        for n in 0..24 {
+            let (here, from, who) = site.client.within(move || {
+                let mut web = Web::open((vip, 80).into(), Duration::from_secs(30)).unwrap();
+                // Not always the first request.
+                let who = web.get("/who", false).unwrap();
+                (0..n % 3).for_each(|_| drop(web.get("/who", false).unwrap()));
+                (web.here(), web.get("/from", true).unwrap(), who)
+            });
+            assert_eq!(from, format!("{} {}", here.ip(), here.port()), "{who}");
+            by[usize::from(who == "b2")] += 1;
+            told += 1;
+            if who == "b1" {
+                let log =
+                    std::fs::read_to_string(farm.web[0][0].folder.path().join("log")).unwrap();
+                let line = format!("{} {} /from\n", here.ip(), here.port());
+                assert!(log.contains(&line), "{line}not in\n{log}");
+            }
+        }
+        assert!(by.iter().all(|n| *n > 0), "{by:?}");
+        let file = file.clone();
+        site.client.within(move || {
+            let mut web = Web::open((vip, 80).into(), Duration::from_secs(60)).unwrap();
+            web.download("/files/big", &file).unwrap();
+        });
+        upload(&site, &farm, vip);
+        // What an ICMP error quotes is the backend's view of the connection.
+        let (who, knows) = through_narrow(&site, vip);
+        assert_eq!(knows, [who], "who knows how narrow the way is");
+    }
+    site.no_wrong_checksums();
+    let lost = drops(&balancer.stop());
+    tell(format_args!(
+        "proxy: nginx and HAProxy told of {told} clients; 2 downloads of {} MiB whole; {:.1} s, dropped {lost:?}",
+        LARGE >> 20,
+        clock() as f64 / 1e9,
+    ));
+    let about = ["no_service", "not_ip", "overrun"];
+    assert_eq!(lost.iter().filter(|drop| !about.contains(&&*drop.0)).count(), 0, "{lost:?}");
+}
+
+/// What is looked for is found: without the header, these servers answer nobody.
+#[test]
+fn without_the_header_servers_that_want_it_do_not_answer() {
+    if skipped() {
+        return;
+    }
+    let _alone = alone();
+    let site = Site::new(1, 2, Mode::FullNat);
+    let farm = Farm::of(&site, &[], Kind::Proxied);
+    let balancer = Balancer::start(&site, Config::of(&site));
+    for vip in vips() {
+        let done = Requests::short(vip).run(&site.client, 4);
+        assert_eq!((done.requests, done.failed), (4, 4), "{done:?}");
+    }
+    balancer.stop();
+    drop(farm);
+}
