@@ -77,8 +77,8 @@ impl Agent {
             return Err(problem::REQUEST_BAD_TABLE);
         }
         let filter = FlowFilter { matching: filter.matching.normal(), ..filter.clone() };
-        let tables = (0..).zip(&self.tables).filter(|(at, _)| all || filter.table == *at);
-        let flows = tables.flat_map(|(_, table)| table.iter());
+        let tables = self.tables.iter().zip(0..).filter(|(_, at)| all || filter.table == *at);
+        let flows = tables.flat_map(|(table, _)| table.iter());
         Ok(flows.filter(|flow| flow.is_in(&filter)).collect())
     }
 
@@ -100,8 +100,8 @@ impl Agent {
                 Reply::Aggregate { packets, bytes, flows: flows.len() as u32 }
             }
             Request::Table => {
-                let tables = (0..).zip(&self.tables);
-                Reply::Table(tables.map(|(at, table)| self.table_stats(at, table)).collect())
+                let tables = self.tables.iter().zip(0..);
+                Reply::Table(tables.map(|(table, at)| self.table_stats(at, table)).collect())
             }
             Request::PortStats(port) => {
                 let any = *port == reserved::ANY;
