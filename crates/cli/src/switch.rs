@@ -2,6 +2,7 @@
 
 mod ask;
 mod print;
+mod why;
 
 use std::io::{Write, stdout};
 use std::path::PathBuf;
@@ -121,6 +122,8 @@ enum Command {
     DumpPorts(At),
     /// Counters of tables
     DumpTables(At),
+    /// Say which flows of a running yard's switch a frame meets, and whether its cache answers the next
+    Why(why::Args),
     /// Print what the switch tells its controllers, until interrupted
     Monitor {
         #[command(flatten)]
@@ -175,6 +178,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Stop> {
         Command::DelMeters(some) => args.one(&some.at, meter(MeterCommand::Delete)(&some.text)),
         Command::DumpPorts(at) => ask::ports(&mut args.connect(at)?),
         Command::DumpTables(at) => ask::tables(&mut args.connect(at)?),
+        Command::Why(args) => why::run(args),
         Command::Monitor { at, watch, count } => {
             ask::monitor(&mut args.connect(at)?, *watch, *count)
         }

@@ -231,6 +231,22 @@ impl Agent {
         out.push(Out { to: from, xid, message: reply, after: self.changes });
     }
 
+    /// Does what the switch's owner asks, who is no controller: a flow-mod, a group-mod, and others that
+    /// change what the switch does. What becomes of it is told to controllers as ever.
+    ///
+    /// # Errors
+    /// What is wrong with it; nothing is changed then.
+    pub fn preset(
+        &mut self,
+        message: &Message,
+        now: u64,
+        out: &mut Vec<Out>,
+    ) -> Result<(), Problem> {
+        let nobody = u32::MAX;
+        let ask = Ask { from: nobody, main: nobody, xid: 0, version: Version::V14, now };
+        self.write(ask, message, out)
+    }
+
     fn answer(
         &mut self,
         ask: Ask,

@@ -21,8 +21,8 @@ mod groups;
 
 use crate::group::Bucket;
 
-pub use flow::{filter, flow, flow_mod_text, flow_text};
-pub use groups::{group, group_text, meter, meter_text};
+pub use flow::{filter, flow, flow_mod_text, flow_text, flow_with};
+pub use groups::{group, group_text, group_with, meter, meter_text};
 
 /// Text that cannot be read.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -38,16 +38,21 @@ pub struct TextError {
     pub mend: String,
 }
 
+/// Names of ports, with their numbers. Reserved names and numbers go first.
+pub type Ports<'a> = &'a [(&'a str, u32)];
+
 /// A part of the text, and where it stands.
 #[derive(Clone, Copy, Debug)]
 struct Part<'a> {
     text: &'a str,
     at: usize,
+    /// Ports that have names of their own.
+    ports: Ports<'a>,
 }
 
 impl<'a> Part<'a> {
-    const fn new(text: &'a str) -> Self {
-        Self { text, at: 0 }
+    const fn new(text: &'a str, ports: Ports<'a>) -> Self {
+        Self { text, at: 0, ports }
     }
 
     fn wrong(self, why: impl Into<String>, mend: impl Into<String>) -> TextError {
@@ -57,16 +62,16 @@ impl<'a> Part<'a> {
 
     /// What stands behind the first `bytes`, which end a character.
     fn skip(self, bytes: usize) -> Self {
-        Self { text: self.text.get(bytes..).unwrap_or(""), at: self.at + bytes }
+        Self { text: self.text.get(bytes..).unwrap_or(""), at: self.at + bytes, ..self }
     }
 
     fn take(self, bytes: usize) -> Self {
-        Self { text: self.text.get(..bytes).unwrap_or(self.text), at: self.at }
+        Self { text: self.text.get(..bytes).unwrap_or(self.text), ..self }
     }
 
     fn trim(self) -> Self {
         let front = self.text.len() - self.text.trim_start().len();
-        Self { text: self.text.trim(), at: self.at + front }
+        Self { text: self.text.trim(), at: self.at + front, ..self }
     }
 
     /// What is before and behind the first of `marks`.

@@ -24,7 +24,7 @@ use flowyard_yard::Handle;
 use serde::Serialize;
 
 use crate::protocol::{Request, Response};
-use crate::{answers, flows, lb, trace};
+use crate::{answers, flows, lb, switch, trace};
 
 /// The longest request, in bytes.
 const LONGEST: u64 = 64 << 10;
@@ -257,6 +257,7 @@ fn answer(stream: &UnixStream, yard: &Handle, busy: &Busy, request: &Request) ->
         },
         Request::Lb => either(stream, lb::services(yard)),
         Request::LbTrace { flow } => either(stream, lb::explain::trace(yard, flow)),
+        Request::SwitchWhy { flow } => either(stream, switch::why(yard, flow)),
         Request::LbDrain { service, backend, undo } => {
             either(stream, lb::drain(yard, service, backend, !undo))
         }

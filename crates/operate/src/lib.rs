@@ -29,6 +29,7 @@ pub mod openflow;
 pub mod privilege;
 pub mod protocol;
 pub mod service;
+pub mod switch;
 mod sys;
 mod trace;
 

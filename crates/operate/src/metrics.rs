@@ -18,6 +18,7 @@ use flowyard_yard::{Counters, DropReason, Handle};
 
 mod http;
 mod lb;
+mod switch;
 
 pub use http::{Metrics, MetricsError, address};
 
@@ -92,6 +93,7 @@ pub fn page(yard: &Handle) -> String {
     queues(&mut page, yard);
     self::tables(&mut page, &tables);
     lb::page(&mut page, yard);
+    switch::page(&mut page, yard);
     page.0
 }
 

@@ -49,6 +49,12 @@ pub enum Request {
         /// A flow, as `tcp 10.0.0.1:40000 > 192.0.2.1:443`.
         flow: String,
     },
+    /// Which flows of a switch a frame meets, and whether its cache answers it: [`SwitchWhy`].
+    #[serde(rename = "switch_why")]
+    SwitchWhy {
+        /// A frame's fields, as `in_port=west,tcp,nw_dst=10.0.0.1`.
+        flow: String,
+    },
     /// Drains a backend, or undoes that: [`LbChange`].
     #[serde(rename = "lb_drain")]
     LbDrain {
@@ -105,6 +111,30 @@ pub enum Response<T> {
     Answer(T),
     /// Why there is none, and the mend.
     Error(String),
+}
+
+/// Which flows of a switch a frame meets, and what answers the next one like it.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct SwitchWhy {
+    /// The fields that were asked about.
+    pub flow: String,
+    /// The flows that it meets, table by table.
+    pub flows: Vec<SwitchFlow>,
+    /// The table that has none for it.
+    pub miss: Option<u8>,
+    /// Whether its second frame is answered in front of the tables.
+    pub is_offloaded: bool,
+    /// How it is answered, and why so.
+    pub answer: String,
+}
+
+/// A flow that a frame meets.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct SwitchFlow {
+    /// As `ovs-ofctl` writes it.
+    pub flow: String,
+    /// Its frames that were answered in front of the tables, of all cores.
+    pub offloaded: u64,
 }
 
 /// Every core's counters.

@@ -18,11 +18,11 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
 use flowyard_flow::table::l2::L2;
-use flowyard_openflow::Field;
 use flowyard_openflow::act::{Action, Instruction};
 use flowyard_openflow::change::{Change, Entry, Lookups};
-use flowyard_openflow::flow::{InReason, PacketOut};
+use flowyard_openflow::flow::{FlowMod, InReason, PacketOut};
 use flowyard_openflow::port::reserved;
+use flowyard_openflow::{Field, group, ofctl};
 
 use crate::cache::{Cache, Fast, Path};
 use crate::classify::{Classifier, Lookup};
@@ -521,7 +521,27 @@ impl Datapath {
             let entry = &self.flow(*number)?.entry;
             Some((entry.table, entry.priority, entry.cookie))
         };
-        Why { path: path.flows.iter().filter_map(word).collect(), miss: path.miss, answer }
+        let text = |number: &u32| {
+            let entry = &self.flow(*number)?.entry;
+            let flow = FlowMod {
+                table: entry.table,
+                priority: entry.priority,
+                cookie: entry.cookie,
+                out_port: reserved::ANY,
+                out_group: group::ANY,
+                matching: entry.matching.clone(),
+                instructions: entry.instructions.clone(),
+                ..FlowMod::default()
+            };
+            let offloaded = self.offloaded(entry).unwrap_or_default().0;
+            Some((ofctl::flow_mod_text(&flow), offloaded))
+        };
+        Why {
+            path: path.flows.iter().filter_map(word).collect(),
+            flows: path.flows.iter().filter_map(text).collect(),
+            miss: path.miss,
+            answer,
+        }
     }
 
     /// The port, if all that a path does is to put out to one.

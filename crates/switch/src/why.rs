@@ -11,6 +11,9 @@ use flowyard_openflow::act::Instruction;
 pub struct Why {
     /// The flows that its frames meet: table, priority, cookie.
     pub path: Vec<(u8, u16, u64)>,
+    /// The same flows as `ovs-ofctl` writes them, and how many of their frames the cache answered on this
+    /// core.
+    pub flows: Vec<(String, u64)>,
     /// The table that has no flow for it.
     pub miss: Option<u8>,
     /// How its second frame is answered.
@@ -47,30 +50,44 @@ pub enum Answer {
 
 impl fmt::Display for Why {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (table, priority, cookie) in &self.path {
-            writeln!(f, "table {table}: priority {priority}, cookie {cookie:#x}")?;
+        for (flow, offloaded) in &self.flows {
+            writeln!(f, "{flow} (offloaded: {offloaded} frames)")?;
         }
         if let Some(table) = self.miss {
             writeln!(f, "table {table}: no flow matches")?;
         }
-        match &self.answer {
-            Answer::Mapped { port } => {
+        self.answer.fmt(f)
+    }
+}
+
+impl Answer {
+    /// Whether it comes from in front of the tables.
+    #[must_use]
+    pub const fn is_offloaded(&self) -> bool {
+        matches!(self, Self::Mapped { .. } | Self::Cached)
+    }
+}
+
+impl fmt::Display for Answer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Mapped { port } => {
                 write!(f, "offloaded: the port mapping sends it to port {port}")
             }
-            Answer::Cached => write!(
+            Self::Cached => write!(
                 f,
                 "offloaded: the cache knows its flows; their actions are done on each frame, as they are more \
                  than one output"
             ),
-            Answer::NoCache => {
+            Self::NoCache => {
                 write!(f, "not offloaded: there is no cache; set 'cache_entries' in [switch]")
             }
-            Answer::Unproven { table, priority, does } => write!(
+            Self::Unproven { table, priority, does } => write!(
                 f,
                 "not offloaded: the flow of priority {priority} in table {table} does {does:?} before the next \
                  table is asked, and no key proves what that table sees"
             ),
-            Answer::Unknown { table } => write!(
+            Self::Unknown { table } => write!(
                 f,
                 "these fields do not say what table {table} sees: an action before it brings out others"
             ),

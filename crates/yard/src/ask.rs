@@ -18,6 +18,7 @@ use std::time::Duration;
 use flowyard_flow::learn::elephant::{Sampler, Seen};
 use flowyard_frame::{Action, FlowKey, Nanos, To};
 use flowyard_lb::BadService;
+use flowyard_switch::{Key, Totals, Why};
 
 use crate::core::Core;
 use crate::core::{LEARNT, PROMOTED, RULES, USER};
@@ -26,7 +27,7 @@ use crate::elephants::Decisions;
 use crate::mail::{Mail, Message};
 use crate::places::Places;
 use crate::watch::{Dropped, Filter};
-use crate::work::Hub;
+use crate::work::{Hub, SwitchHub};
 use crate::{Clock, Reload};
 
 /// What a core can be asked.
@@ -47,6 +48,10 @@ pub enum Question {
     Sample(Box<Sampler>),
     /// What it has counted since; it counts no more then.
     Seen,
+    /// What its switch does with frames that have these fields, and why.
+    Why(Box<Key>),
+    /// What its switch did so far.
+    Switched,
 }
 
 /// What it answers.
@@ -60,6 +65,10 @@ pub enum Answer {
     Drops(Vec<Dropped>),
     /// Its largest flows.
     Seen(Box<Seen>),
+    /// What its switch does; `None` if its work is none.
+    Why(Option<Box<Why>>),
+    /// What its switch did.
+    Switched(Totals),
 }
 
 /// The tables of a core.
@@ -108,6 +117,7 @@ pub struct Handle {
     /// Cores that answer no more.
     pub(crate) left: Arc<AtomicUsize>,
     pub(crate) hub: Option<Arc<Hub>>,
+    pub(crate) switch: Option<Arc<SwitchHub>>,
 }
 
 impl Handle {
@@ -170,6 +180,12 @@ impl Handle {
         self.hub.as_ref()
     }
 
+    /// Where an OpenFlow agent reaches a switch.
+    #[must_use]
+    pub const fn switch(&self) -> Option<&Arc<SwitchHub>> {
+        self.switch.as_ref()
+    }
+
     /// The answers by core; `None` of a core that did not answer within `patience`.
     #[must_use]
     pub fn ask(&self, question: &Question, patience: Duration) -> Vec<Option<Answer>> {
@@ -218,6 +234,13 @@ impl Core {
                     sampler.window(&mut seen);
                 }
                 Answer::Seen(Box::new(seen))
+            }
+            Question::Why(key) => {
+                let why = self.server.work.switch().map(|switch| Box::new(switch.why(&key)));
+                Answer::Why(why)
+            }
+            Question::Switched => {
+                Answer::Switched(self.server.work.switch().map(|s| s.totals).unwrap_or_default())
             }
         };
         self.publish(); // who asks wants to see the books as they are, too

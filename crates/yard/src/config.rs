@@ -36,6 +36,7 @@ pub(crate) mod balance;
 pub(crate) mod check;
 mod elephants;
 mod error;
+mod flows;
 mod health;
 pub(crate) mod list;
 mod live;

@@ -37,7 +37,11 @@ impl Config {
     pub fn reload(&self, new: &Self) -> Result<Reload, ConfigError> {
         if let Some(section) = self.unlike(new) {
             let what = format!("{section} cannot change while the yard runs");
-            let mend = "change [[list]], [[service]], and 'spread', 'exact' and 'rule' in [steer] alone, or restart";
+            let mend = if section == "[switch]" {
+                "restart, or change flows with 'flowyard switch'"
+            } else {
+                "change [[list]], [[service]], and 'spread', 'exact' and 'rule' in [steer] alone, or restart"
+            };
             return Err(new.error_in(section, what, mend));
         }
         user(new)?;
@@ -78,6 +82,7 @@ impl Config {
             ("[elephants]", self.elephants != new.elephants),
             ("[work]", self.work != new.work),
             ("[balance]", self.balance != new.balance),
+            ("[switch]", self.switch != new.switch),
         ];
         differ.into_iter().find(|(_, differs)| *differs).map(|(section, _)| section)
     }

@@ -32,7 +32,7 @@ use crate::places::Places;
 use crate::pool::Pool;
 use crate::stages::Stages;
 use crate::tally::Count;
-use crate::work::Hub;
+use crate::work::{Hub, SwitchHub};
 use crate::{Clock, Handle, Reload, Yard, sys};
 
 /// How long cores wait for a core that died to give way, before they leave with frames held.
@@ -50,6 +50,7 @@ pub struct Running {
     began: Nanos,
     elephants: Decisions,
     hub: Option<Arc<Hub>>,
+    switch: Option<Arc<SwitchHub>>,
 }
 
 /// What the cores' threads know of each other.
@@ -153,8 +154,7 @@ impl Yard {
     /// Starts a thread for each core.
     #[must_use]
     pub fn start(self, clock: Clock) -> Running {
-        let Self { cores, places, mail, pool, counters, pin, idle, elephants, hub, switch: _ } =
-            self;
+        let Self { cores, places, mail, pool, counters, pin, idle, elephants, hub, switch } = self;
         let shared = Arc::new(Shared {
             boards: cores.iter().map(Core::board).collect(),
             ended: AtomicUsize::new(0),
@@ -168,7 +168,19 @@ impl Yard {
             thread::spawn(move || live(core, cpu, idle, &shared, &clock))
         });
         let threads = threads.collect();
-        Running { threads, shared, places, mail, pool, counters, clock, began, elephants, hub }
+        Running {
+            threads,
+            shared,
+            places,
+            mail,
+            pool,
+            counters,
+            clock,
+            began,
+            elephants,
+            hub,
+            switch,
+        }
     }
 }
 
@@ -184,6 +196,7 @@ impl Running {
             clock: Arc::clone(&self.clock),
             left: Arc::clone(&self.shared.left),
             hub: self.hub.clone(),
+            switch: self.switch.clone(),
         }
     }
 

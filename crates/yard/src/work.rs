@@ -16,6 +16,7 @@ use std::sync::Arc;
 
 use flowyard_frame::{Batch, Lanes, Nanos, To};
 use flowyard_openflow::change::Lookups;
+use flowyard_switch::Datapath;
 
 use crate::Clock;
 use crate::config::{Config, WorkKind};
@@ -50,6 +51,11 @@ pub trait Work: Send {
     /// Changes what it does, between two batches; frames that this makes leave by `send`, with the
     /// port's number. A switch does; others have nothing to change.
     fn change(&mut self, _changes: &Changes, _now: Nanos, _send: &mut dyn FnMut(u16, &[u8])) {}
+
+    /// The data plane, if the work is a switch: people ask it things.
+    fn switch(&self) -> Option<&Datapath> {
+        None
+    }
 
     /// Sends what the work itself has to say, besides the frames that it is given: `send` takes a port and the
     /// bytes of a frame, and says whether it could leave. Called once a tick; returns how many left.

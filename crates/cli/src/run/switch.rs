@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use crossbeam_channel::Receiver as Punts;
 use flowyard_openflow::Version;
-use flowyard_openflow::agent::{Agent, Limits};
+use flowyard_openflow::agent::Agent;
 use flowyard_openflow::change::{Change, Punt};
 use flowyard_openflow::port::{Port, PortStats, state};
 use flowyard_operate::openflow::tls::Tls;
@@ -26,11 +26,6 @@ use flowyard_yard::config::{Config, FailWord, SwitchConfig, VersionWord};
 use flowyard_yard::work::{self, SwitchHub};
 
 use crate::stop::{Stop, bad_input};
-
-/// How much an agent keeps. Each flow takes some hundred bytes, and a line for each core.
-const FLOWS: usize = 1 << 20;
-const GROUPS: usize = 1 << 16;
-const METERS: usize = 1 << 16;
 
 /// How often links are looked at.
 const LOOK: Duration = Duration::from_millis(50);
@@ -55,12 +50,9 @@ impl Switch {
     /// The switch that a configuration wants, if it wants one.
     pub(super) fn plan(config: &Config) -> Result<Option<Self>, Stop> {
         let wanted = config.switch();
-        let cores = usize::from(*config.yard.cores.get_ref());
-        let tables = (*wanted.tables.get_ref()).min(255) as u8;
-        let limits = Limits { tables, flows: FLOWS, groups: GROUPS, meters: METERS };
-        let datapath = config.datapath().map_err(bad_input)?;
-        let agent = Agent::new(datapath, limits, cores);
+        let mut agent = config.switch_agent().map_err(bad_input)?;
         let Some(hub) = work::switch_hub(config, agent.lookups()) else { return Ok(None) };
+        config.load_switch(&mut agent).map_err(bad_input)?;
         let mut endpoints = Vec::new();
         for text in wanted.controllers.iter().chain(&wanted.listen) {
             let endpoint = text.get_ref().parse();
@@ -92,8 +84,10 @@ impl Switch {
 
     /// Opens what the configuration names.
     pub(super) fn open(self, clock: &Clock) -> Result<Reachable, Stop> {
-        let Self { agent, hub, speaks, interfaces } = self;
+        let Self { mut agent, hub, speaks, interfaces } = self;
         let ports = hub.ports();
+        // In the cores' mail before they start: the first frame meets the configuration's flows.
+        hub.apply(&agent.drain());
         let plane = Box::new(Yard { hub, clock: Arc::clone(clock) });
         let channel = Channel::start(speaks, agent, plane);
         let channel = Arc::new(channel.map_err(|error| bad_input(format!("[switch]: {error}")))?);
@@ -102,10 +96,6 @@ impl Switch {
             .zip(interfaces)
             .map(|(port, interface)| (port, interface, Some(true)))
             .collect();
-        let first: Vec<Port> = watched.iter().map(|(port, ..)| port.clone()).collect();
-        channel.with(move |agent, now, out| {
-            first.into_iter().for_each(|port| agent.port_add(port, now, out));
-        });
         for place in channel.listening() {
             tracing::info!("OpenFlow: listening at {place}");
         }

@@ -77,6 +77,33 @@ fn put(agent: &mut Agent, m: FlowMod) {
 }
 
 #[test]
+fn a_switch_of_255_tables_tells_of_each() {
+    let mut agent = Agent::new(1, Limits { tables: 255, ..LIMITS }, 1);
+    agent.connect(1, Version::V13);
+    put(&mut agent, FlowMod { table: 254, ..add(1, &[]) });
+    let told =
+        |agent: &mut Agent, body| ask(agent, &Message::MultipartRequest { more: false, body }, 0);
+    let filter = FlowFilter {
+        table: crate::table::ALL,
+        out_port: crate::port::reserved::ANY,
+        out_group: crate::group::ANY,
+        ..FlowFilter::default()
+    };
+    let [Message::MultipartReply { body: Reply::Flow(flows), .. }] =
+        &told(&mut agent, Request::Flow(filter))[..]
+    else {
+        panic!("no flows");
+    };
+    assert_eq!(flows.iter().map(|flow| flow.table).collect::<Vec<_>>(), [254]);
+    let [Message::MultipartReply { body: Reply::Table(tables), .. }] =
+        &told(&mut agent, Request::Table)[..]
+    else {
+        panic!("no tables");
+    };
+    assert_eq!(tables.len(), 255);
+}
+
+#[test]
 fn s5_3_the_highest_priority_that_matches_answers() {
     let mut agent = agent();
     put(&mut agent, add(0, &[]));

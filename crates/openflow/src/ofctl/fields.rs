@@ -97,10 +97,16 @@ pub(super) fn name(field: Field) -> &'static str {
 /// A port: a number, or a name in any case.
 pub(super) fn port(part: Part<'_>) -> Result<u32, TextError> {
     let found = PORTS.iter().find(|(name, _)| part.text.eq_ignore_ascii_case(name));
-    match found {
-        Some((_, port)) => Ok(*port),
-        None => part.number(32).map(|port| port as u32).map_err(|mut error| {
+    let named = || part.ports.iter().find(|(name, _)| part.text == *name);
+    match (found, part.number(32)) {
+        (Some((_, port)), _) => Ok(*port),
+        (None, Ok(port)) => Ok(port as u32),
+        (None, Err(mut error)) => named().map(|(_, port)| *port).ok_or_else(|| {
+            let names: Vec<&str> = part.ports.iter().map(|(name, _)| *name).collect();
             error.mend += ", or in_port, local, controller, normal, flood, all";
+            if !names.is_empty() {
+                error.mend = format!("{}, or a port's name: {}", error.mend, names.join(", "));
+            }
             error
         }),
     }

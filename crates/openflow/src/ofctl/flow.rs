@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::fields::{self, KINDS};
-use super::{Part, TextError, actions};
+use super::{Part, Ports, TextError, actions};
 use crate::act::Instruction;
 use crate::flow::{FlowCommand, FlowMod, flags};
 use crate::multipart::{FlowFilter, FlowStats};
@@ -28,6 +28,14 @@ const TOLD: &[&str] = &["duration", "n_packets", "n_bytes", "idle_age", "hard_ag
 /// # Errors
 /// What cannot be read, where, and what to write.
 pub fn flow(text: &str, command: FlowCommand) -> Result<FlowMod, TextError> {
+    flow_with(text, command, &[])
+}
+
+/// As [`flow`], with ports that have names.
+///
+/// # Errors
+/// As [`flow`].
+pub fn flow_with(text: &str, command: FlowCommand, ports: Ports<'_>) -> Result<FlowMod, TextError> {
     let deletes = matches!(command, FlowCommand::Delete | FlowCommand::DeleteStrict);
     let mut m = FlowMod {
         command,
@@ -38,7 +46,7 @@ pub fn flow(text: &str, command: FlowCommand) -> Result<FlowMod, TextError> {
         table: if deletes { table::ALL } else { 0 },
         ..FlowMod::default()
     };
-    let whole = Part::new(text);
+    let whole = Part::new(text, ports);
     let (front, behind) = cut(whole);
     let mut found = Vec::new();
     for part in front.list()? {
@@ -204,7 +212,7 @@ fn matching(found: &[(Part<'_>, Part<'_>)]) -> Result<Match, TextError> {
             let named = fields::dependent(name.text, eth, proto).and_then(Result::ok);
             named.or_else(|| fields::named(name.text)) == Some(oxm.field) && !value.text.is_empty()
         };
-        let part = found.iter().find(of).map_or(Part::new(""), |(name, _)| *name);
+        let part = found.iter().find(of).map_or(Part::new("", &[]), |(name, _)| *name);
         let mend = "add what it is a part of, such as ip, ipv6, tcp, udp, arp, icmp6 or mpls";
         return Err(part.wrong("not every frame has this field", mend));
     }

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::fields::{port, port_text};
-use super::{Part, TextError, actions, bucket};
+use super::{Part, Ports, TextError, actions, bucket};
 use crate::group::{
     Band, Bucket, GroupCommand, GroupMod, GroupType, METER_ALL, MeterCommand, MeterMod, meter_flags,
 };
@@ -45,7 +45,19 @@ fn behind<'a>(whole: Part<'a>, word: &str) -> (Part<'a>, Vec<Part<'a>>) {
 /// # Errors
 /// What cannot be read, where, and what to write.
 pub fn group(text: &str, command: GroupCommand) -> Result<GroupMod, TextError> {
-    let whole = Part::new(text);
+    group_with(text, command, &[])
+}
+
+/// As [`group`], with ports that have names.
+///
+/// # Errors
+/// As [`group`].
+pub fn group_with(
+    text: &str,
+    command: GroupCommand,
+    ports: Ports<'_>,
+) -> Result<GroupMod, TextError> {
+    let whole = Part::new(text, ports);
     let (front, buckets) = behind(whole, "bucket=");
     let (mut number, mut kind) = (None, None);
     for part in front.list()? {
@@ -138,7 +150,7 @@ pub fn group_text(desc: &GroupDesc) -> String {
 /// # Errors
 /// What cannot be read, where, and what to write.
 pub fn meter(text: &str, command: MeterCommand) -> Result<MeterMod, TextError> {
-    let whole = Part::new(text);
+    let whole = Part::new(text, &[]);
     let word = if starts(text, "bands=").is_empty() { "band=" } else { "bands=" };
     let (front, parts) = behind(whole, word);
     let mut m = MeterMod { command, ..MeterMod::default() };

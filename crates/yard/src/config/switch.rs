@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashSet};
 use std::path::PathBuf;
 
+use flowyard_openflow::agent::{Agent, Limits};
 use flowyard_switch::{Lookup, Settings};
 use serde::Deserialize;
 use toml::Spanned;
@@ -32,6 +33,12 @@ pub struct SwitchConfig {
     pub fail: FailWord,
     /// OpenFlow numbers of ports; others get 1 and up, in the order of the file.
     pub ports: BTreeMap<String, Spanned<u32>>,
+    /// Meters that are there from the start, as `ovs-ofctl` writes them.
+    pub meters: Vec<Spanned<String>>,
+    /// Groups; ports may be named.
+    pub groups: Vec<Spanned<String>>,
+    /// Flows; ports may be named.
+    pub flows: Vec<Spanned<String>>,
     /// For `tls:` and `ptls:`, PEM files: this side's certificate, its key, and the certificates of the
     /// authority that signs the other side's.
     pub certificate: Option<PathBuf>,
@@ -55,6 +62,9 @@ impl Default for SwitchConfig {
             versions: vec![VersionWord::V10, VersionWord::V13, VersionWord::V14],
             fail: FailWord::Secure,
             ports: BTreeMap::new(),
+            meters: Vec::new(),
+            groups: Vec::new(),
+            flows: Vec::new(),
             certificate: None,
             key: None,
             authority: None,
@@ -101,6 +111,11 @@ pub enum FailWord {
     Standalone,
 }
 
+/// How much an agent keeps. Each flow takes some hundred bytes, and a line for each core.
+const FLOWS: usize = 1 << 20;
+const GROUPS: usize = 1 << 16;
+const METERS: usize = 1 << 16;
+
 /// The highest number of a port that stations are learnt at.
 const PORT_MAX: u32 = 0xfeff;
 
@@ -138,6 +153,16 @@ impl Config {
             seed: self.yard.seed,
             ..Settings::default()
         }
+    }
+
+    /// The agent of the switch, with empty tables.
+    ///
+    /// # Errors
+    /// As [`Self::datapath`].
+    pub fn switch_agent(&self) -> Result<Agent, ConfigError> {
+        let tables = (*self.switch().tables.get_ref()).min(255) as u8;
+        let limits = Limits { tables, flows: FLOWS, groups: GROUPS, meters: METERS };
+        Ok(Agent::new(self.datapath()?, limits, usize::from(*self.yard.cores.get_ref())))
     }
 
     /// The datapath id.
@@ -198,6 +223,9 @@ pub(super) fn check(config: &Config) -> Checked {
                 return Err(config.error(text.span(), what, mend));
             }
         }
+    }
+    if switches {
+        config.load_switch(&mut config.switch_agent()?)?;
     }
     Ok(())
 }

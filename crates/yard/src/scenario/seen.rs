@@ -153,13 +153,21 @@ pub(super) fn watch(
     let cores = *config.yard.cores.get_ref();
     let hub = crate::work::hub(config);
     parts.hub.clone_from(&hub);
-    let switch = crate::work::switch_hub(config, Vec::new());
+    // The agent's calls, without its channel: what it says at the start is all it says.
+    let mut agent = config.switch_agent().map_err(|error| error.to_string())?;
+    let switch = crate::work::switch_hub(config, agent.lookups());
+    if switch.is_some() {
+        config.load_switch(&mut agent).map_err(|error| error.to_string())?;
+    }
     parts.switch.clone_from(&switch);
     for (core, work) in (0..).zip(crate::work::of(config, None, hub.as_ref(), switch.as_ref())) {
         let (numbers, notes) = (Arc::clone(&numbers), Arc::clone(&notes));
         parts.work.insert(core, Box::new(Noted { core, work, numbers, notes }));
     }
     let yard = Yard::build(config, parts).map_err(|error| error.to_string())?;
+    if let Some(switch) = &switch {
+        switch.apply(&agent.drain());
+    }
     let asked = &config.sim;
     let faults = Faults {
         stall_every: asked.stall_every,

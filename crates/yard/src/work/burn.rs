@@ -1,6 +1,7 @@
 //! Burn: keeps a core busy for a set time with each frame, besides other work. For experiments.
 
 use flowyard_frame::{Batch, Nanos};
+use flowyard_switch::Datapath;
 
 use super::{Work, todo};
 use crate::Clock;
@@ -42,6 +43,10 @@ impl Work for Burn {
 
     fn change(&mut self, changes: &Changes, now: Nanos, send: &mut dyn FnMut(u16, &[u8])) {
         self.then.change(changes, now, send);
+    }
+
+    fn switch(&self) -> Option<&Datapath> {
+        self.then.switch()
     }
 
     fn speak(&mut self, now: Nanos, send: &mut dyn FnMut(u16, &[u8]) -> bool) -> u32 {

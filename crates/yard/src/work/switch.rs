@@ -21,8 +21,11 @@ use std::sync::{Arc, OnceLock};
 use crossbeam_channel::{Receiver, Sender, bounded};
 use flowyard_frame::{Batch, Nanos, To};
 use flowyard_openflow::change::{Change, Counts, Lookups, Punt};
+use flowyard_openflow::flow::FlowCommand;
+use flowyard_openflow::ofctl;
+use flowyard_openflow::oxm::Field;
 use flowyard_openflow::port::{Port, PortStats, Text};
-use flowyard_switch::{Arrival, Bytes, Datapath, Effects, Reason, Seen, Settings};
+use flowyard_switch::{Arrival, Bytes, Datapath, Effects, Key, Reason, Seen, Settings};
 use flowyard_wire::LinkType;
 
 use super::{Work, todo};
@@ -144,6 +147,32 @@ impl SwitchHub {
     #[must_use]
     pub fn lookups(&self) -> &[Lookups] {
         &self.settings.datapath.lookups
+    }
+
+    /// The fields of a frame, as `ovs-ofctl` writes a match, with names of ports. What is not there, a frame does not
+    /// have; without `vlan_vid` it has no tag.
+    ///
+    /// # Errors
+    /// What cannot be read, or is no field of one frame alone.
+    pub fn key(&self, flow: &str) -> Result<Key, String> {
+        let ports: Vec<(&str, u32)> =
+            self.settings.ports.iter().map(|port| (port.2.as_str(), port.0)).collect();
+        let read = ofctl::flow_with(flow, FlowCommand::Delete, &ports);
+        let matching = read.map_err(|error| error.to_string())?.matching;
+        let mut key = Key::ZERO;
+        key.set(Field::VlanVid, 0);
+        for oxm in &matching.0 {
+            if !oxm.is_exact() {
+                return Err(format!(
+                    "'{flow}': a frame has one value in each field; leave out masks and prefixes"
+                ));
+            }
+            key.set(oxm.field, oxm.value);
+            if oxm.field == Field::InPort {
+                key.set(Field::InPhyPort, oxm.value);
+            }
+        }
+        Ok(key)
     }
 
     /// The ports, as they are at the start.
@@ -323,6 +352,10 @@ impl Work for Switch {
             self.tell();
         }
         now
+    }
+
+    fn switch(&self) -> Option<&Datapath> {
+        Some(&self.datapath)
     }
 
     fn change(&mut self, changes: &Changes, now: Nanos, send: &mut dyn FnMut(u16, &[u8])) {

@@ -1,0 +1,49 @@
+//! A switch, asked: what becomes of a frame, and why.
+//!
+//! Thread-safety: plain functions over a [`Handle`]; anyone may call them.
+
+use std::time::Duration;
+
+use flowyard_yard::Handle;
+use flowyard_yard::ask::{Answer, Question};
+
+use crate::protocol::{SwitchFlow, SwitchWhy};
+
+/// How long cores may take to answer.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Which flows a frame with these fields meets, and whether what is in front of the tables answers the next.
+///
+/// # Errors
+/// When the yard is no switch, the text no frame's fields, or no core answers.
+pub fn why(yard: &Handle, flow: &str) -> Result<SwitchWhy, String> {
+    let none = "this yard is no switch; write kind = \"switch\" in [work] (see docs/switch.md)";
+    let key = yard.switch().ok_or(none)?.key(flow)?;
+    let mut all: Option<SwitchWhy> = None;
+    for answer in yard.ask(&Question::Why(Box::new(key)), PATIENCE) {
+        let Some(Answer::Why(Some(why))) = answer else { continue };
+        match &mut all {
+            // Cores have the same flows; what they offloaded is their own.
+            Some(all) => {
+                for (flow, (_, more)) in all.flows.iter_mut().zip(&why.flows) {
+                    flow.offloaded += more;
+                }
+            }
+            None => {
+                let answer = why.answer.to_string();
+                all = Some(SwitchWhy {
+                    flow: flow.into(),
+                    miss: why.miss,
+                    is_offloaded: why.answer.is_offloaded(),
+                    answer,
+                    flows: why
+                        .flows
+                        .into_iter()
+                        .map(|(flow, offloaded)| SwitchFlow { flow, offloaded })
+                        .collect(),
+                });
+            }
+        }
+    }
+    all.ok_or_else(|| "no core answers; see flowyard show".into())
+}
