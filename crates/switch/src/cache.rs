@@ -1,23 +1,29 @@
 //! Cache: exact flows in front of the tables, and what they come to.
 //!
 //! ```text
-//!   key, the bits that any rule looks at ──hash──> [ tag tag tag tag ] ──> path: flow, flow, .. | miss
-//!                                                                          or a port: port mapping
+//!   key, the bits that any rule looks at ──hash──> [ tag tag tag tag ]      a line for four sets
+//!                                                         └──> path, key    a line
+//!                                                                └──> ends: generation, port, counts
 //! ```
 //!
 //! One mask for all: every bit that a rule of any table looks at. Two frames that agree in those meet
 //! the same rules, so a cached key proves the whole rule. One probe, whatever rules there are; many
-//! flows share a path.
+//! flows share a path, and a flow that is met alone has its path's number by its own.
+//!
+//! Keys of a batch are found in stages, so that the processor waits for the memory of all at once.
 //!
 //! When a rule comes, the paths that it could take frames from are dead from then on; when one goes,
 //! its own paths. A dead path is a miss for every flow that has it. When a rule looks at bits that none
 //! looked at before, everything is forgotten.
+//!
+//! Where asking does not pay, the cache rests: see [`Watch`].
 //!
 //! Invariants: an entry whose generation is its path's says what the tables say; no allocation but
 //! for a path that is new.
 //! Thread-safety: one core's.
 
 use std::collections::HashMap;
+use std::hint::black_box;
 use std::sync::Arc;
 
 use flowyard_openflow::Field;
@@ -27,12 +33,19 @@ use flowyard_openflow::oxm::VID_PRESENT;
 use crate::classify::{self, words};
 use crate::key::{Key, Pattern, WORDS};
 
+mod watch;
+
+pub(crate) use watch::Watch;
+
 /// Entries of a set.
 const WAYS: usize = 4;
 /// Paths that a new rule is compared with; where there are more, all of them are forgotten.
 const COMPARED: usize = 1024;
 /// Where a set is full, one of so many misses takes a place.
 const REPLACE: u32 = 16;
+/// Words of a line.
+const LINE: usize = 8;
+const NONE: u32 = u32::MAX;
 
 /// The flows that a frame meets, and where none matches.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
@@ -43,25 +56,45 @@ pub(crate) struct Path {
     pub(crate) miss: Option<u8>,
 }
 
-#[derive(Debug)]
-struct Known {
-    generation: u32,
-    path: Path,
-    /// The port, where the path does nothing but put out.
-    port: Option<u32>,
-    live: bool,
-    fast: Option<Fast>,
+impl Path {
+    /// The flow that is met alone.
+    fn only(&self) -> Option<u32> {
+        match self.flows[..] {
+            [flow] if self.miss.is_none() => Some(flow),
+            _ => None,
+        }
+    }
 }
 
-/// What a frame of the port mapping needs of the only flow of its path: so that it touches no more
-/// memory than this.
+/// What a path comes to, if it does nothing but put out.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Ends {
+    pub(crate) port: Option<u32>,
+    /// Of the flow that is met alone: its table and its counters.
+    pub(crate) only: Option<(u8, Arc<[Counts]>)>,
+}
+
+/// What a frame of the port mapping needs of its path: one line.
 #[derive(Debug)]
+#[repr(align(64))]
 pub(crate) struct Fast {
-    pub(crate) table: u8,
-    pub(crate) counts: Arc<[Counts]>,
+    generation: u32,
+    port: u32,
+    pub(crate) only: Option<(u8, Arc<[Counts]>)>,
     /// Frames and bytes so far.
     pub(crate) hits: (u64, u64),
 }
+
+#[derive(Debug)]
+struct Known {
+    path: Path,
+    /// Where in `live` it stands; `NONE` once it is dead.
+    at: u32,
+}
+
+#[derive(Clone, Copy, Debug)]
+#[repr(align(64))]
+struct Line([u64; LINE]);
 
 /// See the module's head.
 #[derive(Debug)]
@@ -74,20 +107,21 @@ pub(crate) struct Cache {
     /// By entry: a part of the hash; 0 is free.
     tags: Vec<[u32; WAYS]>,
     /// By entry: the path's number and generation, then the words of the key.
-    entries: Vec<u64>,
+    entries: Vec<Line>,
+    /// Of an entry.
+    lines: usize,
+    fast: Vec<Fast>,
     paths: Vec<Known>,
+    live: Vec<u32>,
     free: Vec<u32>,
+    /// The path of a flow that is met alone, by flow.
+    only: Vec<u32>,
+    /// Those of other paths.
     numbers: HashMap<Path, u32>,
     clock: u32,
     /// Flows, and the hits of their paths that are dead.
     retired: Vec<(u32, (u64, u64))>,
-}
-
-/// What the cache says.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Hit {
-    pub(crate) path: u32,
-    pub(crate) port: Option<u32>,
+    pub(crate) watch: Watch,
 }
 
 /// Where a key would stand.
@@ -105,11 +139,16 @@ impl Cache {
             sets,
             tags: vec![[0; WAYS]; sets],
             entries: Vec::new(),
+            lines: 1,
+            fast: Vec::new(),
             paths: Vec::new(),
+            live: Vec::new(),
             free: Vec::new(),
+            only: Vec::new(),
             numbers: HashMap::new(),
             clock: 0,
             retired: Vec::new(),
+            watch: Watch::default(),
         }
     }
 
@@ -117,62 +156,105 @@ impl Cache {
         self.sets != 0
     }
 
-    const fn stride(&self) -> usize {
-        self.words.len() + 1
-    }
-
-    pub(crate) fn spot(&self, key: &Key) -> Spot {
-        Spot(classify::hash(&self.words, key, &self.seeds))
-    }
-
     const fn place(&self, spot: Spot) -> (usize, u32) {
         ((spot.0 as usize) & (self.sets - 1), (spot.0 >> 32) as u32 | 1)
     }
 
+    #[inline]
     fn is_key(&self, at: usize, key: &Key) -> bool {
-        let words = &self.entries[at + 1..at + self.stride()];
         let differ = |(word, (at, mask)): (&u64, &(u8, u64))| {
             word ^ key.0[usize::from(*at) & (WORDS - 1)] & mask
         };
-        words.iter().zip(&self.words).map(differ).fold(0, |sum, word| sum | word) == 0
+        let same = |line: &[u64], words: &[(u8, u64)]| {
+            line.iter().zip(words).map(differ).fold(0, |sum, word| sum | word) == 0
+        };
+        let first = self.words.len().min(LINE - 1);
+        let (near, far) = self.words.split_at(first);
+        let more = &self.entries[at + 1..at + self.lines];
+        same(&self.entries[at].0[1..], near)
+            && (far.is_empty() || more.iter().zip(far.chunks(LINE)).all(|(l, w)| same(&l.0, w)))
     }
 
-    fn live(&self, entry: u64) -> Option<(u32, &Known)> {
-        let known = self.paths.get(entry as u32 as usize)?;
-        (known.live && known.generation == (entry >> 32) as u32).then_some((entry as u32, known))
+    fn live(&self, entry: u64) -> bool {
+        let known = self.fast.get(entry as u32 as usize);
+        known.is_some_and(|known| known.generation == (entry >> 32) as u32)
     }
 
-    /// What becomes of frames with this key, if it is known.
+    /// Where a key stands, live or dead.
     #[inline]
-    pub(crate) fn get(&self, key: &Key, spot: Spot) -> Option<Hit> {
-        if self.entries.is_empty() {
-            return None;
-        }
+    fn entry(&self, key: &Key, spot: Spot) -> Option<usize> {
         let (set, tag) = self.place(spot);
-        for way in 0..WAYS {
-            let at = (set * WAYS + way) * self.stride();
-            if self.tags[set][way] == tag && self.is_key(at, key) {
-                let (path, known) = self.live(self.entries[at])?;
-                return Some(Hit { path, port: known.port });
+        let at = |way: usize| (set * WAYS + way) * self.lines;
+        (0..WAYS).find(|way| self.tags[set][*way] == tag && self.is_key(at(*way), key)).map(at)
+    }
+
+    /// For each key: where it would stand, if the cache is to be asked at all, and its path, if that is
+    /// known. Counters of `core` are brought near.
+    pub(crate) fn find(
+        &mut self,
+        keys: &[Key],
+        spots: &mut [Option<Spot>],
+        found: &mut [Option<u32>],
+        core: usize,
+    ) {
+        found.fill(None);
+        for (key, spot) in keys.iter().zip(spots.iter_mut()) {
+            let asks = self.is_on() && self.watch.asks();
+            *spot = asks.then(|| Spot(classify::hash(&self.words, key, &self.seeds)));
+        }
+        if self.entries.is_empty() {
+            return self.watch.hits(0);
+        }
+        for (spot, found) in spots.iter().zip(found.iter_mut()) {
+            let Some(spot) = *spot else { continue };
+            let (set, tag) = self.place(spot);
+            let tags = self.tags[set].iter();
+            let bits = tags.rev().fold(0_u32, |bits, other| bits << 1 | u32::from(*other == tag));
+            *found = (bits != 0).then(|| (set * WAYS) as u32 + bits.trailing_zeros());
+        }
+        for ((key, spot), found) in keys.iter().zip(spots.iter()).zip(found.iter_mut()) {
+            let (Some(at), Some(spot)) = (*found, *spot) else { continue };
+            let mut at = at as usize * self.lines;
+            if !self.is_key(at, key) {
+                // Another key of the same tag: seldom.
+                let Some(other) = self.entry(key, spot) else {
+                    *found = None;
+                    continue;
+                };
+                at = other;
+            }
+            let entry = self.entries[at].0[0];
+            *found = self.live(entry).then_some(entry as u32);
+        }
+        let mut hits = 0;
+        for path in found.iter().flatten() {
+            hits += 1;
+            if let Some((_, counts)) = &self.fast[*path as usize].only {
+                black_box(counts.get(core).map(|counts| counts.read().0));
             }
         }
-        None
+        self.watch.hits(hits);
     }
 
     pub(crate) fn path(&self, path: u32) -> &Path {
         &self.paths[path as usize].path
     }
 
-    /// The flow of a path that has but one, and a port.
-    pub(crate) fn fast(&mut self, path: u32) -> Option<&mut Fast> {
-        self.paths[path as usize].fast.as_mut()
+    /// The port, where a path does nothing but put out.
+    #[inline]
+    pub(crate) fn port(&self, path: u32) -> Option<u32> {
+        Some(self.fast[path as usize].port).filter(|port| *port != NONE)
+    }
+
+    #[inline]
+    pub(crate) fn fast(&mut self, path: u32) -> &mut Fast {
+        &mut self.fast[path as usize]
     }
 
     /// Hits of the path that has only this flow.
     pub(crate) fn hits(&self, flow: u32) -> (u64, u64) {
-        let only = Path { flows: vec![flow], miss: None };
-        let known = self.numbers.get(&only).map(|number| &self.paths[*number as usize]);
-        known.and_then(|known| known.fast.as_ref()).map_or((0, 0), |fast| fast.hits)
+        let number = self.only.get(flow as usize).filter(|number| **number != NONE);
+        number.map_or((0, 0), |number| self.fast[*number as usize].hits)
     }
 
     /// Takes the hits of paths that are dead now, by flow.
@@ -181,75 +263,112 @@ impl Cache {
     }
 
     /// How many paths are live.
-    pub(crate) fn paths(&self) -> usize {
-        self.numbers.len()
+    pub(crate) const fn paths(&self) -> usize {
+        self.live.len()
     }
 
-    /// Keeps that frames with this key go this path.
+    /// Keeps that frames with this key go this path. Whether it took a place that no live one had.
     pub(crate) fn put(
         &mut self,
         key: &Key,
         spot: Spot,
         path: &Path,
-        port: Option<u32>,
-        fast: Option<Fast>,
-    ) {
+        ends: impl FnOnce() -> Ends,
+    ) -> bool {
         if self.entries.is_empty() {
-            self.entries = vec![0; self.sets * WAYS * self.stride()];
+            self.entries = vec![Line([0; LINE]); self.sets * WAYS * self.lines];
         }
         self.clock = self.clock.wrapping_add(1);
         let (set, tag) = self.place(spot);
-        let entry = |way: usize| (set * WAYS + way) * self.stride();
+        let entry = |way: usize| (set * WAYS + way) * self.lines;
         let same = |way: &usize| self.tags[set][*way] == tag && self.is_key(entry(*way), key);
-        let dead = |way: &usize| {
-            self.tags[set][*way] == 0 || self.live(self.entries[entry(*way)]).is_none()
-        };
+        let dead =
+            |way: &usize| self.tags[set][*way] == 0 || !self.live(self.entries[entry(*way)].0[0]);
         let turn = self.clock.is_multiple_of(REPLACE);
         let turn = turn.then_some((self.clock / REPLACE) as usize % WAYS);
-        let way = (0..WAYS).find(same).or_else(|| (0..WAYS).find(dead)).or(turn);
-        let Some(way) = way else { return };
+        let free = (0..WAYS).find(same).or_else(|| (0..WAYS).find(dead));
+        let Some(way) = free.or(turn) else { return false };
         let at = entry(way);
-        let number = self.number(path, port, fast);
+        let number = self.number(path, ends);
         self.tags[set][way] = tag;
-        self.entries[at] =
-            u64::from(self.paths[number as usize].generation) << 32 | u64::from(number);
-        for (to, (word, mask)) in self.entries[at + 1..].iter_mut().zip(&self.words) {
-            *to = key.0[usize::from(*word)] & mask;
-        }
+        let word = |(at, mask): &(u8, u64)| key.0[usize::from(*at)] & mask;
+        let head = u64::from(self.fast[number as usize].generation) << 32 | u64::from(number);
+        let lines = self.entries[at..at + self.lines].iter_mut();
+        let places = lines.flat_map(|line| line.0.iter_mut());
+        let words = std::iter::once(head).chain(self.words.iter().map(word));
+        places.zip(words).for_each(|(place, word)| *place = word);
+        free.is_some()
     }
 
-    fn number(&mut self, path: &Path, port: Option<u32>, fast: Option<Fast>) -> u32 {
-        if let Some(number) = self.numbers.get(path) {
-            return *number;
+    fn number(&mut self, path: &Path, ends: impl FnOnce() -> Ends) -> u32 {
+        let there = match path.only() {
+            Some(flow) => self.only.get(flow as usize).copied().filter(|number| *number != NONE),
+            None => self.numbers.get(path).copied(),
+        };
+        if let Some(number) = there {
+            return number;
         }
         let number = self.free.pop().unwrap_or(self.paths.len() as u32);
-        let (path, live) = (path.clone(), true);
-        self.numbers.insert(path.clone(), number);
-        match self.paths.get_mut(number as usize) {
-            Some(old) => {
-                let generation = old.generation.wrapping_add(1);
-                *old = Known { generation, path, port, live, fast };
+        match path.only().map(|flow| flow as usize) {
+            Some(flow) => {
+                if self.only.len() <= flow {
+                    self.only.resize(flow + 1, NONE);
+                }
+                self.only[flow] = number;
             }
-            None => self.paths.push(Known { generation: 1, path, port, live, fast }),
+            None => _ = self.numbers.insert(path.clone(), number),
+        }
+        let Ends { port, only } = ends();
+        let port = port.unwrap_or(NONE);
+        let at = self.live.len() as u32;
+        self.live.push(number);
+        match self.paths.get_mut(number as usize) {
+            Some(known) => {
+                known.at = at;
+                known.path.clone_from(path);
+                let fast = &mut self.fast[number as usize];
+                (fast.port, fast.only, fast.hits) = (port, only, (0, 0));
+            }
+            None => {
+                self.paths.push(Known { path: path.clone(), at });
+                self.fast.push(Fast { generation: 1, port, only, hits: (0, 0) });
+            }
         }
         number
     }
 
     fn kill(&mut self, number: u32) {
-        let known = &mut self.paths[number as usize];
-        if std::mem::replace(&mut known.live, false) {
-            self.numbers.remove(&known.path);
-            self.free.push(number);
-            if let (Some(fast), Some(flow)) = (known.fast.take(), known.path.flows.first()) {
-                self.retired.push((*flow, fast.hits));
+        let at = std::mem::replace(&mut self.paths[number as usize].at, NONE);
+        self.live.swap_remove(at as usize);
+        if let Some(moved) = self.live.get(at as usize) {
+            self.paths[*moved as usize].at = at;
+        }
+        self.free.push(number);
+        let known = &self.paths[number as usize];
+        let fast = &mut self.fast[number as usize];
+        fast.generation = fast.generation.wrapping_add(1);
+        fast.only = None;
+        match known.path.only() {
+            Some(flow) => {
+                self.only[flow as usize] = NONE;
+                self.retired.push((flow, fast.hits));
+            }
+            None => _ = self.numbers.remove(&known.path),
+        }
+    }
+
+    fn kill_if(&mut self, dead: impl Fn(&Path) -> bool) {
+        for at in (0..self.live.len()).rev() {
+            let number = self.live[at];
+            if dead(&self.paths[number as usize].path) {
+                self.kill(number); // the last one takes its place, and was looked at
             }
         }
     }
 
     /// Forgets every flow.
     pub(crate) fn clear(&mut self) {
-        let all: Vec<u32> = self.numbers.values().copied().collect();
-        all.into_iter().for_each(|number| self.kill(number));
+        self.kill_if(|_| true);
     }
 
     /// A rule comes to a table: `takes(flow)` says whether it could take frames from that flow.
@@ -263,27 +382,22 @@ impl Cache {
         if mask != self.mask {
             self.clear();
             (self.mask, self.words) = (mask, words(&mask));
+            self.lines = (self.words.len() + 1).div_ceil(LINE);
             self.entries = Vec::new();
             self.tags.fill([0; WAYS]);
             return;
         }
-        if self.numbers.len() > COMPARED {
+        if self.live.len() > COMPARED {
             return self.clear();
         }
-        let hit = |path: &Path| path.miss == Some(table) || path.flows.iter().any(|f| takes(*f));
-        let dead: Vec<u32> =
-            self.numbers.iter().filter(|(path, _)| hit(path)).map(|(_, number)| *number).collect();
-        dead.into_iter().for_each(|number| self.kill(number));
+        self.kill_if(|path| path.miss == Some(table) || path.flows.iter().any(|f| takes(*f)));
     }
 
     /// A flow is gone.
     pub(crate) fn gone(&mut self, flow: u32) {
-        if self.numbers.len() > COMPARED {
+        if self.live.len() > COMPARED {
             return self.clear();
         }
-        let of = |path: &&Path| path.flows.contains(&flow);
-        let dead: Vec<u32> =
-            self.numbers.iter().filter(|(path, _)| of(path)).map(|(_, n)| *n).collect();
-        dead.into_iter().for_each(|number| self.kill(number));
+        self.kill_if(|path| path.flows.contains(&flow));
     }
 }

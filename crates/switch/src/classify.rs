@@ -35,6 +35,8 @@ use crate::key::{Key, Pattern, WORDS};
 pub const TUPLES: usize = 64;
 /// Rules that share a place before another tuple is made.
 pub const LIMIT: usize = 10;
+/// Keys that are looked up together.
+pub const AHEAD: usize = 32;
 
 const NONE: u32 = u32::MAX;
 /// Words of a rule that stand beside its rank: as many as a rule over ports, Ethernet, IPv4 and
@@ -194,23 +196,59 @@ impl Classifier {
             if best > tuple.top {
                 break;
             }
-            let mut at = match tuple.words.as_slice() {
-                [] => 0,
-                words => hash(words, key, &self.seeds) as u32,
-            };
-            at = tuple.head(at);
-            while let Some(rule) = self.rules.get(at as usize) {
-                if rule.rank < best {
-                    break;
-                }
-                if self.matches(at, rule, key) {
-                    (best, found) = (rule.rank, Some(rule.number));
-                    break;
-                }
-                at = rule.next;
-            }
+            self.walk(self.first(tuple, key), key, &mut best, &mut found);
         }
         found
+    }
+
+    /// The same for the keys at `wanted`, of which [`AHEAD`] are found together: the memory of all of
+    /// them is asked for before any is waited for.
+    pub fn lookup_all(&self, keys: &[Key], wanted: &[u8], found: &mut [Option<u32>]) {
+        for wanted in wanted.chunks(AHEAD) {
+            let (mut best, mut firsts) = ([0; AHEAD], [NONE; AHEAD]);
+            for lane in wanted {
+                found[usize::from(*lane)] = None;
+            }
+            for &tuple in &self.order {
+                let tuple = &self.tuples[tuple as usize];
+                let mut open = false;
+                for ((lane, best), first) in wanted.iter().zip(&best).zip(&mut firsts) {
+                    let asks = *best <= tuple.top;
+                    open |= asks;
+                    *first = if asks { self.first(tuple, &keys[usize::from(*lane)]) } else { NONE };
+                }
+                if !open {
+                    break;
+                }
+                for ((lane, best), first) in wanted.iter().zip(&mut best).zip(firsts) {
+                    let lane = usize::from(*lane);
+                    self.walk(first, &keys[lane], best, &mut found[lane]);
+                }
+            }
+        }
+    }
+
+    #[inline]
+    fn first(&self, tuple: &Tuple, key: &Key) -> u32 {
+        tuple.head(match tuple.words.as_slice() {
+            [] => 0,
+            words => hash(words, key, &self.seeds) as u32,
+        })
+    }
+
+    /// Down a chain, to the first that matches and outranks `best`.
+    #[inline]
+    fn walk(&self, mut at: u32, key: &Key, best: &mut u64, found: &mut Option<u32>) {
+        while let Some(rule) = self.rules.get(at as usize) {
+            if rule.rank < *best {
+                return;
+            }
+            if self.matches(at, rule, key) {
+                (*best, *found) = (rule.rank, Some(rule.number));
+                return;
+            }
+            at = rule.next;
+        }
     }
 
     #[inline]

@@ -1,7 +1,7 @@
 //! Datapath: a switch, as one core has it. From a frame to what becomes of it.
 //!
 //! ```text
-//!   frame ── parse ──> key ── cache ──hit──────────────> the flows of the path, or a port
+//!   frames ─ parse ──> keys ─ cache ──hit──────────────> the flows of the path, or a port
 //!                               └─miss──> table ──goto──> table .. ──> action set
 //!   change 1, 2, 3 .. ──> tables, groups, meters, ports; and the cache in the same breath
 //! ```
@@ -18,21 +18,21 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
 use flowyard_flow::table::l2::L2;
-use flowyard_openflow::act::{Action, Instruction};
+use flowyard_openflow::Field;
 use flowyard_openflow::change::{Change, Entry, Lookups};
-use flowyard_openflow::flow::{FlowMod, InReason, PacketOut};
-use flowyard_openflow::port::reserved;
-use flowyard_openflow::{Field, group, ofctl};
+use flowyard_openflow::flow::InReason;
 
-use crate::cache::{Cache, Fast, Path};
+use crate::cache::{Cache, Path};
 use crate::classify::{Classifier, Lookup};
-use crate::effects::{Effects, Reason, Seen};
+use crate::effects::{Effects, Seen};
 use crate::key::{Key, Pattern};
 use crate::meter::Shared;
-use crate::packet::Packet;
-use crate::set::{ActionSet, reveals};
-use crate::why::{Answer, Why};
-use crate::world::{Origin, World};
+use crate::set::ActionSet;
+use crate::world::World;
+
+mod ahead;
+mod path;
+mod walk;
 
 /// What a switch is to be.
 #[derive(Clone, Debug)]
@@ -131,18 +131,10 @@ pub struct Datapath {
     cache: Cache,
     set: ActionSet,
     path: Path,
+    ahead: ahead::Ahead,
     in_force: u64,
     /// What happened so far.
     pub totals: Totals,
-}
-
-/// Where a frame is, between two tables.
-enum Next {
-    Table(u8),
-    /// The tables are done: the action set follows.
-    Done,
-    /// Nothing follows.
-    Over,
 }
 
 impl Datapath {
@@ -168,6 +160,7 @@ impl Datapath {
             cache: Cache::new(settings.cache_entries, seed ^ 7),
             set: ActionSet::default(),
             path: Path::default(),
+            ahead: ahead::Ahead::default(),
             in_force: 0,
             totals: Totals::default(),
         }
@@ -214,6 +207,7 @@ impl Datapath {
     /// Puts change `number` in force. Changes come in order. What a controller's frame comes to is
     /// added to `out`, on core 0 alone; its bytes are never [`crate::Bytes::Same`].
     pub fn apply(&mut self, number: u64, change: &Change, now: u64, out: &mut Effects) {
+        self.ahead.holds = false;
         match change {
             Change::Flow(entry) => self.add(entry),
             Change::FlowGone(entry) => self.remove(entry),
@@ -282,389 +276,9 @@ impl Datapath {
         self.cache.gone(number);
     }
 
-    /// What becomes of a frame that came at `now`. `out` is cleared first, but for its punts.
-    pub fn process(&mut self, frame: &[u8], from: Arrival, now: u64, out: &mut Effects) {
-        out.clear();
-        self.totals.frames += 1;
-        if !self.world.receives(from.port) {
-            return out.because(Reason::NotReceived);
-        }
-        let room = self.world.room();
-        let mut packet = Packet::new(frame, from.key(), room);
-        if self.cache.is_on() {
-            let spot = self.cache.spot(&packet.key);
-            match self.cache.get(&packet.key, spot) {
-                Some(hit) => {
-                    self.totals.cached += 1;
-                    self.replay(hit.path, hit.port, &mut packet, now, out);
-                }
-                None => {
-                    let key = packet.key; // actions will change it
-                    let mut path = std::mem::take(&mut self.path);
-                    if self.walk(&mut packet, now, false, &mut path, out) && self.proves(&path) {
-                        let port = self.mapping(&path);
-                        let fast = port.and_then(|_| self.fast(&path));
-                        self.cache.put(&key, spot, &path, port, fast);
-                    }
-                    self.path = path;
-                }
-            }
-        } else {
-            let mut path = std::mem::take(&mut self.path);
-            self.walk(&mut packet, now, false, &mut path, out);
-            self.path = path;
-        }
-        if out.sent.is_empty() {
-            out.because(Reason::NoOutput);
-        }
-        let room = packet.into_room();
-        self.world.give(room);
-    }
-
-    /// Through the tables. Whether the path was gone to its end.
-    fn walk(
-        &mut self,
-        packet: &mut Packet<'_>,
-        now: u64,
-        owned: bool,
-        path: &mut Path,
-        out: &mut Effects,
-    ) -> bool {
-        path.flows.clear();
-        path.miss = None;
-        self.set.clear();
-        let mut at = 0;
-        loop {
-            let Some(table) = self.tables.get(usize::from(at)) else { return false };
-            let found = table.lookup(&packet.key);
-            let flow = found.and_then(|number| self.flows[number as usize].as_ref());
-            count(&self.lookups, at, self.core, flow.is_some(), now);
-            let (Some(number), Some(flow)) = (found, flow) else {
-                path.miss = Some(at);
-                out.because(Reason::Miss);
-                return true;
-            };
-            path.flows.push(number);
-            let mut origin = origin(flow, now, owned);
-            match step(flow, &mut self.world, &mut self.set, packet, &mut origin, out) {
-                // A goto leads to a higher table, or nowhere: the agent sees to that, and so do we.
-                Next::Table(to) if to > at => at = to,
-                Next::Table(_) | Next::Over => return false,
-                Next::Done => {
-                    self.world.act_set(&self.set, packet, &last(flow, &origin), out);
-                    return true;
-                }
-            }
-        }
-    }
-
-    /// What the port mapping needs of a path of one flow.
-    fn fast(&self, path: &Path) -> Option<Fast> {
-        let [number] = path.flows[..] else { return None };
-        let entry = &self.flow(number)?.entry;
-        Some(Fast { table: entry.table, counts: Arc::clone(&entry.counts), hits: (0, 0) })
-    }
-
-    /// Goes a path again.
-    fn replay(
-        &mut self,
-        path: u32,
-        port: Option<u32>,
-        packet: &mut Packet<'_>,
-        now: u64,
-        out: &mut Effects,
-    ) {
-        let len = packet.bytes().len() as u64;
-        let mapped = port.filter(|port| u128::from(*port) != packet.key.bits(Field::InPort));
-        if let (Some(port), Some(fast)) = (mapped, self.cache.fast(path)) {
-            fast.hits = (fast.hits.0 + 1, fast.hits.1 + len);
-            if let Some(counts) = fast.counts.get(self.core) {
-                counts.add(1, len, now);
-            }
-            count(&self.lookups, fast.table, self.core, true, now);
-            self.totals.mapped += 1;
-            let (reason, table) = (InReason::Action, fast.table);
-            let origin = Origin { reason, table, cookie: 0, now, queue: 0, owned: false };
-            return self.world.send(port, packet, &origin, out);
-        }
-        let path = self.cache.path(path);
-        self.set.clear();
-        let mut end = None;
-        for &number in &path.flows {
-            let Some(flow) = self.flows.get_mut(number as usize).and_then(Option::as_mut) else {
-                return;
-            };
-            flow.offloaded = (flow.offloaded.0 + 1, flow.offloaded.1 + len);
-            count(&self.lookups, flow.entry.table, self.core, true, now);
-            let mut origin = origin(flow, now, false);
-            if mapped.is_some() {
-                if let Some(counts) = flow.entry.counts.get(self.core) {
-                    counts.add(1, len, now);
-                }
-                end = Some(origin);
-                continue;
-            }
-            if let Next::Over = step(flow, &mut self.world, &mut self.set, packet, &mut origin, out)
-            {
-                return;
-            }
-            end = Some(last(flow, &origin));
-        }
-        if let Some(table) = path.miss {
-            count(&self.lookups, table, self.core, false, now);
-            return out.because(Reason::Miss);
-        }
-        let Some(end) = end else { return };
-        match mapped {
-            Some(port) => {
-                self.totals.mapped += 1;
-                self.world.send(port, packet, &end, out);
-            }
-            None => self.world.act_set(&self.set, packet, &end, out),
-        }
-    }
-
     fn flow(&self, number: u32) -> Option<&Flow> {
         self.flows.get(number as usize)?.as_ref()
     }
-
-    /// Whether a key that went this path proves that all that agree with it do: no table but the
-    /// first looks at what the key does not say.
-    fn proves(&self, path: &Path) -> bool {
-        let looked = path.flows.len() + usize::from(path.miss.is_some());
-        let before = path.flows.iter().take(looked.saturating_sub(1));
-        before.filter_map(|number| self.flow(*number)).all(|flow| self.hides(flow).is_none())
-    }
-
-    /// What of a flow changes fields as no key tells.
-    fn hides<'a>(&self, flow: &'a Flow) -> Option<&'a Instruction> {
-        flow.entry.instructions.iter().find(|instruction| match instruction {
-            Instruction::ApplyActions(list) => list.iter().any(reveals),
-            Instruction::Meter(number) => self.world.remarks(*number),
-            _ => false,
-        })
-    }
-
-    /// Why frames with these fields are, or are not, offloaded. They are looked up as they would be;
-    /// nothing is counted or changed.
-    #[must_use]
-    pub fn why(&self, key: &Key) -> Why {
-        let mut key = *key;
-        if !key.has(Field::Metadata) {
-            key.set(Field::Metadata, 0);
-        }
-        let (mut path, mut at, mut unknown) = (Path::default(), 0, None);
-        while let Some(table) = self.tables.get(usize::from(at)) {
-            let Some(number) = table.lookup(&key) else {
-                path.miss = Some(at);
-                break;
-            };
-            path.flows.push(number);
-            let Some(flow) = self.flow(number) else { break };
-            let mut next = None;
-            for instruction in &flow.entry.instructions {
-                match instruction {
-                    Instruction::ApplyActions(list) => {
-                        for action in list {
-                            match action {
-                                Action::SetField(oxm) if key.has(oxm.field) => {
-                                    key.set(oxm.field, oxm.value);
-                                }
-                                Action::Output { .. }
-                                | Action::Group(_)
-                                | Action::SetField(_)
-                                | Action::SetQueue(_)
-                                | Action::DecNwTtl
-                                | Action::SetNwTtl(_) => {}
-                                _ => unknown = Some(()),
-                            }
-                        }
-                    }
-                    Instruction::WriteMetadata { value, mask } => {
-                        let old = key.bits(Field::Metadata) as u64;
-                        key.set(Field::Metadata, (old & !mask | value & mask).into());
-                    }
-                    Instruction::GotoTable(to) if *to > at => next = Some(*to),
-                    _ => {}
-                }
-            }
-            let Some(to) = next else { break };
-            at = to;
-            if unknown.is_some() {
-                break;
-            }
-        }
-        let open = unknown.is_some()
-            && path
-                .flows
-                .last()
-                .and_then(|n| self.flow(*n))
-                .is_some_and(|flow| flow.entry.table < at);
-        let looked = path.flows.len() + usize::from(path.miss.is_some() || open);
-        let before = path.flows.iter().take(looked.saturating_sub(1));
-        let hides = before.filter_map(|number| {
-            let flow = self.flow(*number)?;
-            Some((flow, self.hides(flow)?))
-        });
-        let answer = match (hides.into_iter().next(), self.mapping(&path)) {
-            _ if !self.cache.is_on() => Answer::NoCache,
-            (Some((flow, does)), _) => Answer::Unproven {
-                table: flow.entry.table,
-                priority: flow.entry.priority,
-                does: Box::new(does.clone()),
-            },
-            (None, _) if open => Answer::Unknown { table: at },
-            (None, Some(port)) => Answer::Mapped { port },
-            (None, None) => Answer::Cached,
-        };
-        let word = |number: &u32| {
-            let entry = &self.flow(*number)?.entry;
-            Some((entry.table, entry.priority, entry.cookie))
-        };
-        let text = |number: &u32| {
-            let entry = &self.flow(*number)?.entry;
-            let flow = FlowMod {
-                table: entry.table,
-                priority: entry.priority,
-                cookie: entry.cookie,
-                out_port: reserved::ANY,
-                out_group: group::ANY,
-                matching: entry.matching.clone(),
-                instructions: entry.instructions.clone(),
-                ..FlowMod::default()
-            };
-            let offloaded = self.offloaded(entry).unwrap_or_default().0;
-            Some((ofctl::flow_mod_text(&flow), offloaded))
-        };
-        Why {
-            path: path.flows.iter().filter_map(word).collect(),
-            flows: path.flows.iter().filter_map(text).collect(),
-            miss: path.miss,
-            answer,
-        }
-    }
-
-    /// The port, if all that a path does is to put out to one.
-    fn mapping(&self, path: &Path) -> Option<u32> {
-        let mut port = None;
-        for number in &path.flows {
-            for instruction in &self.flow(*number)?.entry.instructions {
-                match instruction {
-                    Instruction::GotoTable(_) => {}
-                    Instruction::WriteMetadata { .. } => {}
-                    Instruction::ApplyActions(list) | Instruction::WriteActions(list) => {
-                        for action in list {
-                            match action {
-                                Action::Output { port: to, .. }
-                                    if port.is_none() && *to < reserved::MAX =>
-                                {
-                                    port = Some(*to);
-                                }
-                                _ => return None,
-                            }
-                        }
-                    }
-                    _ => return None,
-                }
-            }
-        }
-        port.filter(|_| path.miss.is_none())
-    }
-
-    /// A controller's frame.
-    fn send(&mut self, message: &PacketOut, now: u64, out: &mut Effects) {
-        let room = self.world.room();
-        let key = Arrival::by(message.in_port).key();
-        let mut packet = Packet::new(&message.data, key, room);
-        let reason = InReason::PacketOut;
-        let mut origin =
-            Origin { reason, table: 0xff, cookie: u64::MAX, now, queue: 0, owned: true };
-        for action in &message.actions {
-            if let Action::Output { port: reserved::TABLE, .. } = action {
-                let mut path = std::mem::take(&mut self.path);
-                let room = self.world.room();
-                let mut branch = packet.branch(room);
-                self.walk(&mut branch, now, true, &mut path, out);
-                let room = branch.into_room();
-                self.world.give(room);
-                self.path = path;
-            } else if let Err(fault) = self.world.act(action, &mut packet, &mut origin, out) {
-                self.world.fault(fault, &packet, &origin, out);
-                break;
-            }
-        }
-        let room = packet.into_room();
-        self.world.give(room);
-    }
-}
-
-fn count(lookups: &[Lookups], table: u8, core: usize, matched: bool, now: u64) {
-    if let Some(counts) = lookups.get(usize::from(table)).and_then(|counts| counts.get(core)) {
-        counts.add(1, matched.into(), now);
-    }
-}
-
-fn origin(flow: &Flow, now: u64, owned: bool) -> Origin {
-    let (table, cookie) = (flow.entry.table, flow.entry.cookie);
-    Origin { reason: flow.reason, table, cookie, now, queue: 0, owned }
-}
-
-/// The same, for the action set.
-fn last(flow: &Flow, origin: &Origin) -> Origin {
-    let miss = flow.reason == InReason::NoMatch;
-    let reason = if miss { InReason::NoMatch } else { InReason::ActionSet };
-    Origin { reason, queue: 0, ..*origin }
-}
-
-/// What a flow does with a frame (1.3.5, section 5.9), in the order that is laid down there.
-fn step(
-    flow: &Flow,
-    world: &mut World,
-    set: &mut ActionSet,
-    packet: &mut Packet<'_>,
-    origin: &mut Origin,
-    out: &mut Effects,
-) -> Next {
-    if let Some(counts) = flow.entry.counts.get(world.core) {
-        counts.add(1, packet.bytes().len() as u64, origin.now);
-    }
-    let instructions = || flow.entry.instructions.iter();
-    let mut next = Next::Done;
-    for instruction in instructions() {
-        if let Instruction::Meter(number) = instruction
-            && !world.passes(*number, packet, origin.now)
-        {
-            out.because(Reason::Meter);
-            return Next::Over;
-        }
-    }
-    for instruction in instructions() {
-        let Instruction::ApplyActions(list) = instruction else { continue };
-        for action in list {
-            if let Err(fault) = world.act(action, packet, origin, out) {
-                world.fault(fault, packet, origin, out);
-                return Next::Over;
-            }
-        }
-    }
-    if instructions().any(|one| *one == Instruction::ClearActions) {
-        set.clear();
-    }
-    for instruction in instructions() {
-        match instruction {
-            Instruction::WriteActions(list) => list.iter().for_each(|action| set.write(action)),
-            Instruction::WriteMetadata { value, mask } => {
-                let old = packet.key.bits(Field::Metadata) as u64;
-                packet.key.set(Field::Metadata, (old & !mask | value & mask).into());
-            }
-            Instruction::GotoTable(table) => next = Next::Table(*table),
-            _ => {}
-        }
-    }
-    if let Some(port) = set.output() {
-        packet.key.set(Field::ActsetOutput, port.into());
-    }
-    next
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   agent ── Change 1, 2, 3 ──> Datapath::apply ──┐
-//!   frame ─────────────────────> Datapath::process ──> Effects: frames that leave, punts, the reason
+//!   frames ── Datapath::look ──> Datapath::act, each ──> Effects: frames that leave, punts, the reason
 //!             parse, cache | tables | actions, groups, meters
 //! ```
 //!
@@ -24,8 +24,8 @@ mod set;
 mod why;
 mod world;
 
-pub use classify::{Classifier, LIMIT, Lookup, TUPLES};
+pub use classify::{AHEAD, Classifier, LIMIT, Lookup, TUPLES};
 pub use datapath::{Arrival, Datapath, Settings, Totals};
 pub use effects::{Bytes, Effects, Reason, Seen, Sent};
 pub use key::{Key, Pattern};
-pub use why::{Answer, Why};
+pub use why::{Answer, Rest, Why};

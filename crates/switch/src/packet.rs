@@ -57,6 +57,11 @@ impl<'a> Packet<'a> {
         Self { frame, room, owned: false, key, layout, kept: None }
     }
 
+    /// A frame that was parsed before.
+    pub(crate) const fn parsed(frame: &'a [u8], key: Key, layout: Layout, room: Vec<u8>) -> Self {
+        Self { frame, room, owned: false, key, layout, kept: None }
+    }
+
     /// The same, to go another way.
     pub(crate) fn branch(&self, room: Vec<u8>) -> Packet<'_> {
         let (key, layout, kept) = (self.key, self.layout, self.kept);

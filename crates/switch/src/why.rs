@@ -16,8 +16,21 @@ pub struct Why {
     pub flows: Vec<(String, u64)>,
     /// The table that has no flow for it.
     pub miss: Option<u8>,
-    /// How its second frame is answered.
+    /// How its second frame is answered, if the cache is asked.
     pub answer: Answer,
+    /// The cache rests, and is asked for few frames.
+    pub rest: Option<Rest>,
+}
+
+/// A cache that rests, for asking it does not pay with the frames that come.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Rest {
+    /// It is asked for one of so many frames.
+    pub one_in: u32,
+    /// Of the frames that it was last asked for, it knew so many.
+    pub known: u32,
+    /// Those frames.
+    pub of: u32,
 }
 
 /// How a frame is answered.
@@ -56,7 +69,13 @@ impl fmt::Display for Why {
         if let Some(table) = self.miss {
             writeln!(f, "table {table}: no flow matches")?;
         }
-        self.answer.fmt(f)
+        self.answer.fmt(f)?;
+        let Some(Rest { one_in, known, of }) = self.rest else { return Ok(()) };
+        write!(
+            f,
+            "\nthe cache rests: of {of} frames it knew {known}, so it is asked for one of {one_in}; the tables \
+             answer the others"
+        )
     }
 }
 

@@ -103,6 +103,11 @@ impl World {
         self.port(number).map_or(number >= reserved::MAX, takes)
     }
 
+    /// Whether frames may leave by a port.
+    pub(crate) fn sends(&self, number: u32) -> bool {
+        self.port(number).is_some_and(Self::is_open)
+    }
+
     fn is_open(port: &Port) -> bool {
         port.config & (DOWN | NO_FWD) == 0 && port.state & LINK_DOWN == 0
     }
@@ -299,7 +304,7 @@ impl World {
         from: &Origin,
         out: &mut Effects,
     ) {
-        if self.port(port).is_some_and(Self::is_open) {
+        if self.sends(port) {
             out.send(port, from.queue, packet, from.owned);
         } else {
             out.because(Reason::Filtered);

@@ -1,13 +1,16 @@
 //! The datapath with a cache beside one without, and with other lookups: frames come to the same.
 
+use flowyard_openflow::act::{Action, Instruction};
 use flowyard_openflow::change::{Counts, Group, Meter};
+use flowyard_openflow::flow::PacketOut;
 use flowyard_openflow::group::{Band, Bucket, GroupType, meter_flags};
 use flowyard_openflow::multipart::{GroupDesc, MeterConfig};
-use flowyard_openflow::port::Port;
+use flowyard_openflow::port::{Port, reserved};
 use flowyard_openflow::{Match, Oxm};
-use proptest::prelude::*;
 
 use super::*;
+use crate::effects::Reason;
+use crate::why::Answer;
 
 fn counts(n: usize) -> Arc<[Counts]> {
     (0..n).map(|_| Counts::default()).collect()
@@ -37,6 +40,9 @@ fn to(port: u32) -> Vec<Instruction> {
 fn settings(lookup: Lookup, cache_entries: usize) -> Settings {
     Settings { tables: 3, lookup, cache_entries, ..Settings::default() }
 }
+
+/// Ports and bytes, and how many punts.
+type Left = (Vec<(u32, Vec<u8>)>, usize);
 
 struct Bed {
     datapath: Datapath,
@@ -72,16 +78,32 @@ impl Bed {
         self.apply(&Change::Group(Arc::new(Group { desc, counts: counts(1), buckets: counts(n) })));
     }
 
-    /// Ports and bytes, and how many punts.
-    fn frame(&mut self, port: u32, frame: &[u8]) -> (Vec<(u32, Vec<u8>)>, usize) {
+    fn frame(&mut self, port: u32, frame: &[u8]) -> Left {
         self.frame_at(port, frame, 0)
     }
 
-    fn frame_at(&mut self, port: u32, frame: &[u8], now: u64) -> (Vec<(u32, Vec<u8>)>, usize) {
+    fn frame_at(&mut self, port: u32, frame: &[u8], now: u64) -> Left {
         self.datapath.process(frame, Arrival::by(port), now, &mut self.out);
+        self.left(frame)
+    }
+
+    fn left(&mut self, frame: &[u8]) -> Left {
         let sent = self.out.sent.iter();
         let sent = sent.map(|one| (one.port, self.out.bytes(one, frame).to_vec())).collect();
         (sent, self.out.punts.drain(..).count())
+    }
+
+    /// As if each came alone, but looked up together.
+    fn batch(&mut self, frames: &[(u32, Vec<u8>)]) -> Vec<Left> {
+        let count = self.datapath.look(frames.iter().map(|(port, f)| (&f[..], Arrival::by(*port))));
+        assert_eq!(count, frames.len());
+        let act = |(place, (_, frame)): (usize, &(u32, Vec<u8>))| self.act(place, frame);
+        frames.iter().enumerate().map(act).collect()
+    }
+
+    fn act(&mut self, place: usize, frame: &[u8]) -> Left {
+        self.datapath.act(place, frame, 0, &mut self.out);
+        self.left(frame)
     }
 
     fn ports(&mut self, port: u32, frame: &[u8]) -> Vec<u32> {
@@ -148,6 +170,59 @@ fn a_change_is_in_force_at_once() {
     assert_eq!(bed.out.reason, Some(Reason::Filtered));
     bed.apply(&Change::PortGone(1));
     assert_eq!((bed.ports(1, &frame), bed.out.reason), (vec![], Some(Reason::NotReceived)));
+}
+
+/// What was looked up before a change is not what a frame comes to after it.
+#[test]
+fn a_change_between_look_and_act_is_in_force_at_once() {
+    for cache in [0, 64] {
+        let mut bed = Bed::new(&settings(Lookup::Merged, cache));
+        bed.flow(1, 0, 1, &[], to(2));
+        let frames = [(1, udp(1, 2, 9)), (1, udp(1, 2, 9)), (1, udp(1, 2, 9))];
+        bed.batch(&frames);
+        bed.datapath.look(frames.iter().map(|(port, frame)| (&frame[..], Arrival::by(*port))));
+        assert_eq!(bed.act(0, &frames[0].1).0[0].0, 2);
+        bed.flow(2, 0, 2, &[], to(3));
+        assert_eq!(bed.act(1, &frames[1].1).0[0].0, 3);
+        bed.apply(&Change::FlowGone(entry(2, 0, 2, &[], to(3))));
+        assert_eq!(bed.act(2, &frames[2].1).0[0].0, 2);
+        assert_eq!(bed.act(3, &frames[2].1).0, [], "there is none");
+    }
+}
+
+/// A cache that is asked in vain rests, says so, and wakes when flows come that it can know.
+#[test]
+fn a_cache_that_does_not_pay_rests_until_it_does() {
+    let mut bed = Bed::new(&settings(Lookup::Merged, 64));
+    let udp_to = |port| [Oxm::exact(Field::EthType, 0x800), Oxm::exact(Field::UdpDst, port)];
+    // A pop is proved by no key; frames to port 2 only are cached.
+    bed.flow(
+        1,
+        0,
+        1,
+        &[],
+        vec![Instruction::ApplyActions(vec![Action::PopVlan]), Instruction::GotoTable(1)],
+    );
+    bed.flow(2, 1, 1, &[], to(2));
+    let frame = udp(1, 2, 9);
+    for _ in 0..1100 {
+        assert_eq!(bed.ports(1, &frame), [2]);
+    }
+    assert_eq!(bed.datapath.totals.cached, 0);
+    let mut key = Key::ZERO;
+    key.set(Field::InPort, 1);
+    let why = bed.datapath.why(&key);
+    let rest = why.rest.unwrap();
+    assert_eq!((rest.known, rest.one_in), (0, 64));
+    assert!(rest.of >= 1024 && why.to_string().contains("the cache rests"), "{why}");
+    bed.flow(3, 0, 2, &udp_to(2), to(3));
+    for _ in 0..64 * 128 {
+        assert_eq!(bed.ports(1, &frame), [3]);
+    }
+    assert_eq!(bed.datapath.why(&key).rest, None);
+    let before = bed.datapath.totals.cached;
+    (0..100).for_each(|_| assert_eq!(bed.ports(1, &frame), [3]));
+    assert_eq!(bed.datapath.totals.cached - before, 100);
 }
 
 #[test]
@@ -356,168 +431,4 @@ fn a_controllers_frame_meets_the_tables() {
     assert_eq!(sent, [(3, 60), (2, 64)]);
 }
 
-/// Random switches: with a cache and without, by every lookup, frames come to the same.
-#[derive(Clone, Debug)]
-enum Step {
-    Flow { table: u8, priority: u16, fields: Vec<Oxm>, then: Vec<Instruction> },
-    Gone(prop::sample::Index),
-    Port(u32, u32),
-    Frame { src: u8, dst: u8, ttl: u8, tags: Vec<u8>, bytes: Vec<(prop::sample::Index, u8)> },
-}
-
-fn fields() -> impl Strategy<Value = Vec<Oxm>> {
-    let some = |field: Field, values: Vec<u128>, masks: Vec<u128>| {
-        let one = (prop::sample::select(values), prop::sample::select(masks));
-        prop::option::weighted(0.3, one.prop_map(move |(v, m)| Oxm::masked(field, v, m)))
-    };
-    let full = u128::MAX;
-    (
-        some(Field::InPort, vec![1, 2], vec![full]),
-        some(Field::EthType, vec![0x800, 0x8847], vec![full]),
-        some(Field::VlanVid, vec![0, 0x1000, 0x1001, 0x1002], vec![full, 0x1000, 0xfff]),
-        some(Field::Ipv4Dst, vec![0x0a00_0001, 0x0a00_0002], vec![full, 0xff00_0000, 3]),
-        some(Field::UdpDst, vec![2, 3], vec![full]),
-        some(Field::Metadata, vec![0, 1, 2], vec![1, 3]),
-        some(Field::IpDscp, vec![0, 10], vec![full]),
-    )
-        .prop_map(|(a, b, c, d, e, f, g)| [a, b, c, d, e, f, g].into_iter().flatten().collect())
-}
-
-fn action() -> impl Strategy<Value = Action> {
-    let set = |field, value| Action::SetField(Oxm::exact(field, value));
-    prop_oneof![
-        (1_u32..5).prop_map(output),
-        Just(output(reserved::FLOOD)),
-        Just(output(reserved::NORMAL)),
-        Just(output(reserved::CONTROLLER)),
-        Just(Action::PushVlan(0x8100)),
-        Just(Action::PopVlan),
-        Just(Action::PushMpls(0x8847)),
-        Just(Action::PopMpls(0x800)),
-        Just(Action::PushPbb(0x88e7)),
-        Just(Action::PopPbb),
-        Just(Action::DecNwTtl),
-        Just(Action::SetVlanVid(1)),
-        Just(set(Field::VlanVid, 0x1002)),
-        Just(set(Field::Ipv4Dst, 0x0a00_0001)),
-        Just(set(Field::UdpDst, 3)),
-        Just(set(Field::IpDscp, 10)),
-        Just(set(Field::EthType, 0x800)),
-    ]
-}
-
-fn step_strategy() -> impl Strategy<Value = Step> {
-    let list = || prop::collection::vec(action(), 0..4);
-    let then = (list(), list(), any::<bool>(), 0_u8..4, 0_u64..3);
-    let flow = (0_u8..3, 0_u16..4, fields(), then);
-    prop_oneof![
-        4 => flow.prop_map(|(table, priority, fields, (apply, write, clear, goto, value))| {
-            let mut then = vec![Instruction::ApplyActions(apply), Instruction::WriteActions(write)];
-            if clear {
-                then.push(Instruction::ClearActions);
-            }
-            then.push(Instruction::WriteMetadata { value, mask: 3 });
-            if goto > table {
-                then.push(Instruction::GotoTable(goto));
-            }
-            Step::Flow { table, priority, fields, then }
-        }),
-        1 => any::<prop::sample::Index>().prop_map(Step::Gone),
-        1 => (1_u32..5, prop::sample::select(vec![0, 0, 1, 0x10, 0x20, 4])).prop_map(|(a, b)| Step::Port(a, b)),
-        8 => (1_u8..3, 1_u8..3, 1_u8..4, prop::collection::vec(0_u8..3, 0..3),
-              prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..2))
-            .prop_map(|(src, dst, ttl, tags, bytes)| Step::Frame { src, dst, ttl, tags, bytes }),
-    ]
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(150))]
-
-    #[test]
-    fn frames_come_to_the_same_with_a_cache_and_without(
-        steps in prop::collection::vec(step_strategy(), 0..120),
-    ) {
-        let mut slow = Bed::new(&settings(Lookup::Linear, 0));
-        let mut fast = Bed::new(&settings(Lookup::Merged, 64));
-        let mut small = Bed::new(&settings(Lookup::Hash, 4));
-        let mut flows = Vec::new();
-        for (id, step) in (1..).zip(steps) {
-            match step {
-                Step::Flow { table, priority, fields, then } => {
-                    let flow = entry(id, table, priority, &fields, then);
-                    flows.push(Arc::clone(&flow));
-                    for bed in [&mut slow, &mut fast, &mut small] {
-                        bed.apply(&Change::Flow(Arc::clone(&flow)));
-                    }
-                }
-                Step::Gone(at) if !flows.is_empty() => {
-                    let flow = flows.swap_remove(at.index(flows.len()));
-                    for bed in [&mut slow, &mut fast, &mut small] {
-                        bed.apply(&Change::FlowGone(Arc::clone(&flow)));
-                    }
-                }
-                Step::Gone(_) => {}
-                Step::Port(number, config) => {
-                    for bed in [&mut slow, &mut fast, &mut small] {
-                        bed.port(number, config, 0);
-                    }
-                }
-                Step::Frame { src, dst, ttl, tags, bytes } => {
-                    let mut frame = udp(src, dst, ttl);
-                    for tag in tags {
-                        frame.splice(12..12, [0x81, 0, 0, tag]);
-                    }
-                    for (at, byte) in bytes {
-                        let at = at.index(frame.len());
-                        frame[at] = byte;
-                    }
-                    for _ in 0..2 {
-                        let wanted = slow.frame(src.into(), &frame);
-                        prop_assert_eq!(&fast.frame(src.into(), &frame), &wanted);
-                        prop_assert_eq!(&small.frame(src.into(), &frame), &wanted);
-                        prop_assert_eq!(fast.out.reason, slow.out.reason);
-                    }
-                }
-            }
-        }
-    }
-
-    /// No bytes make it panic, whatever is done to them.
-    #[test]
-    fn any_bytes_go_through(
-        frame in prop::collection::vec(any::<u8>(), 0..120),
-        kind in prop::sample::select(vec![0x800_u16, 0x86dd, 0x806, 0x8847, 0x88e7, 0x8100, 0x88a8, 5]),
-        first in prop::sample::select(vec![0x45_u8, 0x4f, 0x60, 0x6f, 0]),
-        next in prop::sample::select(vec![0_u8, 1, 6, 17, 43, 44, 50, 51, 58, 59, 60, 132]),
-        actions in prop::collection::vec(any_action(), 0..12),
-    ) {
-        let mut frame = frame;
-        if frame.len() > 24 {
-            frame[12..14].copy_from_slice(&kind.to_be_bytes());
-            (frame[14], frame[20], frame[23]) = (first, next, next);
-        }
-        let mut bed = Bed::new(&settings(Lookup::Merged, 4));
-        let set = vec![Instruction::WriteActions(actions.clone())];
-        bed.flow(1, 0, 0, &[], vec![Instruction::ApplyActions(actions), Instruction::GotoTable(1)]);
-        bed.flow(2, 1, 0, &[], set);
-        for _ in 0..2 {
-            bed.frame(1, &frame);
-        }
-    }
-}
-
-fn any_action() -> impl Strategy<Value = Action> {
-    let settable: Vec<Field> = Field::ALL.iter().copied().filter(|f| f.settable()).collect();
-    prop_oneof![
-        action(),
-        (prop::sample::select(settable), any::<u128>())
-            .prop_map(|(field, value)| Action::SetField(Oxm::exact(field, value))),
-        any::<u16>().prop_map(Action::PushVlan),
-        any::<u16>().prop_map(Action::PopMpls),
-        any::<u16>().prop_map(Action::SetTpDst),
-        any::<u8>().prop_map(Action::SetNwTtl),
-        Just(Action::CopyTtlIn),
-        Just(Action::CopyTtlOut),
-        Just(Action::DecMplsTtl),
-    ]
-}
+mod random;

@@ -19,7 +19,7 @@ use std::sync::mpsc::{Receiver as Inbox, SyncSender, sync_channel};
 use std::sync::{Arc, OnceLock};
 
 use crossbeam_channel::{Receiver, Sender, bounded};
-use flowyard_frame::{Batch, Nanos, To};
+use flowyard_frame::{Batch, LANES, Nanos, To};
 use flowyard_openflow::change::{Change, Counts, Lookups, Punt};
 use flowyard_openflow::flow::FlowCommand;
 use flowyard_openflow::ofctl;
@@ -212,6 +212,9 @@ impl SwitchHub {
     }
 }
 
+/// A batch is looked up together.
+const _: () = assert!(LANES <= flowyard_switch::AHEAD);
+
 /// A switch, as one core has it.
 #[derive(Debug)]
 pub struct Switch {
@@ -330,22 +333,26 @@ impl Work for Switch {
         for seen in self.inbox.try_iter().take(NEWS) {
             self.datapath.hear(&seen);
         }
+        let (mut lanes, mut count) = ([0; LANES], 0);
         for lane in todo(batch) {
             let frame = &batch.frames[lane];
-            if pool.meta(frame).link != LinkType::Ethernet {
+            if pool.meta(frame).link == LinkType::Ethernet {
+                self.hub.count(batch.keys[lane].in_port, false, self.core, frame.len(), now);
+                (lanes[count], count) = (lane, count + 1);
+            } else {
                 refuse(batch, lane, DropReason::LinkType);
-                continue;
             }
-            let in_port = batch.keys[lane].in_port;
-            let (number, ..) = self
-                .hub
-                .settings
-                .ports
-                .get(usize::from(in_port))
-                .map_or((0, [0; 6], ""), |port| (port.0, port.1, port.2.as_str()));
-            self.hub.count(in_port, false, self.core, frame.len(), now);
-            let bytes = pool.bytes(frame);
-            self.datapath.process(bytes, Arrival::by(number), now, &mut self.out);
+        }
+        let lanes = &lanes[..count];
+        let ports = &self.hub.settings.ports;
+        let frame = |&lane: &usize| {
+            let port = ports.get(usize::from(batch.keys[lane].in_port));
+            let from = Arrival::by(port.map_or(0, |(number, ..)| *number));
+            (pool.bytes(&batch.frames[lane]), from)
+        };
+        self.datapath.look(lanes.iter().map(frame));
+        for (place, &lane) in lanes.iter().enumerate() {
+            self.datapath.act(place, pool.bytes(&batch.frames[lane]), now, &mut self.out);
             self.leave(batch, lane, pool, now);
         }
         if !self.out.seen.is_empty() || !self.out.punts.is_empty() || self.out.punts_lost != 0 {
