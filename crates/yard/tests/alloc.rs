@@ -9,7 +9,7 @@ use flowyard_ports::mem::Frames;
 use flowyard_testkit::{Build, Profile, Rng, Traffic};
 use flowyard_wire::LinkType;
 use flowyard_yard::port::{Repeat, SourceRx};
-use flowyard_yard::{Config, Counters, DropReason, Message, Pace, Parts, Tick, Yard};
+use flowyard_yard::{Config, Counters, DropReason, Pace, Parts, Tick, Yard};
 
 thread_local! {
     static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
@@ -141,60 +141,6 @@ fn bridging_and_copying_allocate_nothing() {
 fn routing_allocates_nothing() {
     let (then, _) = run_without_allocation(&format!("{YARD}{ROUTE}"), 1_000);
     assert_eq!(then.drops.get(DropReason::NoRoute), 0, "{then:#?}");
-}
-
-const SWITCH: &str = r#"
-    [work]
-    kind = "switch"
-    [switch]
-    tables = 2
-    cache_entries = 64
-"#;
-
-/// Flows that the cache knows and that it cannot, changed copies, floods and `NORMAL`.
-#[test]
-fn switching_allocates_nothing() {
-    use flowyard_openflow::act::{Action, Instruction};
-    use flowyard_openflow::change::{Change, Counts, Entry};
-    use flowyard_openflow::port::reserved;
-    use flowyard_openflow::{Field, Match, Oxm};
-
-    let mut changes = Vec::new();
-    let mut flow = |table, priority, fields: &[Oxm], instructions: Vec<Instruction>| {
-        let id = changes.len() as u64 + 1;
-        let counts = (0..2).map(|_| Counts::default()).collect();
-        let matching = Match(fields.to_vec()).normal();
-        let (cookie, flags) = (0, 0);
-        let entry = Entry { id, table, priority, cookie, flags, matching, instructions, counts };
-        changes.push((id, Change::Flow(std::sync::Arc::new(entry))));
-    };
-    let output = |port| Action::Output { port, max_len: 0 };
-    let station = |n: u128| [Oxm::exact(Field::EthSrc, 0x0200_0000_0000 + n)];
-    for n in 0..30 {
-        flow(0, 1, &station(n), vec![Instruction::ApplyActions(vec![output(2)])]);
-        let goto = Instruction::GotoTable(1);
-        flow(
-            0,
-            1,
-            &station(n + 30),
-            vec![Instruction::ApplyActions(vec![Action::PushVlan(0x8100), Action::PopVlan]), goto],
-        );
-    }
-    flow(
-        1,
-        1,
-        &station(31),
-        vec![Instruction::WriteActions(vec![
-            Action::SetField(Oxm::exact(Field::EthDst, 5)),
-            output(2),
-        ])],
-    );
-    let copies = vec![output(2), Action::PushVlan(0x8100), output(reserved::FLOOD)];
-    flow(1, 0, &[], vec![Instruction::ApplyActions(copies)]);
-    flow(0, 0, &[], vec![Instruction::ApplyActions(vec![output(reserved::NORMAL)])]);
-    let (then, warm) =
-        run_with(&format!("{YARD}{SWITCH}"), 1_000, Some(Message::Change(changes.into())));
-    assert!(then.copies - warm.copies > 10_000, "{then:#?}");
 }
 
 /// All modes, each with two backends; next hops that are asked for, and found.
@@ -366,11 +312,6 @@ fn balancing_allocates_nothing_in_any_mode() {
 
 /// Runs a yard, which drops at least so many frames; its counters at the end, and after it was warm.
 fn run_without_allocation(yard: &str, dropped: u64) -> (Counters, Counters) {
-    run_with(yard, dropped, None)
-}
-
-/// The same, after this has come by mail.
-fn run_with(yard: &str, dropped: u64, mail: Option<Message>) -> (Counters, Counters) {
     let mut frames = Frames::new();
     for (at, (packet, mut data)) in Traffic::new(Profile::default(), 1).take(20_000).enumerate() {
         // From one of 90 stations to one of 128: some are known, some unknown.
@@ -382,9 +323,6 @@ fn run_with(yard: &str, dropped: u64, mail: Option<Message>) -> (Counters, Count
     let source = Box::new(Repeat::new(frames, u32::MAX));
     parts.rx.insert(0, Box::new(SourceRx::new(0, source, Pace::Fast)));
     let mut yard = Yard::build(&Config::parse("y", yard).unwrap(), parts).unwrap();
-    if let Some(mail) = mail {
-        (0..2).for_each(|core| assert!(yard.mail.offer(core, mail.clone())));
-    }
     let mut run = |ticks: u64| {
         for now in 0..ticks {
             for core in &mut yard.cores {
