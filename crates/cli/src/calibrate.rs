@@ -13,7 +13,7 @@ use flowyard_hostsim::{Constant, How, Machine, Profile};
 use flowyard_report::{Cell, Column, Table, Tone};
 use flowyard_yard::{Clock, Span, Stages};
 
-use crate::bench::rounds::{Case, Round};
+use crate::bench::rounds::{Case, Load, Round};
 use crate::stop::{Stop, bad_input};
 
 mod micro;
@@ -82,8 +82,8 @@ fn least(values: Vec<f64>) -> f64 {
 
 /// The yard's runs that its stages are timed in: one flow, no work.
 fn case(cores: u16, consumers: Vec<u16>) -> Case {
-    let (burn_ns, exact) = (None, false);
-    Case { cores, order: "ordered", consumers, burn_ns, flows: 1, exact, length: 60 }
+    let (load, exact) = (Load::Forward, false);
+    Case { cores, order: "ordered", consumers, load, flows: 1, exact, length: 60 }
 }
 
 /// Measures everything.

@@ -129,10 +129,17 @@ pub(crate) fn run(args: &Args) -> Result<(), Stop> {
     let handle = yard.handle();
     let _open = open.serve(&handle)?; // until here, or the end of the program
     let _checks = Checker::start(&handle, config.checks_per_second())?;
-    let outcome = attend(yard, config, args, &signals);
-    drop(switch);
+    let agent_runs = || switch.as_ref().is_none_or(switch::Reachable::is_running);
+    let outcome = attend(yard, config, args, &signals, &agent_runs);
     print(&outcome, args.json)?;
-    verdict(&outcome)
+    verdict(&outcome)?;
+    if agent_runs() {
+        Ok(())
+    } else {
+        Err(Stop::Failed(anyhow::anyhow!(
+            "the OpenFlow agent ended: this is a defect of flowyard; please report it with the log"
+        )))
+    }
 }
 
 /// Whether a scenario comes to what it expects.
@@ -180,7 +187,13 @@ impl Signals {
 }
 
 /// Waits for the yard to end, and sees to signals and progress meanwhile.
-fn attend(yard: Running, mut config: Config, args: &Args, signals: &Signals) -> Outcome {
+fn attend(
+    yard: Running,
+    mut config: Config,
+    args: &Args,
+    signals: &Signals,
+    agent_runs: &dyn Fn() -> bool,
+) -> Outcome {
     let bar = bar();
     bar.iter().for_each(logs::above);
     let mut stopped = false;
@@ -191,6 +204,12 @@ fn attend(yard: Running, mut config: Config, args: &Args, signals: &Signals) -> 
     while !yard.is_done() {
         if signals.stop.load(Ordering::Relaxed) && !stopped {
             tracing::info!("drain begins: no more is received");
+            service.stopping();
+            yard.stop();
+            stopped = true;
+        }
+        if !stopped && !agent_runs() {
+            tracing::error!("the OpenFlow agent ended; so does the yard");
             service.stopping();
             yard.stop();
             stopped = true;

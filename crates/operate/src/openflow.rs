@@ -277,6 +277,13 @@ impl Channel {
         answered.recv().ok()
     }
 
+    /// Whether the agent is at work: not if a defect ended its thread.
+    #[must_use]
+    pub fn is_running(&self) -> bool {
+        // It is the first that was started.
+        self.threads.first().is_some_and(|agent| !agent.is_finished())
+    }
+
     /// How the connections are.
     #[must_use]
     pub fn status(&self) -> Vec<Status> {

@@ -12,7 +12,7 @@ use flowyard_yard::{Clock, Span, Stages};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 
-use super::rounds::{Case, Round, median};
+use super::rounds::{Case, Load, Round, median};
 use crate::stop::{Stop, bad_input};
 
 /// The whole walk in memory: frames a second, nanoseconds by stage, and from which work on splitting
@@ -64,7 +64,10 @@ struct Walk {
 /// One flow on one core and on two.
 #[derive(Serialize)]
 struct Split {
-    work_ns: u64,
+    /// What is done with a frame.
+    work: String,
+    /// What that takes, in nanoseconds, besides what forwarding does.
+    work_ns: f64,
     one_pps: f64,
     two_pps: f64,
     /// Two over one, the median of the rounds' ratios.
@@ -85,6 +88,9 @@ struct BreakEven {
 
 /// Work costs at which one flow is split, in nanoseconds a frame.
 const COSTS: [u64; 7] = [0, 50, 100, 200, 500, 1000, 2600];
+
+/// Modes of a balancer in which one flow is split.
+const MODES: [&str; 3] = ["dsr", "ipip", "fullnat"];
 
 /// The least gain that is worth a split: the default of `[elephants]`.
 const GAIN: f64 = 1.1;
@@ -113,7 +119,7 @@ fn walks() -> Vec<(&'static str, Case)> {
         cores: 1,
         order: "direct",
         consumers: vec![0],
-        burn_ns: None,
+        load: Load::Forward,
         flows: 8192,
         exact: false,
         length: 60,
@@ -130,12 +136,12 @@ fn walks() -> Vec<(&'static str, Case)> {
     ]
 }
 
-fn split(work_ns: u64) -> [Case; 2] {
+fn split(load: Load) -> [Case; 2] {
     let one = Case {
         cores: 1,
         order: "direct",
         consumers: vec![0],
-        burn_ns: Some(work_ns),
+        load,
         flows: 1,
         exact: false,
         length: 60,
@@ -145,11 +151,13 @@ fn split(work_ns: u64) -> [Case; 2] {
 }
 
 fn measure(args: &Args, clock: &Clock) -> anyhow::Result<Results> {
-    let (walks, splits) = (walks(), COSTS.map(|ns| (ns, split(ns))));
-    let steps = args.rounds * (walks.len() + 2 * splits.len());
+    let (walks, splits) = (walks(), COSTS.map(|ns| (ns, split(Load::Burn(ns)))));
+    let modes = MODES.map(|mode| (mode, split(Load::Balance(mode))));
+    let steps = args.rounds * (walks.len() + 2 * (splits.len() + modes.len()));
     let bar = bar(steps as u64);
     let mut walked = vec![Vec::new(); walks.len()];
     let mut shared = vec![Vec::new(); splits.len()];
+    let mut balanced = vec![Vec::new(); modes.len()];
     let round = |case: &Case| {
         let round = case.round(args.time, clock);
         if let Some(bar) = &bar {
@@ -164,6 +172,9 @@ fn measure(args: &Args, clock: &Clock) -> anyhow::Result<Results> {
         for ((_, [one, two]), rounds) in splits.iter().zip(&mut shared) {
             rounds.push([round(one)?, round(two)?]);
         }
+        for ((_, [one, two]), rounds) in modes.iter().zip(&mut balanced) {
+            rounds.push([round(one)?, round(two)?]);
+        }
     }
     if let Some(bar) = bar {
         bar.finish_and_clear();
@@ -173,12 +184,23 @@ fn measure(args: &Args, clock: &Clock) -> anyhow::Result<Results> {
     // What two cores that hand frames to each other in order take.
     let costs = walked.last().map_or_else(Stages::default, |rounds| sum(rounds));
     let costs = costs_of(&costs);
-    let splits = splits.iter().zip(&shared).map(|((ns, _), rounds)| compare(*ns, rounds, costs));
+    let compare = |what: String, ns: f64, rounds: &[[Round; 2]]| compare(what, ns, rounds, costs);
+    let mut compared: Vec<Split> = splits
+        .iter()
+        .zip(&shared)
+        .map(|((ns, _), rounds)| compare(format!("{ns} ns"), *ns as f64, rounds))
+        .collect();
+    for ((mode, _), rounds) in modes.iter().zip(&balanced) {
+        // What the balancer takes, besides what forwarding does.
+        let alone = rounds.iter().fold(Stages::default(), |sum, [one, _]| sum.plus(&one.stages));
+        let ns = costs_of(&alone).work_ns - costs.work_ns;
+        compared.push(compare(format!("balance, {mode}"), ns.max(0.0), rounds));
+    }
     let room = Room { home: 1.0, workers: 2.0, cores: 2.0 };
     Ok(Results {
         processors: std::thread::available_parallelism().map_or(1, usize::from),
         rounds: args.rounds,
-        splits: splits.collect(),
+        splits: compared,
         break_even: BreakEven {
             rx_ns: costs.rx_ns,
             handoff_ns: costs.handoff_ns,
@@ -217,12 +239,13 @@ fn costs_of(stages: &Stages) -> Costs {
     }
 }
 
-fn compare(work_ns: u64, rounds: &[[Round; 2]], costs: Costs) -> Split {
+fn compare(work: String, work_ns: f64, rounds: &[[Round; 2]], costs: Costs) -> Split {
     let of = |at: usize| median(rounds.iter().map(|round| round[at].pps).collect());
     let gains = rounds.iter().map(|[one, two]| two.pps / one.pps.max(1.0));
     let room = Room { home: 1.0, workers: 2.0, cores: 2.0 };
-    let costs = Costs { work_ns: costs.work_ns + work_ns as f64, ..costs };
+    let costs = Costs { work_ns: costs.work_ns + work_ns, ..costs };
     Split {
+        work,
         work_ns,
         one_pps: of(0),
         two_pps: of(1),
@@ -264,14 +287,16 @@ fn text(results: &Results) -> String {
         stages.push(row.map(Cell::new).collect::<Vec<_>>());
     }
     let mut splits = Table::new("One flow on one core, and on two through the ordered queue")
-        .column(Column::number("work").unit("ns a frame"))
+        .column(Column::text("work"))
+        .column(Column::number("takes").unit("ns a frame"))
         .column(Column::number("one core"))
         .column(Column::number("two cores"))
         .column(Column::number("gain"))
         .column(Column::number("expected"));
     for split in &results.splits {
         splits.push([
-            Cell::new(split.work_ns.to_string()),
+            Cell::new(split.work.clone()),
+            Cell::new(format!("{:.0}", split.work_ns)),
             Cell::new(Unit::Pps.show(split.one_pps)),
             Cell::new(Unit::Pps.show(split.two_pps)),
             Cell::new(format!("{:.2}", split.gain)).tone(Tone::Strong),

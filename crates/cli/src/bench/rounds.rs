@@ -21,6 +21,17 @@ use flowyard_yard::{Clock, Config, Pace, Parts, Reload, Stages, Yard};
 /// Frames that a port has in memory, repeated without end.
 const FRAMES: u64 = 65_536;
 
+/// What a yard works.
+#[derive(Clone, Copy)]
+pub(crate) enum Load {
+    /// It forwards.
+    Forward,
+    /// It forwards, and burns so many nanoseconds a frame.
+    Burn(u64),
+    /// It balances, in a mode of `[[service]]`.
+    Balance(&'static str),
+}
+
 /// A yard to be measured.
 #[derive(Clone)]
 pub(crate) struct Case {
@@ -29,8 +40,7 @@ pub(crate) struct Case {
     /// Order of the one queue, and who works on it.
     pub(crate) order: &'static str,
     pub(crate) consumers: Vec<u16>,
-    /// The work: nanoseconds to burn, or plain forwarding.
-    pub(crate) burn_ns: Option<u64>,
+    pub(crate) load: Load,
     /// Flows, drawn evenly.
     pub(crate) flows: u64,
     /// Whether each flow has an exact entry.
@@ -55,9 +65,17 @@ fn key(flow: u64) -> FlowKey {
 impl Case {
     fn config(&self) -> anyhow::Result<Config> {
         let Self { cores, order, consumers, .. } = self;
-        let work = match self.burn_ns {
-            Some(ns) => format!("kind = \"burn\"\ncost_ns = {ns}"),
-            None => "kind = \"forward\"".into(),
+        let through = "ports = { in = \"out\" }";
+        let work = match self.load {
+            Load::Forward => format!("kind = \"forward\"\n{through}"),
+            Load::Burn(ns) => format!("kind = \"burn\"\ncost_ns = {ns}\n{through}"),
+            Load::Balance(mode) => format!(
+                "kind = \"balance\"\n[balance]\nlocal = [\"10.9.0.1\"]\n\
+                 clients = {{ port = \"in\", next_hop = \"02:00:00:00:00:01\" }}\n\
+                 [[service]]\nname = \"s\"\nvip = \"10.1.0.1\"\nproto = \"udp\"\nport = 53\n\
+                 mode = \"{mode}\"\n[[service.backend]]\nname = \"b\"\naddr = \"10.2.0.1\"\n\
+                 exit = {{ port = \"out\", next_hop = \"02:00:00:00:00:02\" }}"
+            ),
         };
         // Pinned where there are processors enough: a core that wanders measures the wandering.
         let processors = thread::available_parallelism().map_or(1, usize::from);
@@ -67,7 +85,7 @@ impl Case {
              [[port]]\nname = \"in\"\nkind = \"mem\"\nin = \"memory\"\nwindow_frames = 256\n\
              [[port]]\nname = \"out\"\nkind = \"mem\"\ncore = {}\nwindow_frames = 256\n\
              [[queue]]\nname = \"q\"\norder = \"{order}\"\nconsumers = {consumers:?}\n\
-             window_frames = 512\n[work]\n{work}\nports = {{ in = \"out\" }}\n",
+             window_frames = 512\n[work]\n{work}\n",
             cores - 1,
         );
         Config::parse("bench", &text).context("the bench's own configuration")

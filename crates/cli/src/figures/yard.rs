@@ -8,7 +8,7 @@ use flowyard_hostsim::pipeline::{Pipeline, Role, Stages};
 use flowyard_hostsim::{Profile, ProfileError};
 use flowyard_report::{Axis, Plot, Unit};
 
-use crate::bench::rounds::Case;
+use crate::bench::rounds::{Case, Load};
 
 pub(super) const NAME: &str = "yard-model";
 
@@ -23,8 +23,8 @@ const WAYS: [(&str, u16, &[u16]); 3] =
 
 fn case(cores: u16, consumers: &[u16], work_ns: u64) -> Case {
     let order = if cores == 1 { "direct" } else { "ordered" };
-    let (burn_ns, consumers) = (Some(work_ns), consumers.to_vec());
-    Case { cores, order, consumers, burn_ns, flows: 1, exact: false, length: 60 }
+    let (load, consumers) = (Load::Burn(work_ns), consumers.to_vec());
+    Case { cores, order, consumers, load, flows: 1, exact: false, length: 60 }
 }
 
 /// What the model says, in frames a second.

@@ -43,7 +43,7 @@ pub(super) struct Switch {
 pub(super) struct Reachable {
     /// Before the channel, which it uses.
     _watch: Watch,
-    _channel: Arc<Channel>,
+    channel: Arc<Channel>,
 }
 
 impl Switch {
@@ -100,7 +100,14 @@ impl Switch {
             tracing::info!("OpenFlow: listening at {place}");
         }
         let watch = Watch::start(watched, Arc::clone(&channel))?;
-        Ok(Reachable { _watch: watch, _channel: channel })
+        Ok(Reachable { _watch: watch, channel })
+    }
+}
+
+impl Reachable {
+    /// Whether the agent is at work: not if a defect ended it.
+    pub(super) fn is_running(&self) -> bool {
+        self.channel.is_running()
     }
 }
 
