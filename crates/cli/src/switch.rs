@@ -49,7 +49,7 @@ pub(crate) struct Args {
 /// Where the switch listens.
 #[derive(clap::Args)]
 struct At {
-    /// Where the switch listens: tcp:HOST[:PORT], tls:HOST[:PORT] or unix:PATH
+    /// Where the switch listens: tcp:HOST:PORT, tls:HOST:PORT (6653 if left out) or unix:PATH
     switch: Endpoint,
 }
 
