@@ -70,7 +70,7 @@ impl Case {
             Load::Forward => format!("kind = \"forward\"\n{through}"),
             Load::Burn(ns) => format!("kind = \"burn\"\ncost_ns = {ns}\n{through}"),
             Load::Balance(mode) => format!(
-                "kind = \"balance\"\n[balance]\nlocal = [\"10.9.0.1\"]\n\
+                "kind = \"balance\"\n[balance]\nlocal = [\"10.9.0.1\", \"10.9.0.2\"]\n\
                  clients = {{ port = \"in\", next_hop = \"02:00:00:00:00:01\" }}\n\
                  [[service]]\nname = \"s\"\nvip = \"10.1.0.1\"\nproto = \"udp\"\nport = 53\n\
                  mode = \"{mode}\"\n[[service.backend]]\nname = \"b\"\naddr = \"10.2.0.1\"\n\
