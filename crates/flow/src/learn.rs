@@ -9,6 +9,7 @@ pub mod atr;
 pub mod cache;
 pub mod elephant;
 pub mod rfs;
+mod store;
 
 pub use atr::Atr;
 pub use cache::Cache;

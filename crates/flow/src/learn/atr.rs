@@ -22,7 +22,7 @@
 use flowyard_frame::{Action, Batch, Edit, FlowKey, Frag, Lanes, Nanos, proto};
 
 use super::Learn;
-use crate::table::Exact;
+use super::store::Store;
 
 /// How [`Atr`] learns.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -51,14 +51,10 @@ const LINGER: Nanos = 1_000_000_000;
 /// How many entries the hand looks at for each batch observed, to find those that are idle.
 const LOOKS: usize = 4;
 
-/// One flow that is steered.
+/// What is known of a flow.
 #[derive(Clone, Copy, Debug)]
-struct Entry {
-    /// The key as received: the table's.
-    key: FlowKey,
+struct Known {
     core: u16,
-    /// Sampled since the hand last came by.
-    sampled: bool,
     /// A FIN was seen.
     closing: bool,
     /// The time of the last sample.
@@ -69,13 +65,8 @@ struct Entry {
 #[derive(Clone, Debug)]
 pub struct Atr {
     settings: Settings,
-    /// From key to the number of its entry, as mark.
-    index: Exact,
-    /// `None` is free.
-    entries: Box<[Option<Entry>]>,
-    /// Numbers of free entries.
-    free: Vec<u32>,
-    hand: usize,
+    /// By the key as received: the table's.
+    flows: Store<Known>,
     /// Frames until the next sample, by core.
     wait: Vec<u32>,
 }
@@ -84,13 +75,9 @@ impl Atr {
     /// A learner for cores 0 to `cores - 1`, whose queues have the same numbers.
     #[must_use]
     pub fn new(cores: u16, settings: Settings, seed: u64) -> Self {
-        let entries = settings.entries.clamp(1, 1 << 24);
         Self {
             settings,
-            index: Exact::new(entries, &FlowKey::FLOW, seed),
-            entries: vec![None; entries].into(),
-            free: (0..entries as u32).rev().collect(),
-            hand: 0,
+            flows: Store::new(settings.entries, seed),
             wait: vec![settings.sample_every; cores.into()],
         }
     }
@@ -98,7 +85,7 @@ impl Atr {
     /// How many flows are steered.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.entries.len() - self.free.len()
+        self.flows.len()
     }
 
     /// Whether no flow is steered.
@@ -137,84 +124,42 @@ impl Atr {
     /// Forgets a flow, if it is known, and has the table forget it. Also for those whose Put was
     /// refused.
     pub fn forget(&mut self, received: &FlowKey, edits: &mut Vec<Edit>) {
-        if let Some(number) = self.number(received) {
-            self.release(number, edits);
-        }
+        self.flows.forget(received, edits);
     }
 
     /// Moves the hand on by some entries and forgets those that are idle at `now`.
     pub fn expire(&mut self, looks: usize, now: Nanos, edits: &mut Vec<Edit>) {
-        for _ in 0..looks.min(self.entries.len()) {
-            let at = self.advance();
-            if let Some(entry) = self.entries[at] {
-                let limit = self.settings.idle.min(if entry.closing { LINGER } else { Nanos::MAX });
-                if now.saturating_sub(entry.last) > limit {
-                    self.release(at, edits);
-                }
-            }
-        }
+        let idle = self.settings.idle;
+        let is_over = |known: &Known| {
+            let limit = idle.min(if known.closing { LINGER } else { Nanos::MAX });
+            now.saturating_sub(known.last) > limit
+        };
+        self.flows.expire(looks, is_over, edits);
     }
 
     fn learn(&mut self, core: u16, key: FlowKey, syn: bool, now: Nanos, edits: &mut Vec<Edit>) {
-        if let Some(number) = self.number(&key) {
-            let Some(entry) = &mut self.entries[number] else { return };
-            if entry.closing && !syn {
+        let known = Known { core, closing: false, last: now };
+        let put = Edit::Put(key, Action::queue(core));
+        if let Some(entry) = self.flows.get_mut(&key) {
+            if entry.known.closing && !syn {
                 return; // the tail of a closed flow; a SYN opens it anew
             }
-            let moved = entry.core != core;
-            *entry = Entry { key, core, sampled: true, closing: false, last: now };
-            if moved {
-                edits.push(Edit::Put(key, Action::queue(core)));
+            let before = std::mem::replace(&mut entry.known, known);
+            entry.sampled = true;
+            if before.core != core {
+                edits.push(put);
             }
-            return;
+        } else if self.flows.add(key, known, edits) {
+            edits.push(put); // else it stays with the last table
         }
-        let number = self.take(edits);
-        let action = Action { mark: number as u32, ..Action::queue(core) };
-        if self.index.put(&key, action).is_err() {
-            self.free.push(number as u32); // no place for this key: it stays with the last table
-            return;
-        }
-        self.entries[number] = Some(Entry { key, core, sampled: true, closing: false, last: now });
-        edits.push(Edit::Put(key, Action::queue(core)));
     }
 
     fn close(&mut self, key: &FlowKey, now: Nanos) {
-        if let Some(number) = self.number(key)
-            && let Some(entry) = &mut self.entries[number]
-            && !entry.closing
+        if let Some(entry) = self.flows.get_mut(key)
+            && !entry.known.closing
         {
-            (entry.closing, entry.sampled, entry.last) = (true, false, now);
+            (entry.known.closing, entry.known.last, entry.sampled) = (true, now, false);
         }
-    }
-
-    /// A free entry's number; the second-chance victim's if there is none.
-    fn take(&mut self, edits: &mut Vec<Edit>) -> usize {
-        while self.free.is_empty() {
-            let at = self.advance();
-            match &mut self.entries[at] {
-                Some(entry) if entry.sampled => entry.sampled = false,
-                _ => self.release(at, edits),
-            }
-        }
-        self.free.pop().map_or(0, |number| number as usize)
-    }
-
-    fn release(&mut self, number: usize, edits: &mut Vec<Edit>) {
-        if let Some(entry) = self.entries[number].take() {
-            self.index.del(&entry.key);
-            self.free.push(number as u32);
-            edits.push(Edit::Del(entry.key));
-        }
-    }
-
-    fn number(&self, key: &FlowKey) -> Option<usize> {
-        self.index.get(key).map(|action| action.mark as usize)
-    }
-
-    fn advance(&mut self) -> usize {
-        let at = self.hand;
-        self.hand = if at + 1 == self.entries.len() { 0 } else { at + 1 };
-        at
     }
 }
 

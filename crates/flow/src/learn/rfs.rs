@@ -26,8 +26,8 @@
 use flowyard_frame::{Action, Batch, Edit, FlowKey, Frag, Lanes, Nanos};
 
 use super::Learn;
+use super::store::Store;
 use crate::mix::SplitMix;
-use crate::table::Exact;
 
 /// How [`Rfs`] learns.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -52,13 +52,10 @@ const LOOKS: usize = 4;
 /// What is sampled is put again after this part of `idle`.
 const RENEW: Nanos = 4;
 
-/// One flow that is steered.
+/// What is known of a flow.
 #[derive(Clone, Copy, Debug)]
-struct Entry {
-    key: FlowKey,
+struct Known {
     home: u16,
-    /// Sampled since the hand last came by.
-    sampled: bool,
     /// The time of the last sample, and of the last Put.
     last: Nanos,
     put: Nanos,
@@ -68,13 +65,7 @@ struct Entry {
 #[derive(Clone, Debug)]
 pub struct Rfs {
     settings: Settings,
-    /// From key to the number of its entry, as mark.
-    index: Exact,
-    /// `None` is free.
-    entries: Box<[Option<Entry>]>,
-    /// Numbers of free entries.
-    free: Vec<u32>,
-    hand: usize,
+    flows: Store<Known>,
     /// Frames to pass over before the next sample.
     wait: u32,
     gaps: SplitMix,
@@ -84,16 +75,8 @@ impl Rfs {
     /// A learner for one core. `seed` decides which frames are sampled.
     #[must_use]
     pub fn new(settings: Settings, seed: u64) -> Self {
-        let entries = settings.entries.clamp(1, 1 << 24);
-        let mut rfs = Self {
-            settings,
-            index: Exact::new(entries, &FlowKey::FLOW, seed),
-            entries: vec![None; entries].into(),
-            free: (0..entries as u32).rev().collect(),
-            hand: 0,
-            wait: 0,
-            gaps: SplitMix(seed),
-        };
+        let flows = Store::new(settings.entries, seed);
+        let mut rfs = Self { settings, flows, wait: 0, gaps: SplitMix(seed) };
         rfs.wait = rfs.gap();
         rfs
     }
@@ -101,7 +84,7 @@ impl Rfs {
     /// How many flows are steered.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.entries.len() - self.free.len()
+        self.flows.len()
     }
 
     /// Whether no flow is steered.
@@ -117,25 +100,19 @@ impl Rfs {
         }
         let key = key.flow();
         let put = Edit::Put(key, Action::queue(home));
-        let new = Entry { key, home, sampled: true, last: now, put: now };
-        if let Some(number) = self.index.get(&key).map(|action| action.mark as usize) {
-            let Some(entry) = &mut self.entries[number] else { return };
-            if entry.home != home || now.saturating_sub(entry.put) > self.settings.idle / RENEW {
-                *entry = new;
+        let new = Known { home, last: now, put: now };
+        if let Some(entry) = self.flows.get_mut(&key) {
+            let known = &mut entry.known;
+            entry.sampled = true;
+            if known.home != home || now.saturating_sub(known.put) > self.settings.idle / RENEW {
+                *known = new;
                 edits.push(put);
             } else {
-                (entry.sampled, entry.last) = (true, now);
+                known.last = now;
             }
-            return;
+        } else if self.flows.add(key, new, edits) {
+            edits.push(put); // else it stays with the last table
         }
-        let number = self.take(edits);
-        let action = Action { mark: number as u32, ..Action::default() };
-        if self.index.put(&key, action).is_err() {
-            self.free.push(number as u32); // no place for this key: it stays with the last table
-            return;
-        }
-        self.entries[number] = Some(new);
-        edits.push(put);
     }
 
     /// Moves the hand on by some entries and forgets those that are idle at `now`.
@@ -143,45 +120,15 @@ impl Rfs {
         if self.is_empty() {
             return;
         }
-        for _ in 0..looks.min(self.entries.len()) {
-            let at = self.advance();
-            let idle = |entry: &Entry| now.saturating_sub(entry.last) > self.settings.idle;
-            if self.entries[at].as_ref().is_some_and(idle) {
-                self.release(at, edits);
-            }
-        }
+        let idle = self.settings.idle;
+        let is_over = |known: &Known| now.saturating_sub(known.last) > idle;
+        self.flows.expire(looks, is_over, edits);
     }
 
     /// Frames to pass over: `sample_every - 1` on average, none or twice as many at the extremes.
     fn gap(&mut self) -> u32 {
         let every = u64::from(self.settings.sample_every.max(1));
         (self.gaps.next() % (2 * every - 1)).min(u32::MAX.into()) as u32
-    }
-
-    /// A free entry's number; the second-chance victim's if there is none.
-    fn take(&mut self, edits: &mut Vec<Edit>) -> usize {
-        while self.free.is_empty() {
-            let at = self.advance();
-            match &mut self.entries[at] {
-                Some(entry) if entry.sampled => entry.sampled = false,
-                _ => self.release(at, edits),
-            }
-        }
-        self.free.pop().map_or(0, |number| number as usize)
-    }
-
-    fn release(&mut self, number: usize, edits: &mut Vec<Edit>) {
-        if let Some(entry) = self.entries[number].take() {
-            self.index.del(&entry.key);
-            self.free.push(number as u32);
-            edits.push(Edit::Del(entry.key));
-        }
-    }
-
-    fn advance(&mut self) -> usize {
-        let at = self.hand;
-        self.hand = if at + 1 == self.entries.len() { 0 } else { at + 1 };
-        at
     }
 }
 
