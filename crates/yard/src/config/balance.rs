@@ -514,7 +514,11 @@ pub(crate) fn check(config: &Config) -> Checked {
     }
     config.balance_settings()?;
     config.control()?;
-    let local = |v6: bool| balance.local.iter().any(|text| text.get_ref().contains(':') == v6);
+    let local =
+        |v6: bool| balance.local.iter().filter(|text| text.get_ref().contains(':') == v6).count();
+    // Addresses are dealt out to cores in turns: fullnat needs one on each core that works.
+    let consumers = config.queue.iter().flat_map(|queue| queue.get_ref().consumers.get_ref());
+    let cores = consumers.map(|core| usize::from(*core.get_ref()) + 1).max().unwrap_or(1);
     for service in &config.service {
         let (span, service) = (service.get_ref().name.span(), service.get_ref());
         let mode = Mode::from(service.mode);
@@ -522,16 +526,26 @@ pub(crate) fn check(config: &Config) -> Checked {
             let mend = "add 'clients = { port = ..., next_hop = ... }' to [balance]";
             return Err(config.error(span, "answers of this service have no way to clients", mend));
         }
-        let needs = mode == Mode::FullNat || mode.overhead(false) > 0;
-        let lacks = service
-            .backend
-            .iter()
-            .find(|b| needs && !local(b.get_ref().addr.get_ref().contains(':')));
+        let needs = match mode {
+            Mode::FullNat => cores,
+            _ => usize::from(mode.overhead(false) > 0),
+        };
+        let have = |backend: &BackendConfig| local(backend.addr.get_ref().contains(':'));
+        let lacks = service.backend.iter().find(|backend| have(backend.get_ref()) < needs);
         if let Some(backend) = lacks {
-            let what = "packets to this backend have no source address";
-            let mend = "add an address of its family to 'local' in [balance]";
-            return Err(config.error(backend.get_ref().addr.span(), what, mend));
+            let span = backend.get_ref().addr.span();
+            if have(backend.get_ref()) == 0 {
+                let what = "packets to this backend have no source address";
+                let mend = "add an address of its family to 'local' in [balance]";
+                return Err(config.error(span, what, mend));
+            }
+            let what =
+                format!("fullnat needs {needs} local addresses of this family, one for each core");
+            return Err(config.error(span, what, "add some to 'local' in [balance]"));
         }
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests;
