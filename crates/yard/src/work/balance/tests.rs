@@ -1,7 +1,8 @@
 use std::ops::RangeInclusive;
 
 use flowyard_flow::parse;
-use flowyard_lb::{AllDown, Backend, Choice, Control, OnDown, Service, quic};
+use flowyard_frame::FlowKey;
+use flowyard_lb::{AllDown, Backend, Choice, Control, Mode, OnDown, Service, quic};
 use flowyard_ports::mem::Frames;
 use flowyard_ports::pcap;
 use flowyard_testkit::Build;
