@@ -19,6 +19,7 @@
 
 use std::cell::Cell;
 use std::net::IpAddr;
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use flowyard_frame::{Action, Batch, Frag, Frame, LANES, Lanes, Nanos, To, proto};
@@ -42,6 +43,7 @@ mod forward;
 mod fragments;
 mod hops;
 mod hub;
+mod leases;
 mod locals;
 mod neighbours;
 mod proxy;
@@ -54,6 +56,7 @@ pub use explain::{Because, Explained, Kept, Occupancy};
 use fragments::Fragments;
 use hops::Hops;
 pub use hub::{Hub, Report};
+use leases::Leases;
 use locals::Locals;
 use ways::{Missed, Seen, Way};
 
@@ -103,6 +106,12 @@ pub struct Balance {
     fragments: Fragments<(Way, u64)>,
     /// Of backends'.
     answers: Fragments<Answer>,
+    /// Of FullNAT connections in other cores' tables: the ways of clients' packets.
+    leases: Leases<Way>,
+    /// And what backends' are to look like, with the backend.
+    answer_leases: Leases<(Answer, u32)>,
+    /// How often a known connection got another backend, on any core.
+    moves: Arc<AtomicU64>,
     locals: Arc<Locals>,
     settings: BalanceSettings,
     /// When the batch in hand was begun.
@@ -123,6 +132,7 @@ impl Balance {
         let (places, fresh) = (&settings.places, settings.neighbour_fresh);
         let neighbours = hub.neighbours(|| Neighbours::new(places.clone(), fresh));
         let clients = hops::neighbour(settings.clients, &neighbours);
+        let moves = Arc::new(AtomicU64::new(0));
         let one = |core| {
             let ((plan, hops), mut turns) = (hub.ways(), Plan::turns_for(SERVICES));
             plan.make_turns(core, &mut turns);
@@ -138,6 +148,9 @@ impl Balance {
                 conns: Arc::clone(&conns),
                 fragments: Fragments::new(),
                 answers: Fragments::new(),
+                leases: Leases::new(&settings.timeouts),
+                answer_leases: Leases::new(&settings.timeouts),
+                moves: Arc::clone(&moves),
                 locals: Arc::clone(&locals),
                 settings: settings.clone(),
                 now: 0,
@@ -159,6 +172,8 @@ impl Balance {
         if self.hub.generation() != self.plan.generation() {
             (self.plan, self.hops) = self.hub.ways();
             self.plan.make_turns(self.core, &mut self.turns);
+            self.leases.clear();
+            self.answer_leases.clear();
         }
     }
 }

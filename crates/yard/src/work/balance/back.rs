@@ -1,11 +1,13 @@
 //! Packets of backends, made as if they came from the VIP; and what is nobody's.
 
 use std::net::IpAddr;
+use std::sync::atomic::Ordering::Acquire;
 
 use flowyard_frame::{Batch, FlowKey, Frag, Nanos, proto};
-use flowyard_lb::{Proxied, Stage};
+use flowyard_lb::{ConnKey, Proxied, Stage, State};
 
 use super::answers::Wrong;
+use super::leases::Leases;
 use super::rewrite::{Packet, Side};
 use super::{Balance, leave, out, proxy};
 use crate::counters::DropReason;
@@ -74,12 +76,30 @@ impl Balance {
 
     /// Of an answer of a backend: what it is to look like. Its TCP flags, if it is one and not only
     /// looks like one.
-    pub(super) fn answer(&self, key: &FlowKey, flags: Option<u8>, now: Nanos) -> Option<Answer> {
+    pub(super) fn answer(
+        &mut self,
+        key: &FlowKey,
+        flags: Option<u8>,
+        now: Nanos,
+    ) -> Option<Answer> {
         if !proto::has_ports(key.proto) || key.fragment() == Frag::Later {
             return None;
         }
         let (src, dst) = (key.src_ip()?, key.dst_ip()?);
         if let Some((core, slot)) = self.locals.home(dst, key.dport) {
+            // What another core's table says of a packet that changes nothing is believed for a while.
+            let lease = flags
+                .filter(|&flags| usize::from(core) != self.core && Leases::<Answer>::covers(flags))
+                .map(|_| {
+                    let conn = ConnKey::of(key);
+                    (conn, conn.hash(self.plan.seed()), self.moves.load(Acquire))
+                });
+            if let Some((conn, hash, moves)) = &lease
+                && let Some((answer, whose)) = self.answer_leases.get(conn, *hash, now, *moves)
+            {
+                self.whose.set(Some(whose));
+                return Some(answer);
+            }
             let mut conns = self.table(core.into())?;
             let conn = *conns.get(slot, now)?;
             let flow = conn.key().flow();
@@ -91,14 +111,23 @@ impl Balance {
             if let Some(flags) = flags {
                 conns.seen(slot, flags, now);
             }
-            self.whose.set(Some(target.id));
-            return Some(Answer {
+            drop(conns);
+            let whose = target.id;
+            self.whose.set(Some(whose));
+            let answer = Answer {
                 vip: flow.dst_ip()?,
                 port: flow.dport,
                 dst: Some((flow.src_ip()?, flow.sport)),
                 home: Some((core, slot)),
                 proxied: conn.proxied(),
-            });
+            };
+            if let Some((key, hash, moves)) = lease
+                && matches!(conn.state(), State::Open | State::Datagrams)
+                && answer.proxied.stage == Stage::None
+            {
+                self.answer_leases.put(&key, hash, now, moves, (answer, whose));
+            }
+            return Some(answer);
         }
         let service = &self.plan.returning(src, key.proto, key.sport)?.service;
         self.whose.set(self.plan.returned_by(src, key.proto, key.sport).map(|target| target.id));

@@ -72,7 +72,7 @@ fn settings() -> BalanceSettings {
     }
 }
 
-fn group(services: Vec<Service>, cores: usize) -> (Arc<Hub>, Vec<Balance>) {
+pub(super) fn group(services: Vec<Service>, cores: usize) -> (Arc<Hub>, Vec<Balance>) {
     let hub = Arc::new(Hub::new(Control::new(services, 251, 7).unwrap()));
     let all = Balance::group(&hub, cores, &settings());
     (hub, all)

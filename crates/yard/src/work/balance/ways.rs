@@ -5,11 +5,12 @@
 //! backend, and for one at a time.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use flowyard_frame::{Batch, FlowKey, LANES, Lanes, Nanos, proto};
 use flowyard_lb::{Conn, ConnKey, Conns, Mode, Plan, State, Target};
 
+use super::leases::Leases;
 use super::rewrite::Packet;
 use super::{BUDGET, Balance};
 use crate::counters::DropReason;
@@ -69,13 +70,18 @@ impl Balance {
 
     /// The way of a packet whose connection this core does not know, or that cannot stay.
     pub(super) fn miss(&mut self, key: &FlowKey, conn: &ConnKey, hash: u64, now: Nanos) -> Missed {
+        let (flags, moves) = (key.tcp_flags, self.moves.load(Acquire));
+        if Leases::<Way>::covers(flags)
+            && let Some(way) = self.leases.get(conn, hash, now, moves)
+        {
+            return Missed::Way(way);
+        }
         let Some(service) =
             key.dst_ip().and_then(|dst| self.plan.service(dst, key.proto, key.dport))
         else {
             return Missed::NoService;
         };
         let plan = Arc::clone(&self.plan);
-        let flags = key.tcp_flags;
         // The batch may have had one of its packets already.
         let found = |conns: &mut Conns, core: usize| {
             let slot = conns.find(conn, hash, now)?;
@@ -93,7 +99,11 @@ impl Balance {
             };
             let local = plan.target(way.backend).is_some_and(|t| t.mode == Mode::FullNat);
             if local {
-                return Missed::Way(way); // its local port is the slot's there
+                // It stays there: its local port is its slot.
+                if Leases::<Way>::covers(flags) && matches!(state, State::Open | State::Datagrams) {
+                    self.leases.put(conn, hash, now, moves, way);
+                }
+                return Missed::Way(way);
             }
             let kept = self.keep(conn, hash, way.backend, state, now);
             return Missed::Way(kept.unwrap_or(way));
@@ -141,8 +151,11 @@ impl Balance {
         let old = old.map(|conn| conn.backend);
         let slot = conns.insert(conn, hash, backend, state, now).ok()?;
         drop(conns);
-        if let Some(old) = old.and_then(|old| self.plan.target(old)) {
-            count(old, false);
+        if let Some(old) = old {
+            self.moves.fetch_add(1, Release);
+            if let Some(old) = self.plan.target(old) {
+                count(old, false);
+            }
         }
         if let Some(target) = self.plan.target(backend) {
             count(target, true);
@@ -179,6 +192,7 @@ impl Balance {
                     && let Some(mut conns) = self.table(core.into())
                 {
                     conns.send_to(slot, target.id);
+                    self.moves.fetch_add(1, Release);
                     if let Some(old) = self.plan.target(way.backend) {
                         count(old, false);
                     }
