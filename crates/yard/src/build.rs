@@ -308,6 +308,7 @@ fn entry(
         batch: Batch::default(),
         homes: [To::Drop; LANES],
         waiting: Lanes::NONE,
+        pressed: false,
     })
 }
 

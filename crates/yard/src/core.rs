@@ -27,7 +27,7 @@ use crate::apply::Lists;
 use crate::counters::{Board, Counters, DropReason, Drops};
 use crate::elephants::{Decider, Sampling};
 use crate::mail::{Mail, Mailbox};
-use crate::places::{Full, Places};
+use crate::places::{Full, Place, Places};
 use crate::pool::Pool;
 use crate::port::{Rx, Tx, refuse};
 use crate::stages::{Span, Stopwatch};
@@ -106,6 +106,8 @@ pub(crate) struct Entry {
     pub(crate) homes: [To; LANES],
     /// Lanes of `batch` that have not entered their homes.
     pub(crate) waiting: Lanes,
+    /// Whether a port gave a full batch in this tick: there may be more.
+    pub(crate) pressed: bool,
 }
 
 /// Where frames are worked on.
@@ -183,7 +185,7 @@ impl Core {
             if at == ports.len() || !waiting.is_empty() || hold.is_full() {
                 return progress;
             }
-            let Entry { ports, batch, hash, types, steer, .. } = &mut self.entry;
+            let Entry { ports, batch, hash, types, steer, pressed, .. } = &mut self.entry;
             let (port, rx) = &mut ports[at];
             let watch = &mut self.stopwatch;
             watch.start();
@@ -197,6 +199,7 @@ impl Core {
                 came + frames
             });
             self.counters.rx_frames += u64::from(came);
+            *pressed |= batch.len() == LANES;
             progress += came + u32::from(got.ended);
 
             self.counters.rx_bytes += identify(batch, &self.pool, *port);
@@ -319,7 +322,8 @@ impl Core {
             // What found the tx queues full at its completion.
             progress += self.places.queues[usize::from(queue)].queue.flush(&self.to_ports) as u32;
         }
-        if self.server.open.is_none() {
+        let pressed = std::mem::take(&mut self.entry.pressed);
+        if self.server.open.is_none() && !(pressed && self.others_lack_work()) {
             progress += self.begin(now);
         }
         match self.server.open {
@@ -330,6 +334,16 @@ impl Core {
             }
             _ => progress,
         }
+    }
+
+    /// Whether other consumers have less than two batches each, one in hand and one to come, in every
+    /// queue that this core serves. While its ports have more it receives, which nobody does in its place,
+    /// and leaves the work to them.
+    fn others_lack_work(&self) -> bool {
+        self.server.queues.iter().all(|&queue| {
+            let Place { queue, consumers, .. } = &self.places.queues[usize::from(queue)];
+            queue.len() <= 2 * LANES * consumers.len().saturating_sub(1)
+        })
     }
 
     /// What the work has to say of itself.

@@ -144,6 +144,11 @@ impl Neighbours {
         self.places.get(usize::from(port))
     }
 
+    /// What it is called, by port.
+    pub(crate) fn places(&self) -> &[Place] {
+        &self.places
+    }
+
     /// Whether there is anything to ask or to answer at all.
     pub(crate) fn speaks(&self) -> bool {
         self.places.iter().any(|place| place.answers || !place.addrs.is_empty())

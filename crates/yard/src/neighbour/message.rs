@@ -197,6 +197,18 @@ pub(crate) fn question(
     }
 }
 
+/// Writes into `frame` that `mac` has `addr`, to all who want to know: an announcement (RFC 5227 section
+/// 2.3), an unsolicited advertisement (RFC 4861 section 7.2.6). Returns its length.
+pub(crate) fn announcement(frame: &mut [u8; QUESTION], addr: IpAddr, mac: Mac) -> usize {
+    let IpAddr::V6(v6) = addr else { return question(frame, (addr, mac), addr, None) };
+    frame[..6].copy_from_slice(&[0x33, 0x33, 0, 0, 0, 1]);
+    frame[6..12].copy_from_slice(&mac);
+    frame[12..14].copy_from_slice(&[0x86, 0xdd]);
+    let all = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
+    write(&mut frame[14..], (v6, all), [136, 0, 0, 0, 0x20, 0, 0, 0], v6, option(2, mac));
+    QUESTION
+}
+
 /// An option that names a link-layer address (RFC 4861 section 4.6.1).
 const fn option(kind: u8, [a, b, c, d, e, f]: Mac) -> [u8; 8] {
     [kind, 1, a, b, c, d, e, f]

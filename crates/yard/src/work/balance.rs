@@ -58,6 +58,7 @@ use hops::Hops;
 pub use hub::{Hub, Report};
 use leases::Leases;
 use locals::Locals;
+use neighbours::Announced;
 use ways::{Missed, Seen, Way};
 
 /// Connections that are looked at for their end with each batch.
@@ -110,6 +111,8 @@ pub struct Balance {
     leases: Leases<Way>,
     /// And what backends' are to look like, with the backend.
     answer_leases: Leases<(Answer, u32)>,
+    /// On the first core: which addresses others have been told of.
+    announced: Announced,
     /// How often a known connection got another backend, on any core.
     moves: Arc<AtomicU64>,
     locals: Arc<Locals>,
@@ -150,6 +153,7 @@ impl Balance {
                 answers: Fragments::new(),
                 leases: Leases::new(&settings.timeouts),
                 answer_leases: Leases::new(&settings.timeouts),
+                announced: Announced::default(),
                 moves: Arc::clone(&moves),
                 locals: Arc::clone(&locals),
                 settings: settings.clone(),
@@ -229,6 +233,9 @@ impl Work for Balance {
             }
             let (key, bytes) = (batch.keys[lane], batch.frames[lane].len() as u64);
             self.whose.set(None);
+            if self.echoes(batch, lane, pool) {
+                continue;
+            }
             let vip = key.dst_ip().is_some_and(|dst| self.plan.is_vip(dst));
             if !vip {
                 if !self.is_error_behind(batch, lane, pool, now) {
@@ -250,7 +257,11 @@ impl Work for Balance {
     }
 
     fn speak(&mut self, now: Nanos, send: &mut dyn FnMut(u16, &[u8]) -> bool) -> u32 {
-        if self.speaks { self.neighbours.ask(now, send) } else { 0 }
+        if !self.speaks {
+            return 0;
+        }
+        let announced = if self.core == 0 { self.announce(now, send) } else { 0 };
+        announced + self.neighbours.ask(now, send)
     }
 }
 

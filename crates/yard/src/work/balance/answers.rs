@@ -1,12 +1,12 @@
-//! Answers: the ICMP errors that the balancer itself sends to whoever sent a packet (RFC 792, RFC 1191,
-//! RFC 4443). The packet becomes its own answer.
+//! Answers: what the balancer itself sends to whoever sent a packet: ICMP errors, and that a VIP is there (RFC
+//! 792, RFC 1191, RFC 4443). The packet becomes its own answer.
 //!
-//! None about an ICMP error, a later fragment, or from or to a group (RFC 1122 section 3.2.2, RFC 4443
+//! No error about an ICMP error, a later fragment, or from or to a group (RFC 1122 section 3.2.2, RFC 4443
 //! section 2.4); and of each core no more than a thousand a second.
 
 use std::net::IpAddr;
 
-use flowyard_frame::{Batch, Nanos, proto};
+use flowyard_frame::{Batch, FlowKey, Frag, Nanos, proto};
 use flowyard_wire::checksum::{self, Sum};
 
 use super::rewrite::Packet;
@@ -83,6 +83,49 @@ impl Balance {
             false => refuse(batch, lane, reason),
         }
     }
+
+    /// Whether the frame of `lane` asked whether an address of the balancer is there, and now is the answer (RFC
+    /// 1122 section 3.2.2.6, RFC 4443 section 4.2).
+    pub(super) fn echoes(&self, batch: &mut Batch, lane: usize, pool: &Pool) -> bool {
+        let key = batch.keys[lane];
+        let icmp = if key.is_ipv6() { proto::ICMPV6 } else { proto::ICMP };
+        if key.proto != icmp || key.fragment() != Frag::No {
+            return false;
+        }
+        let is_own = |addr| {
+            let place = self.neighbours.place(key.in_port);
+            self.plan.answers_for(addr)
+                || self.settings.local.contains(&addr)
+                || place.is_some_and(|place| place.is(addr))
+        };
+        let frame = pool.bytes_mut(&mut batch.frames[lane]);
+        if !key.dst_ip().is_some_and(is_own) || !echo(frame, &key) {
+            return false;
+        }
+        leave(batch, lane, key.in_port);
+        true
+    }
+}
+
+/// Makes of an echo request its answer; what has options is left as it is.
+fn echo(frame: &mut [u8], key: &FlowKey) -> bool {
+    let Some(mut packet) = Packet::new(frame, key).filter(may_be_answered) else { return false };
+    let (request, reply, plain) = if packet.v6 { (128, 129, 40) } else { (8, 0, 20) };
+    if packet.l4 != plain || packet.bytes[plain..plain + 2] != [request, 0] {
+        return false;
+    }
+    packet.live(64);
+    let (addrs, n) = if packet.v6 { (8, 16) } else { (12, 4) };
+    let (src, dst) = packet.bytes[addrs..addrs + 2 * n].split_at_mut(n);
+    src.swap_with_slice(dst);
+    let word = |high: u8| u16::from_be_bytes([high, 0]);
+    packet.bytes[plain] = reply;
+    let check = u16::from_be_bytes([packet.bytes[plain + 2], packet.bytes[plain + 3]]);
+    let check = checksum::update(check, word(request), word(reply));
+    packet.bytes[plain + 2..plain + 4].copy_from_slice(&check.to_be_bytes());
+    let (dst, rest) = frame.split_at_mut(6);
+    dst.swap_with_slice(&mut rest[..6]);
+    true
 }
 
 /// Whether there may be an error about this packet.

@@ -94,11 +94,18 @@ impl<'a> Packet<'a> {
     /// Takes one from the TTL, or hop limit.
     #[inline]
     pub(super) fn one_hop(&mut self) {
+        let hops = self.bytes[if self.v6 { 7 } else { 8 }];
+        self.live(hops.saturating_sub(1));
+    }
+
+    /// Sets the TTL, or hop limit.
+    #[inline]
+    pub(super) fn live(&mut self, hops: u8) {
         if self.v6 {
-            self.bytes[7] = self.bytes[7].saturating_sub(1);
+            self.bytes[7] = hops;
         } else {
             let (old, check) = (self.word(8), self.word(10));
-            self.bytes[8] = self.bytes[8].saturating_sub(1);
+            self.bytes[8] = hops;
             let check = checksum::update(check, old, self.word(8));
             self.put(10, &check.to_be_bytes());
         }

@@ -58,7 +58,7 @@ pub(super) fn service(
 const CLIENTS: Exit =
     Exit { port: 40, src: [2, 0, 0, 0, 0, 40], dst: [2, 0, 0, 0, 9, 40], via: None };
 
-fn settings() -> BalanceSettings {
+pub(super) fn settings() -> BalanceSettings {
     BalanceSettings {
         connections: 4096,
         full_drops: false,
@@ -660,3 +660,4 @@ fn services_of(frames: &[Vec<u8>], mode: Mode) -> Vec<Service> {
 
 /// What people ask, and what is counted.
 mod operate;
+mod present;
