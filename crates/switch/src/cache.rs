@@ -121,6 +121,8 @@ pub(crate) struct Cache {
     clock: u32,
     /// Flows, and the hits of their paths that are dead.
     retired: Vec<(u32, (u64, u64))>,
+    /// The lower half of a path's generation has been all numbers: who kept halves must forget them.
+    pub(crate) wrapped: bool,
     pub(crate) watch: Watch,
 }
 
@@ -148,8 +150,27 @@ impl Cache {
             numbers: HashMap::new(),
             clock: 0,
             retired: Vec::new(),
+            wrapped: false,
             watch: Watch::default(),
         }
+    }
+
+    /// All the bits that rules look at.
+    pub(crate) const fn mask(&self) -> &Key {
+        &self.mask
+    }
+
+    /// The number and the generation of a path.
+    pub(crate) fn known(&mut self, path: &Path, ends: impl FnOnce() -> Ends) -> (u32, u32) {
+        let number = self.number(path, ends);
+        (number, self.fast[number as usize].generation)
+    }
+
+    /// Whether a path with this lower half of its generation is alive; the counters of the flow that it meets alone.
+    #[inline]
+    pub(crate) fn alive(&self, path: u32, half: u16) -> Option<&[Counts]> {
+        let fast = self.fast.get(path as usize).filter(|fast| fast.generation as u16 == half)?;
+        Some(fast.only.as_ref().map_or(&[], |(_, counts)| counts))
     }
 
     pub(crate) const fn is_on(&self) -> bool {
@@ -347,6 +368,7 @@ impl Cache {
         let known = &self.paths[number as usize];
         let fast = &mut self.fast[number as usize];
         fast.generation = fast.generation.wrapping_add(1);
+        self.wrapped |= fast.generation as u16 == 0;
         fast.only = None;
         match known.path.only() {
             Some(flow) => {
@@ -373,6 +395,9 @@ impl Cache {
 
     /// A rule comes to a table: `takes(flow)` says whether it could take frames from that flow.
     pub(crate) fn rule(&mut self, table: u8, pattern: &Pattern, takes: impl Fn(u32) -> bool) {
+        if !self.is_on() {
+            return; // and nobody asks for the mask
+        }
         let mut mask = self.mask;
         mask.or(&pattern.mask);
         if mask.bits(Field::VlanVid) != 0 {

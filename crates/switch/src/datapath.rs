@@ -26,13 +26,17 @@ use crate::cache::{Cache, Path};
 use crate::classify::{Classifier, Lookup};
 use crate::effects::{Effects, Seen};
 use crate::key::{Key, Pattern};
+use crate::mapping::Mapping;
 use crate::meter::Shared;
 use crate::set::ActionSet;
 use crate::world::World;
 
 mod ahead;
+mod front;
 mod path;
 mod walk;
+
+pub use front::Place;
 
 /// What a switch is to be.
 #[derive(Clone, Debug)]
@@ -117,6 +121,8 @@ pub struct Totals {
     pub cached: u64,
     /// Of those, those that only took the port mapping.
     pub mapped: u64,
+    /// Of those, those that took it before they entered a queue ([`Datapath::front`]).
+    pub front: u64,
 }
 
 /// See the module's head.
@@ -129,6 +135,7 @@ pub struct Datapath {
     free: Vec<u32>,
     world: World,
     cache: Cache,
+    mapping: Mapping,
     set: ActionSet,
     path: Path,
     ahead: ahead::Ahead,
@@ -158,6 +165,7 @@ impl Datapath {
             // A flow takes the same bucket on every core.
             world: World::new(core, stations, Arc::clone(shared), settings.seed ^ 5),
             cache: Cache::new(settings.cache_entries, seed ^ 7),
+            mapping: Mapping::new(settings.cache_entries, seed ^ 11),
             set: ActionSet::default(),
             path: Path::default(),
             ahead: ahead::Ahead::default(),
@@ -209,7 +217,10 @@ impl Datapath {
     pub fn apply(&mut self, number: u64, change: &Change, now: u64, out: &mut Effects) {
         self.ahead.holds = false;
         match change {
-            Change::Flow(entry) => self.add(entry),
+            Change::Flow(entry) => {
+                self.add(entry);
+                self.remask();
+            }
             Change::FlowGone(entry) => self.remove(entry),
             Change::Group(group) => self.world.set_group(group),
             Change::GroupGone(number) => self.world.drop_group(*number),
@@ -219,8 +230,14 @@ impl Datapath {
                 self.cache.clear();
             }
             Change::MeterGone(number) => self.world.drop_meter(*number),
-            Change::Port(port) => self.world.set_port(port),
-            Change::PortGone(number) => self.world.drop_port(*number),
+            Change::Port(port) => {
+                self.world.set_port(port);
+                self.mapping.clear();
+            }
+            Change::PortGone(number) => {
+                self.world.drop_port(*number);
+                self.mapping.clear();
+            }
             Change::Send(message) if self.core == 0 => self.send(message, now, out),
             Change::Send(_) => {}
         }
@@ -229,6 +246,10 @@ impl Datapath {
                 flow.offloaded = (flow.offloaded.0 + packets, flow.offloaded.1 + bytes);
             }
         }
+        if std::mem::take(&mut self.cache.wrapped) {
+            self.mapping.clear();
+        }
+        self.mapping.wake();
         self.in_force = number;
     }
 

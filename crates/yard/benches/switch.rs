@@ -34,7 +34,9 @@ fn frame(n: u32) -> [u8; 60] {
     let mut frame = [0; 60];
     frame[..14].copy_from_slice(&[2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0]);
     let [a, b, c, d] = n.to_be_bytes();
-    let ip = [0x45, 0, 0, 46, 0, 0, 0, 0, 64, 17, 0, 0, 10, b, c, d, 192, 168, a, 1];
+    let mut ip = [0x45, 0, 0, 46, 0, 0, 0, 0, 64, 17, 0, 0, 10, b, c, d, 192, 168, a, 1];
+    let sum = flowyard_wire::checksum::checksum(&ip);
+    ip[10..12].copy_from_slice(&sum.to_be_bytes());
     frame[14..34].copy_from_slice(&ip);
     frame[34..42].copy_from_slice(&[4, 0, 0, 53, 0, 26, 0, 0]);
     frame
@@ -355,11 +357,19 @@ fn flows() {
     }
 }
 
+fn spin() {
+    let cache = if std::env::var("CACHE").is_ok() { 8192 } else { 0 };
+    let mut bed = Bed::new("hash", cache, rules(1100), &[1099; BATCH]);
+    println!("{}", bed.run(20_000_000));
+}
+
 fn main() {
     let wanted: Vec<String> =
         std::env::args().skip(1).filter(|word| !word.starts_with('-')).collect();
-    for (name, run) in [("kth", kth as fn()), ("miss", miss), ("pays", pays), ("flows", flows)] {
-        if wanted.is_empty() || wanted.iter().any(|word| word == name) {
+    for (name, run) in
+        [("kth", kth as fn()), ("spin", spin), ("miss", miss), ("pays", pays), ("flows", flows)]
+    {
+        if name != "spin" && wanted.is_empty() || wanted.iter().any(|word| word == name) {
             run();
         }
     }

@@ -152,7 +152,7 @@ pub(super) fn ends(flows: &[Option<Flow>], path: &Path) -> Ends {
 }
 
 /// The port, if all that a path does is to put out to one.
-fn mapping(flows: &[Option<Flow>], path: &Path) -> Option<u32> {
+pub(super) fn mapping(flows: &[Option<Flow>], path: &Path) -> Option<u32> {
     let mut port = None;
     for number in &path.flows {
         for instruction in &flow(flows, *number)?.entry.instructions {

@@ -60,6 +60,14 @@ impl Work for Moody {
         now + self.rng.below(self.longest + 1)
     }
 
+    fn front(&mut self, batch: &mut Batch, lanes: Lanes, now: Nanos) -> Lanes {
+        self.then.front(batch, lanes, now)
+    }
+
+    fn switch(&self) -> Option<&Datapath> {
+        self.then.switch()
+    }
+
     fn change(&mut self, changes: &Changes, now: Nanos, send: &mut dyn FnMut(u16, &[u8])) {
         self.then.change(changes, now, send);
     }
