@@ -106,6 +106,8 @@ pub(crate) struct Cache {
     sets: usize,
     /// By entry: a part of the hash; 0 is free.
     tags: Vec<[u32; WAYS]>,
+    /// Those that are not free.
+    taken: usize,
     /// By entry: the path's number and generation, then the words of the key.
     entries: Vec<Line>,
     /// Of an entry.
@@ -140,6 +142,7 @@ impl Cache {
             seeds: classify::seeds(seed),
             sets,
             tags: vec![[0; WAYS]; sets],
+            taken: 0,
             entries: Vec::new(),
             lines: 1,
             fast: Vec::new(),
@@ -158,6 +161,11 @@ impl Cache {
     /// All the bits that rules look at.
     pub(crate) const fn mask(&self) -> &Key {
         &self.mask
+    }
+
+    /// How many entries it has, dead ones among them.
+    pub(crate) const fn taken(&self) -> usize {
+        self.taken
     }
 
     /// The number and the generation of a path.
@@ -311,6 +319,7 @@ impl Cache {
         let Some(way) = free.or(turn) else { return false };
         let at = entry(way);
         let number = self.number(path, ends);
+        self.taken += usize::from(self.tags[set][way] == 0);
         self.tags[set][way] = tag;
         let word = |(at, mask): &(u8, u64)| key.0[usize::from(*at)] & mask;
         let head = u64::from(self.fast[number as usize].generation) << 32 | u64::from(number);
@@ -410,6 +419,7 @@ impl Cache {
             self.lines = (self.words.len() + 1).div_ceil(LINE);
             self.entries = Vec::new();
             self.tags.fill([0; WAYS]);
+            self.taken = 0;
             return;
         }
         if self.live.len() > COMPARED {

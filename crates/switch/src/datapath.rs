@@ -139,6 +139,8 @@ pub struct Datapath {
     set: ActionSet,
     path: Path,
     ahead: ahead::Ahead,
+    /// Whether the tables are cheap to ask, if that is known: see [`Datapath::is_light`].
+    light: Option<bool>,
     in_force: u64,
     /// What happened so far.
     pub totals: Totals,
@@ -169,6 +171,7 @@ impl Datapath {
             set: ActionSet::default(),
             path: Path::default(),
             ahead: ahead::Ahead::default(),
+            light: None,
             in_force: 0,
             totals: Totals::default(),
         }
@@ -216,6 +219,7 @@ impl Datapath {
     /// added to `out`, on core 0 alone; its bytes are never [`crate::Bytes::Same`].
     pub fn apply(&mut self, number: u64, change: &Change, now: u64, out: &mut Effects) {
         self.ahead.holds = false;
+        self.light = None;
         match change {
             Change::Flow(entry) => {
                 self.add(entry);
@@ -300,7 +304,23 @@ impl Datapath {
     fn flow(&self, number: u32) -> Option<&Flow> {
         self.flows.get(number as usize)?.as_ref()
     }
+
+    /// Whether the tables are cheap to ask: few tuples, and rules that stay in a core's own memory. Then an entry
+    /// in front of them pays as long as it is in that memory, too, and not beyond ([`HOT`]).
+    fn is_light(&mut self) -> bool {
+        *self.light.get_or_insert_with(|| {
+            let sums = self.tables.iter().map(|table| (table.tuples(), table.len()));
+            let (tuples, rules) = sums.fold((0, 0), |sum, of| (sum.0 + of.0, sum.1 + of.1));
+            tuples <= LIGHT_TUPLES && rules <= LIGHT_RULES
+        })
+    }
 }
+
+/// Tuples and rules of tables that are cheap to ask.
+const LIGHT_TUPLES: usize = 4;
+const LIGHT_RULES: usize = 4096;
+/// Entries in front of such tables: about what the second cache of a core holds of them.
+const HOT: usize = 16_384;
 
 #[cfg(test)]
 mod tests;

@@ -11,7 +11,8 @@
 //! that the flows to count are in, its counter the lower half of the path's generation. An entry whose path has
 //! another generation is none: so whatever ends a path ends its entries in the same call.
 //!
-//! A flow gets an entry at its second frame, and is tried again at its 4th, 8th, .. if it can have none. Where
+//! A flow gets an entry at its second frame, and is tried again at its 4th, 8th, .. if it can have none; one whose
+//! entry has died is tried at once. Where
 //! asking does not pay (few frames are known, and few flows are learnt), one batch of [`ONE_IN`] asks.
 //!
 //! Invariants: nothing is allocated but by [`Mapping::tell_apart`]; a key is asked for only of a plain frame.
@@ -27,10 +28,10 @@ const WINDOW: u32 = 1024;
 const WINDOW_AT_REST: u32 = 128;
 /// A hit is worth so many misses.
 const PAYS: u32 = 8;
-/// The most frames of a flow between two tries.
-const PATIENCE: u32 = 1024;
+/// The bits that count in [`Mapping::seen`]: as many frames of a flow are at most between two tries.
+const COUNT: u32 = 511;
 /// Where all entries are taken, tries for each of them until all are forgotten: flows that are alive come back.
-const AGE: u32 = 16;
+const AGE: u32 = 8;
 
 /// An answer of the table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -49,8 +50,9 @@ pub(crate) struct Mapping {
     mask: FlowKey,
     table: Option<Exact>,
     seed: u64,
-    /// By receive hash: the last one that was here, and how often.
-    seen: Box<[(u32, u32)]>,
+    /// By receive hash: a flow's, and in the bits of [`COUNT`] how many of its frames were here.
+    seen: Box<[u32]>,
+    coin: u32,
     looked: u32,
     hits: u32,
     learnt: u32,
@@ -68,6 +70,7 @@ impl Mapping {
             table: None,
             seed,
             seen: Box::default(),
+            coin: 1,
             looked: 0,
             hits: 0,
             learnt: 0,
@@ -82,7 +85,7 @@ impl Mapping {
         if self.capacity != 0 && (*mask != self.mask || self.table.is_none()) {
             self.table = Some(Exact::new(self.capacity, mask, self.seed));
             self.mask = *mask;
-            self.seen = vec![(0, 0); self.capacity.next_power_of_two()].into();
+            self.seen = vec![0; (2 * self.capacity).next_power_of_two()].into();
             self.crowd = 0;
         }
     }
@@ -92,7 +95,7 @@ impl Mapping {
         if let Some(table) = &mut self.table {
             table.clear();
         }
-        self.seen.fill((0, 0));
+        self.seen.fill(0);
         self.crowd = 0;
     }
 
@@ -148,16 +151,18 @@ impl Mapping {
     #[inline]
     pub(crate) fn tries(&mut self, hash: u32) -> bool {
         let at = (hash.wrapping_mul(0x9e37_79b1) >> 7) as usize & (self.seen.len() - 1);
-        let (last, count) = &mut self.seen[at];
-        if *last != hash || *count == 0 {
-            (*last, *count) = (hash, 1);
+        let seen = &mut self.seen[at];
+        let count = if *seen & !COUNT == hash & !COUNT { *seen & COUNT } else { 0 };
+        if count == 0 {
+            // Of flows that take turns, one stays and is tried, and makes room for the next.
+            self.coin = self.coin.wrapping_mul(0x915f_77f5).wrapping_add(1);
+            if *seen & COUNT == 0 || self.coin >> 30 == 0 {
+                *seen = hash & !COUNT | 1;
+            }
             return false;
         }
-        *count += 1;
-        if *count > PATIENCE {
-            *count = PATIENCE / 2 + 1;
-        }
-        if !count.is_power_of_two() {
+        *seen = hash & !COUNT | if count == COUNT { COUNT / 2 + 1 } else { count + 1 };
+        if !(count + 1).is_power_of_two() {
             return false;
         }
         if self.len() < self.capacity {
@@ -168,6 +173,13 @@ impl Mapping {
             self.clear();
         }
         false
+    }
+
+    /// Forgets an entry.
+    pub(crate) fn del(&mut self, key: &FlowKey) {
+        if let Some(table) = &mut self.table {
+            table.del(key);
+        }
     }
 
     /// Keeps an answer.

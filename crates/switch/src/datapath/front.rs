@@ -12,7 +12,7 @@ use flowyard_frame::{Action, Batch, FlowKey, Lanes};
 use flowyard_openflow::Field;
 use flowyard_openflow::act::{Action as Act, Instruction};
 
-use super::{Arrival, Datapath, path, walk};
+use super::{Arrival, Datapath, HOT, path, walk};
 use crate::cache::Path;
 use crate::key::{Key, flat};
 use crate::mapping::Mapped;
@@ -50,8 +50,14 @@ impl Datapath {
         }
         self.mapping.hit(alive.count());
         self.count_mapped(batch, alive, now);
+        let pays = self.mapping.len() < HOT || !self.is_light();
         for lane in lanes.without(alive) {
-            if self.mapping.tries(batch.frames[lane].hash) {
+            // An entry that has just died was worth having.
+            let died = !missed.has(lane);
+            if died {
+                self.mapping.del(&batch.keys[lane]);
+            }
+            if died || pays && self.mapping.tries(batch.frames[lane].hash) {
                 self.map_flow(&batch.keys[lane], from, place);
             }
         }

@@ -431,4 +431,5 @@ fn a_controllers_frame_meets_the_tables() {
     assert_eq!(sent, [(3, 60), (2, 64)]);
 }
 
+mod front;
 mod random;

@@ -10,7 +10,7 @@ use flowyard_openflow::change::Lookups;
 use flowyard_openflow::flow::{InReason, PacketOut};
 use flowyard_openflow::port::reserved;
 
-use super::{Arrival, Datapath, Flow, path};
+use super::{Arrival, Datapath, Flow, HOT, path};
 use crate::cache::{Path, Spot};
 use crate::effects::{Bytes, Effects, Reason, Sent};
 use crate::packet::Packet;
@@ -103,7 +103,8 @@ impl Datapath {
             table.map_or(1, |table| self.tables[usize::from(table)].tuples())
         };
         let tuples = path.flows.iter().map(of).sum();
-        let kept = ended && self.proves(path) && {
+        let pays = self.cache.taken() < HOT || !self.is_light();
+        let kept = ended && pays && self.proves(path) && {
             let (key, flows) = (&self.ahead.keys[place], &self.flows);
             self.cache.put(key, spot, path, || path::ends(flows, path))
         };

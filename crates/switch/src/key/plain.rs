@@ -51,7 +51,6 @@ pub(crate) fn flat(mask: &Key) -> FlowKey {
             of
         }
     };
-    let came_by = mask.bits(Field::InPort) | mask.bits(Field::InPhyPort);
     FlowKey {
         src: address(Field::Ipv4Src),
         dst: address(Field::Ipv4Dst),
@@ -64,7 +63,8 @@ pub(crate) fn flat(mask: &Key) -> FlowKey {
         tcp_flags: mask.bits(Field::TcpFlags) as u8,
         eth_dst: mac(Field::EthDst),
         eth_src: mac(Field::EthSrc),
-        in_port: if came_by == 0 { 0 } else { 0xffff },
+        // Whether a port may be received from, and that none sends back, is of the port, whatever rules look at.
+        in_port: 0xffff,
         ..FlowKey::ZERO
     }
 }

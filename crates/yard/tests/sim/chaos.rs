@@ -2,6 +2,7 @@
 
 use flowyard_flow::Learn;
 use flowyard_frame::{Action, Batch, Edit, Lanes, Nanos, To};
+use flowyard_switch::Datapath;
 use flowyard_testkit::Rng;
 use flowyard_yard::{Changes, DropReason, Pool, Work};
 
