@@ -155,6 +155,8 @@ impl Mapping {
         let count = if *seen & !COUNT == hash & !COUNT { *seen & COUNT } else { 0 };
         if count == 0 {
             // Of flows that take turns, one stays and is tried, and makes room for the next.
+            // What finds a free place is on its way to be learnt: that is no reason to rest.
+            self.learnt += u32::from(*seen == 0);
             self.coin = self.coin.wrapping_mul(0x915f_77f5).wrapping_add(1);
             if *seen & COUNT == 0 || self.coin >> 30 == 0 {
                 *seen = hash & !COUNT | 1;

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use flowyard_openflow::act::{Action, Instruction};
 use flowyard_openflow::change::{Change, Counts, Entry};
 use flowyard_openflow::{Field, Match, Oxm};
+use flowyard_switch::Totals;
 use flowyard_ports::mem::Frames;
 use flowyard_testkit::Rng;
 use flowyard_wire::LinkType;
@@ -137,6 +138,10 @@ impl Bed {
         let changes: Vec<_> = (1..).zip(flows).map(change).collect();
         assert!(yard.mail.offer(0, Message::Change(changes.into())));
         Self { yard, now: 0 }
+    }
+
+    fn totals(&self) -> Totals {
+        self.yard.cores[0].switch().map(|switch| switch.totals).unwrap_or_default()
     }
 
     /// Thread nanoseconds a frame, over so many frames.
@@ -340,7 +345,7 @@ const FLOWS: [(u32, u32, &str); 6] = [
 fn flows() {
     println!("\nMillion frames of 64 bytes a second, one core");
     println!(
-        "   flows    rules   cached   no cache   Open vSwitch with DPDK, EMC / dpcls (8,192 flows)"
+        "   flows    rules   cached   mapped   no cache   Open vSwitch with DPDK, EMC / dpcls (8,192 flows)"
     );
     for (flows, entries, peer) in FLOWS {
         let set = || if entries == 1 { one_rule() } else { rules(entries) };
@@ -352,8 +357,12 @@ fn flows() {
         let mut beds = [bed(2 * flows as usize), bed(0)];
         // The cache learns.
         beds[0].run(2 * most);
+        let before = beds[0].totals();
         let times = turns(&mut beds, 40, most.clamp(8192, 65_536));
-        println!("{flows:8} {entries:8} {:8.1} {:10.1}   {peer}", 1e3 / times[0], 1e3 / times[1]);
+        let now = beds[0].totals();
+        let part = (now.front - before.front) as f64 / (now.frames - before.frames) as f64;
+        let [with, without] = [0, 1].map(|at| 1e3 / times[at]);
+        println!("{flows:8} {entries:8} {with:8.1} {:6.1} % {without:10.1}   {peer}", part * 100.0);
     }
 }
 
