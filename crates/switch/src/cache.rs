@@ -18,8 +18,8 @@
 //!
 //! Where asking does not pay, the cache rests: see [`Watch`].
 //!
-//! Invariants: an entry whose generation is its path's says what the tables say; no allocation but
-//! for a path that is new.
+//! Invariants: an entry whose generation is its path's says what the tables say; nothing is allocated for a frame,
+//! but for a path of more than eight flows that is new, and where there are more paths than flows.
 //! Thread-safety: one core's.
 
 use std::collections::HashMap;
@@ -29,6 +29,7 @@ use std::sync::Arc;
 use flowyard_openflow::Field;
 use flowyard_openflow::change::Counts;
 use flowyard_openflow::oxm::VID_PRESENT;
+use smallvec::SmallVec;
 
 use crate::classify::{self, words};
 use crate::key::{Key, Pattern, WORDS};
@@ -51,7 +52,7 @@ const NONE: u32 = u32::MAX;
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub(crate) struct Path {
     /// By number.
-    pub(crate) flows: Vec<u32>,
+    pub(crate) flows: SmallVec<[u32; 8]>,
     /// The table that has no answer.
     pub(crate) miss: Option<u8>,
 }
@@ -294,6 +295,25 @@ impl Cache {
     /// How many paths are live.
     pub(crate) const fn paths(&self) -> usize {
         self.live.len()
+    }
+
+    /// Makes room for as many paths as there are flows: most meet one alone.
+    pub(crate) fn reserve(&mut self, flows: usize) {
+        if !self.is_on() {
+            return;
+        }
+        if self.entries.is_empty() {
+            self.entries = vec![Line([0; LINE]); self.sets * WAYS * self.lines];
+        }
+        if self.only.len() >= flows {
+            return;
+        }
+        let room = flows.next_power_of_two().max(64);
+        self.only.resize(room, NONE);
+        self.fast.reserve(room - self.fast.len().min(room));
+        self.paths.reserve(room - self.paths.len().min(room));
+        self.live.reserve(room - self.live.len().min(room));
+        self.numbers.reserve(room - self.numbers.len().min(room));
     }
 
     /// Keeps that frames with this key go this path. Whether it took a place that no live one had.

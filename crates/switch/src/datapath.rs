@@ -25,7 +25,7 @@ use flowyard_openflow::flow::InReason;
 use crate::cache::{Cache, Path};
 use crate::classify::{Classifier, Lookup};
 use crate::effects::{Effects, Seen};
-use crate::key::{Key, Pattern};
+use crate::key::{Key, Pattern, flat};
 use crate::mapping::Mapping;
 use crate::meter::Shared;
 use crate::set::ActionSet;
@@ -139,8 +139,10 @@ pub struct Datapath {
     set: ActionSet,
     path: Path,
     ahead: ahead::Ahead,
-    /// Whether the tables are cheap to ask, if that is known: see [`Datapath::is_light`].
-    light: Option<bool>,
+    /// What follows from the tables is worked out: see [`Datapath::ready`].
+    is_ready: bool,
+    /// The tables are cheap to ask.
+    is_light: bool,
     in_force: u64,
     /// What happened so far.
     pub totals: Totals,
@@ -171,7 +173,8 @@ impl Datapath {
             set: ActionSet::default(),
             path: Path::default(),
             ahead: ahead::Ahead::default(),
-            light: None,
+            is_ready: false,
+            is_light: false,
             in_force: 0,
             totals: Totals::default(),
         }
@@ -219,12 +222,9 @@ impl Datapath {
     /// added to `out`, on core 0 alone; its bytes are never [`crate::Bytes::Same`].
     pub fn apply(&mut self, number: u64, change: &Change, now: u64, out: &mut Effects) {
         self.ahead.holds = false;
-        self.light = None;
+        self.is_ready = false;
         match change {
-            Change::Flow(entry) => {
-                self.add(entry);
-                self.remask();
-            }
+            Change::Flow(entry) => self.add(entry),
             Change::FlowGone(entry) => self.remove(entry),
             Change::Group(group) => self.world.set_group(group),
             Change::GroupGone(number) => self.world.drop_group(*number),
@@ -305,14 +305,17 @@ impl Datapath {
         self.flows.get(number as usize)?.as_ref()
     }
 
-    /// Whether the tables are cheap to ask: few tuples, and rules that stay in a core's own memory. Then an entry
-    /// in front of them pays as long as it is in that memory, too, and not beyond ([`HOT`]).
-    fn is_light(&mut self) -> bool {
-        *self.light.get_or_insert_with(|| {
-            let sums = self.tables.iter().map(|table| (table.tuples(), table.len()));
-            let (tuples, rules) = sums.fold((0, 0), |sum, of| (sum.0 + of.0, sum.1 + of.1));
-            tuples <= LIGHT_TUPLES && rules <= LIGHT_RULES
-        })
+    /// Works out what follows from the tables, and makes room for it, behind some changes: otherwise the next frame
+    /// waits for that.
+    pub fn ready(&mut self) {
+        self.is_ready = true;
+        self.cache.reserve(self.flows.len());
+        self.mapping.tell_apart(&flat(self.cache.mask()));
+        // Few tuples, and rules that stay in a core's own memory: then an entry in front of them pays as long as it
+        // is in that memory, too, and not beyond.
+        let sums = self.tables.iter().map(|table| (table.tuples(), table.len()));
+        let (tuples, rules) = sums.fold((0, 0), |sum, of| (sum.0 + of.0, sum.1 + of.1));
+        self.is_light = tuples <= LIGHT_TUPLES && rules <= LIGHT_RULES;
     }
 }
 

@@ -32,6 +32,9 @@ const PAYS: u32 = 8;
 const COUNT: u32 = 511;
 /// Where all entries are taken, tries for each of them until all are forgotten: flows that are alive come back.
 const AGE: u32 = 8;
+/// Windows in which few frames are known until the same is done, at first and at most: twice as many each time.
+const PATIENCE: u32 = 2;
+const LONGEST: u32 = 1 << 16;
 
 /// An answer of the table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -60,6 +63,9 @@ pub(crate) struct Mapping {
     turn: u32,
     /// Tries since all entries are taken.
     crowd: u32,
+    /// Windows since then in which few frames were known, and how many there may be.
+    useless: u32,
+    patience: u32,
 }
 
 impl Mapping {
@@ -77,6 +83,8 @@ impl Mapping {
             rests: false,
             turn: 0,
             crowd: 0,
+            useless: 0,
+            patience: PATIENCE,
         }
     }
 
@@ -129,10 +137,26 @@ impl Mapping {
         }
         self.looked += frames;
         if self.looked > if self.rests { WINDOW_AT_REST } else { WINDOW } {
-            self.rests = self.hits * PAYS < self.looked && self.learnt * PAYS < self.looked;
-            (self.looked, self.hits, self.learnt) = (0, 0, 0);
+            self.judge();
         }
         true
+    }
+
+    /// A window is over.
+    fn judge(&mut self) {
+        let few = self.hits * PAYS < self.looked;
+        self.rests = few && self.learnt * PAYS < self.looked;
+        (self.looked, self.hits, self.learnt) = (0, 0, 0);
+        if !few {
+            (self.useless, self.patience) = (0, PATIENCE);
+        } else if self.len() == self.capacity {
+            // Its entries are of flows that are gone; or flows are too many, and then this is to be seldom.
+            self.useless += 1;
+            if self.useless > self.patience {
+                self.clear();
+                (self.useless, self.patience) = (0, (self.patience * 2).min(LONGEST));
+            }
+        }
     }
 
     /// The entries of `lanes`, as actions. Returns the lanes that have none.

@@ -14,7 +14,7 @@ use flowyard_openflow::act::{Action as Act, Instruction};
 
 use super::{Arrival, Datapath, HOT, path, walk};
 use crate::cache::Path;
-use crate::key::{Key, flat};
+use crate::key::Key;
 use crate::mapping::Mapped;
 
 /// The yard's number of an OpenFlow port.
@@ -33,6 +33,9 @@ impl Datapath {
         place: Place<'_>,
         now: u64,
     ) -> Lanes {
+        if !self.is_ready {
+            self.ready();
+        }
         if !self.mapping.asks(lanes.count()) {
             return Lanes::NONE;
         }
@@ -50,7 +53,7 @@ impl Datapath {
         }
         self.mapping.hit(alive.count());
         self.count_mapped(batch, alive, now);
-        let pays = self.mapping.len() < HOT || !self.is_light();
+        let pays = self.mapping.len() < HOT || !self.is_light;
         for lane in lanes.without(alive) {
             // An entry that has just died was worth having.
             let died = !missed.has(lane);
@@ -151,11 +154,6 @@ impl Datapath {
     pub fn is_in_front(&self, key: &FlowKey) -> bool {
         let entry = self.mapping.get(key);
         entry.is_some_and(|entry| self.cache.alive(entry.mark, entry.counter).is_some())
-    }
-
-    /// The mapping's mask is what rules look at.
-    pub(super) fn remask(&mut self) {
-        self.mapping.tell_apart(&flat(self.cache.mask()));
     }
 }
 

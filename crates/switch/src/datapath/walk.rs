@@ -103,7 +103,7 @@ impl Datapath {
             table.map_or(1, |table| self.tables[usize::from(table)].tuples())
         };
         let tuples = path.flows.iter().map(of).sum();
-        let pays = self.cache.taken() < HOT || !self.is_light();
+        let pays = self.cache.taken() < HOT || !self.is_light;
         let kept = ended && pays && self.proves(path) && {
             let (key, flows) = (&self.ahead.keys[place], &self.flows);
             self.cache.put(key, spot, path, || path::ends(flows, path))

@@ -415,6 +415,7 @@ impl Work for Switch {
                 }
             }
         }
+        self.datapath.ready();
         self.tell();
         if let Some((last, in_force)) = changes.last().zip(self.hub.in_force.get(self.core)) {
             in_force.store(last.0, Ordering::Release);
