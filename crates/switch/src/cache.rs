@@ -218,6 +218,13 @@ impl Cache {
         (0..WAYS).find(|way| self.tags[set][*way] == tag && self.is_key(at(*way), key)).map(at)
     }
 
+    /// Whether there is an entry in force for a key.
+    pub(crate) fn knows(&self, key: &Key) -> bool {
+        let spot = Spot(classify::hash(&self.words, key, &self.seeds));
+        let at = if self.entries.is_empty() { None } else { self.entry(key, spot) };
+        at.is_some_and(|at| self.live(self.entries[at].0[0]))
+    }
+
     /// For each key: where it would stand, if the cache is to be asked at all, and its path, if that is
     /// known. Counters of `core` are brought near.
     pub(crate) fn find(
