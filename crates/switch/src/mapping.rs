@@ -117,9 +117,16 @@ impl Mapping {
         self.table.as_ref().map_or(0, Exact::len)
     }
 
-    /// The entry of a plain frame's key, dead or alive.
-    pub(crate) fn get(&self, key: &FlowKey) -> Option<Action> {
-        self.table.as_ref()?.get(key).copied()
+    /// How many there can be.
+    pub(crate) const fn capacity(&self) -> usize {
+        self.capacity
+    }
+
+    /// Every entry, dead or alive.
+    pub(crate) fn each(&self, show: &mut dyn FnMut(&FlowKey, &Action)) {
+        if let Some(table) = &self.table {
+            table.each(show);
+        }
     }
 
     /// Whether this batch, of so many plain frames, is to ask.

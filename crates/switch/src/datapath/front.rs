@@ -8,7 +8,7 @@
 
 use std::hint::black_box;
 
-use flowyard_frame::{Action, Batch, FlowKey, Lanes};
+use flowyard_frame::{Action, Batch, FlowKey, Lanes, To};
 use flowyard_openflow::Field;
 use flowyard_openflow::act::{Action as Act, Instruction};
 
@@ -148,12 +148,20 @@ impl Datapath {
         (open && port != from.port).then_some(port)
     }
 
-    /// Whether the port mapping has an entry in force for frames with these fields that came by `in_port` of the
-    /// yard.
+    /// Shows the entries of the port mapping that are in force, in no order: what of a plain frame's key is looked
+    /// at, and the yard's port.
+    pub fn each_mapped(&self, show: &mut dyn FnMut(&FlowKey, To)) {
+        self.mapping.each(&mut |key, action| {
+            if self.cache.alive(action.mark, action.counter).is_some() {
+                show(key, action.to);
+            }
+        });
+    }
+
+    /// How many entries the port mapping can have; 0: there is none.
     #[must_use]
-    pub fn is_in_front(&self, key: &FlowKey) -> bool {
-        let entry = self.mapping.get(key);
-        entry.is_some_and(|entry| self.cache.alive(entry.mark, entry.counter).is_some())
+    pub const fn mapped_max(&self) -> usize {
+        self.mapping.capacity()
     }
 }
 

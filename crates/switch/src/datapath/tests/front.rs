@@ -45,6 +45,9 @@ fn a_flow_is_mapped_from_its_third_frame_on_and_counts() {
     assert_eq!(bed.datapath.offloaded(&flow), Some((3, 180)));
     assert_eq!(bed.datapath.totals, Totals { frames: 3, cached: 3, mapped: 3, front: 3 });
     assert_eq!(front(&mut bed, 3, &[1]), [None], "another port is another key");
+    let mut mapped = Vec::new();
+    bed.datapath.each_mapped(&mut |key, to| mapped.push((key.in_port, key.proto, to)));
+    assert_eq!((mapped, bed.datapath.mapped_max()), (vec![(0, 17, To::Port(1))], 64));
 }
 
 #[test]
