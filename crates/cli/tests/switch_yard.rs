@@ -52,6 +52,7 @@ fn why_says_which_flows_answer_and_what_is_offloaded() {
     assert!(said.contains("actions=dec_ttl,output:2 (offloaded:"), "{said}");
     let said = yard.ask(&["switch", "why", "in_port=west,arp"]);
     assert!(said.starts_with("table 0: no flow matches\n"), "{said}");
+    assert!(said.contains("in the caches of 0 of 1 cores now"), "{said}");
     for (flow, wrong) in
         [("in_port=nord", "a port's name: west, east"), ("ip,nw_dst=10.0.0.0/8", "leave out masks")]
     {

@@ -131,13 +131,14 @@ impl Settle {
             }
             return;
         }
+        let mut known = (To::Drop, 0); // most of a batch leaves few homes
         for lane in lanes {
             let Action { to, .. } = batch.actions[lane];
             if to == To::Drop {
                 continue;
             }
             let slot = slots[lane] as usize;
-            let to = self.place(slot, to, places);
+            let to = self.place(slot, to, &mut known, places);
             batch.actions[lane].to = to;
             if matches!(to, To::Queue(_)) && self.slots[slot].last != PENDING {
                 self.slots[slot].last = PENDING;
@@ -203,15 +204,21 @@ impl Settle {
         if home == To::Drop { 0 } else { places.head(home) }
     }
 
-    /// The home of a slot's next frame, when the tables say `to`.
+    /// The home of a slot's next frame, when the tables say `to`. `known` is a home, and how far it is at
+    /// least: it never goes back.
     #[inline]
-    fn place(&mut self, slot: usize, to: To, places: &dyn Tails) -> To {
+    fn place(&mut self, slot: usize, to: To, known: &mut (To, u64), places: &dyn Tails) -> To {
         let slot = &mut self.slots[slot];
         if slot.home == to {
             return to;
         }
         // A slot that never had a frame has no home to wait for.
-        let drained = slot.home == To::Drop || places.head(slot.home) >= slot.last;
+        let drained = slot.home == To::Drop || {
+            if slot.home != known.0 {
+                *known = (slot.home, places.head(slot.home));
+            }
+            known.1 >= slot.last
+        };
         if slot.last == PENDING || !drained {
             self.counts.held += 1;
             slot.stuck = slot.stuck.saturating_add(1);

@@ -78,6 +78,13 @@ impl Steer {
         all.without(left)
     }
 
+    /// So many answers of the last table came to nothing: what is behind it had better ones.
+    pub fn overrule(&mut self, frames: u32) {
+        if let Some(hits) = self.hits.last_mut() {
+            *hits = hits.saturating_sub(frames.into());
+        }
+    }
+
     /// Asks the tables about a batch of one lane, counting no hit. Returns the number of the table
     /// that answered; its answer is in the lane.
     pub fn ask(&mut self, one: &mut Batch) -> usize {

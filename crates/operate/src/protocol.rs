@@ -126,6 +126,10 @@ pub struct SwitchWhy {
     pub is_offloaded: bool,
     /// How it is answered, and why so.
     pub answer: String,
+    /// Cores whose cache has an entry for such a frame now, of so many.
+    pub known: [u32; 2],
+    /// What is to be said of cores whose cache rests.
+    pub rests: Vec<String>,
 }
 
 /// A flow that a frame meets.

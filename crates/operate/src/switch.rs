@@ -20,8 +20,12 @@ pub fn why(yard: &Handle, flow: &str) -> Result<SwitchWhy, String> {
     let none = "this yard is no switch; write kind = \"switch\" in [work] (see docs/switch.md)";
     let key = yard.switch().ok_or(none)?.key(flow)?;
     let mut all: Option<SwitchWhy> = None;
-    for answer in yard.ask(&Question::Why(Box::new(key)), PATIENCE) {
+    let (mut known, mut rests) = ([0; 2], Vec::new());
+    for (core, answer) in yard.ask(&Question::Why(Box::new(key)), PATIENCE).into_iter().enumerate()
+    {
         let Some(Answer::Why(Some(why))) = answer else { continue };
+        known = [known[0] + u32::from(why.is_known), known[1] + 1];
+        rests.extend(why.rest.map(|rest| format!("core {core}: {rest}")));
         match &mut all {
             // Cores have the same flows; what they offloaded is their own.
             Some(all) => {
@@ -41,9 +45,11 @@ pub fn why(yard: &Handle, flow: &str) -> Result<SwitchWhy, String> {
                         .into_iter()
                         .map(|(flow, offloaded)| SwitchFlow { flow, offloaded })
                         .collect(),
+                    ..SwitchWhy::default()
                 });
             }
         }
     }
+    let all = all.map(|all| SwitchWhy { known, rests, ..all });
     all.ok_or_else(|| "no core answers; see flowyard show".into())
 }

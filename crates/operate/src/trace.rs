@@ -268,6 +268,10 @@ impl<'a> Stories<'a> {
                     format!("{front}entry {entry} of {of} of the indirection table says {to}"),
                 )
             }
+            Step::Answered { table: Step::FRONT, action, .. } => (
+                "steer",
+                format!("the switch's port mapping has an entry for it: {}", name(action.to)),
+            ),
             Step::Answered { table, action, .. } => {
                 let known = self.tables.get(usize::from(table)).map_or("unnamed", String::as_str);
                 let mark = match action.mark {

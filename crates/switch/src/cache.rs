@@ -18,8 +18,8 @@
 //!
 //! Where asking does not pay, the cache rests: see [`Watch`].
 //!
-//! Invariants: an entry whose generation is its path's says what the tables say; no allocation but
-//! for a path that is new.
+//! Invariants: an entry whose generation is its path's says what the tables say; nothing is allocated for a frame,
+//! but for a path of more than eight flows that is new, and where there are more paths than flows.
 //! Thread-safety: one core's.
 
 use std::collections::HashMap;
@@ -29,6 +29,7 @@ use std::sync::Arc;
 use flowyard_openflow::Field;
 use flowyard_openflow::change::Counts;
 use flowyard_openflow::oxm::VID_PRESENT;
+use smallvec::SmallVec;
 
 use crate::classify::{self, words};
 use crate::key::{Key, Pattern, WORDS};
@@ -51,7 +52,7 @@ const NONE: u32 = u32::MAX;
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub(crate) struct Path {
     /// By number.
-    pub(crate) flows: Vec<u32>,
+    pub(crate) flows: SmallVec<[u32; 8]>,
     /// The table that has no answer.
     pub(crate) miss: Option<u8>,
 }
@@ -106,6 +107,8 @@ pub(crate) struct Cache {
     sets: usize,
     /// By entry: a part of the hash; 0 is free.
     tags: Vec<[u32; WAYS]>,
+    /// Those that are not free.
+    taken: usize,
     /// By entry: the path's number and generation, then the words of the key.
     entries: Vec<Line>,
     /// Of an entry.
@@ -121,6 +124,8 @@ pub(crate) struct Cache {
     clock: u32,
     /// Flows, and the hits of their paths that are dead.
     retired: Vec<(u32, (u64, u64))>,
+    /// The lower half of a path's generation has been all numbers: who kept halves must forget them.
+    pub(crate) wrapped: bool,
     pub(crate) watch: Watch,
 }
 
@@ -138,6 +143,7 @@ impl Cache {
             seeds: classify::seeds(seed),
             sets,
             tags: vec![[0; WAYS]; sets],
+            taken: 0,
             entries: Vec::new(),
             lines: 1,
             fast: Vec::new(),
@@ -148,8 +154,32 @@ impl Cache {
             numbers: HashMap::new(),
             clock: 0,
             retired: Vec::new(),
+            wrapped: false,
             watch: Watch::default(),
         }
+    }
+
+    /// All the bits that rules look at.
+    pub(crate) const fn mask(&self) -> &Key {
+        &self.mask
+    }
+
+    /// How many entries it has, dead ones among them.
+    pub(crate) const fn taken(&self) -> usize {
+        self.taken
+    }
+
+    /// The number and the generation of a path.
+    pub(crate) fn known(&mut self, path: &Path, ends: impl FnOnce() -> Ends) -> (u32, u32) {
+        let number = self.number(path, ends);
+        (number, self.fast[number as usize].generation)
+    }
+
+    /// Whether a path with this lower half of its generation is alive; the counters of the flow that it meets alone.
+    #[inline]
+    pub(crate) fn alive(&self, path: u32, half: u16) -> Option<&[Counts]> {
+        let fast = self.fast.get(path as usize).filter(|fast| fast.generation as u16 == half)?;
+        Some(fast.only.as_ref().map_or(&[], |(_, counts)| counts))
     }
 
     pub(crate) const fn is_on(&self) -> bool {
@@ -186,6 +216,13 @@ impl Cache {
         let (set, tag) = self.place(spot);
         let at = |way: usize| (set * WAYS + way) * self.lines;
         (0..WAYS).find(|way| self.tags[set][*way] == tag && self.is_key(at(*way), key)).map(at)
+    }
+
+    /// Whether there is an entry in force for a key.
+    pub(crate) fn knows(&self, key: &Key) -> bool {
+        let spot = Spot(classify::hash(&self.words, key, &self.seeds));
+        let at = if self.entries.is_empty() { None } else { self.entry(key, spot) };
+        at.is_some_and(|at| self.live(self.entries[at].0[0]))
     }
 
     /// For each key: where it would stand, if the cache is to be asked at all, and its path, if that is
@@ -267,6 +304,25 @@ impl Cache {
         self.live.len()
     }
 
+    /// Makes room for as many paths as there are flows: most meet one alone.
+    pub(crate) fn reserve(&mut self, flows: usize) {
+        if !self.is_on() {
+            return;
+        }
+        if self.entries.is_empty() {
+            self.entries = vec![Line([0; LINE]); self.sets * WAYS * self.lines];
+        }
+        if self.only.len() >= flows {
+            return;
+        }
+        let room = flows.next_power_of_two().max(64);
+        self.only.resize(room, NONE);
+        self.fast.reserve(room - self.fast.len().min(room));
+        self.paths.reserve(room - self.paths.len().min(room));
+        self.live.reserve(room - self.live.len().min(room));
+        self.numbers.reserve(room - self.numbers.len().min(room));
+    }
+
     /// Keeps that frames with this key go this path. Whether it took a place that no live one had.
     pub(crate) fn put(
         &mut self,
@@ -290,6 +346,7 @@ impl Cache {
         let Some(way) = free.or(turn) else { return false };
         let at = entry(way);
         let number = self.number(path, ends);
+        self.taken += usize::from(self.tags[set][way] == 0);
         self.tags[set][way] = tag;
         let word = |(at, mask): &(u8, u64)| key.0[usize::from(*at)] & mask;
         let head = u64::from(self.fast[number as usize].generation) << 32 | u64::from(number);
@@ -347,6 +404,7 @@ impl Cache {
         let known = &self.paths[number as usize];
         let fast = &mut self.fast[number as usize];
         fast.generation = fast.generation.wrapping_add(1);
+        self.wrapped |= fast.generation as u16 == 0;
         fast.only = None;
         match known.path.only() {
             Some(flow) => {
@@ -373,6 +431,9 @@ impl Cache {
 
     /// A rule comes to a table: `takes(flow)` says whether it could take frames from that flow.
     pub(crate) fn rule(&mut self, table: u8, pattern: &Pattern, takes: impl Fn(u32) -> bool) {
+        if !self.is_on() {
+            return; // and nobody asks for the mask
+        }
         let mut mask = self.mask;
         mask.or(&pattern.mask);
         if mask.bits(Field::VlanVid) != 0 {
@@ -385,6 +446,7 @@ impl Cache {
             self.lines = (self.words.len() + 1).div_ceil(LINE);
             self.entries = Vec::new();
             self.tags.fill([0; WAYS]);
+            self.taken = 0;
             return;
         }
         if self.live.len() > COMPARED {

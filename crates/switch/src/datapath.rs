@@ -25,14 +25,18 @@ use flowyard_openflow::flow::InReason;
 use crate::cache::{Cache, Path};
 use crate::classify::{Classifier, Lookup};
 use crate::effects::{Effects, Seen};
-use crate::key::{Key, Pattern};
+use crate::key::{Key, Pattern, flat};
+use crate::mapping::Mapping;
 use crate::meter::Shared;
 use crate::set::ActionSet;
 use crate::world::World;
 
 mod ahead;
+mod front;
 mod path;
 mod walk;
+
+pub use front::Place;
 
 /// What a switch is to be.
 #[derive(Clone, Debug)]
@@ -117,6 +121,8 @@ pub struct Totals {
     pub cached: u64,
     /// Of those, those that only took the port mapping.
     pub mapped: u64,
+    /// Of those, those that took it before they entered a queue ([`Datapath::front`]).
+    pub front: u64,
 }
 
 /// See the module's head.
@@ -129,9 +135,14 @@ pub struct Datapath {
     free: Vec<u32>,
     world: World,
     cache: Cache,
+    mapping: Mapping,
     set: ActionSet,
     path: Path,
     ahead: ahead::Ahead,
+    /// What follows from the tables is worked out: see [`Datapath::ready`].
+    is_ready: bool,
+    /// The tables are cheap to ask.
+    is_light: bool,
     in_force: u64,
     /// What happened so far.
     pub totals: Totals,
@@ -158,9 +169,12 @@ impl Datapath {
             // A flow takes the same bucket on every core.
             world: World::new(core, stations, Arc::clone(shared), settings.seed ^ 5),
             cache: Cache::new(settings.cache_entries, seed ^ 7),
+            mapping: Mapping::new(settings.cache_entries, seed ^ 11),
             set: ActionSet::default(),
             path: Path::default(),
             ahead: ahead::Ahead::default(),
+            is_ready: false,
+            is_light: false,
             in_force: 0,
             totals: Totals::default(),
         }
@@ -208,6 +222,7 @@ impl Datapath {
     /// added to `out`, on core 0 alone; its bytes are never [`crate::Bytes::Same`].
     pub fn apply(&mut self, number: u64, change: &Change, now: u64, out: &mut Effects) {
         self.ahead.holds = false;
+        self.is_ready = false;
         match change {
             Change::Flow(entry) => self.add(entry),
             Change::FlowGone(entry) => self.remove(entry),
@@ -219,8 +234,14 @@ impl Datapath {
                 self.cache.clear();
             }
             Change::MeterGone(number) => self.world.drop_meter(*number),
-            Change::Port(port) => self.world.set_port(port),
-            Change::PortGone(number) => self.world.drop_port(*number),
+            Change::Port(port) => {
+                self.world.set_port(port);
+                self.mapping.clear();
+            }
+            Change::PortGone(number) => {
+                self.world.drop_port(*number);
+                self.mapping.clear();
+            }
             Change::Send(message) if self.core == 0 => self.send(message, now, out),
             Change::Send(_) => {}
         }
@@ -229,6 +250,10 @@ impl Datapath {
                 flow.offloaded = (flow.offloaded.0 + packets, flow.offloaded.1 + bytes);
             }
         }
+        if std::mem::take(&mut self.cache.wrapped) {
+            self.mapping.clear();
+        }
+        self.mapping.wake();
         self.in_force = number;
     }
 
@@ -279,7 +304,26 @@ impl Datapath {
     fn flow(&self, number: u32) -> Option<&Flow> {
         self.flows.get(number as usize)?.as_ref()
     }
+
+    /// Works out what follows from the tables, and makes room for it, behind some changes: otherwise the next frame
+    /// waits for that.
+    pub fn ready(&mut self) {
+        self.is_ready = true;
+        self.cache.reserve(self.flows.len());
+        self.mapping.tell_apart(&flat(self.cache.mask()));
+        // Few tuples, and rules that stay in a core's own memory: then an entry in front of them pays as long as it
+        // is in that memory, too, and not beyond.
+        let sums = self.tables.iter().map(|table| (table.tuples(), table.len()));
+        let (tuples, rules) = sums.fold((0, 0), |sum, of| (sum.0 + of.0, sum.1 + of.1));
+        self.is_light = tuples <= LIGHT_TUPLES && rules <= LIGHT_RULES;
+    }
 }
+
+/// Tuples and rules of tables that are cheap to ask.
+const LIGHT_TUPLES: usize = 4;
+const LIGHT_RULES: usize = 4096;
+/// Entries in front of such tables: about what the second cache of a core holds of them.
+const HOT: usize = 16_384;
 
 #[cfg(test)]
 mod tests;

@@ -16,6 +16,10 @@
 
 use flowyard_openflow::{Field, Match};
 
+mod plain;
+
+pub(crate) use plain::flat;
+
 /// Words of a key.
 pub(crate) const WORDS: usize = 16;
 

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   agent ── Change 1, 2, 3 ──> Datapath::apply ──┐
+//!   frames ── Datapath::front ──> a port of the yard: what the port mapping knows
 //!   frames ── Datapath::look ──> Datapath::act, each ──> Effects: frames that leave, punts, the reason
 //!             parse, cache | tables | actions, groups, meters
 //! ```
@@ -17,6 +18,7 @@ mod classify;
 mod datapath;
 mod effects;
 mod key;
+mod mapping;
 mod meter;
 mod packet;
 mod parse;
@@ -25,7 +27,7 @@ mod why;
 mod world;
 
 pub use classify::{AHEAD, Classifier, LIMIT, Lookup, TUPLES};
-pub use datapath::{Arrival, Datapath, Settings, Totals};
+pub use datapath::{Arrival, Datapath, Place, Settings, Totals};
 pub use effects::{Bytes, Effects, Reason, Seen, Sent};
 pub use key::{Key, Pattern};
 pub use why::{Answer, Rest, Why};

@@ -18,6 +18,8 @@ pub struct Why {
     pub miss: Option<u8>,
     /// How its second frame is answered, if the cache is asked.
     pub answer: Answer,
+    /// Whether this core's cache has an entry for such a frame now; if not, the next one goes through the tables.
+    pub is_known: bool,
     /// The cache rests, and is asked for few frames.
     pub rest: Option<Rest>,
 }
@@ -43,6 +45,8 @@ pub enum Answer {
     },
     /// By the cache, which knows the flows; their actions are done on each frame.
     Cached,
+    /// By the cache, which knows that a table has no flow for it.
+    CachedMiss,
     /// By the tables: there is no cache.
     NoCache,
     /// By the tables: what a flow does before another table is asked changes fields as no key tells.
@@ -70,10 +74,21 @@ impl fmt::Display for Why {
             writeln!(f, "table {table}: no flow matches")?;
         }
         self.answer.fmt(f)?;
-        let Some(Rest { one_in, known, of }) = self.rest else { return Ok(()) };
+        if self.answer.is_offloaded() && !self.is_known {
+            f.write_str(
+                "\nno frame like it is in the cache now: the next one goes through the tables",
+            )?;
+        }
+        self.rest.map_or(Ok(()), |rest| write!(f, "\n{rest}"))
+    }
+}
+
+impl fmt::Display for Rest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { one_in, known, of } = self;
         write!(
             f,
-            "\nthe cache rests: of {of} frames it knew {known}, so it is asked for one of {one_in}; the tables \
+            "the cache rests: of {of} frames it knew {known}, so it is asked for one of {one_in}; the tables \
              answer the others"
         )
     }
@@ -83,7 +98,7 @@ impl Answer {
     /// Whether it comes from in front of the tables.
     #[must_use]
     pub const fn is_offloaded(&self) -> bool {
-        matches!(self, Self::Mapped { .. } | Self::Cached)
+        matches!(self, Self::Mapped { .. } | Self::Cached | Self::CachedMiss)
     }
 }
 
@@ -95,9 +110,12 @@ impl fmt::Display for Answer {
             }
             Self::Cached => write!(
                 f,
-                "offloaded: the cache knows its flows; their actions are done on each frame, as they are more \
-                 than one output"
+                "offloaded: the cache keeps its flows, so no table is asked; their actions are done on each \
+                 frame, as they are other than one output"
             ),
+            Self::CachedMiss => {
+                write!(f, "offloaded: the cache keeps that no flow matches, so no table is asked")
+            }
             Self::NoCache => {
                 write!(f, "not offloaded: there is no cache; set 'cache_entries' in [switch]")
             }

@@ -269,6 +269,22 @@ impl Core {
             });
             front.push(TableState { name, entries, capacity, hits, listed });
         }
+        if let Some(switch) = self.server.work.switch().filter(|switch| switch.mapped_max() > 0) {
+            let (mut entries, mut listed) = (0, Vec::new());
+            switch.each_mapped(&mut |key, to| {
+                entries += 1;
+                if listed.len() < most {
+                    listed.push((*key, flowyard_frame::Action { to, counter: 0, mark: 0 }));
+                }
+            });
+            front.push(TableState {
+                name: "mapping".into(),
+                entries: Some(entries),
+                capacity: Some(switch.mapped_max()),
+                hits: switch.totals.front,
+                listed,
+            });
+        }
         Tables {
             receives: !entry.ports.is_empty() || !entry.ended.is_empty(),
             front,

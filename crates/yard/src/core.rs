@@ -172,7 +172,8 @@ impl Tick for Core {
 
 impl Core {
     /// rx, parse, steer, apply, settle, enqueue: one batch from each port, and more from a core that was
-    /// away for long: where work is dear, others wait for frames.
+    /// away for long: where work is dear, others wait for frames. What the tables leave to the indirection
+    /// table the work may answer, if it knows it: then no queue is on its way.
     fn receive(&mut self, now: Nanos) -> u32 {
         let mut progress = self.enter(); // what had to wait goes first
         let (mut at, mut rounds) = (0, self.rounds(now));
@@ -185,7 +186,7 @@ impl Core {
             if at == ports.len() || !waiting.is_empty() || hold.is_full() {
                 return progress;
             }
-            let Entry { ports, batch, hash, types, steer, pressed, .. } = &mut self.entry;
+            let Entry { ports, batch, hash, types, steer, settle, pressed, .. } = &mut self.entry;
             let (port, rx) = &mut ports[at];
             let watch = &mut self.stopwatch;
             watch.start();
@@ -202,20 +203,28 @@ impl Core {
             *pressed |= batch.len() == LANES;
             progress += came + u32::from(got.ended);
 
-            self.counters.rx_bytes += identify(batch, &self.pool, *port);
+            let (bytes, plain) = identify(batch, &self.pool, *port);
+            self.counters.rx_bytes += bytes;
             watch.lap(Span::Parse, batch.len());
             hash.hash_batch(types, batch);
-            let answered = steer.walk(batch);
+            let mut answered = steer.walk(batch);
+            let mut front = Lanes::NONE;
+            if settle.is_some() {
+                // Without settle, what is in a queue already would be overtaken.
+                front = self.server.work.front(batch, plain.without(answered), now);
+                steer.overrule(front.count());
+            }
             watch.lap(Span::Steer, batch.len());
             let (ruled, sure) = steer.answered(RULES);
-            self.counters.exact_hit += u64::from(answered.without(ruled).count());
+            self.counters.exact_hit += u64::from(answered.without(ruled).count() + front.count());
             self.counters.rule_hit += u64::from(ruled.count());
+            answered = Lanes(answered.0 | front.0);
             learn(&mut self.learners, Stage::Rx, batch, answered, now);
             if !sure.is_empty() {
                 learn(&mut self.learners, Stage::Rules, batch, sure, now);
             }
             if self.watch.on {
-                self.tell_received();
+                self.tell_received(front);
             }
             let Entry { tally, lists, batch, spent, .. } = &mut self.entry;
             tally.count(batch);
@@ -491,19 +500,21 @@ fn learn(learners: &mut [Learner], stage: Stage, batch: &Batch, lanes: Lanes, no
     }
 }
 
-/// parse: bytes to keys, by the short way where it answers. Returns how many bytes there are.
+/// parse: bytes to keys, by the short way where it answers. Returns how many bytes there are, and the
+/// lanes that the short way answered.
 #[inline]
-fn identify(batch: &mut Batch, pool: &Pool, in_port: u16) -> u64 {
-    let mut sum = 0;
+fn identify(batch: &mut Batch, pool: &Pool, in_port: u16) -> (u64, Lanes) {
+    let (mut sum, mut plain) = (0, batch.lanes());
     for lane in batch.lanes() {
         let (frame, key) = (&batch.frames[lane], &mut batch.keys[lane]);
         let (bytes, link) = (pool.bytes(frame), pool.meta(frame).link);
         sum += bytes.len() as u64;
         if link != LinkType::Ethernet || !parse::fast(bytes, in_port, key) {
             *key = parse::key(&Headers::parse(link, bytes), bytes, in_port);
+            plain = plain.without(Lanes(1 << lane));
         }
     }
-    sum
+    (sum, plain)
 }
 
 /// The most batches that a core receives from a port, or transmits to it, in a tick.

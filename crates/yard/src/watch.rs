@@ -50,7 +50,7 @@ pub enum Step {
     },
     /// A table answered.
     Answered {
-        /// The table's number; the indirection table comes last.
+        /// The table's number, the indirection table comes last; [`Step::FRONT`] is the work's.
         table: u16,
         /// The entry, where that is the indirection table.
         entry: Option<u32>,
@@ -90,6 +90,11 @@ pub enum Step {
         /// Where it was, or was to go.
         at: To,
     },
+}
+
+impl Step {
+    /// In place of a table's number: what the work knew in front of its queue ([`crate::Work::front`]).
+    pub const FRONT: u16 = u16::MAX;
 }
 
 /// Why the settle stage sent a frame where it did.

@@ -52,6 +52,13 @@ pub trait Work: Send {
     /// port's number. A switch does; others have nothing to change.
     fn change(&mut self, _changes: &Changes, _now: Nanos, _send: &mut dyn FnMut(u16, &[u8])) {}
 
+    /// Answers frames before they enter a queue, as if it had worked on them: those of `lanes` that it knows get an
+    /// action to a port, the others keep theirs. Lanes are of frames that one port received and that
+    /// [`flowyard_flow::parse::fast`] took. Returns the lanes that it answered.
+    fn front(&mut self, _batch: &mut Batch, _lanes: Lanes, _now: Nanos) -> Lanes {
+        Lanes::NONE
+    }
+
     /// The data plane, if the work is a switch: people ask it things.
     fn switch(&self) -> Option<&Datapath> {
         None

@@ -9,7 +9,7 @@ use flowyard_ports::mem::Frames;
 use flowyard_testkit::{Build, Profile, Rng, Traffic};
 use flowyard_wire::LinkType;
 use flowyard_yard::port::{Repeat, SourceRx};
-use flowyard_yard::{Config, Counters, DropReason, Pace, Parts, Tick, Yard};
+use flowyard_yard::{Config, Counters, DropReason, Message, Pace, Parts, Tick, Yard};
 
 thread_local! {
     static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
@@ -141,6 +141,80 @@ fn bridging_and_copying_allocate_nothing() {
 fn routing_allocates_nothing() {
     let (then, _) = run_without_allocation(&format!("{YARD}{ROUTE}"), 1_000);
     assert_eq!(then.drops.get(DropReason::NoRoute), 0, "{then:#?}");
+}
+
+const SWITCH: &str = r#"
+    [work]
+    kind = "switch"
+    [switch]
+    tables = 2
+    cache_entries = 64
+"#;
+
+/// Flows of the port mapping, which is too small for all of them; flows that the cache knows and that it cannot;
+/// a meter, a group, changed copies, floods and `NORMAL`. Frames for controllers alone have memory of their own.
+#[test]
+fn switching_allocates_nothing() {
+    use flowyard_openflow::act::{Action, Instruction};
+    use flowyard_openflow::change::{Change, Counts, Entry, Group, Meter};
+    use flowyard_openflow::group::{Band, Bucket, GroupType, meter_flags};
+    use flowyard_openflow::multipart::{GroupDesc, MeterConfig};
+    use flowyard_openflow::port::reserved;
+    use flowyard_openflow::{Field, Match, Oxm};
+
+    let mut changes = Vec::new();
+    let mut flow = |table, priority, fields: &[Oxm], instructions: Vec<Instruction>| {
+        let id = changes.len() as u64 + 1;
+        let counts = (0..2).map(|_| Counts::default()).collect();
+        let matching = Match(fields.to_vec()).normal();
+        let (cookie, flags) = (0, 0);
+        let entry = Entry { id, table, priority, cookie, flags, matching, instructions, counts };
+        changes.push((id, Change::Flow(std::sync::Arc::new(entry))));
+    };
+    let output = |port| Action::Output { port, max_len: 0 };
+    let station = |n: u128| [Oxm::exact(Field::EthSrc, 0x0200_0000_0000 + n)];
+    for n in 0..30 {
+        flow(0, 1, &station(n), vec![Instruction::ApplyActions(vec![output(2)])]);
+        let goto = Instruction::GotoTable(1);
+        flow(
+            0,
+            1,
+            &station(n + 30),
+            vec![Instruction::ApplyActions(vec![Action::PushVlan(0x8100), Action::PopVlan]), goto],
+        );
+    }
+    flow(
+        1,
+        1,
+        &station(31),
+        vec![Instruction::WriteActions(vec![
+            Action::SetField(Oxm::exact(Field::EthDst, 5)),
+            output(2),
+        ])],
+    );
+    let copies = vec![output(2), Action::PushVlan(0x8100), output(reserved::FLOOD)];
+    flow(1, 0, &[], vec![Instruction::ApplyActions(copies)]);
+    flow(0, 0, &[], vec![Instruction::ApplyActions(vec![output(reserved::NORMAL)])]);
+    let grouped = vec![Instruction::Meter(1), Instruction::WriteActions(vec![Action::Group(1)])];
+    flow(0, 2, &station(7), grouped);
+    let counts = |n: usize| (0..n).map(|_| Counts::default()).collect();
+    let bands = vec![Band::Drop { rate: 1000, burst: 10 }];
+    let config = MeterConfig { flags: meter_flags::PKTPS | meter_flags::BURST, meter: 1, bands };
+    let meter = Meter { config, counts: counts(2), bands: counts(2) };
+    let any = reserved::ANY;
+    let bucket =
+        |port| Bucket { weight: 1, watch_port: any, watch_group: any, actions: vec![output(port)] };
+    let buckets = vec![bucket(1), bucket(2)];
+    let desc = GroupDesc { kind: GroupType::Select, group: 1, buckets };
+    let group = Group { desc, counts: counts(2), buckets: counts(4) };
+    changes.push((1000, Change::Meter(meter.into())));
+    changes.push((1001, Change::Group(group.into())));
+    let (then, warm) =
+        run_with(&format!("{YARD}{SWITCH}"), 1_000, Some(Message::Change(changes.into())));
+    assert!(then.copies - warm.copies > 10_000, "{then:#?}");
+    let metered = |counters: &Counters| counters.drops.get(DropReason::Metered);
+    assert!(metered(&then) - metered(&warm) > 100, "{then:#?}");
+    assert!(then.exact_hit - warm.exact_hit > 10_000, "{then:#?}");
 }
 
 /// All modes, each with two backends; next hops that are asked for, and found.
@@ -312,6 +386,11 @@ fn balancing_allocates_nothing_in_any_mode() {
 
 /// Runs a yard, which drops at least so many frames; its counters at the end, and after it was warm.
 fn run_without_allocation(yard: &str, dropped: u64) -> (Counters, Counters) {
+    run_with(yard, dropped, None)
+}
+
+/// The same, after this has come by mail.
+fn run_with(yard: &str, dropped: u64, mail: Option<Message>) -> (Counters, Counters) {
     let mut frames = Frames::new();
     for (at, (packet, mut data)) in Traffic::new(Profile::default(), 1).take(20_000).enumerate() {
         // From one of 90 stations to one of 128: some are known, some unknown.
@@ -323,6 +402,9 @@ fn run_without_allocation(yard: &str, dropped: u64) -> (Counters, Counters) {
     let source = Box::new(Repeat::new(frames, u32::MAX));
     parts.rx.insert(0, Box::new(SourceRx::new(0, source, Pace::Fast)));
     let mut yard = Yard::build(&Config::parse("y", yard).unwrap(), parts).unwrap();
+    if let Some(mail) = mail {
+        (0..2).for_each(|core| assert!(yard.mail.offer(core, mail.clone())));
+    }
     let mut run = |ticks: u64| {
         for now in 0..ticks {
             for core in &mut yard.cores {

@@ -45,5 +45,15 @@ fn text(why: &SwitchWhy) -> String {
     if let Some(table) = why.miss {
         let _infallible = writeln!(text, "table {table}: no flow matches");
     }
-    text + &why.answer + "\n"
+    text += &why.answer;
+    text.push('\n');
+    if why.is_offloaded {
+        let [known, of] = why.known;
+        let _infallible =
+            writeln!(text, "a frame like it is in the caches of {known} of {of} cores now");
+    }
+    for rest in &why.rests {
+        let _infallible = writeln!(text, "{rest}");
+    }
+    text
 }

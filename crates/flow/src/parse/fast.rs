@@ -32,11 +32,11 @@ pub fn fast(bytes: &[u8], in_port: u16, key: &mut FlowKey) -> bool {
             }
             0
         }
-        // A data offset of at least 5 words, and as many in the datagram.
+        // A data offset of at least 5 words, and as many in the datagram; no bit beside the eight flags.
         proto::TCP => match bytes.get(46..48) {
             Some(&[offset, flags]) => {
                 let header = usize::from(offset >> 4) * 4;
-                if (header < 20) | (total < 20 + header) {
+                if (header < 20) | (total < 20 + header) | (offset & 15 != 0) {
                     return false;
                 }
                 flags

@@ -33,11 +33,12 @@ pub(super) fn page(page: &mut Page, yard: &Handle) {
         ("switch_frames_total", "Frames that the switch worked on", 0),
         ("switch_cached_total", "Of these, frames whose flows the cache knew", 1),
         ("switch_mapped_total", "Of those, frames that the port mapping answered", 2),
+        ("switch_front_total", "Of those, frames that it answered before they entered a queue", 3),
     ] {
         page.metric(name, "counter", help);
         for (core, answer) in cores.iter().enumerate() {
             let Some(Answer::Switched(totals)) = answer else { continue };
-            let value = [totals.frames, totals.cached, totals.mapped][of];
+            let value = [totals.frames, totals.cached, totals.mapped, totals.front][of];
             page.sample(name, &[("core", &core)], value);
         }
     }

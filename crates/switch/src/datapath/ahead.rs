@@ -39,6 +39,9 @@ impl Datapath {
     /// Looks up frames, at most [`AHEAD`], to be given to [`Datapath::act`] by their places. How many
     /// they are. Those of the last call are forgotten.
     pub fn look<'a>(&mut self, frames: impl IntoIterator<Item = (&'a [u8], Arrival)>) -> usize {
+        if !self.is_ready {
+            self.ready();
+        }
         let Ahead { keys, layouts, spots, paths, flows, holds, wanted } = &mut self.ahead;
         keys.clear();
         layouts.clear();

@@ -41,6 +41,7 @@ impl Datapath {
         if !key.has(Field::Metadata) {
             key.set(Field::Metadata, 0);
         }
+        let is_known = self.cache.knows(&key);
         let (mut path, mut at, mut unknown) = (Path::default(), 0, None);
         while let Some(table) = self.tables.get(usize::from(at)) {
             let Some(number) = table.lookup(&key) else {
@@ -103,6 +104,7 @@ impl Datapath {
             },
             (None, _) if open => Answer::Unknown { table: at },
             (None, Some(port)) => Answer::Mapped { port },
+            (None, None) if path.miss.is_some() => Answer::CachedMiss,
             (None, None) => Answer::Cached,
         };
         let word = |number: &u32| {
@@ -131,6 +133,7 @@ impl Datapath {
             flows: path.flows.iter().filter_map(text).collect(),
             miss: path.miss,
             answer,
+            is_known,
             rest,
         }
     }
@@ -152,7 +155,7 @@ pub(super) fn ends(flows: &[Option<Flow>], path: &Path) -> Ends {
 }
 
 /// The port, if all that a path does is to put out to one.
-fn mapping(flows: &[Option<Flow>], path: &Path) -> Option<u32> {
+pub(super) fn mapping(flows: &[Option<Flow>], path: &Path) -> Option<u32> {
     let mut port = None;
     for number in &path.flows {
         for instruction in &flow(flows, *number)?.entry.instructions {

@@ -3,7 +3,7 @@
 use flowyard_openflow::act::{Action, Instruction};
 use flowyard_openflow::change::{Counts, Group, Meter};
 use flowyard_openflow::flow::PacketOut;
-use flowyard_openflow::group::{Band, Bucket, GroupType, meter_flags};
+use flowyard_openflow::group::{Band, Bucket, GroupType, METER_CONTROLLER, meter_flags};
 use flowyard_openflow::multipart::{GroupDesc, MeterConfig};
 use flowyard_openflow::port::{Port, reserved};
 use flowyard_openflow::{Match, Oxm};
@@ -135,7 +135,7 @@ fn the_port_mapping_answers_from_the_second_frame_on_and_counts() {
     for _ in 0..3 {
         assert_eq!(bed.ports(1, &udp(1, 2, 9)), [2]);
     }
-    assert_eq!(bed.datapath.totals, Totals { frames: 3, cached: 2, mapped: 2 });
+    assert_eq!(bed.datapath.totals, Totals { frames: 3, cached: 2, mapped: 2, front: 0 });
     assert_eq!(flow.counts[0].read().0, 3);
     assert_eq!(bed.datapath.offloaded(&flow), Some((2, 120)));
     // Another rule ends its entry; what it counted stays.
@@ -259,7 +259,8 @@ fn why_says_how_the_second_frame_is_answered() {
     assert_eq!(why(&bed, 1).path, [(0, 1, 1), (1, 1, 2)]);
     assert!(matches!(why(&bed, 2).answer, Answer::Unproven { table: 0, priority: 1, .. }));
     assert_eq!(why(&bed, 3).answer, Answer::Cached);
-    assert_eq!(why(&bed, 4).miss, Some(0));
+    assert_eq!((why(&bed, 4).miss, why(&bed, 4).answer), (Some(0), Answer::CachedMiss));
+    assert!(why(&bed, 4).to_string().contains("keeps that no flow matches"));
     let told = why(&bed, 2).to_string();
     assert!(told.contains("not offloaded: the flow of priority 1 in table 0 does"), "{told}");
     // What it says is so.
@@ -269,6 +270,13 @@ fn why_says_how_the_second_frame_is_answered() {
         }
         let Totals { mapped: got, cached: all, .. } = bed.datapath.totals;
         assert_eq!((got, all), (mapped, cached), "port {port}");
+    }
+    // And whether that is so already.
+    for known in [false, true] {
+        let told = why(&bed, 4);
+        let said = told.to_string().contains("no frame like it is in the cache now");
+        assert!(told.is_known == known && said != known, "{told}");
+        bed.frame(4, &udp(1, 2, 9));
     }
 }
 
@@ -415,6 +423,31 @@ fn a_meters_rate_is_of_all_cores() {
     }
 }
 
+/// `OFPM_CONTROLLER` limits what goes to controllers, whatever sends it there; the rest of a frame goes its way.
+#[test]
+fn the_meter_of_controllers_limits_punts() {
+    let mut bed = Bed::new(&settings(Lookup::Merged, 64));
+    bed.flow(
+        1,
+        0,
+        1,
+        &[],
+        vec![Instruction::ApplyActions(vec![output(reserved::CONTROLLER), output(2)])],
+    );
+    let bands = vec![Band::Drop { rate: 10, burst: 5 }];
+    let flags = meter_flags::PKTPS | meter_flags::BURST;
+    let config = MeterConfig { flags, meter: METER_CONTROLLER, bands };
+    let meter = Arc::new(Meter { config, counts: counts(1), bands: counts(1) });
+    bed.apply(&Change::Meter(Arc::clone(&meter)));
+    let punted: usize = (0..20).map(|_| bed.frame_at(1, &udp(1, 2, 9), 1).1).sum();
+    assert_eq!((punted, bed.out.punts_lost), (5, 15), "five at once");
+    assert_eq!((meter.counts[0].read().0, meter.bands[0].read().0), (20, 15));
+    assert_eq!(bed.frame_at(1, &udp(1, 2, 9), 1_000_000_000).1, 1, "a second later");
+    assert_eq!(bed.out.sent.len(), 1, "port 2 has them all");
+    bed.apply(&Change::MeterGone(METER_CONTROLLER));
+    assert_eq!((0..20).map(|_| bed.frame_at(1, &udp(1, 2, 9), 1).1).sum::<usize>(), 20);
+}
+
 #[test]
 fn a_controllers_frame_meets_the_tables() {
     let mut bed = Bed::new(&settings(Lookup::Merged, 64));
@@ -431,4 +464,5 @@ fn a_controllers_frame_meets_the_tables() {
     assert_eq!(sent, [(3, 60), (2, 64)]);
 }
 
+mod front;
 mod random;

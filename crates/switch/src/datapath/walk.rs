@@ -10,7 +10,7 @@ use flowyard_openflow::change::Lookups;
 use flowyard_openflow::flow::{InReason, PacketOut};
 use flowyard_openflow::port::reserved;
 
-use super::{Arrival, Datapath, Flow, path};
+use super::{Arrival, Datapath, Flow, HOT, path};
 use crate::cache::{Path, Spot};
 use crate::effects::{Bytes, Effects, Reason, Sent};
 use crate::packet::Packet;
@@ -85,7 +85,7 @@ impl Datapath {
         if let Some(counts) = counts.get(self.core) {
             counts.add(1, len, now);
         }
-        count(&self.lookups, *table, self.core, true, now);
+        count(&self.lookups, *table, self.core, (1, 1), now);
         self.totals.cached += 1;
         self.totals.mapped += 1;
         if self.world.sends(port) {
@@ -103,7 +103,8 @@ impl Datapath {
             table.map_or(1, |table| self.tables[usize::from(table)].tuples())
         };
         let tuples = path.flows.iter().map(of).sum();
-        let kept = ended && self.proves(path) && {
+        let pays = self.cache.taken() < HOT || !self.is_light;
+        let kept = ended && pays && self.proves(path) && {
             let (key, flows) = (&self.ahead.keys[place], &self.flows);
             self.cache.put(key, spot, path, || path::ends(flows, path))
         };
@@ -129,7 +130,7 @@ impl Datapath {
             let Some(table) = self.tables.get(usize::from(at)) else { return false };
             let found = first.take().unwrap_or_else(|| table.lookup(&packet.key));
             let flow = found.and_then(|number| self.flows[number as usize].as_ref());
-            count(&self.lookups, at, self.core, flow.is_some(), now);
+            count(&self.lookups, at, self.core, (1, flow.is_some().into()), now);
             let (Some(number), Some(flow)) = (found, flow) else {
                 path.miss = Some(at);
                 out.because(Reason::Miss);
@@ -167,7 +168,7 @@ impl Datapath {
                 return;
             };
             flow.offloaded = (flow.offloaded.0 + 1, flow.offloaded.1 + len);
-            count(&self.lookups, flow.entry.table, self.core, true, now);
+            count(&self.lookups, flow.entry.table, self.core, (1, 1), now);
             let mut origin = origin(flow, now, false);
             if mapped.is_some() {
                 if let Some(counts) = flow.entry.counts.get(self.core) {
@@ -183,7 +184,7 @@ impl Datapath {
             end = Some(last(flow, &origin));
         }
         if let Some(table) = path.miss {
-            count(&self.lookups, table, self.core, false, now);
+            count(&self.lookups, table, self.core, (1, 0), now);
             return out.because(Reason::Miss);
         }
         let Some(end) = end else { return };
@@ -223,9 +224,17 @@ impl Datapath {
     }
 }
 
-fn count(lookups: &[Lookups], table: u8, core: usize, matched: bool, now: u64) {
+/// Counts frames that a table was asked for, and how many it had a flow for.
+#[inline]
+pub(super) fn count(
+    lookups: &[Lookups],
+    table: u8,
+    core: usize,
+    (frames, matched): (u64, u64),
+    now: u64,
+) {
     if let Some(counts) = lookups.get(usize::from(table)).and_then(|counts| counts.get(core)) {
-        counts.add(1, matched.into(), now);
+        counts.add(frames, matched, now);
     }
 }
 

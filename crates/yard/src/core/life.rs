@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use flowyard_flow::table::{Rules, Wildcard};
 use flowyard_frame::{Batch, Edit, FlowKey, Frame, Lanes, To};
+use flowyard_switch::Datapath;
 
 use super::{Bin, Core, Entry, Exit, Nanos, SENT, Stage};
 use crate::counters::{Board, Counters, DropReason};
@@ -58,6 +59,12 @@ impl Core {
         counters.copies = copies;
         counters.drops.add(DropReason::NoBuffer.code(), failed);
         counters
+    }
+
+    /// The data plane, if its work is a switch.
+    #[must_use]
+    pub fn switch(&self) -> Option<&Datapath> {
+        self.server.work.switch()
     }
 
     /// What its stages cost so far.

@@ -10,13 +10,18 @@ use crate::watch::{Step, Why};
 impl Core {
     /// rx, parse, steer are done: their part, told.
     #[cold]
-    pub(super) fn tell_received(&mut self) {
+    pub(super) fn tell_received(&mut self, front: Lanes) {
         let (watch, entry) = (&mut self.watch, &mut self.entry);
         let batch = &entry.batch;
         for lane in watch.followed(batch, batch.lanes()) {
             let (frame, key) = (&batch.frames[lane], batch.keys[lane]);
             let (buf, hash, bytes) = (frame.buf(), frame.hash, frame.len() as u32);
             watch.send(buf, Step::Received { key, hash, bytes });
+            if front.has(lane) {
+                let action = batch.actions[lane];
+                watch.send(buf, Step::Answered { table: Step::FRONT, entry: None, action });
+                continue;
+            }
             // Asked once more, alone: the walk of a batch does not say which table it was.
             let Some(one) = watch.one(&key, hash) else { return };
             let table = entry.steer.ask(one);

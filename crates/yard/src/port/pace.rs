@@ -58,6 +58,11 @@ impl Clockwork {
         Self { pace, began: None, count: 0 }
     }
 
+    /// Whether every frame is due at once.
+    pub(super) const fn is_fast(&self) -> bool {
+        matches!(self.pace, Pace::Fast)
+    }
+
     /// Whether the next frame, captured at `time`, is due at `now`; if so it counts as let
     /// through. A capture whose clock goes back is not held up by that.
     pub(super) fn due(&mut self, time: Nanos, now: Nanos) -> bool {

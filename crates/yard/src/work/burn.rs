@@ -25,6 +25,7 @@ impl Burn {
     }
 }
 
+/// What it does in front of a queue is left out: every frame is to take its time.
 impl Work for Burn {
     fn work(&mut self, batch: &mut Batch, pool: &Pool, now: Nanos) -> Nanos {
         let cost = self.cost_ns.saturating_mul(todo(batch).count() as u64);

@@ -19,7 +19,7 @@ use std::sync::mpsc::{Receiver as Inbox, SyncSender, sync_channel};
 use std::sync::{Arc, OnceLock};
 
 use crossbeam_channel::{Receiver, Sender, bounded};
-use flowyard_frame::{Batch, LANES, Nanos, To};
+use flowyard_frame::{Batch, LANES, Lanes, Nanos, To};
 use flowyard_openflow::change::{Change, Counts, Lookups, Punt};
 use flowyard_openflow::flow::FlowCommand;
 use flowyard_openflow::ofctl;
@@ -205,9 +205,15 @@ impl SwitchHub {
     }
 
     fn count(&self, port: u16, sent: bool, core: usize, bytes: usize, now: Nanos) {
+        self.count_all(port, sent, core, (1, bytes), now);
+    }
+
+    /// Counts frames, and bytes of all of them.
+    #[inline]
+    fn count_all(&self, port: u16, sent: bool, core: usize, of: (u64, usize), now: Nanos) {
         let at = (usize::from(port) * 2 + usize::from(sent)) * self.settings.cores + core;
         if let Some(counts) = self.counts.get(at) {
-            counts.add(1, bytes as u64, now);
+            counts.add(of.0, of.1 as u64, now);
         }
     }
 }
@@ -361,6 +367,37 @@ impl Work for Switch {
         now
     }
 
+    fn front(&mut self, batch: &mut Batch, lanes: Lanes, now: Nanos) -> Lanes {
+        let Some(came_by) = { lanes }.next().map(|lane| batch.keys[lane].in_port) else {
+            return lanes;
+        };
+        let port = self.hub.settings.ports.get(usize::from(came_by));
+        let from = Arrival::by(port.map_or(0, |(number, ..)| *number));
+        let numbers = &self.numbers;
+        let place = |number: u32| {
+            let at = numbers.binary_search_by_key(&number, |(number, _)| *number).ok()?;
+            Some(numbers[at].1)
+        };
+        let known = self.datapath.front(batch, lanes, from, &place, now);
+        let (mut left, mut all) = (known, 0);
+        while let Some(lane) = left.into_iter().next() {
+            let to = batch.actions[lane].to;
+            let (mut frames, mut bytes) = (0, 0);
+            for lane in left.take_while(|&lane| batch.actions[lane].to == to) {
+                (frames, bytes) = (frames + 1, bytes + batch.frames[lane].len());
+                left = left.without(Lanes(1 << lane));
+            }
+            if let To::Port(port) = to {
+                self.hub.count_all(port, true, self.core, (frames, bytes), now);
+            }
+            all += bytes;
+        }
+        if !known.is_empty() {
+            self.hub.count_all(came_by, false, self.core, (known.count().into(), all), now);
+        }
+        known
+    }
+
     fn switch(&self) -> Option<&Datapath> {
         Some(&self.datapath)
     }
@@ -378,6 +415,7 @@ impl Work for Switch {
                 }
             }
         }
+        self.datapath.ready();
         self.tell();
         if let Some((last, in_force)) = changes.last().zip(self.hub.in_force.get(self.core)) {
             in_force.store(last.0, Ordering::Release);

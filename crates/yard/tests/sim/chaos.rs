@@ -2,6 +2,7 @@
 
 use flowyard_flow::Learn;
 use flowyard_frame::{Action, Batch, Edit, Lanes, Nanos, To};
+use flowyard_switch::Datapath;
 use flowyard_testkit::Rng;
 use flowyard_yard::{Changes, DropReason, Pool, Work};
 
@@ -58,6 +59,14 @@ impl Work for Moody {
             }
         }
         now + self.rng.below(self.longest + 1)
+    }
+
+    fn front(&mut self, batch: &mut Batch, lanes: Lanes, now: Nanos) -> Lanes {
+        self.then.front(batch, lanes, now)
+    }
+
+    fn switch(&self) -> Option<&Datapath> {
+        self.then.switch()
     }
 
     fn change(&mut self, changes: &Changes, now: Nanos, send: &mut dyn FnMut(u16, &[u8])) {

@@ -35,6 +35,8 @@ struct Ran {
     reordered: bool,
     total: Counters,
     counts: Vec<Count>,
+    /// Frames that a switch answered in front of its queues.
+    front: u64,
 }
 
 /// Runs one case to its end and checks it.
@@ -67,6 +69,8 @@ fn drive(case: Case) -> Ran {
         sum.iter().zip(core).map(|(sum, more)| sum.plus(more)).collect()
     };
     let counts = cores.reduce(add).unwrap_or_default();
+    let switches = sim.yard.cores.iter().filter_map(flowyard_yard::Core::switch);
+    let front = switches.map(|switch| switch.totals.front).sum();
     let (trace, deaths) = (sim.trace(), sim.deaths());
     // What was never received is held by the source; what the pool misses is held inside.
     let pool = sim.yard.pool.share();
@@ -82,7 +86,7 @@ fn drive(case: Case) -> Ran {
     }
     let (moved, held, lost) = (total.settle_moved, total.hold_moved, total.edits_lost);
     let drops = total.drops.total();
-    Ran { trace, verdict, moved, held, deaths, drops, lost, reordered, total, counts }
+    Ran { trace, verdict, moved, held, deaths, drops, lost, reordered, total, counts, front }
 }
 
 #[test]
@@ -123,10 +127,11 @@ fn every_seed_keeps_order_and_loses_nothing() {
 }
 
 /// The same for `kind`: what all seeds came to, and how many were run.
-fn every_seed(kind: Kind, name: &str) -> (Counters, u64) {
+fn every_seed(kind: Kind, name: &str) -> (Counters, u64, u64) {
     let one = number("FLOWYARD_SEED");
     let seeds = one.map_or(0..number("FLOWYARD_SEEDS").unwrap_or(100), |seed| seed..seed + 1);
     let count = seeds.end - seeds.start;
+    let mut front = 0;
     let total = seeds.fold(Counters::default(), |total, seed| {
         let options = Options { kind, ..Options::new(seed) };
         let ran = run(options);
@@ -137,14 +142,15 @@ fn every_seed(kind: Kind, name: &str) -> (Counters, u64) {
         if seed % 16 == 0 || one.is_some() {
             assert_eq!(ran.trace, run(options).trace, "seed {seed} does not do the same again");
         }
+        front += ran.front;
         total.plus(&ran.total)
     });
-    (total, count)
+    (total, count, front)
 }
 
 #[test]
 fn bridges_keep_the_order_of_copies_and_lose_nothing() {
-    let (total, seeds) = every_seed(Kind::Bridge, "bridges");
+    let (total, seeds, _) = every_seed(Kind::Bridge, "bridges");
     println!("{seeds} seeds: {total:?}");
     if seeds >= 100 {
         let drops = |reason| total.drops.get(reason);
@@ -155,7 +161,7 @@ fn bridges_keep_the_order_of_copies_and_lose_nothing() {
 
 #[test]
 fn routers_keep_order_and_lose_nothing() {
-    let (total, seeds) = every_seed(Kind::Route, "routers");
+    let (total, seeds, _) = every_seed(Kind::Route, "routers");
     println!("{seeds} seeds: {total:?}");
     if seeds >= 100 {
         let drops = |reason| total.drops.get(reason);
@@ -167,9 +173,10 @@ fn routers_keep_order_and_lose_nothing() {
 
 #[test]
 fn switches_keep_the_order_of_copies_and_lose_nothing() {
-    let (total, seeds) = every_seed(Kind::Switch, "switches");
-    println!("{seeds} seeds: {total:?}");
+    let (total, seeds, front) = every_seed(Kind::Switch, "switches");
+    println!("{seeds} seeds, {front} frames by port mappings: {total:?}");
     if seeds >= 100 {
+        assert!(front > 1_000, "{front}");
         let drops = |reason| total.drops.get(reason);
         assert!(total.copies > 10_000 && total.settle_moved > 1_000, "{total:?}");
         assert!(drops(DropReason::Filtered) > 100 && drops(DropReason::NoBuffer) > 100);

@@ -115,6 +115,11 @@ fn change(rng: &mut Rng, ports: u16) -> Change {
         Instruction::ApplyActions(actions(rng, ports, 4)),
         Instruction::WriteActions(actions(rng, ports, 3)),
     ];
+    if rng.below(3) == 0 {
+        // What the port mapping can have.
+        let port = 1 + rng.below(ports.into()) as u32;
+        instructions = vec![Instruction::ApplyActions(vec![Action::Output { port, max_len: 0 }])];
+    }
     if table < 2 && rng.below(3) == 0 {
         instructions.push(Instruction::GotoTable(table + 1));
     }

@@ -1,0 +1,195 @@
+//! Front: the port mapping where a core receives frames, before they enter a queue.
+//!
+//! Whatever a frame meets on the long way is counted on this short one as well: its flows, the lookups of their
+//! tables. A change that could make an entry wrong ends it in [`Datapath::apply`]: a flow by the generation of its
+//! path, a port by forgetting all.
+//!
+//! Thread-safety: one core's.
+
+use std::hint::black_box;
+
+use flowyard_frame::{Action, Batch, FlowKey, Lanes, To};
+use flowyard_openflow::Field;
+use flowyard_openflow::act::{Action as Act, Instruction};
+
+use super::{Arrival, Datapath, HOT, path, walk};
+use crate::cache::Path;
+use crate::key::Key;
+use crate::mapping::Mapped;
+
+/// The yard's number of an OpenFlow port.
+pub type Place<'a> = &'a dyn Fn(u32) -> Option<u16>;
+
+impl Datapath {
+    /// Answers those of `lanes` that the port mapping knows, by an action to a port of the yard, and counts them;
+    /// the other lanes' actions stay. Lanes are of plain frames ([`flowyard_flow::parse::fast`]) that came by
+    /// `from`. Returns the lanes that were answered.
+    #[inline]
+    pub fn front(
+        &mut self,
+        batch: &mut Batch,
+        lanes: Lanes,
+        from: Arrival,
+        place: Place<'_>,
+        now: u64,
+    ) -> Lanes {
+        if !self.is_ready {
+            self.ready();
+        }
+        if !self.mapping.asks(lanes.count()) {
+            return Lanes::NONE;
+        }
+        let before = batch.actions;
+        let missed = self.mapping.lookup(batch, lanes);
+        let mut alive = Lanes::NONE;
+        for lane in lanes.without(missed) {
+            let Action { mark, counter, .. } = batch.actions[lane];
+            if let Some(counts) = self.cache.alive(mark, counter) {
+                black_box(counts.get(self.core).map(|counts| counts.read().0));
+                alive = alive.with(lane);
+            } else {
+                batch.actions[lane] = before[lane];
+            }
+        }
+        self.mapping.hit(alive.count());
+        self.count_mapped(batch, alive, now);
+        let pays = self.mapping.len() < HOT || !self.is_light;
+        for lane in lanes.without(alive) {
+            // An entry that has just died was worth having.
+            let died = !missed.has(lane);
+            if died {
+                self.mapping.del(&batch.keys[lane]);
+            }
+            if died || pays && self.mapping.tries(batch.frames[lane].hash) {
+                self.map_flow(&batch.keys[lane], from, place);
+            }
+        }
+        alive
+    }
+
+    /// Counts mapped frames: those in a row that go the same path at once.
+    fn count_mapped(&mut self, batch: &mut Batch, alive: Lanes, now: u64) {
+        let mut left = alive;
+        while let Some(lane) = left.into_iter().next() {
+            let path = batch.actions[lane].mark;
+            let (mut frames, mut bytes) = (0, 0);
+            for lane in left {
+                if batch.actions[lane].mark != path {
+                    break;
+                }
+                frames += 1;
+                bytes += batch.frames[lane].len() as u64;
+                left = left.without(Lanes(1 << lane));
+            }
+            self.count_path(path, frames, bytes, now);
+        }
+        for lane in alive {
+            (batch.actions[lane].mark, batch.actions[lane].counter) = (0, 0);
+        }
+        let frames = u64::from(alive.count());
+        self.totals.frames += frames;
+        self.totals.cached += frames;
+        self.totals.mapped += frames;
+        self.totals.front += frames;
+    }
+
+    /// Counts frames of a path.
+    #[inline]
+    fn count_path(&mut self, path: u32, frames: u64, bytes: u64, now: u64) {
+        let fast = self.cache.fast(path);
+        if let Some((table, counts)) = &fast.only {
+            fast.hits = (fast.hits.0 + frames, fast.hits.1 + bytes);
+            if let Some(counts) = counts.get(self.core) {
+                counts.add(frames, bytes, now);
+            }
+            return walk::count(&self.lookups, *table, self.core, (frames, frames), now);
+        }
+        for number in &self.cache.path(path).flows {
+            let Some(Some(flow)) = self.flows.get_mut(*number as usize) else { continue };
+            flow.offloaded = (flow.offloaded.0 + frames, flow.offloaded.1 + bytes);
+            if let Some(counts) = flow.entry.counts.get(self.core) {
+                counts.add(frames, bytes, now);
+            }
+            walk::count(&self.lookups, flow.entry.table, self.core, (frames, frames), now);
+        }
+    }
+
+    /// Gives a flow an entry, if it can have one.
+    fn map_flow(&mut self, flow: &FlowKey, from: Arrival, place: Place<'_>) {
+        let mut path = std::mem::take(&mut self.path);
+        if let Some(port) = self.leads(flow, from, &mut path)
+            && let Some(port) = place(port)
+        {
+            let flows = &self.flows;
+            let (path, generation) = self.cache.known(&path, || path::ends(flows, &path));
+            self.mapping.put(flow, Mapped { port, path, generation });
+        }
+        self.path = path;
+    }
+
+    /// The port that a plain frame leaves by, as it is, if that is all that becomes of it; and the flows that it
+    /// meets. Nothing is counted.
+    fn leads(&self, flow: &FlowKey, from: Arrival, path: &mut Path) -> Option<u32> {
+        let mut key = from.key();
+        key.add_plain(flow);
+        path.flows.clear();
+        path.miss = None;
+        let mut at = Some(0_u8);
+        while let Some(table) = at {
+            let number = self.tables.get(usize::from(table))?.lookup(&key)?;
+            path.flows.push(number);
+            at = passes(&self.flow(number)?.entry.instructions, &mut key)?;
+            if at.is_some_and(|next| next <= table) {
+                return None;
+            }
+        }
+        let port = path::mapping(&self.flows, path)?;
+        let open = self.world.receives(from.port) && self.world.sends(port);
+        (open && port != from.port).then_some(port)
+    }
+
+    /// Shows the entries of the port mapping that are in force, in no order: what of a plain frame's key is looked
+    /// at, and the yard's port.
+    pub fn each_mapped(&self, show: &mut dyn FnMut(&FlowKey, To)) {
+        self.mapping.each(&mut |key, action| {
+            if self.cache.alive(action.mark, action.counter).is_some() {
+                show(key, action.to);
+            }
+        });
+    }
+
+    /// How many entries the port mapping can have; 0: there is none.
+    #[must_use]
+    pub const fn mapped_max(&self) -> usize {
+        self.mapping.capacity()
+    }
+}
+
+/// What a flow that may put out, and nothing else, does to the key; the table that is next, if any. `None` if it
+/// does more.
+fn passes(instructions: &[Instruction], key: &mut Key) -> Option<Option<u8>> {
+    let mut next = None;
+    for instruction in instructions {
+        match instruction {
+            Instruction::GotoTable(table) => next = Some(*table),
+            Instruction::WriteMetadata { value, mask } => {
+                let old = key.bits(Field::Metadata) as u64;
+                key.set(Field::Metadata, (old & !mask | value & mask).into());
+            }
+            Instruction::ApplyActions(list) if list.iter().all(is_output) => {}
+            Instruction::WriteActions(list) if list.iter().all(is_output) => {
+                for action in list {
+                    if let Act::Output { port, .. } = action {
+                        key.set(Field::ActsetOutput, (*port).into());
+                    }
+                }
+            }
+            _ => return None,
+        }
+    }
+    Some(next)
+}
+
+const fn is_output(action: &Act) -> bool {
+    matches!(action, Act::Output { .. })
+}

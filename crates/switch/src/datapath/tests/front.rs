@@ -1,0 +1,146 @@
+//! The port mapping in front of the queues: what gets an entry, and what ends it.
+
+use flowyard_flow::parse;
+use flowyard_frame::{Batch, FlowKey, Frame, Lanes, To};
+
+use super::*;
+
+/// A batch of one plain frame from each of `sources`, by `port`.
+fn batch(port: u16, sources: &[u8]) -> (Batch, Lanes) {
+    let mut batch = Batch::default();
+    for (at, src) in (0..).zip(sources) {
+        let bytes = udp(*src, 2, 9);
+        let mut key = FlowKey::ZERO;
+        assert!(parse::fast(&bytes, port, &mut key));
+        let mut frame = Frame::new(at + 1, 0, bytes.len() as u16);
+        frame.hash = 7 + u32::from(*src);
+        batch.push(frame, key).unwrap();
+    }
+    let lanes = batch.lanes();
+    (batch, lanes)
+}
+
+/// Where the frames go that the mapping knows; ports of the yard are one less.
+fn front(bed: &mut Bed, port: u32, sources: &[u8]) -> Vec<Option<To>> {
+    let (mut batch, lanes) = batch(port as u16 - 1, sources);
+    let place = |number: u32| u16::try_from(number - 1).ok();
+    let known = bed.datapath.front(&mut batch, lanes, Arrival::by(port), &place, 5);
+    for lane in lanes.without(known) {
+        assert_eq!(batch.actions[lane], flowyard_frame::Action::default(), "left alone");
+    }
+    lanes.map(|lane| known.has(lane).then_some(batch.actions[lane].to)).collect()
+}
+
+const OUT: fn(u16) -> Option<To> = |port| Some(To::Port(port - 1));
+
+#[test]
+fn a_flow_is_mapped_from_its_third_frame_on_and_counts() {
+    let mut bed = Bed::new(&settings(Lookup::Merged, 64));
+    let flow = entry(1, 0, 5, &[Oxm::exact(Field::EthType, 0x800)], to(2));
+    bed.apply(&Change::Flow(Arc::clone(&flow)));
+    assert_eq!(front(&mut bed, 1, &[1]), [None]);
+    assert_eq!(front(&mut bed, 1, &[1]), [None], "learnt");
+    assert_eq!(front(&mut bed, 1, &[1, 1, 1]), [OUT(2); 3]);
+    assert_eq!(flow.counts[0].read(), (3, 180, 5));
+    assert_eq!(bed.datapath.offloaded(&flow), Some((3, 180)));
+    assert_eq!(bed.datapath.totals, Totals { frames: 3, cached: 3, mapped: 3, front: 3 });
+    assert_eq!(front(&mut bed, 3, &[1]), [None], "another port is another key");
+    let mut mapped = Vec::new();
+    bed.datapath.each_mapped(&mut |key, to| mapped.push((key.in_port, key.proto, to)));
+    assert_eq!((mapped, bed.datapath.mapped_max()), (vec![(0, 17, To::Port(1))], 64));
+}
+
+#[test]
+fn every_change_that_matters_ends_entries_in_the_same_call() {
+    let mut bed = Bed::new(&settings(Lookup::Merged, 64));
+    let all = [Oxm::exact(Field::EthType, 0x800)];
+    let learn = |bed: &mut Bed| (0..2).for_each(|_| drop(front(bed, 1, &[1, 2])));
+    bed.flow(1, 0, 5, &all, to(2));
+    learn(&mut bed);
+    assert_eq!(front(&mut bed, 1, &[1, 2]), [OUT(2); 2]);
+    // A field that none looked at; then one of two flows, by a field that is known.
+    let of = |src: u128| [all[0], Oxm::exact(Field::Ipv4Src, 0x0a00_0000 + src)];
+    bed.flow(2, 0, 6, &of(1), to(3));
+    assert_eq!(front(&mut bed, 1, &[1, 2]), [None, None]);
+    learn(&mut bed);
+    assert_eq!(front(&mut bed, 1, &[1, 2]), [OUT(3), OUT(2)]);
+    bed.flow(3, 0, 7, &of(2), to(4));
+    assert_eq!(front(&mut bed, 1, &[1, 2]), [OUT(3), None], "the other flow is not concerned");
+    // In its place; gone.
+    bed.flow(4, 0, 6, &of(1), to(4));
+    assert_eq!(front(&mut bed, 1, &[1]), [None]);
+    learn(&mut bed);
+    assert_eq!(front(&mut bed, 1, &[1]), [OUT(4)]);
+    bed.apply(&Change::FlowGone(entry(4, 0, 6, &of(1), to(4))));
+    assert_eq!(front(&mut bed, 1, &[1]), [None]);
+    // Ports: the one it leaves by, the one it comes in by.
+    for (port, config) in [(2, 0x20), (1, 4), (2, 1)] {
+        learn(&mut bed);
+        assert_eq!(front(&mut bed, 1, &[1]), [OUT(2)]);
+        bed.port(port, config, 0);
+        learn(&mut bed);
+        assert_eq!(front(&mut bed, 1, &[1]), [None], "port {port} {config}");
+        bed.port(port, 0, 0);
+    }
+    learn(&mut bed);
+    assert_eq!(front(&mut bed, 1, &[1]), [OUT(2)]);
+    bed.apply(&Change::PortGone(2));
+    assert_eq!(front(&mut bed, 1, &[1]), [None]);
+}
+
+#[test]
+fn only_what_puts_out_and_nothing_else_is_mapped() {
+    let mut bed = Bed::new(&settings(Lookup::Merged, 64));
+    let by = |port: u32| [Oxm::exact(Field::InPort, port.into())];
+    let goto = |more: Vec<Instruction>| [more, vec![Instruction::GotoTable(1)]].concat();
+    let metadata = Instruction::WriteMetadata { value: 1, mask: 1 };
+    bed.flow(1, 0, 1, &by(1), goto(vec![metadata]));
+    bed.flow(2, 1, 1, &[Oxm::masked(Field::Metadata, 1, 1)], to(2));
+    bed.flow(3, 0, 1, &by(2), vec![Instruction::ApplyActions(vec![Action::DecNwTtl, output(1)])]);
+    bed.flow(4, 0, 1, &by(3), to(3));
+    bed.flow(5, 0, 1, &by(4), to(reserved::FLOOD));
+    for (port, out) in [(1, OUT(2)), (2, None), (3, None), (4, None)] {
+        let known: Vec<_> = (0..5).flat_map(|_| front(&mut bed, port, &[1])).collect();
+        assert_eq!(
+            known,
+            [[None; 2], [out; 2]].concat().into_iter().chain([out]).collect::<Vec<_>>()
+        );
+    }
+    // Both tables' flows count.
+    assert_eq!(bed.datapath.offloaded(&entry(1, 0, 1, &by(1), Vec::new())), Some((3, 180)));
+    let (mut without, all) = (Bed::new(&settings(Lookup::Merged, 0)), [1; 32]);
+    without.flow(1, 0, 1, &[], to(2));
+    (0..3)
+        .for_each(|_| assert_eq!(front(&mut without, 1, &all), [None; 32], "no cache, no mapping"));
+}
+
+/// With more flows than entries those that are alive come back; asking in vain comes to rest, and ends when it pays.
+#[test]
+fn a_full_mapping_ages_and_one_in_vain_rests() {
+    let mut bed = Bed::new(&settings(Lookup::Merged, 8));
+    bed.flow(1, 0, 1, &[Oxm::exact(Field::EthType, 0x800), Oxm::exact(Field::Ipv4Src, 0)], to(3));
+    bed.flow(2, 0, 0, &[], to(2));
+    let some: Vec<u8> = (0..8).collect();
+    let mut rounds = 0;
+    while front(&mut bed, 1, &some) != [OUT(2); 8] {
+        rounds += 1;
+        assert!(rounds < 200, "they share places, but take turns");
+    }
+    // Eight others, that the first ones have no more frames for.
+    let others: Vec<u8> = (8..16).collect();
+    rounds = 0;
+    while front(&mut bed, 1, &others) != [OUT(2); 8] {
+        rounds += 1;
+        assert!(rounds < 100_000, "they never get in");
+    }
+    // What can have no entry, and comes alone.
+    bed.flow(3, 0, 9, &[], vec![Instruction::ApplyActions(vec![Action::DecNwTtl, output(2)])]);
+    let vain: Vec<u8> = (16..48).collect();
+    (0..100).for_each(|_| assert_eq!(front(&mut bed, 1, &vain), [None; 32]));
+    let before = bed.datapath.totals.front;
+    bed.apply(&Change::FlowGone(entry(3, 0, 9, &[], Vec::new())));
+    for _ in 0..1000 {
+        front(&mut bed, 1, &others);
+    }
+    assert!(bed.datapath.totals.front - before > 4000, "awake again");
+}
