@@ -8,10 +8,11 @@
 use std::collections::BTreeMap;
 
 use flowyard_report::{Cell, Column, Plot, Table, Tone};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// What our number of a row is.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
     /// By a model, from costs that were come by without this row.
@@ -39,7 +40,7 @@ impl Kind {
 }
 
 /// How the paper's number is to be read.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Bound {
     /// As it is.
@@ -150,7 +151,7 @@ impl Made {
 }
 
 /// A row: the paper's number and ours.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Row {
     /// What it is.
     pub name: String,
@@ -196,7 +197,7 @@ impl Row {
 }
 
 /// A figure with both sides' numbers.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct Figure {
     /// The name on the command line.
     pub name: String,
