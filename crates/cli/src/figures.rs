@@ -74,9 +74,12 @@ pub(crate) struct Results<'a> {
     figures: &'a [Figure],
 }
 
+/// What measures: it wants the machine to itself.
+const ALONE: [&str; 5] = [lookup::NAME, yard::CORES, yard::WORKERS, yard::NAME, host::NAME];
+
 /// Every name, in the order of the page.
 fn all() -> Vec<&'static str> {
-    paper::names().chain([lookup::NAME, yard::NAME, host::NAME]).chain(adapter::names()).collect()
+    paper::names().chain(ALONE).chain(adapter::names()).collect()
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Stop> {
@@ -126,7 +129,10 @@ fn calibrated(args: &Args, names: &[&str]) -> Result<Option<Profile>, Stop> {
         return Profile::parse(&name, &text).map(Some).map_err(bad_input);
     }
     let wants = |of: &[&str]| names.iter().any(|name| of.contains(name));
-    let wants = Wants { yard: wants(&[yard::NAME, "dlb-workers"]), host: wants(&[host::NAME]) };
+    let wants = Wants {
+        yard: wants(&[yard::NAME, yard::WORKERS, yard::CORES, "dlb-workers"]),
+        host: wants(&[host::NAME]),
+    };
     if !wants.yard && !(wants.host && crate::live::obstacle().is_none()) {
         return Ok(None);
     }
@@ -140,12 +146,10 @@ fn one(name: &str, context: &Context) -> anyhow::Result<Figure> {
     if let Some(figure) = paper::make(name, context) {
         return Ok(figure?);
     }
-    match adapter::make(name) {
-        Some(figure) => figure,
-        None if name == lookup::NAME => lookup::make(),
-        None if name == host::NAME => host::make(context),
-        None => yard::make(context),
+    if let Some(figure) = adapter::make(name).or_else(|| yard::make(name, context)) {
+        return figure;
     }
+    if name == host::NAME { host::make(context) } else { lookup::make() }
 }
 
 /// All of `names`, in their order.

@@ -114,6 +114,8 @@ pub struct Costs {
     pub ipi_send: Nanos,
     /// The part of `hop`.
     pub ipi_take: Nanos,
+    /// From the begin of `ask` until the other processor is interrupted.
+    pub ipi_flight: Nanos,
     /// The server's own work for a request, without system calls.
     pub request: Nanos,
 }
@@ -141,6 +143,7 @@ impl Costs {
             idle_exit: profile.ns("idle_exit_ns")?,
             ipi_send: profile.ns("rps_ipi_send_ns")?,
             ipi_take: profile.ns("rps_ipi_take_ns")?,
+            ipi_flight: profile.ns("rps_ipi_flight_ns")?,
             request: profile.ns("memcached_request_ns")?,
         })
     }
@@ -200,10 +203,10 @@ impl Outcome {
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Chunk {
-    /// The stack's work for a request that another processor sent.
-    Stack(usize),
     /// A client sends on this connection.
     Ask(usize),
+    /// It interrupts the processor that has the frame.
+    Interrupt(usize),
     /// A client reads.
     Take(usize),
     /// The server looks for events.
@@ -219,6 +222,11 @@ enum Event {
     Done(u16, Chunk),
     /// A processor has something to do.
     Poke(u16),
+    /// It is interrupted for its backlog.
+    Arrive(u16),
+    /// It begins with its backlog, and has done a frame's stack.
+    Soft(u16),
+    Stack(u16),
 }
 
 #[derive(Clone, Debug, Default)]
@@ -226,8 +234,11 @@ struct Cpu {
     busy: bool,
     /// Requests whose stack is to run here, and whether it was interrupted for each.
     soft: VecDeque<(usize, bool)>,
-    /// It has been interrupted for its backlog, and has not found it empty since.
+    /// It is being interrupted for its backlog, and has not found it empty since.
     polls: bool,
+    /// It is at its backlog; what the chunk under way lost by that.
+    in_softirq: bool,
+    stolen: Nanos,
     /// Threads that can run; the first one does.
     runs: VecDeque<usize>,
     began: Nanos,
@@ -309,8 +320,19 @@ impl Setup {
             }
             match event {
                 Event::Done(cpu, chunk) => run.done(cpu, chunk),
-                Event::Poke(cpu) if !run.cpus[usize::from(cpu)].busy => run.next(cpu),
-                Event::Poke(_) => {}
+                Event::Poke(cpu) => {
+                    let own = &run.cpus[usize::from(cpu)];
+                    if !own.busy && !own.in_softirq {
+                        run.next(cpu);
+                    }
+                }
+                Event::Arrive(cpu) => {
+                    let own = &run.cpus[usize::from(cpu)];
+                    let idle = if own.busy { 0 } else { self.costs.idle_exit };
+                    run.events.after(idle, Event::Soft(cpu));
+                }
+                Event::Soft(cpu) => run.begin_stack(cpu),
+                Event::Stack(cpu) => run.end_stack(cpu),
             }
         }
         let answered = run.read - before.unwrap_or(run.read);
@@ -438,18 +460,46 @@ impl<'a> Run<'a> {
         target.unwrap_or(cpu)
     }
 
-    /// Begins the next chunk of `cpu`: softirq, else the first thread's.
+    /// Begins the stack's work for the next frame of the backlog; the thread's chunk takes longer by it.
+    fn begin_stack(&mut self, cpu: u16) {
+        let costs = self.of.costs;
+        let Some(&(conn, interrupted)) = self.cpus[usize::from(cpu)].soft.front() else { return };
+        let saved = if interrupted { 0 } else { costs.ipi_take };
+        let hop = self.ops(conn).hop.saturating_sub(saved);
+        let ns = (hop + self.wake_cost(self.conns[conn].server, cpu)).max(1);
+        let own = &mut self.cpus[usize::from(cpu)];
+        own.in_softirq = true;
+        if own.busy {
+            own.stolen += ns;
+        } else {
+            own.worked += ns;
+        }
+        self.events.after(ns, Event::Stack(cpu));
+    }
+
+    /// A frame's stack is done.
+    fn end_stack(&mut self, cpu: u16) {
+        let own = &mut self.cpus[usize::from(cpu)];
+        let frame = own.soft.pop_front();
+        (own.in_softirq, own.polls) = (!own.soft.is_empty(), !own.soft.is_empty());
+        let (more, busy) = (own.in_softirq, own.busy);
+        if let Some((conn, _)) = frame {
+            self.heads[usize::from(cpu)] = self.heads[usize::from(cpu)].wrapping_add(1);
+            self.deliver(conn, cpu);
+        }
+        if more {
+            self.begin_stack(cpu);
+        } else if !busy {
+            self.next(cpu);
+        }
+    }
+
+    /// Begins the next chunk of `cpu`: the first thread's.
     fn next(&mut self, cpu: u16) {
         let costs = self.of.costs;
         let own = &mut self.cpus[usize::from(cpu)];
         own.busy = true;
-        own.polls = !own.soft.is_empty();
-        let (chunk, ns) = if let Some((conn, interrupted)) = own.soft.pop_front() {
-            let server = self.conns[conn].server;
-            let saved = if interrupted { 0 } else { costs.ipi_take };
-            let hop = self.ops(conn).hop.saturating_sub(saved);
-            (Chunk::Stack(conn), hop + self.wake_cost(server, cpu))
-        } else if let Some(&thread) = own.runs.front() {
+        let (chunk, ns) = if let Some(&thread) = own.runs.front() {
             let switch =
                 if std::mem::replace(&mut own.last, thread) == thread { 0 } else { costs.switch };
             let (chunk, ns) =
@@ -475,10 +525,8 @@ impl<'a> Run<'a> {
         let ask = self.ops(conn).ask;
         let ns = if stack == cpu {
             ask + self.wake_cost(self.conns[conn].server, cpu)
-        } else if self.cpus[usize::from(stack)].polls {
-            ask.saturating_sub(self.of.costs.ipi_send)
         } else {
-            ask
+            ask.saturating_sub(self.of.costs.ipi_send)
         };
         (Chunk::Ask(conn), ns)
     }
@@ -506,12 +554,13 @@ impl<'a> Run<'a> {
     fn done(&mut self, cpu: u16, chunk: Chunk) {
         let now = self.events.now();
         let own = &mut self.cpus[usize::from(cpu)];
+        let stolen = std::mem::take(&mut own.stolen);
+        if stolen > 0 {
+            self.events.after(stolen, Event::Done(cpu, chunk));
+            return;
+        }
         own.worked += now - own.began;
         match chunk {
-            Chunk::Stack(conn) => {
-                self.heads[usize::from(cpu)] = self.heads[usize::from(cpu)].wrapping_add(1);
-                self.deliver(conn, cpu);
-            }
             Chunk::Ask(conn) => {
                 self.asked += 1;
                 let (client, stack) = (self.conns[conn].client, self.conns[conn].stack);
@@ -520,15 +569,23 @@ impl<'a> Run<'a> {
                     self.deliver(conn, cpu);
                 } else {
                     self.tails[usize::from(stack)] = self.tails[usize::from(stack)].wrapping_add(1);
+                    let costs = self.of.costs;
                     let other = &mut self.cpus[usize::from(stack)];
-                    let interrupted = !std::mem::replace(&mut other.polls, true);
-                    other.soft.push_back((conn, interrupted));
-                    self.poke(stack);
+                    let interrupts = !std::mem::replace(&mut other.polls, true);
+                    other.soft.push_back((conn, interrupts));
+                    if interrupts {
+                        let before = self.ops(conn).ask.saturating_sub(costs.ipi_send);
+                        let flight = costs.ipi_flight.saturating_sub(before);
+                        self.events.after(flight, Event::Arrive(stack));
+                        self.events
+                            .after(costs.ipi_send.max(1), Event::Done(cpu, Chunk::Interrupt(conn)));
+                        self.cpus[usize::from(cpu)].began = now;
+                        return;
+                    }
                 }
-                if !self.threads[client].answered {
-                    self.sleep(client, cpu);
-                }
+                self.wait(client, cpu);
             }
+            Chunk::Interrupt(conn) => self.wait(self.conns[conn].client, cpu),
             Chunk::Take(conn) => {
                 self.read += 1;
                 let client = &mut self.threads[self.conns[conn].client];
@@ -555,6 +612,13 @@ impl<'a> Run<'a> {
             }
         }
         self.next(cpu);
+    }
+
+    /// A client that asked waits, unless the answer is there already.
+    fn wait(&mut self, client: usize, cpu: u16) {
+        if !self.threads[client].answered {
+            self.sleep(client, cpu);
+        }
     }
 
     fn sleep(&mut self, thread: usize, cpu: u16) {

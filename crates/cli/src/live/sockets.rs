@@ -9,7 +9,7 @@
 //! ```
 
 use std::net::TcpStream;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::thread;
 
 use anyhow::Context;
@@ -22,8 +22,8 @@ use rustix::net::{RecvFlags, SendFlags};
 use super::{Hosts, hurry, median};
 
 /// Connections of a thread, and rounds over all of them.
-const PAIRS: usize = 32;
-const ROUNDS: usize = 40;
+const PAIRS: usize = 64;
+const ROUNDS: usize = 24;
 /// Events at a time, where their share of the call is measured.
 const BURST: usize = 8;
 /// What is missed in one piece, from here on, was somebody else's: more than reading the clock takes.
@@ -35,9 +35,10 @@ const PATIENCE: u64 = 200_000;
 pub(crate) const ASK: &[u8] = b"get key\r\n";
 pub(crate) const ANSWER: usize = b"VALUE key 0 100\r\n".len() + 100 + b"\r\nEND\r\n".len();
 
-/// Times of each operation, in nanoseconds, in the order of [`Ops::NAMES`]; then a read of nothing.
+/// Times of each operation, in nanoseconds, in the order of [`Ops::NAMES`]; then a read of nothing, and
+/// from the begin of a send until the other processor is interrupted.
 #[derive(Default)]
-struct Times([Vec<f64>; 6]);
+struct Times([Vec<f64>; 7]);
 
 const ASKS: usize = 0;
 const HOPS: usize = 1;
@@ -45,6 +46,7 @@ const READS: usize = 2;
 const ANSWERS: usize = 3;
 const TAKES: usize = 4;
 const NOTHINGS: usize = 5;
+const FLIGHTS: usize = 6;
 
 impl Times {
     fn join(&mut self, other: Self) {
@@ -153,6 +155,9 @@ struct Turns {
     gaps: AtomicU32,
     /// One of them failed, or is through.
     over: AtomicBool,
+    /// When the client last began to send, and when the second thread was last interrupted.
+    asked: AtomicU64,
+    interrupted: AtomicU64,
 }
 
 impl Turns {
@@ -170,6 +175,7 @@ impl Turns {
             let now = clock();
             if now - last > GAP {
                 missed.push((now - last) as f64);
+                self.interrupted.store(last, Ordering::Release);
                 self.gaps.fetch_add(1, Ordering::AcqRel);
             }
             last = now;
@@ -194,6 +200,7 @@ fn apart(pairs: &[[TcpStream; 2]], clock: &Clock, hop: bool) -> anyhow::Result<T
         let (mut times, mut none) = (Times::default(), Vec::new());
         for n in 0..ROUNDS * PAIRS {
             let [client, _] = &pairs[n * 7 % PAIRS];
+            turns.asked.store(clock(), Ordering::Release);
             timed(clock, &mut times.0[ASKS], || send(client, ASK))?;
             turns.turn.store(2 * n as u32 + 1, Ordering::Release);
             turns.wait(2 * n as u32 + 2, None, clock, &mut none)?;
@@ -212,6 +219,9 @@ fn apart(pairs: &[[TcpStream; 2]], clock: &Clock, hop: bool) -> anyhow::Result<T
             turns.wait(2 * n as u32 + 1, gaps, clock, &mut missed)?;
             if hop && missed.len() == before + 1 {
                 times.0[HOPS].push(missed[before]);
+                let [asked, came] =
+                    [&turns.asked, &turns.interrupted].map(|at| at.load(Ordering::Acquire));
+                times.0[FLIGHTS].push(came.saturating_sub(asked) as f64);
             }
             if timed(clock, &mut times.0[READS], || receive(server))? {
                 timed(clock, &mut times.0[ANSWERS], || send(server, &answer))?;
@@ -340,6 +350,11 @@ pub(crate) fn measure(clock: &Clock, clock_ns: f64) -> anyhow::Result<Vec<(Strin
 
     let net = |ns: f64| (ns - clock_ns).max(0.0);
     let mut all = Vec::new();
+    let mut apart_hop = apart_hop;
+    let flight = net(median(&mut apart_hop.0[FLIGHTS]));
+    let what =
+        "TCP over veth, from the begin of a send until RPS has interrupted the other processor";
+    all.push(("rps_ipi_flight_ns".into(), flight, what.into()));
     // One request alone has one interrupt: what is left of it, less what one of a burst has, is that.
     let mut on_other = on_other;
     let part = |burst: f64, alone: f64| {

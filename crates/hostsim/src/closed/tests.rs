@@ -15,6 +15,7 @@ fn setup(steering: Steering) -> Setup {
         idle_exit: 2000,
         ipi_send: 0,
         ipi_take: 0,
+        ipi_flight: 1000,
         request: 1000,
     };
     let (servers, clients, connections) = (2, 8, 8);
