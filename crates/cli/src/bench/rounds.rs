@@ -98,6 +98,12 @@ impl Case {
         self.round_from(0, time, clock)
     }
 
+    /// The same, before all other work of the machine where that is allowed.
+    pub(crate) fn urgent(&self, time: Duration, clock: &Clock) -> anyhow::Result<Round> {
+        let round = crate::live::urgent(|| self.round(time, clock));
+        round.map_err(|_| anyhow::anyhow!("a round panicked"))?
+    }
+
     /// The same on processors from `first` on: several can run side by side.
     pub(crate) fn round_from(
         &self,

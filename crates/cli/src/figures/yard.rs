@@ -10,6 +10,7 @@ use flowyard_report::{Axis, Plot, Unit};
 use flowyard_yard::Clock;
 
 use crate::bench::rounds::{Case, Load};
+use crate::live;
 
 pub(super) const NAME: &str = "yard-model";
 pub(super) const WORKERS: &str = "dlb-here";
@@ -99,7 +100,7 @@ fn model(here: &Profile) -> anyhow::Result<Figure> {
     for _ in 0..ROUNDS {
         for (at, work_ns) in WORK.into_iter().enumerate() {
             for (way, (_, cores, consumers)) in measured.iter_mut().zip(&ways) {
-                way[at].push(case(*cores, consumers, work_ns).round(TIME, &clock)?.pps);
+                way[at].push(case(*cores, consumers, work_ns).urgent(TIME, &clock)?.pps);
             }
         }
     }
@@ -142,7 +143,7 @@ fn workers(here: &Profile) -> anyhow::Result<Figure> {
     let mut measured = vec![Vec::new(); ways.len()];
     for _ in 0..ROUNDS {
         for (way, (_, cores, consumers)) in measured.iter_mut().zip(&ways) {
-            way.push(case(*cores, consumers, BALANCER).round(TIME, &clock)?.pps / 1e6);
+            way.push(case(*cores, consumers, BALANCER).urgent(TIME, &clock)?.pps / 1e6);
         }
     }
     let (mut rows, mut points, mut shared) = (Vec::new(), Vec::new(), Vec::new());
@@ -211,7 +212,8 @@ fn cores(here: &Profile) -> anyhow::Result<Figure> {
             if cores <= 2 && usize::from(cores) <= processors {
                 let mut best = 0.0f64; // the least disturbed
                 for _ in 0..ROUNDS {
-                    best = best.max(side_by_side(cores, flows, is_exact, &clock)?);
+                    let round = live::urgent(|| side_by_side(cores, flows, is_exact, &clock));
+                    best = best.max(round.map_err(|_| anyhow::anyhow!("a round panicked"))??);
                 }
                 points.push((f64::from(cores), best));
                 beside = Some((best, Bound::Equal));
