@@ -138,7 +138,17 @@ impl Hosts {
         self.clients.within(|| {
             let to = SocketAddr::from((SERVER, port));
             let one = |_| {
-                let stream = TcpStream::connect_timeout(&to, Duration::from_secs(5))?;
+                // A server's threads may be there before it listens.
+                let connect = || TcpStream::connect_timeout(&to, Duration::from_secs(5));
+                let mut stream = connect();
+                for _ in 0..200 {
+                    if stream.is_ok() {
+                        break;
+                    }
+                    std::thread::sleep(Duration::from_millis(10));
+                    stream = connect();
+                }
+                let stream = stream?;
                 stream.set_nodelay(true)?;
                 stream.set_read_timeout(Some(Duration::from_secs(5)))?;
                 Ok(stream)

@@ -302,45 +302,72 @@ impl Figure {
     /// The rows as a table.
     #[must_use]
     pub fn numbers(&self) -> Table {
-        let mut table = Table::new("")
-            .column(Column::text(""))
-            .column(Column::number(self.against.clone()).unit(self.unit.clone()))
-            .column(Column::number("ours").unit(self.unit.clone()))
-            .column(Column::number("deviation"))
-            .column(Column::text("ours is"));
-        for row in &self.rows {
-            let paper = match (row.paper, row.bound) {
-                (None, _) => "-".to_owned(),
-                (Some(paper), Bound::Equal) => decimal(paper),
-                (Some(paper), Bound::Below) => format!("≤ {}", decimal(paper)),
-                (Some(paper), Bound::Above) => format!("≥ {}", decimal(paper)),
-            };
-            let deviation = match (row.deviation, row.paper) {
-                (Some(deviation), _) => format!("{:+.1} %", 100.0 * deviation),
-                (None, Some(_)) => "kept".to_owned(),
-                (None, None) => "-".to_owned(),
-            };
-            let tone = match row.within {
-                Some(true) => Tone::Good,
-                Some(false) => Tone::Warn,
-                None => Tone::Plain,
-            };
-            table.push([
-                Cell::new(row.name.clone()),
-                Cell::new(paper),
-                Cell::new(decimal(row.ours)),
-                Cell::new(deviation).tone(tone),
-                Cell::new(row.kind.name()).tone(Tone::Dim),
-            ]);
+        self.some(|_| true)
+    }
+
+    /// The rows that `wanted` picks, as a table; without a number to compare with among them, it has no
+    /// columns for one.
+    #[must_use]
+    pub fn some(&self, wanted: impl Fn(&Row) -> bool) -> Table {
+        let rows: Vec<&Row> = self.rows.iter().filter(|row| wanted(row)).collect();
+        let is_compared = rows.iter().any(|row| row.paper.is_some());
+        let mut table = Table::new("").column(Column::text(""));
+        if is_compared {
+            table = table.column(Column::number(self.against.clone()).unit(self.unit.clone()));
+        }
+        table = table.column(Column::number("ours").unit(self.unit.clone()));
+        if is_compared {
+            table = table.column(Column::number("deviation"));
+        }
+        table = table.column(Column::text("ours is"));
+        for row in rows {
+            let mut cells = vec![Cell::new(row.name.clone())];
+            if is_compared {
+                cells.push(Cell::new(row.beside()));
+            }
+            cells.push(Cell::new(decimal(row.ours)));
+            if is_compared {
+                cells.push(row.told());
+            }
+            cells.push(Cell::new(row.kind.name()).tone(Tone::Dim));
+            table.push(cells);
         }
         table
+    }
+}
+
+impl Row {
+    /// The number beside ours, as it is printed.
+    fn beside(&self) -> String {
+        match (self.paper, self.bound) {
+            (None, _) => "-".to_owned(),
+            (Some(paper), Bound::Equal) => decimal(paper),
+            (Some(paper), Bound::Below) => format!("≤ {}", decimal(paper)),
+            (Some(paper), Bound::Above) => format!("≥ {}", decimal(paper)),
+        }
+    }
+
+    /// The deviation, in the colour of whether it is within the tolerance.
+    fn told(&self) -> Cell {
+        let text = match (self.deviation, self.paper) {
+            // Without "-0.0".
+            (Some(deviation), _) => format!("{:+.1} %", (1000.0 * deviation).round() / 10.0 + 0.0),
+            (None, Some(_)) => "kept".to_owned(),
+            (None, None) => "-".to_owned(),
+        };
+        let tone = match self.within {
+            Some(true) => Tone::Good,
+            Some(false) => Tone::Warn,
+            None => Tone::Plain,
+        };
+        Cell::new(text).tone(tone)
     }
 }
 
 fn decimal(value: f64) -> String {
     match value.abs() {
         0.0 => "0".to_owned(),
-        v if v >= 1000.0 && value.fract() == 0.0 => flowyard_report::num::exact(v as u64),
+        v if v >= 1000.0 => flowyard_report::num::exact(v.round() as u64),
         v if v >= 100.0 => format!("{value:.0}"),
         v if v >= 10.0 => format!("{value:.1}"),
         _ => format!("{value:.2}"),

@@ -227,6 +227,13 @@ pub(crate) fn request(
     let path = Socket(env::temp_dir().join(format!("flowyard-{}.sock", std::process::id())));
     let arguments = ["-u", "root", "-s", &path.0.to_string_lossy()];
     let server = Server::start(&arguments, 1)?;
+    for _ in 0..200 {
+        if path.0.exists() {
+            break;
+        }
+        thread::sleep(Duration::from_millis(10));
+    }
+    thread::sleep(Duration::from_millis(10)); // it binds, then listens
     hurry_thread(server.threads[0].0, 1)?;
     let connect = |_| {
         let mut stream = UnixStream::connect(&path.0)?;

@@ -2,7 +2,7 @@
 
 use flowyard_report::{Axis, Plot, Unit};
 
-use super::{Context, model, profile};
+use super::{Context, model, printed, profile};
 use crate::figure::{FigureError, Made};
 use crate::forward::line_pps;
 use crate::pipeline::{Flow, Pipeline, Role, Stages};
@@ -136,7 +136,8 @@ pub(super) fn workers(context: &Context) -> Result<Made, FigureError> {
             }
             plot = plot.line(name, points);
         }
-        plots.push(plot);
+        let guide = printed("dlb-workers", &format!("{size} B, hardware queue, "), "+2")?;
+        plots.push(plot.points("the guide's text, hardware", guide));
     }
     made.plots = plots;
     Ok(made)
