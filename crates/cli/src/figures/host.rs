@@ -40,11 +40,17 @@ fn mean(values: &[f64]) -> f64 {
 
 pub(super) fn make(context: &Context) -> anyhow::Result<Figure> {
     let file = File::parse(NAME, include_str!("../../../../figures/host-rps-rfs.toml"))?;
-    if let Some(why) = obstacle() {
+    let skipped = |file: File, why: String| {
         let made = Made { notes: vec![format!("Skipped: {why}.")], ..Made::default() };
-        return Ok(file.with(made)?);
+        Ok(file.with(made)?)
+    };
+    if let Some(why) = obstacle() {
+        return skipped(file, why.to_owned());
     }
     let here = context.here.as_ref().ok_or_else(|| anyhow::anyhow!("no costs of this machine"))?;
+    if let Err(why) = Costs::of(here) {
+        return skipped(file, why.to_string());
+    }
     let clock = crate::run::clock();
     let mut runs = vec![Vec::new(); STEERINGS.len() * SERVERS.len()];
     for round in 0..ROUNDS {

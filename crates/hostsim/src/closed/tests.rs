@@ -91,3 +91,29 @@ fn a_processor_at_its_backlog_is_not_interrupted_again() {
     };
     assert!(rate(1500) > 1.001 * rate(0), "{} {}", rate(1500), rate(0));
 }
+
+/// What the papers do not list: half the interrupt's cost helps whoever interrupts.
+#[test]
+fn half_the_interrupt_cost_helps_rps_and_rfs_alone() {
+    let rate = |steering, part: Nanos| {
+        let mut setup = setup(steering);
+        let costs = &mut setup.costs;
+        for ops in &mut costs.ways[2..] {
+            (ops.ask, ops.hop) = (ops.ask + 6000 / part, ops.hop + 6000 / part);
+        }
+        (costs.ipi_send, costs.ipi_take) = (6000 / part, 6000 / part);
+        setup.run().rate
+    };
+    assert_eq!(rate(Steering::None, 1), rate(Steering::None, 2));
+    for steering in [Steering::Rps, Steering::Rfs] {
+        assert!(rate(steering, 2) > 1.1 * rate(steering, 1), "{steering:?}");
+        // Where an interrupt costs more than the lines that it saves, no steering is better.
+        assert!(rate(steering, 1) < rate(Steering::None, 1), "{steering:?}");
+    }
+}
+
+#[test]
+fn a_profile_without_the_costs_says_which() {
+    let profile = Profile::named("kth").unwrap();
+    assert!(Costs::of(&profile).unwrap_err().to_string().contains("'tcp_near_ask_ns'"));
+}
