@@ -174,9 +174,9 @@ fn yard(
     // Side by side in each round: what disturbs one, disturbs the other.
     let (mut near, mut far) = (Vec::new(), Vec::new());
     for _ in 0..rounds {
-        near.push(case(1, vec![0]).urgent(time, clock)?);
+        near.push(case(1, vec![0]).urgent(time, clock)?.0);
         if processors > 1 {
-            far.push(case(2, vec![1]).urgent(time, clock)?);
+            far.push(case(2, vec![1]).urgent(time, clock)?.0);
         }
     }
     for (prefix, rounds, what) in [

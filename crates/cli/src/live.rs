@@ -173,8 +173,8 @@ impl Hosts {
 }
 
 /// Runs `what` on a thread that goes, as the threads that it starts do, before all ordinary work, if
-/// that is allowed: they take turns among themselves (SCHED_RR).
-pub(crate) fn urgent<T: Send>(what: impl FnOnce() -> T + Send) -> std::thread::Result<T> {
+/// that is allowed: they take turns among themselves (SCHED_RR). And what others had meanwhile.
+pub(crate) fn urgent<T: Send>(what: impl FnOnce() -> T + Send) -> anyhow::Result<(T, f64)> {
     std::thread::scope(|scope| {
         let thread = scope.spawn(|| {
             if rustix::process::geteuid().is_root() {
@@ -182,12 +182,14 @@ pub(crate) fn urgent<T: Send>(what: impl FnOnce() -> T + Send) -> std::thread::R
                 // Where it cannot be had, it is measured without.
                 let _told = Command::new("chrt").args(["-r", "-p", "1", &number]).output();
             }
-            what()
+            let others = Others::from(None);
+            let made = what();
+            (made, others.share())
         });
         let made = thread.join();
         // The others want the machine too.
         std::thread::sleep(Duration::from_millis(30));
-        made
+        made.map_err(|_| anyhow::anyhow!("a measuring thread panicked"))
     })
 }
 
@@ -226,6 +228,84 @@ impl FlowTable {
 impl Drop for FlowTable {
     fn drop(&mut self) {
         let _as_it_was = fs::write(FLOW_TABLE, self.0.trim());
+    }
+}
+
+/// The share of the processors that others have while something is measured, by the kernel's ticks.
+pub(crate) struct Others {
+    server: Option<u32>,
+    from: [u64; 2],
+}
+
+impl Others {
+    /// From now on; `server` is a process of ours too.
+    pub(crate) fn from(server: Option<u32>) -> Self {
+        Self { server, from: Self::ticks(server) }
+    }
+
+    /// Ticks of others' work, and of all processors.
+    fn ticks(server: Option<u32>) -> [u64; 2] {
+        let file = |path: &str| fs::read_to_string(path).unwrap_or_default();
+        let all = file("/proc/stat");
+        let first = all.lines().next().unwrap_or_default().split_whitespace().skip(1);
+        let all: Vec<u64> = first.filter_map(|ticks| ticks.parse().ok()).take(8).collect();
+        let work: u64 = all.iter().take(3).sum(); // user, nice, system
+        let ours = |path: &str| -> u64 {
+            let text = file(path);
+            // After the name, which may hold anything: the 12th and 13th words are user and system.
+            let rest = text.rsplit_once(')').map_or("", |(_, rest)| rest);
+            let times = rest.split_whitespace().skip(11).take(2);
+            times.filter_map(|ticks| ticks.parse::<u64>().ok()).sum()
+        };
+        let ours = ours("/proc/self/stat")
+            + server.map_or(0, |process| ours(&format!("/proc/{process}/stat")));
+        [work.saturating_sub(ours), all.iter().sum()]
+    }
+
+    /// Until now.
+    pub(crate) fn share(&self) -> f64 {
+        let to = Self::ticks(self.server);
+        let [work, all] = [0, 1].map(|n| to[n].saturating_sub(self.from[n]) as f64);
+        work / all.max(1.0)
+    }
+}
+
+/// What is measured again and again until so many rounds were quiet, or it has been three times as often.
+pub(crate) struct Rounds {
+    wanted: usize,
+    all: usize,
+    quiet: usize,
+    most: f64,
+}
+
+/// Others' share of the processors up to which a round counts as quiet.
+const QUIET: f64 = 0.05;
+
+impl Rounds {
+    pub(crate) const fn new(wanted: usize) -> Self {
+        Self { wanted, all: 0, quiet: 0, most: 0.0 }
+    }
+
+    /// Whether another round is to be had.
+    pub(crate) const fn go_on(&self) -> bool {
+        self.quiet < self.wanted && self.all < 3 * self.wanted
+    }
+
+    /// One more, of which others had so much.
+    pub(crate) fn add(&mut self, others: f64) {
+        self.all += 1;
+        self.quiet += usize::from(others <= QUIET);
+        self.most = self.most.max(others);
+    }
+
+    /// What to tell the reader.
+    pub(crate) fn note(&self) -> String {
+        let (all, quiet, most) = (self.all, self.quiet, 100.0 * self.most);
+        let told = format!(
+            "{all} rounds, in {quiet} of which other programs had up to 5 % of the processors; the most was {most:.0} %."
+        );
+        let disturbed = quiet == 0 && all > 0;
+        if disturbed { told + " The measured side is what they left." } else { told }
     }
 }
 

@@ -98,10 +98,11 @@ impl Case {
         self.round_from(0, time, clock)
     }
 
-    /// The same, before all other work of the machine where that is allowed.
-    pub(crate) fn urgent(&self, time: Duration, clock: &Clock) -> anyhow::Result<Round> {
-        let round = crate::live::urgent(|| self.round(time, clock));
-        round.map_err(|_| anyhow::anyhow!("a round panicked"))?
+    /// The same, before all other work of the machine where that is allowed; and the share of the
+    /// processors that other work had.
+    pub(crate) fn urgent(&self, time: Duration, clock: &Clock) -> anyhow::Result<(Round, f64)> {
+        let (round, others) = crate::live::urgent(|| self.round(time, clock))?;
+        Ok((round?, others))
     }
 
     /// The same on processors from `first` on: several can run side by side.

@@ -7,7 +7,7 @@ use flowyard_hostsim::paper::Context;
 use flowyard_report::{Axis, Plot, Unit};
 
 use crate::live::memcached::{CLIENTS, CONNECTIONS, Measured, measure};
-use crate::live::{median, obstacle};
+use crate::live::{Rounds, median, obstacle};
 
 pub(super) const NAME: &str = "host-rps-rfs";
 
@@ -31,7 +31,7 @@ fn predict(here: &Profile, steering: Steering, servers: u16) -> anyhow::Result<M
         rate.push(outcome.rate);
         share.push(outcome.local_share);
     }
-    Ok(Measured { rate: median(&mut rate), local_share: mean(&share) })
+    Ok(Measured { rate: median(&mut rate), local_share: mean(&share), others: 0.0 })
 }
 
 fn mean(values: &[f64]) -> f64 {
@@ -53,11 +53,19 @@ pub(super) fn make(context: &Context) -> anyhow::Result<Figure> {
     }
     let clock = crate::run::clock();
     let mut runs = vec![Vec::new(); STEERINGS.len() * SERVERS.len()];
-    for round in 0..ROUNDS {
+    let mut rounds = Rounds::new(ROUNDS);
+    for round in 0.. {
+        if !rounds.go_on() {
+            break;
+        }
+        let mut others = 0.0f64;
         let ways = SERVERS.iter().flat_map(|n| STEERINGS.iter().map(move |way| (n, way)));
         for (runs, (servers, (_, steering))) in runs.iter_mut().zip(ways) {
-            runs.push(measure(*steering, usize::from(*servers), round as u64 * 100, &clock)?);
+            let run = measure(*steering, usize::from(*servers), round * 100, &clock)?;
+            others = others.max(run.others);
+            runs.push(run);
         }
+        rounds.add(others);
     }
     let (mut rates, mut shares) = (Vec::new(), Vec::new());
     let mut bars: [Vec<f64>; 4] = Default::default();
@@ -112,7 +120,5 @@ pub(super) fn make(context: &Context) -> anyhow::Result<Figure> {
         .bars("predicted", model_share),
     ];
     rates.extend(shares);
-    let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
-    let note = format!("Load average {} when it was measured.", load.trim());
-    Ok(file.filled(rates, plots, vec![note]))
+    Ok(file.filled(rates, plots, vec![rounds.note()]))
 }

@@ -10,7 +10,7 @@ use flowyard_report::{Axis, Plot, Unit};
 use flowyard_yard::Clock;
 
 use crate::bench::rounds::{Case, Load};
-use crate::live;
+use crate::live::{self, Rounds};
 
 pub(super) const NAME: &str = "yard-model";
 pub(super) const WORKERS: &str = "dlb-here";
@@ -66,6 +66,15 @@ fn predict(
     Ok(Pipeline::yard((0..cores).map(role).collect()).run().pps)
 }
 
+/// Frames a second of a round. What others had counts where both processors are wanted.
+fn timed(case: Case, others: &mut f64, clock: &Clock) -> anyhow::Result<f64> {
+    let (round, share) = case.urgent(TIME, clock)?;
+    if case.cores > 1 {
+        *others = others.max(share);
+    }
+    Ok(round.pps)
+}
+
 /// The ways that this machine has processors for.
 fn ways() -> Vec<(&'static str, u16, &'static [u16])> {
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
@@ -84,25 +93,20 @@ pub(super) fn make(name: &str, context: &Context) -> Option<anyhow::Result<Figur
     Some(here.and_then(make))
 }
 
-fn load_note() -> String {
-    let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
-    let load = load.trim();
-    format!(
-        "Load average {load}: where others take the processors, the measured side is theirs too."
-    )
-}
-
 fn model(here: &Profile) -> anyhow::Result<Figure> {
     let file = File::parse(NAME, include_str!("../../../../figures/yard-model.toml"))?;
     let ways = ways();
     let clock = crate::run::clock();
     let mut measured = vec![[const { Vec::new() }; WORK.len()]; ways.len()];
-    for _ in 0..ROUNDS {
+    let mut rounds = Rounds::new(ROUNDS);
+    while rounds.go_on() {
+        let mut others = 0.0;
         for (at, work_ns) in WORK.into_iter().enumerate() {
             for (way, (_, cores, consumers)) in measured.iter_mut().zip(&ways) {
-                way[at].push(case(*cores, consumers, work_ns).urgent(TIME, &clock)?.pps);
+                way[at].push(timed(case(*cores, consumers, work_ns), &mut others, &clock)?);
             }
         }
+        rounds.add(others);
     }
     let mut rows = Vec::new();
     let mut plot = Plot::new(
@@ -124,7 +128,7 @@ fn model(here: &Profile) -> anyhow::Result<Figure> {
         plot = plot.line(format!("{name}, predicted"), line);
         plot = plot.points(format!("{name}, measured"), points);
     }
-    let mut notes = vec![load_note()];
+    let mut notes = vec![rounds.note()];
     if ways.len() < WAYS.len() {
         notes.push("This machine has one processor: two cores cannot be measured.".to_owned());
     }
@@ -141,10 +145,13 @@ fn workers(here: &Profile) -> anyhow::Result<Figure> {
     let file = File::parse(WORKERS, include_str!("../../../../figures/dlb-here.toml"))?;
     let (ways, clock) = (ways(), crate::run::clock());
     let mut measured = vec![Vec::new(); ways.len()];
-    for _ in 0..ROUNDS {
+    let mut rounds = Rounds::new(ROUNDS);
+    while rounds.go_on() {
+        let mut others = 0.0;
         for (way, (_, cores, consumers)) in measured.iter_mut().zip(&ways) {
-            way.push(case(*cores, consumers, BALANCER).urgent(TIME, &clock)?.pps / 1e6);
+            way.push(timed(case(*cores, consumers, BALANCER), &mut others, &clock)? / 1e6);
         }
+        rounds.add(others);
     }
     let (mut rows, mut points, mut shared) = (Vec::new(), Vec::new(), Vec::new());
     for ((name, cores, consumers), rates) in ways.iter().zip(measured) {
@@ -179,7 +186,7 @@ fn workers(here: &Profile) -> anyhow::Result<Figure> {
     .line("predicted, two cores in all", shared)
     .points("measured, two cores in all", points)
     .line("predicted, one core for everything", vec![(1.0, baseline), (MOST as f64, baseline)]);
-    Ok(file.filled(rows, vec![plot], vec![load_note()]))
+    Ok(file.filled(rows, vec![plot], vec![rounds.note()]))
 }
 
 /// Flows, and entries of the exact table.
@@ -193,7 +200,7 @@ fn cores(here: &Profile) -> anyhow::Result<Figure> {
     let Stages { rx, enqueue, dequeue, work, complete, tx } = stages(here, false, 0)?;
     let plain = rx + enqueue + dequeue + work + complete + tx;
     let exact = plain + super::lookup::exact_ns(FLOWS as usize)?;
-    let mut rows = Vec::new();
+    let (mut rows, mut notes) = (Vec::new(), Vec::new());
     let mut plot = Plot::new(
         "Cores with a ring each",
         Axis::linear("cores", Unit::Plain("")).ticks_at([1.0, 2.0, 3.0, 4.0]),
@@ -211,9 +218,15 @@ fn cores(here: &Profile) -> anyhow::Result<Figure> {
             let mut beside = None;
             if cores <= 2 && usize::from(cores) <= processors {
                 let mut best = 0.0f64; // the least disturbed
-                for _ in 0..ROUNDS {
-                    let round = live::urgent(|| side_by_side(cores, flows, is_exact, &clock));
-                    best = best.max(round.map_err(|_| anyhow::anyhow!("a round panicked"))??);
+                let mut rounds = Rounds::new(ROUNDS);
+                while rounds.go_on() {
+                    let (sum, others) =
+                        live::urgent(|| side_by_side(cores, flows, is_exact, &clock))?;
+                    best = best.max(sum?);
+                    rounds.add(if cores == 1 { 0.0 } else { others });
+                }
+                if cores == 2 {
+                    notes.push(format!("{name}: {}", rounds.note()));
                 }
                 points.push((f64::from(cores), best));
                 beside = Some((best, Bound::Equal));
@@ -223,7 +236,7 @@ fn cores(here: &Profile) -> anyhow::Result<Figure> {
         plot = plot.line(format!("{name}, predicted"), line);
         plot = plot.points(format!("{name}, measured"), points);
     }
-    Ok(file.filled(rows, vec![plot], vec![load_note()]))
+    Ok(file.filled(rows, vec![plot], notes))
 }
 
 /// So many yards of one core each at once, millions of frames a second in all.

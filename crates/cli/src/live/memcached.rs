@@ -22,7 +22,7 @@ use rustix::fd::OwnedFd;
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags};
 
 use super::sockets::{ANSWER, ASK};
-use super::{FlowTable, Hosts, SERVER, hurry, hurry_thread, median};
+use super::{FlowTable, Hosts, Others, SERVER, hurry, hurry_thread, median};
 
 const PORT: u16 = 11_211;
 /// Client threads of each processor that has some, and connections of each.
@@ -130,6 +130,8 @@ pub(crate) struct Measured {
     pub(crate) rate: f64,
     /// Those whose packet was received on the processor of the serving thread.
     pub(crate) local_share: f64,
+    /// What other programs had of the processors.
+    pub(crate) others: f64,
 }
 
 /// A client's connection: its end, the server's, and the server's processor.
@@ -197,7 +199,9 @@ pub(crate) fn measure(
         let ready = hurry(n % servers);
         barrier.wait();
         ready?;
-        client(ends, seed + n as u64, clock)
+        let others = (n == 0).then(|| Others::from(Some(server.child.id())));
+        let counts = client(ends, seed + n as u64, clock)?;
+        Ok((counts, others.map_or(0.0, |others| others.share())))
     };
     let run = &run;
     let counts = thread::scope(|scope| {
@@ -205,11 +209,12 @@ pub(crate) fn measure(
             ends.iter().enumerate().map(|one| scope.spawn(move || run(one))).collect();
         all.into_iter()
             .map(|one| one.join().map_err(|_| anyhow::anyhow!("a measuring thread panicked"))?)
-            .collect::<anyhow::Result<Vec<[u64; 3]>>>()
+            .collect::<anyhow::Result<Vec<([u64; 3], f64)>>>()
     })?;
-    let sum = |at: usize| counts.iter().map(|counts| counts[at]).sum::<u64>() as f64;
+    let sum = |at: usize| counts.iter().map(|(counts, _)| counts[at]).sum::<u64>() as f64;
     let rate = sum(0) * 1e9 / TIMES[1] as f64;
-    Ok(Measured { rate, local_share: sum(1) / sum(2).max(1.0) })
+    let others = counts.iter().map(|(_, others)| *others).sum();
+    Ok(Measured { rate, local_share: sum(1) / sum(2).max(1.0), others })
 }
 
 /// Connections of a batch: what one `epoll_wait` of memcached returns.
