@@ -14,6 +14,7 @@ use flowyard_report::{Cell, Column, Table, Tone};
 use flowyard_yard::{Clock, Span, Stages};
 
 use crate::bench::rounds::{Case, Load, Round};
+use crate::live;
 use crate::stop::{Stop, bad_input};
 
 mod micro;
@@ -44,7 +45,9 @@ pub(crate) fn run(args: &Args) -> Result<(), Stop> {
     {
         return Err(bad_input("--rounds wants at least 1, --time from 1ms to 60s"));
     }
-    let profile = profile(args.rounds, args.time, &crate::run::clock()).map_err(Stop::Failed)?;
+    let wants = Wants { yard: true, host: true };
+    let profile =
+        profile(wants, args.rounds, args.time, &crate::run::clock()).map_err(Stop::Failed)?;
     let mut out = stdout().lock();
     let Some(path) = &args.output else {
         out.write_all(profile.to_toml().as_bytes())?;
@@ -86,8 +89,22 @@ fn case(cores: u16, consumers: Vec<u16>) -> Case {
     Case { cores, order: "ordered", consumers, load, flows: 1, exact, length: 60 }
 }
 
-/// Measures everything.
-pub(crate) fn profile(rounds: usize, time: Duration, clock: &Clock) -> anyhow::Result<Profile> {
+/// Which constants are wanted, beside the small ones.
+#[derive(Clone, Copy)]
+pub(crate) struct Wants {
+    /// The yard's stages.
+    pub(crate) yard: bool,
+    /// Sockets, threads and memcached; without root or memcached they are left out.
+    pub(crate) host: bool,
+}
+
+/// Measures what is wanted.
+pub(crate) fn profile(
+    wants: Wants,
+    rounds: usize,
+    time: Duration,
+    clock: &Clock,
+) -> anyhow::Result<Profile> {
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     let mut constants = BTreeMap::new();
     let mut put = |name: &str, value: f64, source: &str| {
@@ -114,32 +131,12 @@ pub(crate) fn profile(rounds: usize, time: Duration, clock: &Clock) -> anyhow::R
     }
     put("wake_near_ns", often(&|| micro::wake(clock, false))?, "the same on one processor");
 
-    // Side by side in each round: what disturbs one, disturbs the other.
-    let (mut near, mut far) = (Vec::new(), Vec::new());
-    for _ in 0..rounds {
-        near.push(case(1, vec![0]).round(time, clock)?);
-        if processors > 1 {
-            far.push(case(2, vec![1]).round(time, clock)?);
-        }
+    if wants.yard {
+        yard(rounds, time, clock, &mut put)?;
     }
-    for (prefix, rounds, what) in [
-        ("yard", &near, "the yard on one core, ordered queue, one flow, no work"),
-        ("yard_far", &far, "the same, handed to a second core"),
-    ] {
-        if rounds.is_empty() {
-            continue;
-        }
-        for (name, spans) in STAGES {
-            let ns = least(rounds.iter().map(|round| sum(&round.stages, spans)).collect());
-            put(&format!("{prefix}_{name}_ns"), ns, what);
-        }
+    if wants.host && live::obstacle().is_none() {
+        host(&mut constants, clock)?;
     }
-    let rest = |round: &Round| {
-        1e9 / round.pps.max(1.0)
-            - STAGES.iter().map(|(_, spans)| sum(&round.stages, spans)).sum::<f64>()
-    };
-    let rest = least(near.iter().map(rest).collect());
-    put("yard_rest_ns", rest, "the yard on one core: a frame's time by its rate, less its stages");
 
     let file = |path: &str| fs::read_to_string(path).unwrap_or_default();
     let cpu = file("/proc/cpuinfo");
@@ -164,6 +161,91 @@ pub(crate) fn profile(rounds: usize, time: Duration, clock: &Clock) -> anyhow::R
         about: about.into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
         constants,
     })
+}
+
+/// The yard's stages without work.
+fn yard(
+    rounds: usize,
+    time: Duration,
+    clock: &Clock,
+    put: &mut dyn FnMut(&str, f64, &str),
+) -> anyhow::Result<()> {
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    // Side by side in each round: what disturbs one, disturbs the other.
+    let (mut near, mut far) = (Vec::new(), Vec::new());
+    for _ in 0..rounds {
+        near.push(case(1, vec![0]).urgent(time, clock)?.0);
+        if processors > 1 {
+            far.push(case(2, vec![1]).urgent(time, clock)?.0);
+        }
+    }
+    for (prefix, rounds, what) in [
+        ("yard", &near, "the yard on one core, ordered queue, one flow, no work"),
+        ("yard_far", &far, "the same, handed to a second core"),
+    ] {
+        if rounds.is_empty() {
+            continue;
+        }
+        for (name, spans) in STAGES {
+            let ns = least(rounds.iter().map(|round| sum(&round.stages, spans)).collect());
+            put(&format!("{prefix}_{name}_ns"), ns, what);
+        }
+    }
+    let rest = |round: &Round| {
+        1e9 / round.pps.max(1.0)
+            - STAGES.iter().map(|(_, spans)| sum(&round.stages, spans)).sum::<f64>()
+    };
+    let rest = least(near.iter().map(rest).collect());
+    put("yard_rest_ns", rest, "the yard on one core: a frame's time by its rate, less its stages");
+    Ok(())
+}
+
+/// How often sockets are measured.
+const HOST_ROUNDS: usize = 5;
+
+/// Sockets, threads and memcached.
+fn host(constants: &mut BTreeMap<String, Constant>, clock: &Clock) -> anyhow::Result<()> {
+    let mut put = |name: &str, value: f64, source: &str| {
+        let constant =
+            Constant { value: value.max(0.0), how: How::Measured, source: source.into() };
+        constants.insert(name.to_owned(), constant);
+    };
+    let (clock_ns, syscall_ns) = (micro::clock(clock), micro::syscall(clock));
+    let [near, far, switch] = live::threads::measure(clock, syscall_ns)?;
+    put(
+        "fifo_wake_near_ns",
+        near,
+        "a real-time thread sleeps and is woken, same processor, less switch",
+    );
+    put("fifo_wake_far_ns", far, "the same, woken by the other processor, both busy");
+    put("fifo_switch_ns", switch, "from one real-time thread to another (sched_yield)");
+    let idle = micro::wake(clock, true)? - micro::wake(clock, false)?;
+    put("idle_exit_ns", idle, "waking a thread of an idle processor, more than one of one's own");
+    let mut runs = BTreeMap::<String, (Vec<f64>, String)>::new();
+    for _ in 0..HOST_ROUNDS {
+        for (name, ns, source) in live::sockets::measure(clock, clock_ns)? {
+            runs.entry(name).or_insert_with(|| (Vec::new(), source)).0.push(ns);
+        }
+    }
+    let mut epoll = [0.0; 2];
+    for (name, (mut runs, source)) in runs {
+        // What is a difference of two has no least disturbed run.
+        let ns = if name.starts_with("rps") { live::median(&mut runs) } else { least(runs) };
+        for (epoll, known) in epoll.iter_mut().zip(["epoll_ns", "epoll_event_ns"]) {
+            if name == known {
+                *epoll = ns;
+            }
+        }
+        put(&name, ns, &source);
+    }
+    let request = || live::memcached::request(clock, clock_ns, switch, epoll);
+    let ns = least((0..3).map(|_| request()).collect::<anyhow::Result<_>>()?);
+    put(
+        "memcached_request_ns",
+        ns,
+        "memcached's own work for a request over a Unix socket, less system calls",
+    );
+    Ok(())
 }
 
 #[allow(clippy::disallowed_methods, reason = "the command line makes the clock")]

@@ -19,11 +19,14 @@ use flowyard_hostsim::figure::Figure;
 use flowyard_hostsim::paper::{self, Context};
 use flowyard_report::{Document, html};
 use indicatif::{ProgressBar, ProgressStyle};
+use schemars::JsonSchema;
 use serde::Serialize;
 
+use crate::calibrate::Wants;
 use crate::stop::{Stop, bad_input};
 
 mod adapter;
+mod host;
 mod lookup;
 mod page;
 mod yard;
@@ -59,15 +62,24 @@ pub(crate) struct Args {
     json: bool,
 }
 
-#[derive(Serialize)]
-struct Results<'a> {
+/// What `--json` holds.
+pub(crate) const SCHEMA: &str = "flowyard.figures/1";
+
+/// Tables and figures: the papers' numbers, ours from this run.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct Results<'a> {
+    /// This machine's costs, where a figure wanted them: measured in this run, or the file of --profile.
     here: Option<&'a Profile>,
+    /// In the order of the page.
     figures: &'a [Figure],
 }
 
+/// What measures: it wants the machine to itself.
+const ALONE: [&str; 5] = [lookup::NAME, yard::CORES, yard::WORKERS, yard::NAME, host::NAME];
+
 /// Every name, in the order of the page.
 fn all() -> Vec<&'static str> {
-    paper::names().chain([lookup::NAME, yard::NAME]).chain(adapter::names()).collect()
+    paper::names().chain(ALONE).chain(adapter::names()).collect()
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Stop> {
@@ -92,7 +104,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Stop> {
     }
     if args.json {
         let results = Results { here: here.as_ref(), figures: &figures };
-        let document = Document::new("flowyard.figures/1", results);
+        let document = Document::new(SCHEMA, results);
         let json = document.to_json().map_err(anyhow::Error::from).map_err(Stop::Failed)?;
         out.write_all(json.as_bytes())?;
         return Ok(out.flush()?);
@@ -116,11 +128,17 @@ fn calibrated(args: &Args, names: &[&str]) -> Result<Option<Profile>, Stop> {
             fs::read_to_string(path).map_err(|error| bad_input(format!("{name}: {error}")))?;
         return Profile::parse(&name, &text).map(Some).map_err(bad_input);
     }
-    if !names.iter().any(|name| *name == yard::NAME || name.starts_with("dlb-workers")) {
+    let wants = |of: &[&str]| names.iter().any(|name| of.contains(name));
+    let wants = Wants {
+        yard: wants(&[yard::NAME, yard::WORKERS, yard::CORES, "dlb-workers"]),
+        host: wants(&[host::NAME]),
+    };
+    if !wants.yard && !(wants.host && crate::live::obstacle().is_none()) {
         return Ok(None);
     }
     let clock = crate::run::clock();
-    crate::calibrate::profile(15, Duration::from_millis(60), &clock).map(Some).map_err(Stop::Failed)
+    let time = Duration::from_millis(60);
+    crate::calibrate::profile(wants, 15, time, &clock).map(Some).map_err(Stop::Failed)
 }
 
 /// One figure.
@@ -128,11 +146,10 @@ fn one(name: &str, context: &Context) -> anyhow::Result<Figure> {
     if let Some(figure) = paper::make(name, context) {
         return Ok(figure?);
     }
-    match adapter::make(name) {
-        Some(figure) => figure,
-        None if name == lookup::NAME => lookup::make(),
-        None => yard::make(context),
+    if let Some(figure) = adapter::make(name).or_else(|| yard::make(name, context)) {
+        return figure;
     }
+    if name == host::NAME { host::make(context) } else { lookup::make() }
 }
 
 /// All of `names`, in their order.
@@ -154,8 +171,8 @@ fn make(names: &[&str], context: &Context, threads: usize) -> Result<Vec<Figure>
         step(names[at]);
     };
     // Measuring wants the machine to itself.
-    let (alone, shared): (Vec<usize>, Vec<usize>) =
-        (0..names.len()).partition(|&at| [yard::NAME, lookup::NAME].contains(&names[at]));
+    let (alone, shared): (Vec<usize>, Vec<usize>) = (0..names.len())
+        .partition(|&at| [yard::NAME, lookup::NAME, host::NAME].contains(&names[at]));
     alone.into_iter().for_each(put);
     let next = AtomicUsize::new(0);
     std::thread::scope(|scope| {

@@ -11,6 +11,7 @@ mod doctor;
 mod explain;
 mod figures;
 mod lb;
+mod live;
 mod logs;
 mod nic;
 mod run;

@@ -10,6 +10,7 @@ use schemars::generate::SchemaSettings;
 use schemars::{JsonSchema, Schema};
 use serde_json::json;
 
+use crate::figures::Results;
 use crate::stop::Stop;
 
 /// Print the JSON Schema (draft 2020-12) of a command's --json.
@@ -30,6 +31,7 @@ enum Of {
     LbShow,
     LbTrace,
     LbChange,
+    Figures,
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Stop> {
@@ -39,6 +41,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Stop> {
         Of::LbShow => document::<Lb>(crate::lb::SHOW),
         Of::LbTrace => document::<LbTrace>(crate::lb::TRACE),
         Of::LbChange => document::<LbChange>(crate::lb::CHANGE),
+        Of::Figures => document::<Results<'_>>(crate::figures::SCHEMA),
     };
     let text = serde_json::to_string_pretty(&schema).map_err(|error| Stop::Failed(error.into()))?;
     let mut out = stdout().lock();

@@ -55,3 +55,19 @@ fn what_calibrate_writes_figures_reads() {
     let page = std::fs::read_to_string(page).unwrap();
     assert!(page.contains("dlb-mice") && page.contains("yard_rest_ns"));
 }
+
+/// Without root, without memcached, without the costs: it says so, and has no numbers.
+#[test]
+fn what_cannot_be_measured_is_skipped_with_the_reason() {
+    let folder = tempfile::tempdir().unwrap();
+    let profile = folder.path().join("here.toml");
+    let text = "name = \"here\"\ntitle = \"x\"\n[machine]\nsockets = 1\ncores = 2\nthreads = 1\n[constants]\n";
+    std::fs::write(&profile, text).unwrap();
+    let profile = profile.to_string_lossy().into_owned();
+    let output = run(["figures", "host-rps-rfs", "--json", "--profile", &profile]);
+    assert!(output.status.success(), "{output:?}");
+    let json: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(json["figures"][0]["rows"], Value::Array(Vec::new()));
+    let why = json["figures"][0]["why"].as_array().unwrap();
+    assert!(why.iter().any(|why| why.as_str().unwrap().starts_with("Skipped: ")), "{why:?}");
+}

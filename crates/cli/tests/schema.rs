@@ -10,12 +10,13 @@ use common::{good, json, root, run};
 use serde_json::Value;
 use yard::{Yard, wait};
 
-const COMMITTED: [(&str, &str); 5] = [
+const COMMITTED: [(&str, &str); 6] = [
     ("analyze", "docs/schema/flowyard.analyze.1.json"),
     ("explain", "docs/schema/flowyard.explain.1.json"),
     ("lb-show", "docs/schema/flowyard.lb.show.1.json"),
     ("lb-trace", "docs/schema/flowyard.lb.trace.1.json"),
     ("lb-change", "docs/schema/flowyard.lb.change.1.json"),
+    ("figures", "docs/schema/flowyard.figures.1.json"),
 ];
 
 #[test]
@@ -183,6 +184,21 @@ fn what_explain_prints_fits_its_schema() {
     ] {
         fits("explain", args);
     }
+}
+
+#[test]
+fn what_figures_prints_fits_its_schema() {
+    // A figure with bounds, one of the adapter's, one beside a measurement, one measured.
+    let value = fits("figures", &["dlb-mice", "fdir-table", "nic-table-1", "kth-here"]);
+    assert_eq!(value["figures"].as_array().unwrap().len(), 4);
+    assert!(value["here"].is_null());
+    let folder = tempfile::tempdir().unwrap();
+    let profile = folder.path().join("here.toml");
+    let text = "name = \"here\"\ntitle = \"x\"\n[machine]\nsockets = 1\ncores = 2\nthreads = 1\n\
+                [constants.a_ns]\nvalue = 1.5\nhow = \"measured\"\nsource = \"y\"\n";
+    std::fs::write(&profile, text).unwrap();
+    let value = fits("figures", &["dlb-mice", "--profile", profile.to_str().unwrap()]);
+    assert_eq!(value["here"]["constants"]["a_ns"]["value"], 1.5);
 }
 
 /// A balancer with a check, and a backend that passes none.

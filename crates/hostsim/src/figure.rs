@@ -8,10 +8,14 @@
 use std::collections::BTreeMap;
 
 use flowyard_report::{Cell, Column, Plot, Table, Tone};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+#[cfg(test)]
+mod tests;
+
 /// What our number of a row is.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
     /// By a model, from costs that were come by without this row.
@@ -39,7 +43,7 @@ impl Kind {
 }
 
 /// How the paper's number is to be read.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Bound {
     /// As it is.
@@ -150,7 +154,7 @@ impl Made {
 }
 
 /// A row: the paper's number and ours.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Row {
     /// What it is.
     pub name: String,
@@ -196,7 +200,7 @@ impl Row {
 }
 
 /// A figure with both sides' numbers.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct Figure {
     /// The name on the command line.
     pub name: String,
@@ -301,86 +305,74 @@ impl Figure {
     /// The rows as a table.
     #[must_use]
     pub fn numbers(&self) -> Table {
-        let mut table = Table::new("")
-            .column(Column::text(""))
-            .column(Column::number(self.against.clone()).unit(self.unit.clone()))
-            .column(Column::number("ours").unit(self.unit.clone()))
-            .column(Column::number("deviation"))
-            .column(Column::text("ours is"));
-        for row in &self.rows {
-            let paper = match (row.paper, row.bound) {
-                (None, _) => "-".to_owned(),
-                (Some(paper), Bound::Equal) => decimal(paper),
-                (Some(paper), Bound::Below) => format!("≤ {}", decimal(paper)),
-                (Some(paper), Bound::Above) => format!("≥ {}", decimal(paper)),
-            };
-            let deviation = match (row.deviation, row.paper) {
-                (Some(deviation), _) => format!("{:+.1} %", 100.0 * deviation),
-                (None, Some(_)) => "kept".to_owned(),
-                (None, None) => "-".to_owned(),
-            };
-            let tone = match row.within {
-                Some(true) => Tone::Good,
-                Some(false) => Tone::Warn,
-                None => Tone::Plain,
-            };
-            table.push([
-                Cell::new(row.name.clone()),
-                Cell::new(paper),
-                Cell::new(decimal(row.ours)),
-                Cell::new(deviation).tone(tone),
-                Cell::new(row.kind.name()).tone(Tone::Dim),
-            ]);
+        self.some(|_| true)
+    }
+
+    /// The rows that `wanted` picks, as a table; without a number to compare with among them, it has no
+    /// columns for one.
+    #[must_use]
+    pub fn some(&self, wanted: impl Fn(&Row) -> bool) -> Table {
+        let rows: Vec<&Row> = self.rows.iter().filter(|row| wanted(row)).collect();
+        let is_compared = rows.iter().any(|row| row.paper.is_some());
+        let mut table = Table::new("").column(Column::text(""));
+        if is_compared {
+            table = table.column(Column::number(self.against.clone()).unit(self.unit.clone()));
+        }
+        table = table.column(Column::number("ours").unit(self.unit.clone()));
+        if is_compared {
+            table = table.column(Column::number("deviation"));
+        }
+        table = table.column(Column::text("ours is"));
+        for row in rows {
+            let mut cells = vec![Cell::new(row.name.clone())];
+            if is_compared {
+                cells.push(Cell::new(row.beside()));
+            }
+            cells.push(Cell::new(decimal(row.ours)));
+            if is_compared {
+                cells.push(row.told());
+            }
+            cells.push(Cell::new(row.kind.name()).tone(Tone::Dim));
+            table.push(cells);
         }
         table
+    }
+}
+
+impl Row {
+    /// The number beside ours, as it is printed.
+    fn beside(&self) -> String {
+        match (self.paper, self.bound) {
+            (None, _) => "-".to_owned(),
+            (Some(paper), Bound::Equal) => decimal(paper),
+            (Some(paper), Bound::Below) => format!("≤ {}", decimal(paper)),
+            (Some(paper), Bound::Above) => format!("≥ {}", decimal(paper)),
+        }
+    }
+
+    /// The deviation, in the colour of whether it is within the tolerance.
+    fn told(&self) -> Cell {
+        let text = match (self.deviation, self.paper) {
+            // Without "-0.0".
+            (Some(deviation), _) => format!("{:+.1} %", (1000.0 * deviation).round() / 10.0 + 0.0),
+            (None, Some(_)) => "kept".to_owned(),
+            (None, None) => "-".to_owned(),
+        };
+        let tone = match self.within {
+            Some(true) => Tone::Good,
+            Some(false) => Tone::Warn,
+            None => Tone::Plain,
+        };
+        Cell::new(text).tone(tone)
     }
 }
 
 fn decimal(value: f64) -> String {
     match value.abs() {
         0.0 => "0".to_owned(),
-        v if v >= 1000.0 && value.fract() == 0.0 => flowyard_report::num::exact(v as u64),
+        v if v >= 1000.0 => flowyard_report::num::exact(v.round() as u64),
         v if v >= 100.0 => format!("{value:.0}"),
         v if v >= 10.0 => format!("{value:.1}"),
         _ => format!("{value:.2}"),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const TEXT: &str = "name = \"x\"\ntitle = \"X\"\npaper = \"P\"\nplace = \"Table 1\"\ncommand = \"c\"\n\
-        unit = \"Mpps\"\ntolerance = 0.1\n[[row]]\nname = \"a\"\npaper = 10\n[[row]]\nname = \"b\"\npaper = 3\n\
-        bound = \"below\"\nkind = \"fitted\"\n";
-
-    fn made(a: f64, b: f64) -> Made {
-        let mut made = Made::default();
-        made.push("a", a);
-        made.push("b", b);
-        made.push("c", 1.0);
-        made
-    }
-
-    #[test]
-    fn rows_meet_by_name_and_bounds_are_kept_or_not() {
-        let figure = File::parse("x", TEXT).unwrap().with(made(10.625, 2.0)).unwrap();
-        assert_eq!(figure.score(), (2, 2));
-        assert_eq!(figure.rows[0].deviation, Some(0.0625));
-        assert_eq!((figure.rows[1].kind, figure.rows[1].deviation), (Kind::Fitted, None));
-        assert_eq!(figure.find("c").unwrap().within, None);
-        let figure = File::parse("x", TEXT).unwrap().with(made(12.0, 4.0)).unwrap();
-        assert_eq!(figure.score(), (2, 0));
-        let text = figure.table().to_text(&flowyard_report::Style::plain());
-        assert!(text.contains("≤ 3") && text.contains("+33.3 %"), "{text}");
-    }
-
-    #[test]
-    fn a_row_that_nothing_was_computed_for_is_an_error() {
-        let file = File::parse("x", TEXT).unwrap();
-        let mut made = Made::default();
-        made.push("a", 1.0);
-        assert!(file.with(made).unwrap_err().to_string().contains("row 'b'"));
-        assert!(File::parse("x", "name = 1").is_err());
     }
 }

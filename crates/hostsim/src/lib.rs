@@ -15,6 +15,7 @@
 //! Thread-safety: a run is one value on one thread; runs share nothing.
 #![forbid(unsafe_code)]
 
+pub mod closed;
 pub mod events;
 pub mod figure;
 pub mod forward;

@@ -353,6 +353,17 @@ mod tests {
         assert!(narrow.pps < 1.1 * workers(1, STAGES).run().pps, "one batch at a time");
     }
 
+    /// One flow that one core does alone: others beside it have nothing to do.
+    #[test]
+    fn cores_that_have_no_part_change_nothing() {
+        let alone = vec![role([true; 3], STAGES)];
+        let baseline = Pipeline::yard(alone.clone()).run().pps;
+        for idle in 1..=9 {
+            let roles = [alone.clone(), vec![role([false; 3], STAGES); idle]].concat();
+            assert_eq!(Pipeline::yard(roles).run().pps, baseline, "{idle}");
+        }
+    }
+
     #[test]
     fn offered_load_is_met_or_dropped() {
         let below = Pipeline { offered_pps: Some(1e6), ..workers(1, STAGES) }.run();

@@ -10,12 +10,13 @@
 use std::collections::BTreeMap;
 
 use flowyard_frame::Nanos;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::machine::Machine;
 
 /// How a constant was come by.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum How {
     /// By `flowyard calibrate` on this machine.
@@ -42,7 +43,7 @@ impl How {
 }
 
 /// One constant.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Constant {
     /// Its value, in the unit that its name ends with (`_ns`, `_share`, ...).
@@ -54,7 +55,7 @@ pub struct Constant {
 }
 
 /// A machine and its costs.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Profile {
     /// A short name.

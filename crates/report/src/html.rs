@@ -208,6 +208,7 @@ fn block(block: &Block) -> Markup {
             Block::Note(text) => p class="note" { (prose(text)) },
             Block::List(items) => ul { @for item in items { li { (prose(item)) } } },
             Block::Table(t) => (table(t)),
+            Block::Folded(summary, t) => details { summary { (prose(summary)) } (table(t)) },
             Block::Plot(p) => (plot(p, WIDE)),
             Block::Pair(plots) => div class="pair" { @for p in plots { (plot(p, HALF)) } },
             Block::Definitions(terms) => dl {
@@ -262,7 +263,8 @@ impl Page {
                         @if self.sections.len() > 3 {
                             nav aria-label="Sections" {
                                 @for (i, s) in self.sections.iter().enumerate() {
-                                    a href={ "#s" (i + 1) } { (clean(&s.title)) }
+                                    @let label = if s.label.is_empty() { &s.title } else { &s.label };
+                                    a href={ "#s" (i + 1) } { (clean(label)) }
                                 }
                             }
                         }

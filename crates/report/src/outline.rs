@@ -89,7 +89,7 @@ fn put_block(out: &mut String, style: &Style, block: &Block) {
                 put(out, style, item, "- ", "  ", Tone::Plain);
             }
         }
-        Block::Table(table) => out.push_str(&table.to_text(style)),
+        Block::Table(table) | Block::Folded(_, table) => out.push_str(&table.to_text(style)),
         Block::Plot(plot) => out.push_str(&plot.to_text(style)),
         Block::Pair(plots) => {
             for (i, plot) in plots.iter().enumerate() {

@@ -43,6 +43,7 @@ pub(crate) enum Block {
     Text(String),
     List(Vec<String>),
     Table(Table),
+    Folded(String, Table),
     Plot(Box<Plot>),
     Pair(Vec<Plot>),
     Definitions(Vec<(String, String)>),
@@ -53,13 +54,22 @@ pub(crate) enum Block {
 #[derive(Clone, PartialEq, Debug)]
 pub struct Section {
     pub(crate) title: String,
+    /// What links to it say, if not the title.
+    pub(crate) label: String,
     pub(crate) blocks: Vec<Block>,
 }
 
 impl Section {
     /// A section without content.
     pub fn new(title: impl Into<String>) -> Self {
-        Self { title: title.into(), blocks: Vec::new() }
+        Self { title: title.into(), label: String::new(), blocks: Vec::new() }
+    }
+
+    /// This section with a shorter word for the links to it.
+    #[must_use]
+    pub fn label(mut self, label: impl Into<String>) -> Self {
+        self.label = label.into();
+        self
     }
 
     fn with(mut self, block: Block) -> Self {
@@ -83,6 +93,13 @@ impl Section {
     #[must_use]
     pub fn table(self, table: Table) -> Self {
         self.with(Block::Table(table))
+    }
+
+    /// Adds a table that is folded up behind its `summary` until the reader wants it; on paper and as
+    /// text it is open.
+    #[must_use]
+    pub fn folded(self, summary: impl Into<String>, table: Table) -> Self {
+        self.with(Block::Folded(summary.into(), table))
     }
 
     /// Adds a plot over the full width.

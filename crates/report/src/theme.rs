@@ -95,6 +95,7 @@ code, .command { font-family: ui-monospace, "SF Mono", Menlo, Consolas, "Liberat
   white-space: pre-wrap; overflow-wrap: anywhere; }
 .time { color: var(--dim); font-size: 13px; margin: 8px 0 0; }
 nav { margin: 20px 0 0; display: flex; flex-wrap: wrap; gap: 4px 18px; font-size: 14px; }
+details { margin: 14px 0 0; } summary { cursor: pointer; color: var(--dim); font-size: 14px; } details > figure { margin-top: 8px; } details + ul { margin-top: 16px; }
 .cards { display: grid; grid-template-columns: repeat(auto-fit, minmax(172px, 1fr)); gap: 12px; margin: 28px 0 0; }
 .card { background: var(--panel); border: 1px solid var(--rule); border-radius: 8px; padding: 12px 16px 14px; min-width: 0; }
 .card .name { color: var(--dim); font-size: 13px; } .card .detail { color: var(--dim); font-size: 13px; line-height: 1.4; }
@@ -139,7 +140,7 @@ const PRINT: &str = r#"
   .fy-plot .d3 .line { stroke-dasharray: 9 3 2 3; } .fy-plot .d4 .line { stroke-dasharray: 14 4; }
   body { font-size: 10.5pt; -webkit-print-color-adjust: exact; print-color-adjust: exact; }
   main { max-width: none; padding: 0; } nav { display: none; } a { text-decoration: none; }
-  figure, .card, tr, dt { break-inside: avoid; } h2 { break-after: avoid; margin-top: 28px; }
+  details::details-content { content-visibility: visible; } figure, .card, tr, dt { break-inside: avoid; } h2 { break-after: avoid; margin-top: 28px; }
   .cards { grid-template-columns: repeat(auto-fit, minmax(110px, 1fr)); gap: 8px; } .pair { grid-template-columns: 1fr 1fr; } .scroll { overflow: visible; }
 }
 @page { margin: 16mm 14mm; }

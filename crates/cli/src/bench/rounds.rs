@@ -63,7 +63,7 @@ fn key(flow: u64) -> FlowKey {
 }
 
 impl Case {
-    fn config(&self) -> anyhow::Result<Config> {
+    fn config(&self, first: u16) -> anyhow::Result<Config> {
         let Self { cores, order, consumers, .. } = self;
         let through = "ports = { in = \"out\" }";
         let work = match self.load {
@@ -79,7 +79,9 @@ impl Case {
         };
         // Pinned where there are processors enough: a core that wanders measures the wandering.
         let processors = thread::available_parallelism().map_or(1, usize::from);
-        let pin: Vec<u16> = (0..*cores).take_while(|_| usize::from(*cores) <= processors).collect();
+        let pin: Vec<u16> = (first..first + cores)
+            .take_while(|_| usize::from(first + cores) <= processors)
+            .collect();
         let text = format!(
             "[yard]\ncores = {cores}\nidle = \"busy\"\npin = {pin:?}\n\
              [[port]]\nname = \"in\"\nkind = \"mem\"\nin = \"memory\"\nwindow_frames = 256\n\
@@ -93,6 +95,23 @@ impl Case {
 
     /// Runs it for `time`.
     pub(crate) fn round(&self, time: Duration, clock: &Clock) -> anyhow::Result<Round> {
+        self.round_from(0, time, clock)
+    }
+
+    /// The same, before all other work of the machine where that is allowed; and the share of the
+    /// processors that other work had.
+    pub(crate) fn urgent(&self, time: Duration, clock: &Clock) -> anyhow::Result<(Round, f64)> {
+        let (round, others) = crate::live::urgent(|| self.round(time, clock))?;
+        Ok((round?, others))
+    }
+
+    /// The same on processors from `first` on: several can run side by side.
+    pub(crate) fn round_from(
+        &self,
+        first: u16,
+        time: Duration,
+        clock: &Clock,
+    ) -> anyhow::Result<Round> {
         let (mut frames, mut rng, mut bytes) = (Frames::new(), Rng::new(1), Vec::new());
         for _ in 0..FRAMES {
             Build::new(&key(rng.below(self.flows))).pad(self.length).write(&mut bytes);
@@ -101,7 +120,7 @@ impl Case {
         let mut parts = Parts { clock: Some(Arc::clone(clock)), ..Parts::default() };
         let source = Repeat::new(frames, u32::MAX);
         parts.rx.insert(0, Box::new(SourceRx::new(0, Box::new(source), Pace::Fast)));
-        let yard = Yard::build(&self.config()?, parts).context("the bench's own yard")?;
+        let yard = Yard::build(&self.config(first)?, parts).context("the bench's own yard")?;
         let running = yard.start(Arc::clone(clock));
         if self.exact {
             let puts = (0..self.flows).map(|flow| Edit::Put(key(flow), Action::queue(0)));

@@ -1,12 +1,13 @@
 //! The page: a summary, then each figure with its drawings and numbers.
 
-use flowyard_hostsim::figure::{Figure, Kind};
+use flowyard_hostsim::figure::{Figure, Kind, Row};
 use flowyard_hostsim::{How, Profile};
 use flowyard_report::{Card, Cell, Column, Page, Section, Table, Tone};
 
-/// Rows with a number to compare, of these kinds; and how many are within their tolerance.
-fn score(figures: &[Figure], is: impl Fn(Kind) -> bool) -> (usize, usize) {
-    let rows = figures.iter().flat_map(|figure| &figure.rows).filter(|row| is(row.kind));
+/// Rows of these kinds beside a paper's number or a measured one; how many are within their tolerance.
+fn score(figures: &[Figure], against: &str, is: impl Fn(Kind) -> bool) -> (usize, usize) {
+    let figures = figures.iter().filter(|figure| figure.against == against);
+    let rows = figures.flat_map(|figure| &figure.rows).filter(|row| is(row.kind));
     let within = rows.filter_map(|row| row.within);
     (within.clone().count(), within.filter(|within| *within).count())
 }
@@ -26,22 +27,49 @@ pub(super) fn summary(figures: &[Figure]) -> Table {
         let most = predicted
             .filter_map(|row| row.deviation)
             .max_by(|a, b| a.abs().total_cmp(&b.abs()))
-            .map_or_else(|| "-".to_owned(), |deviation| format!("{:+.0} %", 100.0 * deviation));
+            .map_or_else(
+                || "-".to_owned(),
+                |most| format!("{:+.0} %", (100.0 * most).round() + 0.0),
+            );
         let tone = if within == of { Tone::Good } else { Tone::Warn };
+        // A figure that the paper has no number for has nothing to be within.
+        let compared = |text: String| if of == 0 { "-".to_owned() } else { text };
         table.push([
             Cell::new(figure.name.clone()),
             Cell::new(figure.rows.len().to_string()),
-            Cell::new(of.to_string()),
-            Cell::new(within.to_string()).tone(tone),
-            Cell::new(format!("{:.0} %", 100.0 * figure.tolerance)),
+            Cell::new(compared(of.to_string())),
+            Cell::new(compared(within.to_string())).tone(if of == 0 { Tone::Plain } else { tone }),
+            Cell::new(compared(format!("{:.0} %", 100.0 * figure.tolerance))),
             Cell::new(most),
         ]);
     }
     table
 }
 
+/// Rows that a reader takes in beside a drawing.
+const FEW: usize = 14;
+
+/// The figure's rows. What a drawing shows is folded up, but for what stands beside a number.
+fn numbers(section: Section, figure: &Figure) -> Section {
+    let is_compared = |row: &Row| row.paper.is_some();
+    if figure.plots.is_empty() || figure.rows.len() <= FEW {
+        return section.table(figure.numbers());
+    }
+    let (of, within) = figure.score();
+    let all = format!("All {} rows", figure.rows.len());
+    match of {
+        0 => section.folded(all, figure.numbers()),
+        // As many numbers of the paper: they are in the drawing.
+        of if of > FEW => {
+            section.folded(format!("{all}: {within} of {of} within tolerance"), figure.numbers())
+        }
+        _ => section.table(figure.some(is_compared)).folded(all, figure.numbers()),
+    }
+}
+
 pub(super) fn page(figures: &[Figure], here: Option<&Profile>) -> Page {
-    let line = std::env::args().collect::<Vec<_>>().join(" ");
+    let words = std::env::args().skip(1);
+    let line = std::iter::once("flowyard".to_owned()).chain(words).collect::<Vec<_>>().join(" ");
     let card = |name: &str, (of, within): (usize, usize)| {
         Card::new(name, format!("{within} of {of}")).detail("within their tolerance")
     };
@@ -49,12 +77,12 @@ pub(super) fn page(figures: &[Figure], here: Option<&Profile>) -> Page {
         .subtitle("Each table and figure: the paper's numbers, ours from this run, the deviation and why. A prediction is a model's, from costs that were come by without the row; a fitted row says nothing.")
         .command(line)
         .card(Card::new("Tables and figures", figures.len().to_string()))
-        .card(card("Predictions", score(figures, |kind| kind == Kind::Prediction)))
-        .card(card("Simulated by cycle", score(figures, |kind| kind == Kind::Simulated)))
-        .card(card("Fitted", score(figures, |kind| kind == Kind::Fitted)).detail("by design"))
+        .card(card("Model beside measurement", score(figures, "measured", |_| true)))
+        .card(card("Model beside paper", score(figures, "paper", |kind| kind == Kind::Prediction)))
+        .card(card("Simulated by cycle", score(figures, "paper", |kind| kind == Kind::Simulated)))
         .section(Section::new("Summary").table(summary(figures).titled("")));
     for figure in figures {
-        let mut section = Section::new(figure.title.clone());
+        let mut section = Section::new(figure.title.clone()).label(figure.name.clone());
         let (first, rest) = match figure.plots.as_slice() {
             [one] => (Some(one), &[][..]),
             several => (None, several),
@@ -66,8 +94,7 @@ pub(super) fn page(figures: &[Figure], here: Option<&Profile>) -> Page {
         if !rest.is_empty() {
             section = section.plots(rest.to_vec());
         }
-        section = section.table(figure.numbers()).list(figure.why.clone());
-        page = page.section(section);
+        page = page.section(numbers(section, figure).list(figure.why.clone()));
     }
     let profiles = Profile::names().filter_map(|name| Profile::named(name).ok());
     let mut costs = Section::new("What the models know");

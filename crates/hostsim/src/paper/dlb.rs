@@ -2,7 +2,7 @@
 
 use flowyard_report::{Axis, Plot, Unit};
 
-use super::{Context, model, profile};
+use super::{Context, model, printed, profile};
 use crate::figure::{FigureError, Made};
 use crate::forward::line_pps;
 use crate::pipeline::{Flow, Pipeline, Role, Stages};
@@ -136,7 +136,8 @@ pub(super) fn workers(context: &Context) -> Result<Made, FigureError> {
             }
             plot = plot.line(name, points);
         }
-        plots.push(plot);
+        let guide = printed("dlb-workers", &format!("{size} B, hardware queue, "), "+2")?;
+        plots.push(plot.points("the guide's text, hardware", guide));
     }
     made.plots = plots;
     Ok(made)
@@ -161,4 +162,33 @@ pub(super) fn mice(_: &Context) -> Result<Made, FigureError> {
     let together = balancer.alone(line)?.pps;
     made.push("mice, elephant on their core: delivered, %", 100.0 * together / line);
     Ok(made)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rate(workers: usize, change: impl Fn(Device) -> Device) -> f64 {
+        let profile = profile("dlb").unwrap();
+        let device = change(hardware(&profile).unwrap());
+        Balancer::of(&profile).unwrap().split(workers, device, line_pps(1e11, 64)).unwrap().pps
+    }
+
+    /// Settings that the guide does not list.
+    #[test]
+    fn a_dearer_end_ends_the_gain_and_a_cheaper_worker_raises_it() {
+        let as_printed = |workers| rate(workers, |device| device);
+        let half = |workers| rate(workers, |d| Device { worker: d.worker / 2.0, ..d });
+        // A worker does a frame in 363.6 ns, and in 318.4 then.
+        assert!((half(4) / as_printed(4) - 363.6 / 318.4).abs() < 0.02);
+        // 25 ns to receive and 150 to enqueue: 5.7 M/s, which two workers reach already.
+        let producer = |workers| rate(workers, |d| Device { produce: 150.0, ..d });
+        assert!((producer(1) / as_printed(1) - 1.0).abs() < 0.02);
+        assert!((producer(8) * 175.0 / 1e9 - 1.0).abs() < 0.02, "{}", producer(8));
+        assert!((producer(8) / producer(4) - 1.0).abs() < 0.02);
+        // 20 ns to transmit and 180 to dequeue: the consumer's limit.
+        let consumer = |workers| rate(workers, |d| Device { consume: 180.0, ..d });
+        assert!((consumer(8) * 200.0 / 1e9 - 1.0).abs() < 0.02, "{}", consumer(8));
+        assert!((consumer(8) / consumer(4) - 1.0).abs() < 0.02);
+    }
 }

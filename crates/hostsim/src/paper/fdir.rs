@@ -46,7 +46,7 @@ pub(super) fn memcached(_: &Context) -> Result<Made, FigureError> {
         ("ConnectX-3, RPS and RFS", of(Steering::Rfs)?),
         ("ConnectX-3", of(Steering::Rss)?),
         ("ConnectX-3, RPS alone", of(Steering::Rps)?),
-        ("16 queues by RSS, what an X520 has without ATR", rss16),
+        ("16 queues by RSS", rss16),
     ];
     let mut made = Made::default();
     let offered = || Axis::linear("offered, M requests/s", Unit::Plain(""));
@@ -103,7 +103,14 @@ pub(super) fn table(_: &Context) -> Result<Made, FigureError> {
 pub(super) fn atr_ep(_: &Context) -> Result<Made, FigureError> {
     let profile = profile("rose-city")?;
     let mut made = Made::default();
+    let whens = ["first 5 ms", "steady", "threads wander", "10,000 connections"];
+    let when = || Axis::categories("", whens);
+    let share = Axis::linear("share", Unit::Share).range(0.0, 1.0);
+    let mut local = Plot::new("Segments processed on their thread's core", when(), share);
+    let microseconds = Axis::linear("microseconds", Unit::Plain(""));
+    let mut latency = Plot::new("Mean latency", when(), microseconds);
     for (name, steering) in [("ATR", Steering::Atr), ("EP", Steering::Ep)] {
+        let mut bars: [Vec<f64>; 2] = Default::default();
         let base = setup(&profile, steering).map_err(model)?;
         let rate = |rate: f64| Load::Open { rate: rate * M };
         let first = Setup { load: rate(0.2), warmup: 0, measure: 5_000_000, ..base.clone() };
@@ -119,8 +126,13 @@ pub(super) fn atr_ep(_: &Context) -> Result<Made, FigureError> {
             let outcome = run(&setup)?;
             made.push(format!("{name}, {when}: on the thread's core"), 100.0 * outcome.local_share);
             made.push(format!("{name}, {when}: mean latency, us"), outcome.latency_us_mean);
+            bars[0].push(outcome.local_share);
+            bars[1].push(outcome.latency_us_mean);
         }
+        let [shares, means] = bars;
+        (local, latency) = (local.bars(name, shares), latency.bars(name, means));
     }
+    made.plots = vec![local, latency];
     Ok(made)
 }
 
@@ -224,18 +236,20 @@ pub(super) fn settings(_: &Context) -> Result<Made, FigureError> {
     let names = ["irq_ns", "ipi_send_ns", "ipi_take_ns", "poll_exit_ns"];
     let half = names.into_iter().fold(profile.clone(), |profile, name| profile.times(name, 0.5));
     let mut made = Made::default();
+    let cards = ["Flow Director ATR", "RPS and RFS", "RSS"];
+    let mut peaks = Plot::new(
+        "Most responses a second",
+        Axis::categories("", cards),
+        Axis::linear("M responses/s", Unit::Plain("")),
+    );
+    let mut bars: [Vec<f64>; 3] = Default::default();
+    let whats = ["as in the paper", "twice the cores", "half the interrupt cost"];
     let rates = [0.5, 1.5, 2.0, 2.5, 3.0, 3.5, 4.0, 4.5, 5.0, 5.5, 6.0, 7.0];
-    for (card, steering) in [
-        ("Flow Director ATR", Steering::Atr),
-        ("RPS and RFS", Steering::Rfs),
-        ("RSS", Steering::Rss),
-    ] {
-        for (what, profile) in [
-            ("as in the paper", &profile),
-            ("twice the cores", &double),
-            ("half the interrupt cost", &half),
-        ] {
+    for (card, steering) in cards.into_iter().zip([Steering::Atr, Steering::Rfs, Steering::Rss]) {
+        let profiles = [&profile, &double, &half];
+        for ((what, profile), bars) in whats.into_iter().zip(profiles).zip(&mut bars) {
             let curve = curve(&setup(profile, steering).map_err(model)?, &rates)?;
+            bars.push(curve.peak() / M);
             made.push(format!("{card}, {what}: most responses"), curve.peak() / M);
             made.push(
                 format!("{card}, {what}: latency's wall"),
@@ -243,6 +257,10 @@ pub(super) fn settings(_: &Context) -> Result<Made, FigureError> {
             );
         }
     }
+    for (what, bars) in whats.into_iter().zip(bars) {
+        peaks = peaks.bars(what, bars);
+    }
+    made.plots = vec![peaks];
     for (what, filters) in [("8,191 filters", 8191), ("819 filters", 819)] {
         let base = setup(&profile, Steering::Atr).map_err(model)?;
         let load = Load::Open { rate: 3.0 * M };

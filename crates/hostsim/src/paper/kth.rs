@@ -2,7 +2,7 @@
 
 use flowyard_report::{Axis, Plot, Unit};
 
-use super::{Context, model, profile};
+use super::{Context, model, printed, profile};
 use crate::figure::{FigureError, Made};
 use crate::forward::{Forwarder, line_pps, machine_pps};
 use crate::profile::Profile;
@@ -68,6 +68,7 @@ pub(super) fn baseline(_: &Context) -> Result<Made, FigureError> {
     let gain = lines[2].iter().zip(&lines[1]).skip(1).map(|(map, hash)| map.1 / hash.1 - 1.0);
     made.push("port-mapping over hash, mean, %", 100.0 * gain.sum::<f64>() / 9.0);
     let [linear, hash, map] = lines;
+    let slides = |name: &str| printed("kth-baseline", "", &format!(" entries, {name}"));
     made.plots = vec![
         Plot::new(
             "Lookup by table size",
@@ -76,7 +77,10 @@ pub(super) fn baseline(_: &Context) -> Result<Made, FigureError> {
         )
         .line("port-mapping", map)
         .line("hash", hash)
-        .line("linear", linear),
+        .line("linear", linear)
+        .points("port-mapping, slides", slides("port-mapping")?)
+        .points("hash, slides", slides("hash")?)
+        .points("linear, slides", slides("linear")?),
     ];
     Ok(made)
 }

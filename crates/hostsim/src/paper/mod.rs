@@ -63,6 +63,19 @@ pub fn make(name: &str, context: &Context) -> Option<Result<Figure, FigureError>
     Some(File::parse(name, text).and_then(|file| file.with(make(context)?)))
 }
 
+/// The numbers that the paper prints for the figure `name`, of rows whose names begin and end so; what
+/// is between is the place on the axis.
+fn printed(name: &str, begin: &str, end: &str) -> Result<Vec<(f64, f64)>, FigureError> {
+    let Some((name, text, _)) = FIGURES.iter().find(|(known, ..)| *known == name) else {
+        return Ok(Vec::new());
+    };
+    let point = |row: &crate::figure::Printed| {
+        let place = row.name.strip_prefix(begin)?.strip_suffix(end)?;
+        Some((place.parse().ok()?, row.paper))
+    };
+    Ok(File::parse(name, text)?.rows.iter().filter_map(point).collect())
+}
+
 /// Any error of a model, as a figure's.
 fn model(error: impl std::fmt::Display) -> FigureError {
     FigureError::Model(error.to_string())

@@ -1,0 +1,126 @@
+//! What it costs to put a thread to sleep and to wake it, with both processors busy.
+//!
+//! Pairs of real-time threads throw a token to and fro over eventfds, more of them than there are
+//! processors: nobody idles, so a throw costs what it takes of both processors together.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Barrier, OnceLock};
+use std::thread;
+
+use flowyard_yard::Clock;
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::fd::OwnedFd;
+
+use super::hurry;
+
+/// Pairs of threads on each processor, and time of a run.
+const PAIRS: usize = 6;
+const TIME: u64 = 20_000_000;
+const RUNS: usize = 5;
+
+fn write(fd: &OwnedFd) -> anyhow::Result<()> {
+    rustix::io::write(fd, &1u64.to_ne_bytes())?;
+    Ok(())
+}
+
+fn read(fd: &OwnedFd) -> anyhow::Result<()> {
+    rustix::io::read(fd, &mut [0; 8])?;
+    Ok(())
+}
+
+/// Nanoseconds of processor time that a throw takes; pairs share a processor, or not.
+fn throw(clock: &Clock, near: bool) -> anyhow::Result<f64> {
+    let (throws, barrier) = (AtomicU64::new(0), Barrier::new(4 * PAIRS));
+    let end = OnceLock::new(); // of all: a thread that ended sooner would leave its partner waiting
+    thread::scope(|scope| {
+        let mut all = Vec::new();
+        for n in 0..2 * PAIRS {
+            let ends = [eventfd(0, EventfdFlags::CLOEXEC)?, eventfd(0, EventfdFlags::CLOEXEC)?];
+            let ends = std::sync::Arc::new(ends);
+            for side in 0..2 {
+                let (ends, end, throws, barrier) = (ends.clone(), &end, &throws, &barrier);
+                let cpu = if near { n % 2 } else { (n + side) % 2 };
+                all.push(scope.spawn(move || -> anyhow::Result<()> {
+                    let ready = hurry(cpu);
+                    barrier.wait();
+                    ready?;
+                    let end = *end.get_or_init(|| clock() + TIME);
+                    let mut own = 0;
+                    if side == 0 {
+                        write(&ends[0])?;
+                    }
+                    // Whoever ends has thrown before, so the other catches once more, and ends too.
+                    loop {
+                        read(&ends[1 - side])?;
+                        write(&ends[side])?;
+                        own += 1;
+                        if clock() > end {
+                            break;
+                        }
+                    }
+                    throws.fetch_add(own, Ordering::Relaxed);
+                    Ok(())
+                }));
+            }
+        }
+        for thread in all {
+            thread.join().map_err(|_| anyhow::anyhow!("a measuring thread panicked"))??;
+        }
+        anyhow::Ok(())
+    })?;
+    Ok(2.0 * TIME as f64 / (throws.into_inner() as f64).max(1.0))
+}
+
+/// Nanoseconds from one thread of a processor to the next, where neither sleeps.
+fn switch(clock: &Clock) -> anyhow::Result<f64> {
+    let barrier = Barrier::new(2);
+    let run = || -> anyhow::Result<f64> {
+        let ready = hurry(1);
+        barrier.wait();
+        ready?;
+        let (end, began, mut yields) = (clock() + TIME / 4, clock(), 0u64);
+        while clock() < end {
+            for _ in 0..16 {
+                rustix::thread::sched_yield();
+            }
+            yields += 16;
+        }
+        // Both count their own, in the same time.
+        Ok((clock() - began) as f64 / (2 * yields) as f64)
+    };
+    thread::scope(|scope| {
+        let threads = [scope.spawn(run), scope.spawn(run)];
+        let mut least = f64::MAX;
+        for thread in threads {
+            least = thread
+                .join()
+                .map_err(|_| anyhow::anyhow!("a measuring thread panicked"))??
+                .min(least);
+        }
+        Ok(least)
+    })
+}
+
+/// Nanoseconds of a write that wakes nobody and a read that does not wait.
+fn alone(clock: &Clock) -> anyhow::Result<f64> {
+    let fd = eventfd(0, EventfdFlags::CLOEXEC)?;
+    let (began, times) = (clock(), 2000);
+    for _ in 0..times {
+        write(&fd)?;
+        read(&fd)?;
+        std::hint::black_box(clock()); // as in a throw
+    }
+    Ok((clock() - began) as f64 / f64::from(times))
+}
+
+/// Waking near, waking far, a switch.
+pub(crate) fn measure(clock: &Clock, syscall_ns: f64) -> anyhow::Result<[f64; 3]> {
+    let runs = |what: &dyn Fn() -> anyhow::Result<f64>| -> anyhow::Result<f64> {
+        (0..RUNS).try_fold(f64::MAX, |least, _| Ok(least.min(what()?))) // the least disturbed
+    };
+    let alone = runs(&|| alone(clock))?;
+    let switch = (runs(&|| switch(clock))? - syscall_ns).max(0.0);
+    let wake =
+        |near| Ok::<_, anyhow::Error>((runs(&|| throw(clock, near))? - alone - switch).max(0.0));
+    Ok([wake(true)?, wake(false)?, switch])
+}
