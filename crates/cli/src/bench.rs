@@ -4,6 +4,8 @@ use crate::stop::Stop;
 
 mod compare;
 mod engine;
+mod generate;
+mod guard;
 mod live;
 mod methods;
 mod options;
@@ -42,6 +44,8 @@ enum What {
     Soak(methods::Soak),
     /// What the tester proves of itself: loopback, conservation, the faulty device
     Qualify(qualify::Args),
+    /// Send as fast as it goes
+    Generate(generate::Args),
     /// Two results side by side, with ratios
     Compare(compare::Args),
 }
@@ -55,6 +59,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Stop> {
         What::Lanner(args) => methods::lanner(args),
         What::Soak(args) => methods::soak(args),
         What::Qualify(args) => qualify::run(args),
+        What::Generate(args) => generate::run(args),
         What::Compare(args) => compare::run(args),
     }
 }

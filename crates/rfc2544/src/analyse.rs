@@ -81,6 +81,11 @@ impl Analyser {
         }
     }
 
+    /// The trial starts at `start`, not at what was said before.
+    pub(crate) const fn begin(&mut self, start: Nanos) {
+        self.start = start;
+    }
+
     /// `frame` came in by `port` at `at`.
     pub fn see(&mut self, at: Nanos, port: u8, frame: &[u8]) {
         self.received += 1;

@@ -77,7 +77,9 @@ pub fn judge(results: &Results) -> Compliance {
             profile.addresses == Addresses::Networks && profile.flows >= 256
         }),
         point("14", false, "both directions at once", profile.topology.senders() > 1),
-        point("23", false, "learning frames, 2 s for the residue, 5 s of rest", true),
+        point("23", false, "learning frames, 2 s for the residue, 5 s of rest", {
+            profile.waits.are_standard()
+        }),
         point("24", false, "trials of at least 60 s", profile.full >= 60 * SECOND),
         point("26.1", true, "throughput, by trials without any loss", has(Test::Throughput)),
         point("26.2", true, "latency at the throughput, 20 times or more", {

@@ -13,17 +13,21 @@
 use flowyard_frame::Nanos;
 use serde::{Deserialize, Serialize};
 
+use crate::latency::Latency;
 use crate::line::Load;
 use crate::profile::{Profile, Test};
 use crate::search::latency::{Config as Stream, Variation};
 use crate::search::recovery::ResetTime;
 use crate::search::{BackToBack, Delay, LossRate, MlrSearch, Recovery, Reset, Rfc2544Latency};
 use crate::search::{Rfc8219Latency, Search, Throughput, back_to_back, loss_rate, mlr, throughput};
-use crate::setup::Setup;
-use crate::tag::Cover;
+use crate::setup::{Setup, Waits};
 use crate::tester::{Measure, MeasureError};
 use crate::traffic::{Genome, Spec};
-use crate::trial::{Counts, Trial, TrialResult};
+use crate::trial::{Counts, Timing, Trial, TrialResult};
+
+mod spread;
+
+pub use spread::Spread;
 
 /// Where trials are made.
 pub trait Bench {
@@ -86,6 +90,9 @@ pub struct AtSize {
     pub max: Load,
     /// Section 26.1.
     pub throughput: Option<throughput::Answer>,
+    /// What its repetitions were, where it was searched more than once; the answer above is the
+    /// middle one.
+    pub spread: Option<Spread>,
     /// Section 26.2.
     pub latency: Option<Delay>,
     /// RFC 8219.
@@ -119,6 +126,10 @@ pub struct Row {
     pub counts: Counts,
     /// What the tester did wrong.
     pub fault: Option<String>,
+    /// How well the tester kept its schedule.
+    pub timing: Timing,
+    /// Latency of every frame: least, median, 99th percentile, greatest.
+    pub latency_ns: [Nanos; 4],
     /// Frames counted by repeating a cycle.
     pub repeated_frames: u64,
 }
@@ -146,7 +157,7 @@ pub fn run(
 ) -> Result<Results, MeasureError> {
     let mut results = Results { profile: profile.clone(), sizes: Vec::new(), trials: Vec::new() };
     for (at, size) in profile.sizes.iter().enumerate() {
-        let setup = setup(profile, size, Cover::Frame);
+        let setup = setup(profile, size);
         let mut measure = bench.at(&setup)?;
         let mut ground = Ground {
             profile,
@@ -166,7 +177,7 @@ pub fn run(
 
 /// The setup of `profile` at `size`.
 #[must_use]
-pub fn setup(profile: &Profile, size: &Genome, cover: Cover) -> Setup {
+pub fn setup(profile: &Profile, size: &Genome) -> Setup {
     let traffic = Spec {
         sizes: size.clone(),
         flows: profile.flows,
@@ -175,7 +186,9 @@ pub fn setup(profile: &Profile, size: &Genome, cover: Cover) -> Setup {
         broadcast_every: profile.broadcast_every,
         seed: profile.seed,
     };
-    Setup { cover, ..Setup::new(profile.line, profile.topology, traffic) }
+    let Waits { settle, residue, rest } = profile.waits;
+    let cover = profile.cover;
+    Setup { cover, settle, residue, rest, ..Setup::new(profile.line, profile.topology, traffic) }
 }
 
 /// What the tests of one size stand on.
@@ -221,6 +234,11 @@ impl Ground<'_> {
             trial: *trial,
             counts: result.counts,
             fault: result.fault(),
+            timing: result.timing,
+            latency_ns: {
+                let Latency { min_ns, p50_ns, p99_ns, max_ns, .. } = result.latency;
+                [min_ns, p50_ns, p99_ns, max_ns]
+            },
             repeated_frames: result.repeated_frames,
         });
         Ok(result)
@@ -236,11 +254,14 @@ impl Ground<'_> {
     }
 
     fn size(&mut self, setup: &Setup) -> Result<AtSize, MeasureError> {
-        let max = setup.max_load()?;
+        let line = setup.max_load()?;
+        let limit = self.profile.limits.iter().find(|(size, _)| *size == self.size);
+        let max = limit.map_or(line, |(_, limit)| line.max(*limit)); // the longer interval
         let mut found = AtSize {
             size: self.size.clone(),
             max,
             throughput: None,
+            spread: None,
             latency: None,
             variation: None,
             loss_rate: None,
@@ -278,7 +299,11 @@ impl Ground<'_> {
                     full: profile.full,
                     ..throughput::Config::rfc2544(max)
                 };
-                found.throughput = Some(self.search(&mut Throughput::new(config))?);
+                let mut answers = Vec::new();
+                for _ in 0..profile.repeats.max(1) {
+                    answers.push(self.search(&mut Throughput::new(config))?);
+                }
+                (found.throughput, found.spread) = spread::of(answers);
             }
             (Test::LossRate, _) => {
                 found.loss_rate = Some(self.search(&mut LossRate::new(max, 10, profile.full))?);

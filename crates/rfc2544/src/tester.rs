@@ -26,10 +26,12 @@ use crate::trial::{Counts, Losses, SECOND, Shape, Timing, Trial, TrialResult};
 
 mod cycle;
 mod real;
+mod stream;
 mod templates;
 
 use cycle::{Cycle, Skip};
 pub use real::{RealTester, Wire};
+pub use stream::{BURST, Stream};
 use templates::Templates;
 
 /// Whatever can make a trial: the tester under virtual time, in real time, or a model.
@@ -122,7 +124,7 @@ impl<D: Dut> VirtualTester<D> {
                 sent += 1;
             }
         }
-        self.now = start + 3 * SECOND;
+        self.now = start + SECOND + self.setup.settle;
         self.dut.collect(self.now, &mut |_, _, _| {});
     }
 }

@@ -13,7 +13,7 @@ use flowyard_rfc2544::virtual_bench::YardBench;
 use flowyard_rfc2544::{Dut, dut::YardDut};
 use indicatif::{ProgressBar, ProgressStyle};
 
-use super::live::{LiveBench, Packet};
+use super::live::{LiveBench, Port};
 use super::options::{Options, time};
 use super::state::StateFile;
 use crate::stop::{Stop, bad_input};
@@ -119,7 +119,7 @@ fn run(options: &Options, profile: &Profile) -> Result<(), Stop> {
         .describe();
     let device = match options.interfaces.as_slice() {
         [] => device,
-        names => format!("what is between {} (af_packet)", names.join(" and ")),
+        names => format!("what is between {} ({})", names.join(" and "), options.port.name()),
     };
     let about = serde_json::to_string(&(SCHEMA, profile, &spec, &device))
         .map_err(|error| Stop::Failed(error.into()))?;
@@ -135,7 +135,7 @@ fn run(options: &Options, profile: &Profile) -> Result<(), Stop> {
     let clock = crate::run::clock();
     let now = || clock();
     let results = if is_real {
-        let wires = Packet::open_all(&options.interfaces, options.isolated)?;
+        let wires = Port::open_all(&options.interfaces, options.port, options.isolated)?;
         let mut bench = LiveBench { wires, clock: &now };
         suite::run(profile, &mut bench, &mut journal, &mut watch)
     } else {

@@ -8,16 +8,19 @@ use flowyard_rfc2544::dut::{Job, YardSpec};
 use flowyard_rfc2544::line::Line;
 use flowyard_rfc2544::profile::{Profile, Test};
 use flowyard_rfc2544::setup::Topology;
+use flowyard_rfc2544::tag::Cover;
 use flowyard_rfc2544::traffic::{Addresses, Genome, Mix};
 
+use super::live::Kind;
+use super::qualify;
 use crate::stop::{Stop, bad_input};
 
 /// Options of every method.
 #[derive(clap::Args)]
 pub(super) struct Options {
-    /// The line's rate, such as 10M, 1G, 10G
-    #[arg(long, value_name = "RATE", default_value = "10M", value_parser = line, help_heading = "Traffic")]
-    line: Line,
+    /// The line's rate, such as 10M, 1G, 10G [default: 10M, and 1G between interfaces]
+    #[arg(long, value_name = "RATE", value_parser = line, help_heading = "Traffic")]
+    line: Option<Line>,
 
     /// Frame sizes with FCS, one after the other, or imix, or a sequence as 64x7,594x4,1518
     /// (separate sizes by blanks) [default: the method's]
@@ -59,6 +62,15 @@ pub(super) struct Options {
     #[arg(long, help_heading = "Device")]
     pub(super) isolated: bool,
 
+    /// What the tester's ports on these interfaces are
+    #[arg(long, value_enum, default_value_t = Kind::Mixed, help_heading = "Device")]
+    pub(super) port: Kind,
+
+    /// What the device may change in frames: frame is nothing (a bridge), network is MAC addresses and
+    /// TTL (a router), payload is all headers
+    #[arg(long, value_name = "WHAT", default_value = "frame", value_parser = cover, help_heading = "Device")]
+    cover: Cover,
+
     /// Ports of the device
     #[arg(long, value_name = "N", help_heading = "Device")]
     ports: Option<u8>,
@@ -90,6 +102,25 @@ pub(super) struct Options {
     /// Frames that a receive ring holds
     #[arg(long, value_name = "N", default_value_t = 512, help_heading = "Device")]
     ring: u32,
+
+    /// Length of the trials that count, in seconds, between interfaces, where all is short unless
+    /// --standard says otherwise [default: 2]
+    #[arg(long, value_name = "SECONDS", conflicts_with = "trial", help_heading = "Method")]
+    seconds: Option<f64>,
+
+    /// How often the throughput is searched, for its noise [default: 3 between interfaces, 1 under
+    /// virtual time]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100), help_heading = "Method")]
+    repeat: Option<u32>,
+
+    /// Between interfaces, too, all lengths and waits are those of the method: this takes hours
+    #[arg(long, conflicts_with = "seconds", help_heading = "Method")]
+    standard: bool,
+
+    /// Nothing faster is tried than the tester was shown to be: what 'bench qualify --interfaces'
+    /// printed with --json
+    #[arg(long, value_name = "FILE", help_heading = "Method")]
+    tester: Option<PathBuf>,
 
     /// Length of the trials that count [default: the method's]
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration, help_heading = "Method")]
@@ -130,7 +161,24 @@ impl Options {
         if !(2..=8).contains(&ports) {
             return Err(bad_input(format!("--ports: from 2 to 8, not {ports}")));
         }
-        let mut profile = of(self.line, ports);
+        if real == 0 && (self.seconds.is_some() || self.tester.is_some()) {
+            return Err(bad_input(
+                "--seconds and --tester are for real time, between --interfaces; virtual time wants \
+                 --trial",
+            ));
+        }
+        let default = if real > 0 { Line::GBIT_1 } else { Line::MBIT_10 };
+        let mut profile = of(self.line.unwrap_or(default), ports);
+        if real > 0 && !self.standard {
+            let full = Duration::try_from_secs_f64(self.seconds.unwrap_or(2.0))
+                .map_err(|error| bad_input(format!("--seconds: {error}; such as 2 or 0.5")))?;
+            profile = profile.brief(time("--seconds", full)?, 3);
+        }
+        profile.repeats = self.repeat.unwrap_or(profile.repeats);
+        profile.cover = self.cover;
+        if let Some(path) = &self.tester {
+            profile.limits = qualify::limits(path)?;
+        }
         profile.topology = match (self.topology.as_deref(), profile.topology) {
             (Some("uni"), _) => Topology::Uni,
             (Some("mesh"), _) => Topology::Mesh(ports),
@@ -225,7 +273,7 @@ impl Options {
             batch_ns,
             byte_ps: self.byte_cost_ps,
             ring_frames: self.ring,
-            ..YardSpec::new(self.line)
+            ..YardSpec::new(self.line.unwrap_or(Line::MBIT_10))
         })
     }
 }
@@ -248,6 +296,15 @@ fn line(text: &str) -> Result<Line, String> {
     match number.parse::<f64>() {
         Ok(rate) if (1e4..=4e11).contains(&(rate * unit)) => Ok(Line { bps: (rate * unit) as u64 }),
         _ => Err("a rate from 10k to 400G, such as 10M, 1G".into()),
+    }
+}
+
+fn cover(text: &str) -> Result<Cover, String> {
+    match text {
+        "frame" => Ok(Cover::Frame),
+        "network" => Ok(Cover::Network),
+        "payload" => Ok(Cover::Payload),
+        _ => Err("frame, network or payload".into()),
     }
 }
 
