@@ -58,13 +58,14 @@ lab_up() {
     for ((p = 0; p < ports; p++)); do
         ip -n "${LAB}t" link add "t$p" mtu 1600 type veth peer name "d$p" mtu 1600 netns "${LAB}d"
         ip -n "${LAB}t" link set "t$p" up
-        ip -n "${LAB}d" link set "d$p" address "02:00:00:00:02:0$((p ^ 1))" up
+        ip -n "${LAB}d" link set "d$p" up
     done
     case $device in
     forward)
         lab_d sh -c 'echo 1 > /proc/sys/net/ipv4/ip_forward
             for f in /proc/sys/net/ipv4/conf/*/rp_filter; do echo 0 > $f; done'
         for ((p = 0; p < ports; p++)); do
+            ip -n "${LAB}d" link set "d$p" address "02:00:00:00:02:0$((p ^ 1))"
             ip -n "${LAB}d" addr add "10.0.$p.1/24" dev "d$p"
             ip -n "${LAB}d" neigh add "10.0.$p.2" lladdr "02:00:00:00:01:0$p" dev "d$p" nud permanent
             ip -n "${LAB}d" route add "198.19.$((65 + p)).0/24" via "10.0.$p.2" dev "d$p"

@@ -9,10 +9,12 @@ use crate::suite::{AtSize, Results};
 
 mod compare;
 mod page;
+mod rank;
 mod tables;
 
 pub use compare::{Comparison, compare};
 pub use page::page;
+pub use rank::{Order, Ranked, differ, rank, table as rank_table};
 pub use tables::tables;
 
 /// Whose clock it was: results of the two are never in one table.

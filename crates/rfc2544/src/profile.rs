@@ -57,6 +57,10 @@ pub struct Profile {
     pub tests: Vec<Test>,
     /// Goals of an MLRsearch.
     pub goals: Vec<Goal>,
+    /// Filters of the device, RFC 2544 section 11.4.1, for the statement: 0, 1 or 25.
+    pub filters: u8,
+    /// How fast a capture is replayed, in hundredths of its own speed.
+    pub speed: Option<u64>,
     /// How long a soak is, and its load in hundredths of the line.
     pub soak: (Nanos, u64),
 }
@@ -77,6 +81,8 @@ pub enum Test {
     Recovery,
     /// RFC 6201.
     Reset,
+    /// Section 21: bursts of 16, 64, 256 and 1024 frames.
+    Bursts,
     /// Several goals at once.
     Mlr,
     /// A long run at a fixed load.
@@ -117,6 +123,8 @@ impl Profile {
                 Test::Reset,
             ],
             goals: Vec::new(),
+            filters: 0,
+            speed: None,
             soak: (0, 0),
         }
     }

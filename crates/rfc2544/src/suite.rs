@@ -18,7 +18,9 @@ use crate::line::Load;
 use crate::profile::{Profile, Test};
 use crate::search::latency::{Config as Stream, Variation};
 use crate::search::recovery::ResetTime;
-use crate::search::{BackToBack, Delay, LossRate, MlrSearch, Recovery, Reset, Rfc2544Latency};
+use crate::search::{
+    BackToBack, Bursts, Delay, LossRate, MlrSearch, Recovery, Reset, Rfc2544Latency, bursts,
+};
 use crate::search::{Rfc8219Latency, Search, Throughput, back_to_back, loss_rate, mlr, throughput};
 use crate::setup::{Setup, Waits};
 use crate::tester::{Measure, MeasureError};
@@ -105,6 +107,8 @@ pub struct AtSize {
     pub recovery_ns: Option<Vec<Nanos>>,
     /// RFC 6201.
     pub reset: Option<Vec<ResetTime>>,
+    /// Section 21: the least interval between bursts.
+    pub bursts: Option<Vec<bursts::Answer>>,
     /// MLRsearch.
     pub mlr: Option<Vec<mlr::Found>>,
     /// The long run.
@@ -143,6 +147,8 @@ pub struct Results {
     pub sizes: Vec<AtSize>,
     /// Every trial.
     pub trials: Vec<Row>,
+    /// Frames that the device dropped in those that were made now, by its own words.
+    pub drops: Vec<(String, u64)>,
 }
 
 /// Runs `profile` on `bench`.
@@ -155,7 +161,8 @@ pub fn run(
     journal: &mut dyn Journal,
     watch: &mut dyn FnMut(&Progress),
 ) -> Result<Results, MeasureError> {
-    let mut results = Results { profile: profile.clone(), sizes: Vec::new(), trials: Vec::new() };
+    let (sizes, trials, drops) = (Vec::new(), Vec::new(), Vec::new());
+    let mut results = Results { profile: profile.clone(), sizes, trials, drops };
     for (at, size) in profile.sizes.iter().enumerate() {
         let setup = setup(profile, size);
         let mut measure = bench.at(&setup)?;
@@ -171,6 +178,12 @@ pub fn run(
         };
         let found = ground.size(&setup)?;
         results.sizes.push(found);
+        for (reason, count) in measure.drops() {
+            match results.drops.iter_mut().find(|(known, _)| *known == reason) {
+                Some((_, sum)) => *sum += count,
+                None => results.drops.push((reason, count)),
+            }
+        }
     }
     Ok(results)
 }
@@ -268,6 +281,7 @@ impl Ground<'_> {
             back_to_back: None,
             recovery_ns: None,
             reset: None,
+            bursts: None,
             mlr: None,
             soak: None,
             left_out: Vec::new(),
@@ -315,8 +329,26 @@ impl Ground<'_> {
             }
             (Test::Soak, _) => {
                 let (duration, percent) = profile.soak;
-                let trial = Trial::new(whole_ns(max.part(percent.clamp(1, 100), 100)), duration);
+                let load = match profile.speed {
+                    Some(speed) => Load { interval_ps: 10_000 / speed.clamp(1, 10_000) },
+                    None => whole_ns(max.part(percent.clamp(1, 100), 100)),
+                };
+                let trial = Trial::new(load, duration);
                 found.soak = Some(self.trial(&trial, duration)?);
+            }
+            (Test::Bursts, _) => {
+                if self.size.single().is_none() {
+                    return Ok(Err("bursts are of frames of one size".into()));
+                }
+                let config = throughput::Config {
+                    width_ppm: profile.width_ppm,
+                    short: profile.short,
+                    full: profile.full,
+                    ..throughput::Config::rfc2544(max)
+                };
+                let sizes = bursts::SIZES.into_iter();
+                let answers = sizes.map(|frames| self.search(&mut Bursts::new(frames, config)));
+                found.bursts = Some(answers.collect::<Result<_, _>>()?);
             }
             (_, None) => return Ok(Err("there is no rate without loss".into())),
             (Test::Latency, Some(load)) => self.latency(load, found)?,

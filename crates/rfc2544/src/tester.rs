@@ -41,6 +41,11 @@ pub trait Measure {
     /// # Errors
     /// When it cannot be made, with the mend.
     fn measure(&mut self, trial: &Trial) -> Result<TrialResult, MeasureError>;
+
+    /// Frames that the device dropped so far, by its own words; of a device that says nothing, none.
+    fn drops(&self) -> Vec<(String, u64)> {
+        Vec::new()
+    }
 }
 
 /// A trial that could not be made.
@@ -181,6 +186,10 @@ impl<D: Dut> Measure for VirtualTester<D> {
         let result = self.finish(run);
         result.check().map_err(MeasureError::Books)?;
         Ok(result)
+    }
+
+    fn drops(&self) -> Vec<(String, u64)> {
+        self.dut.drops()
     }
 }
 

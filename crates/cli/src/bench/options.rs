@@ -31,7 +31,7 @@ pub(super) struct Options {
     #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Traffic")]
     flows: u16,
 
-    /// Which flow comes next: round-robin, zipf:S, or a flow-size model (agh-2015, web-search,
+    /// Which flow comes next: round-robin, zipf:S, etc (requests of memcached: sizes, too), or a flow-size model (agh-2015, web-search,
     /// data-mining, fb-key-value, fb-hadoop, ali-storage)
     #[arg(long, value_name = "MIX", default_value = "round-robin", help_heading = "Traffic")]
     mix: String,
@@ -74,6 +74,11 @@ pub(super) struct Options {
     /// Ports of the device
     #[arg(long, value_name = "N", help_heading = "Device")]
     ports: Option<u8>,
+
+    /// Filters of the yard, RFC 2544 section 11.4.1: what is sent is allowed, all else is denied, and
+    /// with 25 there are 24 more that match nothing that is sent
+    #[arg(long, value_name = "N", default_value = "0", value_parser = filters, help_heading = "Device")]
+    filters: u8,
 
     /// Cores of the yard
     #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Device")]
@@ -120,7 +125,7 @@ pub(super) struct Options {
     /// Nothing faster is tried than the tester was shown to be: what 'bench qualify --interfaces'
     /// printed with --json
     #[arg(long, value_name = "FILE", help_heading = "Method")]
-    tester: Option<PathBuf>,
+    pub(super) tester: Option<PathBuf>,
 
     /// Length of the trials that count [default: the method's]
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration, help_heading = "Method")]
@@ -130,7 +135,7 @@ pub(super) struct Options {
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration, help_heading = "Method")]
     short: Option<Duration>,
 
-    /// Only these tests: throughput, latency, loss-rate, back-to-back, recovery, reset [default: the
+    /// Only these tests: throughput, latency, loss-rate, back-to-back, recovery, reset, bursts [default: the
     /// method's]
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = test, help_heading = "Method")]
     tests: Vec<Test>,
@@ -175,7 +180,7 @@ impl Options {
             profile = profile.brief(time("--seconds", full)?, 3);
         }
         profile.repeats = self.repeat.unwrap_or(profile.repeats);
-        profile.cover = self.cover;
+        (profile.cover, profile.filters) = (self.cover, self.filters);
         if let Some(path) = &self.tester {
             profile.limits = qualify::limits(path)?;
         }
@@ -218,7 +223,10 @@ impl Options {
         if !self.tests.is_empty() {
             profile.tests.clone_from(&self.tests);
             let needs = |test: &Test| {
-                !matches!(test, Test::Throughput | Test::LossRate | Test::Mlr | Test::Soak)
+                !matches!(
+                    test,
+                    Test::Throughput | Test::LossRate | Test::Bursts | Test::Mlr | Test::Soak
+                )
             };
             if profile.tests.iter().any(needs) && !profile.tests.contains(&Test::Throughput) {
                 profile.tests.insert(0, Test::Throughput);
@@ -232,6 +240,7 @@ impl Options {
     fn mix(&self) -> Result<Mix, Stop> {
         match self.mix.as_str() {
             "round-robin" => Ok(Mix::RoundRobin),
+            "etc" => Ok(Mix::Etc),
             text => match text.strip_prefix("zipf:") {
                 Some(s) => match s.parse::<f64>() {
                     Ok(s) if (0.0..=10.0).contains(&s) => Ok(Mix::Zipf(s)),
@@ -243,7 +252,9 @@ impl Options {
                 None => {
                     let models =
                         flowyard_rfc2544::traffic::MODELS.map(|model| model.name).join(", ");
-                    Err(bad_input(format!("--mix: round-robin, zipf:S, {models}; not '{text}'")))
+                    Err(bad_input(format!(
+                        "--mix: round-robin, zipf:S, etc, {models}; not '{text}'"
+                    )))
                 }
             },
         }
@@ -273,6 +284,7 @@ impl Options {
             batch_ns,
             byte_ps: self.byte_cost_ps,
             ring_frames: self.ring,
+            filters: self.filters,
             ..YardSpec::new(self.line.unwrap_or(Line::MBIT_10))
         })
     }
@@ -296,6 +308,15 @@ fn line(text: &str) -> Result<Line, String> {
     match number.parse::<f64>() {
         Ok(rate) if (1e4..=4e11).contains(&(rate * unit)) => Ok(Line { bps: (rate * unit) as u64 }),
         _ => Err("a rate from 10k to 400G, such as 10M, 1G".into()),
+    }
+}
+
+fn filters(text: &str) -> Result<u8, String> {
+    match text {
+        "0" => Ok(0),
+        "1" => Ok(1),
+        "25" => Ok(25),
+        _ => Err("0, 1 or 25".into()),
     }
 }
 
@@ -326,6 +347,7 @@ fn test(text: &str) -> Result<Test, String> {
         "back-to-back" => Ok(Test::BackToBack),
         "recovery" => Ok(Test::Recovery),
         "reset" => Ok(Test::Reset),
-        _ => Err("throughput, latency, loss-rate, back-to-back, recovery or reset".into()),
+        "bursts" => Ok(Test::Bursts),
+        _ => Err("throughput, latency, loss-rate, back-to-back, recovery, reset or bursts".into()),
     }
 }

@@ -89,6 +89,15 @@ struct Checks {
 
 /// How fast the tester was shown to be, by size, out of what `--json` printed.
 pub(super) fn limits(path: &Path) -> Result<Vec<(Genome, Load)>, Stop> {
+    read(path).map(|read| read.limits)
+}
+
+/// What it was shown to do, out of the same.
+pub(super) fn checks(path: &Path) -> Result<Vec<Check>, Stop> {
+    read(path).map(|read| read.checks)
+}
+
+fn read(path: &Path) -> Result<Checks, Stop> {
     let name = path.display();
     let mend = "--tester wants the output of 'bench qualify --interfaces' with --json";
     let text =
@@ -98,7 +107,7 @@ pub(super) fn limits(path: &Path) -> Result<Vec<(Genome, Load)>, Stop> {
     if checks.limits.is_empty() {
         return Err(bad_input(format!("{name}: no rate of the tester in real time; {mend}")));
     }
-    Ok(checks.limits)
+    Ok(checks)
 }
 
 pub(super) fn run(args: &Args) -> Result<(), Stop> {

@@ -16,6 +16,7 @@ pub fn tables(document: &Document) -> Vec<Table> {
         loss(document),
         bursts(document),
         recovery(document),
+        intervals(document),
         mlr(document),
         soak(document),
         left_out(document),
@@ -211,6 +212,31 @@ fn recovery(document: &Document) -> Table {
             Cell::new(of(reset.map(|r| r.by_frames_ns))),
             Cell::new(of(reset.map(|r| r.by_time_ns))),
         ]);
+    }
+    table
+}
+
+fn intervals(document: &Document) -> Table {
+    let title = format!("Bursts: least interval without loss, RFC 2544 21 ({})", time(document));
+    let mut table = Table::new(title)
+        .column(Column::number("size").unit("bytes"))
+        .column(Column::number("burst").unit("frames"))
+        .column(Column::number("interval").unit("start to start"))
+        .column(Column::number("load").unit("frames/s"))
+        .column(Column::number("of line"));
+    for at in &document.results.sizes {
+        for answer in at.bursts.iter().flatten() {
+            let (load, share) = answer.search.load.map_or(("-".into(), "-".into()), |load| {
+                (pps(load), format!("{:.2} %", load.share_of(at.max) * 100.0))
+            });
+            table.push([
+                Cell::new(at.size.to_string()),
+                Cell::new(answer.frames.to_string()),
+                Cell::new(answer.interval_ns.map_or("none".into(), ns)).tone(Tone::Strong),
+                Cell::new(load),
+                Cell::new(share),
+            ]);
+        }
     }
     table
 }
