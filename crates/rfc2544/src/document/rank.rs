@@ -19,12 +19,11 @@ pub struct Ranked {
     pub name: String,
     /// Its throughput, in frames a second for each port.
     pub spread: Spread,
-    /// 1 is the fastest; devices that no difference can be told between share a place with the one
-    /// before.
+    /// One more than there are devices that are told to be faster.
     pub place: u32,
 }
 
-/// The order at one size, fastest median first.
+/// The order at one size: by place, and among those who share one the fastest median first.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Order {
     /// The size.
@@ -67,17 +66,23 @@ fn runs(at: &crate::suite::AtSize) -> Vec<f64> {
     }
 }
 
-fn order(mut spreads: Vec<(String, Spread)>) -> Vec<Ranked> {
-    spreads.sort_by(|(_, a), (_, b)| b.median_pps.total_cmp(&a.median_pps));
-    let (mut ranked, mut place) = (Vec::<Ranked>::new(), 1);
-    for (at, (name, spread)) in spreads.into_iter().enumerate() {
-        if let Some(before) = ranked.last()
-            && differ(&before.spread, &spread)
-        {
-            place = at as u32 + 1;
-        }
-        ranked.push(Ranked { name, spread, place });
-    }
+fn order(spreads: Vec<(String, Spread)>) -> Vec<Ranked> {
+    let faster = |than: &Spread| {
+        let is = |other: &&(String, Spread)| {
+            differ(&other.1, than) && other.1.median_pps > than.median_pps
+        };
+        spreads.iter().filter(is).count() as u32
+    };
+    let places: Vec<u32> = spreads.iter().map(|(_, spread)| 1 + faster(spread)).collect();
+    let mut ranked: Vec<Ranked> = spreads
+        .into_iter()
+        .zip(places)
+        .map(|((name, spread), place)| Ranked { name, spread, place })
+        .collect();
+    ranked.sort_by(|a, b| {
+        let by_median = b.spread.median_pps.total_cmp(&a.spread.median_pps);
+        a.place.cmp(&b.place).then(by_median)
+    });
     ranked
 }
 
@@ -105,10 +110,11 @@ pub fn table(orders: &[Order], time: Time) -> Table {
     for order in orders {
         for (at, ranked) in order.devices.iter().enumerate() {
             let shared = order.devices.iter().filter(|other| other.place == ranked.place).count();
-            let word = match (at, at > 0 && order.devices[at - 1].place == ranked.place) {
-                (0, _) => "",
-                (_, true) => "no difference can be told",
-                (_, false) => "slower",
+            let before = at.checked_sub(1).map(|at| &order.devices[at].spread);
+            let word = match before.map(|before| differ(before, &ranked.spread)) {
+                None => "",
+                Some(false) => "no difference can be told",
+                Some(true) => "slower",
             };
             let [least, greatest] = ranked.spread.range_pps().map(|rate| num::exact(rate as u64));
             table.push([
@@ -141,6 +147,14 @@ mod tests {
         ]);
         let places: Vec<_> = ranked.iter().map(|r| (r.name.as_str(), r.place)).collect();
         assert_eq!(places, [("fast", 1), ("fast too", 1), ("slow", 3), ("none", 4)]);
+        // As wide as both: it is not told from either, so it is behind nobody.
+        let wide = order(vec![
+            named("high", [9.0, 9.0, 10.0]),
+            named("low", [1.0, 1.0, 2.0]),
+            named("wide", [1.5, 3.0, 20.0]),
+        ]);
+        let places: Vec<_> = wide.iter().map(|r| (r.name.as_str(), r.place)).collect();
+        assert_eq!(places, [("high", 1), ("wide", 1), ("low", 2)]);
         let two = Spread::new(vec![1.0, 1.0]).unwrap();
         assert!(!differ(&two, &spread([9.0; 3])), "two repetitions tell nothing");
     }
