@@ -144,7 +144,10 @@ fn run(options: &Options, profile: &Profile) -> Result<(), Stop> {
         .describe();
     let device = match options.interfaces.as_slice() {
         [] => device,
-        names => format!("what is between {} ({})", names.join(" and "), options.port.name()),
+        names => {
+            let name = options.device.as_deref().unwrap_or("what is");
+            format!("{name} between {} ({})", names.join(" and "), options.port.name())
+        }
     };
     let about = serde_json::to_string(&(SCHEMA, profile, &spec, &device))
         .map_err(|error| Stop::Failed(error.into()))?;

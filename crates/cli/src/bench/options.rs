@@ -58,6 +58,10 @@ pub(super) struct Options {
     #[arg(long, value_name = "LIST", value_delimiter = ',', help_heading = "Device")]
     pub(super) interfaces: Vec<String>,
 
+    /// What the report calls the device between the interfaces
+    #[arg(long, value_name = "NAME", requires = "interfaces", help_heading = "Device")]
+    pub(super) device: Option<String>,
+
     /// The interfaces are isolated from every network that others use (RFC 6815), wherever they are
     #[arg(long, help_heading = "Device")]
     pub(super) isolated: bool,
