@@ -7,7 +7,8 @@
 //!
 //! For whoever has frames in memory of its own and sends them at full rate, as a traffic generator: in
 //! copy mode the kernel takes a batch for one call, and makes each frame in one piece. That costs
-//! less than sendmmsg(2) on a packet socket, and than its transmit ring (measured: docs/bench.md).
+//! less than sendmmsg(2) on a packet socket, and than its transmit ring (measured: docs/bench.md);
+//! the more frames for one call, the less.
 //!
 //! Invariants: each chunk is free, or in one of the four rings, or lent for the time of a call.
 //! Thread-safety: one thread's at a time.
@@ -26,6 +27,9 @@ pub struct Exchange {
     socket: Socket,
     memory: Memory,
     free: Vec<u64>,
+    /// Frames handed over that the kernel was not woken for, and how many it is woken for.
+    quiet: usize,
+    gathers: usize,
 }
 
 /// Frames under way in each direction, and how many are looked at by one step.
@@ -58,7 +62,16 @@ impl Exchange {
         } else {
             None
         };
-        Ok(Self { program, socket, memory, free })
+        Ok(Self { program, socket, memory, free, quiet: 0, gathers: 1 })
+    }
+
+    /// Wakes the kernel for `frames` frames only (at most half of its buffers), and not for every
+    /// call: cheaper by half on a busy machine, and later by as long as it takes to gather them.
+    /// What is left over goes with [`Exchange::pending`].
+    #[must_use]
+    pub fn gather(self, frames: usize) -> Self {
+        let most = self.free.len() / 2;
+        Self { gathers: frames.clamp(1, most.max(1)), ..self }
     }
 
     /// Whether frames come here.
@@ -99,6 +112,11 @@ impl Exchange {
     /// Hands over what was written.
     fn flush(&mut self, batch: &[Desc]) -> (usize, Option<io::Error>) {
         self.socket.transmit(batch);
+        self.quiet += batch.len();
+        if !batch.is_empty() && self.quiet < self.gathers {
+            return (batch.len(), None);
+        }
+        self.quiet = 0;
         (batch.len(), self.socket.wake().err())
     }
 

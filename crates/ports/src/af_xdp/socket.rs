@@ -147,7 +147,7 @@ impl Socket {
     /// Has the kernel take more frames by one call in copy mode than its usual 32, where it knows
     /// how (Linux 6.17): one that does not goes on as before.
     pub(super) fn hurry(&mut self) {
-        let _unknown = sys::set(&self.fd, SOL_XDP, MAX_TX_SKB_BUDGET, &256_u32);
+        let _unknown = sys::set(&self.fd, SOL_XDP, MAX_TX_SKB_BUDGET, &1024_u32);
     }
 
     /// How many buffers [`Socket::fill`] takes.
