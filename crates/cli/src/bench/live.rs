@@ -144,6 +144,10 @@ impl Wire for Port {
 
     #[inline]
     fn receive(&mut self, each: &mut dyn FnMut(&[u8])) {
+        // The kernel stops at a frame that the far side has no room for: it is asked to go on.
+        if let Sends::Xdp(exchange) = &mut self.sends {
+            exchange.pending();
+        }
         let ring = match (&mut self.receives, &mut self.sends) {
             (Receives::Packet(ring), _) => ring,
             (Receives::Same, Sends::Xdp(exchange)) => return exchange.receive(LOOK, each),
