@@ -4,10 +4,15 @@ use crate::stop::Stop;
 
 mod compare;
 mod engine;
+mod generate;
+mod guard;
 mod live;
 mod methods;
 mod options;
 mod qualify;
+mod rank;
+mod replay;
+mod rfc2889;
 pub(crate) mod rounds;
 mod state;
 
@@ -42,8 +47,14 @@ enum What {
     Soak(methods::Soak),
     /// What the tester proves of itself: loopback, conservation, the faulty device
     Qualify(qualify::Args),
+    /// Send as fast as it goes
+    Generate(generate::Args),
+    /// A switch's addresses: caching capacity and learning rate
+    Rfc2889(rfc2889::Args),
     /// Two results side by side, with ratios
     Compare(compare::Args),
+    /// Several devices in order, or that no difference can be told
+    Rank(rank::Args),
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Stop> {
@@ -55,6 +66,9 @@ pub(crate) fn run(args: &Args) -> Result<(), Stop> {
         What::Lanner(args) => methods::lanner(args),
         What::Soak(args) => methods::soak(args),
         What::Qualify(args) => qualify::run(args),
+        What::Generate(args) => generate::run(args),
+        What::Rfc2889(args) => rfc2889::run(args),
+        What::Rank(args) => rank::run(args),
         What::Compare(args) => compare::run(args),
     }
 }

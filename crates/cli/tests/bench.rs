@@ -71,6 +71,89 @@ fn the_tester_qualifies_and_a_soak_is_long() {
 }
 
 #[test]
+fn other_traffic_and_other_tests_run() {
+    let short = ["--trial", "200ms", "--short", "200ms", "--json"];
+    let run = |args: &[&str]| parse(&good(&bench(&[args, &short].concat())));
+    let at = |json: &Value| json["results"]["sizes"][0].clone();
+    let etc =
+        run(&["rfc2544", "--mix", "etc", "--flows", "8", "--sizes", "64", "--tests", "throughput"]);
+    // Of 104 bytes on average, and not of 64: fewer fit on the line.
+    let [line, mixed] = [672e5, at(&etc)["max"]["interval_ps"].as_f64().unwrap()];
+    assert!(mixed > 1.3 * line, "{mixed}");
+
+    let bursts = run(&["rfc2544", "--sizes", "1518", "--tests", "bursts"]);
+    let found = at(&bursts)["bursts"].as_array().unwrap().clone();
+    let frames: Vec<_> = found.iter().map(|burst| burst["frames"].as_u64().unwrap()).collect();
+    assert_eq!(frames, [16, 64, 256, 1024]);
+
+    // What the yard drops by its own words: the learning frames that the filters deny.
+    let filters = run(&["rfc2544", "--filters", "25", "--sizes", "1518", "--tests", "throughput"]);
+    assert!(at(&filters)["throughput"]["load"].is_object());
+    assert!(!filters["drops"].as_array().unwrap().is_empty(), "{}", filters["drops"]);
+
+    let args = ["rfc2889", "--bridge", "64", "--most", "256", "--frame-cost", "1us", "--json"];
+    let switch = parse(&good(&bench(&args)));
+    assert!((32..=256).contains(&switch["capacity"].as_u64().unwrap()), "{switch:#}");
+    assert!(switch["learning_pps"].as_u64().unwrap() > 0);
+}
+
+#[test]
+fn a_capture_is_replayed_in_its_own_time() {
+    let capture = concat!(env!("CARGO_MANIFEST_DIR"), "/../../captures/yard.pcap");
+    let soak = |speed: &str| {
+        let args = [
+            "soak",
+            "--replay",
+            capture,
+            "--speed",
+            speed,
+            "--line",
+            "1G",
+            "--frame-cost",
+            "1us",
+            "--json",
+        ];
+        parse(&good(&bench(&args)))["results"].clone()
+    };
+    let (once, twice) = (soak("1"), soak("2"));
+    let result = |results: &Value| results["sizes"][0]["soak"].clone();
+    let frames = once["profile"]["mix"]["replay"]["frames"].as_u64().unwrap();
+    for results in [&once, &twice] {
+        // Each frame of the capture, from both ports.
+        assert_eq!(result(results)["counts"]["sent"], 2 * frames);
+        assert_eq!(result(results)["repeated_frames"], 0);
+    }
+    let length = |results: &Value| result(results)["trial"]["duration"].as_u64().unwrap();
+    assert_eq!(length(&once), 2 * length(&twice) + length(&once) % 2);
+}
+
+#[test]
+fn devices_are_put_in_order_or_not() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut words = Vec::new();
+    for (name, cost) in [("fast", "900us"), ("slow", "1800us"), ("same", "900us")] {
+        let file = folder.path().join(name).to_str().unwrap().to_owned();
+        let args = [&["lanner", "--frame-cost", cost][..], &SHORT].concat();
+        std::fs::write(&file, good(&bench(&args))).unwrap();
+        words.push(format!("{name}={file},{file},{file}"));
+    }
+    let args: Vec<&str> = words.iter().map(String::as_str).collect();
+    let text = good(&bench(&[&["rank", "--json"], args.as_slice()].concat()));
+    let devices = parse(&text)["orders"][0]["devices"].as_array().unwrap().clone();
+    let places: Vec<_> = devices
+        .iter()
+        .map(|d| (d["name"].as_str().unwrap(), d["place"].as_u64().unwrap()))
+        .collect();
+    assert_eq!(places, [("fast", 1), ("same", 1), ("slow", 3)]);
+    // One run each tells nothing.
+    let one: Vec<String> =
+        words.iter().map(|word| word.split(',').next().unwrap().to_owned()).collect();
+    let one: Vec<&str> = one.iter().map(String::as_str).collect();
+    let text = good(&bench(&[&["rank"], one.as_slice()].concat()));
+    assert_eq!(text.matches("no difference can be told").count(), 2, "{text}");
+}
+
+#[test]
 fn bad_words_are_answered_with_the_mend() {
     for (args, mend) in [
         (&["rfc2544", "--sizes", "63"][..], "imix"),
@@ -84,6 +167,14 @@ fn bad_words_are_answered_with_the_mend() {
         (&["compare", "Cargo.toml", "Cargo.toml"], "--json"),
         (&["compare", "nowhere", "nowhere"], "nowhere"),
         (&["qualify", "--seeds", "0"], "10000"),
+        (&["qualify", "--interfaces", "a"], "two each"),
+        (&["rfc2544", "--filters", "2"], "0, 1 or 25"),
+        (&["rfc2544", "--seconds", "1"], "--interfaces"),
+        (&["rfc2544", "--interfaces", "a,b", "--tester", "nowhere"], "qualify"),
+        (&["rfc2544", "--cover", "all"], "payload"),
+        (&["rfc2889"], "--bridge"),
+        (&["rank", "a.json"], "kernel="),
+        (&["soak", "--replay", "nowhere.pcap"], "nowhere.pcap"),
     ] {
         let output = bench(args);
         let error = String::from_utf8_lossy(&output.stderr);

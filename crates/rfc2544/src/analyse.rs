@@ -81,6 +81,11 @@ impl Analyser {
         }
     }
 
+    /// The trial starts at `start`, not at what was said before.
+    pub(crate) const fn begin(&mut self, start: Nanos) {
+        self.start = start;
+    }
+
     /// `frame` came in by `port` at `at`.
     pub fn see(&mut self, at: Nanos, port: u8, frame: &[u8]) {
         self.received += 1;
@@ -89,6 +94,10 @@ impl Analyser {
             Seen::Corrupt => return self.corrupt += 1,
             Seen::Foreign => return self.foreign += 1,
         };
+        // Sent before this trial began: of the one before, out of some queue.
+        if tag::age(tag.sent, at) > at.saturating_sub(self.start) {
+            return self.foreign += 1;
+        }
         let Some(source) = self.sources.get_mut(usize::from(tag.source)) else {
             return self.foreign += 1;
         };

@@ -47,6 +47,7 @@ pub fn judge(results: &Results) -> Compliance {
             }
             Test::Recovery => at.recovery_ns.is_some(),
             Test::Reset => at.reset.is_some(),
+            Test::Bursts => at.bursts.is_some(),
             Test::Mlr => at.mlr.is_some(),
             Test::Soak => at.soak.is_some(),
         };
@@ -72,12 +73,17 @@ pub fn judge(results: &Results) -> Compliance {
         point("11.1", false, "a run with 1 % broadcasts", profile.broadcast_every == 100),
         point("11.2", false, "a run with management queries", false),
         point("11.3", false, "a run with routing updates", false),
-        point("11.4", false, "runs with 1 and with 25 filters", false),
+        point("11.4", false, "runs with 1 and with 25 filters: this one has one of them", {
+            matches!(profile.filters, 1 | 25)
+        }),
         point("12", false, "destinations drawn from 256 networks", {
             profile.addresses == Addresses::Networks && profile.flows >= 256
         }),
         point("14", false, "both directions at once", profile.topology.senders() > 1),
-        point("23", false, "learning frames, 2 s for the residue, 5 s of rest", true),
+        point("21", false, "bursts of 16, 64, 256 and 1024 frames", has(Test::Bursts)),
+        point("23", false, "learning frames, 2 s for the residue, 5 s of rest", {
+            profile.waits.are_standard()
+        }),
         point("24", false, "trials of at least 60 s", profile.full >= 60 * SECOND),
         point("26.1", true, "throughput, by trials without any loss", has(Test::Throughput)),
         point("26.2", true, "latency at the throughput, 20 times or more", {

@@ -9,10 +9,12 @@ use crate::suite::{AtSize, Results};
 
 mod compare;
 mod page;
+mod rank;
 mod tables;
 
 pub use compare::{Comparison, compare};
 pub use page::page;
+pub use rank::{Order, Ranked, differ, rank, table as rank_table};
 pub use tables::tables;
 
 /// Whose clock it was: results of the two are never in one table.
@@ -85,6 +87,30 @@ pub fn deviations(time: Time, results: &Results) -> Vec<String> {
              sent."
                 .into(),
         ),
+    }
+    let profile = &results.profile;
+    if !profile.waits.are_standard() || profile.repeats > 1 {
+        let s = |ns: flowyard_frame::Nanos| format!("{} s", ns as f64 / 1e9);
+        all.push(format!(
+            "Short for real time, not of the standards: trials of {}, on the way {}; the search ends at \
+             {} %; waits of {}, {} and {} (learning, residue, rest). --standard has all lengths as the \
+             method says.",
+            s(profile.full),
+            s(profile.short),
+            profile.width_ppm as f64 / 10_000.0,
+            s(profile.waits.settle),
+            s(profile.waits.residue),
+            s(profile.waits.rest),
+        ));
+    }
+    if profile.repeats > 1 {
+        all.push(format!(
+            "The throughput was searched {} times; the median is printed, with as many digits as the \
+             repetitions agree on. Irregular: their relative standard deviation is above {} % (RFC 8239 \
+             section 1.3), or some found no rate without loss.",
+            profile.repeats,
+            crate::suite::Spread::LIMIT_PERCENT
+        ));
     }
     let repeated: u64 = results.trials.iter().map(|row| row.repeated_frames).sum();
     let sent: u64 = results.trials.iter().map(|row| row.counts.sent).sum();

@@ -19,6 +19,7 @@ pub mod compliance;
 pub mod document;
 pub mod dut;
 pub mod latency;
+pub mod learn;
 pub mod line;
 pub mod profile;
 pub mod qualify;

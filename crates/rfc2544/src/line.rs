@@ -93,7 +93,10 @@ impl Load {
     /// When frame `index` (from 0) starts, after the start of the trial.
     #[must_use]
     pub const fn start_ns(self, index: u64) -> Nanos {
-        (index as u128 * self.interval_ps as u128 / 1000) as Nanos
+        match index.checked_mul(self.interval_ps) {
+            Some(ps) => ps / 1000, // 213 days, and no long division
+            None => (index as u128 * self.interval_ps as u128 / 1000) as Nanos,
+        }
     }
 
     /// How many frames start within `duration`.

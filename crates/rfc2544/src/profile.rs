@@ -3,9 +3,10 @@
 use flowyard_frame::Nanos;
 use serde::{Deserialize, Serialize};
 
-use crate::line::Line;
+use crate::line::{Line, Load};
 use crate::search::Goal;
-use crate::setup::Topology;
+use crate::setup::{Topology, Waits};
+use crate::tag::Cover;
 use crate::traffic::{Addresses, ETHERNET_SIZES, Genome, Mix};
 use crate::trial::SECOND;
 
@@ -30,6 +31,14 @@ pub struct Profile {
     pub broadcast_every: u16,
     /// Of all that is drawn.
     pub seed: u64,
+    /// What the device must not change in a frame.
+    pub cover: Cover,
+    /// What is waited for around each trial.
+    pub waits: Waits,
+    /// How often the throughput is searched: in real time, one figure says nothing of its noise.
+    pub repeats: u32,
+    /// The fastest that the tester itself was shown to be, by size; what is faster is not tried.
+    pub limits: Vec<(Genome, Load)>,
     /// Trials on the way.
     pub short: Nanos,
     /// Trials that count.
@@ -48,6 +57,10 @@ pub struct Profile {
     pub tests: Vec<Test>,
     /// Goals of an MLRsearch.
     pub goals: Vec<Goal>,
+    /// Filters of the device, RFC 2544 section 11.4.1, for the statement: 0, 1 or 25.
+    pub filters: u8,
+    /// How fast a capture is replayed, in hundredths of its own speed.
+    pub speed: Option<u64>,
     /// How long a soak is, and its load in hundredths of the line.
     pub soak: (Nanos, u64),
 }
@@ -68,6 +81,8 @@ pub enum Test {
     Recovery,
     /// RFC 6201.
     Reset,
+    /// Section 21: bursts of 16, 64, 256 and 1024 frames.
+    Bursts,
     /// Several goals at once.
     Mlr,
     /// A long run at a fixed load.
@@ -88,6 +103,10 @@ impl Profile {
             addresses: Addresses::Patterned,
             broadcast_every: 0,
             seed: 1,
+            cover: Cover::Frame,
+            waits: Waits::STANDARD,
+            repeats: 1,
+            limits: Vec::new(),
             short: 5 * SECOND,
             full: 60 * SECOND,
             width_ppm: 1000,
@@ -104,7 +123,28 @@ impl Profile {
                 Test::Reset,
             ],
             goals: Vec::new(),
+            filters: 0,
+            speed: None,
             soak: (0, 0),
+        }
+    }
+
+    /// Short, for real time: trials of `full`, latency in five streams of as much, five bursts, the
+    /// throughput `repeats` times to 3 %, and short waits. The report says so.
+    #[must_use]
+    pub fn brief(self, full: Nanos, repeats: u32) -> Self {
+        Self {
+            waits: Waits::SHORT,
+            repeats,
+            // A short trial that says nothing of a longer one costs more than it saves.
+            short: full,
+            full,
+            width_ppm: 30_000,
+            latency: full,
+            latency_repeats: 5,
+            burst: full.min(2 * SECOND),
+            burst_repeats: 5,
+            ..self
         }
     }
 

@@ -6,15 +6,16 @@
 //! ```
 
 use flowyard_frame::Nanos;
-use flowyard_report::{Cell, Column, Table, Tone, num};
+use flowyard_report::{Cell, Column, Table, Tone, Unit, num};
 use serde::{Deserialize, Serialize};
 
-use crate::dut::{Dut, Faults, Faulty, State};
-use crate::line::Line;
+use crate::dut::{Dut, Faults, Faulty, State, Truth};
+use crate::line::{Line, Load};
 use crate::setup::{Setup, Topology};
+use crate::suite::{Results, Row};
 use crate::tester::{Measure, MeasureError, VirtualTester};
-use crate::traffic::{Addresses, ETHERNET_SIZES, Spec};
-use crate::trial::{SECOND, Trial, TrialResult};
+use crate::traffic::{Addresses, ETHERNET_SIZES, Genome, Spec};
+use crate::trial::{Counts, SECOND, Timing, Trial, TrialResult};
 
 /// One check and its outcome.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -95,8 +96,82 @@ pub fn virtual_checks(line: Line, seeds: u64) -> Result<Vec<Check>, MeasureError
     Ok(checks)
 }
 
+/// What a run between two ports that a cable joins says of the tester in real time: T1, T2, T5, T6; and
+/// how fast it was at each size, which no device is to be tested beyond.
+#[must_use]
+pub fn loopback(results: &Results) -> (Vec<Check>, Vec<(Genome, Load)>) {
+    let (mut checks, mut limits) = (Vec::new(), Vec::new());
+    let show = |ns: Nanos| Unit::Nanos.show(ns as f64);
+    for at in &results.sizes {
+        let load = at.throughput.as_ref().and_then(|answer| answer.load);
+        let rate = load.map_or("no rate".into(), |load| num::exact(load.pps() as u64));
+        let noise = at.spread.as_ref().map_or(String::new(), |spread| {
+            let [least, greatest] = spread.range_pps().map(|rate| num::exact(rate as u64));
+            format!(", of {} runs from {least} to {greatest}", spread.runs_pps.len())
+        });
+        checks.push(check(
+            "T1",
+            &format!("loopback, {} bytes: offered = intended, nothing lost", at.size),
+            format!("{rate} frames/s each port{noise}"),
+            load.is_some(),
+        ));
+        limits.extend(load.map(|load| (at.size.clone(), load)));
+        // Of the trials at that load: what the tester does to its own schedule, and its own latency.
+        let there = |row: &&Row| row.size == at.size && Some(row.trial.load) == load;
+        let Some(row) = results.trials.iter().rfind(there) else { continue };
+        let Timing { late_frames, late_ns, p50_ns, p99_ns, max_ns, burst } = row.timing;
+        checks.push(check(
+            "T5",
+            &format!("departures, {} bytes", at.size),
+            format!(
+                "{late_frames} of {} frames later than {}; median {}, 99 % {}, worst {}; up to {burst} \
+                 a call",
+                num::exact(row.counts.sent),
+                show(late_ns),
+                show(p50_ns),
+                show(p99_ns),
+                show(max_ns)
+            ),
+            true,
+        ));
+        let [least, median, most, worst] = row.latency_ns.map(show);
+        checks.push(check(
+            "T6",
+            &format!("the tester's own latency, {} bytes", at.size),
+            format!("least {least}, median {median}, 99 % {most}, worst {worst}"),
+            true,
+        ));
+    }
+    // A trial whose books do not balance has ended the run with an error.
+    let trials = results.trials.len();
+    let seen = format!("{trials} trials, all balance");
+    checks.push(check("T2", "every received frame is accounted for", seen, trials > 0));
+    (checks, limits)
+}
+
+/// One check of the faulty device in real time: what the tester counted, against the truth.
+#[must_use]
+pub fn faulty(mode: &str, size: u16, counts: &Counts, truth: &Truth) -> Check {
+    let seen = format!("{:?} counted, {:?} true", said(counts), true_of(truth));
+    let what = format!(
+        "the faulty device, {mode}, {size} bytes: frames, good, twice, corrupt, late, extent, gaps"
+    );
+    check("T9", &what, seen, said(counts) == true_of(truth))
+}
+
+/// What the tester says, in the order of `true_of`.
+const fn said(c: &Counts) -> [u64; 7] {
+    [c.sent, c.good, c.duplicates, c.corrupt, c.reordered, c.max_extent, c.gaps]
+}
+
+const fn true_of(truth: &Truth) -> [u64; 7] {
+    let Truth { offered, good, duplicates, corrupt, reordered, max_extent, gaps, .. } = *truth;
+    [offered, good, duplicates, corrupt, reordered, max_extent, gaps]
+}
+
 /// Modes of the faulty device.
-fn modes() -> [(&'static str, Faults); 8] {
+#[must_use]
+pub fn modes() -> [(&'static str, Faults); 8] {
     let none = Faults { delay_ns: 10_000, ..Faults::default() };
     let all = Faults {
         lose_ppm: 20_000,
@@ -134,26 +209,8 @@ fn faults(line: Line, seeds: u64) -> Result<Vec<Check>, MeasureError> {
                     let max = setup.max_load()?;
                     let mut tester = VirtualTester::new(Faulty::new(2, faults, seed), setup)?;
                     let result = tester.measure(&Trial::burst(100, max))?;
-                    let (c, truth) = (result.counts, tester.dut.truth());
-                    let says = [
-                        c.sent,
-                        c.good,
-                        c.duplicates,
-                        c.corrupt,
-                        c.reordered,
-                        c.max_extent,
-                        c.gaps,
-                    ];
-                    let really = [
-                        truth.offered,
-                        truth.good,
-                        truth.duplicates,
-                        truth.corrupt,
-                        truth.reordered,
-                        truth.max_extent,
-                        truth.gaps,
-                    ];
-                    Ok((result, says == really))
+                    let is_true = said(&result.counts) == true_of(&tester.dut.truth());
+                    Ok((result, is_true))
                 };
                 let (result, is_true) = run()?;
                 unbalanced += u64::from(result.check().is_err());

@@ -16,6 +16,7 @@ use flowyard_frame::Nanos;
 use crate::trial::{Trial, TrialResult};
 
 pub mod back_to_back;
+pub mod bursts;
 pub mod latency;
 pub mod learning;
 pub mod loss_rate;
@@ -24,6 +25,7 @@ pub mod recovery;
 pub mod throughput;
 
 pub use back_to_back::BackToBack;
+pub use bursts::Bursts;
 pub use latency::{Delay, Rfc2544Latency, Rfc8219Latency};
 pub use learning::{Caching, LearningRate};
 pub use loss_rate::LossRate;
@@ -61,7 +63,10 @@ pub(crate) struct Patience {
 impl Patience {
     /// Whether `result` is to be used: false, to be measured again.
     pub(crate) fn accepts(&mut self, result: &TrialResult) -> bool {
-        if result.fault().is_none() || self.tries == RETRIES {
+        // A load that the tester missed by a tenth is beyond it: it would miss it again.
+        let counts = &result.counts;
+        let is_beyond = counts.sent < counts.intended - counts.intended / 10;
+        if result.fault().is_none() || is_beyond || self.tries == RETRIES {
             self.tries = 0;
             return true;
         }

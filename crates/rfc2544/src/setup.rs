@@ -52,6 +52,31 @@ impl Topology {
     }
 }
 
+/// What is waited for around a trial (RFC 2544 section 23).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Waits {
+    /// After the learning frames.
+    pub settle: Nanos,
+    /// For frames under way, after the last was sent.
+    pub residue: Nanos,
+    /// Until the next trial.
+    pub rest: Nanos,
+}
+
+impl Waits {
+    /// What the standard asks for.
+    pub const STANDARD: Self = Self { settle: 2 * SECOND, residue: 2 * SECOND, rest: 5 * SECOND };
+    /// What a device in software on this machine needs: a tenth of it and less.
+    pub const SHORT: Self = Self { settle: SECOND / 20, residue: SECOND / 5, rest: SECOND / 20 };
+
+    /// Whether they are what the standard asks for.
+    #[must_use]
+    pub const fn are_standard(&self) -> bool {
+        let Self { settle, residue, rest } = Self::STANDARD;
+        self.settle >= settle && self.residue >= residue && self.rest >= rest
+    }
+}
+
 /// The measurement's fixed part: "no change between tests" (RFC 2544 section 7).
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Setup {
@@ -63,12 +88,13 @@ pub struct Setup {
     pub traffic: Spec,
     /// What the device must not change.
     pub cover: Cover,
+    /// How long learning frames have to take effect.
+    pub settle: Nanos,
     /// How long the tester waits for frames under way before counters are read.
     pub residue: Nanos,
     /// How long the device rests between trials.
     pub rest: Nanos,
-    /// Whether a frame of each flow goes back first, for the device to learn addresses, with 2 s
-    /// for it to take effect.
+    /// Whether a frame of each flow goes back first, for the device to learn addresses.
     pub learning: bool,
 }
 
@@ -81,8 +107,9 @@ impl Setup {
             topology,
             traffic,
             cover: Cover::Frame,
-            residue: 2 * SECOND,
-            rest: 5 * SECOND,
+            settle: Waits::STANDARD.settle,
+            residue: Waits::STANDARD.residue,
+            rest: Waits::STANDARD.rest,
             learning: true,
         }
     }
@@ -98,6 +125,6 @@ impl Setup {
     /// What a trial costs besides its duration.
     #[must_use]
     pub const fn around(&self) -> Nanos {
-        self.residue + self.rest + if self.learning { 2 * SECOND } else { 0 }
+        self.residue + self.rest + if self.learning { self.settle } else { 0 }
     }
 }

@@ -13,17 +13,23 @@
 use flowyard_frame::Nanos;
 use serde::{Deserialize, Serialize};
 
+use crate::latency::Latency;
 use crate::line::Load;
 use crate::profile::{Profile, Test};
 use crate::search::latency::{Config as Stream, Variation};
 use crate::search::recovery::ResetTime;
-use crate::search::{BackToBack, Delay, LossRate, MlrSearch, Recovery, Reset, Rfc2544Latency};
+use crate::search::{
+    BackToBack, Bursts, Delay, LossRate, MlrSearch, Recovery, Reset, Rfc2544Latency, bursts,
+};
 use crate::search::{Rfc8219Latency, Search, Throughput, back_to_back, loss_rate, mlr, throughput};
-use crate::setup::Setup;
-use crate::tag::Cover;
+use crate::setup::{Setup, Waits};
 use crate::tester::{Measure, MeasureError};
 use crate::traffic::{Genome, Spec};
-use crate::trial::{Counts, Trial, TrialResult};
+use crate::trial::{Counts, Timing, Trial, TrialResult};
+
+mod spread;
+
+pub use spread::Spread;
 
 /// Where trials are made.
 pub trait Bench {
@@ -86,6 +92,9 @@ pub struct AtSize {
     pub max: Load,
     /// Section 26.1.
     pub throughput: Option<throughput::Answer>,
+    /// What its repetitions were, where it was searched more than once; the answer above is the
+    /// middle one.
+    pub spread: Option<Spread>,
     /// Section 26.2.
     pub latency: Option<Delay>,
     /// RFC 8219.
@@ -98,6 +107,8 @@ pub struct AtSize {
     pub recovery_ns: Option<Vec<Nanos>>,
     /// RFC 6201.
     pub reset: Option<Vec<ResetTime>>,
+    /// Section 21: the least interval between bursts.
+    pub bursts: Option<Vec<bursts::Answer>>,
     /// MLRsearch.
     pub mlr: Option<Vec<mlr::Found>>,
     /// The long run.
@@ -119,6 +130,10 @@ pub struct Row {
     pub counts: Counts,
     /// What the tester did wrong.
     pub fault: Option<String>,
+    /// How well the tester kept its schedule.
+    pub timing: Timing,
+    /// Latency of every frame: least, median, 99th percentile, greatest.
+    pub latency_ns: [Nanos; 4],
     /// Frames counted by repeating a cycle.
     pub repeated_frames: u64,
 }
@@ -132,6 +147,8 @@ pub struct Results {
     pub sizes: Vec<AtSize>,
     /// Every trial.
     pub trials: Vec<Row>,
+    /// Frames that the device dropped in those that were made now, by its own words.
+    pub drops: Vec<(String, u64)>,
 }
 
 /// Runs `profile` on `bench`.
@@ -144,9 +161,10 @@ pub fn run(
     journal: &mut dyn Journal,
     watch: &mut dyn FnMut(&Progress),
 ) -> Result<Results, MeasureError> {
-    let mut results = Results { profile: profile.clone(), sizes: Vec::new(), trials: Vec::new() };
+    let (sizes, trials, drops) = (Vec::new(), Vec::new(), Vec::new());
+    let mut results = Results { profile: profile.clone(), sizes, trials, drops };
     for (at, size) in profile.sizes.iter().enumerate() {
-        let setup = setup(profile, size, Cover::Frame);
+        let setup = setup(profile, size);
         let mut measure = bench.at(&setup)?;
         let mut ground = Ground {
             profile,
@@ -160,13 +178,19 @@ pub fn run(
         };
         let found = ground.size(&setup)?;
         results.sizes.push(found);
+        for (reason, count) in measure.drops() {
+            match results.drops.iter_mut().find(|(known, _)| *known == reason) {
+                Some((_, sum)) => *sum += count,
+                None => results.drops.push((reason, count)),
+            }
+        }
     }
     Ok(results)
 }
 
 /// The setup of `profile` at `size`.
 #[must_use]
-pub fn setup(profile: &Profile, size: &Genome, cover: Cover) -> Setup {
+pub fn setup(profile: &Profile, size: &Genome) -> Setup {
     let traffic = Spec {
         sizes: size.clone(),
         flows: profile.flows,
@@ -175,7 +199,9 @@ pub fn setup(profile: &Profile, size: &Genome, cover: Cover) -> Setup {
         broadcast_every: profile.broadcast_every,
         seed: profile.seed,
     };
-    Setup { cover, ..Setup::new(profile.line, profile.topology, traffic) }
+    let Waits { settle, residue, rest } = profile.waits;
+    let cover = profile.cover;
+    Setup { cover, settle, residue, rest, ..Setup::new(profile.line, profile.topology, traffic) }
 }
 
 /// What the tests of one size stand on.
@@ -221,6 +247,11 @@ impl Ground<'_> {
             trial: *trial,
             counts: result.counts,
             fault: result.fault(),
+            timing: result.timing,
+            latency_ns: {
+                let Latency { min_ns, p50_ns, p99_ns, max_ns, .. } = result.latency;
+                [min_ns, p50_ns, p99_ns, max_ns]
+            },
             repeated_frames: result.repeated_frames,
         });
         Ok(result)
@@ -236,17 +267,21 @@ impl Ground<'_> {
     }
 
     fn size(&mut self, setup: &Setup) -> Result<AtSize, MeasureError> {
-        let max = setup.max_load()?;
+        let line = setup.max_load()?;
+        let limit = self.profile.limits.iter().find(|(size, _)| *size == self.size);
+        let max = limit.map_or(line, |(_, limit)| line.max(*limit)); // the longer interval
         let mut found = AtSize {
             size: self.size.clone(),
             max,
             throughput: None,
+            spread: None,
             latency: None,
             variation: None,
             loss_rate: None,
             back_to_back: None,
             recovery_ns: None,
             reset: None,
+            bursts: None,
             mlr: None,
             soak: None,
             left_out: Vec::new(),
@@ -278,7 +313,11 @@ impl Ground<'_> {
                     full: profile.full,
                     ..throughput::Config::rfc2544(max)
                 };
-                found.throughput = Some(self.search(&mut Throughput::new(config))?);
+                let mut answers = Vec::new();
+                for _ in 0..profile.repeats.max(1) {
+                    answers.push(self.search(&mut Throughput::new(config))?);
+                }
+                (found.throughput, found.spread) = spread::of(answers);
             }
             (Test::LossRate, _) => {
                 found.loss_rate = Some(self.search(&mut LossRate::new(max, 10, profile.full))?);
@@ -290,8 +329,26 @@ impl Ground<'_> {
             }
             (Test::Soak, _) => {
                 let (duration, percent) = profile.soak;
-                let trial = Trial::new(whole_ns(max.part(percent.clamp(1, 100), 100)), duration);
+                let load = match profile.speed {
+                    Some(speed) => Load { interval_ps: 10_000 / speed.clamp(1, 10_000) },
+                    None => whole_ns(max.part(percent.clamp(1, 100), 100)),
+                };
+                let trial = Trial::new(load, duration);
                 found.soak = Some(self.trial(&trial, duration)?);
+            }
+            (Test::Bursts, _) => {
+                if self.size.single().is_none() {
+                    return Ok(Err("bursts are of frames of one size".into()));
+                }
+                let config = throughput::Config {
+                    width_ppm: profile.width_ppm,
+                    short: profile.short,
+                    full: profile.full,
+                    ..throughput::Config::rfc2544(max)
+                };
+                let sizes = bursts::SIZES.into_iter();
+                let answers = sizes.map(|frames| self.search(&mut Bursts::new(frames, config)));
+                found.bursts = Some(answers.collect::<Result<_, _>>()?);
             }
             (_, None) => return Ok(Err("there is no rate without loss".into())),
             (Test::Latency, Some(load)) => self.latency(load, found)?,

@@ -26,10 +26,12 @@ use crate::trial::{Counts, Losses, SECOND, Shape, Timing, Trial, TrialResult};
 
 mod cycle;
 mod real;
+mod stream;
 mod templates;
 
 use cycle::{Cycle, Skip};
 pub use real::{RealTester, Wire};
+pub use stream::{BURST, Stream};
 use templates::Templates;
 
 /// Whatever can make a trial: the tester under virtual time, in real time, or a model.
@@ -39,6 +41,11 @@ pub trait Measure {
     /// # Errors
     /// When it cannot be made, with the mend.
     fn measure(&mut self, trial: &Trial) -> Result<TrialResult, MeasureError>;
+
+    /// Frames that the device dropped so far, by its own words; of a device that says nothing, none.
+    fn drops(&self) -> Vec<(String, u64)> {
+        Vec::new()
+    }
 }
 
 /// A trial that could not be made.
@@ -122,7 +129,7 @@ impl<D: Dut> VirtualTester<D> {
                 sent += 1;
             }
         }
-        self.now = start + 3 * SECOND;
+        self.now = start + SECOND + self.setup.settle;
         self.dut.collect(self.now, &mut |_, _, _| {});
     }
 }
@@ -179,6 +186,10 @@ impl<D: Dut> Measure for VirtualTester<D> {
         let result = self.finish(run);
         result.check().map_err(MeasureError::Books)?;
         Ok(result)
+    }
+
+    fn drops(&self) -> Vec<(String, u64)> {
+        self.dut.drops()
     }
 }
 

@@ -31,7 +31,7 @@ pub use address::Addresses;
 pub use etc::Etc;
 pub use genome::{BadGenome, Genome};
 pub use model::{MODELS, Model};
-pub use replay::rewrite;
+pub use replay::{Capture, rewrite};
 pub use zipf::Zipf;
 
 /// The sizes that RFC 2544 section 9.1 wants on Ethernet, with FCS.
@@ -66,6 +66,10 @@ pub enum Mix {
     Zipf(f64),
     /// So many frames of each flow as its model says, many flows at a time; by name.
     Model(String),
+    /// Requests of memcached's pool ETC: their lengths, and flows by Zipf's law with exponent 0.99.
+    Etc,
+    /// A capture: its flows, sizes and times.
+    Replay(Capture),
 }
 
 /// One frame of a plan.
@@ -124,6 +128,8 @@ impl Spec {
         let mut rng = Rng::new(self.seed ^ u64::from(port) << 56);
         let drawn: Option<Vec<u16>> = match &self.mix {
             Mix::RoundRobin => None,
+            Mix::Etc => return Ok(Plan::new(etc::steps(flows, DRAWN, self.seed, &mut rng))),
+            Mix::Replay(capture) => return Ok(capture.plan()),
             Mix::Zipf(s) => {
                 let zipf = Zipf::new(flows, *s);
                 Some((0..DRAWN).map(|_| zipf.draw(&mut rng)).collect())
@@ -223,6 +229,12 @@ impl Plan {
     #[must_use]
     pub const fn is_timed(&self) -> bool {
         self.times.is_some()
+    }
+
+    /// How long a replay takes, once, at its own speed.
+    #[must_use]
+    pub fn length_ns(&self) -> Option<Nanos> {
+        self.times.as_ref().map(|(_, length)| *length)
     }
 
     /// How many frames a replay sends in `trial`.

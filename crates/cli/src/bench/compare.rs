@@ -4,7 +4,7 @@ use std::io::{Write, stdout};
 use std::path::PathBuf;
 
 use flowyard_report::Document as Json;
-use flowyard_rfc2544::document::{Document, compare};
+use flowyard_rfc2544::document::compare;
 
 use crate::stop::{Stop, bad_input};
 
@@ -24,14 +24,7 @@ pub(crate) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> Result<(), Stop> {
-    let read = |path: &PathBuf| -> Result<Document, Stop> {
-        let name = path.display();
-        let mend = "it wants the output of a bench method with --json";
-        let text =
-            std::fs::read_to_string(path).map_err(|e| bad_input(format!("{name}: {e}; {mend}")))?;
-        serde_json::from_str(&text).map_err(|e| bad_input(format!("{name}: {e}; {mend}")))
-    };
-    let (a, b) = (read(&args.a)?, read(&args.b)?);
+    let (a, b) = (super::rank::read(&args.a)?, super::rank::read(&args.b)?);
     let both = compare(&a, &b).map_err(bad_input)?;
     let mut out = stdout().lock();
     if args.json {

@@ -1,72 +1,140 @@
-//! The bench on real interfaces: the tester's ports by AF_PACKET, behind a guard.
+//! The bench on real interfaces: the tester's ports, behind a guard.
 //!
-//! RFC 6815: benchmark traffic must not be on networks that others use. So the bench refuses
-//! interfaces with a default route, and everything outside a network namespace of its own, unless
-//! the user says that it is isolated.
+//! ```text
+//!  af-packet   sendmmsg ──> interface ──> ring of slots
+//!  af-xdp      tx ring  ──> interface ──> XDP program ──> rx ring
+//!  mixed       tx ring  ──> interface ──> ring of slots
+//! ```
 
 use flowyard_frame::Nanos;
 use flowyard_ports::af_packet::{Fanout, Ring, Sender, Settings};
-use flowyard_ports::live::{Interface, default_route};
+use flowyard_ports::af_xdp::Exchange;
+use flowyard_ports::live::Interface;
 use flowyard_rfc2544::setup::Setup;
 use flowyard_rfc2544::suite::Bench;
 use flowyard_rfc2544::tester::{Measure, MeasureError, RealTester, Wire};
 
+use super::guard;
 use crate::stop::{Stop, bad_input};
 
-/// Room of a receive ring, in frames: half a second at a million a second.
-const FRAMES: u32 = 1 << 19;
+/// What the tester's ports are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
+pub(super) enum Kind {
+    /// A packet socket: works on every interface
+    AfPacket,
+    /// An AF_XDP socket, both ways: one queue, frames of 2048 bytes at most
+    AfXdp,
+    /// Sends by AF_XDP, receives by a packet socket
+    Mixed,
+}
+
+impl Kind {
+    /// As in the report.
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::AfPacket => "af_packet",
+            Self::AfXdp => "af_xdp",
+            Self::Mixed => "af_xdp to send, af_packet to receive",
+        }
+    }
+}
+
+/// Room for received frames: a tenth of a second at half a million a second.
+const FRAMES: u32 = 1 << 16;
+/// The same of AF_XDP, in each direction.
+const CHUNKS: u32 = 1 << 14;
+
+/// Frames that the generator has the kernel send by one call: not more than its backlogs of received
+/// frames hold (net.core.netdev_max_backlog, 1000), as veth delivers to one.
+const GATHERS: usize = 512;
 
 /// A port of the tester on an interface.
-pub(super) struct Packet {
+pub(super) struct Port {
     name: String,
-    sender: Sender,
-    ring: Ring,
+    sends: Sends,
+    receives: Receives,
+    /// Frames of two kilobytes and less; longer ones are not the tester's.
     buffer: Vec<u8>,
 }
 
-impl Packet {
+enum Sends {
+    Packet(Sender),
+    Xdp(Box<Exchange>),
+}
+
+enum Receives {
+    Packet(Ring),
+    /// What sends also receives.
+    Same,
+    Nothing,
+}
+
+impl Port {
     /// Opens interfaces, if they are isolated or the user says so.
-    pub(super) fn open_all(names: &[String], is_isolated: bool) -> Result<Vec<Self>, Stop> {
+    pub(super) fn open_all(
+        names: &[String],
+        kind: Kind,
+        is_isolated: bool,
+    ) -> Result<Vec<Self>, Stop> {
         if !is_isolated {
-            guard(names)?;
+            guard::check(names)?;
         }
-        names.iter().map(|name| Self::open(name)).collect()
+        names.iter().map(|name| Self::open(name, kind, true)).collect()
     }
 
-    fn open(name: &str) -> Result<Self, Stop> {
+    /// Opens one, behind the guard; without `receives`, only to send.
+    pub(super) fn open(name: &str, kind: Kind, receives: bool) -> Result<Self, Stop> {
         let interface = Interface::find(name).map_err(bad_input)?;
         if !interface.is_up {
             return Err(bad_input(format!("'{name}' is down; ip link set {name} up")));
         }
-        let settings = Settings { fanout: Fanout::Hash, frames: FRAMES };
-        let ring = Ring::open_one(&interface, settings, None).map_err(bad_input)?;
-        let sender = Sender::open(&interface, true).map_err(bad_input)?;
-        Ok(Self { name: name.into(), sender, ring, buffer: vec![0; 65_536] })
+        let sends = match kind {
+            Kind::AfPacket => Sends::Packet(Sender::open(&interface, true).map_err(bad_input)?),
+            Kind::AfXdp | Kind::Mixed => {
+                let both = receives && kind == Kind::AfXdp;
+                let opened = Exchange::open(&interface, CHUNKS, both).map_err(bad_input)?;
+                // Whoever only sends sends as fast as it goes; the methods send when a frame is due.
+                let opened = if receives { opened } else { opened.gather(GATHERS) };
+                Sends::Xdp(Box::new(opened))
+            }
+        };
+        let receives = match kind {
+            _ if !receives => Receives::Nothing,
+            Kind::AfXdp => Receives::Same,
+            Kind::AfPacket | Kind::Mixed => {
+                let settings = Settings { fanout: Fanout::Hash, frames: FRAMES };
+                Receives::Packet(Ring::open_one(&interface, settings, None).map_err(bad_input)?)
+            }
+        };
+        Ok(Self { name: name.into(), sends, receives, buffer: vec![0; 1 << 16] })
     }
-}
 
-/// Refuses what others may use.
-fn guard(names: &[String]) -> Result<(), Stop> {
-    let mend = "benchmark traffic must not be on networks that others use (RFC 6815): test in a \
-                namespace of its own, or say --isolated";
-    for name in names {
-        if let Some(to) = default_route(name)? {
-            return Err(bad_input(format!("'{name}' has the default route to {to}; {mend}")));
+    /// Waits until what was taken has left, for a moment.
+    pub(super) fn drain(&mut self) {
+        if let Sends::Xdp(exchange) = &mut self.sends {
+            for _ in 0..10_000 {
+                if exchange.pending() == 0 {
+                    return;
+                }
+            }
         }
     }
-    let namespace = |of: &str| std::fs::read_link(format!("/proc/{of}/ns/net")).ok();
-    let (ours, first) = (namespace("self"), namespace("1"));
-    if first.is_none() || ours == first {
-        return Err(bad_input(format!("this is the machine's own network namespace; {mend}")));
-    }
-    Ok(())
 }
 
-impl Wire for Packet {
+/// Frames that are looked at before the tester looks at its schedule again.
+const LOOK: usize = 256;
+
+impl Wire for Port {
+    #[inline]
     fn send(&mut self, frames: &[&[u8]]) -> Result<usize, String> {
-        match self.sender.send(frames.iter().copied()) {
-            (sent, None) => Ok(sent),
-            (sent, Some(error)) => match error.raw_os_error() {
+        let frames = frames.iter().copied();
+        let (sent, error) = match &mut self.sends {
+            Sends::Packet(sender) => sender.send(frames),
+            Sends::Xdp(exchange) => exchange.send(frames),
+        };
+        match error {
+            None => Ok(sent),
+            Some(error) => match error.raw_os_error() {
                 // No room just now: the rest is offered again.
                 Some(libc_codes::EAGAIN | libc_codes::ENOBUFS) => Ok(sent),
                 _ => Err(format!("'{}': {error}; is it up, and both its ends?", self.name)),
@@ -74,22 +142,36 @@ impl Wire for Packet {
         }
     }
 
+    #[inline]
     fn receive(&mut self, each: &mut dyn FnMut(&[u8])) {
-        // A bound: whoever sends faster than this looks must not keep it here.
-        for _ in 0..4096 {
-            let Some(seen) = self.ring.peek() else { return };
+        // The kernel stops at a frame that the far side has no room for: it is asked to go on.
+        if let Sends::Xdp(exchange) = &mut self.sends {
+            exchange.pending();
+        }
+        let ring = match (&mut self.receives, &mut self.sends) {
+            (Receives::Packet(ring), _) => ring,
+            (Receives::Same, Sends::Xdp(exchange)) => return exchange.receive(LOOK, each),
+            _ => return,
+        };
+        for _ in 0..LOOK {
+            let Some(seen) = ring.peek() else { return };
             // Nobody leaves cutting to an adapter here; a frame that wants it is shown whole.
-            let len = seen.len(None, 0).min(self.buffer.len());
-            if len == seen.len(None, 0) {
-                seen.write(None, 0, &mut self.buffer[..len]);
-                each(&self.buffer[..len]);
+            let len = seen.len(None, 0);
+            if let Some(buffer) = self.buffer.get_mut(..len) {
+                seen.write(None, 0, buffer);
+                each(buffer);
             }
-            self.ring.advance();
+            ring.advance();
         }
     }
 
     fn drops(&mut self) -> u64 {
-        self.ring.drops().map_or(0, u64::from)
+        let drops = match (&mut self.receives, &mut self.sends) {
+            (Receives::Packet(ring), _) => ring.drops(),
+            (Receives::Same, Sends::Xdp(exchange)) => exchange.drops(),
+            _ => Ok(0),
+        };
+        drops.map_or(0, u64::from)
     }
 }
 
@@ -101,7 +183,7 @@ mod libc_codes {
 
 /// The bench between interfaces.
 pub(super) struct LiveBench<'a> {
-    pub(super) wires: Vec<Packet>,
+    pub(super) wires: Vec<Port>,
     pub(super) clock: &'a dyn Fn() -> Nanos,
 }
 

@@ -1,19 +1,21 @@
 //! `flowyard bench rfc2544`, and the other methods: each is a profile, and the same run.
 
 use std::io::{IsTerminal, Write, stderr, stdout};
+use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
-use flowyard_report::{Document as Json, Unit, html};
+use flowyard_report::{Document as Json, Unit, html, num};
 use flowyard_rfc2544::compliance::judge;
 use flowyard_rfc2544::document::{self, Document, Machine, Time};
 use flowyard_rfc2544::profile::Profile;
 use flowyard_rfc2544::qualify::virtual_checks;
-use flowyard_rfc2544::suite::{self, Progress};
+use flowyard_rfc2544::suite::{self, Progress, Results};
+use flowyard_rfc2544::traffic::{Genome, Mix};
 use flowyard_rfc2544::virtual_bench::YardBench;
 use flowyard_rfc2544::{Dut, dut::YardDut};
 use indicatif::{ProgressBar, ProgressStyle};
 
-use super::live::{LiveBench, Packet};
+use super::live::{LiveBench, Port};
 use super::options::{Options, time};
 use super::state::StateFile;
 use crate::stop::{Stop, bad_input};
@@ -75,9 +77,17 @@ pub(crate) struct Soak {
     #[command(flatten)]
     options: Options,
 
-    /// How long, such as 14h
-    #[arg(long, value_name = "TIME", default_value = "14h", value_parser = humantime::parse_duration)]
-    duration: Duration,
+    /// How long, such as 14h [default: 14h, or once through a capture]
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    duration: Option<Duration>,
+
+    /// Replay a capture (pcap, pcapng, gzip): its flows, sizes and times, in frames of the bench
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["load", "sizes", "mix", "flows"])]
+    replay: Option<PathBuf>,
+
+    /// How fast it is replayed; 1 is as it was captured
+    #[arg(long, value_name = "FACTOR", default_value_t = 1.0, requires = "replay")]
+    speed: f64,
 
     /// Load, in hundredths of the line
     #[arg(long, value_name = "PERCENT", default_value_t = 40, value_parser = clap::value_parser!(u64).range(1..=100))]
@@ -101,11 +111,26 @@ pub(super) fn lanner(args: &Lanner) -> Result<(), Stop> {
 }
 
 pub(super) fn soak(args: &Soak) -> Result<(), Stop> {
-    let duration = time("--duration", args.duration)?;
-    run(
-        &args.options,
-        &args.options.profile(|line, ports| Profile::soak(line, ports, duration, args.load))?,
-    )
+    let capture = args.replay.as_deref().map(super::replay::read).transpose()?;
+    let fourteen_hours = Duration::from_secs(14 * 3600);
+    let duration = match (args.duration, &capture) {
+        (Some(duration), _) => time("--duration", duration)?,
+        (None, None) => time("--duration", fourteen_hours)?,
+        // Once through: what the capture takes, at this speed.
+        (None, Some(capture)) => (capture.length_ns as f64 / args.speed) as u64,
+    };
+    let mut profile =
+        args.options.profile(|line, ports| Profile::soak(line, ports, duration, args.load))?;
+    if let Some(capture) = capture {
+        if !(0.01..=100.0).contains(&args.speed) {
+            return Err(bad_input(format!("--speed: from 0.01 to 100, not {}", args.speed)));
+        }
+        // A load is a whole number of picoseconds, 100 for the capture's own speed.
+        profile.speed = Some((args.speed * 100.0).round() as u64);
+        (profile.flows, profile.sizes) = (capture.flows(), vec![Genome::fixed(64)]);
+        profile.mix = Mix::Replay(capture);
+    }
+    run(&args.options, &profile)
 }
 
 /// Runs a profile on a yard under virtual time, and shows what came of it.
@@ -119,7 +144,10 @@ fn run(options: &Options, profile: &Profile) -> Result<(), Stop> {
         .describe();
     let device = match options.interfaces.as_slice() {
         [] => device,
-        names => format!("what is between {} (af_packet)", names.join(" and ")),
+        names => {
+            let name = options.device.as_deref().unwrap_or("what is");
+            format!("{name} between {} ({})", names.join(" and "), options.port.name())
+        }
     };
     let about = serde_json::to_string(&(SCHEMA, profile, &spec, &device))
         .map_err(|error| Stop::Failed(error.into()))?;
@@ -127,15 +155,19 @@ fn run(options: &Options, profile: &Profile) -> Result<(), Stop> {
         Some(path) => StateFile::open(path, &about)?,
         None => StateFile::none(),
     };
+    let softnet = backlog();
     let before =
         Machine { load: read("/proc/loadavg"), steal_ticks: steal(), ..Machine::default() };
-    let tester = virtual_checks(profile.line, 10).map_err(|error| Stop::Failed(error.into()))?;
+    let tester = match &options.tester {
+        Some(path) => super::qualify::checks(path)?,
+        None => virtual_checks(profile.line, 10).map_err(|error| Stop::Failed(error.into()))?,
+    };
     let bar = bar();
     let mut watch = |progress: &Progress| show(bar.as_ref(), progress);
     let clock = crate::run::clock();
     let now = || clock();
     let results = if is_real {
-        let wires = Packet::open_all(&options.interfaces, options.isolated)?;
+        let wires = Port::open_all(&options.interfaces, options.port, options.isolated)?;
         let mut bench = LiveBench { wires, clock: &now };
         suite::run(profile, &mut bench, &mut journal, &mut watch)
     } else {
@@ -153,7 +185,7 @@ fn run(options: &Options, profile: &Profile) -> Result<(), Stop> {
         tester,
         compliance: judge(&results),
         deviations: document::deviations(time, &results),
-        drops: Vec::new(),
+        drops: drops(&results, softnet),
         results,
     };
     if let Some(path) = &options.html {
@@ -186,6 +218,9 @@ fn print(options: &Options, document: Document) -> Result<(), Stop> {
             let strength = if point.must { "MUST" } else { "SHOULD" };
             writeln!(out, "  {strength} {}: {}", point.section, point.text)?;
         }
+    }
+    for (reason, count) in &document.drops {
+        writeln!(out, "Dropped, {reason}: {}", num::exact(*count))?;
     }
     for deviation in &document.deviations {
         writeln!(out, "- {deviation}")?;
@@ -228,6 +263,24 @@ fn machine(before: Machine) -> Machine {
         steal_ticks: steal().saturating_sub(before.steal_ticks),
         ..before
     }
+}
+
+/// What the device dropped by its own words, and in real time what the kernel's backlogs of received
+/// frames had no room for since `before`: on a veth these are the device's rings and the tester's.
+fn drops(results: &Results, before: u64) -> Vec<(String, u64)> {
+    let mut drops = results.drops.clone();
+    let lost = backlog().saturating_sub(before);
+    if lost > 0 {
+        drops.push(("the machine's receive backlogs (softnet), whoever's".into(), lost));
+    }
+    drops
+}
+
+/// Frames that the kernel's backlogs of received frames dropped so far.
+fn backlog() -> u64 {
+    let table = read("/proc/net/softnet_stat");
+    let second = |line: &str| u64::from_str_radix(line.split_whitespace().nth(1)?, 16).ok();
+    table.lines().filter_map(second).sum()
 }
 
 /// Time that the hypervisor took, since boot.

@@ -8,16 +8,19 @@ use flowyard_rfc2544::dut::{Job, YardSpec};
 use flowyard_rfc2544::line::Line;
 use flowyard_rfc2544::profile::{Profile, Test};
 use flowyard_rfc2544::setup::Topology;
+use flowyard_rfc2544::tag::Cover;
 use flowyard_rfc2544::traffic::{Addresses, Genome, Mix};
 
+use super::live::Kind;
+use super::qualify;
 use crate::stop::{Stop, bad_input};
 
 /// Options of every method.
 #[derive(clap::Args)]
 pub(super) struct Options {
-    /// The line's rate, such as 10M, 1G, 10G
-    #[arg(long, value_name = "RATE", default_value = "10M", value_parser = line, help_heading = "Traffic")]
-    line: Line,
+    /// The line's rate, such as 10M, 1G, 10G [default: 10M, and 1G between interfaces]
+    #[arg(long, value_name = "RATE", value_parser = line, help_heading = "Traffic")]
+    line: Option<Line>,
 
     /// Frame sizes with FCS, one after the other, or imix, or a sequence as 64x7,594x4,1518
     /// (separate sizes by blanks) [default: the method's]
@@ -28,7 +31,7 @@ pub(super) struct Options {
     #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Traffic")]
     flows: u16,
 
-    /// Which flow comes next: round-robin, zipf:S, or a flow-size model (agh-2015, web-search,
+    /// Which flow comes next: round-robin, zipf:S, etc (requests of memcached: sizes, too), or a flow-size model (agh-2015, web-search,
     /// data-mining, fb-key-value, fb-hadoop, ali-storage)
     #[arg(long, value_name = "MIX", default_value = "round-robin", help_heading = "Traffic")]
     mix: String,
@@ -55,13 +58,31 @@ pub(super) struct Options {
     #[arg(long, value_name = "LIST", value_delimiter = ',', help_heading = "Device")]
     pub(super) interfaces: Vec<String>,
 
+    /// What the report calls the device between the interfaces
+    #[arg(long, value_name = "NAME", requires = "interfaces", help_heading = "Device")]
+    pub(super) device: Option<String>,
+
     /// The interfaces are isolated from every network that others use (RFC 6815), wherever they are
     #[arg(long, help_heading = "Device")]
     pub(super) isolated: bool,
 
+    /// What the tester's ports on these interfaces are
+    #[arg(long, value_enum, default_value_t = Kind::Mixed, help_heading = "Device")]
+    pub(super) port: Kind,
+
+    /// What the device may change in frames: frame is nothing (a bridge), network is MAC addresses and
+    /// TTL (a router), payload is all headers
+    #[arg(long, value_name = "WHAT", default_value = "frame", value_parser = cover, help_heading = "Device")]
+    cover: Cover,
+
     /// Ports of the device
     #[arg(long, value_name = "N", help_heading = "Device")]
     ports: Option<u8>,
+
+    /// Filters of the yard, RFC 2544 section 11.4.1: what is sent is allowed, all else is denied, and
+    /// with 25 there are 24 more that match nothing that is sent
+    #[arg(long, value_name = "N", default_value = "0", value_parser = filters, help_heading = "Device")]
+    filters: u8,
 
     /// Cores of the yard
     #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Device")]
@@ -91,6 +112,25 @@ pub(super) struct Options {
     #[arg(long, value_name = "N", default_value_t = 512, help_heading = "Device")]
     ring: u32,
 
+    /// Length of the trials that count, in seconds, between interfaces, where all is short unless
+    /// --standard says otherwise [default: 2]
+    #[arg(long, value_name = "SECONDS", conflicts_with = "trial", help_heading = "Method")]
+    seconds: Option<f64>,
+
+    /// How often the throughput is searched, for its noise [default: 3 between interfaces, 1 under
+    /// virtual time]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100), help_heading = "Method")]
+    repeat: Option<u32>,
+
+    /// Between interfaces, too, all lengths and waits are those of the method: this takes hours
+    #[arg(long, conflicts_with = "seconds", help_heading = "Method")]
+    standard: bool,
+
+    /// Nothing faster is tried than the tester was shown to be: what 'bench qualify --interfaces'
+    /// printed with --json
+    #[arg(long, value_name = "FILE", help_heading = "Method")]
+    pub(super) tester: Option<PathBuf>,
+
     /// Length of the trials that count [default: the method's]
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration, help_heading = "Method")]
     trial: Option<Duration>,
@@ -99,7 +139,7 @@ pub(super) struct Options {
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration, help_heading = "Method")]
     short: Option<Duration>,
 
-    /// Only these tests: throughput, latency, loss-rate, back-to-back, recovery, reset [default: the
+    /// Only these tests: throughput, latency, loss-rate, back-to-back, recovery, reset, bursts [default: the
     /// method's]
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = test, help_heading = "Method")]
     tests: Vec<Test>,
@@ -130,7 +170,24 @@ impl Options {
         if !(2..=8).contains(&ports) {
             return Err(bad_input(format!("--ports: from 2 to 8, not {ports}")));
         }
-        let mut profile = of(self.line, ports);
+        if real == 0 && (self.seconds.is_some() || self.tester.is_some()) {
+            return Err(bad_input(
+                "--seconds and --tester are for real time, between --interfaces; virtual time wants \
+                 --trial",
+            ));
+        }
+        let default = if real > 0 { Line::GBIT_1 } else { Line::MBIT_10 };
+        let mut profile = of(self.line.unwrap_or(default), ports);
+        if real > 0 && !self.standard {
+            let full = Duration::try_from_secs_f64(self.seconds.unwrap_or(2.0))
+                .map_err(|error| bad_input(format!("--seconds: {error}; such as 2 or 0.5")))?;
+            profile = profile.brief(time("--seconds", full)?, 3);
+        }
+        profile.repeats = self.repeat.unwrap_or(profile.repeats);
+        (profile.cover, profile.filters) = (self.cover, self.filters);
+        if let Some(path) = &self.tester {
+            profile.limits = qualify::limits(path)?;
+        }
         profile.topology = match (self.topology.as_deref(), profile.topology) {
             (Some("uni"), _) => Topology::Uni,
             (Some("mesh"), _) => Topology::Mesh(ports),
@@ -170,7 +227,10 @@ impl Options {
         if !self.tests.is_empty() {
             profile.tests.clone_from(&self.tests);
             let needs = |test: &Test| {
-                !matches!(test, Test::Throughput | Test::LossRate | Test::Mlr | Test::Soak)
+                !matches!(
+                    test,
+                    Test::Throughput | Test::LossRate | Test::Bursts | Test::Mlr | Test::Soak
+                )
             };
             if profile.tests.iter().any(needs) && !profile.tests.contains(&Test::Throughput) {
                 profile.tests.insert(0, Test::Throughput);
@@ -184,6 +244,7 @@ impl Options {
     fn mix(&self) -> Result<Mix, Stop> {
         match self.mix.as_str() {
             "round-robin" => Ok(Mix::RoundRobin),
+            "etc" => Ok(Mix::Etc),
             text => match text.strip_prefix("zipf:") {
                 Some(s) => match s.parse::<f64>() {
                     Ok(s) if (0.0..=10.0).contains(&s) => Ok(Mix::Zipf(s)),
@@ -195,7 +256,9 @@ impl Options {
                 None => {
                     let models =
                         flowyard_rfc2544::traffic::MODELS.map(|model| model.name).join(", ");
-                    Err(bad_input(format!("--mix: round-robin, zipf:S, {models}; not '{text}'")))
+                    Err(bad_input(format!(
+                        "--mix: round-robin, zipf:S, etc, {models}; not '{text}'"
+                    )))
                 }
             },
         }
@@ -225,7 +288,8 @@ impl Options {
             batch_ns,
             byte_ps: self.byte_cost_ps,
             ring_frames: self.ring,
-            ..YardSpec::new(self.line)
+            filters: self.filters,
+            ..YardSpec::new(self.line.unwrap_or(Line::MBIT_10))
         })
     }
 }
@@ -251,6 +315,24 @@ fn line(text: &str) -> Result<Line, String> {
     }
 }
 
+fn filters(text: &str) -> Result<u8, String> {
+    match text {
+        "0" => Ok(0),
+        "1" => Ok(1),
+        "25" => Ok(25),
+        _ => Err("0, 1 or 25".into()),
+    }
+}
+
+fn cover(text: &str) -> Result<Cover, String> {
+    match text {
+        "frame" => Ok(Cover::Frame),
+        "network" => Ok(Cover::Network),
+        "payload" => Ok(Cover::Payload),
+        _ => Err("frame, network or payload".into()),
+    }
+}
+
 fn addresses(text: &str) -> Result<Addresses, String> {
     match text {
         "patterned" => Ok(Addresses::Patterned),
@@ -269,6 +351,7 @@ fn test(text: &str) -> Result<Test, String> {
         "back-to-back" => Ok(Test::BackToBack),
         "recovery" => Ok(Test::Recovery),
         "reset" => Ok(Test::Reset),
-        _ => Err("throughput, latency, loss-rate, back-to-back, recovery or reset".into()),
+        "bursts" => Ok(Test::Bursts),
+        _ => Err("throughput, latency, loss-rate, back-to-back, recovery, reset or bursts".into()),
     }
 }

@@ -19,11 +19,13 @@
 //! Thread-safety: a socket is one thread's at a time; a program may be shared.
 
 pub(crate) mod assemble;
+mod exchange;
 mod program;
 mod rules;
 mod socket;
 pub(crate) mod sys;
 
+pub use exchange::Exchange;
 pub use program::{Attached, Program};
 pub use rules::{BadRule, Prefix, Rule, Rules};
 pub use socket::{Desc, Mode, Settings, Socket};

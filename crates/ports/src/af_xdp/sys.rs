@@ -23,6 +23,10 @@ use libc::{c_int, c_long, xdp_ring_offset};
 
 use crate::live::sys::{Mapping, Plain, check, zeroed};
 
+mod memory;
+
+pub(super) use memory::Memory;
+
 /// Memory that sockets receive into and transmit from, in chunks of equal size.
 #[derive(Clone)]
 pub struct Umem {

@@ -160,6 +160,8 @@ pub(crate) struct Mapping {
 
 // SAFETY: plain memory, bound to no thread; who reads and writes what is its users' affair.
 unsafe impl Send for Mapping {}
+// SAFETY: as above; a shared reference gives an address and a length.
+unsafe impl Sync for Mapping {}
 
 impl Mapping {
     /// Maps `len` bytes of `fd` from `offset` on, shared, touched at once.
@@ -170,6 +172,21 @@ impl Mapping {
         let base = unsafe {
             libc::mmap(std::ptr::null_mut(), len, protection, flags, fd.as_raw_fd(), offset)
         };
+        if base == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let base = NonNull::new(base.cast()).ok_or_else(io::Error::last_os_error)?;
+        Ok(Self { base, len })
+    }
+
+    /// `len` bytes of zeros that are no file's, touched at once.
+    pub(crate) fn anonymous(len: usize) -> io::Result<Self> {
+        let (protection, flags) = (
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_POPULATE,
+        );
+        // SAFETY: as in `new`.
+        let base = unsafe { libc::mmap(std::ptr::null_mut(), len, protection, flags, -1, 0) };
         if base == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }

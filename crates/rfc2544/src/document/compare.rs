@@ -17,6 +17,8 @@ pub struct Pair {
     pub b_pps: Option<f64>,
     /// Second by first.
     pub ratio: Option<f64>,
+    /// Why no difference can be told, where there are repetitions and they overlap.
+    pub cannot_tell: Option<String>,
 }
 
 /// All sizes that both have.
@@ -60,7 +62,11 @@ pub fn compare(a: &Document, b: &Document) -> Result<Comparison, String> {
         .map(|at| {
             let (a_pps, b_pps) = (rate(a, &at.size), rate(b, &at.size));
             let ratio = a_pps.zip(b_pps).map(|(a, b)| b / a);
-            Pair { size: at.size.clone(), a_pps, b_pps, ratio }
+            let other = b.results.sizes.iter().find(|other| other.size == at.size);
+            let spreads = at.spread.as_ref().zip(other.and_then(|other| other.spread.as_ref()));
+            let cannot_tell = spreads.filter(|(a, b)| !super::differ(a, b));
+            let cannot_tell = cannot_tell.map(|_| "repetitions overlap".to_owned());
+            Pair { size: at.size.clone(), a_pps, b_pps, ratio, cannot_tell }
         })
         .collect();
     if sizes.is_empty() {
@@ -95,7 +101,8 @@ impl Comparison {
             .column(Column::number("size").unit("bytes"))
             .column(Column::number("A").unit("frames/s"))
             .column(Column::number("B").unit("frames/s"))
-            .column(Column::number("B / A"));
+            .column(Column::number("B / A"))
+            .column(Column::text(""));
         let rate = |rate: Option<f64>| rate.map_or("none".to_owned(), |rate| format!("{rate:.1}"));
         for pair in &self.sizes {
             table.push([
@@ -103,6 +110,7 @@ impl Comparison {
                 Cell::new(rate(pair.a_pps)),
                 Cell::new(rate(pair.b_pps)),
                 Cell::new(pair.ratio.map_or("-".into(), |r| format!("{r:.3}"))).tone(Tone::Strong),
+                Cell::new(pair.cannot_tell.as_ref().map_or("", |_| "no difference can be told")),
             ]);
         }
         table = table.note(format!("A: {}", self.a)).note(format!("B: {}", self.b));

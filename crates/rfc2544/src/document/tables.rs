@@ -16,6 +16,7 @@ pub fn tables(document: &Document) -> Vec<Table> {
         loss(document),
         bursts(document),
         recovery(document),
+        intervals(document),
         mlr(document),
         soak(document),
         left_out(document),
@@ -52,12 +53,24 @@ fn throughput(document: &Document) -> Table {
         .column(Column::number("of line"))
         .column(Column::number("lost there").unit("frames"))
         .column(Column::number("loses at").unit("frames/s"))
-        .column(Column::number("trials"));
+        .column(Column::number("trials"))
+        .column(Column::text("result"));
     for at in measured(&document.results) {
         let Some(answer) = at.throughput else { continue };
-        let (rate, share) = answer.load.map_or(("none".into(), "-".into()), |load| {
+        let (mut rate, mut share) = answer.load.map_or(("none".into(), "-".into()), |load| {
             (pps(load), format!("{:.2} %", load.share_of(at.max) * 100.0))
         });
+        let (word, tone) = regularity(at, &answer);
+        if let Some(spread) = &at.spread {
+            // No more digits than the repetitions agree on.
+            let [least, greatest] = spread.range_pps().map(|rate| digits(rate, 2));
+            rate = if spread.irregular.is_some() {
+                share = "-".into();
+                format!("{least} to {greatest}")
+            } else {
+                format!("{} ± {:.1} %", digits(spread.median_pps, 3), spread.rsd_percent)
+            };
+        }
         table.push([
             Cell::new(at.size.to_string()),
             Cell::new(pps(at.max)),
@@ -66,9 +79,29 @@ fn throughput(document: &Document) -> Table {
             Cell::new(lost(answer.counts.lost(), answer.counts.sent)),
             Cell::new(answer.lossy.map_or("-".into(), pps)),
             Cell::new(answer.trials.to_string()),
+            Cell::new(word).tone(tone),
         ]);
     }
     table
+}
+
+/// Whether the figure is one, and whose limit it is.
+fn regularity(at: &AtSize, answer: &crate::search::throughput::Answer) -> (String, Tone) {
+    let why = at.spread.as_ref().and_then(|spread| spread.irregular.as_ref());
+    match (why, answer.tester_limit) {
+        (Some(why), _) => (format!("irregular: {why}"), Tone::Warn),
+        (None, true) => ("at least; the tester's limit".into(), Tone::Warn),
+        (None, false) => ("regular".into(), Tone::Good),
+    }
+}
+
+/// Rounded to so many digits that count.
+fn digits(value: f64, count: i32) -> String {
+    if value <= 0.0 {
+        return "0".into();
+    }
+    let unit = 10_f64.powi((value.log10().floor() as i32 + 1 - count).max(0));
+    num::exact(((value / unit).round() * unit) as u64)
 }
 
 fn latency(document: &Document) -> Table {
@@ -179,6 +212,31 @@ fn recovery(document: &Document) -> Table {
             Cell::new(of(reset.map(|r| r.by_frames_ns))),
             Cell::new(of(reset.map(|r| r.by_time_ns))),
         ]);
+    }
+    table
+}
+
+fn intervals(document: &Document) -> Table {
+    let title = format!("Bursts: least interval without loss, RFC 2544 21 ({})", time(document));
+    let mut table = Table::new(title)
+        .column(Column::number("size").unit("bytes"))
+        .column(Column::number("burst").unit("frames"))
+        .column(Column::number("interval").unit("start to start"))
+        .column(Column::number("load").unit("frames/s"))
+        .column(Column::number("of line"));
+    for at in &document.results.sizes {
+        for answer in at.bursts.iter().flatten() {
+            let (load, share) = answer.search.load.map_or(("-".into(), "-".into()), |load| {
+                (pps(load), format!("{:.2} %", load.share_of(at.max) * 100.0))
+            });
+            table.push([
+                Cell::new(at.size.to_string()),
+                Cell::new(answer.frames.to_string()),
+                Cell::new(answer.interval_ns.map_or("none".into(), ns)).tone(Tone::Strong),
+                Cell::new(load),
+                Cell::new(share),
+            ]);
+        }
     }
     table
 }

@@ -60,6 +60,8 @@ pub struct YardSpec {
     pub byte_ps: u64,
     /// Frames that a receive ring holds.
     pub ring_frames: u32,
+    /// Filters, RFC 2544 section 11.4.1: 0, 1 or 25, and then nothing else passes.
+    pub filters: u8,
     /// How long a restart takes.
     pub restart_ns: Nanos,
     /// The lines of its ports.
@@ -79,9 +81,42 @@ impl YardSpec {
             batch_ns: 200,
             byte_ps: 100,
             ring_frames: 512,
+            filters: 0,
             restart_ns: 50_000_000,
             line,
         }
+    }
+
+    /// Filters as rules: what the tester sends is allowed, in the middle of 24 that deny what it
+    /// does not send, and then all else is denied.
+    fn rules(&self) -> String {
+        if self.filters == 0 {
+            return String::new();
+        }
+        let mut text = String::new();
+        let mut rule = |priority: u16, what: &str, then: &str| {
+            text += &format!("[[steer.rule]]\npriority = {priority}\nmatch = {what}\n{then}\n");
+        };
+        for port in 0..self.ports {
+            let queue =
+                if self.ordered { "q".into() } else { format!("q{}", port % self.cores.max(1)) };
+            let (from, to) = (port + 1, (port ^ 1) + 65);
+            let what = format!(
+                "{{ in_port = \"p{port}\", src = \"198.18.{from}.2\", dst = \"198.19.{to}.0/24\" }}"
+            );
+            rule(100, &what, &format!("queue = \"{queue}\""));
+        }
+        if self.filters > 1 {
+            for n in 0..24 {
+                // 12 before the one that allows, and 12 behind it.
+                let priority = if n < 12 { 200 - n } else { 100 - n };
+                let what =
+                    format!("{{ src = \"198.18.{}.2\", dst = \"198.19.{}.2\" }}", n + 101, n + 201);
+                rule(priority, &what, "drop = true");
+            }
+        }
+        rule(0, "{}", "drop = true");
+        text
     }
 
     /// The yard's configuration.
@@ -110,6 +145,7 @@ impl YardSpec {
                 );
             }
         }
+        text += &self.rules();
         text += &match self.job {
             Job::Forward => {
                 format!("[work]\nkind = \"forward\"\nports = {{ {} }}\n", map.join(", "))

@@ -351,3 +351,44 @@ fn a_search_told_the_same_asks_the_same() {
     }
     assert_eq!((again.next_trial(), again.answer()), (None, first.answer()));
 }
+
+/// A device that takes `capacity` frames a second and holds `buffer`: a burst may be longer than the
+/// buffer by what leaves meanwhile, and the next one may come when it has left.
+#[test]
+fn the_least_interval_between_bursts_is_what_the_device_takes() {
+    let (line, capacity, buffer) = (pps(100_000.0), 10_000.0, 200.0);
+    for (frames, fits) in [(16, true), (64, true), (1024, false)] {
+        let config =
+            throughput::Config { short: SECOND, full: SECOND, ..throughput::Config::rfc2544(line) };
+        let mut search = Bursts::new(frames, config);
+        run(&mut search, |trial| {
+            let Shape::Bursts { frames, line } = trial.shape else { panic!("{trial:?}") };
+            let n = frames as f64;
+            // What waits at the end of a burst, and whether all has left when the next one comes.
+            let waits = n - n * capacity / line.pps();
+            let clean = waits <= buffer && trial.load.pps() <= capacity;
+            result(trial, u64::from(!clean))
+        });
+        let answer = search.answer();
+        assert_eq!(answer.interval_ns.is_some(), fits, "{frames}: {answer:?}");
+        if let Some(interval) = answer.interval_ns {
+            let want = frames as f64 * 1e9 / capacity;
+            assert!((1.0..1.002).contains(&(interval / want)), "{frames}: {interval} for {want}");
+        }
+    }
+}
+
+/// What is far beyond the tester is not tried again; what it missed by little is.
+#[test]
+fn only_a_near_miss_of_the_tester_is_made_again() {
+    let trial = Trial::new(pps(1000.0), SECOND);
+    let short = |missing: u64| {
+        let mut result = result(&trial, 0);
+        result.counts.sent -= missing;
+        result.counts.good -= missing;
+        result
+    };
+    assert!(Patience::default().accepts(&short(0)));
+    assert!(!Patience::default().accepts(&short(5)));
+    assert!(Patience::default().accepts(&short(500)));
+}

@@ -59,6 +59,8 @@ pub struct Answer {
     pub load: Option<Load>,
     /// The slowest rate above it that lost; none where the line itself is the limit.
     pub lossy: Option<Load>,
+    /// Whether it was the tester that could not, there: then the device's limit is not known.
+    pub tester_limit: bool,
     /// Of the trial behind the answer.
     pub counts: Counts,
     /// How long that trial was.
@@ -107,7 +109,15 @@ impl Throughput {
             tester_tx_drops: 0,
             tester_rx_drops: 0,
         };
-        let answer = Answer { load: None, lossy: None, counts, duration: 0, trials: 0, spoiled: 0 };
+        let answer = Answer {
+            load: None,
+            lossy: None,
+            tester_limit: false,
+            counts,
+            duration: 0,
+            trials: 0,
+            spoiled: 0,
+        };
         Self {
             config,
             clean: [None; 2],
@@ -224,6 +234,7 @@ impl Search for Throughput {
         (self.asked, self.again) = (None, 0);
         if !is_clean {
             self.lossy = Some(load);
+            self.answer.tester_limit = result.fault().is_some();
             if trial.duration == self.config.full && self.config.short < self.config.full {
                 self.stride = (self.stride * 2).clamp(1, 1 << 20);
             }

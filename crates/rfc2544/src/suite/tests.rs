@@ -77,7 +77,7 @@ fn the_whole_suite_and_its_resumption() {
 #[test]
 fn both_ways_of_timing_a_reset_agree() {
     let (profile, spec) = small();
-    let setup = setup(&profile, &profile.sizes[0], Cover::Frame);
+    let setup = setup(&profile, &profile.sizes[0]);
     let mut bench = YardBench(spec);
     let mut measure = bench.at(&setup).unwrap();
     let mut search = Reset::new(Load::from_pps(500.0), 16 * SECOND, 1, 2);

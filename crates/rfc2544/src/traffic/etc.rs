@@ -8,6 +8,8 @@
 use flowyard_frame::Nanos;
 use flowyard_testkit::Rng;
 
+use super::{Step, Zipf};
+
 /// Values of 0 to 14 bytes and their shares.
 const SMALL: [f64; 15] = [
     0.00536, 0.00047, 0.17820, 0.09239, 0.00018, 0.02740, 0.00065, 0.00606, 0.00023, 0.00837,
@@ -71,4 +73,24 @@ impl Iterator for Etc {
             is_set: self.rng.below(31) == 0,
         })
     }
+}
+
+/// Bytes of a frame besides key and value: Ethernet with FCS 18, IPv4 20, UDP 8, memcached's header of
+/// datagrams 8, `get ` and the end of the line 6.
+const AROUND_GET: u32 = 60;
+/// And of a SET: `set `, ` 0 0 `, the length of the value, two ends of lines.
+const AROUND_SET: u32 = AROUND_GET + 13;
+
+/// `count` requests as frames of `flows` clients, whose popularity the paper does not have: Zipf's
+/// law with exponent 0.99. What does not fit into 1518 bytes is cut.
+pub(super) fn steps(flows: u16, count: usize, seed: u64, rng: &mut Rng) -> Vec<Step> {
+    let zipf = Zipf::new(flows, 0.99);
+    let frame = |request: Request| {
+        let key = u32::from(request.key);
+        let bytes =
+            if request.is_set { AROUND_SET + key + request.value } else { AROUND_GET + key };
+        let size = bytes.clamp(64, 1518) as u16;
+        Step { flow: zipf.draw(rng), size, broadcast: false }
+    };
+    Etc::new(seed).take(count).map(frame).collect()
 }

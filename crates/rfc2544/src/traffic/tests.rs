@@ -197,3 +197,30 @@ fn a_replay_keeps_times_sizes_and_flows() {
     assert_eq!(at, [0, 500, 4000, 6000]);
     assert_eq!(plan.replay_ns(2, 200), Some(2000), "twice as fast");
 }
+
+#[test]
+fn requests_of_memcached_are_short_and_sometimes_long() {
+    let spec = Spec { mix: Mix::Etc, flows: 50, ..Spec::fixed(64) };
+    let plan = spec.plan(0).unwrap();
+    let sizes = plan.steps().iter().map(|step| f64::from(step.size));
+    let mean = sizes.clone().sum::<f64>() / plan.period() as f64;
+    // A key of 36.2 bytes on average and 60 around it; one request in 31 brings 194 bytes of value.
+    assert!((100.0..110.0).contains(&mean), "{mean}");
+    assert!(sizes.clone().any(|size| size > 1000.0) && sizes.clone().all(|size| size >= 64.0));
+    let first = plan.steps().iter().filter(|step| step.flow == 0).count() as f64;
+    let share = first / plan.period() as f64;
+    assert!((0.18..0.27).contains(&share), "the most popular client sends {share}");
+    assert_eq!(spec.plan(0), spec.plan(0));
+}
+
+#[test]
+fn a_capture_is_its_numbers_in_a_document_and_its_frames_in_a_plan() {
+    let frame = Addresses::Patterned.frame(0, 0, 100);
+    let plan = rewrite([(10, frame.len(), &frame[..]), (1010, frame.len(), &frame[..])]);
+    let capture = Capture::new("a.pcap", plan.clone());
+    assert_eq!((capture.frames, capture.flows(), capture.length_ns), (2, 1, 2000));
+    let spec = Spec { mix: Mix::Replay(capture.clone()), ..Spec::fixed(64) };
+    assert_eq!(spec.plan(0).unwrap(), plan);
+    let text = serde_json::to_string(&capture).unwrap();
+    assert_eq!(text, r#"{"name":"a.pcap","frames":2,"length_ns":2000}"#);
+}

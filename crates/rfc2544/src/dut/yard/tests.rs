@@ -107,3 +107,23 @@ fn a_bridge_in_a_mesh_sends_each_frame_to_its_port() {
     assert_eq!((c.lost(), c.misrouted, c.reordered), (0, 0, 0), "{c:?}");
     assert_eq!(result.ports.len(), 4);
 }
+
+/// RFC 2544 section 11.4.1: what is sent passes, and what is not sent is denied, by each way.
+#[test]
+fn filters_let_the_tests_frames_through_and_nothing_else() {
+    for (filters, cores, ordered) in [(1, 1, false), (25, 1, false), (25, 2, true), (25, 2, false)]
+    {
+        let spec = YardSpec { filters, cores, ordered, ..YardSpec::new(Line::MBIT_10) };
+        let mut ours = tester(spec, Topology::Pairs(2), Spec { flows: 3, ..Spec::fixed(64) });
+        let trial = Trial::new(Load::from_pps(1000.0), SECOND);
+        let counts = ours.measure(&trial).unwrap().counts;
+        assert_eq!((counts.sent, counts.lost()), (2000, 0), "{filters} {cores}");
+        // Learning frames go the other way round: denied, and said to be.
+        let drops = ours.dut.drops();
+        let denied: u64 = drops.iter().map(|(_, count)| count).sum();
+        assert_eq!(denied, 6, "{drops:?}");
+        let mut others = tester(spec, Topology::Pairs(2), flows(64, 3));
+        let counts = others.measure(&trial).unwrap().counts;
+        assert_eq!((counts.sent, counts.good), (2000, 0), "drawn addresses are not the filters'");
+    }
+}

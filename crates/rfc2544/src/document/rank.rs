@@ -1,0 +1,161 @@
+//! Rank: several devices, measured in turns, in the order of their throughput, as far as it can be told.
+//!
+//! Two devices differ if every repetition of one is above every repetition of the other: with three
+//! each, chance does that in one of ten cases for two equal ones, either way. Otherwise no
+//! difference can be told, however far apart the medians are.
+
+use flowyard_report::{Cell, Column, Table, Tone, num};
+use serde::{Deserialize, Serialize};
+
+use super::{Document, Time};
+use crate::line::Load;
+use crate::suite::Spread;
+use crate::traffic::Genome;
+
+/// A device's repetitions at one size.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Ranked {
+    /// The device.
+    pub name: String,
+    /// Its throughput, in frames a second for each port.
+    pub spread: Spread,
+    /// One more than there are devices that are told to be faster.
+    pub place: u32,
+}
+
+/// The order at one size: by place, and among those who share one the fastest median first.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Order {
+    /// The size.
+    pub size: Genome,
+    /// The devices.
+    pub devices: Vec<Ranked>,
+}
+
+/// The order of `devices` at each size that all have; each has a name and what was measured in turns.
+///
+/// # Errors
+/// When virtual and real time are mixed, or there is nothing to compare.
+pub fn rank(devices: &[(String, Vec<Document>)]) -> Result<Vec<Order>, String> {
+    let all = || devices.iter().flat_map(|(_, documents)| documents);
+    let first = all().next().ok_or("nothing to rank")?;
+    if all().any(|document| document.time != first.time) {
+        return Err("some are of virtual and some of real time: they are never compared".into());
+    }
+    let mut orders = Vec::new();
+    for at in &first.results.sizes {
+        let rates = |documents: &[Document]| {
+            let found = documents.iter().flat_map(|document| &document.results.sizes);
+            found.filter(|found| found.size == at.size).flat_map(runs).collect::<Vec<f64>>()
+        };
+        let spreads = devices.iter().map(|(name, documents)| {
+            Spread::new(rates(documents)).map(|spread| (name.clone(), spread))
+        });
+        let Some(spreads) = spreads.collect::<Option<Vec<_>>>() else { continue };
+        orders.push(Order { size: at.size.clone(), devices: order(spreads) });
+    }
+    if orders.is_empty() { Err("they have no frame size in common".into()) } else { Ok(orders) }
+}
+
+/// Every repetition of the throughput's search at a size, in frames a second.
+fn runs(at: &crate::suite::AtSize) -> Vec<f64> {
+    match (&at.spread, &at.throughput) {
+        (Some(spread), _) => spread.runs_pps.clone(),
+        (None, Some(answer)) => vec![answer.load.map_or(0.0, Load::pps)],
+        (None, None) => Vec::new(),
+    }
+}
+
+fn order(spreads: Vec<(String, Spread)>) -> Vec<Ranked> {
+    let faster = |than: &Spread| {
+        let is = |other: &&(String, Spread)| {
+            differ(&other.1, than) && other.1.median_pps > than.median_pps
+        };
+        spreads.iter().filter(is).count() as u32
+    };
+    let places: Vec<u32> = spreads.iter().map(|(_, spread)| 1 + faster(spread)).collect();
+    let mut ranked: Vec<Ranked> = spreads
+        .into_iter()
+        .zip(places)
+        .map(|((name, spread), place)| Ranked { name, spread, place })
+        .collect();
+    ranked.sort_by(|a, b| {
+        let by_median = b.spread.median_pps.total_cmp(&a.spread.median_pps);
+        a.place.cmp(&b.place).then(by_median)
+    });
+    ranked
+}
+
+/// Whether all repetitions of one are above all of the other; of fewer than three each, nothing is
+/// told.
+#[must_use]
+pub fn differ(a: &Spread, b: &Spread) -> bool {
+    let ([a_least, a_most], [b_least, b_most]) = (a.range_pps(), b.range_pps());
+    let enough = a.runs_pps.len().min(b.runs_pps.len()) >= 3;
+    enough && (a_least > b_most || b_least > a_most)
+}
+
+/// The orders as a table.
+#[must_use]
+pub fn table(orders: &[Order], time: Time) -> Table {
+    let time = if time == Time::Virtual { "virtual time" } else { "real time" };
+    let mut table = Table::new(format!("Order by throughput, each port ({time})"))
+        .column(Column::number("size").unit("bytes"))
+        .column(Column::number("place"))
+        .column(Column::text("device"))
+        .column(Column::number("median").unit("frames/s"))
+        .column(Column::number("least .. greatest").unit("frames/s"))
+        .column(Column::number("runs"))
+        .column(Column::text("to the one before"));
+    for order in orders {
+        for (at, ranked) in order.devices.iter().enumerate() {
+            let shared = order.devices.iter().filter(|other| other.place == ranked.place).count();
+            let before = at.checked_sub(1).map(|at| &order.devices[at].spread);
+            let word = match before.map(|before| differ(before, &ranked.spread)) {
+                None => "",
+                Some(false) => "no difference can be told",
+                Some(true) => "slower",
+            };
+            let [least, greatest] = ranked.spread.range_pps().map(|rate| num::exact(rate as u64));
+            table.push([
+                Cell::new(order.size.to_string()),
+                Cell::new(format!("{}{}", ranked.place, if shared > 1 { "=" } else { "" })),
+                Cell::new(ranked.name.as_str()).tone(Tone::Strong),
+                Cell::new(num::exact(ranked.spread.median_pps as u64)),
+                Cell::new(format!("{least} .. {greatest}")),
+                Cell::new(ranked.spread.runs_pps.len().to_string()),
+                Cell::new(word),
+            ]);
+        }
+    }
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_order_is_told_only_where_repetitions_do_not_overlap() {
+        let spread = |rates: [f64; 3]| Spread::new(rates.to_vec()).unwrap();
+        let named = |name: &str, rates| (name.to_owned(), spread(rates));
+        let ranked = order(vec![
+            named("slow", [10.0, 11.0, 12.0]),
+            named("fast", [100.0, 120.0, 90.0]),
+            named("fast too", [95.0, 130.0, 91.0]),
+            named("none", [0.0; 3]),
+        ]);
+        let places: Vec<_> = ranked.iter().map(|r| (r.name.as_str(), r.place)).collect();
+        assert_eq!(places, [("fast", 1), ("fast too", 1), ("slow", 3), ("none", 4)]);
+        // As wide as both: it is not told from either, so it is behind nobody.
+        let wide = order(vec![
+            named("high", [9.0, 9.0, 10.0]),
+            named("low", [1.0, 1.0, 2.0]),
+            named("wide", [1.5, 3.0, 20.0]),
+        ]);
+        let places: Vec<_> = wide.iter().map(|r| (r.name.as_str(), r.place)).collect();
+        assert_eq!(places, [("high", 1), ("wide", 1), ("low", 2)]);
+        let two = Spread::new(vec![1.0, 1.0]).unwrap();
+        assert!(!differ(&two, &spread([9.0; 3])), "two repetitions tell nothing");
+    }
+}

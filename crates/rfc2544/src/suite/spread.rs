@@ -1,0 +1,91 @@
+//! Spread: what the same search found several times, and whether one figure may stand for it.
+
+use serde::{Deserialize, Serialize};
+
+use crate::line::Load;
+use crate::search::throughput::Answer;
+
+/// Repetitions of a search, in frames a second.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Spread {
+    /// Each, in the order of time; 0 where no rate was without loss.
+    pub runs_pps: Vec<f64>,
+    /// The middle one, the lower one of two.
+    pub median_pps: f64,
+    /// Relative standard deviation, in percent of the mean.
+    pub rsd_percent: f64,
+    /// Why no single figure may stand for them.
+    pub irregular: Option<String>,
+}
+
+impl Spread {
+    /// Above this relative standard deviation, in percent, results are irregular. RFC 8239 section
+    /// 1.3 wants less than 10.
+    pub const LIMIT_PERCENT: f64 = 10.0;
+
+    /// Of these rates; none of none.
+    #[must_use]
+    pub fn new(runs_pps: Vec<f64>) -> Option<Self> {
+        let mut sorted = runs_pps.clone();
+        sorted.sort_by(f64::total_cmp);
+        let median_pps = *sorted.get(sorted.len().saturating_sub(1) / 2)?;
+        let n = sorted.len() as f64;
+        let mean = sorted.iter().sum::<f64>() / n;
+        // Of a sample: n - 1.
+        let squares: f64 = sorted.iter().map(|rate| (rate - mean).powi(2)).sum();
+        let deviation = if n > 1.0 { (squares / (n - 1.0)).sqrt() } else { 0.0 };
+        let rsd_percent = if mean > 0.0 { deviation / mean * 100.0 } else { 0.0 };
+        let empty = runs_pps.iter().filter(|rate| **rate <= 0.0).count();
+        let irregular = if empty > 0 && empty < runs_pps.len() {
+            Some(format!("{empty} of {} repetitions found no rate without loss", runs_pps.len()))
+        } else if rsd_percent > Self::LIMIT_PERCENT {
+            Some(format!(
+                "relative standard deviation {rsd_percent:.0} %, more than {} %",
+                Self::LIMIT_PERCENT
+            ))
+        } else {
+            None
+        };
+        Some(Self { runs_pps, median_pps, rsd_percent, irregular })
+    }
+
+    /// The least and the greatest.
+    #[must_use]
+    pub fn range_pps(&self) -> [f64; 2] {
+        let fold = |of: fn(f64, f64) -> f64| self.runs_pps.iter().copied().reduce(of);
+        [fold(f64::min), fold(f64::max)].map(Option::unwrap_or_default)
+    }
+}
+
+/// The middle answer, and the spread of all where there are several.
+pub(super) fn of(mut answers: Vec<Answer>) -> (Option<Answer>, Option<Spread>) {
+    let rate = |answer: &Answer| answer.load.map_or(0.0, Load::pps);
+    let spread =
+        (answers.len() > 1).then(|| Spread::new(answers.iter().map(rate).collect())).flatten();
+    answers.sort_by(|a, b| rate(a).total_cmp(&rate(b)));
+    let middle = answers.len().saturating_sub(1) / 2;
+    let all = answers.iter().map(|answer| answer.trials).sum();
+    let spoiled = answers.iter().map(|answer| answer.spoiled).sum();
+    let answer = answers.get(middle).map(|answer| Answer { trials: all, spoiled, ..*answer });
+    (answer, spread)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn noise_is_not_a_figure() {
+        let calm = Spread::new(vec![100.0, 101.0, 99.0]).unwrap();
+        assert_eq!((calm.median_pps, calm.irregular.as_ref()), (100.0, None));
+        assert!((calm.rsd_percent - 1.0).abs() < 1e-9, "{}", calm.rsd_percent);
+        assert_eq!(calm.range_pps(), [99.0, 101.0]);
+        let noisy = Spread::new(vec![100.0, 50.0, 150.0]).unwrap();
+        assert!(noisy.irregular.unwrap().contains("50 %"));
+        let failed = Spread::new(vec![100.0, 0.0, 100.0]).unwrap();
+        assert!(failed.irregular.unwrap().contains("1 of 3"));
+        let never = Spread::new(vec![0.0, 0.0]).unwrap();
+        assert_eq!((never.median_pps, never.irregular), (0.0, None));
+        assert_eq!(Spread::new(Vec::new()), None);
+    }
+}
