@@ -133,7 +133,8 @@ fn calibrated(args: &Args, names: &[&str]) -> Result<Option<Profile>, Stop> {
         yard: wants(&[yard::NAME, yard::WORKERS, yard::CORES, "dlb-workers"]),
         host: wants(&[host::NAME]),
     };
-    if !wants.yard && !(wants.host && crate::live::obstacle().is_none()) {
+    let live = wants.host && crate::live::obstacle().is_none();
+    if !(wants.yard || live) {
         return Ok(None);
     }
     let clock = crate::run::clock();

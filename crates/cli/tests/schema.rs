@@ -75,7 +75,7 @@ fn check(value: &Value, schema: &Value, root: &Value, at: &str, faults: &mut Vec
                 }
             }
             "const" | "minimum" | "maximum" | "properties" | "additionalProperties" => {}
-            "items" | "prefixItems" | "anyOf" | "$ref" => {}
+            "items" | "prefixItems" | "anyOf" | "oneOf" | "$ref" => {}
             other => panic!("{at}: this test does not know the keyword {other}"),
         }
     }
@@ -93,6 +93,17 @@ fn check(value: &Value, schema: &Value, root: &Value, at: &str, faults: &mut Vec
             .collect();
         if tried.iter().all(|faults| !faults.is_empty()) {
             faults.extend(tried.into_iter().flatten());
+        }
+    }
+    if let Some(kinds) = keywords.get("oneOf").and_then(Value::as_array) {
+        let fits = |one: &&Value| {
+            let mut faults = Vec::new();
+            check(value, one, root, at, &mut faults);
+            faults.is_empty()
+        };
+        let count = kinds.iter().filter(fits).count();
+        if count != 1 {
+            faults.push(format!("{at}: {value} is {count} of the kinds"));
         }
     }
     if let Some(fields) = value
@@ -199,6 +210,13 @@ fn what_figures_prints_fits_its_schema() {
     std::fs::write(&profile, text).unwrap();
     let value = fits("figures", &["dlb-mice", "--profile", profile.to_str().unwrap()]);
     assert_eq!(value["here"]["constants"]["a_ns"]["value"], 1.5);
+    // A kind that there is not is found.
+    let schema = json(["schema", "figures"]);
+    let mut wrong = value;
+    wrong["figures"][0]["rows"][0]["kind"] = "guessed".into();
+    let mut faults = Vec::new();
+    check(&wrong, &schema, &schema, "it", &mut faults);
+    assert_eq!(faults, ["it.figures[0].rows[0].kind: \"guessed\" is 0 of the kinds"]);
 }
 
 /// A balancer with a check, and a backend that passes none.

@@ -67,7 +67,7 @@ fn predict(
 }
 
 /// Frames a second of a round. What others had counts where both processors are wanted.
-fn timed(case: Case, others: &mut f64, clock: &Clock) -> anyhow::Result<f64> {
+fn timed(case: &Case, others: &mut f64, clock: &Clock) -> anyhow::Result<f64> {
     let (round, share) = case.urgent(TIME, clock)?;
     if case.cores > 1 {
         *others = others.max(share);
@@ -103,7 +103,7 @@ fn model(here: &Profile) -> anyhow::Result<Figure> {
         let mut others = 0.0;
         for (at, work_ns) in WORK.into_iter().enumerate() {
             for (way, (_, cores, consumers)) in measured.iter_mut().zip(&ways) {
-                way[at].push(timed(case(*cores, consumers, work_ns), &mut others, &clock)?);
+                way[at].push(timed(&case(*cores, consumers, work_ns), &mut others, &clock)?);
             }
         }
         rounds.add(others);
@@ -149,7 +149,7 @@ fn workers(here: &Profile) -> anyhow::Result<Figure> {
     while rounds.go_on() {
         let mut others = 0.0;
         for (way, (_, cores, consumers)) in measured.iter_mut().zip(&ways) {
-            way.push(timed(case(*cores, consumers, BALANCER), &mut others, &clock)? / 1e6);
+            way.push(timed(&case(*cores, consumers, BALANCER), &mut others, &clock)? / 1e6);
         }
         rounds.add(others);
     }

@@ -49,7 +49,6 @@ fn throw(clock: &Clock, near: bool) -> anyhow::Result<f64> {
                     if side == 0 {
                         write(&ends[0])?;
                     }
-                    // Whoever ends has thrown before, so the other catches once more, and ends too.
                     loop {
                         read(&ends[1 - side])?;
                         write(&ends[side])?;
@@ -58,6 +57,8 @@ fn throw(clock: &Clock, near: bool) -> anyhow::Result<f64> {
                             break;
                         }
                     }
+                    // The other may have answered already, and wait again: it finds that time is over.
+                    write(&ends[side])?;
                     throws.fetch_add(own, Ordering::Relaxed);
                     Ok(())
                 }));

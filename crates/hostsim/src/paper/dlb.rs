@@ -95,10 +95,7 @@ fn devices(
         let get = |name: &str| here.get(name).map_err(model);
         let worker = get("yard_far_dequeue_ns")? + get("yard_far_complete_ns")?;
         let produce = get("yard_far_enqueue_ns")?;
-        devices.push((
-            "flowyard's ordered queue, costs of this machine",
-            Device { produce, worker, consume: 0.0 },
-        ));
+        devices.push(("flowyard's ordered queue, here", Device { produce, worker, consume: 0.0 }));
     }
     Ok(devices)
 }

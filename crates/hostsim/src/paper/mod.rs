@@ -73,7 +73,10 @@ fn printed(name: &str, begin: &str, end: &str) -> Result<Vec<(f64, f64)>, Figure
         let place = row.name.strip_prefix(begin)?.strip_suffix(end)?;
         Some((place.parse().ok()?, row.paper))
     };
-    Ok(File::parse(name, text)?.rows.iter().filter_map(point).collect())
+    let rows = File::parse(name, text)?.rows;
+    // A bound is no point.
+    let equal = rows.iter().filter(|row| row.bound == crate::figure::Bound::Equal);
+    Ok(equal.filter_map(point).collect())
 }
 
 /// Any error of a model, as a figure's.
