@@ -113,13 +113,15 @@ mod tests {
 
     #[test]
     fn the_learning_rate_is_what_the_core_can_do() {
-        // A frame takes 100 us: 10,000 a second, and the ring of 512 hides a little more.
+        // A frame takes 100 us: 10,000 a second. Of the 2048, the ring of 512 and the queue of 256 (with
+        // a batch or two under way) hold what is too much, so that the rate r with 2048 (1 - 10,000 / r)
+        // equal to that passes: from 13,333 for the ring alone to 17,000 for all.
         let slow = YardSpec { frame_ns: 100_000, batch_ns: 0, byte_ps: 0, ..*switch(4096).spec() };
         let mut search = LearningRate::new(2048, 100_000);
         while let Some(next) = search.next_probe() {
             let probed = probe(&mut YardDut::new(slow).unwrap(), &next);
             search.told(next, probed);
         }
-        assert!((9_000..15_000).contains(&search.answer()), "{}", search.answer());
+        assert!((13_333..17_000).contains(&search.answer()), "{}", search.answer());
     }
 }

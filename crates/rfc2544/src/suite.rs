@@ -147,7 +147,7 @@ pub struct Results {
     pub sizes: Vec<AtSize>,
     /// Every trial.
     pub trials: Vec<Row>,
-    /// Frames that the device dropped in those that were made now, by its own words.
+    /// Frames that the device dropped in all of them, by its own words.
     pub drops: Vec<(String, u64)>,
 }
 
@@ -172,18 +172,13 @@ pub fn run(
             journal,
             watch,
             rows: &mut results.trials,
+            drops: &mut results.drops,
             size: size.clone(),
             test: Test::Throughput,
             steps: (at * profile.tests.len(), profile.sizes.len() * profile.tests.len()),
         };
         let found = ground.size(&setup)?;
         results.sizes.push(found);
-        for (reason, count) in measure.drops() {
-            match results.drops.iter_mut().find(|(known, _)| *known == reason) {
-                Some((_, sum)) => *sum += count,
-                None => results.drops.push((reason, count)),
-            }
-        }
     }
     Ok(results)
 }
@@ -211,6 +206,7 @@ struct Ground<'a> {
     journal: &'a mut dyn Journal,
     watch: &'a mut dyn FnMut(&Progress),
     rows: &'a mut Vec<Row>,
+    drops: &'a mut Vec<(String, u64)>,
     size: Genome,
     test: Test,
     steps: (usize, usize),
@@ -236,11 +232,19 @@ impl Ground<'_> {
                     test_left: left,
                     steps: self.steps,
                 });
-                let result = self.measure.measure(trial)?;
+                let before = self.measure.drops();
+                let mut result = self.measure.measure(trial)?;
+                result.drops = since(&before, self.measure.drops());
                 self.journal.keep(&result)?;
                 result
             }
         };
+        for (reason, count) in &result.drops {
+            match self.drops.iter_mut().find(|(known, _)| known == reason) {
+                Some((_, sum)) => *sum += count,
+                None => self.drops.push((reason.clone(), *count)),
+            }
+        }
         self.rows.push(Row {
             size: self.size.clone(),
             test: self.test,
@@ -408,6 +412,16 @@ impl Ground<'_> {
         (found.latency, found.variation) = (Some(one.answer()), Some(many.answer()));
         Ok(())
     }
+}
+
+/// What was dropped since `before`, by reason; a device that was reset may have begun anew.
+fn since(before: &[(String, u64)], now: Vec<(String, u64)>) -> Vec<(String, u64)> {
+    let was =
+        |reason: &str| before.iter().find(|(known, _)| known == reason).map_or(0, |(_, n)| *n);
+    let mut new = now;
+    new.iter_mut().for_each(|(reason, count)| *count = count.saturating_sub(was(reason)));
+    new.retain(|(_, count)| *count > 0);
+    new
 }
 
 /// The load at the next whole nanosecond, or as it is where that would be far off.

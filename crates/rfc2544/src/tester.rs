@@ -357,6 +357,7 @@ impl<D: Dut> VirtualTester<D> {
             losses,
             timing: Timing { burst: 1, ..Timing::default() },
             repeated_frames,
+            drops: Vec::new(),
         }
     }
 }

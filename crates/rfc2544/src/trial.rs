@@ -271,6 +271,9 @@ pub struct TrialResult {
     /// Of the frames counted, those that were not moved one by one: a device under virtual time
     /// was found in the state it had been in before, and what comes then is what came then.
     pub repeated_frames: u64,
+    /// Frames that the device dropped meanwhile, by its own words: for the report, never for results.
+    #[serde(default)]
+    pub drops: Vec<(String, u64)>,
 }
 
 /// How well the tester kept its schedule. Under virtual time: perfectly.

@@ -246,6 +246,7 @@ impl<W: Wire> RealTester<'_, W> {
                 burst: BURST as u32,
             },
             repeated_frames: 0,
+            drops: Vec::new(),
         }
     }
 }
