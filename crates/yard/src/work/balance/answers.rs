@@ -98,8 +98,10 @@ impl Balance {
                 || self.settings.local.contains(&addr)
                 || place.is_some_and(|place| place.is(addr))
         };
+        // Who has what is for nobody passed on gets pings, too.
+        let passed = self.settings.pass.get(usize::from(key.in_port)).copied().flatten();
         let frame = pool.bytes_mut(&mut batch.frames[lane]);
-        if !key.dst_ip().is_some_and(is_own) || !echo(frame, &key) {
+        if passed.is_some() || !key.dst_ip().is_some_and(is_own) || !echo(frame, &key) {
             return false;
         }
         leave(batch, lane, key.in_port);

@@ -8,8 +8,11 @@ fn there(services: Vec<Service>) -> (Arc<Hub>, Vec<Balance>) {
     let place = Place { mac: [2, 0, 0, 0, 0, 7], addrs: vec![ip("203.0.113.1")], answers: true };
     let silent = Place { answers: false, mac: [2, 0, 0, 0, 0, 8], ..place.clone() };
     let hub = Arc::new(Hub::new(Control::new(services, 251, 7).unwrap()));
-    let all =
-        Balance::group(&hub, 2, &BalanceSettings { places: vec![place, silent], ..settings() });
+    let all = Balance::group(
+        &hub,
+        2,
+        &BalanceSettings { places: vec![place, silent], pass: Vec::new(), ..settings() },
+    );
     (hub, all)
 }
 
