@@ -220,7 +220,9 @@ impl<'a> Stories<'a> {
         let (stage, text) = self.tell(&event.step);
         // A frame that came in before the trace began has no story.
         let Some(story) = self.open.get_mut(&event.frame) else { return };
-        let (at_s, core) = (seconds(event.at), event.core);
+        // A tick's time is when it began: a core may take a frame that came while its tick ran.
+        let before = story.steps.last().map_or(0.0, |step| step.at_s);
+        let (at_s, core) = (seconds(event.at).max(before), event.core);
         story.steps.push(StepState { at_s, core, stage: stage.into(), text });
         if let Some((outcome, mend)) = outcome
             && let Some(mut story) = self.open.remove(&event.frame)
