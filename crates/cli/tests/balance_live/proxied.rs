@@ -8,7 +8,7 @@ use crate::modes::{answers, through_narrow, upload};
 use crate::net::alone;
 use crate::servers::{Farm, Kind};
 use crate::site::{Site, vips};
-use crate::yard::drops;
+use crate::yard::{drops, wait_until};
 use crate::{skipped, tell};
 
 /// Bytes of the large file.
@@ -45,10 +45,12 @@ fn servers_are_told_who_the_client_is() {
             by[usize::from(who == "b2")] += 1;
             told += 1;
             if who == "b1" {
-                let log =
-                    std::fs::read_to_string(farm.web[0][0].folder.path().join("log")).unwrap();
+                // nginx writes the line after it has answered.
+                let log = farm.web[0][0].folder.path().join("log");
                 let line = format!("{} {} /from\n", here.ip(), here.port());
-                assert!(log.contains(&line), "{line}not in\n{log}");
+                wait_until("the server's line about the client", || {
+                    std::fs::read_to_string(&log).unwrap().contains(&line)
+                });
             }
         }
         assert!(by.iter().all(|n| *n > 0), "{by:?}");
