@@ -46,6 +46,12 @@ fn ends(line: &Line) -> Sent {
 /// off by queue and not by the processor that a sender happened to run on.
 fn line(plan: Plan) -> Line {
     let line = Line::new(plan);
+    for net in [&line.a, &line.b, line.yard()] {
+        // Hosts that look for routers would do so between the last count and the end.
+        net.sh(
+            "for file in /proc/sys/net/ipv6/conf/*/router_solicitations; do echo 0 > $file; done",
+        );
+    }
     let quiet = |net: &Net, name: &str| {
         net.sh(&format!("ethtool -K {name} gro on tso off gso off tx-udp-segmentation off"));
     };
@@ -72,6 +78,12 @@ fn start(line: &Line) -> Live {
         assert!(live.is_alive(), "{}", live.said("err"));
         line.a.run("ping -c 1 -W 1 10.9.0.2").status.success()
     });
+    for net in [&line.a, &line.b] {
+        // Nor do they ask again who has an address.
+        net.sh("ip -o neigh show nud reachable nud stale nud delay nud probe | \
+             while read addr _ dev _ mac _; do \
+             ip neigh replace $addr lladdr $mac dev $dev nud permanent; done");
+    }
     live
 }
 
