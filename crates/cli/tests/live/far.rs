@@ -72,6 +72,9 @@ pub(crate) fn ping(yard: &Yard) {
 /// Numbered datagrams of three fragments each: in order, none twice.
 pub(crate) fn fragments(yard: &Yard) {
     for to in ips() {
+        // Datagrams that wait for a neighbour's answer are overtaken, in the host itself, by those
+        // that are sent while it lets them go.
+        yard.line.ping(to, "-W 20");
         let gap = Duration::from_micros(500);
         let arrived = Datagrams { to, flows: 4, count: 50, bytes: 4000, gap }
             .send(&yard.line.a, &yard.line.b);
