@@ -60,7 +60,9 @@ fn the_loss_of_a_balancer_breaks_no_connection() {
     let before = [1, 2, 3].map(|n| sent_to(&site, n));
     let mut kept = connect(&site);
     let each = [1, 2, 3].map(|n| sent_to(&site, n) - before[n - 1]);
-    assert!(each.iter().all(|frames| *frames > 100), "each has a part: {each:?}");
+    // Four frames or more for each of 120 connections: a third is 160, give or take 21. The hash's
+    // secret is a new one each time: 60 is seen once in a million.
+    assert!(each.iter().all(|frames| *frames > 60), "each has a part: {each:?}");
     let downloads = [0, 1, 0, 1].map(|family| {
         let mut web = site.client.within(move || {
             Web::open((vips()[family], 80).into(), Duration::from_secs(60)).unwrap()

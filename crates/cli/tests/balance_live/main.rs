@@ -1,7 +1,7 @@
 //! The load balancer between real clients and real servers, in namespaces that the tests make:
 //! nginx, HAProxy and memcached behind `flowyard run`, curl and clients of our own in front.
 //!
-//! `FLOWYARD_BINARY` and `FLOWYARD_LIVE` are those of the other live tests (`tests/live`), whose
+//! `FLOWYARD_BINARY` and `FLOWYARD_LIVE` are those of the other live tests (`tests/run_live`), whose
 //! namespaces these are. What a machine lacks is skipped, and said.
 //!
 //! Nothing is decided by time: what is to come is waited for, with deadlines far beyond what any
@@ -29,7 +29,7 @@ mod site;
 #[path = "../../../yard/tests/live/sys.rs"]
 mod sys;
 mod tunnel;
-#[path = "../live/yard.rs"]
+#[path = "../run_live/yard.rs"]
 mod yard;
 
 use std::io::Write;
