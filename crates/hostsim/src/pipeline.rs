@@ -6,7 +6,8 @@
 //! ```
 //!
 //! Each core is a loop: receive a batch if it has the port, serve a batch if it works, transmit if it has
-//! the exit. A batch costs frames times the sum of its stages, on that core: what a frame costs a core
+//! the exit. A core whose port gave a full batch leaves the queue alone until the other workers have two
+//! batches each (decision 0033). A batch costs frames times the sum of its stages, on that core: what a frame costs a core
 //! depends on whether another core touched it last, so each [`Role`] has its own [`Stages`]. A frame
 //! that finds the window full is held, and its core receives no more until it fits.
 //!
@@ -114,6 +115,8 @@ struct Core {
     tick_began: Nanos,
     rounds: u64,
     busy_this_tick: bool,
+    /// Its port gave a full batch in this tick: there may be more.
+    pressed: bool,
     held: u64,
     busy: Nanos,
 }
@@ -251,6 +254,7 @@ impl Run<'_> {
                 let frames = self.waiting().min(self.of.batch);
                 if frames > 0 {
                     self.taken += frames;
+                    self.cores[core].pressed |= frames == self.of.batch;
                     let ns = frames as f64 * (role.stages.rx + role.stages.enqueue);
                     self.begin(core, ns, Step::Received(frames, rounds - 1));
                     return;
@@ -273,7 +277,8 @@ impl Run<'_> {
     fn serve(&mut self, core: usize) {
         let role = &self.of.roles[core];
         let frames = (self.entered - self.dequeued).min(self.of.batch);
-        if role.works && frames > 0 {
+        let pressed = std::mem::take(&mut self.cores[core].pressed);
+        if role.works && frames > 0 && !(pressed && self.others_lack_work()) {
             let first = self.dequeued;
             self.dequeued += frames;
             let Stages { dequeue, work, complete, .. } = role.stages;
@@ -282,6 +287,13 @@ impl Run<'_> {
             return;
         }
         self.transmit(core, self.cores[core].rounds);
+    }
+
+    /// Whether the workers but one have less than two batches each, one in hand and one to come.
+    fn others_lack_work(&self) -> bool {
+        let workers = self.of.roles.iter().filter(|role| role.works).count() as u64;
+        let inside = self.entered - self.committed;
+        inside <= 2 * self.of.batch * workers.saturating_sub(1)
     }
 
     /// Hands on what is done with all before it, as far as the tx queue has room.
@@ -351,6 +363,23 @@ mod tests {
         assert!((flow.pps / 5e6 - 1.0).abs() < 0.03, "{flow:?}");
         let narrow = Pipeline { window: 32, ..workers(4, STAGES) }.run();
         assert!(narrow.pps < 1.1 * workers(1, STAGES).run().pps, "one batch at a time");
+    }
+
+    /// Decision 0033: it receives for both while the other works, and works when that has enough.
+    #[test]
+    fn who_receives_leaves_the_work_to_others_as_far_as_they_get() {
+        let two = |work: f64| {
+            let stages = Stages { work, ..STAGES };
+            let roles = vec![role([true, true, false], stages), role([false, true, true], stages)];
+            Pipeline::yard(roles).run()
+        };
+        // 35 ns to receive, 35 ns to serve and transmit: side by side, and nobody does both.
+        let even = two(5.0);
+        assert!((even.pps * 35.0 / 1e9 - 1.0).abs() < 0.05, "{even:?}");
+        // Work for more than one core is shared: 365 ns a frame on two cores.
+        let much = two(300.0);
+        assert!((much.pps * 365.0 / 2e9 - 1.0).abs() < 0.05, "{much:?}");
+        assert!(much.busy.iter().all(|busy| *busy > 0.95), "{much:?}");
     }
 
     /// One flow that one core does alone: others beside it have nothing to do.
