@@ -1,0 +1,194 @@
+/* The send side: descriptors fetched, frames walked, brought in, handed to the MAC, told. Part of nic.c. */
+
+static inline void count_size(struct counts *c, u32 len)
+{
+    u32 class = len <= 64 ? 0 : len <= 127 ? 1 : len <= 255 ? 2 : len <= 511 ? 3 : len <= 1023 ? 4
+              : len <= 1518 ? 5 : 6;
+    c->sizes[class]++;
+}
+static inline void count_bytes(struct counts *c, u32 len)
+{
+    u32 low = c->bytes_low + len;
+    c->bytes_low = low;
+    if (low < len)
+        c->bytes_high++;
+    c->frames++;
+}
+
+/* Asks for a batch of send descriptors. One batch at a time is under way. */
+IN("fsb") static void fetch_send_bds(void)
+{
+    u32 at = S.requested, mask = HW->send_mask, index = at & mask;
+    u32 n = HW->sbd_prod - at;
+    if (n > SEND_BATCH)
+        n = SEND_BATCH;
+    if (n > mask + 1 - index)
+        n = mask + 1 - index;
+    u32 slot = reserve_drd(1);
+    if (slot == NONE) {
+        S.fetching = 0;
+        return;
+    }
+    S.requested = at + n;
+    put_drd(slot, HW->send_ring + index * sizeof(struct send_bd), (u32)&sbd[index],
+            n * sizeof(struct send_bd), COOKIE(FOR_SBD, n));
+    PUBLISH_DRD(slot + 1);
+}
+
+/* A batch has arrived: finds where frames begin and end in it. A batch never wraps. */
+IN("fsb") static void walk_send_bds(u32 n)
+{
+    u32 at = S.arrived, frame = S.frames, first = S.open_first;
+    struct send_bd *bd = &sbd[at & HW->send_mask], *end = bd + n;
+    while (bd != end) {
+        u32 word = bd++->len_flags;
+        at++;
+        if (word & BD_END << 16) {
+            struct tx_frame *f = &txf[frame & (TXFS - 1)];
+            f->first_bd = first;
+            f->end_bd = first = at;
+            frame++;
+        }
+    }
+    S.open_first = first;
+    S.arrived = at;
+    S.frames = frame;
+    S.fetching = 0;
+}
+
+/* Brings the bytes of frames [from, to) into the transmit buffer. What the host got wrong is counted
+ * and cut to something that can be sent: an empty region, too many bytes, too few. */
+IN("snd") static void send_frames(struct core *me, u32 from, u32 to)
+{
+    struct counts *c = &me->sent;
+    u32 parts = 0, mask = HW->send_mask;
+    for (u32 f = from; f != to; f++)
+        parts += txf[f & (TXFS - 1)].end_bd - txf[f & (TXFS - 1)].first_bd;
+    u32 slot = reserve_drd(parts);
+    if (slot == NONE) {
+        c->no_buffer++;
+        RETRY(EV_SEND_FRAMES, S.frame_claim, from, to);
+        return;
+    }
+    for (u32 f = from; f != to; f++) {
+        struct tx_frame *t = &txf[f & (TXFS - 1)];
+        u32 bd = t->first_bd, end = t->end_bd, total = 0;
+        u32 place = TX_BASE + (f & (SLOTS - 1)) * SLOT_BYTES + SLOT_OFFSET;
+        u32 cookie = COOKIE(FOR_FRAME, f);
+        c->dmas += end - bd;
+        for (;;) {
+            struct send_bd *b = &sbd[bd++ & mask];
+            u32 word = b->len_flags, len = word & 0xffff, host = b->host, nic = place + total;
+            if (total + len > MAX_FRAME) {
+                c->errors++;
+                len = MAX_FRAME - total;
+            }
+            total += len;
+            if (!len || b->host_high) { /* nothing to bring, or beyond what this bus reaches */
+                c->errors++;
+                host = HW->status;
+                nic = (u32)&nowhere;
+                len = 4;
+            }
+            if (bd == end) {
+                t->flags_vlan = word >> 16 | b->vlan << 16;
+                t->len = total < 14 ? 14 : total;
+                put_drd(slot++, host, nic, len, cookie | LAST_PART);
+                break;
+            }
+            put_drd(slot++, host, nic, len, cookie);
+        }
+    }
+    PUBLISH_DRD(slot);
+}
+
+/* All of frame f is in the transmit buffer: hands it to the MAC. */
+static inline void transmit(struct core *me, u32 f)
+{
+    struct tx_frame *t = &txf[f & (TXFS - 1)];
+    volatile struct mac_tx *m = &mtx[f & (MTXS - 1)];
+    u32 flags = t->flags_vlan, word = t->len;
+    if (flags & BD_VLAN) {
+        word |= TX_VLAN << 11 | (flags & 0xffff0000);
+        me->sent.vlan++;
+    }
+    if (flags & BD_CHECKSUM) {
+        word |= TX_CHECKSUM << 11;
+        me->sent.checksum++;
+    }
+    m->addr = TX_BASE + (f & (SLOTS - 1)) * SLOT_BYTES + SLOT_OFFSET;
+    m->len_flags_vlan = word;
+    MARK(mtx_marks, f & (MTXS - 1));
+}
+
+IN("frb") static void recv_bds_arrived(u32 n);
+
+/* DMA reads [from, to) are done: each says by its cookie what it was for. */
+IN("snd") static void dma_reads_done(struct core *me, u32 from, u32 to)
+{
+    u32 frame_end = 0, any = 0;
+    for (u32 slot = from; slot != to; slot++) {
+        u32 cookie = drd[slot & (DRDS - 1)].cookie;
+        u32 kind = cookie >> 28, number = cookie & 0x07ffffff;
+        if (kind == FOR_FRAME) {
+            if (cookie & LAST_PART) {
+                transmit(me, number);
+                frame_end = number + 1;
+                any = 1;
+            }
+        } else if (kind == FOR_SBD) {
+            walk_send_bds(number);
+        } else if (kind == FOR_RBD) {
+            recv_bds_arrived(number);
+        } else {
+            me->sent.errors++;
+        }
+    }
+    if (any)
+        PUBLISH_MTX(frame_end);
+    (void)frame_end;
+}
+
+/* Frames [from, to) are on the wire: statistics, and their buffers are free in order. */
+IN("snd") static void frames_sent(struct core *me, u32 from, u32 to)
+{
+    struct counts *c = &me->sent;
+    for (u32 f = from; f != to; f++) {
+        struct tx_frame *t = &txf[f & (TXFS - 1)];
+        u32 len = t->len + 4, flags = t->flags_vlan;
+        if (flags & BD_VLAN)
+            len += 4;
+        count_bytes(c, len);
+        count_size(c, len);
+        if (me->trace)
+            me->trace = f;
+        MARK(sent_marks, f & (MTXS - 1));
+    }
+    PUBLISH_SENT(to);
+}
+
+/* Interrupts the host unless it was interrupted a moment ago. */
+static inline void interrupt_host(void)
+{
+    u32 now = cycles();
+    if (now - S.last_interrupt >= HW->interrupt_cycles) {
+        S.last_interrupt = now;
+        HW->interrupt = 1;
+    }
+}
+
+/* Tells the host how many send descriptors are free again. */
+IN("snd") static void tell_sent(void)
+{
+    u32 sent = S.sent;
+    if (sent != S.told) {
+        u32 slot = reserve_dwr(1);
+        if (slot != NONE) {
+            S.told = sent;
+            status[0] = txf[(sent - 1) & (TXFS - 1)].end_bd;
+            put_dwr(slot, HW->status, (u32)&status[0], 4, COOKIE(FOR_STATUS, 0));
+            PUBLISH_DWR(slot + 1);
+            interrupt_host();
+        }
+    }
+}
