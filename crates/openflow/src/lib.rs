@@ -15,6 +15,7 @@
 
 pub mod act;
 pub mod agent;
+pub mod bundle;
 pub mod change;
 pub mod flow;
 pub mod group;

@@ -7,10 +7,11 @@
 //! What a message of one version cannot say in another is an error of [`encode`], never a guess.
 #![allow(missing_docs, reason = "the fields are the specification's own")]
 
+use crate::bundle::{self, Bundle, BundleAdd};
 use crate::flow::{self, FlowMod, FlowRemoved, PacketIn, PacketOut};
 use crate::group::{self, GroupMod, MeterMod};
 use crate::io::{Io, Reader, Res, Writer, choice};
-use crate::multipart::{self, Bundle, BundleAdd, Reply, Request};
+use crate::multipart::{self, Reply, Request};
 use crate::port::{self, Port, PortMod, PortStatus, Property, Queue};
 use crate::problem::{self, ONF, Problem};
 use crate::table::{self, TableMod, TableStatus};
@@ -471,8 +472,8 @@ pub(crate) fn body<C: Io>(c: &mut C, message: &mut Message) -> Res {
         Message::MeterMod(m) => group::meter_mod(c, m),
         Message::TableStatus(m) => table::table_status(c, m),
         Message::RequestForward(inner) => c.message(inner),
-        Message::Bundle(m) => multipart::bundle(c, m),
-        Message::BundleAdd(m) => multipart::bundle_add(c, m),
+        Message::Bundle(m) => bundle::bundle(c, m),
+        Message::BundleAdd(m) => bundle::bundle_add(c, m),
         Message::FeaturesRequest
         | Message::GetConfigRequest
         | Message::BarrierRequest

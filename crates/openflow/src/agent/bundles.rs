@@ -12,7 +12,7 @@
 //! Invariants: at most [`BUNDLES`] of a controller, with at most [`MESSAGES`] messages each.
 
 use super::{Agent, Ask, Out, Undo, wire};
-use crate::multipart::{Bundle, BundleAdd};
+use crate::bundle::{Bundle, BundleAdd};
 use crate::port::Property;
 use crate::problem::{self, Problem};
 use crate::{Header, Message, Version, decode};

@@ -1,10 +1,11 @@
 //! Ports, frames, bundles, monitors, tables: what controllers hear and may do.
 
 use super::*;
+use crate::bundle::{Bundle, BundleAdd};
 use crate::change::Punt;
 use crate::flow::{InReason, PacketOut};
 use crate::message::{Async, Config};
-use crate::multipart::{Bundle, BundleAdd, Monitor, Update};
+use crate::multipart::{Monitor, Update};
 use crate::port::{Port, PortMod, PortReason, Property};
 use crate::table::{Feature, TableFeatures, TableMod, TableReason};
 
