@@ -20,6 +20,8 @@ mod hard;
 mod health;
 mod load;
 mod modes;
+#[path = "../common/needs.rs"]
+mod needs;
 #[path = "../../../yard/tests/live/net.rs"]
 mod net;
 mod next_hops;
@@ -32,33 +34,9 @@ mod tunnel;
 #[path = "../run_live/yard.rs"]
 mod yard;
 
-use std::io::Write;
-use std::process::Command;
+use needs::{has, tell};
 
 /// Says why a test is skipped, if it is.
 fn skipped() -> bool {
-    let is_off = std::env::var_os("FLOWYARD_LIVE").is_some_and(|word| word == "0");
-    let can = if is_off { Err("FLOWYARD_LIVE other than 0".into()) } else { net::can() };
-    let Err(needs) = can else { return !has("nginx") || !has("curl") };
-    skip(&needs);
-    true
-}
-
-/// Whether a program is there; if not, says so.
-fn has(program: &str) -> bool {
-    let found = Command::new("sh").args(["-c", &format!("command -v {program}")]).output();
-    let there = found.is_ok_and(|output| output.status.success());
-    if !there {
-        skip(&format!("the program {program}"));
-    }
-    there
-}
-
-fn skip(needs: &str) {
-    let _ = std::io::stderr().write_fmt(format_args!("skipped: needs {needs}\n"));
-}
-
-/// Prints a line that the reader of `--nocapture` wants.
-fn tell(what: std::fmt::Arguments<'_>) {
-    let _ = writeln!(std::io::stdout(), "{what}");
+    needs::skipped() || !has("nginx") || !has("curl")
 }

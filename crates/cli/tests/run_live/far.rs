@@ -12,24 +12,11 @@ use flowyard_ports::live::Interface;
 use flowyard_testkit::Build;
 
 use crate::line::ips;
+use crate::needs::{has, skip};
 use crate::net::Net;
 use crate::programs::Yard;
 use crate::traffic::{Datagrams, stream};
 use crate::yard::wait_until;
-
-/// Whether a program is there; if not, says so.
-fn has(program: &str) -> bool {
-    let found = Command::new("sh").args(["-c", &format!("command -v {program}")]).output();
-    let there = found.is_ok_and(|output| output.status.success());
-    if !there {
-        skip(&format!("the program {program}"));
-    }
-    there
-}
-
-fn skip(needs: &str) {
-    let _ = std::io::stderr().write_fmt(format_args!("skipped: needs {needs}\n"));
-}
 
 /// A server in a namespace, ended with the test.
 struct Server(Child);

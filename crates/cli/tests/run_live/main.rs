@@ -15,6 +15,8 @@ mod gigabyte;
 mod killed;
 #[path = "../../../yard/tests/live/line.rs"]
 mod line;
+#[path = "../common/needs.rs"]
+mod needs;
 #[path = "../../../yard/tests/live/net.rs"]
 mod net;
 mod openflow;
@@ -27,18 +29,4 @@ mod traffic;
 mod uplink;
 mod yard;
 
-use std::io::Write;
-
-/// Says why a test is skipped, if it is.
-fn skipped() -> bool {
-    let is_off = std::env::var_os("FLOWYARD_LIVE").is_some_and(|word| word == "0");
-    let can = if is_off { Err("FLOWYARD_LIVE other than 0".into()) } else { net::can() };
-    let Err(needs) = can else { return false };
-    let _ = std::io::stderr().write_fmt(format_args!("skipped: needs {needs}\n"));
-    true
-}
-
-/// Prints a line that the reader of `--nocapture` wants.
-fn tell(what: std::fmt::Arguments<'_>) {
-    let _ = writeln!(std::io::stdout(), "{what}");
-}
+use needs::{skipped, tell};

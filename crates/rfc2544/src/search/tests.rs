@@ -142,7 +142,8 @@ proptest! {
             prop_assert!(lower.unwrap() <= truth * (1.0 + 1e-4) + 1.0, "{} {:?} {}", name, lower, truth);
             match found.upper.map(Load::pps) {
                 Some(upper) => {
-                    prop_assert!(upper >= truth * (1.0 - 1e-9), "{} {} {}", name, upper, truth);
+                    // Half a frame of a second may be one lost by rounding: so much less load.
+                    prop_assert!(upper >= truth - 1.0 / slope, "{} {} {}", name, upper, truth);
                     let width = 1.0 - lower.unwrap() / upper;
                     prop_assert!(width <= found.goal.width_ppm as f64 / 1e6 + 1e-9, "{}", width);
                     prop_assert_eq!(found.irregular, None);
