@@ -12,6 +12,7 @@ mod options;
 mod qualify;
 mod rank;
 mod replay;
+mod reset;
 mod rfc2889;
 pub(crate) mod rounds;
 mod state;

@@ -30,7 +30,7 @@ mod stream;
 mod templates;
 
 use cycle::{Cycle, Skip};
-pub use real::{RealTester, Wire};
+pub use real::{RealTester, Reset, Wire};
 pub use stream::{BURST, Stream};
 use templates::Templates;
 
@@ -63,7 +63,7 @@ pub enum MeasureError {
         wants: u8,
     },
     /// A reset was asked for.
-    #[error("{0} cannot be reset; leave the reset test out")]
+    #[error("{0} cannot be reset")]
     NoReset(String),
     /// The books do not balance: a fault of the tester.
     #[error("the tester's own books do not balance: {0}; please report this")]

@@ -12,9 +12,10 @@ use flowyard_ports::af_xdp::Exchange;
 use flowyard_ports::live::Interface;
 use flowyard_rfc2544::setup::Setup;
 use flowyard_rfc2544::suite::Bench;
-use flowyard_rfc2544::tester::{Measure, MeasureError, RealTester, Wire};
+use flowyard_rfc2544::tester::{Measure, MeasureError, RealTester, Reset, Wire};
 
 use super::guard;
+use super::reset::Command;
 use crate::stop::{Stop, bad_input};
 
 /// What the tester's ports are.
@@ -185,10 +186,13 @@ mod libc_codes {
 pub(super) struct LiveBench<'a> {
     pub(super) wires: Vec<Port>,
     pub(super) clock: &'a dyn Fn() -> Nanos,
+    pub(super) reset: Option<Command>,
 }
 
 impl Bench for LiveBench<'_> {
     fn at(&mut self, setup: &Setup) -> Result<Box<dyn Measure + '_>, MeasureError> {
-        Ok(Box::new(RealTester::new(&mut self.wires, self.clock, setup.clone())?))
+        let reset = self.reset.as_mut().map(|command| command as &mut dyn Reset);
+        let tester = RealTester::new(&mut self.wires, self.clock, setup.clone())?;
+        Ok(Box::new(tester.with_reset(reset)))
     }
 }

@@ -168,7 +168,8 @@ fn run(options: &Options, profile: &Profile) -> Result<(), Stop> {
     let now = || clock();
     let results = if is_real {
         let wires = Port::open_all(&options.interfaces, options.port, options.isolated)?;
-        let mut bench = LiveBench { wires, clock: &now };
+        let reset = options.reset.clone().map(super::reset::Command::new);
+        let mut bench = LiveBench { wires, clock: &now, reset };
         suite::run(profile, &mut bench, &mut journal, &mut watch)
     } else {
         suite::run(profile, &mut YardBench(spec), &mut journal, &mut watch)

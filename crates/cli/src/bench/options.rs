@@ -62,6 +62,11 @@ pub(super) struct Options {
     #[arg(long, value_name = "NAME", requires = "interfaces", help_heading = "Device")]
     pub(super) device: Option<String>,
 
+    /// Resets the device, for the test of that name (RFC 6201): a shell's command, run in the midst of the
+    /// trial; what it starts is to go on in the background
+    #[arg(long, value_name = "COMMAND", requires = "interfaces", help_heading = "Device")]
+    pub(super) reset: Option<String>,
+
     /// The interfaces are isolated from every network that others use (RFC 6815), wherever they are
     #[arg(long, help_heading = "Device")]
     pub(super) isolated: bool,

@@ -157,7 +157,7 @@ fn on_cable(args: &Args) -> Result<Shown, Stop> {
     let clock = crate::run::clock();
     let now = || clock();
     let wires = Port::open_all(&args.interfaces, args.port, args.isolated)?;
-    let mut bench = LiveBench { wires, clock: &now };
+    let mut bench = LiveBench { wires, clock: &now, reset: None };
     let results = suite::run(&profile, &mut bench, &mut NoJournal, &mut |_| ());
     Ok(loopback(&results.map_err(|error| Stop::Failed(error.into()))?))
 }

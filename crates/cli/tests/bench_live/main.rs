@@ -10,26 +10,19 @@
     reason = "what is shared with the yard's live tests is used in part"
 )]
 
+#[path = "../common/needs.rs"]
+mod needs;
 #[path = "../../../yard/tests/live/net.rs"]
 mod net;
 #[path = "../../../yard/tests/live/sys.rs"]
 mod sys;
 
-use std::io::Write;
 use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
 
+use needs::skipped;
 use net::Net;
-
-/// Says why a test is skipped, if it is.
-fn skipped() -> bool {
-    let is_off = std::env::var_os("FLOWYARD_LIVE").is_some_and(|word| word == "0");
-    let can = if is_off { Err("FLOWYARD_LIVE other than 0".into()) } else { net::can() };
-    let Err(needs) = can else { return false };
-    let _ = std::io::stderr().write_fmt(format_args!("skipped: needs {needs}\n"));
-    true
-}
 
 /// `flowyard bench ...`, in `net` or where the test is.
 fn bench(net: Option<&Net>, args: &[&str]) -> Output {
@@ -186,6 +179,39 @@ fn a_cable_the_bridge_and_the_forwarding_of_the_kernel_lose_nothing() {
         ));
     }
     forwards(&tester, &["--cover", "network"]);
+}
+
+/// The kernel's bridge goes down and up again by the user's command: RFC 6201 tells for how long, by
+/// frames and by time.
+#[test]
+fn a_device_is_reset_and_timed() {
+    if skipped() {
+        return;
+    }
+    let (tester, device) = around();
+    device.sh("ip link add br0 type bridge; ip link set br0 up");
+    device.sh("ip link set d0 master br0; ip link set d1 master br0");
+    let inside = device.path();
+    let command = format!(
+        "nsenter --net={inside} ip link set br0 down; sleep 0.5; nsenter --net={inside} ip link set br0 up"
+    );
+    let tests = GENTLE.map(|word| if word == "throughput" { "throughput,reset" } else { word });
+    let output = bench(Some(&tester), &[&tests[..], &["--reset", &command]].concat());
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let at = &document["results"]["sizes"][0];
+    if at["throughput"]["load"].is_null() {
+        return; // a machine on which not even this rate went through: nothing to reset at
+    }
+    let time =
+        |how: &str| at["reset"][0][how].as_u64().unwrap_or_else(|| panic!("{at:#}")) as f64 / 1e9;
+    let (by_time, by_frames) = (time("by_time_ns"), time("by_frames_ns"));
+    // Down for half a second and whatever the machine adds, of two seconds that were left.
+    assert!((0.5..2.0).contains(&by_time), "{at:#}");
+    assert!((by_frames - by_time).abs() < 0.25 * by_time, "{by_frames} {by_time}");
+    let error = "--reset 'exit 3': it ended with exit status: 3";
+    let output = bench(Some(&tester), &[&tests[..], &["--reset", "exit 3"]].concat());
+    assert!(!output.status.success() && text(&output.stderr).contains(error), "{output:?}");
 }
 
 #[test]

@@ -2,8 +2,9 @@
 //!
 //! Recovery: 110 % of the throughput (or the line's rate) for 60 s, then half of that; the time from
 //! there to the last lost frame. (The standard prints the difference the other way round.)
-//! Reset: the device is reset 15 s into a trial at the throughput; the time without it, by frames
-//! (lost / rate) and by time (last frame before to first frame after). The two should agree.
+//! Reset: the device is reset 15 s into a trial at the throughput (halfway, if that is sooner); the time
+//! without it, by frames (lost / rate) and by time (last frame before to first frame after). The two
+//! should agree.
 
 use flowyard_frame::Nanos;
 use serde::{Deserialize, Serialize};
@@ -103,11 +104,13 @@ pub struct Reset {
 }
 
 impl Reset {
-    /// At `load`, the reset 15 s into a trial of `duration`, `repeats` times; `senders` ports send.
+    /// At `load`, the reset 15 s into a trial of `duration`, or halfway, if that is sooner; `repeats`
+    /// times; `senders` ports send. Of less than 4 s the trial is not.
     #[must_use]
     pub fn new(load: Load, duration: Nanos, repeats: u32, senders: u8) -> Self {
-        let shape = Shape::Reset { at: 15 * SECOND };
-        let trial = Trial::new(load, duration.max(16 * SECOND)).shape(shape);
+        let duration = duration.max(4 * SECOND);
+        let shape = Shape::Reset { at: (duration / 2).min(15 * SECOND) };
+        let trial = Trial::new(load, duration).shape(shape);
         let trials = Repeated { trial, left: repeats, patience: Patience::default() };
         Self { trials, senders: u64::from(senders.max(1)), times: Vec::new() }
     }

@@ -36,6 +36,21 @@ pub trait Wire {
     fn drops(&mut self) -> u64;
 }
 
+/// What resets the device between the ports.
+pub trait Reset {
+    /// Begins, and waits for nothing: frames go on.
+    ///
+    /// # Errors
+    /// Why it could not, for people.
+    fn begin(&mut self) -> Result<(), String>;
+
+    /// The trial is over: whether it went well.
+    ///
+    /// # Errors
+    /// What went wrong, for people.
+    fn end(&mut self) -> Result<(), String>;
+}
+
 /// A frame that leaves so much after its time is late.
 const LATE: Nanos = 100_000;
 
@@ -47,6 +62,7 @@ pub struct RealTester<'a, W> {
     plans: Vec<Plan>,
     routes: Vec<Vec<u8>>,
     streams: Vec<Stream>,
+    reset: Option<&'a mut dyn Reset>,
 }
 
 /// Who knows when each frame of a port is due: the trial, or the capture that it replays.
@@ -71,7 +87,13 @@ impl<'a, W: Wire> RealTester<'a, W> {
         let routes = setup.topology.routes();
         let plans = (0..routes.len() as u8).map(|port| setup.traffic.plan(port));
         let plans = plans.collect::<Result<Vec<_>, _>>()?;
-        Ok(Self { wires, clock, setup, plans, routes, streams: Vec::new() })
+        Ok(Self { wires, clock, setup, plans, routes, streams: Vec::new(), reset: None })
+    }
+
+    /// With what resets the device: trials that want it can be made.
+    #[must_use]
+    pub fn with_reset(self, reset: Option<&'a mut dyn Reset>) -> Self {
+        Self { reset, ..self }
     }
 
     /// Looks at what comes until `until`; what nobody waits for is thrown away.
@@ -142,9 +164,13 @@ impl<'a, W: Wire> RealTester<'a, W> {
 
 impl<W: Wire> Measure for RealTester<'_, W> {
     fn measure(&mut self, trial: &Trial) -> Result<TrialResult, MeasureError> {
-        if matches!(trial.shape, Shape::Reset { .. }) {
-            return Err(MeasureError::NoReset("a device at real ports".into()));
-        }
+        let mut reset_at = match trial.shape {
+            Shape::Reset { .. } if self.reset.is_none() => {
+                return Err(MeasureError::NoReset("a device without a command for it".into()));
+            }
+            Shape::Reset { at } => Some(at),
+            _ => None,
+        };
         if self.setup.learning {
             self.learn()?;
         }
@@ -174,6 +200,10 @@ impl<W: Wire> Measure for RealTester<'_, W> {
         // load that is never reached is found out all the same.
         let end = start + trial.duration + trial.duration / 1000 + 1_000_000;
         while clock() < end && self.streams.iter().any(|stream| stream.row() < rows) {
+            if reset_at.is_some_and(|at| clock() >= start + at) {
+                reset_at = None;
+                self.reset.as_mut().map_or(Ok(()), |it| it.begin()).map_err(MeasureError::Other)?;
+            }
             for at in 0..self.streams.len() {
                 self.send(at, trial, (start, rows), &mut errors)?;
             }
@@ -190,6 +220,9 @@ impl<W: Wire> Measure for RealTester<'_, W> {
             if waited >= residue && (!more || waited >= Waits::STANDARD.residue) {
                 break;
             }
+        }
+        if matches!(trial.shape, Shape::Reset { .. }) {
+            self.reset.as_mut().map_or(Ok(()), |it| it.end()).map_err(MeasureError::Other)?;
         }
         let drops: u64 = self.wires.iter_mut().map(Wire::drops).sum();
         let result = self.finish(trial, rows, analyser, &errors, drops);

@@ -33,7 +33,7 @@ impl Net {
     }
 
     /// For `ip ... netns`.
-    fn path(&self) -> String {
+    pub(crate) fn path(&self) -> String {
         format!("/proc/{}/fd/{}", std::process::id(), self.0.as_raw_fd())
     }
 
