@@ -114,8 +114,9 @@ impl Hub {
             told.checksum = entry.checksum;
             told.fall_back = entry.target.map(|target| target.id);
         }
-        if let Some(kept) = self.kept(&conn, hash, now) {
-            if plan.target(kept.backend).is_some_and(|target| target.keeps) {
+        let keeps = |kept: &Kept| plan.target(kept.backend).is_some_and(|target| target.keeps);
+        if let Some(kept) = self.kept(&conn, hash, now, keeps) {
+            if keeps(&kept) {
                 (told.backend, told.why) = (Some(kept.backend), Because::Kept(kept));
                 return told;
             }
@@ -133,15 +134,23 @@ impl Hub {
         told
     }
 
-    /// The connection with this key, whichever core keeps it.
-    fn kept(&self, key: &ConnKey, hash: u64, now: Nanos) -> Option<Kept> {
+    /// The connection with this key, whichever core keeps it: one that `stays`, if there is one, for a
+    /// core that has another asks the others before it chooses anew.
+    fn kept(
+        &self,
+        key: &ConnKey,
+        hash: u64,
+        now: Nanos,
+        stays: impl Fn(&Kept) -> bool,
+    ) -> Option<Kept> {
         let tables = self.conns()?;
-        (0..).zip(tables.iter()).find_map(|(core, table)| {
+        let all = (0..).zip(tables.iter()).filter_map(|(core, table)| {
             let conns = table.lock().unwrap_or_else(PoisonError::into_inner);
             let slot = conns.find(key, hash, now)?;
             let conn = conns.get(slot, now)?;
             Some(Kept { core, slot, backend: conn.backend, state: conn.state() })
-        })
+        });
+        all.reduce(|first, next| if stays(&first) || !stays(&next) { first } else { next })
     }
 
     /// How full the tables of connections are, by core.

@@ -167,14 +167,16 @@ impl Balance {
     pub(super) fn way_of(&self, conn: &ConnKey, hash: u64, now: Nanos) -> Option<Way> {
         let cores =
             std::iter::once(self.core).chain((0..self.conns.len()).filter(|&c| c != self.core));
-        for core in cores {
+        let mut ways = cores.filter_map(|core| {
             let conns = self.table(core)?;
-            if let Some(slot) = conns.find(conn, hash, now) {
-                let backend = conns.get(slot, now)?.backend;
-                return Some(Way { backend, home: Some((core as u16, slot)) });
-            }
-        }
-        None
+            let slot = conns.find(conn, hash, now)?;
+            let backend = conns.get(slot, now)?.backend;
+            Some(Way { backend, home: Some((core as u16, slot)) })
+        });
+        // What another core kept after the backend went is nearer to the truth than what was before.
+        let stays = |way: &Way| self.plan.target(way.backend).is_some_and(|target| target.keeps);
+        let first = ways.next()?;
+        if stays(&first) { Some(first) } else { ways.find(stays).or(Some(first)) }
     }
 
     /// To the backend that the connection ID names, if the service routes QUIC and it is another.

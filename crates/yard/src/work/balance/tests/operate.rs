@@ -153,6 +153,22 @@ proptest! {
     }
 }
 
+/// One core keeps what its backend's end left behind; another has chosen since: that one counts.
+#[test]
+fn of_two_cores_the_one_that_chose_anew_is_told() {
+    let (hub, mut works) = group(vec![web(Choice::SourceHash, Mode::Dsr)], 2);
+    let To::Port(first) = balance(&mut works[0], &tcp(1, 1, FlowKey::SYN)).0.to else { panic!() };
+    let _ = hub.set_up("web", &format!("b{first}"), false, 7);
+    let To::Port(second) = balance(&mut works[1], &tcp(1, 1, FlowKey::ACK)).0.to else { panic!() };
+    assert_ne!(first, second);
+    let told = hub.explain(&flow(1, 1), 8);
+    let Because::Kept(kept) = &told.why else { panic!("{:?}", told.why) };
+    let target = told.plan.target(kept.backend).unwrap();
+    assert_eq!((kept.core, target.exit.port), (1, second));
+    // And the first core asks before it chooses.
+    assert_eq!(balance(&mut works[0], &tcp(1, 1, FlowKey::ACK)).0.to, To::Port(second));
+}
+
 #[test]
 fn what_is_for_nobody_is_told_so() {
     let (hub, _works) = group(vec![web(Choice::Maglev, Mode::Dnat)], 1);
