@@ -9,6 +9,9 @@
 const WAYS: usize = 8;
 /// Of the places that are made, so many in a hundred are taken when the table is full.
 const TAKEN: usize = 80;
+/// So many buckets at least: of few, too many keys have one and the same for both of theirs, and a small
+/// table would be full before it is.
+const LEAST: usize = 64;
 /// How many moves may make room for one entry.
 const MOVES: u32 = 4;
 /// The bit of a tag that stands in its second bucket.
@@ -35,7 +38,7 @@ impl Index {
 
     const fn buckets(capacity: usize) -> usize {
         let buckets = (capacity * 100).div_ceil(TAKEN * WAYS);
-        if buckets < 2 { 2 } else { buckets }
+        if buckets < LEAST { LEAST } else { buckets }
     }
 
     pub(super) const fn bytes(capacity: usize) -> usize {

@@ -186,6 +186,19 @@ fn a_full_table_has_all_it_promises() {
 }
 
 #[test]
+fn small_tables_have_all_they_promise() {
+    for capacity in 1..=600 {
+        for seed in 0..if capacity < 50 { 5000 } else { 20 } {
+            let mut conns = Conns::new(capacity, Timeouts::default());
+            for number in 0..capacity as u32 {
+                let kept = conns.insert(&key(number), key(number).hash(seed), 0, State::Open, 0);
+                assert!(kept.is_ok(), "{number} of {capacity}, seed {seed}");
+            }
+        }
+    }
+}
+
+#[test]
 fn a_hundred_million_fit_in_nine_gibibytes() {
     assert_eq!((size_of::<Conn>(), align_of::<Conn>()), (64, 64));
     let bytes = Conns::bytes(100_000_000);
