@@ -7,7 +7,7 @@ use crate::line::{Line, Load};
 use crate::search::Goal;
 use crate::setup::{Topology, Waits};
 use crate::tag::Cover;
-use crate::traffic::{Addresses, ETHERNET_SIZES, Genome, Mix};
+use crate::traffic::{Addresses, ETHERNET_SIZES, Family, Genome, Mix};
 use crate::trial::SECOND;
 
 /// What is measured, and how.
@@ -27,6 +27,9 @@ pub struct Profile {
     pub mix: Mix,
     /// Who the flows are.
     pub addresses: Addresses,
+    /// Of which IP the frames are.
+    #[serde(default)]
+    pub family: Family,
     /// One frame in so many is a broadcast; 0 is none.
     pub broadcast_every: u16,
     /// Of all that is drawn.
@@ -101,6 +104,7 @@ impl Profile {
             flows: 1,
             mix: Mix::RoundRobin,
             addresses: Addresses::Patterned,
+            family: Family::Ipv4,
             broadcast_every: 0,
             seed: 1,
             cover: Cover::Frame,

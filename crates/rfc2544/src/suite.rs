@@ -191,6 +191,7 @@ pub fn setup(profile: &Profile, size: &Genome) -> Setup {
         flows: profile.flows,
         mix: profile.mix.clone(),
         addresses: profile.addresses,
+        family: profile.family,
         broadcast_every: profile.broadcast_every,
         seed: profile.seed,
     };

@@ -1,15 +1,16 @@
 //! The tag: what makes a frame a test frame, in 18 bytes that fit every size from 64 bytes on.
 //!
 //! ```text
-//!  Ethernet 14 | IPv4 20 | UDP 8 | tag 18 | filler ... | (FCS 4, not in memory)
-//!                                  │
+//!  Ethernet 14 | IPv4 20 or IPv6 40 | UDP 8 | tag 18 | filler ... | (FCS 4, not in memory)
+//!                                             │
 //!   signature 2 | source 1 | flow 2 | index 4 | sent 5 | check 4
 //! ```
 //!
 //! `index` counts the frames of one source (a tester port), 32 bits that the receiver makes 64 by
 //! nearness. `sent` is the time of departure in nanoseconds, modulo 2^40 (18 minutes). `check` is a
 //! CRC-32 over everything that the device must not change, itself left out: what that is, [`Cover`]
-//! says. It finds every one to three wrong bits at these lengths.
+//! says. It finds every one to three wrong bits at these lengths. Over IPv6, UDP has to have its checksum:
+//! it is of the tag, too, and so not the check's but checked beside it.
 //!
 //! Invariant: [`read`] takes for a test frame only what `write` wrote, whatever bytes come.
 
@@ -21,10 +22,16 @@ use serde::{Deserialize, Serialize};
 pub const LEN: usize = 18;
 
 /// Where the tag of an IPv4 frame without VLAN tag begins.
-pub const AT: usize = 42;
+const AT: usize = 42;
+/// The same of an IPv6 frame.
+const AT_SIX: usize = 62;
 
-/// The least frame that holds a tag, with FCS.
-pub const MIN_SIZE: usize = 64;
+/// Where the tag of a frame begins.
+#[inline]
+#[must_use]
+pub fn place(frame: &[u8]) -> usize {
+    if frame.get(12..14) == Some(&[0x86, 0xdd]) { AT_SIX } else { AT }
+}
 
 const SIGNATURE: [u8; 2] = [0xf1, 0x0d];
 
@@ -72,27 +79,44 @@ pub const SENT_WRAP: Nanos = 1 << 40;
 ///
 /// Frames too short for a tag are left alone.
 pub fn write(frame: &mut [u8], tag: &Tag, cover: Cover) {
-    let Some(room) = frame.get_mut(AT..AT + LEN) else { return };
+    let at = place(frame);
+    let Some(room) = frame.get_mut(at..at + LEN) else { return };
+    let was = sum(room);
     room[..2].copy_from_slice(&SIGNATURE);
     room[2] = tag.source;
     room[3..5].copy_from_slice(&tag.flow.to_be_bytes());
     room[5..9].copy_from_slice(&tag.index.to_be_bytes());
     room[9..14].copy_from_slice(&tag.sent.to_be_bytes()[3..]);
-    let check = check(frame, cover);
-    frame[AT + 14..AT + LEN].copy_from_slice(&check.to_be_bytes());
+    let check = check(frame, at, cover);
+    frame[at + 14..at + LEN].copy_from_slice(&check.to_be_bytes());
+    if at == AT_SIX {
+        // RFC 1624: what went comes off the sum, what came is added.
+        let before = u16::from_be_bytes([frame[at - 2], frame[at - 1]]);
+        let words = LEN as u32 / 2;
+        let after = u32::from(!before) + (words * 0xffff - was) + sum(&frame[at..at + LEN]);
+        let checksum = match !fold(after) {
+            0 => 0xffff,
+            other => other,
+        };
+        frame[at - 2..at].copy_from_slice(&checksum.to_be_bytes());
+    }
 }
 
 /// What `frame` is, when `cover` is what the device must not change.
 #[must_use]
 pub fn read(frame: &[u8], cover: Cover) -> Seen {
-    let Some(room) = frame.get(AT..AT + LEN) else {
+    let at = place(frame);
+    let Some(room) = frame.get(at..at + LEN) else {
         return if is_ours(frame) { Seen::Corrupt } else { Seen::Foreign };
     };
     let [s0, s1, source, f0, f1, i0, i1, i2, i3, t0, t1, t2, t3, t4, c0, c1, c2, c3] =
         *room.first_chunk::<LEN>().unwrap_or(&[0; LEN]);
     let whole = [s0, s1] == SIGNATURE
-        && u32::from_be_bytes([c0, c1, c2, c3]) == check(frame, cover)
-        && (cover != Cover::Network || header_is_whole(frame));
+        && u32::from_be_bytes([c0, c1, c2, c3]) == check(frame, at, cover)
+        && match at {
+            AT_SIX => datagram_is_whole(frame),
+            _ => cover != Cover::Network || header_is_whole(frame),
+        };
     if whole {
         return Seen::Good(Tag {
             source,
@@ -111,29 +135,55 @@ pub const fn age(sent: Nanos, now: Nanos) -> Nanos {
 }
 
 /// The CRC-32 of what is covered, without the check itself.
-fn check(frame: &[u8], cover: Cover) -> u32 {
+fn check(frame: &[u8], at: usize, cover: Cover) -> u32 {
     let mut crc = Hasher::new();
     let mut add = |from: usize, to: usize| crc.update(frame.get(from..to).unwrap_or_default());
-    match cover {
-        Cover::Frame => add(0, AT + 14),
-        Cover::Network => {
+    match (cover, at) {
+        (Cover::Frame, AT_SIX) => add(0, at - 2),
+        (Cover::Frame, _) => add(0, at),
+        (Cover::Network, AT_SIX) => {
+            add(12, 21); // not the hop limit
+            add(22, at - 2);
+        }
+        (Cover::Network, _) => {
             add(12, 22); // not the TTL
             add(23, 24); // not the header checksum
-            add(26, AT + 14);
+            add(26, at);
         }
-        Cover::Payload => add(AT, AT + 14),
+        (Cover::Payload, _) => {}
     }
-    add(AT + LEN, frame.len());
+    add(at, at + 14);
+    add(at + LEN, frame.len());
     crc.finalize()
+}
+
+/// The sum of 16-bit words; of at most 64 KiB.
+#[inline]
+fn sum(bytes: &[u8]) -> u32 {
+    let (words, odd) = bytes.as_chunks::<2>();
+    let words: u32 = words.iter().map(|word| u32::from(u16::from_be_bytes(*word))).sum();
+    words + odd.first().map_or(0, |byte| u32::from(*byte) << 8)
+}
+
+const fn fold(sum: u32) -> u16 {
+    let sum = (sum & 0xffff) + (sum >> 16);
+    ((sum & 0xffff) + (sum >> 16)) as u16
 }
 
 /// Whether type, version and IPv4 header checksum are right.
 fn header_is_whole(frame: &[u8]) -> bool {
     let Some(header) = frame.get(14..34) else { return false };
-    let words = header.chunks_exact(2).map(|w| u32::from(u16::from_be_bytes([w[0], w[1]])));
-    let sum: u32 = words.sum();
-    let sum = (sum & 0xffff) + (sum >> 16);
-    frame[12..15] == [8, 0, 0x45] && (sum & 0xffff) + (sum >> 16) == 0xffff
+    frame[12..15] == [8, 0, 0x45] && fold(sum(header)) == 0xffff
+}
+
+/// Whether the UDP checksum of an IPv6 frame is right.
+fn datagram_is_whole(frame: &[u8]) -> bool {
+    let Some(&[high, low]) = frame.get(58..60).and_then(|bytes| bytes.first_chunk()) else {
+        return false;
+    };
+    let len = u16::from_be_bytes([high, low]);
+    let Some(datagram) = frame.get(54..54 + usize::from(len)) else { return false };
+    fold(sum(&frame[22..54]) + u32::from(len) + 17 + sum(datagram)) == 0xffff
 }
 
 /// Whether a frame without a right check was a test frame once: two of five marks still stand. Up
@@ -141,15 +191,14 @@ fn header_is_whole(frame: &[u8]) -> bool {
 /// benchmarking network itself.
 fn is_ours(frame: &[u8]) -> bool {
     let has = |at: usize, bytes: &[u8]| frame.get(at..at + bytes.len()) == Some(bytes);
-    let bench = |at: usize| has(at, &[198, 18]) || has(at, &[198, 19]); // RFC 2544 appendix C.2.2
-    let marks = [
-        has(AT, &SIGNATURE[..1]),
-        has(AT + 1, &SIGNATURE[1..]),
-        has(12, &[8, 0, 0x45]) && has(23, &[17]),
-        bench(26),
-        bench(30),
-    ];
-    marks.into_iter().filter(|mark| *mark).count() >= 2
+    let four = |at: usize| has(at, &[198, 18]) || has(at, &[198, 19]); // RFC 2544 appendix C.2.2
+    let six = |at: usize| has(at, &[0x20, 1, 0, 2, 0, 0]); // RFC 5180
+    let signed = |at: usize| [has(at, &SIGNATURE[..1]), has(at + 1, &SIGNATURE[1..])];
+    let enough = |marks: [bool; 3], signed: [bool; 2]| {
+        marks.into_iter().chain(signed).filter(|mark| *mark).count() >= 2
+    };
+    enough([has(12, &[8, 0, 0x45]) && has(23, &[17]), four(26), four(30)], signed(AT))
+        || enough([has(12, &[0x86, 0xdd]) && has(20, &[17]), six(22), six(38)], signed(AT_SIX))
 }
 
 #[cfg(test)]

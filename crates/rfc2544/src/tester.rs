@@ -103,7 +103,7 @@ impl<D: Dut> VirtualTester<D> {
         let routes = setup.topology.routes();
         let plans = (0..routes.len() as u8).map(|port| setup.traffic.plan(port));
         let plans = plans.collect::<Result<Vec<_>, _>>()?;
-        let templates = Templates::new(setup.traffic.addresses);
+        let templates = Templates::new(setup.traffic.hosts());
         Ok(Self { dut, setup, plans, routes, templates, now: 0, skips: true })
     }
 
@@ -122,7 +122,7 @@ impl<D: Dut> VirtualTester<D> {
         for (from, to) in self.routes.clone().iter().enumerate() {
             for flow in 0..self.setup.traffic.flows.max(1) {
                 let to = to[usize::from(flow) % to.len()];
-                let frame = self.setup.traffic.addresses.learning(from as u8, to, flow);
+                let frame = self.setup.traffic.hosts().learning(from as u8, to, flow);
                 let at = start + sent * SECOND / total;
                 self.dut.collect(at, &mut |_, _, _| {});
                 self.dut.offer(at, to, &frame);

@@ -9,7 +9,8 @@
 //! A plan repeats: that is what lets a device under virtual time come back to a state it was in.
 //! The same seed gives the same bytes in the same order (T8); seed and genome go into the report.
 //! Frames are those of RFC 2544 appendix C: UDP echo, TTL 10, addresses of 198.18.0.0/15, payload of
-//! ascending octets; the UDP checksum is 0 (none), because the tag carries a stronger check.
+//! ascending octets; the UDP checksum is 0 (none), because the tag carries a stronger check. Those of IPv6
+//! (RFC 5180, 2001:2::/48) have one.
 //!
 //! Thread-safety: plain values.
 
@@ -27,7 +28,7 @@ mod model;
 mod replay;
 mod zipf;
 
-pub use address::Addresses;
+pub use address::{Addresses, Family, Hosts};
 pub use etc::Etc;
 pub use genome::{BadGenome, Genome};
 pub use model::{MODELS, Model};
@@ -48,6 +49,9 @@ pub struct Spec {
     pub mix: Mix,
     /// Who the flows are.
     pub addresses: Addresses,
+    /// Of which IP.
+    #[serde(default)]
+    pub family: Family,
     /// One frame in so many goes to the broadcast address instead; 0 is none. RFC 2544 section 11.1
     /// wants 100.
     pub broadcast_every: u16,
@@ -113,16 +117,31 @@ impl Spec {
             flows: 1,
             mix: Mix::RoundRobin,
             addresses: Addresses::Patterned,
+            family: Family::Ipv4,
             broadcast_every: 0,
             seed: 1,
         }
     }
 
-    /// The plan, for one of the tester's ports.
+    /// Who the flows are, in the family of this traffic.
+    #[must_use]
+    pub const fn hosts(&self) -> Hosts {
+        self.addresses.of(self.family)
+    }
+
+    /// The plan, for one of the tester's ports. Frames of IPv6 that are too short for a tag are longer.
     ///
     /// # Errors
     /// A model that is not known.
     pub fn plan(&self, port: u8) -> Result<Plan, BadTraffic> {
+        let plan = self.plan_of_any_size(port)?;
+        Ok(match self.family {
+            Family::Ipv4 => plan,
+            Family::Ipv6 => plan.at_least(self.family.min_size()),
+        })
+    }
+
+    fn plan_of_any_size(&self, port: u8) -> Result<Plan, BadTraffic> {
         let flows = self.flows.max(1);
         let sizes = self.sizes.sizes();
         let mut rng = Rng::new(self.seed ^ u64::from(port) << 56);
@@ -162,6 +181,15 @@ pub enum BadTraffic {
 }
 
 impl Plan {
+    /// With no frame shorter than `size` bytes.
+    fn at_least(mut self, size: u16) -> Self {
+        for step in self.steps.iter_mut().filter(|step| step.size < size) {
+            self.bytes += u64::from(size - step.size);
+            step.size = size;
+        }
+        self
+    }
+
     /// These steps, again and again; without any, one frame of 64 bytes.
     #[must_use]
     pub fn new(mut steps: Vec<Step>) -> Self {

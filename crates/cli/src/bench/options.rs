@@ -9,7 +9,7 @@ use flowyard_rfc2544::line::Line;
 use flowyard_rfc2544::profile::{Profile, Test};
 use flowyard_rfc2544::setup::Topology;
 use flowyard_rfc2544::tag::Cover;
-use flowyard_rfc2544::traffic::{Addresses, Genome, Mix};
+use flowyard_rfc2544::traffic::{Addresses, Family, Genome, Mix};
 
 use super::live::Kind;
 use super::qualify;
@@ -52,6 +52,10 @@ pub(super) struct Options {
     /// Who sends to whom: uni, pairs, mesh (needs --bridge) [default: the method's]
     #[arg(long, value_name = "KIND", value_parser = ["uni", "pairs", "mesh"], help_heading = "Traffic")]
     topology: Option<String>,
+
+    /// Frames of IPv6 (RFC 5180), from 84 bytes on: in shorter ones there is no room for a tag
+    #[arg(long, help_heading = "Traffic")]
+    ipv6: bool,
 
     /// Measure what is between these interfaces, in real time, instead of a yard under virtual
     /// time; inside a network namespace
@@ -218,6 +222,9 @@ impl Options {
                 return Err(bad_input("--sizes: at least one, such as '64 1518'"));
             }
         }
+        if self.ipv6 {
+            self.of_ipv6(&mut profile)?;
+        }
         profile.flows = self.flows.max(1);
         profile.mix = self.mix()?;
         (profile.addresses, profile.broadcast_every) = (self.addresses, self.broadcast_every);
@@ -244,6 +251,27 @@ impl Options {
             profile.tests.dedup();
         }
         Ok(profile)
+    }
+
+    /// Sizes that the user did not choose are as long as they have to be.
+    fn of_ipv6(&self, profile: &mut Profile) -> Result<(), Stop> {
+        profile.family = Family::Ipv6;
+        let least = profile.family.min_size();
+        if self.filters > 0 {
+            return Err(bad_input("--filters: they are of IPv4; leave out --ipv6"));
+        }
+        for size in &mut profile.sizes {
+            if size.sizes().iter().all(|size| *size >= least) {
+                continue;
+            }
+            if self.sizes.is_some() {
+                return Err(bad_input(format!(
+                    "--sizes {size}: with --ipv6 from {least} bytes on"
+                )));
+            }
+            *size = size.single().map_or_else(|| size.clone(), |_| Genome::fixed(least));
+        }
+        Ok(())
     }
 
     fn mix(&self) -> Result<Mix, Stop> {

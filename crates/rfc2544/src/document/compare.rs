@@ -79,6 +79,7 @@ pub fn compare(a: &Document, b: &Document) -> Result<Comparison, String> {
         ("ports", pa.topology == pb.topology),
         ("trial length", pa.full == pb.full),
         ("flows", (pa.flows, &pa.mix, pa.addresses) == (pb.flows, &pb.mix, pb.addresses)),
+        ("family", pa.family == pb.family),
         ("seed", pa.seed == pb.seed),
         ("machine", a.time == Time::Virtual || a.machine.processor == b.machine.processor),
     ];

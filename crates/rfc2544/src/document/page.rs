@@ -153,8 +153,8 @@ fn configuration(document: &Document) -> Section {
         (
             "flows",
             format!(
-                "{} for each port, {:?}, addresses {:?}",
-                profile.flows, profile.mix, profile.addresses
+                "{} for each port, {:?}, addresses {:?} of {:?}",
+                profile.flows, profile.mix, profile.addresses, profile.family
             ),
         ),
         ("broadcasts", format!("one frame in {} (0: none)", profile.broadcast_every)),

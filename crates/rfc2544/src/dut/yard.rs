@@ -373,8 +373,9 @@ fn names(frame: &[u8]) -> (u64, u64) {
             (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3)
         })
     };
-    let tag = frame.get(tag::AT..tag::AT + 14).unwrap_or_default();
-    let flow = frame.get(26..tag::AT).unwrap_or_default();
+    let at = tag::place(frame);
+    let tag = frame.get(at..at + 14).unwrap_or_default();
+    let flow = frame.get(26..at - 2).unwrap_or_default(); // not the UDP checksum, which knows the tag
     (hash(tag), hash(flow) ^ frame.len() as u64)
 }
 

@@ -1,12 +1,18 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::traffic::Family;
 
 const TAG: Tag = Tag { source: 3, flow: 65_535, index: 0xfedc_ba98, sent: SENT_WRAP - 1 };
 const COVERS: [Cover; 3] = [Cover::Frame, Cover::Network, Cover::Payload];
 
 fn frame(len: usize, cover: Cover) -> Vec<u8> {
-    let mut frame = crate::traffic::Addresses::Patterned.frame(0, 0, len + 4);
+    of(Family::Ipv4, len, cover)
+}
+
+fn of(family: Family, len: usize, cover: Cover) -> Vec<u8> {
+    let mut frame = crate::traffic::Addresses::Patterned.of(family).frame(0, 0, len + 4);
+    assert_eq!(frame.len(), len);
     write(&mut frame, &TAG, cover);
     frame
 }
@@ -16,6 +22,10 @@ fn tags_come_back_at_every_size() {
     for len in 60..=1514 {
         for cover in COVERS {
             assert_eq!(read(&frame(len, cover), cover), Seen::Good(TAG), "{len} {cover:?}");
+            if len >= 80 {
+                let six = of(Family::Ipv6, len, cover);
+                assert_eq!(read(&six, cover), Seen::Good(TAG), "{len} {cover:?}");
+            }
         }
     }
     assert_eq!(age(SENT_WRAP - 1, SENT_WRAP + 4), 5);
@@ -38,6 +48,33 @@ fn a_device_may_change_what_is_not_covered() {
     assert_eq!(read(&balanced, Cover::Payload), Seen::Good(TAG));
 }
 
+/// What writes the checksum once more for each tag is right by another parser, however often.
+#[test]
+fn checksums_over_ipv6_stay_right() {
+    let mut frame = of(Family::Ipv6, 80, Cover::Frame);
+    for index in 0..70_000 {
+        write(&mut frame, &Tag { index, sent: u64::from(index) * 977, ..TAG }, Cover::Frame);
+        let packet = etherparse::SlicedPacket::from_ethernet(&frame).unwrap();
+        let (Some(etherparse::NetSlice::Ipv6(ip)), Some(etherparse::TransportSlice::Udp(udp))) =
+            (packet.net, packet.transport)
+        else {
+            panic!("{frame:?}")
+        };
+        let right = udp.to_header().calc_checksum_ipv6(&ip.header().to_header(), udp.payload());
+        assert_eq!(right.unwrap(), udp.checksum(), "{index}");
+    }
+}
+
+#[test]
+fn a_router_may_count_hops_of_ipv6() {
+    let mut routed = of(Family::Ipv6, 80, Cover::Network);
+    routed[..12].copy_from_slice(&[9; 12]);
+    routed[21] -= 1;
+    assert_eq!(read(&routed, Cover::Network), Seen::Good(TAG));
+    routed[60] ^= 1;
+    assert_eq!(read(&routed, Cover::Network), Seen::Corrupt);
+}
+
 #[test]
 fn other_traffic_is_foreign() {
     let key = flowyard_frame::FlowKey::five_tuple(
@@ -58,9 +95,10 @@ proptest! {
     #[test]
     fn wrong_bits_are_found(
         len in prop::sample::select(vec![60_usize, 124, 252, 508, 1020, 1276, 1514]),
-        bits in prop::collection::vec(any::<prop::sample::Index>(), 1..=3),
+        bits in prop::collection::vec(any::<prop::sample::Index>(), 1..=3), six: bool,
     ) {
-        let mut frame = frame(len, Cover::Frame);
+        let (family, len) = if six { (Family::Ipv6, len.max(80)) } else { (Family::Ipv4, len) };
+        let mut frame = of(family, len, Cover::Frame);
         let mut places: Vec<_> = bits.iter().map(|bit| bit.index(len * 8)).collect();
         places.sort_unstable();
         places.dedup();

@@ -124,7 +124,7 @@ impl<'a, W: Wire> RealTester<'a, W> {
         for (from, to) in self.routes.iter().enumerate() {
             for flow in 0..self.setup.traffic.flows.max(1) {
                 let to = to[usize::from(flow) % to.len()];
-                let frame = self.setup.traffic.addresses.learning(from as u8, to, flow);
+                let frame = self.setup.traffic.hosts().learning(from as u8, to, flow);
                 self.wires[usize::from(to)].send(&[&frame]).map_err(MeasureError::Other)?;
             }
         }
@@ -377,7 +377,7 @@ mod tests {
         let memory = Memory { flows: 1, window: 64 };
         let mut analyser = Analyser::new(&[vec![1]], setup.cover, memory, 0);
         analyser.begin(5000);
-        let mut frame = setup.traffic.addresses.frame(0, 0, 64);
+        let mut frame = setup.traffic.hosts().frame(0, 0, 64);
         for (sent, index) in [(4999, 0), (5000, 1)] {
             tag::write(&mut frame, &Tag { source: 0, flow: 0, index, sent }, setup.cover);
             analyser.see(9000, 1, &frame);

@@ -44,7 +44,7 @@ impl Stream {
         let (has, wants) = (setup.topology.senders(), port.saturating_add(1));
         let to = routes.get(usize::from(port)).ok_or(MeasureError::Ports { has, wants })?;
         let plan = setup.traffic.plan(port)?;
-        let frames = Prebuilt::new(&plan, setup.traffic.addresses, port, to);
+        let frames = Prebuilt::new(&plan, setup.traffic.hosts(), port, to);
         let buffers = (0..BURST).map(|_| Vec::with_capacity(frames.longest())).collect();
         Ok(Self { frames, source: port, cover: setup.cover, row: 0, index: 0, at: 0, buffers })
     }

@@ -2,31 +2,31 @@
 
 use std::collections::HashMap;
 
-use crate::traffic::{Addresses, Plan, Step};
+use crate::traffic::{Hosts, Plan, Step};
 
 /// Frames by port, destination, and step.
 pub(super) struct Templates {
-    addresses: Addresses,
+    hosts: Hosts,
     frames: HashMap<(u8, u8, u16, u16, bool), Vec<u8>>,
 }
 
 impl Templates {
-    pub(super) fn new(addresses: Addresses) -> Self {
-        Self { addresses, frames: HashMap::new() }
+    pub(super) fn new(hosts: Hosts) -> Self {
+        Self { hosts, frames: HashMap::new() }
     }
 
     /// The frame of `step` from `from` to `to`, for its tag to be written.
     pub(super) fn get(&mut self, from: u8, to: u8, step: Step) -> &mut [u8] {
         let Step { flow, size, broadcast } = step;
-        let addresses = self.addresses;
+        let hosts = self.hosts;
         self.frames
             .entry((from, to, flow, size, broadcast))
-            .or_insert_with(|| frame(addresses, from, to, step))
+            .or_insert_with(|| frame(hosts, from, to, step))
     }
 }
 
-fn frame(addresses: Addresses, from: u8, to: u8, step: Step) -> Vec<u8> {
-    let mut frame = addresses.between(from, to, step.flow, step.size.into());
+fn frame(hosts: Hosts, from: u8, to: u8, step: Step) -> Vec<u8> {
+    let mut frame = hosts.between(from, to, step.flow, step.size.into());
     if step.broadcast
         && let Some(destination) = frame.get_mut(..6)
     {
@@ -46,13 +46,13 @@ pub(crate) struct Prebuilt {
 
 impl Prebuilt {
     /// Of `plan`, from port `from` to `routes` in turn.
-    pub(crate) fn new(plan: &Plan, addresses: Addresses, from: u8, routes: &[u8]) -> Self {
+    pub(crate) fn new(plan: &Plan, hosts: Hosts, from: u8, routes: &[u8]) -> Self {
         let (mut known, mut frames) = (HashMap::new(), Vec::new());
         let steps = plan.steps().iter().map(|&step| {
             let to = routes[usize::from(step.flow) % routes.len().max(1)];
             let number =
                 *known.entry((step.flow, step.size, step.broadcast)).or_insert_with(|| {
-                    frames.push(frame(addresses, from, to, step));
+                    frames.push(frame(hosts, from, to, step));
                     frames.len() as u32 - 1
                 });
             (number, step.flow, !step.broadcast)

@@ -1,5 +1,8 @@
 //! Who the flows are: addresses inside 198.18.0.0/15, which belongs to benchmarks (RFC 2544 appendix
-//! C.2.2), in patterns, drawn, or made to collide.
+//! C.2.2), in patterns, drawn, or made to collide. Of IPv6 they are inside 2001:2::/48 (RFC 5180): subnet
+//! and host are the last three bytes of the IPv4 address.
+
+use std::net::{IpAddr, Ipv6Addr};
 
 use flowyard_flow::toeplitz::{Fields, MICROSOFT_KEY, Toeplitz};
 use flowyard_frame::{FlowKey, proto};
@@ -23,34 +26,77 @@ pub enum Addresses {
     Colliding,
 }
 
+/// Which IP the frames are of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Family {
+    /// RFC 2544.
+    #[default]
+    Ipv4,
+    /// RFC 5180.
+    Ipv6,
+}
+
+impl Family {
+    /// The least frame that holds a tag, with FCS.
+    #[must_use]
+    pub const fn min_size(self) -> u16 {
+        match self {
+            Self::Ipv4 => 64,
+            Self::Ipv6 => 84,
+        }
+    }
+}
+
+/// Who the flows are, in one family.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Hosts {
+    /// How they are told apart.
+    pub addresses: Addresses,
+    /// Of which IP.
+    pub family: Family,
+}
+
+impl Addresses {
+    /// Of one family.
+    #[must_use]
+    pub const fn of(self, family: Family) -> Hosts {
+        Hosts { addresses: self, family }
+    }
+}
+
 /// TTL of test frames, RFC 2544 appendix C.2.6.
 const TTL: u8 = 10;
 
-impl Addresses {
+impl Hosts {
     /// The key of flow `flow` from tester port `from` to tester port `to`.
     #[must_use]
     pub fn key(self, from: u8, to: u8, flow: u16) -> FlowKey {
         // Numbers of this flow alone: a trial with more flows has the same ones and others.
         let seed = u64::from(from) << 40 | u64::from(to) << 32 | u64::from(flow);
         let mut rng = Rng::new(seed ^ 0x4814_4814_0000_0000);
-        match self {
-            Self::Patterned => patterned(from, to, flow),
-            Self::Networks => {
+        match self.addresses {
+            Addresses::Patterned => self.in_family(patterned(from, to, flow)),
+            Addresses::Networks => {
                 let key = patterned(from, to, 0);
                 let mut dst = key.dst;
                 dst[1] = 19;
                 dst[2] = rng.below(256) as u8;
-                FlowKey { dst, ..key }
+                self.in_family(FlowKey { dst, ..key })
             }
-            Self::Random => random(from, to, &mut rng),
-            Self::Colliding => {
+            Addresses::Random => self.in_family(random(from, to, &mut rng)),
+            Addresses::Colliding => {
                 let Ok(hash) = Toeplitz::new(&MICROSOFT_KEY) else {
-                    return random(from, to, &mut rng);
+                    return self.in_family(random(from, to, &mut rng));
+                };
+                let fields = match self.family {
+                    Family::Ipv4 => Fields::Ipv4Ports,
+                    Family::Ipv6 => Fields::Ipv6Ports,
                 };
                 loop {
-                    let key = random(from, to, &mut rng);
+                    let key = self.in_family(random(from, to, &mut rng));
                     // One in 128 on average; the sequence does not repeat for 2^64 draws.
-                    if hash.hash_key(&key, Fields::Ipv4Ports) & 0x7f == 0 {
+                    if hash.hash_key(&key, fields) & 0x7f == 0 {
                         return key;
                     }
                 }
@@ -58,13 +104,32 @@ impl Addresses {
         }
     }
 
+    /// The same hosts with the addresses of this family.
+    fn in_family(self, key: FlowKey) -> FlowKey {
+        let (Family::Ipv6, Some(IpAddr::V4(src)), Some(IpAddr::V4(dst))) =
+            (self.family, key.src_ip(), key.dst_ip())
+        else {
+            return key;
+        };
+        let six = |[_, net, subnet, host]: [u8; 4]| {
+            let subnet = u16::from_be_bytes([net, subnet]);
+            IpAddr::V6(Ipv6Addr::new(0x2001, 2, 0, subnet, 0, 0, 0, host.into()))
+        };
+        let (src, dst) = (six(src.octets()), six(dst.octets()));
+        let six = FlowKey::five_tuple(key.proto, src, key.sport, dst, key.dport);
+        FlowKey { eth_src: key.eth_src, eth_dst: key.eth_dst, ..six }
+    }
+
     /// The bytes of such a frame, `size` bytes long with the FCS that is not in it; the tag's place
     /// is filled as the rest.
     #[must_use]
     pub fn between(self, from: u8, to: u8, flow: u16, size: usize) -> Vec<u8> {
-        let payload: Vec<u8> = (0..size.saturating_sub(46)).map(|at| at as u8).collect();
+        let headers = if self.family == Family::Ipv6 { 66 } else { 46 };
+        let payload: Vec<u8> = (0..size.saturating_sub(headers)).map(|at| at as u8).collect();
         let mut frame = Build::new(&self.key(from, to, flow)).ttl(TTL).payload(&payload).bytes();
-        if let Some(sum) = frame.get_mut(40..42) {
+        if self.family == Family::Ipv4
+            && let Some(sum) = frame.get_mut(40..42)
+        {
             sum.fill(0); // no checksum, RFC 768: the tag has a stronger one
         }
         frame

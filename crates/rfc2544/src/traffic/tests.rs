@@ -55,7 +55,7 @@ fn frames_are_right_by_another_parser() {
         [Addresses::Patterned, Addresses::Networks, Addresses::Random, Addresses::Colliding]
     {
         for size in ETHERNET_SIZES {
-            let frame = addresses.frame(1, 9, size.into());
+            let frame = addresses.of(Family::Ipv4).frame(1, 9, size.into());
             assert_eq!(frame.len() + 4, usize::from(size), "{addresses:?}");
             let parsed = etherparse::SlicedPacket::from_ethernet(&frame).unwrap();
             let Some(etherparse::NetSlice::Ipv4(ip)) = parsed.net else { panic!("not IPv4") };
@@ -74,39 +74,71 @@ fn frames_are_right_by_another_parser() {
 }
 
 #[test]
+fn frames_of_ipv6_are_right_by_another_parser() {
+    for addresses in
+        [Addresses::Patterned, Addresses::Networks, Addresses::Random, Addresses::Colliding]
+    {
+        for size in [84, 128, 1518] {
+            let frame = addresses.of(Family::Ipv6).frame(1, 9, size);
+            assert_eq!(frame.len() + 4, size, "{addresses:?}");
+            let parsed = etherparse::SlicedPacket::from_ethernet(&frame).unwrap();
+            let Some(etherparse::NetSlice::Ipv6(ip)) = parsed.net else { panic!("not IPv6") };
+            let header = ip.header();
+            assert_eq!(header.hop_limit(), 10);
+            for address in [header.source(), header.destination()] {
+                assert_eq!(address[..6], [0x20, 1, 0, 2, 0, 0], "{address:?}");
+            }
+            let Some(etherparse::TransportSlice::Udp(udp)) = parsed.transport else {
+                panic!("not UDP")
+            };
+            let sum = udp.to_header().calc_checksum_ipv6(&header.to_header(), udp.payload());
+            assert_eq!((usize::from(udp.length()), udp.checksum()), (size - 58, sum.unwrap()));
+        }
+    }
+    let flows = |flow| Addresses::Random.of(Family::Ipv6).key(0, 1, flow).flow();
+    assert_eq!((0..1000).map(flows).collect::<std::collections::HashSet<_>>().len(), 1000);
+    let plan = Spec { family: Family::Ipv6, ..Spec::fixed(64) }.plan(0).unwrap();
+    assert!(plan.steps().iter().all(|step| step.size == 84));
+}
+
+#[test]
 fn the_standards_frame() {
     // RFC 2544 appendix C.2.6.4, at 64 bytes: UDP echo, TTL 10, payload of ascending octets.
-    let frame = Addresses::Patterned.between(0, 1, 0, 64);
+    let frame = Addresses::Patterned.of(Family::Ipv4).between(0, 1, 0, 64);
     assert_eq!(frame[34..38], [0xc0, 0x20, 0, 7]);
     assert_eq!(frame[42..60], std::array::from_fn::<u8, 18, _>(|at| at as u8));
 }
 
 #[test]
 fn drawn_addresses_are_in_the_standards_ranges_and_differ() {
-    let keys: Vec<_> = (0..1000).map(|flow| Addresses::Random.key(0, 1, flow)).collect();
+    let keys: Vec<_> =
+        (0..1000).map(|flow| Addresses::Random.of(Family::Ipv4).key(0, 1, flow)).collect();
     assert!(keys.iter().all(|key| key.sport >= 1024 && (1..=49_151).contains(&key.dport)));
     assert!(keys.iter().all(|key| key.eth_src[0] & 3 == 0 && key.eth_src[1..3] == [1, 1]));
     let distinct: std::collections::HashSet<_> = keys.iter().map(FlowKey::flow).collect();
     assert_eq!(distinct.len(), 1000);
-    let networks = (0..2000).map(|flow| Addresses::Networks.key(0, 1, flow).dst[2]);
+    let networks =
+        (0..2000).map(|flow| Addresses::Networks.of(Family::Ipv4).key(0, 1, flow).dst[2]);
     assert!(networks.collect::<std::collections::HashSet<_>>().len() > 250);
 }
 
 #[test]
 fn hash_steering_sees_what_was_made_for_it() {
     let hash = Toeplitz::new(&MICROSOFT_KEY).unwrap();
-    let queues = |addresses: Addresses| {
-        let mut load = [0_u32; 8];
-        for flow in 0..800 {
-            let key = addresses.key(0, 1, flow);
-            load[(hash.hash_key(&key, Fields::Ipv4Ports) & 0x7f) as usize % 8] += 1;
-        }
-        load
-    };
-    let random = queues(Addresses::Random);
-    let chi: f64 = random.iter().map(|&n| (f64::from(n) - 100.0).powi(2) / 100.0).sum();
-    assert!(chi < 24.3, "chi-square with 7 degrees, 0.1 %: {random:?}");
-    assert_eq!(queues(Addresses::Colliding), [800, 0, 0, 0, 0, 0, 0, 0]);
+    for (family, fields) in [(Family::Ipv4, Fields::Ipv4Ports), (Family::Ipv6, Fields::Ipv6Ports)] {
+        let queues = |addresses: Addresses| {
+            let mut load = [0_u32; 8];
+            for flow in 0..800 {
+                let key = addresses.of(family).key(0, 1, flow);
+                load[(hash.hash_key(&key, fields) & 0x7f) as usize % 8] += 1;
+            }
+            load
+        };
+        let random = queues(Addresses::Random);
+        let chi: f64 = random.iter().map(|&n| (f64::from(n) - 100.0).powi(2) / 100.0).sum();
+        assert!(chi < 24.3, "chi-square with 7 degrees, 0.1 %: {random:?}");
+        assert_eq!(queues(Addresses::Colliding), [800, 0, 0, 0, 0, 0, 0, 0]);
+    }
 }
 
 #[test]
@@ -186,8 +218,8 @@ fn plans_repeat_and_count() {
 
 #[test]
 fn a_replay_keeps_times_sizes_and_flows() {
-    let frames: Vec<_> =
-        [0_u16, 1, 0].iter().map(|&flow| Addresses::Patterned.frame(0, flow, 100)).collect();
+    let hosts = Addresses::Patterned.of(Family::Ipv4);
+    let frames: Vec<_> = [0_u16, 1, 0].iter().map(|&flow| hosts.frame(0, flow, 100)).collect();
     let times = [1000, 1500, 5000];
     let plan =
         rewrite(times.iter().zip(&frames).map(|(&time, frame)| (time, frame.len(), &frame[..])));
@@ -215,7 +247,7 @@ fn requests_of_memcached_are_short_and_sometimes_long() {
 
 #[test]
 fn a_capture_is_its_numbers_in_a_document_and_its_frames_in_a_plan() {
-    let frame = Addresses::Patterned.frame(0, 0, 100);
+    let frame = Addresses::Patterned.of(Family::Ipv4).frame(0, 0, 100);
     let plan = rewrite([(10, frame.len(), &frame[..]), (1010, frame.len(), &frame[..])]);
     let capture = Capture::new("a.pcap", plan.clone());
     assert_eq!((capture.frames, capture.flows(), capture.length_ns), (2, 1, 2000));
