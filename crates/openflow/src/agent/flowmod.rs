@@ -90,6 +90,7 @@ impl Agent {
             idle_timeout: m.idle_timeout,
             hard_timeout: m.hard_timeout,
             since: ask.now,
+            used_before: 0,
         };
         self.install(flow.clone());
         self.monitor_event(Event::Added, &flow, Some((ask.main, ask.xid)), out);
@@ -142,6 +143,8 @@ impl Agent {
         };
         let found = !chosen.is_empty();
         for mut flow in chosen {
+            // Counters that begin anew are no packet, and no want of one.
+            flow.used_before = flow.used();
             let old = flow.entry;
             self.next_entry += 1;
             let resets = m.flags & flags::RESET_COUNTS != 0;

@@ -47,6 +47,8 @@ pub(super) struct Installed {
     pub(super) idle_timeout: u16,
     pub(super) hard_timeout: u16,
     pub(super) since: u64,
+    /// When it had answered last before its counters began anew.
+    pub(super) used_before: u64,
 }
 
 impl Installed {
@@ -67,8 +69,8 @@ impl Installed {
     }
 
     /// When it answered last, or was added.
-    fn used(&self) -> u64 {
-        sum(&self.entry.counts).2.max(self.since)
+    pub(super) fn used(&self) -> u64 {
+        sum(&self.entry.counts).2.max(self.used_before).max(self.since)
     }
 
     /// The earliest time at which it can be over, as it is now, and why.

@@ -239,6 +239,19 @@ fn s5_5_flows_end_by_idle_and_hard_timeouts_and_say_so() {
 }
 
 #[test]
+fn s5_5_counters_that_begin_anew_are_no_end_of_a_flow() {
+    let mut agent = agent();
+    put(&mut agent, FlowMod { idle_timeout: 2, ..add(1, &[port(1)]) });
+    assert_eq!(answer(&agent, 1, SECOND), Some(1));
+    let (command, flags) = (FlowCommand::Modify, flags::RESET_COUNTS);
+    put(&mut agent, FlowMod { command, flags, ..add(1, &[port(1)]) });
+    agent.expire(3 * SECOND - 1, &mut Vec::new());
+    assert_eq!(agent.tables[0].len(), 1);
+    agent.expire(3 * SECOND, &mut Vec::new());
+    assert_eq!(agent.tables[0].len(), 0);
+}
+
+#[test]
 fn s6_5_a_group_takes_its_flows_along_and_does_not_lead_to_itself() {
     let mut agent = agent();
     let group = |command, group, to: Action| {
