@@ -29,6 +29,9 @@ const WAYS: usize = 8;
 /// Entries of a bucket that are taken, on average, when the table is full: few keys then stand in
 /// their second bucket.
 const TAKEN: usize = 4;
+/// So many buckets at least: of few, too many keys have the same two, and a small table would be crowded
+/// before it is full.
+const LEAST: usize = 64;
 /// How many moves may make room for one entry.
 const MOVES: u32 = 3;
 
@@ -69,7 +72,10 @@ impl Exact {
     #[must_use]
     pub fn new(capacity: usize, mask: &FlowKey, seed: u64) -> Self {
         let capacity = capacity.min(1 << 28);
-        let buckets = capacity.div_ceil(TAKEN).max(2);
+        Self::with_buckets(capacity, capacity.div_ceil(TAKEN).max(LEAST), mask, seed)
+    }
+
+    fn with_buckets(capacity: usize, buckets: usize, mask: &FlowKey, seed: u64) -> Self {
         let (mask, rest_mask) = words(mask);
         let rest = if rest_mask == [0; 2] { 0 } else { buckets * WAYS };
         let empty = Entry { key: [0; 6], action: Action::default() };

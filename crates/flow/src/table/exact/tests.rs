@@ -90,7 +90,7 @@ fn a_refusal_has_its_reason() {
 /// Next to an entry whose tag is 1, the search for tags takes a free one for another such.
 #[test]
 fn what_is_deleted_is_not_found_next_to_an_equal_tag() {
-    let mut table = Exact::new(8, &FlowKey::FLOW, 1);
+    let mut table = Exact::with_buckets(8, 2, &FlowKey::FLOW, 1);
     let alike = |key: &FlowKey| {
         let hash = table.wanted(key).hash;
         tag(hash) == 1 && table.buckets(hash)[0] == 0
@@ -111,8 +111,7 @@ fn what_is_deleted_is_not_found_next_to_an_equal_tag() {
 #[test]
 fn entries_move_to_make_room() {
     for seed in 0..200 {
-        let mut table = Exact::new(10, &FlowKey::FLOW, seed);
-        table.capacity = 16;
+        let mut table = Exact::with_buckets(16, 2, &FlowKey::FLOW, seed);
         let mut taken = Vec::new();
         for n in 0..64 {
             match table.put(&structured(n), action(n)) {
@@ -125,6 +124,18 @@ fn entries_move_to_make_room() {
         assert!(taken.len() >= 15, "seed {seed}: {} of 16 taken", taken.len());
         let keys: Vec<_> = taken.iter().map(|&n| structured(n)).collect();
         assert_eq!(marks(&mut table, &keys), taken.into_iter().map(Some).collect::<Vec<_>>());
+    }
+}
+
+#[test]
+fn small_tables_have_all_they_promise() {
+    for capacity in 1..=600 {
+        for seed in 0..if capacity < 50 { 1000 } else { 20 } {
+            let mut table = Exact::new(capacity, &FlowKey::FLOW, seed);
+            for n in 0..capacity as u32 {
+                assert_eq!(table.put(&structured(n), action(n)), Ok(()), "{capacity}, seed {seed}");
+            }
+        }
     }
 }
 
