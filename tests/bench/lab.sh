@@ -5,7 +5,7 @@
 #
 # Namespaces are ${LAB}t (tester) and ${LAB}d (device), and end with the script. The device's
 # interfaces have the addresses that the bench's "patterned" frames go to, and the hosts behind
-# them are known: nobody has to ask.
+# them are known: nobody has to ask. LAB_NICE="nice -n 19" leaves others of the machine their time.
 set -euo pipefail
 
 LAB=${LAB:-fybench$$}
