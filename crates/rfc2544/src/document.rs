@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use crate::compliance::Compliance;
 use crate::qualify::Check;
 use crate::suite::{AtSize, Results};
+use crate::traffic::Family;
 
 mod compare;
 mod page;
@@ -68,10 +69,15 @@ pub struct Document {
 /// What always has to be said.
 #[must_use]
 pub fn deviations(time: Time, results: &Results) -> Vec<String> {
+    let frames = match results.profile.family {
+        Family::Ipv4 => "TTL 10, UDP checksum 0 (none)",
+        Family::Ipv6 => "over IPv6 (RFC 5180, 2001:2::/48), hop limit 10",
+    };
     let mut all = vec![
-        "Frames are UDP echo of RFC 2544 appendix C, TTL 10, UDP checksum 0 (none): the tag of 18 \
-         bytes in the payload has a CRC-32 of its own."
-            .to_owned(),
+        format!(
+            "Frames are UDP echo of RFC 2544 appendix C, {frames}: the tag of 18 bytes in the payload \
+             has a CRC-32 of its own."
+        ),
         "Latency is of a device that stores and forwards: last bit in to first bit out (RFC 1242). \
          Percentiles have three digits; least, greatest and mean are exact."
             .to_owned(),

@@ -15,7 +15,8 @@
 //! Invariant: [`read`] takes for a test frame only what `write` wrote, whatever bytes come.
 
 use crc32fast::Hasher;
-use flowyard_frame::Nanos;
+use flowyard_frame::{Nanos, proto};
+use flowyard_wire::checksum::{Sum, update_bytes, verify_ipv4_header};
 use serde::{Deserialize, Serialize};
 
 /// Bytes of a tag.
@@ -81,7 +82,7 @@ pub const SENT_WRAP: Nanos = 1 << 40;
 pub fn write(frame: &mut [u8], tag: &Tag, cover: Cover) {
     let at = place(frame);
     let Some(room) = frame.get_mut(at..at + LEN) else { return };
-    let was = sum(room);
+    let was: [u8; LEN] = *room.first_chunk().unwrap_or(&[0; LEN]);
     room[..2].copy_from_slice(&SIGNATURE);
     room[2] = tag.source;
     room[3..5].copy_from_slice(&tag.flow.to_be_bytes());
@@ -90,15 +91,10 @@ pub fn write(frame: &mut [u8], tag: &Tag, cover: Cover) {
     let check = check(frame, at, cover);
     frame[at + 14..at + LEN].copy_from_slice(&check.to_be_bytes());
     if at == AT_SIX {
-        // RFC 1624: what went comes off the sum, what came is added.
         let before = u16::from_be_bytes([frame[at - 2], frame[at - 1]]);
-        let words = LEN as u32 / 2;
-        let after = u32::from(!before) + (words * 0xffff - was) + sum(&frame[at..at + LEN]);
-        let checksum = match !fold(after) {
-            0 => 0xffff,
-            other => other,
-        };
-        frame[at - 2..at].copy_from_slice(&checksum.to_be_bytes());
+        let after = update_bytes(before, &was, &frame[at..at + LEN]).unwrap_or(before);
+        let sent = if after == 0 { 0xffff } else { after }; // 0 would be none, RFC 768
+        frame[at - 2..at].copy_from_slice(&sent.to_be_bytes());
     }
 }
 
@@ -157,23 +153,10 @@ fn check(frame: &[u8], at: usize, cover: Cover) -> u32 {
     crc.finalize()
 }
 
-/// The sum of 16-bit words; of at most 64 KiB.
-#[inline]
-fn sum(bytes: &[u8]) -> u32 {
-    let (words, odd) = bytes.as_chunks::<2>();
-    let words: u32 = words.iter().map(|word| u32::from(u16::from_be_bytes(*word))).sum();
-    words + odd.first().map_or(0, |byte| u32::from(*byte) << 8)
-}
-
-const fn fold(sum: u32) -> u16 {
-    let sum = (sum & 0xffff) + (sum >> 16);
-    ((sum & 0xffff) + (sum >> 16)) as u16
-}
-
 /// Whether type, version and IPv4 header checksum are right.
 fn header_is_whole(frame: &[u8]) -> bool {
     let Some(header) = frame.get(14..34) else { return false };
-    frame[12..15] == [8, 0, 0x45] && fold(sum(header)) == 0xffff
+    frame[12..15] == [8, 0, 0x45] && verify_ipv4_header(header)
 }
 
 /// Whether the UDP checksum of an IPv6 frame is right.
@@ -183,7 +166,8 @@ fn datagram_is_whole(frame: &[u8]) -> bool {
     };
     let len = u16::from_be_bytes([high, low]);
     let Some(datagram) = frame.get(54..54 + usize::from(len)) else { return false };
-    fold(sum(&frame[22..54]) + u32::from(len) + 17 + sum(datagram)) == 0xffff
+    let pseudo = Sum::ZERO.bytes(&frame[22..54]).word(len.into()).word(proto::UDP.into());
+    pseudo.bytes(datagram).finish() == 0
 }
 
 /// Whether a frame without a right check was a test frame once: two of five marks still stand. Up

@@ -30,7 +30,7 @@ mod stream;
 mod templates;
 
 use cycle::{Cycle, Skip};
-pub use real::{RealTester, Reset, Wire};
+pub use real::{RealTester, Resetter, Wire};
 pub use stream::{BURST, Stream};
 use templates::Templates;
 

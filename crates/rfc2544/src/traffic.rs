@@ -134,14 +134,14 @@ impl Spec {
     /// # Errors
     /// A model that is not known.
     pub fn plan(&self, port: u8) -> Result<Plan, BadTraffic> {
-        let plan = self.plan_of_any_size(port)?;
+        let plan = self.drawn(port)?;
         Ok(match self.family {
             Family::Ipv4 => plan,
             Family::Ipv6 => plan.at_least(self.family.min_size()),
         })
     }
 
-    fn plan_of_any_size(&self, port: u8) -> Result<Plan, BadTraffic> {
+    fn drawn(&self, port: u8) -> Result<Plan, BadTraffic> {
         let flows = self.flows.max(1);
         let sizes = self.sizes.sizes();
         let mut rng = Rng::new(self.seed ^ u64::from(port) << 56);

@@ -12,7 +12,7 @@ use flowyard_ports::af_xdp::Exchange;
 use flowyard_ports::live::Interface;
 use flowyard_rfc2544::setup::Setup;
 use flowyard_rfc2544::suite::Bench;
-use flowyard_rfc2544::tester::{Measure, MeasureError, RealTester, Reset, Wire};
+use flowyard_rfc2544::tester::{Measure, MeasureError, RealTester, Resetter, Wire};
 
 use super::guard;
 use super::reset::Command;
@@ -191,7 +191,7 @@ pub(super) struct LiveBench<'a> {
 
 impl Bench for LiveBench<'_> {
     fn at(&mut self, setup: &Setup) -> Result<Box<dyn Measure + '_>, MeasureError> {
-        let reset = self.reset.as_mut().map(|command| command as &mut dyn Reset);
+        let reset = self.reset.as_mut().map(|command| command as &mut dyn Resetter);
         let tester = RealTester::new(&mut self.wires, self.clock, setup.clone())?;
         Ok(Box::new(tester.with_reset(reset)))
     }

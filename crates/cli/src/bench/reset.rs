@@ -3,7 +3,7 @@
 use std::process::{Child, Stdio};
 use std::time::Duration;
 
-use flowyard_rfc2544::tester::Reset;
+use flowyard_rfc2544::tester::Resetter;
 
 /// How long a command may go on after its trial. What it starts for good is to be in the background.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -24,7 +24,7 @@ impl Command {
     }
 }
 
-impl Reset for Command {
+impl Resetter for Command {
     fn begin(&mut self) -> Result<(), String> {
         let mut command = std::process::Command::new("sh");
         // What it prints is not part of our report.

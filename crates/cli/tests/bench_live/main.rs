@@ -206,7 +206,7 @@ fn a_device_is_reset_and_timed() {
     let document: Value = serde_json::from_slice(&output.stdout).unwrap();
     let at = &document["results"]["sizes"][0];
     if at["throughput"]["load"].is_null() {
-        return; // a machine on which not even this rate went through: nothing to reset at
+        return needs::skip("a machine that has the time to pass 1,488 frames a second");
     }
     let time =
         |how: &str| at["reset"][0][how].as_u64().unwrap_or_else(|| panic!("{at:#}")) as f64 / 1e9;

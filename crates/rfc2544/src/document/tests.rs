@@ -38,6 +38,15 @@ fn document(frame_ns: u64) -> Document {
 }
 
 #[test]
+fn the_frames_are_said_to_be_what_they_are() {
+    let mut results = document(400_000).results;
+    assert!(deviations(Time::Virtual, &results)[0].contains("UDP checksum 0 (none)"));
+    results.profile.family = Family::Ipv6;
+    let said = &deviations(Time::Virtual, &results)[0];
+    assert!(said.contains("2001:2::/48") && !said.contains("checksum 0"), "{said}");
+}
+
+#[test]
 fn a_document_is_text_page_and_json_and_compares() {
     let (slow, fast) = (document(500_000), document(400_000));
     let text: String = tables(&slow).iter().map(|table| table.to_text(&Style::plain())).collect();

@@ -37,7 +37,7 @@ pub trait Wire {
 }
 
 /// What resets the device between the ports.
-pub trait Reset {
+pub trait Resetter {
     /// Begins, and waits for nothing: frames go on.
     ///
     /// # Errors
@@ -62,7 +62,7 @@ pub struct RealTester<'a, W> {
     plans: Vec<Plan>,
     routes: Vec<Vec<u8>>,
     streams: Vec<Stream>,
-    reset: Option<&'a mut dyn Reset>,
+    reset: Option<&'a mut dyn Resetter>,
 }
 
 /// Who knows when each frame of a port is due: the trial, or the capture that it replays.
@@ -92,7 +92,7 @@ impl<'a, W: Wire> RealTester<'a, W> {
 
     /// With what resets the device: trials that want it can be made.
     #[must_use]
-    pub fn with_reset(self, reset: Option<&'a mut dyn Reset>) -> Self {
+    pub fn with_reset(self, reset: Option<&'a mut dyn Resetter>) -> Self {
         Self { reset, ..self }
     }
 
