@@ -104,7 +104,8 @@ impl Port {
             Kind::AfXdp => Receives::Same,
             Kind::AfPacket | Kind::Mixed => {
                 let settings = Settings { fanout: Fanout::Hash, frames: FRAMES };
-                Receives::Packet(Ring::open_one(&interface, settings, None).map_err(bad_input)?)
+                let mut rings = Ring::open(&interface, 1, settings).map_err(bad_input)?;
+                rings.pop().map_or(Receives::Nothing, Receives::Packet)
             }
         };
         Ok(Self { name: name.into(), sends, receives, buffer: vec![0; 1 << 16] })

@@ -159,26 +159,6 @@ impl Ring {
         Ok(())
     }
 
-    /// A ring on an interface that came back: the rings of a port are opened one by one then, and
-    /// share its frames as the group `id`, which is the same for all of them.
-    ///
-    /// # Errors
-    /// As [`Ring::open`].
-    pub fn open_one(
-        interface: &Interface,
-        settings: Settings,
-        id: Option<u16>,
-    ) -> Result<Self, OpenError> {
-        let doing = format!("af_packet on '{}'", interface.name);
-        let fail = |error: io::Error| OpenError::os(&doing, &error, CAPABILITY);
-        let ring = Self::one(interface, settings)?;
-        if let Some(id) = id {
-            ring.join(settings.fanout, &mut Some(id.into())).map_err(fail)?;
-        }
-        super::sys::listen(&ring.fd).map_err(fail)?;
-        Ok(ring)
-    }
-
     /// The next frame, if one has come.
     #[inline]
     pub fn peek(&mut self) -> Option<Seen<'_>> {

@@ -54,10 +54,7 @@ impl Queue {
     /// # Errors
     /// When the kernel does not let us.
     pub fn open(name: &str, count: usize, settings: Settings) -> Result<Vec<Self>, OpenError> {
-        let queues = (0..count)
-            .map(|_| Self::attach(name, count > 1))
-            .collect::<io::Result<Vec<_>>>()
-            .map_err(|error| refused(name, &error))?;
+        let (queues, _before) = Self::attach(name, count).map_err(|error| refused(name, &error))?;
         let doing = format!("setting up tap '{name}'");
         let interface = Interface::find(name)?;
         interface
@@ -66,12 +63,30 @@ impl Queue {
         Ok(queues)
     }
 
-    /// One more queue of the interface `name`.
+    /// `count` queues of the interface `name`, which may be up: they take frames from one moment on,
+    /// or flows would move to a queue that is new while an older one has frames of them. How many
+    /// frames came before that moment and are gone; what comes while the queues are made the kernel
+    /// drops, and counts. (Where no program may be loaded, all come.)
     ///
     /// # Errors
     /// What the kernel says.
-    pub fn attach(name: &str, multi: bool) -> io::Result<Self> {
-        sys::attach(name, multi).map(Self)
+    pub fn attach(name: &str, count: usize) -> io::Result<(Vec<Self>, u32)> {
+        let one = || sys::attach(name, count > 1).map(Self);
+        let mut first = one()?;
+        if count == 1 {
+            return Ok((vec![first], 0));
+        }
+        let mut gone = 0;
+        if let Ok(nothing) = load(Purpose::Filter, &nothing()) {
+            sys::filter(&first.0, Some(&nothing))?;
+            while !matches!(first.read(&mut [0; 64]), Ok(Got::Nothing) | Err(_)) {
+                gone += 1;
+            }
+        }
+        let more: io::Result<Vec<_>> = (1..count).map(|_| one()).collect();
+        // In any case, and also where nothing was loaded: a run that was killed may have left it.
+        sys::filter(&first.0, None)?;
+        Ok((std::iter::once(first).chain(more?).collect(), gone))
     }
 
     /// From now on the host sends by the queues that `chooser` says; without one, by the queue that
@@ -130,6 +145,14 @@ impl Chooser {
 
 /// The helper that says on which processor it runs (bpf-helpers(7), bpf_get_smp_processor_id).
 const PROCESSOR: i32 = 8;
+
+/// Keeps no frame.
+fn nothing() -> Vec<Insn> {
+    let mut program = Assembler::default();
+    program.move_imm(R0, 0);
+    program.exit();
+    program.finish()
+}
 
 /// The kernel takes the result modulo the number of queues.
 fn chooser(processors: &[u32]) -> Vec<Insn> {

@@ -24,12 +24,19 @@ pub(super) fn attach(name: &str, multi: bool) -> io::Result<File> {
     Ok(file)
 }
 
+/// Has the interface of `queue` keep of what the host sends what `program` says, or all.
+pub(super) fn filter(queue: &File, program: Option<&OwnedFd>) -> io::Result<()> {
+    program_of(queue, libc::TUNSETFILTEREBPF, program)
+}
+
 /// Has the interface of `queue` choose queues by `program`, or by itself.
 pub(super) fn steer(queue: &File, program: Option<&OwnedFd>) -> io::Result<()> {
+    program_of(queue, libc::TUNSETSTEERINGEBPF, program)
+}
+
+fn program_of(queue: &File, request: libc::Ioctl, program: Option<&OwnedFd>) -> io::Result<()> {
     let program: libc::c_int = program.map_or(-1, AsRawFd::as_raw_fd);
-    // SAFETY: this request reads one int, which lives until it returns.
-    check(unsafe {
-        libc::ioctl(queue.as_raw_fd(), libc::TUNSETSTEERINGEBPF as _, std::ptr::from_ref(&program))
-    })?;
+    // SAFETY: both requests read one int, which lives until it returns.
+    check(unsafe { libc::ioctl(queue.as_raw_fd(), request, std::ptr::from_ref(&program)) })?;
     Ok(())
 }

@@ -28,6 +28,7 @@ use crate::counters::DropReason;
 use crate::pool::Pool;
 
 mod packet;
+mod parts;
 mod tun;
 mod xdp;
 
@@ -267,15 +268,18 @@ fn packets(place: &Place<'_>) -> Result<Vec<Shared>, OpenError> {
     // driver in mid-flow: then the kernel's queues choose by flow.
     let bypass = !place.config.yard.pin.get_ref().is_empty();
     let rings = af_packet::Ring::open(&interface, count, place.port.packet_settings())?;
-    rings
-        .into_iter()
-        .map(|ring| {
+    let parts = Arc::new(parts::Parts::new());
+    (0..)
+        .zip(rings)
+        .map(|(at, ring)| {
             let sender = af_packet::Sender::open(&interface, bypass)?;
             let settings = packet::Settings {
                 number: place.number,
                 settings: place.port.packet_settings(),
+                at,
                 rings: count,
                 bypass,
+                parts: Arc::clone(&parts),
             };
             let news = place.news(&interface)?;
             Ok(Arc::new(Mutex::new(packet::Packet::new(ring, sender, settings, news))) as Shared)
@@ -296,12 +300,20 @@ fn taps(place: &Place<'_>) -> Result<Vec<Shared>, OpenError> {
             mend: "leave 'host_queue' out".into(),
         })?;
     }
+    let parts = Arc::new(parts::Parts::new());
     (0..)
         .zip(queues)
         .map(|(at, queue)| {
             let news = place.news(&interface)?;
-            let tap =
-                tun::Tun::new(queue, place.number, place.name, (at, count), chooser.clone(), news);
+            let settings = tun::Settings {
+                number: place.number,
+                name: place.name.into(),
+                at,
+                queues: count,
+                chooser: chooser.clone(),
+                parts: Arc::clone(&parts),
+            };
+            let tap = tun::Tun::new(queue, settings, news);
             Ok(Arc::new(Mutex::new(tap)) as Shared)
         })
         .collect()

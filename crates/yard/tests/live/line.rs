@@ -141,6 +141,19 @@ impl Line {
         live
     }
 
+    /// Tells the first host who the second is, or lets it forget that. What is sent while a neighbour
+    /// is asked for can be overtaken, in the host itself, by what is sent when the answer comes.
+    pub(crate) fn acquaint(&self, known: bool) {
+        let near = self.near();
+        let told = self.b.sh("ip -o link show vd | sed 's/.*ether \\([^ ]*\\).*/\\1/'");
+        let far =
+            if known { format!("lladdr {} nud permanent", told.trim()) } else { String::new() };
+        let verb = if known { "replace" } else { "del" };
+        for to in ips() {
+            self.a.sh(&format!("ip neigh {verb} {to} {far} dev {near}"));
+        }
+    }
+
     pub(crate) fn ping(&self, to: IpAddr, more: &str) {
         self.a.sh(&format!("ping -c 4 -i 0.02 -W 3 -q {more} {to}"));
     }

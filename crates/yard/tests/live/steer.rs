@@ -3,9 +3,14 @@
 use std::net::{IpAddr, TcpListener, TcpStream, UdpSocket};
 use std::time::Duration;
 
-use crate::line::{Kind, Line, Plan};
+use flowyard_ports::af_packet::{self, Fanout, Ring};
+use flowyard_ports::live::Interface;
+use flowyard_ports::tap::{Got, Queue};
+
+use crate::line::{Kind, Line, Plan, ips};
 use crate::net::{Net, alone};
 use crate::skipped;
+use crate::traffic::Datagrams;
 use crate::yard::Live;
 
 /// Only what matches is taken from the kernel: the rest of the interface works as before.
@@ -31,8 +36,7 @@ fn af_xdp_leaves_the_rest_to_the_kernel() {
     drop(listener);
     assert_eq!(live.running.counters()[0].rx_frames, 0);
     // Ours: forwarded to the far host, which does not have to be asked for.
-    let far = line.b.sh("ip -o link show vd | sed 's/.*ether \\([^ ]*\\).*/\\1/'");
-    line.a.sh(&format!("ip neigh replace 10.9.0.2 lladdr {} dev va", far.trim()));
+    line.acquaint(true);
     let receiver = line.b.within(|| UdpSocket::bind("10.9.0.2:7777").unwrap());
     receiver.set_read_timeout(Some(Duration::from_secs(3))).unwrap();
     let sender = line.a.within(|| UdpSocket::bind("10.9.0.1:0").unwrap());
@@ -113,4 +117,88 @@ fn the_queue_written_to_is_where_the_host_answers() {
     crate::tell(format_args!("steered to core 0: {zero:?}, to core 1: {one:?}"));
     assert!(zero[0] > one[0] + ECHOES * 9 / 10, "{zero:?} {one:?}");
     assert!(one[1] > zero[1] + ECHOES * 9 / 10, "{zero:?} {one:?}");
+}
+
+/// In which queues frames of each flow are, by the flow's source port.
+type Places = std::collections::BTreeMap<[u8; 2], std::collections::BTreeSet<usize>>;
+
+/// The source port of the UDP datagram by IPv4 that `frame` is.
+fn source(frame: &[u8]) -> Option<[u8; 2]> {
+    (frame.get(12..14)? == [8, 0] && frame.get(23)? == &17)
+        .then(|| frame[34..36].try_into().ok())?
+}
+
+/// Queues that are opened while an interface is under load share its flows from the first frame on:
+/// none changes its queue.
+fn shared_from_the_first(kind: Kind) {
+    if skipped() {
+        return;
+    }
+    let _alone = alone();
+    let (mut moved, mut frames) = (Vec::new(), 0);
+    for _ in 0..10 {
+        let line = Line::new(Plan { cores: 2, ..Plan::of(kind) });
+        if kind == Kind::Tap {
+            line.a.sh(
+                "ip tuntap add tap0 mode tap multi_queue; ip link set tap0 up txqueuelen 20000",
+            );
+            line.a.address("tap0", 1);
+        }
+        line.acquaint(true);
+        let (near, far) = (line.a.0.try_clone().unwrap(), line.b.0.try_clone().unwrap());
+        let talk = std::thread::spawn(move || {
+            let flood =
+                Datagrams { to: ips()[0], flows: 16, count: 1500, bytes: 60, gap: Duration::ZERO };
+            flood.send(&Net(near), &Net(far))
+        });
+        std::thread::sleep(Duration::from_millis(30));
+        let at = line.west();
+        let mut places = Places::new();
+        let mut saw = |frame: &[u8], queue: usize| {
+            frames += 1;
+            if let Some(flow) = source(frame) {
+                places.entry(flow).or_default().insert(queue);
+            }
+        };
+        match kind {
+            Kind::Tap => {
+                let queues = line.yard().within(move || Queue::attach(at, 2).unwrap().0);
+                talk.join().unwrap();
+                for (number, mut queue) in queues.into_iter().enumerate() {
+                    let mut bytes = [0; 2048];
+                    while let Ok(Got::Frame(len)) = queue.read(&mut bytes) {
+                        saw(&bytes[..len], number);
+                    }
+                }
+            }
+            _ => {
+                let settings = af_packet::Settings { fanout: Fanout::Hash, frames: 16_384 };
+                let rings = line.yard().within(move || {
+                    Ring::open(&Interface::find(at).unwrap(), 2, settings).unwrap()
+                });
+                talk.join().unwrap();
+                for (number, mut ring) in rings.into_iter().enumerate() {
+                    while let Some(seen) = ring.peek() {
+                        let mut bytes = vec![0; seen.len(None, 0)];
+                        seen.write(None, 0, &mut bytes);
+                        saw(&bytes, number);
+                        ring.advance();
+                    }
+                }
+            }
+        }
+        moved.extend(places.into_iter().filter(|(_, queues)| queues.len() > 1));
+    }
+    assert!(frames > 1000, "{frames} frames came while the queues were opened");
+    assert!(moved.is_empty(), "flows in several queues: {moved:?}");
+}
+
+#[test]
+fn af_packet_shares_flows_from_the_first_frame() {
+    shared_from_the_first(Kind::Packet);
+}
+
+#[test]
+fn tap_shares_flows_from_the_first_frame() {
+    shared_from_the_first(Kind::Tap);
 }

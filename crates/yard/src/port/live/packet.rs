@@ -1,24 +1,30 @@
 //! One core's share of an AF_PACKET port: a ring to receive from, a socket to transmit by.
 
+use std::sync::Arc;
+
 use flowyard_frame::{Batch, FlowKey, LANES, Lanes, Nanos};
 use flowyard_ports::af_packet::{self, Ring, Sender};
 use flowyard_ports::live::offload::Cut;
 use flowyard_ports::live::{Change, Interface};
 use flowyard_wire::LinkType;
 
+use super::parts::Parts;
 use super::{Device, News, is_down, is_full, refuse_all};
 use crate::counters::DropReason;
 use crate::pool::{Meta, NoBuffer, Pool};
 use crate::port::{Received, refuse};
 
 /// How its sockets are opened.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Settings {
     pub(super) number: u16,
     pub(super) settings: af_packet::Settings,
-    /// Rings that share the interface.
+    /// Which of the rings that share the interface, and of how many.
+    pub(super) at: usize,
     pub(super) rings: usize,
     pub(super) bypass: bool,
+    /// The rings on an interface that came back.
+    pub(super) parts: Arc<Parts<Ring>>,
 }
 
 pub(super) struct Packet {
@@ -50,11 +56,11 @@ impl Packet {
 
     /// What the ring still had of the interface that is gone is lost with it.
     fn reopen(&mut self, interface: &Interface) {
-        let Settings { settings, rings, bypass, number } = self.settings;
-        // All rings of the port come to the same group, each when it sees the interface.
-        let group = (std::process::id() as u16 ^ number) | 0x8000;
-        let ring = Ring::open_one(interface, settings, (rings > 1).then_some(group));
-        let opened = ring.and_then(|ring| Ok((ring, Sender::open(interface, bypass)?)));
+        let Settings { settings, at, rings, bypass, ref parts, .. } = self.settings;
+        let opened = Sender::open(interface, bypass).and_then(|sender| {
+            let ring = parts.take(at, interface, || Ring::open(interface, rings, settings))?;
+            Ok((ring, sender))
+        });
         let opened = opened.map(|(ring, sender)| {
             (self.ring, self.sender, self.segment) = (ring, sender, 0);
         });

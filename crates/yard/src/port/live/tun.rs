@@ -1,72 +1,87 @@
 //! One core's queue of a TAP port.
 
 use std::fs::File;
-use std::io::{Read, Seek};
+use std::io::{self, Read, Seek};
+use std::sync::Arc;
 
 use flowyard_frame::{Batch, FlowKey, LANES, Lanes, Nanos};
 use flowyard_ports::live::{Change, OpenError};
 use flowyard_ports::tap::{Chooser, Got, Queue};
 use flowyard_wire::LinkType;
 
+use super::parts::Parts;
 use super::{Device, News, is_down, is_full, refuse_all};
 use crate::counters::DropReason;
 use crate::pool::{Meta, Pool};
 use crate::port::{Received, refuse};
 
+/// What its queue is attached with.
+pub(super) struct Settings {
+    pub(super) number: u16,
+    pub(super) name: String,
+    /// Which of the port's queues, and of how many.
+    pub(super) at: usize,
+    pub(super) queues: usize,
+    /// By what the host chooses a queue.
+    pub(super) chooser: Option<Chooser>,
+    /// The queues of an interface that came back, and how many frames were lost on the way.
+    pub(super) parts: Arc<Parts<(Queue, u32)>>,
+}
+
 pub(super) struct Tun {
     queue: Queue,
-    number: u16,
-    name: String,
-    queues: usize,
-    /// By what the host chooses a queue.
-    chooser: Option<Chooser>,
+    settings: Settings,
     news: News,
     /// The kernel's books of the interface: the first core reads them for all.
     books: Option<Books>,
+    /// Frames that were lost while the interface came back, not told of yet.
+    lost: u32,
 }
 
 impl Tun {
-    /// `at` is its position among the port's cores, and how many there are.
-    pub(super) fn new(
-        queue: Queue,
-        number: u16,
-        name: &str,
-        (at, queues): (usize, usize),
-        chooser: Option<Chooser>,
-        news: News,
-    ) -> Self {
-        let books = (at == 0).then(|| Books::open(name)).flatten();
-        Self { queue, number, name: name.into(), queues, chooser, news, books }
+    pub(super) fn new(queue: Queue, settings: Settings, news: News) -> Self {
+        let books = (settings.at == 0).then(|| Books::open(&settings.name)).flatten();
+        Self { queue, settings, news, books, lost: 0 }
     }
 
     fn attend(&mut self, now: Nanos) {
-        if let Some(Change::New(_)) = self.news.look(now) {
-            let attached = Queue::attach(&self.name, self.queues > 1).and_then(|queue| {
-                if self.queues > 1 {
-                    queue.choose(self.chooser.as_ref())?;
-                }
-                Ok(queue)
-            });
-            self.news.opened(attached.map(|queue| self.queue = queue).map_err(|error| OpenError {
+        let Some(Change::New(interface)) = self.news.look(now) else { return };
+        let Settings { at, queues, ref name, ref chooser, ref parts, .. } = self.settings;
+        let attached = parts.take(at, &interface, || {
+            attach(name, queues, chooser.as_ref()).map_err(|error| OpenError {
                 what: format!("the new interface is not to be had: {error}"),
                 mend: "it has to be a tap, with as many queues".into(),
-            }));
-        }
+            })
+        });
+        self.news.opened(attached.map(|(queue, lost)| {
+            self.queue = queue;
+            self.lost += lost;
+        }));
     }
+}
+
+/// All queues of the interface that came back, each with the frames that were lost for it.
+fn attach(name: &str, count: usize, chooser: Option<&Chooser>) -> io::Result<Vec<(Queue, u32)>> {
+    let (queues, lost) = Queue::attach(name, count)?;
+    if let (Some(queue), true) = (queues.first(), count > 1) {
+        queue.choose(chooser)?;
+    }
+    Ok((0..).zip(queues).map(|(at, queue)| (queue, if at == 0 { lost } else { 0 })).collect())
 }
 
 impl Device for Tun {
     fn rx(&mut self, into: &mut Batch, pool: &mut Pool, now: Nanos) -> Received {
         self.attend(now);
-        let mut got = Received::default();
+        let overrun = std::mem::take(&mut self.lost);
+        let mut got = Received { overrun, ..Received::default() };
         if let Some(books) = &mut self.books {
-            got.overrun = books.dropped(&self.name, now);
+            got.overrun += books.dropped(&self.settings.name, now);
         }
         while into.len() < LANES {
             let meta = Meta {
                 time: now,
                 wire_len: 0,
-                in_port: self.number,
+                in_port: self.settings.number,
                 link: LinkType::Ethernet,
                 copied: 0,
             };
