@@ -132,6 +132,11 @@ impl Analyser {
         &mut self.sources
     }
 
+    /// Whether a frame is lost for good: none that comes now would count.
+    pub(crate) fn has_lost(&self) -> bool {
+        self.sources.iter().any(|source| source.tracker.known.lost > 0)
+    }
+
     /// What is known of each source now; before the end, not all losses are.
     pub(crate) fn known(&self) -> Vec<Known> {
         self.sources.iter().map(|source| source.tracker.known).collect()

@@ -78,4 +78,4 @@ impl Patience {
 #[cfg(test)]
 pub(crate) mod model;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -128,6 +128,9 @@ pub struct Row {
     pub trial: Trial,
     /// What came of it.
     pub counts: Counts,
+    /// When it ended before its time, after the start: a frame was lost, and nothing else was asked.
+    #[serde(default)]
+    pub cut_at: Option<Nanos>,
     /// What the tester did wrong.
     pub fault: Option<String>,
     /// How well the tester kept its schedule.
@@ -251,6 +254,7 @@ impl Ground<'_> {
             test: self.test,
             trial: *trial,
             counts: result.counts,
+            cut_at: result.cut_at,
             fault: result.fault(),
             timing: result.timing,
             latency_ns: {

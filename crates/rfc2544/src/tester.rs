@@ -149,8 +149,7 @@ struct Sender {
 impl Sender {
     /// Finds the time of the next frame: when it is due, or when the line is free after that.
     fn aim(&mut self, trial: &Trial, plan: &Plan, line: Line) {
-        let due =
-            plan.replay_ns(self.row, trial.speed()).unwrap_or_else(|| trial.start_ns(self.row));
+        let due = plan.due_ns(trial, self.row);
         let size = u64::from(plan.step(self.row).size);
         let first = (u128::from(due) * 1000).max(self.line_ps);
         self.line_ps = first + u128::from(line.ps(size + OVERHEAD_BYTES));
@@ -195,13 +194,14 @@ impl<D: Dut> Measure for VirtualTester<D> {
 
 impl<D: Dut> VirtualTester<D> {
     fn begin(&self, trial: &Trial) -> Run {
-        let rows = self.plans[0].replay_rows(trial).unwrap_or_else(|| trial.frames());
+        let rows = self.plans[0].rows(trial);
         let window = window_for(trial.load.interval_ps, self.setup.residue).min(WINDOW);
         let window = window.next_power_of_two(); // as the tracker has it
         let memory = Memory { flows: self.setup.traffic.flows, window };
         let mut analyser = Analyser::new(&self.routes, self.setup.cover, memory, self.now);
         let senders = self.plans.iter().zip(analyser.sources()).map(|(plan, source)| {
-            let tags = trial.tagged_frames().map(|row| (plan.tags_before(row), None));
+            let tags = trial.tagged_frames().take_while(|row| *row < rows);
+            let tags = tags.map(|row| (plan.tags_before(row), None));
             source.wanted = tags.collect();
             source.wanted.dedup_by_key(|(index, _)| *index);
             let mut sender = Sender { row: 0, index: 0, line_ps: 0, last: 0 };
@@ -328,8 +328,8 @@ impl<D: Dut> VirtualTester<D> {
                     None => source.latency_of(index),
                 }
             };
-            tagged.extend(trial.tagged_frames().map(latency));
-            let time = |index| trial.start_ns(plan.row_of(index));
+            tagged.extend(trial.tagged_frames().take_while(|row| *row < rows).map(latency));
+            let time = |index| plan.due_ns(&trial, plan.row_of(index));
             let first = known.first_lost.map(time);
             losses.first =
                 losses.first.map_or(first, |was| Some(first.map_or(was, |t| was.min(t))));
@@ -357,6 +357,7 @@ impl<D: Dut> VirtualTester<D> {
             losses,
             timing: Timing { burst: 1, ..Timing::default() },
             repeated_frames,
+            cut_at: None,
             drops: Vec::new(),
         }
     }

@@ -19,7 +19,7 @@ use flowyard_testkit::Rng;
 use serde::{Deserialize, Serialize};
 
 use crate::line::{Line, Load};
-use crate::trial::Trial;
+use crate::trial::{Shape, Trial};
 
 mod address;
 mod etc;
@@ -70,7 +70,8 @@ pub enum Mix {
     Zipf(f64),
     /// So many frames of each flow as its model says, many flows at a time; by name.
     Model(String),
-    /// Requests of memcached's pool ETC: their lengths, and flows by Zipf's law with exponent 0.99.
+    /// Requests of memcached's pool ETC: their lengths, their distances in time in proportion, so that
+    /// the load is what a trial says; and flows by Zipf's law with exponent 0.99.
     Etc,
     /// A capture: its flows, sizes and times.
     Replay(Capture),
@@ -97,7 +98,13 @@ pub struct Plan {
     tags: Vec<u32>,
     /// When each step starts in a replay, and how long all take.
     times: Option<(Vec<Nanos>, Nanos)>,
+    /// When each step starts in a period, in parts of the trial's interval ([`PARTS`]), where steps are
+    /// not at even distances.
+    starts: Option<Vec<u64>>,
 }
+
+/// Parts of an interval.
+const PARTS: u128 = 1 << 16;
 
 /// Steps of a plan that is drawn; enough for a model to show its tail, few enough to be in a cache.
 const DRAWN: usize = 1 << 14;
@@ -147,7 +154,7 @@ impl Spec {
         let mut rng = Rng::new(self.seed ^ u64::from(port) << 56);
         let drawn: Option<Vec<u16>> = match &self.mix {
             Mix::RoundRobin => None,
-            Mix::Etc => return Ok(Plan::new(etc::steps(flows, DRAWN, self.seed, &mut rng))),
+            Mix::Etc => return Ok(etc::plan(flows, DRAWN, self.seed, &mut rng)),
             Mix::Replay(capture) => return Ok(capture.plan()),
             Mix::Zipf(s) => {
                 let zipf = Zipf::new(flows, *s);
@@ -203,7 +210,7 @@ impl Plan {
             sum
         }));
         let tags = tags.collect();
-        Self { steps, bytes, tags, times: None }
+        Self { steps, bytes, tags, times: None, starts: None }
     }
 
     /// These steps at these times of a capture, ascending, the first at 0; all of it takes `length`.
@@ -211,6 +218,21 @@ impl Plan {
     pub fn timed(steps: Vec<Step>, times: Vec<Nanos>, length: Nanos) -> Self {
         let length = length.max(times.last().copied().unwrap_or_default() + 1);
         Self { times: Some((times, length)), ..Self::new(steps) }
+    }
+
+    /// With as much time after each step as `gaps` says, in proportion: the whole takes as long as at
+    /// even distances.
+    #[must_use]
+    fn apart(self, gaps: &[Nanos]) -> Self {
+        let all: u128 = gaps.iter().map(|&gap| u128::from(gap)).sum();
+        let period = u128::from(self.period()) * PARTS;
+        let mut before = 0;
+        let starts = gaps.iter().map(|&gap| {
+            let start = before * period / all.max(1);
+            before += u128::from(gap);
+            start as u64
+        });
+        Self { starts: Some(starts.collect()), ..self }
     }
 
     /// Frames until it repeats.
@@ -265,9 +287,45 @@ impl Plan {
         self.times.as_ref().map(|(_, length)| *length)
     }
 
-    /// How many frames a replay sends in `trial`.
+    /// How many frames are sent in `trial`.
     #[must_use]
-    pub fn replay_rows(&self, trial: &Trial) -> Option<u64> {
+    pub fn rows(&self, trial: &Trial) -> u64 {
+        let even = || trial.frames();
+        self.replay_rows(trial).or_else(|| self.uneven_rows(trial)).unwrap_or_else(even)
+    }
+
+    /// When frame `index` is due in `trial`, after its start.
+    #[must_use]
+    pub fn due_ns(&self, trial: &Trial, index: u64) -> Nanos {
+        let replayed = self.replay_ns(index, trial.speed());
+        let even = || trial.start_ns(index);
+        replayed.or_else(|| self.uneven_ns(trial, index)).unwrap_or_else(even)
+    }
+
+    /// The starts, where they are the plan's and not the trial's.
+    fn uneven(&self, trial: &Trial) -> Option<&[u64]> {
+        let is_even = matches!(trial.shape, Shape::Even | Shape::Reset { .. });
+        self.starts.as_deref().filter(|_| is_even)
+    }
+
+    fn uneven_ns(&self, trial: &Trial, index: u64) -> Option<Nanos> {
+        let starts = self.uneven(trial)?;
+        let (round, at) = (index / self.period(), (index % self.period()) as usize);
+        let parts = u128::from(round) * u128::from(self.period()) * PARTS + u128::from(starts[at]);
+        Some((parts * u128::from(trial.load.interval_ps) / PARTS / 1000) as Nanos)
+    }
+
+    fn uneven_rows(&self, trial: &Trial) -> Option<u64> {
+        let starts = self.uneven(trial)?;
+        let interval = u128::from(trial.load.interval_ps.max(1));
+        let until = u128::from(trial.duration) * 1000 * PARTS;
+        let round = u128::from(self.period()) * PARTS * interval;
+        let more = starts.partition_point(|&start| u128::from(start) * interval < until % round);
+        Some((until / round) as u64 * self.period() + more as u64)
+    }
+
+    /// How many frames a replay sends in `trial`.
+    fn replay_rows(&self, trial: &Trial) -> Option<u64> {
         let (times, length) = self.times.as_ref()?;
         let until = u128::from(trial.duration) * u128::from(trial.speed()) / 100;
         let (rounds, rest) = (until / u128::from(*length), until % u128::from(*length));
@@ -283,8 +341,7 @@ impl Plan {
 
     /// When a replay sends frame `index`, at `speed` hundredths of the capture's; without times,
     /// nothing.
-    #[must_use]
-    pub fn replay_ns(&self, index: u64, speed: u64) -> Option<Nanos> {
+    fn replay_ns(&self, index: u64, speed: u64) -> Option<Nanos> {
         let (times, length) = self.times.as_ref()?;
         let (round, at) = (index / self.period(), (index % self.period()) as usize);
         let ns = u128::from(round) * u128::from(*length) + u128::from(times[at]);

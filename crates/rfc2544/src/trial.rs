@@ -32,6 +32,10 @@ pub struct Trial {
     pub shape: Shape,
     /// Which frames' latencies are kept one by one.
     pub tagged: Tagged,
+    /// In real time, it is over as soon as one frame is lost for good: whoever asks wants to know
+    /// only whether any is.
+    #[serde(default)]
+    pub until_lost: bool,
 }
 
 /// How frames lie in time.
@@ -76,7 +80,7 @@ impl Trial {
     #[must_use]
     pub const fn new(load: Load, duration: Nanos) -> Self {
         let tagged = Tagged { after: 0, count: 0 };
-        Self { load, duration, shape: Shape::Even, tagged }
+        Self { load, duration, shape: Shape::Even, tagged, until_lost: false }
     }
 
     /// `frames` frames at the intervals of `line`, and nothing more.
@@ -95,6 +99,12 @@ impl Trial {
     #[must_use]
     pub const fn shape(self, shape: Shape) -> Self {
         Self { shape, ..self }
+    }
+
+    /// Over as soon as one frame is lost.
+    #[must_use]
+    pub const fn until_lost(self) -> Self {
+        Self { until_lost: true, ..self }
     }
 
     /// With `count` latencies kept one by one, evenly from `after` on.
@@ -271,6 +281,9 @@ pub struct TrialResult {
     /// Of the frames counted, those that were not moved one by one: a device under virtual time
     /// was found in the state it had been in before, and what comes then is what came then.
     pub repeated_frames: u64,
+    /// When it ended before its time, after the start, because a frame was lost (`until_lost`).
+    #[serde(default)]
+    pub cut_at: Option<Nanos>,
     /// Frames that the device dropped meanwhile, by its own words: for the report, never for results.
     #[serde(default)]
     pub drops: Vec<(String, u64)>,

@@ -32,7 +32,7 @@ pub(super) struct Options {
     flows: u16,
 
     /// Which flow comes next: round-robin, zipf:S, etc (requests of memcached: sizes, too), or a flow-size model (agh-2015, web-search,
-    /// data-mining, fb-key-value, fb-hadoop, ali-storage)
+    /// data-mining, fb-key-value, fb-hadoop, ali-storage, google-rpc, homa-w1 to homa-w5)
     #[arg(long, value_name = "MIX", default_value = "round-robin", help_heading = "Traffic")]
     mix: String,
 

@@ -10,6 +10,7 @@ use flowyard_report::{Axis, Plot, Unit};
 use flowyard_yard::Clock;
 
 use crate::bench::rounds::{Case, Load};
+use crate::calibrate::FLOWS;
 use crate::live::{self, Rounds};
 
 pub(super) const NAME: &str = "yard-model";
@@ -189,9 +190,6 @@ fn workers(here: &Profile) -> anyhow::Result<Figure> {
     Ok(file.filled(rows, vec![plot], vec![rounds.note()]))
 }
 
-/// Flows, and entries of the exact table.
-const FLOWS: u64 = 1100;
-
 /// Cores that share nothing, as with a ring each: 1 and 2 measured, 1 to 4 predicted.
 fn cores(here: &Profile) -> anyhow::Result<Figure> {
     let file = File::parse(CORES, include_str!("../../../../figures/kth-cores-here.toml"))?;
@@ -199,7 +197,7 @@ fn cores(here: &Profile) -> anyhow::Result<Figure> {
     let clock = crate::run::clock();
     let Stages { rx, enqueue, dequeue, work, complete, tx } = stages(here, false, 0)?;
     let plain = rx + enqueue + dequeue + work + complete + tx;
-    let exact = plain + super::lookup::exact_ns(FLOWS as usize)?;
+    let exact = plain + here.get("yard_flows_ns")? + super::lookup::exact_ns(FLOWS as usize)?;
     let (mut rows, mut notes) = (Vec::new(), Vec::new());
     let mut plot = Plot::new(
         "Cores with a ring each",

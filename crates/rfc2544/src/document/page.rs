@@ -185,13 +185,17 @@ fn raw(document: &Document) -> Table {
         .column(Column::number("reord."))
         .column(Column::number("corrupt"))
         .column(Column::text("tester"));
+    let time = |ns| Unit::Nanos.show(ns as f64);
     for row in &document.results.trials {
         let counts = &row.counts;
         table.push([
             Cell::new(row.size.to_string()),
             Cell::new(format!("{:?}", row.test)),
             Cell::new(format!("{:.1}", row.trial.load.pps())),
-            Cell::new(Unit::Nanos.show(row.trial.duration as f64)),
+            Cell::new(row.cut_at.map_or_else(
+                || time(row.trial.duration),
+                |at| format!("{} of {}", time(at), time(row.trial.duration)),
+            )),
             Cell::new(num::exact(counts.intended)),
             Cell::new(num::exact(counts.sent)),
             Cell::new(num::exact(counts.lost())),

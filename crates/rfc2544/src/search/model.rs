@@ -21,6 +21,7 @@ pub(crate) fn result(trial: &Trial, lost: u64) -> TrialResult {
         losses: Losses::default(),
         timing: Timing::default(),
         repeated_frames: 0,
+        cut_at: None,
         drops: Vec::new(),
     }
 }

@@ -11,7 +11,7 @@ use crate::line::{Line, Load};
 use crate::search::learning::Probed;
 use crate::trial::{SECOND, Shape};
 
-fn shared(file: &str) -> Option<Vec<u8>> {
+pub(crate) fn shared(file: &str) -> Option<Vec<u8>> {
     let base = std::env::var_os("FLOWYARD_SHARED").map_or_else(
         || PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../shared"),
         PathBuf::from,

@@ -211,7 +211,7 @@ impl Search for Throughput {
         if self.asked.is_none() && !self.done {
             self.asked = self.aim().map(|(load, is_short)| {
                 let short = self.config.short.min(self.config.full);
-                Trial::new(load, if is_short { short } else { self.config.full })
+                Trial::new(load, if is_short { short } else { self.config.full }).until_lost()
             });
             self.done = self.asked.is_none();
         }

@@ -65,11 +65,6 @@ pub struct RealTester<'a, W> {
     reset: Option<&'a mut dyn Resetter>,
 }
 
-/// Who knows when each frame of a port is due: the trial, or the capture that it replays.
-fn due(plan: &Plan, trial: &Trial, row: u64) -> Nanos {
-    plan.replay_ns(row, trial.speed()).unwrap_or_else(|| trial.start_ns(row))
-}
-
 impl<'a, W: Wire> RealTester<'a, W> {
     /// A tester with a port at each of `wires`.
     ///
@@ -145,7 +140,7 @@ impl<'a, W: Wire> RealTester<'a, W> {
         let (first, now) = (stream.row(), (self.clock)());
         let (mut times, mut ready) = ([0; BURST], 0);
         for (time, row) in times.iter_mut().zip(first..rows) {
-            *time = start + due(plan, trial, row);
+            *time = start + plan.due_ns(trial, row);
             if *time > now {
                 break;
             }
@@ -181,12 +176,12 @@ impl<W: Wire> Measure for RealTester<'_, W> {
         let memory = Memory { flows: self.setup.traffic.flows, window };
         let clock = self.clock;
         let mut analyser = Analyser::new(&self.routes, self.setup.cover, memory, 0);
-        let rows = self.plans[0].replay_rows(trial).unwrap_or_else(|| trial.frames());
+        let mut rows = self.plans[0].rows(trial);
         let mut errors = Histogram::<u64>::new_with_bounds(1, 1 << 40, 3)
             .map_err(|error| MeasureError::Other(error.to_string()))?;
         for (plan, source) in self.plans.iter().zip(analyser.sources()) {
-            source.wanted =
-                trial.tagged_frames().map(|row| (plan.tags_before(row), None)).collect();
+            let tags = trial.tagged_frames().take_while(|row| *row < rows);
+            source.wanted = tags.map(|row| (plan.tags_before(row), None)).collect();
             source.wanted.dedup_by_key(|(index, _)| *index);
         }
         // What came before is nobody's, and what it took to get ready is over.
@@ -199,6 +194,7 @@ impl<W: Wire> Measure for RealTester<'_, W> {
         // The last frames may be as late as frames are when the system has other things to do; a
         // load that is never reached is found out all the same.
         let end = start + trial.duration + trial.duration / 1000 + 1_000_000;
+        let mut cut_at = None;
         while clock() < end && self.streams.iter().any(|stream| stream.row() < rows) {
             if reset_at.is_some_and(|at| clock() >= start + at) {
                 reset_at = None;
@@ -209,6 +205,16 @@ impl<W: Wire> Measure for RealTester<'_, W> {
             }
             for (port, wire) in self.wires.iter_mut().enumerate() {
                 wire.receive(&mut |frame| analyser.see(clock(), port as u8, frame));
+            }
+            if trial.until_lost && analyser.has_lost() {
+                let now = clock().saturating_sub(start);
+                // What was due until then is what was asked for.
+                let sent = self.streams.iter().map(Stream::row).max().unwrap_or(0);
+                rows = (sent..rows)
+                    .find(|row| self.plans[0].due_ns(trial, *row) > now)
+                    .unwrap_or(rows);
+                cut_at = Some(now);
+                break;
             }
         }
         // A queue may be longer than the wait is: as long as frames come, more may, but no longer than
@@ -225,7 +231,7 @@ impl<W: Wire> Measure for RealTester<'_, W> {
             self.reset.as_mut().map_or(Ok(()), |it| it.end()).map_err(MeasureError::Other)?;
         }
         let drops: u64 = self.wires.iter_mut().map(Wire::drops).sum();
-        let result = self.finish(trial, rows, analyser, &errors, drops);
+        let result = TrialResult { cut_at, ..self.finish(trial, rows, analyser, &errors, drops) };
         self.wait(clock() + self.setup.rest, None);
         result.check().map_err(MeasureError::Books)?;
         Ok(result)
@@ -247,8 +253,8 @@ impl<W: Wire> RealTester<'_, W> {
             let source = &mut analyser.sources()[at];
             let known = source.tracker.finish(stream.index());
             let latency = |row| source.latency_of(plan.tags_before(row));
-            tagged.extend(trial.tagged_frames().map(latency));
-            let time = |index| due(plan, trial, plan.row_of(index));
+            tagged.extend(trial.tagged_frames().take_while(|row| *row < rows).map(latency));
+            let time = |index| plan.due_ns(trial, plan.row_of(index));
             let first = known.first_lost.map(time);
             losses.first =
                 losses.first.map_or(first, |was| Some(first.map_or(was, |t| was.min(t))));
@@ -279,6 +285,7 @@ impl<W: Wire> RealTester<'_, W> {
                 burst: BURST as u32,
             },
             repeated_frames: 0,
+            cut_at: None,
             drops: Vec::new(),
         }
     }
@@ -332,6 +339,10 @@ mod tests {
     }
 
     fn measure(lose_every: u64, most: usize, pps: f64, step: Nanos) -> TrialResult {
+        tried(lose_every, most, step, Trial::new(Load::from_pps(pps), SECOND / 10))
+    }
+
+    fn tried(lose_every: u64, most: usize, step: Nanos, trial: Trial) -> TrialResult {
         let (a, b) = (Queue::default(), Queue::default());
         let cable = |to: &Queue, from: &Queue| Cable {
             to: Rc::clone(to),
@@ -351,9 +362,9 @@ mod tests {
         let setup = Setup {
             learning: false,
             rest: 0,
+            residue: 5_000_000,
             ..Setup::new(Line::GBIT_1, Topology::Pairs(2), Spec::fixed(64))
         };
-        let trial = Trial::new(Load::from_pps(pps), SECOND / 10);
         RealTester::new(&mut wires, &clock, setup).unwrap().measure(&trial).unwrap()
     }
 
@@ -368,6 +379,27 @@ mod tests {
         let lossy = measure(7, 32, 10_000.0, 500);
         assert_eq!((lossy.counts.sent, lossy.counts.lost()), (2000, 2 * 142));
         assert_eq!((lossy.counts.gaps, lossy.counts.duplicates), (2 * 142, 0));
+    }
+
+    /// Whoever only asks whether a frame is lost does not wait for the end; the books balance, and
+    /// what was not due yet is not missed.
+    #[test]
+    fn a_trial_can_end_with_the_first_loss() {
+        let trial = Trial::new(Load::from_pps(200_000.0), SECOND / 10);
+        let (whole, cut) = (tried(1000, 32, 500, trial), tried(1000, 32, 500, trial.until_lost()));
+        assert_eq!((whole.counts.sent, whole.counts.lost(), whole.cut_at), (40_000, 40, None));
+        let at = cut.cut_at.unwrap();
+        // The first is known to be lost when it is out of the window of 4,096 frames.
+        assert!((25_000_000..30_000_000).contains(&at), "{at}");
+        let due = 2 * trial.load.frames_in(at);
+        assert!(cut.counts.sent.abs_diff(due) <= 128, "{} sent, {due} due", cut.counts.sent);
+        assert!(cut.counts.lost() >= 8 && cut.fault().is_none(), "{:?}", cut.counts);
+        let clean = tried(0, 32, 500, trial.until_lost());
+        assert_eq!((clean.counts.sent, clean.counts.lost(), clean.cut_at), (40_000, 0, None));
+        // A rate that the tester does not reach is its fault, also up to the first loss.
+        let fast = Trial::new(Load::from_pps(300_000.0), SECOND / 10).until_lost();
+        let slow = tried(1000, 1, 3000, fast);
+        assert!(slow.cut_at.is_some() && slow.fault().is_some(), "{:?}", slow.counts);
     }
 
     /// A frame of an earlier trial, which some queue held back, is nobody's in this one.

@@ -8,7 +8,7 @@
 use flowyard_frame::Nanos;
 use flowyard_testkit::Rng;
 
-use super::{Step, Zipf};
+use super::{Plan, Step, Zipf};
 
 /// Values of 0 to 14 bytes and their shares.
 const SMALL: [f64; 15] = [
@@ -82,8 +82,8 @@ const AROUND_GET: u32 = 60;
 const AROUND_SET: u32 = AROUND_GET + 13;
 
 /// `count` requests as frames of `flows` clients, whose popularity the paper does not have: Zipf's
-/// law with exponent 0.99. What does not fit into 1518 bytes is cut.
-pub(super) fn steps(flows: u16, count: usize, seed: u64, rng: &mut Rng) -> Vec<Step> {
+/// law with exponent 0.99. What does not fit into 1518 bytes is cut. They are apart as the paper says.
+pub(super) fn plan(flows: u16, count: usize, seed: u64, rng: &mut Rng) -> Plan {
     let zipf = Zipf::new(flows, 0.99);
     let frame = |request: Request| {
         let key = u32::from(request.key);
@@ -92,5 +92,7 @@ pub(super) fn steps(flows: u16, count: usize, seed: u64, rng: &mut Rng) -> Vec<S
         let size = bytes.clamp(64, 1518) as u16;
         Step { flow: zipf.draw(rng), size, broadcast: false }
     };
-    Etc::new(seed).take(count).map(frame).collect()
+    let requests: Vec<_> = Etc::new(seed).take(count).collect();
+    let gaps: Vec<_> = requests.iter().map(|request| request.after_ns).collect();
+    Plan::new(requests.into_iter().map(frame).collect()).apart(&gaps)
 }

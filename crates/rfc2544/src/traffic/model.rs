@@ -1,10 +1,12 @@
 //! Flow sizes of real networks, by name.
 //!
 //! A model is a distribution of bytes (or frames) a flow: published points with straight lines
-//! between them, or a mixture of laws. They are small tables of published measurements; each names
+//! between them, lengths that occur, or a mixture of laws. They are small tables of published measurements; each names
 //! its source, which a report repeats.
 
 use flowyard_testkit::Rng;
+
+mod homa;
 
 /// A distribution of flow sizes.
 #[derive(Clone, Copy, Debug)]
@@ -20,12 +22,14 @@ pub struct Model {
 enum Law {
     /// Bytes and cumulative share, ascending, straight between.
     Points(&'static [(f64, f64)]),
+    /// Bytes and cumulative share, ascending, nothing between.
+    Steps(&'static [(f64, f64)]),
     /// Share, sigma and scale of lognormal laws of bytes.
     Lognormal(&'static [(f64, f64, f64)]),
 }
 
 /// All of them.
-pub const MODELS: [Model; 6] = [
+pub const MODELS: [Model; 12] = [
     Model {
         name: "agh-2015",
         source: "campus Internet, 4.03e9 flows: Jurkiewicz, Rzym, Boryło, Comp. Comm. 167 (2021)",
@@ -141,7 +145,21 @@ pub const MODELS: [Model; 6] = [
             (2e6, 1.0),
         ]),
     },
+    Model {
+        name: "google-rpc",
+        source: "all remote calls at Google, 2008, as workload 3 of Homa",
+        law: Law::Steps(&homa::W3),
+    },
+    homa("homa-w1", &homa::W1),
+    homa("homa-w2", &homa::W2),
+    homa("homa-w3", &homa::W3),
+    homa("homa-w4", &homa::W4),
+    homa("homa-w5", &homa::W5),
 ];
+
+const fn homa(name: &'static str, steps: &'static [(f64, f64)]) -> Model {
+    Model { name, source: "Homa: Montazeri et al., SIGCOMM 2018", law: Law::Steps(steps) }
+}
 
 impl Model {
     /// By name.
@@ -159,6 +177,10 @@ impl Model {
                 let ((x0, p0), (x1, p1)) = (points[at.saturating_sub(1)], points[at]);
                 let share = if p1 > p0 { (point - p0) / (p1 - p0) } else { 0.0 };
                 (x0 + share * (x1 - x0)).ceil().max(1.0) as u64
+            }
+            Law::Steps(steps) => {
+                let at = steps.partition_point(|&(_, upto)| upto <= point).min(steps.len() - 1);
+                steps[at].0 as u64
             }
             Law::Lognormal(mix) => {
                 let mut chosen = mix[mix.len() - 1];
@@ -183,6 +205,10 @@ impl Model {
         match self.law {
             Law::Points(points) => {
                 points.windows(2).map(|w| (w[1].1 - w[0].1) * w[0].0.midpoint(w[1].0)).sum()
+            }
+            Law::Steps(steps) => {
+                let before = std::iter::once(0.0).chain(steps.iter().map(|step| step.1));
+                steps.iter().zip(before).map(|((bytes, upto), from)| bytes * (upto - from)).sum()
             }
             Law::Lognormal(mix) => {
                 mix.iter().map(|(share, s, scale)| share * scale * (s * s / 2.0).exp()).sum()

@@ -7,6 +7,7 @@ use proptest::prelude::*;
 use flowyard_testkit::Rng as Dice;
 
 use super::*;
+use crate::trial::SECOND;
 
 #[test]
 fn genomes_are_read_and_written() {
@@ -151,6 +152,12 @@ fn models_have_the_published_statistics() {
         ("fb-hadoop", 120e3, 700.0),
         ("ali-storage", 41e3, 6.3e3),
         ("agh-2015", 68_411.0, f64::NAN),
+        ("google-rpc", 2928.0, 268.0),
+        ("homa-w1", 189.0, 27.0),
+        ("homa-w2", 442.0, 269.0),
+        ("homa-w3", 2928.0, 268.0),
+        ("homa-w4", 127.8e3, 662.0),
+        ("homa-w5", 2.56e6, 72e3),
     ];
     assert_eq!(table.len(), MODELS.len());
     for (name, mean, median) in table {
@@ -169,6 +176,29 @@ fn models_have_the_published_statistics() {
     assert!(Model::find("nothing").is_none());
 }
 
+/// What is embedded of Homa's workloads is nowhere far from all that was published of them.
+#[test]
+fn workloads_are_those_of_homa() {
+    for number in 1..=5 {
+        let Some(file) = crate::search::tests::shared(&format!("models/homa_w{number}.tsv")) else {
+            return;
+        };
+        let mut rng = Dice::new(number);
+        let model = Model::find(&format!("homa-w{number}")).unwrap();
+        let mut sizes: Vec<u64> = (0..100_000).map(|_| model.draw(&mut rng)).collect();
+        sizes.sort_unstable();
+        let mut upto = 0.0;
+        for line in String::from_utf8(file).unwrap().lines().filter(|line| !line.starts_with('#')) {
+            let mut words = line.split_whitespace().map(|word| word.parse::<f64>().unwrap());
+            let bytes = words.next().unwrap();
+            upto += words.next().unwrap();
+            let got = sizes.partition_point(|&size| size as f64 <= bytes) as f64 / 1e5;
+            // A hundredth by what was merged, and what 100,000 draws leave open.
+            assert!((got - upto).abs() < 0.015, "homa-w{number}: {got} up to {bytes}, not {upto}");
+        }
+    }
+}
+
 #[test]
 fn etc_has_the_published_means() {
     let n = 200_000;
@@ -180,6 +210,36 @@ fn etc_has_the_published_means() {
     assert!((value - 194.0).abs() < 8.0, "{value}");
     assert!((gap - 18_970.0).abs() < 250.0, "{gap}");
     assert!((sets - 1.0 / 31.0).abs() < 0.002, "{sets}");
+}
+
+/// Requests come at the paper's distances, scaled to the load: as many as the trial asks for, and none
+/// after its end.
+#[test]
+fn etc_keeps_its_distances_at_any_load() {
+    let plan = Spec { mix: Mix::Etc, ..Spec::fixed(64) }.plan(0).unwrap();
+    for (pps, duration) in
+        [(52_700.0, SECOND), (1e6, 3 * SECOND), (10.0, 1), (3e5, 16_384 * 10_000)]
+    {
+        let trial = Trial::new(Load::from_pps(pps), duration);
+        let rows = plan.rows(&trial);
+        assert!(rows == 0 || plan.due_ns(&trial, rows - 1) < duration, "{pps}");
+        assert!(plan.due_ns(&trial, rows) >= duration, "{pps}");
+        assert!(rows.abs_diff(trial.frames()) < 1000, "{rows} of {}", trial.frames());
+    }
+    let trial = Trial::new(Load::from_pps(52_700.0), SECOND);
+    let round = |n: u64| plan.due_ns(&trial, n * plan.period());
+    assert_eq!(round(3), trial.start_ns(3 * plan.period()));
+    let gaps: Vec<f64> = (0..plan.period())
+        .map(|row| (plan.due_ns(&trial, row + 1) - plan.due_ns(&trial, row)) as f64)
+        .collect();
+    let mean = gaps.iter().sum::<f64>() / gaps.len() as f64;
+    let square = gaps.iter().map(|gap| (gap - mean).powi(2)).sum::<f64>() / gaps.len() as f64;
+    // Of a generalised Pareto law with k = 0.154971: 1 / (1 - 2 k) = 1.449.
+    assert!((square / mean / mean - 1.449).abs() < 0.1, "{}", square / mean / mean);
+    // Bursts, which have distances of their own, keep them.
+    let bursts = trial.shape(Shape::Bursts { frames: 16, line: Line::GBIT_10.max_load(64) });
+    assert_eq!(plan.due_ns(&bursts, 17), bursts.start_ns(17));
+    assert_eq!(plan.rows(&bursts), bursts.frames());
 }
 
 #[test]

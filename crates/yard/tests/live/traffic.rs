@@ -72,7 +72,8 @@ impl Datagrams {
     pub(crate) fn send(self, a: &Net, b: &Net) -> Arrived {
         let (done, listening) = (Arc::new(AtomicBool::new(false)), self.listen(b));
         let (to, over) = (listening.1, Arc::clone(&done));
-        let receiver = b.spawn(move || receive(&listening.0, &over));
+        let all = self.flows * self.count;
+        let receiver = b.spawn(move || receive(&listening.0, all, &over));
         a.within(move || {
             let any: IpAddr = if to.is_ipv4() { [0, 0, 0, 0].into() } else { [0; 16].into() };
             let sockets: Vec<_> =
@@ -91,7 +92,6 @@ impl Datagrams {
                 }
             }
         });
-        std::thread::sleep(Duration::from_millis(150));
         done.store(true, Ordering::Relaxed);
         receiver.join().unwrap()
     }
@@ -106,12 +106,17 @@ impl Datagrams {
     }
 }
 
-fn receive(socket: &UdpSocket, done: &AtomicBool) -> Arrived {
-    let (mut arrived, mut buffer) = (Arrived::default(), vec![0; 65_536]);
+/// How often nothing comes, 20 ms each time, before nothing more does.
+const SILENCES: u32 = 25;
+
+/// Until all came, or nothing more does.
+fn receive(socket: &UdpSocket, all: u64, done: &AtomicBool) -> Arrived {
+    let (mut arrived, mut buffer, mut silences) = (Arrived::default(), vec![0; 65_536], 0);
     let mut seen: BTreeMap<u64, u64> = BTreeMap::new();
     loop {
         match socket.recv(&mut buffer) {
             Ok(len) => {
+                silences = 0;
                 let word = |at: usize| u64::from_be_bytes(buffer[at..at + 8].try_into().unwrap());
                 let (flow, number) = (word(0), word(8));
                 assert!(len >= 16);
@@ -121,7 +126,12 @@ fn receive(socket: &UdpSocket, done: &AtomicBool) -> Arrived {
                 arrived.twice += u64::from(number + 1 == *next);
                 *next = (*next).max(number + 1);
             }
-            Err(_) if done.load(Ordering::Relaxed) => return arrived,
+            Err(_) if done.load(Ordering::Relaxed) => {
+                silences += 1;
+                if silences == SILENCES || arrived.total >= all {
+                    return arrived;
+                }
+            }
             Err(_) => {}
         }
     }

@@ -9,7 +9,7 @@ use crate::line::{Kind, Line, Plan, ips};
 use crate::net::alone;
 use crate::skipped;
 use crate::traffic::Datagrams;
-use crate::yard::{Live, build, drops_but};
+use crate::yard::{Live, build, drops_but, wait_until};
 
 const LONG: Datagrams = Datagrams {
     to: std::net::IpAddr::V4(std::net::Ipv4Addr::new(10, 9, 0, 2)),
@@ -37,18 +37,18 @@ fn flap(kind: Kind) {
     });
     sleep(Duration::from_millis(150));
     // A permanent entry, or the far host would stop talking.
-    for _ in 0..2 {
+    for times in [1, 2] {
         line.yard().sh(&format!("ip link set {} down", line.west()));
+        live.until_told("west: the interface went down", times);
         sleep(Duration::from_millis(150));
         line.yard().sh(&format!("ip link set {} up", line.west()));
+        live.until_told("west: the interface is up again", times);
         sleep(Duration::from_millis(100));
     }
     let arrived = talk.join().unwrap();
     assert_eq!((arrived.late, arrived.twice), (0, 0));
     assert!((1000..12_000).contains(&arrived.total), "{arrived:?}");
     line.ping(ips()[0], "");
-    assert!(live.logged("west: the interface went down"), "{:?}", live.log);
-    assert!(live.logged("west: the interface is up again"), "{:?}", live.log);
     let outcome = live.stop();
     crate::tell(format_args!("{kind:?}: {:?} of 12000; {:?}", arrived, outcome.total().drops));
     assert_eq!(drops_but(&outcome, &[DropReason::PortDown, DropReason::PortFailed]), 0);
@@ -86,8 +86,7 @@ fn vanish(plan: Plan) {
     });
     sleep(Duration::from_millis(150));
     line.yard().sh(&format!("ip link del {}", line.west()));
-    sleep(Duration::from_millis(200));
-    assert!(live.logged("west: the interface is gone"), "{:?}", live.log);
+    live.until_told("west: the interface is gone", 1);
     if plan.kind == Kind::Tap {
         let many = if plan.cores > 1 { "multi_queue" } else { "" };
         line.a.sh(&format!("ip tuntap add tap0 mode tap {many}; ip link set tap0 up"));
@@ -101,11 +100,10 @@ fn vanish(plan: Plan) {
     if plan.kind == Kind::Xdp {
         line.a.sh("ethtool -K va tx off > /dev/null");
     }
-    sleep(Duration::from_millis(100));
     let arrived = talk.join().unwrap();
     line.acquaint(false);
     assert_eq!((arrived.late, arrived.twice), (0, 0));
-    assert!(live.logged("west: the interface is back"), "{:?}", live.log);
+    live.until_told("west: the interface is back", plan.cores);
     for to in ips() {
         line.ping(to, "");
         let gap = Duration::from_micros(200);
@@ -147,11 +145,13 @@ fn af_xdp_waits_for_an_interface_that_it_can_open() {
     let live = line.start();
     line.yard()
         .sh("ip link del vb; ip link add vb mtu 9000 type veth peer name va; ip link set vb up");
-    sleep(Duration::from_millis(300));
-    let told = |what: &str| live.log.lock().unwrap().iter().filter(|l| l.contains(what)).count();
+    live.until_told("MTU of 9000", 1);
+    sleep(Duration::from_millis(300)); // in which it is not told of again
+    let told = |what: &str| live.told(what);
     assert_eq!((told("MTU of 9000"), told("is back"), told("in use again")), (1, 1, 0));
     line.yard().sh("ip link set vb mtu 1500");
-    sleep(Duration::from_millis(200));
+    live.until_told("in use again", 1);
+    sleep(Duration::from_millis(100));
     assert_eq!((told("MTU of 9000"), told("is back"), told("in use again")), (1, 1, 1));
     live.stop();
 }
@@ -174,7 +174,8 @@ fn flood(kind: Kind) {
     let sent = Datagrams { count: 2500, gap: Duration::ZERO, ..LONG };
     assert_eq!(sent.send(&line.a, &line.b).total, 0);
     let live = Live::of(line.yard(), yard, log);
-    sleep(Duration::from_millis(100));
+    let came = || live.running.counters().iter().map(|core| core.rx_frames).sum::<u64>();
+    wait_until("all that was sent", || came() >= 10_000);
     let outcome = live.stop();
     let (total, overrun) = (outcome.total(), outcome.total().drops.get(DropReason::Overrun));
     crate::tell(format_args!("{kind:?}: {} came, {overrun} overran", total.rx_frames));
@@ -234,7 +235,7 @@ fn killed(kind: Kind, times: u64) {
         while line.yard().sh("ip -d link").contains("xdp") {
             // The kernel takes it off when the last descriptor is closed, soon after the end.
             tries += 1;
-            assert!(tries < 50, "{}", line.yard().sh("ip -d link"));
+            assert!(tries < 1000, "{}", line.yard().sh("ip -d link"));
             sleep(Duration::from_millis(10));
         }
         let left = line.yard().sh("ip -o link show type tun | wc -l");

@@ -61,7 +61,26 @@ impl Live {
     }
 
     pub(crate) fn logged(&self, what: &str) -> bool {
-        self.log.lock().unwrap().iter().any(|line| line.contains(what))
+        self.told(what) > 0
+    }
+
+    /// How often it was told.
+    pub(crate) fn told(&self, what: &str) -> usize {
+        self.log.lock().unwrap().iter().filter(|line| line.contains(what)).count()
+    }
+
+    /// Waits until it was told so often: however busy the machine is.
+    pub(crate) fn until_told(&self, what: &str, times: usize) {
+        wait_until(what, || self.told(what) >= times);
+    }
+}
+
+/// Waits for what comes sooner or later.
+pub(crate) fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let clock = clock();
+    while !is_so() {
+        assert!(clock() < 60_000_000_000, "not within a minute: {what}");
+        std::thread::sleep(Duration::from_millis(5));
     }
 }
 
