@@ -172,41 +172,42 @@ fn yard(
 ) -> anyhow::Result<()> {
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     // Side by side in each round: what disturbs one, disturbs the other.
-    let (mut near, mut far, mut many) = (None, None, None);
+    let (mut near, mut far, mut many) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..rounds {
-        fastest(&mut near, case(1, vec![0]).urgent(time, clock)?.0);
-        fastest(&mut many, Case { flows: FLOWS, ..case(1, vec![0]) }.urgent(time, clock)?.0);
+        near.push(case(1, vec![0]).urgent(time, clock)?.0);
+        many.push(Case { flows: FLOWS, ..case(1, vec![0]) }.urgent(time, clock)?.0);
         if processors > 1 {
-            fastest(&mut far, case(2, vec![1]).urgent(time, clock)?.0);
+            far.push(case(2, vec![1]).urgent(time, clock)?.0);
         }
     }
-    // All stages of one round: the least of each, of different rounds, would be less than any frame took.
-    for (prefix, round, what) in [
-        ("yard", &near, "the yard on one core, ordered queue, one flow, no work"),
-        ("yard_far", &far, "the same, handed to a second core"),
+    let mut all = 0.0;
+    for (prefix, rounds, what) in [
+        ("yard_far", &far, "the yard with one flow and no work, handed to a second core"),
+        ("yard", &near, "the same on one core, ordered queue"),
     ] {
-        let Some(round) = round else { continue };
+        if rounds.is_empty() {
+            continue;
+        }
+        all = 0.0;
         for (name, spans) in STAGES {
-            put(&format!("{prefix}_{name}_ns"), sum(&round.stages, spans), what);
+            let ns = least(rounds.iter().map(|round| sum(&round.stages, spans)).collect());
+            put(&format!("{prefix}_{name}_ns"), ns, what);
+            all += ns;
         }
     }
-    let (Some(near), Some(many)) = (near, many) else { return Ok(()) };
-    let frame = |round: &Round| 1e9 / round.pps.max(1.0);
-    let rest = frame(&near) - STAGES.iter().map(|(_, spans)| sum(&near.stages, spans)).sum::<f64>();
-    put("yard_rest_ns", rest, "the yard on one core: a frame's time by its rate, less its stages");
+    // The stages and the rest are together what a frame took, in the round that was least disturbed.
+    let frame = |rounds: &[Round]| least(rounds.iter().map(|r| 1e9 / r.pps.max(1.0)).collect());
+    put(
+        "yard_rest_ns",
+        frame(&near) - all,
+        "the yard on one core: a frame's time by its rate, less its stages",
+    );
     put(
         "yard_flows_ns",
         frame(&many) - frame(&near),
         "the yard on one core: what a frame takes longer with 1,100 flows than with one",
     );
     Ok(())
-}
-
-/// Keeps the round in which most frames passed: the least disturbed.
-fn fastest(kept: &mut Option<Round>, round: Round) {
-    if kept.as_ref().is_none_or(|kept| round.pps > kept.pps) {
-        *kept = Some(round);
-    }
 }
 
 /// Flows where there are many.
