@@ -182,8 +182,8 @@ fn yard(
     }
     let mut all = 0.0;
     for (prefix, rounds, what) in [
-        ("yard_far", &far, "the yard with one flow and no work, handed to a second core"),
-        ("yard", &near, "the same on one core, ordered queue"),
+        ("yard_far", &far, "the yard, ordered queue, one flow, no work, handed to a second core"),
+        ("yard", &near, "the yard on one core, ordered queue, one flow, no work"),
     ] {
         if rounds.is_empty() {
             continue;
@@ -195,7 +195,8 @@ fn yard(
             all += ns;
         }
     }
-    // The stages and the rest are together what a frame took, in the round that was least disturbed.
+    // The stages and the rest are together what a frame took, in the round that was least disturbed;
+    // where stages were disturbed in all rounds, there is no rest.
     let frame = |rounds: &[Round]| least(rounds.iter().map(|r| 1e9 / r.pps.max(1.0)).collect());
     put(
         "yard_rest_ns",

@@ -24,7 +24,7 @@ use crate::search::{
 use crate::search::{Rfc8219Latency, Search, Throughput, back_to_back, loss_rate, mlr, throughput};
 use crate::setup::{Setup, Waits};
 use crate::tester::{Measure, MeasureError};
-use crate::traffic::{Genome, Spec};
+use crate::traffic::{Genome, Mix, Spec};
 use crate::trial::{Counts, Timing, Trial, TrialResult};
 
 mod spread;
@@ -314,6 +314,9 @@ impl Ground<'_> {
     ) -> Result<Result<(), String>, MeasureError> {
         let (profile, max) = (self.profile, found.max);
         let throughput = found.throughput.as_ref().and_then(|answer| answer.load);
+        // Of these, lengths and distances are the mix's own.
+        let is_own = matches!(profile.mix, Mix::Etc | Mix::Replay(_));
+        let is_mixed = is_own || self.size.single().is_none();
         match (test, throughput) {
             (Test::Throughput, _) => {
                 let config = throughput::Config {
@@ -346,7 +349,7 @@ impl Ground<'_> {
                 found.soak = Some(self.trial(&trial, duration)?);
             }
             (Test::Bursts, _) => {
-                if self.size.single().is_none() {
+                if is_mixed {
                     return Ok(Err("bursts are of frames of one size".into()));
                 }
                 let config = throughput::Config {
@@ -367,7 +370,7 @@ impl Ground<'_> {
                                    (RFC 9004 section 6.1)"
                         .into()));
                 }
-                if self.size.single().is_none() {
+                if is_mixed {
                     return Ok(Err("mixed sizes must not be used (RFC 9004 section 4)".into()));
                 }
                 let mut search = BackToBack::new(back_to_back::Config {

@@ -47,7 +47,7 @@ impl StateFile {
             }
             if number == 0 && line.trim_end() != about {
                 return Err(bad_input(format!(
-                    "{name}: the state of a run with other arguments, or no state at all; name another file"
+                    "{name}: the state of a run with other arguments or of another version, or no state at all; name another file"
                 )));
             }
             if number > 0 {

@@ -49,12 +49,18 @@ pub enum Got {
 }
 
 impl Queue {
-    /// `count` queues of the interface `name`, which is made if there is none, and set up.
+    /// `count` queues of the interface `name`, which is made if there is none, and set up; and how many
+    /// frames were lost, as [`Queue::attach`] has it.
     ///
     /// # Errors
     /// When the kernel does not let us.
-    pub fn open(name: &str, count: usize, settings: Settings) -> Result<Vec<Self>, OpenError> {
-        let (queues, _before) = Self::attach(name, count).map_err(|error| refused(name, &error))?;
+    pub fn open(
+        name: &str,
+        count: usize,
+        settings: Settings,
+        programs: &Programs,
+    ) -> Result<(Vec<Self>, u32), OpenError> {
+        let queues = Self::attach(name, count, programs).map_err(|error| refused(name, &error))?;
         let doing = format!("setting up tap '{name}'");
         let interface = Interface::find(name)?;
         interface
@@ -63,39 +69,42 @@ impl Queue {
         Ok(queues)
     }
 
-    /// `count` queues of the interface `name`, which may be up: they take frames from one moment on,
+    /// `count` queues of the interface `name`, which may be up: all take frames from when all are there,
     /// or flows would move to a queue that is new while an older one has frames of them. How many
-    /// frames came before that moment and are gone; what comes while the queues are made the kernel
-    /// drops, and counts. (Where no program may be loaded, all come.)
+    /// frames came before that and are gone; what comes while the queues are made the kernel drops, and
+    /// counts. Only a frame that the host is sending at that very instant can be early or late.
     ///
     /// # Errors
     /// What the kernel says.
-    pub fn attach(name: &str, count: usize) -> io::Result<(Vec<Self>, u32)> {
+    pub fn attach(name: &str, count: usize, programs: &Programs) -> io::Result<(Vec<Self>, u32)> {
         let one = || sys::attach(name, count > 1).map(Self);
         let mut first = one()?;
         if count == 1 {
             return Ok((vec![first], 0));
         }
+        let gate = programs.gate.as_deref();
+        if gate.is_some() {
+            sys::filter(&first.0, gate)?;
+        }
+        let made = (1..count).map(|_| one()).collect::<io::Result<Vec<_>>>().and_then(|more| {
+            // Also without a chooser: an interface that was there before may have that of a run that
+            // was killed.
+            sys::steer(&first.0, programs.chooser.as_ref().map(|chooser| &*chooser.0))?;
+            Ok(more)
+        });
         let mut gone = 0;
-        if let Ok(nothing) = load(Purpose::Filter, &nothing()) {
-            sys::filter(&first.0, Some(&nothing))?;
+        if gate.is_some() {
             while !matches!(first.read(&mut [0; 64]), Ok(Got::Nothing) | Err(_)) {
                 gone += 1;
             }
         }
-        let more: io::Result<Vec<_>> = (1..count).map(|_| one()).collect();
-        // In any case, and also where nothing was loaded: a run that was killed may have left it.
-        sys::filter(&first.0, None)?;
-        Ok((std::iter::once(first).chain(more?).collect(), gone))
-    }
-
-    /// From now on the host sends by the queues that `chooser` says; without one, by the queue that
-    /// a flow was last written to. Of the whole interface, all queues alike.
-    ///
-    /// # Errors
-    /// What the kernel says.
-    pub fn choose(&self, chooser: Option<&Chooser>) -> io::Result<()> {
-        sys::steer(&self.0, chooser.map(|chooser| &*chooser.0))
+        // In any case: a run that was killed may have left its own.
+        let opened = sys::filter(&first.0, None);
+        let more = made?;
+        if gate.is_some() {
+            opened?;
+        }
+        Ok((std::iter::once(first).chain(more).collect(), gone))
     }
 
     /// Reads one frame into `buffer`. Never waits.
@@ -122,6 +131,29 @@ impl Queue {
     #[inline]
     pub fn write(&mut self, frame: &[u8]) -> io::Result<()> {
         self.0.write(frame).map(drop)
+    }
+}
+
+/// What runs in the kernel for an interface's queues. Loaded once: an interface that comes back is opened
+/// with fewer rights.
+#[derive(Clone, Debug, Default)]
+pub struct Programs {
+    /// Keeps no frame, while queues are attached.
+    gate: Option<Arc<OwnedFd>>,
+    chooser: Option<Chooser>,
+}
+
+impl Programs {
+    /// With `chooser`, or with queues by flow.
+    #[must_use]
+    pub fn new(chooser: Option<Chooser>) -> Self {
+        Self { gate: load(Purpose::Filter, &nothing()).ok().map(Arc::new), chooser }
+    }
+
+    /// Whether queues can be opened together: not without CAP_BPF.
+    #[must_use]
+    pub const fn has_gate(&self) -> bool {
+        self.gate.is_some()
     }
 }
 

@@ -193,7 +193,7 @@ impl<W: Wire> Measure for RealTester<'_, W> {
         analyser.begin(start);
         // The last frames may be as late as frames are when the system has other things to do; a
         // load that is never reached is found out all the same.
-        let end = start + trial.duration + trial.duration / 1000 + 1_000_000;
+        let mut end = start + trial.duration + trial.duration / 1000 + 1_000_000;
         let mut cut_at = None;
         while clock() < end && self.streams.iter().any(|stream| stream.row() < rows) {
             if reset_at.is_some_and(|at| clock() >= start + at) {
@@ -206,15 +206,15 @@ impl<W: Wire> Measure for RealTester<'_, W> {
             for (port, wire) in self.wires.iter_mut().enumerate() {
                 wire.receive(&mut |frame| analyser.see(clock(), port as u8, frame));
             }
-            if trial.until_lost && analyser.has_lost() {
+            if trial.until_lost && cut_at.is_none() && analyser.has_lost() {
                 let now = clock().saturating_sub(start);
-                // What was due until then is what was asked for.
+                // What was due until then is what was asked for, and may be as late as in a whole trial.
+                end = start + now + now / 1000 + 1_000_000;
                 let sent = self.streams.iter().map(Stream::row).max().unwrap_or(0);
                 rows = (sent..rows)
                     .find(|row| self.plans[0].due_ns(trial, *row) > now)
                     .unwrap_or(rows);
                 cut_at = Some(now);
-                break;
             }
         }
         // A queue may be longer than the wait is: as long as frames come, more may, but no longer than
@@ -398,6 +398,9 @@ mod tests {
         assert_eq!((clean.counts.sent, clean.counts.lost(), clean.cut_at), (40_000, 0, None));
         // A rate that the tester does not reach is its fault, also up to the first loss.
         let fast = Trial::new(Load::from_pps(300_000.0), SECOND / 10).until_lost();
+        // A loop that takes longer than the distance of frames catches up.
+        let behind = tried(1000, 32, 2000, trial.until_lost());
+        assert!(behind.cut_at.is_some() && behind.fault().is_none(), "{:?}", behind.counts);
         let slow = tried(1000, 1, 3000, fast);
         assert!(slow.cut_at.is_some() && slow.fault().is_some(), "{:?}", slow.counts);
     }

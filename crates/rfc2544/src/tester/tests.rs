@@ -167,6 +167,7 @@ fn station(trial: &Trial, traffic: &Spec, service_ns: Nanos, skips: bool) -> (Tr
 #[test]
 fn skipped_cycles_give_what_a_full_simulation_gives() {
     let imix = Spec { sizes: "64x3,594,1518".parse().unwrap(), ..spec(64, 3, 5) };
+    let etc = Spec { mix: crate::traffic::Mix::Etc, ..spec(64, 3, 5) };
     let broadcasts = Spec { broadcast_every: 7, ..spec(64, 2, 5) };
     for (traffic, part, service_ns, must_skip) in [
         (spec(64, 1, 1), (1, 1), 50_000, true),     // no loss
@@ -177,6 +178,7 @@ fn skipped_cycles_give_what_a_full_simulation_gives() {
         (spec(1518, 1, 1), (1, 3), 3_000_000, false),
         (imix, (1, 2), 500_000, false),
         (broadcasts, (1, 1), 100_800, true),
+        (etc, (1, 4), 20_000, false),
     ] {
         let max = setup(Topology::Uni, traffic.clone()).max_load().unwrap();
         for shape in [Shape::Even, Shape::Bursts { frames: 16, line: max }] {

@@ -82,7 +82,8 @@ const AROUND_GET: u32 = 60;
 const AROUND_SET: u32 = AROUND_GET + 13;
 
 /// `count` requests as frames of `flows` clients, whose popularity the paper does not have: Zipf's
-/// law with exponent 0.99. What does not fit into 1518 bytes is cut. They are apart as the paper says.
+/// law with exponent 0.99. What does not fit into 1518 bytes is cut. They are apart as the paper says, at
+/// all ports alike: those have equally many frames in any trial.
 pub(super) fn plan(flows: u16, count: usize, seed: u64, rng: &mut Rng) -> Plan {
     let zipf = Zipf::new(flows, 0.99);
     let frame = |request: Request| {

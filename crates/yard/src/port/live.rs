@@ -289,28 +289,29 @@ fn packets(place: &Place<'_>) -> Result<Vec<Shared>, OpenError> {
 
 fn taps(place: &Place<'_>) -> Result<Vec<Shared>, OpenError> {
     let count = place.port.owners().count();
-    let queues = tap::Queue::open(place.name, count, place.port.tap_settings())?;
-    let interface = Interface::find(place.name)?;
     let processors = place.port.host_queues(place.config.yard.pin.get_ref());
     let chooser = processors.as_deref().map(tap::Chooser::by_processor).transpose()?;
-    // Also without one: an interface that was there before may have that of a run that was killed.
-    if let (Some(queue), true) = (queues.first(), count > 1) {
-        queue.choose(chooser.as_ref()).map_err(|error| OpenError {
-            what: format!("the queues of '{}' cannot be chosen: {error}", place.name),
-            mend: "leave 'host_queue' out".into(),
-        })?;
-    }
+    let programs = tap::Programs::new(chooser);
+    let queues = tap::Queue::open(place.name, count, place.port.tap_settings(), &programs)?;
+    let interface = Interface::find(place.name)?;
     let parts = Arc::new(parts::Parts::new());
     (0..)
-        .zip(queues)
+        .zip(tun::by_core(queues))
         .map(|(at, queue)| {
-            let news = place.news(&interface)?;
+            let mut news = place.news(&interface)?;
+            if at == 0 && count > 1 && !programs.has_gate() {
+                news.say(
+                    "queues are opened one by one, and flows may be reordered meanwhile: give the \
+                     program CAP_BPF"
+                        .into(),
+                );
+            }
             let settings = tun::Settings {
                 number: place.number,
                 name: place.name.into(),
                 at,
                 queues: count,
-                chooser: chooser.clone(),
+                programs: programs.clone(),
                 parts: Arc::clone(&parts),
             };
             let tap = tun::Tun::new(queue, settings, news);

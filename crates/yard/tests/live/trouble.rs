@@ -104,6 +104,10 @@ fn vanish(plan: Plan) {
     line.acquaint(false);
     assert_eq!((arrived.late, arrived.twice), (0, 0));
     live.until_told("west: the interface is back", plan.cores);
+    if plan.kind == Kind::Xdp {
+        // Which is said before each core has its socket.
+        live.until_told("west: af_xdp on queue", 2 * plan.cores);
+    }
     for to in ips() {
         line.ping(to, "");
         let gap = Duration::from_micros(200);

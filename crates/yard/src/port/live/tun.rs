@@ -1,12 +1,12 @@
 //! One core's queue of a TAP port.
 
 use std::fs::File;
-use std::io::{self, Read, Seek};
+use std::io::{Read, Seek};
 use std::sync::Arc;
 
 use flowyard_frame::{Batch, FlowKey, LANES, Lanes, Nanos};
-use flowyard_ports::live::{Change, OpenError};
-use flowyard_ports::tap::{Chooser, Got, Queue};
+use flowyard_ports::live::{Change, Interface, OpenError};
+use flowyard_ports::tap::{Got, Programs, Queue};
 use flowyard_wire::LinkType;
 
 use super::parts::Parts;
@@ -22,9 +22,8 @@ pub(super) struct Settings {
     /// Which of the port's queues, and of how many.
     pub(super) at: usize,
     pub(super) queues: usize,
-    /// By what the host chooses a queue.
-    pub(super) chooser: Option<Chooser>,
-    /// The queues of an interface that came back, and how many frames were lost on the way.
+    pub(super) programs: Programs,
+    /// The queues of an interface that came back, and how many frames were lost for each.
     pub(super) parts: Arc<Parts<(Queue, u32)>>,
 }
 
@@ -34,25 +33,20 @@ pub(super) struct Tun {
     news: News,
     /// The kernel's books of the interface: the first core reads them for all.
     books: Option<Books>,
-    /// Frames that were lost while the interface came back, not told of yet.
+    /// Frames that were lost while queues were opened, not told of yet.
     lost: u32,
 }
 
 impl Tun {
-    pub(super) fn new(queue: Queue, settings: Settings, news: News) -> Self {
+    pub(super) fn new((queue, lost): (Queue, u32), settings: Settings, news: News) -> Self {
         let books = (settings.at == 0).then(|| Books::open(&settings.name)).flatten();
-        Self { queue, settings, news, books, lost: 0 }
+        Self { queue, settings, news, books, lost }
     }
 
     fn attend(&mut self, now: Nanos) {
         let Some(Change::New(interface)) = self.news.look(now) else { return };
-        let Settings { at, queues, ref name, ref chooser, ref parts, .. } = self.settings;
-        let attached = parts.take(at, &interface, || {
-            attach(name, queues, chooser.as_ref()).map_err(|error| OpenError {
-                what: format!("the new interface is not to be had: {error}"),
-                mend: "it has to be a tap, with as many queues".into(),
-            })
-        });
+        let Settings { at, queues, ref programs, ref parts, .. } = self.settings;
+        let attached = parts.take(at, &interface, || attach(&interface, queues, programs));
         self.news.opened(attached.map(|(queue, lost)| {
             self.queue = queue;
             self.lost += lost;
@@ -60,13 +54,29 @@ impl Tun {
     }
 }
 
-/// All queues of the interface that came back, each with the frames that were lost for it.
-fn attach(name: &str, count: usize, chooser: Option<&Chooser>) -> io::Result<Vec<(Queue, u32)>> {
-    let (queues, lost) = Queue::attach(name, count)?;
-    if let (Some(queue), true) = (queues.first(), count > 1) {
-        queue.choose(chooser)?;
+/// All queues of an interface that came back.
+fn attach(
+    interface: &Interface,
+    count: usize,
+    programs: &Programs,
+) -> Result<Vec<(Queue, u32)>, OpenError> {
+    let made = Queue::attach(&interface.name, count, programs).map_err(|error| OpenError {
+        what: format!("the new interface is not to be had: {error}"),
+        mend: "it has to be a tap, with as many queues".into(),
+    })?;
+    // Attached by name: it may be another one by now, which is seen next time.
+    if Interface::find(&interface.name)?.index != interface.index {
+        return Err(OpenError {
+            what: "the interface was replaced again while it was opened".into(),
+            mend: "nothing: the newest is opened next".into(),
+        });
     }
-    Ok((0..).zip(queues).map(|(at, queue)| (queue, if at == 0 { lost } else { 0 })).collect())
+    Ok(by_core(made))
+}
+
+/// Queues, with what was lost on the first: none is there before it.
+pub(super) fn by_core((queues, lost): (Vec<Queue>, u32)) -> Vec<(Queue, u32)> {
+    (0..).zip(queues).map(|(at, queue)| (queue, if at == 0 { lost } else { 0 })).collect()
 }
 
 impl Device for Tun {
