@@ -26,7 +26,7 @@ pub(crate) struct Watch {
 
 impl Watch {
     /// While the cache rests, it is asked for one of so many frames.
-    pub(crate) const ONE_IN: u32 = 64;
+    pub(crate) const ONE_IN: u32 = 256;
     /// Frames of a window; fewer while it rests, as they are longer in coming.
     const WINDOW: u32 = 1024;
     const WINDOW_AT_REST: u32 = 64;
@@ -34,6 +34,16 @@ impl Watch {
     const PAYS: u32 = 3;
     /// Tuples that count: a chain of tables is not dear without end.
     const MOST: u32 = 32;
+
+    /// Whether it rests, and none of the next so many frames is asked for.
+    #[inline]
+    pub(crate) const fn passes(&mut self, frames: u32) -> bool {
+        let all = self.rests && self.turn + frames < Self::ONE_IN;
+        if all {
+            self.turn += frames;
+        }
+        all
+    }
 
     /// Whether to ask for this frame.
     #[inline]

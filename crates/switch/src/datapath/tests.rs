@@ -213,10 +213,10 @@ fn a_cache_that_does_not_pay_rests_until_it_does() {
     key.set(Field::InPort, 1);
     let why = bed.datapath.why(&key);
     let rest = why.rest.unwrap();
-    assert_eq!((rest.known, rest.one_in), (0, 64));
+    assert_eq!((rest.known, rest.one_in), (0, 256));
     assert!(rest.of >= 1024 && why.to_string().contains("the cache rests"), "{why}");
     bed.flow(3, 0, 2, &udp_to(2), to(3));
-    for _ in 0..64 * 128 {
+    for _ in 0..256 * 128 {
         assert_eq!(bed.ports(1, &frame), [3]);
     }
     assert_eq!(bed.datapath.why(&key).rest, None);
