@@ -361,8 +361,13 @@ fn standalone_ends_when_a_controller_comes_and_starts_when_it_goes() {
         Controller::new(Dialed::tcp(stream, None).expect("a link"), &[Version::V14])
     };
     for _ in 0..2 {
+        // Nobody has said hello yet: it stands alone, or soon will.
+        let from = Instant::now();
+        while normal(&switch) != Some(true) {
+            assert!(from.elapsed() < Duration::from_secs(30), "{:?}", normal(&switch));
+            std::thread::sleep(Duration::from_millis(1));
+        }
         let mut main = accept();
-        assert_eq!(normal(&switch), Some(true));
         main.barrier(1);
         assert_eq!(normal(&switch), Some(false));
         // The auxiliary connection says which it is, and has the packet-ins.
