@@ -105,7 +105,7 @@ impl Port {
             Kind::AfPacket | Kind::Mixed => {
                 let settings = Settings { fanout: Fanout::Hash, frames: FRAMES };
                 let mut rings = Ring::open(&interface, 1, settings).map_err(bad_input)?;
-                rings.pop().map_or(Receives::Nothing, Receives::Packet)
+                Receives::Packet(rings.pop().ok_or_else(|| bad_input("no ring was opened"))?)
             }
         };
         Ok(Self { name: name.into(), sends, receives, buffer: vec![0; 1 << 16] })

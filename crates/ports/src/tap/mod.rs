@@ -82,9 +82,8 @@ impl Queue {
         if count == 1 {
             return Ok((vec![first], 0));
         }
-        let gate = programs.gate.as_deref();
-        if gate.is_some() {
-            sys::filter(&first.0, gate)?;
+        if let Some(gate) = &programs.gate {
+            sys::filter(&first.0, Some(gate))?;
         }
         let made = (1..count).map(|_| one()).collect::<io::Result<Vec<_>>>().and_then(|more| {
             // Also without a chooser: an interface that was there before may have that of a run that
@@ -93,7 +92,7 @@ impl Queue {
             Ok(more)
         });
         let mut gone = 0;
-        if gate.is_some() {
+        if programs.has_gate() {
             while !matches!(first.read(&mut [0; 64]), Ok(Got::Nothing) | Err(_)) {
                 gone += 1;
             }
@@ -101,7 +100,7 @@ impl Queue {
         // In any case: a run that was killed may have left its own.
         let opened = sys::filter(&first.0, None);
         let more = made?;
-        if gate.is_some() {
+        if programs.has_gate() {
             opened?;
         }
         Ok((std::iter::once(first).chain(more).collect(), gone))

@@ -396,11 +396,11 @@ mod tests {
         assert!(cut.counts.lost() >= 8 && cut.fault().is_none(), "{:?}", cut.counts);
         let clean = tried(0, 32, 500, trial.until_lost());
         assert_eq!((clean.counts.sent, clean.counts.lost(), clean.cut_at), (40_000, 0, None));
-        // A rate that the tester does not reach is its fault, also up to the first loss.
-        let fast = Trial::new(Load::from_pps(300_000.0), SECOND / 10).until_lost();
         // A loop that takes longer than the distance of frames catches up.
         let behind = tried(1000, 32, 2000, trial.until_lost());
         assert!(behind.cut_at.is_some() && behind.fault().is_none(), "{:?}", behind.counts);
+        // A rate that the tester does not reach is its fault, also up to the first loss.
+        let fast = Trial::new(Load::from_pps(300_000.0), SECOND / 10).until_lost();
         let slow = tried(1000, 1, 3000, fast);
         assert!(slow.cut_at.is_some() && slow.fault().is_some(), "{:?}", slow.counts);
     }
