@@ -3,7 +3,8 @@
 
 use flowyard_frame::{Frame, To};
 use flowyard_wire::LinkType;
-use flowyard_yard::{List, Meta, Op, Pool};
+use flowyard_pool::{Meta, Pool};
+use flowyard_yard::{List, Op};
 
 fn op(&[kind, a, b, c, d, e]: &[u8; 6]) -> Op {
     let word = u16::from_be_bytes([a, b]);

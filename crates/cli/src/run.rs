@@ -13,14 +13,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use self::open::Open;
+use flowyard_config::Config;
 use flowyard_frame::Nanos;
 use flowyard_operate::health::Checker;
 use flowyard_operate::service::Service;
+use flowyard_ports::port::Log;
 use flowyard_report::Document;
-use flowyard_yard::build::{Parts, Yard};
-use flowyard_yard::config::Config;
+use flowyard_scenario::Scenario;
+use flowyard_yard::Parts;
 use flowyard_yard::run::{Outcome, Running};
-use flowyard_yard::scenario::Scenario;
 use indicatif::{ProgressBar, ProgressStyle};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
@@ -111,11 +112,11 @@ pub(crate) fn run(args: &Args) -> Result<(), Stop> {
         config.refuse_uplinks().map_err(bad_input)?;
     }
     let clock = clock();
-    let log: flowyard_yard::port::Log = Arc::new(|port, what| tracing::warn!(port, "{what}"));
+    let log: Log = Arc::new(|port, what| tracing::warn!(port, "{what}"));
     let switch = switch::Switch::plan(&config)?;
-    let hub = switch.as_ref().map(switch::Switch::hub);
-    let parts = Parts { clock: Some(Arc::clone(&clock)), log, switch: hub, ..Parts::default() };
-    let yard = Yard::build(&config, parts).map_err(bad_input)?;
+    let mut parts = Parts { clock: Some(Arc::clone(&clock)), ..Parts::default() };
+    parts.control.extend(switch.as_ref().map(switch::Switch::control));
+    let yard = config.build_logged(parts, &log).map_err(bad_input)?;
     if args.check {
         writeln!(stdout(), "{}: sound", args.config.display())?;
         return Ok(());
@@ -244,7 +245,7 @@ fn attend(
 /// Takes over new tables; a configuration that is wrong changes nothing.
 fn reload(yard: &Running, config: &mut Config, args: &Args) {
     match read(args).map(|new| config.reload(&new).map(|reload| (reload, new))) {
-        Ok(Ok((reload, new))) => match yard.reload(reload) {
+        Ok(Ok((reload, new))) => match reload.apply(&yard.handle()) {
             Ok(()) => {
                 *config = new;
                 tracing::info!("{}: new tables taken over", args.config.display());

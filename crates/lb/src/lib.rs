@@ -17,6 +17,7 @@ mod near;
 mod plan;
 pub mod quic;
 mod service;
+mod work;
 
 pub use conns::{Conn, ConnKey, Conns, Full, Proxied, Stage, State, Step, Timeouts};
 pub use control::{BackendState, BadService, BadWhat, Control, HEAVIEST, ServiceState, Unknown};
@@ -24,3 +25,4 @@ pub use counts::{Cell, Counts, REASONS, Sum};
 pub use near::nearest;
 pub use plan::{Entry, Plan, Table, Target, Turns};
 pub use service::{AllDown, Backend, Choice, Exit, Mode, OnDown, Service};
+pub use work::{Balance, BalanceSettings, Because, Explained, Hub, Kept, Occupancy, Place, Report};

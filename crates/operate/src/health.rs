@@ -23,11 +23,11 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use flowyard_frame::Nanos;
+use flowyard_lb::Hub;
 use flowyard_lb::check::Check;
 use flowyard_lb::health::Health;
 use flowyard_lb::{AllDown, ServiceState};
 use flowyard_yard::Handle;
-use flowyard_yard::work::Hub;
 
 mod http;
 pub mod probe;
@@ -73,7 +73,7 @@ impl Checker {
     /// # Errors
     /// When there is no thread to be had.
     pub fn start(yard: &Handle, per_second: u32) -> io::Result<Option<Self>> {
-        let Some(hub) = yard.hub().cloned() else { return Ok(None) };
+        let Some(hub) = yard.control_plane::<Hub>() else { return Ok(None) };
         let stop = Arc::<AtomicBool>::default();
         let (stopped, yard) = (Arc::clone(&stop), yard.clone());
         let decide = move || {

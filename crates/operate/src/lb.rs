@@ -11,7 +11,7 @@ use std::sync::Arc;
 use flowyard_frame::proto;
 use flowyard_lb::check::{Asks, Check};
 use flowyard_lb::{AllDown, Backend, BackendState, Choice, HEAVIEST, Mode, ServiceState, Sum};
-use flowyard_yard::work::{Hub, Report};
+use flowyard_lb::{Hub, Report};
 use flowyard_yard::{DropReason, Handle};
 
 use crate::answers::seconds;
@@ -20,9 +20,9 @@ use crate::protocol::{Lb, LbBackend, LbChange, LbCheck, LbCore, LbCounts, LbServ
 pub mod explain;
 
 /// The hub of a yard that is a balancer.
-pub(crate) fn hub(yard: &Handle) -> Result<&Arc<Hub>, String> {
+pub(crate) fn hub(yard: &Handle) -> Result<Arc<Hub>, String> {
     let why = "this yard is no balancer; write kind = \"balance\" in [work] (see docs/balance.md)";
-    yard.hub().ok_or_else(|| why.into())
+    yard.control_plane().ok_or_else(|| why.into())
 }
 
 /// The services of a balancer, as they are.
@@ -40,7 +40,7 @@ pub fn services(yard: &Handle) -> Result<Lb, String> {
     Ok(Lb {
         at_s: seconds(yard.now()),
         generation: hub.generation(),
-        services: hub.states().iter().map(|state| service(hub, state)).collect(),
+        services: hub.states().iter().map(|state| service(&hub, state)).collect(),
         cores: cores.collect(),
     })
 }
@@ -180,7 +180,7 @@ pub fn drain(
     let hub = hub(yard)?;
     hub.drain(service, backend, drained, yard.now()).map_err(|error| error.to_string())?;
     tracing::info!(service, backend, drained, "drain by hand");
-    changed(hub, service, backend)
+    changed(&hub, service, backend)
 }
 
 /// Sets the weight of a backend by hand; `None` is the configured one again.
@@ -199,7 +199,7 @@ pub fn set_weight(
     }
     hub.set_weight(service, backend, weight, yard.now()).map_err(|error| error.to_string())?;
     tracing::info!(service, backend, weight, "weight set by hand");
-    changed(hub, service, backend)
+    changed(&hub, service, backend)
 }
 
 /// What a change came to.

@@ -2,8 +2,10 @@
 //!
 //! Thread-safety: plain functions over a [`Handle`]; anyone may call them.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use flowyard_switch::{SwitchHub, Why, WhyAsked};
 use flowyard_yard::Handle;
 use flowyard_yard::ask::{Answer, Question};
 
@@ -18,12 +20,14 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// When the yard is no switch, the text no frame's fields, or no core answers.
 pub fn why(yard: &Handle, flow: &str) -> Result<SwitchWhy, String> {
     let none = "this yard is no switch; write kind = \"switch\" in [work] (see docs/switch.md)";
-    let key = yard.switch().ok_or(none)?.key(flow)?;
+    let key = yard.control_plane::<SwitchHub>().ok_or(none)?.key(flow)?;
     let mut all: Option<SwitchWhy> = None;
     let (mut known, mut rests) = ([0; 2], Vec::new());
-    for (core, answer) in yard.ask(&Question::Why(Box::new(key)), PATIENCE).into_iter().enumerate()
-    {
-        let Some(Answer::Why(Some(why))) = answer else { continue };
+    let question = Question::Work(Arc::new(WhyAsked(key)));
+    for (core, answer) in yard.ask(&question, PATIENCE).into_iter().enumerate() {
+        let Some(Answer::Work(Some(answer))) = answer else { continue };
+        let Ok(why) = answer.downcast::<Why>() else { continue };
+        let why = Why::clone(&why);
         known = [known[0] + u32::from(why.is_known), known[1] + 1];
         rests.extend(why.rest.map(|rest| format!("core {core}: {rest}")));
         match &mut all {

@@ -24,6 +24,7 @@ pub mod linktype;
 pub mod live;
 pub mod mem;
 pub mod pcap;
+pub mod port;
 pub mod tap;
 
 pub use burst::{Burst, Progress, Record, Skipped, Source};

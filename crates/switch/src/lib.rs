@@ -24,6 +24,7 @@ mod packet;
 mod parse;
 mod set;
 mod why;
+mod work;
 mod world;
 
 pub use classify::{AHEAD, Classifier, LIMIT, Lookup, TUPLES};
@@ -31,3 +32,4 @@ pub use datapath::{Arrival, Datapath, Place, Settings, Totals};
 pub use effects::{Bytes, Effects, Reason, Seen, Sent};
 pub use key::{Key, Pattern};
 pub use why::{Answer, Rest, Why};
+pub use work::{Changes, Switch, SwitchHub, SwitchSettings, TotalsAsked, WhyAsked, change_message};

@@ -25,8 +25,8 @@ use flowyard_frame::{Batch, Frame, Lanes, To};
 use flowyard_wire::Headers;
 
 use crate::counters::DropReason;
-use crate::pool::Pool;
 use crate::port::refuse;
+use flowyard_pool::Pool;
 
 mod fields;
 mod tags;

@@ -10,6 +10,7 @@
 //!
 //! Thread-safety: anyone may have a handle, and ask; cores answer one question after another.
 
+use std::any::Any;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{SyncSender, sync_channel};
@@ -17,8 +18,6 @@ use std::time::Duration;
 
 use flowyard_flow::learn::elephant::{Sampler, Seen};
 use flowyard_frame::{Action, FlowKey, Nanos, To};
-use flowyard_lb::BadService;
-use flowyard_switch::{Key, Totals, Why};
 
 use crate::core::Core;
 use crate::core::{LEARNT, PROMOTED, RULES, USER};
@@ -27,7 +26,7 @@ use crate::elephants::Decisions;
 use crate::mail::{Mail, Message};
 use crate::places::Places;
 use crate::watch::{Dropped, Filter};
-use crate::work::{Hub, SwitchHub};
+use crate::work::{ControlPlane, WorkAnswer};
 use crate::{Clock, Reload};
 
 /// What a core can be asked.
@@ -48,14 +47,12 @@ pub enum Question {
     Sample(Box<Sampler>),
     /// What it has counted since; it counts no more then.
     Seen,
-    /// What its switch does with frames that have these fields, and why.
-    Why(Box<Key>),
-    /// What its switch did so far.
-    Switched,
+    /// A question of a type that its work knows: see [`crate::Work::ask`].
+    Work(Arc<dyn Any + Send + Sync>),
 }
 
 /// What it answers.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, Debug)]
 pub enum Answer {
     /// It is done, or alive.
     Done,
@@ -65,10 +62,8 @@ pub enum Answer {
     Drops(Vec<Dropped>),
     /// Its largest flows.
     Seen(Box<Seen>),
-    /// What its switch does; `None` if its work is none.
-    Why(Option<Box<Why>>),
-    /// What its switch did.
-    Switched(Totals),
+    /// The answer of its work; `None` if the work does not know the question.
+    Work(Option<WorkAnswer>),
 }
 
 /// The tables of a core.
@@ -116,8 +111,7 @@ pub struct Handle {
     pub(crate) clock: Clock,
     /// Cores that answer no more.
     pub(crate) left: Arc<AtomicUsize>,
-    pub(crate) hub: Option<Arc<Hub>>,
-    pub(crate) switch: Option<Arc<SwitchHub>>,
+    pub(crate) control: Vec<Arc<dyn ControlPlane>>,
 }
 
 impl Handle {
@@ -162,28 +156,15 @@ impl Handle {
         self.mail.to_all(&Message::Stop);
     }
 
-    /// Takes over new tables: of a balancer's services first, and if those are wrong, nothing.
-    ///
-    /// # Errors
-    /// The first service that is wrong; nothing is changed then.
-    pub fn reload(&self, mut reload: Reload) -> Result<(), BadService> {
-        if let (Some(hub), Some(services)) = (&self.hub, reload.services.take()) {
-            hub.set(services, self.now())?;
-        }
+    /// Replaces the tables of every core.
+    pub fn reload(&self, reload: Reload) {
         self.mail.to_all(&Message::Reload(Arc::new(reload)));
-        Ok(())
     }
 
-    /// Where control of a balancer's services leaves its plans.
+    /// The control plane of this type, if the engine has one.
     #[must_use]
-    pub const fn hub(&self) -> Option<&Arc<Hub>> {
-        self.hub.as_ref()
-    }
-
-    /// Where an OpenFlow agent reaches a switch.
-    #[must_use]
-    pub const fn switch(&self) -> Option<&Arc<SwitchHub>> {
-        self.switch.as_ref()
+    pub fn control_plane<T: ControlPlane>(&self) -> Option<Arc<T>> {
+        crate::work::find_control(&self.control)
     }
 
     /// The answers by core; `None` of a core that did not answer within `patience`.
@@ -235,13 +216,7 @@ impl Core {
                 }
                 Answer::Seen(Box::new(seen))
             }
-            Question::Why(key) => {
-                let why = self.server.work.switch().map(|switch| Box::new(switch.why(&key)));
-                Answer::Why(why)
-            }
-            Question::Switched => {
-                Answer::Switched(self.server.work.switch().map(|s| s.totals).unwrap_or_default())
-            }
+            Question::Work(question) => Answer::Work(self.server.work.ask(&*question)),
         };
         self.publish(); // who asks wants to see the books as they are, too
         let _gone = reply.try_send((self.id, answer));
@@ -269,22 +244,13 @@ impl Core {
             });
             front.push(TableState { name, entries, capacity, hits, listed });
         }
-        if let Some(switch) = self.server.work.switch().filter(|switch| switch.mapped_max() > 0) {
-            let (mut entries, mut listed) = (0, Vec::new());
-            switch.each_mapped(&mut |key, to| {
-                entries += 1;
-                if listed.len() < most {
-                    listed.push((*key, flowyard_frame::Action { to, counter: 0, mark: 0 }));
-                }
-            });
-            front.push(TableState {
-                name: "mapping".into(),
-                entries: Some(entries),
-                capacity: Some(switch.mapped_max()),
-                hits: switch.totals.front,
-                listed,
-            });
-        }
+        front.extend(self.server.work.table(most).map(|table| TableState {
+            name: table.name.into(),
+            entries: Some(table.entries),
+            capacity: Some(table.capacity),
+            hits: table.hits,
+            listed: table.listed,
+        }));
         Tables {
             receives: !entry.ports.is_empty() || !entry.ended.is_empty(),
             front,

@@ -28,20 +28,20 @@ use crate::counters::{Board, Counters, DropReason, Drops};
 use crate::elephants::{Decider, Sampling};
 use crate::mail::{Mail, Mailbox};
 use crate::places::{Full, Place, Places};
-use crate::pool::Pool;
 use crate::port::{Rx, Tx, refuse};
 use crate::stages::{Span, Stopwatch};
 use crate::tally::Tally;
 use crate::to_ports::ToPorts;
 use crate::watch::Watch;
 use crate::work::Work;
+use flowyard_pool::Pool;
 
 mod hold;
 mod life;
 mod settle;
 mod watched;
 
-pub(crate) use hold::{Hold, HoldLimits};
+pub(crate) use hold::Hold;
 pub(crate) use life::{LEARNT, PROMOTED, RULES, USER, order};
 
 /// Everything that acts.

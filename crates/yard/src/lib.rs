@@ -5,8 +5,9 @@
 //!  <──────────────────── core.rs, top to bottom ────────────────────────────────────────>
 //! ```
 //!
-//! [`Config`] (TOML) describes a yard, [`Yard`] is one, built and ready. [`run`] runs it on
-//! threads, [`sim`] on one thread under a virtual clock and a seed.
+//! A [`Blueprint`] describes an engine, [`Yard::build`] builds it. [`run`] runs it on threads,
+//! [`sim`] on one thread under a virtual clock and a seed. The engine knows no kind of work and no
+//! kind of port: it has the traits [`Work`], [`Rx`] and [`Tx`].
 //!
 //! Invariants (every test that moves frames checks both): per flow, order out is order in, unless
 //! a queue is declared unordered; frames in = frames out + drops by reason + frames held.
@@ -18,19 +19,16 @@ use flowyard_frame::Nanos;
 
 pub mod apply;
 pub mod ask;
+pub mod blueprint;
 pub mod build;
-pub mod config;
 mod core;
 mod counters;
 mod elephants;
 mod mail;
-mod neighbour;
 mod places;
-pub mod pool;
 pub mod port;
 mod reload;
 pub mod run;
-pub mod scenario;
 pub mod sim;
 mod stages;
 mod sys;
@@ -41,20 +39,19 @@ pub mod work;
 
 pub use apply::{List, Lists, Op};
 pub use ask::Handle;
+pub use blueprint::{Blueprint, BlueprintError};
 pub use build::{Parts, Yard};
-pub use config::Config;
 pub use core::{Core, Stage, Tick};
 pub use counters::{Board, Counters, DropReason, Drops};
 pub use elephants::{Decisions, Report};
-pub use mail::{Changes, Mail, Message};
-pub use places::{Fan, Full, Place, Places};
-pub use pool::{Meta, Pool};
-pub use port::{Log, Pace, Rx, Tx};
+pub use mail::{Mail, Message};
+pub use places::{CHAIN, Fan, Full, Place, Places};
+pub use port::{Discard, Rx, Tx};
 pub use reload::Reload;
 pub use stages::{Span, Stages};
 pub use tally::Count;
-pub use to_ports::ToPorts;
-pub use work::Work;
+pub use to_ports::{MADE, ToPorts};
+pub use work::{Around, ControlPlane, Work};
 
 /// The time now, in nanoseconds from some fixed point. Only the command line makes a real one.
 pub type Clock = Arc<dyn Fn() -> Nanos + Send + Sync>;

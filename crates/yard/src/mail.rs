@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  learner on core 2 ──Edit──┐
-//!  agent ───────────Change───┼──> the switch of that core
+//!  control plane ───Control──┼──> the work of that core
 //!  user ────────────Reload───┼──> mailbox of core 0 ──between batches──> its tables
 //!  sampling on core 1 ─Report─┤   (bounded; a full one loses edits, and counts them)
 //!  people ───────────Ask──────┤
@@ -19,14 +19,11 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 
 use flowyard_frame::{Edit, To};
-use flowyard_openflow::change::Change;
 
 use crate::ask::Ask;
 use crate::elephants::Report;
 use crate::reload::Reload;
-
-/// Changes of a switch, with their numbers.
-pub type Changes = Arc<[(u64, Change)]>;
+use crate::work::ControlMessage;
 
 /// What a core can be told.
 #[derive(Clone, Debug)]
@@ -46,8 +43,8 @@ pub enum Message {
     Report(Box<Report>),
     /// Take over new tables.
     Reload(Arc<Reload>),
-    /// Change what the work does, all at once: see [`crate::work::Switch`].
-    Change(Changes),
+    /// A message of a control plane to the works: see [`crate::Work::control`].
+    Control(ControlMessage),
     /// Answer a question.
     Ask(Box<Ask>),
     /// Receive no more. What is inside goes its way.

@@ -23,11 +23,10 @@ mod fan;
 pub use fan::Fan;
 
 /// The list of no ports: the frame has others tied to it, and each of them its port.
-pub(crate) const CHAIN: u16 = u16::MAX;
+pub const CHAIN: u16 = u16::MAX;
 
 /// What a producer does with frames that do not fit.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, serde::Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Full {
     /// Holds them, and takes no more from its ports until they fit: nothing is lost.
     #[default]

@@ -10,19 +10,7 @@
 use flowyard_frame::{Batch, Lanes, Nanos};
 
 use crate::counters::DropReason;
-use crate::pool::Pool;
-
-mod collect;
-pub(crate) mod live;
-mod pace;
-mod pcap;
-mod source;
-
-pub use collect::{Collect, Collected, Discard, Sent};
-pub use live::Log;
-pub use pace::{BadPace, Pace};
-pub use pcap::PcapTx;
-pub use source::{Repeat, SourceRx};
+use flowyard_pool::Pool;
 
 /// What one call of [`Rx::rx`] came to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -92,4 +80,14 @@ pub type Halves = (Box<dyn Rx>, Box<dyn Tx>);
 pub fn refuse(batch: &mut Batch, lane: usize, reason: DropReason) {
     let action = &mut batch.actions[lane];
     (action.to, action.counter) = (flowyard_frame::To::Drop, reason.code());
+}
+
+/// Where frames vanish, counted as transmitted.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Discard;
+
+impl Tx for Discard {
+    fn tx(&mut self, _from: &mut Batch, _lanes: Lanes, _pool: &Pool, _now: Nanos) -> Lanes {
+        Lanes::NONE
+    }
 }

@@ -21,19 +21,18 @@ use std::time::Duration;
 
 use flowyard_flow::learn::elephant::Decision;
 use flowyard_frame::Nanos;
-use flowyard_lb::BadService;
 
-use crate::config::Idle;
+use crate::blueprint::Idle;
 use crate::core::{Core, Tick};
 use crate::counters::{Board, Counters};
 use crate::elephants::Decisions;
 use crate::mail::{Mail, Message};
 use crate::places::Places;
-use crate::pool::Pool;
 use crate::stages::Stages;
 use crate::tally::Count;
-use crate::work::{Hub, SwitchHub};
+use crate::work::ControlPlane;
 use crate::{Clock, Handle, Reload, Yard, sys};
+use flowyard_pool::Pool;
 
 /// How long cores wait for a core that died to give way, before they leave with frames held.
 const PATIENCE: Nanos = 200_000_000;
@@ -49,8 +48,7 @@ pub struct Running {
     clock: Clock,
     began: Nanos,
     elephants: Decisions,
-    hub: Option<Arc<Hub>>,
-    switch: Option<Arc<SwitchHub>>,
+    control: Vec<Arc<dyn ControlPlane>>,
 }
 
 /// What the cores' threads know of each other.
@@ -154,7 +152,7 @@ impl Yard {
     /// Starts a thread for each core.
     #[must_use]
     pub fn start(self, clock: Clock) -> Running {
-        let Self { cores, places, mail, pool, counters, pin, idle, elephants, hub, switch } = self;
+        let Self { cores, places, mail, pool, counters, pin, idle, elephants, control } = self;
         let shared = Arc::new(Shared {
             boards: cores.iter().map(Core::board).collect(),
             ended: AtomicUsize::new(0),
@@ -168,19 +166,7 @@ impl Yard {
             thread::spawn(move || live(core, cpu, idle, &shared, &clock))
         });
         let threads = threads.collect();
-        Running {
-            threads,
-            shared,
-            places,
-            mail,
-            pool,
-            counters,
-            clock,
-            began,
-            elephants,
-            hub,
-            switch,
-        }
+        Running { threads, shared, places, mail, pool, counters, clock, began, elephants, control }
     }
 }
 
@@ -195,8 +181,7 @@ impl Running {
             elephants: self.elephants.clone(),
             clock: Arc::clone(&self.clock),
             left: Arc::clone(&self.shared.left),
-            hub: self.hub.clone(),
-            switch: self.switch.clone(),
+            control: self.control.clone(),
         }
     }
 
@@ -205,25 +190,15 @@ impl Running {
         self.mail.to_all(&Message::Stop);
     }
 
-    /// Takes over new tables.
-    ///
-    /// # Errors
-    /// The first service that is wrong; nothing is changed then.
-    pub fn reload(&self, reload: Reload) -> Result<(), BadService> {
-        self.handle().reload(reload)
-    }
-
-    /// Where control of a balancer's services leaves its plans.
-    #[must_use]
-    pub const fn hub(&self) -> Option<&Arc<Hub>> {
-        self.hub.as_ref()
+    /// Replaces the tables of every core.
+    pub fn reload(&self, reload: Reload) {
+        self.mail.to_all(&Message::Reload(Arc::new(reload)));
     }
 
     /// Goes on with what takes time; to be called now and then.
     pub fn tick(&self) {
-        if let Some(hub) = &self.hub {
-            hub.tick((self.clock)());
-        }
+        let now = (self.clock)();
+        self.control.iter().for_each(|control| control.tick(now));
     }
 
     /// Counters by core, some ticks old.

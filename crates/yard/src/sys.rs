@@ -1,7 +1,14 @@
-//! What the yard asks of the operating system: which processor a thread runs on.
+//! Placing threads on processors.
 
-/// Pins the calling thread to processor `cpu`. Whether that worked: there may be no such
-/// processor, or it may not be ours.
+use rustix::thread::{CpuSet, sched_setaffinity};
+
+/// Pins the calling thread to processor `cpu`. Returns whether that worked: the processor may not
+/// exist, or may be excluded by the process's own mask.
 pub(crate) fn pin(cpu: usize) -> bool {
-    core_affinity::set_for_current(core_affinity::CoreId { id: cpu })
+    if cpu >= CpuSet::MAX_CPU {
+        return false;
+    }
+    let mut set = CpuSet::new();
+    set.set(cpu);
+    sched_setaffinity(None, &set).is_ok()
 }

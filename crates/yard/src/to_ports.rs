@@ -24,7 +24,7 @@ use flowyard_queue::{Open, Order, Queue, Sink};
 
 use crate::counters::Board;
 use crate::places::{CHAIN, Place, Places};
-use crate::pool::{Meta, Pool};
+use flowyard_pool::{Meta, Pool};
 
 /// The tx queues of all ports as one queue, to be completed into.
 pub struct ToPorts {
@@ -36,7 +36,7 @@ pub struct ToPorts {
 }
 
 /// In place of the port that a frame came in by: it came by none.
-pub(crate) const MADE: u16 = u16::MAX;
+pub const MADE: u16 = u16::MAX;
 
 /// What copying takes.
 struct Copier {

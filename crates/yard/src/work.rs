@@ -1,73 +1,159 @@
-//! Work: what the yard is for. It sees each frame once, on one core, and says where it goes.
+//! Work: what the engine is for. It sees each frame once, on one core, and decides where it leaves.
 //!
-//! | kind | by what | where |
-//! |---|---|---|
-//! | [`Forward`] | the port it came in by | a fixed port |
-//! | [`Bridge`] | destination MAC address | the port where that was last seen; unknown: all others |
-//! | [`Router`] | destination IP address | port and next hop of the longest prefix |
-//! | [`Switch`] | any header, by OpenFlow tables | ports, groups, a controller |
-//! | [`Balance`] | the connection; of a new one, its service | a backend of the service |
+//! ```text
+//!  dequeue ──> Work::work ──> each lane's action: a port, a list of ports, or a drop
+//!  received ─> Work::front ─> lanes that the work answers before they enter a queue
+//!  control plane ──> Work::control, Work::ask      between two batches
+//! ```
 //!
-//! [`Burn`] does any of them, and takes its time. Others come by implementing [`Work`].
+//! The engine knows no kind of work: `flowyard-works`, `flowyard-lb` and `flowyard-switch` implement
+//! [`Work`]. The half of a work that is not on a core, such as the services of a balancer, is its
+//! [`ControlPlane`].
 //!
-//! Thread-safety: each core has a work of its own; what they share is theirs to arrange.
+//! Thread-safety: each core has a work of its own; works arrange what they share.
 
+use std::any::Any;
 use std::sync::Arc;
 
-use flowyard_frame::{Batch, Lanes, Nanos, To};
-use flowyard_openflow::change::Lookups;
-use flowyard_switch::Datapath;
+use flowyard_frame::{Action, Batch, FlowKey, Lanes, Nanos, To};
+use flowyard_pool::Pool;
 
-use crate::Clock;
-use crate::config::{Config, WorkKind};
-use crate::mail::Changes;
-use crate::pool::Pool;
+use crate::mail::Mail;
 
-mod balance;
-mod bridge;
-mod burn;
-mod forward;
-mod route;
-mod switch;
+/// What a control plane sends to the works of all cores: a type of the work's own.
+pub type ControlMessage = Arc<dyn Any + Send + Sync>;
 
-pub use balance::{
-    Balance, BalanceSettings, Because, Explained, Hub, Kept, Occupancy, Place, Report,
-};
-pub use bridge::Bridge;
-pub use burn::Burn;
-pub use forward::Forward;
-pub use route::{Hop, Router};
-pub use switch::{Switch, SwitchHub, SwitchSettings};
+/// What a work answers: a type of the work's own.
+pub type WorkAnswer = Arc<dyn Any + Send + Sync>;
 
 /// What is done with frames.
+///
+/// Implementations that wrap another work use [`Around`], which forwards every method.
 pub trait Work: Send {
     /// Does the work on every lane whose action is a queue (a port is a table's answer, which
     /// stands; see [`todo()`]): changes bytes as it likes, and sets each lane's action to a port, a
-    /// list of ports that get a frame each ([`crate::Places::lists`]), or a drop (with a
+    /// list of ports that get a copy each ([`crate::Places::lists`]), or a drop (with a
     /// [`crate::DropReason`]'s code as counter). Returns the time from which on the batch is done:
     /// `now`, unless the clock is a virtual one and the work takes time under it.
     fn work(&mut self, batch: &mut Batch, pool: &Pool, now: Nanos) -> Nanos;
 
-    /// Changes what it does, between two batches; frames that this makes leave by `send`, with the
-    /// port's number. A switch does; others have nothing to change.
-    fn change(&mut self, _changes: &Changes, _now: Nanos, _send: &mut dyn FnMut(u16, &[u8])) {}
-
-    /// Answers frames before they enter a queue, as if it had worked on them: those of `lanes` that it knows get an
-    /// action to a port, the others keep theirs. Lanes are of frames that one port received and that
-    /// [`flowyard_flow::parse::fast`] took. Returns the lanes that it answered.
+    /// Answers frames before they enter a queue, as if it had worked on them: those of `lanes` that
+    /// it knows get an action to a port, the others keep theirs. Lanes are of frames that one port
+    /// received and that [`flowyard_flow::parse::fast`] parsed. Returns the lanes that it answered.
     fn front(&mut self, _batch: &mut Batch, _lanes: Lanes, _now: Nanos) -> Lanes {
         Lanes::NONE
     }
 
-    /// The data plane, if the work is a switch: people ask it things.
-    fn switch(&self) -> Option<&Datapath> {
+    /// Sends frames of the work's own, such as neighbour solicitations: `send` takes a port and the
+    /// bytes of a frame, and returns whether the frame could leave. Called once a tick; returns how
+    /// many frames left.
+    fn speak(&mut self, _now: Nanos, _send: &mut dyn FnMut(u16, &[u8]) -> bool) -> u32 {
+        0
+    }
+
+    /// Applies a message of its control plane, between two batches. Frames that this makes leave by
+    /// `send`, with the port's number.
+    fn control(
+        &mut self,
+        _message: &ControlMessage,
+        _now: Nanos,
+        _send: &mut dyn FnMut(u16, &[u8]),
+    ) {
+    }
+
+    /// Answers a question of a type of its own; `None` if it does not know the type.
+    fn ask(&self, _question: &(dyn Any + Send + Sync)) -> Option<WorkAnswer> {
         None
     }
 
-    /// Sends what the work itself has to say, besides the frames that it is given: `send` takes a port and the
-    /// bytes of a frame, and says whether it could leave. Called once a tick; returns how many left.
-    fn speak(&mut self, _now: Nanos, _send: &mut dyn FnMut(u16, &[u8]) -> bool) -> u32 {
-        0
+    /// The table with which it answers in [`Work::front`], with at most `most` entries listed.
+    fn table(&self, _most: usize) -> Option<WorkTable> {
+        None
+    }
+}
+
+/// The table of a work that answers in front of the queues.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct WorkTable {
+    /// The name in reports.
+    pub name: &'static str,
+    /// How many entries it has.
+    pub entries: usize,
+    /// How many it can have.
+    pub capacity: usize,
+    /// Frames that it answered.
+    pub hits: u64,
+    /// Entries in no order, not all of them if there are more than were asked for.
+    pub listed: Vec<(FlowKey, Action)>,
+}
+
+/// The half of a work that is shared by all cores and controlled by other threads.
+pub trait ControlPlane: Any + Send + Sync {
+    /// Called once, when an engine with this control plane is built: `mail` reaches its cores.
+    fn connect(&self, _mail: &Mail) {}
+
+    /// Continues what takes time; called from time to time by the thread that runs the engine.
+    fn tick(&self, _now: Nanos) {}
+}
+
+/// The control plane of type `T` among `all`.
+pub(crate) fn find_control<T: ControlPlane>(all: &[Arc<dyn ControlPlane>]) -> Option<Arc<T>> {
+    all.iter().find_map(|control| {
+        let any: Arc<dyn Any + Send + Sync> = Arc::<dyn ControlPlane>::clone(control);
+        any.downcast().ok()
+    })
+}
+
+/// What is done instead of [`Work::work`], with the wrapped work as first argument.
+pub type AroundFn = dyn FnMut(&mut dyn Work, &mut Batch, &Pool, Nanos) -> Nanos + Send;
+
+/// The one wrapper of works: replaces `work`, and forwards every other method.
+pub struct Around {
+    inner: Box<dyn Work>,
+    around: Box<AroundFn>,
+    keeps_front: bool,
+}
+
+impl Around {
+    /// Does `around` in place of the work of `inner`.
+    pub fn new(
+        inner: Box<dyn Work>,
+        around: impl FnMut(&mut dyn Work, &mut Batch, &Pool, Nanos) -> Nanos + Send + 'static,
+    ) -> Self {
+        Self { inner, around: Box::new(around), keeps_front: true }
+    }
+
+    /// Answers nothing in front of the queues, so that every frame passes through `around`.
+    #[must_use]
+    pub fn without_front(mut self) -> Self {
+        self.keeps_front = false;
+        self
+    }
+}
+
+impl Work for Around {
+    fn work(&mut self, batch: &mut Batch, pool: &Pool, now: Nanos) -> Nanos {
+        (self.around)(&mut *self.inner, batch, pool, now)
+    }
+
+    fn front(&mut self, batch: &mut Batch, lanes: Lanes, now: Nanos) -> Lanes {
+        if self.keeps_front { self.inner.front(batch, lanes, now) } else { Lanes::NONE }
+    }
+
+    fn speak(&mut self, now: Nanos, send: &mut dyn FnMut(u16, &[u8]) -> bool) -> u32 {
+        self.inner.speak(now, send)
+    }
+
+    fn control(&mut self, message: &ControlMessage, now: Nanos, send: &mut dyn FnMut(u16, &[u8])) {
+        self.inner.control(message, now, send);
+    }
+
+    fn ask(&self, question: &(dyn Any + Send + Sync)) -> Option<WorkAnswer> {
+        self.inner.ask(question)
+    }
+
+    fn table(&self, most: usize) -> Option<WorkTable> {
+        self.inner.table(most).filter(|_| self.keeps_front)
     }
 }
 
@@ -79,98 +165,77 @@ pub fn todo(batch: &Batch) -> Lanes {
     Lanes(batch.lanes().filter(wants).fold(0, |bits, lane| bits | 1 << lane))
 }
 
-/// The work of every core, as the configuration says. Without a real clock, time that it takes is
-/// charged to the virtual one.
-pub(crate) fn of(
-    config: &Config,
-    clock: Option<&Clock>,
-    hub: Option<&Arc<Hub>>,
-    switch: Option<&Arc<SwitchHub>>,
-) -> Vec<Box<dyn Work>> {
-    let work = config.work.get_ref();
-    let cores = *config.yard.cores.get_ref();
-    let all: Vec<Box<dyn Work>> = match work.kind.get_ref() {
-        WorkKind::Forward | WorkKind::Burn => {
-            let forward = Forward::new(&config.port_map());
-            (0..cores).map(|_| Box::new(forward.clone()) as _).collect()
-        }
-        WorkKind::Bridge => {
-            let works = |core: u16| {
-                let consumes = |core: u16| move |&consumer: &u16| consumer == core;
-                config.queues().any(|q| {
-                    q.consumers.get_ref().iter().map(toml::Spanned::get_ref).any(consumes(core))
-                })
-            };
-            let working: Vec<bool> = (0..cores).map(works).collect();
-            let ports = config.port.len() as u16;
-            let all = Bridge::group(&working, ports, work.stations(), work.age(), config.yard.seed);
-            all.into_iter().map(|bridge| Box::new(bridge) as _).collect()
-        }
-        WorkKind::Balance => {
-            let (Some(hub), Ok(settings)) = (hub, config.balance_settings()) else {
-                return Vec::new(); // checked before
-            };
-            let all = Balance::group(hub, cores.into(), &settings);
-            all.into_iter().map(|balance| Box::new(balance) as _).collect()
-        }
-        WorkKind::Switch => {
-            let Some(hub) = switch else { return Vec::new() };
-            hub.group().into_iter().map(|switch| Box::new(switch) as _).collect()
-        }
-        WorkKind::Route => {
-            let (macs, routes) =
-                (config.port_macs().unwrap_or_default(), config.routes().unwrap_or_default());
-            let mut router = Router::new(routes.len());
-            for route in routes {
-                let src = macs.get(usize::from(route.port)).copied().unwrap_or_default();
-                // There is room for each, and no two are equal.
-                let _room =
-                    router.put(&route.prefix, Hop { port: route.port, src, dst: route.next_hop });
-            }
-            (0..cores).map(|_| Box::new(router.clone()) as _).collect()
-        }
-    };
-    let burn = |then| match work.cost_ns() {
-        0 => then,
-        cost => Box::new(Burn::new(cost, clock.cloned(), then)) as _,
-    };
-    all.into_iter().map(burn).collect()
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-/// Where control of the services leaves its plans, if the work is to balance.
-pub(crate) fn hub(config: &Config) -> Option<Arc<Hub>> {
-    let balances = *config.work.get_ref().kind.get_ref() == WorkKind::Balance;
-    let control = balances.then(|| config.control().ok()).flatten()?;
-    Some(Arc::new(Hub::new(control)))
-}
+    /// Counts the calls of each method.
+    #[derive(Default)]
+    struct Counted(Arc<std::sync::Mutex<Vec<&'static str>>>);
 
-/// The lists of ports that the work sends to.
-pub(crate) fn lists(config: &Config) -> Vec<Vec<u16>> {
-    match config.work.get_ref().kind.get_ref() {
-        WorkKind::Bridge => bridge::floods(config.port.len() as u16),
-        WorkKind::Forward
-        | WorkKind::Burn
-        | WorkKind::Route
-        | WorkKind::Balance
-        | WorkKind::Switch => Vec::new(),
+    impl Counted {
+        fn note(&self, what: &'static str) {
+            self.0.lock().unwrap().push(what);
+        }
     }
-}
 
-/// Where an agent reaches the switch, if the work is to be one. `lookups` are the counters of its
-/// tables, if there is an agent that has some.
-#[must_use]
-pub fn switch_hub(config: &Config, lookups: Vec<Lookups>) -> Option<Arc<SwitchHub>> {
-    if *config.work.get_ref().kind.get_ref() != WorkKind::Switch {
-        return None;
+    impl Work for Counted {
+        fn work(&mut self, _batch: &mut Batch, _pool: &Pool, now: Nanos) -> Nanos {
+            self.note("work");
+            now + 1
+        }
+
+        fn front(&mut self, _batch: &mut Batch, lanes: Lanes, _now: Nanos) -> Lanes {
+            self.note("front");
+            lanes
+        }
+
+        fn speak(&mut self, _now: Nanos, send: &mut dyn FnMut(u16, &[u8]) -> bool) -> u32 {
+            self.note("speak");
+            u32::from(send(3, &[]))
+        }
+
+        fn control(
+            &mut self,
+            _message: &ControlMessage,
+            _now: Nanos,
+            send: &mut dyn FnMut(u16, &[u8]),
+        ) {
+            self.note("control");
+            send(4, &[]);
+        }
+
+        fn ask(&self, _question: &(dyn Any + Send + Sync)) -> Option<WorkAnswer> {
+            self.note("ask");
+            Some(Arc::new(5_u8))
+        }
+
+        fn table(&self, _most: usize) -> Option<WorkTable> {
+            self.note("table");
+            Some(WorkTable::default())
+        }
     }
-    let macs = config.port_macs().unwrap_or_default(); // checked before
-    let ports = config.switch_ports().into_iter().zip(macs).zip(config.ports());
-    Some(Arc::new(SwitchHub::new(SwitchSettings {
-        cores: (*config.yard.cores.get_ref()).into(),
-        datapath: flowyard_switch::Settings { lookups, ..config.switch_settings() },
-        ports: ports
-            .map(|((number, mac), port)| (number, mac, port.name.get_ref().clone()))
-            .collect(),
-        punts: *config.switch().punts.get_ref(),
-    })))
+
+    #[test]
+    fn around_forwards_every_method() {
+        let calls = Counted::default();
+        let seen = Arc::clone(&calls.0);
+        let mut work = Around::new(Box::new(calls), |inner, batch, pool, now| {
+            inner.work(batch, pool, now) + 10
+        });
+        let (mut batch, pool) = (Batch::default(), Pool::new(1, 64));
+        assert_eq!(work.work(&mut batch, &pool, 0), 11);
+        assert_eq!(work.front(&mut batch, Lanes(5), 0), Lanes(5));
+        assert_eq!(work.speak(0, &mut |port, _| port == 3), 1);
+        let mut ports = Vec::new();
+        work.control(&(Arc::new(()) as ControlMessage), 0, &mut |port, _| ports.push(port));
+        assert_eq!(ports, [4]);
+        assert_eq!(work.ask(&()).unwrap().downcast_ref::<u8>(), Some(&5));
+        assert!(work.table(1).is_some());
+        assert_eq!(*seen.lock().unwrap(), ["work", "front", "speak", "control", "ask", "table"]);
+
+        let mut work = work.without_front();
+        assert_eq!(work.front(&mut batch, Lanes(5), 0), Lanes::NONE);
+        assert!(work.table(1).is_none());
+    }
 }

@@ -10,13 +10,14 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::Context;
+use flowyard_config::Config;
 use flowyard_frame::{Action, Edit, FlowKey, proto};
 use flowyard_ports::mem::Frames;
+use flowyard_ports::port::{Pace, Repeat, SourceRx};
 use flowyard_testkit::{Build, Rng};
 use flowyard_wire::LinkType;
-use flowyard_yard::port::{Repeat, SourceRx};
 use flowyard_yard::run::Outcome;
-use flowyard_yard::{Clock, Config, Pace, Parts, Reload, Stages, Yard};
+use flowyard_yard::{Clock, Parts, Reload, Stages};
 
 /// Frames that a port has in memory, repeated without end.
 const FRAMES: u64 = 65_536;
@@ -120,12 +121,11 @@ impl Case {
         let mut parts = Parts { clock: Some(Arc::clone(clock)), ..Parts::default() };
         let source = Repeat::new(frames, u32::MAX);
         parts.rx.insert(0, Box::new(SourceRx::new(0, Box::new(source), Pace::Fast)));
-        let yard = Yard::build(&self.config(first)?, parts).context("the bench's own yard")?;
+        let yard = self.config(first)?.build(parts).context("the bench's own yard")?;
         let running = yard.start(Arc::clone(clock));
         if self.exact {
             let puts = (0..self.flows).map(|flow| Edit::Put(key(flow), Action::queue(0)));
-            let _no_services =
-                running.reload(Reload { exact: puts.collect(), ..Reload::default() });
+            running.reload(Reload { exact: puts.collect(), ..Reload::default() });
         }
         thread::sleep(time / 4); // to warm up
         let sent = |yard: &flowyard_yard::run::Running| {

@@ -2,11 +2,12 @@
 
 use std::path::Path;
 
+use flowyard_config::Config;
 use flowyard_operate::control::{self, Bound, Control};
 use flowyard_operate::doctor::{self, Wanted};
 use flowyard_operate::metrics::{self, Metrics};
 use flowyard_operate::privilege::{self, User};
-use flowyard_yard::{Config, Handle};
+use flowyard_yard::Handle;
 
 use super::Args;
 use crate::stop::{Stop, bad_input};

@@ -14,6 +14,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use crossbeam_channel::Receiver as Punts;
+use flowyard_config::{Config, FailWord, SwitchConfig, VersionWord};
 use flowyard_openflow::Version;
 use flowyard_openflow::agent::Agent;
 use flowyard_openflow::change::{Change, Punt};
@@ -21,9 +22,9 @@ use flowyard_openflow::port::{Port, PortStats, state};
 use flowyard_operate::openflow::tls::Tls;
 use flowyard_operate::openflow::{Channel, Config as Speaks, Fail, Plane};
 use flowyard_ports::live;
+use flowyard_switch::SwitchHub;
 use flowyard_yard::Clock;
-use flowyard_yard::config::{Config, FailWord, SwitchConfig, VersionWord};
-use flowyard_yard::work::{self, SwitchHub};
+use flowyard_yard::ControlPlane;
 
 use crate::stop::{Stop, bad_input};
 
@@ -51,7 +52,7 @@ impl Switch {
     pub(super) fn plan(config: &Config) -> Result<Option<Self>, Stop> {
         let wanted = config.switch();
         let mut agent = config.switch_agent().map_err(bad_input)?;
-        let Some(hub) = work::switch_hub(config, agent.lookups()) else { return Ok(None) };
+        let Some(hub) = config.switch_hub(agent.lookups()) else { return Ok(None) };
         config.load_switch(&mut agent).map_err(bad_input)?;
         let mut endpoints = Vec::new();
         for text in wanted.controllers.iter().chain(&wanted.listen) {
@@ -70,7 +71,7 @@ impl Switch {
         let versions = wanted.versions.iter().map(version).collect();
         let tls = tls(&wanted);
         let speaks = Speaks { endpoints, fail, tls, versions, ..Speaks::default() };
-        let name = |port: &flowyard_yard::config::PortConfig| {
+        let name = |port: &flowyard_config::PortConfig| {
             port.interface.as_ref().map(|name| name.get_ref().clone())
         };
         let interfaces = config.port.iter().map(|port| name(port.get_ref())).collect();
@@ -78,8 +79,8 @@ impl Switch {
     }
 
     /// Where the agent reaches the cores.
-    pub(super) fn hub(&self) -> Arc<SwitchHub> {
-        Arc::clone(&self.hub)
+    pub(super) fn control(&self) -> Arc<dyn ControlPlane> {
+        Arc::<SwitchHub>::clone(&self.hub)
     }
 
     /// Opens what the configuration names.

@@ -22,13 +22,13 @@ mod load;
 mod modes;
 #[path = "../common/needs.rs"]
 mod needs;
-#[path = "../../../yard/tests/live/net.rs"]
+#[path = "../../../config/tests/live/net.rs"]
 mod net;
 mod next_hops;
 mod proxied;
 mod servers;
 mod site;
-#[path = "../../../yard/tests/live/sys.rs"]
+#[path = "../../../config/tests/live/sys.rs"]
 mod sys;
 mod tunnel;
 #[path = "../run_live/yard.rs"]

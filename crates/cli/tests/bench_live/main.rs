@@ -12,9 +12,9 @@
 
 #[path = "../common/needs.rs"]
 mod needs;
-#[path = "../../../yard/tests/live/net.rs"]
+#[path = "../../../config/tests/live/net.rs"]
 mod net;
-#[path = "../../../yard/tests/live/sys.rs"]
+#[path = "../../../config/tests/live/sys.rs"]
 mod sys;
 
 use std::process::{Command, Output, Stdio};

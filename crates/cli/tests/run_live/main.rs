@@ -13,18 +13,18 @@
 mod far;
 mod gigabyte;
 mod killed;
-#[path = "../../../yard/tests/live/line.rs"]
+#[path = "../../../config/tests/live/line.rs"]
 mod line;
 #[path = "../common/needs.rs"]
 mod needs;
-#[path = "../../../yard/tests/live/net.rs"]
+#[path = "../../../config/tests/live/net.rs"]
 mod net;
 mod openflow;
 mod order;
 mod programs;
-#[path = "../../../yard/tests/live/sys.rs"]
+#[path = "../../../config/tests/live/sys.rs"]
 mod sys;
-#[path = "../../../yard/tests/live/traffic.rs"]
+#[path = "../../../config/tests/live/traffic.rs"]
 mod traffic;
 mod uplink;
 mod yard;

@@ -3,8 +3,7 @@
 use std::str::FromStr;
 
 use flowyard_frame::{FlowKey, proto};
-use flowyard_lb::{Choice, Plan, State, Target};
-use flowyard_yard::work::{Because, Explained, Kept};
+use flowyard_lb::{Because, Choice, Explained, Kept, Plan, State, Target};
 use flowyard_yard::{DropReason, Handle};
 
 use super::{choice, hub, protocol};

@@ -1,6 +1,9 @@
 //! Metrics of a switch: lookups by table, what its cache answered, and frames that controllers lost.
 
+use std::sync::Arc;
+
 use flowyard_openflow::change::Counts;
+use flowyard_switch::{SwitchHub, Totals, TotalsAsked};
 use flowyard_yard::Handle;
 use flowyard_yard::ask::{Answer, Question};
 
@@ -8,7 +11,7 @@ use super::{PATIENCE, Page};
 
 /// The metrics of a switch; nothing, if the yard is none.
 pub(super) fn page(page: &mut Page, yard: &Handle) {
-    let Some(hub) = yard.switch() else { return };
+    let Some(hub) = yard.control_plane::<SwitchHub>() else { return };
     let tables: Vec<(u64, u64)> = hub
         .lookups()
         .iter()
@@ -28,7 +31,7 @@ pub(super) fn page(page: &mut Page, yard: &Handle) {
             page.sample(name, &[("table", &table)], [counted.0, counted.1][of]);
         }
     }
-    let cores: Vec<_> = yard.ask(&Question::Switched, PATIENCE);
+    let cores: Vec<_> = yard.ask(&Question::Work(Arc::new(TotalsAsked)), PATIENCE);
     for (name, help, of) in [
         ("switch_frames_total", "Frames that the switch worked on", 0),
         ("switch_cached_total", "Of these, frames whose flows the cache knew", 1),
@@ -37,7 +40,8 @@ pub(super) fn page(page: &mut Page, yard: &Handle) {
     ] {
         page.metric(name, "counter", help);
         for (core, answer) in cores.iter().enumerate() {
-            let Some(Answer::Switched(totals)) = answer else { continue };
+            let Some(Answer::Work(Some(answer))) = answer else { continue };
+            let Some(totals) = answer.downcast_ref::<Totals>() else { continue };
             let value = [totals.frames, totals.cached, totals.mapped, totals.front][of];
             page.sample(name, &[("core", &core)], value);
         }

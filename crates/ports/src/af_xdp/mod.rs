@@ -26,12 +26,9 @@ mod socket;
 pub(crate) mod sys;
 
 pub use exchange::Exchange;
+pub use flowyard_pool::{HEADROOM, Umem};
 pub use program::{Attached, Program};
 pub use rules::{BadRule, Prefix, Rule, Rules};
 pub use socket::{Desc, Mode, Settings, Socket};
-pub use sys::Umem;
-
-/// Bytes before a received frame that the kernel keeps free for XDP programs.
-pub const HEADROOM: usize = 256;
 
 const CAPABILITY: &str = "CAP_NET_ADMIN, CAP_NET_RAW and CAP_BPF";

@@ -6,8 +6,9 @@ use std::os::fd::OwnedFd;
 use libc::{SOL_XDP, sockaddr_xdp, xdp_mmap_offsets, xdp_statistics};
 
 use super::CAPABILITY;
-use super::sys::{RawDesc, Ring, Umem, wake_rx, wake_tx};
+use super::sys::{RawDesc, Ring, request, wake_rx, wake_tx};
 use crate::live::{Interface, OpenError, sys};
+use flowyard_pool::Umem;
 
 /// Who copies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -108,7 +109,7 @@ impl Socket {
         mode: u16,
     ) -> io::Result<Self> {
         let fd = sys::socket(libc::AF_XDP, libc::SOCK_RAW, 0)?;
-        sys::set(&fd, SOL_XDP, libc::XDP_UMEM_REG, &umem.request())?;
+        sys::set(&fd, SOL_XDP, libc::XDP_UMEM_REG, &request(umem))?;
         for ring in [
             libc::XDP_UMEM_FILL_RING,
             libc::XDP_UMEM_COMPLETION_RING,

@@ -10,15 +10,14 @@
 //! belong to the consumer, the others to the producer.
 #![allow(unsafe_code, reason = "memory shared with the kernel, and system calls on pointers")]
 
-use std::any::Any;
 use std::ffi::CStr;
 use std::io;
 use std::marker::PhantomData;
 use std::mem::size_of;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use flowyard_pool::Umem;
 use libc::{c_int, c_long, xdp_ring_offset};
 
 use crate::live::sys::{Mapping, Plain, check, zeroed};
@@ -27,55 +26,14 @@ mod memory;
 
 pub(super) use memory::Memory;
 
-/// Memory that sockets receive into and transmit from, in chunks of equal size.
-#[derive(Clone)]
-pub struct Umem {
-    base: *const u8,
-    len: usize,
-    chunk: u32,
-    headroom: u32,
-    /// Keeps the memory alive.
-    _keep: Arc<dyn Any + Send + Sync>,
-}
-
-// SAFETY: an address with its lifetime assured; nothing is read or written through it here.
-unsafe impl Send for Umem {}
-// SAFETY: as above.
-unsafe impl Sync for Umem {}
-
-impl Umem {
-    /// `len` bytes from `base` on, in chunks of `chunk` bytes (2048 or 4096) of which sockets
-    /// leave the first `headroom` alone.
-    ///
-    /// # Safety
-    /// The memory starts on a page, is valid for reads and writes while `keep` lives, and a chunk
-    /// whose address is given to a socket is not read or written by others until it comes back.
-    #[must_use]
-    pub unsafe fn new(
-        base: *const u8,
-        len: usize,
-        chunk: u32,
-        headroom: u32,
-        keep: Arc<dyn Any + Send + Sync>,
-    ) -> Self {
-        Self { base, len, chunk, headroom, _keep: keep }
-    }
-
-    /// The request that registers it.
-    pub(super) fn request(&self) -> libc::xdp_umem_reg {
-        libc::xdp_umem_reg {
-            addr: self.base as u64,
-            len: self.len as u64,
-            chunk_size: self.chunk,
-            headroom: self.headroom,
-            ..zeroed()
-        }
-    }
-}
-
-impl std::fmt::Debug for Umem {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Umem({} chunks of {} bytes)", self.len / self.chunk as usize, self.chunk)
+/// The request that registers `umem`.
+pub(super) fn request(umem: &Umem) -> libc::xdp_umem_reg {
+    libc::xdp_umem_reg {
+        addr: umem.address(),
+        len: umem.len() as u64,
+        chunk_size: umem.chunk_bytes(),
+        headroom: umem.headroom_bytes(),
+        ..zeroed()
     }
 }
 

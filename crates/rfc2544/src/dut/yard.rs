@@ -17,9 +17,14 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use flowyard_frame::{Batch, Nanos};
-use flowyard_yard::work::{Bridge, Forward};
-use flowyard_yard::{Config, Parts, Pool, Tick, Work, Yard};
+use flowyard_flow::table::Rule;
+use flowyard_flow::toeplitz::random_key;
+use flowyard_frame::{Action, FlowKey, Nanos, To};
+use flowyard_queue::Order;
+use flowyard_works::{Bridge, Forward, floods};
+use flowyard_yard::blueprint::{PortPlan, QueuePlan, SteerPlan};
+use flowyard_yard::work::{Around, Work};
+use flowyard_yard::{Blueprint, Parts, Tick, Yard};
 use serde::{Deserialize, Serialize};
 
 use super::{Dut, State};
@@ -89,74 +94,86 @@ impl YardSpec {
 
     /// Filters as rules: what the tester sends is allowed, in the middle of 24 that deny what it
     /// does not send, and then all else is denied.
-    fn rules(&self) -> String {
+    fn rules(&self) -> Vec<Rule> {
         if self.filters == 0 {
-            return String::new();
+            return Vec::new();
         }
-        let mut text = String::new();
-        let mut rule = |priority: u16, what: &str, then: &str| {
-            text += &format!("[[steer.rule]]\npriority = {priority}\nmatch = {what}\n{then}\n");
+        let ipv4 = |src: Option<[u8; 4]>, dst: Option<([u8; 4], u8)>| {
+            let (mut key, mut mask) = (FlowKey::ZERO, FlowKey::ZERO);
+            (key.eth_type, mask.eth_type) = (0x0800, 0xffff);
+            if let Some(src) = src {
+                key.src[..4].copy_from_slice(&src);
+                mask.src[..4].fill(0xff);
+            }
+            if let Some((dst, octets)) = dst {
+                key.dst[..4].copy_from_slice(&dst);
+                mask.dst[..usize::from(octets)].fill(0xff);
+            }
+            (key, mask)
         };
+        let drop = Action { to: To::Drop, counter: 0, mark: 0 };
+        let mut rules = Vec::new();
         for port in 0..self.ports {
-            let queue =
-                if self.ordered { "q".into() } else { format!("q{}", port % self.cores.max(1)) };
+            let queue = if self.ordered { 0 } else { port % self.cores.max(1) };
             let (from, to) = (port + 1, (port ^ 1) + 65);
-            let what = format!(
-                "{{ in_port = \"p{port}\", src = \"198.18.{from}.2\", dst = \"198.19.{to}.0/24\" }}"
-            );
-            rule(100, &what, &format!("queue = \"{queue}\""));
+            let (mut key, mut mask) = ipv4(Some([198, 18, from, 2]), Some(([198, 19, to, 0], 3)));
+            (key.in_port, mask.in_port) = (port.into(), 0xffff);
+            rules.push(Rule { key, mask, priority: 100, action: Action::queue(queue.into()) });
         }
         if self.filters > 1 {
-            for n in 0..24 {
+            for n in 0..24_u8 {
                 // 12 before the one that allows, and 12 behind it.
                 let priority = if n < 12 { 200 - n } else { 100 - n };
-                let what =
-                    format!("{{ src = \"198.18.{}.2\", dst = \"198.19.{}.2\" }}", n + 101, n + 201);
-                rule(priority, &what, "drop = true");
+                let (key, mask) =
+                    ipv4(Some([198, 18, n + 101, 2]), Some(([198, 19, n + 201, 2], 4)));
+                rules.push(Rule { key, mask, priority: priority.into(), action: drop });
             }
         }
-        rule(0, "{}", "drop = true");
-        text
+        rules.push(Rule { key: FlowKey::ZERO, mask: FlowKey::ZERO, priority: 0, action: drop });
+        rules
     }
 
-    /// The yard's configuration.
-    fn config(&self) -> String {
-        let Self { ports, cores, ordered, .. } = *self;
-        let cores = cores.max(1);
-        let mut text = format!("[yard]\ncores = {cores}\nbuffer_bytes = 16384\n");
-        let mut map = Vec::new();
-        for port in 0..ports {
-            text += &format!(
-                "[[port]]\nname = \"p{port}\"\nkind = \"mem\"\nin = \"memory\"\ncore = {}\nwindow_frames = 256\n",
-                port % cores
-            );
-            map.push(format!("p{port} = \"p{}\"", port ^ 1));
-        }
-        let all: Vec<_> = (0..cores).map(|core| core.to_string()).collect();
-        if ordered {
-            text += &format!(
-                "[[queue]]\nname = \"q\"\norder = \"ordered\"\nconsumers = [{}]\nwindow_frames = 256\nfull = \"hold\"\n",
-                all.join(", ")
-            );
-        } else {
-            for core in &all {
-                text += &format!(
-                    "[[queue]]\nname = \"q{core}\"\norder = \"direct\"\nconsumers = [{core}]\nwindow_frames = 256\nfull = \"hold\"\n"
-                );
-            }
-        }
-        text += &self.rules();
-        text += &match self.job {
-            Job::Forward => {
-                format!("[work]\nkind = \"forward\"\nports = {{ {} }}\n", map.join(", "))
-            }
-            Job::Bridge(stations) => {
-                format!("[work]\nkind = \"bridge\"\nstations = {}\n", stations.max(1))
-            }
+    /// The engine.
+    fn blueprint(&self) -> Blueprint {
+        let cores = u16::from(self.cores.max(1));
+        let ports = (0..u16::from(self.ports)).map(|port| PortPlan {
+            name: format!("p{port}"),
+            cores: vec![port % cores],
+            window_frames: WINDOW,
+            ..PortPlan::default()
+        });
+        let queue = |name: String, order, consumers| QueuePlan {
+            name,
+            order,
+            consumers,
+            window_frames: WINDOW,
+            ..QueuePlan::default()
         };
-        text
+        let queues = if self.ordered {
+            vec![queue("q".into(), Order::Ordered, (0..cores).collect())]
+        } else {
+            (0..cores).map(|core| queue(format!("q{core}"), Order::Direct, vec![core])).collect()
+        };
+        let bridges = matches!(self.job, Job::Bridge(_));
+        Blueprint {
+            cores,
+            buffer_bytes: 16_384,
+            work_frames: if bridges { 32 } else { 0 }, // copies
+            ports: ports.collect(),
+            queues,
+            port_lists: if bridges { floods(self.ports.into()) } else { Vec::new() },
+            steer: SteerPlan {
+                hash_key: random_key(1).to_vec(),
+                rules: self.rules(),
+                ..SteerPlan::default()
+            },
+            ..Blueprint::default()
+        }
     }
 }
+
+/// Frames that a queue holds.
+const WINDOW: u32 = 256;
 
 /// The device.
 pub struct YardDut {
@@ -176,23 +193,20 @@ pub struct YardDut {
 }
 
 /// Work that takes its time, and says when it is done.
-struct Priced {
+fn priced(
     spec: YardSpec,
     core: usize,
     done: Arc<Mutex<Vec<Nanos>>>,
     then: Box<dyn Work>,
-}
-
-impl Work for Priced {
-    fn work(&mut self, batch: &mut Batch, pool: &Pool, now: Nanos) -> Nanos {
+) -> Box<dyn Work> {
+    let YardSpec { frame_ns, batch_ns, byte_ps, .. } = spec;
+    Box::new(Around::new(then, move |work, batch, pool, now| {
         let bytes: usize = batch.lanes().map(|lane| batch.frames[lane].len() + 4).sum();
-        let frames = batch.len() as u64;
-        let YardSpec { frame_ns, batch_ns, byte_ps, .. } = self.spec;
-        let cost = batch_ns + frames * frame_ns + bytes as u64 * byte_ps / 1000;
-        let done = self.then.work(batch, pool, now) + cost;
-        lock(&self.done)[self.core] = done;
-        done
-    }
+        let cost = batch_ns + batch.len() as u64 * frame_ns + bytes as u64 * byte_ps / 1000;
+        let end = work.work(batch, pool, now) + cost;
+        lock(&done)[core] = end;
+        end
+    }))
 }
 
 fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -207,7 +221,6 @@ impl YardDut {
     pub fn new(spec: YardSpec) -> Result<Self, MeasureError> {
         let other =
             |error: &dyn std::fmt::Display| MeasureError::Other(format!("the yard: {error}"));
-        let config = Config::parse("bench", &spec.config()).map_err(|error| other(&error))?;
         let cores = usize::from(spec.cores.max(1));
         let wires = Arc::new(Mutex::new(Wires::new(&spec)));
         let done = Arc::new(Mutex::new(vec![0; cores]));
@@ -227,10 +240,9 @@ impl YardDut {
             }
         };
         for (core, then) in jobs.into_iter().enumerate() {
-            let work = Priced { spec, core, done: Arc::clone(&done), then };
-            parts.work.insert(core as u16, Box::new(work));
+            parts.work.insert(core as u16, priced(spec, core, Arc::clone(&done), then));
         }
-        let yard = Yard::build(&config, parts).map_err(|error| other(&error))?;
+        let yard = Yard::build(&spec.blueprint(), parts).map_err(|error| other(&error))?;
         Ok(Self {
             spec,
             yard,

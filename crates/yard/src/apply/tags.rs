@@ -11,7 +11,7 @@ use flowyard_frame::Frame;
 use flowyard_wire::{LinkType, is_tag};
 
 use crate::counters::DropReason;
-use crate::pool::Pool;
+use flowyard_pool::Pool;
 
 /// Where the outermost tag stands, or would.
 const TAG: usize = 12;

@@ -6,7 +6,7 @@ use flowyard_wire::{LinkType, Verdict, checksum};
 use proptest::prelude::*;
 
 use super::*;
-use crate::pool::Meta;
+use flowyard_pool::Meta;
 
 /// A frame as its fields: what each op does to it is a line, and it is built anew each time.
 #[derive(Clone, Debug)]

@@ -26,27 +26,15 @@ use flowyard_flow::Settle;
 use flowyard_frame::{Action, Batch, FlowKey, Frame, LANES, Lanes, Nanos};
 
 use super::Entry;
+use crate::blueprint::HoldLimits;
 use crate::places::Places;
 
-/// How much is held, and for how long.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct HoldLimits {
-    /// Frames of a slot; 0 holds nothing.
-    pub(crate) frames: usize,
-    /// Frames against the tables' word that make a slot one to hold.
-    pub(crate) after: u32,
-    /// The longest hold during which the home gets nothing done.
-    pub(crate) longest: Nanos,
-}
-
-impl HoldLimits {
-    /// Slots held at a time: elephants are few.
-    pub(crate) const BAYS: usize = 4;
-}
+/// Slots held at a time: elephants are few.
+const BAYS: usize = 4;
 
 /// The frames that are held.
 pub(crate) struct Hold {
-    bays: [Bay; HoldLimits::BAYS],
+    bays: [Bay; BAYS],
     limits: HoldLimits,
     held: u64,
     moved: u64,

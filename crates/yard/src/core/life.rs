@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use flowyard_flow::table::{Rules, Wildcard};
 use flowyard_frame::{Batch, Edit, FlowKey, Frame, Lanes, To};
-use flowyard_switch::Datapath;
 
 use super::{Bin, Core, Entry, Exit, Nanos, SENT, Stage};
 use crate::counters::{Board, Counters, DropReason};
@@ -61,10 +60,10 @@ impl Core {
         counters
     }
 
-    /// The data plane, if its work is a switch.
+    /// Its work.
     #[must_use]
-    pub fn switch(&self) -> Option<&Datapath> {
-        self.server.work.switch()
+    pub fn work(&self) -> &dyn crate::Work {
+        &*self.server.work
     }
 
     /// What its stages cost so far.
@@ -196,11 +195,11 @@ impl Core {
             }
             Message::Reload(reload) => self.reload(&reload),
             Message::Ask(ask) => self.answer(*ask),
-            Message::Change(changes) => {
+            Message::Control(message) => {
                 let Self { server, to_ports, .. } = self;
                 server
                     .work
-                    .change(&changes, now, &mut |port, data| to_ports.inject(port, data, now));
+                    .control(&message, now, &mut |port, data| to_ports.inject(port, data, now));
             }
             Message::Stop => self.stop(),
         }

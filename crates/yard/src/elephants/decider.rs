@@ -22,7 +22,7 @@ use flowyard_flow::table::Spread;
 use flowyard_frame::{FlowKey, Nanos, To};
 
 use super::{Decisions, Report, window_of};
-use crate::config::{Config, ElephantsConfig};
+use crate::blueprint::{Blueprint, ElephantPlan, FixedCosts};
 use crate::counters::Counters;
 use crate::mail::Message;
 use crate::stages::{Span, Stages};
@@ -34,7 +34,7 @@ pub(crate) struct Decider {
     /// What a frame costs, as last known.
     costs: Costs,
     /// Costs that the user has set, in the place of measured ones.
-    fixed: [Option<f64>; 3],
+    fixed: FixedCosts,
     /// The ordered queue.
     split: To,
     /// Core and queue of each worker.
@@ -54,26 +54,24 @@ pub(crate) struct Decider {
 
 impl Decider {
     pub(crate) fn new(
-        config: &Config,
-        elephants: &ElephantsConfig,
-        split: u16,
-        (cores, teaches): (u16, Vec<u16>),
+        plan: &Blueprint,
+        elephants: &ElephantPlan,
         entries: &[To],
         log: Decisions,
     ) -> Self {
         let spread = Spread::new(entries.len(), 1).or_else(|_| Spread::new(1, 1));
         let mut new = Self {
-            elephants: Elephants::new(config.settings(elephants), 0),
-            length: elephants.window(),
-            costs: elephants.costs(),
-            fixed: [elephants.rx_ns, elephants.handoff_ns, elephants.commit_ns],
-            split: To::Queue(split),
-            workers: config.workers(elephants),
+            elephants: Elephants::new(elephants.settings, 0),
+            length: elephants.window_ns,
+            costs: elephants.costs,
+            fixed: elephants.fixed,
+            split: To::Queue(elephants.queue),
+            workers: plan.elephant_workers(elephants),
             spread: spread.unwrap_or_else(|_| unreachable!("one entry is a power of two")),
-            reports: vec![None; cores.into()],
+            reports: vec![None; plan.cores.into()],
             due: 0,
             unsent: VecDeque::new(),
-            teaches,
+            teaches: plan.receivers(),
             log,
         };
         new.learn_spread(entries);
@@ -192,7 +190,7 @@ impl Decider {
             })
         };
         let keep = |old: &mut f64, new: Option<f64>| *old = new.unwrap_or(*old);
-        let [rx, handoff, commit] = self.fixed;
+        let FixedCosts { rx_ns: rx, handoff_ns: handoff, commit_ns: commit } = self.fixed;
         let Costs { rx_ns, work_ns, handoff_ns, commit_ns } = &mut self.costs;
         keep(rx_ns, rx.or_else(|| sum(&[Span::Rx, Span::Parse, Span::Steer, Span::Settle])));
         keep(work_ns, sum(&[Span::Work, Span::Tx]));

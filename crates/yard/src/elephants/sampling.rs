@@ -6,7 +6,7 @@ use flowyard_flow::learn::elephant::{Sampler, Seen};
 use flowyard_frame::{Batch, Nanos};
 
 use super::{Report, window_of};
-use crate::config::ElephantsConfig;
+use crate::blueprint::ElephantPlan;
 use crate::places::Places;
 use crate::stages::Stages;
 
@@ -26,17 +26,16 @@ pub(crate) struct Sampling {
 
 impl Sampling {
     pub(crate) fn new(
-        config: &ElephantsConfig,
+        plan: &ElephantPlan,
         (entries, queues): (usize, usize),
         home: Option<u16>,
-        reports_to: u16,
         seed: u64,
     ) -> Self {
         Self {
-            sampler: Sampler::new(*config.sample_every.get_ref(), entries, seed),
-            reports_to,
+            sampler: Sampler::new(plan.sample_every, entries, seed),
+            reports_to: plan.core,
             home,
-            length: config.window(),
+            length: plan.window_ns,
             drops: vec![0; queues],
             last: (0, 0, Stages::default()),
         }

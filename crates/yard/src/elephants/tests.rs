@@ -1,55 +1,62 @@
-use flowyard_flow::learn::elephant::{Flow, What};
+use flowyard_flow::learn::elephant::{Costs, Flow, Settings, What};
 use flowyard_frame::{Edit, FlowKey, To, proto};
 
+use flowyard_queue::Order;
+
 use super::*;
-use crate::config::Config;
+use crate::Blueprint;
+use crate::blueprint::{ElephantPlan, FixedCosts, PortPlan, QueuePlan, SteerPlan};
 use crate::counters::Counters;
 use crate::mail::Message;
 
 /// Two workers; windows of 100 us.
-fn config() -> Config {
-    let text = r#"
-        [yard]
-        cores = 2
-        [[port]]
-        name = "p"
-        kind = "mem"
-        in = "given"
-        [[queue]]
-        name = "zero"
-        order = "direct"
-        consumers = [0]
-        [[queue]]
-        name = "one"
-        order = "direct"
-        consumers = [1]
-        [[queue]]
-        name = "split"
-        order = "ordered"
-        consumers = [0, 1]
-        [steer]
-        spread = ["zero", "one"]
-        [elephants]
-        queue = "split"
-        window_us = 100
-        samples_min = 1
-        patience = 1
-        dwell_us = 1000
-        rx_ns = 10
-        handoff_ns = 10
-        commit_ns = 10
-        [work]
-        kind = "forward"
-    "#;
-    Config::parse("y", text).unwrap()
+fn config() -> Blueprint {
+    let queue = |order, consumers: &[u16]| QueuePlan {
+        order,
+        consumers: consumers.to_vec(),
+        ..QueuePlan::default()
+    };
+    Blueprint {
+        cores: 2,
+        ports: vec![PortPlan::default()],
+        queues: vec![
+            queue(Order::Direct, &[0]),
+            queue(Order::Direct, &[1]),
+            queue(Order::Ordered, &[0, 1]),
+        ],
+        steer: SteerPlan { spread: vec![To::Queue(0), To::Queue(1)], ..SteerPlan::default() },
+        elephants: Some(ElephantPlan {
+            queue: 2,
+            core: 0,
+            window_ns: WINDOW,
+            sample_every: 64,
+            settings: Settings {
+                busy_high: 0.95,
+                queue_high: 256,
+                busy_target: 0.8,
+                busy_low: 0.6,
+                promote: 0.3,
+                demote: 0.15,
+                patience: 1,
+                dwell: 1_000_000,
+                promoted_max: 8,
+                workers: u16::MAX,
+                gain: 1.1,
+                samples_min: 1,
+            },
+            costs: Costs { rx_ns: 10.0, work_ns: 0.0, handoff_ns: 10.0, commit_ns: 10.0 },
+            fixed: FixedCosts { rx_ns: Some(10.0), handoff_ns: Some(10.0), commit_ns: Some(10.0) },
+        }),
+        ..Blueprint::default()
+    }
 }
 
 const WINDOW: Nanos = 100_000;
 
-fn decider(config: &Config) -> Decider {
+fn decider(config: &Blueprint) -> Decider {
     let elephants = config.elephants.as_ref().unwrap();
     let entries: Vec<_> = (0..128).map(|i| To::Queue(i % 2)).collect();
-    Decider::new(config, elephants, 2, (2, vec![0]), &entries, Decisions::default())
+    Decider::new(config, elephants, &entries, Decisions::default())
 }
 
 fn flow() -> Flow {

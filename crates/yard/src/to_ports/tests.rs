@@ -3,7 +3,7 @@ use flowyard_queue::model::Model;
 
 use super::*;
 use crate::places::{Full, Place};
-use crate::pool::Meta;
+use flowyard_pool::Meta;
 
 /// Three ports, the tx queue of port 1 with room for two frames; a queue of each order that
 /// completes into them.

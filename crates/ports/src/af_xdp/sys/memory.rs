@@ -6,8 +6,8 @@
 use std::io;
 use std::sync::Arc;
 
-use super::Umem;
 use crate::live::sys::Mapping;
+use flowyard_pool::Umem;
 
 /// Chunks of [`Memory::CHUNK`] bytes.
 #[derive(Debug)]

@@ -4,9 +4,10 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
 use flowyard_frame::{Batch, FlowKey, LANES, Lanes, Nanos};
+use flowyard_pool::{Meta, Pool};
 use flowyard_wire::LinkType;
 use flowyard_yard::port::Received;
-use flowyard_yard::{Meta, Pool, Rx, Tx};
+use flowyard_yard::{Rx, Tx};
 
 use super::{Held, YardSpec, lock, names};
 use crate::dut::State;

@@ -1,0 +1,210 @@
+//! Assemble: an engine out of a resolved configuration.
+//!
+//! ```text
+//!  Setup ──┬─ ports: captures are opened, sockets on interfaces are opened on the pool
+//!          ├─ work of each core, and its control plane
+//!          └─ blueprint ──────────────────────────────────────> Yard::build
+//! ```
+//!
+//! What the caller passes in [`Parts`] takes the place of what the configuration says.
+//!
+//! Thread-safety: runs on the calling thread, before any core does.
+
+use std::any::Any;
+use std::sync::Arc;
+
+use flowyard_lb::{Balance, Control, Hub};
+use flowyard_openflow::change::Lookups;
+use flowyard_ports::live::OpenError;
+use flowyard_ports::mem::Frames;
+use flowyard_ports::pcap::{self, Format};
+use flowyard_ports::port::live;
+use flowyard_ports::port::{Log, PcapTx, Repeat, SourceRx};
+use flowyard_switch::{SwitchHub, SwitchSettings};
+use flowyard_works::{Bridge, Forward, Router, burn};
+use flowyard_yard::work::{ControlPlane, Work};
+use flowyard_yard::{Blueprint, BlueprintError, Clock, Parts, Rx, Yard};
+
+use super::resolve::{CapturePort, PortBody, Setup, WorkPlan};
+use super::{Config, ConfigError};
+
+/// Why an engine cannot be built.
+#[derive(Debug, thiserror::Error)]
+pub enum BuildError {
+    /// The configuration is wrong, or names what cannot be opened.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// The blueprint is wrong.
+    #[error(transparent)]
+    Blueprint(#[from] BlueprintError),
+    /// A capture cannot be used.
+    #[error(transparent)]
+    Capture(#[from] flowyard_ports::Error),
+    /// An interface cannot be opened.
+    #[error("port {port}: {error}")]
+    Interface {
+        /// The port's number.
+        port: u16,
+        /// What failed, and how to fix it.
+        error: OpenError,
+    },
+}
+
+impl Config {
+    /// Builds the engine that the configuration describes. Captures to be received are opened, or
+    /// read; sockets on interfaces are opened, and frames come from then on. `log` is called with
+    /// what happens at interfaces.
+    ///
+    /// # Errors
+    /// When a capture or an interface cannot be opened, or a table does not take its entries.
+    pub fn build_logged(&self, mut parts: Parts, log: &Log) -> Result<Yard, BuildError> {
+        super::send::receive(self, &mut parts.rx)?;
+        self.resolve()?.build(parts, log).map_err(|error| match error {
+            BuildError::Interface { port, error: OpenError { what, mend } } => {
+                let named = self.ports().nth(usize::from(port)).and_then(|p| p.interface.as_ref());
+                let span = named.map_or(0..0, |interface| interface.span());
+                self.error(span, what, mend).into()
+            }
+            other => other,
+        })
+    }
+
+    /// As [`Config::build_logged`], without a log.
+    ///
+    /// # Errors
+    /// As [`Config::build_logged`].
+    pub fn build(&self, parts: Parts) -> Result<Yard, BuildError> {
+        let log: Log = Arc::new(|_, _| {});
+        self.build_logged(parts, &log)
+    }
+
+    /// The switch that the configuration describes, for an agent; `None` if the work is no switch.
+    /// `lookups` are the counters of the agent's tables.
+    #[must_use]
+    pub fn switch_hub(&self, lookups: Vec<Lookups>) -> Option<Arc<SwitchHub>> {
+        let settings = self.switch_plan().ok().filter(|_| self.is_switch())?;
+        let datapath = flowyard_switch::Settings { lookups, ..settings.datapath };
+        Some(Arc::new(SwitchHub::new(SwitchSettings { datapath, ..settings })))
+    }
+}
+
+impl Setup {
+    /// Builds the engine.
+    ///
+    /// # Errors
+    /// As [`Config::build_logged`], with the number of a port in place of a position in the text.
+    pub fn build(&self, mut parts: Parts, log: &Log) -> Result<Yard, BuildError> {
+        let pool = parts.pool.take().unwrap_or_else(|| self.blueprint.pool());
+        for (number, body) in (0..).zip(&self.ports) {
+            let both = parts.ports.keys().any(|(port, _)| *port == number);
+            let has_rx = both || parts.rx.contains_key(&number);
+            let has_tx = both || parts.tx.contains_key(&number);
+            match body {
+                PortBody::Capture(port) => {
+                    if let Some(rx) = (!has_rx).then(|| rx(number, port)).flatten() {
+                        parts.rx.insert(number, rx?);
+                    }
+                    if let (false, Some(path)) = (has_tx, &port.output) {
+                        let tx = PcapTx::new(path.clone(), Format::PcapNanos);
+                        parts.tx.insert(number, Box::new(tx));
+                    }
+                }
+                PortBody::Live(_) if has_tx => {}
+                PortBody::Live(port) => {
+                    let halves = live::open(port, &pool, log)
+                        .map_err(|error| BuildError::Interface { port: number, error })?;
+                    let cores = &self.blueprint.ports[usize::from(number)].cores;
+                    for (core, halves) in cores.iter().zip(halves) {
+                        parts.ports.insert((number, *core), halves);
+                    }
+                }
+            }
+        }
+        parts.pool = Some(pool);
+        let works = self.works(parts.clock.as_ref(), &mut parts.control);
+        for (core, work) in (0..).zip(works) {
+            parts.work.entry(core).or_insert(work);
+        }
+        Ok(Yard::build(&self.blueprint, parts)?)
+    }
+
+    /// The work of every core. Without a real clock, time that it takes is charged to the virtual
+    /// one. A control plane that the work needs and `control` lacks is added to it.
+    pub fn works(
+        &self,
+        clock: Option<&Clock>,
+        control: &mut Vec<Arc<dyn ControlPlane>>,
+    ) -> Vec<Box<dyn Work>> {
+        let Blueprint { cores, ref ports, ref queues, seed, .. } = self.blueprint;
+        let all: Vec<Box<dyn Work>> = match &self.work {
+            WorkPlan::Forward(map) => {
+                let forward = Forward::new(map);
+                (0..cores).map(|_| Box::new(forward.clone()) as _).collect()
+            }
+            WorkPlan::Bridge { stations, age } => {
+                let works = |core: u16| queues.iter().any(|queue| queue.consumers.contains(&core));
+                let working: Vec<bool> = (0..cores).map(works).collect();
+                let all = Bridge::group(&working, ports.len() as u16, *stations, *age, seed);
+                all.into_iter().map(|bridge| Box::new(bridge) as _).collect()
+            }
+            WorkPlan::Route(routes) => {
+                let mut router = Router::new(routes.len());
+                for (prefix, hop) in routes {
+                    // There is room for each, and no two are equal.
+                    let _room = router.put(prefix, *hop);
+                }
+                (0..cores).map(|_| Box::new(router.clone()) as _).collect()
+            }
+            WorkPlan::Balance { services, entries, seed, settings } => {
+                let Some(hub) = find_or(control, || {
+                    let control = Control::new(services.clone(), *entries, *seed);
+                    control.ok().map(Hub::new) // checked when the configuration was read
+                }) else {
+                    return Vec::new();
+                };
+                let all = Balance::group(&hub, cores.into(), settings);
+                all.into_iter().map(|balance| Box::new(balance) as _).collect()
+            }
+            WorkPlan::Switch(settings) => {
+                let Some(hub) = find_or(control, || Some(SwitchHub::new(settings.clone()))) else {
+                    return Vec::new();
+                };
+                hub.group().into_iter().map(|switch| Box::new(switch) as _).collect()
+            }
+        };
+        let busy = |work| match self.cost_ns {
+            0 => work,
+            cost => burn(cost, clock.cloned(), work),
+        };
+        all.into_iter().map(busy).collect()
+    }
+}
+
+/// The control plane of type `T` among `all`, or a new one that is added.
+fn find_or<T: ControlPlane>(
+    all: &mut Vec<Arc<dyn ControlPlane>>,
+    new: impl FnOnce() -> Option<T>,
+) -> Option<Arc<T>> {
+    let any = |control: &Arc<dyn ControlPlane>| -> Arc<dyn Any + Send + Sync> {
+        Arc::<dyn ControlPlane>::clone(control)
+    };
+    if let Some(found) = all.iter().find_map(|control| any(control).downcast().ok()) {
+        return Some(found);
+    }
+    let new = Arc::new(new()?);
+    all.push(Arc::<T>::clone(&new));
+    Some(new)
+}
+
+fn rx(number: u16, port: &CapturePort) -> Option<Result<Box<dyn Rx>, flowyard_ports::Error>> {
+    let path = port.input.as_ref()?;
+    Some(pcap::open(path).and_then(|mut reader| {
+        Ok(Box::new(match port.repeat {
+            Some(times) => {
+                let frames = Frames::read_all(&mut reader)?;
+                SourceRx::new(number, Box::new(Repeat::new(frames, times)), port.pace)
+            }
+            None => SourceRx::new(number, Box::new(reader), port.pace),
+        }) as Box<dyn Rx>)
+    }))
+}

@@ -1,0 +1,271 @@
+//! `[balance]` and `[[service]]`: what they say, and what can be wrong with them.
+
+use std::net::IpAddr;
+use std::str::FromStr;
+
+use flowyard_lb::quic;
+use flowyard_lb::{Backend, Conns, Control, Exit, Mode, Service, Timeouts};
+use toml::Spanned;
+
+use super::check::{Checked, port_name};
+use super::{Config, ConfigError, WorkKind, hex};
+use flowyard_lb::{BalanceSettings, Place};
+
+mod words;
+
+pub use words::{BackendConfig, BalanceConfig, ServiceConfig};
+use words::{ExitConfig, FullConfig, QuicConfig};
+
+impl Config {
+    /// The services.
+    ///
+    /// # Errors
+    /// The first word that is wrong.
+    pub fn services(&self) -> Result<Vec<Service>, ConfigError> {
+        self.service.iter().map(|service| self.one_service(service.get_ref())).collect()
+    }
+
+    fn one_service(&self, service: &ServiceConfig) -> Result<Service, ConfigError> {
+        let backends: Result<_, _> =
+            service.backend.iter().map(|backend| self.backend(backend.get_ref())).collect();
+        let quic: Result<_, _> = service.quic.iter().map(|quic| self.quic(quic)).collect();
+        Ok(Service {
+            name: service.name.get_ref().clone(),
+            vip: self.address(&service.vip)?,
+            proto: service.proto.into(),
+            ports: service.port.get_ref().0.clone(),
+            mode: service.mode.into(),
+            choice: service.choice.into(),
+            quic: quic?,
+            mss: service.mss,
+            mtu: service.mtu,
+            slow_start: service.slow_start_ms.saturating_mul(1_000_000),
+            proxy: service.proxy.is_some(),
+            answers: service.answer,
+            all_down: service.all_down.into(),
+            on_down: service.on_down.into(),
+            check: self.health_check(service)?,
+            backends: backends?,
+        })
+    }
+
+    fn backend(&self, backend: &BackendConfig) -> Result<Backend, ConfigError> {
+        let server_id = match &backend.server_id {
+            None => Vec::new(),
+            Some(text) => hex(text.get_ref()).ok_or_else(|| {
+                let what = format!("'{}' is no server ID", text.get_ref());
+                self.error(text.span(), what, "write it in hexadecimal, as \"01ab\"")
+            })?,
+        };
+        let addr = self.address(&backend.addr)?;
+        Ok(Backend {
+            name: backend.name.get_ref().clone(),
+            addr,
+            port: backend.port,
+            weight: backend.weight,
+            drain: backend.drain,
+            exit: self.exit(&backend.exit, Some(addr))?,
+            server_id,
+        })
+    }
+
+    fn quic(&self, quic: &Spanned<QuicConfig>) -> Result<quic::Config, ConfigError> {
+        let QuicConfig { codepoint, server_id_bytes, nonce_bytes, key } = quic.get_ref();
+        let key = match key {
+            None => None,
+            Some(text) => Some(hex(text).and_then(|key| key.try_into().ok()).ok_or_else(|| {
+                let mend = "write 16 bytes in hexadecimal";
+                self.error(quic.span(), "this is no AES key", mend)
+            })?),
+        };
+        let config = quic::Config::new(*codepoint, *server_id_bytes, *nonce_bytes, key);
+        config.map_err(|error| self.split(quic.span(), &error.to_string()))
+    }
+
+    /// A way out, to `addr` if no other next hop is written.
+    fn exit(&self, exit: &ExitConfig, addr: Option<IpAddr>) -> Result<Exit, ConfigError> {
+        port_name(self, exit.port.get_ref(), exit.port.span())?;
+        let port = self.port_number(exit.port.get_ref()).unwrap_or_default();
+        let src = self.port_macs()?.get(usize::from(port)).copied().unwrap_or_default();
+        let written = exit.next_hop.as_ref().map(|text| (text, text.get_ref().parse::<IpAddr>()));
+        let (via, at) = match (written, addr) {
+            (Some((text, Err(_))), _) => {
+                return Ok(Exit { port, src, dst: self.mac(text)?, via: None });
+            }
+            (Some((text, Ok(via))), _) => (via, text.span()),
+            (None, Some(addr)) => (addr, exit.port.span()),
+            (None, None) => {
+                let mend = "write its MAC address, or the IP address of a gateway, as 'next_hop'";
+                return Err(self.error(exit.port.span(), "there is no next hop", mend));
+            }
+        };
+        let mine = self.balance().address.remove(exit.port.get_ref()).unwrap_or_default();
+        let same = |mine: &Spanned<String>| mine.get_ref().contains(':') == via.is_ipv6();
+        if mine.is_empty() || via.is_ipv4() && !mine.iter().any(same) {
+            let name = exit.port.get_ref();
+            let what = format!("nobody can be asked for the MAC address of {via} at port '{name}'");
+            let mend = "write the MAC address as 'next_hop', or an address of the port's own in 'address' of [balance]";
+            return Err(self.error(at, what, mend));
+        }
+        Ok(Exit { port, src, dst: [0; 6], via: Some(via) })
+    }
+
+    /// What the balancer is called at each port.
+    fn places(&self, balance: &BalanceConfig) -> Result<Vec<Place>, ConfigError> {
+        let place = |mac| Place { mac, ..Place::default() };
+        let mut places: Vec<Place> = self.port_macs()?.into_iter().map(place).collect();
+        let at = self.balance.as_ref().map_or(0..0, Spanned::span);
+        for (port, addrs) in &balance.address {
+            port_name(self, port, addrs.first().map_or(at.clone(), Spanned::span))?;
+            let place = &mut places[usize::from(self.port_number(port).unwrap_or_default())];
+            place.addrs = addrs.iter().map(|text| self.address(text)).collect::<Result<_, _>>()?;
+            place.answers = balance.answer.is_none() && !addrs.is_empty();
+        }
+        for port in balance.answer.iter().flatten() {
+            port_name(self, port.get_ref(), port.span())?;
+            let number = self.port_number(port.get_ref()).unwrap_or_default();
+            places[usize::from(number)].answers = true;
+        }
+        Ok(places)
+    }
+
+    fn address(&self, text: &Spanned<String>) -> Result<IpAddr, ConfigError> {
+        IpAddr::from_str(text.get_ref()).map_err(|_| {
+            let what = format!("'{}' is no IP address", text.get_ref());
+            self.error(text.span(), what, "write it as 192.0.2.1 or 2001:db8::1")
+        })
+    }
+
+    /// An error of another crate: what, and after "; " the mend.
+    fn split(&self, span: std::ops::Range<usize>, text: &str) -> ConfigError {
+        let (what, mend) = text.rsplit_once("; ").unwrap_or((text, "see docs/balance.md"));
+        self.error(span, what, mend)
+    }
+
+    /// Health checks that begin in a second at most; 0 is no limit.
+    #[must_use]
+    pub fn checks_per_second(&self) -> u32 {
+        self.balance().checks_per_second
+    }
+
+    pub(crate) fn balance(&self) -> BalanceConfig {
+        self.balance.as_ref().map(|balance| balance.get_ref().clone()).unwrap_or_default()
+    }
+
+    /// Control of the services.
+    ///
+    /// # Errors
+    /// The first service that is wrong.
+    pub(crate) fn control(&self) -> Result<Control, ConfigError> {
+        let balance = self.balance();
+        let seed = balance.seed.unwrap_or(self.yard.seed);
+        Control::new(self.services()?, *balance.entries.get_ref(), seed).map_err(|error| {
+            let service =
+                self.service.iter().rfind(|s| *s.get_ref().name.get_ref() == error.service);
+            let backend =
+                service.zip(error.backend).and_then(|(s, at)| s.get_ref().backend.get(at));
+            let span = match (backend, service) {
+                (Some(backend), _) => backend.get_ref().name.span(),
+                (None, Some(service)) => service.get_ref().name.span(),
+                (None, None) => 0..0,
+            };
+            self.split(span, &error.to_string())
+        })
+    }
+
+    /// What else the balancer needs.
+    ///
+    /// # Errors
+    /// The first word that is wrong.
+    pub(crate) fn balance_settings(&self) -> Result<BalanceSettings, ConfigError> {
+        let balance = self.balance();
+        let connections = *balance.connections.get_ref();
+        let ms = |ms: u64| ms.saturating_mul(1_000_000);
+        let clients =
+            balance.clients.as_ref().map(|exit| self.exit(exit.get_ref(), None)).transpose()?;
+        let local: Result<_, _> = balance.local.iter().map(|text| self.address(text)).collect();
+        let mut pass = vec![None; self.port.len()];
+        for (from, to) in &balance.pass {
+            let at = self.balance.as_ref().map_or(0..0, Spanned::span);
+            port_name(self, from, at)?;
+            port_name(self, to.get_ref(), to.span())?;
+            let from = self.port_number(from).unwrap_or_default();
+            pass[usize::from(from)] = self.port_number(to.get_ref());
+        }
+        Ok(BalanceSettings {
+            connections,
+            full_drops: balance.full == FullConfig::Drop,
+            opening_most: if balance.opening == 0 { connections / 4 } else { balance.opening },
+            timeouts: Timeouts {
+                opening: ms(balance.opening_ms),
+                open: ms(balance.open_ms),
+                closing: ms(balance.closing_ms),
+                datagrams: ms(balance.datagrams_ms),
+            },
+            clients: clients.unwrap_or_default(),
+            local: local?,
+            pass,
+            places: self.places(&balance)?,
+            neighbour_fresh: ms(balance.neighbour_ms),
+        })
+    }
+}
+
+/// Finds what is wrong first.
+pub(crate) fn check(config: &Config) -> Checked {
+    let balances = *config.work.get_ref().kind.get_ref() == WorkKind::Balance;
+    if !balances {
+        let section = config.balance.as_ref().map(|b| ("[balance]", b.span()));
+        let first = config.service.first().map(|s| ("[[service]]", s.span()));
+        if let Some((section, at)) = section.or(first) {
+            let what = format!("{section} is for kind = \"balance\"");
+            return Err(config.error(at, what, "write that kind in [work], or leave it out"));
+        }
+        return Ok(());
+    }
+    if config.service.is_empty() {
+        let mend = "add a [[service]] with name, vip, proto, port and mode";
+        return Err(config.error(config.work.span(), "there is no service", mend));
+    }
+    let balance = config.balance();
+    if !(1..=Conns::MOST).contains(balance.connections.get_ref()) {
+        let what = format!("a core cannot keep {} connections", balance.connections.get_ref());
+        return Err(config.error(balance.connections.span(), what, "write 1 to 1073741824"));
+    }
+    config.balance_settings()?;
+    config.control()?;
+    let local =
+        |v6: bool| balance.local.iter().filter(|text| text.get_ref().contains(':') == v6).count();
+    // Addresses are dealt out to cores in turns: fullnat needs one on each core that works.
+    let consumers = config.queue.iter().flat_map(|queue| queue.get_ref().consumers.get_ref());
+    let cores = consumers.map(|core| usize::from(*core.get_ref()) + 1).max().unwrap_or(1);
+    for service in &config.service {
+        let (span, service) = (service.get_ref().name.span(), service.get_ref());
+        let mode = Mode::from(service.mode);
+        if mode.translates() && balance.clients.is_none() {
+            let mend = "add 'clients = { port = ..., next_hop = ... }' to [balance]";
+            return Err(config.error(span, "answers of this service have no way to clients", mend));
+        }
+        let needs = match mode {
+            Mode::FullNat => cores,
+            _ => usize::from(mode.overhead(false) > 0),
+        };
+        let have = |backend: &BackendConfig| local(backend.addr.get_ref().contains(':'));
+        let lacks = service.backend.iter().find(|backend| have(backend.get_ref()) < needs);
+        if let Some(backend) = lacks {
+            let span = backend.get_ref().addr.span();
+            if have(backend.get_ref()) == 0 {
+                let what = "packets to this backend have no source address";
+                let mend = "add an address of its family to 'local' in [balance]";
+                return Err(config.error(span, what, mend));
+            }
+            let what =
+                format!("fullnat needs {needs} local addresses of this family, one for each core");
+            return Err(config.error(span, what, "add some to 'local' in [balance]"));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

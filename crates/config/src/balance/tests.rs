@@ -1,0 +1,65 @@
+//! What can be wrong with a balancer's configuration.
+
+use crate::Config;
+
+const GOOD: &str = r#"
+[yard]
+cores = 2
+[[port]]
+name = "west"
+kind = "mem"
+in = "given"
+[[queue]]
+name = "o"
+order = "ordered"
+consumers = [0, 1]
+[work]
+kind = "balance"
+[balance]
+clients = { port = "west", next_hop = "02:00:00:00:00:01" }
+local = ["10.9.0.1", "10.9.0.2", "2001:db8:9::1"]
+[[service]]
+name = "web"
+vip = "192.0.2.1"
+proto = "tcp"
+port = 80
+mode = "fullnat"
+[[service.backend]]
+name = "a"
+addr = "10.0.1.1"
+exit = { port = "west", next_hop = "02:00:00:00:00:02" }
+"#;
+
+#[test]
+fn fullnat_wants_a_source_for_each_core_that_works() {
+    assert!(Config::parse("y.toml", GOOD).is_ok());
+    let one = ("\"10.9.0.2\", ", "");
+    let none = ("\"10.9.0.1\", \"10.9.0.2\", ", "");
+    for (from, to, wanted) in [
+        (
+            one.0,
+            one.1,
+            "y.toml:25:8: fullnat needs 2 local addresses of this family, one for each core; add",
+        ),
+        (
+            none.0,
+            none.1,
+            "y.toml:25:8: packets to this backend have no source address; add an address",
+        ),
+        (
+            "clients = { port = \"west\", next_hop = \"02:00:00:00:00:01\" }\n",
+            "",
+            "have no way to clients",
+        ),
+    ] {
+        let error = Config::parse("y.toml", &GOOD.replace(from, to)).unwrap_err().to_string();
+        assert!(error.contains(wanted), "{error}");
+    }
+    // A core that only transmits needs none, and neither do other modes.
+    for (from, to) in
+        [("consumers = [0, 1]", "consumers = [0]"), ("fullnat", "dnat"), ("fullnat", "ipip")]
+    {
+        let text = GOOD.replace(one.0, one.1).replace(from, to);
+        assert!(Config::parse("y.toml", &text).is_ok(), "{to}");
+    }
+}

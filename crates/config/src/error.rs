@@ -1,0 +1,94 @@
+//! What is wrong with a configuration: where, what, and the mend, in one line.
+
+use std::ops::Range;
+
+use super::Source;
+
+/// What is wrong with a configuration.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("{file}:{line}:{column}: {what}; {mend}")]
+pub struct ConfigError {
+    /// The file.
+    pub file: String,
+    /// The line, from 1.
+    pub line: usize,
+    /// The column in characters, from 1.
+    pub column: usize,
+    /// What is wrong.
+    pub what: String,
+    /// What to do about it.
+    pub mend: String,
+}
+
+impl ConfigError {
+    /// The file cannot be read.
+    #[must_use]
+    pub fn unread(file: &str, error: &std::io::Error) -> Self {
+        let (what, mend) = (format!("cannot be read: {error}"), "name a readable file".into());
+        Self { file: file.into(), line: 1, column: 1, what, mend }
+    }
+}
+
+impl Source {
+    pub(super) fn error(
+        &self,
+        span: Range<usize>,
+        what: impl Into<String>,
+        mend: impl Into<String>,
+    ) -> ConfigError {
+        let before = self.text.get(..span.start).unwrap_or(&self.text);
+        let line_start = before.rfind('\n').map_or(0, |at| at + 1);
+        ConfigError {
+            file: self.name.clone(),
+            line: before.matches('\n').count() + 1,
+            column: before[line_start..].chars().count() + 1,
+            what: what.into(),
+            mend: mend.into(),
+        }
+    }
+
+    /// What the TOML parser or serde found, in the words of this crate.
+    pub(super) fn untold(&self, error: &toml::de::Error) -> ConfigError {
+        let span = error.span().unwrap_or(0..0);
+        let said = error.message().replace('\n', ", ");
+        let quoted = |prefix: &str| {
+            let rest = said.strip_prefix(prefix)?.strip_prefix('`')?;
+            let (name, rest) = rest.split_once('`')?;
+            Some((name.to_owned(), rest.trim_start_matches(", ").replace('`', "'")))
+        };
+        if let Some((key, known)) = quoted("unknown field ") {
+            let near = nearest(&key, &known);
+            return self.error(span, format!("there is no key '{key}' here"), near);
+        }
+        if let Some((word, known)) = quoted("unknown variant ") {
+            return self.error(span, format!("'{word}' is no choice here"), nearest(&word, &known));
+        }
+        if let Some((key, _)) = quoted("missing field ") {
+            let (what, mend) =
+                (format!("the key '{key}' is missing"), format!("add '{key} = ...'"));
+            return self.error(span, what, mend);
+        }
+        if let Some(said) = said.strip_prefix("invalid type: ")
+            && let Some((found, wanted)) = said.split_once(", expected ")
+        {
+            let found = found.replace('`', "'");
+            return self.error(
+                span,
+                format!("{found} has the wrong type"),
+                format!("write {wanted}"),
+            );
+        }
+        if let Some(said) = said.strip_prefix("invalid value: ")
+            && let Some((found, wanted)) = said.split_once(", expected ")
+        {
+            let found = found.replace('`', "'");
+            return self.error(span, format!("{found} is out of range"), format!("write {wanted}"));
+        }
+        self.error(span, said.replace('`', "'"), "see the TOML syntax at https://toml.io")
+    }
+}
+
+/// What to write in place of `word`, out of `known`: "expected 'a', 'b'" in serde's words.
+fn nearest(word: &str, known: &str) -> String {
+    flowyard_lb::nearest(word, known.split('\'').skip(1).step_by(2))
+}

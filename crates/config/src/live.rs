@@ -1,0 +1,262 @@
+//! Ports on interfaces: what their keys may say.
+
+use flowyard_ports::af_xdp::{self, Rule, Rules};
+use flowyard_ports::{af_packet, live, tap};
+use toml::Spanned;
+
+use super::{Config, ConfigError, FanoutWord, HostQueueWord, ModeWord, PortConfig, PortKind};
+use flowyard_pool::LONGEST_LENDABLE;
+
+/// Frames that a ring holds where nothing is said: of AF_XDP, and of AF_PACKET, whose frames wait in
+/// the ring alone.
+const RING_FRAMES: u32 = 2048;
+const PACKET_RING_FRAMES: u32 = 4096;
+
+const UPLINK_MEND: &str = "name another interface, or say --yes-this-is-my-uplink";
+
+impl Config {
+    /// Finds the first port that takes frames of an interface by which the default route leaves, in
+    /// the network namespace of the calling thread: a mistake there cuts off the machine.
+    ///
+    /// # Errors
+    /// When there is one, and when the kernel does not tell its routes.
+    pub fn refuse_uplinks(&self) -> Result<(), ConfigError> {
+        for port in self.ports() {
+            let (PortKind::AfPacket | PortKind::AfXdp, Some(name)) = (port.kind, &port.interface)
+            else {
+                continue;
+            };
+            let wrong = |what: String| self.error(name.span(), what, UPLINK_MEND);
+            match live::default_route(name.get_ref()) {
+                Ok(None) => {}
+                Ok(Some(to)) => {
+                    let what = format!(
+                        "'{}' carries the default route ({to}/0), and the machine may be cut off",
+                        name.get_ref()
+                    );
+                    return Err(wrong(what));
+                }
+                Err(error) => return Err(wrong(format!("the routes cannot be read: {error}"))),
+            }
+        }
+        Ok(())
+    }
+}
+
+impl PortConfig {
+    /// The cores that own it; only a port on an interface has more than one.
+    pub(crate) fn owners(&self) -> impl Iterator<Item = &Spanned<u16>> {
+        let many = self.cores.as_ref().map_or(&[][..], |cores| cores.get_ref());
+        let one = many.is_empty().then_some(&self.core);
+        many.iter().chain(one)
+    }
+
+    /// Pool buffers that its interface may have.
+    pub(crate) fn lent_frames(&self) -> usize {
+        match self.kind {
+            PortKind::AfXdp => 2 * self.ring() as usize * self.owners().count(),
+            _ => 0,
+        }
+    }
+
+    fn ring(&self) -> u32 {
+        let default = if self.kind == PortKind::AfXdp { RING_FRAMES } else { PACKET_RING_FRAMES };
+        self.ring_frames.as_ref().map_or(default, |frames| *frames.get_ref())
+    }
+
+    pub(crate) fn packet_settings(&self) -> af_packet::Settings {
+        let word = self.fanout.as_ref().map_or(FanoutWord::Hash, |word| *word.get_ref());
+        let fanout = match word {
+            FanoutWord::Hash => af_packet::Fanout::Hash,
+            FanoutWord::Cpu => af_packet::Fanout::Cpu,
+            FanoutWord::Queue => af_packet::Fanout::Queue,
+        };
+        af_packet::Settings { fanout, frames: self.ring() }
+    }
+
+    pub(crate) fn xdp_settings(&self) -> af_xdp::Settings {
+        let word = self.mode.as_ref().map_or(ModeWord::Auto, |word| *word.get_ref());
+        let mode = match word {
+            ModeWord::Auto => af_xdp::Mode::Auto,
+            ModeWord::Copy => af_xdp::Mode::Copy,
+            ModeWord::ZeroCopy => af_xdp::Mode::ZeroCopy,
+        };
+        af_xdp::Settings { mode, frames: self.ring() }
+    }
+
+    pub(crate) fn completes_checksums(&self) -> bool {
+        self.complete_checksums.as_ref().is_some_and(|word| *word.get_ref())
+    }
+
+    /// The interface's queue of the core at position `at`.
+    pub(crate) fn queue_of(&self, at: usize) -> u32 {
+        let named = self.queues.as_ref().and_then(|queues| queues.get_ref().get(at));
+        named.copied().unwrap_or(at as u32)
+    }
+
+    pub(crate) fn tap_settings(&self) -> tap::Settings {
+        let mac = self.interface_mac.as_ref().and_then(|mac| mac_of(mac.get_ref()));
+        tap::Settings { mtu: self.mtu.as_ref().map(|mtu| *mtu.get_ref()), mac }
+    }
+
+    /// The processor of each of its queues, if the host is to send by processor.
+    pub(crate) fn host_queues(&self, pin: &[usize]) -> Option<Vec<u32>> {
+        let by_cpu = |word: &Spanned<HostQueueWord>| *word.get_ref() == HostQueueWord::Cpu;
+        self.host_queue.as_ref().filter(|word| by_cpu(word))?;
+        let processor = |core: &Spanned<u16>| pin.get(usize::from(*core.get_ref()));
+        Some(self.owners().filter_map(processor).map(|at| *at as u32).collect())
+    }
+
+    /// What it takes from the kernel.
+    pub(crate) fn xdp_rules(&self) -> Rules {
+        let words = self.rules.as_ref().map_or(&[][..], |rules| rules.get_ref());
+        let rules: Vec<Rule> =
+            words.iter().filter_map(|rule| rule.get_ref().parse().ok()).collect();
+        if rules.contains(&Rule::default()) { Rules::All } else { Rules::Any(rules) }
+    }
+}
+
+/// A unicast hardware address.
+fn mac_of(text: &str) -> Option<[u8; 6]> {
+    let mut bytes = text.split(':').map(|byte| match byte.len() {
+        1 | 2 => u8::from_str_radix(byte, 16).ok(),
+        _ => None,
+    });
+    let mut mac = [0; 6];
+    for byte in &mut mac {
+        *byte = bytes.next()??;
+    }
+    (bytes.next().is_none() && mac[0] & 1 == 0 && mac != [0; 6]).then_some(mac)
+}
+
+/// Finds what is wrong first.
+pub(super) fn check(config: &Config, port: &PortConfig) -> Result<(), ConfigError> {
+    misplaced(config, port)?;
+    if !port.kind.is_live() {
+        return Ok(());
+    }
+    let kind = port.kind.name();
+    let Some(interface) = &port.interface else {
+        let what = format!("this {kind} port has no interface");
+        return Err(config.error(port.name.span(), what, "add 'interface = \"...\"'"));
+    };
+    let name = interface.get_ref();
+    if name.is_empty() || name.len() > 15 || name.contains(['/', '%', ' ', '\0']) {
+        let what = format!("no interface can be called '{name}'");
+        return Err(config.error(interface.span(), what, "write 1 to 15 letters and digits"));
+    }
+    if let Some(cores) = &port.cores {
+        let mut seen = std::collections::HashSet::new();
+        if !(1..=256).contains(&cores.get_ref().len()) {
+            let what = format!("a port cannot have {} cores", cores.get_ref().len());
+            return Err(config.error(cores.span(), what, "name 1 to 256"));
+        }
+        if let Some(twice) = cores.get_ref().iter().find(|core| !seen.insert(core.get_ref())) {
+            let what = format!("core {} is named twice", twice.get_ref());
+            return Err(config.error(twice.span(), what, "name each core once"));
+        }
+    }
+    if let Some(frames) = &port.ring_frames
+        && !(frames.get_ref().is_power_of_two() && (64..=65_536).contains(frames.get_ref()))
+    {
+        let what = format!("a ring of {} frames is not possible", frames.get_ref());
+        return Err(config.error(frames.span(), what, "write a power of two, 64 to 65536"));
+    }
+    if let Some(mtu) = &port.mtu
+        && !(68..=65_521).contains(mtu.get_ref())
+    {
+        let what = format!("an MTU of {} is not possible", mtu.get_ref());
+        return Err(config.error(mtu.span(), what, "write 68 to 65521"));
+    }
+    if let Some(mac) = &port.interface_mac
+        && mac_of(mac.get_ref()).is_none()
+    {
+        let what = format!("'{}' is no hardware address of one interface", mac.get_ref());
+        return Err(config.error(mac.span(), what, "write six bytes, as 02:00:00:00:00:01"));
+    }
+    if let Some(word) = &port.host_queue
+        && *word.get_ref() == HostQueueWord::Cpu
+        && config.yard.pin.get_ref().is_empty()
+    {
+        let what = "the host cannot send by processor: no core has one";
+        return Err(config.error(word.span(), what, "add 'pin = [0, 1, ...]' to [yard]"));
+    }
+    match port.kind {
+        PortKind::AfXdp => af_xdp(config, port),
+        _ => Ok(()),
+    }
+}
+
+/// Keys that another kind has.
+fn misplaced(config: &Config, port: &PortConfig) -> Result<(), ConfigError> {
+    use PortKind::{AfPacket, AfXdp, Mem, Pcap, Tap};
+    let live = &[AfPacket, AfXdp, Tap][..];
+    let file = &[Mem, Pcap][..];
+    // None for a key that stands nowhere of its own in the text.
+    let keys = [
+        ("cores", port.cores.as_ref().map(Spanned::span), live),
+        ("interface", port.interface.as_ref().map(Spanned::span), live),
+        ("queues", port.queues.as_ref().map(Spanned::span), &[AfXdp]),
+        ("match", port.rules.as_ref().map(Spanned::span), &[AfXdp]),
+        ("mode", port.mode.as_ref().map(Spanned::span), &[AfXdp]),
+        ("complete_checksums", port.complete_checksums.as_ref().map(Spanned::span), &[AfXdp]),
+        ("fanout", port.fanout.as_ref().map(Spanned::span), &[AfPacket]),
+        ("ring_frames", port.ring_frames.as_ref().map(Spanned::span), &[AfPacket, AfXdp]),
+        ("mtu", port.mtu.as_ref().map(Spanned::span), &[Tap]),
+        ("interface_mac", port.interface_mac.as_ref().map(Spanned::span), &[Tap]),
+        ("host_queue", port.host_queue.as_ref().map(Spanned::span), &[Tap]),
+        ("in", port.input.as_ref().map(|_| port.name.span()), file),
+        ("out", port.output.as_ref().map(Spanned::span), file),
+        ("pace", port.pace.as_ref().filter(|_| port.input.is_some()).map(Spanned::span), file),
+        ("repeat", port.repeat.as_ref().map(Spanned::span), file),
+    ];
+    for (key, span, kinds) in keys {
+        if let Some(span) = span
+            && !kinds.contains(&port.kind)
+        {
+            let kinds: Vec<_> = kinds.iter().map(|kind| kind.name()).collect();
+            let what = format!("a port of kind \"{}\" has no '{key}'", port.kind.name());
+            let mend = format!("leave it out; it is for kind {}", kinds.join(", "));
+            return Err(config.error(span, what, mend));
+        }
+    }
+    Ok(())
+}
+
+fn af_xdp(config: &Config, port: &PortConfig) -> Result<(), ConfigError> {
+    let Some(rules) = &port.rules else {
+        let what = "this af_xdp port does not say which frames it takes from the kernel";
+        let mend = "add match = [\"all\"], or what is yours, as match = [\"udp to port 4789\"]";
+        return Err(config.error(port.name.span(), what, mend));
+    };
+    if !(1..=64).contains(&rules.get_ref().len()) {
+        let what = format!("{} rules are not possible", rules.get_ref().len());
+        return Err(config.error(rules.span(), what, "write 1 to 64, or [\"all\"]"));
+    }
+    for rule in rules.get_ref() {
+        if let Err(error) = rule.get_ref().parse::<Rule>() {
+            let text = error.to_string();
+            let (what, mend) = text.split_once("; ").unwrap_or((&text, ""));
+            return Err(config.error(rule.span(), what, mend));
+        }
+    }
+    if let Some(queues) = &port.queues {
+        let (count, cores) = (queues.get_ref().len(), port.owners().count());
+        if count != cores {
+            let what = format!("{count} queues are named for {cores} cores");
+            return Err(config.error(queues.span(), what, "name one for each core"));
+        }
+        let mut seen = std::collections::HashSet::new();
+        if queues.get_ref().iter().any(|queue| *queue > 255 || !seen.insert(*queue)) {
+            let what = "a queue is named twice, or is more than 255";
+            return Err(config.error(queues.span(), what, "name each queue once"));
+        }
+    }
+    let bytes = &config.yard.buffer_bytes;
+    if *bytes.get_ref() > LONGEST_LENDABLE {
+        let what = format!("buffers of {} bytes cannot be lent to af_xdp", bytes.get_ref());
+        let mend = format!("write at most {LONGEST_LENDABLE}, or use kind = \"af_packet\"");
+        return Err(config.error(bytes.span(), what, mend));
+    }
+    Ok(())
+}

@@ -1,0 +1,379 @@
+//! Resolve: names become numbers, once. Nothing behind this file looks up a name.
+//!
+//! ```text
+//!  Config (words, places in the text) ──resolve──> Setup: Blueprint, ports, work ──build──> Yard
+//! ```
+//!
+//! Thread-safety: plain functions on plain values.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use flowyard_flow::learn::{atr, cache, rfs};
+use flowyard_flow::toeplitz::{MICROSOFT_KEY, SYMMETRIC_KEY, random_key};
+use flowyard_frame::{Nanos, To};
+use flowyard_lb::{BadService, BalanceSettings, Hub, Service};
+use flowyard_ports::port::Pace;
+use flowyard_ports::port::live::{LiveKind, LivePort, XdpPort};
+use flowyard_switch::SwitchSettings;
+use flowyard_works::Hop;
+use flowyard_yard::blueprint::{
+    ElephantPlan, FixedCosts, HoldLimits, LearnPlan, PortPlan, QueuePlan, SteerPlan,
+};
+use flowyard_yard::{Blueprint, Handle, Reload};
+use ipnet::IpNet;
+
+use super::{Config, ConfigError, HashKey, LearnConfig, PortConfig, PortKind, SteerConfig};
+use super::{WorkKind, hex, list, rule};
+
+/// A configuration, resolved: the engine's blueprint, and what the engine does not know.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    /// The engine.
+    pub blueprint: Blueprint,
+    /// What each port is, by number.
+    pub ports: Vec<PortBody>,
+    /// What the cores do with frames.
+    pub work: WorkPlan,
+    /// Time for each frame that a core is kept busy, besides the work; 0 is none.
+    pub cost_ns: Nanos,
+}
+
+/// What a port receives from and transmits to.
+#[derive(Clone, Debug)]
+pub enum PortBody {
+    /// Capture files, or nothing.
+    Capture(CapturePort),
+    /// An interface.
+    Live(LivePort),
+}
+
+/// A port on capture files.
+#[derive(Clone, PartialEq, Debug)]
+pub struct CapturePort {
+    /// The capture that it receives; none receives nothing.
+    pub input: Option<PathBuf>,
+    /// How often the capture is received, read into memory first; `None` reads it as it goes.
+    pub repeat: Option<u32>,
+    /// How fast it is received.
+    pub pace: Pace,
+    /// The capture that it transmits to; none counts and drops what it transmits.
+    pub output: Option<PathBuf>,
+}
+
+/// What the cores do with frames.
+#[derive(Clone, Debug)]
+pub enum WorkPlan {
+    /// Frames leave by a fixed port, by the port they came in by.
+    Forward(Vec<u16>),
+    /// A learning bridge.
+    Bridge {
+        /// Stations that each core knows.
+        stations: usize,
+        /// How long a silent station is known.
+        age: Nanos,
+    },
+    /// Routes by prefix.
+    Route(Vec<(IpNet, Hop)>),
+    /// A load balancer.
+    Balance {
+        /// Its services.
+        services: Vec<Service>,
+        /// Entries of each service's Maglev table.
+        entries: u32,
+        /// The seed of its tables.
+        seed: u64,
+        /// What else it needs.
+        settings: BalanceSettings,
+    },
+    /// An OpenFlow switch.
+    Switch(SwitchSettings),
+}
+
+/// What a reload changes: tables of the cores, and services of a balancer.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct ReloadPlan {
+    /// The tables.
+    pub tables: Reload,
+    /// The services, all of them; `None` changes nothing.
+    pub services: Option<Vec<Service>>,
+}
+
+impl ReloadPlan {
+    /// Replaces the services first, and if those are wrong, nothing; then the tables.
+    ///
+    /// # Errors
+    /// The first service that is wrong; nothing is changed then.
+    pub fn apply(self, engine: &Handle) -> Result<(), BadService> {
+        if let (Some(hub), Some(services)) = (engine.control_plane::<Hub>(), self.services) {
+            hub.set(services, engine.now())?;
+        }
+        engine.reload(self.tables);
+        Ok(())
+    }
+}
+
+impl Config {
+    /// Resolves every name.
+    ///
+    /// # Errors
+    /// The first word that is wrong.
+    pub fn resolve(&self) -> Result<Setup, ConfigError> {
+        Ok(Setup {
+            blueprint: self.blueprint()?,
+            ports: (0..).zip(self.ports()).map(|(number, port)| self.body(number, port)).collect(),
+            work: self.work_plan()?,
+            cost_ns: self.work.get_ref().cost_ns(),
+        })
+    }
+
+    /// The engine.
+    pub(crate) fn blueprint(&self) -> Result<Blueprint, ConfigError> {
+        let yard = &self.yard;
+        Ok(Blueprint {
+            cores: *yard.cores.get_ref(),
+            pin: yard.pin.get_ref().clone(),
+            idle: yard.idle.into(),
+            seed: yard.seed,
+            frames: *yard.frames.get_ref(),
+            buffer_bytes: *yard.buffer_bytes.get_ref(),
+            work_frames: self.work_frames(),
+            ports: self.ports().map(|port| self.port_plan(port)).collect(),
+            queues: self.queues().map(|queue| queue.plan()).collect(),
+            port_lists: match self.work.get_ref().kind.get_ref() {
+                WorkKind::Bridge => flowyard_works::floods(self.port.len() as u16),
+                _ => Vec::new(),
+            },
+            steer: self.steer_plan()?,
+            settle_slots: yard.settle.then_some(yard.settle_slots),
+            hold: HoldLimits {
+                frames: *yard.hold_frames.get_ref(),
+                after: yard.hold_after_frames,
+                longest: yard.hold_us.saturating_mul(1000),
+            },
+            learn: self.learn.as_ref().map(LearnConfig::plan),
+            elephants: self.elephant_plan(),
+        })
+    }
+
+    /// Buffers that a core's work keeps for its copies.
+    fn work_frames(&self) -> usize {
+        match self.work.get_ref().kind.get_ref() {
+            WorkKind::Bridge => 32,
+            // Its own list besides that of the copies made at completion.
+            WorkKind::Switch => 96,
+            _ => 0,
+        }
+    }
+
+    fn port_plan(&self, port: &PortConfig) -> PortPlan {
+        // Which core completes a flow's frames tells nothing if several may.
+        let shared = self.queues().any(|queue| queue.consumers.get_ref().len() > 1);
+        PortPlan {
+            name: port.name.get_ref().clone(),
+            cores: port.owners().map(|core| *core.get_ref()).collect(),
+            window_frames: *port.window_frames.get_ref(),
+            full: port.full.into(),
+            fan_by_flow: port.kind == PortKind::Tap && shared && self.learn.is_none(),
+            lent_frames: port.lent_frames(),
+        }
+    }
+
+    fn steer_plan(&self) -> Result<SteerPlan, ConfigError> {
+        let steer = &self.steer;
+        let hash_key = match steer.hash_key.get_ref() {
+            HashKey::Random => random_key(self.yard.seed).to_vec(),
+            HashKey::Symmetric => SYMMETRIC_KEY.to_vec(),
+            HashKey::Microsoft => MICROSOFT_KEY.to_vec(),
+            HashKey::Written(text) => hex(text).unwrap_or_default(), // checked before
+        };
+        Ok(SteerPlan {
+            hash_key,
+            spread: self.spread(),
+            spread_entries: *steer.entries.get_ref(),
+            exact: rule::exact(self)?,
+            exact_entries: steer.exact_entries,
+            rules: rule::rules(self)?,
+            lists: list::lists(self)?,
+            counters: steer.counters.iter().map(|name| name.get_ref().clone()).collect(),
+        })
+    }
+
+    /// The indirection table, before it is repeated to its size.
+    fn spread(&self) -> Vec<To> {
+        let named = self.steer.spread.iter();
+        let named: Vec<_> = named.filter_map(|name| self.queue_number(name.get_ref())).collect();
+        let all = (0..self.queue.len() as u16).collect();
+        let queues = if named.is_empty() { all } else { named };
+        queues.into_iter().map(To::Queue).collect()
+    }
+
+    fn elephant_plan(&self) -> Option<ElephantPlan> {
+        let elephants = self.elephants.as_ref()?;
+        Some(ElephantPlan {
+            queue: self.queue_number(elephants.queue.get_ref())?,
+            core: *elephants.core.get_ref(),
+            window_ns: elephants.window(),
+            sample_every: *elephants.sample_every.get_ref(),
+            settings: self.elephant_settings(elephants),
+            costs: elephants.costs(),
+            fixed: FixedCosts {
+                rx_ns: elephants.rx_ns,
+                handoff_ns: elephants.handoff_ns,
+                commit_ns: elephants.commit_ns,
+            },
+        })
+    }
+
+    fn body(&self, number: u16, port: &PortConfig) -> PortBody {
+        let pin = self.yard.pin.get_ref();
+        let kind = match port.kind {
+            PortKind::Mem | PortKind::Pcap => {
+                let pace = port.pace.as_ref().and_then(|pace| pace.get_ref().parse().ok());
+                let times = port.repeat.as_ref().map_or(1, |repeat| *repeat.get_ref());
+                return PortBody::Capture(CapturePort {
+                    input: port.input.clone(),
+                    repeat: (port.kind == PortKind::Mem).then_some(times),
+                    pace: pace.unwrap_or(Pace::Fast),
+                    output: port.output.as_ref().map(|path| path.get_ref().clone()),
+                });
+            }
+            PortKind::AfPacket => LiveKind::AfPacket {
+                settings: port.packet_settings(),
+                // Unpinned, a core may be moved to another processor, and its frames to another
+                // queue of the driver in mid-flow: then the kernel's queues choose by flow.
+                bypass: !pin.is_empty(),
+            },
+            PortKind::AfXdp => LiveKind::AfXdp(XdpPort {
+                settings: port.xdp_settings(),
+                rules: port.xdp_rules(),
+                queues: (0..port.owners().count()).map(|at| port.queue_of(at)).collect(),
+                completes_checksums: port.completes_checksums(),
+            }),
+            PortKind::Tap => {
+                LiveKind::Tap { settings: port.tap_settings(), processors: port.host_queues(pin) }
+            }
+        };
+        PortBody::Live(LivePort {
+            number,
+            name: port.name.get_ref().clone(),
+            interface: port.interface.as_ref().map(|n| n.get_ref().clone()).unwrap_or_default(),
+            cores: port.owners().count(),
+            kind,
+        })
+    }
+
+    fn work_plan(&self) -> Result<WorkPlan, ConfigError> {
+        let work = self.work.get_ref();
+        Ok(match work.kind.get_ref() {
+            WorkKind::Forward | WorkKind::Burn => WorkPlan::Forward(self.port_map()),
+            WorkKind::Bridge => WorkPlan::Bridge { stations: work.stations(), age: work.age() },
+            WorkKind::Route => {
+                let macs = self.port_macs()?;
+                let hop = |route: super::work::Route| {
+                    let src = macs.get(usize::from(route.port)).copied().unwrap_or_default();
+                    (route.prefix, Hop { port: route.port, src, dst: route.next_hop })
+                };
+                WorkPlan::Route(self.routes()?.into_iter().map(hop).collect())
+            }
+            WorkKind::Balance => {
+                let balance = self.balance();
+                WorkPlan::Balance {
+                    services: self.services()?,
+                    entries: *balance.entries.get_ref(),
+                    seed: balance.seed.unwrap_or(self.yard.seed),
+                    settings: self.balance_settings()?,
+                }
+            }
+            WorkKind::Switch => WorkPlan::Switch(self.switch_plan()?),
+        })
+    }
+
+    /// What turns the tables of `self`, running, into those of `new`.
+    ///
+    /// # Errors
+    /// When anything but `[[list]]`, `[[service]]` and `[steer]`'s `spread`, `exact` and `rule`
+    /// differs: that needs a restart. When a table does not take the entries.
+    pub fn reload(&self, new: &Self) -> Result<ReloadPlan, ConfigError> {
+        if let Some(section) = self.restart_needed(new) {
+            let what = format!("{section} cannot change while flowyard runs");
+            let fix = if section == "[switch]" {
+                "restart, or change flows with 'flowyard switch'"
+            } else {
+                "change [[list]], [[service]], and 'spread', 'exact' and 'rule' in [steer] alone, or restart"
+            };
+            return Err(new.error_in(section, what, fix));
+        }
+        rule::check_exact(new)?;
+        let (old, entries) = (rule::exact(self)?, rule::exact(new)?);
+        let gone = old.iter().filter(|(key, _)| !entries.iter().any(|(new, _)| new == key));
+        let fresh = entries.iter().filter(|entry| !old.contains(entry));
+        let gone = gone.map(|(key, _)| flowyard_frame::Edit::Del(*key));
+        let fresh = fresh.map(|(key, action)| flowyard_frame::Edit::Put(*key, *action));
+        let lists = list::lists(new)?;
+        let lists = (lists != list::lists(self)?).then(|| Arc::new(lists));
+        // With lists, rules are new too: what was cached of them may name a list by its old number.
+        let differ = lists.is_some() || rule::rules(self)? != rule::rules(new)?;
+        let tables = Reload {
+            exact: gone.chain(fresh).collect(),
+            // Unchanged, it stays as it is: entries may have moved off overloaded cores.
+            spread: if self.spread() == new.spread() { Vec::new() } else { new.spread() },
+            rules: if differ { Some(Arc::new(rule::table(new)?)) } else { None },
+            lists,
+        };
+        let services = if self.service == new.service { None } else { Some(new.services()?) };
+        Ok(ReloadPlan { tables, services })
+    }
+
+    /// The first section in which more than the tables differs.
+    fn restart_needed(&self, new: &Self) -> Option<&'static str> {
+        let rest = |steer: &SteerConfig| SteerConfig {
+            spread: Vec::new(),
+            exact: Vec::new(),
+            rule: Vec::new(),
+            ..steer.clone()
+        };
+        let differ = [
+            ("[yard]", self.yard != new.yard),
+            ("[[port]]", self.port != new.port),
+            ("[[queue]]", self.queue != new.queue),
+            ("[steer]", rest(&self.steer) != rest(&new.steer)),
+            ("[learn]", self.learn != new.learn),
+            ("[elephants]", self.elephants != new.elephants),
+            ("[work]", self.work != new.work),
+            ("[balance]", self.balance != new.balance),
+            ("[switch]", self.switch != new.switch),
+        ];
+        differ.into_iter().find(|(_, differs)| *differs).map(|(section, _)| section)
+    }
+}
+
+impl super::QueueConfig {
+    fn plan(&self) -> QueuePlan {
+        QueuePlan {
+            name: self.name.get_ref().clone(),
+            order: self.order.into(),
+            consumers: self.consumers.get_ref().iter().map(|core| *core.get_ref()).collect(),
+            window_frames: *self.window_frames.get_ref(),
+            priority: self.priority,
+            full: self.full.into(),
+        }
+    }
+}
+
+impl LearnConfig {
+    fn plan(&self) -> LearnPlan {
+        let ms = |ms: u64| ms.saturating_mul(1_000_000);
+        match *self {
+            Self::Atr { entries, sample_every, idle_ms, udp } => {
+                LearnPlan::Atr(atr::Settings { entries, sample_every, idle: ms(idle_ms), udp })
+            }
+            Self::Rfs { entries, sample_every, idle_ms } => {
+                LearnPlan::Rfs(rfs::Settings { entries, sample_every, idle: ms(idle_ms) })
+            }
+            Self::Cache { entries, replace_every } => {
+                LearnPlan::Cache(cache::Settings { entries, replace_every })
+            }
+        }
+    }
+}

@@ -1,0 +1,215 @@
+//! The frames of `[[send]]`, and the ports that receive them.
+//!
+//! Each frame of a port has a receive time of its own, one nanosecond after the one before where
+//! the file says none: by port and time it is known again wherever it comes out, whatever its
+//! bytes are.
+
+use std::collections::BTreeMap;
+
+use flowyard_frame::{Batch, FlowKey, Nanos};
+use flowyard_ports::mem::Frames;
+use flowyard_testkit::Build;
+use flowyard_wire::LinkType;
+
+use super::send_words::{self as words, Fragment, SendConfig};
+use crate::{Config, ConfigError};
+use flowyard_pool::Pool;
+use {
+    flowyard_ports::port::{Pace, SourceRx},
+    flowyard_yard::port::{Received, Rx},
+};
+
+/// One frame to be received.
+#[derive(Clone, Debug)]
+pub struct Planned {
+    /// The port that receives it.
+    pub port: u16,
+    /// Its receive time, from the start.
+    pub time: Nanos,
+    /// The key of its `[[send]]`: what `flow` says there.
+    pub said: FlowKey,
+    /// Its flow: what the yard keeps in order. All fragments between two hosts are one.
+    pub flow: FlowKey,
+    /// Its bytes.
+    pub bytes: Vec<u8>,
+}
+
+/// The longest frame: an IP packet of 65,535 bytes behind an Ethernet header.
+const LONGEST: usize = 65_535 + 14;
+
+/// Bytes of all frames together.
+const ROOM: usize = 64 << 20;
+
+/// The last time at which something can happen: the simulation takes longer idleness for a
+/// standstill.
+pub const LAST: Nanos = 5_000_000;
+
+/// The frames of the whole file, by port and time.
+///
+/// # Errors
+/// The first `[[send]]` that is wrong.
+pub fn plan(config: &Config) -> Result<Vec<Planned>, ConfigError> {
+    let (mut all, mut bytes) = (Vec::new(), 0);
+    for send in &config.send {
+        let (send, span) = (send.get_ref(), send.span());
+        let length = send.length.as_ref().map_or(0, |length| *length.get_ref()).max(128);
+        bytes = length.saturating_mul(send.count as usize).saturating_add(bytes);
+        if bytes > ROOM {
+            let what = "what is sent up to here has more than 64 MiB";
+            return Err(config.error(span, what, "send less, or receive a capture"));
+        }
+        one(config, send, span, &mut all)?;
+    }
+    all.sort_by_key(|frame| (frame.port, frame.time)); // stable: else in the file's order
+    for at in 1..all.len() {
+        if all[at].port == all[at - 1].port && all[at].time <= all[at - 1].time {
+            all[at].time = all[at - 1].time + 1;
+        }
+    }
+    Ok(all)
+}
+
+/// Adds the frames of one `[[send]]`.
+fn one(
+    config: &Config,
+    send: &SendConfig,
+    span: std::ops::Range<usize>,
+    all: &mut Vec<Planned>,
+) -> Result<(), ConfigError> {
+    crate::check::port_name(config, send.port.get_ref(), send.port.span())?;
+    let port = config.port_number(send.port.get_ref()).unwrap_or_default();
+    let wrong = |span, text: String| {
+        let (what, mend) = text.split_once("; ").unwrap_or((&text, "see docs/scenarios.md"));
+        config.error(span, what, mend)
+    };
+    let said = words::key(send.flow.get_ref()).map_err(|text| wrong(send.flow.span(), text))?;
+    let eth = send
+        .eth
+        .as_ref()
+        .map(|text| words::eth(text.get_ref()).map_err(|error| wrong(text.span(), error)));
+    let flags = send
+        .flags
+        .as_ref()
+        .map(|text| words::flags(text.get_ref()).map_err(|error| wrong(text.span(), error)));
+    let flags = flags.transpose()?.unwrap_or_default();
+    let length = send.length.as_ref().map(|length| *length.get_ref());
+    if let (Some(spanned), Some(LONGEST..)) = (&send.length, length) {
+        let text = format!("a frame cannot have so many bytes; write less than {LONGEST}");
+        return Err(wrong(spanned.span(), text));
+    }
+    let (at, every) = (send.at.unwrap_or_default().0, send.every.unwrap_or_default().0);
+    if !(1..=100_000).contains(&send.count) {
+        return Err(wrong(span, "'count' is from 1 to 100000; write such a one".into()));
+    }
+    if at.saturating_add(every.saturating_mul(send.count.into())) > LAST {
+        return Err(wrong(span, "the last of these frames comes after 5ms; send faster".into()));
+    }
+    let link = match eth.transpose()? {
+        None => said,
+        Some(FlowKey { eth_src, eth_dst, vlan_tci, .. }) => {
+            let vlan_tci = if vlan_tci == 0 { said.vlan_tci } else { vlan_tci };
+            FlowKey { eth_src, eth_dst, vlan_tci, ..said }
+        }
+    };
+    let flows = send.flows.as_ref().map_or(1, |flows| *flows.get_ref());
+    if let Some(spanned) = &send.flows
+        && (flows == 0 || said.sport.checked_add(flows - 1).is_none() || said.sport == 0)
+    {
+        let text =
+            "each of 'flows' has a source port one higher; write fewer, or a flow with ports";
+        return Err(wrong(spanned.span(), text.into()));
+    }
+    for number in 0..send.count {
+        let sport = said.sport + (number % u32::from(flows)) as u16;
+        let key = FlowKey { sport, tcp_flags: flags, ..link };
+        let ttl = send.ttl.unwrap_or(64);
+        let build = Build::new(&key).seq(number).frame_len(length.unwrap_or(0)).ttl(ttl);
+        let (build, flow) = match send.fragment {
+            None => (build, key.flow()),
+            Some(which) => {
+                let offset = if which == Fragment::First { 0 } else { 185 };
+                let whole = FlowKey { sport: 0, dport: 0, frag: 1, ..key.flow() };
+                (build.fragment(offset, which == Fragment::First), whole)
+            }
+        };
+        let mut bytes = build.bytes();
+        if let Some(text) = &send.bytes {
+            let wrong = |_| {
+                wrong(text.span(), "these are no bytes; write two hexadecimal digits a byte".into())
+            };
+            bytes = crate::hex(text.get_ref()).ok_or(()).map_err(wrong)?;
+        }
+        bytes.truncate(length.unwrap_or(usize::MAX));
+        let time = at + every * Nanos::from(number);
+        all.push(Planned { port, time, said, flow, bytes });
+    }
+    Ok(())
+}
+
+/// Finds what is wrong first with what is sent.
+pub(crate) fn check(config: &Config) -> Result<(), ConfigError> {
+    for send in &config.send {
+        let name = send.get_ref().port.get_ref();
+        let port = config.ports().find(|port| port.name.get_ref() == name);
+        if port.is_some_and(|port| port.input.is_some()) {
+            let what = format!("port '{name}' receives a capture already");
+            let fix = "leave its 'in' out, or send to another port";
+            return Err(config.error(send.get_ref().port.span(), what, fix));
+        }
+    }
+    plan(config).map(drop)
+}
+
+/// Lets the ports of `[[send]]` receive its frames, unless they receive from elsewhere.
+///
+/// # Errors
+/// The first `[[send]]` that is wrong.
+pub(crate) fn receive(
+    config: &Config,
+    rx: &mut BTreeMap<u16, Box<dyn Rx>>,
+) -> Result<(), ConfigError> {
+    let all = plan(config)?;
+    for (number, port) in (0..).zip(config.ports()) {
+        let mine = || all.iter().filter(|frame| frame.port == number);
+        let Some(first) = mine().next() else { continue };
+        let sends = config.send.iter().map(toml::Spanned::get_ref);
+        let timed = sends
+            .filter(|send| send.port.get_ref() == port.name.get_ref())
+            .any(|send| send.at.is_some() || send.every.is_some());
+        let written = port.pace.as_ref().and_then(|pace| pace.get_ref().parse().ok());
+        let pace = written.unwrap_or(if timed { Pace::Capture } else { Pace::Fast });
+        let mut frames = Frames::new();
+        mine().for_each(|frame| frames.push(frame.time, LinkType::Ethernet, &frame.bytes));
+        let wait = if pace == Pace::Capture { first.time } else { 0 };
+        let source = SourceRx::new(number, Box::new(frames), pace);
+        rx.entry(number).or_insert_with(|| Box::new(Later { source, wait, began: None }));
+    }
+    Ok(())
+}
+
+/// Receives nothing for a while. A paced source begins with its first frame; this is the time
+/// before.
+struct Later {
+    source: SourceRx,
+    wait: Nanos,
+    began: Option<Nanos>,
+}
+
+impl Rx for Later {
+    fn rx(&mut self, into: &mut Batch, pool: &mut Pool, now: Nanos) -> Received {
+        let began = *self.began.get_or_insert(now);
+        if now.saturating_sub(began) < self.wait {
+            return Received::default();
+        }
+        self.source.rx(into, pool, now)
+    }
+
+    fn close(&mut self, pool: &mut Pool) {
+        self.wait = 0;
+        self.source.close(pool);
+    }
+
+    fn remarks(&self) -> Vec<String> {
+        self.source.remarks()
+    }
+}

@@ -1,0 +1,252 @@
+//! Captures through every mode: frames whose checksums were right leave with right ones, which Wireshark
+//! checks; each leaves once, or is dropped for a reason.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use flowyard_config::Config;
+use flowyard_flow::parse;
+use flowyard_frame::{FlowKey, proto};
+use flowyard_ports::mem::Frames;
+use flowyard_ports::port::Pace;
+use flowyard_ports::port::{Collect, SourceRx};
+use flowyard_ports::{Source, pcap};
+use flowyard_wire::{Headers, LinkType};
+use flowyard_yard::Parts;
+use flowyard_yard::sim::{Faults, Sim};
+
+/// Frames of one capture, at most.
+const MOST: usize = 150;
+/// How a header of PROXY protocol begins.
+const SIGNATURE: &[u8] = b"\r\n\r\n\0\r\nQUIT\n";
+
+fn skip(what: &str) {
+    let _ =
+        std::io::Write::write_fmt(&mut std::io::stderr(), format_args!("skipped: needs {what}\n"));
+}
+
+/// Every capture there is.
+fn files() -> Vec<PathBuf> {
+    let shared = std::env::var_os("FLOWYARD_SHARED").map(PathBuf::from);
+    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared");
+    let mut folders = vec![shared.unwrap_or_else(|| root.into()).join("captures")];
+    let mut files = Vec::new();
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(&folder).into_iter().flatten().flatten() {
+            match entry.path() {
+                path if path.is_dir() => folders.push(path),
+                path => files.push(path),
+            }
+        }
+    }
+    files.sort();
+    files
+}
+
+/// The first IP frames of a capture that is one of Ethernet, whole ones.
+fn frames(path: &Path) -> Vec<Vec<u8>> {
+    let mut all = Vec::new();
+    let Ok(mut reader) = pcap::open(path) else { return all };
+    while let Ok(burst) = reader.read() {
+        if burst.is_empty() || all.len() >= MOST {
+            break;
+        }
+        for (record, data) in burst.iter() {
+            let whole = record.link == LinkType::Ethernet && record.wire_len as usize == data.len();
+            if whole && parse::key(&Headers::parse(LinkType::Ethernet, data), data, 0).is_ip() {
+                all.push(data.to_vec());
+            }
+        }
+    }
+    all.truncate(MOST);
+    all
+}
+
+/// A classic capture of these frames.
+fn write(path: &Path, frames: &[Vec<u8>]) {
+    let mut bytes = Vec::new();
+    for word in [0xa1b2_c3d4u32, 0x0004_0002, 0, 0, 0x0004_0000, 1] {
+        bytes.extend(word.to_le_bytes());
+    }
+    for (at, frame) in frames.iter().enumerate() {
+        for word in [at as u32 / 1000, at as u32 % 1000, frame.len() as u32, frame.len() as u32] {
+            bytes.extend(word.to_le_bytes());
+        }
+        bytes.extend(frame);
+    }
+    std::fs::write(path, bytes).unwrap();
+}
+
+/// Numbers from 1 of the frames in which Wireshark finds a wrong checksum, at any level; and how many
+/// checksums it found right.
+fn wrong(path: &Path) -> Option<(Vec<usize>, usize)> {
+    let fields =
+        ["ip", "tcp", "udp", "sctp", "icmp", "icmpv6"].map(|p| format!("{p}.checksum.status"));
+    let mut tshark = Command::new("tshark");
+    tshark.args(["-n", "-r"]).arg(path).args(["-T", "fields", "-e", "frame.number"]);
+    for field in &fields {
+        tshark.args(["-e", field]);
+    }
+    // Only headers are to be read, and all checksums; GUE's port is that of IP here.
+    for option in ["ip", "tcp", "udp"] {
+        tshark.arg("-o").arg(format!("{option}.check_checksum:TRUE"));
+    }
+    tshark.args(["-d", "udp.port==6080,ip"]);
+    tshark.args(["-o", "sctp.checksum:CRC32C", "-o", "tcp.desegment_tcp_streams:FALSE"]);
+    tshark.args(["-o", "ip.defragment:FALSE", "-o", "ipv6.defragment:FALSE"]);
+    let output = tshark.output().ok().filter(|output| output.status.success())?;
+    let (mut bad, mut right) = (Vec::new(), 0);
+    for line in String::from_utf8_lossy(&output.stdout).lines() {
+        let mut columns = line.split('\t');
+        let number = columns.next()?.parse().ok()?;
+        // "0" is wrong, "1" is right; others could not be checked. Several where there are several levels.
+        let all: Vec<&str> = columns.flat_map(|column| column.split(',')).collect();
+        right += all.iter().filter(|status| **status == "1").count();
+        if all.contains(&"0") {
+            bad.push(number);
+        }
+    }
+    Some((bad, right))
+}
+
+/// A yard whose services are those that most of `frames` are for.
+fn config(frames: &[Vec<u8>], mode: &str, proxy: bool) -> Config {
+    let mut fronts: BTreeMap<(IpAddr, u8), usize> = BTreeMap::new();
+    for data in frames {
+        let key = parse::key(&Headers::parse(LinkType::Ethernet, data), data, 0);
+        if let Some(vip) = key.dst_ip().filter(|_| proto::has_ports(key.proto)) {
+            *fronts.entry((vip, key.proto)).or_default() += 1;
+        }
+    }
+    let mut most: Vec<_> = fronts.into_iter().collect();
+    most.sort_by_key(|(_, frames)| std::cmp::Reverse(*frames));
+    let mut text = String::from(
+        r#"
+        [yard]
+        buffer_bytes = 16384
+        [[port]]
+        name = "west"
+        kind = "mem"
+        in = "given"
+        [[port]]
+        name = "east"
+        kind = "mem"
+        [[queue]]
+        name = "q"
+        order = "direct"
+        consumers = [0]
+        [work]
+        kind = "balance"
+        [balance]
+        entries = 251
+        local = ["10.9.0.1", "10.9.0.2", "2001:db8:9::1", "2001:db8:9::2"]
+        clients = { port = "west", next_hop = "02:00:00:00:09:09" }
+        pass = { west = "east" }
+        "#,
+    );
+    for (n, ((vip, which), _)) in most.into_iter().take(250).enumerate() {
+        let name = match which {
+            proto::TCP => "tcp",
+            proto::UDP => "udp",
+            _ => "sctp",
+        };
+        let proxy = if proxy && which == proto::TCP { "proxy = \"v2\"\n" } else { "" };
+        let addr = if vip.is_ipv4() { format!("10.99.{n}") } else { format!("fd00::{n:x}") };
+        let dot = if vip.is_ipv4() { '.' } else { ':' };
+        writeln!(text, "[[service]]\nname = \"s{n}\"\nvip = \"{vip}\"\nproto = \"{name}\"")
+            .unwrap();
+        writeln!(text, "port = \"1-65535\"\nmode = \"{mode}\"\nmss = 900\n{proxy}").unwrap();
+        for b in 1..=3 {
+            let exit = format!("{{ port = \"east\", next_hop = \"02:00:00:00:01:0{b}\" }}");
+            writeln!(
+                text,
+                "[[service.backend]]\nname = \"b{b}\"\naddr = \"{addr}{dot}{b}\"\nexit = {exit}"
+            )
+            .unwrap();
+        }
+    }
+    Config::parse("captures.toml", &text).unwrap()
+}
+
+/// What leaves, by port.
+fn through(config: &Config, frames: &[Vec<u8>]) -> [Vec<Vec<u8>>; 2] {
+    let mut source = Frames::new();
+    for (at, data) in frames.iter().enumerate() {
+        source.push(at as u64, LinkType::Ethernet, data);
+    }
+    let ports = [Collect::default(), Collect::default()];
+    let mut parts = Parts::default();
+    parts.rx.insert(0, Box::new(SourceRx::new(0, Box::new(source), Pace::Fast)));
+    for (number, port) in (0..).zip(&ports) {
+        parts.tx.insert(number, Box::new(port.clone()));
+    }
+    let mut sim = Sim::new(config.build(parts).unwrap(), 1, Faults::default());
+    let total = sim.run().unwrap();
+    let pool = sim.yard.pool.share();
+    drop(sim);
+    let sent =
+        ports.map(|port| port.take().iter().map(|(_, data)| data.to_vec()).collect::<Vec<_>>());
+    let out = sent.iter().map(Vec::len).sum::<usize>() as u64;
+    assert_eq!((total.rx_frames, pool.held()), (frames.len() as u64, 0));
+    assert_eq!(total.rx_frames + total.copies, out + total.drops.total(), "{:?}", total.drops);
+    sent
+}
+
+#[test]
+fn what_was_right_leaves_right() {
+    let files = files();
+    if files.is_empty() {
+        return skip("../shared/captures");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("given.pcap");
+    let mut given: Vec<Vec<u8>> = files.iter().flat_map(|path| frames(path)).collect();
+    given.retain(|data| data.len() <= 9000);
+    write(&file, &given);
+    let Some((bad, _)) = wrong(&file) else { return skip("tshark") };
+    let bad: std::collections::BTreeSet<usize> = bad.into_iter().collect();
+    let all = given.len();
+    let mut number = 0;
+    given.retain(|_| {
+        number += 1;
+        !bad.contains(&number)
+    });
+    assert!(given.len() > 5_000 && given.len() > all / 2, "{} of {all}", given.len());
+    for (mode, proxy) in [
+        ("dsr", false),
+        ("dnat", false),
+        ("fullnat", false),
+        ("fullnat", true),
+        ("ipip", false),
+        ("gue", false),
+    ] {
+        let sent = through(&config(&given, mode, proxy), &given);
+        let key = |data: &Vec<u8>| parse::key(&Headers::parse(LinkType::Ethernet, data), data, 0);
+        let balanced = |data: &&Vec<u8>| key(data).eth_dst[..5] == [2, 0, 0, 0, 1];
+        let to_backends = sent[1].iter().filter(balanced).count();
+        let both = sent.concat();
+        write(&file, &both);
+        let (bad, right) = wrong(&file).unwrap();
+        let looks: Vec<String> =
+            bad.iter().take(5).map(|at| show(&key(&both[at - 1]), &both[at - 1])).collect();
+        assert!(bad.is_empty(), "{mode}: {} of {}: {looks:#?}", bad.len(), both.len());
+        assert!(to_backends > given.len() / 3, "{mode}: {to_backends} of {}", given.len());
+        assert!(right > both.len(), "{mode}: {right} checksums of {} frames", both.len());
+        let headers =
+            both.iter().filter(|data| data.windows(12).any(|bytes| bytes == SIGNATURE)).count();
+        assert_eq!(headers > 100, proxy, "{mode}: {headers} headers of PROXY protocol");
+        let sent = both.len();
+        println!(
+            "{mode} {proxy}: {} given, {sent} sent, {to_backends} to backends, {right} checksums right",
+            given.len()
+        );
+    }
+}
+
+fn show(key: &FlowKey, data: &[u8]) -> String {
+    let hex: String = data.iter().take(120).map(|byte| format!("{byte:02x}")).collect();
+    format!("{key}: {hex}")
+}

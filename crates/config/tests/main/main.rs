@@ -1,0 +1,21 @@
+//! Engines built from configurations: order, conservation, allocations and clean ends, on threads
+//! and under seeds. One program for all of them; ports on interfaces have `live`.
+#![allow(unsafe_code, reason = "a global allocator that counts")]
+
+mod alloc;
+mod balance;
+mod front;
+mod hold;
+mod ports;
+mod sim;
+mod split;
+mod switch;
+mod threads;
+
+/// Frames that switches answered in front of their queues.
+fn front_totals(cores: &[flowyard_yard::Core]) -> u64 {
+    let totals = cores.iter().filter_map(|core| core.work().ask(&flowyard_switch::TotalsAsked));
+    totals
+        .filter_map(|answer| answer.downcast_ref::<flowyard_switch::Totals>().map(|of| of.front))
+        .sum()
+}

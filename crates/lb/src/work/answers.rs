@@ -1,0 +1,227 @@
+//! Answers: what the balancer itself sends to whoever sent a packet: ICMP errors, and that a VIP is there (RFC
+//! 792, RFC 1191, RFC 4443). The packet becomes its own answer.
+//!
+//! No error about an ICMP error, a later fragment, or from or to a group (RFC 1122 section 3.2.2, RFC 4443
+//! section 2.4); and of each core no more than a thousand a second.
+
+use std::net::IpAddr;
+
+use flowyard_frame::{Batch, FlowKey, Frag, Nanos, proto};
+use flowyard_wire::checksum::{self, Sum};
+
+use super::rewrite::Packet;
+use super::{Balance, Handle, leave};
+use flowyard_pool::Pool;
+use flowyard_yard::DropReason;
+use flowyard_yard::port::refuse;
+
+/// The most bytes of a packet that an ICMPv4 error quotes: 576 in all (RFC 1812 section 4.3.2.3).
+const QUOTE_V4: usize = 548;
+/// Of an ICMPv6 one: 1280 in all (RFC 4443 section 2.4).
+const QUOTE_V6: usize = 1232;
+/// Answers that may follow each other at once, and in a second.
+const MOST: u32 = 1000;
+/// For one more answer.
+const EVERY: Nanos = 1_000_000_000 / MOST as Nanos;
+
+/// What is wrong with a packet.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Wrong {
+    /// It is longer than this.
+    TooBig(usize),
+    /// It has been on its way for too long.
+    Expired,
+}
+
+/// How many answers there may be.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Allowance {
+    left: u32,
+    since: Nanos,
+}
+
+impl Default for Allowance {
+    fn default() -> Self {
+        Self { left: MOST, since: 0 }
+    }
+}
+
+impl Allowance {
+    /// Takes one, if there is one.
+    pub(super) fn take(&mut self, now: Nanos) -> bool {
+        let came = now.saturating_sub(self.since) / EVERY;
+        self.since += came * EVERY;
+        self.left = MOST.min(self.left.saturating_add(came.min(MOST.into()) as u32));
+        let has = self.left > 0;
+        self.left -= u32::from(has);
+        has
+    }
+}
+
+impl Balance {
+    /// Answers the packet in `lane` by the port it came in by, as one who is called `from`, where the
+    /// port has no address. If it may not be answered, it is dropped for `reason`.
+    pub(super) fn answer_with(
+        &mut self,
+        (batch, lane): (&mut Batch, usize),
+        pool: &Pool,
+        wrong: Wrong,
+        (from, reason): (IpAddr, DropReason),
+    ) {
+        let key = batch.keys[lane];
+        let v6 = key.is_ipv6();
+        let from =
+            self.neighbours.place(key.in_port).and_then(|place| place.own(v6)).unwrap_or(from);
+        let frame = &mut batch.frames[lane];
+        let packet = Packet::new(pool.bytes_mut(frame), &key);
+        let l3 = packet.filter(|packet| may_be_answered(packet)).map(|packet| packet.l3);
+        let Some(l3) = l3.filter(|_| self.allowance.take(self.now)) else {
+            return refuse(batch, lane, reason);
+        };
+        match answer(frame, pool, l3, v6, from, wrong) {
+            true => leave(batch, lane, key.in_port),
+            false => refuse(batch, lane, reason),
+        }
+    }
+
+    /// Whether the frame of `lane` asked whether an address of the balancer is there, and now is the answer (RFC
+    /// 1122 section 3.2.2.6, RFC 4443 section 4.2).
+    pub(super) fn echoes(&self, batch: &mut Batch, lane: usize, pool: &Pool) -> bool {
+        let key = batch.keys[lane];
+        let icmp = if key.is_ipv6() { proto::ICMPV6 } else { proto::ICMP };
+        if key.proto != icmp || key.fragment() != Frag::No {
+            return false;
+        }
+        let is_own = |addr| {
+            let place = self.neighbours.place(key.in_port);
+            self.plan.answers_for(addr)
+                || self.settings.local.contains(&addr)
+                || place.is_some_and(|place| place.is(addr))
+        };
+        // Who has what is for nobody passed on gets pings, too.
+        let passed = self.settings.pass.get(usize::from(key.in_port)).copied().flatten();
+        let frame = pool.bytes_mut(&mut batch.frames[lane]);
+        if passed.is_some() || !key.dst_ip().is_some_and(is_own) || !echo(frame, &key) {
+            return false;
+        }
+        leave(batch, lane, key.in_port);
+        true
+    }
+}
+
+/// Makes of an echo request its answer; what has options is left as it is.
+fn echo(frame: &mut [u8], key: &FlowKey) -> bool {
+    let Some(mut packet) = Packet::new(frame, key).filter(may_be_answered) else { return false };
+    let (request, reply, plain) = if packet.v6 { (128, 129, 40) } else { (8, 0, 20) };
+    if packet.l4 != plain || packet.bytes[plain..plain + 2] != [request, 0] {
+        return false;
+    }
+    packet.live(64);
+    let (addrs, n) = if packet.v6 { (8, 16) } else { (12, 4) };
+    let (src, dst) = packet.bytes[addrs..addrs + 2 * n].split_at_mut(n);
+    src.swap_with_slice(dst);
+    let word = |high: u8| u16::from_be_bytes([high, 0]);
+    packet.bytes[plain] = reply;
+    let check = u16::from_be_bytes([packet.bytes[plain + 2], packet.bytes[plain + 3]]);
+    let check = checksum::update(check, word(request), word(reply));
+    packet.bytes[plain + 2..plain + 4].copy_from_slice(&check.to_be_bytes());
+    let (dst, rest) = frame.split_at_mut(6);
+    dst.swap_with_slice(&mut rest[..6]);
+    true
+}
+
+/// Whether there may be an error about this packet.
+fn may_be_answered(packet: &Packet<'_>) -> bool {
+    let bytes = &packet.bytes;
+    if packet.is_later() || packet.l3 >= 6 && packet.to_group {
+        return false;
+    }
+    let kind = bytes.get(packet.l4).copied().unwrap_or_default();
+    let is_error = match packet.proto {
+        proto::ICMP => !packet.v6 && matches!(kind, 3 | 4 | 5 | 11 | 12),
+        proto::ICMPV6 => packet.v6 && (kind < 128 || kind == 137),
+        _ => false,
+    };
+    let (src, dst) = if packet.v6 { (8, 24) } else { (12, 16) };
+    let group = |at: usize| match packet.v6 {
+        true => bytes[at] == 0xff || bytes[at..at + 16] == [0; 16],
+        false => bytes[at] >= 224 || bytes[at] == 0 || bytes[at] == 127,
+    };
+    !is_error && !group(src) && !group(dst)
+}
+
+/// Makes of a frame the answer to whoever sent it. `false` if that cannot be.
+pub(super) fn answer(
+    frame: Handle<'_>,
+    pool: &Pool,
+    l3: usize,
+    v6: bool,
+    from: IpAddr,
+    wrong: Wrong,
+) -> bool {
+    let packet = pool.bytes(frame).get(l3..).unwrap_or_default();
+    let (head, quote, ip) = if v6 { (48, QUOTE_V6, 40) } else { (28, QUOTE_V4, 20) };
+    let Some(start) = packet.get(..ip) else { return false };
+    let mut addrs = [0; 32];
+    let n = if v6 { 16 } else { 4 };
+    let at = if v6 { 8 } else { 12 };
+    addrs[..2 * n].copy_from_slice(&start[at..at + 2 * n]);
+    match from {
+        IpAddr::V4(from) if !v6 => addrs[n..2 * n].copy_from_slice(&from.octets()),
+        IpAddr::V6(from) if v6 => addrs[n..2 * n].copy_from_slice(&from.octets()),
+        _ => return false,
+    }
+    pool.truncate(frame, l3 + quote);
+    if !pool.insert(frame, l3, head) {
+        return false;
+    }
+    let bytes = pool.bytes_mut(frame);
+    let len = bytes.len() - l3;
+    let (link, outer) = bytes.split_at_mut(l3);
+    // Back to who sent it.
+    let (dst, rest) = link.split_at_mut(6);
+    dst.swap_with_slice(&mut rest[..6]);
+    let (src, dst) = addrs[..2 * n].split_at(n);
+    let at = if v6 { 8 } else { 12 };
+    outer[at..at + n].copy_from_slice(dst);
+    outer[at + n..at + 2 * n].copy_from_slice(src);
+    let (kind, code, word) = match (wrong, v6) {
+        (Wrong::TooBig(room), true) => (2, 0, room.min(usize::from(u16::MAX)) as u32),
+        (Wrong::TooBig(room), false) => (3, 4, room.min(usize::from(u16::MAX)) as u32),
+        (Wrong::Expired, true) => (3, 0, 0),
+        (Wrong::Expired, false) => (11, 0, 0),
+    };
+    let icmp = if v6 { 40 } else { 20 };
+    outer[icmp..icmp + 4].copy_from_slice(&[kind, code, 0, 0]);
+    outer[icmp + 4..icmp + 8].copy_from_slice(&word.to_be_bytes());
+    if v6 {
+        outer[0] = 0x60;
+        outer[4..6].copy_from_slice(&((len - 40) as u16).to_be_bytes());
+        outer[6..8].copy_from_slice(&[proto::ICMPV6, 64]);
+        let pseudo = Sum::ZERO.bytes(&outer[8..40]).word((len - 40) as u64);
+        let sum = pseudo.word(proto::ICMPV6.into()).bytes(&outer[40..]).finish();
+        outer[42..44].copy_from_slice(&sum.to_be_bytes());
+    } else {
+        outer[..2].copy_from_slice(&[0x45, 0]);
+        outer[2..4].copy_from_slice(&(len as u16).to_be_bytes());
+        outer[8..10].copy_from_slice(&[64, proto::ICMP]);
+        let sum = checksum::checksum(&outer[..20]);
+        outer[10..12].copy_from_slice(&sum.to_be_bytes());
+        let sum = checksum::checksum(&outer[20..]);
+        outer[22..24].copy_from_slice(&sum.to_be_bytes());
+    }
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thousand_at_once_and_a_thousand_a_second() {
+        let mut allowance = Allowance::default();
+        let mut taken = |now: Nanos, tries: u32| (0..tries).filter(|_| allowance.take(now)).count();
+        assert_eq!((taken(0, 2000), taken(EVERY - 1, 2000), taken(5 * EVERY, 2000)), (1000, 0, 5));
+        assert_eq!(taken(1 << 60, 2000), 1000);
+    }
+}

@@ -1,0 +1,114 @@
+//! Packets of clients, made as their backend's mode wants them.
+
+use crate::{Mode, Target};
+use flowyard_frame::{Batch, FlowKey, Frag, proto};
+
+use super::answers::Wrong;
+use super::locals::Local;
+use super::rewrite::{Packet, Side};
+use super::ways::Way;
+use super::{Balance, encap, out};
+use flowyard_pool::Pool;
+use flowyard_yard::DropReason;
+use flowyard_yard::port::refuse;
+
+impl Balance {
+    /// Rewrites the packet of `lane` for the backend at the end of its way, and sends it there.
+    pub(super) fn forward(
+        &mut self,
+        batch: &mut Batch,
+        lane: usize,
+        pool: &Pool,
+        mut way: Way,
+        hash: u64,
+    ) {
+        let key = batch.keys[lane];
+        let frame = &mut batch.frames[lane];
+        let Some(mut packet) = Packet::new(pool.bytes_mut(frame), &key) else {
+            return refuse(batch, lane, DropReason::Malformed);
+        };
+        if key.fragment() != Frag::Later {
+            way = self.by_connection_id(&packet, &key, way);
+        }
+        self.whose.set(Some(way.backend));
+        let Some(target) = self.plan.target(way.backend) else {
+            return refuse(batch, lane, DropReason::NoBackend);
+        };
+        let service = &self.plan.services()[usize::from(target.service)].service;
+        let vip = service.vip;
+        if target.mode.translates() && packet.is_routed() {
+            return refuse(batch, lane, DropReason::Malformed);
+        }
+        if packet.is_expired() {
+            let why = (vip, DropReason::TtlExpired);
+            return self.answer_with((batch, lane), pool, Wrong::Expired, why);
+        }
+        if key.fragment() == Frag::First {
+            self.fragments.put(&packet, &key, (way, hash));
+        }
+        if let (Some(mss), true) = (service.mss, key.tcp_flags & FlowKey::SYN != 0) {
+            packet.clamp_mss(mss);
+        }
+        let overhead = target.mode.overhead(target.addr.is_ipv6());
+        let mut mtu = service.mtu.map(usize::from);
+        if overhead > 0
+            && let Some(path) = self.hops.get(target).and_then(|hop| hop.mtu(self.now))
+        {
+            mtu = Some(mtu.map_or(path, |mtu| mtu.min(path)));
+        }
+        if let Some(mtu) = mtu
+            && packet.ip_len() + overhead > mtu
+        {
+            if !packet.may_not_be_cut() {
+                return refuse(batch, lane, DropReason::TooLong);
+            }
+            let wrong = Wrong::TooBig(mtu.saturating_sub(overhead));
+            return self.answer_with((batch, lane), pool, wrong, (vip, DropReason::TooLong));
+        }
+        packet.one_hop();
+        if let (true, proto::TCP, Some(home)) = (service.proxy, key.proto, way.home) {
+            if let Err(reason) = self.to_proxied(frame, pool, &key, home) {
+                return refuse(batch, lane, reason);
+            }
+            let Some(longer) = Packet::new(pool.bytes_mut(frame), &key) else {
+                return refuse(batch, lane, DropReason::Malformed);
+            };
+            packet = longer;
+        }
+        let done = match target.mode {
+            Mode::Dsr => true,
+            Mode::Dnat => packet.translate(Side::Dst, target.addr, target.port),
+            Mode::FullNat => {
+                let local = way.home.and_then(|home| self.locals.of(home, key.is_ipv6()));
+                let Some(Local { addr, port }) = local else {
+                    return refuse(batch, lane, DropReason::NoConnection);
+                };
+                packet.translate(Side::Dst, target.addr, target.port)
+                    && packet.translate(Side::Src, addr, Some(port))
+            }
+            Mode::Ipip | Mode::Gue => {
+                let Some(source) = self.locals.source(target.addr.is_ipv6()) else {
+                    return refuse(batch, lane, DropReason::NoRoute);
+                };
+                let l3 = packet.l3;
+                if !encap::wrap(frame, pool, l3, target.mode, (source, target.addr), hash) {
+                    return refuse(batch, lane, DropReason::TooLong);
+                }
+                true
+            }
+        };
+        if !done {
+            return refuse(batch, lane, DropReason::Fragment);
+        }
+        self.send(batch, lane, pool, target);
+    }
+
+    /// Sends the frame of `lane` to a backend.
+    pub(super) fn send(&self, batch: &mut Batch, lane: usize, pool: &Pool, target: &Target) {
+        let neighbour = match target.exit.via {
+            None => None, // its MAC address is written
+            Some(_) => self.hops.get(target).and_then(|hop| hop.neighbour.as_deref()),
+        };
+        out(batch, lane, pool, target.exit, neighbour);
+    }
+}

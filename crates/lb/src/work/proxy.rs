@@ -1,0 +1,200 @@
+//! PROXY protocol, version 2: tells a backend of FullNAT who the client is.
+//!
+//! ```text
+//!  client's first ACK   [IP | TCP seq s   |                         ]
+//!  to the backend       [IP | TCP seq s   | signature, addresses    ]   28 or 52 bytes
+//!  client's data        [IP | TCP seq s+n | data ]  ──>  seq s+n+28
+//! ```
+//!
+//! The header (haproxy's PROXY protocol, section 2.2) goes with the ACK of the handshake, so that also
+//! servers that speak first get it at once; [`Proxied`] says how it is sent again. Sequence numbers of
+//! the client, and acknowledgements to it with their SACK blocks (RFC 2018), follow. So that the header
+//! finds room in a segment, the backend's offer of an MSS is told smaller by its length.
+//!
+//! Data in a SYN (RFC 7413) is cut off: the client sends it again. Fragments are dropped.
+//!
+//! Invariants: checksums that were right are right; the backend's bytes are the header and the
+//! client's bytes, whatever is lost, doubled or overtaken on the way.
+//! Thread-safety: the connection's state is behind its table's lock.
+
+use std::net::IpAddr;
+
+use crate::{Proxied, State, Step};
+use flowyard_frame::{FlowKey, Frag};
+use flowyard_wire::checksum::{self, Sum};
+
+use super::rewrite::Packet;
+use super::{Balance, Handle};
+use flowyard_pool::Pool;
+use flowyard_yard::DropReason;
+
+const SIGNATURE: [u8; 12] = *b"\r\n\r\n\0\r\nQUIT\n";
+/// The longest header.
+const LONGEST: usize = 52;
+/// URG (RFC 9293 section 3.1).
+const URG: u8 = 0x20;
+
+/// Bytes of the header for connections of a family.
+pub(super) const fn len(v6: bool) -> usize {
+    if v6 { LONGEST } else { 28 }
+}
+
+/// The header about the connection of `key`; as many bytes as [`len`] says.
+fn header(key: &FlowKey) -> Option<[u8; LONGEST]> {
+    let mut bytes = [0; LONGEST];
+    bytes[..12].copy_from_slice(&SIGNATURE);
+    let (n, family) = match (key.src_ip()?, key.dst_ip()?) {
+        (IpAddr::V4(src), IpAddr::V4(dst)) => {
+            bytes[16..20].copy_from_slice(&src.octets());
+            bytes[20..24].copy_from_slice(&dst.octets());
+            (12, 0x11)
+        }
+        (IpAddr::V6(src), IpAddr::V6(dst)) => {
+            bytes[16..32].copy_from_slice(&src.octets());
+            bytes[32..48].copy_from_slice(&dst.octets());
+            (36, 0x21)
+        }
+        _ => return None,
+    };
+    // Version 2, and not for itself; TCP over this family; so many bytes follow.
+    bytes[12..16].copy_from_slice(&[0x21, family, 0, n]);
+    let at = 16 + usize::from(n) - 4;
+    bytes[at..at + 2].copy_from_slice(&key.sport.to_be_bytes());
+    bytes[at + 2..at + 4].copy_from_slice(&key.dport.to_be_bytes());
+    Some(bytes)
+}
+
+impl Balance {
+    /// Changes the segment of a client on its way to the backend.
+    pub(super) fn to_proxied(
+        &self,
+        frame: Handle<'_>,
+        pool: &Pool,
+        key: &FlowKey,
+        (core, slot): (u16, u32),
+    ) -> Result<(), DropReason> {
+        if key.fragment() != Frag::No {
+            return Err(DropReason::Fragment);
+        }
+        let mut packet = Packet::new(pool.bytes_mut(frame), key).ok_or(DropReason::Malformed)?;
+        let payload = packet.tcp_payload().ok_or(DropReason::Malformed)?;
+        let (l3, at, seq) = (packet.l3, packet.l4 + 4, packet.long(packet.l4 + 4));
+        let n = len(packet.v6);
+        let proxied = {
+            let mut conns = self.table(core.into()).ok_or(DropReason::NoConnection)?;
+            let opening = conns.get(slot, self.now).is_some_and(|c| c.state() == State::Opening);
+            if key.tcp_flags & (FlowKey::SYN | FlowKey::ACK) == FlowKey::SYN {
+                if opening || conns.proxied(slot) == Proxied::default() {
+                    conns.set_proxied(slot, Proxied::new(seq));
+                }
+                drop(conns);
+                packet.cut(payload);
+                pool.truncate(frame, l3 + payload);
+                return Ok(());
+            }
+            conns.proxied(slot)
+        };
+        match proxied.step(seq, key.tcp_flags & FlowKey::RST != 0) {
+            Step::Keep => Ok(()),
+            Step::Shift => {
+                packet.change_tcp(at, &seq.wrapping_add(n as u32).to_be_bytes());
+                Ok(())
+            }
+            Step::Insert => {
+                let header = header(key).ok_or(DropReason::Malformed)?;
+                let header = &header[..n];
+                let whole = packet.ip_len();
+                if !packet.lengthen(n, !Sum::ZERO.bytes(header).finish()) {
+                    return Err(DropReason::TooLong);
+                }
+                if key.tcp_flags & URG != 0 {
+                    let urgent = packet.word(packet.l4 + 18).saturating_add(n as u16);
+                    packet.change_tcp(packet.l4 + 18, &urgent.to_be_bytes());
+                }
+                pool.truncate(frame, l3 + whole); // padding would come behind it
+                if !pool.insert(frame, l3 + payload, n) {
+                    return Err(DropReason::TooLong);
+                }
+                pool.bytes_mut(frame)[l3 + payload..][..n].copy_from_slice(header);
+                Ok(())
+            }
+        }
+    }
+}
+
+/// Changes the segment of a backend on its way to the client. Returns what its connection is to know
+/// from now on.
+pub(super) fn from_proxied(packet: &mut Packet<'_>, key: &FlowKey, proxied: Proxied) -> Proxied {
+    let Some(payload) = packet.tcp_payload() else { return proxied };
+    let n = len(packet.v6) as u16;
+    if key.tcp_flags & FlowKey::SYN != 0 {
+        packet.lower_mss(n);
+        // The header takes its part of what the backend has room for; not scaled in a SYN (RFC 7323).
+        let window = packet.word(packet.l4 + 14).saturating_sub(n);
+        packet.change_tcp(packet.l4 + 14, &window.to_be_bytes());
+    }
+    if key.tcp_flags & FlowKey::ACK == 0 {
+        return proxied;
+    }
+    let ack = packet.long(packet.l4 + 8);
+    let after = proxied.after(ack, n.into());
+    let back = |number: u32| after.back(number, n.into()).to_be_bytes();
+    packet.change_tcp(packet.l4 + 8, &back(ack));
+    let (mut at, end) = (packet.l4 + 20, payload);
+    while at + 1 < end {
+        match (packet.bytes[at], usize::from(packet.bytes[at + 1])) {
+            (0, _) => break,
+            (1, _) => at += 1,
+            (5, len @ (10 | 18 | 26 | 34)) if at + len <= end => {
+                sack(packet, at, len, &back);
+                at += len;
+            }
+            (_, len @ 2..) => at += len,
+            _ => break,
+        }
+    }
+    after
+}
+
+/// Changes the SACK option of `len` bytes at `at`. Blocks of the header alone, which the client never
+/// sent, go.
+fn sack(packet: &mut Packet<'_>, at: usize, len: usize, back: &dyn Fn(u32) -> [u8; 4]) {
+    let mut option = [1; 34]; // no-operation
+    let mut to = 2;
+    for block in (at + 2..at + len).step_by(8) {
+        let [left, right] = [block, block + 4].map(|at| back(packet.long(at)));
+        if left != right {
+            option[to..to + 4].copy_from_slice(&left);
+            option[to + 4..to + 8].copy_from_slice(&right);
+            to += 8;
+        }
+    }
+    if to > 2 {
+        (option[0], option[1]) = (5, to as u8);
+    }
+    // Whole words around it, for the checksum's sake.
+    let (from, past) = (at & !1, (at + len).next_multiple_of(2));
+    let mut words = [0; 36];
+    let Some(old) = packet.bytes.get(from..past) else { return };
+    words[..old.len()].copy_from_slice(old);
+    words[at - from..][..len].copy_from_slice(&option[..len]);
+    packet.change_tcp(from, &words[..past - from]);
+}
+
+/// Has the sequence number of a quoted segment, `l4` bytes into `packet`, be what the client sent.
+pub(super) fn quoted(packet: &mut [u8], l4: usize, proxied: Proxied, v6: bool) {
+    let Some(old) = packet.get(l4 + 4..).and_then(|rest| rest.first_chunk::<4>()).copied() else {
+        return;
+    };
+    let new = proxied.back(u32::from_be_bytes(old), len(v6) as u32).to_be_bytes();
+    packet[l4 + 4..l4 + 8].copy_from_slice(&new);
+    if let Some(field) = packet.get_mut(l4 + 16..l4 + 18) {
+        let sum = u16::from_be_bytes([field[0], field[1]]);
+        if let Some(sum) = checksum::update_bytes(sum, &old, &new) {
+            field.copy_from_slice(&sum.to_be_bytes());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,92 @@
+//! Lending: buffers that leave the yard for a while, to be received into or transmitted by the
+//! kernel.
+//!
+//! ```text
+//!  chunk of 2048 or 4096 bytes   [ meta, 64 | XDP programs', 256 | bytes of a received frame ... ]
+//!                                  ours       the kernel's, while the buffer is lent
+//! ```
+//!
+//! Invariants: a buffer that is lent is in no [`Frame`] and in no free list: [`Pool::lend`] takes
+//! its frame, and [`Pool::unlend`] makes one of it again.
+//! Thread-safety: as the pool's.
+
+use std::sync::Arc;
+
+use flowyard_frame::Frame;
+
+use crate::{Arena, LINE, LONGEST, Meta, PAGE, Pool, START, Umem};
+
+/// Bytes of a buffer that the kernel may be given (AF_XDP): a power of two, at most a page.
+const CHUNKS: [usize; 2] = [2048, 4096];
+
+/// Bytes of such a buffer that are not for a received frame: its meta, and what XDP programs have.
+const CHUNK_HEAD: usize = START + crate::HEADROOM;
+
+/// The longest frame that a pool made by [`Pool::lendable`] takes, in bytes.
+pub const LONGEST_LENDABLE: usize = PAGE - CHUNK_HEAD;
+
+impl Pool {
+    /// As [`Pool::new`], with buffers that ports may lend to the kernel: `bytes` is at most
+    /// [`LONGEST_LENDABLE`].
+    #[must_use]
+    pub fn lendable(frames: usize, bytes: usize) -> Self {
+        let [small, page] = CHUNKS;
+        let chunk = if bytes + CHUNK_HEAD <= small { small } else { page };
+        Self::shaped(frames, chunk / LINE)
+    }
+
+    /// The memory, for the kernel to receive into; `None` if its buffers cannot be lent. The
+    /// first line of each buffer, its meta, stays ours.
+    #[must_use]
+    pub fn umem(&self) -> Option<Umem> {
+        let chunk = self.arena.stride * LINE;
+        if !CHUNKS.contains(&chunk) {
+            return None;
+        }
+        let (base, len) = (self.arena.base(), self.frames() * chunk);
+        let keep = Arc::<Arena>::clone(&self.arena);
+        // SAFETY: the memory starts on a page and lives as long as the arena. Only the addresses
+        // that `lend` gives may be given to the kernel: `lend` takes the frame, so that nobody
+        // reaches its buffer before `unlend` makes a frame of it again.
+        Some(unsafe { Umem::new(base, len, chunk as u32, START as u32, keep) })
+    }
+
+    /// Takes the buffer of `frame` out of the yard: to be received into, or transmitted. Its
+    /// address, in bytes from the start of the memory. To be called with a frame of this pool, and
+    /// the address given to nobody but a socket that [`Pool::umem`] is registered with.
+    #[inline]
+    #[expect(clippy::needless_pass_by_value, reason = "who lent a frame has it no more")]
+    pub fn lend(&self, frame: Frame) -> u64 {
+        (self.buffer(&frame) + frame.off()) as u64
+    }
+
+    /// The buffer that `addr` lies in, from 0.
+    #[inline]
+    pub fn buffer_at(&self, addr: u64) -> u64 {
+        addr / (self.arena.stride * LINE) as u64
+    }
+
+    /// A frame of `len` bytes at `addr`, whose buffer was lent and is back: once for each
+    /// [`Pool::lend`].
+    #[inline]
+    pub fn unlend(&self, addr: u64, len: usize, meta: Meta) -> Frame {
+        let off = addr % (self.arena.stride * LINE) as u64;
+        let buf = self.buffer_at(addr) as u32 + 1;
+        let mut frame = Frame::new(buf, off as u16, len.min(LONGEST) as u16);
+        self.set_meta(&mut frame, meta);
+        frame
+    }
+
+    /// As [`Pool::unlend`], for a buffer by its number, as [`Pool::buffer_at`] gives it.
+    pub fn unlend_buffer(&self, buffer: u64) -> Frame {
+        self.unlend_sent(buffer * (self.arena.stride * LINE) as u64, 0)
+    }
+
+    /// As [`Pool::unlend`], for a buffer that was transmitted: a frame of `len` bytes, whatever they
+    /// are, that starts where all do.
+    #[inline]
+    pub fn unlend_sent(&self, addr: u64, len: usize) -> Frame {
+        let start = self.buffer_at(addr) * (self.arena.stride * LINE) as u64 + START as u64;
+        self.unlend(start, len, Meta::default())
+    }
+}

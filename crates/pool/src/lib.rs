@@ -1,0 +1,470 @@
+//! Pool: the memory of all frames, taken once at start.
+//!
+//! ```text
+//!  buffer   [ meta, 64 bytes | bytes of the frame ...            ]  x frames
+//!                              ^ Frame { buf, off, len }
+//!
+//!  core 0: free [7 3 9 ..]  ──32 at a time──>  shared: chain ─> chain ─> chain
+//!  core 1: free [..]        <──────────────             (a Treiber stack of chains)
+//! ```
+//!
+//! Every core has a handle of its own, with its own free list: taking and giving back touch no
+//! shared line. Only each 32nd time a chain of 32 buffers moves to or from the shared stack, by
+//! one compare-and-swap; a version number beside the stack's head keeps a slow core from
+//! mistaking a chain that left and came back for one that never left (the ABA problem).
+//!
+//! Invariants: a buffer is in one free list, or in the one [`Frame`] that names it; a frame is
+//! not `Clone` and giving it back consumes it, so it cannot be given back twice. Buffers count
+//! from 1: an empty handle (`Frame::default()`) names none. [`Pool::held`] finds leaks.
+//! Thread-safety: a handle is one core's; buffers may be taken by one handle and given back to
+//! another of the same pool.
+//!
+//! Soundness: the bytes are reached through a frame, `&mut` bytes through `&mut` frame, so the
+//! uniqueness of frames is what keeps two cores apart. A handle made up with [`Frame::new`] and
+//! shown to a pool breaks that, as a made-up file descriptor would; only this file makes frames
+//! of pool buffers.
+#![allow(unsafe_code, reason = "buffers are shared memory; who owns one is told by its Frame")]
+
+use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::ptr::NonNull;
+use std::slice;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use flowyard_frame::{Frame, Nanos};
+use flowyard_wire::LinkType;
+
+mod chain;
+mod lend;
+mod umem;
+
+pub use lend::LONGEST_LENDABLE;
+pub use umem::{HEADROOM, Umem};
+
+/// The longest frame that any pool takes, in bytes.
+pub const LONGEST: usize = u16::MAX as usize;
+
+/// The most buffers of a pool.
+pub const FRAMES: usize = 1 << 26;
+
+/// Buffers that move between a core and the shared stack at a time.
+const CHAIN: usize = 32;
+
+/// Where a frame starts in its buffer: its [`Meta`] stands before.
+const START: usize = LINE;
+
+/// A cache line: buffers start and end on one.
+const LINE: usize = 64;
+
+/// The memory starts on a page: the kernel takes no other.
+const PAGE: usize = 4096;
+
+/// What a port knows of a frame besides its bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(C)]
+pub struct Meta {
+    /// When it was received, or captured.
+    pub time: Nanos,
+    /// Its length on the wire in bytes; a capture may hold less.
+    pub wire_len: u32,
+    /// The port it came in by.
+    pub in_port: u16,
+    /// What its first byte is.
+    pub link: LinkType,
+    /// How many ports of its list have a copy of it already (see `ToPorts` of the engine).
+    pub copied: u16,
+}
+
+impl Default for Meta {
+    fn default() -> Self {
+        Self { time: 0, wire_len: 0, in_port: 0, link: LinkType::Ethernet, copied: 0 }
+    }
+}
+
+/// Why there is no buffer for a frame.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum NoBuffer {
+    /// The frame is longer than a buffer.
+    TooLong,
+    /// All buffers are in use.
+    Empty,
+}
+
+/// One core's handle on the pool.
+#[derive(Debug)]
+pub struct Pool {
+    arena: Arc<Arena>,
+    /// Buffers this core may take; never more than two chains.
+    free: Vec<u32>,
+}
+
+/// What all handles share.
+struct Arena {
+    base: NonNull<u8>,
+    layout: Layout,
+    /// Lines of one buffer.
+    stride: usize,
+    count: u32,
+    /// Of a free buffer in a chain: the next buffer of its chain, 0 at the end.
+    next: Box<[AtomicU32]>,
+    /// Of the first buffer of a chain on the stack: the first buffer of the chain below.
+    below: Box<[AtomicU32]>,
+    /// The first buffer of the topmost chain (low half), and a version (high half).
+    top: AtomicU64,
+}
+
+// SAFETY: the memory is reached only through frames; a frame is unique and names one buffer, and
+// it moves between threads by channels that synchronise (queues, or the stack's release and
+// acquire on `top`). Everything else is atomic or immutable.
+unsafe impl Sync for Arena {}
+// SAFETY: plain memory, bound to no thread.
+unsafe impl Send for Arena {}
+
+impl Pool {
+    /// A pool of `frames` buffers for frames of up to `bytes` bytes (at most [`LONGEST`]). This is
+    /// the one allocation.
+    #[must_use]
+    pub fn new(frames: usize, bytes: usize) -> Self {
+        Self::shaped(frames, 1 + bytes.clamp(LINE, LONGEST).div_ceil(LINE))
+    }
+
+    fn shaped(frames: usize, stride: usize) -> Self {
+        let count = frames.clamp(1, FRAMES) as u32;
+        let zeros = |_| AtomicU32::new(0);
+        let size = (count as usize * stride * LINE).next_multiple_of(PAGE);
+        let layout = Layout::from_size_align(size, PAGE).expect("2^26 buffers of 64 KiB");
+        // SAFETY: the size is not zero.
+        let base = NonNull::new(unsafe { alloc_zeroed(layout) });
+        let arena = Arena {
+            base: base.unwrap_or_else(|| handle_alloc_error(layout)),
+            layout,
+            stride,
+            count,
+            next: (0..=count).map(zeros).collect(),
+            below: (0..=count).map(zeros).collect(),
+            top: AtomicU64::new(0),
+        };
+        let mut pool = Self { arena: Arc::new(arena), free: Vec::with_capacity(2 * CHAIN) };
+        for buf in (1..=count).rev() {
+            let mut frame = Frame::new(buf, START as u16, 0);
+            pool.set_meta(&mut frame, Meta::default()); // from here on every meta is a valid one
+            pool.put(frame);
+        }
+        pool
+    }
+
+    /// Makes `frame` one of `len` bytes: what a port received is shorter than the room for it.
+    #[inline]
+    pub fn set_len(&self, frame: &mut Frame, len: usize) {
+        let (buf, off) = (frame.buf(), frame.off() as u16);
+        // What the buffer has no room for, `range` cuts off.
+        let mut new = Frame::new(buf, off, len.min(LONGEST) as u16);
+        (new.hash, new.mark) = (frame.hash, frame.mark);
+        *frame = new;
+    }
+
+    /// Another core's handle on the same buffers.
+    #[must_use]
+    pub fn share(&self) -> Self {
+        Self { arena: Arc::clone(&self.arena), free: Vec::with_capacity(2 * CHAIN) }
+    }
+
+    /// A frame of `len` bytes, whatever they are.
+    ///
+    /// # Errors
+    /// When `len` is more than a buffer holds, or no buffer is free.
+    #[inline]
+    pub fn take(&mut self, len: usize, meta: Meta) -> Result<Frame, NoBuffer> {
+        if len > self.longest() {
+            return Err(NoBuffer::TooLong);
+        }
+        if self.free.is_empty() {
+            self.arena.pop(&mut self.free);
+        }
+        let buf = self.free.pop().ok_or(NoBuffer::Empty)?;
+        let mut frame = Frame::new(buf, START as u16, len as u16);
+        self.set_meta(&mut frame, meta);
+        Ok(frame)
+    }
+
+    /// A frame with a copy of `data`.
+    ///
+    /// # Errors
+    /// As [`Pool::take`].
+    #[inline]
+    pub fn copy(&mut self, data: &[u8], meta: Meta) -> Result<Frame, NoBuffer> {
+        let mut frame = self.take(data.len(), meta)?;
+        self.bytes_mut(&mut frame).copy_from_slice(data);
+        Ok(frame)
+    }
+
+    /// Another frame with the bytes of `frame`, and with what is known of it.
+    ///
+    /// # Errors
+    /// When no buffer is free.
+    #[inline]
+    pub fn copy_of(&mut self, frame: &Frame) -> Result<Frame, NoBuffer> {
+        let meta = Meta { copied: 0, ..self.meta(frame) };
+        let mut copy = self.take(frame.len(), meta)?;
+        self.bytes_mut(&mut copy).copy_from_slice(self.bytes(frame));
+        (copy.hash, copy.mark) = (frame.hash, frame.mark);
+        Ok(copy)
+    }
+
+    /// Takes a frame back. An empty handle is nothing to take.
+    #[inline]
+    #[expect(clippy::needless_pass_by_value, reason = "who gave a frame back has it no more")]
+    pub fn put(&mut self, frame: Frame) {
+        let buf = frame.buf();
+        if buf == 0 || buf > self.arena.count {
+            return;
+        }
+        if self.free.len() == 2 * CHAIN {
+            self.arena.push(&self.free[..CHAIN]);
+            self.free.copy_within(CHAIN.., 0);
+            self.free.truncate(CHAIN);
+        }
+        self.free.push(buf);
+    }
+
+    /// Whether `frames` buffers (at most 32) are free to this core now.
+    #[must_use]
+    pub fn has(&mut self, frames: usize) -> bool {
+        while self.free.len() < frames.min(CHAIN) {
+            let before = self.free.len();
+            self.arena.pop(&mut self.free);
+            if self.free.len() == before {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// The bytes of `frame`.
+    #[must_use]
+    #[inline]
+    pub fn bytes<'a>(&'a self, frame: &'a Frame) -> &'a [u8] {
+        let (start, len) = self.range(frame);
+        // SAFETY: `range` lies in the buffer that `frame` names, past its meta, and all of it is
+        // initialised. The frame is unique and borrowed, so nobody writes while this slice lives.
+        unsafe { slice::from_raw_parts(self.arena.base().add(start), len) }
+    }
+
+    /// The bytes of `frame`, to be changed.
+    #[must_use]
+    #[inline]
+    pub fn bytes_mut<'a>(&'a self, frame: &'a mut Frame) -> &'a mut [u8] {
+        let (start, len) = self.range(frame);
+        // SAFETY: as in `bytes`; the frame is borrowed mutably, so nobody reads either.
+        unsafe { slice::from_raw_parts_mut(self.arena.base().add(start), len) }
+    }
+
+    /// Makes room for `n` bytes at byte `at` of `frame`, zeros; its length on the wire grows with
+    /// it. What is in front of them moves as far as there is room before the frame, what is behind
+    /// moves for the rest. `false`, and nothing is changed, if the frame has not so many bytes or
+    /// its buffer no room.
+    #[must_use]
+    pub fn insert(&self, frame: &mut Frame, at: usize, n: usize) -> bool {
+        let (off, len) = self.place(frame);
+        if frame.buf() == 0 || at > len || len.saturating_add(n) > self.longest() {
+            return false;
+        }
+        let before = n.min(off);
+        let to = off - before;
+        let room = self.room_mut(frame);
+        room.copy_within(off..off + at, to);
+        room.copy_within(off + at..off + len, to + at + n);
+        room[to + at..to + at + n].fill(0);
+        self.replace(frame, to, len + n)
+    }
+
+    /// Takes `n` bytes at byte `at` out of `frame`; its length on the wire shrinks with it. What is
+    /// in front of them moves. `false`, and nothing is changed, if the frame has not so many bytes.
+    #[must_use]
+    pub fn remove(&self, frame: &mut Frame, at: usize, n: usize) -> bool {
+        let (off, len) = self.place(frame);
+        if at.saturating_add(n) > len || START + off + n > usize::from(u16::MAX) {
+            return false;
+        }
+        self.room_mut(frame).copy_within(off..off + at, off + n);
+        self.replace(frame, off + n, len - n)
+    }
+
+    /// Makes `frame` one of `len` bytes, if it has more: the others are gone.
+    pub fn truncate(&self, frame: &mut Frame, len: usize) {
+        let (off, old) = self.place(frame);
+        if len < old {
+            self.replace(frame, off, len);
+        }
+    }
+
+    /// What the port knows of `frame`.
+    #[must_use]
+    #[inline]
+    pub fn meta(&self, frame: &Frame) -> Meta {
+        // SAFETY: the first line of a buffer holds a valid meta from `new` on, and bytes never
+        // reach into it. The frame is unique and borrowed, so nobody writes it meanwhile.
+        unsafe { self.arena.base().add(self.buffer(frame)).cast::<Meta>().read() }
+    }
+
+    /// Says what the port knows of `frame`.
+    #[inline]
+    pub fn set_meta(&self, frame: &mut Frame, meta: Meta) {
+        // SAFETY: as in `meta`; the frame is borrowed mutably, so nobody reads it meanwhile. A
+        // buffer starts on a cache line, which is aligned enough.
+        unsafe { self.arena.base().add(self.buffer(frame)).cast::<Meta>().write(meta) }
+    }
+
+    /// How many bytes a buffer holds.
+    #[must_use]
+    #[inline]
+    pub fn longest(&self) -> usize {
+        LONGEST.min((self.arena.stride - 1) * LINE) // a lendable one has more than was asked for
+    }
+
+    /// How many buffers there are.
+    #[must_use]
+    pub fn frames(&self) -> usize {
+        self.arena.count as usize
+    }
+
+    /// Buffers that are in neither this handle's list nor the shared stack. Once all other handles
+    /// are gone (dropping one gives its list back) these are the frames still held somewhere: 0,
+    /// or a leak.
+    #[must_use]
+    pub fn held(&self) -> usize {
+        self.frames().saturating_sub(self.free.len() + self.arena.stacked())
+    }
+
+    /// Where the frame's buffer starts. An empty handle gets the first buffer's place, which
+    /// [`Pool::range`] makes empty.
+    #[inline]
+    fn buffer(&self, frame: &Frame) -> usize {
+        debug_assert!(frame.buf() <= self.arena.count, "a frame of another pool");
+        let buf = frame.buf().min(self.arena.count).max(1);
+        (buf - 1) as usize * self.arena.stride * LINE
+    }
+
+    /// Start and length of the frame's bytes, from where its meta ends.
+    fn place(&self, frame: &Frame) -> (usize, usize) {
+        let (start, len) = self.range(frame);
+        (start - self.buffer(frame) - START, len)
+    }
+
+    /// All of the frame's buffer behind the meta; nothing for an empty handle.
+    fn room_mut<'a>(&'a self, frame: &'a mut Frame) -> &'a mut [u8] {
+        let len = if frame.buf() == 0 { 0 } else { self.arena.stride * LINE - START };
+        // SAFETY: this is the buffer that `frame` names, past its meta; else as in `bytes_mut`.
+        unsafe { slice::from_raw_parts_mut(self.arena.base().add(self.buffer(frame) + START), len) }
+    }
+
+    /// Says that the frame has `len` bytes from `off` behind its meta, and not as many as before.
+    fn replace(&self, frame: &mut Frame, off: usize, len: usize) -> bool {
+        let mut meta = self.meta(frame);
+        meta.wire_len = meta.wire_len.saturating_sub(frame.len() as u32) + len as u32;
+        self.set_meta(frame, meta);
+        let (hash, mark) = (frame.hash, frame.mark);
+        *frame = Frame::new(frame.buf(), (START + off) as u16, len as u16);
+        (frame.hash, frame.mark) = (hash, mark);
+        true
+    }
+
+    /// Start and length of the frame's bytes, inside its buffer and past the meta.
+    #[inline]
+    fn range(&self, frame: &Frame) -> (usize, usize) {
+        let room = self.arena.stride * LINE;
+        let off = frame.off().clamp(START, room);
+        let len = if frame.buf() == 0 { 0 } else { frame.len().min(room - off) };
+        (self.buffer(frame) + off, len)
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        for chain in self.free.chunks(CHAIN) {
+            self.arena.push(chain);
+        }
+    }
+}
+
+impl Arena {
+    const fn base(&self) -> *mut u8 {
+        self.base.as_ptr()
+    }
+
+    /// Puts a chain of these buffers on the stack.
+    fn push(&self, bufs: &[u32]) {
+        let Some(&first) = bufs.first() else { return };
+        for (i, &buf) in bufs.iter().enumerate() {
+            let next = bufs.get(i + 1).copied().unwrap_or(0);
+            self.next[buf as usize].store(next, Ordering::Relaxed);
+        }
+        let mut top = self.top.load(Ordering::Relaxed);
+        loop {
+            self.below[first as usize].store(top as u32, Ordering::Relaxed);
+            let new = version(top) | u64::from(first);
+            // Release: the links, and what was done to the buffers, go before the chain is seen.
+            match self.top.compare_exchange_weak(top, new, Ordering::AcqRel, Ordering::Relaxed) {
+                Ok(_) => return,
+                Err(now) => top = now,
+            }
+        }
+    }
+
+    /// Takes the topmost chain, if there is one.
+    fn pop(&self, free: &mut Vec<u32>) {
+        let mut top = self.top.load(Ordering::Acquire);
+        loop {
+            let first = top as u32;
+            if first == 0 {
+                return;
+            }
+            // May be stale if another core took the chain; then the version has changed.
+            let below = self.below[first as usize].load(Ordering::Relaxed);
+            let new = version(top) | u64::from(below);
+            match self.top.compare_exchange_weak(top, new, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => return free.extend(self.chain(first)),
+                Err(now) => top = now,
+            }
+        }
+    }
+
+    /// The buffers of the chain that starts at `first`.
+    fn chain(&self, first: u32) -> impl Iterator<Item = u32> + '_ {
+        let next = |buf: &u32| self.next[*buf as usize].load(Ordering::Relaxed);
+        std::iter::successors(Some(first), move |buf| Some(next(buf)).filter(|&next| next != 0))
+            .take(CHAIN)
+    }
+
+    /// How many buffers are on the stack. Right when nobody moves chains meanwhile.
+    fn stacked(&self) -> usize {
+        let top = self.top.load(Ordering::Acquire) as u32;
+        let below = |buf: &u32| self.below[*buf as usize].load(Ordering::Relaxed);
+        std::iter::successors(Some(top), |buf| Some(below(buf)))
+            .take_while(|&first| first != 0)
+            .take(self.count as usize)
+            .map(|first| self.chain(first).count())
+            .sum()
+    }
+}
+
+impl Drop for Arena {
+    fn drop(&mut self) {
+        // SAFETY: allocated with this layout, and freed once.
+        unsafe { dealloc(self.base.as_ptr(), self.layout) };
+    }
+}
+
+/// The next version, in the high half.
+const fn version(top: u64) -> u64 {
+    ((top >> 32) + 1) << 32
+}
+
+impl std::fmt::Debug for Arena {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Arena({} buffers of {} bytes)", self.count, (self.stride - 1) * LINE)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,20 @@
+//! Ports of an engine: the bodies of `Rx` and `Tx`.
+//!
+//! ```text
+//!  Source (memory, capture) ──pace──> Rx ──> batch ... batch ──> Tx ──> memory, capture, nowhere
+//!  interface ───────────────────────> Rx ──> batch ... batch ──> Tx ──> interface
+//! ```
+//!
+//! Thread-safety: each half of a port belongs to one core.
+
+mod collect;
+pub mod live;
+mod pace;
+mod pcap;
+mod source;
+
+pub use collect::{Collect, Collected, Sent};
+pub use live::Log;
+pub use pace::{BadPace, Pace};
+pub use pcap::PcapTx;
+pub use source::{Repeat, SourceRx};

@@ -1,0 +1,177 @@
+//! Receiving from a source: a capture file, or frames in memory.
+//!
+//! A burst of the source is copied into the pool at once, and its frames are then let through as
+//! they are due. A source can wait: when the pool is empty it is not read, and nothing is lost.
+
+use crate::mem::Frames;
+use crate::{Burst, Error, Progress, Source};
+use flowyard_frame::{Batch, FlowKey, Frame, LANES, Nanos};
+
+use super::pace::{Clockwork, Pace};
+use flowyard_pool::{Meta, Pool};
+use flowyard_yard::port::{Received, Rx};
+
+/// Receives what a [`Source`] has.
+pub struct SourceRx {
+    port: u16,
+    source: Box<dyn Source + Send>,
+    clockwork: Clockwork,
+    /// Frames of the last burst, oldest first, from `next` on not yet received; `None` is one that
+    /// no buffer could hold.
+    ahead: [Option<Frame>; LANES],
+    times: [Nanos; LANES],
+    next: usize,
+    len: usize,
+    ended: bool,
+    failed: Option<String>,
+}
+
+impl SourceRx {
+    /// Port `port` receives what `source` has, at `pace`.
+    #[must_use]
+    pub fn new(port: u16, source: Box<dyn Source + Send>, pace: Pace) -> Self {
+        Self {
+            port,
+            source,
+            clockwork: Clockwork::new(pace),
+            ahead: [const { None }; LANES],
+            times: [0; LANES],
+            next: 0,
+            len: 0,
+            ended: false,
+            failed: None,
+        }
+    }
+
+    /// Reads the next burst into the batch: where no frame has to wait until it is due.
+    fn read_into(&mut self, into: &mut Batch, pool: &mut Pool) -> Received {
+        let mut got = Received::default();
+        if !self.ended && pool.has(LANES) {
+            match self.source.read() {
+                Ok(burst) => {
+                    self.ended = burst.is_empty();
+                    for (record, data) in burst.iter().take(LANES) {
+                        let (time, wire_len, link) = (record.time, record.wire_len, record.link);
+                        let meta = Meta { time, wire_len, in_port: self.port, link, copied: 0 };
+                        // As below: without a buffer, a frame is too long.
+                        match pool.copy(data, meta).map(|frame| (frame.is_empty(), frame)) {
+                            Ok((true, frame)) => {
+                                pool.put(frame);
+                                got.empty += 1;
+                            }
+                            Ok((false, frame)) => {
+                                let full = into.push(frame, FlowKey::ZERO).err();
+                                full.into_iter().for_each(|frame| pool.put(frame)); // it is not
+                            }
+                            Err(_) => got.too_long += 1,
+                        }
+                    }
+                }
+                Err(error) => {
+                    self.failed = Some(error.to_string());
+                    self.ended = true;
+                }
+            }
+        }
+        got.ended = self.ended;
+        got
+    }
+
+    /// Reads the next burst into the pool.
+    fn read(&mut self, pool: &mut Pool) {
+        if self.ended || !pool.has(LANES) {
+            return;
+        }
+        let burst = match self.source.read() {
+            Ok(burst) => burst,
+            Err(error) => {
+                self.failed = Some(error.to_string());
+                self.ended = true;
+                return;
+            }
+        };
+        (self.next, self.len) = (0, burst.len().min(LANES));
+        self.ended = burst.is_empty();
+        for (lane, (record, data)) in burst.iter().take(LANES).enumerate() {
+            let (time, wire_len, link) = (record.time, record.wire_len, record.link);
+            let meta = Meta { time, wire_len, in_port: self.port, link, copied: 0 };
+            self.times[lane] = time;
+            // The pool has room for a burst, as was asked: without a buffer, a frame is too long.
+            self.ahead[lane] = pool.copy(data, meta).ok();
+        }
+    }
+}
+
+impl Rx for SourceRx {
+    fn rx(&mut self, into: &mut Batch, pool: &mut Pool, now: Nanos) -> Received {
+        if self.next == self.len && into.is_empty() && self.clockwork.is_fast() {
+            return self.read_into(into, pool);
+        }
+        if self.next == self.len {
+            self.read(pool);
+        }
+        let mut got = Received::default();
+        while self.next < self.len && self.clockwork.due(self.times[self.next], now) {
+            match self.ahead[self.next].take() {
+                Some(frame) if frame.is_empty() => {
+                    pool.put(frame);
+                    got.empty += 1;
+                }
+                Some(frame) => match into.push(frame, FlowKey::ZERO) {
+                    Ok(_) => {}
+                    Err(frame) => {
+                        self.ahead[self.next] = Some(frame);
+                        break;
+                    }
+                },
+                None => got.too_long += 1,
+            }
+            self.next += 1;
+        }
+        got.ended = self.ended && self.next == self.len;
+        got
+    }
+
+    fn close(&mut self, pool: &mut Pool) {
+        self.ahead.iter_mut().filter_map(Option::take).for_each(|frame| pool.put(frame));
+        (self.next, self.len, self.ended) = (0, 0, true);
+    }
+
+    fn remarks(&self) -> Vec<String> {
+        let skipped = self.source.skipped().into_iter();
+        let skipped = skipped.map(|s| format!("{} frames skipped: {}", s.packets, s.reason));
+        let damage = self.source.damage().map(ToString::to_string);
+        self.failed.iter().cloned().chain(damage).chain(skipped).collect()
+    }
+}
+
+/// Frames in memory, again and again.
+#[derive(Debug)]
+pub struct Repeat {
+    frames: Frames,
+    left: u32,
+}
+
+impl Repeat {
+    /// `frames`, `times` times in all.
+    #[must_use]
+    pub const fn new(frames: Frames, times: u32) -> Self {
+        Self { frames, left: times }
+    }
+}
+
+impl Source for Repeat {
+    fn read(&mut self) -> Result<Burst<'_>, Error> {
+        let Progress { done, total } = self.frames.progress();
+        if Some(done) == total && self.left > 1 {
+            self.left -= 1;
+            self.frames.rewind();
+        }
+        self.frames.read()
+    }
+
+    /// In captured bytes of the round that is under way.
+    fn progress(&self) -> Progress {
+        self.frames.progress()
+    }
+}

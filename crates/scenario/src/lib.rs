@@ -1,0 +1,186 @@
+//! Scenarios: a configuration, the frames it receives, and what it is to come to.
+//!
+//! ```text
+//!  [yard] [[port]] [[queue]] [steer] [work]     the configuration
+//!  [[send]] [[reload]]                          what happens to it     ──> Sim, seed 0, 1, 2, ...
+//!  [sim] [expect]                               how often, and what of <── Seen
+//! ```
+//!
+//! `[[send]]` is part of every configuration: `flowyard run` receives those frames, too. The rest
+//! is for [`Scenario::run`], on one thread under a virtual clock: the same file gives the same
+//! answer everywhere. Whatever a file expects, conservation is checked: each frame comes out once,
+//! or is counted under a reason, and the pool gets all its buffers back.
+//!
+//! A file proves something only if it can fail: its `[[expect.mutant]]` say with which change it
+//! must ([`Scenario::mutants`]). `docs/scenarios.md` shows how to write one.
+//!
+//! Thread-safety: plain values.
+
+use std::path::Path;
+
+use toml::Spanned;
+
+use flowyard_config::send_words::{Mutant, ReloadConfig};
+use flowyard_config::{Config, ConfigError, ReloadPlan, send};
+
+mod expect;
+mod seen;
+
+/// A configuration that says what it is to come to.
+#[derive(Clone, Debug)]
+pub struct Scenario {
+    name: String,
+    text: String,
+    config: Config,
+}
+
+impl Scenario {
+    /// Reads the scenario in the file `path`; `name` is for messages.
+    ///
+    /// # Errors
+    /// As [`Scenario::parse`], and when the file cannot be read.
+    pub fn read(name: &str, path: &Path) -> Result<Self, ConfigError> {
+        let text = std::fs::read_to_string(path);
+        Self::parse(name, &text.map_err(|error| ConfigError::unread(name, &error))?)
+    }
+
+    /// Reads a scenario; `name` is for messages.
+    ///
+    /// # Errors
+    /// As [`Config::parse`], and when nothing is sent or nothing is expected.
+    pub fn parse(name: &str, text: &str) -> Result<Self, ConfigError> {
+        let config = Config::parse(name, text)?;
+        if config.send.is_empty() {
+            return Err(config.error(0..0, "this scenario sends nothing", "add a [[send]]"));
+        }
+        if config.expect.is_none() {
+            return Err(config.error(0..0, "this scenario expects nothing", "add an [expect]"));
+        }
+        check(&config)?;
+        Ok(Self { name: name.into(), text: text.into(), config })
+    }
+
+    /// How many seeds it is simulated with.
+    #[must_use]
+    pub const fn seeds(&self) -> u64 {
+        self.config.sim.seeds
+    }
+
+    /// Simulates it with every seed, and compares.
+    ///
+    /// # Errors
+    /// Everything that differs with the first seed with which something does: a line for each,
+    /// with its place in the file.
+    pub fn run(&self) -> Result<(), String> {
+        let config = &self.config;
+        let fail = |error: ConfigError| error.to_string();
+        let plan = send::plan(config).map_err(fail)?;
+        let reloads = reloads(config).map_err(fail)?;
+        let mut reordered = false;
+        for seed in 0..config.sim.seeds {
+            let seen = seen::watch(config, &plan, &reloads, seed)
+                .map_err(|what| format!("{}: seed {seed}: {what}", self.name))?;
+            let differ = expect::compare(config, &plan, &seen);
+            reordered |= expect::disorder(config, &plan, &seen).is_some();
+            if !differ.is_empty() {
+                return Err(differ
+                    .into_iter()
+                    .map(|(span, what)| {
+                        config.error(span, what, format!("with seed {seed}")).to_string()
+                    })
+                    .collect::<Vec<_>>()
+                    .join("\n"));
+            }
+        }
+        match expect::reordering(config) {
+            Some(span) if !reordered => {
+                let what = "in_order: expected false, got true";
+                Err(config.error(span, what, "with every seed").to_string())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Makes each change under which the scenario must fail, and sees to it that it does.
+    ///
+    /// # Errors
+    /// Names the first change that goes unnoticed, or makes no configuration at all.
+    pub fn mutants(&self) -> Result<(), String> {
+        let expect = self.config.expect.as_ref().map(Spanned::get_ref);
+        let mutants = expect.map_or(&[][..], |expect| &expect.mutant);
+        if mutants.is_empty() {
+            return Err(format!(
+                "{}: nothing shows that this scenario can fail; add an [[expect.mutant]]",
+                self.name
+            ));
+        }
+        let end = self.text.find("\n[expect]").unwrap_or(self.text.len());
+        for Mutant { from, to } in mutants {
+            let says =
+                |what: String, mend: &str| self.config.error(from.span(), what, mend).to_string();
+            let (text, from) = (&self.text, from.get_ref());
+            if text[..end].matches(from).count() != 1 {
+                let what = format!("'{from}' does not stand exactly once before [expect]");
+                return Err(says(what, "write more, or less, of the line"));
+            }
+            let text = text[..end].replacen(from, to, 1) + &text[end..];
+            let changed = Self::parse(&self.name, &text)
+                .map_err(|error| format!("with '{to}' in place of '{from}': {error}"))?;
+            if changed.run().is_ok() {
+                let what = format!("with '{to}' in place of '{from}' all is as expected");
+                return Err(says(what, "expect something that tells them apart"));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// New tables, and when.
+fn reloads(config: &Config) -> Result<Vec<(u64, ReloadPlan)>, ConfigError> {
+    let mut running = config.clone();
+    let mut all: Vec<_> = config.reload.iter().map(Spanned::get_ref).collect();
+    all.sort_by_key(|reload| reload.at);
+    let reload = |reload: &ReloadConfig| {
+        let mut new = running.clone();
+        if let Some(spread) = &reload.spread {
+            new.steer.spread.clone_from(spread);
+        }
+        if let Some(exact) = &reload.exact {
+            new.steer.exact.clone_from(exact);
+        }
+        if let Some(rule) = &reload.rule {
+            new.steer.rule.clone_from(rule);
+        }
+        if let Some(service) = &reload.service {
+            new.service.clone_from(service);
+        }
+        new.check_tables()?;
+        let tables = running.reload(&new)?;
+        running = new;
+        Ok((reload.at.0, tables))
+    };
+    all.into_iter().map(reload).collect()
+}
+
+/// Finds what is wrong first with what is reloaded and expected.
+fn check(config: &Config) -> Result<(), ConfigError> {
+    for reload in &config.reload {
+        let (at, reload) = (reload.span(), reload.get_ref());
+        if reload.at.0 > send::LAST {
+            return Err(config.error(at, "this reload comes after 5ms", "reload sooner"));
+        }
+        if reload.spread.is_none()
+            && reload.exact.is_none()
+            && reload.rule.is_none()
+            && reload.service.is_none()
+        {
+            let fix = "give it 'spread', 'exact', 'rule' or 'service'";
+            return Err(config.error(at, "this reload changes nothing", fix));
+        }
+    }
+    reloads(config)?;
+    expect::check(config)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,230 @@
+//! What can be seen of one simulated run.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use flowyard_flow::parse;
+use flowyard_frame::{FlowKey, Nanos};
+use flowyard_wire::{Headers, LinkType, Net, Verdict};
+
+use flowyard_config::send::Planned;
+use flowyard_config::{Config, ReloadPlan};
+use flowyard_lb::Hub;
+use flowyard_ports::port::Collect;
+use flowyard_switch::SwitchHub;
+use flowyard_yard::sim::{Faults, Sim};
+use flowyard_yard::work::{Around, Work};
+use flowyard_yard::{Count, Counters, MADE, Message, Parts};
+
+/// What one seed came to.
+pub(super) struct Seen {
+    /// By port: frames out in order, by their number in the plan, and when.
+    pub(super) sent: Vec<Vec<(usize, Nanos)>>,
+    /// What the frames out are like, by their number in the plan.
+    pub(super) looks: Vec<(usize, Look)>,
+    /// By port: the bytes of those frames, and of those that the work made.
+    pub(super) bytes: Vec<Vec<Vec<u8>>>,
+    /// By port: frames that the work made.
+    pub(super) made: Vec<u64>,
+    /// In the order the work began.
+    pub(super) worked: Vec<Worked>,
+    /// By core.
+    pub(super) cores: Vec<Counters>,
+    /// By queue: frames that entered.
+    pub(super) entered: Vec<u64>,
+    /// By counter that tables name.
+    pub(super) counts: Vec<Count>,
+}
+
+/// What a frame is like.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Look {
+    pub(super) eth_src: [u8; 6],
+    pub(super) eth_dst: [u8; 6],
+    pub(super) vlan: u16,
+    /// TTL or hop limit.
+    pub(super) ttl: Option<u8>,
+    /// Its flow: of the outer header of a tunnel.
+    pub(super) flow: FlowKey,
+    /// Whether its checksums, of all headers that there are, are right.
+    right: bool,
+}
+
+impl Look {
+    fn at(data: &[u8]) -> Self {
+        let headers = Headers::parse(LinkType::Ethernet, data);
+        let key = parse::key(&headers, data, 0);
+        let ip = data.get(headers.l3 as usize..).unwrap_or_default();
+        let (mut level, mut right) = (Some(headers), true);
+        while let Some(headers) = level {
+            let bad = |verdict: Verdict| verdict == Verdict::Bad;
+            right &= !bad(headers.ipv4_checksum(data)) && !bad(headers.transport_checksum(data));
+            level = headers.inner(data);
+        }
+        let ttl = match headers.net {
+            Net::Ipv4 => ip.get(8),
+            Net::Ipv6 => ip.get(7),
+            _ => None,
+        };
+        let FlowKey { eth_src, eth_dst, vlan_tci, .. } = key;
+        Self {
+            eth_src,
+            eth_dst,
+            vlan: vlan_tci & 0xfff,
+            ttl: ttl.copied(),
+            flow: key.flow(),
+            right,
+        }
+    }
+
+    /// As in a `[[send]]`.
+    pub(super) fn eth(&self) -> String {
+        let mac = |mac: [u8; 6]| mac.map(|byte| format!("{byte:02x}")).join(":");
+        let vlan = if self.vlan == 0 { String::new() } else { format!(" vlan {}", self.vlan) };
+        format!("{} > {}{vlan}", mac(self.eth_src), mac(self.eth_dst))
+    }
+}
+
+/// One frame's work.
+#[derive(Clone, Copy)]
+pub(super) struct Worked {
+    pub(super) core: u16,
+    /// The frame's number in the plan.
+    pub(super) frame: usize,
+    pub(super) begin: Nanos,
+    /// The earliest time at which it is completed.
+    pub(super) done: Nanos,
+}
+
+/// Frames by port and time.
+type Numbers = Arc<HashMap<(u16, Nanos), usize>>;
+
+/// Does the work, and notes which core did it when.
+fn noted(
+    core: u16,
+    work: Box<dyn Work>,
+    numbers: Numbers,
+    notes: Arc<Mutex<Vec<Worked>>>,
+) -> Box<dyn Work> {
+    Box::new(Around::new(work, move |work, batch, pool, now| {
+        let done = work.work(batch, pool, now);
+        let mut notes = notes.lock().unwrap_or_else(PoisonError::into_inner);
+        for lane in batch.lanes() {
+            let meta = pool.meta(&batch.frames[lane]);
+            if let Some(&frame) = numbers.get(&(meta.in_port, meta.time)) {
+                notes.push(Worked { core, frame, begin: now, done });
+            }
+        }
+        done
+    }))
+}
+
+/// Simulates `config` with `seed`.
+///
+/// # Errors
+/// When it stands still, or a frame is lost, made up or doubled.
+pub(super) fn watch(
+    config: &Config,
+    plan: &[Planned],
+    reloads: &[(Nanos, ReloadPlan)],
+    seed: u64,
+) -> Result<Seen, String> {
+    let numbers = plan.iter().enumerate().map(|(at, frame)| ((frame.port, frame.time), at));
+    let numbers: Numbers = Arc::new(numbers.collect());
+    let notes = Arc::<Mutex<Vec<Worked>>>::default();
+    let ports: Vec<_> = config.ports().map(|_| Collect::default()).collect();
+    let mut parts = Parts::default();
+    for (number, port) in (0..).zip(&ports) {
+        parts.tx.insert(number, Box::new(port.clone()));
+    }
+    let cores = *config.yard.cores.get_ref();
+    let setup = config.resolve().map_err(|error| error.to_string())?;
+    // The agent's calls, without its channel: what it says at the start is all it says.
+    let mut agent = config.switch_agent().map_err(|error| error.to_string())?;
+    let switch = config.switch_hub(agent.lookups());
+    if let Some(switch) = &switch {
+        config.load_switch(&mut agent).map_err(|error| error.to_string())?;
+        parts.control.push(Arc::<SwitchHub>::clone(switch));
+    }
+    for (core, work) in (0..).zip(setup.works(None, &mut parts.control)) {
+        parts.work.insert(core, noted(core, work, Arc::clone(&numbers), Arc::clone(&notes)));
+    }
+    let yard = config.build(parts).map_err(|error| error.to_string())?;
+    if let Some(switch) = &switch {
+        switch.apply(&agent.drain());
+    }
+    let hub = yard.control_plane::<Hub>();
+    let asked = &config.sim;
+    let faults = Faults {
+        stall_every: asked.stall_every,
+        stall_ns: asked.stall.0,
+        death_every: asked.death_every,
+        found_after_ns: 50_000,
+    };
+    let mut sim = Sim::new(yard, seed, faults);
+    for (at, reload) in reloads {
+        while sim.now < *at {
+            sim.step();
+        }
+        if let (Some(hub), Some(services)) = (&hub, reload.services.clone()) {
+            hub.set(services, sim.now).map_err(|error| error.to_string())?;
+        }
+        let tables = Arc::new(reload.tables.clone());
+        for core in 0..cores {
+            while !sim.yard.mail.offer(core, Message::Reload(Arc::clone(&tables))) {
+                sim.step(); // its mailbox is full: it has to read some first
+            }
+        }
+    }
+    let total = sim.run().map_err(|error| error.to_string())?;
+    let counters: Vec<_> = sim.yard.cores.iter().map(flowyard_yard::Core::counters).collect();
+    let entered = sim.yard.places.queues.iter().map(|place| place.queue.tail()).collect();
+    let mut counts = vec![Count::default(); config.steer.counters.len()];
+    for core in &sim.yard.cores {
+        counts.iter_mut().zip(core.counts()).for_each(|(sum, more)| *sum = sum.plus(more));
+    }
+    let pool = sim.yard.pool.share();
+    drop(sim);
+
+    let (mut out, mut looks, mut sent, mut bytes) = (0, Vec::new(), Vec::new(), Vec::new());
+    let mut made = vec![0; ports.len()];
+    for ((port, collected), made) in config.ports().zip(&ports).zip(&mut made) {
+        let (mut mine, mut all, name) = (Vec::new(), Vec::new(), port.name.get_ref());
+        let mut left = vec![false; plan.len()];
+        for (one, data) in collected.take().iter() {
+            if one.meta.in_port == MADE {
+                (*made, out) = (*made + 1, out + 1);
+                all.push(data.to_vec());
+                continue;
+            }
+            let Some(&number) = numbers.get(&(one.meta.in_port, one.meta.time)) else {
+                return Err(format!("port {name} sent a frame that nobody gave"));
+            };
+            if std::mem::replace(&mut left[number], true) {
+                let said = plan[number].said;
+                return Err(format!("frame {number} ({said}) was sent twice by port {name}"));
+            }
+            let look = Look::at(data);
+            if !look.right && Look::at(&plan[number].bytes).right {
+                let said = plan[number].said;
+                return Err(format!("port {name} spoiled the checksum of frame {number} ({said})"));
+            }
+            looks.push((number, look));
+            mine.push((number, one.at));
+            all.push(data.to_vec());
+        }
+        out += mine.len() as u64;
+        sent.push(mine);
+        bytes.push(all);
+    }
+    let (given, copied, dropped) = (plan.len() as u64, total.copies, total.drops.total());
+    if given + copied != out + dropped || total.rx_frames != given || pool.held() != 0 {
+        return Err(format!(
+            "frames are not conserved: {given} given, {} received, {copied} copied, {out} sent, {dropped} dropped, {} held",
+            total.rx_frames,
+            pool.held()
+        ));
+    }
+    let worked = std::mem::take(&mut *notes.lock().unwrap_or_else(PoisonError::into_inner));
+    Ok(Seen { sent, looks, bytes, made, worked, cores: counters, entered, counts })
+}

@@ -1,0 +1,73 @@
+//! Golden scenarios: every file of `scenarios/` is a test, and so is the example in
+//! `docs/scenarios.md`, with the message it shows. Each is run, and run again with every change that must make it fail.
+//!
+//! `cargo test -p flowyard-scenario --test scenarios -- NAME` runs those whose name contains NAME.
+
+use std::path::{Path, PathBuf};
+
+use flowyard_scenario::Scenario;
+use libtest_mimic::{Arguments, Trial};
+
+/// Fewer files are a sign that they were not found.
+const LEAST: usize = 30;
+
+/// What to call to see one failure again.
+const AGAIN: &str = "cargo test -p flowyard-scenario --test scenarios --";
+
+fn main() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let folder = root.join("scenarios");
+    let listed = std::fs::read_dir(&folder).expect("scenarios/ can be listed");
+    let mut files: Vec<PathBuf> =
+        listed.map(|entry| entry.expect("scenarios/ can be listed").path()).collect();
+    files.retain(|file| file.extension().is_some_and(|extension| extension == "toml"));
+    files.sort();
+    assert!(files.len() >= LEAST, "only {} files in scenarios/", files.len());
+
+    let mut trials = Vec::new();
+    for file in files {
+        let stem = file.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        let name = format!("scenarios/{stem}.toml");
+        let again = stem.clone();
+        two(&mut trials, &stem, move || {
+            Scenario::read(&name, &file).map_err(|error| told(&error.to_string(), &again))
+        });
+    }
+    let page = std::fs::read_to_string(root.join("docs/scenarios.md"));
+    let page = page.expect("docs/scenarios.md can be read");
+    let example = page.split("```toml\n").nth(1).and_then(|rest| rest.split("```").next());
+    let example = example.expect("docs/scenarios.md shows a ```toml example").to_owned();
+    let read = |text: &str| {
+        let read = Scenario::parse("scenarios/ssh.toml", text);
+        read.map_err(|error| told(&error.to_string(), "docs"))
+    };
+    let text = example.clone();
+    two(&mut trials, "docs", move || read(&text));
+    trials.push(Trial::test("docs::message", move || {
+        let changed = example.replacen("ssh = 10", "ssh = 11", 1);
+        let said = told(&read(&changed)?.run().err().unwrap_or_default(), "ssh");
+        let shown = page.contains(&format!("```text\n{said}\n```"));
+        shown
+            .then_some(())
+            .ok_or_else(|| format!("the page shows another message than: {said}").into())
+    }));
+    libtest_mimic::run(&Arguments::from_args(), trials).exit();
+}
+
+/// The test itself, and that it can fail.
+fn two(
+    trials: &mut Vec<Trial>,
+    name: &str,
+    read: impl Fn() -> Result<Scenario, String> + Clone + Send + 'static,
+) {
+    let (stem, then) = (name.to_owned(), read.clone());
+    trials.push(Trial::test(name, move || Ok(read()?.run().map_err(|what| told(&what, &stem))?)));
+    let stem = name.to_owned();
+    trials.push(Trial::test(format!("{name}::can_fail"), move || {
+        Ok(then()?.mutants().map_err(|what| told(&what, &stem))?)
+    }));
+}
+
+fn told(what: &str, name: &str) -> String {
+    format!("{what}\nagain: {AGAIN} {name}")
+}

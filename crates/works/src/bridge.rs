@@ -1,0 +1,197 @@
+//! Bridge: an L2 learning switch (IEEE 802.1Q, 8.6 to 8.8; the filtering of 802.1D).
+//!
+//! ```text
+//!  source, VLAN ──> this port         learn, and tell the other cores
+//!  destination, VLAN ──> known: that port, but never back      group or unknown: all other ports
+//! ```
+//!
+//! Each core has a table of its own. The two directions of a flow may be worked on by two cores,
+//! and neither would ever learn from the other's frames: so who learns a station, or sees it move,
+//! tells all others, and says it again from time to time, so that it does not age there. It goes by
+//! mail: bounded mailboxes that are read before the next batch. A full mailbox loses the news; it is
+//! told again with a later frame of the station.
+//!
+//! Invariants: a frame never leaves by the port it came in by; of two words about a station, the
+//! later one counts on every core; nothing is allocated or locked after start.
+//! Thread-safety: a core's own, but for the mailboxes.
+
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+
+use flowyard_flow::Table;
+use flowyard_flow::table::l2::{L2, Learnt};
+use flowyard_frame::{Batch, FlowKey, Lanes, Nanos, To};
+use flowyard_wire::LinkType;
+
+use flowyard_pool::Pool;
+use flowyard_yard::DropReason;
+use flowyard_yard::port::refuse;
+use flowyard_yard::work::{Work, todo};
+
+/// Bytes of an Ethernet header.
+const HEADER: usize = 14;
+/// News that a mailbox holds.
+const MAILBOX: usize = 1024;
+/// The longest time after which a station is told of again.
+const AGAIN: Nanos = 1_000_000_000;
+
+/// A bridge, as one core sees it.
+pub struct Bridge {
+    table: L2,
+    /// Ports of the bridge: 0 to this - 1.
+    ports: u16,
+    news: Option<News>,
+}
+
+/// A station was seen.
+#[derive(Clone, Copy)]
+struct Seen {
+    mac: [u8; 6],
+    vlan: u16,
+    port: u16,
+    at: Nanos,
+}
+
+/// What a core has to do with the others.
+struct News {
+    inbox: Receiver<Seen>,
+    others: Vec<SyncSender<Seen>>,
+    /// When a station is to be told of again, by a hash of its address: the address and the time.
+    /// Two that share a place are told of more often.
+    due: Box<[(u64, Nanos)]>,
+    again: Nanos,
+}
+
+/// For each port: all the others.
+pub fn floods(ports: u16) -> Vec<Vec<u16>> {
+    let others = |port: u16| (0..ports).filter(|&other| other != port).collect();
+    (0..ports).map(others).collect()
+}
+
+impl Bridge {
+    /// A bridge of `ports` ports for some cores: one for each of `working`, which says whether the
+    /// core is given frames at all. Each knows about `stations` stations and forgets those that
+    /// were silent for `age`. `seed` decides where they stand in the tables.
+    ///
+    /// Frames that go to all ports but `n` get `To::List(n)`.
+    #[must_use]
+    pub fn group(
+        working: &[bool],
+        ports: u16,
+        stations: usize,
+        age: Nanos,
+        seed: u64,
+    ) -> Vec<Self> {
+        let mut mailboxes: Vec<_> = working.iter().map(|_| None).collect();
+        let mut senders = Vec::new();
+        let all = (0..working.len()).filter(|&core| working[core]);
+        for core in all.filter(|_| working.iter().filter(|works| **works).count() > 1) {
+            let (to, inbox) = sync_channel(MAILBOX);
+            mailboxes[core] = Some(inbox);
+            senders.push((core, to));
+        }
+        let bridge = |(core, inbox): (usize, Option<Receiver<Seen>>)| {
+            let others = || senders.iter().filter(|(other, _)| *other != core);
+            let news = inbox.map(|inbox| News {
+                inbox,
+                others: others().map(|(_, to)| to.clone()).collect(),
+                due: vec![(0, 0); stations.next_power_of_two()].into(),
+                again: (age / 4).clamp(1, AGAIN),
+            });
+            let table = L2::new(stations, age, seed.wrapping_add(core as u64));
+            Self { table, ports, news }
+        };
+        mailboxes.into_iter().enumerate().map(bridge).collect()
+    }
+
+    /// A bridge for one core.
+    #[must_use]
+    pub fn new(ports: u16, stations: usize, age: Nanos, seed: u64) -> Self {
+        let news = None;
+        Self { table: L2::new(stations, age, seed), ports, news }
+    }
+
+    /// Learns where the frame of this key came from.
+    #[inline]
+    fn learn(&mut self, key: &FlowKey, now: Nanos) {
+        let &FlowKey { eth_src: mac, vlan_tci, in_port: port, .. } = key;
+        let vlan = vlan_tci & 0xfff;
+        let learnt = self.table.learn(&mac, vlan, port, now);
+        let fresh = match learnt {
+            Learnt::New | Learnt::Moved { .. } => true,
+            Learnt::Known => false,
+            Learnt::Full | Learnt::NoStation => return,
+        };
+        if let Some(news) = &mut self.news {
+            news.tell(Seen { mac, vlan, port, at: now }, fresh);
+        }
+    }
+}
+
+impl News {
+    /// Tells the others, if it is news to them or they were not told for long.
+    #[inline]
+    fn tell(&mut self, seen: Seen, fresh: bool) {
+        let [a, b, c, d, e, f] = seen.mac;
+        let [g, h] = seen.vlan.to_be_bytes();
+        let key = u64::from_be_bytes([a, b, c, d, e, f, g, h]);
+        let hash = key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+        let at = hash as usize & (self.due.len() - 1);
+        let Some(due) = self.due.get_mut(at) else { return };
+        if !fresh && due.0 == key && seen.at < due.1 {
+            return;
+        }
+        let full = |to: &SyncSender<Seen>| matches!(to.try_send(seen), Err(TrySendError::Full(_)));
+        // Not `any`: all are told. One that has no room now will have some soon.
+        let lost = self.others.iter().filter(|to| full(to)).count();
+        let wait = if lost == 0 { self.again } else { self.again / 1024 };
+        *due = (key, seen.at.saturating_add(wait));
+    }
+}
+
+impl Work for Bridge {
+    fn work(&mut self, batch: &mut Batch, pool: &Pool, now: Nanos) -> Nanos {
+        self.table.advance(now);
+        if let Some(news) = &self.news {
+            // No more than was there at first: others may tell as fast as this reads.
+            for Seen { mac, vlan, port, at } in news.inbox.try_iter().take(MAILBOX) {
+                self.table.hear(&mac, vlan, port, at);
+            }
+        }
+        let (wanted, mut known) = (todo(batch), Lanes::NONE);
+        for lane in wanted {
+            let frame = &batch.frames[lane];
+            if pool.meta(frame).link != LinkType::Ethernet {
+                refuse(batch, lane, DropReason::LinkType);
+            } else if frame.len() < HEADER {
+                refuse(batch, lane, DropReason::Malformed);
+            } else {
+                self.learn(&batch.keys[lane], now);
+                if is_reserved(&batch.keys[lane].eth_dst) {
+                    refuse(batch, lane, DropReason::Reserved);
+                } else {
+                    known = known.with(lane);
+                }
+            }
+        }
+        let missed = self.table.lookup(batch, known);
+        for lane in known {
+            let in_port = batch.keys[lane].in_port;
+            if missed.has(lane) {
+                batch.actions[lane].to = To::List(in_port);
+            }
+            if batch.actions[lane].to == To::Port(in_port) || self.ports < 2 {
+                refuse(batch, lane, DropReason::Filtered);
+            }
+        }
+        now
+    }
+}
+
+/// Whether this is one of the addresses 01:80:C2:00:00:00 to :0F, which no bridge forwards: they
+/// are for whoever is at the other end of the link (IEEE 802.1Q, table 8-1).
+const fn is_reserved(mac: &[u8; 6]) -> bool {
+    matches!(mac, [0x01, 0x80, 0xc2, 0, 0, 0..=0x0f])
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,136 @@
+use flowyard_frame::{Action, Frame};
+
+use super::*;
+use flowyard_pool::Meta;
+
+const SECOND: Nanos = 1_000_000_000;
+const AGE: Nanos = 300 * SECOND;
+
+fn mac(n: u8) -> [u8; 6] {
+    [2, 0, 0, 0, 0, n]
+}
+
+/// A frame on its way: source, destination, VLAN, the port it comes in by.
+type Given = ([u8; 6], [u8; 6], u16, u16);
+
+/// Where `bridge` sends these frames, as one batch.
+fn send(bridge: &mut Bridge, given: &[Given], now: Nanos) -> Vec<Result<To, u16>> {
+    let mut pool = Pool::new(64, 128);
+    let mut batch = Batch::default();
+    for &(eth_src, eth_dst, vlan_tci, in_port) in given {
+        let frame = pool.copy(&[0; 60], Meta::default()).unwrap();
+        let key = FlowKey { eth_src, eth_dst, vlan_tci, in_port, ..FlowKey::ZERO };
+        let lane = batch.push(frame, key).unwrap();
+        batch.actions[lane] = Action::queue(0);
+    }
+    assert_eq!(bridge.work(&mut batch, &pool, now), now);
+    let said = |action: Action| match action.to {
+        To::Drop => Err(action.counter),
+        to => Ok(to),
+    };
+    batch.lanes().map(|lane| said(batch.actions[lane])).collect()
+}
+
+fn one(bridge: &mut Bridge, src: u8, dst: u8, port: u16, now: Nanos) -> Result<To, u16> {
+    send(bridge, &[(mac(src), mac(dst), 0, port)], now)[0]
+}
+
+#[test]
+fn it_learns_floods_filters_and_forgets() {
+    let mut bridge = Bridge::new(3, 64, AGE, 1);
+    assert_eq!(one(&mut bridge, 1, 2, 0, 0), Ok(To::List(0)), "unknown: to all others");
+    assert_eq!(one(&mut bridge, 2, 1, 1, 0), Ok(To::Port(0)));
+    assert_eq!(one(&mut bridge, 1, 2, 0, 0), Ok(To::Port(1)));
+    assert_eq!(one(&mut bridge, 3, 1, 0, 0), Err(DropReason::Filtered.code()), "same port");
+    assert_eq!(one(&mut bridge, 2, 3, 2, SECOND), Ok(To::Port(0)));
+    assert_eq!(one(&mut bridge, 1, 2, 0, SECOND), Ok(To::Port(2)), "2 moved");
+    assert_eq!(one(&mut bridge, 1, 2, 0, AGE + 3 * SECOND), Ok(To::List(0)), "2 was silent");
+    let [broadcast, multicast] = [[0xff; 6], [1, 0, 0x5e, 0, 0, 1]];
+    let (a, b) = (mac(1), mac(2));
+    let later = AGE + 3 * SECOND;
+    let given = [(a, broadcast, 0, 1), (a, multicast, 0, 1), (a, a, 0, 1), (broadcast, b, 0, 2)];
+    let said = send(&mut bridge, &given, later);
+    let filtered = Err(DropReason::Filtered.code());
+    assert_eq!(said, [Ok(To::List(1)), Ok(To::List(1)), filtered, Ok(To::List(2))]);
+    // A VLAN is a bridge of its own: what is known in one is unknown in another.
+    assert_eq!(send(&mut bridge, &[(b, a, 7, 0)], later), [Ok(To::List(0))]);
+}
+
+#[test]
+fn some_frames_are_never_forwarded() {
+    let mut bridge = Bridge::new(3, 64, AGE, 1);
+    for last in 0..=0x0f {
+        let said = send(&mut bridge, &[(mac(1), [1, 0x80, 0xc2, 0, 0, last], 0, 0)], 0);
+        assert_eq!(said, [Err(DropReason::Reserved.code())], "{last}");
+    }
+    let said = send(&mut bridge, &[(mac(1), [1, 0x80, 0xc2, 0, 0, 0x10], 0, 0)], 0);
+    assert_eq!(said, [Ok(To::List(0))]);
+    assert_eq!(one(&mut bridge, 2, 1, 1, 0), Ok(To::Port(0)), "learnt all the same");
+
+    let mut pool = Pool::new(64, 128);
+    let mut batch = Batch::default();
+    let raw = Meta { link: LinkType::RawIp, ..Meta::default() };
+    let frames = [pool.copy(&[0x45; 60], raw), pool.copy(&[2; 13], Meta::default())];
+    for frame in frames.into_iter().map(Result::unwrap).chain([Frame::default()]) {
+        let lane = batch.push(frame, FlowKey::ZERO).unwrap();
+        batch.actions[lane] = Action::queue(0);
+    }
+    batch.actions[2].to = To::Port(9); // a table's answer
+    bridge.work(&mut batch, &pool, 0);
+    let counters = [batch.actions[0].counter, batch.actions[1].counter];
+    assert_eq!(counters, [DropReason::LinkType.code(), DropReason::Malformed.code()]);
+    assert_eq!(batch.actions[2].to, To::Port(9));
+
+    let mut single = Bridge::new(1, 64, AGE, 1);
+    assert_eq!(one(&mut single, 1, 2, 0, 0), Err(DropReason::Filtered.code()), "no other port");
+}
+
+/// Each direction of a conversation on a core of its own: both know where to send, and do not
+/// forget while it lasts.
+#[test]
+fn cores_learn_from_each_other() {
+    let [mut a, idle, mut b]: [Bridge; 3] =
+        Bridge::group(&[true, false, true], 3, 64, AGE, 1).try_into().ok().unwrap();
+    assert!(idle.news.is_none(), "a core without frames is told nothing");
+    assert_eq!(one(&mut a, 1, 2, 0, 0), Ok(To::List(0)));
+    assert_eq!(one(&mut b, 2, 1, 1, 10), Ok(To::Port(0)));
+    for n in 1..2000 {
+        assert_eq!(one(&mut a, 1, 2, 0, n * SECOND), Ok(To::Port(1)), "{n} s");
+        assert_eq!(one(&mut b, 2, 1, 1, n * SECOND), Ok(To::Port(0)), "{n} s");
+    }
+    // A move is news at once.
+    assert_eq!(one(&mut b, 2, 1, 2, 2000 * SECOND), Ok(To::Port(0)));
+    assert_eq!(one(&mut a, 1, 2, 0, 2000 * SECOND), Ok(To::Port(2)));
+}
+
+/// Two cores that saw a station at two ports at once agree again after its next frame.
+#[test]
+fn cores_agree_in_the_end() {
+    let [mut a, mut b]: [Bridge; 2] =
+        Bridge::group(&[true, true], 4, 64, AGE, 1).try_into().ok().unwrap();
+    let _first = (one(&mut a, 1, 9, 0, SECOND), one(&mut b, 1, 9, 1, SECOND));
+    for n in 0..4 {
+        let now = 2 * SECOND + n;
+        let _told = one(&mut b, 1, 9, 1, now);
+        let [x, y] = [one(&mut a, 8, 1, 3, now), one(&mut b, 8, 1, 3, now)];
+        if n > 0 {
+            assert_eq!([x, y], [Ok(To::Port(1)); 2]);
+        }
+    }
+}
+
+/// What a full mailbox lost is told again.
+#[test]
+fn news_that_was_lost_comes_again() {
+    let [mut a, mut b]: [Bridge; 2] =
+        Bridge::group(&[true, true], 3, 4096, AGE, 1).try_into().ok().unwrap();
+    for n in 0..MAILBOX as u32 + 10 {
+        let [.., x, y] = n.to_be_bytes();
+        let src = [2, 0, 0, 1, x, y];
+        send(&mut a, &[(src, mac(1), 0, 0)], SECOND);
+    }
+    let _last = one(&mut a, 1, 9, 0, SECOND); // nobody hears that
+    assert_eq!(one(&mut b, 2, 1, 1, SECOND), Ok(To::List(1)));
+    let _again = one(&mut a, 1, 9, 0, SECOND + SECOND / 100);
+    assert_eq!(one(&mut b, 2, 1, 1, 2 * SECOND), Ok(To::Port(0)));
+}

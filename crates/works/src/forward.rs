@@ -1,0 +1,61 @@
+//! Forward: out of one port what came in by another, as a fixed map says.
+
+use flowyard_frame::{Batch, Nanos, To};
+
+use flowyard_pool::Pool;
+use flowyard_yard::DropReason;
+use flowyard_yard::work::{Work, todo};
+
+/// A static port map.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Forward {
+    /// By port a frame came in by.
+    out: Box<[To]>,
+}
+
+impl Forward {
+    /// What came in by port `i` leaves by port `map[i]`; what came in by a port beyond the map is
+    /// dropped.
+    #[must_use]
+    pub fn new(map: &[u16]) -> Self {
+        Self { out: map.iter().map(|&port| To::Port(port)).collect() }
+    }
+}
+
+impl Work for Forward {
+    #[inline]
+    fn work(&mut self, batch: &mut Batch, _pool: &Pool, now: Nanos) -> Nanos {
+        for lane in todo(batch) {
+            let in_port = usize::from(batch.keys[lane].in_port);
+            let action = &mut batch.actions[lane];
+            match self.out.get(in_port) {
+                Some(&out) => action.to = out,
+                None => (action.to, action.counter) = (To::Drop, DropReason::NoRoute.code()),
+            }
+        }
+        now
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use flowyard_frame::{Action, FlowKey, Frame};
+
+    use super::*;
+
+    #[test]
+    fn the_map_decides_and_the_rest_is_dropped() {
+        let mut batch = Batch::default();
+        for in_port in 0..3 {
+            let key = FlowKey { in_port, ..FlowKey::ZERO };
+            let lane = batch.push(Frame::default(), key).unwrap();
+            batch.actions[lane] = Action::queue(0);
+        }
+        batch.push(Frame::default(), FlowKey::ZERO).unwrap();
+        batch.actions[3].to = To::Port(7); // a table said so
+        assert_eq!(Forward::new(&[1, 0]).work(&mut batch, &Pool::new(1, 64), 5), 5);
+        let to: Vec<_> = batch.actions[..4].iter().map(|action| action.to).collect();
+        assert_eq!(to, [To::Port(1), To::Port(0), To::Drop, To::Port(7)]);
+        assert_eq!(batch.actions[2].counter, DropReason::NoRoute.code());
+    }
+}

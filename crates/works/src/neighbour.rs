@@ -1,0 +1,218 @@
+//! Neighbours: which MAC address a next hop has (ARP, RFC 826; neighbour discovery, RFC 4861).
+//!
+//! ```text
+//!  unknown ──asked, 1/s──> known ──30 s──> old: asked directly, still used ──3 times no word──> unknown
+//!             anything that it says of itself makes it known for as long again
+//! ```
+//!
+//! A table has the next hops that somebody needs, and no others: what strangers say fills nothing. They
+//! are asked for before the first frame needs them. Who forwards reads one word of an entry, without a
+//! lock; whoever gets to it first asks for what is due.
+//!
+//! Invariants: an entry is one of a port and an address as long as somebody has it; times never
+//! need a clock that goes back. Nothing is allocated but by [`Neighbours::entry`].
+//! Thread-safety: any thread. The lock is for control messages and questions, never for a frame that
+//! is forwarded.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv6Addr};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use flowyard_frame::Nanos;
+
+pub mod message;
+
+use message::{Mac, QUESTION};
+
+/// From one question about a neighbour to the next (RFC 1122 section 2.3.2.1, RFC 4861 section 10).
+const AGAIN: Nanos = 1_000_000_000;
+/// How often what is due is looked for.
+const LOOK: Nanos = 100_000_000;
+/// Questions without an answer after which a known one is forgotten (RFC 4861 section 10).
+const TRIES: u32 = 3;
+/// In the word of an entry: its MAC address is known.
+const KNOWN: u64 = 1 << 48;
+
+/// A next hop.
+#[derive(Debug)]
+pub struct Neighbour {
+    port: u16,
+    addr: IpAddr,
+    /// Its MAC address, if it is [`KNOWN`].
+    word: AtomicU64,
+    /// Until when it need not be asked.
+    fresh: AtomicU64,
+    /// When it may be asked again.
+    again: AtomicU64,
+    /// Questions since its last word.
+    tries: AtomicU32,
+}
+
+impl Neighbour {
+    /// Its MAC address, if that is known.
+    #[inline]
+    pub fn mac(&self) -> Option<Mac> {
+        let word = self.word.load(Relaxed);
+        let [_, _, mac @ ..] = word.to_be_bytes();
+        (word & KNOWN != 0).then_some(mac)
+    }
+
+    /// It said its MAC address. One that is no `override` does not replace another (RFC 4861
+    /// section 7.2.5).
+    fn says(&self, mac: Mac, replaces: bool, until: Nanos) {
+        let [a, b, c, d, e, f] = mac;
+        let word = u64::from_be_bytes([0, 0, a, b, c, d, e, f]) | KNOWN;
+        let old = self.word.load(Relaxed);
+        if old & KNOWN != 0 && old != word && !replaces {
+            return;
+        }
+        self.fresh.store(until, Relaxed);
+        self.tries.store(0, Relaxed);
+        self.word.store(word, Relaxed);
+    }
+
+    /// Whether it is to be asked now; and if so, notes that it was.
+    fn is_due(&self, now: Nanos) -> bool {
+        let known = self.word.load(Relaxed) & KNOWN != 0;
+        if known && now < self.fresh.load(Relaxed) || now < self.again.load(Relaxed) {
+            return false;
+        }
+        if known && self.tries.fetch_add(1, Relaxed) >= TRIES {
+            self.word.store(0, Relaxed); // who uses it is told so, under `unresolved`
+        }
+        self.again.store(now.saturating_add(AGAIN), Relaxed);
+        true
+    }
+}
+
+/// What the yard is called at a port.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Place {
+    /// The port's MAC address.
+    pub mac: [u8; 6],
+    /// Its own IP addresses; at least one if neighbours are asked for there.
+    pub addrs: Vec<IpAddr>,
+    /// Whether others than its own addresses are answered for there: VIPs, local addresses.
+    pub answers: bool,
+}
+
+impl Place {
+    /// The address that questions for `addr` come from. For IPv6 there always is one (RFC 4291 section
+    /// 2.5.6).
+    fn source(&self, addr: IpAddr) -> Option<IpAddr> {
+        let mine = self.addrs.iter().copied().find(|mine| mine.is_ipv6() == addr.is_ipv6());
+        mine.or_else(|| (addr.is_ipv6() && !self.addrs.is_empty()).then(|| self.link_local()))
+    }
+
+    fn link_local(&self) -> IpAddr {
+        let [a, b, c, d, e, f] = self.mac;
+        let [w, x, y, z] = [[a ^ 2, b], [c, 0xff], [0xfe, d], [e, f]].map(u16::from_be_bytes);
+        Ipv6Addr::new(0xfe80, 0, 0, 0, w, x, y, z).into()
+    }
+
+    /// Its own address of a family, to be named as where a message comes from.
+    pub fn own(&self, v6: bool) -> Option<IpAddr> {
+        self.addrs.iter().copied().find(|addr| addr.is_ipv6() == v6)
+    }
+
+    /// Whether `addr` is its own.
+    pub fn is(&self, addr: IpAddr) -> bool {
+        self.addrs.contains(&addr) || !self.addrs.is_empty() && addr == self.link_local()
+    }
+}
+
+/// All next hops that somebody has.
+#[derive(Debug)]
+pub struct Neighbours {
+    /// By port.
+    places: Vec<Place>,
+    /// For how long one is believed.
+    fresh: Nanos,
+    list: Mutex<BTreeMap<(u16, IpAddr), Weak<Neighbour>>>,
+    /// When what is due is looked for.
+    look: AtomicU64,
+}
+
+impl Neighbours {
+    /// Neighbours at these ports; a hardware address is believed for `fresh` nanoseconds.
+    #[must_use]
+    pub fn new(places: Vec<Place>, fresh: Nanos) -> Self {
+        Self { places, fresh, list: Mutex::default(), look: AtomicU64::new(0) }
+    }
+
+    /// What the yard is called at `port`.
+    pub fn place(&self, port: u16) -> Option<&Place> {
+        self.places.get(usize::from(port))
+    }
+
+    /// What it is called, by port.
+    pub fn places(&self) -> &[Place] {
+        &self.places
+    }
+
+    /// Whether there is anything to ask or to answer at all.
+    pub fn speaks(&self) -> bool {
+        self.places.iter().any(|place| place.answers || !place.addrs.is_empty())
+    }
+
+    /// The entry of a next hop.
+    pub fn entry(&self, port: u16, addr: IpAddr) -> Arc<Neighbour> {
+        let mut list = self.list.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = list.get(&(port, addr)).and_then(Weak::upgrade) {
+            return known;
+        }
+        list.retain(|_, known| known.strong_count() > 0);
+        let fresh = Arc::new(Neighbour {
+            port,
+            addr,
+            word: AtomicU64::new(0),
+            fresh: AtomicU64::new(0),
+            again: AtomicU64::new(0),
+            tries: AtomicU32::new(0),
+        });
+        list.insert((port, addr), Arc::downgrade(&fresh));
+        self.look.store(0, Relaxed); // at once
+        fresh
+    }
+
+    /// A station at `port` says that `addr` is at `mac`. Whether anybody wants to know.
+    pub fn heard(&self, port: u16, (addr, mac): (IpAddr, Mac), replaces: bool, now: Nanos) -> bool {
+        if mac[0] & 1 != 0 || mac == [0; 6] {
+            return false; // a group is no station (RFC 1812 section 3.3.2)
+        }
+        let list = self.list.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(one) = list.get(&(port, addr)).and_then(Weak::upgrade) else { return false };
+        one.says(mac, replaces, now.saturating_add(self.fresh));
+        true
+    }
+
+    /// Asks for what is due: `send` gets a port and a frame, and says whether it could leave.
+    /// Returns how many questions left.
+    pub fn ask(&self, now: Nanos, send: &mut dyn FnMut(u16, &[u8]) -> bool) -> u32 {
+        let look = self.look.load(Relaxed);
+        if now < look {
+            return 0;
+        }
+        let next = now.saturating_add(LOOK);
+        if self.look.compare_exchange(look, next, Relaxed, Relaxed).is_err() {
+            return 0; // another core does it
+        }
+        let list = self.list.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut asked = 0;
+        for one in list.values().filter_map(Weak::upgrade) {
+            let Some(place) = self.places.get(usize::from(one.port)) else { continue };
+            let Some(source) = place.source(one.addr) else { continue };
+            if !one.is_due(now) {
+                continue;
+            }
+            let mut frame = [0; QUESTION];
+            let len = message::question(&mut frame, (source, place.mac), one.addr, one.mac());
+            asked += u32::from(send(one.port, &frame[..len]));
+        }
+        asked
+    }
+}
+
+#[cfg(test)]
+mod tests;

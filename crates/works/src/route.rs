@@ -1,0 +1,204 @@
+//! Router: IPv4 and IPv6 by the longest prefix that has the destination (RFC 1812, RFC 8200).
+//!
+//! ```text
+//!  [dst src | tags | type | IP header: checked (RFC 1812, 5.2.2), TTL > 1 | ...]
+//!   ^^^ ^^^   kept                                      └──> TTL - 1, checksum by RFC 1624
+//!   next hop, port's own                                destination ──> longest prefix: port, next hop
+//! ```
+//!
+//! What cannot go on is dropped under its own reason. No ICMP errors are sent, options and
+//! extension headers are not acted upon, VLAN tags stay as they are, and addresses are not judged
+//! (a route to 127.0.0.0/8 is a route). Fragments are routed like whole packets; none are made.
+//!
+//! Invariants: the header of a frame that leaves is as right as it was when it came: its checksum
+//! is that of a new sum. Total on any bytes; nothing is allocated after start.
+//! Thread-safety: a core's own.
+
+use std::net::IpAddr;
+
+use flowyard_flow::Table;
+use flowyard_flow::table::{Lpm, Reason};
+use flowyard_frame::{Action, Batch, FlowKey, LANES, Lanes, Nanos, To};
+use flowyard_wire::{LinkType, checksum};
+use ipnet::IpNet;
+
+use flowyard_pool::Pool;
+use flowyard_yard::DropReason;
+use flowyard_yard::port::refuse;
+use flowyard_yard::work::{Work, todo};
+
+/// Bytes of the two addresses in front of an Ethernet frame.
+const ADDRESSES: usize = 12;
+
+/// Where a route leads.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Hop {
+    /// The port.
+    pub port: u16,
+    /// The source MAC address that frames get: the port's.
+    pub src: [u8; 6],
+    /// The destination MAC address that they get: the next hop's.
+    pub dst: [u8; 6],
+}
+
+/// A router.
+#[derive(Clone, Debug)]
+pub struct Router {
+    /// Its actions have the index of a hop as mark.
+    routes: Lpm,
+    hops: Vec<Hop>,
+}
+
+impl Router {
+    /// A router for `routes` prefixes.
+    #[must_use]
+    pub fn new(routes: usize) -> Self {
+        Self { routes: Lpm::new(routes), hops: Vec::with_capacity(routes) }
+    }
+
+    /// Adds a route, or replaces that of an equal prefix.
+    ///
+    /// # Errors
+    /// When there is no room.
+    pub fn put(&mut self, prefix: &IpNet, hop: Hop) -> Result<(), Reason> {
+        let known = self.hops.iter().position(|other| *other == hop);
+        let mark = known.unwrap_or(self.hops.len()) as u32;
+        self.routes.put(prefix, Action { to: To::Port(hop.port), counter: 0, mark })?;
+        if known.is_none() {
+            self.hops.push(hop);
+        }
+        Ok(())
+    }
+
+    /// What the routes say of the packet itself, if `key` has another destination: keys and bytes
+    /// may differ behind more tags than a key is made through. Otherwise the batch lookup stands.
+    #[inline]
+    fn look_again(&self, key: &FlowKey, packet: &[u8]) -> Option<Option<Action>> {
+        let dst = destination(packet)?;
+        let same = match dst {
+            IpAddr::V4(v4) => key.is_ipv4() && key.dst[..4] == v4.octets(),
+            IpAddr::V6(v6) => key.is_ipv6() && key.dst == v6.octets(),
+        };
+        (!same).then(|| self.routes.get(dst).copied())
+    }
+}
+
+impl Work for Router {
+    fn work(&mut self, batch: &mut Batch, pool: &Pool, now: Nanos) -> Nanos {
+        let (wanted, mut right) = (todo(batch), Lanes::NONE);
+        let (mut starts, mut marks) = ([0; LANES], [0; LANES]);
+        for lane in wanted {
+            let frame = &batch.frames[lane];
+            let (bytes, meta) = (pool.bytes(frame), pool.meta(frame));
+            let checked = match meta.link {
+                LinkType::Ethernet => check(bytes, meta.wire_len as usize),
+                _ => Err(DropReason::LinkType),
+            };
+            match checked {
+                Ok(l3) => {
+                    (starts[lane], marks[lane]) = (l3, batch.actions[lane].mark);
+                    right = right.with(lane);
+                }
+                Err(reason) => refuse(batch, lane, reason),
+            }
+        }
+        let missed = self.routes.lookup(batch, right);
+        for lane in right {
+            let l3 = starts[lane];
+            let found = (!missed.has(lane)).then_some(batch.actions[lane]);
+            let packet = pool.bytes(&batch.frames[lane]).get(l3..).unwrap_or_default();
+            let found = self.look_again(&batch.keys[lane], packet).unwrap_or(found);
+            let hop = found.and_then(|action| self.hops.get(action.mark as usize));
+            let Some(Hop { port, src, dst }) = hop else {
+                refuse(batch, lane, DropReason::NoRoute);
+                continue;
+            };
+            batch.actions[lane] = Action { to: To::Port(*port), counter: 0, mark: marks[lane] };
+            let bytes = pool.bytes_mut(&mut batch.frames[lane]);
+            if let Some((addresses, rest)) = bytes.split_first_chunk_mut::<ADDRESSES>() {
+                addresses[..6].copy_from_slice(dst);
+                addresses[6..].copy_from_slice(src);
+                one_hop(rest.get_mut(l3 - ADDRESSES..).unwrap_or_default());
+            }
+        }
+        now
+    }
+}
+
+/// Where the IP packet starts in the Ethernet frame `bytes`, of `wire_len` bytes on the wire, if
+/// it is one that may go on.
+fn check(bytes: &[u8], wire_len: usize) -> Result<usize, DropReason> {
+    let malformed = DropReason::Malformed;
+    let mut at = ADDRESSES;
+    let eth_type = loop {
+        match word(bytes, at).ok_or(malformed)? {
+            0x8100 | 0x88a8 | 0x9100 => at += 4,
+            eth_type => break eth_type,
+        }
+    };
+    let l3 = at + 2;
+    let packet = bytes.get(l3..).unwrap_or_default();
+    let room = wire_len.max(bytes.len()) - l3; // a capture may hold less than was there
+    let ttl = match eth_type {
+        0x0800 => ipv4(packet, room),
+        0x86dd => ipv6(packet, room),
+        _ => return Err(DropReason::NotIp),
+    };
+    let ttl = ttl.ok_or(malformed)?;
+    if bytes[0] & 1 != 0 {
+        return Err(DropReason::Filtered); // to a group: not for a router to forward (RFC 1812, 5.3.4)
+    }
+    if ttl < 2 { Err(DropReason::TtlExpired) } else { Ok(l3) }
+}
+
+/// The TTL of a right IPv4 header: the checks of RFC 1812, section 5.2.2.
+#[inline]
+fn ipv4(packet: &[u8], room: usize) -> Option<u8> {
+    let first = *packet.first()?;
+    let header = packet.get(..usize::from(first & 0xf) * 4)?;
+    let total = usize::from(word(header, 2)?);
+    let right = first >> 4 == 4
+        && (header.len()..=room).contains(&total)
+        && checksum::verify_ipv4_header(header);
+    right.then(|| header[8])
+}
+
+/// The hop limit of a right IPv6 header (RFC 8200, section 3).
+#[inline]
+fn ipv6(packet: &[u8], room: usize) -> Option<u8> {
+    let header = packet.first_chunk::<40>()?;
+    let payload = usize::from(u16::from_be_bytes([header[4], header[5]]));
+    (header[0] >> 4 == 6 && 40 + payload <= room).then_some(header[7])
+}
+
+/// The destination of a packet that was checked.
+#[inline]
+fn destination(packet: &[u8]) -> Option<IpAddr> {
+    match packet.first()? >> 4 {
+        4 => packet.get(16..)?.first_chunk::<4>().map(|dst| IpAddr::from(*dst)),
+        _ => packet.get(24..)?.first_chunk::<16>().map(|dst| IpAddr::from(*dst)),
+    }
+}
+
+/// Takes one from the TTL, or hop limit, of a packet that was checked.
+#[inline]
+fn one_hop(packet: &mut [u8]) {
+    let Some((header, _)) = packet.split_first_chunk_mut::<20>() else { return };
+    if header[0] >> 4 != 4 {
+        header[7] = header[7].saturating_sub(1);
+        return;
+    }
+    let word = |header: &[u8; 20], at| u16::from_be_bytes([header[at], header[at + 1]]);
+    let (check, old) = (word(header, 10), word(header, 8));
+    header[8] = header[8].saturating_sub(1);
+    let check = checksum::update(check, old, word(header, 8));
+    header[10..12].copy_from_slice(&check.to_be_bytes());
+}
+
+#[inline]
+fn word(bytes: &[u8], at: usize) -> Option<u16> {
+    bytes.get(at..)?.first_chunk::<2>().map(|word| u16::from_be_bytes(*word))
+}
+
+#[cfg(test)]
+mod tests;
