@@ -313,7 +313,9 @@ fn a_frame_is_handed_on_once_even_if_the_next_queue_misreports() {
             let [mut a, mut b] = two_workers(&*queue);
             queue.complete(1, &mut b, &behind, &mut Pile::default());
             queue.complete(0, &mut a, &behind, &mut Pile::default());
-            (0..20).for_each(|_| drop(queue.flush(&behind)));
+            for _ in 0..20 {
+                queue.flush(&behind);
+            }
             let mut seen: Vec<_> = behind.0.lock().unwrap().iter().map(number).collect();
             let taken = seen.len();
             seen.sort_unstable();
