@@ -31,7 +31,7 @@ fn batches(flows: u32, popularity: Popularity) -> Vec<Batch> {
         let mut batch = Batch::default();
         for _ in 0..LANES {
             let packet = traffic.next_into(&mut bytes);
-            let mut frame = Frame::new(0, 0, bytes.len() as u16);
+            let mut frame = Frame::unbacked(bytes.len() as u16);
             frame.hash = packet.slot.wrapping_mul(0x9e37_79b1);
             let _ = batch.push(frame, packet.key);
         }

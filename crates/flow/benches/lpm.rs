@@ -78,7 +78,7 @@ fn main() {
                 let net = nets[rng.below(count as u64) as usize];
                 let addr = host(&mut rng, &net);
                 let key = FlowKey::five_tuple(17, addr, 1, addr, 2);
-                let _ = batch.push(Frame::new(0, 0, 60), key);
+                let _ = batch.push(Frame::unbacked(60), key);
             }
             batch
         };

@@ -108,7 +108,7 @@ impl Walk {
 fn full(entries: u32) -> Batch {
     let mut batch = Batch::default();
     for n in 0..LANES as u32 {
-        let _ = batch.push(Frame::new(0, 0, 60), flow(n * 97 % entries));
+        let _ = batch.push(Frame::unbacked(60), flow(n * 97 % entries));
     }
     batch
 }

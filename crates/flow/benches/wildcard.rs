@@ -54,7 +54,7 @@ fn batches(miss: bool) -> Vec<Batch> {
         for &n in numbers {
             let mut key = flow(n);
             key.dst[0] += u8::from(miss);
-            let _ = batch.push(Frame::new(0, 0, 60), key);
+            let _ = batch.push(Frame::unbacked(60), key);
         }
         batch
     };

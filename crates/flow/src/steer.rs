@@ -137,7 +137,7 @@ mod tests {
         }
         let mut batch = Batch::default();
         for sport in 0..4 {
-            let mut frame = Frame::new(0, 0, 60);
+            let mut frame = Frame::unbacked(60);
             frame.hash = 2;
             batch.push(frame, port(sport)).unwrap();
         }
@@ -149,7 +149,7 @@ mod tests {
 
         for (sport, to, table) in [(0, 2, 2), (1, 10, 0), (2, 21, 1)] {
             let mut one = Batch::default();
-            let mut frame = Frame::new(0, 0, 60);
+            let mut frame = Frame::unbacked(60);
             frame.hash = 2;
             one.push(frame, port(sport)).unwrap();
             assert_eq!((steer.ask(&mut one), one.actions[0].to), (table, To::Queue(to)));

@@ -83,7 +83,7 @@ fn bytes_to_settled_action_without_allocation() {
             for n in first..first + LANES as u16 {
                 let mut key = FlowKey::ZERO;
                 assert!(parse::fast(&bytes(n), 0, &mut key));
-                assert!(batch.push(Frame::new(u32::from(n), 0, 60), key).is_ok());
+                assert!(batch.push(Frame::unbacked(60), key).is_ok());
             }
             toeplitz.hash_batch(&types, &mut batch);
             steer.walk(&mut batch);
@@ -116,7 +116,7 @@ fn routes_stations_and_samples_without_allocation() {
         let mac = [2, 0, 0, 0, 0, n as u8];
         let key = FlowKey::five_tuple(17, dst.into(), n, dst.into(), n);
         let key = FlowKey { eth_src: mac, eth_dst: mac, in_port: n, ..key };
-        assert!(batch.push(Frame::new(0, 0, 60), key).is_ok());
+        assert!(batch.push(Frame::unbacked(60), key).is_ok());
     }
     let before = ALLOCATIONS.get();
     for now in 0..100 {
@@ -147,7 +147,7 @@ fn rules_and_what_learns_from_them_without_allocation() {
     let mut edits = Vec::with_capacity(1024);
     let mut batch = Batch::default();
     for n in 0..LANES as u16 {
-        assert!(batch.push(Frame::new(0, 0, 60), key(n * 5)).is_ok());
+        assert!(batch.push(Frame::unbacked(60), key(n * 5)).is_ok());
     }
     let (mut taught, before) = (0, ALLOCATIONS.get());
     for now in 0..1000 {

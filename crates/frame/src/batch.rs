@@ -5,7 +5,23 @@ use crate::{Action, FlowKey};
 /// The most frames that a [`Batch`] holds.
 pub const LANES: usize = 32;
 
-/// A 16-byte handle on one pool buffer. Not `Clone`: a frame is in exactly one place.
+/// A 16-byte handle on one pool buffer.
+///
+/// A frame owns its buffer, as a `Box` owns its memory. It is not `Clone`, its fields that name the
+/// buffer are private, and safe code cannot make a frame that names a buffer:
+///
+/// ```compile_fail,E0133
+/// let forged = flowyard_frame::Frame::from_raw_parts(1, 64, 60);
+/// ```
+/// ```compile_fail,E0451
+/// let forged = flowyard_frame::Frame { buf: 1, ..Default::default() };
+/// ```
+/// ```compile_fail,E0599
+/// let second = flowyard_frame::Frame::default().clone();
+/// ```
+///
+/// Pools rely on this: they hand out the bytes of a buffer, mutably, to the holder of its frame.
+/// Buffers are numbered from 1; a frame whose buffer number is 0 names none.
 #[derive(PartialEq, Eq, Debug, Default)]
 pub struct Frame {
     buf: u32,
@@ -18,13 +34,25 @@ pub struct Frame {
 }
 
 impl Frame {
-    /// A handle on `len` bytes at offset `off` of pool buffer `buf`.
+    /// A frame of `len` bytes at offset `off` of pool buffer `buf`.
+    ///
+    /// # Safety
+    /// The caller owns buffer `buf` exclusively: no other frame that is still used names it, and the
+    /// pool does not hand it out before this frame came back. Only a pool can promise that.
     #[must_use]
-    pub const fn new(buf: u32, off: u16, len: u16) -> Self {
+    #[expect(unsafe_code, reason = "declares the obligation; the body has no unsafe operation")]
+    pub const unsafe fn from_raw_parts(buf: u32, off: u16, len: u16) -> Self {
         Self { buf, off, len, hash: 0, mark: 0 }
     }
 
-    /// The number of the pool buffer.
+    /// A frame of `len` bytes that names no buffer, for models, simulators and tests that need a
+    /// length, a hash and a mark but no bytes. Pools ignore it: it has no bytes there.
+    #[must_use]
+    pub const fn unbacked(len: u16) -> Self {
+        Self { buf: 0, off: 0, len, hash: 0, mark: 0 }
+    }
+
+    /// The number of the pool buffer, from 1; 0 if the frame names no buffer.
     #[must_use]
     pub const fn buf(&self) -> u32 {
         self.buf
@@ -198,10 +226,10 @@ mod tests {
     fn a_full_batch_gives_the_frame_back() {
         let mut batch = Batch::default();
         for lane in 0..LANES {
-            assert_eq!(batch.push(Frame::new(lane as u32, 0, 60), FlowKey::ZERO), Ok(lane));
+            assert_eq!(batch.push(Frame::unbacked(lane as u16), FlowKey::ZERO), Ok(lane));
         }
-        assert_eq!(batch.push(Frame::new(99, 0, 60), FlowKey::ZERO), Err(Frame::new(99, 0, 60)));
-        assert_eq!(batch.drain().map(|f| f.buf()).collect::<Vec<_>>(), (0..32).collect::<Vec<_>>());
+        assert_eq!(batch.push(Frame::unbacked(99), FlowKey::ZERO), Err(Frame::unbacked(99)));
+        assert_eq!(batch.drain().map(|f| f.len()).collect::<Vec<_>>(), (0..32).collect::<Vec<_>>());
         assert!(batch.is_empty());
     }
 }

@@ -64,12 +64,14 @@ impl Pool {
         if chain.next == 0 {
             return None;
         }
-        // Only `tie` writes these numbers, of a frame that it took.
-        let mut other = Frame::new(chain.next, START as u16, 0);
+        // SAFETY: only `tie` writes these numbers, of a frame that it took; the number is taken out
+        // of the chain below.
+        let mut other = unsafe { Frame::from_raw_parts(chain.next, START as u16, 0) };
         let Chain { next, off, len, port, .. } = self.chain(&other);
         self.set_chain(frame, Chain { next, ..chain });
         self.set_chain(&mut other, Chain::default());
-        let mut whole = Frame::new(other.buf(), off, len);
+        // SAFETY: it replaces `other`, which is not used again.
+        let mut whole = unsafe { Frame::from_raw_parts(other.buf(), off, len) };
         (whole.hash, whole.mark) = (frame.hash, frame.mark);
         Some((whole, port))
     }
@@ -105,7 +107,8 @@ impl Pool {
         let (hash, mark, old) = (frame.hash, frame.mark, frame.len());
         let mut meta = self.meta(frame);
         meta.wire_len = meta.wire_len.saturating_sub(old as u32) + data.len() as u32;
-        *frame = Frame::new(frame.buf(), START as u16, data.len() as u16);
+        // SAFETY: it replaces the frame that owns the buffer.
+        *frame = unsafe { Frame::from_raw_parts(frame.buf(), START as u16, data.len() as u16) };
         (frame.hash, frame.mark) = (hash, mark);
         self.set_meta(frame, meta);
         self.bytes_mut(frame).copy_from_slice(data);

@@ -72,7 +72,9 @@ impl Pool {
     pub fn unlend(&self, addr: u64, len: usize, meta: Meta) -> Frame {
         let off = addr % (self.arena.stride * LINE) as u64;
         let buf = self.buffer_at(addr) as u32 + 1;
-        let mut frame = Frame::new(buf, off as u16, len.min(LONGEST) as u16);
+        // SAFETY: `lend` took the frame of this buffer, and the callers in this crate make one
+        // frame of it when the kernel gives it back.
+        let mut frame = unsafe { Frame::from_raw_parts(buf, off as u16, len.min(LONGEST) as u16) };
         self.set_meta(&mut frame, meta);
         frame
     }

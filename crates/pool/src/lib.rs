@@ -20,9 +20,8 @@
 //! another of the same pool.
 //!
 //! Soundness: the bytes are reached through a frame, `&mut` bytes through `&mut` frame, so the
-//! uniqueness of frames is what keeps two cores apart. A handle made up with [`Frame::new`] and
-//! shown to a pool breaks that, as a made-up file descriptor would; only this file makes frames
-//! of pool buffers.
+//! uniqueness of frames is what keeps two cores apart. Safe code cannot make a frame that names a
+//! buffer ([`Frame::from_raw_parts`]); only this module makes them.
 #![allow(unsafe_code, reason = "buffers are shared memory; who owns one is told by its Frame")]
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
@@ -146,7 +145,8 @@ impl Pool {
         };
         let mut pool = Self { arena: Arc::new(arena), free: Vec::with_capacity(2 * CHAIN) };
         for buf in (1..=count).rev() {
-            let mut frame = Frame::new(buf, START as u16, 0);
+            // SAFETY: the memory is new, and each buffer gets one frame.
+            let mut frame = unsafe { Frame::from_raw_parts(buf, START as u16, 0) };
             pool.set_meta(&mut frame, Meta::default()); // from here on every meta is a valid one
             pool.put(frame);
         }
@@ -158,7 +158,8 @@ impl Pool {
     pub fn set_len(&self, frame: &mut Frame, len: usize) {
         let (buf, off) = (frame.buf(), frame.off() as u16);
         // What the buffer has no room for, `range` cuts off.
-        let mut new = Frame::new(buf, off, len.min(LONGEST) as u16);
+        // SAFETY: it replaces the frame that owns the buffer.
+        let mut new = unsafe { Frame::from_raw_parts(buf, off, len.min(LONGEST) as u16) };
         (new.hash, new.mark) = (frame.hash, frame.mark);
         *frame = new;
     }
@@ -182,7 +183,8 @@ impl Pool {
             self.arena.pop(&mut self.free);
         }
         let buf = self.free.pop().ok_or(NoBuffer::Empty)?;
-        let mut frame = Frame::new(buf, START as u16, len as u16);
+        // SAFETY: a buffer in the free list is in no frame, and it has just left the list.
+        let mut frame = unsafe { Frame::from_raw_parts(buf, START as u16, len as u16) };
         self.set_meta(&mut frame, meta);
         Ok(frame)
     }
@@ -364,7 +366,8 @@ impl Pool {
         meta.wire_len = meta.wire_len.saturating_sub(frame.len() as u32) + len as u32;
         self.set_meta(frame, meta);
         let (hash, mark) = (frame.hash, frame.mark);
-        *frame = Frame::new(frame.buf(), (START + off) as u16, len as u16);
+        // SAFETY: it replaces the frame that owns the buffer.
+        *frame = unsafe { Frame::from_raw_parts(frame.buf(), (START + off) as u16, len as u16) };
         (frame.hash, frame.mark) = (hash, mark);
         true
     }

@@ -94,7 +94,7 @@ impl Queue for Channel {
     fn open(&self, _: u16) -> Option<Open> {
         None
     }
-    fn release(&self, _: u16, _: &mut dyn Sink) -> usize {
+    fn release(&self, _: u16) -> usize {
         0
     }
     fn tail(&self) -> u64 {
@@ -153,7 +153,7 @@ impl Source {
         let key = "udp 10.0.0.1:1000 > 10.0.0.2:2000".parse().expect("a flow");
         let mut batch = Batch::default();
         for _ in 0..burst {
-            batch.push(Frame::new(0, 0, 60), key).expect("room");
+            batch.push(Frame::unbacked(60), key).expect("room");
         }
         Self { batch, number: 0, many, burst }
     }
@@ -161,8 +161,9 @@ impl Source {
     /// Offers one burst; false if not all of it went. What is left is made anew the next time.
     fn offer(&mut self, queue: &dyn Queue) -> bool {
         for lane in 0..self.burst {
-            let mut frame = Frame::new(self.number.wrapping_add(lane as u32), 0, 60);
-            frame.hash = if self.many { frame.buf() & 255 } else { 1 };
+            let mut frame = Frame::unbacked(60);
+            frame.mark = self.number.wrapping_add(lane as u32);
+            frame.hash = if self.many { frame.mark & 255 } else { 1 };
             self.batch.frames[lane] = frame;
             self.batch.keys[lane].in_port = 1;
             self.batch.actions[lane] = Action::queue(1);
@@ -190,7 +191,7 @@ impl Drain {
         queue.dequeue(0, &mut self.batch);
         let taken = self.batch.len();
         for lane in 0..taken {
-            let number = self.batch.frames[lane].buf();
+            let number = self.batch.frames[lane].mark;
             self.misordered += u64::from(number != self.last.wrapping_add(1));
             self.last = number;
             self.batch.actions[lane].to = To::Drop;

@@ -129,7 +129,7 @@ impl Queue for Atomic {
 
     fn complete(&self, core: u16, from: &mut Batch, next: &dyn Queue, dropped: &mut dyn Sink) {
         let Some((_seat, claim)) = self.seats.reopen(core) else {
-            from.drain().for_each(drop); // released: accounted for
+            crate::drop_all(from, dropped); // its batch was released
             self.ring.commit(Some(next));
             return;
         };
@@ -148,7 +148,7 @@ impl Queue for Atomic {
         if core < self.consumers { self.seats.peek(core) } else { None }
     }
 
-    fn release(&self, core: u16, dropped: &mut dyn Sink) -> usize {
+    fn release(&self, core: u16) -> usize {
         if core >= self.consumers {
             return 0;
         }
@@ -163,7 +163,7 @@ impl Queue for Atomic {
         if let Some((_seat, claim)) = self.seats.reopen(core) {
             lost = claim.len();
             let hashes = self.ring.hashes(&claim);
-            self.ring.abandon(&claim, dropped, || self.pins.done(&hashes[..lost]));
+            self.ring.abandon(&claim, || self.pins.done(&hashes[..lost]));
         }
         if let Some(mut seat) = self.seats.reserve(core) {
             while let Some(ticket) = seat.next() {

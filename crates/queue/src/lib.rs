@@ -21,12 +21,10 @@ mod done_bits;
 mod line;
 pub mod model;
 mod pins;
-mod priority;
 mod ring;
 mod sync;
 
 pub use done_bits::{AtomicBits, DoneBits};
-pub use priority::{Class, LEVELS, Priority};
 
 use flowyard_frame::{Batch, Frame, Lanes};
 
@@ -80,8 +78,8 @@ pub trait Queue: Send + Sync {
     /// A frame that `next` refuses is held here and handed on by a later call, which closes the
     /// window meanwhile: nothing is lost.
     ///
-    /// A core whose batch was released has none: its frames are accounted for already, and are
-    /// forgotten.
+    /// If `core` has no open batch, because it was released, every frame in `from` is given to
+    /// `dropped`.
     fn complete(&self, core: u16, from: &mut Batch, next: &dyn Queue, dropped: &mut dyn Sink);
 
     /// Hands on what is held because `next` refused it before, or became free to go by a
@@ -92,11 +90,11 @@ pub trait Queue: Send + Sync {
     /// than any work takes is a core that died.
     fn open(&self, core: u16) -> Option<Open>;
 
-    /// Gives up on the open batch of a core that died: its tickets are done, its frames go to
-    /// `dropped` with their action's counter as reason. Nobody may use that batch afterwards, except
-    /// to [`Queue::complete`] it in vain. Call [`Queue::flush`] then, to hand on what waited behind.
-    /// Returns how many frames were open.
-    fn release(&self, core: u16, dropped: &mut dyn Sink) -> usize;
+    /// Gives up on the open batch of a core that died: its tickets are done, so that the frames
+    /// behind them can leave; call [`Queue::flush`] to hand those on. The frames of the batch stay
+    /// where they are, with the core: [`Queue::complete`] gives them to its sink if it is called
+    /// later. Returns how many frames were open.
+    fn release(&self, core: u16) -> usize;
 
     /// Frames that have entered, ever.
     fn tail(&self) -> u64;
@@ -144,10 +142,13 @@ pub trait Sink {
     fn drop(&mut self, frame: Frame, reason: u16);
 }
 
-/// A second handle on the same buffer. Only for a queue's record of what is open: of the two, one
-/// is never used.
-fn twin(frame: &Frame) -> Frame {
-    let mut twin = Frame::new(frame.buf(), frame.off() as u16, frame.len() as u16);
-    (twin.hash, twin.mark) = (frame.hash, frame.mark);
-    twin
+/// Gives every frame in `from` to `dropped`: its core has nothing open in the queue.
+fn drop_all(from: &mut Batch, dropped: &mut dyn Sink) {
+    for lane in from.lanes() {
+        let frame = std::mem::take(&mut from.frames[lane]);
+        if !frame.is_empty() {
+            dropped.drop(frame, from.actions[lane].counter);
+        }
+    }
+    from.set_len(0);
 }

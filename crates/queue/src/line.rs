@@ -54,7 +54,7 @@ impl Queue for Line {
 
     fn complete(&self, core: u16, from: &mut Batch, next: &dyn Queue, dropped: &mut dyn Sink) {
         let Some((_seat, claim)) = self.seats.reopen(self.seat(core)) else {
-            from.drain().for_each(drop); // released: accounted for
+            crate::drop_all(from, dropped); // its batch was released
             self.ring.commit(Some(next));
             return;
         };
@@ -73,9 +73,9 @@ impl Queue for Line {
         self.seats.peek(self.seat(core))
     }
 
-    fn release(&self, core: u16, dropped: &mut dyn Sink) -> usize {
+    fn release(&self, core: u16) -> usize {
         let Some((_seat, claim)) = self.seats.reopen(self.seat(core)) else { return 0 };
-        self.ring.abandon(&claim, dropped, || ());
+        self.ring.abandon(&claim, || ());
         claim.len()
     }
 

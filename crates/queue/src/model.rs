@@ -18,7 +18,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use flowyard_frame::{Action, Batch, FlowKey, Frame, LANES, Lanes, To};
 
-use crate::{Open, Order, Queue, Sink, twin};
+use crate::{Open, Order, Queue, Sink, drop_all};
 
 /// Any of the four queue models, slow and obvious.
 #[derive(Debug)]
@@ -47,8 +47,8 @@ struct Entry {
 enum State {
     /// Nobody took it yet.
     Waiting(Car),
-    /// A core works on it; the car is kept for a release.
-    Open(u16, Car),
+    /// A core works on it.
+    Open(u16),
     /// Worked on; the car is held until it may go.
     Done(Option<Car>),
 }
@@ -67,18 +67,21 @@ impl Car {
         Self { frame, key: from.keys[lane], action: from.actions[lane] }
     }
 
-    /// Puts the frame, or a second handle on it, into the next lane.
-    fn put(&self, into: &mut Batch) {
-        if let Ok(lane) = into.push(twin(&self.frame), self.key) {
+    /// Puts the frame into the next lane.
+    fn put(self, into: &mut Batch) {
+        if let Ok(lane) = into.push(self.frame, self.key) {
             into.actions[lane] = self.action;
         }
     }
 
-    /// Gives the frame alone to `next`; whether it took it.
-    fn hand_on(&self, next: &dyn Queue) -> bool {
+    /// Gives the frame alone to `next`; whether `next` took it.
+    fn hand_on(&mut self, next: &dyn Queue) -> bool {
         let mut alone = Batch::default();
-        self.put(&mut alone);
-        next.enqueue(&mut alone, Lanes::first(1)).is_empty()
+        let car = Self { frame: std::mem::take(&mut self.frame), ..*self };
+        car.put(&mut alone);
+        let taken = next.enqueue(&mut alone, Lanes::first(1)).is_empty();
+        self.frame = std::mem::take(&mut alone.frames[0]);
+        taken
     }
 }
 
@@ -100,7 +103,7 @@ impl Model {
 impl Line {
     /// The entries that `core` has open, oldest first.
     fn open(&self, core: u16) -> Vec<usize> {
-        let mine = |at: &usize| matches!(self.entries[*at].state, State::Open(c, _) if c == core);
+        let mine = |at: &usize| matches!(self.entries[*at].state, State::Open(c) if c == core);
         (0..self.entries.len()).filter(mine).collect()
     }
 
@@ -115,8 +118,7 @@ impl Line {
         for (at, entry) in self.entries.iter().enumerate() {
             let pinned_elsewhere = order == Order::Atomic
                 && self.entries.iter().any(|other| {
-                    other.hash == entry.hash
-                        && matches!(other.state, State::Open(c, _) if c != core)
+                    other.hash == entry.hash && matches!(other.state, State::Open(c) if c != core)
                 });
             if matches!(entry.state, State::Waiting(_)) && !pinned_elsewhere && free.len() < LANES {
                 free.push(at);
@@ -128,7 +130,7 @@ impl Line {
     /// Lets go of what is done at the front; returns how many frames were handed on.
     fn advance(&mut self, next: Option<&dyn Queue>) -> usize {
         let mut went = 0;
-        while let Some(Entry { state: State::Done(car), .. }) = self.entries.front() {
+        while let Some(Entry { state: State::Done(car), .. }) = self.entries.front_mut() {
             if let Some(car) = car {
                 if !next.is_some_and(|next| car.hand_on(next)) {
                     break;
@@ -165,9 +167,8 @@ impl Queue for Model {
         }
         for at in line.free(self.order, core) {
             let state = &mut line.entries[at].state;
-            if let State::Waiting(car) = std::mem::replace(state, State::Done(None)) {
+            if let State::Waiting(car) = std::mem::replace(state, State::Open(core)) {
                 car.put(into);
-                *state = State::Open(core, car);
             }
         }
     }
@@ -177,20 +178,13 @@ impl Queue for Model {
         let mut line = self.line();
         let len = from.len();
         let open = line.open(core);
-        if !open.is_empty() {
-            for lane in open.len()..len {
-                let car = Car::take(from, lane); // nobody gave it to the core
-                if !car.frame.is_empty() {
-                    dropped.drop(car.frame, car.action.counter);
-                }
-            }
-        }
+        let given = open.len();
         for (lane, at) in open.into_iter().enumerate() {
             line.entries[at].state = State::Done(None);
             if lane >= len || from.frames[lane].is_empty() {
                 continue;
             }
-            let car = Car::take(from, lane);
+            let mut car = Car::take(from, lane);
             if car.action.to == To::Drop {
                 dropped.drop(car.frame, car.action.counter);
                 continue;
@@ -203,7 +197,10 @@ impl Queue for Model {
                 line.entries[at].state = State::Done(Some(car));
             }
         }
-        from.drain().for_each(drop);
+        if len > given {
+            drop_all(from, dropped); // lanes that the queue did not give to the core
+        }
+        from.set_len(0);
         line.advance(Some(next));
     }
 
@@ -219,15 +216,12 @@ impl Queue for Model {
         Some(Open { frames: open.len(), since_ticket })
     }
 
-    fn release(&self, core: u16, dropped: &mut dyn Sink) -> usize {
+    fn release(&self, core: u16) -> usize {
         let core = if self.order == Order::Direct { 0 } else { core };
         let mut line = self.line();
         let open = line.open(core);
         for &at in &open {
-            let state = &mut line.entries[at].state;
-            if let State::Open(_, car) = std::mem::replace(state, State::Done(None)) {
-                dropped.drop(car.frame, car.action.counter);
-            }
+            line.entries[at].state = State::Done(None);
         }
         line.advance(None);
         open.len()
@@ -268,8 +262,8 @@ mod tests {
     fn frames(from: u32, to: u32, hash: u32) -> Batch {
         let mut batch = Batch::default();
         for n in from..to {
-            let mut frame = Frame::new(n, 0, 60);
-            frame.hash = hash;
+            let mut frame = Frame::unbacked(60);
+            (frame.hash, frame.mark) = (hash, n);
             let lane = batch.push(frame, FlowKey::ZERO).unwrap();
             batch.actions[lane] = Action::queue(1);
         }
@@ -277,7 +271,7 @@ mod tests {
     }
 
     fn numbers(batch: &Batch) -> Vec<u32> {
-        batch.frames[..batch.len()].iter().map(Frame::buf).collect()
+        batch.frames[..batch.len()].iter().map(|frame| frame.mark).collect()
     }
 
     #[test]

@@ -12,8 +12,8 @@
 //!  commit    whoever finds the oldest bit set takes the run, hands on, moves head; nobody waits
 //! ```
 //!
-//! A slot keeps its copy of the handle while the frame is out, for a release of a dead core's
-//! batch; of the two handles one is used. A slot is three columns, so that a run of frames moves
+//! While a core has a frame, the slot's copy of the handle is not used: it is overwritten when the
+//! frame is parked, or by the next frame in the slot. A slot is three columns, so that a run of frames moves
 //! as three copies: frame 16 bytes, key 64, action 12. Keys are written once and read in place:
 //! parking writes a key only if the worker changed it.
 //!
@@ -192,7 +192,7 @@ impl Ring {
         let len = claim.len;
         if claim.each.is_none() {
             // SAFETY: the claim's slots were published, which `claim` acquired, and are ours. The
-            // slot's handle is used only if the batch is released, which ends the claim.
+            // slot's copy of a handle is not used again: see `park` and `hand_on`.
             unsafe {
                 self.frames.get(claim.first, &mut into.frames[..len]);
                 self.keys.get(claim.first, &mut into.keys[..len]);

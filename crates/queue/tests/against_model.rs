@@ -53,7 +53,7 @@ fn step(rig: &mut Rig, op: Op) -> (Vec<u32>, u64) {
         }
         Op::Dequeue(core) => (rig.dequeue(core), 0),
         Op::Complete(core) => (rig.complete(core), 0),
-        Op::Release(core) => (rig.release(core), 0),
+        Op::Release(core) => (vec![], rig.release(core) as u64),
         Op::Flush => (vec![], rig.queue.flush(&rig.next) as u64),
         Op::Drain => (rig.drain(), 0),
     }

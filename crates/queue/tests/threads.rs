@@ -7,7 +7,7 @@ mod common;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
-use common::Pile;
+use common::{Pile, frame};
 use flowyard_frame::{Action, Batch, FlowKey, Frame, LANES, Lanes, To};
 use flowyard_queue::{Order, Queue};
 use flowyard_testkit::{Checker, Rng};
@@ -24,8 +24,7 @@ fn produce(queue: &dyn Queue, checker: &Mutex<Checker>, first_flow: u64) {
         for _ in 0..=rng.below(LANES as u64 - 1) {
             let flow = first_flow + rng.below(FLOWS);
             let seq = checker.lock().unwrap().enter(flow);
-            let mut frame = Frame::new(seq as u32, 0, 60);
-            frame.hash = flow as u32;
+            let frame = frame(seq as u32, flow as u32);
             let key = FlowKey { sport: flow as u16, tunnel_id: seq as u32, ..FlowKey::ZERO };
             let lane = batch.push(frame, key).unwrap();
             batch.actions[lane] = Action::queue(1);
@@ -56,7 +55,7 @@ fn work(core: u16, queue: &dyn Queue, next: &dyn Queue, total: &AtomicU64, drops
             std::thread::yield_now();
         }
         for lane in batch.lanes() {
-            if batch.frames[lane].buf() % 31 == 7 {
+            if batch.frames[lane].mark % 31 == 7 {
                 batch.actions[lane].to = To::Drop;
             }
         }
@@ -99,7 +98,7 @@ fn run(order: Order, workers: u16) {
                 let mut checker = checker.lock().unwrap();
                 for lane in batch.lanes() {
                     let (key, frame) = (&batch.keys[lane], &batch.frames[lane]);
-                    assert_eq!(frame.buf(), key.tunnel_id, "the frame with its key");
+                    assert_eq!(frame.mark, key.tunnel_id, "the frame with its key");
                     checker.leave(key.sport.into(), key.tunnel_id.into());
                     batch.actions[lane].to = To::Drop;
                 }
@@ -150,7 +149,7 @@ fn lanes_of_a_batch_in_pieces() {
         let lanes = Lanes(rng.bits() as u32 & rng.bits() as u32);
         let mut batch = Batch::default();
         for lane in 0..LANES {
-            let frame = if lanes.has(lane) { Frame::new(number, 0, 60) } else { Frame::default() };
+            let frame = if lanes.has(lane) { frame(number, 0) } else { Frame::default() };
             number += u32::from(lanes.has(lane));
             batch.push(frame, FlowKey { tunnel_id: lane as u32, ..FlowKey::ZERO }).unwrap();
         }
@@ -159,7 +158,7 @@ fn lanes_of_a_batch_in_pieces() {
         queue.dequeue(0, &mut out);
         assert!(out.keys[..out.len()].iter().map(|key| key.tunnel_id as usize).eq(lanes));
         for lane in out.lanes() {
-            assert_eq!(out.frames[lane].buf(), expected);
+            assert_eq!(out.frames[lane].mark, expected);
             expected += 1;
         }
         queue.complete(0, &mut out, &*queue, &mut Pile::default());

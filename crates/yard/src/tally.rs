@@ -80,7 +80,7 @@ mod tests {
         let mut tally = Tally::new(9);
         let mut batch = Batch::default();
         for counter in [0, 1, 9, 9, 10] {
-            let lane = batch.push(Frame::new(0, 0, 60), FlowKey::ZERO).unwrap();
+            let lane = batch.push(Frame::unbacked(60), FlowKey::ZERO).unwrap();
             batch.actions[lane] = Action { counter, ..Action::queue(0) };
         }
         tally.count(&mut batch);

@@ -249,7 +249,7 @@ impl Queue for ToPorts {
         None
     }
 
-    fn release(&self, _core: u16, _dropped: &mut dyn Sink) -> usize {
+    fn release(&self, _core: u16) -> usize {
         0
     }
 

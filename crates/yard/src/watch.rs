@@ -351,10 +351,12 @@ mod tests {
 
     use super::*;
 
+    /// Frames of these flows, in buffers 1, 2, ...
     fn batch(flows: &[&str]) -> Batch {
-        let mut batch = Batch::default();
-        for (at, flow) in (1..).zip(flows) {
-            batch.push(Frame::new(at, 0, 60), FlowKey::from_str(flow).unwrap()).unwrap();
+        let (mut batch, mut pool) = (Batch::default(), crate::Pool::new(8, 64));
+        for flow in flows {
+            let frame = pool.take(60, crate::Meta::default()).unwrap();
+            batch.push(frame, FlowKey::from_str(flow).unwrap()).unwrap();
         }
         batch
     }

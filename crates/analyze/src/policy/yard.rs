@@ -127,7 +127,7 @@ impl Yard {
                 Some(toeplitz) => toeplitz.hash_flow(&packet.key, &self.types),
                 None => packet.hash.unwrap_or(0),
             };
-            let mut frame = Frame::new(0, 0, 0);
+            let mut frame = Frame::unbacked(0);
             frame.hash = hash;
             if self.batch.push(frame, packet.key).is_err() {
                 break; // a burst is no longer than a batch

@@ -66,7 +66,7 @@ fn run(seed: u64, slots: Option<usize>, flows: usize, queues: usize) -> (u64, Se
                     ..FlowKey::ZERO
                 };
                 // With a receive hash, or told apart by their keys.
-                let mut frame = Frame::new(0, 0, 60);
+                let mut frame = Frame::unbacked(60);
                 frame.hash = if seed.is_multiple_of(2) { 0 } else { (flow as u32 + 1) << 7 };
                 let lane = batch.push(frame, key).unwrap();
                 // Mostly steady, as tables are; a port, and a drop, now and then.
@@ -128,7 +128,7 @@ fn a_flow_moves_once_its_old_home_is_done_with_it() {
     let mut places = Places(vec![Served::default(); 2]);
     let mut step = |to: u16, places: &mut Places| {
         let mut batch = Batch::default();
-        batch.push(Frame::new(0, 0, 60), FlowKey { sport: 7, ..FlowKey::ZERO }).unwrap();
+        batch.push(Frame::unbacked(60), FlowKey { sport: 7, ..FlowKey::ZERO }).unwrap();
         batch.actions[0] = Action { counter: 3, mark: u32::from(to), ..Action::queue(to) };
         settle.settle(&mut batch, Lanes(1), places);
         assert_eq!((batch.actions[0].counter, batch.actions[0].mark), (3, u32::from(to)));
@@ -161,7 +161,7 @@ fn a_batch_does_not_split_a_flow() {
     let places = Places(vec![Served::default(); 4]);
     let mut batch = Batch::default();
     for lane in 0..4 {
-        batch.push(Frame::new(0, 0, 60), FlowKey::ZERO).unwrap();
+        batch.push(Frame::unbacked(60), FlowKey::ZERO).unwrap();
         batch.actions[lane] = Action::queue(lane as u16);
     }
     settle.settle(&mut batch, Lanes::first(4), &places);
@@ -175,7 +175,7 @@ fn a_port_is_nobodys_home() {
     let mut places = Places(vec![Served::default(); 4]);
     let mut batch = Batch::default();
     for sport in 0..4 {
-        batch.push(Frame::new(0, 0, 60), FlowKey { sport, ..FlowKey::ZERO }).unwrap();
+        batch.push(Frame::unbacked(60), FlowKey { sport, ..FlowKey::ZERO }).unwrap();
     }
     let wanted = [To::Port(1), To::Queue(2), To::Drop, To::Port(3)];
     let mut step = |places: &Places| {

@@ -115,7 +115,7 @@ mod tests {
         assert_eq!(spread.set(4, To::Drop), Err(BadSpread::Index { index: 4, size: 4 }));
         let mut batch = Batch::default();
         for hash in 0..8 {
-            let mut frame = Frame::new(0, 0, 60);
+            let mut frame = Frame::unbacked(60);
             frame.hash = hash << 8 | hash;
             batch.push(frame, FlowKey::ZERO).unwrap();
         }

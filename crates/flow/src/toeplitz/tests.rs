@@ -181,7 +181,7 @@ proptest! {
         let fast = Toeplitz::new(&hash_key).unwrap();
         let mut batch = Batch::default();
         for key in keys.iter().filter(|key| !only_ipv4 || key.is_ipv4()) {
-            batch.push(Frame::new(0, 0, 60), *key).unwrap();
+            batch.push(Frame::unbacked(60), *key).unwrap();
         }
         for toeplitz in [fast.clone().portable(), fast] {
             toeplitz.hash_batch(&types, &mut batch);

@@ -171,7 +171,7 @@ impl Steer {
         let queue = filter.unwrap_or(by_hash);
         let Some((settle, batch)) = &mut self.settle else { return queue };
         batch.set_len(0);
-        let mut frame = Frame::new(0, 0, 64);
+        let mut frame = Frame::unbacked(64);
         frame.hash = hash;
         if batch.push(frame, key.flow()).is_err() {
             return queue;

@@ -36,7 +36,8 @@ impl Ring {
         parked: impl FnOnce(),
     ) {
         let onward = take_drops(claim.len, from, dropped);
-        let left = if at_once { next.enqueue(from, onward) } else { onward };
+        // Only lanes of the claim are parked, whatever `next` says it refused.
+        let left = if at_once { Lanes(next.enqueue(from, onward).0 & onward.0) } else { onward };
         self.park(claim, from, left);
         parked();
         self.close(claim, !left.is_empty());
@@ -44,13 +45,8 @@ impl Ring {
         self.commit(Some(next));
     }
 
-    /// Gives the frames of a claim whose core died to `dropped`, and closes it.
-    pub(crate) fn abandon(&self, claim: &Claim<'_>, dropped: &mut dyn Sink, parked: impl FnOnce()) {
-        let mut lost = Batch::default();
-        self.read(claim, &mut lost);
-        for lane in 0..claim.len {
-            dropped.drop(std::mem::take(&mut lost.frames[lane]), lost.actions[lane].counter);
-        }
+    /// Closes a claim whose core died with the frames.
+    pub(crate) fn abandon(&self, claim: &Claim<'_>, parked: impl FnOnce()) {
         parked();
         self.close(claim, false);
         self.commit(None);
@@ -121,7 +117,14 @@ impl Ring {
         let mut batch = Batch::default();
         // The committer has the done tickets at head to itself, as a core has what it claimed.
         self.read(&Claim { first, len: run, each: None }, &mut batch);
-        let left = next.enqueue(&mut batch, Lanes(parked)).0;
+        let left = next.enqueue(&mut batch, Lanes(parked)).0 & parked;
+        for lane in Lanes(left) {
+            // SAFETY: as for `read`. The handles that `next` left go back, so that of each frame
+            // one handle is used even if `next` took some and says it refused them.
+            unsafe {
+                self.frames.put(first + lane as u64, &[std::mem::take(&mut batch.frames[lane])]);
+            }
+        }
         let gone = parked & !left;
         if gone != 0 {
             self.parked.clear(first, run, gone);

@@ -162,8 +162,7 @@ impl Core {
         // What its queues had dealt to it and it never took goes to their other consumers.
         for &queue in &server.queues {
             let queue = &places.queues[usize::from(queue)].queue;
-            let mut bin = Bin { pool: &mut *pool, drops: &mut counters.drops };
-            queue.release(self.id, &mut bin);
+            queue.release(self.id);
             queue.flush(&self.to_ports);
         }
         self.publish();

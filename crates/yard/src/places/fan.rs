@@ -157,8 +157,8 @@ impl Queue for Fan {
         self.of(core)?.open(core)
     }
 
-    fn release(&self, core: u16, dropped: &mut dyn Sink) -> usize {
-        self.of(core).map_or(0, |queue| queue.release(core, dropped))
+    fn release(&self, core: u16) -> usize {
+        self.of(core).map_or(0, |queue| queue.release(core))
     }
 
     fn tail(&self) -> u64 {

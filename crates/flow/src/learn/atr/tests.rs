@@ -85,7 +85,7 @@ fn idle_flows_are_forgotten_between_batches() {
     edits(&mut atr, 0, &frame(1, FlowKey::SYN), 0);
     edits(&mut atr, 0, &frame(2, FlowKey::SYN), 20 * SECOND);
     let mut batch = Batch::default();
-    batch.push(Frame::new(0, 0, 60), FlowKey::ZERO).unwrap();
+    batch.push(Frame::unbacked(60), FlowKey::ZERO).unwrap();
     let mut list = Vec::new();
     for now in [30 * SECOND, 30 * SECOND, 31 * SECOND, 31 * SECOND] {
         atr.observe(0, &batch, Lanes(1), now, &mut list);
@@ -123,7 +123,7 @@ proptest! {
             now += step;
             let flags = [0x10, 0x10, 0x10, 0x10, 0x02, 0x12, 0x11, 0x14][usize::from(kind)];
             let mut batch = Batch::default();
-            batch.push(Frame::new(0, 0, 60), frame(n, flags)).unwrap();
+            batch.push(Frame::unbacked(60), frame(n, flags)).unwrap();
             let mut edits = Vec::new();
             atr.observe(core, &batch, Lanes(1), now, &mut edits);
             for edit in edits {

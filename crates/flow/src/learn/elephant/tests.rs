@@ -316,7 +316,7 @@ fn samples_are_enough() {
                 let r = random.next();
                 let other = 1 + (10_000.0 * (r as f64 / u64::MAX as f64).powi(6)) as u32;
                 let flow = if r.is_multiple_of(3) { 0 } else { other };
-                let mut frame = Frame::new(0, 0, 500);
+                let mut frame = Frame::unbacked(500);
                 frame.hash = flow.wrapping_mul(0x9e37_79b1) >> 3 & !1 | flow & 1;
                 let core = usize::from(flow & 1 == 1);
                 let _ = batches[core].push(frame, FlowKey { tos: 3, ..key(flow) });

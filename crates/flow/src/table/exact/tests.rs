@@ -22,7 +22,7 @@ fn marks(table: &mut Exact, keys: &[FlowKey]) -> Vec<Option<u32>> {
     for chunk in keys.chunks(LANES) {
         let mut batch = Batch::default();
         for key in chunk {
-            batch.push(Frame::new(0, 0, 60), *key).unwrap();
+            batch.push(Frame::unbacked(60), *key).unwrap();
         }
         let all = batch.lanes();
         let missed = table.lookup(&mut batch, all);

@@ -17,7 +17,7 @@ fn ports(table: &mut L2, wanted: &[([u8; 6], u16)]) -> Vec<Option<u16>> {
     let mut batch = Batch::default();
     for &(eth_dst, vlan_tci) in wanted {
         let key = FlowKey { eth_dst, vlan_tci, ..FlowKey::ZERO };
-        batch.push(Frame::new(0, 0, 60), key).unwrap();
+        batch.push(Frame::unbacked(60), key).unwrap();
     }
     let all = batch.lanes();
     let missed = table.lookup(&mut batch, all);

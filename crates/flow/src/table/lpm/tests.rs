@@ -42,7 +42,7 @@ fn looked_up(table: &mut Lpm, addrs: &[IpAddr]) -> Vec<Option<Action>> {
         let mut batch = Batch::default();
         for addr in chunk {
             let key = FlowKey::five_tuple(17, *addr, 1, *addr, 2);
-            batch.push(Frame::new(0, 0, 60), key).unwrap();
+            batch.push(Frame::unbacked(60), key).unwrap();
         }
         let all = batch.lanes();
         let missed = table.lookup(&mut batch, all);
@@ -81,7 +81,7 @@ fn frames_that_are_not_ip_and_a_full_table() {
     assert_eq!(table.put(&net("0.0.0.0/0"), action(2)), Ok(Some(action(1))), "replaced");
     let mut batch = Batch::default();
     let arp = FlowKey { eth_type: 0x0806, ..FlowKey::ZERO };
-    batch.push(Frame::new(0, 0, 60), arp).unwrap();
+    batch.push(Frame::unbacked(60), arp).unwrap();
     let all = batch.lanes();
     assert_eq!(table.lookup(&mut batch, all), all);
 }

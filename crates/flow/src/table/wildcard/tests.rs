@@ -38,7 +38,7 @@ fn marks(table: &mut dyn Table, keys: &[FlowKey]) -> Vec<Option<u32>> {
     for chunk in keys.chunks(LANES) {
         let mut batch = Batch::default();
         for key in chunk {
-            batch.push(Frame::new(0, 0, 60), *key).unwrap();
+            batch.push(Frame::unbacked(60), *key).unwrap();
         }
         let all = batch.lanes();
         let missed = table.lookup(&mut batch, all);
@@ -203,7 +203,7 @@ proptest! {
         let keys: Vec<_> = (0..128).map(key).collect();
         for chunk in keys.chunks(LANES) {
             let mut batch = Batch::default();
-            chunk.iter().for_each(|key| drop(batch.push(Frame::new(0, 0, 60), *key)));
+            chunk.iter().for_each(|key| drop(batch.push(Frame::unbacked(60), *key)));
             let all = batch.lanes();
             let hit = all.without(rules.lookup(&mut batch, all));
             prop_assert!(rules.sure().without(hit).is_empty());

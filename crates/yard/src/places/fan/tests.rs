@@ -13,7 +13,7 @@ impl Sink for Bin {
 
 /// A frame whose number is in its mark.
 fn frame(flow: u32, number: u32) -> Frame {
-    let mut frame = Frame::new(1, 64, 60);
+    let mut frame = Frame::unbacked(60);
     (frame.hash, frame.mark) = (flow.wrapping_mul(0x0101_0101), number);
     frame
 }

@@ -37,7 +37,7 @@ fn flow(n: u32) -> FlowKey {
 fn batch(frames: &[(u32, u16)]) -> Batch {
     let mut batch = Batch::default();
     for &(n, len) in frames {
-        let mut frame = Frame::new(0, 0, len);
+        let mut frame = Frame::unbacked(len);
         frame.hash = n;
         batch.push(frame, flow(n)).unwrap();
     }
@@ -116,7 +116,7 @@ fn elephants_are_found_and_mice_are_not() {
                     (key, bytes.len())
                 };
                 model.count(&key, len);
-                batch.push(Frame::new(0, 0, len as u16), key).unwrap();
+                batch.push(Frame::unbacked(len as u16), key).unwrap();
             }
             sampler.sample(&batch, batch.lanes());
             frames += LANES;
