@@ -39,15 +39,17 @@ const _: () = assert!(size_of::<Meta>() <= AT && AT + size_of::<Chain>() <= LINE
 
 impl Pool {
     fn chain(&self, frame: &Frame) -> Chain {
+        let Some(buffer) = self.buffer(frame) else { return Chain::default() };
         // SAFETY: the first line of a buffer is zeroed by `new`, where a chain of zeros is a valid
         // one, and written here alone besides the meta, which ends before. The frame is unique and
         // borrowed, so nobody writes it meanwhile.
-        unsafe { self.arena.base().add(self.buffer(frame) + AT).cast::<Chain>().read() }
+        unsafe { self.arena.base().add(buffer + AT).cast::<Chain>().read() }
     }
 
     fn set_chain(&self, frame: &mut Frame, chain: Chain) {
+        let Some(buffer) = self.buffer(frame) else { return };
         // SAFETY: as in `chain`; the frame is borrowed mutably, so nobody reads it meanwhile.
-        unsafe { self.arena.base().add(self.buffer(frame) + AT).cast::<Chain>().write(chain) }
+        unsafe { self.arena.base().add(buffer + AT).cast::<Chain>().write(chain) }
     }
 
     /// Ties `other` to `frame`: it leaves by `port`, before those that were tied earlier.
@@ -101,7 +103,7 @@ impl Pool {
     /// room for them.
     #[must_use]
     pub fn overwrite(&self, frame: &mut Frame, data: &[u8]) -> bool {
-        if data.len() > self.longest().min(LONGEST) || frame.buf() == 0 {
+        if data.len() > self.longest().min(LONGEST) || !self.owns(frame) {
             return false;
         }
         let (hash, mark, old) = (frame.hash, frame.mark, frame.len());

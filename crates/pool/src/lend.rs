@@ -54,10 +54,13 @@ impl Pool {
     /// Takes the buffer of `frame` out of the yard: to be received into, or transmitted. Its
     /// address, in bytes from the start of the memory. To be called with a frame of this pool, and
     /// the address given to nobody but a socket that [`Pool::umem`] is registered with.
+    ///
+    /// # Panics
+    /// When the frame is not of this pool: its address would name a buffer of another frame.
     #[inline]
-    #[expect(clippy::needless_pass_by_value, reason = "who lent a frame has it no more")]
+    #[expect(clippy::needless_pass_by_value, reason = "a frame that is lent is no handle any more")]
     pub fn lend(&self, frame: Frame) -> u64 {
-        (self.buffer(&frame) + frame.off()) as u64
+        (self.buffer(&frame).expect("a frame of this pool") + frame.off()) as u64
     }
 
     /// The buffer that `addr` lies in, from 0.
@@ -66,29 +69,39 @@ impl Pool {
         addr / (self.arena.stride * LINE) as u64
     }
 
-    /// A frame of `len` bytes at `addr`, whose buffer was lent and is back: once for each
-    /// [`Pool::lend`].
+    /// A frame of `len` bytes at `addr`, whose buffer was lent and is back.
+    ///
+    /// # Safety
+    /// The address is one that [`Pool::lend`] gave, or lies in the same buffer; the kernel has given
+    /// the buffer back, and no frame was made of it since it was lent.
     #[inline]
-    pub fn unlend(&self, addr: u64, len: usize, meta: Meta) -> Frame {
+    pub unsafe fn unlend(&self, addr: u64, len: usize, meta: Meta) -> Frame {
         let off = addr % (self.arena.stride * LINE) as u64;
         let buf = self.buffer_at(addr) as u32 + 1;
-        // SAFETY: `lend` took the frame of this buffer, and the callers in this crate make one
-        // frame of it when the kernel gives it back.
-        let mut frame = unsafe { Frame::from_raw_parts(buf, off as u16, len.min(LONGEST) as u16) };
+        // SAFETY: `lend` took the frame of this buffer, and the caller makes one frame of it.
+        let mut frame = unsafe { self.arena.frame(buf, off as u16, len.min(LONGEST) as u16) };
         self.set_meta(&mut frame, meta);
         frame
     }
 
     /// As [`Pool::unlend`], for a buffer by its number, as [`Pool::buffer_at`] gives it.
-    pub fn unlend_buffer(&self, buffer: u64) -> Frame {
-        self.unlend_sent(buffer * (self.arena.stride * LINE) as u64, 0)
+    ///
+    /// # Safety
+    /// As of [`Pool::unlend`].
+    pub unsafe fn unlend_buffer(&self, buffer: u64) -> Frame {
+        // SAFETY: as the caller promises.
+        unsafe { self.unlend_sent(buffer * (self.arena.stride * LINE) as u64, 0) }
     }
 
     /// As [`Pool::unlend`], for a buffer that was transmitted: a frame of `len` bytes, whatever they
     /// are, that starts where all do.
+    ///
+    /// # Safety
+    /// As of [`Pool::unlend`].
     #[inline]
-    pub fn unlend_sent(&self, addr: u64, len: usize) -> Frame {
+    pub unsafe fn unlend_sent(&self, addr: u64, len: usize) -> Frame {
         let start = self.buffer_at(addr) * (self.arena.stride * LINE) as u64 + START as u64;
-        self.unlend(start, len, Meta::default())
+        // SAFETY: as the caller promises; `start` is in the same buffer.
+        unsafe { self.unlend(start, len, Meta::default()) }
     }
 }

@@ -14,13 +14,22 @@
 //! mistaking a chain that left and came back for one that never left (the ABA problem).
 //!
 //! Invariants: a buffer is in one free list, or in the one [`Frame`] that names it; a frame is
-//! not `Clone` and giving it back consumes it, so it cannot be given back twice. Buffers count
+//! not `Clone` and giving it back consumes it, so it cannot be given back twice. The numbers of
+//! buffers are unique in the process: a frame of one pool names nothing in another one. Buffers count
 //! from 1: an empty handle (`Frame::default()`) names none. [`Pool::held`] finds leaks.
 //! Thread-safety: a handle is one core's; buffers may be taken by one handle and given back to
 //! another of the same pool.
 //!
 //! Soundness: the bytes are reached through a frame, `&mut` bytes through `&mut` frame, so the
 //! uniqueness of frames is what keeps two cores apart. Safe code cannot make a frame that names a
+//! buffer:
+//!
+//! ```compile_fail,E0133
+//! let pool = flowyard_pool::Pool::new(1, 64);
+//! let mut forged = flowyard_frame::Frame::from_raw_parts(1, 64, 60);
+//! pool.bytes_mut(&mut forged).fill(0);
+//! ```
+//! Safe code cannot make a frame that names a
 //! buffer ([`Frame::from_raw_parts`]); only this module makes them.
 #![allow(unsafe_code, reason = "buffers are shared memory; who owns one is told by its Frame")]
 
@@ -33,8 +42,11 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use flowyard_frame::{Frame, Nanos};
 use flowyard_wire::LinkType;
 
+use self::numbers::Numbers;
+
 mod chain;
 mod lend;
+mod numbers;
 mod umem;
 
 pub use lend::LONGEST_LENDABLE;
@@ -101,9 +113,10 @@ pub struct Pool {
 struct Arena {
     base: NonNull<u8>,
     layout: Layout,
+    /// The numbers of the buffers, in this process.
+    numbers: Numbers,
     /// Lines of one buffer.
     stride: usize,
-    count: u32,
     /// Of a free buffer in a chain: the next buffer of its chain, 0 at the end.
     next: Box<[AtomicU32]>,
     /// Of the first buffer of a chain on the stack: the first buffer of the chain below.
@@ -137,8 +150,8 @@ impl Pool {
         let arena = Arena {
             base: base.unwrap_or_else(|| handle_alloc_error(layout)),
             layout,
+            numbers: Numbers::take(count),
             stride,
-            count,
             next: (0..=count).map(zeros).collect(),
             below: (0..=count).map(zeros).collect(),
             top: AtomicU64::new(0),
@@ -146,7 +159,7 @@ impl Pool {
         let mut pool = Self { arena: Arc::new(arena), free: Vec::with_capacity(2 * CHAIN) };
         for buf in (1..=count).rev() {
             // SAFETY: the memory is new, and each buffer gets one frame.
-            let mut frame = unsafe { Frame::from_raw_parts(buf, START as u16, 0) };
+            let mut frame = unsafe { pool.arena.frame(buf, START as u16, 0) };
             pool.set_meta(&mut frame, Meta::default()); // from here on every meta is a valid one
             pool.put(frame);
         }
@@ -184,7 +197,7 @@ impl Pool {
         }
         let buf = self.free.pop().ok_or(NoBuffer::Empty)?;
         // SAFETY: a buffer in the free list is in no frame, and it has just left the list.
-        let mut frame = unsafe { Frame::from_raw_parts(buf, START as u16, len as u16) };
+        let mut frame = unsafe { self.arena.frame(buf, START as u16, len as u16) };
         self.set_meta(&mut frame, meta);
         Ok(frame)
     }
@@ -217,16 +230,14 @@ impl Pool {
     #[inline]
     #[expect(clippy::needless_pass_by_value, reason = "who gave a frame back has it no more")]
     pub fn put(&mut self, frame: Frame) {
-        let buf = frame.buf();
-        if buf == 0 || buf > self.arena.count {
-            return;
-        }
+        debug_assert!(frame.buf() == 0 || self.owns(&frame), "a frame of another pool");
+        let Some(place) = self.arena.numbers.place(frame.buf()) else { return };
         if self.free.len() == 2 * CHAIN {
             self.arena.push(&self.free[..CHAIN]);
             self.free.copy_within(CHAIN.., 0);
             self.free.truncate(CHAIN);
         }
-        self.free.push(buf);
+        self.free.push(place + 1);
     }
 
     /// Whether `frames` buffers (at most 32) are free to this core now.
@@ -268,7 +279,7 @@ impl Pool {
     #[must_use]
     pub fn insert(&self, frame: &mut Frame, at: usize, n: usize) -> bool {
         let (off, len) = self.place(frame);
-        if frame.buf() == 0 || at > len || len.saturating_add(n) > self.longest() {
+        if !self.owns(frame) || at > len || len.saturating_add(n) > self.longest() {
             return false;
         }
         let before = n.min(off);
@@ -304,17 +315,19 @@ impl Pool {
     #[must_use]
     #[inline]
     pub fn meta(&self, frame: &Frame) -> Meta {
+        let Some(buffer) = self.buffer(frame) else { return Meta::default() };
         // SAFETY: the first line of a buffer holds a valid meta from `new` on, and bytes never
         // reach into it. The frame is unique and borrowed, so nobody writes it meanwhile.
-        unsafe { self.arena.base().add(self.buffer(frame)).cast::<Meta>().read() }
+        unsafe { self.arena.base().add(buffer).cast::<Meta>().read() }
     }
 
     /// Says what the port knows of `frame`.
     #[inline]
     pub fn set_meta(&self, frame: &mut Frame, meta: Meta) {
+        let Some(buffer) = self.buffer(frame) else { return };
         // SAFETY: as in `meta`; the frame is borrowed mutably, so nobody reads it meanwhile. A
         // buffer starts on a cache line, which is aligned enough.
-        unsafe { self.arena.base().add(self.buffer(frame)).cast::<Meta>().write(meta) }
+        unsafe { self.arena.base().add(buffer).cast::<Meta>().write(meta) }
     }
 
     /// How many bytes a buffer holds.
@@ -327,7 +340,7 @@ impl Pool {
     /// How many buffers there are.
     #[must_use]
     pub fn frames(&self) -> usize {
-        self.arena.count as usize
+        self.arena.numbers.count as usize
     }
 
     /// Buffers that are in neither this handle's list nor the shared stack. Once all other handles
@@ -338,26 +351,31 @@ impl Pool {
         self.frames().saturating_sub(self.free.len() + self.arena.stacked())
     }
 
-    /// Where the frame's buffer starts. An empty handle gets the first buffer's place, which
-    /// [`Pool::range`] makes empty.
+    /// Where the frame's buffer starts; `None` for an empty handle, and for a frame of another pool.
     #[inline]
-    fn buffer(&self, frame: &Frame) -> usize {
-        debug_assert!(frame.buf() <= self.arena.count, "a frame of another pool");
-        let buf = frame.buf().min(self.arena.count).max(1);
-        (buf - 1) as usize * self.arena.stride * LINE
+    fn buffer(&self, frame: &Frame) -> Option<usize> {
+        let place = self.arena.numbers.place(frame.buf())?;
+        Some(place as usize * self.arena.stride * LINE)
+    }
+
+    /// Whether `frame` names a buffer of this pool.
+    #[inline]
+    fn owns(&self, frame: &Frame) -> bool {
+        self.arena.numbers.place(frame.buf()).is_some()
     }
 
     /// Start and length of the frame's bytes, from where its meta ends.
     fn place(&self, frame: &Frame) -> (usize, usize) {
         let (start, len) = self.range(frame);
-        (start - self.buffer(frame) - START, len)
+        (start - self.buffer(frame).unwrap_or(0) - START, len)
     }
 
     /// All of the frame's buffer behind the meta; nothing for an empty handle.
     fn room_mut<'a>(&'a self, frame: &'a mut Frame) -> &'a mut [u8] {
-        let len = if frame.buf() == 0 { 0 } else { self.arena.stride * LINE - START };
+        let Some(buffer) = self.buffer(frame) else { return &mut [] };
+        let len = self.arena.stride * LINE - START;
         // SAFETY: this is the buffer that `frame` names, past its meta; else as in `bytes_mut`.
-        unsafe { slice::from_raw_parts_mut(self.arena.base().add(self.buffer(frame) + START), len) }
+        unsafe { slice::from_raw_parts_mut(self.arena.base().add(buffer + START), len) }
     }
 
     /// Says that the frame has `len` bytes from `off` behind its meta, and not as many as before.
@@ -377,8 +395,10 @@ impl Pool {
     fn range(&self, frame: &Frame) -> (usize, usize) {
         let room = self.arena.stride * LINE;
         let off = frame.off().clamp(START, room);
-        let len = if frame.buf() == 0 { 0 } else { frame.len().min(room - off) };
-        (self.buffer(frame) + off, len)
+        match self.buffer(frame) {
+            Some(buffer) => (buffer + off, frame.len().min(room - off)),
+            None => (off, 0), // no bytes
+        }
     }
 }
 
@@ -391,6 +411,15 @@ impl Drop for Pool {
 }
 
 impl Arena {
+    /// The frame of buffer `buf`, from 1.
+    ///
+    /// # Safety
+    /// The caller owns the buffer: it is in no free list and in no other frame.
+    unsafe fn frame(&self, buf: u32, off: u16, len: u16) -> Frame {
+        // SAFETY: as the caller promises; no other pool has the number.
+        unsafe { Frame::from_raw_parts(self.numbers.first + (buf - 1), off, len) }
+    }
+
     const fn base(&self) -> *mut u8 {
         self.base.as_ptr()
     }
@@ -445,7 +474,7 @@ impl Arena {
         let below = |buf: &u32| self.below[*buf as usize].load(Ordering::Relaxed);
         std::iter::successors(Some(top), |buf| Some(below(buf)))
             .take_while(|&first| first != 0)
-            .take(self.count as usize)
+            .take(self.numbers.count as usize)
             .map(|first| self.chain(first).count())
             .sum()
     }
@@ -453,6 +482,10 @@ impl Arena {
 
 impl Drop for Arena {
     fn drop(&mut self) {
+        // A frame that was not given back keeps its number, so the range is not used again.
+        if self.stacked() == self.numbers.count as usize {
+            self.numbers.give_back();
+        }
         // SAFETY: allocated with this layout, and freed once.
         unsafe { dealloc(self.base.as_ptr(), self.layout) };
     }
@@ -465,7 +498,7 @@ const fn version(top: u64) -> u64 {
 
 impl std::fmt::Debug for Arena {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Arena({} buffers of {} bytes)", self.count, (self.stride - 1) * LINE)
+        write!(f, "Arena({} buffers of {} bytes)", self.numbers.count, (self.stride - 1) * LINE)
     }
 }
 

@@ -35,7 +35,7 @@ fn whatever_the_handle_says_the_bytes_lie_in_a_buffer() {
     assert_eq!(pool.bytes(&Frame::default()), b"");
     for (off, len) in [(0, 1000), (65, 64), (u16::MAX, u16::MAX)] {
         // SAFETY: the pool has not handed out this buffer, and does not before the frame is gone.
-        let frame = unsafe { Frame::from_raw_parts(2, off, len) };
+        let frame = unsafe { pool.arena.frame(2, off, len) };
         assert!(pool.bytes(&frame).len() <= 64);
     }
 }
@@ -95,19 +95,23 @@ fn buffers_can_be_lent_and_come_back() {
         let mut out = std::collections::BTreeSet::new();
         while let Ok(mut frame) = pool.take(8, Meta::default()) {
             let buf = frame.buf();
+            let place = u64::from(pool.arena.numbers.place(buf).unwrap());
             pool.bytes_mut(&mut frame).fill(buf as u8);
             let addr = pool.lend(frame);
-            assert_eq!((addr / chunk, addr % chunk), (u64::from(buf) - 1, 64));
-            assert_eq!(pool.buffer_at(addr + 500), u64::from(buf) - 1);
+            assert_eq!((addr / chunk, addr % chunk), (place, 64));
+            assert_eq!(pool.buffer_at(addr + 500), place);
             assert!(out.insert(addr), "lent once");
         }
         assert_eq!((out.len(), pool.held()), (70, 70));
         for (n, addr) in (0..).zip(out) {
             let meta = Meta { wire_len: 5, ..Meta::default() };
-            let frame = match n % 3 {
-                0 => pool.unlend(addr, 8, meta),
-                1 => pool.unlend_sent(addr + 300, 8),
-                _ => pool.unlend_buffer(pool.buffer_at(addr)),
+            // SAFETY: each address was lent above, and comes back once.
+            let frame = unsafe {
+                match n % 3 {
+                    0 => pool.unlend(addr, 8, meta),
+                    1 => pool.unlend_sent(addr + 300, 8),
+                    _ => pool.unlend_buffer(pool.buffer_at(addr)),
+                }
             };
             let want = vec![frame.buf() as u8; if n % 3 == 2 { 0 } else { 8 }];
             assert_eq!(pool.bytes(&frame), want);
@@ -180,4 +184,20 @@ fn bytes_are_put_in_and_taken_out() {
     let mut none = Frame::default();
     assert!(!pool.insert(&mut none, 0, 4) && !pool.remove(&mut none, 0, 4));
     near.into_iter().chain([frame]).for_each(|frame| pool.put(frame));
+}
+
+#[test]
+fn a_frame_of_another_pool_names_nothing() {
+    let (mut mine, mut other) = (Pool::new(4, 64), Pool::new(4, 64));
+    let (mut a, mut b) = (mine.copy(b"mine", META).unwrap(), other.copy(b"other", META).unwrap());
+    assert_eq!((mine.bytes(&b), other.bytes(&a)), (&b""[..], &b""[..]));
+    assert!(mine.bytes_mut(&mut b).is_empty() && !mine.insert(&mut b, 0, 1));
+    mine.set_meta(&mut b, Meta { wire_len: 7, ..META });
+    assert_eq!(mine.meta(&b), Meta::default());
+    assert_eq!((other.bytes(&b), mine.bytes(&a)), (&b"other"[..], &b"mine"[..]));
+    other.tie(&mut a, Frame::default(), 1); // ignored: it has no place for the chain
+    assert!(mine.untie(&mut a).is_none());
+    mine.put(a);
+    other.put(b);
+    assert_eq!((mine.held(), other.held()), (0, 0));
 }

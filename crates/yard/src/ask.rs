@@ -25,7 +25,7 @@ use crate::counters::{Board, Counters};
 use crate::elephants::Decisions;
 use crate::mail::{Mail, Message};
 use crate::places::Places;
-use crate::watch::{Dropped, Filter};
+use crate::trace::{Dropped, Filter};
 use crate::work::{ControlPlane, WorkAnswer};
 use crate::{Clock, Reload};
 
@@ -200,18 +200,18 @@ impl Core {
         let answer = match question {
             Question::Alive => Answer::Done,
             Question::Tables { entries } => Answer::Tables(Box::new(self.tables(entries))),
-            Question::Drops => Answer::Drops(self.watch.drops()),
+            Question::Drops => Answer::Drops(self.observers.tracer.drops()),
             Question::Follow(filter) => {
-                self.watch.follow(filter);
+                self.observers.tracer.follow(filter);
                 Answer::Done
             }
             Question::Sample(sampler) => {
-                self.watch.sample(Some(sampler));
+                self.observers.tracer.sample(Some(sampler));
                 Answer::Done
             }
             Question::Seen => {
                 let mut seen = Seen::default();
-                if let Some(mut sampler) = self.watch.sample(None) {
+                if let Some(mut sampler) = self.observers.tracer.sample(None) {
                     sampler.window(&mut seen);
                 }
                 Answer::Seen(Box::new(seen))

@@ -21,7 +21,7 @@ use flowyard_queue::{Order, Queue};
 
 use crate::Clock;
 use crate::blueprint::{Blueprint, BlueprintError, HoldLimits, Idle, LearnPlan};
-use crate::core::{Core, Entry, Exit, Hold, Learner, Server, Stage, order};
+use crate::core::{Core, Entry, Exit, Hold, Learner, Observers, Server, Stage, order};
 use crate::counters::{Board, Counters};
 use crate::elephants::{Decider, Decisions, Sampling};
 use crate::mail::{Mail, Mailbox};
@@ -30,7 +30,7 @@ use crate::port::{Discard, Halves, Rx, Tx};
 use crate::stages::Stopwatch;
 use crate::tally::Tally;
 use crate::to_ports::ToPorts;
-use crate::watch::Watch;
+use crate::trace::Tracer;
 use crate::work::{ControlPlane, Work};
 
 /// What the engine is made of besides its blueprint: the bodies of ports, works and learners.
@@ -256,10 +256,12 @@ fn core(
         mailbox,
         mail,
         counters: Counters::default(),
-        stopwatch: Stopwatch::new(parts.clock.clone()),
-        sampling: None,
+        observers: Observers {
+            stopwatch: Stopwatch::new(parts.clock.clone()),
+            tracer: Tracer::new(id),
+            sampling: None,
+        },
         decider: None,
-        watch: Watch::new(id),
         board,
         last: (0, false),
     })
@@ -338,6 +340,7 @@ fn entry(
         spent: Lanes::NONE,
         settle: plan.settle_slots.map(|slots| Settle::new(slots, seed)),
         batch: Batch::default(),
+        plain: Lanes::NONE,
         homes: [To::Drop; LANES],
         waiting: Lanes::NONE,
         pressed: false,
@@ -354,7 +357,7 @@ fn watch_elephants(plan: &Blueprint, core: &mut Core, log: &Decisions) {
     if core.id == elephants.core {
         core.decider = Some(Box::new(Decider::new(plan, elephants, entries, log.clone())));
     }
-    core.sampling = Some(Box::new(sampling));
+    core.observers.sampling = Some(Box::new(sampling));
 }
 
 /// The capacity of the learnt table: every core that teaches has a share of it.

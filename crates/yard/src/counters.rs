@@ -12,6 +12,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
+use crate::port::Received;
+
 /// Why a frame was dropped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u16)]
@@ -275,6 +277,21 @@ counters! {
 }
 
 impl Counters {
+    /// Counts what a port received: `frames` in the batch, and others that it dropped. Returns the
+    /// number of both.
+    #[inline]
+    pub(crate) fn receive(&mut self, got: &Received, frames: usize) -> u32 {
+        let mut came = frames as u32;
+        if got.drops_some() {
+            for (reason, dropped) in got.dropped() {
+                self.drops.add(reason.code(), dropped.into());
+                came += dropped;
+            }
+        }
+        self.rx_frames += u64::from(came);
+        came
+    }
+
     /// The sum of two cores' numbers.
     #[must_use]
     pub fn plus(mut self, other: &Self) -> Self {

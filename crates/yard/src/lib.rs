@@ -34,7 +34,7 @@ mod stages;
 mod sys;
 mod tally;
 mod to_ports;
-pub mod watch;
+pub mod trace;
 pub mod work;
 
 pub use apply::{List, Lists, Op};

@@ -28,6 +28,13 @@ pub struct Received {
 }
 
 impl Received {
+    /// Whether some frames came but are not in the batch.
+    #[must_use]
+    #[inline]
+    pub const fn drops_some(&self) -> bool {
+        self.too_long | self.no_buffer | self.empty | self.overrun != 0
+    }
+
     /// Frames that came but are not in the batch, by reason.
     #[must_use]
     pub const fn dropped(&self) -> [(DropReason, u32); 4] {

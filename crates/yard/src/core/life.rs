@@ -5,7 +5,8 @@ use std::sync::Arc;
 use flowyard_flow::table::{Rules, Wildcard};
 use flowyard_frame::{Batch, Edit, FlowKey, Frame, Lanes, To};
 
-use super::{Bin, Core, Entry, Exit, Nanos, SENT, Stage};
+use super::parts::Bin;
+use super::{Core, Entry, Exit, Nanos, Stage};
 use crate::counters::{Board, Counters, DropReason};
 use crate::mail::Message;
 use crate::port::refuse;
@@ -69,7 +70,7 @@ impl Core {
     /// What its stages cost so far.
     #[must_use]
     pub const fn stages(&self) -> Stages {
-        self.stopwatch.stages
+        self.observers.stopwatch.stages
     }
 
     /// What the counters that tables name have counted, by number.
@@ -132,9 +133,9 @@ impl Core {
     /// need another consumer, and its ports transmit no more.
     pub fn release(&mut self) {
         self.stop();
-        let Self { entry, server, exits, pool, counters, places, watch, .. } = self;
+        let Self { entry, server, exits, pool, counters, places, observers, .. } = self;
         counters.drops.add(DropReason::CoreDied.code(), entry.waiting.count().into());
-        watch.dropped(&entry.batch, entry.waiting, DropReason::CoreDied, To::Drop);
+        observers.dropped_for(&entry.batch, entry.waiting, DropReason::CoreDied, To::Drop);
         entry.waiting = Lanes::NONE;
         for frame in entry.hold.drain() {
             counters.drops.add(DropReason::CoreDied.code(), 1);
@@ -154,7 +155,7 @@ impl Core {
         });
         for (place, batch, lost) in opened.into_iter().chain(leaving) {
             lost.for_each(|lane| refuse(batch, lane, DropReason::CoreDied));
-            watch.dropped(batch, lost, DropReason::CoreDied, To::Drop);
+            observers.dropped_for(batch, lost, DropReason::CoreDied, To::Drop);
             let mut bin = Bin { pool: &mut *pool, drops: &mut counters.drops };
             place.queue.complete(self.id, batch, &self.to_ports, &mut bin);
             batch.drain().for_each(|frame| pool.put_all(frame));
@@ -264,7 +265,7 @@ impl Core {
     /// was decided.
     #[inline]
     pub(super) fn watch_elephants(&mut self, now: Nanos) {
-        if self.sampling.as_ref().is_some_and(|sampling| sampling.is_due(now)) {
+        if self.observers.sampling.as_ref().is_some_and(|sampling| sampling.is_due(now)) {
             self.report(now);
         }
         if self.decider.as_ref().is_some_and(|it| it.is_ready(now) || !it.unsent.is_empty()) {
@@ -274,8 +275,8 @@ impl Core {
 
     #[cold]
     fn report(&mut self, now: Nanos) {
-        let Some(sampling) = &mut self.sampling else { return };
-        let (busy, stages) = (self.counters.busy_ns, &self.stopwatch.stages);
+        let Some(sampling) = &mut self.observers.sampling else { return };
+        let (busy, stages) = (self.counters.busy_ns, &self.observers.stopwatch.stages);
         let report = sampling.report(self.id, now, busy, stages, &self.places);
         let to = sampling.reports_to;
         match &mut self.decider {
@@ -346,5 +347,3 @@ impl Entry {
         self.steer.replace(RULES, Box::new(Rules::new(table, &mask)));
     }
 }
-
-const _: () = assert!(SENT == 0, "no drop reason has this code");

@@ -14,6 +14,8 @@
 //! all that is out comes home.
 //! Thread-safety: one core's; the program is shared by the cores of a port.
 
+#![allow(unsafe_code, reason = "frames are made of buffers that the kernel gives back")]
+
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::af_xdp::{Attached, Desc, Program, Socket, Umem};
@@ -184,7 +186,8 @@ impl Xdp {
         program.clear(self.queue);
         drop(socket); // from here on, the kernel has none of our buffers
         for buffer in self.out.drain() {
-            let frame = self.pool.unlend_buffer(buffer);
+            // SAFETY: the ledger had the buffer, and has it no more: it was lent once and comes back once.
+            let frame = unsafe { self.pool.unlend_buffer(buffer) };
             self.pool.put(frame);
         }
     }
@@ -248,7 +251,8 @@ impl Xdp {
             for &addr in &addrs[..count] {
                 if self.out.clear(self.pool.buffer_at(addr)) {
                     self.out.sent = self.out.sent.saturating_sub(1);
-                    let frame = self.pool.unlend_sent(addr, 0);
+                    // SAFETY: the ledger had the buffer, and has it no more: it was lent once and comes back once.
+                    let frame = unsafe { self.pool.unlend_sent(addr, 0) };
                     self.pool.put(frame);
                 }
             }
@@ -265,7 +269,8 @@ impl Xdp {
         while socket.complete(&mut addr) == 1 {
             if self.out.clear(self.pool.buffer_at(addr[0])) {
                 self.out.sent = self.out.sent.saturating_sub(1);
-                return Some(self.pool.unlend_sent(addr[0], len));
+                // SAFETY: the ledger had the buffer, and has it no more: it was lent once and comes back once.
+                return Some(unsafe { self.pool.unlend_sent(addr[0], len) });
             }
         }
         self.pool.take(len, Meta::default()).ok()
@@ -289,7 +294,8 @@ impl Device for Xdp {
             let in_port = self.number;
             let meta =
                 Meta { time: now, wire_len: len, in_port, link: LinkType::Ethernet, copied: 0 };
-            let mut frame = pool.unlend(addr, len as usize, meta);
+            // SAFETY: the ledger had the buffer, and has it no more: it was lent once and comes back once.
+            let mut frame = unsafe { pool.unlend(addr, len as usize, meta) };
             if self.common.port.completes_checksums {
                 offload::recompute(pool.bytes_mut(&mut frame));
             }

@@ -1,4 +1,4 @@
-//! Watch: what a core notes for people who ask, beside its counters.
+//! Tracer: what a core notes for people who ask, beside its counters.
 //!
 //! ```text
 //!  asker ──Filter by mail──> Probe of each core ──Event, bounded──> asker
@@ -195,7 +195,7 @@ pub const REMEMBERED: usize = 64;
 const A_TICK: u8 = 4;
 
 /// What a core notes for who asks.
-pub(crate) struct Watch {
+pub(crate) struct Tracer {
     core: u16,
     now: Nanos,
     /// Drops that may still be written down in this tick.
@@ -217,7 +217,7 @@ struct Probe {
     one: Batch,
 }
 
-impl Watch {
+impl Tracer {
     pub(crate) fn new(core: u16) -> Self {
         let drops = Vec::with_capacity(REMEMBERED);
         Self { core, now: 0, left: 0, drops, oldest: 0, probe: None, sampler: None, on: false }
@@ -366,46 +366,46 @@ mod tests {
 
     #[test]
     fn the_last_drops_are_remembered_oldest_first() {
-        let (mut watch, batch) = (Watch::new(3), batch(&[A, B]));
+        let (mut tracer, batch) = (Tracer::new(3), batch(&[A, B]));
         for now in 0..100 {
-            watch.tick(now);
-            watch.dropped(&batch, Lanes(0b01), DropReason::QueueFull, To::Queue(now as u16));
+            tracer.tick(now);
+            tracer.dropped(&batch, Lanes(0b01), DropReason::QueueFull, To::Queue(now as u16));
         }
-        let drops = watch.drops();
+        let drops = tracer.drops();
         assert_eq!(drops.len(), REMEMBERED);
         assert_eq!(
             drops.iter().map(|drop| drop.at).collect::<Vec<_>>(),
             (36..100).collect::<Vec<_>>()
         );
         assert_eq!((drops[0].core, drops[0].key), (3, Some(batch.keys[0])));
-        watch.tick(100);
-        watch.dropped(&batch, Lanes(0b11), DropReason::Table, To::Drop);
-        watch.dropped_at_port(1, DropReason::TooLong, 7);
-        watch.dropped(&batch, Lanes(0b11), DropReason::Table, To::Drop);
-        let drops = watch.drops();
+        tracer.tick(100);
+        tracer.dropped(&batch, Lanes(0b11), DropReason::Table, To::Drop);
+        tracer.dropped_at_port(1, DropReason::TooLong, 7);
+        tracer.dropped(&batch, Lanes(0b11), DropReason::Table, To::Drop);
+        let drops = tracer.drops();
         assert_eq!(drops.iter().filter(|drop| drop.at == 100).count(), 4, "a tick has its limit");
         assert_eq!((drops[62].frames, drops[62].key), (7, None));
     }
 
     #[test]
     fn a_flow_is_followed_and_the_asker_may_leave() {
-        let (mut watch, batch) = (Watch::new(0), batch(&[A, B]));
+        let (mut tracer, batch) = (Tracer::new(0), batch(&[A, B]));
         let key = FlowKey::from_str(A).unwrap();
         let sent =
-            |watch: &mut Watch| watch.tell(&batch, batch.lanes(), |_| Step::Sent { port: 1 });
+            |tracer: &mut Tracer| tracer.tell(&batch, batch.lanes(), |_| Step::Sent { port: 1 });
         let (filter, events) = Filter::new(&key, false, 2);
-        watch.follow(Some(filter));
-        (0..3).for_each(|_| sent(&mut watch));
+        tracer.follow(Some(filter));
+        (0..3).for_each(|_| sent(&mut tracer));
         let got: Vec<_> = std::iter::from_fn(|| events.next()).map(|event| event.frame).collect();
         assert_eq!((got, events.lost()), (vec![1, 1], 1));
         let (filter, events) = Filter::new(&key, true, 8);
-        watch.follow(Some(filter));
-        sent(&mut watch);
+        tracer.follow(Some(filter));
+        sent(&mut tracer);
         let got: Vec<_> = std::iter::from_fn(|| events.next()).map(|event| event.frame).collect();
         assert_eq!(got, [1, 2]);
         drop(events);
-        assert!(watch.on);
-        sent(&mut watch);
-        assert!(!watch.on, "nobody listens any more");
+        assert!(tracer.on);
+        sent(&mut tracer);
+        assert!(!tracer.on, "nobody listens any more");
     }
 }

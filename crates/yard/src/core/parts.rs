@@ -1,0 +1,283 @@
+//! What a core owns: where frames enter, are worked on, and leave.
+//!
+//! Thread-safety: each is one core's.
+
+use std::sync::Arc;
+
+use flowyard_flow::toeplitz::{HashTypes, Toeplitz};
+use flowyard_flow::{Learn, Settle, Steer, parse};
+use flowyard_frame::{Action, Batch, Edit, FlowKey, Frame, LANES, Lanes, Nanos, To};
+use flowyard_pool::Pool;
+use flowyard_queue::Sink;
+use flowyard_wire::{Headers, LinkType};
+
+use super::{Hold, RULES};
+use crate::apply::Lists;
+use crate::counters::{Counters, DropReason, Drops};
+use crate::places::{Place, Places};
+use crate::port::{Rx, Tx, refuse};
+use crate::tally::Tally;
+use crate::work::Work;
+
+/// Where frames enter: ports, and the tables that say where they go.
+pub(crate) struct Entry {
+    /// Port numbers, and where they receive; those that ended are gone.
+    pub(crate) ports: Vec<(u16, Box<dyn Rx>)>,
+    /// Ports that ended: for their remarks.
+    pub(crate) ended: Vec<(u16, Box<dyn Rx>)>,
+    pub(crate) hash: Toeplitz,
+    pub(crate) types: HashTypes,
+    pub(crate) steer: Steer,
+    /// What the learnt table matches on, if it is the cache of the rules.
+    pub(crate) cache: Option<FlowKey>,
+    /// Whether flows may be split over cores.
+    pub(crate) splits: bool,
+    /// The user's counters that table entries name.
+    pub(crate) tally: Tally,
+    /// Action lists that table entries name.
+    pub(crate) lists: Arc<Lists>,
+    /// Lanes of `batch` that a list dropped: their action's counter is the reason.
+    pub(crate) spent: Lanes,
+    /// Without it a move takes effect at once, and frames of a flow overtake each other.
+    pub(crate) settle: Option<Settle>,
+    /// Frames of flows that could not move otherwise.
+    pub(crate) hold: Hold,
+    pub(crate) batch: Batch,
+    /// Lanes of `batch` that can be answered in front of the queues: plain Ethernet and IPv4.
+    pub(crate) plain: Lanes,
+    /// The place that each lane is to enter. The lane's action may be a port all the same: the
+    /// answer of a table travels with its frame through the queue that the frame waits in.
+    pub(crate) homes: [To; LANES],
+    /// Lanes of `batch` that have not entered their homes.
+    pub(crate) waiting: Lanes,
+    /// Whether a port filled a batch in this tick: there may be more.
+    pub(crate) pressed: bool,
+}
+
+/// Where frames are worked on.
+pub(crate) struct Server {
+    /// Queues to dequeue from, the most urgent first.
+    pub(crate) queues: Vec<u16>,
+    pub(crate) work: Box<dyn Work>,
+    pub(crate) batch: Batch,
+    /// The queue that `batch` is open in, and when the work is done.
+    pub(crate) open: Option<(u16, Nanos)>,
+}
+
+/// Where frames leave: a port, and its tx queue.
+pub(crate) struct Exit {
+    pub(crate) port: u16,
+    pub(crate) tx: Box<dyn Tx>,
+    pub(crate) batch: Batch,
+    /// Lanes of `batch` that the port has not taken yet.
+    pub(crate) left: Lanes,
+}
+
+/// A learner, and what it learns from.
+pub(crate) struct Learner {
+    pub(crate) stage: Stage,
+    pub(crate) learn: Box<dyn Learn + Send>,
+    /// What this core is called in its edits.
+    pub(crate) home: u16,
+    /// Cores whose tables it writes.
+    pub(crate) teaches: Vec<u16>,
+    pub(crate) edits: Vec<Edit>,
+}
+
+/// Which frames a learner observes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Stage {
+    /// Those that a core received, steered and settled; the lanes are those that a table in front
+    /// of the last one answered.
+    Rx,
+    /// Of those, the lanes that a rule answered, if the learnt table may answer them in its place.
+    Rules,
+    /// Those that a core has worked on.
+    Work,
+    /// Those that a core has transmitted.
+    Tx,
+}
+
+/// Which lanes of a batch the tables answered.
+#[derive(Clone, Copy)]
+pub(super) struct Answers {
+    /// Lanes that a table in front of the indirection table answered, or the work in front of the
+    /// queues.
+    pub(super) all: Lanes,
+    /// Lanes that a rule answered.
+    pub(super) ruled: Lanes,
+    /// Of these, lanes whose answer depends on no more than the cache matches on.
+    pub(super) sure: Lanes,
+}
+
+impl Answers {
+    /// Lanes that an exact or a learnt entry answered, or the work in front of the queues.
+    pub(super) const fn exact(&self) -> Lanes {
+        self.all.without(self.ruled)
+    }
+}
+
+impl Entry {
+    /// Whether another batch may be received: no frame waits for a queue, and there is capacity for
+    /// frames to be held.
+    #[inline]
+    pub(super) fn can_receive(&self) -> bool {
+        self.waiting.is_empty() && !self.hold.is_full()
+    }
+
+    /// parse: bytes to keys, by the fast parser where it answers. Returns how many bytes there are.
+    #[inline]
+    pub(super) fn identify(&mut self, pool: &Pool, at: usize) -> u64 {
+        let Self { batch, ports, plain, pressed, .. } = self;
+        let in_port = ports[at].0;
+        *pressed |= batch.len() == LANES;
+        *plain = batch.lanes();
+        let mut sum = 0;
+        for lane in batch.lanes() {
+            let (frame, key) = (&batch.frames[lane], &mut batch.keys[lane]);
+            let (bytes, link) = (pool.bytes(frame), pool.meta(frame).link);
+            sum += bytes.len() as u64;
+            if link != LinkType::Ethernet || !parse::fast(bytes, in_port, key) {
+                *key = parse::key(&Headers::parse(link, bytes), bytes, in_port);
+                *plain = plain.without(Lanes(1 << lane));
+            }
+        }
+        sum
+    }
+
+    /// steer: writes an action into every lane. Returns which lanes were answered in front of the
+    /// indirection table, and which of these the work answered.
+    #[inline]
+    pub(super) fn ask_tables(&mut self, work: &mut dyn Work, now: Nanos) -> (Answers, Lanes) {
+        let Self { batch, hash, types, steer, settle, plain, .. } = self;
+        hash.hash_batch(types, batch);
+        let answered = steer.walk(batch);
+        let mut front = Lanes::NONE;
+        if settle.is_some() {
+            // Without settle, frames would overtake those that are in a queue already.
+            front = work.front(batch, plain.without(answered), now);
+            steer.overrule(front.count());
+        }
+        let (ruled, sure) = steer.answered(RULES);
+        (Answers { all: Lanes(answered.0 | front.0), ruled, sure }, front)
+    }
+
+    /// Counts what the matched entries name, and applies the action lists that they name.
+    #[inline]
+    pub(super) fn tally_and_apply(&mut self, pool: &Pool) {
+        let Self { tally, lists, batch, spent, .. } = self;
+        tally.count(batch);
+        if !lists.is_empty() {
+            *spent = lists.apply(batch, pool);
+        }
+    }
+}
+
+impl Server {
+    /// Whether the other consumers have fewer than two batches each, one in hand and one to come,
+    /// in every queue that this core serves. While its ports have more it receives, which no other
+    /// core can do, and leaves the work to them.
+    pub(super) fn others_lack_work(&self, places: &Places) -> bool {
+        self.queues.iter().all(|&queue| {
+            let Place { queue, consumers, .. } = &places.queues[usize::from(queue)];
+            queue.len() <= 2 * LANES * consumers.len().saturating_sub(1)
+        })
+    }
+
+    /// Marks the lanes whose action is no way out as dropped, with a reason. Returns all lanes that
+    /// are dropped.
+    #[inline]
+    pub(super) fn refuse_exitless(&mut self, places: &Places) -> Lanes {
+        let batch = &mut self.batch;
+        let mut gone = Lanes::NONE;
+        for lane in batch.lanes() {
+            match batch.actions[lane] {
+                Action { to: To::Drop, counter: SENT, .. } => {
+                    refuse(batch, lane, DropReason::Work); // the work gave no reason
+                }
+                Action { to, .. } if places.is_exit(to) => continue,
+                Action { to: To::Drop, .. } => {}
+                _ => refuse(batch, lane, DropReason::NoRoute),
+            }
+            gone = gone.with(lane);
+        }
+        gone
+    }
+}
+
+/// In place of a [`DropReason`]'s code: the frame was not dropped, but transmitted.
+pub(super) const SENT: u16 = 0;
+
+const _: () = assert!(SENT == 0, "no drop reason has this code");
+
+/// Where queues leave the frames that go no further: into the pool, counted by reason.
+pub(super) struct Bin<'a> {
+    pub(super) pool: &'a mut Pool,
+    pub(super) drops: &'a mut Drops,
+}
+
+impl Sink for Bin<'_> {
+    fn drop(&mut self, frame: Frame, reason: u16) {
+        if reason == SENT {
+            return self.pool.put(frame);
+        }
+        self.drops.add(reason, 1);
+        self.pool.put_all(frame);
+    }
+}
+
+/// Empties a batch whose frames have all been handed on.
+#[inline]
+pub(super) fn clear(batch: &mut Batch, pool: &mut Pool) {
+    // One look at all, without a branch a lane; if a frame were left, it would not be lost.
+    if batch.frames.iter().fold(0, |left, frame| left | frame.buf()) == 0 {
+        batch.set_len(0);
+    } else {
+        batch.drain().for_each(|frame| pool.put(frame));
+    }
+}
+
+/// learn: edits that the learners of `stage` make of these lanes wait for the end of the tick.
+#[inline]
+pub(super) fn learn(
+    learners: &mut [Learner],
+    stage: Stage,
+    batch: &Batch,
+    lanes: Lanes,
+    now: Nanos,
+) {
+    for learner in learners.iter_mut().filter(|learner| learner.stage == stage) {
+        learner.learn.observe(learner.home, batch, lanes, now, &mut learner.edits);
+    }
+}
+
+/// Marks the lanes of `taken` that a port transmitted: for their queue they are frames to be
+/// forgotten, like dropped ones. Returns them; the others get the reason that the port gave.
+#[inline]
+pub(super) fn mark_sent(batch: &mut Batch, taken: Lanes, counters: &mut Counters) -> Lanes {
+    let kept = |&lane: &usize| batch.actions[lane].to != To::Drop;
+    let sent = Lanes(taken.filter(kept).fold(0, |bits, lane| bits | 1 << lane));
+    for lane in taken.without(sent) {
+        if batch.actions[lane].counter == SENT {
+            refuse(batch, lane, DropReason::PortFailed); // the port gave no reason
+        }
+    }
+    counters.tx_frames += u64::from(sent.count());
+    for lane in sent {
+        counters.tx_bytes += batch.frames[lane].len() as u64;
+        batch.actions[lane] = Action { to: To::Drop, counter: SENT, mark: 0 };
+    }
+    sent
+}
+
+/// How many batches a port may receive or transmit in a tick that begins at `now`, if the tick
+/// before began at `before`.
+#[inline]
+pub(super) fn rounds(before: Nanos, now: Nanos) -> Nanos {
+    (now.saturating_sub(before) / AWAY).clamp(1, ROUNDS)
+}
+
+/// The most batches that a core receives from a port, or transmits to it, in a tick.
+const ROUNDS: Nanos = 8;
+/// How long a core must have been away for one batch more, in nanoseconds.
+const AWAY: Nanos = 4000;
