@@ -8,8 +8,8 @@
 //!            edits flow backwards, by mail, between batches
 //! ```
 //!
-//! A core does each of the three for what it owns: a core without ports only serves. What is measured,
-//! traced and sampled on the way is behind one call to [`Observers`] a stage.
+//! A core without ports only serves. What is measured, traced and sampled on the way is behind one
+//! call to [`Observers`] a stage.
 //!
 //! Invariants: a frame is in the pool, in one of this core's batches, in a queue or in a port;
 //! every drop is counted under a reason; nothing is allocated after start.
@@ -40,8 +40,8 @@ pub use parts::Stage;
 pub(crate) use hold::Hold;
 pub(crate) use life::{LEARNT, PROMOTED, RULES, USER, order};
 pub(crate) use observe::Observers;
-pub(crate) use parts::{Entry, Exit, Learner, Server};
 use parts::{Bin, clear, learn, mark_sent, rounds};
+pub(crate) use parts::{Entry, Exit, Learner, Server};
 
 /// Everything that acts.
 pub trait Tick {
@@ -78,8 +78,8 @@ impl Tick for Core {
             return 0; // at work, under a virtual clock
         }
         self.observers.tick(now);
-        let progress = self.read_mail(now) + self.receive(now) + self.serve(now);
-        let progress = progress + self.speak(now) + self.transmit(now);
+        let served = self.read_mail(now) + self.receive(now) + self.serve(now);
+        let progress = served + self.speak(now) + self.transmit(now);
         self.teach();
         self.account(now, progress > 0);
         self.watch_elephants(now);
@@ -88,11 +88,11 @@ impl Tick for Core {
 }
 
 impl Core {
-    /// rx, parse, steer, settle, enqueue: one batch from each port, and more from a core that was
-    /// away for long: where work is expensive, other cores wait for frames.
+    /// rx, parse, steer, settle, enqueue: one batch from each port, and more if the core was away for
+    /// long: where work is expensive, other cores wait for frames.
     fn receive(&mut self, now: Nanos) -> u32 {
         let mut progress = self.enqueue(); // what had to wait goes first
-        let (mut at, mut rounds) = (0, self.rounds(now));
+        let (mut at, mut rounds) = (0, rounds(self.last.0, now));
         loop {
             progress += self.unhold(now);
             if at == self.entry.ports.len() && rounds > 1 {
@@ -176,9 +176,9 @@ impl Core {
             if batch.is_empty() {
                 continue;
             }
-            observers.stage(Span::Dequeue, batch.len());
-            *open = Some((queue, now)); // from here on it must be completed, even if the work panics
             let frames = batch.len();
+            observers.stage(Span::Dequeue, frames);
+            *open = Some((queue, now)); // from here on it must be completed, even if the work panics
             let done = work.work(batch, pool, now);
             *open = Some((queue, done));
             observers.worked(queue, batch, done.saturating_sub(now));
@@ -202,12 +202,6 @@ impl Core {
         places.queues[usize::from(queue)].queue.complete(self.id, batch, to_ports, &mut bin);
         clear(batch, pool);
         observers.stage(Span::Complete, frames);
-    }
-
-    /// Lets the work send frames of its own.
-    fn speak(&mut self, now: Nanos) -> u32 {
-        let Self { server, to_ports, .. } = self;
-        server.work.speak(now, &mut |port, bytes| to_ports.send(port, bytes, now))
     }
 
     /// dequeue, tx, complete: as many batches for each port as [`Core::receive`] takes.

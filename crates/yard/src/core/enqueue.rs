@@ -70,7 +70,8 @@ impl Core {
     /// Enqueues `lanes` at `to`. Returns those that have to wait; others that do not fit are dropped.
     #[inline]
     fn enqueue_at(&mut self, to: To, lanes: Lanes) -> Lanes {
-        let Self { entry: Entry { batch, spent, .. }, places, observers, counters, pool, .. } = self;
+        let Self { entry: Entry { batch, spent, .. }, places, observers, counters, pool, .. } =
+            self;
         let (refused, reason) = match places.get(to) {
             Some(place) => {
                 let refused = place.enqueue(self.id, batch, lanes);

@@ -205,6 +205,13 @@ impl Core {
         }
     }
 
+    /// Lets the work send frames of its own.
+    #[inline]
+    pub(super) fn speak(&mut self, now: Nanos) -> u32 {
+        let Self { server, to_ports, .. } = self;
+        server.work.speak(now, &mut |port, bytes| to_ports.send(port, bytes, now))
+    }
+
     /// Sends what the learners want to whose tables they write.
     #[inline]
     pub(super) fn teach(&mut self) {
