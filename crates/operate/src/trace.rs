@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use flowyard_frame::{FlowKey, Nanos, To};
 use flowyard_yard::ask::{Answer, Question};
-use flowyard_yard::watch::{Event, Events, Filter, Step, Why};
+use flowyard_yard::trace::{Event, Events, Filter, Step, Why};
 use flowyard_yard::{DropReason, Handle};
 
 use crate::answers::{PATIENCE, seconds};
