@@ -51,7 +51,7 @@ pub fn lists(data: &[u8]) {
         return;
     };
     let ops: Vec<Op> = ops.iter().map(op).collect();
-    let done = List::new(ops.as_slice(), To::Drop).run(&mut middle, &mut 0, &pool);
+    let done = List::new(ops.as_slice(), To::DROP).run(&mut middle, &mut 0, &pool);
     assert!(all.iter().all(|frame| pool.bytes(frame) == [0xee; 256]), "a neighbour was changed");
     let tags = |wanted: fn(&Op) -> bool| 4 * ops.iter().filter(|op| wanted(op)).count();
     let len = pool.bytes(&middle).len();

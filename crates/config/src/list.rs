@@ -123,7 +123,7 @@ pub(crate) fn lists(config: &Config) -> Result<Lists, ConfigError> {
         let list = list.get_ref();
         let queue = list.queue.as_ref().and_then(|name| config.queue_number(name.get_ref()));
         let port = list.port.as_ref().and_then(|name| config.port_number(name.get_ref()));
-        let to = queue.map(To::Queue).or(port.map(To::Port)).unwrap_or(To::Drop);
+        let to = queue.map(To::Queue).or(port.map(To::Port)).unwrap_or(To::DROP);
         let op = |said: &Spanned<OpConfig>| {
             let wrong = |(what, mend)| config.error(said.span(), what, mend);
             op(said.get_ref()).map_err(wrong)

@@ -108,7 +108,7 @@ pub(super) fn answer(
         let mend = "give it one of queue = \"...\", port = \"...\", list = \"...\" or drop = true";
         return Err(config.error(span, format!("{what} has one destination"), mend));
     }
-    let mut to = To::Drop;
+    let mut to = To::DROP;
     if let Some(name) = answer.queue {
         queue_name(config, name)?;
         to = config.queue_number(name.get_ref()).map_or(to, To::Queue);

@@ -428,7 +428,7 @@ drop = true
     let seen: FlowKey = "tcp 10.1.2.3:4 > 5.6.7.8:80 vlan 7".parse().unwrap();
     assert!(!first.matches(&seen));
     assert!(first.matches(&FlowKey { vlan_tci: 0x6007, in_port: 1, ..seen }));
-    assert_eq!((second.priority, second.action.to), (0, To::Drop));
+    assert_eq!((second.priority, second.action.to), (0, To::DROP));
     assert!(second.matches(&"proto 89 ::1 > 2001:db8::1".parse().unwrap()));
     assert!(!second.matches(&"proto 89 ::1 > 2001:db8::2".parse().unwrap()));
 }

@@ -98,7 +98,7 @@ impl Settle {
     pub fn new(slots: usize, seed: u64) -> Self {
         let slots = slots.clamp(1, 1 << 24).next_power_of_two();
         Self {
-            slots: vec![Slot { last: 0, home: To::Drop, stuck: 0 }; slots].into(),
+            slots: vec![Slot { last: 0, home: To::DROP, stuck: 0 }; slots].into(),
             mix: Mix::new(seed),
             multiplier: SplitMix(seed).next() | 1,
             pending: [0; LANES],
@@ -131,10 +131,10 @@ impl Settle {
             }
             return;
         }
-        let mut known = (To::Drop, 0); // most of a batch leaves few homes
+        let mut known = (To::DROP, 0); // most of a batch leaves few homes
         for lane in lanes {
             let Action { to, .. } = batch.actions[lane];
-            if to == To::Drop {
+            if to.is_drop() {
                 continue;
             }
             let slot = slots[lane] as usize;
@@ -151,7 +151,7 @@ impl Settle {
     /// To be called when the frames of the batch last settled have entered their homes, or were
     /// dropped on the way.
     pub fn enqueued(&mut self, places: &dyn Tails) {
-        let mut known = (To::Drop, 0); // most of a batch has few homes
+        let mut known = (To::DROP, 0); // most of a batch has few homes
         for &slot in &self.pending[..self.pending_len] {
             let slot = &mut self.slots[slot as usize];
             if slot.home != known.0 {
@@ -173,7 +173,7 @@ impl Settle {
     pub fn look(&self, frame: &Frame, key: &FlowKey, places: &dyn Tails) -> Option<Look> {
         let Slot { last, home, .. } = self.slots[self.slot(frame, key)];
         let last = (last != PENDING).then_some(last);
-        (home != To::Drop).then(|| Look { home, head: places.head(home), last })
+        (!home.is_drop()).then(|| Look { home, head: places.head(home), last })
     }
 
     /// How many frames were sent to the slot's home against the tables' word since it last moved:
@@ -194,14 +194,14 @@ impl Settle {
     #[must_use]
     pub fn is_drained(&self, slot: u32, places: &dyn Tails) -> bool {
         let Some(slot) = self.slots.get(slot as usize) else { return true };
-        slot.last != PENDING && (slot.home == To::Drop || places.head(slot.home) >= slot.last)
+        slot.last != PENDING && (slot.home.is_drop() || places.head(slot.home) >= slot.last)
     }
 
     /// How many frames the slot's home is done with: while that goes on, waiting has an end.
     #[must_use]
     pub fn progress(&self, slot: u32, places: &dyn Tails) -> u64 {
-        let home = self.slots.get(slot as usize).map_or(To::Drop, |slot| slot.home);
-        if home == To::Drop { 0 } else { places.head(home) }
+        let home = self.slots.get(slot as usize).map_or(To::DROP, |slot| slot.home);
+        if home.is_drop() { 0 } else { places.head(home) }
     }
 
     /// The home of a slot's next frame, when the tables say `to`. `known` is a home, and how far it is at
@@ -213,7 +213,7 @@ impl Settle {
             return to;
         }
         // A slot that never had a frame has no home to wait for.
-        let drained = slot.home == To::Drop || {
+        let drained = slot.home.is_drop() || {
             if slot.home != known.0 {
                 *known = (slot.home, places.head(slot.home));
             }
@@ -226,7 +226,7 @@ impl Settle {
         }
         slot.stuck = 0;
         if matches!(to, To::Queue(_)) {
-            self.counts.moved += u64::from(slot.home != To::Drop);
+            self.counts.moved += u64::from(!slot.home.is_drop());
             slot.home = to;
         }
         to

@@ -11,7 +11,10 @@ pub(crate) fn name(places: &Places, to: To) -> String {
         (To::Port(_), Some(name)) => format!("port {name}"),
         (To::Queue(number), None) => format!("queue number {number}, which does not exist"),
         (To::Port(number), None) => format!("port number {number}, which does not exist"),
-        (To::List(number), _) => format!("action list number {number}"),
-        (To::Drop, _) => "drop".into(),
+        (To::List(number), _) => format!("action list {number}"),
+        (To::Ports(number), _) => format!("port list {number}"),
+        (To::Chain, _) => "several ports".into(),
+        (To::Sent, _) => "transmitted".into(),
+        (To::Drop(_), _) => "drop".into(),
     }
 }

@@ -296,7 +296,7 @@ impl<'a> Stories<'a> {
             Step::Sent { port } => ("tx", format!("transmitted by {}", name(To::Port(port)))),
             Step::Dropped { reason, at } => {
                 let at = match at {
-                    To::Drop => String::new(),
+                    To::Drop(_) => String::new(),
                     at => format!(" at {}", name(at)),
                 };
                 ("drop", format!("dropped: {}{at}", reason.name()))

@@ -30,7 +30,7 @@ const WINDOW: usize = 512;
 struct Gone(u64);
 
 impl Sink for Gone {
-    fn drop(&mut self, frame: Frame, _: u16) {
+    fn drop(&mut self, frame: Frame, _: To) {
         self.0 += 1;
         black_box(frame);
     }
@@ -76,8 +76,8 @@ impl Queue for Channel {
     fn complete(&self, _: u16, from: &mut Batch, next: &dyn Queue, dropped: &mut dyn Sink) {
         let mut left = Lanes::NONE;
         for lane in from.lanes() {
-            if from.actions[lane].to == To::Drop {
-                dropped.drop(std::mem::take(&mut from.frames[lane]), 0);
+            if from.actions[lane].to.is_drop() {
+                dropped.drop(std::mem::take(&mut from.frames[lane]), To::DROP);
             } else {
                 left = left.with(lane);
             }
@@ -194,7 +194,7 @@ impl Drain {
             let number = self.batch.frames[lane].mark;
             self.misordered += u64::from(number != self.last.wrapping_add(1));
             self.last = number;
-            self.batch.actions[lane].to = To::Drop;
+            self.batch.actions[lane].to = To::DROP;
         }
         if taken > 0 {
             queue.complete(0, &mut self.batch, queue, &mut self.gone);

@@ -26,7 +26,7 @@ mod sync;
 
 pub use done_bits::{AtomicBits, DoneBits};
 
-use flowyard_frame::{Batch, Frame, Lanes};
+use flowyard_frame::{Batch, Frame, Lanes, To};
 
 /// What a queue promises (the four models of Intel's Dynamic Load Balancer).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
@@ -72,7 +72,7 @@ pub trait Queue: Send + Sync {
 
     /// Consumer `core` is done with its open batch: `from` is what [`Queue::dequeue`] gave, lanes
     /// unmoved, and is empty afterwards. Frames whose action is a drop are given to `dropped`, in
-    /// any order, with the action's counter as reason; all others go to `next`, in this queue's
+    /// any order, with the reason in their action; all others go to `next`, in this queue's
     /// order. A lane whose handle is empty, because the worker sent the frame elsewhere, is done.
     ///
     /// A frame that `next` refuses is held here and handed on by a later call, which closes the
@@ -139,7 +139,7 @@ pub struct Open {
 /// Where dropped frames go: back to the pool, counted by reason.
 pub trait Sink {
     /// Takes a frame for good.
-    fn drop(&mut self, frame: Frame, reason: u16);
+    fn drop(&mut self, frame: Frame, to: To);
 }
 
 /// Gives every frame in `from` to `dropped`: its core has nothing open in the queue.
@@ -147,7 +147,7 @@ fn drop_all(from: &mut Batch, dropped: &mut dyn Sink) {
     for lane in from.lanes() {
         let frame = std::mem::take(&mut from.frames[lane]);
         if !frame.is_empty() {
-            dropped.drop(frame, from.actions[lane].counter);
+            dropped.drop(frame, from.actions[lane].to);
         }
     }
     from.set_len(0);

@@ -16,7 +16,7 @@
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use flowyard_frame::{Action, Batch, FlowKey, Frame, LANES, Lanes, To};
+use flowyard_frame::{Action, Batch, FlowKey, Frame, LANES, Lanes};
 
 use crate::{Open, Order, Queue, Sink, drop_all};
 
@@ -185,8 +185,8 @@ impl Queue for Model {
                 continue;
             }
             let mut car = Car::take(from, lane);
-            if car.action.to == To::Drop {
-                dropped.drop(car.frame, car.action.counter);
+            if car.action.to.is_end() {
+                dropped.drop(car.frame, car.action.to);
                 continue;
             }
             let waits = match self.order {
@@ -247,13 +247,15 @@ impl Queue for Model {
 
 #[cfg(test)]
 mod tests {
+    use flowyard_frame::To;
+
     use super::*;
 
     #[derive(Default)]
     struct Count(usize);
 
     impl Sink for Count {
-        fn drop(&mut self, _: Frame, _: u16) {
+        fn drop(&mut self, _: Frame, _: To) {
             self.0 += 1;
         }
     }
@@ -286,7 +288,7 @@ mod tests {
         assert!(queue.enqueue(&mut more, Lanes::first(10)).is_empty());
         queue.dequeue(1, &mut b);
         assert_eq!((numbers(&a).len(), numbers(&b)), (20, (20..30).collect()));
-        b.actions[3].to = To::Drop;
+        b.actions[3].to = To::DROP;
         let mut dropped = Count::default();
         queue.complete(1, &mut b, &next, &mut dropped);
         assert_eq!((next.tail(), queue.head(), queue.holder()), (0, 0, Some(0)));

@@ -83,7 +83,7 @@ impl Queue for Out {
 struct Pile(Vec<u32>);
 
 impl Sink for Pile {
-    fn drop(&mut self, frame: Frame, _: u16) {
+    fn drop(&mut self, frame: Frame, _: To) {
         self.0.push(frame.mark);
     }
 }
@@ -309,7 +309,7 @@ fn a_release_races_with_the_core() {
                 let queue = queue.clone();
                 thread::spawn(move || queue.release(0))
             };
-            batch.actions[1].to = To::Drop;
+            batch.actions[1].to = To::DROP;
             let mut dropped = Pile::default();
             queue.complete(0, &mut batch, &*out, &mut dropped);
             let released = other.join().unwrap();

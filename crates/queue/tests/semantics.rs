@@ -85,13 +85,13 @@ fn slots_released_in_place_leave_the_rest_in_order() {
     for queue in both(Order::Ordered, 2, 64) {
         let (next, mut dropped) = (next(), Pile::default());
         let [mut a, mut b] = two_workers(&*queue);
-        a.actions[2] = Action { to: To::Drop, counter: 5, mark: 0 };
-        b.actions[2] = Action { to: To::Drop, counter: 6, mark: 0 };
+        a.actions[2] = Action { to: To::Drop(5), counter: 0, mark: 0 };
+        b.actions[2] = Action { to: To::Drop(6), counter: 0, mark: 0 };
         queue.complete(1, &mut b, &*next, &mut dropped);
         queue.complete(0, &mut a, &*next, &mut dropped);
         assert_eq!(all(&*next), [1, 2, 4, 5, 6, 8]);
         let named: Vec<_> = dropped.0.iter().map(|(frame, why)| (number(frame), *why)).collect();
-        assert_eq!(named, [(7, 6), (3, 5)]);
+        assert_eq!(named, [(7, To::Drop(6)), (3, To::Drop(5))]);
     }
 }
 
@@ -101,8 +101,8 @@ fn the_first_frame_dropped_keeps_the_order() {
     for queue in both(Order::Ordered, 2, 64) {
         let (next, mut dropped) = (next(), Pile::default());
         let [mut a, mut b] = two_workers(&*queue);
-        a.actions[0].to = To::Drop;
-        b.actions[0].to = To::Drop;
+        a.actions[0].to = To::DROP;
+        b.actions[0].to = To::DROP;
         queue.complete(0, &mut a, &*next, &mut dropped);
         queue.complete(1, &mut b, &*next, &mut dropped);
         assert_eq!((all(&*next), dropped.0.len()), (vec![2, 3, 4, 6, 7, 8], 2));

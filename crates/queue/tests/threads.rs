@@ -56,7 +56,7 @@ fn work(core: u16, queue: &dyn Queue, next: &dyn Queue, total: &AtomicU64, drops
         }
         for lane in batch.lanes() {
             if batch.frames[lane].mark % 31 == 7 {
-                batch.actions[lane].to = To::Drop;
+                batch.actions[lane].to = To::DROP;
             }
         }
         queue.complete(core, &mut batch, next, &mut pile);
@@ -100,7 +100,7 @@ fn run(order: Order, workers: u16) {
                     let (key, frame) = (&batch.keys[lane], &batch.frames[lane]);
                     assert_eq!(frame.mark, key.tunnel_id, "the frame with its key");
                     checker.leave(key.sport.into(), key.tunnel_id.into());
-                    batch.actions[lane].to = To::Drop;
+                    batch.actions[lane].to = To::DROP;
                 }
                 drop(checker);
                 next.complete(0, &mut batch, next, &mut Pile::default());

@@ -34,7 +34,7 @@ use flowyard_yard::DropReason;
 use flowyard_yard::port::refuse;
 use flowyard_yard::work::{ControlMessage, ControlPlane, WorkAnswer, WorkTable};
 use flowyard_yard::work::{Work, todo};
-use flowyard_yard::{CHAIN, Mail, Message};
+use flowyard_yard::{Mail, Message};
 
 /// Frames for controllers that a core keeps between two looks at the queue to the agent.
 const PUNTS: usize = 64;
@@ -350,7 +350,7 @@ impl Switch {
             To::Port(port)
         } else {
             pool.set_last(frame, port, missing);
-            To::List(CHAIN)
+            To::Chain
         };
     }
 }

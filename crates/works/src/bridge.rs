@@ -72,7 +72,7 @@ impl Bridge {
     /// core is given frames at all. Each knows about `stations` stations and forgets those that
     /// were silent for `age`. `seed` decides where they stand in the tables.
     ///
-    /// Frames that go to all ports but `n` get `To::List(n)`.
+    /// Frames that go to all ports but `n` get `To::Ports(n)`.
     #[must_use]
     pub fn group(
         working: &[bool],
@@ -177,7 +177,7 @@ impl Work for Bridge {
         for lane in known {
             let in_port = batch.keys[lane].in_port;
             if missed.has(lane) {
-                batch.actions[lane].to = To::List(in_port);
+                batch.actions[lane].to = To::Ports(in_port);
             }
             if batch.actions[lane].to == To::Port(in_port) || self.ports < 2 {
                 refuse(batch, lane, DropReason::Filtered);

@@ -30,7 +30,7 @@ impl Work for Forward {
             let action = &mut batch.actions[lane];
             match self.out.get(in_port) {
                 Some(&out) => action.to = out,
-                None => (action.to, action.counter) = (To::Drop, DropReason::NoRoute.code()),
+                None => action.to = To::Drop(DropReason::NoRoute.code()),
             }
         }
         now
@@ -55,7 +55,7 @@ mod tests {
         batch.actions[3].to = To::Port(7); // a table said so
         assert_eq!(Forward::new(&[1, 0]).work(&mut batch, &Pool::new(1, 64), 5), 5);
         let to: Vec<_> = batch.actions[..4].iter().map(|action| action.to).collect();
-        assert_eq!(to, [To::Port(1), To::Port(0), To::Drop, To::Port(7)]);
-        assert_eq!(batch.actions[2].counter, DropReason::NoRoute.code());
+        assert_eq!(to, [To::Port(1), To::Port(0), To::DROP, To::Port(7)]);
+        assert_eq!(batch.actions[2].to, To::Drop(DropReason::NoRoute.code()));
     }
 }

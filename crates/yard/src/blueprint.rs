@@ -43,7 +43,7 @@ pub struct Blueprint {
     pub ports: Vec<PortPlan>,
     /// Queues, by number.
     pub queues: Vec<QueuePlan>,
-    /// Port lists, by the number in [`To::List`] as a work uses it: the ports that get a copy each.
+    /// Port lists, by the number in [`To::Ports`]: the ports that get a copy each.
     pub port_lists: Vec<Vec<u16>>,
     /// Which frame goes to which queue.
     pub steer: SteerPlan,
@@ -136,7 +136,7 @@ pub struct SteerPlan {
     pub exact_entries: usize,
     /// Rules; of equal priorities the first one answers.
     pub rules: Vec<Rule>,
-    /// Action lists, by the number in [`To::List`] as a table uses it.
+    /// Action lists, by the number in [`To::List`].
     pub lists: Lists,
     /// Names of the counters that tables use, by number from 1.
     pub counters: Vec<String>,

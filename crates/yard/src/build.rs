@@ -337,11 +337,10 @@ fn entry(
         splits: plan.elephants.is_some(),
         tally: Tally::new(steer.counters.len()),
         lists: Arc::new(steer.lists.clone()),
-        spent: Lanes::NONE,
         settle: plan.settle_slots.map(|slots| Settle::new(slots, seed)),
         batch: Batch::default(),
         plain: Lanes::NONE,
-        homes: [To::Drop; LANES],
+        homes: [To::DROP; LANES],
         waiting: Lanes::NONE,
         pressed: false,
     })

@@ -45,7 +45,7 @@ pub use core::{Core, Stage, Tick};
 pub use counters::{Board, Counters, DropReason, Drops};
 pub use elephants::{Decisions, Report};
 pub use mail::{Mail, Message};
-pub use places::{CHAIN, Fan, Full, Place, Places};
+pub use places::{Fan, Full, Place, Places};
 pub use port::{Discard, Rx, Tx};
 pub use reload::Reload;
 pub use stages::{Span, Stages};

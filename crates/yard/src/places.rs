@@ -22,9 +22,6 @@ mod fan;
 
 pub use fan::Fan;
 
-/// The list of no ports: the frame has others tied to it, and each of them its port.
-pub const CHAIN: u16 = u16::MAX;
-
 /// What a producer does with frames that do not fit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Full {
@@ -66,7 +63,7 @@ pub struct Places {
     pub queues: Vec<Place>,
     /// By the number in `To::Port`.
     pub ports: Vec<Place>,
-    /// By the number in `To::List`: the ports that get a frame each.
+    /// By the number in `To::Ports`: the ports that get a frame each.
     pub lists: Vec<Vec<u16>>,
 }
 
@@ -78,7 +75,7 @@ impl Places {
         match to {
             To::Queue(queue) => self.queues.get(usize::from(queue)),
             To::Port(port) => self.ports.get(usize::from(port)),
-            To::List(_) | To::Drop => None,
+            _ => None,
         }
     }
 
@@ -95,12 +92,12 @@ impl Places {
     pub fn is_exit(&self, to: To) -> bool {
         match to {
             To::Port(port) => usize::from(port) < self.ports.len(),
-            To::List(list) => {
+            To::Ports(list) => {
                 let ports = self.list(list);
-                list == CHAIN
-                    || !ports.is_empty() && ports.iter().all(|&port| self.is_exit(To::Port(port)))
+                !ports.is_empty() && ports.iter().all(|&port| self.is_exit(To::Port(port)))
             }
-            To::Queue(_) | To::Drop => false,
+            To::Chain => true,
+            To::Queue(_) | To::List(_) | To::Drop(_) | To::Sent => false,
         }
     }
 }

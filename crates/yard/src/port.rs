@@ -7,7 +7,7 @@
 //!
 //! Thread-safety: a port belongs to one core.
 
-use flowyard_frame::{Batch, Lanes, Nanos};
+use flowyard_frame::{Batch, Lanes, Nanos, To};
 
 use crate::counters::DropReason;
 use flowyard_pool::Pool;
@@ -85,8 +85,7 @@ pub type Halves = (Box<dyn Rx>, Box<dyn Tx>);
 /// Marks `lane` as dropped for `reason`.
 #[inline]
 pub fn refuse(batch: &mut Batch, lane: usize, reason: DropReason) {
-    let action = &mut batch.actions[lane];
-    (action.to, action.counter) = (flowyard_frame::To::Drop, reason.code());
+    batch.actions[lane].to = To::Drop(reason.code());
 }
 
 /// Where frames vanish, counted as transmitted.

@@ -1,9 +1,8 @@
 //! Tally: frames and bytes by the counters that tables name.
 //!
-//! A table's answer may name a counter. It is counted once, where the answer is given: before
-//! settle, which may overrule where a frame goes but not what it matched, and whether or not it is
-//! dropped. From there on the number means nothing and is cleared, because a frame that is dropped
-//! carries the code of the reason in its place.
+//! A table entry may name a counter. The frame is counted once, where the table answers: before
+//! settle, which may change where a frame goes but not what it matched, and whether or not the frame
+//! is dropped.
 //!
 //! Invariants: nothing is allocated after `new`; without counters a batch costs one comparison.
 //! Thread-safety: a core's own, in cache lines of its own.
@@ -45,10 +44,9 @@ impl Tally {
         Self { lines: vec![Line::default(); counters.div_ceil(8)].into(), counters }
     }
 
-    /// Counts the lanes whose actions name a counter. Those that name none there is are left
-    /// alone.
+    /// Counts the lanes whose actions name a counter. Numbers that name no counter count nothing.
     #[inline]
-    pub(crate) fn count(&mut self, batch: &mut Batch) {
+    pub(crate) fn count(&mut self, batch: &Batch) {
         if self.counters == 0 {
             return;
         }
@@ -58,7 +56,6 @@ impl Tally {
                 let count = &mut self.lines[(counter - 1) / 8].0[(counter - 1) % 8];
                 count.frames += 1;
                 count.bytes += batch.frames[lane].len() as u64;
-                batch.actions[lane].counter = 0;
             }
         }
     }
@@ -83,14 +80,12 @@ mod tests {
             let lane = batch.push(Frame::unbacked(60), FlowKey::ZERO).unwrap();
             batch.actions[lane] = Action { counter, ..Action::queue(0) };
         }
-        tally.count(&mut batch);
-        tally.count(&mut batch);
+        tally.count(&batch);
         let counts: Vec<_> = tally.counts().map(|count| (count.frames, count.bytes)).collect();
         assert_eq!(
             counts,
             [(1, 60), (0, 0), (0, 0), (0, 0), (0, 0), (0, 0), (0, 0), (0, 0), (2, 120)]
         );
-        assert_eq!(batch.actions[4].counter, 10, "nobody's");
         assert_eq!(Tally::new(0).counts().count(), 0);
     }
 

@@ -23,7 +23,7 @@ use flowyard_frame::{Action, Batch, FlowKey, Frame, Lanes, Nanos, To};
 use flowyard_queue::{Open, Order, Queue, Sink};
 
 use crate::counters::Board;
-use crate::places::{CHAIN, Place, Places};
+use crate::places::{Place, Places};
 use flowyard_pool::{Meta, Pool};
 
 /// The tx queues of all ports as one queue, to be completed into.
@@ -214,13 +214,13 @@ impl Queue for ToPorts {
             let run = Lanes(left.take_while(|&lane| from.actions[lane].to == to).fold(0, bit));
             let refused = match (to, self.places.get(to)) {
                 (_, Some(place)) => place.enqueue(self.core, from, run),
-                (To::List(CHAIN), None) => {
+                (To::Chain, None) => {
                     let mut copier = self.copier();
                     let stays = |&lane: &usize| !copier.part(&self.places, from, lane);
                     let first = { run }.find(stays);
                     first.map_or(Lanes::NONE, |first| run.without(Lanes::first(first)))
                 }
-                (To::List(list), None) => {
+                (To::Ports(list), None) => {
                     let (ports, mut copier) = (self.places.list(list), self.copier());
                     let stays = |&lane: &usize| !copier.spread(&self.places, from, lane, ports);
                     let first = { run }.find(stays);

@@ -273,7 +273,10 @@ impl Tracer {
     #[inline(never)]
     fn note_all(&mut self, batch: &Batch, lanes: Lanes, reason: Option<DropReason>, place: To) {
         for lane in lanes {
-            let said = || DropReason::of(batch.actions[lane].counter);
+            let said = || match batch.actions[lane].to {
+                To::Drop(code) => DropReason::of(code),
+                _ => DropReason::Work,
+            };
             self.note(batch, lane, reason.unwrap_or_else(said), place);
         }
     }
@@ -379,9 +382,9 @@ mod tests {
         );
         assert_eq!((drops[0].core, drops[0].key), (3, Some(batch.keys[0])));
         tracer.tick(100);
-        tracer.dropped(&batch, Lanes(0b11), DropReason::Table, To::Drop);
+        tracer.dropped(&batch, Lanes(0b11), DropReason::Table, To::DROP);
         tracer.dropped_at_port(1, DropReason::TooLong, 7);
-        tracer.dropped(&batch, Lanes(0b11), DropReason::Table, To::Drop);
+        tracer.dropped(&batch, Lanes(0b11), DropReason::Table, To::DROP);
         let drops = tracer.drops();
         assert_eq!(drops.iter().filter(|drop| drop.at == 100).count(), 4, "a tick has its limit");
         assert_eq!((drops[62].frames, drops[62].key), (7, None));

@@ -83,7 +83,7 @@ impl From<Action> for flowyard_frame::Action {
     fn from(action: Action) -> Self {
         let to = match action.to {
             Target::Queue(queue) => To::Queue(queue),
-            Target::Drop => To::Drop,
+            Target::Drop => To::DROP,
         };
         let counter = action.counter.map_or(0, |counter| counter.saturating_add(1));
         Self { to, counter, mark: action.value }

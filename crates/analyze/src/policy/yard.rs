@@ -214,7 +214,7 @@ fn batch_len(packets: &[Packet]) -> usize {
 fn core_of(to: To) -> u16 {
     match to {
         To::Queue(queue) => queue,
-        To::Port(_) | To::List(_) | To::Drop => 0,
+        _ => 0,
     }
 }
 

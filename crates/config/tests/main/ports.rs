@@ -105,7 +105,7 @@ fn a_reload_is_the_difference_of_two_configurations() {
     assert_eq!(new.tables, Reload { exact: vec![del, put], ..Reload::default() });
     let new = change("queue = \"r\"", "drop = true").unwrap();
     let key = key("tcp 10.0.0.1:1 > 10.0.0.2:2");
-    let put = Edit::Put(key, Action { to: To::Drop, ..Action::default() });
+    let put = Edit::Put(key, Action { to: To::DROP, ..Action::default() });
     assert_eq!(new.tables, Reload { exact: vec![put], ..Reload::default() });
     let new = change("[steer]", "[steer]\nspread = [\"r\"]").unwrap();
     assert_eq!(

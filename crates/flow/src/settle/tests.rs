@@ -72,7 +72,7 @@ fn run(seed: u64, slots: Option<usize>, flows: usize, queues: usize) -> (u64, Se
                 // Mostly steady, as tables are; a port, and a drop, now and then.
                 batch.actions[lane].to = match below(16) {
                     0 => To::Port(1),
-                    1 => To::Drop,
+                    1 => To::DROP,
                     2..5 => To::Queue(below(queues) as u16),
                     _ => To::Queue((flow % queues) as u16),
                 };
@@ -83,7 +83,7 @@ fn run(seed: u64, slots: Option<usize>, flows: usize, queues: usize) -> (u64, Se
                 settle.settle(&mut batch, all, &places);
             }
             for (flow, action) in frames.into_iter().zip(batch.actions) {
-                if action.to == To::Drop {
+                if action.to.is_drop() {
                     continue;
                 }
                 sent[flow] += 1;
@@ -177,7 +177,7 @@ fn a_port_is_nobodys_home() {
     for sport in 0..4 {
         batch.push(Frame::unbacked(60), FlowKey { sport, ..FlowKey::ZERO }).unwrap();
     }
-    let wanted = [To::Port(1), To::Queue(2), To::Drop, To::Port(3)];
+    let wanted = [To::Port(1), To::Queue(2), To::DROP, To::Port(3)];
     let mut step = |places: &Places| {
         for (action, to) in batch.actions.iter_mut().zip(wanted) {
             action.to = to;
@@ -186,11 +186,11 @@ fn a_port_is_nobodys_home() {
         batch.actions[..4].iter().map(|action| action.to).collect::<Vec<_>>()
     };
     // Who wants a queue gets none's port; who wants a port has to wait for the queue.
-    assert_eq!(step(&places), [To::Port(1), To::Queue(2), To::Drop, To::Queue(2)]);
+    assert_eq!(step(&places), [To::Port(1), To::Queue(2), To::DROP, To::Queue(2)]);
     places.0[2].tail = 2;
-    assert_eq!(step(&places), [To::Queue(2), To::Queue(2), To::Drop, To::Queue(2)]);
+    assert_eq!(step(&places), [To::Queue(2), To::Queue(2), To::DROP, To::Queue(2)]);
     (places.0[2].tail, places.0[2].head) = (5, 5);
-    assert_eq!(step(&places), [To::Port(1), To::Queue(2), To::Drop, To::Queue(2)]);
+    assert_eq!(step(&places), [To::Port(1), To::Queue(2), To::DROP, To::Queue(2)]);
 }
 
 proptest! {

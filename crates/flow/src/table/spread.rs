@@ -112,7 +112,7 @@ mod tests {
     fn it_never_misses_and_follows_its_edits() {
         let mut spread = Spread::new(4, 3).unwrap();
         spread.set(2, To::Port(9)).unwrap();
-        assert_eq!(spread.set(4, To::Drop), Err(BadSpread::Index { index: 4, size: 4 }));
+        assert_eq!(spread.set(4, To::DROP), Err(BadSpread::Index { index: 4, size: 4 }));
         let mut batch = Batch::default();
         for hash in 0..8 {
             let mut frame = Frame::unbacked(60);

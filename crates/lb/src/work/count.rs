@@ -21,7 +21,7 @@ impl Balance {
     pub(super) fn went_in(&self, batch: &Batch, lane: usize, bytes: u64) {
         let Some(cell) = self.cell() else { return };
         match batch.actions[lane].to {
-            To::Drop => cell.dropped(batch.actions[lane].counter),
+            To::Drop(reason) => cell.dropped(reason),
             _ => cell.went_in(bytes),
         }
     }
@@ -31,7 +31,7 @@ impl Balance {
     pub(super) fn came_out(&self, batch: &Batch, lane: usize, bytes: u64) {
         let Some(cell) = self.cell() else { return };
         match batch.actions[lane].to {
-            To::Drop => cell.dropped(batch.actions[lane].counter),
+            To::Drop(reason) => cell.dropped(reason),
             _ => cell.came_out(bytes),
         }
     }

@@ -16,7 +16,7 @@
 //! The holder of the oldest open ticket commits without claiming: its bit is not set, so nobody can
 //! claim, and nobody else writes head.
 
-use flowyard_frame::{Batch, Lanes, To};
+use flowyard_frame::{Batch, Lanes};
 
 use super::{BUSY, Claim, Ring};
 use crate::done_bits::DoneBits;
@@ -141,13 +141,13 @@ impl Ring {
 fn take_drops(len: usize, from: &mut Batch, dropped: &mut dyn Sink) -> Lanes {
     let mut onward = 0;
     for lane in 0..from.len().min(len) {
-        let goes = from.actions[lane].to != To::Drop && !from.frames[lane].is_empty();
+        let goes = !from.actions[lane].to.is_end() && !from.frames[lane].is_empty();
         onward |= u32::from(goes) << lane;
     }
     for lane in from.lanes().without(Lanes(onward)) {
         let frame = std::mem::take(&mut from.frames[lane]);
         if !frame.is_empty() {
-            dropped.drop(frame, from.actions[lane].counter);
+            dropped.drop(frame, from.actions[lane].to);
         }
     }
     Lanes(onward)

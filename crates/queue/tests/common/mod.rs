@@ -8,11 +8,11 @@ use flowyard_testkit::Checker;
 
 /// Collects what is dropped.
 #[derive(Default)]
-pub(crate) struct Pile(pub(crate) Vec<(Frame, u16)>);
+pub(crate) struct Pile(pub(crate) Vec<(Frame, To)>);
 
 impl Sink for Pile {
-    fn drop(&mut self, frame: Frame, reason: u16) {
-        self.0.push((frame, reason));
+    fn drop(&mut self, frame: Frame, to: To) {
+        self.0.push((frame, to));
     }
 }
 
@@ -115,7 +115,7 @@ impl Rig {
         for lane in batch.lanes() {
             let number = number(&batch.frames[lane]);
             if number % 7 == 3 {
-                batch.actions[lane].to = To::Drop;
+                batch.actions[lane].to = To::Drop(batch.actions[lane].counter);
             } else if number % 11 == 5 && !batch.frames[lane].is_empty() {
                 batch.frames[lane] = Frame::default();
                 self.checker.drop("sent elsewhere");
@@ -147,8 +147,8 @@ impl Rig {
     }
 
     fn pile(&mut self, pile: &Pile) -> Vec<u32> {
-        for (frame, reason) in &pile.0 {
-            assert_eq!(number(frame) as u16, *reason, "each frame with its action");
+        for (frame, to) in &pile.0 {
+            assert_eq!(To::Drop(number(frame) as u16), *to, "each frame with its action");
             self.checker.drop("dropped");
         }
         pile.0.iter().map(|(frame, _)| number(frame)).collect()
@@ -164,7 +164,7 @@ impl Rig {
             let changed = number(frame) % 5 == 1;
             let seen = (key.tos == 9, frame.mark & CHANGED != 0);
             assert_eq!(seen, (changed, changed), "what the worker wrote");
-            batch.actions[lane].to = To::Drop;
+            batch.actions[lane].to = To::Drop(batch.actions[lane].counter);
         }
         let seen = numbers(&batch);
         self.next.complete(0, &mut batch, &self.next, &mut Pile::default());

@@ -111,7 +111,7 @@ impl YardSpec {
             }
             (key, mask)
         };
-        let drop = Action { to: To::Drop, counter: 0, mark: 0 };
+        let drop = Action { to: To::DROP, counter: 0, mark: 0 };
         let mut rules = Vec::new();
         for port in 0..self.ports {
             let queue = if self.ordered { 0 } else { port % self.cores.max(1) };

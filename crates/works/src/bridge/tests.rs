@@ -25,7 +25,7 @@ fn send(bridge: &mut Bridge, given: &[Given], now: Nanos) -> Vec<Result<To, u16>
     }
     assert_eq!(bridge.work(&mut batch, &pool, now), now);
     let said = |action: Action| match action.to {
-        To::Drop => Err(action.counter),
+        To::Drop(reason) => Err(reason),
         to => Ok(to),
     };
     batch.lanes().map(|lane| said(batch.actions[lane])).collect()
@@ -38,22 +38,22 @@ fn one(bridge: &mut Bridge, src: u8, dst: u8, port: u16, now: Nanos) -> Result<T
 #[test]
 fn it_learns_floods_filters_and_forgets() {
     let mut bridge = Bridge::new(3, 64, AGE, 1);
-    assert_eq!(one(&mut bridge, 1, 2, 0, 0), Ok(To::List(0)), "unknown: to all others");
+    assert_eq!(one(&mut bridge, 1, 2, 0, 0), Ok(To::Ports(0)), "unknown: to all others");
     assert_eq!(one(&mut bridge, 2, 1, 1, 0), Ok(To::Port(0)));
     assert_eq!(one(&mut bridge, 1, 2, 0, 0), Ok(To::Port(1)));
     assert_eq!(one(&mut bridge, 3, 1, 0, 0), Err(DropReason::Filtered.code()), "same port");
     assert_eq!(one(&mut bridge, 2, 3, 2, SECOND), Ok(To::Port(0)));
     assert_eq!(one(&mut bridge, 1, 2, 0, SECOND), Ok(To::Port(2)), "2 moved");
-    assert_eq!(one(&mut bridge, 1, 2, 0, AGE + 3 * SECOND), Ok(To::List(0)), "2 was silent");
+    assert_eq!(one(&mut bridge, 1, 2, 0, AGE + 3 * SECOND), Ok(To::Ports(0)), "2 was silent");
     let [broadcast, multicast] = [[0xff; 6], [1, 0, 0x5e, 0, 0, 1]];
     let (a, b) = (mac(1), mac(2));
     let later = AGE + 3 * SECOND;
     let given = [(a, broadcast, 0, 1), (a, multicast, 0, 1), (a, a, 0, 1), (broadcast, b, 0, 2)];
     let said = send(&mut bridge, &given, later);
     let filtered = Err(DropReason::Filtered.code());
-    assert_eq!(said, [Ok(To::List(1)), Ok(To::List(1)), filtered, Ok(To::List(2))]);
+    assert_eq!(said, [Ok(To::Ports(1)), Ok(To::Ports(1)), filtered, Ok(To::Ports(2))]);
     // A VLAN is a bridge of its own: what is known in one is unknown in another.
-    assert_eq!(send(&mut bridge, &[(b, a, 7, 0)], later), [Ok(To::List(0))]);
+    assert_eq!(send(&mut bridge, &[(b, a, 7, 0)], later), [Ok(To::Ports(0))]);
 }
 
 #[test]
@@ -64,7 +64,7 @@ fn some_frames_are_never_forwarded() {
         assert_eq!(said, [Err(DropReason::Reserved.code())], "{last}");
     }
     let said = send(&mut bridge, &[(mac(1), [1, 0x80, 0xc2, 0, 0, 0x10], 0, 0)], 0);
-    assert_eq!(said, [Ok(To::List(0))]);
+    assert_eq!(said, [Ok(To::Ports(0))]);
     assert_eq!(one(&mut bridge, 2, 1, 1, 0), Ok(To::Port(0)), "learnt all the same");
 
     let mut pool = Pool::new(64, 128);
@@ -77,8 +77,8 @@ fn some_frames_are_never_forwarded() {
     }
     batch.actions[2].to = To::Port(9); // a table's answer
     bridge.work(&mut batch, &pool, 0);
-    let counters = [batch.actions[0].counter, batch.actions[1].counter];
-    assert_eq!(counters, [DropReason::LinkType.code(), DropReason::Malformed.code()]);
+    let said = [batch.actions[0].to, batch.actions[1].to];
+    assert_eq!(said, [DropReason::LinkType, DropReason::Malformed].map(|why| To::Drop(why.code())));
     assert_eq!(batch.actions[2].to, To::Port(9));
 
     let mut single = Bridge::new(1, 64, AGE, 1);
@@ -92,7 +92,7 @@ fn cores_learn_from_each_other() {
     let [mut a, idle, mut b]: [Bridge; 3] =
         Bridge::group(&[true, false, true], 3, 64, AGE, 1).try_into().ok().unwrap();
     assert!(idle.news.is_none(), "a core without frames is told nothing");
-    assert_eq!(one(&mut a, 1, 2, 0, 0), Ok(To::List(0)));
+    assert_eq!(one(&mut a, 1, 2, 0, 0), Ok(To::Ports(0)));
     assert_eq!(one(&mut b, 2, 1, 1, 10), Ok(To::Port(0)));
     for n in 1..2000 {
         assert_eq!(one(&mut a, 1, 2, 0, n * SECOND), Ok(To::Port(1)), "{n} s");
@@ -130,7 +130,7 @@ fn news_that_was_lost_comes_again() {
         send(&mut a, &[(src, mac(1), 0, 0)], SECOND);
     }
     let _last = one(&mut a, 1, 9, 0, SECOND); // nobody hears that
-    assert_eq!(one(&mut b, 2, 1, 1, SECOND), Ok(To::List(1)));
+    assert_eq!(one(&mut b, 2, 1, 1, SECOND), Ok(To::Ports(1)));
     let _again = one(&mut a, 1, 9, 0, SECOND + SECOND / 100);
     assert_eq!(one(&mut b, 2, 1, 1, 2 * SECOND), Ok(To::Port(0)));
 }

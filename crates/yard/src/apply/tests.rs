@@ -120,7 +120,7 @@ fn run(
     pool.put(middle);
     let mut frame = pool.copy(bytes, meta).unwrap();
     assert!(before.buf() < frame.buf() && frame.buf() < after.buf());
-    let done = List::new(ops, To::Drop).run(&mut frame, mark, &pool);
+    let done = List::new(ops, To::DROP).run(&mut frame, mark, &pool);
     assert_eq!((pool.bytes(&before), pool.bytes(&after)), (&full[..], &full[..]));
     let out = pool.bytes(&frame).to_vec();
     let grown = out.len() as i64 - bytes.len() as i64;
@@ -352,7 +352,7 @@ fn a_batch_goes_through_the_lists_its_actions_name() {
     let mut batch = Batch::default();
     let key = FlowKey::five_tuple(proto::UDP, [10, 0, 0, 1].into(), 1, [10, 0, 0, 2].into(), 2);
     let bytes = Build::new(&key).ttl(1).bytes();
-    let to = [To::List(0), To::List(1), To::List(2), To::List(9), To::Queue(4), To::Drop];
+    let to = [To::List(0), To::List(1), To::List(2), To::List(9), To::Queue(4), To::DROP];
     for to in to {
         let frame = pool.copy(&bytes, Meta::default()).unwrap();
         let lane = batch.push(frame, key).unwrap();
@@ -370,11 +370,11 @@ fn a_batch_goes_through_the_lists_its_actions_name() {
     let expired = DropReason::TtlExpired.code();
     let expected = [
         (To::Queue(5), 3),
-        (To::Drop, expired),
+        (To::Drop(expired), 3),
         (To::List(0), 3),
         (To::List(9), 3),
         (To::Queue(4), 3),
-        (To::Drop, 3),
+        (To::DROP, 3),
     ];
     assert_eq!(now, expected);
     assert_eq!(actions.iter().map(|action| action.mark).collect::<Vec<_>>(), [7, 1, 1, 1, 1, 1]);

@@ -55,10 +55,9 @@ impl Core {
                 held |= self.enqueue_at(to, same).0;
             }
         }
-        let Self { entry: Entry { batch, waiting, settle, spent, .. }, pool, places, .. } = self;
+        let Self { entry: Entry { batch, waiting, settle, .. }, pool, places, .. } = self;
         *waiting = Lanes(held);
         if held == 0 {
-            *spent = Lanes::NONE;
             clear(batch, pool);
             if let Some(settle) = settle {
                 settle.enqueued(&**places);
@@ -70,10 +69,9 @@ impl Core {
     /// Enqueues `lanes` at `to`. Returns those that have to wait; others that do not fit are dropped.
     #[inline]
     fn enqueue_at(&mut self, to: To, lanes: Lanes) -> Lanes {
-        let Self { entry: Entry { batch, spent, .. }, places, observers, counters, pool, .. } =
-            self;
-        let (refused, reason) = match places.get(to) {
-            Some(place) => {
+        let Self { entry: Entry { batch, .. }, places, observers, counters, pool, .. } = self;
+        let (refused, reason) = match (places.get(to), to) {
+            (Some(place), _) => {
                 let refused = place.enqueue(self.id, batch, lanes);
                 if place.full == Full::Hold {
                     return refused;
@@ -81,17 +79,13 @@ impl Core {
                 observers.queue_full(to, refused.count());
                 (refused, DropReason::QueueFull)
             }
-            None if to == To::Drop => (lanes, DropReason::Table),
-            None => (lanes, DropReason::NoRoute),
+            (None, To::DROP) => (lanes, DropReason::Table),
+            (None, To::Drop(code)) => (lanes, DropReason::of(code)), // an action list gave a reason
+            (None, _) => (lanes, DropReason::NoRoute),
         };
-        if !refused.is_empty() {
-            let listed = Lanes(refused.0 & spent.0);
-            listed.for_each(|lane| counters.drops.add(batch.actions[lane].counter, 1));
-            let others = refused.without(listed);
-            counters.drops.add(reason.code(), others.count().into());
-            observers.dropped_for(batch, others, reason, to);
-            refused.for_each(|lane| pool.put(std::mem::take(&mut batch.frames[lane])));
-        }
+        counters.drops.add(reason.code(), refused.count().into());
+        observers.dropped_for(batch, refused, reason, to);
+        refused.for_each(|lane| pool.put(std::mem::take(&mut batch.frames[lane])));
         Lanes::NONE
     }
 }

@@ -135,7 +135,7 @@ impl Core {
         self.stop();
         let Self { entry, server, exits, pool, counters, places, observers, .. } = self;
         counters.drops.add(DropReason::CoreDied.code(), entry.waiting.count().into());
-        observers.dropped_for(&entry.batch, entry.waiting, DropReason::CoreDied, To::Drop);
+        observers.dropped_for(&entry.batch, entry.waiting, DropReason::CoreDied, To::DROP);
         entry.waiting = Lanes::NONE;
         for frame in entry.hold.drain() {
             counters.drops.add(DropReason::CoreDied.code(), 1);
@@ -155,7 +155,7 @@ impl Core {
         });
         for (place, batch, lost) in opened.into_iter().chain(leaving) {
             lost.for_each(|lane| refuse(batch, lane, DropReason::CoreDied));
-            observers.dropped_for(batch, lost, DropReason::CoreDied, To::Drop);
+            observers.dropped_for(batch, lost, DropReason::CoreDied, To::DROP);
             let mut bin = Bin { pool: &mut *pool, drops: &mut counters.drops };
             place.queue.complete(self.id, batch, &self.to_ports, &mut bin);
             batch.drain().for_each(|frame| pool.put_all(frame));

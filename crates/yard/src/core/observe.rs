@@ -115,7 +115,7 @@ impl Observers {
     #[cold]
     fn look_before_settle(&self, entry: &Entry, places: &Places) -> Option<Box<BeforeSettle>> {
         let lanes = self.tracer.followed(&entry.batch, entry.batch.lanes());
-        let (looks, asked, bufs) = ([None; LANES], [To::Drop; LANES], [0; LANES]);
+        let (looks, asked, bufs) = ([None; LANES], [To::DROP; LANES], [0; LANES]);
         let mut before = Box::new(BeforeSettle { lanes, looks, asked, bufs });
         for lane in lanes {
             let (frame, key) = (&entry.batch.frames[lane], &entry.batch.keys[lane]);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use flowyard_flow::toeplitz::{HashTypes, Toeplitz};
 use flowyard_flow::{Learn, Settle, Steer, parse};
-use flowyard_frame::{Action, Batch, Edit, FlowKey, Frame, LANES, Lanes, Nanos, To};
+use flowyard_frame::{Batch, Edit, FlowKey, Frame, LANES, Lanes, Nanos, To};
 use flowyard_pool::Pool;
 use flowyard_queue::Sink;
 use flowyard_wire::{Headers, LinkType};
@@ -36,8 +36,6 @@ pub(crate) struct Entry {
     pub(crate) tally: Tally,
     /// Action lists that table entries name.
     pub(crate) lists: Arc<Lists>,
-    /// Lanes of `batch` that a list dropped: their action's counter is the reason.
-    pub(crate) spent: Lanes,
     /// Without it a move takes effect at once, and frames of a flow overtake each other.
     pub(crate) settle: Option<Settle>,
     /// Frames of flows that could not move otherwise.
@@ -165,10 +163,10 @@ impl Entry {
     /// Counts what the matched entries name, and applies the action lists that they name.
     #[inline]
     pub(super) fn tally_and_apply(&mut self, pool: &Pool) {
-        let Self { tally, lists, batch, spent, .. } = self;
+        let Self { tally, lists, batch, .. } = self;
         tally.count(batch);
         if !lists.is_empty() {
-            *spent = lists.apply(batch, pool);
+            lists.apply(batch, pool);
         }
     }
 }
@@ -191,12 +189,10 @@ impl Server {
         let batch = &mut self.batch;
         let mut gone = Lanes::NONE;
         for lane in batch.lanes() {
-            match batch.actions[lane] {
-                Action { to: To::Drop, counter: SENT, .. } => {
-                    refuse(batch, lane, DropReason::Work); // the work gave no reason
-                }
-                Action { to, .. } if places.is_exit(to) => continue,
-                Action { to: To::Drop, .. } => {}
+            match batch.actions[lane].to {
+                To::DROP => refuse(batch, lane, DropReason::Work), // the work gave no reason
+                to if places.is_exit(to) => continue,
+                To::Drop(_) => {}
                 _ => refuse(batch, lane, DropReason::NoRoute),
             }
             gone = gone.with(lane);
@@ -205,11 +201,6 @@ impl Server {
     }
 }
 
-/// In place of a [`DropReason`]'s code: the frame was not dropped, but transmitted.
-pub(super) const SENT: u16 = 0;
-
-const _: () = assert!(SENT == 0, "no drop reason has this code");
-
 /// Where queues leave the frames that go no further: into the pool, counted by reason.
 pub(super) struct Bin<'a> {
     pub(super) pool: &'a mut Pool,
@@ -217,11 +208,12 @@ pub(super) struct Bin<'a> {
 }
 
 impl Sink for Bin<'_> {
-    fn drop(&mut self, frame: Frame, reason: u16) {
-        if reason == SENT {
-            return self.pool.put(frame);
+    fn drop(&mut self, frame: Frame, to: To) {
+        match to {
+            To::Sent => return self.pool.put(frame),
+            To::Drop(reason) => self.drops.add(reason, 1),
+            _ => self.drops.add(DropReason::Work.code(), 1),
         }
-        self.drops.add(reason, 1);
         self.pool.put_all(frame);
     }
 }
@@ -251,21 +243,21 @@ pub(super) fn learn(
     }
 }
 
-/// Marks the lanes of `taken` that a port transmitted: for their queue they are frames to be
-/// forgotten, like dropped ones. Returns them; the others get the reason that the port gave.
+/// Marks the lanes of `taken` that a port transmitted, counts and returns them. The others keep the
+/// reason that the port gave.
 #[inline]
 pub(super) fn mark_sent(batch: &mut Batch, taken: Lanes, counters: &mut Counters) -> Lanes {
-    let kept = |&lane: &usize| batch.actions[lane].to != To::Drop;
+    let kept = |&lane: &usize| !batch.actions[lane].to.is_drop();
     let sent = Lanes(taken.filter(kept).fold(0, |bits, lane| bits | 1 << lane));
     for lane in taken.without(sent) {
-        if batch.actions[lane].counter == SENT {
+        if batch.actions[lane].to == To::DROP {
             refuse(batch, lane, DropReason::PortFailed); // the port gave no reason
         }
     }
     counters.tx_frames += u64::from(sent.count());
     for lane in sent {
         counters.tx_bytes += batch.frames[lane].len() as u64;
-        batch.actions[lane] = Action { to: To::Drop, counter: SENT, mark: 0 };
+        batch.actions[lane].to = To::Sent;
     }
     sent
 }

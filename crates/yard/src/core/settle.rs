@@ -19,7 +19,7 @@ impl Entry {
     #[inline]
     pub(super) fn settle(&mut self, places: &Places, now: Option<Nanos>) {
         let Self { batch, homes, settle, hold, waiting, .. } = self;
-        let mut said = [To::Drop; LANES];
+        let mut said = [To::DROP; LANES];
         let mut known = Lanes::NONE;
         for lane in batch.lanes() {
             let Action { to, mark, .. } = batch.actions[lane];

@@ -82,7 +82,7 @@ impl Decider {
     pub(crate) fn learn_spread(&mut self, entries: &[To]) {
         for (index, to) in entries.iter().enumerate() {
             let worker = self.workers.iter().position(|&(_, queue)| *to == To::Queue(queue));
-            let to = worker.map_or(To::Drop, |worker| To::Queue(worker as u16));
+            let to = worker.map_or(To::DROP, |worker| To::Queue(worker as u16));
             let _in_range = self.spread.set(index, to);
         }
     }

@@ -57,7 +57,7 @@ impl Yard {
             assert_eq!((frame.hash, meta.time, meta.copied), (77, 5, 0));
             assert_eq!(batch.actions[lane], Action { to: To::Port(port), counter: 0, mark: 3 });
             numbers.push(bytes[0]);
-            batch.actions[lane].to = To::Drop;
+            batch.actions[lane].to = To::DROP;
         }
         queue.complete(0, &mut batch, &self.to_ports, &mut Forget(&mut self.pool));
         numbers
@@ -67,7 +67,7 @@ impl Yard {
 struct Forget<'a>(&'a mut Pool);
 
 impl Sink for Forget<'_> {
-    fn drop(&mut self, frame: flowyard_frame::Frame, _reason: u16) {
+    fn drop(&mut self, frame: flowyard_frame::Frame, _to: To) {
         self.0.put(frame);
     }
 }
@@ -76,7 +76,7 @@ impl Sink for Forget<'_> {
 fn copies_stand_in_the_place_of_their_original() {
     let mut yard = yard(256);
     let mut batch = Batch::default();
-    let all = [To::Port(2), To::List(1), To::Port(2), To::List(3), To::Port(0), To::List(1)];
+    let all = [To::Port(2), To::Ports(1), To::Port(2), To::Ports(3), To::Port(0), To::Ports(1)];
     for (number, to) in (0..).zip(all) {
         yard.frame(&mut batch, number, to);
     }
@@ -99,7 +99,7 @@ fn a_full_port_is_waited_for_by_every_order() {
         let queue = &places.queues[queue].queue;
         let mut batch = Batch::default();
         for number in 0..6 {
-            let list = To::List([2, 0, 4][usize::from(number) % 3]); // port 1 last, first, between
+            let list = To::Ports([2, 0, 4][usize::from(number) % 3]); // port 1 last, first, between
             yard.frame(&mut batch, number, list);
         }
         let lanes = batch.lanes();
@@ -136,8 +136,8 @@ fn a_full_port_is_waited_for_by_every_order() {
 fn without_a_buffer_only_the_copy_is_lost() {
     let mut yard = yard(2);
     let mut batch = Batch::default();
-    yard.frame(&mut batch, 1, To::List(1));
-    yard.frame(&mut batch, 2, To::List(1));
+    yard.frame(&mut batch, 1, To::Ports(1));
+    yard.frame(&mut batch, 2, To::Ports(1));
     let lanes = batch.lanes();
     assert_eq!(yard.to_ports.enqueue(&mut batch, lanes), Lanes::NONE);
     assert_eq!((yard.sent(0), yard.sent(2)), (vec![], vec![1, 2]));
@@ -147,7 +147,7 @@ fn without_a_buffer_only_the_copy_is_lost() {
 #[test]
 fn a_list_of_nobody_is_no_exit() {
     let yard = yard(2);
-    let exits = [To::Port(2), To::Port(3), To::List(3), To::List(5), To::Queue(0), To::Drop];
+    let exits = [To::Port(2), To::Port(3), To::Ports(3), To::Ports(5), To::Queue(0), To::DROP];
     let is = exits.map(|to| yard.places.is_exit(to));
     assert_eq!(is, [true, false, true, false, false, false]);
 }

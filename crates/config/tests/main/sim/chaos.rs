@@ -26,7 +26,7 @@ impl Learn for Restless {
             let key = &batch.keys[lane];
             let to = match self.rng.below(16) {
                 0 => To::Port(self.out[usize::from(key.in_port)]),
-                1 => To::Drop,
+                1 => To::DROP,
                 2 => To::Queue(77), // there is no such queue
                 _ => To::Queue(self.rng.below(self.queues) as u16),
             };
@@ -51,12 +51,12 @@ pub(crate) fn moody(work: Box<dyn Work>, moods: Moods) -> Box<dyn Work> {
     let Moods { mut rng, longest, drop_every } = moods;
     Box::new(Around::new(work, move |work, batch, pool, now| {
         work.work(batch, pool, now);
-        let goes = |&lane: &usize| batch.actions[lane].to != To::Drop;
+        let goes = |&lane: &usize| !batch.actions[lane].to.is_drop();
         for lane in batch.lanes().filter(goes).collect::<Vec<_>>() {
             if drop_every > 0 && rng.below(drop_every) == 0 {
                 // With a reason, or without: it is the work's anyway.
-                let counter = [DropReason::Work.code(), 0][lane % 2];
-                batch.actions[lane] = Action { to: To::Drop, counter, mark: 0 };
+                let reason = [DropReason::Work.code(), 0][lane % 2];
+                batch.actions[lane].to = To::Drop(reason);
             }
         }
         now + rng.below(longest + 1)

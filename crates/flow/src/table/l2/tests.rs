@@ -23,7 +23,7 @@ fn ports(table: &mut L2, wanted: &[([u8; 6], u16)]) -> Vec<Option<u16>> {
     let missed = table.lookup(&mut batch, all);
     let port = |lane: usize| match batch.actions[lane].to {
         To::Port(port) if !missed.has(lane) => Some(port),
-        To::Drop if missed.has(lane) => None,
+        To::Drop(_) if missed.has(lane) => None,
         other => panic!("{other:?}"),
     };
     all.map(port).collect()

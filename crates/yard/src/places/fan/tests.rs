@@ -8,7 +8,7 @@ use super::*;
 struct Bin;
 
 impl Sink for Bin {
-    fn drop(&mut self, _: Frame, _: u16) {}
+    fn drop(&mut self, _: Frame, _: To) {}
 }
 
 /// A frame whose number is in its mark.
@@ -59,7 +59,7 @@ fn flows_leave_in_order_whoever_enqueues() {
                     let number = out.entry(frame.hash / 0x0101_0101).or_default();
                     assert_eq!(frame.mark, *number, "seed {seed}");
                     *number += 1;
-                    batch.actions[lane] = Action { to: To::Drop, ..Action::default() };
+                    batch.actions[lane] = Action { to: To::DROP, ..Action::default() };
                     used[at] += 1;
                     left += 1;
                 }
@@ -75,7 +75,7 @@ fn flows_leave_in_order_whoever_enqueues() {
                     let number = out.entry(frame.hash / 0x0101_0101).or_default();
                     assert_eq!(frame.mark, *number, "seed {seed}");
                     *number += 1;
-                    batch.actions[lane] = Action { to: To::Drop, ..Action::default() };
+                    batch.actions[lane] = Action { to: To::DROP, ..Action::default() };
                     left += 1;
                 }
                 fan.complete(core, &mut batch, &fan, &mut Bin);
@@ -100,7 +100,7 @@ fn a_core_uses_its_own_queue() {
         let mut got = Batch::default();
         fan.dequeue(core, &mut got);
         assert_eq!(got.len(), 1, "by queue {core}");
-        got.actions[0] = Action { to: To::Drop, ..Action::default() };
+        got.actions[0] = Action { to: To::DROP, ..Action::default() };
         fan.complete(core, &mut got, &fan, &mut Bin);
     }
     // In flight by queue 0: core 1 has to use it, too.
@@ -130,7 +130,7 @@ fn by_flow_a_flow_has_one_queue() {
                 let mut batch = Batch::default();
                 fan.dequeue(owner, &mut batch);
                 for lane in batch.lanes() {
-                    batch.actions[lane] = Action { to: To::Drop, ..Action::default() };
+                    batch.actions[lane] = Action { to: To::DROP, ..Action::default() };
                     used.insert(owner);
                 }
                 fan.complete(owner, &mut batch, &fan, &mut Bin);
