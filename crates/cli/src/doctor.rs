@@ -4,7 +4,8 @@ use std::fmt::Write as _;
 use std::io::{Write, stdout};
 use std::path::PathBuf;
 
-use flowyard_operate::doctor::{Finding, Here, Level, Port, Wanted, examine, wanted};
+use flowyard_config::Config;
+use flowyard_operate::doctor::{Finding, Here, Level, Port, Wanted, examine};
 use flowyard_report::Document;
 use serde::Serialize;
 
@@ -59,11 +60,8 @@ pub(crate) fn run(args: &Args) -> Result<(), Stop> {
     let mut want = match &args.config {
         None => Wanted::default(),
         Some(path) => {
-            let name = path.display();
-            let text = std::fs::read_to_string(path).map_err(|error| {
-                bad_input(format!("{name}: {error}; name a readable configuration"))
-            })?;
-            wanted(&text).map_err(|error| bad_input(format!("{name}: {error}")))?
+            let setup = Config::read(path).and_then(|config| config.resolve());
+            Wanted::of(&setup.map_err(bad_input)?)
         }
     };
     want.ports.extend(args.interface.iter().map(|name| Port {

@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 use self::open::Open;
 use flowyard_config::Config;
 use flowyard_frame::Nanos;
+use flowyard_operate::doctor::Wanted;
 use flowyard_operate::health::Checker;
 use flowyard_operate::service::Service;
 use flowyard_ports::port::Log;
@@ -124,7 +125,9 @@ pub(crate) fn run(args: &Args) -> Result<(), Stop> {
     args.log.start();
     let signals = Signals::catch()?;
     let open = Open::all(&config, args)?;
-    open::give_up(args, config.port.iter().any(|port| port.get_ref().output.is_some()))?;
+    let setup = config.resolve().map_err(bad_input)?;
+    let writes = config.port.iter().any(|port| port.get_ref().output.is_some());
+    open::give_up(args, &Wanted::of(&setup), writes)?;
     let switch = switch.map(|switch| switch.open(&clock)).transpose()?;
     let yard = yard.start(clock);
     let handle = yard.handle();

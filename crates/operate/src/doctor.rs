@@ -14,7 +14,7 @@ mod checks;
 mod config;
 mod machine;
 
-pub use config::{Port, Wanted, wanted};
+pub use config::{Port, Wanted};
 pub use machine::{Here, Machine, Offload};
 
 /// How bad it is.

@@ -326,6 +326,12 @@ impl Blueprint {
             + lent
     }
 
+    /// Bytes of the pool, without those that round buffers up.
+    #[must_use]
+    pub fn pool_bytes(&self) -> u64 {
+        self.pool_frames() as u64 * (self.buffer_bytes as u64 + 64)
+    }
+
     /// Buffers of the pool.
     pub(crate) fn pool_frames(&self) -> usize {
         let queues = self.queues.iter().map(|queue| queue.window_frames);

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use flowyard_config::Config;
 use flowyard_operate::control::{self, Bound, Control};
-use flowyard_operate::doctor::{self, Wanted};
+use flowyard_operate::doctor::Wanted;
 use flowyard_operate::metrics::{self, Metrics};
 use flowyard_operate::privilege::{self, User};
 use flowyard_yard::Handle;
@@ -69,18 +69,12 @@ impl Open {
     }
 }
 
-/// What the configuration wants of the machine.
-fn want(args: &Args) -> Wanted {
-    let text = std::fs::read_to_string(&args.config).unwrap_or_default();
-    doctor::wanted(&text).unwrap_or_default() // it was read, and checked, before
-}
-
 /// Gives up what is not needed any more. Captures are put in their places at the end: root may write
 /// where it does not own the folder by a capability alone, so that one stays where some are written.
-pub(super) fn give_up(args: &Args, writes: bool) -> Result<(), Stop> {
+pub(super) fn give_up(args: &Args, wanted: &Wanted, writes: bool) -> Result<(), Stop> {
     let user = args.user.as_deref().map(User::find).transpose().map_err(bad_input)?;
-    let want = if args.drop_all_capabilities { Wanted::default() } else { want(args) };
-    let mut keep = privilege::to_open(want.ports.iter().map(|port| port.kind.as_str()));
+    let ports = if args.drop_all_capabilities { &[][..] } else { &wanted.ports };
+    let mut keep = privilege::to_open(ports.iter().map(|port| port.kind.as_str()));
     if writes && args.user.is_none() && !args.drop_all_capabilities {
         keep |= privilege::TO_WRITE;
     }

@@ -1,20 +1,21 @@
-//! What a configuration wants of the machine, read loosely: the doctor must have a word for a file
-//! that the engine would refuse, and for ports of kinds that this build does not have.
+//! What a configuration needs of the machine.
 
-use toml::{Table, Value};
+use flowyard_config::{PortBody, Setup};
+use flowyard_ports::port::live::LiveKind;
+use flowyard_yard::blueprint::Idle;
 
-/// What a yard wants of the machine.
+/// What a configuration needs of the machine.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Wanted {
     /// Ports on interfaces.
     pub ports: Vec<Port>,
-    /// Cores of the yard; 0 is not known.
+    /// Cores of the engine; 0 is unknown.
     pub cores: usize,
-    /// Processors that cores are pinned to.
+    /// CPUs that cores are pinned to.
     pub pin: Vec<usize>,
-    /// Bytes of the pool, as far as they are known.
+    /// Bytes of the frame pool; 0 is unknown.
     pub pool_bytes: u64,
-    /// Whether it polls without rest.
+    /// Whether idle cores poll without sleeping.
     pub busy: bool,
 }
 
@@ -25,13 +26,36 @@ pub struct Port {
     pub interface: String,
     /// `af_xdp`, `af_packet` or `tap`.
     pub kind: String,
-    /// How many of the interface's queues it takes frames from.
+    /// How many of the interface's queues it receives from.
     pub queues: usize,
     /// Whether it computes checksums that senders on this machine leave out.
     pub completes_checksums: bool,
 }
 
 impl Wanted {
+    /// What `setup` needs.
+    #[must_use]
+    pub fn of(setup: &Setup) -> Self {
+        let plan = &setup.blueprint;
+        let live = setup.ports.iter().filter_map(|body| match body {
+            PortBody::Live(port) => Some(port),
+            PortBody::Capture(_) => None,
+        });
+        let ports = live.map(|port| Port {
+            interface: port.interface.clone(),
+            kind: port.kind.name().to_owned(),
+            queues: port.cores,
+            completes_checksums: matches!(&port.kind, LiveKind::AfXdp(xdp) if xdp.completes_checksums),
+        });
+        Self {
+            ports: ports.collect(),
+            cores: plan.cores.into(),
+            pin: plan.pin.clone(),
+            pool_bytes: plan.pool_bytes(),
+            busy: plan.idle == Idle::Busy,
+        }
+    }
+
     /// Whether a port of this kind is wanted.
     #[must_use]
     pub fn kind(&self, kind: &str) -> bool {
@@ -39,82 +63,42 @@ impl Wanted {
     }
 }
 
-/// What the configuration in `text` wants.
-///
-/// # Errors
-/// When it is no TOML.
-pub fn wanted(text: &str) -> Result<Wanted, toml::de::Error> {
-    let config: Table = toml::from_str(text)?;
-    let table = |name: &str| config.get(name).and_then(Value::as_table);
-    let number = |value: Option<&Value>| value.and_then(Value::as_integer).unwrap_or(0).max(0);
-    let yard = |name: &str| table("yard").and_then(|yard| yard.get(name));
-    let list = |name: &str| config.get(name).and_then(Value::as_array).into_iter().flatten();
-    let mut ports = Vec::new();
-    for port in list("port").filter_map(Value::as_table) {
-        let text = |name: &str| port.get(name).and_then(Value::as_str);
-        if let (Some(interface), Some(kind)) = (text("interface"), text("kind")) {
-            let many = |name: &str| port.get(name).and_then(Value::as_array).map(Vec::len);
-            ports.push(Port {
-                interface: interface.to_owned(),
-                kind: kind.to_owned(),
-                queues: many("queues").or_else(|| many("cores")).unwrap_or(1),
-                completes_checksums: port.get("complete_checksums") == Some(&Value::Boolean(true)),
-            });
-        }
-    }
-    let windows = list("port").chain(list("queue")).filter_map(Value::as_table);
-    let frames: i64 = windows
-        .map(|one| one.get("window_frames").and_then(Value::as_integer).unwrap_or(1024))
-        .filter(|&window| window > 0)
-        .fold(0, i64::saturating_add);
-    let frames = match number(yard("frames")) {
-        0 => frames as u64,
-        frames => frames as u64,
-    };
-    let bytes = match number(yard("buffer_bytes")) {
-        0 => 2048,
-        bytes => bytes as u64,
-    };
-    let pin = yard("pin").and_then(Value::as_array).into_iter().flatten();
-    Ok(Wanted {
-        ports,
-        cores: number(yard("cores")).max(1) as usize,
-        pin: pin.filter_map(Value::as_integer).filter_map(|cpu| cpu.try_into().ok()).collect(),
-        pool_bytes: frames.saturating_mul(bytes.saturating_add(64)),
-        busy: yard("idle").and_then(Value::as_str) == Some("busy"),
-    })
-}
-
 #[cfg(test)]
 mod tests {
+    use flowyard_config::Config;
+
     use super::*;
 
     #[test]
-    fn what_is_wanted_is_read_loosely() {
+    fn a_configuration_says_what_it_needs() {
         let text = r#"
             [yard]
             cores = 4
             pin = [2, 3, 4, 5]
             idle = "busy"
-            frames = 1000
-            buffer_bytes = 2048
+            frames = 100000
             [[port]]
             name = "a"
             kind = "af_xdp"
             interface = "eth1"
+            match = ["all"]
             cores = [0, 1]
-            unheard_of = true
             [[port]]
             name = "b"
             kind = "pcap"
+            in = "b.pcap"
+            [[queue]]
+            name = "q"
+            order = "ordered"
+            consumers = [2, 3]
+            [work]
+            kind = "forward"
         "#;
-        let found = wanted(text).unwrap();
+        let found = Wanted::of(&Config::parse("y.toml", text).unwrap().resolve().unwrap());
         let (interface, kind) = ("eth1".to_owned(), "af_xdp".to_owned());
         assert_eq!(found.ports, [Port { interface, kind, queues: 2, completes_checksums: false }]);
-        assert_eq!((found.cores, found.pool_bytes, found.busy), (4, 1000 * 2112, true));
+        assert_eq!((found.cores, found.pool_bytes, found.busy), (4, 100_000 * 2112, true));
         assert_eq!(found.pin, [2, 3, 4, 5]);
         assert!(found.kind("af_xdp") && !found.kind("tap"));
-        assert_eq!(wanted("").unwrap(), Wanted { cores: 1, ..Wanted::default() });
-        assert!(wanted("[yard").is_err());
     }
 }

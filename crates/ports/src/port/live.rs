@@ -231,6 +231,18 @@ pub enum LiveKind {
     },
 }
 
+impl LiveKind {
+    /// The word for it in a configuration.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::AfPacket { .. } => "af_packet",
+            Self::AfXdp(_) => "af_xdp",
+            Self::Tap { .. } => "tap",
+        }
+    }
+}
+
 /// What an AF_XDP port needs besides its interface.
 #[derive(Clone, Debug)]
 pub struct XdpPort {
