@@ -173,7 +173,7 @@ impl Sampler {
     /// 1 to `2 * every - 1`, all as likely: `every` on average.
     fn gap(&mut self) -> u32 {
         let width = u64::from(2 * self.every - 1);
-        1 + self.random.below(u64::from(width)) as u32
+        1 + self.random.below(width) as u32
     }
 
     fn count(&mut self, key: &FlowKey, hash: u32, bytes: u32) {
