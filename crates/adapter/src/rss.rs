@@ -96,14 +96,8 @@ impl RssConfig {
     /// The default with a key drawn from `seed`, as a driver draws one from the kernel's.
     #[must_use]
     pub fn seeded(seed: u64) -> Self {
-        let mut state = seed;
-        let words = std::array::from_fn::<[u8; 8], 5, _>(|_| {
-            // SplitMix64 (Steele, Lea and Flood, 2014).
-            state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-            let z = (state ^ state >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-            let z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-            (z ^ z >> 31).to_be_bytes()
-        });
+        let mut random = flowyard_frame::Rng::new(seed);
+        let words = std::array::from_fn::<[u8; 8], 5, _>(|_| random.bits().to_be_bytes());
         Self { key: words.concat(), ..Self::default() }
     }
 }

@@ -17,7 +17,7 @@
 use flowyard_adapter::linux::{
     Arfs, ArfsConfig, ArfsFix, ArfsStats, CpuQueues, RfsConfig, ServiceTask,
 };
-use flowyard_frame::{FlowKey, Nanos, proto};
+use flowyard_frame::{FlowKey, Nanos, Rng, proto};
 use std::net::Ipv4Addr;
 
 const FLOWS: usize = 12_000;
@@ -59,22 +59,6 @@ impl CpuQueues for Idle {
     }
 }
 
-/// SplitMix64.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ z >> 31
-    }
-    fn below(&mut self, n: usize) -> usize {
-        ((u128::from(self.next()) * n as u128) >> 64) as usize
-    }
-}
-
 struct Flow {
     key: FlowKey,
     hash: u32,
@@ -86,13 +70,13 @@ struct Experiment {
     arfs: Arfs,
     idle: Idle,
     flows: Vec<Flow>,
-    random: Random,
+    random: Rng,
     now: f64,
 }
 
 impl Experiment {
     fn new(flow_cnt: u32, fix: ArfsFix, write: Nanos, seed: u64) -> Self {
-        let mut random = Random(seed);
+        let mut random = Rng::new(seed);
         let global = u32::from(QUEUES) * flow_cnt;
         let rfs = RfsConfig {
             sock_flow_entries: (global / 2 + 1).next_power_of_two(),
@@ -104,7 +88,7 @@ impl Experiment {
         let task = ServiceTask { write, ..ServiceTask::default() };
         let flows = (0..FLOWS)
             .map(|i| {
-                let hash = random.next() as u32;
+                let hash = random.bits() as u32;
                 let ip = |x: usize| Ipv4Addr::from(0x0a00_0000 + x as u32).into();
                 let key = FlowKey::five_tuple(proto::TCP, ip(i), 40000, ip(0), 80);
                 Flow { key, hash, rss: (hash & 2047) as u16 % QUEUES, cpu: (i % 144) as u16 }
@@ -143,7 +127,7 @@ impl Experiment {
         for _ in 0..(seconds * 1e9 / step) as u64 {
             self.now += step;
             let now = self.now as Nanos;
-            let flow = &self.flows[self.random.below(FLOWS)];
+            let flow = &self.flows[self.random.below(FLOWS as u64) as usize];
             self.arfs.tick(now, &self.idle);
             let queue = self.arfs.queue(&flow.key).unwrap_or(flow.rss);
             if let Some(cpu) = self.arfs.receive(&flow.key, flow.hash, queue, now, &mut self.idle) {

@@ -7,7 +7,7 @@ use flowyard_adapter::atr::{Atr82599, Transmit};
 use flowyard_adapter::fdir::Pballoc;
 use flowyard_adapter::profile::Profile;
 use flowyard_adapter::rss::{Rss, RssConfig};
-use flowyard_frame::{FlowKey, Nanos};
+use flowyard_frame::{FlowKey, Nanos, Rng};
 
 const SECOND: Nanos = 1_000_000_000;
 
@@ -15,7 +15,7 @@ const SECOND: Nanos = 1_000_000_000;
 /// the server answers with one SYN.
 fn reinit_period(rate: u64) -> f64 {
     let mut atr = Atr82599::new(16, 20, Pballoc::K64).expect("16 rings");
-    let (mut random, mut now, mut flushes, mut started) = (Random(1), 0, vec![], true);
+    let (mut random, mut now, mut flushes, mut started) = (Random(Rng::new(1)), 0, vec![], true);
     while flushes.len() < 6 {
         now += SECOND / rate;
         let syn = FlowKey { tcp_flags: FlowKey::SYN | FlowKey::ACK, ..random.flow().reversed() };
@@ -60,7 +60,7 @@ fn reorder_events(sample_rate: u32, seconds: u64) -> f64 {
     const STAY_NS: f64 = 4.2e6;
     const WAIT_NS: f64 = 100e3;
     let mut atr = Atr82599::new(16, sample_rate, Pballoc::K64).expect("16 rings");
-    let mut random = Random(42);
+    let mut random = Random(Rng::new(42));
     let data = FlowKey { tcp_flags: FlowKey::ACK, ..random.flow() };
     let ack = data.reversed();
     let (mut now, mut core, mut leaves, mut redrawn) = (0, 0_u16, 0.0, 0);
@@ -111,7 +111,7 @@ fn imbalance(name: &str, queues: u16, flows: u32, trials: u32) -> f64 {
     let profile = Profile::find(name).expect(name);
     let rss = Rss::new(profile, queues, RssConfig::default()).expect(name);
     assert_eq!(rss.queues(), queues);
-    let mut random = Random(2024);
+    let mut random = Random(Rng::new(2024));
     let mut sum = 0.0;
     for _ in 0..trials {
         let mut counts = vec![0_u32; usize::from(queues)];

@@ -28,17 +28,11 @@ mod summary;
 mod tally;
 mod trails;
 
+pub(crate) use flowyard_frame::rng::mix;
+
 pub use analyzer::{Analyzer, NoPacket, Target};
 pub use delay::Delays;
 pub use explain::*;
 pub use host::{Consumers, Local};
 pub use setup::{BadSetup, RuleFile, Setup, Spec};
 pub use summary::*;
-
-/// A fast mix of 64 bits (the finaliser of SplitMix64), for tables and seeded choices.
-#[inline]
-pub(crate) const fn mix(n: u64) -> u64 {
-    let n = (n ^ n >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let n = (n ^ n >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-    n ^ n >> 31
-}

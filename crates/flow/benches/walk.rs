@@ -16,7 +16,7 @@ use std::time::Instant;
 use flowyard_flow::table::{Exact, Spread};
 use flowyard_flow::toeplitz::{HashTypes, MICROSOFT_KEY, Toeplitz};
 use flowyard_flow::{Steer, Table, parse};
-use flowyard_frame::{Action, Batch, FlowKey, Frame, LANES};
+use flowyard_frame::{Action, Batch, FlowKey, Frame, LANES, Rng};
 
 /// Flow `n` of a load generator: UDP from adjacent hosts and sequential ports to one server.
 fn flow(n: u32) -> FlowKey {
@@ -59,19 +59,15 @@ impl Walk {
         for n in 0..entries {
             exact.put(&flow(n), Action::queue(n as u16 & 15)).unwrap();
         }
-        let mut x = 1_u64;
-        let mut random = move || {
-            x = x.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            (x >> 33) as u32
-        };
+        let mut random = Rng::new(1);
         let all = (0..packets).map(|i| {
-            let n = random() % entries;
+            let n = random.below(u64::from(entries)) as u32;
             bytes(&flow(if i % 8 == 7 { n + entries } else { n }))
         });
         let all = all.collect();
         let mut order: Vec<_> = (0..packets as u32).collect();
         for i in (1..packets).rev() {
-            order.swap(i, random() as usize % (i + 1));
+            order.swap(i, random.below(i as u64 + 1) as usize);
         }
         let toeplitz = Toeplitz::new(&MICROSOFT_KEY).unwrap();
         Self {

@@ -15,7 +15,7 @@ use std::time::Instant;
 
 use flowyard_flow::Table;
 use flowyard_flow::table::{Exact, Linear, Rule, Wildcard};
-use flowyard_frame::{Action, Batch, FlowKey, Frame, LANES};
+use flowyard_frame::{Action, Batch, FlowKey, Frame, LANES, Rng};
 
 const FLOWS: u32 = 8192;
 
@@ -44,10 +44,9 @@ fn rule(n: u32, masks: u32, steep: bool) -> Rule {
 /// Batches of all flows, shuffled; or of none, by another destination.
 fn batches(miss: bool) -> Vec<Batch> {
     let mut order: Vec<_> = (0..FLOWS).collect();
-    let mut x = 1_u64;
+    let mut random = Rng::new(1);
     for i in (1..order.len()).rev() {
-        x = x.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        order.swap(i, (x >> 33) as usize % (i + 1));
+        order.swap(i, random.below(i as u64 + 1) as usize);
     }
     let batch = |numbers: &[u32]| {
         let mut batch = Batch::default();

@@ -5,7 +5,7 @@
 //! half load. Tables mix the key's own words with 64 x 64 -> 128 bit products instead, under a
 //! seed that a sender does not know.
 
-use flowyard_frame::FlowKey;
+use flowyard_frame::{FlowKey, Rng};
 
 /// A seeded hash over the 64-bit words of a key.
 #[derive(Clone, Debug)]
@@ -15,8 +15,8 @@ pub(crate) struct Mix {
 
 impl Mix {
     pub(crate) fn new(seed: u64) -> Self {
-        let mut random = SplitMix(seed);
-        Self { seed: std::array::from_fn(|_| random.next() | 1) }
+        let mut random = Rng::new(seed);
+        Self { seed: std::array::from_fn(|_| random.bits() | 1) }
     }
 
     /// The hash of the words 0 to 4 and 6: addresses, ports, protocol, EtherType, VLAN tag.
@@ -59,18 +59,4 @@ pub(crate) fn words(key: &FlowKey) -> ([u64; 6], [u64; 2]) {
 pub(crate) fn unwords(w: &[u64; 6], rest: &[u64; 2]) -> FlowKey {
     let all: [u64; 8] = [w[0], w[1], w[2], w[3], w[4], rest[0], w[5], rest[1]];
     zerocopy::transmute!(all)
-}
-
-/// Steele, Lea, Flood, "Fast splittable pseudorandom number generators" (OOPSLA 2014).
-#[derive(Clone, Debug)]
-pub(crate) struct SplitMix(pub(crate) u64);
-
-impl SplitMix {
-    pub(crate) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ z >> 31
-    }
 }

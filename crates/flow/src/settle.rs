@@ -29,9 +29,9 @@
 //! Invariants: per slot, frames not yet done are all at its home; no allocation after `new`.
 //! Thread-safety: one core owns a `Settle`; a flow must pass through one `Settle` only.
 
-use flowyard_frame::{Action, Batch, FlowKey, Frame, LANES, Lanes, To};
+use flowyard_frame::{Action, Batch, FlowKey, Frame, LANES, Lanes, Rng, To};
 
-use crate::mix::{Mix, SplitMix, words};
+use crate::mix::{Mix, words};
 
 /// What [`Settle`] must know of the places where frames go.
 pub trait Tails {
@@ -100,7 +100,7 @@ impl Settle {
         Self {
             slots: vec![Slot { last: 0, home: To::DROP, stuck: 0 }; slots].into(),
             mix: Mix::new(seed),
-            multiplier: SplitMix(seed).next() | 1,
+            multiplier: Rng::new(seed).bits() | 1,
             pending: [0; LANES],
             pending_len: 0,
             counts: Settled::default(),

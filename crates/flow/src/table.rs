@@ -7,6 +7,7 @@ use std::borrow::Cow;
 
 use flowyard_frame::{Action, Batch, Edit, FlowKey, Lanes};
 
+pub mod cuckoo;
 pub mod exact;
 pub mod l2;
 pub mod linear;

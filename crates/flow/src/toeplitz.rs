@@ -13,7 +13,7 @@
 //! Invariants: all paths agree bit for bit with [`model::hash`].
 //! Thread-safety: immutable once built.
 
-use flowyard_frame::{Batch, FlowKey, LANES};
+use flowyard_frame::{Batch, FlowKey, LANES, Rng};
 
 mod fields;
 pub mod model;
@@ -21,8 +21,6 @@ pub mod model;
 mod x86;
 
 pub use fields::{Fields, HashTypes, symmetric_xor};
-
-use crate::mix::SplitMix;
 
 /// The key of Microsoft's verification suite: a test key, public, never a default on a live port.
 pub const MICROSOFT_KEY: [u8; 40] = [
@@ -48,8 +46,8 @@ pub const SYMMETRIC_KEY: [u8; 52] = {
 /// series.
 #[must_use]
 pub fn random_key(seed: u64) -> [u8; 52] {
-    let mut random = SplitMix(seed);
-    std::array::from_fn(|_| (random.next() >> 56) as u8)
+    let mut random = Rng::new(seed);
+    std::array::from_fn(|_| (random.bits() >> 56) as u8)
 }
 
 /// A key of a length that no adapter has.

@@ -16,11 +16,13 @@
 mod action;
 mod batch;
 mod key;
+pub mod rng;
 mod text;
 
 pub use action::{Action, Edit, To};
 pub use batch::{Batch, Frame, LANES, Lanes};
 pub use key::{FlowKey, Frag, proto};
+pub use rng::Rng;
 pub use text::BadFlow;
 
 /// A point in time or a duration, in nanoseconds. Time is an argument, never read from a clock

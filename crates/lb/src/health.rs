@@ -13,7 +13,7 @@
 
 use std::collections::BTreeMap;
 
-use flowyard_frame::Nanos;
+use flowyard_frame::{Nanos, Rng};
 
 /// How often, and how sure.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -40,7 +40,7 @@ impl Default for Rules {
 pub struct Health {
     /// Checks that begin in a second at most, over all backends; 0 is no limit.
     per_second: u32,
-    seed: u64,
+    random: Rng,
     all: BTreeMap<u32, Checked>,
     /// Before this time no check begins: the rate.
     next: Nanos,
@@ -70,7 +70,7 @@ impl Health {
     /// Nobody is asked yet. `seed` decides when within an interval each will be.
     #[must_use]
     pub const fn new(per_second: u32, seed: u64) -> Self {
-        Self { per_second, seed, all: BTreeMap::new(), next: 0 }
+        Self { per_second, random: Rng::new(seed), all: BTreeMap::new(), next: 0 }
     }
 
     /// Has a backend asked from `now` on. One that is asked already goes on as it is, by these rules.
@@ -155,11 +155,7 @@ impl Health {
 
     /// A number below `below` (Steele, Lea and Flood, OOPSLA 2014).
     fn draw(&mut self, below: u64) -> u64 {
-        self.seed = self.seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.seed;
-        z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((u128::from(z ^ z >> 31) * u128::from(below)) >> 64) as u64
+        self.random.below(below)
     }
 }
 

@@ -273,9 +273,9 @@ mod tests {
     fn update_is_the_slow_update() {
         let mut pad = Scratchpad::new(256 * 1024);
         let mut bits = [false; 128];
-        let mut random = 1u32;
+        let mut rng = flowyard_frame::Rng::new(1);
         for _ in 0..20_000 {
-            random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            let random = rng.bits() as u32;
             let index = random >> 16 & 127;
             if random >> 30 != 0 {
                 ask(&mut pad, 0, Op::Set, A, index);

@@ -252,11 +252,8 @@ fn faults_name_core_place_and_cause() {
 /// same on both engines.
 #[test]
 fn no_register_write_panics() {
-    let mut random = 7u32;
-    let mut next = move || {
-        random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-        random >> 8
-    };
+    let mut random = flowyard_frame::Rng::new(7);
+    let mut next = move || (random.bits() >> 40) as u32;
     let (mut faults, mut fine) = (0, 0);
     for _ in 0..300 {
         let mut words = vec![lui(4, 0x1000)];
@@ -297,11 +294,8 @@ fn no_register_write_panics() {
 /// Random programs on several cores that share memory, on random machines: both engines count the same.
 #[test]
 fn random_programs_run_the_same() {
-    let mut random = 99u32;
-    let mut next = move |below: u32| {
-        random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-        (random >> 8) % below
-    };
+    let mut random = flowyard_frame::Rng::new(99);
+    let mut next = move |below: u32| random.below(u64::from(below)) as u32;
     for round in 0..250 {
         let mut words = vec![lui(4, 0x1000), addiu(4, 4, 0x400)];
         let length = 20 + next(200);

@@ -2,6 +2,8 @@
 //!
 //! A made message is what a reader could have read: in range, and no longer than it may be.
 
+use flowyard_frame::Rng;
+
 use crate::io::{Io, Mark, Res};
 use crate::problem::Problem;
 use crate::{Message, Version, message};
@@ -9,7 +11,7 @@ use crate::{Message, Version, message};
 /// A message out of a seed: the same seed, the same message.
 #[must_use]
 pub fn make(version: Version, seed: u64) -> Option<Message> {
-    let mut maker = Maker { version, state: seed, depth: 0 };
+    let mut maker = Maker { version, random: Rng::new(seed), depth: 0 };
     let kinds = message::kinds(version);
     let kind = kinds[maker.next() as usize % kinds.len()];
     let mut message = Message::blank(kind, version)?;
@@ -18,18 +20,13 @@ pub fn make(version: Version, seed: u64) -> Option<Message> {
 
 struct Maker {
     version: Version,
-    state: u64,
+    random: Rng,
     depth: u32,
 }
 
 impl Maker {
-    /// SplitMix64.
     const fn next(&mut self) -> u64 {
-        self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.state;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+        self.random.bits()
     }
 }
 

@@ -5,20 +5,17 @@
 use std::io::Write as _;
 use std::path::Path;
 
+use flowyard_frame::Rng;
 use flowyard_report::{
     Axis, Card, Cell, Column, Page, Plot, Section, Style, Table, Tone, Unit, html, num,
 };
 
-/// A small generator (SplitMix64), so that the gallery is the same every time. 0 to 1.
-struct Dice(u64);
+/// Seeded random numbers, so that the gallery is the same every time.
+struct Dice(Rng);
 
 impl Dice {
     fn roll(&mut self) -> f64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((z ^ (z >> 31)) >> 11) as f64 / (1u64 << 53) as f64
+        self.0.unit()
     }
 
     fn values(&mut self, count: usize, low: f64, high: f64) -> Vec<f64> {
@@ -240,7 +237,7 @@ fn hard_cases(dice: &mut Dice) -> Section {
 }
 
 fn page() -> Page {
-    let mut dice = Dice(7);
+    let mut dice = Dice(Rng::new(7));
     Page::new("Steering analysis")
         .subtitle("How `campus-uplink.pcap` spreads over 8 queues of an Intel 82599, by policy")
         .command("flowyard analyze campus-uplink.pcap --adapter 82599 --queues 8 --policy rss,fdir,rfs --html report.html")
@@ -275,7 +272,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             let width = args.get(1).and_then(|w| w.parse().ok());
             page().write_text(&mut out, &Style { width, ..Style::plain() })?;
         }
-        Some("--svg") => out.write_all(load(&mut Dice(7), 8).to_svg().as_bytes())?,
+        Some("--svg") => out.write_all(load(&mut Dice(Rng::new(7)), 8).to_svg().as_bytes())?,
         Some(file) => html::write(Path::new(file), &page())?,
         None => out.write_all(page().to_html().as_bytes())?,
     }

@@ -10,26 +10,12 @@ use std::hint::black_box;
 use std::io::Write;
 use std::time::Instant;
 
+use flowyard_frame::Rng;
 use flowyard_openflow::{Field, Match, Oxm};
 use flowyard_switch::{Classifier, Key, Lookup, Pattern};
 
 /// Lookups that are timed together.
 const PIECE: usize = 1000;
-
-struct Rng(u64);
-
-impl Rng {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ z >> 31
-    }
-
-    fn below(&mut self, n: u64) -> u64 {
-        ((u128::from(self.next()) * u128::from(n)) >> 64) as u64
-    }
-}
 
 fn say(text: std::fmt::Arguments<'_>) {
     let _closed = writeln!(std::io::stdout(), "{text}");
@@ -85,7 +71,8 @@ fn draw(weights: &[(u32, u64)], rng: &mut Rng) -> u32 {
 
 /// Addresses of few networks, as in a real set: some hundreds of /16, and hosts in them.
 fn address(rng: &mut Rng) -> u32 {
-    let net = rng.below(rng.0 % 3 * 60 + 40) as u32;
+    let nets = rng.below(3) * 60 + 40;
+    let net = rng.below(nets) as u32;
     (10 + net / 256) << 24 | (net * 37 % 256) << 16 | rng.below(65_536) as u32
 }
 
@@ -140,7 +127,7 @@ fn key(pattern: &Pattern, rng: &mut Rng) -> Key {
     key.set(Field::IpProto, if tcp { 6 } else { 17 });
     for field in [Field::Ipv4Src, Field::Ipv4Dst, s, d] {
         let (value, mask) = had(field).unwrap_or((0, 0));
-        key.set(field, value | u128::from(rng.next()) & field.full() & !mask);
+        key.set(field, value | u128::from(rng.bits()) & field.full() & !mask);
     }
     key
 }
@@ -205,5 +192,5 @@ fn classifiers(rng: &mut Rng) {
 }
 
 fn main() {
-    classifiers(&mut Rng(1));
+    classifiers(&mut Rng::new(1));
 }

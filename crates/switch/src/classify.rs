@@ -120,14 +120,10 @@ pub(crate) fn fold(a: u64, b: u64) -> u64 {
     product as u64 ^ (product >> 64) as u64
 }
 
-/// Seeds that nobody guesses who does not know `seed` (SplitMix64, OOPSLA 2014).
-pub(crate) fn seeds(mut seed: u64) -> [u64; WORDS] {
-    std::array::from_fn(|_| {
-        seed = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (seed ^ seed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ z >> 31) | 1
-    })
+/// Odd multipliers of the hash, which cannot be guessed without knowing `seed`.
+pub(crate) fn seeds(seed: u64) -> [u64; WORDS] {
+    let mut random = flowyard_frame::Rng::new(seed);
+    std::array::from_fn(|_| random.bits() | 1)
 }
 
 /// The words of a mask, and one without bits where they are odd.

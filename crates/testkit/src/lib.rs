@@ -13,11 +13,10 @@
 
 mod frames;
 mod order;
-mod rng;
 mod sums;
 mod traffic;
 
+pub use flowyard_frame::Rng;
 pub use frames::Build;
 pub use order::{Checker, Summary, Violation};
-pub use rng::Rng;
 pub use traffic::{Arrivals, Packet, Popularity, Profile, Sizes, Traffic};

@@ -208,20 +208,13 @@ fn patterns_make_long_lists() {
     assert_eq!(lists(sequential(32768)), (4, 0), "from a round port: full rank spreads evenly");
     assert_eq!(lists(sequential(40000)), (6, 0), "from another port: six at most");
     assert_eq!(lists(generators()), (16, 448));
-    let mut seed = 7;
+    let mut rng = flowyard_frame::Rng::new(7);
     let random = (0..8000).map(|_| {
-        let r = splitmix(&mut seed);
+        let r = rng.bits();
         client((r as u32).to_be_bytes(), (r >> 32) as u16 | 1024, 11211)
     });
     let (longest, over) = lists(random);
     assert!((11..=16).contains(&longest) && (1..40).contains(&over), "{longest}, {over}");
-}
-
-fn splitmix(seed: &mut u64) -> u64 {
-    *seed = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let z = (*seed ^ *seed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ z >> 31
 }
 
 fn inputs() -> impl Strategy<Value = Input> {

@@ -5,7 +5,7 @@
 use std::net::IpAddr;
 use std::path::PathBuf;
 
-use flowyard_frame::FlowKey;
+use flowyard_frame::{FlowKey, Rng};
 
 /// The rows of a CSV file of `../shared/vectors`, by column name; `None`, said aloud, without it.
 pub fn vectors(name: &str) -> Option<Vec<Row>> {
@@ -53,15 +53,12 @@ impl Row {
     }
 }
 
-/// SplitMix64 (Steele, Lea and Flood): seeded, good enough for Monte Carlo.
-pub struct Random(pub u64);
+/// Random waiting times and flows for Monte Carlo experiments.
+pub struct Random(pub Rng);
 
 impl Random {
     pub fn bits(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ z >> 31
+        self.0.bits()
     }
 
     /// In (0, 1].
@@ -75,7 +72,7 @@ impl Random {
     }
 
     pub fn below(&mut self, n: u64) -> u64 {
-        ((u128::from(self.bits()) * u128::from(n)) >> 64) as u64
+        self.0.below(n)
     }
 
     /// A TCP flow from a random client to one server.

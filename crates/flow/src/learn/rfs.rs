@@ -23,11 +23,10 @@
 //! Invariants: at most `entries` flows are steered by one learner; every Put is followed by a Del of
 //! its key before the entry serves another; no allocation after `new` but in the caller's `edits`.
 
-use flowyard_frame::{Action, Batch, Edit, FlowKey, Frag, Lanes, Nanos};
+use flowyard_frame::{Action, Batch, Edit, FlowKey, Frag, Lanes, Nanos, Rng};
 
 use super::Learn;
 use super::store::Store;
-use crate::mix::SplitMix;
 
 /// How [`Rfs`] learns.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -68,7 +67,7 @@ pub struct Rfs {
     flows: Store<Known>,
     /// Frames to pass over before the next sample.
     wait: u32,
-    gaps: SplitMix,
+    gaps: Rng,
 }
 
 impl Rfs {
@@ -76,7 +75,7 @@ impl Rfs {
     #[must_use]
     pub fn new(settings: Settings, seed: u64) -> Self {
         let flows = Store::new(settings.entries, seed);
-        let mut rfs = Self { settings, flows, wait: 0, gaps: SplitMix(seed) };
+        let mut rfs = Self { settings, flows, wait: 0, gaps: Rng::new(seed) };
         rfs.wait = rfs.gap();
         rfs
     }
@@ -128,7 +127,7 @@ impl Rfs {
     /// Frames to pass over: `sample_every - 1` on average, none or twice as many at the extremes.
     fn gap(&mut self) -> u32 {
         let every = u64::from(self.settings.sample_every.max(1));
-        (self.gaps.next() % (2 * every - 1)).min(u32::MAX.into()) as u32
+        (self.gaps.bits() % (2 * every - 1)).min(u32::MAX.into()) as u32
     }
 }
 

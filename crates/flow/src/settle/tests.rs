@@ -1,10 +1,9 @@
 use std::collections::VecDeque;
 
-use flowyard_frame::{Frame, proto};
+use flowyard_frame::{Frame, Rng, proto};
 use proptest::prelude::*;
 
 use super::*;
-use crate::mix::SplitMix;
 
 /// One frame on its way: its flow, its number in the flow, and where it was sent.
 #[derive(Clone, Copy, Debug)]
@@ -38,8 +37,8 @@ impl Tails for Places {
 /// Times that frames left behind a later frame of their flow, and what settle counted, when
 /// tables answer at random and cores serve at random speeds.
 fn run(seed: u64, slots: Option<usize>, flows: usize, queues: usize) -> (u64, Settled) {
-    let mut random = SplitMix(seed);
-    let mut below = move |n: usize| (random.next() >> 33) as usize % n;
+    let mut random = Rng::new(seed);
+    let mut below = move |n: usize| (random.bits() >> 33) as usize % n;
     let mut settle = slots.map(|slots| Settle::new(slots, seed));
     let mut places = Places(vec![Served::default(); queues]);
     let mut sent = vec![0; flows];

@@ -1,39 +1,28 @@
 //! Exact table: key under a fixed mask to action, fixed in size (a perfect-match filter table).
 //!
 //! ```text
-//!  hash ──> bucket ──> tags  [t0 t1 t2 t3 t4 t5 t6 t7]   one byte each, 0 = free: a 64-bit word
+//!  hash ──> first bucket   tags [t0 t1 t2 t3 t4 t5 t6 t7]   see the cuckoo index
 //!                                   │ equal
 //!                      entry [ key, 48 bytes | action ]      one cache line
 //!                      rest  [ 16 bytes more of the key ]    only if the mask has them
 //! ```
 //!
-//! Every key has two buckets of eight; it stands in its first unless that was full when it came.
-//! Each bucket counts those of its keys that stand in their second, so that most misses look at
-//! one bucket. Where both are full, a few entries move to their other bucket (cuckoo hashing,
-//! Pagh and Rodler 2004, with buckets as in Dietzfelbinger and Weidling 2007).
+//! A lookup goes over the lanes in short loops: hash, compare the tags, fetch the entries, compare
+//! the keys. The fetches of different lanes do not wait for each other, so 32 cache misses cost
+//! about as much as a few. Lanes that missed and whose first bucket has spilled then look at their
+//! second bucket in the same way.
 //!
-//! A lookup goes over the lanes in short loops: hash, fetch the tags, fetch the entries, compare.
-//! The fetches of different lanes do not wait for each other, so 32 cache misses cost about as
-//! much as a few. The lanes whose keys may stand in their second bucket then go round once more.
-//!
-//! Invariants: a key stands at most once, in one of its two buckets; `spilled[b]` is the number
-//! of keys with first bucket `b` that stand elsewhere; no allocation after `new`.
+//! Invariants: a key has at most one entry; no allocation after `new`.
 
 use flowyard_frame::{Action, Batch, Edit, FlowKey, LANES, Lanes};
 
+use super::cuckoo::{self, Buckets, Cuckoo, Place, Tags, WAYS, tag};
 use super::{Offload, Reason, Refusal, Table};
 use crate::mix::{Mix, unwords, words};
 
-/// Entries of a bucket.
-const WAYS: usize = 8;
-/// Entries of a bucket that are taken, on average, when the table is full: few keys then stand in
+/// The share of the places that is taken when the table is full, in percent: few keys are then in
 /// their second bucket.
-const TAKEN: usize = 4;
-/// So many buckets at least: of few, too many keys have the same two, and a small table would be crowded
-/// before it is full.
-const LEAST: usize = 64;
-/// How many moves may make room for one entry.
-const MOVES: u32 = 3;
+const TAKEN_PERCENT: usize = 50;
 
 /// A key's slim words, and its action: one cache line.
 #[derive(Clone, Copy, Debug)]
@@ -41,6 +30,16 @@ const MOVES: u32 = 3;
 struct Entry {
     key: [u64; 6],
     action: Action,
+}
+
+/// The memory of the table: way `w` of bucket `b` is entry `b * WAYS + w`.
+#[derive(Clone, Debug)]
+struct Columns {
+    tags: Box<[Tags]>,
+    spilled: Box<[u32]>,
+    entries: Box<[Entry]>,
+    /// Words 5 and 7 of each entry's key; empty when the mask has neither.
+    rest: Box<[[u64; 2]]>,
 }
 
 /// A fixed-size table from keys to actions.
@@ -51,45 +50,76 @@ pub struct Exact {
     mix: Mix,
     capacity: usize,
     len: usize,
-    tags: Box<[u64]>,
-    spilled: Box<[u32]>,
-    /// Way `w` of bucket `b` is entry `b * WAYS + w`.
-    entries: Box<[Entry]>,
-    /// Words 5 and 7 of each entry's key; empty when the mask has neither.
-    rest: Box<[[u64; 2]]>,
+    index: Cuckoo<Columns>,
 }
 
-/// A key as the table sees it, and where it belongs.
+/// The words of a key under the mask, and their hash.
 struct Wanted {
     key: [u64; 6],
     rest: [u64; 2],
     hash: u64,
 }
 
+impl Buckets for Columns {
+    #[inline]
+    fn count(&self) -> usize {
+        self.tags.len()
+    }
+
+    #[inline]
+    fn tags(&self, bucket: usize) -> &Tags {
+        &self.tags[bucket]
+    }
+
+    fn tags_mut(&mut self, bucket: usize) -> &mut Tags {
+        &mut self.tags[bucket]
+    }
+
+    #[inline]
+    fn spilled(&self, bucket: usize) -> u32 {
+        self.spilled[bucket]
+    }
+
+    fn spilled_mut(&mut self, bucket: usize) -> &mut u32 {
+        &mut self.spilled[bucket]
+    }
+
+    fn relocate(&mut self, from: Place, to: Place) {
+        let (from, to) = (at(from), at(to));
+        self.entries[to] = self.entries[from];
+        if !self.rest.is_empty() {
+            self.rest[to] = self.rest[from];
+        }
+    }
+}
+
+/// The number of the entry at a place.
+#[inline]
+const fn at(Place { bucket, way }: Place) -> usize {
+    bucket * WAYS + way
+}
+
 impl Exact {
     /// A table for `capacity` keys (at most 2^28) that matches on the fields of `mask`. `seed`
-    /// decides where keys stand; keep it from those who choose the keys.
+    /// decides where keys are placed; keep it from those who choose the keys.
     #[must_use]
     pub fn new(capacity: usize, mask: &FlowKey, seed: u64) -> Self {
         let capacity = capacity.min(1 << 28);
-        Self::with_buckets(capacity, capacity.div_ceil(TAKEN).max(LEAST), mask, seed)
+        Self::with_buckets(capacity, cuckoo::buckets_for(capacity, TAKEN_PERCENT), mask, seed)
     }
 
     fn with_buckets(capacity: usize, buckets: usize, mask: &FlowKey, seed: u64) -> Self {
         let (mask, rest_mask) = words(mask);
         let rest = if rest_mask == [0; 2] { 0 } else { buckets * WAYS };
         let empty = Entry { key: [0; 6], action: Action::default() };
-        Self {
-            mask,
-            rest_mask,
-            mix: Mix::new(seed),
-            capacity,
-            len: 0,
-            tags: vec![0; buckets].into(),
+        let columns = Columns {
+            tags: vec![Tags::default(); buckets].into(),
             spilled: vec![0; buckets].into(),
             entries: vec![empty; buckets * WAYS].into(),
             rest: vec![[0; 2]; rest].into(),
-        }
+        };
+        let index = Cuckoo::new(columns);
+        Self { mask, rest_mask, mix: Mix::new(seed), capacity, len: 0, index }
     }
 
     /// How many keys the table has.
@@ -113,7 +143,8 @@ impl Exact {
     /// The action of `key` under the table's mask.
     #[must_use]
     pub fn get(&self, key: &FlowKey) -> Option<&Action> {
-        Some(&self.entries[self.find(&self.wanted(key))?].action)
+        let place = self.find(&self.wanted(key))?;
+        Some(&self.index.buckets().entries[at(place)].action)
     }
 
     /// Adds the entry, or replaces the action of an equal key.
@@ -122,192 +153,114 @@ impl Exact {
         if (wanted.key, wanted.rest) != words(key) {
             return Err(Reason::OutsideMask);
         }
-        if let Some(at) = self.find(&wanted) {
-            self.entries[at].action = action;
+        if let Some(place) = self.find(&wanted) {
+            self.index.buckets_mut().entries[at(place)].action = action;
             return Ok(());
         }
         let capacity = self.capacity;
         if self.len == capacity {
             return Err(Reason::Full { capacity });
         }
-        let both = self.buckets(wanted.hash);
-        let at = (both.into_iter().find_map(|bucket| self.free(bucket)))
-            .or_else(|| both.into_iter().find_map(|bucket| self.make_room(bucket, MOVES)))
-            .ok_or(Reason::Crowded { capacity })?;
-        self.set(at, &wanted, action);
+        let place = self.index.insert(wanted.hash).ok_or(Reason::Crowded { capacity })?;
+        let Columns { entries, rest, .. } = self.index.buckets_mut();
+        entries[at(place)] = Entry { key: wanted.key, action };
+        if let Some(rest) = rest.get_mut(at(place)) {
+            *rest = wanted.rest;
+        }
         self.len += 1;
         Ok(())
     }
 
     /// Removes the entry with this key; whether there was one.
     pub fn del(&mut self, key: &FlowKey) -> bool {
-        let wanted = self.wanted(key);
-        let Some(at) = self.find(&wanted) else { return false };
-        self.unset(at, wanted.hash);
+        let Some(place) = self.find(&self.wanted(key)) else { return false };
+        self.index.remove(place);
         self.len -= 1;
         true
     }
 
     /// Removes every entry.
     pub fn clear(&mut self) {
-        self.tags.fill(0);
-        self.spilled.fill(0);
+        self.index.clear();
         self.len = 0;
     }
 
     fn wanted(&self, key: &FlowKey) -> Wanted {
         let (key, rest) = self.masked::<false>(key);
-        Wanted { hash: self.hash(&key, &rest), key, rest }
+        let slim = self.index.buckets().rest.is_empty();
+        let hash = if slim { self.mix.slim(&key) } else { self.mix.whole(&key, &rest) };
+        Wanted { hash, key, rest }
     }
 
-    #[inline]
-    fn hash(&self, key: &[u64; 6], rest: &[u64; 2]) -> u64 {
-        if self.rest.is_empty() { self.mix.slim(key) } else { self.mix.whole(key, rest) }
-    }
-
-    /// The hash of an entry's key.
-    fn hash_at(&self, at: usize) -> u64 {
-        let rest = self.rest.get(at).copied().unwrap_or_default();
-        self.hash(&self.entries[at].key, &rest)
-    }
-
-    /// A key's first and second bucket, by different halves of its hash.
-    fn buckets(&self, hash: u64) -> [usize; 2] {
-        [first(hash, self.tags.len()), second(hash, self.tags.len())]
-    }
-
-    fn find(&self, wanted: &Wanted) -> Option<usize> {
-        self.buckets(wanted.hash).into_iter().find_map(|bucket| {
-            let (tags, tag) = (self.tags[bucket], tag(wanted.hash));
-            let ways = equals(tags, tag).filter(|way| (tags >> (8 * way)) as u8 == tag);
-            ways.map(|way| bucket * WAYS + way).find(|&at| {
-                let rest = self.rest.get(at).is_none_or(|rest| *rest == wanted.rest);
-                rest && self.entries[at].key == wanted.key
-            })
+    fn find(&self, wanted: &Wanted) -> Option<Place> {
+        self.index.find(wanted.hash, |columns, place| {
+            let rest = columns.rest.get(at(place)).is_none_or(|rest| *rest == wanted.rest);
+            rest && columns.entries[at(place)].key == wanted.key
         })
     }
 
-    /// The lowest free entry of a bucket.
-    fn free(&self, bucket: usize) -> Option<usize> {
-        equals(self.tags[bucket], 0).next().map(|way| bucket * WAYS + way)
-    }
-
-    fn set(&mut self, at: usize, wanted: &Wanted, action: Action) {
-        self.tags[at / WAYS] |= u64::from(tag(wanted.hash)) << (8 * (at % WAYS));
-        self.entries[at] = Entry { key: wanted.key, action };
-        if let Some(rest) = self.rest.get_mut(at) {
-            *rest = wanted.rest;
-        }
-        let first = self.buckets(wanted.hash)[0];
-        self.spilled[first] += u32::from(first != at / WAYS);
-    }
-
-    fn unset(&mut self, at: usize, hash: u64) {
-        self.tags[at / WAYS] &= !(0xff << (8 * (at % WAYS)));
-        let first = self.buckets(hash)[0];
-        self.spilled[first] -= u32::from(first != at / WAYS);
-    }
-
-    /// Frees an entry of a full bucket: one of its keys moves to its other bucket, after that
-    /// bucket's own have made room if need be.
-    fn make_room(&mut self, bucket: usize, moves: u32) -> Option<usize> {
-        let all = bucket * WAYS..(bucket + 1) * WAYS;
-        let other = |table: &Self, at: usize| {
-            let hash = table.hash_at(at);
-            let [first, second] = table.buckets(hash);
-            (hash, if first == bucket { second } else { first })
-        };
-        for at in all.clone() {
-            let (hash, to) = other(self, at);
-            if let Some(spot) = self.free(to) {
-                return Some(self.shift(at, spot, hash));
-            }
-        }
-        for at in all {
-            let (hash, to) = other(self, at);
-            if moves == 1 || to == bucket {
-                continue;
-            }
-            let spot = self.make_room(to, moves - 1);
-            // The moves further on may have come by here: then look again.
-            if let Some(free) = self.free(bucket) {
-                return Some(free);
-            }
-            if let Some(spot) = spot
-                && other(self, at) == (hash, to)
-            {
-                return Some(self.shift(at, spot, hash));
-            }
-        }
-        None
-    }
-
-    /// Moves the key at `from` to the free entry `to`; `from` is then free.
-    fn shift(&mut self, from: usize, to: usize, hash: u64) -> usize {
-        let Entry { key, action } = self.entries[from];
-        let rest = self.rest.get(from).copied().unwrap_or_default();
-        self.unset(from, hash);
-        self.set(to, &Wanted { key, rest, hash }, action);
-        from
-    }
-
-    /// The lookup of a batch with what is known of the mask beforehand: `ADDRESSES` when it has
-    /// both whole (words 0 to 3), `SLIM` when it has neither word 5 nor 7.
+    /// Looks up the lanes of `want`, with what is known of the mask at compile time: `ADDRESSES`
+    /// when it has both addresses whole (words 0 to 3), `SLIM` when it has neither word 5 nor 7.
+    /// Returns the lanes that missed.
     #[inline]
     fn lookup_by<const ADDRESSES: bool, const SLIM: bool>(
         &self,
         batch: &mut Batch,
         want: Lanes,
     ) -> Lanes {
-        let mut hashes = [0; LANES];
+        let (mut buckets, mut tags) = ([0; LANES], [0; LANES]);
         for lane in want {
             let (w, rest) = self.masked::<ADDRESSES>(&batch.keys[lane]);
-            hashes[lane] = if SLIM { self.mix.slim(&w) } else { self.mix.whole(&w, &rest) };
+            let hash = if SLIM { self.mix.slim(&w) } else { self.mix.whole(&w, &rest) };
+            buckets[lane] = self.index.first(hash) as u32;
+            tags[lane] = tag(hash);
         }
-        let missed = self.round::<ADDRESSES, SLIM>(batch, want, &hashes, first);
-        let spilled = |&lane: &usize| self.spilled[first(hashes[lane], self.tags.len())] != 0;
+        let missed = self.round::<ADDRESSES, SLIM>(batch, want, &buckets, &tags);
+        let spilled = |&lane: &usize| self.index.buckets().spilled[buckets[lane] as usize] != 0;
         let again = missed.filter(spilled).fold(Lanes::NONE, Lanes::with);
         if again.is_empty() {
             return missed;
         }
-        let never = self.round::<ADDRESSES, SLIM>(batch, again, &hashes, second);
+        for lane in again {
+            buckets[lane] = self.index.other(buckets[lane] as usize, tags[lane]) as u32;
+            tags[lane] = cuckoo::second(tags[lane]);
+        }
+        let never = self.round::<ADDRESSES, SLIM>(batch, again, &buckets, &tags);
         missed.without(again.without(never))
     }
 
-    /// Looks for the keys of `want` in the buckets that `home` says; returns the lanes that
-    /// missed. The loops that fetch are short, so that a processor has all lanes in flight.
+    /// Looks for the keys of `want` in these buckets; returns the lanes that missed. The loops that
+    /// fetch are short, so that a processor has all lanes in flight.
     #[inline]
     fn round<const ADDRESSES: bool, const SLIM: bool>(
         &self,
         batch: &mut Batch,
         want: Lanes,
-        hashes: &[u64; LANES],
-        home: impl Fn(u64, usize) -> usize,
+        buckets: &[u32; LANES],
+        tags: &[u16; LANES],
     ) -> Lanes {
-        let mut tags = [0; LANES];
-        for lane in want {
-            tags[lane] = self.tags[home(hashes[lane], self.tags.len())];
-        }
-        let mut at = [0; LANES];
+        let columns = self.index.buckets();
+        let mut places = [0; LANES];
         let mut maybe = Lanes::NONE;
         for lane in want {
-            if let Some(way) = equals(tags[lane], tag(hashes[lane])).next() {
-                at[lane] = (home(hashes[lane], self.tags.len()) * WAYS + way) as u32;
-                maybe = maybe.with(lane);
-            }
+            let bucket = buckets[lane] as usize;
+            // Without a branch on what was fetched: the next lane's fetch does not wait for it.
+            let ways = columns.tags[bucket].ways(tags[lane]);
+            places[lane] = (bucket * WAYS + ways.lowest()) as u32;
+            maybe.0 |= u32::from(!ways.is_empty()) << lane;
         }
         // One word of an entry fetches its line; the comparison starts with it.
         let mut ports = [0; LANES];
         for lane in maybe {
-            ports[lane] = self.entries[at[lane] as usize].key[4];
+            ports[lane] = columns.entries[places[lane] as usize].key[4];
         }
         let mut missed = want.without(maybe);
         for lane in maybe {
             let (w, rest) = self.masked::<ADDRESSES>(&batch.keys[lane]);
-            if let Some(Entry { key, action }) = self.entries.get(at[lane] as usize)
+            if let Some(Entry { key, action }) = columns.entries.get(places[lane] as usize)
                 && w[4] == ports[lane]
                 && [0, 1, 2, 3, 5].iter().fold(0, |differ, &i| differ | (w[i] ^ key[i])) == 0
-                && (SLIM || rest == self.rest[at[lane] as usize])
+                && (SLIM || rest == columns.rest[places[lane] as usize])
             {
                 batch.actions[lane] = *action;
             } else if let Some(action) = self.get_again(&batch.keys[lane]) {
@@ -340,7 +293,7 @@ impl Table for Exact {
     fn lookup(&mut self, batch: &mut Batch, want: Lanes) -> Lanes {
         if self.len == 0 {
             want
-        } else if !self.rest.is_empty() {
+        } else if !self.index.buckets().rest.is_empty() {
             self.lookup_by::<false, false>(batch, want)
         } else if self.mask[..4] == [u64::MAX; 4] {
             self.lookup_by::<true, true>(batch, want)
@@ -358,10 +311,10 @@ impl Table for Exact {
     }
 
     fn each(&self, show: &mut dyn FnMut(&FlowKey, &Action)) {
-        for (at, Entry { key, action }) in self.entries.iter().enumerate() {
-            if self.tags[at / WAYS] >> (8 * (at % WAYS)) & 0xff != 0 {
-                show(&unwords(key, &self.rest.get(at).copied().unwrap_or_default()), action);
-            }
+        let Columns { entries, rest, .. } = self.index.buckets();
+        for place in self.index.taken() {
+            let Entry { key, action } = &entries[at(place)];
+            show(&unwords(key, &rest.get(at(place)).copied().unwrap_or_default()), action);
         }
     }
 }
@@ -381,38 +334,6 @@ impl Offload for Exact {
             }
         }
     }
-}
-
-/// The bucket by the high half of the hash, scaled rather than divided.
-#[inline]
-fn first(hash: u64, buckets: usize) -> usize {
-    (((hash >> 32) * buckets as u64) >> 32) as usize
-}
-
-/// The bucket by the low half of the hash.
-#[inline]
-fn second(hash: u64, buckets: usize) -> usize {
-    (((hash & 0xffff_ffff) * buckets as u64) >> 32) as usize
-}
-
-/// The tag of a hash, never 0. Scaling uses the high bits of each half, the tag the lowest of all.
-#[inline]
-fn tag(hash: u64) -> u8 {
-    (hash as u8).max(1)
-}
-
-/// The ways of a bucket whose tag may be `tag`, lowest first. The first is certain; a later one
-/// may be wrong by a carry: its tag has to be looked at, for it may be free, with an old key in it.
-#[inline]
-fn equals(tags: u64, tag: u8) -> impl Iterator<Item = usize> {
-    const ONES: u64 = 0x0101_0101_0101_0101;
-    let differ = tags ^ (ONES * u64::from(tag));
-    let mut zero = differ.wrapping_sub(ONES) & !differ & ONES << 7;
-    std::iter::from_fn(move || {
-        let way = zero.trailing_zeros() as usize / 8;
-        zero &= zero.wrapping_sub(1);
-        (way < WAYS).then_some(way)
-    })
 }
 
 #[cfg(test)]

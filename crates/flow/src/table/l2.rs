@@ -14,10 +14,10 @@
 //! Invariants: an address stands at most once; no allocation after `new`; time never goes back (an
 //! earlier `now` counts as the latest one known).
 
-use flowyard_frame::{Action, Batch, FlowKey, LANES, Lanes, Nanos, To};
+use flowyard_frame::{Action, Batch, FlowKey, LANES, Lanes, Nanos, Rng, To};
 
 use super::Table;
-use crate::mix::{SplitMix, fold};
+use crate::mix::fold;
 
 /// Entries of a bucket: four of 16 bytes are a cache line.
 const WAYS: usize = 4;
@@ -96,10 +96,10 @@ impl L2 {
     #[must_use]
     pub fn new(stations: usize, age: Nanos, seed: u64) -> Self {
         let buckets = stations.min(1 << 24).div_ceil(WAYS / 2).max(2);
-        let mut random = SplitMix(seed);
+        let mut random = Rng::new(seed);
         Self {
             buckets: vec![Bucket::default(); buckets].into(),
-            seeds: [random.next(), random.next()],
+            seeds: [random.bits(), random.bits()],
             age: age.div_ceil(1 << UNIT),
             now: 0,
             counts: Counts::default(),

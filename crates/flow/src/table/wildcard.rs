@@ -23,11 +23,11 @@
 
 use std::collections::BTreeSet;
 
-use flowyard_frame::{Action, Batch, FlowKey, LANES, Lanes};
+use flowyard_frame::{Action, Batch, FlowKey, LANES, Lanes, Rng};
 
 use super::rules::{Rule, priority, rank};
 use super::{Reason, Table};
-use crate::mix::{SplitMix, fold};
+use crate::mix::fold;
 
 /// No rule.
 const NONE: u32 = u32::MAX;
@@ -80,11 +80,11 @@ impl Wildcard {
     /// choose the keys.
     #[must_use]
     pub fn new(capacity: usize, masks: usize, seed: u64) -> Self {
-        let mut random = SplitMix(seed);
+        let mut random = Rng::new(seed);
         Self {
             capacity: capacity.min(1 << 28),
             masks,
-            seed: std::array::from_fn(|_| random.next() | 1),
+            seed: std::array::from_fn(|_| random.bits() | 1),
             puts: 0,
             tuples: Vec::new(),
             keys: Vec::new(),

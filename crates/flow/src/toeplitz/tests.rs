@@ -134,9 +134,9 @@ fn the_symmetric_key_collapses_structured_flows() {
     assert_eq!(distinct(&symmetric, &mut rtp()), 1);
     assert_eq!(distinct(&microsoft, &mut rtp()), 2048);
     // Random flows: 16 bits of entropy at most, both halves alike.
-    let mut random = SplitMix(7);
+    let mut random = flowyard_frame::Rng::new(7);
     let mut flows = (0..4096).map(|_| {
-        let (a, b) = (random.next(), random.next());
+        let (a, b) = (random.bits(), random.bits());
         v4(a as u32, b as u16, (a >> 32) as u32, (b >> 16) as u16)
     });
     let types = HashTypes::default();

@@ -5,8 +5,7 @@
 use std::collections::VecDeque;
 
 use flowyard_adapter::linux::{CpuQueues, Rfs, RfsConfig, Rps, SlotIndex};
-use flowyard_frame::Nanos;
-use flowyard_testkit::Rng;
+use flowyard_frame::{Nanos, Rng};
 
 use super::{CPUS, Ops, Setup, Steering, Way};
 use crate::events::Events;

@@ -2,8 +2,7 @@
 
 use std::collections::VecDeque;
 
-use flowyard_frame::Nanos;
-use flowyard_testkit::Rng;
+use flowyard_frame::{Nanos, Rng};
 use hdrhistogram::Histogram;
 
 use super::apps::Thread;

@@ -64,9 +64,9 @@ fn what_is_outside_the_subset_is_nothing() {
 #[test]
 fn decode_is_total() {
     let mut seen = std::collections::BTreeSet::new();
-    let mut random = 12345u32;
+    let mut rng = flowyard_frame::Rng::new(12345);
     for round in 0..400_000u32 {
-        random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        let random = rng.bits() as u32;
         let word = match round % 3 {
             0 => (round / 3 % 64) << 26 | random & 0x03ff_ffff,
             1 => random & 0x03ff_ffc0 | (round / 3 % 64),

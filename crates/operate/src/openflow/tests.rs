@@ -264,12 +264,8 @@ fn a_hundred_thousand_malformed_messages_hurt_nobody_else() {
     let switch = switch(listening(), true);
     let (mut bad, mut good) = (Controller::dial(&switch), Controller::dial(&switch));
     let from = Instant::now();
-    let mut state = 1_u64;
-    let mut next = || {
-        state =
-            state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (state >> 33) as u32
-    };
+    let mut random = flowyard_frame::Rng::new(1);
+    let mut next = || (random.bits() >> 33) as u32;
     let mut wire = Vec::new();
     for number in 0..100_000_u32 {
         wire.clear();

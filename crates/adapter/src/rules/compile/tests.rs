@@ -103,13 +103,9 @@ fn ixgbe_duplicates_waste_an_entry_or_are_refused_by_hash() {
 #[test]
 fn out_of_tree_false_refusals_are_as_many_as_a_13_bit_hash_makes() {
     for (count, expect) in [(500usize, 15.0f64), (1000, 59.0), (2000, 225.0)] {
-        let mut state = 1u64;
-        let mut random = || {
-            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-            state >> 33
-        };
+        let mut random = flowyard_frame::Rng::new(1);
         let line = |_| {
-            let (ip, port) = (random() as u32 | 1, random() as u16 | 1);
+            let (ip, port) = (random.bits() as u32 | 1, random.bits() as u16 | 1);
             format!(
                 "flow-type tcp4 src-ip {} src-port {port} action 1\n",
                 std::net::Ipv4Addr::from(ip)

@@ -19,9 +19,9 @@
 //! Thread-safety: plain data; each core owns one. No allocation after `new`, but what a [`Seen`]
 //! needs to grow the first time.
 
-use flowyard_frame::{Batch, FlowKey, Lanes};
+use flowyard_frame::{Batch, FlowKey, Lanes, Rng};
 
-use crate::mix::{Mix, SplitMix, words};
+use crate::mix::{Mix, words};
 
 /// Ways of a set: four of 16 bytes are a cache line.
 const WAYS: usize = 4;
@@ -83,7 +83,7 @@ pub struct Sampler {
     samples: u64,
     bytes: u64,
     mix: Mix,
-    random: SplitMix,
+    random: Rng,
     sets: Box<[Set]>,
     /// Key and receive hash of each way.
     keys: Box<[(FlowKey, u32)]>,
@@ -102,7 +102,7 @@ impl Sampler {
             samples: 0,
             bytes: 0,
             mix: Mix::new(seed),
-            random: SplitMix(!seed),
+            random: Rng::new(!seed),
             sets: vec![Set::default(); SETS].into(),
             keys: vec![(FlowKey::ZERO, 0); SETS * WAYS].into(),
             entries: vec![0; entries.clamp(1, 1 << 16).next_power_of_two()].into(),
@@ -173,7 +173,7 @@ impl Sampler {
     /// 1 to `2 * every - 1`, all as likely: `every` on average.
     fn gap(&mut self) -> u32 {
         let width = u64::from(2 * self.every - 1);
-        1 + ((u128::from(self.random.next()) * u128::from(width)) >> 64) as u32
+        1 + self.random.below(width) as u32
     }
 
     fn count(&mut self, key: &FlowKey, hash: u32, bytes: u32) {

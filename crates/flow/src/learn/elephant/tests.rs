@@ -302,7 +302,7 @@ fn between_the_thresholds_nothing_changes() {
 /// With real samplers: an elephant among Zipf's mice, found through samples alone.
 #[test]
 fn samples_are_enough() {
-    let mut random = crate::mix::SplitMix(1);
+    let mut random = flowyard_frame::Rng::new(1);
     let mut samplers: Vec<_> = (0..2).map(|core| Sampler::new(64, 64, core)).collect();
     let mut seen = vec![Seen::default(); 2];
     let spread = Spread::new(64, 2).unwrap();
@@ -313,7 +313,7 @@ fn samples_are_enough() {
             let mut batches = [Batch::default(), Batch::default()];
             for _ in 0..LANES {
                 // A third is flow 0; the other flows are of any size, on both cores.
-                let r = random.next();
+                let r = random.bits();
                 let other = 1 + (10_000.0 * (r as f64 / u64::MAX as f64).powi(6)) as u32;
                 let flow = if r.is_multiple_of(3) { 0 } else { other };
                 let mut frame = Frame::unbacked(500);

@@ -1,33 +1,48 @@
-//! Seeded random numbers: `SplitMix64` (Steele, Lea, Flood, OOPSLA 2014), good enough for traffic.
+//! Seeded random numbers: SplitMix64 (Steele, Lea, Flood, "Fast splittable pseudorandom number
+//! generators", OOPSLA 2014).
+//!
+//! The one generator of the workspace: seeds of hash functions, sampling gaps, simulated traffic and
+//! tests draw from it. Equal seeds give equal sequences on every machine. Not for secrets: who sees
+//! one output knows all that follow.
 
 /// A random number generator. Equal seeds give equal sequences.
 #[derive(Clone, Debug)]
 pub struct Rng(u64);
 
 impl Rng {
-    /// The generator of `seed`.
+    /// Starts the sequence of `seed`.
     #[must_use]
     pub const fn new(seed: u64) -> Self {
         Self(seed)
     }
 
     /// The next 64 random bits.
+    #[inline]
     pub const fn bits(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ z >> 31
+        mix(self.0)
     }
 
     /// A number from 0 to `n` - 1; 0 when `n` is 0. The bias is below `n` / 2^64.
+    #[inline]
     pub const fn below(&mut self, n: u64) -> u64 {
         ((self.bits() as u128 * n as u128) >> 64) as u64
     }
 
-    /// A number from 0 to 1, never 1.
+    /// A number from 0 up to, but not including, 1.
+    #[inline]
     pub const fn unit(&mut self) -> f64 {
         (self.bits() >> 11) as f64 / (1_u64 << 53) as f64
     }
+}
+
+/// The output function of SplitMix64: a fixed, invertible mix of 64 bits.
+#[must_use]
+#[inline]
+pub const fn mix(n: u64) -> u64 {
+    let n = (n ^ n >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let n = (n ^ n >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    n ^ n >> 31
 }
 
 #[cfg(test)]
@@ -35,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_published_sequence() {
+    fn published_sequence() {
         // The first outputs of the reference implementation for seed 1234567.
         let mut rng = Rng::new(1_234_567);
         let got = [rng.bits(), rng.bits(), rng.bits()];
