@@ -11,7 +11,7 @@
 //! Thread-safety: one thread.
 
 use flowyard_frame::Nanos;
-use flowyard_testkit::Rng;
+use flowyard_frame::Rng;
 
 use crate::core::{Core, Tick};
 use crate::counters::Counters;
