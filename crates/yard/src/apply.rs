@@ -1,19 +1,19 @@
-//! Apply: action lists on bytes. What a table's answer may have done to a frame on its way.
+//! Action lists: changes to the bytes of frames that a table entry asks for.
 //!
 //! ```text
 //!  tables say    list 2 ──> [push_vlan 7] [set_eth_dst ..] [dec_ttl] ──> queue 1
 //!  the lane      frame: changed bytes     key: as received     action: queue 1
 //! ```
 //!
-//! It stands behind steer and in front of settle. A flow is who it was when it came in: its key
-//! and its hash stay, so neither settle nor a queue takes a changed flow for another one.
+//! Lists are applied after steer and before settle. The key and the hash of a frame stay as received,
+//! so settle and queues still know the flow.
 //!
-//! Ops are done in their order, on the outermost headers. An op on what the frame does not have is
-//! skipped: a field of another protocol, in a later fragment, of which a byte was cut off, or
-//! behind a header that contradicts itself. Checksums follow the change (RFC 1624), so one that
-//! was wrong stays wrong, and one that is not there is not made. A frame is dropped for three
-//! reasons: `ttl_expired`; `too_long`, when a tag does not fit into its buffer; `incomplete`, when
-//! the SCTP checksum cannot follow because not all of what it covers is here.
+//! The operations of a list are applied in order, to the outermost headers. An operation is skipped if the
+//! frame lacks the field: another protocol, a later fragment, a truncated frame, or an inconsistent
+//! header. Checksums are updated incrementally (RFC 1624), so a wrong checksum stays wrong and an absent
+//! one stays absent. A frame is dropped for three reasons: `ttl_expired`; `too_long`, if a tag does not
+//! fit into its buffer; `incomplete`, if the SCTP checksum cannot be computed because a part of the
+//! packet is missing.
 //!
 //! Invariants: nothing outside the frame's buffer is read or written; nothing is allocated; a list
 //! ends in one destination, which is never another list.
@@ -34,42 +34,41 @@ mod tags;
 /// One change to a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Op {
-    /// The source MAC address.
+    /// Set the source MAC address.
     SetEthSrc([u8; 6]),
-    /// The destination MAC address.
+    /// Set the destination MAC address.
     SetEthDst([u8; 6]),
-    /// A new outermost VLAN tag (IEEE 802.1Q clause 9.6): its EtherType and its TCI, which are the
-    /// priority in the upper 3 bits and the VLAN id in the lower 12.
+    /// Add an outermost VLAN tag (IEEE 802.1Q clause 9.6).
     PushVlan {
-        /// 0x8100 for a customer's tag, 0x88a8 for a service tag.
+        /// EtherType: 0x8100 for a customer tag, 0x88a8 for a service tag.
         tpid: u16,
-        /// Priority, drop eligibility, VLAN id.
+        /// Tag control information: priority (3 bits), drop eligibility (1 bit), VLAN id (12 bits).
         tci: u16,
     },
-    /// The outermost VLAN tag goes.
+    /// Remove the outermost VLAN tag.
     PopVlan,
-    /// The VLAN id of the outermost tag, 12 bits.
+    /// Set the VLAN id of the outermost tag, 12 bits.
     SetVlan(u16),
-    /// The priority of the outermost tag, 3 bits.
+    /// Set the priority of the outermost tag, 3 bits.
     SetPcp(u8),
-    /// IPv4 time to live or IPv6 hop limit less one; at 1 or 0 the frame is dropped (RFC 1812
+    /// Decrement the IPv4 time to live or the IPv6 hop limit; at 1 or 0 the frame is dropped (RFC 1812
     /// section 5.3.1, RFC 8200 section 3).
     DecTtl,
-    /// The source address of frames of the address's own family.
+    /// Set the source address of frames of the address's family.
     SetSrc(IpAddr),
-    /// The destination address, likewise.
+    /// Set the destination address of frames of the address's family.
     SetDst(IpAddr),
-    /// The source port of TCP, UDP or SCTP.
+    /// Set the source port of TCP, UDP or SCTP.
     SetSport(u16),
-    /// The destination port, likewise.
+    /// Set the destination port of TCP, UDP or SCTP.
     SetDport(u16),
-    /// The upper 6 bits of IPv4 TOS or IPv6 traffic class (RFC 2474); ECN stays.
+    /// Set the upper 6 bits of IPv4 TOS or IPv6 traffic class (RFC 2474); ECN stays.
     SetDscp(u8),
-    /// The mark that the frame carries.
+    /// Set the mark that the frame carries.
     SetMark(u32),
 }
 
-/// Ops in their order, and where frames go then.
+/// Operations in order, and the destination of the frame after them.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct List {
     ops: Box<[Op]>,
@@ -77,22 +76,22 @@ pub struct List {
 }
 
 impl List {
-    /// `ops`, then `to`. A list as destination is none: its frames are dropped as `no_route`.
+    /// `ops`, then `to`. If `to` is another list, frames are dropped as `no_route`.
     #[must_use]
     pub fn new(ops: impl Into<Box<[Op]>>, to: To) -> Self {
         Self { ops: ops.into(), to }
     }
 
-    /// Where frames go.
+    /// The destination.
     #[must_use]
     pub const fn to(&self) -> To {
         self.to
     }
 
-    /// Does the ops on `frame`, a frame of `pool`, and on its `mark`.
+    /// Applies the operations to `frame`, a frame of `pool`, and to its `mark`.
     ///
     /// # Errors
-    /// Why the frame is to be dropped. Ops before that one are done.
+    /// Why the frame must be dropped. Earlier operations have been applied.
     pub fn run(&self, frame: &mut Frame, mark: &mut u32, pool: &Pool) -> Result<(), DropReason> {
         let mut known = None; // the headers, until a tag moves them
         for op in &self.ops {
@@ -118,7 +117,7 @@ impl List {
     }
 }
 
-/// The action lists of a yard, by the number in [`To::List`].
+/// The action lists of an engine, by the number in [`To::List`].
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Lists(Box<[List]>);
 
@@ -129,16 +128,16 @@ impl Lists {
         Self(lists.into())
     }
 
-    /// Whether there are none.
+    /// Whether there is no list.
     #[must_use]
     #[inline]
     pub const fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Runs the lists that the lanes' actions name, each of which becomes the list's destination;
-    /// an action that names none there is stays. Returns the lanes that a list dropped: the
-    /// reason's code is in their action's counter.
+    /// Applies the lists that the lanes' actions name; each such action becomes the list's destination.
+    /// Actions that name no existing list stay. Returns the lanes that a list dropped, with the reason in
+    /// their action.
     pub fn apply(&self, batch: &mut Batch, pool: &Pool) -> Lanes {
         let mut dropped = Lanes::NONE;
         for lane in batch.lanes() {

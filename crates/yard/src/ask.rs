@@ -1,14 +1,14 @@
-//! Ask: what people want to know of a running yard.
+//! Questions to a running engine from outside.
 //!
 //! ```text
 //!  Handle ──Question by mail──> each core ──Answer, between two batches──> Handle
 //! ```
 //!
-//! What is on a core's board, or in the places, is read at once. The rest only the core itself may
-//! look at: so it is asked, and answers between batches. A core that is at work for longer than the
-//! asker's patience, has died or has left gives no answer.
+//! Counters (a core's board) and queue lengths are read directly. Everything else belongs to a core, which
+//! answers between two batches. A core that works for longer than the caller's time limit, has died
+//! or has finished gives no answer.
 //!
-//! Thread-safety: anyone may have a handle, and ask; cores answer one question after another.
+//! Thread-safety: any thread may have a handle and ask; a core answers one question after another.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -29,38 +29,38 @@ use crate::trace::{Dropped, Filter};
 use crate::work::{ControlPlane, WorkAnswer};
 use crate::{Clock, Reload};
 
-/// What a core can be asked.
+/// A question to a core.
 #[derive(Clone, Debug)]
 pub enum Question {
-    /// Whether it is alive.
+    /// Whether the core is alive.
     Alive,
-    /// Its tables, with at most so many entries of each.
+    /// The tables of the core.
     Tables {
-        /// The most entries of a table.
+        /// The largest number of entries to list of each table.
         entries: usize,
     },
-    /// The last frames that it dropped.
+    /// The last frames that the core dropped.
     Drops,
-    /// To tell what happens to some frames; `None`: to stop that.
+    /// Trace the frames of some flows; `None` stops tracing.
     Follow(Option<Filter>),
-    /// To count the flows that it works on.
+    /// Start to count the flows that the core works on.
     Sample(Box<Sampler>),
-    /// What it has counted since; it counts no more then.
+    /// Return the counted flows, and stop counting.
     Seen,
-    /// A question of a type that its work knows: see [`crate::Work::ask`].
+    /// A question of a type that the work knows: see [`crate::Work::ask`].
     Work(Arc<dyn Any + Send + Sync>),
 }
 
-/// What it answers.
+/// The answer of a core.
 #[derive(Clone, Debug)]
 pub enum Answer {
-    /// It is done, or alive.
+    /// The request was carried out, or the core is alive.
     Done,
-    /// Its tables.
+    /// The tables.
     Tables(Box<Tables>),
-    /// Its drops, the oldest first.
+    /// The dropped frames, oldest first.
     Drops(Vec<Dropped>),
-    /// Its largest flows.
+    /// The largest flows.
     Seen(Box<Seen>),
     /// The answer of its work; `None` if the work does not know the question.
     Work(Option<WorkAnswer>),
@@ -69,39 +69,39 @@ pub enum Answer {
 /// The tables of a core.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Tables {
-    /// Whether it receives: tables of a core that does not answer nothing.
+    /// Whether the core receives frames. The tables of other cores answer nothing.
     pub receives: bool,
-    /// Those in front of the indirection table, in the order they are asked.
+    /// The tables in front of the indirection table, in the order they are asked.
     pub front: Vec<TableState>,
     /// The indirection table.
     pub spread: Vec<To>,
-    /// Frames that it answered.
+    /// Frames that the indirection table answered.
     pub spread_hits: u64,
 }
 
-/// A table, as it is.
+/// The state of a table.
 #[derive(Clone, PartialEq, Debug)]
 pub struct TableState {
-    /// `exact` (the user's), `rules`, `promoted`, `learnt`, or its number.
+    /// `exact` (the user's), `rules`, `promoted`, `learnt`, or the table's number.
     pub name: String,
-    /// How many entries it has; `None` if it does not say.
+    /// Number of entries; `None` if the table does not know.
     pub entries: Option<usize>,
-    /// How many it takes.
+    /// Largest number of entries.
     pub capacity: Option<usize>,
-    /// Frames that it answered.
+    /// Frames that the table answered.
     pub hits: u64,
-    /// Entries, in no order; not all, if there are more than were asked for.
+    /// Entries in no order; not all of them if there are more than were asked for.
     pub listed: Vec<(FlowKey, Action)>,
 }
 
-/// A question on its way, with where the answer goes.
+/// A question with the channel for its answer.
 #[derive(Clone, Debug)]
 pub struct Ask {
     question: Question,
     reply: SyncSender<(u16, Answer)>,
 }
 
-/// A way to ask a running yard.
+/// Access to a running engine from any thread.
 #[derive(Clone)]
 pub struct Handle {
     pub(crate) boards: Vec<Arc<Board>>,
@@ -109,13 +109,13 @@ pub struct Handle {
     pub(crate) mail: Mail,
     pub(crate) elephants: Decisions,
     pub(crate) clock: Clock,
-    /// Cores that answer no more.
+    /// Cores that have finished and answer no more.
     pub(crate) left: Arc<AtomicUsize>,
     pub(crate) control: Vec<Arc<dyn ControlPlane>>,
 }
 
 impl Handle {
-    /// How many cores there are.
+    /// Number of cores.
     #[must_use]
     pub const fn cores(&self) -> usize {
         self.boards.len()
@@ -133,25 +133,25 @@ impl Handle {
         &self.places
     }
 
-    /// What was decided about elephants.
+    /// Decisions about elephant flows.
     #[must_use]
     pub const fn elephants(&self) -> &Decisions {
         &self.elephants
     }
 
-    /// The yard's time.
+    /// The engine's clock.
     #[must_use]
     pub fn now(&self) -> Nanos {
         (self.clock)()
     }
 
-    /// Whether every core has left: nobody will answer.
+    /// Whether every core has finished, so that no core will answer.
     #[must_use]
     pub fn is_over(&self) -> bool {
         self.left.load(Ordering::Acquire) >= self.boards.len()
     }
 
-    /// Receives no more, and drains.
+    /// Stops receiving; frames inside are transmitted.
     pub fn stop(&self) {
         self.mail.to_all(&Message::Stop);
     }
@@ -167,7 +167,7 @@ impl Handle {
         crate::work::find_control(&self.control)
     }
 
-    /// The answers by core; `None` of a core that did not answer within `patience`.
+    /// Asks every core. Returns the answers by core; `None` for a core that did not answer within `patience`.
     #[must_use]
     pub fn ask(&self, question: &Question, patience: Duration) -> Vec<Option<Answer>> {
         let mut answers = vec![None; self.cores()];
@@ -176,7 +176,7 @@ impl Handle {
             let ask = Ask { question: question.clone(), reply: reply.clone() };
             self.mail.offer(core, Message::Ask(Box::new(ask)));
         }
-        drop(reply); // so that the last one who can answer ends the wait
+        drop(reply); // so that the wait ends after the last core that can answer
         let until = self.now().saturating_add(patience.as_nanos() as Nanos);
         loop {
             let left = Duration::from_nanos(until.saturating_sub(self.now()));
@@ -186,14 +186,14 @@ impl Handle {
                         *slot = Some(answer);
                     }
                 }
-                Err(_) => return answers, // all have answered or cannot, or it took too long
+                Err(_) => return answers, // all have answered or cannot answer, or the time is over
             }
         }
     }
 }
 
 impl Core {
-    /// Answers, if there is still someone to be answered.
+    /// Answers, unless the caller has gone.
     #[cold]
     pub(crate) fn answer(&mut self, ask: Ask) {
         let Ask { question, reply } = ask;
@@ -218,7 +218,7 @@ impl Core {
             }
             Question::Work(question) => Answer::Work(self.server.work.ask(&*question)),
         };
-        self.publish(); // who asks wants to see the books as they are, too
+        self.publish(); // the caller also expects current counters
         let _gone = reply.try_send((self.id, answer));
     }
 

@@ -1,14 +1,14 @@
-//! Counters: each core counts in its own memory and shows the sums on its own board.
+//! Counters: each core counts in its own memory and publishes the values on its own board.
 //!
 //! ```text
 //!  core 3: Counters (plain u64) ──publish: relaxed stores──> Board (own cache lines) <── anyone
 //! ```
 //!
-//! Invariants: numbers never go back (but `copies` of a board, which may be one too high for a
-//! moment); over all cores, once nothing moves, `rx_frames + copies = tx_frames + drops` of every
-//! reason.
-//! Thread-safety: one core writes a board; anyone reads it. A reading is not one instant: while
-//! frames move, numbers of different cores may be some ticks apart.
+//! Invariants: counters never decrease (except `copies` of a board, which may be one too high for a
+//! moment); when no frame moves, the sums over all cores satisfy
+//! `rx_frames + copies = tx_frames + drops` for all drop reasons together.
+//! Thread-safety: one core writes a board; any thread reads it. The values of a board are not read at one
+//! instant: while frames move, counters of different cores may be some ticks apart.
 
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
@@ -18,61 +18,61 @@ use crate::port::Received;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u16)]
 pub enum DropReason {
-    /// Its queue was full, and is configured to drop.
+    /// The queue was full, and is configured to drop.
     QueueFull = 1,
-    /// It is longer than a pool buffer.
+    /// The frame is longer than a pool buffer.
     TooLong,
     /// No pool buffer was free.
     NoBuffer,
-    /// It has no bytes: a capture may hold such.
+    /// The frame has no bytes; captures may contain such records.
     Empty,
-    /// A table said drop.
+    /// A table entry says drop.
     Table,
-    /// The work said drop.
+    /// The work dropped the frame without another reason.
     Work,
-    /// Its destination does not exist: an unknown queue, port or action list.
+    /// The destination does not exist: an unknown queue, port or action list.
     NoRoute,
-    /// Its core died with it in hand.
+    /// The core that had the frame died.
     CoreDied,
-    /// Its port cannot take frames of its link type.
+    /// The port cannot transmit frames of this link type.
     LinkType,
-    /// Its port failed.
+    /// The port failed.
     PortFailed,
-    /// It would leave by the port it came in by, or is for nobody but those on that port's link.
+    /// The frame would leave by the port that it came in by, or its destination is on that link.
     Filtered,
-    /// Its destination address is one that no bridge forwards (IEEE 802.1Q, table 8-1).
+    /// The destination MAC address is one that bridges do not forward (IEEE 802.1Q, table 8-1).
     Reserved,
-    /// Its Ethernet or IP header is cut off, or not a right one.
+    /// The Ethernet or IP header is truncated or invalid.
     Malformed,
-    /// It is no IP packet.
+    /// The frame is not an IP packet.
     NotIp,
-    /// Its time to live, or hop limit, is over.
+    /// The time to live, or hop limit, has expired.
     TtlExpired,
-    /// The interface it came in by had no room left: the kernel dropped it before the yard saw it.
+    /// The receive ring of the interface was full: the kernel dropped the frame before the engine saw it.
     Overrun,
-    /// The interface it was to leave by is down, or gone.
+    /// The interface that the frame was to leave by is down or gone.
     PortDown,
-    /// Its action list changes what an SCTP checksum covers, and not all of that is here: it is a
-    /// fragment, or cut.
+    /// The action list changes fields that an SCTP checksum covers, and the packet is not complete: it is
+    /// a fragment, or truncated.
     Incomplete,
-    /// It is for no service, and nothing else is done with such frames.
+    /// The destination is no service, and nothing else is configured for such frames.
     NoService,
-    /// No backend of its service takes new connections.
+    /// No backend of the service accepts new connections.
     NoBackend,
-    /// There is no room for its connection.
+    /// The connection table is full.
     NoConnection,
-    /// It is a fragment, and the first of its packet did not come before it.
+    /// The frame is a later fragment, and the first fragment of its packet was not seen.
     Fragment,
-    /// No flow of a switch's table matched it.
+    /// No flow of the switch's tables matched.
     NoFlow,
-    /// It was above the rate of a switch's meter.
+    /// The frame exceeded the rate of a meter.
     Metered,
-    /// It went to a controller, and nowhere else.
+    /// The frame was sent to a controller and nowhere else. This is not a loss.
     Punted,
-    /// Nobody has said yet which MAC address its next hop has.
+    /// The MAC address of the next hop is not known yet.
     Unresolved,
-    /// It is for the yard itself, which has taken note of it: a word of a neighbour, or of a router on
-    /// the way to a backend.
+    /// The frame was addressed to this host and processed: ARP, neighbour discovery, ICMP errors, ping.
+    /// This is not a loss.
     Taken,
 }
 
@@ -142,20 +142,19 @@ impl DropReason {
         }
     }
 
-    /// The number that stands in the `counter` of an action that drops.
+    /// The code in [`flowyard_frame::To::Drop`].
     #[must_use]
     pub const fn code(self) -> u16 {
         self as u16
     }
 
-    /// The reason with this code; an unknown one is the work's own.
+    /// The reason with this code; an unknown code is the work's.
     #[must_use]
     pub const fn of(code: u16) -> Self {
         Self::ALL[Self::slot(code)]
     }
 
-    /// The slot of this code. An action that drops without saying why was a table's or the
-    /// work's own.
+    /// The index of this code. An unknown code counts as dropped by the work.
     const fn slot(code: u16) -> usize {
         match code {
             1..=27 => code as usize - 1,
@@ -164,30 +163,30 @@ impl DropReason {
     }
 }
 
-/// Drops by reason.
+/// Dropped frames by reason.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Drops([u64; DropReason::ALL.len()]);
 
 impl Drops {
-    /// Adds `frames` under the reason with this code.
+    /// Adds `frames` to the reason with this code.
     #[inline]
     pub fn add(&mut self, code: u16, frames: u64) {
         self.0[DropReason::slot(code)] += frames;
     }
 
-    /// How many frames were dropped for `reason`.
+    /// Frames dropped for `reason`.
     #[must_use]
     pub fn get(&self, reason: DropReason) -> u64 {
         self.0[DropReason::slot(reason.code())]
     }
 
-    /// Frames dropped, for all reasons.
+    /// Frames dropped for all reasons together.
     #[must_use]
     pub fn total(&self) -> u64 {
         self.0.iter().sum()
     }
 
-    /// The reasons that occurred, with how often.
+    /// The reasons that occurred, with their counts.
     pub fn iter(&self) -> impl Iterator<Item = (DropReason, u64)> + '_ {
         DropReason::ALL.into_iter().zip(self.0).filter(|(_, frames)| *frames > 0)
     }
@@ -195,20 +194,20 @@ impl Drops {
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident,)*) => {
-        /// What one core counts.
+        /// The counters of one core.
         #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
         #[repr(align(128))]
         pub struct Counters {
             $($(#[$doc])* pub $name: u64,)*
-            /// Frames dropped by this core.
+            /// Frames that this core dropped.
             pub drops: Drops,
         }
 
         impl Counters {
-            /// Names of the numbers, drops apart, in the order of [`Counters::values`].
+            /// Names of the counters, without drops, in the order of [`Counters::values`].
             pub const NAMES: [&'static str; NUMBERS] = [$(stringify!($name)),*];
 
-            /// The numbers, drops apart.
+            /// The values, without drops.
             #[must_use]
             pub const fn values(&self) -> [u64; NUMBERS] {
                 [$(self.$name),*]
@@ -224,55 +223,55 @@ macro_rules! counters {
 }
 
 counters! {
-    /// Frames received, those dropped at the port included.
+    /// Frames received, including those dropped at the port.
     rx_frames,
-    /// Their bytes.
+    /// Bytes received.
     rx_bytes,
     /// Frames transmitted.
     tx_frames,
-    /// Their bytes.
+    /// Bytes transmitted.
     tx_bytes,
-    /// Copies wanted, of frames that leave by more than one port, and frames that the work makes;
-    /// those that found no buffer are also drops.
+    /// Copies requested, for frames that leave by more than one port, and frames that the work makes.
+    /// Copies for which there was no buffer are also drops.
     copies,
     /// Frames worked on.
     work_frames,
     /// Batches worked on.
     work_batches,
-    /// Frames that an exact or a learnt entry answered.
+    /// Frames that an exact or a learnt entry matched.
     exact_hit,
-    /// Frames that a rule answered.
+    /// Frames that a rule matched.
     rule_hit,
     /// Flows that moved to another home.
     settle_moved,
-    /// Frames sent to their flow's old home against the tables' word.
+    /// Frames kept on the flow's current queue because a move was not yet safe.
     settle_held,
-    /// Frames held back so that their flow could move.
+    /// Frames buffered so that their flow could move.
     hold_frames,
-    /// Holds that ended with the old home drained, so that the flow could move; others were given
-    /// up, for time or room.
+    /// Holds that ended with the old home drained, so that the flow could move. Other holds reached their
+    /// limit of time or frames.
     hold_moved,
     /// Edits applied to this core's tables.
     edits,
     /// Edits that a table refused.
     edits_refused,
-    /// Edits that this core's learners wanted to send and a full mailbox lost.
+    /// Edits of this core's learners that were lost because a mailbox was full.
     edits_lost,
-    /// Reports for the core that decides about elephants that a full mailbox lost.
+    /// Reports to the elephant detector that were lost because its mailbox was full.
     reports_lost,
-    /// Flows that were split over cores: counted where it was decided, as the next three are.
+    /// Flows that were split over cores; counted on the core that decides, as the next three counters.
     promoted,
-    /// Flows that came back to one core.
+    /// Split flows that returned to one core.
     demoted,
-    /// Entries of the indirection table that were sent to another core.
+    /// Entries of the indirection table that were moved to another core.
     rebalanced,
-    /// Overloads that nothing was done about.
+    /// Core overloads for which no action was taken.
     refused,
-    /// Ticks that got something done.
+    /// Ticks that made progress.
     ticks_busy,
-    /// Ticks that found nothing to do.
+    /// Ticks without progress.
     ticks_idle,
-    /// Time spent in ticks that got something done, in nanoseconds.
+    /// Time spent in ticks that made progress, in nanoseconds.
     busy_ns,
 }
 
@@ -292,7 +291,7 @@ impl Counters {
         came
     }
 
-    /// The sum of two cores' numbers.
+    /// The sum of the counters of two cores.
     #[must_use]
     pub fn plus(mut self, other: &Self) -> Self {
         let (a, b) = (self.values(), other.values());
@@ -302,7 +301,7 @@ impl Counters {
         Self::from_parts(std::array::from_fn(|i| a[i] + b[i]), self.drops)
     }
 
-    /// Frames that came in, or were copied, and neither left nor were dropped: still somewhere inside. Of the sums
+    /// Frames that were received or copied and have neither left nor been dropped. Meaningful for sums
     /// over all cores.
     #[must_use]
     pub fn inside(&self) -> u64 {
@@ -310,10 +309,10 @@ impl Counters {
     }
 }
 
-/// Where `copies` stands among the numbers.
+/// The index of `copies`.
 const COPIES: usize = 4;
 
-/// A core's counters for others to read.
+/// A core's counters for other threads to read.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub struct Board {
@@ -322,9 +321,9 @@ pub struct Board {
 }
 
 impl Board {
-    /// Shows `counters`. Only the core that owns the board calls this.
+    /// Publishes `counters`. Only the core that owns the board calls this.
     pub fn publish(&self, counters: &Counters) {
-        // Release: who reads that a copy left reads that it was made, too.
+        // Release: a thread that reads that a copy left also reads that it was made.
         fence(Ordering::Release);
         let values = counters.values().into_iter().chain(counters.drops.0);
         for (cell, value) in self.numbers.iter().chain(&self.drops).zip(values) {
@@ -332,18 +331,18 @@ impl Board {
         }
     }
 
-    /// Shows how many copies there are, before the next one can leave.
+    /// Publishes the number of copies before the next copy can leave.
     pub(crate) fn show_copies(&self, copies: u64) {
         self.numbers[COPIES].store(copies, Ordering::Relaxed);
     }
 
-    /// The copies shown last. Read after what left (by `read` and a fence that acquires), it has
-    /// every copy that left.
+    /// The last published number of copies. Read after `read` and an acquire fence, it includes every
+    /// copy that has left.
     pub(crate) fn copies(&self) -> u64 {
         self.numbers[COPIES].load(Ordering::Relaxed)
     }
 
-    /// What was shown last.
+    /// The last published values.
     #[must_use]
     pub fn read(&self) -> Counters {
         let load = |cell: &AtomicU64| cell.load(Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! Elephants: the learner of `flowyard_flow::learn::elephant`, among the cores of a yard.
+//! Elephants: the learner of `flowyard_flow::learn::elephant`, run by the cores of an engine.
 //!
 //! ```text
 //!  core 0   Sampling ──Report──┐ each window                     ┌──Edit, Entry──> tables of every
@@ -7,18 +7,17 @@
 //!                                   a window                           its figures
 //! ```
 //!
-//! A promoted flow has an exact entry that sends it to the ordered queue named in `[elephants]`; the
-//! table that holds it stands behind the user's and in front of what other learners wrote. Its
-//! frames in flight stay where they are: settle holds the move until they are out, and the hold
-//! stage makes that happen if the flow never pauses. A demotion deletes the entry, and the same
-//! happens the other way.
+//! A promoted flow has an exact entry that sends it to the ordered queue named in `[elephants]`. The
+//! table with this entry comes after the user's tables and before what other learners wrote. Frames in
+//! flight stay where they are: settle delays the move until they have left, and the hold stage lets a
+//! flow move that never pauses. A demotion deletes the entry; the flow returns in the same way.
 //!
-//! Reports, edits and moved entries travel by mail. A report that is lost, or late, leaves its core
-//! out of one decision: such a core has nothing to spare. An edit that finds a mailbox full is
+//! Reports, edits and changed entries of the indirection table travel by mail. A core whose report is lost
+//! or late is left out of one decision: it counts as fully loaded. An edit that finds a mailbox full is
 //! offered again at every tick.
 //!
-//! Thread-safety: sampling and deciding are each one core's. The log is under a lock, which is
-//! taken at the end of a window by its one writer, and by whoever reads it.
+//! Thread-safety: each sampler belongs to its core, and the detector to one core. The log has a lock, which
+//! its one writer takes at the end of a window, and readers take.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -34,27 +33,27 @@ mod sampling;
 pub(crate) use decider::Decider;
 pub(crate) use sampling::Sampling;
 
-/// What one core has to say at the end of a window.
+/// The report of one core at the end of a window.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Report {
     core: u16,
     /// The number of the window that ended.
     window: u64,
-    /// The share of the window that the core had something to do.
+    /// The share of the window in which the core made progress.
     busy: f64,
-    /// Frames that wait in its own queue.
+    /// Frames that wait in the queue that only this core serves.
     queue_len: u64,
     /// Frames that it could not enqueue and dropped, by queue.
     drops: Vec<u64>,
     seen: Seen,
-    /// What stages cost in this window.
+    /// Cost of the stages in this window.
     stages: Stages,
 }
 
-/// Decisions kept for whoever asks; the oldest go first.
+/// Number of decisions kept; the oldest are removed first.
 const KEPT: usize = 1024;
 
-/// What was decided, oldest first.
+/// The log of decisions, oldest first.
 #[derive(Clone, Debug, Default)]
 pub struct Decisions(Arc<Mutex<VecDeque<Decision>>>);
 

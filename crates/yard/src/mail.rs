@@ -1,4 +1,4 @@
-//! Mail: edits on their way from learners to tables, and the driver's orders to cores.
+//! Mail: edits from learners to tables, and requests to cores.
 //!
 //! ```text
 //!  learner on core 2 ──Edit──┐
@@ -9,11 +9,11 @@
 //!  driver ──────────Stop─────┘
 //! ```
 //!
-//! A lost edit does no harm to order or conservation: tables may say anything at any time. The
-//! learner's knowledge and the table then differ until it learns the flow again.
+//! A lost edit harms neither order nor conservation, because tables may say anything at any time. The
+//! learner's knowledge and the table differ until it learns the flow again.
 //!
-//! Thread-safety: any core may write to any mailbox; its core reads it. Nothing is allocated or
-//! locked on the way.
+//! Thread-safety: any core may write to any mailbox; its own core reads it. Sending does not allocate
+//! or lock.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
@@ -25,29 +25,29 @@ use crate::elephants::Report;
 use crate::reload::Reload;
 use crate::work::ControlMessage;
 
-/// What a core can be told.
+/// A message to a core.
 #[derive(Clone, Debug)]
 pub enum Message {
     /// Change the learnt table.
     Edit(Edit),
     /// Change the table of promoted flows.
     Promote(Edit),
-    /// Send the flows of an entry of the indirection table elsewhere.
+    /// Change the destination of an entry of the indirection table.
     Entry {
-        /// Its index.
+        /// The index of the entry.
         index: u32,
-        /// The new home.
+        /// The new destination.
         to: To,
     },
-    /// What a core saw, for the core that decides about elephants.
+    /// A core's report to the elephant detector.
     Report(Box<Report>),
-    /// Take over new tables.
+    /// Replace tables.
     Reload(Arc<Reload>),
-    /// A message of a control plane to the works: see [`crate::Work::control`].
+    /// A message of a control plane to the work: see [`crate::Work::control`].
     Control(ControlMessage),
     /// Answer a question.
     Ask(Box<Ask>),
-    /// Receive no more. What is inside goes its way.
+    /// Stop receiving. Frames inside are transmitted.
     Stop,
 }
 
@@ -59,21 +59,21 @@ pub struct Mail(Arc<[SyncSender<Message>]>);
 pub(crate) type Mailbox = Receiver<Message>;
 
 impl Mail {
-    /// Mailboxes for `cores` cores, each for `size` messages.
+    /// Mailboxes for `cores` cores, each with a capacity of `size` messages.
     pub(crate) fn new(cores: usize, size: usize) -> (Self, Vec<Mailbox>) {
         let (senders, boxes): (Vec<_>, _) = (0..cores).map(|_| sync_channel(size)).unzip();
         (Self(senders.into()), boxes)
     }
 
-    /// Sends `message` to `core`, unless its mailbox is full. Whether it went. A core that is gone
-    /// needs no mail.
+    /// Sends `message` to `core` unless its mailbox is full. Returns whether it was sent; a core that has
+    /// finished needs no mail, which counts as sent.
     pub fn offer(&self, core: u16, message: Message) -> bool {
         let Some(to) = self.0.get(usize::from(core)) else { return true };
         !matches!(to.try_send(message), Err(TrySendError::Full(_)))
     }
 
-    /// Sends `message` to every core, waiting for room in their mailboxes; not to be called by a
-    /// core. Cores that are gone are passed over.
+    /// Sends `message` to every core and waits for capacity in their mailboxes. Cores must not call this.
+    /// Cores that have finished are skipped.
     pub fn to_all(&self, message: &Message) {
         for to in self.0.iter() {
             drop(to.send(message.clone()));

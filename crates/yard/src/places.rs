@@ -1,4 +1,4 @@
-//! Places: where a frame can be sent, by the numbers that tables use.
+//! Places: the queues and tx queues that frames can be sent to, by the numbers that tables use.
 //!
 //! ```text
 //!  To::Queue(q) ──> queues[q] ── consumers work on it ──┐ complete
@@ -6,13 +6,13 @@
 //! ```
 //!
 //! A port is reached through its tx queue, which any core may fill and the core that owns the port
-//! empties. Its frames are done when they are transmitted. A port with several cores has a tx queue
-//! for each ([`Fan`]).
+//! empties. A frame in a tx queue is completed when it is transmitted. A port with several cores has a
+//! tx queue for each ([`Fan`]).
 //!
-//! A list of ports is no place: what leaves by one enters the tx queue of each of its ports, as a
-//! copy. See [`crate::ToPorts`].
+//! A list of ports is not a place: a frame that leaves by a list enters the tx queue of each of its
+//! ports, as a copy. See [`crate::ToPorts`].
 //!
-//! Thread-safety: immutable but for the queues, which any core may use.
+//! Thread-safety: immutable except for the queues, which any core may use.
 
 use flowyard_flow::Tails;
 use flowyard_frame::{Batch, Lanes, To};
@@ -25,24 +25,24 @@ pub use fan::Fan;
 /// What a producer does with frames that do not fit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Full {
-    /// Holds them, and takes no more from its ports until they fit: nothing is lost.
+    /// Keeps them, and receives no more until they fit: no frame is lost.
     #[default]
     Hold,
-    /// Drops them, and counts them as `queue_full`.
+    /// Drops them, counted as `queue_full`.
     Drop,
 }
 
-/// A queue with what the yard knows of it.
+/// A queue with its name and its users.
 pub struct Place {
-    /// Its name in the configuration.
+    /// The name in the configuration.
     pub name: String,
-    /// The hand-off.
+    /// The queue.
     pub queue: Box<dyn Queue>,
-    /// What producers do when it is full.
+    /// What producers do when the queue is full.
     pub full: Full,
     /// The cores that dequeue from it.
     pub consumers: Vec<u16>,
-    /// Of a port with several cores: `queue` as what it is.
+    /// The same queue as a [`Fan`], if it is the tx queue of a port with several cores.
     pub fan: Option<Fan>,
 }
 
@@ -63,12 +63,12 @@ pub struct Places {
     pub queues: Vec<Place>,
     /// By the number in `To::Port`.
     pub ports: Vec<Place>,
-    /// By the number in `To::Ports`: the ports that get a frame each.
+    /// Port lists, by the number in `To::Ports`.
     pub lists: Vec<Vec<u16>>,
 }
 
 impl Places {
-    /// The place that `to` names, if it is one.
+    /// The place that `to` names, if it exists.
     #[must_use]
     #[inline]
     pub fn get(&self, to: To) -> Option<&Place> {
@@ -79,14 +79,14 @@ impl Places {
         }
     }
 
-    /// The ports of list `list`; none if there is no such list.
+    /// The ports of list `list`; empty if there is no such list.
     #[must_use]
     #[inline]
     pub fn list(&self, list: u16) -> &[u16] {
         self.lists.get(usize::from(list)).map_or(&[], Vec::as_slice)
     }
 
-    /// Whether a frame can leave the yard by `to`: a port, or a list of some.
+    /// Whether a frame can leave the engine by `to`: a port, or a list of ports.
     #[must_use]
     #[inline]
     pub fn is_exit(&self, to: To) -> bool {
@@ -107,7 +107,7 @@ impl Tails for Places {
         self.get(home).map_or(0, |place| place.queue.tail())
     }
 
-    /// A place that does not exist holds nothing: whoever was sent there may leave at once.
+    /// A place that does not exist holds nothing: a flow that was sent there may leave at once.
     fn head(&self, home: To) -> u64 {
         self.get(home).map_or(u64::MAX, |place| place.queue.head())
     }

@@ -1,4 +1,4 @@
-//! Ports: where batches enter and leave.
+//! Ports: traits of the places where batches enter and leave.
 //!
 //! ```text
 //!  Source (memory, capture) ──pace──> Rx ──> batch ... batch ──> Tx ──> memory, capture, nowhere
@@ -12,30 +12,30 @@ use flowyard_frame::{Batch, Lanes, Nanos, To};
 use crate::counters::DropReason;
 use flowyard_pool::Pool;
 
-/// What one call of [`Rx::rx`] came to.
+/// The result of one call of [`Rx::rx`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Received {
-    /// Frames that came but are not in the batch: longer than a pool buffer.
+    /// Frames not in the batch because they are longer than a pool buffer.
     pub too_long: u32,
-    /// Frames that came but are not in the batch: the pool was empty, and the port cannot wait.
+    /// Frames not in the batch because the pool was empty and the port cannot wait.
     pub no_buffer: u32,
-    /// Frames that came but are not in the batch: they have no bytes.
+    /// Frames not in the batch because they have no bytes.
     pub empty: u32,
-    /// Frames that came but are not in the batch: the interface's ring was full.
+    /// Frames not in the batch because the interface's ring was full.
     pub overrun: u32,
-    /// Nothing will ever come again.
+    /// No frame will ever come again.
     pub ended: bool,
 }
 
 impl Received {
-    /// Whether some frames came but are not in the batch.
+    /// Whether some frames are not in the batch.
     #[must_use]
     #[inline]
     pub const fn drops_some(&self) -> bool {
         self.too_long | self.no_buffer | self.empty | self.overrun != 0
     }
 
-    /// Frames that came but are not in the batch, by reason.
+    /// Frames that are not in the batch, by reason.
     #[must_use]
     pub const fn dropped(&self) -> [(DropReason, u32); 4] {
         [
@@ -47,33 +47,33 @@ impl Received {
     }
 }
 
-/// Where batches enter.
+/// The receiving half of a port.
 pub trait Rx: Send {
-    /// Adds what has come by `now` to `into`, which is empty: frames with bytes and meta, keys
-    /// still zero. Never waits.
+    /// Adds the frames that have arrived by `now` to `into`, which is empty: frames with bytes and metadata,
+    /// and keys still zero. Never waits.
     fn rx(&mut self, into: &mut Batch, pool: &mut Pool, now: Nanos) -> Received;
 
-    /// Gives back the frames it holds that have not been received yet.
+    /// Returns the buffers of frames that were not received yet.
     fn close(&mut self, _pool: &mut Pool) {}
 
-    /// What the user should know when all is over: damage, frames skipped.
+    /// Remarks for the user at the end: damage, skipped frames.
     fn remarks(&self) -> Vec<String> {
         Vec::new()
     }
 }
 
-/// Where batches leave.
+/// The transmitting half of a port.
 pub trait Tx: Send {
-    /// Transmits the frames of `lanes`, lowest first, and leaves their handles where they are, or
-    /// in the place of each another frame of the pool that looks like it but for its bytes.
-    /// Returns the lanes that it cannot take yet, a tail of `lanes`: they come again. A lane that
-    /// it never can gets an action that drops, see [`refuse`].
+    /// Transmits the frames of `lanes`, lowest first. It leaves their handles in the batch, or replaces a handle by
+    /// another frame of the pool with the same length and metadata. Returns the lanes that it cannot take yet,
+    /// a tail of `lanes`, which are offered again. A lane that it can never take gets an action that drops, see
+    /// [`refuse`].
     fn tx(&mut self, from: &mut Batch, lanes: Lanes, pool: &Pool, now: Nanos) -> Lanes;
 
-    /// Finishes what was transmitted: nothing comes after.
+    /// Finishes the transmission; nothing is transmitted afterwards.
     ///
     /// # Errors
-    /// What went wrong, here or before, with the mend.
+    /// What failed, here or earlier, and how to fix it.
     fn close(&mut self) -> Result<(), String> {
         Ok(())
     }
@@ -88,7 +88,7 @@ pub fn refuse(batch: &mut Batch, lane: usize, reason: DropReason) {
     batch.actions[lane].to = To::Drop(reason.code());
 }
 
-/// Where frames vanish, counted as transmitted.
+/// A port that drops every frame and counts it as transmitted.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Discard;
 

@@ -1,17 +1,18 @@
-//! Run: every core on a thread of its own, under the real clock.
+//! Run: every core on its own thread, under the real clock.
 //!
 //! ```text
 //!  Yard ──start──> Running ──(sources end, or stop)──> drain ──join──> Outcome
 //!                    │ reload, counters
 //! ```
 //!
-//! Drained is when the books balance: no port will receive more, and frames in + copies = frames
-//! out + drops. Each core finds that out for itself from all boards, and leaves. Numbers of a board
-//! may lag behind, so the books can balance late but never early: every frame that is counted in
-//! is counted out once, and a copy is shown before it can leave.
+//! The engine is drained when no port will receive more and frames in + copies = frames out + drops. Each core
+//! computes this from all boards and then leaves its loop. Boards may lag behind, so the sums can become
+//! equal late but never early: every frame that is counted in is counted out once, and a copy is
+//! published before it can leave.
 //!
-//! A core whose work panics is taken off: what it had in hand is dropped and counted, the others
-//! go on, and the outcome names it. Frames that only it could have taken on are then held.
+//! If the work of a core panics, the core ends: the frames that it had are dropped and counted, the
+//! other cores continue, and the outcome names the core. Frames that only this core could have taken
+//! are then held.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -34,10 +35,10 @@ use crate::work::ControlPlane;
 use crate::{Clock, Handle, Reload, Yard, sys};
 use flowyard_pool::Pool;
 
-/// How long cores wait for a core that died to give way, before they leave with frames held.
+/// How long cores wait for frames of a core that died, before they end with frames held.
 const PATIENCE: Nanos = 200_000_000;
 
-/// A yard at work.
+/// A running engine.
 pub struct Running {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<Gone>>,
@@ -51,18 +52,18 @@ pub struct Running {
     control: Vec<Arc<dyn ControlPlane>>,
 }
 
-/// What the cores' threads know of each other.
+/// What the threads of the cores share.
 struct Shared {
     boards: Vec<Arc<Board>>,
-    /// Cores whose ports will receive no more.
+    /// Number of cores whose ports will receive no more.
     ended: AtomicUsize,
-    /// Cores that died.
+    /// Number of cores that died.
     died: AtomicUsize,
-    /// Cores that answer no more.
+    /// Number of cores that answer no more.
     left: Arc<AtomicUsize>,
 }
 
-/// What is left of a core.
+/// The result of a core.
 struct Gone {
     counters: Counters,
     stages: Stages,
@@ -71,57 +72,57 @@ struct Gone {
     died: Option<String>,
 }
 
-/// How a run ended.
+/// The result of a run.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Outcome {
     /// By core.
     pub cores: Vec<CoreOutcome>,
     /// Queues, then tx queues.
     pub queues: Vec<QueueOutcome>,
-    /// What the counters that tables name have counted.
+    /// The counters that table entries name.
     pub counts: Vec<CountOutcome>,
-    /// What the user should know besides: damaged captures, failed ports, cores not pinned.
+    /// Remarks for the user: damaged captures, failed ports, cores that are not pinned.
     pub remarks: Vec<String>,
-    /// Frames that are still in the yard, by the pool's count: 0 unless a core died.
+    /// Frames still inside, by the accounting of the pool: 0 unless a core died.
     pub held: usize,
-    /// From start to end.
+    /// Duration of the run.
     pub elapsed: Nanos,
-    /// What was decided about elephants, the oldest first; of a long run the last.
+    /// Decisions about elephant flows, oldest first; the last ones of a long run.
     pub decisions: Vec<Decision>,
 }
 
-/// What became of a core.
+/// The result of a core.
 #[derive(Clone, PartialEq, Debug)]
 pub struct CoreOutcome {
     /// Its counters.
     pub counters: Counters,
-    /// What its stages cost.
+    /// Cost of its stages.
     pub stages: Stages,
-    /// What it died of, if it did.
+    /// Why the core died, if it did.
     pub died: Option<String>,
 }
 
-/// What became of a queue.
+/// The result of a queue.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct QueueOutcome {
-    /// Its name; a tx queue has its port's.
+    /// The name; a tx queue has its port's name.
     pub name: String,
-    /// Its promise.
+    /// The order that the queue keeps.
     pub order: flowyard_queue::Order,
     /// Whether it is a tx queue.
     pub is_tx: bool,
     /// Frames that entered.
     pub entered: u64,
-    /// Frames that are done.
+    /// Frames that were completed.
     pub done: u64,
 }
 
-/// What became of a counter.
+/// The result of a counter.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CountOutcome {
     /// Its name.
     pub name: String,
-    /// By core that received.
+    /// By core.
     pub cores: Vec<Count>,
 }
 
@@ -171,7 +172,7 @@ impl Yard {
 }
 
 impl Running {
-    /// A way to ask it, for others.
+    /// A handle for other threads.
     #[must_use]
     pub fn handle(&self) -> Handle {
         Handle {
@@ -185,7 +186,7 @@ impl Running {
         }
     }
 
-    /// Receives no more, and drains. Returns at once.
+    /// Stops receiving, and drains. Returns at once.
     pub fn stop(&self) {
         self.mail.to_all(&Message::Stop);
     }
@@ -195,7 +196,7 @@ impl Running {
         self.mail.to_all(&Message::Reload(Arc::new(reload)));
     }
 
-    /// Goes on with what takes time; to be called now and then.
+    /// Continues background work of the control planes; call it from time to time.
     pub fn tick(&self) {
         let now = (self.clock)();
         self.control.iter().for_each(|control| control.tick(now));
@@ -207,7 +208,7 @@ impl Running {
         self.shared.boards.iter().map(|board| board.read()).collect()
     }
 
-    /// What was decided about elephants so far.
+    /// Decisions about elephant flows so far.
     #[must_use]
     pub const fn elephants(&self) -> &Decisions {
         &self.elephants
@@ -219,13 +220,13 @@ impl Running {
         &self.places
     }
 
-    /// Whether every core has left.
+    /// Whether every core has finished.
     #[must_use]
     pub fn is_done(&self) -> bool {
         self.threads.iter().all(JoinHandle::is_finished)
     }
 
-    /// Waits until all is drained: until the sources end, or [`Running::stop`] was called.
+    /// Waits until the engine is drained: until the sources end, or [`Running::stop`] was called.
     #[must_use]
     pub fn join(self) -> Outcome {
         let Self { threads, places, pool, counters, clock, began, elephants, .. } = self;
@@ -256,7 +257,7 @@ impl Running {
     }
 }
 
-/// What became of the queues so far.
+/// The state of the queues.
 #[must_use]
 pub fn queues(places: &Places) -> Vec<QueueOutcome> {
     let queues = places.queues.iter().map(|place| (place, false));
@@ -272,7 +273,7 @@ pub fn queues(places: &Places) -> Vec<QueueOutcome> {
 }
 
 impl Gone {
-    /// Of a thread that panicked outside of a tick: nothing is known but why.
+    /// A thread that panicked outside of a tick: only the reason is known.
     #[expect(clippy::needless_pass_by_value, reason = "it is what joining a thread gives")]
     fn by(panic: Box<dyn std::any::Any + Send>) -> Self {
         Self {
@@ -285,7 +286,7 @@ impl Gone {
     }
 }
 
-/// What a panic said.
+/// The message of a panic.
 fn said(panic: &(dyn std::any::Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
     text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "a panic".into())
@@ -317,7 +318,7 @@ fn watch(core: &mut Core, idle: Idle, shared: &Shared, clock: &Clock) -> Option<
         let tick = catch_unwind(AssertUnwindSafe(|| core.tick(now)));
         match tick {
             Err(panic) => {
-                core.release(); // shows the last counters, too: before anyone may count on them
+                core.release(); // also publishes the last counters, before another core relies on them
                 shared.died.fetch_add(1, Ordering::Release);
                 shared.ended.fetch_add(u32::from(!ended) as usize, Ordering::Release);
                 let why = said(&*panic);
@@ -336,7 +337,7 @@ fn watch(core: &mut Core, idle: Idle, shared: &Shared, clock: &Clock) -> Option<
         }
         let quiet_for = now.saturating_sub(last);
         if !ended && core.is_blocked() && shared.gives_up(quiet_for) {
-            core.stop(); // what waits for a core that died waits for ever, and so do its ports
+            core.stop(); // frames that wait for a core that died would wait for ever, and so would the ports
             core.publish();
             ended = true;
             shared.ended.fetch_add(1, Ordering::Release);
@@ -355,31 +356,31 @@ fn watch(core: &mut Core, idle: Idle, shared: &Shared, clock: &Clock) -> Option<
 }
 
 impl Shared {
-    /// Whether a core that has had nothing to do for so long may leave.
+    /// Whether a core that has been idle for `quiet` nanoseconds may end.
     fn is_over(&self, quiet: Nanos) -> bool {
-        // Acquire: what was received is on the boards of the cores that ended.
+        // Acquire: received frames are on the boards of the cores that ended.
         if self.ended.load(Ordering::Acquire) < self.boards.len() {
             return false;
         }
         let sum = |sum: Counters, board: &Arc<Board>| sum.plus(&board.read());
         let total = self.boards.iter().fold(Counters::default(), sum);
-        // Acquire, and then the copies: those of all that is counted out above.
+        // Acquire, and then the copies: those of every frame that was counted out above.
         fence(Ordering::Acquire);
         let copies: u64 = self.boards.iter().map(|board| board.copies()).sum();
         total.rx_frames + copies == total.tx_frames + total.drops.total() || self.gives_up(quiet)
     }
 
-    /// Whether a core that got nothing done for so long waits in vain: for one that died.
+    /// Whether a core that has been idle for `quiet` nanoseconds waits for a core that died.
     fn gives_up(&self, quiet: Nanos) -> bool {
         quiet > PATIENCE && self.died.load(Ordering::Acquire) > 0
     }
 }
 
-/// Waits a little: the longer there was nothing to do, the longer.
+/// Waits, for longer the longer the core has been idle.
 fn rest(idle: Idle, quiet: u32) {
     match (idle, quiet) {
         (_, 0..16) => std::hint::spin_loop(),
-        // Even who never sleeps must let others run, if threads outnumber processors.
+        // Even a polling core must let others run if there are more threads than CPUs.
         (Idle::Busy, _) if quiet.is_multiple_of(256) => thread::yield_now(),
         (Idle::Busy, _) => std::hint::spin_loop(),
         (Idle::Sleep, 16..64) => thread::yield_now(),

@@ -1,12 +1,13 @@
-//! Sim: every core on one thread, in seeded order, under a virtual clock. Any failure is a seed.
+//! Sim: every core on one thread, in an order drawn from a seed, under a virtual clock. A failure is
+//! reproduced by its seed.
 //!
 //! ```text
 //!  seed ──> which core ticks next, how time goes on, who stalls, who dies
 //!  every tick that gets something done ──> trace hash: same seed, same hash
 //! ```
 //!
-//! A tick is the smallest step: between two ticks of a core, others see its batch open (if its
-//! work takes time, or it stalls), its queues as they are, and its mailbox.
+//! A tick is the smallest step: between two ticks of a core, others see its open batch (if its work takes
+//! time, or the core stalls), its queues, and its mailbox.
 //!
 //! Thread-safety: one thread.
 
@@ -17,22 +18,22 @@ use crate::core::{Core, Tick};
 use crate::counters::Counters;
 use crate::{Places, Yard};
 
-/// What goes wrong, and how often.
+/// Faults, and how often they occur.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct Faults {
-    /// One of so many ticks is followed by a stall of its core; 0 is none.
+    /// One of N ticks is followed by a stall of its core; 0 for none.
     pub stall_every: u64,
     /// The longest stall.
     pub stall_ns: Nanos,
-    /// One of so many ticks kills its core, if others can do its work; 0 is none.
+    /// One of N ticks kills its core, if other cores can do its work; 0 for none.
     pub death_every: u64,
-    /// How long a dead core lies before its open batch is released.
+    /// Time after which the open batch of a dead core is released.
     pub found_after_ns: Nanos,
 }
 
-/// A yard under a seed.
+/// An engine under a seed.
 pub struct Sim {
-    /// The yard: its cores, by number.
+    /// The engine.
     pub yard: Yard,
     /// The virtual time.
     pub now: Nanos,
@@ -40,22 +41,22 @@ pub struct Sim {
     rng: Rng,
     states: Vec<State>,
     trace: u64,
-    /// Ticks since the last that got something done.
+    /// Ticks since the last one that made progress.
     quiet: u64,
 }
 
-/// What the simulation does with a core.
+/// The state of a core in the simulation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum State {
     /// Ticks from this time on.
     Alive(Nanos),
-    /// Ticks no more; what it had in hand is released at this time.
+    /// Died; its frames are released at this time.
     Dead(Nanos),
     /// Died, and was released.
     Gone,
 }
 
-/// No core could do anything for long, and yet frames are inside.
+/// No core made progress for a long time although frames are inside.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("standstill at {now} ns: {inside} frames inside, {queues}; cores {cores}")]
 pub struct Standstill {
@@ -65,15 +66,15 @@ pub struct Standstill {
     cores: String,
 }
 
-/// Ticks without anything done after which the yard stands still. Virtual time has then passed
-/// any stall and any work.
+/// Ticks without progress after which the engine has stalled. Virtual time has then passed every fault
+/// and every work.
 const QUIET: u64 = 20_000;
 
-/// The most that time goes on from one tick to the next.
+/// The longest step of virtual time between two ticks.
 const STEP: Nanos = 1000;
 
 impl Sim {
-    /// `yard` at time 0, with everything that happens drawn from `seed`.
+    /// `yard` at time 0; all events are drawn from `seed`.
     #[must_use]
     pub fn new(yard: Yard, seed: u64, faults: Faults) -> Self {
         let states = vec![State::Alive(0); yard.cores.len()];
@@ -81,7 +82,7 @@ impl Sim {
         Self { yard, now: 0, faults, rng, states, trace: 0xcbf2_9ce4_8422_2325, quiet: 0 }
     }
 
-    /// One tick of one core, and what goes wrong after it. Returns what the tick got done.
+    /// One tick of one core, and the faults after it. Returns the progress of the tick.
     pub fn step(&mut self) -> u32 {
         self.now += 1 + self.rng.below(STEP);
         let at = self.rng.below(self.states.len() as u64) as usize;
@@ -110,10 +111,10 @@ impl Sim {
         progress
     }
 
-    /// Steps until all that came in is out or dropped and no port will receive more.
+    /// Steps until every received frame has left or was dropped and no port will receive more.
     ///
     /// # Errors
-    /// When nothing happens any more before that.
+    /// When the engine stalls before that.
     pub fn run(&mut self) -> Result<Counters, Standstill> {
         loop {
             self.step();
@@ -133,19 +134,19 @@ impl Sim {
         counters.fold(Counters::default(), |sum, core| sum.plus(&core))
     }
 
-    /// How many cores died.
+    /// Number of cores that died.
     #[must_use]
     pub fn deaths(&self) -> usize {
         self.states.iter().filter(|state| !matches!(state, State::Alive(_))).count()
     }
 
-    /// A hash of all that happened: which core did how much, when.
+    /// A hash of all events: which core made how much progress, and when.
     #[must_use]
     pub const fn trace(&self) -> u64 {
         self.trace
     }
 
-    /// Adds `value` to the trace (FNV-1a, word by word).
+    /// Adds `value` to the hash (FNV-1a, word by word).
     pub const fn record(&mut self, value: u64) {
         self.trace = (self.trace ^ value).wrapping_mul(0x100_0000_01b3).rotate_left(29);
     }
@@ -154,7 +155,7 @@ impl Sim {
         self.yard.cores.iter().all(Core::has_ended) && self.total().inside() == 0
     }
 
-    /// Draws what goes wrong with core `at`.
+    /// Draws the fault of core `at`.
     fn fail(&mut self, at: usize) {
         let Faults { stall_every, stall_ns, death_every, found_after_ns } = self.faults;
         let hit = |rng: &mut Rng, every: u64| every > 0 && rng.below(every) == 0;
@@ -166,8 +167,8 @@ impl Sim {
         }
     }
 
-    /// Whether the yard can do without core `id`: it has no port, and each of its queues has
-    /// another consumer that lives.
+    /// Whether the engine can continue without core `id`: the core has no port, and each of its queues has
+    /// another consumer that is alive.
     fn is_spare(&self, id: u16) -> bool {
         let alive = |core: u16| {
             core != id && matches!(self.states.get(usize::from(core)), Some(State::Alive(_)))

@@ -1,12 +1,12 @@
-//! Stages: what each part of the walk costs, measured in some of the ticks.
+//! Stages: the cost of each part of the walk, measured in some of the ticks.
 //!
 //! ```text
 //!  tick 0   timed:  rx |parse |steer |settle |enqueue |dequeue |work |complete |tx |
 //!  tick 1 ... 15    not timed: a branch a stage and batch
-//! ```
+//!  tick 1 ... 15    not timed: one branch per stage and batch
 //!
-//! What reading the clock costs is measured once and taken off. A stage that had no frame in hand
-//! counts for nothing: polling is not work.
+//! The time of reading the clock is measured once and subtracted. A stage without frames counts for
+//! nothing: polling is not work.
 //!
 //! Thread-safety: plain data; each core has its own.
 
@@ -17,28 +17,28 @@ use crate::Clock;
 /// One part of the walk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Span {
-    /// A batch from a port.
+    /// Receive a batch from a port.
     Rx,
-    /// Bytes to keys.
+    /// Parse bytes to keys.
     Parse,
-    /// The hash, and the tables.
+    /// Hash, and look up the tables.
     Steer,
-    /// Whether a flow may move; and what learners saw.
+    /// Decide whether flows may move; learners observe.
     Settle,
-    /// Into a queue.
+    /// Enter a queue.
     Enqueue,
-    /// Out of a queue.
+    /// Leave a queue.
     Dequeue,
-    /// What the yard is for.
+    /// The work of the engine.
     Work,
-    /// Into the tx queues, in order.
+    /// Enter the tx queues, in order.
     Complete,
-    /// To a port, and the buffers back into the pool.
+    /// Transmit by a port, and return the buffers to the pool.
     Tx,
 }
 
 impl Span {
-    /// In the order of the walk.
+    /// All stages, in the order of the walk.
     pub const ALL: [Self; 9] = [
         Self::Rx,
         Self::Parse,
@@ -82,14 +82,14 @@ impl Stages {
         self.frames[span as usize] += frames;
     }
 
-    /// What a frame costs in this stage, in nanoseconds; `None` if none was timed.
+    /// Cost of a frame in this stage, in nanoseconds; `None` if none was timed.
     #[must_use]
     pub fn ns_per_frame(&self, span: Span) -> Option<f64> {
         let frames = self.frames[span as usize];
         (frames > 0).then(|| self.ns[span as usize] as f64 / frames as f64)
     }
 
-    /// What came since `before`.
+    /// The difference to `before`.
     #[must_use]
     pub fn minus(mut self, before: &Self) -> Self {
         self.ns.iter_mut().zip(before.ns).for_each(|(now, ns)| *now -= ns);
@@ -106,16 +106,16 @@ impl Stages {
     }
 }
 
-/// One of so many ticks is timed.
+/// One of N ticks is timed.
 const EVERY: u32 = 16;
 
-/// Times the stages of some of a core's ticks.
+/// Times the stages of some ticks of a core.
 pub(crate) struct Stopwatch {
-    /// Without one nothing is timed but what work charges to the virtual clock.
+    /// Without a clock, only time that the work charges to the virtual clock is counted.
     clock: Option<Clock>,
-    /// What reading the clock takes.
+    /// The time of reading the clock, in nanoseconds.
     reading: Nanos,
-    /// Ticks until the next that is timed.
+    /// Ticks until the next timed tick.
     skip: u32,
     /// Whether this tick is timed.
     on: bool,
@@ -145,7 +145,7 @@ impl Stopwatch {
         }
     }
 
-    /// What went before is no stage, or is counted; from here on it is the next one.
+    /// The next stage begins; earlier time is counted or belongs to no stage.
     #[inline]
     pub(crate) fn start(&mut self) {
         if self.on {
@@ -153,7 +153,7 @@ impl Stopwatch {
         }
     }
 
-    /// `span` ends, with so many frames; the next one begins.
+    /// `span` ends, with `frames` frames; the next stage begins.
     #[inline]
     pub(crate) fn lap(&mut self, span: Span, frames: usize) {
         if self.on {
@@ -206,7 +206,7 @@ mod tests {
             pass(320);
             watch.lap(Span::Rx, 32);
             pass(1000);
-            watch.lap(Span::Parse, 0); // nothing in hand
+            watch.lap(Span::Parse, 0); // no frame
             pass(64);
             watch.lap(Span::Work, 2);
         }

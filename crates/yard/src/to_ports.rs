@@ -1,20 +1,20 @@
-//! To ports: what lies behind every queue. Splits a completed batch by port, into the tx queues.
+//! To ports: splits a completed batch by port, into the tx queues.
 //!
 //! ```text
 //!  complete ──> lanes  [west east west list] ──> tx queue of west: 0 2 3'
 //!                                           └──> tx queue of east: 1 3     3 leaves by both
 //! ```
 //!
-//! A frame whose action is a list of ports becomes one frame for each of them here, and not
-//! before: whichever queue it came through has put it in its place by now, so its copies stand in
-//! that place in every tx queue (`docs/decisions/0006-copies.md`). Its last port gets the frame
-//! itself. When a tx queue is full on the way, the buffer's [`crate::Meta`] says how many ports
-//! have theirs, and the frame waits like any other that is refused.
+//! A frame whose action is a list of ports becomes one frame for each port here, and not earlier: the queue that
+//! it came through has put it in its place by now, so its copies have this place in every tx queue
+//! (`docs/decisions/0006-copies.md`). The last port gets the frame itself. If a tx queue is full on the
+//! way, the metadata of the buffer say how many ports have their copy, and the frame waits like any other
+//! that is refused.
 //!
-//! Invariants: per port, frames enter its tx queue in lane order, and after a refusal none of the
-//! call does; every action of the lanes is a port that exists, or a list of some (the core sees to
-//! that before it completes, so that a frame that nobody can take never stands in the way of
-//! others). A copy is on the core's board before it can leave.
+//! Invariants: per port, frames enter its tx queue in lane order, and after a refusal no frame of the call
+//! enters; every action of the lanes is an existing port or a list of existing ports (the core checks this
+//! before completion, so that a frame that cannot leave never blocks others). A copy is published on the
+//! core's board before it can leave.
 //! Thread-safety: each core has its own; the lock inside is never contended.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -26,24 +26,23 @@ use crate::counters::Board;
 use crate::places::{Place, Places};
 use flowyard_pool::{Meta, Pool};
 
-/// The tx queues of all ports as one queue, to be completed into.
+/// The tx queues of all ports as one queue, for completion.
 pub struct ToPorts {
     places: Arc<Places>,
-    /// The core that completes: a port that it has a tx queue of is left by that one, where order
-    /// allows.
+    /// The core that completes. It prefers its own tx queue of a port, where order allows.
     core: u16,
     copier: Mutex<Copier>,
 }
 
-/// In place of the port that a frame came in by: it came by none.
+/// The port number of frames that the engine makes itself: they came by no port.
 pub const MADE: u16 = u16::MAX;
 
-/// What copying takes.
+/// State of the copies that this core makes.
 struct Copier {
     core: u16,
     pool: Pool,
     board: Arc<Board>,
-    /// Room for one copy on its way.
+    /// Holds one copy on its way.
     batch: Batch,
     copies: u64,
     /// Copies for which there was no buffer.
@@ -51,21 +50,22 @@ struct Copier {
 }
 
 impl ToPorts {
-    /// Into the ports of `places`, by core `core`; copies take their buffers from `pool` and are shown on `board`.
+    /// For core `core`, into the ports of `places`. Copies take their buffers from `pool` and are published on
+    /// `board`.
     #[must_use]
     pub fn new(places: Arc<Places>, core: u16, pool: Pool, board: Arc<Board>) -> Self {
         let copier = Copier { core, pool, board, batch: Batch::default(), copies: 0, failed: 0 };
         Self { places, core, copier: Mutex::new(copier) }
     }
 
-    /// Copies wanted so far, and how many of them found no buffer.
+    /// Copies requested so far, and how many of them found no buffer.
     pub(crate) fn copies(&self) -> (u64, u64) {
         let copier = self.copier();
         (copier.copies, copier.failed)
     }
 
-    /// Sends a frame with these bytes, which nobody gave, to `port`; counted as a copy. Whether there was a
-    /// buffer, and room.
+    /// Sends a new frame with these bytes to `port`, counted as a copy. Returns whether there was a buffer and
+    /// capacity.
     pub(crate) fn send(&self, port: u16, bytes: &[u8], now: Nanos) -> bool {
         let mut copier = self.copier();
         let Some(place) = self.places.ports.get(usize::from(port)) else { return false };
@@ -75,7 +75,7 @@ impl ToPorts {
         copier.enter(place, port, frame, FlowKey::ZERO, Action::queue(0))
     }
 
-    /// As [`Self::send`], but one that cannot leave is a copy that was dropped.
+    /// As [`Self::send`], but a frame that cannot leave counts as a dropped copy.
     pub(crate) fn inject(&self, port: u16, bytes: &[u8], now: Nanos) {
         if !self.send(port, bytes, now) {
             let mut copier = self.copier();
@@ -90,7 +90,7 @@ impl ToPorts {
 }
 
 impl Copier {
-    /// Sends the frame of `lane` to each of `ports`; whether they all have it.
+    /// Sends the frame of `lane` to each of `ports`. Returns whether all of them have it.
     fn spread(&mut self, places: &Places, from: &mut Batch, lane: usize, ports: &[u16]) -> bool {
         let Some((&last, others)) = ports.split_last() else { return false };
         let mut meta = self.pool.meta(&from.frames[lane]);
@@ -123,7 +123,7 @@ impl Copier {
         self.board.show_copies(self.copies);
     }
 
-    /// Puts a frame into the tx queue of `place`; it comes back if there is no room.
+    /// Puts a frame into the tx queue of `place`; returns the frame if it does not fit.
     fn enqueue(
         &mut self,
         place: &Place,
@@ -141,8 +141,8 @@ impl Copier {
         self.batch.drain().next().filter(|_| !refused.is_empty())
     }
 
-    /// Sends the frames that are tied to that of `lane`, each to its port, and then itself; whether
-    /// they all are gone.
+    /// Sends the frames that are tied to that of `lane`, each to its port, and then the frame itself. Returns
+    /// whether all have left.
     fn part(&mut self, places: &Places, from: &mut Batch, lane: usize) -> bool {
         let (key, action) = (from.keys[lane], from.actions[lane]);
         while let Some((other, port)) = self.pool.untie(&mut from.frames[lane]) {
@@ -154,7 +154,7 @@ impl Copier {
             };
             self.count(1);
             if let Some(other) = self.enqueue(place, port, other, key, action) {
-                self.copies -= 1; // it is tried again
+                self.copies -= 1; // it will be tried again
                 self.board.show_copies(self.copies);
                 self.pool.tie(&mut from.frames[lane], other, port);
                 return false;
@@ -173,7 +173,7 @@ impl Copier {
         gone
     }
 
-    /// Sends a copy to `port`, if there is a buffer for one; whether the port is served.
+    /// Sends a copy to `port` if there is a buffer for it. Returns whether the port is served.
     fn copy(&mut self, places: &Places, from: &Batch, lane: usize, port: u16) -> bool {
         let Some(place) = places.ports.get(usize::from(port)) else { return false };
         self.copies += 1;
@@ -186,7 +186,7 @@ impl Copier {
         self.enter(place, port, copy, from.keys[lane], from.actions[lane])
     }
 
-    /// Sends a frame of its own to a port, and counts it as a copy; or gives it back.
+    /// Sends a separate frame to a port, counted as a copy; returns it if it does not fit.
     fn enter(
         &mut self,
         place: &Place,
@@ -197,7 +197,7 @@ impl Copier {
     ) -> bool {
         self.count(1);
         let Some(frame) = self.enqueue(place, port, frame, key, action) else { return true };
-        // It will be made again: to keep it, it would need a place to be in.
+        // The copy is made again later, because it has no place to wait in.
         self.pool.put(frame);
         self.copies -= 1;
         self.board.show_copies(self.copies);
@@ -209,7 +209,7 @@ impl Queue for ToPorts {
     fn enqueue(&self, from: &mut Batch, lanes: Lanes) -> Lanes {
         let mut left = lanes;
         while let Some(lane) = left.into_iter().next() {
-            // The lanes in a row that go to the same port: usually all of them.
+            // Consecutive lanes for the same port: usually all of them.
             let to = from.actions[lane].to;
             let run = Lanes(left.take_while(|&lane| from.actions[lane].to == to).fold(0, bit));
             let refused = match (to, self.places.get(to)) {
@@ -230,13 +230,13 @@ impl Queue for ToPorts {
             };
             left = left.without(run);
             if !refused.is_empty() {
-                return Lanes(refused.0 | left.0); // and every later lane: see the contract
+                return Lanes(refused.0 | left.0); // and every later lane: see the contract of `Queue::enqueue`
             }
         }
         Lanes::NONE
     }
 
-    /// Nobody dequeues here: the owners of the ports dequeue from their tx queues.
+    /// No core dequeues here: the owners of the ports dequeue from their tx queues.
     fn dequeue(&self, _core: u16, _into: &mut Batch) {}
 
     fn complete(&self, _: u16, _: &mut Batch, _: &dyn Queue, _: &mut dyn Sink) {}

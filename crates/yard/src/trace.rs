@@ -1,18 +1,18 @@
-//! Tracer: what a core notes for people who ask, beside its counters.
+//! Tracer: records for `flowyard trace` and the drop log.
 //!
 //! ```text
-//!  asker ──Filter by mail──> Probe of each core ──Event, bounded──> asker
-//!                            one branch a batch while nobody asks
-//!  every drop ──> Notebook of each core: the last 64, at most 4 of a tick
+//!  caller ──Filter by mail──> Probe of each core ──Event, bounded──> caller
+//!                             one branch a batch while there is no probe
+//!  every drop ──> log of each core: the last 64, at most 4 of a tick
 //! ```
 //!
-//! A frame that is followed is named by its pool buffer. The buffer is free again after the last
-//! event of a frame, and every event is sent before the frame goes on: so in the one channel of
-//! all cores the events of a buffer stand in the order in which they happened.
+//! A traced frame is identified by the number of its pool buffer. The buffer becomes free only after the last
+//! event of the frame, and every event is sent before the frame goes on, so the events of a buffer are in
+//! the channel in the order in which they happened.
 //!
-//! Invariants: a watched core never waits for who watches: what does not fit into the channel is
-//! lost, and counted. Nothing is allocated while frames move.
-//! Thread-safety: a core's own; the asker has the other end of the channel.
+//! Invariants: a traced core never waits for the reader: events that do not fit into the channel are lost
+//! and counted. Nothing is allocated while frames move.
+//! Thread-safety: belongs to a core; the reader has the other end of the channel.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -23,113 +23,113 @@ use flowyard_frame::{Action, Batch, FlowKey, Frame, Lanes, Nanos, To};
 
 use crate::counters::DropReason;
 
-/// One step of a frame that is followed.
+/// One step of a traced frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Event {
-    /// When the core's tick began.
+    /// Time of the tick.
     pub at: Nanos,
-    /// The core that did it.
+    /// The core.
     pub core: u16,
-    /// The number of the frame's pool buffer: its name while it is inside.
+    /// The number of the frame's pool buffer, which identifies the frame while it is inside.
     pub frame: u32,
-    /// What was done.
+    /// The step.
     pub step: Step,
 }
 
-/// What can happen to a frame, in the order of the walk.
+/// The steps of a frame, in the order of the walk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Step {
-    /// A port received it; this is its key and its hash.
+    /// A port received the frame.
     Received {
-        /// Header fields, the port included.
+        /// Header fields, with the port.
         key: FlowKey,
         /// The receive hash.
         hash: u32,
-        /// Its length.
+        /// The length in bytes.
         bytes: u32,
     },
     /// A table answered.
     Answered {
-        /// The table's number, the indirection table comes last; [`Step::FRONT`] is the work's.
+        /// The table's number; the indirection table has the last one, [`Step::FRONT`] is the work.
         table: u16,
-        /// The entry, where that is the indirection table.
+        /// The index of the entry, for the indirection table.
         entry: Option<u32>,
-        /// What it said.
+        /// The action of the entry.
         action: Action,
     },
-    /// The settle stage let it go, overruled the table, or held it back.
+    /// The settle stage let the frame go, overruled the table, or held the frame back.
     Settled {
-        /// What the table said.
+        /// The destination that the table gave.
         said: To,
-        /// Where it enters.
+        /// The destination that the frame enters.
         home: To,
-        /// Why there.
+        /// The reason.
         why: Why,
     },
-    /// Its home is full, and makes its producers wait.
+    /// The queue is full, and its producers wait.
     Waits {
-        /// The full one.
+        /// The full queue.
         home: To,
     },
     /// A core dequeued it and worked on it.
     Worked {
-        /// The queue it came out of.
+        /// The queue that the frame came from.
         queue: u16,
-        /// What the work, or before it the table, said.
+        /// The destination that the work, or before it a table, gave.
         to: To,
     },
-    /// A port transmitted it: the last of it.
+    /// A port transmitted the frame. This is its last step.
     Sent {
         /// The port.
         port: u16,
     },
-    /// It was dropped: the last of it.
+    /// The frame was dropped. This is its last step.
     Dropped {
-        /// Why.
+        /// The reason.
         reason: DropReason,
-        /// Where it was, or was to go.
+        /// The place where the frame was, or was to go.
         at: To,
     },
 }
 
 impl Step {
-    /// In place of a table's number: what the work knew in front of its queue ([`crate::Work::front`]).
+    /// The number of the work that answers in front of the queues ([`crate::Work::front`]).
     pub const FRONT: u16 = u16::MAX;
 }
 
-/// Why the settle stage sent a frame where it did.
+/// Why the settle stage chose a destination.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Why {
-    /// There is no settle stage: tables have their way.
+    /// There is no settle stage: moves take effect at once.
     Off,
-    /// The table's word is a place that does not exist, or a drop: nothing to settle.
+    /// The table gave a drop, or a place that does not exist.
     Nowhere,
-    /// The flow's first frame that is known.
+    /// No earlier frame of the flow is known.
     First,
-    /// The table's word is where the flow is.
+    /// The table gave the current home of the flow.
     Home,
-    /// The flow moves: its old home is done with all it sent there.
+    /// The flow moves: its old home has completed all its frames.
     Moves {
         /// The old home.
         from: To,
     },
-    /// The flow may not move yet: some of it is in flight at its home.
+    /// The flow may not move yet: frames of it are in flight at its home.
     InFlight {
-        /// How many frames its home is done with.
+        /// Frames that the home has completed.
         head: u64,
-        /// The number there of the flow's last frame; `None` while that is being enqueued.
+        /// The number there of the flow's last frame; `None` while it is being enqueued.
         last: Option<u64>,
     },
-    /// Held back at the entry until its home is done with what is in front of it.
+    /// Held back until the home has completed the earlier frames.
     HeldBack {
-        /// How many frames its home is done with.
+        /// Frames that the home has completed.
         head: u64,
         /// The number there of the flow's last frame.
         last: Option<u64>,
     },
 }
 
-/// Which frames are followed, and where their events go.
+/// Which frames are traced, and the channel for their events.
 #[derive(Clone, Debug)]
 pub struct Filter {
     flows: [FlowKey; 2],
@@ -137,7 +137,7 @@ pub struct Filter {
     lost: Arc<AtomicU64>,
 }
 
-/// The asker's end of a [`Filter`].
+/// The reader's end of a [`Filter`].
 #[derive(Debug)]
 pub struct Events {
     from: Receiver<Event>,
@@ -145,8 +145,8 @@ pub struct Events {
 }
 
 impl Filter {
-    /// Follows the flow with this key, and with `both` its other direction too. So many events
-    /// wait for the asker, at most.
+    /// Traces the flow with this key, and with `both` also the other direction. The channel holds `room`
+    /// events.
     #[must_use]
     pub fn new(flow: &FlowKey, both: bool, room: usize) -> (Self, Events) {
         let (to, from) = sync_channel(room);
@@ -158,62 +158,62 @@ impl Filter {
 }
 
 impl Events {
-    /// The next event that has come.
+    /// The next event, if there is one.
     #[must_use]
     pub fn next(&self) -> Option<Event> {
         self.from.try_recv().ok()
     }
 
-    /// Events that did not fit.
+    /// Events that did not fit into the channel.
     #[must_use]
     pub fn lost(&self) -> u64 {
         self.lost.load(Ordering::Relaxed)
     }
 }
 
-/// A frame, or some, that a core dropped.
+/// A dropped frame, or several.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Dropped {
-    /// When.
+    /// Time of the drop.
     pub at: Nanos,
-    /// By which core.
+    /// The core.
     pub core: u16,
-    /// Why.
+    /// The reason.
     pub reason: DropReason,
-    /// Whose; `None` where the port dropped it before it had a key.
+    /// The key; `None` if the port dropped the frame before it had one.
     pub key: Option<FlowKey>,
-    /// Where it was, or was to go.
+    /// The place where the frame was, or was to go.
     pub place: To,
-    /// How many: more than one only where they have no key.
+    /// Number of frames: more than one only without a key.
     pub frames: u32,
 }
 
 /// Drops that a core remembers.
 pub const REMEMBERED: usize = 64;
 
-/// Drops that a core writes down in a tick: who is flooded has other things to do.
+/// Drops that a core logs in one tick, so that a flood costs little.
 const A_TICK: u8 = 4;
 
-/// What a core notes for who asks.
+/// The tracer and drop log of a core.
 pub(crate) struct Tracer {
     core: u16,
     now: Nanos,
-    /// Drops that may still be written down in this tick.
+    /// Drops that may still be logged in this tick.
     left: u8,
     drops: Vec<Dropped>,
-    /// The oldest of `drops`, once it is full.
+    /// The index of the oldest of `drops`, once it is full.
     oldest: usize,
     probe: Option<Box<Probe>>,
-    /// Counts flows while someone wants to know the largest.
+    /// Counts flows while a user wants to see the largest.
     pub(crate) sampler: Option<Box<Sampler>>,
-    /// Whether there is a probe or a sampler: the one branch a batch.
+    /// Whether there is a probe or a sampler.
     pub(crate) on: bool,
 }
 
-/// A filter at work.
+/// An active filter.
 struct Probe {
     filter: Filter,
-    /// One lane to ask tables with.
+    /// A batch with one lane, to ask tables with.
     one: Batch,
 }
 
@@ -229,13 +229,13 @@ impl Tracer {
         (self.now, self.left) = (now, A_TICK);
     }
 
-    /// Follows what `filter` says from here on.
+    /// Traces what `filter` selects from now on; `None` stops.
     pub(crate) fn follow(&mut self, filter: Option<Filter>) {
         self.probe = filter.map(|filter| Box::new(Probe { filter, one: Batch::default() }));
         self.turn();
     }
 
-    /// Counts flows with `sampler` from here on, or no more. Returns the one before.
+    /// Counts flows with `sampler` from now on; `None` stops. Returns the previous sampler.
     pub(crate) fn sample(&mut self, sampler: Option<Box<Sampler>>) -> Option<Box<Sampler>> {
         let before = std::mem::replace(&mut self.sampler, sampler);
         self.turn();
@@ -246,13 +246,13 @@ impl Tracer {
         self.on = self.probe.is_some() || self.sampler.is_some();
     }
 
-    /// The drops that it remembers, the oldest first.
+    /// The logged drops, oldest first.
     pub(crate) fn drops(&self) -> Vec<Dropped> {
         let (new, old) = self.drops.split_at(self.oldest.min(self.drops.len()));
         [old, new].concat()
     }
 
-    /// `lanes` of `batch` are dropped for `reason`; they were at `place`, or to go there.
+    /// `lanes` of `batch` are dropped for `reason`, at `place` or on their way there.
     #[inline]
     pub(crate) fn dropped(&mut self, batch: &Batch, lanes: Lanes, reason: DropReason, place: To) {
         if !lanes.is_empty() {
@@ -268,7 +268,7 @@ impl Tracer {
         }
     }
 
-    /// Out of the way of those who drop nothing. Without a reason it is that in the actions.
+    /// Not inlined, so that batches without drops pay one branch. Without a reason, that of the action counts.
     #[cold]
     #[inline(never)]
     fn note_all(&mut self, batch: &Batch, lanes: Lanes, reason: Option<DropReason>, place: To) {
@@ -305,7 +305,7 @@ impl Tracer {
         }
     }
 
-    /// Those of `lanes` that are followed.
+    /// Those of `lanes` that are traced.
     #[cold]
     pub(crate) fn followed(&self, batch: &Batch, lanes: Lanes) -> Lanes {
         let Some(probe) = &self.probe else { return Lanes::NONE };
@@ -315,7 +315,7 @@ impl Tracer {
             .fold(Lanes::NONE, Lanes::with)
     }
 
-    /// Tells the asker of a step of each of `lanes` that is followed.
+    /// Sends a step of each of `lanes` that is traced.
     #[cold]
     pub(crate) fn tell(&mut self, batch: &Batch, lanes: Lanes, step: impl Fn(usize) -> Step) {
         for lane in self.followed(batch, lanes) {
@@ -323,8 +323,7 @@ impl Tracer {
         }
     }
 
-    /// Tells the asker of a step of the frame in pool buffer `frame`. If there is no asker any
-    /// more, follows nothing.
+    /// Sends a step of the frame in pool buffer `frame`. If the reader has gone, stops tracing.
     pub(crate) fn send(&mut self, frame: u32, step: Step) {
         let Some(probe) = &self.probe else { return };
         let event = Event { at: self.now, core: self.core, frame, step };
@@ -340,7 +339,7 @@ impl Tracer {
     /// A batch with one lane, of this key and hash, to ask tables with.
     pub(crate) fn one(&mut self, key: &FlowKey, hash: u32) -> Option<&mut Batch> {
         let one = &mut self.probe.as_mut()?.one;
-        one.drain().for_each(drop); // made-up handles: no buffer is behind them
+        one.drain().for_each(drop); // the frames are unbacked
         let mut frame = Frame::default();
         frame.hash = hash;
         let _room = one.push(frame, *key);
@@ -354,7 +353,7 @@ mod tests {
 
     use super::*;
 
-    /// Frames of these flows, in buffers 1, 2, ...
+    /// Frames of these flows.
     fn batch(flows: &[&str]) -> Batch {
         let (mut batch, mut pool) = (Batch::default(), flowyard_pool::Pool::new(8, 64));
         for flow in flows {

@@ -1,4 +1,4 @@
-//! Fields: the ops that change bytes in their places, and the checksums over them.
+//! Operations that change header fields in place, and the checksums over them.
 //!
 //! ```text
 //!  changed             IPv4 header   TCP, UDP          ICMPv6    SCTP
@@ -7,8 +7,7 @@
 //!  port                -             follows           -         CRC-32C: linear
 //! ```
 //!
-//! The places come from `wire`, which saw the same bytes; each is looked up all the same, so what
-//! is not there is not touched.
+//! The positions come from `wire`, which parsed the same bytes; each is checked against the length again.
 
 use std::net::IpAddr;
 
@@ -19,11 +18,11 @@ use flowyard_wire::{Headers, Net};
 use super::{Op, tags};
 use crate::counters::DropReason;
 
-/// UDP-Lite (RFC 3828) and DCCP (RFC 4340) have the pseudo header of UDP and their checksum in the
-/// same place. They have ports too, which `wire` does not read: those stay.
+/// UDP-Lite (RFC 3828) and DCCP (RFC 4340) use the pseudo header of UDP and have their checksum in the
+/// same place. `wire` does not read their ports, so these stay.
 const UDP_LIKE: [u8; 3] = [proto::UDP, 136, 33];
 
-/// Does `op` on `bytes`, whose headers these are.
+/// Applies `op` to `bytes`, whose headers are `headers`.
 pub(super) fn set(op: Op, h: &Headers, bytes: &mut [u8]) -> Result<(), DropReason> {
     match op {
         Op::SetEthDst(mac) => ethernet(h, bytes, 0, mac),
@@ -36,7 +35,7 @@ pub(super) fn set(op: Op, h: &Headers, bytes: &mut [u8]) -> Result<(), DropReaso
         Op::SetSport(port) => return self::port(h, bytes, 0, port),
         Op::SetDport(port) => return self::port(h, bytes, 2, port),
         Op::SetDscp(dscp) => set_dscp(h, bytes, dscp),
-        // Not on a link without Ethernet; and the rest is not done here.
+        // Links without Ethernet have no addresses; other operations are not handled here.
         Op::SetVlan(_) | Op::SetPcp(_) | Op::PushVlan { .. } | Op::PopVlan | Op::SetMark(_) => {}
     }
     Ok(())
@@ -82,7 +81,7 @@ fn set_dscp(h: &Headers, bytes: &mut [u8], dscp: u8) {
     }
 }
 
-/// Changes the word at `at` of the IPv4 header, and its checksum.
+/// Changes the 16-bit word at `at` of the IPv4 header, and the header checksum.
 fn ipv4_word(h: &Headers, bytes: &mut [u8], at: usize, new: impl Fn([u8; 2]) -> [u8; 2]) {
     let l3 = h.l3 as usize;
     let Some(word) = chunk_mut(bytes, l3 + at) else { return };
@@ -90,7 +89,7 @@ fn ipv4_word(h: &Headers, bytes: &mut [u8], at: usize, new: impl Fn([u8; 2]) -> 
     follow(bytes, l3 + 10, &old, &new(old));
 }
 
-/// Which address.
+/// Source or destination address.
 #[derive(Clone, Copy)]
 enum Side {
     Src,
@@ -98,8 +97,8 @@ enum Side {
 }
 
 impl Side {
-    /// The address that the transport's checksum covers. Not that of the IP header, where the
-    /// packet has its home address or the end of its route elsewhere.
+    /// The address that the transport checksum covers. It differs from that of the IP header if the packet has a
+    /// home address option or a routing header.
     fn covered(self, h: &Headers, bytes: &[u8]) -> Option<IpAddr> {
         match self {
             Self::Src => h.checksum_src(bytes),
@@ -153,8 +152,8 @@ fn port(h: &Headers, bytes: &mut [u8], at: usize, port: u16) -> Result<(), DropR
     Ok(())
 }
 
-/// The CRC of a sum is the sum of the CRCs, lengths being equal: what the change does to the CRC
-/// of the packet, it does to the one that stands in it.
+/// CRC is linear: the CRC of a sum is the sum of the CRCs of equal lengths. The change of the packet
+/// changes the CRC by the CRC of the change.
 fn sctp_port(h: &Headers, bytes: &mut [u8], at: usize, new: [u8; 2]) -> Result<(), DropReason> {
     let crc = |bytes: &[u8]| h.segment(bytes).filter(|s| s.len() >= 12).map(|s| crc32c(&[s]));
     let (before, l4) = (crc(bytes).ok_or(DropReason::Incomplete)?, h.l4 as usize);
@@ -168,7 +167,7 @@ fn sctp_port(h: &Headers, bytes: &mut [u8], at: usize, new: [u8; 2]) -> Result<(
     Ok(())
 }
 
-/// The transport's checksum, if it is here, follows a change under it or in its pseudo header.
+/// Updates the transport checksum, if present, after a change of covered bytes or of the pseudo header.
 fn transport_follows(h: &Headers, bytes: &mut [u8], old: &[u8], new: &[u8]) {
     if h.l4 == 0 || h.fragment.is_later() {
         return;
@@ -189,11 +188,11 @@ fn transport_follows(h: &Headers, bytes: &mut [u8], old: &[u8], new: &[u8]) {
     }
     follow(bytes, at, old, new);
     if udp && bytes.get(at..at + 2) == Some(&[0, 0]) {
-        bytes[at..at + 2].fill(0xff); // zero would say that there is none
+        bytes[at..at + 2].fill(0xff); // zero would mean that there is no checksum
     }
 }
 
-/// The checksum at `at` follows a change from `old` to `new`: RFC 1624.
+/// Updates the checksum at `at` after a change from `old` to `new` (RFC 1624).
 fn follow(bytes: &mut [u8], at: usize, old: &[u8], new: &[u8]) {
     if let Some(field) = chunk_mut(bytes, at)
         && let Some(check) = update_bytes(u16::from_be_bytes(*field), old, new)

@@ -1,4 +1,4 @@
-//! VLAN tags: the ops that move bytes, and those that change the outermost tag.
+//! VLAN tags: operations that insert, remove or change the outermost tag.
 //!
 //! ```text
 //!  0         6         12     14          16
@@ -13,14 +13,14 @@ use flowyard_wire::{LinkType, is_tag};
 use crate::counters::DropReason;
 use flowyard_pool::Pool;
 
-/// Where the outermost tag stands, or would.
+/// Offset of the outermost tag.
 const TAG: usize = 12;
 /// Bytes of a tag.
 const SIZE: usize = 4;
 /// Bytes of an Ethernet header.
 const ETHERNET: usize = 14;
 
-/// Makes a tag the outermost one of an Ethernet frame that has its header whole.
+/// Inserts an outermost tag into an Ethernet frame with a complete header.
 pub(super) fn push(frame: &mut Frame, pool: &Pool, tpid: u16, tci: u16) -> Result<(), DropReason> {
     if pool.meta(frame).link != LinkType::Ethernet || pool.bytes(frame).len() < ETHERNET {
         return Ok(());
@@ -35,14 +35,14 @@ pub(super) fn push(frame: &mut Frame, pool: &Pool, tpid: u16, tci: u16) -> Resul
     Ok(())
 }
 
-/// Takes the outermost tag out, if there is one.
+/// Removes the outermost tag, if there is one.
 pub(super) fn pop(frame: &mut Frame, pool: &Pool) {
     if pool.meta(frame).link == LinkType::Ethernet && has_tag(pool.bytes(frame)) {
         let _it_is_there = pool.remove(frame, TAG, SIZE);
     }
 }
 
-/// Changes the bits of `mask` in the outermost tag's TCI to those of `bits`.
+/// Sets the bits of `mask` in the outermost tag's TCI to `bits`.
 pub(super) fn change(bytes: &mut [u8], mask: u16, bits: u16) {
     if has_tag(bytes)
         && let Some([a, b]) = bytes.get_mut(TAG + 2..TAG + SIZE)
@@ -52,7 +52,7 @@ pub(super) fn change(bytes: &mut [u8], mask: u16, bits: u16) {
     }
 }
 
-/// Whether an Ethernet frame has a tag, with the EtherType behind it.
+/// Whether an Ethernet frame has a tag and the EtherType after it.
 fn has_tag(bytes: &[u8]) -> bool {
     match bytes.get(TAG..ETHERNET + SIZE) {
         Some(&[a, b, ..]) => is_tag(u16::from_be_bytes([a, b])),

@@ -1,24 +1,23 @@
-//! Hold: how a flow moves that is always in flight.
+//! Hold: lets a flow move that is always in flight.
 //!
 //! ```text
-//!  tables: queue 2      home: queue 1, which never drains, for more of the flow keeps coming
+//!  table: queue 2       home: queue 1, which never drains, because frames of the flow keep coming
 //!
 //!  frames ──> [hold: 70 71 72 ..]      queue 1  [68] [69] ──> done
 //!                     └──────────────> queue 2, once queue 1 is done with 69
 //! ```
 //!
-//! A migration that neither buffers nor drops cannot keep order (arXiv 2404.07701). So when a
-//! slot of the settle stage has been sent home against the tables' word for long enough, its
-//! frames are held back until its home is done with it. Then they settle again, in their order,
-//! and the first of them moves the slot. Frames and time are bounded: what is in front of the slot
-//! is at most the home's window, and a home that gets nothing done for the longest hold is waited
-//! for no more. Then frames settle all the same, which sends them to the old home. When room runs
-//! out the core receives nothing if the home makes its producers wait when it is full, and gives
-//! up if not.
+//! A migration that neither buffers nor drops cannot keep order (arXiv 2404.07701). If frames of a slot of the
+//! settle stage were kept on its home for long enough although the tables want a move, its frames are held
+//! back until the home has completed the earlier ones. Then they settle again, in order, and the first of
+//! them moves the slot. Frames and time are limited: the frames ahead of the slot are at most the home's
+//! window, and a home that completes nothing for the longest hold is not waited for; the frames then go to
+//! the old home. If the capacity is exhausted, the core receives nothing while the home makes its producers
+//! wait, and otherwise gives the hold up.
 //!
-//! Invariants: a slot is in one bay; frames of a slot that is held all pass through its bay, in
-//! order; a bay has room for one more batch whenever one is received.
-//! Thread-safety: a core's own.
+//! Invariants: a slot is in one bay; all frames of a held slot pass through its bay, in order; a bay has
+//! capacity for one more batch whenever one is received.
+//! Thread-safety: belongs to a core.
 
 use std::collections::VecDeque;
 
@@ -29,7 +28,7 @@ use super::Entry;
 use crate::blueprint::HoldLimits;
 use crate::places::Places;
 
-/// Slots held at a time: elephants are few.
+/// Slots held at a time: elephant flows are few.
 const BAYS: usize = 4;
 
 /// The frames that are held.
@@ -43,12 +42,12 @@ pub(crate) struct Hold {
 #[derive(Default)]
 struct Bay {
     slot: Option<u32>,
-    /// How far the home is, and since when.
+    /// The home's head, and the time of its last change.
     head: u64,
     since: Nanos,
-    /// Its home makes producers wait: so may this, when it has no room.
+    /// Whether producers of the home wait when it is full; the bay may then wait, too.
     may_wait: bool,
-    /// Its frames go, and it takes those that come meanwhile, until it is empty.
+    /// The frames are leaving; later frames of the slot are still added until the bay is empty.
     going: bool,
     frames: VecDeque<(Frame, FlowKey, Action)>,
 }
@@ -70,7 +69,7 @@ impl Hold {
         self.bays.iter().all(|bay| bay.frames.is_empty())
     }
 
-    /// Whether a bay has no room for another batch: then nothing is to be received.
+    /// Whether a bay has no capacity for another batch, so that nothing may be received.
     #[inline]
     pub(super) fn is_full(&self) -> bool {
         self.bays.iter().any(|bay| bay.slot.is_some() && bay.is_full(self.limits.frames))
@@ -81,7 +80,7 @@ impl Hold {
         (self.held, self.moved)
     }
 
-    /// Takes every frame out.
+    /// Takes all frames out.
     pub(crate) fn drain(&mut self) -> impl Iterator<Item = Frame> + '_ {
         self.bays.iter_mut().flat_map(|bay| {
             bay.slot = None;
@@ -89,7 +88,7 @@ impl Hold {
         })
     }
 
-    /// Takes those of `lanes` out of the batch whose slots are held; returns which.
+    /// Takes those of `lanes` out of the batch whose slots are held; returns them.
     #[inline]
     pub(super) fn take(&mut self, settle: &Settle, batch: &mut Batch, lanes: Lanes) -> Lanes {
         let mut taken = Lanes::NONE;
@@ -108,8 +107,8 @@ impl Hold {
         taken
     }
 
-    /// The flow of this frame was sent home against the tables' word at `now`: begins to hold its
-    /// slot, if it has been stuck for long enough. What is under way now still goes home.
+    /// The flow of this frame was kept on its home at `now`: begins to hold its slot if that has happened often
+    /// enough. The frame itself still goes home.
     pub(super) fn consider(
         &mut self,
         settle: &mut Settle,
@@ -126,14 +125,13 @@ impl Hold {
         if let Some(bay) = self.bays.iter_mut().find(|bay| bay.slot.is_none()) {
             (bay.slot, bay.since, bay.may_wait, bay.going) = (Some(slot), now, may_wait, false);
             bay.head = 0;
-            settle.unstick(slot); // if this comes to nothing, it has to be stuck for as long again
+            settle.unstick(slot); // if the hold does not succeed, the slot must be deferred as often again
         }
     }
 }
 
 impl Entry {
-    /// Fills the batch, which is empty, with held frames that may go at `now`. Whether there are
-    /// any.
+    /// Fills the empty batch with held frames that may go at `now`. Returns whether there are any.
     #[inline]
     pub(super) fn next_held(&mut self, places: &Places, now: Nanos) -> bool {
         let Self { hold, settle: Some(settle), batch, .. } = self else { return false };

@@ -1,4 +1,4 @@
-//! Life of a core outside the walk: mail, books, stopping, dying.
+//! Life of a core outside the walk: mail, accounting, stopping, dying.
 
 use std::sync::Arc;
 
@@ -14,17 +14,17 @@ use crate::reload::Reload;
 use crate::stages::Stages;
 use crate::tally::Count;
 
-/// The user's exact entries: first, so that no learner overrules them.
+/// The user's exact entries come first, so that no learner overrules them.
 pub(crate) const USER: usize = 0;
-/// What learners wrote.
+/// Entries of learners.
 pub(crate) const LEARNT: usize = 1;
 /// The user's rules.
 pub(crate) const RULES: usize = 2;
 /// Flows that are split over cores.
 pub(crate) const PROMOTED: usize = 3;
 
-/// The order in which tables are asked. What the user wrote stands: the learnt table comes in
-/// front of the rules only where it repeats their answers. Tables that are not used are not asked.
+/// The order in which tables are asked. The user's tables come first; the learnt table comes before the
+/// rules only where it repeats their answers. Unused tables are not asked.
 pub(crate) const fn order(is_cache: bool, has_rules: bool, splits: bool) -> &'static [usize] {
     match (is_cache, has_rules, splits) {
         (_, false, false) => &[USER, LEARNT],
@@ -40,13 +40,13 @@ pub(crate) const fn order(is_cache: bool, has_rules: bool, splits: bool) -> &'st
 const PUBLISH_EVERY: u64 = 64;
 
 impl Core {
-    /// Its number.
+    /// The number of the core.
     #[must_use]
     pub const fn id(&self) -> u16 {
         self.id
     }
 
-    /// Its counters, to the last frame.
+    /// Its counters, up to date.
     #[must_use]
     pub fn counters(&self) -> Counters {
         let mut counters = self.counters;
@@ -67,43 +67,43 @@ impl Core {
         &*self.server.work
     }
 
-    /// What its stages cost so far.
+    /// Cost of its stages so far.
     #[must_use]
     pub const fn stages(&self) -> Stages {
         self.observers.stopwatch.stages
     }
 
-    /// What the counters that tables name have counted, by number.
+    /// The counters that table entries name, by number.
     #[must_use]
     pub fn counts(&self) -> Vec<Count> {
         self.entry.tally.counts().collect()
     }
 
-    /// Where others see its counters.
+    /// The board with its published counters.
     #[must_use]
     pub fn board(&self) -> Arc<Board> {
         Arc::clone(&self.board)
     }
 
-    /// Whether its ports will receive nothing more, and all they received is in a queue.
+    /// Whether its ports will receive nothing more, and every received frame is in a queue.
     #[must_use]
     pub fn has_ended(&self) -> bool {
         let Entry { ports, waiting, hold, .. } = &self.entry;
         ports.is_empty() && waiting.is_empty() && hold.is_empty()
     }
 
-    /// Whether frames that it received wait for room in a queue, so that it receives no more.
+    /// Whether received frames wait for capacity in a queue, so that it receives no more.
     #[must_use]
     pub fn is_blocked(&self) -> bool {
         !self.entry.waiting.is_empty()
     }
 
-    /// Shows the counters.
+    /// Publishes the counters.
     pub fn publish(&self) {
         self.board.publish(&self.counters());
     }
 
-    /// Receives no more; what is inside goes its way.
+    /// Stops receiving; frames inside are transmitted.
     pub fn stop(&mut self) {
         for (port, mut rx) in self.entry.ports.drain(..) {
             rx.close(&mut self.pool);
@@ -111,7 +111,7 @@ impl Core {
         }
     }
 
-    /// Closes its ports when all is over. Returns what the user should know of them.
+    /// Closes its ports at the end. Returns remarks for the user.
     pub fn close_ports(&mut self) -> Vec<String> {
         self.stop();
         let Self { entry, exits, places, .. } = self;
@@ -128,9 +128,8 @@ impl Core {
         remarks
     }
 
-    /// What has to be done for a core that died, by whoever finds it: all that it had in hand is
-    /// completed as dropped, so that the frames of others do not wait for it. Its queues then
-    /// need another consumer, and its ports transmit no more.
+    /// Cleans up after this core died: its frames are completed as dropped, so that frames of other cores do
+    /// not wait for them. Its queues then need another consumer, and its ports transmit no more.
     pub fn release(&mut self) {
         self.stop();
         let Self { entry, server, exits, pool, counters, places, observers, .. } = self;
@@ -160,7 +159,7 @@ impl Core {
             place.queue.complete(self.id, batch, &self.to_ports, &mut bin);
             batch.drain().for_each(|frame| pool.put_all(frame));
         }
-        // What its queues had dealt to it and it never took goes to their other consumers.
+        // Frames that its queues had assigned to it and that it never took go to their other consumers.
         for &queue in &server.queues {
             let queue = &places.queues[usize::from(queue)].queue;
             queue.release(self.id);
@@ -169,12 +168,12 @@ impl Core {
         self.publish();
     }
 
-    /// Reads the mailbox: edits and orders, between batches.
+    /// Reads the mailbox, between batches.
     #[inline]
     pub(super) fn read_mail(&mut self, now: Nanos) -> u32 {
         let mut read = 0;
         while let Ok(message) = self.mailbox.try_recv() {
-            // Reports and questions come whether frames do or not: they are no progress.
+            // Reports and questions are no progress: they come without frames, too.
             read += u32::from(!matches!(message, Message::Report(_) | Message::Ask(_)));
             self.read(message, now);
         }
@@ -212,11 +211,11 @@ impl Core {
         server.work.speak(now, &mut |port, bytes| to_ports.send(port, bytes, now))
     }
 
-    /// Sends what the learners want to whose tables they write.
+    /// Sends the learners' edits to the cores whose tables they write.
     #[inline]
     pub(super) fn teach(&mut self) {
         for at in 0..self.learners.len() {
-            // Out and back, so that its room is kept.
+            // Taken out and put back, to keep the allocation.
             let mut edits = std::mem::take(&mut self.learners[at].edits);
             for edit in edits.drain(..) {
                 for to in 0..self.learners[at].teaches.len() {
@@ -244,15 +243,15 @@ impl Core {
 
     fn reload(&mut self, reload: &Reload) {
         if let Some(lists) = &reload.lists {
-            self.entry.lists = Arc::clone(lists); // with the entries that name them
+            self.entry.lists = Arc::clone(lists); // together with the entries that name them
         }
         for edit in &reload.exact {
             self.edit(USER, *edit);
         }
         if let Some(table) = &reload.rules {
             self.entry.set_rules(Arc::clone(table));
-            // What was copied from the old rules goes before the next frame is looked up. No edit
-            // of a cache is on its way: its own core alone has them, and none is left of a tick.
+            // Entries copied from the old rules are deleted before the next lookup. No edit of a cache is in the
+            // mail: only its own core gets them, and none is left at the end of a tick.
             for learner in self.learners.iter_mut().filter(|learner| learner.stage == Stage::Rules)
             {
                 learner.learn.reset(&mut learner.edits);
@@ -268,8 +267,7 @@ impl Core {
         }
     }
 
-    /// Reports at the end of a window; decides, if that is this core's to do; carries out what
-    /// was decided.
+    /// Reports at the end of a window; on the core that decides, decides and carries out.
     #[inline]
     pub(super) fn watch_elephants(&mut self, now: Nanos) {
         if self.observers.sampling.as_ref().is_some_and(|sampling| sampling.is_due(now)) {
@@ -307,13 +305,13 @@ impl Core {
             if core == self.id {
                 self.read(message, now);
             } else if waits || !self.mail.offer(core, message.clone()) {
-                decider.unsent.push_back((core, message)); // behind what waits for that core
+                decider.unsent.push_back((core, message)); // behind earlier messages for that core
             }
         }
         self.decider = Some(decider);
     }
 
-    /// Keeps the books of a tick that began at `now`.
+    /// Accounts for a tick that began at `now`.
     #[inline]
     pub(super) fn account(&mut self, now: Nanos, progress: bool) {
         let (began, was_busy) = std::mem::replace(&mut self.last, (now, progress));
@@ -335,8 +333,7 @@ impl Core {
 }
 
 impl Entry {
-    /// Whether an entry or a rule of the user's answers the frames of a flow: as far as its 5-tuple
-    /// tells.
+    /// Whether one of the user's entries or rules answers frames of a flow, judged by the 5-tuple.
     fn is_users(&mut self, key: &FlowKey) -> bool {
         let mut batch = Batch::default();
         let lanes = batch.push(Frame::default(), *key).map_or(Lanes::NONE, |lane| Lanes(1 << lane));
@@ -347,7 +344,7 @@ impl Entry {
         answers(USER) || answers(RULES)
     }
 
-    /// Takes over rules.
+    /// Replaces the rules.
     pub(crate) fn set_rules(&mut self, table: Arc<Wildcard>) {
         self.steer.set_order(order(self.cache.is_some(), !table.is_empty(), self.splits));
         let mask = self.cache.unwrap_or(FlowKey::ZERO);

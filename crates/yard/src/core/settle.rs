@@ -1,12 +1,12 @@
-//! The settle stage of a core: where each lane enters, and what travels with it.
+//! The settle stage of a core: which place each lane enters.
 //!
 //! ```text
-//!  tables say   port 3           queue 2          queue 9 (unknown)
+//!  table        port 3           queue 2          queue 9 (unknown)
 //!  home         queue 1 (busy)   queue 2          none: dropped, `no_route`
-//!  travels      port 3           queue 2
+//!  carried      port 3           queue 2
 //! ```
 //!
-//! A queue is placement, a port is an answer: it is kept while its frame waits in a queue.
+//! A port is an answer, not a place to wait: the action keeps it while the frame waits in a queue.
 
 use flowyard_frame::{Action, LANES, Lanes, Nanos, To};
 
@@ -14,8 +14,8 @@ use super::Entry;
 use crate::places::{Full, Place, Places};
 
 impl Entry {
-    /// settle: where each lane enters. The mark of the entry that matched travels with the frame.
-    /// With a time, lanes of flows that are held at it are held too, and get none.
+    /// settle: the home of each lane. The mark of the matched entry is carried with the frame. With a time,
+    /// lanes of held flows are held back and get no home.
     #[inline]
     pub(super) fn settle(&mut self, places: &Places, now: Option<Nanos>) {
         let Self { batch, homes, settle, hold, waiting, .. } = self;
@@ -26,7 +26,7 @@ impl Entry {
             batch.frames[lane].mark = mark;
             (said[lane], homes[lane]) = (to, to);
             if places.get(to).is_some() {
-                known = known.with(lane); // nobody waits at a place that does not exist
+                known = known.with(lane); // places that do not exist have no flows
             }
         }
         *waiting = batch.lanes();

@@ -1,4 +1,4 @@
-//! Decider: collects the cores' reports, asks [`Elephants`], and has what it says carried out.
+//! Decider: collects the reports of the cores, asks [`Elephants`], and carries out its decisions.
 //!
 //! ```text
 //!  reports of window w: all there, or half a window late ──> loads, costs ──> decisions of w
@@ -6,12 +6,11 @@
 //!                                                                  rebalance: Entry to all
 //! ```
 //!
-//! `Elephants` counts cores and queues alike: worker `i` works on queue `i`. Here a worker is a
-//! consumer of the ordered queue, and its queue is the one that it alone works on.
+//! `Elephants` numbers cores and queues alike: worker `i` works on queue `i`. Here a worker is a consumer
+//! of the ordered queue, and its own queue is the one that it serves alone.
 //!
-//! Invariants: a window is decided once, in order; what a table is to be told is told in the order
-//! it was decided.
-//! Thread-safety: one core's.
+//! Invariants: each window is decided once, in order; edits are sent in the order of their decisions.
+//! Thread-safety: belongs to one core.
 
 use std::collections::VecDeque;
 
@@ -27,25 +26,25 @@ use crate::counters::Counters;
 use crate::mail::Message;
 use crate::stages::{Span, Stages};
 
-/// The one place where it is decided.
+/// The elephant detector of an engine.
 pub(crate) struct Decider {
     elephants: Elephants,
     length: Nanos,
-    /// What a frame costs, as last known.
+    /// Latest costs of a frame.
     costs: Costs,
-    /// Costs that the user has set, in the place of measured ones.
+    /// Costs that the user set and that replace measured ones.
     fixed: FixedCosts,
     /// The ordered queue.
     split: To,
     /// Core and queue of each worker.
     workers: Vec<(u16, u16)>,
-    /// The indirection table, in numbers of workers.
+    /// The indirection table, with worker numbers as destinations.
     spread: Spread,
-    /// By core: the latest report.
+    /// The latest report, by core.
     reports: Vec<Option<Box<Report>>>,
-    /// The window to be decided next.
+    /// The next window to decide.
     due: u64,
-    /// What did not fit into a mailbox yet: to which core, and what.
+    /// Messages that did not fit into a mailbox yet, with the core that they are for.
     pub(crate) unsent: VecDeque<(u16, Message)>,
     /// Cores that receive.
     teaches: Vec<u16>,
@@ -78,7 +77,7 @@ impl Decider {
         new
     }
 
-    /// The indirection table is another one.
+    /// Takes over a changed indirection table.
     pub(crate) fn learn_spread(&mut self, entries: &[To]) {
         for (index, to) in entries.iter().enumerate() {
             let worker = self.workers.iter().position(|&(_, queue)| *to == To::Queue(queue));
@@ -87,7 +86,7 @@ impl Decider {
         }
     }
 
-    /// A core's report.
+    /// Takes the report of a core.
     pub(crate) fn take(&mut self, report: Box<Report>) {
         if report.window >= self.due
             && let Some(slot) = self.reports.get_mut(usize::from(report.core))
@@ -96,7 +95,7 @@ impl Decider {
         }
     }
 
-    /// Whether the next window can be decided: all have reported, or some are too late.
+    /// Whether the next window can be decided: all cores have reported, or some reports are too late.
     #[inline]
     pub(crate) fn is_ready(&self, now: Nanos) -> bool {
         let window = window_of(now, self.length);
@@ -107,8 +106,8 @@ impl Decider {
         late || self.reports.iter().all(Option::is_some)
     }
 
-    /// Decides the window; what follows of it for tables is in `unsent`. A flow that the user's own
-    /// tables answer is not split: they would not let it.
+    /// Decides the window; messages to tables are left in `unsent`. A flow that the user's own tables answer
+    /// is not split, because these tables come first.
     pub(crate) fn decide(
         &mut self,
         now: Nanos,
@@ -178,7 +177,7 @@ impl Decider {
         }
     }
 
-    /// What frames cost now; a stage that none of the timed ones passed keeps its figure.
+    /// Updates the costs of frames; a stage without timed frames keeps its last cost.
     fn learn_costs(&mut self) {
         let reports = self.reports.iter().flatten();
         let all = reports.fold(Stages::default(), |sum, report| sum.plus(&report.stages));

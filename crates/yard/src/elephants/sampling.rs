@@ -1,6 +1,6 @@
-//! Sampling: what a core notes of the frames it works on, and its report at each window's end.
+//! Sampling: samples of the frames that a core works on, and its report at the end of each window.
 //!
-//! Thread-safety: one core's.
+//! Thread-safety: belongs to one core.
 
 use flowyard_flow::learn::elephant::{Sampler, Seen};
 use flowyard_frame::{Batch, Nanos};
@@ -10,17 +10,17 @@ use crate::blueprint::ElephantPlan;
 use crate::places::Places;
 use crate::stages::Stages;
 
-/// One core's eyes.
+/// The sampler of one core.
 pub(crate) struct Sampling {
     sampler: Sampler,
     /// The core that decides.
     pub(crate) reports_to: u16,
-    /// The queue that is this core's own, if it has one.
+    /// The queue that only this core serves, if there is one.
     home: Option<u16>,
     length: Nanos,
     /// Frames that did not fit, by queue.
     drops: Vec<u64>,
-    /// When the last report was made, and what was counted by then.
+    /// Time, busy time and stage costs at the last report.
     last: (Nanos, Nanos, Stages),
 }
 
@@ -41,13 +41,13 @@ impl Sampling {
         }
     }
 
-    /// The core works on this batch.
+    /// Samples a batch that the core works on.
     #[inline]
     pub(crate) fn work(&mut self, batch: &Batch) {
         self.sampler.sample(batch, batch.lanes());
     }
 
-    /// So many frames did not fit into `queue`.
+    /// Counts frames that did not fit into `queue`.
     #[cold]
     pub(crate) fn dropped(&mut self, queue: u16, frames: u32) {
         if let Some(drops) = self.drops.get_mut(usize::from(queue)) {
@@ -55,13 +55,13 @@ impl Sampling {
         }
     }
 
-    /// Whether a window has ended that is not reported yet.
+    /// Whether a window has ended without a report.
     #[inline]
     pub(crate) const fn is_due(&self, now: Nanos) -> bool {
         window_of(now, self.length) > window_of(self.last.0, self.length)
     }
 
-    /// What core `core` saw since the last report; it was busy for so long in all.
+    /// The report of core `core` since the last one; `busy` is its total busy time.
     pub(crate) fn report(
         &mut self,
         core: u16,

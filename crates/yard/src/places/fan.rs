@@ -1,4 +1,4 @@
-//! Fan: the tx queues of a port that several cores own, one for each.
+//! Fan: the tx queues of a port that several cores own, one for each core.
 //!
 //! ```text
 //!  core 0 ── complete ──┐ prefers its own   ┌─> tx queue of core 0 ──> interface's queue 0
@@ -7,16 +7,16 @@
 //!                         while in flight
 //! ```
 //!
-//! Which queue a frame leaves by is where its core wants the other side to work on it, so a core
-//! uses its own. But between two queues there is no order. So a flow keeps the tx queue that it is
-//! in until all its frames there have been transmitted: the rule of settle, at the other end of the
-//! walk. Flows are counted by a hash of [`Frame::hash`](flowyard_frame::Frame::hash): those that
-//! share a slot move together. [`Fan::by_flow`] has none move at all.
+//! The queue that a frame leaves by decides which core of the receiver works on it, so a core prefers its
+//! own queue. Two queues have no common order, so a flow keeps its tx queue until all its frames there
+//! have been transmitted: the rule of settle, at the other end of the walk. Flows are counted by a hash
+//! of [`Frame::hash`](flowyard_frame::Frame::hash); flows that share a slot move together. With
+//! [`Fan::by_flow`] no flow moves.
 //!
-//! Invariants: all frames of a slot that are in flight are in one queue; a slot's count is that of
-//! its frames entered and not completed. A count that was left too high (its core died) keeps a
-//! slot where it is, which is safe.
-//! Thread-safety: any core may enqueue; lock-free, one compare-and-swap a frame.
+//! Invariants: all frames of a slot that are in flight are in one queue; a slot's count is the number of
+//! its frames that entered and are not completed. If a core died, a count may stay too high, which keeps
+//! the slot where it is and is safe.
+//! Thread-safety: any core may enqueue; lock-free, one compare-and-swap per frame.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -29,20 +29,20 @@ use flowyard_queue::{Open, Order, Queue, Sink};
 pub struct Fan {
     /// By position among the port's cores.
     queues: Arc<[Box<dyn Queue>]>,
-    /// The core that each is emptied by.
+    /// The core that empties each queue.
     owners: Arc<[u16]>,
     slots: Arc<[AtomicU32]>,
     by_flow: bool,
 }
 
-/// Slots: more than there are flows in flight at a time.
+/// Number of slots: more than flows are in flight at a time.
 const SLOTS: usize = 4096;
-/// The low bits of a slot count frames, the high ones name the queue.
+/// The low bits of a slot count frames, the high bits name the queue.
 const COUNT_BITS: u32 = 24;
 const COUNT: u32 = (1 << COUNT_BITS) - 1;
 
 impl Fan {
-    /// A tx queue for each of the cores `owners` (at most 256, and at least one), made by `new`.
+    /// A tx queue for each of the cores `owners` (1 to 256), made by `new`.
     #[must_use]
     pub fn new(owners: &[u16], new: impl Fn() -> Box<dyn Queue>) -> Self {
         Self {
@@ -53,17 +53,16 @@ impl Fan {
         }
     }
 
-    /// The same, but nobody prefers their own: a flow has one tx queue for ever. For a tap, whose
-    /// host answers by the queue that it was last sent a flow by: when any core may finish any frame,
-    /// the answers would go back and forth between receive queues, and overtake each other there.
+    /// As [`Fan::new`], but the tx queue of a flow depends on the flow alone and never changes. This is for
+    /// taps, whose host answers by the queue that a flow was last received from: if any core may complete any
+    /// frame, the answers would alternate between receive queues and overtake each other.
     #[must_use]
     pub fn by_flow(mut self) -> Self {
         self.by_flow = true;
         self
     }
 
-    /// [`Queue::enqueue`] by `core`, if one is known: it prefers its own queue; others prefer one
-    /// by the flow.
+    /// [`Queue::enqueue`] by `core`, which prefers its own queue; without a core, the flow decides.
     pub fn enqueue_by(&self, core: Option<u16>, from: &mut Batch, lanes: Lanes) -> Lanes {
         let own = core.filter(|_| !self.by_flow).and_then(|core| self.queue_of(core));
         let (mut left, mut run, mut at) = (lanes, Lanes::NONE, 0);
@@ -84,7 +83,7 @@ impl Fan {
         if run.is_empty() { run } else { self.enter(at, from, run) }
     }
 
-    /// Enters lanes that are counted as in flight in queue `at`.
+    /// Enqueues lanes that are already counted as in flight in queue `at`.
     fn enter(&self, at: usize, from: &mut Batch, run: Lanes) -> Lanes {
         let refused = self.queues[at].enqueue(from, run);
         refused.for_each(|lane| self.forget(from.frames[lane].hash));
@@ -99,14 +98,14 @@ impl Fan {
         &self.slots[mix(hash) as usize % SLOTS]
     }
 
-    /// Counts one more frame of the flow in flight; returns the queue that it has to take.
+    /// Counts one more frame of the flow in flight. Returns the queue that it must take.
     fn choose(&self, hash: u32, prefer: usize) -> usize {
         let slot = self.slot(hash);
         let mut now = slot.load(Ordering::Relaxed);
         loop {
             let queue = if now & COUNT == 0 { prefer } else { (now >> COUNT_BITS) as usize };
             let new = (queue as u32) << COUNT_BITS | ((now & COUNT) + 1);
-            // Acquire: a count of 0 is the end of the transmission of all that went before.
+            // Acquire: a count of 0 means that all earlier frames have been transmitted.
             match slot.compare_exchange_weak(now, new, Ordering::Acquire, Ordering::Relaxed) {
                 Ok(_) => return queue,
                 Err(other) => now = other,
@@ -116,7 +115,7 @@ impl Fan {
 
     /// Counts one frame of the flow less in flight.
     fn forget(&self, hash: u32) {
-        // Release: pairs with the acquire of whoever finds the count at 0.
+        // Release: pairs with the acquire of the core that finds the count at 0.
         self.slot(hash).fetch_sub(1, Ordering::Release);
     }
 
@@ -125,7 +124,7 @@ impl Fan {
     }
 }
 
-/// Other bits than the tables use: the receive hash is linear.
+/// Uses other bits than the tables: the receive hash is linear.
 const fn mix(hash: u32) -> u32 {
     hash.wrapping_mul(0x9e37_79b1) >> 8
 }
@@ -177,7 +176,7 @@ impl Queue for Fan {
         self.owners.iter().max().map_or(0, |core| core + 1)
     }
 
-    /// By queue: the tickets of several have no common order.
+    /// By queue: the tickets of several queues have no common order.
     fn holder(&self) -> Option<u16> {
         let waits = |&&core: &&u16| {
             let queue = self.of(core);
