@@ -1,5 +1,5 @@
-//! The document: results, and all that is needed to judge and to repeat them. What `--json` prints,
-//! what the page shows, what two platforms are compared by.
+//! The result document: the results, and everything needed to assess and repeat them. `--json`
+//! prints it, the HTML page shows it, and comparisons read it.
 
 use serde::{Deserialize, Serialize};
 
@@ -18,55 +18,55 @@ pub use page::page;
 pub use rank::{Order, Ranked, differ, rank, table as rank_table};
 pub use tables::tables;
 
-/// Whose clock it was: results of the two are never in one table.
+/// The kind of clock. Results of the two kinds are never shown in one table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Time {
-    /// A simulated clock: the same again gives the same.
+    /// A simulated clock: results are exactly repeatable.
     Virtual,
-    /// This machine's clock: its load and its luck are in the results.
+    /// The clock of this machine: its load influences the results.
     Real,
 }
 
-/// The machine that it ran on.
+/// The machine of a run.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Machine {
-    /// The processor's name.
+    /// Model name of the CPU.
     pub processor: String,
-    /// How many there are.
+    /// Number of CPUs.
     pub processors: usize,
-    /// The kernel.
+    /// Kernel release.
     pub kernel: String,
-    /// Load averages before.
+    /// Load averages before the run.
     pub load: String,
-    /// What the hypervisor took meanwhile, in hundredths of a second.
+    /// CPU time that the hypervisor took during the run (steal), in hundredths of a second.
     pub steal_ticks: u64,
 }
 
-/// Everything about a run.
+/// The complete description of a run.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Document {
-    /// Whose clock.
+    /// The kind of clock.
     pub time: Time,
-    /// The device, and its whole configuration.
+    /// The device under test and its configuration.
     pub device: String,
-    /// Its version.
+    /// The version of flowyard.
     pub version: String,
     /// The machine.
     pub machine: Machine,
-    /// What the tester proved of itself before.
+    /// The tester's qualification.
     pub tester: Vec<Check>,
-    /// What was measured.
+    /// The results.
     pub results: Results,
-    /// What RFC 2544 says to it.
+    /// The run compared with the requirements of RFC 2544.
     pub compliance: Compliance,
-    /// Frames that the device dropped, by its own words.
+    /// Frames that the device dropped, by its own reasons.
     pub drops: Vec<(String, u64)>,
-    /// What else is to be known.
+    /// Deviations from the standards, and notes needed to interpret the results.
     pub deviations: Vec<String>,
 }
 
-/// What always has to be said.
+/// The deviations and notes for a run.
 #[must_use]
 pub fn deviations(time: Time, results: &Results) -> Vec<String> {
     let frames = match results.profile.family {
@@ -75,22 +75,22 @@ pub fn deviations(time: Time, results: &Results) -> Vec<String> {
     };
     let mut all = vec![
         format!(
-            "Frames are UDP echo of RFC 2544 appendix C, {frames}: the tag of 18 bytes in the payload \
-             has a CRC-32 of its own."
+            "Frames are UDP echo as in RFC 2544 appendix C, {frames}. The tag of 18 bytes in the \
+             payload contains a CRC-32."
         ),
-        "Latency is of a device that stores and forwards: last bit in to first bit out (RFC 1242). \
-         Percentiles have three digits; least, greatest and mean are exact."
+        "Latency is that of a store-and-forward device: last bit in to first bit out (RFC 1242). \
+             Percentiles have three significant digits; minimum, maximum and mean are exact."
             .to_owned(),
     ];
     match time {
         Time::Virtual => all.push(
-            "Virtual time: the engine is real, the costs of its cores and lines are a model. No \
-             figure here says how fast a machine is."
+            "Virtual time: the engine is real, the costs of its cores and lines are modelled. No \
+             result describes the speed of a machine."
                 .into(),
         ),
         Time::Real => all.push(
-            "There is no line: 100 % is a configured rate. Preamble, gap and FCS are counted, not \
-             sent."
+            "Real time: there is no physical line, so 100 % is a configured rate. Preamble, \
+             interframe gap and FCS are included in the rate but not sent."
                 .into(),
         ),
     }
@@ -98,9 +98,9 @@ pub fn deviations(time: Time, results: &Results) -> Vec<String> {
     if !profile.waits.are_standard() || profile.repeats > 1 {
         let s = |ns: flowyard_frame::Nanos| format!("{} s", ns as f64 / 1e9);
         all.push(format!(
-            "Short for real time, not of the standards: trials of {}, on the way {}; the search ends at \
-             {} %; waits of {}, {} and {} (learning, residue, rest). --standard has all lengths as the \
-             method says.",
+            "Shortened for real time, not as in the standards: deciding trials of {}, intermediate \
+             trials of {}; resolution of the search {} %; waits of {} after learning frames, {} after \
+             and {} between trials. Use --standard for the durations of the method.",
             s(profile.full),
             s(profile.short),
             profile.width_ppm as f64 / 10_000.0,
@@ -111,9 +111,9 @@ pub fn deviations(time: Time, results: &Results) -> Vec<String> {
     }
     if profile.repeats > 1 {
         all.push(format!(
-            "The throughput was searched {} times; the median is printed, with as many digits as the \
-             repetitions agree on. Irregular: their relative standard deviation is above {} % (RFC 8239 \
-             section 1.3), or some found no rate without loss.",
+            "The throughput was searched {} times; the median is printed, with no more digits than \
+             the repetitions support. A result is irregular if the relative standard deviation is \
+             above {} % (RFC 8239 section 1.3) or some searches found no rate without loss.",
             profile.repeats,
             crate::suite::Spread::LIMIT_PERCENT
         ));
@@ -122,22 +122,22 @@ pub fn deviations(time: Time, results: &Results) -> Vec<String> {
     let sent: u64 = results.trials.iter().map(|row| row.counts.sent).sum();
     if repeated > 0 {
         all.push(format!(
-            "Of {sent} frames, {repeated} were not moved one by one: the device was found in a state \
-             that it had been in, with the same traffic to come, and cycles were counted by \
-             multiplication. Counts are the same as without."
+            "{repeated} of {sent} frames were not simulated individually: the device returned to an \
+             earlier state with the same traffic to follow, so the counters of one cycle were \
+             multiplied. The results equal those of a full simulation."
         ));
     }
     if results.profile.name == "lanner" || results.profile.name == "soak" {
         all.push(
-            "The profile is of Lanner's paper, not of RFC 2544: trials of 30 s, frames of 1540 bytes, \
-             and no definition of loss; here, throughput is the rate without any loss."
+            "The profile follows Lanner's paper, not RFC 2544: trials of 30 s and frames of 1540 \
+             bytes. The paper does not define loss; here, throughput is the rate without any loss."
                 .into(),
         );
     }
     all
 }
 
-/// Which sizes had a throughput.
+/// The sizes at which the throughput was measured.
 pub(crate) fn measured(results: &Results) -> impl Iterator<Item = &AtSize> {
     results.sizes.iter().filter(|at| at.throughput.is_some())
 }

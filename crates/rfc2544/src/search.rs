@@ -1,15 +1,15 @@
-//! Searches: pure state machines that ask for trials and are told results.
+//! Searches: pure state machines that return the next trial and accept its result.
 //!
 //! ```text
-//!  while let Some(trial) = search.next_trial() { search.told(&measure(&trial)?); }
+//!  while let Some(trial) = search.next_trial() { search.record(&measure(&trial)?); }
 //!  search.answer()
 //! ```
 //!
-//! Nothing here knows time, devices or files. A search that is told the same results asks for the
-//! same trials: that makes a run resumable, and repeatable.
+//! A search uses no clock, device or file. Given the same results it returns the same trials, so a
+//! run is resumable and repeatable.
 //!
-//! What the tester itself did wrong is not the device's loss: a result with a fault is measured
-//! again, up to [`RETRIES`] times, and then the search ends with an answer that says so.
+//! A fault of the tester is not loss of the device: a trial with a fault is repeated up to
+//! [`RETRIES`] times; then the search uses the result and marks its answer.
 
 use flowyard_frame::Nanos;
 
@@ -33,37 +33,37 @@ pub use mlr::{Goal, MlrSearch};
 pub use recovery::{Recovery, Reset};
 pub use throughput::Throughput;
 
-/// How often a trial is made again when the tester was at fault.
+/// How often a trial is repeated after a fault of the tester.
 pub const RETRIES: u32 = 3;
 
 /// A search.
 pub trait Search {
-    /// What it finds.
+    /// The result of the search.
     type Answer;
 
-    /// The trial it wants next; none when it has its answer.
+    /// The next trial; `None` when the search has finished.
     fn next_trial(&mut self) -> Option<Trial>;
 
-    /// What came of that trial.
-    fn told(&mut self, result: &TrialResult);
+    /// Records the result of the trial that [`Search::next_trial`] returned.
+    fn record(&mut self, result: &TrialResult);
 
-    /// What it found so far.
+    /// The answer so far.
     fn answer(&self) -> Self::Answer;
 
-    /// Time that its remaining trials take, without what is around each; an estimate.
+    /// Estimated duration of the remaining trials, without the waits around each trial.
     fn left(&self) -> Nanos;
 }
 
-/// Trials that have to be made again.
+/// Decides whether a trial with a fault of the tester is repeated.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Patience {
+pub(crate) struct Retry {
     tries: u32,
 }
 
-impl Patience {
-    /// Whether `result` is to be used: false, to be measured again.
+impl Retry {
+    /// Whether to use `result`; false means that the trial is to be repeated.
     pub(crate) fn accepts(&mut self, result: &TrialResult) -> bool {
-        // A load that the tester missed by a tenth is beyond it: it would miss it again.
+        // The tester cannot generate a load that it missed by a tenth; do not repeat the trial.
         let counts = &result.counts;
         let is_beyond = counts.sent < counts.intended - counts.intended / 10;
         if result.fault().is_none() || is_beyond || self.tries == RETRIES {

@@ -1,11 +1,11 @@
-//! The bench under virtual time: a yard, or another device, made anew for each size.
+//! The test bench under virtual time: the device under test is a simulated yard.
 
 use crate::dut::{YardDut, YardSpec};
 use crate::setup::Setup;
 use crate::suite::Bench;
 use crate::tester::{Measure, MeasureError, VirtualTester};
 
-/// A yard, built for each size.
+/// Builds a new yard for each frame size.
 #[derive(Clone, Copy, Debug)]
 pub struct YardBench(pub YardSpec);
 
