@@ -503,7 +503,7 @@ fn what_is_wrong_with_an_interface_is_said() {
             "",
             "which frames it takes from the kernel; add",
         ),
-        ("\"arp\"", "\"apr\"", "y.toml:11:30: 'apr' says nothing about a frame; write \"all\""),
+        ("\"arp\"", "\"apr\"", "y.toml:11:30: unknown word 'apr'; write \"all\""),
         ("\"copy\"", "\"cpy\"", "y.toml:12:8: 'cpy' is no choice here; did you mean 'copy'?"),
         ("512", "500", "y.toml:13:15: a ring of 500 frames is not possible; write a power of two"),
         ("fanout", "match = [\"all\"]\nfanout", "a port of kind \"af_packet\" has no 'match'; le"),

@@ -276,18 +276,18 @@ fn what_cannot_be_opened_is_said() {
     let said = |text: &str| build(line.yard(), text).err().unwrap();
     let text = line.plan.text();
     let gone = said(&text.replace("\"vb\"", "\"vx\""));
-    assert_eq!(gone, "y.toml:7:13: there is no interface 'vx'; there are lo, vb, vc");
+    assert_eq!(gone, "y.toml:7:13: there is no interface 'vx'; choose one of lo, vb, vc");
     let twice = said(&text.replace("\"vc\"", "\"vb\""));
     assert!(
-        twice.starts_with("y.toml:14:13: 'vb' has an XDP program of somebody else's; end"),
+        twice.starts_with("y.toml:14:13: 'vb' already has another XDP program; stop"),
         "{twice}"
     );
     let queue = said(&text.replacen("match", "queues = [9]\nmatch", 1));
     assert!(
-        queue.starts_with("y.toml:7:13: 'vb' has no queue 9, or its driver no af_xdp; see"),
+        queue.starts_with("y.toml:7:13: 'vb' has no queue 9, or its driver does not support af_xdp; list"),
         "{queue}"
     );
     let zero = said(&text.replacen("match", "mode = \"zero_copy\"\nmatch", 1));
-    assert!(zero.contains("the driver of 'vb' has no zero copy on queue 0; use mode"), "{zero}");
+    assert!(zero.contains("the driver of 'vb' does not support zero copy on queue 0; use mode"), "{zero}");
     assert!(!line.yard().sh("ip -d link").contains("xdp"), "nothing stays behind");
 }

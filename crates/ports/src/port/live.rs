@@ -108,7 +108,7 @@ impl News {
     fn new(port: &str, log: &Log, interface: &Interface) -> Result<Self, OpenError> {
         let watch = Watch::new(interface).map_err(|error| OpenError {
             what: format!("'{}' cannot be watched: {error}", interface.name),
-            mend: "raise the limit of open files (ulimit -n)".into(),
+            fix: "raise the limit of open files (ulimit -n)".into(),
         })?;
         Ok(Self {
             port: port.into(),

@@ -39,7 +39,7 @@ impl<T> Parts<T> {
         }
         held.1.get_mut(at).and_then(Option::take).ok_or_else(|| OpenError {
             what: format!("this core's part of '{}' is in use", interface.name),
-            mend: "restart the yard".into(),
+            fix: "restart the yard".into(),
         })
     }
 }
@@ -71,7 +71,7 @@ mod tests {
     #[test]
     fn what_cannot_be_opened_is_tried_again() {
         let parts = Parts::new();
-        let refused = || Err(OpenError { what: "no".into(), mend: "yes".into() });
+        let refused = || Err(OpenError { what: "no".into(), fix: "yes".into() });
         assert!(parts.take(0, &interface(7), refused).is_err());
         assert_eq!(parts.take(0, &interface(7), || Ok(vec![3])).unwrap(), 3);
     }

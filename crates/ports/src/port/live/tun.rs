@@ -62,13 +62,13 @@ fn attach(
 ) -> Result<Vec<(Queue, u32)>, OpenError> {
     let made = Queue::attach(&interface.name, count, programs).map_err(|error| OpenError {
         what: format!("the new interface is not to be had: {error}"),
-        mend: "it has to be a tap, with as many queues".into(),
+        fix: "it has to be a tap, with as many queues".into(),
     })?;
     // Attached by name: it may be another one by now, which is seen next time.
     if Interface::find(&interface.name)?.index != interface.index {
         return Err(OpenError {
             what: "the interface was replaced again while it was opened".into(),
-            mend: "nothing: the newest is opened next".into(),
+            fix: "nothing: the newest is opened next".into(),
         });
     }
     Ok(by_core(made))

@@ -115,7 +115,7 @@ pub(super) fn open(place: &Place<'_>, port: &XdpPort) -> Result<Vec<Shared>, Ope
     let interface = Interface::find(&place.port.interface)?;
     let Some(umem) = place.pool.umem() else {
         let what = "the pool's buffers cannot be lent to the kernel".into();
-        return Err(OpenError { what, mend: "leave 'buffer_bytes' out".into() });
+        return Err(OpenError { what, fix: "leave 'buffer_bytes' out".into() });
     };
     let common = Arc::new(Common { port: port.clone(), umem, program: Mutex::new(None) });
     let mut devices = Vec::new();
@@ -147,7 +147,7 @@ impl Xdp {
         if interface.mtu as usize + HEADER > LONGEST_LENDABLE {
             return Err(OpenError {
                 what: format!("'{}' has an MTU of {}", interface.name, interface.mtu),
-                mend: format!(
+                fix: format!(
                     "lower it to {} (ip link set {} mtu ...), or use kind = \"af_packet\"",
                     LONGEST_LENDABLE - HEADER,
                     interface.name
@@ -176,7 +176,7 @@ impl Xdp {
         }
         program.set(self.queue, socket).map_err(|error| OpenError {
             what: format!("queue {} of '{}': {error}", self.queue, interface.name),
-            mend: "see 'ethtool -l' for its queues".into(),
+            fix: "see 'ethtool -l' for its queues".into(),
         })
     }
 
