@@ -9,7 +9,7 @@
 use flowyard_frame::{LANES, Nanos};
 use flowyard_wire::LinkType;
 
-use crate::{Damage, Error};
+use crate::error::{Damage, Error};
 
 /// The description of one frame of a source.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

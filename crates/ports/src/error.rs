@@ -4,7 +4,7 @@
 
 use std::{fmt, io};
 
-use crate::pcap::MAX_PACKET;
+use crate::limits::MAX_PACKET;
 
 /// Why a capture cannot be read or written.
 #[derive(Debug, thiserror::Error)]

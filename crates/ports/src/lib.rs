@@ -21,6 +21,7 @@ pub mod af_packet;
 pub mod af_xdp;
 mod burst;
 mod error;
+mod limits;
 pub mod linktype;
 pub mod live;
 pub mod mem;

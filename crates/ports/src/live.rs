@@ -11,52 +11,12 @@
 //!
 //! Thread-safety: every value is used by one thread at a time.
 
+mod error;
 mod interface;
 pub mod offload;
 pub(crate) mod sys;
 mod uplink;
 
+pub use error::{OpenError, is_down, is_full, is_too_long};
 pub use interface::{Change, Interface, Watch, has_link};
 pub use uplink::default_route;
-
-use std::io;
-
-/// Why a port cannot be opened, and how to fix that.
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("{what}; {fix}")]
-pub struct OpenError {
-    /// What failed.
-    pub what: String,
-    /// How to fix it.
-    pub fix: String,
-}
-
-impl OpenError {
-    pub(crate) fn new(what: impl Into<String>, fix: impl Into<String>) -> Self {
-        Self { what: what.into(), fix: fix.into() }
-    }
-
-    /// The operation `doing` failed; `capability` is what it requires.
-    pub(crate) fn os(doing: &str, error: &io::Error, capability: &str) -> Self {
-        let fix = match error.raw_os_error() {
-            Some(libc::EPERM | libc::EACCES) => {
-                format!(
-                    "run as root, or grant the program {capability} (setcap, or AmbientCapabilities in \
-                     systemd)"
-                )
-            }
-            Some(libc::ENOMEM | libc::ENOBUFS) => {
-                "reduce 'ring_frames', or raise the limit of locked memory (ulimit -l)".into()
-            }
-            Some(libc::ENODEV | libc::ENXIO) => {
-                "list the existing interfaces with 'ip link'".into()
-            }
-            Some(libc::EBUSY) => "another program uses it; stop that program first".into(),
-            _ => "look for messages of the kernel in 'dmesg'".into(),
-        };
-        Self::new(format!("{doing} failed: {error}"), fix)
-    }
-}
-
-/// A time or duration in nanoseconds.
-type Nanos = flowyard_frame::Nanos;

@@ -3,7 +3,8 @@
 use flowyard_frame::{LANES, Nanos};
 use flowyard_wire::LinkType;
 
-use crate::{Burst, Error, Progress, Record, Source};
+use crate::burst::{Burst, Progress, Record, Source};
+use crate::error::Error;
 
 /// Frames with their time stamps, in the order in which they were pushed.
 #[derive(Clone, Debug, Default)]

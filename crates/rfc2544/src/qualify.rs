@@ -11,9 +11,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::dut::{Dut, Faults, Faulty, State, Truth};
 use crate::line::{Line, Load};
+use crate::measure::{Measure, MeasureError};
 use crate::setup::{Setup, Topology};
 use crate::suite::{Results, Row};
-use crate::tester::{Measure, MeasureError, VirtualTester};
+use crate::tester::VirtualTester;
 use crate::traffic::{Addresses, ETHERNET_SIZES, Genome, Spec};
 use crate::trial::{Counts, SECOND, Timing, Trial, TrialResult};
 

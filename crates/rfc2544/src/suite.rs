@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::latency::Latency;
 use crate::line::Load;
+use crate::measure::{Measure, MeasureError};
 use crate::profile::{Profile, Test};
 use crate::search::latency::{Config as Stream, Variation};
 use crate::search::recovery::ResetTime;
@@ -23,7 +24,6 @@ use crate::search::{
 };
 use crate::search::{Rfc8219Latency, Search, Throughput, back_to_back, loss_rate, mlr, throughput};
 use crate::setup::{Setup, Waits};
-use crate::tester::{Measure, MeasureError};
 use crate::traffic::{Genome, Mix, Spec};
 use crate::trial::{Counts, Timing, Trial, TrialResult};
 

@@ -18,61 +18,24 @@ use flowyard_frame::Nanos;
 use crate::analyse::{Analyser, Memory, counts};
 use crate::dut::{Dut, State};
 use crate::line::{Line, OVERHEAD_BYTES};
+pub use crate::measure::{Measure, MeasureError};
 use crate::setup::Setup;
 use crate::tag::{self, Tag};
 use crate::track::window_for;
-use crate::traffic::{BadTraffic, Plan};
+use crate::traffic::Plan;
 use crate::trial::{Counts, Losses, SECOND, Shape, Timing, Trial, TrialResult};
 
 mod cycle;
 mod real;
 mod stream;
 mod templates;
+mod wire;
 
 use cycle::{Cycle, Skip};
-pub use real::{RealTester, Resetter, Wire};
+pub use real::RealTester;
 pub use stream::{BURST, Stream};
 use templates::Templates;
-
-/// Something that can run a trial: the tester under virtual time, in real time, or a model.
-pub trait Measure {
-    /// Runs the trial.
-    ///
-    /// # Errors
-    /// When the trial cannot be run; the message says how to fix that.
-    fn measure(&mut self, trial: &Trial) -> Result<TrialResult, MeasureError>;
-
-    /// Frames that the device dropped so far, by its own reasons; empty if the device does not
-    /// report any.
-    fn drops(&self) -> Vec<(String, u64)> {
-        Vec::new()
-    }
-}
-
-/// Why a trial could not be run.
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-pub enum MeasureError {
-    /// The traffic specification is invalid.
-    #[error(transparent)]
-    Traffic(#[from] BadTraffic),
-    /// The device has too few ports.
-    #[error("the device has {has} ports, but the topology needs {wants}; choose another topology")]
-    Ports {
-        /// Ports of the device.
-        has: u8,
-        /// Ports that the topology needs.
-        wants: u8,
-    },
-    /// The trial includes a reset, which the device does not support.
-    #[error("{0} cannot be reset")]
-    NoReset(String),
-    /// The counters of the trial do not balance: a fault of the tester.
-    #[error("the tester's counters do not balance: {0}; please report this as a bug")]
-    Unbalanced(String),
-    /// Any other reason.
-    #[error("{0}")]
-    Other(String),
-}
+pub use wire::{Resetter, Wire};
 
 /// The tester under virtual time.
 pub struct VirtualTester<D> {

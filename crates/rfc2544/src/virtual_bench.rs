@@ -1,9 +1,10 @@
 //! The test bench under virtual time: the device under test is a simulated yard.
 
 use crate::dut::{YardDut, YardSpec};
+use crate::measure::{Measure, MeasureError};
 use crate::setup::Setup;
 use crate::suite::Bench;
-use crate::tester::{Measure, MeasureError, VirtualTester};
+use crate::tester::VirtualTester;
 
 /// Builds a new yard for each frame size.
 #[derive(Clone, Copy, Debug)]

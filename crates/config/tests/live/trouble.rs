@@ -284,10 +284,15 @@ fn what_cannot_be_opened_is_said() {
     );
     let queue = said(&text.replacen("match", "queues = [9]\nmatch", 1));
     assert!(
-        queue.starts_with("y.toml:7:13: 'vb' has no queue 9, or its driver does not support af_xdp; list"),
+        queue.starts_with(
+            "y.toml:7:13: 'vb' has no queue 9, or its driver does not support af_xdp; list"
+        ),
         "{queue}"
     );
     let zero = said(&text.replacen("match", "mode = \"zero_copy\"\nmatch", 1));
-    assert!(zero.contains("the driver of 'vb' does not support zero copy on queue 0; use mode"), "{zero}");
+    assert!(
+        zero.contains("the driver of 'vb' does not support zero copy on queue 0; use mode"),
+        "{zero}"
+    );
     assert!(!line.yard().sh("ip -d link").contains("xdp"), "nothing stays behind");
 }

@@ -15,8 +15,10 @@
 
 use std::io;
 
-use super::sys::Memory;
-use super::{Desc, Mode, Program, Rules, Settings, Socket};
+use super::program::Program;
+use super::rules::Rules;
+use super::socket::{Desc, Mode, Settings, Socket};
+use super::sys::{CAPABILITY, Memory};
 use crate::live::{Interface, OpenError};
 
 /// Both directions of one queue.
@@ -48,7 +50,7 @@ impl Exchange {
     /// When the kernel refuses, or the interface has another XDP program.
     pub fn open(interface: &Interface, frames: u32, receives: bool) -> Result<Self, OpenError> {
         let frames = frames.next_power_of_two().clamp(64, 1 << 16);
-        let fail = |error| OpenError::os("memory for af_xdp", &error, super::CAPABILITY);
+        let fail = |error| OpenError::os("memory for af_xdp", &error, CAPABILITY);
         let memory = Memory::new(2 * frames).map_err(fail)?;
         let settings = Settings { mode: Mode::Auto, frames };
         let mut socket = Socket::open(interface, 0, &memory.umem(), settings)?;
@@ -59,7 +61,7 @@ impl Exchange {
             socket.fill(&(frames..2 * frames).map(chunk).collect::<Vec<_>>());
             let program = Program::attach(interface, &Rules::All)?;
             let set = program.set(0, &socket);
-            set.map_err(|error| OpenError::os("af_xdp", &error, super::CAPABILITY))?;
+            set.map_err(|error| OpenError::os("af_xdp", &error, CAPABILITY))?;
             Some(program)
         } else {
             None

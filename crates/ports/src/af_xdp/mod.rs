@@ -30,5 +30,3 @@ pub use flowyard_pool::{HEADROOM, Umem};
 pub use program::{Attached, Program};
 pub use rules::{BadRule, Prefix, Rule, Rules};
 pub use socket::{Desc, Mode, Settings, Socket};
-
-const CAPABILITY: &str = "CAP_NET_ADMIN, CAP_NET_RAW and CAP_BPF";

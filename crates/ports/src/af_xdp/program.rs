@@ -4,7 +4,8 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 
 use super::rules::{Ours, Rules};
-use super::{CAPABILITY, Socket, sys};
+use super::socket::Socket;
+use super::sys::{self, CAPABILITY};
 use crate::live::{Interface, OpenError};
 
 /// Where in the receive path the program runs.

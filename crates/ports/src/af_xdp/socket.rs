@@ -5,8 +5,7 @@ use std::os::fd::OwnedFd;
 
 use libc::{SOL_XDP, sockaddr_xdp, xdp_mmap_offsets, xdp_statistics};
 
-use super::CAPABILITY;
-use super::sys::{RawDesc, Ring, request, wake_rx, wake_tx};
+use super::sys::{CAPABILITY, RawDesc, Ring, request, wake_rx, wake_tx};
 use crate::live::{Interface, OpenError, sys};
 use flowyard_pool::Umem;
 

@@ -24,6 +24,9 @@ use crate::live::sys::{Mapping, Plain, check, zeroed};
 
 mod memory;
 
+/// The capabilities that AF_XDP needs.
+pub(super) const CAPABILITY: &str = "CAP_NET_ADMIN, CAP_NET_RAW and CAP_BPF";
+
 pub(super) use memory::Memory;
 
 /// The request that registers `umem`.
@@ -182,6 +185,17 @@ pub(crate) struct Insn {
     pub(crate) imm: i32,
 }
 
+/// Commands of bpf(2) (enum bpf_cmd).
+const BPF_MAP_CREATE: c_int = 0;
+const BPF_MAP_UPDATE_ELEM: c_int = 2;
+const BPF_MAP_DELETE_ELEM: c_int = 3;
+const BPF_PROG_LOAD: c_int = 5;
+#[cfg(test)]
+const BPF_PROG_TEST_RUN: c_int = 10;
+const BPF_LINK_CREATE: c_int = 28;
+/// A type of map (enum bpf_map_type).
+const BPF_MAP_TYPE_XSKMAP: u32 = 17;
+
 /// bpf(2) with `attr`, which contains only the fields in use; the kernel treats the rest as zero.
 fn bpf<T>(command: c_int, attr: &mut T) -> io::Result<c_int> {
     // SAFETY: the size is that of `attr`; the callers below store only pointers in it that are
@@ -199,8 +213,8 @@ fn owned(fd: c_int) -> OwnedFd {
 /// Creates a map from queue to socket (BPF_MAP_TYPE_XSKMAP) for queues below `queues`.
 pub(super) fn xsk_map(queues: u32) -> io::Result<OwnedFd> {
     // map_type, key_size, value_size, max_entries, map_flags
-    let mut attr: [u32; 5] = [17, 4, 4, queues, 0];
-    bpf(0, &mut attr).map(owned)
+    let mut attr: [u32; 5] = [BPF_MAP_TYPE_XSKMAP, 4, 4, queues, 0];
+    bpf(BPF_MAP_CREATE, &mut attr).map(owned)
 }
 
 #[repr(C)]
@@ -221,7 +235,8 @@ pub(super) fn map_set(map: &OwnedFd, queue: u32, socket: Option<&OwnedFd>) -> io
         flags: 0,
     };
     // Update or delete reads a key and a value of four bytes each, which outlive the call.
-    bpf(if socket.is_some() { 2 } else { 3 }, &mut attr).map(drop)
+    let command = if socket.is_some() { BPF_MAP_UPDATE_ELEM } else { BPF_MAP_DELETE_ELEM };
+    bpf(command, &mut attr).map(drop)
 }
 
 #[repr(C)]
@@ -273,12 +288,12 @@ pub(crate) fn load(purpose: Purpose, insns: &[Insn]) -> Result<OwnedFd, (io::Err
         interface: 0,
         attach: if purpose == Purpose::Xdp { BPF_XDP } else { 0 },
     };
-    if let Ok(fd) = bpf(5, &mut attr) {
+    if let Ok(fd) = bpf(BPF_PROG_LOAD, &mut attr) {
         return Ok(owned(fd));
     }
     // Load again with a log to learn the reason. The log buffer has the given length.
     (attr.log_level, attr.log_size, attr.log) = (1, log.len() as u32, log.as_mut_ptr() as u64);
-    bpf(5, &mut attr).map(owned).map_err(|error| {
+    bpf(BPF_PROG_LOAD, &mut attr).map(owned).map_err(|error| {
         let end = log.iter().position(|b| *b == 0).unwrap_or(log.len());
         let log = String::from_utf8_lossy(&log[..end]);
         (error, log.lines().rev().take(3).collect::<Vec<_>>().join(" / "))
@@ -288,7 +303,7 @@ pub(crate) fn load(purpose: Purpose, insns: &[Insn]) -> Result<OwnedFd, (io::Err
 /// Attaches `program` to an interface until the link is closed. `flags` are XDP_FLAGS_*.
 pub(super) fn link(program: &OwnedFd, interface: u32, flags: u32) -> io::Result<OwnedFd> {
     let mut attr: [u32; 4] = [program.as_raw_fd() as u32, interface, BPF_XDP, flags];
-    bpf(28, &mut attr).map(owned)
+    bpf(BPF_LINK_CREATE, &mut attr).map(owned)
 }
 
 #[cfg(test)]
@@ -317,7 +332,7 @@ pub(super) fn test_run(program: &OwnedFd, frame: &[u8]) -> io::Result<u32> {
         repeat: 1,
         duration: 0,
     };
-    bpf(10, &mut attr)?;
+    bpf(BPF_PROG_TEST_RUN, &mut attr)?;
     Ok(attr.result)
 }
 

@@ -3,8 +3,10 @@
 use std::io;
 use std::os::fd::OwnedFd;
 
+use flowyard_frame::Nanos;
+
+use super::error::OpenError;
 use super::sys::{self, Request};
-use super::{Nanos, OpenError};
 
 /// The state of an interface at the time of a lookup.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -11,8 +11,9 @@
 use flowyard_frame::Nanos;
 use flowyard_wire::LinkType;
 
-use super::{MAX_PACKET, Step, Stop, more, u32_at};
-use crate::{Fault, Record, burst::Records};
+use super::decode::{Step, Stop, more, u32_at};
+use crate::burst::{Record, Records};
+use crate::{error::Fault, limits::MAX_PACKET};
 
 /// Length of the file header.
 pub(super) const FILE_HEADER: usize = 24;

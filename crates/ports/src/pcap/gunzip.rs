@@ -8,7 +8,7 @@ use std::io::{self, ErrorKind, Read};
 
 use flate2::{Decompress, FlushDecompress, Status};
 
-use crate::Fault;
+use crate::error::Fault;
 
 /// Maximum number of compressed bytes per read.
 const CHUNK: usize = 1 << 16;

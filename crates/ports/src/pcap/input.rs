@@ -14,7 +14,7 @@ use std::{
 };
 
 use super::gunzip::{Failed, Gunzip};
-use crate::{Error, Fault};
+use crate::error::{Error, Fault};
 
 /// The size of the buffer, and therefore of the longest block that can be decoded.
 pub(super) const CAPACITY: usize = 1 << 20;

@@ -14,6 +14,7 @@
 //! while streaming; a pcapng section describes at most 65,536 interfaces.
 
 mod classic;
+mod decode;
 mod gunzip;
 mod input;
 mod ng;
@@ -24,17 +25,15 @@ mod writer;
 use std::{fs::File, io::Read, path::Path};
 
 use self::{
-    classic::Classic,
+    decode::Stop,
     input::{Filled, Input},
-    ng::Ng,
+    sniff::Kind,
 };
-use crate::{Burst, Damage, Error, Fault, Progress, Skipped, Source, burst::Records};
+use crate::burst::{Burst, Progress, Records, Skipped, Source};
+use crate::error::{Damage, Error, Fault};
 
+pub use crate::limits::MAX_PACKET;
 pub use writer::{Format, Writer};
-
-/// Maximum number of captured bytes of a packet: 256 KiB, as in libpcap (`MAXIMUM_SNAPLEN`). This
-/// is enough for segmentation offload and jumbograms; a larger value is a damaged length field.
-pub const MAX_PACKET: usize = 262_144;
 
 /// Opens the capture at `path`, in any format that [`Reader`] reads; `-` is standard input.
 ///
@@ -71,32 +70,6 @@ pub struct Reader {
     given: u64,
     damage: Option<Damage>,
     ended: bool,
-}
-
-#[derive(Debug)]
-enum Kind {
-    Classic(Classic),
-    Ng(Ng),
-}
-
-/// The progress of a decoder.
-#[derive(Debug)]
-struct Step {
-    /// Bytes of complete packets and blocks, which need not be shown again.
-    used: usize,
-    stop: Stop,
-}
-
-/// Why a decoder stopped.
-#[derive(Debug)]
-enum Stop {
-    /// The burst is full.
-    Full,
-    /// The next element is incomplete: `need` bytes of it must be shown to continue. The element is
-    /// named by `inside` and has at least `whole` bytes.
-    More { inside: &'static str, need: usize, whole: u32 },
-    /// The next element is damaged.
-    Bad(Fault),
 }
 
 impl Reader {
@@ -191,24 +164,4 @@ impl Source for Reader {
         };
         self.skips().map(|(link, packets)| Skipped { reason: reason(link), packets }).collect()
     }
-}
-
-/// Stops because `need` bytes of a header or packet are needed.
-const fn more(inside: &'static str, need: usize) -> Stop {
-    Stop::More { inside, need, whole: need as u32 }
-}
-
-/// Decodes a 16-bit integer.
-const fn u16_at(bytes: [u8; 2], big_endian: bool) -> u16 {
-    if big_endian { u16::from_be_bytes(bytes) } else { u16::from_le_bytes(bytes) }
-}
-
-/// Decodes a 32-bit integer.
-const fn u32_at(bytes: [u8; 4], big_endian: bool) -> u32 {
-    if big_endian { u32::from_be_bytes(bytes) } else { u32::from_le_bytes(bytes) }
-}
-
-/// The `N` bytes at `at`; the caller has checked that they exist.
-fn array<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
-    bytes[at..].first_chunk().copied().unwrap_or([0; N])
 }

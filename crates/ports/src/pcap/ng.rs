@@ -18,8 +18,10 @@ use std::collections::BTreeMap;
 use flowyard_frame::Nanos;
 use flowyard_wire::LinkType;
 
-use super::{MAX_PACKET, Step, Stop, array, input::CAPACITY, more, ticks::Ticks, u16_at, u32_at};
-use crate::{Fault, Record, burst::Records, linktype};
+use super::decode::{Step, Stop, array, more, u16_at, u32_at};
+use super::{input::CAPACITY, ticks::Ticks};
+use crate::burst::{Record, Records};
+use crate::{error::Fault, limits::MAX_PACKET, linktype};
 
 /// Block type of a section header, the same in both byte orders.
 pub(super) const SECTION: u32 = 0x0a0d_0d0a;

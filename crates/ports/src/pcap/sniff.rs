@@ -1,13 +1,15 @@
 //! Detection of the capture format from the first bytes of a file.
 
 use super::{
-    Kind,
     classic::{Classic, FILE_HEADER},
+    decode::{array, u16_at, u32_at},
     input::{Filled, Input},
     ng::{self, Ng},
-    u16_at, u32_at,
 };
-use crate::{Damage, Error, Fault, linktype};
+use crate::{
+    error::{Damage, Error, Fault},
+    linktype,
+};
 
 /// Files that are often given in place of a capture: first bytes, description, and how to fix it.
 const OTHERS: &[(&[u8], &str, &str)] = &[
@@ -30,6 +32,13 @@ const OTHERS: &[(&[u8], &str, &str)] = &[
     (b"TRSNIFF data", "a Network General Sniffer capture", EDITCAP),
 ];
 
+/// The decoder of a capture, by its format.
+#[derive(Debug)]
+pub(super) enum Kind {
+    Classic(Classic),
+    Ng(Ng),
+}
+
 const EDITCAP: &str = "convert it with editcap -F pcapng";
 const GIVE: &str = "give a pcap or pcapng file, plain or gzip-compressed";
 
@@ -40,7 +49,7 @@ pub(super) fn sniff(name: &str, input: &mut Input) -> Result<Kind, Error> {
         input.gunzip();
     }
     whole(name, input, 4, "the file's magic number")?;
-    let magic = u32_at(super::array(input.shown(), 0), false);
+    let magic = u32_at(array(input.shown(), 0), false);
     let (big_endian, magic) = match magic {
         0xa1b2_c3d4 | 0xa1b2_3c4d | 0xa1b2_cd34 => (false, magic),
         0xd4c3_b2a1 | 0x4d3c_b2a1 | 0x34cd_b2a1 => (true, magic.swap_bytes()),
@@ -48,14 +57,14 @@ pub(super) fn sniff(name: &str, input: &mut Input) -> Result<Kind, Error> {
         _ => return Err(other(name, input)),
     };
     whole(name, input, FILE_HEADER, "the file header")?;
-    let head: [u8; FILE_HEADER] = super::array(input.shown(), 0);
-    let version = [4, 6].map(|at| u16_at(super::array(&head, at), big_endian));
+    let head: [u8; FILE_HEADER] = array(input.shown(), 0);
+    let version = [4, 6].map(|at| u16_at(array(&head, at), big_endian));
     if version[0] > 2 {
         let what = format!("pcap version {}.{} is not supported", version[0], version[1]);
         return Err(Error::Format { file: name.to_owned(), what, fix: EDITCAP.to_owned() });
     }
     // The upper 6 bits are the length of the frame check sequence, the lower 26 the link type.
-    let number = u32_at(super::array(&head, 20), big_endian) & 0x03ff_ffff;
+    let number = u32_at(array(&head, 20), big_endian) & 0x03ff_ffff;
     let Some(link) = linktype::read(number) else {
         return Err(Error::LinkType { file: name.to_owned(), number });
     };
@@ -113,7 +122,7 @@ fn other(name: &str, input: &mut Input) -> Error {
     let (what, fix) = match OTHERS.iter().find(|(magic, _, _)| shown.starts_with(magic)) {
         Some((_, what, fix)) => (format!("this is {what}"), *fix),
         None => {
-            let magic: [u8; 4] = super::array(shown, 0);
+            let magic: [u8; 4] = array(shown, 0);
             let [a, b, c, d] = magic;
             (format!("not a capture (it starts with {a:02x} {b:02x} {c:02x} {d:02x})"), GIVE)
         }

@@ -10,8 +10,7 @@ use std::{
 use flowyard_frame::Nanos;
 use flowyard_wire::LinkType;
 
-use super::MAX_PACKET;
-use crate::{Error, linktype};
+use crate::{error::Error, limits::MAX_PACKET, linktype};
 
 /// An output format.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

@@ -16,7 +16,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::live::{Change, Interface, OpenError, Watch};
+use crate::live::{Change, Interface, OpenError, Watch, is_down, is_full, is_too_long};
 use crate::{af_packet, af_xdp, tap};
 use flowyard_frame::{Batch, Lanes, Nanos};
 
@@ -181,17 +181,6 @@ impl News {
 fn refuse_all(from: &mut Batch, lanes: Lanes, reason: DropReason) -> Lanes {
     lanes.for_each(|lane| refuse(from, lane, reason));
     Lanes::NONE
-}
-
-/// Whether an error means that the interface is down, or gone.
-fn is_down(error: &std::io::Error) -> bool {
-    // ENETDOWN, ENXIO and ENODEV; EIO, EBADFD and EFAULT are what a tap has for the same.
-    matches!(error.raw_os_error(), Some(100 | 6 | 19 | 5 | 77 | 14))
-}
-
-/// Whether an error means that there is no room now: EAGAIN, ENOBUFS, ENOMEM, EBUSY.
-fn is_full(error: &std::io::Error) -> bool {
-    matches!(error.raw_os_error(), Some(11 | 105 | 12 | 16))
 }
 
 /// A port on an interface, resolved.

@@ -3,7 +3,8 @@
 use flowyard_report::{Cell, Column, Table, Tone};
 use serde::{Deserialize, Serialize};
 
-use super::{Document, Time};
+use super::data::{Document, Time};
+use super::rank::differ;
 use crate::traffic::Genome;
 
 /// Throughput of two platforms at one frame size, in frames per second per port.
@@ -66,7 +67,7 @@ pub fn compare(a: &Document, b: &Document) -> Result<Comparison, String> {
             let ratio = a_pps.zip(b_pps).map(|(a, b)| b / a);
             let other = b.results.sizes.iter().find(|other| other.size == at.size);
             let spreads = at.spread.as_ref().zip(other.and_then(|other| other.spread.as_ref()));
-            let overlap = spreads.filter(|(a, b)| !super::differ(a, b));
+            let overlap = spreads.filter(|(a, b)| !differ(a, b));
             let inconclusive = overlap.map(|_| "repetitions overlap".to_owned());
             Pair { size: at.size.clone(), a_pps, b_pps, ratio, inconclusive }
         })

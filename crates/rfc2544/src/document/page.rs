@@ -2,7 +2,8 @@
 
 use flowyard_report::{Axis, Card, Cell, Column, Page, Plot, Section, Table, Tone, Unit, num};
 
-use super::{Document, Time, measured, tables};
+use super::data::{Document, Time, measured};
+use super::tables::tables;
 use crate::suite::AtSize;
 
 /// The page. `command` is the command line that repeats the run, `time` the time of the run.

@@ -8,7 +8,7 @@
 use flowyard_report::{Cell, Column, Table, Tone, num};
 use serde::{Deserialize, Serialize};
 
-use super::{Document, Time};
+use super::data::{Document, Time};
 use crate::line::Load;
 use crate::suite::Spread;
 use crate::traffic::Genome;

@@ -3,7 +3,7 @@
 use flowyard_frame::Nanos;
 use flowyard_report::{Cell, Column, Table, Tone, Unit, num};
 
-use super::{Document, Time, measured};
+use super::data::{Document, Time, measured};
 use crate::line::Load;
 use crate::suite::AtSize;
 

@@ -6,7 +6,7 @@ use crate::dut::YardSpec;
 use crate::line::Line;
 use crate::profile::Profile;
 use crate::suite::{NoJournal, run};
-use crate::traffic::Genome;
+use crate::traffic::{Family, Genome};
 use crate::trial::{Counts, SECOND};
 use crate::virtual_bench::YardBench;
 

@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use flowyard_frame::Nanos;
 use flowyard_testkit::Rng;
 
-use super::Dut;
+use super::device::Dut;
 
 mod truth;
 

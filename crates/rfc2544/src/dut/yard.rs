@@ -30,10 +30,10 @@ use flowyard_yard::work::{Around, Work};
 use flowyard_yard::{Blueprint, Parts, Tick, Yard};
 use serde::{Deserialize, Serialize};
 
-use super::{Dut, State};
+use super::device::{Dut, State};
 use crate::line::Line;
+use crate::measure::MeasureError;
 use crate::tag;
-use crate::tester::MeasureError;
 
 mod wires;
 

@@ -7,7 +7,7 @@
 use flowyard_frame::Nanos;
 use serde::{Deserialize, Serialize};
 
-use super::Search;
+use super::machine::Search;
 use super::throughput::{self, Config, Throughput};
 use crate::line::Load;
 use crate::trial::{Shape, Trial, TrialResult};

@@ -9,7 +9,7 @@
 use flowyard_frame::Nanos;
 use serde::{Deserialize, Serialize};
 
-use super::{Retry, Search};
+use super::machine::{Retry, Search};
 use crate::line::Load;
 use crate::trial::{SECOND, Shape, Trial, TrialResult};
 

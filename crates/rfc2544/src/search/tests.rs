@@ -9,7 +9,7 @@ use super::model::{buffered, curve, pps, result, run};
 use super::*;
 use crate::line::{Line, Load};
 use crate::search::learning::Probed;
-use crate::trial::{SECOND, Shape};
+use crate::trial::{SECOND, Shape, Trial, TrialResult};
 
 pub(crate) fn shared(file: &str) -> Option<Vec<u8>> {
     let base = std::env::var_os("FLOWYARD_SHARED").map_or_else(

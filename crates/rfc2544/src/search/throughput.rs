@@ -11,7 +11,7 @@
 use flowyard_frame::Nanos;
 use serde::{Deserialize, Serialize};
 
-use super::{Retry, Search};
+use super::machine::{Retry, Search};
 use crate::line::Load;
 use crate::trial::{Counts, SECOND, Trial, TrialResult};
 
@@ -127,7 +127,7 @@ impl Throughput {
             answer,
             again: 0,
             stride: 0,
-            retry: Retry { tries: 0 },
+            retry: Retry::new(),
             done: false,
         }
     }

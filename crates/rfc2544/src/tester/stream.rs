@@ -14,7 +14,8 @@
 use flowyard_frame::Nanos;
 
 use super::templates::Prebuilt;
-use super::{MeasureError, Wire};
+use super::wire::Wire;
+use crate::measure::MeasureError;
 use crate::setup::Setup;
 use crate::tag::{self, Cover, Tag};
 

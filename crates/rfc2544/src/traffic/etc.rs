@@ -9,7 +9,8 @@
 use flowyard_frame::Nanos;
 use flowyard_testkit::Rng;
 
-use super::{Plan, Step, Zipf};
+use super::plan::{Plan, Step};
+use super::zipf::Zipf;
 
 /// Probabilities of value sizes from 0 to 14 bytes.
 const SMALL: [f64; 15] = [

@@ -11,7 +11,7 @@ use flowyard_frame::{FlowKey, Nanos};
 use flowyard_wire::{Headers, LinkType};
 use serde::{Deserialize, Serialize};
 
-use super::{Plan, Step};
+use super::plan::{Plan, Step};
 
 /// A frame of a capture.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

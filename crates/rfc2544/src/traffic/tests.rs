@@ -6,8 +6,11 @@ use proptest::prelude::*;
 
 use flowyard_testkit::Rng as Dice;
 
+use flowyard_frame::Nanos;
+
 use super::*;
-use crate::trial::SECOND;
+use crate::line::{Line, Load};
+use crate::trial::{SECOND, Shape, Trial};
 
 #[test]
 fn genomes_are_read_and_written() {

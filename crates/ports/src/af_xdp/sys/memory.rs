@@ -1,6 +1,6 @@
 //! The memory of one socket: chunks that are written and read while they are ours.
 //!
-//! The only user, `super::super::Exchange`, keeps track of the chunks that belong to the kernel.
+//! The only user, `Exchange`, keeps track of the chunks that belong to the kernel.
 
 use std::io;
 use std::sync::Arc;
@@ -10,19 +10,19 @@ use flowyard_pool::Umem;
 
 /// Chunks of [`Memory::CHUNK`] bytes.
 #[derive(Debug)]
-pub(in super::super) struct Memory(Arc<Mapping>);
+pub(crate) struct Memory(Arc<Mapping>);
 
 impl Memory {
     /// Chunk size in bytes.
-    pub(in super::super) const CHUNK: u32 = 2048;
+    pub(crate) const CHUNK: u32 = 2048;
 
-    pub(in super::super) fn new(chunks: u32) -> io::Result<Self> {
+    pub(crate) fn new(chunks: u32) -> io::Result<Self> {
         let len = chunks as usize * Self::CHUNK as usize;
         Mapping::anonymous(len).map(|map| Self(Arc::new(map)))
     }
 
-    /// The memory as an argument for [`Socket::open`](super::super::Socket::open).
-    pub(in super::super) fn umem(&self) -> Umem {
+    /// The memory as an argument for `Socket::open`.
+    pub(crate) fn umem(&self) -> Umem {
         let Self(map) = self;
         // SAFETY: page-aligned, and valid as long as the mapping, which the value keeps alive;
         // `put` and `get` below access a chunk only while no socket has it.
@@ -30,7 +30,7 @@ impl Memory {
     }
 
     /// Writes `bytes` into the chunk at `addr`, which is ours. Returns false if they do not fit.
-    pub(in super::super) fn put(&mut self, addr: u64, bytes: &[u8]) -> bool {
+    pub(crate) fn put(&mut self, addr: u64, bytes: &[u8]) -> bool {
         let at = addr as usize;
         let fits = bytes.len() <= Self::CHUNK as usize && at + bytes.len() <= self.0.len();
         if fits {
@@ -46,7 +46,7 @@ impl Memory {
 
     /// `len` bytes at `addr`, in a chunk that is ours while they are borrowed; empty if they do not
     /// lie in the memory.
-    pub(in super::super) fn get(&self, addr: u64, len: u32) -> &[u8] {
+    pub(crate) fn get(&self, addr: u64, len: u32) -> &[u8] {
         let (at, len) = (addr as usize, len as usize);
         if at.checked_add(len).is_none_or(|end| end > self.0.len()) {
             return &[];

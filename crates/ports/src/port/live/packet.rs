@@ -9,7 +9,7 @@ use flowyard_frame::{Batch, FlowKey, LANES, Lanes, Nanos};
 use flowyard_wire::LinkType;
 
 use super::parts::Parts;
-use super::{Device, News, is_down, is_full, refuse_all};
+use super::{Device, News, is_down, is_full, is_too_long, refuse_all};
 use flowyard_pool::{Meta, NoBuffer, Pool};
 use flowyard_yard::DropReason;
 use flowyard_yard::port::{Received, refuse};
@@ -140,8 +140,8 @@ impl Device for Packet {
             } else if is_down(&error) {
                 return self.news.down(from, left);
             }
-            // EMSGSIZE; anything else that is wrong is wrong with this frame.
-            let too_long = error.raw_os_error() == Some(90);
+            // Any other error concerns this frame.
+            let too_long = is_too_long(&error);
             let reason = if too_long { DropReason::TooLong } else { DropReason::PortFailed };
             if !too_long {
                 self.news.say(format!("a frame could not be transmitted: {error}"));

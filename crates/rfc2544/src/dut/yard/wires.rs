@@ -10,7 +10,7 @@ use flowyard_yard::port::Received;
 use flowyard_yard::{Rx, Tx};
 
 use super::{Held, YardSpec, lock, names};
-use crate::dut::State;
+use crate::dut::device::State;
 use crate::line::{Line, OVERHEAD_BYTES};
 
 /// Maximum number of frames that a port queues ahead of its line.
