@@ -8,9 +8,9 @@
 //! (RFC 2544 section 23.) A search returns a [`Trial`] and accepts a [`TrialResult`]. Both are
 //! plain data: a search can be repeated from recorded results.
 //!
-//! Invariants (`TrialResult::check`): received = good + duplicates + corrupt + foreign + misrouted
-//! + stale; lost = sent - good; frames that the tester itself lost are counted separately and make
-//! the trial invalid, they are never counted as loss of the device.
+//! Invariants (`TrialResult::check`): received is the sum of good, duplicates, corrupt, foreign,
+//! misrouted and stale frames; lost = sent - good; frames that the tester itself lost are counted
+//! separately and make the trial invalid, they are never counted as loss of the device.
 
 use flowyard_frame::Nanos;
 use serde::{Deserialize, Serialize};
