@@ -226,7 +226,7 @@ fn what_is_wrong_is_said_with_its_place_and_the_mend() {
             "core = 1\nout = \"x\"",
             "a mem port forgets what it transmits; use kind = \"pcap\"",
         ),
-        ("\"250k\"", "\"quick\"", "y.toml:10:8: 'quick' is no pace; write \"fast\""),
+        ("\"250k\"", "\"quick\"", "y.toml:10:8: 'quick' is not a pace; write \"fast\""),
         (
             "\"east\"\nkind",
             "\"west\"\nkind",

@@ -103,7 +103,7 @@ fn vanish(plan: Plan) {
     let arrived = talk.join().unwrap();
     line.acquaint(false);
     assert_eq!((arrived.late, arrived.twice), (0, 0));
-    live.until_told("west: the interface is back", plan.cores);
+    live.until_told("west: the interface was recreated", plan.cores);
     if plan.kind == Kind::Xdp {
         // Which is said before each core has its socket.
         live.until_told("west: af_xdp on queue", 2 * plan.cores);
@@ -152,11 +152,11 @@ fn af_xdp_waits_for_an_interface_that_it_can_open() {
     live.until_told("MTU of 9000", 1);
     sleep(Duration::from_millis(300)); // in which it is not told of again
     let told = |what: &str| live.told(what);
-    assert_eq!((told("MTU of 9000"), told("is back"), told("in use again")), (1, 1, 0));
+    assert_eq!((told("MTU of 9000"), told("was recreated"), told("in use again")), (1, 1, 0));
     line.yard().sh("ip link set vb mtu 1500");
     live.until_told("in use again", 1);
     sleep(Duration::from_millis(100));
-    assert_eq!((told("MTU of 9000"), told("is back"), told("in use again")), (1, 1, 1));
+    assert_eq!((told("MTU of 9000"), told("was recreated"), told("in use again")), (1, 1, 1));
     live.stop();
 }
 
