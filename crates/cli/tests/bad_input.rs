@@ -35,7 +35,7 @@ fn captures_that_are_none() {
     let here = folder.path().to_str().unwrap();
     for (path, parts) in [
         (missing, &["byte 0", "No such file", "check the path"][..]),
-        (here, &["byte 0", "directory", "name a file in it"]),
+        (here, &["byte 0", "directory", "give the name of a file"]),
         (&file("text", b"Which core gets this packet?"), &["byte 0", "not a capture", "pcapng"]),
         (&file("empty", b""), &["byte 0", "empty"]),
         (&file("atm", &head(123)), &["link type 123", "SUNATM", "capture on an Ethernet"]),

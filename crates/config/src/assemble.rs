@@ -60,10 +60,10 @@ impl Config {
     pub fn build_logged(&self, mut parts: Parts, log: &Log) -> Result<Yard, BuildError> {
         super::send::receive(self, &mut parts.rx)?;
         self.resolve()?.build(parts, log).map_err(|error| match error {
-            BuildError::Interface { port, error: OpenError { what, mend } } => {
+            BuildError::Interface { port, error: OpenError { what, fix } } => {
                 let named = self.ports().nth(usize::from(port)).and_then(|p| p.interface.as_ref());
                 let span = named.map_or(0..0, |interface| interface.span());
-                self.error(span, what, mend).into()
+                self.error(span, what, fix).into()
             }
             other => other,
         })

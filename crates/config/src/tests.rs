@@ -226,7 +226,7 @@ fn what_is_wrong_is_said_with_its_place_and_the_mend() {
             "core = 1\nout = \"x\"",
             "a mem port forgets what it transmits; use kind = \"pcap\"",
         ),
-        ("\"250k\"", "\"quick\"", "y.toml:10:8: 'quick' is no pace; write \"fast\""),
+        ("\"250k\"", "\"quick\"", "y.toml:10:8: 'quick' is not a pace; write \"fast\""),
         (
             "\"east\"\nkind",
             "\"west\"\nkind",
@@ -503,7 +503,7 @@ fn what_is_wrong_with_an_interface_is_said() {
             "",
             "which frames it takes from the kernel; add",
         ),
-        ("\"arp\"", "\"apr\"", "y.toml:11:30: 'apr' says nothing about a frame; write \"all\""),
+        ("\"arp\"", "\"apr\"", "y.toml:11:30: unknown word 'apr'; write \"all\""),
         ("\"copy\"", "\"cpy\"", "y.toml:12:8: 'cpy' is no choice here; did you mean 'copy'?"),
         ("512", "500", "y.toml:13:15: a ring of 500 frames is not possible; write a power of two"),
         ("fanout", "match = [\"all\"]\nfanout", "a port of kind \"af_packet\" has no 'match'; le"),

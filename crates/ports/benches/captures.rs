@@ -1,4 +1,4 @@
-//! Reading packets of 64 bytes from a file in the page cache; a packet is an item.
+//! Reads packets of 64 bytes from a file in the page cache; one item is one packet.
 
 use std::path::PathBuf;
 
@@ -37,7 +37,7 @@ fn read_64_bytes(bencher: Bencher<'_, '_>, format: Format) {
     });
 }
 
-/// What the machine gives: the same file through `read(2)` alone.
+/// Baseline: the same file through `read(2)` alone.
 #[divan::bench(sample_count = 20)]
 fn read_only(bencher: Bencher<'_, '_>) {
     let dir = tempfile::tempdir().expect("a temporary directory");
@@ -54,8 +54,8 @@ fn read_only(bencher: Bencher<'_, '_>) {
 fn capture(path: PathBuf, format: Format) -> PathBuf {
     let mut writer = Writer::create(&path, format, LinkType::Ethernet).expect("a new file");
     for i in 0..PACKETS {
-        writer.write(i * 1000, 64, &[i as u8; 64]).expect("room on the disk");
+        writer.write(i * 1000, 64, &[i as u8; 64]).expect("free disk space");
     }
-    writer.finish().expect("room on the disk");
+    writer.finish().expect("free disk space");
     path
 }

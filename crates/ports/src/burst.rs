@@ -1,4 +1,4 @@
-//! What a source lends: up to 32 frames at a time.
+//! A burst: up to 32 frames, lent by a source.
 //!
 //! ```text
 //!  records [time, wire_len, interface, link | at, len] [..] [..]   up to 32
@@ -9,33 +9,33 @@
 use flowyard_frame::{LANES, Nanos};
 use flowyard_wire::LinkType;
 
-use crate::{Damage, Error};
+use crate::error::{Damage, Error};
 
-/// What a source says about one frame.
+/// The description of one frame of a source.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Record {
-    /// When the frame was seen, in nanoseconds since the Unix epoch.
+    /// Time stamp in nanoseconds since the Unix epoch.
     pub time: Nanos,
-    /// The frame's length on the wire in bytes, as the source claims it: a crafted capture may
-    /// claim less than it captured.
+    /// The frame's length on the wire in bytes, as stated by the source. In a crafted capture it
+    /// may be less than the captured length.
     pub wire_len: u32,
-    /// The interface the frame was seen on, counted through the whole source from 0.
+    /// The interface at which the frame was captured, counted from 0 through the whole source.
     pub interface: u32,
-    /// What the frame's first byte is.
+    /// The type of the frame's link header.
     pub link: LinkType,
     pub(crate) at: usize,
     pub(crate) len: u32,
 }
 
 impl Record {
-    /// How many bytes of the frame were captured.
+    /// Number of captured bytes.
     #[must_use]
     pub const fn captured(&self) -> usize {
         self.len as usize
     }
 }
 
-/// Up to [`LANES`] frames, lent until the next read. An empty burst is the end of the source.
+/// Up to [`LANES`] frames, lent until the next read. An empty burst marks the end of the source.
 #[derive(Clone, Copy, Debug)]
 pub struct Burst<'a> {
     records: &'a [Record],
@@ -43,24 +43,24 @@ pub struct Burst<'a> {
 }
 
 impl<'a> Burst<'a> {
-    /// `records` whose data lies in `bytes`.
+    /// A burst of `records` whose data lies in `bytes`.
     pub(crate) const fn new(records: &'a [Record], bytes: &'a [u8]) -> Self {
         Self { records, bytes }
     }
 
-    /// How many frames the burst has.
+    /// Number of frames.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.records.len()
     }
 
-    /// Whether the source has ended.
+    /// Whether the burst has no frames, because the source has ended.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.records.is_empty()
     }
 
-    /// The records, in the order of the source.
+    /// The records in the order of the source.
     #[must_use]
     pub const fn records(&self) -> &'a [Record] {
         self.records
@@ -69,7 +69,7 @@ impl<'a> Burst<'a> {
     /// The captured bytes of frame `i`, from the first byte of its link header.
     ///
     /// # Panics
-    /// When `i` is not below [`Burst::len`].
+    /// If `i` is not below [`Burst::len`].
     #[must_use]
     #[inline]
     pub fn data(&self, i: usize) -> &'a [u8] {
@@ -77,56 +77,56 @@ impl<'a> Burst<'a> {
         &self.bytes[record.at..][..record.len as usize]
     }
 
-    /// Every frame with its record, in the order of the source.
+    /// All frames with their records, in the order of the source.
     pub fn iter(&self) -> impl Iterator<Item = (&'a Record, &'a [u8])> + use<'a> {
         let bytes = self.bytes;
         self.records.iter().map(move |record| (record, &bytes[record.at..][..record.captured()]))
     }
 }
 
-/// How far a source has got, in bytes of the underlying file (compressed bytes of a gzip file).
+/// The progress of a source in bytes of the underlying file (compressed bytes of a gzip file).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Progress {
-    /// Bytes taken from the file.
+    /// Bytes read from the file.
     pub done: u64,
-    /// Bytes that the file had when it was opened; `None` where unknown (a pipe).
+    /// Size of the file when it was opened; `None` if unknown (a pipe).
     pub total: Option<u64>,
 }
 
-/// Frames that a source holds and does not give, with the reason.
+/// Frames that a source contains but does not deliver, with the reason.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Skipped {
-    /// Why, in words: `link type 105 (IEEE802_11)`.
+    /// The reason in words: `link type 105 (IEEE802_11) is not supported`.
     pub reason: String,
-    /// How many frames.
+    /// Number of frames.
     pub packets: u64,
 }
 
-/// Where frames come from.
+/// A source of frames.
 pub trait Source {
-    /// Lends the next frames; an empty burst is the end. Returns as soon as it has one whole frame
-    /// and waits for more only when it has none.
+    /// Lends the next frames; an empty burst marks the end. Returns as soon as at least one
+    /// complete frame is available, and waits for more data only when there is none.
     ///
     /// # Errors
-    /// When the source cannot be read on, or when it has ended and nothing in it can be used.
-    /// The frames before the fault were lent by earlier calls.
+    /// When the source cannot be read any further, or when it has ended and no frame of it could be
+    /// used. The frames before the fault were lent by earlier calls.
     fn read(&mut self) -> Result<Burst<'_>, Error>;
 
-    /// How far the source has got.
+    /// The progress so far.
     fn progress(&self) -> Progress;
 
-    /// Why the source ended early, once [`Source::read`] has given an empty burst.
+    /// Why the source ended early; valid once [`Source::read`] has returned an empty burst.
     fn damage(&self) -> Option<&Damage> {
         None
     }
 
-    /// The frames not given so far, by reason.
+    /// The frames not delivered so far, by reason.
     fn skipped(&self) -> Vec<Skipped> {
         Vec::new()
     }
 }
 
-/// Room for the records of one burst.
+/// Storage for the records of one burst.
 #[derive(Debug)]
 pub(crate) struct Records {
     len: usize,
@@ -149,7 +149,7 @@ impl Records {
         self.len == LANES
     }
 
-    /// Adds `record`; the caller has asked [`Records::is_full`].
+    /// Adds `record`; the caller has checked [`Records::is_full`].
     #[inline]
     pub(crate) const fn push(&mut self, record: Record) {
         self.slots[self.len] = record;

@@ -1,55 +1,56 @@
-//! What can go wrong with a capture: errors stop the work, damage ends the file early.
+//! Errors of captures: an [`Error`] stops the work, [`Damage`] ends the file early.
 //!
-//! Both say the file, the byte, what is wrong and the mend, in one line.
+//! The message of both is one line with the file, the byte offset, the fault and how to fix it.
 
 use std::{fmt, io};
 
-use crate::pcap::MAX_PACKET;
+use crate::limits::MAX_PACKET;
 
-/// Why a capture cannot be read or written at all.
+/// Why a capture cannot be read or written.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The system refused: no such file, no permission, a full or failing disk.
-    #[error("{file}: cannot {doing} (byte {offset}): {source}; {}", io_mend(source))]
+    /// A system call failed: no such file, no permission, a full or failing disk.
+    #[error("{file}: cannot {doing} (byte {offset}): {source}; {}", io_fix(source))]
     Io {
         /// The file.
         file: String,
-        /// `open`, `read`, `write`, ...
+        /// The failed operation: `open`, `read`, `write`, ...
         doing: &'static str,
-        /// Bytes read or written before.
+        /// Bytes read or written before the failure.
         offset: u64,
-        /// What the system says.
+        /// The error of the system.
         source: io::Error,
     },
-    /// The file is no capture, or one of a kind that flowyard does not read.
-    #[error("{file}: byte 0: {what}; {mend}")]
+    /// The file is not a capture, or has a format that flowyard does not read.
+    #[error("{file}: byte 0: {what}; {fix}")]
     Format {
         /// The file.
         file: String,
-        /// What it is instead.
+        /// What the file contains instead.
         what: String,
-        /// What to do about it.
-        mend: String,
+        /// How to fix it.
+        fix: String,
     },
-    /// The capture's packets, all of them, have a link layer that flowyard does not read.
+    /// All packets of the capture have a link layer that flowyard does not read.
     #[error(
-        "{file}: link type {number} ({}) is not one flowyard reads; \
-         capture on an Ethernet or IP interface (it reads {})",
+        "{file}: link type {number} ({}) is not supported; \
+         capture on an Ethernet or IP interface (supported: {})",
         crate::linktype::name(*number), crate::linktype::READ
     )]
     LinkType {
         /// The file.
         file: String,
-        /// The number in the LINKTYPE_* registry.
+        /// The link type in the LINKTYPE_* registry.
         number: u32,
     },
     /// The capture is damaged before its first packet.
     #[error(transparent)]
     Damaged(#[from] Damage),
-    /// A frame cannot be written: longer than any reader accepts.
+    /// A frame cannot be written because it is longer than any reader accepts.
     #[error(
-        "{file}: a frame of {len} bytes is longer than the {MAX_PACKET} a capture holds; cut it before writing"
+        "{file}: a frame of {len} bytes exceeds the limit of {MAX_PACKET} bytes per packet of a \
+         capture; truncate it before writing"
     )]
     TooLong {
         /// The file.
@@ -59,59 +60,59 @@ pub enum Error {
     },
 }
 
-fn io_mend(error: &io::Error) -> &'static str {
+fn io_fix(error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::NotFound => "check the path",
         io::ErrorKind::PermissionDenied => "check the permissions, or run as the file's owner",
-        io::ErrorKind::IsADirectory => "name a file in it",
-        io::ErrorKind::StorageFull => "make room, or write elsewhere",
+        io::ErrorKind::IsADirectory => "give the name of a file in this directory",
+        io::ErrorKind::StorageFull => "free space on the disk, or write to another one",
         _ => "check the disk or the pipe, then try again",
     }
 }
 
-/// Where and why a capture ended early. Every packet before it was given.
+/// Where and why a capture ended early. Every packet before that place was delivered.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub struct Damage {
     /// The file.
     pub file: String,
-    /// Where the record or block that is not whole starts: bytes from the start of the capture,
+    /// Start of the incomplete or invalid record or block, in bytes from the start of the capture,
     /// after decompression.
     pub offset: u64,
-    /// Packets before it, given or counted as skipped.
+    /// Packets before the damage, delivered or counted as skipped.
     pub packets: u64,
-    /// What is wrong.
+    /// The kind of damage.
     pub fault: Fault,
 }
 
-/// What is wrong with a damaged capture. Lengths in bytes.
+/// The kind of damage of a capture. Lengths are in bytes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Fault {
     /// The file ends inside a header, a packet or a block.
     Cut {
-        /// What the file ends in.
+        /// The element in which the file ends.
         inside: &'static str,
-        /// How many bytes of it are there.
+        /// Bytes of the element that are present.
         have: u64,
-        /// How many it needs, at least.
+        /// Bytes that the element needs at least.
         need: u64,
     },
     /// The compressed data ends early.
     GzipCut,
     /// The compressed data is corrupt.
     Gzip(String),
-    /// A packet claims an impossible length.
+    /// The length field of a packet is invalid.
     PacketLength {
-        /// The claim.
+        /// The value of the length field.
         claimed: u64,
-        /// The most that would be possible there.
+        /// The maximum possible value.
         most: u64,
     },
-    /// A pcapng block claims an impossible length.
+    /// The length field of a pcapng block is invalid.
     BlockLength {
         /// The block type.
         block: u32,
-        /// The claim.
+        /// The value of the length field.
         claimed: u32,
     },
     /// The two lengths of a pcapng block differ.
@@ -123,15 +124,15 @@ pub enum Fault {
         /// The length after its body.
         tail: u32,
     },
-    /// A pcapng section header without a byte-order magic.
+    /// A pcapng section header without a byte-order magic; the value is what was found instead.
     ByteOrder(u32),
-    /// A pcapng section of a version unknown to flowyard.
+    /// A pcapng section of an unsupported major version.
     Version(u16),
-    /// A pcapng packet of an interface that the section has not described.
+    /// A pcapng packet of an interface that its section does not describe.
     Interface {
-        /// The packet's interface.
+        /// The interface number of the packet.
         wanted: u32,
-        /// How many the section has described.
+        /// Number of interfaces described so far.
         known: u32,
     },
     /// A pcapng section describes too many interfaces.
@@ -141,14 +142,14 @@ pub enum Fault {
 impl fmt::Display for Damage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { file, offset, packets, fault } = self;
-        write!(f, "{file}: byte {offset}: {fault}; {packets} whole packets come before it; ")?;
+        write!(f, "{file}: byte {offset}: {fault}; {packets} complete packets precede it; ")?;
         f.write_str(match fault {
             Fault::Cut { .. } | Fault::GzipCut => {
-                "copy the file again, or let the capturing tool finish it"
+                "copy the file again, or wait until the capturing tool has finished it"
             }
             Fault::Gzip(_) => "copy the file again, and check it with gzip -t",
             Fault::Version(_) => "convert it with editcap -F pcapng",
-            _ => "the bytes from there on are not read: copy the file again, or cut it there",
+            _ => "the rest is not read: copy the file again, or truncate it at this byte",
         })
     }
 }
@@ -158,36 +159,40 @@ impl fmt::Display for Fault {
         match self {
             Self::Cut { inside, have: 0, .. } => write!(f, "the file ends before {inside}"),
             Self::Cut { inside, have, need } => {
-                write!(f, "the file ends inside {inside}: {have} of {need} bytes are there")
+                write!(f, "the file ends inside {inside}: {have} of {need} bytes are present")
             }
             Self::GzipCut => f.write_str("the gzip data ends early"),
             Self::Gzip(why) => write!(f, "the gzip data is corrupt ({why})"),
             Self::PacketLength { claimed, most } => {
-                write!(f, "a packet claims {claimed} captured bytes, at most {most} are possible")
-            }
-            Self::BlockLength { block, claimed } => {
                 write!(
                     f,
-                    "a block of type {block:#x} claims an impossible length of {claimed} bytes"
+                    "a packet has a length of {claimed} bytes, but at most {most} are possible"
                 )
+            }
+            Self::BlockLength { block, claimed } => {
+                write!(f, "a block of type {block:#x} has an invalid length of {claimed} bytes")
             }
             Self::BlockTrailer { block, head, tail } => {
                 write!(
                     f,
-                    "a block of type {block:#x} starts as {head} and ends as {tail} bytes long"
+                    "a block of type {block:#x} has the length {head} in its header and {tail} in its \
+                     trailer"
                 )
             }
             Self::ByteOrder(magic) => {
                 write!(
                     f,
-                    "a section header has {magic:#010x} where the byte order (0x1a2b3c4d) belongs"
+                    "a section header has the byte-order magic {magic:#010x}, expected 0x1a2b3c4d"
                 )
             }
             Self::Version(major) => {
-                write!(f, "a section has pcapng version {major}, flowyard reads version 1")
+                write!(f, "a section has pcapng version {major}, but only version 1 is supported")
             }
             Self::Interface { wanted, known } => {
-                write!(f, "a packet names interface {wanted}, the section has described {known}")
+                write!(
+                    f,
+                    "a packet refers to interface {wanted}, but the section describes {known}"
+                )
             }
             Self::Interfaces => f.write_str("a section describes more than 65,536 interfaces"),
         }

@@ -1,4 +1,4 @@
-//! Where frames enter and leave: memory, capture files, interfaces of the system.
+//! Ports, where frames enter and leave: memory, capture files, network interfaces.
 //!
 //! ```text
 //!  file, gzip file, standard input ──> pcap::Reader ──┐
@@ -8,18 +8,20 @@
 //!  frames ──> pcap::Writer ──> temporary name ──finish──> capture file
 //! ```
 //!
-//! A [`Source`] lends its frames a [`Burst`] at a time: `dyn` costs per burst, nothing is
-//! allocated or copied per frame, and memory does not grow with the length of a capture.
+//! A [`Source`] lends its frames one [`Burst`] at a time: dynamic dispatch costs once per burst,
+//! nothing is allocated or copied per frame, and memory use does not depend on the length of a
+//! capture.
 //!
-//! Invariants: frames come in the order of the source; a damaged capture gives every frame that
-//! was whole and then says where and why it stopped ([`Damage`]); a frame that is not given is
-//! counted by name ([`Skipped`]).
+//! Invariants: frames keep the order of the source; a damaged capture yields every complete frame
+//! before the damage, and then where and why it ended ([`Damage`]); frames that are not delivered
+//! are counted by reason ([`Skipped`]).
 //! Thread-safety: sources and interfaces are `Send`, and used by one thread at a time.
 
 pub mod af_packet;
 pub mod af_xdp;
 mod burst;
 mod error;
+mod limits;
 pub mod linktype;
 pub mod live;
 pub mod mem;

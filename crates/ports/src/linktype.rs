@@ -1,11 +1,11 @@
-//! Names and numbers of link types, after the LINKTYPE_* registry (tcpdump.org).
+//! Names and numbers of link types, from the LINKTYPE_* registry (tcpdump.org).
 
 use flowyard_wire::LinkType;
 
-/// What flowyard reads, in words.
+/// The supported link types in words.
 pub const READ: &str = "Ethernet, raw IP, BSD loopback and Linux cooked captures";
 
-/// The number that a capture writes for `link`.
+/// The registry number that is written to captures for `link`.
 #[must_use]
 pub const fn number(link: LinkType) -> u16 {
     match link {
@@ -20,14 +20,14 @@ pub const fn number(link: LinkType) -> u16 {
     }
 }
 
-/// The link type with this number, if flowyard reads it; numbers beyond the registry's 16 bits
-/// are none.
+/// The link type with this number, if it is supported. The registry has 16 bits; larger numbers are
+/// never supported.
 #[must_use]
 pub(crate) fn read(number: u32) -> Option<LinkType> {
     LinkType::from_registry(u16::try_from(number).ok()?)
 }
 
-/// The registry's name for `number`, `unknown` where this table has none.
+/// The registry's name for `number`; `unknown` if this table has no entry.
 #[must_use]
 pub fn name(number: u32) -> &'static str {
     if let 147..=162 = number {

@@ -1,11 +1,12 @@
-//! Frames in memory as a source: for tests, benches, and captures that are read more than once.
+//! A source of frames in memory: for tests, benchmarks, and captures that are read more than once.
 
 use flowyard_frame::{LANES, Nanos};
 use flowyard_wire::LinkType;
 
-use crate::{Burst, Error, Progress, Record, Source};
+use crate::burst::{Burst, Progress, Record, Source};
+use crate::error::Error;
 
-/// Frames with their time stamps, in the order they were pushed.
+/// Frames with their time stamps, in the order in which they were pushed.
 #[derive(Clone, Debug, Default)]
 pub struct Frames {
     records: Vec<Record>,
@@ -14,13 +15,13 @@ pub struct Frames {
 }
 
 impl Frames {
-    /// No frames yet.
+    /// An empty source.
     #[must_use]
     pub const fn new() -> Self {
         Self { records: Vec::new(), bytes: Vec::new(), next: 0 }
     }
 
-    /// Every frame that `source` still has.
+    /// Reads all remaining frames of `source`.
     ///
     /// # Errors
     /// As [`Source::read`].
@@ -37,10 +38,10 @@ impl Frames {
         }
     }
 
-    /// Adds a whole frame, seen at `time` on interface 0.
+    /// Adds a complete frame, captured at `time` on interface 0.
     ///
     /// # Panics
-    /// When the frame is longer than 4 GiB.
+    /// If the frame is longer than 4 GiB.
     pub fn push(&mut self, time: Nanos, link: LinkType, data: &[u8]) {
         let wire_len = u32::try_from(data.len()).expect("a frame is shorter than 4 GiB");
         self.push_record(Record { time, wire_len, interface: 0, link, at: 0, len: wire_len }, data);
@@ -51,24 +52,24 @@ impl Frames {
         self.bytes.extend_from_slice(data);
     }
 
-    /// How many frames there are, read or not.
+    /// Number of frames, read or not.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.records.len()
     }
 
-    /// Whether there are no frames at all.
+    /// Whether there are no frames, read or not.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.records.is_empty()
     }
 
-    /// Every frame, read or not.
+    /// All frames, read or not.
     pub fn iter(&self) -> impl Iterator<Item = (&Record, &[u8])> {
         Burst::new(&self.records, &self.bytes).iter()
     }
 
-    /// Starts again at the first frame.
+    /// Continues reading at the first frame.
     pub const fn rewind(&mut self) {
         self.next = 0;
     }
@@ -81,7 +82,7 @@ impl Source for Frames {
         Ok(Burst::new(&self.records[from..self.next], &self.bytes))
     }
 
-    /// In captured bytes.
+    /// The progress in captured bytes.
     fn progress(&self) -> Progress {
         let done = self.records.get(self.next).map_or(self.bytes.len(), |record| record.at);
         Progress { done: done as u64, total: Some(self.bytes.len() as u64) }

@@ -1,9 +1,8 @@
-//! Reading allocates at open and never per packet: a hundred times the packets, no allocation more.
+//! Reading allocates memory when a capture is opened, and none per packet: a capture with a hundred
+//! times the packets needs no additional allocation.
 //!
-//! What the test's own thread allocates is counted: the harness has threads, too.
-#![allow(unsafe_code, reason = "counting allocations means standing before the allocator")]
-
-mod common;
+//! Only allocations of the test's own thread are counted, because the harness has threads too.
+#![allow(unsafe_code, reason = "a counting allocator implements the unsafe trait GlobalAlloc")]
 
 use std::{
     alloc::{GlobalAlloc, Layout, System},
@@ -11,31 +10,31 @@ use std::{
     io::Cursor,
 };
 
-use common::{Out, Packet, Variant, gzip, pcap};
+use crate::common::{Out, Packet, Variant, gzip, pcap};
 use flowyard_ports::{Source, pcap::Reader};
 
 thread_local! {
-    /// Calls, and bytes.
+    /// Number of calls and bytes.
     static COUNT: Cell<(u64, u64)> = const { Cell::new((0, 0)) };
 }
 
 struct Counting;
 
-// SAFETY: every call goes to the system's allocator unchanged.
+// SAFETY: every call is passed to the system allocator unchanged.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let more = |count: &Cell<(u64, u64)>| {
             let (calls, bytes) = count.get();
             count.set((calls + 1, bytes + layout.size() as u64));
         };
-        // A thread that ends has no count any more.
+        // The counter of a thread that is ending no longer exists.
         let _counted = COUNT.try_with(more);
-        // SAFETY: the caller keeps the contract of `alloc`.
+        // SAFETY: the caller fulfils the contract of `alloc`.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
-        // SAFETY: `at` came from `alloc` above, which is the system's.
+        // SAFETY: `at` came from `alloc` above, which uses the system allocator.
         unsafe { System.dealloc(at, layout) }
     }
 }
@@ -43,7 +42,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// Allocations and bytes of reading `file` to its end.
+/// The number of allocations and bytes needed to read `file` to its end.
 fn cost(file: Vec<u8>, packets: usize) -> (u64, u64) {
     let bytes = Box::new(Cursor::new(file));
     let before = COUNT.get();
@@ -81,7 +80,8 @@ fn reading_allocates_nothing_per_packet() {
     for make in makers {
         let (few, many) = (cost(make(400), 400), cost(make(40_000), 40_000));
         assert_eq!(few.0, many.0);
-        // The buffer of 1 MiB; for gzip twice the first chunk read, which found out what it is.
+        // The buffer of 1 MiB; for gzip also two copies of the first chunk, which was read to
+        // detect the format.
         assert!(few.1.max(many.1) < (1 << 20) + 2 * (1 << 18) + 100_000, "{few:?} {many:?}");
     }
 }

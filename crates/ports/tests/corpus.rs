@@ -1,13 +1,11 @@
-//! Every capture of the shared corpus reads as its manifest says.
-
-mod common;
+//! Every capture of the shared corpus reads as described by its manifest.
 
 use std::path::PathBuf;
 
-use common::read_all;
+use crate::common::read_all;
 use flowyard_ports::{Error, Fault, linktype, pcap};
 
-/// Its second section is of pcapng version 2: tcpdump, tshark and flowyard stop there.
+/// A capture whose second section has pcapng version 2; tcpdump, tshark and flowyard stop there.
 const VERSION_2: &str = "13-formats/gopacket__be__test901.pcapng";
 
 fn shared() -> Option<PathBuf> {
@@ -20,7 +18,7 @@ fn shared() -> Option<PathBuf> {
 #[test]
 fn every_capture_reads_as_the_manifest_says() {
     let Some(captures) = shared() else {
-        // Not println!, which the test runner keeps to itself while a test passes.
+        // Not println!, whose output the test runner hides when a test passes.
         let _ = std::io::Write::write_fmt(
             &mut std::io::stderr(),
             format_args!("skipped: needs ../shared/captures\n"),
@@ -39,7 +37,7 @@ fn every_capture_reads_as_the_manifest_says() {
         let [file, count, captured, wire, link, notes] = columns.map(|column| fields[column]);
         let number = |text: &str| text.parse::<u64>().unwrap();
         if file == VERSION_2 {
-            // The manifest counts the version 2 section as if it were of version 1.
+            // The manifest counts the packets of the version 2 section, too.
             let outcome = read_all(&mut pcap::open(captures.join(file)).unwrap()).unwrap();
             assert_eq!(outcome.damage.unwrap().fault, Fault::Version(2));
             assert_eq!(outcome.packets.len(), 1);
@@ -59,7 +57,8 @@ fn every_capture_reads_as_the_manifest_says() {
             }
         };
         let outcome = read_all(&mut reader).unwrap_or_else(|error| panic!("{error}"));
-        let of = |length: fn(&common::Packet) -> u64| outcome.packets.iter().map(length).sum();
+        let of =
+            |length: fn(&crate::common::Packet) -> u64| outcome.packets.iter().map(length).sum();
         let got: [u64; 3] =
             [of(|_| 1), of(|packet| packet.data.len() as u64), of(|packet| packet.wire_len.into())];
         assert_eq!(got, [count, captured, wire].map(number), "{file}: {:?}", outcome.damage);
@@ -74,5 +73,5 @@ fn every_capture_reads_as_the_manifest_says() {
         }
     }
     println!("{files} files, {packets} packets; {named} of other link types, {damaged} damaged");
-    assert!(files >= 400 && damaged >= 4 && named >= 30, "the corpus is not all there");
+    assert!(files >= 400 && damaged >= 4 && named >= 30, "the corpus is incomplete");
 }

@@ -1,8 +1,6 @@
-//! Damage: whatever happens to a capture, what was whole is given and the rest is named.
+//! Damaged captures: all complete packets are delivered, and the damage is reported.
 
-mod common;
-
-use common::{Out, Packet, Variant, gzip, pcap, read, read_chunked};
+use crate::common::{Out, Packet, Variant, gzip, pcap, read, read_chunked};
 use flowyard_ports::{Error, Fault};
 use proptest::prelude::*;
 
@@ -45,7 +43,7 @@ fn a_capture_cut_anywhere_gives_its_whole_packets() {
         let mut counts = Vec::new();
         for cut in 0..sample.len() {
             let Ok(part) = read(&sample[..cut]) else {
-                assert!(cut < 24, "the head is whole after {cut} bytes");
+                assert!(cut < 24, "the header is complete after {cut} bytes");
                 continue;
             };
             assert_eq!(part.packets, all.packets[..part.packets.len()]);
@@ -69,7 +67,7 @@ fn a_capture_cut_anywhere_gives_its_whole_packets() {
 fn a_gzip_file_cut_anywhere_gives_its_whole_packets() {
     for sample in samples() {
         let all = read(&sample).unwrap();
-        // Two members, the border inside a packet.
+        // Two members; the boundary is inside a packet.
         let (one, two) = sample.split_at(150);
         let packed = [gzip(one), gzip(two)].concat();
         let unpacked = read(&packed).unwrap();
@@ -79,7 +77,7 @@ fn a_gzip_file_cut_anywhere_gives_its_whole_packets() {
                 Ok(part) => {
                     assert_eq!(part.packets, all.packets[..part.packets.len()]);
                     let whole = cut == gzip(one).len();
-                    let damage = part.damage.expect("the file is not whole");
+                    let damage = part.damage.expect("the file is incomplete");
                     assert_eq!(matches!(damage.fault, Fault::Cut { .. }), whole, "{damage}");
                 }
                 Err(error) => assert!(matches!(error, Error::Damaged(_) | Error::Format { .. })),
@@ -89,7 +87,7 @@ fn a_gzip_file_cut_anywhere_gives_its_whole_packets() {
         let crc = corrupt.len() - 8;
         corrupt[crc] ^= 1;
         for chunk in [1, 7, usize::MAX] {
-            // The checksum comes last: every packet is there, and the damage is told after them.
+            // The checksum comes last: every packet is delivered before the damage is reported.
             let outcome = read_chunked(&corrupt, chunk).unwrap();
             let damage = outcome.damage.expect("the checksum is wrong");
             assert!(matches!(damage.fault, Fault::Gzip(_)), "{damage}");
@@ -112,7 +110,7 @@ fn impossible_lengths_are_named_with_their_place() {
     assert_eq!(damage.fault, Fault::PacketLength { claimed: 262_145, most: 262_144 });
     let line = damage.to_string();
     assert!(
-        line.contains("test: byte 116: a packet claims 262145") && !line.contains('\n'),
+        line.contains("test: byte 116: a packet has a length of 262145") && !line.contains('\n'),
         "{line}"
     );
 
@@ -133,7 +131,7 @@ fn impossible_lengths_are_named_with_their_place() {
         out.u32(6).u32(claimed).raw(&[0; 100]);
         assert_eq!(fault(&out), Fault::BlockLength { block: 6, claimed });
     }
-    let mut out = start(); // a block of nearly 4 GiB that nobody needs
+    let mut out = start(); // a block of nearly 4 GiB that is skipped
     out.u32(4).u32(u32::MAX - 3).raw(&[0; 100]);
     let need = u64::from(u32::MAX - 3);
     assert_eq!(fault(&out), Fault::Cut { inside: "a block", have: 108, need });
@@ -184,8 +182,8 @@ fn what_is_no_capture_is_named() {
     assert!(says(&gzip(b"")).contains("empty"));
     assert!(says(&pcap(MICROS, (3, 0), 1, &[])).contains("pcap version 3.0"));
     let line = says(&pcap(MICROS, (2, 4), 105, &packets()));
-    assert!(line.contains("link type 105 (IEEE802_11) is not one flowyard reads"), "{line}");
-    // The frame check sequence's length above the link type is no part of it.
+    assert!(line.contains("link type 105 (IEEE802_11) is not supported"), "{line}");
+    // The length of the frame check sequence, in the upper bits, is not part of the link type.
     assert_eq!(read(&pcap(MICROS, (2, 4), 0x2400_0001, &packets())).unwrap().packets.len(), 5);
 }
 

@@ -1,10 +1,8 @@
-//! Every variant of both formats reads as it was written.
-
-mod common;
+//! Every variant of both formats is read as it was written.
 
 use std::{io::Read, sync::mpsc};
 
-use common::{Out, Packet, Variant, gzip, pcap, read, read_all, read_chunked};
+use crate::common::{Out, Packet, Variant, gzip, pcap, read, read_all, read_chunked};
 use flowyard_ports::{
     Error, Source,
     pcap::{Format, MAX_PACKET, Reader, Writer, open},
@@ -13,7 +11,7 @@ use flowyard_wire::LinkType;
 use proptest::prelude::*;
 
 /// Packets whose times are whole multiples of `unit` nanoseconds.
-fn packets(unit: u64) -> impl Strategy<Value = Vec<Packet>> {
+pub(crate) fn packets(unit: u64) -> impl Strategy<Value = Vec<Packet>> {
     let data = prop::collection::vec(any::<u8>(), 0..200);
     let packet = (0..u64::from(u32::MAX) * 1_000_000_000, any::<u16>(), data);
     let packet = packet.prop_map(move |(time, more, data)| {
@@ -38,7 +36,7 @@ proptest! {
     fn pcap_of_every_variant(
         variant in variant(), packets in packets(1000), minor in 0..5_u16, chunk in 1..4000_usize,
     ) {
-        prop_assume!(minor != 3); // either order: below
+        prop_assume!(minor != 3); // lengths in either order: tested below
         let file = pcap(variant, (2, minor), 1, &packets);
         for outcome in [read(&file), read_chunked(&file, chunk), read(&gzip(&file))] {
             let outcome = outcome.unwrap();
@@ -106,7 +104,7 @@ proptest! {
     }
 }
 
-/// Ticks to nanoseconds, by long arithmetic.
+/// Ticks to nanoseconds in 128-bit arithmetic.
 fn exact(ticks: u64, resolution: u8, seconds: i64) -> u64 {
     let power = u32::from(resolution & 0x7f);
     let ticks = u128::from(ticks) * 1_000_000_000;
@@ -134,7 +132,7 @@ fn sections_have_their_own_byte_order_and_interfaces() {
     for (big, link) in [(false, 1), (true, 105), (true, 0), (false, 127)] {
         let mut out = Out::new(big);
         out.section(if big { 4096 } else { u64::MAX });
-        out.block(5, |out| out.u32(0).u64(1)); // statistics: skipped
+        out.block(5, |out| out.u32(0).u64(1)); // interface statistics, which are skipped
         out.interface(link, 0, None, 0).enhanced(0, 1, 4, &[1, 2, 3, 4]);
         out.interface(1, 0, Some(9), 0).enhanced(1, 7, 2, &[9, 9]);
         bytes.extend(out.bytes);
@@ -146,8 +144,8 @@ fn sections_have_their_own_byte_order_and_interfaces() {
     assert_eq!(
         skipped,
         [
-            ("link type 105 (IEEE802_11) is not read", 1),
-            ("link type 127 (IEEE802_11_RADIOTAP) is not read", 1),
+            ("link type 105 (IEEE802_11) is not supported", 1),
+            ("link type 127 (IEEE802_11_RADIOTAP) is not supported", 1),
         ]
     );
 }
@@ -203,7 +201,7 @@ fn a_writer_that_is_dropped_leaves_nothing() {
     assert!(open(dir.path().join("absent")).unwrap_err().to_string().contains("check the path"));
 }
 
-/// A pipe that gives a byte when one is sent, and waits for the next.
+/// A pipe that delivers a byte when one is sent, and waits for the next.
 struct Pipe(mpsc::Receiver<u8>);
 
 impl Read for Pipe {
@@ -231,7 +229,7 @@ fn a_slow_pipe_delivers_each_packet_as_it_is_whole() {
         file[..head].iter().for_each(|&byte| send.send(byte).unwrap());
         let mut reader = Reader::new("pipe", Box::new(Pipe(pipe)), None).unwrap();
         for i in 0..3 {
-            // Not a byte more than this packet is in the pipe: reading ahead would wait for ever.
+            // The pipe contains no byte beyond this packet, so reading ahead would block for ever.
             file[head + i * each..][..each].iter().for_each(|&byte| send.send(byte).unwrap());
             let burst = reader.read().unwrap();
             assert_eq!((burst.len(), burst.records()[0].time), (1, packets[i].time));
@@ -242,7 +240,7 @@ fn a_slow_pipe_delivers_each_packet_as_it_is_whole() {
     }
 }
 
-/// A finished capture takes the place of a file, and of nothing else: `/dev/null` stays what it is.
+/// A finished capture replaces only a regular file, never a device such as `/dev/null`.
 #[cfg(unix)]
 #[test]
 fn what_is_no_file_is_not_replaced() {
@@ -250,6 +248,6 @@ fn what_is_no_file_is_not_replaced() {
     let path = dir.path().join("socket");
     let _socket = std::os::unix::net::UnixListener::bind(&path).unwrap();
     let error = Writer::create(&path, Format::PcapNanos, LinkType::Ethernet).unwrap_err();
-    assert!(error.to_string().contains("is no file, and would be replaced"), "{error}");
-    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1, "nothing is left behind");
+    assert!(error.to_string().contains("it exists and is not a regular file"), "{error}");
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1, "no temporary file remains");
 }

@@ -1,12 +1,12 @@
-//! Analyse: the receiving half of the tester. Every frame is looked at; none is sampled.
+//! The receiving half of the tester. Every frame is analysed; there is no sampling.
 //!
 //! ```text
-//!  frame ─ tag::read ─> good ─ Tracker (came? twice? late?) ─ latency, neighbour difference
+//!  frame ─ tag::read ─> good ─ Tracker (new? duplicate? reordered?) ─ latency, delay variation
 //!                    └> corrupt, foreign, at the wrong port: counted
 //! ```
 //!
 //! Invariant: received = good + duplicates + corrupt + foreign + misrouted + stale, always.
-//! Thread-safety: one thread's.
+//! Thread-safety: used by one thread.
 
 use flowyard_frame::Nanos;
 
@@ -15,13 +15,13 @@ use crate::tag::{self, Cover, Seen};
 use crate::track::{Arrival, Known, Tracker};
 use crate::trial::Counts;
 
-/// Looks at all that comes back.
+/// Analyses every received frame.
 #[derive(Debug)]
 pub struct Analyser {
     cover: Cover,
     start: Nanos,
     sources: Vec<Source>,
-    /// Of every good frame.
+    /// Latencies of all good frames.
     pub latency: Recorder,
     received: u64,
     corrupt: u64,
@@ -30,34 +30,77 @@ pub struct Analyser {
     silence: Option<(Nanos, Nanos)>,
 }
 
-/// What is known of the frames of one sending port.
+/// State about the frames of one sending port.
 #[derive(Debug)]
 pub(crate) struct Source {
     pub(crate) tracker: Tracker,
-    /// Where flow `f` belongs: port `to[f % to.len()]`.
+    /// The destination of flow `f` is port `to[f % to.len()]`.
     to: Vec<u8>,
     misrouted: u64,
     last: Option<(u64, Nanos)>,
-    /// Latencies kept one by one, of frames from `.0` on.
+    /// Individual latencies of consecutive frames, starting with frame `.0`.
     pub(crate) kept: (u64, Vec<Option<Nanos>>),
+    /// Individual latencies of tagged frames, by index.
     pub(crate) wanted: Vec<(u64, Option<Nanos>)>,
 }
 
-/// How much is remembered.
+/// Counters that are not kept per source, as in [`Counts`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Totals {
+    /// Received frames of all kinds.
+    pub received: u64,
+    /// Test frames with wrong bits.
+    pub corrupt: u64,
+    /// Frames that the tester did not send, or sent in an earlier trial.
+    pub foreign: u64,
+    /// Undamaged test frames received at the wrong port.
+    pub misrouted: u64,
+}
+
+impl Totals {
+    /// Sets these counters in `counts`.
+    pub(crate) const fn store(&self, counts: &mut Counts) {
+        counts.received = self.received;
+        counts.corrupt = self.corrupt;
+        counts.foreign = self.foreign;
+        counts.misrouted = self.misrouted;
+    }
+
+    /// The increase since `before`.
+    pub(crate) const fn since(&self, before: &Self) -> Self {
+        Self {
+            received: self.received - before.received,
+            corrupt: self.corrupt - before.corrupt,
+            foreign: self.foreign - before.foreign,
+            misrouted: self.misrouted - before.misrouted,
+        }
+    }
+
+    /// Adds `times` times `other`.
+    pub(crate) const fn add(&mut self, other: &Self, times: u64) {
+        self.received += other.received * times;
+        self.corrupt += other.corrupt * times;
+        self.foreign += other.foreign * times;
+        self.misrouted += other.misrouted * times;
+    }
+}
+
+/// How much state the analyser keeps.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Memory {
-    /// Flows of each source.
+    /// Flows per source.
     pub flows: u16,
-    /// Frames that a frame may be late by, see [`Tracker::new`].
+    /// The number of frames by which a frame may be late, see [`Tracker::new`].
     pub window: usize,
 }
 
 impl Analyser {
-    /// For sources that send to `routes`: by source, the ports its flows go to in turn.
+    /// An analyser for sources that send to `routes`: for each source, the destination ports of its
+    /// flows in rotation.
     #[must_use]
     pub fn new(routes: &[Vec<u8>], cover: Cover, memory: Memory, start: Nanos) -> Self {
         let flows = usize::from(memory.flows.max(1));
-        // A megabyte of records for each source, shared by its flows.
+        // One megabyte of records per source, shared by its flows.
         let records = (65_536 / flows).clamp(16, memory.window.max(16));
         let source = |to: &Vec<u8>| Source {
             tracker: Tracker::new(flows, memory.window, records),
@@ -81,12 +124,12 @@ impl Analyser {
         }
     }
 
-    /// The trial starts at `start`, not at what was said before.
+    /// Sets the start of the trial to `start`, in place of the time given to `new`.
     pub(crate) const fn begin(&mut self, start: Nanos) {
         self.start = start;
     }
 
-    /// `frame` came in by `port` at `at`.
+    /// Analyses `frame`, received at `port` at time `at`.
     pub fn see(&mut self, at: Nanos, port: u8, frame: &[u8]) {
         self.received += 1;
         let tag = match tag::read(frame, self.cover) {
@@ -94,7 +137,7 @@ impl Analyser {
             Seen::Corrupt => return self.corrupt += 1,
             Seen::Foreign => return self.foreign += 1,
         };
-        // Sent before this trial began: of the one before, out of some queue.
+        // Sent before this trial started: a frame of an earlier trial, delayed in a queue.
         if tag::age(tag.sent, at) > at.saturating_sub(self.start) {
             return self.foreign += 1;
         }
@@ -127,42 +170,43 @@ impl Analyser {
         }
     }
 
-    /// By source.
+    /// The state of each source.
     pub(crate) fn sources(&mut self) -> &mut [Source] {
         &mut self.sources
     }
 
-    /// Whether a frame is lost for good: none that comes now would count.
+    /// Whether any frame is already counted as lost, so that a later arrival could not change it.
     pub(crate) fn has_lost(&self) -> bool {
         self.sources.iter().any(|source| source.tracker.known.lost > 0)
     }
 
-    /// What is known of each source now; before the end, not all losses are.
+    /// The counters of each source so far. Before the end of the trial not all losses are known.
     pub(crate) fn known(&self) -> Vec<Known> {
         self.sources.iter().map(|source| source.tracker.known).collect()
     }
 
-    /// Whether all frames before `tags`, by source, are known to be good or lost for good.
+    /// Whether, for each source, all frames before the index in `tags` are counted as good or lost.
     pub(crate) fn has_decided(&self, tags: &[u64]) -> bool {
         self.sources.iter().zip(tags).all(|(source, tag)| source.tracker.decided() >= *tag)
     }
 
-    /// The longest time without a frame at a port, after the start.
+    /// The longest time without a received frame at a port, relative to the start.
     #[must_use]
     pub const fn silence(&self) -> Option<(Nanos, Nanos)> {
         self.silence
     }
 
-    /// What cannot be told by source, so far: received, corrupt, foreign, misrouted.
+    /// Counters that are not kept per source.
     #[must_use]
-    pub fn strays(&self) -> [u64; 4] {
+    pub fn totals(&self) -> Totals {
         let misrouted = self.sources.iter().map(|source| source.misrouted).sum();
-        [self.received, self.corrupt, self.foreign, misrouted]
+        let Self { received, corrupt, foreign, .. } = *self;
+        Totals { received, corrupt, foreign, misrouted }
     }
 }
 
 impl Source {
-    /// The latency of frame `index`, if it was wanted and came.
+    /// The latency of frame `index`, if it is a tagged frame and was received.
     pub(crate) fn latency_of(&self, index: u64) -> Option<Nanos> {
         let at = self.wanted.binary_search_by_key(&index, |(wanted, _)| *wanted).ok()?;
         self.wanted[at].1
@@ -179,7 +223,7 @@ impl Source {
     }
 }
 
-/// One source's share of the counts: `sent` and `intended` are the sender's.
+/// The counters of one source; `intended` and `sent` come from the sender.
 #[must_use]
 pub(crate) const fn counts(known: &Known, intended: u64, sent: u64) -> Counts {
     Counts {

@@ -1,55 +1,55 @@
-//! Latency of every frame: a histogram while the trial runs, a summary when it is over.
+//! Latency of every frame: a histogram during the trial, a summary at its end.
 //!
-//! RFC 2544 (section 26.2) knows the mean of tagged frames, RFC 8219 (section 7.2) median and 99.9th
-//! percentile, and from all frames the packet delay variation, D99.9 - Dmin (7.3.1), and the
-//! variation from frame to frame (IPDV, 7.3.2; RFC 5481). Times are of a device that stores and
-//! forwards: last bit in to first bit out (RFC 1242 section 3.8).
+//! RFC 2544 (section 26.2) uses the mean of tagged frames. RFC 8219 uses the median and the 99.9th
+//! percentile (section 7.2), the packet delay variation over all frames, D99.9 - Dmin (7.3.1), and
+//! the variation between consecutive frames (IPDV, 7.3.2; RFC 5481). Latency is measured as for a
+//! store-and-forward device: last bit in to first bit out (RFC 1242 section 3.8).
 //!
-//! Values are kept to three digits (HDR histogram); least, greatest and sum are exact.
+//! Values have three significant digits (HDR histogram); minimum, maximum and sum are exact.
 
 use flowyard_frame::Nanos;
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
-/// The longest latency that is told apart: 18 minutes, where time stamps wrap.
+/// The largest latency that is distinguished: 18 minutes, at which time stamps wrap around.
 const LONGEST: u64 = 1 << 40;
 
-/// Latencies as they come. Thread-safety: one thread's.
+/// Collects latencies. Thread-safety: used by one thread.
 #[derive(Clone, Debug)]
 pub struct Recorder {
     all: Histogram<u64>,
     min: Nanos,
     max: Nanos,
     sum: u128,
-    /// Differences between neighbours: those below zero, and the others.
+    /// Differences between consecutive frames: negative ones in `down`, all others in `up`.
     down: Histogram<u64>,
     up: Histogram<u64>,
 }
 
-/// What a trial's latencies were, in nanoseconds.
+/// Summary of a trial's latencies, in nanoseconds.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct Latency {
-    /// Frames.
+    /// Number of frames.
     pub count: u64,
-    /// The least, exact.
+    /// Minimum, exact.
     pub min_ns: Nanos,
-    /// The greatest, exact.
+    /// Maximum, exact.
     pub max_ns: Nanos,
-    /// The mean.
+    /// Mean.
     pub mean_ns: f64,
-    /// Half of the frames are not slower.
+    /// Median.
     pub p50_ns: Nanos,
-    /// 90 of 100.
+    /// 90th percentile.
     pub p90_ns: Nanos,
-    /// 99 of 100.
+    /// 99th percentile.
     pub p99_ns: Nanos,
-    /// 999 of 1000.
+    /// 99.9th percentile.
     pub p999_ns: Nanos,
-    /// Packet delay variation, RFC 8219: the 99.9th percentile less the least.
+    /// Packet delay variation (RFC 8219): the 99.9th percentile minus the minimum.
     pub pdv_ns: Nanos,
-    /// Differences between neighbours: least, median, greatest.
+    /// Inter-packet delay variation: minimum, median, maximum.
     pub ipdv_ns: [i64; 3],
-    /// The distribution: share of frames (0 to 1), and how slow they are at most.
+    /// The distribution: pairs of a fraction of the frames (0 to 1) and their maximum latency.
     pub curve: Vec<(f64, Nanos)>,
 }
 
@@ -60,10 +60,10 @@ impl Default for Recorder {
 }
 
 impl Recorder {
-    /// Nothing yet.
+    /// An empty recorder.
     #[must_use]
     pub fn new() -> Self {
-        // Bounds and digits are ones that the library takes.
+        // The library accepts these bounds and digits.
         let new = || {
             let wide = Histogram::new_with_bounds(1, LONGEST, 3);
             wide.unwrap_or_else(|_| Histogram::new(3).unwrap_or_else(|_| unreachable!()))
@@ -71,7 +71,7 @@ impl Recorder {
         Self { all: new(), min: Nanos::MAX, max: 0, sum: 0, down: new(), up: new() }
     }
 
-    /// `count` frames took `ns` each.
+    /// Records `count` frames with a latency of `ns` each.
     #[inline]
     pub fn record(&mut self, ns: Nanos, count: u64) {
         self.all.saturating_record_n(ns, count);
@@ -80,14 +80,14 @@ impl Recorder {
         self.sum += u128::from(ns) * u128::from(count);
     }
 
-    /// `count` times a frame took `difference` longer than the one before it.
+    /// Records `count` differences between the latencies of consecutive frames.
     #[inline]
     pub fn vary(&mut self, difference: i64, count: u64) {
         let side = if difference < 0 { &mut self.down } else { &mut self.up };
         side.saturating_record_n(difference.unsigned_abs(), count);
     }
 
-    /// Adds what another has, `times` times.
+    /// Adds the contents of `other`, `times` times.
     pub fn add(&mut self, other: &Self, times: u64) {
         if times == 0 {
             return;
@@ -105,14 +105,14 @@ impl Recorder {
         self.sum += other.sum * u128::from(times);
     }
 
-    /// The summary.
+    /// Computes the summary.
     #[must_use]
     pub fn finish(&self) -> Latency {
         let count = self.all.len();
         if count == 0 {
             return Latency::default();
         }
-        // A bucket's upper end may lie beyond what was ever seen.
+        // A bucket's upper end may lie beyond the largest recorded value.
         let at = |share: f64| self.all.value_at_quantile(share).clamp(self.min, self.max);
         let p999 = at(0.999);
         const SHARES: [f64; 16] = [
@@ -142,12 +142,12 @@ impl Recorder {
         let least = if down > 0 { -(self.down.max() as i64) } else { self.up.min() as i64 };
         let greatest = if up > 0 { self.up.max() as i64 } else { -(self.down.min() as i64) };
         let rank = (down + up).div_ceil(2); // from 1
-        // Half a rank lower: a share that was rounded up would be the next rank's.
+        // Half a rank lower, because a quantile that was rounded up would select the next rank.
         let nth = |side: &Histogram<u64>, rank: u64| {
             side.value_at_quantile((rank as f64 - 0.5) / side.len() as f64) as i64
         };
         let median = if rank <= down {
-            -nth(&self.down, down - rank + 1) // the k-th least is the k-th greatest by size
+            -nth(&self.down, down - rank + 1) // stored by magnitude, so the order is reversed
         } else {
             nth(&self.up, rank - down)
         };
@@ -175,7 +175,7 @@ mod tests {
     }
 
     proptest! {
-        /// Against sorting: percentiles to three digits, ends and mean exactly.
+        /// Compares with sorted values: percentiles to three digits, minimum and maximum exactly.
         #[test]
         fn as_sorted(values in prop::collection::vec(0_u64..10_000_000, 1..500)) {
             let mut recorder = Recorder::new();

@@ -1,4 +1,4 @@
-//! Probes of a switch's addresses (RFC 2889 sections 5.7 and 5.8), under virtual time.
+//! Address learning probes of a switch (RFC 2889 sections 5.7 and 5.8), under virtual time.
 //!
 //! ```text
 //!  port 0  learning frames from addresses 1..n ──>  ┌────────┐
@@ -6,10 +6,10 @@
 //!  ports 2, 3                                       └────────┘ ──> also there: flooded
 //! ```
 //!
-//! The switch also learns the one address that the test frames come from: a table of n entries holds
-//! n - 1 of the others. Each probe is made on a device that knows nothing yet.
+//! The switch also learns the source address of the test frames, so a table of n entries holds
+//! n - 1 of the probed addresses. Each probe uses a new device with an empty table.
 //!
-//! Thread-safety: one thread's.
+//! Thread-safety: used by one thread.
 
 use std::collections::HashMap;
 
@@ -20,15 +20,16 @@ use crate::dut::Dut;
 use crate::search::learning::{Probe, Probed};
 use crate::trial::SECOND;
 
-/// Ports that a switch needs for it.
+/// The number of ports that a probe needs.
 pub const PORTS: u8 = 4;
 
-/// The station behind the port that test frames come from.
+/// The source address of the test frames.
 const TESTER: [u8; 6] = [2, 0, 0, 1, 0, 0];
 
-/// The `n`-th address: local, and drawn as little as can be, so that nobody's hash is helped.
+/// The `n`-th address: locally administered, spread over all bits so that no hash function has an
+/// advantage.
 fn address(n: u32) -> [u8; 6] {
-    // An odd factor: every number has another.
+    // Multiplication by an odd constant is a bijection: all addresses differ.
     let [a, b, c, d] = n.wrapping_mul(0x9e37_79b1).to_be_bytes();
     [2, 0x28, a, b, c, d]
 }
@@ -42,11 +43,12 @@ fn frame(from: [u8; 6], to: [u8; 6]) -> Vec<u8> {
     Build::new(&key).pad(60).bytes()
 }
 
-/// Makes `probe` on `dut`, which is new and has [`PORTS`] ports.
+/// Runs `probe` on `dut`, a new device with [`PORTS`] ports.
 pub fn probe(dut: &mut dyn Dut, probe: &Probe) -> Probed {
     let interval = SECOND / probe.learning_pps.clamp(1, SECOND);
     let mut now: Nanos = SECOND;
-    // Where the test frames come from is known first, so that learning frames are for somebody.
+    // The switch learns the test frames' source first, so that learning frames have a known
+    // destination.
     dut.offer(now, 1, &frame(TESTER, [0xff; 6]));
     for n in 0..probe.addresses {
         now += interval;
@@ -55,7 +57,7 @@ pub fn probe(dut: &mut dyn Dut, probe: &Probe) -> Probed {
     }
     now += 2 * SECOND;
     dut.collect(now, &mut |_, _, _| {});
-    // By destination: the ports that the frame came out of, a bit each.
+    // For each destination: a bit mask of the ports at which the frame was received.
     let mut came: HashMap<[u8; 6], u8> = HashMap::new();
     let mut see = |_: Nanos, port: u8, frame: &[u8]| {
         if let Some(to) = frame.first_chunk::<6>() {
@@ -101,7 +103,7 @@ mod tests {
         let mut search = Caching::new(512, 10_000);
         while let Some(next) = search.next_probe() {
             let probed = probe(&mut switch(64), &next);
-            search.told(next, probed);
+            search.record(next, probed);
         }
         let found = search.answer();
         assert!((32..=512).contains(&found), "{found} of a table of 64");
@@ -113,14 +115,15 @@ mod tests {
 
     #[test]
     fn the_learning_rate_is_what_the_core_can_do() {
-        // A frame takes 100 us: 10,000 a second. Of the 2048, the ring of 512 and the queue of 256 (with
-        // a batch or two under way) hold what is too much, so that the rate r with 2048 (1 - 10,000 / r)
-        // equal to that passes: from 13,333 for the ring alone to 17,000 for all.
+        // A frame takes 100 us, so the core forwards 10,000 per second. Of the 2048 frames, the
+        // ring of 512 and the queue of 256 (with a batch or two in progress) hold the excess. The
+        // highest rate without loss is the rate r at which 2048 (1 - 10,000 / r) equals that
+        // capacity: from 13,333 with the ring alone to 17,000 with all.
         let slow = YardSpec { frame_ns: 100_000, batch_ns: 0, byte_ps: 0, ..*switch(4096).spec() };
         let mut search = LearningRate::new(2048, 100_000);
         while let Some(next) = search.next_probe() {
             let probed = probe(&mut YardDut::new(slow).unwrap(), &next);
-            search.told(next, probed);
+            search.record(next, probed);
         }
         assert!((13_333..17_000).contains(&search.answer()), "{}", search.answer());
     }

@@ -1,4 +1,5 @@
-//! The test bench: RFC 2544 and its family, and a tester that proves itself first.
+//! The test bench: RFC 2544 and related methods (RFC 2889, 5180, 6201, 8219, 9004, MLRsearch), and
+//! the checks by which the tester is qualified before it measures a device.
 //!
 //! ```text
 //!  Search ── Trial ──> Measure (virtual time | real time | a model) ── TrialResult ──> Search
@@ -6,11 +7,12 @@
 //!                        └ T1..T10: every frame tagged, integers, seeded, the tester's drops apart
 //! ```
 //!
-//! Searches are pure: they ask for trials and are told results, so a run can be resumed by telling it
-//! again what was written down. Time is an argument; only the command line has a clock.
+//! Searches are pure state machines: they return the next trial and accept its result. A run can
+//! therefore be resumed by replaying the results recorded so far. Time is an argument; only the
+//! command line reads a clock.
 //!
 //! Invariants: received = good + duplicates + corrupt + foreign + misrouted + stale; lost = sent -
-//! good; what the tester lost itself is never the device's loss.
+//! good; frames that the tester itself lost are counted separately, never as loss of the device.
 //! Thread-safety: plain values, each used by one thread.
 #![forbid(unsafe_code)]
 
@@ -21,6 +23,7 @@ pub mod dut;
 pub mod latency;
 pub mod learn;
 pub mod line;
+pub mod measure;
 pub mod profile;
 pub mod qualify;
 pub mod search;
@@ -37,10 +40,11 @@ pub use analyse::Analyser;
 pub use dut::Dut;
 pub use latency::Latency;
 pub use line::{Line, Load};
+pub use measure::{Measure, MeasureError};
 pub use profile::Profile;
 pub use search::Search;
 pub use setup::{Setup, Topology};
 pub use suite::{Bench, Journal, Results};
-pub use tester::{Measure, MeasureError, VirtualTester};
+pub use tester::VirtualTester;
 pub use traffic::Spec;
 pub use trial::{Counts, Trial, TrialResult};

@@ -1,52 +1,53 @@
-//! The line: what a medium can carry, and when each frame of a load leaves. Integers only.
+//! The line: the rate of a medium, and the departure time of each frame of a load. Integers only.
 //!
 //! ```text
 //!  | preamble 8 | frame incl. FCS | gap 12 |      one frame occupies (size + 20) * 8 bit times
 //!  <----------- interval ------------------>      100 % of the line when intervals touch
 //! ```
 //!
-//! A load is an interval in picoseconds between the starts of frames, so that the departure of
-//! frame n is one multiplication and no rate drifts, however long the trial (RFC 2544 section 20 for
-//! the maximum rate of a medium).
+//! A load is an interval in picoseconds between the starts of frames. The departure time of frame n
+//! is one multiplication, so no rate drifts, however long the trial (RFC 2544 section 20 for the
+//! maximum rate of a medium).
 
 use flowyard_frame::Nanos;
 use serde::{Deserialize, Serialize};
 
-/// Picoseconds in a second.
+/// Picoseconds per second.
 const PS: u128 = 1_000_000_000_000;
 
-/// What each frame occupies on Ethernet besides itself: preamble, start delimiter, interframe gap.
+/// Bytes that each Ethernet frame occupies in addition to itself: preamble, start delimiter and
+/// interframe gap.
 pub const OVERHEAD_BYTES: u64 = 20;
 
-/// A medium of a certain rate.
+/// A medium, described by its bit rate.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Line {
-    /// Bits a second.
+    /// Bits per second.
     pub bps: u64,
 }
 
 impl Line {
-    /// Ethernet of 10 Mbit/s, and so on.
+    /// Ethernet at 10 Mbit/s.
     pub const MBIT_10: Self = Self { bps: 10_000_000 };
-    /// 1 Gbit/s.
+    /// Ethernet at 1 Gbit/s.
     pub const GBIT_1: Self = Self { bps: 1_000_000_000 };
-    /// 10 Gbit/s.
+    /// Ethernet at 10 Gbit/s.
     pub const GBIT_10: Self = Self { bps: 10_000_000_000 };
 
-    /// How long `bytes` bytes take, in picoseconds, rounded up.
+    /// The transmission time of `bytes` bytes in picoseconds, rounded up.
     #[must_use]
     pub const fn ps(self, bytes: u64) -> u64 {
         let bps = if self.bps == 0 { 1 } else { self.bps };
         (bytes as u128 * 8 * PS).div_ceil(bps as u128) as u64
     }
 
-    /// The most frames of `size` bytes (with FCS) that it carries: intervals that touch.
+    /// The maximum load of frames of `size` bytes (with FCS), sent back to back.
     #[must_use]
     pub const fn max_load(self, size: u64) -> Load {
         Load { interval_ps: self.ps(size + OVERHEAD_BYTES) }
     }
 
-    /// The most when sizes mix: `total` bytes in `count` frames.
+    /// The maximum load of mixed sizes, `total` bytes in `count` frames.
     #[must_use]
     pub fn max_load_of(self, total: u64, count: u64) -> Load {
         let count = count.max(1);
@@ -54,7 +55,7 @@ impl Line {
     }
 }
 
-/// How many frames a second: one each `interval_ps` picoseconds, on average.
+/// A load: one frame every `interval_ps` picoseconds on average.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub struct Load {
     /// Picoseconds from the start of a frame to the start of the next, at least 1.
@@ -62,7 +63,7 @@ pub struct Load {
 }
 
 impl Load {
-    /// The load nearest to `pps` frames a second.
+    /// The load nearest to `pps` frames per second.
     #[must_use]
     pub fn from_pps(pps: f64) -> Self {
         let interval = 1e12 / pps;
@@ -70,19 +71,19 @@ impl Load {
         Self { interval_ps: (interval.min(1e18) as u64).max(1) }
     }
 
-    /// Frames a second.
+    /// Frames per second.
     #[must_use]
     pub const fn pps(self) -> f64 {
         PS as f64 / self.interval_ps as f64
     }
 
-    /// This load's share of `max`, 1 for all of it.
+    /// This load as a fraction of `max` (1.0 is `max` itself).
     #[must_use]
     pub const fn share_of(self, max: Self) -> f64 {
         max.interval_ps as f64 / self.interval_ps as f64
     }
 
-    /// `parts` of `whole` of this load, never more.
+    /// The fraction `parts / whole` of this load, rounded down.
     #[must_use]
     pub const fn part(self, parts: u64, whole: u64) -> Self {
         let parts = if parts == 0 { 1 } else { parts };
@@ -90,16 +91,16 @@ impl Load {
         Self { interval_ps: interval as u64 }
     }
 
-    /// When frame `index` (from 0) starts, after the start of the trial.
+    /// The start time of frame `index` (from 0), relative to the start of the trial.
     #[must_use]
     pub const fn start_ns(self, index: u64) -> Nanos {
         match index.checked_mul(self.interval_ps) {
-            Some(ps) => ps / 1000, // 213 days, and no long division
+            Some(ps) => ps / 1000, // covers 213 days without a 128-bit division
             None => (index as u128 * self.interval_ps as u128 / 1000) as Nanos,
         }
     }
 
-    /// How many frames start within `duration`.
+    /// The number of frames that start within `duration`.
     #[must_use]
     pub const fn frames_in(self, duration: Nanos) -> u64 {
         (duration as u128 * 1000).div_ceil(self.interval_ps as u128) as u64
@@ -112,7 +113,7 @@ mod tests {
 
     #[test]
     fn maximum_rates_are_those_of_the_standard() {
-        // RFC 2544 appendix B.1 and the facts: 14,880 at 10 Mbit/s and 64 bytes, 812 at 1518.
+        // RFC 2544 appendix B.1: 14,880 frames per second at 10 Mbit/s and 64 bytes, 812 at 1518.
         let at = |line: Line, size| line.max_load(size).pps() as u64;
         assert_eq!([64, 1518].map(|size| at(Line::MBIT_10, size)), [14_880, 812]);
         let rates = [64, 128, 256, 512, 1024, 1280, 1518].map(|size| at(Line::GBIT_10, size));

@@ -1,99 +1,101 @@
-//! Profiles: which tests, at which sizes, for how long. By name, and then changed by the user's words.
+//! Profiles: which tests, at which frame sizes, for how long. A profile is chosen by name; command
+//! line options then change single fields.
 
 use flowyard_frame::Nanos;
 use serde::{Deserialize, Serialize};
 
 use crate::line::{Line, Load};
-use crate::search::Goal;
+use crate::search::{Goal, throughput};
 use crate::setup::{Topology, Waits};
 use crate::tag::Cover;
 use crate::traffic::{Addresses, ETHERNET_SIZES, Family, Genome, Mix};
 use crate::trial::SECOND;
 
-/// What is measured, and how.
+/// The description of a run.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Profile {
-    /// Its name.
+    /// The name of the method, such as `rfc2544` or `soak`.
     pub name: String,
     /// The medium.
     pub line: Line,
-    /// Who sends to whom.
+    /// Which ports send to which.
     pub topology: Topology,
-    /// Frame sizes, or sequences of sizes, one after the other.
+    /// Frame sizes, or sequences of sizes, tested one after another.
     pub sizes: Vec<Genome>,
-    /// Flows of each port.
+    /// Flows per port.
     pub flows: u16,
-    /// Which flow comes next.
+    /// How frames are assigned to flows.
     pub mix: Mix,
-    /// Who the flows are.
+    /// The addresses of the flows.
     pub addresses: Addresses,
-    /// Of which IP the frames are.
+    /// The IP version of the frames.
     #[serde(default)]
     pub family: Family,
-    /// One frame in so many is a broadcast; 0 is none.
+    /// One frame in N is a broadcast; 0 for none.
     pub broadcast_every: u16,
-    /// Of all that is drawn.
+    /// Seed of the random generator.
     pub seed: u64,
-    /// What the device must not change in a frame.
+    /// The part of a frame that the device must not change.
     pub cover: Cover,
-    /// What is waited for around each trial.
+    /// Waiting times before and after each trial.
     pub waits: Waits,
-    /// How often the throughput is searched: in real time, one figure says nothing of its noise.
+    /// Number of throughput searches; in real time several are needed to judge the noise.
     pub repeats: u32,
-    /// The fastest that the tester itself was shown to be, by size; what is faster is not tried.
+    /// The tester's own qualified rate for each frame size; no higher load is offered.
     pub limits: Vec<(Genome, Load)>,
-    /// Trials on the way.
+    /// Duration of the intermediate trials of a search.
     pub short: Nanos,
-    /// Trials that count.
+    /// Duration of the trials that decide a result.
     pub full: Nanos,
-    /// Width of the throughput, in parts of a million.
+    /// Resolution of the throughput search in parts per million.
     pub width_ppm: u64,
-    /// Latency streams; tagged frames come from half of it on.
+    /// Duration of a latency stream; tagged frames are in its second half.
     pub latency: Nanos,
-    /// How often latency is measured.
+    /// Number of latency streams.
     pub latency_repeats: u32,
-    /// The longest burst.
+    /// Duration of the longest burst.
     pub burst: Nanos,
-    /// How often bursts are searched.
+    /// Number of back-to-back searches.
     pub burst_repeats: u32,
-    /// What is done: see [`Test`].
+    /// The tests, in the order in which they run.
     pub tests: Vec<Test>,
-    /// Goals of an MLRsearch.
+    /// The goals of an MLRsearch.
     pub goals: Vec<Goal>,
-    /// Filters of the device, RFC 2544 section 11.4.1, for the statement: 0, 1 or 25.
+    /// Filters configured on the device (RFC 2544 section 11.4.1), for the compliance statement: 0,
+    /// 1 or 25.
     pub filters: u8,
-    /// How fast a capture is replayed, in hundredths of its own speed.
+    /// Speed of a replay in hundredths of the capture's own.
     pub speed: Option<u64>,
-    /// How long a soak is, and its load in hundredths of the line.
+    /// Duration of a soak test, and its load in percent of the line rate.
     pub soak: (Nanos, u64),
 }
 
-/// One kind of measurement.
+/// A kind of measurement.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Test {
-    /// RFC 2544 section 26.1; all but `Mlr` and `Soak` need it.
+    /// RFC 2544 section 26.1. All tests but `LossRate`, `Bursts`, `Mlr` and `Soak` need its result.
     Throughput,
-    /// Sections 26.2, and RFC 8219.
+    /// RFC 2544 section 26.2, and RFC 8219.
     Latency,
-    /// Section 26.3.
+    /// RFC 2544 section 26.3.
     LossRate,
     /// RFC 9004.
     BackToBack,
-    /// Section 26.5.
+    /// RFC 2544 section 26.5.
     Recovery,
     /// RFC 6201.
     Reset,
-    /// Section 21: bursts of 16, 64, 256 and 1024 frames.
+    /// RFC 2544 section 21: bursts of 16, 64, 256 and 1024 frames.
     Bursts,
-    /// Several goals at once.
+    /// MLRsearch: several goals at once.
     Mlr,
-    /// A long run at a fixed load.
+    /// A long trial at a fixed load.
     Soak,
 }
 
 impl Profile {
-    /// RFC 2544 whole: seven sizes, 60 s, both ways.
+    /// All of RFC 2544: seven frame sizes, trials of 60 s, bidirectional.
     #[must_use]
     pub fn rfc2544(line: Line) -> Self {
         Self {
@@ -133,14 +135,27 @@ impl Profile {
         }
     }
 
-    /// Short, for real time: trials of `full`, latency in five streams of as much, five bursts, the
-    /// throughput `repeats` times to 3 %, and short waits. The report says so.
+    /// The parameters of a throughput search up to the load `max`.
+    #[must_use]
+    pub const fn throughput(&self, max: Load) -> throughput::Config {
+        throughput::Config {
+            width_ppm: self.width_ppm,
+            short: self.short,
+            full: self.full,
+            ..throughput::Config::rfc2544(max)
+        }
+    }
+
+    /// A shortened run for real time: trials and five latency streams of duration `full`, five
+    /// burst searches, `repeats` throughput searches with a resolution of 3 %, and short waits. The
+    /// report lists these deviations.
     #[must_use]
     pub fn brief(self, full: Nanos, repeats: u32) -> Self {
         Self {
             waits: Waits::SHORT,
             repeats,
-            // A short trial that says nothing of a longer one costs more than it saves.
+            // In real time a short trial does not predict a longer one, and costs more than it
+            // saves.
             short: full,
             full,
             width_ppm: 30_000,
@@ -152,14 +167,14 @@ impl Profile {
         }
     }
 
-    /// Throughput and back-to-back frames, RFC 9004.
+    /// Throughput and back-to-back frames (RFC 9004).
     #[must_use]
     pub fn rfc9004(line: Line) -> Self {
         let tests = vec![Test::Throughput, Test::BackToBack];
         Self { name: "rfc9004".into(), burst: 30 * SECOND, tests, ..Self::rfc2544(line) }
     }
 
-    /// MLRsearch with CSIT's NDR and PDR, and the goal that is RFC 2544's throughput.
+    /// MLRsearch with CSIT's goals NDR and PDR, and a goal equivalent to RFC 2544's throughput.
     #[must_use]
     pub fn csit(line: Line) -> Self {
         let mut goals = Goal::csit();
@@ -168,8 +183,8 @@ impl Profile {
         Self { name: "csit".into(), sizes, tests: vec![Test::Mlr], goals, ..Self::rfc2544(line) }
     }
 
-    /// The experiment of Lanner (2011): duplex, trials of 30 s, its sizes, and 64 of its text. 1540
-    /// bytes need a line that takes more than 1518.
+    /// The experiment of Lanner (2011): duplex, trials of 30 s, the frame sizes of its figures, and
+    /// 64 bytes from its text. Frames of 1540 bytes need a line that accepts more than 1518.
     #[must_use]
     pub fn lanner(line: Line, ports: u8) -> Self {
         let sizes = [64, 128, 256, 512, 1024, 1280, 1518, 1540];
@@ -183,7 +198,8 @@ impl Profile {
         }
     }
 
-    /// The long run of the same experiment: 14 hours at a load in hundredths of the line.
+    /// The long run of the same experiment, at a load in percent of the line rate; the paper's run
+    /// takes 14 hours.
     #[must_use]
     pub fn soak(line: Line, ports: u8, duration: Nanos, percent: u64) -> Self {
         Self {

@@ -1,8 +1,8 @@
-//! Qualification: what the tester proves of itself before it says anything about a device (T1-T10).
+//! Qualification: the checks that the tester has to pass before it measures a device (T1-T10).
 //!
 //! ```text
-//!  T1  loopback at the line's rate: offered = intended, nothing lost        T7  more than 2^32 frames
-//!  T2  conservation    T4  one frame is one frame    T8  the same twice     T9  faults, exactly
+//!  T1  loopback at line rate: offered = intended, no loss    T7  more than 2^32 frames
+//!  T2  conservation    T4  exact counters    T8  repeatability    T9  faults found exactly
 //! ```
 
 use flowyard_frame::Nanos;
@@ -11,26 +11,27 @@ use serde::{Deserialize, Serialize};
 
 use crate::dut::{Dut, Faults, Faulty, State, Truth};
 use crate::line::{Line, Load};
+use crate::measure::{Measure, MeasureError};
 use crate::setup::{Setup, Topology};
 use crate::suite::{Results, Row};
-use crate::tester::{Measure, MeasureError, VirtualTester};
+use crate::tester::VirtualTester;
 use crate::traffic::{Addresses, ETHERNET_SIZES, Genome, Spec};
 use crate::trial::{Counts, SECOND, Timing, Trial, TrialResult};
 
-/// One check and its outcome.
+/// A check and its result.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Check {
-    /// Its name in the list of the project's acceptance points.
+    /// The acceptance point, such as `T1`; see `docs/bench.md`.
     pub name: String,
-    /// What was checked.
-    pub what: String,
-    /// What was seen.
-    pub seen: String,
-    /// Whether it holds.
-    pub holds: bool,
+    /// A description of the check.
+    pub check: String,
+    /// What was observed.
+    pub observed: String,
+    /// Whether the check passed.
+    pub passed: bool,
 }
 
-/// A wire: what goes in comes out at once.
+/// A wire: every frame leaves at the time it arrives.
 #[derive(Debug, Default)]
 pub struct Wire {
     frames: std::collections::VecDeque<(Nanos, u8, Vec<u8>)>,
@@ -57,14 +58,14 @@ impl Dut for Wire {
 
     fn state(&self, _: Nanos, into: &mut Vec<u64>) -> State {
         into.push(self.frames.len() as u64);
-        State::Told
+        State::Complete
     }
 }
 
-/// The checks under virtual time; `seeds` runs of the faulty device in each of its modes.
+/// Runs the checks under virtual time, with `seeds` runs of the faulty device in each of its modes.
 ///
 /// # Errors
-/// When a trial cannot be made.
+/// When a trial cannot be run.
 pub fn virtual_checks(line: Line, seeds: u64) -> Result<Vec<Check>, MeasureError> {
     let mut checks = Vec::new();
     for size in ETHERNET_SIZES {
@@ -75,7 +76,7 @@ pub fn virtual_checks(line: Line, seeds: u64) -> Result<Vec<Check>, MeasureError
         let c = result.counts;
         checks.push(check(
             "T1",
-            &format!("loopback at the line's rate, {size} bytes"),
+            &format!("loopback at line rate, {size} bytes"),
             format!("{} intended, {} sent, {} lost", c.intended, c.sent, c.lost()),
             c.intended == c.sent && c.lost() == 0 && result.latency.max_ns == 0,
         ));
@@ -96,8 +97,8 @@ pub fn virtual_checks(line: Line, seeds: u64) -> Result<Vec<Check>, MeasureError
     Ok(checks)
 }
 
-/// What a run between two ports that a cable joins says of the tester in real time: T1, T2, T5, T6; and
-/// how fast it was at each size, which no device is to be tested beyond.
+/// Evaluates a run between two ports connected by a cable: the checks T1, T2, T5 and T6 in real
+/// time, and the tester's highest rate at each frame size, above which no device is tested.
 #[must_use]
 pub fn loopback(results: &Results) -> (Vec<Check>, Vec<(Genome, Load)>) {
     let (mut checks, mut limits) = (Vec::new(), Vec::new());
@@ -106,26 +107,26 @@ pub fn loopback(results: &Results) -> (Vec<Check>, Vec<(Genome, Load)>) {
         let load = at.throughput.as_ref().and_then(|answer| answer.load);
         let rate = load.map_or("no rate".into(), |load| num::exact(load.pps() as u64));
         let noise = at.spread.as_ref().map_or(String::new(), |spread| {
-            let [least, greatest] = spread.range_pps().map(|rate| num::exact(rate as u64));
-            format!(", of {} runs from {least} to {greatest}", spread.runs_pps.len())
+            let [min, max] = spread.range_pps().map(|rate| num::exact(rate as u64));
+            format!(", {} runs from {min} to {max}", spread.runs_pps.len())
         });
         checks.push(check(
             "T1",
-            &format!("loopback, {} bytes: offered = intended, nothing lost", at.size),
-            format!("{rate} frames/s each port{noise}"),
+            &format!("loopback, {} bytes: offered = intended, no loss", at.size),
+            format!("{rate} frames/s per port{noise}"),
             load.is_some(),
         ));
         limits.extend(load.map(|load| (at.size.clone(), load)));
-        // Of the trials at that load: what the tester does to its own schedule, and its own latency.
+        // The last trial at that load gives the departure errors and the tester's own latency.
         let there = |row: &&Row| row.size == at.size && Some(row.trial.load) == load;
         let Some(row) = results.trials.iter().rfind(there) else { continue };
         let Timing { late_frames, late_ns, p50_ns, p99_ns, max_ns, burst } = row.timing;
         checks.push(check(
             "T5",
-            &format!("departures, {} bytes", at.size),
+            &format!("departure times, {} bytes", at.size),
             format!(
-                "{late_frames} of {} frames later than {}; median {}, 99 % {}, worst {}; up to {burst} \
-                 a call",
+                "{late_frames} of {} frames late by more than {}; delay: median {}, 99 % {}, \
+                 maximum {}; up to {burst} frames per call",
                 num::exact(row.counts.sent),
                 show(late_ns),
                 show(p50_ns),
@@ -134,42 +135,42 @@ pub fn loopback(results: &Results) -> (Vec<Check>, Vec<(Genome, Load)>) {
             ),
             true,
         ));
-        let [least, median, most, worst] = row.latency_ns.map(show);
+        let [min, median, p99, max] = row.latency_ns.map(show);
         checks.push(check(
             "T6",
             &format!("the tester's own latency, {} bytes", at.size),
-            format!("least {least}, median {median}, 99 % {most}, worst {worst}"),
+            format!("minimum {min}, median {median}, 99 % {p99}, maximum {max}"),
             true,
         ));
     }
-    // A trial whose books do not balance has ended the run with an error.
+    // A trial with unbalanced counters would have ended the run with an error.
     let trials = results.trials.len();
-    let seen = format!("{trials} trials, all balance");
-    checks.push(check("T2", "every received frame is accounted for", seen, trials > 0));
+    let observed = format!("{trials} trials, all balanced");
+    checks.push(check("T2", "every received frame is accounted for", observed, trials > 0));
     (checks, limits)
 }
 
-/// One check of the faulty device in real time: what the tester counted, against the truth.
+/// A check with the faulty device in real time: the tester's counters compared with the truth.
 #[must_use]
 pub fn faulty(mode: &str, size: u16, counts: &Counts, truth: &Truth) -> Check {
-    let seen = format!("{:?} counted, {:?} true", said(counts), true_of(truth));
+    let observed = format!("{:?} counted, {:?} true", counted(counts), actual(truth));
     let what = format!(
-        "the faulty device, {mode}, {size} bytes: frames, good, twice, corrupt, late, extent, gaps"
+        "faulty device, {mode}, {size} bytes: sent, good, duplicate, corrupt, reordered, extent, gaps"
     );
-    check("T9", &what, seen, said(counts) == true_of(truth))
+    check("T9", &what, observed, counted(counts) == actual(truth))
 }
 
-/// What the tester says, in the order of `true_of`.
-const fn said(c: &Counts) -> [u64; 7] {
+/// The tester's counters, in the order of `actual`.
+const fn counted(c: &Counts) -> [u64; 7] {
     [c.sent, c.good, c.duplicates, c.corrupt, c.reordered, c.max_extent, c.gaps]
 }
 
-const fn true_of(truth: &Truth) -> [u64; 7] {
+const fn actual(truth: &Truth) -> [u64; 7] {
     let Truth { offered, good, duplicates, corrupt, reordered, max_extent, gaps, .. } = *truth;
     [offered, good, duplicates, corrupt, reordered, max_extent, gaps]
 }
 
-/// Modes of the faulty device.
+/// The modes of the faulty device.
 #[must_use]
 pub fn modes() -> [(&'static str, Faults); 8] {
     let none = Faults { delay_ns: 10_000, ..Faults::default() };
@@ -194,7 +195,7 @@ pub fn modes() -> [(&'static str, Faults); 8] {
     ]
 }
 
-/// T2, T8 and T9: what the faulty device really did, against what the tester says.
+/// T2, T8 and T9: the tester's counters compared with what the faulty device really did.
 fn faults(line: Line, seeds: u64) -> Result<Vec<Check>, MeasureError> {
     let (mut checks, mut runs, mut unbalanced, mut unequal) = (Vec::new(), 0_u64, 0_u64, 0_u64);
     for (name, faults) in modes() {
@@ -209,7 +210,7 @@ fn faults(line: Line, seeds: u64) -> Result<Vec<Check>, MeasureError> {
                     let max = setup.max_load()?;
                     let mut tester = VirtualTester::new(Faulty::new(2, faults, seed), setup)?;
                     let result = tester.measure(&Trial::burst(100, max))?;
-                    let is_true = said(&result.counts) == true_of(&tester.dut.truth());
+                    let is_true = counted(&result.counts) == actual(&tester.dut.truth());
                     Ok((result, is_true))
                 };
                 let (result, is_true) = run()?;
@@ -221,7 +222,7 @@ fn faults(line: Line, seeds: u64) -> Result<Vec<Check>, MeasureError> {
         }
         checks.push(check(
             "T9",
-            &format!("the faulty device, {name}: 7 sizes, {seeds} seeds"),
+            &format!("faulty device, {name}: 7 frame sizes, {seeds} seeds"),
             format!("{} frames, {wrong} runs that differ from the truth", num::exact(frames)),
             wrong == 0,
         ));
@@ -234,31 +235,31 @@ fn faults(line: Line, seeds: u64) -> Result<Vec<Check>, MeasureError> {
     ));
     checks.push(check(
         "T8",
-        "the same seed again",
+        "repetition with the same seed",
         format!("{unequal} results differ"),
         unequal == 0,
     ));
     Ok(checks)
 }
 
-fn check(name: &str, what: &str, seen: String, holds: bool) -> Check {
-    Check { name: name.into(), what: what.into(), seen, holds }
+fn check(name: &str, check: &str, observed: String, passed: bool) -> Check {
+    Check { name: name.into(), check: check.into(), observed, passed }
 }
 
 /// The checks as a table.
 #[must_use]
 pub fn table(checks: &[Check]) -> Table {
-    let mut table = Table::new("What the tester proved of itself")
+    let mut table = Table::new("Qualification of the tester")
         .column(Column::text("point"))
         .column(Column::text("check"))
-        .column(Column::text("seen"))
-        .column(Column::text("holds"));
+        .column(Column::text("observed"))
+        .column(Column::text("passed"));
     for check in checks {
-        let (word, tone) = if check.holds { ("yes", Tone::Good) } else { ("no", Tone::Bad) };
+        let (word, tone) = if check.passed { ("yes", Tone::Good) } else { ("no", Tone::Bad) };
         table.push([
             Cell::new(check.name.as_str()),
-            Cell::new(check.what.as_str()),
-            Cell::new(check.seen.as_str()),
+            Cell::new(check.check.as_str()),
+            Cell::new(check.observed.as_str()),
             Cell::new(word).tone(tone),
         ]);
     }
@@ -272,7 +273,7 @@ mod tests {
     #[test]
     fn the_tester_qualifies() {
         let checks = virtual_checks(Line::GBIT_1, 3).unwrap();
-        let failed: Vec<_> = checks.iter().filter(|check| !check.holds).collect();
+        let failed: Vec<_> = checks.iter().filter(|check| !check.passed).collect();
         assert!(failed.is_empty(), "{failed:?}");
         assert_eq!(checks.len(), 7 + 1 + 8 + 2);
     }

@@ -1,4 +1,4 @@
-//! Setup: everything about a measurement that is not searched for.
+//! The setup of a measurement: every parameter that no search varies.
 
 use flowyard_frame::Nanos;
 use serde::{Deserialize, Serialize};
@@ -8,21 +8,21 @@ use crate::tag::Cover;
 use crate::traffic::{BadTraffic, Spec};
 use crate::trial::SECOND;
 
-/// Who sends to whom.
+/// Which ports send to which.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Topology {
     /// Port 0 sends to port 1.
     Uni,
-    /// Each port of a pair sends to the other, at the same rate; so many ports.
+    /// Each port of a pair sends to the other at the same rate; the value is the number of ports.
     Pairs(u8),
-    /// Each port sends to every other in turn, all in the same order, so that frames meet at an
-    /// output (RFC 2544 section 16); so many ports.
+    /// Each port sends to every other in turn, all in the same order, so that frames contend for an
+    /// output (RFC 2544 section 16); the value is the number of ports.
     Mesh(u8),
 }
 
 impl Topology {
-    /// By sending port: where its flows go, in turn.
+    /// For each sending port: the destination ports of its flows, in rotation.
     #[must_use]
     pub fn routes(self) -> Vec<Vec<u8>> {
         match self {
@@ -35,7 +35,7 @@ impl Topology {
         }
     }
 
-    /// Ports of the tester.
+    /// The number of ports that the tester needs.
     #[must_use]
     pub fn ports(self) -> u8 {
         match self {
@@ -45,31 +45,31 @@ impl Topology {
         }
     }
 
-    /// Ports that send.
+    /// The number of ports that send.
     #[must_use]
     pub fn senders(self) -> u8 {
         if self == Self::Uni { 1 } else { self.ports() }
     }
 }
 
-/// What is waited for around a trial (RFC 2544 section 23).
+/// The waiting times before and after a trial (RFC 2544 section 23).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Waits {
-    /// After the learning frames.
+    /// After the learning frames, before the trial starts.
     pub settle: Nanos,
-    /// For frames under way, after the last was sent.
+    /// After the last frame was sent, for frames still in flight.
     pub residue: Nanos,
-    /// Until the next trial.
+    /// Before the next trial.
     pub rest: Nanos,
 }
 
 impl Waits {
-    /// What the standard asks for.
+    /// The waiting times of RFC 2544.
     pub const STANDARD: Self = Self { settle: 2 * SECOND, residue: 2 * SECOND, rest: 5 * SECOND };
-    /// What a device in software on this machine needs: a tenth of it and less.
+    /// Shorter waits, a tenth of the standard's or less, for a software device on this machine.
     pub const SHORT: Self = Self { settle: SECOND / 20, residue: SECOND / 5, rest: SECOND / 20 };
 
-    /// Whether they are what the standard asks for.
+    /// Whether no wait is shorter than the standard requires.
     #[must_use]
     pub const fn are_standard(&self) -> bool {
         let Self { settle, residue, rest } = Self::STANDARD;
@@ -77,29 +77,31 @@ impl Waits {
     }
 }
 
-/// The measurement's fixed part: "no change between tests" (RFC 2544 section 7).
+/// The fixed part of a measurement: "no change between tests" (RFC 2544 section 7).
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Setup {
-    /// The medium: what 100 % means.
+    /// The medium; its rate is 100 % load.
     pub line: Line,
-    /// Who sends to whom.
+    /// Which ports send to which.
     pub topology: Topology,
-    /// What is sent.
+    /// The frames to send.
     pub traffic: Spec,
-    /// What the device must not change.
+    /// The part of a frame that the device must not change.
     pub cover: Cover,
-    /// How long learning frames have to take effect.
+    /// Wait after the learning frames.
     pub settle: Nanos,
-    /// How long the tester waits for frames under way before counters are read.
+    /// Wait for frames still in flight before counters are read.
     pub residue: Nanos,
-    /// How long the device rests between trials.
+    /// Pause between trials.
     pub rest: Nanos,
-    /// Whether a frame of each flow goes back first, for the device to learn addresses.
+    /// Whether one frame of each flow is sent in the reverse direction first, so that the device
+    /// learns the addresses.
     pub learning: bool,
 }
 
 impl Setup {
-    /// Frames of `size` bytes on `line`, otherwise as RFC 2544 section 23 says.
+    /// A setup with the waiting times of RFC 2544 section 23, learning frames, and frames that the
+    /// device must not change at all.
     #[must_use]
     pub fn new(line: Line, topology: Topology, traffic: Spec) -> Self {
         Self {
@@ -114,15 +116,15 @@ impl Setup {
         }
     }
 
-    /// The most that a port can send.
+    /// The highest load that a port can send.
     ///
     /// # Errors
-    /// Traffic that cannot be.
+    /// When the traffic specification is invalid.
     pub fn max_load(&self) -> Result<Load, BadTraffic> {
         Ok(self.traffic.plan(0)?.max_load(self.line))
     }
 
-    /// What a trial costs besides its duration.
+    /// The time that a trial takes in addition to its duration.
     #[must_use]
     pub const fn around(&self) -> Nanos {
         self.residue + self.rest + if self.learning { self.settle } else { 0 }

@@ -1,20 +1,21 @@
-//! Suite: the tests of a profile, size by size, with a journal that makes them resumable.
+//! The suite: runs the tests of a profile, size by size, with a journal that makes a run resumable.
 //!
 //! ```text
 //!  Profile ─> for each size: Setup ─> Bench::at ─> Measure
-//!                 each test: Search ─ trial ─> Journal: known? else measure, write ─> told
-//!  ─> Results: what was found, and every trial
+//!                 each test: Search ─ trial ─> Journal: known? else measure, write ─> record
+//!  ─> Results: the answers, and every trial
 //! ```
 //!
-//! Searches are pure, so a journal of results in their order is all that a second run needs.
+//! Searches are pure, so a run can be resumed from a journal of the results in their order.
 //!
-//! Thread-safety: one thread's.
+//! Thread-safety: used by one thread.
 
 use flowyard_frame::Nanos;
 use serde::{Deserialize, Serialize};
 
 use crate::latency::Latency;
 use crate::line::Load;
+use crate::measure::{Measure, MeasureError};
 use crate::profile::{Profile, Test};
 use crate::search::latency::{Config as Stream, Variation};
 use crate::search::recovery::ResetTime;
@@ -23,7 +24,6 @@ use crate::search::{
 };
 use crate::search::{Rfc8219Latency, Search, Throughput, back_to_back, loss_rate, mlr, throughput};
 use crate::setup::{Setup, Waits};
-use crate::tester::{Measure, MeasureError};
 use crate::traffic::{Genome, Mix, Spec};
 use crate::trial::{Counts, Timing, Trial, TrialResult};
 
@@ -31,28 +31,28 @@ mod spread;
 
 pub use spread::Spread;
 
-/// Where trials are made.
+/// Something that runs trials for a given setup.
 pub trait Bench {
-    /// Something that makes trials with this setup.
+    /// Prepares to run trials with this setup.
     ///
     /// # Errors
-    /// When it cannot.
+    /// When the setup cannot be used.
     fn at(&mut self, setup: &Setup) -> Result<Box<dyn Measure + '_>, MeasureError>;
 }
 
-/// What was measured before, in order, and what is measured now.
+/// A record of all trial results, in order.
 pub trait Journal {
-    /// The next result that was written down, if there is one.
+    /// The next result recorded by an earlier run, if there is one.
     fn recall(&mut self) -> Option<TrialResult>;
 
-    /// One more result.
+    /// Records a result.
     ///
     /// # Errors
-    /// When it cannot be written down.
+    /// When the result cannot be written.
     fn keep(&mut self, result: &TrialResult) -> Result<(), MeasureError>;
 }
 
-/// A journal that remembers nothing.
+/// A journal that keeps nothing.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoJournal;
 
@@ -66,98 +66,98 @@ impl Journal for NoJournal {
     }
 }
 
-/// How far it is.
+/// The progress of a run.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Progress {
-    /// The size under test.
+    /// The frame size under test.
     pub size: String,
-    /// What is done.
+    /// The test in progress.
     pub test: Test,
-    /// The trial that comes now.
+    /// The trial about to start.
     pub trial: Trial,
-    /// Trials made.
+    /// Number of trials completed.
     pub trials: u32,
-    /// Time that the rest of this test takes; an estimate.
+    /// Estimated time that the rest of this test takes.
     pub test_left: Nanos,
-    /// Sizes and tests done, and all of them.
+    /// The number of completed steps (one test at one size), and of all steps.
     pub steps: (usize, usize),
 }
 
-/// What was found at one size.
+/// The results at one frame size.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct AtSize {
     /// The size, or the sequence of sizes.
     pub size: Genome,
-    /// What the line carries.
+    /// The highest load that was tried: the line rate or the tester's limit.
     pub max: Load,
-    /// Section 26.1.
+    /// RFC 2544 section 26.1.
     pub throughput: Option<throughput::Answer>,
-    /// What its repetitions were, where it was searched more than once; the answer above is the
-    /// middle one.
+    /// The results of all repetitions, if the throughput was searched more than once; `throughput`
+    /// is then the median one.
     pub spread: Option<Spread>,
-    /// Section 26.2.
+    /// RFC 2544 section 26.2.
     pub latency: Option<Delay>,
     /// RFC 8219.
     pub variation: Option<Variation>,
-    /// Section 26.3.
+    /// RFC 2544 section 26.3.
     pub loss_rate: Option<Vec<loss_rate::Step>>,
     /// RFC 9004.
     pub back_to_back: Option<back_to_back::Answer>,
-    /// Section 26.5, in nanoseconds.
+    /// RFC 2544 section 26.5, in nanoseconds.
     pub recovery_ns: Option<Vec<Nanos>>,
     /// RFC 6201.
     pub reset: Option<Vec<ResetTime>>,
-    /// Section 21: the least interval between bursts.
+    /// RFC 2544 section 21: the shortest interval between bursts without loss.
     pub bursts: Option<Vec<bursts::Answer>>,
     /// MLRsearch.
     pub mlr: Option<Vec<mlr::Found>>,
-    /// The long run.
+    /// The long trial.
     pub soak: Option<TrialResult>,
-    /// Tests left out, and why.
-    pub left_out: Vec<(Test, String)>,
+    /// Tests that were skipped, with the reason.
+    pub skipped: Vec<(Test, String)>,
 }
 
-/// One trial in the raw table.
+/// One trial in the table of all trials.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Row {
-    /// The size.
+    /// The frame size.
     pub size: Genome,
-    /// The test it was made for.
+    /// The test that the trial belongs to.
     pub test: Test,
-    /// What was asked for.
+    /// The trial that was run.
     pub trial: Trial,
-    /// What came of it.
+    /// Its frame counters.
     pub counts: Counts,
-    /// When it ended before its time, after the start: a frame was lost, and nothing else was asked.
+    /// The time, relative to the start, at which the trial ended early because a frame was lost.
     #[serde(default)]
-    pub cut_at: Option<Nanos>,
-    /// What the tester did wrong.
+    pub stopped_at: Option<Nanos>,
+    /// A fault of the tester; the trial is then not valid for the device.
     pub fault: Option<String>,
     /// How well the tester kept its schedule.
     pub timing: Timing,
-    /// Latency of every frame: least, median, 99th percentile, greatest.
+    /// Latency of all good frames: minimum, median, 99th percentile, maximum.
     pub latency_ns: [Nanos; 4],
-    /// Frames counted by repeating a cycle.
+    /// Frames counted by multiplying a repeated cycle.
     pub repeated_frames: u64,
 }
 
-/// Everything that was measured.
+/// The results of a run.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Results {
-    /// The profile.
+    /// The profile of the run.
     pub profile: Profile,
-    /// By size.
+    /// The results for each frame size.
     pub sizes: Vec<AtSize>,
     /// Every trial.
     pub trials: Vec<Row>,
-    /// Frames that the device dropped in all of them, by its own words.
+    /// Frames that the device dropped in all trials, by its own reasons.
     pub drops: Vec<(String, u64)>,
 }
 
 /// Runs `profile` on `bench`.
 ///
 /// # Errors
-/// When a trial cannot be made, or the journal is of another run.
+/// When a trial cannot be run, or the journal belongs to a run with other arguments.
 pub fn run(
     profile: &Profile,
     bench: &mut dyn Bench,
@@ -169,7 +169,7 @@ pub fn run(
     for (at, size) in profile.sizes.iter().enumerate() {
         let setup = setup(profile, size);
         let mut measure = bench.at(&setup)?;
-        let mut ground = Ground {
+        let mut runner = Runner {
             profile,
             measure: &mut *measure,
             journal,
@@ -180,7 +180,7 @@ pub fn run(
             test: Test::Throughput,
             steps: (at * profile.tests.len(), profile.sizes.len() * profile.tests.len()),
         };
-        let found = ground.size(&setup)?;
+        let found = runner.size(&setup)?;
         results.sizes.push(found);
     }
     Ok(results)
@@ -203,8 +203,8 @@ pub fn setup(profile: &Profile, size: &Genome) -> Setup {
     Setup { cover, settle, residue, rest, ..Setup::new(profile.line, profile.topology, traffic) }
 }
 
-/// What the tests of one size stand on.
-struct Ground<'a> {
+/// Runs the tests of one frame size.
+struct Runner<'a> {
     profile: &'a Profile,
     measure: &'a mut (dyn Measure + 'a),
     journal: &'a mut dyn Journal,
@@ -216,14 +216,14 @@ struct Ground<'a> {
     steps: (usize, usize),
 }
 
-impl Ground<'_> {
-    /// One trial: from the journal, or made now.
+impl Runner<'_> {
+    /// The result of `trial`: from the journal, or measured now.
     fn trial(&mut self, trial: &Trial, left: Nanos) -> Result<TrialResult, MeasureError> {
         let result = match self.journal.recall() {
             Some(result) if result.trial == *trial => result,
             Some(_) => {
                 return Err(MeasureError::Other(
-                    "the state file is of a run with other arguments; remove it or name another"
+                    "the state file belongs to a run with other arguments; remove it or name another"
                         .into(),
                 ));
             }
@@ -254,7 +254,7 @@ impl Ground<'_> {
             test: self.test,
             trial: *trial,
             counts: result.counts,
-            cut_at: result.cut_at,
+            stopped_at: result.stopped_at,
             fault: result.fault(),
             timing: result.timing,
             latency_ns: {
@@ -270,7 +270,7 @@ impl Ground<'_> {
         while let Some(trial) = search.next_trial() {
             let left = search.left();
             let result = self.trial(&trial, left)?;
-            search.told(&result);
+            search.record(&result);
         }
         Ok(search.answer())
     }
@@ -293,19 +293,19 @@ impl Ground<'_> {
             bursts: None,
             mlr: None,
             soak: None,
-            left_out: Vec::new(),
+            skipped: Vec::new(),
         };
         for test in self.profile.tests.clone() {
             self.test = test;
             if let Err(why) = self.test(test, setup, &mut found)? {
-                found.left_out.push((test, why));
+                found.skipped.push((test, why));
             }
             self.steps.0 += 1;
         }
         Ok(found)
     }
 
-    /// One test; the inner error says why it cannot be.
+    /// Runs one test. The inner error is the reason for skipping the test.
     fn test(
         &mut self,
         test: Test,
@@ -314,17 +314,12 @@ impl Ground<'_> {
     ) -> Result<Result<(), String>, MeasureError> {
         let (profile, max) = (self.profile, found.max);
         let throughput = found.throughput.as_ref().and_then(|answer| answer.load);
-        // Of these, lengths and distances are the mix's own.
+        // These mixes define the frame lengths and intervals themselves.
         let is_own = matches!(profile.mix, Mix::Etc | Mix::Replay(_));
         let is_mixed = is_own || self.size.single().is_none();
         match (test, throughput) {
             (Test::Throughput, _) => {
-                let config = throughput::Config {
-                    width_ppm: profile.width_ppm,
-                    short: profile.short,
-                    full: profile.full,
-                    ..throughput::Config::rfc2544(max)
-                };
+                let config = profile.throughput(max);
                 let mut answers = Vec::new();
                 for _ in 0..profile.repeats.max(1) {
                     answers.push(self.search(&mut Throughput::new(config))?);
@@ -340,35 +335,23 @@ impl Ground<'_> {
                 found.mlr = Some(self.search(&mut search)?);
             }
             (Test::Soak, _) => {
-                let (duration, percent) = profile.soak;
-                let load = match profile.speed {
-                    Some(speed) => Load { interval_ps: 10_000 / speed.clamp(1, 10_000) },
-                    None => whole_ns(max.part(percent.clamp(1, 100), 100)),
-                };
-                let trial = Trial::new(load, duration);
-                found.soak = Some(self.trial(&trial, duration)?);
+                let trial = soak(profile, max);
+                found.soak = Some(self.trial(&trial, trial.duration)?);
             }
             (Test::Bursts, _) => {
                 if is_mixed {
-                    return Ok(Err("bursts are of frames of one size".into()));
+                    return Ok(Err("bursts need frames of one size".into()));
                 }
-                let config = throughput::Config {
-                    width_ppm: profile.width_ppm,
-                    short: profile.short,
-                    full: profile.full,
-                    ..throughput::Config::rfc2544(max)
-                };
+                let config = profile.throughput(max);
                 let sizes = bursts::SIZES.into_iter();
                 let answers = sizes.map(|frames| self.search(&mut Bursts::new(frames, config)));
                 found.bursts = Some(answers.collect::<Result<_, _>>()?);
             }
-            (_, None) => return Ok(Err("there is no rate without loss".into())),
+            (_, None) => return Ok(Err("no rate without loss was found".into())),
             (Test::Latency, Some(load)) => self.latency(load, found)?,
             (Test::BackToBack, Some(load)) => {
                 if load == max {
-                    return Ok(Err("the throughput is the line's rate: no burst fills a buffer \
-                                   (RFC 9004 section 6.1)"
-                        .into()));
+                    return Ok(Err(NO_BURSTS.into()));
                 }
                 if is_mixed {
                     return Ok(Err("mixed sizes must not be used (RFC 9004 section 4)".into()));
@@ -400,7 +383,8 @@ impl Ground<'_> {
         Ok(Ok(()))
     }
 
-    /// Both standards from the same streams: the first tagged frame is RFC 2544's.
+    /// Measures latency by RFC 2544 and RFC 8219 from the same streams; the first tagged frame of
+    /// each stream is the one for RFC 2544.
     fn latency(&mut self, load: Load, found: &mut AtSize) -> Result<(), MeasureError> {
         let (profile, load) = (self.profile, whole_ns(load));
         let stream = Stream {
@@ -413,16 +397,31 @@ impl Ground<'_> {
         while let Some(trial) = many.next_trial() {
             let left = many.left();
             let result = self.trial(&trial, left)?;
-            many.told(&result);
+            many.record(&result);
             let first = result.tagged.first().copied().into_iter().collect();
-            one.told(&TrialResult { tagged: first, ..result });
+            one.record(&TrialResult { tagged: first, ..result });
         }
         (found.latency, found.variation) = (Some(one.answer()), Some(many.answer()));
         Ok(())
     }
 }
 
-/// What was dropped since `before`, by reason; a device that was reset may have begun anew.
+/// Why back-to-back frames are not measured where the line rate is the limit.
+const NO_BURSTS: &str = "the throughput equals the line rate: no burst can fill a buffer \
+                         (RFC 9004 section 6.1)";
+
+/// The trial of a soak test.
+fn soak(profile: &Profile, max: Load) -> Trial {
+    let (duration, percent) = profile.soak;
+    let load = match profile.speed {
+        Some(speed) => Load { interval_ps: 10_000 / speed.clamp(1, 10_000) },
+        None => whole_ns(max.part(percent.clamp(1, 100), 100)),
+    };
+    Trial::new(load, duration)
+}
+
+/// Frames dropped since `before`, by reason. The counters of a device that was reset may have
+/// restarted from 0.
 fn since(before: &[(String, u64)], now: Vec<(String, u64)>) -> Vec<(String, u64)> {
     let was =
         |reason: &str| before.iter().find(|(known, _)| known == reason).map_or(0, |(_, n)| *n);
@@ -432,7 +431,8 @@ fn since(before: &[(String, u64)], now: Vec<(String, u64)>) -> Vec<(String, u64)
     new
 }
 
-/// The load at the next whole nanosecond, or as it is where that would be far off.
+/// The load with its interval rounded up to whole nanoseconds; unchanged for intervals below 100
+/// ns, where rounding would change the rate too much.
 const fn whole_ns(load: Load) -> Load {
     if load.interval_ps < 100_000 {
         load

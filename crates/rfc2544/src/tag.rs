@@ -1,4 +1,4 @@
-//! The tag: what makes a frame a test frame, in 18 bytes that fit every size from 64 bytes on.
+//! The tag that marks a test frame: 18 bytes, which fit into every frame of 64 bytes or more.
 //!
 //! ```text
 //!  Ethernet 14 | IPv4 20 or IPv6 40 | UDP 8 | tag 18 | filler ... | (FCS 4, not in memory)
@@ -6,28 +6,29 @@
 //!   signature 2 | source 1 | flow 2 | index 4 | sent 5 | check 4
 //! ```
 //!
-//! `index` counts the frames of one source (a tester port), 32 bits that the receiver makes 64 by
-//! nearness. `sent` is the time of departure in nanoseconds, modulo 2^40 (18 minutes). `check` is a
-//! CRC-32 over everything that the device must not change, itself left out: what that is, [`Cover`]
-//! says. It finds every one to three wrong bits at these lengths. Over IPv6, UDP has to have its checksum:
-//! it is of the tag, too, and so not the check's but checked beside it.
+//! `index` counts the frames of one source (a tester port); the receiver extends its 32 bits to 64
+//! by choosing the value nearest to the newest frame. `sent` is the departure time in nanoseconds,
+//! modulo 2^40 (18 minutes). `check` is a CRC-32 over everything that the device must not change
+//! ([`Cover`]), without the check itself. It detects all errors of one to three bits at these
+//! lengths. Over IPv6 the UDP checksum is mandatory. It depends on the tag, so the CRC does not
+//! cover it and it is verified separately.
 //!
-//! Invariant: [`read`] takes for a test frame only what `write` wrote, whatever bytes come.
+//! Invariant: [`read`] accepts as a test frame only what [`write`] wrote, whatever the input.
 
 use crc32fast::Hasher;
 use flowyard_frame::{Nanos, proto};
 use flowyard_wire::checksum::{Sum, update_bytes, verify_ipv4_header};
 use serde::{Deserialize, Serialize};
 
-/// Bytes of a tag.
+/// Length of a tag in bytes.
 pub const LEN: usize = 18;
 
-/// Where the tag of an IPv4 frame without VLAN tag begins.
+/// Offset of the tag in an IPv4 frame without a VLAN tag.
 const AT: usize = 42;
-/// The same of an IPv6 frame.
+/// Offset of the tag in an IPv6 frame without a VLAN tag.
 const AT_SIX: usize = 62;
 
-/// Where the tag of a frame begins.
+/// The offset of the tag in `frame`.
 #[inline]
 #[must_use]
 pub fn place(frame: &[u8]) -> usize {
@@ -36,49 +37,50 @@ pub fn place(frame: &[u8]) -> usize {
 
 const SIGNATURE: [u8; 2] = [0xf1, 0x0d];
 
-/// What a device may change in a frame, and so what the check leaves out.
+/// Which part of a frame the CRC covers, and therefore what a device may change.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Cover {
-    /// Nothing: a bridge, a wire.
+    /// The whole frame; the device may change nothing (a bridge, a wire).
     #[default]
     Frame,
-    /// MAC addresses, TTL and header checksum: a router. The IPv4 checksum guards the header.
+    /// All but MAC addresses, TTL and header checksum (a router). The IPv4 header checksum is
+    /// verified instead.
     Network,
-    /// All headers: a balancer, a translator.
+    /// The payload only (a load balancer, a translator).
     Payload,
 }
 
-/// What a test frame says of itself.
+/// The contents of a tag, without signature and check.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Tag {
-    /// The tester's port that sent it.
+    /// The tester port that sent the frame.
     pub source: u8,
-    /// The flow.
+    /// The flow's number within its source.
     pub flow: u16,
-    /// The low half of its number among all frames of the source.
+    /// The low 32 bits of the frame's number among all frames of the source.
     pub index: u32,
-    /// When it was sent, in nanoseconds modulo 2^40.
+    /// Departure time in nanoseconds modulo 2^40.
     pub sent: Nanos,
 }
 
-/// What a received frame is.
+/// The classification of a received frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Seen {
-    /// A test frame, whole.
+    /// An undamaged test frame.
     Good(Tag),
-    /// A test frame that something changed.
+    /// A test frame with changed bits.
     Corrupt,
-    /// Not ours: routing updates, ARP, whatever else lives on a network.
+    /// Not a test frame: routing updates, ARP and other traffic of the network.
     Foreign,
 }
 
-/// Time stamps wrap here.
+/// Time stamps wrap around at this value.
 pub const SENT_WRAP: Nanos = 1 << 40;
 
-/// Writes `tag` into `frame`, whose headers and filler are complete.
+/// Writes `tag` into `frame`, whose headers and filler must be complete.
 ///
-/// Frames too short for a tag are left alone.
+/// A frame too short for a tag is left unchanged.
 pub fn write(frame: &mut [u8], tag: &Tag, cover: Cover) {
     let at = place(frame);
     let Some(room) = frame.get_mut(at..at + LEN) else { return };
@@ -93,12 +95,12 @@ pub fn write(frame: &mut [u8], tag: &Tag, cover: Cover) {
     if at == AT_SIX {
         let before = u16::from_be_bytes([frame[at - 2], frame[at - 1]]);
         let after = update_bytes(before, &was, &frame[at..at + LEN]).unwrap_or(before);
-        let sent = if after == 0 { 0xffff } else { after }; // 0 would be none, RFC 768
+        let sent = if after == 0 { 0xffff } else { after }; // 0 means no checksum, RFC 768
         frame[at - 2..at].copy_from_slice(&sent.to_be_bytes());
     }
 }
 
-/// What `frame` is, when `cover` is what the device must not change.
+/// Classifies `frame`; `cover` is the part that the device must not change.
 #[must_use]
 pub fn read(frame: &[u8], cover: Cover) -> Seen {
     let at = place(frame);
@@ -124,13 +126,13 @@ pub fn read(frame: &[u8], cover: Cover) -> Seen {
     if is_ours(frame) { Seen::Corrupt } else { Seen::Foreign }
 }
 
-/// How long ago `sent` was at `now`.
+/// The time from `sent` (a time stamp modulo 2^40) to `now`.
 #[must_use]
 pub const fn age(sent: Nanos, now: Nanos) -> Nanos {
     now.wrapping_sub(sent) % SENT_WRAP
 }
 
-/// The CRC-32 of what is covered, without the check itself.
+/// The CRC-32 of the covered bytes, without the check itself.
 fn check(frame: &[u8], at: usize, cover: Cover) -> u32 {
     let mut crc = Hasher::new();
     let mut add = |from: usize, to: usize| crc.update(frame.get(from..to).unwrap_or_default());
@@ -153,13 +155,13 @@ fn check(frame: &[u8], at: usize, cover: Cover) -> u32 {
     crc.finalize()
 }
 
-/// Whether type, version and IPv4 header checksum are right.
+/// Whether EtherType, IP version and IPv4 header checksum are correct.
 fn header_is_whole(frame: &[u8]) -> bool {
     let Some(header) = frame.get(14..34) else { return false };
     frame[12..15] == [8, 0, 0x45] && verify_ipv4_header(header)
 }
 
-/// Whether the UDP checksum of an IPv6 frame is right.
+/// Whether the UDP checksum of an IPv6 frame is correct.
 fn datagram_is_whole(frame: &[u8]) -> bool {
     let Some(&[high, low]) = frame.get(58..60).and_then(|bytes| bytes.first_chunk()) else {
         return false;
@@ -170,9 +172,9 @@ fn datagram_is_whole(frame: &[u8]) -> bool {
     pseudo.bytes(datagram).finish() == 0
 }
 
-/// Whether a frame without a right check was a test frame once: two of five marks still stand. Up
-/// to three wrong bits leave two, and no ordinary traffic has more than one, unless it is of the
-/// benchmarking network itself.
+/// Whether a frame with a wrong check was sent as a test frame: at least two of five marks are
+/// intact. Three wrong bits leave at least two marks intact. Other traffic has at most one, unless
+/// it uses the benchmarking network itself.
 fn is_ours(frame: &[u8]) -> bool {
     let has = |at: usize, bytes: &[u8]| frame.get(at..at + bytes.len()) == Some(bytes);
     let four = |at: usize| has(at, &[198, 18]) || has(at, &[198, 19]); // RFC 2544 appendix C.2.2

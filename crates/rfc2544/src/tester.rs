@@ -1,100 +1,64 @@
-//! The tester under virtual time: sends what a trial says through a [`Dut`], and counts.
+//! The tester under virtual time: sends the frames of a trial through a [`Dut`], and counts.
 //!
 //! ```text
 //!  row i of all ports ── Plan, Trial ──> time, bytes ──> Dut ──> Analyser
-//!          └── state of the device as before? ── skip whole cycles, multiply what one gave
+//!          └── device state seen before? ── skip whole cycles, multiply the result of one
 //! ```
 //!
-//! Skipping is exact: state, traffic and phase of the schedule are equal at both ends of a cycle, so
-//! the next cycle gives the same frames at the same distances. One cycle is counted by itself, after
-//! everything that the window of the tracker holds is of the steady state, too, and multiplied.
-//! `repeated_frames` of the result says how many frames were counted like this.
+//! Skipping is exact: device state, traffic and schedule phase are equal at both ends of a cycle,
+//! so the next cycle gives the same frames at the same intervals. After the steady state fills the
+//! tracker's window, one cycle is counted by itself and its counters are multiplied.
+//! `repeated_frames` in the result is the number of frames counted in this way.
 //!
 //! Invariants: the same seed, setup, device and trials give the same results, to the frame.
-//! Thread-safety: one thread's.
+//! Thread-safety: used by one thread.
 
 use flowyard_frame::Nanos;
 
 use crate::analyse::{Analyser, Memory, counts};
 use crate::dut::{Dut, State};
 use crate::line::{Line, OVERHEAD_BYTES};
+pub use crate::measure::{Measure, MeasureError};
 use crate::setup::Setup;
 use crate::tag::{self, Tag};
 use crate::track::window_for;
-use crate::traffic::{BadTraffic, Plan};
+use crate::traffic::Plan;
 use crate::trial::{Counts, Losses, SECOND, Shape, Timing, Trial, TrialResult};
 
 mod cycle;
 mod real;
 mod stream;
 mod templates;
+mod wire;
 
 use cycle::{Cycle, Skip};
-pub use real::{RealTester, Resetter, Wire};
+pub use real::RealTester;
 pub use stream::{BURST, Stream};
 use templates::Templates;
-
-/// Whatever can make a trial: the tester under virtual time, in real time, or a model.
-pub trait Measure {
-    /// Makes it.
-    ///
-    /// # Errors
-    /// When it cannot be made, with the mend.
-    fn measure(&mut self, trial: &Trial) -> Result<TrialResult, MeasureError>;
-
-    /// Frames that the device dropped so far, by its own words; of a device that says nothing, none.
-    fn drops(&self) -> Vec<(String, u64)> {
-        Vec::new()
-    }
-}
-
-/// A trial that could not be made.
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-pub enum MeasureError {
-    /// The traffic cannot be.
-    #[error(transparent)]
-    Traffic(#[from] BadTraffic),
-    /// The device has too few ports.
-    #[error("the device has {has} ports, but {wants} are to be tested; choose another topology")]
-    Ports {
-        /// What it has.
-        has: u8,
-        /// What the topology wants.
-        wants: u8,
-    },
-    /// A reset was asked for.
-    #[error("{0} cannot be reset")]
-    NoReset(String),
-    /// The books do not balance: a fault of the tester.
-    #[error("the tester's own books do not balance: {0}; please report this")]
-    Books(String),
-    /// Something else.
-    #[error("{0}")]
-    Other(String),
-}
+pub use wire::{Resetter, Wire};
 
 /// The tester under virtual time.
 pub struct VirtualTester<D> {
-    /// The device.
+    /// The device under test.
     pub dut: D,
     setup: Setup,
     plans: Vec<Plan>,
     routes: Vec<Vec<u8>>,
     templates: Templates,
-    /// Where the device's time stands.
+    /// The device's current time.
     now: Nanos,
-    /// Whether cycles may be skipped.
+    /// Whether repeating cycles may be skipped.
     pub skips: bool,
 }
 
-/// Frames that the tester remembers at most under virtual time; see `stale` for those beyond.
+/// The tracker's maximum window under virtual time, in frames; later arrivals count as `stale`.
 const WINDOW: usize = 1 << 15;
 
 impl<D: Dut> VirtualTester<D> {
-    /// A tester around `dut`.
+    /// A tester connected to `dut`.
     ///
     /// # Errors
-    /// Traffic that cannot be, or a device with too few ports.
+    /// When the traffic specification is invalid, or the device has too few ports.
     pub fn new(dut: D, setup: Setup) -> Result<Self, MeasureError> {
         let (has, wants) = (dut.ports(), setup.topology.ports());
         if has < wants {
@@ -113,8 +77,8 @@ impl<D: Dut> VirtualTester<D> {
         &self.setup
     }
 
-    /// Learning frames (section 23 b): one of each flow, from where it will go to; at a low rate,
-    /// spread over a second, and 2 s for them to take effect.
+    /// Sends learning frames (RFC 2544 section 23 b): one for each flow, from its destination,
+    /// spread over one second; then waits for them to take effect.
     fn learn(&mut self) {
         let start = self.now;
         let mut sent = 0;
@@ -134,20 +98,20 @@ impl<D: Dut> VirtualTester<D> {
     }
 }
 
-/// A port while it sends.
+/// The state of a sending port.
 struct Sender {
-    /// The next row.
+    /// Number of the next frame, tagged or not.
     row: u64,
-    /// The next tag.
+    /// Index of the next tag.
     index: u64,
-    /// When the line is free again, in picoseconds after the start.
+    /// The time at which the line is free again, in picoseconds after the start.
     line_ps: u128,
-    /// The next frame's last bit, in nanoseconds after the start.
+    /// The time of the next frame's last bit, in nanoseconds after the start.
     last: Nanos,
 }
 
 impl Sender {
-    /// Finds the time of the next frame: when it is due, or when the line is free after that.
+    /// Computes the time of the next frame: when it is due, or later when the line becomes free.
     fn aim(&mut self, trial: &Trial, plan: &Plan, line: Line) {
         let due = plan.due_ns(trial, self.row);
         let size = u64::from(plan.step(self.row).size);
@@ -157,7 +121,7 @@ impl Sender {
     }
 }
 
-/// A trial on its way.
+/// A trial in progress.
 struct Run {
     trial: Trial,
     rows: u64,
@@ -166,7 +130,7 @@ struct Run {
     analyser: Analyser,
     cycle: Cycle,
     skip: Option<Skip>,
-    /// Time that was skipped, for the device.
+    /// Skipped time; the device's clock is behind the schedule by this amount.
     skipped_ns: Nanos,
     reset: Option<Nanos>,
 }
@@ -181,9 +145,9 @@ impl<D: Dut> Measure for VirtualTester<D> {
         let end = run.start + trial.duration.saturating_sub(run.skipped_ns) + self.setup.residue;
         self.dut.collect(end, &mut |at, port, frame| run.analyser.see(at, port, frame));
         self.now = end + self.setup.rest;
-        self.dut.collect(self.now, &mut |_, _, _| {}); // what comes even later is nobody's
+        self.dut.collect(self.now, &mut |_, _, _| {}); // later frames are discarded
         let result = self.finish(run);
-        result.check().map_err(MeasureError::Books)?;
+        result.check().map_err(MeasureError::Unbalanced)?;
         Ok(result)
     }
 
@@ -196,7 +160,7 @@ impl<D: Dut> VirtualTester<D> {
     fn begin(&self, trial: &Trial) -> Run {
         let rows = self.plans[0].rows(trial);
         let window = window_for(trial.load.interval_ps, self.setup.residue).min(WINDOW);
-        let window = window.next_power_of_two(); // as the tracker has it
+        let window = window.next_power_of_two(); // as in the tracker
         let memory = Memory { flows: self.setup.traffic.flows, window };
         let mut analyser = Analyser::new(&self.routes, self.setup.cover, memory, self.now);
         let senders = self.plans.iter().zip(analyser.sources()).map(|(plan, source)| {
@@ -226,7 +190,7 @@ impl<D: Dut> VirtualTester<D> {
         }
     }
 
-    /// Sends all rows, and looks at what comes back meanwhile.
+    /// Sends all frames and analyses the frames received meanwhile.
     fn send(&mut self, run: &mut Run) -> Result<(), MeasureError> {
         loop {
             let senders =
@@ -237,7 +201,7 @@ impl<D: Dut> VirtualTester<D> {
                 return Ok(());
             };
             let now = run.start + last - run.skipped_ns;
-            // What leaves before this frame comes belongs to the rows before it.
+            // Frames that leave the device before this frame arrives are analysed first.
             let analyser = &mut run.analyser;
             self.dut.collect(now, &mut |at, port, frame| analyser.see(at, port, frame));
             if at == 0 && run.cycle.is_open() && self.look(run, now) {
@@ -267,7 +231,7 @@ impl<D: Dut> VirtualTester<D> {
         }
     }
 
-    /// Looks for a cycle where all ports are at the same row; true if it skipped ahead.
+    /// Looks for a cycle when all ports are at the same row. Returns true if it skipped ahead.
     fn look(&self, run: &mut Run, now: Nanos) -> bool {
         let Run { trial, rows, senders, analyser, cycle, .. } = run;
         let row = senders[0].row;
@@ -282,9 +246,9 @@ impl<D: Dut> VirtualTester<D> {
         let due = u128::from(trial.start_ns(row)) * 1000;
         key.extend(senders.iter().map(|sender| sender.line_ps.saturating_sub(due) as u64));
         match self.dut.state(now, &mut key) {
-            State::Told => {}
-            State::Later => return false,
-            State::Never => {
+            State::Complete => {}
+            State::TooLarge => return false,
+            State::Unavailable => {
                 cycle.close();
                 return false;
             }
@@ -292,12 +256,12 @@ impl<D: Dut> VirtualTester<D> {
         let indexes: Vec<u64> = senders.iter().map(|sender| sender.index).collect();
         let Some(skip) = cycle.look(key, row, *rows, &indexes, analyser) else { return false };
         let skipped = skip.rows * skip.times;
-        // Equal phases: whole nanoseconds.
+        // The phases are equal, so this is a whole number of nanoseconds.
         let ps = u128::from(skipped) * u128::from(trial.load.interval_ps);
         for (sender, plan) in senders.iter_mut().zip(&self.plans) {
             sender.row += skipped;
             let occupied = u64::from(plan.step(sender.row).size) + OVERHEAD_BYTES;
-            // The line was taken for the frame that waits: it is aimed anew.
+            // `aim` already occupied the line for the waiting frame; undo that and aim again.
             sender.line_ps = sender.line_ps + ps - u128::from(self.setup.line.ps(occupied));
             if sender.row < *rows {
                 sender.aim(trial, plan, self.setup.line);
@@ -338,12 +302,12 @@ impl<D: Dut> VirtualTester<D> {
             total = total.plus(&own);
             ports.push(own);
         }
-        let mut strays = analyser.strays();
+        let mut totals = analyser.totals();
         if let Some(skip) = &skip {
-            skip.add_strays(&mut strays);
+            totals.add(&skip.totals, skip.times);
             analyser.latency.add(&skip.latency, skip.times);
         }
-        [total.received, total.corrupt, total.foreign, total.misrouted] = strays;
+        totals.store(&mut total);
         losses.silence = analyser.silence();
         if ports.len() == 1 {
             ports.clear();
@@ -357,7 +321,7 @@ impl<D: Dut> VirtualTester<D> {
             losses,
             timing: Timing { burst: 1, ..Timing::default() },
             repeated_frames,
-            cut_at: None,
+            stopped_at: None,
             drops: Vec::new(),
         }
     }

@@ -1,87 +1,89 @@
-//! Track: which frames of one source came, came twice, came late, never came. Exact, at full rate.
+//! Tracking of the frames of one source: received, duplicated, reordered, lost. Exact, at full
+//! rate.
 //!
 //! ```text
 //!   index:  ... 0 1 1 0 1 1 1 1 0 1 | next          one bit for each of the last `window` frames
-//!               ^ leaves the window: lost for good  ^ the newest frame so far
+//!               ^ leaves the window: counted lost   ^ the newest frame so far
 //! ```
 //!
-//! Order is per flow: each flow remembers when it last saw a new greatest index, for the extent of
-//! reordering (RFC 4737 section 4.2.1: distance to the earliest frame that overtook).
+//! Order is tracked per flow: each flow records when a new greatest index was received, from which
+//! the reordering extent follows (RFC 4737 section 4.2.1: distance to the earliest frame that
+//! overtook).
 //!
-//! Invariants: bits below `next` and inside the window say whether the frame came; every frame
-//! that left the window is counted as good or lost, once. No allocation after `new`.
-//! Thread-safety: one thread's.
+//! Invariants: a bit below `next` and inside the window is set if the frame was received; every
+//! frame that left the window is counted once, as good or as lost. No allocation after `new`.
+//! Thread-safety: used by one thread at a time.
 
 use flowyard_frame::Nanos;
 
-/// What a whole frame is to its source's tracker.
+/// The classification of an undamaged frame by the tracker of its source.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Arrival {
-    /// The first copy; whether a later frame of its flow came before it.
+    /// The first copy of the frame.
     New {
-        /// Came after a later one of its flow.
+        /// Whether a later frame of the flow was received before it.
         reordered: bool,
     },
-    /// Came before.
+    /// A copy of a frame that was received before.
     Duplicate,
-    /// Too old to tell.
+    /// Older than the window; it is not known whether it was received before.
     Stale,
 }
 
-/// Follows the frames of one source.
+/// Tracks the frames of one source.
 #[derive(Clone, Debug)]
 pub struct Tracker {
     bits: Vec<u64>,
-    /// One more than the greatest index that came.
+    /// One more than the greatest index received.
     next: u64,
-    /// All below are decided.
+    /// All frames below are counted as good or lost.
     base: u64,
     in_gap: bool,
     flows: Vec<Flow>,
     records: usize,
-    /// What it knows so far.
+    /// The counters so far.
     pub known: Known,
 }
 
-/// What a tracker knows.
+/// The counters of a tracker.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Known {
-    /// First copies.
+    /// First copies received.
     pub good: u64,
-    /// Further copies.
+    /// Further copies received.
     pub duplicates: u64,
-    /// Too old to tell.
+    /// Frames older than the window.
     pub stale: u64,
-    /// First copies that came after a later frame of their flow.
+    /// First copies received after a later frame of their flow.
     pub reordered: u64,
-    /// The furthest.
+    /// The largest reordering extent.
     pub max_extent: u64,
-    /// Reordered by more than was kept.
+    /// Reordered frames whose extent exceeds the recorded history.
     pub extent_beyond: u64,
-    /// Frames that never came: final after `finish`.
+    /// Frames never received; final after `finish`.
     pub lost: u64,
-    /// Runs of them.
+    /// Runs of lost frames.
     pub gaps: u64,
-    /// The first and the last of them.
+    /// Index of the first lost frame.
     pub first_lost: Option<u64>,
-    /// See `first_lost`.
+    /// Index of the last lost frame.
     pub last_lost: Option<u64>,
 }
 
-/// Order in one flow.
 #[derive(Clone, Debug, Default)]
 struct Flow {
-    /// Frames of the flow that came, first copies only.
+    /// First copies received of this flow.
     came: u64,
-    /// New greatest indexes and when they came (in `came`), the latest at `at - 1`; a ring.
+    /// A ring of new greatest indexes, each with the value of `came` at its arrival; the latest is
+    /// at `at - 1`.
     records: Vec<(u64, u64)>,
     at: usize,
     full: bool,
 }
 
 impl Tracker {
-    /// For frames of `flows` flows; a frame may be up to `window` frames late (rounded up to a
-    /// power of two), and the extent of reordering is exact up to `records` frames of its flow.
+    /// A tracker for `flows` flows. A frame may be up to `window` frames late (rounded up to a
+    /// power of two). The reordering extent is exact up to `records` frames of its flow.
     #[must_use]
     pub fn new(flows: usize, window: usize, records: usize) -> Self {
         let words = window.next_power_of_two().max(64) / 64;
@@ -98,7 +100,7 @@ impl Tracker {
         }
     }
 
-    /// Makes a 32-bit index whole: the one nearest to the newest frame.
+    /// Extends a 32-bit index to 64 bits: the value nearest to the newest frame.
     #[must_use]
     pub const fn widen(&self, index: u32) -> u64 {
         let near = self.next & !0xffff_ffff | index as u64;
@@ -111,13 +113,13 @@ impl Tracker {
         }
     }
 
-    /// All frames below are good or lost for good.
+    /// All frames below the returned index are counted as good or lost.
     #[must_use]
     pub const fn decided(&self) -> u64 {
         self.base
     }
 
-    /// Frame `index` of `flow` came.
+    /// Records the arrival of frame `index` of `flow`.
     pub fn see(&mut self, index: u64, flow: u16) -> Arrival {
         let window = self.bits.len() as u64 * 64;
         if index >= self.next {
@@ -150,7 +152,7 @@ impl Tracker {
         Arrival::New { reordered }
     }
 
-    /// Nothing comes any more, and `sent` frames were sent: what is missing is lost.
+    /// Ends the trial, in which `sent` frames were sent: every frame not received counts as lost.
     pub fn finish(&mut self, sent: u64) -> Known {
         let from = self.next.max(self.base);
         self.decide_below(self.next.min(sent));
@@ -165,11 +167,11 @@ impl Tracker {
         ((index / 64) as usize & (self.bits.len() - 1), 1 << (index % 64))
     }
 
-    /// The newest frame is now `next` - 1.
+    /// Makes `next` - 1 the newest frame.
     fn advance(&mut self, next: u64) {
         let window = self.bits.len() as u64 * 64;
         if next > self.base + window {
-            // Everything that leaves, and then the bits that it leaves to others.
+            // Count the frames that leave the window and clear their bits for reuse.
             let base = next - window;
             self.decide_below(base.min(self.next));
             if base > self.next {
@@ -180,7 +182,7 @@ impl Tracker {
         self.next = next;
     }
 
-    /// Decides all frames below `end`, at most `next`, and clears their bits.
+    /// Counts all frames below `end` (at most `next`) as good or lost, and clears their bits.
     fn decide_below(&mut self, end: u64) {
         while self.base < end {
             let (word, _) = self.place(self.base);
@@ -214,11 +216,11 @@ impl Tracker {
     }
 }
 
-/// Where a frame lies in its flow.
+/// The position of a frame in the order of its flow.
 enum Order {
     Next,
     Late(u64),
-    /// At least this far.
+    /// The extent is at least this large.
     Beyond(u64),
 }
 
@@ -236,7 +238,7 @@ impl Flow {
             }
             return Order::Next;
         }
-        // Records grow in both numbers: the earliest greater than `index` by bisection.
+        // Records ascend in both numbers: find the earliest one greater than `index` by bisection.
         let len = if self.full { room } else { self.at };
         let oldest = if self.full { self.at } else { 0 };
         let (mut low, mut high) = (0, len);
@@ -253,7 +255,7 @@ impl Flow {
     }
 }
 
-/// How many frames of `interval_ps` may be on their way for `time`, for the size of a window.
+/// A window size: the number of frames sent during `time` at `interval_ps`, from 2^12 to 2^26.
 #[must_use]
 pub const fn window_for(interval_ps: u64, time: Nanos) -> usize {
     let interval = if interval_ps == 0 { 1 } else { interval_ps };

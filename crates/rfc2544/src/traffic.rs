@@ -1,30 +1,27 @@
-//! Traffic: which frames a tester sends, frame by frame, out of a seed.
+//! Traffic: the sequence of frames that the tester sends, generated from a seed.
 //!
 //! ```text
 //!  Spec (sizes, flows, popularity or model, addresses, seed) ──> Plan: step 0, 1, 2 ... repeated
 //!                                                              step = (flow, size [, time])
-//!  Plan + port ──> Frames: one template for each (flow, size), the tag written at departure
+//!  Plan + port ──> one template for each (flow, size); the tag is written at departure
 //! ```
 //!
-//! A plan repeats: that is what lets a device under virtual time come back to a state it was in.
-//! The same seed gives the same bytes in the same order (T8); seed and genome go into the report.
-//! Frames are those of RFC 2544 appendix C: UDP echo, TTL 10, addresses of 198.18.0.0/15, payload of
-//! ascending octets; the UDP checksum is 0 (none), because the tag carries a stronger check. Those of IPv6
-//! (RFC 5180, 2001:2::/48) have one.
+//! A plan is periodic, so that a device under virtual time can return to an earlier state. The same
+//! seed gives the same bytes in the same order (T8); seed and genome are part of the report. Frames
+//! follow RFC 2544 appendix C: UDP echo, TTL 10, addresses from 198.18.0.0/15, payload of ascending
+//! octets. The UDP checksum is 0 (none), because the tag contains a stronger check. IPv6 frames
+//! (RFC 5180, 2001:2::/48) have a UDP checksum.
 //!
 //! Thread-safety: plain values.
 
-use flowyard_frame::Nanos;
 use flowyard_testkit::Rng;
 use serde::{Deserialize, Serialize};
-
-use crate::line::{Line, Load};
-use crate::trial::{Shape, Trial};
 
 mod address;
 mod etc;
 mod genome;
 mod model;
+mod plan;
 mod replay;
 mod zipf;
 
@@ -32,81 +29,54 @@ pub use address::{Addresses, Family, Hosts};
 pub use etc::Etc;
 pub use genome::{BadGenome, Genome};
 pub use model::{MODELS, Model};
-pub use replay::{Capture, rewrite};
+pub use plan::{Plan, Step};
+pub use replay::{Capture, Captured, rewrite};
 pub use zipf::Zipf;
 
-/// The sizes that RFC 2544 section 9.1 wants on Ethernet, with FCS.
+/// The Ethernet frame sizes of RFC 2544 section 9.1, with FCS.
 pub const ETHERNET_SIZES: [u16; 7] = [64, 128, 256, 512, 1024, 1280, 1518];
 
-/// What traffic is like.
+/// The specification of the traffic.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Spec {
-    /// Frame sizes, in order, repeated.
+    /// Sequence of frame sizes, repeated.
     pub sizes: Genome,
-    /// How many flows each port sends.
+    /// Number of flows per port.
     pub flows: u16,
-    /// Which flow comes next.
+    /// How frames are assigned to flows.
     pub mix: Mix,
-    /// Who the flows are.
+    /// The addresses of the flows.
     pub addresses: Addresses,
-    /// Of which IP.
+    /// The IP version.
     #[serde(default)]
     pub family: Family,
-    /// One frame in so many goes to the broadcast address instead; 0 is none. RFC 2544 section 11.1
-    /// wants 100.
+    /// One frame in N is sent to the broadcast address instead; 0 for none. RFC 2544 section 11.1
+    /// requires 100.
     pub broadcast_every: u16,
-    /// Of everything that is drawn.
+    /// Seed of the random generator.
     pub seed: u64,
 }
 
-/// Which flow a frame belongs to.
+/// How frames are assigned to flows.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Mix {
-    /// One after the other.
+    /// One flow after another.
     #[default]
     RoundRobin,
-    /// Flow i with weight 1 / (i + 1)^s.
+    /// Flow i is chosen with weight 1 / (i + 1)^s.
     Zipf(f64),
-    /// So many frames of each flow as its model says, many flows at a time; by name.
+    /// Flow sizes are drawn from the model of this name; up to 16 flows are interleaved.
     Model(String),
-    /// Requests of memcached's pool ETC: their lengths, their distances in time in proportion, so that
-    /// the load is what a trial says; and flows by Zipf's law with exponent 0.99.
+    /// Requests of the memcached pool ETC: request lengths, request intervals scaled to the load of
+    /// the trial, and flows by Zipf's law with exponent 0.99.
     Etc,
-    /// A capture: its flows, sizes and times.
+    /// The flows, sizes and times of a capture.
     Replay(Capture),
 }
 
-/// One frame of a plan.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Step {
-    /// The flow.
-    pub flow: u16,
-    /// Bytes with FCS.
-    pub size: u16,
-    /// Whether it is a broadcast.
-    pub broadcast: bool,
-}
-
-/// The frames of one port, repeated.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Plan {
-    steps: Vec<Step>,
-    /// Of all steps, with FCS.
-    bytes: u64,
-    /// Tagged frames before each step: all but broadcasts; one more than there are steps.
-    tags: Vec<u32>,
-    /// When each step starts in a replay, and how long all take.
-    times: Option<(Vec<Nanos>, Nanos)>,
-    /// When each step starts in a period, in parts of the trial's interval ([`PARTS`]), where steps are
-    /// not at even distances.
-    starts: Option<Vec<u64>>,
-}
-
-/// Parts of an interval.
-const PARTS: u128 = 1 << 16;
-
-/// Steps of a plan that is drawn; enough for a model to show its tail, few enough to be in a cache.
+/// Number of steps of a random plan: enough to include the tail of a model, and few enough to fit
+/// into a cache.
 const DRAWN: usize = 1 << 14;
 
 impl Default for Spec {
@@ -130,16 +100,16 @@ impl Spec {
         }
     }
 
-    /// Who the flows are, in the family of this traffic.
+    /// The addresses of the flows, in the IP version of this traffic.
     #[must_use]
     pub const fn hosts(&self) -> Hosts {
         self.addresses.of(self.family)
     }
 
-    /// The plan, for one of the tester's ports. Frames of IPv6 that are too short for a tag are longer.
+    /// The plan for a port of the tester. IPv6 frames too short for a tag are lengthened.
     ///
     /// # Errors
-    /// A model that is not known.
+    /// When the flow-size model is unknown.
     pub fn plan(&self, port: u8) -> Result<Plan, BadTraffic> {
         let plan = self.drawn(port)?;
         Ok(match self.family {
@@ -179,174 +149,15 @@ impl Spec {
     }
 }
 
-/// Traffic that cannot be.
+/// An invalid traffic specification.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum BadTraffic {
-    /// No such model.
-    #[error("no flow-size model '{0}'; there are {list}", list = MODELS.map(|m| m.name).join(", "))]
+    /// An unknown flow-size model.
+    #[error(
+        "there is no flow-size model '{0}'; choose one of {list}",
+        list = MODELS.map(|m| m.name).join(", ")
+    )]
     Model(String),
-}
-
-impl Plan {
-    /// With no frame shorter than `size` bytes.
-    fn at_least(mut self, size: u16) -> Self {
-        for step in self.steps.iter_mut().filter(|step| step.size < size) {
-            self.bytes += u64::from(size - step.size);
-            step.size = size;
-        }
-        self
-    }
-
-    /// These steps, again and again; without any, one frame of 64 bytes.
-    #[must_use]
-    pub fn new(mut steps: Vec<Step>) -> Self {
-        if steps.is_empty() {
-            steps.push(Step { flow: 0, size: 64, broadcast: false });
-        }
-        let bytes = steps.iter().map(|step| u64::from(step.size)).sum();
-        let mut sum = 0;
-        let tags = std::iter::once(0).chain(steps.iter().map(|step| {
-            sum += u32::from(!step.broadcast);
-            sum
-        }));
-        let tags = tags.collect();
-        Self { steps, bytes, tags, times: None, starts: None }
-    }
-
-    /// These steps at these times of a capture, ascending, the first at 0; all of it takes `length`.
-    #[must_use]
-    pub fn timed(steps: Vec<Step>, times: Vec<Nanos>, length: Nanos) -> Self {
-        let length = length.max(times.last().copied().unwrap_or_default() + 1);
-        Self { times: Some((times, length)), ..Self::new(steps) }
-    }
-
-    /// With as much time after each step as `gaps` says, in proportion: the whole takes as long as at
-    /// even distances.
-    #[must_use]
-    fn apart(self, gaps: &[Nanos]) -> Self {
-        let all: u128 = gaps.iter().map(|&gap| u128::from(gap)).sum();
-        let period = u128::from(self.period()) * PARTS;
-        let mut before = 0;
-        let starts = gaps.iter().map(|&gap| {
-            let start = before * period / all.max(1);
-            before += u128::from(gap);
-            start as u64
-        });
-        Self { starts: Some(starts.collect()), ..self }
-    }
-
-    /// Frames until it repeats.
-    #[must_use]
-    pub fn period(&self) -> u64 {
-        self.steps.len() as u64
-    }
-
-    /// The steps of one period.
-    #[must_use]
-    pub fn steps(&self) -> &[Step] {
-        &self.steps
-    }
-
-    /// Frame `index`.
-    #[must_use]
-    pub fn step(&self, index: u64) -> Step {
-        self.steps[(index % self.period()) as usize]
-    }
-
-    /// Bytes of a period, with FCS.
-    #[must_use]
-    pub const fn bytes(&self) -> u64 {
-        self.bytes
-    }
-
-    /// Tagged frames among those before frame `row`.
-    #[must_use]
-    pub fn tags_before(&self, row: u64) -> u64 {
-        let (round, at) = (row / self.period(), (row % self.period()) as usize);
-        round * u64::from(self.tags[self.steps.len()]) + u64::from(self.tags[at])
-    }
-
-    /// Which frame is the tagged one with number `index`.
-    #[must_use]
-    pub fn row_of(&self, index: u64) -> u64 {
-        let tags = u64::from(self.tags[self.steps.len()]).max(1);
-        let (round, at) = (index / tags, index % tags);
-        let step = self.tags.partition_point(|&before| u64::from(before) <= at);
-        round * self.period() + step.saturating_sub(1) as u64
-    }
-
-    /// Whether it has times of its own.
-    #[must_use]
-    pub const fn is_timed(&self) -> bool {
-        self.times.is_some()
-    }
-
-    /// How long a replay takes, once, at its own speed.
-    #[must_use]
-    pub fn length_ns(&self) -> Option<Nanos> {
-        self.times.as_ref().map(|(_, length)| *length)
-    }
-
-    /// How many frames are sent in `trial`.
-    #[must_use]
-    pub fn rows(&self, trial: &Trial) -> u64 {
-        let even = || trial.frames();
-        self.replay_rows(trial).or_else(|| self.uneven_rows(trial)).unwrap_or_else(even)
-    }
-
-    /// When frame `index` is due in `trial`, after its start.
-    #[must_use]
-    pub fn due_ns(&self, trial: &Trial, index: u64) -> Nanos {
-        let replayed = self.replay_ns(index, trial.speed());
-        let even = || trial.start_ns(index);
-        replayed.or_else(|| self.uneven_ns(trial, index)).unwrap_or_else(even)
-    }
-
-    /// The starts, where they are the plan's and not the trial's.
-    fn uneven(&self, trial: &Trial) -> Option<&[u64]> {
-        let is_even = matches!(trial.shape, Shape::Even | Shape::Reset { .. });
-        self.starts.as_deref().filter(|_| is_even)
-    }
-
-    fn uneven_ns(&self, trial: &Trial, index: u64) -> Option<Nanos> {
-        let starts = self.uneven(trial)?;
-        let (round, at) = (index / self.period(), (index % self.period()) as usize);
-        let parts = u128::from(round) * u128::from(self.period()) * PARTS + u128::from(starts[at]);
-        Some((parts * u128::from(trial.load.interval_ps) / PARTS / 1000) as Nanos)
-    }
-
-    fn uneven_rows(&self, trial: &Trial) -> Option<u64> {
-        let starts = self.uneven(trial)?;
-        let interval = u128::from(trial.load.interval_ps.max(1));
-        let until = u128::from(trial.duration) * 1000 * PARTS;
-        let round = u128::from(self.period()) * PARTS * interval;
-        let more = starts.partition_point(|&start| u128::from(start) * interval < until % round);
-        Some((until / round) as u64 * self.period() + more as u64)
-    }
-
-    /// How many frames a replay sends in `trial`.
-    fn replay_rows(&self, trial: &Trial) -> Option<u64> {
-        let (times, length) = self.times.as_ref()?;
-        let until = u128::from(trial.duration) * u128::from(trial.speed()) / 100;
-        let (rounds, rest) = (until / u128::from(*length), until % u128::from(*length));
-        let more = times.partition_point(|&time| u128::from(time) < rest) as u64;
-        Some(rounds as u64 * self.period() + more)
-    }
-
-    /// The most that `line` carries of it.
-    #[must_use]
-    pub fn max_load(&self, line: Line) -> Load {
-        line.max_load_of(self.bytes(), self.period())
-    }
-
-    /// When a replay sends frame `index`, at `speed` hundredths of the capture's; without times,
-    /// nothing.
-    fn replay_ns(&self, index: u64, speed: u64) -> Option<Nanos> {
-        let (times, length) = self.times.as_ref()?;
-        let (round, at) = (index / self.period(), (index % self.period()) as usize);
-        let ns = u128::from(round) * u128::from(*length) + u128::from(times[at]);
-        Some((ns * 100 / u128::from(speed.max(1))) as Nanos)
-    }
 }
 
 fn lcm(a: usize, b: usize) -> usize {

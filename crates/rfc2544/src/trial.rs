@@ -1,16 +1,16 @@
-//! A trial: one run at one load, and everything that came of it, in whole frames.
+//! A trial: one run at one load, and its result in whole frames.
 //!
 //! ```text
 //!  learning frames ─ 2 s ─ |<------ duration: frames leave ------>| residue 2 s | rest 5 s
 //!                                                                 counters are read here ^
 //! ```
 //!
-//! (RFC 2544 section 23.) What a search asks for is a [`Trial`]; what it is told is a
-//! [`TrialResult`]. Both are plain data: a search can be run again from what was written down.
+//! (RFC 2544 section 23.) A search returns a [`Trial`] and accepts a [`TrialResult`]. Both are
+//! plain data: a search can be repeated from recorded results.
 //!
-//! Invariants (`TrialResult::check`): received = good + duplicates + corrupt + foreign + misrouted +
-//! stale; lost = sent - good; what the tester itself lost is counted apart and makes the trial
-//! invalid, it is never the device's loss.
+//! Invariants (`TrialResult::check`): received is the sum of good, duplicates, corrupt, foreign,
+//! misrouted and stale frames; lost = sent - good; frames that the tester itself lost are counted
+//! separately and make the trial invalid, they are never counted as loss of the device.
 
 use flowyard_frame::Nanos;
 use serde::{Deserialize, Serialize};
@@ -18,76 +18,77 @@ use serde::{Deserialize, Serialize};
 use crate::latency::Latency;
 use crate::line::Load;
 
-/// A second.
+/// One second in nanoseconds.
 pub const SECOND: Nanos = 1_000_000_000;
 
 /// One run at one load.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Trial {
-    /// How many frames a second each port sends.
+    /// The load that each port sends.
     pub load: Load,
-    /// For how long.
+    /// How long frames are sent, in nanoseconds.
     pub duration: Nanos,
-    /// How the frames lie in time.
+    /// The distribution of the frames in time.
     pub shape: Shape,
-    /// Which frames' latencies are kept one by one.
+    /// The frames whose latency is recorded individually.
     pub tagged: Tagged,
-    /// In real time, it is over as soon as one frame is lost for good: whoever asks wants to know
-    /// only whether any is.
+    /// In real time, the trial ends as soon as one frame is known to be lost: the search only needs
+    /// to know whether any frame is lost.
     #[serde(default)]
-    pub until_lost: bool,
+    pub stop_at_loss: bool,
 }
 
-/// How frames lie in time.
+/// The distribution of frames in time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Shape {
-    /// At equal distances.
+    /// At equal intervals.
     #[default]
     Even,
-    /// In bursts of so many frames at the interval of `line`, RFC 2544 section 21.
+    /// In bursts of `frames` frames at the rate of `line` (RFC 2544 section 21).
     Bursts {
-        /// Frames in each.
+        /// Frames per burst.
         frames: u64,
-        /// What the line carries at most.
+        /// The maximum load of the line.
         line: Load,
     },
-    /// With another load from some time on, RFC 2544 section 26.5.
+    /// With a change of load during the trial (RFC 2544 section 26.5).
     Step {
-        /// From then on, after the start.
+        /// Time of the change, relative to the start.
         at: Nanos,
-        /// The other load.
+        /// The load after the change.
         then: Load,
     },
-    /// With a reset of the device at some time, RFC 6201.
+    /// With a reset of the device during the trial (RFC 6201).
     Reset {
-        /// When, after the start.
+        /// Time of the reset, relative to the start.
         at: Nanos,
     },
 }
 
-/// Frames whose latency is kept one by one: `count` of them, evenly from `after` to the end.
+/// Frames whose latency is recorded individually: `count` frames, spread evenly from `after` to
+/// the end of the trial.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Tagged {
-    /// None before this time after the start.
+    /// Start of the tagged part, relative to the start of the trial.
     pub after: Nanos,
-    /// How many.
+    /// Number of tagged frames.
     pub count: u32,
 }
 
 impl Trial {
-    /// `load` for `duration`, evenly.
+    /// `load` at equal intervals for `duration`.
     #[must_use]
     pub const fn new(load: Load, duration: Nanos) -> Self {
         let tagged = Tagged { after: 0, count: 0 };
-        Self { load, duration, shape: Shape::Even, tagged, until_lost: false }
+        Self { load, duration, shape: Shape::Even, tagged, stop_at_loss: false }
     }
 
-    /// `frames` frames at the intervals of `line`, and nothing more.
+    /// A single burst of `frames` frames at the rate of `line`.
     #[must_use]
     pub const fn burst(frames: u64, line: Load) -> Self {
         let ns = (frames as u128 * line.interval_ps as u128).div_ceil(1000);
-        // The last picoseconds are not enough for one more frame, as one interval is one or more.
+        // Rounding up to a nanosecond must not admit another frame.
         let mut trial = Self::new(line, ns as Nanos);
         while trial.load.frames_in(trial.duration) > frames && trial.duration > 0 {
             trial.duration -= 1;
@@ -95,25 +96,25 @@ impl Trial {
         trial
     }
 
-    /// In another shape.
+    /// The same trial with another distribution in time.
     #[must_use]
     pub const fn shape(self, shape: Shape) -> Self {
         Self { shape, ..self }
     }
 
-    /// Over as soon as one frame is lost.
+    /// The same trial, ended as soon as one frame is lost.
     #[must_use]
-    pub const fn until_lost(self) -> Self {
-        Self { until_lost: true, ..self }
+    pub const fn stop_at_loss(self) -> Self {
+        Self { stop_at_loss: true, ..self }
     }
 
-    /// With `count` latencies kept one by one, evenly from `after` on.
+    /// The same trial with `count` latencies recorded individually, evenly from `after` on.
     #[must_use]
     pub const fn tagged(self, after: Nanos, count: u32) -> Self {
         Self { tagged: Tagged { after, count }, ..self }
     }
 
-    /// How many frames each port sends.
+    /// The number of frames that each port sends.
     #[must_use]
     pub const fn frames(&self) -> u64 {
         match self.shape {
@@ -124,7 +125,7 @@ impl Trial {
         }
     }
 
-    /// When frame `index` starts, after the start of the trial.
+    /// The start time of frame `index`, relative to the start of the trial.
     #[must_use]
     pub const fn start_ns(&self, index: u64) -> Nanos {
         match self.shape {
@@ -147,8 +148,8 @@ impl Trial {
         }
     }
 
-    /// How fast a replay is, in hundredths of the capture's speed: a load of 100 ps is the capture's
-    /// own. Only plans with times of their own ask.
+    /// The speed of a replay in hundredths of the capture's own; an interval of 100 ps is the
+    /// capture's own speed. Used only by plans with their own departure times.
     #[must_use]
     pub const fn speed(&self) -> u64 {
         let interval = if self.load.interval_ps == 0 { 1 } else { self.load.interval_ps };
@@ -156,8 +157,8 @@ impl Trial {
         if speed == 0 { 1 } else { speed }
     }
 
-    /// Where in the schedule's own repetition frame `index` lies; two frames with the same phase are
-    /// followed by frames at the same distances.
+    /// The position of frame `index` within the periodic schedule; frames with equal phase are
+    /// followed by frames at equal intervals.
     #[must_use]
     pub const fn phase(&self, index: u64) -> [u64; 2] {
         let (within, first) = match self.shape {
@@ -167,7 +168,7 @@ impl Trial {
         [within, (first as u128 * self.load.interval_ps as u128 % 1000) as u64]
     }
 
-    /// The indexes of the frames whose latency is kept, ascending.
+    /// The indexes of the frames whose latency is recorded individually, in ascending order.
     pub fn tagged_frames(&self) -> impl Iterator<Item = u64> + '_ {
         let Tagged { after, count } = self.tagged;
         let (total, first) = (self.frames(), self.load.frames_in(after));
@@ -178,55 +179,57 @@ impl Trial {
     }
 }
 
-/// What became of the frames, in whole frames.
+/// Frame counters of a trial.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Counts {
-    /// What the trial asked for.
+    /// Frames that the trial specifies (intended load).
     pub intended: u64,
-    /// What left the tester.
+    /// Frames that left the tester (offered load).
     pub sent: u64,
-    /// What came back, of all kinds.
+    /// Received frames of all kinds.
     pub received: u64,
-    /// Test frames that came back whole, each once.
+    /// Undamaged test frames received, each counted once.
     pub good: u64,
-    /// Further copies of them.
+    /// Further copies of good frames.
     pub duplicates: u64,
     /// Test frames with wrong bits.
     pub corrupt: u64,
-    /// Frames that are not the tester's.
+    /// Frames that the tester did not send.
     pub foreign: u64,
-    /// Whole test frames at a port where they do not belong.
+    /// Undamaged test frames received at the wrong port.
     pub misrouted: u64,
-    /// So much older than the newest frame that nobody knows any more whether they came before.
+    /// Frames so much older than the newest one that it is no longer known whether they were
+    /// received before.
     pub stale: u64,
-    /// Good frames that came after a later one of their flow (RFC 4737, Type-P-Reordered).
+    /// Good frames received after a later frame of their flow (RFC 4737, Type-P-Reordered).
     pub reordered: u64,
-    /// The furthest: how many frames of the flow came between (RFC 4737 section 4.2.1).
+    /// The largest reordering extent, in frames of the flow (RFC 4737 section 4.2.1).
     pub max_extent: u64,
-    /// Reordered frames whose extent is more than was kept in mind.
+    /// Reordered frames whose extent is larger than the recorded history; for these `max_extent` is
+    /// a lower bound.
     pub extent_beyond: u64,
     /// Runs of lost frames (RFC 2544 section 10).
     pub gaps: u64,
-    /// What the tester could not send.
+    /// Frames that the tester could not send.
     pub tester_tx_drops: u64,
-    /// What the tester received, or should have, and dropped itself.
+    /// Frames that arrived at the tester and that the tester itself dropped.
     pub tester_rx_drops: u64,
 }
 
 impl Counts {
-    /// Frames that the device did not give back whole.
+    /// Frames lost or damaged: sent, but not received undamaged.
     #[must_use]
     pub const fn lost(&self) -> u64 {
         self.sent.saturating_sub(self.good)
     }
 
-    /// Lost of sent, 0 to 1. RFC 2544 section 26.3 without the factor 100.
+    /// The ratio of lost to sent frames, 0 to 1 (RFC 2544 section 26.3 without the factor 100).
     #[must_use]
     pub const fn loss_ratio(&self) -> f64 {
         if self.sent == 0 { 0.0 } else { self.lost() as f64 / self.sent as f64 }
     }
 
-    /// The sum over two ports.
+    /// The sum of the counters of two ports; `max_extent` is the larger of the two.
     #[must_use]
     pub fn plus(&self, other: &Self) -> Self {
         Self {
@@ -249,72 +252,74 @@ impl Counts {
     }
 }
 
-/// When frames were lost, after the start of the trial.
+/// Times of frame loss, relative to the start of the trial.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Losses {
-    /// When the first lost frame was sent.
+    /// Send time of the first lost frame.
     pub first: Option<Nanos>,
-    /// When the last lost frame was sent.
+    /// Send time of the last lost frame.
     pub last: Option<Nanos>,
-    /// The longest time without a frame at a receiving port, while frames were sent: from the frame
-    /// before to the frame after.
+    /// The longest time without a received frame at a port while frames were sent: the times of the
+    /// frame before and the frame after.
     pub silence: Option<(Nanos, Nanos)>,
 }
 
-/// Everything that came of a trial.
+/// The result of a trial.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct TrialResult {
-    /// What was asked for.
+    /// The trial that was made.
     pub trial: Trial,
-    /// All ports together.
+    /// Counters of all ports together.
     pub counts: Counts,
-    /// Each sending port by itself, where there is more than one.
+    /// Counters of each sending port, if there is more than one.
     pub ports: Vec<Counts>,
-    /// Of every good frame.
+    /// Latency of all good frames.
     pub latency: Latency,
-    /// Of the frames that were asked for, in nanoseconds; `None` was lost.
+    /// Latencies of the tagged frames in nanoseconds; `None` for a lost frame.
     pub tagged: Vec<Option<Nanos>>,
-    /// When frames were lost.
+    /// Times of frame loss.
     pub losses: Losses,
-    /// Frames that were sent late, and by how much: what the tester does to its own schedule.
+    /// Deviation of the tester from its own schedule.
     pub timing: Timing,
-    /// Of the frames counted, those that were not moved one by one: a device under virtual time
-    /// was found in the state it had been in before, and what comes then is what came then.
+    /// The number of counted frames that were not simulated individually, because a device under
+    /// virtual time returned to an earlier state and its output repeats.
     pub repeated_frames: u64,
-    /// When it ended before its time, after the start, because a frame was lost (`until_lost`).
+    /// The time, relative to the start, at which the trial ended early because a frame was lost
+    /// (`stop_at_loss`).
     #[serde(default)]
-    pub cut_at: Option<Nanos>,
-    /// Frames that the device dropped meanwhile, by its own words: for the report, never for results.
+    pub stopped_at: Option<Nanos>,
+    /// Frames that the device dropped during the trial, by its own reasons. These counters appear
+    /// in the report and are never used to compute results.
     #[serde(default)]
     pub drops: Vec<(String, u64)>,
 }
 
-/// How well the tester kept its schedule. Under virtual time: perfectly.
+/// How well the tester kept its schedule. Under virtual time all errors are zero.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct Timing {
-    /// Frames that left later than `late_ns` after their time.
+    /// Frames that left more than `late_ns` after their scheduled time.
     pub late_frames: u64,
-    /// What counts as late.
+    /// The threshold for `late_frames`.
     pub late_ns: Nanos,
-    /// Median of the error of departure.
+    /// Median delay of departure.
     pub p50_ns: Nanos,
-    /// 99th percentile.
+    /// 99th percentile of the delay.
     pub p99_ns: Nanos,
-    /// The worst.
+    /// Maximum delay.
     pub max_ns: Nanos,
-    /// Frames handed to the port at once.
+    /// Maximum number of frames passed to the port per call.
     pub burst: u32,
 }
 
 impl TrialResult {
-    /// What the tester itself did wrong; a trial with a fault says nothing about the device.
+    /// A fault of the tester itself, if any. A trial with a fault is not valid for the device.
     #[must_use]
     pub fn fault(&self) -> Option<String> {
         let Counts { intended, sent, tester_tx_drops, tester_rx_drops, .. } = self.counts;
         if tester_rx_drops > 0 {
             return Some(format!("the tester dropped {tester_rx_drops} received frames itself"));
         }
-        // A rate that misses by less than one in 10,000 is reached (T1).
+        // A load counts as reached if less than one frame in 10,000 is missing (T1).
         let short = intended.saturating_sub(sent);
         (short > intended / 10_000).then(|| {
             format!(
@@ -323,10 +328,10 @@ impl TrialResult {
         })
     }
 
-    /// Whether every frame is accounted for.
+    /// Checks that every frame is accounted for.
     ///
     /// # Errors
-    /// What does not add up.
+    /// The first equation that does not hold.
     pub fn check(&self) -> Result<(), String> {
         let c = &self.counts;
         let kinds = c.good + c.duplicates + c.corrupt + c.foreign + c.misrouted + c.stale;

@@ -1,11 +1,12 @@
-//! The bench under virtual time: a yard, or another device, made anew for each size.
+//! The test bench under virtual time: the device under test is a simulated yard.
 
 use crate::dut::{YardDut, YardSpec};
+use crate::measure::{Measure, MeasureError};
 use crate::setup::Setup;
 use crate::suite::Bench;
-use crate::tester::{Measure, MeasureError, VirtualTester};
+use crate::tester::VirtualTester;
 
-/// A yard, built for each size.
+/// Builds a new yard for each frame size.
 #[derive(Clone, Copy, Debug)]
 pub struct YardBench(pub YardSpec);
 

@@ -18,7 +18,7 @@ pub(crate) struct Args {
     /// The other one
     b: PathBuf,
 
-    /// Print JSON (schema flowyard.bench-compare/1)
+    /// Print JSON (schema flowyard.bench-compare/2)
     #[arg(long)]
     json: bool,
 }
@@ -28,7 +28,7 @@ pub(super) fn run(args: &Args) -> Result<(), Stop> {
     let both = compare(&a, &b).map_err(bad_input)?;
     let mut out = stdout().lock();
     if args.json {
-        let json = Json::new("flowyard.bench-compare/1", both);
+        let json = Json::new("flowyard.bench-compare/2", both);
         out.write_all(json.to_json().map_err(|error| Stop::Failed(error.into()))?.as_bytes())?;
     } else {
         out.write_all(both.table().to_text(&crate::style()).as_bytes())?;

@@ -21,7 +21,7 @@ use super::state::StateFile;
 use crate::stop::{Stop, bad_input};
 
 /// The schema of what the methods print.
-pub(super) const SCHEMA: &str = "flowyard.bench/1";
+pub(super) const SCHEMA: &str = "flowyard.bench/2";
 
 /// Of searches and traffic: what trials of another number say of this run, nobody knows.
 const METHOD: u32 = 2;
@@ -214,7 +214,7 @@ fn print(options: &Options, document: Document) -> Result<(), Stop> {
     for table in document::tables(&document) {
         writeln!(out, "{}", table.to_text(&style))?;
     }
-    let proved = document.tester.iter().filter(|check| check.holds).count();
+    let proved = document.tester.iter().filter(|check| check.passed).count();
     writeln!(out, "Tester: {proved} of {} checks hold", document.tester.len())?;
     if document.results.profile.name == "rfc2544" {
         writeln!(out, "{}", document.compliance.verdict)?;

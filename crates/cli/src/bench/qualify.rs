@@ -73,7 +73,7 @@ pub(crate) struct Args {
     #[arg(long)]
     isolated: bool,
 
-    /// Print JSON (schema flowyard.bench-qualify/1)
+    /// Print JSON (schema flowyard.bench-qualify/2)
     #[arg(long)]
     json: bool,
 }
@@ -121,10 +121,10 @@ pub(super) fn run(args: &Args) -> Result<(), Stop> {
         ([_, _], [_, _]) => (around_faults(args)?, Vec::new()),
         _ => return Err(bad_input("--interfaces, --faulty: two each, such as a,b")),
     };
-    let holds = checks.iter().all(|check| check.holds);
+    let holds = checks.iter().all(|check| check.passed);
     let mut out = stdout().lock();
     if args.json {
-        let json = Json::new("flowyard.bench-qualify/1", Checks { checks, holds, limits });
+        let json = Json::new("flowyard.bench-qualify/2", Checks { checks, holds, limits });
         out.write_all(json.to_json().map_err(|error| Stop::Failed(error.into()))?.as_bytes())?;
     } else {
         out.write_all(table(&checks).to_text(&crate::style()).as_bytes())?;

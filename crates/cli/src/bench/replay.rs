@@ -4,7 +4,7 @@ use std::path::Path;
 
 use flowyard_frame::Nanos;
 use flowyard_ports::{Source, pcap};
-use flowyard_rfc2544::traffic::{Capture, rewrite};
+use flowyard_rfc2544::traffic::{Capture, Captured, rewrite};
 
 use crate::stop::{Stop, bad_input};
 
@@ -31,6 +31,7 @@ pub(super) fn read(path: &Path) -> Result<Capture, Stop> {
     if frames.len() < 2 {
         return Err(bad_input(format!("--replay {name}: fewer than two frames; name another")));
     }
-    let frames = frames.iter().map(|(time, length, bytes)| (*time, *length, bytes.as_slice()));
+    let frames =
+        frames.iter().map(|&(time, wire_len, ref bytes)| Captured { time, wire_len, bytes });
     Ok(Capture::new(&name, rewrite(frames)))
 }

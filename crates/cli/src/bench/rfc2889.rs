@@ -56,7 +56,7 @@ pub(super) fn run(args: &Args) -> Result<(), Stop> {
     let mut caching = Caching::new(args.most, args.learning_pps);
     while let Some(next) = caching.next_probe() {
         let probed = make(next)?;
-        caching.told(next, probed);
+        caching.record(next, probed);
     }
     let capacity = caching.answer();
     let learning_addresses = capacity.clamp(1, 4096);
@@ -64,7 +64,7 @@ pub(super) fn run(args: &Args) -> Result<(), Stop> {
     let mut rate = LearningRate::new(learning_addresses, line.max(1));
     while let (1.., Some(next)) = (capacity, rate.next_probe()) {
         let probed = make(next)?;
-        rate.told(next, probed);
+        rate.record(next, probed);
     }
     let device = YardDut::new(spec).map_err(|error| Stop::Failed(error.into()))?.describe();
     let found = Found { device, capacity, learning_addresses, learning_pps: rate.answer(), probes };

@@ -63,8 +63,8 @@ fn af_xdp_falls_back_to_generic() {
     line.a.address("va", 1);
     line.a.sh("ethtool -K va tx off > /dev/null");
     let live = line.start();
-    assert!(live.logged("west: af_xdp on queue 0: the kernel copies, program behind the driver"));
-    assert!(live.logged("east: af_xdp on queue 0: the kernel copies, program in the driver"));
+    assert!(live.logged("west: af_xdp on queue 0: copy mode, XDP program in generic mode"));
+    assert!(live.logged("east: af_xdp on queue 0: copy mode, XDP program in native mode"));
     for to in crate::line::ips() {
         line.ping(to, "");
         crate::traffic::stream(&line.a, &line.b, to, 1 << 20);

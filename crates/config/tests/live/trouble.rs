@@ -103,7 +103,7 @@ fn vanish(plan: Plan) {
     let arrived = talk.join().unwrap();
     line.acquaint(false);
     assert_eq!((arrived.late, arrived.twice), (0, 0));
-    live.until_told("west: the interface is back", plan.cores);
+    live.until_told("west: the interface was recreated", plan.cores);
     if plan.kind == Kind::Xdp {
         // Which is said before each core has its socket.
         live.until_told("west: af_xdp on queue", 2 * plan.cores);
@@ -152,11 +152,11 @@ fn af_xdp_waits_for_an_interface_that_it_can_open() {
     live.until_told("MTU of 9000", 1);
     sleep(Duration::from_millis(300)); // in which it is not told of again
     let told = |what: &str| live.told(what);
-    assert_eq!((told("MTU of 9000"), told("is back"), told("in use again")), (1, 1, 0));
+    assert_eq!((told("MTU of 9000"), told("was recreated"), told("in use again")), (1, 1, 0));
     line.yard().sh("ip link set vb mtu 1500");
     live.until_told("in use again", 1);
     sleep(Duration::from_millis(100));
-    assert_eq!((told("MTU of 9000"), told("is back"), told("in use again")), (1, 1, 1));
+    assert_eq!((told("MTU of 9000"), told("was recreated"), told("in use again")), (1, 1, 1));
     live.stop();
 }
 
@@ -276,18 +276,23 @@ fn what_cannot_be_opened_is_said() {
     let said = |text: &str| build(line.yard(), text).err().unwrap();
     let text = line.plan.text();
     let gone = said(&text.replace("\"vb\"", "\"vx\""));
-    assert_eq!(gone, "y.toml:7:13: there is no interface 'vx'; there are lo, vb, vc");
+    assert_eq!(gone, "y.toml:7:13: there is no interface 'vx'; choose one of lo, vb, vc");
     let twice = said(&text.replace("\"vc\"", "\"vb\""));
     assert!(
-        twice.starts_with("y.toml:14:13: 'vb' has an XDP program of somebody else's; end"),
+        twice.starts_with("y.toml:14:13: 'vb' already has another XDP program; stop"),
         "{twice}"
     );
     let queue = said(&text.replacen("match", "queues = [9]\nmatch", 1));
     assert!(
-        queue.starts_with("y.toml:7:13: 'vb' has no queue 9, or its driver no af_xdp; see"),
+        queue.starts_with(
+            "y.toml:7:13: 'vb' has no queue 9, or its driver does not support af_xdp; list"
+        ),
         "{queue}"
     );
     let zero = said(&text.replacen("match", "mode = \"zero_copy\"\nmatch", 1));
-    assert!(zero.contains("the driver of 'vb' has no zero copy on queue 0; use mode"), "{zero}");
+    assert!(
+        zero.contains("the driver of 'vb' does not support zero copy on queue 0; use mode"),
+        "{zero}"
+    );
     assert!(!line.yard().sh("ip -d link").contains("xdp"), "nothing stays behind");
 }

@@ -1,4 +1,4 @@
-//! AF_PACKET: receive by a ring of slots (TPACKET_V2), transmit many frames by one call.
+//! AF_PACKET: receives through a ring of slots (TPACKET_V2), transmits many frames per call.
 //!
 //! ```text
 //!  interface ──> [slot] [slot] [slot ..] ──> Ring::peek ─ Seen::write ──> buffer
@@ -6,19 +6,20 @@
 //!  buffers ──> Sender::send ──> sendmmsg ──> interface
 //! ```
 //!
-//! Not TPACKET_V3, whose blocks of many frames are handed over when they are full or a millisecond
-//! old: a flow that waits for its answers would wait for that millisecond at each port.
+//! TPACKET_V3 is not used: it delivers blocks of many frames when they are full or a millisecond
+//! old, and a flow that waits for its answers would wait for that millisecond at each port.
 //!
-//! Works on every interface of every driver: the fallback. The kernel keeps its copy of each frame,
-//! so the ring taps a line: whoever wants it to be the line leaves addresses off the interface.
+//! This port works on every interface with every driver. The kernel also processes each frame
+//! itself, so the ring only taps the line; to make it the only receiver, configure no addresses on
+//! the interface.
 //!
-//! A frame in the ring is not yet what was on the wire: its VLAN tag stands beside it, its checksum
-//! may be left to an adapter, and it may be many segments glued into one. [`Seen::write`] mends all
-//! three.
+//! A frame in the ring differs from the frame on the wire: its VLAN tag is stored separately, its
+//! checksum may be left to an adapter, and it may consist of many coalesced segments.
+//! [`Seen::write`] restores all three.
 //!
-//! Invariants: frames come in the kernel's order; a slot is given back when its frame was taken;
-//! what the ring had no room for is counted ([`Ring::drops`]).
-//! Thread-safety: one thread's at a time.
+//! Invariants: frames keep the kernel's order; a slot is returned to the kernel when its frame was
+//! taken; frames dropped because the ring was full are counted ([`Ring::drops`]).
+//! Thread-safety: used by one thread at a time.
 
 mod ring;
 mod sys;
@@ -35,14 +36,14 @@ use crate::live::{Interface, OpenError, sys as live};
 pub struct Sender(OwnedFd);
 
 impl Sender {
-    /// The most frames that go by one call.
+    /// Maximum number of frames per call.
     pub const MOST: usize = sys::MOST;
 
-    /// Transmits on `interface`. With `bypass`, frames go straight to the driver: on the transmit
-    /// queue of the processor that sends, without traffic shaping.
+    /// Opens a sender on `interface`. With `bypass`, frames go directly to the driver, on the
+    /// transmit queue of the sending CPU and without traffic shaping.
     ///
     /// # Errors
-    /// When the kernel does not let us.
+    /// When the kernel refuses.
     pub fn open(interface: &Interface, bypass: bool) -> Result<Self, OpenError> {
         let fd = packet_socket()?;
         let (doing, level) = (format!("af_packet on '{}'", interface.name), libc::SOL_PACKET);
@@ -50,14 +51,14 @@ impl Sender {
         if bypass {
             live::set(&fd, level, libc::PACKET_QDISC_BYPASS, &1).map_err(fail)?;
         }
-        // More than a default socket may have under way; where that is not allowed, less will do.
+        // A larger send buffer than the default; if that is not permitted, the default remains.
         let _less = live::set(&fd, libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, &SEND_BUFFER);
         live::bind(&fd, &address(interface, 0)).map_err(fail)?;
         Ok(Self(fd))
     }
 
-    /// Transmits `frames` (at most [`Sender::MOST`]), the first one first. Returns how many the
-    /// kernel took, and why not the next.
+    /// Transmits `frames` (at most [`Sender::MOST`]) in order. Returns how many the kernel
+    /// accepted, and the error for the next one, if any.
     pub fn send<'a>(
         &mut self,
         frames: impl Iterator<Item = &'a [u8]>,
@@ -66,7 +67,7 @@ impl Sender {
     }
 }
 
-/// Bytes under way.
+/// Size of the send buffer in bytes.
 const SEND_BUFFER: i32 = 8 << 20;
 
 const CAPABILITY: &str = "CAP_NET_RAW";
@@ -76,7 +77,7 @@ fn packet_socket() -> Result<OwnedFd, OpenError> {
         .map_err(|error| OpenError::os("opening an af_packet socket", &error, CAPABILITY))
 }
 
-/// All frames of `protocol` (0 is none) on `interface`.
+/// An address for all frames of `protocol` (0 for none) on `interface`.
 fn address(interface: &Interface, protocol: u16) -> libc::sockaddr_ll {
     libc::sockaddr_ll {
         sll_family: libc::AF_PACKET as u16,

@@ -1,4 +1,4 @@
-//! The receive ring: sockets, options, and the walk over its slots.
+//! The receive ring: sockets, options, and the iteration over its slots.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -17,18 +17,18 @@ pub enum Fanout {
     /// By the kernel's flow hash.
     #[default]
     Hash,
-    /// By the processor that received the frame.
+    /// By the CPU that received the frame.
     Cpu,
-    /// By the queue of the adapter that received it.
+    /// By the adapter queue that received the frame.
     Queue,
 }
 
-/// How rings are opened.
+/// Parameters for opening rings.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Settings {
     /// How the rings share the frames.
     pub fanout: Fanout,
-    /// Room in each ring, in frames.
+    /// Capacity of each ring in frames.
     pub frames: u32,
 }
 
@@ -37,22 +37,22 @@ pub struct Settings {
 pub struct Ring {
     fd: OwnedFd,
     slots: Slots,
-    /// The slot that is or will be read.
+    /// The slot to read next.
     slot: usize,
-    /// What [`Ring::peek`] found in it.
+    /// The frame that [`Ring::peek`] found in it.
     found: Option<Found>,
-    /// The frame, if it was longer than its slot.
+    /// The frame, if it is longer than its slot.
     long: Box<[u8]>,
 }
 
-/// A frame in a slot, or one that was longer.
+/// A frame in a slot, or one that is longer than its slot.
 #[derive(Clone, Copy, Debug)]
 struct Found {
-    /// Where its bytes are: in the slot, or in `long`.
+    /// Whether its bytes are in `Ring::long` instead of the slot.
     is_long: bool,
     start: usize,
     len: usize,
-    /// Type and tag.
+    /// EtherType and tag.
     vlan: Option<[u8; 4]>,
     offload: Offload,
     wire_len: u32,
@@ -62,31 +62,31 @@ struct Found {
 /// A frame in the ring.
 #[derive(Clone, Copy, Debug)]
 pub struct Seen<'a> {
-    /// Its bytes, without the VLAN tag that stands beside them.
+    /// Its bytes, without the VLAN tag, which is stored separately.
     data: &'a [u8],
-    /// Type and tag.
+    /// EtherType and tag.
     vlan: Option<[u8; 4]>,
     offload: Offload,
-    /// Its length on the wire, tag included.
+    /// The length on the wire, including the VLAN tag.
     pub wire_len: u32,
-    /// There was no room for all of it.
+    /// Whether the frame was truncated for lack of space.
     pub is_cut: bool,
 }
 
-/// Bytes of a frame before its VLAN tag.
+/// Length of the two MAC addresses, which precede the VLAN tag.
 const MACS: usize = 12;
-/// Bytes of the header that says what offloads were left to do (struct virtio_net_hdr).
+/// Length of the header that describes pending offloads (struct virtio_net_hdr).
 const VNET: usize = 10;
-/// The longest frame that comes in one piece: many segments glued into one (64 KiB), and headers.
+/// The longest possible frame: many coalesced segments (64 KiB), and headers.
 const LONGEST: usize = (1 << 16) + 256;
-/// Bytes of long frames that may wait.
+/// Size of the receive buffer for frames longer than a slot, in bytes.
 const LONG_BYTES: i32 = 32 << 20;
 
 impl Ring {
-    /// `count` rings on `interface` that share its frames.
+    /// Opens `count` rings on `interface` that share its frames.
     ///
     /// # Errors
-    /// When the kernel does not let us, or has no memory.
+    /// When the kernel refuses, or has not enough memory.
     pub fn open(
         interface: &Interface,
         count: usize,
@@ -115,20 +115,21 @@ impl Ring {
         let set = |name, value: i32| sys::set(&fd, SOL_PACKET, name, &value);
         set(libc::PACKET_VERSION, V2).map_err(fail)?;
         set(libc::PACKET_VNET_HDR, 1).map_err(fail)?;
-        // Frames that are longer than a slot come by the socket, whole.
+        // Frames longer than a slot are also queued on the socket, complete.
         set(libc::PACKET_COPY_THRESH, 1).map_err(fail)?;
         let _less = sys::set(&fd, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, &LONG_BYTES);
-        // Since Linux 4.20; without it, what we transmit would come back.
+        // Since Linux 4.20; without it, the ring would receive our own transmitted frames.
         set(libc::PACKET_IGNORE_OUTGOING, 1).map_err(fail)?;
         let request = request(settings.frames, interface.mtu);
         sys::set(&fd, SOL_PACKET, libc::PACKET_RX_RING, &request).map_err(fail)?;
         let size = request.tp_block_size as usize * request.tp_block_nr as usize;
         let map = Mapping::new(&fd, size, 0).map_err(fail)?;
         let slots = Slots::new(map, request.tp_frame_size as usize);
-        // Before it shares them with others, a ring would get every frame.
+        // Before it joins the fanout group, a ring would receive every frame.
         super::sys::deafen(&fd).map_err(fail)?;
         sys::bind(&fd, &address(interface, libc::ETH_P_ALL as u16)).map_err(fail)?;
-        // By membership: it ends with the socket, and the interface's flags stay as they are.
+        // Promiscuous mode by membership ends with the socket and does not change the interface's
+        // flags.
         let all = libc::packet_mreq {
             mr_ifindex: interface.index as i32,
             mr_type: libc::PACKET_MR_PROMISC as u16,
@@ -138,14 +139,14 @@ impl Ring {
         Ok(Self { fd, slots, slot: 0, found: None, long: vec![0; LONGEST].into() })
     }
 
-    /// Joins the fanout group, a new one if there is none yet.
+    /// Joins the fanout group, or creates it if there is none yet.
     fn join(&self, fanout: Fanout, group: &mut Option<u32>) -> io::Result<()> {
         let by = match fanout {
             Fanout::Hash => libc::PACKET_FANOUT_HASH,
             Fanout::Cpu => libc::PACKET_FANOUT_CPU,
             Fanout::Queue => libc::PACKET_FANOUT_QM,
         };
-        // A group has its own word on what we transmit, whatever its sockets say.
+        // A group has its own setting for outgoing frames, independent of its sockets.
         let mode = by | libc::PACKET_FANOUT_FLAG_IGNORE_OUTGOING;
         let ask = match *group {
             Some(id) => mode << 16 | id,
@@ -159,12 +160,12 @@ impl Ring {
         Ok(())
     }
 
-    /// The next frame, if one has come.
+    /// The next frame, if one was received.
     #[inline]
     pub fn peek(&mut self) -> Option<Seen<'_>> {
         if self.found.is_none() {
             let header = self.slots.open(self.slot)?;
-            // A place in the ring that makes no sense is an empty frame.
+            // A slot with invalid offsets is treated as an empty frame.
             self.found = Some(self.find(&header).unwrap_or(Found::NOTHING));
         }
         let found = self.found?;
@@ -177,7 +178,7 @@ impl Ring {
         Some(Seen { data: data.unwrap_or(&[]), vlan, offload, wire_len, is_cut })
     }
 
-    /// Takes the frame that [`Ring::peek`] showed.
+    /// Releases the frame that [`Ring::peek`] returned.
     #[inline]
     pub fn advance(&mut self) {
         if self.found.take().is_some() {
@@ -213,8 +214,9 @@ impl Ring {
         if found.is_cut && header.tp_status & libc::TP_STATUS_COPY != 0 {
             let whole = header.tp_len as usize;
             let ethernet: [u8; ETHERNET] = *data.first_chunk()?;
-            // The header of ten bytes, the frame. Where nobody else was given the frame, the kernel
-            // takes its Ethernet header off again before we come: then the slot's is put in front.
+            // The socket delivers the header of ten bytes and the frame. If the frame has no other
+            // user, the kernel removes its Ethernet header first; then the slot's copy is put in
+            // front.
             let into = self.long.get_mut(ETHERNET..)?;
             let got = super::sys::receive(&self.fd, into).unwrap_or(0);
             let frame = got.checked_sub(VNET)?;
@@ -231,30 +233,30 @@ impl Ring {
         Some(found)
     }
 
-    /// Frames that the ring had no room for, since this was last asked.
+    /// The number of frames dropped since the last call because the ring was full.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The error of the kernel.
     pub fn drops(&mut self) -> io::Result<u32> {
         let seen: libc::tpacket_stats = sys::get(&self.fd, SOL_PACKET, libc::PACKET_STATISTICS)?;
         Ok(seen.tp_drops)
     }
 
-    /// Clears what the socket has to say of its interface: down, gone.
+    /// Clears the pending error of the socket (interface down or gone).
     pub fn clear(&mut self) {
-        let _said: io::Result<i32> = sys::get(&self.fd, libc::SOL_SOCKET, libc::SO_ERROR);
+        let _cleared: io::Result<i32> = sys::get(&self.fd, libc::SOL_SOCKET, libc::SO_ERROR);
     }
 }
 
-/// The second version of the ring (enum tpacket_versions).
+/// TPACKET_V2 (enum tpacket_versions).
 const V2: i32 = 1;
-/// Addresses and type.
+/// Length of an Ethernet header.
 const ETHERNET: usize = 14;
 
-/// Memory for `frames` frames of an interface with this MTU, each in a slot of its own.
+/// The ring geometry for `frames` frames on an interface with this MTU, one frame per slot.
 fn request(frames: u32, mtu: u32) -> tpacket_req {
-    // What stands before a frame in its slot takes less than 128 bytes. Frames longer than jumbo
-    // frames take the way of those that are glued.
+    // The headers before a frame in its slot take less than 128 bytes. Frames longer than jumbo
+    // frames are received through the socket, like coalesced ones.
     let slot = (mtu.min(9216) + 128).next_power_of_two().max(2048);
     let block = slot.max(1 << 16);
     let count = frames.clamp(64, 1 << 20).next_power_of_two() / (block / slot);
@@ -266,12 +268,11 @@ fn request(frames: u32, mtu: u32) -> tpacket_req {
     }
 }
 
-/// What the header of ten bytes before a frame says (virtio 1.2 section 5.1.6, in the machine's
-/// byte order).
+/// Decodes the header of ten bytes before a frame (virtio 1.2 section 5.1.6, in native byte order).
 fn offload(vnet: &[u8], status: u32) -> Offload {
     let word = |at: usize| u16::from_ne_bytes([vnet[at], vnet[at + 1]]);
     const NEEDS_SUM: u8 = 1;
-    // Without the flag in the status, the kernel had no room for the header.
+    // Without the flag in the status, the kernel did not write the header.
     let sum = vnet[0] & NEEDS_SUM != 0 && status & libc::TP_STATUS_CSUMNOTREADY != 0;
     let cut = matches!(vnet[1] & 0x7f, 1 | 3 | 4 | 5) && word(4) != 0;
     Offload { checksum: sum.then(|| (word(6), word(8))), segment: cut.then(|| word(4)) }
@@ -290,8 +291,8 @@ impl Found {
 }
 
 impl Seen<'_> {
-    /// Into how many frames it is cut: one, unless the sender left that to an adapter. `None` if
-    /// it would have to be, and cannot.
+    /// The segmentation of the frame: `Some(None)` if it need not be segmented, `Some(Some(cut))`
+    /// if the sender left segmentation to an adapter, `None` if it must be segmented but cannot be.
     #[must_use]
     pub fn cut(&self) -> Option<Option<Cut>> {
         match self.offload.segment {
@@ -300,24 +301,24 @@ impl Seen<'_> {
         }
     }
 
-    /// How long segment `n` of `cut` is, or the whole frame without one.
+    /// The length of segment `n` of `cut`, or of the whole frame if `cut` is `None`.
     #[must_use]
     pub fn len(&self, cut: Option<&Cut>, n: usize) -> usize {
         let tag = if self.vlan.is_some() { 4 } else { 0 };
         tag + cut.map_or(self.data.len(), |cut| cut.len(n))
     }
 
-    /// Whether it has no bytes.
+    /// Whether the frame has no bytes.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.data.is_empty()
     }
 
-    /// Writes segment `n` of `cut`, or the whole frame without one, as on the wire into `out`,
-    /// which is as long as [`Seen::len`] says.
+    /// Writes segment `n` of `cut`, or the whole frame if `cut` is `None`, as on the wire into
+    /// `out`, which must have the length [`Seen::len`].
     pub fn write(&self, cut: Option<&Cut>, n: usize, out: &mut [u8]) {
-        // The tag goes in last: everything behind the addresses is written four bytes later, and
-        // the addresses then moved to the front.
+        // The VLAN tag is inserted last: the frame is written four bytes further on, and then the
+        // addresses are moved to the front.
         let tag =
             out.len().saturating_sub(self.len(cut, n) - if self.vlan.is_some() { 4 } else { 0 });
         let plain = &mut out[tag..];

@@ -1,7 +1,7 @@
-//! The memory of a TPACKET_V2 ring, and sending many frames by one call.
+//! The memory of a TPACKET_V2 ring, and transmission of many frames per call.
 //!
-//! A slot belongs to the kernel or to us, as the status in its header says: that word is read and
-//! written atomically, everything else only while the slot is ours.
+//! The status word in its header says whether a slot belongs to the kernel or to us. That word is
+//! read and written atomically, everything else only while the slot is ours.
 #![allow(unsafe_code, reason = "memory shared with the kernel, and a system call on pointers")]
 
 use std::io;
@@ -13,10 +13,10 @@ use libc::tpacket2_hdr;
 
 use crate::live::sys::{Mapping, check, set};
 
-/// The most frames that are sent by one call.
+/// Maximum number of frames per call.
 pub(super) const MOST: usize = 32;
 
-/// The slots of a ring, one frame each.
+/// The slots of a ring, with one frame each.
 #[derive(Debug)]
 pub(super) struct Slots {
     map: Mapping,
@@ -24,7 +24,7 @@ pub(super) struct Slots {
 }
 
 impl Slots {
-    /// `map` in slots of `size` bytes, a multiple of 16.
+    /// Divides `map` into slots of `size` bytes, a multiple of 16.
     pub(super) const fn new(map: Mapping, size: usize) -> Self {
         Self { map, size }
     }
@@ -33,48 +33,48 @@ impl Slots {
         self.map.len() / self.size
     }
 
-    /// Where `slot` begins.
+    /// The offset of `slot`.
     const fn at(&self, slot: usize) -> usize {
         (slot % self.count()) * self.size
     }
 
     fn status(&self, slot: usize) -> &AtomicU32 {
-        // SAFETY: a slot begins on a multiple of 16 inside the mapping, with a header whose first
-        // word is its status; both sides use it atomically.
+        // SAFETY: a slot begins at a multiple of 16 inside the mapping, with a header whose first
+        // word is its status; both sides access it atomically.
         unsafe { AtomicU32::from_ptr(self.map.base().add(self.at(slot)).cast()) }
     }
 
     /// The header of `slot`, if it is ours.
     pub(super) fn open(&self, slot: usize) -> Option<tpacket2_hdr> {
-        // Acquire: what the kernel wrote into the slot before it gave it to us.
+        // Acquire: makes visible what the kernel wrote into the slot before it passed it to us.
         if self.status(slot).load(Ordering::Acquire) & libc::TP_STATUS_USER == 0 {
             return None;
         }
-        // SAFETY: the header lies in the slot, which is ours; any bits make one.
+        // SAFETY: the header lies in the slot, which is ours; any bits are a valid header.
         Some(unsafe { self.map.base().add(self.at(slot)).cast::<tpacket2_hdr>().read() })
     }
 
-    /// Gives `slot` back to the kernel.
+    /// Returns `slot` to the kernel.
     pub(super) fn give(&self, slot: usize) {
-        // Release: our reading of the slot is over.
+        // Release: all our reads of the slot precede this store.
         self.status(slot).store(libc::TP_STATUS_KERNEL, Ordering::Release);
     }
 
-    /// `len` bytes at `offset` of `slot`, which is ours and stays so while they are borrowed;
-    /// `None` if they do not lie in it.
+    /// `len` bytes at `offset` of `slot`, which is ours while they are borrowed; `None` if they do
+    /// not lie in the slot.
     pub(super) fn bytes(&self, slot: usize, offset: usize, len: usize) -> Option<&[u8]> {
         if offset.checked_add(len)? > self.size {
             return None;
         }
-        // SAFETY: in the slot, as was checked. The kernel does not write a slot that is ours, and
-        // giving it back takes the ring mutably, which ends this borrow first.
+        // SAFETY: inside the slot, as checked above. The kernel does not write to a slot that is
+        // ours, and returning it needs the ring mutably, which ends this borrow first.
         Some(unsafe {
             std::slice::from_raw_parts(self.map.base().add(self.at(slot) + offset), len)
         })
     }
 }
 
-/// recv(2) without waiting: the length that was written to `to`.
+/// recv(2) without waiting; returns the number of bytes written to `to`.
 pub(super) fn receive(fd: &OwnedFd, to: &mut [u8]) -> io::Result<usize> {
     // SAFETY: the kernel writes at most `to.len()` bytes.
     let got =
@@ -82,7 +82,7 @@ pub(super) fn receive(fd: &OwnedFd, to: &mut [u8]) -> io::Result<usize> {
     usize::try_from(got).map_err(|_| io::Error::last_os_error())
 }
 
-/// Has `fd` receive nothing: a filter that takes no byte of any frame.
+/// Attaches a filter to `fd` that drops every frame.
 pub(super) fn deafen(fd: &OwnedFd) -> io::Result<()> {
     let mut nothing =
         libc::sock_filter { code: (libc::BPF_RET | libc::BPF_K) as u16, jt: 0, jf: 0, k: 0 };
@@ -97,17 +97,17 @@ pub(super) fn deafen(fd: &OwnedFd) -> io::Result<()> {
     .map(drop)
 }
 
-/// Has `fd` receive what comes.
+/// Detaches the filter from `fd`.
 pub(super) fn listen(fd: &OwnedFd) -> io::Result<()> {
     set(fd, libc::SOL_SOCKET, libc::SO_DETACH_FILTER, &0)
 }
 
-/// sendmmsg(2) on a bound socket: how many of `frames` went, and why not the next.
+/// sendmmsg(2) on a bound socket; returns how many of `frames` were sent, and the error, if any.
 pub(super) fn send<'a>(
     fd: &OwnedFd,
     frames: impl Iterator<Item = &'a [u8]>,
 ) -> (usize, Option<io::Error>) {
-    // SAFETY: all zero is a message without name, buffers and control data.
+    // SAFETY: all zero bytes are a valid message without name, buffers and control data.
     let mut messages: [libc::mmsghdr; MOST] = unsafe { zeroed() };
     let mut buffers = [libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }; MOST];
     let mut count = 0;
@@ -119,8 +119,8 @@ pub(super) fn send<'a>(
     if count == 0 {
         return (0, None);
     }
-    // SAFETY: `count` messages, each with one buffer that is a borrowed slice; the kernel reads
-    // the slices and writes only into the messages. All outlive the call.
+    // SAFETY: `count` messages, each with one buffer that is a borrowed slice; the kernel reads the
+    // slices and writes only into the messages. All outlive the call.
     let sent = unsafe {
         libc::sendmmsg(fd.as_raw_fd(), messages.as_mut_ptr(), count, libc::MSG_DONTWAIT as _)
     };

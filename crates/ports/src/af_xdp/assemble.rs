@@ -1,6 +1,7 @@
-//! An assembler for the few instructions of eBPF that the program has (RFC 9669).
+//! An assembler for the eBPF instructions used here (RFC 9669).
 //!
-//! Jumps go to labels, which are placed before or after; `finish` fills in how far.
+//! Jumps refer to labels, which may be placed before or after the jump; `finish` fills in
+//! distances.
 
 use super::sys::Insn;
 
@@ -15,10 +16,10 @@ pub(crate) const R5: Reg = 5;
 pub(crate) const R6: Reg = 6;
 pub(crate) const R7: Reg = 7;
 pub(crate) const R8: Reg = 8;
-/// The end of the stack.
+/// The frame pointer: the end of the stack.
 const R10: Reg = 10;
 
-/// Of what is loaded or stored.
+/// The width of a load or store.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub(crate) enum Size {
@@ -28,20 +29,20 @@ pub(crate) enum Size {
     Double = 0x18,
 }
 
-/// A place in the program.
+/// A position in the program.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Label(usize);
 
-/// A program being written.
+/// A program under construction.
 #[derive(Debug, Default)]
 pub(crate) struct Assembler {
     insns: Vec<Insn>,
     places: Vec<Option<usize>>,
-    /// Jumps, and where to.
+    /// Positions of jumps, and their targets.
     jumps: Vec<(usize, Label)>,
 }
 
-// Classes and codes: RFC 9669 sections 4.1 to 5.2.
+// Instruction classes and codes: RFC 9669 sections 4.1 to 5.2.
 const LD: u8 = 0x00;
 const LDX_MEM: u8 = 0x61;
 const ST_MEM: u8 = 0x62;
@@ -51,7 +52,7 @@ const ALU64: u8 = 0x07;
 const JMP: u8 = 0x05;
 const JMP32: u8 = 0x06;
 const BY_REG: u8 = 0x08;
-/// LD_IMM64 whose value is the descriptor of a map.
+/// Source register value of LD_IMM64 for the file descriptor of a map.
 const MAP_FD: u8 = 1;
 
 impl Assembler {
@@ -64,7 +65,7 @@ impl Assembler {
         Label(self.places.len() - 1)
     }
 
-    /// `label` is here.
+    /// Places `label` at the current position.
     pub(crate) fn place(&mut self, label: Label) {
         self.places[label.0] = Some(self.insns.len());
     }
@@ -85,7 +86,7 @@ impl Assembler {
         self.push(ALU64 | BY_REG, dst, src, 0, 0);
     }
 
-    /// The low half; the high half is zero then.
+    /// 32-bit AND; clears the upper 32 bits.
     pub(crate) fn and(&mut self, dst: Reg, imm: i32) {
         self.push(ALU32 | 0x50, dst, 0, 0, imm);
     }
@@ -110,7 +111,7 @@ impl Assembler {
         self.push(ST_MEM | size as u8, R10, 0, off, imm);
     }
 
-    /// The map with this descriptor: two instructions.
+    /// Loads the map with this file descriptor; takes two instructions.
     pub(crate) fn load_map(&mut self, dst: Reg, map: i32) {
         self.push(LD | Size::Double as u8, dst, MAP_FD, 0, map);
         self.push(0, 0, 0, 0, 0);
@@ -133,12 +134,12 @@ impl Assembler {
         self.jump(JMP, 0, 0, 0, to);
     }
 
-    /// By the low half.
+    /// Compares the low 32 bits.
     pub(crate) fn if_equal(&mut self, dst: Reg, imm: i32, to: Label) {
         self.jump(JMP32 | 0x10, dst, 0, imm, to);
     }
 
-    /// By the low half.
+    /// Compares the low 32 bits.
     pub(crate) fn if_not_equal(&mut self, dst: Reg, imm: i32, to: Label) {
         self.jump(JMP32 | 0x50, dst, 0, imm, to);
     }
@@ -151,7 +152,7 @@ impl Assembler {
         self.jump(JMP | 0xa0, dst, 0, imm, to);
     }
 
-    /// The program, with every jump as far as its label.
+    /// Resolves all jumps and returns the program.
     pub(crate) fn finish(mut self) -> Vec<Insn> {
         for (at, label) in self.jumps {
             let to = self.places[label.0].unwrap_or(at + 1);

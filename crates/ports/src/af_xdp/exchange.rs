@@ -1,52 +1,56 @@
-//! An AF_XDP socket with memory of its own: frames are copied in to be sent, and lent when received.
+//! An AF_XDP socket with its own memory: frames to send are copied in, received frames are lent.
 //!
 //! ```text
 //!  frames ─ copy ─> free chunks ─ tx ring ─> [kernel] ─ completion ─> free chunks
 //!  fill ring ─> [kernel] ─ rx ring ─> lent to the caller ─> fill ring
 //! ```
 //!
-//! For whoever has frames in memory of its own and sends them at full rate, as a traffic generator: in
-//! copy mode the kernel takes a batch for one call, and makes each frame in one piece. That costs
-//! less than sendmmsg(2) on a packet socket, and than its transmit ring (measured: docs/bench.md);
-//! the more frames for one call, the less.
+//! For callers such as a traffic generator, which have frames in their own memory and send them at
+//! full rate. In copy mode the kernel takes a batch per call and builds each frame in one piece.
+//! This costs less than sendmmsg(2) on a packet socket and than a packet socket's transmit ring
+//! (measured: docs/bench.md), and the cost per frame falls with the number of frames per call.
 //!
-//! Invariants: each chunk is free, or in one of the four rings, or lent for the time of a call.
-//! Thread-safety: one thread's at a time.
+//! Invariants: each chunk is free, or in one of the four rings, or lent for the duration of a call.
+//! Thread-safety: used by one thread at a time.
 
 use std::io;
 
-use super::sys::Memory;
-use super::{Desc, Mode, Program, Rules, Settings, Socket};
+use super::program::Program;
+use super::rules::Rules;
+use super::socket::{Desc, Mode, Settings, Socket};
+use super::sys::{CAPABILITY, Memory};
 use crate::live::{Interface, OpenError};
 
 /// Both directions of one queue.
 #[derive(Debug)]
 pub struct Exchange {
-    /// Before the socket: no frames come any more when it is gone.
+    /// Declared before the socket, so that it is dropped first and no further frames arrive.
     program: Option<Program>,
     socket: Socket,
     memory: Memory,
     free: Vec<u64>,
-    /// Frames handed over that the kernel was not woken for, and how many it is woken for.
+    /// Frames submitted since the kernel was last woken.
     quiet: usize,
+    /// The number of submitted frames for which the kernel is woken.
     gathers: usize,
 }
 
-/// Frames under way in each direction, and how many are looked at by one step.
+/// Frames processed per step.
 const STEP: usize = 64;
 
 impl Exchange {
-    /// The longest frame, in bytes without FCS.
+    /// The longest frame in bytes without FCS.
     pub const LONGEST: usize = Memory::CHUNK as usize;
 
-    /// Opens queue 0 of `interface` with `frames` buffers in each direction (a power of two). With
-    /// `receives`, all frames of the queue come here and none to the kernel, until it is dropped.
+    /// Opens queue 0 of `interface` with `frames` buffers per direction (rounded up to a power of
+    /// two). With `receives`, all frames of the queue come here instead of to the kernel, until the
+    /// exchange is dropped.
     ///
     /// # Errors
-    /// When the kernel does not let us, or another program has the interface.
+    /// When the kernel refuses, or the interface has another XDP program.
     pub fn open(interface: &Interface, frames: u32, receives: bool) -> Result<Self, OpenError> {
         let frames = frames.next_power_of_two().clamp(64, 1 << 16);
-        let fail = |error| OpenError::os("memory for af_xdp", &error, super::CAPABILITY);
+        let fail = |error| OpenError::os("memory for af_xdp", &error, CAPABILITY);
         let memory = Memory::new(2 * frames).map_err(fail)?;
         let settings = Settings { mode: Mode::Auto, frames };
         let mut socket = Socket::open(interface, 0, &memory.umem(), settings)?;
@@ -57,7 +61,7 @@ impl Exchange {
             socket.fill(&(frames..2 * frames).map(chunk).collect::<Vec<_>>());
             let program = Program::attach(interface, &Rules::All)?;
             let set = program.set(0, &socket);
-            set.map_err(|error| OpenError::os("af_xdp", &error, super::CAPABILITY))?;
+            set.map_err(|error| OpenError::os("af_xdp", &error, CAPABILITY))?;
             Some(program)
         } else {
             None
@@ -65,23 +69,23 @@ impl Exchange {
         Ok(Self { program, socket, memory, free, quiet: 0, gathers: 1 })
     }
 
-    /// Wakes the kernel for `frames` frames only (at most half of its buffers), and not for every
-    /// call: cheaper by half on a busy machine, and later by as long as it takes to gather them.
-    /// What is left over goes with [`Exchange::pending`].
+    /// Wakes the kernel only once per `frames` frames (at most half of the buffers) instead of for
+    /// every call. This halves the cost on a busy machine and delays frames by the time to gather
+    /// them. [`Exchange::pending`] sends the remaining frames.
     #[must_use]
     pub fn gather(self, frames: usize) -> Self {
         let most = self.free.len() / 2;
         Self { gathers: frames.clamp(1, most.max(1)), ..self }
     }
 
-    /// Whether frames come here.
+    /// Whether this exchange receives frames.
     #[must_use]
     pub const fn receives(&self) -> bool {
         self.program.is_some()
     }
 
-    /// Takes `frames`, the first one first, as long as there is room; returns how many, and why the
-    /// kernel did not take them. What was taken leaves with this call or the next ones.
+    /// Accepts `frames` in order while there are free buffers. Returns how many were accepted, and
+    /// the error of the kernel, if any. Accepted frames leave with this call or a later one.
     pub fn send<'a>(
         &mut self,
         frames: impl Iterator<Item = &'a [u8]>,
@@ -100,7 +104,11 @@ impl Exchange {
             let Some(addr) = self.free.pop() else { break };
             if !self.memory.put(addr, frame) {
                 self.free.push(addr);
-                let what = format!("{} bytes are more than af_xdp takes here", frame.len());
+                let what = format!(
+                    "a frame of {} bytes exceeds the limit of {} bytes",
+                    frame.len(),
+                    Self::LONGEST
+                );
                 return (self.flush(&batch[..taken]).0, Some(io::Error::other(what)));
             }
             *desc = Desc { addr, len: frame.len() as u32 };
@@ -109,7 +117,7 @@ impl Exchange {
         self.flush(&batch[..taken])
     }
 
-    /// Hands over what was written.
+    /// Submits the written frames.
     fn flush(&mut self, batch: &[Desc]) -> (usize, Option<io::Error>) {
         self.socket.transmit(batch);
         self.quiet += batch.len();
@@ -120,12 +128,12 @@ impl Exchange {
         (batch.len(), self.socket.wake().err())
     }
 
-    /// Frames that were taken and have not left.
+    /// Wakes the kernel; returns the number of accepted frames that it has not taken yet.
     pub fn pending(&mut self) -> u32 {
         self.socket.wake().unwrap_or(0)
     }
 
-    /// Lends all that has come, up to `most` frames.
+    /// Lends received frames to `each`, until none is left or about `most` were lent.
     pub fn receive(&mut self, most: usize, each: &mut dyn FnMut(&[u8])) {
         let (mut descs, mut addrs) = ([Desc::default(); STEP], [0; STEP]);
         let mut seen = 0;
@@ -133,7 +141,7 @@ impl Exchange {
             let count = self.socket.receive(&mut descs);
             for (desc, addr) in descs[..count].iter().zip(&mut addrs) {
                 each(self.memory.get(desc.addr, desc.len));
-                // The frame starts somewhere in its chunk; the kernel wants the chunk back.
+                // The frame may start anywhere in its chunk; the kernel needs the chunk's address.
                 *addr = desc.addr / u64::from(Memory::CHUNK) * u64::from(Memory::CHUNK);
             }
             self.socket.fill(&addrs[..count]);
@@ -144,10 +152,10 @@ impl Exchange {
         }
     }
 
-    /// Frames for us that were lost for want of room, since this was last asked.
+    /// The number of frames dropped since the last call for lack of buffers or ring space.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The error of the kernel.
     pub fn drops(&mut self) -> io::Result<u32> {
         self.socket.drops()
     }

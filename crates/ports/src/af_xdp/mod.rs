@@ -1,22 +1,22 @@
-//! AF_XDP: the kernel's driver fills buffers that we own, and empties them.
+//! AF_XDP: the kernel's driver receives into and transmits from buffers that we own.
 //!
 //! ```text
-//!   buffers of one memory (UMEM), each in one place
+//!   buffers of one memory (UMEM); each is in exactly one place
 //!
 //!   ours ──fill──> [kernel] ──receive──> ours ──transmit──> [kernel] ──complete──> ours
-//!                     ^ XDP program: what matches goes here, by queue; the rest to the kernel
+//!                     ^ XDP program: matching frames go here, by queue; all others to the kernel
 //! ```
 //!
-//! A [`Socket`] is bound to one queue of an interface, and registers the memory for itself: the
-//! same memory may be registered by many sockets, so a buffer that came in by one may leave by
-//! another, uncopied by us. Where the driver cannot write into it (zero copy), the kernel copies.
+//! A [`Socket`] is bound to one queue of an interface and registers the memory for itself. Many
+//! sockets may register the same memory, so a buffer received by one may be transmitted by another
+//! without a copy by us. If the driver cannot write into it (zero copy), the kernel copies.
 //!
-//! The [`Program`] is attached by a link that the kernel takes off when its last descriptor is
-//! closed: at the end of the process, however it ends, nothing stays behind.
+//! The [`Program`] is attached by a link, which the kernel removes when its last descriptor is
+//! closed: nothing remains attached after the process ends, however it ends.
 //!
-//! Invariants: a buffer that was filled or transmitted is the kernel's until it comes back by
-//! `receive` or `complete`, or the socket is dropped. Who keeps that has no data race.
-//! Thread-safety: a socket is one thread's at a time; a program may be shared.
+//! Invariants: a buffer passed to `fill` or `transmit` belongs to the kernel until `receive` or
+//! `complete` returns it, or the socket is dropped. A caller that respects this has no data race.
+//! Thread-safety: a socket is used by one thread at a time; a program may be shared.
 
 pub(crate) mod assemble;
 mod exchange;
@@ -30,5 +30,3 @@ pub use flowyard_pool::{HEADROOM, Umem};
 pub use program::{Attached, Program};
 pub use rules::{BadRule, Prefix, Rule, Rules};
 pub use socket::{Desc, Mode, Settings, Socket};
-
-const CAPABILITY: &str = "CAP_NET_ADMIN, CAP_NET_RAW and CAP_BPF";

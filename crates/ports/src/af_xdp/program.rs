@@ -1,51 +1,52 @@
-//! The XDP program of an interface: attached, told of sockets, taken off by dropping it.
+//! The XDP program of an interface: attached, given sockets, and detached when dropped.
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 
 use super::rules::{Ours, Rules};
-use super::{CAPABILITY, Socket, sys};
+use super::socket::Socket;
+use super::sys::{self, CAPABILITY};
 use crate::live::{Interface, OpenError};
 
 /// Where in the receive path the program runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Attached {
-    /// In the driver.
+    /// In the driver (native mode).
     Driver,
-    /// Behind it: the driver has no XDP, or not with these settings.
+    /// After the driver (generic mode): the driver does not support XDP, or not with its settings.
     Generic,
 }
 
 /// An attached program.
 #[derive(Debug)]
 pub struct Program {
-    /// Dropped first: no frames come any more then.
+    /// Dropped first, so that no further frames are redirected.
     _link: OwnedFd,
     map: OwnedFd,
     _program: OwnedFd,
     attached: Attached,
 }
 
-/// Queues that a map has room for.
+/// Number of queues in a map.
 const QUEUES: u32 = 256;
 /// XDP_FLAGS_DRV_MODE, XDP_FLAGS_SKB_MODE.
 const DRIVER: u32 = 1 << 2;
 const GENERIC: u32 = 1 << 1;
 
 impl Program {
-    /// Attaches a program to `interface` that sends the frames of `rules` to the sockets of their
-    /// queues, and all others to the kernel.
+    /// Attaches a program to `interface` that redirects the frames selected by `rules` to the
+    /// sockets of their queues, and passes all others to the kernel.
     ///
     /// # Errors
-    /// When there is another program already, or the kernel does not let us.
+    /// When the interface already has another program, or the kernel refuses.
     pub fn attach(interface: &Interface, rules: &Rules) -> Result<Self, OpenError> {
         let fail = |error| OpenError::os("loading the XDP program", &error, CAPABILITY);
         let map = sys::xsk_map(QUEUES).map_err(fail)?;
         let insns = rules.program(Ours::Map(map.as_raw_fd()));
-        let program = sys::load(sys::Purpose::Xdp, &insns).map_err(|(error, said)| {
-            let OpenError { what, mend } = fail(error);
-            let said = if said.is_empty() { said } else { format!(" ({said})") };
-            OpenError::new(format!("{what}{said}"), mend)
+        let program = sys::load(sys::Purpose::Xdp, &insns).map_err(|(error, log)| {
+            let OpenError { what, fix } = fail(error);
+            let log = if log.is_empty() { log } else { format!(" ({log})") };
+            OpenError::new(format!("{what}{log}"), fix)
         })?;
         let attach = |flags| sys::link(&program, interface.index, flags);
         let (link, attached) = match attach(DRIVER) {
@@ -64,15 +65,15 @@ impl Program {
         self.attached
     }
 
-    /// Our frames of `queue` go to `socket` from now on.
+    /// Redirects the selected frames of `queue` to `socket`.
     ///
     /// # Errors
-    /// What the kernel says: there is no such queue, or the socket is not bound to it.
+    /// The error of the kernel: there is no such queue, or the socket is not bound to it.
     pub fn set(&self, queue: u32, socket: &Socket) -> io::Result<()> {
         sys::map_set(&self.map, queue, Some(&socket.fd))
     }
 
-    /// All frames of `queue` go to the kernel from now on.
+    /// Passes all frames of `queue` to the kernel.
     pub fn clear(&self, queue: u32) {
         let _was_not_set = sys::map_set(&self.map, queue, None);
     }
@@ -81,9 +82,10 @@ impl Program {
 fn taken(interface: &Interface) -> OpenError {
     let name = &interface.name;
     OpenError::new(
-        format!("'{name}' has an XDP program of somebody else's"),
+        format!("'{name}' already has another XDP program"),
         format!(
-            "end the program that has it ('ip link show {name}' names it; 'ip link set {name} xdp off' removes one that was left behind), or use kind = \"af_packet\""
+            "stop the program that uses it ('ip link show {name}' shows its id; 'ip link set {name} \
+             xdp off' removes one that was left behind), or use kind = \"af_packet\""
         ),
     )
 }
@@ -92,7 +94,7 @@ fn refused(interface: &Interface, error: &io::Error) -> OpenError {
     match error.raw_os_error() {
         Some(libc::EBUSY | libc::EEXIST) => taken(interface),
         Some(libc::EINVAL | libc::EOPNOTSUPP) => OpenError::new(
-            format!("'{}' takes no XDP program: {error}", interface.name),
+            format!("'{}' does not accept XDP programs: {error}", interface.name),
             "use kind = \"af_packet\" (af_xdp needs Linux 5.9 or later)",
         ),
         _ => OpenError::os(

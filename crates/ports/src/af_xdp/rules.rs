@@ -1,13 +1,13 @@
-//! Which frames are ours: rules, in words, and as a program.
+//! Rules that select the frames for AF_XDP sockets, compiled to an XDP program.
 //!
 //! ```text
-//!  eth [tag [tag]] ip tcp|udp|sctp ──> ether type, protocol, addresses, ports (on the program's stack)
-//!  for each rule: all its fields equal? ──> ours          no rule: the kernel's
+//!  eth [tag [tag]] ip tcp|udp|sctp ──> EtherType, protocol, addresses, ports (on the stack)
+//!  for each rule: all fields equal? ──> to the socket       no rule matches: to the kernel
 //! ```
 //!
-//! A fragment has no ports here, not even the first one, so that a datagram is not torn between
-//! the yard and the kernel. IPv6 extension headers are not walked: such a packet has no ports
-//! either, and the first extension header's number as its protocol.
+//! Fragments, including the first one, are treated as having no ports, so that a datagram is not
+//! divided between flowyard and the kernel. IPv6 extension headers are not parsed: such a packet
+//! has no ports either, and the number of its first extension header as its protocol.
 
 use std::net::IpAddr;
 
@@ -20,43 +20,43 @@ mod words;
 
 pub use words::BadRule;
 
-/// Frames that are ours.
+/// The frames that go to AF_XDP sockets.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Rules {
     /// Every frame.
     All,
-    /// Those that one of these matches.
+    /// Frames that match at least one of these rules.
     Any(Vec<Rule>),
 }
 
-/// What a frame has to have; what is left out does not matter.
+/// The fields that a frame must have; fields that are `None` match everything.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Rule {
-    /// Its ether type, behind VLAN tags.
+    /// EtherType after up to two VLAN tags.
     pub ether_type: Option<u16>,
-    /// Its IP protocol.
+    /// IP protocol number.
     pub protocol: Option<u8>,
-    /// Its source address.
+    /// Source address.
     pub from: Option<Prefix>,
-    /// Its destination address.
+    /// Destination address.
     pub to: Option<Prefix>,
-    /// Its source port, of TCP, UDP or SCTP.
+    /// Source port of TCP, UDP or SCTP.
     pub from_port: Option<u16>,
-    /// Its destination port.
+    /// Destination port of TCP, UDP or SCTP.
     pub to_port: Option<u16>,
 }
 
-/// The addresses that begin with the first `bits` bits of `addr`.
+/// The addresses whose first `bits` bits equal those of `addr`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Prefix {
     /// The address.
     pub addr: IpAddr,
-    /// How many bits count.
+    /// The prefix length.
     pub bits: u8,
 }
 
 impl Prefix {
-    /// Whether `addr` begins so.
+    /// Whether `addr` has this prefix.
     #[must_use]
     pub fn has(&self, addr: IpAddr) -> bool {
         let words = |addr: IpAddr| match addr {
@@ -68,7 +68,7 @@ impl Prefix {
                 .all(|((a, b), mask)| (a ^ b) & mask == 0)
     }
 
-    /// By byte, what counts of it.
+    /// The mask of each byte.
     fn masks(&self) -> impl Iterator<Item = u8> {
         let bits = u32::from(self.bits);
         (0..16u32).map(move |byte| match bits.saturating_sub(byte * 8) {
@@ -81,26 +81,26 @@ impl Prefix {
 const IPV4: u16 = 0x0800;
 const IPV6: u16 = 0x86dd;
 
-/// Places on the program's stack, and what stands there.
+/// Offsets of the fields on the program's stack.
 const ETHER_TYPE: i16 = -8;
 const PROTOCOL: i16 = -16;
 const PORTS: i16 = -24;
 const SRC: i16 = -40;
 const DST: i16 = -56;
 
-/// Beside the protocol: there is an IP header, whole.
+/// Flag beside the protocol: there is a complete IP header.
 const IS_IP: i32 = 0x100;
 
 /// XDP_PASS.
 pub(super) const PASS: i32 = 2;
 
-/// What is done with our frames.
+/// The action for matching frames.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Ours {
-    /// To the socket of their queue in the map with this descriptor; to the kernel where there is
-    /// none.
+    /// Redirect to the socket of their queue in the map with this descriptor, or to the kernel if
+    /// there is none.
     Map(i32),
-    /// This is returned: to see what the rules say.
+    /// Return this value, to test the rules.
     #[cfg(test)]
     Return(i32),
 }
@@ -118,7 +118,7 @@ impl Rules {
     pub(super) fn program(&self, ours: Ours) -> Vec<Insn> {
         let mut asm = Assembler::default();
         let [is_ours, pass] = [asm.label(), asm.label()];
-        asm.move_reg(R6, R1); // the context, which calls do not keep
+        asm.move_reg(R6, R1); // calls do not preserve R1, the context
         if let Some(rules) = self.some() {
             parse(&mut asm, pass);
             for rule in rules {
@@ -142,7 +142,7 @@ impl Rules {
         }
         asm.exit();
         if self.some().is_some() {
-            // The kernel takes no program with instructions that nothing comes to.
+            // The kernel rejects programs with unreachable instructions.
             asm.place(pass);
             asm.move_imm(R0, PASS);
             asm.exit();
@@ -151,14 +151,14 @@ impl Rules {
     }
 }
 
-/// Where struct xdp_md has what is used of it.
+/// Offsets of the used fields in struct xdp_md.
 const DATA: i16 = 0;
 const DATA_END: i16 = 4;
 const RX_QUEUE: i16 = 16;
 /// The helper bpf_redirect_map.
 const REDIRECT_MAP: i32 = 51;
 
-/// Puts the fields onto the stack. R2 walks, R8 is the end.
+/// Stores the fields on the stack. R2 is the current position, R8 the end of the frame.
 fn parse(asm: &mut Assembler, pass: Label) {
     let [done, not_v4, ports] = [asm.label(), asm.label(), asm.label()];
     let be = |value: u16| i32::from(u16::from_ne_bytes(value.to_be_bytes()));
@@ -197,7 +197,7 @@ fn parse(asm: &mut Assembler, pass: Label) {
         asm.store(to, R4, Size::Word);
     }
     asm.load(R4, R2, 6, Size::Half);
-    asm.and(R4, be(0x3fff)); // more fragments, or not the first
+    asm.and(R4, be(0x3fff)); // "more fragments" flag, or a fragment offset
     asm.if_not_equal(R4, 0, done);
     asm.load(R5, R2, 0, Size::Byte);
     asm.and(R5, 0xf);
@@ -222,7 +222,7 @@ fn parse(asm: &mut Assembler, pass: Label) {
     }
     asm.move_reg(R2, R4);
 
-    asm.place(ports); // R3 has the protocol
+    asm.place(ports); // R3 contains the protocol
     let read = asm.label();
     for proto in [proto::TCP, proto::UDP, proto::SCTP] {
         asm.if_equal(R3, IS_IP | i32::from(proto), read);
@@ -234,12 +234,12 @@ fn parse(asm: &mut Assembler, pass: Label) {
     asm.if_greater(R4, R8, done);
     asm.load(R5, R2, 0, Size::Word);
     asm.store(PORTS, R5, Size::Word);
-    asm.store_imm(PORTS + 4, 1, Size::Word); // there are ports
+    asm.store_imm(PORTS + 4, 1, Size::Word); // flag: ports are valid
     asm.place(done);
 }
 
 impl Rule {
-    /// Goes on behind itself if all fields are equal, and to `next` if not.
+    /// Emits a comparison that falls through if all fields are equal, and jumps to `next` if not.
     fn compare(&self, asm: &mut Assembler, next: Label) {
         let mut word = |at: i16, mask: u32, want: u32| {
             if mask != 0 {

@@ -1,49 +1,48 @@
-//! One AF_XDP socket: on one queue of one interface.
+//! An AF_XDP socket on one queue of an interface.
 
 use std::io;
 use std::os::fd::OwnedFd;
 
 use libc::{SOL_XDP, sockaddr_xdp, xdp_mmap_offsets, xdp_statistics};
 
-use super::CAPABILITY;
-use super::sys::{RawDesc, Ring, request, wake_rx, wake_tx};
+use super::sys::{CAPABILITY, RawDesc, Ring, request, wake_rx, wake_tx};
 use crate::live::{Interface, OpenError, sys};
 use flowyard_pool::Umem;
 
-/// Who copies.
+/// How frames get into the memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Mode {
-    /// Zero copy where the driver can, copy where not.
+    /// Zero copy if the driver supports it, otherwise copy.
     #[default]
     Auto,
-    /// The kernel copies: works with every driver.
+    /// The kernel copies; works with every driver.
     Copy,
-    /// Nobody: the adapter writes into the buffers.
+    /// The adapter writes into the buffers directly.
     ZeroCopy,
 }
 
-/// How a socket is opened.
+/// Parameters for opening a socket.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Settings {
-    /// Who copies.
+    /// How frames get into the memory.
     pub mode: Mode,
-    /// Entries of each of its four rings: a power of two.
+    /// Entries of each of the four rings; a power of two.
     pub frames: u32,
 }
 
-/// Frames that the kernel takes by one call in copy mode (`linux/if_xdp.h`).
+/// Option for the number of frames that the kernel takes per call in copy mode (`linux/if_xdp.h`).
 const MAX_TX_SKB_BUDGET: i32 = 9;
 
 /// A frame in the memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Desc {
-    /// Where it starts, in bytes from the start of the memory.
+    /// Start of the frame in bytes from the start of the memory.
     pub addr: u64,
-    /// Its length in bytes.
+    /// Length in bytes.
     pub len: u32,
 }
 
-/// A socket.
+/// An AF_XDP socket.
 #[derive(Debug)]
 pub struct Socket {
     fill: Ring<u64>,
@@ -53,16 +52,16 @@ pub struct Socket {
     is_zero_copy: bool,
     dropped: u64,
     pub(super) fd: OwnedFd,
-    /// After the socket: it must not outlive the memory.
+    /// Dropped after the socket, which must not outlive the memory.
     _umem: Umem,
 }
 
 impl Socket {
-    /// Binds a socket to `queue` of `interface`, with `umem` registered. Before frames come, its
-    /// program has to send them here ([`super::Program::set`]).
+    /// Binds a socket to `queue` of `interface` and registers `umem`. It receives no frames until
+    /// the interface's program redirects them here ([`super::Program::set`]).
     ///
     /// # Errors
-    /// When the kernel does not let us.
+    /// When the kernel refuses.
     pub fn open(
         interface: &Interface,
         queue: u32,
@@ -73,7 +72,7 @@ impl Socket {
         let bound = match settings.mode {
             Mode::Copy => bind(libc::XDP_COPY),
             Mode::ZeroCopy => bind(libc::XDP_ZEROCOPY),
-            // Which errors mean "cannot" differs by driver.
+            // Drivers differ in the error for missing zero copy, so any error leads to copy mode.
             Mode::Auto => bind(libc::XDP_ZEROCOPY).or_else(|_| bind(libc::XDP_COPY)),
         };
         bound.map_err(|error| {
@@ -81,17 +80,19 @@ impl Socket {
             match error.raw_os_error() {
                 Some(libc::EOPNOTSUPP | libc::EINVAL) if settings.mode == Mode::ZeroCopy => {
                     OpenError::new(
-                        format!("the driver of '{name}' has no zero copy on queue {queue}"),
+                        format!(
+                            "the driver of '{name}' does not support zero copy on queue {queue}"
+                        ),
                         "use mode = \"auto\"",
                     )
                 }
                 Some(libc::EINVAL) => OpenError::new(
-                    format!("'{name}' has no queue {queue}, or its driver no af_xdp"),
-                    "see 'ethtool -l' for its queues, or use kind = \"af_packet\"",
+                    format!("'{name}' has no queue {queue}, or its driver does not support af_xdp"),
+                    "list its queues with 'ethtool -l', or use kind = \"af_packet\"",
                 ),
                 Some(libc::EBUSY) => OpenError::new(
-                    format!("queue {queue} of '{name}' has an af_xdp socket already"),
-                    "end the program that has it, or name another queue",
+                    format!("queue {queue} of '{name}' already has an af_xdp socket"),
+                    "stop the program that uses it, or choose another queue",
                 ),
                 _ => {
                     let doing = format!("af_xdp on queue {queue} of '{name}'");
@@ -139,25 +140,25 @@ impl Socket {
         Ok(Self { fill, rx, tx, completion, is_zero_copy, dropped: 0, fd, _umem })
     }
 
-    /// Whether the adapter writes into the memory itself.
+    /// Whether the adapter writes into the memory directly.
     #[must_use]
     pub const fn is_zero_copy(&self) -> bool {
         self.is_zero_copy
     }
 
-    /// Has the kernel take more frames by one call in copy mode than its usual 32, where it knows
-    /// how (Linux 6.17): one that does not goes on as before.
+    /// Makes the kernel take more than the default of 32 frames per call in copy mode. Kernels
+    /// before Linux 6.17 do not know the option and keep the default.
     pub(super) fn hurry(&mut self) {
         let _unknown = sys::set(&self.fd, SOL_XDP, MAX_TX_SKB_BUDGET, &1024_u32);
     }
 
-    /// How many buffers [`Socket::fill`] takes.
+    /// The number of buffers that [`Socket::fill`] accepts.
     #[inline]
     pub fn fill_room(&mut self) -> usize {
         self.fill.room() as usize
     }
 
-    /// Gives the kernel buffers to receive into, by address; as many as there is room for.
+    /// Gives the kernel buffers for receiving, by address; at most [`Socket::fill_room`].
     #[inline]
     pub fn fill(&mut self, addrs: &[u64]) {
         let room = self.fill_room();
@@ -168,7 +169,7 @@ impl Socket {
         }
     }
 
-    /// Receives up to `into.len()` frames; their buffers are the caller's again.
+    /// Receives up to `into.len()` frames; their buffers belong to the caller again.
     #[inline]
     pub fn receive(&mut self, into: &mut [Desc]) -> usize {
         let mut count = 0;
@@ -182,13 +183,13 @@ impl Socket {
         count
     }
 
-    /// How many frames [`Socket::transmit`] takes.
+    /// The number of frames that [`Socket::transmit`] accepts.
     #[inline]
     pub fn tx_room(&mut self) -> usize {
         self.tx.room() as usize
     }
 
-    /// Hands over frames, as many as there is room for. They go when the kernel is woken, see
+    /// Submits frames, at most [`Socket::tx_room`]. They are sent when the kernel is woken, see
     /// [`Socket::wake`].
     #[inline]
     pub fn transmit(&mut self, frames: &[Desc]) {
@@ -199,11 +200,11 @@ impl Socket {
         self.tx.submit();
     }
 
-    /// Wakes the kernel if it is to look at frames handed over; in copy mode it takes 32 of them
-    /// at a time. Returns how many it has not looked at.
+    /// Wakes the kernel if necessary to process submitted frames; in copy mode it takes 32 at a
+    /// time. Returns the number of frames that it has not taken yet.
     ///
     /// # Errors
-    /// When the interface is down (ENETDOWN) or gone (ENXIO). That the kernel is busy is no error.
+    /// When the interface is down (ENETDOWN) or gone (ENXIO). A busy kernel is not an error.
     #[inline]
     pub fn wake(&mut self) -> io::Result<u32> {
         if self.tx.pending() == 0 {
@@ -219,7 +220,7 @@ impl Socket {
         Ok(self.tx.pending())
     }
 
-    /// Takes back up to `into.len()` buffers of frames that were transmitted, by address.
+    /// Takes back up to `into.len()` buffers of transmitted frames, by address.
     #[inline]
     pub fn complete(&mut self, into: &mut [u64]) -> usize {
         let mut count = 0;
@@ -233,11 +234,10 @@ impl Socket {
         count
     }
 
-    /// Frames for this socket that were lost for want of room or of a buffer, since this was last
-    /// asked.
+    /// The number of frames dropped since the last call for lack of ring space or buffers.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The error of the kernel.
     pub fn drops(&mut self) -> io::Result<u32> {
         let seen: xdp_statistics = sys::get(&self.fd, SOL_XDP, libc::XDP_STATISTICS)?;
         let all = seen.rx_dropped + seen.rx_ring_full;

@@ -1,13 +1,13 @@
 //! The rings of an AF_XDP socket, its memory, and bpf(2).
 //!
 //! ```text
-//!  producer ──> [ . . x x x . . ] ──> consumer      indices run on, and are masked
+//!  producer ──> [ . . x x x . . ] ──> consumer      indices increase without limit and are masked
 //!                     ^     ^ producer's index, written by one side, read by the other
 //!                     └ consumer's index
 //! ```
 //!
-//! Each side writes its own index (release) and reads the other's (acquire); entries between them
-//! belong to the consumer, the others to the producer.
+//! Each side writes its own index (release) and reads the other's (acquire). The entries between
+//! the indices belong to the consumer, all others to the producer.
 #![allow(unsafe_code, reason = "memory shared with the kernel, and system calls on pointers")]
 
 use std::ffi::CStr;
@@ -24,6 +24,9 @@ use crate::live::sys::{Mapping, Plain, check, zeroed};
 
 mod memory;
 
+/// The capabilities that AF_XDP needs.
+pub(super) const CAPABILITY: &str = "CAP_NET_ADMIN, CAP_NET_RAW and CAP_BPF";
+
 pub(super) use memory::Memory;
 
 /// The request that registers `umem`.
@@ -37,7 +40,7 @@ pub(super) fn request(umem: &Umem) -> libc::xdp_umem_reg {
     }
 }
 
-/// A descriptor of a ring, as the kernel lays it out (struct xdp_desc).
+/// A descriptor in a ring, with the kernel's layout (struct xdp_desc).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[repr(C)]
 pub(super) struct RawDesc {
@@ -46,24 +49,24 @@ pub(super) struct RawDesc {
     pub(super) options: u32,
 }
 
-// SAFETY: numbers.
+// SAFETY: integers only.
 unsafe impl Plain for RawDesc {}
 
-/// One ring, seen from one side.
+/// One side of a ring.
 #[derive(Debug)]
 pub(super) struct Ring<T> {
     map: Mapping,
     offsets: [usize; 3],
     entries: usize,
     mask: u32,
-    /// Our index, as far as we are, and the other side's, as last seen.
+    /// Our index, and the other side's index as last read.
     mine: u32,
     theirs: u32,
     kind: PhantomData<T>,
 }
 
 impl<T: Plain> Ring<T> {
-    /// The ring of `size` entries (a power of two) at page offset `page` of the socket.
+    /// Maps the ring of `size` entries (a power of two) at page offset `page` of the socket.
     pub(super) fn map(
         fd: &OwnedFd,
         size: u32,
@@ -73,7 +76,7 @@ impl<T: Plain> Ring<T> {
         let entries = at.desc as usize;
         let map = Mapping::new(fd, entries + size as usize * size_of::<T>(), page)?;
         let offsets = [at.producer, at.consumer, at.flags].map(|at| at as usize);
-        // The kernel's word on the layout, which everything below relies on.
+        // Check the layout given by the kernel, which everything below relies on.
         let sound = offsets.iter().all(|at| at + 4 <= map.len() && at % 4 == 0)
             && entries.is_multiple_of(align_of::<T>())
             && size.is_power_of_two();
@@ -84,21 +87,22 @@ impl<T: Plain> Ring<T> {
     }
 
     fn word(&self, at: usize) -> &AtomicU32 {
-        // SAFETY: in the mapping and aligned, as was checked; both sides use it atomically.
+        // SAFETY: inside the mapping and aligned, as checked in `map`; both sides access it
+        // atomically.
         unsafe { AtomicU32::from_ptr(self.map.base().add(self.offsets[at]).cast()) }
     }
 
     fn entry(&self, index: u32) -> *mut T {
-        // SAFETY: masked, the index is less than the size, for which there is room.
+        // SAFETY: the masked index is less than the size, and the mapping holds `size` entries.
         unsafe { self.map.base().add(self.entries).cast::<T>().add((index & self.mask) as usize) }
     }
 
-    /// Whether the kernel wants to be woken to look at this ring.
+    /// Whether the kernel must be woken to process this ring.
     pub(super) fn wants_wakeup(&self) -> bool {
         self.word(2).load(Ordering::Relaxed) & libc::XDP_RING_NEED_WAKEUP != 0
     }
 
-    /// As producer: how many entries may be put.
+    /// For the producer: the number of free entries.
     #[inline]
     pub(super) fn room(&mut self) -> u32 {
         let room = |ring: &Self| ring.mask + 1 - ring.mine.wrapping_sub(ring.theirs);
@@ -108,28 +112,30 @@ impl<T: Plain> Ring<T> {
         room(self)
     }
 
-    /// As producer: puts an entry, for which there is room. It is seen after [`Ring::submit`].
+    /// For the producer: writes an entry, which must be free. It becomes visible with
+    /// [`Ring::submit`].
     #[inline]
     pub(super) fn put(&mut self, value: T) {
-        // SAFETY: there is room, so this entry is not the consumer's.
+        // SAFETY: the entry is free, so it does not belong to the consumer.
         unsafe { self.entry(self.mine).write(value) };
         self.mine = self.mine.wrapping_add(1);
     }
 
-    /// As producer: shows what was put.
+    /// For the producer: makes the written entries visible.
     #[inline]
     pub(super) fn submit(&self) {
         self.word(0).store(self.mine, Ordering::Release);
     }
 
-    /// As producer: entries that the consumer has not taken.
+    /// For the producer: the number of entries that the consumer has not taken.
     #[inline]
     pub(super) fn pending(&mut self) -> u32 {
         self.theirs = self.word(1).load(Ordering::Acquire);
         self.mine.wrapping_sub(self.theirs)
     }
 
-    /// As consumer: takes an entry, if there is one. Its place is free after [`Ring::release`].
+    /// For the consumer: takes an entry, if there is one. Its slot becomes free with
+    /// [`Ring::release`].
     #[inline]
     pub(super) fn take(&mut self) -> Option<T> {
         if self.mine == self.theirs {
@@ -138,20 +144,20 @@ impl<T: Plain> Ring<T> {
                 return None;
             }
         }
-        // SAFETY: the producer's index is past this entry, so it is written, and ours.
+        // SAFETY: the producer's index is past this entry, so it is initialised and ours.
         let value = unsafe { self.entry(self.mine).read() };
         self.mine = self.mine.wrapping_add(1);
         Some(value)
     }
 
-    /// As consumer: gives the places of what was taken back.
+    /// For the consumer: frees the slots of all taken entries.
     #[inline]
     pub(super) fn release(&self) {
         self.word(1).store(self.mine, Ordering::Release);
     }
 }
 
-/// Has the kernel look at the transmit ring.
+/// Wakes the kernel to process the transmit ring.
 pub(super) fn wake_tx(fd: &OwnedFd) -> io::Result<()> {
     // SAFETY: no memory is passed.
     let sent = unsafe {
@@ -161,27 +167,38 @@ pub(super) fn wake_tx(fd: &OwnedFd) -> io::Result<()> {
     check(sent.min(0) as c_int).map(drop)
 }
 
-/// Has the kernel look at the fill ring.
+/// Wakes the kernel to process the fill ring.
 pub(super) fn wake_rx(fd: &OwnedFd) {
     let (null, flags) = (std::ptr::null_mut(), libc::MSG_DONTWAIT);
-    // SAFETY: no memory is passed. What it returns says nothing: there is nothing to receive so.
+    // SAFETY: no memory is passed. The result is meaningless, because nothing is received this way.
     unsafe { libc::recvfrom(fd.as_raw_fd(), null, 0, flags, null.cast(), std::ptr::null_mut()) };
 }
 
-/// One instruction of eBPF (RFC 9669 section 3), as the kernel lays it out.
+/// An eBPF instruction (RFC 9669 section 3), with the kernel's layout.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[repr(C)]
 pub(crate) struct Insn {
     pub(crate) code: u8,
-    /// Destination in the low half, source in the high half.
+    /// Destination register in the low four bits, source register in the high four.
     pub(crate) regs: u8,
     pub(crate) off: i16,
     pub(crate) imm: i32,
 }
 
-/// bpf(2) with `attr`, which is as long as the fields in use; the kernel takes the rest as zero.
+/// Commands of bpf(2) (enum bpf_cmd).
+const BPF_MAP_CREATE: c_int = 0;
+const BPF_MAP_UPDATE_ELEM: c_int = 2;
+const BPF_MAP_DELETE_ELEM: c_int = 3;
+const BPF_PROG_LOAD: c_int = 5;
+#[cfg(test)]
+const BPF_PROG_TEST_RUN: c_int = 10;
+const BPF_LINK_CREATE: c_int = 28;
+/// A type of map (enum bpf_map_type).
+const BPF_MAP_TYPE_XSKMAP: u32 = 17;
+
+/// bpf(2) with `attr`, which contains only the fields in use; the kernel treats the rest as zero.
 fn bpf<T>(command: c_int, attr: &mut T) -> io::Result<c_int> {
-    // SAFETY: the size is that of `attr`; the callers below put only pointers into it that are
+    // SAFETY: the size is that of `attr`; the callers below store only pointers in it that are
     // valid for what the command does with them.
     let result: c_long =
         unsafe { libc::syscall(libc::SYS_bpf, command, std::ptr::from_mut(attr), size_of::<T>()) };
@@ -189,15 +206,15 @@ fn bpf<T>(command: c_int, attr: &mut T) -> io::Result<c_int> {
 }
 
 fn owned(fd: c_int) -> OwnedFd {
-    // SAFETY: the kernel just made this descriptor for us.
+    // SAFETY: the kernel just created this descriptor, and it has no other owner.
     unsafe { OwnedFd::from_raw_fd(fd) }
 }
 
-/// A map from queue to socket (BPF_MAP_TYPE_XSKMAP) for queues below `queues`.
+/// Creates a map from queue to socket (BPF_MAP_TYPE_XSKMAP) for queues below `queues`.
 pub(super) fn xsk_map(queues: u32) -> io::Result<OwnedFd> {
     // map_type, key_size, value_size, max_entries, map_flags
-    let mut attr: [u32; 5] = [17, 4, 4, queues, 0];
-    bpf(0, &mut attr).map(owned)
+    let mut attr: [u32; 5] = [BPF_MAP_TYPE_XSKMAP, 4, 4, queues, 0];
+    bpf(BPF_MAP_CREATE, &mut attr).map(owned)
 }
 
 #[repr(C)]
@@ -208,7 +225,7 @@ struct Element {
     flags: u64,
 }
 
-/// Frames of `queue` go to `socket`, or to nobody.
+/// Sets the socket that receives the frames of `queue`, or removes it.
 pub(super) fn map_set(map: &OwnedFd, queue: u32, socket: Option<&OwnedFd>) -> io::Result<()> {
     let value = socket.map_or(0, |socket| socket.as_raw_fd() as u32);
     let mut attr = Element {
@@ -217,8 +234,9 @@ pub(super) fn map_set(map: &OwnedFd, queue: u32, socket: Option<&OwnedFd>) -> io
         value: std::ptr::from_ref(&value) as u64,
         flags: 0,
     };
-    // Update or delete: reads a key of four bytes and a value of four, which live until then.
-    bpf(if socket.is_some() { 2 } else { 3 }, &mut attr).map(drop)
+    // Update or delete reads a key and a value of four bytes each, which outlive the call.
+    let command = if socket.is_some() { BPF_MAP_UPDATE_ELEM } else { BPF_MAP_DELETE_ELEM };
+    bpf(command, &mut attr).map(drop)
 }
 
 #[repr(C)]
@@ -237,20 +255,20 @@ struct Load {
     attach: u32,
 }
 
-/// Where XDP programs are attached (BPF_XDP).
+/// Attach type of XDP programs (BPF_XDP).
 const BPF_XDP: u32 = 37;
 
-/// What a program is for (enum bpf_prog_type).
+/// The type of a program (enum bpf_prog_type).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u32)]
 pub(crate) enum Purpose {
-    /// BPF_PROG_TYPE_SOCKET_FILTER: what a TAP chooses a queue by is one.
+    /// BPF_PROG_TYPE_SOCKET_FILTER, which TAP interfaces also use to choose a queue.
     Filter = 1,
     /// BPF_PROG_TYPE_XDP.
     Xdp = 6,
 }
 
-/// Loads a program; with the verifier's last words when it does not like it.
+/// Loads a program. The error contains the verifier's last lines.
 pub(crate) fn load(purpose: Purpose, insns: &[Insn]) -> Result<OwnedFd, (io::Error, String)> {
     let license: &CStr = c"MIT";
     let mut log = vec![0u8; 64 << 10];
@@ -270,22 +288,22 @@ pub(crate) fn load(purpose: Purpose, insns: &[Insn]) -> Result<OwnedFd, (io::Err
         interface: 0,
         attach: if purpose == Purpose::Xdp { BPF_XDP } else { 0 },
     };
-    if let Ok(fd) = bpf(5, &mut attr) {
+    if let Ok(fd) = bpf(BPF_PROG_LOAD, &mut attr) {
         return Ok(owned(fd));
     }
-    // Again, to hear why. The log is ours, and as long as is said.
+    // Load again with a log to learn the reason. The log buffer has the given length.
     (attr.log_level, attr.log_size, attr.log) = (1, log.len() as u32, log.as_mut_ptr() as u64);
-    bpf(5, &mut attr).map(owned).map_err(|error| {
+    bpf(BPF_PROG_LOAD, &mut attr).map(owned).map_err(|error| {
         let end = log.iter().position(|b| *b == 0).unwrap_or(log.len());
-        let said = String::from_utf8_lossy(&log[..end]).into_owned();
-        (error, said.lines().rev().take(3).collect::<Vec<_>>().join(" / "))
+        let log = String::from_utf8_lossy(&log[..end]);
+        (error, log.lines().rev().take(3).collect::<Vec<_>>().join(" / "))
     })
 }
 
 /// Attaches `program` to an interface until the link is closed. `flags` are XDP_FLAGS_*.
 pub(super) fn link(program: &OwnedFd, interface: u32, flags: u32) -> io::Result<OwnedFd> {
     let mut attr: [u32; 4] = [program.as_raw_fd() as u32, interface, BPF_XDP, flags];
-    bpf(28, &mut attr).map(owned)
+    bpf(BPF_LINK_CREATE, &mut attr).map(owned)
 }
 
 #[cfg(test)]
@@ -301,7 +319,7 @@ struct TestRun {
     duration: u32,
 }
 
-/// What `program` returns for `frame` (at least 14 bytes).
+/// Runs `program` on `frame` (at least 14 bytes) and returns its result.
 #[cfg(test)]
 pub(super) fn test_run(program: &OwnedFd, frame: &[u8]) -> io::Result<u32> {
     let mut attr = TestRun {
@@ -314,7 +332,7 @@ pub(super) fn test_run(program: &OwnedFd, frame: &[u8]) -> io::Result<u32> {
         repeat: 1,
         duration: 0,
     };
-    bpf(10, &mut attr)?;
+    bpf(BPF_PROG_TEST_RUN, &mut attr)?;
     Ok(attr.result)
 }
 

@@ -1,34 +1,39 @@
-//! Interfaces of the system: found by name, watched while in use.
+//! Network interfaces: looked up by name, and watched while in use.
 
 use std::io;
 use std::os::fd::OwnedFd;
 
-use super::sys::{self, Request};
-use super::{Nanos, OpenError};
+use flowyard_frame::Nanos;
 
-/// An interface, as it was when looked at.
+use super::error::OpenError;
+use super::sys::{self, Request};
+
+/// The state of an interface at the time of a lookup.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Interface {
-    /// Its name.
+    /// The name, such as `eth0`.
     pub name: String,
-    /// Its number.
+    /// The kernel's interface index.
     pub index: u32,
-    /// The longest packet it takes, in bytes, link header apart.
+    /// The longest packet in bytes, without the link header.
     pub mtu: u32,
-    /// Whether it is set up.
+    /// Whether the interface is administratively up.
     pub is_up: bool,
 }
 
 impl Interface {
-    /// The interface called `name`.
+    /// Looks up the interface `name`.
     ///
     /// # Errors
-    /// When there is none: with the names of those that there are.
+    /// When there is no such interface; the message lists the existing ones.
     pub fn find(name: &str) -> Result<Self, OpenError> {
         let control = control().map_err(|e| OpenError::os("a socket", &e, ""))?;
         Self::look(&control, name).map_err(|_| {
             let names = sys::names().join(", ");
-            OpenError::new(format!("there is no interface '{name}'"), format!("there are {names}"))
+            OpenError::new(
+                format!("there is no interface '{name}'"),
+                format!("choose one of {names}"),
+            )
         })
     }
 
@@ -40,10 +45,11 @@ impl Interface {
         Ok(Self { name: name.into(), index, mtu: mtu.number().unsigned_abs(), is_up })
     }
 
-    /// Sets it up, with this MTU and hardware address where given. Both stay when the program ends.
+    /// Sets the interface up, with the given MTU and hardware address, if any. The settings remain
+    /// when the program ends.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The error of the kernel.
     pub fn set_up(&self, mtu: Option<u32>, mac: Option<[u8; 6]>) -> io::Result<()> {
         let control = control()?;
         let request = Request::new(&self.name).ok_or(io::ErrorKind::NotFound)?;
@@ -63,7 +69,7 @@ impl Interface {
     }
 }
 
-/// Whether the interface called `name` is up and has a carrier; `None` if there is none of that name.
+/// Whether the interface `name` is up and has a carrier; `None` if there is no such interface.
 #[must_use]
 pub fn has_link(name: &str) -> Option<bool> {
     let mut request = Request::new(name)?;
@@ -72,7 +78,7 @@ pub fn has_link(name: &str) -> Option<bool> {
     Some(i32::from(request.short()) & both == both)
 }
 
-/// The number of an interface, and whether it is up.
+/// The index of an interface, and whether it is up.
 fn glance(control: &OwnedFd, request: Request) -> io::Result<(u32, bool)> {
     let (mut index, mut flags) = (request, request);
     sys::ask(control, libc::SIOCGIFINDEX as _, &mut index)?;
@@ -80,25 +86,26 @@ fn glance(control: &OwnedFd, request: Request) -> io::Result<(u32, bool)> {
     Ok((index.number().unsigned_abs(), i32::from(flags.short()) & libc::IFF_UP != 0))
 }
 
-/// Any socket answers interface requests, in the network namespace it was made in.
+/// Any socket accepts interface requests; they apply to the network namespace in which it was
+/// created.
 fn control() -> io::Result<OwnedFd> {
     sys::socket(libc::AF_UNIX, libc::SOCK_DGRAM, 0)
 }
 
-/// What became of an interface since it was last looked at.
+/// A change of an interface since it was last checked.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Change {
-    /// It was set down.
+    /// The interface was set down.
     Down,
-    /// It is there no more.
+    /// The interface no longer exists.
     Gone,
-    /// It is up again. What is bound to it still is.
+    /// The interface is up again. Sockets bound to it are still bound.
     Up,
-    /// Another interface has its name, and is up: sockets are to be opened on this one.
+    /// Another interface with the same name is up: sockets must be reopened on this one.
     New(Interface),
 }
 
-/// Looks now and then whether an interface is still there, and up.
+/// Periodically checks whether an interface exists and is up.
 #[derive(Debug)]
 pub struct Watch {
     control: OwnedFd,
@@ -117,13 +124,13 @@ enum State {
 }
 
 impl Watch {
-    /// Time between two looks, in nanoseconds.
+    /// Time between two checks, in nanoseconds.
     pub const EVERY: Nanos = 20_000_000;
 
     /// Watches `interface`, on which sockets are open.
     ///
     /// # Errors
-    /// When there are no file descriptors left.
+    /// When no file descriptor is available.
     pub fn new(interface: &Interface) -> io::Result<Self> {
         let state = if interface.is_up { State::Up } else { State::Down };
         let (name, index) = (interface.name.clone(), interface.index);
@@ -131,18 +138,18 @@ impl Watch {
         Ok(Self { control: control()?, name, request, index, state, next: 0 })
     }
 
-    /// Whether it was up when last looked at.
+    /// Whether the interface was up at the last check.
     #[must_use]
     pub fn is_up(&self) -> bool {
         self.state == State::Up
     }
 
-    /// Looks again at once when asked next: something failed.
+    /// Makes the next call of [`Watch::look`] check at once, because an operation failed.
     pub const fn hurry(&mut self) {
         self.next = 0;
     }
 
-    /// Looks, if it is time to.
+    /// Checks the interface if the time between two checks has passed.
     #[inline]
     pub fn look(&mut self, now: Nanos) -> Option<Change> {
         if now < self.next {
@@ -171,8 +178,8 @@ impl Watch {
         }
     }
 
-    /// What was bound to it no longer is, whatever its number says: a [`Change::New`] is to come
-    /// when it is up.
+    /// Records that sockets are no longer bound to the interface, even if its index is unchanged: a
+    /// [`Change::New`] will be reported when it is up.
     pub const fn forget(&mut self) {
         self.index = 0;
     }

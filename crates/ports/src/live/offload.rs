@@ -1,48 +1,48 @@
-//! What senders leave to adapters, done in software: checksums, and the cutting of long segments.
+//! Adapter offloads in software: checksum completion and segmentation.
 //!
 //! ```text
 //!  from a local sender    [eth ip tcp | 40,000 bytes ...]   checksum: sum of the pseudo header only
 //!  on the wire            [eth ip tcp | 1448] [eth ip tcp | 1448] ...   each with its checksums
 //! ```
 //!
-//! The kernel hands frames between local interfaces before that is done, and glues received
-//! segments together; what leaves the yard must be as it would have been on a wire.
+//! The kernel passes frames between local interfaces before these offloads are done, and coalesces
+//! received segments. Frames that leave flowyard must look as they would on a wire.
 //!
-//! Invariants: nothing is written outside the frame given; a frame whose headers are not what the
-//! sender says is not cut, and the caller drops it.
+//! Invariants: nothing is written outside the given frame; a frame whose headers contradict the
+//! sender's description is not segmented, and the caller drops it.
 //! Thread-safety: pure functions.
 
 use flowyard_frame::proto;
 use flowyard_wire::checksum::{Sum, checksum, transport_checksum};
 use flowyard_wire::{Headers, LinkType, Net};
 
-/// What is left to do to a frame.
+/// The offloads still to be done for a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Offload {
-    /// A checksum to complete: from which byte of the frame on it sums, and where from there it is
-    /// stored. The field holds the sum of the pseudo header.
+    /// A checksum to complete: the offset of the first byte it covers, and the position of the
+    /// checksum field relative to that. The field contains the sum of the pseudo header.
     pub checksum: Option<(u16, u16)>,
-    /// Payload bytes of each segment, if the frame is to be cut.
+    /// Payload bytes per segment, if the frame is to be segmented.
     pub segment: Option<u16>,
 }
 
-/// Completes the checksum that starts at `start` and is stored at `start + offset`. Whether it
-/// lies in the frame.
+/// Completes the checksum over the bytes from `start` on, stored at `start + offset`. Returns false
+/// if it does not lie in the frame.
 pub fn complete(frame: &mut [u8], start: usize, offset: usize) -> bool {
     if frame.len() < start + offset + 2 {
         return false;
     }
     let sum = match Sum::ZERO.bytes(&frame[start..]).finish() {
-        0 => 0xffff, // RFC 768: zero says that there is none
+        0 => 0xffff, // RFC 768: zero means no checksum
         sum => sum,
     };
     frame[start + offset..][..2].copy_from_slice(&sum.to_be_bytes());
     true
 }
 
-/// Computes the checksum of TCP or UDP anew, whatever the field holds: where a sender left it to
-/// an adapter, and nothing says so. Whether there is one: not in a fragment, nor behind a route of
-/// which only the last address counts, nor where a UDP sender did without.
+/// Recomputes the checksum of TCP or UDP, whatever the field contains, for frames whose sender may
+/// have left it to an adapter without saying so. Returns whether there is a checksum: not in a
+/// fragment, nor with a source route whose last address counts, nor if a UDP sender uses none.
 pub fn recompute(frame: &mut [u8]) -> bool {
     let found = Headers::parse(LinkType::Ethernet, frame);
     let (l4, end) = (found.l4 as usize, found.end as usize);
@@ -61,14 +61,14 @@ pub fn recompute(frame: &mut [u8]) -> bool {
     let (Some(src), Some(dst)) = (found.src_ip(frame), found.dst_ip(frame)) else { return false };
     frame[field..field + 2].fill(0);
     let sum = match transport_checksum(src, dst, found.proto, &frame[l4..end]) {
-        0 => 0xffff, // RFC 768: zero says that there is none
+        0 => 0xffff, // RFC 768: zero means no checksum
         sum => sum,
     };
     frame[field..field + 2].copy_from_slice(&sum.to_be_bytes());
     true
 }
 
-/// How a long frame is cut.
+/// The segmentation of a long frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Cut {
     l3: usize,
@@ -81,8 +81,8 @@ pub struct Cut {
 }
 
 impl Cut {
-    /// Cuts `frame`, of Ethernet, into segments of `size` bytes of payload; `None` if it is neither
-    /// TCP nor UDP, or not whole.
+    /// Segments the Ethernet frame `frame` into segments with `size` payload bytes. Returns `None`
+    /// if it is neither TCP nor UDP, or incomplete.
     #[must_use]
     pub fn new(frame: &[u8], size: usize) -> Option<Self> {
         let found = Headers::parse(LinkType::Ethernet, frame);
@@ -102,27 +102,27 @@ impl Cut {
         (whole && known).then_some(Self { l3, l4, headers, end, size, net, proto })
     }
 
-    /// How many segments there are.
+    /// The number of segments.
     #[must_use]
     pub const fn segments(&self) -> usize {
         (self.end - self.headers).div_ceil(self.size)
     }
 
-    /// How long segment `n` is, headers included.
+    /// The length of segment `n` with its headers.
     #[must_use]
     pub fn len(&self, n: usize) -> usize {
         let left = (self.end - self.headers).saturating_sub(n * self.size);
         self.headers + left.min(self.size)
     }
 
-    /// Always false: there is at least one segment.
+    /// Always false, because there is at least one segment.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         false
     }
 
-    /// Writes segment `n` of `frame` into `out`, which is as long as [`Cut::len`] says, with
-    /// lengths, numbers, flags and checksums of its own (RFC 9293 section 3.1, RFC 791).
+    /// Writes segment `n` of `frame` into `out`, which must have the length [`Cut::len`], with
+    /// adjusted lengths, numbers, flags and checksums (RFC 9293 section 3.1, RFC 791).
     pub fn write(&self, frame: &[u8], n: usize, out: &mut [u8]) {
         let Self { l3, l4, headers, size, .. } = *self;
         let payload = headers + n * size;
@@ -155,7 +155,7 @@ impl Cut {
                 out[l4 + 13] &= !(FIN | PSH);
             }
             if n > 0 {
-                out[l4 + 13] &= !CWR; // RFC 3168 section 6.1.2: once
+                out[l4 + 13] &= !CWR; // only in the first segment, RFC 3168 section 6.1.2
             }
             l4 + 16
         } else {

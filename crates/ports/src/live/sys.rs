@@ -1,7 +1,7 @@
-//! The system calls that all live ports make: sockets, options, interface requests, mappings.
+//! System calls shared by all ports on interfaces: sockets, options, interface requests, mappings.
 //!
-//! Thread-safety: file descriptors may be used from any thread; a mapping is shared memory that
-//! whoever holds it reads and writes by its own rules.
+//! Thread-safety: file descriptors may be used from any thread; a mapping is memory shared with the
+//! kernel, and its owner is responsible for synchronisation.
 #![allow(unsafe_code, reason = "system calls: the C library's interface is unsafe by nature")]
 
 use std::io;
@@ -11,15 +11,15 @@ use std::ptr::NonNull;
 
 use libc::{c_int, c_ulong, c_void, socklen_t};
 
-/// A value that is bytes and nothing else: the kernel may write any bits into it.
+/// A plain value: the kernel may write any bits into it.
 ///
 /// # Safety
-/// Every bit pattern is a valid value, and there are no pointers that safe code would follow.
+/// Every bit pattern is a valid value, and there are no pointers that safe code would dereference.
 pub(crate) unsafe trait Plain: Copy {}
 
 macro_rules! plain {
     ($($kind:ty),* $(,)?) => {
-        // SAFETY: numbers, and structures of numbers.
+        // SAFETY: integers, and structures of integers.
         $(unsafe impl Plain for $kind {})*
     };
 }
@@ -30,22 +30,22 @@ plain!(libc::xdp_umem_reg);
 
 /// A value with all bits zero.
 pub(crate) fn zeroed<T: Plain>() -> T {
-    // SAFETY: every bit pattern of a plain value is valid, zero among them.
+    // SAFETY: every bit pattern of a plain value is valid, including zero.
     unsafe { MaybeUninit::zeroed().assume_init() }
 }
 
-/// The result of a call that gives -1 for an error.
+/// Converts the result of a call that returns -1 for an error.
 pub(crate) fn check(result: c_int) -> io::Result<c_int> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }
 
-/// A new socket, which never waits and is not handed to other programs.
+/// A new socket: non-blocking, and closed on exec.
 pub(crate) fn socket(domain: c_int, kind: c_int, protocol: c_int) -> io::Result<OwnedFd> {
     // SAFETY: no memory is passed.
     let fd = check(unsafe {
         libc::socket(domain, kind | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK, protocol)
     })?;
-    // SAFETY: the call succeeded, so `fd` is open, and nobody else has it.
+    // SAFETY: the call succeeded, so `fd` is open and has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
@@ -59,10 +59,10 @@ pub(crate) fn set<T: Plain>(fd: &OwnedFd, level: c_int, name: c_int, value: &T) 
     Ok(())
 }
 
-/// getsockopt(2); bytes that the kernel does not know of are zero.
+/// getsockopt(2); bytes that the kernel does not write are zero.
 pub(crate) fn get<T: Plain>(fd: &OwnedFd, level: c_int, name: c_int) -> io::Result<T> {
     let (mut value, mut size) = (zeroed::<T>(), size_of::<T>() as socklen_t);
-    // SAFETY: the kernel writes at most `size` bytes into `value`, and any bits are a valid one.
+    // SAFETY: the kernel writes at most `size` bytes into `value`, and any bits are valid.
     check(unsafe {
         let to = std::ptr::from_mut(&mut value).cast();
         libc::getsockopt(fd.as_raw_fd(), level, name, to, &raw mut size)
@@ -80,7 +80,7 @@ pub(crate) fn bind<T: Plain>(fd: &OwnedFd, address: &T) -> io::Result<()> {
     Ok(())
 }
 
-/// An interface request, as the C library's `ifreq`: a name and a union of 24 bytes, as bytes.
+/// An interface request with the layout of the C library's `ifreq`: a name and a union of 24 bytes.
 #[derive(Clone, Copy, Debug)]
 #[repr(C, align(8))]
 pub(crate) struct Request {
@@ -91,7 +91,7 @@ pub(crate) struct Request {
 const _: () = assert!(size_of::<Request>() == size_of::<libc::ifreq>());
 
 impl Request {
-    /// About the interface `name`; `None` if no interface can be called that.
+    /// A request about the interface `name`; `None` if this is not a valid interface name.
     pub(crate) fn new(name: &str) -> Option<Self> {
         let bytes = name.as_bytes();
         let odd = |b: &u8| *b == 0 || *b == b'/' || b.is_ascii_whitespace();
@@ -117,26 +117,27 @@ impl Request {
         self
     }
 
-    /// The name that the kernel wrote back.
+    /// The name, as written by the kernel.
     pub(crate) fn name(&self) -> String {
         let end = self.name.iter().position(|b| *b == 0).unwrap_or(self.name.len());
         String::from_utf8_lossy(&self.name[..end]).into_owned()
     }
 }
 
-/// ioctl(2) of a request that reads or writes an `ifreq` of numbers: SIOCGIF*, SIOCSIF*, TUNSETIFF.
+/// ioctl(2) with a request that reads or writes an `ifreq` of integers: SIOCGIF*, SIOCSIF*,
+/// TUNSETIFF.
 pub(crate) fn ask(fd: &impl AsRawFd, what: c_ulong, request: &mut Request) -> io::Result<()> {
-    // SAFETY: these requests read and write one `ifreq`, which `request` is as large as; they
-    // follow no pointers in it (none of SIOCETHTOOL's kind is made here).
+    // SAFETY: these requests read and write one `ifreq`, and `request` has its size. They do not
+    // follow pointers in it (requests such as SIOCETHTOOL are not used here).
     check(unsafe { libc::ioctl(fd.as_raw_fd(), what as _, std::ptr::from_mut(request)) })?;
     Ok(())
 }
 
-/// Names of the interfaces there are.
+/// The names of all interfaces.
 pub(crate) fn names() -> Vec<String> {
     let mut names = Vec::new();
-    // SAFETY: the list ends with an index of 0; each name is a C string of its own, valid until
-    // the list is freed, which it is once.
+    // SAFETY: the list ends with an index of 0; each name is a C string that is valid until the
+    // list is freed, which happens once.
     unsafe {
         let list = libc::if_nameindex();
         let mut at = list;
@@ -158,17 +159,17 @@ pub(crate) struct Mapping {
     len: usize,
 }
 
-// SAFETY: plain memory, bound to no thread; who reads and writes what is its users' affair.
+// SAFETY: plain memory that is not bound to a thread; the users synchronise their accesses.
 unsafe impl Send for Mapping {}
-// SAFETY: as above; a shared reference gives an address and a length.
+// SAFETY: as above; a shared reference provides only an address and a length.
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// Maps `len` bytes of `fd` from `offset` on, shared, touched at once.
+    /// Maps `len` bytes of `fd` from `offset` on, shared and prefaulted.
     pub(crate) fn new(fd: &OwnedFd, len: usize, offset: i64) -> io::Result<Self> {
         let (protection, flags) =
             (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_POPULATE);
-        // SAFETY: a new mapping at a place of the kernel's choice touches no memory of ours.
+        // SAFETY: a new mapping at an address chosen by the kernel affects no existing memory.
         let base = unsafe {
             libc::mmap(std::ptr::null_mut(), len, protection, flags, fd.as_raw_fd(), offset)
         };
@@ -179,7 +180,7 @@ impl Mapping {
         Ok(Self { base, len })
     }
 
-    /// `len` bytes of zeros that are no file's, touched at once.
+    /// Maps `len` anonymous bytes of zeros, prefaulted.
     pub(crate) fn anonymous(len: usize) -> io::Result<Self> {
         let (protection, flags) = (
             libc::PROT_READ | libc::PROT_WRITE,
@@ -194,7 +195,7 @@ impl Mapping {
         Ok(Self { base, len })
     }
 
-    /// Where it starts: a page.
+    /// The start address, which is page-aligned.
     pub(crate) const fn base(&self) -> *mut u8 {
         self.base.as_ptr()
     }
@@ -206,7 +207,7 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: mapped in `new` with this length, and unmapped once.
+        // SAFETY: mapped in `new` or `anonymous` with this length, and unmapped once.
         unsafe { libc::munmap(self.base.as_ptr().cast::<c_void>(), self.len) };
     }
 }

@@ -1,7 +1,8 @@
-//! Interfaces that carry the default route: whoever takes their frames may cut off the machine.
+//! Detection of interfaces with the default route: a program that takes their frames may disconnect
+//! the machine.
 //!
-//! The kernel tells its main tables as text (proc(5); kernel documentation, `ipv6_route`), one
-//! route a line, of the network namespace of the calling thread.
+//! The kernel lists its main routing tables as text (proc(5); kernel documentation, `ipv6_route`),
+//! one route per line, for the network namespace of the calling thread.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -9,16 +10,17 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 #[cfg(test)]
 mod tests;
 
-/// Flags of a route: in use, and one that refuses what it matches (`linux/route.h`).
+/// Flags of a route: usable, and rejecting (`linux/route.h`).
 const UP: u32 = 0x0001;
 const REJECT: u32 = 0x0200;
 
-/// The default route that leaves by `interface`, if there is one: `0.0.0.0` or `::`.
+/// The default route through `interface`, if there is one: `0.0.0.0` or `::`.
 ///
-/// Of an IPv4 route over several interfaces the kernel tells the first only.
+/// Of an IPv4 multipath route the kernel lists only the first interface.
 ///
 /// # Errors
-/// When the kernel's tables cannot be read. A kernel without IPv6 has no table for it, and no route.
+/// When the kernel's tables cannot be read. A kernel without IPv6 has no IPv6 table; this is not an
+/// error.
 pub fn default_route(interface: &str) -> io::Result<Option<IpAddr>> {
     if four(&read("route")?).any(|name| name == interface) {
         return Ok(Some(Ipv4Addr::UNSPECIFIED.into()));
@@ -34,7 +36,8 @@ fn read(table: &str) -> io::Result<String> {
     }
 }
 
-/// Interfaces of IPv4 default routes: name, destination, gateway, flags, three counts, mask, ...
+/// Interfaces of IPv4 default routes. Columns: name, destination, gateway, flags, three counters,
+/// mask, ...
 fn four(table: &str) -> impl Iterator<Item = &str> {
     table.lines().skip(1).filter_map(|line| {
         let mut words = line.split_whitespace();
@@ -44,8 +47,8 @@ fn four(table: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Interfaces of IPv6 default routes: destination, length, source, length, next hop, metric, two
-/// counts, flags, name.
+/// Interfaces of IPv6 default routes. Columns: destination, length, source, length, next hop,
+/// metric, two counters, flags, name.
 fn six(table: &str) -> impl Iterator<Item = &str> {
     table.lines().filter_map(|line| {
         let mut words = line.split_whitespace();

@@ -1,4 +1,4 @@
-//! pcap: a file header of 24 bytes, then records back to back.
+//! The pcap decoder. A file has a header of 24 bytes, followed by records.
 //!
 //! ```text
 //!  file    magic | version 2.4 | zone | accuracy | snap length | link type
@@ -6,33 +6,35 @@
 //!  modified (Kuznetzov): 8 more bytes before the data: interface index, protocol, packet type
 //! ```
 //!
-//! Source: draft-ietf-opsawg-pcap, and libpcap's savefile format notes for the old ones.
+//! Source: draft-ietf-opsawg-pcap, and libpcap's savefile format notes for older variants.
 
 use flowyard_frame::Nanos;
 use flowyard_wire::LinkType;
 
-use super::{MAX_PACKET, Step, Stop, more, u32_at};
-use crate::{Fault, Record, burst::Records};
+use super::decode::{Step, Stop, more, u32_at};
+use crate::burst::{Record, Records};
+use crate::{error::Fault, limits::MAX_PACKET};
 
-/// The file header's length.
+/// Length of the file header.
 pub(super) const FILE_HEADER: usize = 24;
 
 /// The decoder of one pcap file.
 #[derive(Debug)]
 pub(super) struct Classic {
     pub(super) big_endian: bool,
-    /// Records have the 8 bytes more of the modified format.
+    /// Whether records have the 8 additional bytes of the modified format.
     pub(super) modified: bool,
     /// Nanoseconds of one unit of the record's second field: 1000 or 1.
     pub(super) unit: Nanos,
-    /// Before version 2.4 the two lengths stood in either order; the smaller is the captured one.
+    /// Before version 2.4 the two lengths could be in either order; the smaller is the captured
+    /// one.
     pub(super) either_order: bool,
     pub(super) link: LinkType,
 }
 
 impl Classic {
     pub(super) fn decode(&self, shown: &[u8], base: usize, out: &mut Records) -> Step {
-        // A copy per layout: the loop runs once per packet and has no branch on the format.
+        // One instance per layout, so that the loop over packets has no branch on the format.
         match (self.big_endian, self.modified) {
             (false, false) => self.records::<false, 16>(shown, base, out),
             (true, false) => self.records::<true, 16>(shown, base, out),
@@ -71,7 +73,7 @@ impl Classic {
             if data.len() < len as usize {
                 break more("a packet", HEADER + len as usize);
             }
-            // Cannot overflow: 2^32 seconds are 4.3e18 ns, the fraction adds at most 4.3e12.
+            // No overflow: 2^32 seconds are 4.3e18 ns, and the fraction adds at most 4.3e12.
             let time = u64::from(word(0)) * 1_000_000_000 + u64::from(word(4)) * self.unit;
             let at = base + used + HEADER;
             out.push(Record { time, wire_len, interface: 0, link: self.link, at, len });

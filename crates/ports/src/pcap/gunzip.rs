@@ -1,37 +1,38 @@
-//! gzip (RFC 1952), one member after another, with every byte that comes before damage.
+//! gzip decompression (RFC 1952) of one member after another, with every byte before damage.
 //!
-//! `flate2`'s own readers drop what a call has decompressed when the same call meets corrupt data:
-//! up to a whole chunk of good packets. Here they are given first, and the fault after them.
+//! The readers of `flate2` discard the bytes decompressed by a call if the same call finds corrupt
+//! data, which can be a whole chunk of good packets. Here these bytes are returned before the
+//! fault.
 
 use std::io::{self, ErrorKind, Read};
 
 use flate2::{Decompress, FlushDecompress, Status};
 
-use crate::Fault;
+use crate::error::Fault;
 
-/// The most compressed bytes asked for at once.
+/// Maximum number of compressed bytes per read.
 const CHUNK: usize = 1 << 16;
 
-/// Why no more bytes come.
+/// Why reading failed.
 #[derive(Debug)]
 pub(super) enum Failed {
     Io(io::Error),
     Damaged(Fault),
 }
 
-/// The decompressed bytes of `from`.
+/// Decompresses the bytes of `from`.
 pub(super) struct Gunzip<R> {
     from: R,
     packed: Vec<u8>,
     start: usize,
     end: usize,
-    /// The member under way; none between members.
+    /// The current member; `None` between members.
     member: Option<Decompress>,
     fault: Option<Fault>,
 }
 
 impl<R: Read> Gunzip<R> {
-    /// The bytes of the gzip file that begins with `head` and goes on in `from`.
+    /// Reads the gzip file that begins with `head` and continues in `from`.
     pub(super) fn new(head: &[u8], from: R) -> Self {
         let mut packed = vec![0; CHUNK.max(head.len())];
         packed[..head.len()].copy_from_slice(head);
@@ -42,7 +43,7 @@ impl<R: Read> Gunzip<R> {
         &self.from
     }
 
-    /// Decompresses into `out`, which is not empty, until there is something in it; 0 is the end.
+    /// Decompresses at least one byte into `out`, which is not empty; 0 means the end.
     pub(super) fn read(&mut self, out: &mut [u8]) -> Result<usize, Failed> {
         loop {
             if let Some(fault) = &self.fault {
@@ -61,8 +62,8 @@ impl<R: Read> Gunzip<R> {
         }
     }
 
-    /// Goes on with the member under way; gives bytes taken and bytes given. Keeps a fault for
-    /// after the bytes given.
+    /// Continues the current member; returns the numbers of bytes consumed and produced. A fault is
+    /// stored until these bytes were returned.
     fn inflate(&mut self, out: &mut [u8]) -> (usize, usize) {
         let Some(member) = &mut self.member else { return (0, 0) };
         let before = (member.total_in(), member.total_out());
@@ -74,12 +75,12 @@ impl<R: Read> Gunzip<R> {
         match done {
             Ok(Status::StreamEnd) => self.member = None,
             Ok(_) if took == 0 && gave == 0 && self.start < self.end => {
-                self.fault = Some(Fault::Gzip("it makes no progress".to_owned()));
+                self.fault = Some(Fault::Gzip("decompression makes no progress".to_owned()));
             }
             Ok(_) => {}
             Err(error) => {
-                // Header and checksum faults have their own words. For bad data the decoder's word
-                // depends on how much it saw at once, so it gets one of ours.
+                // Header and checksum faults keep the decoder's message. For corrupt data the
+                // decoder's message depends on the chunk size, so a fixed one is used.
                 let why = error.message().filter(|why| {
                     ["incorrect", "unknown", "header"].iter().any(|kind| why.starts_with(kind))
                 });
@@ -90,10 +91,10 @@ impl<R: Read> Gunzip<R> {
         (took, gave)
     }
 
-    /// Starts the next member, if there are bytes of one. Zeros between members are padding.
+    /// Starts the next member, if there is one. Zeros between members are padding.
     fn next_member(&mut self) -> bool {
         if self.member.is_some() || self.fault.is_some() {
-            return self.fault.is_some(); // for the caller to find
+            return self.fault.is_some(); // the caller reports it
         }
         let packed = &self.packed[self.start..self.end];
         self.start += packed.iter().take_while(|&&byte| byte == 0).count();
@@ -104,7 +105,8 @@ impl<R: Read> Gunzip<R> {
         true
     }
 
-    /// Reads more compressed bytes; says whether there were any. All before have been taken.
+    /// Reads more compressed bytes after all previous ones were consumed; returns whether there
+    /// were any.
     fn refill(&mut self) -> io::Result<bool> {
         (self.start, self.end) = (0, 0);
         loop {

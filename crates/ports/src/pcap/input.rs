@@ -1,12 +1,12 @@
-//! The one buffer of a reader, and the bytes behind it: plain or gzip.
+//! The buffer of a reader, filled from plain or gzip-compressed bytes.
 //!
 //! ```text
 //!  buf  [ used | shown to the decoder | free ... ]   1 MiB, never grows
 //!        0      start                  end
 //! ```
 //!
-//! Invariants: start <= end <= 1 MiB; bytes move to the front only before a read, at most one
-//! partial packet or block at a time, so reading byte by byte stays linear.
+//! Invariants: start <= end <= 1 MiB; bytes are moved to the front only before a read, at most one
+//! partial packet or block at a time, so reading byte by byte takes linear time.
 
 use std::{
     fmt,
@@ -14,22 +14,22 @@ use std::{
 };
 
 use super::gunzip::{Failed, Gunzip};
-use crate::{Error, Fault};
+use crate::error::{Error, Fault};
 
-/// The buffer's size, and so the longest block that can be read.
+/// The size of the buffer, and therefore of the longest block that can be decoded.
 pub(super) const CAPACITY: usize = 1 << 20;
 
-/// The most bytes asked for at once: what a core's second-level cache keeps until it is decoded.
+/// Maximum number of bytes per read; they stay in the second-level cache until they are decoded.
 const CHUNK: usize = 1 << 18;
 
-/// What [`Input::fill`] found.
+/// The result of [`Input::fill`].
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Filled {
-    /// At least one byte.
+    /// At least one byte was added.
     Some,
-    /// The end.
+    /// The end of the file.
     End,
-    /// Compressed data that cannot be read on.
+    /// The compressed data is damaged.
     Damaged(Fault),
 }
 
@@ -48,7 +48,7 @@ enum From {
     Nothing,
 }
 
-/// A reader that counts.
+/// A reader that counts its bytes.
 struct Counted<R> {
     inner: R,
     count: u64,
@@ -68,33 +68,33 @@ impl Input {
         Self { name: name.to_owned(), from, buf: vec![0; CAPACITY], start: 0, end: 0, offset: 0 }
     }
 
-    /// The bytes not used yet.
+    /// The bytes that are not used yet.
     pub(super) fn shown(&self) -> &[u8] {
         &self.buf[self.start..self.end]
     }
 
-    /// Where in [`Input::buffer`] the bytes shown start.
+    /// The position of the shown bytes in [`Input::buffer`].
     pub(super) const fn base(&self) -> usize {
         self.start
     }
 
-    /// Where in the decompressed capture the bytes shown start.
+    /// The position of the shown bytes in the decompressed capture.
     pub(super) const fn offset(&self) -> u64 {
         self.offset
     }
 
-    /// The whole buffer: bytes shown before stay where they are until the next fill.
+    /// The whole buffer. Bytes that were shown keep their position until the next fill.
     pub(super) fn buffer(&self) -> &[u8] {
         &self.buf
     }
 
-    /// Counts `n` bytes as used.
+    /// Marks `n` bytes as used.
     pub(super) const fn take(&mut self, n: usize) {
         self.start += n;
         self.offset += n as u64;
     }
 
-    /// Bytes of the underlying file read so far.
+    /// Number of bytes read from the underlying file.
     pub(super) fn consumed(&self) -> u64 {
         match &self.from {
             From::Plain(counted) => counted.count,
@@ -103,7 +103,7 @@ impl Input {
         }
     }
 
-    /// Reads once, so that the bytes shown become more, with room for `need` of them.
+    /// Reads once to extend the shown bytes; makes space for at least `need` of them.
     pub(super) fn fill(&mut self, need: usize) -> Result<Filled, Error> {
         debug_assert!(self.end - self.start < need && need <= CAPACITY);
         if self.start > 0 {
@@ -137,7 +137,7 @@ impl Input {
         }
     }
 
-    /// Reads until `want` bytes are shown, or the file ends.
+    /// Reads until `want` bytes are shown or the file ends.
     pub(super) fn peek(&mut self, want: usize) -> Result<Filled, Error> {
         while self.end - self.start < want {
             match self.fill(want)? {
@@ -148,7 +148,7 @@ impl Input {
         Ok(Filled::Some)
     }
 
-    /// Takes the bytes shown, and all that follow, for gzip members.
+    /// Treats the shown bytes and all that follow as gzip members.
     pub(super) fn gunzip(&mut self) {
         let head = self.shown().to_vec();
         (self.start, self.end) = (0, 0);

@@ -1,19 +1,20 @@
-//! Capture files: pcap and pcapng in, either of them gzipped; pcap and pcapng out.
+//! Capture files: reads pcap and pcapng, plain or gzip-compressed; writes pcap and pcapng.
 //!
 //! ```text
 //!  file ─> [gunzip] ─> Input: one buffer of 1 MiB ─> Classic | Ng ─> 32 records ─> Burst
-//!                        ^ refilled only when no whole packet is left in it
+//!                        ^ refilled only when it contains no complete packet
 //! ```
 //!
-//! The two decoders look at the bytes in the buffer and never read: they take what is whole and
-//! say what they need next (`Stop`). So a slow pipe delivers promptly, a cut file gives
-//! everything before the cut, and both decoders can be tested on plain slices.
+//! The two decoders only examine the bytes in the buffer. They take complete packets and return
+//! what they need next (`Stop`). So a slow pipe delivers packets promptly, a truncated file yields
+//! everything before the end, and both decoders can be tested on plain slices.
 //!
-//! Bounds, whatever the file claims: a packet has at most [`MAX_PACKET`] captured bytes, a pcapng
-//! block that is read (section, interface, packet) at most 1 MiB, other blocks are skipped as
-//! they stream by; a pcapng section describes at most 65,536 interfaces.
+//! Limits, whatever the file contains: a packet has at most [`MAX_PACKET`] captured bytes; a pcapng
+//! block that is decoded (section, interface, packet) has at most 1 MiB, other blocks are skipped
+//! while streaming; a pcapng section describes at most 65,536 interfaces.
 
 mod classic;
+mod decode;
 mod gunzip;
 mod input;
 mod ng;
@@ -24,23 +25,21 @@ mod writer;
 use std::{fs::File, io::Read, path::Path};
 
 use self::{
-    classic::Classic,
+    decode::Stop,
     input::{Filled, Input},
-    ng::Ng,
+    sniff::Kind,
 };
-use crate::{Burst, Damage, Error, Fault, Progress, Skipped, Source, burst::Records};
+use crate::burst::{Burst, Progress, Records, Skipped, Source};
+use crate::error::{Damage, Error, Fault};
 
+pub use crate::limits::MAX_PACKET;
 pub use writer::{Format, Writer};
 
-/// The most captured bytes a packet has: 256 KiB, as in libpcap (`MAXIMUM_SNAPLEN`). Frames of
-/// segmentation offload and of jumbograms fit; anything longer is a damaged length field.
-pub const MAX_PACKET: usize = 262_144;
-
-/// Opens the capture at `path`, of any kind that [`Reader`] reads; `-` is standard input.
+/// Opens the capture at `path`, in any format that [`Reader`] reads; `-` is standard input.
 ///
 /// # Errors
-/// When the file cannot be opened, is no capture, or is a pcap file of a link type that flowyard
-/// does not read.
+/// When the file cannot be opened, is not a capture, or is a pcap file with an unsupported link
+/// type.
 pub fn open(path: impl AsRef<Path>) -> Result<Reader, Error> {
     let path = path.as_ref();
     if path.as_os_str() == "-" {
@@ -54,12 +53,13 @@ pub fn open(path: impl AsRef<Path>) -> Result<Reader, Error> {
     Reader::new(&name, Box::new(file), total)
 }
 
-/// Reads a capture in one pass, in memory that does not depend on its length.
+/// Reads a capture in one pass; memory use does not depend on its length.
 ///
-/// pcap: micro- and nanoseconds, either byte order, the old length order (before version 2.4) and
-/// the modified records of Kuznetzov. pcapng: any number of sections in either byte order, every
-/// time resolution, enhanced, simple and obsolete packet blocks. A simple packet has no time of its
-/// own and gets that of the packet before it. Frame check sequences stay where they are.
+/// pcap: micro- and nanoseconds, either byte order, the old order of the length fields (before
+/// version 2.4), and the modified records of Kuznetzov. pcapng: any number of sections in either
+/// byte order, every time resolution, enhanced, simple and obsolete packet blocks. A simple packet
+/// has no time stamp and gets that of the previous packet. Frame check sequences are kept in the
+/// data.
 #[derive(Debug)]
 pub struct Reader {
     name: String,
@@ -72,35 +72,9 @@ pub struct Reader {
     ended: bool,
 }
 
-#[derive(Debug)]
-enum Kind {
-    Classic(Classic),
-    Ng(Ng),
-}
-
-/// How far a decoder got in the bytes it was shown.
-#[derive(Debug)]
-struct Step {
-    /// Bytes of whole packets and blocks, to be shown no more.
-    used: usize,
-    stop: Stop,
-}
-
-/// Why a decoder stopped.
-#[derive(Debug)]
-enum Stop {
-    /// The burst is full.
-    Full,
-    /// What comes next is not whole: `need` bytes of it must be shown to get on. It is `inside`
-    /// something of at least `whole` bytes.
-    More { inside: &'static str, need: usize, whole: u32 },
-    /// What comes next is damaged.
-    Bad(Fault),
-}
-
 impl Reader {
-    /// A reader of the capture that `bytes` gives; `name` is for messages, `total` the number of
-    /// bytes if known.
+    /// A reader of the capture in `bytes`; `name` is used in messages, `total` is the number of
+    /// bytes, if known.
     ///
     /// # Errors
     /// As [`open`].
@@ -111,19 +85,19 @@ impl Reader {
         Ok(Self { name, input, total, kind, records, given: 0, damage: None, ended: false })
     }
 
-    /// Packets that came by so far: given, and skipped.
+    /// Number of packets so far, delivered or skipped.
     fn packets(&self) -> u64 {
         self.given + self.skips().map(|(_, packets)| packets).sum::<u64>()
     }
 
-    /// Link types that are not read, with the packets skipped for it.
+    /// Unsupported link types, with the number of skipped packets.
     fn skips(&self) -> impl Iterator<Item = (u16, u64)> + '_ {
         let ng = if let Kind::Ng(ng) = &self.kind { Some(ng) } else { None };
         ng.into_iter().flat_map(|ng| ng.skipped.iter().map(|(&link, &packets)| (link, packets)))
     }
 
-    /// Ends the capture, for `fault` if there is one. A capture with packets none of which can be
-    /// used is an error.
+    /// Ends the capture, because of `fault` if there is one. A capture in which all packets were
+    /// skipped is an error.
     fn end(&mut self, offset: u64, fault: Option<Fault>) -> Result<(), Error> {
         self.ended = true;
         let (file, packets) = (self.name.clone(), self.packets());
@@ -136,7 +110,7 @@ impl Reader {
         }
     }
 
-    /// Decodes until a burst has frames, or the capture has ended.
+    /// Decodes until the burst has frames or the capture has ended.
     fn advance(&mut self) -> Result<(), Error> {
         while !self.ended {
             let (shown, base) = (self.input.shown(), self.input.base());
@@ -146,7 +120,7 @@ impl Reader {
             };
             self.input.take(step.used);
             if !self.records.as_slice().is_empty() {
-                return Ok(()); // whatever stopped the decoder will stop it again
+                return Ok(()); // the cause of the stop is found again by the next call
             }
             let gone = if let Kind::Ng(ng) = &self.kind { ng.gone() } else { 0 };
             let offset = self.input.offset() - gone;
@@ -186,28 +160,8 @@ impl Source for Reader {
 
     fn skipped(&self) -> Vec<Skipped> {
         let reason = |link: u16| {
-            format!("link type {link} ({}) is not read", crate::linktype::name(link.into()))
+            format!("link type {link} ({}) is not supported", crate::linktype::name(link.into()))
         };
         self.skips().map(|(link, packets)| Skipped { reason: reason(link), packets }).collect()
     }
-}
-
-/// More of a header or packet is needed: `need` bytes in all.
-const fn more(inside: &'static str, need: usize) -> Stop {
-    Stop::More { inside, need, whole: need as u32 }
-}
-
-/// A 16-bit integer of a capture.
-const fn u16_at(bytes: [u8; 2], big_endian: bool) -> u16 {
-    if big_endian { u16::from_be_bytes(bytes) } else { u16::from_le_bytes(bytes) }
-}
-
-/// A 32-bit integer of a capture.
-const fn u32_at(bytes: [u8; 4], big_endian: bool) -> u32 {
-    if big_endian { u32::from_be_bytes(bytes) } else { u32::from_le_bytes(bytes) }
-}
-
-/// The `N` bytes at `at`; the caller has checked that they are there.
-fn array<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
-    bytes[at..].first_chunk().copied().unwrap_or([0; N])
 }

@@ -1,24 +1,27 @@
-//! pcapng: blocks that carry their length on both sides, in sections of one byte order.
+//! The pcapng decoder. A file consists of sections of one byte order, and these of blocks that
+//! contain their length at both ends.
 //!
 //! ```text
 //!  block      type | total length | body, padded to 4 | total length
-//!  section    0x0a0d0d0a: byte order, version; forgets the interfaces before it
+//!  section    0x0a0d0d0a: byte order, version; clears the list of interfaces
 //!  interface  1: link type, snap length, options (time resolution, time offset)
-//!  packet     6 enhanced | 3 simple | 2 obsolete; any other block is skipped as it streams by
+//!  packet     6 enhanced | 3 simple | 2 obsolete; any other block is skipped while streaming
 //! ```
 //!
-//! Source: draft-ietf-opsawg-pcapng. The section length is not needed: a new section shows by
-//! its own header.
+//! Source: draft-ietf-opsawg-pcapng. The section length is not used; a new section is recognised by
+//! its header.
 //!
-//! Invariants: `used` ends at a block boundary, or inside the block that `skip` is about.
+//! Invariants: `used` ends at a block boundary, or inside the block that is being skipped (`skip`).
 
 use std::collections::BTreeMap;
 
 use flowyard_frame::Nanos;
 use flowyard_wire::LinkType;
 
-use super::{MAX_PACKET, Step, Stop, array, input::CAPACITY, more, ticks::Ticks, u16_at, u32_at};
-use crate::{Fault, Record, burst::Records, linktype};
+use super::decode::{Step, Stop, array, more, u16_at, u32_at};
+use super::{input::CAPACITY, ticks::Ticks};
+use crate::burst::{Record, Records};
+use crate::{error::Fault, limits::MAX_PACKET, linktype};
 
 /// Block type of a section header, the same in both byte orders.
 pub(super) const SECTION: u32 = 0x0a0d_0d0a;
@@ -27,7 +30,7 @@ const OBSOLETE: u32 = 2;
 const SIMPLE: u32 = 3;
 const ENHANCED: u32 = 6;
 
-/// The most interfaces in one section.
+/// Maximum number of interfaces in one section.
 const MAX_INTERFACES: usize = 65_536;
 
 /// The decoder of one pcapng file.
@@ -35,12 +38,12 @@ const MAX_INTERFACES: usize = 65_536;
 pub(super) struct Ng {
     big_endian: bool,
     interfaces: Vec<Interface>,
-    /// Interfaces of the sections before this one.
+    /// Number of interfaces in all previous sections.
     before: u32,
-    /// The time of the last packet, for simple packets, which have none.
+    /// The time of the previous packet, for simple packets, which have no time stamp.
     time: Nanos,
     skip: Option<Skip>,
-    /// Packets of link types that are not read.
+    /// Skipped packets by unsupported link type.
     pub(super) skipped: BTreeMap<u16, u64>,
 }
 
@@ -48,13 +51,13 @@ pub(super) struct Ng {
 struct Interface {
     number: u16,
     link: Option<LinkType>,
-    /// 0 is no limit.
+    /// Snap length; 0 means no limit.
     snap: u32,
     ticks: Ticks,
     offset_seconds: i64,
 }
 
-/// A block that is being skipped: `left` bytes, then the 4 bytes of its trailer.
+/// A block that is being skipped: `left` more bytes, then the 4 bytes of its trailer.
 #[derive(Debug)]
 struct Skip {
     block: u32,
@@ -62,7 +65,7 @@ struct Skip {
     left: usize,
 }
 
-/// A packet in a block of any of the three types.
+/// A packet from a block of any of the three types.
 struct Packet<'a> {
     interface: u32,
     ticks: Option<u64>,
@@ -90,8 +93,8 @@ impl Ng {
         Step { used, stop }
     }
 
-    /// Decodes one block at the start of `rest`, or a part of one that is skipped; gives the bytes
-    /// used, and in the error case why no more can be.
+    /// Decodes the block at the start of `rest`, or a part of a block that is skipped. Returns the
+    /// bytes used; the error also contains the reason for stopping.
     #[inline]
     fn block(
         &mut self,
@@ -107,7 +110,7 @@ impl Ng {
         };
         let block = u32_at(array(head, 0), self.big_endian);
         if block == SECTION {
-            // Before its length can be read, its byte order must be known.
+            // The byte order must be known before the length can be read.
             if rest.len() < 16 {
                 return Err((0, more("a section header", 16)));
             }
@@ -151,12 +154,13 @@ impl Ng {
         Ok(len)
     }
 
-    /// How many bytes of the block under way have been used.
+    /// The number of bytes used of the block that is being skipped.
     pub(super) fn gone(&self) -> u64 {
         self.skip.as_ref().map_or(0, |skip| u64::from(skip.total) - 4 - skip.left as u64)
     }
 
-    /// Byte order and version of the section whose header starts `block`, 16 bytes at least.
+    /// Reads byte order and version from the section header in `block`, which has at least 16
+    /// bytes.
     pub(super) fn section_head(&mut self, block: &[u8]) -> Result<(), Fault> {
         self.big_endian = match u32_at(array(block, 8), false) {
             0x1a2b_3c4d => false,
@@ -173,7 +177,8 @@ impl Ng {
         }
     }
 
-    /// Link type, snap length and time of an interface; `None` when the body is too short.
+    /// Reads link type, snap length and time resolution of an interface; `None` if the body is too
+    /// short.
     fn interface(&mut self, body: &[u8]) -> Option<Result<(), Fault>> {
         let (head, mut options) = body.split_first_chunk::<8>()?;
         if self.interfaces.len() == MAX_INTERFACES {
@@ -188,8 +193,8 @@ impl Ng {
             ticks: Ticks::new(6),
             offset_seconds: 0,
         };
-        // An option list may end with the body instead of an end-of-options. Options that are cut
-        // are ignored, like those that are not known.
+        // An option list may end with the body instead of an end-of-options. Truncated options are
+        // ignored, like unknown ones.
         while let Some((head, tail)) = options.split_first_chunk::<4>() {
             let len = usize::from(u16_at(array(head, 2), big));
             let Some(value) = tail.get(..len) else { break };
@@ -220,7 +225,8 @@ impl Ng {
     fn simple<'a>(&self, body: &'a [u8]) -> Option<Packet<'a>> {
         let (head, data) = body.split_first_chunk::<4>()?;
         let wire_len = u32_at(*head, self.big_endian);
-        // The captured length is not written: it is the shortest of wire, snap length and block.
+        // The captured length is not stored: it is the minimum of wire length, snap length and
+        // block.
         let snap = self.interfaces.first().map_or(0, |interface| interface.snap);
         let snap = if snap == 0 { u32::MAX } else { snap };
         let len = wire_len.min(snap).min(data.len() as u32);
@@ -230,12 +236,12 @@ impl Ng {
     fn obsolete<'a>(&self, body: &'a [u8]) -> Option<Packet<'a>> {
         let (head, data) = body.split_first_chunk::<20>()?;
         let word = |at| u32_at(array(head, at), self.big_endian);
-        let interface = u16_at(array(head, 0), self.big_endian).into(); // then 16 bits of drops
+        let interface = u16_at(array(head, 0), self.big_endian).into(); // followed by a drop count
         let ticks = Some(u64::from(word(4)) << 32 | u64::from(word(8)));
         Some(Packet { interface, ticks, len: word(12), wire_len: word(16), data })
     }
 
-    /// Gives a packet, or counts it where its link type is not read.
+    /// Delivers a packet, or counts it as skipped if its link type is not supported.
     #[inline]
     fn packet(&mut self, packet: &Packet<'_>, at: usize, out: &mut Records) -> Result<(), Fault> {
         let &Packet { interface: wanted, ticks, len, wire_len, data } = packet;
@@ -259,7 +265,7 @@ impl Ng {
         Ok(())
     }
 
-    /// Starts to skip a block of `total` bytes; its first `used` are done.
+    /// Starts to skip a block of `total` bytes, of which `used` are already used.
     const fn skip_from(&mut self, block: u32, total: u32, used: usize) -> usize {
         self.skip = Some(Skip { block, total, left: total as usize - used - 4 });
         used
@@ -271,7 +277,7 @@ impl Ng {
         let used = rest.len().min(*left);
         *left -= used;
         let Some(trailer) = rest[used..].first_chunk::<4>() else {
-            // What is still missing may be up to 4 GiB: ask for no more than the trailer's size.
+            // Up to 4 GiB may be missing; request only the size of the trailer.
             return Err((used, Stop::More { inside: "a block", need: 4, whole: total }));
         };
         let whole = self.trailer(block, total, *trailer);
@@ -280,7 +286,7 @@ impl Ng {
         Ok(used + 4)
     }
 
-    /// A block's length stands on both its sides.
+    /// Checks that both length fields of a block are equal.
     fn trailer(&self, block: u32, head: u32, tail: [u8; 4]) -> Result<(), Fault> {
         let tail = u32_at(tail, self.big_endian);
         if tail == head { Ok(()) } else { Err(Fault::BlockTrailer { block, head, tail }) }

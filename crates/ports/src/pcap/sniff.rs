@@ -1,15 +1,17 @@
-//! What kind of capture a file is, by its first bytes.
+//! Detection of the capture format from the first bytes of a file.
 
 use super::{
-    Kind,
     classic::{Classic, FILE_HEADER},
+    decode::{array, u16_at, u32_at},
     input::{Filled, Input},
     ng::{self, Ng},
-    u16_at, u32_at,
 };
-use crate::{Damage, Error, Fault, linktype};
+use crate::{
+    error::{Damage, Error, Fault},
+    linktype,
+};
 
-/// Magics of files that are met in place of a capture: first bytes, what it is, the mend.
+/// Files that are often given in place of a capture: first bytes, description, and how to fix it.
 const OTHERS: &[(&[u8], &str, &str)] = &[
     (b"\x28\xb5\x2f\xfd", "zstd-compressed data", "pipe it in: zstd -dc FILE | flowyard ... -"),
     (b"\xfd7zXZ\0", "xz-compressed data", "pipe it in: xz -dc FILE | flowyard ... -"),
@@ -30,17 +32,24 @@ const OTHERS: &[(&[u8], &str, &str)] = &[
     (b"TRSNIFF data", "a Network General Sniffer capture", EDITCAP),
 ];
 
+/// The decoder of a capture, by its format.
+#[derive(Debug)]
+pub(super) enum Kind {
+    Classic(Classic),
+    Ng(Ng),
+}
+
 const EDITCAP: &str = "convert it with editcap -F pcapng";
 const GIVE: &str = "give a pcap or pcapng file, plain or gzip-compressed";
 
-/// Finds the decoder for what `input` holds.
+/// Chooses the decoder for `input`.
 pub(super) fn sniff(name: &str, input: &mut Input) -> Result<Kind, Error> {
     whole(name, input, 2, "the file's magic number")?;
     if input.shown().starts_with(&[0x1f, 0x8b]) {
         input.gunzip();
     }
     whole(name, input, 4, "the file's magic number")?;
-    let magic = u32_at(super::array(input.shown(), 0), false);
+    let magic = u32_at(array(input.shown(), 0), false);
     let (big_endian, magic) = match magic {
         0xa1b2_c3d4 | 0xa1b2_3c4d | 0xa1b2_cd34 => (false, magic),
         0xd4c3_b2a1 | 0x4d3c_b2a1 | 0x34cd_b2a1 => (true, magic.swap_bytes()),
@@ -48,14 +57,14 @@ pub(super) fn sniff(name: &str, input: &mut Input) -> Result<Kind, Error> {
         _ => return Err(other(name, input)),
     };
     whole(name, input, FILE_HEADER, "the file header")?;
-    let head: [u8; FILE_HEADER] = super::array(input.shown(), 0);
-    let version = [4, 6].map(|at| u16_at(super::array(&head, at), big_endian));
+    let head: [u8; FILE_HEADER] = array(input.shown(), 0);
+    let version = [4, 6].map(|at| u16_at(array(&head, at), big_endian));
     if version[0] > 2 {
-        let what = format!("pcap version {}.{} is not known", version[0], version[1]);
-        return Err(Error::Format { file: name.to_owned(), what, mend: EDITCAP.to_owned() });
+        let what = format!("pcap version {}.{} is not supported", version[0], version[1]);
+        return Err(Error::Format { file: name.to_owned(), what, fix: EDITCAP.to_owned() });
     }
-    // The upper 6 bits say how long a frame check sequence is, the lower 26 are the link type.
-    let number = u32_at(super::array(&head, 20), big_endian) & 0x03ff_ffff;
+    // The upper 6 bits are the length of the frame check sequence, the lower 26 the link type.
+    let number = u32_at(array(&head, 20), big_endian) & 0x03ff_ffff;
     let Some(link) = linktype::read(number) else {
         return Err(Error::LinkType { file: name.to_owned(), number });
     };
@@ -69,7 +78,7 @@ pub(super) fn sniff(name: &str, input: &mut Input) -> Result<Kind, Error> {
     }))
 }
 
-/// The first section header of a pcapng file, looked at but not used: the decoder reads it again.
+/// Checks the first section header of a pcapng file without using it; the decoder reads it again.
 fn section(name: &str, input: &mut Input) -> Result<Kind, Error> {
     whole(name, input, 16, "the section header")?;
     let mut ng = Ng::default();
@@ -79,7 +88,7 @@ fn section(name: &str, input: &mut Input) -> Result<Kind, Error> {
     }
 }
 
-/// Waits until `want` bytes are there.
+/// Reads until `want` bytes are shown.
 fn whole(name: &str, input: &mut Input, want: usize, inside: &'static str) -> Result<(), Error> {
     let fault = match input.peek(want)? {
         Filled::Some => return Ok(()),
@@ -88,7 +97,7 @@ fn whole(name: &str, input: &mut Input, want: usize, inside: &'static str) -> Re
             return Err(Error::Format {
                 file: name.to_owned(),
                 what: "the file is empty".to_owned(),
-                mend: GIVE.to_owned(),
+                fix: GIVE.to_owned(),
             });
         }
         Filled::End => {
@@ -103,20 +112,20 @@ fn damage(name: &str, input: &Input, fault: Fault) -> Error {
     Damage { file: name.to_owned(), offset: input.offset(), packets: 0, fault }.into()
 }
 
-/// Names what `input` holds instead of a capture.
+/// The error for a file that is not a capture.
 fn other(name: &str, input: &mut Input) -> Error {
-    // A short file simply matches fewer magics.
+    // A short file can match fewer magics; that is not an error.
     if let Err(error) = input.peek(16) {
         return error;
     }
     let shown = input.shown();
-    let (what, mend) = match OTHERS.iter().find(|(magic, _, _)| shown.starts_with(magic)) {
-        Some((_, what, mend)) => (format!("this is {what}"), *mend),
+    let (what, fix) = match OTHERS.iter().find(|(magic, _, _)| shown.starts_with(magic)) {
+        Some((_, what, fix)) => (format!("this is {what}"), *fix),
         None => {
-            let magic: [u8; 4] = super::array(shown, 0);
+            let magic: [u8; 4] = array(shown, 0);
             let [a, b, c, d] = magic;
             (format!("not a capture (it starts with {a:02x} {b:02x} {c:02x} {d:02x})"), GIVE)
         }
     };
-    Error::Format { file: name.to_owned(), what, mend: mend.to_owned() }
+    Error::Format { file: name.to_owned(), what, fix: fix.to_owned() }
 }

@@ -1,20 +1,21 @@
-//! pcapng time: ticks of an interface's own resolution, to nanoseconds since the Unix epoch.
+//! pcapng time stamps: converts ticks of an interface's resolution to nanoseconds since the Unix
+//! epoch.
 
 use flowyard_frame::Nanos;
 
-/// How ticks become nanoseconds.
+/// The conversion from ticks to nanoseconds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Ticks {
     /// A tick is this many nanoseconds.
     Times(u64),
-    /// This many ticks are a nanosecond; 0 stands for more than 64 bits hold.
+    /// This many ticks are a nanosecond; 0 stands for a number that exceeds 64 bits.
     Per(u64),
-    /// 2 to this power ticks are a second.
+    /// A second has 2 to the power of this value ticks.
     Binary(u8),
 }
 
 impl Ticks {
-    /// From the option `if_tsresol`: a negative power of 10, or of 2 where the top bit is set.
+    /// From the option `if_tsresol`: a negative power of 10, or of 2 if the top bit is set.
     pub(super) const fn new(resolution: u8) -> Self {
         match resolution {
             0x80.. => Self::Binary(resolution & 0x7f),
@@ -24,13 +25,14 @@ impl Ticks {
         }
     }
 
-    /// `ticks` since the epoch, moved by the interface's `if_tsoffset`; saturates at both ends.
+    /// Converts `ticks` since the epoch and adds the interface's `if_tsoffset`; saturates at both
+    /// ends.
     #[inline]
     pub(super) fn nanos(self, ticks: u64, offset_seconds: i64) -> Nanos {
         let nanos = match self {
             Self::Times(factor) => ticks.saturating_mul(factor),
             Self::Per(divisor) => ticks.checked_div(divisor).unwrap_or(0),
-            // Below 2^94, so it fits; a whole second or less remains of the highest powers.
+            // The product is below 2^94, so it fits into 128 bits.
             Self::Binary(power) => {
                 let nanos = (u128::from(ticks) * 1_000_000_000) >> power;
                 u64::try_from(nanos).unwrap_or(u64::MAX)
@@ -59,7 +61,7 @@ mod tests {
                 } else if power <= 28 {
                     u128::from(ticks) * 1_000_000_000 / 10_u128.pow(power)
                 } else {
-                    0 // 1.8e19 ticks * 1e9 / 1e29 is below 1
+                    0 // 1.8e19 ticks * 1e9 / 1e29 is less than 1
                 };
                 let exact = u64::try_from(exact).unwrap_or(u64::MAX);
                 assert_eq!(Ticks::new(resolution).nanos(ticks, 0), exact, "{resolution} {ticks}");
@@ -68,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn the_offset_moves_and_saturates() {
+    fn the_offset_is_added_and_saturates() {
         let micros = Ticks::new(6);
         assert_eq!(micros.nanos(5, 3), 3_000_005_000);
         assert_eq!(micros.nanos(5_000_000, -3), 2_000_000_000);

@@ -1,4 +1,4 @@
-//! Writing captures: little-endian pcap or pcapng, under a temporary name until finished.
+//! The capture writer: little-endian pcap or pcapng, under a temporary name until finished.
 
 use std::{
     ffi::OsString,
@@ -10,13 +10,12 @@ use std::{
 use flowyard_frame::Nanos;
 use flowyard_wire::LinkType;
 
-use super::MAX_PACKET;
-use crate::{Error, linktype};
+use crate::{error::Error, limits::MAX_PACKET, linktype};
 
-/// A capture format to write.
+/// An output format.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Format {
-    /// pcap with microseconds: every tool reads it.
+    /// pcap with microseconds, which every tool reads.
     PcapMicros,
     /// pcap with nanoseconds.
     #[default]
@@ -25,8 +24,8 @@ pub enum Format {
     Pcapng,
 }
 
-/// Writes one capture. The file appears under its own name only when [`Writer::finish`] has
-/// succeeded; before that, and when the writer is dropped, nothing of that name is touched.
+/// Writes one capture. The file gets its name only when [`Writer::finish`] succeeds; before that,
+/// and when the writer is dropped, an existing file of that name is not changed.
 #[derive(Debug)]
 pub struct Writer {
     path: PathBuf,
@@ -38,15 +37,15 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// Starts the capture `path` of frames that begin as `link` says.
+    /// Creates the capture `path` for frames with the link header `link`.
     ///
     /// # Errors
-    /// When no file can be created beside `path`, or `path` is a device, a pipe or a directory: the
-    /// finished capture would take its place.
+    /// When no file can be created in the same directory, or `path` is a device, a pipe or a
+    /// directory, which the finished capture would replace.
     pub fn create(path: impl AsRef<Path>, format: Format, link: LinkType) -> Result<Self, Error> {
         let path = path.as_ref().to_owned();
         if fs::metadata(&path).is_ok_and(|there| !there.is_file()) {
-            let source = std::io::Error::other("what is there is no file, and would be replaced");
+            let source = std::io::Error::other("it exists and is not a regular file");
             return Err(failed(&path, "create", 0, source));
         }
         let (part, file) =
@@ -57,11 +56,11 @@ impl Writer {
         Ok(writer)
     }
 
-    /// Adds a frame: `data` was captured of `wire_len` bytes, at `time`. pcap holds seconds up to
-    /// the year 2106; later times are written as its last second.
+    /// Adds a frame of `wire_len` bytes, of which `data` was captured at `time`. pcap can represent
+    /// seconds up to the year 2106; later times are written as its last second.
     ///
     /// # Errors
-    /// When `data` is longer than [`MAX_PACKET`], or the disk refuses.
+    /// When `data` is longer than [`MAX_PACKET`], or the file cannot be written.
     pub fn write(&mut self, time: Nanos, wire_len: u32, data: &[u8]) -> Result<(), Error> {
         if data.len() > MAX_PACKET {
             let file = self.path.display().to_string();
@@ -80,16 +79,18 @@ impl Writer {
         self.put(&[head.as_flattened(), data, &[0; 3][..pad], &total.to_le_bytes()])
     }
 
-    /// Writes what is buffered and gives the file its name, in place of any file of that name.
+    /// Writes buffered data and renames the file to its final name, replacing any file of that
+    /// name.
     ///
     /// # Errors
-    /// When the disk refuses; then no file of that name is touched.
+    /// When the file cannot be written; an existing file of that name is then not changed.
     pub fn finish(mut self) -> Result<(), Error> {
         let done = self.out.flush().and_then(|()| self.out.get_ref().sync_data());
         done.map_err(|source| failed(&self.path, "write", self.offset, source))?;
         let named = fs::rename(&self.part, &self.path);
-        named
-            .map_err(|source| failed(&self.path, "name the finished file", self.offset, source))?;
+        named.map_err(|source| {
+            failed(&self.path, "rename the finished file", self.offset, source)
+        })?;
         self.finished = true;
         Ok(())
     }
@@ -107,7 +108,7 @@ impl Writer {
 impl Drop for Writer {
     fn drop(&mut self) {
         if !self.finished {
-            // Nobody can be told here; a part file left behind is marked as one by its name.
+            // An error cannot be reported here; the name of a leftover file ends in ".part".
             drop(fs::remove_file(&self.part));
         }
     }
@@ -117,7 +118,7 @@ fn failed(path: &Path, doing: &'static str, offset: u64, source: std::io::Error)
     Error::Io { file: path.display().to_string(), doing, offset, source }
 }
 
-/// A new file beside `path`, so that renaming it stays within one file system.
+/// Creates a temporary file in the directory of `path`, so that it can be renamed.
 fn create_part(path: &Path) -> std::io::Result<(PathBuf, File)> {
     let mut tries = 0;
     loop {
@@ -135,7 +136,7 @@ fn create_part(path: &Path) -> std::io::Result<(PathBuf, File)> {
     }
 }
 
-/// What stands before the first packet.
+/// The header of a file, up to the first packet.
 fn head(format: Format, link: LinkType) -> Vec<u8> {
     let link = linktype::number(link).into();
     let snap = MAX_PACKET as u32;
@@ -143,17 +144,17 @@ fn head(format: Format, link: LinkType) -> Vec<u8> {
         Format::PcapMicros => words([0xa1b2_c3d4, 0x0004_0002, 0, 0, snap, link]).concat(),
         Format::PcapNanos => words([0xa1b2_3c4d, 0x0004_0002, 0, 0, snap, link]).concat(),
         Format::Pcapng => {
-            // Section header: little-endian, version 1.0, length not said (-1).
+            // Section header: little-endian, version 1.0, unspecified length (-1).
             let mut head =
                 words([0x0a0d_0d0a, 28, 0x1a2b_3c4d, 1, u32::MAX, u32::MAX, 28]).concat();
-            // Interface: if_tsresol (9), 1 byte, 10^-9; end of options.
+            // Interface: option if_tsresol (9) with 1 byte, 10^-9; end of options.
             head.extend(words([1, 32, link, snap, 1 << 16 | 9, 9, 0, 32]).as_flattened());
             head
         }
     }
 }
 
-/// Little-endian words; flatten them to write them.
+/// Little-endian words, to be flattened for writing.
 fn words<const N: usize>(words: [u32; N]) -> [[u8; 4]; N] {
     words.map(u32::to_le_bytes)
 }

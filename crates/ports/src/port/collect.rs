@@ -1,4 +1,4 @@
-//! Transmitting into memory, or nowhere.
+//! A port that transmits into memory.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -7,7 +7,7 @@ use flowyard_frame::{Batch, FlowKey, Lanes, Nanos};
 use flowyard_pool::{Meta, Pool};
 use flowyard_yard::Tx;
 
-/// Transmits into memory.
+/// Collects transmitted frames in memory. Clones share the frames.
 #[derive(Clone, Debug, Default)]
 pub struct Collect(Arc<Mutex<Collected>>);
 
@@ -18,29 +18,29 @@ pub struct Collected {
     bytes: Vec<u8>,
 }
 
-/// One of them.
+/// A transmitted frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Sent {
-    /// When it was transmitted.
+    /// Time of transmission.
     pub at: Nanos,
-    /// What the port it came in by knew of it.
+    /// The metadata from the port at which the frame was received.
     pub meta: Meta,
-    /// Its key.
+    /// The flow key.
     pub key: FlowKey,
     start: usize,
     len: usize,
 }
 
 impl Collect {
-    /// A port with room for `frames` frames of `bytes` bytes in all; more are taken, but then
-    /// memory is allocated on the way.
+    /// A port with memory for `frames` frames of `bytes` bytes in total. Further frames are
+    /// accepted, but allocate memory.
     #[must_use]
     pub fn with_room(frames: usize, bytes: usize) -> Self {
         let (sent, bytes) = (Vec::with_capacity(frames), Vec::with_capacity(bytes));
         Self(Arc::new(Mutex::new(Collected { sent, bytes })))
     }
 
-    /// What was transmitted so far, which the port then forgets.
+    /// Removes and returns the frames transmitted so far.
     #[must_use]
     pub fn take(&self) -> Collected {
         std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
@@ -48,19 +48,19 @@ impl Collect {
 }
 
 impl Collected {
-    /// How many frames there are.
+    /// Number of frames.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.sent.len()
     }
 
-    /// Whether there are none.
+    /// Whether there are no frames.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.sent.is_empty()
     }
 
-    /// The frames with their bytes, in the order they were transmitted.
+    /// The frames with their bytes, in order of transmission.
     pub fn iter(&self) -> impl Iterator<Item = (&Sent, &[u8])> {
         self.sent.iter().map(|sent| (sent, &self.bytes[sent.start..][..sent.len]))
     }
@@ -68,7 +68,7 @@ impl Collected {
 
 impl Tx for Collect {
     fn tx(&mut self, from: &mut Batch, lanes: Lanes, pool: &Pool, now: Nanos) -> Lanes {
-        // One lock for each batch; nobody else wants it while cores run, but a test that looks.
+        // Locked once per batch; only a test may hold the lock at the same time.
         let mut to = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         for lane in lanes {
             let frame = &from.frames[lane];

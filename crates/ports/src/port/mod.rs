@@ -1,11 +1,11 @@
-//! Ports of an engine: the bodies of `Rx` and `Tx`.
+//! The ports of an engine: implementations of `Rx` and `Tx`.
 //!
 //! ```text
-//!  Source (memory, capture) ──pace──> Rx ──> batch ... batch ──> Tx ──> memory, capture, nowhere
+//!  Source (memory, capture) ──pace──> Rx ──> batch ... batch ──> Tx ──> memory, capture
 //!  interface ───────────────────────> Rx ──> batch ... batch ──> Tx ──> interface
 //! ```
 //!
-//! Thread-safety: each half of a port belongs to one core.
+//! Thread-safety: each half of a port is used by one core.
 
 mod collect;
 pub mod live;

@@ -1,25 +1,26 @@
-//! Pace: when a frame of a capture is due.
+//! The pace of a replay: when a frame of a capture is due.
 
 use std::str::FromStr;
 
 use flowyard_frame::Nanos;
 
-/// How fast a capture is replayed.
+/// The speed at which a capture is replayed.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub enum Pace {
-    /// As fast as the yard takes it.
+    /// As fast as the engine accepts frames.
     #[default]
     Fast,
-    /// With the gaps between frames that the capture has.
+    /// With the capture's own gaps between frames.
     Capture,
-    /// At so many frames a second, evenly.
+    /// At this many frames per second, at equal intervals.
     Rate(f64),
 }
 
-/// A text that is no pace.
+/// A text that is not a pace.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error(
-    "'{0}' is no pace; write \"fast\", \"capture\", or frames a second as \"250000\", \"250k\" or \"1.5M\""
+    "'{0}' is not a pace; write \"fast\", \"capture\", or frames per second such as \"250000\", \
+     \"250k\" or \"1.5M\""
 )]
 pub struct BadPace(String);
 
@@ -43,13 +44,13 @@ impl FromStr for Pace {
     }
 }
 
-/// A running replay.
+/// The state of a running replay.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Clockwork {
     pace: Pace,
-    /// When the replay began, and the capture time of the frame that began it.
+    /// The start time of the replay, and the capture time of its first frame.
     began: Option<(Nanos, Nanos)>,
-    /// Frames let through so far.
+    /// Number of frames released so far.
     count: u64,
 }
 
@@ -58,13 +59,13 @@ impl Clockwork {
         Self { pace, began: None, count: 0 }
     }
 
-    /// Whether every frame is due at once.
+    /// Whether every frame is due immediately.
     pub(super) const fn is_fast(&self) -> bool {
         matches!(self.pace, Pace::Fast)
     }
 
-    /// Whether the next frame, captured at `time`, is due at `now`; if so it counts as let
-    /// through. A capture whose clock goes back is not held up by that.
+    /// Whether the next frame, captured at `time`, is due at `now`; if so it counts as released. A
+    /// capture whose time stamps go back does not stall.
     pub(super) fn due(&mut self, time: Nanos, now: Nanos) -> bool {
         let (start, first) = *self.began.get_or_insert((now, time));
         let since = now.saturating_sub(start);

@@ -1,4 +1,4 @@
-//! Transmitting into a capture file, with the time stamps that the frames came with.
+//! A port that transmits into a capture file, with the time stamps of reception.
 
 use std::path::PathBuf;
 
@@ -10,8 +10,8 @@ use flowyard_pool::Pool;
 use flowyard_yard::DropReason;
 use flowyard_yard::port::{Tx, refuse};
 
-/// Writes a capture. The file has one link type, that of the first frame; frames of another are
-/// dropped and counted. Without any frame it becomes an empty Ethernet capture.
+/// Writes a capture. The file has the link type of the first frame; frames with another link type
+/// are dropped and counted. Without any frame the file is an empty Ethernet capture.
 #[derive(Debug)]
 pub struct PcapTx {
     path: PathBuf,
@@ -22,7 +22,8 @@ pub struct PcapTx {
 }
 
 impl PcapTx {
-    /// Will write `path`; nothing happens to a file of that name before [`Tx::close`].
+    /// A port that writes `path`; an existing file of that name is not changed before
+    /// [`Tx::close`].
     #[must_use]
     pub const fn new(path: PathBuf, format: Format) -> Self {
         Self { path, format, open: None, failed: None, closed: false }
@@ -68,7 +69,7 @@ impl Tx for PcapTx {
         match (self.failed.take(), self.open.take()) {
             (Some(failed), _) => Err(failed),
             (None, Some((writer, _))) => writer.finish().map_err(|error| error.to_string()),
-            (None, None) => Ok(()), // closed before
+            (None, None) => Ok(()), // already closed
         }
     }
 }

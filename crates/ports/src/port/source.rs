@@ -1,23 +1,24 @@
-//! Receiving from a source: a capture file, or frames in memory.
+//! A port that receives from a source: a capture file, or frames in memory.
 //!
-//! A burst of the source is copied into the pool at once, and its frames are then let through as
-//! they are due. A source can wait: when the pool is empty it is not read, and nothing is lost.
+//! A burst of the source is copied into the pool at once; its frames are then released when they
+//! are due. A source can wait: while the pool is empty it is not read, and nothing is lost.
 
+use crate::burst::{Burst, Progress, Source};
+use crate::error::Error;
 use crate::mem::Frames;
-use crate::{Burst, Error, Progress, Source};
 use flowyard_frame::{Batch, FlowKey, Frame, LANES, Nanos};
 
 use super::pace::{Clockwork, Pace};
 use flowyard_pool::{Meta, Pool};
 use flowyard_yard::port::{Received, Rx};
 
-/// Receives what a [`Source`] has.
+/// Receives the frames of a [`Source`].
 pub struct SourceRx {
     port: u16,
     source: Box<dyn Source + Send>,
     clockwork: Clockwork,
-    /// Frames of the last burst, oldest first, from `next` on not yet received; `None` is one that
-    /// no buffer could hold.
+    /// Frames of the last burst in order; those from `next` on are not yet received. `None` is a
+    /// frame that fits into no buffer.
     ahead: [Option<Frame>; LANES],
     times: [Nanos; LANES],
     next: usize,
@@ -27,7 +28,7 @@ pub struct SourceRx {
 }
 
 impl SourceRx {
-    /// Port `port` receives what `source` has, at `pace`.
+    /// Port `port` receives the frames of `source` at `pace`.
     #[must_use]
     pub fn new(port: u16, source: Box<dyn Source + Send>, pace: Pace) -> Self {
         Self {
@@ -43,7 +44,7 @@ impl SourceRx {
         }
     }
 
-    /// Reads the next burst into the batch: where no frame has to wait until it is due.
+    /// Reads the next burst directly into the batch, if every frame is due immediately.
     fn read_into(&mut self, into: &mut Batch, pool: &mut Pool) -> Received {
         let mut got = Received::default();
         if !self.ended && pool.has(LANES) {
@@ -53,7 +54,8 @@ impl SourceRx {
                     for (record, data) in burst.iter().take(LANES) {
                         let (time, wire_len, link) = (record.time, record.wire_len, record.link);
                         let meta = Meta { time, wire_len, in_port: self.port, link, copied: 0 };
-                        // As below: without a buffer, a frame is too long.
+                        // A free buffer exists (see `read`), so an error means that the frame is
+                        // too long.
                         match pool.copy(data, meta).map(|frame| (frame.is_empty(), frame)) {
                             Ok((true, frame)) => {
                                 pool.put(frame);
@@ -61,7 +63,7 @@ impl SourceRx {
                             }
                             Ok((false, frame)) => {
                                 let full = into.push(frame, FlowKey::ZERO).err();
-                                full.into_iter().for_each(|frame| pool.put(frame)); // it is not
+                                full.into_iter().for_each(|frame| pool.put(frame)); // not reached
                             }
                             Err(_) => got.too_long += 1,
                         }
@@ -96,7 +98,8 @@ impl SourceRx {
             let (time, wire_len, link) = (record.time, record.wire_len, record.link);
             let meta = Meta { time, wire_len, in_port: self.port, link, copied: 0 };
             self.times[lane] = time;
-            // The pool has room for a burst, as was asked: without a buffer, a frame is too long.
+            // The pool has buffers for a burst, as checked above, so an error means that the frame
+            // is too long.
             self.ahead[lane] = pool.copy(data, meta).ok();
         }
     }
@@ -145,7 +148,7 @@ impl Rx for SourceRx {
     }
 }
 
-/// Frames in memory, again and again.
+/// A source that repeats frames in memory.
 #[derive(Debug)]
 pub struct Repeat {
     frames: Frames,
@@ -153,7 +156,7 @@ pub struct Repeat {
 }
 
 impl Repeat {
-    /// `frames`, `times` times in all.
+    /// Repeats `frames` `times` times in total.
     #[must_use]
     pub const fn new(frames: Frames, times: u32) -> Self {
         Self { frames, left: times }
@@ -170,7 +173,7 @@ impl Source for Repeat {
         self.frames.read()
     }
 
-    /// In captured bytes of the round that is under way.
+    /// The progress in captured bytes of the current pass.
     fn progress(&self) -> Progress {
         self.frames.progress()
     }

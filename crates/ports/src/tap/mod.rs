@@ -1,17 +1,17 @@
-//! TAP: flowyard as the multi-queue adapter of the host it runs on.
+//! TAP: flowyard acts as a multi-queue adapter of its host.
 //!
 //! ```text
-//!  host's stack <──write── queue 0 ── core 0          which queue a frame is written to decides on
-//!       │      <──write── queue 1 ── core 1          which processor the host works on it, and
-//!       └────────read───> the queue its flow was last written to: the host learns, as ATR does;
-//!                           or, with a [`Chooser`], the queue of the processor that sends
+//!  host's stack <──write── queue 0 ── core 0     the queue that a frame is written to decides
+//!       │      <──write── queue 1 ── core 1     which CPU of the host processes it
+//!       └────────read───> the queue that the flow was last written to (the host learns, as ATR
+//!                         does); or, with a [`Chooser`], the queue of the sending CPU
 //! ```
 //!
-//! Offloads are off: the host completes checksums and cuts segments before frames come here. An
-//! interface that this program made ends with it; one that was there before stays.
+//! Offloads are off: the host completes checksums and segments long frames before they come here.
+//! An interface that this program created is removed with it; one that existed before remains.
 //!
-//! Invariants: one frame a call, whole or counted as too long.
-//! Thread-safety: one queue is one thread's at a time.
+//! Invariants: one frame per call, complete or reported as too long.
+//! Thread-safety: a queue is used by one thread at a time.
 
 mod sys;
 
@@ -24,12 +24,12 @@ use crate::af_xdp::assemble::{Assembler, R0};
 use crate::af_xdp::sys::{Insn, Purpose, load};
 use crate::live::{Interface, OpenError};
 
-/// How an interface is set up.
+/// Settings of an interface.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Settings {
-    /// Its MTU; none leaves it as it is.
+    /// MTU; `None` leaves it unchanged.
     pub mtu: Option<u32>,
-    /// Its hardware address; none leaves it as it is.
+    /// Hardware address; `None` leaves it unchanged.
     pub mac: Option<[u8; 6]>,
 }
 
@@ -37,23 +37,23 @@ pub struct Settings {
 #[derive(Debug)]
 pub struct Queue(File);
 
-/// What one reading came to.
+/// The result of a read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Got {
-    /// Nothing was there.
+    /// No frame was available.
     Nothing,
-    /// A frame of so many bytes.
+    /// A frame of this length in bytes.
     Frame(usize),
-    /// A frame that was longer than the buffer; it is gone.
+    /// A frame was longer than the buffer and was dropped.
     TooLong,
 }
 
 impl Queue {
-    /// `count` queues of the interface `name`, which is made if there is none, and set up; and how many
-    /// frames were lost, as [`Queue::attach`] has it.
+    /// Opens `count` queues of the interface `name`, which is created if necessary, and sets the
+    /// interface up. Also returns the number of lost frames, as [`Queue::attach`] does.
     ///
     /// # Errors
-    /// When the kernel does not let us.
+    /// When the kernel refuses.
     pub fn open(
         name: &str,
         count: usize,
@@ -69,13 +69,14 @@ impl Queue {
         Ok(queues)
     }
 
-    /// `count` queues of the interface `name`, which may be up: all take frames from when all are there,
-    /// or flows would move to a queue that is new while an older one has frames of them. How many
-    /// frames came before that and are gone; what comes while the queues are made the kernel drops, and
-    /// counts. Only a frame that the host is sending at that very instant can be early or late.
+    /// Attaches `count` queues to the interface `name`, which may be up. No queue delivers frames
+    /// before all are attached, because otherwise flows would move to a new queue while an older
+    /// queue still holds frames of theirs. Returns the number of frames that arrived earlier and
+    /// were dropped; while the queues are being attached, the kernel drops frames and counts them.
+    /// Only a frame that the host sends at that very instant can be early or late.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The error of the kernel.
     pub fn attach(name: &str, count: usize, programs: &Programs) -> io::Result<(Vec<Self>, u32)> {
         let one = || sys::attach(name, count > 1).map(Self);
         let mut first = one()?;
@@ -86,8 +87,8 @@ impl Queue {
             sys::filter(&first.0, Some(gate))?;
         }
         let made = (1..count).map(|_| one()).collect::<io::Result<Vec<_>>>().and_then(|more| {
-            // Also without a chooser: an interface that was there before may have that of a run that
-            // was killed.
+            // Also without a chooser: an existing interface may still have the chooser of a process
+            // that was killed.
             sys::steer(&first.0, programs.chooser.as_ref().map(|chooser| &*chooser.0))?;
             Ok(more)
         });
@@ -97,7 +98,7 @@ impl Queue {
                 gone += 1;
             }
         }
-        // In any case: a run that was killed may have left its own.
+        // Also without a gate: a process that was killed may have left its own.
         let opened = sys::filter(&first.0, None);
         let more = made?;
         if programs.has_gate() {
@@ -106,10 +107,10 @@ impl Queue {
         Ok((std::iter::once(first).chain(more).collect(), gone))
     }
 
-    /// Reads one frame into `buffer`. Never waits.
+    /// Reads one frame into `buffer` without waiting.
     ///
     /// # Errors
-    /// What the kernel says: the interface is down, or gone.
+    /// The error of the kernel: the interface is down, or gone.
     #[inline]
     pub fn read(&mut self, buffer: &mut [u8]) -> io::Result<Got> {
         match self.0.read(buffer) {
@@ -123,61 +124,63 @@ impl Queue {
         }
     }
 
-    /// Writes one frame: the host has received it when this returns.
+    /// Writes one frame; the host has received it when this returns.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The error of the kernel.
     #[inline]
     pub fn write(&mut self, frame: &[u8]) -> io::Result<()> {
         self.0.write(frame).map(drop)
     }
 }
 
-/// What runs in the kernel for an interface's queues. Loaded once: an interface that comes back is opened
-/// with fewer rights.
+/// The eBPF programs for an interface's queues. They are loaded once, because an interface that
+/// comes back is opened with fewer privileges.
 #[derive(Clone, Debug, Default)]
 pub struct Programs {
-    /// Keeps no frame, while queues are attached.
+    /// Drops all frames while queues are being attached.
     gate: Option<Arc<OwnedFd>>,
     chooser: Option<Chooser>,
 }
 
 impl Programs {
-    /// With `chooser`, or with queues by flow.
+    /// Loads the programs. With a `chooser`, it selects the queue; otherwise the kernel selects it
+    /// by flow.
     #[must_use]
     pub fn new(chooser: Option<Chooser>) -> Self {
         Self { gate: load(Purpose::Filter, &nothing()).ok().map(Arc::new), chooser }
     }
 
-    /// Whether queues can be opened together: not without CAP_BPF.
+    /// Whether several queues can be attached without reordering, which needs CAP_BPF.
     #[must_use]
     pub const fn has_gate(&self) -> bool {
         self.gate.is_some()
     }
 }
 
-/// Chooses the queue that a frame leaves the host by, by the processor that sends it: what XPS is
-/// for the queues of an adapter (Linux, scaling.rst). It tells the yard where a flow's program runs.
+/// Chooses the queue of a frame by the CPU that sends it, as XPS does for adapters (Linux,
+/// scaling.rst). The queue then indicates on which CPU the flow's application runs.
 #[derive(Clone, Debug)]
 pub struct Chooser(Arc<OwnedFd>);
 
 impl Chooser {
-    /// Queue `n` is for what processor `processors[n]` sends; others share all queues.
+    /// A chooser that selects queue `n` for frames sent by CPU `processors[n]`. Frames of other
+    /// CPUs are distributed over all queues.
     ///
     /// # Errors
-    /// When the kernel does not let us.
+    /// When the kernel refuses.
     pub fn by_processor(processors: &[u32]) -> Result<Self, OpenError> {
         let program = load(Purpose::Filter, &chooser(processors)).map_err(|(error, _)| {
-            OpenError::os("loading the program that chooses a tap's queue", &error, "CAP_BPF")
+            OpenError::os("loading the program that chooses a TAP queue", &error, "CAP_BPF")
         })?;
         Ok(Self(Arc::new(program)))
     }
 }
 
-/// The helper that says on which processor it runs (bpf-helpers(7), bpf_get_smp_processor_id).
+/// The helper that returns the current CPU (bpf-helpers(7), bpf_get_smp_processor_id).
 const PROCESSOR: i32 = 8;
 
-/// Keeps no frame.
+/// A program that drops every frame.
 fn nothing() -> Vec<Insn> {
     let mut program = Assembler::default();
     program.move_imm(R0, 0);
@@ -185,7 +188,7 @@ fn nothing() -> Vec<Insn> {
     program.finish()
 }
 
-/// The kernel takes the result modulo the number of queues.
+/// A program that returns the queue; the kernel takes the result modulo the number of queues.
 fn chooser(processors: &[u32]) -> Vec<Insn> {
     let mut program = Assembler::default();
     program.call(PROCESSOR);
@@ -211,9 +214,10 @@ fn refused(name: &str, error: &io::Error) -> OpenError {
             "load the kernel's tun module ('modprobe tun'), or pass the device into the container",
         ),
         Some(libc::EINVAL) => OpenError::new(
-            format!("'{name}' cannot be a tap of so many queues"),
-            "an interface of that name is of another kind, or was made with or without multi_queue: choose another name",
+            format!("'{name}' cannot be opened as a TAP interface with this number of queues"),
+            "an interface of that name is of another kind, or was created with a different \
+             multi_queue setting: choose another name",
         ),
-        _ => OpenError::os(&format!("tap '{name}'"), error, CAPABILITY),
+        _ => OpenError::os(&format!("opening tap '{name}'"), error, CAPABILITY),
     }
 }

@@ -1,4 +1,4 @@
-//! Attaching to a TAP interface, and having it choose queues.
+//! Attaching queues and programs to a TAP interface.
 #![allow(unsafe_code, reason = "a system call on a pointer")]
 
 use std::fs::{File, OpenOptions};
@@ -8,7 +8,7 @@ use std::os::unix::fs::OpenOptionsExt;
 
 use crate::live::sys::{Request, ask, check};
 
-/// A queue of the interface `name`: made with it, if there is none.
+/// Attaches a queue to the interface `name`, which is created if necessary.
 pub(super) fn attach(name: &str, multi: bool) -> io::Result<File> {
     let mut options = OpenOptions::new();
     let file =
@@ -18,25 +18,25 @@ pub(super) fn attach(name: &str, multi: bool) -> io::Result<File> {
     let mut request = request.with(&(flags as u16).to_ne_bytes());
     ask(&file, libc::TUNSETIFF as _, &mut request)?;
     if request.name() != name {
-        // A name with a pattern in it ("tap%d") would have become another.
+        // The kernel expanded a pattern in the name ("tap%d").
         return Err(io::Error::from_raw_os_error(libc::EINVAL));
     }
     Ok(file)
 }
 
-/// Has the interface of `queue` keep of what the host sends what `program` says, or all.
+/// Sets the program that filters the frames sent by the host, or removes it.
 pub(super) fn filter(queue: &File, program: Option<&OwnedFd>) -> io::Result<()> {
     program_of(queue, libc::TUNSETFILTEREBPF, program)
 }
 
-/// Has the interface of `queue` choose queues by `program`, or by itself.
+/// Sets the program that chooses a queue, or returns the choice to the kernel.
 pub(super) fn steer(queue: &File, program: Option<&OwnedFd>) -> io::Result<()> {
     program_of(queue, libc::TUNSETSTEERINGEBPF, program)
 }
 
 fn program_of(queue: &File, request: libc::Ioctl, program: Option<&OwnedFd>) -> io::Result<()> {
     let program: libc::c_int = program.map_or(-1, AsRawFd::as_raw_fd);
-    // SAFETY: both requests read one int, which lives until it returns.
+    // SAFETY: both requests read one int, which outlives the call.
     check(unsafe { libc::ioctl(queue.as_raw_fd(), request, std::ptr::from_ref(&program)) })?;
     Ok(())
 }

@@ -1,48 +1,51 @@
-//! Two platforms side by side, with ratios: what Lanner's figures 2 and 3 show.
+//! Comparison of two platforms with ratios, as in figures 2 and 3 of Lanner's paper.
 
 use flowyard_report::{Cell, Column, Table, Tone};
 use serde::{Deserialize, Serialize};
 
-use super::{Document, Time};
+use super::data::{Document, Time};
+use super::rank::differ;
 use crate::traffic::Genome;
 
-/// Throughput of two platforms at one size, in frames a second for each port.
+/// Throughput of two platforms at one frame size, in frames per second per port.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Pair {
-    /// The size.
+    /// The frame size.
     pub size: Genome,
-    /// The first platform's.
+    /// Throughput of platform A.
     pub a_pps: Option<f64>,
-    /// The second's.
+    /// Throughput of platform B.
     pub b_pps: Option<f64>,
-    /// Second by first.
+    /// B divided by A.
     pub ratio: Option<f64>,
-    /// Why no difference can be told, where there are repetitions and they overlap.
-    pub cannot_tell: Option<String>,
+    /// Why the difference is not significant: the ranges of the repetitions overlap.
+    pub inconclusive: Option<String>,
 }
 
-/// All sizes that both have.
+/// Two platforms at all frame sizes that both were tested with.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Comparison {
-    /// The first platform.
+    /// Platform A.
     pub a: String,
-    /// The second.
+    /// Platform B.
     pub b: String,
-    /// Whose clock.
+    /// The kind of clock.
     pub time: Time,
-    /// By size.
+    /// The throughput for each frame size.
     pub sizes: Vec<Pair>,
-    /// What is not the same in both, and so part of every ratio.
-    pub differs: Vec<String>,
+    /// Parameters that differ between the two runs and therefore influence every ratio.
+    pub differences: Vec<String>,
 }
 
-/// Puts `b` beside `a`.
+/// Compares `b` with `a`.
 ///
 /// # Errors
-/// When one is of virtual and one of real time, or they have no size in common.
+/// When one is of virtual and one of real time, or they have no frame size in common.
 pub fn compare(a: &Document, b: &Document) -> Result<Comparison, String> {
     if a.time != b.time {
-        return Err("one is of virtual and one of real time: they are never compared".into());
+        return Err("one result is of virtual time and one of real time; these cannot be \
+                    compared"
+            .into());
     }
     let rate = |document: &Document, size: &Genome| {
         let at = document.results.sizes.iter().find(|at| at.size == *size)?;
@@ -64,13 +67,13 @@ pub fn compare(a: &Document, b: &Document) -> Result<Comparison, String> {
             let ratio = a_pps.zip(b_pps).map(|(a, b)| b / a);
             let other = b.results.sizes.iter().find(|other| other.size == at.size);
             let spreads = at.spread.as_ref().zip(other.and_then(|other| other.spread.as_ref()));
-            let cannot_tell = spreads.filter(|(a, b)| !super::differ(a, b));
-            let cannot_tell = cannot_tell.map(|_| "repetitions overlap".to_owned());
-            Pair { size: at.size.clone(), a_pps, b_pps, ratio, cannot_tell }
+            let overlap = spreads.filter(|(a, b)| !differ(a, b));
+            let inconclusive = overlap.map(|_| "repetitions overlap".to_owned());
+            Pair { size: at.size.clone(), a_pps, b_pps, ratio, inconclusive }
         })
         .collect();
     if sizes.is_empty() {
-        return Err("they have no frame size in common".into());
+        return Err("the results have no frame size in common".into());
     }
     let (pa, pb) = (&a.results.profile, &b.results.profile);
     let pairs = [
@@ -83,22 +86,22 @@ pub fn compare(a: &Document, b: &Document) -> Result<Comparison, String> {
         ("seed", pa.seed == pb.seed),
         ("machine", a.time == Time::Virtual || a.machine.processor == b.machine.processor),
     ];
-    let differs = pairs.into_iter().filter(|(_, same)| !same).map(|(what, _)| what.to_owned());
+    let differences = pairs.into_iter().filter(|(_, same)| !same).map(|(what, _)| what.to_owned());
     Ok(Comparison {
         a: a.device.clone(),
         b: b.device.clone(),
         time: a.time,
         sizes,
-        differs: differs.collect(),
+        differences: differences.collect(),
     })
 }
 
 impl Comparison {
-    /// As a table.
+    /// The comparison as a table.
     #[must_use]
     pub fn table(&self) -> Table {
         let time = if self.time == Time::Virtual { "virtual time" } else { "real time" };
-        let mut table = Table::new(format!("Throughput of two platforms, each port ({time})"))
+        let mut table = Table::new(format!("Throughput of two platforms, per port ({time})"))
             .column(Column::number("size").unit("bytes"))
             .column(Column::number("A").unit("frames/s"))
             .column(Column::number("B").unit("frames/s"))
@@ -111,14 +114,14 @@ impl Comparison {
                 Cell::new(rate(pair.a_pps)),
                 Cell::new(rate(pair.b_pps)),
                 Cell::new(pair.ratio.map_or("-".into(), |r| format!("{r:.3}"))).tone(Tone::Strong),
-                Cell::new(pair.cannot_tell.as_ref().map_or("", |_| "no difference can be told")),
+                Cell::new(pair.inconclusive.as_ref().map_or("", |_| "no significant difference")),
             ]);
         }
         table = table.note(format!("A: {}", self.a)).note(format!("B: {}", self.b));
-        if self.differs.is_empty() {
+        if self.differences.is_empty() {
             table
         } else {
-            table.note(format!("Not the same in both: {}", self.differs.join(", ")))
+            table.note(format!("The runs differ in: {}", self.differences.join(", ")))
         }
     }
 }

@@ -1,11 +1,12 @@
-//! The page: graphs as RFC 2544 wants them, tables, the compliance statement, the raw trials.
+//! The HTML page: the graphs of RFC 2544, tables, the compliance statement, and all trials.
 
 use flowyard_report::{Axis, Card, Cell, Column, Page, Plot, Section, Table, Tone, Unit, num};
 
-use super::{Document, Time, measured, tables};
+use super::data::{Document, Time, measured};
+use super::tables::tables;
 use crate::suite::AtSize;
 
-/// The whole report. `command` makes it again.
+/// The page. `command` is the command line that repeats the run, `time` the time of the run.
 #[must_use]
 pub fn page(document: &Document, command: &str, time: &str) -> Page {
     let results = &document.results;
@@ -23,12 +24,12 @@ pub fn page(document: &Document, command: &str, time: &str) -> Page {
                     Time::Real => "real",
                 },
             )
-            .detail("virtual and real results do not mix"),
+            .detail("results of virtual and real time are not comparable"),
         )
         .card(Card::new("trials", num::exact(results.trials.len() as u64)))
         .card(
             Card::new("frames sent", num::exact(sent))
-                .detail(format!("{} not given back whole", num::exact(lost))),
+                .detail(format!("{} lost or damaged", num::exact(lost))),
         );
     let mut graphs = Section::new("Graphs");
     let plots: Vec<Plot> = [throughput(document), latency(document), bursts(document)]
@@ -56,7 +57,7 @@ pub fn page(document: &Document, command: &str, time: &str) -> Page {
     page
 }
 
-/// Mean bytes of a frame: a size's place on an axis.
+/// The mean frame size: the position on an axis.
 fn bytes(at: &AtSize) -> f64 {
     let sizes = at.size.sizes();
     sizes.iter().map(|&size| f64::from(size)).sum::<f64>() / sizes.len() as f64
@@ -67,7 +68,7 @@ fn sizes(document: &Document) -> Axis {
     Axis::linear("frame size", Unit::Plain("B")).ticks_at(ticks)
 }
 
-/// Section 26.1: rate by size, the line's and the measured.
+/// Section 26.1: theoretical and measured rate by frame size.
 fn throughput(document: &Document) -> Option<Plot> {
     let line: Vec<_> = measured(&document.results).map(|at| (bytes(at), at.max.pps())).collect();
     let found = measured(&document.results)
@@ -77,7 +78,7 @@ fn throughput(document: &Document) -> Option<Plot> {
         Plot::new("Throughput", sizes(document), Axis::linear("frames a second", Unit::Pps))
             .line("theoretical", line)
             .line("measured", found)
-            .note("RFC 2544 section 26.1; each port")
+            .note("RFC 2544 section 26.1; per port")
     })
 }
 
@@ -105,7 +106,7 @@ fn bursts(document: &Document) -> Option<Plot> {
     })
 }
 
-/// Section 26.3: both axes from 0 to 100 %.
+/// Section 26.3: loss by load, both axes from 0 to 100 %.
 fn loss(at: &AtSize) -> Option<Plot> {
     let steps = at.loss_rate.as_ref()?;
     let points: Vec<_> =
@@ -122,7 +123,7 @@ fn compliance(document: &Document) -> Section {
     let mut table = Table::new("")
         .column(Column::text("section"))
         .column(Column::text("strength"))
-        .column(Column::text("demand"))
+        .column(Column::text("requirement"))
         .column(Column::text("met"));
     for point in &document.compliance.points {
         let (word, tone) = match (point.met, point.must) {
@@ -153,11 +154,11 @@ fn configuration(document: &Document) -> Section {
         (
             "flows",
             format!(
-                "{} for each port, {:?}, addresses {:?} of {:?}",
+                "{} per port, {:?}, addresses {:?} of {:?}",
                 profile.flows, profile.mix, profile.addresses, profile.family
             ),
         ),
-        ("broadcasts", format!("one frame in {} (0: none)", profile.broadcast_every)),
+        ("broadcasts", format!("one frame in {} (0 for none)", profile.broadcast_every)),
         ("seed", profile.seed.to_string()),
         ("processor", format!("{} x {}", machine.processors, machine.processor)),
         ("kernel", machine.kernel.clone()),
@@ -192,7 +193,7 @@ fn raw(document: &Document) -> Table {
             Cell::new(row.size.to_string()),
             Cell::new(format!("{:?}", row.test)),
             Cell::new(format!("{:.1}", row.trial.load.pps())),
-            Cell::new(row.cut_at.map_or_else(
+            Cell::new(row.stopped_at.map_or_else(
                 || time(row.trial.duration),
                 |at| format!("{} of {}", time(at), time(row.trial.duration)),
             )),

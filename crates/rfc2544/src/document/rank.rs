@@ -1,46 +1,51 @@
-//! Rank: several devices, measured in turns, in the order of their throughput, as far as it can be told.
+//! Ranking of several devices by throughput, as far as the differences are significant. The devices
+//! must have been measured in turns.
 //!
-//! Two devices differ if every repetition of one is above every repetition of the other: with three
-//! each, chance does that in one of ten cases for two equal ones, either way. Otherwise no
-//! difference can be told, however far apart the medians are.
+//! Two devices differ if every repetition of one is above every repetition of the other. With three
+//! repetitions each, this happens by chance for two equal devices in one of ten cases, in either
+//! direction. Otherwise the difference is not significant, however far apart the medians are.
 
 use flowyard_report::{Cell, Column, Table, Tone, num};
 use serde::{Deserialize, Serialize};
 
-use super::{Document, Time};
+use super::data::{Document, Time};
 use crate::line::Load;
 use crate::suite::Spread;
 use crate::traffic::Genome;
 
-/// A device's repetitions at one size.
+/// A device with its repetitions at one frame size.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Ranked {
-    /// The device.
+    /// The name of the device.
     pub name: String,
-    /// Its throughput, in frames a second for each port.
+    /// Its throughput in frames per second per port.
     pub spread: Spread,
-    /// One more than there are devices that are told to be faster.
+    /// One more than the number of devices that are significantly faster.
     pub place: u32,
 }
 
-/// The order at one size: by place, and among those who share one the fastest median first.
+/// The order at one frame size: by place, and by descending median among devices that share a
+/// place.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Order {
-    /// The size.
+    /// The frame size.
     pub size: Genome,
-    /// The devices.
+    /// The devices in order.
     pub devices: Vec<Ranked>,
 }
 
-/// The order of `devices` at each size that all have; each has a name and what was measured in turns.
+/// The order of `devices` at each frame size that all were tested with. Each device has a name and
+/// the documents of its runs.
 ///
 /// # Errors
-/// When virtual and real time are mixed, or there is nothing to compare.
+/// When results of virtual and real time are mixed, or there is nothing to compare.
 pub fn rank(devices: &[(String, Vec<Document>)]) -> Result<Vec<Order>, String> {
     let all = || devices.iter().flat_map(|(_, documents)| documents);
     let first = all().next().ok_or("nothing to rank")?;
     if all().any(|document| document.time != first.time) {
-        return Err("some are of virtual and some of real time: they are never compared".into());
+        return Err("some results are of virtual time and some of real time; these cannot be \
+                    compared"
+            .into());
     }
     let mut orders = Vec::new();
     for at in &first.results.sizes {
@@ -54,10 +59,13 @@ pub fn rank(devices: &[(String, Vec<Document>)]) -> Result<Vec<Order>, String> {
         let Some(spreads) = spreads.collect::<Option<Vec<_>>>() else { continue };
         orders.push(Order { size: at.size.clone(), devices: order(spreads) });
     }
-    if orders.is_empty() { Err("they have no frame size in common".into()) } else { Ok(orders) }
+    if orders.is_empty() {
+        return Err("the results have no frame size in common".into());
+    }
+    Ok(orders)
 }
 
-/// Every repetition of the throughput's search at a size, in frames a second.
+/// The results of all throughput searches at a frame size, in frames per second.
 fn runs(at: &crate::suite::AtSize) -> Vec<f64> {
     match (&at.spread, &at.throughput) {
         (Some(spread), _) => spread.runs_pps.clone(),
@@ -86,8 +94,8 @@ fn order(spreads: Vec<(String, Spread)>) -> Vec<Ranked> {
     ranked
 }
 
-/// Whether all repetitions of one are above all of the other; of fewer than three each, nothing is
-/// told.
+/// Whether all repetitions of one are above all of the other. With fewer than three repetitions
+/// each, no difference is significant.
 #[must_use]
 pub fn differ(a: &Spread, b: &Spread) -> bool {
     let ([a_least, a_most], [b_least, b_most]) = (a.range_pps(), b.range_pps());
@@ -95,34 +103,34 @@ pub fn differ(a: &Spread, b: &Spread) -> bool {
     enough && (a_least > b_most || b_least > a_most)
 }
 
-/// The orders as a table.
+/// The ranking as a table.
 #[must_use]
 pub fn table(orders: &[Order], time: Time) -> Table {
     let time = if time == Time::Virtual { "virtual time" } else { "real time" };
-    let mut table = Table::new(format!("Order by throughput, each port ({time})"))
+    let mut table = Table::new(format!("Ranking by throughput, per port ({time})"))
         .column(Column::number("size").unit("bytes"))
         .column(Column::number("place"))
         .column(Column::text("device"))
         .column(Column::number("median").unit("frames/s"))
-        .column(Column::number("least .. greatest").unit("frames/s"))
+        .column(Column::number("min .. max").unit("frames/s"))
         .column(Column::number("runs"))
-        .column(Column::text("to the one before"));
+        .column(Column::text("compared with the previous"));
     for order in orders {
         for (at, ranked) in order.devices.iter().enumerate() {
             let shared = order.devices.iter().filter(|other| other.place == ranked.place).count();
             let before = at.checked_sub(1).map(|at| &order.devices[at].spread);
             let word = match before.map(|before| differ(before, &ranked.spread)) {
                 None => "",
-                Some(false) => "no difference can be told",
+                Some(false) => "no significant difference",
                 Some(true) => "slower",
             };
-            let [least, greatest] = ranked.spread.range_pps().map(|rate| num::exact(rate as u64));
+            let [min, max] = ranked.spread.range_pps().map(|rate| num::exact(rate as u64));
             table.push([
                 Cell::new(order.size.to_string()),
                 Cell::new(format!("{}{}", ranked.place, if shared > 1 { "=" } else { "" })),
                 Cell::new(ranked.name.as_str()).tone(Tone::Strong),
                 Cell::new(num::exact(ranked.spread.median_pps as u64)),
-                Cell::new(format!("{least} .. {greatest}")),
+                Cell::new(format!("{min} .. {max}")),
                 Cell::new(ranked.spread.runs_pps.len().to_string()),
                 Cell::new(word),
             ]);
@@ -136,7 +144,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_order_is_told_only_where_repetitions_do_not_overlap() {
+    fn devices_are_ordered_only_where_repetitions_do_not_overlap() {
         let spread = |rates: [f64; 3]| Spread::new(rates.to_vec()).unwrap();
         let named = |name: &str, rates| (name.to_owned(), spread(rates));
         let ranked = order(vec![
@@ -147,7 +155,7 @@ mod tests {
         ]);
         let places: Vec<_> = ranked.iter().map(|r| (r.name.as_str(), r.place)).collect();
         assert_eq!(places, [("fast", 1), ("fast too", 1), ("slow", 3), ("none", 4)]);
-        // As wide as both: it is not told from either, so it is behind nobody.
+        // `wide` overlaps with both others, so no device is significantly faster than it.
         let wide = order(vec![
             named("high", [9.0, 9.0, 10.0]),
             named("low", [1.0, 1.0, 2.0]),
@@ -156,6 +164,6 @@ mod tests {
         let places: Vec<_> = wide.iter().map(|r| (r.name.as_str(), r.place)).collect();
         assert_eq!(places, [("high", 1), ("wide", 1), ("low", 2)]);
         let two = Spread::new(vec![1.0, 1.0]).unwrap();
-        assert!(!differ(&two, &spread([9.0; 3])), "two repetitions tell nothing");
+        assert!(!differ(&two, &spread([9.0; 3])), "two repetitions are not enough");
     }
 }

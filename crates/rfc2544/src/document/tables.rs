@@ -1,13 +1,13 @@
-//! Tables: one for each test, in the shapes that RFC 2544 section 26 and RFC 9004 section 6 want.
+//! Tables: one for each test, in the formats of RFC 2544 section 26 and RFC 9004 section 6.
 
 use flowyard_frame::Nanos;
 use flowyard_report::{Cell, Column, Table, Tone, Unit, num};
 
-use super::{Document, Time, measured};
+use super::data::{Document, Time, measured};
 use crate::line::Load;
 use crate::suite::AtSize;
 
-/// All that there is to show.
+/// The tables of all tests that have results.
 #[must_use]
 pub fn tables(document: &Document) -> Vec<Table> {
     let all = [
@@ -19,7 +19,7 @@ pub fn tables(document: &Document) -> Vec<Table> {
         intervals(document),
         mlr(document),
         soak(document),
-        left_out(document),
+        skipped(document),
     ];
     all.into_iter().filter(|table| !table.is_empty()).collect()
 }
@@ -39,20 +39,20 @@ fn pps(load: Load) -> String {
     format!("{:.1}", load.pps())
 }
 
-/// Lost frames, as a number: one in a billion is 1.
+/// The number of lost frames; not a rounded ratio, so that one lost frame in a billion is visible.
 fn lost(lost: u64, sent: u64) -> String {
     format!("{} of {}", num::exact(lost), num::exact(sent))
 }
 
 fn throughput(document: &Document) -> Table {
-    let title = format!("Throughput: no frame lost, each port ({})", time(document));
+    let title = format!("Throughput without frame loss, per port ({})", time(document));
     let mut table = Table::new(title)
         .column(Column::number("size").unit("bytes"))
         .column(Column::number("line").unit("frames/s"))
         .column(Column::number("throughput").unit("frames/s"))
         .column(Column::number("of line"))
-        .column(Column::number("lost there").unit("frames"))
-        .column(Column::number("loses at").unit("frames/s"))
+        .column(Column::number("lost at this rate").unit("frames"))
+        .column(Column::number("loss from").unit("frames/s"))
         .column(Column::number("trials"))
         .column(Column::text("result"));
     for at in measured(&document.results) {
@@ -62,11 +62,11 @@ fn throughput(document: &Document) -> Table {
         });
         let (word, tone) = regularity(at, &answer);
         if let Some(spread) = &at.spread {
-            // No more digits than the repetitions agree on.
-            let [least, greatest] = spread.range_pps().map(|rate| digits(rate, 2));
+            // Print no more digits than the repetitions support.
+            let [min, max] = spread.range_pps().map(|rate| digits(rate, 2));
             rate = if spread.irregular.is_some() {
                 share = "-".into();
-                format!("{least} to {greatest}")
+                format!("{min} to {max}")
             } else {
                 format!("{} ± {:.1} %", digits(spread.median_pps, 3), spread.rsd_percent)
             };
@@ -85,17 +85,17 @@ fn throughput(document: &Document) -> Table {
     table
 }
 
-/// Whether the figure is one, and whose limit it is.
+/// Whether the result is regular, and whether the tester was the limit.
 fn regularity(at: &AtSize, answer: &crate::search::throughput::Answer) -> (String, Tone) {
     let why = at.spread.as_ref().and_then(|spread| spread.irregular.as_ref());
     match (why, answer.tester_limit) {
         (Some(why), _) => (format!("irregular: {why}"), Tone::Warn),
-        (None, true) => ("at least; the tester's limit".into(), Tone::Warn),
+        (None, true) => ("lower bound: limit of the tester".into(), Tone::Warn),
         (None, false) => ("regular".into(), Tone::Good),
     }
 }
 
-/// Rounded to so many digits that count.
+/// Rounds to `count` significant digits.
 fn digits(value: f64, count: i32) -> String {
     if value <= 0.0 {
         return "0".into();
@@ -117,7 +117,7 @@ fn latency(document: &Document) -> Table {
     for at in &document.results.sizes {
         let (Some(delay), Some(variation)) = (&at.latency, &at.variation) else { continue };
         let of = |value: Nanos| ns(value as f64);
-        let [least, _, greatest] = variation.ipdv_ns.map(|value| ns(value as f64));
+        let [min, _, max] = variation.ipdv_ns.map(|value| ns(value as f64));
         table.push([
             Cell::new(at.size.to_string()),
             Cell::new(ns(delay.mean_ns)).tone(Tone::Strong),
@@ -125,7 +125,7 @@ fn latency(document: &Document) -> Table {
             Cell::new(of(variation.tl_ns[0])),
             Cell::new(of(variation.wcl_ns[0])),
             Cell::new(of(variation.pdv_ns[0])),
-            Cell::new(format!("{least} .. {greatest}")),
+            Cell::new(format!("{min} .. {max}")),
             Cell::new(variation.lost.to_string()),
         ]);
     }
@@ -148,7 +148,7 @@ fn loss(document: &Document) -> Table {
                 Cell::new(step.percent.to_string()),
                 Cell::new(pps(step.load)),
                 Cell::new(lost(counts.lost(), counts.sent)),
-                // Enough digits for a frame in 10^9.
+                // Enough digits for one frame in 10^9.
                 Cell::new(format!("{:.7}", counts.loss_ratio() * 100.0)),
                 Cell::new(num::exact(counts.gaps)),
             ]);
@@ -182,7 +182,7 @@ fn bursts(document: &Document) -> Table {
     let steps = document.results.sizes.iter().find_map(|at| at.back_to_back.as_ref());
     match steps {
         Some(answer) => table.note(format!(
-            "step {} frame, longest burst {} frames (at this size {})",
+            "resolution {} frame, longest burst tried {} frames (at size {})",
             answer.step_frames,
             num::exact(answer.limit_frames),
             document.results.sizes.first().map_or(String::new(), |at| at.size.to_string())
@@ -217,7 +217,7 @@ fn recovery(document: &Document) -> Table {
 }
 
 fn intervals(document: &Document) -> Table {
-    let title = format!("Bursts: least interval without loss, RFC 2544 21 ({})", time(document));
+    let title = format!("Bursts: shortest interval without loss, RFC 2544 21 ({})", time(document));
     let mut table = Table::new(title)
         .column(Column::number("size").unit("bytes"))
         .column(Column::number("burst").unit("frames"))
@@ -242,7 +242,7 @@ fn intervals(document: &Document) -> Table {
 }
 
 fn mlr(document: &Document) -> Table {
-    let mut table = Table::new(format!("MLRsearch, each port ({})", time(document)))
+    let mut table = Table::new(format!("MLRsearch, per port ({})", time(document)))
         .column(Column::text("size"))
         .column(Column::text("goal"))
         .column(Column::number("lower bound").unit("frames/s"))
@@ -280,7 +280,7 @@ fn mlr(document: &Document) -> Table {
 fn soak(document: &Document) -> Table {
     let mut table = Table::new(format!("Soak ({})", time(document)))
         .column(Column::number("size").unit("bytes"))
-        .column(Column::number("load").unit("frames/s, each port"))
+        .column(Column::number("load").unit("frames/s, per port"))
         .column(Column::number("duration"))
         .column(Column::number("sent").unit("frames"))
         .column(Column::number("lost").unit("frames"))
@@ -308,14 +308,14 @@ fn soak(document: &Document) -> Table {
     table
 }
 
-fn left_out(document: &Document) -> Table {
-    let mut table = Table::new("Left out")
+fn skipped(document: &Document) -> Table {
+    let mut table = Table::new("Skipped tests")
         .column(Column::text("size"))
         .column(Column::text("test"))
-        .column(Column::text("why"));
+        .column(Column::text("reason"));
     for at in &document.results.sizes {
-        let AtSize { size, left_out, .. } = at;
-        for (test, why) in left_out {
+        let AtSize { size, skipped, .. } = at;
+        for (test, why) in skipped {
             table.push([
                 Cell::new(size.to_string()),
                 Cell::new(format!("{test:?}")),

@@ -6,7 +6,7 @@ use crate::dut::YardSpec;
 use crate::line::Line;
 use crate::profile::Profile;
 use crate::suite::{NoJournal, run};
-use crate::traffic::Genome;
+use crate::traffic::{Family, Genome};
 use crate::trial::{Counts, SECOND};
 use crate::virtual_bench::YardBench;
 
@@ -38,12 +38,12 @@ fn document(frame_ns: u64) -> Document {
 }
 
 #[test]
-fn the_frames_are_said_to_be_what_they_are() {
+fn the_notes_describe_the_frames() {
     let mut results = document(400_000).results;
     assert!(deviations(Time::Virtual, &results)[0].contains("UDP checksum 0 (none)"));
     results.profile.family = Family::Ipv6;
-    let said = &deviations(Time::Virtual, &results)[0];
-    assert!(said.contains("2001:2::/48") && !said.contains("checksum 0"), "{said}");
+    let note = &deviations(Time::Virtual, &results)[0];
+    assert!(note.contains("2001:2::/48") && !note.contains("checksum 0"), "{note}");
 }
 
 #[test]
@@ -51,7 +51,7 @@ fn a_document_is_text_page_and_json_and_compares() {
     let (slow, fast) = (document(500_000), document(400_000));
     let text: String = tables(&slow).iter().map(|table| table.to_text(&Style::plain())).collect();
     for word in [
-        "Throughput: no frame lost",
+        "Throughput without frame loss",
         "Latency at",
         "Frame loss rate",
         "Back-to-back",
@@ -70,10 +70,10 @@ fn a_document_is_text_page_and_json_and_compares() {
     let both = compare(&slow, &fast).unwrap();
     let ratio = both.sizes[0].ratio.unwrap();
     assert!((1.05..1.35).contains(&ratio), "{ratio}");
-    assert!(both.differs.is_empty());
+    assert!(both.differences.is_empty());
     assert!(both.table().to_text(&Style::plain()).contains("B / A"));
     let real = Document { time: Time::Real, ..fast };
-    assert!(compare(&slow, &real).unwrap_err().contains("never compared"));
+    assert!(compare(&slow, &real).unwrap_err().contains("cannot be compared"));
 }
 
 #[test]

@@ -1,53 +1,53 @@
-//! The faulty reference device: it loses, reorders, duplicates, corrupts, delays and limits, out of a
-//! seed, and knows the truth. The tester has to find exactly that (T9).
+//! The faulty reference device: from a seed, it loses, reorders, duplicates, corrupts and delays
+//! frames and limits their rate, and records what it did. The tester has to find exactly that (T9).
 //!
 //! ```text
 //!  offer ─> limit ─> lose ─> corrupt ─> duplicate ─> delay, reorder ─> wait until due ─> collect
-//!                 every frame's fate is written down ──────────────────────────> Truth
+//!                 the fate of every frame is recorded ─────────────────────────> Truth
 //! ```
 //!
-//! The truth is worked out from the log of fates alone, with the plain definitions and no tag: it
-//! shares no code with the tester.
+//! The truth is computed only from this log, by the plain definitions and without tags; it shares
+//! no code with the tester.
 
 use std::collections::BTreeMap;
 
 use flowyard_frame::Nanos;
 use flowyard_testkit::Rng;
 
-use super::Dut;
+use super::device::Dut;
 
 mod truth;
 
 pub use truth::Truth;
 
-/// What it does, as shares in parts per million, and times in nanoseconds.
+/// The faults of a device: rates in parts per million, times in nanoseconds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Faults {
     /// Frames lost.
     pub lose_ppm: u32,
-    /// Every frame with this number (from 0, per port), too, if not 0: an exact loss of one.
+    /// If not 0, the frame with this number (from 0, per port) is also lost: an exact loss of one.
     pub lose_one: u64,
-    /// Frames that leave twice.
+    /// Frames duplicated.
     pub duplicate_ppm: u32,
-    /// Frames with one to three wrong bits.
+    /// Frames corrupted with one to three wrong bits.
     pub corrupt_ppm: u32,
-    /// Frames that leave late.
+    /// Frames delayed by an additional time.
     pub reorder_ppm: u32,
-    /// By how much at most.
+    /// Maximum additional delay of reordered frames and of duplicates.
     pub reorder_ns: Nanos,
-    /// What every frame takes.
+    /// Fixed delay of every frame.
     pub delay_ns: Nanos,
-    /// And up to so much more, drawn; alone it reorders, too.
+    /// Maximum of a random delay of every frame; this alone also reorders frames.
     pub jitter_ns: Nanos,
-    /// The least time between frames of a port; 0 is no limit.
+    /// Minimum time between frames of a port; 0 for no limit.
     pub service_ns: Nanos,
-    /// Frames that wait for their turn, at most; those behind are lost.
+    /// Length of the queue in front of the rate limit; further frames are lost.
     pub queue_frames: u64,
-    /// How long a reset takes.
+    /// Duration of a reset; 0 if the device cannot be reset.
     pub reset_ns: Nanos,
 }
 
-/// What became of a frame.
+/// The log entry of a frame that left.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Left {
     pub(crate) at: Nanos,
@@ -58,7 +58,16 @@ pub(crate) struct Left {
     pub(crate) whole: bool,
 }
 
-/// The device: what comes in by port 2n leaves by 2n + 1, and the other way round.
+/// The log entry of a frame that was offered.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Offered {
+    pub(crate) port: u8,
+    /// The frame's number at its port, from 0.
+    pub(crate) number: u64,
+    pub(crate) at: Nanos,
+}
+
+/// The device. It forwards from port 2n to port 2n + 1 and back.
 #[derive(Debug)]
 pub struct Faulty {
     faults: Faults,
@@ -66,15 +75,15 @@ pub struct Faulty {
     rng: Rng,
     waiting: BTreeMap<(Nanos, u64), (Left, Vec<u8>)>,
     count: u64,
-    /// By port: frames offered, when the port is free again.
+    /// For each port: number of frames offered, and the time at which the port is free again.
     inputs: Vec<(u64, Nanos)>,
     down_until: Nanos,
     log: Vec<Left>,
-    offered: Vec<(u8, u64, Nanos)>,
+    offered: Vec<Offered>,
 }
 
 impl Faulty {
-    /// A device of `ports` ports that does as `faults` says, out of `seed`.
+    /// A device with `ports` ports and the given faults, randomised from `seed`.
     #[must_use]
     pub fn new(ports: u8, faults: Faults, seed: u64) -> Self {
         Self {
@@ -90,7 +99,7 @@ impl Faulty {
         }
     }
 
-    /// What really happened.
+    /// What the device really did.
     #[must_use]
     pub fn truth(&self) -> Truth {
         truth::of(&self.offered, &self.log)
@@ -119,7 +128,7 @@ impl Dut for Faulty {
         let Some((count, free)) = self.inputs.get_mut(usize::from(port)) else { return };
         let (number, start) = (*count, at.max(*free));
         *count += 1;
-        self.offered.push((port, number, at));
+        self.offered.push(Offered { port, number, at });
         let Faults { service_ns, queue_frames, .. } = self.faults;
         if service_ns > 0 {
             if start - at > service_ns * queue_frames {
@@ -143,7 +152,7 @@ impl Dut for Faulty {
             for _ in 0..self.rng.below(3) {
                 let next = self.rng.below(bits);
                 if next != first {
-                    // Never the first bit back: the frame stays wrong.
+                    // Never flip the first bit back, so that the frame stays corrupt.
                     bytes[(next / 8) as usize] ^= 1 << (next % 8);
                 }
             }

@@ -1,19 +1,22 @@
-//! The yard as a device under virtual time: the engine itself, with costs for its cores and lines
-//! for its ports.
+//! A yard as device under test under virtual time: the real engine, with modelled costs for its
+//! cores and modelled lines at its ports.
 //!
 //! ```text
-//!  offer ─> ring of the port (full: lost) ─> rx ─ the yard's own walk ─ work: takes its time ─ tx ─> line
-//!           every core ticks at each event: a frame came, work is done, a line is free
+//!  offer ─> receive ring (full: lost) ─> rx ─ the engine's stages ─ work, with its cost ─ tx ─> line
+//!           every core ticks at each event: a frame arrived, work is done, a line is free
 //! ```
 //!
-//! Every frame goes through the real engine: parse, steer, settle, queues, work. Only time is a model:
-//! a batch costs a core `batch_ns`, a frame `frame_ns`, a byte `byte_ps`; all else costs nothing.
+//! Every frame passes through the real engine: parse, steer, settle, queues, work. Only time is
+//! modelled: a core needs `batch_ns` per batch, `frame_ns` per frame and `byte_ps` per byte; all
+//! else takes no time.
 //!
-//! The state that is told for skipping: what waits in rings and inside, by flow, when work and lines
-//! are done, and when cores last ticked. The yard has no learners here, and its tables and homes are
-//! settled once each flow was seen; frames dropped inside, or a bridge's tables, which age, end it.
+//! The state exported for cycle detection: the frames in rings and inside the engine, by flow; the
+//! times at which work and lines are done; the time of the last tick. There are no learners here,
+//! and tables and homes are constant once every flow was seen. State is not exported after the
+//! engine dropped a frame, nor for a bridge, whose table entries age.
 //!
-//! Thread-safety: one thread's; the lock is for the compiler, nobody else has it.
+//! Thread-safety: used by one thread; the locks are only needed because the engine's traits require
+//! `Send`.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -27,54 +30,55 @@ use flowyard_yard::work::{Around, Work};
 use flowyard_yard::{Blueprint, Parts, Tick, Yard};
 use serde::{Deserialize, Serialize};
 
-use super::{Dut, State};
+use super::device::{Dut, State};
 use crate::line::Line;
+use crate::measure::MeasureError;
 use crate::tag;
-use crate::tester::MeasureError;
 
 mod wires;
 
 use wires::{In, Out, Wires};
 
-/// What the cores do.
+/// The work of the cores.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Job {
-    /// Port 2n to 2n + 1 and back.
+    /// Forwards from port 2n to port 2n + 1 and back.
     Forward,
-    /// An L2 switch that knows so many stations.
+    /// An L2 switch with an address table of this many entries.
     Bridge(u32),
 }
 
-/// A yard, and what its time costs.
+/// The configuration of a simulated yard, and the modelled costs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct YardSpec {
-    /// Ports, port p on core p modulo cores.
+    /// Number of ports; port p belongs to core p modulo `cores`.
     pub ports: u8,
-    /// Cores.
+    /// Number of cores.
     pub cores: u8,
-    /// Whether flows are spread over cores in order (`ordered`) or each belongs to one (`direct`).
+    /// True: one ordered queue spreads each flow over all cores. False: a direct queue per core.
     pub ordered: bool,
-    /// What the cores do.
+    /// The work of the cores.
     pub job: Job,
-    /// What a frame costs.
+    /// Cost per frame.
     pub frame_ns: Nanos,
-    /// What a batch costs, besides.
+    /// Cost per batch, in addition.
     pub batch_ns: Nanos,
-    /// What a byte costs, in picoseconds.
+    /// Cost per byte (with FCS) in picoseconds.
     pub byte_ps: u64,
-    /// Frames that a receive ring holds.
+    /// Capacity of a receive ring in frames.
     pub ring_frames: u32,
-    /// Filters, RFC 2544 section 11.4.1: 0, 1 or 25, and then nothing else passes.
+    /// Number of filters (RFC 2544 section 11.4.1): 0, 1 or 25. With filters, all other traffic is
+    /// dropped.
     pub filters: u8,
-    /// How long a restart takes.
+    /// Duration of a restart.
     pub restart_ns: Nanos,
-    /// The lines of its ports.
+    /// The medium of all ports.
     pub line: Line,
 }
 
 impl YardSpec {
-    /// Two ports, one core, 500 ns a frame, on `line`.
+    /// Two ports, one core, 500 ns per frame, on `line`.
     #[must_use]
     pub const fn new(line: Line) -> Self {
         Self {
@@ -92,8 +96,8 @@ impl YardSpec {
         }
     }
 
-    /// Filters as rules: what the tester sends is allowed, in the middle of 24 that deny what it
-    /// does not send, and then all else is denied.
+    /// The filters as rules: a rule that accepts the tester's traffic, in the middle of 24 rules
+    /// that drop traffic the tester does not send, and a final rule that drops everything else.
     fn rules(&self) -> Vec<Rule> {
         if self.filters == 0 {
             return Vec::new();
@@ -122,7 +126,7 @@ impl YardSpec {
         }
         if self.filters > 1 {
             for n in 0..24_u8 {
-                // 12 before the one that allows, and 12 behind it.
+                // 12 before the accepting rule and 12 after it.
                 let priority = if n < 12 { 200 - n } else { 100 - n };
                 let (key, mask) =
                     ipv4(Some([198, 18, n + 101, 2]), Some(([198, 19, n + 201, 2], 4)));
@@ -133,7 +137,7 @@ impl YardSpec {
         rules
     }
 
-    /// The engine.
+    /// The blueprint of the engine.
     fn blueprint(&self) -> Blueprint {
         let cores = u16::from(self.cores.max(1));
         let ports = (0..u16::from(self.ports)).map(|port| PortPlan {
@@ -158,7 +162,7 @@ impl YardSpec {
         Blueprint {
             cores,
             buffer_bytes: 16_384,
-            work_frames: if bridges { 32 } else { 0 }, // copies
+            work_frames: if bridges { 32 } else { 0 }, // copies of flooded frames
             ports: ports.collect(),
             queues,
             port_lists: if bridges { floods(self.ports.into()) } else { Vec::new() },
@@ -172,7 +176,7 @@ impl YardSpec {
     }
 }
 
-/// Frames that a queue holds.
+/// Capacity of each queue in frames.
 const WINDOW: u32 = 256;
 
 /// The device.
@@ -181,19 +185,19 @@ pub struct YardDut {
     yard: Yard,
     wires: Arc<Mutex<Wires>>,
     done: Arc<Mutex<Vec<Nanos>>>,
-    /// The last event.
+    /// The time of the last event.
     now: Nanos,
-    /// When a frame came that no core has seen yet.
+    /// Arrival time of the first frame that no core has seen yet.
     fresh: Option<Nanos>,
     spare: Vec<Vec<u8>>,
     offered: u64,
     ring_full: u64,
-    /// Until when it is restarting, and frames that came meanwhile.
+    /// The end of a restart, and the number of frames that arrived during restarts.
     down: (Nanos, u64),
 }
 
-/// Work that takes its time, and says when it is done.
-fn priced(
+/// Work with a modelled cost; records when it is done.
+fn timed(
     spec: YardSpec,
     core: usize,
     done: Arc<Mutex<Vec<Nanos>>>,
@@ -217,7 +221,7 @@ impl YardDut {
     /// Builds the yard.
     ///
     /// # Errors
-    /// When it cannot be built.
+    /// When the configuration cannot be built.
     pub fn new(spec: YardSpec) -> Result<Self, MeasureError> {
         let other =
             |error: &dyn std::fmt::Display| MeasureError::Other(format!("the yard: {error}"));
@@ -240,7 +244,7 @@ impl YardDut {
             }
         };
         for (core, then) in jobs.into_iter().enumerate() {
-            parts.work.insert(core as u16, priced(spec, core, Arc::clone(&done), then));
+            parts.work.insert(core as u16, timed(spec, core, Arc::clone(&done), then));
         }
         let yard = Yard::build(&spec.blueprint(), parts).map_err(|error| other(&error))?;
         Ok(Self {
@@ -257,19 +261,19 @@ impl YardDut {
         })
     }
 
-    /// What it is.
+    /// The configuration of the device.
     #[must_use]
     pub const fn spec(&self) -> &YardSpec {
         &self.spec
     }
 
-    /// Frames that were offered so far.
+    /// Number of frames offered so far.
     #[must_use]
     pub const fn offered(&self) -> u64 {
         self.offered
     }
 
-    /// Ticks every core until none has anything to do at `now`.
+    /// Ticks every core until none makes progress at `now`.
     fn tick(&mut self, now: Nanos) {
         (self.now, self.fresh) = (now, None);
         loop {
@@ -280,14 +284,14 @@ impl YardDut {
         }
     }
 
-    /// When something may happen after the last event: a frame comes, work is done, a line is free.
+    /// The time of the next event: a frame arrived, work is done, a line is free.
     fn next(&self) -> Option<Nanos> {
         let wires = lock(&self.wires);
         let done = lock(&self.done);
         let work = done.iter().copied().filter(|done| *done > self.now);
-        // While all cores are at work, a frame waits in its ring.
+        // While all cores are busy, a frame waits in its ring.
         let fresh = self.fresh.filter(|at| done.iter().any(|done| done <= at));
-        work.chain(fresh).chain(wires.room(self.now)).min()
+        work.chain(fresh).chain(wires.retry(self.now)).min()
     }
 
     fn advance(&mut self, until: Nanos) {
@@ -305,7 +309,8 @@ impl Dut for YardDut {
         let order = if ordered { "ordered" } else { "direct" };
         format!(
             "a yard under virtual time: {job:?}, {ports} ports, {cores} cores, {order} queues; \
-             {frame_ns} ns a frame, {batch_ns} ns a batch, {byte_ps} ps a byte, rings of {ring_frames}"
+             {frame_ns} ns per frame, {batch_ns} ns per batch, {byte_ps} ps per byte, \
+             rings of {ring_frames} frames"
         )
     }
 
@@ -336,9 +341,9 @@ impl Dut for YardDut {
     fn collect(&mut self, until: Nanos, out: &mut dyn FnMut(Nanos, u8, &[u8])) {
         self.advance(until);
         let mut wires = lock(&self.wires);
-        while let Some((at, port, bytes)) = wires.leave(until) {
-            out(at, port, &bytes);
-            self.spare.push(bytes);
+        while let Some((port, held)) = wires.leave(until) {
+            out(held.at, port, &held.bytes);
+            self.spare.push(held.bytes);
         }
         self.spare.append(&mut wires.spent);
         self.spare.truncate(4096);
@@ -347,14 +352,14 @@ impl Dut for YardDut {
     fn state(&self, now: Nanos, into: &mut Vec<u64>) -> State {
         let total = self.yard.cores.iter().map(flowyard_yard::Core::counters);
         if self.spec.job != Job::Forward || total.map(|core| core.drops.total()).sum::<u64>() > 0 {
-            return State::Never;
+            return State::Unavailable;
         }
         into.push(now - self.now);
         into.extend(lock(&self.done).iter().map(|done| done.saturating_sub(now)));
         lock(&self.wires).state(now, into)
     }
 
-    /// As a process that is killed and started again: what is inside is gone.
+    /// Like a process that is killed and started again: all frames inside are lost.
     fn reset(&mut self, at: Nanos) -> bool {
         let Ok(new) = Self::new(self.spec) else { return false };
         let down = (at + self.spec.restart_ns, self.down.1);
@@ -366,7 +371,7 @@ impl Dut for YardDut {
     fn drops(&self) -> Vec<(String, u64)> {
         let mut drops = vec![
             ("ring full".to_owned(), self.ring_full),
-            ("came during a restart".to_owned(), self.down.1),
+            ("arrived during a restart".to_owned(), self.down.1),
         ];
         for core in &self.yard.cores {
             for (reason, count) in core.counters().drops.iter() {
@@ -378,7 +383,7 @@ impl Dut for YardDut {
     }
 }
 
-/// Who a frame is: one number for its tag, and one for its flow.
+/// Two hashes that identify a frame: of its tag, and of its flow and length.
 fn names(frame: &[u8]) -> (u64, u64) {
     let hash = |bytes: &[u8]| {
         bytes.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
@@ -387,11 +392,12 @@ fn names(frame: &[u8]) -> (u64, u64) {
     };
     let at = tag::place(frame);
     let tag = frame.get(at..at + 14).unwrap_or_default();
-    let flow = frame.get(26..at - 2).unwrap_or_default(); // not the UDP checksum, which knows the tag
+    // Without the UDP checksum, which depends on the tag.
+    let flow = frame.get(26..at - 2).unwrap_or_default();
     (hash(tag), hash(flow) ^ frame.len() as u64)
 }
 
-/// A frame in a ring or on a line.
+/// A frame in a ring or on a line: time of arrival or departure, hashes, bytes.
 struct Held {
     at: Nanos,
     tag: u64,

@@ -1,57 +1,58 @@
-//! Back-to-back frames (RFC 9004, which replaces RFC 2544 section 26.4): the longest burst at the
-//! line's rate that loses nothing, and the buffer that this means.
+//! Back-to-back frames (RFC 9004, which replaces RFC 2544 section 26.4): the longest burst at line
+//! rate without loss, and the buffer size that it implies.
 //!
-//! Corrected buffer time = implied time - implied time * throughput / line rate: while a burst
-//! comes in, the device sends on what it can (RFC 9004 section 6.4).
+//! Corrected buffer time = implied time - implied time * throughput / line rate, because the device
+//! forwards frames while the burst arrives (RFC 9004 section 6.4).
 
 use flowyard_frame::Nanos;
 use serde::{Deserialize, Serialize};
 
-use super::{Patience, Search};
+use super::machine::{Retry, Search};
 use crate::line::Load;
 use crate::trial::{Trial, TrialResult};
 
-/// How to search.
+/// Parameters of the search.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Config {
-    /// The line's own rate.
+    /// The line rate.
     pub max: Load,
-    /// The throughput at this size.
+    /// The throughput at this frame size.
     pub throughput: Load,
-    /// The longest burst, in time; the standard wants at least 30 s to be possible.
+    /// Duration of the longest burst; the standard requires that at least 30 s are possible.
     pub longest: Nanos,
-    /// Steps of the search, in frames.
+    /// Resolution of the search in frames.
     pub step_frames: u64,
-    /// How often everything is repeated.
+    /// Number of repetitions of the search.
     pub repeats: u32,
 }
 
-/// What was found.
+/// The result.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Answer {
-    /// The longest clean burst of each repetition, in frames.
+    /// The longest burst without loss of each repetition, in frames.
     pub bursts: Vec<u64>,
-    /// Their mean, least, greatest and standard deviation.
+    /// Mean of `bursts`.
     pub mean: f64,
-    /// See `mean`.
+    /// Minimum of `bursts`.
     pub min: u64,
-    /// See `mean`.
+    /// Maximum of `bursts`.
     pub max: u64,
-    /// See `mean`.
+    /// Standard deviation of `bursts`.
     pub stddev: f64,
-    /// Step of the search, in frames.
+    /// Resolution of the search in frames.
     pub step_frames: u64,
-    /// The longest burst that was tried, in frames.
+    /// The longest burst tried, in frames.
     pub limit_frames: u64,
-    /// Time that the mean burst takes on the line, in seconds.
+    /// Transmission time of the mean burst in seconds.
     pub implied_buffer_s: f64,
-    /// Without what was sent on meanwhile.
+    /// The same without the frames forwarded meanwhile, in seconds.
     pub corrected_buffer_s: f64,
-    /// Whether even the longest burst came through: then the buffer is not what limits.
+    /// Whether the longest burst tried had no loss in any repetition; the buffer is then not the
+    /// limit.
     pub is_unlimited: bool,
 }
 
-/// The search: bisection by frames, again and again.
+/// The search: repeated bisection by the number of frames.
 #[derive(Clone, Debug)]
 pub struct BackToBack {
     config: Config,
@@ -59,11 +60,11 @@ pub struct BackToBack {
     lossy: Option<u64>,
     asked: u64,
     bursts: Vec<u64>,
-    patience: Patience,
+    retry: Retry,
 }
 
 impl BackToBack {
-    /// From the beginning.
+    /// A new search.
     #[must_use]
     pub fn new(config: Config) -> Self {
         Self {
@@ -72,7 +73,7 @@ impl BackToBack {
             lossy: None,
             asked: 0,
             bursts: Vec::new(),
-            patience: Patience::default(),
+            retry: Retry::default(),
         }
     }
 
@@ -80,7 +81,7 @@ impl BackToBack {
         self.config.max.frames_in(self.config.longest).max(1)
     }
 
-    /// The buffer that bursts of `frames` mean, in seconds: implied, and corrected.
+    /// The implied and the corrected buffer time of bursts of `frames` frames, in seconds.
     #[must_use]
     pub fn buffer_s(frames: f64, max: Load, throughput: Load) -> (f64, f64) {
         let implied = frames / max.pps();
@@ -114,8 +115,8 @@ impl Search for BackToBack {
         Some(Trial::burst(self.asked, self.config.max))
     }
 
-    fn told(&mut self, result: &TrialResult) {
-        if !self.patience.accepts(result) || self.asked == 0 {
+    fn record(&mut self, result: &TrialResult) {
+        if !self.retry.accepts(result) || self.asked == 0 {
             return;
         }
         let asked = std::mem::take(&mut self.asked);

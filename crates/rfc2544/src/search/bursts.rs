@@ -1,29 +1,29 @@
-//! Bursts (RFC 2544 section 21): frames come 16, 64, 256 or 1024 at a time at the line's rate; the least
-//! interval from burst to burst without loss.
+//! Bursts (RFC 2544 section 21): frames are sent in bursts of 16, 64, 256 or 1024 at line rate. The
+//! search finds the shortest interval between bursts without loss.
 //!
-//! That is the throughput's search over another shape of the same load: n frames each interval are
-//! a load of n / interval.
+//! It is the throughput search with another distribution of the same load: n frames per interval
+//! are a load of n / interval.
 
 use flowyard_frame::Nanos;
 use serde::{Deserialize, Serialize};
 
-use super::Search;
+use super::machine::Search;
 use super::throughput::{self, Config, Throughput};
 use crate::line::Load;
 use crate::trial::{Shape, Trial, TrialResult};
 
-/// Frames of a burst that the standard wants.
+/// Burst sizes of the standard, in frames.
 pub const SIZES: [u64; 4] = [16, 64, 256, 1024];
 
-/// What was found for one size of bursts.
+/// The result for one burst size.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Answer {
-    /// Frames of a burst.
+    /// Frames per burst.
     pub frames: u64,
-    /// From the start of a burst to the start of the next, in nanoseconds; none if even the longest
-    /// that was tried lost frames.
+    /// Nanoseconds from the start of a burst to the start of the next; `None` if even the longest
+    /// interval tried lost frames.
     pub interval_ns: Option<f64>,
-    /// The search behind it.
+    /// The answer of the underlying throughput search.
     pub search: throughput::Answer,
 }
 
@@ -36,7 +36,7 @@ pub struct Bursts {
 }
 
 impl Bursts {
-    /// Bursts of `frames` frames at the line's rate, which is the greatest of `config`.
+    /// A search with bursts of `frames` frames at line rate, which is `config.max`.
     #[must_use]
     pub const fn new(frames: u64, config: Config) -> Self {
         Self { frames, line: config.max, inner: Throughput::new(config) }
@@ -51,8 +51,8 @@ impl Search for Bursts {
         self.inner.next_trial().map(|trial| trial.shape(shape))
     }
 
-    fn told(&mut self, result: &TrialResult) {
-        self.inner.told(result);
+    fn record(&mut self, result: &TrialResult) {
+        self.inner.record(result);
     }
 
     fn answer(&self) -> Answer {

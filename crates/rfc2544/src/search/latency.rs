@@ -1,31 +1,32 @@
 //! Latency (RFC 2544 section 26.2) and latency with packet delay variation (RFC 8219 section 7).
 //!
-//! At the throughput: a stream of 120 s, tagged frames after 60 s, 20 times over. RFC 2544 tags one
-//! frame a trial and reports the mean; RFC 8219 tags 500 and reports the median of medians (typical
-//! latency, TL) and of 99.9th percentiles (worst case latency, WCL). PDV is of all frames.
+//! Both use a stream of 120 s at the throughput, with tagged frames after 60 s, 20 times. RFC 2544
+//! tags one frame per trial and reports the mean. RFC 8219 tags 500 and reports the median of the
+//! medians (typical latency, TL) and of the 99.9th percentiles (worst case latency, WCL). The
+//! packet delay variation (PDV) is computed from all frames.
 
 use flowyard_frame::Nanos;
 use serde::{Deserialize, Serialize};
 
-use super::{Patience, Search};
+use super::machine::{Retry, Search};
 use crate::line::Load;
 use crate::trial::{SECOND, Trial, TrialResult};
 
-/// Streams and how often.
+/// Parameters of the streams.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Config {
-    /// The throughput.
+    /// The load: the throughput.
     pub load: Load,
-    /// The stream.
+    /// Duration of a stream.
     pub duration: Nanos,
-    /// No frame is tagged before.
+    /// Start of the tagged part, relative to the start of the stream.
     pub after: Nanos,
-    /// Trials.
+    /// Number of streams.
     pub repeats: u32,
 }
 
 impl Config {
-    /// 120 s, from 60 s on, 20 times.
+    /// The parameters of RFC 2544: 20 streams of 120 s, tagged from 60 s on.
     #[must_use]
     pub const fn standard(load: Load) -> Self {
         Self { load, duration: 120 * SECOND, after: 60 * SECOND, repeats: 20 }
@@ -36,33 +37,33 @@ impl Config {
     }
 }
 
-/// What RFC 2544 wants.
+/// Latency by RFC 2544.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct Delay {
-    /// Of each trial's tagged frame, in nanoseconds; lost ones are missing.
+    /// Latency of each trial's tagged frame in nanoseconds; lost frames are left out.
     pub samples_ns: Vec<Nanos>,
-    /// Tagged frames that were lost.
+    /// Number of lost tagged frames.
     pub lost: u32,
-    /// Their mean.
+    /// Mean of the samples.
     pub mean_ns: f64,
-    /// And spread.
+    /// Standard deviation of the samples.
     pub stddev_ns: f64,
 }
 
-/// One tagged frame a trial.
+/// The RFC 2544 latency test: one tagged frame per trial.
 #[derive(Clone, Debug)]
 pub struct Rfc2544Latency {
     config: Config,
     samples: Vec<Option<Nanos>>,
     made: u32,
-    patience: Patience,
+    retry: Retry,
 }
 
 impl Rfc2544Latency {
-    /// From the beginning.
+    /// A new test.
     #[must_use]
     pub fn new(config: Config) -> Self {
-        Self { config, samples: Vec::new(), made: 0, patience: Patience::default() }
+        Self { config, samples: Vec::new(), made: 0, retry: Retry::default() }
     }
 }
 
@@ -73,8 +74,8 @@ impl Search for Rfc2544Latency {
         (self.made < self.config.repeats).then(|| self.config.trial(1))
     }
 
-    fn told(&mut self, result: &TrialResult) {
-        if self.patience.accepts(result) {
+    fn record(&mut self, result: &TrialResult) {
+        if self.retry.accepts(result) {
             self.made += 1;
             self.samples.extend(&result.tagged);
         }
@@ -92,7 +93,7 @@ impl Search for Rfc2544Latency {
     }
 }
 
-/// What RFC 8219 wants: of each, the median over the trials, and the first and 99th percentile.
+/// Latency by RFC 8219. Each array has the median, 1st and 99th percentile over the trials.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct Variation {
     /// Typical latency.
@@ -101,17 +102,17 @@ pub struct Variation {
     pub wcl_ns: [Nanos; 3],
     /// Packet delay variation.
     pub pdv_ns: [Nanos; 3],
-    /// Difference between neighbours: least, median, greatest over all trials.
+    /// Inter-packet delay variation: minimum, median, maximum over all trials.
     pub ipdv_ns: [i64; 3],
-    /// Tagged frames that were lost, over all trials.
+    /// Number of lost tagged frames in all trials.
     pub lost: u64,
-    /// Trials.
+    /// Number of trials.
     pub repeats: u32,
-    /// Tagged frames of each trial.
+    /// Tagged frames per trial.
     pub tags: u32,
 }
 
-/// 500 tagged frames a trial.
+/// The RFC 8219 latency test: many tagged frames per trial.
 #[derive(Clone, Debug)]
 pub struct Rfc8219Latency {
     config: Config,
@@ -122,11 +123,11 @@ pub struct Rfc8219Latency {
     ipdv: [Vec<i64>; 3],
     lost: u64,
     made: u32,
-    patience: Patience,
+    retry: Retry,
 }
 
 impl Rfc8219Latency {
-    /// From the beginning, with `tags` tagged frames (the standard wants at least 500).
+    /// A new test with `tags` tagged frames per trial (the standard requires at least 500).
     #[must_use]
     pub fn new(config: Config, tags: u32) -> Self {
         Self {
@@ -138,7 +139,7 @@ impl Rfc8219Latency {
             ipdv: [const { Vec::new() }; 3],
             lost: 0,
             made: 0,
-            patience: Patience::default(),
+            retry: Retry::default(),
         }
     }
 }
@@ -150,8 +151,8 @@ impl Search for Rfc8219Latency {
         (self.made < self.config.repeats).then(|| self.config.trial(self.tags))
     }
 
-    fn told(&mut self, result: &TrialResult) {
-        if !self.patience.accepts(result) {
+    fn record(&mut self, result: &TrialResult) {
+        if !self.retry.accepts(result) {
             return;
         }
         self.made += 1;
@@ -197,7 +198,7 @@ impl Search for Rfc8219Latency {
     }
 }
 
-/// The value that `share` of the sorted ones do not exceed; of none, 0.
+/// The `share` quantile of sorted values; 0 for an empty slice.
 fn at(sorted: &[Nanos], share: f64) -> Nanos {
     let rank = (share * sorted.len() as f64).ceil() as usize;
     sorted.get(rank.saturating_sub(1)).copied().unwrap_or_default()

@@ -1,36 +1,37 @@
 //! Address caching capacity and address learning rate (RFC 2889 sections 5.7 and 5.8).
 //!
-//! Caching: how many addresses a switch knows at once. After learning frames of `n` addresses, one
-//! frame to each: a frame that comes out of another port too, or not at all, was to an address that
-//! is not known. The greatest `n` without such a frame, by bisection. Learning rate: the same with
-//! fixed `n`, and the rate of the learning frames searched.
+//! Caching capacity: the number of addresses that a switch can hold. After learning frames from `n`
+//! addresses, one frame is sent to each. If a frame is also received at another port, or at none,
+//! its address is not in the table. Bisection finds the largest `n` for which every address is
+//! known. Learning rate: the same with fixed `n`; the search varies the rate of the learning
+//! frames.
 //!
-//! These are searches over a number; who measures knows how to run one: [`Probe`] is what they ask.
+//! These searches return a [`Probe`] instead of a trial; the caller runs it.
 
 use flowyard_frame::Nanos;
 use serde::{Deserialize, Serialize};
 
-/// Addresses to learn at a rate, and then a frame to each.
+/// A probe: learning frames from `addresses` addresses, then one frame to each.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Probe {
-    /// How many addresses.
+    /// Number of addresses.
     pub addresses: u32,
-    /// Learning frames a second.
+    /// Learning frames per second.
     pub learning_pps: u64,
 }
 
-/// What came of it.
+/// The result of a probe.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Probed {
-    /// Frames that came out where they should, and nowhere else.
+    /// Frames received at the right port only.
     pub forwarded: u32,
-    /// Frames that came out elsewhere, too: flooded.
+    /// Frames also received at another port (flooded).
     pub flooded: u32,
-    /// Frames that came out nowhere.
+    /// Frames received at no port.
     pub lost: u32,
 }
 
-/// A bisection over whole numbers for the greatest that is good.
+/// A bisection for the largest good number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Greatest {
     good: u64,
@@ -40,7 +41,7 @@ struct Greatest {
 }
 
 impl Greatest {
-    /// From 1 to `limit`.
+    /// Searches from 1 to `limit`.
     const fn new(limit: u64, width: u64) -> Self {
         Self { good: 0, bad: limit + 1, started: false, width }
     }
@@ -52,7 +53,7 @@ impl Greatest {
         if self.bad - self.good <= self.width { None } else { Some(self.good.midpoint(self.bad)) }
     }
 
-    fn told(&mut self, value: u64, is_good: bool) {
+    fn record(&mut self, value: u64, is_good: bool) {
         self.started = true;
         if is_good {
             self.good = self.good.max(value);
@@ -70,7 +71,7 @@ impl Probed {
     }
 }
 
-/// How many addresses are known at once.
+/// The search for the address caching capacity.
 #[derive(Clone, Debug)]
 pub struct Caching {
     search: Greatest,
@@ -78,32 +79,32 @@ pub struct Caching {
 }
 
 impl Caching {
-    /// Up to `limit` addresses, learnt slowly.
+    /// Searches up to `limit` addresses, learnt at `learning_pps` frames per second.
     #[must_use]
     pub const fn new(limit: u32, learning_pps: u64) -> Self {
         Self { search: Greatest::new(limit as u64, 1), learning_pps }
     }
 
-    /// What to probe next.
+    /// The next probe; `None` when the search has finished.
     #[must_use]
     pub fn next_probe(&self) -> Option<Probe> {
         let addresses = self.search.next()? as u32;
         Some(Probe { addresses, learning_pps: self.learning_pps })
     }
 
-    /// What came of it.
-    pub fn told(&mut self, probe: Probe, probed: Probed) {
-        self.search.told(probe.addresses.into(), probed.is_clean());
+    /// Records the result of a probe.
+    pub fn record(&mut self, probe: Probe, probed: Probed) {
+        self.search.record(probe.addresses.into(), probed.is_clean());
     }
 
-    /// The capacity so far.
+    /// The capacity found so far.
     #[must_use]
     pub const fn answer(&self) -> u32 {
         self.search.good as u32
     }
 }
 
-/// How fast they are learnt.
+/// The search for the address learning rate.
 #[derive(Clone, Debug)]
 pub struct LearningRate {
     search: Greatest,
@@ -111,33 +112,35 @@ pub struct LearningRate {
 }
 
 impl LearningRate {
-    /// Of `addresses` addresses, up to `limit_pps`, to one part in a hundred of it.
+    /// Searches with `addresses` addresses up to `limit_pps`, with a resolution of 1 % of that
+    /// limit.
     #[must_use]
     pub const fn new(addresses: u32, limit_pps: u64) -> Self {
         let width = if limit_pps < 100 { 1 } else { limit_pps / 100 };
         Self { search: Greatest::new(limit_pps, width), addresses }
     }
 
-    /// What to probe next.
+    /// The next probe; `None` when the search has finished.
     #[must_use]
     pub fn next_probe(&self) -> Option<Probe> {
         let learning_pps = self.search.next()?;
         Some(Probe { addresses: self.addresses, learning_pps })
     }
 
-    /// What came of it.
-    pub fn told(&mut self, probe: Probe, probed: Probed) {
-        self.search.told(probe.learning_pps, probed.is_clean());
+    /// Records the result of a probe.
+    pub fn record(&mut self, probe: Probe, probed: Probed) {
+        self.search.record(probe.learning_pps, probed.is_clean());
     }
 
-    /// The rate so far, in frames a second.
+    /// The rate found so far, in frames per second.
     #[must_use]
     pub const fn answer(&self) -> u64 {
         self.search.good
     }
 }
 
-/// What a probe takes: learning, 2 s for it to take effect, a frame to each at the same rate.
+/// Duration of a probe: learning frames, 2 s for them to take effect, and one frame to each address
+/// at the same rate.
 #[must_use]
 pub const fn probe_time(probe: &Probe) -> Nanos {
     let pps = if probe.learning_pps == 0 { 1 } else { probe.learning_pps };

@@ -1,21 +1,21 @@
-//! Frame loss rate (RFC 2544 section 26.3): loss at 100 % of the line, 90 %, 80 % ... until two
-//! trials in a row lose nothing.
+//! Frame loss rate (RFC 2544 section 26.3): loss at 100 %, 90 %, 80 % ... of the line rate, until
+//! two consecutive trials have no loss.
 
 use flowyard_frame::Nanos;
 use serde::{Deserialize, Serialize};
 
-use super::{Patience, Search};
+use super::machine::{Retry, Search};
 use crate::line::Load;
 use crate::trial::{Counts, Trial, TrialResult};
 
-/// One step.
+/// One step of the load.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Step {
-    /// Share of the line's rate, in hundredths.
+    /// Load in percent of the line rate.
     pub percent: u64,
-    /// What was sent.
+    /// The load.
     pub load: Load,
-    /// What came of it.
+    /// The trial's frame counters.
     pub counts: Counts,
 }
 
@@ -26,16 +26,16 @@ pub struct LossRate {
     step: u64,
     duration: Nanos,
     steps: Vec<Step>,
-    patience: Patience,
+    retry: Retry,
 }
 
 impl LossRate {
-    /// Of a line that carries `max`, in steps of `percent` (at most 10, as the standard wants),
-    /// each for `duration`.
+    /// A search on a line with maximum load `max`, in steps of `percent` (at most 10, as the
+    /// standard requires), with trials of `duration`.
     #[must_use]
     pub fn new(max: Load, percent: u64, duration: Nanos) -> Self {
         let step = percent.clamp(1, 10);
-        Self { max, step, duration, steps: Vec::new(), patience: Patience::default() }
+        Self { max, step, duration, steps: Vec::new(), retry: Retry::default() }
     }
 
     fn percent(&self) -> Option<u64> {
@@ -54,8 +54,8 @@ impl Search for LossRate {
         Some(Trial::new(self.max.part(percent, 100), self.duration))
     }
 
-    fn told(&mut self, result: &TrialResult) {
-        if !self.patience.accepts(result) {
+    fn record(&mut self, result: &TrialResult) {
+        if !self.retry.accepts(result) {
             return;
         }
         if let Some(percent) = self.percent() {

@@ -1,18 +1,19 @@
-//! MLRsearch (draft-ietf-bmwg-mlrsearch-15, RFC 9971 when published): several goals at once, each
-//! with a loss ratio, a sum of trial durations, and a share of them that may exceed the ratio.
+//! MLRsearch (draft-ietf-bmwg-mlrsearch-15, RFC 9971 when published): several search goals at once.
+//! Each goal has a loss ratio, a duration sum, and an exceed ratio: the share of the trial time
+//! that may exceed the loss ratio.
 //!
 //! ```text
 //!  trials at a load ── classify, per goal ──> lower bound | upper bound | undecided
-//!  loads ── bisect between relevant bounds ──> until as narrow as the goal says
+//!  loads ── bisect between relevant bounds ──> until the goal width is reached
 //! ```
 //!
 //! All goals share all trials. A goal is searched with short trials first; each stage starts from
-//! the bounds that the one before found. RFC 2544's throughput is the goal {60 s, 60 s, 0, 0}.
+//! the bounds of the previous stage. RFC 2544's throughput is the goal {60 s, 60 s, 0, 0}.
 
 use flowyard_frame::Nanos;
 use serde::{Deserialize, Serialize};
 
-use super::{Patience, Search};
+use super::machine::{Retry, Search};
 use crate::line::Load;
 use crate::trial::{SECOND, Trial, TrialResult};
 
@@ -20,27 +21,27 @@ mod classify;
 
 pub use classify::{Class, Stats, classify, conditional_throughput};
 
-/// What is looked for.
+/// A search goal.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Goal {
-    /// Its name in reports.
+    /// The name in reports.
     pub name: String,
-    /// Trials as long as this count in full.
+    /// Goal final trial duration: trials of at least this duration are full-length trials.
     pub final_trial: Nanos,
-    /// How much trial time a load needs to be decided.
+    /// Goal duration sum: the trial time needed to classify a load.
     pub duration_sum: Nanos,
-    /// Loss above this share of frames is too much; below 1.
+    /// Goal loss ratio: the maximum ratio of lost frames; below 1.
     pub loss_ratio: f64,
-    /// This share of the trial time may have too much loss; below 1.
+    /// Goal exceed ratio: the share of the trial time that may exceed the loss ratio; below 1.
     pub exceed_ratio: f64,
-    /// Trials of the first stage.
+    /// Goal initial trial duration: trials of the first stage.
     pub initial_trial: Nanos,
-    /// The answer's bounds are this close, in parts of a million of the upper.
+    /// Goal width: maximum distance of the final bounds, in parts per million of the upper bound.
     pub width_ppm: u64,
 }
 
 impl Goal {
-    /// Of these attributes, with a first stage of 1 s and a width of 0.5 %.
+    /// A goal with these attributes, a first stage of 1 s and a width of 0.5 %.
     #[must_use]
     pub fn new(
         name: &str,
@@ -60,13 +61,13 @@ impl Goal {
         }
     }
 
-    /// RFC 2544, unconditionally.
+    /// The goal equivalent to RFC 2544's throughput (unconditionally compliant).
     #[must_use]
     pub fn rfc2544() -> Self {
         Self::new("RFC2544", 60 * SECOND, 60 * SECOND, 0.0, 0.0)
     }
 
-    /// The two goals of CSIT.
+    /// The two goals of CSIT: NDR and PDR.
     #[must_use]
     pub fn csit() -> Vec<Self> {
         let goal = |name, loss| Self::new(name, SECOND, 21 * SECOND, loss, 0.5);
@@ -74,18 +75,18 @@ impl Goal {
     }
 }
 
-/// What was found for a goal.
+/// The result for a goal.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Found {
-    /// The goal, all of it: a result means nothing without.
+    /// The complete goal, needed to interpret the result.
     pub goal: Goal,
     /// The relevant lower bound.
     pub lower: Option<Load>,
     /// The relevant upper bound.
     pub upper: Option<Load>,
-    /// Conditional throughput at the lower bound, in frames a second for each port.
+    /// Conditional throughput at the lower bound, in frames per second per port.
     pub throughput_pps: Option<f64>,
-    /// Why the result is irregular; a regular one has both bounds, close enough.
+    /// Why the result is irregular; a regular result has both bounds within the goal width.
     pub irregular: Option<String>,
 }
 
@@ -95,17 +96,18 @@ pub struct MlrSearch {
     goals: Vec<Goal>,
     min: Load,
     max: Load,
-    /// Loads that had trials, ascending by interval: the fastest first.
+    /// Loads with trials, in ascending order of interval: the highest load first.
     loads: Vec<(Load, Stats)>,
     asked: Option<Trial>,
     trials: u32,
     limit: u32,
-    patience: Patience,
+    retry: Retry,
     done: bool,
 }
 
 impl MlrSearch {
-    /// Between two loads, for all `goals`; after `limit` trials it gives up and says so.
+    /// A search between two loads for all `goals`. After `limit` trials it stops, and unfinished
+    /// goals are reported as irregular.
     #[must_use]
     pub fn new(goals: Vec<Goal>, min: Load, max: Load, limit: u32) -> Self {
         Self {
@@ -116,13 +118,13 @@ impl MlrSearch {
             asked: None,
             trials: 0,
             limit,
-            patience: Patience::default(),
+            retry: Retry::default(),
             done: false,
         }
     }
 
-    /// The goal's stages: trial durations from the first to the final one, each four times longer;
-    /// earlier stages need only one trial at a load.
+    /// The stages of a goal: trial durations from the initial to the final one, each four times the
+    /// previous; earlier stages need only one trial at a load.
     fn stages(goal: &Goal) -> Vec<Goal> {
         let mut stages = Vec::new();
         let mut trial = goal.initial_trial.max(1).min(goal.final_trial);
@@ -147,7 +149,7 @@ impl MlrSearch {
         stages
     }
 
-    /// The relevant bounds: the slowest upper bound, and the fastest lower bound below it.
+    /// The relevant bounds: the lowest upper bound, and the highest lower bound below it.
     fn bounds(&self, goal: &Goal) -> (Option<Load>, Option<Load>) {
         let class = |stats: &Stats| classify(stats, goal);
         let uppers = self.loads.iter().filter(|(_, stats)| class(stats) == Class::UpperBound);
@@ -157,9 +159,9 @@ impl MlrSearch {
         (lowers.map(|(load, _)| *load).filter(|load| below(*load)).min(), upper)
     }
 
-    /// The load that a stage wants a trial at; none when it is done.
+    /// The load at which a stage needs a trial; `None` when the stage is done.
     fn want(&self, goal: &Goal) -> Option<Load> {
-        // A load that was begun is brought to an end first: the fastest that may still matter.
+        // Finish an undecided load first: the highest one that may still change the bounds.
         let (lower, upper) = self.bounds(goal);
         let between = |load: Load| {
             upper.is_none_or(|upper| load.interval_ps > upper.interval_ps)
@@ -175,7 +177,7 @@ impl MlrSearch {
             (_, None) => (lower != Some(self.max)).then_some(self.max),
             (None, Some(upper)) if upper.interval_ps >= self.min.interval_ps => None,
             (None, Some(upper)) => {
-                // What the stage before found is the best guess.
+                // The result of the previous stage is the best estimate.
                 let guess = self.hint(goal, upper);
                 let doubled = upper.interval_ps.saturating_mul(2).min(self.min.interval_ps);
                 Some(guess.unwrap_or(Load { interval_ps: doubled }))
@@ -193,7 +195,7 @@ impl MlrSearch {
         }
     }
 
-    /// The fastest load below `upper` whose trials so far are all good enough.
+    /// The highest load below `upper` whose trials so far all meet the loss ratio.
     fn hint(&self, goal: &Goal, upper: Load) -> Option<Load> {
         let good = |stats: &Stats| stats.all_good(goal.loss_ratio);
         let below = self.loads.iter().filter(|(load, _)| load.interval_ps > upper.interval_ps);
@@ -201,7 +203,7 @@ impl MlrSearch {
     }
 
     fn plan(&self) -> Option<Trial> {
-        // Loose goals first: their bounds are a start for the strict ones.
+        // Goals with a higher loss ratio first: their bounds help the stricter goals.
         let mut order: Vec<_> = self.goals.iter().collect();
         order.sort_by(|a, b| b.loss_ratio.total_cmp(&a.loss_ratio));
         for goal in order {
@@ -214,7 +216,7 @@ impl MlrSearch {
         None
     }
 
-    /// What was found for one goal.
+    /// The result for one goal.
     fn found(&self, goal: &Goal) -> Found {
         let (lower, upper) = self.bounds(goal);
         let at = |load: Load| self.loads.iter().find(|(l, _)| *l == load).map(|(_, stats)| stats);
@@ -222,10 +224,10 @@ impl MlrSearch {
             .and_then(|load| at(load).map(|stats| conditional_throughput(load.pps(), stats, goal)));
         let irregular = match (lower, upper) {
             (None, _) if self.done => {
-                Some("no lower bound: even the least load loses too much".to_owned())
+                Some("no lower bound: even the lowest load loses too many frames".to_owned())
             }
             (Some(lower), None) if lower == self.max => {
-                Some("no upper bound: the greatest load is a lower bound".to_owned())
+                Some("no upper bound: the highest load is a lower bound".to_owned())
             }
             _ if !self.done || self.trials >= self.limit => {
                 Some(format!("unfinished after {} trials: bounds are too far apart", self.trials))
@@ -247,13 +249,13 @@ impl Search for MlrSearch {
         self.asked
     }
 
-    fn told(&mut self, result: &TrialResult) {
+    fn record(&mut self, result: &TrialResult) {
         self.trials += 1;
-        if !self.patience.accepts(result) {
+        if !self.retry.accepts(result) {
             return;
         }
         let Some(trial) = self.asked.take() else { return };
-        // What the tester did not send is lost, too: the draft recommends it.
+        // Frames that the tester did not send count as lost, as the draft recommends.
         let counts = &result.counts;
         let lost = counts.intended.saturating_sub(counts.good);
         let ratio = lost as f64 / counts.intended.max(1) as f64;

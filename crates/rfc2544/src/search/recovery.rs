@@ -1,15 +1,15 @@
 //! System recovery (RFC 2544 section 26.5) and reset (RFC 6201).
 //!
-//! Recovery: 110 % of the throughput (or the line's rate) for 60 s, then half of that; the time from
-//! there to the last lost frame. (The standard prints the difference the other way round.)
-//! Reset: the device is reset 15 s into a trial at the throughput (halfway, if that is sooner); the time
-//! without it, by frames (lost / rate) and by time (last frame before to first frame after). The two
-//! should agree.
+//! Recovery: 110 % of the throughput (or the line rate) for 60 s, then half of that. The result is
+//! the time from the change of load to the last lost frame. (The standard prints the difference
+//! with the opposite sign.) Reset: the device is reset 15 s into a trial at the throughput
+//! (half-way, if that is earlier). The result is the outage, computed from lost frames (lost /
+//! rate) and from time stamps (last frame before to first frame after). The two should agree.
 
 use flowyard_frame::Nanos;
 use serde::{Deserialize, Serialize};
 
-use super::{Patience, Search};
+use super::machine::{Retry, Search};
 use crate::line::Load;
 use crate::trial::{SECOND, Shape, Trial, TrialResult};
 
@@ -18,7 +18,7 @@ use crate::trial::{SECOND, Shape, Trial, TrialResult};
 struct Repeated {
     trial: Trial,
     left: u32,
-    patience: Patience,
+    retry: Retry,
 }
 
 impl Repeated {
@@ -27,7 +27,7 @@ impl Repeated {
     }
 
     fn accepts(&mut self, result: &TrialResult) -> bool {
-        let accepts = self.left > 0 && self.patience.accepts(result);
+        let accepts = self.left > 0 && self.retry.accepts(result);
         self.left -= u32::from(accepts);
         accepts
     }
@@ -37,7 +37,7 @@ impl Repeated {
     }
 }
 
-/// Recovery from overload.
+/// The test of recovery from overload.
 #[derive(Clone, Debug)]
 pub struct Recovery {
     trials: Repeated,
@@ -46,15 +46,16 @@ pub struct Recovery {
 }
 
 impl Recovery {
-    /// Of a device with `throughput` on a line of `max`: overload for `overload` (60 s), then half
-    /// for as long again, `repeats` times.
+    /// A test of a device with the given throughput, on a line with maximum load `max`: overload
+    /// for `overload` (60 s in the standard), then half that load for the same time, `repeats`
+    /// times.
     #[must_use]
     pub fn new(max: Load, throughput: Load, overload: Nanos, repeats: u32) -> Self {
         let more = throughput.part(110, 100);
         let load = if more.interval_ps < max.interval_ps { max } else { more };
         let step = Shape::Step { at: overload, then: load.part(1, 2) };
         let trial = Trial::new(load, 2 * overload).shape(step);
-        let trials = Repeated { trial, left: repeats, patience: Patience::default() };
+        let trials = Repeated { trial, left: repeats, retry: Retry::default() };
         Self { trials, switch: overload, times: Vec::new() }
     }
 }
@@ -66,15 +67,15 @@ impl Search for Recovery {
         self.trials.next()
     }
 
-    fn told(&mut self, result: &TrialResult) {
+    fn record(&mut self, result: &TrialResult) {
         if self.trials.accepts(result) {
-            // Losses of the overload itself are not what is asked for.
+            // Loss during the overload itself does not count.
             let last = result.losses.last.unwrap_or_default();
             self.times.push(last.saturating_sub(self.switch));
         }
     }
 
-    /// Nanoseconds from the drop of the load to the last lost frame, of each trial.
+    /// For each trial, nanoseconds from the reduction of the load to the last lost frame.
     fn answer(&self) -> Vec<Nanos> {
         self.times.clone()
     }
@@ -84,18 +85,18 @@ impl Search for Recovery {
     }
 }
 
-/// What a reset took.
+/// The outage caused by a reset.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 pub struct ResetTime {
-    /// Lost frames at the offered rate.
+    /// Frame-based: lost frames divided by the offered rate.
     pub by_frames_ns: Nanos,
-    /// From the last frame before to the first after.
+    /// Time-based: from the last frame before to the first frame after the outage.
     pub by_time_ns: Nanos,
-    /// Frames lost.
+    /// Number of lost frames.
     pub lost: u64,
 }
 
-/// Reset.
+/// The reset test.
 #[derive(Clone, Debug)]
 pub struct Reset {
     trials: Repeated,
@@ -104,14 +105,14 @@ pub struct Reset {
 }
 
 impl Reset {
-    /// At `load`, the reset 15 s into a trial of `duration`, or halfway, if that is sooner; `repeats`
-    /// times; `senders` ports send. Of less than 4 s the trial is not.
+    /// A test at `load`: the reset happens 15 s into a trial of `duration` (at least 4 s), or
+    /// half-way if that is earlier; `repeats` times; `senders` ports send.
     #[must_use]
     pub fn new(load: Load, duration: Nanos, repeats: u32, senders: u8) -> Self {
         let duration = duration.max(4 * SECOND);
         let shape = Shape::Reset { at: (duration / 2).min(15 * SECOND) };
         let trial = Trial::new(load, duration).shape(shape);
-        let trials = Repeated { trial, left: repeats, patience: Patience::default() };
+        let trials = Repeated { trial, left: repeats, retry: Retry::default() };
         Self { trials, senders: u64::from(senders.max(1)), times: Vec::new() }
     }
 }
@@ -123,7 +124,7 @@ impl Search for Reset {
         self.trials.next()
     }
 
-    fn told(&mut self, result: &TrialResult) {
+    fn record(&mut self, result: &TrialResult) {
         if self.trials.accepts(result) {
             let lost = result.counts.lost();
             let (before, after) = result.losses.silence.unwrap_or_default();

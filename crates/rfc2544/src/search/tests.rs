@@ -9,7 +9,7 @@ use super::model::{buffered, curve, pps, result, run};
 use super::*;
 use crate::line::{Line, Load};
 use crate::search::learning::Probed;
-use crate::trial::{SECOND, Shape};
+use crate::trial::{SECOND, Shape, Trial, TrialResult};
 
 pub(crate) fn shared(file: &str) -> Option<Vec<u8>> {
     let base = std::env::var_os("FLOWYARD_SHARED").map_or_else(
@@ -80,7 +80,7 @@ fn loads_are_classified_as_the_drafts_code_does() {
 }
 
 proptest! {
-    /// The throughput of a device with a plain capacity: found within the width, never above.
+    /// The throughput of a device with a fixed capacity is found within the width, never above it.
     #[test]
     fn throughput_is_found(capacity in 20.0_f64..20_000.0, width_ppm in 50_u64..20_000) {
         let max = Line::MBIT_10.max_load(64);
@@ -90,7 +90,7 @@ proptest! {
         let answer = search.answer();
         let got = answer.load.unwrap().pps();
         let want = capacity.min(max.pps());
-        // A fraction of a frame a trial is no loss: 60 s know the capacity to 1/60 pps.
+        // A fraction of a frame per trial is no loss: 60 s resolve the capacity to 1/60 pps.
         prop_assert!(got <= want + 0.02, "{got} {want}");
         prop_assert!(got >= want * (1.0 - width_ppm as f64 / 1e6) - 0.02, "{got} {want} in {trials}");
         prop_assert_eq!(answer.duration, 60 * SECOND);
@@ -98,7 +98,7 @@ proptest! {
         prop_assert_eq!(answer.lossy.is_none(), capacity >= max.pps());
     }
 
-    /// A buffer hides loss in short trials: only a full one tells (section 24).
+    /// A buffer hides loss in short trials; only full trials decide (section 24).
     #[test]
     fn short_trials_do_not_decide(capacity in 1000.0_f64..14_000.0, buffer in 1.0_f64..2000.0) {
         let max = Line::MBIT_10.max_load(64);
@@ -116,7 +116,7 @@ proptest! {
         prop_assert!(full_trials < 25, "{}", full_trials);
     }
 
-    /// On devices with a known loss curve the bounds contain the truth, for every goal.
+    /// On devices with a known loss curve the bounds contain the true value, for every goal.
     #[test]
     fn mlrsearch_bounds_contain_the_truth(
         knee in 0.05_f64..0.95,
@@ -126,7 +126,7 @@ proptest! {
         let max = Line::GBIT_1.max_load(512);
         let min = max.part(1, 1000);
         let knee = knee * max.pps();
-        // No loss to the knee, then a share of what is above.
+        // No loss up to the knee, then a share of the load above it.
         let loss = move |pps: f64| (slope * (pps - knee) / pps).clamp(0.0, 1.0);
         let truth = |ratio: f64| knee * slope / (slope - ratio);
         let mut goals = Goal::csit();
@@ -138,11 +138,11 @@ proptest! {
             let truth = truth(found.goal.loss_ratio);
             let name = &found.goal.name;
             let lower = found.lower.map(Load::pps);
-            // One frame of a trial of a second is no loss by rounding.
+            // In a trial of one second, rounding may hide the loss of one frame.
             prop_assert!(lower.unwrap() <= truth * (1.0 + 1e-4) + 1.0, "{} {:?} {}", name, lower, truth);
             match found.upper.map(Load::pps) {
                 Some(upper) => {
-                    // Half a frame of a second may be one lost by rounding: so much less load.
+                    // In a trial of one second, half a lost frame may be rounded up to one.
                     prop_assert!(upper >= truth - 1.0 / slope, "{} {} {}", name, upper, truth);
                     let width = 1.0 - lower.unwrap() / upper;
                     prop_assert!(width <= found.goal.width_ppm as f64 / 1e6 + 1e-9, "{}", width);
@@ -158,7 +158,7 @@ proptest! {
         }
     }
 
-    /// Noise moves the bounds, but the search ends, and stays within its limits.
+    /// With noise the bounds vary, but the search ends and stays within its limits.
     #[test]
     fn mlrsearch_ends_under_noise(seed in any::<u64>(), noise in 0.0_f64..2.0) {
         let (min, max) = (pps(100.0), pps(10_000.0));
@@ -172,7 +172,7 @@ proptest! {
         prop_assert!(trials <= 500);
     }
 
-    /// The longest burst, by frames.
+    /// The longest burst gives the buffer size in frames.
     #[test]
     fn back_to_back_finds_the_buffer(buffer in 1.0_f64..50_000.0, share in 0.1_f64..0.99) {
         let max = Line::GBIT_1.max_load(64);
@@ -250,7 +250,7 @@ fn what_the_tester_spoils_is_measured_again() {
         result
     });
     let answer = search.answer();
-    assert_eq!((answer.load, answer.spoiled, answer.trials), (Some(max), 1, 3));
+    assert_eq!((answer.load, answer.invalid_trials, answer.trials), (Some(max), 1, 3));
 }
 
 #[test]
@@ -317,14 +317,14 @@ fn caches_and_their_rates_are_found() {
         while let Some(probe) = search.next_probe() {
             let forwarded = probe.addresses.min(capacity);
             let flooded = probe.addresses - forwarded;
-            search.told(probe, Probed { forwarded, flooded, lost: 0 });
+            search.record(probe, Probed { forwarded, flooded, lost: 0 });
         }
         assert_eq!(search.answer(), capacity);
     }
     let mut search = LearningRate::new(1000, 10_000);
     while let Some(probe) = search.next_probe() {
         let missed = u32::from(probe.learning_pps > 6_000) * 5;
-        search.told(probe, Probed { forwarded: 1000 - missed, flooded: missed, lost: 0 });
+        search.record(probe, Probed { forwarded: 1000 - missed, flooded: missed, lost: 0 });
     }
     assert!((5_900..=6_000).contains(&search.answer()), "{}", search.answer());
     let none = Probed::default();
@@ -332,7 +332,7 @@ fn caches_and_their_rates_are_found() {
 }
 
 #[test]
-fn a_search_told_the_same_asks_the_same() {
+fn a_search_given_the_same_results_returns_the_same_trials() {
     let max: Load = Line::GBIT_1.max_load(64);
     let goals = || vec![Goal::rfc2544(), Goal::csit().remove(1)];
     let mut first = MlrSearch::new(goals(), max.part(1, 100), max, 1000);
@@ -342,19 +342,20 @@ fn a_search_told_the_same_asks_the_same() {
         written.push(result.clone());
         result
     });
-    // As from a file: the results as text and back.
+    // As from a file: the results are converted to text and back.
     let mut again = MlrSearch::new(goals(), max.part(1, 100), max, 1000);
     for result in &written {
         let text = serde_json::to_string(result).unwrap();
         let back: TrialResult = serde_json::from_str(&text).unwrap();
         assert_eq!(again.next_trial(), Some(back.trial));
-        again.told(&back);
+        again.record(&back);
     }
     assert_eq!((again.next_trial(), again.answer()), (None, first.answer()));
 }
 
-/// A device that takes `capacity` frames a second and holds `buffer`: a burst may be longer than the
-/// buffer by what leaves meanwhile, and the next one may come when it has left.
+/// A device that forwards `capacity` frames per second and buffers `buffer` frames. A burst may
+/// exceed the buffer by the frames that leave meanwhile, and the next burst may arrive when the
+/// buffer is empty.
 #[test]
 fn the_least_interval_between_bursts_is_what_the_device_takes() {
     let (line, capacity, buffer) = (pps(100_000.0), 10_000.0, 200.0);
@@ -365,7 +366,8 @@ fn the_least_interval_between_bursts_is_what_the_device_takes() {
         run(&mut search, |trial| {
             let Shape::Bursts { frames, line } = trial.shape else { panic!("{trial:?}") };
             let n = frames as f64;
-            // What waits at the end of a burst, and whether all has left when the next one comes.
+            // The frames buffered at the end of a burst must fit, and must leave before the next
+            // one.
             let waits = n - n * capacity / line.pps();
             let clean = waits <= buffer && trial.load.pps() <= capacity;
             result(trial, u64::from(!clean))
@@ -379,7 +381,7 @@ fn the_least_interval_between_bursts_is_what_the_device_takes() {
     }
 }
 
-/// What is far beyond the tester is not tried again; what it missed by little is.
+/// A trial that the tester missed by little is repeated; one far beyond its capability is not.
 #[test]
 fn only_a_near_miss_of_the_tester_is_made_again() {
     let trial = Trial::new(pps(1000.0), SECOND);
@@ -389,7 +391,7 @@ fn only_a_near_miss_of_the_tester_is_made_again() {
         result.counts.good -= missing;
         result
     };
-    assert!(Patience::default().accepts(&short(0)));
-    assert!(!Patience::default().accepts(&short(5)));
-    assert!(Patience::default().accepts(&short(500)));
+    assert!(Retry::default().accepts(&short(0)));
+    assert!(!Retry::default().accepts(&short(5)));
+    assert!(Retry::default().accepts(&short(500)));
 }

@@ -1,43 +1,42 @@
-//! Throughput (RFC 2544 section 26.1): the fastest rate at which not one frame is lost.
+//! Throughput (RFC 2544 section 26.1): the highest rate at which no frame is lost.
 //!
 //! ```text
-//!   clean ────────────┤ width ├──────────── lossy      halved until narrow enough,
-//!        short trials, then full ones from the edge     the final word has a full-length trial
+//!   clean ────────────┤ width ├──────────── lossy     halved until narrow enough;
+//!        short trials, then full ones near the edge   a full-length trial decides
 //! ```
 //!
-//! Invariants: `clean` had a full-length trial without loss when the search is done, or there is no
-//! such rate; a result never rests on short trials (section 24).
+//! Invariants: when the search is done, the answer is a rate that had a full-length trial without
+//! loss, or there is none; a result never depends on short trials alone (section 24).
 
 use flowyard_frame::Nanos;
 use serde::{Deserialize, Serialize};
 
-use super::{Patience, Search};
+use super::machine::{Retry, Search};
 use crate::line::Load;
 use crate::trial::{Counts, SECOND, Trial, TrialResult};
 
-/// How to search.
+/// Parameters of the search.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Config {
-    /// The line's own rate.
+    /// The line rate.
     pub max: Load,
-    /// The least rate of interest.
+    /// The lowest rate that is tried.
     pub min: Load,
-    /// The answer is at most so many parts in a million below a rate that lost frames.
+    /// Resolution: the answer is at most this many parts per million below a rate with loss.
     pub width_ppm: u64,
-    /// Intervals are multiples of so many picoseconds, but for the line's own: whole nanoseconds let
-    /// a device under virtual time find back to the state it was in.
+    /// Intervals are multiples of this many picoseconds, except for the line rate. With whole
+    /// nanoseconds, a device under virtual time can return to an earlier state.
     pub grid_ps: u64,
-    /// Trials while searching.
+    /// Duration of intermediate trials.
     pub short: Nanos,
-    /// The trial that counts.
+    /// Duration of the deciding trials.
     pub full: Nanos,
-    /// A lossy trial is made again up to so many times (ETSI TST009: loss verification); 0 is the
-    /// standard's own.
+    /// How often a trial with loss is repeated (ETSI TST009, loss verification); 0 in RFC 2544.
     pub verify: u32,
 }
 
 impl Config {
-    /// As the standard says: full trials of 60 s, and short ones of 5 s on the way.
+    /// The parameters of RFC 2544: deciding trials of 60 s, and intermediate trials of 5 s.
     #[must_use]
     pub const fn rfc2544(max: Load) -> Self {
         Self {
@@ -52,44 +51,46 @@ impl Config {
     }
 }
 
-/// What was found.
+/// The result.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Answer {
-    /// The fastest rate without loss; none if even the least one loses.
+    /// The highest rate without loss; `None` if even the lowest rate has loss.
     pub load: Option<Load>,
-    /// The slowest rate above it that lost; none where the line itself is the limit.
+    /// The lowest rate above it with loss; `None` if the line rate is the limit.
     pub lossy: Option<Load>,
-    /// Whether it was the tester that could not, there: then the device's limit is not known.
+    /// Whether the tester could not generate the rate `lossy`; the device's limit is then not
+    /// known.
     pub tester_limit: bool,
-    /// Of the trial behind the answer.
+    /// Frame counters of the deciding trial.
     pub counts: Counts,
-    /// How long that trial was.
+    /// Duration of the deciding trial.
     pub duration: Nanos,
-    /// Trials made.
+    /// Number of trials.
     pub trials: u32,
-    /// Trials that the tester spoiled.
-    pub spoiled: u32,
+    /// Number of trials repeated because of a fault of the tester.
+    pub invalid_trials: u32,
 }
 
 /// The search.
 #[derive(Clone, Debug)]
 pub struct Throughput {
     config: Config,
-    /// The fastest clean rates of short and of full trials.
+    /// The highest rates without loss in short and in full trials.
     clean: [Option<Load>; 2],
     lossy: Option<Load>,
     asked: Option<Trial>,
     answer: Answer,
     again: u32,
-    /// Not 0: a full trial lost where a short one did not, because a buffer hid it. From then on only
-    /// full trials count, from there downwards in steps of so many widths, doubled each time.
+    /// If not 0, a full trial had loss at a rate where a short one had none, because a buffer hid
+    /// it. From then on only full trials are used, downwards from that rate in steps of this many
+    /// widths, doubled each time.
     stride: u64,
-    patience: Patience,
+    retry: Retry,
     done: bool,
 }
 
 impl Throughput {
-    /// From the beginning.
+    /// A new search.
     #[must_use]
     pub const fn new(config: Config) -> Self {
         let counts = Counts {
@@ -116,7 +117,7 @@ impl Throughput {
             counts,
             duration: 0,
             trials: 0,
-            spoiled: 0,
+            invalid_trials: 0,
         };
         Self {
             config,
@@ -126,12 +127,12 @@ impl Throughput {
             answer,
             again: 0,
             stride: 0,
-            patience: Patience { tries: 0 },
+            retry: Retry::new(),
             done: false,
         }
     }
 
-    /// Whether no rate between the two is worth a trial.
+    /// Whether the two rates are so close that the search is done.
     fn is_narrow(&self, clean: Load, lossy: Load) -> bool {
         let width = clean.interval_ps.saturating_sub(lossy.interval_ps);
         u128::from(width) * 1_000_000
@@ -139,11 +140,11 @@ impl Throughput {
             || width <= self.config.grid_ps
     }
 
-    /// The next rate, and whether a short trial will do.
+    /// The next rate, and whether to use a short trial.
     fn aim(&self) -> Option<(Load, bool)> {
         let Config { max, min, .. } = self.config;
         let Some(lossy) = self.lossy else {
-            // Nothing lost yet: the line's own rate, short and then full.
+            // No loss so far: try the line rate, first with a short and then with a full trial.
             return (self.clean[1] != Some(max)).then_some((max, self.clean[0] != Some(max)));
         };
         let (short, full) = (self.clean[0], self.clean[1]);
@@ -166,7 +167,7 @@ impl Throughput {
             Some(best) => Some((middle(best, lossy, self.config.grid_ps.max(1)), self.stride == 0)),
             None if lossy.interval_ps >= min.interval_ps => None,
             None => {
-                // Down by halves until something comes through.
+                // Halve the rate until a trial has no loss.
                 let next = Load { interval_ps: lossy.interval_ps.saturating_mul(2) };
                 let next = if next.interval_ps > min.interval_ps { min } else { next };
                 Some((next, true))
@@ -188,11 +189,11 @@ impl ByRate for Option<Load> {
     }
 }
 
-/// The rate half-way between two: the harmonic middle of the intervals.
+/// The rate half-way between two rates: the harmonic mean of their intervals.
 fn middle(a: Load, b: Load, grid: u64) -> Load {
     let (x, y) = (u128::from(a.interval_ps), u128::from(b.interval_ps));
     let middle = (2 * x * y / (x + y).max(1)) as u64;
-    // Strictly between, so that the search ends.
+    // Strictly between the two, so that the search ends.
     let (low, high) = (a.interval_ps.min(b.interval_ps), a.interval_ps.max(b.interval_ps));
     let middle = middle / grid * grid;
     Load {
@@ -211,17 +212,17 @@ impl Search for Throughput {
         if self.asked.is_none() && !self.done {
             self.asked = self.aim().map(|(load, is_short)| {
                 let short = self.config.short.min(self.config.full);
-                Trial::new(load, if is_short { short } else { self.config.full }).until_lost()
+                Trial::new(load, if is_short { short } else { self.config.full }).stop_at_loss()
             });
             self.done = self.asked.is_none();
         }
         self.asked
     }
 
-    fn told(&mut self, result: &TrialResult) {
+    fn record(&mut self, result: &TrialResult) {
         self.answer.trials += 1;
-        if !self.patience.accepts(result) {
-            self.answer.spoiled += 1;
+        if !self.retry.accepts(result) {
+            self.answer.invalid_trials += 1;
             return;
         }
         let Some(trial) = self.asked else { return };
@@ -229,7 +230,7 @@ impl Search for Throughput {
         let is_clean = counts.lost() == 0 && counts.sent > 0 && result.fault().is_none();
         if !is_clean && self.again < self.config.verify {
             self.again += 1;
-            return; // the same again: noise, or the device?
+            return; // repeat the trial to distinguish noise from a limit of the device
         }
         (self.asked, self.again) = (None, 0);
         if !is_clean {
@@ -238,7 +239,7 @@ impl Search for Throughput {
             if trial.duration == self.config.full && self.config.short < self.config.full {
                 self.stride = (self.stride * 2).clamp(1, 1 << 20);
             }
-            // What seemed clean at or above this rate in a short trial was not.
+            // Rates at or above this one no longer count as free of loss.
             self.clean.iter_mut().for_each(|clean| {
                 *clean = clean.filter(|clean| clean.interval_ps > load.interval_ps);
             });

@@ -1,29 +1,29 @@
-//! Spread: what the same search found several times, and whether one figure may stand for it.
+//! Spread of repeated searches, and whether a single figure may represent them.
 
 use serde::{Deserialize, Serialize};
 
 use crate::line::Load;
 use crate::search::throughput::Answer;
 
-/// Repetitions of a search, in frames a second.
+/// Results of repeated searches, in frames per second.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Spread {
-    /// Each, in the order of time; 0 where no rate was without loss.
+    /// Each result, in order of time; 0 if no rate without loss was found.
     pub runs_pps: Vec<f64>,
-    /// The middle one, the lower one of two.
+    /// The median; the lower of the two middle values for an even number.
     pub median_pps: f64,
-    /// Relative standard deviation, in percent of the mean.
+    /// Standard deviation in percent of the mean.
     pub rsd_percent: f64,
-    /// Why no single figure may stand for them.
+    /// Why a single figure cannot represent the results.
     pub irregular: Option<String>,
 }
 
 impl Spread {
-    /// Above this relative standard deviation, in percent, results are irregular. RFC 8239 section
-    /// 1.3 wants less than 10.
+    /// Results with a larger relative standard deviation, in percent, are irregular. RFC 8239
+    /// section 1.3 requires less than 10.
     pub const LIMIT_PERCENT: f64 = 10.0;
 
-    /// Of these rates; none of none.
+    /// The spread of `runs_pps`; `None` if it is empty.
     #[must_use]
     pub fn new(runs_pps: Vec<f64>) -> Option<Self> {
         let mut sorted = runs_pps.clone();
@@ -31,7 +31,7 @@ impl Spread {
         let median_pps = *sorted.get(sorted.len().saturating_sub(1) / 2)?;
         let n = sorted.len() as f64;
         let mean = sorted.iter().sum::<f64>() / n;
-        // Of a sample: n - 1.
+        // Sample standard deviation: divided by n - 1.
         let squares: f64 = sorted.iter().map(|rate| (rate - mean).powi(2)).sum();
         let deviation = if n > 1.0 { (squares / (n - 1.0)).sqrt() } else { 0.0 };
         let rsd_percent = if mean > 0.0 { deviation / mean * 100.0 } else { 0.0 };
@@ -40,7 +40,7 @@ impl Spread {
             Some(format!("{empty} of {} repetitions found no rate without loss", runs_pps.len()))
         } else if rsd_percent > Self::LIMIT_PERCENT {
             Some(format!(
-                "relative standard deviation {rsd_percent:.0} %, more than {} %",
+                "relative standard deviation {rsd_percent:.0} % is above {} %",
                 Self::LIMIT_PERCENT
             ))
         } else {
@@ -49,7 +49,7 @@ impl Spread {
         Some(Self { runs_pps, median_pps, rsd_percent, irregular })
     }
 
-    /// The least and the greatest.
+    /// The minimum and the maximum.
     #[must_use]
     pub fn range_pps(&self) -> [f64; 2] {
         let fold = |of: fn(f64, f64) -> f64| self.runs_pps.iter().copied().reduce(of);
@@ -57,7 +57,7 @@ impl Spread {
     }
 }
 
-/// The middle answer, and the spread of all where there are several.
+/// The median answer, and the spread of all answers if there are several.
 pub(super) fn of(mut answers: Vec<Answer>) -> (Option<Answer>, Option<Spread>) {
     let rate = |answer: &Answer| answer.load.map_or(0.0, Load::pps);
     let spread =
@@ -65,8 +65,9 @@ pub(super) fn of(mut answers: Vec<Answer>) -> (Option<Answer>, Option<Spread>) {
     answers.sort_by(|a, b| rate(a).total_cmp(&rate(b)));
     let middle = answers.len().saturating_sub(1) / 2;
     let all = answers.iter().map(|answer| answer.trials).sum();
-    let spoiled = answers.iter().map(|answer| answer.spoiled).sum();
-    let answer = answers.get(middle).map(|answer| Answer { trials: all, spoiled, ..*answer });
+    let invalid_trials = answers.iter().map(|answer| answer.invalid_trials).sum();
+    let answer =
+        answers.get(middle).map(|answer| Answer { trials: all, invalid_trials, ..*answer });
     (answer, spread)
 }
 

@@ -5,7 +5,7 @@ use crate::line::Line;
 use crate::trial::SECOND;
 use crate::virtual_bench::YardBench;
 
-/// Small enough for a test: one size, short trials, a slow yard.
+/// A run short enough for a test: one frame size, short trials, a slow yard.
 fn small() -> (Profile, YardSpec) {
     let line = Line::MBIT_10;
     let profile = Profile {
@@ -44,7 +44,8 @@ fn the_whole_suite_and_its_resumption() {
     let first = run(&profile, &mut YardBench(spec), &mut journal, &mut watch).unwrap();
     assert_eq!(seen.len(), first.trials.len());
     let at = &first.sizes[0];
-    // Two directions of one core: 1 s / (2 * 400 us), and what rings and queues hide in 1 s.
+    // One core serves two directions: 1 s / (2 * 400 us), plus the frames that rings and queues
+    // buffer during the trial of 1 s.
     let pps = at.throughput.unwrap().load.unwrap().pps();
     assert!((1240.0..1250.0 + 420.0 / 2.0).contains(&pps), "{pps}");
     assert_eq!(at.latency.as_ref().unwrap().samples_ns.len(), 3, "one tagged frame a trial");
@@ -53,12 +54,13 @@ fn the_whole_suite_and_its_resumption() {
     assert!(at.back_to_back.as_ref().unwrap().mean > 64.0);
     assert_eq!(at.recovery_ns.as_ref().unwrap().len(), 1);
     let reset = at.reset.as_ref().unwrap()[0];
-    // A throughput by trials of 1 s is more than the yard can do for 16 s: it loses frames all the
-    // time, and only the times tell of the reset.
+    // A throughput found with trials of 1 s is more than the yard sustains for 16 s. It loses
+    // frames throughout the trial, so only the time stamps show the reset.
     assert!((50_000_000..70_000_000).contains(&reset.by_time_ns), "{reset:?}");
-    assert!(at.left_out.is_empty(), "{:?}", at.left_out);
+    assert!(at.skipped.is_empty(), "{:?}", at.skipped);
 
-    // Stopped half-way, and resumed: the same, with only the rest measured.
+    // A run that was stopped half-way and resumed gives the same results and measures only the
+    // rest.
     let half = journal.0.len() / 2;
     let mut resumed = Written(journal.0[..half].to_vec(), 0);
     let mut count = 0;
@@ -67,7 +69,7 @@ fn the_whole_suite_and_its_resumption() {
     assert_eq!(second, first);
     assert_eq!(count, journal.0.len() - half);
 
-    // Of another run.
+    // The journal of a run with other arguments is refused.
     let other = Profile { full: 2 * SECOND, ..profile };
     let mut wrong = Written(journal.0, 0);
     let error = run(&other, &mut YardBench(spec), &mut wrong, &mut |_| {}).unwrap_err();
@@ -82,10 +84,10 @@ fn both_ways_of_timing_a_reset_agree() {
     let mut measure = bench.at(&setup).unwrap();
     let mut search = Reset::new(Load::from_pps(500.0), 16 * SECOND, 1, 2);
     while let Some(trial) = search.next_trial() {
-        search.told(&measure.measure(&trial).unwrap());
+        search.record(&measure.measure(&trial).unwrap());
     }
     let reset = search.answer()[0];
-    // 50 ms are 25 frames of each port; a frame more or less on either side.
+    // 50 ms are 25 frames per port, with a tolerance of one frame.
     assert!((24..=26).contains(&(reset.lost / 2)), "{reset:?}");
     assert!(reset.by_time_ns.abs_diff(reset.by_frames_ns) <= 2 * 2_000_000, "{reset:?}");
 }
@@ -99,7 +101,7 @@ fn the_verdict_follows_from_what_was_run() {
     let unmet: Vec<_> =
         verdict.points.iter().filter(|p| p.must && !p.met).map(|p| &p.section[..]).collect();
     assert_eq!(unmet, ["26.2", "26.4"], "three repetitions, and bursts of a second");
-    // As if it had been run in full.
+    // The same results with the complete profile.
     let full = Results { profile: Profile::rfc2544(Line::MBIT_10), ..results };
     assert!(
         judge(&full).verdict.starts_with("conditionally compliant"),

@@ -41,14 +41,14 @@ fn a_device_may_change_what_is_not_covered() {
     let (sum, carry) = sum.overflowing_add(0x100);
     routed[24..26].copy_from_slice(&(sum + u16::from(carry)).to_be_bytes());
     assert_eq!(read(&routed, Cover::Network), Seen::Good(TAG));
-    routed[22] -= 1; // and forgot the checksum
+    routed[22] -= 1; // without updating the checksum
     assert_eq!(read(&routed, Cover::Network), Seen::Corrupt);
     let mut balanced = frame(60, Cover::Payload);
     balanced[30..38].copy_from_slice(&[10, 0, 0, 1, 1, 1, 2, 2]);
     assert_eq!(read(&balanced, Cover::Payload), Seen::Good(TAG));
 }
 
-/// What writes the checksum once more for each tag is right by another parser, however often.
+/// The incrementally updated UDP checksum stays correct, by an independent parser, over many tags.
 #[test]
 fn checksums_over_ipv6_stay_right() {
     let mut frame = of(Family::Ipv6, 80, Cover::Frame);
@@ -91,7 +91,7 @@ fn other_traffic_is_foreign() {
 }
 
 proptest! {
-    /// One to three wrong bits anywhere: corrupt, neither good nor foreign.
+    /// A frame with one to three wrong bits anywhere is corrupt, neither good nor foreign.
     #[test]
     fn wrong_bits_are_found(
         len in prop::sample::select(vec![60_usize, 124, 252, 508, 1020, 1276, 1514]),

@@ -1,23 +1,23 @@
-//! Cycles: noticing that everything is as it was, and counting one cycle by itself.
+//! Cycle detection: finds that the state of a trial recurs, and counts one cycle by itself.
 //!
 //! ```text
 //!  search ── key seen before, C rows ago ──> settle ── window passed ──> count ── C rows ──> skip
-//!            (traffic, phase, lines, device)   every C rows the key must come again
+//!            (traffic, phase, lines, device)   the key must recur every C rows
 //! ```
 //!
-//! Why settle: the tracker decides about a frame when it leaves the window; a cycle's losses are
-//! only then the steady state's.
+//! The settle stage is needed because the tracker counts a frame as lost only when it leaves the
+//! window; before that, a cycle's losses are not yet those of the steady state.
 
 use std::collections::HashMap;
 
 use flowyard_frame::Nanos;
 
-use crate::analyse::{Analyser, Source};
+use crate::analyse::{Analyser, Source, Totals};
 use crate::latency::Recorder;
 use crate::track::Known;
 use crate::trial::{Shape, Trial};
 
-/// Keys kept; a device that needs more has no short cycle.
+/// The maximum number of keys kept; a device that needs more has no short cycle.
 const KEYS: usize = 1 << 15;
 
 /// The longest cycle, in rows.
@@ -31,7 +31,8 @@ pub(super) struct Cycle {
 enum Stage {
     Closed,
     Search(HashMap<Vec<u64>, u64>),
-    /// The key that has to come again each so many rows, and the tags from which on all is steady.
+    /// The key must recur every `rows` rows; from the tags in `tags` on, the trial is in the
+    /// steady state.
     Settle {
         key: Vec<u64>,
         rows: u64,
@@ -41,25 +42,25 @@ enum Stage {
     Count(Box<Count>),
 }
 
-/// What was known when the counted cycle began.
+/// The counters at the start of the counted cycle.
 struct Count {
     key: Vec<u64>,
     rows: u64,
     from: u64,
     tags: Vec<u64>,
     known: Vec<Known>,
-    strays: [u64; 4],
+    totals: Totals,
     latency: Recorder,
 }
 
-/// Cycles that were not simulated: one of them, and how many.
+/// Cycles that are not simulated: the counters of one, and their number.
 pub(super) struct Skip {
     pub(super) times: u64,
     pub(super) rows: u64,
-    /// By port: the first tag after the counted cycle, and tags of a cycle.
+    /// For each port: the first tag after the counted cycle, and the number of tags per cycle.
     at: Vec<(u64, u64)>,
     known: Vec<Known>,
-    strays: [u64; 4],
+    pub(super) totals: Totals,
     pub(super) latency: Recorder,
 }
 
@@ -74,7 +75,7 @@ impl Cycle {
         !matches!(self.stage, Stage::Closed)
     }
 
-    /// Whether there is something to be seen at `row`.
+    /// Whether `look` has something to do at `row`.
     pub(super) fn wants(&self, row: u64) -> bool {
         match &self.stage {
             Stage::Closed => false,
@@ -88,7 +89,8 @@ impl Cycle {
         self.stage = Stage::Closed;
     }
 
-    /// All ports are about to send `row` of `rows`, with tags `tags`, and everything is as `key` says.
+    /// Called when all ports are about to send `row` of `rows` with tags `tags`; `key` is the
+    /// complete state. Returns the cycles to skip, once one has been counted.
     pub(super) fn look(
         &mut self,
         key: Vec<u64>,
@@ -102,7 +104,7 @@ impl Cycle {
             Stage::Search(seen) => {
                 if let Some(&before) = seen.get(&key) {
                     let length = row - before;
-                    // Not worth it, or not possible: go on to the end.
+                    // Skipping is not worthwhile or not possible: simulate to the end.
                     self.stage = if length > LONGEST || row + self.window + 3 * length >= rows {
                         Stage::Closed
                     } else {
@@ -119,7 +121,7 @@ impl Cycle {
                     return None;
                 }
                 if key != *wanted || row > *next {
-                    self.stage = Stage::Closed; // the device's state does not tell everything
+                    self.stage = Stage::Closed; // the exported state is not complete
                 } else if !analyser.has_decided(steady) {
                     *next += *length;
                 } else {
@@ -129,7 +131,7 @@ impl Cycle {
                         from: row,
                         tags: tags.to_vec(),
                         known: analyser.known(),
-                        strays: analyser.strays(),
+                        totals: analyser.totals(),
                         latency: std::mem::take(&mut analyser.latency),
                     }));
                     for (source, tag) in analyser.sources().iter_mut().zip(tags) {
@@ -161,8 +163,8 @@ impl Cycle {
     ) -> Option<Skip> {
         let stage = std::mem::replace(&mut self.stage, Stage::Closed);
         let Stage::Count(count) = stage else { return None };
-        let Count { rows, tags: before, known, strays, mut latency, .. } = *count;
-        // The counted cycle was itself part of the trial.
+        let Count { rows, tags: before, known, totals, mut latency, .. } = *count;
+        // The counted cycle is also part of the trial.
         let cycle = std::mem::take(&mut analyser.latency);
         latency.add(&cycle, 1);
         analyser.latency = latency;
@@ -172,12 +174,11 @@ impl Cycle {
         }
         let at: Vec<_> =
             tags.iter().zip(&before).map(|(tag, before)| (*tag, tag - before)).collect();
-        let now = analyser.strays();
         let skip = Skip {
             times,
             rows,
             known: analyser.known().iter().zip(&known).map(|(now, was)| less(now, was)).collect(),
-            strays: std::array::from_fn(|kind| now[kind] - strays[kind]),
+            totals: analyser.totals().since(&totals),
             latency: cycle,
             at,
         };
@@ -194,16 +195,16 @@ impl Cycle {
 }
 
 impl Skip {
-    /// Tags that were skipped at a port.
+    /// The number of tags skipped at a port.
     pub(super) fn tags(&self, port: usize) -> u64 {
         self.at[port].1 * self.times
     }
 
-    /// What is known of all frames, when `known` was seen of those that were moved.
+    /// The counters of all frames, given the counters `known` of the simulated ones.
     pub(super) fn multiply(&self, port: usize, known: &Known) -> Known {
         let (cycle, times) = (&self.known[port], self.times);
         let (at, skipped) = (self.at[port].0, self.tags(port));
-        // Where a cycle loses frames, the last one skipped does, too.
+        // If a cycle loses frames, so does the last skipped one.
         let shift =
             |index: u64| if index >= at || cycle.lost > 0 { index + skipped } else { index };
         let first = |index: u64| if index >= at { index + skipped } else { index };
@@ -218,13 +219,6 @@ impl Skip {
             gaps: known.gaps + times * cycle.gaps,
             first_lost: known.first_lost.map(first),
             last_lost: known.last_lost.map(shift),
-        }
-    }
-
-    /// Adds what cannot be told by source.
-    pub(super) fn add_strays(&self, strays: &mut [u64; 4]) {
-        for (sum, cycle) in strays.iter_mut().zip(self.strays) {
-            *sum += cycle * self.times;
         }
     }
 

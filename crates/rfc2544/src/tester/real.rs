@@ -1,57 +1,29 @@
-//! The tester in real time: one loop that sends what is due and looks at all that came.
+//! The tester in real time: one loop that sends due frames and analyses received frames.
 //!
 //! ```text
 //!  loop { now; due frames of each port ─ tag ─> Wire::send;  Wire::receive ─> Analyser }
 //! ```
 //!
-//! The clock is the caller's. A frame is due at its time of the schedule; what a port does not take
-//! is offered again, later, and a trial that ends before all is sent is short: that is the tester's
-//! fault, never the device's loss. How late frames left is in the result.
+//! The caller supplies the clock. A frame is due at its scheduled time. A frame that a port does
+//! not accept is offered again later. A trial that ends before all frames are sent has a fault of
+//! the tester, which is never counted as loss of the device. The result contains the delays of
+//! departure.
 //!
-//! Thread-safety: one thread's.
+//! Thread-safety: used by one thread.
 
 use flowyard_frame::Nanos;
 use hdrhistogram::Histogram;
 
 use super::stream::{BURST, Stream};
-use super::{Measure, MeasureError};
+use super::wire::{Resetter, Wire};
 use crate::analyse::{Analyser, Memory, counts};
+use crate::measure::{Measure, MeasureError};
 use crate::setup::{Setup, Waits};
 use crate::track::window_for;
 use crate::traffic::Plan;
 use crate::trial::{Counts, Losses, Shape, Timing, Trial, TrialResult};
 
-/// One port of the tester.
-pub trait Wire {
-    /// Sends `frames`, the first one first; returns how many were taken.
-    ///
-    /// # Errors
-    /// What stands in the way for good, for people.
-    fn send(&mut self, frames: &[&[u8]]) -> Result<usize, String>;
-
-    /// Hands over what has come.
-    fn receive(&mut self, each: &mut dyn FnMut(&[u8]));
-
-    /// Frames that came and that the port itself dropped, since this was last asked.
-    fn drops(&mut self) -> u64;
-}
-
-/// What resets the device between the ports.
-pub trait Resetter {
-    /// Begins, and waits for nothing: frames go on.
-    ///
-    /// # Errors
-    /// Why it could not, for people.
-    fn begin(&mut self) -> Result<(), String>;
-
-    /// The trial is over: whether it went well.
-    ///
-    /// # Errors
-    /// What went wrong, for people.
-    fn end(&mut self) -> Result<(), String>;
-}
-
-/// A frame that leaves so much after its time is late.
+/// A frame that leaves later than this after its scheduled time is late.
 const LATE: Nanos = 100_000;
 
 /// The tester in real time.
@@ -66,10 +38,10 @@ pub struct RealTester<'a, W> {
 }
 
 impl<'a, W: Wire> RealTester<'a, W> {
-    /// A tester with a port at each of `wires`.
+    /// A tester with one port for each of `wires`.
     ///
     /// # Errors
-    /// Traffic that cannot be, or too few wires.
+    /// When the traffic specification is invalid, or there are too few wires.
     pub fn new(
         wires: &'a mut [W],
         clock: &'a dyn Fn() -> Nanos,
@@ -85,14 +57,14 @@ impl<'a, W: Wire> RealTester<'a, W> {
         Ok(Self { wires, clock, setup, plans, routes, streams: Vec::new(), reset: None })
     }
 
-    /// With what resets the device: trials that want it can be made.
+    /// Adds a way to reset the device, so that trials with a reset can be run.
     #[must_use]
     pub fn with_reset(self, reset: Option<&'a mut dyn Resetter>) -> Self {
         Self { reset, ..self }
     }
 
-    /// Looks at what comes until `until`; what nobody waits for is thrown away.
-    /// Whether anything came.
+    /// Receives until `until`. Without an analyser, frames are discarded. Returns whether any frame
+    /// was received.
     fn wait(&mut self, until: Nanos, mut analyser: Option<&mut Analyser>) -> bool {
         let mut any = false;
         while (self.clock)() < until {
@@ -106,7 +78,7 @@ impl<'a, W: Wire> RealTester<'a, W> {
                     }
                 });
             }
-            // The device may share the processor with the tester: whoever waits makes room.
+            // The device may share a CPU with the tester: yield while there is nothing to do.
             any |= seen;
             if !seen {
                 std::thread::yield_now();
@@ -128,7 +100,7 @@ impl<'a, W: Wire> RealTester<'a, W> {
         Ok(())
     }
 
-    /// Sends what is due at one port.
+    /// Sends the frames that are due at one port.
     fn send(
         &mut self,
         at: usize,
@@ -161,7 +133,7 @@ impl<W: Wire> Measure for RealTester<'_, W> {
     fn measure(&mut self, trial: &Trial) -> Result<TrialResult, MeasureError> {
         let mut reset_at = match trial.shape {
             Shape::Reset { .. } if self.reset.is_none() => {
-                return Err(MeasureError::NoReset("a device without a command for it".into()));
+                return Err(MeasureError::NoReset("a device without a reset command".into()));
             }
             Shape::Reset { at } => Some(at),
             _ => None,
@@ -184,17 +156,17 @@ impl<W: Wire> Measure for RealTester<'_, W> {
             source.wanted = tags.map(|row| (plan.tags_before(row), None)).collect();
             source.wanted.dedup_by_key(|(index, _)| *index);
         }
-        // What came before is nobody's, and what it took to get ready is over.
+        // Discard frames and drop counts from before the trial.
         for wire in self.wires.iter_mut() {
             wire.receive(&mut |_| {});
             wire.drops();
         }
         let start = clock() + 100_000;
         analyser.begin(start);
-        // The last frames may be as late as frames are when the system has other things to do; a
-        // load that is never reached is found out all the same.
+        // The last frames may be late because of scheduling by the operating system. A load that is
+        // never reached is detected nevertheless.
         let mut end = start + trial.duration + trial.duration / 1000 + 1_000_000;
-        let mut cut_at = None;
+        let mut stopped_at = None;
         while clock() < end && self.streams.iter().any(|stream| stream.row() < rows) {
             if reset_at.is_some_and(|at| clock() >= start + at) {
                 reset_at = None;
@@ -206,19 +178,19 @@ impl<W: Wire> Measure for RealTester<'_, W> {
             for (port, wire) in self.wires.iter_mut().enumerate() {
                 wire.receive(&mut |frame| analyser.see(clock(), port as u8, frame));
             }
-            if trial.until_lost && cut_at.is_none() && analyser.has_lost() {
+            if trial.stop_at_loss && stopped_at.is_none() && analyser.has_lost() {
                 let now = clock().saturating_sub(start);
-                // What was due until then is what was asked for, and may be as late as in a whole trial.
+                // The intended load is what was due so far; it may be as late as in a full trial.
                 end = start + now + now / 1000 + 1_000_000;
                 let sent = self.streams.iter().map(Stream::row).max().unwrap_or(0);
                 rows = (sent..rows)
                     .find(|row| self.plans[0].due_ns(trial, *row) > now)
                     .unwrap_or(rows);
-                cut_at = Some(now);
+                stopped_at = Some(now);
             }
         }
-        // A queue may be longer than the wait is: as long as frames come, more may, but no longer than
-        // the standard waits.
+        // A queue may take longer to drain than the configured wait: keep waiting while frames
+        // arrive, but no longer than the standard's wait.
         let (from, residue) = (clock(), self.setup.residue);
         loop {
             let more = self.wait(clock() + residue.div_ceil(4), Some(&mut analyser));
@@ -231,9 +203,10 @@ impl<W: Wire> Measure for RealTester<'_, W> {
             self.reset.as_mut().map_or(Ok(()), |it| it.end()).map_err(MeasureError::Other)?;
         }
         let drops: u64 = self.wires.iter_mut().map(Wire::drops).sum();
-        let result = TrialResult { cut_at, ..self.finish(trial, rows, analyser, &errors, drops) };
+        let result =
+            TrialResult { stopped_at, ..self.finish(trial, rows, analyser, &errors, drops) };
         self.wait(clock() + self.setup.rest, None);
-        result.check().map_err(MeasureError::Books)?;
+        result.check().map_err(MeasureError::Unbalanced)?;
         Ok(result)
     }
 }
@@ -263,7 +236,7 @@ impl<W: Wire> RealTester<'_, W> {
             total = total.plus(&own);
             ports.push(own);
         }
-        [total.received, total.corrupt, total.foreign, total.misrouted] = analyser.strays();
+        analyser.totals().store(&mut total);
         (total.tester_rx_drops, losses.silence) = (drops, analyser.silence());
         if ports.len() == 1 {
             ports.clear();
@@ -285,7 +258,7 @@ impl<W: Wire> RealTester<'_, W> {
                 burst: BURST as u32,
             },
             repeated_frames: 0,
-            cut_at: None,
+            stopped_at: None,
             drops: Vec::new(),
         }
     }
@@ -298,6 +271,7 @@ mod tests {
     use std::rc::Rc;
 
     use super::*;
+    use crate::analyse::Totals;
     use crate::line::{Line, Load};
     use crate::setup::Topology;
     use crate::tag::{self, Tag};
@@ -306,7 +280,8 @@ mod tests {
 
     type Queue = Rc<RefCell<VecDeque<Vec<u8>>>>;
 
-    /// One end of a cable; it loses every so many frames, and takes so many at once.
+    /// One end of a cable that loses every `lose_every`-th frame and accepts `most` frames per
+    /// call.
     struct Cable {
         to: Queue,
         from: Queue,
@@ -353,7 +328,7 @@ mod tests {
             drops: 0,
         };
         let mut wires = [cable(&a, &b), cable(&b, &a)];
-        // A clock that goes on by itself each time it is asked.
+        // A clock that advances by `step` on each reading.
         let time = Cell::new(0);
         let clock = || {
             time.set(time.get() + step);
@@ -369,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn all_that_is_sent_comes_back_and_what_is_lost_is_counted() {
+    fn sent_frames_are_received_and_lost_frames_are_counted() {
         let clean = measure(0, 32, 10_000.0, 500);
         assert_eq!(
             (clean.counts.intended, clean.counts.sent, clean.counts.lost()),
@@ -381,33 +356,34 @@ mod tests {
         assert_eq!((lossy.counts.gaps, lossy.counts.duplicates), (2 * 142, 0));
     }
 
-    /// Whoever only asks whether a frame is lost does not wait for the end; the books balance, and
-    /// what was not due yet is not missed.
+    /// A trial with `stop_at_loss` ends early; the counters balance, and frames not yet due are not
+    /// counted as missing.
     #[test]
     fn a_trial_can_end_with_the_first_loss() {
         let trial = Trial::new(Load::from_pps(200_000.0), SECOND / 10);
-        let (whole, cut) = (tried(1000, 32, 500, trial), tried(1000, 32, 500, trial.until_lost()));
-        assert_eq!((whole.counts.sent, whole.counts.lost(), whole.cut_at), (40_000, 40, None));
-        let at = cut.cut_at.unwrap();
-        // The first is known to be lost when it is out of the window of 4,096 frames.
+        let (whole, cut) =
+            (tried(1000, 32, 500, trial), tried(1000, 32, 500, trial.stop_at_loss()));
+        assert_eq!((whole.counts.sent, whole.counts.lost(), whole.stopped_at), (40_000, 40, None));
+        let at = cut.stopped_at.unwrap();
+        // The first loss is known when the frame leaves the window of 4,096 frames.
         assert!((25_000_000..30_000_000).contains(&at), "{at}");
         let due = 2 * trial.load.frames_in(at);
         assert!(cut.counts.sent.abs_diff(due) <= 128, "{} sent, {due} due", cut.counts.sent);
         assert!(cut.counts.lost() >= 8 && cut.fault().is_none(), "{:?}", cut.counts);
-        let clean = tried(0, 32, 500, trial.until_lost());
-        assert_eq!((clean.counts.sent, clean.counts.lost(), clean.cut_at), (40_000, 0, None));
-        // A loop that takes longer than the distance of frames catches up.
-        let behind = tried(1000, 32, 2000, trial.until_lost());
-        assert!(behind.cut_at.is_some() && behind.fault().is_none(), "{:?}", behind.counts);
-        // A rate that the tester does not reach is its fault, also up to the first loss.
-        let fast = Trial::new(Load::from_pps(300_000.0), SECOND / 10).until_lost();
+        let clean = tried(0, 32, 500, trial.stop_at_loss());
+        assert_eq!((clean.counts.sent, clean.counts.lost(), clean.stopped_at), (40_000, 0, None));
+        // A loop that takes longer than the frame interval catches up.
+        let behind = tried(1000, 32, 2000, trial.stop_at_loss());
+        assert!(behind.stopped_at.is_some() && behind.fault().is_none(), "{:?}", behind.counts);
+        // A rate that the tester does not reach is its fault, also in a trial that ended early.
+        let fast = Trial::new(Load::from_pps(300_000.0), SECOND / 10).stop_at_loss();
         let slow = tried(1000, 1, 3000, fast);
-        assert!(slow.cut_at.is_some() && slow.fault().is_some(), "{:?}", slow.counts);
+        assert!(slow.stopped_at.is_some() && slow.fault().is_some(), "{:?}", slow.counts);
     }
 
-    /// A frame of an earlier trial, which some queue held back, is nobody's in this one.
+    /// A frame of an earlier trial that was delayed in a queue counts as foreign in this one.
     #[test]
-    fn frames_of_the_trial_before_are_not_this_ones() {
+    fn frames_of_an_earlier_trial_count_as_foreign() {
         let setup = Setup::new(Line::GBIT_1, Topology::Uni, Spec::fixed(64));
         let memory = Memory { flows: 1, window: 64 };
         let mut analyser = Analyser::new(&[vec![1]], setup.cover, memory, 0);
@@ -418,8 +394,8 @@ mod tests {
             analyser.see(9000, 1, &frame);
         }
         let known = analyser.known()[0];
-        let [received, corrupt, foreign, misrouted] = analyser.strays();
-        assert_eq!((received, corrupt, foreign, misrouted, known.good), (2, 0, 1, 0, 1));
+        let want = Totals { received: 2, foreign: 1, ..Totals::default() };
+        assert_eq!((analyser.totals(), known.good), (want, 1));
     }
 
     #[test]
@@ -427,7 +403,7 @@ mod tests {
         // One frame a call, and calls that take longer than frames.
         let slow = measure(0, 1, 1_000_000.0, 3000);
         assert!(slow.counts.sent < slow.counts.intended);
-        assert_eq!(slow.counts.lost(), 0, "what was not sent is not lost");
+        assert_eq!(slow.counts.lost(), 0, "frames that were not sent are not lost");
         assert!(slow.fault().unwrap().contains("the tester sent"), "{:?}", slow.fault());
         assert!(slow.timing.late_frames > 0);
     }

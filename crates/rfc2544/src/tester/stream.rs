@@ -1,24 +1,25 @@
-//! Stream: the frames of one port in real time, tagged and sent a batch at a time.
+//! The frame stream of one port in real time: frames are tagged and sent in batches.
 //!
 //! ```text
 //!  prebuilt frame of the step ─ copy ─> buffer ─ tag ─┐
 //!  ...                                    ... up to 64 ├─> Wire::send
 //! ```
 //!
-//! All frames of the plan are built before the first one is sent; after that nothing is allocated,
-//! and nothing is looked up by key.
+//! All frames of the plan are built before the first one is sent; after that there is no allocation
+//! and no hash lookup.
 //!
-//! Invariants: `row` frames were taken by the wire, `index` of them tagged, in the order of the plan.
-//! Thread-safety: one thread's.
+//! Invariants: the wire accepted `row` frames in the order of the plan, `index` of them tagged.
+//! Thread-safety: used by one thread.
 
 use flowyard_frame::Nanos;
 
 use super::templates::Prebuilt;
-use super::{MeasureError, Wire};
+use super::wire::Wire;
+use crate::measure::MeasureError;
 use crate::setup::Setup;
 use crate::tag::{self, Cover, Tag};
 
-/// Frames that are sent by one call.
+/// Maximum number of frames sent by one call.
 pub const BURST: usize = 64;
 
 /// The frames of one port.
@@ -29,16 +30,16 @@ pub struct Stream {
     cover: Cover,
     row: u64,
     index: u64,
-    /// The step of the plan that `row` is.
+    /// The step of the plan for frame `row`.
     at: usize,
     buffers: Vec<Vec<u8>>,
 }
 
 impl Stream {
-    /// What port `port` sends with `setup`, from the beginning.
+    /// The stream that port `port` sends with `setup`, from its first frame.
     ///
     /// # Errors
-    /// Traffic that cannot be, or a port that sends nothing.
+    /// When the traffic specification is invalid, or the port does not send.
     pub fn new(setup: &Setup, port: u8) -> Result<Self, MeasureError> {
         let routes = setup.topology.routes();
         let (has, wants) = (setup.topology.senders(), port.saturating_add(1));
@@ -49,20 +50,21 @@ impl Stream {
         Ok(Self { frames, source: port, cover: setup.cover, row: 0, index: 0, at: 0, buffers })
     }
 
-    /// Sends the next frames, up to `most` and never more than [`BURST`]; how many the wire took.
+    /// Sends the next frames, at most `most` and never more than [`BURST`]. Returns how many the
+    /// wire accepted.
     ///
     /// # Errors
-    /// What the wire says.
+    /// The error of the wire.
     #[inline]
     pub fn send(&mut self, wire: &mut impl Wire, most: usize, now: Nanos) -> Result<usize, String> {
         let ready = most.min(BURST);
         let (mut at, mut index) = (self.at, self.index);
         for buffer in &mut self.buffers[..ready] {
-            let (frame, flow, is_tagged) = self.frames.get(at);
+            let step = self.frames.step(at);
             buffer.clear();
-            buffer.extend_from_slice(frame);
-            if is_tagged {
-                let (source, sent) = (self.source, now % tag::SENT_WRAP);
+            buffer.extend_from_slice(self.frames.bytes(step));
+            if step.is_tagged {
+                let (source, flow, sent) = (self.source, step.flow, now % tag::SENT_WRAP);
                 tag::write(buffer, &Tag { source, flow, index: index as u32, sent }, self.cover);
                 index += 1;
             }
@@ -77,7 +79,7 @@ impl Stream {
         }
         let taken = wire.send(&frames[..ready])?.min(ready);
         for _ in 0..taken {
-            self.index += u64::from(self.frames.get(self.at).2);
+            self.index += u64::from(self.frames.step(self.at).is_tagged);
             self.row += 1;
             self.at += 1;
             if self.at == self.frames.period() {
@@ -87,13 +89,13 @@ impl Stream {
         Ok(taken)
     }
 
-    /// Frames sent, with tag or without.
+    /// Number of frames sent, tagged or not.
     #[must_use]
     pub const fn row(&self) -> u64 {
         self.row
     }
 
-    /// Frames sent with a tag.
+    /// Number of tagged frames sent.
     #[must_use]
     pub const fn index(&self) -> u64 {
         self.index

@@ -1,13 +1,13 @@
-//! Templates: the bytes of each flow and size, built once.
+//! Frame templates: the bytes for each flow and size, built once.
 
 use std::collections::HashMap;
 
 use crate::traffic::{Hosts, Plan, Step};
 
-/// Frames by port, destination, and step.
+/// Templates by source port, destination port and step.
 pub(super) struct Templates {
     hosts: Hosts,
-    frames: HashMap<(u8, u8, u16, u16, bool), Vec<u8>>,
+    frames: HashMap<(u8, u8, Step), Vec<u8>>,
 }
 
 impl Templates {
@@ -15,13 +15,10 @@ impl Templates {
         Self { hosts, frames: HashMap::new() }
     }
 
-    /// The frame of `step` from `from` to `to`, for its tag to be written.
+    /// The frame of `step` from port `from` to port `to`; the caller writes the tag.
     pub(super) fn get(&mut self, from: u8, to: u8, step: Step) -> &mut [u8] {
-        let Step { flow, size, broadcast } = step;
         let hosts = self.hosts;
-        self.frames
-            .entry((from, to, flow, size, broadcast))
-            .or_insert_with(|| frame(hosts, from, to, step))
+        self.frames.entry((from, to, step)).or_insert_with(|| frame(hosts, from, to, step))
     }
 }
 
@@ -35,45 +32,57 @@ fn frame(hosts: Hosts, from: u8, to: u8, step: Step) -> Vec<u8> {
     frame
 }
 
-/// The frames of a port's plan, all built before the first is sent: in real time nothing is looked
-/// up by key.
+/// A step of the plan whose frame is built.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Prepared {
+    /// Number of the frame in [`Prebuilt`].
+    number: u32,
+    pub(crate) flow: u16,
+    pub(crate) is_tagged: bool,
+}
+
+/// All frames of a port's plan, built before the first one is sent, so that sending needs no hash
+/// lookup.
 #[derive(Debug)]
 pub(crate) struct Prebuilt {
     frames: Vec<Vec<u8>>,
-    /// By step of the plan: which frame, and whether it has a tag.
-    steps: Vec<(u32, u16, bool)>,
+    steps: Vec<Prepared>,
 }
 
 impl Prebuilt {
-    /// Of `plan`, from port `from` to `routes` in turn.
+    /// The frames of `plan` from port `from` to the ports `routes` in rotation.
     pub(crate) fn new(plan: &Plan, hosts: Hosts, from: u8, routes: &[u8]) -> Self {
         let (mut known, mut frames) = (HashMap::new(), Vec::new());
         let steps = plan.steps().iter().map(|&step| {
             let to = routes[usize::from(step.flow) % routes.len().max(1)];
-            let number =
-                *known.entry((step.flow, step.size, step.broadcast)).or_insert_with(|| {
-                    frames.push(frame(hosts, from, to, step));
-                    frames.len() as u32 - 1
-                });
-            (number, step.flow, !step.broadcast)
+            let number = *known.entry(step).or_insert_with(|| {
+                frames.push(frame(hosts, from, to, step));
+                frames.len() as u32 - 1
+            });
+            Prepared { number, flow: step.flow, is_tagged: !step.broadcast }
         });
         let steps = steps.collect();
         Self { frames, steps }
     }
 
-    /// Steps until it repeats.
+    /// Number of steps before the plan repeats.
     pub(crate) const fn period(&self) -> usize {
         self.steps.len()
     }
 
-    /// The frame of step `at`, its flow, and whether it has a tag.
+    /// Step `at` of the plan.
     #[inline]
-    pub(crate) fn get(&self, at: usize) -> (&[u8], u16, bool) {
-        let (number, flow, is_tagged) = self.steps[at];
-        (&self.frames[number as usize], flow, is_tagged)
+    pub(crate) fn step(&self, at: usize) -> Prepared {
+        self.steps[at]
     }
 
-    /// The longest frame, in bytes without FCS.
+    /// The bytes of a step's frame.
+    #[inline]
+    pub(crate) fn bytes(&self, step: Prepared) -> &[u8] {
+        &self.frames[step.number as usize]
+    }
+
+    /// Length of the longest frame in bytes without FCS.
     pub(crate) fn longest(&self) -> usize {
         self.frames.iter().map(Vec::len).max().unwrap_or_default()
     }

@@ -4,7 +4,7 @@ use crate::line::Load;
 use crate::setup::Topology;
 use crate::traffic::{Addresses, ETHERNET_SIZES, Spec};
 
-/// Every fault by itself, and all together.
+/// Each fault alone, and all faults together.
 fn modes() -> [(&'static str, Faults); 9] {
     let none = Faults { delay_ns: 10_000, ..Faults::default() };
     let reorder = Faults { reorder_ppm: 50_000, reorder_ns: 3_000_000, ..none };
@@ -41,7 +41,7 @@ fn setup(topology: Topology, traffic: Spec) -> Setup {
 }
 
 #[test]
-fn the_truth_exactly_in_every_mode_at_every_size() {
+fn counters_equal_the_truth_in_every_mode_at_every_size() {
     for (name, faults) in modes() {
         for size in ETHERNET_SIZES {
             for seed in 0..100 {
@@ -73,7 +73,8 @@ fn the_truth_exactly_in_every_mode_at_every_size() {
                 assert!((latency.mean_ns - mean).abs() < 1e-6 * mean, "{at}");
                 let half = truth.latencies[truth.latencies.len().div_ceil(2) - 1];
                 assert!(latency.p50_ns.abs_diff(half) <= half / 500 + 1, "{at}");
-                // The last lost frame's last bit came a frame's time after its first.
+                // The last bit of the last lost frame arrives one transmission time after its first
+                // bit.
                 let last = result.losses.last.map(|ns| ns + Line::MBIT_10.ps(size.into()) / 1000);
                 let near = |a: u64, b: u64| a.abs_diff(b) <= 1;
                 assert!(
@@ -112,7 +113,7 @@ fn the_modes_really_do_something() {
     assert_eq!(seen, want);
 }
 
-/// A device whose state is one number: when it is free again. Frames wait in a short queue.
+/// A device with a short queue whose complete state is the time at which it is free again.
 struct Station {
     service_ns: Nanos,
     room: u64,
@@ -153,7 +154,7 @@ impl Dut for Station {
 
     fn state(&self, now: Nanos, into: &mut Vec<u64>) -> State {
         into.push(self.free.saturating_sub(now));
-        State::Told
+        State::Complete
     }
 }
 
@@ -171,8 +172,8 @@ fn skipped_cycles_give_what_a_full_simulation_gives() {
     let broadcasts = Spec { broadcast_every: 7, ..spec(64, 2, 5) };
     for (traffic, part, service_ns, must_skip) in [
         (spec(64, 1, 1), (1, 1), 50_000, true),     // no loss
-        (spec(64, 4, 1), (100, 103), 50_000, true), // nor here, and the phase takes its time
-        (spec(64, 4, 1), (1, 1), 67_201, false),    // a nanosecond too slow: a long cycle
+        (spec(64, 4, 1), (100, 103), 50_000, true), // no loss, but the phase recurs late
+        (spec(64, 4, 1), (1, 1), 67_201, false),    // one nanosecond too slow: a long cycle
         (spec(64, 4, 1), (1, 1), 90_000, true),     // loses a quarter
         (spec(64, 2, 1), (1, 1), 134_400, true),    // loses half
         (spec(1518, 1, 1), (1, 3), 3_000_000, false),
@@ -227,5 +228,5 @@ fn the_same_seed_gives_the_same_result() {
 fn too_few_ports_are_refused() {
     let setup = setup(Topology::Pairs(4), spec(64, 1, 1));
     let error = VirtualTester::new(Faulty::new(2, Faults::default(), 1), setup).err().unwrap();
-    assert!(error.to_string().contains("has 2 ports, but 4"), "{error}");
+    assert!(error.to_string().contains("has 2 ports, but the topology needs 4"), "{error}");
 }

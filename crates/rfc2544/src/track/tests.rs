@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// The slow twin: everything remembered, everything counted anew.
+/// Reference implementation: keeps every arrival and counts from scratch.
 fn slow(arrivals: &[(u64, u16)], sent: u64) -> Known {
     let mut known = Known::default();
     let mut firsts: Vec<(u64, u16)> = Vec::new();
@@ -50,7 +50,7 @@ proptest! {
         prop_assert_eq!(fast(&arrivals, sent), slow(&arrivals, sent));
     }
 
-    /// Frames in order with losses, over many windows: exact without remembering.
+    /// Frames in order with losses, over many windows: the counters stay exact.
     #[test]
     fn long_runs_with_losses(keep in prop::collection::vec(any::<bool>(), 1..5000), chunk in 1_usize..50) {
         let mut tracker = Tracker::new(1, 128, 16);
@@ -84,7 +84,7 @@ fn the_simple_cases() {
 fn more_frames_than_two_to_the_32() {
     let mut tracker = Tracker::new(1, 1 << 12, 16);
     let end = (1_u64 << 33) + 5;
-    // As if the first 2^33 - 1000 had come: a jump that is one run of losses, then the crossing.
+    // The first frame received is number 2^33 - 995: one long run of losses, then the wrap-around.
     for index in end - 1000..end {
         let half = index as u32;
         let whole = if tracker.next == 0 { index } else { tracker.widen(half) };

@@ -1,6 +1,6 @@
-//! Who the flows are: addresses inside 198.18.0.0/15, which belongs to benchmarks (RFC 2544 appendix
-//! C.2.2), in patterns, drawn, or made to collide. Of IPv6 they are inside 2001:2::/48 (RFC 5180): subnet
-//! and host are the last three bytes of the IPv4 address.
+//! Addresses of the flows, from 198.18.0.0/15, which is reserved for benchmarks (RFC 2544 appendix
+//! C.2.2): patterned, random, or colliding. IPv6 addresses are from 2001:2::/48 (RFC 5180); their
+//! subnet and host are the last three bytes of the IPv4 address.
 
 use std::net::{IpAddr, Ipv6Addr};
 
@@ -9,36 +9,36 @@ use flowyard_frame::{FlowKey, proto};
 use flowyard_testkit::{Build, Rng};
 use serde::{Deserialize, Serialize};
 
-/// How flows are told apart. The same flow has the same addresses in all trials.
+/// How the addresses of flows are chosen. A flow has the same addresses in all trials.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Addresses {
-    /// Start and increment: destination hosts 2, 3, 4 ... of one network. What hash-steered
-    /// devices suffer from, RFC 4814 section 2.
+    /// Start and increment: destination hosts 2, 3, 4 ... of one network. Devices that distribute
+    /// frames by a hash suffer from such patterns (RFC 4814 section 2).
     #[default]
     Patterned,
-    /// Destination networks drawn evenly from the 256 behind the device, RFC 2544 section 12.
+    /// Destination networks are chosen uniformly from 256 networks (RFC 2544 section 12).
     Networks,
-    /// MAC addresses, IP addresses and ports drawn, RFC 4814 sections 4 and 5.
+    /// MAC addresses, IP addresses and ports are random (RFC 4814 sections 4 and 5).
     Random,
-    /// Drawn, but all with the same low 7 bits of the Toeplitz hash under the driver's usual key:
-    /// one entry of a 128-entry indirection table takes them all.
+    /// Random, but all with the same low 7 bits of the Toeplitz hash under the usual driver key, so
+    /// that all flows use one entry of a 128-entry indirection table.
     Colliding,
 }
 
-/// Which IP the frames are of.
+/// The IP version of the frames.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Family {
-    /// RFC 2544.
+    /// IPv4 (RFC 2544).
     #[default]
     Ipv4,
-    /// RFC 5180.
+    /// IPv6 (RFC 5180).
     Ipv6,
 }
 
 impl Family {
-    /// The least frame that holds a tag, with FCS.
+    /// The smallest frame that can hold a tag, in bytes with FCS.
     #[must_use]
     pub const fn min_size(self) -> u16 {
         match self {
@@ -48,31 +48,31 @@ impl Family {
     }
 }
 
-/// Who the flows are, in one family.
+/// The addresses of the flows in one IP version.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Hosts {
-    /// How they are told apart.
+    /// How addresses are chosen.
     pub addresses: Addresses,
-    /// Of which IP.
+    /// The IP version.
     pub family: Family,
 }
 
 impl Addresses {
-    /// Of one family.
+    /// These addresses in one IP version.
     #[must_use]
     pub const fn of(self, family: Family) -> Hosts {
         Hosts { addresses: self, family }
     }
 }
 
-/// TTL of test frames, RFC 2544 appendix C.2.6.
+/// TTL of test frames (RFC 2544 appendix C.2.6).
 const TTL: u8 = 10;
 
 impl Hosts {
     /// The key of flow `flow` from tester port `from` to tester port `to`.
     #[must_use]
     pub fn key(self, from: u8, to: u8, flow: u16) -> FlowKey {
-        // Numbers of this flow alone: a trial with more flows has the same ones and others.
+        // The seed depends on this flow only: a trial with more flows contains the same flows.
         let seed = u64::from(from) << 40 | u64::from(to) << 32 | u64::from(flow);
         let mut rng = Rng::new(seed ^ 0x4814_4814_0000_0000);
         match self.addresses {
@@ -95,7 +95,7 @@ impl Hosts {
                 };
                 loop {
                     let key = self.in_family(random(from, to, &mut rng));
-                    // One in 128 on average; the sequence does not repeat for 2^64 draws.
+                    // One draw in 128 matches on average; the generator has a period of 2^64.
                     if hash.hash_key(&key, fields) & 0x7f == 0 {
                         return key;
                     }
@@ -104,7 +104,7 @@ impl Hosts {
         }
     }
 
-    /// The same hosts with the addresses of this family.
+    /// Converts the key's addresses to this IP version.
     fn in_family(self, key: FlowKey) -> FlowKey {
         let (Family::Ipv6, Some(IpAddr::V4(src)), Some(IpAddr::V4(dst))) =
             (self.family, key.src_ip(), key.dst_ip())
@@ -120,8 +120,8 @@ impl Hosts {
         FlowKey { eth_src: key.eth_src, eth_dst: key.eth_dst, ..six }
     }
 
-    /// The bytes of such a frame, `size` bytes long with the FCS that is not in it; the tag's place
-    /// is filled as the rest.
+    /// The bytes of a frame. `size` includes the FCS, which is not part of the result. The bytes at
+    /// the tag's offset are filled like the rest of the payload.
     #[must_use]
     pub fn between(self, from: u8, to: u8, flow: u16, size: usize) -> Vec<u8> {
         let headers = if self.family == Family::Ipv6 { 66 } else { 46 };
@@ -130,19 +130,19 @@ impl Hosts {
         if self.family == Family::Ipv4
             && let Some(sum) = frame.get_mut(40..42)
         {
-            sum.fill(0); // no checksum, RFC 768: the tag has a stronger one
+            sum.fill(0); // no UDP checksum (RFC 768): the tag has a stronger one
         }
         frame
     }
 
-    /// A frame with which the device learns where flow `flow` of port `from` goes: from `to`, the
-    /// other way round, without a tag.
+    /// A learning frame for flow `flow` of port `from`: sent by port `to` in the reverse direction,
+    /// without a tag.
     #[must_use]
     pub fn learning(self, from: u8, to: u8, flow: u16) -> Vec<u8> {
         Build::new(&self.key(from, to, flow).reversed()).ttl(TTL).pad(60).bytes()
     }
 
-    /// From port `from` to the next.
+    /// A frame from port `from` to its pair.
     #[must_use]
     pub fn frame(self, from: u8, flow: u16, size: usize) -> Vec<u8> {
         self.between(from, from ^ 1, flow, size)

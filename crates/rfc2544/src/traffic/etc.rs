@@ -1,22 +1,24 @@
-//! The memcached pool ETC (Atikoglu et al., SIGMETRICS 2012, sections 4 and 5): sizes of keys and
-//! values, and the time between requests.
+//! The memcached pool ETC (Atikoglu et al., SIGMETRICS 2012, sections 4 and 5): key sizes, value
+//! sizes, and the time between requests.
 //!
-//! Key size: generalised extreme value law. Value size: a table below 15 bytes, above it 15 plus a
-//! generalised Pareto law. Time between requests: generalised Pareto. About 30 GETs to a SET. The
-//! three are independent; the paper has no popularity of keys, see [`super::Zipf`] for one.
+//! Key size: generalised extreme value distribution. Value size: a table below 15 bytes, otherwise
+//! 15 plus a generalised Pareto distribution. Time between requests: generalised Pareto
+//! distribution. About 30 GETs per SET. The three are independent. The paper gives no key
+//! popularity; see [`super::Zipf`] for one.
 
 use flowyard_frame::Nanos;
 use flowyard_testkit::Rng;
 
-use super::{Plan, Step, Zipf};
+use super::plan::{Plan, Step};
+use super::zipf::Zipf;
 
-/// Values of 0 to 14 bytes and their shares.
+/// Probabilities of value sizes from 0 to 14 bytes.
 const SMALL: [f64; 15] = [
     0.00536, 0.00047, 0.17820, 0.09239, 0.00018, 0.02740, 0.00065, 0.00606, 0.00023, 0.00837,
     0.00837, 0.08989, 0.00092, 0.00326, 0.01980,
 ];
 
-/// Draws requests. Equal seeds give equal requests.
+/// A random sequence of requests. Equal seeds give equal requests.
 #[derive(Clone, Debug)]
 pub struct Etc {
     rng: Rng,
@@ -25,23 +27,23 @@ pub struct Etc {
 /// One request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Request {
-    /// Time since the one before.
+    /// Time since the previous request.
     pub after_ns: Nanos,
-    /// Bytes of the key, 1 to 250.
+    /// Key size in bytes, 1 to 250.
     pub key: u16,
-    /// Bytes of the value, at most 1,000,000.
+    /// Value size in bytes, at most 1,000,000.
     pub value: u32,
-    /// Whether it stores the value.
+    /// Whether the request is a SET.
     pub is_set: bool,
 }
 
-/// The inverse of the generalised Pareto law.
+/// The quantile function of the generalised Pareto distribution.
 fn pareto(unit: f64, sigma: f64, k: f64) -> f64 {
     sigma * ((1.0 - unit).powf(-k) - 1.0) / k
 }
 
 impl Etc {
-    /// Of a seed.
+    /// A sequence from `seed`.
     #[must_use]
     pub const fn new(seed: u64) -> Self {
         Self { rng: Rng::new(seed) }
@@ -75,15 +77,15 @@ impl Iterator for Etc {
     }
 }
 
-/// Bytes of a frame besides key and value: Ethernet with FCS 18, IPv4 20, UDP 8, memcached's header of
-/// datagrams 8, `get ` and the end of the line 6.
+/// Bytes of a GET frame without the key: Ethernet with FCS 18, IPv4 20, UDP 8, memcached's UDP
+/// header 8, `get ` and the end of the line 6.
 const AROUND_GET: u32 = 60;
-/// And of a SET: `set `, ` 0 0 `, the length of the value, two ends of lines.
+/// The same for a SET without key and value: `set `, ` 0 0 `, the value's length, two line ends.
 const AROUND_SET: u32 = AROUND_GET + 13;
 
-/// `count` requests as frames of `flows` clients, whose popularity the paper does not have: Zipf's
-/// law with exponent 0.99. What does not fit into 1518 bytes is cut. They are apart as the paper says, at
-/// all ports alike: those have equally many frames in any trial.
+/// A plan of `count` requests from `flows` clients. The paper gives no popularity of clients;
+/// Zipf's law with exponent 0.99 is used. Frames are cut to 1518 bytes. Intervals follow the paper
+/// and are the same at all ports, so that all ports have equally many frames in any trial.
 pub(super) fn plan(flows: u16, count: usize, seed: u64, rng: &mut Rng) -> Plan {
     let zipf = Zipf::new(flows, 0.99);
     let frame = |request: Request| {

@@ -1,8 +1,8 @@
-//! IMIX genomes (RFC 6985): a sequence of frame sizes in letters.
+//! IMIX genomes (RFC 6985): a sequence of frame sizes written in letters.
 //!
-//! `a`=64 `b`=128 `c`=256 `d`=512 `e`=1024 `f`=1280 `g`=1518 `h`=2112 `i`=9000 `j`=16000; other sizes
-//! are bound to capitals: `7A4BC` with A=64, B=594, C=1518. A number before a letter repeats it
-//! (the standard's run-length form, section 4).
+//! `a`=64 `b`=128 `c`=256 `d`=512 `e`=1024 `f`=1280 `g`=1518 `h`=2112 `i`=9000 `j`=16000. A number
+//! before a letter repeats it (the run-length form of section 4). Sizes and counts, such as
+//! `64x7,594x4,1518`, are accepted too; the capital letters of the standard are not.
 
 use std::fmt;
 use std::str::FromStr;
@@ -22,30 +22,30 @@ const LETTERS: [(char, u16); 10] = [
     ('j', 16_000),
 ];
 
-/// The longest genome: the standard wants fewer than 100, run-length forms allow more.
+/// The maximum number of sizes: the standard requires fewer than 100, run-length forms allow more.
 const LONGEST: usize = 1024;
 
-/// Frame sizes in a fixed order, repeated.
+/// A sequence of frame sizes, repeated.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Genome(Vec<u16>);
 
-/// A text that is no genome.
+/// A text that is not a sequence of frame sizes.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error(
-    "'{0}' is no sequence of frame sizes; write a size (64 to 16000), sizes and counts as \
-     64x7,594x4,1518, letters of RFC 6985 as aaafg, or imix, imix-csit"
+    "'{0}' is not a sequence of frame sizes; write a size (64 to 16000), sizes and counts such \
+     as 64x7,594x4,1518, letters of RFC 6985 such as aaafg, or imix, imix-csit"
 )]
 pub struct BadGenome(String);
 
 impl Genome {
-    /// One size.
+    /// A sequence of one size, limited to 64 to 16,000 bytes.
     #[must_use]
     pub fn fixed(size: u16) -> Self {
         Self(vec![size.clamp(64, 16_000)])
     }
 
-    /// These sizes in this order, if each is from 64 to 16,000 and there are 1 to 1,024.
+    /// These sizes in this order; `None` unless there are 1 to 1,024 sizes from 64 to 16,000 bytes.
     #[must_use]
     pub fn of(sizes: Vec<u16>) -> Option<Self> {
         let fits = (1..=LONGEST).contains(&sizes.len())
@@ -53,32 +53,32 @@ impl Genome {
         fits.then_some(Self(sizes))
     }
 
-    /// Simple IMIX: IP packets of 40, 576 and 1500 bytes as 7 : 4 : 1.
+    /// Simple IMIX: IP packets of 40, 576 and 1500 bytes in the ratio 7 : 4 : 1.
     #[must_use]
     pub fn imix() -> Self {
         Self([vec![64; 7], vec![594; 4], vec![1518]].concat())
     }
 
-    /// The IMIX of CSIT and `TRex`: 28 of 64, 16 of 570, 4 of 1518.
+    /// The IMIX of CSIT and `TRex`: 28 frames of 64 bytes, 16 of 570, 4 of 1518.
     #[must_use]
     pub fn imix_csit() -> Self {
         Self([vec![64; 28], vec![570; 16], vec![1518; 4]].concat())
     }
 
-    /// The sizes, with FCS; at least one.
+    /// The sizes in bytes with FCS; at least one.
     #[must_use]
     pub fn sizes(&self) -> &[u16] {
         &self.0
     }
 
-    /// The one size, if there is only one.
+    /// The size, if all frames have the same size.
     #[must_use]
     pub fn single(&self) -> Option<u16> {
         let first = *self.0.first()?;
         self.0.iter().all(|&size| size == first).then_some(first)
     }
 
-    /// Runs of equal sizes.
+    /// The runs of equal sizes, with their lengths.
     fn runs(&self) -> Vec<(u16, usize)> {
         let mut runs: Vec<(u16, usize)> = Vec::new();
         for &size in &self.0 {
@@ -91,7 +91,7 @@ impl Genome {
     }
 }
 
-/// As `64x7,594x4,1518`: what [`Genome::from_str`] reads.
+/// Writes the form `64x7,594x4,1518`, which [`Genome::from_str`] reads.
 impl fmt::Display for Genome {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (at, (size, count)) in self.runs().into_iter().enumerate() {

@@ -1,8 +1,8 @@
-//! Flow sizes of real networks, by name.
+//! Flow size distributions of real networks, by name.
 //!
-//! A model is a distribution of bytes (or frames) a flow: published points with straight lines
-//! between them, lengths that occur, or a mixture of laws. They are small tables of published measurements; each names
-//! its source, which a report repeats.
+//! A model is a distribution of bytes per flow: published points with linear interpolation,
+//! discrete sizes, or a mixture of lognormal distributions. The models are small tables of
+//! published measurements; each names its source, which is part of the report.
 
 use flowyard_testkit::Rng;
 
@@ -11,24 +11,24 @@ mod homa;
 /// A distribution of flow sizes.
 #[derive(Clone, Copy, Debug)]
 pub struct Model {
-    /// Its name here.
+    /// The name in options and reports.
     pub name: &'static str,
-    /// Where it was measured, and by whom.
+    /// Where and by whom it was measured.
     pub source: &'static str,
     law: Law,
 }
 
 #[derive(Clone, Copy, Debug)]
 enum Law {
-    /// Bytes and cumulative share, ascending, straight between.
+    /// Bytes and cumulative probability, ascending, with linear interpolation.
     Points(&'static [(f64, f64)]),
-    /// Bytes and cumulative share, ascending, nothing between.
+    /// Bytes and cumulative probability, ascending, without interpolation.
     Steps(&'static [(f64, f64)]),
-    /// Share, sigma and scale of lognormal laws of bytes.
+    /// Weight, sigma and scale of lognormal distributions of bytes.
     Lognormal(&'static [(f64, f64, f64)]),
 }
 
-/// All of them.
+/// All models.
 pub const MODELS: [Model; 12] = [
     Model {
         name: "agh-2015",
@@ -162,13 +162,13 @@ const fn homa(name: &'static str, steps: &'static [(f64, f64)]) -> Model {
 }
 
 impl Model {
-    /// By name.
+    /// The model with this name.
     #[must_use]
     pub fn find(name: &str) -> Option<&'static Self> {
         MODELS.iter().find(|model| model.name == name)
     }
 
-    /// The bytes of a flow.
+    /// Draws the size of a flow in bytes.
     pub fn draw(&self, rng: &mut Rng) -> u64 {
         let mut point = rng.unit();
         match self.law {
@@ -191,7 +191,7 @@ impl Model {
                     }
                     point -= part.0;
                 }
-                // Box and Muller: a normal number from two even ones.
+                // Box-Muller transform: a normal variate from two uniform ones.
                 let normal = (-2.0 * (1.0 - rng.unit()).ln()).sqrt()
                     * (std::f64::consts::TAU * rng.unit()).cos();
                 (chosen.2 * (chosen.1 * normal).exp()).clamp(1.0, 1e12) as u64
@@ -199,7 +199,7 @@ impl Model {
         }
     }
 
-    /// The mean of a flow's bytes, from the law itself.
+    /// The mean flow size in bytes, computed from the distribution.
     #[must_use]
     pub fn mean(&self) -> f64 {
         match self.law {
@@ -216,12 +216,12 @@ impl Model {
         }
     }
 
-    /// `steps` frames of flows that are as long as the model says, up to 16 at a time: each number
-    /// below `flows` is taken by one flow after the other.
+    /// The flow numbers of `steps` frames. Flow sizes follow the model; up to 16 flows are
+    /// interleaved. Each number below `flows` is used by one flow after another.
     pub(super) fn interleave(&self, flows: u16, steps: usize, rng: &mut Rng) -> Vec<u16> {
         let live = usize::from(flows.clamp(1, 16));
         let mut next = live as u64;
-        let frames = |rng: &mut Rng| self.draw(rng).div_ceil(1448); // what TCP puts into a frame
+        let frames = |rng: &mut Rng| self.draw(rng).div_ceil(1448); // TCP payload per frame
         let mut now: Vec<_> = (0..live).map(|at| (at as u16, frames(rng))).collect();
         let draw = |_| {
             let at = rng.below(live as u64) as usize;

@@ -6,8 +6,11 @@ use proptest::prelude::*;
 
 use flowyard_testkit::Rng as Dice;
 
+use flowyard_frame::Nanos;
+
 use super::*;
-use crate::trial::SECOND;
+use crate::line::{Line, Load};
+use crate::trial::{SECOND, Shape, Trial};
 
 #[test]
 fn genomes_are_read_and_written() {
@@ -144,7 +147,7 @@ fn hash_steering_sees_what_was_made_for_it() {
 
 #[test]
 fn models_have_the_published_statistics() {
-    // facts, section 5.2: mean, median, share of flows.
+    // Mean and median in bytes, as published.
     let table = [
         ("web-search", 1.71e6, 73e3),
         ("data-mining", 12.7e6, 1.1e3),
@@ -163,7 +166,7 @@ fn models_have_the_published_statistics() {
     for (name, mean, median) in table {
         let model = Model::find(name).unwrap();
         let off = (model.mean() / mean - 1.0).abs();
-        // A mixture fitted to the tail does not hit the mean itself.
+        // The mixture is fitted to the tail and does not match the mean exactly.
         assert!(off < if name == "agh-2015" { 0.15 } else { 0.01 }, "{name}: {}", model.mean());
         let mut rng = Dice::new(7);
         let mut sizes: Vec<u64> = (0..20_001).map(|_| model.draw(&mut rng)).collect();
@@ -176,7 +179,7 @@ fn models_have_the_published_statistics() {
     assert!(Model::find("nothing").is_none());
 }
 
-/// What is embedded of Homa's workloads is nowhere far from all that was published of them.
+/// The embedded tables of Homa's workloads are close to the published data.
 #[test]
 fn workloads_are_those_of_homa() {
     for number in 1..=5 {
@@ -193,7 +196,7 @@ fn workloads_are_those_of_homa() {
             let bytes = words.next().unwrap();
             upto += words.next().unwrap();
             let got = sizes.partition_point(|&size| size as f64 <= bytes) as f64 / 1e5;
-            // A hundredth by what was merged, and what 100,000 draws leave open.
+            // Merging changes at most one hundredth; the rest is the error of 100,000 draws.
             assert!((got - upto).abs() < 0.015, "homa-w{number}: {got} up to {bytes}, not {upto}");
         }
     }
@@ -212,8 +215,8 @@ fn etc_has_the_published_means() {
     assert!((sets - 1.0 / 31.0).abs() < 0.002, "{sets}");
 }
 
-/// Requests come at the paper's distances, scaled to the load: as many as the trial asks for, and none
-/// after its end.
+/// Requests have the paper's intervals, scaled to the load: as many as the trial specifies, and
+/// none after its end.
 #[test]
 fn etc_keeps_its_distances_at_any_load() {
     let plan = Spec { mix: Mix::Etc, ..Spec::fixed(64) }.plan(0).unwrap();
@@ -234,9 +237,9 @@ fn etc_keeps_its_distances_at_any_load() {
         .collect();
     let mean = gaps.iter().sum::<f64>() / gaps.len() as f64;
     let square = gaps.iter().map(|gap| (gap - mean).powi(2)).sum::<f64>() / gaps.len() as f64;
-    // Of a generalised Pareto law with k = 0.154971: 1 / (1 - 2 k) = 1.449.
+    // Generalised Pareto distribution with k = 0.154971: 1 / (1 - 2 k) = 1.449.
     assert!((square / mean / mean - 1.449).abs() < 0.1, "{}", square / mean / mean);
-    // Bursts, which have distances of their own, keep them.
+    // Bursts have their own intervals, which do not change.
     let bursts = trial.shape(Shape::Bursts { frames: 16, line: Line::GBIT_10.max_load(64) });
     assert_eq!(plan.due_ns(&bursts, 17), bursts.start_ns(17));
     assert_eq!(plan.rows(&bursts), bursts.frames());
@@ -276,13 +279,16 @@ fn plans_repeat_and_count() {
     assert!(unknown.plan(0).unwrap_err().to_string().contains("agh-2015"));
 }
 
+fn captured(time: Nanos, bytes: &[u8]) -> Captured<'_> {
+    Captured { time, wire_len: bytes.len(), bytes }
+}
+
 #[test]
 fn a_replay_keeps_times_sizes_and_flows() {
     let hosts = Addresses::Patterned.of(Family::Ipv4);
     let frames: Vec<_> = [0_u16, 1, 0].iter().map(|&flow| hosts.frame(0, flow, 100)).collect();
     let times = [1000, 1500, 5000];
-    let plan =
-        rewrite(times.iter().zip(&frames).map(|(&time, frame)| (time, frame.len(), &frame[..])));
+    let plan = rewrite(times.iter().zip(&frames).map(|(&time, frame)| captured(time, frame)));
     let steps: Vec<_> = plan.steps().iter().map(|step| (step.flow, step.size)).collect();
     assert_eq!(steps, [(0, 100), (1, 100), (0, 100)]);
     let at: Vec<_> = (0..4).map(|row| plan.replay_ns(row, 100).unwrap()).collect();
@@ -296,7 +302,7 @@ fn requests_of_memcached_are_short_and_sometimes_long() {
     let plan = spec.plan(0).unwrap();
     let sizes = plan.steps().iter().map(|step| f64::from(step.size));
     let mean = sizes.clone().sum::<f64>() / plan.period() as f64;
-    // A key of 36.2 bytes on average and 60 around it; one request in 31 brings 194 bytes of value.
+    // 60 bytes plus a key of 36.2 bytes on average; one request in 31 adds a value of 194 bytes.
     assert!((100.0..110.0).contains(&mean), "{mean}");
     assert!(sizes.clone().any(|size| size > 1000.0) && sizes.clone().all(|size| size >= 64.0));
     let first = plan.steps().iter().filter(|step| step.flow == 0).count() as f64;
@@ -308,7 +314,7 @@ fn requests_of_memcached_are_short_and_sometimes_long() {
 #[test]
 fn a_capture_is_its_numbers_in_a_document_and_its_frames_in_a_plan() {
     let frame = Addresses::Patterned.of(Family::Ipv4).frame(0, 0, 100);
-    let plan = rewrite([(10, frame.len(), &frame[..]), (1010, frame.len(), &frame[..])]);
+    let plan = rewrite([captured(10, &frame), captured(1010, &frame)]);
     let capture = Capture::new("a.pcap", plan.clone());
     assert_eq!((capture.frames, capture.flows(), capture.length_ns), (2, 1, 2000));
     let spec = Spec { mix: Mix::Replay(capture.clone()), ..Spec::fixed(64) };

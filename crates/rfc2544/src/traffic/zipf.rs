@@ -1,16 +1,16 @@
-//! Popularity by Zipf's law: the i-th most popular (from 0) with weight 1 / (i + 1)^s.
+//! Zipf's law: the i-th most popular item (from 0) has the weight 1 / (i + 1)^s.
 
 use flowyard_testkit::Rng;
 
-/// Draws from a Zipf law over a finite set.
+/// A Zipf distribution over a finite set.
 #[derive(Clone, Debug)]
 pub struct Zipf {
-    /// Cumulative shares.
+    /// Cumulative probabilities.
     upto: Vec<f64>,
 }
 
 impl Zipf {
-    /// Over `count` things (at least one) with exponent `s`; 0 is uniform.
+    /// A distribution over `count` items (at least one) with exponent `s`; 0 is uniform.
     #[must_use]
     pub fn new(count: u16, s: f64) -> Self {
         let s = if s.is_finite() { s } else { 1.0 };
@@ -24,7 +24,7 @@ impl Zipf {
         Self { upto }
     }
 
-    /// The next.
+    /// Draws an item.
     pub fn draw(&self, rng: &mut Rng) -> u16 {
         let point = rng.unit();
         self.upto.partition_point(|&upto| upto <= point).min(self.upto.len() - 1) as u16

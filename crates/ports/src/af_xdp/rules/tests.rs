@@ -1,4 +1,4 @@
-//! Rules as written, as run by a small machine of our own, and as run by the kernel's.
+//! Rules evaluated directly, compiled and run by a small interpreter, and run by the kernel.
 
 use std::io::Write;
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -8,11 +8,11 @@ use proptest::prelude::*;
 use super::*;
 use crate::af_xdp::sys::{Purpose, load, test_run};
 
-/// XDP_DROP stands for "ours" here.
+/// The value returned for matching frames (XDP_DROP).
 const OURS: i32 = 1;
 
-/// What the rule says, field by field, of an Ethernet frame: the slow twin.
-fn says(rule: &Rule, frame: &[u8]) -> bool {
+/// Reference implementation: matches an Ethernet frame field by field.
+fn matches(rule: &Rule, frame: &[u8]) -> bool {
     let half = |at: usize| frame.get(at..at + 2).map(|b| u16::from_be_bytes([b[0], b[1]]));
     if *rule == Rule::default() {
         return true;
@@ -48,11 +48,11 @@ fn says(rule: &Rule, frame: &[u8]) -> bool {
         && rule.to_port.is_none_or(|want| ports.is_some_and(|(_, to)| to == want))
 }
 
-/// Where the machine below has the packet, and the end of its stack.
+/// Addresses of the packet and of the end of the stack in the interpreter below.
 const PACKET: u64 = 0x1_0000;
 const STACK: u64 = 0x9_0000;
 
-/// Runs `program` on `frame` (RFC 9669), and stops at the first access out of bounds.
+/// Interprets `program` on `frame` (RFC 9669); stops at the first access out of bounds.
 fn run(program: &[Insn], frame: &[u8]) -> Option<u64> {
     let (mut regs, mut stack) = ([0u64; 11], [0u8; 64]);
     (regs[1], regs[10]) = (1, STACK);
@@ -110,7 +110,7 @@ fn run(program: &[Insn], frame: &[u8]) -> Option<u64> {
 }
 
 prop_compose! {
-    /// A prefix of few addresses, so that frames are among them.
+    /// A prefix from few addresses, so that frames match often.
     fn prefixes()(v6 in any::<bool>(), end in 0u8..4, bits in 0u8..=128) -> Prefix {
         if v6 {
             Prefix { addr: Ipv6Addr::from([0xfd, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, end]).into(), bits }
@@ -134,7 +134,7 @@ prop_compose! {
 }
 
 prop_compose! {
-    /// Frames that say something, some cut short.
+    /// Frames with varied headers, some truncated.
     fn frames()(
         tags in prop::collection::vec(prop::sample::select(vec![0x8100u16, 0x88a8]), 0..3),
         ether_type in prop::sample::select(vec![IPV4, IPV6, 0x0806]),
@@ -168,15 +168,15 @@ prop_compose! {
     }
 }
 
-/// What the rules say of each frame, as `OURS` or `PASS`.
+/// The expected result for each frame: `OURS` or `PASS`.
 fn expected(rules: &[Rule], frames: &[Vec<u8>]) -> Vec<i32> {
-    let ours = |frame: &Vec<u8>| rules.iter().any(|rule| says(rule, frame));
+    let ours = |frame: &Vec<u8>| rules.iter().any(|rule| matches(rule, frame));
     frames.iter().map(|frame| if ours(frame) { OURS } else { PASS }).collect()
 }
 
 proptest! {
     #[test]
-    fn the_program_is_its_slow_twin(
+    fn the_program_equals_the_reference(
         rules in prop::collection::vec(rules(), 1..4),
         frames in prop::collection::vec(frames(), 1..20),
     ) {
@@ -187,7 +187,7 @@ proptest! {
     }
 }
 
-/// The verifier takes every program, and the kernel's machine comes to the same as ours.
+/// The verifier accepts every program, and the kernel returns the same results as the interpreter.
 #[test]
 fn the_kernel_agrees() {
     let probe = load(Purpose::Xdp, &Rules::All.program(Ours::Return(OURS)));
@@ -207,7 +207,7 @@ fn the_kernel_agrees() {
             let program =
                 load(Purpose::Xdp, &Rules::Any(rules.clone()).program(Ours::Return(OURS)));
             let program =
-                program.map_err(|(error, said)| TestCaseError::fail(format!("{error}: {said}")))?;
+                program.map_err(|(error, log)| TestCaseError::fail(format!("{error}: {log}")))?;
             let got: Vec<i32> =
                 frames.iter().map(|frame| test_run(&program, frame).unwrap() as i32).collect();
             prop_assert_eq!(got, expected(&rules, &frames));
@@ -231,17 +231,17 @@ fn rules_are_read() {
     assert_eq!(read("udp from 10.0.0.0/8 to 10.1.0.1 to port 53"), Ok(want));
     let want = Rule { ether_type: Some(0x88f7), from_port: Some(80), ..Rule::default() };
     assert_eq!(read("from port 80 type 0x88f7"), Ok(want));
-    for (text, said) in [
-        ("", "an empty rule is none; write \"all\""),
-        ("tpc", "'tpc' says nothing about a frame; write"),
-        ("tcp udp", "'udp' does not go with the rest of 'tcp udp'"),
-        ("all tcp", "'all' does not go with the rest"),
+    for (text, message) in [
+        ("", "the rule is empty; write \"all\""),
+        ("tpc", "unknown word 'tpc'; write"),
+        ("tcp udp", "'udp' conflicts with the rest of 'tcp udp'"),
+        ("all tcp", "'all' conflicts with the rest"),
         ("to port 70000", "'70000' is not a port"),
         ("to", "'' is neither an address"),
         ("to 10.0.0.1/33", "'10.0.0.1/33' is neither"),
-        ("from 10.0.0.1 to fd00::1", "one address is of IPv4 and one of IPv6"),
+        ("from 10.0.0.1 to fd00::1", "one address is IPv4 and the other IPv6"),
     ] {
         let error = read(text).unwrap_err().to_string();
-        assert!(error.starts_with(said), "{text}: {error}");
+        assert!(error.starts_with(message), "{text}: {error}");
     }
 }

@@ -1,4 +1,4 @@
-//! Rules as text: `udp from 10.0.0.0/8 to port 4789`.
+//! The text form of rules, such as `udp from 10.0.0.0/8 to port 4789`.
 
 use std::net::IpAddr;
 use std::str::{FromStr, SplitWhitespace};
@@ -7,18 +7,19 @@ use flowyard_frame::proto;
 
 use super::{IPV4, IPV6, Prefix, Rule};
 
-/// A text that is no rule.
+/// A text that is not a rule.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error(
-    "{0}; write \"all\", or words as in \"arp\", \"ipv6\", \"tcp to port 80\", \"udp from 10.0.0.0/8 to 10.1.0.1 to port 53\""
+    "{0}; write \"all\", or a rule such as \"arp\", \"ipv6\", \"tcp to port 80\", \
+     \"udp from 10.0.0.0/8 to 10.1.0.1 to port 53\""
 )]
 pub struct BadRule(String);
 
 impl FromStr for Rule {
     type Err = BadRule;
 
-    /// Words in any order: `all`; `arp`, `ip`, `ipv6`, `type 0x88f7`; `tcp`, `udp`, `sctp`, `icmp`,
-    /// `icmpv6`, `proto 47`; `from` and `to`, each with an address, a prefix, or `port 80`.
+    /// Parses words in any order: `all`; `arp`, `ip`, `ipv6`, `type 0x88f7`; `tcp`, `udp`, `sctp`,
+    /// `icmp`, `icmpv6`, `proto 47`; `from` and `to`, each with an address, a prefix, or `port 80`.
     fn from_str(text: &str) -> Result<Self, BadRule> {
         let (mut rule, mut words) = (Self::default(), text.split_whitespace());
         let mut count = 0;
@@ -29,7 +30,7 @@ impl FromStr for Rule {
                 "arp" => put(&mut rule.ether_type, 0x0806),
                 "ip" => put(&mut rule.ether_type, IPV4),
                 "ipv6" => put(&mut rule.ether_type, IPV6),
-                "type" => put(&mut rule.ether_type, number(&mut words, "an ether type")?),
+                "type" => put(&mut rule.ether_type, number(&mut words, "an EtherType")?),
                 "tcp" => put(&mut rule.protocol, proto::TCP),
                 "udp" => put(&mut rule.protocol, proto::UDP),
                 "sctp" => put(&mut rule.protocol, proto::SCTP),
@@ -42,26 +43,26 @@ impl FromStr for Rule {
                     (addr, "from") => put(&mut rule.from, prefix(addr)?),
                     (addr, _) => put(&mut rule.to, prefix(addr)?),
                 },
-                _ => return Err(BadRule(format!("'{word}' says nothing about a frame"))),
+                _ => return Err(BadRule(format!("unknown word '{word}'"))),
             };
             if twice {
-                return Err(BadRule(format!("'{word}' does not go with the rest of '{text}'")));
+                return Err(BadRule(format!("'{word}' conflicts with the rest of '{text}'")));
             }
         }
         if count == 0 {
-            return Err(BadRule("an empty rule is none".into()));
+            return Err(BadRule("the rule is empty".into()));
         }
         let family = |prefix: Option<Prefix>| prefix.map(|prefix| prefix.addr.is_ipv4());
         match (family(rule.from), family(rule.to)) {
             (Some(a), Some(b)) if a != b => {
-                Err(BadRule("one address is of IPv4 and one of IPv6".into()))
+                Err(BadRule("one address is IPv4 and the other IPv6".into()))
             }
             _ => Ok(rule),
         }
     }
 }
 
-/// Whether there was a value before.
+/// Sets `field`; returns whether it already had a value.
 fn put<T>(field: &mut Option<T>, value: T) -> bool {
     field.replace(value).is_some()
 }

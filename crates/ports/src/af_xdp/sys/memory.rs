@@ -1,7 +1,6 @@
-//! Memory of our own for one socket: chunks that are written and read while they are ours.
+//! The memory of one socket: chunks that are written and read while they are ours.
 //!
-//! Which chunks the kernel has, the one user of this knows (`super::super::Exchange`); nobody else
-//! has the memory.
+//! The only user, `Exchange`, keeps track of the chunks that belong to the kernel.
 
 use std::io;
 use std::sync::Arc;
@@ -11,31 +10,32 @@ use flowyard_pool::Umem;
 
 /// Chunks of [`Memory::CHUNK`] bytes.
 #[derive(Debug)]
-pub(in super::super) struct Memory(Arc<Mapping>);
+pub(crate) struct Memory(Arc<Mapping>);
 
 impl Memory {
-    /// Bytes of a chunk.
-    pub(in super::super) const CHUNK: u32 = 2048;
+    /// Chunk size in bytes.
+    pub(crate) const CHUNK: u32 = 2048;
 
-    pub(in super::super) fn new(chunks: u32) -> io::Result<Self> {
+    pub(crate) fn new(chunks: u32) -> io::Result<Self> {
         let len = chunks as usize * Self::CHUNK as usize;
         Mapping::anonymous(len).map(|map| Self(Arc::new(map)))
     }
 
-    /// For a socket to register.
-    pub(in super::super) fn umem(&self) -> Umem {
+    /// The memory as an argument for `Socket::open`.
+    pub(crate) fn umem(&self) -> Umem {
         let Self(map) = self;
-        // SAFETY: pages, valid as long as the mapping, which is kept; `put` and `get` below touch
-        // a chunk only while no socket has it.
+        // SAFETY: page-aligned, and valid as long as the mapping, which the value keeps alive;
+        // `put` and `get` below access a chunk only while no socket has it.
         unsafe { Umem::new(map.base(), map.len(), Self::CHUNK, 0, Arc::clone(map) as _) }
     }
 
-    /// Writes `bytes` into the chunk at `addr`, which is ours; whether they fit.
-    pub(in super::super) fn put(&mut self, addr: u64, bytes: &[u8]) -> bool {
+    /// Writes `bytes` into the chunk at `addr`, which is ours. Returns false if they do not fit.
+    pub(crate) fn put(&mut self, addr: u64, bytes: &[u8]) -> bool {
         let at = addr as usize;
         let fits = bytes.len() <= Self::CHUNK as usize && at + bytes.len() <= self.0.len();
         if fits {
-            // SAFETY: in the mapping, as was checked, and in a chunk that the kernel does not have.
+            // SAFETY: inside the mapping, as checked above, and in a chunk that the kernel does not
+            // have.
             unsafe {
                 let to = self.0.base().add(at);
                 std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len());
@@ -44,14 +44,15 @@ impl Memory {
         fits
     }
 
-    /// `len` bytes at `addr`, in a chunk that is ours and stays so while they are borrowed; none if
-    /// they do not lie in the memory.
-    pub(in super::super) fn get(&self, addr: u64, len: u32) -> &[u8] {
+    /// `len` bytes at `addr`, in a chunk that is ours while they are borrowed; empty if they do not
+    /// lie in the memory.
+    pub(crate) fn get(&self, addr: u64, len: u32) -> &[u8] {
         let (at, len) = (addr as usize, len as usize);
         if at.checked_add(len).is_none_or(|end| end > self.0.len()) {
             return &[];
         }
-        // SAFETY: in the mapping, as was checked, and the kernel does not write chunks of ours.
+        // SAFETY: inside the mapping, as checked above, and the kernel does not write to our
+        // chunks.
         unsafe { std::slice::from_raw_parts(self.0.base().add(at), len) }
     }
 }

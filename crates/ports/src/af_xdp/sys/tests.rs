@@ -1,4 +1,4 @@
-//! Rings without a socket: both sides of one memory.
+//! Rings without a socket: both sides share one memory.
 
 use std::collections::VecDeque;
 
@@ -9,7 +9,7 @@ use super::*;
 /// Both sides of a ring of `size` entries.
 fn pair(size: u32) -> (Ring<u64>, Ring<u64>) {
     let at = xdp_ring_offset { producer: 0, consumer: 64, desc: 192, flags: 128 };
-    // SAFETY: a new file in memory, which nobody else has.
+    // SAFETY: a new file in memory without another owner.
     let file = owned(check(unsafe { libc::memfd_create(c"ring".as_ptr(), 0) }).unwrap());
     // SAFETY: no memory is passed.
     check(unsafe { libc::ftruncate(file.as_raw_fd(), 192 + 8 * i64::from(size)) }).unwrap();
@@ -18,7 +18,7 @@ fn pair(size: u32) -> (Ring<u64>, Ring<u64>) {
 }
 
 proptest! {
-    /// A ring is a queue of bounded length, also where its indices wrap around.
+    /// A ring is a queue of bounded length, also when its indices wrap around.
     #[test]
     fn a_ring_is_a_queue(
         start in prop::sample::select(vec![0u32, u32::MAX - 5, u32::MAX / 2]),
@@ -34,7 +34,7 @@ proptest! {
         for (put, count) in steps {
             if put {
                 let room = producer.room() as usize;
-                // It may know of less room than there is, but only if there is plenty.
+                // The producer may underestimate the free entries, but only if there are many.
                 prop_assert!(room <= 8 - model.len() && (room >= 4 || room == 8 - model.len()));
                 for _ in 0..count.min(room) {
                     producer.put(next);
@@ -54,7 +54,7 @@ proptest! {
 }
 
 #[test]
-fn entries_cross_threads_whole() {
+fn entries_are_not_torn_between_threads() {
     let (mut producer, mut consumer) = pair(64);
     let sender = std::thread::spawn(move || {
         let mut next = 0u64;

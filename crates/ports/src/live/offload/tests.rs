@@ -18,14 +18,14 @@ fn key(v6: bool, tcp: bool) -> FlowKey {
     FlowKey::five_tuple(if tcp { proto::TCP } else { proto::UDP }, ip(1), 1000, ip(2), 80)
 }
 
-/// Where the transport header starts, and its payload.
+/// The offsets of the transport header and of its payload.
 fn places(frame: &[u8]) -> (usize, usize) {
     let found = Headers::parse(LinkType::Ethernet, frame);
     (found.l4 as usize, found.payload as usize)
 }
 
 proptest! {
-    /// Segments are frames of their own, and together the payload that there was.
+    /// Each segment is a valid frame, and together they contain the whole payload.
     #[test]
     fn segments_are_whole_frames(
         (v6, tcp) in any::<(bool, bool)>(),
@@ -49,7 +49,7 @@ proptest! {
             if !v6 {
                 prop_assert_eq!(found.ipv4_checksum(&out), Verdict::Good);
             }
-            prop_assert_eq!(found.end as usize, out.len(), "lengths say what is there");
+            prop_assert_eq!(found.end as usize, out.len(), "the length fields match the frame");
             let (l4, start) = places(&out);
             if tcp {
                 let number = |frame: &[u8]| u32::from_be_bytes(*frame[l4 + 4..].first_chunk().unwrap());
@@ -64,7 +64,7 @@ proptest! {
         prop_assert_eq!(got, payload);
     }
 
-    /// A checksum left to the adapter: the field has the sum of the pseudo header.
+    /// A checksum left to the adapter: the field contains the sum of the pseudo header.
     #[test]
     fn a_checksum_is_completed(
         (v6, tcp) in any::<(bool, bool)>(),
@@ -90,7 +90,8 @@ proptest! {
         prop_assert_eq!(found.transport_checksum(&frame), Verdict::Good);
     }
 
-    /// Whatever the field holds, but none for UDP; bytes behind the packet do not count.
+    /// The previous content of the field does not matter, except for a UDP datagram without a
+    /// checksum; bytes behind the packet are not covered.
     #[test]
     fn a_checksum_is_computed_anew(
         (v6, tcp) in any::<(bool, bool)>(),
@@ -109,12 +110,12 @@ proptest! {
         prop_assert_eq!(&frame[..field], &whole[..field]);
         prop_assert_eq!(&frame[field + 2..whole.len()], &whole[field + 2..]);
         frame[field..field + 2].fill(0);
-        prop_assert_eq!(recompute(&mut frame), tcp, "UDP may do without");
+        prop_assert_eq!(recompute(&mut frame), tcp, "UDP may omit the checksum");
     }
 
-    /// Whatever the bytes, nothing panics.
+    /// No input causes a panic.
     #[test]
-    fn no_bytes_are_too_odd(
+    fn no_bytes_panic(
         mut frame in prop::collection::vec(any::<u8>(), 0..200),
         (start, offset, size) in (0usize..300, 0usize..300, 0usize..300),
         flip in any::<bool>(),

@@ -1,29 +1,30 @@
-//! One core's share of an AF_PACKET port: a ring to receive from, a socket to transmit by.
+//! One core's part of an AF_PACKET port: a ring for receiving, a socket for transmitting.
 
 use std::sync::Arc;
 
 use crate::af_packet::{self, Ring, Sender};
 use crate::live::offload::Cut;
-use crate::live::{Change, Interface};
+use crate::live::{Change, Interface, is_down, is_full, is_too_long};
 use flowyard_frame::{Batch, FlowKey, LANES, Lanes, Nanos};
 use flowyard_wire::LinkType;
 
+use super::device::{Device, Monitor, refuse_all};
 use super::parts::Parts;
-use super::{Device, News, is_down, is_full, refuse_all};
 use flowyard_pool::{Meta, NoBuffer, Pool};
 use flowyard_yard::DropReason;
 use flowyard_yard::port::{Received, refuse};
 
-/// How its sockets are opened.
+/// The parameters for opening the sockets.
 #[derive(Clone, Debug)]
 pub(super) struct Settings {
     pub(super) number: u16,
     pub(super) settings: af_packet::Settings,
-    /// Which of the rings that share the interface, and of how many.
+    /// The number of this ring among those that share the interface.
     pub(super) at: usize,
+    /// How many rings share the interface.
     pub(super) rings: usize,
     pub(super) bypass: bool,
-    /// The rings on an interface that came back.
+    /// The rings on a recreated interface.
     pub(super) parts: Arc<Parts<Ring>>,
 }
 
@@ -31,10 +32,10 @@ pub(super) struct Packet {
     ring: Ring,
     sender: Sender,
     settings: Settings,
-    news: News,
-    /// Segments of the ring's first frame that were received already.
+    monitor: Monitor,
+    /// Number of segments of the ring's first frame that were already received.
     segment: usize,
-    /// When the kernel's counters are read next.
+    /// The next time to read the kernel's counters.
     count_at: Nanos,
 }
 
@@ -42,19 +43,24 @@ pub(super) struct Packet {
 const COUNT_EVERY: Nanos = 1_000_000;
 
 impl Packet {
-    pub(super) const fn new(ring: Ring, sender: Sender, settings: Settings, news: News) -> Self {
-        Self { ring, sender, settings, news, segment: 0, count_at: 0 }
+    pub(super) const fn new(
+        ring: Ring,
+        sender: Sender,
+        settings: Settings,
+        monitor: Monitor,
+    ) -> Self {
+        Self { ring, sender, settings, monitor, segment: 0, count_at: 0 }
     }
 
     fn attend(&mut self, now: Nanos) {
-        match self.news.look(now) {
+        match self.monitor.look(now) {
             Some(Change::New(interface)) => self.reopen(&interface),
             Some(Change::Up) => self.ring.clear(),
             _ => {}
         }
     }
 
-    /// What the ring still had of the interface that is gone is lost with it.
+    /// Reopens the sockets. Frames still in the ring of the removed interface are lost.
     fn reopen(&mut self, interface: &Interface) {
         let Settings { settings, at, rings, bypass, ref parts, .. } = self.settings;
         let opened = Sender::open(interface, bypass).and_then(|sender| {
@@ -64,7 +70,7 @@ impl Packet {
         let opened = opened.map(|(ring, sender)| {
             (self.ring, self.sender, self.segment) = (ring, sender, 0);
         });
-        self.news.opened(opened);
+        self.monitor.opened(opened);
     }
 }
 
@@ -85,7 +91,7 @@ impl Device for Packet {
                 self.ring.advance();
                 continue;
             }
-            // One that is to be cut, and cannot be, is longer than any wire takes.
+            // A frame that must be segmented but cannot be is too long for any wire.
             let Some(cut) = seen.cut() else {
                 got.too_long += 1;
                 self.ring.advance();
@@ -107,7 +113,7 @@ impl Device for Packet {
                         }
                     }
                     Err(NoBuffer::TooLong) => got.too_long += 1,
-                    Err(NoBuffer::Empty) => return got, // the ring can wait, and counts if it cannot
+                    Err(NoBuffer::Empty) => return got, // the frame stays in the ring
                 }
                 self.segment += 1;
             }
@@ -123,7 +129,7 @@ impl Device for Packet {
         self.attend(now);
         let mut left = lanes;
         while let Some(first) = left.into_iter().next() {
-            if !self.news.watch.is_up() {
+            if !self.monitor.watch.is_up() {
                 return refuse_all(from, left, DropReason::PortDown);
             }
             let frames = &from.frames;
@@ -132,19 +138,19 @@ impl Device for Packet {
                 left = left.without(Lanes(1 << lane));
             }
             if sent > 0 {
-                self.news.stuck = None;
+                self.monitor.stuck = None;
             }
             let Some(error) = error else { continue };
             if is_full(&error) {
-                return self.news.later(from, left, now);
+                return self.monitor.later(from, left, now);
             } else if is_down(&error) {
-                return self.news.down(from, left);
+                return self.monitor.down(from, left);
             }
-            // EMSGSIZE; anything else that is wrong is wrong with this frame.
-            let too_long = error.raw_os_error() == Some(90);
+            // Any other error concerns this frame.
+            let too_long = is_too_long(&error);
             let reason = if too_long { DropReason::TooLong } else { DropReason::PortFailed };
             if !too_long {
-                self.news.say(format!("a frame could not be transmitted: {error}"));
+                self.monitor.report(format!("a frame could not be transmitted: {error}"));
             }
             refuse(from, first, reason);
             left = left.without(Lanes(1 << first));
@@ -152,7 +158,7 @@ impl Device for Packet {
         Lanes::NONE
     }
 
-    fn news(&self) -> &News {
-        &self.news
+    fn monitor(&self) -> &Monitor {
+        &self.monitor
     }
 }

@@ -1,32 +1,32 @@
-//! The parts of a port on an interface that came back: one for each core, opened together.
+//! The parts of a port on a recreated interface: one for each core, opened together.
 //!
 //! ```text
 //!  core 0 sees the interface first ── opens ──> [part 0] [part 1]
 //!                                     takes <──────┘        │
-//!  core 1 sees it up to 20 ms later ─────────────── takes <─┘   what came meanwhile waits in it
+//!  core 1 sees it up to 20 ms later ─────────────── takes <─┘   frames wait there meanwhile
 //! ```
 //!
-//! Opened one by one, the first part would get every flow, and lose some of them to the second while
-//! it still has their frames: those would be overtaken.
+//! If the parts were opened one by one, the first one would receive every flow and later lose some
+//! of them to the second, which could overtake the frames still in the first.
 //!
-//! Invariant: of one interface, parts are opened once, and each is taken once.
-//! Thread-safety: shared by the cores of a port; locked when an interface came back only.
+//! Invariant: the parts of an interface are opened once, and each is taken once.
+//! Thread-safety: shared by the cores of a port; locked only when an interface was recreated.
 
 use std::sync::{Mutex, PoisonError};
 
 use crate::live::{Interface, OpenError};
 
-/// The parts, by the number of the interface that they are on.
+/// The index of the interface, and its parts.
 #[derive(Debug)]
 pub(super) struct Parts<T>(Mutex<(u32, Vec<Option<T>>)>);
 
 impl<T> Parts<T> {
-    /// Of no interface yet.
+    /// No parts yet.
     pub(super) const fn new() -> Self {
         Self(Mutex::new((0, Vec::new())))
     }
 
-    /// Part `at` on `interface`; whoever asks first opens all of them.
+    /// Takes part `at` on `interface`; the first caller opens all parts.
     pub(super) fn take(
         &self,
         at: usize,
@@ -38,8 +38,8 @@ impl<T> Parts<T> {
             *held = (interface.index, open()?.into_iter().map(Some).collect());
         }
         held.1.get_mut(at).and_then(Option::take).ok_or_else(|| OpenError {
-            what: format!("this core's part of '{}' is in use", interface.name),
-            mend: "restart the yard".into(),
+            what: format!("the queue of this core on '{}' is already in use", interface.name),
+            fix: "restart flowyard".into(),
         })
     }
 }
@@ -69,9 +69,9 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_opened_is_tried_again() {
+    fn opening_is_retried_after_an_error() {
         let parts = Parts::new();
-        let refused = || Err(OpenError { what: "no".into(), mend: "yes".into() });
+        let refused = || Err(OpenError { what: "no".into(), fix: "yes".into() });
         assert!(parts.take(0, &interface(7), refused).is_err());
         assert_eq!(parts.take(0, &interface(7), || Ok(vec![3])).unwrap(), 3);
     }

@@ -4,77 +4,79 @@ use std::fs::File;
 use std::io::{Read, Seek};
 use std::sync::Arc;
 
-use crate::live::{Change, Interface, OpenError};
+use crate::live::{Change, Interface, OpenError, is_down, is_full};
 use crate::tap::{Got, Programs, Queue};
 use flowyard_frame::{Batch, FlowKey, LANES, Lanes, Nanos};
 use flowyard_wire::LinkType;
 
+use super::device::{Device, Monitor, refuse_all};
 use super::parts::Parts;
-use super::{Device, News, is_down, is_full, refuse_all};
 use flowyard_pool::{Meta, Pool};
 use flowyard_yard::DropReason;
 use flowyard_yard::port::{Received, refuse};
 
-/// What its queue is attached with.
+/// The parameters for attaching the queue.
 pub(super) struct Settings {
     pub(super) number: u16,
     pub(super) name: String,
-    /// Which of the port's queues, and of how many.
+    /// The number of this queue among the port's queues.
     pub(super) at: usize,
+    /// How many queues the port has.
     pub(super) queues: usize,
     pub(super) programs: Programs,
-    /// The queues of an interface that came back, and how many frames were lost for each.
+    /// The queues of a recreated interface, with the number of frames lost for each.
     pub(super) parts: Arc<Parts<(Queue, u32)>>,
 }
 
 pub(super) struct Tun {
     queue: Queue,
     settings: Settings,
-    news: News,
-    /// The kernel's books of the interface: the first core reads them for all.
-    books: Option<Books>,
-    /// Frames that were lost while queues were opened, not told of yet.
+    monitor: Monitor,
+    /// The kernel's counters of the interface; only the first core reads them.
+    counters: Option<Counters>,
+    /// Frames lost while queues were opened that are not yet reported.
     lost: u32,
 }
 
 impl Tun {
-    pub(super) fn new((queue, lost): (Queue, u32), settings: Settings, news: News) -> Self {
-        let books = (settings.at == 0).then(|| Books::open(&settings.name)).flatten();
-        Self { queue, settings, news, books, lost }
+    pub(super) fn new((queue, lost): (Queue, u32), settings: Settings, monitor: Monitor) -> Self {
+        let counters = (settings.at == 0).then(|| Counters::open(&settings.name)).flatten();
+        Self { queue, settings, monitor, counters, lost }
     }
 
     fn attend(&mut self, now: Nanos) {
-        let Some(Change::New(interface)) = self.news.look(now) else { return };
+        let Some(Change::New(interface)) = self.monitor.look(now) else { return };
         let Settings { at, queues, ref programs, ref parts, .. } = self.settings;
         let attached = parts.take(at, &interface, || attach(&interface, queues, programs));
-        self.news.opened(attached.map(|(queue, lost)| {
+        self.monitor.opened(attached.map(|(queue, lost)| {
             self.queue = queue;
             self.lost += lost;
         }));
     }
 }
 
-/// All queues of an interface that came back.
+/// Attaches all queues to a recreated interface.
 fn attach(
     interface: &Interface,
     count: usize,
     programs: &Programs,
 ) -> Result<Vec<(Queue, u32)>, OpenError> {
     let made = Queue::attach(&interface.name, count, programs).map_err(|error| OpenError {
-        what: format!("the new interface is not to be had: {error}"),
-        mend: "it has to be a tap, with as many queues".into(),
+        what: format!("the recreated interface cannot be opened: {error}"),
+        fix: "create it as a TAP interface with the same number of queues".into(),
     })?;
-    // Attached by name: it may be another one by now, which is seen next time.
+    // The queues are attached by name, and the interface may have been replaced meanwhile; the next
+    // check detects the new one.
     if Interface::find(&interface.name)?.index != interface.index {
         return Err(OpenError {
             what: "the interface was replaced again while it was opened".into(),
-            mend: "nothing: the newest is opened next".into(),
+            fix: "no action is needed: the newest one is opened next".into(),
         });
     }
     Ok(by_core(made))
 }
 
-/// Queues, with what was lost on the first: none is there before it.
+/// The queues with the number of lost frames, which are all counted for the first queue.
 pub(super) fn by_core((queues, lost): (Vec<Queue>, u32)) -> Vec<(Queue, u32)> {
     (0..).zip(queues).map(|(at, queue)| (queue, if at == 0 { lost } else { 0 })).collect()
 }
@@ -84,8 +86,8 @@ impl Device for Tun {
         self.attend(now);
         let overrun = std::mem::take(&mut self.lost);
         let mut got = Received { overrun, ..Received::default() };
-        if let Some(books) = &mut self.books {
-            got.overrun += books.dropped(&self.settings.name, now);
+        if let Some(counters) = &mut self.counters {
+            got.overrun += counters.dropped(&self.settings.name, now);
         }
         while into.len() < LANES {
             let meta = Meta {
@@ -101,7 +103,7 @@ impl Device for Tun {
                     pool.set_len(&mut frame, len);
                     pool.set_meta(&mut frame, Meta { wire_len: len as u32, ..meta });
                     if let Err(frame) = into.push(frame, FlowKey::ZERO) {
-                        pool.put(frame); // cannot be: there is a lane
+                        pool.put(frame); // not reached: a lane is free
                         break;
                     }
                     continue;
@@ -113,8 +115,8 @@ impl Device for Tun {
                 }
                 Err(error) => {
                     pool.put(frame);
-                    if self.news.watch.is_up() && is_down(&error) {
-                        self.news.watch.hurry();
+                    if self.monitor.watch.is_up() && is_down(&error) {
+                        self.monitor.watch.hurry();
                     }
                     break;
                 }
@@ -126,17 +128,17 @@ impl Device for Tun {
 
     fn tx(&mut self, from: &mut Batch, lanes: Lanes, pool: &Pool, now: Nanos) -> Lanes {
         self.attend(now);
-        if !self.news.watch.is_up() {
+        if !self.monitor.watch.is_up() {
             return refuse_all(from, lanes, DropReason::PortDown);
         }
         let mut left = lanes;
         for lane in lanes {
             match self.queue.write(pool.bytes(&from.frames[lane])) {
-                Ok(()) => self.news.stuck = None,
-                Err(error) if is_full(&error) => return self.news.later(from, left, now),
-                Err(error) if is_down(&error) => return self.news.down(from, left),
+                Ok(()) => self.monitor.stuck = None,
+                Err(error) if is_full(&error) => return self.monitor.later(from, left, now),
+                Err(error) if is_down(&error) => return self.monitor.down(from, left),
                 Err(error) => {
-                    self.news.say(format!("a frame could not be transmitted: {error}"));
+                    self.monitor.report(format!("a frame could not be transmitted: {error}"));
                     refuse(from, lane, DropReason::PortFailed);
                 }
             }
@@ -145,39 +147,40 @@ impl Device for Tun {
         left
     }
 
-    fn news(&self) -> &News {
-        &self.news
+    fn monitor(&self) -> &Monitor {
+        &self.monitor
     }
 }
 
-/// The kernel's counters of an interface: what the host sent and no queue had room for.
-struct Books {
+/// The kernel's counters of an interface: frames of the host that were dropped because queues were
+/// full.
+struct Counters {
     file: File,
     text: String,
     seen: u64,
     next: Nanos,
 }
 
-/// Time between two readings: the file has all interfaces.
+/// Time between two readings; the file contains all interfaces.
 const READ_EVERY: Nanos = 50_000_000;
 
-impl Books {
-    /// In the network namespace of this thread.
+impl Counters {
+    /// Opens the counters in the network namespace of this thread.
     fn open(name: &str) -> Option<Self> {
         let file = File::open("/proc/thread-self/net/dev").ok()?;
-        let mut books = Self { file, text: String::with_capacity(4096), seen: 0, next: 0 };
-        books.seen = books.read(name).unwrap_or(0);
-        Some(books)
+        let mut counters = Self { file, text: String::with_capacity(4096), seen: 0, next: 0 };
+        counters.seen = counters.read(name).unwrap_or(0);
+        Some(counters)
     }
 
-    /// Frames dropped since this was last asked.
+    /// Number of frames dropped since the last call.
     fn dropped(&mut self, name: &str, now: Nanos) -> u32 {
         if now < self.next {
             return 0;
         }
         self.next = now + READ_EVERY;
         let all = self.read(name).unwrap_or(self.seen);
-        // A new interface under the name counts from 0.
+        // The counters of a recreated interface start at 0.
         let before = std::mem::replace(&mut self.seen, all);
         u32::try_from(if all < before { all } else { all - before }).unwrap_or(u32::MAX)
     }
@@ -190,7 +193,7 @@ impl Books {
     }
 }
 
-/// Frames that interface `name` dropped on transmission: the twelfth number of its line.
+/// Frames that the interface `name` dropped on transmission: the twelfth number of its line.
 fn dropped_in(text: &str, name: &str) -> Option<u64> {
     let of = |line: &str| {
         let (found, numbers) = line.split_once(':')?;
@@ -204,7 +207,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_kernels_books_are_read() {
+    fn the_kernels_counters_are_read() {
         let text = "Inter-|   Receive                                                |  Transmit\n \
                     face |bytes    packets errs drop fifo frame compressed multicast|bytes ...\n    \
                     lo: 1 2 3 4 5 6 7 8 9 10 11 0 13 14 15 16\n  \

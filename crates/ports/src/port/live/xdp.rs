@@ -1,4 +1,4 @@
-//! One core's share of an AF_XDP port: a socket whose memory is the yard's pool.
+//! One core's part of an AF_XDP port: a socket whose memory is the engine's pool.
 //!
 //! ```text
 //!  pool ──lend──> fill ring ──[kernel]──> rx ring ──unlend──> frame ──> batch
@@ -6,29 +6,30 @@
 //!                                                                  in place of the next one sent
 //! ```
 //!
-//! Nothing is copied here. A frame that is transmitted stays the kernel's until it is completed, but
-//! the batch needs a frame in its lane: it gets one that was completed before.
+//! Nothing is copied here. A transmitted frame belongs to the kernel until it is completed, but the
+//! batch needs a frame in its lane; it gets one that was completed before.
 //!
-//! Invariants: a buffer is lent once, and becomes a frame again once: the ledger has a bit for each
-//! that is out, and an address that comes back without one is ignored. When the socket is closed,
-//! all that is out comes home.
-//! Thread-safety: one core's; the program is shared by the cores of a port.
+//! Invariants: a buffer is lent once and becomes a frame again once. The ledger has a bit for each
+//! lent buffer, and an address that is returned without its bit set is ignored. When the socket is
+//! closed, all lent buffers return to the pool.
+//! Thread-safety: used by one core; the program is shared by the cores of a port.
 
-#![allow(unsafe_code, reason = "frames are made of buffers that the kernel gives back")]
+#![allow(unsafe_code, reason = "frames are created from buffers that the kernel returns")]
 
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::af_xdp::{Attached, Desc, Program, Socket, Umem};
-use crate::live::{Change, Interface, OpenError, offload};
+use crate::live::{Change, Interface, OpenError, is_down, offload};
 use flowyard_frame::{Batch, FlowKey, LANES, Lanes, Nanos};
 use flowyard_wire::LinkType;
 
-use super::{Device, HEADER, News, Place, Shared, XdpPort, is_down, refuse_all};
+use super::device::{Device, HEADER, Monitor, Place, Shared, refuse_all};
+use super::plan::XdpPort;
 use flowyard_pool::{LONGEST_LENDABLE, Meta, Pool};
 use flowyard_yard::DropReason;
 use flowyard_yard::port::{Received, refuse};
 
-/// What the cores of a port share: the program on the interface, by the interface's number.
+/// State shared by the cores of a port: the program, with the index of its interface.
 struct Common {
     port: XdpPort,
     umem: Umem,
@@ -36,7 +37,7 @@ struct Common {
 }
 
 impl Common {
-    /// The program on `interface`; attached by whoever asks first.
+    /// The program on `interface`; the first caller attaches it.
     fn program(&self, interface: &Interface) -> Result<Arc<Program>, OpenError> {
         let mut held = self.program.lock().unwrap_or_else(PoisonError::into_inner);
         match &*held {
@@ -50,7 +51,7 @@ impl Common {
     }
 }
 
-/// A socket that frames come to.
+/// A bound socket, and the longest frame that it transmits.
 struct Bound {
     socket: Socket,
     program: Arc<Program>,
@@ -61,22 +62,22 @@ struct Xdp {
     common: Arc<Common>,
     number: u16,
     queue: u32,
-    news: News,
-    /// Dropped before the pool gets its buffers back.
+    monitor: Monitor,
+    /// Dropped before its buffers return to the pool.
     bound: Option<Bound>,
     out: Ledger,
     pool: Pool,
-    /// When the kernel's counters are read next.
+    /// The next time to read the kernel's counters.
     count_at: Nanos,
     is_stopped: bool,
 }
 
-/// Buffers that are with the kernel.
+/// The buffers lent to the kernel.
 struct Ledger {
     bits: Box<[u64]>,
-    /// In the fill ring, or being received into.
+    /// Number of buffers in the fill ring, or being received into.
     filled: usize,
-    /// In the tx ring, or being transmitted.
+    /// Number of buffers in the tx ring, or being transmitted.
     sent: usize,
 }
 
@@ -87,7 +88,7 @@ impl Ledger {
         }
     }
 
-    /// Whether it was out.
+    /// Clears the bit of `buffer`; returns whether it was lent.
     fn clear(&mut self, buffer: u64) -> bool {
         let Some(word) = self.bits.get_mut(buffer as usize / 64) else { return false };
         let was = *word >> (buffer % 64) & 1 == 1;
@@ -95,7 +96,7 @@ impl Ledger {
         was
     }
 
-    /// All that are out, which no longer are.
+    /// Removes and returns all lent buffers.
     fn drain(&mut self) -> impl Iterator<Item = u64> + '_ {
         (self.filled, self.sent) = (0, 0);
         (0..).zip(self.bits.iter_mut()).flat_map(|(at, word)| {
@@ -108,14 +109,14 @@ impl Ledger {
 /// Time between two readings of the kernel's counters.
 const COUNT_EVERY: Nanos = 1_000_000;
 
-/// How often the kernel is woken in a row: in copy mode it takes 32 frames each time.
+/// How often the kernel is woken in succession; in copy mode it takes 32 frames each time.
 const WAKES: usize = 4;
 
 pub(super) fn open(place: &Place<'_>, port: &XdpPort) -> Result<Vec<Shared>, OpenError> {
     let interface = Interface::find(&place.port.interface)?;
     let Some(umem) = place.pool.umem() else {
         let what = "the pool's buffers cannot be lent to the kernel".into();
-        return Err(OpenError { what, mend: "leave 'buffer_bytes' out".into() });
+        return Err(OpenError { what, fix: "remove 'buffer_bytes'".into() });
     };
     let common = Arc::new(Common { port: port.clone(), umem, program: Mutex::new(None) });
     let mut devices = Vec::new();
@@ -124,7 +125,7 @@ pub(super) fn open(place: &Place<'_>, port: &XdpPort) -> Result<Vec<Shared>, Ope
             common: Arc::clone(&common),
             number: place.port.number,
             queue: port.queues.get(at).copied().unwrap_or(at as u32),
-            news: place.news(&interface)?,
+            monitor: place.monitor(&interface)?,
             bound: None,
             out: Ledger {
                 bits: vec![0; place.pool.frames().div_ceil(64)].into(),
@@ -142,12 +143,12 @@ pub(super) fn open(place: &Place<'_>, port: &XdpPort) -> Result<Vec<Shared>, Ope
 }
 
 impl Xdp {
-    /// A socket on `interface`, filled, with frames coming.
+    /// Opens a socket on `interface`, fills it with buffers, and redirects frames to it.
     fn bind(&mut self, interface: &Interface) -> Result<(), OpenError> {
         if interface.mtu as usize + HEADER > LONGEST_LENDABLE {
             return Err(OpenError {
                 what: format!("'{}' has an MTU of {}", interface.name, interface.mtu),
-                mend: format!(
+                fix: format!(
                     "lower it to {} (ip link set {} mtu ...), or use kind = \"af_packet\"",
                     LONGEST_LENDABLE - HEADER,
                     interface.name
@@ -157,12 +158,12 @@ impl Xdp {
         let Common { umem, port: XdpPort { settings, .. }, .. } = &*self.common;
         let program = self.common.program(interface)?;
         let socket = Socket::open(interface, self.queue, umem, *settings)?;
-        let copies = if socket.is_zero_copy() { "zero copy" } else { "the kernel copies" };
+        let copies = if socket.is_zero_copy() { "zero copy" } else { "copy mode" };
         let runs = match program.attached() {
-            Attached::Driver => "program in the driver",
-            Attached::Generic => "program behind the driver (generic)",
+            Attached::Driver => "XDP program in native mode",
+            Attached::Generic => "XDP program in generic mode",
         };
-        self.news.say(format!("af_xdp on queue {}: {copies}, {runs}", self.queue));
+        self.monitor.report(format!("af_xdp on queue {}: {copies}, {runs}", self.queue));
         let longest = interface.mtu as usize + HEADER;
         self.bound = Some(Bound { socket, program, longest });
         self.fill(None);
@@ -176,34 +177,35 @@ impl Xdp {
         }
         program.set(self.queue, socket).map_err(|error| OpenError {
             what: format!("queue {} of '{}': {error}", self.queue, interface.name),
-            mend: "see 'ethtool -l' for its queues".into(),
+            fix: "list its queues with 'ethtool -l'".into(),
         })
     }
 
-    /// Takes everything back from the socket, by closing it.
+    /// Closes the socket and takes back all buffers.
     fn unbind(&mut self) {
         let Some(Bound { program, socket, .. }) = self.bound.take() else { return };
         program.clear(self.queue);
-        drop(socket); // from here on, the kernel has none of our buffers
+        drop(socket); // after this, the kernel has none of our buffers
         for buffer in self.out.drain() {
-            // SAFETY: the ledger had the buffer, and has it no more: it was lent once and comes back once.
+            // SAFETY: the buffer's bit was set and is now cleared: it was lent once and returns
+            // once.
             let frame = unsafe { self.pool.unlend_buffer(buffer) };
             self.pool.put(frame);
         }
     }
 
     fn attend(&mut self, now: Nanos) {
-        if let Some(Change::New(interface)) = self.news.look(now) {
+        if let Some(Change::New(interface)) = self.monitor.look(now) {
             self.unbind();
             let bound = self.bind(&interface);
             if bound.is_err() {
                 self.unbind();
             }
-            self.news.opened(bound);
+            self.monitor.opened(bound);
         }
     }
 
-    /// Lends the kernel buffers to receive into; from `pool`, or from our own.
+    /// Lends buffers to the kernel for receiving, from `pool` or from our own.
     fn fill(&mut self, pool: Option<&mut Pool>) {
         let Some(Bound { socket, .. }) = &mut self.bound else { return };
         let pool = pool.unwrap_or(&mut self.pool);
@@ -220,12 +222,12 @@ impl Xdp {
             socket.fill(&addrs[..count]);
             self.out.filled += count;
             if count < LANES {
-                return; // the pool is empty: later
+                return; // the pool is empty; retried by the next call
             }
         }
     }
 
-    /// Wakes the kernel for what was handed over.
+    /// Wakes the kernel for submitted frames.
     fn wake(&mut self) {
         let Some(Bound { socket, .. }) = &mut self.bound else { return };
         for _ in 0..WAKES {
@@ -233,8 +235,8 @@ impl Xdp {
                 Ok(0) => return,
                 Ok(_) => {}
                 Err(error) => {
-                    if is_down(&error) && self.news.watch.is_up() {
-                        self.news.watch.hurry();
+                    if is_down(&error) && self.monitor.watch.is_up() {
+                        self.monitor.watch.hurry();
                     }
                     return;
                 }
@@ -242,7 +244,7 @@ impl Xdp {
         }
     }
 
-    /// Takes all frames back that were transmitted.
+    /// Takes back all transmitted frames.
     fn reap(&mut self) {
         let Some(Bound { socket, .. }) = &mut self.bound else { return };
         let mut addrs = [0; LANES];
@@ -251,7 +253,8 @@ impl Xdp {
             for &addr in &addrs[..count] {
                 if self.out.clear(self.pool.buffer_at(addr)) {
                     self.out.sent = self.out.sent.saturating_sub(1);
-                    // SAFETY: the ledger had the buffer, and has it no more: it was lent once and comes back once.
+                    // SAFETY: the buffer's bit was set and is now cleared: it was lent once and
+                    // returns once.
                     let frame = unsafe { self.pool.unlend_sent(addr, 0) };
                     self.pool.put(frame);
                 }
@@ -262,14 +265,15 @@ impl Xdp {
         }
     }
 
-    /// A frame to stand in for one that is transmitted: completed before, or from the pool.
+    /// A replacement for a frame that is transmitted: a completed frame, or one from the pool.
     fn spare(&mut self, len: usize) -> Option<flowyard_frame::Frame> {
         let Some(Bound { socket, .. }) = &mut self.bound else { return None };
         let mut addr = [0];
         while socket.complete(&mut addr) == 1 {
             if self.out.clear(self.pool.buffer_at(addr[0])) {
                 self.out.sent = self.out.sent.saturating_sub(1);
-                // SAFETY: the ledger had the buffer, and has it no more: it was lent once and comes back once.
+                // SAFETY: the buffer's bit was set and is now cleared: it was lent once and returns
+                // once.
                 return Some(unsafe { self.pool.unlend_sent(addr[0], len) });
             }
         }
@@ -288,19 +292,20 @@ impl Device for Xdp {
         let count = socket.receive(&mut descs);
         for &Desc { addr, len } in &descs[..count] {
             if !self.out.clear(pool.buffer_at(addr)) {
-                continue; // never lent: not ours to touch
+                continue; // not lent, so it must not be accessed
             }
             self.out.filled = self.out.filled.saturating_sub(1);
             let in_port = self.number;
             let meta =
                 Meta { time: now, wire_len: len, in_port, link: LinkType::Ethernet, copied: 0 };
-            // SAFETY: the ledger had the buffer, and has it no more: it was lent once and comes back once.
+            // SAFETY: the buffer's bit was set and is now cleared: it was lent once and returns
+            // once.
             let mut frame = unsafe { pool.unlend(addr, len as usize, meta) };
             if self.common.port.completes_checksums {
                 offload::recompute(pool.bytes_mut(&mut frame));
             }
             if let Err(frame) = into.push(frame, FlowKey::ZERO) {
-                pool.put(frame); // cannot be: as many as there are lanes
+                pool.put(frame); // not reached: at most as many frames as lanes
             }
         }
         if now >= self.count_at {
@@ -315,7 +320,7 @@ impl Device for Xdp {
         let Some(Bound { socket, longest, .. }) = &mut self.bound else {
             return refuse_all(from, lanes, DropReason::PortDown);
         };
-        if !self.news.watch.is_up() {
+        if !self.monitor.watch.is_up() {
             return refuse_all(from, lanes, DropReason::PortDown);
         }
         let (longest, mut room, mut left) = (*longest, socket.tx_room(), lanes);
@@ -351,9 +356,9 @@ impl Device for Xdp {
         }
         self.wake();
         if count > 0 {
-            self.news.stuck = None;
+            self.monitor.stuck = None;
         }
-        if left.is_empty() { left } else { self.news.later(from, left, now) }
+        if left.is_empty() { left } else { self.monitor.later(from, left, now) }
     }
 
     fn stop(&mut self) {
@@ -363,7 +368,7 @@ impl Device for Xdp {
         }
     }
 
-    /// Hands over what is left, if it goes at once.
+    /// Transmits the remaining frames, if the kernel takes them at once.
     fn finish(&mut self) -> Result<(), String> {
         self.wake();
         let left = match &mut self.bound {
@@ -373,12 +378,12 @@ impl Device for Xdp {
         self.unbind();
         match left {
             0 => Ok(()),
-            left => Err(format!("{left} frames were handed to the interface and did not leave")),
+            left => Err(format!("{left} frames were passed to the interface but not transmitted")),
         }
     }
 
-    fn news(&self) -> &News {
-        &self.news
+    fn monitor(&self) -> &Monitor {
+        &self.monitor
     }
 }
 

@@ -1,36 +1,37 @@
-//! The truth about a run of the faulty device, by plain definitions from its log.
+//! The truth about a run of the faulty device, computed from its log by the plain definitions.
 
 use std::collections::BTreeMap;
 
 use flowyard_frame::Nanos;
 
-use super::Left;
+use super::{Left, Offered};
 
-/// What really happened, over all ports.
+/// What the device really did, over all ports.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Truth {
-    /// Frames offered.
+    /// Frames offered to the device.
     pub offered: u64,
-    /// Frames of which a whole copy left.
+    /// Frames of which an undamaged copy left.
     pub good: u64,
-    /// Whole copies after the first.
+    /// Undamaged copies after the first.
     pub duplicates: u64,
     /// Copies that left with wrong bits.
     pub corrupt: u64,
     /// First copies that left after a later frame of their flow.
     pub reordered: u64,
-    /// How many frames of the flow lay between such a one and the earliest that overtook it.
+    /// The largest reordering extent: the number of frames of the flow from the earliest one that
+    /// overtook the reordered frame.
     pub max_extent: u64,
-    /// Runs of frames without a whole copy.
+    /// Runs of frames of which no undamaged copy left.
     pub gaps: u64,
-    /// When the last frame that was lost was offered.
+    /// The time at which the last lost frame was offered.
     pub last_lost: Option<Nanos>,
-    /// Latencies of first copies, ascending.
+    /// Latencies of first copies in ascending order.
     pub latencies: Vec<Nanos>,
 }
 
-/// From the frames offered (port, number, time), in order, and those that left, in order.
-pub(super) fn of(offered: &[(u8, u64, Nanos)], log: &[Left]) -> Truth {
+/// Computes the truth from the offered frames and the log, both in order.
+pub(super) fn of(offered: &[Offered], log: &[Left]) -> Truth {
     let mut truth = Truth { offered: offered.len() as u64, ..Truth::default() };
     let mut came: BTreeMap<(u8, u64), ()> = BTreeMap::new();
     let mut flows: BTreeMap<(u8, [u8; 12]), Vec<u64>> = BTreeMap::new();
@@ -54,7 +55,7 @@ pub(super) fn of(offered: &[(u8, u64, Nanos)], log: &[Left]) -> Truth {
     }
     truth.good = came.len() as u64;
     truth.latencies.sort_unstable();
-    for &(port, number, at) in offered {
+    for &Offered { port, number, at } in offered {
         if came.contains_key(&(port, number)) {
             continue;
         }

@@ -22,7 +22,7 @@ fn a_frame_takes_what_it_costs() {
     let mut tester = tester(spec, Topology::Uni, flows(64, 1));
     let result = tester.measure(&Trial::new(Load::from_pps(100.0), SECOND)).unwrap();
     assert_eq!((result.counts.sent, result.counts.lost()), (100, 0));
-    // Store and forward: last bit in to first bit out is the work alone: 12 us and 6.4 ns of bytes.
+    // Store and forward: last bit in to first bit out is the cost of the work: 12 us + 6.4 ns.
     assert_eq!((result.latency.min_ns, result.latency.max_ns), (12_006, 12_006));
 }
 
@@ -37,7 +37,7 @@ fn no_frame_is_lost_below_what_the_cores_can_do_and_some_are_above() {
             byte_ps: 0,
             ..YardSpec::new(Line::MBIT_10)
         };
-        // Enough frames to fill rings and queues; 12,500 a second for each core.
+        // Enough frames to fill rings and queues; each core forwards 12,500 per second.
         let mut tester = tester(spec, Topology::Pairs(2), flows(64, 64));
         let run = |tester: &mut VirtualTester<YardDut>, pps: f64| {
             tester.measure(&Trial::new(Load::from_pps(pps), 5 * SECOND)).unwrap()
@@ -73,7 +73,7 @@ fn skipping_changes_nothing_on_the_yard() {
     }
 }
 
-/// Frames of IPv6 have a checksum that is another one in each frame: cycles are found all the same.
+/// Each IPv6 frame has a different UDP checksum; cycles are detected nevertheless.
 #[test]
 fn skipping_changes_nothing_over_ipv6() {
     let line = Line::MBIT_10;
@@ -97,19 +97,19 @@ fn the_whole_throughput_search_is_repeatable() {
         let spec = YardSpec { frame_ns: 90_000, ..YardSpec::new(Line::MBIT_10) };
         let mut tester = tester(spec, Topology::Uni, flows(64, 1));
         let max = tester.setup().max_load().unwrap();
-        // Shorter than the standard's: this is about being the same twice.
+        // Shorter than the standard's trials: this test is about repeatability.
         let standard = throughput::Config::rfc2544(max);
         let config = throughput::Config { short: SECOND / 2, full: 5 * SECOND, ..standard };
         let mut search = Throughput::new(config);
         while let Some(trial) = search.next_trial() {
-            search.told(&tester.measure(&trial).unwrap());
+            search.record(&tester.measure(&trial).unwrap());
         }
         search.answer()
     };
     let (first, second) = (run(), run());
     assert_eq!(first, second);
     let pps = first.load.unwrap().pps();
-    // 1 s / 90.01 us, and what ring, queue and batch hide of an overload in 5 s: 800 frames.
+    // 1 s / 90.01 us, plus at most 800 frames that ring, queue and batch buffer in 5 s.
     assert!((11_110.0..11_110.0 + 800.0 / 5.0).contains(&pps), "{pps}");
 }
 
@@ -118,7 +118,7 @@ fn a_bridge_in_a_mesh_sends_each_frame_to_its_port() {
     let spec =
         YardSpec { ports: 4, cores: 2, job: Job::Bridge(1024), ..YardSpec::new(Line::MBIT_10) };
     let mut tester = tester(spec, Topology::Mesh(4), flows(64, 12));
-    // Learning frames come from where each flow goes; senders are learnt on the way.
+    // Learning frames come from the destination of each flow; senders are learnt from test frames.
     let load = Line::MBIT_10.max_load(64).part(1, 4);
     let result = tester.measure(&Trial::new(load, 2 * SECOND)).unwrap();
     let c = result.counts;
@@ -126,7 +126,7 @@ fn a_bridge_in_a_mesh_sends_each_frame_to_its_port() {
     assert_eq!(result.ports.len(), 4);
 }
 
-/// RFC 2544 section 11.4.1: what is sent passes, and what is not sent is denied, by each way.
+/// RFC 2544 section 11.4.1: test frames pass and other frames are dropped, in both directions.
 #[test]
 fn filters_let_the_tests_frames_through_and_nothing_else() {
     for (filters, cores, ordered) in [(1, 1, false), (25, 1, false), (25, 2, true), (25, 2, false)]
@@ -136,12 +136,12 @@ fn filters_let_the_tests_frames_through_and_nothing_else() {
         let trial = Trial::new(Load::from_pps(1000.0), SECOND);
         let counts = ours.measure(&trial).unwrap().counts;
         assert_eq!((counts.sent, counts.lost()), (2000, 0), "{filters} {cores}");
-        // Learning frames go the other way round: denied, and said to be.
+        // Learning frames travel in the reverse direction: they are dropped and counted.
         let drops = ours.dut.drops();
         let denied: u64 = drops.iter().map(|(_, count)| count).sum();
         assert_eq!(denied, 6, "{drops:?}");
         let mut others = tester(spec, Topology::Pairs(2), flows(64, 3));
         let counts = others.measure(&trial).unwrap().counts;
-        assert_eq!((counts.sent, counts.good), (2000, 0), "drawn addresses are not the filters'");
+        assert_eq!((counts.sent, counts.good), (2000, 0), "filters must drop random addresses");
     }
 }

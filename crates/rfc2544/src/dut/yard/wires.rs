@@ -1,4 +1,4 @@
-//! Wires: the yard's ports under virtual time, as rings, and lines that take their time.
+//! The ports of a simulated yard: receive rings, and lines with a transmission time.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -10,19 +10,19 @@ use flowyard_yard::port::Received;
 use flowyard_yard::{Rx, Tx};
 
 use super::{Held, YardSpec, lock, names};
-use crate::dut::State;
+use crate::dut::device::State;
 use crate::line::{Line, OVERHEAD_BYTES};
 
-/// Frames that a port may have ahead of its line.
+/// Maximum number of frames that a port queues ahead of its line.
 const AHEAD: u64 = 256;
 
-/// Frames inside that are remembered; beyond, the state is not told any more.
+/// Maximum number of tracked frames inside the engine; with more, state is no longer exported.
 const INSIDE: usize = 1 << 16;
 
-/// Frames under way beyond which a state takes too long to be told.
+/// With more frames in flight, exporting the state takes too long.
 const MANY: usize = 8192;
 
-/// 128 bits of a sequence: two sequences that are not equal have equal ones by a chance of 2^-128.
+/// A 128-bit digest of a sequence; two different sequences collide with probability 2^-128.
 fn digest(values: impl Iterator<Item = u64>) -> [u64; 2] {
     values.fold([1, 2], |[a, b], value| {
         let mix = |sum: u64, by: u64| (sum.rotate_left(23) ^ value).wrapping_mul(by);
@@ -30,21 +30,21 @@ fn digest(values: impl Iterator<Item = u64>) -> [u64; 2] {
     })
 }
 
-/// All ports' rings and lines.
+/// The rings and lines of all ports.
 pub(super) struct Wires {
     line: Line,
-    /// Received, by port.
+    /// Received frames, by port.
     pub(super) rings: Vec<VecDeque<Held>>,
-    /// Leaving, by port: when the first bit does.
+    /// Departing frames, by port, with the departure time of the first bit.
     lines: Vec<VecDeque<Held>>,
-    /// When each line is free, in picoseconds.
+    /// The time at which each line is free, in picoseconds.
     free_ps: Vec<u128>,
-    /// When a port that refused a frame takes one again.
-    room: Vec<Option<Nanos>>,
-    /// Received and not yet transmitted: tag and flow.
+    /// For a port that refused a frame, the time at which it accepts one again.
+    retry: Vec<Option<Nanos>>,
+    /// Frames received and not yet transmitted: hashes of tag and flow.
     inside: VecDeque<(u64, u64)>,
     lost_track: bool,
-    /// Buffers to be used again.
+    /// Buffers for reuse.
     pub(super) spent: Vec<Vec<u8>>,
 }
 
@@ -56,35 +56,34 @@ impl Wires {
             rings: (0..ports).map(|_| VecDeque::new()).collect(),
             lines: (0..ports).map(|_| VecDeque::new()).collect(),
             free_ps: vec![0; ports],
-            room: vec![None; ports],
+            retry: vec![None; ports],
             inside: VecDeque::new(),
             lost_track: false,
             spent: Vec::new(),
         }
     }
 
-    /// When a port that refused a frame takes one again.
-    pub(super) fn room(&self, now: Nanos) -> Option<Nanos> {
-        self.room.iter().flatten().copied().filter(|at| *at > now).min()
+    /// The next time after `now` at which a port that refused a frame accepts one again.
+    pub(super) fn retry(&self, now: Nanos) -> Option<Nanos> {
+        self.retry.iter().flatten().copied().filter(|at| *at > now).min()
     }
 
-    /// The next frame whose first bit leaves until `until`.
-    pub(super) fn leave(&mut self, until: Nanos) -> Option<(Nanos, u8, Vec<u8>)> {
+    /// The next frame whose first bit leaves at or before `until`, and its port.
+    pub(super) fn leave(&mut self, until: Nanos) -> Option<(u8, Held)> {
         let fronts = self.lines.iter().enumerate();
         let fronts = fronts.filter_map(|(port, line)| line.front().map(|held| (held.at, port)));
-        let (at, port) = fronts.min().filter(|(at, _)| *at <= until)?;
-        let held = self.lines[port].pop_front()?;
-        Some((at, port as u8, held.bytes))
+        let (_, port) = fronts.min().filter(|(at, _)| *at <= until)?;
+        self.lines[port].pop_front().map(|held| (port as u8, held))
     }
 
-    /// What is under way, with times relative to `now`.
+    /// Exports the frames in flight, with times relative to `now`.
     pub(super) fn state(&self, now: Nanos, into: &mut Vec<u64>) -> State {
         if self.lost_track {
-            return State::Never;
+            return State::Unavailable;
         }
         let under_way = self.rings.iter().chain(&self.lines).map(VecDeque::len).sum::<usize>();
         if under_way + self.inside.len() > MANY {
-            return State::Later;
+            return State::TooLarge;
         }
         for ring in &self.rings {
             into.push(ring.len() as u64);
@@ -98,12 +97,12 @@ impl Wires {
         }
         into.push(self.inside.len() as u64);
         into.extend(digest(self.inside.iter().map(|(_, flow)| *flow)));
-        into.extend(self.room.iter().map(|room| room.map_or(0, |at| at.saturating_sub(now))));
-        State::Told
+        into.extend(self.retry.iter().map(|at| at.map_or(0, |at| at.saturating_sub(now))));
+        State::Complete
     }
 }
 
-/// A port's receiving half.
+/// The receiving half of a port.
 pub(super) struct In {
     port: u16,
     wires: Arc<Mutex<Wires>>,
@@ -128,7 +127,7 @@ impl Rx for In {
             let meta = Meta { time, wire_len, in_port: self.port, link, copied: 0 };
             match pool.copy(&bytes, meta) {
                 Ok(frame) => {
-                    // There is room: the lanes were counted above.
+                    // A lane is free: checked by the loop condition.
                     if let Err(frame) = into.push(frame, FlowKey::ZERO) {
                         pool.put(frame);
                     }
@@ -145,7 +144,7 @@ impl Rx for In {
     }
 }
 
-/// A port's transmitting half.
+/// The transmitting half of a port.
 pub(super) struct Out {
     port: usize,
     wires: Arc<Mutex<Wires>>,
@@ -160,9 +159,9 @@ impl Out {
 impl Tx for Out {
     fn tx(&mut self, from: &mut Batch, lanes: Lanes, pool: &Pool, now: Nanos) -> Lanes {
         let mut wires = lock(&self.wires);
-        let Wires { line, lines, free_ps, room, inside, lost_track, spent, .. } = &mut *wires;
+        let Wires { line, lines, free_ps, retry, inside, lost_track, spent, .. } = &mut *wires;
         let free = &mut free_ps[self.port];
-        room[self.port] = None;
+        retry[self.port] = None;
         let mut left = lanes;
         for lane in lanes {
             let bytes = pool.bytes(&from.frames[lane]);
@@ -171,14 +170,14 @@ impl Tx for Out {
             let ahead = start - u128::from(now) * 1000;
             let most = takes * u128::from(AHEAD);
             if ahead > most {
-                room[self.port] = Some(now + ((ahead - most) / 1000) as Nanos + 1);
+                retry[self.port] = Some(now + ((ahead - most) / 1000) as Nanos + 1);
                 return left;
             }
             *free = start + takes;
             let (tag, flow) = names(bytes);
             if !*lost_track {
                 let at = inside.iter().position(|(inside, _)| *inside == tag);
-                // A copy of a flooded frame was there before.
+                // Absent for the second and further copies of a flooded frame.
                 let _gone = at.and_then(|at| inside.remove(at));
             }
             let mut copy = spent.pop().unwrap_or_default();

@@ -1,36 +1,37 @@
-//! Load classification, as the draft's own code has it (appendix "Load Classification Code"), with
-//! its arithmetic written anew. Its worked example contradicts the code for one goal; the code counts.
+//! Load classification by the draft's code (appendix "Load Classification Code"), with its
+//! arithmetic rewritten. The draft's worked example contradicts the code for one goal; the code is
+//! followed.
 
 use flowyard_frame::Nanos;
 use serde::{Deserialize, Serialize};
 
 use super::Goal;
 
-/// What a load is for a goal.
+/// The classification of a load for a goal.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Class {
-    /// Reached the goal, whatever more trials say.
+    /// Meets the goal, whatever the results of further trials.
     LowerBound,
-    /// Missed it, whatever more trials say.
+    /// Misses the goal, whatever the results of further trials.
     UpperBound,
     /// Needs more trials.
     Undecided,
 }
 
-/// The trials at one load: duration and loss ratio.
+/// Duration and loss ratio of the trials at one load.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Stats {
     trials: Vec<(Nanos, f64)>,
 }
 
 impl Stats {
-    /// One more trial.
+    /// Adds a trial.
     pub fn add(&mut self, duration: Nanos, loss_ratio: f64) {
         self.trials.push((duration, loss_ratio));
     }
 
-    /// Whether any trial was of full length.
+    /// Whether any trial was a full-length trial.
     #[must_use]
     pub fn has_full(&self, goal: &Goal) -> bool {
         self.trials.iter().any(|(duration, _)| *duration >= goal.final_trial)
@@ -42,7 +43,7 @@ impl Stats {
         self.trials.iter().all(|(_, loss)| *loss <= ratio)
     }
 
-    /// Time of the trials that are (not) of full length and (not) good, in seconds.
+    /// Total duration in seconds of the trials with the given length and quality.
     fn sum(&self, goal: &Goal, is_full: bool, is_good: bool) -> f64 {
         let fits = |(duration, loss): &&(Nanos, f64)| {
             (*duration >= goal.final_trial) == is_full && (*loss <= goal.loss_ratio) == is_good
@@ -51,16 +52,16 @@ impl Stats {
     }
 }
 
-/// Time with too much loss, and all time that counts, in seconds.
+/// Time above the loss ratio, and the whole time that counts, in seconds.
 fn sums(stats: &Stats, goal: &Goal) -> (f64, f64) {
-    // Short trials only tell against a load, and good ones among them make up for bad ones.
+    // Short trials count only against a load; good short trials compensate for bad ones.
     let made_up = stats.sum(goal, false, true) * goal.exceed_ratio / (1.0 - goal.exceed_ratio);
     let short = (stats.sum(goal, false, false) - made_up).max(0.0);
     let excess = stats.sum(goal, true, false) + short;
     (excess, excess + stats.sum(goal, true, true))
 }
 
-/// What the load with these trials is for `goal`.
+/// Classifies a load with these trials for `goal`.
 #[must_use]
 pub fn classify(stats: &Stats, goal: &Goal) -> Class {
     let (excess, whole) = sums(stats, goal);
@@ -77,7 +78,8 @@ pub fn classify(stats: &Stats, goal: &Goal) -> Class {
     }
 }
 
-/// The forwarding rate that the goal's quantile of full trials had, at a load of `pps`.
+/// The conditional throughput: the forwarding rate at the goal's quantile of full-length trials, at
+/// a load of `pps`.
 #[must_use]
 pub fn conditional_throughput(pps: f64, stats: &Stats, goal: &Goal) -> f64 {
     let mut full: Vec<_> =
@@ -85,7 +87,7 @@ pub fn conditional_throughput(pps: f64, stats: &Stats, goal: &Goal) -> f64 {
     full.sort_by(|a, b| a.1.total_cmp(&b.1));
     let sum: f64 = full.iter().map(|(duration, _)| *duration as f64 / 1e9).sum();
     let mut left = sum.max(goal.duration_sum as f64 / 1e9) * (1.0 - goal.exceed_ratio);
-    let mut loss = 1.0; // trials that were not made might have lost all
+    let mut loss = 1.0; // missing trials might have lost everything
     for (duration, ratio) in full {
         left -= *duration as f64 / 1e9;
         loss = *ratio;

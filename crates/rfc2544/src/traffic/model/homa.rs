@@ -1,15 +1,15 @@
-//! Lengths of messages of five workloads, and the share of messages that are no longer.
+//! Message lengths of five workloads with their cumulative probabilities.
 //!
-//! Montazeri et al. (Homa), SIGCOMM 2018, as the lengths and weights of HomaModule's `util/dist.cc`.
-//! Neighbouring lengths are one here, their mean: the means stay what they were, and shares are off by
-//! less than 1 % anywhere.
+//! Montazeri et al. (Homa), SIGCOMM 2018, from the lengths and weights in HomaModule's
+//! `util/dist.cc`. Adjacent lengths are merged into their mean: the mean of each workload is
+//! unchanged, and cumulative probabilities differ by less than 1 %.
 
-#![allow(clippy::approx_constant, reason = "shares that happen to look like one")]
+#![allow(clippy::approx_constant, reason = "table entries close to constants by coincidence")]
 
-/// Length in bytes, and share of messages up to there.
+/// Length in bytes, and cumulative probability.
 type Steps<const N: usize> = [(f64, f64); N];
 
-/// Memcached's pool ETC at Facebook.
+/// The memcached pool ETC at Facebook.
 #[rustfmt::skip]
 pub(super) const W1: Steps<79> = [
     (8.0, 0.310_94), (9.0, 0.319_31), (10.0, 0.327_68), (11.0, 0.417_57), (13.0, 0.421_75),

@@ -1,12 +1,12 @@
 //! An encoder of captures in every variant, written from the format drafts and independent of the
-//! crate's writer: the slow twin of the decoders.
-#![allow(dead_code, unreachable_pub, reason = "each test crate uses its own part")]
+//! crate's writer; the reference for the decoders.
+#![allow(unreachable_pub, reason = "items of a module of the test program")]
 
 use std::io::Read;
 
 use flowyard_ports::{Damage, Error, Skipped, Source, pcap::Reader};
 
-/// A packet as a test wants it read.
+/// A packet as it should be read.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Packet {
     pub time: u64,
@@ -15,7 +15,7 @@ pub struct Packet {
     pub data: Vec<u8>,
 }
 
-/// What reading a capture to its end gave.
+/// The result of reading a capture to its end.
 #[derive(Debug, Default)]
 pub struct Outcome {
     pub packets: Vec<Packet>,
@@ -46,11 +46,11 @@ pub fn read_all(source: &mut dyn Source) -> Result<Outcome, Error> {
             packets.push(Packet { time, wire_len, interface, data: data.to_vec() });
         }
     }
-    assert!(source.read()?.is_empty(), "a source that has ended stays ended");
+    assert!(source.read()?.is_empty(), "a source that has ended must stay at its end");
     Ok(Outcome { packets, damage: source.damage().cloned(), skipped: source.skipped() })
 }
 
-/// Gives at most `chunk` bytes at a time.
+/// A reader that returns at most `chunk` bytes per call.
 pub struct Chunks {
     pub bytes: Vec<u8>,
     pub at: usize,
@@ -66,7 +66,7 @@ impl Read for Chunks {
     }
 }
 
-/// A byte order, and bytes written in it.
+/// A buffer for integers in one byte order.
 pub struct Out {
     pub big: bool,
     pub bytes: Vec<u8>,
@@ -97,7 +97,7 @@ impl Out {
         self
     }
 
-    /// A pcapng block around what `body` writes.
+    /// Writes a pcapng block whose body is written by `body`.
     pub fn block(&mut self, block: u32, body: impl FnOnce(&mut Self) -> &mut Self) -> &mut Self {
         let mut inner = Self::new(self.big);
         body(&mut inner);
@@ -110,7 +110,7 @@ impl Out {
         self.block(0x0a0d_0d0a, |out| out.u32(0x1a2b_3c4d).u16(1).u16(0).u64(length))
     }
 
-    /// An interface with a comment, its resolution if any, and its offset in seconds.
+    /// Writes an interface with a comment, the time resolution, if any, and the offset in seconds.
     pub fn interface(&mut self, link: u16, snap: u32, res: Option<u8>, seconds: i64) -> &mut Self {
         self.block(1, |out| {
             out.u16(link).u16(0).u32(snap);
@@ -167,7 +167,7 @@ pub struct Variant {
     pub modified: bool,
 }
 
-/// A pcap file. Times are cut to what the variant holds.
+/// A pcap file. Times are truncated to the resolution of the variant.
 pub fn pcap(variant: Variant, version: (u16, u16), link: u32, packets: &[Packet]) -> Vec<u8> {
     let Variant { big, nanos, modified } = variant;
     let mut out = Out::new(big);
