@@ -13,6 +13,7 @@
 
 pub mod atr;
 pub mod fdir;
+mod hash_fields;
 pub mod i40e;
 pub mod linux;
 pub mod profile;

@@ -15,7 +15,7 @@
 
 use serde::Serialize;
 
-use crate::rss::HashFields;
+use crate::hash_fields::HashFields;
 
 mod data;
 
@@ -178,9 +178,6 @@ pub struct Profile {
 }
 
 impl Profile {
-    /// Every adapter.
-    pub const ALL: &'static [Self] = data::ALL;
-
     /// The adapter called `name`, in any case: `82599`, `x520`, `X710`, `ixgbe`, `none`, ...
     #[must_use]
     pub fn find(name: &str) -> Option<&'static Self> {

@@ -20,11 +20,10 @@ use crate::profile::{Changeable, Profile, RssLimits, SctpHash, Support};
 
 mod error;
 mod explain;
-mod fields;
 
+pub use crate::hash_fields::{Fields, FlowType, HashFields};
 pub use error::Error;
 pub use explain::{InputField, RssExplanation};
-pub use fields::{Fields, FlowType, HashFields};
 
 /// The key whose hash is the same both ways: 0x6d5a, twenty times (Woo and Park). It is 16 bits
 /// wide at heart: the hash depends only on the XOR of all 16-bit words of the tuple, so traffic
@@ -224,12 +223,6 @@ impl Rss {
     #[inline]
     pub fn queue(&self, hash: Option<u32>) -> u16 {
         hash.map_or(0, |hash| self.reta[self.index(hash) as usize])
-    }
-
-    /// Why a frame goes where it goes.
-    #[must_use]
-    pub fn explain(&self, key: &FlowKey) -> RssExplanation {
-        explain::explain(self, key)
     }
 
     /// Writes the hash input to the front of `input`; returns its length in bytes.

@@ -5,7 +5,14 @@ use serde::Serialize;
 
 mod answer;
 
-pub use answer::Question;
+/// What is asked besides "where, and why".
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Question {
+    /// Why not this queue?
+    pub expect_queue: Option<u16>,
+    /// Which source port lands on this queue?
+    pub choose_port: Option<u16>,
+}
 
 /// The answer for one flow, in both directions.
 #[derive(Clone, Debug, Serialize, JsonSchema)]

@@ -21,6 +21,7 @@ mod delay;
 mod explain;
 mod flows;
 mod host;
+mod landing;
 mod packet;
 mod policy;
 mod setup;

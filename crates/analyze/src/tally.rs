@@ -6,8 +6,8 @@
 use flowyard_frame::Nanos;
 use hdrhistogram::Histogram;
 
+use crate::landing::{Landing, Stage};
 use crate::packet::Packet;
-use crate::policy::{Landing, Stage};
 use crate::trails::Trails;
 
 /// Packets and wire bytes.

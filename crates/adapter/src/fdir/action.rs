@@ -5,6 +5,9 @@ use serde::Serialize;
 
 use crate::profile::{FdirActions, Support};
 
+/// The queue that drops, in both Linux drivers (FDIRCTRL.DROP_Q): no filter may name it.
+pub const DROP_QUEUE: u16 = 127;
+
 /// Where a matching frame goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum Target {

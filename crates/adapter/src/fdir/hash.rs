@@ -10,7 +10,7 @@
 
 use serde::Serialize;
 
-use super::{Mode, Pballoc};
+use super::memory::{Mode, Pballoc};
 
 /// The hash key of the bucket hash, as both Linux drivers set it (FDIRHKEY).
 const BUCKET_KEY: u32 = 0x3dad_14e2;

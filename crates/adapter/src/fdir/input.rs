@@ -12,7 +12,8 @@
 use flowyard_frame::{FlowKey, Frag, proto};
 use serde::Serialize;
 
-use super::{Error, Folded};
+use super::error::{Error, Unmatched};
+use super::hash::Folded;
 
 /// Which bits of the VLAN tag count. The CFI bit never does (FDIRM.VLANID, FDIRM.VLANP).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -115,20 +116,6 @@ impl MaskSet {
             _ => Ok(()),
         }
     }
-}
-
-/// Why Flow Director does not look at a frame at all.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, thiserror::Error)]
-pub enum Unmatched {
-    /// Not IPv4 or IPv6.
-    #[error("the frame is not IP, and Flow Director matches only IP")]
-    NotIp,
-    /// A fragment, first or later.
-    #[error("the frame is an IP fragment, and Flow Director never matches fragments")]
-    Fragment,
-    /// IPv6, in perfect mode.
-    #[error("the frame is IPv6, and perfect filters match only IPv4; signature mode matches IPv6")]
-    Ipv6,
 }
 
 /// The masked key, field by field.

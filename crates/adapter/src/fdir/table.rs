@@ -13,13 +13,15 @@
 //! Invariants: occupied + free = capacity; a slot keeps its number until removed or flushed;
 //! no allocation after `new`. Thread-safety: `&mut self`.
 
-use super::registers::{Counters, Registers};
-use super::{
-    Action, Added, DROP_QUEUE, Error, Hit, Input, Limits, MaskSet, Mode, Moderation, Outcome,
-    Pballoc, Target, Unmatched,
-};
-use crate::stats::FilterStats;
 use flowyard_frame::FlowKey;
+
+use super::action::{Action, DROP_QUEUE, Moderation, Target};
+use super::answer::{Added, Hit, Limits, Outcome};
+use super::error::{Error, Unmatched};
+use super::input::{Input, MaskSet};
+use super::memory::{Mode, Pballoc};
+use super::registers::{Counters, Registers};
+use crate::stats::FilterStats;
 
 /// No slot: the end of a list.
 const NIL: u16 = u16::MAX;

@@ -11,20 +11,11 @@
 
 use flowyard_frame::{FlowKey, Nanos};
 
+use super::backlog::CpuQueues;
 use super::ice::{FlowMatch, Ice, ServiceTask};
-use super::rfs::Steer;
-use super::{CpuQueues, Rfs, RfsConfig};
+use super::rfs::{Rfs, RfsConfig};
+use super::steer::{ArfsFix, Steer};
 use crate::stats::FilterStats;
-
-/// The rule that guards a slot with a filter.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum ArfsFix {
-    /// None: the last flow to ask owns the slot.
-    Before,
-    /// An active filter's slot is taken only by the same hash, and only to change its CPU.
-    #[default]
-    After,
-}
 
 /// What aRFS needs to know of kernel, driver and adapter.
 #[derive(Clone, Debug)]

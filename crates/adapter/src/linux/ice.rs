@@ -16,7 +16,7 @@ use std::collections::{HashMap, VecDeque};
 
 use flowyard_frame::{FlowKey, Nanos, proto};
 
-use super::rfs::NO_FILTER;
+use super::steer::NO_FILTER;
 use crate::stats::FilterStats;
 
 /// Lists of wanted filters in the driver; a power of two.

@@ -13,13 +13,17 @@
 //! Thread-safety: plain data; the kernel's races between CPUs are not modelled.
 
 mod arfs;
+mod backlog;
 mod hash;
 mod ice;
 mod rfs;
 mod rps;
+mod steer;
 
-pub use arfs::{Arfs, ArfsConfig, ArfsFix, ArfsStats};
+pub use arfs::{Arfs, ArfsConfig, ArfsStats};
+pub use backlog::CpuQueues;
 pub use hash::SoftHash;
 pub use ice::{FlowMatch, ServiceTask};
-pub use rfs::{CpuQueues, Rfs, RfsConfig, SlotIndex};
+pub use rfs::{Rfs, RfsConfig, SlotIndex};
 pub use rps::Rps;
+pub use steer::ArfsFix;

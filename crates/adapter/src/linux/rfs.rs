@@ -9,23 +9,12 @@
 //! difference, so they may wrap.
 //! Thread-safety: `&mut self`; the kernel's unlocked reads are modelled as atomic.
 
-use super::{ArfsFix, Rps};
+use super::backlog::CpuQueues;
+use super::rps::Rps;
+use super::steer::{ArfsFix, NO_FILTER, Steer};
 
 /// No CPU: the slot was never used.
 const NO_CPU: u16 = u16::MAX;
-/// No hardware filter.
-pub(super) const NO_FILTER: u16 = u16::MAX;
-
-/// The backlogs of all CPUs: free-running 32-bit counters of packets dequeued and enqueued.
-pub trait CpuQueues {
-    /// Packets dequeued from the CPU's backlog so far.
-    fn head(&self, cpu: u16) -> u32;
-    /// Packets enqueued to the CPU's backlog so far.
-    fn tail(&self, cpu: u16) -> u32;
-    /// Whether the CPU is online.
-    fn online(&self, cpu: u16) -> bool;
-}
-
 /// How the slot of a device table is chosen from the hash.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum SlotIndex {
@@ -75,16 +64,6 @@ struct DevFlow {
     last_qtail: u32,
     /// The flow that owns the filter; only kernels with [`ArfsFix::After`] keep it.
     hash: u32,
-}
-
-/// The adapter's side of accelerated RFS, as the core sees it.
-pub(super) trait Steer {
-    /// Which kernel rule guards the slot.
-    fn fix(&self) -> ArfsFix;
-    /// The receive queue nearest to `cpu`.
-    fn queue_of(&self, cpu: u16) -> Option<u16>;
-    /// Asks for a filter to `queue`; the filter's id, or `None` if refused.
-    fn steer(&mut self, queue: u16, flow_id: u32) -> Option<u16>;
 }
 
 /// Plain RFS: no adapter to ask.

@@ -1,6 +1,6 @@
 //! RPS: a CPU by hash alone, `map[(hash * len) >> 32]`.
 
-use super::CpuQueues;
+use super::backlog::CpuQueues;
 
 /// The RPS map of a receive queue: the CPUs of `rps_cpus`, in ascending order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

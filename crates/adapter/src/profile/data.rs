@@ -5,7 +5,7 @@ use super::{
     Tunnels,
 };
 use crate::fdir::Pballoc;
-use crate::rss::HashFields;
+use crate::hash_fields::HashFields;
 
 /// 82599 and X540: 4-bit RETA entries, hence 16 queues (ixgbe: `MAX_RSS_INDICES`). ixgbe turns on
 /// the hash types IPV4, TCP_IPV4, IPV6 and TCP_IPV6: UDP and SCTP hash as bare IP.
@@ -149,7 +149,12 @@ const VIRTIO_RSS: RssLimits = RssLimits {
     fragments_as_ip: Support::Yes, // QEMU; the specification does not say
 };
 
-pub(super) const ALL: &[Profile] = &[
+impl Profile {
+    /// Every modelled adapter.
+    pub const ALL: &'static [Self] = ADAPTERS;
+}
+
+const ADAPTERS: &[Profile] = &[
     NIANTIC,
     Profile {
         name: "x520",

@@ -1,6 +1,6 @@
 //! Why an RSS configuration is refused, in words with the mend.
 
-use super::{Fields, FlowType};
+use crate::hash_fields::{Fields, FlowType};
 
 /// Why a configuration is not one that the adapter takes.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

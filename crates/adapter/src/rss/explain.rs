@@ -3,7 +3,8 @@
 use flowyard_frame::{FlowKey, Frag};
 use serde::Serialize;
 
-use super::{Fields, FlowType, Hfunc, Rss};
+use super::{Hfunc, Rss};
+use crate::hash_fields::{Fields, FlowType};
 use crate::profile::SctpHash;
 
 /// One field of the hash input.
@@ -32,31 +33,36 @@ pub struct RssExplanation {
     pub why: String,
 }
 
-pub(super) fn explain(rss: &Rss, key: &FlowKey) -> RssExplanation {
-    let Some(flow) = FlowType::of(key) else {
-        return unhashed(rss, &format!("ethertype 0x{:04x} is not IP: no hash", key.eth_type));
-    };
-    let fields = rss.fields.get(flow);
-    if fields.is_none() {
-        return unhashed(rss, &format!("{flow} is not among the hashed types: no hash"));
-    }
-    let hash = rss.hash(key);
-    let index = hash.map(|h| rss.index(h));
-    let queue = rss.queue(hash);
-    let mut why = reason(rss, key, flow, fields);
-    why.push_str(&format!(
-        "; index = low {} bits of the hash; entry {} holds queue {queue}",
-        rss.reta.len().trailing_zeros(),
-        index.unwrap_or(0)
-    ));
-    if let Some(asked) = rss.clamped_from {
+impl Rss {
+    /// Explains which queue RSS gives a frame: the hash type, the bytes hashed, the table entry.
+    #[must_use]
+    pub fn explain(&self, key: &FlowKey) -> RssExplanation {
+        let rss = self;
+        let Some(flow) = FlowType::of(key) else {
+            return unhashed(rss, &format!("ethertype 0x{:04x} is not IP: no hash", key.eth_type));
+        };
+        let fields = rss.fields.get(flow);
+        if fields.is_none() {
+            return unhashed(rss, &format!("{flow} is not among the hashed types: no hash"));
+        }
+        let hash = rss.hash(key);
+        let index = hash.map(|h| rss.index(h));
+        let queue = rss.queue(hash);
+        let mut why = reason(rss, key, flow, fields);
         why.push_str(&format!(
-            "; of {asked} queues RSS reaches only the first {}: its entries are too narrow",
-            rss.queues
+            "; index = low {} bits of the hash; entry {} holds queue {queue}",
+            rss.reta.len().trailing_zeros(),
+            index.unwrap_or(0)
         ));
+        if let Some(asked) = rss.clamped_from {
+            why.push_str(&format!(
+                "; of {asked} queues RSS reaches only the first {}: its entries are too narrow",
+                rss.queues
+            ));
+        }
+        let input = input(rss, key, flow, fields);
+        RssExplanation { hash_type: flow.hash_type(fields), input, hash, index, queue, why }
     }
-    let input = input(rss, key, flow, fields);
-    RssExplanation { hash_type: flow.hash_type(fields), input, hash, index, queue, why }
 }
 
 fn unhashed(rss: &Rss, why: &str) -> RssExplanation {

@@ -4,13 +4,11 @@
 
 use flowyard_frame::FlowKey;
 
-use super::compile::{Check, Reason, all_or_nothing, refuse};
-use super::i40e::{OTHER_ONLY, flex, same_input_set, supported};
+use super::input_set::{OTHER_ONLY, all_or_nothing, flex, same_input_set, supported};
 use super::installed::Installed;
-use super::{FlowType, Rule};
+use super::rule::{FlowType, Rule};
+use super::verdict::{Check, Reason, refuse};
 
-/// ICE_FDIR_MAX_FLTRS. A live function may have fewer: read GLQF_FD_SIZE.
-pub(super) const MAX_FILTERS: u32 = 16384;
 /// The last offset of a flex word, in bytes of the packet.
 const LAST_FLEX: u16 = 504;
 

@@ -8,7 +8,8 @@ use std::collections::{BTreeMap, HashMap};
 
 use flowyard_frame::FlowKey;
 
-use super::{FlowType, Rule, Target};
+use super::rule::{FlowType, Rule};
+use super::target::Target;
 
 /// The rules that are in, by location, and the indexes that drivers' checks ask for.
 pub(super) struct Installed<'a> {

@@ -4,9 +4,10 @@ use flowyard_frame::{FlowKey, proto};
 
 use crate::fdir::{Flex, Input, MaskSet, Mode, Pballoc};
 
-use super::compile::{Check, Reason, Refusal, Target, refuse};
 use super::installed::Installed;
-use super::{FlowType, Rule, RuleAction};
+use super::rule::{FlowType, Rule, RuleAction};
+use super::target::Target;
+use super::verdict::{Check, Reason, Refusal, refuse};
 
 /// Everything but location, action and duplicates, in the driver's order.
 pub(super) fn check(rule: &Rule, installed: &Installed<'_>, target: Target) -> Check {

@@ -4,7 +4,8 @@
 //! location is only a name: the hardware compares exact filters, and where two could match the
 //! outcome is its own.
 
-use super::{Rule, Target};
+use super::rule::Rule;
+use super::target::Target;
 
 /// Two rules that can match one packet and disagree.
 #[derive(Clone, PartialEq, Eq, Debug, serde::Serialize)]

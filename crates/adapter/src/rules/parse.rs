@@ -11,8 +11,8 @@ use std::collections::HashMap;
 
 use flowyard_frame::{FlowKey, proto};
 
+use super::rule::{FlowType, Masked, Rule, RuleAction};
 use super::words::{Fault, Word, ipv4, ipv6, mac, number, words};
-use super::{FlowType, Masked, Rule, RuleAction};
 
 /// A fault in a rule file.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]

@@ -14,7 +14,8 @@ use std::collections::HashMap;
 
 use flowyard_frame::{FlowKey, Frag, proto};
 
-use super::{FlowType, Rule, RuleAction, Target};
+use super::rule::{FlowType, Rule, RuleAction};
+use super::target::Target;
 
 /// Accepted rules, ready for lookups.
 #[derive(Clone, Debug)]

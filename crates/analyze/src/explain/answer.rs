@@ -8,22 +8,13 @@ use flowyard_adapter::profile::FdirKind;
 use flowyard_frame::{FlowKey, Frag, proto};
 
 use super::{
-    Answers, ChosenPort, Expect, ExpectAnswer, Explanation, FdirAnswer, InputField, Reverse,
-    RssAnswer, Verdict,
+    Answers, ChosenPort, Expect, ExpectAnswer, Explanation, FdirAnswer, InputField, Question,
+    Reverse, RssAnswer, Verdict,
 };
 use crate::analyzer::{Analyzer, Target};
 use crate::packet::Packet;
 use crate::policy::{Fdir, Policy};
 use crate::setup::{Setup, Spec};
-
-/// What is asked besides "where, and why".
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Question {
-    /// Why not this queue?
-    pub expect_queue: Option<u16>,
-    /// Which source port lands on this queue?
-    pub choose_port: Option<u16>,
-}
 
 impl Analyzer {
     /// Why `target` goes where it goes, under every policy of the setup.

@@ -1,9 +1,10 @@
 //! What a policy says of one frame, in words. The learned state is asked, never changed.
 
 use super::yard::Peek;
-use super::{Backlog, Policy, Running, Stage};
+use super::{Backlog, Policy, Running};
 use crate::delay::Cores;
 use crate::explain::Verdict;
+use crate::landing::Stage;
 use crate::packet::Packet;
 
 impl Running {

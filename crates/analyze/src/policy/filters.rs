@@ -5,7 +5,7 @@ use flowyard_adapter::atr::{Atr82599, Conditions};
 use flowyard_adapter::i40e::{AtrI40e, Chip, I40eConfig};
 use flowyard_adapter::profile::AtrEvict;
 
-use super::Stage;
+use crate::landing::Stage;
 use crate::packet::Packet;
 use crate::setup::{BadSetup, Setup};
 

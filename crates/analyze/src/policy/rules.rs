@@ -12,7 +12,7 @@ use flowyard_adapter::profile::FdirKind;
 use flowyard_adapter::rules::{self, Rule, RuleAction, RuleTable, Target, Verdict};
 use flowyard_frame::FlowKey;
 
-use super::Stage;
+use crate::landing::Stage;
 use crate::packet::Packet;
 use crate::setup::{BadSetup, RuleFile, Setup, Spec};
 use crate::summary::RuleSummary;

@@ -17,8 +17,8 @@ use flowyard_flow::toeplitz::{HashTypes, Toeplitz};
 use flowyard_flow::{Learn, Settle, Steer, Tails};
 use flowyard_frame::{Batch, Edit, FlowKey, Frame, Lanes, Nanos, To};
 
-use super::{Landing, Stage};
 use crate::delay::Cores;
+use crate::landing::{Landing, Stage};
 use crate::packet::Packet;
 use crate::setup::Setup;
 use crate::tally::Tally;
