@@ -1,4 +1,4 @@
-//! Flow Director of the 82599, X540 and X550, bit by bit.
+//! Flow Director of the 82599, X540 and X550, modelled bit by bit.
 //!
 //! ```text
 //!  FlowKey ─mask─> Input ─fold─> Folded ──bucket hash──> bucket list ──first equal──> Hit
@@ -6,9 +6,9 @@
 //!                    └──────────full key────────────────────┘ (perfect mode)         action
 //! ```
 //!
-//! Filters live in the receive packet buffer ([`Pballoc`]): 32 bytes for a perfect filter, 8 for
-//! a signature filter. One mask set serves the whole port. The hash is linear over GF(2) in a
-//! 32-bit XOR fold of the key, so it is blind to much: [`Folded`] tells what.
+//! Filters are stored in the receive packet buffer ([`Pballoc`]): a perfect filter takes 32 bytes,
+//! a signature filter 8. One mask set applies to the whole port. The hash is linear over GF(2) in a
+//! 32-bit XOR fold of the key, so many different keys have the same hash; [`Folded`] lists which.
 //!
 //! Sources: 82599 datasheet 7.1.2.7, DPDK's and Intel's drivers (read, not copied), and values
 //! that real hardware printed in DPDK's "Niantic Flow Director" test plan.
@@ -21,11 +21,11 @@ mod hash;
 mod input;
 mod memory;
 mod registers;
+#[cfg(test)]
+mod slow_model;
 mod table;
 #[cfg(test)]
 mod tests;
-#[cfg(test)]
-mod twin;
 
 pub use action::{Action, DROP_QUEUE, Moderation, Target};
 pub use answer::{Added, Hit, Limits, Outcome};

@@ -1,57 +1,57 @@
-//! Why the filter table refuses a command, and which frames Flow Director never matches.
+//! The reasons for which the filter table refuses a command, and the frames it never matches.
 
 use serde::Serialize;
 
-/// Why Flow Director does not look at a frame at all.
+/// The reason for which Flow Director matches a frame against no filter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, thiserror::Error)]
 pub enum Unmatched {
-    /// Not IPv4 or IPv6.
+    /// The frame is neither IPv4 nor IPv6.
     #[error("the frame is not IP, and Flow Director matches only IP")]
     NotIp,
-    /// A fragment, first or later.
+    /// The frame is a fragment, the first or a later one.
     #[error("the frame is an IP fragment, and Flow Director never matches fragments")]
     Fragment,
-    /// IPv6, in perfect mode.
+    /// The frame is IPv6 and the table is in perfect mode.
     #[error("the frame is IPv6, and perfect filters match only IPv4; signature mode matches IPv6")]
     Ipv6,
 }
 
-/// Why the table refuses.
+/// The reason for which the table refuses a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// No filter is free.
     #[error(
-        "the filter table is full: {0} filters; remove one, flush, or choose a larger carve-out"
+        "the filter table is full ({0} filters); remove a filter, flush the table, or give it more of the packet buffer"
     )]
     Full(u32),
-    /// The filter could never hit.
-    #[error("no frame would ever hit this filter: {0}")]
+    /// No frame can match the filter.
+    #[error("no frame can match this filter: {0}")]
     Unmatched(#[from] Unmatched),
-    /// A queue out of reach.
-    #[error("queue {0}: a filter names queues 0 to 126 (127 drops)")]
+    /// The filter cannot address the queue.
+    #[error("queue {0}: a filter can steer to queues 0 to 126 (127 drops)")]
     Queue(u16),
-    /// Drop in signature mode.
+    /// A drop action in signature mode.
     #[error("signature filters cannot drop; use perfect mode")]
     DropInSignature,
-    /// A counter, an interrupt class or a value that this series lacks.
+    /// A counter, an interrupt class or a value that this series does not have.
     #[error("a filter of the 500 series has no {0}")]
     NoSuchAction(&'static str),
-    /// Port masks without the L4 type.
-    #[error("ports are compared but the L4 type is not; compare the L4 type, or mask the ports")]
+    /// Ports are matched although the L4 type is not.
+    #[error("ports are matched but the L4 type is not; match the L4 type, or mask out the ports")]
     PortsWithoutL4,
-    /// An offset that flex bytes cannot have.
-    #[error("flex bytes at offset {0}; use an even offset from 0 to 62")]
+    /// The offset of the flexible bytes is not supported.
+    #[error("flexible bytes at offset {0}; use an even offset from 0 to 62")]
     FlexOffset(u8),
-    /// Another mask while filters are in.
-    #[error("the port has one mask set and {0} filters use it; remove them first")]
+    /// The mask set cannot change while filters are installed.
+    #[error("the port has one mask set, which {0} filters use; remove them before changing it")]
     MaskInUse(u32),
-    /// Nothing to remove.
+    /// The filter to remove does not exist.
     #[error("no filter with id {id} in bucket 0x{bucket:x}")]
     NotFound {
-        /// The bucket.
+        /// The bucket that was searched.
         bucket: u16,
-        /// The soft id or signature.
+        /// The soft id or signature that was searched for.
         id: u16,
     },
 }

@@ -1,25 +1,25 @@
-//! How much of the receive packet buffer the filters take, and how many filters fit into it.
+//! The part of the receive packet buffer that holds filters, and the number of filters in it.
 
 use serde::Serialize;
 
 /// What a filter compares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum Mode {
-    /// The full masked key; IPv4 only.
+    /// The whole masked key; IPv4 only.
     Perfect,
-    /// Bucket hash and 15-bit signature: two flows may be one to it. What ATR uses.
+    /// Bucket hash and 15-bit signature, so two flows can match the same filter. Used by ATR.
     Signature,
 }
 
-/// The part of the 512 KB receive packet buffer that filters take (FDIRCTRL.PBALLOC).
+/// The part of the 512 KB receive packet buffer that is reserved for filters (FDIRCTRL.PBALLOC).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize)]
 pub enum Pballoc {
-    /// 64 KB: 2048 perfect or 8192 signature filters; both Linux drivers' default.
+    /// 64 KB: 2048 perfect or 8192 signature filters; the default of both Linux drivers.
     #[default]
     K64,
-    /// 128 KB: 4096 or 16384.
+    /// 128 KB: 4096 perfect or 16384 signature filters.
     K128,
-    /// 256 KB: 8192 or 32768.
+    /// 256 KB: 8192 perfect or 32768 signature filters.
     K256,
 }
 
@@ -34,14 +34,14 @@ impl Pballoc {
         }
     }
 
-    /// Bytes of packet buffer taken away from bursts.
+    /// Bytes of packet buffer that are no longer available to buffer frames.
     #[must_use]
     pub const fn bytes(self) -> u32 {
         32 << 10 << self.code()
     }
 
-    /// Hash buckets, as many as filters fit: 2, 4, 8 Ki in perfect mode, 8, 16, 32 Ki in
-    /// signature mode.
+    /// Number of hash buckets, equal to the number of filters that fit: 2, 4, 8 Ki in perfect mode;
+    /// 8, 16, 32 Ki in signature mode.
     #[must_use]
     pub const fn buckets(self, mode: Mode) -> usize {
         match mode {
@@ -50,8 +50,8 @@ impl Pballoc {
         }
     }
 
-    /// Filters that can be in use at once. In signature mode one less than fit (8191 at 64 KB;
-    /// for the larger sizes by analogy).
+    /// Number of filters that can be in use at once. In signature mode it is one less than fit
+    /// (8191 at 64 KB; assumed by analogy for the larger sizes).
     #[must_use]
     pub const fn filters(self, mode: Mode) -> usize {
         match mode {
@@ -60,13 +60,13 @@ impl Pballoc {
         }
     }
 
-    /// The low bits of the hash that choose the bucket.
+    /// Mask of the low bits of the hash that select the bucket.
     #[must_use]
     pub const fn bucket_mask(self, mode: Mode) -> u16 {
         (self.buckets(mode) - 1) as u16
     }
 
-    /// The locations that ixgbe lets `ethtool -N` use: 0 to this, not included (2046 at 64 KB).
+    /// Number of locations that ixgbe offers to `ethtool -N`, counted from 0 (2046 at 64 KB).
     #[must_use]
     pub const fn locations(self) -> u32 {
         (1024 << self.code()) - 2

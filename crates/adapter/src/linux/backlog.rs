@@ -1,11 +1,11 @@
-//! The backlogs of the CPUs, as RPS and RFS see them.
+//! The per-CPU backlogs of Linux, on which RPS and RFS base their decisions.
 
-/// The backlogs of all CPUs: free-running 32-bit counters of packets dequeued and enqueued.
+/// The backlogs of all CPUs: two free-running 32-bit counters for each.
 pub trait CpuQueues {
-    /// Packets dequeued from the CPU's backlog so far.
+    /// Packets dequeued from the backlog of `cpu` so far.
     fn head(&self, cpu: u16) -> u32;
-    /// Packets enqueued to the CPU's backlog so far.
+    /// Packets enqueued to the backlog of `cpu` so far.
     fn tail(&self, cpu: u16) -> u32;
-    /// Whether the CPU is online.
+    /// Whether `cpu` is online.
     fn online(&self, cpu: u16) -> bool;
 }

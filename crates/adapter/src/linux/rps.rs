@@ -1,4 +1,4 @@
-//! RPS: a CPU by hash alone, `map[(hash * len) >> 32]`.
+//! RPS selects a CPU by the hash alone: `map[(hash * len) >> 32]`.
 
 use super::backlog::CpuQueues;
 
@@ -10,9 +10,9 @@ pub struct Rps {
 }
 
 impl Rps {
-    /// The CPU for `hash`, which is the adapter's hash where it supplied one, else
-    /// [`SoftHash`](super::SoftHash). `None` where RPS is off or the CPU is offline: the packet
-    /// stays on the CPU that took the interrupt.
+    /// The CPU for `hash`, which is the adapter's hash, or [`SoftHash`](super::SoftHash) if the
+    /// adapter supplied none. `None` if RPS is off or the CPU is offline: then the packet stays on
+    /// the CPU that took the interrupt.
     #[must_use]
     pub fn cpu(&self, hash: u32, backlog: &impl CpuQueues) -> Option<u16> {
         let slot = (u64::from(hash) * self.cpus.len() as u64) >> 32;

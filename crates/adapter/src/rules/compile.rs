@@ -1,10 +1,11 @@
-//! What a driver would answer to each rule, in order, before any adapter is touched.
+//! Predicts the driver's answer to each rule, without access to an adapter.
 //!
-//! One pass: a rule is checked against its engine's abilities and against the rules already in,
-//! then placed. Refused rules leave no trace, as in the driver.
+//! One pass in the order of the rules: each rule is checked against the capabilities of its engine
+//! and against the rules installed so far, and is then placed. As in the driver, a refused rule has
+//! no effect on later ones.
 //!
-//! Invariants: one verdict per rule, in the rules' order; an accepted rule's location is below the
-//! engine's limit and no other accepted rule has it.
+//! Invariants: there is one verdict per rule, in the order of the rules. The location of an accepted
+//! rule is below the limit of the engine, and no other accepted rule has it.
 
 use super::installed::Installed;
 use super::rule::{Rule, RuleAction};
@@ -12,36 +13,36 @@ use super::target::{Driver, Target};
 use super::verdict::{Reason, Refusal, Verdict, refuse};
 use super::{i40e, ice, ixgbe};
 
-/// The verdict on every rule, as if `ethtool` had been called once for each, in order.
+/// The verdict on every rule, as if `ethtool` were called once for each rule in order.
 #[must_use]
 pub fn compile(rules: &[Rule], target: Target) -> Vec<Verdict> {
     let mut installed = Installed::new(target);
     let mut verdicts: Vec<Verdict> = Vec::with_capacity(rules.len());
     for (index, rule) in rules.iter().enumerate() {
         let (loc, verdict) = match place(rule, target, &installed) {
-            Ok(Placed::At(loc, notes)) => (loc, Verdict::Accepted { loc, notes }),
-            Ok(Placed::Again(loc, with, why)) => (loc, Verdict::Merged { with, why }),
-            Err(Refusal(reason, text, mend)) => {
-                verdicts.push(Verdict::Refused { reason, text, mend });
+            Ok(Placed::New { loc, notes }) => (loc, Verdict::Accepted { loc, notes }),
+            Ok(Placed::Duplicate { loc, with, why }) => (loc, Verdict::Merged { with, why }),
+            Err(Refusal { reason, text, fix }) => {
+                verdicts.push(Verdict::Refused { reason, text, fix });
                 continue;
             }
         };
         verdicts.push(verdict);
         let Some(old) = installed.insert(loc, index, rule) else { continue };
-        let why = format!("line {} overwrites it: both are at location {loc}", rule.line);
+        let why = format!("line {} overwrites this rule: both have location {loc}", rule.line);
         verdicts[old] = Verdict::Merged { with: rule.line, why };
-        if let Some((loc, heir)) = installed.heir(&rules[old])
-            && heir != index
+        if let Some((loc, copy)) = installed.promote_copy(&rules[old])
+            && copy != index
         {
             let note =
-                format!("was a copy of line {}, until that was overwritten", rules[old].line);
-            verdicts[heir] = Verdict::Accepted { loc, notes: vec![note] };
+                format!("was a copy of line {}, which has been overwritten", rules[old].line);
+            verdicts[copy] = Verdict::Accepted { loc, notes: vec![note] };
         }
     }
     verdicts
 }
 
-/// The accepted rules with their locations, as [`super::RuleTable::new`] takes them.
+/// The accepted rules with their locations, in the form that [`super::RuleTable::new`] takes.
 pub fn accepted<'a>(
     rules: &'a [Rule],
     verdicts: &'a [Verdict],
@@ -53,9 +54,16 @@ pub fn accepted<'a>(
 }
 
 enum Placed {
-    At(u32, Vec<String>),
-    /// At a location, a filter that is in already: the line, and why.
-    Again(u32, u32, String),
+    New {
+        loc: u32,
+        notes: Vec<String>,
+    },
+    /// The filter is installed already, by line `with`.
+    Duplicate {
+        loc: u32,
+        with: u32,
+        why: String,
+    },
 }
 
 fn place(rule: &Rule, target: Target, installed: &Installed<'_>) -> Result<Placed, Refusal> {
@@ -63,7 +71,7 @@ fn place(rule: &Rule, target: Target, installed: &Installed<'_>) -> Result<Place
         return refuse(
             Reason::NoNtuple,
             format!("{} has no flow rules (-EOPNOTSUPP)", target.driver_name()),
-            "steer in software: tc flower or XDP to drop and redirect, RPS or RFS to choose a CPU",
+            "steer in software: use tc flower or XDP to drop and redirect, RPS or RFS to select a CPU",
         );
     }
     let limit = target.locations();
@@ -87,8 +95,8 @@ fn place(rule: &Rule, target: Target, installed: &Installed<'_>) -> Result<Place
     let Some(loc) = rule.loc.or_else(|| installed.free()) else {
         return refuse(
             Reason::TableFull,
-            format!("all {limit} locations are taken: ethtool finds none (-ENOSPC)"),
-            "delete rules that you no longer need",
+            format!("all {limit} locations are in use (-ENOSPC)"),
+            "delete rules that are no longer needed",
         );
     };
     if let Some(placed) = duplicate(rule, loc, target, installed)? {
@@ -98,10 +106,10 @@ fn place(rule: &Rule, target: Target, installed: &Installed<'_>) -> Result<Place
         notes.push(format!("ethtool chooses location {loc}, the highest free one"));
     }
     netmask_note(rule, &mut notes);
-    Ok(Placed::At(loc, notes))
+    Ok(Placed::New { loc, notes })
 }
 
-/// Actions are alike in all three engines but for numbers.
+/// Checks the action. The engines differ in little more than the number of queues.
 fn action(rule: &Rule, target: Target) -> Result<(), Refusal> {
     let name = target.driver_name();
     let queues = match target {
@@ -112,29 +120,29 @@ fn action(rule: &Rule, target: Target) -> Result<(), Refusal> {
     match rule.action {
         RuleAction::Wake => refuse(
             Reason::Action,
-            format!("{name} takes `action -2` for a queue number and refuses it (-EINVAL)"),
+            format!("{name} reads `action -2` as a queue number and refuses it (-EINVAL)"),
             "set up wake-on-LAN with `ethtool -s <device> wol`",
         ),
         RuleAction::Context { context, .. } => refuse(
             Reason::RssContext,
-            format!("{name} has no RSS contexts to send context {context} to (-EINVAL)"),
-            "send to one queue, or use an adapter whose driver has them (mlx5, bnxt, sfc)",
+            format!("{name} has no RSS contexts, so no context {context} (-EINVAL)"),
+            "steer to one queue, or use an adapter whose driver has RSS contexts (mlx5, bnxt, sfc)",
         ),
         RuleAction::Vf { vf, .. } if target == Target::Ice => refuse(
             Reason::Action,
             format!("ice does not steer to virtual functions (vf {vf}, -EINVAL)"),
-            "steer by destination MAC through the switch: tc flower, or `ip link set vf`",
+            "steer by destination MAC address in the embedded switch: tc flower, or `ip link set vf`",
         ),
         RuleAction::Queue(queue) | RuleAction::Vf { queue, .. } if queue >= queues => refuse(
             Reason::Queue,
-            format!("{name} addresses queues 0 to {}, not {queue} (-EINVAL)", queues - 1),
-            "use a queue that exists: `ethtool -l <device>` says how many",
+            format!("{name} steers to queues 0 to {}, not to {queue} (-EINVAL)", queues - 1),
+            "use a queue that exists; `ethtool -l <device>` shows how many there are",
         ),
         _ => Ok(()),
     }
 }
 
-/// What the driver makes of a rule equal to one that is in, or that it takes for one.
+/// The driver's treatment of a rule that is, or seems to be, equal to an installed one.
 fn duplicate(
     rule: &Rule,
     loc: u32,
@@ -149,14 +157,14 @@ fn duplicate(
         let result = if other.action == rule.action {
             "changes nothing"
         } else {
-            "leaves it to the hardware which of the two actions wins"
+            "leaves it to the hardware which of the two actions applies"
         };
         let why = format!(
-            "it is the filter of line {} again; ixgbe installs it a second time at location {loc}, \
-             which wastes an entry of the table and {result}",
+            "equal to the filter of line {}; ixgbe installs it a second time at location {loc}, \
+             which uses another entry of the table and {result}",
             other.line
         );
-        return Ok(Some(Placed::Again(loc, other.line, why)));
+        return Ok(Some(Placed::Duplicate { loc, with: other.line, why }));
     }
     refuse(
         Reason::AlreadyExists,
@@ -165,11 +173,11 @@ fn duplicate(
             target.driver_name(),
             other.line
         ),
-        format!("drop one of the two lines, or give both `loc {at}`: the later one overwrites"),
+        format!("remove one of the two lines, or give both `loc {at}`: then the later one applies"),
     )
 }
 
-/// `m 255.255.255.0` is nearly always a netmask by mistake.
+/// Adds a note if a mask looks like a netmask, because `m 255.255.255.0` is nearly always a mistake.
 fn netmask_note(rule: &Rule, notes: &mut Vec<String>) {
     for (name, bits) in [("src-ip", &rule.mask.src), ("dst-ip", &rule.mask.dst)] {
         let width = if rule.flow_type.is_ipv4() { 32 } else { 128 };
@@ -178,7 +186,7 @@ fn netmask_note(rule: &Rule, notes: &mut Vec<String>) {
         if bits != 0 && above >= 8 && bits & (bits + 1) == 0 {
             notes.push(format!(
                 "{name}: only the low bits are matched; ones in ethtool's `m` are bits to ignore, \
-                 so a netmask belongs in it the other way round"
+                 so write an inverted netmask to match a network"
             ));
         }
     }

@@ -1,12 +1,12 @@
-//! Rules as users write them (`ethtool -N`), and what each adapter's driver makes of them.
+//! Rules as users write them (`ethtool -N`), and how the driver of each adapter treats them.
 //!
 //! ```text
-//!  file --parse--> rules --compile(target)--> verdicts: accepted | merged | refused, why, the mend
+//!  file --parse--> rules --compile(target)--> verdicts: accepted | merged | refused, reason and fix
 //!                                  accepted --RuleTable--> lookup(key) -> action, line
 //! ```
 //!
-//! A rule is a key and a mask over [`FlowKey`], ones where it matters. Note that ethtool's own `m`
-//! is the other way round: its ones are bits to *ignore*; the parser turns it over.
+//! A rule is a key and a mask over [`flowyard_frame::FlowKey`]; a one in the mask is a bit to match.
+//! ethtool's own `m` is inverted: its ones are bits to *ignore*. The parser converts it.
 //!
 //! Thread-safety: plain data.
 

@@ -2,10 +2,10 @@
 
 use flowyard_frame::FlowKey;
 
-/// `flow-type` of ethtool.
+/// The `flow-type` of ethtool.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
-#[allow(missing_docs, reason = "the names are ethtool's own")]
+#[allow(missing_docs, reason = "the names are those of ethtool")]
 pub enum FlowType {
     Ether,
     Ip4,
@@ -23,7 +23,7 @@ pub enum FlowType {
 }
 
 impl FlowType {
-    /// All of them, with ethtool's names.
+    /// All flow types, with their names in ethtool.
     pub const ALL: [(&'static str, Self); 13] = [
         ("ether", Self::Ether),
         ("ip4", Self::Ip4),
@@ -40,7 +40,7 @@ impl FlowType {
         ("esp6", Self::Esp6),
     ];
 
-    /// ethtool's name.
+    /// The name in ethtool.
     #[must_use]
     pub fn name(self) -> &'static str {
         Self::ALL.iter().find(|(_, flow_type)| *flow_type == self).map_or("ether", |(name, _)| name)
@@ -68,78 +68,79 @@ impl FlowType {
     }
 }
 
-/// What a rule does with a packet (`action`, `queue`, `vf`, `context`).
+/// The action of a rule on a packet (`action`, `queue`, `vf`, `context`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, serde::Serialize)]
 pub enum RuleAction {
-    /// `action -1`.
+    /// `action -1`: drop the packet.
     Drop,
-    /// `action -2`: wake the host up.
+    /// `action -2`: wake up the host.
     Wake,
-    /// `action N`, `queue N`.
+    /// `action N` or `queue N`: steer to a queue.
     Queue(u32),
-    /// `vf N [queue M]`.
+    /// `vf N [queue M]`: steer to a virtual function.
     Vf {
         /// The virtual function.
         vf: u32,
-        /// Its queue.
+        /// The queue of the virtual function.
         queue: u32,
     },
-    /// `context N [action M]`: spread over an RSS context; the queue is added to its answer.
+    /// `context N [action M]`: spread over the queues of an RSS context.
     Context {
         /// The RSS context.
         context: u32,
-        /// Added to the queue the context chooses.
+        /// A number that is added to the queue which the context selects.
         queue: u32,
     },
 }
 
-/// A word at an offset the rule chooses: `user-def`, offset above value.
+/// A two-byte word at an offset that the rule selects by `user-def`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub struct Flex {
-    /// Offset in bytes; from where, the adapter decides.
+    /// Offset in bytes. The adapter decides where it counts from.
     pub offset: u16,
-    /// The two bytes, big-endian.
+    /// The value of the two bytes, big-endian.
     pub value: u16,
 }
 
-/// A field's value and the bits of it that matter.
+/// The value of a field, and its mask with a one for each bit to match.
 pub type Masked<T> = (T, T);
 
-/// One rule.
+/// One `ethtool -N` rule.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Rule {
-    /// The value of every field that matters; zero elsewhere. `flex` holds the word of `user-def`,
-    /// or else of `vlan-etype`.
+    /// The values of the matched bits; all other bits are zero. `flex` has the word of `user-def`, or
+    /// without one that of `vlan-etype`.
     pub key: FlowKey,
-    /// Ones where a field matters.
+    /// A one for each bit to match.
     pub mask: FlowKey,
-    /// ethtool's flow type.
+    /// The flow type, which decides the fields that the rule may have.
     pub flow_type: FlowType,
-    /// What to do.
+    /// The action on a packet that matches.
     pub action: RuleAction,
-    /// `loc`; `None` lets ethtool choose.
+    /// The location (`loc`); `None` lets ethtool choose.
     pub loc: Option<u32>,
-    /// `user-def`, as written.
+    /// The value of `user-def`, as written.
     pub user_def: Option<Masked<u64>>,
-    /// `vlan-etype`, as written.
+    /// The value of `vlan-etype`, as written.
     pub vlan_etype: Option<Masked<u16>>,
-    /// `spi` of AH and ESP, for which a [`FlowKey`] has no place.
+    /// The `spi` of AH and ESP, for which a [`FlowKey`] has no field.
     pub spi: Option<Masked<u32>>,
-    /// The line of the file, from 1.
+    /// The line number in the file, from 1.
     pub line: u32,
     /// The line as written, without its comment.
     pub text: String,
 }
 
 impl Rule {
-    /// Whether the rule says that it applies to `key`. A rule with an SPI matches no key, for a key
-    /// has none; a flex word is compared with the key's, which must be of the same offset.
+    /// Whether `key` matches the rule as written. A rule with an SPI matches no key, because a key has
+    /// no SPI. The flexible word is compared with the one in the key, which must be taken from the
+    /// same offset.
     #[must_use]
     pub fn matches(&self, key: &FlowKey) -> bool {
         self.spi.is_none() && key.masked(&self.mask) == self.key
     }
 
-    /// `user-def` as a flex word: offset in bits 16 to 31, value below.
+    /// `user-def` as a flexible word: the offset is in bits 16 to 31, the value in bits 0 to 15.
     #[must_use]
     pub fn flex(&self) -> Option<Flex> {
         let (value, _) = self.user_def?;

@@ -1,4 +1,4 @@
-//! The rule engines: an adapter and the driver that programs it.
+//! The rule engines: each is an adapter with the driver that programs it.
 
 use flowyard_frame::FlowKey;
 use serde::Serialize;
@@ -6,46 +6,47 @@ use serde::Serialize;
 use super::rule::Rule;
 use crate::fdir::Pballoc;
 
-/// ICE_FDIR_MAX_FLTRS. A live function may have fewer: read GLQF_FD_SIZE.
+/// ICE_FDIR_MAX_FLTRS. A live function may have fewer, as GLQF_FD_SIZE reports.
 const ICE_FILTERS: u32 = 16384;
 
-/// Which ixgbe drives an 82599.
+/// The variant of the ixgbe driver.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash, Serialize)]
 pub enum Driver {
-    /// The kernel's own: installs duplicates without a word.
+    /// The driver of the Linux kernel, which installs duplicates without a warning.
     #[default]
     InTree,
-    /// Intel's separate driver: compares bucket hash and action, so it also refuses strangers.
+    /// Intel's separate driver. It compares only bucket hash and action, and therefore also refuses
+    /// some rules that are not duplicates.
     OutOfTree,
 }
 
-/// A rule engine.
+/// A rule engine: an adapter with its driver.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, Serialize)]
 pub enum Target {
-    /// 82599, X540, X550 in perfect mode, under ixgbe.
+    /// 82599, X540 and X550 in perfect mode, with ixgbe.
     E82599 {
-        /// The packet buffer given to filters.
+        /// The part of the packet buffer that holds filters.
         pballoc: Pballoc,
-        /// The driver.
+        /// The variant of the driver.
         driver: Driver,
     },
-    /// 700 series under i40e.
+    /// 700 series with i40e.
     I40e {
         /// Filters guaranteed to the function.
         guaranteed: u32,
         /// Filters shared by all functions.
         best_effort: u32,
     },
-    /// E810 under ice.
+    /// E810 with ice.
     Ice,
-    /// virtio-net: no rules.
+    /// virtio-net, which has no rules.
     Virtio,
-    /// No adapter to speak of: no rules.
+    /// An adapter without rules.
     Software,
 }
 
 impl Target {
-    /// Locations the engine has, counted from 0.
+    /// The number of locations, which are counted from 0.
     #[must_use]
     pub fn locations(self) -> u32 {
         match self {
@@ -56,7 +57,7 @@ impl Target {
         }
     }
 
-    /// The driver's name, for messages.
+    /// The name of the driver for messages.
     #[must_use]
     pub const fn driver_name(self) -> &'static str {
         match self {
@@ -68,7 +69,8 @@ impl Target {
         }
     }
 
-    /// The key and mask that the hardware compares: the rule's, less what it cannot compare.
+    /// The key and the mask that the hardware compares: those of the rule without the bits that the
+    /// hardware cannot compare.
     #[must_use]
     pub fn filter(self, rule: &Rule) -> (FlowKey, FlowKey) {
         let mut mask = rule.mask;

@@ -1,12 +1,12 @@
-//! What becomes of a rule, and why.
+//! The verdict on a rule: whether the driver accepts it, and why not.
 
 use serde::Serialize;
 
-/// Why a rule is refused.
+/// The reason for which a rule is refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, Serialize)]
 #[non_exhaustive]
 pub enum Reason {
-    /// The device takes no rules at all.
+    /// The device accepts no rules.
     NoNtuple,
     /// The flow type is not supported.
     FlowType,
@@ -14,78 +14,81 @@ pub enum Reason {
     Ipv6,
     /// The location does not exist.
     Location,
-    /// No room.
+    /// The table is full.
     TableFull,
-    /// The port has one mask and it is another one.
+    /// The port has one mask set, and the rule needs another one.
     OneMask,
-    /// The flow type's input set is another one.
+    /// The flow type has one input set, and the rule needs another one.
     InputSet,
-    /// The field is matched whole or not at all.
+    /// The field is matched as a whole or not at all.
     PartialMask,
-    /// Ports are given where the protocol is not matched.
+    /// Ports are given although the protocol is not matched.
     PortsWithoutL4,
-    /// The VLAN mask is none of the possible ones.
+    /// The VLAN mask is not supported.
     VlanMask,
-    /// The flex word's mask or the rest of `user-def` is not possible.
+    /// The mask of the flexible word, or the rest of `user-def`, is not supported.
     FlexMask,
-    /// The flex word's offset is not possible.
+    /// The offset of the flexible word is not supported.
     FlexOffset,
     /// The field is not supported.
     Field,
-    /// The driver takes the field and forgets it: the rule would match too much.
+    /// The driver accepts the field but does not match it: the rule would match too much.
     IgnoredField,
-    /// Nothing is matched.
+    /// The rule matches no field.
     EmptyRule,
     /// The action is not supported.
     Action,
     /// RSS contexts are not supported.
     RssContext,
-    /// The queue cannot be addressed.
+    /// A rule cannot steer to the queue.
     Queue,
-    /// The driver says that the rule is there already, rightly or not.
+    /// The driver reports, rightly or wrongly, that the rule exists already.
     AlreadyExists,
 }
 
-/// What becomes of a rule.
+/// The verdict on a rule.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub enum Verdict {
-    /// It goes in.
+    /// The driver installs the rule.
     Accepted {
-        /// Where.
+        /// The location of the rule.
         loc: u32,
-        /// What to know about it.
+        /// Further facts about the rule, one sentence each.
         notes: Vec<String>,
     },
-    /// It does not count beside another rule.
+    /// Another rule takes effect in its place.
     Merged {
-        /// The other rule's line.
+        /// The line of the other rule.
         with: u32,
-        /// In words.
+        /// The reason as text.
         why: String,
     },
-    /// It does not go in.
+    /// The driver refuses the rule.
     Refused {
-        /// The kind.
+        /// The kind of reason.
         reason: Reason,
-        /// In words, with the driver's own behaviour.
+        /// The reason as text, with the error that the driver returns.
         text: String,
-        /// What to do.
-        mend: String,
+        /// What to change so that the rule is accepted.
+        fix: String,
     },
 }
 
-/// A refusal on its way to a [`Verdict`].
+/// The fields of [`Verdict::Refused`], as the error of a check.
 #[derive(Debug)]
-pub(super) struct Refusal(pub(super) Reason, pub(super) String, pub(super) String);
+pub(super) struct Refusal {
+    pub(super) reason: Reason,
+    pub(super) text: String,
+    pub(super) fix: String,
+}
 
-/// Notes, or a refusal.
+/// The result of a check: the notes of a rule, or its refusal.
 pub(super) type Check = Result<Vec<String>, Refusal>;
 
-/// A refusal in one line.
 pub(super) fn refuse<T>(
     reason: Reason,
     text: impl Into<String>,
-    mend: impl Into<String>,
+    fix: impl Into<String>,
 ) -> Result<T, Refusal> {
-    Err(Refusal(reason, text.into(), mend.into()))
+    Err(Refusal { reason, text: text.into(), fix: fix.into() })
 }

@@ -87,7 +87,7 @@ impl Fdir {
         let mut rules = given.unwrap_or_default();
         rules.extend(rules::parse("rule", rule).ok()?);
         match judge(&rules, target, setup.queues).pop()?.verdict {
-            Verdict::Refused { text, mend, .. } => Some(format!("{text}; {mend}")),
+            Verdict::Refused { text, fix, .. } => Some(format!("{text}; {fix}")),
             Verdict::Merged { why, .. } => Some(why),
             Verdict::Accepted { .. } => None,
         }
@@ -178,7 +178,7 @@ impl Line {
                 ("accepted", why)
             }
             Verdict::Merged { why, .. } => ("merged", why.clone()),
-            Verdict::Refused { text, mend, .. } => ("refused", format!("{text}; {mend}")),
+            Verdict::Refused { text, fix, .. } => ("refused", format!("{text}; {fix}")),
         };
         RuleSummary {
             line: self.rule.line,
@@ -213,7 +213,7 @@ fn judge(rules: &[Rule], target: Target, queues: u16) -> Vec<Line> {
         .iter()
         .filter_map(|rule| {
             let verdict = match unmodelled(rule) {
-                Some((reason, text, mend)) => Verdict::Refused { reason, text, mend },
+                Some((reason, text, fix)) => Verdict::Refused { reason, text, fix },
                 None => verdicts.next()?,
             };
             Some(Line { rule: rule.clone(), verdict, packets: 0 })
