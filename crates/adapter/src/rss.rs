@@ -13,7 +13,7 @@
 //! names a queue below [`Rss::queues`]. No allocation after `new`, except in `explain`.
 //! Thread-safety: read-only after `new`.
 
-use flowyard_flow::toeplitz::{MICROSOFT_KEY, Toeplitz};
+use flowyard_flow::toeplitz::{self, MICROSOFT_KEY, Toeplitz};
 use flowyard_frame::FlowKey;
 use serde::Serialize;
 
@@ -29,15 +29,7 @@ pub use explain::{InputField, RssExplanation};
 /// A key under which both directions of a flow have the same hash: 0x6d5a, twenty times (Woo and
 /// Park). The key repeats every 16 bits, so the hash depends only on the XOR of all 16-bit words of
 /// the tuple, and regular traffic (equal ports, mirrored addresses) may all land on one queue.
-pub const SYMMETRIC_KEY: [u8; 40] = {
-    let mut key = [0x6d; 40];
-    let mut i = 1;
-    while i < 40 {
-        key[i] = 0x5a;
-        i += 2;
-    }
-    key
-};
+pub const SYMMETRIC_KEY: [u8; 40] = *toeplitz::SYMMETRIC_KEY.first_chunk().expect("52 bytes");
 
 /// The hash function (`ethtool -X DEV xfrm`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]

@@ -1,11 +1,12 @@
 //! Counters of a filter table, the same for every adapter and for Linux's tables.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 /// Counters of a filter table. `occupancy` and `capacity` are levels, in filters. The others count
 /// events since the table was created and never decrease: a flush empties the table, not the
 /// counters.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct FilterStats {
     /// Filters that the table holds now.
     pub occupancy: u32,

@@ -3,21 +3,21 @@
 /// The stage that decided where a frame goes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Stage {
-    /// No hash, so queue 0.
+    /// No stage: the frame has no hash and goes to queue 0.
     NoHash,
     /// Hash and indirection table.
     Rss,
-    /// A rule of the user.
+    /// A rule of the user that steers.
     Rule,
     /// A rule of the user that drops.
     Dropped,
-    /// A filter learned from transmits.
+    /// A filter that was learned from transmitted frames.
     Filter,
-    /// Receive packet steering's map.
+    /// The CPU map of receive packet steering.
     Rps,
-    /// Receive flow steering's tables.
+    /// The tables of receive flow steering.
     Rfs,
-    /// A flow that may not move yet.
+    /// `settle`: the flow stays on its core, because a move is not yet safe.
     Settling,
 }
 
@@ -45,6 +45,20 @@ impl Stage {
             Self::Rfs => "rfs",
             Self::Settling => "settling",
         }
+    }
+}
+
+/// The queue that the adapter selects, and the stage that selected it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Steered {
+    pub(crate) queue: u16,
+    pub(crate) stage: Stage,
+}
+
+impl Steered {
+    /// The decision of RSS.
+    pub(crate) const fn by_rss(hash: Option<u32>, queue: u16) -> Self {
+        Self { queue, stage: if hash.is_some() { Stage::Rss } else { Stage::NoHash } }
     }
 }
 
