@@ -1,8 +1,9 @@
-//! Application targeting routing: the driver watches what it transmits and teaches the adapter.
+//! Application targeting routing (ATR): the driver samples the packets that it transmits, and
+//! programs filters for the opposite direction of their flows.
 //!
-//! [`Atr82599`] is ixgbe's. It steers a flow's receive side to the queue whose number is the
-//! transmit ring's, "assuming both are bound to one core", and has no equivalent of RFS's drained
-//! queue check: a flow that moves may arrive out of order.
+//! [`Atr82599`] models ixgbe. It steers the received direction of a flow to the queue with the
+//! number of the transmit ring, "assuming both are bound to one core". Unlike RFS, ATR does not wait
+//! until the old queue is drained: a flow that moves may arrive out of order.
 
 mod ixgbe;
 

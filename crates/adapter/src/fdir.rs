@@ -1,4 +1,4 @@
-//! Flow Director of the 82599, X540 and X550, bit by bit.
+//! Flow Director of the 82599, X540 and X550, modelled bit by bit.
 //!
 //! ```text
 //!  FlowKey ─mask─> Input ─fold─> Folded ──bucket hash──> bucket list ──first equal──> Hit
@@ -6,9 +6,9 @@
 //!                    └──────────full key────────────────────┘ (perfect mode)         action
 //! ```
 //!
-//! Filters live in the receive packet buffer ([`Pballoc`]): 32 bytes for a perfect filter, 8 for
-//! a signature filter. One mask set serves the whole port. The hash is linear over GF(2) in a
-//! 32-bit XOR fold of the key, so it is blind to much: [`Folded`] tells what.
+//! Filters are stored in the receive packet buffer ([`Pballoc`]): a perfect filter takes 32 bytes,
+//! a signature filter 8. One mask set applies to the whole port. The hash is linear over GF(2) in a
+//! 32-bit XOR fold of the key, so many different keys have the same hash; [`Folded`] lists which.
 //!
 //! Sources: 82599 datasheet 7.1.2.7, DPDK's and Intel's drivers (read, not copied), and values
 //! that real hardware printed in DPDK's "Niantic Flow Director" test plan.
@@ -16,94 +16,22 @@
 
 mod action;
 mod answer;
+mod error;
 mod hash;
 mod input;
+mod memory;
 mod registers;
+#[cfg(test)]
+mod slow_model;
 mod table;
 #[cfg(test)]
 mod tests;
-#[cfg(test)]
-mod twin;
 
-use serde::Serialize;
-
-pub use action::{Action, Moderation, Target};
-pub use answer::{Added, Error, Hit, Limits, Outcome};
+pub use action::{Action, DROP_QUEUE, Moderation, Target};
+pub use answer::{Added, Hit, Limits, Outcome};
+pub use error::{Error, Unmatched};
 pub use hash::Folded;
-pub use input::{Flex, Input, MaskSet, Unmatched, VlanMask};
+pub use input::{Flex, Input, MaskSet, VlanMask};
+pub use memory::{Mode, Pballoc};
 pub use registers::{Accumulator, Registers};
 pub use table::Table;
-
-/// The queue that drops, in both Linux drivers (FDIRCTRL.DROP_Q): no filter may name it.
-pub const DROP_QUEUE: u16 = 127;
-
-/// What a filter compares.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub enum Mode {
-    /// The full masked key; IPv4 only.
-    Perfect,
-    /// Bucket hash and 15-bit signature: two flows may be one to it. What ATR uses.
-    Signature,
-}
-
-/// The part of the 512 KB receive packet buffer that filters take (FDIRCTRL.PBALLOC).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize)]
-pub enum Pballoc {
-    /// 64 KB: 2048 perfect or 8192 signature filters; both Linux drivers' default.
-    #[default]
-    K64,
-    /// 128 KB: 4096 or 16384.
-    K128,
-    /// 256 KB: 8192 or 32768.
-    K256,
-}
-
-impl Pballoc {
-    /// The register value: 1, 2 or 3.
-    #[must_use]
-    pub const fn code(self) -> u32 {
-        match self {
-            Self::K64 => 1,
-            Self::K128 => 2,
-            Self::K256 => 3,
-        }
-    }
-
-    /// Bytes of packet buffer taken away from bursts.
-    #[must_use]
-    pub const fn bytes(self) -> u32 {
-        32 << 10 << self.code()
-    }
-
-    /// Hash buckets, as many as filters fit: 2, 4, 8 Ki in perfect mode, 8, 16, 32 Ki in
-    /// signature mode.
-    #[must_use]
-    pub const fn buckets(self, mode: Mode) -> usize {
-        match mode {
-            Mode::Perfect => self.bytes() as usize / 32,
-            Mode::Signature => self.bytes() as usize / 8,
-        }
-    }
-
-    /// Filters that can be in use at once. In signature mode one less than fit (8191 at 64 KB;
-    /// for the larger sizes by analogy).
-    #[must_use]
-    pub const fn filters(self, mode: Mode) -> usize {
-        match mode {
-            Mode::Perfect => self.buckets(mode),
-            Mode::Signature => self.buckets(mode) - 1,
-        }
-    }
-
-    /// The low bits of the hash that choose the bucket.
-    #[must_use]
-    pub const fn bucket_mask(self, mode: Mode) -> u16 {
-        (self.buckets(mode) - 1) as u16
-    }
-
-    /// The locations that ixgbe lets `ethtool -N` use: 0 to this, not included (2046 at 64 KB).
-    #[must_use]
-    pub const fn locations(self) -> u32 {
-        (1024 << self.code()) - 2
-    }
-}

@@ -1,18 +1,20 @@
 //! Models of real network adapters, bit by bit: what each would do with a packet.
 //!
 //! ```text
-//!  FlowKey ──> [ Flow Director: fdir, taught by atr, i40e or rules ] ──miss──> [ RSS: rss ] ──> queue
+//!  FlowKey ──> [ Flow Director: fdir, filled by atr, i40e or rules ] ──miss──> [ RSS: rss ] ──> queue
 //!                        └──────── limits of both: profile ────────┘                            │
 //!                                                  core <── [ RPS, RFS, aRFS: linux ] <──────────┘
 //! ```
 //!
-//! Every model works on a [`flowyard_frame::FlowKey`]: of the outer header or the inner one,
-//! as [`profile::Profile::tunnels`] says. Time is an argument. Nothing here touches a device.
+//! Every model works on a [`flowyard_frame::FlowKey`]. In a tunnelled frame,
+//! [`profile::Profile::tunnels`] decides whether the key is taken from the outer or the inner
+//! header. Time is an argument. Nothing here accesses a device.
 //! Thread-safety: plain data and `&mut self`; no interior mutability.
 #![forbid(unsafe_code)]
 
 pub mod atr;
 pub mod fdir;
+mod hash_fields;
 pub mod i40e;
 pub mod linux;
 pub mod profile;

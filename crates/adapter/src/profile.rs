@@ -1,195 +1,196 @@
-//! What each adapter can do: table sizes, queue limits, defaults, as plain static data.
+//! The capabilities of each adapter as static data: table sizes, queue limits and defaults.
 //!
 //! ```text
 //!  Profile ── rss:  indirection table, queues, key, fields       (rss::Rss enforces)
 //!          ├─ fdir: which filter table, how large, which actions (fdir::Table enforces)
-//!          └─ atr:  whether the driver teaches the filters by itself
+//!          └─ atr:  whether the driver learns filters from what it transmits
 //! ```
 //!
-//! Sources, in the doc of each field: the adapters' Linux drivers and DPDK's (read, not copied),
+//! Sources, named at each field: the adapters' Linux drivers and DPDK's (read, not copied),
 //! Intel's *Ethernet Adapters and Devices User Guide* 705831, Microsoft's RSS pages, virtio 1.2.
-//! What no source says is `None` or [`Support::Unknown`], never a guess. Sizes that firmware
-//! decides are the usual ones; on a live port ask the device.
+//! A value that no source gives is `None` or [`Support::Unknown`]; no value is a guess. Where the
+//! firmware decides a size, the usual size is given; a live port must be queried.
 //!
 //! Invariant: every table size is a power of two (tested). Thread-safety: static data.
 
 use serde::Serialize;
 
-use crate::rss::HashFields;
+use crate::hash_fields::HashFields;
 
 mod data;
 
-/// Whether an adapter can do a thing.
+/// Whether an adapter supports a feature.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum Support {
-    /// It can.
+    /// Supported.
     Yes,
-    /// It cannot, or no driver lets it.
+    /// Not supported by the adapter, or by none of its drivers.
     No,
-    /// No source says.
+    /// No source states it.
     Unknown,
 }
 
-/// Which header of a tunnelled frame the adapter looks at (user guide 705831).
+/// The header of a tunnelled frame that the adapter hashes and matches (user guide 705831).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum Tunnels {
-    /// The outer one.
+    /// The outer header.
     Outer,
-    /// The inner one.
+    /// The header inside the tunnel.
     Inner,
 }
 
-/// Which RSS input fields software may change.
+/// The RSS input fields that software may change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum Changeable {
-    /// Only whether UDP hashes its ports (`ethtool -N DEV rx-flow-hash udp4 sd|sdfn`).
+    /// Only whether UDP ports are hashed (`ethtool -N DEV rx-flow-hash udp4 sd|sdfn`).
     UdpPorts,
-    /// Any set of fields, for each flow type.
+    /// Any set of fields for each flow type.
     PerFlowType,
-    /// Hash types go on and off (virtio 1.2, 5.1.6.4.3): ports for TCP and UDP, and IP at all.
+    /// Hash types are switched on or off (virtio 1.2, 5.1.6.4.3): IP, and the ports of TCP and UDP.
     HashTypes,
 }
 
-/// What the RSS hash of SCTP frames takes in.
+/// The fields that the RSS hash of an SCTP frame covers besides the addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum SctpHash {
-    /// There is no SCTP hash type; SCTP hashes as bare IP.
+    /// None: there is no SCTP hash type, so SCTP is hashed as IP.
     AsIp,
     /// The ports.
     Ports,
-    /// The ports and the verification tag. A flow key has no tag: the model hashes the ports
-    /// alone, and `explain` says so.
+    /// The ports and the verification tag. A flow key has no tag, so the model hashes only the
+    /// ports, and `explain` reports the difference.
     PortsAndTag,
 }
 
-/// RSS: sizes, limits and the driver's defaults.
+/// Sizes, limits and driver defaults of RSS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct RssLimits {
     /// Entries of the indirection table (RETA) of the physical function.
     pub reta: u16,
-    /// The same while SR-IOV is on.
+    /// Entries of the physical function's indirection table while SR-IOV is on.
     pub reta_sriov: u16,
-    /// Entries that a virtual function sees; `None` without virtual functions.
+    /// Entries of a virtual function's indirection table; `None` without virtual functions.
     pub reta_vf: Option<u16>,
-    /// Queues that an entry can name; `None` where firmware says (its "entry width" capability).
+    /// Number of queues that an entry can address; `None` where the firmware decides (its "entry
+    /// width" capability).
     pub queues: Option<u16>,
-    /// Key length in bytes.
+    /// Length of the hash key in bytes.
     pub key_len: usize,
-    /// What each flow type hashes by the Linux driver's default.
+    /// The fields that each flow type hashes, as the Linux driver sets them by default.
     pub fields: HashFields,
-    /// What may be changed.
+    /// The fields that software may change.
     pub changeable: Changeable,
     /// Symmetric-XOR as the hash function (`ethtool -X ... xfrm symmetric-xor`, Linux 6.8).
     pub symmetric_xor: Support,
-    /// What SCTP hashes.
+    /// The fields that SCTP hashes.
     pub sctp: SctpHash,
-    /// The `*_IPV6_EX` hash types: home address and routing header instead of the addresses.
+    /// The `*_IPV6_EX` hash types, which hash the home address and the routing header's address in
+    /// place of the IPv6 header's addresses.
     pub ipv6_ex: Support,
-    /// Whether fragments, the first one too, hash addresses alone, as Microsoft's rule asks.
+    /// Whether every fragment, also the first, is hashed by its addresses only, as Microsoft
+    /// specifies.
     pub fragments_as_ip: Support,
 }
 
-/// Which kind of filter table an adapter has in front of RSS.
+/// The kind of filter table that an adapter has in front of RSS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum FdirKind {
-    /// None.
+    /// No filter table.
     None,
-    /// The 500 series: filters in the receive packet buffer, one mask set. See [`crate::fdir`].
+    /// The 500 series: filters in the receive packet buffer, one mask set per port. See
+    /// [`crate::fdir`].
     Ixgbe {
-        /// The carve-out both Linux drivers choose.
+        /// The part of the packet buffer that both Linux drivers give to filters.
         pballoc: crate::fdir::Pballoc,
     },
-    /// The 700 series: one input set for each flow type, device-wide.
+    /// The 700 series: one input set for each flow type on the whole device.
     I40e {
-        /// Filters of the device, over all functions.
+        /// Filters of the device, shared by all its functions.
         filters: u32,
     },
     /// The 800 series: one input set for each flow type and port.
     Ice {
-        /// Filters of the device, over all functions.
+        /// Filters of the device, shared by all its functions.
         filters: u32,
     },
 }
 
-/// What a matching filter may do: the actions of the Flow Director paper.
+/// The actions that a matching filter can take, as the Flow Director paper lists them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct FdirActions {
-    /// The highest queue a filter can name; `None`: any queue of the function.
+    /// The highest queue that a filter can address; `None`: every queue of the function.
     pub max_queue: Option<u16>,
-    /// To a group of queues that RSS then spreads over.
+    /// Steering to a group of queues, over which RSS then spreads the frames.
     pub queue_group: Support,
-    /// Drop. On the 500 series in perfect mode only.
+    /// Dropping; on the 500 series only in perfect mode.
     pub drop: Support,
-    /// How many hardware counters a filter can choose from; 0: none.
+    /// Number of hardware counters that a filter can select from; 0 if there are none.
     pub counters: u16,
-    /// Interrupt at once, for low latency.
+    /// An immediate interrupt, for low latency.
     pub low_latency: Support,
-    /// A slower interrupt class, for bandwidth.
+    /// An interrupt class with stronger moderation, for high bandwidth.
     pub high_bandwidth: Support,
-    /// Bits of the software-defined value that a hit reports; 0: none.
+    /// Width in bits of the software-defined value that a hit reports; 0 if there is none.
     pub value_bits: u8,
 }
 
-/// How a driver takes filters out again.
+/// How filters that ATR learned are removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum AtrEvict {
-    /// Never: the table fills up and is flushed whole (ixgbe).
+    /// Never one by one: the table fills up and is then emptied as a whole (ixgbe).
     Flush,
-    /// The driver removes the filter when it sends a FIN or RST (i40e on X710 and XL710).
+    /// The driver removes the filter when it transmits a FIN or RST (i40e on X710 and XL710).
     Driver,
-    /// The hardware does, on FIN or RST (i40e on X722).
+    /// The hardware removes the filter on a FIN or RST (i40e on X722).
     Hardware,
 }
 
-/// Application targeting routing: the driver teaches filters from what it transmits.
+/// Application targeting routing (ATR): the driver programs filters for the flows it transmits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct AtrLimits {
-    /// Every how many packets of a transmit ring one is sampled.
+    /// The driver samples one of every `sample_rate` packets of a transmit ring.
     pub sample_rate: u32,
-    /// Queues that ATR can steer to; `None`: all of the function.
+    /// Number of queues that ATR can steer to; `None`: every queue of the function.
     pub queues: Option<u16>,
-    /// How filters leave.
+    /// How filters are removed.
     pub evict: AtrEvict,
 }
 
-/// One adapter.
+/// The capabilities of one adapter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Profile {
-    /// The name that [`Profile::find`] knows, lower case.
+    /// The name in lower case, as given to [`Profile::find`].
     pub name: &'static str,
-    /// Other names, lower case.
+    /// Other names that [`Profile::find`] accepts, in lower case.
     pub aliases: &'static [&'static str],
-    /// The name on the box.
+    /// The manufacturer's product name.
     pub title: &'static str,
-    /// The Linux driver.
+    /// The name of the Linux driver.
     pub driver: &'static str,
-    /// RSS; `None` when the adapter computes no hash.
+    /// RSS limits; `None` when the adapter computes no hash.
     pub rss: Option<RssLimits>,
-    /// Which header of a tunnelled frame counts.
+    /// The header of a tunnelled frame that is hashed and matched.
     pub tunnels: Tunnels,
-    /// The filter table.
+    /// The kind and size of the filter table.
     pub fdir: FdirKind,
-    /// What its filters can do; `None` without a filter table.
+    /// The actions of its filters; `None` without a filter table.
     pub actions: Option<FdirActions>,
-    /// ATR; `None` when the driver has none.
+    /// ATR limits; `None` when the driver has no ATR.
     pub atr: Option<AtrLimits>,
-    /// What a user should know besides.
+    /// Further facts for the user, one sentence each.
     pub notes: &'static [&'static str],
 }
 
 impl Profile {
-    /// Every adapter.
-    pub const ALL: &'static [Self] = data::ALL;
-
-    /// The adapter called `name`, in any case: `82599`, `x520`, `X710`, `ixgbe`, `none`, ...
+    /// The adapter named `name`, in upper or lower case: `82599`, `x520`, `X710`, `ixgbe`, `none`.
     #[must_use]
     pub fn find(name: &str) -> Option<&'static Self> {
         let is = |other: &&str| name.eq_ignore_ascii_case(other);
         Self::ALL.iter().find(|p| is(&p.name) || p.aliases.iter().any(is))
     }
 
-    /// How many queues a frame can reach by RSS or by a filter, when `queues` are open: the
-    /// number behind "Flow Director reaches 32 queues, RSS 16" on one and the same card.
+    /// The number of queues that RSS, filters and ATR can each address when `queues` are open. They
+    /// differ on one adapter: with 32 queues, RSS of an X520 reaches 16 of them, a filter all 32.
     #[must_use]
     pub fn reach(&self, queues: u16) -> Reach {
         let limit = |limit: Option<u16>| limit.map_or(queues, |l| l.min(queues));
@@ -201,14 +202,14 @@ impl Profile {
     }
 }
 
-/// Queues reachable, by stage.
+/// The number of queues that each stage can address; see [`Profile::reach`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Reach {
-    /// By RSS.
+    /// Through the indirection table.
     pub rss: u16,
-    /// By a filter that someone programs.
+    /// Through a filter that the user programs.
     pub filters: u16,
-    /// By ATR.
+    /// Through a filter that ATR programs.
     pub atr: u16,
 }
 

@@ -1,18 +1,19 @@
-//! Receive-side scaling: hash, indirection table, queue. It never misses.
+//! Receive-side scaling: from hash through indirection table to queue. Every frame gets a queue.
 //!
 //! ```text
 //!  key ─> flow type ─> fields ─> Toeplitz ─> low bits ─> RETA[index] ─> queue
 //!         fragment, portless: 2-tuple    not IP: no hash ──────────────> queue 0
 //! ```
 //!
-//! Input in network order: source address, destination address, source port, destination port
-//! (Microsoft, "RSS Hashing Functions"). Limits come from the adapter's [`Profile`].
+//! The hash input is in network order: source address, destination address, source port,
+//! destination port (Microsoft, "RSS Hashing Functions"). Limits come from the adapter's
+//! [`Profile`].
 //!
 //! Invariants: the indirection table's length is the adapter's and a power of two; every entry
 //! names a queue below [`Rss::queues`]. No allocation after `new`, except in `explain`.
 //! Thread-safety: read-only after `new`.
 
-use flowyard_flow::toeplitz::{MICROSOFT_KEY, Toeplitz};
+use flowyard_flow::toeplitz::{self, MICROSOFT_KEY, Toeplitz};
 use flowyard_frame::FlowKey;
 use serde::Serialize;
 
@@ -20,24 +21,15 @@ use crate::profile::{Changeable, Profile, RssLimits, SctpHash, Support};
 
 mod error;
 mod explain;
-mod fields;
 
+pub use crate::hash_fields::{Fields, FlowType, HashFields};
 pub use error::Error;
 pub use explain::{InputField, RssExplanation};
-pub use fields::{Fields, FlowType, HashFields};
 
-/// The key whose hash is the same both ways: 0x6d5a, twenty times (Woo and Park). It is 16 bits
-/// wide at heart: the hash depends only on the XOR of all 16-bit words of the tuple, so traffic
-/// with a pattern (equal ports, mirrored addresses) may all land on one queue.
-pub const SYMMETRIC_KEY: [u8; 40] = {
-    let mut key = [0x6d; 40];
-    let mut i = 1;
-    while i < 40 {
-        key[i] = 0x5a;
-        i += 2;
-    }
-    key
-};
+/// A key under which both directions of a flow have the same hash: 0x6d5a, twenty times (Woo and
+/// Park). The key repeats every 16 bits, so the hash depends only on the XOR of all 16-bit words of
+/// the tuple, and regular traffic (equal ports, mirrored addresses) may all land on one queue.
+pub const SYMMETRIC_KEY: [u8; 40] = *toeplitz::SYMMETRIC_KEY.first_chunk().expect("52 bytes");
 
 /// The hash function (`ethtool -X DEV xfrm`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -45,41 +37,43 @@ pub enum Hfunc {
     /// Toeplitz over the fields.
     #[default]
     Toeplitz,
-    /// Toeplitz over (src^dst, src^dst, sport^dport, sport^dport): both directions of a flow hash
-    /// alike. Linux's own documentation warns of its "reduced input entropy".
+    /// Toeplitz over (src^dst, src^dst, sport^dport, sport^dport): both directions of a flow have
+    /// the same hash. Linux's documentation warns of its "reduced input entropy".
     SymmetricXor,
 }
 
-/// Whose indirection table.
+/// The PCIe function whose indirection table is used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub enum Function {
-    /// The physical function's.
+    /// The physical function.
     #[default]
     Physical,
-    /// The physical function's while SR-IOV is on.
+    /// The physical function while SR-IOV is on.
     PhysicalWithSriov,
-    /// A virtual function's.
+    /// A virtual function.
     Virtual,
 }
 
-/// What software chooses.
+/// The RSS settings that software chooses.
 #[derive(Clone, Debug)]
 pub struct RssConfig {
-    /// The hash key: 40 bytes, or the adapter's full length. Inputs of up to 36 bytes never reach
-    /// beyond the first 40.
+    /// The hash key: 40 bytes, or the adapter's full length. Inputs of up to 36 bytes never use
+    /// more than the first 40.
     pub key: Vec<u8>,
-    /// What each flow type hashes; `None`: the driver's default.
+    /// The hashed fields of each flow type; `None`: the driver's default.
     pub fields: Option<HashFields>,
     /// The hash function.
     pub hfunc: Hfunc,
-    /// The indirection table; `None`: entry i holds queue i mod queues, the drivers' default.
+    /// The indirection table; `None`: entry i holds queue i modulo the number of queues, the
+    /// drivers' default.
     pub reta: Option<Vec<u16>>,
-    /// Whose table.
+    /// The function whose table is used.
     pub function: Function,
 }
 
-/// Microsoft's verification key, so that results can be repeated. It is public: drivers draw a
-/// random key instead, and a live port should, lest strangers choose its queues.
+/// Microsoft's verification key, so that results are reproducible. The key is public, and with a
+/// known key a sender can choose the receiver's queues; therefore drivers draw a random key, and so
+/// should a live port.
 impl Default for RssConfig {
     fn default() -> Self {
         Self {
@@ -93,7 +87,7 @@ impl Default for RssConfig {
 }
 
 impl RssConfig {
-    /// The default with a key drawn from `seed`, as a driver draws one from the kernel's.
+    /// The default configuration with a key derived from `seed`, where a driver draws a random one.
     #[must_use]
     pub fn seeded(seed: u64) -> Self {
         let mut random = flowyard_frame::Rng::new(seed);
@@ -115,17 +109,18 @@ pub struct Rss {
     ipv6_ex: bool,
 }
 
-/// The most bytes a hash takes in: two IPv6 addresses, two ports.
+/// The longest hash input in bytes: two IPv6 addresses and two ports.
 const INPUT_MAX: usize = 36;
 
 impl Rss {
-    /// RSS over `queues` open queues, as `profile` would do it.
+    /// RSS over `queues` open queues, as the adapter of `profile` does it.
     ///
-    /// More queues than the table's entries can name are no error: the drivers fill the default
-    /// table over the queues it can name, and so does this; [`Rss::clamped_from`] tells.
+    /// More queues than the entries of the table can address are no error: the drivers fill the
+    /// default table with the queues that it can address, and so does this model. In that case
+    /// [`Rss::clamped_from`] returns the requested number.
     ///
     /// # Errors
-    /// When the adapter would refuse the configuration; the message says the mend.
+    /// When the adapter would refuse the configuration; the message includes the fix.
     pub fn new(profile: &Profile, queues: u16, config: RssConfig) -> Result<Self, Error> {
         let name = profile.name;
         let limits = profile.rss.ok_or(Error::NoRss(name))?;
@@ -161,25 +156,26 @@ impl Rss {
         })
     }
 
-    /// How many queues the indirection table can name here.
+    /// The number of queues that RSS spreads over.
     #[must_use]
     pub const fn queues(&self) -> u16 {
         self.queues
     }
 
-    /// How many queues were asked for, when that was more than RSS reaches.
+    /// The requested number of queues, if it was more than RSS can address.
     #[must_use]
     pub const fn clamped_from(&self) -> Option<u16> {
         self.clamped_from
     }
 
-    /// The indirection table.
+    /// The indirection table: the queue of each entry.
     #[must_use]
     pub fn reta(&self) -> &[u16] {
         &self.reta
     }
 
-    /// The hash of a frame; `None` when the adapter computes none: not IP, or a type that is off.
+    /// The hash of a frame; `None` when the adapter computes none, because the frame is not IP or
+    /// its flow type is not hashed.
     #[must_use]
     #[inline]
     pub fn hash(&self, key: &FlowKey) -> Option<u32> {
@@ -189,10 +185,10 @@ impl Rss {
         (len > 0).then(|| self.toeplitz.hash(&input[..len]))
     }
 
-    /// The hash with other addresses in place of the header's, as the `*_IPV6_EX` types take
-    /// them: the source from the Home Address option, the destination from a type 2 routing
-    /// header. A flow key carries neither. IPv4 frames ignore both, and so do adapters that are
-    /// not known to hash these types ([`RssLimits::ipv6_ex`]).
+    /// The hash with other addresses in place of those in the IPv6 header, as the `*_IPV6_EX` types
+    /// define: the source from the Home Address option, the destination from a type 2 routing
+    /// header. A flow key carries neither. Both are ignored for IPv4 frames, and on adapters that
+    /// are not known to hash these types ([`RssLimits::ipv6_ex`]).
     #[must_use]
     pub fn hash_with(
         &self,
@@ -206,24 +202,18 @@ impl Rss {
         self.hash(&FlowKey { src: src.unwrap_or(key.src), dst: dst.unwrap_or(key.dst), ..*key })
     }
 
-    /// The entry of the indirection table: the hash's low bits.
+    /// The index into the indirection table: the low bits of the hash.
     #[must_use]
     #[inline]
     pub fn index(&self, hash: u32) -> u16 {
         (hash as usize & (self.reta.len() - 1)) as u16
     }
 
-    /// The queue of a hash; without one, the default queue 0.
+    /// The queue of a hash; the default queue 0 without a hash.
     #[must_use]
     #[inline]
     pub fn queue(&self, hash: Option<u32>) -> u16 {
         hash.map_or(0, |hash| self.reta[self.index(hash) as usize])
-    }
-
-    /// Why a frame goes where it goes.
-    #[must_use]
-    pub fn explain(&self, key: &FlowKey) -> RssExplanation {
-        explain::explain(self, key)
     }
 
     /// Writes the hash input to the front of `input`; returns its length in bytes.
@@ -289,14 +279,14 @@ fn check_fields(
         if hfunc == Hfunc::SymmetricXor && !fields.is_paired() {
             return Err(Error::Unpaired { name, flow, fields });
         }
-        if let Some(mend) = refused(limits, all, flow, fields) {
-            return Err(Error::Fields { name, flow, fields, mend });
+        if let Some(fix) = refused(limits, all, flow, fields) {
+            return Err(Error::Fields { name, flow, fields, fix });
         }
     }
     Ok(())
 }
 
-/// What to do instead, when the adapter cannot hash `fields` for `flow`.
+/// The fix, if the adapter cannot hash `fields` for `flow`.
 fn refused(
     limits: &RssLimits,
     all: &HashFields,
@@ -307,7 +297,7 @@ fn refused(
     let udp = matches!(flow, FlowType::Udp4 | FlowType::Udp6);
     let sctp = matches!(flow, FlowType::Sctp4 | FlowType::Sctp6);
     if bare && !fields.is_portless() {
-        return Some("bare IP has no ports: use s, d or sd");
+        return Some("the IP types have no ports: use s, d or sd");
     }
     match limits.changeable {
         Changeable::PerFlowType => None,
@@ -318,10 +308,12 @@ fn refused(
         }
         Changeable::HashTypes => {
             let ip = all.get(flow.bare());
-            let off = fields == ip; // without its own type a frame falls back to the IP type
+            let off = fields == ip; // a frame without its own hash type uses the IP type
             let on = if bare { fields == Fields::TWO_TUPLE } else { fields == Fields::FOUR_TUPLE };
             let fits = if bare { on || fields.is_none() } else { off || (on && !sctp) };
-            (!fits).then_some("hash types are on (IP: sd; TCP, UDP: sdfn) or off (as bare IP)")
+            (!fits).then_some(
+                "a hash type is either on (IP: sd; TCP and UDP: sdfn) or off (hashed as IP)",
+            )
         }
     }
 }

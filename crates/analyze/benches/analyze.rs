@@ -1,8 +1,8 @@
-//! How fast a capture goes through the policies: from a file in the page cache, on one core.
+//! Measures how fast the policies process a capture from a file in the page cache, on one core.
 //!
-//! Every round times each case once, so that all cases see the same weather; the medians of the
-//! rounds are printed, and each case beside the first as a ratio. `PACKETS`, `FLOWS` and `ROUNDS`
-//! in the environment change the size.
+//! Every round runs each case once, so that changes in the load of the machine affect all cases. The
+//! medians over the rounds are printed, with the ratio of each case to the first one. The environment
+//! variables `PACKETS`, `FLOWS` and `ROUNDS` change the size.
 
 use std::io::Write;
 use std::time::Instant;
@@ -35,16 +35,16 @@ fn capture(folder: &std::path::Path, flows: u64) -> (std::path::PathBuf, u64) {
     let mut frame = Vec::new();
     for _ in 0..packets {
         let packet = traffic.next_into(&mut frame);
-        writer.write(packet.time, frame.len() as u32, &frame).expect("the disk has room");
+        writer.write(packet.time, frame.len() as u32, &frame).expect("the disk is not full");
     }
-    writer.finish().expect("the disk has room");
+    writer.finish().expect("the disk is not full");
     (path, packets)
 }
 
 fn main() {
     let mut out = std::io::stdout().lock();
-    let folder = tempfile::tempdir().expect("there is a temporary folder");
-    let x520 = Profile::find("x520").expect("it is in the list");
+    let folder = tempfile::tempdir().expect("a temporary folder can be created");
+    let x520 = Profile::find("x520").expect("the adapter is modelled");
     for flows in [1_000, number("FLOWS", 100_000)] {
         let (path, packets) = capture(folder.path(), flows);
         let cases = [
@@ -57,11 +57,11 @@ fn main() {
         for _ in 0..number("ROUNDS", 5) {
             for (case, seconds) in cases.iter().zip(&mut seconds) {
                 let mut analyzer =
-                    Analyzer::new(Setup::new(x520, case.1.clone())).expect("a good setup");
+                    Analyzer::new(Setup::new(x520, case.1.clone())).expect("the setup is valid");
                 #[allow(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
                 let start = Instant::now();
-                let mut source = pcap::open(&path).expect("it was just written");
-                analyzer.read("bench", &mut source, |_| {}).expect("it was just written");
+                let mut source = pcap::open(&path).expect("the file was just written");
+                analyzer.read("bench", &mut source, |_| {}).expect("the file was just written");
                 let analysis = std::hint::black_box(analyzer.finish());
                 seconds.push(start.elapsed().as_secs_f64());
                 assert_eq!(analysis.traffic.packets, packets);
@@ -78,7 +78,7 @@ fn main() {
             let ns = time * 1e9 / packets as f64;
             writeln!(
                 out,
-                "{flows:>7} slots  {name:<14} {rate:>6.2} Mpps  {ns:>6.1} ns a packet  {:.2} x rss",
+                "{flows:>7} flows  {name:<14} {rate:>6.2} Mpps  {ns:>6.1} ns per packet  {:.2} x rss",
                 time / first
             )
             .expect("standard output is open");

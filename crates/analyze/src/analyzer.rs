@@ -1,4 +1,4 @@
-//! The one pass: bursts in, an [`Analysis`] out.
+//! The pass over the captures, from bursts of frames to an [`Analysis`].
 
 use std::collections::BTreeMap;
 
@@ -10,33 +10,33 @@ use flowyard_wire::{Fault, Headers, Net};
 
 use crate::clock::Clock;
 use crate::explain::PacketOf;
-use crate::flows::{Flows, Role};
+use crate::flows::{FlowLoad, Flows, Role};
 use crate::host::{Local, Threads};
 use crate::packet::Packet;
 use crate::policy::Running;
 use crate::setup::{BadSetup, Setup};
-use crate::summary::{Analysis, Capture, Traffic};
+use crate::summary::{Analysis, Capture, Elephant, Traffic};
 use crate::trails::Trails;
 
 /// A pass over one or more captures.
 pub struct Analyzer {
     pub(crate) setup: Setup,
-    /// `None` for an adapter that does not hash: everything arrives at queue 0.
+    /// `None` for an adapter without a hash, where all frames arrive at queue 0.
     pub(crate) rss: Option<Rss>,
     flows: Flows,
     threads: Threads,
     pub(crate) policies: Vec<Running>,
     trails: Trails,
-    /// Where rules with a flexible word take it from.
+    /// The offset of the flexible word, if a rule matches one.
     flex: Option<u16>,
     clock: Clock,
     counts: Counts,
     captures: Vec<Capture>,
-    /// The burst at hand; kept to reuse its memory.
+    /// The current burst; its memory is reused.
     burst: Vec<Packet>,
 }
 
-/// The role of a connection whose first frame has this key and direction.
+/// The role of the host in a connection whose first frame has this key and direction.
 fn role(key: &FlowKey, direction: u8, local: &Local, threads: &mut Threads) -> Role {
     let receives = local.receives(key);
     let inward = if receives == Some(false) { key.reversed() } else { *key };
@@ -48,14 +48,14 @@ fn role(key: &FlowKey, direction: u8, local: &Local, threads: &mut Threads) -> R
     Role { received, thread: threads.accept(&inward) }
 }
 
-/// What an explanation is of: a flow, or a packet of a capture.
+/// The subject of an explanation: a flow, or a packet of a capture.
 #[derive(Clone, Debug)]
 pub struct Target {
     pub(crate) packet: Packet,
     pub(crate) of: Option<PacketOf>,
 }
 
-/// Why a packet of a capture could not be had.
+/// The reason for which a packet of a capture is not available.
 #[derive(Debug, thiserror::Error)]
 pub enum NoPacket {
     /// The capture cannot be read.
@@ -64,25 +64,25 @@ pub enum NoPacket {
     /// The capture has fewer packets.
     #[error("{file}: there is no packet {number}; {}", numbers(*number, *packets))]
     Missing {
-        /// The capture's name.
+        /// The name of the capture.
         file: String,
-        /// The number asked for.
+        /// The number requested.
         number: u64,
-        /// How many packets it has.
+        /// Number of packets in the capture.
         packets: u64,
     },
 }
 
-/// Which numbers there are instead of `number`.
+/// The valid numbers, for the message of [`NoPacket::Missing`].
 fn numbers(number: u64, packets: u64) -> String {
     match (number, packets) {
         (0, _) => "packets are numbered from 1".to_owned(),
-        (_, 0) => "it has none".to_owned(),
-        _ => format!("it has packets 1 to {packets}"),
+        (_, 0) => "the capture is empty".to_owned(),
+        _ => format!("the capture has packets 1 to {packets}"),
     }
 }
 
-/// Totals that no policy changes.
+/// Counters that do not depend on the policy.
 #[derive(Debug, Default)]
 struct Counts {
     traffic: Traffic,
@@ -90,7 +90,10 @@ struct Counts {
 }
 
 impl Analyzer {
-    /// A pass with this setup; says what is wrong with the setup, if anything is.
+    /// A pass with this setup.
+    ///
+    /// # Errors
+    /// If the setup is not possible.
     pub fn new(setup: Setup) -> Result<Self, BadSetup> {
         setup.check()?;
         let hashes = setup.adapter.rss.is_some();
@@ -119,7 +122,10 @@ impl Analyzer {
         })
     }
 
-    /// Reads `source` to its end. `each` is called after every burst, to show progress.
+    /// Reads `source` to its end, and calls `each` after every burst to show progress.
+    ///
+    /// # Errors
+    /// If the source cannot be read.
     pub fn read(
         &mut self,
         file: &str,
@@ -147,8 +153,11 @@ impl Analyzer {
         Ok(())
     }
 
-    /// Reads `source` up to packet `number` (from 1), which is looked at but not fed to the
-    /// policies: their tables are as that packet finds them.
+    /// Reads `source` up to packet `number` (from 1). The policies process all packets before it but
+    /// not this one, so their tables are in the state in which it arrives.
+    ///
+    /// # Errors
+    /// If the source cannot be read, or has no such packet.
     pub fn read_to(
         &mut self,
         file: &str,
@@ -179,16 +188,16 @@ impl Analyzer {
         }
     }
 
-    /// Takes the first `take` frames of a burst.
+    /// Processes the first `take` frames of a burst.
     ///
-    /// A source's bursts are as long as its pipe had bytes; the policies get theirs full, so that
-    /// the result depends on the frames alone.
+    /// The length of a burst can depend on how many bytes a pipe had. The policies get full bursts, so
+    /// that the result depends only on the frames.
     fn feed(&mut self, burst: &Burst<'_>, take: usize) {
         let mut frames = burst.iter().take(take);
         loop {
             let mut packets = std::mem::take(&mut self.burst);
-            let room = LANES - packets.len();
-            let parsed = frames.by_ref().take(room);
+            let free = LANES - packets.len();
+            let parsed = frames.by_ref().take(free);
             packets.extend(parsed.map(|(record, bytes)| self.parse(record, bytes)));
             self.burst = packets;
             if self.burst.len() < LANES {
@@ -198,7 +207,7 @@ impl Analyzer {
         }
     }
 
-    /// Takes the burst at hand through every policy.
+    /// Runs the current burst through every policy.
     fn steer(&mut self) {
         let mut packets = std::mem::take(&mut self.burst);
         self.place(&mut packets);
@@ -211,7 +220,7 @@ impl Analyzer {
         self.burst = packets;
     }
 
-    /// A frame as far as its bytes tell.
+    /// The part of a [`Packet`] that follows from the frame's bytes.
     #[inline]
     fn parse(&mut self, record: &Record, bytes: &[u8]) -> Packet {
         let key = self.counts.parse(record, bytes, self.setup.adapter.tunnels, self.flex);
@@ -220,8 +229,8 @@ impl Analyzer {
         Packet { key, now, wire_len, received: true, flow: None, hash: None, rss_queue: 0 }
     }
 
-    /// Works out what the bytes do not tell: flow, side, consumer, hash. One loop for each, so that
-    /// the misses of the flow table overlap.
+    /// Fills in what does not follow from the bytes: flow, direction, consumer, hash. There is one loop
+    /// for each, so that the cache misses of the flow table overlap.
     fn place(&mut self, packets: &mut [Packet]) {
         let Self { flows, threads, setup, .. } = self;
         let mut keys = [None; LANES];
@@ -234,7 +243,7 @@ impl Analyzer {
         });
         for (packet, id) in packets.iter_mut().zip(ids) {
             threads.tick(packet.now);
-            // Frames outside IP have no side: the host's adapter sees them arrive.
+            // Frames that are not IP have no direction: the adapter receives them.
             if let Some(id) = id {
                 flows.count(id, packet.wire_len);
                 let (received, thread) = flows.role(id);
@@ -251,7 +260,7 @@ impl Analyzer {
         }
     }
 
-    /// The adapter's hash of a frame, and the queue RSS gives it.
+    /// The adapter's hash of a frame, and the queue that RSS selects.
     #[inline]
     pub(crate) fn hash(&self, key: &FlowKey) -> (Option<u32>, u16) {
         let Some(rss) = &self.rss else { return (None, 0) };
@@ -262,7 +271,7 @@ impl Analyzer {
     /// The result, after the last capture.
     #[must_use]
     pub fn finish(mut self) -> Analysis {
-        self.steer(); // what a source gave before it failed
+        self.steer(); // the frames that a source returned before it failed
         let traffic = self.traffic();
         let mut notes = self.setup.notes(&traffic);
         notes.extend(self.policies.iter().flat_map(|running| running.policy.notes()));
@@ -284,13 +293,13 @@ impl Analyzer {
         let mut traffic = std::mem::take(&mut self.counts.traffic);
         traffic.connections = self.flows.connections() as u64;
         traffic.duration_s = self.clock.elapsed() as f64 / 1e9;
-        traffic.faults = Fault::ALL
+        traffic.parse_errors = Fault::ALL
             .iter()
             .zip(self.counts.faults)
             .filter(|(_, count)| *count > 0)
             .map(|(fault, count)| (fault.name().to_owned(), count))
             .collect();
-        let mut sizes: Vec<u64> = self.flows.received().map(|(_, bytes, _)| bytes).collect();
+        let mut sizes: Vec<u64> = self.flows.received().map(|flow| flow.bytes).collect();
         sizes.sort_unstable();
         traffic.received_flows = sizes.len() as u64;
         traffic.flow_size_cdf = cdf(&sizes);
@@ -299,23 +308,23 @@ impl Analyzer {
         traffic
     }
 
-    fn elephants(&self) -> Vec<crate::summary::Elephant> {
-        let total: u64 = self.flows.received().map(|(_, bytes, _)| bytes).sum();
+    fn elephants(&self) -> Vec<Elephant> {
+        let total: u64 = self.flows.received().map(|flow| flow.bytes).sum();
         let mut large: Vec<_> = self
             .flows
             .received()
-            .filter(|(_, bytes, _)| *bytes as f64 > self.setup.elephant_share * total as f64)
+            .filter(|flow| flow.bytes as f64 > self.setup.elephant_share * total as f64)
             .collect();
-        large.sort_unstable_by_key(|&(id, bytes, _)| (std::cmp::Reverse(bytes), id));
+        large.sort_unstable_by_key(|flow| (std::cmp::Reverse(flow.bytes), flow.id));
         large.truncate(self.setup.elephants_most);
         large
             .into_iter()
-            .map(|(id, bytes, packets)| crate::summary::Elephant {
+            .map(|FlowLoad { id, bytes, packets }| Elephant {
                 flow: self.flows.key(id).to_string(),
                 bytes,
                 packets,
                 share: bytes as f64 / total as f64,
-                cores: self
+                policies: self
                     .policies
                     .iter()
                     .filter_map(|policy| {
@@ -328,7 +337,7 @@ impl Analyzer {
 }
 
 impl Counts {
-    /// Parses a frame to the key that the adapter sees, and counts what it is made of.
+    /// Parses a frame to the key that the adapter uses, and counts its properties.
     #[inline]
     fn parse(
         &mut self,
@@ -341,11 +350,11 @@ impl Counts {
         let traffic = &mut self.traffic;
         traffic.packets += 1;
         traffic.bytes += u64::from(record.wire_len);
-        traffic.snapped += u64::from(record.wire_len as usize > bytes.len());
+        traffic.truncated += u64::from(record.wire_len as usize > bytes.len());
         traffic.vlan += u64::from(outer.tags.count > 0);
         traffic.mpls += u64::from(outer.labels.count > 0);
-        let buried = outer.labels.count > 0 || outer.pppoe.is_some() || outer.tags.count > 2;
-        traffic.buried += u64::from(buried && matches!(outer.net, Net::Ipv4 | Net::Ipv6));
+        let deep = outer.labels.count > 0 || outer.pppoe.is_some() || outer.tags.count > 2;
+        traffic.deep_ip_header += u64::from(deep && matches!(outer.net, Net::Ipv4 | Net::Ipv6));
         traffic.not_ip += u64::from(!matches!(outer.net, Net::Ipv4 | Net::Ipv6));
         if let Some(fault) = outer.fault {
             self.faults[fault.index()] += 1;
@@ -362,7 +371,7 @@ impl Counts {
             key.flex = flex_word(bytes, &seen, tunnels, offset);
         }
         if key.is_ip() && !matches!(seen.net, Net::Ipv4 | Net::Ipv6) {
-            // The header contradicts the EtherType: no address, so no flow and nothing to hash.
+            // The header contradicts the EtherType, so there is no address, no flow and no hash input.
             key.eth_type = 0;
         }
         self.traffic.fragments += u64::from(key.frag != 0);
@@ -370,15 +379,16 @@ impl Counts {
     }
 }
 
-/// The two bytes at `offset`: from the frame's start on the 500 series, which look at the outer
-/// header; from the payload's start on the others. Zero where the frame has none.
+/// The two bytes at `offset`. The 500 series, which match the outer header, count it from the start
+/// of the frame; the others from the start of the payload. Zero if the frame is too short.
 fn flex_word(bytes: &[u8], headers: &Headers, tunnels: Tunnels, offset: u16) -> u16 {
     let base = if tunnels == Tunnels::Outer { 0 } else { headers.payload as usize };
     let word = bytes.get(base + usize::from(offset)..).and_then(|rest| rest.first_chunk());
     word.map_or(0, |word| u16::from_be_bytes(*word))
 }
 
-/// Sorted sizes as at most 200 points `(size, fraction of flows at most this large)`.
+/// The distribution of sorted sizes: at most 200 points `(size, fraction of flows of at most this
+/// size)`.
 fn cdf(sorted: &[u64]) -> Vec<(u64, f64)> {
     let total = sorted.len();
     let mut points: Vec<(u64, f64)> = Vec::new();

@@ -1,25 +1,25 @@
-//! The time of a frame, whatever its stamp says.
+//! Turns time stamps into times that never decrease.
 
 use flowyard_frame::Nanos;
 
-/// Capture time made monotonic: a time stamp that goes back counts as the time before it, and a
-/// capture that starts before the last one ended is moved behind it.
+/// A monotonic clock over time stamps. A time stamp that is earlier than the one before it counts as
+/// the same time. A capture that starts before the end of the previous one is shifted to start there.
 #[derive(Debug, Default)]
 pub(crate) struct Clock {
     now: Nanos,
     shift: i128,
     first: Option<Nanos>,
-    /// The next time stamp is the first of its capture.
+    /// Whether the next time stamp is the first of a capture.
     fresh: bool,
 }
 
 impl Clock {
-    /// The next time stamp is the first of its capture.
+    /// Reports that the next time stamp is the first of a capture.
     pub(crate) const fn next_capture(&mut self) {
         self.fresh = true;
     }
 
-    /// The time of a frame that is stamped so.
+    /// The time of a frame with this time stamp.
     pub(crate) fn at(&mut self, stamp: Nanos) -> Nanos {
         if self.fresh {
             self.fresh = false;
@@ -32,12 +32,12 @@ impl Clock {
         self.now
     }
 
-    /// The time of the first frame; 0 before it.
+    /// The time of the first frame; 0 if there was none.
     pub(crate) fn started(&self) -> Nanos {
         self.first.unwrap_or(0)
     }
 
-    /// From the first frame to the last.
+    /// The time from the first frame to the last.
     pub(crate) fn elapsed(&self) -> Nanos {
         self.now - self.started()
     }

@@ -1,32 +1,33 @@
 //! The queue-delay model: when each core would have finished each frame.
 //!
-//! Every core is one first-in first-out server with a fixed cost per frame, plus a fixed delay of
-//! its own that the user may set. That is enough to say which frames *could* overtake: a frame
-//! overtakes when its core would finish it before another core finishes an earlier frame of the
-//! same flow. Times stop at the end of [`Nanos`] (the year 2554), as broken clocks reach it.
+//! Every core is a first-in, first-out server with a fixed cost per frame and an additional fixed
+//! delay that the user can set. This is sufficient to determine which frames *could* overtake: a
+//! frame overtakes if its core is done with it before another core is done with an earlier frame of
+//! the same flow. Times saturate at the end of [`Nanos`] (the year 2554), which broken clocks reach.
 //!
 //! ```text
 //!   arrival ---> [delay of the core] ---> wait for the frames before ---> service ---> done
 //! ```
 //!
 //! Head and tail are the free-running counters of Linux's per-CPU backlog (`input_queue_head`,
-//! `input_queue_tail`): frames done and frames taken. Both follow from the model, nothing is queued.
+//! `input_queue_tail`): frames done and frames taken. Both are computed; no frame is queued.
 
 use flowyard_frame::Nanos;
 
-/// What a frame costs on a core, and what each core adds.
+/// The parameters of the queue-delay model, in nanoseconds.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Delays {
-    /// The time a core takes for one frame.
+    /// Time that a core takes for one frame.
     pub service: Nanos,
-    /// The time the interrupted core takes to pass a frame on to another core (RPS and RFS only).
+    /// Time that the interrupted core takes to pass a frame to another core (RPS and RFS only).
     pub dispatch: Nanos,
-    /// Extra delay before a core starts on a frame, by core; cores beyond the list have none.
+    /// Additional delay before a core starts a frame, by core; cores beyond the list have none.
     pub extra: Vec<Nanos>,
 }
 
 impl Default for Delays {
-    /// One microsecond a frame, 200 ns to pass it on: about one million packets a second and core.
+    /// One microsecond per frame and 200 ns to pass it on: about one million packets per second and
+    /// core.
     fn default() -> Self {
         Self { service: 1_000, dispatch: 200, extra: Vec::new() }
     }
@@ -34,11 +35,11 @@ impl Default for Delays {
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Core {
-    /// When the core is free again.
+    /// The time at which the core is idle again.
     free_at: Nanos,
     /// Frames taken so far.
     tail: u64,
-    /// Extra delay of this core.
+    /// Additional delay of this core.
     extra: Nanos,
 }
 
@@ -48,7 +49,8 @@ pub(crate) struct Cores {
     service: Nanos,
     dispatch: Nanos,
     cores: Vec<Core>,
-    /// The interrupt stage of each core, for policies that pass frames on.
+    /// The time at which the interrupt stage of each core is idle again, for policies that pass frames
+    /// to other cores.
     dispatchers: Vec<Nanos>,
 }
 
@@ -63,18 +65,18 @@ impl Cores {
         }
     }
 
-    /// The core that queue `queue` interrupts.
+    /// The core that `queue` interrupts.
     #[inline]
     pub(crate) fn of_queue(&self, queue: u16) -> u16 {
         queue % self.cores.len() as u16
     }
 
-    /// Whether there is a core `core`.
+    /// Whether `core` exists.
     pub(crate) fn has(&self, core: u16) -> bool {
         (core as usize) < self.cores.len()
     }
 
-    /// Core `core` takes a frame at `now`; says when it is done with it.
+    /// `core` takes a frame at `now`. Returns the time at which it is done with the frame.
     #[inline]
     pub(crate) fn take(&mut self, core: u16, now: Nanos) -> Nanos {
         let core = &mut self.cores[core as usize];
@@ -84,7 +86,7 @@ impl Cores {
         core.free_at
     }
 
-    /// The interrupted core looks at a frame and passes it on; says when.
+    /// The interrupted core passes a frame to another core. Returns the time at which it has done so.
     #[inline]
     pub(crate) fn dispatch(&mut self, core: u16, now: Nanos) -> Nanos {
         let free_at = &mut self.dispatchers[core as usize];
@@ -98,8 +100,8 @@ impl Cores {
         self.cores[core as usize].tail
     }
 
-    /// Frames that `core` has finished by `now`. Never more than that: where a core waits before
-    /// it starts, the wait counts as frames not finished.
+    /// Frames that `core` has finished by `now`. This is a lower bound: the time that a core waits
+    /// before it starts counts as unfinished frames.
     #[inline]
     pub(crate) fn head(&self, core: u16, now: Nanos) -> u64 {
         let core = &self.cores[core as usize];
@@ -126,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn heads_follow_the_clock() {
+    fn heads_advance_with_the_clock() {
         let mut cores = Cores::new(1, &delays(100, vec![]));
         for _ in 0..5 {
             cores.take(0, 0);

@@ -1,45 +1,52 @@
-//! Why a flow gets its queue: what `flowyard explain --json` prints (schema `flowyard.explain/1`).
+//! Why a flow gets its queue, as printed by `flowyard explain --json` (schema `flowyard.explain/2`).
 
 use schemars::JsonSchema;
 use serde::Serialize;
 
 mod answer;
 
-pub use answer::Question;
+/// The optional parts of an explanation.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Question {
+    /// Explain why the flow does not get this queue.
+    pub expect_queue: Option<u16>,
+    /// Find a source port with which RSS selects this queue.
+    pub choose_port: Option<u16>,
+}
 
-/// The answer for one flow, in both directions.
+/// The explanation of one flow in both directions.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct Explanation {
-    /// The flow, as the adapter receives it.
+    /// The flow in the direction that the adapter receives.
     pub flow: String,
-    /// The capture and packet that it was taken from, if any; learned tables are then in the state
-    /// that they had when this packet came.
+    /// The packet of a capture that the flow was taken from, if any. Learned tables are then in the
+    /// state in which this packet arrived.
     pub packet: Option<PacketOf>,
-    /// The adapter.
+    /// The name of the adapter.
     pub adapter: String,
-    /// Receive queues.
+    /// Number of receive queues.
     pub queues: u16,
-    /// Cores; queue q interrupts core q modulo this.
+    /// Number of cores; queue q interrupts core q modulo this number.
     pub cores: u16,
-    /// What each policy says of the flow.
+    /// The decision of each policy on the flow.
     pub policies: Answers,
-    /// The same for the frames of the opposite direction, if this adapter received them.
+    /// The opposite direction, as if the adapter received it.
     pub reverse: Reverse,
-    /// Why not the expected queue, where one was asked for.
+    /// Why the flow does not get the expected queue, if one was given.
     pub expect: Option<Expect>,
-    /// A source port that lands the flow on the wanted queue, where one was asked for.
+    /// A source port with which RSS selects the given queue, if one was given.
     pub choose_port: Option<ChosenPort>,
 }
 
 /// A packet of a capture.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct PacketOf {
-    /// The capture's file name.
+    /// The file name of the capture.
     pub capture: String,
-    /// The packet's number, from 1.
+    /// The number of the packet, from 1.
     pub number: u64,
-    /// The host receives the packet; else it sends it, and the answers below are those that the
-    /// adapter would give if it received it.
+    /// Whether the host receives the packet. If the host transmits it, the decisions below are those
+    /// on an adapter that receives it.
     pub received: bool,
 }
 
@@ -48,21 +55,21 @@ pub struct PacketOf {
 pub struct Reverse {
     /// The flow with source and destination exchanged.
     pub flow: String,
-    /// What each policy says of it.
+    /// The decision of each policy.
     pub policies: Answers,
 }
 
-/// What each policy says. `rss` is there wherever the adapter hashes, `fdir` wherever it has Flow
-/// Director, the others where `--policy` names them.
+/// The decision of each policy. `rss` is present if the adapter has RSS, `fdir` if it has Flow
+/// Director, the others if `--policy` names them.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct Answers {
     /// Receive-side scaling.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rss: Option<RssAnswer>,
-    /// Flow Director: the hashes of this flow, and the rule that matches it.
+    /// Flow Director: the hashes of the flow, and the rule that matches it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fdir: Option<FdirAnswer>,
-    /// Flow Director, filled by sampling transmits.
+    /// Flow Director with filters that are learned from transmitted packets (ATR).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub atr: Option<Verdict>,
     /// Receive packet steering.
@@ -71,15 +78,15 @@ pub struct Answers {
     /// Receive flow steering.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rfs: Option<Verdict>,
-    /// Receive flow steering in the adapter.
+    /// Receive flow steering that programs the adapter (accelerated RFS).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub arfs: Option<Verdict>,
-    /// flowyard's own learner.
-    #[serde(rename = "yard", skip_serializing_if = "Option::is_none")]
+    /// The policy of flowyard itself.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub yard: Option<Verdict>,
 }
 
-/// Where a frame goes, by which stage, and why.
+/// Where a frame goes, which stage decided that, and why.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct Verdict {
     /// The receive queue; `null` for a dropped frame.
@@ -88,22 +95,22 @@ pub struct Verdict {
     pub core: Option<u16>,
     /// The stage that decided.
     pub stage: String,
-    /// Why, in a sentence.
+    /// The reason as text.
     pub why: String,
 }
 
-/// What RSS says.
+/// The decision of RSS.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct RssAnswer {
-    /// The hash type in Microsoft's words, such as `TCP_IPV4`; `null` when the frame is not hashed.
+    /// Microsoft's name of the hash type, such as `TCP_IPV4`; `null` if the frame is not hashed.
     pub hash_type: Option<String>,
-    /// The input of the hash, field by field, in the order it is hashed.
+    /// The fields of the hash input, in the order in which they are hashed.
     pub input: Vec<InputField>,
-    /// The hash, `0x` and eight digits.
+    /// The hash, as `0x` and eight hexadecimal digits.
     pub hash: Option<String>,
-    /// The entry of the indirection table: the hash's low bits.
+    /// The index into the indirection table: the low bits of the hash.
     pub index: Option<u32>,
-    /// Entries of the indirection table.
+    /// Number of entries in the indirection table.
     pub entries: u32,
     /// Where the frame goes.
     #[serde(flatten)]
@@ -113,29 +120,29 @@ pub struct RssAnswer {
 /// One field of a hash input.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct InputField {
-    /// Its name: `src`, `dst`, `sport`, `dport`, or what is combined.
+    /// The name: `src`, `dst`, `sport`, `dport`, or their XOR, such as `src^dst`.
     pub field: String,
-    /// Its bytes in hex, in network order.
+    /// The bytes in hexadecimal, in network order.
     pub bytes: String,
 }
 
-/// What Flow Director says.
+/// The decision of Flow Director.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct FdirAnswer {
-    /// `signature` (filled by ATR) or `perfect` (filled by rules).
+    /// `signature` (filters from ATR) or `perfect` (filters from rules).
     pub mode: String,
-    /// 82599: the bucket hash, before it is cut to the table's size: 15 bits of the signature
-    /// table, or 13 bits of the perfect table, there under the mask that the rules have fixed.
+    /// 82599: the bucket hash before it is reduced to the size of the table. It has 15 bits in
+    /// signature mode, and 13 bits in perfect mode, where the mask of the rules is applied.
     pub bucket_hash: Option<String>,
-    /// 82599: the 15-bit signature that Linux's ATR programs.
+    /// 82599: the 15-bit signature that the ATR of Linux programs.
     pub signature_hash: Option<String>,
-    /// 82599: the two together as the FDIRHASH register holds them in signature mode.
+    /// 82599: signature and bucket hash as in the FDIRHASH register in signature mode.
     pub fdirhash: Option<String>,
-    /// 82599: the bucket in a table of the size set by `--pballoc`.
+    /// 82599: the bucket in a table of the size that `--pballoc` sets.
     pub bucket: Option<String>,
-    /// 82599: the bucket hash in perfect mode (13 bits), with every field matched.
+    /// 82599: the 13-bit bucket hash in perfect mode if every field is matched.
     pub perfect_bucket_hash: Option<String>,
-    /// What matched: `rule LINE`, `filter` or `none`.
+    /// What matched the frame: `rule` or `none`.
     #[serde(rename = "match")]
     pub matched: String,
     /// Where the frame goes.
@@ -143,37 +150,37 @@ pub struct FdirAnswer {
     pub verdict: Verdict,
 }
 
-/// Why not the queue that was expected.
+/// The comparison with the expected queue.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct Expect {
-    /// The queue that was expected.
+    /// The expected queue.
     pub queue: u16,
-    /// By policy: whether it holds, and if not, why and what would change it.
+    /// By policy: whether it selects the expected queue; if not, why, and how to change that.
     pub policies: std::collections::BTreeMap<String, ExpectAnswer>,
 }
 
 /// Whether a policy gives the expected queue.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct ExpectAnswer {
-    /// The policy gives this queue.
+    /// Whether the policy selects the expected queue.
     pub holds: bool,
-    /// Why not.
+    /// The reason if it does not.
     pub why_not: Option<String>,
-    /// What would change it.
-    pub mend: Vec<String>,
+    /// Changes after which it does, or the reason why there is none.
+    pub fix: Vec<String>,
 }
 
-/// A source port for a flow.
+/// The result of the search for a source port.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct ChosenPort {
-    /// The wanted queue.
+    /// The queue that RSS should select.
     pub queue: u16,
-    /// The port.
+    /// The smallest suitable port, from 1024 if there is one; `null` if no port is suitable.
     pub port: Option<u16>,
     /// The flow with that port.
     pub flow: Option<String>,
-    /// How many source ports land on the queue.
+    /// Number of source ports with which RSS selects the queue.
     pub ports_that_fit: u32,
-    /// Why there is none, where there is none.
+    /// The reason if no port is suitable.
     pub why: Option<String>,
 }

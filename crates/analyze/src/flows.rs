@@ -1,43 +1,52 @@
-//! The flow table: who has been seen, and how much of it.
+//! The flow table: all connections of a capture, with the load of each direction.
 //!
-//! A connection is one entry, whatever its direction; the two directions of an entry are two
-//! flows. `FlowId` = entry number * 2 + direction, so that per-flow state of every policy can be
-//! a plain array.
+//! A connection has one entry for both directions, and each direction is a flow. `FlowId` is
+//! entry number * 2 + direction, so that every policy can keep its state per flow in an array.
 //!
 //! ```text
-//!   key (5-tuple) --orient--> (low end first) --hash--> entry number --*2+direction--> FlowId
+//!   key (5-tuple) --orient--> lower end first --hash--> entry number --*2+direction--> FlowId
 //! ```
 //!
-//! Invariants: entries are never removed, numbers are dense and given in order of first sight.
-//! Memory: [`Flows::BYTES_PER_CONNECTION`] and the policies' own state per flow, nothing else that
-//! grows with a capture.
+//! Invariants: entries are never removed; their numbers are consecutive and in the order of the first
+//! frames. Memory: [`Flows::BYTES_PER_CONNECTION`] and the state of the policies per flow; nothing
+//! else grows with the capture.
 
 use flowyard_frame::{FlowKey, LANES};
 use hashbrown::HashTable;
 
 use crate::mix;
 
-/// A direction of a connection, by dense number: entry * 2, plus 1 for the far end's frames.
+/// The number of a flow: entry * 2, plus 1 for the frames of the higher end.
 pub(crate) type FlowId = u32;
 
-/// A connection's 5-tuple with its lower end first: 40 bytes, five words.
+/// The 5-tuple of a connection with its lower end first: 40 bytes, five words.
 #[derive(Clone, Copy, Debug)]
 struct Ends([u64; 5]);
 
-/// What is kept of each connection: one cache line.
+/// The entry of a connection: one cache line.
 #[derive(Clone, Debug)]
 #[repr(align(64))]
 struct Entry {
     ends: Ends,
-    /// Wire bytes and packets, by direction.
+    /// Wire bytes by direction.
     bytes: [u64; 2],
+    /// Packets by direction.
     packets: [u32; 2],
 }
 
-/// What the host has to do with a connection.
+/// A flow with its load.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct FlowLoad {
+    pub(crate) id: FlowId,
+    /// Wire bytes.
+    pub(crate) bytes: u64,
+    pub(crate) packets: u64,
+}
+
+/// The role of the host in a connection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Role {
-    /// The direction whose frames the host receives: 0 or 1, or [`Role::BOTH`].
+    /// The direction that the host receives: 0, 1 or [`Role::BOTH`].
     pub(crate) received: u8,
     /// The application thread that consumes the connection.
     pub(crate) thread: u16,
@@ -53,20 +62,20 @@ impl Role {
 pub(crate) struct Flows {
     index: HashTable<u32>,
     entries: Vec<Entry>,
-    /// By connection, like `entries`; apart, because it is read for every frame and small.
+    /// By connection as `entries`. A separate array, because it is small and read for every frame.
     roles: Vec<Role>,
 }
 
 impl Flows {
-    /// What one connection costs here: its entry, its role, and its place in an index that is
-    /// between 7/16 and 7/8 full at 5 bytes a place.
+    /// Memory per connection in this table: its entry, its role, and its place in an index that is
+    /// between 7/16 and 7/8 full and has 5 bytes per place.
     pub(crate) const BYTES_PER_CONNECTION: usize = size_of::<Entry>() + size_of::<Role>() + 12;
 
-    /// The flows of a burst of keys, in order. A new connection is entered, with the role that
-    /// `open` gives it; `open` is told the key and the direction of its first frame.
+    /// Looks up the flows of a burst of keys, in order. A new connection is added with the role that
+    /// `open` returns for the key and the direction of its first frame.
     ///
-    /// Three short loops instead of one long one: each does one kind of memory access for the whole
-    /// burst, so that its misses overlap instead of waiting for each other.
+    /// There are three short loops instead of one long one. Each makes one kind of memory access for
+    /// the whole burst, so that its cache misses overlap.
     #[inline]
     pub(crate) fn see(
         &mut self,
@@ -90,23 +99,23 @@ impl Flows {
         }
     }
 
-    /// Fetches what look-ups of `hashes` will read into the cache.
+    /// Fetches the memory that lookups of `hashes` will read into the cache.
     #[inline]
     fn warm(&self, hashes: impl Iterator<Item = u64>) {
         let mut likely = [0; LANES];
         for (hash, likely) in hashes.zip(&mut likely) {
-            // The first place whose few tag bits agree is nearly always the right one.
+            // The first place with the same tag bits is nearly always the right one.
             *likely = self.index.find(hash, |_| true).map_or(0, |&at| at as usize);
         }
         let touch = |sum: u64, &at: &usize| match (self.entries.get(at), self.roles.get(at)) {
             (Some(entry), Some(role)) => sum ^ entry.ends.0[0] ^ u64::from(role.thread),
             _ => sum,
         };
-        // The sum only keeps the loads from being dropped.
+        // The sum prevents the compiler from removing the loads.
         std::hint::black_box(likely.iter().fold(0, touch));
     }
 
-    /// The number of the connection between these ends.
+    /// The entry number of the connection between these ends, which is added if it is new.
     #[inline]
     fn enter(&mut self, ends: Ends, hash: u64, open: impl FnOnce() -> Role) -> u32 {
         let entries = &mut self.entries;
@@ -127,7 +136,7 @@ impl Flows {
         }
     }
 
-    /// Adds a frame to its flow.
+    /// Adds a frame to the load of its flow.
     #[inline]
     pub(crate) fn count(&mut self, id: FlowId, wire_len: u32) {
         let entry = &mut self.entries[id as usize / 2];
@@ -135,30 +144,31 @@ impl Flows {
         entry.packets[id as usize % 2] += 1;
     }
 
-    /// Whether the host receives this flow (else it transmits it), and the thread that consumes it.
+    /// Whether the host receives this flow (otherwise it transmits it), and the consuming thread.
     #[inline]
     pub(crate) fn role(&self, id: FlowId) -> (bool, u16) {
         let role = self.roles[id as usize / 2];
         (role.received == Role::BOTH || u32::from(role.received) == id % 2, role.thread)
     }
 
-    /// How many connections there are.
+    /// Number of connections.
     pub(crate) fn connections(&self) -> usize {
         self.entries.len()
     }
 
-    /// Wire bytes and packets of a flow.
-    pub(crate) fn load(&self, id: FlowId) -> (u64, u64) {
+    /// The load of a flow.
+    pub(crate) fn load(&self, id: FlowId) -> FlowLoad {
         let entry = &self.entries[id as usize / 2];
-        (entry.bytes[id as usize % 2], u64::from(entry.packets[id as usize % 2]))
+        let direction = id as usize % 2;
+        let packets = u64::from(entry.packets[direction]);
+        FlowLoad { id, bytes: entry.bytes[direction], packets }
     }
 
-    /// Every flow that the host receives, with its wire bytes and packets.
-    pub(crate) fn received(&self) -> impl Iterator<Item = (FlowId, u64, u64)> + '_ {
-        (0..self.entries.len() as u32 * 2).filter_map(|id| {
-            let (bytes, packets) = self.load(id);
-            (packets > 0 && self.role(id).0).then_some((id, bytes, packets))
-        })
+    /// Every flow that the host receives.
+    pub(crate) fn received(&self) -> impl Iterator<Item = FlowLoad> + '_ {
+        let flows = 0..self.entries.len() as u32 * 2;
+        let loads = flows.map(|id| self.load(id));
+        loads.filter(|flow| flow.packets > 0 && self.role(flow.id).0)
     }
 
     /// The 5-tuple of a flow.
@@ -168,7 +178,7 @@ impl Flows {
     }
 }
 
-/// The 5-tuple with its lower end first, and whether that turned it round.
+/// The 5-tuple with its lower end first, and 1 if source and destination were exchanged for that.
 #[inline]
 fn orient(key: &FlowKey) -> (Ends, u8) {
     let (src, dst) = (u128::from_be_bytes(key.src), u128::from_be_bytes(key.dst));
@@ -184,7 +194,7 @@ fn orient(key: &FlowKey) -> (Ends, u8) {
     (Ends([low0, low1, high0, high1, tail]), u8::from(swap))
 }
 
-/// Word by word, in registers: a call to `memcmp` would cost as much as the look-up.
+/// Compares word by word in registers, because a call to `memcmp` would cost as much as the lookup.
 impl PartialEq for Ends {
     #[inline]
     fn eq(&self, other: &Self) -> bool {
@@ -239,7 +249,8 @@ mod tests {
     fn two_directions_share_an_entry() {
         let mut flows = Flows::default();
         let there = see(&mut flows, key(1, 4000, 2, 80), server);
-        let back = see(&mut flows, key(2, 80, 1, 4000), |_, _| unreachable!("it is known"));
+        let back =
+            see(&mut flows, key(2, 80, 1, 4000), |_, _| unreachable!("the connection is known"));
         assert_eq!(there ^ back, 1);
         assert_eq!(flows.key(there), key(1, 4000, 2, 80));
         assert_eq!(flows.key(back), key(2, 80, 1, 4000));
@@ -254,12 +265,14 @@ mod tests {
         flows.count(there, 100);
         flows.count(back, 60);
         flows.count(back, 60);
-        assert_eq!((flows.load(there), flows.load(back)), ((100, 1), (120, 2)));
+        let load = |id, bytes, packets| FlowLoad { id, bytes, packets };
+        assert_eq!(flows.load(there), load(there, 100, 1));
+        assert_eq!(flows.load(back), load(back, 120, 2));
         assert_eq!((flows.role(there), flows.role(back)), ((true, 3), (false, 3)));
-        assert_eq!(flows.received().collect::<Vec<_>>(), [(there, 100, 1)]);
+        assert_eq!(flows.received().collect::<Vec<_>>(), [load(there, 100, 1)]);
     }
 
-    /// Against a map, in bursts that have new, known, repeated and absent keys.
+    /// Compares with a map, in bursts with new, known, repeated and absent keys.
     #[test]
     fn many_connections_keep_their_numbers() {
         let mut flows = Flows::default();

@@ -1,7 +1,7 @@
-//! The host behind the adapter: which side of a connection it is, and where its threads run.
+//! The host: which side of a connection it is, and on which cores its threads run.
 //!
-//! A capture does not say which frames the host received and which it sent, nor which core the
-//! application was on. Both are modelled, both can be set, and the report says which model it used.
+//! A capture does not contain which frames the host received and which it sent, nor the core of the
+//! application. Both are modelled, both can be set, and the report states which model was used.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -12,24 +12,24 @@ use ipnet::IpNet;
 
 use crate::mix;
 
-/// Which side of each connection the host is.
+/// The side of each connection on which the host is.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub enum Local {
-    /// The contacted side: the destination of a SYN, the source of a SYN+ACK, else the well-known
-    /// (below 1024) port, else the first frame's destination.
+    /// The server: the destination of a SYN or the source of a SYN+ACK; otherwise the side with the
+    /// only port below 1024; otherwise the destination of the first frame.
     #[default]
     Server,
-    /// The contacting side.
+    /// The other side than the server.
     Client,
-    /// The host is a monitor: it receives every frame and sends none.
+    /// The host is a monitor, which receives every frame and sends none.
     All,
     /// The host has these addresses.
     Nets(Vec<IpNet>),
 }
 
 impl Local {
-    /// Whether the host receives frames of this direction, judged by a connection's first frame;
-    /// `None` when it receives both directions.
+    /// Whether the host receives the direction of a connection's first frame; `None` if it receives
+    /// both directions.
     pub(crate) fn receives(&self, first: &FlowKey) -> Option<bool> {
         match self {
             Self::All => None,
@@ -42,7 +42,7 @@ impl Local {
                 match (inside(first.src_ip()), inside(first.dst_ip())) {
                     (true, false) => Some(false),
                     (false, true) => Some(true),
-                    // Both ends local, or neither: the adapter sees it arrive either way.
+                    // Both ends are local, or neither is: the adapter receives both directions.
                     _ => None,
                 }
             }
@@ -77,7 +77,7 @@ impl FromStr for Local {
 
 fn net(text: &str) -> Result<IpNet, String> {
     text.parse::<IpNet>().or_else(|_| text.parse::<IpAddr>().map(IpNet::from)).map_err(|_| {
-        format!("'{text}' is no side; say server, client, all, or addresses such as 10.0.0.2,2001:db8::/64")
+        format!("'{text}' is not a valid side; use server, client, all, or addresses such as 10.0.0.2,2001:db8::/64")
     })
 }
 
@@ -95,17 +95,18 @@ impl std::fmt::Display for Local {
     }
 }
 
-/// Which thread consumes a connection. Thread `t` starts on core `t`.
+/// How a connection is assigned to the thread that consumes it. Thread `t` starts on core `t`.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub enum Consumers {
-    /// Connections are handed to one thread per core in turn, as memcached and nginx-like servers do.
+    /// There is one thread per core, and connections are assigned to the threads in turn, as in
+    /// memcached and servers such as nginx.
     #[default]
     RoundRobin,
-    /// Every connection of one service (protocol and local port) is on one thread.
+    /// One thread consumes all connections of a service (protocol and local port).
     Service,
-    /// A hash of the connection picks the thread.
+    /// A hash of the connection selects the thread.
     Hash,
-    /// Services have their threads by name; connections of any other service take turns.
+    /// The thread of each local port is given; connections of other ports are assigned in turn.
     Map(HashMap<u16, u16>),
 }
 
@@ -126,7 +127,7 @@ impl FromStr for Consumers {
         text.split(',')
             .map(|item| {
                 pair(item).ok_or_else(|| {
-                    format!("'{item}' is no consumer model; say round-robin, service, hash, or PORT=CORE such as 11211=3,80=0")
+                    format!("'{item}' is not a valid consumer model; use round-robin, service, hash, or PORT=CORE such as 11211=3,80=0")
                 })
             })
             .collect::<Result<_, _>>()
@@ -151,14 +152,14 @@ impl std::fmt::Display for Consumers {
     }
 }
 
-/// The application threads and the cores they run on, now.
+/// The application threads and the cores on which they run.
 #[derive(Debug)]
 pub(crate) struct Threads {
     model: Consumers,
     /// The core of each thread.
     core: Vec<u16>,
     next: u16,
-    /// The scheduler moves one thread to another core every this often; 0 is never.
+    /// Time after which the scheduler moves one thread to another core; 0 means never.
     migrate_every: Nanos,
     next_migration: Nanos,
     pub(crate) migrations: u64,
@@ -171,7 +172,7 @@ impl Threads {
         Self { model, core, next: 0, migrate_every, next_migration: 0, migrations: 0, seed }
     }
 
-    /// The thread that takes a new connection whose frames arrive with `key`.
+    /// The thread of a new connection, whose frames arrive with `key`.
     pub(crate) fn accept(&mut self, key: &FlowKey) -> u16 {
         let threads = self.core.len() as u16;
         let hashed = |n: u64| (mix(n) % u64::from(threads)) as u16;
@@ -191,13 +192,13 @@ impl Threads {
         }
     }
 
-    /// The core that `thread` runs on.
+    /// The core on which `thread` runs.
     #[inline]
     pub(crate) fn core(&self, thread: u16) -> u16 {
         self.core[thread as usize]
     }
 
-    /// Lets the scheduler catch up with `now`.
+    /// Advances the scheduler to `now`.
     #[inline]
     pub(crate) fn tick(&mut self, now: Nanos) {
         if self.migrate_every != 0 && now >= self.next_migration {
@@ -211,7 +212,7 @@ impl Threads {
             self.next_migration = now.saturating_add(self.migrate_every);
             return;
         }
-        // After a silence of hours, one thread has moved as good as many have.
+        // After a long pause of the traffic, further moves would not change the distribution.
         let due =
             ((now - self.next_migration) / self.migrate_every).saturating_add(1).min(4 * cores);
         for _ in 0..due {
@@ -239,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn the_server_is_the_contacted_side() {
+    fn the_server_is_found_by_syn_then_by_port() {
         let server = Local::Server;
         assert_eq!(server.receives(&key(80, 4000, FlowKey::SYN)), Some(true));
         assert_eq!(server.receives(&key(80, 4000, FlowKey::SYN | FlowKey::ACK)), Some(false));
@@ -251,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_say_which_side() {
+    fn addresses_determine_the_side() {
         let local: Local = "10.0.0.2,2001:db8::/64".parse().unwrap();
         assert_eq!(local.receives(&key(1, 2, 0)), Some(true));
         assert_eq!(local.receives(&key(1, 2, 0).reversed()), Some(false));
@@ -262,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn connections_take_turns() {
+    fn connections_are_assigned_in_turn() {
         let mut threads = Threads::new(Consumers::RoundRobin, 3, 0, 1);
         let taken: Vec<_> = (0..5).map(|n| threads.accept(&key(n, 80, 0))).collect();
         assert_eq!(taken, [0, 1, 2, 0, 1]);
@@ -274,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_migrate_as_often_as_asked() {
+    fn threads_migrate_as_often_as_configured() {
         let mut threads = Threads::new(Consumers::RoundRobin, 8, 1000, 7);
         for now in (10_000..110_000).step_by(100) {
             threads.tick(now);
@@ -282,7 +283,7 @@ mod tests {
         assert_eq!(threads.migrations, 99);
         let before: Vec<_> = (0..8).map(|t| threads.core(t)).collect();
         threads.tick(1_000_000_000_000);
-        assert!(threads.migrations <= 99 + 32, "a long silence is not replayed move by move");
+        assert!(threads.migrations <= 99 + 32, "the moves of a long pause are limited");
         assert_ne!(before, (0..8).map(|t| threads.core(t)).collect::<Vec<_>>());
     }
 }

@@ -1,17 +1,18 @@
-//! One pass over a capture, all policies side by side: which core gets each frame, and why.
+//! One pass over a capture that compares steering policies: which core each frame gets, and why.
 //!
 //! ```text
 //!  Burst ─> parse ─> flow table ─> host model ─> RSS hash ─┬─> policy 1 ─> cores ─> tally
-//!           headers   who, side     consumer's  once for   ├─> policy 2 ─> cores ─> tally
-//!                                   core        all        └─> ...
+//!           headers   flow,         consumer's  the same   ├─> policy 2 ─> cores ─> tally
+//!                     direction     core        for all    └─> ...
 //! ```
 //!
-//! Everything that the policies share is worked out once per frame; each policy then decides on
-//! its own (`policy`), its own model of the cores says when the frame would be done
-//! (`delay`), and its own tally keeps what became of it (`tally`).
+//! Everything that the policies have in common is computed once per frame. Each policy then decides
+//! independently (`policy`), has its own model of the cores, which computes when the frame is done
+//! (`delay`), and its own counters (`tally`).
 //!
-//! Invariants: every received frame lands exactly once under every policy (a drop is a landing
-//! too); equal setups and captures give equal results; memory grows with flows, not with frames.
+//! Invariants: every received frame is counted exactly once under every policy, also if the policy
+//! drops it; equal setups and captures give equal results; memory grows with the number of flows,
+//! not with the number of frames.
 //! Thread-safety: an [`Analyzer`] is used by one thread.
 #![forbid(unsafe_code)]
 
@@ -21,6 +22,7 @@ mod delay;
 mod explain;
 mod flows;
 mod host;
+mod landing;
 mod packet;
 mod policy;
 mod setup;

@@ -1,24 +1,24 @@
-//! One frame as every policy sees it.
+//! One frame in the form that all policies use.
 
 use flowyard_frame::{FlowKey, Nanos};
 
 use crate::flows::FlowId;
 
-/// A frame of the current burst, with everything that the policies share worked out once.
+/// A frame of the current burst, with everything that does not depend on the policy.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Packet {
-    /// The header fields at the tunnel level that the adapter looks at.
+    /// The fields of the header, outer or inner, that the adapter hashes and matches.
     pub(crate) key: FlowKey,
-    /// When it came; never goes back.
+    /// The time of arrival, which never decreases.
     pub(crate) now: Nanos,
-    /// Length on the wire.
+    /// Length on the wire in bytes, without FCS.
     pub(crate) wire_len: u32,
-    /// The host receives it; else the host transmits it.
+    /// Whether the host receives the frame; otherwise the host transmits it.
     pub(crate) received: bool,
-    /// Its flow and the core its consumer runs on now; `None` outside IP.
+    /// The flow, and the core on which its consumer runs now; `None` for frames that are not IP.
     pub(crate) flow: Option<(FlowId, u16)>,
-    /// The adapter's RSS hash; of a transmitted frame, the hash of the frames that answer it.
+    /// The adapter's RSS hash. For a transmitted frame it is the hash of the opposite direction.
     pub(crate) hash: Option<u32>,
-    /// The queue RSS gives it.
+    /// The queue that RSS selects.
     pub(crate) rss_queue: u16,
 }

@@ -1,12 +1,12 @@
-//! The policies: where a received frame lands, and what a transmitted one teaches.
+//! The policies: where a received frame lands, and what a policy learns from a transmitted one.
 //!
 //! ```text
 //!  received frame ──> decide ──> queue ──> core ──> done at ──> tally
 //!  transmitted frame ──> learn      (ATR samples it; RFS sees the thread's core)
 //! ```
 //!
-//! The set is closed, so it is an enum; one `match` per frame and policy. A policy decides with
-//! the adapter's and Linux's own models; nothing is decided here.
+//! The set of policies is closed, so it is an enum with one `match` per frame and policy. The models
+//! of the adapter and of Linux make the decisions; this file only calls them.
 
 use flowyard_adapter::linux::{
     Arfs, ArfsConfig, ArfsFix, CpuQueues, Rfs, RfsConfig, Rps, SlotIndex, SoftHash,
@@ -16,12 +16,11 @@ use flowyard_frame::Nanos;
 
 use crate::delay::Cores;
 use crate::flows::FlowId;
+use crate::landing::{Landing, Stage, Steered};
 use crate::packet::Packet;
 use crate::setup::{BadSetup, Setup, Spec};
-use crate::summary::{
-    ElephantCore, Filters, Imbalance, LoadSummary, PolicySummary, Reorder, RuleSummary,
-};
-use crate::tally::{Load, Series, Tally};
+use crate::summary::{ElephantCore, Filters, Imbalance, PolicySummary, Reorder, RuleSummary};
+use crate::tally::{Series, Tally};
 use crate::trails::Trails;
 
 mod explain;
@@ -33,65 +32,9 @@ pub(crate) use filters::Atr;
 pub(crate) use rules::Fdir;
 use yard::Yard;
 
-/// The stage that decided where a frame goes.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Stage {
-    /// No hash, so queue 0.
-    NoHash,
-    /// Hash and indirection table.
-    Rss,
-    /// A rule of the user.
-    Rule,
-    /// A rule of the user that drops.
-    Dropped,
-    /// A filter learned from transmits.
-    Filter,
-    /// Receive packet steering's map.
-    Rps,
-    /// Receive flow steering's tables.
-    Rfs,
-    /// A flow that may not move yet.
-    Settling,
-}
-
-impl Stage {
-    pub(crate) const ALL: [Self; 8] = [
-        Self::NoHash,
-        Self::Rss,
-        Self::Rule,
-        Self::Dropped,
-        Self::Filter,
-        Self::Rps,
-        Self::Rfs,
-        Self::Settling,
-    ];
-
-    /// The name in reports and JSON.
-    pub(crate) const fn name(self) -> &'static str {
-        match self {
-            Self::NoHash => "no_hash",
-            Self::Rss => "rss",
-            Self::Rule => "rule",
-            Self::Dropped => "dropped",
-            Self::Filter => "filter",
-            Self::Rps => "rps",
-            Self::Rfs => "rfs",
-            Self::Settling => "settling",
-        }
-    }
-}
-
-/// Where a frame landed.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Landing {
-    pub(crate) queue: u16,
-    pub(crate) core: u16,
-    pub(crate) stage: Stage,
-}
-
-/// One policy at work, with its own cores and tally.
+/// A running policy with its own cores and counters.
 pub(crate) struct Running {
-    /// Its place among the policies.
+    /// The index of the policy in the setup.
     number: usize,
     name: &'static str,
     title: &'static str,
@@ -101,7 +44,7 @@ pub(crate) struct Running {
     occupancy: Series,
 }
 
-/// What decides.
+/// The state of a policy.
 pub(crate) enum Policy {
     Rss,
     Fdir(Box<Fdir>),
@@ -112,7 +55,7 @@ pub(crate) enum Policy {
     Yard(Box<Yard>),
 }
 
-/// A policy of Linux, and the hash that the kernel computes where the adapter gives none.
+/// A policy of Linux, and the hash that the kernel computes if the adapter supplies none.
 #[derive(Debug)]
 pub(crate) struct Linux<T> {
     pub(crate) steering: T,
@@ -126,7 +69,7 @@ impl<T> Linux<T> {
         Self { steering, soft: SoftHash::new(key) }
     }
 
-    /// The hash that the kernel steers by; `None` outside IP.
+    /// The hash that the kernel uses for steering; `None` for frames that are not IP.
     #[inline]
     pub(crate) fn hash(&self, packet: &Packet) -> Option<u32> {
         let key = packet.key;
@@ -174,7 +117,7 @@ impl Running {
         self.name
     }
 
-    /// Takes a burst, frame by frame in order.
+    /// Steers the frames of a burst in order.
     pub(crate) fn burst(&mut self, packets: &[Packet], trails: &mut Trails) {
         if let Policy::Yard(yard) = &mut self.policy {
             yard.burst(packets, &mut self.cores, &mut self.tally, trails);
@@ -200,27 +143,26 @@ impl Running {
         }
     }
 
-    /// What an elephant does to its core.
+    /// The effect of an elephant on its core.
     pub(crate) fn elephant(&self, id: FlowId, trails: &Trails) -> Option<ElephantCore> {
         let trail = trails.get(id, self.number)?;
         let core = trail.core()?;
         let whole = self.tally.cores[core as usize].bytes;
         let share_of_core = trail.bytes_here as f64 / whole.max(1) as f64;
-        Some(ElephantCore { core, moves: u32::from(trail.moves), share_of_core })
+        Some(ElephantCore { final_core: core, moves: u32::from(trail.moves), share_of_core })
     }
 
-    /// What the policy did, after the last frame; `started` is the first frame's time.
+    /// The result after the last frame; `started` is the time of the first frame.
     pub(crate) fn summary(&mut self, started: Nanos) -> PolicySummary {
         let tally = &mut self.tally;
         let (window_p99, windows) = tally.windows();
-        let load = |load: &Load| LoadSummary { packets: load.packets, bytes: load.bytes };
         let share = |part: u64, whole: u64| part as f64 / whole.max(1) as f64;
         let in_flows = tally.in_flows;
         PolicySummary {
             name: self.name.to_owned(),
             title: self.title.to_owned(),
-            queues: tally.queues.iter().map(load).collect(),
-            cores: tally.cores.iter().map(load).collect(),
+            queues: tally.queues.clone(),
+            cores: tally.cores.clone(),
             imbalance: Imbalance {
                 queues: Tally::imbalance(&tally.queues),
                 cores: Tally::imbalance(&tally.cores),
@@ -238,23 +180,27 @@ impl Running {
                 share: share(tally.overtakes, tally.received),
                 moves: tally.moves,
             },
-            filters: self.policy.filters().map(|stats| filters(&stats, &self.occupancy, started)),
+            filters: self.policy.filters().map(|stats| {
+                let points = self.occupancy.points().iter();
+                let seconds = |at: Nanos| (at - started) as f64 / 1e9;
+                let occupancy_over_time = points.map(|&(at, n)| (seconds(at), n)).collect();
+                Filters { stats, occupancy_over_time }
+            }),
             rules: self.policy.rules(),
         }
     }
 }
 
 impl Policy {
-    /// Where a received frame lands, and when its core is done with it.
+    /// Where a received frame lands, and the time at which its core is done with it.
     #[inline]
     fn receive(&mut self, packet: &Packet, cores: &mut Cores) -> (Landing, Nanos) {
-        let hashed = if packet.hash.is_some() { Stage::Rss } else { Stage::NoHash };
-        let mut at = Landing { queue: packet.rss_queue, core: 0, stage: hashed };
+        let mut at = Steered::by_rss(packet.hash, packet.rss_queue);
         match self {
             Self::Rss => {}
-            Self::Fdir(fdir) => (at.queue, at.stage) = fdir.receive(packet, at.queue, at.stage),
-            Self::Atr(atr) => (at.queue, at.stage) = atr.receive(packet, at.queue, at.stage),
-            Self::Yard(_) => unreachable!("the yard takes whole bursts"),
+            Self::Fdir(fdir) => at = fdir.receive(packet, at),
+            Self::Atr(atr) => at = atr.receive(packet, at),
+            Self::Yard(_) => unreachable!("`burst` gives this policy whole bursts"),
             Self::Rps(rps) => {
                 return pass_on(packet, at, cores, |_, backlog| {
                     Some((rps.steering.cpu(rps.hash(packet)?, backlog)?, Stage::Rps))
@@ -275,9 +221,10 @@ impl Policy {
                 let Linux { steering, .. } = arfs;
                 steering.tick(packet.now, &Backlog { cores, now: packet.now });
                 if let Some(queue) = steering.queue(&packet.key) {
-                    (at.queue, at.stage) = (queue, Stage::Filter);
+                    at = Steered { queue, stage: Stage::Filter };
                 }
-                // A filter that named the queue decided, also where RFS then agrees on the core.
+                // If a filter selected the queue, it counts as the deciding stage, also if RFS then
+                // selects the same core.
                 let stage = if at.stage == Stage::Filter { Stage::Filter } else { Stage::Rfs };
                 let landed = pass_on(packet, at, cores, |queue, backlog| {
                     let core = steering.receive(&packet.key, hash?, queue, packet.now, backlog)?;
@@ -289,13 +236,13 @@ impl Policy {
                 return landed;
             }
         }
-        at.core = cores.of_queue(at.queue);
+        let core = cores.of_queue(at.queue);
         let done =
-            if at.stage == Stage::Dropped { packet.now } else { cores.take(at.core, packet.now) };
-        (at, done)
+            if at.stage == Stage::Dropped { packet.now } else { cores.take(core, packet.now) };
+        (Landing { queue: at.queue, core, stage: at.stage }, done)
     }
 
-    /// What a transmitted frame teaches.
+    /// Learns from a transmitted frame.
     #[inline]
     fn transmit(&mut self, packet: &Packet) {
         let Some((_, core)) = packet.flow else { return };
@@ -315,7 +262,7 @@ impl Policy {
         }
     }
 
-    /// The offset of the flexible word that the policy's rules match on, if they do.
+    /// The offset of the flexible word that the rules of the policy match, if any does.
     pub(crate) fn flex_offset(&self) -> Option<u16> {
         match self {
             Self::Fdir(fdir) => fdir.flex_offset(),
@@ -338,13 +285,13 @@ impl Policy {
         self.filters().map(|stats| stats.occupancy)
     }
 
-    /// What the user should know besides the figures.
+    /// Remarks for the user.
     pub(crate) fn notes(&self) -> Vec<String> {
         match self {
             Self::Fdir(fdir) => fdir.notes(),
             Self::Atr(atr) => atr
                 .off()
-                .map(|why| format!("The driver keeps ATR off: {why}."))
+                .map(|why| format!("The driver turns ATR off: {why}."))
                 .into_iter()
                 .collect(),
             _ => Vec::new(),
@@ -359,23 +306,23 @@ impl Policy {
     }
 }
 
-/// The interrupted core looks at the frame and passes it to the core that `pick` names, or keeps it.
+/// The interrupted core passes the frame to the core that `pick` returns, or processes it itself if
+/// `pick` returns `None`.
 #[inline]
 fn pass_on(
     packet: &Packet,
-    mut at: Landing,
+    at: Steered,
     cores: &mut Cores,
     pick: impl FnOnce(u16, &mut Backlog<'_>) -> Option<(u16, Stage)>,
 ) -> (Landing, Nanos) {
-    at.core = cores.of_queue(at.queue);
-    let now = cores.dispatch(at.core, packet.now);
-    if let Some((core, stage)) = pick(at.queue, &mut Backlog { cores, now }) {
-        (at.core, at.stage) = (core, stage);
-    }
-    (at, cores.take(at.core, now))
+    let interrupted = cores.of_queue(at.queue);
+    let now = cores.dispatch(interrupted, packet.now);
+    let picked = pick(at.queue, &mut Backlog { cores, now });
+    let (core, stage) = picked.unwrap_or((interrupted, at.stage));
+    (Landing { queue: at.queue, core, stage }, cores.take(core, now))
 }
 
-/// The modelled cores as Linux's per-CPU backlogs at one moment.
+/// The modelled cores at one moment, as the per-CPU backlogs of Linux.
 pub(crate) struct Backlog<'a> {
     pub(crate) cores: &'a Cores,
     pub(crate) now: Nanos,
@@ -392,23 +339,5 @@ impl CpuQueues for Backlog<'_> {
 
     fn online(&self, cpu: u16) -> bool {
         self.cores.has(cpu)
-    }
-}
-
-fn filters(stats: &FilterStats, occupancy: &Series, started: Nanos) -> Filters {
-    let seconds = |at: Nanos| (at - started) as f64 / 1e9;
-    Filters {
-        occupancy: stats.occupancy,
-        capacity: stats.capacity,
-        adds: stats.adds,
-        updates: stats.updates,
-        failed_adds: stats.failed_adds,
-        removes: stats.removes,
-        evictions: stats.evictions,
-        aliases: stats.aliases,
-        flushes: stats.flushes,
-        hits: stats.hits,
-        misses: stats.misses,
-        occupancy_over_time: occupancy.points().iter().map(|&(at, n)| (seconds(at), n)).collect(),
     }
 }

@@ -1,4 +1,4 @@
-//! What is modelled: the adapter, the host behind it, and the policies to compare.
+//! The setup of an analysis: the adapter, the host and the policies to compare.
 
 use flowyard_adapter::fdir::Pballoc;
 use flowyard_adapter::profile::{FdirKind, Tunnels};
@@ -10,79 +10,78 @@ use crate::delay::Delays;
 use crate::host::{Consumers, Local};
 use crate::summary::{SetupSummary, Traffic};
 
-/// Everything that an analysis depends on besides the capture. Two runs with equal setups over
-/// equal captures give equal results.
+/// The parameters of an analysis. Equal setups and equal captures give equal results.
 #[derive(Clone, Debug)]
 pub struct Setup {
-    /// The adapter whose limits and tables are modelled.
+    /// The modelled adapter.
     pub adapter: &'static Profile,
-    /// Receive queues that the host opened.
+    /// Number of receive queues that the host has opened.
     pub queues: u16,
-    /// Cores; queue q interrupts core q modulo this, and transmits come from that queue too.
+    /// Number of cores; queue q interrupts core q modulo this number, which also transmits by it.
     pub cores: u16,
-    /// Hash key, fields and function.
+    /// Hash key, hash fields and hash function.
     pub rss: RssConfig,
-    /// Which side of each connection the host is.
+    /// The side of each connection on which the host is.
     pub local: Local,
-    /// Which thread consumes a connection.
+    /// The thread that consumes a connection.
     pub consumers: Consumers,
-    /// One thread moves to another core this often; 0 is never.
+    /// Time in nanoseconds after which one thread moves to another core; 0 means never.
     pub migrate_every: Nanos,
-    /// Seed of everything random.
+    /// Seed of all random choices.
     pub seed: u64,
     /// The queue-delay model.
     pub delays: Delays,
     /// A flow above this fraction of the received bytes is an elephant.
     pub elephant_share: f64,
-    /// How many elephants are listed at most.
+    /// Largest number of elephants that are listed.
     pub elephants_most: usize,
-    /// Width of an imbalance window.
+    /// Length in nanoseconds of a window in which imbalance is measured.
     pub window: Nanos,
-    /// ATR: every how many packets a transmit ring is sampled.
+    /// ATR: one of every `sample_rate` packets of a transmit ring is sampled.
     pub sample_rate: u32,
-    /// Flow Director on the 82599: the packet buffer given to filters.
+    /// Flow Director on the 82599: the part of the packet buffer that holds filters.
     pub pballoc: Pballoc,
-    /// RFS: entries of the global socket flow table.
+    /// RFS: number of entries in the global socket flow table.
     pub sock_flow_entries: u32,
-    /// RFS: entries of each queue's flow table.
+    /// RFS: number of entries in the flow table of each queue.
     pub flow_cnt: u32,
-    /// The policies, in the order of the report.
+    /// The policies to compare, in the order of the report.
     pub policies: Vec<Spec>,
 }
 
-/// A policy to model.
+/// A steering policy.
 #[derive(Clone, Debug)]
 pub enum Spec {
-    /// The hash and the indirection table alone.
+    /// Only hash and indirection table.
     Rss,
-    /// Flow Director with rules from a file (EP mode), RSS behind it.
+    /// Flow Director with rules from a file (EP mode), then RSS.
     Fdir(RuleFile),
-    /// Flow Director filled by the driver's sampling of transmits, RSS behind it.
+    /// Flow Director with filters that the driver learns from transmitted packets (ATR), then RSS.
     Atr,
     /// RSS, then receive packet steering in software.
     Rps,
     /// RSS, then receive flow steering in software.
     Rfs,
-    /// Receive flow steering that programs the adapter's filters.
+    /// Receive flow steering that programs the filters of the adapter.
     Arfs,
-    /// flowyard's own ATR: learns as ATR does, and never reorders.
+    /// flowyard's own policy: learns as ATR does, but does not reorder.
     Yard,
 }
 
-/// A rule file that was read.
+/// The contents of a rule file.
 #[derive(Clone, Debug)]
 pub struct RuleFile {
-    /// Its name as given.
+    /// The name of the file as given.
     pub name: String,
-    /// Its rules.
+    /// The rules of the file.
     pub rules: Vec<Rule>,
 }
 
 impl Spec {
-    /// The names that `--policy` takes.
+    /// The values of `--policy`.
     pub const NAMES: [&'static str; 7] = ["rss", "fdir=FILE", "atr", "rps", "rfs", "arfs", "yard"];
 
-    /// The policy's name.
+    /// The name of the policy.
     #[must_use]
     pub fn name(&self) -> &'static str {
         match self {
@@ -96,7 +95,7 @@ impl Spec {
         }
     }
 
-    /// Every policy that `adapter` and its driver have, without rules.
+    /// Every policy that `adapter` and its driver support, except rules.
     #[must_use]
     pub fn all_of(adapter: &Profile) -> Vec<Self> {
         let mut all = Vec::new();
@@ -114,65 +113,67 @@ impl Spec {
         all
     }
 
-    /// What the policy is, in a line.
+    /// A one-line description of the policy.
     #[must_use]
     pub fn title(&self) -> &'static str {
         match self {
             Self::Rss => "receive-side scaling: hash, indirection table, queue",
-            Self::Fdir(_) => "Flow Director with your rules, RSS behind them",
-            Self::Atr => "Flow Director filled by sampling transmits (ATR), RSS behind it",
+            Self::Fdir(_) => "Flow Director with your rules, then RSS",
+            Self::Atr => {
+                "Flow Director with filters learned from transmitted packets (ATR), then RSS"
+            }
             Self::Rps => "RSS, then receive packet steering to all cores",
-            Self::Rfs => "RSS, then receive flow steering to the consumer's core",
-            Self::Arfs => "receive flow steering that programs the adapter's filters",
-            Self::Yard => "flowyard: learns as ATR does, moves a flow only when it is drained",
+            Self::Rfs => "RSS, then receive flow steering to the core of the consumer",
+            Self::Arfs => "receive flow steering that programs the filters of the adapter",
+            Self::Yard => {
+                "flowyard: learns as ATR does, but moves a flow only when its old queue is drained"
+            }
         }
     }
 }
 
-/// Whether the adapter's Linux driver implements `ndo_rx_flow_steer`.
+/// Whether the Linux driver of the adapter implements `ndo_rx_flow_steer`.
 pub(crate) const fn has_arfs(adapter: &Profile) -> bool {
     matches!(adapter.fdir, FdirKind::Ice { .. })
 }
 
-/// What is wrong with a setup, and the mend.
+/// The reason for which a setup is refused; the message includes the fix.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BadSetup {
-    /// RSS cannot be set up as asked.
+    /// RSS cannot be set up as requested.
     #[error(transparent)]
     Rss(#[from] flowyard_adapter::rss::Error),
-    /// ATR cannot be set up as asked.
+    /// ATR cannot be set up as requested.
     #[error(transparent)]
     Atr(#[from] flowyard_adapter::atr::Error),
-    /// A rule that the driver takes does not fit the filter table.
+    /// The filter table refuses a rule that the driver accepts.
     #[error("--policy fdir: {0}")]
     Filter(#[from] flowyard_adapter::fdir::Error),
-    /// The policy needs a hash that this adapter does not compute.
-    #[error("--policy rss: {0} computes no hash; leave rss out (rps and rfs hash in software)")]
+    /// The policy needs a hash, but the adapter computes none.
+    #[error("--policy rss: {0} computes no hash; remove rss (rps and rfs hash in software)")]
     NoRss(&'static str),
-    /// The policy needs Flow Director.
+    /// The policy needs Flow Director, which the adapter does not have.
     #[error(
-        "--policy fdir: {0} has no Flow Director; the adapters that have it are x520, x540, x550, x710, xl710, x722 and e810"
+        "--policy fdir: {0} has no Flow Director; use x520, x540, x550, x710, xl710, x722 or e810"
     )]
     NoFdir(&'static str),
-    /// The policy needs ATR.
+    /// The policy needs ATR, which the driver does not have.
     #[error(
-        "--policy atr: {0} has no ATR; the adapters that have it are x520, x540, x550, x710, xl710 and x722"
+        "--policy atr: the driver of {0} has no ATR; use x520, x540, x550, x710, xl710 or x722"
     )]
     NoAtr(&'static str),
-    /// The policy needs aRFS.
-    #[error(
-        "--policy arfs: the driver of {0} has no accelerated RFS; of the adapters modelled only e810 has it"
-    )]
+    /// The policy needs aRFS, which the driver does not have.
+    #[error("--policy arfs: the driver of {0} has no accelerated RFS; use e810")]
     NoArfs(&'static str),
-    /// A policy is named twice.
-    #[error("--policy: {0} is named twice; name each policy once")]
+    /// A policy is given twice.
+    #[error("--policy: {0} is given twice; give each policy once")]
     Twice(&'static str),
 }
 
 impl Setup {
-    /// The defaults for `adapter`: as many queues and cores as its hash makes sense for, and the
-    /// policies asked for.
+    /// The default setup for `adapter` with these policies: 16 cores, and 16 queues if the adapter has
+    /// a hash, else 1.
     #[must_use]
     pub fn new(adapter: &'static Profile, policies: Vec<Spec>) -> Self {
         let hashes = adapter.rss.is_some();
@@ -197,7 +198,7 @@ impl Setup {
         }
     }
 
-    /// Finds what is wrong with the policies before anything is read.
+    /// Checks that the adapter supports the policies.
     pub(crate) fn check(&self) -> Result<(), BadSetup> {
         let adapter = self.adapter;
         for (at, spec) in self.policies.iter().enumerate() {
@@ -217,24 +218,24 @@ impl Setup {
         Ok(())
     }
 
-    /// What the user should know besides the figures.
+    /// Remarks for the user on the traffic and the policies.
     pub(crate) fn notes(&self, traffic: &Traffic) -> Vec<String> {
         let mut notes = Vec::new();
         let name = self.adapter.name;
         if traffic.transmitted == 0 && traffic.received > 0 {
-            notes.push("The host transmits nothing in this capture (see --local), so nothing that samples transmits can learn.".to_owned());
+            notes.push("The host transmits nothing in this capture (see --local), so policies that learn from transmitted packets learn nothing.".to_owned());
         }
-        if traffic.buried > 0 {
-            notes.push(format!("{} packets have their IP header behind MPLS labels, PPPoE or more than two VLAN tags. The {name} is assumed to find it; if it does not, they have no hash and go to queue 0.", traffic.buried));
+        if traffic.deep_ip_header > 0 {
+            notes.push(format!("The IP header of {} packets follows MPLS labels, PPPoE or more than two VLAN tags. The analysis assumes that the {name} finds it; otherwise these packets have no hash and go to queue 0.", traffic.deep_ip_header));
         }
         if let Some(most) = self.adapter.atr.and_then(|atr| atr.queues)
             && self.queues > most
         {
-            notes.push(format!("The driver of the {name} opens at most {most} queues for ATR, fewer than the {} asked for.", self.queues));
+            notes.push(format!("The driver of the {name} uses at most {most} queues for ATR, but {} are configured.", self.queues));
         }
         let has = |name| self.policies.iter().any(|spec| spec.name() == name);
         if has("fdir") && (has("atr") || has("arfs")) {
-            notes.push("Rules can switch ATR or aRFS off on a real port; here each policy is a world of its own.".to_owned());
+            notes.push("On a real port rules can turn ATR or aRFS off; here each policy is analyzed independently of the others.".to_owned());
         }
         notes
     }

@@ -1,94 +1,96 @@
-//! The result of an analysis as plain data: what `flowyard analyze --json` prints, field by field
-//! (schema `flowyard.analyze/1`). Ratios are fractions, times are in the unit that the name ends in.
+//! The result of an analysis as plain data. `flowyard analyze --json` prints it field by field
+//! (schema `flowyard.analyze/2`). Ratios are fractions; the name of a time ends in its unit.
 
 use std::collections::BTreeMap;
 
+use flowyard_adapter::FilterStats;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-/// Everything an analysis found.
+/// The result of an analysis.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct Analysis {
-    /// The captures read, in order.
+    /// The captures that were read, in order.
     pub captures: Vec<Capture>,
-    /// The adapter and host that were modelled.
+    /// The modelled adapter and host.
     pub setup: SetupSummary,
-    /// What was in the captures.
+    /// The contents of the captures.
     pub traffic: Traffic,
-    /// What each policy did with it, in the order asked for.
+    /// The results of each policy, in the order requested.
     pub policies: Vec<PolicySummary>,
     /// Received flows above the elephant share, largest first.
     pub elephants: Vec<Elephant>,
-    /// Things the reader should know, in sentences.
+    /// Remarks on the analysis and its limits, in sentences.
     pub notes: Vec<String>,
 }
 
 /// One capture file.
 #[derive(Clone, Debug, Default, Serialize, JsonSchema)]
 pub struct Capture {
-    /// Its name as given.
+    /// The name of the file as given.
     pub file: String,
     /// Packets read.
     pub packets: u64,
-    /// Packets left out by the reader, by reason.
+    /// Packets that the reader skipped, by reason.
     pub skipped: BTreeMap<String, u64>,
-    /// Where the file is damaged, if it is.
+    /// A description of where the file is damaged, if it is.
     pub damage: Option<String>,
 }
 
-/// The adapter and host that were modelled.
+/// The modelled adapter and host.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct SetupSummary {
-    /// The adapter's name.
+    /// The name of the adapter.
     pub adapter: String,
-    /// Receive queues.
+    /// Number of receive queues.
     pub queues: u16,
-    /// Receive queues that RSS reaches on this adapter.
+    /// Number of receive queues that RSS can address on this adapter.
     pub rss_queues: u16,
-    /// Entries of the indirection table.
+    /// Number of entries in the indirection table.
     pub indirection_entries: u32,
-    /// The hash key, in hex.
+    /// The hash key in hexadecimal.
     pub rss_key: String,
-    /// Cores; queue q interrupts core q modulo this.
+    /// Number of cores; queue q interrupts core q modulo this number.
     pub cores: u16,
-    /// Which side of each connection the host is.
+    /// The side of each connection on which the host is: `server`, `client`, `all` (a monitor) or the
+    /// addresses of the host.
     pub local: String,
-    /// How connections get their consumer's core.
+    /// How a connection is assigned to the application thread that consumes it.
     pub consumers: String,
-    /// A thread moves to another core every so often; 0 is never.
+    /// Time after which a thread moves to another core; 0 means never.
     pub migrate_every_ns: u64,
-    /// Thread moves that happened.
+    /// Number of thread moves.
     pub migrations: u64,
-    /// The queue-delay model: cost of a frame on a core.
+    /// Queue-delay model: time that a core takes for a frame.
     pub service_ns: u64,
-    /// Cost of passing a frame to another core (RPS, RFS).
+    /// Queue-delay model: time to pass a frame to another core (RPS, RFS).
     pub dispatch_ns: u64,
-    /// Extra delay by core, where set.
+    /// Queue-delay model: additional delay of each core, if set.
     pub core_delay_ns: Vec<u64>,
     /// A flow above this fraction of the received bytes is an elephant.
     pub elephant_share: f64,
-    /// Width of an imbalance window.
+    /// Length of a window in which imbalance is measured.
     pub window_ns: u64,
-    /// The tunnel level that the adapter looks at.
+    /// The header of a tunnelled packet that the adapter hashes and matches: `outer` or `inner`.
     pub tunnels: String,
 }
 
-/// What was in the captures.
+/// The contents of the captures.
 #[derive(Clone, Debug, Default, Serialize, JsonSchema)]
 pub struct Traffic {
-    /// Packets, both directions.
+    /// Packets in both directions.
     pub packets: u64,
-    /// Wire bytes, both directions, without FCS.
+    /// Wire bytes in both directions, without FCS.
     pub bytes: u64,
-    /// From the first to the last time stamp.
+    /// Time from the first to the last time stamp.
     pub duration_s: f64,
     /// Packets the host receives.
     pub received: u64,
     /// Packets the host transmits.
     pub transmitted: u64,
-    /// Connections (5-tuples, both directions together).
+    /// Connections: 5-tuples, with both directions counted once.
     pub connections: u64,
-    /// Flows (one direction) that the host receives.
+    /// Flows (5-tuples of one direction) that the host receives.
     pub received_flows: u64,
     /// Packets that are not IP.
     pub not_ip: u64,
@@ -98,120 +100,103 @@ pub struct Traffic {
     pub vlan: u64,
     /// Packets with MPLS labels.
     pub mpls: u64,
-    /// Packets with their IP header behind MPLS labels, PPPoE or more than two VLAN tags, where not
-    /// every adapter finds it.
-    pub buried: u64,
+    /// Packets whose IP header follows MPLS labels, PPPoE or more than two VLAN tags. Not every adapter
+    /// finds it there.
+    pub deep_ip_header: u64,
     /// Packets in a tunnel.
     pub tunnelled: u64,
-    /// Packets cut by the capture's snap length.
-    pub snapped: u64,
-    /// Packets whose headers could not be parsed to the end, by reason.
-    pub faults: BTreeMap<String, u64>,
-    /// Received flows by size: `[bytes, fraction of flows at most this large]`.
+    /// Packets that were truncated by the snap length of the capture.
+    pub truncated: u64,
+    /// Packets whose headers could not be parsed completely, by reason.
+    pub parse_errors: BTreeMap<String, u64>,
+    /// Size distribution of received flows: `[bytes, fraction of flows of at most this size]`.
     pub flow_size_cdf: Vec<(u64, f64)>,
-    /// Memory that one connection took in this analysis.
+    /// Memory of this analysis per connection.
     pub state_bytes_per_connection: u64,
 }
 
-/// What one policy did.
+/// The result of one policy.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct PolicySummary {
-    /// The policy's name as given to `--policy`.
+    /// The name of the policy, as given to `--policy`.
     pub name: String,
-    /// What it is, in a line.
+    /// A one-line description.
     pub title: String,
-    /// Load per receive queue.
+    /// Load of each receive queue.
     pub queues: Vec<LoadSummary>,
-    /// Load per processing core.
+    /// Load of each core, as the core that processes the packet.
     pub cores: Vec<LoadSummary>,
-    /// Load imbalance.
+    /// Imbalance of the load.
     pub imbalance: Imbalance,
-    /// Fraction of received packets of flows that reached the core of their consumer.
+    /// Fraction of received packets that reached the core of their consumer, of those that belong to a
+    /// flow.
     pub locality: Option<f64>,
-    /// Received packets by the stage that decided.
+    /// Received packets by the stage that decided where they go.
     pub stages: BTreeMap<String, u64>,
-    /// Reorder exposure.
+    /// Packets that could be reordered.
     pub reorder: Reorder,
-    /// The hardware filter table, where the policy has one.
+    /// The filter table, if the policy has one.
     pub filters: Option<Filters>,
-    /// What became of each rule of the rule file, where the policy has one.
+    /// The verdict on each rule of the rule file, if the policy has one.
     pub rules: Vec<RuleSummary>,
 }
 
 /// Packets and wire bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct LoadSummary {
-    /// Packets.
+    /// Packets received.
     pub packets: u64,
     /// Wire bytes without FCS.
     pub bytes: u64,
 }
 
-/// Largest over mean load; 1 is perfect, the number of queues (or cores) is the worst.
+/// The ratio of the largest to the mean load. 1 is the best value; the worst is the number of queues
+/// (or cores).
 #[derive(Clone, Copy, Debug, Serialize, JsonSchema)]
 pub struct Imbalance {
-    /// Of the queues, over the whole capture, by packets.
+    /// Ratio for the queues over the whole capture, by packets.
     pub queues: Option<f64>,
-    /// Of the cores, over the whole capture, by packets.
+    /// Ratio for the cores over the whole capture, by packets.
     pub cores: Option<f64>,
-    /// Of the cores, 99th percentile of the windows with at least ten packets a core.
+    /// Ratio for the cores: 99th percentile of the windows with at least ten packets per core.
     pub window_p99: Option<f64>,
-    /// Windows that had at least ten packets a core.
+    /// Number of windows with at least ten packets per core.
     pub windows: u64,
 }
 
-/// Packets that could overtake an earlier packet of their flow, under the queue-delay model.
+/// Packets that could overtake an earlier packet of their flow, according to the queue-delay model.
 #[derive(Clone, Copy, Debug, Serialize, JsonSchema)]
 pub struct Reorder {
-    /// Exposed packets.
+    /// Packets that could overtake.
     pub packets: u64,
-    /// As a fraction of the received packets.
+    /// These packets as a fraction of the received packets.
     pub share: f64,
-    /// How often a flow changed cores.
+    /// Number of times that a flow changed its core.
     pub moves: u64,
 }
 
-/// A hardware filter table's life.
+/// The filter table of a policy.
 #[derive(Clone, Debug, Default, Serialize, JsonSchema)]
 pub struct Filters {
-    /// Filters in the table at the end.
-    pub occupancy: u32,
-    /// Filters that fit.
-    pub capacity: u32,
-    /// Filters added.
-    pub adds: u64,
-    /// Filters that got another queue.
-    pub updates: u64,
-    /// Adds refused by a full table.
-    pub failed_adds: u64,
-    /// Filters removed.
-    pub removes: u64,
-    /// Filters evicted or expired.
-    pub evictions: u64,
-    /// Packets and samples that met a filter of another flow.
-    pub aliases: u64,
-    /// Times the whole table was flushed.
-    pub flushes: u64,
-    /// Received packets that matched.
-    pub hits: u64,
-    /// Received packets that did not.
-    pub misses: u64,
-    /// Occupancy over time: `[seconds from the start, filters]`.
+    /// The counters of the table.
+    #[serde(flatten)]
+    pub stats: FilterStats,
+    /// Occupancy over time: `[seconds from the first packet, filters]`.
     pub occupancy_over_time: Vec<(f64, u32)>,
 }
 
-/// What became of a rule.
+/// The verdict on a rule.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct RuleSummary {
-    /// Its line in the rule file.
+    /// The line of the rule in the rule file.
     pub line: u32,
     /// The rule as written.
     pub rule: String,
     /// `accepted`, `merged` or `refused`.
     pub verdict: String,
-    /// Why, and the mend.
+    /// The reason for the verdict, and the fix for a refused rule.
     pub why: String,
-    /// Packets that matched it.
+    /// Packets that matched the rule.
     pub packets: u64,
 }
 
@@ -226,17 +211,17 @@ pub struct Elephant {
     pub packets: u64,
     /// Fraction of all received bytes.
     pub share: f64,
-    /// What it does to its core, by policy.
-    pub cores: BTreeMap<String, ElephantCore>,
+    /// The effect on its core, by policy.
+    pub policies: BTreeMap<String, ElephantCore>,
 }
 
-/// What an elephant does to its core under one policy.
+/// The effect of an elephant on its core under one policy.
 #[derive(Clone, Copy, Debug, Serialize, JsonSchema)]
 pub struct ElephantCore {
-    /// The core it is on at the end.
-    pub core: u16,
-    /// How often it changed cores.
+    /// The core of its last packet.
+    pub final_core: u16,
+    /// Number of times that the flow changed its core.
     pub moves: u32,
-    /// The fraction of that core's bytes that is this flow (since it last moved there).
+    /// Fraction of the bytes of the final core that are of this flow, since it last moved there.
     pub share_of_core: f64,
 }

@@ -1,23 +1,18 @@
-//! What one policy did to a capture: load, imbalance, locality, reorder exposure.
+//! The counters of one policy: load, imbalance, locality and reorder exposure.
 //!
-//! Memory: per queue and core only; the imbalance of the windows goes into a
-//! histogram, the occupancy series is thinned as it grows.
+//! Memory is proportional to the number of queues and cores: the imbalance of the windows is kept in
+//! a histogram, and the occupancy series is thinned when it grows.
 
 use flowyard_frame::Nanos;
 use hdrhistogram::Histogram;
 
+use crate::landing::{Landing, Stage};
 use crate::packet::Packet;
-use crate::policy::{Landing, Stage};
+use crate::summary::LoadSummary;
 use crate::trails::Trails;
 
-/// Packets and wire bytes.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Load {
-    pub(crate) packets: u64,
-    pub(crate) bytes: u64,
-}
-
-impl Load {
+impl LoadSummary {
+    /// Counts one packet.
     #[inline]
     fn add(&mut self, wire_len: u32) {
         self.packets += 1;
@@ -28,16 +23,20 @@ impl Load {
 /// The running totals of one policy.
 #[derive(Debug)]
 pub(crate) struct Tally {
-    /// The policy's number, for its trails.
+    /// The number of the policy, which selects its trails.
     number: usize,
-    pub(crate) queues: Vec<Load>,
-    pub(crate) cores: Vec<Load>,
+    pub(crate) queues: Vec<LoadSummary>,
+    pub(crate) cores: Vec<LoadSummary>,
     pub(crate) stages: [u64; Stage::ALL.len()],
+    /// Received frames that reached the core of their consumer.
     pub(crate) local: u64,
-    /// Received frames, and those of them that belong to a flow.
+    /// Received frames.
     pub(crate) received: u64,
+    /// Received frames that belong to a flow.
     pub(crate) in_flows: u64,
+    /// Received frames that could overtake an earlier frame of their flow.
     pub(crate) overtakes: u64,
+    /// Changes of core by a flow.
     pub(crate) moves: u64,
     window: Window,
 }
@@ -46,8 +45,8 @@ impl Tally {
     pub(crate) fn new(number: usize, queues: u16, cores: u16, window: Nanos) -> Self {
         Self {
             number,
-            queues: vec![Load::default(); queues as usize],
-            cores: vec![Load::default(); cores as usize],
+            queues: vec![LoadSummary::default(); queues as usize],
+            cores: vec![LoadSummary::default(); cores as usize],
             stages: [0; Stage::ALL.len()],
             local: 0,
             received: 0,
@@ -58,7 +57,7 @@ impl Tally {
         }
     }
 
-    /// A received frame landed; `flow` is `None` for frames outside IP.
+    /// Counts a received frame. `done` is the time at which its core is done with it.
     #[inline]
     pub(crate) fn land(
         &mut self,
@@ -83,33 +82,33 @@ impl Tally {
         self.overtakes += u64::from(step.overtakes);
     }
 
-    /// Largest over mean load of the cores, by packets; `None` without packets.
-    pub(crate) fn imbalance(loads: &[Load]) -> Option<f64> {
+    /// The ratio of the largest load to the mean load, by packets; `None` without packets.
+    pub(crate) fn imbalance(loads: &[LoadSummary]) -> Option<f64> {
         let total: u64 = loads.iter().map(|load| load.packets).sum();
         let max = loads.iter().map(|load| load.packets).max()?;
         (total > 0).then(|| max as f64 * loads.len() as f64 / total as f64)
     }
 
-    /// The 99th percentile of the windows' largest over mean core load, and how many windows had
-    /// at least ten packets a core.
+    /// The 99th percentile of the imbalance in a window, and the number of windows with at least ten
+    /// packets per core.
     pub(crate) fn windows(&mut self) -> (Option<f64>, u64) {
         self.window.close();
         let windows = self.window.seen.len();
-        // The histogram's buckets are 0.1 % wide, so its answer may lie just above the worst case.
+        // The buckets of the histogram are 0.1 % wide, so its value can exceed the worst case.
         let worst = self.cores.len() as f64;
         let p99 = (self.window.seen.value_at_quantile(0.99) as f64 / 1000.0).min(worst);
         ((windows > 0).then_some(p99), windows)
     }
 }
 
-/// The current window's load per core, and the imbalance of those before.
+/// The load per core in the current window, and the imbalance of the windows before it.
 #[derive(Debug)]
 struct Window {
     width: Nanos,
     end: Nanos,
     cores: Vec<u32>,
     packets: u32,
-    /// Largest over mean, in thousandths.
+    /// The ratio of the largest to the mean core load, in thousandths.
     seen: Histogram<u64>,
 }
 
@@ -130,8 +129,8 @@ impl Window {
         self.packets += 1;
     }
 
-    /// Packets a core that a window must have to count: a sparser one is imbalanced whatever the
-    /// policy, by chance alone.
+    /// Packets per core that a window must have to be counted. With fewer packets a window is
+    /// imbalanced by chance under every policy.
     const LEAST: u64 = 10;
 
     fn close(&mut self) {
@@ -145,8 +144,8 @@ impl Window {
     }
 }
 
-/// A series over time, thinned to at most [`Series::MOST`] points by keeping every second one and
-/// doubling the interval each time it fills.
+/// A series over time with at most [`Series::MOST`] points: when it is full, every second point is
+/// removed and the interval is doubled.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Series {
     points: Vec<(Nanos, u32)>,

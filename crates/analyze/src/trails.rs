@@ -1,46 +1,46 @@
-//! What every policy remembers of every flow: where it went last, and when that will be done.
+//! The trail of every flow under every policy: its last core, and when its last frame is done there.
 //!
 //! ```text
 //!  flow 0: [policy 0][policy 1][policy 2]   flow 1: [policy 0][policy 1][policy 2]   ...
 //! ```
 //!
-//! All policies' trails of one flow stand together: they are needed one after the other for the
-//! same burst, so the memory is fetched once, and [`Trails::warm`] fetches it for the whole burst
-//! at a time.
+//! The trails of one flow under all policies are adjacent. They are needed one after the other for
+//! the same burst, so the memory is fetched only once; [`Trails::warm`] fetches it for the whole
+//! burst.
 
 use flowyard_frame::Nanos;
 
 use crate::flows::FlowId;
 
-/// What one policy remembers of one flow.
+/// The state of one flow under one policy.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Trail {
-    /// When the last of its frames so far is done.
+    /// The time at which all frames of the flow so far are done.
     done: Nanos,
-    /// Bytes since it last changed cores.
+    /// Bytes since the flow last changed its core.
     pub(crate) bytes_here: u64,
-    /// The core it was last on, plus 1; 0 before its first frame.
+    /// The core of the last frame plus 1; 0 before the first frame.
     core: u16,
-    /// How often it changed cores; stays at its largest value.
+    /// The number of times the flow changed its core; saturates at the largest value.
     pub(crate) moves: u16,
 }
 
-/// What a frame did to its flow.
+/// The effect of a frame on the trail of its flow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Step {
-    /// It went to another core than the frame before it.
+    /// The frame went to another core than the one before it.
     pub(crate) moved: bool,
-    /// It would be done before an earlier frame of its flow.
+    /// The frame would be done before an earlier frame of its flow.
     pub(crate) overtakes: bool,
 }
 
 impl Trail {
-    /// The core it was last on; `None` before its first frame.
+    /// The core of the last frame; `None` before the first frame.
     pub(crate) fn core(&self) -> Option<u16> {
         self.core.checked_sub(1)
     }
 
-    /// A frame of `wire_len` bytes goes to `core`, which will be done with it at `done`.
+    /// Records a frame of `wire_len` bytes on `core`, which is done with it at `done`.
     #[inline]
     pub(crate) fn step(&mut self, core: u16, wire_len: u32, done: Nanos) -> Step {
         let moved = self.core != core + 1 && self.core != 0;
@@ -68,18 +68,19 @@ impl Trails {
         Self { policies, trails: Vec::new() }
     }
 
-    /// Bytes that one flow takes.
+    /// Memory per flow in bytes.
     pub(crate) const fn bytes_per_flow(&self) -> usize {
         self.policies * size_of::<Trail>()
     }
 
-    /// Makes room for flows below `flows` and fetches the trails of `ids` into the cache.
+    /// Allocates trails for all flows below `flows`, and fetches the trails of `ids` into the cache.
     #[inline]
     pub(crate) fn warm(&mut self, flows: usize, ids: impl Iterator<Item = FlowId>) {
         if self.trails.len() < flows * self.policies {
             self.trails.resize(flows.next_power_of_two() * self.policies, Trail::default());
         }
-        // Independent loads, so their misses overlap. The sum only keeps them from being dropped.
+        // The loads are independent, so their misses overlap. The sum prevents the compiler from
+        // removing them.
         let sum = ids.fold(0, |sum, id| sum ^ self.trails[id as usize * self.policies].done);
         std::hint::black_box(sum);
     }
@@ -90,7 +91,7 @@ impl Trails {
         &mut self.trails[flow as usize * self.policies + policy]
     }
 
-    /// As [`Trails::of`], to read; `None` for a flow that never had room made.
+    /// The trail of `flow` for reading; `None` for a flow without an allocated trail.
     pub(crate) fn get(&self, flow: FlowId, policy: usize) -> Option<&Trail> {
         self.trails.get(flow as usize * self.policies + policy)
     }

@@ -16,7 +16,7 @@ mod page;
 mod tables;
 
 /// The version of the JSON document; see docs/schema.
-pub(crate) const SCHEMA: &str = "flowyard.analyze/1";
+pub(crate) const SCHEMA: &str = "flowyard.analyze/2";
 
 /// Steer a capture by every policy side by side: load, locality, filter tables, reordering.
 #[derive(clap::Args)]
@@ -46,7 +46,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "TIME", default_value = "100ms", value_parser = humantime::parse_duration, help_heading = "Report")]
     window: Duration,
 
-    /// Print JSON (schema flowyard.analyze/1)
+    /// Print JSON (schema flowyard.analyze/2)
     #[arg(long, help_heading = "Report")]
     json: bool,
 

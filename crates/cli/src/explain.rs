@@ -13,7 +13,7 @@ use crate::stop::{Stop, bad_input};
 mod text;
 
 /// The version of the JSON document; see docs/schema.
-pub(crate) const SCHEMA: &str = "flowyard.explain/1";
+pub(crate) const SCHEMA: &str = "flowyard.explain/2";
 
 /// Say which queue and core a flow gets, by which stage, and why not another.
 #[derive(clap::Args)]
@@ -40,7 +40,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N")]
     choose_port: Option<u16>,
 
-    /// Print JSON (schema flowyard.explain/1)
+    /// Print JSON (schema flowyard.explain/2)
     #[arg(long)]
     json: bool,
 }

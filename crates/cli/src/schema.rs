@@ -16,7 +16,7 @@ use crate::stop::Stop;
 /// Print the JSON Schema (draft 2020-12) of a command's --json.
 #[derive(clap::Args)]
 #[command(
-    after_help = "Examples:\n  flowyard schema analyze > flowyard.analyze.1.json\n  flowyard schema lb-show"
+    after_help = "Examples:\n  flowyard schema analyze > flowyard.analyze.2.json\n  flowyard schema lb-show"
 )]
 pub(crate) struct Args {
     /// The command

@@ -203,7 +203,7 @@ fn an_expected_queue_holds_or_says_why_not() {
             assert_eq!(answer["holds"], queue == rss, "{policy} {queue}");
             assert_eq!(answer["why_not"].is_null(), queue == rss, "{policy} {queue}");
             assert_eq!(
-                answer["mend"].as_array().unwrap().is_empty(),
+                answer["fix"].as_array().unwrap().is_empty(),
                 queue == rss,
                 "{policy} {queue}"
             );
@@ -211,18 +211,18 @@ fn an_expected_queue_holds_or_says_why_not() {
         if queue == rss {
             continue;
         }
-        // The mends mend: the port, the entry of the table.
-        let mends: Vec<_> = expect["policies"]["rss"]["mend"]
+        // The fixes work: the port, and the entry of the table.
+        let fixes: Vec<_> = expect["policies"]["rss"]["fix"]
             .as_array()
             .unwrap()
             .iter()
-            .map(|mend| mend.as_str().unwrap().to_owned())
+            .map(|fix| fix.as_str().unwrap().to_owned())
             .collect();
-        let port = mends.iter().find_map(|mend| mend.rsplit_once("source port ")).unwrap().1;
+        let port = fixes.iter().find_map(|fix| fix.rsplit_once("source port ")).unwrap().1;
         let moved = FLOW.replace("40000", port);
         assert_eq!(json(["explain", &moved, "--json"])["policies"]["rss"]["queue"], queue);
         let index = value["policies"]["rss"]["index"].as_u64().unwrap();
-        assert!(mends.iter().any(|mend| mend.contains(&format!("entry {index} "))), "{mends:?}");
+        assert!(fixes.iter().any(|fix| fix.contains(&format!("entry {index} "))), "{fixes:?}");
         let table: Vec<_> =
             (0..128).map(|i| if i == index { queue } else { i % 16 }.to_string()).collect();
         let pointed = json(["explain", FLOW, "--indirection", &table.join(","), "--json"]);
@@ -232,9 +232,9 @@ fn an_expected_queue_holds_or_says_why_not() {
     assert!(text.contains("Queue 3?") && text.contains("source port"), "{text}");
 }
 
-/// The rule that is offered does what it is offered for.
+/// The suggested rule steers the flow to the queue.
 #[test]
-fn the_rule_of_a_mend_brings_the_flow_there() {
+fn the_rule_of_a_fix_steers_the_flow_there() {
     let folder = tempfile::tempdir().unwrap();
     let rules = folder.path().join("rules.txt");
     let policy = format!("fdir={}", rules.display());
@@ -249,8 +249,8 @@ fn the_rule_of_a_mend_brings_the_flow_there() {
         let other = other.to_string();
         let value =
             json(["explain", flow, "--adapter", adapter, "--expect-queue", &other, "--json"]);
-        let mends = value["expect"]["policies"]["fdir"]["mend"].as_array().unwrap();
-        let rule = mends.iter().find_map(|mend| mend.as_str()?.split_once("flow-type")).unwrap().1;
+        let fixes = value["expect"]["policies"]["fdir"]["fix"].as_array().unwrap();
+        let rule = fixes.iter().find_map(|fix| fix.as_str()?.split_once("flow-type")).unwrap().1;
         std::fs::write(&rules, format!("flow-type{rule}\n")).unwrap();
         let value = json(["explain", flow, "--adapter", adapter, "--policy", &policy, "--json"]);
         assert_eq!(value["policies"]["fdir"]["queue"].to_string(), other, "{adapter}: {rule}");

@@ -11,8 +11,8 @@ use serde_json::Value;
 use yard::{Yard, wait};
 
 const COMMITTED: [(&str, &str); 6] = [
-    ("analyze", "docs/schema/flowyard.analyze.1.json"),
-    ("explain", "docs/schema/flowyard.explain.1.json"),
+    ("analyze", "docs/schema/flowyard.analyze.2.json"),
+    ("explain", "docs/schema/flowyard.explain.2.json"),
     ("lb-show", "docs/schema/flowyard.lb.show.1.json"),
     ("lb-trace", "docs/schema/flowyard.lb.trace.1.json"),
     ("lb-change", "docs/schema/flowyard.lb.change.1.json"),
@@ -319,7 +319,11 @@ fn a_document_that_does_not_fit_is_found() {
         ("/policies/1/filters/adds", Value::Null, "it.policies[1].filters.adds: "),
         ("/policies/2/cores/3/packets", (-1).into(), "it.policies[2].cores[3].packets: "),
         ("/traffic/flow_size_cdf/0/0", Value::Null, "it.traffic.flow_size_cdf[0][0]: "),
-        ("/elephants/0/cores/rss/core", 0.5.into(), "it.elephants[0].cores.rss.core: "),
+        (
+            "/elephants/0/policies/rss/final_core",
+            0.5.into(),
+            "it.elephants[0].policies.rss.final_core: ",
+        ),
     ] {
         let found = faults(&|value| *value.pointer_mut(path).expect(path) = wrong.clone());
         assert!(found.iter().any(|found| found.starts_with(fault)), "{path}: {found:?}");

@@ -198,5 +198,5 @@ fn the_page_is_self_contained() {
     }
     // With --json the document is alone on standard output.
     let value = json(["analyze", YARD, "--json", "--html", path.to_str().unwrap()]);
-    assert_eq!(value["schema"], "flowyard.analyze/1");
+    assert_eq!(value["schema"], "flowyard.analyze/2");
 }

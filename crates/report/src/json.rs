@@ -1,7 +1,7 @@
 //! JSON with a name and a version, so that a later reader knows what it holds.
 //!
 //! ```json
-//! { "schema": "flowyard.analyze/1", "flowyard": "0.1.0", ...the data's own fields... }
+//! { "schema": "flowyard.analyze/2", "flowyard": "0.1.0", ...the data's own fields... }
 //! ```
 //!
 //! The number in the schema goes up when a field is renamed, removed or changes its meaning; a new

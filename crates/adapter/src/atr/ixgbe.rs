@@ -1,15 +1,16 @@
-//! ATR as ixgbe does it on the 82599, X540 and X550.
+//! ATR of ixgbe on the 82599, X540 and X550.
 //!
 //! ```text
 //!  transmit(ring) ─> count ─> TCP? not FIN? SYN or count >= rate? ─> signature filter -> ring
-//!  near full ─> every ring stops sampling ─> worker: whole table lost, rings start again
+//!  near full ─> every ring stops sampling ─> worker empties the table, rings sample again
 //! ```
 //!
-//! A ring counts every packet, not just TCP ones. Filters never leave one by one. Only what is
-//! transmitted teaches: a flow that mostly receives is steered by its ACKs. UDP is never sampled.
+//! A ring counts every packet, not only TCP packets. Filters are never removed one by one. Only
+//! transmitted packets are sampled: a flow that mostly receives is learned from its ACKs. UDP is
+//! never sampled.
 //!
-//! Signature filters cannot tell all flows apart, so the model remembers whose each filter is:
-//! for statistics only, the adapter does not know.
+//! Signature filters do not distinguish all flows. The model records the owner of each filter, but
+//! only for its statistics: the adapter has no such information.
 //!
 //! Invariant: an owner is recorded for every filter in the table. No allocation after `new`.
 //! Thread-safety: `&mut self`.
@@ -20,64 +21,67 @@ use serde::Serialize;
 use crate::fdir::{self, Action, Limits, MaskSet, Mode, Outcome, Pballoc, Table, Target};
 use crate::stats::FilterStats;
 
-/// ixgbe opens at most 63 queues for ATR (`IXGBE_MAX_FDIR_INDICES`).
+/// The largest number of queues that ixgbe opens for ATR (`IXGBE_MAX_FDIR_INDICES`).
 const MAX_RINGS: u16 = 63;
-/// A re-initialisation takes about 60 us at 10 Gbit/s, four times that under load.
+/// Duration of a re-initialisation: about 60 us at 10 Gbit/s, and four times that under load.
 const FLUSH_NS: Nanos = 60_000;
-/// Whose a filter is: the 5-tuple, and the tag that the adapter tells apart.
+/// The fields that identify the owner of a filter: the 5-tuple, and the matched bits of the VLAN
+/// tag.
 const OWNER: FlowKey = FlowKey { vlan_tci: 0xefff, ..FlowKey::FLOW };
 
-/// Why there is no such ATR.
+/// The reason for which ATR cannot be set up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// Too few or too many rings.
-    #[error("ATR over {0} rings; ixgbe has 1 to 63")]
+    /// The number of rings is not supported.
+    #[error("ATR over {0} rings; ixgbe supports 1 to 63")]
     Rings(u16),
-    /// The table refused ATR's own mask set; it does not.
+    /// The filter table refused the mask set of ATR. This does not happen.
     #[error(transparent)]
     Table(#[from] fdir::Error),
 }
 
-/// What became of a transmitted packet.
+/// The result of sampling a transmitted packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum Transmit {
-    /// The ring does not sample: rate 0, no such ring, or the table is being flushed. Not counted.
+    /// Not counted, because the ring does not sample: the rate is 0, the ring does not exist, or the
+    /// table is about to be flushed.
     Off,
-    /// Counted, but not a whole TCP segment.
+    /// Counted, but not sampled: not TCP, or a fragment.
     NotTcp,
-    /// Counted, but a FIN: the flow is going away.
+    /// Counted, but not sampled: a FIN, which ends the flow.
     Fin,
-    /// Counted; the ring's turn has not come.
+    /// Counted; the ring has not reached its sample rate.
     NotYet,
-    /// A new filter.
+    /// A filter was added.
     Added,
-    /// A filter of this flow was written again.
+    /// The filter of this flow was rewritten.
     Updated,
-    /// A filter of another flow, which the adapter takes for this one's, was overwritten.
+    /// The filter of another flow was overwritten, because both flows have the same signature.
     Stolen,
-    /// The table had no room.
+    /// The table was full.
     Full,
 }
 
-/// What turns ATR off before it starts.
+/// The settings that turn ATR off.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Conditions {
-    /// `ethtool -K DEV ntuple on`: the port is in perfect mode. In-tree, the only switch.
+    /// `ethtool -K DEV ntuple on`: the port is in perfect mode. The in-tree driver has no other
+    /// switch for ATR.
     pub ntuple: bool,
     /// `ethtool -K DEV hw-tc-offload on`.
     pub hw_tc: bool,
-    /// Virtual functions or VMDq.
+    /// Virtual functions or VMDq are on.
     pub virtualised: bool,
-    /// Traffic classes (DCB).
+    /// Number of traffic classes (DCB).
     pub traffic_classes: u8,
-    /// RSS queues.
+    /// Number of RSS queues.
     pub rss_queues: u16,
-    /// The sample rate.
+    /// The sample rate; see [`Atr82599::new`].
     pub sample_rate: u32,
 }
 
 impl Conditions {
-    /// Why the driver would not run ATR; `None` when it would.
+    /// The reason for which the driver does not run ATR; `None` when it does.
     #[must_use]
     pub const fn off(&self) -> Option<&'static str> {
         if self.ntuple {
@@ -87,7 +91,7 @@ impl Conditions {
         } else if self.virtualised {
             Some("SR-IOV or VMDq is on")
         } else if self.traffic_classes > 1 {
-            Some("more than one traffic class (DCB) is set up")
+            Some("more than one traffic class (DCB) is configured")
         } else if self.rss_queues <= 1 {
             Some("RSS has one queue")
         } else if self.sample_rate == 0 {
@@ -103,23 +107,23 @@ impl Conditions {
 pub struct Atr82599 {
     table: Table,
     sample_rate: u32,
-    /// Packets since the last sample, ring by ring.
+    /// Packets since the last sample, by ring.
     counts: Vec<u32>,
-    /// Whose each slot is.
+    /// The owner of the filter in each slot.
     owners: Box<[FlowKey]>,
     flush_delay: Nanos,
-    /// When the worker empties the table; rings do not sample until then.
+    /// The time at which the worker empties the table. No ring samples before.
     flush_at: Option<Nanos>,
     aliases: u64,
     stolen: u64,
 }
 
 impl Atr82599 {
-    /// ATR over `rings` pairs of rings, sampling every `sample_rate`-th packet of a ring (20 in
-    /// ixgbe; 0 never).
+    /// ATR over `rings` pairs of rings that samples every `sample_rate`-th packet of a ring (20 in
+    /// ixgbe; 0 turns sampling off).
     ///
     /// # Errors
-    /// With no ring or more than 63.
+    /// With 0 rings, or more than 63.
     pub fn new(rings: u16, sample_rate: u32, pballoc: Pballoc) -> Result<Self, Error> {
         if rings == 0 || rings > MAX_RINGS {
             return Err(Error::Rings(rings));
@@ -137,25 +141,25 @@ impl Atr82599 {
         })
     }
 
-    /// The same with another delay between the near-full interrupt and the empty table.
+    /// Sets the delay between the near-full interrupt and the flush of the table, in nanoseconds.
     #[must_use]
     pub const fn with_flush_delay(mut self, delay: Nanos) -> Self {
         self.flush_delay = delay;
         self
     }
 
-    /// The same with the near-full interrupt at another number of free filters (64 in ixgbe): in
-    /// effect, a smaller table.
+    /// Sets the number of free filters at which the near-full interrupt is raised (64 in ixgbe). A
+    /// larger number has the effect of a smaller table.
     ///
     /// # Errors
-    /// When the table refuses ATR's own mask set; it does not.
+    /// When the table refuses the mask set of ATR, which does not happen.
     pub fn with_full_threshold(mut self, free: u16) -> Result<Self, Error> {
         let limits = Limits { full_threshold: free, ..Limits::default() };
         self.table = Table::new(Mode::Signature, self.table.pballoc(), MaskSet::ATR, limits)?;
         Ok(self)
     }
 
-    /// A packet leaves by `ring`; `key` is as transmitted.
+    /// Reports a packet that `ring` transmits, with its `key` as transmitted.
     #[inline]
     pub fn transmit(&mut self, ring: u16, key: &FlowKey, now: Nanos) -> Transmit {
         self.tick(now);
@@ -177,7 +181,7 @@ impl Atr82599 {
         self.learn(ring, &key.reversed(), now)
     }
 
-    /// A packet arrives: the queue of the filter it hits, or `None` and RSS decides.
+    /// The queue of the filter that a received packet matches; `None` if RSS decides.
     #[inline]
     pub fn receive(&mut self, key: &FlowKey, now: Nanos) -> Option<u16> {
         self.tick(now);
@@ -190,8 +194,8 @@ impl Atr82599 {
         }
     }
 
-    /// Lets the worker run, if its time has come. [`Atr82599::transmit`] and
-    /// [`Atr82599::receive`] do so themselves.
+    /// Runs the worker if it is due. [`Atr82599::transmit`] and [`Atr82599::receive`] call this
+    /// themselves.
     #[inline]
     pub fn tick(&mut self, now: Nanos) {
         if self.flush_at.is_some_and(|at| now >= at) {
@@ -200,32 +204,32 @@ impl Atr82599 {
         }
     }
 
-    /// Counters. `aliases` are frames steered by another flow's filter; `flushes` is what Linux
-    /// shows as `fdir_overflow`.
+    /// The counters of the table. `aliases` are frames steered by the filter of another flow;
+    /// `flushes` is the counter `fdir_overflow` of Linux.
     #[must_use]
     pub const fn stats(&self) -> FilterStats {
         FilterStats { aliases: self.aliases, ..self.table.stats() }
     }
 
-    /// How many samples overwrote the filter of another flow.
+    /// Number of samples that overwrote the filter of another flow.
     #[must_use]
     pub const fn stolen(&self) -> u64 {
         self.stolen
     }
 
-    /// Whether the table is waiting to be flushed, so that nothing is sampled.
+    /// Whether a flush of the table is pending, during which nothing is sampled.
     #[must_use]
     pub const fn is_flushing(&self) -> bool {
         self.flush_at.is_some()
     }
 
-    /// The filter table.
+    /// The filter table that ATR writes.
     #[must_use]
     pub const fn table(&self) -> &Table {
         &self.table
     }
 
-    /// `key` is the flow as it will be received.
+    /// Programs a filter from the received direction `key` to `ring`.
     fn learn(&mut self, ring: u16, key: &FlowKey, now: Nanos) -> Transmit {
         let Ok(added) = self.table.add(key, 0, Action::queue(ring), true) else {
             return Transmit::Full;

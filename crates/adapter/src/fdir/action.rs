@@ -1,16 +1,20 @@
-//! What a filter does with a frame: the actions of Intel's Flow Director paper, as data.
+//! The actions of a filter, as Intel's Flow Director paper lists them.
 
 use flowyard_frame::To;
 use serde::Serialize;
 
 use crate::profile::{FdirActions, Support};
 
+/// The queue whose frames are dropped, as set by both Linux drivers (FDIRCTRL.DROP_Q). A filter
+/// cannot steer to it.
+pub const DROP_QUEUE: u16 = 127;
+
 /// Where a matching frame goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum Target {
     /// To a receive queue.
     Queue(u16),
-    /// Nowhere.
+    /// The frame is dropped.
     Drop,
 }
 
@@ -18,52 +22,55 @@ pub enum Target {
 /// or high bandwidth").
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub enum Moderation {
-    /// The queue's own.
+    /// The class of the queue.
     #[default]
     Default,
-    /// Interrupt at once; the 500 series' INT action.
+    /// Interrupt immediately; the INT action of the 500 series.
     LowLatency,
-    /// Gather more frames before an interrupt.
+    /// Collect more frames before an interrupt.
     HighBandwidth,
 }
 
-/// All that a filter may do at once.
+/// Everything that one filter does with a matching frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Action {
-    /// Queue or drop.
+    /// Steer to a queue, or drop.
     pub to: Target,
-    /// One of the adapter's counters to add to (512 in the paper's XL710).
+    /// The hardware counter to increment, if any (the XL710 of the paper has 512).
     pub counter: Option<u16>,
     /// The interrupt class.
     pub moderation: Moderation,
-    /// The software-defined value put into the receive descriptor; 0 is none.
+    /// The software-defined value that is written to the receive descriptor; 0 means none.
     pub value: u32,
 }
 
 impl Action {
-    /// To `queue`, and nothing else.
+    /// Steers to `queue` and does nothing else.
     #[must_use]
     pub const fn queue(queue: u16) -> Self {
         Self { to: Target::Queue(queue), counter: None, moderation: Moderation::Default, value: 0 }
     }
 
-    /// Drop.
+    /// Drops the frame.
     pub const DROP: Self = Self { to: Target::Drop, ..Self::queue(0) };
 
-    /// Why an adapter with `can` refuses this action; `None` when it takes it.
+    /// The reason for which an adapter with the capabilities `can` refuses this action; `None` when
+    /// the adapter accepts it.
     #[must_use]
     pub fn refusal(&self, can: &FdirActions) -> Option<&'static str> {
         match self.to {
             Target::Queue(queue) if can.max_queue.is_some_and(|max| queue > max) => {
-                return Some("no filter of this adapter can name that queue");
+                return Some("a filter of this adapter cannot address that queue");
             }
             Target::Drop if can.drop != Support::Yes => {
-                return Some("this adapter's filters cannot drop; steer to a queue nobody reads");
+                return Some(
+                    "filters of this adapter cannot drop; steer to an unused queue instead",
+                );
             }
             _ => {}
         }
         if self.counter.is_some_and(|counter| counter >= can.counters) {
-            return Some("this adapter has no such counter for a filter; count in software");
+            return Some("filters of this adapter have no such counter; count in software");
         }
         let class = match self.moderation {
             Moderation::Default => Support::Yes,
@@ -71,15 +78,15 @@ impl Action {
             Moderation::HighBandwidth => can.high_bandwidth,
         };
         if class != Support::Yes {
-            return Some("no driver of this adapter sets an interrupt class for each filter");
+            return Some("no driver of this adapter sets the interrupt class of a filter");
         }
         let too_wide = u64::from(self.value) >> can.value_bits != 0;
-        too_wide.then_some("the value has more bits than this adapter reports")
+        too_wide.then_some("the value has more bits than this adapter can report")
     }
 }
 
 impl From<Action> for flowyard_frame::Action {
-    /// Counter 0 is "none" there: counter n becomes n + 1.
+    /// Counter n becomes counter n + 1, because 0 means "no counter" in [`flowyard_frame::Action`].
     fn from(action: Action) -> Self {
         let to = match action.to {
             Target::Queue(queue) => To::Queue(queue),
@@ -96,7 +103,7 @@ mod tests {
     use crate::profile::Profile;
 
     #[test]
-    fn counters_are_the_700_series() {
+    fn only_the_700_series_has_counters() {
         let counted = Action { counter: Some(511), ..Action::queue(3) };
         let refusal = |name: &str, action: Action| {
             action.refusal(&Profile::find(name).unwrap().actions.unwrap())
@@ -114,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn an_action_becomes_a_tables_action() {
+    fn an_action_converts_to_the_action_of_a_table() {
         let action = Action { counter: Some(0), value: 7, ..Action::queue(5) };
         let table = flowyard_frame::Action::from(action);
         assert_eq!((table.to, table.counter, table.mark), (To::Queue(5), 1, 7));

@@ -1,90 +1,92 @@
-//! The two hashes of Flow Director: one multiply-free product over GF(2).
+//! The two hashes of Flow Director, each a product over GF(2) that needs no multiplication.
 //!
-//! The key stream is 42 bytes (the layout of [`super::Input`]). The hardware slides a 16-bit
-//! window over the stream, bent into a ring of 336 bits, 351 steps far, and XORs the windows
-//! whose step falls on a one of the 32-bit hash key, repeated (comment in DPDK's `ixgbe_fdir.c`;
-//! [`super::twin`] is that form). Because 32 divides most of the ring, words 32 bits apart get
-//! the same treatment: all but the first may be XORed together before. That is the fast form.
+//! The key stream is 42 bytes (the layout of [`super::Input`]), closed to a ring of 336 bits. The
+//! hardware moves a 16-bit window along the ring for 351 steps and XORs the windows of those steps
+//! at which the repeated 32-bit hash key has a one (comment in DPDK's `ixgbe_fdir.c`; `slow_model`
+//! implements that form). Because the hash key repeats every 32 bits, words
+//! that are 32 bits apart contribute in the same way, so all words but the first can be XORed
+//! together beforehand. The code below is this fast form.
 //!
 //! Invariant: linear: hash(a ^ b) = hash(a) ^ hash(b). Thread-safety: pure.
 
 use serde::Serialize;
 
-use super::{Mode, Pballoc};
+use super::memory::{Mode, Pballoc};
 
 /// The hash key of the bucket hash, as both Linux drivers set it (FDIRHKEY).
 const BUCKET_KEY: u32 = 0x3dad_14e2;
 /// The hash key of the signature hash (FDIRSKEY).
 const SIGNATURE_KEY: u32 = 0x174d_3614;
-/// A signature has 15 bits.
+/// The signature is the low 15 bits of the signature hash.
 const SIGNATURE_MASK: u16 = 0x7fff;
 
-/// All that the hashes see of a key. Two keys with equal folds are one filter in signature mode:
-/// swapped addresses; 10.0.0.5:40000 and 10.1.0.5:40001 to one server; and, since bucket and
-/// signature together have rank 29, folds that differ by 0x33333333, 0x55555555, 0x99999999 or
-/// any XOR of these.
+/// The hash input: a key folded to 64 bits. Keys with equal folds share one filter in signature
+/// mode, for example keys with source and destination address exchanged, or 10.0.0.5:40000 and
+/// 10.1.0.5:40001 to the same server. Bucket and signature together have rank 29, so the same holds
+/// for folds that differ by 0x33333333, 0x55555555, 0x99999999 or any XOR of these.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 pub struct Folded {
-    /// pool << 24 | flow type << 16 | VLAN TCI.
+    /// `pool << 24 | flow type << 16 | VLAN TCI`.
     pub first: u32,
-    /// The XOR of every other 32-bit word: addresses, ports, flex << 16.
+    /// The XOR of all other 32-bit words: addresses, ports, `flex << 16`.
     pub rest: u32,
 }
 
 impl Folded {
-    /// The bucket hash before it is cut to the table's size.
+    /// The bucket hash, not yet reduced to the size of the table.
     #[must_use]
     #[inline]
     pub const fn bucket_raw(self) -> u16 {
         hash16::<BUCKET_KEY>(self)
     }
 
-    /// The bucket: the bucket hash's low 11 to 15 bits.
+    /// The bucket: the low 11 to 15 bits of the bucket hash.
     #[must_use]
     #[inline]
     pub const fn bucket(self, mode: Mode, pballoc: Pballoc) -> u16 {
         self.bucket_raw() & pballoc.bucket_mask(mode)
     }
 
-    /// The signature hash, all 16 bits of it, as DPDK keeps it. The bit more says nothing new.
+    /// All 16 bits of the signature hash, as DPDK stores it. The 16th bit does not distinguish more
+    /// flows.
     #[must_use]
     #[inline]
     pub const fn signature_raw(self) -> u16 {
         hash16::<SIGNATURE_KEY>(self)
     }
 
-    /// The signature, 15 bits.
+    /// The 15-bit signature.
     #[must_use]
     #[inline]
     pub const fn signature(self) -> u16 {
         self.signature_raw() & SIGNATURE_MASK
     }
 
-    /// FDIRHASH as Linux's ATR writes it: signature << 16 | 15 bits of bucket hash, whatever the
-    /// table's size.
+    /// FDIRHASH as the ATR of Linux writes it: `signature << 16` | 15 bits of bucket hash, for every
+    /// size of the table.
     #[must_use]
     pub const fn atr_fdirhash(self) -> u32 {
         (self.signature() as u32) << 16 | self.bucket(Mode::Signature, Pballoc::K256) as u32
     }
 
-    /// FDIRHASH of a perfect filter: soft id << 16 | bucket.
+    /// FDIRHASH of a perfect filter: `soft id << 16 | bucket`.
     #[must_use]
     pub const fn perfect_fdirhash(self, pballoc: Pballoc, soft_id: u16) -> u32 {
         (soft_id as u32) << 16 | self.bucket(Mode::Perfect, pballoc) as u32
     }
 }
 
-/// The product. Bit i of the hash key takes the window that starts i + 16 bits up the fold, bit
-/// 16 + i the one that starts i bits up; `first` stands at the ring's seam, so part of it counts
-/// twice and the window of bit 0 misses it.
+/// The product. Bit i of the hash key selects the window that starts at bit i + 16 of the fold, bit
+/// 16 + i the window that starts at bit i. `first` is where the ring closes, so part of it is
+/// counted twice, and the window of bit 0 does not contain it.
 #[inline]
 const fn hash16<const KEY: u32>(Folded { first, rest }: Folded) -> u16 {
     let high = rest ^ first ^ first >> 16;
-    let seamless = rest.rotate_left(16);
-    let low = seamless ^ first ^ first << 16;
+    let without_first = rest.rotate_left(16);
+    let low = without_first ^ first ^ first << 16;
     let mut hash = 0;
     if KEY & 1 == 1 {
-        hash ^= seamless;
+        hash ^= without_first;
     }
     if KEY >> 16 & 1 == 1 {
         hash ^= high;

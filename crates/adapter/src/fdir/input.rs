@@ -1,23 +1,24 @@
-//! What Flow Director looks at, and the one mask set of a port.
+//! The header fields that Flow Director matches, and the one mask set of a port.
 //!
 //! ```text
 //!   pool 1 | flow type 1 | VLAN 2 | dst 16 | src 16 | sport 2 | dport 2 | flex 2     42 bytes
 //! ```
 //!
-//! All in network order; IPv4 in the first four bytes of an address. Flow type: bits 1:0 are 0
-//! other, 1 UDP, 2 TCP, 3 SCTP; bit 2 is IPv6.
+//! All fields are in network order; an IPv4 address is in the first four bytes of its field. Flow
+//! type: bits 1:0 are 0 for other protocols, 1 UDP, 2 TCP, 3 SCTP; bit 2 is IPv6.
 //!
-//! Invariant: what the mask set hides is zero in an [`Input`]. Thread-safety: plain data.
+//! Invariant: bits that the mask set excludes are zero in an [`Input`]. Thread-safety: plain data.
 
 use flowyard_frame::{FlowKey, Frag, proto};
 use serde::Serialize;
 
-use super::{Error, Folded};
+use super::error::{Error, Unmatched};
+use super::hash::Folded;
 
-/// Which bits of the VLAN tag count. The CFI bit never does (FDIRM.VLANID, FDIRM.VLANP).
+/// The bits of the VLAN tag that are matched. The CFI bit never is (FDIRM.VLANID, FDIRM.VLANP).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum VlanMask {
-    /// None.
+    /// No bit.
     None,
     /// The VLAN id: 0x0fff.
     Id,
@@ -28,7 +29,7 @@ pub enum VlanMask {
 }
 
 impl VlanMask {
-    /// The bits that count.
+    /// The mask: a one for each bit that is matched.
     #[must_use]
     pub const fn bits(self) -> u16 {
         match self {
@@ -40,51 +41,51 @@ impl VlanMask {
     }
 }
 
-/// The flexible two bytes: one even offset from the start of the frame for the whole port.
+/// The two flexible bytes. The whole port has one offset for them, from the start of the frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum Flex {
-    /// They do not count.
+    /// They are not matched.
     Masked,
-    /// They count, taken at this offset in bytes, even, at most 62. At 12 they are the first
-    /// EtherType, which the model knows from the key (0x8100 when tagged; 802.1ad and
-    /// priority-tagged frames with TCI 0 it does not tell apart); elsewhere it takes
-    /// [`FlowKey::flex`], which the parser must have filled from there.
+    /// They are matched at this offset in bytes, which is even and at most 62. At offset 12 they are
+    /// the first EtherType, which the model derives from the key (0x8100 when tagged; it cannot
+    /// recognise 802.1ad, nor priority-tagged frames with TCI 0). At other offsets the model uses
+    /// [`FlowKey::flex`], which the parser must have filled from that offset.
     At(u8),
 }
 
 impl Flex {
-    /// At the EtherType, both Linux drivers' default.
+    /// The offset of the EtherType, the default of both Linux drivers.
     pub const ETHERTYPE: Self = Self::At(12);
 }
 
-/// What counts of a frame: one set for the whole port. A one bit means compared; the hardware's
-/// registers say it the other way round.
+/// The fields that are matched, one set for the whole port. A one means that the bit is compared;
+/// in the hardware's registers it is a zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct MaskSet {
-    /// Source IPv4 address, any bits.
+    /// Source IPv4 address; any bits may be set.
     pub src_v4: u32,
-    /// Destination IPv4 address, any bits.
+    /// Destination IPv4 address; any bits may be set.
     pub dst_v4: u32,
-    /// Source IPv6 address: bit i for byte i in network order.
+    /// Source IPv6 address: bit i stands for byte i in network order.
     pub src_v6: u16,
-    /// Destination IPv6 address, as `src_v6`.
+    /// Destination IPv6 address, in the form of `src_v6`.
     pub dst_v6: u16,
-    /// Source port, any bits; 0 unless `l4_type`.
+    /// Source port; any bits may be set, but none without `l4_type`.
     pub src_port: u16,
-    /// Destination port, any bits; 0 unless `l4_type`.
+    /// Destination port; any bits may be set, but none without `l4_type`.
     pub dst_port: u16,
-    /// Whether TCP, UDP, SCTP and others are told apart.
+    /// Whether the L4 type is matched: TCP, UDP, SCTP or other.
     pub l4_type: bool,
-    /// The VLAN tag.
+    /// Bits of the VLAN tag.
     pub vlan: VlanMask,
-    /// The pool (VMDq, SR-IOV).
+    /// Whether the pool is matched (VMDq, SR-IOV).
     pub pool: bool,
     /// The flexible bytes.
     pub flex: Flex,
 }
 
 impl MaskSet {
-    /// Everything but the pool: what ixgbe runs ATR with.
+    /// Every field except the pool; the mask set of ixgbe's ATR.
     pub const ATR: Self = Self {
         src_v4: u32::MAX,
         dst_v4: u32::MAX,
@@ -98,11 +99,11 @@ impl MaskSet {
         flex: Flex::ETHERTYPE,
     };
 
-    /// The 5-tuple alone: what a first `ethtool -N ... flow-type tcp4` rule with all five fields
-    /// fixes.
+    /// Only the 5-tuple: the mask set after a first `ethtool -N ... flow-type tcp4` rule with all
+    /// five fields.
     pub const FIVE_TUPLE: Self = Self { vlan: VlanMask::None, flex: Flex::Masked, ..Self::ATR };
 
-    /// Whether the hardware can hold this set.
+    /// Checks that the hardware supports this set.
     ///
     /// # Errors
     /// [`Error::PortsWithoutL4`], [`Error::FlexOffset`].
@@ -117,23 +118,9 @@ impl MaskSet {
     }
 }
 
-/// Why Flow Director does not look at a frame at all.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, thiserror::Error)]
-pub enum Unmatched {
-    /// Not IPv4 or IPv6.
-    #[error("the frame is not IP, and Flow Director matches only IP")]
-    NotIp,
-    /// A fragment, first or later.
-    #[error("the frame is an IP fragment, and Flow Director never matches fragments")]
-    Fragment,
-    /// IPv6, in perfect mode.
-    #[error("the frame is IPv6, and perfect filters match only IPv4; signature mode matches IPv6")]
-    Ipv6,
-}
-
-/// The masked key, field by field.
+/// The masked key that filters are compared with, field by field.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize)]
-#[allow(missing_docs, reason = "the head says what stands where")]
+#[allow(missing_docs, reason = "the head of the file describes the fields")]
 pub struct Input {
     pub pool: u8,
     pub flow_type: u8,
@@ -146,10 +133,10 @@ pub struct Input {
 }
 
 impl Input {
-    /// What the adapter sees of `key` through `mask`, in pool 0.
+    /// The fields of `key` that `mask` keeps, in pool 0.
     ///
     /// # Errors
-    /// When it does not look at such frames.
+    /// When Flow Director matches no such frames.
     #[inline]
     pub fn from_key(key: &FlowKey, mask: &MaskSet) -> Result<Self, Unmatched> {
         if !key.is_ip() {
@@ -170,7 +157,7 @@ impl Input {
         } else {
             (mask_v6(&key.src, mask.src_v6), mask_v6(&key.dst, mask.dst_v6), 4)
         };
-        // The adapter reads ports only behind an L4 header that it knows.
+        // The adapter reads ports only in the L4 protocols that it recognises.
         let ports = if l4 == 0 { 0 } else { u16::MAX };
         let flex = match mask.flex {
             Flex::Masked => 0,
@@ -190,19 +177,19 @@ impl Input {
         })
     }
 
-    /// The same in another pool, if `mask` has the pool count.
+    /// A copy in another pool, if `mask` includes the pool.
     #[must_use]
     pub const fn in_pool(self, pool: u8, mask: &MaskSet) -> Self {
         Self { pool: if mask.pool { pool & 0x7f } else { 0 }, ..self }
     }
 
-    /// Whether the key is IPv6.
+    /// Whether the frame is IPv6.
     #[must_use]
     pub const fn is_ipv6(&self) -> bool {
         self.flow_type & 4 != 0
     }
 
-    /// What the hashes see.
+    /// The input of both hashes.
     #[must_use]
     #[inline]
     pub fn folded(&self) -> Folded {

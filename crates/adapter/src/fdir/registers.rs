@@ -1,28 +1,29 @@
-//! The statistics registers: narrow, and cleared when read.
+//! The statistics registers, which have few bits and are cleared when read.
 //!
-//! FDIRUSTAT's failure twin FDIRFSTAT has 8 bits a counter: read it before 256 failures, or some
-//! are gone. [`Accumulator`] is the reader that Linux lacks.
+//! FDIRFSTAT, which counts failures, has 8 bits per counter: it must be read before 256 failures,
+//! or some are lost. [`Accumulator`] sums the readings; Linux has no such reader.
 
 use serde::Serialize;
 
-/// One reading. Each counter is since the last reading, cut to the register's width.
+/// One reading of the registers. Each counter covers the time since the last reading, and is
+/// reduced to the width of the register.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Registers {
-    /// FDIRFREE.FREE, 16 bits: free filters now; not cleared.
+    /// FDIRFREE.FREE, 16 bits: filters that are free now; not cleared by reading.
     pub free: u16,
-    /// FDIRFREE.COLL, 15 bits: filters added beside an equal one.
+    /// FDIRFREE.COLL, 15 bits: filters added although an equal one existed.
     pub coll: u16,
     /// FDIRLEN.MAXLEN, 6 bits, saturating: the longest bucket list since the last reading.
     pub max_len: u8,
-    /// FDIRLEN.MAXHASH, 15 bits: that list's bucket.
+    /// FDIRLEN.MAXHASH, 15 bits: the bucket of that list.
     pub max_hash: u16,
     /// FDIRUSTAT.ADD, 16 bits: filters added.
     pub add: u16,
     /// FDIRUSTAT.REMOVE, 16 bits: filters removed.
     pub remove: u16,
-    /// FDIRFSTAT.FADD, 8 bits: filters that did not fit.
+    /// FDIRFSTAT.FADD, 8 bits: adds that failed because the table was full.
     pub fadd: u8,
-    /// FDIRFSTAT.FREMOVE, 8 bits: filters to remove that were not there.
+    /// FDIRFSTAT.FREMOVE, 8 bits: removals that failed because no such filter existed.
     pub fremove: u8,
     /// FDIRMATCH, 32 bits: frames that hit.
     pub matched: u32,
@@ -30,7 +31,7 @@ pub struct Registers {
     pub missed: u32,
 }
 
-/// Counters since the last reading, at full width inside the model.
+/// Counters of the model since the last reading, not yet reduced to the width of the registers.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Counters {
     pub coll: u64,
@@ -45,7 +46,7 @@ pub(super) struct Counters {
 }
 
 impl Counters {
-    /// What the registers show, cut to their widths; then they are zero.
+    /// Returns the values of the registers, reduced to their widths, and clears the counters.
     pub(super) fn read(&mut self, free: u16) -> Registers {
         let counted = std::mem::take(self);
         Registers {
@@ -63,25 +64,25 @@ impl Counters {
     }
 }
 
-/// Sums readings up. True as long as it polls before a register wraps: in practice before 256
-/// failed adds, so every millisecond at 100 000 of them a second.
+/// Sums of readings. They are exact if every register is read before it wraps: in practice before
+/// 256 failed adds, that is every millisecond at 100 000 failed adds per second.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Accumulator {
     /// Free filters at the last reading.
     pub free: u16,
-    /// The longest bucket list ever read, and its bucket.
+    /// The longest bucket list in any reading.
     pub max_len: u8,
-    /// Its bucket.
+    /// The bucket of that list.
     pub max_hash: u16,
-    /// Filters added beside an equal one.
+    /// Filters added although an equal one existed.
     pub coll: u64,
     /// Filters added.
     pub add: u64,
     /// Filters removed.
     pub remove: u64,
-    /// Filters that did not fit.
+    /// Adds that failed because the table was full.
     pub fadd: u64,
-    /// Filters to remove that were not there.
+    /// Removals that failed because no such filter existed.
     pub fremove: u64,
     /// Frames that hit.
     pub matched: u64,

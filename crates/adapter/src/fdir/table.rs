@@ -1,25 +1,27 @@
 //! The filter table: bucket lists in the packet buffer.
 //!
 //! ```text
-//!  heads[bucket] ─> slot ─> slot ─> nil      first equal filter wins; new ones go to the end
-//!  free ─> slot ─> slot ─> ...               every slot is in one list or free
+//!  heads[bucket] ─> slot ─> slot ─> nil      the first equal filter matches; new ones are appended
+//!  free ─> slot ─> slot ─> ...               every slot is in one bucket list or in the free list
 //! ```
 //!
-//! Commands as FDIRCMD has them: add, add with FILTER_UPDATE, query, remove. Removal finds its
-//! filter by (bucket, soft id or signature), so soft ids should be unique. The datasheet does not
-//! say where in a list a new filter goes; the end is this model's reading, and so is that a hit
-//! carries the LENGTH error when its filter stands beyond MAX_LENGTH in its list.
+//! The commands are those of FDIRCMD: add, add with FILTER_UPDATE, query, remove. A removal finds
+//! its filter by bucket and soft id (or signature), so soft ids should be unique. The datasheet does
+//! not state where a list is extended; appending is this model's interpretation, as is the rule that
+//! a hit has the LENGTH error when the position of its filter is greater than MAX_LENGTH.
 //!
 //! Invariants: occupied + free = capacity; a slot keeps its number until removed or flushed;
 //! no allocation after `new`. Thread-safety: `&mut self`.
 
-use super::registers::{Counters, Registers};
-use super::{
-    Action, Added, DROP_QUEUE, Error, Hit, Input, Limits, MaskSet, Mode, Moderation, Outcome,
-    Pballoc, Target, Unmatched,
-};
-use crate::stats::FilterStats;
 use flowyard_frame::FlowKey;
+
+use super::action::{Action, DROP_QUEUE, Moderation, Target};
+use super::answer::{Added, Hit, Limits, Outcome};
+use super::error::{Error, Unmatched};
+use super::input::{Input, MaskSet};
+use super::memory::{Mode, Pballoc};
+use super::registers::{Counters, Registers};
+use crate::stats::FilterStats;
 
 /// No slot: the end of a list.
 const NIL: u16 = u16::MAX;
@@ -41,7 +43,7 @@ pub struct Table {
     heads: Box<[u16]>,
     links: Box<[Link]>,
     actions: Box<[Action]>,
-    /// The full keys; empty in signature mode, which has none.
+    /// The whole keys; empty in signature mode, which stores none.
     inputs: Box<[Input]>,
     free: u16,
     near_full: bool,
@@ -53,7 +55,7 @@ impl Table {
     /// An empty table.
     ///
     /// # Errors
-    /// When the hardware cannot hold the mask set.
+    /// When the hardware does not support the mask set.
     pub fn new(mode: Mode, pballoc: Pballoc, mask: MaskSet, limits: Limits) -> Result<Self, Error> {
         mask.check()?;
         let filters = pballoc.filters(mode);
@@ -76,28 +78,28 @@ impl Table {
         Ok(table)
     }
 
-    /// The mode.
+    /// The match mode of the table.
     #[must_use]
     pub const fn mode(&self) -> Mode {
         self.mode
     }
 
-    /// The carve-out.
+    /// The part of the packet buffer that holds the table.
     #[must_use]
     pub const fn pballoc(&self) -> Pballoc {
         self.pballoc
     }
 
-    /// The mask set.
+    /// The mask set of the port.
     #[must_use]
     pub const fn mask(&self) -> &MaskSet {
         &self.mask
     }
 
-    /// Changes the mask set, of which the port has only one.
+    /// Replaces the mask set of the port.
     ///
     /// # Errors
-    /// While filters are in, and when the hardware cannot hold it.
+    /// While filters are installed, and when the hardware does not support the mask set.
     pub fn set_mask(&mut self, mask: MaskSet) -> Result<(), Error> {
         mask.check()?;
         if mask != self.mask && self.stats.occupancy > 0 {
@@ -107,10 +109,10 @@ impl Table {
         Ok(())
     }
 
-    /// What the table sees of a frame.
+    /// The masked key of a frame.
     ///
     /// # Errors
-    /// When it does not look at such frames.
+    /// When the table matches no such frames.
     #[inline]
     pub fn input(&self, key: &FlowKey) -> Result<Input, Unmatched> {
         let input = Input::from_key(key, &self.mask)?;
@@ -120,19 +122,19 @@ impl Table {
         }
     }
 
-    /// The bucket of a key.
+    /// The bucket of a masked key.
     #[must_use]
     #[inline]
     pub fn bucket(&self, input: &Input) -> u16 {
         input.folded().bucket(self.mode, self.pballoc)
     }
 
-    /// Adds a filter for frames like `key`. `soft_id` is what a hit reports, in perfect mode.
-    /// With `update` (FILTER_UPDATE) an equal filter changes its action instead; without, a
-    /// second one joins the list.
+    /// Adds a filter for frames with the masked fields of `key`. In perfect mode a hit reports
+    /// `soft_id`. If an equal filter exists, `update` (FILTER_UPDATE) changes its action; without
+    /// `update` a second filter is appended.
     ///
     /// # Errors
-    /// When the table is full, or the filter is not one the hardware has.
+    /// When the table is full, or when the hardware does not support the filter.
     pub fn add(
         &mut self,
         key: &FlowKey,
@@ -144,7 +146,7 @@ impl Table {
         self.add_input(&input, soft_id, action, update)
     }
 
-    /// [`Table::add`] for a key that [`Table::input`] made, perhaps moved to a pool since.
+    /// [`Table::add`] for a key from [`Table::input`], which may have been moved to a pool since.
     ///
     /// # Errors
     /// As [`Table::add`].
@@ -159,11 +161,11 @@ impl Table {
         let folded = input.folded();
         let bucket = folded.bucket(self.mode, self.pballoc);
         let id = if self.mode == Mode::Perfect { soft_id } else { folded.signature() };
-        let (mut last, mut length, mut twin) = (NIL, 1, NIL);
+        let (mut last, mut length, mut equal) = (NIL, 1, NIL);
         let mut slot = self.heads[usize::from(bucket)];
         while slot != NIL {
-            if twin == NIL && self.is(slot, input, id) {
-                twin = slot;
+            if equal == NIL && self.is(slot, input, id) {
+                equal = slot;
                 if update {
                     break;
                 }
@@ -172,11 +174,11 @@ impl Table {
             length += 1;
             slot = self.links[usize::from(slot)].next;
         }
-        if update && twin != NIL {
-            self.links[usize::from(twin)].id = id;
-            self.actions[usize::from(twin)] = action;
+        if update && equal != NIL {
+            self.links[usize::from(equal)].id = id;
+            self.actions[usize::from(equal)] = action;
             self.stats.updates += 1;
-            return Ok(Added { outcome: Outcome::Updated, slot: twin, near_full: false });
+            return Ok(Added { outcome: Outcome::Updated, slot: equal, near_full: false });
         }
         let slot = self.take(input, id, action)?;
         match last {
@@ -186,16 +188,17 @@ impl Table {
         if length > self.counters.max_len {
             (self.counters.max_len, self.counters.max_hash) = (length, bucket);
         }
-        self.counters.coll += u64::from(twin != NIL);
-        let outcome = if twin == NIL { Outcome::Added } else { Outcome::Duplicate };
+        self.counters.coll += u64::from(equal != NIL);
+        let outcome = if equal == NIL { Outcome::Added } else { Outcome::Duplicate };
         Ok(Added { outcome, slot, near_full: self.crossed() })
     }
 
-    /// The filter that a command with this bucket and soft id (or signature) would find.
+    /// The slot and the action of the filter that a command with this bucket and soft id (or
+    /// signature) finds.
     #[must_use]
     pub fn query(&self, bucket: u16, id: u16) -> Option<(u16, Action)> {
         let mut slot = *self.heads.get(usize::from(bucket))?;
-        // A hit reports a signature with bit 15 set; take it either way.
+        // A hit reports a signature with bit 15 set; accept it with and without that bit.
         let id = if self.mode == Mode::Signature { id & 0x7fff } else { id };
         while slot != NIL {
             let link = self.links[usize::from(slot)];
@@ -207,10 +210,10 @@ impl Table {
         None
     }
 
-    /// Removes the filter that [`Table::query`] finds; returns its slot.
+    /// Removes the filter that [`Table::query`] finds, and returns its slot.
     ///
     /// # Errors
-    /// [`Error::NotFound`], which the hardware counts (FDIRFSTAT.FREMOVE).
+    /// [`Error::NotFound`], which the hardware counts in FDIRFSTAT.FREMOVE.
     pub fn remove(&mut self, bucket: u16, id: u16) -> Result<u16, Error> {
         let Some((slot, _)) = self.query(bucket, id) else {
             self.counters.fremove += 1;
@@ -245,38 +248,38 @@ impl Table {
         hit
     }
 
-    /// [`Table::lookup`] for a key that [`Table::input`] made, perhaps moved to a pool since.
+    /// [`Table::lookup`] for a key from [`Table::input`], which may have been moved to a pool since.
     pub fn lookup_input(&mut self, input: &Input) -> Option<Hit> {
         let hit = self.find(input);
         self.count(hit.is_some());
         hit
     }
 
-    /// Empties the table and the registers, as the drivers' re-initialisation does.
+    /// Empties the table and clears the registers, as the drivers' re-initialisation does.
     pub fn flush(&mut self) {
         self.clear();
         self.stats.flushes += 1;
     }
 
-    /// Reads the statistics registers, which clears them.
+    /// Reads the statistics registers and thereby clears them.
     pub fn read_registers(&mut self) -> Registers {
         let free = self.free_filters();
         self.counters.read(free)
     }
 
-    /// Filters that are free.
+    /// Number of filters that can still be added.
     #[must_use]
     pub const fn free_filters(&self) -> u16 {
         (self.stats.capacity - self.stats.occupancy) as u16
     }
 
-    /// Counters at full width, never cleared. Aliases stay 0: the table cannot know.
+    /// Counters that are never cleared. `aliases` stays 0, because the table cannot detect them.
     #[must_use]
     pub const fn stats(&self) -> FilterStats {
         self.stats
     }
 
-    /// How many filters each bucket holds, bucket by bucket.
+    /// The number of filters in each bucket, in the order of the buckets.
     pub fn list_lengths(&self) -> impl Iterator<Item = usize> + '_ {
         self.heads.iter().map(|&head| {
             let next = |&slot: &u16| Some(self.links[usize::from(slot)].next).filter(|&s| s != NIL);
@@ -307,7 +310,7 @@ impl Table {
         None
     }
 
-    /// Whether a filter equals a key: in full, or by its signature.
+    /// Whether a filter equals a key: by the whole key, or by the signature.
     #[inline]
     fn is(&self, slot: u16, input: &Input, signature: u16) -> bool {
         match self.mode {
@@ -334,18 +337,18 @@ impl Table {
             _ => {}
         }
         if action.counter.is_some() {
-            return Err(Error::NoSuchAction("counter of its own"));
+            return Err(Error::NoSuchAction("hardware counter"));
         }
         if action.moderation == Moderation::HighBandwidth {
             return Err(Error::NoSuchAction("high-bandwidth interrupt class"));
         }
         if action.value != 0 && action.value != u32::from(soft_id) {
-            return Err(Error::NoSuchAction("value besides its soft id"));
+            return Err(Error::NoSuchAction("value other than its soft id"));
         }
         Ok(())
     }
 
-    /// Fills a free slot.
+    /// Writes a filter to a free slot.
     fn take(&mut self, input: &Input, id: u16, action: Action) -> Result<u16, Error> {
         let slot = self.free;
         if slot == NIL {
@@ -366,7 +369,7 @@ impl Table {
         Ok(slot)
     }
 
-    /// Whether the table is near full and was not before.
+    /// Whether the table has just become nearly full.
     const fn crossed(&mut self) -> bool {
         let near = self.free_filters() <= self.limits.full_threshold;
         let crossed = near && !self.near_full;

@@ -1,13 +1,14 @@
-//! What the hash says.
+//! Tests of the hashes.
 
 mod table;
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use flowyard_frame::{FlowKey, proto};
+use flowyard_frame::Rng;
 use proptest::prelude::*;
 
-use super::twin;
+use super::slow_model;
 use super::*;
 
 fn v4(proto: u8, src: [u8; 4], sport: u16, dst: [u8; 4], dport: u16) -> FlowKey {
@@ -21,7 +22,7 @@ fn folded(key: &FlowKey, mask: &MaskSet) -> Folded {
 
 const NO_VLAN: MaskSet = MaskSet { vlan: VlanMask::None, ..MaskSet::ATR };
 
-/// (hash, signature | 0x8000) as testpmd prints them.
+/// The bucket hash and the signature with bit 15 set, as testpmd prints them.
 fn printed(key: &FlowKey, mask: &MaskSet, mode: Mode) -> (u16, u16) {
     let folded = folded(key, mask);
     (folded.bucket(mode, Pballoc::K64), folded.signature() | 0x8000)
@@ -29,7 +30,7 @@ fn printed(key: &FlowKey, mask: &MaskSet, mode: Mode) -> (u16, u16) {
 
 /// Values that an 82599 printed (DPDK test suite, "Niantic Flow Director" plan).
 #[test]
-fn what_real_hardware_printed() {
+fn hashes_equal_the_values_that_hardware_printed() {
     let (a, b) = ([192, 168, 0, 1], [192, 168, 0, 2]);
     let udp = v4(proto::UDP, a, 1024, b, 1024);
     let tcp = v4(proto::TCP, a, 1024, b, 1024);
@@ -67,9 +68,9 @@ fn what_real_hardware_printed() {
     assert_eq!(printed(&tagged, &NO_VLAN, Mode::Perfect).0, 0x7e8);
 }
 
-/// Values of Intel's driver, beyond the files in `../shared`.
+/// Values of Intel's driver that the files in `../shared` do not contain.
 #[test]
-fn what_the_driver_computes() {
+fn hashes_equal_the_values_of_intels_driver() {
     let (a, b) = ([192, 168, 0, 1], [192, 168, 0, 5]);
     let tcp = v4(proto::TCP, a, 5300, b, 80);
     let both = |key: &FlowKey| {
@@ -93,7 +94,7 @@ fn what_the_driver_computes() {
 }
 
 #[test]
-fn ports_count_only_behind_a_header_the_adapter_knows() {
+fn ports_are_matched_only_in_protocols_that_the_adapter_recognises() {
     let (a, b) = ([192, 168, 0, 1], [192, 168, 0, 5]);
     let input = |proto, sport| Input::from_key(&v4(proto, a, sport, b, 80), &MaskSet::ATR).unwrap();
     assert_eq!(input(proto::ICMP, 5), input(proto::ICMP, 6));
@@ -101,7 +102,7 @@ fn ports_count_only_behind_a_header_the_adapter_knows() {
 }
 
 #[test]
-fn sizes_are_the_datasheets() {
+fn sizes_are_those_of_the_datasheet() {
     for (pballoc, perfect, signature) in
         [(Pballoc::K64, 2048, 8191), (Pballoc::K128, 4096, 16383), (Pballoc::K256, 8192, 32767)]
     {
@@ -112,7 +113,7 @@ fn sizes_are_the_datasheets() {
     assert_eq!(Pballoc::K64.bytes(), 65536);
 }
 
-/// Both hashes together as one linear map of the fold: (signature, bucket).
+/// Both hashes as one linear map of the fold: signature and bucket.
 fn map(rest: u32) -> u32 {
     Folded { first: 0, rest }.atr_fdirhash()
 }
@@ -150,7 +151,7 @@ fn bucket_and_signature_together_have_rank_29() {
         assert_ne!(fold, 0, "the three are independent");
         assert_eq!(map(fold), 0, "0x{fold:08x}");
     }
-    // Rank 29 of 32 leaves a kernel of dimension 3: these three span all of it.
+    // Rank 29 of 32 leaves a kernel of dimension 3, which these three vectors span.
 }
 
 #[test]
@@ -168,7 +169,7 @@ fn client(host: [u8; 4], sport: u16, dport: u16) -> FlowKey {
 }
 
 #[test]
-fn different_flows_are_one_filter() {
+fn different_flows_share_one_filter() {
     let hash = |key: &FlowKey| folded(key, &MaskSet::ATR).atr_fdirhash();
     let flow = hash(&client([10, 0, 0, 5], 40000, 11211));
     assert_eq!(hash(&client([10, 1, 0, 5], 40001, 11211)), flow);
@@ -176,13 +177,13 @@ fn different_flows_are_one_filter() {
     assert_ne!(hash(&client([10, 0, 0, 6], 40000, 11211)), flow);
 }
 
-/// Eight load generators in adjacent /16s, a thousand ports each in sequence.
+/// Eight load generators in adjacent /16 networks, each with a thousand consecutive ports.
 fn generators() -> impl Iterator<Item = FlowKey> {
     (0..8).flat_map(|g| (0..1000).map(move |p| client([10, g, 0, 5], 40000 + p, 11211)))
 }
 
 #[test]
-fn eight_thousand_flows_are_a_thousand_filters() {
+fn eight_thousand_flows_share_a_thousand_filters() {
     let mut table =
         Table::new(Mode::Signature, Pballoc::K64, MaskSet::ATR, Limits::default()).unwrap();
     for key in generators() {
@@ -192,7 +193,7 @@ fn eight_thousand_flows_are_a_thousand_filters() {
     assert_eq!((stats.occupancy, stats.adds, stats.updates), (1000, 1000, 7000));
 }
 
-/// (longest list, lists longer than 10) of 2048 buckets.
+/// The longest list, and the number of lists longer than 10, of 2048 buckets.
 fn lists(keys: impl Iterator<Item = FlowKey>) -> (usize, usize) {
     let mask = MaskSet { flex: Flex::Masked, ..MaskSet::ATR };
     let mut lengths = vec![0; 2048];
@@ -203,12 +204,12 @@ fn lists(keys: impl Iterator<Item = FlowKey>) -> (usize, usize) {
 }
 
 #[test]
-fn patterns_make_long_lists() {
+fn regular_addresses_and_ports_make_long_lists() {
     let sequential = |base: u16| (0..8000).map(move |p| client([10, 0, 0, 5], base + p, 11211));
     assert_eq!(lists(sequential(32768)), (4, 0), "from a round port: full rank spreads evenly");
-    assert_eq!(lists(sequential(40000)), (6, 0), "from another port: six at most");
+    assert_eq!(lists(sequential(40000)), (6, 0), "from another port: at most six");
     assert_eq!(lists(generators()), (16, 448));
-    let mut rng = flowyard_frame::Rng::new(7);
+    let mut rng = Rng::new(7);
     let random = (0..8000).map(|_| {
         let r = rng.bits();
         client((r as u32).to_be_bytes(), (r >> 32) as u16 | 1024, 11211)
@@ -234,13 +235,13 @@ fn inputs() -> impl Strategy<Value = Input> {
 
 proptest! {
     #[test]
-    fn the_fast_hash_is_the_formal_one(input in inputs(), key in any::<u32>()) {
-        let stream = twin::stream(&input);
+    fn the_fast_hash_equals_the_formal_definition(input in inputs(), key in any::<u32>()) {
+        let stream = slow_model::stream(&input);
         let (bucket, signature) = hash::KEYS;
-        prop_assert_eq!(input.folded().bucket_raw(), twin::hash(&stream, bucket));
-        prop_assert_eq!(input.folded().signature_raw(), twin::hash(&stream, signature));
-        // The formal one is linear for any hash key, so the fast one's fold loses nothing else.
-        let zero = twin::hash(&[0; 42], key);
+        prop_assert_eq!(input.folded().bucket_raw(), slow_model::hash(&stream, bucket));
+        prop_assert_eq!(input.folded().signature_raw(), slow_model::hash(&stream, signature));
+        // As linearity requires, the hash of zero is zero for every hash key.
+        let zero = slow_model::hash(&[0; 42], key);
         prop_assert_eq!(zero, 0);
     }
 
@@ -254,13 +255,13 @@ proptest! {
     }
 
     #[test]
-    fn swapped_addresses_are_the_same_filter(input in inputs()) {
+    fn exchanged_addresses_give_the_same_filter(input in inputs()) {
         let swapped = Input { src: input.dst, dst: input.src, ..input };
         prop_assert_eq!(input.folded(), swapped.folded());
     }
 
     #[test]
-    fn masking_is_idempotent_and_hides(sport in any::<u16>(), src in any::<u32>(), m in any::<u32>()) {
+    fn masked_bits_do_not_matter(sport in any::<u16>(), src in any::<u32>(), m in any::<u32>()) {
         let mask = MaskSet { src_v4: m, src_port: m as u16, ..MaskSet::ATR };
         let key = v4(proto::TCP, src.to_be_bytes(), sport, [10, 0, 0, 1], 80);
         let hidden = v4(proto::TCP, (src ^ !m).to_be_bytes(), sport ^ !(m as u16), [10, 0, 0, 1], 80);

@@ -1,36 +1,37 @@
-//! What i40e turns off when the filter table fills up, and when it comes back.
+//! When i40e turns ATR and sideband rules off because the filter table is full, and on again.
 //!
 //! ```text
 //!  full status --count >= available - 10--> sideband off --another full status, for ATR--> ATR off,
-//!        ^                                   | room > 32                              flush asked
+//!        ^                                   | free > 32                            flush pending
 //!        |                                   v                                             |
-//!        +--- ATR on <--room > 128, no TCP rules--- sideband on <--flush, replay (10 s apart)
+//!        +--- ATR on <--free > 128, no TCP rules--- sideband on <--flush, replay (10 s apart)
 //! ```
 //!
-//! `available` is the guaranteed count, as the driver has it, while the count is of all filters: with
-//! a large best-effort share the margins bite long before the table is full.
+//! As in the driver, `available` is only the number of guaranteed filters, while `count` includes all
+//! filters: with a large best-effort share the limits take effect long before the table is full.
 
 use flowyard_frame::Nanos;
 
 const SECOND: Nanos = 1_000_000_000;
-/// The service task's period.
+/// Period of the service task.
 const PERIOD: Nanos = SECOND;
-/// At most one flush in this time.
+/// Shortest time between two flushes.
 const FLUSH_INTERVAL: Nanos = 10 * SECOND;
-/// A flush that soon after the last one, with little room besides the rules, leaves ATR off.
+/// ATR stays off after a flush that follows the last one within this time, if the rules leave few
+/// filters.
 const UNSTABLE: Nanos = 30 * SECOND;
 const FULL_MARGIN: u32 = 10;
-const SIDEBAND_ROOM: u32 = 32;
-const ATR_ROOM: u32 = 128;
+const SIDEBAND_FREE: u32 = 32;
+const ATR_FREE: u32 = 128;
 
-/// What of Flow Director is on.
+/// Which parts of Flow Director are on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize)]
 pub struct Health {
-    /// ATR samples.
+    /// Whether ATR samples.
     pub atr: bool,
-    /// New sideband rules are taken.
+    /// Whether new sideband rules are accepted.
     pub sideband: bool,
-    /// A flush was asked for and has not run.
+    /// Whether a flush is pending.
     pub flush_pending: bool,
 }
 
@@ -41,9 +42,9 @@ pub(super) struct Guard {
     health: Health,
     last_flush: Option<Nanos>,
     next_service: Nanos,
-    /// Full statuses since the last flush.
+    /// Reports of a full table since the last flush.
     add_errors: u32,
-    /// ATR filters at the last full status.
+    /// Number of ATR filters at the last report of a full table.
     atr_at_error: u32,
 }
 
@@ -84,7 +85,7 @@ impl Guard {
         due
     }
 
-    /// The adapter reports that a filter did not fit; `atr` if it was one of ours.
+    /// The adapter reports that a filter did not fit; `atr` is true if ATR programmed it.
     pub(super) const fn table_full(&mut self, atr: bool, count: u32, atr_filters: u32) {
         if self.health.flush_pending {
             return;
@@ -100,14 +101,14 @@ impl Guard {
         }
     }
 
-    /// Whether to empty the table now. If so, ATR is on again unless the last flush was recent and
-    /// the rules leave it little room.
+    /// Whether to empty the table now. If so, ATR is turned on again, unless the last flush was recent
+    /// and the rules leave few filters, or there are TCP rules.
     pub(super) fn flush(&mut self, now: Nanos, rules: u32, tcp_rules: bool) -> bool {
         let since = self.last_flush.map_or(Nanos::MAX, |last| now.saturating_sub(last));
         if !self.health.flush_pending || since <= FLUSH_INTERVAL {
             return false;
         }
-        let unstable = since <= UNSTABLE && self.available.saturating_sub(rules) < ATR_ROOM;
+        let unstable = since <= UNSTABLE && self.available.saturating_sub(rules) < ATR_FREE;
         self.last_flush = Some(now);
         self.add_errors = 0;
         self.health.atr = !unstable && !tcp_rules;
@@ -115,18 +116,18 @@ impl Guard {
         true
     }
 
-    /// Turns on again what has room.
+    /// Turns the parts on again for which enough filters are free.
     pub(super) const fn reenable(&mut self, count: u32, atr_filters: u32, tcp_rules: bool) {
         if self.health.flush_pending {
             return;
         }
-        if count < self.available.saturating_sub(SIDEBAND_ROOM)
+        if count < self.available.saturating_sub(SIDEBAND_FREE)
             || self.add_errors == 0
             || atr_filters < self.atr_at_error
         {
             self.health.sideband = true;
         }
-        if count < self.available.saturating_sub(ATR_ROOM) && !tcp_rules {
+        if count < self.available.saturating_sub(ATR_FREE) && !tcp_rules {
             self.health.atr = true;
         }
     }

@@ -1,21 +1,21 @@
-//! ATR of the 700 series (X710, XL710, X722; driver i40e): the adapter learns from what it transmits.
+//! ATR of the 700 series (X710, XL710, X722; driver i40e), which learns flows from transmitted packets.
 //!
 //! ```text
 //!  transmit on ring r --(TCP; SYN, FIN, RST or every 20th)--> program {reversed flow -> queue r}
-//!                                            ... later, asynchronously ...  table, 8K per device
+//!                                    takes effect later, asynchronously: table, 8K per device
 //!  receive: perfect match in the table -> queue;  else RSS
 //! ```
 //!
-//! Filters are exact (unlike 82599's signatures), so flows never alias; but the table is shared with
-//! sideband (ethtool) rules, a full table is only noticed afterwards, and then the driver turns parts
-//! of itself off, empties the table and starts again
-//! ([`Health`], and the essay in `guard.rs`).
+//! Filters are exact (unlike the signatures of the 82599), so flows never share a filter. But ATR
+//! shares the table with sideband (ethtool) rules, and the adapter reports a full table only after
+//! the driver has programmed the filter. The driver then turns ATR or sideband rules off, empties the
+//! table and turns them on again ([`Health`], and the head of `guard.rs`).
 //!
-//! Sideband rules themselves are matched by [`crate::rules::RuleTable`]; here they take room and,
-//! when they are for TCP, silence ATR.
+//! Sideband rules are matched by [`crate::rules::RuleTable`]; in this model they only occupy filters
+//! and, if they are for TCP, turn ATR off.
 //!
 //! Invariants: ATR filters + sideband rules <= guaranteed + best effort.
-//! Thread-safety: `&mut self`; one adapter, one table.
+//! Thread-safety: `&mut self`; one adapter with one table.
 
 mod guard;
 
@@ -27,36 +27,38 @@ use crate::stats::FilterStats;
 use guard::Guard;
 pub use guard::Health;
 
-/// Which 700-series controller.
+/// A controller of the 700 series.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, serde::Serialize)]
 pub enum Chip {
     /// X710 and XL710: the driver programs a removal for each FIN and RST it transmits.
     #[default]
     Xl710,
-    /// X722: the hardware evicts a filter when a FIN or RST of its flow passes; the driver does not
-    /// sample those packets.
+    /// X722: the hardware removes a filter when a FIN or RST of its flow passes; the driver does not
+    /// sample these packets.
     X722,
 }
 
-/// What the model needs to know of adapter and driver.
+/// The parameters of the adapter and its driver.
 #[derive(Clone, Debug)]
 pub struct I40eConfig {
     /// The controller.
     pub chip: Chip,
-    /// Transmit rings, each with a counter of its own.
+    /// Number of transmit rings. Each ring counts its own packets.
     pub rings: u16,
-    /// Sample every n-th TCP packet of a ring; 0 turns ATR off. The driver's constant is 20.
+    /// Every `sample_rate`-th TCP packet of a ring is sampled; 0 turns ATR off. The driver uses 20.
     pub sample_rate: u32,
-    /// Filters guaranteed to this function. Read the capability of a live adapter.
+    /// Filters guaranteed to this function. A live adapter reports its number as a capability.
     pub guaranteed: u32,
-    /// Filters shared by all functions, all of them free for this one.
+    /// Filters shared by all functions, which this model gives to this function alone.
     pub best_effort: u32,
-    /// From the programming descriptor's transmission to the filter's effect.
+    /// Time from the transmission of the programming descriptor to the effect of the filter, in
+    /// nanoseconds.
     pub programming_delay: Nanos,
 }
 
 impl Default for I40eConfig {
-    /// The sizes of DPDK's guide: 512 guaranteed, 7168 best effort. Delay 10 us, a guess.
+    /// The sizes in DPDK's guide: 512 guaranteed, 7168 best effort. The delay of 10 us is an
+    /// assumption.
     fn default() -> Self {
         Self {
             chip: Chip::default(),
@@ -69,21 +71,21 @@ impl Default for I40eConfig {
     }
 }
 
-/// Why a sideband rule was refused at once.
+/// The reason for which a sideband rule is refused immediately.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum SidebandError {
-    /// The driver stopped taking rules because the table is nearly full.
+    /// The driver accepts no more rules because the table is nearly full.
     #[error(
-        "no space (-ENOSPC): the driver takes no sideband rules until more than 32 filters are \
-         free; delete rules, or wait for the flush that follows"
+        "no space (-ENOSPC): the driver accepts no sideband rules until more than 32 filters are \
+         free; delete rules, or wait for the next flush"
     )]
     NoSpace,
     /// The location is beyond guaranteed + best effort.
     #[error("location {loc} is out of range; use one below {limit}")]
     Location {
-        /// The location asked for.
+        /// The location requested.
         loc: u32,
-        /// The first location that does not exist.
+        /// The number of locations.
         limit: u32,
     },
 }
@@ -131,7 +133,7 @@ impl AtrI40e {
         }
     }
 
-    /// The host transmits a frame on `ring`: perhaps ATR samples it.
+    /// Reports a frame that the host transmits on `ring`, which ATR may sample.
     pub fn transmit(&mut self, ring: u16, key: &FlowKey, now: Nanos) {
         self.tick(now);
         if key.proto != proto::TCP || !key.is_ip() || key.frag != 0 {
@@ -156,7 +158,7 @@ impl AtrI40e {
         self.programs.push_back((now.saturating_add(self.config.programming_delay), program));
     }
 
-    /// A frame arrives: the queue of its filter, if any; else RSS decides.
+    /// The queue of the filter that a received frame matches; `None` if RSS decides.
     pub fn receive(&mut self, key: &FlowKey, now: Nanos) -> Option<u16> {
         self.tick(now);
         let flow = key.flow();
@@ -167,13 +169,14 @@ impl AtrI40e {
         }
         let closing = key.tcp_flags & (FlowKey::FIN | FlowKey::RST) != 0;
         if closing && queue.is_some() && self.config.chip == Chip::X722 {
-            self.evict(&flow); // which direction triggers it is not documented: we take both
+            self.evict(&flow); // the direction is not documented: both evict in this model
         }
         queue
     }
 
-    /// A sideband rule goes in at `loc`, overwriting the one there; `tcp` for flow types tcp4 and
-    /// tcp6. Success means "sent": a full table shows up later, in [`AtrI40e::take_rejected`].
+    /// Adds a sideband rule at `loc` and overwrites the rule there; `tcp` is true for the flow types
+    /// tcp4 and tcp6. Success means that the rule was sent to the adapter: a rule that finds the
+    /// table full is reported later, by [`AtrI40e::take_rejected`].
     pub fn add_rule(&mut self, loc: u32, tcp: bool, now: Nanos) -> Result<(), SidebandError> {
         self.tick(now);
         if loc >= self.stats.capacity {
@@ -192,21 +195,21 @@ impl AtrI40e {
         Ok(())
     }
 
-    /// The rule at `loc` goes; whether there was one. ATR comes back with the next service task
-    /// after the last TCP rule has gone.
+    /// Deletes the rule at `loc` and returns whether there was one. After the last TCP rule is
+    /// deleted, the next service task turns ATR on again.
     pub fn delete_rule(&mut self, loc: u32, now: Nanos) -> bool {
         self.tick(now);
         self.rules.remove(&loc).is_some()
     }
 
-    /// Sideband rules that were accepted and then failed for want of room: the driver has logged
-    /// "could not be added" and dropped them.
+    /// The locations of sideband rules that were accepted and then failed because the table was
+    /// full: the driver has logged "could not be added" and dropped them. The list is cleared.
     pub fn take_rejected(&mut self) -> Vec<u32> {
         std::mem::take(&mut self.rejected)
     }
 
-    /// The adapter's and the driver's own time: programming completes, the service task runs once a
-    /// second. Every other call does this first.
+    /// Advances the adapter and the driver to `now`: filters take effect, and the service task runs
+    /// once per second. Every other method calls this first.
     pub fn tick(&mut self, now: Nanos) {
         while let Some(&(_, program)) = self.programs.front().filter(|(due, _)| *due <= now) {
             self.programs.pop_front();
@@ -217,13 +220,13 @@ impl AtrI40e {
         }
     }
 
-    /// What is on and off.
+    /// Which parts of Flow Director are on.
     #[must_use]
     pub fn health(&self) -> Health {
         self.guard.health()
     }
 
-    /// The counters; occupancy counts ATR filters and sideband rules.
+    /// The counters; `occupancy` includes ATR filters and sideband rules.
     #[must_use]
     pub fn stats(&self) -> FilterStats {
         FilterStats { occupancy: self.occupancy(), ..self.stats }
@@ -254,7 +257,7 @@ impl AtrI40e {
                 self.stats.removes += u64::from(self.table.remove(&flow).is_some());
             }
             Program::Sideband(loc) => {
-                let Some(rule) = self.rules.get_mut(&loc) else { return }; // deleted meanwhile
+                let Some(rule) = self.rules.get_mut(&loc) else { return }; // deleted in the meantime
                 if rule.installed || !full {
                     rule.installed = true;
                     return;
@@ -267,12 +270,13 @@ impl AtrI40e {
         }
     }
 
-    /// The service task: a flush if one is asked for and allowed, then the re-enabling checks.
+    /// The service task: a flush if one is pending and allowed, then the checks that turn parts on
+    /// again.
     fn service(&mut self, now: Nanos) {
         let tcp_rules = self.rules.values().filter(|rule| rule.tcp).count();
         if self.guard.flush(now, self.rules.len() as u32, tcp_rules > 0) {
             self.stats.flushes += 1;
-            self.table.clear(); // and every sideband rule is replayed, so none of them is lost
+            self.table.clear(); // the driver programs all sideband rules again, so none is lost
         }
         self.guard.reenable(self.occupancy(), self.table.len() as u32, tcp_rules > 0);
     }

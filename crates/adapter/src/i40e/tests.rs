@@ -67,7 +67,7 @@ fn closing_removes_by_driver_on_xl710_and_by_hardware_on_x722() {
         let stats = atr.stats();
         let expect = if chip == Chip::X722 { (0, 1) } else { (1, 0) };
         assert_eq!((stats.removes, stats.evictions), expect, "{chip:?}");
-        // X722 does not count a FIN towards the twenty.
+        // X722 does not count a FIN as one of the twenty packets.
         for _ in 0..19 {
             atr.transmit(1, &key(2, 0), SECOND / 2);
         }
@@ -77,7 +77,7 @@ fn closing_removes_by_driver_on_xl710_and_by_hardware_on_x722() {
 }
 
 #[test]
-fn a_tcp_rule_silences_atr_until_it_has_gone() {
+fn a_tcp_rule_turns_atr_off_until_it_is_deleted() {
     let mut atr = atr(Chip::Xl710);
     atr.transmit(1, &key(1, FlowKey::SYN), 0);
     atr.add_rule(7, false, 0).unwrap();
@@ -115,7 +115,7 @@ fn a_full_table_turns_sideband_off_then_atr_then_flushes() {
     assert_eq!(atr.health(), Health { atr: false, sideband: false, flush_pending: true });
     atr.tick(SECOND);
     let stats = atr.stats();
-    assert_eq!((stats.flushes, stats.occupancy), (1, 1), "the sideband rule is replayed");
+    assert_eq!((stats.flushes, stats.occupancy), (1, 1), "the sideband rule is programmed again");
     assert_eq!(atr.health(), Health { atr: true, sideband: true, flush_pending: false });
 }
 
@@ -149,7 +149,7 @@ fn flushes_keep_ten_seconds_apart_and_a_second_one_within_thirty_leaves_atr_off(
         fill(&mut atr, SECOND / 2);
         atr.tick(2 * SECOND);
         assert_eq!(atr.stats().flushes, 1);
-        // The guard's own re-check turns ATR on as soon as there is room for it.
+        // The service task turns ATR on again as soon as enough filters are free.
         fill(&mut atr, 3 * SECOND / 2 + SECOND);
         atr.tick(4 * SECOND);
         assert_eq!(atr.stats().flushes, 1, "too soon");
@@ -161,9 +161,10 @@ fn flushes_keep_ten_seconds_apart_and_a_second_one_within_thirty_leaves_atr_off(
 }
 
 proptest! {
-    /// With a roomy table and no delay the model is a map; and filters are never lost in the books.
+    /// With a large table and no delay the model behaves as a map, and every filter that was added is
+    /// either in the table or counted as removed.
     #[test]
-    fn the_table_is_what_a_naive_replay_says(
+    fn the_table_equals_a_simple_replay(
         packets in prop::collection::vec((0u16..4, 0u16..6, 0usize..6), 1..400),
         x722: bool,
     ) {

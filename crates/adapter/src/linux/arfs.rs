@@ -1,50 +1,42 @@
-//! Accelerated RFS: RFS that asks the adapter to deliver a flow to its CPU's own queue.
+//! Accelerated RFS (aRFS): RFS that programs the adapter to deliver a flow to the queue of its CPU.
 //!
-//! Two flows whose slots coincide in one queue's device table share one record of "the filter".
-//! Before July 2025 the later one overwrote it, so the driver thought the other's filter stale and
-//! removed it; the removed flow then came back by its RSS queue, asked again, and overwrote in its
-//! turn: both were reprogrammed for as long as they lived. Since then an active filter keeps its
-//! slot; the second flow goes without ([netdev, "Prevent RPS table overwrite of active flows"]).
+//! Two flows with the same slot in the device table of a queue share one record of their filter.
+//! Before July 2025 the later flow overwrote the record, so the driver considered the filter of the
+//! other flow stale and removed it. Packets of that flow then arrived at its RSS queue, requested a
+//! filter again and overwrote the record in turn: both filters were reprogrammed as long as the flows
+//! lasted. Since then an active filter keeps its slot, and the second flow has no filter ([netdev,
+//! "Prevent RPS table overwrite of active flows"]).
 //!
-//! Neither rule looks at packets already in the old queue's ring: a filter takes effect at once, so
-//! aRFS can still reorder where RFS alone could not.
+//! Neither rule considers packets that are already in the ring of the old queue. A filter takes
+//! effect immediately, so aRFS can reorder packets that RFS alone keeps in order.
 
 use flowyard_frame::{FlowKey, Nanos};
 
+use super::backlog::CpuQueues;
 use super::ice::{FlowMatch, Ice, ServiceTask};
-use super::rfs::Steer;
-use super::{CpuQueues, Rfs, RfsConfig};
+use super::rfs::{Rfs, RfsConfig};
+use super::steer::{ArfsFix, Steer};
 use crate::stats::FilterStats;
 
-/// The rule that guards a slot with a filter.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum ArfsFix {
-    /// None: the last flow to ask owns the slot.
-    Before,
-    /// An active filter's slot is taken only by the same hash, and only to change its CPU.
-    #[default]
-    After,
-}
-
-/// What aRFS needs to know of kernel, driver and adapter.
+/// The parameters of the kernel, the driver and the adapter.
 #[derive(Clone, Debug)]
 pub struct ArfsConfig {
-    /// Table sizes.
+    /// Sizes of the RFS tables.
     pub rfs: RfsConfig,
-    /// The kernel's rule for slots.
+    /// The kernel's rule for overwriting slots.
     pub fix: ArfsFix,
-    /// Filters the adapter holds: 16384 on E810.
+    /// Number of filters that the adapter holds: 16384 on the E810.
     pub capacity: u32,
     /// How the driver recognises a flow.
     pub matching: FlowMatch,
-    /// The driver's service task.
+    /// The timing of the driver's service task.
     pub task: ServiceTask,
-    /// The receive queue nearest to each CPU (`rx_cpu_rmap`); a CPU beyond the end has none.
+    /// The receive queue that is nearest to each CPU (`rx_cpu_rmap`). CPUs beyond the end have none.
     pub queue_of_cpu: Vec<u16>,
 }
 
 impl ArfsConfig {
-    /// E810 with one queue per CPU.
+    /// An E810 with one queue per CPU.
     #[must_use]
     pub fn e810(rfs: RfsConfig, fix: ArfsFix) -> Self {
         let queue_of_cpu = (0..rfs.cpus.min(rfs.queues)).collect();
@@ -62,13 +54,14 @@ impl ArfsConfig {
 /// Counters of aRFS.
 #[derive(Clone, Debug, Default, PartialEq, serde::Serialize)]
 pub struct ArfsStats {
-    /// The adapter's table. `adds`, `updates` and `evictions` are writes that took effect.
+    /// Counters of the adapter's table. `adds`, `updates` and `evictions` count writes that took
+    /// effect.
     pub filters: FilterStats,
-    /// Filters the driver decided to add.
+    /// Filters that the driver decided to add.
     pub built: u64,
-    /// Times the core asked for a filter.
+    /// Requests for a filter by the kernel's network core.
     pub steer_calls: u64,
-    /// List entries that the driver walked over in those calls.
+    /// List entries that the driver visited for these requests.
     pub list_walk: u64,
 }
 
@@ -93,23 +86,23 @@ impl Arfs {
         }
     }
 
-    /// The adapter: the queue of the filter that matches, if any; else RSS decides.
+    /// The queue of the adapter's filter that matches; `None` if RSS decides.
     pub fn queue(&mut self, key: &FlowKey) -> Option<u16> {
         self.ice.lookup(key)
     }
 
-    /// See [`Rfs::wanted`].
+    /// The CPU on which the flow was consumed last; see [`Rfs::wanted`].
     #[must_use]
     pub fn wanted(&self, hash: u32) -> Option<u16> {
         self.rfs.wanted(hash)
     }
 
-    /// A thread on `cpu` consumed or fed the flow; see [`Rfs::consume`].
+    /// Reports that a thread on `cpu` received or sent data of the flow; see [`Rfs::consume`].
     pub fn consume(&mut self, hash: u32, cpu: u16) {
         self.rfs.consume(hash, cpu);
     }
 
-    /// Where a packet of `key` that came in by `rxq` is processed; as [`Rfs::receive`].
+    /// The CPU that processes a packet which `rxq` received; see [`Rfs::receive`].
     pub fn receive(
         &mut self,
         key: &FlowKey,
@@ -123,7 +116,8 @@ impl Arfs {
         rfs.decide(hash, rxq, backlog, &mut nic)
     }
 
-    /// The driver's time: filters written by `now` take effect, the service task runs when due.
+    /// Advances the driver to `now`: written filters take effect, and the service task runs if it is
+    /// due.
     pub fn tick(&mut self, now: Nanos, backlog: &impl CpuQueues) {
         let Self { rfs, ice, .. } = self;
         ice.tick(now, |queue, flow_id, id| rfs.may_expire(queue, flow_id, id, backlog));
@@ -141,7 +135,7 @@ impl Arfs {
     }
 }
 
-/// One packet's question to the driver.
+/// The adapter as one packet's RFS decision uses it.
 struct Nic<'a> {
     ice: &'a mut Ice,
     fix: ArfsFix,
@@ -172,7 +166,7 @@ mod tests {
 
     const MS: Nanos = 1_000_000;
 
-    /// Backlogs that are always drained.
+    /// Backlogs that are always empty.
     struct Idle([u32; 4]);
 
     impl CpuQueues for Idle {
@@ -198,7 +192,7 @@ mod tests {
             let config = ArfsConfig { capacity, matching, ..ArfsConfig::e810(rfs, fix) };
             Self { arfs: Arfs::new(config), idle: Idle([0; 4]) }
         }
-        /// A packet in from the wire, RSS queue 0; the queue it came by.
+        /// Receives a packet whose RSS queue is 0, and returns the queue that it arrives at.
         fn packet(&mut self, key: &FlowKey, hash: u32, now: Nanos) -> u16 {
             self.arfs.tick(now, &self.idle);
             let queue = self.arfs.queue(key).unwrap_or(0);
@@ -220,13 +214,13 @@ mod tests {
         let tcp = key(proto::TCP, 1);
         rig.arfs.consume(0x1111_1100, 2);
         assert_eq!(rig.packet(&tcp, 0x1111_1100, 0), 0);
-        assert_eq!(rig.packet(&tcp, 0x1111_1100, MS - 1), 0, "task not run yet");
+        assert_eq!(rig.packet(&tcp, 0x1111_1100, MS - 1), 0, "the task has not run yet");
         assert_eq!(rig.packet(&tcp, 0x1111_1100, MS), 2);
         rig.arfs.consume(0x1111_1100, 3);
         assert_eq!(rig.packet(&tcp, 0x1111_1100, 2 * MS), 2);
         assert_eq!(rig.packet(&tcp, 0x1111_1100, 3 * MS), 3);
         let stats = rig.arfs.stats();
-        // The filter's slot moved to queue 3's table; the flow asked once for each.
+        // The slot of the filter moved to the table of queue 3; the flow made one request for each.
         assert_eq!((stats.built, stats.filters.adds, stats.filters.updates), (1, 1, 1));
         assert_eq!(stats.steer_calls, 2);
     }
@@ -234,10 +228,11 @@ mod tests {
     #[test]
     fn two_flows_of_one_slot_thrash_before_the_fix_and_not_after() {
         for (fix, matching, expect) in [
-            // The flows alternate, so each packet finds the other one installed.
+            // The flows alternate, so each packet finds the filter of the other flow installed.
             (ArfsFix::Before, FlowMatch::Tuple, 200..=200),
             (ArfsFix::After, FlowMatch::Tuple, 1..=1),
-            // Taken for one flow: one filter, never corrected; the other flow stays on RSS.
+            // The driver takes them for one flow: it programs one filter, and the other flow stays
+            // on its RSS queue.
             (ArfsFix::Before, FlowMatch::FlowId, 1..=1),
         ] {
             let mut rig = Rig::new(fix, 16384, matching);
@@ -295,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_table_fails_the_add_and_odd_packets_are_refused() {
+    fn a_full_table_fails_the_add_and_other_packets_get_no_filter() {
         let mut rig = Rig::new(ArfsFix::After, 1, FlowMatch::Tuple);
         for (i, hash) in [0x1111_1100, 0x2222_2200].into_iter().enumerate() {
             rig.arfs.consume(hash, 2);
@@ -304,23 +299,23 @@ mod tests {
         rig.arfs.tick(2 * MS, &rig.idle);
         let stats = rig.arfs.stats();
         assert_eq!((stats.filters.occupancy, stats.filters.failed_adds), (1, 1));
-        for odd in [
+        for other in [
             key(proto::SCTP, 1),
             FlowKey { frag: 1, ..key(proto::TCP, 1) },
             FlowKey { tunnel_id: 5, ..key(proto::TCP, 1) },
         ] {
             rig.arfs.consume(0x3333_3300, 3);
-            rig.packet(&odd, 0x3333_3300, 3 * MS);
+            rig.packet(&other, 0x3333_3300, 3 * MS);
         }
         assert_eq!(rig.arfs.stats().built, 2);
     }
 
     proptest! {
-        /// Whatever the traffic: the books balance, the table keeps to its size, a filter only
-        /// ever points at a queue that some thread of the flow wanted, and once traffic stops and
-        /// every CPU has moved on, no filter stays.
+        /// For any traffic the counters balance, the table never exceeds its size, and a filter only
+        /// steers to the queue of a CPU that consumed the flow. No filter is left after the traffic
+        /// has stopped and every CPU has processed enough other packets.
         #[test]
-        fn the_books_balance(
+        fn the_counters_balance(
             packets in prop::collection::vec((0u16..8, 0u16..4, 0u64..3), 1..300),
             before: bool, slot_only: bool, capacity in 1u32..6,
         ) {

@@ -1,32 +1,32 @@
-//! The flow hash that Linux computes itself when the adapter supplies none.
+//! The flow hash that Linux computes in software when the adapter supplies none.
 //!
-//! SipHash-2-4 over the dissected fields under a random key. Before hashing, the kernel's flow
-//! dissector makes the fields consistent for both directions: it orders the two addresses, and,
-//! on its own, the two ports. So a flow and its reverse hash alike, and so do `a:1 > b:2` and
-//! `a:2 > b:1`. Fragments are hashed without ports, first fragments too.
+//! It is SipHash-2-4 over the dissected fields under a random key. Before hashing, the kernel's flow
+//! dissector makes the fields equal for both directions: it orders the two addresses, and
+//! independently the two ports. Therefore a flow and its reverse have the same hash, and so have
+//! `a:1 > b:2` and `a:2 > b:1`. All fragments are hashed without ports, also the first one.
 //!
-//! The kernel lays the fields out in its own structure, so values differ from a live kernel's
-//! (whose key is secret anyway); equalities between flows do not.
+//! The kernel's structure has another layout, so the values differ from those of a live kernel
+//! (whose key is secret anyway). The flows that share a hash by construction are the same.
 
 use std::hash::Hasher;
 
 use flowyard_frame::FlowKey;
 use siphasher::sip::SipHasher24;
 
-/// The software flow hash under one key.
+/// The software flow hash with one key.
 #[derive(Clone, Copy, Debug)]
 pub struct SoftHash {
     key: [u8; 16],
 }
 
 impl SoftHash {
-    /// The hash under `key`; Linux draws one at random at its first use.
+    /// The hash with `key`; Linux draws a random key at the first use.
     #[must_use]
     pub const fn new(key: [u8; 16]) -> Self {
         Self { key }
     }
 
-    /// The hash of a flow, never zero (zero means "no hash").
+    /// The hash of a flow. It is never zero, because zero means "no hash".
     #[must_use]
     pub fn hash(&self, key: &FlowKey) -> u32 {
         let (low, high) = if key.dst < key.src { (key.dst, key.src) } else { (key.src, key.dst) };
@@ -56,7 +56,7 @@ mod tests {
     }
 
     #[test]
-    fn both_directions_hash_alike_and_so_do_crossed_ports() {
+    fn both_directions_and_exchanged_ports_have_the_same_hash() {
         let hash = SoftHash::new([7; 16]);
         let one = key(1, 40000, 2, 80);
         assert_eq!(hash.hash(&one), hash.hash(&one.reversed()));

@@ -1,47 +1,47 @@
-//! The aRFS half of a driver, after E810's (ice): lists of wanted filters, programmed by a task.
+//! The aRFS part of a driver, modelled after ice (E810): lists of filters that a task programs.
 //!
 //! ```text
 //!  steer(key, queue, slot) -> list[hash & 1023], newest first: entry {id, slot, queue, INACTIVE}
 //!  service task:  INACTIVE -> write to hardware, ACTIVE;  ACTIVE and expired -> delete
 //! ```
 //!
-//! Nothing is programmed inline: a flow keeps arriving by its old queue, and asking, until the task
-//! has run. Deletes are written before adds.
+//! Nothing is programmed inline: until the task has run, packets of the flow arrive at the old queue
+//! and repeat the request. The task writes deletes before adds.
 //!
-//! Invariants: an id names one entry among those of the last 65535 built; the hardware holds at
-//! most `capacity` filters, one per flow.
-//! Thread-safety: `&mut self`; stands for the driver's lock.
+//! Invariants: an id identifies one entry among the last 65535 built; the hardware holds at most
+//! `capacity` filters, one per flow.
+//! Thread-safety: `&mut self`, which corresponds to the driver's lock.
 
 use std::collections::{HashMap, VecDeque};
 
 use flowyard_frame::{FlowKey, Nanos, proto};
 
-use super::rfs::NO_FILTER;
+use super::steer::NO_FILTER;
 use crate::stats::FilterStats;
 
-/// Lists of wanted filters in the driver; a power of two.
+/// Number of filter lists in the driver; a power of two.
 const LISTS: usize = 1024;
-/// UDP filters go after five seconds, used or not.
+/// UDP filters are deleted after five seconds, whether they are used or not.
 const UDP_LIFE: Nanos = 5_000_000_000;
-/// The service task also runs by a timer.
+/// Period of the timer that also starts the service task.
 const PERIOD: Nanos = 1_000_000_000;
 
-/// How the driver recognises a flow it already has.
+/// How the driver recognises a flow that already has an entry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum FlowMatch {
-    /// By slot number alone: two flows of one list and slot are taken for one (before mid-2025).
+    /// Only by slot number: two flows with the same list and slot are taken for one (before mid-2025).
     FlowId,
-    /// By the 4-tuple too.
+    /// Also by the 4-tuple.
     #[default]
     Tuple,
 }
 
-/// When the driver's service task gets round to its lists.
+/// The timing of the driver's service task, in nanoseconds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ServiceTask {
-    /// From being scheduled to running.
+    /// Time from scheduling the task to its start.
     pub delay: Nanos,
-    /// To write or delete one filter; the task runs again only when it is through.
+    /// Time to write or delete one filter. The task runs again only when all writes are done.
     pub write: Nanos,
 }
 
@@ -77,7 +77,7 @@ pub(super) struct Ice {
     task: ServiceTask,
     due: Option<Nanos>,
     timer: Nanos,
-    free: Nanos, // the last write was through
+    free: Nanos, // when the last write was done
     writes: VecDeque<(Nanos, FlowKey, Write)>,
     hardware: HashMap<FlowKey, u16>,
     pub(super) filters: FilterStats,
@@ -105,7 +105,7 @@ impl Ice {
         }
     }
 
-    /// The hardware's answer for a packet.
+    /// The queue of the hardware filter that a packet matches.
     pub(super) fn lookup(&mut self, key: &FlowKey) -> Option<u16> {
         let queue = self.hardware.get(&key.flow()).copied().filter(|_| key.frag == 0);
         match queue {
@@ -115,7 +115,7 @@ impl Ice {
         queue
     }
 
-    /// `ndo_rx_flow_steer`: the id of the flow's filter, wanted or programmed.
+    /// `ndo_rx_flow_steer`: the id of the filter of the flow, which may not be programmed yet.
     pub(super) fn steer(
         &mut self,
         key: &FlowKey,
@@ -127,7 +127,7 @@ impl Ice {
         self.calls += 1;
         let ports = matches!(key.proto, proto::TCP | proto::UDP);
         if !ports || !key.is_ip() || key.frag != 0 || key.tunnel_id != 0 {
-            return None; // unsupported: the packet stays with plain RFS
+            return None; // not supported: plain RFS applies
         }
         let key = key.flow();
         let list = &mut self.lists[hash as usize & (LISTS - 1)];
@@ -151,8 +151,8 @@ impl Ice {
         Some(id)
     }
 
-    /// Applies the writes that are through by `now`, and runs the service task when it is due.
-    /// `expired` is the core's `rps_may_expire_flow(queue, slot, id)`.
+    /// Applies the writes that are done by `now`, and runs the service task if it is due. `expired` is
+    /// the kernel's `rps_may_expire_flow(queue, slot, id)`.
     pub(super) fn tick(&mut self, now: Nanos, expired: impl Fn(u16, u32, u16) -> bool) {
         loop {
             while let Some(&(done, key, write)) = self.writes.front().filter(|w| w.0 <= now) {
@@ -164,7 +164,7 @@ impl Ice {
             if start > now || start == Nanos::MAX || !self.writes.is_empty() {
                 return;
             }
-            // Idle periods of the timer collapse into the last: time may jump (captures do).
+            // Time may jump forward, as in captures: idle periods of the timer count as one.
             let idle = if self.due.is_none() { (now - start) / PERIOD * PERIOD } else { 0 };
             let start = start + idle;
             self.due = None;
@@ -173,7 +173,7 @@ impl Ice {
         }
     }
 
-    /// When the next tick has work, for callers that step time.
+    /// Whether no task is scheduled and no write is pending.
     #[cfg(test)]
     pub(super) fn idle(&self) -> bool {
         self.due.is_none() && self.writes.is_empty()
@@ -219,7 +219,7 @@ impl Ice {
                 self.hardware.insert(key, queue);
                 stats.updates += 1;
             }
-            // The driver ignores the refusal: it believes the filter active until it expires.
+            // The driver ignores the failure and considers the filter active until it expires.
             Write::Add(_) if self.hardware.len() as u64 >= u64::from(stats.capacity) => {
                 stats.failed_adds += 1;
             }

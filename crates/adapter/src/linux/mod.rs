@@ -7,19 +7,23 @@
 //!       same: desired CPU
 //!    device table q[slot(h)] = current CPU, tail at the last enqueue
 //!       switch to the desired CPU only when the current one is unset, offline, or drained
-//!       and, with aRFS, ask the adapter to deliver the flow to the desired CPU's queue
+//!       and, with aRFS, request a filter that delivers the flow to the desired CPU's queue
 //! ```
 //!
-//! Thread-safety: plain data; the kernel's races between CPUs are not modelled.
+//! Thread-safety: plain data; races between the CPUs of the kernel are not modelled.
 
 mod arfs;
+mod backlog;
 mod hash;
 mod ice;
 mod rfs;
 mod rps;
+mod steer;
 
-pub use arfs::{Arfs, ArfsConfig, ArfsFix, ArfsStats};
+pub use arfs::{Arfs, ArfsConfig, ArfsStats};
+pub use backlog::CpuQueues;
 pub use hash::SoftHash;
 pub use ice::{FlowMatch, ServiceTask};
-pub use rfs::{CpuQueues, Rfs, RfsConfig, SlotIndex};
+pub use rfs::{Rfs, RfsConfig, SlotIndex};
 pub use rps::Rps;
+pub use steer::ArfsFix;

@@ -1,32 +1,22 @@
-//! RFS: deliver a packet where its flow is consumed, without overtaking packets still queued elsewhere.
+//! RFS: process a packet on the CPU that consumes its flow, without overtaking packets of the flow.
 //!
-//! Two tables. The global one says where a flow *wants* to be; each receive queue has one that says
-//! where the flow *is*, and the tail of that CPU's backlog when its last packet was enqueued.
-//! A flow moves only when its old CPU's head has passed that tail: everything it sent there is done.
-//! Flows that share a slot share the record, so they may move each other.
+//! There are two kinds of table. The global table has the CPU that last consumed each flow. The device
+//! table of each receive queue has the CPU that processes the flow now, and the tail of that CPU's
+//! backlog when the last packet of the flow was enqueued. A flow moves only when the head of the old
+//! CPU has passed that tail, that is, when all its packets there are done. Flows with the same slot
+//! share one record, so one of them can move the other.
 //!
 //! Invariants: table sizes are powers of two; counters are free-running and compared by signed
 //! difference, so they may wrap.
-//! Thread-safety: `&mut self`; the kernel's unlocked reads are modelled as atomic.
+//! Thread-safety: `&mut self`; unlocked reads of the kernel are modelled as atomic.
 
-use super::{ArfsFix, Rps};
+use super::backlog::CpuQueues;
+use super::rps::Rps;
+use super::steer::{ArfsFix, NO_FILTER, Steer};
 
-/// No CPU: the slot was never used.
+/// The CPU of a slot that was never used.
 const NO_CPU: u16 = u16::MAX;
-/// No hardware filter.
-pub(super) const NO_FILTER: u16 = u16::MAX;
-
-/// The backlogs of all CPUs: free-running 32-bit counters of packets dequeued and enqueued.
-pub trait CpuQueues {
-    /// Packets dequeued from the CPU's backlog so far.
-    fn head(&self, cpu: u16) -> u32;
-    /// Packets enqueued to the CPU's backlog so far.
-    fn tail(&self, cpu: u16) -> u32;
-    /// Whether the CPU is online.
-    fn online(&self, cpu: u16) -> bool;
-}
-
-/// How the slot of a device table is chosen from the hash.
+/// How the hash selects the slot of a device table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum SlotIndex {
     /// The low bits (kernels before 2025).
@@ -36,25 +26,25 @@ pub enum SlotIndex {
     Hash32,
 }
 
-/// Sizes of RFS.
+/// The parameters of RFS.
 #[derive(Clone, Debug)]
 pub struct RfsConfig {
     /// `rps_sock_flow_entries`; rounded up to a power of two.
     pub sock_flow_entries: u32,
     /// `rps_flow_cnt` of every queue; rounded up to a power of two. 0 turns RFS off.
     pub flow_cnt: u32,
-    /// Receive queues.
+    /// Number of receive queues.
     pub queues: u16,
-    /// CPUs, numbered from 0.
+    /// Number of CPUs.
     pub cpus: u16,
-    /// How a slot is chosen.
+    /// How the hash selects a slot.
     pub slot: SlotIndex,
-    /// `rps_cpus` of every queue: the fallback.
+    /// `rps_cpus` of every queue: used for flows without a recorded consumer.
     pub rps: Rps,
 }
 
 impl Default for RfsConfig {
-    /// 32768 global entries shared out to one queue, one CPU, no RPS.
+    /// 32768 global entries, one queue with as many, one CPU, no RPS.
     fn default() -> Self {
         Self {
             sock_flow_entries: 32768,
@@ -73,21 +63,11 @@ struct DevFlow {
     cpu: u16,
     filter: u16,
     last_qtail: u32,
-    /// The flow that owns the filter; only kernels with [`ArfsFix::After`] keep it.
+    /// The hash of the flow that owns the filter; only kernels with [`ArfsFix::After`] record it.
     hash: u32,
 }
 
-/// The adapter's side of accelerated RFS, as the core sees it.
-pub(super) trait Steer {
-    /// Which kernel rule guards the slot.
-    fn fix(&self) -> ArfsFix;
-    /// The receive queue nearest to `cpu`.
-    fn queue_of(&self, cpu: u16) -> Option<u16>;
-    /// Asks for a filter to `queue`; the filter's id, or `None` if refused.
-    fn steer(&mut self, queue: u16, flow_id: u32) -> Option<u16>;
-}
-
-/// Plain RFS: no adapter to ask.
+/// The adapter of plain RFS, which accepts no filters.
 struct NoSteer;
 
 impl Steer for NoSteer {
@@ -113,7 +93,7 @@ pub struct Rfs {
 }
 
 impl Rfs {
-    /// RFS with empty tables. Sizes are capped at 2^29 global and 2^20 device entries per queue.
+    /// RFS with empty tables. Sizes are limited to 2^29 global entries, and 2^20 entries per queue.
     #[must_use]
     pub fn new(config: RfsConfig) -> Self {
         let entries = config.sock_flow_entries.clamp(1, 1 << 29).next_power_of_two();
@@ -132,15 +112,16 @@ impl Rfs {
         }
     }
 
-    /// A thread on `cpu` consumed (recvmsg) or fed (sendmsg) the flow: it wants its packets there.
+    /// Reports that a thread on `cpu` received (recvmsg) or sent (sendmsg) data of the flow. From now
+    /// on the flow should be processed there.
     #[inline]
     pub fn consume(&mut self, hash: u32, cpu: u16) {
         let slot = hash as usize & (self.wanted.len() - 1);
         self.wanted[slot] = (hash & !self.cpu_mask) | (u32::from(cpu) & self.cpu_mask);
     }
 
-    /// The CPU on which the flow was consumed last; `None` where its entry is unset or another
-    /// flow's.
+    /// The CPU on which the flow was consumed last; `None` if its entry is unset or belongs to another
+    /// flow.
     #[must_use]
     pub fn wanted(&self, hash: u32) -> Option<u16> {
         let wanted = self.wanted[hash as usize & (self.wanted.len() - 1)];
@@ -148,14 +129,14 @@ impl Rfs {
         ((wanted ^ hash) & !self.cpu_mask == 0 && cpu < self.config.cpus).then_some(cpu)
     }
 
-    /// Where a packet that came in by `rxq` is processed; `None` is the CPU that took the
-    /// interrupt. The caller then enqueues it there: the slot already records the tail that the
-    /// packet will have.
+    /// The CPU that processes a packet which `rxq` received; `None` is the CPU that took the
+    /// interrupt. The caller must then enqueue the packet there, because the slot already records the
+    /// tail after that.
     pub fn receive(&mut self, hash: u32, rxq: u16, backlog: &mut impl CpuQueues) -> Option<u16> {
         self.decide(hash, rxq, backlog, &mut NoSteer)
     }
 
-    /// The walk of `get_rps_cpu`.
+    /// The logic of `get_rps_cpu`.
     pub(super) fn decide(
         &mut self,
         hash: u32,
@@ -168,7 +149,7 @@ impl Rfs {
             return self.config.rps.cpu(hash, backlog);
         };
         if (wanted ^ hash) & !self.cpu_mask != 0 {
-            return self.config.rps.cpu(hash, backlog); // another flow's entry, or none
+            return self.config.rps.cpu(hash, backlog); // the entry is unset or another flow's
         }
         let next = (wanted & self.cpu_mask) as u16;
         let mut cpu = self.flows[slot].cpu;
@@ -183,7 +164,7 @@ impl Rfs {
         Some(cpu)
     }
 
-    /// Whether everything recorded in `slot` has left its CPU's backlog.
+    /// Whether all packets recorded in `slot` have left the backlog of their CPU.
     fn may_move(&self, slot: usize, backlog: &impl CpuQueues) -> bool {
         let flow = &self.flows[slot];
         flow.cpu >= self.config.cpus
@@ -191,8 +172,9 @@ impl Rfs {
             || backlog.head(flow.cpu).wrapping_sub(flow.last_qtail).cast_signed() >= 0
     }
 
-    /// The walk of `set_rps_cpu`: moves the flow to `next`, by the adapter if it can. Returns the
-    /// slot to record the packet in: the target queue's once a filter was asked for.
+    /// The logic of `set_rps_cpu`: moves the flow to `next`, by a filter if the adapter accepts one.
+    /// Returns the slot in which the packet is recorded: that of the target queue if a filter was
+    /// requested.
     fn set_cpu(
         &mut self,
         hash: u32,
@@ -221,8 +203,8 @@ impl Rfs {
         slot
     }
 
-    /// Before the fix any flow may take the slot. After it (netdev, July 2025), a slot whose filter
-    /// is active is taken only by the same hash, and only to change the CPU.
+    /// Before the fix any flow may take the slot. After it (netdev, July 2025), the slot of an active
+    /// filter is only taken by the same hash, and only to change the CPU.
     fn may_program(
         &self,
         slot: usize,
@@ -238,7 +220,8 @@ impl Rfs {
             || (flow.hash == hash && flow.cpu != next)
     }
 
-    /// Whether the slot's CPU has processed fewer than 10 times the table size since its last packet.
+    /// Whether the CPU of the slot has processed fewer packets than 10 times the table size since the
+    /// last packet of the slot.
     fn active(&self, slot: usize, backlog: &impl CpuQueues) -> bool {
         let flow = &self.flows[slot];
         let limit = 10i64 << self.log;
@@ -246,7 +229,7 @@ impl Rfs {
             && i64::from(backlog.head(flow.cpu).wrapping_sub(flow.last_qtail).cast_signed()) < limit
     }
 
-    /// `rps_may_expire_flow`: whether a driver may remove its filter `id` of slot `flow_id`.
+    /// `rps_may_expire_flow`: whether the driver may remove its filter `id` of slot `flow_id`.
     pub(super) fn may_expire(
         &self,
         rxq: u16,
@@ -260,7 +243,7 @@ impl Rfs {
         }
     }
 
-    /// The slot of `hash` in a device table, as drivers know it.
+    /// The slot of `hash` in a device table, by which drivers identify the flow.
     fn flow_id(&self, hash: u32) -> u32 {
         match self.config.slot {
             SlotIndex::Mask => hash & ((1 << self.log) - 1),

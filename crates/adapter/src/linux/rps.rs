@@ -1,6 +1,6 @@
-//! RPS: a CPU by hash alone, `map[(hash * len) >> 32]`.
+//! RPS selects a CPU by the hash alone: `map[(hash * len) >> 32]`.
 
-use super::CpuQueues;
+use super::backlog::CpuQueues;
 
 /// The RPS map of a receive queue: the CPUs of `rps_cpus`, in ascending order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -10,9 +10,9 @@ pub struct Rps {
 }
 
 impl Rps {
-    /// The CPU for `hash`, which is the adapter's hash where it supplied one, else
-    /// [`SoftHash`](super::SoftHash). `None` where RPS is off or the CPU is offline: the packet
-    /// stays on the CPU that took the interrupt.
+    /// The CPU for `hash`, which is the adapter's hash, or [`SoftHash`](super::SoftHash) if the
+    /// adapter supplied none. `None` if RPS is off or the CPU is offline: then the packet stays on
+    /// the CPU that took the interrupt.
     #[must_use]
     pub fn cpu(&self, hash: u32, backlog: &impl CpuQueues) -> Option<u16> {
         let slot = (u64::from(hash) * self.cpus.len() as u64) >> 32;

@@ -1,25 +1,25 @@
-//! The adapters themselves. A line's source stands beside it.
+//! The profile of each adapter. The source of a value is named beside it.
 
 use super::{
     AtrEvict, AtrLimits, Changeable, FdirActions, FdirKind, Profile, RssLimits, SctpHash, Support,
     Tunnels,
 };
 use crate::fdir::Pballoc;
-use crate::rss::HashFields;
+use crate::hash_fields::HashFields;
 
 /// 82599 and X540: 4-bit RETA entries, hence 16 queues (ixgbe: `MAX_RSS_INDICES`). ixgbe turns on
-/// the hash types IPV4, TCP_IPV4, IPV6 and TCP_IPV6: UDP and SCTP hash as bare IP.
+/// the hash types IPV4, TCP_IPV4, IPV6 and TCP_IPV6: UDP and SCTP are hashed as IP.
 const IXGBE_RSS: RssLimits = RssLimits {
     reta: 128,
     reta_sriov: 128,
-    reta_vf: Some(128), // ixgbevf asks the physical function for its table
+    reta_vf: Some(128), // ixgbevf requests the table from the physical function
     queues: Some(16),
     key_len: 40,
     fields: HashFields::UDP_AND_SCTP_AS_IP,
     changeable: Changeable::UdpPorts,
     symmetric_xor: Support::No,
     sctp: SctpHash::AsIp,
-    ipv6_ex: Support::Unknown, // ixgbe never turns these types on
+    ipv6_ex: Support::Unknown, // ixgbe never enables these types
     fragments_as_ip: Support::Yes,
 };
 
@@ -29,7 +29,7 @@ const X550_RSS: RssLimits =
     RssLimits { reta: 512, reta_sriov: 64, reta_vf: Some(64), queues: Some(63), ..IXGBE_RSS };
 
 /// 500 series filters: a 7-bit queue field whose last value, 127, is the drop queue of both
-/// Linux drivers; a 16-bit soft id; INT; no counter for each filter.
+/// Linux drivers; a 16-bit soft id; the INT action; no counter per filter.
 const IXGBE_ACTIONS: FdirActions = FdirActions {
     max_queue: Some(126),
     queue_group: Support::No,
@@ -45,8 +45,8 @@ const IXGBE_ATR: AtrLimits =
     AtrLimits { sample_rate: 20, queues: Some(63), evict: AtrEvict::Flush };
 
 const IXGBE_NOTES: &[&str] = &[
-    "the default carve-out is 64 KB: 2048 perfect or 8191 signature filters; in-tree ixgbe cannot change it",
-    "a filter table in perfect mode turns ATR off",
+    "by default filters take 64 KB of the packet buffer: 2048 perfect or 8191 signature filters; in-tree ixgbe cannot change it",
+    "perfect mode (ntuple filters) turns ATR off",
     "enabling ntuple resets the port and its indirection table",
 ];
 
@@ -63,8 +63,9 @@ const NIANTIC: Profile = Profile {
     notes: IXGBE_NOTES,
 };
 
-/// i40e: HLUT 128 registers of 4 entries; key 13 words; every non-fragment type of its default
-/// `hena` hashes the ports, UDP's too. The LUT's entry width comes from firmware.
+/// i40e: the lookup table (HLUT) is 128 registers of 4 entries; the key is 13 words; every
+/// non-fragment type of the default `hena` hashes the ports, including UDP. The entry width of the
+/// table comes from the firmware.
 const I40E_RSS: RssLimits = RssLimits {
     reta: 512,
     reta_sriov: 512,
@@ -73,26 +74,26 @@ const I40E_RSS: RssLimits = RssLimits {
     key_len: 52,
     fields: HashFields::ALL_PORTS,
     changeable: Changeable::PerFlowType,
-    symmetric_xor: Support::No,  // not by ethtool
+    symmetric_xor: Support::No,  // not through ethtool
     sctp: SctpHash::PortsAndTag, // DPDK's default input set
     ipv6_ex: Support::Unknown,
     fragments_as_ip: Support::Yes, // flow types FRAG_IPV4, FRAG_IPV6
 };
 
 const I40E_ACTIONS: FdirActions = FdirActions {
-    max_queue: None, // an 11-bit field, more than any function has
+    max_queue: None, // an 11-bit field, which exceeds the queues of any function
     queue_group: Support::Yes,
     drop: Support::Yes,
-    counters: 512,                 // GLQF_PCNT[0..511]; Linux uses three a function
-    low_latency: Support::Unknown, // the Flow Director paper names both; no driver uses them
+    counters: 512,                 // GLQF_PCNT[0..511]; Linux uses three per function
+    low_latency: Support::Unknown, // named in the Flow Director paper; no driver uses it
     high_bandwidth: Support::Unknown,
     value_bits: 32, // FD_ID
 };
 
 const I40E_NOTES: &[&str] = &[
-    "8192 filters a device, shared by its functions: ask the firmware for this function's part",
-    "filters are programmed asynchronously: a full table shows up after ethtool has returned",
-    "L2 frames that are not IP are in the driver's default hash set; what they hash is not documented, the model sends them to queue 0",
+    "8192 filters per device, shared by its functions; the firmware reports the share of each function",
+    "filters are programmed asynchronously: the driver reports a full table only after ethtool has returned",
+    "frames that are not IP are in the driver's default hash set, but the fields they hash are not documented; the model sends them to queue 0",
 ];
 
 const X710: Profile = Profile {
@@ -108,7 +109,7 @@ const X710: Profile = Profile {
     notes: I40E_NOTES,
 };
 
-/// ice: LUT of 64 (VSI), 512 (global) or 2048 (one function of the device).
+/// ice: the lookup table has 64 (VSI), 512 (global) or 2048 entries (one function of the device).
 const ICE_RSS: RssLimits = RssLimits {
     reta: 2048,
     reta_sriov: 2048,
@@ -120,36 +121,42 @@ const ICE_RSS: RssLimits = RssLimits {
     symmetric_xor: Support::Yes,
     sctp: SctpHash::Ports,
     ipv6_ex: Support::Unknown,
-    fragments_as_ip: Support::Unknown, // modelled as Yes: Microsoft's rule
+    fragments_as_ip: Support::Unknown, // modelled as Yes, as Microsoft specifies
 };
 
 const ICE_ACTIONS: FdirActions = FdirActions {
     max_queue: None,
     queue_group: Support::Yes,
     drop: Support::Yes,
-    counters: 256, // a block
+    counters: 256, // per block
     low_latency: Support::Unknown,
     high_bandwidth: Support::Unknown,
     value_bits: 32,
 };
 
-/// virtio 1.2, 5.1.6.4.3 (`VIRTIO_NET_F_RSS`): the device sets the table's and the key's limits,
-/// at least 128 and 40; QEMU's and Linux's are just that. Linux turns on every hash type.
+/// virtio 1.2, 5.1.6.4.3 (`VIRTIO_NET_F_RSS`): the device sets the limits of the table and the key,
+/// at least 128 entries and 40 bytes; QEMU and Linux use exactly these. Linux enables every hash
+/// type.
 const VIRTIO_RSS: RssLimits = RssLimits {
     reta: 128,
     reta_sriov: 128,
     reta_vf: None,
-    queues: Some(0x8000), // max_virtqueue_pairs' own limit
+    queues: Some(0x8000), // the limit of max_virtqueue_pairs
     key_len: 40,
     fields: HashFields::SCTP_AS_IP,
     changeable: Changeable::HashTypes,
     symmetric_xor: Support::No,
     sctp: SctpHash::AsIp,
     ipv6_ex: Support::Yes,
-    fragments_as_ip: Support::Yes, // QEMU; the specification does not say
+    fragments_as_ip: Support::Yes, // QEMU; not specified
 };
 
-pub(super) const ALL: &[Profile] = &[
+impl Profile {
+    /// Every modelled adapter.
+    pub const ALL: &'static [Self] = ADAPTERS;
+}
+
+const ADAPTERS: &[Profile] = &[
     NIANTIC,
     Profile {
         name: "x520",
@@ -169,8 +176,8 @@ pub(super) const ALL: &[Profile] = &[
         title: "Intel Ethernet Controller X550",
         rss: Some(X550_RSS),
         notes: &[
-            "the default carve-out is 64 KB: 2048 perfect or 8191 signature filters; in-tree ixgbe cannot change it",
-            "a filter table in perfect mode turns ATR off",
+            IXGBE_NOTES[0],
+            IXGBE_NOTES[1],
             "the filter modes for inner MAC addresses and tunnels (FDIRCTRL 23:21) are not modelled",
         ],
         ..NIANTIC
@@ -193,9 +200,9 @@ pub(super) const ALL: &[Profile] = &[
         tunnels: Tunnels::Inner,
         fdir: FdirKind::Ice { filters: 16384 },
         actions: Some(ICE_ACTIONS),
-        atr: None, // its Linux counterpart is aRFS
+        atr: None, // its Linux driver implements aRFS instead
         notes: &[
-            "only one function of a device gets the 2048-entry indirection table; others have 512 or 64",
+            "only one function of a device gets the indirection table with 2048 entries; the others have 512 or 64",
             "RDMA frames bypass the filters",
         ],
     },
@@ -209,7 +216,7 @@ pub(super) const ALL: &[Profile] = &[
         fdir: FdirKind::None,
         actions: None,
         atr: None,
-        notes: &["table and key sizes are QEMU's; a device may offer more"],
+        notes: &["the sizes of table and key are those of QEMU; a device may offer more"],
     },
     Profile {
         name: "software",
@@ -221,6 +228,6 @@ pub(super) const ALL: &[Profile] = &[
         fdir: FdirKind::None,
         actions: None,
         atr: None,
-        notes: &["one hardware queue; spreading is the kernel's (RPS, RFS)"],
+        notes: &["one hardware queue; the kernel spreads the frames over CPUs (RPS, RFS)"],
     },
 ];

@@ -1,77 +1,79 @@
-//! Why an RSS configuration is refused, in words with the mend.
+//! The reasons for which an RSS configuration is refused, each with its fix.
 
-use super::{Fields, FlowType};
+use crate::hash_fields::{Fields, FlowType};
 
-/// Why a configuration is not one that the adapter takes.
+/// The reason for which an adapter refuses an RSS configuration.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// No RSS at all.
-    #[error("{0}: this adapter computes no RSS hash; model its spreading with RPS")]
+    /// The adapter has no RSS.
+    #[error("{0}: this adapter computes no RSS hash; use RPS to spread its frames")]
     NoRss(&'static str),
     /// Zero queues.
-    #[error("{0}: RSS over no queues; give at least 1")]
+    #[error("{0}: RSS over 0 queues; use at least 1")]
     NoQueues(&'static str),
-    /// No virtual functions.
-    #[error("{0}: no virtual function with a table of its own; choose the physical function")]
+    /// The adapter has no virtual functions with an indirection table.
+    #[error("{0}: no virtual function has an indirection table; choose the physical function")]
     NoVirtual(&'static str),
-    /// A key of the wrong length.
-    #[error("{name}: a hash key of {got} bytes; give 40, or the adapter's {want}")]
+    /// The hash key has the wrong length.
+    #[error("{name}: the hash key has {got} bytes; use 40, or {want} as the adapter holds")]
     KeyLength {
         /// The adapter.
         name: &'static str,
-        /// Bytes given.
+        /// Length given, in bytes.
         got: usize,
-        /// The adapter's length.
+        /// Length that the adapter holds, in bytes.
         want: usize,
     },
-    /// An indirection table of the wrong length.
-    #[error("{name}: an indirection table of {got} entries; this function's has {want}")]
+    /// The indirection table has the wrong length.
+    #[error("{name}: the indirection table has {got} entries; this function needs {want}")]
     RetaLength {
         /// The adapter.
         name: &'static str,
         /// Entries given.
         got: usize,
-        /// The adapter's entries.
+        /// Entries that the function has.
         want: u16,
     },
-    /// An entry names a queue that it cannot.
+    /// An entry of the indirection table has a queue that RSS cannot address.
     #[error(
-        "{name}: indirection table entry {entry} names queue {queue}; RSS reaches queues 0 to {} here, use a filter for the others", limit - 1
+        "{name}: entry {entry} of the indirection table has queue {queue}; RSS can only use queues 0 to {} here, use a filter for the others", limit - 1
     )]
     RetaQueue {
         /// The adapter.
         name: &'static str,
-        /// The entry.
+        /// Index of the entry.
         entry: usize,
-        /// The queue it names.
+        /// The queue in it.
         queue: u16,
-        /// How many queues it could.
+        /// Number of queues that RSS can address.
         limit: u16,
     },
-    /// Fields that the adapter cannot choose.
-    #[error("{name}: {flow} cannot hash {fields}; {mend}")]
+    /// The adapter cannot hash these fields for this flow type.
+    #[error("{name}: {flow} cannot hash {fields}; {fix}")]
     Fields {
         /// The adapter.
         name: &'static str,
         /// The flow type.
         flow: FlowType,
-        /// The fields asked for.
+        /// The fields requested.
         fields: Fields,
-        /// What it can.
-        mend: &'static str,
+        /// The fields that the adapter supports.
+        fix: &'static str,
     },
-    /// No symmetric-XOR.
-    #[error("{0}: no symmetric-XOR hash; use Toeplitz with the key 6d5a repeated instead")]
+    /// The adapter has no symmetric-XOR hash.
+    #[error("{0}: no symmetric-XOR hash; use Toeplitz with a key of repeated 6d5a instead")]
     NoSymmetricXor(&'static str),
-    /// Symmetric-XOR over half a pair.
-    #[error("{name}: symmetric-XOR needs pairs, but {flow} hashes {fields}; use sd, fn or sdfn")]
+    /// Symmetric-XOR over one field of a pair.
+    #[error(
+        "{name}: symmetric-XOR needs both fields of a pair, but {flow} hashes {fields}; use sd, fn or sdfn"
+    )]
     Unpaired {
         /// The adapter.
         name: &'static str,
         /// The flow type.
         flow: FlowType,
-        /// Its fields.
+        /// The fields requested.
         fields: Fields,
     },
 }

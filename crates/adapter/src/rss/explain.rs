@@ -1,9 +1,10 @@
-//! Why RSS sent a frame where it did: the bytes it hashed, in order, by name.
+//! Explains the queue that RSS gives a frame: the bytes hashed, in order and by name.
 
 use flowyard_frame::{FlowKey, Frag};
 use serde::Serialize;
 
-use super::{Fields, FlowType, Hfunc, Rss};
+use super::{Hfunc, Rss};
+use crate::hash_fields::{Fields, FlowType};
 use crate::profile::SctpHash;
 
 /// One field of the hash input.
@@ -11,81 +12,88 @@ use crate::profile::SctpHash;
 pub struct InputField {
     /// `src`, `dst`, `sport`, `dport`, or their XOR: `src^dst`, `sport^dport`.
     pub name: &'static str,
-    /// Its bytes, in network order.
+    /// The hashed bytes, in network order.
     pub bytes: Vec<u8>,
 }
 
-/// The life of one hash.
+/// How RSS came to the queue of a frame.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct RssExplanation {
-    /// Microsoft's name of the hash type, `none` when nothing is hashed.
+    /// Microsoft's name of the hash type; `none` when nothing is hashed.
     pub hash_type: &'static str,
-    /// The input, in the order it is hashed.
+    /// The hash input, in the order in which it is hashed.
     pub input: Vec<InputField>,
-    /// The hash; `None` when nothing is hashed.
+    /// The hash value; `None` when nothing is hashed.
     pub hash: Option<u32>,
-    /// The entry of the indirection table: the hash's low bits.
+    /// The index into the indirection table: the low bits of the hash.
     pub index: Option<u16>,
-    /// The queue.
+    /// The receive queue.
     pub queue: u16,
-    /// The reasons, in words.
+    /// The reasons as text.
     pub why: String,
 }
 
-pub(super) fn explain(rss: &Rss, key: &FlowKey) -> RssExplanation {
-    let Some(flow) = FlowType::of(key) else {
-        return unhashed(rss, &format!("ethertype 0x{:04x} is not IP: no hash", key.eth_type));
-    };
-    let fields = rss.fields.get(flow);
-    if fields.is_none() {
-        return unhashed(rss, &format!("{flow} is not among the hashed types: no hash"));
-    }
-    let hash = rss.hash(key);
-    let index = hash.map(|h| rss.index(h));
-    let queue = rss.queue(hash);
-    let mut why = reason(rss, key, flow, fields);
-    why.push_str(&format!(
-        "; index = low {} bits of the hash; entry {} holds queue {queue}",
-        rss.reta.len().trailing_zeros(),
-        index.unwrap_or(0)
-    ));
-    if let Some(asked) = rss.clamped_from {
+impl Rss {
+    /// Explains which queue RSS gives a frame: the hash type, the bytes hashed, the table entry.
+    #[must_use]
+    pub fn explain(&self, key: &FlowKey) -> RssExplanation {
+        let Some(flow) = FlowType::of(key) else {
+            return self.unhashed(&format!("EtherType 0x{:04x} is not IP: no hash", key.eth_type));
+        };
+        let fields = self.fields.get(flow);
+        if fields.is_none() {
+            return self.unhashed(&format!("hashing is off for {flow}: no hash"));
+        }
+        let hash = self.hash(key);
+        let index = hash.map(|h| self.index(h));
+        let queue = self.queue(hash);
+        let mut why = reason(self, key, flow, fields);
         why.push_str(&format!(
-            "; of {asked} queues RSS reaches only the first {}: its entries are too narrow",
-            rss.queues
+            "; index = low {} bits of the hash; entry {} holds queue {queue}",
+            self.reta.len().trailing_zeros(),
+            index.unwrap_or(0)
         ));
+        if let Some(asked) = self.clamped_from {
+            why.push_str(&format!(
+                "; RSS uses only the first {} of {asked} queues: its table entries hold no larger number",
+                self.queues
+            ));
+        }
+        let input = input(self, key, flow, fields);
+        RssExplanation { hash_type: flow.hash_type(fields), input, hash, index, queue, why }
     }
-    let input = input(rss, key, flow, fields);
-    RssExplanation { hash_type: flow.hash_type(fields), input, hash, index, queue, why }
-}
 
-fn unhashed(rss: &Rss, why: &str) -> RssExplanation {
-    let queue = rss.queue(None);
-    let why = format!("{why}, default queue {queue}");
-    RssExplanation { hash_type: "none", input: vec![], hash: None, index: None, queue, why }
+    fn unhashed(&self, why: &str) -> RssExplanation {
+        let queue = self.queue(None);
+        let why = format!("{why}, default queue {queue}");
+        RssExplanation { hash_type: "none", input: vec![], hash: None, index: None, queue, why }
+    }
 }
 
 fn reason(rss: &Rss, key: &FlowKey, flow: FlowType, fields: Fields) -> String {
     let mut why = match key.fragment() {
         Frag::No => format!("{flow} hashes {fields}"),
-        Frag::First => format!("first fragment: hashes as {flow}, without its ports, {fields}"),
-        Frag::Later => format!("later fragment: hashes as {flow}, {fields}"),
+        Frag::First => format!("first fragment: hashed as {flow} by {fields}, without its ports"),
+        Frag::Later => format!("later fragment: hashed as {flow} by {fields}"),
     };
     if rss.hfunc == Hfunc::SymmetricXor {
-        why.push_str(", addresses and ports XORed with their counterparts first");
+        why.push_str(", after source and destination are XORed");
     }
     let sctp = matches!(flow, FlowType::Sctp4 | FlowType::Sctp6) && !fields.is_portless();
     if sctp && rss.sctp == SctpHash::PortsAndTag {
-        why.push_str(" (this adapter also hashes the verification tag, which a flow key lacks)");
+        why.push_str(
+            " (this adapter also hashes the verification tag, which the model does not have)",
+        );
     }
     let udp = matches!(flow, FlowType::Udp4 | FlowType::Udp6);
     if udp && fields.is_portless() {
-        why.push_str(" (UDP without ports: all flows between two hosts share a queue)");
+        why.push_str(" (UDP without ports: all UDP flows between two hosts share a queue)");
     }
     why
 }
 
-/// The named fields; `Rss::input` builds the same bytes without allocating (tested equal).
+/// The hash input as named fields. `Rss::input` builds the same bytes without allocating; a test
+/// compares the two.
 fn input(rss: &Rss, key: &FlowKey, flow: FlowType, fields: Fields) -> Vec<InputField> {
     let len = if flow.bare() == FlowType::Ipv4 { 4 } else { 16 };
     let (mut src, mut dst) = (key.src[..len].to_vec(), key.dst[..len].to_vec());

@@ -26,7 +26,7 @@ fn microsoft() -> FlowKey {
 fn an_x520_sends_microsofts_first_row_to_queue_8() {
     let rss = rss("x520", 16);
     assert_eq!(rss.hash(&microsoft()), Some(0x51cc_c178));
-    assert_eq!(rss.queue(rss.hash(&microsoft())), 8, "seen on a real X520");
+    assert_eq!(rss.queue(rss.hash(&microsoft())), 8, "observed on a real X520");
 }
 
 #[test]
@@ -72,23 +72,23 @@ fn a_type_that_is_off_goes_to_queue_0() {
     let config = RssConfig { fields: Some(off), ..RssConfig::default() };
     let rss = Rss::new(profile("virtio"), 4, config).unwrap();
     assert_eq!(rss.hash(&microsoft()), None);
-    let told = rss.explain(&microsoft());
-    assert_eq!((told.hash_type, told.queue, told.index), ("none", 0, None));
+    let explained = rss.explain(&microsoft());
+    assert_eq!((explained.hash_type, explained.queue, explained.index), ("none", 0, None));
 }
 
 #[test]
-fn queues_beyond_the_entries_are_clamped_and_told() {
+fn queues_beyond_the_entries_are_clamped_and_reported() {
     let rss = rss("82599", 32);
     assert_eq!((rss.queues(), rss.clamped_from()), (16, Some(32)));
     assert_eq!(rss.reta().iter().max(), Some(&15));
-    assert!(rss.explain(&microsoft()).why.contains("of 32 queues RSS reaches only the first 16"));
+    assert!(rss.explain(&microsoft()).why.contains("only the first 16 of 32 queues"));
     assert_eq!(self::rss("x550", 63).clamped_from(), None);
     assert_eq!(self::rss("x550", 64).clamped_from(), Some(64));
     assert_eq!(self::rss("x710", 200).clamped_from(), None);
 }
 
 #[test]
-fn wrong_tables_and_keys_are_refused_with_the_mend() {
+fn wrong_tables_and_keys_are_refused_with_the_fix() {
     let new = |name, queues, config| Rss::new(profile(name), queues, config).unwrap_err();
     let reta = |reta| RssConfig { reta: Some(reta), ..RssConfig::default() };
     assert_eq!(
@@ -98,9 +98,12 @@ fn wrong_tables_and_keys_are_refused_with_the_mend() {
     let mut wide = vec![0; 128];
     wide[5] = 16;
     let text = new("82599", 32, reta(wide)).to_string();
-    assert!(text.contains("entry 5 names queue 16") && text.contains("0 to 15"), "{text}");
+    assert!(
+        text.contains("entry 5 of the indirection table has queue 16") && text.contains("0 to 15"),
+        "{text}"
+    );
     let short = RssConfig { key: vec![1; 39], ..RssConfig::default() };
-    assert!(new("x710", 4, short).to_string().contains("give 40, or the adapter's 52"));
+    assert!(new("x710", 4, short).to_string().contains("use 40, or 52 as the adapter holds"));
     assert_eq!(new("software", 4, RssConfig::default()), Error::NoRss("software"));
     assert_eq!(new("82599", 0, RssConfig::default()), Error::NoQueues("82599"));
     let xor = RssConfig { hfunc: Hfunc::SymmetricXor, ..RssConfig::default() };
@@ -157,32 +160,32 @@ fn home_addresses_replace_the_headers() {
     assert_eq!(rss.hash_with(&key, None, None), rss.hash(&key));
     assert_eq!(rss.hash_with(&key, Some([9; 16]), None), rss.hash(&home));
     assert_ne!(rss.hash(&home), rss.hash(&key));
-    let blind = self::rss("82599", 4);
-    assert_eq!(blind.hash_with(&key, Some([9; 16]), None), blind.hash(&key));
+    let without = self::rss("82599", 4);
+    assert_eq!(without.hash_with(&key, Some([9; 16]), None), without.hash(&key));
     let v4 = microsoft();
     assert_eq!(rss.hash_with(&v4, Some([9; 16]), None), rss.hash(&v4));
 }
 
 #[test]
-fn the_explanation_is_what_was_hashed() {
+fn the_explanation_lists_the_hashed_bytes() {
     for (name, hfunc) in [("82599", Hfunc::Toeplitz), ("e810", Hfunc::SymmetricXor)] {
         let rss = Rss::new(profile(name), 8, RssConfig { hfunc, ..RssConfig::default() }).unwrap();
         for proto in [proto::TCP, proto::UDP, proto::SCTP, proto::ICMP] {
             for (eth_type, frag) in [(0x0800, 0), (0x86dd, 0), (0x0800, 1), (0x86dd, 2)] {
                 let key = FlowKey { proto, eth_type, frag, ..microsoft() };
-                let told = rss.explain(&key);
-                let bytes: Vec<_> = told.input.iter().flat_map(|f| f.bytes.clone()).collect();
+                let explained = rss.explain(&key);
+                let bytes: Vec<_> = explained.input.iter().flat_map(|f| f.bytes.clone()).collect();
                 let mut input = [0; INPUT_MAX];
                 let fields = rss.fields.get(FlowType::of(&key).unwrap());
                 let len = rss.input(&key, fields, &mut input);
                 assert_eq!(bytes, input[..len], "{key:?}");
-                assert_eq!(told.hash, Some(rss.toeplitz.hash(&bytes)));
-                assert_eq!(told.queue, rss.queue(told.hash));
+                assert_eq!(explained.hash, Some(rss.toeplitz.hash(&bytes)));
+                assert_eq!(explained.queue, rss.queue(explained.hash));
             }
         }
     }
-    let told = rss("x710", 8).explain(&FlowKey { proto: proto::SCTP, ..microsoft() });
-    assert!(told.why.contains("verification tag"), "{}", told.why);
+    let explained = rss("x710", 8).explain(&FlowKey { proto: proto::SCTP, ..microsoft() });
+    assert!(explained.why.contains("verification tag"), "{}", explained.why);
     let json = serde_json::to_string(&rss("82599", 16).explain(&microsoft())).unwrap();
     assert!(json.contains(r#""hash_type":"TCP_IPV4""#), "{json}");
 }

@@ -1,207 +1,48 @@
-//! What a driver would answer to each rule, in order, before any adapter is touched.
+//! Predicts the driver's answer to each rule, without access to an adapter.
 //!
-//! One pass: a rule is checked against its engine's abilities and against the rules already in,
-//! then placed. Refused rules leave no trace, as in the driver.
+//! One pass in the order of the rules: each rule is checked against the capabilities of its engine
+//! and against the rules installed so far, and is then placed. As in the driver, a refused rule has
+//! no effect on later ones.
 //!
-//! Invariants: one verdict per rule, in the rules' order; an accepted rule's location is below the
-//! engine's limit and no other accepted rule has it.
-
-use flowyard_frame::FlowKey;
-use serde::Serialize;
-
-use crate::fdir::Pballoc;
+//! Invariants: there is one verdict per rule, in the order of the rules. The location of an accepted
+//! rule is below the limit of the engine, and no other accepted rule has it.
 
 use super::installed::Installed;
-use super::{Rule, RuleAction, i40e, ice, ixgbe};
+use super::rule::{Rule, RuleAction};
+use super::target::{Driver, Target};
+use super::verdict::{Reason, Refusal, Verdict, refuse};
+use super::{i40e, ice, ixgbe};
 
-/// Which ixgbe drives an 82599.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash, Serialize)]
-pub enum Driver {
-    /// The kernel's own: installs duplicates without a word.
-    #[default]
-    InTree,
-    /// Intel's separate driver: compares bucket hash and action, so it also refuses strangers.
-    OutOfTree,
-}
-
-/// A rule engine.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, Serialize)]
-pub enum Target {
-    /// 82599, X540, X550 in perfect mode, under ixgbe.
-    E82599 {
-        /// The packet buffer given to filters.
-        pballoc: Pballoc,
-        /// The driver.
-        driver: Driver,
-    },
-    /// 700 series under i40e.
-    I40e {
-        /// Filters guaranteed to the function.
-        guaranteed: u32,
-        /// Filters shared by all functions.
-        best_effort: u32,
-    },
-    /// E810 under ice.
-    Ice,
-    /// virtio-net: no rules.
-    Virtio,
-    /// No adapter to speak of: no rules.
-    Software,
-}
-
-/// Why a rule is refused.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, Serialize)]
-#[non_exhaustive]
-pub enum Reason {
-    /// The device takes no rules at all.
-    NoNtuple,
-    /// The flow type is not supported.
-    FlowType,
-    /// IPv6 is not matched in this mode.
-    Ipv6,
-    /// The location does not exist.
-    Location,
-    /// No room.
-    TableFull,
-    /// The port has one mask and it is another one.
-    OneMask,
-    /// The flow type's input set is another one.
-    InputSet,
-    /// The field is matched whole or not at all.
-    PartialMask,
-    /// Ports are given where the protocol is not matched.
-    PortsWithoutL4,
-    /// The VLAN mask is none of the possible ones.
-    VlanMask,
-    /// The flex word's mask or the rest of `user-def` is not possible.
-    FlexMask,
-    /// The flex word's offset is not possible.
-    FlexOffset,
-    /// The field is not supported.
-    Field,
-    /// The driver takes the field and forgets it: the rule would match too much.
-    IgnoredField,
-    /// Nothing is matched.
-    EmptyRule,
-    /// The action is not supported.
-    Action,
-    /// RSS contexts are not supported.
-    RssContext,
-    /// The queue cannot be addressed.
-    Queue,
-    /// The driver says that the rule is there already, rightly or not.
-    AlreadyExists,
-}
-
-/// What becomes of a rule.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
-pub enum Verdict {
-    /// It goes in.
-    Accepted {
-        /// Where.
-        loc: u32,
-        /// What to know about it.
-        notes: Vec<String>,
-    },
-    /// It does not count beside another rule.
-    Merged {
-        /// The other rule's line.
-        with: u32,
-        /// In words.
-        why: String,
-    },
-    /// It does not go in.
-    Refused {
-        /// The kind.
-        reason: Reason,
-        /// In words, with the driver's own behaviour.
-        text: String,
-        /// What to do.
-        mend: String,
-    },
-}
-
-/// A refusal on its way to a [`Verdict`].
-#[derive(Debug)]
-pub(super) struct Refusal(pub(super) Reason, pub(super) String, pub(super) String);
-
-/// Notes, or a refusal.
-pub(super) type Check = Result<Vec<String>, Refusal>;
-
-/// A refusal in one line.
-pub(super) fn refuse<T>(
-    reason: Reason,
-    text: impl Into<String>,
-    mend: impl Into<String>,
-) -> Result<T, Refusal> {
-    Err(Refusal(reason, text.into(), mend.into()))
-}
-
-impl Target {
-    /// Locations the engine has, counted from 0.
-    #[must_use]
-    pub fn locations(self) -> u32 {
-        match self {
-            Self::E82599 { pballoc, .. } => pballoc.locations(),
-            Self::I40e { guaranteed, best_effort } => guaranteed.saturating_add(best_effort),
-            Self::Ice => ice::MAX_FILTERS,
-            Self::Virtio | Self::Software => 0,
-        }
-    }
-
-    /// The driver's name, for messages.
-    #[must_use]
-    pub const fn driver_name(self) -> &'static str {
-        match self {
-            Self::E82599 { .. } => "ixgbe",
-            Self::I40e { .. } => "i40e",
-            Self::Ice => "ice",
-            Self::Virtio => "virtio_net",
-            Self::Software => "the kernel",
-        }
-    }
-
-    /// The key and mask that the hardware compares: the rule's, less what it cannot compare.
-    #[must_use]
-    pub fn filter(self, rule: &Rule) -> (FlowKey, FlowKey) {
-        let mut mask = rule.mask;
-        if let Self::E82599 { .. } = self {
-            mask.vlan_tci &= 0xefff; // the CFI bit is never matched
-        }
-        (rule.key.masked(&mask), mask)
-    }
-}
-
-/// The verdict on every rule, as if `ethtool` had been called once for each, in order.
+/// The verdict on every rule, as if `ethtool` were called once for each rule in order.
 #[must_use]
 pub fn compile(rules: &[Rule], target: Target) -> Vec<Verdict> {
     let mut installed = Installed::new(target);
     let mut verdicts: Vec<Verdict> = Vec::with_capacity(rules.len());
     for (index, rule) in rules.iter().enumerate() {
         let (loc, verdict) = match place(rule, target, &installed) {
-            Ok(Placed::At(loc, notes)) => (loc, Verdict::Accepted { loc, notes }),
-            Ok(Placed::Again(loc, with, why)) => (loc, Verdict::Merged { with, why }),
-            Err(Refusal(reason, text, mend)) => {
-                verdicts.push(Verdict::Refused { reason, text, mend });
+            Ok(Placed::New { loc, notes }) => (loc, Verdict::Accepted { loc, notes }),
+            Ok(Placed::Duplicate { loc, with, why }) => (loc, Verdict::Merged { with, why }),
+            Err(Refusal { reason, text, fix }) => {
+                verdicts.push(Verdict::Refused { reason, text, fix });
                 continue;
             }
         };
         verdicts.push(verdict);
         let Some(old) = installed.insert(loc, index, rule) else { continue };
-        let why = format!("line {} overwrites it: both are at location {loc}", rule.line);
+        let why = format!("line {} overwrites this rule: both have location {loc}", rule.line);
         verdicts[old] = Verdict::Merged { with: rule.line, why };
-        if let Some((loc, heir)) = installed.heir(&rules[old])
-            && heir != index
+        if let Some((loc, copy)) = installed.promote_copy(&rules[old])
+            && copy != index
         {
             let note =
-                format!("was a copy of line {}, until that was overwritten", rules[old].line);
-            verdicts[heir] = Verdict::Accepted { loc, notes: vec![note] };
+                format!("was a copy of line {}, which has been overwritten", rules[old].line);
+            verdicts[copy] = Verdict::Accepted { loc, notes: vec![note] };
         }
     }
     verdicts
 }
 
-/// The accepted rules with their locations, as [`super::RuleTable::new`] takes them.
+/// The accepted rules with their locations, in the form that [`super::RuleTable::new`] takes.
 pub fn accepted<'a>(
     rules: &'a [Rule],
     verdicts: &'a [Verdict],
@@ -213,9 +54,16 @@ pub fn accepted<'a>(
 }
 
 enum Placed {
-    At(u32, Vec<String>),
-    /// At a location, a filter that is in already: the line, and why.
-    Again(u32, u32, String),
+    New {
+        loc: u32,
+        notes: Vec<String>,
+    },
+    /// The filter is installed already, by line `with`.
+    Duplicate {
+        loc: u32,
+        with: u32,
+        why: String,
+    },
 }
 
 fn place(rule: &Rule, target: Target, installed: &Installed<'_>) -> Result<Placed, Refusal> {
@@ -223,7 +71,7 @@ fn place(rule: &Rule, target: Target, installed: &Installed<'_>) -> Result<Place
         return refuse(
             Reason::NoNtuple,
             format!("{} has no flow rules (-EOPNOTSUPP)", target.driver_name()),
-            "steer in software: tc flower or XDP to drop and redirect, RPS or RFS to choose a CPU",
+            "steer in software: use tc flower or XDP to drop and redirect, RPS or RFS to select a CPU",
         );
     }
     let limit = target.locations();
@@ -247,8 +95,8 @@ fn place(rule: &Rule, target: Target, installed: &Installed<'_>) -> Result<Place
     let Some(loc) = rule.loc.or_else(|| installed.free()) else {
         return refuse(
             Reason::TableFull,
-            format!("all {limit} locations are taken: ethtool finds none (-ENOSPC)"),
-            "delete rules that you no longer need",
+            format!("all {limit} locations are in use (-ENOSPC)"),
+            "delete rules that are no longer needed",
         );
     };
     if let Some(placed) = duplicate(rule, loc, target, installed)? {
@@ -258,10 +106,10 @@ fn place(rule: &Rule, target: Target, installed: &Installed<'_>) -> Result<Place
         notes.push(format!("ethtool chooses location {loc}, the highest free one"));
     }
     netmask_note(rule, &mut notes);
-    Ok(Placed::At(loc, notes))
+    Ok(Placed::New { loc, notes })
 }
 
-/// Actions are alike in all three engines but for numbers.
+/// Checks the action. The engines differ in little more than the number of queues.
 fn action(rule: &Rule, target: Target) -> Result<(), Refusal> {
     let name = target.driver_name();
     let queues = match target {
@@ -272,29 +120,29 @@ fn action(rule: &Rule, target: Target) -> Result<(), Refusal> {
     match rule.action {
         RuleAction::Wake => refuse(
             Reason::Action,
-            format!("{name} takes `action -2` for a queue number and refuses it (-EINVAL)"),
+            format!("{name} reads `action -2` as a queue number and refuses it (-EINVAL)"),
             "set up wake-on-LAN with `ethtool -s <device> wol`",
         ),
         RuleAction::Context { context, .. } => refuse(
             Reason::RssContext,
-            format!("{name} has no RSS contexts to send context {context} to (-EINVAL)"),
-            "send to one queue, or use an adapter whose driver has them (mlx5, bnxt, sfc)",
+            format!("{name} has no RSS contexts, so no context {context} (-EINVAL)"),
+            "steer to one queue, or use an adapter whose driver has RSS contexts (mlx5, bnxt, sfc)",
         ),
         RuleAction::Vf { vf, .. } if target == Target::Ice => refuse(
             Reason::Action,
             format!("ice does not steer to virtual functions (vf {vf}, -EINVAL)"),
-            "steer by destination MAC through the switch: tc flower, or `ip link set vf`",
+            "steer by destination MAC address in the embedded switch: tc flower, or `ip link set vf`",
         ),
         RuleAction::Queue(queue) | RuleAction::Vf { queue, .. } if queue >= queues => refuse(
             Reason::Queue,
-            format!("{name} addresses queues 0 to {}, not {queue} (-EINVAL)", queues - 1),
-            "use a queue that exists: `ethtool -l <device>` says how many",
+            format!("{name} steers to queues 0 to {}, not to {queue} (-EINVAL)", queues - 1),
+            "use a queue that exists; `ethtool -l <device>` shows how many there are",
         ),
         _ => Ok(()),
     }
 }
 
-/// What the driver makes of a rule equal to one that is in, or that it takes for one.
+/// The driver's treatment of a rule that is, or seems to be, equal to an installed one.
 fn duplicate(
     rule: &Rule,
     loc: u32,
@@ -309,14 +157,14 @@ fn duplicate(
         let result = if other.action == rule.action {
             "changes nothing"
         } else {
-            "leaves it to the hardware which of the two actions wins"
+            "leaves it to the hardware which of the two actions applies"
         };
         let why = format!(
-            "it is the filter of line {} again; ixgbe installs it a second time at location {loc}, \
-             which wastes an entry of the table and {result}",
+            "equal to the filter of line {}; ixgbe installs it a second time at location {loc}, \
+             which uses another entry of the table and {result}",
             other.line
         );
-        return Ok(Some(Placed::Again(loc, other.line, why)));
+        return Ok(Some(Placed::Duplicate { loc, with: other.line, why }));
     }
     refuse(
         Reason::AlreadyExists,
@@ -325,11 +173,11 @@ fn duplicate(
             target.driver_name(),
             other.line
         ),
-        format!("drop one of the two lines, or give both `loc {at}`: the later one overwrites"),
+        format!("remove one of the two lines, or give both `loc {at}`: then the later one applies"),
     )
 }
 
-/// `m 255.255.255.0` is nearly always a netmask by mistake.
+/// Adds a note if a mask looks like a netmask, because `m 255.255.255.0` is nearly always a mistake.
 fn netmask_note(rule: &Rule, notes: &mut Vec<String>) {
     for (name, bits) in [("src-ip", &rule.mask.src), ("dst-ip", &rule.mask.dst)] {
         let width = if rule.flow_type.is_ipv4() { 32 } else { 128 };
@@ -338,38 +186,9 @@ fn netmask_note(rule: &Rule, notes: &mut Vec<String>) {
         if bits != 0 && above >= 8 && bits & (bits + 1) == 0 {
             notes.push(format!(
                 "{name}: only the low bits are matched; ones in ethtool's `m` are bits to ignore, \
-                 so a netmask belongs in it the other way round"
+                 so write an inverted netmask to match a network"
             ));
         }
-    }
-}
-
-/// Whether a mask is neither nothing nor everything.
-pub(super) fn partial(bytes: &[u8]) -> bool {
-    let first = bytes.first().copied().unwrap_or(0);
-    (first != 0 && first != u8::MAX) || bytes.iter().any(|&byte| byte != first)
-}
-
-/// The parts of a rule that i40e and ice match whole or not at all.
-pub(super) fn all_or_nothing(rule: &Rule, name: &str) -> Result<(), Refusal> {
-    let mask = &rule.mask;
-    let ip = if rule.flow_type.is_ipv4() { 4 } else { 16 };
-    let fields: [(&str, &[u8]); 7] = [
-        ("src-ip", &mask.src[..ip]),
-        ("dst-ip", &mask.dst[..ip]),
-        ("src-port", &mask.sport.to_be_bytes()),
-        ("dst-port", &mask.dport.to_be_bytes()),
-        ("vlan", &mask.vlan_tci.to_be_bytes()),
-        ("src", &mask.eth_src),
-        ("dst", &mask.eth_dst),
-    ];
-    match fields.into_iter().find(|(_, bits)| partial(bits)) {
-        Some((field, _)) => refuse(
-            Reason::PartialMask,
-            format!("{name} matches {field} whole or not at all (-EOPNOTSUPP)"),
-            format!("drop the `m` of {field}, or drop the field; or use an 82599, or tc flower"),
-        ),
-        None => Ok(()),
     }
 }
 

@@ -1,24 +1,25 @@
-//! The rules that a driver has taken so far, and the indexes its checks ask for.
+//! The rules that a driver has accepted so far, with the indexes that its checks need.
 //!
-//! Invariants: `by_filter` points at one of the locations of each filter; `top` is one above the
-//! highest free location.
+//! Invariants: `by_filter` has one of the locations of each filter; `top` is one above the highest
+//! free location.
 //! Thread-safety: plain data.
 
 use std::collections::{BTreeMap, HashMap};
 
 use flowyard_frame::FlowKey;
 
-use super::{FlowType, Rule, Target};
+use super::rule::{FlowType, Rule};
+use super::target::Target;
 
-/// The rules that are in, by location, and the indexes that drivers' checks ask for.
+/// The installed rules.
 pub(super) struct Installed<'a> {
     target: Target,
     by_loc: BTreeMap<u32, (usize, &'a Rule)>,
     /// One location of each filter.
     by_filter: HashMap<(FlowType, FlowKey, FlowKey), u32>,
-    /// How many rules a flow type has, and one of them: all have one input set.
+    /// The number of rules of each flow type, and one of them; all have the same input set.
     by_type: HashMap<FlowType, (u32, &'a Rule)>,
-    /// No location from here on is free.
+    /// One above the highest free location.
     top: u32,
 }
 
@@ -33,7 +34,7 @@ impl<'a> Installed<'a> {
         self.by_loc.iter().map(|(&loc, &(_, rule))| (loc, rule))
     }
 
-    /// A rule of this flow type.
+    /// Any rule of this flow type.
     pub(super) fn of_type(&self, flow_type: FlowType) -> Option<&'a Rule> {
         self.by_type.get(&flow_type).map(|&(_, rule)| rule)
     }
@@ -43,18 +44,18 @@ impl<'a> Installed<'a> {
         (rule.flow_type, key, mask)
     }
 
-    /// Where the same filter is, other than at `loc`.
+    /// The location and the rule of an equal filter that is not at `loc`.
     pub(super) fn same(&self, rule: &Rule, loc: u32) -> Option<(u32, &'a Rule)> {
         let at = *self.by_filter.get(&self.filter(rule)).filter(|&&at| at != loc)?;
         Some((at, self.by_loc.get(&at)?.1))
     }
 
-    /// Userland ethtool's choice where a driver cannot choose: the highest free location.
+    /// The location that ethtool chooses if the driver cannot: the highest free one.
     pub(super) fn free(&self) -> Option<u32> {
         self.top.checked_sub(1)
     }
 
-    /// Puts a rule at `loc`; the index of the one it overwrites.
+    /// Installs a rule at `loc`, and returns the index of the rule that it overwrites.
     pub(super) fn insert(&mut self, loc: u32, index: usize, rule: &'a Rule) -> Option<usize> {
         let old = self.by_loc.insert(loc, (index, rule));
         if let Some((_, old)) = old {
@@ -78,8 +79,9 @@ impl<'a> Installed<'a> {
         old.map(|(index, _)| index)
     }
 
-    /// A copy of an overwritten filter, that now is the only one.
-    pub(super) fn heir(&mut self, of: &Rule) -> Option<(u32, usize)> {
+    /// After the rule `of` was overwritten: makes a copy of its filter the one that applies, and
+    /// returns the location and index of the copy. `None` if there is none.
+    pub(super) fn promote_copy(&mut self, of: &Rule) -> Option<(u32, usize)> {
         let filter = self.filter(of);
         if self.by_filter.contains_key(&filter) {
             return None;

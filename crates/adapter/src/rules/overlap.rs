@@ -1,23 +1,25 @@
-//! Rules whose order is only apparent.
+//! Finds rules that overlap, whose order has no effect.
 //!
-//! ethtool's manual says that the rule with the lowest location wins. On ixgbe, i40e and ice a
-//! location is only a name: the hardware compares exact filters, and where two could match the
-//! outcome is its own.
+//! According to the manual of ethtool the rule with the lowest location has priority. With ixgbe, i40e
+//! and ice a location is only a name: the hardware compares exact filters, and if two of them match,
+//! either may be applied.
 
-use super::{Rule, Target};
+use super::rule::Rule;
+use super::target::Target;
 
-/// Two rules that can match one packet and disagree.
+/// Two rules with different actions that can match the same packet.
 #[derive(Clone, PartialEq, Eq, Debug, serde::Serialize)]
 pub struct Overlap {
-    /// The earlier line.
+    /// The line of the first rule.
     pub first: u32,
-    /// The later line.
+    /// The line of the second rule.
     pub second: u32,
-    /// In words, with the mend.
+    /// The warning as text, with the fix.
     pub text: String,
 }
 
-/// The pairs of rules that overlap and differ in action. Takes time in the square of the rules.
+/// The pairs of rules that overlap and differ in action. The time is quadratic in the number of
+/// rules.
 #[must_use]
 pub fn overlaps(rules: &[Rule], target: Target) -> Vec<Overlap> {
     let mut found = Vec::new();
@@ -27,8 +29,8 @@ pub fn overlaps(rules: &[Rule], target: Target) -> Vec<Overlap> {
                 continue;
             }
             let text = format!(
-                "lines {} and {} can match the same packet; on {} a location is a name, not a \
-                 priority, so neither is sure to win: make them disjoint",
+                "lines {} and {} can match the same packet; for {} a location is a name, not a \
+                 priority, so it is undefined which rule applies: make them disjoint",
                 first.line,
                 second.line,
                 target.driver_name()
@@ -39,17 +41,17 @@ pub fn overlaps(rules: &[Rule], target: Target) -> Vec<Overlap> {
     found
 }
 
-/// Whether some packet matches both, as this hardware sees packets.
+/// Whether a packet can match both rules on this hardware.
 fn meet(first: &Rule, second: &Rule, target: Target) -> bool {
     let classes = matches!(target, Target::I40e { .. } | Target::Ice);
     if classes && first.flow_type != second.flow_type {
-        return false; // each flow type is a class of packets of its own
+        return false; // each flow type has its own class of packets
     }
     let ((key, mask), (other, other_mask)) = (target.filter(first), target.filter(second));
     let flexes = first.flex().map(|f| f.offset) == second.flex().map(|f| f.offset);
     let mut common = mask.masked(&other_mask);
     if !flexes {
-        common.flex = 0; // words at two offsets: both may match
+        common.flex = 0; // the words are at different offsets, so both may match
     }
     key.masked(&common) == other.masked(&common)
 }

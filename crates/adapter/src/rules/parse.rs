@@ -1,37 +1,40 @@
-//! The rule file: one `ethtool -N` rule a line, `#` starts a comment.
+//! Parses a rule file: one `ethtool -N` rule per line; `#` starts a comment.
 //!
 //! ```text
 //!  [ethtool] [-N|-U eth0] flow-type tcp4 dst-port 80 src-ip 10.0.0.0 m 0.0.0.255 action 3 loc 7
 //!  [ethtool] [-N|-U eth0] delete 7
 //! ```
 //!
-//! All faults of the file are collected, each with its place and the mend.
+//! All errors of the file are collected, each with its place and its fix.
 
 use std::collections::HashMap;
 
 use flowyard_frame::{FlowKey, proto};
 
+use super::rule::{FlowType, Masked, Rule, RuleAction};
 use super::words::{Fault, Word, ipv4, ipv6, mac, number, words};
-use super::{FlowType, Masked, Rule, RuleAction};
 
-/// A fault in a rule file.
+/// An error in a rule file.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("{file}:{line}:{col}: {what}; {mend}")]
+#[error("{file}:{line}:{col}: {what}; {fix}")]
 pub struct ParseError {
-    /// The file's name as given.
+    /// The name of the file as given.
     pub file: String,
-    /// The line, from 1.
+    /// The line number, from 1.
     pub line: u32,
     /// The column in characters, from 1.
     pub col: u32,
     /// What is wrong.
     pub what: String,
-    /// How to mend it.
-    pub mend: String,
+    /// How to correct it.
+    pub fix: String,
 }
 
-/// The rules of `text`, in order, with deleted ones gone; or every fault of it. `file` is its name
-/// for messages.
+/// The rules of `text` in order, without those that a later line deletes. `file` is the name of the
+/// file for messages.
+///
+/// # Errors
+/// All errors of the file.
 pub fn parse(file: &str, text: &str) -> Result<Vec<Rule>, Vec<ParseError>> {
     let mut rules: Vec<Rule> = Vec::new();
     let mut errors = Vec::new();
@@ -60,7 +63,7 @@ pub fn parse(file: &str, text: &str) -> Result<Vec<Rule>, Vec<ParseError>> {
                     line.fault(
                         word,
                         format!("no rule above has location {loc}"),
-                        "delete this line, or give the rule that you mean a `loc`",
+                        "remove this line, or give the intended rule a `loc`",
                     );
                 }
             }
@@ -75,7 +78,7 @@ enum Statement<'a> {
     Delete(Word<'a>, u32),
 }
 
-/// One line being read.
+/// The parser of one line.
 struct Line<'a, 'e> {
     file: &'a str,
     number: u32,
@@ -85,9 +88,9 @@ struct Line<'a, 'e> {
     errors: &'e mut Vec<ParseError>,
 }
 
-/// What of a rule's action has been seen.
+/// The options of a rule that specify its action.
 #[derive(Default)]
-struct Where {
+struct ActionOptions {
     action: Option<i64>,
     queue: Option<u32>,
     vf: Option<u32>,
@@ -95,9 +98,9 @@ struct Where {
 }
 
 impl<'a> Line<'a, '_> {
-    fn fault(&mut self, at: Word<'_>, what: impl Into<String>, mend: impl Into<String>) {
+    fn fault(&mut self, at: Word<'_>, what: impl Into<String>, fix: impl Into<String>) {
         let (file, line) = (self.file.to_owned(), self.number);
-        let error = ParseError { file, line, col: at.col, what: what.into(), mend: mend.into() };
+        let error = ParseError { file, line, col: at.col, what: what.into(), fix: fix.into() };
         self.errors.push(error);
     }
 
@@ -111,17 +114,21 @@ impl<'a> Line<'a, '_> {
         self.words.get(self.next).map(|word| word.text)
     }
 
-    /// The word after an option, or a fault at the end of the line.
+    /// The word after an option. Reports an error if the line ends.
     fn operand(&mut self, option: &str) -> Option<Word<'a>> {
         let word = self.word();
         if word.is_none() {
             let end = Word { text: "", col: self.end };
-            self.fault(end, format!("`{option}` has no value"), "add one, or drop the option");
+            self.fault(
+                end,
+                format!("`{option}` has no value"),
+                "add a value, or remove the option",
+            );
         }
         word
     }
 
-    /// The value of an option, faults noted.
+    /// The value of an option. Reports an error if it cannot be read.
     fn value<T>(
         &mut self,
         option: &str,
@@ -130,15 +137,15 @@ impl<'a> Line<'a, '_> {
         let word = self.operand(option)?;
         match read(word.text) {
             Ok(value) => Some((word, value)),
-            Err((what, mend)) => {
-                self.fault(word, what, mend);
+            Err(Fault { what, fix }) => {
+                self.fault(word, what, fix);
                 None
             }
         }
     }
 
-    /// A value and its optional `m`, whose ones are bits to ignore; `all` has a one for each bit of
-    /// the field. The result's ones matter.
+    /// A value and its optional `m`, whose ones are bits to ignore. `all` has a one for each bit of
+    /// the field. In the mask of the result, ones are bits to match.
     fn masked<T: Copy + std::ops::Not<Output = T> + std::ops::BitAnd<Output = T>>(
         &mut self,
         option: &str,
@@ -168,7 +175,11 @@ impl<'a> Line<'a, '_> {
             "delete" => {
                 let (word, loc) = self.value("delete", |text| number(text, 0xffff_fffc))?;
                 if let Some(extra) = self.word() {
-                    self.fault(extra, "nothing may follow the location", "put it on its own line");
+                    self.fault(
+                        extra,
+                        "unexpected word after the location",
+                        "write it on its own line",
+                    );
                 }
                 Some(Statement::Delete(word, loc as u32))
             }
@@ -177,7 +188,7 @@ impl<'a> Line<'a, '_> {
                 self.fault(
                     word,
                     format!("`{other}` does not start a rule"),
-                    "start with `flow-type` or `delete`, after `ethtool -N <device>` if you like",
+                    "start with `flow-type` or `delete`, optionally after `ethtool -N <device>`",
                 );
                 None
             }
@@ -192,17 +203,17 @@ impl<'a> Line<'a, '_> {
             let names = FlowType::ALL.map(|(name, _)| name).join(", ");
             self.fault(
                 word,
-                format!("no flow type `{}`", word.text),
+                format!("unknown flow type `{}`", word.text),
                 format!("use one of {names}"),
             );
             return None;
         };
         let mut rule = blank(flow_type, self.number);
-        let mut to = Where::default();
+        let mut to = ActionOptions::default();
         let mut seen = HashMap::new();
         while let Some(option) = self.word() {
             if seen.insert(option.text, option.col).is_some() {
-                self.fault(option, format!("`{}` is given twice", option.text), "drop one of them");
+                self.fault(option, format!("`{}` is given twice", option.text), "remove one");
             }
             self.option(option, &mut rule, &mut to);
         }
@@ -210,8 +221,8 @@ impl<'a> Line<'a, '_> {
         (self.errors.len() == faults).then_some(rule)
     }
 
-    /// One option and its operands into the rule. `None` only says that a fault was noted.
-    fn option(&mut self, option: Word<'a>, rule: &mut Rule, to: &mut Where) -> Option<()> {
+    /// Reads the operands of one option into the rule. `None` means that an error was reported.
+    fn option(&mut self, option: Word<'a>, rule: &mut Rule, to: &mut ActionOptions) -> Option<()> {
         let kind = rule.flow_type;
         let ip = kind != FlowType::Ether;
         let bare_ip = matches!(kind, FlowType::Ip4 | FlowType::Ip6);
@@ -239,7 +250,7 @@ impl<'a> Line<'a, '_> {
             "dst-port" if kind.has_ports() || bare_ip => {
                 (key.dport, mask.dport) = self.short(name)?;
             }
-            // The four bytes after the IP header: where ports are.
+            // The four bytes after the IP header, where TCP, UDP and SCTP have their ports.
             "l4data" if bare_ip => {
                 let (value, bits) = self.long(name)?;
                 (key.sport, key.dport) = ((value >> 16) as u16, value as u16);
@@ -301,7 +312,7 @@ impl<'a> Line<'a, '_> {
         self.value(option, |text| number(text, max)).map(|(_, value)| value as u32)
     }
 
-    /// A fault for an option that is unknown or does not go with the flow type; skips its value.
+    /// Reports an option that is unknown or not allowed for the flow type, and skips its value.
     fn unknown(&mut self, option: Word<'_>, kind: FlowType) {
         let fields = match kind {
             FlowType::Ether => "src, dst, proto",
@@ -325,13 +336,17 @@ impl<'a> Line<'a, '_> {
         }
     }
 
-    fn action(&mut self, at: Word<'_>, to: &Where) -> RuleAction {
+    fn action(&mut self, at: Word<'_>, to: &ActionOptions) -> RuleAction {
         if to.action.is_some() && to.queue.is_some() {
-            self.fault(at, "`action` and `queue` both name a queue", "drop one of them");
+            self.fault(at, "`action` and `queue` are both given", "remove one");
         }
         match to.action {
             Some(-1 | -2) if to.vf.is_some() || to.context.is_some() => {
-                self.fault(at, "a drop goes to no vf or context", "drop `vf` and `context`");
+                self.fault(
+                    at,
+                    "actions -1 and -2 have no vf or context",
+                    "remove `vf` and `context`",
+                );
                 RuleAction::Drop
             }
             Some(-1) => RuleAction::Drop,
@@ -340,11 +355,7 @@ impl<'a> Line<'a, '_> {
                 let queue = action.map(|queue| queue as u32).or(to.queue).unwrap_or(0);
                 match (to.vf, to.context) {
                     (Some(_), Some(_)) => {
-                        self.fault(
-                            at,
-                            "a rule has a vf or a context, not both",
-                            "drop one of them",
-                        );
+                        self.fault(at, "`vf` and `context` are both given", "remove one");
                         RuleAction::Queue(queue)
                     }
                     (Some(vf), None) => RuleAction::Vf { vf, queue },
@@ -356,18 +367,19 @@ impl<'a> Line<'a, '_> {
     }
 }
 
-/// A queue, or -1 to drop, or -2 to wake up.
+/// A queue number, -1 to drop, or -2 to wake up the host.
 fn action_number(text: &str) -> Result<i64, Fault> {
     match text {
         "-1" => Ok(-1),
         "-2" => Ok(-2),
-        _ => number(text, u64::from(u32::MAX)).map(|value| value as i64).map_err(|(what, _)| {
-            (what, "use a queue number, -1 to drop or -2 to wake the host".to_owned())
+        _ => number(text, u64::from(u32::MAX)).map(|value| value as i64).map_err(|fault| Fault {
+            fix: "use a queue number, -1 to drop, or -2 to wake up the host".to_owned(),
+            ..fault
         }),
     }
 }
 
-/// The rule that every packet of the flow type matches.
+/// The rule without options, which every packet of the flow type matches.
 fn blank(flow_type: FlowType, line: u32) -> Rule {
     use FlowType as T;
     let eth_type = if flow_type.is_ipv4() { 0x0800 } else { 0x86dd };

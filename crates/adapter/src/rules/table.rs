@@ -1,12 +1,12 @@
-//! Lookup among accepted rules: exact match by groups of one mask.
+//! Lookup among the accepted rules: exact matching in groups of rules with the same mask.
 //!
 //! ```text
 //!  key --class, fragment?--> group (mask 1): masked key -> rule
-//!                            group (mask 2): masked key -> rule     lowest location wins
+//!                            group (mask 2): masked key -> rule     lowest location applies
 //! ```
 //!
-//! An 82599 has one group; i40e and ice have one per flow type; so where the hardware decides there
-//! is one answer. Several can only answer where rules from outside [`super::compile`] are given.
+//! An 82599 has one group, i40e and ice have one per flow type, so at most one rule accepted by
+//! [`super::compile`] matches a packet. Several can only match if other rules are given.
 //!
 //! Thread-safety: read-only after `new`.
 
@@ -14,9 +14,10 @@ use std::collections::HashMap;
 
 use flowyard_frame::{FlowKey, Frag, proto};
 
-use super::{FlowType, Rule, RuleAction, Target};
+use super::rule::{FlowType, Rule, RuleAction};
+use super::target::Target;
 
-/// Accepted rules, ready for lookups.
+/// The accepted rules, indexed for lookups.
 #[derive(Clone, Debug)]
 pub struct RuleTable {
     target: Target,
@@ -25,7 +26,7 @@ pub struct RuleTable {
 
 #[derive(Clone, Debug)]
 struct Group {
-    /// The packet class, where the hardware has classes.
+    /// The packet class, if the hardware has classes.
     class: Option<FlowType>,
     mask: FlowKey,
     map: HashMap<FlowKey, Entry>,
@@ -39,14 +40,14 @@ struct Entry {
 }
 
 impl Entry {
-    /// The lowest wins.
+    /// The entry with the lowest rank applies.
     const fn rank(&self) -> (u32, u32) {
         (self.loc, self.line)
     }
 }
 
 impl RuleTable {
-    /// The table of `rules` with their locations, usually [`super::accepted`].
+    /// The table of `rules` with their locations, usually from [`super::accepted`].
     pub fn new<'a>(target: Target, rules: impl IntoIterator<Item = (u32, &'a Rule)>) -> Self {
         let mut groups: Vec<Group> = Vec::new();
         for (loc, rule) in rules.into_iter().filter(|(_, rule)| rule.spi.is_none()) {
@@ -66,7 +67,7 @@ impl RuleTable {
         Self { target, groups }
     }
 
-    /// The action for a packet and the line of its rule, or `None`: the packet goes on to RSS.
+    /// The action for a packet and the line of its rule; `None` if RSS decides.
     #[must_use]
     pub fn lookup(&self, key: &FlowKey) -> Option<(RuleAction, u32)> {
         if matches!(self.target, Target::E82599 { .. }) && key.fragment() != Frag::No {
@@ -86,7 +87,7 @@ const fn has_classes(target: Target) -> bool {
     matches!(target, Target::I40e { .. } | Target::Ice)
 }
 
-/// Whether i40e and ice hold `key` against rules of `class`. Fragments belong to ip4 and ip6.
+/// Whether i40e and ice compare `key` with rules of `class`. Fragments belong to ip4 and ip6.
 fn in_class(class: FlowType, key: &FlowKey) -> bool {
     let l4 = if key.frag == 0 { key.proto } else { 0 };
     let ports = matches!(l4, proto::TCP | proto::UDP | proto::SCTP);
@@ -107,13 +108,13 @@ mod tests {
     use crate::rules::{Driver, accepted, compile, parse};
     use proptest::prelude::*;
 
-    /// The slow twin: every rule in turn, as the definitions read.
+    /// A slow model for comparison: every rule in turn, as defined.
     fn linear(target: Target, rules: &[(u32, &Rule)], key: &FlowKey) -> Option<(RuleAction, u32)> {
         let mut best: Option<(u32, &Rule)> = None;
         for &(loc, rule) in rules {
             let hit = match target {
                 Target::E82599 { .. } => {
-                    // CFI is not compared.
+                    // The CFI bit is not compared.
                     let mut bare = rule.clone();
                     bare.mask.vlan_tci &= 0xefff;
                     bare.key.vlan_tci &= 0xefff;
@@ -190,7 +191,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_groups_answer_as_every_rule_in_turn(
+        fn the_table_equals_the_slow_model(
             target in targets(),
             lines in prop::collection::vec(rule_line(), 0..12),
             packets in prop::collection::vec(packet(), 1..40),
@@ -199,7 +200,7 @@ mod tests {
             let rules = parse("r", &lines.join("\n")).unwrap();
             let verdicts = compile(&rules, target);
             prop_assert_eq!(verdicts.len(), rules.len());
-            // Also rule sets no driver would take: the table must hold its own.
+            // Rule sets that no driver accepts must work as well.
             let list: Vec<(u32, &Rule)> = if compiled {
                 accepted(&rules, &verdicts).collect()
             } else {
@@ -207,7 +208,7 @@ mod tests {
             };
             let table = RuleTable::new(target, list.iter().copied());
             if compiled && matches!(target, Target::E82599 { .. }) {
-                prop_assert!(table.groups.len() <= 1, "one mask");
+                prop_assert!(table.groups.len() <= 1, "the port has one mask");
             }
             for key in &packets {
                 prop_assert_eq!(table.lookup(key), linear(target, &list, key));

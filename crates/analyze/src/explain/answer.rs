@@ -1,4 +1,4 @@
-//! Builds an [`Explanation`]: asks every policy's own model, changes nothing that is kept.
+//! Builds an [`Explanation`] from the models of the policies, without a change of their state.
 
 use std::collections::BTreeMap;
 
@@ -8,25 +8,16 @@ use flowyard_adapter::profile::FdirKind;
 use flowyard_frame::{FlowKey, Frag, proto};
 
 use super::{
-    Answers, ChosenPort, Expect, ExpectAnswer, Explanation, FdirAnswer, InputField, Reverse,
-    RssAnswer, Verdict,
+    Answers, ChosenPort, Expect, ExpectAnswer, Explanation, FdirAnswer, InputField, Question,
+    Reverse, RssAnswer, Verdict,
 };
 use crate::analyzer::{Analyzer, Target};
 use crate::packet::Packet;
 use crate::policy::{Fdir, Policy};
 use crate::setup::{Setup, Spec};
 
-/// What is asked besides "where, and why".
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Question {
-    /// Why not this queue?
-    pub expect_queue: Option<u16>,
-    /// Which source port lands on this queue?
-    pub choose_port: Option<u16>,
-}
-
 impl Analyzer {
-    /// Why `target` goes where it goes, under every policy of the setup.
+    /// Explains where `target` goes under every policy of the setup, and why.
     #[must_use]
     pub fn explain(&mut self, target: &Target, question: &Question) -> Explanation {
         let key = target.packet.key;
@@ -48,7 +39,7 @@ impl Analyzer {
         }
     }
 
-    /// What every policy says of a frame, as if the adapter received it.
+    /// The decision of every policy on a frame, as if the adapter received it.
     fn answers(&mut self, packet: &Packet) -> Answers {
         let (hash, rss_queue) = self.hash(&packet.key);
         let packet = Packet { received: true, hash, rss_queue, ..*packet };
@@ -68,7 +59,7 @@ impl Analyzer {
         }
     }
 
-    /// The mask set that the rules of the setup have fixed, on the 82599.
+    /// On the 82599, the mask set that the rules of the setup have fixed.
     fn rule_mask(&self) -> Option<MaskSet> {
         self.policies.iter().find_map(|running| match &running.policy {
             Policy::Fdir(fdir) => fdir.mask(),
@@ -80,91 +71,95 @@ impl Analyzer {
         let answer = |(name, verdict): (&str, &Verdict)| {
             let holds = verdict.queue == Some(queue);
             let why_not = (!holds).then(|| match verdict.queue {
-                Some(other) => format!("it is queue {other}: {}", verdict.why),
+                Some(other) => format!("the frame goes to queue {other}: {}", verdict.why),
                 None => format!("the frame is dropped: {}", verdict.why),
             });
-            let mend = if holds { Vec::new() } else { self.mend(name, queue, key) };
-            (name.to_owned(), ExpectAnswer { holds, why_not, mend })
+            let fix = if holds { Vec::new() } else { self.fixes(name, queue, key) };
+            (name.to_owned(), ExpectAnswer { holds, why_not, fix })
         };
         Expect { queue, policies: answers.verdicts().map(answer).collect() }
     }
 
-    /// What would bring the flow to `queue` under a policy.
-    fn mend(&self, policy: &str, queue: u16, key: &FlowKey) -> Vec<String> {
-        let mut mends = Vec::new();
+    /// The changes after which the flow goes to `queue` under a policy.
+    fn fixes(&self, policy: &str, queue: u16, key: &FlowKey) -> Vec<String> {
+        let mut fixes = Vec::new();
         if policy == "rss"
             && let Some(rss) = &self.rss
         {
             let name = self.setup.adapter.name;
             match rss.hash(key).map(|hash| rss.index(hash)) {
-                _ if queue >= rss.queues() => mends.push(format!(
-                    "RSS of the {name} reaches queues 0 to {} only; a filter can name queue {queue}",
+                _ if queue >= rss.queues() => fixes.push(format!(
+                    "RSS of the {name} only uses queues 0 to {}; a filter can steer to queue {queue}",
                     rss.queues() - 1
                 )),
-                Some(index) => mends.push(format!(
-                    "point entry {index} of the indirection table at queue {queue} (all {} entries: ethtool -X); other flows of that entry come along",
+                Some(index) => fixes.push(format!(
+                    "set entry {index} of the indirection table to queue {queue} (ethtool -X sets all {} entries); other flows with this entry move as well",
                     rss.reta().len()
                 )),
-                None => mends.push("the frame has no hash, so only a filter can move it".to_owned()),
+                None => fixes.push("the frame has no hash, so only a filter can change its queue".to_owned()),
             }
             if let ChosenPort { port: Some(port), .. } = self.choose(queue, key) {
-                mends.push(format!("connect from source port {port}"));
+                fixes.push(format!("connect from source port {port}"));
             }
         }
         if matches!(policy, "rss" | "fdir") && self.setup.adapter.fdir != FdirKind::None {
-            mends.extend(self.rule_mend(key, queue));
+            fixes.extend(self.rule_fix(key, queue));
         }
         if matches!(policy, "atr" | "yard" | "arfs") {
-            mends.push(self.thread_mend(policy, key, queue));
+            fixes.push(self.thread_fix(policy, key, queue));
         }
         if matches!(policy, "rps" | "rfs") {
-            mends.push(
-                "it changes the core, never the queue: the queue is the adapter's choice"
-                    .to_owned(),
+            fixes.push(
+                "this policy changes only the core: the adapter selects the queue".to_owned(),
             );
         }
-        mends
+        fixes
     }
 
-    /// The rule that would bring the flow to `queue`, or why the driver takes none.
-    fn rule_mend(&self, key: &FlowKey, queue: u16) -> Option<String> {
+    /// The rule that steers the flow to `queue`, or the reason for which no rule can.
+    fn rule_fix(&self, key: &FlowKey, queue: u16) -> Option<String> {
         let fragment = key.fragment() != Frag::No;
         if fragment && matches!(self.setup.adapter.fdir, FdirKind::Ixgbe { .. }) {
-            return Some("no rule can: Flow Director never matches IP fragments here".to_owned());
+            return Some(
+                "no rule can: Flow Director of this adapter never matches IP fragments".to_owned(),
+            );
         }
         let rule = rule_for(key, queue)?;
         Some(match Fdir::refusal(&rule, &self.setup) {
             None => format!("add the rule: {rule}"),
-            Some(why) => format!("no rule can for this flow alone: {why}"),
+            Some(why) => format!("no rule for only this flow can: {why}"),
         })
     }
 
-    /// Where a thread would have to run so that the policy learns `queue`, or why it learns nothing.
-    fn thread_mend(&self, policy: &str, key: &FlowKey, queue: u16) -> String {
+    /// The core on which a thread must run so that the policy learns `queue`, or the reason for which
+    /// it cannot learn it.
+    fn thread_fix(&self, policy: &str, key: &FlowKey, queue: u16) -> String {
         let Setup { adapter, queues, cores, .. } = &self.setup;
         let learnt = key.proto == proto::TCP || policy == "arfs" && key.proto == proto::UDP;
         if !learnt || key.fragment() != Frag::No {
             let only = if policy == "arfs" { "TCP and UDP" } else { "TCP" };
-            return format!("it never can: {policy} learns {only} only, and no fragments");
+            return format!(
+                "not possible: {policy} never learns fragments, and only learns {only}"
+            );
         }
         let rings = if policy == "atr" { adapter.reach(*queues).atr } else { *queues };
         if queue >= rings.min(*cores) {
             return format!(
-                "no thread can: with {cores} cores, {policy} sends flows to queues 0 to {} only",
+                "not possible: with {cores} cores, {policy} steers flows only to queues 0 to {}",
                 rings.min(*cores).saturating_sub(1)
             );
         }
         match policy {
             "arfs" => format!(
-                "run the thread that consumes this flow on core {queue}: the driver then programs a filter for it"
+                "run the thread that consumes this flow on core {queue}: then the driver programs a filter for it"
             ),
             _ => format!(
-                "run the thread that answers this flow on core {queue}: what it sends teaches the filter"
+                "run the thread that answers this flow on core {queue}: the filter is learned from its packets"
             ),
         }
     }
 
-    /// The smallest unprivileged source port that lands the flow on `queue` by RSS.
+    /// The smallest unprivileged source port with which RSS selects `queue`.
     fn choose(&self, queue: u16, key: &FlowKey) -> ChosenPort {
         let mut chosen = ChosenPort { queue, port: None, flow: None, ports_that_fit: 0, why: None };
         let has_ports = matches!(key.proto, proto::TCP | proto::UDP | proto::SCTP);
@@ -179,12 +174,12 @@ impl Analyzer {
         chosen.flow = chosen.port.map(|sport| FlowKey { sport, ..*key }.to_string());
         if chosen.port.is_none() {
             chosen.why = Some(match &self.rss {
-                None => "the adapter computes no hash: everything goes to queue 0".to_owned(),
+                None => "the adapter computes no hash: all frames go to queue 0".to_owned(),
                 Some(rss) if queue >= rss.queues() => {
-                    format!("RSS reaches queues 0 to {} only", rss.queues() - 1)
+                    format!("RSS only uses queues 0 to {}", rss.queues() - 1)
                 }
                 Some(_) => {
-                    "the port does not change the queue: it is not hashed, or the key is degenerate"
+                    "the port does not change the queue: it is not hashed, or the hash key is degenerate"
                         .to_owned()
                 }
             });
@@ -194,7 +189,7 @@ impl Analyzer {
 }
 
 impl Target {
-    /// A flow as the adapter would receive it, in a model that has seen nothing yet.
+    /// A flow in the direction that the adapter receives, without a capture.
     #[must_use]
     pub fn flow(key: FlowKey) -> Self {
         let packet = Packet {
@@ -211,7 +206,7 @@ impl Target {
 }
 
 impl Answers {
-    /// The verdicts that there are, by policy.
+    /// The verdicts that are present, with the names of their policies.
     pub fn verdicts(&self) -> impl Iterator<Item = (&'static str, &Verdict)> {
         let rss = self.rss.as_ref().map(|rss| &rss.verdict);
         let fdir = self.fdir.as_ref().map(|fdir| &fdir.verdict);
@@ -260,7 +255,7 @@ fn fdir_answer(
         queue: Some(packet.rss_queue),
         core: Some(packet.rss_queue % setup.cores),
         stage: if packet.hash.is_some() { "rss" } else { "no_hash" }.to_owned(),
-        why: "no rules given (--policy fdir=FILE), so RSS decides".to_owned(),
+        why: "no rules are given (--policy fdir=FILE), so RSS decides".to_owned(),
     });
     let matched = match verdict.stage.as_str() {
         "rule" | "dropped" => "rule",
@@ -282,8 +277,8 @@ fn fdir_answer(
     Some(answer)
 }
 
-/// The 82599's hashes of a flow, in both modes. `rules` is there in perfect mode, with the mask
-/// set that the rules have fixed.
+/// The hashes of a flow on the 82599 in both modes. `rules` is present in perfect mode, with the mask
+/// set that the rules have fixed, if any is accepted.
 fn hashes(key: &FlowKey, setup: &Setup, rules: Option<Option<MaskSet>>, answer: &mut FdirAnswer) {
     let perfect_mask = MaskSet { flex: Flex::Masked, ..MaskSet::ATR };
     debug_assert_eq!(perfect_mask.vlan, VlanMask::Both);
@@ -306,7 +301,7 @@ fn hashes(key: &FlowKey, setup: &Setup, rules: Option<Option<MaskSet>>, answer: 
     }
 }
 
-/// The rule that would bring exactly this flow to `queue`.
+/// The rule that steers exactly this flow to `queue`.
 fn rule_for(key: &FlowKey, queue: u16) -> Option<String> {
     let (src, dst) = (key.src_ip()?, key.dst_ip()?);
     let version = if key.is_ipv4() { 4 } else { 6 };

@@ -1,137 +1,172 @@
-//! What a policy says of one frame, in words. The learned state is asked, never changed.
+//! Explains the decision of a policy on one frame. The learned state is not changed.
 
-use super::yard::Peek;
-use super::{Backlog, Policy, Running, Stage};
+use flowyard_adapter::linux::{Arfs, Rfs, Rps};
+
+use super::yard::{Peek, Yard};
+use super::{Atr, Backlog, Fdir, Linux, Policy, Running};
 use crate::delay::Cores;
 use crate::explain::Verdict;
+use crate::landing::{Stage, Steered};
 use crate::packet::Packet;
+
+/// The decision of a policy, with the reason as text.
+struct Decision {
+    queue: u16,
+    /// The core, if it is not the one that the queue interrupts.
+    core: Option<u16>,
+    stage: Stage,
+    why: String,
+}
+
+/// The frame to explain, and what does not depend on the policy.
+struct Asked<'a> {
+    packet: &'a Packet,
+    cores: &'a Cores,
+    by_rss: Steered,
+    /// The decision of RSS as text.
+    rss: String,
+}
 
 impl Running {
     /// Where a received frame would land now, and why.
     pub(crate) fn explain(&mut self, packet: &Packet) -> Verdict {
-        let hashed = if packet.hash.is_some() { Stage::Rss } else { Stage::NoHash };
-        let by_rss = match packet.hash {
-            Some(hash) => format!("RSS: hash 0x{hash:08x} leads to queue {}", packet.rss_queue),
-            None => "no hash: queue 0".to_owned(),
-        };
-        let cores = &self.cores;
-        let (queue, core, stage, why) = match &mut self.policy {
-            Policy::Rss => (packet.rss_queue, None, hashed, by_rss),
-            Policy::Fdir(fdir) => {
-                let (queue, stage) = fdir.receive(packet, packet.rss_queue, hashed);
-                (
-                    queue,
-                    None,
-                    stage,
-                    fdir.why(packet).unwrap_or(format!("no rule matches; {by_rss}")),
-                )
-            }
-            Policy::Atr(atr) => match atr.receive(packet, packet.rss_queue, hashed) {
-                (queue, Stage::Filter) => {
-                    let why = "a filter learned from what the host sent names this queue";
-                    (queue, None, Stage::Filter, why.to_owned())
-                }
-                (queue, stage) => {
-                    let why = match atr.off() {
-                        Some(off) => format!("the driver keeps ATR off: {off}; {by_rss}"),
-                        None => format!("no filter for this flow yet; {by_rss}"),
-                    };
-                    (queue, None, stage, why)
-                }
+        let asked = Asked {
+            packet,
+            cores: &self.cores,
+            by_rss: Steered::by_rss(packet.hash, packet.rss_queue),
+            rss: match packet.hash {
+                Some(hash) => format!("RSS: hash 0x{hash:08x} leads to queue {}", packet.rss_queue),
+                None => "no hash: queue 0".to_owned(),
             },
-            Policy::Rps(rps) => {
-                let hash = rps.hash(packet);
-                let core = hash.and_then(|hash| rps.steering.cpu(hash, &backlog(cores, packet)));
-                let (stage, why) = match core {
-                    Some(core) => (Stage::Rps, format!("RPS's map picks core {core}; {by_rss}")),
-                    None => (Stage::NoHash, stays(&by_rss)),
-                };
-                (packet.rss_queue, core, stage, why)
-            }
-            Policy::Rfs(rfs) => {
-                let hash = rfs.hash(packet);
-                let mut steering = rfs.steering.clone();
-                let wanted = hash.and_then(|hash| steering.wanted(hash));
-                let core = hash.and_then(|hash| {
-                    steering.receive(hash, packet.rss_queue, &mut backlog(cores, packet))
-                });
-                let (stage, why) = consumer(core, wanted, &by_rss);
-                (packet.rss_queue, core, stage, why)
-            }
-            Policy::Arfs(arfs) => {
-                let hash = arfs.hash(packet);
-                let mut steering = arfs.steering.clone();
-                let filter = steering.queue(&packet.key);
-                let queue = filter.unwrap_or(packet.rss_queue);
-                let wanted = hash.and_then(|hash| steering.wanted(hash));
-                let core = hash.and_then(|hash| {
-                    let mut backlog = backlog(cores, packet);
-                    steering.receive(&packet.key, hash, queue, packet.now, &mut backlog)
-                });
-                let by = match filter {
-                    Some(queue) => format!("a filter that RFS programmed names queue {queue}"),
-                    None => format!("no filter yet; {by_rss}"),
-                };
-                let (stage, why) = consumer(core, wanted, &by);
-                (queue, core, if filter.is_some() { Stage::Filter } else { stage }, why)
-            }
-            Policy::Yard(yard) => {
-                let Peek { wanted, core, learned } = yard.peek(packet, cores);
-                let by = if learned {
-                    format!("an entry learned from what core {wanted} sent names it")
-                } else {
-                    format!(
-                        "no entry for this flow yet; the indirection table leads to core {wanted}"
-                    )
-                };
-                let (stage, why) = match (core == wanted, learned, packet.key.is_ip()) {
-                    (false, _, _) => (
-                        Stage::Settling,
-                        format!(
-                            "{by}; settle keeps the flow on core {core} until that is done with what it has of it"
-                        ),
-                    ),
-                    (true, true, _) => (Stage::Filter, by),
-                    (true, false, true) => (Stage::Rss, by),
-                    (true, false, false) => (Stage::NoHash, by),
-                };
-                (core % yard.queues(), Some(core), stage, why)
-            }
+        };
+        let Decision { queue, core, stage, why } = match &mut self.policy {
+            Policy::Rss => asked.by_queue(asked.by_rss, asked.rss.clone()),
+            Policy::Fdir(fdir) => asked.fdir(fdir),
+            Policy::Atr(atr) => asked.atr(atr),
+            Policy::Rps(rps) => asked.rps(rps),
+            Policy::Rfs(rfs) => asked.rfs(rfs),
+            Policy::Arfs(arfs) => asked.arfs(arfs),
+            Policy::Yard(yard) => asked.yard(yard),
         };
         let dropped = stage == Stage::Dropped;
         Verdict {
             queue: (!dropped).then_some(queue),
-            core: (!dropped).then(|| core.unwrap_or(cores.of_queue(queue))),
+            core: (!dropped).then(|| core.unwrap_or(self.cores.of_queue(queue))),
             stage: stage.name().to_owned(),
             why,
         }
     }
 }
 
-fn backlog<'a>(cores: &'a Cores, packet: &Packet) -> Backlog<'a> {
-    Backlog { cores, now: packet.now }
+impl Asked<'_> {
+    /// A decision that only selects the queue.
+    fn by_queue(&self, Steered { queue, stage }: Steered, why: String) -> Decision {
+        Decision { queue, core: None, stage, why }
+    }
+
+    fn backlog(&self) -> Backlog<'_> {
+        Backlog { cores: self.cores, now: self.packet.now }
+    }
+
+    fn fdir(&self, fdir: &mut Fdir) -> Decision {
+        let at = fdir.receive(self.packet, self.by_rss);
+        let rule = fdir.why(self.packet);
+        self.by_queue(at, rule.unwrap_or_else(|| format!("no rule matches; {}", self.rss)))
+    }
+
+    fn atr(&self, atr: &mut Atr) -> Decision {
+        let at = atr.receive(self.packet, self.by_rss);
+        let why = match (at.stage, atr.off()) {
+            (Stage::Filter, _) => {
+                "a filter learned from transmitted packets steers here".to_owned()
+            }
+            (_, Some(off)) => format!("the driver turns ATR off: {off}; {}", self.rss),
+            (_, None) => format!("no filter for this flow yet; {}", self.rss),
+        };
+        self.by_queue(at, why)
+    }
+
+    fn rps(&self, rps: &Linux<Rps>) -> Decision {
+        let hash = rps.hash(self.packet);
+        let core = hash.and_then(|hash| rps.steering.cpu(hash, &self.backlog()));
+        let (stage, why) = match core {
+            Some(core) => (Stage::Rps, format!("the map of RPS selects core {core}; {}", self.rss)),
+            None => (Stage::NoHash, stays(&self.rss)),
+        };
+        Decision { queue: self.packet.rss_queue, core, stage, why }
+    }
+
+    fn rfs(&self, rfs: &Linux<Rfs>) -> Decision {
+        let queue = self.packet.rss_queue;
+        let hash = rfs.hash(self.packet);
+        let mut steering = rfs.steering.clone();
+        let wanted = hash.and_then(|hash| steering.wanted(hash));
+        let core = hash.and_then(|hash| steering.receive(hash, queue, &mut self.backlog()));
+        let (stage, why) = consumer(core, wanted, &self.rss);
+        Decision { queue, core, stage, why }
+    }
+
+    fn arfs(&self, arfs: &Linux<Box<Arfs>>) -> Decision {
+        let packet = self.packet;
+        let hash = arfs.hash(packet);
+        let mut steering = arfs.steering.clone();
+        let filter = steering.queue(&packet.key);
+        let queue = filter.unwrap_or(packet.rss_queue);
+        let wanted = hash.and_then(|hash| steering.wanted(hash));
+        let core = hash.and_then(|hash| {
+            steering.receive(&packet.key, hash, queue, packet.now, &mut self.backlog())
+        });
+        let by = match filter {
+            Some(queue) => format!("a filter that RFS programmed steers to queue {queue}"),
+            None => format!("no filter yet; {}", self.rss),
+        };
+        let (stage, why) = consumer(core, wanted, &by);
+        let stage = if filter.is_some() { Stage::Filter } else { stage };
+        Decision { queue, core, stage, why }
+    }
+
+    fn yard(&self, yard: &mut Yard) -> Decision {
+        let Peek { wanted, core, learned } = yard.peek(self.packet, self.cores);
+        let by = if learned {
+            format!(
+                "an entry learned from packets that core {wanted} transmitted selects core {wanted}"
+            )
+        } else {
+            format!("no entry for this flow yet; the indirection table selects core {wanted}")
+        };
+        let (stage, why) = match (core == wanted, learned, self.packet.key.is_ip()) {
+            (false, _, _) => (
+                Stage::Settling,
+                format!(
+                    "{by}; settle keeps the flow on core {core} until its packets there are done"
+                ),
+            ),
+            (true, true, _) => (Stage::Filter, by),
+            (true, false, true) => (Stage::Rss, by),
+            (true, false, false) => (Stage::NoHash, by),
+        };
+        Decision { queue: core % yard.queues(), core: Some(core), stage, why }
+    }
 }
 
-/// The stage and the words of RFS: `core` is where the frame goes, `wanted` where its flow was
+/// The stage and the reason of RFS. `core` is where the frame goes, `wanted` is where its flow was
 /// consumed last.
 fn consumer(core: Option<u16>, wanted: Option<u16>, by_queue: &str) -> (Stage, String) {
     let why = match (core, wanted) {
         (None, _) => return (Stage::NoHash, stays(by_queue)),
         (Some(core), Some(wanted)) if core == wanted => {
-            format!("RFS: its flow was consumed on core {core} last")
+            format!("RFS: the flow was last consumed on core {core}")
         }
-        (Some(core), Some(wanted)) => {
-            format!(
-                "RFS: its consumer moved to core {wanted}, but core {core} is not drained of it"
-            )
-        }
+        (Some(core), Some(wanted)) => format!(
+            "RFS: the consumer moved to core {wanted}, but core {core} still has packets of the flow"
+        ),
         (Some(core), None) => {
-            format!("RFS knows no consumer of it, so RPS's map picks core {core}")
+            format!("RFS has no consumer for the flow, so the map of RPS selects core {core}")
         }
     };
     (Stage::Rfs, format!("{why}; {by_queue}"))
 }
 
 fn stays(by_queue: &str) -> String {
-    format!("not IP: it stays on the core that its queue interrupts; {by_queue}")
+    format!("not IP: stays on the core that the queue interrupts; {by_queue}")
 }

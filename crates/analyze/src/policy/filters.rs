@@ -1,21 +1,21 @@
-//! The policies with a hardware filter table in front of RSS: the user's rules, and ATR.
+//! ATR: a filter table in front of RSS, which the driver fills from transmitted packets.
 
 use flowyard_adapter::FilterStats;
 use flowyard_adapter::atr::{Atr82599, Conditions};
 use flowyard_adapter::i40e::{AtrI40e, Chip, I40eConfig};
 use flowyard_adapter::profile::AtrEvict;
 
-use super::Stage;
+use crate::landing::{Stage, Steered};
 use crate::packet::Packet;
 use crate::setup::{BadSetup, Setup};
 
-/// ATR as the adapter's driver does it.
+/// ATR of the adapter's driver.
 #[derive(Clone, Debug)]
 pub(crate) enum Atr {
-    /// `off` says why the driver does not sample, where it does not.
     Ixgbe {
         atr: Atr82599,
         rings: u16,
+        /// The reason for which the driver turns ATR off, if it does.
         off: Option<&'static str>,
     },
     I40e {
@@ -49,18 +49,18 @@ impl Atr {
         Ok(Self::I40e { atr: AtrI40e::new(config), rings })
     }
 
-    /// The queue of a filter that matches, or what RSS said.
+    /// The decision of the filter that matches a frame, or that of RSS.
     #[inline]
-    pub(crate) fn receive(&mut self, packet: &Packet, queue: u16, stage: Stage) -> (u16, Stage) {
+    pub(crate) fn receive(&mut self, packet: &Packet, by_rss: Steered) -> Steered {
         let hit = match self {
             Self::Ixgbe { atr, .. } => atr.receive(&packet.key, packet.now),
             Self::I40e { atr, .. } => atr.receive(&packet.key, packet.now),
         };
-        hit.map_or((queue, stage), |queue| (queue, Stage::Filter))
+        hit.map_or(by_rss, |queue| Steered { queue, stage: Stage::Filter })
     }
 
-    /// A frame leaves by the transmit ring of `core`: the ring with the core's number, as XPS sets
-    /// it up, or modulo the rings where there are more cores.
+    /// Reports a frame that `core` transmits. Its ring has the number of the core, as XPS configures
+    /// it, modulo the number of rings.
     #[inline]
     pub(crate) fn transmit(&mut self, packet: &Packet, core: u16) {
         match self {
@@ -71,7 +71,7 @@ impl Atr {
         }
     }
 
-    /// Why the driver keeps ATR off, if it does.
+    /// The reason for which the driver turns ATR off, if it does.
     pub(crate) const fn off(&self) -> Option<&'static str> {
         match self {
             Self::Ixgbe { off, .. } => *off,

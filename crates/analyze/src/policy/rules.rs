@@ -1,7 +1,7 @@
-//! Flow Director with the user's rules (EP mode), RSS behind it.
+//! Flow Director with the rules of the user (EP mode), then RSS.
 //!
-//! Every rule gets the verdict that this adapter's driver would give. The rules that are in decide:
-//! on the 82599 through the model of its filter table, elsewhere by exact match.
+//! Every rule gets the verdict of the adapter's driver. The accepted rules are applied: on the 82599
+//! by the model of its filter table, on other adapters by exact matching.
 
 use std::collections::HashMap;
 
@@ -12,12 +12,12 @@ use flowyard_adapter::profile::FdirKind;
 use flowyard_adapter::rules::{self, Rule, RuleAction, RuleTable, Target, Verdict};
 use flowyard_frame::FlowKey;
 
-use super::Stage;
+use crate::landing::{Stage, Steered};
 use crate::packet::Packet;
 use crate::setup::{BadSetup, RuleFile, Setup, Spec};
 use crate::summary::RuleSummary;
 
-/// The rules at work.
+/// The rules with their verdicts and counters.
 pub(crate) struct Fdir {
     engine: Engine,
     lines: Vec<Line>,
@@ -25,10 +25,10 @@ pub(crate) struct Fdir {
     target: Target,
 }
 
-/// Up to so many rules are looked at in pairs.
-const PAIRS_MOST: usize = 2_000;
+/// Largest number of rules that are checked for overlaps, which compares every pair.
+const OVERLAP_RULES_MOST: usize = 2_000;
 
-/// A rule of the file, and what became of it.
+/// A rule of the file with its verdict.
 struct Line {
     rule: Rule,
     verdict: Verdict,
@@ -36,10 +36,10 @@ struct Line {
 }
 
 enum Engine {
-    /// The 82599's own table; soft ids are places in [`Fdir::lines`].
+    /// The filter table of the 82599; the soft ids are indexes into [`Fdir::lines`].
     Ixgbe(Box<Table>),
-    /// Exact match, by the number of the line in the file.
-    Others { table: RuleTable, place: HashMap<u32, usize> },
+    /// Exact matching. `index` maps a line number of the file to an index into [`Fdir::lines`].
+    Others { table: RuleTable, index: HashMap<u32, usize> },
 }
 
 impl Fdir {
@@ -56,13 +56,13 @@ impl Fdir {
         let engine = if let Target::E82599 { .. } = target {
             Engine::Ixgbe(Box::new(filter_table(&lines, setup)?))
         } else {
-            let place = lines.iter().enumerate().map(|(at, line)| (line.rule.line, at)).collect();
-            Engine::Others { table: RuleTable::new(target, placed), place }
+            let index = lines.iter().enumerate().map(|(at, line)| (line.rule.line, at)).collect();
+            Engine::Others { table: RuleTable::new(target, placed), index }
         };
         Ok(Self { engine, lines, stats, target })
     }
 
-    /// The adapter's rule engine, if it has one.
+    /// The rule engine of the adapter, if it has one.
     pub(crate) fn target(setup: &Setup) -> Option<Target> {
         match setup.adapter.fdir {
             FdirKind::Ixgbe { .. } => {
@@ -77,7 +77,7 @@ impl Fdir {
         }
     }
 
-    /// Why the driver would not take `rule` after those of the setup, if it would not.
+    /// The reason for which the driver refuses `rule` after the rules of the setup, if it does.
     pub(crate) fn refusal(rule: &str, setup: &Setup) -> Option<String> {
         let target = Self::target(setup)?;
         let given = setup.policies.iter().find_map(|spec| match spec {
@@ -87,13 +87,13 @@ impl Fdir {
         let mut rules = given.unwrap_or_default();
         rules.extend(rules::parse("rule", rule).ok()?);
         match judge(&rules, target, setup.queues).pop()?.verdict {
-            Verdict::Refused { text, mend, .. } => Some(format!("{text}; {mend}")),
+            Verdict::Refused { text, fix, .. } => Some(format!("{text}; {fix}")),
             Verdict::Merged { why, .. } => Some(why),
             Verdict::Accepted { .. } => None,
         }
     }
 
-    /// The mask set that the first rule to go in has fixed, on the 82599.
+    /// On the 82599, the mask set that the first accepted rule has fixed.
     pub(crate) fn mask(&self) -> Option<MaskSet> {
         match self.engine {
             Engine::Ixgbe(_) => first_mask(&self.lines),
@@ -101,31 +101,30 @@ impl Fdir {
         }
     }
 
-    /// What the rules say of a frame, or what RSS said.
+    /// The decision of the rule that matches a frame, or that of RSS.
     #[inline]
-    pub(crate) fn receive(&mut self, packet: &Packet, queue: u16, stage: Stage) -> (u16, Stage) {
+    pub(crate) fn receive(&mut self, packet: &Packet, by_rss: Steered) -> Steered {
         let Some(at) = self.find(&packet.key) else {
             self.stats.misses += 1;
-            return (queue, stage);
+            return by_rss;
         };
         self.stats.hits += 1;
         let line = &mut self.lines[at];
         line.packets += 1;
         match line.rule.action {
-            RuleAction::Queue(queue) => (queue as u16, Stage::Rule),
-            _ => (queue, Stage::Dropped),
+            RuleAction::Queue(queue) => Steered { queue: queue as u16, stage: Stage::Rule },
+            _ => Steered { stage: Stage::Dropped, ..by_rss },
         }
     }
 
-    /// The rule that matches a frame, in words.
+    /// The rule that matches a frame, as text.
     pub(crate) fn why(&mut self, packet: &Packet) -> Option<String> {
         let at = self.find(&packet.key)?;
         let line = &self.lines[at];
-        Some(format!("rule of line {} matches: {}", line.rule.line, line.rule.text.trim()))
+        Some(format!("the rule in line {} matches: {}", line.rule.line, line.rule.text.trim()))
     }
 
-    /// The offset from the start of the frame that the flexible word is taken from, if any rule
-    /// has one.
+    /// The offset of the flexible word, if an accepted rule matches one.
     pub(crate) fn flex_offset(&self) -> Option<u16> {
         self.lines.iter().find_map(|line| match line.verdict {
             Verdict::Accepted { .. } => line.rule.flex().map(|flex| flex.offset),
@@ -133,7 +132,7 @@ impl Fdir {
         })
     }
 
-    /// What the user should know of the rules together: those whose order is only apparent.
+    /// Remarks on rules that overlap.
     pub(crate) fn notes(&self) -> Vec<String> {
         let accepted: Vec<Rule> = self
             .lines
@@ -141,8 +140,8 @@ impl Fdir {
             .filter(|line| matches!(line.verdict, Verdict::Accepted { .. }))
             .map(|line| line.rule.clone())
             .collect();
-        if accepted.len() > PAIRS_MOST {
-            return Vec::new(); // every pair is looked at
+        if accepted.len() > OVERLAP_RULES_MOST {
+            return Vec::new();
         }
         rules::overlaps(&accepted, self.target).into_iter().map(|overlap| overlap.text).collect()
     }
@@ -155,13 +154,13 @@ impl Fdir {
         self.lines.iter().map(Line::summary).collect()
     }
 
-    /// The place in `lines` of the rule that matches.
+    /// The index in `lines` of the rule that matches.
     #[inline]
     fn find(&mut self, key: &FlowKey) -> Option<usize> {
         match &mut self.engine {
             Engine::Ixgbe(table) => table.lookup(key).map(|hit| usize::from(hit.id)),
-            Engine::Others { table, place } => {
-                table.lookup(key).and_then(|(_, line)| place.get(&line).copied())
+            Engine::Others { table, index } => {
+                table.lookup(key).and_then(|(_, line)| index.get(&line).copied())
             }
         }
     }
@@ -178,7 +177,7 @@ impl Line {
                 ("accepted", why)
             }
             Verdict::Merged { why, .. } => ("merged", why.clone()),
-            Verdict::Refused { text, mend, .. } => ("refused", format!("{text}; {mend}")),
+            Verdict::Refused { text, fix, .. } => ("refused", format!("{text}; {fix}")),
         };
         RuleSummary {
             line: self.rule.line,
@@ -190,20 +189,20 @@ impl Line {
     }
 }
 
-/// The verdict on every rule. What this analysis cannot send anywhere is refused before the
-/// driver is asked, so that it does not fix the driver's one mask set either.
+/// The verdict on every rule. Rules with an action that this analysis does not model are refused
+/// first; therefore they do not fix the mask set of the driver.
 fn judge(rules: &[Rule], target: Target, queues: u16) -> Vec<Line> {
     let unmodelled = |rule: &Rule| match rule.action {
-        RuleAction::Queue(queue) if queue >= u32::from(queues) => Some((
-            rules::Reason::Queue,
-            format!("there is no queue {queue}: {queues} are open"),
-            format!("name queue 0 to {}, or set --queues", queues - 1),
-        )),
-        RuleAction::Vf { .. } | RuleAction::Context { .. } => Some((
-            rules::Reason::Action,
-            "virtual functions and RSS contexts are not modelled here".to_owned(),
-            "name a queue".to_owned(),
-        )),
+        RuleAction::Queue(queue) if queue >= u32::from(queues) => Some(Verdict::Refused {
+            reason: rules::Reason::Queue,
+            text: format!("there is no queue {queue}: {queues} are open"),
+            fix: format!("use a queue from 0 to {}, or set --queues", queues - 1),
+        }),
+        RuleAction::Vf { .. } | RuleAction::Context { .. } => Some(Verdict::Refused {
+            reason: rules::Reason::Action,
+            text: "virtual functions and RSS contexts are not modelled".to_owned(),
+            fix: "use a queue".to_owned(),
+        }),
         _ => None,
     };
     let possible: Vec<Rule> =
@@ -212,16 +211,14 @@ fn judge(rules: &[Rule], target: Target, queues: u16) -> Vec<Line> {
     rules
         .iter()
         .filter_map(|rule| {
-            let verdict = match unmodelled(rule) {
-                Some((reason, text, mend)) => Verdict::Refused { reason, text, mend },
-                None => verdicts.next()?,
-            };
+            let verdict = unmodelled(rule).or_else(|| verdicts.next())?;
             Some(Line { rule: rule.clone(), verdict, packets: 0 })
         })
         .collect()
 }
 
-/// The 82599's table in perfect mode with the accepted rules; the first one fixes the mask set.
+/// The filter table of the 82599 in perfect mode with the accepted rules, of which the first fixes the
+/// mask set.
 fn filter_table(lines: &[Line], setup: &Setup) -> Result<Table, fdir::Error> {
     let accepted = || {
         lines
@@ -247,7 +244,7 @@ fn first_mask(lines: &[Line]) -> Option<MaskSet> {
     Some(mask_set(&first.rule))
 }
 
-/// A rule's mask as the registers of the 82599 hold it.
+/// The mask of a rule in the form of the registers of the 82599.
 fn mask_set(rule: &Rule) -> MaskSet {
     let mask = &rule.mask;
     let v4 = |slot: &[u8; 16]| u32::from_be_bytes([slot[0], slot[1], slot[2], slot[3]]);

@@ -1,5 +1,5 @@
-//! flowyard's own policy: an exact table in front of the indirection table, filled by an ATR
-//! learner, and `settle` behind both. The stages are the engine's own, from `flowyard-flow`.
+//! flowyard's own policy: an exact table that an ATR learner fills, then the indirection table, and
+//! `settle` after both. The stages are those of the engine, from `flowyard-flow`.
 //!
 //! ```text
 //!  batch ─> steer (exact, spread) ─> settle ─> cores
@@ -7,8 +7,8 @@
 //!                  └── edits, between batches ── ATR learner <── transmitted frames
 //! ```
 //!
-//! A live engine gets frames in batches; a capture has time stamps. Frames that come within
-//! [`BATCH_SPAN`] of the first make one batch here, as one poll would find them.
+//! A live engine receives frames in batches, but a capture only has time stamps. Frames that arrive
+//! within [`BATCH_SPAN`] of the first one form a batch, as if one poll had received them.
 
 use flowyard_adapter::{FilterStats, Rss};
 use flowyard_flow::learn::atr::{Atr, Settings};
@@ -17,26 +17,27 @@ use flowyard_flow::toeplitz::{HashTypes, Toeplitz};
 use flowyard_flow::{Learn, Settle, Steer, Tails};
 use flowyard_frame::{Batch, Edit, FlowKey, Frame, Lanes, Nanos, To};
 
-use super::{Landing, Stage};
 use crate::delay::Cores;
+use crate::landing::{Landing, Stage};
 use crate::packet::Packet;
 use crate::setup::Setup;
 use crate::tally::Tally;
 use crate::trails::Trails;
 
-/// Frames that come within this of the first frame of a batch are one batch.
+/// Longest time between the first and the last frame of a batch.
 const BATCH_SPAN: Nanos = 10_000;
-/// Entries of the exact table, as many as the XL710 has filters.
+/// Number of entries in the exact table, equal to the number of filters of the XL710.
 const ENTRIES: usize = 8192;
-/// Slots of the settle stage: well above the flows that are busy at one time.
+/// Number of slots of the settle stage, which is well above the number of flows that are active at
+/// the same time.
 const SLOTS: usize = 1 << 16;
 
-/// The stages of the engine, at work on one policy's cores.
+/// The stages of the engine.
 pub(crate) struct Yard {
     steer: Steer,
     settle: Settle,
     learner: Atr,
-    /// Hashes for adapters that do not.
+    /// Computes the hash if the adapter does not.
     toeplitz: Option<Toeplitz>,
     types: HashTypes,
     batch: Batch,
@@ -70,7 +71,7 @@ impl Yard {
         }
     }
 
-    /// Takes a burst as one or more batches.
+    /// Steers a burst as one or more batches.
     pub(crate) fn burst(
         &mut self,
         packets: &[Packet],
@@ -87,7 +88,7 @@ impl Yard {
         }
     }
 
-    /// The received frames of a batch: steer, settle, enqueue.
+    /// Steers, settles and enqueues the received frames of a batch.
     fn receive(
         &mut self,
         packets: &[Packet],
@@ -130,12 +131,12 @@ impl Yard {
             let mut frame = Frame::unbacked(0);
             frame.hash = hash;
             if self.batch.push(frame, packet.key).is_err() {
-                break; // a burst is no longer than a batch
+                break; // does not happen: a burst is no longer than a batch
             }
         }
     }
 
-    /// The transmitted frames of a batch teach; the edits take effect before the next batch.
+    /// Learns from the transmitted frames of a batch. The edits take effect before the next batch.
     fn learn(&mut self, packets: &[Packet]) {
         for packet in packets.iter().filter(|packet| !packet.received) {
             if let Some((_, core)) = packet.flow {
@@ -143,7 +144,7 @@ impl Yard {
             }
         }
         if let Some(last) = packets.last() {
-            // An empty observation: the clock's hand moves on with every batch.
+            // An empty observation, which advances the learner's clock hand with every batch.
             self.learner.observe(0, &self.batch, Lanes::NONE, last.now, &mut self.edits);
         }
         self.apply();
@@ -160,10 +161,10 @@ impl Yard {
         }
         let puts = self.edits.iter().filter(|edit| matches!(edit, Edit::Put(..))).count() as u64;
         let dels = self.edits.len() as u64 - puts;
-        // Entries that came: those there are now, and those that went, less those before.
-        let came = u64::from(known(&self.learner)) + dels - u64::from(self.stats.occupancy);
-        self.stats.adds += came;
-        self.stats.updates += puts - came.min(puts);
+        // New entries: those that exist now, plus those deleted, minus those that existed before.
+        let added = u64::from(known(&self.learner)) + dels - u64::from(self.stats.occupancy);
+        self.stats.adds += added;
+        self.stats.updates += puts - added.min(puts);
         self.stats.removes += dels;
         self.stats.failed_adds += refused.len() as u64;
         self.stats.occupancy = known(&self.learner);
@@ -175,12 +176,12 @@ impl Yard {
         FilterStats { hits: hits[0], misses: hits[1..].iter().sum(), ..self.stats }
     }
 
-    /// The receive queues there are: core c's is c modulo these.
+    /// Number of receive queues; core c has queue c modulo this number.
     pub(crate) const fn queues(&self) -> u16 {
         self.queues
     }
 
-    /// Where a frame would go now.
+    /// Where a frame would go now, without a change of state.
     pub(crate) fn peek(&mut self, packet: &Packet, cores: &Cores) -> Peek {
         self.fill(std::iter::once(packet));
         let learned = self.steer.walk(&mut self.batch).has(0);
@@ -193,24 +194,24 @@ impl Yard {
     }
 }
 
-/// Where the yard sends a frame.
+/// The decision on a frame.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Peek {
-    /// The core that the tables name.
+    /// The core that the tables select.
     pub(crate) wanted: u16,
-    /// The core that it goes to: another while packets of its flow wait there.
+    /// The core that the frame goes to. It is another one while packets of the flow wait there.
     pub(crate) core: u16,
-    /// A learned entry said so, not the indirection table.
+    /// Whether a learned entry selected the core, and not the indirection table.
     pub(crate) learned: bool,
 }
 
-/// How many of these frames one poll would find.
+/// The number of frames at the start of `packets` that form a batch.
 fn batch_len(packets: &[Packet]) -> usize {
     let first = packets.first().map_or(0, |packet| packet.now);
     packets.partition_point(|packet| packet.now - first <= BATCH_SPAN)
 }
 
-/// Queue n of the yard is core n's.
+/// The core of a queue: queue n belongs to core n.
 fn core_of(to: To) -> u16 {
     match to {
         To::Queue(queue) => queue,
@@ -218,7 +219,7 @@ fn core_of(to: To) -> u16 {
     }
 }
 
-/// The modelled cores as the places that `settle` asks about.
+/// The modelled cores at one moment, as `settle` uses them.
 struct Places<'a> {
     cores: &'a Cores,
     now: Nanos,
@@ -239,7 +240,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_batch_is_what_came_within_its_span_of_its_first_frame() {
+    fn a_batch_has_the_frames_within_its_span_of_the_first_one() {
         let at = |now| Packet {
             key: FlowKey::ZERO,
             now,
@@ -249,7 +250,7 @@ mod tests {
             hash: None,
             rss_queue: 0,
         };
-        // Each within the span of the one before, not of the first.
+        // Each frame is within the span of the one before it, but not of the first.
         let trickle: Vec<_> = (0..32).map(|n| at(n * BATCH_SPAN * 3 / 4)).collect();
         assert_eq!(batch_len(&trickle), 2);
         assert_eq!(batch_len(&[at(7), at(7), at(7 + BATCH_SPAN), at(8 + BATCH_SPAN)]), 3);

@@ -146,8 +146,9 @@ fn filters(analysis: &Analysis) -> Option<Section> {
         plot = plot.steps(&*policy.name, points);
         // A table that is nearly empty would be squeezed flat by a line at its capacity.
         let peak = filters.occupancy_over_time.iter().map(|&(_, n)| n).max().unwrap_or(0);
-        if peak > filters.capacity / 4 && !capacities.contains(&filters.capacity) {
-            capacities.push(filters.capacity);
+        let capacity = filters.stats.capacity;
+        if peak > capacity / 4 && !capacities.contains(&capacity) {
+            capacities.push(capacity);
         }
     }
     for capacity in capacities {

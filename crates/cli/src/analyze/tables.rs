@@ -142,20 +142,20 @@ pub(crate) fn filters(analysis: &Analysis, with_spark: bool) -> Option<Table> {
     }
     for policy in &analysis.policies {
         let Some(filters) = &policy.filters else { continue };
+        let stats = &filters.stats;
         let over_time: Vec<f64> =
             filters.occupancy_over_time.iter().map(|&(_, n)| f64::from(n)).collect();
         let mut row = vec![
             Cell::new(&*policy.name).tone(Tone::Strong),
-            Cell::new(num::exact(u64::from(filters.occupancy))),
-            Cell::new(num::exact(u64::from(filters.capacity))),
-            Cell::new(num::exact(filters.adds)),
-            Cell::new(num::exact(filters.failed_adds))
-                .tone(tone(filters.failed_adds > 0, Tone::Warn)),
-            Cell::new(num::exact(filters.updates)),
-            Cell::new(num::exact(filters.removes + filters.evictions)),
-            Cell::new(num::exact(filters.flushes)).tone(tone(filters.flushes > 0, Tone::Warn)),
-            Cell::new(num::exact(filters.aliases)).tone(tone(filters.aliases > 0, Tone::Warn)),
-            Cell::new(num::exact(filters.hits)),
+            Cell::new(num::exact(u64::from(stats.occupancy))),
+            Cell::new(num::exact(u64::from(stats.capacity))),
+            Cell::new(num::exact(stats.adds)),
+            Cell::new(num::exact(stats.failed_adds)).tone(tone(stats.failed_adds > 0, Tone::Warn)),
+            Cell::new(num::exact(stats.updates)),
+            Cell::new(num::exact(stats.removes + stats.evictions)),
+            Cell::new(num::exact(stats.flushes)).tone(tone(stats.flushes > 0, Tone::Warn)),
+            Cell::new(num::exact(stats.aliases)).tone(tone(stats.aliases > 0, Tone::Warn)),
+            Cell::new(num::exact(stats.hits)),
         ];
         if with_spark {
             row.push(Cell::spark(over_time));
@@ -196,9 +196,9 @@ pub(crate) fn elephants(analysis: &Analysis) -> Option<Table> {
 }
 
 fn on_core(elephant: &Elephant, policy: &PolicySummary) -> Cell {
-    match elephant.cores.get(&policy.name) {
+    match elephant.policies.get(&policy.name) {
         Some(on) => {
-            let text = format!("{}: {}", on.core, Unit::Share.show(on.share_of_core));
+            let text = format!("{}: {}", on.final_core, Unit::Share.show(on.share_of_core));
             Cell::new(text).tone(tone(on.share_of_core > 0.5, Tone::Warn))
         }
         None => Cell::new("dropped").tone(Tone::Dim),
@@ -242,10 +242,11 @@ pub(crate) fn faults(analysis: &Analysis) -> Option<Table> {
         ("with VLAN tags", traffic.vlan),
         ("with MPLS labels", traffic.mpls),
         ("in a tunnel", traffic.tunnelled),
-        ("cut by the snap length", traffic.snapped),
+        ("cut by the snap length", traffic.truncated),
     ];
     let counted = unusual.into_iter().map(|(what, packets)| (what.to_owned(), packets));
-    let faults = traffic.faults.iter().map(|(name, &packets)| (name.replace('_', " "), packets));
+    let faults =
+        traffic.parse_errors.iter().map(|(name, &packets)| (name.replace('_', " "), packets));
     for (what, packets) in counted.chain(faults).filter(|(_, packets)| *packets > 0) {
         table.push([
             Cell::new(what),

@@ -24,8 +24,8 @@ pub(crate) fn text(explanation: &Explanation, style: &Style) -> String {
                 None => text += &format!("  {policy}: yes\n"),
                 Some(why) => text += &format!("  {policy}: no, {why}\n"),
             }
-            for mend in &answer.mend {
-                text += &format!("    {mend}\n");
+            for fix in &answer.fix {
+                text += &format!("    {fix}\n");
             }
         }
     }

@@ -20,7 +20,7 @@ fn atr() -> Atr82599 {
 }
 
 #[test]
-fn the_twentieth_packet_teaches_whatever_the_first_nineteen_were() {
+fn the_twentieth_packet_is_sampled_whatever_the_first_nineteen_were() {
     let (mut atr, rx) = (atr(), flow([10, 0, 0, 5], 40000, 11211));
     let tx = rx.reversed();
     let udp = FlowKey { proto: proto::UDP, ..tx };
@@ -37,7 +37,7 @@ fn the_twentieth_packet_teaches_whatever_the_first_nineteen_were() {
 }
 
 #[test]
-fn rings_count_for_themselves() {
+fn every_ring_has_its_own_count() {
     let (mut atr, rx) = (atr(), flow([10, 0, 0, 5], 40000, 11211));
     for i in 0..38 {
         assert_eq!(atr.transmit(i % 2, &rx.reversed(), 0), Transmit::NotYet);
@@ -49,7 +49,7 @@ fn rings_count_for_themselves() {
 }
 
 #[test]
-fn a_syn_teaches_at_once_and_a_fin_never() {
+fn a_syn_is_sampled_at_once_and_a_fin_never() {
     let (mut atr, rx) = (atr(), flow([10, 0, 0, 5], 40000, 80));
     let tx = rx.reversed();
     let fin = with(tx, FlowKey::FIN | FlowKey::ACK);
@@ -84,7 +84,7 @@ fn rate_zero_is_off_and_so_are_the_drivers_conditions() {
 }
 
 #[test]
-fn near_full_stops_sampling_until_the_worker_has_lost_everything() {
+fn near_full_stops_sampling_until_the_worker_has_emptied_the_table() {
     let mut atr = atr().with_flush_delay(1000);
     let syn = |i: u16| with(flow([10, 0, (i >> 8) as u8, i as u8], 1000, 80), FlowKey::SYN);
     let mut last = 0;
@@ -101,7 +101,7 @@ fn near_full_stops_sampling_until_the_worker_has_lost_everything() {
 }
 
 #[test]
-fn aliases_steal_and_are_counted() {
+fn aliases_overwrite_filters_and_are_counted() {
     let mut atr = atr();
     let all = [
         flow([10, 0, 0, 5], 40000, 11211),
@@ -120,7 +120,7 @@ fn aliases_steal_and_are_counted() {
 }
 
 #[test]
-fn fragments_miss_and_tags_count() {
+fn fragments_miss_and_vlan_tags_are_matched() {
     let (mut atr, rx) = (atr(), flow([10, 0, 0, 5], 40000, 80));
     let tagged = FlowKey { vlan_tci: 100, ..rx };
     atr.transmit(2, &with(tagged.reversed(), FlowKey::SYN), 0);
@@ -130,18 +130,25 @@ fn fragments_miss_and_tags_count() {
     assert_eq!(atr.stats().aliases, 0);
 }
 
-/// The slow twin: filters as a list, hashes from the driver's own composition, no slots.
+/// One filter of [`ListAtr`].
+struct Filter {
+    /// Signature and bucket, which is what the adapter compares.
+    identity: u32,
+    queue: u16,
+    owner: FlowKey,
+}
+
+/// A slow model for comparison: the filters as a list without slots.
 #[derive(Default)]
-struct Twin {
+struct ListAtr {
     counts: [u32; 4],
-    /// (what the adapter tells apart, queue, whose)
-    filters: Vec<(u32, u16, FlowKey)>,
+    filters: Vec<Filter>,
     aliases: u64,
     stolen: u64,
 }
 
-impl Twin {
-    fn same(key: &FlowKey) -> u32 {
+impl ListAtr {
+    fn identity(key: &FlowKey) -> u32 {
         let folded = fdir::Input::from_key(key, &MaskSet::ATR).unwrap().folded();
         u32::from(folded.signature()) << 16
             | u32::from(folded.bucket(Mode::Signature, Pballoc::K64))
@@ -159,34 +166,34 @@ impl Twin {
         }
         *count = 0;
         let rx = key.reversed();
-        let (same, owner) = (Self::same(&rx), rx.masked(&OWNER));
-        match self.filters.iter_mut().find(|f| f.0 == same) {
+        let (identity, owner) = (Self::identity(&rx), rx.masked(&OWNER));
+        match self.filters.iter_mut().find(|f| f.identity == identity) {
             Some(filter) => {
-                self.stolen += u64::from(filter.2 != owner);
-                (filter.1, filter.2) = (ring, owner);
+                self.stolen += u64::from(filter.owner != owner);
+                (filter.queue, filter.owner) = (ring, owner);
             }
-            None => self.filters.push((same, ring, owner)),
+            None => self.filters.push(Filter { identity, queue: ring, owner }),
         }
     }
 
     fn receive(&mut self, key: &FlowKey) -> Option<u16> {
-        let same = Self::same(key);
-        let (_, queue, owner) = self.filters.iter().find(|f| f.0 == same)?;
-        self.aliases += u64::from(*owner != key.masked(&OWNER));
-        Some(*queue)
+        let identity = Self::identity(key);
+        let filter = self.filters.iter().find(|f| f.identity == identity)?;
+        self.aliases += u64::from(filter.owner != key.masked(&OWNER));
+        Some(filter.queue)
     }
 }
 
 proptest! {
     #[test]
-    fn atr_is_its_list(
+    fn atr_behaves_as_the_list(
         rate in 1..6_u32,
         steps in prop::collection::vec((any::<bool>(), 0..4_u16, 0..4_u8, 0..4_u16, 0..8_u8), 1..300),
     ) {
         let mut atr = Atr82599::new(4, rate, Pballoc::K64).unwrap();
-        let mut twin = Twin::default();
+        let mut list = ListAtr::default();
         for (sends, ring, host, port, kind) in steps {
-            // Neighbouring /16s and neighbouring ports: many of these sixteen flows are aliases.
+            // With adjacent /16 networks and ports, many of these sixteen flows are aliases.
             let mut key = flow([10, host, 0, 5], 40000 + port, 11211);
             match kind {
                 0 => key.tcp_flags = FlowKey::SYN,
@@ -196,13 +203,13 @@ proptest! {
             }
             if sends {
                 atr.transmit(ring, &key.reversed(), 0);
-                twin.transmit(ring, &key.reversed(), rate);
+                list.transmit(ring, &key.reversed(), rate);
             } else {
-                prop_assert_eq!(atr.receive(&key, 0), twin.receive(&key));
+                prop_assert_eq!(atr.receive(&key, 0), list.receive(&key));
             }
         }
         let stats = atr.stats();
-        prop_assert_eq!(stats.occupancy as usize, twin.filters.len());
-        prop_assert_eq!((stats.aliases, atr.stolen()), (twin.aliases, twin.stolen));
+        prop_assert_eq!(stats.occupancy as usize, list.filters.len());
+        prop_assert_eq!((stats.aliases, atr.stolen()), (list.aliases, list.stolen));
     }
 }

@@ -1,9 +1,9 @@
-//! What the table does.
+//! Tests of the filter table.
 
 use flowyard_frame::{FlowKey, proto};
 use proptest::prelude::*;
 
-use super::super::twin::{self, Twin};
+use super::super::slow_model::{ListTable, Seen};
 use super::super::*;
 use super::{client, v4};
 
@@ -11,7 +11,7 @@ fn perfect() -> Table {
     Table::new(Mode::Perfect, Pballoc::K64, MaskSet::FIVE_TUPLE, Limits::default()).unwrap()
 }
 
-/// The `n`-th of many distinct flows that all fall into bucket `bucket`.
+/// `n` distinct flows of one bucket.
 fn colliding(n: usize) -> Vec<FlowKey> {
     // Equal folds, different keys: source and destination change by the same bits.
     (0..n as u16)
@@ -22,7 +22,7 @@ fn colliding(n: usize) -> Vec<FlowKey> {
 }
 
 #[test]
-fn perfect_filters_tell_colliding_flows_apart_but_flag_long_lists() {
+fn perfect_filters_distinguish_colliding_flows_but_flag_long_lists() {
     let mut table = perfect();
     let keys = colliding(13);
     for (i, key) in keys.iter().enumerate() {
@@ -33,22 +33,26 @@ fn perfect_filters_tell_colliding_flows_apart_but_flag_long_lists() {
         assert_eq!((hit.id, hit.position), (i as u16, i as u16 + 1));
         assert_eq!(hit.length_error, i >= 10);
     }
-    assert_eq!(table.lookup(&keys[0].reversed()), None, "equal fold, other key");
+    assert_eq!(table.lookup(&keys[0].reversed()), None, "equal fold, different key");
     let (read, bucket) = (table.read_registers(), table.lookup(&keys[0]).unwrap().bucket);
     assert_eq!((read.max_len, read.max_hash), (13, bucket));
-    assert_ne!(bucket, 0, "or the line above says little");
-    // Removing an early one moves the later ones up.
+    assert_ne!(bucket, 0, "0 is also the initial value of max_hash");
+    // Removing an early filter reduces the positions of the later ones.
     table.remove(table.bucket(&table.input(&keys[0]).unwrap()), 0).unwrap();
     assert!(!table.lookup(&keys[10]).unwrap().length_error);
 }
 
 #[test]
-fn update_rewrites_and_a_plain_add_wastes() {
+fn an_update_changes_the_filter_and_a_plain_add_duplicates_it() {
     let (mut table, key) = (perfect(), client([10, 0, 0, 9], 1, 2));
     assert_eq!(table.add(&key, 1, Action::queue(1), true).unwrap().outcome, Outcome::Added);
     assert_eq!(table.add(&key, 1, Action::queue(2), true).unwrap().outcome, Outcome::Updated);
     assert_eq!(table.add(&key, 2, Action::queue(3), false).unwrap().outcome, Outcome::Duplicate);
-    assert_eq!(table.lookup(&key).unwrap().action, Action::queue(2), "the first goes on winning");
+    assert_eq!(
+        table.lookup(&key).unwrap().action,
+        Action::queue(2),
+        "the first filter still matches"
+    );
     assert_eq!((table.free_filters(), table.read_registers().coll), (2046, 1));
     let bucket = table.bucket(&table.input(&key).unwrap());
     assert_eq!(table.query(bucket, 2).unwrap().1, Action::queue(3));
@@ -59,7 +63,7 @@ fn update_rewrites_and_a_plain_add_wastes() {
 }
 
 #[test]
-fn the_hardware_refuses() {
+fn unsupported_commands_are_refused() {
     let (mut table, key) = (perfect(), client([10, 0, 0, 9], 1, 2));
     let add = |table: &mut Table, action| table.add(&key, 1, action, true).map(|a| a.outcome);
     assert_eq!(add(&mut table, Action::DROP), Ok(Outcome::Added));
@@ -93,18 +97,21 @@ fn the_hardware_refuses() {
 }
 
 #[test]
-fn near_full_rings_once_and_full_counts_failures() {
+fn near_full_is_reported_once_and_a_full_table_counts_failures() {
     let mut table = perfect();
     let keys: Vec<_> = (0..2050).map(|p| client([10, 0, 0, 5], p, 7)).collect();
-    let mut rang = vec![];
+    let mut reported = vec![];
     for (i, key) in keys.iter().enumerate().take(2048) {
         if table.add(key, i as u16, Action::queue(0), true).unwrap().near_full {
-            rang.push(i + 1);
+            reported.push(i + 1);
         }
     }
-    assert_eq!(rang, [2048 - 64]);
+    assert_eq!(reported, [2048 - 64]);
     assert_eq!(table.add(&keys[2048], 9, Action::queue(0), true), Err(Error::Full(2048)));
-    assert!(table.add(&keys[7], 7, Action::queue(1), true).is_ok(), "an update needs no room");
+    assert!(
+        table.add(&keys[7], 7, Action::queue(1), true).is_ok(),
+        "an update needs no free filter"
+    );
     let read = table.read_registers();
     assert_eq!((read.free, read.add, read.fadd), (0, 2048, 1));
     table.flush();
@@ -114,7 +121,7 @@ fn near_full_rings_once_and_full_counts_failures() {
 }
 
 #[test]
-fn room_arms_the_near_full_interrupt_again() {
+fn the_near_full_interrupt_is_armed_again_when_filters_become_free() {
     let mut table = perfect();
     let near = |table: &mut Table, p| {
         table.add(&client([10, 0, 0, 5], p, 7), p, Action::queue(0), true).unwrap().near_full
@@ -123,8 +130,8 @@ fn room_arms_the_near_full_interrupt_again() {
     let gone = table.input(&client([10, 0, 0, 5], 3, 7)).unwrap();
     table.remove(table.bucket(&gone), 3).unwrap();
     assert_eq!(table.free_filters(), 65);
-    assert!(near(&mut table, 1984), "64 left again");
-    assert!(!near(&mut table, 1985), "63: it rang already");
+    assert!(near(&mut table, 1984), "64 free again");
+    assert!(!near(&mut table, 1985), "63 free: already reported");
 }
 
 #[test]
@@ -152,7 +159,7 @@ fn registers_clear_on_read_and_wrap_at_their_width() {
         assert!(table.remove(0, 1).is_err());
     }
     late.add(&table.read_registers());
-    assert_eq!(late.fremove, 300 - 256, "an 8-bit register, read too late");
+    assert_eq!(late.fremove, 300 - 256, "the 8-bit register wrapped before it was read");
     assert_eq!(table.read_registers(), Registers { free: 2048, ..Registers::default() });
     table.add(&key, 1, Action::queue(0), true).unwrap();
     table.lookup(&key);
@@ -180,7 +187,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 1..120)
 }
 
-/// Sixteen keys in one bucket, eight elsewhere.
+/// Sixteen keys in one bucket, eight in others.
 fn universe() -> Vec<FlowKey> {
     let mut keys = colliding(16);
     keys.extend((0..8).map(|p| client([10, 0, 0, 5], 40000 + p, 80)));
@@ -189,37 +196,37 @@ fn universe() -> Vec<FlowKey> {
 
 proptest! {
     #[test]
-    fn the_table_is_its_list(steps in steps(), perfect in any::<bool>()) {
+    fn the_table_behaves_as_the_list(steps in steps(), perfect in any::<bool>()) {
         let (mode, limits) = (if perfect { Mode::Perfect } else { Mode::Signature }, Limits::default());
         let mask = MaskSet::FIVE_TUPLE;
         let mut table = Table::new(mode, Pballoc::K64, mask, limits).unwrap();
-        let mut twin = Twin { mode, pballoc: Pballoc::K64, limits, filters: vec![] };
+        let mut list = ListTable::new(mode, Pballoc::K64, limits);
         let keys = universe();
         for step in steps {
             match step {
                 Step::Add(k, id, queue, update) => {
                     let (input, action) = (table.input(&keys[k]).unwrap(), Action::queue(queue));
                     let added = table.add(&keys[k], id, action, update);
-                    prop_assert_eq!(added.is_ok(), twin.add(&input, id, action, update));
+                    prop_assert_eq!(added.is_ok(), list.add(&input, id, action, update));
                 }
                 Step::Remove(k, id) => {
                     let input = table.input(&keys[k]).unwrap();
                     let id = if perfect { id } else { input.folded().signature() };
                     let bucket = table.bucket(&input);
-                    prop_assert_eq!(table.remove(bucket, id).is_ok(), twin.remove(bucket, id));
+                    prop_assert_eq!(table.remove(bucket, id).is_ok(), list.remove(bucket, id));
                 }
                 Step::Lookup(k) => {
                     let input = table.input(&keys[k]).unwrap();
                     let hit = table.lookup(&keys[k]);
-                    prop_assert_eq!(hit.as_ref().map(twin::seen), twin.lookup(&input));
+                    prop_assert_eq!(hit.as_ref().map(Seen::from), list.lookup(&input));
                 }
                 Step::Flush => {
                     table.flush();
-                    twin.filters.clear();
+                    list.flush();
                 }
             }
-            prop_assert_eq!(table.stats().occupancy as usize, twin.filters.len());
+            prop_assert_eq!(table.stats().occupancy as usize, list.len());
         }
-        prop_assert_eq!(table.list_lengths().sum::<usize>(), twin.filters.len());
+        prop_assert_eq!(table.list_lengths().sum::<usize>(), list.len());
     }
 }

@@ -3,7 +3,7 @@
 use super::*;
 use proptest::prelude::*;
 
-/// Backlogs that drain when told.
+/// Backlogs that are drained by the test.
 #[derive(Default)]
 struct Backlogs {
     head: [u32; 4],
@@ -51,11 +51,11 @@ fn a_flow_moves_only_once_its_old_cpu_has_drained() {
         rfs.consume(0x1234_5600, 2);
         assert_eq!(backlog.take(&mut rfs, 0x1234_5600), Some(2));
         rfs.consume(0x1234_5600, 3);
-        assert_eq!(backlog.take(&mut rfs, 0x1234_5600), Some(2), "not drained: stays");
+        assert_eq!(backlog.take(&mut rfs, 0x1234_5600), Some(2), "not drained, so the flow stays");
         backlog.head[2] = backlog.head[2].wrapping_add(1);
-        assert_eq!(backlog.take(&mut rfs, 0x1234_5600), Some(2), "one of three left");
+        assert_eq!(backlog.take(&mut rfs, 0x1234_5600), Some(2), "one of two packets is done");
         backlog.drain();
-        assert_eq!(backlog.take(&mut rfs, 0x1234_5600), Some(3), "drained: moves");
+        assert_eq!(backlog.take(&mut rfs, 0x1234_5600), Some(3), "drained, so the flow moves");
     }
 }
 
@@ -68,7 +68,11 @@ fn an_offline_cpu_is_left_at_once_and_never_entered() {
     backlog.offline[2] = true;
     assert_eq!(backlog.take(&mut rfs, 0x1234_5600), Some(3));
     backlog.offline[3] = true;
-    assert_eq!(backlog.take(&mut rfs, 0x1234_5600), Some(0), "RPS: 0x12.. of two is the first");
+    assert_eq!(
+        backlog.take(&mut rfs, 0x1234_5600),
+        Some(0),
+        "RPS: hash 0x12.. maps to the first of two CPUs"
+    );
 }
 
 #[test]
@@ -102,7 +106,7 @@ fn flow_count_zero_is_plain_rps_and_slots_stay_in_their_table() {
 }
 
 proptest! {
-    /// The promise: a flow that shares its slot with no other never overtakes itself.
+    /// Packets of a flow that shares its slot with no other flow stay in order.
     #[test]
     fn no_flow_overtakes_itself(steps in prop::collection::vec((0u8..4, 0u16..4), 1..300), start: u32) {
         let (mut rfs, mut backlog) = (rfs(64), Backlogs::starting_at(start));
@@ -121,7 +125,7 @@ proptest! {
                     open.retain(|&(c, tail)| {
                         backlog.head[usize::from(c)].wrapping_sub(tail).cast_signed() < 0
                     });
-                    // RPS packets (before the first consume) are outside the promise.
+                    // Before the first consume RPS decides, and order is not guaranteed.
                     if rfs.wanted[0] != u32::from(NO_CPU) {
                         prop_assert!(open.iter().all(|&(c, _)| c == cpu), "{open:?} then {cpu}");
                         open.push((cpu, backlog.tail[usize::from(cpu)]));

@@ -1,4 +1,4 @@
-//! Tests of the verdicts: each driver quirk of the facts once.
+//! Tests of the verdicts: each documented peculiarity of a driver once.
 
 use crate::fdir::Pballoc;
 
@@ -18,8 +18,8 @@ fn brief(target: Target, text: &str) -> Vec<String> {
     let short = |verdict: Verdict| match verdict {
         Verdict::Accepted { loc, .. } => format!("+{loc}"),
         Verdict::Merged { with, .. } => format!("={with}"),
-        Verdict::Refused { reason, text, mend } => {
-            assert!(!text.is_empty() && !mend.is_empty());
+        Verdict::Refused { reason, text, fix } => {
+            assert!(!text.is_empty() && !fix.is_empty());
             format!("{reason:?}")
         }
     };
@@ -48,7 +48,7 @@ fn ixgbe_has_one_mask_and_the_first_rule_sets_it() {
 }
 
 #[test]
-fn ixgbe_refuses_what_it_cannot_mask_and_what_it_forgets() {
+fn ixgbe_refuses_fields_that_it_cannot_mask_or_ignores() {
     for (text, reason) in [
         ("flow-type tcp6 dst-port 80", "Ipv6"),
         ("flow-type ether dst 2:0:0:0:0:1", "FlowType"),
@@ -80,28 +80,29 @@ fn ixgbe_refuses_what_it_cannot_mask_and_what_it_forgets() {
 }
 
 #[test]
-fn ixgbe_duplicates_waste_an_entry_or_are_refused_by_hash() {
+fn ixgbe_duplicates_use_another_entry_or_are_refused_by_hash() {
     let twice =
         "flow-type tcp4 dst-port 80 action 1 loc 1\nflow-type tcp4 dst-port 80 action 1 loc 2";
     assert_eq!(brief(IXGBE, twice), ["+1", "=1"]);
     assert_eq!(brief(OOT, twice), ["+1", "AlreadyExists"]);
-    let heir = format!("{twice}\nflow-type tcp4 dst-port 81 action 1 loc 1");
-    assert_eq!(brief(IXGBE, &heir), ["=3", "+2", "+1"], "the copy is left");
+    let overwritten = format!("{twice}\nflow-type tcp4 dst-port 81 action 1 loc 1");
+    assert_eq!(brief(IXGBE, &overwritten), ["=3", "+2", "+1"], "the copy remains");
     let repeat =
         "flow-type tcp4 dst-port 80 action 1 loc 1\nflow-type tcp4 dst-port 80 action 1 loc 1";
-    assert_eq!(brief(IXGBE, repeat), ["=2", "+1"], "the kernel's driver overwrites");
+    assert_eq!(brief(IXGBE, repeat), ["=2", "+1"], "the driver of the kernel overwrites");
     assert_eq!(brief(OOT, repeat), ["+1", "AlreadyExists"]);
-    // Addresses change sides: the same hash, another flow.
-    let stranger = "flow-type tcp4 src-ip 10.0.0.1 dst-ip 10.0.0.2 action 1\n\
+    // Source and destination address are exchanged: another flow with the same hash.
+    let other = "flow-type tcp4 src-ip 10.0.0.1 dst-ip 10.0.0.2 action 1\n\
                     flow-type tcp4 src-ip 10.0.0.2 dst-ip 10.0.0.1 action 1\n\
                     flow-type tcp4 src-ip 10.0.0.2 dst-ip 10.0.0.1 action 2";
-    assert_eq!(brief(OOT, stranger), ["+2045", "AlreadyExists", "+2044"]);
-    assert_eq!(brief(IXGBE, stranger), ["+2045", "+2044", "=2"]);
+    assert_eq!(brief(OOT, other), ["+2045", "AlreadyExists", "+2044"]);
+    assert_eq!(brief(IXGBE, other), ["+2045", "+2044", "=2"]);
 }
 
-/// Random rules with one action: the facts give the expected false refusals per number of rules.
+/// Random rules with the same action, compared with the number of refusals that a 13-bit hash is
+/// expected to cause.
 #[test]
-fn out_of_tree_false_refusals_are_as_many_as_a_13_bit_hash_makes() {
+fn out_of_tree_false_refusals_are_as_many_as_a_13_bit_hash_causes() {
     for (count, expect) in [(500usize, 15.0f64), (1000, 59.0), (2000, 225.0)] {
         let mut random = flowyard_frame::Rng::new(1);
         let line = |_| {
@@ -177,11 +178,11 @@ fn ice_through_ethtool_has_no_partial_masks_either() {
 }
 
 #[test]
-fn virtio_and_software_take_none_and_say_what_does() {
+fn virtio_and_software_accept_none_and_name_the_alternative() {
     for target in [Target::Virtio, Target::Software] {
         match &verdicts(target, "flow-type tcp4 dst-port 80")[0] {
-            Verdict::Refused { reason: Reason::NoNtuple, mend, .. } => {
-                assert!(mend.contains("XDP"));
+            Verdict::Refused { reason: Reason::NoNtuple, fix, .. } => {
+                assert!(fix.contains("XDP"));
             }
             other => panic!("{other:?}"),
         }
@@ -196,14 +197,14 @@ fn a_full_table_has_no_location_left() {
 }
 
 #[test]
-fn a_netmask_in_m_is_noticed() {
+fn a_netmask_in_m_is_reported() {
     let seen = verdicts(IXGBE, "flow-type tcp4 src-ip 10.0.0.7 m 255.255.255.0");
     assert!(matches!(&seen[0], Verdict::Accepted { notes, .. }
-        if notes.iter().any(|note| note.contains("other way round"))));
+        if notes.iter().any(|note| note.contains("inverted netmask"))));
 }
 
 #[test]
-fn overlapping_rules_are_reported_where_their_order_is_not_real() {
+fn overlapping_rules_are_reported_if_their_order_has_no_effect() {
     let text = "flow-type tcp4 dst-port 80 action 1 loc 1\n\
                 flow-type ip4 src-ip 10.0.0.1 action 2 loc 2\n\
                 flow-type tcp4 src-ip 10.0.0.1 action 3 loc 3\n\
@@ -213,7 +214,7 @@ fn overlapping_rules_are_reported_where_their_order_is_not_real() {
         overlaps(&rules, target).iter().map(|o| (o.first, o.second)).collect()
     };
     assert_eq!(pairs(IXGBE), [(1, 2), (1, 3), (2, 3), (2, 4), (3, 4)]);
-    assert_eq!(pairs(I40E), [(1, 3), (3, 4)], "ip4 is another class than tcp4");
+    assert_eq!(pairs(I40E), [(1, 3), (3, 4)], "ip4 and tcp4 are different packet classes");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Tests of the rule file.
+//! Tests of the parser for rule files.
 
 use super::*;
 
@@ -14,7 +14,7 @@ fn faults(text: &str) -> Vec<String> {
 fn a_rule_with_everything() {
     let rule = one(concat!(
         "ethtool -N eth0 flow-type tcp4 src-ip 10.1.2.3 m 0.0.0.255 dst-port 0x50 vlan 5 m ",
-        "0xf000 user-def 0x40ff action 3 loc 7   # why"
+        "0xf000 user-def 0x40ff action 3 loc 7   # a comment"
     ));
     assert_eq!(rule.key.src[..4], [10, 1, 2, 0], "the key is masked");
     assert_eq!(rule.mask.src[..5], [255, 255, 255, 0, 0]);
@@ -56,7 +56,7 @@ fn every_flow_type_and_action() {
 }
 
 #[test]
-fn every_fault_of_the_file_has_a_place_and_a_mend() {
+fn every_error_of_the_file_has_a_place_and_a_fix() {
     let seen = faults(
         "flow-type tcp4 src-ip 10.0.0.0/8 action 1\n\
          flow-type tcp9 action 1\n\
@@ -67,16 +67,16 @@ fn every_fault_of_the_file_has_a_place_and_a_mend() {
          flow-type ip4 action 1 queue 2",
     );
     let starts = [
-        "rules:1:23: ethtool takes no prefix length (`10.0.0.0/8`); write `src-ip 10.0.0.0 m 0.255.255.255`",
-        "rules:2:11: no flow type `tcp9`; use one of ether, ip4",
+        "rules:1:23: ethtool accepts no prefix length (`10.0.0.0/8`); write `src-ip 10.0.0.0 m 0.255.255.255`",
+        "rules:2:11: unknown flow type `tcp9`; use one of ether, ip4",
         "rules:3:25: 70000 is too large; use a number up to 65535",
         "rules:3:31: flow type udp4 has no option `proto`; use src-ip",
-        "rules:3:47: `dst-port` has no value; add one",
+        "rules:3:47: `dst-port` has no value; add a value",
         "rules:4:15: flow type ip4 has no option `tclass`",
-        "rules:4:44: `src-ip` is given twice; drop one",
-        "rules:5:8: no rule above has location 4; delete this line",
+        "rules:4:44: `src-ip` is given twice; remove one",
+        "rules:5:8: no rule above has location 4; remove this line",
         "rules:6:1: `drop` does not start a rule; start with `flow-type`",
-        "rules:7:11: `action` and `queue` both name a queue; drop one",
+        "rules:7:11: `action` and `queue` are both given; remove one",
     ];
     assert_eq!(seen.len(), starts.len(), "{seen:#?}");
     for (fault, start) in seen.iter().zip(starts) {
@@ -85,7 +85,7 @@ fn every_fault_of_the_file_has_a_place_and_a_mend() {
 }
 
 #[test]
-fn delete_takes_the_rule_at_a_location_away() {
+fn delete_removes_the_rule_at_a_location() {
     let rules = parse("f", "flow-type tcp4 loc 1\nflow-type udp4 loc 2\ndelete 1").unwrap();
     assert_eq!(rules.len(), 1);
     assert_eq!(rules[0].flow_type, FlowType::Udp4);

@@ -1,12 +1,11 @@
-//! Published and hardware-printed values, row by row.
+//! Hash values that were published or printed by hardware, row by row.
 
-mod common;
-
-use common::{Row, vectors};
 use flowyard_adapter::fdir::{Flex, Folded, Input, MaskSet, Mode, Pballoc};
 use flowyard_adapter::profile::Profile;
 use flowyard_adapter::rss::{Rss, RssConfig, SYMMETRIC_KEY};
 use flowyard_frame::{FlowKey, proto};
+
+use crate::common::{Row, vectors};
 
 fn key(row: &Row) -> FlowKey {
     let proto = match row.hex("flow_type") & 3 {
@@ -20,14 +19,14 @@ fn key(row: &Row) -> FlowKey {
     FlowKey { vlan_tci: row.hex("vlan_tci") as u16, ..key }
 }
 
-/// Every column of the driver-derived table.
+/// Every column of the table that was computed with the driver.
 #[test]
 fn driver_derived_fdir_hashes() {
     let Some(rows) = vectors("fdir_82599.csv") else { return };
     assert_eq!(rows.len(), 13);
     let perfect = MaskSet { flex: Flex::Masked, pool: true, ..MaskSet::ATR };
-    // Found from the rows: the destination's port, and the first four bytes of its address, which
-    // of an IPv6 address are not all.
+    // Inferred from the rows: the column masks everything except the destination port and the first
+    // four bytes of the destination address, also of an IPv6 address.
     let dst_only = MaskSet {
         src_v4: 0,
         src_v6: 0,
@@ -68,7 +67,7 @@ fn driver_derived_fdir_hashes() {
     }
 }
 
-/// What an 82599 printed under DPDK's test plan, from the folds.
+/// The values that an 82599 printed in DPDK's test plan, computed from the folds.
 #[test]
 fn hardware_printed_fdir_hashes() {
     let Some(rows) = vectors("fdir_82599_hardware.csv") else { return };
@@ -86,7 +85,7 @@ fn hardware_printed_fdir_hashes() {
     }
 }
 
-/// Microsoft's "Verifying the RSS Hash Calculation", both types, three table sizes, both keys.
+/// Microsoft's "Verifying the RSS Hash Calculation": both hash types, three table sizes, two keys.
 #[test]
 fn microsofts_rss_hashes() {
     let Some(rows) = vectors("rss_microsoft.csv") else { return };

@@ -1,6 +1,5 @@
 //! Setups, sources and test data that the tests of this crate share.
-#![allow(dead_code, unreachable_pub, reason = "each test program uses its own part")]
-#![allow(clippy::print_stdout, reason = "a skipped test says so")]
+#![allow(unreachable_pub, reason = "shared by the test modules")]
 
 use std::path::{Path, PathBuf};
 
@@ -17,14 +16,14 @@ pub fn yard_pcap() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../captures/yard.pcap")
 }
 
-/// The folder with test data: `FLOWYARD_SHARED`, or `shared` beside the workspace.
+/// The folder with test data: `FLOWYARD_SHARED`, or `shared` next to the repository.
 pub fn shared() -> Option<PathBuf> {
     let path = std::env::var_os("FLOWYARD_SHARED")
         .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared"), Into::into);
     if path.join("captures/MANIFEST.tsv").exists() {
         return Some(path);
     }
-    // Not println!, which the test runner keeps to itself while a test passes.
+    // The test runner hides the output of println! when a test passes.
     let _ = std::io::Write::write_fmt(
         &mut std::io::stderr(),
         format_args!("skipped: needs ../shared/captures\n"),
@@ -32,14 +31,14 @@ pub fn shared() -> Option<PathBuf> {
     None
 }
 
-/// What `flowyard analyze` models by default, with small tables for RFS.
+/// The default setup of `flowyard analyze`, but with small tables for RFS.
 pub fn setup(adapter: &str, policies: Vec<Spec>) -> Setup {
     let adapter = Profile::find(adapter).expect("it is in the list");
-    // Small tables for RFS, so that flows share slots.
+    // The tables of RFS are small so that flows share slots.
     Setup { sock_flow_entries: 4096, flow_cnt: 256, ..Setup::new(adapter, policies) }
 }
 
-/// Rules that every adapter with Flow Director takes, one of them a drop.
+/// Rules that every adapter with Flow Director accepts; one of them drops.
 pub const RULES: &str = "\
 flow-type tcp4 dst-port 80 action 3
 flow-type tcp4 dst-port 5201 action -1
@@ -53,7 +52,7 @@ pub fn fdir(text: &str) -> Spec {
     })
 }
 
-/// Every policy that the adapter has, [`RULES`] among them.
+/// Every policy that the adapter supports, including [`RULES`].
 pub fn all_policies(adapter: &Profile) -> Vec<Spec> {
     let mut all = Spec::all_of(adapter);
     if adapter.fdir != FdirKind::None {
@@ -62,7 +61,7 @@ pub fn all_policies(adapter: &Profile) -> Vec<Spec> {
     all
 }
 
-/// Reads a capture file whole.
+/// Reads a whole capture file.
 pub fn load(path: &Path) -> Result<Frames, flowyard_ports::Error> {
     Frames::read_all(&mut pcap::open(path)?)
 }
@@ -74,7 +73,7 @@ pub fn analyze(setup: Setup, frames: &mut Frames) -> Analysis {
     analyzer.finish()
 }
 
-/// The first `packets` of a mix.
+/// The first `packets` packets of a mix.
 pub fn traffic(mix: Mix, seed: u64, packets: usize) -> Frames {
     let mut frames = Frames::new();
     for (packet, bytes) in Traffic::new(mix, seed).take(packets) {
@@ -88,8 +87,8 @@ pub fn policy<'a>(analysis: &'a Analysis, name: &str) -> &'a PolicySummary {
     found.unwrap_or_else(|| panic!("no policy {name}"))
 }
 
-/// Frames in are frames out: by queue, by core, by stage, and in both directions; and every ratio
-/// is one.
+/// Checks that all frames are counted: by queue, by core, by stage and by direction; and that every
+/// ratio is in its range.
 pub fn assert_conserved(analysis: &Analysis, what: &str) {
     let traffic = &analysis.traffic;
     assert_eq!(traffic.received + traffic.transmitted, traffic.packets, "{what}");
@@ -113,18 +112,19 @@ pub fn assert_conserved(analysis: &Analysis, what: &str) {
             (policy.imbalance.cores, policy.cores.len()),
             (policy.imbalance.window_p99, policy.cores.len()),
         ] {
-            // The windows' histogram keeps three digits.
+            // The histogram of the windows has three digits.
             let most = most as f64 * 1.002;
             assert!(ratio.is_none_or(|ratio| (1.0..=most).contains(&ratio)), "{what}: {ratio:?}");
         }
         if let Some(filters) = &policy.filters {
-            assert!(filters.occupancy <= filters.capacity, "{what}: {filters:?}");
+            let stats = &filters.stats;
+            assert!(stats.occupancy <= stats.capacity, "{what}: {filters:?}");
             let times: Vec<f64> = filters.occupancy_over_time.iter().map(|at| at.0).collect();
             assert!(times.is_sorted() && times.iter().all(|at| *at >= 0.0), "{what}: {times:?}");
             for (_, filled) in &filters.occupancy_over_time {
-                assert!(*filled <= filters.capacity, "{what}");
+                assert!(*filled <= stats.capacity, "{what}");
             }
-            assert!(filters.hits + filters.misses <= traffic.received, "{what}: {filters:?}");
+            assert!(stats.hits + stats.misses <= traffic.received, "{what}: {filters:?}");
         }
         if !policy.rules.is_empty() {
             let hits: u64 = policy.rules.iter().map(|rule| rule.packets).sum();

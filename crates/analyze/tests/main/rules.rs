@@ -1,15 +1,14 @@
-//! The user's rules in an analysis: what is in counts, what is not says why.
+//! The rules of the user in an analysis: accepted rules steer, refused rules have a reason.
 
-mod common;
-
-use common::{analyze, assert_conserved, fdir, policy, setup, traffic};
 use flowyard_analyze::{Analysis, PolicySummary, Spec};
 use flowyard_frame::{FlowKey, proto};
 use flowyard_ports::mem::Frames;
 use flowyard_testkit::{Build, Profile as Mix};
 use flowyard_wire::LinkType;
 
-/// HTTP and DNS of 100 clients; the server is 198.18.0.0/24.
+use crate::common::{analyze, assert_conserved, fdir, policy, setup, traffic};
+
+/// HTTP and DNS traffic of 100 clients; the server is 198.18.0.0/24.
 fn frames() -> Frames {
     traffic(Mix { flows: 100, ipv6_every: 0, ..Mix::default() }, 2, 10_000)
 }
@@ -24,7 +23,7 @@ fn verdicts(policy: &PolicySummary) -> Vec<&str> {
     policy.rules.iter().map(|rule| rule.verdict.as_str()).collect()
 }
 
-/// Received frames that hold.
+/// Number of frames whose key satisfies `holds`.
 fn count(frames: &Frames, holds: impl Fn(&FlowKey) -> bool) -> u64 {
     let key = |bytes: &[u8], link| {
         flowyard_flow::parse::key(&flowyard_wire::Headers::parse(link, bytes), bytes, 0)
@@ -33,7 +32,7 @@ fn count(frames: &Frames, holds: impl Fn(&FlowKey) -> bool) -> u64 {
 }
 
 #[test]
-fn an_accepted_rule_takes_its_packets_to_its_queue() {
+fn an_accepted_rule_steers_its_packets_to_its_queue() {
     let mut frames = frames();
     let http = count(&frames, |key| key.proto == proto::TCP && key.dport == 80);
     assert!(http > 1000);
@@ -46,7 +45,8 @@ fn an_accepted_rule_takes_its_packets_to_its_queue() {
         let others = policy(&analysis, "rss").queues[13].packets;
         assert!((http..=http + others).contains(&fdir.queues[13].packets), "{adapter}");
         let filters = fdir.filters.as_ref().unwrap();
-        assert_eq!((filters.adds, filters.occupancy, filters.hits), (1, 1, http), "{adapter}");
+        let stats = &filters.stats;
+        assert_eq!((stats.adds, stats.occupancy, stats.hits), (1, 1, http), "{adapter}");
     }
 }
 
@@ -65,7 +65,7 @@ fn a_drop_rule_drops_and_nothing_else_does() {
 }
 
 #[test]
-fn the_82599_takes_one_mask_and_says_so() {
+fn the_82599_accepts_one_mask_and_reports_that() {
     let mut frames = frames();
     let rules = "flow-type tcp4 dst-port 80 action 1\n\
                  flow-type tcp4 src-ip 10.0.0.7 action 2\n\
@@ -75,13 +75,13 @@ fn the_82599_takes_one_mask_and_says_so() {
     assert_eq!(verdicts(fdir), ["accepted", "refused", "accepted"]);
     let refused = &fdir.rules[1];
     assert!(refused.why.contains("Only one mask"), "{}", refused.why);
-    assert!(refused.why.contains("line 1"), "the mend names the line: {}", refused.why);
+    assert!(refused.why.contains("line 1"), "the fix names the line: {}", refused.why);
     assert_eq!(
         (refused.packets, refused.rule.as_str()),
         (0, "flow-type tcp4 src-ip 10.0.0.7 action 2")
     );
     assert!(fdir.rules[0].packets > 0 && fdir.rules[2].packets > 0);
-    // The X710's input set is by flow type; the message is its own.
+    // The X710 has an input set per flow type, and another message.
     let analysis = with("x710", rules, &mut frames);
     let fdir = policy(&analysis, "fdir");
     assert_eq!(verdicts(fdir), ["accepted", "refused", "accepted"]);
@@ -98,9 +98,9 @@ fn a_rule_to_a_queue_that_is_not_open_is_refused_and_fixes_no_mask() {
     assert!(fdir.rules[1].packets > 0);
 }
 
-/// The kernel's ixgbe installs each copy, and the table holds them; i40e and ice refuse them.
+/// The ixgbe of the kernel installs each copy in the table; i40e and ice refuse them.
 #[test]
-fn a_thousand_duplicates_count_once() {
+fn of_a_thousand_duplicates_one_is_accepted() {
     let mut frames = frames();
     let http = count(&frames, |key| key.proto == proto::TCP && key.dport == 80);
     let rules = "flow-type tcp4 dst-port 80 action 1\n".repeat(1000);
@@ -116,7 +116,7 @@ fn a_thousand_duplicates_count_once() {
     }
 }
 
-/// More rules than fit are refused one by one; the analysis goes on.
+/// Rules that do not fit are refused one by one, and the analysis continues.
 #[test]
 fn a_full_table_refuses_the_rest() {
     let rules: String = (0..9000)
@@ -128,11 +128,11 @@ fn a_full_table_refuses_the_rest() {
         let accepted = verdicts(fdir).iter().filter(|verdict| **verdict == "accepted").count();
         assert!(accepted <= most && accepted > 1000, "{adapter}: {accepted}");
         assert!(accepted == 9000 || accepted > most / 2, "{adapter}: {accepted}");
-        assert_eq!(fdir.filters.as_ref().unwrap().occupancy as usize, accepted, "{adapter}");
+        assert_eq!(fdir.filters.as_ref().unwrap().stats.occupancy as usize, accepted, "{adapter}");
     }
 }
 
-/// Fragments have no place in a rule with ports: they go where RSS sends them.
+/// Fragments never match a rule with ports; RSS steers them.
 #[test]
 fn fragments_do_not_match_ports() {
     let ip = |n| std::net::Ipv4Addr::new(10, 0, 0, n).into();

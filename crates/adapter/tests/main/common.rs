@@ -1,20 +1,20 @@
-//! Test data outside the repository, and a small random number generator.
-#![allow(dead_code, unreachable_pub, reason = "each test binary uses its part")]
-#![allow(clippy::print_stdout, reason = "a skipped test says so")]
+//! Test data outside the repository, and random flows.
+#![allow(unreachable_pub, reason = "shared by the test modules")]
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 
-use flowyard_frame::{FlowKey, Rng};
+use flowyard_frame::{FlowKey, proto};
+use flowyard_frame::Rng;
 
-/// The rows of a CSV file of `../shared/vectors`, by column name; `None`, said aloud, without it.
+/// The rows of a CSV file in `../shared/vectors`; `None`, with a message, if the file is missing.
 pub fn vectors(name: &str) -> Option<Vec<Row>> {
     let shared = std::env::var_os("FLOWYARD_SHARED").map_or_else(
         || PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../shared"),
         PathBuf::from,
     );
     let Ok(text) = std::fs::read_to_string(shared.join("vectors").join(name)) else {
-        // Not println!, which the test runner keeps to itself while a test passes.
+        // The test runner hides the output of println! when a test passes.
         let _ = std::io::Write::write_fmt(
             &mut std::io::stderr(),
             format_args!("skipped: needs ../shared/vectors/{name}\n"),
@@ -26,6 +26,7 @@ pub fn vectors(name: &str) -> Option<Vec<Row>> {
     Some(lines.map(|line| Row { head: head.clone(), line: line.to_owned() }).collect())
 }
 
+/// A row of a CSV file, whose values are selected by the name of the column.
 pub struct Row {
     head: Vec<String>,
     line: String,
@@ -53,33 +54,16 @@ impl Row {
     }
 }
 
-/// Random waiting times and flows for Monte Carlo experiments.
-pub struct Random(pub Rng);
+/// A number from an exponential distribution.
+pub fn exponential(rng: &mut Rng, mean: f64) -> f64 {
+    let unit = ((rng.bits() >> 11) + 1) as f64 / (1_u64 << 53) as f64; // in (0, 1]
+    -mean * unit.ln()
+}
 
-impl Random {
-    pub fn bits(&mut self) -> u64 {
-        self.0.bits()
-    }
-
-    /// In (0, 1].
-    pub fn unit(&mut self) -> f64 {
-        ((self.bits() >> 11) + 1) as f64 / (1_u64 << 53) as f64
-    }
-
-    /// Exponential with this mean.
-    pub fn exponential(&mut self, mean: f64) -> f64 {
-        -mean * self.unit().ln()
-    }
-
-    pub fn below(&mut self, n: u64) -> u64 {
-        self.0.below(n)
-    }
-
-    /// A TCP flow from a random client to one server.
-    pub fn flow(&mut self) -> FlowKey {
-        let (r, server) = (self.bits(), std::net::Ipv4Addr::new(10, 0, 0, 1));
-        let client = std::net::Ipv4Addr::from(r as u32);
-        let sport = (r >> 32) as u16;
-        FlowKey::five_tuple(6, client.into(), sport, server.into(), 80)
-    }
+/// A TCP flow from a random client to one server.
+pub fn random_flow(rng: &mut Rng) -> FlowKey {
+    let (r, server) = (rng.bits(), Ipv4Addr::new(10, 0, 0, 1));
+    let client = Ipv4Addr::from(r as u32);
+    let sport = (r >> 32) as u16;
+    FlowKey::five_tuple(proto::TCP, client.into(), sport, server.into(), 80)
 }

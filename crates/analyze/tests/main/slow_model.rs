@@ -1,12 +1,9 @@
-//! The analysis of RSS and of connections again, the slow and obvious way: one packet after the
-//! other, a map of connections, the adapter's own hash.
-
-mod common;
+//! A slow model of RSS and of connections for comparison: packet by packet, with a map of connections
+//! and the hash of the adapter.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 
-use common::{analyze, load, policy, setup, traffic, yard_pcap};
 use flowyard_adapter::profile::Tunnels;
 use flowyard_adapter::{Profile, Rss};
 use flowyard_analyze::{Local, Setup, Spec};
@@ -15,13 +12,15 @@ use flowyard_ports::mem::Frames;
 use flowyard_testkit::Profile as Mix;
 use flowyard_wire::{Headers, Net};
 
+use crate::common::{analyze, load, policy, setup, traffic, yard_pcap};
+
 type End = (IpAddr, u16);
 
-/// What the model keeps of a connection.
+/// The state of a connection.
 struct Connection {
-    /// The end that is the host; `None` when it is a monitor.
+    /// The end that is the host; `None` if the host is a monitor.
     host: Option<End>,
-    /// Packets and bytes, by the end that sent them.
+    /// Packets and bytes by the end that sent them.
     sent: BTreeMap<End, (u64, u64)>,
 }
 
@@ -37,8 +36,8 @@ fn ends(key: &FlowKey) -> Option<(End, End)> {
     Some(((key.src_ip()?, key.sport), (key.dst_ip()?, key.dport)))
 }
 
-/// The host's end, by the first packet: the receiver of a SYN, the sender of a SYN+ACK, the
-/// well-known port, else the receiver.
+/// The end that is the server, by the first packet: the receiver of a SYN, the sender of a SYN+ACK,
+/// the end with the only port below 1024, otherwise the receiver.
 fn server(key: &FlowKey) -> End {
     let (src, dst) = ends(key).unwrap();
     let tcp = key.proto == proto::TCP;
@@ -103,7 +102,7 @@ fn compare(setup: &Setup, frames: &mut Frames, what: &str) {
     let queues: Vec<_> =
         policy(&analysis, "rss").queues.iter().map(|load| (load.packets, load.bytes)).collect();
     assert_eq!(queues, model.queues, "{what}: queues");
-    // Flows: every end that sent to the host. Two ends that are one is one flow.
+    // There is one flow for every end that sent to the host. If both ends are equal, it is one flow.
     let mut flows: Vec<_> = model
         .connections
         .values()
@@ -120,7 +119,7 @@ fn compare(setup: &Setup, frames: &mut Frames, what: &str) {
 }
 
 #[test]
-fn rss_and_connections_are_as_the_slow_model_has_them() {
+fn rss_and_connections_equal_the_slow_model() {
     let mut yard = load(&yard_pcap()).unwrap();
     let mix = Mix { flows: 500, ..Mix::default() };
     let mut made = traffic(mix, 4, 20_000);

@@ -1,17 +1,17 @@
-//! Which header fields a flow type hashes, as `ethtool -N DEV rx-flow-hash` says it.
+//! The header fields that each flow type hashes, as set by `ethtool -N DEV rx-flow-hash`.
 
 use std::fmt;
 
 use flowyard_frame::{FlowKey, Frag, proto};
 use serde::{Serialize, Serializer};
 
-/// A set of hash input fields. Prints in ethtool's letters: `s` source address, `d` destination
-/// address, `f` source port, `n` destination port.
+/// A set of hash input fields. It is displayed in ethtool's letters: `s` source address, `d`
+/// destination address, `f` source port, `n` destination port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Fields(u8);
 
 impl Fields {
-    /// Nothing: the type is not hashed, its frames go to the default queue.
+    /// No field: the type is not hashed and its frames go to the default queue.
     pub const NONE: Self = Self(0);
     /// Source address.
     pub const SRC_IP: Self = Self(1);
@@ -50,7 +50,8 @@ impl Fields {
         self.0 & 12 == 0
     }
 
-    /// Whether addresses and ports come in pairs, as symmetric-XOR needs.
+    /// Whether the set has both addresses or neither, and both ports or neither, which
+    /// symmetric-XOR requires.
     #[must_use]
     pub const fn is_paired(self) -> bool {
         matches!(self.0, 0 | 3 | 12 | 15)
@@ -79,9 +80,9 @@ impl Serialize for Fields {
     }
 }
 
-/// What an adapter tells apart before it hashes.
+/// The class of a frame that decides which fields are hashed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[allow(missing_docs, reason = "the names say it all")]
+#[allow(missing_docs, reason = "the names are ethtool's flow types")]
 pub enum FlowType {
     Ipv4,
     Tcp4,
@@ -94,7 +95,7 @@ pub enum FlowType {
 }
 
 impl FlowType {
-    /// Every type.
+    /// Every flow type, in the order of the enum.
     pub const ALL: [Self; 8] = [
         Self::Ipv4,
         Self::Tcp4,
@@ -106,9 +107,9 @@ impl FlowType {
         Self::Sctp6,
     ];
 
-    /// The type of a frame; `None` when it is not IP. Any fragment is bare IP, the first one too
-    /// although it carries the ports: or else it would part from the rest of its datagram
-    /// (Microsoft, "RSS Hashing Types").
+    /// The flow type of a frame; `None` when it is not IP. Every fragment has the IP type, also the
+    /// first one, which carries the ports: otherwise the first fragment could go to another queue
+    /// than the rest of its datagram (Microsoft, "RSS Hashing Types").
     #[must_use]
     #[inline]
     pub fn of(key: &FlowKey) -> Option<Self> {
@@ -128,7 +129,7 @@ impl FlowType {
         })
     }
 
-    /// The bare IP type of the same family.
+    /// The IP type of the same address family, which has no ports.
     #[must_use]
     pub const fn bare(self) -> Self {
         match self {
@@ -137,7 +138,7 @@ impl FlowType {
         }
     }
 
-    /// ethtool's name: `tcp4`, ...
+    /// ethtool's name, such as `tcp4`.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -152,7 +153,8 @@ impl FlowType {
         }
     }
 
-    /// Microsoft's hash type for these fields: `TCP_IPV4` with ports, `IPV4` without.
+    /// Microsoft's name of the hash type for these fields: `TCP_IPV4` with ports, `IPV4` without,
+    /// `none` when no field is hashed.
     #[must_use]
     pub const fn hash_type(self, fields: Fields) -> &'static str {
         match (if fields.is_portless() { self.bare() } else { self }, fields.is_none()) {
@@ -175,37 +177,37 @@ impl fmt::Display for FlowType {
     }
 }
 
-/// The fields of each flow type.
+/// The hashed fields of each flow type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct HashFields([Fields; 8]);
 
 impl HashFields {
-    /// Ports for TCP, UDP and SCTP: the 700 and 800 series' default.
+    /// Ports are hashed for TCP, UDP and SCTP: the default of the 700 and 800 series.
     pub const ALL_PORTS: Self = {
         let (two, four) = (Fields::TWO_TUPLE, Fields::FOUR_TUPLE);
         Self([two, four, four, four, two, four, four, four])
     };
 
-    /// Ports for TCP and UDP: virtio's default.
+    /// Ports are hashed for TCP and UDP: the default of virtio.
     pub const SCTP_AS_IP: Self = {
         let (two, four) = (Fields::TWO_TUPLE, Fields::FOUR_TUPLE);
         Self([two, four, four, two, two, four, four, two])
     };
 
-    /// Ports for TCP alone: the 500 series' default.
+    /// Ports are hashed for TCP only: the default of the 500 series.
     pub const UDP_AND_SCTP_AS_IP: Self = {
         let (two, four) = (Fields::TWO_TUPLE, Fields::FOUR_TUPLE);
         Self([two, four, two, two, two, four, two, two])
     };
 
-    /// The fields of a flow type.
+    /// The hashed fields of a flow type.
     #[must_use]
     #[inline]
     pub const fn get(&self, flow: FlowType) -> Fields {
         self.0[flow as usize]
     }
 
-    /// The same with other fields for `flow`.
+    /// A copy with other fields for `flow`.
     #[must_use]
     pub const fn with(mut self, flow: FlowType, fields: Fields) -> Self {
         self.0[flow as usize] = fields;
@@ -218,7 +220,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fields_print_as_ethtool_reads() {
+    fn fields_are_displayed_in_ethtools_letters() {
         assert_eq!(Fields::FOUR_TUPLE.to_string(), "sdfn");
         assert_eq!(Fields::SRC_IP.or(Fields::DST_PORT).to_string(), "sn");
         assert_eq!(Fields::NONE.to_string(), "nothing");
@@ -226,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn all_is_in_index_order() {
+    fn flow_types_are_listed_in_index_order() {
         for (i, flow) in FlowType::ALL.into_iter().enumerate() {
             assert_eq!(flow as usize, i);
         }

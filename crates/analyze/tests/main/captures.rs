@@ -1,26 +1,24 @@
-//! Every capture of public projects through every policy of every adapter; and connections
-//! against the manifest, whose definition differs from ours in three places, all named here.
-#![allow(clippy::print_stdout, reason = "a test may say what it compared")]
-
-mod common;
+//! Runs captures of public projects through every policy of every adapter, and compares the number of
+//! connections with the manifest. The manifest's definition differs in three cases, named here.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use common::{all_policies, analyze, assert_conserved, load, setup, shared};
 use flowyard_adapter::Profile;
 use flowyard_analyze::Spec;
 use flowyard_ports::mem::Frames;
 use flowyard_wire::{Headers, LinkType, Net};
 
-/// Path and flows of each capture that the manifest lists.
+use crate::common::{all_policies, analyze, assert_conserved, load, setup, shared};
+
+/// Path and number of flows of each capture in the manifest.
 fn manifest(shared: &Path) -> Vec<(String, u64)> {
     let text = std::fs::read_to_string(shared.join("captures/MANIFEST.tsv")).expect("manifest");
     let rows = text.lines().skip(1).map(|line| line.split('\t').collect::<Vec<_>>());
     rows.map(|row| (row[0].to_owned(), row[5].parse().unwrap_or(0))).collect()
 }
 
-/// The captures of link types that flowyard reads.
+/// The captures with a link type that flowyard reads.
 fn captures(shared: &Path) -> Vec<(String, u64, Frames)> {
     let (mut read, mut refused) = (Vec::new(), BTreeMap::<String, u32>::new());
     for (file, flows) in manifest(shared) {
@@ -58,15 +56,15 @@ fn every_capture_goes_through_every_policy_of_every_adapter() {
 type End = (Vec<u8>, u16);
 type Flow = (End, End, u8);
 
-/// What a packet belongs to.
+/// The flow of a packet by two definitions.
 #[derive(Default)]
 struct Seen {
-    /// By the manifest: the outermost IP header of any level, with readable ports; later fragments
-    /// are flows apart.
+    /// Of the manifest: the outermost IP header at any level, if its ports can be read. The flag is set
+    /// for later fragments, which are separate flows.
     theirs: Option<(Flow, bool)>,
-    /// Here: the outermost level, whatever could be read of it.
+    /// Of this crate: the outermost level, with as much as can be read of it.
     ours: Option<Flow>,
-    /// Why they differ, if they do.
+    /// The reason if they differ.
     why: Option<&'static str>,
 }
 
@@ -91,34 +89,32 @@ fn see(link: LinkType, bytes: &[u8]) -> Seen {
         seen.theirs = Some((flow(ip, bytes, ip.ports.unwrap_or_default()), later));
     }
     seen.why = match (at, cut, later) {
-        (1.., ..) => Some("the IP header is in a tunnel without IP around it"),
-        (_, true, _) => {
-            Some("TCP, UDP or SCTP whose ports cannot be read, or headers cut before it")
-        }
+        (1.., ..) => Some("the IP header is in a tunnel that has no outer IP header"),
+        (_, true, _) => Some("TCP, UDP or SCTP whose ports cannot be read, or truncated headers"),
         (_, _, true) => Some("a later fragment"),
         _ => None,
     };
     seen
 }
 
-/// Where even the manifest's own definition gives another number than it says (as in the test of
-/// the headers against the oracle).
+/// Captures for which the manifest's own definition gives another number than the manifest (as in the
+/// comparison of the headers with the oracle).
 const FLOWS_OTHERWISE: [&str; 5] = [
     "05-fragments/ndpi__fuzz-2020-02-16-11740.pcap",
     "10-ipsec/tcpdump__heapoverflow-ip_demux_print.pcap",
     "12-malformed/tcpdump__ip_printroute_asan.pcap",
     "12-malformed/tcpdump__ipv6-srh-tlv-pad1-padn-5-trunc.pcap",
-    "13-formats/gopacket__be__test901.pcapng", // its second section is of version 2.0: not read
+    "13-formats/gopacket__be__test901.pcapng", // its second section has version 2.0 and is not read
 ];
 
 #[test]
-fn connections_are_the_manifests_flows_or_differ_for_a_known_reason() {
+fn connections_equal_the_manifests_flows_or_differ_for_a_known_reason() {
     let Some(shared) = shared() else { return };
     let (mut same, mut reasons) = (0, BTreeMap::<&str, (usize, usize)>::new());
     let mut connections = 0;
     for (file, flows, mut frames) in captures(&shared) {
-        if frames_left_out(&shared, &file) {
-            println!("{file}: has packets of other link types, which the manifest counts");
+        if skips_packets(&shared, &file) {
+            println!("{file}: the manifest also counts packets of link types that are not read");
             continue;
         }
         let seen: Vec<Seen> = frames.iter().map(|(r, bytes)| see(r.link, bytes)).collect();
@@ -134,7 +130,7 @@ fn connections_are_the_manifests_flows_or_differ_for_a_known_reason() {
             assert_eq!(analysis.traffic.connections, ours.len() as u64, "{file}, {outer}");
         }
         connections += ours.len();
-        // Without the packets of the reasons the two definitions are one.
+        // For all other packets the two definitions agree.
         let plain: BTreeSet<_> = seen
             .iter()
             .filter(|seen| seen.why.is_none())
@@ -158,8 +154,8 @@ fn connections_are_the_manifests_flows_or_differ_for_a_known_reason() {
     assert!(same > 300, "{same}");
 }
 
-/// Whether the reader left packets out.
-fn frames_left_out(shared: &Path, file: &str) -> bool {
+/// Whether the reader skipped packets.
+fn skips_packets(shared: &Path, file: &str) -> bool {
     use flowyard_ports::Source;
     let mut source = flowyard_ports::pcap::open(shared.join("captures").join(file)).unwrap();
     while !source.read().unwrap().is_empty() {}

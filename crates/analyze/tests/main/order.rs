@@ -1,16 +1,15 @@
-//! Who reorders: learners that move a flow at once do, as the papers measured; RSS and the yard
-//! never do. And who finds the consumer.
+//! Which policies reorder: learners that move a flow immediately do, as the papers measured; RSS and
+//! yard never do. And which policies reach the core of the consumer.
 
-mod common;
-
-use common::{analyze, assert_conserved, policy, setup, traffic};
 use flowyard_analyze::{Analysis, Delays, Local, Setup, Spec};
 use flowyard_ports::mem::Frames;
 use flowyard_testkit::{Arrivals, Popularity, Profile as Mix, Rng, Sizes};
 
+use crate::common::{analyze, assert_conserved, policy, setup, traffic};
+
 const SEEDS: u64 = 12;
 
-/// Busy, bursty, sparse, few, many, short-lived.
+/// Traffic at high and low rates, with few and many flows, and with short connections.
 fn mixes() -> Vec<(&'static str, Mix)> {
     let busy = Mix { flows: 64, rate_pps: 4e6, exchanges: 0, ..Mix::default() };
     vec![
@@ -27,7 +26,7 @@ fn mixes() -> Vec<(&'static str, Mix)> {
     ]
 }
 
-/// Threads that move often, cores that are not alike.
+/// A setup with threads that move often, and cores with different delays.
 fn unruly(adapter: &str, policies: Vec<Spec>, seed: u64) -> Setup {
     let mut rng = Rng::new(seed);
     let mut setup = setup(adapter, policies);
@@ -44,7 +43,7 @@ fn overtakes(analysis: &Analysis, name: &str) -> u64 {
 }
 
 #[test]
-fn atr_and_arfs_reorder_where_rss_and_the_yard_do_not() {
+fn atr_and_arfs_reorder_where_rss_and_yard_do_not() {
     let cases = [
         ("x520", "atr", vec![Spec::Rss, Spec::Atr, Spec::Yard]),
         ("x710", "atr", vec![Spec::Rss, Spec::Atr, Spec::Yard]),
@@ -68,14 +67,14 @@ fn atr_and_arfs_reorder_where_rss_and_the_yard_do_not() {
             }
         }
     }
-    println!("could overtake: ATR {by_atr}, aRFS {by_arfs}; the yard moved flows {moved} times");
-    // Not by standing still: the yard moves flows too, when they are drained.
+    println!("could overtake: ATR {by_atr}, aRFS {by_arfs}; yard moved flows {moved} times");
+    // yard moves flows as well, but only when their old queue is drained.
     assert!(by_atr > 1000 && by_arfs > 100 && moved > 1000, "{by_atr} {by_arfs} {moved}");
 }
 
-/// A monitor's frames have two directions per connection, each with an order of its own.
+/// A monitor receives both directions of a connection, each of which has its own order.
 #[test]
-fn the_yard_and_rss_keep_the_order_of_both_directions() {
+fn yard_and_rss_keep_the_order_of_both_directions() {
     for (name, mix) in mixes() {
         for seed in 0..4 {
             let mut frames = traffic(mix, seed, 3000);
@@ -91,7 +90,7 @@ fn the_yard_and_rss_keep_the_order_of_both_directions() {
     }
 }
 
-/// A quiet start, in which every flow is seen and consumed, then the mix.
+/// The mix after a start at a low rate, in which every flow is consumed.
 fn after_a_quiet_start(mix: Mix, seed: u64) -> Frames {
     let quiet = Mix { rate_pps: 1e3, popularity: Popularity::Uniform, ..mix };
     let mut frames = traffic(quiet, seed, 1500);
@@ -103,17 +102,17 @@ fn after_a_quiet_start(mix: Mix, seed: u64) -> Frames {
     frames
 }
 
-/// RFS waits until the old core's backlog is drained. What it does not wait for is the time before
-/// anybody consumed: those frames went where RPS sent them, and the first one that RFS steers
-/// may overtake them (`get_rps_cpu`: a flow table entry without a core is taken at once).
+/// RFS waits until the backlog of the old core is drained. An exception are frames before the flow is
+/// first consumed: RPS steers them, and the first frame that RFS steers may overtake them
+/// (`get_rps_cpu`: a flow table entry without a core is used immediately).
 #[test]
-fn rfs_keeps_the_order_of_flows_that_it_knows() {
+fn rfs_keeps_the_order_of_flows_that_have_been_consumed() {
     let (mut moves, mut at_the_start) = (0, 0);
     for (name, mix) in mixes().into_iter().filter(|(_, mix)| mix.exchanges == 0) {
         for seed in 0..SEEDS {
             let run = |mut frames| {
                 let mut setup = unruly("x520", vec![Spec::Rps, Spec::Rfs], seed);
-                // Large enough that no two of these flows share an entry.
+                // The tables are so large that no two of these flows share an entry.
                 (setup.sock_flow_entries, setup.flow_cnt) = (1 << 20, 1 << 16);
                 let analysis = analyze(setup, &mut frames);
                 assert_eq!(overtakes(&analysis, "rps"), 0, "{name}, seed {seed}");
@@ -130,9 +129,9 @@ fn rfs_keeps_the_order_of_flows_that_it_knows() {
     assert!(moves > 1000 && at_the_start > 0, "{moves} {at_the_start}");
 }
 
-/// With threads that stay and cores alike, a learner moves each flow once, to its consumer.
+/// If threads do not move and all cores are equal, a learner moves each flow once, to its consumer.
 #[test]
-fn without_migration_locality_comes_and_order_stays() {
+fn without_migration_learners_reach_the_consumer_with_one_move() {
     let mix = Mix {
         flows: 100,
         udp_every: 0, // ATR samples TCP only
@@ -147,9 +146,9 @@ fn without_migration_locality_comes_and_order_stays() {
     setup.flow_cnt = 2048;
     let analysis = analyze(setup, &mut frames);
     let local = |name| policy(&analysis, name).locality.unwrap();
-    // Of 16 cores, a hash finds the right one by luck.
-    for blind in ["rss", "rps"] {
-        assert!((0.0..0.2).contains(&local(blind)), "{blind}: {}", local(blind));
+    // A hash selects the right one of 16 cores only by chance.
+    for hash in ["rss", "rps"] {
+        assert!((0.0..0.2).contains(&local(hash)), "{hash}: {}", local(hash));
     }
     for learner in ["atr", "rfs", "yard"] {
         assert!(local(learner) > 0.8, "{learner}: {}", local(learner));
@@ -157,7 +156,7 @@ fn without_migration_locality_comes_and_order_stays() {
     }
 }
 
-/// One long flow, its service on a core that is named: nearly all of it gets there.
+/// Nearly all packets of one long flow reach the core that is given for its service.
 #[test]
 fn a_long_flow_reaches_the_core_of_its_service() {
     let mix = Mix { flows: 1, rate_pps: 1e5, exchanges: 0, ..Mix::default() };
@@ -182,17 +181,17 @@ fn a_long_flow_reaches_the_core_of_its_service() {
                 "{what}"
             );
             assert_eq!(analysis.elephants.len(), 1, "{what}");
-            let there = &analysis.elephants[0].cores[learner];
-            assert_eq!(usize::from(there.core), core, "{what}");
+            let there = &analysis.elephants[0].policies[learner];
+            assert_eq!(usize::from(there.final_core), core, "{what}");
             assert!(there.share_of_core > 0.99 && analysis.elephants[0].share == 1.0, "{what}");
         }
     }
 }
 
-/// The rarer ATR samples, the fewer packets are exposed (Wu and others, "Why does Flow Director
-/// cause packet reordering?", 2011).
+/// With fewer samples of ATR fewer packets can overtake (Wu and others, "Why does Flow Director cause
+/// packet reordering?", 2011).
 #[test]
-fn rarer_samples_reorder_less() {
+fn fewer_samples_reorder_less() {
     let mix = Mix { flows: 64, rate_pps: 4e6, exchanges: 0, ..Mix::default() };
     let exposed = |sample_rate| {
         (0..8)
@@ -204,6 +203,6 @@ fn rarer_samples_reorder_less() {
             .sum::<u64>()
     };
     let by_rate = [1, 10, 100, 1000].map(exposed);
-    println!("packets that could overtake, at a sample in 1, 10, 100, 1000: {by_rate:?}");
+    println!("packets that could overtake at sample rate 1, 10, 100, 1000: {by_rate:?}");
     assert!(by_rate.is_sorted_by(|often, rarely| often > rarely), "{by_rate:?}");
 }

@@ -1,14 +1,15 @@
-//! Every frame lands once under every policy of every adapter; equal inputs give equal results;
-//! any time stamp is a time.
+//! Every frame is counted once under every policy of every adapter; equal inputs give equal results;
+//! all time stamps are accepted.
 
-mod common;
-
-use common::{all_policies, analyze, assert_conserved, load, policy, setup, traffic, yard_pcap};
 use flowyard_adapter::Profile;
 use flowyard_analyze::{Delays, Local, Setup};
 use flowyard_ports::mem::Frames;
 use flowyard_testkit::{Build, Profile as Mix, Rng};
 use flowyard_wire::LinkType;
+
+use crate::common::{
+    all_policies, analyze, assert_conserved, load, policy, setup, traffic, yard_pcap,
+};
 
 fn hosts(setup: &Setup) -> Vec<(&'static str, Setup)> {
     let with = |change: &dyn Fn(&mut Setup)| {
@@ -17,13 +18,13 @@ fn hosts(setup: &Setup) -> Vec<(&'static str, Setup)> {
         changed
     };
     vec![
-        ("as it is", setup.clone()),
+        ("unchanged", setup.clone()),
         ("a monitor", with(&|setup| setup.local = Local::All)),
         ("a client", with(&|setup| setup.local = Local::Client)),
         ("threads that move", with(&|setup| setup.migrate_every = 1_000_000)),
         ("three cores", with(&|setup| setup.cores = 3)),
         (
-            "more cores than queues, uneven ones",
+            "more cores than queues, with different delays",
             with(&|setup| {
                 setup.cores = 40;
                 setup.queues = setup.queues.min(8);
@@ -47,17 +48,17 @@ fn every_frame_lands_once_under_every_policy_of_every_adapter() {
     }
 }
 
-/// Rule tables and learners answer every received frame: hit or miss.
+/// Every received frame is a hit or a miss of the rule table and of the learners' tables.
 #[test]
-fn the_filters_of_rules_and_learners_answer_every_frame() {
+fn the_filters_of_rules_and_learners_count_every_frame() {
     let mut frames = load(&yard_pcap()).unwrap();
     let analysis =
         analyze(setup("x520", all_policies(Profile::find("x520").unwrap())), &mut frames);
     for name in ["fdir", "atr", "yard"] {
         let found = policy(&analysis, name);
         let filters = found.filters.as_ref().unwrap();
-        assert_eq!(filters.hits + filters.misses, analysis.traffic.received, "{name}");
-        assert!(filters.hits > 0, "{name}");
+        assert_eq!(filters.stats.hits + filters.stats.misses, analysis.traffic.received, "{name}");
+        assert!(filters.stats.hits > 0, "{name}");
     }
 }
 
@@ -83,13 +84,14 @@ fn another_seed_moves_other_threads() {
     assert_ne!(with(1), with(2));
 }
 
-/// Reading a capture in two halves is reading it whole, but for the list of files.
+/// Reading a capture in two halves gives the same result as reading it whole, except for the list of
+/// files.
 #[test]
-fn several_captures_are_one_after_the_other() {
+fn several_captures_follow_one_another() {
     let whole = load(&yard_pcap()).unwrap();
     let (mut first, mut second) = (Frames::new(), Frames::new());
     for (at, (record, bytes)) in whole.iter().enumerate() {
-        // Whole frames only: what is pushed is as long as it is.
+        // Pushed frames are not truncated.
         let half = if at < 10_000 { &mut first } else { &mut second };
         half.push(record.time, record.link, bytes);
     }
@@ -104,16 +106,17 @@ fn several_captures_are_one_after_the_other() {
     analyzer.read("b", &mut second, |_| {}).unwrap();
     let two = analyzer.finish();
     assert_conserved(&two, "two captures");
-    // A burst ends with its capture, and with it a batch of the yard's.
+    // A burst ends with its capture, and so does a batch of the policy yard.
     for (one, two) in one.policies.iter().zip(&two.policies).filter(|(one, _)| one.name != "yard") {
         assert_eq!((&one.queues, &one.cores), (&two.queues, &two.cores), "{}", one.name);
         assert_eq!(one.stages, two.stages, "{}", one.name);
     }
 }
 
-/// The same capture twice is later the second time: no frame overtakes one of the first run.
+/// When a capture is read again, its frames are later than those of the first reading, and none of
+/// them overtakes.
 #[test]
-fn a_capture_that_starts_before_the_last_one_ended_comes_after_it() {
+fn a_capture_that_starts_before_the_end_of_the_last_one_is_shifted() {
     let mix = Mix { flows: 20, rate_pps: 1000.0, exchanges: 0, ..Mix::default() };
     let mut frames = traffic(mix, 3, 2000);
     let setup = setup("x520", all_policies(Profile::find("x520").unwrap()));
@@ -129,9 +132,9 @@ fn a_capture_that_starts_before_the_last_one_ended_comes_after_it() {
     assert_eq!(policy(&analysis, "rss").reorder.packets, 0);
 }
 
-/// Time stamps as broken clocks, other time zones and other formats give them.
+/// Time stamps of broken clocks, other time zones and other formats.
 #[test]
-fn any_time_stamp_is_a_time() {
+fn all_time_stamps_are_accepted() {
     let mix = Mix { flows: 50, ..Mix::default() };
     let sane = traffic(mix, 1, 3000);
     let mut rng = Rng::new(9);
@@ -174,9 +177,9 @@ fn any_time_stamp_is_a_time() {
     }
 }
 
-/// Frames without IP, without bytes, and of every link type.
+/// Frames that are not IP, frames without bytes, and frames of every link type.
 #[test]
-fn frames_that_are_no_flow_go_to_queue_0() {
+fn frames_without_a_flow_go_to_queue_0() {
     let arp = flowyard_frame::FlowKey { eth_type: 0x0806, ..flowyard_frame::FlowKey::ZERO };
     let mut frames = Frames::new();
     let links = [
@@ -206,9 +209,9 @@ fn frames_that_are_no_flow_go_to_queue_0() {
     }
 }
 
-/// No frame at all.
+/// A capture without frames.
 #[test]
-fn nothing_gives_nothing() {
+fn an_empty_capture_gives_an_empty_result() {
     for adapter in Profile::ALL {
         let analysis = analyze(setup(adapter.name, all_policies(adapter)), &mut Frames::new());
         assert_conserved(&analysis, adapter.name);
