@@ -1,9 +1,10 @@
-//! Near: what somebody may have meant who wrote a name that nothing has.
+//! Suggestions for misspelt names in error messages.
 
-/// What to write in place of `word`, out of those that are `known`.
+/// Text for an error message about the unknown name `word`: the closest of the `known` names if it is
+/// within two edits, otherwise the list of them.
 #[must_use]
 pub fn nearest<'a>(word: &str, known: impl Iterator<Item = &'a str> + Clone) -> String {
-    /// More names than this help nobody.
+    /// The largest number of names in the list.
     const MOST: usize = 12;
     match known.clone().min_by_key(|name| distance(word, name)) {
         None => "there are none".into(),

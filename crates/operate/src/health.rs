@@ -238,7 +238,7 @@ impl Checks {
             tracing::error!(backend = name, "{why}; it counts as a wrong answer");
         }
         known.cannot = cannot;
-        let change = self.health.told(backend, done.fault.is_none(), now)?;
+        let change = self.health.record(backend, done.fault.is_none(), now)?;
         let addr = known.asked.addr;
         match (change.is_up, fault) {
             (true, _) => tracing::info!(backend = name, %addr, "backend is up"),

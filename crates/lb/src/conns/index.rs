@@ -1,20 +1,21 @@
-//! The index: from a hash to the slots that may have its key.
+//! Cuckoo index: from a hash to the slots that may contain its key.
 //!
-//! A tag has 15 bits of the hash, and one that says in which of its two buckets it stands.
+//! A tag has 15 bits of the hash, and one bit that tells whether the entry is in its first or second
+//! bucket.
 //!
-//! Invariants: tag 0 is a free place; `spilled` of a bucket is the number of entries whose first
-//! bucket it is and that stand in their second; the second bucket of the second is the first.
+//! Invariants: tag 0 is a free way; `spilled` of a bucket is the number of entries whose first
+//! bucket it is and that are in their second bucket; the second bucket of the second is the first.
 
-/// Places of a bucket.
+/// Entries of a bucket.
 const WAYS: usize = 8;
-/// Of the places that are made, so many in a hundred are taken when the table is full.
+/// Load factor in percent when the table is full.
 const TAKEN: usize = 80;
-/// So many buckets at least: of few, too many keys have one and the same for both of theirs, and a small
-/// table would be full before it is.
+/// The smallest number of buckets. With fewer, too many keys have the same first and second bucket,
+/// and a small table would refuse keys before it has reached its capacity.
 const LEAST: usize = 64;
-/// How many moves may make room for one entry.
+/// The most entries that are moved to insert one.
 const MOVES: u32 = 4;
-/// The bit of a tag that stands in its second bucket.
+/// The bit of a tag whose entry is in its second bucket.
 const SECOND: u16 = 1 << 15;
 
 #[derive(Clone, Copy, Debug)]
@@ -47,11 +48,11 @@ impl Index {
 
     #[inline]
     fn first(&self, hash: u64) -> usize {
-        // The low half: whoever chooses by the high half leaves all of these bits.
+        // The low half of the hash. Callers that select cores by the high half do not reduce it.
         (((hash & 0xffff_ffff) * self.buckets.len() as u64) >> 32) as usize
     }
 
-    /// The bucket that is `at`'s partner for this tag.
+    /// The alternative bucket of an entry with this tag in bucket `at`.
     #[inline]
     fn other(&self, at: usize, tag: u16) -> usize {
         let count = self.buckets.len() as u64;
@@ -61,13 +62,13 @@ impl Index {
         (if other >= count { other - count } else { other }) as usize
     }
 
-    /// One word of the first bucket of `hash`: to have its line on the way.
+    /// Reads a word of the first bucket of `hash`, to load its cache line.
     #[inline]
     pub(super) fn fetch(&self, hash: u64) -> u32 {
         self.buckets.get(self.first(hash)).map_or(0, |bucket| bucket.spilled)
     }
 
-    /// A slot that may have the key of `hash`.
+    /// A slot that may contain the key of `hash`.
     #[inline]
     pub(super) fn candidate(&self, hash: u64) -> Option<u32> {
         let (at, tag) = (self.first(hash), tag(hash));
@@ -82,7 +83,7 @@ impl Index {
         ways(other, tag | SECOND).next().map(|way| other.slots[way])
     }
 
-    /// The slot of `hash` that `is` the one.
+    /// The slot among the candidates of `hash` for which `is` returns true.
     pub(super) fn find(&self, hash: u64, is: impl Fn(u32) -> bool) -> Option<u32> {
         let (at, tag) = (self.first(hash), tag(hash));
         let look = |at: usize, tag: u16| {
@@ -96,7 +97,7 @@ impl Index {
         look(at, tag).or_else(second)
     }
 
-    /// Adds an entry; whether there was room.
+    /// Adds an entry. Returns false if both buckets are full and no entry could be moved.
     pub(super) fn insert(&mut self, hash: u64, slot: u32) -> bool {
         let (at, tag) = (self.first(hash), tag(hash));
         let other = self.other(at, tag);
@@ -105,7 +106,7 @@ impl Index {
             .or_else(|| self.make_room(at, MOVES).map(|way| (at, way)))
             .or_else(|| self.make_room(other, MOVES).map(|way| (other, way)));
         let Some((bucket, way)) = place else { return false };
-        // A key whose two buckets are one stands in its first.
+        // If both buckets of a key are the same, it counts as the first.
         let tag = if bucket == at { tag } else { tag | SECOND };
         self.set(bucket, way, tag, slot);
         true
@@ -147,8 +148,8 @@ impl Index {
         (tag, slot)
     }
 
-    /// Frees a place of a full bucket: one of its entries moves to its other bucket, after that
-    /// bucket's own have made room if need be.
+    /// Frees a way of a full bucket by moving one of its entries to its alternative bucket. If that is
+    /// full too, one of its entries is moved first, up to `moves` deep.
     fn make_room(&mut self, at: usize, moves: u32) -> Option<usize> {
         for moves in [1, moves] {
             for way in 0..WAYS {
@@ -159,7 +160,7 @@ impl Index {
                 let mut spot = self.free(to);
                 if spot.is_none() && moves > 1 {
                     spot = self.make_room(to, moves - 1);
-                    // The moves further on may have come by here.
+                    // The nested moves may have changed this bucket.
                     if let Some(free) = self.free(at) {
                         return Some(free);
                     }
@@ -178,14 +179,14 @@ impl Index {
     }
 }
 
-/// The tag of a hash, never 0: bits that choose no bucket of a table this side of 2^32 entries.
+/// The tag of a hash, never 0. It uses bits of the high half, which do not select the bucket.
 #[inline]
 const fn tag(hash: u64) -> u16 {
     let tag = (hash >> 32) as u16 & !SECOND;
     if tag == 0 { 1 } else { tag }
 }
 
-/// The places of a bucket with this tag.
+/// The ways of a bucket that have this tag.
 #[inline]
 fn ways(bucket: &Bucket, tag: u16) -> impl Iterator<Item = usize> + use<> {
     let mut equal = 0u32;
