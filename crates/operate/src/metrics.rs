@@ -1,19 +1,19 @@
-//! Metrics: the yard's numbers in Prometheus' text format (version 0.0.4).
+//! Metrics in the text format of Prometheus (version 0.0.4).
 //!
 //! ```text
 //!  flowyard_rx_frames_total{core="0"} 1234
 //!  flowyard_dropped_frames_total{core="0",reason="queue_full"} 5
 //! ```
 //!
-//! Names follow Prometheus' conventions: base units, `_total` for what only grows. A counter that
-//! the engine gets is exported with no word here; a help text of its own is added to `HELP`.
+//! Names follow the conventions of Prometheus: base units, and `_total` for counters. Every counter of
+//! the engine is exported under its own name; its help text is in `HELP`.
 //!
 //! Thread-safety: plain functions over a [`Handle`].
 
 use std::fmt::{Display, Write};
 use std::time::Duration;
 
-use flowyard_yard::ask::{Answer, Question};
+use flowyard_yard::ask::{self, Answer, Question};
 use flowyard_yard::{Counters, DropReason, Handle};
 
 mod http;
@@ -22,44 +22,90 @@ mod switch;
 
 pub use http::{Metrics, MetricsError, address};
 
-/// How long cores may take to tell of their tables: a scrape must not hang.
+/// The longest wait for the cores to answer, so that a scrape does not hang.
 const PATIENCE: Duration = Duration::from_millis(200);
 
-/// Help texts of the engine's counters.
-const HELP: [(&str, &str); 20] = [
-    ("rx_frames", "Frames received, those dropped at the port included"),
-    ("rx_bytes", "Bytes of frames received"),
-    ("tx_frames", "Frames transmitted"),
-    ("tx_bytes", "Bytes of frames transmitted"),
-    ("work_frames", "Frames worked on"),
-    ("work_batches", "Batches worked on"),
-    ("exact_hit", "Frames that a table in front of the indirection table answered"),
-    ("settle_moved", "Flows that moved to another home"),
-    ("settle_held", "Frames sent to their flow's old home against the tables' word"),
-    ("hold_frames", "Frames held back so that their flow could move"),
-    ("hold_moved", "Holds that ended with the old home drained"),
-    ("edits", "Edits applied to this core's tables"),
-    ("edits_refused", "Edits that a table refused"),
-    ("edits_lost", "Edits that a full mailbox lost"),
-    ("reports_lost", "Reports about elephants that a full mailbox lost"),
-    ("promoted", "Flows that were split over cores"),
-    ("demoted", "Flows that came back to one core"),
-    ("rebalanced", "Entries of the indirection table that were sent to another core"),
-    ("refused", "Overloads that nothing was done about"),
-    ("busy_ns", "Time spent in ticks that got something done"),
+/// Help texts of the engine's counters. A test requires one for each counter.
+const HELP: [(&str, &str); 24] = [
+    (
+        "rx_frames",
+        "Counts the frames that the core received from its ports, including those that were dropped on reception.",
+    ),
+    ("rx_bytes", "Counts the bytes of the frames that the core received."),
+    ("tx_frames", "Counts the frames that the core transmitted on its ports."),
+    ("tx_bytes", "Counts the bytes of the frames that the core transmitted."),
+    (
+        "copies",
+        "Counts the copies requested for frames that leave on several ports, and the frames that the work creates; \
+         a copy without a free buffer is counted as a drop too.",
+    ),
+    ("work_frames", "Counts the frames that the core dequeued and processed."),
+    ("work_batches", "Counts the batches of frames that the core dequeued and processed."),
+    (
+        "exact_hit",
+        "Counts the received frames that matched an exact, promoted or learnt entry, or the port mapping of a \
+         switch, before they were enqueued.",
+    ),
+    ("rule_hit", "Counts the received frames that matched a rule, before they were enqueued."),
+    ("settle_moved", "Counts the flows that were moved to another queue."),
+    (
+        "settle_held",
+        "Counts the frames that were kept on the flow's current queue because a move was not yet safe.",
+    ),
+    (
+        "hold_frames",
+        "Counts the frames that were buffered at the entry so that their flow could move to another queue.",
+    ),
+    (
+        "hold_moved",
+        "Counts the flows that were buffered at the entry and then moved because their old queue was drained.",
+    ),
+    ("edits", "Counts the edits that were applied to the tables of the core."),
+    (
+        "edits_refused",
+        "Counts the edits that a table of the core refused, for example because it was full.",
+    ),
+    (
+        "edits_lost",
+        "Counts the edits of the core's learners that were lost because a mailbox was full.",
+    ),
+    (
+        "reports_lost",
+        "Counts the reports to the elephant detector that were lost because its mailbox was full.",
+    ),
+    (
+        "promoted",
+        "Counts the decisions to split a flow over cores, on the core that runs the elephant detector.",
+    ),
+    (
+        "demoted",
+        "Counts the decisions to return a split flow to one core, on the core that runs the elephant detector.",
+    ),
+    (
+        "rebalanced",
+        "Counts the entries of the indirection table that were moved to another core, on the core that runs the \
+         elephant detector.",
+    ),
+    (
+        "refused",
+        "Counts the overloads of a core for which no action was taken, on the core that runs the elephant detector.",
+    ),
+    ("ticks_busy", "Counts the ticks of the core that made progress."),
+    ("ticks_idle", "Counts the ticks of the core that found nothing to do."),
+    ("busy_ns", "Counts the time that the core spent in ticks that made progress."),
 ];
 
-/// Text under construction.
+/// The page under construction.
 struct Page(String);
 
 impl Page {
-    /// The head of a metric.
+    /// Writes the help text and type of a metric, which precede its samples.
     fn metric(&mut self, name: &str, kind: &str, help: &str) {
         let _infallible =
             write!(self.0, "# HELP flowyard_{name} {help}\n# TYPE flowyard_{name} {kind}\n");
     }
 
-    /// One sample of the metric `name`.
+    /// Writes one sample of the metric `name`.
     fn sample(&mut self, name: &str, labels: &[(&str, &dyn Display)], value: impl Display) {
         let _infallible = write!(self.0, "flowyard_{name}");
         for (at, (label, text)) in labels.iter().enumerate() {
@@ -71,21 +117,25 @@ impl Page {
     }
 }
 
-/// A label's value as the format wants it.
+/// A label value with the escapes of the format.
 fn escape(text: &str) -> String {
     text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
 
-/// The whole page.
+/// All metrics as one page.
 #[must_use]
 pub fn page(yard: &Handle) -> String {
     let tables = yard.ask(&Question::Tables { entries: 0 }, PATIENCE);
     let mut page = Page(String::with_capacity(16 << 10));
-    page.metric("build_info", "gauge", "The version of flowyard, as a label");
+    page.metric("build_info", "gauge", "Is always 1; the label has the version of flowyard.");
     page.sample("build_info", &[("version", &env!("CARGO_PKG_VERSION"))], 1);
-    page.metric("uptime_seconds", "gauge", "Time since the yard was started");
+    page.metric("uptime_seconds", "gauge", "Gives the time since the engine was started.");
     page.sample("uptime_seconds", &[], yard.now() as f64 / 1e9);
-    page.metric("core_up", "gauge", "1 if the core answers, 0 if it is dead or at work for long");
+    page.metric(
+        "core_up",
+        "gauge",
+        "Is 1 if the core answers a query within 200 ms, and 0 if it is dead or in a long batch.",
+    );
     for (core, answer) in tables.iter().enumerate() {
         page.sample("core_up", &[("core", &core)], u8::from(answer.is_some()));
     }
@@ -100,13 +150,13 @@ pub fn page(yard: &Handle) -> String {
 fn counters(page: &mut Page, cores: &[Counters]) {
     for (at, name) in Counters::NAMES.into_iter().enumerate() {
         let known = HELP.iter().find(|(counter, _)| *counter == name);
-        let help = known.map_or_else(|| format!("What a core counts as {name}"), |it| it.1.into());
-        // Base units: seconds.
+        let help = known.map_or("Counts events of the core; see docs/operate.md.", |it| it.1);
+        // The base unit of time is the second.
         let (metric, is_ns) = match name.strip_suffix("_ns") {
             Some(stem) => (format!("{stem}_seconds_total"), true),
             None => (format!("{name}_total"), false),
         };
-        page.metric(&metric, "counter", &help);
+        page.metric(&metric, "counter", help);
         for (core, counters) in cores.iter().enumerate() {
             let value = counters.values()[at];
             match is_ns {
@@ -116,7 +166,8 @@ fn counters(page: &mut Page, cores: &[Counters]) {
         }
     }
     let metric = "dropped_frames_total";
-    page.metric(metric, "counter", "Frames dropped, by reason");
+    let help = "Counts the frames that the core dropped; the label has the reason.";
+    page.metric(metric, "counter", help);
     for (core, counters) in cores.iter().enumerate() {
         for reason in DropReason::ALL {
             let labels: [(&str, &dyn Display); 2] = [("core", &core), ("reason", &reason.name())];
@@ -130,13 +181,21 @@ fn queues(page: &mut Page, yard: &Handle) {
     let queues = places.queues.iter().map(|place| (place, "queue"));
     let all: Vec<_> = queues.chain(places.ports.iter().map(|place| (place, "tx"))).collect();
     let metrics = [
-        ("queue_entered_frames_total", "counter", "Frames that entered a queue"),
         (
-            "queue_done_frames_total",
+            "queue_enqueued_frames_total",
             "counter",
-            "Frames of a queue that are done, with all before them",
+            "Counts the frames that were enqueued in the queue, or in the tx queue of the port.",
         ),
-        ("queue_frames", "gauge", "Frames in a queue, waiting or worked on"),
+        (
+            "queue_completed_frames_total",
+            "counter",
+            "Counts the frames of the queue that were completed, up to the oldest frame that is not.",
+        ),
+        (
+            "queue_frames",
+            "gauge",
+            "Gives the number of frames in the queue that are waiting or being processed.",
+        ),
     ];
     for (at, (metric, kind, help)) in metrics.into_iter().enumerate() {
         page.metric(metric, kind, help);
@@ -149,6 +208,21 @@ fn queues(page: &mut Page, yard: &Handle) {
     }
 }
 
+/// The size and hits of a table.
+struct TableRow<'a> {
+    core: usize,
+    table: &'a str,
+    entries: Option<usize>,
+    capacity: Option<usize>,
+    hits: u64,
+}
+
+impl TableRow<'_> {
+    fn labels(&self) -> [(&'static str, &dyn Display); 2] {
+        [("core", &self.core), ("table", &self.table)]
+    }
+}
+
 fn tables(page: &mut Page, answers: &[Option<Answer>]) {
     let mut all = Vec::new();
     let mut promoted = 0;
@@ -158,31 +232,40 @@ fn tables(page: &mut Page, answers: &[Option<Answer>]) {
             continue;
         }
         for table in &tables.front {
-            all.push((core, table.name.as_str(), table.entries, table.capacity, table.hits));
-            if table.name == "promoted" {
-                promoted = promoted.max(table.entries.unwrap_or(0)); // every core has the same
+            let ask::TableState { name, entries, capacity, hits, .. } = table;
+            all.push(TableRow {
+                core,
+                table: name,
+                entries: *entries,
+                capacity: *capacity,
+                hits: *hits,
+            });
+            if name == "promoted" {
+                promoted = promoted.max(entries.unwrap_or(0)); // every core has the same entries
             }
         }
         let entries = Some(tables.spread.len());
-        all.push((core, "indirection", entries, entries, tables.spread_hits));
+        let (table, hits) = ("indirection", tables.spread_hits);
+        all.push(TableRow { core, table, entries, capacity: entries, hits });
     }
-    page.metric("table_entries", "gauge", "Entries of a table that are taken");
-    for (core, table, entries, ..) in &all {
-        if let Some(entries) = entries {
-            page.sample("table_entries", &[("core", core), ("table", table)], entries);
+    page.metric("table_entries", "gauge", "Gives the number of entries in the table.");
+    for row in &all {
+        if let Some(entries) = row.entries {
+            page.sample("table_entries", &row.labels(), entries);
         }
     }
-    page.metric("table_capacity", "gauge", "Entries that a table takes");
-    for (core, table, _, capacity, _) in &all {
-        if let Some(capacity) = capacity {
-            page.sample("table_capacity", &[("core", core), ("table", table)], capacity);
+    page.metric("table_capacity", "gauge", "Gives the largest number of entries of the table.");
+    for row in &all {
+        if let Some(capacity) = row.capacity {
+            page.sample("table_capacity", &row.labels(), capacity);
         }
     }
-    page.metric("table_hits_total", "counter", "Frames that a table answered");
-    for (core, table, .., hits) in &all {
-        page.sample("table_hits_total", &[("core", core), ("table", table)], hits);
+    let help = "Counts the frames whose destination was taken from an entry of the table.";
+    page.metric("table_hits_total", "counter", help);
+    for row in &all {
+        page.sample("table_hits_total", &row.labels(), row.hits);
     }
-    page.metric("promoted_flows", "gauge", "Flows that are split over cores now");
+    page.metric("promoted_flows", "gauge", "Gives the number of flows that are split over cores.");
     page.sample("promoted_flows", &[], promoted);
 }
 
@@ -198,10 +281,14 @@ mod tests {
     }
 
     #[test]
-    fn every_help_is_for_a_counter_that_exists() {
+    fn every_counter_has_a_help_text_that_is_a_sentence() {
+        let mut names = HELP.map(|(name, _)| name);
+        let mut counters = Counters::NAMES;
+        names.sort_unstable();
+        counters.sort_unstable();
+        assert_eq!(names.as_slice(), counters.as_slice());
         for (name, help) in HELP {
-            assert!(Counters::NAMES.contains(&name), "{name}");
-            assert!(!help.is_empty());
+            assert!(help.starts_with("Counts ") && help.ends_with('.'), "{name}");
         }
     }
 }

@@ -1,19 +1,19 @@
-//! OpenFlow channel: the switch's agent, and the connections to its controllers.
+//! OpenFlow channel: runs the switch's agent and its connections to controllers.
 //!
 //! ```text
 //!  controller <─tcp, tls, unix─> connection ──messages──┐          ┌──changes──> data plane
 //!  controller <────────────────> connection ──messages──┼─> agent ─┤             (Plane)
-//!                                     ^                 │  thread  └<─frames, "n is in force"
-//!                                     └──── Outbox <────┘
+//!                                     ^                 │  thread  └<─frames, number of the last
+//!                                     └──── Outbox <────┘             change in force
 //! ```
 //!
-//! One thread owns the agent. Each connection has a thread that reads, writes and keeps the
-//! connection alive; between them are queues with bounds: a controller that sends faster than the
-//! agent works is not read, one that does not read loses packet-ins first (counted) and then its
-//! connection. A reply leaves when the change before it is in force on every core.
+//! One thread owns the agent. Each connection has a thread that reads, writes and sends echo requests.
+//! Between them are bounded queues. If a controller sends faster than the agent works, reading from it
+//! pauses. If a controller does not read, packet-ins to it are dropped first (and counted), and then
+//! the connection is closed. A reply is sent when the changes before it are in force on every core.
 //!
-//! Invariants: what one connection sends or suffers does nothing to another; replies of a connection
-//! leave in the order of its requests (an echo may overtake).
+//! Invariants: connections do not affect each other; replies of a connection are sent in the order of
+//! its requests, except echo replies, which may be sent earlier.
 //! Thread-safety: a [`Channel`] may be used from any thread. Dropping it ends all threads.
 
 mod agent;
@@ -42,54 +42,53 @@ pub use link::{Dialed, dial};
 use outbox::Outbox;
 use tls::{Tls, TlsError};
 
-/// Messages that wait for the agent, of all connections.
+/// Capacity of the queue of messages from all connections to the agent.
 const EVENTS: usize = 1024;
 
-/// Why connections are over when the channel is dropped.
-const ENDS: &str = "the switch ends";
+/// The reason given for the end of connections when the channel is dropped.
+const ENDS: &str = "the switch is shutting down";
 
-/// What the agent needs of a data plane.
+/// The data plane, as the agent uses it.
 pub trait Plane: Send {
-    /// The time, in nanoseconds, by the clock that counts have.
+    /// The time in nanoseconds, by the clock of the flow counters.
     fn now(&self) -> u64;
-    /// Takes changes, in order. Those of one call are to be in force together: no frame meets
-    /// one without the others. Must not wait for them to be.
+    /// Accepts changes, which are numbered in ascending order. The changes of one call must take effect
+    /// together, so that no frame sees one without the others. Must not wait until they are in force.
     fn apply(&mut self, changes: &[(u64, Change)]);
-    /// The last change that is in force on every core.
+    /// The number of the last change that is in force on every core.
     fn in_force(&self) -> u64;
-    /// Where frames for the controllers come from; a bounded queue, whose other end counts what
-    /// does not fit.
+    /// A bounded queue of frames for the controllers. The sender counts the frames that do not fit.
     fn punts(&self) -> Receiver<Punt>;
-    /// The counters of all ports, as they are.
+    /// The current counters of all ports.
     fn port_stats(&mut self) -> Vec<PortStats>;
 }
 
-/// What a switch does with frames while no controller is there (1.3.5, section 6.3.2).
+/// How a switch handles frames while it has no controller (OpenFlow 1.3.5, section 6.3.2).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Fail {
-    /// Flows answer as before; what is for the controller is dropped.
+    /// Flow entries stay in effect; packets to the controller are dropped.
     #[default]
     Secure,
-    /// Frames go as in a switch without OpenFlow.
+    /// Frames are forwarded as by a switch without OpenFlow.
     Standalone,
 }
 
-/// Where controllers are, and how to speak with them.
+/// Configuration of the connections to controllers.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Controllers to connect to, and places to listen at.
+    /// Controllers to connect to, and addresses to listen on.
     pub endpoints: Vec<Endpoint>,
-    /// Auxiliary connections to each controller; none in most networks.
+    /// The number of auxiliary connections to each controller, usually 0.
     pub auxiliary: u8,
-    /// What is spoken.
+    /// The protocol versions to offer.
     pub versions: Vec<Version>,
-    /// Without a controller.
+    /// The behaviour without a controller.
     pub fail: Fail,
-    /// Silence after which an echo is asked for; after twice that the connection is over.
+    /// Idle time after which an echo request is sent. The connection is closed after twice this time.
     pub probe: Duration,
-    /// The first and the longest pause before a controller is tried again.
+    /// The first and the longest pause before connecting to a controller again.
     pub backoff: (Duration, Duration),
-    /// For `tls:` and `ptls:`.
+    /// Certificates for the endpoints `tls:` and `ptls:`.
     pub tls: Option<Tls>,
 }
 
@@ -107,61 +106,61 @@ impl Default for Config {
     }
 }
 
-/// Why there is no channel.
+/// The channel could not be started.
 #[derive(Debug, thiserror::Error)]
 pub enum ChannelError {
-    /// Certificates.
+    /// A certificate or key is invalid.
     #[error(transparent)]
     Tls(#[from] TlsError),
-    /// A place to listen at.
-    #[error("{endpoint}: {source}; is another switch listening there?")]
+    /// The switch cannot listen on an address.
+    #[error("{endpoint}: {source}; is another switch listening on this address?")]
     Listen {
-        /// Which.
+        /// The endpoint in the configuration.
         endpoint: String,
-        /// What the system said.
+        /// The error of the system call.
         source: io::Error,
     },
-    /// The system gives no thread or no event.
-    #[error("no thread for OpenFlow: {0}")]
+    /// A thread or an eventfd could not be created.
+    #[error("an OpenFlow thread could not be started: {0}")]
     System(#[from] io::Error),
 }
 
-/// How a connection is.
+/// The state of a connection.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Status {
-    /// The endpoint, as configured.
+    /// The endpoint in the configuration.
     pub endpoint: String,
-    /// The other side, of one that listens.
+    /// The address of the controller, for a connection that it opened.
     pub peer: String,
-    /// The version, while it is up.
+    /// The negotiated version while the connection is up.
     pub version: Option<Version>,
-    /// Auxiliary id; 0 is a main connection.
+    /// Auxiliary ID; 0 is a main connection.
     pub auxiliary: u8,
-    /// How often it was up.
+    /// How many times the connection came up.
     pub ups: u64,
-    /// Messages that came.
+    /// Messages received.
     pub received: u64,
-    /// Messages that were sent.
+    /// Messages sent.
     pub sent: u64,
-    /// Packet-ins that were dropped because the other side does not read.
+    /// Packet-ins that were dropped because the controller did not read.
     pub dropped: u64,
-    /// Why it is, or was last, down.
+    /// Why the connection is down, or was last down.
     pub error: String,
 }
 
-/// The queues of all connections, to end them.
+/// The queues of all connections, which are closed when the channel ends.
 type Boxes = Arc<Mutex<Vec<Weak<Outbox>>>>;
 
-/// The states of all connections; a listener's are there while they are up.
+/// The states of all connections; those of a listener are present while they are up.
 type Board = Arc<Mutex<Vec<Arc<Mutex<Status>>>>>;
 
-/// What a thread of this module has in common with the others.
+/// State that is shared by the threads of this module.
 #[derive(Clone)]
 struct Shared {
     config: Arc<Config>,
     tls: Option<Arc<tls::Loaded>>,
     events: Sender<Event>,
-    /// Ends when the channel is dropped.
+    /// Disconnected when the channel is dropped.
     stop: Receiver<()>,
     board: Board,
     boxes: Boxes,
@@ -173,14 +172,14 @@ impl Shared {
         self.stop.try_recv() == Err(TryRecvError::Disconnected)
     }
 
-    /// A queue that the end of the channel closes.
+    /// A queue that is closed when the channel ends.
     fn outbox(&self) -> io::Result<Arc<Outbox>> {
         let outbox = Arc::new(Outbox::new()?);
         let mut boxes = lock(&self.boxes);
         boxes.retain(|other| other.strong_count() > 0);
         boxes.push(Arc::downgrade(&outbox));
         drop(boxes);
-        // The end may have come before it was in the list.
+        // The channel may have ended before the queue was in the list.
         if self.stops() {
             outbox.close(ENDS);
         }
@@ -188,22 +187,22 @@ impl Shared {
     }
 }
 
-/// The clock that connections to other machines are kept alive by.
-#[allow(clippy::disallowed_methods, reason = "silence on a live connection is measured")]
+/// The clock that measures the idle time of connections.
+#[allow(clippy::disallowed_methods, reason = "idle time of a live connection is measured")]
 fn clock() -> std::time::Instant {
     std::time::Instant::now()
 }
 
-/// A lock whose owner cannot fail inside: what is there is whole.
+/// Locks a mutex. Its data is consistent even if a holder panicked.
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A switch's agent at work.
+/// A running agent with its connections.
 #[derive(Debug)]
 pub struct Channel {
     events: Sender<Event>,
-    /// Dropped first: threads see it.
+    /// Dropped first, which the threads detect.
     stop: Option<Sender<()>>,
     board: Board,
     boxes: Boxes,
@@ -212,10 +211,11 @@ pub struct Channel {
 }
 
 impl Channel {
-    /// Starts the agent's thread and the connections. Ports come by [`Self::with`].
+    /// Starts the agent's thread and the connections. Ports are added later, by [`Self::with`].
     ///
     /// # Errors
-    /// When certificates cannot be read, or a place to listen at is taken.
+    /// A certificate cannot be read, the switch cannot listen on an address, or a thread cannot be
+    /// started.
     pub fn start(
         config: Config,
         agent: Agent,
@@ -260,14 +260,13 @@ impl Channel {
         Ok(())
     }
 
-    /// Does something with the agent, on its thread: adds a port, say. The messages that it puts
-    /// into the list are sent. Waits while the agent has much to do; nothing is done when the
-    /// channel has ended.
+    /// Runs `work` on the agent's thread, for example to add a port. Messages that it puts into the
+    /// list are sent. Blocks while the agent's queue is full; does nothing if the channel has ended.
     pub fn with(&self, work: impl FnOnce(&mut Agent, u64, &mut Vec<Out>) + Send + 'static) {
         let _ = self.events.send(Event::Do(Box::new(work)));
     }
 
-    /// Asks the agent something, and waits for the answer. `None` when the channel has ended.
+    /// Runs `question` on the agent's thread and waits for its result; `None` if the channel has ended.
     pub fn ask<T: Send + 'static>(
         &self,
         question: impl FnOnce(&mut Agent, u64, &mut Vec<Out>) -> T + Send + 'static,
@@ -277,20 +276,20 @@ impl Channel {
         answered.recv().ok()
     }
 
-    /// Whether the agent is at work: not if a defect ended its thread.
+    /// Whether the agent's thread is running; false if it panicked.
     #[must_use]
     pub fn is_running(&self) -> bool {
-        // It is the first that was started.
+        // The agent's thread is started first.
         self.threads.first().is_some_and(|agent| !agent.is_finished())
     }
 
-    /// How the connections are.
+    /// The states of all connections.
     #[must_use]
     pub fn status(&self) -> Vec<Status> {
         lock(&self.board).iter().map(|status| lock(status).clone()).collect()
     }
 
-    /// Where it listens, with the ports that the system chose.
+    /// The addresses on which the switch listens, with the ports that the system chose.
     #[must_use]
     pub fn listening(&self) -> &[String] {
         &self.listening

@@ -1,48 +1,49 @@
-//! What a configuration wants of the machine, read loosely: the doctor must have a word for a file
-//! that the engine would refuse, and for ports of kinds that this build does not have.
+//! The requirements of a configuration on the machine. Unknown or invalid settings are ignored, because
+//! the doctor must also check a file that the engine would refuse, and ports of kinds that this build
+//! does not support.
 
 use toml::{Table, Value};
 
-/// What a yard wants of the machine.
+/// The requirements of a configuration on the machine.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Wanted {
-    /// Ports on interfaces.
+    /// The ports that use an interface.
     pub ports: Vec<Port>,
-    /// Cores of the yard; 0 is not known.
+    /// The number of cores of the engine; 0 is unknown.
     pub cores: usize,
-    /// Processors that cores are pinned to.
+    /// The CPUs that cores are pinned to.
     pub pin: Vec<usize>,
-    /// Bytes of the pool, as far as they are known.
+    /// Approximate size of the pool in bytes; 0 is unknown.
     pub pool_bytes: u64,
-    /// Whether it polls without rest.
+    /// Whether idle cores poll instead of sleeping.
     pub busy: bool,
 }
 
 /// A port on an interface.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Port {
-    /// The interface.
+    /// The name of the interface.
     pub interface: String,
     /// `af_xdp`, `af_packet` or `tap`.
     pub kind: String,
-    /// How many of the interface's queues it takes frames from.
+    /// The number of the interface's receive queues that the port is bound to.
     pub queues: usize,
-    /// Whether it computes checksums that senders on this machine leave out.
+    /// Whether the port computes checksums that senders on this machine leave out.
     pub completes_checksums: bool,
 }
 
 impl Wanted {
-    /// Whether a port of this kind is wanted.
+    /// Whether the configuration has a port of this kind.
     #[must_use]
     pub fn kind(&self, kind: &str) -> bool {
         self.ports.iter().any(|port| port.kind == kind)
     }
 }
 
-/// What the configuration in `text` wants.
+/// The requirements of the configuration in `text`.
 ///
 /// # Errors
-/// When it is no TOML.
+/// The text is not TOML.
 pub fn wanted(text: &str) -> Result<Wanted, toml::de::Error> {
     let config: Table = toml::from_str(text)?;
     let table = |name: &str| config.get(name).and_then(Value::as_table);
@@ -90,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_wanted_is_read_loosely() {
+    fn unknown_settings_are_ignored() {
         let text = r#"
             [yard]
             cores = 4

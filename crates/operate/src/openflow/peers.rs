@@ -1,5 +1,5 @@
-//! Connections that come and go: one thread for each controller that is connected to, with a pause
-//! that grows while it does not answer; one for each place that is listened at.
+//! Opening of connections: one thread for each outgoing connection, with a pause that grows while the
+//! controller is unreachable, and one thread for each address that the switch listens on.
 
 use std::io;
 use std::net::TcpListener;
@@ -20,12 +20,12 @@ use super::endpoint::{Endpoint, Transport};
 use super::link::{Dialed, dial};
 use super::{Channel, ChannelError, Shared, Status, lock};
 
-/// Connections at a time, of one place that is listened at.
+/// The most connections at a time on one listening address.
 const MOST: usize = 64;
-/// No main connection is up.
+/// In place of a connection's number: no main connection is up.
 const NONE: u32 = 0;
 
-/// Numbers start at 1.
+/// The number of a new connection, from 1.
 fn number(shared: &Shared) -> u32 {
     shared.numbers.fetch_add(1, Ordering::Relaxed) + 1
 }
@@ -36,7 +36,7 @@ fn status(shared: &Shared, status: Status) -> Arc<Mutex<Status>> {
     status
 }
 
-/// Starts the connections to a controller: the main one, and the auxiliary ones behind it.
+/// Starts the threads of the main connection and the auxiliary connections to a controller.
 pub(super) fn dial_all(
     endpoint: &Endpoint,
     shared: &Shared,
@@ -77,7 +77,7 @@ impl Dialer {
         }
     }
 
-    /// One connection; whether it came up.
+    /// Opens one connection and runs it to its end. Returns whether it came up.
     fn once(&self) -> bool {
         let main = self.main.load(Ordering::Acquire);
         if self.auxiliary > 0 && main == NONE {
@@ -108,7 +108,7 @@ impl Dialer {
         if !aux {
             self.main.store(NONE, Ordering::Release);
         }
-        tracing::info!(controller = %self.endpoint, why, "connection over");
+        tracing::info!(controller = %self.endpoint, why, "disconnected");
         came_up
     }
 }
@@ -118,7 +118,7 @@ enum Listener {
     Unix(UnixListener),
 }
 
-/// Starts to listen.
+/// Binds a listening address and starts its thread.
 pub(super) fn listen(
     endpoint: &Endpoint,
     shared: &Shared,
@@ -145,7 +145,7 @@ pub(super) fn listen(
     Ok(())
 }
 
-/// A socket at a path; one that nobody answers is replaced.
+/// Binds a Unix socket. An existing socket on which no process listens is replaced.
 fn unix(path: &Path) -> io::Result<UnixListener> {
     match UnixListener::bind(path) {
         Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
@@ -172,7 +172,7 @@ fn accept_all(listener: &Listener, endpoint: &Endpoint, shared: &Shared) {
             let _ = poll(&mut [PollFd::from_borrowed_fd(fd, PollFlags::IN)], Some(&time));
             let Some((link, peer)) = accept(listener, shared) else { continue };
             if open.load(Ordering::Relaxed) >= MOST {
-                tracing::warn!(%endpoint, peer, "too many connections: closed");
+                tracing::warn!(%endpoint, peer, "connection refused: too many connections");
                 continue;
             }
             open.fetch_add(1, Ordering::Relaxed);
@@ -201,7 +201,7 @@ fn accept(listener: &Listener, shared: &Shared) -> Option<(Dialed, String)> {
             Dialed::unix(stream).map(|link| (link, "unix".into()))
         }
     };
-    let failed = |error| tracing::warn!(%error, "a connection could not be taken");
+    let failed = |error| tracing::warn!(%error, "a connection could not be accepted");
     taken.map_err(failed).ok()
 }
 
@@ -211,7 +211,7 @@ fn serve(link: Dialed, endpoint: &Endpoint, peer: String, shared: &Shared) {
     if let Ok(outbox) = shared.outbox() {
         let part = Part { number: number(shared), main: None, auxiliary: 0, dialed: false };
         let why = connection::run(link, part, shared, &status, &outbox, &mut |_| {});
-        tracing::debug!(%endpoint, why, "connection over");
+        tracing::debug!(%endpoint, why, "disconnected");
     }
     lock(&shared.board).retain(|other| !Arc::ptr_eq(other, &status));
 }
