@@ -25,59 +25,20 @@
 
 use flowyard_frame::{LANES, Lanes, Nanos};
 
+mod conn;
 mod index;
 mod key;
 mod proxied;
 mod state;
 mod wheel;
 
+pub use conn::Conn;
+use conn::NONE;
 use index::Index;
 pub use key::ConnKey;
 pub use proxied::{Proxied, Stage, Step};
 pub use state::{State, Timeouts};
 use wheel::Wheel;
-
-/// An entry of the table: one cache line.
-#[derive(Clone, Copy, Debug)]
-#[repr(C, align(64))]
-pub struct Conn {
-    key: ConnKey,
-    /// The backend's ID in the plan.
-    pub backend: u32,
-    /// The first tick at which the entry is expired.
-    deadline: u32,
-    next: u32,
-    prev: u32,
-    /// As in [`Proxied`].
-    first: u32,
-    stage: proxied::Stage,
-    state: State,
-    free: bool,
-    spare: u8,
-}
-
-impl Conn {
-    /// The 5-tuple and IP version.
-    #[must_use]
-    pub const fn key(&self) -> &ConnKey {
-        &self.key
-    }
-
-    /// The state, which selects the timeout.
-    #[must_use]
-    pub const fn state(&self) -> State {
-        self.state
-    }
-
-    /// The progress of an inserted PROXY protocol header.
-    #[must_use]
-    pub const fn proxied(&self) -> Proxied {
-        Proxied { first: self.first, stage: self.stage }
-    }
-}
-
-/// No slot.
-const NONE: u32 = u32::MAX;
 
 /// The connections of one core.
 #[derive(Clone, Debug)]
@@ -251,6 +212,20 @@ impl Conns {
         }
     }
 
+    /// The progress of the header of the connection in `slot`.
+    #[must_use]
+    pub fn proxied(&self, slot: u32) -> Proxied {
+        self.slots.get(slot as usize).map(Conn::proxied).unwrap_or_default()
+    }
+
+    /// Stores the progress of the header of the connection in `slot`. Inserting another connection
+    /// resets it.
+    pub fn set_proxied(&mut self, slot: u32, proxied: Proxied) {
+        if let Some(conn) = self.slots.get_mut(slot as usize) {
+            (conn.first, conn.stage) = (proxied.first, proxied.stage);
+        }
+    }
+
     /// Enters a connection and returns its slot. An existing entry with this key is replaced.
     ///
     /// # Errors
@@ -272,7 +247,7 @@ impl Conns {
             next: links.0,
             prev: links.1,
             first: 0,
-            stage: proxied::Stage::None,
+            stage: Stage::None,
             state,
             free: false,
             spare: 0,

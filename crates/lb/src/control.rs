@@ -9,102 +9,25 @@
 //! Thread-safety: used by one thread at a time.
 
 use std::collections::{HashMap, HashSet};
-use std::net::IpAddr;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU32;
 
 use flowyard_frame::Nanos;
 
 use crate::counts::{Counts, Sum};
 use crate::near::nearest;
-use crate::plan::{Plan, next_id, place};
-use crate::service::{Backend, Service};
+use crate::plan::{Fronts, Plan, next_id, place};
+use crate::service::Service;
 
 mod check;
 mod make;
 mod show;
+mod state;
 
 use check::check;
-pub use check::{BadService, BadWhat};
+pub use check::{BadService, BadWhat, HEAVIEST};
 pub use show::{BackendState, ServiceState};
-
-/// The largest weight of a backend. Effective weights are in hundredths, which must fit 32 bits.
-pub const HEAVIEST: u32 = 1_000_000;
-
-/// The services, and the state of their backends.
-#[derive(Debug)]
-pub struct Control {
-    services: Vec<Arc<Service>>,
-    entries: u32,
-    seed: u64,
-    /// The number of cores that have counters.
-    cores: usize,
-    known: HashMap<Name, Known>,
-    /// By the name of the service.
-    totals: HashMap<String, Totals>,
-    /// The ID last used at each index of the targets.
-    numbers: Vec<u32>,
-    /// Indexes of the targets that are not in use.
-    free: Vec<u32>,
-    plan: Arc<Plan>,
-    /// The slow-start step of each backend when the plan was built.
-    steps: Vec<u64>,
-}
-
-/// Identity of a backend: if any of these differs, it is another backend with another ID.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
-struct Name {
-    service: String,
-    backend: String,
-    addr: IpAddr,
-    port: Option<u16>,
-}
-
-#[derive(Clone, Debug)]
-struct Known {
-    id: u32,
-    active: Arc<AtomicU32>,
-    counts: Arc<Counts>,
-    is_up: bool,
-    /// When it last came up or went down.
-    changed: Nanos,
-    /// When slow start began; `None` if the backend was up from the start, without slow start.
-    since: Option<Nanos>,
-    /// Set manually; replaces the configured weight.
-    weight: Option<u32>,
-    /// Drained manually, whatever the configuration says.
-    drained: bool,
-}
-
-/// Counters of a service that are not those of its current backends.
-#[derive(Debug)]
-struct Totals {
-    /// Drops of packets for which no backend was chosen.
-    counts: Arc<Counts>,
-    /// Counters of removed backends that cores with an older plan may still increment.
-    leaving: Vec<Arc<Counts>>,
-    /// Sum of the counters of removed backends that no core uses any more.
-    gone: Sum,
-}
-
-impl Totals {
-    fn sum(&self) -> Sum {
-        let all = self.leaving.iter().fold(self.gone, |sum, counts| sum.plus(&counts.sum()));
-        all.plus(&self.counts.sum())
-    }
-
-    /// Moves counters that no core uses any more from `leaving` to `gone`.
-    fn settle(&mut self) {
-        let gone = &mut self.gone;
-        self.leaving.retain(|counts| {
-            let is_over = Arc::strong_count(counts) == 1;
-            if is_over {
-                *gone = gone.plus(&counts.sum());
-            }
-            !is_over
-        });
-    }
-}
+pub use state::Control;
+use state::{Known, Name, Totals, name};
 
 /// A service or backend was named that does not exist.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -140,9 +63,8 @@ impl Control {
             generation: 0,
             seed,
             services: Vec::new(),
-            fronts: Vec::new(),
+            fronts: Fronts::default(),
             targets: Vec::new(),
-            returns: Vec::new(),
         });
         let mut control = Self {
             services: Vec::new(),
@@ -338,15 +260,6 @@ impl Control {
         };
         let backend = found.backends.iter().find(|b| b.name == backend).ok_or_else(unknown)?;
         self.known.get_mut(&name(found, backend)).ok_or_else(unknown)
-    }
-}
-
-fn name(service: &Service, backend: &Backend) -> Name {
-    Name {
-        service: service.name.clone(),
-        backend: backend.name.clone(),
-        addr: backend.addr,
-        port: backend.port,
     }
 }
 

@@ -38,11 +38,17 @@ pub struct Plan {
     pub(crate) generation: u64,
     pub(crate) seed: u64,
     pub(crate) services: Vec<Table>,
-    /// The VIPs, sorted by address, protocol and first port.
-    pub(crate) fronts: Vec<Front>,
+    pub(crate) fronts: Fronts,
     /// Indexed by the low bits of a backend's ID.
     pub(crate) targets: Vec<Option<Target>>,
-    /// The source addresses of replies from DNAT backends, sorted like `fronts`.
+}
+
+/// The addresses of all services. Both lists are sorted by address, protocol and first port.
+#[derive(Clone, Default, Debug)]
+pub(crate) struct Fronts {
+    /// The VIPs.
+    pub(crate) vips: Vec<Front>,
+    /// The source addresses of replies from DNAT backends.
     pub(crate) returns: Vec<Front>,
 }
 
@@ -54,7 +60,7 @@ pub(crate) struct Front {
     pub(crate) first: u16,
     pub(crate) last: u16,
     pub(crate) service: u16,
-    /// In `returns`, the index of the backend in its service; in `fronts`, 0.
+    /// In [`Fronts::returns`], the index of the backend in its service; in [`Fronts::vips`], 0.
     pub(crate) index: u16,
 }
 
@@ -140,14 +146,15 @@ impl Plan {
     /// The index of the service with this VIP, protocol and port.
     #[must_use]
     pub fn service(&self, addr: IpAddr, proto: u8, port: u16) -> Option<u16> {
-        front(&self.fronts, addr, proto, port).map(|front| front.service)
+        front(&self.fronts.vips, addr, proto, port).map(|front| front.service)
     }
 
     /// Whether this is the VIP of any service.
     #[must_use]
     pub fn is_vip(&self, addr: IpAddr) -> bool {
-        let at = self.fronts.partition_point(|front| front.addr < addr);
-        self.fronts.get(at).is_some_and(|front| front.addr == addr)
+        let vips = &self.fronts.vips;
+        let at = vips.partition_point(|front| front.addr < addr);
+        vips.get(at).is_some_and(|front| front.addr == addr)
     }
 
     /// Whether the balancer answers ARP requests and neighbour solicitations for this address.
@@ -160,14 +167,14 @@ impl Plan {
     /// The service that has a DNAT backend with this address, protocol and port.
     #[must_use]
     pub fn returning(&self, addr: IpAddr, proto: u8, port: u16) -> Option<&Table> {
-        let front = front(&self.returns, addr, proto, port)?;
+        let front = front(&self.fronts.returns, addr, proto, port)?;
         self.services.get(usize::from(front.service))
     }
 
     /// The DNAT backend with this address, protocol and port.
     #[must_use]
     pub fn returned_by(&self, addr: IpAddr, proto: u8, port: u16) -> Option<&Target> {
-        let front = front(&self.returns, addr, proto, port)?;
+        let front = front(&self.fronts.returns, addr, proto, port)?;
         self.member(self.services.get(usize::from(front.service))?, front.index)
     }
 

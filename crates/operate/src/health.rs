@@ -29,11 +29,13 @@ use flowyard_lb::{AllDown, ServiceState};
 use flowyard_yard::Handle;
 use flowyard_yard::work::Hub;
 
+mod deadline;
 mod http;
-pub mod probe;
+mod probe;
 mod tls;
 
-use probe::{Asked, Deadline, Fault, Probe};
+use deadline::{Deadline, Fault};
+use probe::{Asked, Probe};
 
 /// The most checks in progress.
 const MOST: usize = 64;

@@ -18,93 +18,33 @@
 
 mod agent;
 pub mod client;
+mod config;
 mod connection;
 mod endpoint;
 mod link;
 mod outbox;
 mod peers;
+mod shared;
+mod sync;
 pub mod tls;
 
 use std::io;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
-use std::thread::JoinHandle;
-use std::time::Duration;
+use std::sync::{Arc, Weak};
 
-use crossbeam_channel::{Receiver, Sender, TryRecvError, bounded};
-use flowyard_openflow::Version;
+use crossbeam_channel::{Sender, bounded};
 use flowyard_openflow::agent::{Agent, Out};
-use flowyard_openflow::change::{Change, Punt};
-use flowyard_openflow::port::PortStats;
 
-use agent::Event;
+pub use agent::Plane;
+pub use config::{Config, Fail};
 pub use endpoint::{Endpoint, EndpointError, Transport};
 pub use link::{Dialed, dial};
-use outbox::Outbox;
-use tls::{Tls, TlsError};
+pub use shared::Status;
+use shared::{Board, Boxes, ENDS, Event, Shared, Threads};
+use sync::lock;
+use tls::TlsError;
 
 /// Capacity of the queue of messages from all connections to the agent.
 const EVENTS: usize = 1024;
-
-/// The reason given for the end of connections when the channel is dropped.
-const ENDS: &str = "the switch is shutting down";
-
-/// The data plane, as the agent uses it.
-pub trait Plane: Send {
-    /// The time in nanoseconds, by the clock of the flow counters.
-    fn now(&self) -> u64;
-    /// Accepts changes, which are numbered in ascending order. The changes of one call must take effect
-    /// together, so that no frame sees one without the others. Must not wait until they are in force.
-    fn apply(&mut self, changes: &[(u64, Change)]);
-    /// The number of the last change that is in force on every core.
-    fn in_force(&self) -> u64;
-    /// A bounded queue of frames for the controllers. The sender counts the frames that do not fit.
-    fn punts(&self) -> Receiver<Punt>;
-    /// The current counters of all ports.
-    fn port_stats(&mut self) -> Vec<PortStats>;
-}
-
-/// How a switch handles frames while it has no controller (OpenFlow 1.3.5, section 6.3.2).
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Fail {
-    /// Flow entries stay in effect; packets to the controller are dropped.
-    #[default]
-    Secure,
-    /// Frames are forwarded as by a switch without OpenFlow.
-    Standalone,
-}
-
-/// Configuration of the connections to controllers.
-#[derive(Clone, Debug)]
-pub struct Config {
-    /// Controllers to connect to, and addresses to listen on.
-    pub endpoints: Vec<Endpoint>,
-    /// The number of auxiliary connections to each controller, usually 0.
-    pub auxiliary: u8,
-    /// The protocol versions to offer.
-    pub versions: Vec<Version>,
-    /// The behaviour without a controller.
-    pub fail: Fail,
-    /// Idle time after which an echo request is sent. The connection is closed after twice this time.
-    pub probe: Duration,
-    /// The first and the longest pause before connecting to a controller again.
-    pub backoff: (Duration, Duration),
-    /// Certificates for the endpoints `tls:` and `ptls:`.
-    pub tls: Option<Tls>,
-}
-
-impl Default for Config {
-    fn default() -> Self {
-        Self {
-            endpoints: Vec::new(),
-            auxiliary: 0,
-            versions: Version::ALL.to_vec(),
-            fail: Fail::Secure,
-            probe: Duration::from_secs(5),
-            backoff: (Duration::from_millis(500), Duration::from_secs(8)),
-            tls: None,
-        }
-    }
-}
 
 /// The channel could not be started.
 #[derive(Debug, thiserror::Error)]
@@ -125,79 +65,6 @@ pub enum ChannelError {
     System(#[from] io::Error),
 }
 
-/// The state of a connection.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Status {
-    /// The endpoint in the configuration.
-    pub endpoint: String,
-    /// The address of the controller, for a connection that it opened.
-    pub peer: String,
-    /// The negotiated version while the connection is up.
-    pub version: Option<Version>,
-    /// Auxiliary ID; 0 is a main connection.
-    pub auxiliary: u8,
-    /// How many times the connection came up.
-    pub ups: u64,
-    /// Messages received.
-    pub received: u64,
-    /// Messages sent.
-    pub sent: u64,
-    /// Packet-ins that were dropped because the controller did not read.
-    pub dropped: u64,
-    /// Why the connection is down, or was last down.
-    pub error: String,
-}
-
-/// The queues of all connections, which are closed when the channel ends.
-type Boxes = Arc<Mutex<Vec<Weak<Outbox>>>>;
-
-/// The states of all connections; those of a listener are present while they are up.
-type Board = Arc<Mutex<Vec<Arc<Mutex<Status>>>>>;
-
-/// State that is shared by the threads of this module.
-#[derive(Clone)]
-struct Shared {
-    config: Arc<Config>,
-    tls: Option<Arc<tls::Loaded>>,
-    events: Sender<Event>,
-    /// Disconnected when the channel is dropped.
-    stop: Receiver<()>,
-    board: Board,
-    boxes: Boxes,
-    numbers: Arc<std::sync::atomic::AtomicU32>,
-}
-
-impl Shared {
-    fn stops(&self) -> bool {
-        self.stop.try_recv() == Err(TryRecvError::Disconnected)
-    }
-
-    /// A queue that is closed when the channel ends.
-    fn outbox(&self) -> io::Result<Arc<Outbox>> {
-        let outbox = Arc::new(Outbox::new()?);
-        let mut boxes = lock(&self.boxes);
-        boxes.retain(|other| other.strong_count() > 0);
-        boxes.push(Arc::downgrade(&outbox));
-        drop(boxes);
-        // The channel may have ended before the queue was in the list.
-        if self.stops() {
-            outbox.close(ENDS);
-        }
-        Ok(outbox)
-    }
-}
-
-/// The clock that measures the idle time of connections.
-#[allow(clippy::disallowed_methods, reason = "idle time of a live connection is measured")]
-fn clock() -> std::time::Instant {
-    std::time::Instant::now()
-}
-
-/// Locks a mutex. Its data is consistent even if a holder panicked.
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// A running agent with its connections.
 #[derive(Debug)]
 pub struct Channel {
@@ -207,7 +74,7 @@ pub struct Channel {
     board: Board,
     boxes: Boxes,
     listening: Vec<String>,
-    threads: Vec<JoinHandle<()>>,
+    threads: Threads,
 }
 
 impl Channel {
@@ -238,26 +105,24 @@ impl Channel {
             boxes: Arc::clone(&boxes),
             numbers: Arc::default(),
         };
-        let (listening, threads) = (Vec::new(), Vec::new());
+        let (listening, threads) = (Vec::new(), Threads::default());
         let mut channel = Self { events, stop: Some(stop), board, boxes, listening, threads };
         let config = Arc::clone(&shared.config);
         let dials = config.endpoints.iter().any(Endpoint::dials);
         let rules = agent::Rules { fail: config.fail, dials };
-        channel.spawn("of-agent", move || agent::run(agent, plane, &inbox, rules))?;
+        let threads = &mut channel.threads;
+        threads.spawn("of-agent", move || agent::run(agent, plane, &inbox, rules))?;
         for endpoint in &config.endpoints {
             if endpoint.dials() {
-                peers::dial_all(endpoint, &shared, &mut channel)?;
-            } else {
-                peers::listen(endpoint, &shared, &mut channel)?;
+                peers::dial_all(endpoint, &shared, threads)?;
+                continue;
             }
+            let wrong = |source| ChannelError::Listen { endpoint: endpoint.to_string(), source };
+            let bound = peers::bind(endpoint).map_err(wrong)?;
+            channel.listening.push(bound.endpoint.to_string());
+            peers::listen(bound, &shared, threads)?;
         }
         Ok(channel)
-    }
-
-    fn spawn(&mut self, name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
-        let builder = std::thread::Builder::new().name(name.into());
-        self.threads.push(builder.spawn(work)?);
-        Ok(())
     }
 
     /// Runs `work` on the agent's thread, for example to add a port. Messages that it puts into the
@@ -280,7 +145,7 @@ impl Channel {
     #[must_use]
     pub fn is_running(&self) -> bool {
         // The agent's thread is started first.
-        self.threads.first().is_some_and(|agent| !agent.is_finished())
+        self.threads.0.first().is_some_and(|agent| !agent.is_finished())
     }
 
     /// The states of all connections.
@@ -303,7 +168,7 @@ impl Drop for Channel {
             outbox.close(ENDS);
         }
         let _ = self.events.send(Event::Stop);
-        for thread in self.threads.drain(..) {
+        for thread in self.threads.0.drain(..) {
             let _ = thread.join();
         }
     }

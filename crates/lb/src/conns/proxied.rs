@@ -16,8 +16,6 @@
 //!
 //! Thread-safety: plain values.
 
-use super::Conns;
-
 /// The progress of the header of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Proxied {
@@ -97,22 +95,6 @@ impl Proxied {
             stage => stage,
         };
         Self { stage, ..self }
-    }
-}
-
-impl Conns {
-    /// The progress of the header of the connection in `slot`.
-    #[must_use]
-    pub fn proxied(&self, slot: u32) -> Proxied {
-        self.slots.get(slot as usize).map(super::Conn::proxied).unwrap_or_default()
-    }
-
-    /// Stores the progress of the header of the connection in `slot`. Inserting another connection
-    /// resets it.
-    pub fn set_proxied(&mut self, slot: u32, proxied: Proxied) {
-        if let Some(conn) = self.slots.get_mut(slot as usize) {
-            (conn.first, conn.stage) = (proxied.first, proxied.stage);
-        }
     }
 }
 

@@ -8,7 +8,7 @@
 
 use flowyard_frame::Nanos;
 
-use super::{Conn, NONE};
+use super::conn::{Conn, NONE};
 
 /// Number of lists; they cover nine minutes.
 const LISTS: u32 = 4096;

@@ -4,18 +4,12 @@ use flowyard_flow::table::Maglev;
 use flowyard_flow::table::maglev::BadMaglev;
 use flowyard_frame::proto;
 
-use super::HEAVIEST;
 use super::make::choices;
-use crate::plan::{Front, PLACES};
+use crate::plan::{Front, Fronts, PLACES};
 use crate::service::{Mode, Service};
 
-/// The addresses of a plan; both lists are sorted.
-pub(super) struct Fronts {
-    /// The VIPs of all services.
-    pub(super) vips: Vec<Front>,
-    /// The source addresses of replies from DNAT backends.
-    pub(super) returns: Vec<Front>,
-}
+/// The largest weight of a backend. Effective weights are in hundredths, which must fit 32 bits.
+pub const HEAVIEST: u32 = 1_000_000;
 
 /// A service was refused because its configuration is invalid.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]

@@ -6,9 +6,8 @@ use flowyard_flow::table::Maglev;
 use flowyard_flow::table::maglev::Choice as MaglevChoice;
 use flowyard_frame::Nanos;
 
-use super::check::Fronts;
-use super::{Control, Known, name};
-use crate::plan::{Plan, Table, Target, keeps, place, turns};
+use super::state::{Control, Known, name};
+use crate::plan::{Fronts, Plan, Table, Target, keeps, place, turns};
 use crate::quic::{Reader, ServerId};
 use crate::service::{AllDown, Backend, Service};
 
@@ -29,8 +28,7 @@ impl Control {
 
     /// Builds the next plan from the same services, after the state of a backend changed.
     pub(super) fn remake(&mut self, now: Nanos) -> Arc<Plan> {
-        let (vips, returns) = (self.plan.fronts.clone(), self.plan.returns.clone());
-        self.make(Fronts { vips, returns }, now)
+        self.make(self.plan.fronts.clone(), now)
     }
 
     /// Builds the next plan.
@@ -85,9 +83,8 @@ impl Control {
             generation: self.plan.generation + 1,
             seed: self.seed,
             services: tables,
-            fronts: fronts.vips,
+            fronts,
             targets,
-            returns: fronts.returns,
         });
         self.plan()
     }

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use flowyard_frame::Nanos;
 
-use super::{Control, name};
+use super::state::{Control, Totals, name};
 use crate::counts::Sum;
 use crate::plan::{Table, place};
 use crate::service::Service;
@@ -63,7 +63,7 @@ impl Control {
             entries[usize::from(index)] += 1;
         }
         let totals = self.totals.get(&service.name);
-        let mut counts = totals.map_or_else(Sum::default, super::Totals::sum);
+        let mut counts = totals.map_or_else(Sum::default, Totals::sum);
         let backend = |(at, backend)| {
             let known = self.known.get(&name(service, backend))?;
             let target = self.plan.targets.get(place(known.id) as usize)?.as_ref()?;

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::check::{Asks, Check};
 use crate::health::Rules;
-use crate::service::{AllDown, Choice, Exit, Mode, OnDown};
+use crate::service::{AllDown, Backend, Choice, Exit, Mode, OnDown};
 use crate::{ConnKey, quic};
 
 fn backend(number: u8, weight: u32) -> Backend {

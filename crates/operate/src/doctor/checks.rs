@@ -4,7 +4,9 @@
 
 use std::io;
 
-use super::{Finding, Machine, Wanted};
+use super::config::Wanted;
+use super::finding::Finding;
+use super::machine::Machine;
 
 mod interface;
 mod processors;

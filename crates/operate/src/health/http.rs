@@ -10,7 +10,7 @@ use std::net::SocketAddr;
 use flowyard_lb::check::Http;
 use httparse::{EMPTY_HEADER, Error, ParserConfig, Response, Status, parse_chunk_size};
 
-use super::probe::{Deadline, Fault};
+use super::deadline::{Deadline, Fault};
 
 /// The most bytes of head and body that are read.
 const LONGEST: usize = 64 << 10;

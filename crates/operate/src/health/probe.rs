@@ -12,77 +12,26 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use flowyard_frame::Nanos;
 use flowyard_lb::check::{Asks, Http};
 use rustix::process::{Pid, Signal, kill_process_group};
 
+use super::deadline::{Deadline, Fault};
 use super::{http, tls};
-
-/// Why a check failed.
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-pub enum Fault {
-    /// The backend did not respond, or not as expected.
-    #[error("{0}")]
-    Wrong(String),
-    /// The check could not run for a reason on this machine.
-    #[error("the check cannot run: {0}")]
-    Cannot(String),
-}
-
-impl Fault {
-    pub(super) fn wrong(what: impl Into<String>) -> Self {
-        Self::Wrong(what.into())
-    }
-}
 
 /// The backend that is checked.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Asked {
+pub(super) struct Asked {
     /// The name of the service.
-    pub service: String,
+    pub(super) service: String,
     /// The name of the backend.
-    pub backend: String,
+    pub(super) backend: String,
     /// The address and port to check.
-    pub addr: SocketAddr,
-}
-
-/// The time at which a check has failed if it has no result.
-#[derive(Clone, Copy)]
-pub struct Deadline<'a> {
-    now: &'a dyn Fn() -> Nanos,
-    until: Nanos,
-    timeout: Nanos,
-}
-
-impl<'a> Deadline<'a> {
-    /// A deadline `timeout` from now.
-    #[must_use]
-    pub fn new(now: &'a dyn Fn() -> Nanos, timeout: Nanos) -> Self {
-        Self { now, until: now().saturating_add(timeout), timeout }
-    }
-
-    /// The time left; an error after the deadline.
-    pub(super) fn left(&self) -> io::Result<Duration> {
-        match self.until.saturating_sub((self.now)()) {
-            0 => Err(ErrorKind::TimedOut.into()),
-            left => Ok(Duration::from_nanos(left).max(Duration::from_micros(1))),
-        }
-    }
-
-    /// The failure that corresponds to an I/O error.
-    pub(super) fn fault(&self, error: &io::Error) -> Fault {
-        Fault::Wrong(match error.kind() {
-            ErrorKind::TimedOut | ErrorKind::WouldBlock => {
-                format!("no response within {} ms", self.timeout / 1_000_000)
-            }
-            _ => error.to_string(),
-        })
-    }
+    pub(super) addr: SocketAddr,
 }
 
 /// A check that is ready to run.
 #[derive(Debug)]
-pub struct Probe {
+pub(super) struct Probe {
     asks: Asks,
     /// The TLS configuration, or the reason why there is none.
     tls: Option<Result<Arc<rustls::ClientConfig>, String>>,
@@ -90,8 +39,7 @@ pub struct Probe {
 
 impl Probe {
     /// Prepares the check; reads the system's trusted authorities if it needs them.
-    #[must_use]
-    pub fn new(asks: &Asks) -> Self {
+    pub(super) fn new(asks: &Asks) -> Self {
         let wanted = match asks {
             Asks::Http(Http { tls, .. }) => tls.as_ref(),
             _ => None,
@@ -100,8 +48,7 @@ impl Probe {
     }
 
     /// The kind of check.
-    #[must_use]
-    pub const fn asks(&self) -> &Asks {
+    pub(super) const fn asks(&self) -> &Asks {
         &self.asks
     }
 
@@ -109,7 +56,7 @@ impl Probe {
     ///
     /// # Errors
     /// The check failed or could not run.
-    pub fn ask(&self, asked: &Asked, deadline: Deadline<'_>) -> Result<(), Fault> {
+    pub(super) fn ask(&self, asked: &Asked, deadline: Deadline<'_>) -> Result<(), Fault> {
         match &self.asks {
             Asks::Tcp => connect(asked.addr, deadline).map(|_| ()),
             Asks::Http(wanted) => {

@@ -13,7 +13,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
 
-use super::probe::Fault;
+use super::deadline::Fault;
 
 /// A client that verifies certificates as `tls` requires, or the reason why there is none.
 pub(super) fn client(tls: &Tls) -> Result<Arc<ClientConfig>, String> {

@@ -17,6 +17,8 @@ use std::time::Duration;
 
 use flowyard_yard::Handle;
 
+use super::page::page;
+
 /// The longest head of a request, in bytes.
 const LONGEST: usize = 8 << 10;
 /// The most header fields of a request.
@@ -126,7 +128,7 @@ fn answer(mut stream: TcpStream, yard: &Handle) -> io::Result<()> {
         }
     }
     let (status, body) = match request(&head) {
-        Request::Metrics => ("200 OK", super::page(yard)),
+        Request::Metrics => ("200 OK", page(yard)),
         Request::Partial => (BAD_REQUEST, format!("{BAD_REQUEST}: use GET /metrics\n")),
         Request::Refused(status) => (status, format!("{status}: use GET /metrics\n")),
     };

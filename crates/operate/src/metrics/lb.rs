@@ -4,7 +4,7 @@ use std::fmt::Display;
 
 use flowyard_yard::Handle;
 
-use super::Page;
+use super::text::Page;
 use crate::lb;
 use crate::protocol::{LbBackend, LbCore, LbCounts, LbService};
 

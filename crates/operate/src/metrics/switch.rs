@@ -1,10 +1,10 @@
 //! Metrics of a switch: lookups by table, frames by the stage that handled them, lost packet-ins.
 
 use flowyard_openflow::change::Counts;
-use flowyard_yard::Handle;
-use flowyard_yard::ask::{Answer, Question};
+use flowyard_yard::ask::Answer;
+use flowyard_yard::work::SwitchHub;
 
-use super::{PATIENCE, Page};
+use super::text::Page;
 
 /// Name and help text of the counters of each core.
 const CORE: [(&str, &str); 4] = [
@@ -31,9 +31,8 @@ struct Lookups {
     matched: u64,
 }
 
-/// Writes the metrics of a switch; none if the engine does not run one.
-pub(super) fn page(page: &mut Page, yard: &Handle) {
-    let Some(hub) = yard.switch() else { return };
+/// Writes the metrics of a switch. `cores` has the totals of each core.
+pub(super) fn page(page: &mut Page, hub: &SwitchHub, cores: &[Option<Answer>]) {
     let of = |cores: &[Counts]| {
         cores.iter().map(Counts::read).fold(
             Lookups { looked_up: 0, matched: 0 },
@@ -55,7 +54,6 @@ pub(super) fn page(page: &mut Page, yard: &Handle) {
     for (table, lookups) in used() {
         page.sample(name, &[("table", &table)], lookups.matched);
     }
-    let cores: Vec<_> = yard.ask(&Question::Switched, PATIENCE);
     for (at, (name, help)) in CORE.into_iter().enumerate() {
         page.metric(name, "counter", help);
         for (core, answer) in cores.iter().enumerate() {

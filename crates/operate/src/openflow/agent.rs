@@ -16,13 +16,14 @@ use std::time::Duration;
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, TryRecvError, never};
 use flowyard_openflow::agent::{Agent, Out};
-use flowyard_openflow::change::Punt;
+use flowyard_openflow::change::{Change, Punt};
 use flowyard_openflow::multipart::Request;
+use flowyard_openflow::port::PortStats;
 use flowyard_openflow::{Message, Version, encode};
 
-use super::connection::Part;
+use super::config::Fail;
 use super::outbox::Outbox;
-use super::{Fail, Plane};
+use super::shared::{Event, Part};
 
 /// The most replies that wait for their change.
 const HELD: usize = 4096;
@@ -31,40 +32,19 @@ const ROW: usize = 64;
 /// The time between two checks of flow timeouts, in nanoseconds.
 const BEAT: u64 = 50_000_000;
 
-/// A function that runs on the agent's thread.
-pub(super) type Work = Box<dyn FnOnce(&mut Agent, u64, &mut Vec<Out>) + Send>;
-
-/// An event for the agent's thread.
-pub(super) enum Event {
-    /// A connection has negotiated a version.
-    Up {
-        part: Part,
-        version: Version,
-        outbox: Arc<Outbox>,
-    },
-    /// A connection has received a message.
-    Message {
-        from: u32,
-        xid: u32,
-        message: Message,
-    },
-    /// A connection with this number has ended.
-    Down(u32),
-    Do(Work),
-    /// The channel ends.
-    Stop,
-}
-
-impl std::fmt::Debug for Event {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Self::Up { .. } => "Up",
-            Self::Message { .. } => "Message",
-            Self::Down(_) => "Down",
-            Self::Do(_) => "Do",
-            Self::Stop => "Stop",
-        })
-    }
+/// The data plane, as the agent uses it.
+pub trait Plane: Send {
+    /// The time in nanoseconds, by the clock of the flow counters.
+    fn now(&self) -> u64;
+    /// Accepts changes, which are numbered in ascending order. The changes of one call must take effect
+    /// together, so that no frame sees one without the others. Must not wait until they are in force.
+    fn apply(&mut self, changes: &[(u64, Change)]);
+    /// The number of the last change that is in force on every core.
+    fn in_force(&self) -> u64;
+    /// A bounded queue of frames for the controllers. The sender counts the frames that do not fit.
+    fn punts(&self) -> Receiver<Punt>;
+    /// The current counters of all ports.
+    fn port_stats(&mut self) -> Vec<PortStats>;
 }
 
 /// When the switch counts as being without a controller, and its behaviour then.

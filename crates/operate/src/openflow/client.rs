@@ -12,9 +12,9 @@ use flowyard_openflow::session::{End, Heard, Session};
 use flowyard_openflow::{Message, Version, encode};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::clock;
 use super::endpoint::Endpoint;
 use super::link::{Dialed, dial};
+use super::sync::clock;
 use super::tls::Loaded;
 
 /// A request to a switch failed.

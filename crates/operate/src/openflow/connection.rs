@@ -11,23 +11,10 @@ use flowyard_openflow::Version;
 use flowyard_openflow::session::{Heard, Session};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::agent::Event;
 use super::link::Dialed;
 use super::outbox::{Outbox, PLENTY};
-use super::{ENDS, Shared, Status, clock, lock};
-
-/// Identity of a connection.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Part {
-    /// Unique among all connections of the channel.
-    pub(super) number: u32,
-    /// The number of the main connection, for an auxiliary one.
-    pub(super) main: Option<u32>,
-    /// Auxiliary ID; 0 is a main connection.
-    pub(super) auxiliary: u8,
-    /// Whether the switch opened the connection.
-    pub(super) dialed: bool,
-}
+use super::shared::{ENDS, Event, Part, Shared, Status};
+use super::sync::{clock, lock};
 
 /// The reason for the end of a connection, as text.
 type Why = String;

@@ -12,7 +12,7 @@ use std::sync::Mutex;
 
 use rustix::event::{EventfdFlags, eventfd};
 
-use super::lock;
+use super::sync::lock;
 
 /// Waiting bytes above which packet-ins are dropped.
 pub(super) const PLENTY: usize = 1 << 20;

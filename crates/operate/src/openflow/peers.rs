@@ -15,10 +15,11 @@ use crossbeam_channel::RecvTimeoutError;
 use flowyard_openflow::Version;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::connection::{self, Part};
+use super::connection;
 use super::endpoint::{Endpoint, Transport};
 use super::link::{Dialed, dial};
-use super::{Channel, ChannelError, Shared, Status, lock};
+use super::shared::{Part, Shared, Status, Threads};
+use super::sync::lock;
 
 /// The most connections at a time on one listening address.
 const MOST: usize = 64;
@@ -40,14 +41,14 @@ fn status(shared: &Shared, status: Status) -> Arc<Mutex<Status>> {
 pub(super) fn dial_all(
     endpoint: &Endpoint,
     shared: &Shared,
-    channel: &mut Channel,
-) -> Result<(), ChannelError> {
+    threads: &mut Threads,
+) -> io::Result<()> {
     let main = Arc::new(AtomicU32::new(NONE));
     for auxiliary in 0..=shared.config.auxiliary {
         let (endpoint, shared, main) = (endpoint.clone(), shared.clone(), Arc::clone(&main));
         let name = endpoint.to_string();
         let status = status(&shared, Status { endpoint: name, auxiliary, ..Status::default() });
-        channel.spawn("of-dial", move || {
+        threads.spawn("of-dial", move || {
             Dialer { endpoint, shared, main, auxiliary, status }.run();
         })?;
     }
@@ -118,31 +119,37 @@ enum Listener {
     Unix(UnixListener),
 }
 
-/// Binds a listening address and starts its thread.
-pub(super) fn listen(
-    endpoint: &Endpoint,
-    shared: &Shared,
-    channel: &mut Channel,
-) -> Result<(), ChannelError> {
-    let wrong = |source| ChannelError::Listen { endpoint: endpoint.to_string(), source };
-    let mut bound = endpoint.clone();
-    let listener = match &mut bound.transport {
+/// A bound listening address.
+pub(super) struct Bound {
+    listener: Listener,
+    /// With the port that the system chose.
+    pub(super) endpoint: Endpoint,
+}
+
+/// Binds a listening address.
+pub(super) fn bind(endpoint: &Endpoint) -> io::Result<Bound> {
+    let is_tls = endpoint.is_tls();
+    let mut endpoint = endpoint.clone();
+    let listener = match &mut endpoint.transport {
         Transport::Tcp(host, port) | Transport::Tls(host, port) => {
-            let listener = TcpListener::bind((host.as_str(), *port)).map_err(wrong)?;
-            *port = listener.local_addr().map_err(wrong)?.port();
-            listener.set_nonblocking(true).map_err(wrong)?;
-            Listener::Tcp(listener, endpoint.is_tls())
+            let listener = TcpListener::bind((host.as_str(), *port))?;
+            *port = listener.local_addr()?.port();
+            listener.set_nonblocking(true)?;
+            Listener::Tcp(listener, is_tls)
         }
         Transport::Unix(path) => {
-            let listener = unix(path).map_err(wrong)?;
-            listener.set_nonblocking(true).map_err(wrong)?;
+            let listener = unix(path)?;
+            listener.set_nonblocking(true)?;
             Listener::Unix(listener)
         }
     };
-    channel.listening.push(bound.to_string());
+    Ok(Bound { listener, endpoint })
+}
+
+/// Starts the thread that accepts connections.
+pub(super) fn listen(bound: Bound, shared: &Shared, threads: &mut Threads) -> io::Result<()> {
     let shared = shared.clone();
-    channel.spawn("of-listen", move || accept_all(&listener, &bound, &shared))?;
-    Ok(())
+    threads.spawn("of-listen", move || accept_all(&bound.listener, &bound.endpoint, &shared))
 }
 
 /// Binds a Unix socket. An existing socket on which no process listens is replaced.

@@ -5,18 +5,22 @@
 mod os_ken;
 
 use std::net::TcpStream;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
+use crossbeam_channel::Receiver;
 use flowyard_openflow::agent::{Limits, Rate};
+use flowyard_openflow::change::{Change, Punt};
 use flowyard_openflow::flow::{FlowMod, InReason};
 use flowyard_openflow::message::{Role, RoleMessage};
 use flowyard_openflow::multipart::{Reply, Request};
-use flowyard_openflow::port::{Port, reserved};
+use flowyard_openflow::port::{Port, PortStats, reserved};
 use flowyard_openflow::session::{Heard, Session};
-use flowyard_openflow::{Header, Message, encode};
+use flowyard_openflow::{Header, Message, Version, encode};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+use super::tls::Tls;
 use super::*;
 
 const LIMITS: Limits = Limits { tables: 4, flows: 1000, groups: 16, meters: 16 };

@@ -1,7 +1,9 @@
 //! Checks of the interfaces that ports are opened on.
 
 use super::text::{join, list};
-use crate::doctor::{Finding, Machine, Offload, Port, QueueCounts, Wanted};
+use crate::doctor::config::{Port, Wanted};
+use crate::doctor::finding::Finding;
+use crate::doctor::machine::{Machine, Offload, QueueCounts};
 
 /// The largest MTU of an `af_xdp` port: a frame and its headroom must fit into one page.
 const XDP_MTU: u32 = 3758;

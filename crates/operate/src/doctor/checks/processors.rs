@@ -1,7 +1,9 @@
 //! Checks of the CPUs that the engine's cores run on.
 
 use super::text::{join, list};
-use crate::doctor::{Finding, Machine, Wanted};
+use crate::doctor::config::Wanted;
+use crate::doctor::finding::Finding;
+use crate::doctor::machine::Machine;
 
 const CPUS: &str = "/sys/devices/system/cpu";
 

@@ -2,6 +2,7 @@ use std::cell::Cell;
 use std::net::TcpListener;
 use std::thread::JoinHandle;
 
+use flowyard_frame::Nanos;
 use flowyard_lb::check::Tls;
 use rcgen::{CertifiedKey, generate_simple_self_signed};
 use rustls::pki_types::PrivateKeyDer;
