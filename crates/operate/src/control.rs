@@ -24,7 +24,7 @@ use flowyard_yard::Handle;
 use serde::Serialize;
 
 use crate::protocol::{Request, Response};
-use crate::{answers, flows, lb, switch, trace};
+use crate::{accounts, answers, flows, lb, switch, trace};
 
 /// The longest request, in bytes.
 const LONGEST: u64 = 64 << 10;
@@ -51,6 +51,14 @@ pub enum ControlError {
         "--control-group: there is no group '{0}'; name an existing group, or write its number"
     )]
     Group(String),
+    /// The group database could not be read.
+    #[error("--control-group: looking up '{name}' failed: {source}; check /etc/nsswitch.conf")]
+    Lookup {
+        /// The name in the request.
+        name: String,
+        /// The error of the lookup.
+        source: io::Error,
+    },
     /// A system call failed.
     #[error(
         "{path}: {source}; choose a --control PATH in a folder that you may write to, or write --control none"
@@ -188,16 +196,13 @@ fn in_private(private: &Path, path: &Path, gid: Option<u32>) -> io::Result<UnixL
     Ok(listener)
 }
 
-/// The number of this group.
+/// The ID of the group with this name or number.
 fn gid(group: &str) -> Result<u32, ControlError> {
     if let Ok(number) = group.parse() {
         return Ok(number);
     }
-    let groups = fs::read_to_string("/etc/group").unwrap_or_default();
-    let mut lines = groups.lines().map(|line| line.split(':').collect::<Vec<_>>());
-    let found = lines.find(|line| line.first() == Some(&group));
-    let number = found.and_then(|line| line.get(2)?.parse().ok());
-    number.ok_or_else(|| ControlError::Group(group.into()))
+    let wrong = |source| ControlError::Lookup { name: group.into(), source };
+    accounts::group(group).map_err(wrong)?.ok_or_else(|| ControlError::Group(group.into()))
 }
 
 /// Limits that are shared by all connections.

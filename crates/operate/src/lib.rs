@@ -15,6 +15,7 @@
 //! Thread-safety: the control server, the metrics server and the health checks each have their own
 //! threads and share a [`flowyard_yard::Handle`], which any thread may use.
 
+mod accounts;
 pub mod answers;
 pub mod client;
 pub mod control;

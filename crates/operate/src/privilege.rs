@@ -10,6 +10,7 @@
 use std::fs;
 use std::io;
 
+use crate::accounts::{self, Account};
 use rustix::process::{Gid, Uid};
 use rustix::thread::{
     CapabilitySet, CapabilitySets, capabilities, clear_ambient_capability_set, set_capabilities,
@@ -43,27 +44,19 @@ pub enum PrivilegeError {
     },
 }
 
-/// A user and its group.
+/// A user with its primary group.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct User {
-    uid: u32,
-    gid: u32,
-}
+pub struct User(Account);
 
 impl User {
-    /// The user of this name in /etc/passwd.
+    /// The user with this name.
     ///
     /// # Errors
-    /// When there is none.
+    /// There is no such user, or the lookup failed.
     pub fn find(name: &str) -> Result<Self, PrivilegeError> {
-        Self::among(&fs::read_to_string("/etc/passwd").unwrap_or_default(), name)
-            .ok_or_else(|| PrivilegeError::User(name.into()))
-    }
-
-    fn among(passwd: &str, name: &str) -> Option<Self> {
-        let mut lines = passwd.lines().map(|line| line.split(':').collect::<Vec<_>>());
-        let line = lines.find(|line| line.first() == Some(&name))?;
-        Some(Self { uid: line.get(2)?.parse().ok()?, gid: line.get(3)?.parse().ok()? })
+        let wrong = |source| PrivilegeError::Lookup { name: name.into(), source };
+        let account = accounts::user(name).map_err(wrong)?;
+        account.map(Self).ok_or_else(|| PrivilegeError::User(name.into()))
     }
 }
 
@@ -102,7 +95,7 @@ pub fn give_up(
         |what| move |error: rustix::io::Errno| PrivilegeError::Io { what, source: error.into() };
     let had = capabilities(None).map_err(io("reading capabilities"))?;
     let kept = had.permitted & keep;
-    if let Some(User { uid, gid }) = user {
+    if let Some(User(Account { uid, gid })) = user {
         set_keep_capabilities(true).map_err(io("keeping capabilities"))?;
         set_thread_groups(&[]).map_err(io("leaving groups"))?;
         set_thread_gid(Gid::from_raw(gid)).map_err(io("changing the group"))?;
@@ -120,13 +113,6 @@ pub fn give_up(
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn users_are_found_by_name() {
-        let passwd = "root:x:0:0:root:/root:/bin/sh\nyard:x:990:991::/:/bin/false\nbad:x:y:z\n";
-        assert_eq!(User::among(passwd, "yard"), Some(User { uid: 990, gid: 991 }));
-        assert_eq!((User::among(passwd, "yar"), User::among(passwd, "bad")), (None, None));
-    }
 
     #[test]
     fn capabilities_to_open_ports_are_kept() {
