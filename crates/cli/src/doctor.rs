@@ -38,7 +38,7 @@ pub(crate) struct Args {
     #[arg(long)]
     all: bool,
 
-    /// Print JSON (schema flowyard.doctor/1)
+    /// Print JSON (schema flowyard.doctor/2)
     #[arg(long)]
     json: bool,
 }
@@ -75,7 +75,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Stop> {
     let (problems, warnings) = (count(Level::Problem), count(Level::Warning));
     let mut out = stdout().lock();
     if args.json {
-        let document = Document::new("flowyard.doctor/1", Report { problems, warnings, findings });
+        let document = Document::new("flowyard.doctor/2", Report { problems, warnings, findings });
         let json = document.to_json().map_err(anyhow::Error::from).map_err(Stop::Failed)?;
         out.write_all(json.as_bytes())?;
     } else {
@@ -84,8 +84,8 @@ pub(crate) fn run(args: &Args) -> Result<(), Stop> {
     out.flush()?;
     match problems {
         0 => Ok(()),
-        1 => Err(Stop::Failed(anyhow::anyhow!("1 problem; its mend is above"))),
-        n => Err(Stop::Failed(anyhow::anyhow!("{n} problems; their mends are above"))),
+        1 => Err(Stop::Failed(anyhow::anyhow!("1 problem; see the fix above"))),
+        n => Err(Stop::Failed(anyhow::anyhow!("{n} problems; see the fixes above"))),
     }
 }
 
@@ -101,8 +101,8 @@ fn text(findings: &[Finding], all: bool) -> String {
             };
             let _infallible =
                 writeln!(text, "{name}  {}: {}\n         why:  {}", one.about, one.what, one.why);
-            if let Some(mend) = &one.mend {
-                let _infallible = writeln!(text, "         mend: {mend}");
+            if let Some(fix) = &one.fix {
+                let _infallible = writeln!(text, "         fix:  {fix}");
             }
             text.push('\n');
         }

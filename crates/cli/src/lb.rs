@@ -13,9 +13,9 @@ use crate::stop::{Stop, bad_input};
 pub(crate) mod tables;
 
 /// The schemas of what is printed with --json.
-pub(crate) const SHOW: &str = "flowyard.lb.show/1";
-pub(crate) const TRACE: &str = "flowyard.lb.trace/1";
-pub(crate) const CHANGE: &str = "flowyard.lb.change/1";
+pub(crate) const SHOW: &str = "flowyard.lb.show/2";
+pub(crate) const TRACE: &str = "flowyard.lb.trace/2";
+pub(crate) const CHANGE: &str = "flowyard.lb.change/2";
 
 /// Show a running balancer, ask it where a flow goes, drain backends, set weights.
 #[derive(clap::Args)]
@@ -203,11 +203,11 @@ fn trace_text(trace: &LbTrace) -> String {
     for step in &trace.steps {
         text += &format!("  {step}\n");
     }
-    if let Some(drop) = &trace.drop {
+    if let Some(drop) = &trace.drop_reason {
         text += &format!("  dropped: {drop}\n");
     }
-    if let Some(mend) = &trace.mend {
-        text += &format!("  mend: {mend}\n");
+    if let Some(fix) = &trace.fix {
+        text += &format!("  fix: {fix}\n");
     }
     text
 }

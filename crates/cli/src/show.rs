@@ -72,7 +72,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Stop> {
         What::Tables => {
             let all: Tables =
                 yard.ask(&Request::Tables { entries: args.entries }).map_err(refused)?;
-            ask.print("flowyard.show.tables/1", &all, |all| tables::tables(all, args.entries))
+            ask.print("flowyard.show.tables/2", &all, |all| tables::tables(all, args.entries))
         }
         What::Flows => {
             if !(args.seconds > 0.0 && args.seconds <= 60.0) {
@@ -80,19 +80,19 @@ pub(crate) fn run(args: &Args) -> Result<(), Stop> {
             }
             let all: Flows =
                 yard.ask(&Request::Flows { seconds: args.seconds }).map_err(refused)?;
-            ask.print("flowyard.show.flows/1", &all, tables::flows)
+            ask.print("flowyard.show.flows/2", &all, tables::flows)
         }
         What::Elephants => {
             let all: Elephants = yard.ask(&Request::Elephants).map_err(refused)?;
-            ask.print("flowyard.show.elephants/1", &all, |all| tables::elephants(all, 20))
+            ask.print("flowyard.show.elephants/2", &all, |all| tables::elephants(all, 20))
         }
         What::Drops => {
             let all: Drops = yard.ask(&Request::Drops).map_err(refused)?;
-            ask.print("flowyard.show.drops/1", &all, |all| tables::drops(all, 20))
+            ask.print("flowyard.show.drops/2", &all, |all| tables::drops(all, 20))
         }
         What::Queues => {
             let all: Queues = yard.ask(&Request::Queues).map_err(refused)?;
-            ask.print("flowyard.show.queues/1", &all, |all| vec![tables::queues(all, None)])
+            ask.print("flowyard.show.queues/2", &all, |all| vec![tables::queues(all, None)])
         }
         What::Cores => {
             let all: Cores = yard.ask(&Request::Cores).map_err(refused)?;

@@ -57,7 +57,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Stop> {
     });
     let trace: Trace = yard.ask(&request).map_err(refused)?;
     if args.ask.json {
-        return args.ask.print("flowyard.trace/1", &trace, |_| Vec::new());
+        return args.ask.print("flowyard.trace/2", &trace, |_| Vec::new());
     }
     let mut out = stdout().lock();
     out.write_all(text(&trace).as_bytes())?;
@@ -81,8 +81,8 @@ fn text(trace: &Trace) -> String {
                 format_args!("  {after:>8.0} us  core {core}  {stage:<8} {}\n", step.text),
             );
         }
-        if let Some(mend) = &story.mend {
-            put(&mut text, format_args!("  mend: {mend}\n"));
+        if let Some(fix) = &story.fix {
+            put(&mut text, format_args!("  fix: {fix}\n"));
         }
         text.push('\n');
     }
@@ -100,13 +100,16 @@ fn text(trace: &Trace) -> String {
     if let Some(note) = &trace.note {
         put(&mut text, format_args!("{note}\n"));
     }
-    if trace.lost > 0 {
+    if trace.lost_events > 0 {
         put(
             &mut text,
-            format_args!("{} events came too fast and are lost: lives may have gaps\n", trace.lost),
+            format_args!(
+                "{} events were lost because they came too fast: steps may be missing\n",
+                trace.lost_events
+            ),
         );
     }
-    for core in &trace.silent {
+    for core in &trace.silent_cores {
         put(&mut text, format_args!("core {core} did not answer: what it does is not seen\n"));
     }
     text

@@ -77,7 +77,7 @@ fn service(yard: &Yard, name: &str, good: impl Fn(&Value) -> bool) -> Value {
 }
 
 fn count(of: &Value, name: &str) -> u64 {
-    of["counts"][name].as_u64().unwrap()
+    of["counters"][name].as_u64().unwrap()
 }
 
 #[test]
@@ -91,7 +91,7 @@ fn a_backend_that_does_not_answer_is_down_until_it_does() {
     // Nobody listens at the other's address.
     let log = yard.wait_for_log("dns/b");
     assert!(log.contains("backend is down") && log.contains("refused"), "{log}");
-    assert!(!log.contains("every backend is down"), "{log}");
+    assert!(!log.contains("every backend of the service is down"), "{log}");
     let dns = service(&yard, "dns", |dns| dns["up"] == 1);
     let [a, b] = [0, 1].map(|at| &dns["backends"][at]);
     assert_eq!((&a["state"], &a["weight"], &a["share"]), (&"up".into(), &1.0.into(), &1.0.into()));
@@ -99,22 +99,25 @@ fn a_backend_that_does_not_answer_is_down_until_it_does() {
         (&b["state"], &b["weight"], &b["share"]),
         (&"down".into(), &0.0.into(), &0.0.into())
     );
-    assert!(b["since_s"].as_f64().unwrap() > 0.0 && a["check"]["fault"].is_null(), "{dns}");
-    assert!(b["check"]["fault"].as_str().unwrap().contains("refused"), "{dns}");
+    assert!(b["since_s"].as_f64().unwrap() > 0.0 && a["check"]["failure"].is_null(), "{dns}");
+    assert!(b["check"]["failure"].as_str().unwrap().contains("refused"), "{dns}");
     let shown = yard.ask(&["lb", "show"]);
     for part in ["dns/b", "1 of 2", "down", "Checks that failed the last time", "refused"] {
         assert!(shown.contains(part), "{part} in {shown}");
     }
     drop(listener);
-    yard.wait_for_log("every backend is down: new connections are dropped");
-    let dns = service(&yard, "dns", |dns| !dns["counts"]["drops"]["no_backend"].is_null());
+    yard.wait_for_log("every backend of the service is down: new connections are dropped");
+    let dns = service(&yard, "dns", |dns| !dns["counters"]["drops"]["no_backend"].is_null());
     assert_eq!((&dns["up"], &dns["entries"]), (&0.into(), &0.into()));
     let trace = yard.json(&["lb", "trace", "udp 10.1.1.1:9 > 192.0.2.10:53"]);
-    assert_eq!((&trace["why"], &trace["drop"]), (&"no_backend".into(), &"no_backend".into()));
-    assert!(trace["mend"].as_str().unwrap().contains("health checks"), "{trace}");
+    assert_eq!(
+        (&trace["why"], &trace["drop_reason"]),
+        (&"no_backend".into(), &"no_backend".into())
+    );
+    assert!(trace["fix"].as_str().unwrap().contains("health checks"), "{trace}");
     let listener = wait("the port", || TcpListener::bind(("127.0.0.1", port)).ok());
     yard.wait_for_log("backend is up");
-    yard.wait_for_log("not every backend is down any more");
+    yard.wait_for_log("the service is up again (1 of 2 backends)");
     drop(listener);
 }
 
@@ -124,7 +127,7 @@ fn a_check_that_cannot_run_says_so_once() {
     let yard = Yard::start(&config(check, &[A]), &[]);
     let log = yard.wait_for_log("backend is down");
     let said = "the check cannot run: '/no/such/check': No such file";
-    let told = log.lines().filter(|line| line.contains("it counts as a wrong answer"));
+    let told = log.lines().filter(|line| line.contains("this counts as a failed check"));
     assert_eq!(told.count(), 2, "once for each backend: {log}");
     assert!(log.contains(said), "{log}");
 }
@@ -209,7 +212,7 @@ fn a_flow_is_traced_to_its_backend_and_stays_while_others_come_and_go() {
     let fresh = yard.ask(&["lb", "trace", "udp 10.1.1.1:9 > 192.0.2.10:5204"]);
     let checksum = service(&yard, "bulk", |_| true)["checksum"].as_str().unwrap().to_owned();
     assert!(fresh.contains(&format!("of 251 of the Maglev table {checksum}")), "{fresh}");
-    assert!(fresh.contains("no core keeps it"), "{fresh}");
+    assert!(fresh.contains("no core has an entry for this connection"), "{fresh}");
     let none = yard.ask(&["lb", "trace", "tcp 10.1.1.1:9 > 192.0.2.10:5204"]);
     assert!(none.contains("is a VIP, but no service has tcp port 5204"), "{none}");
     // By hand: drained, its flow stays, and new ones go elsewhere.
@@ -223,7 +226,7 @@ fn a_flow_is_traced_to_its_backend_and_stays_while_others_come_and_go() {
         assert_ne!(trace["backend"], Value::from(home.as_str()), "{trace}");
     }
     let set = yard.json(&["lb", "set-weight", "dns/a", "7"]);
-    assert_eq!((&set["weight"], &set["set_weight"]), (&7.0.into(), &7.into()));
+    assert_eq!((&set["weight"], &set["manual_weight"]), (&7.0.into(), &7.into()));
     // A reload: a backend comes. The flow stays, and so does what was done by hand.
     let before = yard.json(&["lb", "show"])["generation"].as_u64().unwrap();
     fs::write(yard.config(), config("", &[A, B, C])).unwrap();
@@ -234,7 +237,7 @@ fn a_flow_is_traced_to_its_backend_and_stays_while_others_come_and_go() {
     assert_eq!(bulk()["backend"], Value::from(home.as_str()));
     let at = usize::from(home == "b");
     assert_eq!(after["services"][0]["backends"][at]["state"], "drained");
-    assert_eq!(after["services"][1]["backends"][0]["set_weight"], 7);
+    assert_eq!(after["services"][1]["backends"][0]["manual_weight"], 7);
     // One that is wrong changes nothing, and says where.
     let wrong = config("", &[A, B, C]).replacen("127.0.0.3", "127.0.0.x", 1);
     let line = 1 + wrong.lines().position(|line| line.contains("127.0.0.x")).unwrap();
@@ -250,7 +253,7 @@ fn a_flow_is_traced_to_its_backend_and_stays_while_others_come_and_go() {
     // Undone.
     assert_eq!(yard.json(&["lb", "drain", &backend, "--undo"])["state"], "up");
     let undone = yard.json(&["lb", "set-weight", "dns/a", "--undo"]);
-    assert_eq!((&undone["weight"], &undone["set_weight"]), (&1.0.into(), &Value::Null));
+    assert_eq!((&undone["weight"], &undone["manual_weight"]), (&1.0.into(), &Value::Null));
     // Its backend goes: so does the flow.
     let left: Vec<&str> =
         [A, B, C].into_iter().filter(|b| !b.contains(&format!("\"{home}\""))).collect();
@@ -287,10 +290,10 @@ fn names_that_nothing_has_are_told_with_what_there_is() {
         let error = refused(args);
         assert!(error.contains(said), "{args:?}: {error}");
     }
-    assert_eq!(yard.json(&["lb", "show"])["services"][0]["backends"][0]["drained"], false);
+    assert_eq!(yard.json(&["lb", "show"])["services"][0]["backends"][0]["manually_drained"], false);
     let other = Yard::start(&yard::config(), &[]);
     let output = flowyard().args(["lb", "show", "--control"]).arg(other.socket()).output().unwrap();
-    assert!(text(&output.stderr).contains("this yard is no balancer"), "{}", text(&output.stderr));
+    assert!(text(&output.stderr).contains("is not a balancer"), "{}", text(&output.stderr));
 }
 
 #[test]
@@ -302,13 +305,13 @@ fn every_drop_of_a_balancer_is_told_with_its_reason_and_the_mend() {
     for (reason, said) in [
         ("no_connection", "raise 'connections'"),
         ("no_service", "no [[service]] has this address"),
-        ("not_ip", "a balancer"),
+        ("not_ip", "balancers forward only IP"),
     ] {
         let mend = wait(reason, || {
             let drops = yard.json(&["show", "drops"]);
             let all = drops["reasons"].as_array()?;
             let found = all.iter().find(|drop| drop["reason"] == reason)?;
-            Some(found["mend"].as_str()?.to_owned())
+            Some(found["fix"].as_str()?.to_owned())
         });
         assert!(mend.contains(said), "{reason}: {mend}");
     }
@@ -316,9 +319,9 @@ fn every_drop_of_a_balancer_is_told_with_its_reason_and_the_mend() {
     let trace = yard.json(&["trace", "--drops", reason, "--count", "1", "--seconds", "20"]);
     let frame = &trace["frames"][0];
     assert_eq!(frame["outcome"], reason, "{trace}");
-    assert!(frame["mend"].as_str().unwrap().contains("full = \"stateless\""), "{frame}");
-    let dns = service(&yard, "dns", |dns| !dns["counts"]["drops"][reason].is_null());
-    assert!(dns["backends"][0]["counts"]["drops"].as_object().unwrap().is_empty(), "{dns}");
+    assert!(frame["fix"].as_str().unwrap().contains("full = \"stateless\""), "{frame}");
+    let dns = service(&yard, "dns", |dns| !dns["counters"]["drops"][reason].is_null());
+    assert!(dns["backends"][0]["counters"]["drops"].as_object().unwrap().is_empty(), "{dns}");
     let shown = yard.ask(&["lb", "show"]);
     assert!(shown.contains("Dropped") && shown.contains(reason), "{shown}");
 }

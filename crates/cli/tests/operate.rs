@@ -31,7 +31,7 @@ fn show_and_top_tell_what_a_yard_knows() {
     let names: Vec<_> =
         queues["queues"].as_array().unwrap().iter().map(|q| q["name"].as_str().unwrap()).collect();
     assert_eq!(names, ["a", "b", "west", "east"]);
-    assert!(queues["queues"][1]["entered"].as_u64().unwrap() > 0);
+    assert!(queues["queues"][1]["enqueued"].as_u64().unwrap() > 0);
     let tables = yard.json(&["show", "tables", "--entries", "1"]);
     let tables = &tables["cores"].as_array().unwrap()[0];
     assert_eq!(
@@ -77,9 +77,9 @@ fn a_trace_tells_every_stage_and_the_mend() {
         assert_eq!(stages, ["rx", "steer", "settle", "work", "tx"], "{frame}");
         let text = |at: usize| steps[at]["text"].as_str().unwrap();
         assert!(text(0).contains(OTHER) && text(0).contains("port west"), "{frame}");
-        assert_eq!(text(1), "table exact has an entry for it: queue b, mark 7");
+        assert_eq!(text(1), "matched an entry of table exact: queue b, mark 7");
         assert!(text(2).contains("queue b"), "{frame}");
-        assert!(text(3).ends_with("worked on: port east"), "{frame}");
+        assert!(text(3).ends_with("processed; destination: port east"), "{frame}");
         assert_eq!((text(4), &steps[4]["core"]), ("transmitted by port east", &Value::from(1)));
         let times: Vec<_> = steps.iter().map(|step| step["at_s"].as_f64().unwrap()).collect();
         assert!(times.is_sorted(), "{frame}");
@@ -87,16 +87,19 @@ fn a_trace_tells_every_stage_and_the_mend() {
     let text = yard.ask(&["trace", "--drops", "table", "--count", "1", "--seconds", "20"]);
     for part in [
         "frame 1: table",
-        "table exact has an entry for it: drop",
-        "goes no further: the table said drop",
+        "matched an entry of table exact: drop",
+        "not enqueued: the table's action is drop",
         "dropped: table",
-        "mend: a table's entry says drop",
+        "fix: a table entry has the action drop",
         DROPPED,
     ] {
         assert!(text.contains(part), "{part} in {text}");
     }
     let none = yard.json(&["trace", "tcp 10.9.9.9:1 > 10.9.9.8:2", "--seconds", "0.2"]);
-    assert!(none["note"].as_str().unwrap().contains("no frame of this flow came"), "{none}");
+    assert!(
+        none["note"].as_str().unwrap().contains("no frame of this flow was received"),
+        "{none}"
+    );
     let both = yard.json(&["trace", DROPPED, "--both", "--count", "40", "--seconds", "20"]);
     let outcomes = both["outcomes"].as_object().unwrap();
     assert!(outcomes.contains_key("sent") && outcomes.contains_key("table"), "{outcomes:?}");
@@ -115,12 +118,12 @@ fn the_question_why_it_was_dropped_is_answered_for_a_full_queue() {
     let frame = &trace["frames"][0];
     assert_eq!(frame["outcome"], "queue_full", "{trace}");
     assert!(
-        frame["mend"].as_str().unwrap().starts_with("queue a was full: raise its 'window_frames'")
+        frame["fix"].as_str().unwrap().starts_with("queue a was full: raise its 'window_frames'")
     );
     let steps = frame["steps"].as_array().unwrap();
     assert_eq!(steps.last().unwrap()["text"], "dropped: queue_full at queue a");
     assert!(
-        steps[1]["text"].as_str().unwrap().contains("of the indirection table says queue a"),
+        steps[1]["text"].as_str().unwrap().contains("of the indirection table: queue a"),
         "{frame}"
     );
 }
@@ -172,12 +175,12 @@ fn a_socket_has_one_yard_and_outlives_none() {
         .arg(yard.socket())
         .output()
         .unwrap();
-    assert!(refused(&second).contains("a yard answers there already"));
+    assert!(refused(&second).contains("another running instance uses this control socket"));
     yard.child.kill().unwrap();
     yard.child.wait().unwrap();
     assert!(yard.socket().exists(), "a killed yard cleans nothing up");
     yard.restart(&[]);
-    yard.wait_for_log("stale control socket replaced");
+    yard.wait_for_log("replacing a stale control socket");
     assert!(yard.ask(&["show", "cores"]).contains("answers"));
     let (status, _) = yard.stop();
     assert!(status.success() && !yard.socket().exists());

@@ -13,9 +13,9 @@ use yard::{Yard, wait};
 const COMMITTED: [(&str, &str); 6] = [
     ("analyze", "docs/schema/flowyard.analyze.2.json"),
     ("explain", "docs/schema/flowyard.explain.2.json"),
-    ("lb-show", "docs/schema/flowyard.lb.show.1.json"),
-    ("lb-trace", "docs/schema/flowyard.lb.trace.1.json"),
-    ("lb-change", "docs/schema/flowyard.lb.change.1.json"),
+    ("lb-show", "docs/schema/flowyard.lb.show.2.json"),
+    ("lb-trace", "docs/schema/flowyard.lb.trace.2.json"),
+    ("lb-change", "docs/schema/flowyard.lb.change.2.json"),
     ("figures", "docs/schema/flowyard.figures.1.json"),
 ];
 
@@ -264,7 +264,7 @@ fn what_lb_prints_fits_its_schemas() {
         assert_eq!(value["schema"], format!("flowyard.{}/1", command.replace('-', ".")));
         value
     };
-    let checked = |all: &Value| all["services"][0]["backends"][0]["check"]["fault"].is_string();
+    let checked = |all: &Value| all["services"][0]["backends"][0]["check"]["failure"].is_string();
     wait("a check", || Some(fits("lb-show", &["lb", "show"])).filter(checked));
     fits("lb-trace", &["lb", "trace", "udp 10.0.0.1:1 > 192.0.2.10:53"]);
     fits("lb-trace", &["lb", "trace", "udp 10.0.0.1:1 > 192.0.2.9:53"]);

@@ -218,7 +218,7 @@ fn metrics_are_what_prometheus_reads() {
     assert_eq!(after["flowyard_core_up{core=\"1\"}"], 1.0);
     assert_eq!(after["flowyard_table_entries{core=\"0\",table=\"exact\"}"], 2.0);
     assert!(after["flowyard_busy_seconds_total{core=\"0\"}"] > 0.0);
-    assert!(after["flowyard_queue_entered_frames_total{queue=\"b\",kind=\"queue\"}"] > 0.0);
+    assert!(after["flowyard_queue_enqueued_frames_total{queue=\"b\",kind=\"queue\"}"] > 0.0);
     assert!(http(address, "GET / HTTP/1.1\r\n\r\n").0.starts_with("HTTP/1.1 404"));
     assert!(http(address, "PUT /metrics HTTP/1.1\r\n\r\n").0.starts_with("HTTP/1.1 405"));
     assert_eq!(http(address, "HEAD /metrics HTTP/1.1\r\n\r\n").1, "");
@@ -288,11 +288,11 @@ fn the_doctor_tells_problems_with_their_mend_and_its_status() {
     let output = flowyard().args(["doctor", "--interface", "none7", "--json"]).output().unwrap();
     assert_eq!(output.status.code(), Some(1));
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert_eq!(report["schema"], "flowyard.doctor/1");
+    assert_eq!(report["schema"], "flowyard.doctor/2");
     let findings = report["findings"].as_array().unwrap();
     let none7 = findings.iter().find(|one| one["about"] == "interface none7").unwrap();
     assert_eq!(none7["level"], "problem");
-    assert!(none7["mend"].as_str().unwrap().starts_with("choose 'interface' from"), "{none7}");
+    assert!(none7["fix"].as_str().unwrap().starts_with("choose 'interface' from"), "{none7}");
     let problems = findings.iter().filter(|one| one["level"] == "problem").count();
     assert_eq!(report["problems"], problems);
     assert!(common::text(&output.stderr).contains("problem"));
@@ -301,7 +301,7 @@ fn the_doctor_tells_problems_with_their_mend_and_its_status() {
         flowyard().args(["doctor", "docs/examples/forward.toml", "--all"]).output().unwrap();
     let text = common::text(&output.stdout);
     assert!(text.contains("kernel: Linux") && text.contains("processors: "), "{text}");
-    assert!(!text.contains("CONFIG_XDP_SOCKETS") && !text.contains("mend: ethtool"), "{text}");
+    assert!(!text.contains("CONFIG_XDP_SOCKETS") && !text.contains("fix:  ethtool"), "{text}");
     let bad = flowyard().args(["doctor", "/nonexistent.toml"]).output().unwrap();
     assert!(refused(&bad).contains("name a readable configuration"));
     let bad = flowyard().args(["doctor", "--kind", "token_ring"]).output().unwrap();
@@ -316,13 +316,13 @@ mount -t sysfs none /sys
 ip link add va numrxqueues 2 numtxqueues 2 type veth peer name vb
 ip link set va up; ip link set vb up
 "$1" doctor --interface va --kind af_xdp --json > "$2/before" || true
-python3 - "$2/before" > "$2/mend" <<'END'
+python3 - "$2/before" > "$2/fix" <<'END'
 import json, sys
 for one in json.load(open(sys.argv[1]))["findings"]:
     if one["about"] == "offload va":
-        print(one["mend"].split(";")[0])
+        print(one["fix"].split(";")[0])
 END
-sh -e "$2/mend"
+sh -e "$2/fix"
 "$1" doctor --interface va --kind af_xdp --json > "$2/after" || true
 "#;
 
@@ -356,6 +356,6 @@ fn what_the_doctor_says_mends_a_veth() {
         })
         .collect()
     };
-    assert_eq!(offloads("before"), ["problem tx checksum is on, on a virtual interface"]);
-    assert_eq!(offloads("after"), ["ok none that is in the way"]);
+    assert_eq!(offloads("before"), ["problem tx checksum offload is on, on a virtual interface"]);
+    assert_eq!(offloads("after"), ["ok no offload that interferes with the port is on"]);
 }

@@ -1,60 +1,61 @@
-//! Checks as a user describes them: how a backend is asked how it is. Plain data.
+//! Configuration of health checks, as plain data.
 
 use crate::health::Rules;
 
-/// How the backends of a service are asked.
+/// The health check of the backends of a service.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Check {
-    /// What is asked.
+    /// The kind of check, with its parameters.
     pub asks: Asks,
-    /// How often, and how sure.
+    /// Interval, timeout and thresholds.
     pub rules: Rules,
-    /// The port, if it is another than the one that connections go to.
+    /// The port to check; `None` is the port that connections go to.
     pub port: Option<u16>,
 }
 
-/// What a backend is asked.
+/// The kinds of check, and when each passes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Asks {
-    /// It takes a TCP connection.
+    /// Passes if the backend accepts a TCP connection.
     Tcp,
-    /// It answers a GET as it should.
+    /// Passes if the response to an HTTP GET has the expected status and body.
     Http(Http),
-    /// It answers the datagram `send` with one that begins with `expect`; without `expect`, what
-    /// counts is that no ICMP error comes.
+    /// Sends a UDP datagram. With `expect`, passes if a reply begins with it. Without, passes unless
+    /// an ICMP error arrives.
     Udp {
-        /// What it is sent.
+        /// Payload of the datagram.
         send: Vec<u8>,
-        /// What its answer begins with.
+        /// The first bytes of a correct reply.
         expect: Option<Vec<u8>>,
     },
-    /// A command ends with 0: its words. Address and port are in its environment.
+    /// Runs a command, given as program and arguments, with the backend's address and port in its
+    /// environment. Passes if the exit status is 0.
     Command(Vec<String>),
 }
 
-/// What is asked by HTTP/1.1, and what a right answer is.
+/// An HTTP/1.1 request, and which responses to it pass the check.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Http {
-    /// The path, with its first slash.
+    /// The path, beginning with a slash.
     pub path: String,
-    /// What is asked for, as the Host header says; none is the backend's address.
+    /// Value of the Host header; `None` is the backend's address.
     pub host: Option<String>,
-    /// The lowest status that is right.
+    /// The lowest status code that passes.
     pub least: u16,
-    /// The highest one.
+    /// The highest status code that passes.
     pub most: u16,
-    /// What stands in the first 64 KiB of the body.
+    /// Text that the first 64 KiB of the response body must contain.
     pub body: Option<String>,
-    /// Inside of TLS.
+    /// Present for HTTPS.
     pub tls: Option<Tls>,
 }
 
-/// How sure a backend must be who it is.
+/// How the certificate of a backend is verified.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Tls {
-    /// Whether its certificate must be good: of a known authority, in time, and for the host that is asked
-    /// for.
+    /// Whether the certificate must be signed by a trusted authority, be in its validity period and
+    /// name the requested host.
     pub verify: bool,
-    /// Who may have signed it, in PEM; none is whom the system knows.
+    /// Trusted authorities as PEM certificates; `None` is the system's list.
     pub ca: Option<Vec<u8>>,
 }

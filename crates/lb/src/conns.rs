@@ -1,4 +1,4 @@
-//! Connections: the exact table of one core. Who stays with which backend, and for how long.
+//! Connection table of one core: the backend of each connection, and when the entry expires.
 //!
 //! ```text
 //!  hash ──> bucket, one cache line: [ tag x 8 | slot x 8 | spilled ]
@@ -9,85 +9,46 @@
 //! ```
 //!
 //! The index is a cuckoo table with partial keys (Fan et al., "Cuckoo Filter", CoNEXT 2014): the
-//! other bucket of an entry follows from its tag, so entries move without their keys being read.
-//! A slot never moves: its number is the connection's name as long as it lives (FullNAT makes a
-//! local port of it). A packet writes only the deadline; the wheel looks at a connection when its
-//! old deadline comes, and hangs it further on if there is a new one (Varghese and Lauck, "Hashed
-//! and Hierarchical Timing Wheels", SOSP 1987, with one level and lazy moves).
+//! alternative bucket of an entry is computed from its tag, so entries move without their keys being
+//! read. A slot never moves: its number identifies the connection during its lifetime (FullNAT derives
+//! a local port from it). A packet writes only the deadline. The wheel inspects a connection when its
+//! old deadline is reached and moves it to a later list if the deadline has changed (Varghese and
+//! Lauck, "Hashed and Hierarchical Timing Wheels", SOSP 1987, with one level and lazy moves).
 //!
-//! Memory: a slot of 64 bytes and 10 of index for each connection of the capacity, and
-//! 16 KiB for the wheel: 100 million in 6.9 GiB. Slots are touched when they are first used.
+//! Memory: a slot of 64 bytes and 10 bytes of index for each connection of the capacity, and
+//! 16 KiB for the wheel: 100 million connections take 6.9 GiB. The pages of slots are touched when the
+//! slots are first used.
 //!
-//! Invariants: a key stands at most once; every slot in use hangs in exactly one list; what is
-//! past its deadline is never found; nothing is allocated after `new`.
-//! Thread-safety: one core's.
+//! Invariants: a key has at most one entry; every slot in use is in exactly one list of the wheel; an
+//! expired entry is never found; nothing is allocated after `new`.
+//! Thread-safety: used by one core.
 
 use flowyard_frame::{LANES, Lanes, Nanos};
 
+mod conn;
 mod index;
 mod key;
 mod proxied;
 mod state;
 mod wheel;
 
+pub use conn::Conn;
+use conn::NONE;
 use index::Index;
 pub use key::ConnKey;
 pub use proxied::{Proxied, Stage, Step};
 pub use state::{State, Timeouts};
 use wheel::Wheel;
 
-/// A connection: one cache line.
-#[derive(Clone, Copy, Debug)]
-#[repr(C, align(64))]
-pub struct Conn {
-    key: ConnKey,
-    /// The backend, as the plan numbers it.
-    pub backend: u32,
-    /// The first tick at which it is over.
-    deadline: u32,
-    next: u32,
-    prev: u32,
-    /// As in [`Proxied`].
-    first: u32,
-    stage: proxied::Stage,
-    /// What it is doing.
-    state: State,
-    free: bool,
-    spare: u8,
-}
-
-impl Conn {
-    /// Its key.
-    #[must_use]
-    pub const fn key(&self) -> &ConnKey {
-        &self.key
-    }
-
-    /// What it is doing.
-    #[must_use]
-    pub const fn state(&self) -> State {
-        self.state
-    }
-
-    /// What it knows of a header in front of it.
-    #[must_use]
-    pub const fn proxied(&self) -> Proxied {
-        Proxied { first: self.first, stage: self.stage }
-    }
-}
-
-/// No slot.
-const NONE: u32 = u32::MAX;
-
 /// The connections of one core.
 #[derive(Clone, Debug)]
 pub struct Conns {
     index: Index,
-    /// Those used once at least; there is room for all from the start.
+    /// The slots that were used at least once. The capacity is allocated at the start.
     slots: Vec<Conn>,
     capacity: usize,
     len: usize,
-    /// Those that are opening.
+    /// Entries in [`State::Opening`].
     opening: usize,
     /// The first free slot; they are linked by `next`.
     free: u32,
@@ -95,16 +56,18 @@ pub struct Conns {
     timeouts: Timeouts,
 }
 
-/// Why a connection is not kept: every slot is taken, or the index has no place for this key.
+/// A connection was not entered: every slot is in use, or both buckets of its key in the index are full.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("there is no room for one more connection; wait, or raise the number of 'connections'")]
+#[error(
+    "the table of connections is full; wait until connections end, or raise 'connections' in [balance]"
+)]
 pub struct Full;
 
 impl Conns {
-    /// The most connections that a table takes.
+    /// The largest capacity of a table.
     pub const MOST: usize = 1 << 30;
 
-    /// A table for `capacity` connections, at most [`Conns::MOST`].
+    /// An empty table for `capacity` connections; values outside 1 to [`Conns::MOST`] are clamped.
     #[must_use]
     pub fn new(capacity: usize, timeouts: Timeouts) -> Self {
         let capacity = capacity.clamp(1, Self::MOST);
@@ -120,37 +83,37 @@ impl Conns {
         }
     }
 
-    /// Bytes that a table for `capacity` connections takes, all in use.
+    /// Memory in bytes of a table for `capacity` connections when all slots are used.
     #[must_use]
     pub const fn bytes(capacity: usize) -> usize {
         capacity * size_of::<Conn>() + Index::bytes(capacity) + Wheel::BYTES
     }
 
-    /// How many connections there are; some of them may be over.
+    /// The number of entries, including expired ones that [`Conns::advance`] has not removed yet.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there are none.
+    /// Whether the table has no entries.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// How many are opening: a SYN came, and nothing else.
+    /// The number of half-open connections: the client sent a SYN and nothing else yet.
     #[must_use]
     pub const fn opening(&self) -> usize {
         self.opening
     }
 
-    /// How many it takes.
+    /// The largest number of entries.
     #[must_use]
     pub const fn capacity(&self) -> usize {
         self.capacity
     }
 
-    /// The connection in `slot`, if there is one that is not over.
+    /// The connection in `slot`; `None` if the slot is free or the entry is expired.
     #[must_use]
     #[inline]
     pub fn get(&self, slot: u32, now: Nanos) -> Option<&Conn> {
@@ -158,7 +121,7 @@ impl Conns {
         (!conn.free && wheel::tick(now) < conn.deadline).then_some(conn)
     }
 
-    /// The slot of the connection with this key.
+    /// The slot of the connection with this key; `None` if there is none or it is expired.
     #[must_use]
     pub fn find(&self, key: &ConnKey, hash: u64, now: Nanos) -> Option<u32> {
         self.index
@@ -166,9 +129,8 @@ impl Conns {
             .filter(|&slot| self.get(slot, now).is_some())
     }
 
-    /// The slots of the connections with the keys of the lanes `want`, into `found`; returns the
-    /// lanes that have none. In short loops, so that the cache misses of all lanes are on their way
-    /// at once.
+    /// Looks up the keys of the lanes `want`, writes their slots to `found` and returns the lanes that
+    /// have no entry. The lookup runs in short loops, so that the cache misses of all lanes overlap.
     #[inline]
     pub fn find_batch(
         &self,
@@ -213,14 +175,14 @@ impl Conns {
         missed
     }
 
-    /// The rare lane where a tag is equal and the key is not.
+    /// For a lane whose tag is equal and whose key is not, which is rare.
     #[cold]
     fn find_again(&self, key: &ConnKey, hash: u64, now: Nanos) -> Option<u32> {
         self.find(key, hash, now)
     }
 
-    /// A packet of the connection in `slot` came, with these TCP flags (0 where it is none): it
-    /// lives on, in the state that follows. Returns its backend and the state it was in.
+    /// Updates the connection in `slot` for a packet with these TCP flags (0 if it is not TCP): sets the
+    /// next state and a new deadline. Returns the backend and the state before the packet.
     #[inline]
     pub fn seen(&mut self, slot: u32, flags: u8, now: Nanos) -> Option<(u32, State)> {
         let conn = self.slots.get_mut(slot as usize)?;
@@ -233,7 +195,7 @@ impl Conns {
         Some((backend, old))
     }
 
-    /// The state changes: the deadline may now come before the one that the wheel knows.
+    /// Changes the state. The new deadline may be earlier than the list that the slot is in.
     #[cold]
     fn turn(&mut self, slot: u32, old: State, state: State) {
         self.opening += usize::from(state == State::Opening);
@@ -243,18 +205,31 @@ impl Conns {
         self.wheel.link(&mut self.slots, slot);
     }
 
-    /// Sends the connection in `slot` to another backend from now on.
+    /// Changes the backend of the connection in `slot`.
     pub fn send_to(&mut self, slot: u32, backend: u32) {
         if let Some(conn) = self.slots.get_mut(slot as usize) {
             conn.backend = backend;
         }
     }
 
-    /// Keeps a connection: from now on `key` goes to `backend`. Returns its slot. One with this key
-    /// that is there already is replaced.
+    /// The progress of the header of the connection in `slot`.
+    #[must_use]
+    pub fn proxied(&self, slot: u32) -> Proxied {
+        self.slots.get(slot as usize).map(Conn::proxied).unwrap_or_default()
+    }
+
+    /// Stores the progress of the header of the connection in `slot`. Inserting another connection
+    /// resets it.
+    pub fn set_proxied(&mut self, slot: u32, proxied: Proxied) {
+        if let Some(conn) = self.slots.get_mut(slot as usize) {
+            (conn.first, conn.stage) = (proxied.first, proxied.stage);
+        }
+    }
+
+    /// Enters a connection and returns its slot. An existing entry with this key is replaced.
     ///
     /// # Errors
-    /// When there is no room; nothing is changed then.
+    /// The table is full; nothing is changed then.
     pub fn insert(
         &mut self,
         key: &ConnKey,
@@ -272,7 +247,7 @@ impl Conns {
             next: links.0,
             prev: links.1,
             first: 0,
-            stage: proxied::Stage::None,
+            stage: Stage::None,
             state,
             free: false,
             spare: 0,
@@ -292,7 +267,7 @@ impl Conns {
             return Err(Full);
         }
         if slot as usize == self.slots.len() {
-            self.slots.push(conn); // there is room: it never grows
+            self.slots.push(conn); // never reallocates: the capacity is allocated
         } else {
             self.free = self.slots[slot as usize].next;
         }
@@ -307,8 +282,8 @@ impl Conns {
         self.wheel.link(&mut self.slots, slot);
     }
 
-    /// Forgets what is over by `now`, and looks at no more than `budget` connections: to be called
-    /// with every batch. Each that goes is shown to `gone` (with `seed`, that of the hashes).
+    /// Removes expired entries, passes each to `gone` and returns their number. Inspects at most
+    /// `budget` entries, so that it can be called for every batch. `seed` must be that of the hashes.
     pub fn advance(
         &mut self,
         now: Nanos,
@@ -336,7 +311,7 @@ impl Conns {
         expired
     }
 
-    /// Those that are not over by `now`, with their slots.
+    /// The entries that are not expired, with their slots.
     pub fn iter(&self, now: Nanos) -> impl Iterator<Item = (u32, &Conn)> + '_ {
         let tick = wheel::tick(now);
         (0..).zip(&self.slots).filter(move |(_, conn)| !conn.free && tick < conn.deadline)

@@ -1,140 +1,70 @@
-//! Control: who knows what the user wants and how the backends are, and makes plans of it.
+//! Control plane of the balancer: holds the configuration and the state of the backends, and builds
+//! plans from them.
 //!
-//! Time is an argument. Every change that matters makes one plan; one that is refused changes
-//! nothing and says why.
+//! Time is an argument. Every change with an effect builds one plan. A change that is refused has no
+//! effect and returns the reason.
 //!
-//! Invariants: a backend keeps its number, its counts and what was set for it as long as its service
-//! and its own name, address and port stay; plans have ever higher generations.
-//! Thread-safety: one thread's.
+//! Invariants: a backend keeps its ID, its counters and its manual settings as long as the name of its
+//! service and its own name, address and port are unchanged; generations only increase.
+//! Thread-safety: used by one thread at a time.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
-use std::sync::atomic::AtomicU32;
 
 use flowyard_frame::Nanos;
 
 use crate::counts::{Counts, Sum};
 use crate::near::nearest;
-use crate::plan::{Plan, next_id, place};
-use crate::service::{Backend, Service};
+use crate::plan::{Fronts, Plan, next_id, place};
+use crate::service::Service;
 
 mod check;
 mod make;
 mod show;
+mod state;
 
 use check::check;
-pub use check::{BadService, BadWhat};
+pub use check::{BadService, BadWhat, HEAVIEST};
 pub use show::{BackendState, ServiceState};
+pub use state::Control;
+use state::{Known, Name, Totals, name};
 
-/// The most that a backend can weigh: slow start counts in hundredths.
-pub const HEAVIEST: u32 = 1_000_000;
-
-/// Services, backends, and how they are.
-#[derive(Debug)]
-pub struct Control {
-    services: Vec<Arc<Service>>,
-    entries: u32,
-    seed: u64,
-    /// How many cores count.
-    cores: usize,
-    known: HashMap<Name, Known>,
-    /// By the name of the service.
-    totals: HashMap<String, Totals>,
-    /// By place: the number last used there.
-    numbers: Vec<u32>,
-    /// Places that nobody has.
-    free: Vec<u32>,
-    plan: Arc<Plan>,
-    /// The weights that the plan was made of.
-    steps: Vec<u64>,
-}
-
-/// A backend that keeps its number: by service and name, and where it is.
-type Name = (String, String, std::net::IpAddr, Option<u16>);
-
-#[derive(Clone, Debug)]
-struct Known {
-    id: u32,
-    active: Arc<AtomicU32>,
-    counts: Arc<Counts>,
-    is_up: bool,
-    /// Since when it is up, or down.
-    changed: Nanos,
-    /// When it came up; `None` was up from the start, without slow start.
-    since: Option<Nanos>,
-    /// In place of the configured weight.
-    weight: Option<u32>,
-    /// Drained by somebody, whatever is configured.
-    drained: bool,
-}
-
-/// What was counted for a service besides its backends.
-#[derive(Debug)]
-struct Totals {
-    /// Drops before there was a backend.
-    counts: Arc<Counts>,
-    /// Of backends that went: cores may count there still, until they have the next plan.
-    leaving: Vec<Arc<Counts>>,
-    /// Of those that nobody counts in any more.
-    gone: Sum,
-}
-
-impl Totals {
-    fn sum(&self) -> Sum {
-        let all = self.leaving.iter().fold(self.gone, |sum, counts| sum.plus(&counts.sum()));
-        all.plus(&self.counts.sum())
-    }
-
-    /// Adds up what nobody counts in any more.
-    fn settle(&mut self) {
-        let gone = &mut self.gone;
-        self.leaving.retain(|counts| {
-            let is_over = Arc::strong_count(counts) == 1;
-            if is_over {
-                *gone = gone.plus(&counts.sum());
-            }
-            !is_over
-        });
-    }
-}
-
-/// There is no such backend.
+/// A service or backend was named that does not exist.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Unknown {
-    /// No such service.
+    /// There is no service with this name.
     #[error("there is no service '{service}'; {near}")]
     Service {
-        /// The service asked for.
+        /// The requested name.
         service: String,
-        /// What may have been meant.
+        /// Suggestion from [`nearest`].
         near: String,
     },
-    /// The service has no such backend.
+    /// The service has no backend with this name.
     #[error("service '{service}' has no backend '{backend}'; {near}")]
     Backend {
-        /// The service asked for.
+        /// The requested service.
         service: String,
-        /// The backend asked for.
+        /// The requested backend.
         backend: String,
-        /// What may have been meant.
+        /// Suggestion from [`nearest`].
         near: String,
     },
 }
 
 impl Control {
-    /// Control of `services`, all backends up. Maglev tables have `entries` entries. `seed` is the same on all
-    /// machines of a cluster.
+    /// Starts with `services` and all their backends up. Each Maglev table has `entries` entries. All
+    /// machines of a cluster must use the same `seed`.
     ///
     /// # Errors
-    /// The first service that is wrong.
+    /// The first service with an invalid configuration.
     pub fn new(services: Vec<Service>, entries: u32, seed: u64) -> Result<Self, BadService> {
         let plan = Arc::new(Plan {
             generation: 0,
             seed,
             services: Vec::new(),
-            fronts: Vec::new(),
+            fronts: Fronts::default(),
             targets: Vec::new(),
-            returns: Vec::new(),
         });
         let mut control = Self {
             services: Vec::new(),
@@ -152,8 +82,8 @@ impl Control {
         Ok(control)
     }
 
-    /// Has so many cores count, from the next plan on, which is made at once. What was counted is
-    /// forgotten: to be called before cores have a plan.
+    /// Allocates counters for `cores` cores, and builds a plan that uses them. Resets all counters, so
+    /// it must be called before any core has a plan.
     pub fn count_by(&mut self, cores: usize) -> Arc<Plan> {
         self.cores = cores;
         for known in self.known.values_mut() {
@@ -165,17 +95,17 @@ impl Control {
         self.remake(0)
     }
 
-    /// The plan as it is now.
+    /// The current plan.
     #[must_use]
     pub fn plan(&self) -> Arc<Plan> {
         Arc::clone(&self.plan)
     }
 
-    /// Other services from `now` on. Backends that stay keep their connections, health and what was
-    /// set for them; new ones are up, and start slowly.
+    /// Replaces the services at time `now`. Backends that exist before and after keep their
+    /// connections, health and manual settings. New backends are up and begin with slow start.
     ///
     /// # Errors
-    /// The first service that is wrong; nothing is changed then.
+    /// The first service with an invalid configuration; nothing is changed then.
     pub fn set(&mut self, services: Vec<Service>, now: Nanos) -> Result<Arc<Plan>, BadService> {
         self.change(services, Some(now))
     }
@@ -217,7 +147,7 @@ impl Control {
             self.known.insert(name, known);
         }
         self.services = services.into_iter().map(Arc::new).collect();
-        // Who is not asked any more could never come up again.
+        // A backend that is no longer checked could never come up again.
         for service in self.services.iter().filter(|service| service.check.is_none()) {
             for backend in &service.backends {
                 if let Some(known) = self.known.get_mut(&name(service, backend))
@@ -231,14 +161,14 @@ impl Control {
         Ok(self.make(fronts, now.unwrap_or(0)))
     }
 
-    /// Forgets what is not among these any more.
+    /// Removes backends that are not in `names`, and services that are not in `services`.
     fn forget(&mut self, services: &[Service], names: &[Name]) {
         let names: HashSet<&Name> = names.iter().collect();
         let gone: Vec<Name> = self.known.keys().filter(|k| !names.contains(k)).cloned().collect();
         for name in gone {
             let Some(known) = self.known.remove(&name) else { continue };
             self.free.push(place(known.id));
-            if let Some(totals) = self.totals.get_mut(&name.0) {
+            if let Some(totals) = self.totals.get_mut(&name.service) {
                 totals.leaving.push(known.counts);
             }
         }
@@ -248,11 +178,12 @@ impl Control {
         });
     }
 
-    /// Sets the weight of a backend until it is set again; `None` is the configured one. 0 drains it:
-    /// connections that it has stay. A new plan, if that is news.
+    /// Sets the weight of a backend until it is set again; `None` restores the configured weight. A
+    /// weight of 0 drains the backend: existing connections stay. Returns the current plan, which is
+    /// a new one if the weight changed.
     ///
     /// # Errors
-    /// When there is no such backend.
+    /// The backend does not exist.
     pub fn set_weight(
         &mut self,
         service: &str,
@@ -266,11 +197,11 @@ impl Control {
         Ok(if is_news { self.remake(now) } else { self.plan() })
     }
 
-    /// Drains a backend whatever its weight, until that is undone: connections that it has stay, and
-    /// no new ones come.
+    /// Drains a backend whatever its weight, or ends that: a drained backend keeps its connections and
+    /// gets no new ones. Returns the current plan, which is a new one if the setting changed.
     ///
     /// # Errors
-    /// When there is no such backend.
+    /// The backend does not exist.
     pub fn drain(
         &mut self,
         service: &str,
@@ -283,10 +214,10 @@ impl Control {
         Ok(if is_news { self.remake(now) } else { self.plan() })
     }
 
-    /// Says that a backend is up, or down. A new plan, if that is news.
+    /// Marks a backend as up or down. Returns a plan if that changed its state.
     ///
     /// # Errors
-    /// When there is no such backend.
+    /// The backend does not exist.
     pub fn set_up(
         &mut self,
         service: &str,
@@ -298,8 +229,8 @@ impl Control {
         Ok(self.set_health(&[(id, is_up)], now))
     }
 
-    /// Says of backends, by number, that they are up or down: all of it is one plan, if any of it is
-    /// news. Numbers of backends that are gone say nothing.
+    /// Marks backends, given by ID, as up or down. All changes together build one plan, which is
+    /// returned if any state changed. IDs of removed backends are ignored.
     pub fn set_health(&mut self, health: &[(u32, bool)], now: Nanos) -> Option<Arc<Plan>> {
         let mut is_news = false;
         for known in self.known.values_mut() {
@@ -312,7 +243,7 @@ impl Control {
         is_news.then(|| self.remake(now))
     }
 
-    /// The next plan, if slow start has come a step further by `now`.
+    /// Builds the next plan if the slow start of any backend has reached another step by `now`.
     pub fn tick(&mut self, now: Nanos) -> Option<Arc<Plan>> {
         (self.steps(now) != self.steps).then(|| self.remake(now))
     }
@@ -330,10 +261,6 @@ impl Control {
         let backend = found.backends.iter().find(|b| b.name == backend).ok_or_else(unknown)?;
         self.known.get_mut(&name(found, backend)).ok_or_else(unknown)
     }
-}
-
-fn name(service: &Service, backend: &Backend) -> Name {
-    (service.name.clone(), backend.name.clone(), backend.addr, backend.port)
 }
 
 #[cfg(test)]

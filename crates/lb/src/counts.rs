@@ -1,24 +1,24 @@
-//! Counts: what the cores count for a service, or a backend.
+//! Traffic counters of a service or a backend, one cell for each core.
 //!
 //! ```text
 //!  core 0 ──> Cell ┐
 //!  core 1 ──> Cell ┴──> Counts ──sum──> Sum
 //! ```
 //!
-//! Invariants: each cell has one writer, and cache lines of its own; numbers never go back; nothing
-//! is allocated after `new`.
-//! Thread-safety: a core adds to its own cell; anyone reads.
+//! Invariants: each cell has one writer and does not share a cache line; counters never decrease;
+//! nothing is allocated after `new`.
+//! Thread-safety: a core adds to its own cell only; any thread may read.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Drops are counted by a number below this; what it means is the business of who counts.
+/// Number of drop reasons that can be counted. The caller assigns a meaning to each number below it.
 pub const REASONS: usize = 32;
 
-/// What all cores have counted.
+/// The counters of all cores.
 #[derive(Debug)]
 pub struct Counts(Box<[Cell]>);
 
-/// What one core has counted.
+/// The counters of one core.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub struct Cell {
@@ -33,41 +33,41 @@ pub struct Cell {
 /// The sum over all cores.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Sum {
-    /// Connections that began.
+    /// Connections that were opened.
     pub connections: u64,
-    /// Packets of clients, sent to a backend.
+    /// Packets from clients that were forwarded to a backend.
     pub in_packets: u64,
-    /// Their bytes, from the Ethernet header on, as the client sent them.
+    /// Bytes of `in_packets`, with Ethernet headers, as the clients sent them.
     pub in_bytes: u64,
-    /// Answers that came back this way.
+    /// Replies that returned through the balancer.
     pub out_packets: u64,
-    /// Their bytes.
+    /// Bytes of `out_packets`, with Ethernet headers.
     pub out_bytes: u64,
     /// Packets dropped, by reason.
     pub drops: [u64; REASONS],
 }
 
 impl Counts {
-    /// Nothing is counted yet, by `cores` cores.
+    /// Counters at zero for `cores` cores.
     #[must_use]
     pub fn new(cores: usize) -> Self {
         Self((0..cores).map(|_| Cell::default()).collect())
     }
 
-    /// How many cores count.
+    /// The number of cores that have a cell.
     #[must_use]
     pub const fn cores(&self) -> usize {
         self.0.len()
     }
 
-    /// Where `core` counts.
+    /// The cell of `core`; `None` if there is no such core.
     #[must_use]
     #[inline]
     pub fn of(&self, core: usize) -> Option<&Cell> {
         self.0.get(core)
     }
 
-    /// What all cores have counted so far.
+    /// The totals over all cores.
     #[must_use]
     pub fn sum(&self) -> Sum {
         self.0.iter().fold(Sum::default(), |sum, cell| sum.plus(&cell.read()))
@@ -75,27 +75,27 @@ impl Counts {
 }
 
 impl Cell {
-    /// A connection began.
+    /// Counts a new connection.
     #[inline]
     pub fn connection(&self) {
         add(&self.connections, 1);
     }
 
-    /// A packet of so many bytes went to the backend.
+    /// Counts a packet of `bytes` bytes that was forwarded to the backend.
     #[inline]
     pub fn went_in(&self, bytes: u64) {
         add(&self.in_packets, 1);
         add(&self.in_bytes, bytes);
     }
 
-    /// An answer of so many bytes came back.
+    /// Counts a reply of `bytes` bytes.
     #[inline]
     pub fn came_out(&self, bytes: u64) {
         add(&self.out_packets, 1);
         add(&self.out_bytes, bytes);
     }
 
-    /// A packet was dropped for the reason with this number.
+    /// Counts a drop; a `reason` of [`REASONS`] or more is ignored.
     #[inline]
     pub fn dropped(&self, reason: u16) {
         if let Some(drops) = self.drops.get(usize::from(reason)) {
@@ -116,14 +116,15 @@ impl Cell {
     }
 }
 
-/// With one writer, a load and a store do: a locked addition costs ten times as much.
+/// With a single writer, a load and a store are sufficient; an atomic addition costs ten times as
+/// much.
 #[inline]
 fn add(cell: &AtomicU64, more: u64) {
     cell.store(cell.load(Ordering::Relaxed).wrapping_add(more), Ordering::Relaxed);
 }
 
 impl Sum {
-    /// The sum of two.
+    /// Adds `other` to each counter.
     #[must_use]
     pub fn plus(mut self, other: &Self) -> Self {
         self.connections += other.connections;
@@ -137,7 +138,7 @@ impl Sum {
         self
     }
 
-    /// Packets dropped for all reasons.
+    /// Packets dropped for any reason.
     #[must_use]
     pub fn dropped(&self) -> u64 {
         self.drops.iter().sum()
@@ -163,7 +164,7 @@ mod tests {
                     cell.went_in(60);
                     cell.came_out(1500);
                     cell.dropped(3);
-                    cell.dropped(REASONS as u16); // no such reason: nothing
+                    cell.dropped(REASONS as u16); // no such reason: not counted
                 }
             })
         };

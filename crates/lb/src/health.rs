@@ -1,30 +1,30 @@
-//! Health: when each backend is asked how it is, and what its answers come to.
+//! Scheduling of health checks: when each backend is checked, and when its results change its state.
 //!
 //! ```text
-//!  due(now) ──> ask backend 7 ──(somebody does)──> told(7, ok, now) ──> rise, fall ──> up or down
+//!  due(now) ──> check backend 7 ──(the caller runs it)──> record(7, ok, now) ──> rise, fall ──> up or down
 //! ```
 //!
-//! No I/O and no clock here: time is an argument, answers are told. Checks of many backends do not come
-//! at once: each begins at a time of its own in the first interval, waits up to a tenth more
-//! or less each time, and no more than `per_second` are begun in a second.
+//! This module does no I/O and reads no clock: time and results are arguments. Checks of many backends
+//! are spread: the first check of each backend begins at a random time within the first interval,
+//! each interval varies at random by up to a tenth, and at most `per_second` checks begin in a second.
 //!
-//! Invariants: a backend is asked once at a time; it changes after `rise` right or `fall` wrong answers
-//! in a row, and not before; a question that is not answered in time is answered wrong.
+//! Invariants: a backend has at most one check in progress; its state changes after `rise` passed or
+//! `fall` failed checks in a row, and not before; a check without a result in time has failed.
 
 use std::collections::BTreeMap;
 
 use flowyard_frame::{Nanos, Rng};
 
-/// How often, and how sure.
+/// Interval, timeout and thresholds of health checks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Rules {
-    /// From one check to the next.
+    /// Mean time from the start of one check to the start of the next.
     pub interval: Nanos,
-    /// How long an answer may take.
+    /// The longest time a check may take.
     pub timeout: Nanos,
-    /// Right answers in a row that bring a backend up.
+    /// The number of passed checks in a row that bring a backend up.
     pub rise: u32,
-    /// Wrong ones that take it down.
+    /// The number of failed checks in a row that take a backend down.
     pub fall: u32,
 }
 
@@ -35,14 +35,14 @@ impl Default for Rules {
     }
 }
 
-/// How the backends are, by number.
+/// The schedule and state of all backends, by ID.
 #[derive(Clone, Debug)]
 pub struct Health {
-    /// Checks that begin in a second at most, over all backends; 0 is no limit.
+    /// The most checks that begin in a second, over all backends; 0 is no limit.
     per_second: u32,
     random: Rng,
     all: BTreeMap<u32, Checked>,
-    /// Before this time no check begins: the rate.
+    /// No check begins before this time; it limits the rate.
     next: Nanos,
 }
 
@@ -50,33 +50,34 @@ pub struct Health {
 struct Checked {
     rules: Rules,
     due: Nanos,
-    /// When it was asked, if it has not answered.
+    /// When the check in progress began.
     asked: Option<Nanos>,
     is_up: bool,
-    /// Answers in a row against what it is.
+    /// The number of results in a row that contradict `is_up`.
     against: u32,
 }
 
-/// A backend is up, or down.
+/// A backend came up or went down.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Change {
-    /// Its number.
+    /// The backend's ID.
     pub backend: u32,
-    /// Whether it is up.
+    /// The new state.
     pub is_up: bool,
 }
 
 impl Health {
-    /// Nobody is asked yet. `seed` decides when within an interval each will be.
+    /// A schedule without backends. `seed` determines the random times within the intervals.
     #[must_use]
     pub const fn new(per_second: u32, seed: u64) -> Self {
         Self { per_second, random: Rng::new(seed), all: BTreeMap::new(), next: 0 }
     }
 
-    /// Has a backend asked from `now` on. One that is asked already goes on as it is, by these rules.
+    /// Schedules checks of a backend from `now` on. If the backend is already scheduled, only its
+    /// rules and state are replaced.
     pub fn add(&mut self, backend: u32, rules: Rules, is_up: bool, now: Nanos) {
         if let Some(checked) = self.all.get_mut(&backend) {
-            // What is due far off by longer intervals is not waited for.
+            // The next check may be due late because the old interval was longer.
             checked.due = checked.due.min(now.saturating_add(rules.interval));
             (checked.rules, checked.is_up) = (rules, is_up);
             return;
@@ -85,18 +86,18 @@ impl Health {
         self.all.insert(backend, Checked { rules, due, asked: None, is_up, against: 0 });
     }
 
-    /// Asks only those backends any more of which `stays` is true.
+    /// Removes the backends for which `stays` is false.
     pub fn retain(&mut self, mut stays: impl FnMut(u32) -> bool) {
         self.all.retain(|backend, _| stays(*backend));
     }
 
-    /// Whether a backend is up.
+    /// The state of a backend; false if it is not scheduled.
     #[must_use]
     pub fn is_up(&self, backend: u32) -> bool {
         self.all.get(&backend).is_some_and(|checked| checked.is_up)
     }
 
-    /// The backend that is to be asked now, if one is. To be called until it is `None`.
+    /// A backend whose check must begin now, if any. Call it until it returns `None`.
     pub fn due(&mut self, now: Nanos) -> Option<u32> {
         if now < self.next {
             return None;
@@ -108,21 +109,22 @@ impl Health {
         }
         checked.asked = Some(now);
         if self.per_second > 0 {
-            // Not from the last one on, but from now: time that was not used is not saved up.
+            // Counted from now, not from the last check: unused time does not allow a later burst.
             self.next = now + 1_000_000_000 / Nanos::from(self.per_second);
         }
         Some(backend)
     }
 
-    /// How long the check that is due for the longest has waited for its turn.
+    /// The delay of the check that has been due for the longest time.
     #[must_use]
     pub fn behind(&self, now: Nanos) -> Nanos {
         let waits = self.all.values().filter(|checked| checked.asked.is_none());
         waits.map(|checked| now.saturating_sub(checked.due)).max().unwrap_or(0)
     }
 
-    /// The answer of a backend that was asked; nothing of one that was not, or too late.
-    pub fn told(&mut self, backend: u32, ok: bool, now: Nanos) -> Option<Change> {
+    /// Records the result of a check, and returns the change of state if there is one. A result of a
+    /// backend that has no check in progress, for example because it came too late, is ignored.
+    pub fn record(&mut self, backend: u32, ok: bool, now: Nanos) -> Option<Change> {
         let interval = self.all.get(&backend)?.rules.interval;
         let tenth = interval / 10;
         let wait = interval - tenth + self.draw(2 * tenth + 1);
@@ -142,18 +144,18 @@ impl Health {
         Some(Change { backend, is_up: ok })
     }
 
-    /// Takes silence for an answer: a backend that was asked too long ago, by `grace` more than its
-    /// timeout. To be called until it is `None`.
+    /// Records as failed a check that has been in progress for `grace` longer than its timeout.
+    /// Returns its backend, and the change of state if there is one. Call it until it returns `None`.
     pub fn late(&mut self, grace: Nanos, now: Nanos) -> Option<(u32, Option<Change>)> {
         let is_late = |c: &Checked| {
             let most = c.rules.timeout.saturating_add(grace);
             c.asked.is_some_and(|asked| now.saturating_sub(asked) >= most)
         };
         let backend = *self.all.iter().find(|(_, checked)| is_late(checked))?.0;
-        Some((backend, self.told(backend, false, now)))
+        Some((backend, self.record(backend, false, now)))
     }
 
-    /// A number below `below` (Steele, Lea and Flood, OOPSLA 2014).
+    /// A random number below `below`: SplitMix64 (Steele, Lea and Flood, OOPSLA 2014).
     fn draw(&mut self, below: u64) -> u64 {
         self.random.below(below)
     }

@@ -1,29 +1,29 @@
-//! ICMP errors: whose packet it was that did not get through.
+//! ICMP errors: the flow of the packet that could not be delivered.
 //!
 //! ```text
 //!  outer IP | ICMP type, code, checksum, 4 bytes | IP header of the packet | its first bytes ...
 //! ```
 //!
-//! RFC 792 and RFC 4443: the error quotes the packet, so its addresses and ports tell the flow, in the
-//! direction that the packet had.
+//! An ICMP error quotes the beginning of the packet (RFC 792, RFC 4443). The quoted addresses and
+//! ports identify the flow, in the direction in which the packet was sent.
 
 use flowyard_frame::{FlowKey, proto};
 use flowyard_wire::{Headers, LinkType};
 
-/// Bytes of an ICMP header.
+/// Length of an ICMP header in bytes.
 pub const HEADER: usize = 8;
 
 /// The packet that an ICMP error quotes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Quoted {
-    /// Its 5-tuple, as it was sent.
+    /// Its 5-tuple, in the direction in which it was sent.
     pub flow: FlowKey,
-    /// Where its transport header starts, from the start of the quoted packet.
+    /// Offset of its transport header from the start of the quoted packet.
     pub l4: usize,
 }
 
-/// The packet quoted in `message`, an ICMP message (`v6` for ICMPv6) from its type on, if it is an
-/// error about a TCP, UDP or SCTP packet whose ports are there.
+/// The packet quoted in `message`, an ICMP message (ICMPv6 if `v6`) beginning with its type. `None`
+/// unless it is an error about a TCP, UDP or SCTP packet whose ports are included.
 #[must_use]
 pub fn quoted(message: &[u8], v6: bool) -> Option<Quoted> {
     let kind = *message.first()?;
@@ -41,7 +41,7 @@ pub fn quoted(message: &[u8], v6: bool) -> Option<Quoted> {
         return None;
     }
     let l4 = headers.l4 as usize;
-    let ports = packet.get(l4..)?.first_chunk::<4>()?; // all that RFC 792 promises is eight bytes
+    let ports = packet.get(l4..)?.first_chunk::<4>()?; // RFC 792 guarantees eight bytes only
     let (src, dst) = (headers.src_ip(packet)?, headers.dst_ip(packet)?);
     let port = |at: usize| u16::from_be_bytes([ports[at], ports[at + 1]]);
     let flow = FlowKey::five_tuple(headers.proto, src, port(0), dst, port(2));
@@ -67,7 +67,7 @@ mod tests {
                 let message = [&[kind, 4, 0, 0, 0, 0, 5, 0][..], &packet[..end]].concat();
                 let quoted = quoted(&message, flow.is_ipv6());
                 let want = (end >= l4 + 8).then_some(Quoted { flow, l4 });
-                // Fewer bytes than RFC 792 promises may be enough, never wrong.
+                // Fewer bytes than RFC 792 guarantees may suffice; the result is never wrong.
                 assert!(
                     quoted == want || end < l4 + 8 && quoted == Some(Quoted { flow, l4 }),
                     "{end}"

@@ -1,5 +1,5 @@
-//! The load balancer: which backend a connection goes to, and that it stays there. Writes tables,
-//! owns no packets.
+//! Layer 4 load balancer: chooses a backend for each connection and keeps the connection there.
+//! This crate computes plans and tables. It does no I/O and never owns a packet.
 //!
 //! ```text
 //!  services, health, drain ──> Control ──> Plan (one generation) ──> every core

@@ -1,13 +1,16 @@
-//! Near: what somebody may have meant who wrote a name that nothing has.
+//! Suggestions for misspelt names in error messages.
 
-/// What to write in place of `word`, out of those that are `known`.
+use strsim::levenshtein;
+
+/// Text for an error message about the unknown name `word`: the closest of the `known` names if it is
+/// within two edits, otherwise the list of them.
 #[must_use]
 pub fn nearest<'a>(word: &str, known: impl Iterator<Item = &'a str> + Clone) -> String {
-    /// More names than this help nobody.
+    /// The largest number of names in the list.
     const MOST: usize = 12;
-    match known.clone().min_by_key(|name| distance(word, name)) {
+    match known.clone().min_by_key(|name| levenshtein(word, name)) {
         None => "there are none".into(),
-        Some(name) if distance(word, name) <= 2 => format!("did you mean '{name}'?"),
+        Some(name) if levenshtein(word, name) <= 2 => format!("did you mean '{name}'?"),
         Some(_) => {
             let names: Vec<_> = known.clone().take(MOST).collect();
             let more = match known.count().saturating_sub(MOST) {
@@ -17,20 +20,6 @@ pub fn nearest<'a>(word: &str, known: impl Iterator<Item = &'a str> + Clone) -> 
             format!("choose one of {}{more}", names.join(", "))
         }
     }
-}
-
-/// Edit distance (Levenshtein) of two short words.
-fn distance(a: &str, b: &str) -> usize {
-    let mut row: Vec<usize> = (0..=b.chars().count()).collect();
-    for (i, a) in a.chars().enumerate() {
-        let mut corner = i;
-        row[0] = i + 1;
-        for (j, b) in b.chars().enumerate() {
-            let best = (corner + usize::from(a != b)).min(row[j] + 1).min(row[j + 1] + 1);
-            corner = std::mem::replace(&mut row[j + 1], best);
-        }
-    }
-    row.last().copied().unwrap_or(0)
 }
 
 #[cfg(test)]

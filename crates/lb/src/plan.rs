@@ -1,15 +1,18 @@
-//! The plan: everything the cores need to know of services and backends, as of one generation.
+//! The plan: everything that the cores need to know about services and backends, as one immutable
+//! generation.
 //!
 //! ```text
-//!  Control ──(a backend came, went, fell ill)──> Plan 7 ──> every core, between batches
+//!  Control ──(a backend was added, removed, failed)──> Plan 7 ──> every core, between batches
 //! ```
 //!
-//! A plan is made whole and never changes, so a core works by one generation or the next, never by
-//! half of one. Backends are numbered: a number stays with its backend from plan to plan, and is
-//! not used again before 2^12 others had its place. So a connection table needs no visit when a
-//! plan comes: the number in a connection says whether its backend is still there.
+//! A plan is built completely before it is published and never changes afterwards, so a core uses one
+//! generation or the next, never a mixture. A backend has a number (ID) that it keeps from plan to
+//! plan. The low 20 bits of an ID are an index into the plan's targets; the high 12 bits count the
+//! previous users of that index, so an ID is reused only after 2^12 other backends had its index.
+//! For this reason a new plan requires no pass over the connection tables: the ID in a connection
+//! shows whether its backend still exists.
 //!
-//! Thread-safety: shared and read-only; the counts of connections are atomic.
+//! Thread-safety: shared and read-only; the connection counts are atomic.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -26,7 +29,7 @@ mod entry;
 
 pub use entry::Entry;
 
-/// Bits of a backend's number that say its place; the others count who had it before.
+/// Bits of a backend's ID that are its index in the targets; the others count earlier users of it.
 const PLACE_BITS: u32 = 20;
 
 /// Services and backends of one generation.
@@ -35,15 +38,21 @@ pub struct Plan {
     pub(crate) generation: u64,
     pub(crate) seed: u64,
     pub(crate) services: Vec<Table>,
-    /// By address, protocol and first port: which service.
-    pub(crate) fronts: Vec<Front>,
-    /// By place.
+    pub(crate) fronts: Fronts,
+    /// Indexed by the low bits of a backend's ID.
     pub(crate) targets: Vec<Option<Target>>,
-    /// As `fronts`, by the addresses that answers of DNAT backends come from.
+}
+
+/// The addresses of all services. Both lists are sorted by address, protocol and first port.
+#[derive(Clone, Default, Debug)]
+pub(crate) struct Fronts {
+    /// The VIPs.
+    pub(crate) vips: Vec<Front>,
+    /// The source addresses of replies from DNAT backends.
     pub(crate) returns: Vec<Front>,
 }
 
-/// Some ports of an address, and whose they are.
+/// A port range of an address, and the service it belongs to.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct Front {
     pub(crate) addr: IpAddr,
@@ -51,58 +60,59 @@ pub(crate) struct Front {
     pub(crate) first: u16,
     pub(crate) last: u16,
     pub(crate) service: u16,
-    /// Of addresses that answers come from: the index of the backend.
+    /// In [`Fronts::returns`], the index of the backend in its service; in [`Fronts::vips`], 0.
     pub(crate) index: u16,
 }
 
 /// A service with its tables.
 #[derive(Clone, Debug)]
 pub struct Table {
-    /// As described.
+    /// The configuration.
     pub service: Arc<Service>,
-    /// Places of its backends, by index.
+    /// Index in the plan's targets, for each backend.
     pub(crate) members: Vec<u32>,
     pub(crate) maglev: Arc<Maglev>,
-    /// By index: what the table was made of.
+    /// The weight of each backend from which `maglev` was built.
     pub(crate) weights: Vec<u32>,
-    /// Indexes of backends in turns, by weight.
+    /// Weighted round-robin sequence of backend indexes.
     pub(crate) turns: Vec<u16>,
     pub(crate) quic: Option<Reader>,
-    /// Server IDs, sorted, with the index of the backend.
+    /// Server ID and backend index, sorted.
     pub(crate) servers: Vec<(ServerId, u16)>,
-    /// What is counted for it when there is no backend to count it for.
+    /// Counters for packets that have no backend; `None` if they are not counted.
     pub counts: Option<Arc<Counts>>,
 }
 
-/// A backend, as packets need it.
+/// A backend, with what is needed to forward a packet to it.
 #[derive(Clone, Debug)]
 pub struct Target {
-    /// Its number.
+    /// Identifies the backend in all plans; see the head of this file.
     pub id: u32,
-    /// The index of its service.
+    /// The index of its service in the plan.
     pub service: u16,
     /// Its index in the service.
     pub index: u16,
-    /// How packets get there.
+    /// How packets are forwarded to it.
     pub mode: Mode,
-    /// Its address.
+    /// The address that packets are forwarded to.
     pub addr: IpAddr,
-    /// Its port, if it is another than the client's.
+    /// The destination port after translation; `None` keeps the client's.
     pub port: Option<u16>,
-    /// Where packets to it leave.
+    /// The output port and MAC addresses.
     pub exit: Exit,
-    /// Whether connections that it has stay.
+    /// Whether existing connections stay with this backend.
     pub keeps: bool,
-    /// What new connections weigh now: health, drain and slow start are in it.
+    /// The effective weight for new connections, in hundredths of a configured one. It includes
+    /// health, drain and slow start.
     pub weight: u32,
-    /// Connections that it has, over all cores.
+    /// Current connections over all cores.
     pub active: Arc<AtomicU32>,
-    /// What the cores count for it.
+    /// Traffic counters.
     pub counts: Arc<Counts>,
 }
 
 impl Target {
-    /// Its place: backends of one plan have different ones, from 0 on.
+    /// The index of this backend in its plan: unique in one plan, beginning at 0.
     #[must_use]
     #[inline]
     pub const fn place(&self) -> usize {
@@ -110,64 +120,65 @@ impl Target {
     }
 }
 
-/// What a core remembers of its turns.
+/// A core's position in the round-robin sequence of each service.
 #[derive(Clone, Debug, Default)]
 pub struct Turns(Vec<u32>);
 
 impl Plan {
-    /// Which plan this is: each has a higher number than the one before.
+    /// The number of this plan. It increases by one with each plan.
     #[must_use]
     pub const fn generation(&self) -> u64 {
         self.generation
     }
 
-    /// The seed of the hashes of connections.
+    /// The seed of connection hashes.
     #[must_use]
     pub const fn seed(&self) -> u64 {
         self.seed
     }
 
-    /// The services.
+    /// The services, in the order of the configuration.
     #[must_use]
     pub fn services(&self) -> &[Table] {
         &self.services
     }
 
-    /// The service at this address.
+    /// The index of the service with this VIP, protocol and port.
     #[must_use]
     pub fn service(&self, addr: IpAddr, proto: u8, port: u16) -> Option<u16> {
-        front(&self.fronts, addr, proto, port).map(|front| front.service)
+        front(&self.fronts.vips, addr, proto, port).map(|front| front.service)
     }
 
-    /// Whether a service has this address, whatever the port.
+    /// Whether this is the VIP of any service.
     #[must_use]
     pub fn is_vip(&self, addr: IpAddr) -> bool {
-        let at = self.fronts.partition_point(|front| front.addr < addr);
-        self.fronts.get(at).is_some_and(|front| front.addr == addr)
+        let vips = &self.fronts.vips;
+        let at = vips.partition_point(|front| front.addr < addr);
+        vips.get(at).is_some_and(|front| front.addr == addr)
     }
 
-    /// Whether this is the VIP of a service whose balancer answers for it.
+    /// Whether the balancer answers ARP requests and neighbour solicitations for this address.
     #[must_use]
     pub fn answers_for(&self, addr: IpAddr) -> bool {
         let answers = |table: &Table| table.service.vip == addr && table.service.answers;
         self.services.iter().any(answers)
     }
 
-    /// The service whose backend (by DNAT) has this address.
+    /// The service that has a DNAT backend with this address, protocol and port.
     #[must_use]
     pub fn returning(&self, addr: IpAddr, proto: u8, port: u16) -> Option<&Table> {
-        let front = front(&self.returns, addr, proto, port)?;
+        let front = front(&self.fronts.returns, addr, proto, port)?;
         self.services.get(usize::from(front.service))
     }
 
-    /// The backend (by DNAT) that has this address.
+    /// The DNAT backend with this address, protocol and port.
     #[must_use]
     pub fn returned_by(&self, addr: IpAddr, proto: u8, port: u16) -> Option<&Target> {
-        let front = front(&self.returns, addr, proto, port)?;
+        let front = front(&self.fronts.returns, addr, proto, port)?;
         self.member(self.services.get(usize::from(front.service))?, front.index)
     }
 
-    /// The backend with this number, if it is still there.
+    /// The backend with this ID, or `None` if it was removed.
     #[must_use]
     #[inline]
     pub fn target(&self, id: u32) -> Option<&Target> {
@@ -176,12 +187,13 @@ impl Plan {
         (target.id == id).then_some(target)
     }
 
-    /// All backends.
+    /// The backends of all services, by index.
     pub fn targets(&self) -> impl Iterator<Item = &Target> {
         self.targets.iter().flatten()
     }
 
-    /// The backend for a new connection.
+    /// The backend for a new connection with this key and hash, by the service's choice. `None` if no
+    /// backend accepts new connections.
     #[must_use]
     pub fn choose(
         &self,
@@ -205,8 +217,8 @@ impl Plan {
         self.member(table, index)
     }
 
-    /// The backend for a packet of which nothing is known: a connection that is not kept. The same
-    /// on every machine and every core, whatever the service's choice.
+    /// The backend for a packet of an established connection that no table has an entry for. Every
+    /// machine and core gives the same answer, whatever the service's choice.
     #[must_use]
     pub fn fall_back(&self, service: u16, key: &ConnKey, hash: u64) -> Option<&Target> {
         let table = self.services.get(usize::from(service))?;
@@ -217,7 +229,8 @@ impl Plan {
         self.member(table, table.maglev.get(hash)?)
     }
 
-    /// The backend that the connection ID in this UDP payload names, if the service routes QUIC.
+    /// The backend named by the QUIC connection ID in this UDP payload; `None` if the service does
+    /// not route QUIC or the ID names no backend.
     #[must_use]
     pub fn by_connection_id(&self, service: u16, payload: &[u8]) -> Option<&Target> {
         let table = self.services.get(usize::from(service))?;
@@ -231,7 +244,7 @@ impl Plan {
         self.targets.get(place as usize)?.as_ref()
     }
 
-    /// The fewest connections for its weight; of equals the first.
+    /// The backend with the fewest connections in relation to its weight; among equals, the first.
     fn least(&self, table: &Table) -> Option<&Target> {
         let all =
             table.members.iter().filter_map(|&place| self.targets.get(place as usize)?.as_ref());
@@ -240,12 +253,13 @@ impl Plan {
             .min_by(|a, b| (load(a) * u64::from(b.weight)).cmp(&(load(b) * u64::from(a.weight))))
     }
 
-    /// Makes room for the turns of every service. `core` begins elsewhere than others.
+    /// Resizes `turns` to the services of this plan. Each core starts at a different position.
     pub fn make_turns(&self, core: usize, turns: &mut Turns) {
         turns.0.resize(self.services.len(), core as u32);
     }
 
-    /// Room for as many services as there will ever be.
+    /// Round-robin positions with capacity for `services` services, so that later plans with no more
+    /// services than this allocate nothing.
     #[must_use]
     pub fn turns_for(services: usize) -> Turns {
         Turns(Vec::with_capacity(services))
@@ -253,7 +267,8 @@ impl Plan {
 }
 
 impl Table {
-    /// Equal on two machines that send the same connections to the same backends.
+    /// Checksum of the Maglev table. It is equal on two machines that send the same connections to
+    /// the same backends.
     #[must_use]
     pub fn checksum(&self) -> u64 {
         self.maglev.checksum()
@@ -267,7 +282,7 @@ fn front(fronts: &[Front], addr: IpAddr, proto: u8, port: u16) -> Option<&Front>
     is.then_some(front)
 }
 
-/// The number of the next backend in `place`, after one with number `before`.
+/// The ID of the next backend at index `place`, after one with the ID `before`.
 pub(crate) const fn next_id(before: Option<u32>, place: u32) -> u32 {
     match before {
         Some(id) => id.wrapping_add(1 << PLACE_BITS),
@@ -275,16 +290,16 @@ pub(crate) const fn next_id(before: Option<u32>, place: u32) -> u32 {
     }
 }
 
-/// The place in a number.
+/// The index in the targets that is part of an ID.
 pub(crate) const fn place(id: u32) -> u32 {
     id & ((1 << PLACE_BITS) - 1)
 }
 
-/// The most backends there can be at a time.
+/// The largest number of backends at a time.
 pub(crate) const PLACES: usize = 1 << PLACE_BITS;
 
-/// In turns by weight: as often as its weight says, and spread evenly. Long rows are cut: then shares are
-/// right to one in 4096.
+/// Weighted round-robin sequence: each backend occurs in proportion to its weight, evenly spread. The
+/// sequence has at most 4096 rounds; if it is cut, shares are exact to one in 4096.
 pub(crate) fn turns(weights: &[u32]) -> Vec<u16> {
     let divisor = weights.iter().copied().filter(|&w| w > 0).fold(0, gcd).max(1);
     let Some(heaviest) = weights.iter().copied().max().filter(|&w| w > 0) else {
@@ -309,8 +324,8 @@ const fn gcd(a: u32, b: u32) -> u32 {
     if b == 0 { a } else { gcd(b, a % b) }
 }
 
-/// Whether a backend that is up or not keeps its connections. Where all are down and health is not
-/// believed, it is as if it were up.
+/// Whether a backend keeps its existing connections. The caller passes `is_up` as true if all
+/// backends are down and health is ignored.
 pub(crate) const fn keeps(service: &Service, is_up: bool) -> bool {
     is_up || matches!(service.on_down, OnDown::Keep)
 }

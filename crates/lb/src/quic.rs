@@ -7,21 +7,21 @@
 //!                                                                  \__ maybe encrypted __/
 //! ```
 //!
-//! Three forms: in the clear; server ID and nonce of 16 bytes together as one AES block; any other
-//! length as four rounds of Feistel with AES (section 5.4). A client migrates to another address, and its
-//! packets still reach the server that knows the connection.
+//! Three forms: unencrypted; server ID and nonce of 16 bytes together as one AES block; any other
+//! length as four rounds of a Feistel network with AES (section 5.4). When a client migrates to another
+//! address, its packets still reach the server that has the connection.
 //!
-//! Total on any bytes; nothing is allocated per packet.
+//! Every input has a result, without a panic; nothing is allocated per packet.
 
 use aes::Aes128;
 use aes::cipher::{BlockCipherDecrypt, BlockCipherEncrypt, KeyInit};
 
-/// The longest connection ID of QUIC version 1, without its first byte.
+/// The longest connection ID of QUIC version 1 without its first byte, in bytes.
 const LONGEST: usize = 19;
-/// The longest server ID.
+/// The longest server ID, in bytes.
 const SERVER: usize = 15;
 
-/// How server IDs stand in connection IDs of one codepoint.
+/// The encoding of server IDs in connection IDs with one codepoint.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Config {
     codepoint: u8,
@@ -31,7 +31,7 @@ pub struct Config {
 }
 
 impl std::fmt::Debug for Config {
-    /// Without the key: it is a secret.
+    /// Omits the key, which is a secret.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self { codepoint, server_bytes, nonce_bytes, key } = self;
         let form = if key.is_some() { "encrypted" } else { "plain" };
@@ -39,30 +39,30 @@ impl std::fmt::Debug for Config {
     }
 }
 
-/// Why there can be no such configuration.
+/// Reasons for which a configuration is refused.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum BadConfig {
-    /// 7 is "by address".
-    #[error("a codepoint of {0} is not possible; write 0 to 6")]
+    /// The codepoint exceeds 6; the draft reserves 7 for routing by address.
+    #[error("the codepoint {0} is out of range; write 0 to 6")]
     Codepoint(u8),
-    /// See section 5 of the draft.
+    /// The lengths are not allowed by section 5 of the draft.
     #[error(
-        "a server ID of {server} and a nonce of {nonce} bytes are not possible; a server ID has 1 to 15, a nonce 4 or more, both 19 at most"
+        "a server ID of {server} bytes with a nonce of {nonce} bytes is not allowed; a server ID has 1 to 15 bytes, a nonce at least 4, and both together at most 19"
     )]
     Lengths {
-        /// Bytes of the server ID.
+        /// Length of the server ID in bytes.
         server: usize,
-        /// Bytes of the nonce.
+        /// Length of the nonce in bytes.
         nonce: usize,
     },
 }
 
 impl Config {
-    /// Server IDs of `server_bytes` and nonces of `nonce_bytes`, encrypted with `key` or in the
-    /// clear.
+    /// An encoding with server IDs of `server_bytes` and nonces of `nonce_bytes`, encrypted with
+    /// `key`, or unencrypted without one.
     ///
     /// # Errors
-    /// When the draft has no such form.
+    /// The draft does not allow these values.
     pub fn new(
         codepoint: u8,
         server_bytes: usize,
@@ -81,20 +81,20 @@ impl Config {
         Ok(Self { codepoint, server_bytes, nonce_bytes, key })
     }
 
-    /// The three bits that its connection IDs begin with.
+    /// The value of the first three bits of connection IDs with this encoding.
     #[must_use]
     pub const fn codepoint(&self) -> u8 {
         self.codepoint
     }
 
-    /// Bytes of a server ID.
+    /// Length of a server ID in bytes.
     #[must_use]
     pub const fn server_bytes(&self) -> usize {
         self.server_bytes
     }
 }
 
-/// A server ID, up to 15 bytes, zeros behind.
+/// A server ID of 1 to 15 bytes, padded with zeros.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct ServerId {
     bytes: [u8; SERVER],
@@ -102,7 +102,7 @@ pub struct ServerId {
 }
 
 impl ServerId {
-    /// From its bytes; `None` if there are none, or more than 15.
+    /// Makes a server ID; `None` if `bytes` is empty or longer than 15 bytes.
     #[must_use]
     pub fn new(bytes: &[u8]) -> Option<Self> {
         let mut all = [0; SERVER];
@@ -110,17 +110,17 @@ impl ServerId {
         (!bytes.is_empty()).then_some(Self { bytes: all, len: bytes.len() as u8 })
     }
 
-    /// Its bytes.
+    /// The bytes without padding.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         self.bytes.get(..self.len.into()).unwrap_or_default()
     }
 }
 
-/// Reads server IDs, with the keys expanded.
+/// Decodes server IDs. It holds the expanded AES keys.
 #[derive(Clone)]
 pub struct Reader {
-    /// By codepoint.
+    /// Indexed by codepoint.
     forms: [Option<Form>; 7],
 }
 
@@ -137,17 +137,18 @@ impl std::fmt::Debug for Reader {
     }
 }
 
-/// What a QUIC packet says about where it goes.
+/// How a QUIC packet is routed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Route {
-    /// To this server, if it exists.
+    /// To the server with this ID, if it exists.
     Server(ServerId),
-    /// By its addresses: codepoint 7, a client's own connection ID, or no QUIC at all.
+    /// By its addresses: the packet has codepoint 7, a connection ID chosen by the client, or is not
+    /// QUIC.
     ByAddress,
 }
 
 impl Reader {
-    /// For connection IDs of all of `configs`; of two with one codepoint the later counts.
+    /// A reader for all of `configs`; if two have the same codepoint, the later is used.
     #[must_use]
     pub fn new(configs: &[Config]) -> Self {
         let mut forms = [const { None }; 7];
@@ -161,14 +162,14 @@ impl Reader {
         Self { forms }
     }
 
-    /// Where the UDP payload `packet` goes. A client's first connection ID is random and may look
-    /// like a server's: who finds no such server goes by address.
+    /// How the UDP payload `packet` is routed. A client's first connection ID is random and may look
+    /// like a server's, so the caller must route by address if the server does not exist.
     #[must_use]
     pub fn route(&self, packet: &[u8]) -> Route {
         connection_id(packet).and_then(|cid| self.read(cid)).map_or(Route::ByAddress, Route::Server)
     }
 
-    /// The server ID in `cid`, of which more may follow.
+    /// The server ID in the connection ID at the start of `cid`, which may be longer.
     fn read(&self, cid: &[u8]) -> Option<ServerId> {
         let (first, rest) = cid.split_first()?;
         let form = self.forms.get(usize::from(first >> 5))?.as_ref()?;
@@ -189,7 +190,8 @@ impl Reader {
     }
 }
 
-/// The destination connection ID and, in a short header, all that follows it (RFC 8999).
+/// The destination connection ID. In a short header, whose length field is implicit, it is followed by
+/// the rest of the packet (RFC 8999).
 fn connection_id(packet: &[u8]) -> Option<&[u8]> {
     let (first, rest) = packet.split_first()?;
     if first & 0x80 == 0 {
@@ -200,7 +202,8 @@ fn connection_id(packet: &[u8]) -> Option<&[u8]> {
     rest.get(..usize::from(*len))
 }
 
-/// Halves of an odd number of bytes share the middle one, four bits each.
+/// The two halves of the Feistel network. If the length is odd, each half has four bits of the middle
+/// byte.
 struct Halves {
     left: [u8; 10],
     right: [u8; 10],
@@ -220,7 +223,7 @@ impl Halves {
         halves
     }
 
-    /// Clears the bits that the other half has.
+    /// Clears the bits of the middle byte that belong to the other half.
     fn clear(&mut self) {
         if self.whole % 2 == 1 {
             self.left[self.half - 1] &= 0xf0;
@@ -228,7 +231,7 @@ impl Halves {
         }
     }
 
-    /// One round: `pass` 1 and 3 change the right half by the left one, 2 and 4 the left one.
+    /// One round: passes 1 and 3 change the right half, passes 2 and 4 the left half.
     fn round(&mut self, aes: &Aes128, pass: u8) {
         let (from, to) = match pass % 2 {
             1 => (&self.left, &mut self.right),
@@ -255,7 +258,7 @@ impl Halves {
     }
 }
 
-/// Section 5.4.2 backwards.
+/// Inverts section 5.4.2.
 fn unfeistel(aes: &Aes128, coded: &[u8], plain: &mut [u8; LONGEST]) {
     let mut halves = Halves::split(coded);
     for pass in [4, 3, 2, 1] {
@@ -264,8 +267,9 @@ fn unfeistel(aes: &Aes128, coded: &[u8], plain: &mut [u8; LONGEST]) {
     halves.join(plain);
 }
 
-/// A connection ID as a server of this configuration makes it, with its length in the first byte: for
-/// tests, and for servers.
+/// Encodes a connection ID as a server with this configuration does, with its length in the first
+/// byte. `None` if the lengths of `server` or `nonce` differ from the configuration. For tests and
+/// servers.
 #[must_use]
 pub fn connection_id_of(config: &Config, server: &ServerId, nonce: &[u8]) -> Option<Vec<u8>> {
     if server.bytes().len() != config.server_bytes || nonce.len() != config.nonce_bytes {

@@ -1,4 +1,4 @@
-//! Services and backends as a user describes them: plain data.
+//! Configuration of services and backends, as plain data.
 
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
@@ -8,96 +8,100 @@ use flowyard_frame::Nanos;
 use crate::check::Check;
 use crate::quic;
 
-/// A virtual address, and who answers for it.
+/// A virtual IP address (VIP) with its ports, and the backends that serve it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Service {
-    /// Its name; unique.
+    /// Unique among the services of one balancer.
     pub name: String,
-    /// The address that clients know.
+    /// The virtual IP address that clients connect to.
     pub vip: IpAddr,
-    /// TCP, UDP or SCTP (IANA).
+    /// IANA protocol number of TCP, UDP or SCTP.
     pub proto: u8,
-    /// The ports that clients know.
+    /// The destination ports that clients connect to.
     pub ports: RangeInclusive<u16>,
-    /// How packets get to a backend.
+    /// How packets are forwarded to a backend.
     pub mode: Mode,
-    /// Which backend a connection gets.
+    /// How the backend of a new connection is chosen.
     pub choice: Choice,
-    /// How server IDs stand in QUIC connection IDs; none routes QUIC by address as other UDP.
+    /// How server IDs are encoded in QUIC connection IDs. If empty, QUIC is routed by address like
+    /// any other UDP.
     pub quic: Vec<quic::Config>,
-    /// The largest TCP segment that a SYN may offer, in bytes.
+    /// Upper limit for the MSS option of a client's SYN, in bytes.
     pub mss: Option<u16>,
-    /// The largest IP packet on the way to a backend, in bytes: what is longer with its tunnel
-    /// header is answered with ICMP, or dropped. None is no limit.
+    /// The largest IP packet on the path to a backend, in bytes, including the tunnel header.
+    /// Longer packets are answered with an ICMP error or dropped. `None` is no limit.
     pub mtu: Option<u16>,
-    /// How long a backend that comes up takes to its full weight.
+    /// Time in which the weight of a backend that comes up grows to its full value; 0 is at once.
     pub slow_start: Nanos,
-    /// Whether a backend is told the client's address by a header of PROXY protocol v2: FullNAT of TCP.
+    /// Whether a PROXY protocol v2 header carries the client's address to the backend. Possible
+    /// for TCP with FullNAT only.
     pub proxy: bool,
-    /// Whether the balancer says that the VIP is its own, where it is asked (ARP, neighbour discovery).
+    /// Whether the balancer answers ARP requests and neighbour solicitations for the VIP.
     pub answers: bool,
-    /// What happens when every backend is down.
+    /// The behaviour when every backend is down.
     pub all_down: AllDown,
-    /// What happens to the connections of a backend that is down.
+    /// The treatment of existing connections of a backend that is down.
     pub on_down: OnDown,
-    /// How backends are asked how they are; none are always up.
+    /// The health check of the backends. Without one, backends always count as up.
     pub check: Option<Check>,
-    /// Who answers.
+    /// At most 2^20 over all services.
     pub backends: Vec<Backend>,
 }
 
-/// One who answers for a service.
+/// A server that handles connections of a service.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Backend {
-    /// Its name; unique in its service. Every machine calls it the same.
+    /// Unique in its service. Maglev tables are computed from the names, so a backend must have the
+    /// same name on every machine of a cluster.
     pub name: String,
-    /// Its address.
+    /// The address that packets are forwarded to.
     pub addr: IpAddr,
-    /// Its port, if it is another than the client's (DNAT and FullNAT).
+    /// The destination port after translation (DNAT and FullNAT); `None` keeps the client's.
     pub port: Option<u16>,
-    /// Its part of the new connections; 0 drains it.
+    /// Share of the new connections relative to the other backends; 0 drains the backend.
     pub weight: u32,
-    /// No new connections, whatever the weight: those it has stay.
+    /// If set, the backend gets no new connections whatever its weight; existing ones stay.
     pub drain: bool,
-    /// Where packets to it leave.
+    /// The port and MAC addresses for packets to this backend.
     pub exit: Exit,
-    /// Its server ID in QUIC connection IDs.
+    /// The server ID in QUIC connection IDs; empty if the service does not route QUIC.
     pub server_id: Vec<u8>,
 }
 
-/// A port, and the MAC addresses that frames get there.
+/// An output port, and the MAC addresses of frames that leave there.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Exit {
-    /// The port of the yard.
+    /// Port number in the engine's configuration.
     pub port: u16,
-    /// The port's own address.
+    /// Source MAC address: that of the port.
     pub src: [u8; 6],
-    /// The next hop's; nothing where it has to be asked for.
+    /// Destination MAC address: that of the next hop. Zero if it must be resolved.
     pub dst: [u8; 6],
-    /// Whose MAC address is to be asked for: the next hop's, or a gateway's.
+    /// The IP address whose MAC address must be resolved: the next hop or a gateway.
     pub via: Option<IpAddr>,
 }
 
-/// How packets get to a backend.
+/// How packets are forwarded to a backend.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Mode {
-    /// Direct server return: only MAC addresses change. The backend has the VIP itself, and answers the
-    /// client directly.
+    /// Direct server return: only MAC addresses change. The VIP is configured on the backend, which
+    /// replies to the client directly.
     Dsr,
-    /// The destination becomes the backend's; answers come back this way.
+    /// The destination address is translated to the backend's. Replies return through the balancer.
     Dnat,
-    /// The destination becomes the backend's, the source one of the pool of local addresses; answers come back
-    /// this way.
+    /// The destination address is translated to the backend's and the source address to one of the
+    /// local addresses. Replies return through the balancer.
     FullNat,
-    /// In an IP packet to the backend (RFC 2003, 2473, 4213), which has the VIP itself.
+    /// IP-in-IP tunnel to the backend (RFC 2003, 2473, 4213). The VIP is configured on the backend.
     Ipip,
-    /// In a UDP datagram to the backend: Generic UDP Encapsulation, variant 1 (draft-ietf-intarea-gue),
+    /// UDP tunnel to the backend: Generic UDP Encapsulation, variant 1 (draft-ietf-intarea-gue),
     /// port 6080.
     Gue,
 }
 
 impl Mode {
-    /// Bytes in front of the client's packet, to a backend of the given family.
+    /// Length in bytes of the tunnel header in front of the client's packet, for a backend with an
+    /// IPv6 (`v6`) or IPv4 address.
     #[must_use]
     pub const fn overhead(self, v6: bool) -> usize {
         let ip = if v6 { 40 } else { 20 };
@@ -108,40 +112,42 @@ impl Mode {
         }
     }
 
-    /// Whether addresses are translated, so that answers must come back this way.
+    /// Whether addresses are translated, so that replies must return through the balancer.
     #[must_use]
     pub const fn translates(self) -> bool {
         matches!(self, Self::Dnat | Self::FullNat)
     }
 }
 
-/// Which backend a new connection gets.
+/// How the backend of a new connection is chosen.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Choice {
-    /// By the hash of the 5-tuple: the same on every machine.
+    /// Maglev table indexed by a hash of the 5-tuple: every machine makes the same choice.
     Maglev,
-    /// In turns, by weight.
+    /// Weighted round robin.
     RoundRobin,
-    /// That with the fewest connections for its weight.
+    /// The backend with the fewest connections in relation to its weight.
     LeastConnections,
-    /// By the hash of the source address: a client stays with its backend.
+    /// Maglev table indexed by a hash of the source address: all connections of a client go to one
+    /// backend.
     SourceHash,
 }
 
-/// What happens when every backend is down.
+/// The behaviour of a service when every backend is down.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AllDown {
     /// New connections are dropped.
     Drop,
-    /// Health is not believed: all backends are used.
+    /// Health is ignored: all backends are used as if they were up.
     Use,
 }
 
-/// What happens to the connections of a backend that is down.
+/// The treatment of existing connections of a backend that is down.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum OnDown {
-    /// They go to another one, which knows nothing of them: TCP resets them, clients come again.
+    /// Their packets go to another backend. It does not know the connection, so TCP resets it and the
+    /// client reconnects.
     Move,
-    /// They stay, in hope.
+    /// Their packets still go to the backend that is down.
     Keep,
 }

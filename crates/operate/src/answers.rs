@@ -1,4 +1,5 @@
-//! Answers: what is asked on the control socket, put together from boards and cores' words.
+//! Answers to queries on the control socket, assembled from published counters and from the cores'
+//! own answers.
 
 use std::time::Duration;
 
@@ -8,21 +9,22 @@ use flowyard_queue::Order;
 use flowyard_yard::ask::{Answer, Question};
 use flowyard_yard::{Counters, DropReason, Full, Handle, Place};
 
-use crate::mend;
+use crate::fix::fix;
 use crate::names::name;
 use crate::protocol::{
     CoreState, CoreTables, Cores, DecisionState, DropState, DroppedState, Drops, Elephants, Entry,
     QueueState, Queues, TableState, Tables,
 };
 
-/// How long a core may take to answer. It does so between batches, and when it sleeps, after that.
+/// The longest wait for the cores to answer. A core answers between batches, and after waking up if it
+/// sleeps.
 pub(crate) const PATIENCE: Duration = Duration::from_millis(500);
 
 pub(crate) fn seconds(at: Nanos) -> f64 {
     at as f64 / 1e9
 }
 
-/// Every core's counters.
+/// Counters of all cores.
 #[must_use]
 pub fn cores(yard: &Handle) -> Cores {
     let alive = yard.ask(&Question::Alive, PATIENCE);
@@ -45,7 +47,7 @@ fn state(core: u16, counters: &Counters, alive: bool) -> CoreState {
     }
 }
 
-/// Every queue and tx queue.
+/// All queues, including the tx queues of ports.
 #[must_use]
 pub fn queues(yard: &Handle) -> Queues {
     let places = yard.places();
@@ -62,27 +64,27 @@ fn queue(place: &Place, tx: bool) -> QueueState {
         Order::Atomic => "atomic",
     };
     let full = if place.full == Full::Hold { "hold" } else { "drop" };
-    let done = place.queue.head(); // before the tail, which is never behind it
+    let completed = place.queue.head(); // read before the tail, which is never behind it
     QueueState {
         name: place.name.clone(),
         order: order.into(),
         tx,
-        entered: place.queue.tail().max(done),
-        done,
+        enqueued: place.queue.tail().max(completed),
+        completed,
         full: full.into(),
         consumers: place.consumers.clone(),
-        holder: place.queue.holder(),
+        oldest_held_by: place.queue.holder(),
     }
 }
 
-/// Tables of the cores that receive.
+/// Tables of the cores that receive frames, with at most `entries` entries of each.
 #[must_use]
 pub fn tables(yard: &Handle, entries: usize) -> Tables {
     let mut tables = Tables::default();
     let entry = |(key, action): &(FlowKey, Action)| self::entry(yard, key, action);
     for (core, answer) in (0..).zip(yard.ask(&Question::Tables { entries }, PATIENCE)) {
         let Some(Answer::Tables(answer)) = answer else {
-            tables.silent.push(core);
+            tables.silent_cores.push(core);
             continue;
         };
         if !answer.receives {
@@ -113,7 +115,7 @@ fn entry(yard: &Handle, key: &FlowKey, action: &Action) -> Entry {
     Entry { flow: key.to_string(), to: name(yard.places(), action.to), mark: action.mark }
 }
 
-/// Flows that are split, and what was decided.
+/// The flows that are split over cores, and the recent decisions about elephants.
 #[must_use]
 pub fn elephants(yard: &Handle) -> Elephants {
     let all = tables(yard, 1000);
@@ -125,10 +127,10 @@ pub fn elephants(yard: &Handle) -> Elephants {
     Elephants { promoted, decisions: yard.elephants().last().iter().map(decision).collect() }
 }
 
-/// A decision, for people.
+/// A decision of the elephant detector, in the protocol's form.
 #[must_use]
 pub fn decision(decision: &Decision) -> DecisionState {
-    let (what, flow) = match &decision.what {
+    let (kind, flow) = match &decision.what {
         What::Rebalance { .. } => ("rebalance", None),
         What::Promote { key, .. } => ("promote", Some(key)),
         What::Outcome { key, .. } => ("outcome", Some(key)),
@@ -141,13 +143,13 @@ pub fn decision(decision: &Decision) -> DecisionState {
         busy: decision.load.busy,
         waiting: decision.load.queue_len,
         dropped: decision.load.drops,
-        what: what.into(),
+        kind: kind.into(),
         flow: flow.map(ToString::to_string),
         text: decision.what.to_string(),
     }
 }
 
-/// Drops by core and reason, and the last ones.
+/// Drop counters by core and reason, and the last dropped frames.
 #[must_use]
 pub fn drops(yard: &Handle) -> Drops {
     let mut drops = Drops { at_s: seconds(yard.now()), ..Drops::default() };
@@ -157,11 +159,11 @@ pub fn drops(yard: &Handle) -> Drops {
                 at_s: seconds(drop.at),
                 core: drop.core,
                 reason: drop.reason.name().into(),
-                at: name(yard.places(), drop.place),
+                place: name(yard.places(), drop.place),
                 flow: drop.key.map(|key| key.to_string()),
                 frames: drop.frames,
             })),
-            _ => drops.silent.push(core),
+            _ => drops.silent_cores.push(core),
         }
     }
     drops.last.sort_by(|a, b| a.at_s.total_cmp(&b.at_s));
@@ -171,9 +173,9 @@ pub fn drops(yard: &Handle) -> Drops {
         let frames = cores.iter().sum();
         if frames > 0 {
             let last = drops.last.iter().rfind(|drop| drop.reason == reason.name());
-            let place = last.map_or("its destination", |drop| drop.at.as_str());
-            let mend = mend(reason.name(), place);
-            drops.reasons.push(DropState { reason: reason.name().into(), cores, frames, mend });
+            let place = last.map_or("its destination", |drop| drop.place.as_str());
+            let fix = fix(reason, place);
+            drops.reasons.push(DropState { reason: reason.name().into(), cores, frames, fix });
         }
     }
     drops

@@ -1,4 +1,4 @@
-//! Client: asks the control socket of a running yard.
+//! Client of the control socket.
 
 use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
@@ -8,38 +8,38 @@ use serde::de::DeserializeOwned;
 
 use crate::protocol::{Request, Response};
 
-/// Why there is no answer.
+/// A request could not be answered.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
-    /// Nobody answers there.
+    /// No process listens on the socket.
     #[error("{path}: {source}; is 'flowyard run' running, and is this its --control PATH?")]
     Nobody {
-        /// The socket.
+        /// The path of the socket.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the system call.
         source: io::Error,
     },
-    /// No path was given, and there is not just one socket in the usual folder.
+    /// No path was given, and the default folder does not contain exactly one live socket.
     #[error("{0}")]
     Which(String),
-    /// The yard went away in the middle.
-    #[error("the yard gave no answer ({0}); it may have ended")]
+    /// The connection ended before the answer was complete.
+    #[error("'flowyard run' did not answer ({0}); it may have ended")]
     Gone(String),
-    /// It refused.
+    /// The request was refused.
     #[error("{0}")]
     Refused(String),
 }
 
-/// A connection to a running yard.
+/// A connection to a running instance.
 #[derive(Debug)]
 pub struct Client(BufReader<UnixStream>);
 
 impl Client {
-    /// Connects to the socket at `path`; without one, to the only yard that has its socket in the
-    /// usual folder.
+    /// Connects to the socket at `path`; without a path, to the only instance whose socket is in the
+    /// default folder.
     ///
     /// # Errors
-    /// When nobody answers there, or it is not clear where.
+    /// No process listens on the socket, or there is not exactly one instance.
     pub fn connect(path: Option<&Path>) -> Result<Self, ClientError> {
         let path = path.map_or_else(only, |path| Ok(path.to_owned()))?;
         match UnixStream::connect(&path) {
@@ -48,10 +48,10 @@ impl Client {
         }
     }
 
-    /// The answer to `request`.
+    /// Sends `request` and waits for the answer.
     ///
     /// # Errors
-    /// When the yard refuses, or goes away.
+    /// The request was refused, or the connection ended.
     pub fn ask<T: DeserializeOwned>(&mut self, request: &Request) -> Result<T, ClientError> {
         let gone = |error: String| ClientError::Gone(error);
         let mut line = serde_json::to_vec(request).map_err(|error| gone(error.to_string()))?;
@@ -60,7 +60,7 @@ impl Client {
         let mut answer = Vec::new();
         self.0.read_until(b'\n', &mut answer).map_err(|error| gone(error.to_string()))?;
         if answer.is_empty() {
-            return Err(gone("the connection was closed".into()));
+            return Err(gone("it closed the connection".into()));
         }
         match serde_json::from_slice(&answer) {
             Ok(Response::Answer(answer)) => Ok(answer),
@@ -70,13 +70,13 @@ impl Client {
     }
 }
 
-/// The only socket in the usual folder that answers.
+/// The only socket in the default folder on which a process listens.
 fn only() -> Result<PathBuf, ClientError> {
-    let mend = "name its socket: --control PATH";
+    let fix = "name its socket with --control PATH";
     let Some(folder) = crate::control::default_path(Path::new("x.toml"))
         .and_then(|p| Some(p.parent()?.to_owned()))
     else {
-        return Err(ClientError::Which(format!("XDG_RUNTIME_DIR is not set; {mend}")));
+        return Err(ClientError::Which(format!("XDG_RUNTIME_DIR is not set; {fix}")));
     };
     let entries = std::fs::read_dir(&folder).into_iter().flatten().flatten();
     let sockets =
@@ -87,11 +87,12 @@ fn only() -> Result<PathBuf, ClientError> {
     match alive.as_slice() {
         [one] => Ok(one.clone()),
         [] => Err(ClientError::Which(format!(
-            "no yard answers in {folder}; start 'flowyard run', or {mend}"
+            "there is no running instance with a socket in {folder}; start 'flowyard run', or {fix}"
         ))),
         several => {
             let names: Vec<_> = several.iter().map(|path| path.display().to_string()).collect();
-            Err(ClientError::Which(format!("several yards run ({}); {mend}", names.join(", "))))
+            let names = names.join(", ");
+            Err(ClientError::Which(format!("several instances are running ({names}); {fix}")))
         }
     }
 }

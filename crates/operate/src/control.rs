@@ -1,14 +1,14 @@
-//! Control socket: a unix stream socket that answers [`Request`]s, one a line.
+//! Control socket: a Unix stream socket that answers [`Request`]s, one per line.
 //!
 //! ```text
 //!  bind  private folder ──> socket, mode 0600 (0660 with a group) ──rename──> PATH
-//!        so it is never there with another mode; a socket that nobody answers is replaced
+//!        so PATH never has another mode; a socket on which no process listens is replaced
 //! ```
 //!
-//! Invariants: a path has one yard; a request is at most 64 KiB, and comes within 10 seconds; at
-//! most 16 connections at a time; one trace and one count of flows at a time.
-//! Thread-safety: a thread accepts, one for each connection answers. Dropping the server removes
-//! the socket.
+//! Invariants: at most one process listens on a path; a request has at most 64 KiB and arrives within
+//! 10 seconds; at most 16 connections are open; at most one trace and one count of flows run.
+//! Thread-safety: one thread accepts connections, and each connection has a thread. Dropping the server
+//! removes the socket.
 
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -24,45 +24,61 @@ use flowyard_yard::Handle;
 use serde::Serialize;
 
 use crate::protocol::{Request, Response};
-use crate::{answers, flows, lb, switch, trace};
+use crate::{accounts, answers, flows, lb, switch, trace};
 
 /// The longest request, in bytes.
 const LONGEST: u64 = 64 << 10;
-/// The longest wait for a request, and for the asker to take the answer.
+/// The longest wait for a request, and for the client to read the response.
 const WAIT: Duration = Duration::from_secs(10);
-/// Connections at a time.
+/// The most connections at a time.
 const MOST: usize = 16;
 
-/// Why there is no control socket.
+/// The control socket could not be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum ControlError {
-    /// Another process answers there.
-    #[error("{0}: a yard answers there already; stop it, or choose another --control PATH")]
+    /// Another process listens on this path.
+    #[error(
+        "{0}: another running instance uses this control socket; stop it, or choose another --control PATH"
+    )]
     Taken(PathBuf),
-    /// What is there is no socket.
-    #[error("{0}: exists, and is no socket; remove it, or choose another --control PATH")]
+    /// The path exists and is not a socket.
+    #[error(
+        "{0}: the file exists and is not a socket; remove it, or choose another --control PATH"
+    )]
     NoSocket(PathBuf),
-    /// There is no such group.
-    #[error("no group '{0}' in /etc/group; name one that exists, or write its number")]
+    /// The group does not exist.
+    #[error(
+        "--control-group: there is no group '{0}'; name an existing group, or write its number"
+    )]
     Group(String),
-    /// The system said no.
-    #[error("{path}: {source}; choose a --control PATH in a folder that you may write to, or none")]
+    /// The group database could not be read.
+    #[error("--control-group: looking up '{name}' failed: {source}; check /etc/nsswitch.conf")]
+    Lookup {
+        /// The name in the request.
+        name: String,
+        /// The error of the lookup.
+        source: io::Error,
+    },
+    /// A system call failed.
+    #[error(
+        "{path}: {source}; choose a --control PATH in a folder that you may write to, or write --control none"
+    )]
     Io {
-        /// Where.
+        /// The path of the socket.
         path: PathBuf,
-        /// What it said.
+        /// The error of the system call.
         source: io::Error,
     },
 }
 
-/// A control socket that is bound and does not answer yet.
+/// A control socket that is bound but does not answer yet.
 #[derive(Debug)]
 pub struct Bound {
     path: PathBuf,
     listener: UnixListener,
 }
 
-/// A control socket at work.
+/// A control socket that answers requests.
 #[derive(Debug)]
 pub struct Control {
     path: PathBuf,
@@ -70,9 +86,9 @@ pub struct Control {
     thread: Option<JoinHandle<()>>,
 }
 
-/// Where the control socket of the yard with this configuration is: `/run/flowyard` for root,
-/// `$XDG_RUNTIME_DIR/flowyard` for others, with the configuration's stem as name. `None` where
-/// there is no such folder.
+/// The default path of the control socket for this configuration file: in `/run/flowyard` for root and
+/// `$XDG_RUNTIME_DIR/flowyard` for other users, with the name of the file and the suffix `.sock`. `None`
+/// if `XDG_RUNTIME_DIR` is not set.
 #[must_use]
 pub fn default_path(config: &Path) -> Option<PathBuf> {
     let folder = if rustix::process::geteuid().is_root() {
@@ -88,16 +104,17 @@ pub fn default_path(config: &Path) -> Option<PathBuf> {
 }
 
 impl Bound {
-    /// Binds `path` for its owner alone, or for `group` too (a name or a number).
+    /// Binds `path` with access for its owner only, or also for `group` (a name or a number).
     ///
     /// # Errors
-    /// When somebody answers there, or the system says no.
+    /// Another process listens on `path`, it is not a socket, the group does not exist, or a system
+    /// call fails.
     pub fn bind(path: &Path, group: Option<&str>) -> Result<Self, ControlError> {
         let gid = group.map(gid).transpose()?;
         let wrong = |source| ControlError::Io { path: path.into(), source };
         let folder = path.parent().filter(|f| !f.as_os_str().is_empty()).unwrap_or(Path::new("."));
         fs::create_dir_all(folder).map_err(wrong)?;
-        // Two that start at once must not replace each other's socket.
+        // Two processes that start at the same time must not replace each other's socket.
         let lock = File::open(folder).map_err(wrong)?;
         lock.lock().map_err(wrong)?;
         match fs::symlink_metadata(path) {
@@ -109,7 +126,7 @@ impl Bound {
             Ok(_) if UnixStream::connect(path).is_ok() => {
                 return Err(ControlError::Taken(path.into()));
             }
-            Ok(_) => tracing::info!(path = %path.display(), "stale control socket replaced"),
+            Ok(_) => tracing::info!(path = %path.display(), "replacing a stale control socket"),
         }
         let private = folder.join(format!(".flowyard-{}", std::process::id()));
         let bound = in_private(&private, path, gid).map_err(wrong);
@@ -117,10 +134,10 @@ impl Bound {
         Ok(Self { path: path.into(), listener: bound? })
     }
 
-    /// Answers from here on.
+    /// Starts the thread that answers requests.
     ///
     /// # Errors
-    /// When there is no thread to be had.
+    /// The thread cannot be started.
     pub fn serve(self, yard: Handle) -> io::Result<Control> {
         let Self { path, listener } = self;
         let stop = Arc::<AtomicBool>::default();
@@ -133,7 +150,7 @@ impl Bound {
                 match stream {
                     Ok(stream) => spawn(stream, &yard, &busy),
                     Err(error) => {
-                        tracing::warn!(%error, "control socket: a connection was not accepted");
+                        tracing::warn!(%error, "the control socket could not accept a connection");
                         thread::sleep(Duration::from_millis(100));
                     }
                 }
@@ -145,7 +162,7 @@ impl Bound {
 }
 
 impl Control {
-    /// Where it is.
+    /// The path of the socket.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
@@ -163,7 +180,7 @@ impl Drop for Control {
     }
 }
 
-/// Binds in a folder that only we may enter, and moves the socket to `path` when its mode is right.
+/// Binds in a folder that only this user may enter, sets the socket's mode, and moves it to `path`.
 fn in_private(private: &Path, path: &Path, gid: Option<u32>) -> io::Result<UnixListener> {
     let _stale = fs::remove_dir_all(private);
     fs::create_dir(private)?;
@@ -179,19 +196,16 @@ fn in_private(private: &Path, path: &Path, gid: Option<u32>) -> io::Result<UnixL
     Ok(listener)
 }
 
-/// The number of this group.
+/// The ID of the group with this name or number.
 fn gid(group: &str) -> Result<u32, ControlError> {
     if let Ok(number) = group.parse() {
         return Ok(number);
     }
-    let groups = fs::read_to_string("/etc/group").unwrap_or_default();
-    let mut lines = groups.lines().map(|line| line.split(':').collect::<Vec<_>>());
-    let found = lines.find(|line| line.first() == Some(&group));
-    let number = found.and_then(|line| line.get(2)?.parse().ok());
-    number.ok_or_else(|| ControlError::Group(group.into()))
+    let wrong = |source| ControlError::Lookup { name: group.into(), source };
+    accounts::group(group).map_err(wrong)?.ok_or_else(|| ControlError::Group(group.into()))
 }
 
-/// What is shared by connections.
+/// Limits that are shared by all connections.
 #[derive(Default)]
 struct Busy {
     connections: AtomicUsize,
@@ -202,7 +216,7 @@ struct Busy {
 fn spawn(stream: UnixStream, yard: &Handle, busy: &Arc<Busy>) {
     if busy.connections.fetch_add(1, Ordering::AcqRel) >= MOST {
         busy.connections.fetch_sub(1, Ordering::AcqRel);
-        let text = "too many connections to the control socket; try again";
+        let text = "the control socket has too many connections; try again later";
         let _gone = reply::<()>(&stream, &Response::Error(text.into()));
         return;
     }
@@ -216,7 +230,7 @@ fn spawn(stream: UnixStream, yard: &Handle, busy: &Arc<Busy>) {
     }
 }
 
-/// Answers line by line, until the asker goes.
+/// Answers line by line until the client closes the connection.
 fn converse(stream: &UnixStream, yard: &Handle, busy: &Busy) -> io::Result<()> {
     stream.set_read_timeout(Some(WAIT))?;
     stream.set_write_timeout(Some(WAIT))?;
@@ -227,7 +241,9 @@ fn converse(stream: &UnixStream, yard: &Handle, busy: &Busy) -> io::Result<()> {
             return Ok(());
         }
         if line.last() != Some(&b'\n') && line.len() as u64 == LONGEST {
-            let text = format!("a request is one line of JSON, of at most {LONGEST} bytes");
+            let text = format!(
+                "the request is too long; write one line of JSON of at most {LONGEST} bytes"
+            );
             return reply::<()>(stream, &Response::Error(text));
         }
         match serde_json::from_slice(&line) {
@@ -267,7 +283,7 @@ fn answer(stream: &UnixStream, yard: &Handle, busy: &Busy, request: &Request) ->
     }
 }
 
-/// What was asked for, or why it is not to be had.
+/// Sends the answer, or the reason why there is none.
 fn either<T: Serialize>(stream: &UnixStream, answer: Result<T, String>) -> io::Result<()> {
     match answer {
         Ok(answer) => good(stream, answer),
@@ -276,7 +292,7 @@ fn either<T: Serialize>(stream: &UnixStream, answer: Result<T, String>) -> io::R
 }
 
 fn taken(stream: &UnixStream, what: &str) -> io::Result<()> {
-    let text = format!("another {what} is under way; wait until it is over");
+    let text = format!("another {what} is in progress; wait until it has ended");
     reply::<()>(stream, &Response::Error(text))
 }
 

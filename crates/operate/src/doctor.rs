@@ -1,65 +1,23 @@
-//! Doctor: looks at the machine, and says what stands in a yard's way and how to mend it.
+//! Checks of the machine: finds settings that prevent or slow down a configuration, and how to fix them.
 //!
 //! ```text
-//!  Machine (files of /proc and /sys, ethtool, probes) ──> checks ──> Finding: level, what, why, mend
+//!  Machine (files of /proc and /sys, ethtool, probes) ──> checks ──> Finding: level, what, why, fix
 //! ```
 //!
-//! Read only, always: the commands that mend are printed, never run.
+//! The checks only read. Commands that fix a problem are printed and never executed.
 //!
 //! Thread-safety: plain functions over a [`Machine`].
 
-use serde::{Deserialize, Serialize};
-
 mod checks;
 mod config;
+mod finding;
 mod machine;
 
 pub use config::{Port, Wanted};
-pub use machine::{Here, Machine, Offload};
+pub use finding::{Finding, Level};
+pub use machine::{Here, Machine, Offload, QueueCounts};
 
-/// How bad it is.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Level {
-    /// As it should be.
-    Ok,
-    /// It works, but slower or less surely than it could.
-    Warning,
-    /// Something will not work.
-    Problem,
-}
-
-/// What was found about one thing.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Finding {
-    /// How bad it is.
-    pub level: Level,
-    /// What was looked at: `kernel`, `offload eth0`, `memlock`, ...
-    pub about: String,
-    /// What was found.
-    pub what: String,
-    /// Why it matters.
-    pub why: String,
-    /// A command that mends it, or what else to do; none where nothing is to be mended.
-    pub mend: Option<String>,
-}
-
-impl Finding {
-    fn new(about: &str, what: impl Into<String>, why: &str) -> Self {
-        let (about, what, why) = (about.into(), what.into(), why.into());
-        Self { level: Level::Ok, about, what, why, mend: None }
-    }
-
-    fn warn(self, mend: impl Into<String>) -> Self {
-        Self { level: Level::Warning, mend: Some(mend.into()), ..self }
-    }
-
-    fn problem(self, mend: impl Into<String>) -> Self {
-        Self { level: Level::Problem, mend: Some(mend.into()), ..self }
-    }
-}
-
-/// Everything that was found about `machine`, for a yard that wants this.
+/// Runs all checks of `machine` that matter for `wanted`.
 #[must_use]
 pub fn examine(machine: &dyn Machine, wanted: &Wanted) -> Vec<Finding> {
     checks::all(machine, wanted)

@@ -1,4 +1,4 @@
-//! Flows: the largest of each core, counted while somebody wants to know.
+//! The largest flows of each core. Frames are counted only while a request is in progress.
 
 use std::thread;
 use std::time::Duration;
@@ -10,13 +10,13 @@ use flowyard_yard::ask::{Answer, Question};
 use crate::answers::PATIENCE;
 use crate::protocol::{CoreFlows, FlowState, Flows};
 
-/// One of so many frames is looked at.
+/// One of this many frames is sampled.
 const EVERY: u32 = 16;
 
-/// The longest that frames are counted, in seconds.
+/// The longest count, in seconds.
 pub(crate) const LONGEST: f64 = 60.0;
 
-/// Has every core count the flows that it works on, for so long.
+/// Counts the flows that each core works on for `seconds`.
 pub(crate) fn flows(yard: &Handle, seconds: f64) -> Flows {
     let seconds = if seconds.is_finite() { seconds.clamp(0.01, LONGEST) } else { 1.0 };
     let sampler = Box::new(Sampler::new(EVERY, 1, yard.now()));
@@ -25,7 +25,7 @@ pub(crate) fn flows(yard: &Handle, seconds: f64) -> Flows {
     let mut flows = Flows { seconds, ..Flows::default() };
     for (core, answer) in (0..).zip(yard.ask(&Question::Seen, PATIENCE)) {
         let Some(Answer::Seen(seen)) = answer else {
-            flows.silent.push(core);
+            flows.silent_cores.push(core);
             continue;
         };
         let all = seen.bytes.max(1) as f64;

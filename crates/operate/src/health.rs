@@ -1,17 +1,17 @@
-//! Health: asks the backends of a balancer how they are, and has the answers change its tables.
+//! Health checks of the backends of a balancer. Their results change the balancer's plan.
 //!
 //! ```text
-//!  plan ──(services with a check)──> Health: who is due? ──job──> probers, at most 64 threads
-//!  hub <──one plan for all news──── rise, fall <──────────answer──┘
+//!  plan ──(services with a check)──> Health: which is due? ──job──> probers, at most 64 threads
+//!  hub <──one plan for all changes─ rise, fall <──────────result──┘
 //! ```
 //!
-//! No core of the yard takes part: questions go out by the machine's own network stack, with the
-//! rights and the user that are left after the start.
+//! The engine's cores take no part: checks use the network stack of the machine, and run with the user
+//! and the capabilities that remain after the start.
 //!
-//! Invariants: a backend is asked once at a time; no question is begun before a prober is free for it,
-//! so that none waits while its time runs.
-//! Thread-safety: a thread decides, others ask and wait. Dropping the checker ends the first at once,
-//! the others with what they wait for.
+//! Invariants: a backend has at most one check in progress; a check begins only when a prober is free,
+//! so that none waits while its timeout runs.
+//! Thread-safety: one thread schedules, other threads (probers) run the checks. Dropping the checker
+//! ends the scheduler at once; probers end when their current check does.
 
 use std::collections::{BTreeMap, HashSet};
 use std::io;
@@ -29,29 +29,33 @@ use flowyard_lb::health::Health;
 use flowyard_lb::{AllDown, ServiceState};
 use flowyard_yard::Handle;
 
+mod deadline;
 mod http;
-pub mod probe;
+mod probe;
 mod tls;
 
-use probe::{Asked, Deadline, Fault, Probe};
+use deadline::{Deadline, Fault};
+use probe::{Asked, Probe};
 
-/// The most questions at a time.
+/// The most checks in progress.
 const MOST: usize = 64;
-/// From one look at what is due to the next.
+/// The scheduler's period.
 const NAP: Duration = Duration::from_millis(10);
-/// A prober that has not answered by so much more than its timeout is not believed in any more.
+/// A check has failed if its prober has no result this long after the timeout.
 const GRACE: Nanos = 1_000_000_000;
-/// Between two words about checks that are late.
+/// The time between two warnings about late checks.
 const QUIET: Nanos = 60_000_000_000;
+/// A check is late if it begins this long after it was due.
+const LATE: Nanos = 1_000_000_000;
 
-/// Checks at work.
+/// The running health checks.
 #[derive(Debug)]
 pub struct Checker {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// A question on its way to a prober.
+/// A check for a prober to run.
 struct Job {
     backend: u32,
     asked: Asked,
@@ -59,7 +63,7 @@ struct Job {
     timeout: Nanos,
 }
 
-/// What came of it.
+/// The result of a check.
 struct Done {
     backend: u32,
     took: Nanos,
@@ -67,11 +71,11 @@ struct Done {
 }
 
 impl Checker {
-    /// Has the backends of a balancer asked from now on; `None` if the yard is no balancer. At most
-    /// `per_second` checks begin in a second; 0 is no limit.
+    /// Starts the health checks of a balancer's backends; `None` if the engine does not run a
+    /// balancer. At most `per_second` checks begin in a second; 0 is no limit.
     ///
     /// # Errors
-    /// When there is no thread to be had.
+    /// The scheduler's thread cannot be started.
     pub fn start(yard: &Handle, per_second: u32) -> io::Result<Option<Self>> {
         let Some(hub) = yard.control_plane::<Hub>() else { return Ok(None) };
         let stop = Arc::<AtomicBool>::default();
@@ -96,39 +100,45 @@ impl Drop for Checker {
     }
 }
 
-/// A backend that is asked.
+/// A backend that is checked.
 #[derive(Clone)]
 struct Known {
     asked: Asked,
     check: Check,
     probe: Arc<Probe>,
-    /// Its check cannot run, and the log says so.
+    /// Whether the last check could not run, which is logged once.
     cannot: bool,
 }
 
-/// What the thread that decides knows.
+/// The state of the scheduler.
 struct Checks {
     yard: Handle,
     hub: Arc<Hub>,
     health: Health,
-    /// The generation that `known` is of.
+    /// The generation of the plan that `known` was read from.
     generation: u64,
-    /// By the number of the backend.
+    /// By the backend's ID.
     known: BTreeMap<u32, Known>,
-    /// Services none of whose backends is up.
+    /// Services without a backend that is up.
     down: HashSet<String>,
-    jobs: (Sender<Job>, Arc<Mutex<Receiver<Job>>>),
-    done: (Sender<Done>, Receiver<Done>),
+    jobs: Sender<Job>,
+    /// The other end of `jobs`, which the probers share.
+    take_job: Arc<Mutex<Receiver<Job>>>,
+    /// Cloned for each prober.
+    send_done: Sender<Done>,
+    done: Receiver<Done>,
     probers: usize,
+    /// Jobs in progress.
     busy: usize,
-    /// When it was said that checks are late.
-    said: Option<Nanos>,
+    /// When the last warning about late checks was logged.
+    warned: Option<Nanos>,
 }
 
 impl Checks {
     fn new(yard: Handle, hub: Arc<Hub>, per_second: u32) -> Self {
-        let (jobs, take) = channel();
-        // Two machines of a cluster shall not ask in step.
+        let (jobs, take_job) = channel();
+        let (send_done, done) = channel();
+        // Two machines of a cluster must not check at the same times.
         let seed = hub.plan().seed() ^ u64::from(std::process::id()) << 32;
         Self {
             yard,
@@ -137,40 +147,43 @@ impl Checks {
             generation: 0,
             known: BTreeMap::new(),
             down: HashSet::new(),
-            jobs: (jobs, Arc::new(Mutex::new(take))),
-            done: channel(),
+            jobs,
+            take_job: Arc::new(Mutex::new(take_job)),
+            send_done,
+            done,
             probers: 0,
             busy: 0,
-            said: None,
+            warned: None,
         }
     }
 
-    /// Waits a little for answers, and does what is due.
+    /// Waits for results up to `NAP`, and begins the checks that are due.
     fn step(&mut self) {
         if self.hub.generation() != self.generation {
-            self.look();
+            self.read_plan();
         }
-        let mut news = Vec::new();
-        let first = self.done.1.recv_timeout(NAP);
-        let rest: Vec<_> = std::iter::from_fn(|| self.done.1.try_recv().ok()).collect();
+        let mut changes = Vec::new();
+        let first = self.done.recv_timeout(NAP);
+        let rest: Vec<_> = std::iter::from_fn(|| self.done.try_recv().ok()).collect();
         for done in first.into_iter().chain(rest) {
             self.busy = self.busy.saturating_sub(1);
-            news.extend(self.take(&done));
+            changes.extend(self.take(&done));
         }
         let now = self.yard.now();
         while let Some((backend, change)) = self.health.late(GRACE, now) {
-            self.hub.report(backend, now, GRACE, Some("the prober does not come back".into()));
-            news.extend(change.map(|change| (change.backend, change.is_up)));
+            let why = "the check exceeded its timeout and has not ended";
+            self.hub.report(backend, now, GRACE, Some(why.into()));
+            changes.extend(change.map(|change| (change.backend, change.is_up)));
         }
-        if !news.is_empty() {
-            self.hub.set_health(&news, now);
-            self.look();
+        if !changes.is_empty() {
+            self.hub.set_health(&changes, now);
+            self.read_plan();
         }
-        self.ask(now);
+        self.begin(now);
     }
 
-    /// Looks at the newest plan: who is to be asked, and which services are down.
-    fn look(&mut self) {
+    /// Reads from the current plan which backends are checked, and which services are down.
+    fn read_plan(&mut self) {
         self.generation = self.hub.generation();
         let mut known = BTreeMap::new();
         let mut probes: Vec<Arc<Probe>> = Vec::new();
@@ -199,11 +212,11 @@ impl Checks {
         self.health.retain(|backend| known.contains_key(&backend));
         self.hub.retain_reports(|backend| known.contains_key(&backend));
         self.known = known;
-        self.say_down(&states);
+        self.log_down(&states);
     }
 
-    /// Says which services have no backend that is up any more, and which have one again.
-    fn say_down(&mut self, states: &[ServiceState]) {
+    /// Logs the services whose last backend went down, and those that have a backend again.
+    fn log_down(&mut self, states: &[ServiceState]) {
         let mut down = HashSet::new();
         for state in states {
             if state.backends.is_empty() || state.backends.iter().any(|backend| backend.is_up) {
@@ -213,19 +226,24 @@ impl Checks {
             if !self.down.contains(service) {
                 let then = match state.service.all_down {
                     AllDown::Drop => "new connections are dropped",
-                    AllDown::Use => "health is not believed, and all are used",
+                    AllDown::Use => "all backends are used as if they were up",
                 };
-                tracing::error!(service, "every backend is down: {then}");
+                tracing::error!(service, "every backend of the service is down: {then}");
             }
             down.insert(service.clone());
         }
         for service in self.down.difference(&down) {
-            tracing::info!(service, "not every backend is down any more");
+            let found = states.iter().find(|state| state.service.name == *service);
+            if let Some(state) = found.filter(|state| !state.backends.is_empty()) {
+                let up = state.backends.iter().filter(|backend| backend.is_up).count();
+                let all = state.backends.len();
+                tracing::info!(service, "the service is up again ({up} of {all} backends)");
+            }
         }
         self.down = down;
     }
 
-    /// Takes an answer; what is new by it.
+    /// Records a result. Returns the backend and its new state if the state changed.
     fn take(&mut self, done: &Done) -> Option<(u32, bool)> {
         let (backend, now) = (done.backend, self.yard.now());
         let known = self.known.get_mut(&backend)?;
@@ -235,10 +253,10 @@ impl Checks {
         let cannot = matches!(done.fault, Some(Fault::Cannot(_)));
         if cannot && !known.cannot {
             let why = fault.as_deref().unwrap_or_default();
-            tracing::error!(backend = name, "{why}; it counts as a wrong answer");
+            tracing::error!(backend = name, "{why}; this counts as a failed check");
         }
         known.cannot = cannot;
-        let change = self.health.told(backend, done.fault.is_none(), now)?;
+        let change = self.health.record(backend, done.fault.is_none(), now)?;
         let addr = known.asked.addr;
         match (change.is_up, fault) {
             (true, _) => tracing::info!(backend = name, %addr, "backend is up"),
@@ -250,8 +268,8 @@ impl Checks {
         Some((backend, change.is_up))
     }
 
-    /// Asks who is due, as long as there are probers for it.
-    fn ask(&mut self, now: Nanos) {
+    /// Begins the checks that are due, as long as probers are free.
+    fn begin(&mut self, now: Nanos) {
         while self.busy < MOST
             && let Some(backend) = self.health.due(now)
         {
@@ -262,12 +280,12 @@ impl Checks {
             if self.busy > self.probers {
                 self.spawn();
             }
-            let _there = self.jobs.0.send(job); // without a prober it is late, and counts as wrong
+            let _sent = self.jobs.send(job); // a job without a prober is late, which is a failure
         }
         let behind = self.health.behind(now);
-        let is_late = behind > 1_000_000_000;
-        if is_late && self.said.is_none_or(|said| now.saturating_sub(said) > QUIET) {
-            self.said = Some(now);
+        let is_due = self.warned.is_none_or(|warned| now.saturating_sub(warned) > QUIET);
+        if behind > LATE && is_due {
+            self.warned = Some(now);
             let late_ms = behind / 1_000_000;
             tracing::warn!(
                 late_ms,
@@ -277,9 +295,10 @@ impl Checks {
         }
     }
 
-    /// One more prober.
+    /// Starts one more prober.
     fn spawn(&mut self) {
-        let (jobs, done, yard) = (Arc::clone(&self.jobs.1), self.done.0.clone(), self.yard.clone());
+        let (jobs, done) = (Arc::clone(&self.take_job), self.send_done.clone());
+        let yard = self.yard.clone();
         let work = move || {
             loop {
                 let next = jobs.lock().unwrap_or_else(PoisonError::into_inner).recv();
@@ -296,7 +315,9 @@ impl Checks {
         let thread = thread::Builder::new().name("probe".into()).stack_size(512 << 10).spawn(work);
         match thread {
             Ok(_) => self.probers += 1,
-            Err(error) => tracing::error!(%error, "a health check cannot run: no thread"),
+            Err(error) => {
+                tracing::error!(%error, "a health check cannot run: its thread could not be started");
+            }
         }
     }
 }

@@ -1,9 +1,9 @@
-//! A balancer, operated: what its services are like, and what is changed by hand.
+//! State of a balancer, and manual changes to it.
 //!
-//! Every change is one generation of its plan, and is logged. What is set by hand holds until it is
-//! undone, the backend goes, or the yard ends: a reload leaves it.
+//! Every change makes one generation of the plan and is logged. A manual setting holds until it is
+//! undone, the backend is removed, or the process ends; a reload does not change it.
 //!
-//! Thread-safety: plain functions over a [`Handle`]; anyone may call them.
+//! Thread-safety: plain functions over a [`Handle`]; any thread may call them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,16 +19,16 @@ use crate::protocol::{Lb, LbBackend, LbChange, LbCheck, LbCore, LbCounts, LbServ
 
 pub mod explain;
 
-/// The hub of a yard that is a balancer.
+/// The hub of the balancer, or an error if the engine does not run one.
 pub(crate) fn hub(yard: &Handle) -> Result<Arc<Hub>, String> {
-    let why = "this yard is no balancer; write kind = \"balance\" in [work] (see docs/balance.md)";
-    yard.control_plane().ok_or_else(|| why.into())
+    let none = "the running configuration is not a balancer; write kind = \"balance\" in [work] (see docs/balance.md)";
+    yard.control_plane().ok_or_else(|| none.into())
 }
 
-/// The services of a balancer, as they are.
+/// The state of all services of a balancer.
 ///
 /// # Errors
-/// When the yard is none.
+/// The engine does not run a balancer.
 pub fn services(yard: &Handle) -> Result<Lb, String> {
     let hub = hub(yard)?;
     let cores = hub.occupancy().into_iter().enumerate().map(|(core, of)| LbCore {
@@ -72,7 +72,7 @@ fn service(hub: &Hub, state: &ServiceState) -> LbService {
             AllDown::Use => "use",
         }
         .into(),
-        counts: counts(&state.counts),
+        counters: counters(&state.counts),
         backends: all
             .map(|(described, is)| {
                 backend(described, is, state.entries, check, hub.reported(is.id))
@@ -94,25 +94,25 @@ fn backend(
         port: described.port,
         state: state(described, is).into(),
         since_s: seconds(is.since),
-        drained: is.drained,
+        manually_drained: is.drained,
         configured_weight: described.weight,
-        set_weight: is.set_weight,
+        manual_weight: is.set_weight,
         weight: f64::from(is.weight) / 100.0,
         share: f64::from(is.entries) / f64::from(entries.max(1)),
         connections: is.active,
-        counts: counts(&is.counts),
+        counters: counters(&is.counts),
         check: report.zip(check).map(|(report, check)| LbCheck {
             kind: kind(&check.asks).into(),
             at_s: seconds(report.at),
             took_s: seconds(report.took),
-            fault: report.fault,
+            failure: report.fault,
             checks: report.checks,
-            faults: report.faults,
+            failures: report.faults,
         }),
     }
 }
 
-/// In a word, what a backend is to new connections.
+/// How a backend takes part in the choice for new connections, in one word.
 fn state(described: &Backend, is: &BackendState) -> &'static str {
     let weight = is.set_weight.unwrap_or(described.weight);
     match is {
@@ -123,7 +123,7 @@ fn state(described: &Backend, is: &BackendState) -> &'static str {
     }
 }
 
-fn counts(sum: &Sum) -> LbCounts {
+fn counters(sum: &Sum) -> LbCounts {
     let reason = |reason: DropReason| {
         let frames = sum.drops.get(usize::from(reason.code())).copied().unwrap_or(0);
         (frames > 0).then(|| (reason.name().to_owned(), frames))
@@ -138,7 +138,7 @@ fn counts(sum: &Sum) -> LbCounts {
     }
 }
 
-/// The word for a protocol in the configuration.
+/// The name of a protocol in the configuration.
 pub(crate) fn protocol(number: u8) -> &'static str {
     match number {
         proto::TCP => "tcp",
@@ -147,7 +147,7 @@ pub(crate) fn protocol(number: u8) -> &'static str {
     }
 }
 
-/// The word for a choice in the configuration.
+/// The name of a choice in the configuration.
 pub(crate) const fn choice(choice: Choice) -> &'static str {
     match choice {
         Choice::Maglev => "maglev",
@@ -167,10 +167,10 @@ const fn kind(asks: &Asks) -> &'static str {
     }
 }
 
-/// Drains a backend by hand, or undoes that.
+/// Drains a backend manually, or ends that.
 ///
 /// # Errors
-/// When there is no such backend; what there is, is named.
+/// The backend does not exist.
 pub fn drain(
     yard: &Handle,
     service: &str,
@@ -179,14 +179,14 @@ pub fn drain(
 ) -> Result<LbChange, String> {
     let hub = hub(yard)?;
     hub.drain(service, backend, drained, yard.now()).map_err(|error| error.to_string())?;
-    tracing::info!(service, backend, drained, "drain by hand");
+    tracing::info!(service, backend, drained, "drain set manually");
     changed(&hub, service, backend)
 }
 
-/// Sets the weight of a backend by hand; `None` is the configured one again.
+/// Sets the weight of a backend manually; `None` restores the configured weight.
 ///
 /// # Errors
-/// When there is no such backend, what there is being named, or the weight is too large.
+/// The backend does not exist, or the weight exceeds [`HEAVIEST`].
 pub fn set_weight(
     yard: &Handle,
     service: &str,
@@ -195,14 +195,14 @@ pub fn set_weight(
 ) -> Result<LbChange, String> {
     let hub = hub(yard)?;
     if let Some(weight) = weight.filter(|weight| *weight > HEAVIEST) {
-        return Err(format!("a weight of {weight} is not possible; write 0 to {HEAVIEST}"));
+        return Err(format!("the weight {weight} is out of range; write 0 to {HEAVIEST}"));
     }
     hub.set_weight(service, backend, weight, yard.now()).map_err(|error| error.to_string())?;
-    tracing::info!(service, backend, weight, "weight set by hand");
+    tracing::info!(service, backend, weight, "weight set manually");
     changed(&hub, service, backend)
 }
 
-/// What a change came to.
+/// The state of a backend after a manual change.
 fn changed(hub: &Hub, service: &str, backend: &str) -> Result<LbChange, String> {
     let generation = hub.generation();
     let all = hub.states();
@@ -212,16 +212,16 @@ fn changed(hub: &Hub, service: &str, backend: &str) -> Result<LbChange, String> 
         pairs.find(|(described, _)| described.name == backend)
     });
     let (Some(of), Some((described, is))) = (of, pair) else {
-        return Err("it is changed, and a reload has taken it away since".into());
+        return Err("the change was made, but a reload has removed the backend since".into());
     };
     let idle = of.backends.iter().all(|backend| backend.weight == 0);
     let note = match (is.is_up, state(described, is)) {
-        _ if idle => Some("no backend of this service takes new connections now".into()),
+        _ if idle => Some("no backend of this service accepts new connections now".into()),
         (_, "drained") if !is.drained && described.drain => {
-            Some("the configuration drains it: 'drain = true'".into())
+            Some("the configuration drains the backend with 'drain = true'".into())
         }
-        (_, "drained") if !is.drained => Some("its weight is 0".into()),
-        (false, _) => Some("it is down: its checks have to bring it up first".into()),
+        (_, "drained") if !is.drained => Some("the weight of the backend is 0".into()),
+        (false, _) => Some("the backend is down until its health checks pass".into()),
         _ => None,
     };
     Ok(LbChange {
@@ -229,8 +229,8 @@ fn changed(hub: &Hub, service: &str, backend: &str) -> Result<LbChange, String> 
         backend: backend.into(),
         generation,
         state: state(described, is).into(),
-        drained: is.drained,
-        set_weight: is.set_weight,
+        manually_drained: is.drained,
+        manual_weight: is.set_weight,
         weight: f64::from(is.weight) / 100.0,
         connections: is.active,
         note,

@@ -1,28 +1,29 @@
-//! Operating a yard: what happens beside the walk, so that people can run it.
+//! Operation of a running engine: everything beside the packet path that people need to run it.
 //!
 //! ```text
 //!  flowyard show, top, trace ──unix socket──> control ──┐
 //!  Prometheus ──────────────HTTP, loopback──> metrics ──┼──> Handle ──mail──> cores
-//!  backends <──checks, probers── health ──> Hub: the tables of a balancer
+//!  backends <──checks, probers── health ──> Hub: the state of a balancer's backends
 //!  systemd <──────────────── ready, watchdog ─ service ─┘
 //!  OpenFlow controllers ──── openflow ── agent ──> changes ──> a switch's data plane
 //!  flowyard doctor ──> /proc, /sys, ethtool: the machine, read only
 //! ```
 //!
-//! Nothing here is on a frame's way: cores show their counters on boards, and answer questions
-//! between batches.
+//! Nothing in this crate is on the packet path: cores publish their counters in shared memory and
+//! answer queries between batches.
 //!
-//! Thread-safety: the control and metrics servers and the checks have threads of their own, and share a
-//! [`flowyard_yard::Handle`], which anyone may use.
+//! Thread-safety: the control server, the metrics server and the health checks each have their own
+//! threads and share a [`flowyard_yard::Handle`], which any thread may use.
 
+mod accounts;
 pub mod answers;
 pub mod client;
 pub mod control;
 pub mod doctor;
+mod fix;
 mod flows;
 pub mod health;
 pub mod lb;
-mod mend;
 pub mod metrics;
 mod names;
 pub mod openflow;
@@ -32,5 +33,3 @@ pub mod service;
 pub mod switch;
 mod sys;
 mod trace;
-
-pub use mend::mend;

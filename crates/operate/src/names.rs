@@ -1,9 +1,10 @@
-//! Names of places, as the configuration has them.
+//! Names of queues and ports, as in the configuration.
 
 use flowyard_frame::To;
 use flowyard_yard::Places;
 
-/// `queue workers`, `port east`, `drop`; a place that does not exist is named by its number.
+/// A destination as text: `queue workers`, `port east`, `drop`. If it does not exist, the text has its
+/// number.
 pub(crate) fn name(places: &Places, to: To) -> String {
     let known = places.get(to).map(|place| place.name.as_str());
     match (to, known) {

@@ -1,66 +1,68 @@
-//! Least privilege: once everything is open, nothing may be opened any more that needs a right.
+//! Least privilege: gives up the user, groups and capabilities that are not needed after the start.
 //!
 //! ```text
 //!  root: build ports, bind sockets ──> group, user ──> no capability, no new privileges ──> threads
 //! ```
 //!
-//! Capabilities and ids belong to threads, and new threads inherit them: so this comes before any
-//! thread is started, and holds for the whole process.
+//! Capabilities and IDs belong to threads, and a new thread inherits those of its creator. They are
+//! therefore given up before any thread is started, so that this holds for the whole process.
 
 use std::fs;
 use std::io;
 
+use crate::accounts::{self, Account};
 use rustix::process::{Gid, Uid};
 use rustix::thread::{
     CapabilitySet, CapabilitySets, capabilities, clear_ambient_capability_set, set_capabilities,
     set_keep_capabilities, set_no_new_privs, set_thread_gid, set_thread_groups, set_thread_uid,
 };
 
-/// Why a privilege could not be given up.
+/// Privileges could not be given up.
 #[derive(Debug, thiserror::Error)]
 pub enum PrivilegeError {
-    /// There is no such user.
-    #[error("--user: no user '{0}' in /etc/passwd; name one that exists")]
+    /// The user does not exist.
+    #[error("--user: there is no user '{0}'; name an existing user")]
     User(String),
-    /// Threads have been started already: they would keep what this one gives up.
-    #[error("{0} threads run already: privileges are given up before any is started")]
+    /// The user database could not be read.
+    #[error("--user: looking up '{name}' failed: {source}; check /etc/nsswitch.conf")]
+    Lookup {
+        /// The name in the request.
+        name: String,
+        /// The error of the lookup.
+        source: io::Error,
+    },
+    /// Other threads run already; they would keep the privileges.
+    #[error("{0} threads are running, but privileges must be given up before a thread is started")]
     Threads(usize),
-    /// The system said no.
-    #[error("{what}: {source}; run as root, or leave it out")]
+    /// A system call failed.
+    #[error("{what} failed: {source}; run as root, or leave out --user")]
     Io {
-        /// What was tried.
+        /// The attempted change.
         what: &'static str,
-        /// What it said.
+        /// The error of the system call.
         source: io::Error,
     },
 }
 
-/// A user and its group.
+/// A user with its primary group.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct User {
-    uid: u32,
-    gid: u32,
-}
+pub struct User(Account);
 
 impl User {
-    /// The user of this name in /etc/passwd.
+    /// The user with this name.
     ///
     /// # Errors
-    /// When there is none.
+    /// There is no such user, or the lookup failed.
     pub fn find(name: &str) -> Result<Self, PrivilegeError> {
-        Self::among(&fs::read_to_string("/etc/passwd").unwrap_or_default(), name)
-            .ok_or_else(|| PrivilegeError::User(name.into()))
-    }
-
-    fn among(passwd: &str, name: &str) -> Option<Self> {
-        let mut lines = passwd.lines().map(|line| line.split(':').collect::<Vec<_>>());
-        let line = lines.find(|line| line.first() == Some(&name))?;
-        Some(Self { uid: line.get(2)?.parse().ok()?, gid: line.get(3)?.parse().ok()? })
+        let wrong = |source| PrivilegeError::Lookup { name: name.into(), source };
+        let account = accounts::user(name).map_err(wrong)?;
+        account.map(Self).ok_or_else(|| PrivilegeError::User(name.into()))
     }
 }
 
-/// What is kept: the capabilities that opening ports of these kinds (`af_packet`, `af_xdp`, `tap`)
-/// takes, for when an interface is replaced by another of its name. Other kinds take none.
+/// The capabilities that are needed to open ports of these kinds (`af_packet`, `af_xdp`, `tap`; other
+/// kinds need none). They are kept, so that a port can be opened again when its interface is replaced
+/// by another one of the same name.
 #[must_use]
 pub fn to_open<'a>(kinds: impl IntoIterator<Item = &'a str>) -> CapabilitySet {
     let need = |kind: &str| match kind {
@@ -72,14 +74,15 @@ pub fn to_open<'a>(kinds: impl IntoIterator<Item = &'a str>) -> CapabilitySet {
     kinds.into_iter().map(need).fold(CapabilitySet::empty(), |all, one| all | one)
 }
 
-/// What root needs to write to a folder that is another's.
+/// The capability that root needs to write to a folder that belongs to another user.
 pub const TO_WRITE: CapabilitySet = CapabilitySet::DAC_OVERRIDE;
 
-/// Becomes `user`, if one is named, and gives up every capability but those of `keep`, for this
-/// and all threads that are started later. Returns the names of those that were given up.
+/// Changes to `user`, if given, and gives up all capabilities except `keep`, for this thread and all
+/// threads started later. Returns the names of the capabilities that were given up.
 ///
 /// # Errors
-/// When threads run already, or the system says no; what was given up by then stays so.
+/// Other threads run already, or a system call fails. Privileges given up before the failure stay
+/// given up.
 pub fn give_up(
     user: Option<User>,
     keep: CapabilitySet,
@@ -92,7 +95,7 @@ pub fn give_up(
         |what| move |error: rustix::io::Errno| PrivilegeError::Io { what, source: error.into() };
     let had = capabilities(None).map_err(io("reading capabilities"))?;
     let kept = had.permitted & keep;
-    if let Some(User { uid, gid }) = user {
+    if let Some(User(Account { uid, gid })) = user {
         set_keep_capabilities(true).map_err(io("keeping capabilities"))?;
         set_thread_groups(&[]).map_err(io("leaving groups"))?;
         set_thread_gid(Gid::from_raw(gid)).map_err(io("changing the group"))?;
@@ -100,9 +103,10 @@ pub fn give_up(
     }
     let inheritable = CapabilitySet::empty();
     let few = CapabilitySets { effective: kept, permitted: kept, inheritable };
-    let _old_kernel = clear_ambient_capability_set(); // they go with the permitted ones anyway
+    // Fails on old kernels, where ambient capabilities are removed with the permitted ones anyway.
+    let _old_kernel = clear_ambient_capability_set();
     set_capabilities(None, few).map_err(io("giving up capabilities"))?;
-    set_no_new_privs(true).map_err(io("no new privileges"))?;
+    set_no_new_privs(true).map_err(io("setting no_new_privs"))?;
     Ok((had.effective - kept).iter_names().map(|(name, _)| name).collect())
 }
 
@@ -111,14 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn users_are_found_by_name() {
-        let passwd = "root:x:0:0:root:/root:/bin/sh\nyard:x:990:991::/:/bin/false\nbad:x:y:z\n";
-        assert_eq!(User::among(passwd, "yard"), Some(User { uid: 990, gid: 991 }));
-        assert_eq!((User::among(passwd, "yar"), User::among(passwd, "bad")), (None, None));
-    }
-
-    #[test]
-    fn what_opening_takes_is_kept_by_kind() {
+    fn capabilities_to_open_ports_are_kept() {
         assert_eq!(to_open(["mem", "pcap"]), CapabilitySet::empty());
         assert_eq!(
             to_open(["af_packet", "tap"]),
@@ -128,8 +125,8 @@ mod tests {
     }
 
     #[test]
-    fn with_threads_about_nothing_is_given_up() {
-        // The test runner is a thread besides this one.
+    fn nothing_is_given_up_while_other_threads_run() {
+        // The test runner has a thread besides this one.
         assert!(matches!(give_up(None, CapabilitySet::empty()), Err(PrivilegeError::Threads(_))));
     }
 }

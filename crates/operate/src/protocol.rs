@@ -1,11 +1,11 @@
-//! The words of the control socket: one JSON request in a line, one JSON answer in a line.
+//! Messages of the control socket: one JSON request per line, one JSON response per line.
 //!
 //! ```json
 //! {"ask":"trace","flow":"tcp 10.0.0.1:40000 > 10.0.0.2:443","count":10,"seconds":5}
-//! {"answer":{...}}    or    {"error":"what is wrong; and the mend"}
+//! {"answer":{...}}    or    {"error":"what is wrong; how to fix it"}
 //! ```
 //!
-//! Times are seconds since the yard was started, unless a name says otherwise.
+//! A field whose name ends in `at_s` or `since_s` is a time in seconds since the engine was started.
 
 use std::collections::BTreeMap;
 
@@ -15,83 +15,84 @@ mod lb;
 
 pub use lb::{Lb, LbBackend, LbChange, LbCheck, LbCore, LbCounts, LbService, LbTrace};
 
-/// What can be asked.
+/// A request. Each variant names the type of its answer.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(tag = "ask", rename_all = "lowercase", deny_unknown_fields)]
 pub enum Request {
-    /// Every core's counters: [`Cores`].
+    /// Counters of all cores: [`Cores`].
     Cores,
-    /// Every queue and tx queue: [`Queues`].
+    /// All queues, including the tx queues of ports: [`Queues`].
     Queues,
-    /// Tables of the cores: [`Tables`].
+    /// The tables of all cores: [`Tables`].
     Tables {
-        /// The most entries of each table.
+        /// The most entries to list of each table.
         #[serde(default = "entries")]
         entries: usize,
     },
-    /// The largest flows of each core: [`Flows`]. Answered after `seconds`.
+    /// The largest flows of each core: [`Flows`]. The answer comes after `seconds`.
     Flows {
-        /// How long frames are counted.
+        /// The time for which frames are counted.
         #[serde(default = "one")]
         seconds: f64,
     },
-    /// Flows that are split, and what was decided: [`Elephants`].
+    /// The flows that are split over cores, and the recent decisions about elephants: [`Elephants`].
     Elephants,
-    /// Drops by core and reason, and the last ones: [`Drops`].
+    /// Drop counters by core and reason, and the last dropped frames: [`Drops`].
     Drops,
-    /// Follows a flow, or a flow that drops frames: [`Trace`].
+    /// Follows the frames of one flow: [`Trace`].
     Trace(TraceRequest),
     /// The services of a balancer: [`Lb`].
     Lb,
-    /// Which backend of a balancer a flow goes to, and why: [`LbTrace`].
+    /// The backend of a balancer that a flow goes to, and the reason: [`LbTrace`].
     #[serde(rename = "lb_trace")]
     LbTrace {
         /// A flow, as `tcp 10.0.0.1:40000 > 192.0.2.1:443`.
         flow: String,
     },
-    /// Which flows of a switch a frame meets, and whether its cache answers it: [`SwitchWhy`].
+    /// The flow entries of a switch that a frame matches, and whether the flow cache handles it:
+    /// [`SwitchWhy`].
     #[serde(rename = "switch_why")]
     SwitchWhy {
-        /// A frame's fields, as `in_port=west,tcp,nw_dst=10.0.0.1`.
+        /// Fields of the frame, as `in_port=west,tcp,nw_dst=10.0.0.1`.
         flow: String,
     },
-    /// Drains a backend, or undoes that: [`LbChange`].
+    /// Drains a backend, or ends that: [`LbChange`].
     #[serde(rename = "lb_drain")]
     LbDrain {
-        /// The service.
+        /// The name of a service.
         service: String,
-        /// The backend.
+        /// The name of a backend of that service.
         backend: String,
-        /// Takes new connections again.
+        /// Ends the drain, so that the backend gets new connections again.
         #[serde(default)]
         undo: bool,
     },
     /// Sets the weight of a backend: [`LbChange`].
     #[serde(rename = "lb_weight")]
     LbWeight {
-        /// The service.
+        /// The name of a service.
         service: String,
-        /// The backend.
+        /// The name of a backend of that service.
         backend: String,
-        /// The weight; none is the configured one.
+        /// The new weight; `None` restores the configured one.
         weight: Option<u32>,
     },
 }
 
-/// What is to be followed: one of `flow` and `drops`.
+/// The frames to follow. Exactly one of `flow` and `drops` must be set.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct TraceRequest {
     /// A flow, as `tcp 10.0.0.1:40000 > 10.0.0.2:443`.
     pub flow: Option<String>,
-    /// A reason of drops, or `any`: a flow that loses frames for it is followed, and only frames
-    /// that are dropped for it are told.
+    /// A drop reason, or `any`. A flow that has just lost a frame for this reason is followed, and
+    /// only its frames that are dropped for this reason are reported.
     pub drops: Option<String>,
-    /// The other direction too.
+    /// Whether to follow the opposite direction of the flow too.
     pub both: bool,
-    /// The most frames.
+    /// The most frames to report.
     pub count: usize,
-    /// How long, at most.
+    /// The longest duration of the trace.
     pub seconds: f64,
 }
 
@@ -103,309 +104,312 @@ const fn one() -> f64 {
     1.0
 }
 
-/// What comes back.
+/// The response to a request.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Response<T> {
-    /// The answer.
+    /// The request succeeded.
     Answer(T),
-    /// Why there is none, and the mend.
+    /// The request was refused: what is wrong, and how to fix it.
     Error(String),
 }
 
-/// Which flows of a switch a frame meets, and what answers the next one like it.
+/// The flow entries of a switch that a frame matches, and how further frames of its flow are handled.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct SwitchWhy {
-    /// The fields that were asked about.
+    /// The fields in the request.
     pub flow: String,
-    /// The flows that it meets, table by table.
+    /// The matching flow entries, in the order of the tables.
     pub flows: Vec<SwitchFlow>,
-    /// The table that has none for it.
-    pub miss: Option<u8>,
-    /// Whether its second frame is answered in front of the tables.
+    /// The table in which no flow entry matches, if there is one.
+    pub miss_table: Option<u8>,
+    /// Whether the second frame of this flow is handled without a lookup in the tables.
     pub is_offloaded: bool,
-    /// How it is answered, and why so.
+    /// How it is handled, and the reason.
     pub answer: String,
-    /// Cores whose cache has an entry for such a frame now, of so many.
-    pub known: [u32; 2],
-    /// What is to be said of cores whose cache rests.
-    pub rests: Vec<String>,
+    /// The number of cores whose flow cache has an entry for such a frame now.
+    pub cached_on_cores: u32,
+    /// The number of cores that answered.
+    pub answering_cores: u32,
+    /// A remark for each core whose flow cache is disabled for most frames.
+    pub cache_notes: Vec<String>,
 }
 
-/// A flow that a frame meets.
+/// A flow entry that a frame matches.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct SwitchFlow {
-    /// As `ovs-ofctl` writes it.
+    /// In the syntax of `ovs-ofctl`.
     pub flow: String,
-    /// Its frames that were answered in front of the tables, of all cores.
+    /// Frames of this entry that were handled without a lookup in the tables, over all cores.
     pub offloaded: u64,
 }
 
-/// Every core's counters.
+/// Counters of all cores.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct Cores {
-    /// When they were read.
+    /// When the counters were read.
     pub at_s: f64,
-    /// By core.
+    /// In the order of core numbers.
     pub cores: Vec<CoreState>,
 }
 
-/// A core's counters.
+/// Counters of a core.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct CoreState {
-    /// Its number.
+    /// Number of the core, from 0.
     pub core: u16,
-    /// Whether it answers.
+    /// Whether it answered in time.
     pub alive: bool,
-    /// Numbers by name, see `flowyard_yard::Counters`.
+    /// The counters of `flowyard_yard::Counters`, by name.
     pub counters: BTreeMap<String, u64>,
     /// Frames dropped, by reason.
     pub drops: BTreeMap<String, u64>,
 }
 
 impl CoreState {
-    /// The counter of this name, 0 if there is none.
+    /// The counter with this name; 0 if there is none.
     #[must_use]
     pub fn get(&self, name: &str) -> u64 {
         self.counters.get(name).copied().unwrap_or(0)
     }
 
-    /// Frames dropped for all reasons.
+    /// Frames dropped for any reason.
     #[must_use]
     pub fn dropped(&self) -> u64 {
         self.drops.values().sum()
     }
 }
 
-/// Every queue, then every port's tx queue.
+/// All queues of the configuration, followed by the tx queue of each port.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct Queues {
-    /// When they were read.
+    /// When the counters were read.
     pub at_s: f64,
     /// In the order of the configuration.
     pub queues: Vec<QueueState>,
 }
 
-/// A queue.
+/// The state of a queue.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct QueueState {
-    /// Its name, or its port's.
+    /// The name of the queue, or of the port for a tx queue.
     pub name: String,
     /// `direct`, `unordered`, `ordered` or `atomic`.
     pub order: String,
-    /// Whether it is a port's tx queue.
+    /// Whether it is the tx queue of a port.
     pub tx: bool,
-    /// Frames that entered.
-    pub entered: u64,
-    /// Frames that are done, with all before them.
-    pub done: u64,
-    /// What producers do when it is full: `hold` or `drop`.
+    /// Frames that were enqueued.
+    pub enqueued: u64,
+    /// Frames that were completed, counted up to the oldest frame that is not.
+    pub completed: u64,
+    /// What producers do when the queue is full: `hold` or `drop`.
     pub full: String,
-    /// The cores that work on it.
+    /// The cores that dequeue from it.
     pub consumers: Vec<u16>,
-    /// The core that has its oldest frame in hand.
-    pub holder: Option<u16>,
+    /// The core that is working on the oldest frame, if one is.
+    pub oldest_held_by: Option<u16>,
 }
 
-/// Tables by core.
+/// The tables of all cores.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct Tables {
-    /// Cores that receive and have answered.
+    /// The cores that receive frames and answered.
     pub cores: Vec<CoreTables>,
-    /// Cores that did not answer: at work for long, or dead.
-    pub silent: Vec<u16>,
+    /// Cores that did not answer in time: they are dead, have ended, or are in a long batch.
+    pub silent_cores: Vec<u16>,
 }
 
-/// The tables of a core, in the order they are asked.
+/// The tables of a core, in the order in which they are looked up.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct CoreTables {
-    /// Its number.
+    /// Number of the core, from 0.
     pub core: u16,
-    /// Those in front of the indirection table.
+    /// The tables in front of the indirection table.
     pub tables: Vec<TableState>,
-    /// Where each entry of the indirection table sends.
+    /// The destination of each entry of the indirection table.
     pub indirection: Vec<String>,
-    /// Frames that it answered.
+    /// Frames whose destination came from the indirection table.
     pub indirection_hits: u64,
 }
 
-/// A table.
+/// The state of a table.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct TableState {
-    /// `exact` is the user's, `promoted` that of split flows, `learnt` that of learners.
+    /// `exact`: entries of the user; `rules`: rules of the user; `promoted`: flows split over cores;
+    /// `learnt`: entries of learners; `mapping`: the port mapping of a switch.
     pub name: String,
-    /// How many entries it has, if it counts them.
+    /// The number of entries, if the table counts them.
     pub entries: Option<usize>,
-    /// How many it takes.
+    /// The largest number of entries, if the table has a limit.
     pub capacity: Option<usize>,
-    /// Frames that it answered.
+    /// Frames that matched an entry of this table.
     pub hits: u64,
-    /// Entries: as many as were asked for.
+    /// Some of the entries, no more than requested.
     pub listed: Vec<Entry>,
 }
 
 /// An entry of a table.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Entry {
-    /// The flow.
+    /// The fields that a frame must have.
     pub flow: String,
-    /// Where it goes: `queue NAME`, `port NAME` or `drop`.
+    /// The destination: `queue NAME`, `port NAME` or `drop`.
     pub to: String,
-    /// The mark that its frames carry.
+    /// The mark that is set on matching frames.
     pub mark: u32,
 }
 
-/// The largest flows by core.
+/// The largest flows of all cores.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct Flows {
-    /// How long frames were counted.
+    /// The time for which frames were counted.
     pub seconds: f64,
-    /// By core.
+    /// In the order of core numbers.
     pub cores: Vec<CoreFlows>,
-    /// Cores that did not answer.
-    pub silent: Vec<u16>,
+    /// Cores that did not answer in time.
+    pub silent_cores: Vec<u16>,
 }
 
 /// The largest flows that a core worked on.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct CoreFlows {
-    /// Its number.
+    /// Number of the core, from 0.
     pub core: u16,
-    /// Frames it worked on.
+    /// Frames that the core worked on.
     pub frames: u64,
-    /// Bytes that were sampled of them.
+    /// Bytes of the sampled frames.
     pub bytes: u64,
-    /// At most 16, the largest first.
+    /// At most 16 flows, the largest first.
     pub flows: Vec<FlowState>,
 }
 
-/// A flow.
+/// The size of a flow. The sampler knows it between two bounds.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct FlowState {
-    /// Its name.
+    /// The flow, as `tcp 10.0.0.1:40000 > 10.0.0.2:443`.
     pub flow: String,
-    /// Of the core's bytes, at least.
+    /// Lower bound of its share of the core's bytes, from 0 to 1.
     pub share: f64,
-    /// Of the core's bytes, at most.
+    /// Upper bound of its share of the core's bytes, from 0 to 1.
     pub share_at_most: f64,
-    /// Its receive hash.
+    /// The receive hash.
     pub hash: u32,
 }
 
-/// Flows that are split, and what was decided.
+/// The flows that are split over cores, and the recent decisions about elephants.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct Elephants {
-    /// Flows that have an entry in a table of promoted flows.
+    /// The entries of the tables of promoted flows.
     pub promoted: Vec<Entry>,
     /// The last decisions, the oldest first.
     pub decisions: Vec<DecisionState>,
 }
 
-/// A decision about elephants.
+/// A decision of the elephant detector.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct DecisionState {
-    /// When.
+    /// When it was made.
     pub at_s: f64,
-    /// The core it is about.
+    /// The overloaded core.
     pub core: u16,
-    /// How busy that was, from 0 to 1.
+    /// The share of time for which that core was busy, from 0 to 1.
     pub busy: f64,
-    /// Frames that waited for it.
+    /// Frames that were queued for that core.
     pub waiting: u64,
-    /// Frames that it lost.
+    /// Frames that were dropped for that core.
     pub dropped: u64,
     /// `rebalance`, `promote`, `outcome`, `demote` or `refuse`.
-    pub what: String,
-    /// The flow, where it is about one.
+    pub kind: String,
+    /// The flow that the decision is about, if it is about one.
     pub flow: Option<String>,
-    /// The whole of it, with its figures.
+    /// The decision with its figures, as a sentence.
     pub text: String,
 }
 
-/// Drops by core and reason, and the last ones.
+/// Drop counters by reason, and the last dropped frames.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct Drops {
-    /// When they were read.
+    /// When the counters were read.
     pub at_s: f64,
-    /// By reason, those that occurred.
+    /// The reasons for which at least one frame was dropped.
     pub reasons: Vec<DropState>,
-    /// The last dropped frames, the oldest first: at most 64 of a core, and 4 of a tick.
+    /// The last dropped frames, the oldest first: at most 64 for each core, and 4 for each tick.
     pub last: Vec<DroppedState>,
-    /// Cores that did not say which.
-    pub silent: Vec<u16>,
+    /// Cores that did not answer in time; their frames are missing in `last`.
+    pub silent_cores: Vec<u16>,
 }
 
-/// Drops for one reason.
+/// Drop counters of one reason.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct DropState {
-    /// The reason.
+    /// Name of the reason, as `queue_full`.
     pub reason: String,
-    /// Frames, by core.
+    /// Dropped frames, for each core.
     pub cores: Vec<u64>,
-    /// Frames in all.
+    /// Dropped frames over all cores.
     pub frames: u64,
-    /// What can be done about it.
-    pub mend: String,
+    /// What can be done about these drops.
+    pub fix: String,
 }
 
 /// A dropped frame.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct DroppedState {
-    /// When.
+    /// When it was dropped.
     pub at_s: f64,
-    /// By which core.
+    /// The core that dropped it.
     pub core: u16,
-    /// Why.
+    /// Name of the reason, as `queue_full`.
     pub reason: String,
-    /// Where it was or was to go.
-    pub at: String,
-    /// Whose; none where the port dropped it unread.
+    /// The queue or port where it was, or to which it would have gone.
+    pub place: String,
+    /// Its flow; `None` if the port dropped it before it was parsed.
     pub flow: Option<String>,
-    /// How many: more than one only where there is no flow.
+    /// The number of frames; more than one only if there is no flow.
     pub frames: u32,
 }
 
-/// What happened to the frames of a flow.
+/// The steps of the frames of one flow.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct Trace {
     /// The flow that was followed.
     pub flow: String,
-    /// How long.
+    /// The duration of the trace.
     pub seconds: f64,
-    /// Frames whose last step was seen.
-    pub seen: u64,
-    /// Of these, by what became of them: `sent`, or a reason of drops.
+    /// Frames whose last step was seen: they were sent or dropped during the trace.
+    pub finished_frames: u64,
+    /// `finished_frames` by outcome: `sent`, or the name of a drop reason.
     pub outcomes: BTreeMap<String, u64>,
-    /// The first of those that were wanted, in the order they came in.
+    /// The first of the requested frames, in the order in which they finished.
     pub frames: Vec<Story>,
-    /// Events that came faster than they were read: stories may have gaps.
-    pub lost: u64,
-    /// Cores that did not answer: what they do is not seen.
-    pub silent: Vec<u16>,
-    /// What the user should know besides.
+    /// Events that were lost because they came faster than they were read; steps may be missing.
+    pub lost_events: u64,
+    /// Cores that did not answer in time; their steps are missing.
+    pub silent_cores: Vec<u16>,
+    /// A remark for the user, for example why there are no frames.
     pub note: Option<String>,
 }
 
-/// The life of one frame.
+/// The steps of one frame.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct Story {
-    /// `sent`, a reason of drops, or `inside` if its end was not seen.
+    /// `sent`, the name of a drop reason, or `in_flight` if the trace ended before the frame did.
     pub outcome: String,
-    /// What can be done about a drop.
-    pub mend: Option<String>,
-    /// Step by step.
+    /// What can be done about the drop, if the frame was dropped.
+    pub fix: Option<String>,
+    /// In the order in which they happened.
     pub steps: Vec<StepState>,
 }
 
-/// One step.
+/// One step of a frame.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct StepState {
-    /// When.
+    /// When the tick of the core began.
     pub at_s: f64,
-    /// On which core.
+    /// The core that executed the step.
     pub core: u16,
     /// `rx`, `steer`, `settle`, `enqueue`, `work`, `tx` or `drop`.
     pub stage: String,
-    /// What was done there, and why.
+    /// What was done, and the reason.
     pub text: String,
 }

@@ -1,8 +1,8 @@
-//! Service: what systemd is told (sd_notify(3)), and whether the yard is well.
+//! Notifications to systemd (sd_notify(3)), and its watchdog.
 //!
-//! Outside of systemd (`NOTIFY_SOCKET` is not set) all of this does nothing.
+//! If the process was not started by systemd (`NOTIFY_SOCKET` is not set), nothing is sent.
 //!
-//! Thread-safety: one thread's.
+//! Thread-safety: used by one thread.
 
 use std::time::Duration;
 
@@ -11,63 +11,71 @@ use flowyard_yard::Handle;
 use flowyard_yard::ask::Question;
 use sd_notify::NotifyState;
 
-/// How long a core may take to show that it is alive.
+/// The longest wait for the cores to answer.
 const PATIENCE: Duration = Duration::from_millis(200);
 
-/// The service manager's view of a yard.
+/// The connection to the service manager.
 #[derive(Debug, Default)]
 pub struct Service {
-    /// How often the watchdog wants a sign of life, and when the last was given.
-    watchdog: Option<(Nanos, Nanos)>,
+    watchdog: Option<Watchdog>,
+}
+
+#[derive(Debug)]
+struct Watchdog {
+    /// The time between two notifications: half of the watchdog's timeout.
+    interval: Nanos,
+    /// When the last notification was due.
+    last: Nanos,
 }
 
 impl Service {
-    /// Reads what the service manager wants.
+    /// Reads the watchdog's timeout from the environment.
     #[must_use]
     pub fn new() -> Self {
-        let span = sd_notify::watchdog_enabled();
-        Self { watchdog: span.map(|span| (span.as_nanos() as Nanos / 2, 0)) }
+        let timeout = sd_notify::watchdog_enabled();
+        let interval = |timeout: Duration| timeout.as_nanos() as Nanos / 2;
+        Self { watchdog: timeout.map(|timeout| Watchdog { interval: interval(timeout), last: 0 }) }
     }
 
-    /// Everything is open, and frames move.
+    /// Reports that all ports are open and the cores run.
     pub fn ready(&self, status: &str) {
-        tell(&[NotifyState::Ready, NotifyState::Status(status)]);
+        notify(&[NotifyState::Ready, NotifyState::Status(status)]);
     }
 
-    /// A reload begins; [`Service::ready`] ends it.
+    /// Reports that a reload begins; [`Service::ready`] reports its end.
     pub fn reloading(&self) {
         if let Ok(now) = NotifyState::monotonic_usec_now() {
-            tell(&[NotifyState::Reloading, now]);
+            notify(&[NotifyState::Reloading, now]);
         }
     }
 
-    /// No more is received; what is inside goes out.
+    /// Reports that the engine stops receiving and transmits its remaining frames.
     pub fn stopping(&self) {
-        tell(&[NotifyState::Stopping]);
+        notify(&[NotifyState::Stopping]);
     }
 
-    /// Gives a sign of life when one is due and every core answers. A core that died, or hangs in
-    /// its work, has the service manager restart the yard.
+    /// Notifies the watchdog if that is due and every core answers. If a core died or hangs in its
+    /// work, the watchdog is not notified, so that the service manager restarts the process.
     pub fn watch(&mut self, yard: &Handle) {
         let now = yard.now();
-        if let Some((every, last)) = &mut self.watchdog
-            && now.saturating_sub(*last) >= *every
+        if let Some(watchdog) = &mut self.watchdog
+            && now.saturating_sub(watchdog.last) >= watchdog.interval
         {
-            *last = now;
+            watchdog.last = now;
             let answers = yard.ask(&Question::Alive, PATIENCE);
             let silent: Vec<_> =
                 (0..answers.len()).filter(|&core| answers[core].is_none()).collect();
             if silent.is_empty() || yard.is_over() {
-                tell(&[NotifyState::Watchdog]);
+                notify(&[NotifyState::Watchdog]);
             } else {
-                tracing::warn!(?silent, "cores do not answer: no sign of life for the watchdog");
+                tracing::warn!(?silent, "cores do not answer; the watchdog is not notified");
             }
         }
     }
 }
 
-fn tell(state: &[NotifyState<'_>]) {
+fn notify(state: &[NotifyState<'_>]) {
     if let Err(error) = sd_notify::notify(state) {
-        tracing::warn!(%error, "the service manager was not told");
+        tracing::warn!(%error, "the service manager could not be notified");
     }
 }

@@ -1,6 +1,6 @@
-//! A switch, asked: what becomes of a frame, and why.
+//! How a switch handles a frame, and the reason: the answer to `switch_why`.
 //!
-//! Thread-safety: plain functions over a [`Handle`]; anyone may call them.
+//! Thread-safety: plain functions over a [`Handle`]; any thread may call them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,27 +11,29 @@ use flowyard_yard::ask::{Answer, Question};
 
 use crate::protocol::{SwitchFlow, SwitchWhy};
 
-/// How long cores may take to answer.
+/// The longest wait for the cores to answer.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Which flows a frame with these fields meets, and whether what is in front of the tables answers the next.
+/// The flow entries that a frame with these fields matches, and how further frames of its flow are
+/// handled.
 ///
 /// # Errors
-/// When the yard is no switch, the text no frame's fields, or no core answers.
+/// The engine does not run a switch, `flow` is not a list of fields, or no core answers.
 pub fn why(yard: &Handle, flow: &str) -> Result<SwitchWhy, String> {
-    let none = "this yard is no switch; write kind = \"switch\" in [work] (see docs/switch.md)";
+    let none = "the running configuration is not a switch; write kind = \"switch\" in [work] (see docs/switch.md)";
     let key = yard.control_plane::<SwitchHub>().ok_or(none)?.key(flow)?;
     let mut all: Option<SwitchWhy> = None;
-    let (mut known, mut rests) = ([0; 2], Vec::new());
+    let (mut cached_on_cores, mut answering_cores, mut cache_notes) = (0, 0, Vec::new());
     let question = Question::Work(Arc::new(WhyAsked(key)));
     for (core, answer) in yard.ask(&question, PATIENCE).into_iter().enumerate() {
         let Some(Answer::Work(Some(answer))) = answer else { continue };
         let Ok(why) = answer.downcast::<Why>() else { continue };
         let why = Why::clone(&why);
-        known = [known[0] + u32::from(why.is_known), known[1] + 1];
-        rests.extend(why.rest.map(|rest| format!("core {core}: {rest}")));
+        cached_on_cores += u32::from(why.is_known);
+        answering_cores += 1;
+        cache_notes.extend(why.rest.map(|rest| format!("core {core}: {rest}")));
         match &mut all {
-            // Cores have the same flows; what they offloaded is their own.
+            // All cores have the same flow entries; each counts its offloaded frames.
             Some(all) => {
                 for (flow, (_, more)) in all.flows.iter_mut().zip(&why.flows) {
                     flow.offloaded += more;
@@ -41,7 +43,7 @@ pub fn why(yard: &Handle, flow: &str) -> Result<SwitchWhy, String> {
                 let answer = why.answer.to_string();
                 all = Some(SwitchWhy {
                     flow: flow.into(),
-                    miss: why.miss,
+                    miss_table: why.miss,
                     is_offloaded: why.answer.is_offloaded(),
                     answer,
                     flows: why
@@ -54,6 +56,6 @@ pub fn why(yard: &Handle, flow: &str) -> Result<SwitchWhy, String> {
             }
         }
     }
-    let all = all.map(|all| SwitchWhy { known, rests, ..all });
-    all.ok_or_else(|| "no core answers; see flowyard show".into())
+    let all = all.map(|all| SwitchWhy { cached_on_cores, answering_cores, cache_notes, ..all });
+    all.ok_or_else(|| "no core answered; 'flowyard show cores' lists their states".into())
 }

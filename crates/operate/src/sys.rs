@@ -1,23 +1,26 @@
-//! What the doctor asks the kernel by name: offloads and queues of an interface (ethtool's ioctl),
-//! and whether an XDP program would be taken. All of it only looks.
-#![allow(unsafe_code, reason = "two system calls that have no safe face: SIOCETHTOOL and bpf(2)")]
+//! System calls of the doctor: offloads and queues of an interface (the ioctl of ethtool), and whether
+//! the kernel accepts an XDP program. Nothing is changed.
+#![allow(
+    unsafe_code,
+    reason = "SIOCETHTOOL and bpf(2) have no safe wrapper in the libraries that are used"
+)]
 
 use std::ffi::c_void;
 use std::io;
 use std::mem::size_of;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
-/// Reads of ethtool, by their command (linux/ethtool.h).
+/// Read commands of ethtool (linux/ethtool.h).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u32)]
 pub(crate) enum Get {
-    /// Checksums are filled in by the interface.
+    /// `ETHTOOL_GTXCSUM`: transmit checksum offload.
     TxChecksum = 0x16,
-    /// Large TCP segments are cut by the interface.
+    /// `ETHTOOL_GTSO`: TCP segmentation offload.
     Tso = 0x1e,
-    /// Large segments are cut just before the interface.
+    /// `ETHTOOL_GGSO`: generic segmentation offload.
     Gso = 0x23,
-    /// Received frames are put together.
+    /// `ETHTOOL_GGRO`: generic receive offload.
     Gro = 0x2b,
 }
 
@@ -28,18 +31,29 @@ struct Value {
     data: u32,
 }
 
-/// struct `ethtool_channels`: the most, then the present number, of rx, tx, other, combined.
+/// struct `ethtool_channels`: the supported and the current numbers.
 #[repr(C)]
 #[derive(Default)]
-struct Channels {
+pub(crate) struct Channels {
     cmd: u32,
-    most: [u32; 4],
-    now: [u32; 4],
+    pub(crate) most: Counts,
+    pub(crate) now: Counts,
+}
+
+/// Numbers of channels by use.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Counts {
+    pub(crate) rx: u32,
+    tx: u32,
+    other: u32,
+    /// Channels that receive and transmit.
+    pub(crate) combined: u32,
 }
 
 const ETHTOOL_GCHANNELS: u32 = 0x3c;
 
-/// Whether the interface does this.
+/// Whether the offload is on.
 pub(crate) fn offload(interface: &str, get: Get) -> io::Result<bool> {
     let mut value = Value { cmd: get as u32, data: 0 };
     // SAFETY: these commands read into a struct ethtool_value, which `value` is.
@@ -47,18 +61,17 @@ pub(crate) fn offload(interface: &str, get: Get) -> io::Result<bool> {
     Ok(value.data != 0)
 }
 
-/// Receive queues that the interface uses now, and the most it could.
-pub(crate) fn queues(interface: &str) -> io::Result<(u32, u32)> {
+/// The channels of the interface. A channel is an interrupt with the queues that it serves.
+pub(crate) fn channels(interface: &str) -> io::Result<Channels> {
     let mut channels = Channels { cmd: ETHTOOL_GCHANNELS, ..Channels::default() };
     // SAFETY: the command reads into a struct ethtool_channels, which `channels` is.
     unsafe { ethtool(interface, (&raw mut channels).cast())? };
-    let Channels { most, now, .. } = channels;
-    Ok((now[0] + now[3], most[0] + most[3]))
+    Ok(channels)
 }
 
 /// # Safety
-/// `data` is to point to the struct of the ethtool command that stands in its first word, alive and
-/// writable for the call.
+/// `data` must point to the struct of the ethtool command in its first word. The struct must be alive
+/// and writable during the call.
 unsafe fn ethtool(interface: &str, data: *mut c_void) -> io::Result<()> {
     let name = interface.as_bytes();
     if name.is_empty() || name.len() >= libc::IFNAMSIZ || name.contains(&0) {
@@ -75,12 +88,12 @@ unsafe fn ethtool(interface: &str, data: *mut c_void) -> io::Result<()> {
         *to = *from as libc::c_char;
     }
     request.ifr_ifru.ifru_data = data.cast();
-    // SAFETY: the socket is open, the request complete, and its data is what the caller promises.
+    // SAFETY: the socket is open, the request is complete, and the caller guarantees that its data is valid.
     let got = unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCETHTOOL as _, &raw mut request) };
     if got < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Opens an `AF_XDP` socket, and closes it.
+/// Opens an `AF_XDP` socket and closes it.
 pub(crate) fn xdp_socket() -> io::Result<()> {
     use rustix::net::{AddressFamily, SocketType, socket};
     Ok(socket(AddressFamily::XDP, SocketType::RAW, None).map(drop)?)
@@ -101,7 +114,7 @@ struct Load {
 const BPF_PROG_LOAD: libc::c_int = 5;
 const BPF_PROG_TYPE_XDP: u32 = 6;
 
-/// Has the kernel check an XDP program that passes everything on; attaches it nowhere.
+/// Loads an XDP program that passes every frame to the kernel, without attaching it.
 pub(crate) fn xdp_program() -> io::Result<()> {
     // r0 = XDP_PASS (2); exit
     let program: [u64; 2] = [0x0000_0002_0000_00b7, 0x0000_0000_0000_0095];
@@ -112,14 +125,14 @@ pub(crate) fn xdp_program() -> io::Result<()> {
         license: c"MIT".as_ptr() as u64,
         ..Load::default()
     };
-    // SAFETY: the attribute and what it points to live through the call; its size is told, and
-    // words behind those that are known are zero.
+    // SAFETY: the attribute and what it points to outlive the call; its size is passed, and the words
+    // behind the known fields are zero.
     let fd =
         unsafe { libc::syscall(libc::SYS_bpf, BPF_PROG_LOAD, &raw mut load, size_of::<Load>()) };
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the kernel has just made this descriptor for us, and nobody else knows of it.
+    // SAFETY: the kernel has just created this descriptor, and nothing else owns it.
     drop(unsafe { OwnedFd::from_raw_fd(fd as i32) });
     Ok(())
 }
@@ -130,9 +143,9 @@ mod tests {
 
     #[test]
     fn the_loopback_interface_answers() {
-        // Loopback is in every network namespace, and its segmentation offload can be read.
+        // Every network namespace has a loopback interface, and its segmentation offload can be read.
         assert!(offload("lo", Get::Gso).is_ok());
-        assert!(queues("lo").is_err(), "loopback has no channels");
+        assert!(channels("lo").is_err(), "loopback has no channels");
         for name in ["", "a-name-that-is-too-long", "no\0", "none7"] {
             assert!(offload(name, Get::Gro).is_err());
         }

@@ -1,14 +1,15 @@
-//! Trace: follows the frames of one flow and tells each one's life, with the reason of each
-//! decision.
+//! Tracing: follows the frames of one flow and reports every step of each frame, with the reason for
+//! each decision.
 //!
 //! ```text
 //!  Follow(filter) to all cores ──> events of all cores ──by buffer──> stories ──> Follow(None)
 //! ```
 //!
-//! For a reason of drops the flow is found first: one that has just lost a frame for it.
+//! If a drop reason is given instead of a flow, the flow of the latest frame that was dropped for this
+//! reason is followed.
 //!
-//! Invariants: a story begins with its frame's reception; it ends with the frame sent or dropped,
-//! or with the trace. Cores follow nothing any more when the trace is over.
+//! Invariants: a story begins with the reception of its frame; it ends when the frame is sent or
+//! dropped, or when the trace ends. The filter is removed from all cores when the trace ends.
 
 use std::collections::HashMap;
 use std::str::FromStr;
@@ -21,21 +22,22 @@ use flowyard_yard::trace::{Event, Events, Filter, Step, Why};
 use flowyard_yard::{DropReason, Handle};
 
 use crate::answers::{PATIENCE, seconds};
-use crate::mend;
+use crate::fix::fix;
 use crate::names::name;
 use crate::protocol::{StepState, Story, Trace, TraceRequest};
 
-/// Events that may wait to be read.
+/// Capacity of the channel for events.
 const ROOM: usize = 16_384;
 
-/// Between two looks for events.
+/// The time between two reads of the channel.
 const NAP: Duration = Duration::from_millis(2);
 
-/// The most frames, and the longest time, of a trace.
+/// The most frames of a trace.
 const MOST: usize = 10_000;
+/// The longest duration of a trace, in seconds.
 const LONGEST: f64 = 3600.0;
 
-/// Follows what `request` says.
+/// Runs the requested trace.
 pub(crate) fn trace(yard: &Handle, request: &TraceRequest) -> Result<Trace, String> {
     let span = if request.seconds > 0.0 { request.seconds.min(LONGEST) } else { 5.0 };
     let began = yard.now();
@@ -50,7 +52,11 @@ pub(crate) fn trace(yard: &Handle, request: &TraceRequest) -> Result<Trace, Stri
             Some(key) => key,
             None => return Ok(nobody(yard, reason, span)),
         },
-        (None, Wanted::All) => return Err("name a flow, or a reason of drops".into()),
+        (None, Wanted::All) => {
+            return Err(
+                "the request has neither 'flow' nor 'drops'; name a flow or a drop reason".into()
+            );
+        }
     };
     let (filter, events) = Filter::new(&key, request.both, ROOM);
     let mut stories = Stories::new(yard, wanted, request.count.clamp(1, MOST));
@@ -64,27 +70,27 @@ pub(crate) fn trace(yard: &Handle, request: &TraceRequest) -> Result<Trace, Stri
     let mut trace = stories.end();
     trace.flow = key.flow().to_string();
     trace.seconds = seconds(yard.now().saturating_sub(began));
-    (trace.lost, trace.silent) = (events.lost(), silent);
+    (trace.lost_events, trace.silent_cores) = (events.lost(), silent);
     trace.note = note(&trace, wanted);
     Ok(trace)
 }
 
-/// Tells every core what to follow; returns those that did not answer.
+/// Sets or removes the filter on every core; returns the cores that did not answer.
 fn follow(yard: &Handle, filter: Option<Filter>) -> Vec<u16> {
     let answers = yard.ask(&Question::Follow(filter), PATIENCE);
     (0..).zip(answers).filter(|(_, answer)| answer.is_none()).map(|(core, _)| core).collect()
 }
 
-/// Whether no core is left that could tell anything.
+/// Whether all cores have ended, so that no more events can come.
 fn over(yard: &Handle) -> bool {
     yard.is_over()
 }
 
-/// Which stories are told.
+/// Which frames are reported.
 #[derive(Clone, Copy)]
 enum Wanted {
     All,
-    /// Of frames dropped for this reason, or for any.
+    /// Frames dropped for this reason, or for any reason.
     Drops(Option<DropReason>),
 }
 
@@ -100,19 +106,19 @@ impl Wanted {
 
 const SENT: &str = "sent";
 
-/// The reason of this name; `None` is any.
+/// The drop reason with this name; `None` for `any`.
 fn reason(text: &str) -> Result<Option<DropReason>, String> {
     let same = |reason: &DropReason| reason.name() == text.replace(['-', ' '], "_");
     match DropReason::ALL.into_iter().find(same) {
         None if text != "any" => {
             let names = DropReason::ALL.map(DropReason::name).join(", ");
-            Err(format!("'{text}' is no reason of drops; choose one of any, {names}"))
+            Err(format!("'{text}' is not a drop reason; choose one of any, {names}"))
         }
         reason => Ok(reason),
     }
 }
 
-/// A flow that loses frames for this reason: of the latest drop that is known by then.
+/// The flow of the latest known drop for this reason. Waits for one until `until`.
 fn victim(yard: &Handle, reason: Option<DropReason>, until: Nanos) -> Option<FlowKey> {
     loop {
         let answers = yard.ask(&Question::Drops, PATIENCE).into_iter().flatten();
@@ -132,51 +138,54 @@ fn victim(yard: &Handle, reason: Option<DropReason>, until: Nanos) -> Option<Flo
     }
 }
 
-/// The trace when no flow was found.
+/// The answer when no flow with such drops was found.
 fn nobody(yard: &Handle, reason: Option<DropReason>, span: f64) -> Trace {
     let counters = yard.counters();
     let count = |reason| counters.iter().map(|core| core.drops.get(reason)).sum::<u64>();
     let unread = [DropReason::TooLong, DropReason::NoBuffer, DropReason::Empty];
     let note = match reason {
         Some(reason) if unread.contains(&reason) => format!(
-            "frames are dropped as {} by the port, before they have a flow to follow ({} so far): {}",
+            "ports drop frames for the reason {} before they are parsed, so there is no flow to follow ({} \
+             drops so far): {}",
             reason.name(),
             count(reason),
-            mend(reason.name(), "the port"),
+            fix(reason, "the port"),
         ),
         Some(reason) => format!(
-            "no frame whose flow is known was dropped as {} ({} so far in all)",
+            "during the trace no frame with a known flow was dropped for the reason {} ({} drops so far)",
             reason.name(),
             count(reason)
         ),
-        None => "no frame whose flow is known was dropped".into(),
+        None => "during the trace no frame with a known flow was dropped".into(),
     };
     Trace { seconds: span, note: Some(note), ..Trace::default() }
 }
 
-/// What a trace that shows nothing means.
+/// An explanation for a trace without frames.
 fn note(trace: &Trace, wanted: Wanted) -> Option<String> {
-    match (trace.frames.is_empty(), trace.seen, wanted) {
+    match (trace.frames.is_empty(), trace.finished_frames, wanted) {
         (false, ..) => None,
         (true, 0, _) => Some(
-            "no frame of this flow came: is the direction right (--both follows both)? 'flowyard show flows' \
-             lists flows that come"
+            "no frame of this flow was received; check the direction (--both follows both directions): \
+             'flowyard show flows' lists the largest flows"
                 .into(),
         ),
-        (true, seen, _) => Some(format!("{seen} frames of this flow came, and none was dropped so")),
+        (true, seen, _) => Some(format!(
+            "{seen} frames of this flow were received, and none was dropped for this reason"
+        )),
     }
 }
 
-/// Puts events together.
+/// Assembles the events of each frame.
 struct Stories<'a> {
     yard: &'a Handle,
     wanted: Wanted,
     count: usize,
     /// Names of the tables, by number.
     tables: Vec<String>,
-    /// Entries of the indirection table.
+    /// Size of the indirection table.
     entries: usize,
-    /// By buffer: frames that are inside.
+    /// Frames in flight, by buffer.
     open: HashMap<u32, Story>,
     trace: Trace,
 }
@@ -213,22 +222,23 @@ impl<'a> Stories<'a> {
             }
             Step::Sent { .. } => Some((SENT, None)),
             Step::Dropped { reason, at } => {
-                Some((reason.name(), Some(mend(reason.name(), &name(self.yard.places(), at)))))
+                Some((reason.name(), Some(fix(reason, &name(self.yard.places(), at)))))
             }
             _ => None,
         };
-        let (stage, text) = self.tell(&event.step);
-        // A frame that came in before the trace began has no story.
+        let (stage, text) = self.describe(&event.step);
+        // A frame that was received before the trace began has no story.
         let Some(story) = self.open.get_mut(&event.frame) else { return };
-        // A tick's time is when it began: a core may take a frame that came while its tick ran.
+        // The time is that of the start of the tick, but a core may dequeue a frame that was enqueued
+        // later during its tick.
         let before = story.steps.last().map_or(0.0, |step| step.at_s);
         let (at_s, core) = (seconds(event.at).max(before), event.core);
         story.steps.push(StepState { at_s, core, stage: stage.into(), text });
-        if let Some((outcome, mend)) = outcome
+        if let Some((outcome, fix)) = outcome
             && let Some(mut story) = self.open.remove(&event.frame)
         {
-            (story.outcome, story.mend) = (outcome.into(), mend);
-            self.trace.seen += 1;
+            (story.outcome, story.fix) = (outcome.into(), fix);
+            self.trace.finished_frames += 1;
             *self.trace.outcomes.entry(outcome.into()).or_default() += 1;
             if self.wanted.takes(outcome) {
                 self.trace.frames.push(story);
@@ -236,7 +246,7 @@ impl<'a> Stories<'a> {
         }
     }
 
-    /// All is told; frames that are still inside last.
+    /// The complete trace; frames still in flight come last.
     fn end(mut self) -> Trace {
         let room = self.count - self.trace.frames.len().min(self.count);
         if matches!(self.wanted, Wanted::All) {
@@ -244,14 +254,14 @@ impl<'a> Stories<'a> {
             let began = |story: &Story| story.steps.first().map_or(0.0, |step| step.at_s);
             inside.sort_by(|a, b| began(a).total_cmp(&began(b)));
             inside.truncate(room);
-            inside.iter_mut().for_each(|story| story.outcome = "inside".into());
+            inside.iter_mut().for_each(|story| story.outcome = "in_flight".into());
             self.trace.frames.extend(inside);
         }
         self.trace
     }
 
-    /// A step's stage, and what is to be said of it.
-    fn tell(&self, step: &Step) -> (&'static str, String) {
+    /// The stage of a step, and a text that describes it.
+    fn describe(&self, step: &Step) -> (&'static str, String) {
         let name = |to: To| name(self.yard.places(), to);
         match *step {
             Step::Received { key, hash, bytes } => {
@@ -263,16 +273,13 @@ impl<'a> Stories<'a> {
                 let of = self.entries;
                 let front = match self.tables.len() {
                     0 => String::new(),
-                    _ => format!("{} have no entry for it; ", self.tables.join(", ")),
+                    _ => format!("no match in the tables {}; ", self.tables.join(", ")),
                 };
-                (
-                    "steer",
-                    format!("{front}entry {entry} of {of} of the indirection table says {to}"),
-                )
+                ("steer", format!("{front}entry {entry} of {of} of the indirection table: {to}"))
             }
             Step::Answered { table: Step::FRONT, action, .. } => (
                 "steer",
-                format!("the switch's port mapping has an entry for it: {}", name(action.to)),
+                format!("matched an entry of the switch's port mapping: {}", name(action.to)),
             ),
             Step::Answered { table, action, .. } => {
                 let known = self.tables.get(usize::from(table)).map_or("unnamed", String::as_str);
@@ -280,18 +287,21 @@ impl<'a> Stories<'a> {
                     0 => String::new(),
                     mark => format!(", mark {mark}"),
                 };
-                ("steer", format!("table {known} has an entry for it: {}{mark}", name(action.to)))
+                ("steer", format!("matched an entry of table {known}: {}{mark}", name(action.to)))
             }
             Step::Settled { said, home, why } => {
                 ("settle", settled(&name(said), &name(home), why, &name))
             }
             Step::Waits { home } => (
                 "enqueue",
-                format!("{} is full and makes its producers wait: so does this", name(home)),
+                format!(
+                    "waits because {} is full and configured to hold its producers",
+                    name(home)
+                ),
             ),
             Step::Worked { queue, to } => {
                 let queue = name(To::Queue(queue));
-                ("work", format!("taken out of {queue} and worked on: {}", name(to)))
+                ("work", format!("dequeued from {queue} and processed; destination: {}", name(to)))
             }
             Step::Sent { port } => ("tx", format!("transmitted by {}", name(To::Port(port)))),
             Step::Dropped { reason, at } => {
@@ -305,27 +315,27 @@ impl<'a> Stories<'a> {
     }
 }
 
-/// Where the settle stage sent a frame, and why.
+/// The queue that the settle stage chose for a frame, and the reason.
 fn settled(said: &str, home: &str, why: Why, name: &dyn Fn(To) -> String) -> String {
     let flight = |head: u64, last: Option<u64>| match last {
-        Some(last) => format!("{head} of {home}'s frames are done, and {last} have to be"),
-        None => "more of it is just being enqueued".into(),
+        Some(last) => format!("{home} has completed {head} frames and must complete {last}"),
+        None => "another frame of the flow is being enqueued".into(),
     };
     match why {
-        Why::Off => format!("enters {home}: there is no settle stage"),
-        Why::Nowhere => format!("goes no further: the table said {said}"),
-        Why::First => format!("enters {home}: the first frame of its flow that is known"),
-        Why::Home => format!("enters {home}: its flow is there"),
+        Why::Off => format!("enqueued in {home}: the settle stage is off"),
+        Why::Nowhere => format!("not enqueued: the table's action is {said}"),
+        Why::First => format!("enqueued in {home}: the first known frame of its flow"),
+        Why::Home => format!("enqueued in {home}: the current queue of the flow"),
         Why::Moves { from } => {
-            format!("its flow moves to {home}: nothing of it is left in {}", name(from))
+            format!("flow moved to {home}: it has no frames left in {}", name(from))
         }
         Why::InFlight { head, last } => format!(
-            "enters {home}, not {said}: some of its flow is in flight there ({})",
+            "enqueued in {home} instead of {said}: the flow has frames in flight there ({})",
             flight(head, last)
         ),
         Why::HeldBack { head, last } => format!(
-            "held back at the entry until its flow may move to {said} ({})",
-            flight(head, last).replace(home, "its old home")
+            "held back until the flow can move to {said} ({})",
+            flight(head, last).replace(home, "its current queue")
         ),
     }
 }

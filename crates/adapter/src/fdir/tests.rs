@@ -4,8 +4,8 @@ mod table;
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-use flowyard_frame::{FlowKey, proto};
 use flowyard_frame::Rng;
+use flowyard_frame::{FlowKey, proto};
 use proptest::prelude::*;
 
 use super::slow_model;

@@ -19,8 +19,8 @@
 use flowyard_adapter::linux::{
     Arfs, ArfsConfig, ArfsFix, ArfsStats, CpuQueues, RfsConfig, ServiceTask,
 };
-use flowyard_frame::{FlowKey, Nanos, proto};
 use flowyard_frame::Rng;
+use flowyard_frame::{FlowKey, Nanos, proto};
 use std::net::Ipv4Addr;
 
 const FLOWS: usize = 12_000;

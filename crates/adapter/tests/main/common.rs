@@ -4,8 +4,8 @@
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 
-use flowyard_frame::{FlowKey, proto};
 use flowyard_frame::Rng;
+use flowyard_frame::{FlowKey, proto};
 
 /// The rows of a CSV file in `../shared/vectors`; `None`, with a message, if the file is missing.
 pub fn vectors(name: &str) -> Option<Vec<Row>> {

@@ -4,8 +4,8 @@ use flowyard_adapter::atr::{Atr82599, Transmit};
 use flowyard_adapter::fdir::Pballoc;
 use flowyard_adapter::profile::Profile;
 use flowyard_adapter::rss::{Rss, RssConfig};
-use flowyard_frame::{FlowKey, Nanos};
 use flowyard_frame::Rng;
+use flowyard_frame::{FlowKey, Nanos};
 
 use crate::common::{exponential, random_flow};
 

@@ -81,7 +81,7 @@ pub(crate) fn services(now: &Lb, before: Option<&Lb>) -> Table {
             up if up < all => Tone::Warn,
             _ => Tone::Plain,
         };
-        let dropped = |service: &LbService| service.counts.drops.values().sum();
+        let dropped = |service: &LbService| service.counters.drops.values().sum();
         let row = [
             Cell::new(service.name.as_str()).tone(Tone::Strong),
             Cell::new(address(service)),
@@ -90,7 +90,7 @@ pub(crate) fn services(now: &Lb, before: Option<&Lb>) -> Table {
             Cell::new(format!("{up} of {all}")).tone(tone),
             Cell::new(num::exact(connections)),
         ];
-        let counted = growth.cells(&service.counts, old.map(|old| &old.counts));
+        let counted = growth.cells(&service.counters, old.map(|old| &old.counters));
         let last = [
             growth.cell(dropped(service), old.map_or(0, dropped)),
             Cell::new(service.checksum.as_str()),
@@ -149,7 +149,7 @@ fn backends(now: &Lb, before: Option<&Lb>) -> Table {
                 Cell::new(Unit::Share.show(backend.share)),
                 Cell::new(num::exact(backend.connections.into())),
             ];
-            let counted = growth.cells(&backend.counts, old.map(|old| &old.counts));
+            let counted = growth.cells(&backend.counters, old.map(|old| &old.counters));
             table.push(row.into_iter().chain(counted));
         }
     }
@@ -158,8 +158,8 @@ fn backends(now: &Lb, before: Option<&Lb>) -> Table {
 
 /// The weight in force, and what was set or configured if it is another.
 fn weight(backend: &LbBackend) -> String {
-    let wanted = backend.set_weight.unwrap_or(backend.configured_weight);
-    let set = if backend.set_weight.is_some() { ", by hand" } else { "" };
+    let wanted = backend.manual_weight.unwrap_or(backend.configured_weight);
+    let set = if backend.manual_weight.is_some() { ", by hand" } else { "" };
     match backend.weight {
         weight if weight == f64::from(wanted) => format!("{weight}{set}"),
         weight => format!("{weight} (of {wanted}{set})"),
@@ -173,7 +173,7 @@ fn drops(now: &Lb) -> Option<Table> {
         .column(Column::text("reason"))
         .column(Column::number("packets"));
     for service in &now.services {
-        for (reason, packets) in &service.counts.drops {
+        for (reason, packets) in &service.counters.drops {
             table.push([
                 Cell::new(service.name.as_str()).tone(Tone::Strong),
                 Cell::new(reason.as_str()),
@@ -195,12 +195,12 @@ fn faults(now: &Lb) -> Option<Table> {
     for service in &now.services {
         for backend in &service.backends {
             let Some(check) = &backend.check else { continue };
-            let Some(fault) = &check.fault else { continue };
+            let Some(failure) = &check.failure else { continue };
             table.push([
                 Cell::new(format!("{}/{}", service.name, backend.name)).tone(Tone::Strong),
                 Cell::new(check.kind.as_str()),
-                Cell::new(format!("{} of {}", check.faults, check.checks)),
-                Cell::new(fault.as_str()).tone(Tone::Bad),
+                Cell::new(format!("{} of {}", check.failures, check.checks)),
+                Cell::new(failure.as_str()).tone(Tone::Bad),
             ]);
         }
     }

@@ -84,18 +84,20 @@ pub(crate) fn queues(now: &Queues, before: Option<&Queues>) -> Table {
         .column(Column::text("oldest frame"));
     for (at, queue) in now.queues.iter().enumerate() {
         let old = before.and_then(|before| before.queues.get(at));
-        let (entered, done) = old.map_or((0, 0), |old| (old.entered, old.done));
+        let (enqueued, completed) = old.map_or((0, 0), |old| (old.enqueued, old.completed));
         let cores: Vec<_> = queue.consumers.iter().map(ToString::to_string).collect();
         let name = if queue.tx { format!("{} (tx)", queue.name) } else { queue.name.clone() };
         table.push([
             Cell::new(name).tone(Tone::Strong),
             Cell::new(queue.order.as_str()),
             Cell::new(queue.full.as_str()),
-            growth.cell(queue.entered, entered),
-            growth.cell(queue.done, done),
-            Cell::new(num::exact(queue.entered - queue.done.min(queue.entered))),
+            growth.cell(queue.enqueued, enqueued),
+            growth.cell(queue.completed, completed),
+            Cell::new(num::exact(queue.enqueued.saturating_sub(queue.completed))),
             Cell::new(cores.join(" ")),
-            Cell::new(queue.holder.map_or(String::new(), |core| format!("core {core} has it"))),
+            Cell::new(
+                queue.oldest_held_by.map_or(String::new(), |core| format!("core {core} has it")),
+            ),
         ]);
     }
     table
@@ -132,9 +134,9 @@ pub(crate) fn occupancy(now: &Tables, before: Option<(&Tables, f64)>) -> Table {
             growth.cell(core.indirection_hits, old.map_or(0, |old| old.indirection_hits)),
         ]);
     }
-    match now.silent.is_empty() {
+    match now.silent_cores.is_empty() {
         true => table,
-        false => table.note(silent(&now.silent)),
+        false => table.note(silent(&now.silent_cores)),
     }
 }
 
@@ -211,8 +213,8 @@ pub(crate) fn flows(all: &Flows) -> Vec<Table> {
             table = table.note(format!("core {} worked on {} frames", core.core, core.frames));
         }
     }
-    if !all.silent.is_empty() {
-        table = table.note(silent(&all.silent));
+    if !all.silent_cores.is_empty() {
+        table = table.note(silent(&all.silent_cores));
     }
     vec![table]
 }
@@ -261,7 +263,7 @@ pub(crate) fn drops(all: &Drops, most: usize) -> Vec<Table> {
             Cell::new(drop.reason.as_str()).tone(Tone::Strong),
             Cell::new(num::exact(drop.frames)),
             Cell::new(by.join(", ")),
-            Cell::new(drop.mend.as_str()),
+            Cell::new(drop.fix.as_str()),
         ]);
     }
     if all.reasons.is_empty() {
@@ -279,12 +281,12 @@ pub(crate) fn drops(all: &Drops, most: usize) -> Vec<Table> {
             Cell::new(format!("{:.3}", (all.at_s - drop.at_s).max(0.0))),
             Cell::new(drop.core.to_string()),
             Cell::new(drop.reason.as_str()),
-            Cell::new(drop.at.as_str()),
+            Cell::new(drop.place.as_str()),
             Cell::new(flow),
         ]);
     }
-    if !all.silent.is_empty() {
-        last = last.note(silent(&all.silent));
+    if !all.silent_cores.is_empty() {
+        last = last.note(silent(&all.silent_cores));
     }
     if all.last.is_empty() { vec![reasons] } else { vec![reasons, last] }
 }

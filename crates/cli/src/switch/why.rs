@@ -9,7 +9,7 @@ use crate::show::{AskArgs, refused};
 use crate::stop::Stop;
 
 /// The schema of what is printed with --json.
-const SCHEMA: &str = "flowyard.switch.why/1";
+const SCHEMA: &str = "flowyard.switch.why/2";
 
 /// Says which flows a frame meets.
 #[derive(clap::Args)]
@@ -42,18 +42,18 @@ fn text(why: &SwitchWhy) -> String {
     for met in &why.flows {
         let _infallible = writeln!(text, "{} (offloaded: {} frames)", met.flow, met.offloaded);
     }
-    if let Some(table) = why.miss {
+    if let Some(table) = why.miss_table {
         let _infallible = writeln!(text, "table {table}: no flow matches");
     }
     text += &why.answer;
     text.push('\n');
     if why.is_offloaded {
-        let [known, of] = why.known;
+        let (known, of) = (why.cached_on_cores, why.answering_cores);
         let _infallible =
             writeln!(text, "a frame like it is in the caches of {known} of {of} cores now");
     }
-    for rest in &why.rests {
-        let _infallible = writeln!(text, "{rest}");
+    for note in &why.cache_notes {
+        let _infallible = writeln!(text, "{note}");
     }
     text
 }

@@ -47,7 +47,10 @@ fn drained_by_hand_backends_restart_and_no_request_fails() {
             wait_until("a drained backend", || connections() == [Some(0); 2]);
             for service in WEB {
                 let backend = balancer.backend(service, n);
-                assert_eq!((&backend["drained"], &backend["weight"]), (&true.into(), &0.0.into()));
+                assert_eq!(
+                    (&backend["manually_drained"], &backend["weight"]),
+                    (&true.into(), &0.0.into())
+                );
             }
             // What the balancer says is so.
             let left = site.backends[n - 1]
@@ -98,7 +101,7 @@ fn checked(services: [&'static str; 2]) {
         for n in 1..=3 {
             let backend = balancer.backend(service, n);
             assert_eq!(
-                (&backend["state"], &backend["check"]["faults"]),
+                (&backend["state"], &backend["check"]["failures"]),
                 (&"up".into(), &0.into()),
                 "{backend:#}"
             );
@@ -121,7 +124,7 @@ fn checked(services: [&'static str; 2]) {
     assert!(down.iter().all(|s| *s < most), "{down:?}, {most}");
     for (service, vip) in WEB.iter().zip(vips()) {
         let backend = balancer.backend(service, 1);
-        assert!(backend["check"]["faults"].as_u64() >= Some(FALL), "{backend:#}");
+        assert!(backend["check"]["failures"].as_u64() >= Some(FALL), "{backend:#}");
         assert_eq!(backend["share"], 0.0);
         let mut done = Requests::short(vip).run(&site.client, 60);
         done.add(Requests::kept(vip, 10).run(&site.client, 6));

@@ -1,8 +1,8 @@
-//! What a connection is known by, and its hash.
+//! The key of a connection, and its hash.
 
 use flowyard_frame::FlowKey;
 
-/// The key of a connection: 5-tuple and IP version, as the client sends.
+/// 5-tuple and IP version of the packets that the client sends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[repr(C, align(8))]
 pub struct ConnKey {
@@ -10,7 +10,7 @@ pub struct ConnKey {
 }
 
 impl ConnKey {
-    /// That of a frame.
+    /// The key of a frame.
     #[must_use]
     #[inline]
     pub fn of(key: &FlowKey) -> Self {
@@ -21,8 +21,8 @@ impl ConnKey {
         Self { words: [w[0], w[1], w[2], w[3], ports | version] }
     }
 
-    /// Its hash. `seed` is the same on all machines that shall choose alike; a sender must not
-    /// know it.
+    /// A 64-bit keyed hash. Machines that must choose the same backends need the same `seed`, which
+    /// must be unknown to senders.
     #[must_use]
     #[inline]
     pub fn hash(&self, seed: u64) -> u64 {
@@ -33,14 +33,14 @@ impl ConnKey {
         fold(src ^ dst.rotate_left(23) ^ w[4], a ^ b.rotate_left(7) | 1)
     }
 
-    /// The hash of its source address alone.
+    /// The hash of the source address alone.
     #[must_use]
     pub fn source_hash(&self, seed: u64) -> u64 {
         let source = Self { words: [self.words[0], self.words[1], 0, 0, 0] };
         source.hash(seed)
     }
 
-    /// The key as fields, nothing but the 5-tuple set.
+    /// The key as a [`FlowKey`] in which only the 5-tuple and the EtherType are set.
     #[must_use]
     pub fn flow(&self) -> FlowKey {
         let bytes = self.words[4].to_ne_bytes();
@@ -51,7 +51,7 @@ impl ConnKey {
     }
 }
 
-/// Both halves of the product, folded.
+/// XOR of the high and low half of the 128-bit product.
 #[inline]
 const fn fold(a: u64, b: u64) -> u64 {
     let product = a as u128 * b as u128;

@@ -1,4 +1,4 @@
-//! Proxied: a TCP connection into which a header was put, in front of the client's first byte.
+//! TCP connections with an inserted PROXY protocol header in front of the client's first byte.
 //!
 //! ```text
 //!  client    ISN | bytes of the client ...           seq          ack
@@ -7,59 +7,57 @@
 //!                  first
 //! ```
 //!
-//! The header goes with whatever the client sends first, the ACK of its handshake as a rule, and again with
-//! everything that begins with the first byte until the backend has acknowledged the header: it is
-//! lost and sent again as any other bytes are, without a timer or a buffer.
+//! The header is inserted into the client's first segment after the SYN, usually the ACK of the
+//! handshake, and into every segment that begins with the first byte until the backend has
+//! acknowledged the header. It is thus retransmitted like any other bytes, without a timer or a buffer.
 //!
-//! Sequence numbers wrap (RFC 9293 section 3.4): how far an acknowledgement is from the first byte
-//! tells nothing once it has been 2^30 and more, so that is remembered.
+//! Sequence numbers wrap (RFC 9293 section 3.4). The distance of an acknowledgement from the first
+//! byte is ambiguous once it has reached 2^30, so this is recorded as a stage.
 //!
 //! Thread-safety: plain values.
 
-use super::Conns;
-
-/// What a connection knows of its header.
+/// The progress of the header of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Proxied {
     /// The sequence number of the client's first byte.
     pub first: u32,
-    /// How far it is.
+    /// Whether the header was acknowledged, and how far the sequence numbers have advanced since.
     pub stage: Stage,
 }
 
-/// How far the header of a connection is.
+/// Stages of an inserted header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Stage {
-    /// There is none.
+    /// The connection has no inserted header.
     #[default]
     None,
-    /// The backend has not acknowledged it.
+    /// The backend has not acknowledged the header.
     Waiting,
-    /// The backend has it.
+    /// The backend has acknowledged the header, and less than 2^30 bytes after the first one.
     Near,
-    /// It is so long ago that sequence numbers may have come round.
+    /// At least 2^30 bytes were acknowledged, so that sequence numbers may have wrapped.
     Far,
 }
 
-/// What becomes of a segment of the client.
+/// How a segment from the client is modified.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Step {
-    /// It goes as it is.
+    /// Not at all.
     Keep,
-    /// The header goes in front of what it carries.
+    /// The header is inserted in front of the payload.
     Insert,
-    /// Its sequence number is the header's length higher.
+    /// The sequence number is increased by the length of the header.
     Shift,
 }
 
 impl Proxied {
-    /// A connection that begins with a SYN of this sequence number.
+    /// A connection whose SYN has this sequence number.
     #[must_use]
     pub const fn new(isn: u32) -> Self {
         Self { first: isn.wrapping_add(1), stage: Stage::Waiting }
     }
 
-    /// What becomes of a segment of the client with this sequence number.
+    /// How a segment from the client with this sequence number is modified.
     #[must_use]
     pub const fn step(&self, seq: u32, is_reset: bool) -> Step {
         match self.stage {
@@ -67,14 +65,14 @@ impl Proxied {
             Stage::Waiting => match seq.wrapping_sub(self.first) as i32 {
                 0 if !is_reset => Step::Insert,
                 ..0 => Step::Keep,
-                _ => Step::Shift, // the backend may have the header: if not, it asks (RFC 5961)
+                _ => Step::Shift, // a backend without the header answers with an ACK (RFC 5961)
             },
             Stage::Near | Stage::Far => Step::Shift,
         }
     }
 
-    /// What the client is told in place of `number`, a sequence number that the backend acknowledges,
-    /// behind a header of `len` bytes.
+    /// Translates `number`, an acknowledgement from the backend that includes a header of `len` bytes,
+    /// to the client's sequence numbers.
     #[must_use]
     pub const fn back(&self, number: u32, len: u32) -> u32 {
         let past = number.wrapping_sub(self.first) as i32;
@@ -87,7 +85,7 @@ impl Proxied {
         }
     }
 
-    /// The backend has acknowledged everything before `ack`.
+    /// The progress after the backend has acknowledged everything before `ack`.
     #[must_use]
     pub const fn after(self, ack: u32, len: u32) -> Self {
         let past = ack.wrapping_sub(self.first);
@@ -97,21 +95,6 @@ impl Proxied {
             stage => stage,
         };
         Self { stage, ..self }
-    }
-}
-
-impl Conns {
-    /// What the connection in `slot` knows of its header.
-    #[must_use]
-    pub fn proxied(&self, slot: u32) -> Proxied {
-        self.slots.get(slot as usize).map(super::Conn::proxied).unwrap_or_default()
-    }
-
-    /// Says what the connection in `slot` knows of its header. Whoever takes the slot next knows nothing.
-    pub fn set_proxied(&mut self, slot: u32, proxied: Proxied) {
-        if let Some(conn) = self.slots.get_mut(slot as usize) {
-            (conn.first, conn.stage) = (proxied.first, proxied.stage);
-        }
     }
 }
 
@@ -133,7 +116,7 @@ mod tests {
             one = one.after(at(28), 28);
             assert_eq!((one.stage, one.step(at(0), false)), (Stage::Near, Step::Shift));
             assert_eq!((one.back(at(0), 28), one.back(at(100), 28)), (at(0), at(72)));
-            // On and on, round the numbers more than once.
+            // The sequence numbers wrap more than once.
             let mut acked = 28u64;
             while acked < 3 << 32 {
                 acked += 1 << 20;

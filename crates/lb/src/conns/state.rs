@@ -1,23 +1,23 @@
-//! What a connection is doing, as far as a load balancer that sees one direction can know.
+//! State of a connection, as far as it can be determined from the client's packets alone.
 
 use flowyard_frame::{FlowKey, Nanos};
 
-/// What a connection is doing.
+/// State of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum State {
-    /// TCP: the client sent a SYN, and nothing else yet.
+    /// TCP: the client sent a SYN and nothing else yet.
     Opening,
-    /// TCP, SCTP: it is open.
+    /// TCP and SCTP: the connection is established.
     Open,
-    /// TCP: there was a FIN or RST.
+    /// TCP: a FIN or RST was sent.
     Closing,
-    /// A protocol that has no connections: UDP.
+    /// UDP, which has no connections.
     Datagrams,
 }
 
 impl State {
-    /// The state that a connection begins in with a packet of `proto` and these TCP flags.
+    /// The state of a new connection whose first packet has this protocol and these TCP flags.
     #[must_use]
     #[inline]
     pub const fn first(proto: u8, flags: u8) -> Self {
@@ -32,7 +32,7 @@ impl State {
         }
     }
 
-    /// The state after a packet with these TCP flags; 0 outside TCP.
+    /// The next state after a packet with these TCP flags (0 if it is not TCP).
     #[must_use]
     #[inline]
     pub const fn after(self, flags: u8) -> Self {
@@ -45,18 +45,18 @@ impl State {
     }
 }
 
-/// For how long a connection is kept without a packet, by state, in nanoseconds.
+/// Idle timeout of a connection by state, in nanoseconds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Timeouts {
-    /// After a SYN alone.
+    /// In [`State::Opening`].
     pub opening: Nanos,
-    /// When open. A keepalive (RFC 9293 section 3.8.4) comes each two hours, if at all: who goes
-    /// on later than this finds the same backend as long as the choice is a consistent one and
-    /// the backends are the same.
+    /// In [`State::Open`]. Keepalives (RFC 9293 section 3.8.4) are sent every two hours, if at all. A
+    /// connection that continues after this timeout still reaches the same backend if the service
+    /// chooses by hash and its backends are unchanged.
     pub open: Nanos,
-    /// After a FIN or RST.
+    /// In [`State::Closing`].
     pub closing: Nanos,
-    /// UDP.
+    /// In [`State::Datagrams`].
     pub datagrams: Nanos,
 }
 
@@ -73,7 +73,7 @@ impl Default for Timeouts {
 }
 
 impl Timeouts {
-    /// That of `state`.
+    /// The timeout in `state`.
     #[must_use]
     #[inline]
     pub const fn of(&self, state: State) -> Nanos {

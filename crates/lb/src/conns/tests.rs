@@ -15,7 +15,7 @@ fn key(number: u32) -> ConnKey {
     ConnKey::of(&FlowKey::five_tuple(proto::TCP, src, 1024 + u16::from(d), dst, 80))
 }
 
-/// A map of what there is, and the same rules.
+/// Reference model: a map with the same rules.
 struct Slow {
     map: HashMap<u32, (u32, State, u64)>,
     timeouts: Timeouts,
@@ -91,7 +91,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
     #[test]
-    fn it_is_its_slow_twin(steps in prop::collection::vec(step(), 1..300), capacity in 1usize..50) {
+    fn the_table_equals_the_reference_model(steps in prop::collection::vec(step(), 1..300), capacity in 1usize..50) {
         let timeouts = Timeouts::default();
         let mut fast = Conns::new(capacity, timeouts);
         let mut slow = Slow { map: HashMap::new(), timeouts, capacity };
@@ -127,7 +127,7 @@ proptest! {
     }
 
     #[test]
-    fn a_batch_finds_what_one_by_one_is_found(known in prop::collection::hash_set(0u32..200, 0..120), seed: u64) {
+    fn a_batch_lookup_equals_single_lookups(known in prop::collection::hash_set(0u32..200, 0..120), seed: u64) {
         let mut conns = Conns::new(120, Timeouts::default());
         for &number in &known {
             conns.insert(&key(number), key(number).hash(seed), number, State::Open, 0).unwrap();
@@ -149,7 +149,7 @@ proptest! {
     }
 
     #[test]
-    fn keys_are_their_fields(src: [u8; 16], dst: [u8; 16], sport: u16, dport: u16, udp: bool, v6: bool, other: u8) {
+    fn keys_have_the_fields_of_the_5_tuple(src: [u8; 16], dst: [u8; 16], sport: u16, dport: u16, udp: bool, v6: bool, other: u8) {
         let ip = |octets: [u8; 16]| match v6 {
             true => std::net::IpAddr::from(octets),
             false => std::net::IpAddr::from([octets[0], octets[1], octets[2], octets[3]]),
@@ -163,8 +163,8 @@ proptest! {
 }
 
 #[test]
-fn a_full_table_has_all_it_promises() {
-    // A table as full as it may be: with 8 places a bucket and 80 % taken every key finds one.
+fn a_large_table_reaches_its_capacity() {
+    // With 8 ways in a bucket and a load factor of 80 %, every key is accepted.
     for seed in 0..4 {
         let mut conns = Conns::new(100_000, Timeouts::default());
         for number in 0..100_000 {
@@ -186,7 +186,7 @@ fn a_full_table_has_all_it_promises() {
 }
 
 #[test]
-fn small_tables_have_all_they_promise() {
+fn small_tables_reach_their_capacity() {
     for capacity in 1..=600 {
         for seed in 0..if capacity < 50 { 5000 } else { 20 } {
             let mut conns = Conns::new(capacity, Timeouts::default());
@@ -204,7 +204,7 @@ fn a_hundred_million_fit_in_nine_gibibytes() {
     let bytes = Conns::bytes(100_000_000);
     assert!(bytes < 9 << 30, "{bytes}");
     assert_eq!(bytes, 100_000_000 * 64 + 15_625_000 * 64 + 4096 * 4);
-    // In one table or in sixteen: it is the sum that counts.
+    // Sixteen tables take no more than one.
     assert!(16 * Conns::bytes(100_000_000 / 16) < 9 << 30);
 }
 
@@ -238,7 +238,7 @@ fn a_busy_connection_outlives_the_wheel() {
     assert_eq!(conns.advance(10_031 * SECOND, 64, SEED, &mut |_| ()), 1);
 }
 
-/// The memory is what the arithmetic says: filled for real, if asked for and there is room.
+/// The memory used equals the computed size. Runs only if `FLOWYARD_LB_CONNECTIONS` is a number.
 #[test]
 fn the_full_table_if_asked_for() {
     let Ok(count) = std::env::var("FLOWYARD_LB_CONNECTIONS").unwrap_or_default().parse::<u32>()

@@ -1,37 +1,38 @@
-//! The wheel: lists of slots, one for each tick to come.
+//! Timing wheel: one list of slots for each of the next ticks.
 //!
-//! A tick is 2^27 ns, an eighth of a second. What is due later than the wheel reaches hangs in its last
-//! list and is looked at again there.
+//! A tick is 2^27 ns, about an eighth of a second. A slot whose deadline is beyond the last list is
+//! put into that list and inspected again when its tick is reached.
 //!
-//! Invariants: a slot hangs in one list, `prev` of the first is the list's number with the top bit.
+//! Invariants: a slot is in one list; `prev` of the first slot of a list is the list's number with
+//! the top bit set.
 
 use flowyard_frame::Nanos;
 
-use super::{Conn, NONE};
+use super::conn::{Conn, NONE};
 
-/// Lists of the wheel: nine minutes.
+/// Number of lists; they cover nine minutes.
 const LISTS: u32 = 4096;
-/// In `prev`: this is the first of the list with that number.
+/// Set in `prev` of the first slot of a list.
 const FIRST: u32 = 1 << 31;
 
-/// The tick that `now` is in.
+/// The tick that contains `now`.
 #[inline]
 pub(super) const fn tick(now: Nanos) -> u32 {
     (now >> 27) as u32
 }
 
-/// The first tick that begins `time` after `now` or later.
+/// The first tick that begins at least `time` after `now`.
 #[inline]
 pub(super) const fn after(now: Nanos, time: Nanos) -> u32 {
     let end = now.saturating_add(time).saturating_add((1 << 27) - 1) >> 27;
     if end > NONE as u64 { NONE } else { end as u32 }
 }
 
-/// The lists.
 #[derive(Clone, Debug)]
 pub(super) struct Wheel {
+    /// The first slot of each list.
     first: Box<[u32]>,
-    /// The next tick to look at: all before are done.
+    /// The next tick to process; the lists of all earlier ticks are empty.
     at: u32,
 }
 
@@ -42,7 +43,7 @@ impl Wheel {
         Self { first: vec![NONE; LISTS as usize].into(), at: 0 }
     }
 
-    /// Hangs `slot` where its deadline is.
+    /// Puts `slot` into the list of its deadline.
     pub(super) fn link(&mut self, slots: &mut [Conn], slot: u32) {
         let deadline = slots[slot as usize].deadline;
         let tick = deadline.clamp(self.at, self.at.saturating_add(LISTS - 1));
@@ -55,7 +56,7 @@ impl Wheel {
         (conn.next, conn.prev) = (next, FIRST | list);
     }
 
-    /// Takes `slot` out of its list.
+    /// Removes `slot` from its list.
     pub(super) fn unlink(&mut self, slots: &mut [Conn], slot: u32) {
         let Conn { next, prev, .. } = slots[slot as usize];
         if prev & FIRST != 0 {
@@ -68,10 +69,10 @@ impl Wheel {
         }
     }
 
-    /// Takes out a slot whose time, as the wheel knows it, has come; `None` when all are done.
+    /// Removes and returns a slot whose list is due; `None` if there is no more.
     pub(super) fn due(&mut self, slots: &mut [Conn], now: Nanos) -> Option<u32> {
         let now = tick(now);
-        // A clock that jumps far has passed every list once: no need to go round again.
+        // After a long jump of the clock every list is due, so one round is enough.
         self.at = self.at.max(now.saturating_sub(LISTS));
         while self.at <= now {
             let slot = self.first[(self.at % LISTS) as usize];
@@ -80,7 +81,7 @@ impl Wheel {
                 return Some(slot);
             }
             if self.at == now {
-                return None; // more may be hung in this list yet
+                return None; // more slots may still be added to this list
             }
             self.at += 1;
         }

@@ -1,84 +1,87 @@
-//! What can be wrong with services, and the addresses they have if nothing is.
+//! Validation of services, and the addresses of valid ones.
 
 use flowyard_flow::table::Maglev;
 use flowyard_flow::table::maglev::BadMaglev;
 use flowyard_frame::proto;
 
-use super::HEAVIEST;
 use super::make::choices;
-use crate::plan::{Front, PLACES};
+use crate::plan::{Front, Fronts, PLACES};
 use crate::service::{Mode, Service};
 
-/// The addresses of services, and those that answers of DNAT backends come from; both sorted.
-pub(super) type Fronts = (Vec<Front>, Vec<Front>);
+/// The largest weight of a backend. Effective weights are in hundredths, which must fit 32 bits.
+pub const HEAVIEST: u32 = 1_000_000;
 
-/// Why services cannot be.
+/// A service was refused because its configuration is invalid.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("service '{service}': {what}")]
 pub struct BadService {
-    /// Its name.
+    /// The name of the service.
     pub service: String,
-    /// The index of the backend that is wrong, if one is.
+    /// The index of the invalid backend, if the error is in one.
     pub backend: Option<usize>,
-    /// What is wrong.
+    /// The reason.
     pub what: BadWhat,
 }
 
-/// What is wrong with a service.
+/// Reasons for which a service is refused.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum BadWhat {
-    /// Its name is taken.
-    #[error("there is one of this name already; give each its own name")]
+    /// Two services have the same name.
+    #[error("another service has the same name; give each service its own name")]
     Twice,
-    /// Its ports are another's.
-    #[error("'{0}' has this address and port already; give each its own")]
+    /// Two services share an address, protocol and port.
+    #[error("service '{0}' already uses this address and port; give each service its own")]
     Overlap(String),
-    /// The ports are none.
-    #[error("there is no port in this range; write first-last, from 1 to 65535")]
+    /// The port range is empty or contains 0.
+    #[error("the port range is empty; write FIRST-LAST, each from 1 to 65535")]
     Ports,
-    /// One for each port would be needed.
-    #[error("a backend has a port of its own, and the service has many; leave the backend's out")]
-    PortOfRange,
-    /// Only addresses and ports that are translated can be others.
+    /// A backend port was given for a service with several ports.
     #[error(
-        "a backend has a port of its own, and this mode changes none; leave it out, or use dnat"
+        "a backend has its own 'port', but the service has several ports; leave out the backend's 'port'"
+    )]
+    PortOfRange,
+    /// A backend port was given in a mode that does not translate ports.
+    #[error(
+        "a backend has its own 'port', but this mode does not translate ports; leave it out, or use dnat"
     )]
     PortKept,
-    /// IPv4 is not translated to IPv6.
+    /// A backend's address family differs from that of the VIP, in a mode without a tunnel.
     #[error(
-        "backend '{0}' is not of the address family of the VIP; this mode needs that, ipip and gue do not"
+        "backend '{0}' and the VIP have different address families; use mode ipip or gue, which allow that"
     )]
     Family(String),
-    /// Answers could not be told apart.
+    /// Two services with DNAT share a backend address and port, so a reply could belong to either.
     #[error(
-        "backend '{0}' is one of '{1}' too, with the same port; answers could not be told apart: use fullnat or another port"
+        "backend '{0}' has the same address and port as one of service '{1}', so replies would be ambiguous; use fullnat or another port"
     )]
     Returns(String, String),
-    /// It weighs too much.
-    #[error("a weight of {0} is not possible; write 0 to 1000000")]
+    /// The weight exceeds [`HEAVIEST`].
+    #[error("the weight {0} is out of range; write 0 to 1000000")]
     Weight(u32),
-    /// What Maglev's table says.
+    /// The Maglev table cannot be built.
     #[error(transparent)]
     Maglev(#[from] BadMaglev),
-    /// Each has a place.
-    #[error("there are more than {PLACES} backends; leave some out")]
+    /// More backends than IDs have indexes for.
+    #[error("there are more than {PLACES} backends; remove some")]
     Backends,
-    /// A server ID of another length is never found.
-    #[error("backend '{0}' has no server ID of the length that 'quic' says; give it one")]
-    ServerId(String),
-    /// Only what is terminated in between would need it elsewhere.
+    /// A backend of a service with QUIC has no server ID of the configured length.
     #[error(
-        "PROXY protocol is for TCP with fullnat; leave 'proxy' out, backends see the client's address"
+        "backend '{0}' has no server ID of the length that 'quic' requires; set its 'server_id'"
+    )]
+    ServerId(String),
+    /// PROXY protocol was configured for a service that is not TCP with FullNAT.
+    #[error(
+        "PROXY protocol works only for TCP with mode fullnat; leave out 'proxy': in the other modes backends see the client's address"
     )]
     Proxy,
-    /// Two servers of one ID.
-    #[error("backend '{0}' has the server ID of another one; give each its own")]
+    /// Two backends of a service have the same server ID.
+    #[error("backend '{0}' has the same server ID as another backend; give each backend its own")]
     ServerTwice(String),
 }
 
-/// The addresses of all services, and those that answers come from.
+/// Validates all services and returns their addresses.
 pub(super) fn check(services: &[Service], entries: u32, seed: u64) -> Result<Fronts, BadService> {
-    let (mut fronts, mut returns) = (Vec::<Front>::new(), Vec::<(Front, &str)>::new());
+    let (mut fronts, mut returns) = (Vec::<Front>::new(), Vec::<Front>::new());
     for (number, service) in (0u16..).zip(services) {
         let wrong = |backend, what| BadService { service: service.name.clone(), backend, what };
         let before = &services[..usize::from(number)];
@@ -106,7 +109,7 @@ pub(super) fn check(services: &[Service], entries: u32, seed: u64) -> Result<Fro
             return Err(wrong(None, BadWhat::Overlap(name)));
         }
         fronts.push(front);
-        // Without weights the table is empty, and quickly made: the names are what counts here.
+        // Only the names are validated here. With weights of 0 the table is empty, so this is fast.
         Maglev::new(&choices(service, &vec![0; service.backends.len()]), entries, seed)
             .map_err(|error| wrong(None, error.into()))?;
         for (at, backend) in service.backends.iter().enumerate() {
@@ -132,11 +135,11 @@ pub(super) fn check(services: &[Service], entries: u32, seed: u64) -> Result<Fro
                     let (first, last) = backend.port.map_or((first, last), |port| (port, port));
                     let front =
                         Front { addr: backend.addr, first, last, index: at as u16, ..front };
-                    if let Some((other, _)) = returns.iter().find(|(f, _)| overlap(f, &front)) {
+                    if let Some(other) = returns.iter().find(|f| overlap(f, &front)) {
                         let other = services[usize::from(other.service)].name.clone();
                         return Err(wrong(Some(at), BadWhat::Returns(name(), other)));
                     }
-                    returns.push((front, &backend.name));
+                    returns.push(front);
                 }
                 continue;
             };
@@ -148,9 +151,8 @@ pub(super) fn check(services: &[Service], entries: u32, seed: u64) -> Result<Fro
         return Err(BadService { service, backend: None, what: BadWhat::Backends });
     }
     fronts.sort_unstable();
-    let mut returns: Vec<Front> = returns.into_iter().map(|(front, _)| front).collect();
     returns.sort_unstable();
-    Ok((fronts, returns))
+    Ok(Fronts { vips: fronts, returns })
 }
 
 fn overlap(a: &Front, b: &Front) -> bool {

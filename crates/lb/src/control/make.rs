@@ -1,4 +1,4 @@
-//! Plans: made whole, of what is wanted and how the backends are.
+//! Builds plans from the configuration and the state of the backends.
 
 use std::sync::Arc;
 
@@ -6,17 +6,16 @@ use flowyard_flow::table::Maglev;
 use flowyard_flow::table::maglev::Choice as MaglevChoice;
 use flowyard_frame::Nanos;
 
-use super::check::Fronts;
-use super::{Control, Known, name};
-use crate::plan::{Plan, Table, Target, keeps, place, turns};
+use super::state::{Control, Known, name};
+use crate::plan::{Fronts, Plan, Table, Target, keeps, place, turns};
 use crate::quic::{Reader, ServerId};
 use crate::service::{AllDown, Backend, Service};
 
-/// Slow start goes in so many steps, each a plan.
+/// The number of weight steps of a slow start. Each step needs a plan.
 const STEPS: u64 = 10;
 
 impl Control {
-    /// How far each backend is with its start, in steps.
+    /// The slow-start step of each backend at `now`, from 0 to `STEPS - 1`.
     pub(super) fn steps(&self, now: Nanos) -> Vec<u64> {
         let step = |service: &Service, backend: &Backend| {
             let since = self.known.get(&name(service, backend))?.since?;
@@ -27,14 +26,13 @@ impl Control {
         all.map(|(service, backend)| step(service, backend).unwrap_or(STEPS - 1)).collect()
     }
 
-    /// A plan of the same services: something about the backends is new.
+    /// Builds the next plan from the same services, after the state of a backend changed.
     pub(super) fn remake(&mut self, now: Nanos) -> Arc<Plan> {
-        let fronts = (self.plan.fronts.clone(), self.plan.returns.clone());
-        self.make(fronts, now)
+        self.make(self.plan.fronts.clone(), now)
     }
 
-    /// The next plan.
-    pub(super) fn make(&mut self, (fronts, returns): Fronts, now: Nanos) -> Arc<Plan> {
+    /// Builds the next plan.
+    pub(super) fn make(&mut self, fronts: Fronts, now: Nanos) -> Arc<Plan> {
         self.steps = self.steps(now);
         let mut targets: Vec<Option<Target>> = vec![None; self.numbers.len()];
         let (mut tables, mut at) = (Vec::new(), 0);
@@ -48,7 +46,8 @@ impl Control {
                 let weight = known.weight.unwrap_or(backend.weight);
                 let drains = backend.drain || known.drained;
                 let takes = (known.is_up || !believe) && !drains;
-                // In hundredths; who starts has one of ten steps at once, and never nothing.
+                // In hundredths. A backend that starts gets the first of ten steps at once, so its
+                // weight is never 0.
                 let slowly = u64::from(weight) * 100 * (step + 1).min(STEPS) / STEPS;
                 if takes { slowly as u32 } else { 0 }
             };
@@ -86,12 +85,11 @@ impl Control {
             services: tables,
             fronts,
             targets,
-            returns,
         });
         self.plan()
     }
 
-    /// The table of `service`: that of the last plan, if nothing it is made of has changed.
+    /// The Maglev table of `service`: that of the last plan if names and weights are unchanged.
     fn maglev(&self, service: &Service, weights: &[u32]) -> Arc<Maglev> {
         let names = |s: &Service| s.backends.iter().map(|b| b.name.clone()).collect::<Vec<_>>();
         let equal = |old: &&Table| {
@@ -103,7 +101,7 @@ impl Control {
             return Arc::clone(&old.maglev);
         }
         let maglev = Maglev::new(&choices(service, weights), self.entries, self.seed);
-        // The services were checked when they were set, and weights do not make a table wrong.
+        // The services were validated when they were set, and weights cannot make a table invalid.
         maglev.map_or_else(|_| Arc::default(), Arc::new)
     }
 }

@@ -1,55 +1,56 @@
-//! What control knows, for people who ask.
+//! The state of services and backends, for display.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use flowyard_frame::Nanos;
 
-use super::{Control, name};
+use super::state::{Control, Totals, name};
 use crate::counts::Sum;
 use crate::plan::{Table, place};
 use crate::service::Service;
 
-/// A service, as it is.
+/// The state of a service.
 #[derive(Clone, Debug)]
 pub struct ServiceState {
-    /// As described.
+    /// The configuration.
     pub service: Arc<Service>,
-    /// The checksum of its table.
+    /// The checksum of its Maglev table.
     pub checksum: u64,
-    /// Entries of its table.
+    /// The size of its Maglev table; 0 if no backend accepts new connections.
     pub entries: u32,
-    /// What was counted since it came: for backends that went since, too.
+    /// Totals since the service was added, including those of backends removed since.
     pub counts: Sum,
-    /// Its backends, in the order in which they are described.
+    /// The backends, in the order of the configuration.
     pub backends: Vec<BackendState>,
 }
 
-/// A backend, as it is.
+/// The state of a backend.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct BackendState {
-    /// Its number.
+    /// As in [`crate::Target::id`].
     pub id: u32,
-    /// Whether it is up.
+    /// The result of health checks.
     pub is_up: bool,
-    /// Since when.
+    /// When it last came up or went down.
     pub since: Nanos,
-    /// Whether somebody drains it, besides what is described.
+    /// Whether it is drained manually, which is independent of the configuration.
     pub drained: bool,
-    /// The weight that somebody set.
+    /// The weight that was set manually.
     pub set_weight: Option<u32>,
-    /// The weight that new connections go by, in hundredths: health, drain and slow start are in it.
+    /// The effective weight for new connections, in hundredths. It includes health, drain and slow
+    /// start.
     pub weight: u32,
-    /// Entries of its service's table that name it.
+    /// The number of entries of its service's Maglev table that name it.
     pub entries: u32,
-    /// Connections that it has.
+    /// Current connections.
     pub active: u32,
-    /// What was counted since it came.
+    /// Totals since the backend was added.
     pub counts: Sum,
 }
 
 impl Control {
-    /// Every service with its backends.
+    /// The state of every service, with its backends.
     #[must_use]
     pub fn states(&self) -> Vec<ServiceState> {
         self.plan.services.iter().map(|table| self.state(table)).collect()
@@ -62,7 +63,7 @@ impl Control {
             entries[usize::from(index)] += 1;
         }
         let totals = self.totals.get(&service.name);
-        let mut counts = totals.map_or_else(Sum::default, super::Totals::sum);
+        let mut counts = totals.map_or_else(Sum::default, Totals::sum);
         let backend = |(at, backend)| {
             let known = self.known.get(&name(service, backend))?;
             let target = self.plan.targets.get(place(known.id) as usize)?.as_ref()?;

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::check::{Asks, Check};
 use crate::health::Rules;
-use crate::service::{AllDown, Choice, Exit, Mode, OnDown};
+use crate::service::{AllDown, Backend, Choice, Exit, Mode, OnDown};
 use crate::{ConnKey, quic};
 
 fn backend(number: u8, weight: u32) -> Backend {
@@ -48,7 +48,7 @@ fn key(number: u32) -> ConnKey {
     ConnKey::of(&FlowKey::five_tuple(proto::TCP, src, 1024 + u16::from(d), dst, 80))
 }
 
-/// How many of 1000 new connections each backend gets.
+/// The number of connections that each backend gets out of 1000 new ones.
 fn shares(plan: &Plan) -> Vec<usize> {
     let mut turns = Plan::turns_for(8);
     plan.make_turns(0, &mut turns);
@@ -106,7 +106,7 @@ fn health_drain_and_weights_make_plans() {
 }
 
 #[test]
-fn what_somebody_set_stays_over_other_services() {
+fn manual_settings_survive_a_reload() {
     let all = |weight| vec![service("web", 80, vec![backend(1, weight), backend(2, 1)])];
     let mut control = control(all(1));
     control.drain("web", "b1", true, 5).unwrap();
@@ -122,7 +122,7 @@ fn what_somebody_set_stays_over_other_services() {
     assert!(shares(&plan)[0] > 900, "{:?}", shares(&plan));
     let again = control.drain("web", "b1", false, 9).unwrap();
     assert_eq!(again.generation(), plan.generation(), "no news is no plan");
-    // Gone and back, it is another one.
+    // A backend that is removed and added again is another one.
     control.drain("web", "b1", true, 9).unwrap();
     control.set(vec![service("web", 80, vec![backend(2, 1)])], 10).unwrap();
     control.set(all(1), 11).unwrap();
@@ -130,7 +130,7 @@ fn what_somebody_set_stays_over_other_services() {
 }
 
 #[test]
-fn health_of_many_is_one_plan_and_tables_that_stay_are_not_made_again() {
+fn health_of_many_makes_one_plan_and_unchanged_tables_are_shared() {
     let some = |name: &str, port| service(name, port, vec![backend(1, 1), backend(2, 1)]);
     let mut control = control(vec![some("a", 80), some("b", 81)]);
     let before = control.plan();
@@ -144,13 +144,13 @@ fn health_of_many_is_one_plan_and_tables_that_stay_are_not_made_again() {
     assert_eq!(plan.services()[0].weights, [0, 0]);
     assert!(Arc::ptr_eq(&plan.services()[1].maglev, &before.services()[1].maglev));
     assert!(!Arc::ptr_eq(&plan.services()[0].maglev, &before.services()[0].maglev));
-    assert!(control.set_health(&health, 6).is_none(), "no news");
+    assert!(control.set_health(&health, 6).is_none(), "nothing changed");
     let down = control.states()[0].backends[0];
     assert_eq!((down.is_up, down.since), (false, 5));
 }
 
 #[test]
-fn who_is_not_asked_any_more_is_up() {
+fn a_backend_whose_check_is_removed_is_up() {
     let check = Some(Check { asks: Asks::Tcp, rules: Rules::default(), port: None });
     let with = |check| Service { check, ..service("web", 80, vec![backend(1, 1)]) };
     let mut control = control(vec![with(check.clone())]);
@@ -179,7 +179,7 @@ fn moves_and_keeps_when_one_is_down_and_when_all_are() {
 }
 
 #[test]
-fn what_was_counted_outlives_a_backend() {
+fn counters_of_a_service_include_removed_backends() {
     let mut control = control(vec![service("web", 80, vec![backend(1, 1), backend(2, 1)])]);
     let plan = control.count_by(2);
     let first = plan.targets().next().unwrap();
@@ -218,7 +218,7 @@ fn all_down_is_as_configured() {
 }
 
 #[test]
-fn who_comes_up_starts_slowly() {
+fn a_new_backend_starts_slowly() {
     let slow = |backends| Service {
         slow_start: 1000,
         choice: Choice::RoundRobin,
@@ -239,7 +239,7 @@ fn who_comes_up_starts_slowly() {
 }
 
 #[test]
-fn a_number_is_not_used_again_soon() {
+fn an_id_is_not_reused_soon() {
     let mut control = control(vec![service("web", 80, vec![backend(1, 1), backend(2, 1)])]);
     let first = control.plan();
     let ids: Vec<u32> = first.targets().map(|t| t.id).collect();
@@ -248,7 +248,7 @@ fn a_number_is_not_used_again_soon() {
     assert_eq!(without.target(ids[1]).unwrap().addr, backend(2, 1).addr);
     let again =
         control.set(vec![service("web", 80, vec![backend(2, 1), backend(3, 1)])], 2).unwrap();
-    assert!(again.target(ids[0]).is_none(), "the place has a new number");
+    assert!(again.target(ids[0]).is_none(), "the index has a new ID");
     assert_eq!(again.targets().count(), 2);
     // Another address is another backend.
     let moved = Backend { addr: IpAddr::from([10, 9, 9, 9]), ..backend(2, 1) };
@@ -257,7 +257,7 @@ fn a_number_is_not_used_again_soon() {
 }
 
 #[test]
-fn what_is_wrong_changes_nothing() {
+fn an_invalid_configuration_changes_nothing() {
     let good = || service("web", 80, vec![backend(1, 1), backend(2, 1)]);
     let dnat =
         |name: &str, port| Service { mode: Mode::Dnat, ..service(name, port, vec![backend(1, 1)]) };
@@ -267,25 +267,28 @@ fn what_is_wrong_changes_nothing() {
         service
     };
     let cases: Vec<(Vec<Service>, &str)> = vec![
-        (vec![good(), good()], "one of this name"),
-        (vec![good(), Service { name: "b".into(), ..good() }], "'web' has this address and port"),
-        (vec![with(|s| s.ports = 0..=0)], "no port in this range"),
+        (vec![good(), good()], "another service has the same name"),
+        (
+            vec![good(), Service { name: "b".into(), ..good() }],
+            "'web' already uses this address and port",
+        ),
+        (vec![with(|s| s.ports = 0..=0)], "the port range is empty"),
         (vec![with(|s| s.backends[0].weight = 1_000_001)], "write 0 to 1000000"),
         (vec![with(|s| s.backends[1].name = "b1".into())], "'b1' is there twice"),
-        (vec![with(|s| s.backends[1].port = Some(8080))], "changes none"),
+        (vec![with(|s| s.backends[1].port = Some(8080))], "does not translate ports"),
         (
             vec![with(|s| (s.mode, s.ports, s.backends[0].port) = (Mode::Dnat, 80..=81, Some(1)))],
-            "leave the backend's out",
+            "leave out the backend's 'port'",
         ),
-        (vec![with(|s| s.backends[1].addr = IpAddr::from([0; 16]))], "not of the address family"),
+        (vec![with(|s| s.backends[1].addr = IpAddr::from([0; 16]))], "different address families"),
         (
             vec![dnat("a", 80), Service { vip: IpAddr::from([192, 0, 2, 2]), ..dnat("b", 80) }],
-            "'b1' is one of 'a' too",
+            "as one of service 'a'",
         ),
         (vec![with(|s| s.quic = vec![quic::Config::new(0, 2, 4, None).unwrap()])], "no server ID"),
         (
             vec![with(|s| s.backends.iter_mut().for_each(|b| b.server_id = vec![1]))],
-            "server ID of another",
+            "same server ID as another",
         ),
     ];
     for (services, said) in cases {
@@ -297,7 +300,7 @@ fn what_is_wrong_changes_nothing() {
         assert_eq!((control.plan().generation(), control.plan().targets().count()), (before, 2));
     }
     assert!(Control::new(vec![good()], 250, 0).unwrap_err().to_string().contains("no prime"));
-    // Ports side by side, other protocols and ranges are fine.
+    // Adjacent ports, other protocols and ranges are accepted.
     let udp = Service { name: "u".into(), proto: proto::UDP, ports: 1..=65_535, ..good() };
     let plan = control(vec![good(), service("next", 81, vec![]), udp]).plan();
     let at = |proto, port| plan.service(good().vip, proto, port);
@@ -308,7 +311,7 @@ fn what_is_wrong_changes_nothing() {
 
 proptest! {
     #[test]
-    fn nodes_agree_whatever_the_order(weights in prop::collection::vec(0u32..9, 1..8), down in 0u8..8, turn in 0usize..8) {
+    fn machines_agree_whatever_the_order_of_backends(weights in prop::collection::vec(0u32..9, 1..8), down in 0u8..8, turn in 0usize..8) {
         let all: Vec<Backend> = (0..).zip(&weights).map(|(n, w)| backend(n, *w)).collect();
         let mut other = all.clone();
         other.rotate_left(turn % all.len());

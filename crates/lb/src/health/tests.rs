@@ -8,18 +8,18 @@ fn rules() -> Rules {
     Rules { interval: 1000 * MS, timeout: 300 * MS, rise: 2, fall: 3 }
 }
 
-/// When each backend was asked.
+/// The start of each check, and its backend.
 type Asked = Vec<(Nanos, u32)>;
 
-/// Health of `backends` backends.
+/// A schedule of `backends` backends.
 fn health(backends: u32, per_second: u32, seed: u64) -> Health {
     let mut health = Health::new(per_second, seed);
     (0..backends).for_each(|backend| health.add(backend, rules(), true, 0));
     health
 }
 
-/// Asks until `end`, with answers by backend and how often it was asked; what changed, and when each was
-/// asked.
+/// Runs checks until `end`. `answer` gets the backend and the number of its earlier checks. Returns
+/// the changes of state, and the start of each check.
 fn run(
     health: &mut Health,
     end: Nanos,
@@ -31,7 +31,7 @@ fn run(
             let times = asked.iter().filter(|(_, other)| *other == backend).count();
             asked.push((now, backend));
             if let Some(ok) = answer(backend, times) {
-                changes.extend(health.told(backend, ok, now).map(|change| (now, change)));
+                changes.extend(health.record(backend, ok, now).map(|change| (now, change)));
             }
         }
         while let Some((_, change)) = health.late(0, now) {
@@ -42,7 +42,7 @@ fn run(
 }
 
 #[test]
-fn three_wrong_take_down_and_two_right_bring_up() {
+fn three_failures_take_down_and_two_passes_bring_up() {
     let script = [true, false, false, true, false, false, false, true, false, true, true, true];
     let mut health = health(1, 0, 1);
     let (changes, asked) =
@@ -54,22 +54,22 @@ fn three_wrong_take_down_and_two_right_bring_up() {
 }
 
 #[test]
-fn silence_is_a_wrong_answer() {
+fn a_check_without_a_result_has_failed() {
     let mut health = health(2, 0, 1);
     let (changes, asked) = run(&mut health, 6000 * MS, |backend, _| (backend == 1).then_some(true));
     assert_eq!(changes.len(), 1);
     let third = asked.iter().filter(|(_, b)| *b == 0).nth(2).unwrap().0;
     assert_eq!(changes[0], (third + 300 * MS, Change { backend: 0, is_up: false }));
-    assert_eq!(health.told(0, true, 0), None, "nobody asked");
+    assert_eq!(health.record(0, true, 0), None, "no check in progress");
     assert_eq!((health.is_up(0), health.is_up(1), health.is_up(2)), (false, true, false));
 }
 
 #[test]
-fn who_stays_goes_on_and_who_left_is_forgotten() {
+fn rules_can_change_and_backends_come_and_go() {
     let mut health = health(3, 0, 1);
     let (changes, _) = run(&mut health, 4000 * MS, |backend, _| Some(backend != 1));
     assert_eq!(changes.len(), 1);
-    // New rules, a backend that went and one that came.
+    // New rules; one backend is removed and one added.
     health.retain(|backend| backend != 2);
     let quick = Rules { interval: 100 * MS, rise: 1, ..rules() };
     health.add(0, quick, true, 4000 * MS);
@@ -79,7 +79,7 @@ fn who_stays_goes_on_and_who_left_is_forgotten() {
     for now in (4000 * MS..4500 * MS).step_by(MS as usize) {
         while let Some(backend) = health.due(now) {
             asked.push(backend);
-            let change = health.told(backend, true, now);
+            let change = health.record(backend, true, now);
             assert_eq!(
                 change.is_some(),
                 backend == 1 && health.is_up(1) && asked.iter().filter(|b| **b == 1).count() == 1
@@ -94,7 +94,7 @@ fn who_stays_goes_on_and_who_left_is_forgotten() {
 
 proptest! {
     #[test]
-    fn checks_are_spread_and_rated(seed: u64, backends in 1u32..60, per_second in prop::sample::select(vec![0u32, 10, 50])) {
+    fn checks_are_spread_and_rate_limited(seed: u64, backends in 1u32..60, per_second in prop::sample::select(vec![0u32, 10, 50])) {
         let (changes, asked) = run(&mut health(backends, per_second, seed), 5000 * MS, |_, _| Some(true));
         prop_assert!(changes.is_empty());
         if per_second > 0 {

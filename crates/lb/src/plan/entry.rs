@@ -1,25 +1,25 @@
-//! What a plan says of a connection, for people who ask: nothing is changed by it.
+//! Read-only queries of a plan, for `flowyard lb trace`.
 
 use super::{Plan, Table, Target};
 use crate::conns::ConnKey;
 use crate::service::Choice;
 
-/// The entry of a service's table that answers for a connection.
+/// The entry of a service's Maglev table that a connection hashes to.
 #[derive(Clone, Copy, Debug)]
 pub struct Entry<'a> {
-    /// Its number.
+    /// Index of the entry in the table.
     pub entry: usize,
-    /// How many there are; none if no backend takes connections.
+    /// Size of the table; 0 if no backend accepts new connections.
     pub entries: usize,
     /// The checksum of the table.
     pub checksum: u64,
-    /// The backend that stands there.
+    /// The backend in this entry.
     pub target: Option<&'a Target>,
 }
 
 impl Plan {
-    /// The entry that answers for a connection, if its service's choice is by hash, and for packets
-    /// of which nothing is known, whatever the choice.
+    /// The entry that decides for a new connection if the service chooses by hash, and, whatever the
+    /// choice, for packets of an established connection that no table has an entry for.
     #[must_use]
     pub fn entry(&self, service: u16, key: &ConnKey, hash: u64) -> Option<Entry<'_>> {
         let table = self.services.get(usize::from(service))?;
@@ -32,13 +32,13 @@ impl Plan {
         Some(Entry { entry, entries, checksum: table.checksum(), target })
     }
 
-    /// The backend of a service that has the fewest connections for its weight.
+    /// The backend of a service that has the fewest connections in relation to its weight.
     #[must_use]
     pub fn fewest(&self, service: u16) -> Option<&Target> {
         self.least(self.services.get(usize::from(service))?)
     }
 
-    /// The backends of a service, in the order in which they are described.
+    /// The backends of a service, in the order of the configuration.
     pub fn members<'a>(&'a self, table: &'a Table) -> impl Iterator<Item = &'a Target> {
         table.members.iter().filter_map(|&place| self.targets.get(place as usize)?.as_ref())
     }

@@ -14,8 +14,8 @@ fn config(codepoint: u8, server: usize, nonce: usize, key: Option<&str>) -> Conf
 
 const KEY: &str = "8f95f09245765f80256934e50c66207f";
 
-/// Appendix B of the draft. The first byte of its last vector says codepoint 0, though the table says 3: the
-/// byte counts here.
+/// Appendix B of the draft. The table gives codepoint 3 for the last vector, but the vector's first
+/// byte has codepoint 0, which is used here.
 const VECTORS: [(u8, &str, &str, Option<&str>, &str); 5] = [
     (0, "c4605e", "4504cc4f", None, "07c4605e4504cc4f"),
     (0, "ed793a", "ee080dbf", Some(KEY), "0720b1d07b359d3c"),
@@ -43,7 +43,7 @@ fn the_vectors_of_the_draft() {
         let len = cid.len() as u8;
         let long = [&[0xc0, 0, 0, 0, 1, len][..], &cid, &[0, 1, 2]].concat();
         assert_eq!(reader.route(&long), Route::Server(id));
-        // A long header whose connection ID is shorter has none of a server's.
+        // The connection ID of this long header is too short for a server ID.
         let long = [&[0xc0, 0, 0, 0, 1, len - 1][..], &cid].concat();
         assert_eq!(reader.route(&long), Route::ByAddress);
     }
@@ -58,7 +58,7 @@ fn the_worked_example_of_the_draft() {
 }
 
 #[test]
-fn what_cannot_be_is_told() {
+fn invalid_configurations_are_refused() {
     assert_eq!(Config::new(7, 4, 4, None), Err(BadConfig::Codepoint(7)));
     for (server, nonce) in [(0, 4), (16, 4), (4, 3), (10, 10), (usize::MAX, 4)] {
         assert_eq!(Config::new(0, server, nonce, None), Err(BadConfig::Lengths { server, nonce }));
@@ -71,7 +71,7 @@ fn what_cannot_be_is_told() {
 
 proptest! {
     #[test]
-    fn what_a_server_writes_is_read(
+    fn encoded_server_ids_are_decoded(
         server in prop::collection::vec(any::<u8>(), 1..=15), nonce in prop::collection::vec(any::<u8>(), 4..=18),
         key in any::<Option<[u8; 16]>>(), codepoint in 0u8..7, behind in prop::collection::vec(any::<u8>(), 0..9),
     ) {
@@ -87,7 +87,7 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_have_a_route(bytes in prop::collection::vec(any::<u8>(), 0..40), key in any::<Option<[u8; 16]>>(), server in 1usize..15, nonce in 4usize..18) {
+    fn arbitrary_bytes_do_not_panic(bytes in prop::collection::vec(any::<u8>(), 0..40), key in any::<Option<[u8; 16]>>(), server in 1usize..15, nonce in 4usize..18) {
         if let Ok(config) = Config::new(bytes.first().copied().unwrap_or(0) % 7, server, nonce, key) {
             let _ = Reader::new(&[config]).route(&bytes);
         }

@@ -1,10 +1,12 @@
-//! The checks, from the kernel up.
+//! The checks, beginning with the kernel.
 //!
-//! A thing that no port of the configuration needs is not looked at, or is no problem.
+//! What no port of the configuration needs is not checked, or is at most a warning.
 
 use std::io;
 
-use super::{Finding, Machine, Wanted};
+use super::config::Wanted;
+use super::finding::Finding;
+use super::machine::Machine;
 
 mod interface;
 mod processors;
@@ -12,7 +14,7 @@ mod text;
 
 use text::{cap, limit, mib, option, version};
 
-/// All checks, in the order in which they are worth reading.
+/// All findings: general ones first, then those of each interface.
 pub(super) fn all(machine: &dyn Machine, wanted: &Wanted) -> Vec<Finding> {
     let mut found = vec![kernel(machine, wanted)];
     found.extend(features(machine, wanted));
@@ -27,13 +29,13 @@ pub(super) fn all(machine: &dyn Machine, wanted: &Wanted) -> Vec<Finding> {
     found
 }
 
-/// The first kernel whose XDP programs are links, which go with the process that made them.
+/// The first kernel that attaches XDP programs by links, which are removed when their process ends.
 const XDP_LINK: (u32, u32) = (5, 9);
 
 fn kernel(machine: &dyn Machine, wanted: &Wanted) -> Finding {
-    let why = "since Linux 5.9 an XDP program goes with its process, even a killed one";
+    let why = "since Linux 5.9 the kernel removes an XDP program when its process ends, even if it was killed";
     let Some(release) = machine.read("/proc/sys/kernel/osrelease") else {
-        return Finding::new("kernel", "its version cannot be read", why).warn("mount /proc");
+        return Finding::new("kernel", "the version cannot be read", why).warn("mount /proc");
     };
     let release = release.trim();
     let found = Finding::new("kernel", format!("Linux {release}"), why);
@@ -46,26 +48,52 @@ fn kernel(machine: &dyn Machine, wanted: &Wanted) -> Finding {
     }
 }
 
-/// Options of the kernel that ports need.
-const OPTIONS: [(&str, &str, &str); 5] = [
-    ("CONFIG_XDP_SOCKETS", "af_xdp", "ports of kind \"af_xdp\" are AF_XDP sockets"),
-    ("CONFIG_BPF_SYSCALL", "af_xdp", "ports of kind \"af_xdp\" load a small XDP program"),
-    ("CONFIG_BPF_JIT", "af_xdp", "the XDP program runs for every frame: interpreted it is slow"),
-    ("CONFIG_PACKET", "af_packet", "ports of kind \"af_packet\" are packet sockets"),
-    ("CONFIG_TUN", "tap", "ports of kind \"tap\" are TAP interfaces"),
+/// A kernel option, and the kind of port that needs it.
+struct KernelOption {
+    name: &'static str,
+    kind: &'static str,
+    why: &'static str,
+}
+
+const OPTIONS: [KernelOption; 5] = [
+    KernelOption {
+        name: "CONFIG_XDP_SOCKETS",
+        kind: "af_xdp",
+        why: "ports of kind \"af_xdp\" use AF_XDP sockets",
+    },
+    KernelOption {
+        name: "CONFIG_BPF_SYSCALL",
+        kind: "af_xdp",
+        why: "ports of kind \"af_xdp\" load a small XDP program",
+    },
+    KernelOption {
+        name: "CONFIG_BPF_JIT",
+        kind: "af_xdp",
+        why: "the XDP program runs for every frame and is slow if it is interpreted",
+    },
+    KernelOption {
+        name: "CONFIG_PACKET",
+        kind: "af_packet",
+        why: "ports of kind \"af_packet\" use packet sockets",
+    },
+    KernelOption {
+        name: "CONFIG_TUN",
+        kind: "tap",
+        why: "ports of kind \"tap\" use TAP interfaces",
+    },
 ];
 
 fn features(machine: &dyn Machine, wanted: &Wanted) -> Vec<Finding> {
-    let needed = || OPTIONS.into_iter().filter(|(_, kind, _)| wanted.kind(kind));
+    let needed = || OPTIONS.into_iter().filter(|option| wanted.kind(option.kind));
     if needed().next().is_none() {
         return Vec::new();
     }
     let Some(config) = machine.kernel_config() else {
-        let why = "what the kernel can is else found out only by trying";
+        let why = "without the kernel's configuration a missing option is noticed only when a port is opened";
         let what = "neither /proc/config.gz nor /boot/config-* can be read";
         return vec![Finding::new("kernel options", what, why)];
     };
-    let check = |(name, kind, why): (&str, &str, &str)| {
+    let check = |KernelOption { name, kind, why }: KernelOption| {
         let (value, found) = (option(&config, name), |what| Finding::new(name, what, why));
         match value {
             Some('y') => found("built in".to_owned()),
@@ -78,79 +106,87 @@ fn features(machine: &dyn Machine, wanted: &Wanted) -> Vec<Finding> {
     needed().map(check).collect()
 }
 
-/// Capabilities by bit (linux/capability.h), for what, and which kind of port.
-const RIGHTS: [(u32, &str, &str); 5] = [
-    (12, "CAP_NET_ADMIN", "af_xdp"),
-    (13, "CAP_NET_RAW", "af_xdp"),
-    (39, "CAP_BPF", "af_xdp"),
-    (13, "CAP_NET_RAW", "af_packet"),
-    (12, "CAP_NET_ADMIN", "tap"),
+/// A capability that a kind of port needs.
+struct Right {
+    /// Bit in the capability set (linux/capability.h).
+    bit: u32,
+    name: &'static str,
+    kind: &'static str,
+}
+
+const RIGHTS: [Right; 5] = [
+    Right { bit: 12, name: "CAP_NET_ADMIN", kind: "af_xdp" },
+    Right { bit: 13, name: "CAP_NET_RAW", kind: "af_xdp" },
+    Right { bit: 39, name: "CAP_BPF", kind: "af_xdp" },
+    Right { bit: 13, name: "CAP_NET_RAW", kind: "af_packet" },
+    Right { bit: 12, name: "CAP_NET_ADMIN", kind: "tap" },
 ];
 
 fn rights(machine: &dyn Machine, wanted: &Wanted) -> Option<Finding> {
-    let needed: Vec<_> = RIGHTS.into_iter().filter(|(.., kind)| wanted.kind(kind)).collect();
+    let needed: Vec<_> = RIGHTS.into_iter().filter(|right| wanted.kind(right.kind)).collect();
     if needed.is_empty() {
         return None;
     }
-    let why = "ports are opened with them; flowyard gives them up when all is open";
+    let why = "opening the ports needs them; flowyard gives them up when all ports are open";
     let Some(have) = machine.read("/proc/self/status").and_then(|status| cap(&status)) else {
-        let what = "cannot be read from /proc/self/status";
+        let what = "the capabilities cannot be read from /proc/self/status";
         return Some(Finding::new("capabilities", what, why).warn("mount /proc"));
     };
-    let mut missing: Vec<_> =
-        needed.iter().filter(|(bit, ..)| have >> bit & 1 == 0).map(|(_, name, _)| *name).collect();
+    let missing = needed.iter().filter(|right| have >> right.bit & 1 == 0);
+    let mut missing: Vec<_> = missing.map(|right| right.name).collect();
     missing.sort_unstable();
     missing.dedup();
     if missing.is_empty() {
-        return Some(Finding::new("capabilities", "all that these ports need", why));
+        return Some(Finding::new("capabilities", "all that these ports need are present", why));
     }
     let names = missing.join(",").to_lowercase();
-    let what = format!("missing here: {}", missing.join(", "));
+    let what = format!("missing in this process: {}", missing.join(", "));
     Some(Finding::new("capabilities", what, why).problem(format!(
-        "run as root or by dist/flowyard@.service, or: setcap {names}=ep \"$(command -v flowyard)\""
+        "run as root or with dist/flowyard@.service, or: setcap {names}=ep \"$(command -v flowyard)\""
     )))
 }
 
-/// What is found out only by trying: a socket that is closed at once, a program attached nowhere.
+/// Features that can only be tried: opens a socket and closes it, loads a program without attaching it.
 fn probes(machine: &dyn Machine, wanted: &Wanted) -> Vec<Finding> {
     if !wanted.kind("af_xdp") {
         return Vec::new();
     }
-    let told = |about: &str, tried: io::Result<()>, why: &str, module: &str| match tried {
-        Ok(()) => Finding::new(about, "tried: it works", why),
+    let result = |about: &str, tried: io::Result<()>, why: &str, option: &str| match tried {
+        Ok(()) => Finding::new(about, "works", why),
         Err(error) => {
-            let mend = match error.kind() {
+            let fix = match error.kind() {
                 io::ErrorKind::PermissionDenied => {
-                    "sudo flowyard doctor CONFIG shows whether it is only the rights that are missing".into()
+                    "run 'sudo flowyard doctor CONFIG', which shows whether only capabilities are missing".into()
                 }
-                _ => format!("use a kernel with {module}=y, or ports of kind \"af_packet\""),
+                _ => format!("use a kernel with {option}=y, or ports of kind \"af_packet\""),
             };
-            Finding::new(about, format!("tried: {error}"), why).problem(mend)
+            Finding::new(about, format!("does not work: {error}"), why).problem(fix)
         }
     };
     vec![
-        told(
+        result(
             "AF_XDP socket",
             machine.xdp_socket(),
-            "ports of kind \"af_xdp\" are such sockets",
+            "ports of kind \"af_xdp\" use such sockets",
             "CONFIG_XDP_SOCKETS",
         ),
-        told(
+        result(
             "XDP program",
             machine.xdp_program(),
-            "one on the interface hands frames to the sockets",
+            "a program on the interface redirects frames to the sockets",
             "CONFIG_BPF_SYSCALL",
         ),
     ]
 }
 
+/// Bit of CAP_IPC_LOCK in the capability set.
 const IPC_LOCK: u32 = 14;
 
 fn memlock(machine: &dyn Machine, wanted: &Wanted) -> Option<Finding> {
     if !wanted.kind("af_xdp") {
         return None;
     }
-    let why = "the pool is shared with the kernel (UMEM), and counts as locked memory";
+    let why = "the pool is shared with the kernel (UMEM) and counts as locked memory";
     let limits = machine.read("/proc/self/limits")?;
     let soft = limit(&limits, "Max locked memory");
     let free = machine
@@ -158,28 +194,28 @@ fn memlock(machine: &dyn Machine, wanted: &Wanted) -> Option<Finding> {
         .and_then(|status| cap(&status))
         .is_some_and(|have| have >> IPC_LOCK & 1 == 1);
     Some(match soft {
-        _ if free => Finding::new("locked memory", "no limit: CAP_IPC_LOCK", why),
+        _ if free => Finding::new("locked memory", "no limit, because of CAP_IPC_LOCK", why),
         Some(bytes) if bytes < wanted.pool_bytes => {
             let (bytes, pool) = (mib(bytes), mib(wanted.pool_bytes));
-            let what = format!("at most {bytes} may be locked, and the pool takes about {pool}");
+            let what = format!("the limit is {bytes}, and the pool needs about {pool}");
             Finding::new("locked memory", what, why)
                 .problem("ulimit -l unlimited; in a systemd unit: LimitMEMLOCK=infinity")
         }
-        Some(bytes) => Finding::new("locked memory", format!("at most {}", mib(bytes)), why),
+        Some(bytes) => Finding::new("locked memory", format!("the limit is {}", mib(bytes)), why),
         None => Finding::new("locked memory", "no limit", why),
     })
 }
 
-/// A pool that is larger than this misses the TLB with small pages.
+/// A pool larger than this has frequent TLB misses with 4 KiB pages.
 const SMALL: u64 = 64 << 20;
 
 fn huge_pages(machine: &dyn Machine, wanted: &Wanted) -> Option<Finding> {
     let path = "/sys/kernel/mm/transparent_hugepage/enabled";
-    let why = "in large pools lookups and copies with 4 KiB pages cost some 12 % more";
+    let why = "with 4 KiB pages, lookups and copies in a large pool take about 12 % longer";
     let text = machine.read(path)?;
     let chosen = text.split(['[', ']']).nth(1).unwrap_or("unknown").to_owned();
     let pool = mib(wanted.pool_bytes);
-    let what = format!("transparent huge pages: {chosen}; the pool takes about {pool}");
+    let what = format!("transparent huge pages: {chosen}; the pool needs about {pool}");
     let found = Finding::new("huge pages", what, why);
     Some(match chosen.as_str() {
         "always" => found,

@@ -1,4 +1,4 @@
-//! The machine as the doctor sees it: real, or made up by a test.
+//! The machine that the doctor checks: this one, or one simulated by a test.
 
 use std::fs;
 use std::io::{self, Read};
@@ -7,56 +7,65 @@ use flate2::read::GzDecoder;
 
 use crate::sys;
 
-/// What an interface may do to frames.
+/// Offloads of an interface.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Offload {
-    /// It fills in checksums of frames that are sent.
+    /// The interface computes the checksums of transmitted frames.
     TxChecksum,
-    /// It cuts large TCP segments.
+    /// TCP segmentation offload: the interface splits large TCP segments.
     Tso,
-    /// The kernel cuts large segments just before it.
+    /// Generic segmentation offload: the kernel splits large segments just before the interface.
     Gso,
-    /// Received frames are put together.
+    /// Generic receive offload: the kernel merges received segments.
     Gro,
 }
 
-/// Where the doctor looks.
+/// Access to the machine. Every method only reads.
 pub trait Machine {
     /// The text of the file at `path`; `None` if it cannot be read.
     fn read(&self, path: &str) -> Option<String>;
 
-    /// Names in the folder at `path`, sorted.
+    /// The names in the folder at `path`, sorted; empty if it cannot be read.
     fn list(&self, path: &str) -> Vec<String>;
 
-    /// The options that the kernel was built with, as its `.config`.
+    /// The kernel's build configuration (`.config`); `None` if it cannot be read.
     fn kernel_config(&self) -> Option<String>;
 
-    /// Whether an interface does this.
+    /// Whether an offload of an interface is on.
     ///
     /// # Errors
-    /// When the system does not say.
+    /// The system call failed.
     fn offload(&self, interface: &str, offload: Offload) -> io::Result<bool>;
 
-    /// Receive queues of an interface now, and the most that it could have.
+    /// The numbers of receive queues of an interface.
     ///
     /// # Errors
-    /// When the interface has no such number.
-    fn queues(&self, interface: &str) -> io::Result<(u32, u32)>;
+    /// The system call failed, for example because the interface has no configurable queues.
+    fn queues(&self, interface: &str) -> io::Result<QueueCounts>;
 
-    /// Whether an `AF_XDP` socket can be opened.
+    /// Tries to open an `AF_XDP` socket.
     ///
     /// # Errors
-    /// When it cannot.
+    /// The socket cannot be opened.
     fn xdp_socket(&self) -> io::Result<()>;
 
-    /// Whether an XDP program can be loaded.
+    /// Tries to load an XDP program.
     ///
     /// # Errors
-    /// When it cannot.
+    /// The program cannot be loaded.
     fn xdp_program(&self) -> io::Result<()>;
 }
 
-/// The machine that this runs on.
+/// Numbers of receive queues of an interface.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct QueueCounts {
+    /// The queues in use.
+    pub now: usize,
+    /// The most queues that the interface supports.
+    pub most: usize,
+}
+
+/// The machine that this process runs on.
 #[derive(Clone, Copy, Debug)]
 pub struct Here;
 
@@ -77,7 +86,7 @@ impl Machine for Here {
         let mut text = String::new();
         let packed = fs::File::open("/proc/config.gz").ok();
         let unpacked = packed.and_then(|file| {
-            // Some 300 KiB are usual: what is longer than this is no kernel's.
+            // About 300 KiB is usual; the limit guards against a file that is not a configuration.
             GzDecoder::new(file).take(8 << 20).read_to_string(&mut text).ok()
         });
         match unpacked {
@@ -99,8 +108,10 @@ impl Machine for Here {
         sys::offload(interface, get)
     }
 
-    fn queues(&self, interface: &str) -> io::Result<(u32, u32)> {
-        sys::queues(interface)
+    fn queues(&self, interface: &str) -> io::Result<QueueCounts> {
+        let channels = sys::channels(interface)?;
+        let receive = |counts: sys::Counts| (counts.rx + counts.combined) as usize;
+        Ok(QueueCounts { now: receive(channels.now), most: receive(channels.most) })
     }
 
     fn xdp_socket(&self) -> io::Result<()> {

@@ -1,20 +1,23 @@
-//! As much of HTTP/1.1 (RFC 9112) as a health check needs: one GET, the status, and the first part
+//! HTTP/1.1 client (RFC 9112) for health checks: sends one GET and reads the status and the first part
 //! of the body.
 //!
-//! Written by hand, on purpose: a client crate has its own ideas of time, redirects, proxies and
-//! pools, and a check wants none of them.
+//! Responses are parsed by `httparse`. The client itself is written here, because client crates have
+//! their own timeouts, redirects, proxies and connection pools, and a check needs none of them.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::SocketAddr;
 
 use flowyard_lb::check::Http;
+use httparse::{EMPTY_HEADER, Error, ParserConfig, Response, Status, parse_chunk_size};
 
-use super::probe::{Deadline, Fault};
+use super::deadline::{Deadline, Fault};
 
-/// The longest head and body that are read, in bytes.
+/// The most bytes of head and body that are read.
 const LONGEST: usize = 64 << 10;
+/// The most header fields of a response.
+const FIELDS: usize = 128;
 
-/// Asks for the page that is wanted, and looks at the answer.
+/// Requests the page and verifies the response.
 pub(super) fn get(
     mut stream: impl Read + Write,
     wanted: &Http,
@@ -29,70 +32,83 @@ pub(super) fn get(
     let sent = stream.write_all(asked.as_bytes()).and_then(|()| stream.flush());
     sent.map_err(|error| deadline.fault(&error))?;
     let mut answer = Vec::with_capacity(4096);
-    let mut is_right = false;
+    let mut status_passed = false;
     let mut piece = [0; 4096];
     loop {
         let read = match stream.read(&mut piece) {
             Ok(read) => read,
             Err(error) if error.kind() == ErrorKind::Interrupted => continue,
-            // A server that ends a connection as it likes has said all the same what it said.
-            Err(error) if is_right && error.kind() == ErrorKind::UnexpectedEof => 0,
+            // A server may close a TLS connection without close_notify; what it sent counts.
+            Err(error) if status_passed && error.kind() == ErrorKind::UnexpectedEof => 0,
             Err(error) => return Err(deadline.fault(&error)),
         };
         answer.extend_from_slice(&piece[..read]);
-        if !is_right && (read == 0 || answer.contains(&b'\n') || answer.len() >= LONGEST) {
+        if !status_passed && (read == 0 || answer.contains(&b'\n') || answer.len() >= LONGEST) {
             match status(&answer) {
-                None => return Err(Fault::wrong("its answer is no HTTP")),
+                None => return Err(Fault::wrong("the response is not HTTP/1")),
                 Some(status) if !(wanted.least..=wanted.most).contains(&status) => {
-                    return Err(Fault::wrong(format!("status {status}")));
+                    return Err(Fault::wrong(format!("the response has status {status}")));
                 }
-                Some(_) => is_right = true,
+                Some(_) => status_passed = true,
             }
         }
-        let Some(body) = wanted.body.as_deref().filter(|_| is_right) else {
-            if is_right {
+        let Some(body) = wanted.body.as_deref().filter(|_| status_passed) else {
+            if status_passed {
                 return Ok(());
             }
             continue;
         };
-        if holds(&answer, body) {
+        if contains(&answer, body) {
             return Ok(());
         }
         if read == 0 || answer.len() >= LONGEST {
-            return Err(Fault::wrong(format!("'{body}' is not in its body")));
+            return Err(Fault::wrong(format!("the response body does not contain '{body}'")));
         }
     }
 }
 
-/// The status in the first line of an answer.
-fn status(head: &[u8]) -> Option<u16> {
-    let line = head.split(|byte| *byte == b'\n').next()?;
-    let rest = line.strip_prefix(b"HTTP/1.")?;
-    let digits = rest.get(2..5)?;
-    let is_status = rest.get(1) == Some(&b' ') && digits.iter().all(u8::is_ascii_digit);
-    if is_status { std::str::from_utf8(digits).ok()?.parse().ok() } else { None }
+/// A parser that accepts header fields which browsers accept too.
+fn lenient() -> ParserConfig {
+    let mut config = ParserConfig::default();
+    config
+        .allow_obsolete_multiline_headers_in_responses(true)
+        .allow_spaces_after_header_name_in_responses(true)
+        .ignore_invalid_headers_in_responses(true);
+    config
 }
 
-/// Whether the body of an answer, as far as it came, holds `text`.
-fn holds(answer: &[u8], text: &str) -> bool {
-    let Some(end) = answer.windows(4).position(|four| four == b"\r\n\r\n") else { return false };
-    let (head, body) = (&answer[..end], &answer[end + 4..]);
-    let head = String::from_utf8_lossy(head).to_ascii_lowercase();
-    let is_chunked = head.lines().any(|line| {
-        line.strip_prefix("transfer-encoding:").is_some_and(|how| how.contains("chunked"))
+/// The status code of a response, of which more may follow.
+fn status(answer: &[u8]) -> Option<u16> {
+    let mut fields = [EMPTY_HEADER; FIELDS];
+    let mut response = Response::new(&mut fields);
+    match lenient().parse_response(&mut response, answer) {
+        Ok(_) | Err(Error::TooManyHeaders) => response.code,
+        Err(_) => None,
+    }
+}
+
+/// Whether the body of a response, as far as it was received, contains `text`.
+fn contains(answer: &[u8], text: &str) -> bool {
+    let mut fields = [EMPTY_HEADER; FIELDS];
+    let mut response = Response::new(&mut fields);
+    let Ok(Status::Complete(head)) = lenient().parse_response(&mut response, answer) else {
+        return false;
+    };
+    let body = &answer[head..];
+    let is_chunked = response.headers.iter().any(|field| {
+        let value = String::from_utf8_lossy(field.value).to_ascii_lowercase();
+        field.name.eq_ignore_ascii_case("transfer-encoding") && value.contains("chunked")
     });
     let body = if is_chunked { dechunk(body) } else { body.to_vec() };
     text.is_empty() || body.windows(text.len()).any(|part| part == text.as_bytes())
 }
 
-/// The chunks of a body (RFC 9112 section 7.1) put together, as far as they came.
+/// Joins the chunks of a body (RFC 9112 section 7.1), as far as they were received.
 fn dechunk(mut body: &[u8]) -> Vec<u8> {
     let mut all = Vec::with_capacity(body.len());
-    while let Some(end) = body.windows(2).position(|two| two == b"\r\n") {
-        let size = String::from_utf8_lossy(&body[..end]);
-        let size = size.split(';').next().unwrap_or_default().trim();
-        let Ok(size @ 1..) = usize::from_str_radix(size, 16) else { break };
-        let chunk = &body[end + 2..];
+    while let Ok(Status::Complete((start, size @ 1..))) = parse_chunk_size(body) {
+        let size = usize::try_from(size).unwrap_or(usize::MAX);
+        let chunk = &body[start..];
         all.extend_from_slice(&chunk[..size.min(chunk.len())]);
         body = chunk.get(size.saturating_add(2)..).unwrap_or_default();
     }
@@ -106,6 +122,8 @@ mod tests {
     #[test]
     fn a_status_is_three_digits() {
         assert_eq!(status(b"HTTP/1.0 404 Not Found"), Some(404));
+        assert_eq!(status(b"HTTP/1.1 200\r\n"), Some(200));
+        assert_eq!(status(b"HTTP/1.1 200 OK\r\nno colon\r\n\r\n"), Some(200));
         for wrong in
             ["", "HTTP/1.1", "HTTP/1.1 20", "HTTP/1.1 2x0 ", "HTTP/2 200 OK", "http/1.1 200"]
         {
@@ -114,18 +132,18 @@ mod tests {
     }
 
     #[test]
-    fn bodies_come_whole_or_in_chunks() {
+    fn bodies_are_plain_or_chunked() {
         let plain = b"HTTP/1.1 200 OK\r\nX: ready\r\n\r\nall is well";
-        assert!(holds(plain, "is well") && holds(plain, "") && !holds(plain, "ready"));
-        assert!(!holds(b"HTTP/1.1 200 OK\r\n", ""), "its head is not over");
+        assert!(contains(plain, "is well") && contains(plain, "") && !contains(plain, "ready"));
+        assert!(!contains(b"HTTP/1.1 200 OK\r\n", ""), "the head is incomplete");
         let chunked =
             b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nall \r\n7;x=y\r\nis well\r\n0\r\n\r\n";
-        assert!(holds(chunked, "all is well") && !holds(chunked, "7;x"));
-        // What is damaged, or has not come, is no panic.
+        assert!(contains(chunked, "all is well") && !contains(chunked, "7;x"));
+        // A damaged or incomplete response does not panic.
         for end in 0..chunked.len() {
-            let _ = holds(&chunked[..end], "all is well");
+            let _ = contains(&chunked[..end], "all is well");
         }
-        assert_eq!(dechunk(b"ffffffffffffffff\r\nabc"), b"abc");
+        assert_eq!(dechunk(b"fffffffffffffff\r\nabc"), b"abc");
         assert_eq!(dechunk(b"-1\r\nabc"), b"");
     }
 }

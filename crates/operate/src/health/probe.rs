@@ -1,9 +1,9 @@
-//! Probes: ask a backend how it is. Each call waits until there is an answer or the time is over,
-//! so it is for a thread of its own.
+//! Probes: run one health check. The call blocks until there is a result or the deadline has passed,
+//! so it must run on its own thread.
 //!
-//! Invariants: an answer that is late by the deadline is none, however it comes in pieces; a command
-//! that is late is killed with all that it has started.
-//! Thread-safety: a probe is read-only; any thread may ask.
+//! Invariants: a response that is incomplete at the deadline is a failure, however slowly it arrives; a
+//! command that runs at the deadline is killed with all processes of its group.
+//! Thread-safety: a probe is read-only; any thread may use it.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream, UdpSocket};
@@ -12,86 +12,34 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use flowyard_frame::Nanos;
 use flowyard_lb::check::{Asks, Http};
 use rustix::process::{Pid, Signal, kill_process_group};
 
+use super::deadline::{Deadline, Fault};
 use super::{http, tls};
 
-/// What was wrong with an answer, or with the question.
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-pub enum Fault {
-    /// The backend did not answer as it should.
-    #[error("{0}")]
-    Wrong(String),
-    /// It could not be asked: something is wrong here, not there.
-    #[error("the check cannot run: {0}")]
-    Cannot(String),
-}
-
-impl Fault {
-    pub(super) fn wrong(what: impl Into<String>) -> Self {
-        Self::Wrong(what.into())
-    }
-}
-
-/// Who is asked.
+/// The backend that is checked.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Asked {
+pub(super) struct Asked {
     /// The name of the service.
-    pub service: String,
+    pub(super) service: String,
     /// The name of the backend.
-    pub backend: String,
-    /// Where the question goes.
-    pub addr: SocketAddr,
+    pub(super) backend: String,
+    /// The address and port to check.
+    pub(super) addr: SocketAddr,
 }
 
-/// Until when an answer is waited for.
-#[derive(Clone, Copy)]
-pub struct Deadline<'a> {
-    now: &'a dyn Fn() -> Nanos,
-    until: Nanos,
-    timeout: Nanos,
-}
-
-impl<'a> Deadline<'a> {
-    /// So long from now on.
-    #[must_use]
-    pub fn new(now: &'a dyn Fn() -> Nanos, timeout: Nanos) -> Self {
-        Self { now, until: now().saturating_add(timeout), timeout }
-    }
-
-    /// How long there is; an error once it is over.
-    pub(super) fn left(&self) -> io::Result<Duration> {
-        match self.until.saturating_sub((self.now)()) {
-            0 => Err(ErrorKind::TimedOut.into()),
-            left => Ok(Duration::from_nanos(left).max(Duration::from_micros(1))),
-        }
-    }
-
-    /// An error of the network, for people.
-    pub(super) fn fault(&self, error: &io::Error) -> Fault {
-        Fault::Wrong(match error.kind() {
-            ErrorKind::TimedOut | ErrorKind::WouldBlock => {
-                format!("no answer within {} ms", self.timeout / 1_000_000)
-            }
-            _ => error.to_string(),
-        })
-    }
-}
-
-/// A way to ask, ready.
+/// A check that is ready to run.
 #[derive(Debug)]
-pub struct Probe {
+pub(super) struct Probe {
     asks: Asks,
-    /// What TLS needs, or why it is not to be had.
+    /// The TLS configuration, or the reason why there is none.
     tls: Option<Result<Arc<rustls::ClientConfig>, String>>,
 }
 
 impl Probe {
-    /// Makes ready to ask.
-    #[must_use]
-    pub fn new(asks: &Asks) -> Self {
+    /// Prepares the check; reads the system's trusted authorities if it needs them.
+    pub(super) fn new(asks: &Asks) -> Self {
         let wanted = match asks {
             Asks::Http(Http { tls, .. }) => tls.as_ref(),
             _ => None,
@@ -99,17 +47,16 @@ impl Probe {
         Self { asks: asks.clone(), tls: wanted.map(tls::client) }
     }
 
-    /// What it asks.
-    #[must_use]
-    pub const fn asks(&self) -> &Asks {
+    /// The kind of check.
+    pub(super) const fn asks(&self) -> &Asks {
         &self.asks
     }
 
-    /// Asks, and waits for the answer.
+    /// Runs the check and waits for its result.
     ///
     /// # Errors
-    /// When it is not the right one, or did not come in time; when nothing could be asked.
-    pub fn ask(&self, asked: &Asked, deadline: Deadline<'_>) -> Result<(), Fault> {
+    /// The check failed or could not run.
+    pub(super) fn ask(&self, asked: &Asked, deadline: Deadline<'_>) -> Result<(), Fault> {
         match &self.asks {
             Asks::Tcp => connect(asked.addr, deadline).map(|_| ()),
             Asks::Http(wanted) => {
@@ -138,7 +85,7 @@ fn connect(addr: SocketAddr, deadline: Deadline<'_>) -> Result<TcpStream, Fault>
     stream.map_err(|error| deadline.fault(&error))
 }
 
-/// A connection that obeys a deadline, however little comes at a time.
+/// A connection whose reads and writes fail after the deadline.
 struct Timed<'a> {
     stream: TcpStream,
     deadline: Deadline<'a>,
@@ -179,13 +126,13 @@ fn udp(
     };
     match (asked(), expect) {
         (Ok(len), Some(expect)) if !answer[..len].starts_with(expect) => {
-            Err(Fault::wrong("its answer begins otherwise"))
+            Err(Fault::wrong("the reply does not begin with 'expect'"))
         }
         (Ok(_), _) => Ok(()),
         (Err(error), None)
             if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) =>
         {
-            Ok(()) // nobody promised an answer
+            Ok(()) // no reply is expected
         }
         (Err(error), _) => Err(deadline.fault(&error)),
     }
@@ -193,7 +140,7 @@ fn udp(
 
 fn command(words: &[String], asked: &Asked, deadline: Deadline<'_>) -> Result<(), Fault> {
     let cannot = |what: String| Fault::Cannot(what);
-    let (program, rest) = words.split_first().ok_or_else(|| cannot("no command".into()))?;
+    let (program, rest) = words.split_first().ok_or_else(|| cannot("'command' is empty".into()))?;
     let mut child = Command::new(program)
         .args(rest)
         .env("FLOWYARD_ADDRESS", asked.addr.ip().to_string())
@@ -223,7 +170,7 @@ fn command(words: &[String], asked: &Asked, deadline: Deadline<'_>) -> Result<()
     }
 }
 
-/// Ends a command and what it has started.
+/// Kills a command and all processes of its group.
 fn kill(child: &mut Child) {
     let _gone = kill_process_group(Pid::from_child(child), Signal::KILL);
     let _reaped = child.wait();

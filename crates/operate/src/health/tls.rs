@@ -1,7 +1,7 @@
-//! What HTTPS checks need of TLS: whom to believe, and who the backend should be.
+//! TLS for HTTPS checks: the trusted authorities, and the name that a certificate must have.
 //!
-//! rustls with ring: no C library is linked, and nothing of the system's is needed but its list of
-//! authorities.
+//! Uses rustls with ring: no C library is linked, and only the list of trusted authorities is taken
+//! from the system.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -13,9 +13,9 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
 
-use super::probe::Fault;
+use super::deadline::Fault;
 
-/// A client that is as sure as `tls` wants; or why there is none.
+/// A client that verifies certificates as `tls` requires, or the reason why there is none.
 pub(super) fn client(tls: &Tls) -> Result<Arc<ClientConfig>, String> {
     let provider = Arc::new(ring::default_provider());
     let client = ClientConfig::builder_with_provider(Arc::clone(&provider));
@@ -29,14 +29,14 @@ pub(super) fn client(tls: &Tls) -> Result<Arc<ClientConfig>, String> {
     Ok(Arc::new(config))
 }
 
-/// Who may have signed a certificate.
+/// The trusted authorities.
 fn roots(ca: Option<&[u8]>) -> Result<RootCertStore, String> {
     let mut roots = RootCertStore::empty();
     match ca {
         Some(pem) => {
             for cert in CertificateDer::pem_slice_iter(pem) {
-                let cert = cert.map_err(|error| format!("the file of 'ca': {error}"))?;
-                roots.add(cert).map_err(|error| format!("the file of 'ca': {error}"))?;
+                let cert = cert.map_err(|error| format!("the file in 'ca': {error}"))?;
+                roots.add(cert).map_err(|error| format!("the file in 'ca': {error}"))?;
             }
         }
         None => {
@@ -45,22 +45,23 @@ fn roots(ca: Option<&[u8]>) -> Result<RootCertStore, String> {
         }
     }
     match roots.is_empty() {
-        true => Err("the system has no list of authorities; name one with 'ca'".into()),
+        true => Err("the system has no list of trusted authorities; name a file with 'ca'".into()),
         false => Ok(roots),
     }
 }
 
-/// Whom its certificate must name: the host that is asked for, without a port, or its address.
+/// The name that the certificate must have: the requested host without its port, or the address.
 pub(super) fn name(host: Option<&str>, addr: IpAddr) -> Result<ServerName<'static>, Fault> {
     let Some(host) = host else { return Ok(ServerName::from(addr)) };
     let is_port = |port: &str| port.parse::<u16>().is_ok();
     let name =
         host.rsplit_once(':').filter(|(_, port)| is_port(port)).map_or(host, |(name, _)| name);
     let name = name.trim_matches(['[', ']']).to_owned();
-    ServerName::try_from(name).map_err(|_| Fault::Cannot(format!("'{host}' is no name of a host")))
+    ServerName::try_from(name)
+        .map_err(|_| Fault::Cannot(format!("'{host}' is not a valid host name")))
 }
 
-/// Believes anyone; only that who speaks has the key of the certificate it shows.
+/// Accepts every certificate, and verifies only that the server has its private key.
 #[derive(Debug)]
 struct Anyone(Arc<CryptoProvider>);
 

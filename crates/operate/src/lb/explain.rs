@@ -1,145 +1,181 @@
-//! Which backend a flow goes to, and why: in words.
+//! The backend that a flow goes to, and the reason, as sentences.
 
 use std::str::FromStr;
 
 use flowyard_frame::{FlowKey, proto};
-use flowyard_lb::{Because, Choice, Explained, Kept, Plan, State, Target};
+use flowyard_lb::{Because, Choice, Explained, Kept, Plan, State, Table, Target};
 use flowyard_yard::{DropReason, Handle};
 
 use super::{choice, hub, protocol};
-use crate::mend;
+use crate::fix::fix;
 use crate::protocol::LbTrace;
 
-/// Which backend packets of `flow` go to, and why.
+/// The backend that packets of `flow` go to, and the reason.
 ///
 /// # Errors
-/// When the yard is no balancer, or the text no flow with ports.
+/// The engine does not run a balancer, or `flow` is not a flow with ports.
 pub fn trace(yard: &Handle, flow: &str) -> Result<LbTrace, String> {
     let hub = hub(yard)?;
     let key = FlowKey::from_str(flow).map_err(|error| error.to_string())?;
     if !proto::has_ports(key.proto) {
-        let mend = "write it as tcp 10.0.0.1:40000 > 192.0.2.1:443";
-        return Err(format!("'{flow}' has no ports, so it is no connection; {mend}"));
+        let fix = "write a flow such as tcp 10.0.0.1:40000 > 192.0.2.1:443";
+        return Err(format!("'{flow}' has no ports, so it belongs to no service; {fix}"));
     }
-    let told = hub.explain(&key, yard.now());
-    let mut trace = Words { told: &told, steps: Vec::new() }.all(&key);
+    let explained = hub.explain(&key, yard.now());
+    let mut trace = Words { explained: &explained, steps: Vec::new() }.all(&key);
     trace.flow = key.flow().to_string();
     Ok(trace)
 }
 
 struct Words<'a> {
-    told: &'a Explained,
+    explained: &'a Explained,
     steps: Vec<String>,
 }
 
-impl Words<'_> {
+/// What decides about a flow, as in [`LbTrace::why`], and why its packets are dropped if they are.
+struct Verdict {
+    why: &'static str,
+    drop: Option<DropReason>,
+}
+
+impl<'a> Words<'a> {
     fn all(mut self, key: &FlowKey) -> LbTrace {
-        let plan = &self.told.plan;
-        let service = self.told.service.and_then(|at| plan.services().get(usize::from(at)));
-        let service = service.map(|table| &table.service);
-        if let Some(service) = service {
-            let (first, last) = (service.ports.start(), service.ports.end());
-            let ports = if first == last { first.to_string() } else { format!("{first}-{last}") };
-            self.say(format!(
-                "service '{}': {} {}, port {ports}, choice {}",
-                service.name,
-                protocol(service.proto),
-                service.vip,
-                choice(service.choice)
-            ));
+        self.service();
+        self.left();
+        let Verdict { why, drop } = self.verdict(key);
+        self.target();
+        let Explained { plan, .. } = self.explained;
+        let target = self.explained.backend.and_then(|id| plan.target(id));
+        LbTrace {
+            flow: String::new(),
+            generation: plan.generation(),
+            service: self.table().map(|table| table.service.name.clone()),
+            backend: target.map(|target| short(plan, target)),
+            addr: target.map(|target| target.addr.to_string()),
+            why: why.into(),
+            steps: self.steps,
+            drop_reason: drop.map(|reason| reason.name().into()),
+            fix: drop.map(|reason| fix(reason, "the packet")),
         }
-        if let Some(Kept { core, slot, backend, .. }) = self.told.left {
-            let how = match plan.target(backend) {
-                Some(target) => format!("{} is down, and 'on_down' says move", name(plan, target)),
-                None => "its backend is gone".into(),
-            };
-            self.say(format!(
-                "core {core} keeps it in slot {slot}, but {how}: it gets another one"
-            ));
-        }
-        let (why, drop) = match self.told.why {
+    }
+
+    /// The service of the flow.
+    fn table(&self) -> Option<&'a Table> {
+        let Explained { plan, service, .. } = self.explained;
+        service.and_then(|at| plan.services().get(usize::from(at)))
+    }
+
+    fn service(&mut self) {
+        let Some(table) = self.table() else { return };
+        let service = &table.service;
+        let (first, last) = (service.ports.start(), service.ports.end());
+        let ports = if first == last { first.to_string() } else { format!("{first}-{last}") };
+        self.say(format!(
+            "service '{}': {} {}, port {ports}, choice {}",
+            service.name,
+            protocol(service.proto),
+            service.vip,
+            choice(service.choice)
+        ));
+    }
+
+    /// An entry of a connection table that is not used because its backend is down or was removed.
+    fn left(&mut self) {
+        let Explained { plan, left, .. } = self.explained;
+        let Some(Kept { core, slot, backend, .. }) = left else { return };
+        let how = match plan.target(*backend) {
+            Some(target) => format!("{} is down and 'on_down' is move", name(plan, target)),
+            None => "its backend was removed".into(),
+        };
+        self.say(format!(
+            "core {core} has an entry for this connection in slot {slot}, but {how}, so another backend is chosen"
+        ));
+    }
+
+    fn verdict(&mut self, key: &FlowKey) -> Verdict {
+        const NEW: &str = "no core has an entry for this connection";
+        const OTHERS: &str = "a packet in the middle of a connection without an entry uses";
+        let (why, drop) = match self.explained.why {
             Because::NoService { is_vip } => {
-                let of = format!("{} port {}", protocol(key.proto), key.dport);
+                let port = format!("{} port {}", protocol(key.proto), key.dport);
                 let addr = key.dst_ip().map_or_else(String::new, |addr| addr.to_string());
                 self.say(match is_vip {
-                    true => format!("{addr} is a VIP, but no service has {of}"),
+                    true => format!("{addr} is a VIP, but no service has {port}"),
                     false => format!("no service has the address {addr}"),
                 });
-                self.say("it is passed on as 'pass' in [balance] says, or dropped".into());
+                self.say(
+                    "it is forwarded if 'pass' in [balance] allows it, or else dropped".into(),
+                );
                 ("no_service", Some(DropReason::NoService))
             }
             Because::Answer => {
-                self.say("it comes from a backend: an answer, which gets the VIP as source".into());
+                self.say("a reply from a backend: its source is translated to the VIP".into());
                 ("answer", None)
             }
             Because::Kept(Kept { core, slot, state, .. }) => {
                 let state = match state {
-                    State::Opening => "opening",
+                    State::Opening => "half open",
                     State::Open => "open",
                     State::Closing => "closing",
-                    State::Datagrams => "of datagrams",
+                    State::Datagrams => "datagrams",
                 };
                 self.say(format!(
-                    "core {core} keeps this connection in slot {slot}: it is {state}"
+                    "core {core} has an entry for this connection in slot {slot}, state {state}"
                 ));
                 ("connection", None)
             }
             Because::Entry => {
-                self.say("no core keeps it: a new connection".into());
-                self.entry("it goes by");
-                match service.map(|service| service.choice) {
+                self.say(format!("{NEW}: it is new"));
+                self.entry("a new connection uses");
+                match self.table().map(|table| table.service.choice) {
                     Some(Choice::SourceHash) => ("source", None),
                     _ => ("maglev", None),
                 }
             }
             Because::Turns => {
-                self.say("no core keeps it: a new connection goes to whose turn it is, which only the core that gets it knows".into());
-                self.entry("a packet in the middle of it goes by");
+                self.say(format!(
+                    "{NEW}: a new connection goes to the next backend of the round robin, which only the \
+                     receiving core knows"
+                ));
+                self.entry(OTHERS);
                 ("roundrobin", None)
             }
             Because::Fewest => {
-                self.say(
-                    "no core keeps it: a new connection goes where the fewest are for the weight"
-                        .into(),
-                );
+                self.say(format!(
+                    "{NEW}: a new connection goes to the backend with the fewest connections for its weight"
+                ));
                 self.fewest();
-                self.entry("a packet in the middle of it goes by");
+                self.entry(OTHERS);
                 ("least", None)
             }
             Because::NoBackend => {
-                self.nobody();
+                self.no_backend();
                 ("no_backend", Some(DropReason::NoBackend))
             }
         };
-        let target = self.told.backend.and_then(|id| plan.target(id));
-        if let Some(target) = target.filter(|_| self.told.why != Because::Answer) {
-            let weight = f64::from(target.weight) / 100.0;
-            let drained = match (self.told.why, target.weight) {
-                (Because::Kept(_), 0) => ": it takes no new connections, and keeps this one",
-                _ => "",
-            };
-            self.say(format!("to {}, weight in force {weight}{drained}", name(plan, target)));
-        }
-        LbTrace {
-            flow: String::new(),
-            generation: plan.generation(),
-            service: service.map(|service| service.name.clone()),
-            backend: target.map(|target| short(plan, target)),
-            addr: target.map(|target| target.addr.to_string()),
-            why: why.into(),
-            steps: self.steps,
-            drop: drop.map(|reason| reason.name().into()),
-            mend: drop.map(|reason| mend(reason.name(), "it")),
-        }
+        Verdict { why, drop }
+    }
+
+    /// The chosen backend.
+    fn target(&mut self) {
+        let Explained { plan, backend, why, .. } = self.explained;
+        let target = backend.and_then(|id| plan.target(id));
+        let Some(target) = target.filter(|_| *why != Because::Answer) else { return };
+        let weight = f64::from(target.weight) / 100.0;
+        let drained = match (why, target.weight) {
+            (Because::Kept(_), 0) => "; it gets no new connections but keeps this one",
+            _ => "",
+        };
+        self.say(format!("goes to {}, effective weight {weight}{drained}", name(plan, target)));
     }
 
     fn say(&mut self, text: String) {
         self.steps.push(text);
     }
 
-    /// The entry of the table, and who stands there.
+    /// The entry of the Maglev table that the connection hashes to, and its backend.
     fn entry(&mut self, how: &str) {
-        let Explained { plan, entry, entries, checksum, fall_back, hash, .. } = self.told;
+        let Explained { plan, entry, entries, checksum, fall_back, hash, .. } = self.explained;
         let whose = fall_back.and_then(|id| plan.target(id));
         let whose = whose.map_or_else(String::new, |target| format!(": {}", short(plan, target)));
         self.say(format!(
@@ -147,31 +183,30 @@ impl Words<'_> {
         ));
     }
 
+    /// The number of connections of each backend.
     fn fewest(&mut self) {
         use std::sync::atomic::Ordering::Relaxed;
-        let plan = &self.told.plan;
-        let table = self.told.service.and_then(|at| plan.services().get(usize::from(at)));
-        let members = table.into_iter().flat_map(|table| plan.members(table));
+        let plan = &self.explained.plan;
+        let members = self.table().into_iter().flat_map(|table| plan.members(table));
         let one = |t: &Target| {
             let (has, weight) = (t.active.load(Relaxed), f64::from(t.weight) / 100.0);
-            format!("{} has {has} at weight {weight}", short(plan, t))
+            format!("{} {has} (weight {weight})", short(plan, t))
         };
         let all: Vec<_> = members.filter(|target| target.weight > 0).take(16).map(one).collect();
-        self.steps.push(all.join(", "));
+        self.say(format!("current connections: {}", all.join(", ")));
     }
 
-    /// Why nobody takes new connections.
-    fn nobody(&mut self) {
-        let plan = &self.told.plan;
-        let table = self.told.service.and_then(|at| plan.services().get(usize::from(at)));
-        let Some(table) = table else { return };
+    /// Why no backend accepts new connections.
+    fn no_backend(&mut self) {
+        let Some(table) = self.table() else { return };
         let service = &table.service;
         let text = if service.backends.is_empty() {
             "the service has no backends".to_owned()
         } else {
             let names: Vec<_> = service.backends.iter().map(|b| b.name.as_str()).collect();
             format!(
-                "none of {} takes new connections: each is down, drained or of weight 0 ('flowyard lb show' says which)",
+                "none of the backends {} accepts new connections: each is down, drained or has weight 0 (see \
+                 'flowyard lb show')",
                 names.join(", ")
             )
         };
@@ -179,7 +214,7 @@ impl Words<'_> {
     }
 }
 
-/// A backend's name, as the configuration has it.
+/// A backend's name in the configuration.
 fn short(plan: &Plan, target: &Target) -> String {
     let table = plan.services().get(usize::from(target.service));
     let backend = table.and_then(|table| table.service.backends.get(usize::from(target.index)));

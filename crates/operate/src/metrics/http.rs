@@ -1,10 +1,11 @@
-//! The little HTTP that a scrape needs: `GET /metrics`, one connection after another.
+//! HTTP server for scrapes: answers `GET /metrics`, one connection after another.
 //!
-//! Written by hand, on purpose: a scrape is one GET in seconds from one peer that we choose. The
-//! whole of it is this file; a server crate brings an executor, or is not kept any more.
+//! The server itself is written here, because a scrape is one GET every few seconds from one known
+//! peer: server crates bring an executor, or are no longer maintained. Requests are parsed by
+//! `httparse`.
 //!
-//! Invariants: a request head is at most 8 KiB and comes within 2 seconds; every connection is
-//! closed after one answer; nothing of the request but method and path is looked at.
+//! Invariants: a request head has at most 8 KiB and arrives within 2 seconds; every connection is
+//! closed after one response; only method and path of a request have an effect.
 //! Thread-safety: one thread. Dropping the server ends it.
 
 use std::io::{self, Read, Write};
@@ -16,38 +17,45 @@ use std::time::Duration;
 
 use flowyard_yard::Handle;
 
+use super::page::page;
+
 /// The longest head of a request, in bytes.
 const LONGEST: usize = 8 << 10;
-/// The longest wait for a piece of it, and the most pieces.
+/// The most header fields of a request.
+const FIELDS: usize = 64;
+/// The longest wait for a read.
 const WAIT: Duration = Duration::from_millis(500);
+/// The most reads for one request.
 const PIECES: usize = 4;
 
-/// Why there are no metrics.
+/// The metrics server could not be started.
 #[derive(Debug, thiserror::Error)]
 pub enum MetricsError {
-    /// The text is no address.
-    #[error("'{0}' is no address for metrics; write one such as 127.0.0.1:9464, or a port alone")]
+    /// The text is neither an address nor a port.
+    #[error(
+        "--metrics: '{0}' is not an address; write an IP address and port such as 127.0.0.1:9464, or a port alone"
+    )]
     Address(String),
-    /// The system said no.
+    /// A system call failed.
     #[error("metrics on {address}: {source}; choose another --metrics ADDRESS")]
     Io {
-        /// Where.
+        /// The address to bind.
         address: SocketAddr,
-        /// What it said.
+        /// The error of the system call.
         source: io::Error,
     },
 }
 
-/// An address as people write it: a port alone is one of 127.0.0.1.
+/// Parses an IP address with a port. A port alone means that port of 127.0.0.1.
 ///
 /// # Errors
-/// When it is neither.
+/// The text is neither.
 pub fn address(text: &str) -> Result<SocketAddr, MetricsError> {
     let port = text.parse().map(|port: u16| SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port));
     port.or_else(|_| text.parse()).map_err(|_| MetricsError::Address(text.into()))
 }
 
-/// A metrics server.
+/// The metrics server.
 #[derive(Debug)]
 pub struct Metrics {
     address: SocketAddr,
@@ -57,10 +65,10 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    /// Binds `address`; port 0 takes any that is free.
+    /// Binds `address`; for port 0 the system chooses a free port.
     ///
     /// # Errors
-    /// When the system says no.
+    /// A system call failed.
     pub fn bind(address: SocketAddr) -> Result<Self, MetricsError> {
         let wrong = |source| MetricsError::Io { address, source };
         let listener = TcpListener::bind(address).map_err(wrong)?;
@@ -68,16 +76,16 @@ impl Metrics {
         Ok(Self { address, listener: Some(listener), stop: Arc::default(), thread: None })
     }
 
-    /// Where it is bound.
+    /// The address on which the server listens.
     #[must_use]
     pub const fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Answers from here on.
+    /// Starts the thread that answers requests.
     ///
     /// # Errors
-    /// When there is no thread to be had.
+    /// The thread cannot be started.
     pub fn serve(&mut self, yard: Handle) -> io::Result<()> {
         let Some(listener) = self.listener.take() else { return Ok(()) };
         let stop = Arc::clone(&self.stop);
@@ -87,7 +95,7 @@ impl Metrics {
                     return;
                 }
                 match stream {
-                    Ok(stream) => drop(answer(stream, &yard)), // who goes away gets no answer
+                    Ok(stream) => drop(answer(stream, &yard)), // errors are those of the client
                     Err(_) => thread::sleep(Duration::from_millis(100)),
                 }
             }
@@ -115,13 +123,14 @@ fn answer(mut stream: TcpStream, yard: &Handle) -> io::Result<()> {
         let mut piece = [0; LONGEST];
         let got = stream.read(&mut piece)?;
         head.extend_from_slice(&piece[..got]);
-        if got == 0 || is_whole(&head) || head.len() > LONGEST {
+        if got == 0 || request(&head) != Request::Partial {
             break;
         }
     }
     let (status, body) = match request(&head) {
-        Ok(()) => ("200 OK", super::page(yard)),
-        Err(status) => (status, format!("{status}: try GET /metrics\n")),
+        Request::Metrics => ("200 OK", page(yard)),
+        Request::Partial => (BAD_REQUEST, format!("{BAD_REQUEST}: use GET /metrics\n")),
+        Request::Refused(status) => (status, format!("{status}: use GET /metrics\n")),
     };
     let send_body = !head.starts_with(b"HEAD ");
     let allow = if status.starts_with("405") { "Allow: GET, HEAD\r\n" } else { "" };
@@ -137,29 +146,37 @@ fn answer(mut stream: TcpStream, yard: &Handle) -> io::Result<()> {
     stream.shutdown(std::net::Shutdown::Write)
 }
 
-fn is_whole(head: &[u8]) -> bool {
-    head.windows(4).any(|end| end == b"\r\n\r\n") || head.windows(2).any(|end| end == b"\n\n")
+const BAD_REQUEST: &str = "400 Bad Request";
+const TOO_LARGE: &str = "431 Request Header Fields Too Large";
+
+/// What the head of a request, as far as it was received, asks for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Request {
+    Metrics,
+    /// More bytes are needed.
+    Partial,
+    /// Refused with this status.
+    Refused(&'static str),
 }
 
-/// Whether this head asks for the metrics; if not, the status that says so.
-fn request(head: &[u8]) -> Result<(), &'static str> {
-    if head.len() > LONGEST {
-        return Err("431 Request Header Fields Too Large");
+fn request(head: &[u8]) -> Request {
+    let mut fields = [httparse::EMPTY_HEADER; FIELDS];
+    let mut request = httparse::Request::new(&mut fields);
+    match request.parse(head) {
+        _ if head.len() > LONGEST => return Request::Refused(TOO_LARGE),
+        Ok(httparse::Status::Partial) => return Request::Partial,
+        Ok(httparse::Status::Complete(_)) => {}
+        Err(httparse::Error::TooManyHeaders) => return Request::Refused(TOO_LARGE),
+        Err(_) => return Request::Refused(BAD_REQUEST),
     }
-    if !is_whole(head) {
-        return Err("400 Bad Request");
+    if !matches!(request.method, Some("GET" | "HEAD")) {
+        return Request::Refused("405 Method Not Allowed");
     }
-    let line = head.split(|byte| matches!(byte, b'\r' | b'\n')).next().unwrap_or_default();
-    let mut words = line.split(|byte| *byte == b' ');
-    let (method, target, version) = (words.next(), words.next(), words.next());
-    if words.next().is_some() || !version.is_some_and(|version| version.starts_with(b"HTTP/1.")) {
-        return Err("400 Bad Request");
+    let path = request.path.unwrap_or_default().split('?').next();
+    match path {
+        Some("/metrics") => Request::Metrics,
+        _ => Request::Refused("404 Not Found"),
     }
-    if !matches!(method, Some(b"GET" | b"HEAD")) {
-        return Err("405 Method Not Allowed");
-    }
-    let path = target.unwrap_or_default().split(|byte| *byte == b'?').next();
-    if path == Some(b"/metrics") { Ok(()) } else { Err("404 Not Found") }
 }
 
 #[cfg(test)]
@@ -167,23 +184,30 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_whole_get_of_metrics_is_answered() {
-        let status = |text: &str| request(text.as_bytes()).err().map(|s| s[..3].to_owned());
-        assert_eq!(status("GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n"), None);
-        assert_eq!(status("HEAD /metrics?x=1 HTTP/1.0\n\n"), None);
+    fn only_a_complete_get_of_metrics_is_answered() {
+        assert_eq!(request(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n"), Request::Metrics);
+        assert_eq!(request(b"HEAD /metrics?x=1 HTTP/1.0\n\n"), Request::Metrics);
+        for text in ["", "G", "GET /metrics HTTP/1.1\r\n", "GET /metrics HTTP/1.1\r\nHost: x\r\n"] {
+            assert_eq!(request(text.as_bytes()), Request::Partial, "{text:?}");
+        }
+        let status = |text: &str| match request(text.as_bytes()) {
+            Request::Refused(status) => status[..3].to_owned(),
+            other => panic!("{text:?}: {other:?}"),
+        };
         for (text, wanted) in [
             ("GET / HTTP/1.1\r\n\r\n", "404"),
             ("POST /metrics HTTP/1.1\r\n\r\n", "405"),
             ("GET /metrics\r\n\r\n", "400"),
             ("GET /metrics HTTP/2\r\n\r\n", "400"),
             ("GET /metrics x HTTP/1.1\r\n\r\n", "400"),
-            ("GET /metrics HTTP/1.1\r\n", "400"),
-            ("", "400"),
+            ("GET /metrics HTTP/1.1\r\nno colon\r\n\r\n", "400"),
             ("\0\u{ff}\r\n\r\n", "400"),
         ] {
-            assert_eq!(status(text).as_deref(), Some(wanted), "{text:?}");
+            assert_eq!(status(text), wanted, "{text:?}");
         }
-        assert_eq!(status(&"x".repeat(LONGEST + 1)).as_deref(), Some("431"));
+        assert_eq!(status(&"x".repeat(LONGEST + 1)), "431");
+        let fields = "A: b\r\n".repeat(FIELDS + 1);
+        assert_eq!(status(&format!("GET /metrics HTTP/1.1\r\n{fields}\r\n")), "431");
     }
 
     #[test]

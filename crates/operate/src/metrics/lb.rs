@@ -1,57 +1,120 @@
-//! Metrics of a balancer: by service, and by backend.
+//! Metrics of a balancer, for each service and each backend.
 
 use std::fmt::Display;
 
 use flowyard_yard::Handle;
 
-use super::Page;
+use super::text::Page;
 use crate::lb;
-use crate::protocol::{LbBackend, LbCounts, LbService};
+use crate::protocol::{LbBackend, LbCore, LbCounts, LbService};
 
-/// The end of its name, what it is, and its value.
-type Metric<Of, Value> = (&'static str, &'static str, fn(&Of) -> Value);
+/// A family of samples, each taken from an `Of`.
+struct Metric<Of, Value> {
+    /// The name without its prefix, which differs between services and backends.
+    stem: &'static str,
+    /// `{of}` stands for `service` or `backend`.
+    help: &'static str,
+    value: fn(&Of) -> Value,
+}
 
-/// What is counted for a service, and for a backend, in the same words.
+/// Counters of a service, and of a backend.
 const COUNTED: [Metric<LbCounts, u64>; 5] = [
-    ("connections_total", "Connections that began", |counts| counts.connections),
-    ("in_packets_total", "Packets of clients that went to a backend", |counts| counts.in_packets),
-    ("in_bytes_total", "Bytes of packets of clients, Ethernet headers included", |counts| {
-        counts.in_bytes
-    }),
-    ("out_packets_total", "Answers that came back this way (dnat, fullnat)", |counts| {
-        counts.out_packets
-    }),
-    ("out_bytes_total", "Bytes of answers that came back this way", |counts| counts.out_bytes),
+    Metric {
+        stem: "connections_total",
+        help: "Counts the connections to the {of}, when their first packet is forwarded.",
+        value: |counts| counts.connections,
+    },
+    Metric {
+        stem: "in_packets_total",
+        help: "Counts the packets from clients that were forwarded to the {of}.",
+        value: |counts| counts.in_packets,
+    },
+    Metric {
+        stem: "in_bytes_total",
+        help: "Counts the bytes, with Ethernet headers, of packets from clients that were forwarded to the {of}.",
+        value: |counts| counts.in_bytes,
+    },
+    Metric {
+        stem: "out_packets_total",
+        help: "Counts the replies of the {of} that returned through the balancer (modes dnat and fullnat only).",
+        value: |counts| counts.out_packets,
+    },
+    Metric {
+        stem: "out_bytes_total",
+        help: "Counts the bytes, with Ethernet headers, of replies of the {of} that returned through the balancer.",
+        value: |counts| counts.out_bytes,
+    },
 ];
 
-/// What a backend is like.
+/// Gauges of a backend.
 const STATES: [Metric<LbBackend, f64>; 6] = [
-    ("up", "1 if the backend is up, 0 if it is down", |b| f64::from(u8::from(b.state != "down"))),
-    ("drained", "1 if the backend takes no new connections although it is up", |b| {
-        f64::from(u8::from(b.state == "drained"))
-    }),
-    ("weight", "The weight that new connections go by: health, drain, slow start", |b| b.weight),
-    ("table_share", "The backend's part of the table, from 0 to 1", |b| b.share),
-    ("connections", "Connections that the backend has", |b| f64::from(b.connections)),
-    ("state_since_seconds", "When the backend came up, or went down, since the start", |b| {
-        b.since_s
-    }),
+    Metric {
+        stem: "up",
+        help: "Is 1 if the backend is up, and 0 if its health checks failed.",
+        value: |backend| f64::from(u8::from(backend.state != "down")),
+    },
+    Metric {
+        stem: "drained",
+        help: "Is 1 if the backend is up but gets no new connections because it is drained or has weight 0.",
+        value: |backend| f64::from(u8::from(backend.state == "drained")),
+    },
+    Metric {
+        stem: "weight",
+        help: "Gives the effective weight for new connections, which includes health, drain and slow start.",
+        value: |backend| backend.weight,
+    },
+    Metric {
+        stem: "table_share",
+        help: "Gives the backend's share of the entries of the service's Maglev table, from 0 to 1.",
+        value: |backend| backend.share,
+    },
+    Metric {
+        stem: "connections",
+        help: "Gives the number of current connections of the backend.",
+        value: |backend| f64::from(backend.connections),
+    },
+    Metric {
+        stem: "state_since_seconds",
+        help: "Gives the time at which the backend last came up or went down, from the start of the engine.",
+        value: |backend| backend.since_s,
+    },
 ];
 
-/// The services of a balancer; nothing, if the yard is none.
+/// A gauge of the connection table of a core.
+struct CoreMetric {
+    name: &'static str,
+    help: &'static str,
+    value: fn(&LbCore) -> usize,
+}
+
+const CORE: [CoreMetric; 3] = [
+    CoreMetric {
+        name: "lb_core_connections",
+        help: "Gives the number of connections in the table of the core.",
+        value: |core| core.connections,
+    },
+    CoreMetric {
+        name: "lb_core_connections_opening",
+        help: "Gives the number of half-open connections in the table of the core, which saw only a SYN.",
+        value: |core| core.opening,
+    },
+    CoreMetric {
+        name: "lb_core_connections_capacity",
+        help: "Gives the largest number of connections in the table of the core.",
+        value: |core| core.capacity,
+    },
+];
+
+/// Writes the metrics of a balancer; none if the engine does not run one.
 pub(super) fn page(page: &mut Page, yard: &Handle) {
     let Ok(all) = lb::services(yard) else { return };
-    page.metric("lb_generation", "gauge", "The number of the plan that cores go by");
+    let help = "Gives the number of the plan that the cores use; it increases with every change.";
+    page.metric("lb_generation", "gauge", help);
     page.sample("lb_generation", &[], all.generation);
-    for (name, help, of) in [
-        ("lb_core_connections", "Connections that a core keeps", 0),
-        ("lb_core_connections_opening", "Of these, those that are opening", 1),
-        ("lb_core_connections_capacity", "The most that it keeps", 2),
-    ] {
+    for CoreMetric { name, help, value } in CORE {
         page.metric(name, "gauge", help);
         for core in &all.cores {
-            let value = [core.connections, core.opening, core.capacity][of];
-            page.sample(name, &[("core", &core.core)], value);
+            page.sample(name, &[("core", &core.core)], value(core));
         }
     }
     services(page, &all.services);
@@ -63,7 +126,9 @@ pub(super) fn page(page: &mut Page, yard: &Handle) {
 
 fn services(page: &mut Page, all: &[LbService]) {
     let name = "lb_service_info";
-    page.metric(name, "gauge", "A service, and the checksum of its table, as labels");
+    let help =
+        "Is always 1; the labels describe the service and have the checksum of its Maglev table.";
+    page.metric(name, "gauge", help);
     for service in all {
         let LbService { name: service, vip, proto, ports, mode, choice, checksum, .. } = service;
         let labels: [(&str, &dyn Display); 7] = [
@@ -77,45 +142,49 @@ fn services(page: &mut Page, all: &[LbService]) {
         ];
         page.sample(name, &labels, 1);
     }
-    page.metric("lb_service_backends_up", "gauge", "Backends of the service that are up");
+    let name = "lb_service_backends_up";
+    page.metric(name, "gauge", "Gives the number of backends of the service that are up.");
     for service in all {
-        page.sample("lb_service_backends_up", &[("service", &service.name)], service.up);
+        page.sample(name, &[("service", &service.name)], service.up);
     }
-    for (stem, help, of) in COUNTED {
+    for Metric { stem, help, value } in COUNTED {
         let name = format!("lb_service_{stem}");
-        page.metric(&name, "counter", &format!("{help}, by service"));
+        page.metric(&name, "counter", &help.replace("{of}", "service"));
         for service in all {
-            page.sample(&name, &[("service", &service.name)], of(&service.counts));
+            page.sample(&name, &[("service", &service.name)], value(&service.counters));
         }
     }
     let name = "lb_service_dropped_packets_total";
-    page.metric(name, "counter", "Packets for a service, or of its backends, dropped, by reason");
+    let help =
+        "Counts the dropped packets to the service or from its backends; the label has the reason.";
+    page.metric(name, "counter", help);
     for service in all {
-        for (reason, packets) in &service.counts.drops {
+        for (reason, packets) in &service.counters.drops {
             page.sample(name, &[("service", &service.name), ("reason", reason)], packets);
         }
     }
 }
 
 fn backends(page: &mut Page, all: &[(&LbService, &LbBackend)]) {
-    for (stem, help, of) in STATES {
+    for Metric { stem, help, value } in STATES {
         let name = format!("lb_backend_{stem}");
         page.metric(&name, "gauge", help);
         for (service, backend) in all {
-            page.sample(&name, &labels(service, backend), of(backend));
+            page.sample(&name, &labels(service, backend), value(backend));
         }
     }
-    for (stem, help, of) in COUNTED {
+    for Metric { stem, help, value } in COUNTED {
         let name = format!("lb_backend_{stem}");
-        page.metric(&name, "counter", &format!("{help}, by backend"));
+        page.metric(&name, "counter", &help.replace("{of}", "backend"));
         for (service, backend) in all {
-            page.sample(&name, &labels(service, backend), of(&backend.counts));
+            page.sample(&name, &labels(service, backend), value(&backend.counters));
         }
     }
     let name = "lb_backend_dropped_packets_total";
-    page.metric(name, "counter", "Packets for a backend, or from it, dropped, by reason");
+    let help = "Counts the dropped packets to or from the backend; the label has the reason.";
+    page.metric(name, "counter", help);
     for (service, backend) in all {
-        for (reason, packets) in &backend.counts.drops {
+        for (reason, packets) in &backend.counters.drops {
             let [service, backend] = labels(service, backend);
             page.sample(name, &[service, backend, ("reason", reason)], packets);
         }
@@ -124,16 +193,18 @@ fn backends(page: &mut Page, all: &[(&LbService, &LbBackend)]) {
 
 fn checks(page: &mut Page, all: &[(&LbService, &LbBackend)]) {
     let checked = || all.iter().filter_map(|(s, b)| Some((labels(s, b), b.check.as_ref()?)));
-    page.metric("lb_backend_checks_total", "counter", "Health checks of a backend");
+    let name = "lb_backend_checks_total";
+    page.metric(name, "counter", "Counts the completed health checks of the backend.");
     for (labels, check) in checked() {
-        page.sample("lb_backend_checks_total", &labels, check.checks);
+        page.sample(name, &labels, check.checks);
     }
-    page.metric("lb_backend_check_faults_total", "counter", "Health checks that it did not pass");
+    let name = "lb_backend_check_failures_total";
+    page.metric(name, "counter", "Counts the failed health checks of the backend.");
     for (labels, check) in checked() {
-        page.sample("lb_backend_check_faults_total", &labels, check.faults);
+        page.sample(name, &labels, check.failures);
     }
     let name = "lb_backend_check_duration_seconds";
-    page.metric(name, "gauge", "How long the last health check took");
+    page.metric(name, "gauge", "Gives the duration of the last health check of the backend.");
     for (labels, check) in checked() {
         page.sample(name, &labels, check.took_s);
     }

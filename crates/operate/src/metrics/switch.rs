@@ -1,51 +1,70 @@
-//! Metrics of a switch: lookups by table, what its cache answered, and frames that controllers lost.
-
-use std::sync::Arc;
+//! Metrics of a switch: lookups by table, frames by the stage that handled them, lost packet-ins.
 
 use flowyard_openflow::change::Counts;
-use flowyard_switch::{SwitchHub, Totals, TotalsAsked};
-use flowyard_yard::Handle;
-use flowyard_yard::ask::{Answer, Question};
+use flowyard_switch::{SwitchHub, Totals};
+use flowyard_yard::ask::Answer;
 
-use super::{PATIENCE, Page};
+use super::text::Page;
 
-/// The metrics of a switch; nothing, if the yard is none.
-pub(super) fn page(page: &mut Page, yard: &Handle) {
-    let Some(hub) = yard.control_plane::<SwitchHub>() else { return };
-    let tables: Vec<(u64, u64)> = hub
-        .lookups()
-        .iter()
-        .map(|cores| {
-            cores
-                .iter()
-                .map(Counts::read)
-                .fold((0, 0), |sum, (looked, matched, _)| (sum.0 + looked, sum.1 + matched))
-        })
-        .collect();
-    for (name, help, of) in [
-        ("switch_lookups_total", "Frames looked up in a table", 0),
-        ("switch_matches_total", "Frames that a flow of the table matched", 1),
-    ] {
-        page.metric(name, "counter", help);
-        for (table, counted) in tables.iter().enumerate().filter(|(_, counted)| counted.0 > 0) {
-            page.sample(name, &[("table", &table)], [counted.0, counted.1][of]);
-        }
+/// Name and help text of the counters of each core.
+const CORE: [(&str, &str); 4] = [
+    ("switch_frames_total", "Counts the frames that the switch processed on the core."),
+    (
+        "switch_cached_frames_total",
+        "Counts the frames whose flow entries were found in the flow cache, a part of switch_frames_total.",
+    ),
+    (
+        "switch_mapped_frames_total",
+        "Counts the frames that were sent by the port mapping, a part of switch_cached_frames_total.",
+    ),
+    (
+        "switch_mapped_before_queue_frames_total",
+        "Counts the frames that were sent by the port mapping without entering a queue, a part of \
+         switch_mapped_frames_total.",
+    ),
+];
+
+/// Lookups in a flow table, over all cores.
+#[derive(Clone, Copy)]
+struct Lookups {
+    looked_up: u64,
+    matched: u64,
+}
+
+/// Writes the metrics of a switch. `cores` has the totals of each core.
+pub(super) fn page(page: &mut Page, hub: &SwitchHub, cores: &[Option<Answer>]) {
+    let of = |cores: &[Counts]| {
+        cores.iter().map(Counts::read).fold(
+            Lookups { looked_up: 0, matched: 0 },
+            |sum, (looked_up, matched, _)| Lookups {
+                looked_up: sum.looked_up + looked_up,
+                matched: sum.matched + matched,
+            },
+        )
+    };
+    let tables: Vec<Lookups> = hub.lookups().iter().map(|cores| of(cores)).collect();
+    let used = || tables.iter().enumerate().filter(|(_, lookups)| lookups.looked_up > 0);
+    let name = "switch_lookups_total";
+    page.metric(name, "counter", "Counts the frames that were looked up in the flow table.");
+    for (table, lookups) in used() {
+        page.sample(name, &[("table", &table)], lookups.looked_up);
     }
-    let cores: Vec<_> = yard.ask(&Question::Work(Arc::new(TotalsAsked)), PATIENCE);
-    for (name, help, of) in [
-        ("switch_frames_total", "Frames that the switch worked on", 0),
-        ("switch_cached_total", "Of these, frames whose flows the cache knew", 1),
-        ("switch_mapped_total", "Of those, frames that the port mapping answered", 2),
-        ("switch_front_total", "Of those, frames that it answered before they entered a queue", 3),
-    ] {
+    let name = "switch_matches_total";
+    page.metric(name, "counter", "Counts the frames that matched an entry of the flow table.");
+    for (table, lookups) in used() {
+        page.sample(name, &[("table", &table)], lookups.matched);
+    }
+    for (at, (name, help)) in CORE.into_iter().enumerate() {
         page.metric(name, "counter", help);
         for (core, answer) in cores.iter().enumerate() {
             let Some(Answer::Work(Some(answer))) = answer else { continue };
             let Some(totals) = answer.downcast_ref::<Totals>() else { continue };
-            let value = [totals.frames, totals.cached, totals.mapped, totals.front][of];
-            page.sample(name, &[("core", &core)], value);
+            let values = [totals.frames, totals.cached, totals.mapped, totals.front];
+            page.sample(name, &[("core", &core)], values[at]);
         }
     }
-    page.metric("switch_punts_lost_total", "counter", "Frames for controllers that found no room");
-    page.sample("switch_punts_lost_total", &[], hub.punts_lost());
+    let name = "switch_packet_ins_lost_total";
+    let help = "Counts the frames for a controller that were lost because the queue to the OpenFlow agent was full.";
+    page.metric(name, "counter", help);
+    page.sample(name, &[], hub.punts_lost());
 }

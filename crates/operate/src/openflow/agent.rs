@@ -5,10 +5,10 @@
 //!         frames, a few at a time ── timeouts
 //! ```
 //!
-//! Messages come before frames: however many frames are sent to the controllers, a request is
-//! answered. Replies wait in one line, in the order in which they were made.
+//! Messages have priority over frames, so a request is answered however many frames are sent to the
+//! controllers. Replies wait in one queue, in the order in which they were made.
 //!
-//! Invariants: never waits for a connection; at most [`HELD`] replies wait, then no message is taken.
+//! Invariants: the thread never waits for a connection; if [`HELD`] replies wait, no message is taken.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -16,69 +16,64 @@ use std::time::Duration;
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, TryRecvError, never};
 use flowyard_openflow::agent::{Agent, Out};
-use flowyard_openflow::change::Punt;
+use flowyard_openflow::change::{Change, Punt};
 use flowyard_openflow::multipart::Request;
+use flowyard_openflow::port::PortStats;
 use flowyard_openflow::{Message, Version, encode};
 
-use super::connection::Part;
+use super::config::Fail;
 use super::outbox::Outbox;
-use super::{Fail, Plane};
+use super::shared::{Event, Part};
 
-/// Replies that wait for their change.
+/// The most replies that wait for their change.
 const HELD: usize = 4096;
-/// Messages, and frames, in a row.
+/// The most messages, and the most frames, that are handled in a row.
 const ROW: usize = 64;
-/// How often timeouts are looked at, in nanoseconds.
+/// The time between two checks of flow timeouts, in nanoseconds.
 const BEAT: u64 = 50_000_000;
 
-/// Work on the agent's thread.
-pub(super) type Work = Box<dyn FnOnce(&mut Agent, u64, &mut Vec<Out>) + Send>;
-
-/// What the agent's thread hears of.
-pub(super) enum Event {
-    /// A connection has agreed on a version.
-    Up { part: Part, version: Version, outbox: Arc<Outbox> },
-    /// A message.
-    Message { from: u32, xid: u32, message: Message },
-    /// A connection is over.
-    Down(u32),
-    /// Something to do.
-    Do(Work),
-    /// The end.
-    Stop,
+/// The data plane, as the agent uses it.
+pub trait Plane: Send {
+    /// The time in nanoseconds, by the clock of the flow counters.
+    fn now(&self) -> u64;
+    /// Accepts changes, which are numbered in ascending order. The changes of one call must take effect
+    /// together, so that no frame sees one without the others. Must not wait until they are in force.
+    fn apply(&mut self, changes: &[(u64, Change)]);
+    /// The number of the last change that is in force on every core.
+    fn in_force(&self) -> u64;
+    /// A bounded queue of frames for the controllers. The sender counts the frames that do not fit.
+    fn punts(&self) -> Receiver<Punt>;
+    /// The current counters of all ports.
+    fn port_stats(&mut self) -> Vec<PortStats>;
 }
 
-impl std::fmt::Debug for Event {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Self::Up { .. } => "Up",
-            Self::Message { .. } => "Message",
-            Self::Down(_) => "Down",
-            Self::Do(_) => "Do",
-            Self::Stop => "Stop",
-        })
-    }
-}
-
-/// What happens without controllers.
+/// When the switch counts as being without a controller, and its behaviour then.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Rules {
     pub(super) fail: Fail,
-    /// Whether there are controllers to connect to: then only those count as such.
+    /// Whether the configuration has controllers to connect to. If so, only those count as controllers.
     pub(super) dials: bool,
+}
+
+/// A connection that is up.
+struct Open {
+    part: Part,
+    version: Version,
+    outbox: Arc<Outbox>,
 }
 
 struct Loop {
     agent: Agent,
     plane: Box<dyn Plane>,
     rules: Rules,
-    open: BTreeMap<u32, (Part, Version, Arc<Outbox>)>,
+    /// By the number of the connection.
+    open: BTreeMap<u32, Open>,
     held: VecDeque<Out>,
     out: Vec<Out>,
     beat: u64,
 }
 
-/// Runs until it is told to stop, or nobody is left to tell.
+/// Runs until [`Event::Stop`], or until all senders of events are gone.
 pub(super) fn run(agent: Agent, plane: Box<dyn Plane>, events: &Receiver<Event>, rules: Rules) {
     let mut punts = plane.punts();
     let mut own = Loop {
@@ -104,7 +99,7 @@ pub(super) fn run(agent: Agent, plane: Box<dyn Plane>, events: &Receiver<Event>,
                 next = events.try_recv().ok();
             }
         }
-        // An event that was taken is never left.
+        // An event that was received must be handled.
         if let Some(event) = next {
             if matches!(event, Event::Stop) {
                 return;
@@ -121,14 +116,14 @@ pub(super) fn run(agent: Agent, plane: Box<dyn Plane>, events: &Receiver<Event>,
 }
 
 impl Loop {
-    /// Gives changes to the data plane and replies to connections, as far as they may go.
+    /// Passes changes to the data plane, and replies whose changes are in force to the connections.
     fn settle(&mut self) {
         let changes = self.agent.drain();
         if !changes.is_empty() {
             self.plane.apply(&changes);
         }
         for out in std::mem::take(&mut self.out) {
-            // What waits for nothing need not stand in line: packet-ins.
+            // Packet-ins do not depend on a change, so they do not wait.
             if matches!(out.message, Message::PacketIn(_)) {
                 self.deliver(&out);
             } else {
@@ -145,9 +140,10 @@ impl Loop {
         }
     }
 
-    /// Waits for an event; `None` when frames or time are there instead.
+    /// Waits for an event; `None` if frames arrived or the time is over. An error means that all senders
+    /// are gone.
     fn wait(&self, events: &Receiver<Event>, punts: &Receiver<Punt>) -> Result<Option<Event>, ()> {
-        // A data plane takes a change in some microseconds: no long sleep while someone waits.
+        // A change takes effect within microseconds, so the wait is short while a reply depends on one.
         let span = if self.held.is_empty() { 50_000 } else { 50 };
         let span = Duration::from_micros(span);
         let full = self.held.len() >= HELD;
@@ -186,7 +182,7 @@ impl Loop {
                     }
                     None => self.agent.connect(part.number, version),
                 }
-                self.open.insert(part.number, (part, version, outbox));
+                self.open.insert(part.number, Open { part, version, outbox });
                 self.contact();
             }
             Event::Message { from, xid, message } => {
@@ -203,10 +199,10 @@ impl Loop {
             Event::Down(number) => {
                 self.agent.disconnect(number);
                 self.open.remove(&number);
-                // Auxiliary connections end with the main one.
-                for (part, _, outbox) in self.open.values() {
-                    if part.main == Some(number) {
-                        outbox.close("its main connection is over");
+                // Auxiliary connections end with their main connection.
+                for other in self.open.values() {
+                    if other.part.main == Some(number) {
+                        other.outbox.close("the main connection has ended");
                     }
                 }
                 self.contact();
@@ -216,10 +212,10 @@ impl Loop {
         }
     }
 
-    /// Whether there is a controller decides how frames go.
+    /// Notifies the agent whether there is a controller, which decides how frames are forwarded.
     fn contact(&mut self) {
         let counts = |part: &Part| part.main.is_none() && part.dialed == self.rules.dials;
-        let alone = !self.open.values().any(|(part, ..)| counts(part));
+        let alone = !self.open.values().any(|open| counts(&open.part));
         self.agent.standalone(alone && self.rules.fail == Fail::Standalone);
     }
 
@@ -231,7 +227,7 @@ impl Loop {
                     self.agent.punt(&punt, now, &mut self.out);
                 }
                 Err(TryRecvError::Empty) => return,
-                // The data plane has ended; what is left is to answer.
+                // The data plane has ended; requests are still answered.
                 Err(TryRecvError::Disconnected) => {
                     *punts = never();
                     return;
@@ -241,10 +237,11 @@ impl Loop {
     }
 
     fn deliver(&self, out: &Out) {
-        let Some((_, version, outbox)) = self.open.get(&out.to) else { return };
+        let Some(Open { version, outbox, .. }) = self.open.get(&out.to) else { return };
         let mut bytes = Vec::new();
         if let Err(problem) = encode(&out.message, *version, out.xid, &mut bytes) {
-            // What a version has no words for: a request is answered with that, news is not told.
+            // The version cannot express the message. A request gets an error, and an asynchronous
+            // message is not sent.
             if out.xid == 0 {
                 return;
             }

@@ -1,6 +1,6 @@
-//! A controller for a moment: asks a switch, changes it, watches it. What the command line is.
+//! OpenFlow client for the command line: queries, changes and monitors a switch as a controller does.
 //!
-//! Thread-safety: one thread's.
+//! Thread-safety: used by one thread.
 
 use std::collections::VecDeque;
 use std::io;
@@ -12,35 +12,35 @@ use flowyard_openflow::session::{End, Heard, Session};
 use flowyard_openflow::{Message, Version, encode};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::clock;
 use super::endpoint::Endpoint;
 use super::link::{Dialed, dial};
+use super::sync::clock;
 use super::tls::Loaded;
 
-/// Why a switch could not be asked.
+/// A request to a switch failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
-    /// No connection.
-    #[error("{0}: {1}; is the switch running, and does it listen there (ptcp:, punix:)?")]
+    /// The connection could not be opened.
+    #[error("{0}: {1}; is the switch running, and does it listen on this address (ptcp:, punix:)?")]
     Connect(String, io::Error),
-    /// The connection broke.
-    #[error("the connection to the switch broke: {0}")]
+    /// The connection failed.
+    #[error("the connection to the switch failed: {0}")]
     Io(#[from] io::Error),
-    /// The conversation is over.
+    /// The protocol session ended.
     #[error(transparent)]
     End(#[from] End),
-    /// Nothing came.
-    #[error("the switch did not answer within {0} s")]
+    /// No response arrived in time.
+    #[error("the switch did not respond within {0} s")]
     Silent(u64),
-    /// It said no.
-    #[error("the switch refused: {0}")]
+    /// The switch answered with an error message.
+    #[error("the switch refused the request: {0}")]
     Refused(String),
-    /// It cannot be said.
-    #[error("OpenFlow {0} cannot say that: {1}; choose another version")]
+    /// The message cannot be encoded in the negotiated version.
+    #[error("the request cannot be expressed in OpenFlow {0}: {1}; choose another version")]
     Unsayable(&'static str, Problem),
 }
 
-/// A version's name.
+/// The number of a version, as `1.3`.
 #[must_use]
 pub const fn name(version: Version) -> &'static str {
     match version {
@@ -50,7 +50,7 @@ pub const fn name(version: Version) -> &'static str {
     }
 }
 
-/// What an error message says, in words where there are some.
+/// The meaning of an error message, with its type and code.
 #[must_use]
 pub fn words(error: &ErrorMessage, version: Version) -> String {
     let same = |problem: &&Problem| {
@@ -77,10 +77,11 @@ pub struct Client {
 }
 
 impl Client {
-    /// Connects, and agrees on one of `versions`.
+    /// Connects and negotiates one of `versions`. Every later request fails if it has no response within
+    /// `patience`.
     ///
     /// # Errors
-    /// When nobody answers, or there is no version in common.
+    /// The connection could not be opened, or there is no common version.
     pub fn connect(
         endpoint: &Endpoint,
         versions: &[Version],
@@ -109,7 +110,7 @@ impl Client {
         Ok(client)
     }
 
-    /// What is spoken.
+    /// The negotiated version.
     #[must_use]
     pub const fn version(&self) -> Version {
         self.version
@@ -144,7 +145,7 @@ impl Client {
         }
     }
 
-    /// Takes what is there, and answers echo requests.
+    /// Reads the messages that have arrived, and answers echo requests.
     fn take(&mut self) -> Result<(), ClientError> {
         let mut bytes = Vec::new();
         let ended = self.link.receive(&mut bytes);
@@ -170,10 +171,10 @@ impl Client {
         self.take()
     }
 
-    /// Sends a message; its transaction.
+    /// Sends a message and returns its transaction ID.
     ///
     /// # Errors
-    /// When the version cannot say it, or the connection breaks.
+    /// The version cannot express the message, or the connection failed.
     pub fn tell(&mut self, message: &Message) -> Result<u32, ClientError> {
         let xid = self.next;
         self.next = self.next.wrapping_add(1).max(1);
@@ -184,10 +185,10 @@ impl Client {
         Ok(xid)
     }
 
-    /// Asks; the answer, which of a multipart request may be several.
+    /// Sends a request and returns the replies; a multipart request may have several.
     ///
     /// # Errors
-    /// When the switch refuses, is silent, or the connection breaks.
+    /// The switch refused the request or did not respond, or the connection failed.
     pub fn ask(&mut self, message: &Message) -> Result<Vec<Message>, ClientError> {
         let xid = self.tell(message)?;
         let mut answers = Vec::new();
@@ -200,7 +201,7 @@ impl Client {
             if found != xid {
                 continue;
             }
-            // A long answer may take its time, as long as it comes.
+            // The timeout begins again with each part of a long reply.
             from = clock();
             let more = match &message {
                 Message::Error(error) => {
@@ -216,11 +217,11 @@ impl Client {
         }
     }
 
-    /// Sends changes, and waits until they are in force: the first that was refused, by its place,
-    /// and why.
+    /// Sends changes and waits until they are in force. Returns the index of the first change that was
+    /// refused and the reason, if one was.
     ///
     /// # Errors
-    /// When the switch is silent, or the connection breaks.
+    /// The switch did not respond, or the connection failed.
     pub fn change(&mut self, messages: &[Message]) -> Result<Option<(usize, String)>, ClientError> {
         let mut refused = None;
         let first = self.next;
@@ -238,16 +239,16 @@ impl Client {
             }
         }
         let Some(error) = refused else { return Ok(None) };
-        // The request's header is in the error, with its xid.
+        // The error contains the header of the request, with its transaction ID.
         let xid = flowyard_openflow::Header::read(&error.data).map_or(first, |header| header.xid);
         let place = xid.wrapping_sub(first) as usize;
         Ok(Some((place.min(messages.len().saturating_sub(1)), words(&error, self.version))))
     }
 
-    /// The next message that comes by itself; none after `span`.
+    /// The next asynchronous message; `None` if none arrived within `span`.
     ///
     /// # Errors
-    /// When the connection breaks.
+    /// The connection failed.
     pub fn news(&mut self, span: Duration) -> Result<Option<(u32, Message)>, ClientError> {
         if self.heard.is_empty() {
             self.wait(PollFlags::IN, span)?;

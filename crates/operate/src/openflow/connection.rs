@@ -1,6 +1,6 @@
-//! One connection: reads, writes, and keeps it alive.
+//! One connection: reads and writes messages, and sends echo requests when it is idle.
 //!
-//! Thread-safety: one thread; it shares an [`Outbox`] with the agent's.
+//! Thread-safety: one thread, which shares an [`Outbox`] with the agent's thread.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -11,27 +11,15 @@ use flowyard_openflow::Version;
 use flowyard_openflow::session::{Heard, Session};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::agent::Event;
 use super::link::Dialed;
 use super::outbox::{Outbox, PLENTY};
-use super::{ENDS, Shared, Status, clock, lock};
+use super::shared::{ENDS, Event, Part, Shared, Status};
+use super::sync::{clock, lock};
 
-/// What a connection is to the agent.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Part {
-    /// Its number.
-    pub(super) number: u32,
-    /// The main connection's, for an auxiliary one.
-    pub(super) main: Option<u32>,
-    pub(super) auxiliary: u8,
-    /// Whether it was opened from here.
-    pub(super) dialed: bool,
-}
-
-/// Why a connection is over, in words.
+/// The reason for the end of a connection, as text.
 type Why = String;
 
-/// Runs a connection to its end. `up` is called when a version is agreed on.
+/// Runs a connection to its end. `up` is called when a version has been negotiated.
 pub(super) fn run(
     link: Dialed,
     part: Part,
@@ -44,12 +32,12 @@ pub(super) fn run(
     let session = Session::new(&shared.config.versions, probe, 0);
     let from = clock();
     let mut running =
-        Running { link, part, session, from, out: Vec::new(), last: Vec::new(), told: false };
+        Running { link, part, session, from, out: Vec::new(), last: Vec::new(), is_up: false };
     let why = running.all(shared, status, outbox, up);
-    // The last word, if it goes.
-    let mut word = std::mem::take(&mut running.last);
-    let _ = running.link.send(&mut word);
-    if running.told {
+    // The final error message is sent if the connection still accepts it.
+    let mut last = std::mem::take(&mut running.last);
+    let _ = running.link.send(&mut last);
+    if running.is_up {
         let _ = shared.events.send(Event::Down(part.number));
     }
     let mut status = lock(status);
@@ -63,12 +51,12 @@ struct Running {
     part: Part,
     session: Session,
     from: Instant,
-    /// What is being sent.
+    /// Bytes that are being sent.
     out: Vec<u8>,
-    /// What an end has to say.
+    /// The error message with which the session ended.
     last: Vec<u8>,
-    /// Whether the agent knows of it.
-    told: bool,
+    /// Whether the agent was notified that the connection is up.
+    is_up: bool,
 }
 
 impl Running {
@@ -103,7 +91,8 @@ impl Running {
                 Ok(true) if !paused => {}
                 Ok(_) => {
                     let now = self.now();
-                    // One that does not read may be silent, but not for ever: its queue fills.
+                    // While reading is paused the session is idle. If the controller never reads, the
+                    // send queue fills and the connection ends.
                     let mut reply = Vec::new();
                     if let Err(end) = self.session.tick(now, &mut reply) {
                         return end.to_string();
@@ -125,7 +114,7 @@ impl Running {
                         up(version);
                         lock(status).version = Some(version);
                         lock(status).ups += 1;
-                        self.told = true;
+                        self.is_up = true;
                         Event::Up { part: self.part, version, outbox: Arc::clone(outbox) }
                     }
                     Heard::Message { xid, message } => {
@@ -147,7 +136,8 @@ impl Running {
         }
     }
 
-    /// Waits for bytes, room, the agent or time; whether there is something to read.
+    /// Waits until there is something to read, to write or to send, or a timer is due. Returns whether
+    /// there is something to read.
     fn wait(&self, outbox: &Outbox, paused: bool) -> io::Result<bool> {
         let mut wants = PollFlags::empty();
         if !paused {
@@ -169,7 +159,10 @@ impl Running {
         }
         let found = fds[0].revents();
         if paused && found.contains(PollFlags::HUP) {
-            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "closed by the other side"));
+            return Err(io::Error::new(
+                io::ErrorKind::UnexpectedEof,
+                "the controller closed the connection",
+            ));
         }
         Ok(found.intersects(PollFlags::IN | PollFlags::HUP | PollFlags::ERR))
     }

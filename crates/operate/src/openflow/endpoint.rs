@@ -1,44 +1,44 @@
-//! Endpoints: where a controller is, or where to listen for one.
+//! Endpoints: the address of a controller, or an address to listen on.
 //!
 //! ```text
 //!   tcp:HOST[:PORT]    tls:HOST[:PORT]    unix:PATH      to connect to
-//!   ptcp:[PORT][:ADDR] ptls:[PORT][:ADDR] punix:PATH     to listen at
+//!   ptcp:[PORT][:ADDR] ptls:[PORT][:ADDR] punix:PATH     to listen on
 //! ```
 //!
-//! As Open vSwitch writes them; `ssl:` and `pssl:` are `tls:` and `ptls:`. Port 6653 if none is
-//! given. A listener without an address listens on the loopback alone.
+//! The syntax is that of Open vSwitch; `ssl:` and `pssl:` are synonyms for `tls:` and `ptls:`. The
+//! default port is 6653. A listener without an address listens on 127.0.0.1.
 
 use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-/// OpenFlow's port (IANA).
+/// The port of OpenFlow (IANA).
 const PORT: u16 = 6653;
 
-/// How bytes travel.
+/// A transport protocol with its address.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Transport {
     /// TCP: host and port.
     Tcp(String, u16),
     /// TLS over TCP: host and port.
     Tls(String, u16),
-    /// A unix stream socket.
+    /// The path of a Unix stream socket.
     Unix(PathBuf),
 }
 
-/// A place.
+/// An address to connect to or to listen on.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Endpoint {
-    /// Whether to listen there.
+    /// Whether the switch listens, or else connects.
     pub listens: bool,
-    /// How.
+    /// The transport and its address.
     pub transport: Transport,
 }
 
-/// Why text is no endpoint.
+/// The text is not an endpoint.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error(
-    "'{text}': {why}; write tcp:HOST[:PORT], tls:HOST[:PORT], unix:PATH, or to listen ptcp:[PORT][:ADDRESS], ptls:[PORT][:ADDRESS], punix:PATH"
+    "'{text}': {why}; write tcp:HOST[:PORT], tls:HOST[:PORT] or unix:PATH to connect, or ptcp:[PORT][:ADDRESS], ptls:[PORT][:ADDRESS] or punix:PATH to listen"
 )]
 pub struct EndpointError {
     text: String,
@@ -46,24 +46,24 @@ pub struct EndpointError {
 }
 
 impl Endpoint {
-    /// Whether a connection is opened from here.
+    /// Whether the switch opens the connection.
     #[must_use]
     pub const fn dials(&self) -> bool {
         !self.listens
     }
 
-    /// Whether it needs certificates.
+    /// Whether the endpoint needs certificates.
     #[must_use]
     pub const fn is_tls(&self) -> bool {
         matches!(self.transport, Transport::Tls(..))
     }
 }
 
-/// A host with or without port: `[::1]:6653`, `10.0.0.1`, `name:6633`.
+/// Parses a host with an optional port: `[::1]:6653`, `10.0.0.1`, `name:6633`.
 fn host_port(text: &str) -> Result<(String, u16), &'static str> {
     let (host, port) = match text.strip_prefix('[') {
         Some(rest) => {
-            let (host, rest) = rest.split_once(']').ok_or("a '[' without ']'")?;
+            let (host, rest) = rest.split_once(']').ok_or("the ']' is missing")?;
             (host, rest.strip_prefix(':'))
         }
         None => match text.split_once(':') {
@@ -73,18 +73,20 @@ fn host_port(text: &str) -> Result<(String, u16), &'static str> {
         },
     };
     if host.is_empty() {
-        return Err("no host");
+        return Err("the host is missing");
     }
-    let port = port.map_or(Ok(PORT), |port| port.parse().map_err(|_| "no such port"))?;
+    let port = port.map_or(Ok(PORT), |port| port.parse().map_err(|_| BAD_PORT))?;
     Ok((host.into(), port))
 }
 
-/// A port with or without address: `6653`, `6653:10.0.0.1`, `6653:[::]`.
+const BAD_PORT: &str = "the port is not a number from 0 to 65535";
+
+/// Parses a port with an optional address: `6653`, `6653:10.0.0.1`, `6653:[::]`.
 fn port_host(text: &str) -> Result<(String, u16), &'static str> {
     let (port, host) = text.split_once(':').unwrap_or((text, "127.0.0.1"));
     let host = host.trim_start_matches('[').trim_end_matches(']');
-    let port = if port.is_empty() { Ok(PORT) } else { port.parse().map_err(|_| "no such port") };
-    if host.is_empty() { Err("no address") } else { Ok((host.into(), port?)) }
+    let port = if port.is_empty() { Ok(PORT) } else { port.parse().map_err(|_| BAD_PORT) };
+    if host.is_empty() { Err("the address is missing") } else { Ok((host.into(), port?)) }
 }
 
 impl FromStr for Endpoint {
@@ -92,7 +94,7 @@ impl FromStr for Endpoint {
 
     fn from_str(text: &str) -> Result<Self, EndpointError> {
         let wrong = |why| EndpointError { text: text.into(), why };
-        let (kind, rest) = text.split_once(':').ok_or_else(|| wrong("no kind of place"))?;
+        let (kind, rest) = text.split_once(':').ok_or_else(|| wrong("the transport is missing"))?;
         let (listens, transport) = match kind {
             "tcp" => host_port(rest).map(|(host, port)| (false, Transport::Tcp(host, port))),
             "tls" | "ssl" => {
@@ -102,9 +104,9 @@ impl FromStr for Endpoint {
             "ptls" | "pssl" => {
                 port_host(rest).map(|(host, port)| (true, Transport::Tls(host, port)))
             }
-            "unix" | "punix" if rest.is_empty() => Err("no path"),
+            "unix" | "punix" if rest.is_empty() => Err("the path is missing"),
             "unix" | "punix" => Ok((kind == "punix", Transport::Unix(rest.into()))),
-            _ => Err("no such kind of place"),
+            _ => Err("the transport is unknown"),
         }
         .map_err(wrong)?;
         Ok(Self { listens, transport })
@@ -136,7 +138,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn places_are_read_as_people_write_them() {
+    fn endpoints_are_parsed_and_printed() {
         for (text, said) in [
             ("tcp:10.0.0.1", "tcp:10.0.0.1:6653"),
             ("tcp:[::1]:6633", "tcp:[::1]:6633"),

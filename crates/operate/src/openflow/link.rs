@@ -1,6 +1,6 @@
-//! Bytes over TCP, TLS or a unix socket, without waiting.
+//! Non-blocking byte stream over TCP, TLS or a Unix socket.
 //!
-//! Thread-safety: one thread's.
+//! Thread-safety: used by one thread.
 
 use std::io::{self, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
@@ -13,10 +13,9 @@ use rustls::Connection;
 use super::endpoint::{Endpoint, Transport};
 use super::tls::Loaded;
 
-/// The longest wait for a controller to take a connection.
+/// The longest wait for a TCP connection to be established.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// A stream of either kind.
 #[derive(Debug)]
 enum Stream {
     Tcp(TcpStream),
@@ -45,22 +44,22 @@ impl Write for Stream {
     }
 }
 
-/// A connection that bytes go over.
+/// An established connection.
 #[derive(Debug)]
 pub struct Dialed {
     stream: Stream,
     tls: Option<Box<Connection>>,
 }
 
-/// Connects to a place.
+/// Connects to an endpoint. The TLS handshake is completed by later reads and writes.
 ///
 /// # Errors
-/// When the system, or TLS, says no.
+/// The connection could not be opened, or `tls` is missing.
 pub fn dial(endpoint: &Endpoint, tls: Option<&Loaded>) -> io::Result<Dialed> {
     match &endpoint.transport {
         Transport::Tcp(host, port) => Dialed::tcp(tcp(host, *port)?, None),
         Transport::Tls(host, port) => {
-            let missing = || io::Error::other("no certificates");
+            let missing = || io::Error::other("TLS requires certificates");
             let session = tls.ok_or_else(missing)?.client(host)?;
             Dialed::tcp(tcp(host, *port)?, Some(session))
         }
@@ -80,20 +79,20 @@ fn tcp(host: &str, port: u16) -> io::Result<TcpStream> {
 }
 
 impl Dialed {
-    /// A TCP stream, and what secures it.
+    /// Wraps a TCP stream, with its TLS session if it has one.
     pub(super) fn tcp(stream: TcpStream, tls: Option<Connection>) -> io::Result<Self> {
         stream.set_nodelay(true)?;
         stream.set_nonblocking(true)?;
         Ok(Self { stream: Stream::Tcp(stream), tls: tls.map(Box::new) })
     }
 
-    /// A unix stream.
+    /// Wraps a Unix stream.
     pub(super) fn unix(stream: UnixStream) -> io::Result<Self> {
         stream.set_nonblocking(true)?;
         Ok(Self { stream: Stream::Unix(stream), tls: None })
     }
 
-    /// To wait for it.
+    /// The file descriptor, for `poll`.
     #[must_use]
     pub fn fd(&self) -> BorrowedFd<'_> {
         match &self.stream {
@@ -102,16 +101,16 @@ impl Dialed {
         }
     }
 
-    /// Whether TLS has bytes of its own to send.
+    /// Whether the TLS session has bytes to send.
     #[must_use]
     pub fn wants_write(&self) -> bool {
         self.tls.as_ref().is_some_and(|tls| tls.wants_write())
     }
 
-    /// Puts what has come behind `into`, at most some 64 KiB; `WouldBlock` is nothing.
+    /// Appends received bytes to `into`, at most about 64 KiB. Appends nothing if none have arrived.
     ///
     /// # Errors
-    /// The end: `UnexpectedEof` when the other side closed.
+    /// The connection has ended; `UnexpectedEof` if the other side closed it.
     pub fn receive(&mut self, into: &mut Vec<u8>) -> io::Result<()> {
         let mut chunk = [0; 16 << 10];
         for _ in 0..4 {
@@ -123,7 +122,7 @@ impl Dialed {
                 Ok(0) => {
                     return Err(io::Error::new(
                         io::ErrorKind::UnexpectedEof,
-                        "closed by the other side",
+                        "the other side closed the connection",
                     ));
                 }
                 Ok(len) => into.extend_from_slice(&chunk[..len]),
@@ -135,10 +134,10 @@ impl Dialed {
         Ok(())
     }
 
-    /// Sends as much of `bytes` as goes, and takes that away.
+    /// Sends as many of `bytes` as possible and removes them.
     ///
     /// # Errors
-    /// The end.
+    /// The connection has ended.
     pub fn send(&mut self, bytes: &mut Vec<u8>) -> io::Result<()> {
         let mut sent = 0;
         let done = self.push(bytes, &mut sent);
@@ -155,7 +154,7 @@ impl Dialed {
                 None if *sent == bytes.len() => return Ok(()),
                 None => *sent += self.stream.write(&bytes[*sent..])?,
                 Some(tls) => {
-                    // What TLS holds goes out before it is given more.
+                    // Bytes that TLS has buffered are sent before it accepts more.
                     while tls.wants_write() {
                         tls.write_tls(&mut self.stream)?;
                     }
@@ -169,7 +168,7 @@ impl Dialed {
     }
 }
 
-/// Reads through TLS.
+/// Reads and decrypts.
 fn secured(tls: &mut Connection, stream: &mut Stream, into: &mut [u8]) -> io::Result<usize> {
     loop {
         match tls.reader().read(into) {
@@ -180,7 +179,7 @@ fn secured(tls: &mut Connection, stream: &mut Stream, into: &mut [u8]) -> io::Re
             return Ok(0);
         }
         if let Err(error) = tls.process_new_packets() {
-            // The other side is told why.
+            // Sends the alert to the other side.
             let _ = tls.write_tls(stream);
             return Err(io::Error::other(error));
         }

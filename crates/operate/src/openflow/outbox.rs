@@ -1,9 +1,10 @@
-//! What waits to be sent on a connection, with bounds.
+//! Send queue of a connection, with bounds.
 //!
-//! Above [`PLENTY`] packet-ins are dropped and counted, and no more requests are read; above
-//! [`TOO_MUCH`] the connection is closed. One reply may be longer: it is taken whole.
+//! If more than [`PLENTY`] bytes wait, packet-ins are dropped and counted, and no requests are read. If
+//! more than [`TOO_MUCH`] bytes wait, the connection is closed. A single reply may exceed these bounds.
 //!
-//! Thread-safety: the agent's thread puts, the connection's thread takes; a byte on an event wakes it.
+//! Thread-safety: the agent's thread puts messages, the connection's thread takes them; an eventfd wakes
+//! the latter.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -11,11 +12,11 @@ use std::sync::Mutex;
 
 use rustix::event::{EventfdFlags, eventfd};
 
-use super::lock;
+use super::sync::lock;
 
-/// Bytes from which on a packet-in does not wait.
+/// Waiting bytes above which packet-ins are dropped.
 pub(super) const PLENTY: usize = 1 << 20;
-/// Bytes from which on nothing waits.
+/// Waiting bytes above which the connection is closed.
 pub(super) const TOO_MUCH: usize = 16 << 20;
 
 #[derive(Debug, Default)]
@@ -26,7 +27,7 @@ struct Inside {
     closed: Option<&'static str>,
 }
 
-/// A connection's queue.
+/// The send queue of a connection.
 #[derive(Debug)]
 pub(super) struct Outbox {
     inside: Mutex<Inside>,
@@ -44,11 +45,11 @@ impl Outbox {
     }
 
     fn wake(&self) {
-        // Full means that it is awake.
+        // The write fails only if the counter is at its maximum; the reader is awake then.
         let _ = rustix::io::write(&self.event, &1_u64.to_ne_bytes());
     }
 
-    /// Puts a message behind the others.
+    /// Appends a message. If `may_drop`, it is dropped when too much waits.
     pub(super) fn put(&self, bytes: &[u8], may_drop: bool) {
         let mut inside = lock(&self.inside);
         if inside.closed.is_some() {
@@ -59,7 +60,7 @@ impl Outbox {
             return;
         }
         if inside.bytes.len() > TOO_MUCH {
-            inside.closed = Some("it does not read what it is sent");
+            inside.closed = Some("the controller does not read its messages");
         } else {
             inside.bytes.extend_from_slice(bytes);
             inside.sent += 1;
@@ -68,16 +69,16 @@ impl Outbox {
         self.wake();
     }
 
-    /// Ends the connection, with a reason.
+    /// Ends the connection with a reason.
     pub(super) fn close(&self, why: &'static str) {
         lock(&self.inside).closed.get_or_insert(why);
         self.wake();
     }
 
-    /// Moves what waits behind `into`; how much waits after it is what the caller has.
+    /// Appends the waiting bytes to `into`, unless it still has many.
     ///
     /// # Errors
-    /// Why the connection is to end.
+    /// The reason for which the connection must end.
     pub(super) fn take(&self, into: &mut Vec<u8>) -> Result<(), &'static str> {
         let mut eight = [0; 8];
         let _ = rustix::io::read(&self.event, &mut eight);
@@ -93,12 +94,12 @@ impl Outbox {
         Ok(())
     }
 
-    /// Bytes that wait here.
+    /// The number of waiting bytes.
     pub(super) fn waiting(&self) -> usize {
         lock(&self.inside).bytes.len()
     }
 
-    /// Messages that were put, and packet-ins that were dropped.
+    /// The numbers of messages appended and of packet-ins dropped.
     pub(super) fn counts(&self) -> (u64, u64) {
         let inside = lock(&self.inside);
         (inside.sent, inside.dropped)
@@ -110,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn packet_ins_are_dropped_first_and_then_the_connection() {
+    fn packet_ins_are_dropped_first_and_then_the_connection_is_closed() {
         let outbox = Outbox::new().expect("an event");
         let chunk = vec![0; 64 << 10];
         for _ in 0..100 {

@@ -1,5 +1,5 @@
-//! Connections that come and go: one thread for each controller that is connected to, with a pause
-//! that grows while it does not answer; one for each place that is listened at.
+//! Opening of connections: one thread for each outgoing connection, with a pause that grows while the
+//! controller is unreachable, and one thread for each address that the switch listens on.
 
 use std::io;
 use std::net::TcpListener;
@@ -15,17 +15,18 @@ use crossbeam_channel::RecvTimeoutError;
 use flowyard_openflow::Version;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::connection::{self, Part};
+use super::connection;
 use super::endpoint::{Endpoint, Transport};
 use super::link::{Dialed, dial};
-use super::{Channel, ChannelError, Shared, Status, lock};
+use super::shared::{Part, Shared, Status, Threads};
+use super::sync::lock;
 
-/// Connections at a time, of one place that is listened at.
+/// The most connections at a time on one listening address.
 const MOST: usize = 64;
-/// No main connection is up.
+/// In place of a connection's number: no main connection is up.
 const NONE: u32 = 0;
 
-/// Numbers start at 1.
+/// The number of a new connection, from 1.
 fn number(shared: &Shared) -> u32 {
     shared.numbers.fetch_add(1, Ordering::Relaxed) + 1
 }
@@ -36,18 +37,18 @@ fn status(shared: &Shared, status: Status) -> Arc<Mutex<Status>> {
     status
 }
 
-/// Starts the connections to a controller: the main one, and the auxiliary ones behind it.
+/// Starts the threads of the main connection and the auxiliary connections to a controller.
 pub(super) fn dial_all(
     endpoint: &Endpoint,
     shared: &Shared,
-    channel: &mut Channel,
-) -> Result<(), ChannelError> {
+    threads: &mut Threads,
+) -> io::Result<()> {
     let main = Arc::new(AtomicU32::new(NONE));
     for auxiliary in 0..=shared.config.auxiliary {
         let (endpoint, shared, main) = (endpoint.clone(), shared.clone(), Arc::clone(&main));
         let name = endpoint.to_string();
         let status = status(&shared, Status { endpoint: name, auxiliary, ..Status::default() });
-        channel.spawn("of-dial", move || {
+        threads.spawn("of-dial", move || {
             Dialer { endpoint, shared, main, auxiliary, status }.run();
         })?;
     }
@@ -77,7 +78,7 @@ impl Dialer {
         }
     }
 
-    /// One connection; whether it came up.
+    /// Opens one connection and runs it to its end. Returns whether it came up.
     fn once(&self) -> bool {
         let main = self.main.load(Ordering::Acquire);
         if self.auxiliary > 0 && main == NONE {
@@ -108,7 +109,7 @@ impl Dialer {
         if !aux {
             self.main.store(NONE, Ordering::Release);
         }
-        tracing::info!(controller = %self.endpoint, why, "connection over");
+        tracing::info!(controller = %self.endpoint, why, "disconnected");
         came_up
     }
 }
@@ -118,34 +119,40 @@ enum Listener {
     Unix(UnixListener),
 }
 
-/// Starts to listen.
-pub(super) fn listen(
-    endpoint: &Endpoint,
-    shared: &Shared,
-    channel: &mut Channel,
-) -> Result<(), ChannelError> {
-    let wrong = |source| ChannelError::Listen { endpoint: endpoint.to_string(), source };
-    let mut bound = endpoint.clone();
-    let listener = match &mut bound.transport {
+/// A bound listening address.
+pub(super) struct Bound {
+    listener: Listener,
+    /// With the port that the system chose.
+    pub(super) endpoint: Endpoint,
+}
+
+/// Binds a listening address.
+pub(super) fn bind(endpoint: &Endpoint) -> io::Result<Bound> {
+    let is_tls = endpoint.is_tls();
+    let mut endpoint = endpoint.clone();
+    let listener = match &mut endpoint.transport {
         Transport::Tcp(host, port) | Transport::Tls(host, port) => {
-            let listener = TcpListener::bind((host.as_str(), *port)).map_err(wrong)?;
-            *port = listener.local_addr().map_err(wrong)?.port();
-            listener.set_nonblocking(true).map_err(wrong)?;
-            Listener::Tcp(listener, endpoint.is_tls())
+            let listener = TcpListener::bind((host.as_str(), *port))?;
+            *port = listener.local_addr()?.port();
+            listener.set_nonblocking(true)?;
+            Listener::Tcp(listener, is_tls)
         }
         Transport::Unix(path) => {
-            let listener = unix(path).map_err(wrong)?;
-            listener.set_nonblocking(true).map_err(wrong)?;
+            let listener = unix(path)?;
+            listener.set_nonblocking(true)?;
             Listener::Unix(listener)
         }
     };
-    channel.listening.push(bound.to_string());
-    let shared = shared.clone();
-    channel.spawn("of-listen", move || accept_all(&listener, &bound, &shared))?;
-    Ok(())
+    Ok(Bound { listener, endpoint })
 }
 
-/// A socket at a path; one that nobody answers is replaced.
+/// Starts the thread that accepts connections.
+pub(super) fn listen(bound: Bound, shared: &Shared, threads: &mut Threads) -> io::Result<()> {
+    let shared = shared.clone();
+    threads.spawn("of-listen", move || accept_all(&bound.listener, &bound.endpoint, &shared))
+}
+
+/// Binds a Unix socket. An existing socket on which no process listens is replaced.
 fn unix(path: &Path) -> io::Result<UnixListener> {
     match UnixListener::bind(path) {
         Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
@@ -172,7 +179,7 @@ fn accept_all(listener: &Listener, endpoint: &Endpoint, shared: &Shared) {
             let _ = poll(&mut [PollFd::from_borrowed_fd(fd, PollFlags::IN)], Some(&time));
             let Some((link, peer)) = accept(listener, shared) else { continue };
             if open.load(Ordering::Relaxed) >= MOST {
-                tracing::warn!(%endpoint, peer, "too many connections: closed");
+                tracing::warn!(%endpoint, peer, "connection refused: too many connections");
                 continue;
             }
             open.fetch_add(1, Ordering::Relaxed);
@@ -201,7 +208,7 @@ fn accept(listener: &Listener, shared: &Shared) -> Option<(Dialed, String)> {
             Dialed::unix(stream).map(|link| (link, "unix".into()))
         }
     };
-    let failed = |error| tracing::warn!(%error, "a connection could not be taken");
+    let failed = |error| tracing::warn!(%error, "a connection could not be accepted");
     taken.map_err(failed).ok()
 }
 
@@ -211,7 +218,7 @@ fn serve(link: Dialed, endpoint: &Endpoint, peer: String, shared: &Shared) {
     if let Ok(outbox) = shared.outbox() {
         let part = Part { number: number(shared), main: None, auxiliary: 0, dialed: false };
         let why = connection::run(link, part, shared, &status, &outbox, &mut |_| {});
-        tracing::debug!(%endpoint, why, "connection over");
+        tracing::debug!(%endpoint, why, "disconnected");
     }
     lock(&shared.board).retain(|other| !Arc::ptr_eq(other, &status));
 }

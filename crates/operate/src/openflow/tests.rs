@@ -1,32 +1,36 @@
-//! Over loopback sockets, with controllers that the tests are, and a data plane that does nothing.
+//! Tests over loopback sockets: the tests are the controllers, and the data plane is simulated.
 
-#![allow(clippy::disallowed_methods, reason = "live connections are waited for by the clock")]
+#![allow(clippy::disallowed_methods, reason = "tests of live connections measure time")]
 
 mod os_ken;
 
 use std::net::TcpStream;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
+use crossbeam_channel::Receiver;
 use flowyard_openflow::agent::{Limits, Rate};
+use flowyard_openflow::change::{Change, Punt};
 use flowyard_openflow::flow::{FlowMod, InReason};
 use flowyard_openflow::message::{Role, RoleMessage};
 use flowyard_openflow::multipart::{Reply, Request};
-use flowyard_openflow::port::{Port, reserved};
+use flowyard_openflow::port::{Port, PortStats, reserved};
 use flowyard_openflow::session::{Heard, Session};
-use flowyard_openflow::{Header, Message, encode};
+use flowyard_openflow::{Header, Message, Version, encode};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+use super::tls::Tls;
 use super::*;
 
 const LIMITS: Limits = Limits { tables: 4, flows: 1000, groups: 16, meters: 16 };
 
-/// A data plane that takes changes when it is told to.
+/// A data plane in which changes take effect at once, or when the test says so.
 struct Fake {
     from: Instant,
     applied: Arc<Mutex<Vec<(u64, Change)>>>,
     in_force: Arc<AtomicU64>,
-    /// Whether changes are in force at once.
+    /// Whether changes take effect at once.
     at_once: bool,
     punts: Receiver<Punt>,
 }
@@ -115,7 +119,7 @@ impl Controller {
         let mut bytes = bytes.to_vec();
         while !bytes.is_empty() || self.link.wants_write() {
             self.link.send(&mut bytes).expect("sent");
-            // Both sides may have much to say: what comes is taken.
+            // Both sides may send much, so received messages are read meanwhile.
             if !bytes.is_empty() {
                 self.pump(10);
             }
@@ -129,7 +133,7 @@ impl Controller {
         self.raw(&bytes);
     }
 
-    /// Takes what comes within some milliseconds; whether the connection is still there.
+    /// Reads the messages that arrive within `millis`. Returns whether the connection is still open.
     fn pump(&mut self, millis: i64) -> bool {
         let time = Timespec { tv_sec: millis / 1000, tv_nsec: millis % 1000 * 1_000_000 };
         let mut wants = PollFlags::IN;
@@ -149,7 +153,7 @@ impl Controller {
         open
     }
 
-    /// What is heard next; none if nothing is for two seconds.
+    /// The next event of the session; `None` if there is none within two seconds.
     fn next(&mut self) -> Option<Heard> {
         let from = Instant::now();
         loop {
@@ -162,7 +166,7 @@ impl Controller {
         }
     }
 
-    /// The next message but for news of ports.
+    /// The next message that is not a port status.
     fn message(&mut self) -> Option<(u32, Message)> {
         loop {
             match self.next()? {
@@ -209,7 +213,7 @@ fn a_barrier_waits_until_the_change_is_in_force() {
     one.say(1, &flow(1));
     one.say(2, &Message::BarrierRequest);
     one.say(3, &Message::EchoRequest(vec![1]));
-    // The flow is with the data plane, and the reply is not here.
+    // The data plane has the flow entry, but the barrier reply has not been sent.
     let from = Instant::now();
     while lock(&switch.applied).len() < 2 && from.elapsed() < Duration::from_secs(2) {
         one.pump(10);
@@ -223,7 +227,7 @@ fn a_barrier_waits_until_the_change_is_in_force() {
 }
 
 #[test]
-fn two_controllers_have_roles_and_hear_what_is_theirs() {
+fn two_controllers_get_the_messages_of_their_roles() {
     let switch = switch(listening(), true);
     let (mut one, mut two) = (Controller::dial(&switch), Controller::dial(&switch));
     let role = |role, generation| {
@@ -238,7 +242,7 @@ fn two_controllers_have_roles_and_hear_what_is_theirs() {
     switch.punts.send(punt(InReason::Action)).expect("room");
     assert!(matches!(one.message(), Some((0, Message::PacketIn(m))) if m.data.len() == 1000));
     two.barrier(3);
-    // The link goes down: both hear of it.
+    // The link goes down: both are notified.
     switch.channel.with(|agent, now, out| {
         agent.port_change(Port { number: 1, state: 1, ..Port::default() }, now, out);
     });
@@ -249,7 +253,7 @@ fn two_controllers_have_roles_and_hear_what_is_theirs() {
         };
         assert!(down(controller.next()));
     }
-    // Counters are the data plane's.
+    // The counters are those of the data plane.
     let body = Request::PortStats(1);
     one.say(9, &Message::MultipartRequest { more: false, body });
     let Some((9, Message::MultipartReply { body: Reply::PortStats(stats), .. })) = one.message()
@@ -260,7 +264,7 @@ fn two_controllers_have_roles_and_hear_what_is_theirs() {
 }
 
 #[test]
-fn a_hundred_thousand_malformed_messages_hurt_nobody_else() {
+fn a_hundred_thousand_malformed_messages_do_not_affect_other_connections() {
     let switch = switch(listening(), true);
     let (mut bad, mut good) = (Controller::dial(&switch), Controller::dial(&switch));
     let from = Instant::now();
@@ -269,7 +273,7 @@ fn a_hundred_thousand_malformed_messages_hurt_nobody_else() {
     let mut wire = Vec::new();
     for number in 0..100_000_u32 {
         wire.clear();
-        // A flow-mod, cut, lengthened, or with other bytes; its header's length is right.
+        // A flow-mod that is truncated, extended, or has other bytes; the length in its header is correct.
         encode(&flow(number as u16), Version::V13, number, &mut wire).expect("can be said");
         let at = 8 + next() as usize % (wire.len() - 8);
         match next() % 4 {
@@ -295,7 +299,7 @@ fn a_hundred_thousand_malformed_messages_hurt_nobody_else() {
     assert_eq!(last, Some((7, Message::BarrierReply)));
     good.barrier(1);
     assert!(from.elapsed() < Duration::from_secs(40), "{:?}", from.elapsed());
-    // A length of seven ends a connection, after the word why; the other stays.
+    // A length of seven ends the connection after an error message; the other connection stays.
     bad.raw(&[4, 0, 0, 7, 0, 0, 0, 0]);
     assert!(matches!(bad.message(), Some((_, Message::Error(error))) if error.code == 6));
     assert_eq!(bad.message(), None);
@@ -303,7 +307,7 @@ fn a_hundred_thousand_malformed_messages_hurt_nobody_else() {
 }
 
 #[test]
-fn who_does_not_read_loses_packet_ins_and_a_flood_leaves_room_for_requests() {
+fn a_controller_that_does_not_read_loses_packet_ins_and_requests_are_answered_in_a_flood() {
     let switch = switch(listening(), true);
     switch.channel.with(|agent, _, _| agent.limit_punts(InReason::Action, None));
     let (deaf, mut good) = (Controller::dial(&switch), Controller::dial(&switch));
@@ -319,7 +323,7 @@ fn who_does_not_read_loses_packet_ins_and_a_flood_leaves_room_for_requests() {
     }
     assert!(dropped() > Some(1000), "{:?}", switch.channel.status());
     drop(deaf);
-    // With a rate, the agent itself drops.
+    // With a rate limit, the agent itself drops.
     switch.channel.with(|agent, _, _| {
         agent.limit_punts(InReason::Action, Some(Rate { per_second: 10, burst: 5 }));
     });
@@ -336,7 +340,7 @@ fn who_does_not_read_loses_packet_ins_and_a_flood_leaves_room_for_requests() {
 }
 
 #[test]
-fn standalone_ends_when_a_controller_comes_and_starts_when_it_goes() {
+fn standalone_ends_when_a_controller_connects_and_begins_when_it_disconnects() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a socket");
     let port = listener.local_addr().expect("an address").port();
     let endpoints = vec![format!("tcp:127.0.0.1:{port}").parse().expect("an endpoint")];
@@ -357,7 +361,7 @@ fn standalone_ends_when_a_controller_comes_and_starts_when_it_goes() {
         Controller::new(Dialed::tcp(stream, None).expect("a link"), &[Version::V14])
     };
     for _ in 0..2 {
-        // Nobody has said hello yet: it stands alone, or soon will.
+        // No controller has said hello, so the switch is standalone or soon will be.
         let from = Instant::now();
         while normal(&switch) != Some(true) {
             assert!(from.elapsed() < Duration::from_secs(30), "{:?}", normal(&switch));
@@ -366,7 +370,7 @@ fn standalone_ends_when_a_controller_comes_and_starts_when_it_goes() {
         let mut main = accept();
         main.barrier(1);
         assert_eq!(normal(&switch), Some(false));
-        // The auxiliary connection says which it is, and has the packet-ins.
+        // The auxiliary connection reports its ID and gets the packet-ins.
         let mut auxiliary = accept();
         auxiliary.say(4, &Message::FeaturesRequest);
         let features = auxiliary.message();
@@ -410,7 +414,7 @@ fn tls_asks_both_sides_for_certificates() {
     let mut one = Controller::new(link, &[Version::V13]);
     one.say(1, &flow(1));
     one.barrier(2);
-    // Who shows no certificate gets nowhere: plain bytes are no TLS either.
+    // A client without a certificate is refused; plain bytes are not TLS either.
     let mut plain = TcpStream::connect(format!("127.0.0.1:{port}")).expect("a connection");
     std::io::Write::write_all(&mut plain, &Session::new(&Version::ALL, 0, 0).hello())
         .expect("sent");

@@ -1,7 +1,7 @@
-//! TLS: this side's certificate and key, and the authority that signs the others'.
+//! TLS: the certificate and key of this side, and the authority that signs those of the other side.
 //!
-//! Both sides show a certificate: a listener asks for one, and who connects has one. A
-//! controller's certificate must name the host that was configured.
+//! Both sides present a certificate: a listener requires one from its clients. The certificate of a
+//! controller must have the host name in the configuration.
 
 use std::io;
 use std::path::PathBuf;
@@ -14,44 +14,44 @@ use rustls::{
     ClientConfig, ClientConnection, Connection, RootCertStore, ServerConfig, ServerConnection,
 };
 
-/// PEM files.
+/// Paths of PEM files.
 #[derive(Clone, Debug, Default)]
 pub struct Tls {
-    /// This side's certificate, and those between it and the authority.
+    /// The certificate of this side, followed by intermediate certificates.
     pub certificate: PathBuf,
-    /// Its private key.
+    /// The private key of the certificate.
     pub key: PathBuf,
-    /// Certificates of the authority that signs the other side's.
+    /// Certificates of the authority that signs the certificate of the other side.
     pub authority: PathBuf,
 }
 
-/// Why there is no TLS.
+/// The TLS configuration is invalid.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
-    /// A file.
+    /// A file cannot be read or has other contents.
     #[error("{path}: {why}; it must be a PEM file with {wanted}")]
     File {
-        /// Which.
+        /// The path of the file.
         path: PathBuf,
-        /// What is wrong.
+        /// The reason.
         why: String,
-        /// What should be in it.
+        /// The required contents.
         wanted: &'static str,
     },
-    /// Together they do not fit.
-    #[error("certificate {certificate}: {why}; do key and certificate belong together?")]
+    /// The files are not consistent.
+    #[error("certificate {certificate}: {why}; check that key and certificate belong together")]
     Unfit {
-        /// This side's.
+        /// The path of the certificate of this side.
         certificate: PathBuf,
-        /// What is wrong.
+        /// The reason.
         why: String,
     },
-    /// An endpoint needs them.
-    #[error("{0}: needs a certificate, a private key and an authority")]
+    /// An endpoint with TLS is configured without certificates.
+    #[error("{0}: TLS requires a certificate, a private key and an authority")]
     Missing(String),
 }
 
-/// What connections are made with.
+/// The loaded certificates.
 pub struct Loaded {
     client: Arc<ClientConfig>,
     server: Arc<ServerConfig>,
@@ -67,7 +67,7 @@ impl Loaded {
     /// Reads the files.
     ///
     /// # Errors
-    /// When one cannot be read, or they do not fit.
+    /// A file cannot be read, or key and certificate do not belong together.
     pub fn new(files: &Tls) -> Result<Self, TlsError> {
         let wrong = |path: &PathBuf, wanted| {
             let path = path.clone();
@@ -83,7 +83,7 @@ impl Loaded {
             let found: Result<Vec<_>, _> = found.collect();
             let found = found.map_err(wrong(path, wanted))?;
             if found.is_empty() {
-                let why = "nothing of that kind is in it".into();
+                let why = "the file contains no certificate".into();
                 return Err(TlsError::File { path: path.clone(), why, wanted });
             }
             Ok(found)
@@ -119,14 +119,14 @@ impl Loaded {
         Ok(Self { client: Arc::new(client), server: Arc::new(server) })
     }
 
-    /// The side that connects to `host`.
+    /// A TLS session for a connection to `host`.
     pub(super) fn client(&self, host: &str) -> io::Result<Connection> {
         let name = ServerName::try_from(host.to_owned()).map_err(io::Error::other)?;
         let made = ClientConnection::new(Arc::clone(&self.client), name);
         made.map(Connection::Client).map_err(io::Error::other)
     }
 
-    /// The side that listens.
+    /// A TLS session for an accepted connection.
     pub(super) fn server(&self) -> io::Result<Connection> {
         let made = ServerConnection::new(Arc::clone(&self.server));
         made.map(Connection::Server).map_err(io::Error::other)

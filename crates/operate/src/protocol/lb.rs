@@ -1,173 +1,176 @@
-//! What is asked of a balancer, and answered.
+//! Answers about a balancer.
 
 use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// A balancer: its services, as they are.
+/// The state of a balancer.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Lb {
-    /// When that was, in seconds since the yard was started.
+    /// When the state was read, in seconds since the engine was started.
     pub at_s: f64,
-    /// The number of the plan that cores go by: every change makes a higher one.
+    /// The number of the plan that the cores use. It increases with every change.
     pub generation: u64,
-    /// In the order of the configuration.
+    /// The services, in the order of the configuration.
     pub services: Vec<LbService>,
-    /// Tables of connections, by core.
+    /// The connection table of each core.
     pub cores: Vec<LbCore>,
 }
 
-/// A service.
+/// The state of a service.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct LbService {
-    /// Its name.
+    /// The name in the configuration.
     pub name: String,
-    /// The address that clients know.
+    /// The virtual IP address that clients connect to.
     pub vip: String,
     /// `tcp`, `udp` or `sctp`.
     pub proto: String,
-    /// The port that clients know, or ports as `5000-5010`.
+    /// The destination port, or the range of ports as `5000-5010`.
     pub ports: String,
     /// `dsr`, `dnat`, `fullnat`, `ipip` or `gue`.
     pub mode: String,
     /// `maglev`, `source`, `roundrobin` or `least`.
     pub choice: String,
-    /// Of its Maglev table, in hexadecimal: equal on machines that send the same connections to the
-    /// same backends.
+    /// Checksum of the Maglev table in hexadecimal. It is equal on machines that send the same
+    /// connections to the same backends.
     pub checksum: String,
-    /// Entries of that table; 0 if no backend takes connections.
+    /// Size of the Maglev table; 0 if no backend accepts new connections.
     pub entries: u32,
-    /// Its backends that are up.
+    /// The number of backends that are up.
     pub up: usize,
-    /// What happens when all are down: `drop` or `use`.
+    /// The behaviour when all backends are down: `drop` or `use`.
     pub all_down: String,
-    /// What was counted, for backends that are gone now too.
-    pub counts: LbCounts,
-    /// Its backends, in the order of the configuration.
+    /// Totals since the service was added, including those of backends removed since.
+    pub counters: LbCounts,
+    /// The backends, in the order of the configuration.
     pub backends: Vec<LbBackend>,
 }
 
-/// What is counted for a service, or a backend.
+/// Traffic counters of a service or a backend.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct LbCounts {
-    /// Connections that began.
+    /// Connections that were opened.
     pub connections: u64,
-    /// Packets of clients that went to a backend.
+    /// Packets from clients that were forwarded to a backend.
     pub in_packets: u64,
-    /// Their bytes, Ethernet headers included, as the clients sent them.
+    /// Bytes of `in_packets`, with Ethernet headers, as the clients sent them.
     pub in_bytes: u64,
-    /// Answers that came back this way: none with `dsr`, `ipip` and `gue`.
+    /// Replies that returned through the balancer; 0 with the modes `dsr`, `ipip` and `gue`.
     pub out_packets: u64,
-    /// Their bytes.
+    /// Bytes of `out_packets`, with Ethernet headers.
     pub out_bytes: u64,
     /// Packets dropped, by reason.
     pub drops: BTreeMap<String, u64>,
 }
 
-/// A backend.
+/// The state of a backend.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct LbBackend {
-    /// Its name.
+    /// The name in the configuration.
     pub name: String,
-    /// Its address.
+    /// The address that packets are forwarded to.
     pub addr: String,
-    /// Its port, if it is another than the client's.
+    /// The destination port after translation; null keeps the client's.
     pub port: Option<u16>,
-    /// `up`, `down`, `drained` (by hand, by the configuration or by weight 0) or `starting` (slowly).
+    /// `up`, `down`, `drained` (manually, by the configuration or by weight 0) or `starting` (in slow
+    /// start).
     pub state: String,
-    /// Since when it is up, or down, in seconds since the yard was started.
+    /// When it last came up or went down, in seconds since the engine was started.
     pub since_s: f64,
-    /// Whether it is drained by hand.
-    pub drained: bool,
+    /// Whether it is drained manually, which is independent of the configuration.
+    pub manually_drained: bool,
     /// The weight in the configuration.
     pub configured_weight: u32,
-    /// The weight that was set by hand.
-    pub set_weight: Option<u32>,
-    /// The weight that new connections go by: health, drain and slow start are in it.
+    /// The weight that was set manually.
+    pub manual_weight: Option<u32>,
+    /// The effective weight for new connections. It includes health, drain and slow start.
     pub weight: f64,
-    /// Its part of the service's table, from 0 to 1.
+    /// Share of the entries of the service's Maglev table, from 0 to 1.
     pub share: f64,
-    /// Connections that it has.
+    /// Current connections.
     pub connections: u32,
-    /// What was counted.
-    pub counts: LbCounts,
-    /// Its last check, if it was checked.
+    /// Totals since the backend was added.
+    pub counters: LbCounts,
+    /// The last health check, if there was one.
     pub check: Option<LbCheck>,
 }
 
-/// What came of a check.
+/// The last health check of a backend.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct LbCheck {
     /// `tcp`, `http`, `https`, `udp` or `command`.
     pub kind: String,
-    /// When it ended, in seconds since the yard was started.
+    /// When it ended, in seconds since the engine was started.
     pub at_s: f64,
-    /// How long it took.
+    /// The duration in seconds.
     pub took_s: f64,
-    /// What was wrong.
-    pub fault: Option<String>,
-    /// Checks so far.
+    /// Why it failed; null if it passed.
+    pub failure: Option<String>,
+    /// The number of checks so far.
     pub checks: u64,
-    /// Of these, those that something was wrong with.
-    pub faults: u64,
+    /// The number of failed checks so far.
+    pub failures: u64,
 }
 
-/// A core's table of connections.
+/// The connection table of a core.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct LbCore {
-    /// The core.
+    /// Number of the core, from 0.
     pub core: usize,
-    /// Connections that it keeps.
+    /// The number of connections in the table.
     pub connections: usize,
-    /// Of these, those that are opening: a SYN came, and nothing else.
+    /// The number of half-open connections: the client sent a SYN and nothing else yet.
     pub opening: usize,
-    /// The most.
+    /// The largest number of connections.
     pub capacity: usize,
 }
 
-/// Which backend a flow goes to, and why.
+/// The backend that a flow goes to, and the reason.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct LbTrace {
-    /// The flow that was asked about.
+    /// The flow in the request.
     pub flow: String,
-    /// The plan that the answer goes by.
+    /// The number of the plan from which the answer was computed.
     pub generation: u64,
-    /// Its service.
+    /// The service of the flow, if there is one.
     pub service: Option<String>,
-    /// Its backend; none if there is none, or if only the core that gets it knows.
+    /// The backend; null if there is none, or if only the receiving core can determine it.
     pub backend: Option<String>,
-    /// That backend's address.
+    /// The address of the backend.
     pub addr: Option<String>,
-    /// `connection`, `maglev`, `source`, `least`, `roundrobin`, `no_backend`, `no_service` or `answer`.
+    /// What decides: `connection` (an entry of the connection table), `maglev`, `source`, `least`,
+    /// `roundrobin` (the service's choice), `no_backend`, `no_service`, or `answer` (the flow is a
+    /// reply of a backend).
     pub why: String,
-    /// The whole of it, step by step.
+    /// The decision step by step, as sentences.
     pub steps: Vec<String>,
-    /// The reason for which its packets are dropped, if they are.
-    pub drop: Option<String>,
-    /// What can be done about that.
-    pub mend: Option<String>,
+    /// The name of the drop reason, if packets of the flow are dropped.
+    pub drop_reason: Option<String>,
+    /// What can be done about the drop.
+    pub fix: Option<String>,
 }
 
-/// What a change by hand came to.
+/// The result of a manual change.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct LbChange {
-    /// The service.
+    /// The name of the service.
     pub service: String,
-    /// The backend.
+    /// The name of the backend.
     pub backend: String,
-    /// The plan that the change made.
+    /// The number of the plan with the change.
     pub generation: u64,
     /// As in [`LbBackend::state`].
     pub state: String,
-    /// Whether it is drained by hand.
-    pub drained: bool,
-    /// The weight that was set by hand.
-    pub set_weight: Option<u32>,
-    /// The weight that new connections go by from now on.
+    /// Whether the backend is drained manually.
+    pub manually_drained: bool,
+    /// The weight that was set manually.
+    pub manual_weight: Option<u32>,
+    /// The effective weight for new connections after the change.
     pub weight: f64,
-    /// Connections that it has still.
+    /// Current connections, which are not affected by the change.
     pub connections: u32,
-    /// What else there is to know.
+    /// A remark for the user, for example why the change has no effect yet.
     pub note: Option<String>,
 }

@@ -1,7 +1,9 @@
-//! Processors: where cores run, and who disturbs them there.
+//! Checks of the CPUs that the engine's cores run on.
 
 use super::text::{join, list};
-use crate::doctor::{Finding, Machine, Wanted};
+use crate::doctor::config::Wanted;
+use crate::doctor::finding::Finding;
+use crate::doctor::machine::Machine;
 
 const CPUS: &str = "/sys/devices/system/cpu";
 
@@ -18,20 +20,20 @@ pub(super) fn all(machine: &dyn Machine, wanted: &Wanted) -> Vec<Finding> {
 }
 
 fn count(online: &[usize], wanted: &Wanted) -> Finding {
-    let why = "each core is a thread with a loop; two on one processor wait for each other";
+    let why =
+        "each core of the engine is a polling thread; two threads on one CPU delay each other";
     let (cores, cpus) = (wanted.cores.max(1), online.len());
     let found = |what: String| Finding::new("processors", what, why);
     if cpus == 0 {
-        return found("which are online cannot be read".into()).warn("mount /sys");
+        return found("the list of online CPUs cannot be read".into()).warn("mount /sys");
     }
     let gone: Vec<_> = wanted.pin.iter().copied().filter(|cpu| !online.contains(cpu)).collect();
     if !gone.is_empty() {
-        return found(format!("cores are pinned to {}, not online", join(&gone)))
+        return found(format!("cores are pinned to CPUs {}, which are not online", join(&gone)))
             .problem(format!("choose 'pin' in [yard] from {}", join(online)));
     }
     if cores > cpus {
-        let what = format!("{cores} cores on {cpus} processors");
-        let found = found(what);
+        let found = found(format!("{cores} cores on {cpus} CPUs"));
         return match wanted.busy {
             true => found.problem("write idle = \"sleep\" in [yard], or fewer cores"),
             false => found.warn(format!("write cores = {cpus} in [yard], or fewer")),
@@ -40,30 +42,33 @@ fn count(online: &[usize], wanted: &Wanted) -> Finding {
     if wanted.pin.is_empty() && wanted.cores > 0 {
         let pin = online.iter().rev().take(cores).rev().copied().collect::<Vec<_>>();
         return found(format!(
-            "{cores} cores on {cpus} processors, not pinned: the scheduler moves them"
+            "{cores} cores on {cpus} CPUs are not pinned, so the scheduler migrates them"
         ))
         .warn(format!("write pin = [{}] in [yard]", join(&pin)));
     }
-    found(format!("{cores} cores on {cpus} processors"))
+    found(format!("{cores} cores on {cpus} CPUs"))
 }
 
 fn isolated(machine: &dyn Machine, wanted: &Wanted) -> Finding {
-    let why = "on a processor that is not isolated others run, too: frames wait for milliseconds";
+    let why =
+        "other threads run on CPUs that are not isolated, and can delay frames by milliseconds";
     let isolated = machine.read(&format!("{CPUS}/isolated")).map(|text| list(&text));
     let isolated = isolated.unwrap_or_default();
     let shared: Vec<_> = wanted.pin.iter().copied().filter(|cpu| !isolated.contains(cpu)).collect();
     if shared.is_empty() {
-        return Finding::new("isolation", format!("{} are isolated", join(&wanted.pin)), why);
+        let what = format!("the CPUs {} are isolated", join(&wanted.pin));
+        return Finding::new("isolation", what, why);
     }
     let pins = join(&wanted.pin);
-    Finding::new("isolation", format!("{} are not isolated", join(&shared)), why).warn(format!(
-        "add to the kernel's command line, and reboot: isolcpus={pins} nohz_full={pins} rcu_nocbs={pins}"
+    let what = format!("the CPUs {} are not isolated", join(&shared));
+    Finding::new("isolation", what, why).warn(format!(
+        "add to the kernel's command line and reboot: isolcpus={pins} nohz_full={pins} rcu_nocbs={pins}"
     ))
 }
 
-/// Two pins on one physical core.
+/// Two pinned CPUs that are hardware threads of one physical core.
 fn siblings(machine: &dyn Machine, wanted: &Wanted) -> Option<Finding> {
-    let why = "two threads of one physical core share its units: each is slower";
+    let why = "hardware threads of one physical core share its execution units, so each is slower";
     let twins = wanted.pin.iter().find_map(|&cpu| {
         let path = format!("{CPUS}/cpu{cpu}/topology/thread_siblings_list");
         let others = list(&machine.read(&path)?);
@@ -71,21 +76,21 @@ fn siblings(machine: &dyn Machine, wanted: &Wanted) -> Option<Finding> {
         Some((cpu, other))
     });
     let (cpu, other) = twins?;
-    let what = format!("processors {cpu} and {other} are threads of one physical core");
-    let mend = format!(
-        "take {other} out of 'pin' in [yard] (see {CPUS}/cpu*/topology/thread_siblings_list)"
+    let what = format!("CPUs {cpu} and {other} are hardware threads of one physical core");
+    let fix = format!(
+        "replace {other} in 'pin' in [yard] (see {CPUS}/cpu*/topology/thread_siblings_list)"
     );
-    Some(Finding::new("siblings", what, why).warn(mend))
+    Some(Finding::new("siblings", what, why).warn(fix))
 }
 
 fn governor(machine: &dyn Machine, wanted: &Wanted, online: &[usize]) -> Option<Finding> {
-    let why = "a governor that saves power raises the clock only after frames have waited";
+    let why = "a power-saving governor raises the clock frequency only after frames have waited";
     let used = if wanted.pin.is_empty() { online } else { &wanted.pin };
     let governor = |cpu: &usize| machine.read(&format!("{CPUS}/cpu{cpu}/cpufreq/scaling_governor"));
     let all: Vec<_> = used.iter().filter_map(governor).map(|text| text.trim().to_owned()).collect();
     let slow = all.iter().find(|governor| *governor != "performance");
     match (all.is_empty(), slow) {
-        (true, _) => None, // a guest: its host decides
+        (true, _) => None, // a virtual machine: its host controls the frequency
         (false, None) => Some(Finding::new("governor", "performance", why)),
         (false, Some(slow)) => Some(
             Finding::new("governor", slow.as_str(), why)

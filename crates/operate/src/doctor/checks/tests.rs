@@ -1,16 +1,17 @@
-//! Made-up machines: one where all is well, and each thing that can be wrong.
+//! Simulated machines: one without problems, and one for each problem.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::*;
-use crate::doctor::{Level, Offload, Port};
+use crate::doctor::{Level, Offload, Port, QueueCounts};
 
-/// Files by path; a folder is what paths have in common.
+/// Files by path; folders follow from the paths.
 #[derive(Clone, Default)]
 struct Fake {
     files: BTreeMap<String, String>,
     on: BTreeSet<String>,
-    queues: Option<(u32, u32)>,
+    /// In use, and the most.
+    queues: Option<(usize, usize)>,
     no_xdp: bool,
     config: Option<String>,
 }
@@ -38,8 +39,9 @@ impl Machine for Fake {
         Ok(self.on.contains(&format!("{offload:?}")))
     }
 
-    fn queues(&self, _: &str) -> io::Result<(u32, u32)> {
-        self.queues.ok_or_else(|| io::ErrorKind::Unsupported.into())
+    fn queues(&self, _: &str) -> io::Result<QueueCounts> {
+        let (now, most) = self.queues.ok_or(io::ErrorKind::Unsupported)?;
+        Ok(QueueCounts { now, most })
     }
 
     fn xdp_socket(&self) -> io::Result<()> {
@@ -58,7 +60,7 @@ impl Machine for Fake {
 const CONFIG: &str =
     "CONFIG_XDP_SOCKETS=y\nCONFIG_BPF_SYSCALL=y\nCONFIG_BPF_JIT=y\nCONFIG_PACKET=y\nCONFIG_TUN=m\n";
 
-/// A machine on which a yard with two cores on eth1 has nothing to complain about.
+/// A machine without problems for a configuration with two cores on eth1.
 fn well() -> Fake {
     let fake = Fake { queues: Some((2, 8)), config: Some(CONFIG.into()), ..Fake::default() };
     let fake = fake
@@ -103,11 +105,11 @@ fn wanted(kind: &str) -> Wanted {
     }
 }
 
-/// What is not ok, as `LEVEL ABOUT`.
+/// The findings that did not pass, as `LEVEL ABOUT`.
 fn complaints(machine: &Fake, wanted: &Wanted) -> Vec<String> {
     let found = all(machine, wanted);
     for one in &found {
-        assert_eq!(one.mend.is_some(), one.level != Level::Ok, "{one:?}");
+        assert_eq!(one.fix.is_some(), one.level != Level::Ok, "{one:?}");
         assert!(!one.what.is_empty() && !one.why.is_empty(), "{one:?}");
     }
     let bad = found.iter().filter(|one| one.level != Level::Ok);
@@ -115,7 +117,7 @@ fn complaints(machine: &Fake, wanted: &Wanted) -> Vec<String> {
 }
 
 #[test]
-fn a_machine_where_all_is_well_has_no_complaints() {
+fn a_machine_without_problems_has_no_complaints() {
     for kind in ["af_xdp", "af_packet", "tap"] {
         assert_eq!(complaints(&well(), &wanted(kind)), [""; 0], "{kind}");
     }
@@ -250,7 +252,7 @@ fn a_port_that_computes_checksums_may_have_the_offload() {
 }
 
 #[test]
-fn without_rights_probes_and_limits_complain_too() {
+fn without_capabilities_probes_and_limits_complain_too() {
     let poor = Fake { no_xdp: true, ..well() }
         .with("/proc/self/status", "CapEff:\t0000000000000000\n")
         .with("/proc/self/limits", "Max locked memory  65536  65536  bytes\n");
@@ -258,23 +260,23 @@ fn without_rights_probes_and_limits_complain_too() {
     let all = ["capabilities", "af_xdp socket", "xdp program", "locked memory"];
     assert_eq!(found, all.map(|about| format!("problem {about}")));
     let found = super::all(&poor, &wanted("af_xdp"));
-    let mends: String = found.iter().filter_map(|one| one.mend.as_deref()).collect();
-    assert!(mends.contains("setcap cap_bpf,cap_net_admin,cap_net_raw=ep"), "{mends}");
-    assert!(mends.contains("LimitMEMLOCK=infinity"), "{mends}");
+    let fixes: String = found.iter().filter_map(|one| one.fix.as_deref()).collect();
+    assert!(fixes.contains("setcap cap_bpf,cap_net_admin,cap_net_raw=ep"), "{fixes}");
+    assert!(fixes.contains("LimitMEMLOCK=infinity"), "{fixes}");
 }
 
 #[test]
-fn an_interface_that_is_not_there_is_told_with_those_that_are() {
+fn a_missing_interface_is_reported_with_the_existing_ones() {
     let mut nowhere = wanted("af_xdp");
     nowhere.ports[0].interface = "eth7".into();
     let found = all(&well(), &nowhere);
     let last = found.last().unwrap();
     assert_eq!((last.level, last.about.as_str()), (Level::Problem, "interface eth7"));
-    assert_eq!(last.mend.as_deref(), Some("choose 'interface' from eth0, eth1"));
+    assert_eq!(last.fix.as_deref(), Some("choose 'interface' from eth0, eth1"));
 }
 
 #[test]
-fn an_empty_machine_panics_nobody() {
+fn an_empty_machine_causes_no_panic() {
     for kind in ["af_xdp", "af_packet", "tap", "pcap"] {
         assert!(!all(&Fake::default(), &wanted(kind)).is_empty());
     }
@@ -282,7 +284,7 @@ fn an_empty_machine_panics_nobody() {
 }
 
 #[test]
-fn a_large_pool_wants_huge_pages_and_too_many_cores_are_told() {
+fn a_large_pool_needs_huge_pages_and_too_many_cores_are_reported() {
     let large = Wanted { pool_bytes: 1 << 30, ..wanted("af_packet") };
     let small_pages =
         well().with("/sys/kernel/mm/transparent_hugepage/enabled", "always [madvise]");
@@ -292,5 +294,5 @@ fn a_large_pool_wants_huge_pages_and_too_many_cores_are_told() {
     let free = Wanted { cores: 2, pin: Vec::new(), ..wanted("tap") };
     let found = all(&well(), &free);
     let one = found.iter().find(|one| one.about == "processors").unwrap();
-    assert_eq!(one.mend.as_deref(), Some("write pin = [2,3] in [yard]"));
+    assert_eq!(one.fix.as_deref(), Some("write pin = [2,3] in [yard]"));
 }

@@ -1,12 +1,12 @@
-//! Reading what files of /proc and /sys say.
+//! Parsers for files of /proc and /sys.
 
-/// `6.18.44-rc1` as 6 and 18.
+/// Major and minor version in a release such as `6.18.44-rc1`.
 pub(super) fn version(release: &str) -> Option<(u32, u32)> {
     let mut numbers = release.split(|c: char| !c.is_ascii_digit());
     Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
 }
 
-/// The value of an option that is set: `y` or `m`.
+/// The value of a kernel option, `y` or `m`; `None` if it is not set.
 pub(super) fn option(config: &str, name: &str) -> Option<char> {
     let mut lines = config.lines().filter_map(|line| line.strip_prefix(name)?.strip_prefix('='));
     lines.next()?.chars().next()
@@ -24,7 +24,7 @@ pub(super) fn limit(limits: &str, name: &str) -> Option<u64> {
     line.split_whitespace().next()?.parse().ok()
 }
 
-/// A list of processors such as `0-3,8`.
+/// Parses a list of CPUs such as `0-3,8`.
 pub(super) fn list(text: &str) -> Vec<usize> {
     let mut all = Vec::new();
     for part in text.trim().split(',').filter(|part| !part.is_empty()) {
@@ -36,7 +36,7 @@ pub(super) fn list(text: &str) -> Vec<usize> {
     all
 }
 
-/// Numbers as such a list.
+/// Numbers with commas between them.
 pub(super) fn join(numbers: &[usize]) -> String {
     let texts: Vec<_> = numbers.iter().map(ToString::to_string).collect();
     texts.join(",")
@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_are_read_as_the_kernel_writes_them() {
+    fn files_of_the_kernel_are_parsed() {
         assert_eq!(version("6.18.44-rc1+"), Some((6, 18)));
         assert_eq!((version("x"), version("6")), (None, None));
         let config = "CONFIG_TUN=m\n# CONFIG_VETH is not set\nCONFIG_TUN_X=y\nCONFIG_PACKET=y\n";

@@ -2,6 +2,7 @@ use std::cell::Cell;
 use std::net::TcpListener;
 use std::thread::JoinHandle;
 
+use flowyard_frame::Nanos;
 use flowyard_lb::check::Tls;
 use rcgen::{CertifiedKey, generate_simple_self_signed};
 use rustls::pki_types::PrivateKeyDer;
@@ -11,7 +12,7 @@ use super::*;
 
 const SOON: Nanos = 300_000_000;
 
-/// Asks with real time.
+/// Runs a check with real time.
 fn ask_within(asks: &Asks, addr: SocketAddr, timeout: Nanos) -> Result<(), Fault> {
     #[allow(clippy::disallowed_methods, reason = "tests of real sockets wait by the clock")]
     let start = std::time::Instant::now();
@@ -33,7 +34,7 @@ fn http(body: Option<&str>, tls: Option<Tls>) -> Http {
     Http { path, host: Some("web.example".into()), least: 200, most: 299, body, tls }
 }
 
-/// Answers one connection after another so.
+/// Serves one connection after another with these responses.
 fn server(answers: Vec<&'static str>) -> (SocketAddr, JoinHandle<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let addr = listener.local_addr().unwrap();
@@ -51,7 +52,7 @@ fn server(answers: Vec<&'static str>) -> (SocketAddr, JoinHandle<()>) {
 }
 
 #[test]
-fn tcp_is_whether_it_takes_a_connection() {
+fn tcp_passes_if_the_connection_is_accepted() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let addr = listener.local_addr().unwrap();
     assert_eq!(ask(&Asks::Tcp, addr), Ok(()));
@@ -61,7 +62,7 @@ fn tcp_is_whether_it_takes_a_connection() {
 }
 
 #[test]
-fn http_is_status_and_body() {
+fn http_passes_by_status_and_body() {
     let (addr, server) = server(vec![
         "HTTP/1.1 200 OK\r\n\r\n",
         "HTTP/1.1 503 Busy\r\n\r\n",
@@ -72,17 +73,17 @@ fn http_is_status_and_body() {
     ]);
     let plain = Asks::Http(http(None, None));
     assert_eq!(ask(&plain, addr), Ok(()));
-    assert_eq!(ask(&plain, addr), wrong("status 503"));
-    assert_eq!(ask(&plain, addr), wrong("its answer is no HTTP"));
+    assert_eq!(ask(&plain, addr), wrong("the response has status 503"));
+    assert_eq!(ask(&plain, addr), wrong("the response is not HTTP/1"));
     let body = Asks::Http(http(Some("is well"), None));
     assert_eq!(ask(&body, addr), Ok(()));
-    assert_eq!(ask(&body, addr), wrong("'is well' is not in its body"));
-    assert_eq!(ask(&body, addr), wrong("its answer is no HTTP"));
+    assert_eq!(ask(&body, addr), wrong("the response body does not contain 'is well'"));
+    assert_eq!(ask(&body, addr), wrong("the response is not HTTP/1"));
     server.join().unwrap();
 }
 
 #[test]
-fn a_drop_at_a_time_is_late_all_the_same() {
+fn a_response_in_small_pieces_is_late_too() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let addr = listener.local_addr().unwrap();
     let slow = std::thread::spawn(move || {
@@ -92,11 +93,11 @@ fn a_drop_at_a_time_is_late_all_the_same() {
         }
     });
     let got = ask_within(&Asks::Http(http(None, None)), addr, SOON);
-    assert_eq!(got, wrong("no answer within 300 ms"));
+    assert_eq!(got, wrong("no response within 300 ms"));
     slow.join().unwrap();
 }
 
-/// A server that answers each connection with the page, inside of TLS; its certificate in PEM.
+/// A TLS server that sends the page on each connection. Returns its certificate in PEM.
 fn tls_server(names: &[&str], connections: usize) -> (SocketAddr, String) {
     let names: Vec<String> = names.iter().map(ToString::to_string).collect();
     let CertifiedKey { cert, signing_key } = generate_simple_self_signed(names).unwrap();
@@ -127,7 +128,7 @@ fn tls_server(names: &[&str], connections: usize) -> (SocketAddr, String) {
 }
 
 #[test]
-fn https_is_sure_of_whom_it_asks_unless_told_otherwise() {
+fn https_verifies_certificates_unless_configured_not_to() {
     let (addr, pem) = tls_server(&["web.example", "127.0.0.1"], 9);
     let asks = |verify, ca: Option<&str>, host: Option<&str>| {
         let tls = Tls { verify, ca: ca.map(|pem| pem.as_bytes().to_vec()) };
@@ -151,7 +152,7 @@ fn https_is_sure_of_whom_it_asks_unless_told_otherwise() {
 }
 
 #[test]
-fn what_speaks_no_tls_is_wrong() {
+fn a_server_without_tls_fails() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let addr = listener.local_addr().unwrap();
     let plain = std::thread::spawn(move || {
@@ -164,15 +165,15 @@ fn what_speaks_no_tls_is_wrong() {
 }
 
 #[test]
-fn udp_is_an_answer_or_no_error() {
+fn udp_passes_on_a_reply_or_without_an_error() {
     let server = UdpSocket::bind("127.0.0.1:0").unwrap();
     let addr = server.local_addr().unwrap();
     let udp = |expect: Option<&[u8]>| Asks::Udp {
         send: b"ping".to_vec(),
         expect: expect.map(<[u8]>::to_vec),
     };
-    assert_eq!(ask_within(&udp(None), addr, SOON / 10), Ok(()), "silence is no error");
-    assert_eq!(ask_within(&udp(Some(b"pong")), addr, SOON / 10), wrong("no answer within 30 ms"));
+    assert_eq!(ask_within(&udp(None), addr, SOON / 10), Ok(()), "no reply is not an error");
+    assert_eq!(ask_within(&udp(Some(b"pong")), addr, SOON / 10), wrong("no response within 30 ms"));
     let echo = std::thread::spawn(move || {
         for _ in 0..4 {
             let mut asked = [0; 16];
@@ -182,13 +183,13 @@ fn udp_is_an_answer_or_no_error() {
         }
     });
     assert_eq!(ask(&udp(Some(b"pong")), addr), Ok(()));
-    assert_eq!(ask(&udp(Some(b"ping")), addr), wrong("its answer begins otherwise"));
+    assert_eq!(ask(&udp(Some(b"ping")), addr), wrong("the reply does not begin with 'expect'"));
     echo.join().unwrap();
     assert!(matches!(ask(&udp(None), addr), Err(Fault::Wrong(_))), "port unreachable");
 }
 
 #[test]
-fn a_command_knows_whom_it_asks_and_is_killed_with_its_children() {
+fn a_command_has_its_backend_in_the_environment_and_is_killed_with_its_children() {
     let addr = "192.0.2.7:9".parse().unwrap();
     let sh = |text: &str| Asks::Command(vec!["sh".into(), "-c".into(), text.into()]);
     let knows = "test $FLOWYARD_SERVICE/$FLOWYARD_BACKEND@$FLOWYARD_ADDRESS:$FLOWYARD_PORT = web/b1@192.0.2.7:9";
@@ -197,7 +198,7 @@ fn a_command_knows_whom_it_asks_and_is_killed_with_its_children() {
     let folder = tempfile::tempdir().unwrap();
     let pid = folder.path().join("pid");
     let slow = format!("sleep 60 & echo $! > {}; wait", pid.display());
-    assert_eq!(ask_within(&sh(&slow), addr, SOON), wrong("no answer within 300 ms"));
+    assert_eq!(ask_within(&sh(&slow), addr, SOON), wrong("no response within 300 ms"));
     let pid = std::fs::read_to_string(pid).unwrap();
     let state = || std::fs::read_to_string(format!("/proc/{}/stat", pid.trim()));
     let is_gone = || state().map_or(true, |stat| stat.contains(") Z"));
@@ -212,12 +213,12 @@ fn a_command_knows_whom_it_asks_and_is_killed_with_its_children() {
 }
 
 #[test]
-fn time_that_is_over_is_no_time() {
+fn a_deadline_that_has_passed_is_an_error() {
     let time = Cell::new(0);
     let now = || time.get();
     let deadline = Deadline::new(&now, 10);
     assert!(deadline.left().is_ok());
     time.set(10);
     let error = deadline.left().unwrap_err();
-    assert_eq!(deadline.fault(&error), Fault::wrong("no answer within 0 ms"));
+    assert_eq!(deadline.fault(&error), Fault::wrong("no response within 0 ms"));
 }

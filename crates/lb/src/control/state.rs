@@ -1,0 +1,96 @@
+//! Data of the control plane.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
+
+use flowyard_frame::Nanos;
+
+use crate::counts::{Counts, Sum};
+use crate::plan::Plan;
+use crate::service::{Backend, Service};
+
+/// The services, and the state of their backends.
+#[derive(Debug)]
+pub struct Control {
+    pub(super) services: Vec<Arc<Service>>,
+    pub(super) entries: u32,
+    pub(super) seed: u64,
+    /// The number of cores that have counters.
+    pub(super) cores: usize,
+    pub(super) known: HashMap<Name, Known>,
+    /// By the name of the service.
+    pub(super) totals: HashMap<String, Totals>,
+    /// The ID last used at each index of the targets.
+    pub(super) numbers: Vec<u32>,
+    /// Indexes of the targets that are not in use.
+    pub(super) free: Vec<u32>,
+    pub(super) plan: Arc<Plan>,
+    /// The slow-start step of each backend when the plan was built.
+    pub(super) steps: Vec<u64>,
+}
+
+/// Identity of a backend: if any of these differs, it is another backend with another ID.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(super) struct Name {
+    pub(super) service: String,
+    pub(super) backend: String,
+    pub(super) addr: IpAddr,
+    pub(super) port: Option<u16>,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Known {
+    pub(super) id: u32,
+    pub(super) active: Arc<AtomicU32>,
+    pub(super) counts: Arc<Counts>,
+    pub(super) is_up: bool,
+    /// When it last came up or went down.
+    pub(super) changed: Nanos,
+    /// When slow start began; `None` if the backend was up from the start, without slow start.
+    pub(super) since: Option<Nanos>,
+    /// Set manually; replaces the configured weight.
+    pub(super) weight: Option<u32>,
+    /// Drained manually, whatever the configuration says.
+    pub(super) drained: bool,
+}
+
+/// Counters of a service that are not those of its current backends.
+#[derive(Debug)]
+pub(super) struct Totals {
+    /// Drops of packets for which no backend was chosen.
+    pub(super) counts: Arc<Counts>,
+    /// Counters of removed backends that cores with an older plan may still increment.
+    pub(super) leaving: Vec<Arc<Counts>>,
+    /// Sum of the counters of removed backends that no core uses any more.
+    pub(super) gone: Sum,
+}
+
+impl Totals {
+    pub(super) fn sum(&self) -> Sum {
+        let all = self.leaving.iter().fold(self.gone, |sum, counts| sum.plus(&counts.sum()));
+        all.plus(&self.counts.sum())
+    }
+
+    /// Moves counters that no core uses any more from `leaving` to `gone`.
+    pub(super) fn settle(&mut self) {
+        let gone = &mut self.gone;
+        self.leaving.retain(|counts| {
+            let is_over = Arc::strong_count(counts) == 1;
+            if is_over {
+                *gone = gone.plus(&counts.sum());
+            }
+            !is_over
+        });
+    }
+}
+
+pub(super) fn name(service: &Service, backend: &Backend) -> Name {
+    Name {
+        service: service.name.clone(),
+        backend: backend.name.clone(),
+        addr: backend.addr,
+        port: backend.port,
+    }
+}

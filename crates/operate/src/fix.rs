@@ -1,0 +1,150 @@
+//! What can be done about dropped frames, for each drop reason.
+
+use flowyard_yard::DropReason;
+
+/// What can be done about frames that were dropped for `reason` at `place` (as `queue workers`).
+#[must_use]
+pub(crate) fn fix(reason: DropReason, place: &str) -> String {
+    let text = FIXES.iter().find(|(known, _)| *known == reason).map(|(_, text)| *text);
+    text.unwrap_or("see docs/operate.md").replace("{place}", place)
+}
+
+/// A text for each reason. `{place}` stands for the queue or port.
+const FIXES: [(DropReason, &str); 27] = [
+    (
+        DropReason::QueueFull,
+        "{place} was full: raise its 'window_frames', add consumers, or write full = \"hold\" to make its \
+         producers wait; 'flowyard top' shows whether the cores are busy",
+    ),
+    (
+        DropReason::TooLong,
+        "the frame is longer than a pool buffer: raise 'buffer_bytes' in [yard]; in a balancer, the packet may \
+         instead exceed the 'mtu' of its service: raise 'mtu', or lower 'mss' so that clients send smaller segments",
+    ),
+    (
+        DropReason::NoBuffer,
+        "the pool was empty: raise 'frames' in [yard], or leave it out so that it is computed from queues and cores",
+    ),
+    (
+        DropReason::Empty,
+        "the capture contains no bytes of this frame: capture with a longer snap length",
+    ),
+    (
+        DropReason::Table,
+        "a table entry has the action drop: 'flowyard show tables' lists the entries; remove the entry from \
+         [steer] and send SIGHUP",
+    ),
+    (DropReason::Work, "the configured work dropped it: see [work] in the configuration"),
+    (
+        DropReason::NoRoute,
+        "{place}: the destination does not exist, or the input port is missing in the work's map: correct 'ports' \
+         in [work], or the table entry with this destination; a balancer's tunnel needs a 'local' address of its \
+         address family",
+    ),
+    (
+        DropReason::CoreDied,
+        "the core that processed it died: the log has the reason; restart flowyard and report the panic",
+    ),
+    (
+        DropReason::LinkType,
+        "{place} cannot transmit frames of this link type: forward it to a port with the same link type",
+    ),
+    (
+        DropReason::PortFailed,
+        "{place} failed: the log has the reason (for example a full disk or a removed interface)",
+    ),
+    (
+        DropReason::Filtered,
+        "not an error: the frame was received from the link that its destination is on, or has a group address \
+         that is not forwarded; if this is unexpected, check whether two ports are connected to the same network",
+    ),
+    (
+        DropReason::Reserved,
+        "not an error: a bridge never forwards frames to 01:80:C2:00:00:00 to 01:80:C2:00:00:0F (spanning tree, \
+         LLDP, pause frames)",
+    ),
+    (
+        DropReason::Malformed,
+        "the IP header is damaged or truncated: check the sender and its cable, checksum offload ('flowyard \
+         doctor'), and the snap length of a capture; a balancer also drops packets with source routes if it would \
+         have to translate them",
+    ),
+    (
+        DropReason::NotIp,
+        "routers and balancers forward only IP: forward other frames with [work] kind = \"bridge\", with a rule \
+         whose action is a port, or with 'pass' in [balance]",
+    ),
+    (
+        DropReason::TtlExpired,
+        "the time to live or hop limit reached 0: check for a routing loop; traceroute causes this on purpose",
+    ),
+    (
+        DropReason::Overrun,
+        "the kernel dropped it because the port's receive ring was full: raise 'ring_frames' of the port, give it \
+         more cores, or pin the cores ('flowyard doctor')",
+    ),
+    (
+        DropReason::PortDown,
+        "{place} is down: set its interface up with 'ip link set'; the log has the time at which it went down",
+    ),
+    (
+        DropReason::Incomplete,
+        "an action list changes an SCTP port, and the checksum covers bytes that this fragment or truncated frame \
+         does not contain: reassemble the packets, or capture with a longer snap length",
+    ),
+    (
+        DropReason::NoService,
+        "no [[service]] has this address, protocol and port: add one, or set with 'pass' in [balance] by which \
+         port other frames leave; 'flowyard lb trace FLOW' shows which part does not match",
+    ),
+    (
+        DropReason::NoBackend,
+        "no backend of the service accepts new connections, because each is down, drained or has weight 0: see the \
+         health checks with 'flowyard lb show', or write all_down = \"use\"",
+    ),
+    (
+        DropReason::Unresolved,
+        "the MAC address of the next hop is unknown because it does not answer ARP or neighbour solicitations: \
+         check that it is up, on that port's link, and in the network of 'address' in [balance]",
+    ),
+    (
+        DropReason::Taken,
+        "not an error: these frames were addressed to flowyard itself (ARP, neighbour discovery, ICMP) and were \
+         processed",
+    ),
+    (
+        DropReason::NoConnection,
+        "the table of connections is full, or too many connections are half open: raise 'connections' or 'opening' \
+         in [balance], or write full = \"stateless\" to choose by hash without an entry (fullnat needs an entry)",
+    ),
+    (
+        DropReason::Fragment,
+        "a fragment arrived before the first fragment of its packet, or the first fragment is too short to be \
+         translated: the path reorders packets, or its MTU is very small",
+    ),
+    (
+        DropReason::NoFlow,
+        "no flow entry matches: add one, or a table-miss entry (priority 0, matches everything)",
+    ),
+    (DropReason::Metered, "the rate of a meter was exceeded: raise the meter's rate or burst size"),
+    (
+        DropReason::Punted,
+        "not an error: the only output of its flow entry is the controller; if the controller gets no packet-ins, \
+         check its connection",
+    ),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_reason_has_its_own_fix() {
+        let fixes = DropReason::ALL.map(|reason| fix(reason, "queue q"));
+        for (at, text) in fixes.iter().enumerate() {
+            assert!(!text.contains("docs/operate.md"), "{}", DropReason::ALL[at].name());
+            assert!(!fixes[..at].contains(text));
+        }
+        assert!(fixes[0].starts_with("queue q was full: raise its 'window_frames'"));
+    }
+}

@@ -1,0 +1,56 @@
+//! The deadline of a check, and the reasons for which it fails.
+
+use std::io::{self, ErrorKind};
+use std::time::Duration;
+
+use flowyard_frame::Nanos;
+
+/// Why a check failed.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub(super) enum Fault {
+    /// The backend did not respond, or not as expected.
+    #[error("{0}")]
+    Wrong(String),
+    /// The check could not run for a reason on this machine.
+    #[error("the check cannot run: {0}")]
+    Cannot(String),
+}
+
+impl Fault {
+    pub(super) fn wrong(what: impl Into<String>) -> Self {
+        Self::Wrong(what.into())
+    }
+}
+
+/// The time at which a check has failed if it has no result.
+#[derive(Clone, Copy)]
+pub(super) struct Deadline<'a> {
+    now: &'a dyn Fn() -> Nanos,
+    until: Nanos,
+    timeout: Nanos,
+}
+
+impl<'a> Deadline<'a> {
+    /// A deadline `timeout` from now.
+    pub(super) fn new(now: &'a dyn Fn() -> Nanos, timeout: Nanos) -> Self {
+        Self { now, until: now().saturating_add(timeout), timeout }
+    }
+
+    /// The time left; an error after the deadline.
+    pub(super) fn left(&self) -> io::Result<Duration> {
+        match self.until.saturating_sub((self.now)()) {
+            0 => Err(ErrorKind::TimedOut.into()),
+            left => Ok(Duration::from_nanos(left).max(Duration::from_micros(1))),
+        }
+    }
+
+    /// The failure that corresponds to an I/O error.
+    pub(super) fn fault(&self, error: &io::Error) -> Fault {
+        Fault::Wrong(match error.kind() {
+            ErrorKind::TimedOut | ErrorKind::WouldBlock => {
+                format!("no response within {} ms", self.timeout / 1_000_000)
+            }
+            _ => error.to_string(),
+        })
+    }
+}

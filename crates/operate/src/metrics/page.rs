@@ -1,0 +1,29 @@
+//! All metrics as one page.
+
+use std::sync::Arc;
+
+use std::time::Duration;
+
+use flowyard_switch::{SwitchHub, TotalsAsked};
+use flowyard_yard::Handle;
+use flowyard_yard::ask::Question;
+
+use super::text::Page;
+use super::{engine, lb, switch};
+
+/// The longest wait for the cores to answer, so that a scrape does not hang.
+const PATIENCE: Duration = Duration::from_millis(200);
+
+/// All metrics in the text format.
+#[must_use]
+pub fn page(yard: &Handle) -> String {
+    let mut page = Page(String::with_capacity(16 << 10));
+    let tables = yard.ask(&Question::Tables { entries: 0 }, PATIENCE);
+    engine::page(&mut page, yard, &tables);
+    lb::page(&mut page, yard);
+    if let Some(hub) = yard.control_plane::<SwitchHub>() {
+        let question = Question::Work(Arc::new(TotalsAsked));
+        switch::page(&mut page, &hub, &yard.ask(&question, PATIENCE));
+    }
+    page.0
+}

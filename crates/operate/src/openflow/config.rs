@@ -1,0 +1,51 @@
+//! Configuration of the connections to controllers.
+
+use std::time::Duration;
+
+use flowyard_openflow::Version;
+
+use super::endpoint::Endpoint;
+use super::tls::Tls;
+
+/// How a switch handles frames while it has no controller (OpenFlow 1.3.5, section 6.3.2).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Fail {
+    /// Flow entries stay in effect; packets to the controller are dropped.
+    #[default]
+    Secure,
+    /// Frames are forwarded as by a switch without OpenFlow.
+    Standalone,
+}
+
+/// Configuration of the connections to controllers.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Controllers to connect to, and addresses to listen on.
+    pub endpoints: Vec<Endpoint>,
+    /// The number of auxiliary connections to each controller, usually 0.
+    pub auxiliary: u8,
+    /// The protocol versions to offer.
+    pub versions: Vec<Version>,
+    /// The behaviour without a controller.
+    pub fail: Fail,
+    /// Idle time after which an echo request is sent. The connection is closed after twice this time.
+    pub probe: Duration,
+    /// The first and the longest pause before connecting to a controller again.
+    pub backoff: (Duration, Duration),
+    /// Certificates for the endpoints `tls:` and `ptls:`.
+    pub tls: Option<Tls>,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            endpoints: Vec::new(),
+            auxiliary: 0,
+            versions: Version::ALL.to_vec(),
+            fail: Fail::Secure,
+            probe: Duration::from_secs(5),
+            backoff: (Duration::from_millis(500), Duration::from_secs(8)),
+            tls: None,
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! State and events that the OpenFlow threads share.
+
+use std::io;
+use std::sync::atomic::AtomicU32;
+use std::sync::{Arc, Mutex, Weak};
+use std::thread::JoinHandle;
+
+use crossbeam_channel::{Receiver, Sender, TryRecvError};
+use flowyard_openflow::agent::{Agent, Out};
+use flowyard_openflow::{Message, Version};
+
+use super::config::Config;
+use super::outbox::Outbox;
+use super::sync::lock;
+use super::tls::Loaded;
+
+/// The reason given for the end of connections when the channel is dropped.
+pub(super) const ENDS: &str = "the switch is shutting down";
+
+/// The state of a connection.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Status {
+    /// The endpoint in the configuration.
+    pub endpoint: String,
+    /// The address of the controller, for a connection that it opened.
+    pub peer: String,
+    /// The negotiated version while the connection is up.
+    pub version: Option<Version>,
+    /// Auxiliary ID; 0 is a main connection.
+    pub auxiliary: u8,
+    /// How many times the connection came up.
+    pub ups: u64,
+    /// Messages received.
+    pub received: u64,
+    /// Messages sent.
+    pub sent: u64,
+    /// Packet-ins that were dropped because the controller did not read.
+    pub dropped: u64,
+    /// Why the connection is down, or was last down.
+    pub error: String,
+}
+
+/// Identity of a connection.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Part {
+    /// Unique among all connections of the channel.
+    pub(super) number: u32,
+    /// The number of the main connection, for an auxiliary one.
+    pub(super) main: Option<u32>,
+    /// Auxiliary ID; 0 is a main connection.
+    pub(super) auxiliary: u8,
+    /// Whether the switch opened the connection.
+    pub(super) dialed: bool,
+}
+
+/// A function that runs on the agent's thread.
+pub(super) type Work = Box<dyn FnOnce(&mut Agent, u64, &mut Vec<Out>) + Send>;
+
+/// An event for the agent's thread.
+pub(super) enum Event {
+    /// A connection has negotiated a version.
+    Up {
+        part: Part,
+        version: Version,
+        outbox: Arc<Outbox>,
+    },
+    /// A connection has received a message.
+    Message {
+        from: u32,
+        xid: u32,
+        message: Message,
+    },
+    /// A connection with this number has ended.
+    Down(u32),
+    Do(Work),
+    /// The channel ends.
+    Stop,
+}
+
+impl std::fmt::Debug for Event {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Up { .. } => "Up",
+            Self::Message { .. } => "Message",
+            Self::Down(_) => "Down",
+            Self::Do(_) => "Do",
+            Self::Stop => "Stop",
+        })
+    }
+}
+
+/// The queues of all connections, which are closed when the channel ends.
+pub(super) type Boxes = Arc<Mutex<Vec<Weak<Outbox>>>>;
+
+/// The states of all connections; those of a listener are present while they are up.
+pub(super) type Board = Arc<Mutex<Vec<Arc<Mutex<Status>>>>>;
+
+/// State that is shared by the threads of this module.
+#[derive(Clone)]
+pub(super) struct Shared {
+    pub(super) config: Arc<Config>,
+    pub(super) tls: Option<Arc<Loaded>>,
+    pub(super) events: Sender<Event>,
+    /// Disconnected when the channel is dropped.
+    pub(super) stop: Receiver<()>,
+    pub(super) board: Board,
+    pub(super) boxes: Boxes,
+    pub(super) numbers: Arc<AtomicU32>,
+}
+
+impl Shared {
+    pub(super) fn stops(&self) -> bool {
+        self.stop.try_recv() == Err(TryRecvError::Disconnected)
+    }
+
+    /// A queue that is closed when the channel ends.
+    pub(super) fn outbox(&self) -> io::Result<Arc<Outbox>> {
+        let outbox = Arc::new(Outbox::new()?);
+        let mut boxes = lock(&self.boxes);
+        boxes.retain(|other| other.strong_count() > 0);
+        boxes.push(Arc::downgrade(&outbox));
+        drop(boxes);
+        // The channel may have ended before the queue was in the list.
+        if self.stops() {
+            outbox.close(ENDS);
+        }
+        Ok(outbox)
+    }
+}
+
+/// The threads of a channel.
+#[derive(Debug, Default)]
+pub(super) struct Threads(pub(super) Vec<JoinHandle<()>>);
+
+impl Threads {
+    pub(super) fn spawn(
+        &mut self,
+        name: &str,
+        work: impl FnOnce() + Send + 'static,
+    ) -> io::Result<()> {
+        let builder = std::thread::Builder::new().name(name.into());
+        self.0.push(builder.spawn(work)?);
+        Ok(())
+    }
+}
