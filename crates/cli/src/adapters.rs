@@ -1,4 +1,4 @@
-//! `flowyard adapters`: the adapters that are modelled, with their limits.
+//! `flowyard adapters`: a table of the adapter models.
 
 use std::io::{Write, stdout};
 
@@ -9,11 +9,10 @@ use serde::Serialize;
 
 use crate::stop::Stop;
 
-/// List the adapters that flowyard models, with their limits.
 #[derive(clap::Args)]
 #[command(after_help = "Example:\n  flowyard adapters --json")]
 pub(crate) struct Args {
-    /// Print JSON (schema flowyard.adapters/1): every field of every profile
+    /// Print every field of every model as JSON (schema flowyard.adapters/1) instead of a table
     #[arg(long)]
     json: bool,
 }
@@ -38,7 +37,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Stop> {
 fn table() -> Table {
     let mut table = Table::new("")
         .column(Column::text("adapter"))
-        .column(Column::text("also"))
+        .column(Column::text("other names"))
         .column(Column::text("driver"))
         .column(Column::number("RSS entries"))
         .column(Column::number("RSS queues"))
@@ -60,9 +59,9 @@ fn table() -> Table {
             Cell::new(match profile.atr {
                 None => "-".to_owned(),
                 Some(atr) => match atr.evict {
-                    AtrEvict::Flush => "signature filters, flushed when full".to_owned(),
-                    AtrEvict::Driver => "removed on FIN, RST by the driver".to_owned(),
-                    AtrEvict::Hardware => "removed on FIN, RST by the adapter".to_owned(),
+                    AtrEvict::Flush => "signature filters; all flushed when full".to_owned(),
+                    AtrEvict::Driver => "driver removes filters on FIN or RST".to_owned(),
+                    AtrEvict::Hardware => "adapter removes filters on FIN or RST".to_owned(),
                 },
             }),
             Cell::new(match profile.tunnels {

@@ -1,7 +1,8 @@
-//! `flowyard calibrate`: what things cost on this machine, saved as a profile for the models.
+//! `flowyard calibrate`: measures what basic operations cost on this machine, as a profile for the models.
 //!
-//! Micro-benchmarks of one thing each: a cache line that travels, a system call, a wake-up, the yard's
-//! stages on one core and handed to a second. All without work: what the models predict is with it.
+//! Each micro-benchmark measures one operation: the transfer of a cache line, a system call, a wake-up,
+//! the engine's stages on one core and with a hand-off to a second one. The engine does no work here; the
+//! models predict its rates with work.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -19,21 +20,20 @@ use crate::stop::{Stop, bad_input};
 
 mod micro;
 
-/// Measure what things cost on this machine, for the models.
 #[derive(clap::Args)]
 #[command(
-    after_help = "Examples:\n  flowyard calibrate\n  flowyard calibrate --output here.toml\n  flowyard figures --profile here.toml\n\nOther load on the machine makes everything dearer: the load average is saved with the numbers."
+    after_help = "Examples:\n  flowyard calibrate\n  flowyard calibrate --output here.toml\n  flowyard figures --profile here.toml\n\nOther load on the machine increases the measured costs; the load average is saved with them.\nAs root, with two CPUs and memcached, the costs of sockets and threads are measured too."
 )]
 pub(crate) struct Args {
-    /// Write the profile to this file, instead of to standard output
+    /// Write the profile (TOML) to this file and print a table, instead of printing the profile
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
 
-    /// How often everything is measured; the least disturbed counts
+    /// Number of repetitions of each measurement; the smallest result is used
     #[arg(long, value_name = "N", default_value_t = 15)]
     rounds: usize,
 
-    /// How long each run of the yard takes, such as 200ms
+    /// Duration of each run of the engine, 1ms to 60s
     #[arg(long, value_name = "TIME", default_value = "60ms", value_parser = humantime::parse_duration)]
     time: Duration,
 }
@@ -43,7 +43,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Stop> {
         || args.time < Duration::from_millis(1)
         || args.time > Duration::from_secs(60)
     {
-        return Err(bad_input("--rounds wants at least 1, --time from 1ms to 60s"));
+        return Err(bad_input("--rounds: must be at least 1; --time: must be 1ms to 60s"));
     }
     let wants = Wants { yard: true, host: true };
     let profile =
@@ -53,10 +53,11 @@ pub(crate) fn run(args: &Args) -> Result<(), Stop> {
         out.write_all(profile.to_toml().as_bytes())?;
         return Ok(out.flush()?);
     };
-    fs::write(path, profile.to_toml())
-        .map_err(|error| bad_input(format!("{}: cannot write it: {error}", path.display())))?;
+    fs::write(path, profile.to_toml()).map_err(|error| {
+        bad_input(format!("{}: cannot write the file: {error}", path.display()))
+    })?;
     out.write_all(table(&profile).to_text(&crate::style()).as_bytes())?;
-    writeln!(out, "Saved: {}", path.display())?;
+    writeln!(out, "Profile written to {}", path.display())?;
     Ok(out.flush()?)
 }
 
@@ -65,8 +66,8 @@ pub(crate) fn table(profile: &Profile) -> Table {
     let mut table = Table::new(format!("Costs: {}", profile.title))
         .column(Column::text("constant"))
         .column(Column::number("value"))
-        .column(Column::text("how"))
-        .column(Column::text("source"));
+        .column(Column::text("obtained"))
+        .column(Column::text("operation or source"));
     for (name, constant) in &profile.constants {
         table.push([
             Cell::new(name.clone()),
@@ -78,27 +79,27 @@ pub(crate) fn table(profile: &Profile) -> Table {
     profile.about.iter().fold(table, |table, (name, value)| table.note(format!("{name}: {value}")))
 }
 
-/// The least disturbed: other load only adds.
+/// The smallest value: other load can only increase a measured time.
 fn least(values: Vec<f64>) -> f64 {
     values.into_iter().fold(f64::MAX, f64::min)
 }
 
-/// The yard's runs that its stages are timed in: one flow, no work.
+/// The runs of the engine in which its stages are timed: one flow, no work.
 fn case(cores: u16, consumers: Vec<u16>) -> Case {
     let (load, exact) = (Load::Forward, false);
     Case { cores, order: "ordered", consumers, load, flows: 1, exact, length: 60 }
 }
 
-/// Which constants are wanted, beside the small ones.
+/// Groups of constants to measure, besides the basic ones.
 #[derive(Clone, Copy)]
 pub(crate) struct Wants {
-    /// The yard's stages.
+    /// The engine's stages.
     pub(crate) yard: bool,
-    /// Sockets, threads and memcached; without root or memcached they are left out.
+    /// Sockets, threads and memcached; skipped if not root or without memcached.
     pub(crate) host: bool,
 }
 
-/// Measures what is wanted.
+/// Measures the basic costs and the groups in `wants`.
 pub(crate) fn profile(
     wants: Wants,
     rounds: usize,
@@ -121,15 +122,19 @@ pub(crate) fn profile(
         put(
             "line_socket_ns",
             often(&|| micro::line(clock))?,
-            "half of there and back of one cache line, processors 0 and 1",
+            "transfer of one cache line between CPUs 0 and 1 (half a round trip)",
         );
         put(
             "wake_far_ns",
             often(&|| micro::wake(clock, true))?,
-            "half of there and back between two threads over pipes, processors 0 and 1: write, wake, switch, read",
+            "wake-up of a thread on CPU 1 by one on CPU 0 over a pipe (half a round trip): write, wake, switch, read",
         );
     }
-    put("wake_near_ns", often(&|| micro::wake(clock, false))?, "the same on one processor");
+    put(
+        "wake_near_ns",
+        often(&|| micro::wake(clock, false))?,
+        "wake-up of a thread by another on the same CPU over a pipe (half a round trip)",
+    );
 
     if wants.yard {
         yard(rounds, time, clock, &mut put)?;
@@ -163,7 +168,7 @@ pub(crate) fn profile(
     })
 }
 
-/// The yard's stages without work.
+/// The engine's stages, without work.
 fn yard(
     rounds: usize,
     time: Duration,
@@ -171,7 +176,7 @@ fn yard(
     put: &mut dyn FnMut(&str, f64, &str),
 ) -> anyhow::Result<()> {
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
-    // Side by side in each round: what disturbs one, disturbs the other.
+    // Every round measures all cases, so that other load disturbs them alike.
     let (mut near, mut far, mut many) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..rounds {
         near.push(case(1, vec![0]).urgent(time, clock)?.0);
@@ -182,8 +187,8 @@ fn yard(
     }
     let mut all = 0.0;
     for (prefix, rounds, what) in [
-        ("yard_far", &far, "the yard, ordered queue, one flow, no work, handed to a second core"),
-        ("yard", &near, "the yard on one core, ordered queue, one flow, no work"),
+        ("yard_far", &far, "the engine, ordered queue, one flow, no work, passed to a second core"),
+        ("yard", &near, "the engine on one core, ordered queue, one flow, no work"),
     ] {
         if rounds.is_empty() {
             continue;
@@ -195,26 +200,26 @@ fn yard(
             all += ns;
         }
     }
-    // The stages and the rest are together what a frame took, in the round that was least disturbed;
-    // where stages were disturbed in all rounds, there is no rest.
+    // Stages plus rest is the time per frame in the fastest round. If other load slowed the stages down in
+    // every round, the difference is negative and counts as 0.
     let frame = |rounds: &[Round]| least(rounds.iter().map(|r| 1e9 / r.pps.max(1.0)).collect());
     put(
         "yard_rest_ns",
         frame(&near) - all,
-        "the yard on one core: a frame's time by its rate, less its stages",
+        "the engine on one core: time per frame by its rate, minus the sum of its stages",
     );
     put(
         "yard_flows_ns",
         frame(&many) - frame(&near),
-        "the yard on one core: what a frame takes longer with 1,100 flows than with one",
+        "the engine on one core: time per frame with 1,100 flows minus that with one flow",
     );
     Ok(())
 }
 
-/// Flows where there are many.
+/// Number of flows in the cases with many flows.
 pub(crate) const FLOWS: u64 = 1100;
 
-/// How often sockets are measured.
+/// Repetitions of the socket measurements.
 const HOST_ROUNDS: usize = 5;
 
 /// Sockets, threads and memcached.
@@ -229,12 +234,20 @@ fn host(constants: &mut BTreeMap<String, Constant>, clock: &Clock) -> anyhow::Re
     put(
         "fifo_wake_near_ns",
         near,
-        "a real-time thread sleeps and is woken, same processor, less switch",
+        "sleep and wake-up of a real-time thread on the same CPU, without the context switch",
     );
-    put("fifo_wake_far_ns", far, "the same, woken by the other processor, both busy");
-    put("fifo_switch_ns", switch, "from one real-time thread to another (sched_yield)");
+    put(
+        "fifo_wake_far_ns",
+        far,
+        "sleep and wake-up of a real-time thread by another CPU, both CPUs busy",
+    );
+    put("fifo_switch_ns", switch, "context switch between two real-time threads (sched_yield)");
     let idle = micro::wake(clock, true)? - micro::wake(clock, false)?;
-    put("idle_exit_ns", idle, "waking a thread of an idle processor, more than one of one's own");
+    put(
+        "idle_exit_ns",
+        idle,
+        "additional time to wake a thread on an idle CPU, compared with one on the same CPU",
+    );
     let mut runs = BTreeMap::<String, (Vec<f64>, String)>::new();
     for _ in 0..HOST_ROUNDS {
         for (name, ns, source) in live::sockets::measure(clock, clock_ns)? {
@@ -243,7 +256,7 @@ fn host(constants: &mut BTreeMap<String, Constant>, clock: &Clock) -> anyhow::Re
     }
     let mut epoll = [0.0; 2];
     for (name, (mut runs, source)) in runs {
-        // What is a difference of two has no least disturbed run.
+        // A difference of two measurements can be too small as well as too large: use the median.
         let ns = if name.starts_with("rps") { live::median(&mut runs) } else { least(runs) };
         for (epoll, known) in epoll.iter_mut().zip(["epoll_ns", "epoll_event_ns"]) {
             if name == known {
@@ -257,17 +270,17 @@ fn host(constants: &mut BTreeMap<String, Constant>, clock: &Clock) -> anyhow::Re
     put(
         "memcached_request_ns",
         ns,
-        "memcached's own work for a request over a Unix socket, less system calls",
+        "memcached's own processing of a request over a Unix socket, without system calls",
     );
     Ok(())
 }
 
-#[allow(clippy::disallowed_methods, reason = "the command line makes the clock")]
+#[allow(clippy::disallowed_methods, reason = "the profile records the date of the measurement")]
 fn now() -> SystemTime {
     SystemTime::now()
 }
 
-/// The model's stages, by the yard's.
+/// The model's stages, and the engine's stages that each consists of.
 const STAGES: [(&str, &[Span]); 6] = [
     ("rx", &[Span::Rx, Span::Parse, Span::Steer, Span::Settle]),
     ("enqueue", &[Span::Enqueue]),

@@ -1,4 +1,4 @@
-//! `flowyard doctor`: what on this machine stands in a yard's way, and how to mend it.
+//! `flowyard doctor`: checks this machine's settings and prints the commands that fix problems.
 
 use std::fmt::Write as _;
 use std::io::{Write, stdout};
@@ -10,7 +10,6 @@ use serde::Serialize;
 
 use crate::stop::{Stop, bad_input};
 
-/// Check the machine: what stands in a yard's way, and the command that mends it.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -18,26 +17,27 @@ Examples:
   flowyard doctor --interface eth1 --kind af_xdp
   flowyard doctor yard.toml --json
 
-Nothing is changed: commands that mend are printed, to be pasted. The exit status is 1 if there is a
-problem, 0 if there are warnings at most.")]
+The doctor changes nothing; run the printed commands to fix what it found. The exit status is 1 if
+there is a problem, otherwise 0.")]
 pub(crate) struct Args {
-    /// The configuration that is to run; without one, only what every yard needs is looked at
+    /// Configuration file (TOML) to check the machine for [default: check only what every configuration
+    /// needs]
     #[arg(value_name = "CONFIG")]
     config: Option<PathBuf>,
 
-    /// An interface to look at besides
+    /// Also check this interface (may be repeated)
     #[arg(long, value_name = "NAME")]
     interface: Vec<String>,
 
-    /// The kind of port that is to be on it: af_xdp, af_packet or tap
+    /// Kind of port that --interface will be used for: af_xdp, af_packet or tap
     #[arg(long, value_name = "KIND", default_value = "af_xdp")]
     kind: String,
 
-    /// Show what is as it should be, too
+    /// Also list the checks that passed
     #[arg(long)]
     all: bool,
 
-    /// Print JSON (schema flowyard.doctor/1)
+    /// Print JSON (schema flowyard.doctor/1) instead of text
     #[arg(long)]
     json: bool,
 }
@@ -52,7 +52,7 @@ struct Report {
 pub(crate) fn run(args: &Args) -> Result<(), Stop> {
     if !["af_xdp", "af_packet", "tap"].contains(&args.kind.as_str()) {
         return Err(bad_input(format!(
-            "--kind: '{}' is none of af_xdp, af_packet, tap",
+            "--kind: must be one of af_xdp, af_packet, tap, not '{}'",
             args.kind
         )));
     }
@@ -61,7 +61,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Stop> {
         Some(path) => {
             let name = path.display();
             let text = std::fs::read_to_string(path).map_err(|error| {
-                bad_input(format!("{name}: {error}; name a readable configuration"))
+                bad_input(format!("{name}: {error}; give a readable configuration file"))
             })?;
             wanted(&text).map_err(|error| bad_input(format!("{name}: {error}")))?
         }
@@ -86,12 +86,12 @@ pub(crate) fn run(args: &Args) -> Result<(), Stop> {
     out.flush()?;
     match problems {
         0 => Ok(()),
-        1 => Err(Stop::Failed(anyhow::anyhow!("1 problem; its mend is above"))),
-        n => Err(Stop::Failed(anyhow::anyhow!("{n} problems; their mends are above"))),
+        1 => Err(Stop::Failed(anyhow::anyhow!("1 problem; see the fix above"))),
+        n => Err(Stop::Failed(anyhow::anyhow!("{n} problems; see the fixes above"))),
     }
 }
 
-/// The worst first; what is well in one line, unless all is wanted.
+/// Problems first, then warnings. Passed checks are listed in one line, or in full if `all`.
 fn text(findings: &[Finding], all: bool) -> String {
     let mut text = String::new();
     for level in [Level::Problem, Level::Warning, Level::Ok] {
@@ -102,20 +102,20 @@ fn text(findings: &[Finding], all: bool) -> String {
                 Level::Problem => "PROBLEM",
             };
             let _infallible =
-                writeln!(text, "{name}  {}: {}\n         why:  {}", one.about, one.what, one.why);
-            if let Some(mend) = &one.mend {
-                let _infallible = writeln!(text, "         mend: {mend}");
+                writeln!(text, "{name}  {}: {}\n         why: {}", one.about, one.what, one.why);
+            if let Some(fix) = &one.mend {
+                let _infallible = writeln!(text, "         fix: {fix}");
             }
             text.push('\n');
         }
     }
-    let well: Vec<_> = findings
+    let passed: Vec<_> = findings
         .iter()
         .filter(|one| one.level == Level::Ok)
         .map(|one| one.about.as_str())
         .collect();
-    if !all && !well.is_empty() {
-        let _infallible = writeln!(text, "as it should be: {}", well.join(", "));
+    if !all && !passed.is_empty() {
+        let _infallible = writeln!(text, "passed: {}", passed.join(", "));
     }
     text
 }

@@ -1,11 +1,9 @@
-//! `flowyard figures`: the tables and figures of the source papers, theirs beside ours.
+//! `flowyard figures`: recomputes the tables and figures of the source papers and compares the numbers.
 //!
 //! ```text
-//!  calibrate (or --profile) ─> what this machine measures, alone ─┐
-//!                              models, on all processors ─────────┴─> tables, page, JSON
+//!  calibrate (or --profile) ─> measurements on this machine, one at a time ─┐
+//!                              models, in parallel on all CPUs ─────────────┴─> tables, page, JSON
 //! ```
-//!
-//! What is measured runs first and by itself; models then share the processors, one figure each.
 
 use std::fs;
 use std::io::{IsTerminal, Write, stderr, stdout};
@@ -31,53 +29,53 @@ mod lookup;
 mod page;
 mod yard;
 
-/// The tables and figures of the source papers: their numbers beside ours.
 #[derive(clap::Args)]
 #[command(
     after_help = "Examples:\n  flowyard figures --html figures.html\n  flowyard figures kth-baseline dlb-workers\n  flowyard figures --profile here.toml --json"
 )]
 pub(crate) struct Args {
-    /// Which; see --list [default: all]
+    /// Names of the tables and figures to make; --list prints them [default: all]
     #[arg(value_name = "NAME")]
     names: Vec<String>,
 
-    /// List the names
+    /// Print the names of all tables and figures, one per line, and exit
     #[arg(long)]
     list: bool,
 
-    /// Costs of this machine, by `flowyard calibrate` [default: measured now]
+    /// File with the costs of this machine, written by `flowyard calibrate` [default: measure them now]
     #[arg(long, value_name = "FILE")]
     profile: Option<PathBuf>,
 
-    /// Host cores to use [default: all]
+    /// Number of threads that compute models in parallel [default: the number of CPUs]
     #[arg(long, value_name = "N")]
     threads: Option<usize>,
 
-    /// Write a self-contained page with plots
+    /// Also write all figures with plots to this file, as one self-contained HTML page
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
 
-    /// Print JSON (schema flowyard.figures/1)
+    /// Print JSON (schema flowyard.figures/1) instead of tables
     #[arg(long)]
     json: bool,
 }
 
-/// What `--json` holds.
+/// Name and version of the JSON document.
 pub(crate) const SCHEMA: &str = "flowyard.figures/1";
 
-/// Tables and figures: the papers' numbers, ours from this run.
+/// Tables and figures: the papers' numbers beside those of this run.
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct Results<'a> {
-    /// This machine's costs, where a figure wanted them: measured in this run, or the file of --profile.
-    here: Option<&'a Profile>,
-    /// In the order of the page.
+    /// This machine's costs, measured in this run or read from the file of --profile; null if no figure
+    /// needs them.
+    profile: Option<&'a Profile>,
+    /// In the order of the HTML page.
     figures: &'a [Figure],
 }
 
-/// What measures: it wants the machine to itself.
+/// Figures that are measured, for which the machine must be idle otherwise.
 const ALONE: [&str; 5] = [lookup::NAME, yard::CORES, yard::WORKERS, yard::NAME, host::NAME];
 
-/// Every name, in the order of the page.
+/// All names, in the order of the page.
 fn all() -> Vec<&'static str> {
     paper::names().chain(ALONE).chain(adapter::names()).collect()
 }
@@ -91,7 +89,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Stop> {
     }
     if let Some(unknown) = args.names.iter().find(|name| !all.contains(&name.as_str())) {
         let known = all.join(", ");
-        return Err(bad_input(format!("no figure '{unknown}'; there are: {known}")));
+        return Err(bad_input(format!("there is no figure '{unknown}'; choose from {known}")));
     }
     let wanted = |name: &&str| args.names.is_empty() || args.names.iter().any(|n| n == name);
     let names: Vec<&str> = all.into_iter().filter(wanted).collect();
@@ -103,7 +101,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Stop> {
         html::write(path, &page).map_err(|error| Stop::Failed(error.into()))?;
     }
     if args.json {
-        let results = Results { here: here.as_ref(), figures: &figures };
+        let results = Results { profile: here.as_ref(), figures: &figures };
         let document = Document::new(SCHEMA, results);
         let json = document.to_json().map_err(anyhow::Error::from).map_err(Stop::Failed)?;
         out.write_all(json.as_bytes())?;
@@ -120,7 +118,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Stop> {
     Ok(out.flush()?)
 }
 
-/// This machine's costs, if a figure wants them.
+/// This machine's costs, if one of the figures needs them.
 fn calibrated(args: &Args, names: &[&str]) -> Result<Option<Profile>, Stop> {
     if let Some(path) = &args.profile {
         let name = path.display().to_string();
@@ -142,7 +140,6 @@ fn calibrated(args: &Args, names: &[&str]) -> Result<Option<Profile>, Stop> {
     crate::calibrate::profile(wants, 15, time, &clock).map(Some).map_err(Stop::Failed)
 }
 
-/// One figure.
 fn one(name: &str, context: &Context) -> anyhow::Result<Figure> {
     if let Some(figure) = paper::make(name, context) {
         return Ok(figure?);
@@ -153,7 +150,7 @@ fn one(name: &str, context: &Context) -> anyhow::Result<Figure> {
     if name == host::NAME { host::make(context) } else { lookup::make() }
 }
 
-/// All of `names`, in their order.
+/// Makes the figures `names`, and returns them in that order.
 fn make(names: &[&str], context: &Context, threads: usize) -> Result<Vec<Figure>, Stop> {
     let bar = bar(names.len() as u64);
     let step = |name: &str| {
@@ -171,7 +168,7 @@ fn make(names: &[&str], context: &Context, threads: usize) -> Result<Vec<Figure>
         }
         step(names[at]);
     };
-    // Measuring wants the machine to itself.
+    // Measurements run one at a time, with nothing beside them; models run in parallel.
     let (alone, shared): (Vec<usize>, Vec<usize>) = (0..names.len())
         .partition(|&at| [yard::NAME, lookup::NAME, host::NAME].contains(&names[at]));
     alone.into_iter().for_each(put);

@@ -1,12 +1,14 @@
-//! What root can measure with real sockets: two hosts in namespaces, memcached, pinned threads.
+//! Measurements with real sockets, which need root: two hosts in network namespaces, memcached, pinned
+//! threads.
 //!
 //! ```text
-//!  server's namespace   memcached, or ends of our own ── [vb] ════ [va] ── clients   clients' namespace
+//!  server's namespace   memcached, or our own sockets ── [vb] ════ [va] ── clients   clients' namespace
 //! ```
 //!
-//! [`sockets`] and [`threads`] time one operation at a time with ends of our own; [`memcached`] is what is
-//! to be predicted from them. Namespaces have no name and end with the process that holds them, which
-//! ends with us. The machine's own interfaces are not touched; of its settings one is, and is put back.
+//! [`sockets`] and [`threads`] time single operations. [`memcached`] measures the request rate that the
+//! host model predicts from these times. The namespaces have no names; each ends with the process that
+//! holds it, which ends with this one. The machine's own interfaces are not used. One of its settings is
+//! changed ([`FlowTable`]) and restored.
 
 use std::fs::{self, File};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -21,40 +23,39 @@ pub(crate) mod memcached;
 pub(crate) mod sockets;
 pub(crate) mod threads;
 
-/// The server's address.
 pub(crate) const SERVER: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 1);
 
-/// Why nothing live can be measured here; `None` if it can.
+/// Why these measurements are not possible here; `None` if they are.
 pub(crate) fn obstacle() -> Option<&'static str> {
     let has = |program: &str| {
         let path = std::env::var_os("PATH").unwrap_or_default();
         std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
     };
     if !rustix::process::geteuid().is_root() {
-        return Some("it needs root, for network namespaces and real-time threads");
+        return Some("root is needed, for network namespaces and real-time threads");
     }
     if std::thread::available_parallelism().map_or(1, usize::from) < 2 {
-        return Some("it needs two processors");
+        return Some("two CPUs are needed");
     }
     let programs = ["ip", "unshare", "nsenter", "chrt", "mount"];
     if programs.into_iter().any(|program| !has(program)) {
         return Some(
-            "it needs the programs ip, unshare, nsenter, mount and chrt (iproute2, util-linux)",
+            "the programs ip, unshare, nsenter, mount and chrt are needed (packages iproute2, util-linux)",
         );
     }
-    (!has("memcached")).then_some("it needs memcached")
+    (!has("memcached")).then_some("the program memcached is needed")
 }
 
-/// A network namespace, until dropped.
+/// A network namespace, which ends when this is dropped.
 pub(crate) struct Net {
     holder: Child,
     file: File,
 }
 
 impl Net {
-    /// A new one, with its loopback up.
+    /// Makes a namespace and sets its loopback up.
     pub(crate) fn new() -> anyhow::Result<Self> {
-        // It reads until we are gone.
+        // `cat` holds the namespace, and ends when our end of its standard input is closed.
         let mut holder = Command::new("unshare")
             .args(["-n", "cat"])
             .stdin(Stdio::piped())
@@ -72,19 +73,19 @@ impl Net {
             std::thread::sleep(Duration::from_millis(2));
         }
         let _gone = (holder.kill(), holder.wait());
-        anyhow::bail!("no network namespace can be made")
+        anyhow::bail!("cannot create a network namespace")
     }
 
-    /// Runs a line of shell here.
+    /// Runs a shell command in the namespace.
     pub(crate) fn sh(&self, line: &str) -> anyhow::Result<()> {
         let net = format!("--net=/proc/{}/ns/net", self.holder.id());
         let done = Command::new("nsenter").args([&net, "sh", "-c", line]).output()?;
-        let told = String::from_utf8_lossy(&done.stderr).trim().to_owned();
-        anyhow::ensure!(done.status.success(), "{line}: {told}");
+        let error = String::from_utf8_lossy(&done.stderr).trim().to_owned();
+        anyhow::ensure!(done.status.success(), "{line}: {error}");
         Ok(())
     }
 
-    /// Runs `what` on a thread that is here; sockets and processes made by it are here too.
+    /// Runs `what` on a thread in the namespace; sockets and processes that it makes are in it too.
     pub(crate) fn within<T: Send>(
         &self,
         what: impl FnOnce() -> anyhow::Result<T> + Send,
@@ -99,7 +100,8 @@ impl Net {
         })
     }
 
-    /// Which processors, as bits, take what `interface` receives (RPS), and entries for RFS.
+    /// Sets RPS and RFS for an interface's receive queue: the CPUs, as a bit mask, and the number of RFS
+    /// entries.
     pub(crate) fn steer(&self, interface: &str, cpus: u32, flows: u32) -> anyhow::Result<()> {
         let queue = format!("/sys/class/net/{interface}/queues/rx-0");
         self.sh(&format!(
@@ -115,7 +117,7 @@ impl Drop for Net {
     }
 }
 
-/// The server's host and the clients', with a cable between them.
+/// The server's namespace and the clients', connected by a veth.
 pub(crate) struct Hosts {
     pub(crate) server: Net,
     pub(crate) clients: Net,
@@ -133,12 +135,12 @@ impl Hosts {
         Ok(Self { server, clients })
     }
 
-    /// A connection to `port` of the server's host.
+    /// Opens `count` connections from the clients to `port` of the server.
     pub(crate) fn connect(&self, port: u16, count: usize) -> anyhow::Result<Vec<TcpStream>> {
         self.clients.within(|| {
             let to = SocketAddr::from((SERVER, port));
             let one = |_| {
-                // A server's threads may be there before it listens.
+                // A server may have started its threads but not listen yet.
                 let connect = || TcpStream::connect_timeout(&to, Duration::from_secs(5));
                 let mut stream = connect();
                 for _ in 0..200 {
@@ -157,7 +159,7 @@ impl Hosts {
         })
     }
 
-    /// Connections, both ends in our hands: client's, server's.
+    /// Opens `count` connections; returns both ends of each: the client's, the server's.
     pub(crate) fn pairs(&self, count: usize) -> anyhow::Result<Vec<[TcpStream; 2]>> {
         let listener = self.server.within(|| Ok(TcpListener::bind((SERVER, 0))?))?;
         let port = listener.local_addr()?.port();
@@ -172,14 +174,15 @@ impl Hosts {
     }
 }
 
-/// Runs `what` on a thread that goes, as the threads that it starts do, before all ordinary work, if
-/// that is allowed: they take turns among themselves (SCHED_RR). And what others had meanwhile.
+/// Runs `what` on a thread with real-time priority (SCHED_RR), which threads that it starts inherit; with
+/// ordinary priority where that is not permitted. Also returns the share of all CPU time that other
+/// programs used meanwhile.
 pub(crate) fn urgent<T: Send>(what: impl FnOnce() -> T + Send) -> anyhow::Result<(T, f64)> {
     std::thread::scope(|scope| {
         let thread = scope.spawn(|| {
             if rustix::process::geteuid().is_root() {
                 let number = rustix::thread::gettid().as_raw_nonzero().to_string();
-                // Where it cannot be had, it is measured without.
+                // If this fails, the measurement runs with ordinary priority.
                 let _told = Command::new("chrt").args(["-r", "-p", "1", &number]).output();
             }
             let others = Others::from(None);
@@ -187,32 +190,33 @@ pub(crate) fn urgent<T: Send>(what: impl FnOnce() -> T + Send) -> anyhow::Result
             (made, others.share())
         });
         let made = thread.join();
-        // The others want the machine too.
+        // Let other programs run for a while.
         std::thread::sleep(Duration::from_millis(30));
         made.map_err(|_| anyhow::anyhow!("a measuring thread panicked"))
     })
 }
 
-/// The calling thread is on `cpu` from here on, before all ordinary work, and not interrupted by its
-/// equals: a run of it is to be short.
+/// Pins the calling thread to `cpu` and gives it real-time priority without time slices (SCHED_FIFO). No
+/// ordinary thread runs on that CPU until it blocks, so it must run for a short time only.
 pub(crate) fn hurry(cpu: usize) -> anyhow::Result<()> {
     hurry_thread(rustix::thread::gettid(), cpu)
 }
 
-/// The same of another thread.
+/// As [`hurry`], for another thread.
 pub(crate) fn hurry_thread(thread: rustix::process::Pid, cpu: usize) -> anyhow::Result<()> {
     let mut set = CpuSet::new();
     set.set(cpu);
     rustix::thread::sched_setaffinity(Some(thread), &set)
-        .with_context(|| format!("cannot pin a thread to processor {cpu}"))?;
+        .with_context(|| format!("cannot pin a thread to CPU {cpu}"))?;
     let number = thread.as_raw_nonzero().to_string();
     let done = Command::new("chrt").args(["-f", "-p", "1", &number]).output().context("chrt")?;
-    let told = String::from_utf8_lossy(&done.stderr).trim().to_owned();
-    anyhow::ensure!(done.status.success(), "no real-time thread: {told}");
+    let error = String::from_utf8_lossy(&done.stderr).trim().to_owned();
+    anyhow::ensure!(done.status.success(), "cannot make a thread real-time: {error}");
     Ok(())
 }
 
-/// The kernel's flow table for RFS is the machine's, not a namespace's: as it was, when dropped.
+/// The size of the kernel's global RFS flow table, which all namespaces share. The former size is restored
+/// when this is dropped.
 pub(crate) struct FlowTable(String);
 
 const FLOW_TABLE: &str = "/proc/sys/net/core/rps_sock_flow_entries";
@@ -231,19 +235,19 @@ impl Drop for FlowTable {
     }
 }
 
-/// The share of the processors that others have while something is measured, by the kernel's ticks.
+/// Measures the share of all CPU time that other programs use during a measurement, by the kernel's ticks.
 pub(crate) struct Others {
     server: Option<u32>,
     from: [u64; 2],
 }
 
 impl Others {
-    /// From now on; `server` is a process of ours too.
+    /// Starts counting. The process `server` belongs to the measurement, as this process does.
     pub(crate) fn from(server: Option<u32>) -> Self {
         Self { server, from: Self::ticks(server) }
     }
 
-    /// Ticks of others' work, and of all processors.
+    /// Ticks that other programs used, and ticks of all CPUs.
     fn ticks(server: Option<u32>) -> [u64; 2] {
         let file = |path: &str| fs::read_to_string(path).unwrap_or_default();
         let all = file("/proc/stat");
@@ -252,7 +256,8 @@ impl Others {
         let work: u64 = all.iter().take(3).sum(); // user, nice, system
         let ours = |path: &str| -> u64 {
             let text = file(path);
-            // After the name, which may hold anything: the 12th and 13th words are user and system.
+            // The name in parentheses may contain anything. Words 12 and 13 after it are the user and
+            // system time.
             let rest = text.rsplit_once(')').map_or("", |(_, rest)| rest);
             let times = rest.split_whitespace().skip(11).take(2);
             times.filter_map(|ticks| ticks.parse::<u64>().ok()).sum()
@@ -262,7 +267,7 @@ impl Others {
         [work.saturating_sub(ours), all.iter().sum()]
     }
 
-    /// Until now.
+    /// The share since the start.
     pub(crate) fn share(&self) -> f64 {
         let to = Self::ticks(self.server);
         let [work, all] = [0, 1].map(|n| to[n].saturating_sub(self.from[n]) as f64);
@@ -270,7 +275,7 @@ impl Others {
     }
 }
 
-/// What is measured again and again until so many rounds were quiet, or it has been three times as often.
+/// Repeats a measurement until `wanted` rounds were quiet, but no more than three times as often.
 pub(crate) struct Rounds {
     wanted: usize,
     all: usize,
@@ -278,7 +283,7 @@ pub(crate) struct Rounds {
     most: f64,
 }
 
-/// Others' share of the processors up to which a round counts as quiet.
+/// A round is quiet if other programs used no more than this share of all CPU time.
 const QUIET: f64 = 0.05;
 
 impl Rounds {
@@ -286,30 +291,34 @@ impl Rounds {
         Self { wanted, all: 0, quiet: 0, most: 0.0 }
     }
 
-    /// Whether another round is to be had.
+    /// Whether another round is needed.
     pub(crate) const fn go_on(&self) -> bool {
         self.quiet < self.wanted && self.all < 3 * self.wanted
     }
 
-    /// One more, of which others had so much.
+    /// Counts a round in which other programs used this share of all CPU time.
     pub(crate) fn add(&mut self, others: f64) {
         self.all += 1;
         self.quiet += usize::from(others <= QUIET);
         self.most = self.most.max(others);
     }
 
-    /// What to tell the reader.
+    /// A note for the report.
     pub(crate) fn note(&self) -> String {
         let (all, quiet, most) = (self.all, self.quiet, 100.0 * self.most);
-        let told = format!(
-            "{all} rounds, in {quiet} of which other programs had up to 5 % of the processors; the most was {most:.0} %."
+        let note = format!(
+            "{all} rounds; in {quiet} of them other programs used no more than 5 % of the CPU time, and at most {most:.0} % in any."
         );
         let disturbed = quiet == 0 && all > 0;
-        if disturbed { told + " The measured side is what they left." } else { told }
+        if disturbed {
+            note + " The measured rates are too low, because other programs ran in every round."
+        } else {
+            note
+        }
     }
 }
 
-/// The middle one; 0 of none.
+/// The median; 0 of no values.
 pub(crate) fn median(values: &mut [f64]) -> f64 {
     values.sort_by(f64::total_cmp);
     values.get(values.len() / 2).copied().unwrap_or_default()

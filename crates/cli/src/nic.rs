@@ -1,4 +1,4 @@
-//! `flowyard nic`: the programmable adapter of Willmann et al. (HPCA 2005), cycle by cycle.
+//! `flowyard nic`: simulates the programmable adapter of Willmann et al. (HPCA 2005) cycle by cycle.
 
 use std::io::{IsTerminal, Write, stderr, stdout};
 use std::path::{Path, PathBuf};
@@ -14,13 +14,17 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::stop::{Stop, bad_input};
 
-mod books;
 mod capture;
+mod counters;
 mod heat;
 mod sweep;
 
-/// Simulate a programmable adapter cycle by cycle, running real firmware.
 #[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  flowyard nic run
+  flowyard nic table 5
+  flowyard nic sweep --vary chip.cores=1,2,4,8,16")]
 pub(crate) struct Args {
     #[command(subcommand)]
     what: What,
@@ -28,35 +32,37 @@ pub(crate) struct Args {
 
 #[derive(clap::Subcommand)]
 enum What {
-    /// Run one machine and print its books
+    /// Simulate one configuration and print frame rates, frame counters and core cycles
     Run(RunArgs),
-    /// Vary one or two keys and print a table
+    /// Simulate all combinations of values of one or more configuration keys and print a table
     Sweep(sweep::Args),
-    /// Cycles by function of the paper, by firmware function, and the hottest addresses
+    /// Simulate one configuration and print where the cycles were spent: by the paper's functions, by
+    /// firmware function, by instruction
     Profile(ProfileArgs),
-    /// Write every scratchpad access of a run to a file
+    /// Write every scratchpad access of a simulation to a file
     Trace(TraceArgs),
-    /// A table of the paper, 1 to 6: its numbers, ours, the deviation
+    /// Reproduce a table of the paper, 1 to 6: the paper's numbers, the simulated ones, the deviation
     Table(ExhibitArgs),
-    /// A figure of the paper, 3, 7 or 8
+    /// Reproduce a figure of the paper: 3, 7 or 8
     Figure(ExhibitArgs),
-    /// Every table and figure, as text and as one page
+    /// Reproduce all tables and figures of the paper
     Reproduce(ReproduceArgs),
 }
 
-/// The machine.
+/// The simulated adapter.
 #[derive(clap::Args, Clone)]
 pub(crate) struct MachineArgs {
-    /// Firmware: ideal, swonly, rmw, task, steer, or an ELF file of your own (see docs/nic.md)
-    #[arg(long, value_name = "NAME|FILE", default_value = "rmw", help_heading = "Machine")]
+    /// Firmware to run: ideal, swonly, rmw, task, steer, or an ELF file (see docs/nic.md)
+    #[arg(long, value_name = "NAME|FILE", default_value = "rmw", help_heading = "Adapter")]
     firmware: String,
 
-    /// Configuration in TOML; keys not named keep their defaults
-    #[arg(long, value_name = "FILE", help_heading = "Machine")]
+    /// Configuration file (TOML); keys that it does not contain keep their defaults
+    #[arg(long, value_name = "FILE", help_heading = "Adapter")]
     config: Option<PathBuf>,
 
-    /// Set one key, such as chip.cores=8, chip.mhz=500/3, load.flows=64 (may be repeated)
-    #[arg(long = "set", value_name = "KEY=VALUE", help_heading = "Machine")]
+    /// Set one configuration key, such as chip.cores=8, chip.mhz=500/3 or load.flows=64 (may be
+    /// repeated)
+    #[arg(long = "set", value_name = "KEY=VALUE", help_heading = "Adapter")]
     sets: Vec<String>,
 }
 
@@ -86,7 +92,7 @@ impl MachineArgs {
         let names: Vec<_> = Builtin::ALL.iter().map(|builtin| builtin.name()).collect();
         std::fs::read(&self.firmware).map_err(|error| {
             bad_input(format!(
-                "--firmware {}: {error}; it is neither a file nor one of {}",
+                "--firmware {}: {error}; give a readable ELF file or one of {}",
                 self.firmware,
                 names.join(", ")
             ))
@@ -101,7 +107,6 @@ impl MachineArgs {
     }
 }
 
-/// One run.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -113,33 +118,38 @@ struct RunArgs {
     #[command(flatten)]
     machine: MachineArgs,
 
-    /// Let the frames of this capture arrive, at its times, instead of generated ones
+    /// Receive the frames of this capture, at the times in the capture [default: generated frames]
     #[arg(long, value_name = "CAPTURE")]
     pcap_in: Option<String>,
 
-    /// Write the frames that are sent, with the times of their last bits
+    /// Write the transmitted frames to this capture file; their times are those of the last bit
     #[arg(long, value_name = "FILE")]
     pcap_out: Option<PathBuf>,
 
-    /// Print this variable of the firmware at the end (may be repeated)
+    /// Print the final value of this firmware variable (may be repeated)
     #[arg(long, value_name = "SYMBOL")]
     peek: Vec<String>,
 
-    /// Use the plain engine, which simulates everything in every cycle (for comparison; slow)
+    /// Use the slow reference simulator, which simulates every component in every cycle
     #[arg(long)]
     reference: bool,
 
-    /// Print JSON (schema flowyard.nic/1)
+    /// Print JSON (schema flowyard.nic/1) instead of text
     #[arg(long)]
     json: bool,
 }
 
 #[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  flowyard nic profile --firmware swonly --set chip.mhz=200
+  flowyard nic profile --html profile.html")]
 struct ProfileArgs {
     #[command(flatten)]
     run: RunArgs,
 
-    /// Write a self-contained page: a heat map by address, and the hottest functions by instruction
+    /// Also write a self-contained HTML page with a heat map by address and the instructions of the
+    /// hottest functions to this file
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
 }
@@ -150,31 +160,31 @@ struct TraceArgs {
     #[command(flatten)]
     machine: MachineArgs,
 
-    /// The file to write
+    /// File to write (format: docs/nic.md)
     #[arg(long, short, value_name = "FILE")]
     output: PathBuf,
 }
 
-/// How exhibits are made and shown.
+/// How tables and figures are made and printed.
 #[derive(clap::Args)]
 struct ShowArgs {
-    /// Host cores to use [default: all]
+    /// Number of simulations to run in parallel [default: the number of CPUs]
     #[arg(long, value_name = "N")]
     threads: Option<usize>,
 
-    /// Measured microseconds of each run
+    /// Simulated time that each simulation measures, in microseconds, 1 to 1000000
     #[arg(long, value_name = "US", default_value_t = 2000)]
     measure_us: u64,
 
-    /// Print JSON (schema flowyard.nic-exhibits/1)
+    /// Print JSON (schema flowyard.nic-exhibits/1) instead of tables
     #[arg(long, conflicts_with = "csv")]
     json: bool,
 
-    /// Print CSV
+    /// Print comma-separated values instead of tables
     #[arg(long)]
     csv: bool,
 
-    /// Write a self-contained page with plots
+    /// Also write a self-contained HTML page with plots to this file
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
 }
@@ -184,10 +194,11 @@ struct ShowArgs {
     after_help = "Examples:\n  flowyard nic table 5\n  flowyard nic figure 7 --html figure7.html\n  flowyard nic figure 3 --trace accesses.fynt"
 )]
 struct ExhibitArgs {
-    /// Its number in the paper
+    /// Number of the table or figure in the paper
     number: u32,
 
-    /// Figure 3 only: take the accesses from this file (made by `flowyard nic trace`, firmware rmw)
+    /// For figure 3: read the accesses from this file, written by `flowyard nic trace` with firmware rmw
+    /// [default: simulate them]
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
 
@@ -238,24 +249,24 @@ fn one(args: &RunArgs, profile: bool, page: Option<&Path>) -> Result<(), Stop> {
     }
     let mut out = stdout().lock();
     if args.json {
-        let document = Document::new("flowyard.nic/1", books::Report::of(&outcome));
+        let document = Document::new("flowyard.nic/1", counters::Report::of(&outcome));
         let json = document.to_json().map_err(anyhow::Error::from).map_err(Stop::Failed)?;
         out.write_all(json.as_bytes())?;
     } else if profile {
-        out.write_all(books::profile(&outcome, &crate::style()).as_bytes())?;
+        out.write_all(counters::profile(&outcome, &crate::style()).as_bytes())?;
     } else {
-        out.write_all(books::text(&outcome, &crate::style()).as_bytes())?;
+        out.write_all(counters::text(&outcome, &crate::style()).as_bytes())?;
     }
     out.flush()?;
     verdict(&outcome)
 }
 
-/// A run whose frames were not what they should be has failed.
+/// A run with frames that the checker counted as errors has failed.
 fn verdict(outcome: &Outcome) -> Result<(), Stop> {
     match outcome.errors() {
         0 => Ok(()),
         errors => Err(Stop::Failed(anyhow::anyhow!(
-            "{errors} frames were out of order, changed or unknown: the firmware is at fault"
+            "{errors} frames left the adapter out of order, changed or unexpectedly; check the firmware"
         ))),
     }
 }
@@ -271,7 +282,7 @@ fn write_trace(args: &TraceArgs) -> Result<(), Stop> {
     let warm = cycles(config.run.warmup_us);
     engine.run_to(warm).map_err(|error| failed(&error))?;
     engine.accesses = Some(Vec::new());
-    // Traces grow by a gigabyte in a second of simulated time: a millisecond is plenty.
+    // No more than a millisecond: a trace grows by a gigabyte per second of simulated time.
     engine
         .run_to(warm + cycles(config.run.measure_us.min(1000)))
         .map_err(|error| failed(&error))?;
@@ -286,11 +297,11 @@ fn exhibit(args: &ExhibitArgs, table: bool) -> Result<(), Stop> {
     let number = args.number;
     if let Some(path) = &args.trace {
         if table || number != 3 {
-            return Err(bad_input("--trace: only figure 3 is made of a trace"));
+            return Err(bad_input("--trace: only figure 3 is made from a trace"));
         }
         return show(&[of_trace(path)?], &args.show);
     }
-    let (kind, there) = if table { ("table", "1 to 6") } else { ("figure", "3, 7 and 8") };
+    let (kind, there) = if table { ("table", "1 to 6") } else { ("figure", "3, 7 or 8") };
     let made =
         with_study(
             &args.show,
@@ -299,7 +310,9 @@ fn exhibit(args: &ExhibitArgs, table: bool) -> Result<(), Stop> {
             },
         )?;
     let made = made.ok_or_else(|| {
-        bad_input(format!("{kind} {number}: there are {there}; the paper's others are drawings"))
+        bad_input(format!(
+            "{kind} {number}: choose {there}; the paper has no other {kind}s with numbers"
+        ))
     })?;
     show(&[made], &args.show)
 }
@@ -320,7 +333,10 @@ fn with_study<T>(
     make: impl Fn(&Study<'_>) -> Option<Made<T>>,
 ) -> Result<Option<T>, Stop> {
     if show.measure_us == 0 || show.measure_us > 1_000_000 {
-        return Err(bad_input(format!("--measure-us: from 1 to 1000000, not {}", show.measure_us)));
+        return Err(bad_input(format!(
+            "--measure-us: must be 1 to 1000000, not {}",
+            show.measure_us
+        )));
     }
     let bar = Progress::new();
     let progress = |done: usize, of: usize| bar.at(done, of);
@@ -338,7 +354,7 @@ fn show(exhibits: &[Exhibit], args: &ShowArgs) -> Result<(), Stop> {
     if let Some(path) = &args.html {
         let line = std::env::args().collect::<Vec<_>>().join(" ");
         let mut page = Page::new("A programmable 10 Gb/s network interface")
-            .subtitle("Willmann, Kim, Rixner and Pai (HPCA 2005): the paper's numbers beside ours")
+            .subtitle("Willmann, Kim, Rixner and Pai (HPCA 2005): the paper's numbers and the simulated ones")
             .command(line);
         for exhibit in exhibits {
             let mut section = Section::new(format!("{}: {}", exhibit.name, exhibit.title));
@@ -374,12 +390,13 @@ struct Exhibits<'a> {
     exhibits: &'a [Exhibit],
 }
 
-/// A progress bar over runs on a terminal; nothing in a pipe.
+/// A progress bar over simulations on standard error; none if that is not a terminal.
 pub(crate) struct Progress(Option<ProgressBar>);
 
 impl Progress {
     pub(crate) fn new() -> Self {
-        let style = ProgressStyle::with_template("{wide_bar} {pos} of {len} runs, {eta} left");
+        let style =
+            ProgressStyle::with_template("{wide_bar} {pos} of {len} simulations, {eta} left");
         let bar = stderr().is_terminal().then(|| ProgressBar::new(0));
         Self(bar.zip(style.ok()).map(|(bar, style)| bar.with_style(style)))
     }

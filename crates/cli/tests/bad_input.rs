@@ -1,4 +1,4 @@
-//! Bad input: one line that names the file, the place and the mend; status 2; nothing left behind.
+//! Bad input: one line that names the file, the place and the fix; status 2; no file is left behind.
 
 mod common;
 
@@ -23,7 +23,7 @@ fn head(link: u32) -> Vec<u8> {
 }
 
 #[test]
-fn captures_that_are_none() {
+fn invalid_captures_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     let file = |name: &str, bytes: &[u8]| {
         let path = folder.path().join(name);
@@ -45,7 +45,7 @@ fn captures_that_are_none() {
     ] {
         let path_said = path.replace('\n', " ");
         says(&run(["analyze", path]), &[&[path_said.as_str()], parts].concat());
-        // A good capture before it changes nothing.
+        // Also after a valid capture.
         says(&run(["analyze", YARD, path]), parts);
         if path != missing && path != here {
             says(&run(["explain", &format!("{path}:1")]), parts);
@@ -57,7 +57,7 @@ fn captures_that_are_none() {
 }
 
 #[test]
-fn flows_that_are_none() {
+fn invalid_flows_are_refused() {
     for (flow, parts) in [
         ("", &["no protocol", "write a flow as"][..]),
         ("tcp", &["source is missing", "write a flow as"]),
@@ -78,8 +78,8 @@ fn flows_that_are_none() {
     }
     for (packet, parts) in [
         ("captures/yard.pcap", &["captures/yard.pcap:1"][..]),
-        ("captures/yard.pcap:first", &["'first' is no packet number", "captures/yard.pcap:1"]),
-        ("captures/yard.pcap:-1", &["'-1' is no packet number"]),
+        ("captures/yard.pcap:first", &["'first' is not a packet number", "captures/yard.pcap:1"]),
+        ("captures/yard.pcap:-1", &["'-1' is not a packet number"]),
         ("captures/yard.pcap:0", &["captures/yard.pcap", "no packet 0", "from 1"]),
         ("captures/yard.pcap:99999999", &["no packet 99999999", "packets 1 to "]),
     ] {
@@ -88,7 +88,7 @@ fn flows_that_are_none() {
 }
 
 #[test]
-fn words_and_numbers_that_are_none() {
+fn invalid_arguments_are_refused() {
     for (args, parts) in [
         (&["--adapter", "x530"][..], &["--adapter", "x530", "x520"][..]),
         (&["--policy", "rss,rsf"], &["--policy", "rsf", "rfs"]),
@@ -152,7 +152,7 @@ fn rule_files_name_line_and_column() {
     let path = folder.path().join("rules.txt");
     let name = path.to_str().unwrap();
     let policy = format!("fdir={name}");
-    for (text, place, mend) in [
+    for (text, place, fix) in [
         (
             "flow-type tcp4 dst-port 80 action 1\nflow-type tcp4 src-ip 10.0.0.0/8 action 1\n",
             ":2:23: ",
@@ -163,8 +163,8 @@ fn rule_files_name_line_and_column() {
         ("drop everything\nflow-type tcp9", ":1:1: ", "1 more"),
     ] {
         std::fs::write(&path, text).unwrap();
-        says(&run(["analyze", YARD, "--policy", &policy]), &[&format!("{name}{place}"), mend]);
-        says(&run(["explain", FLOW, "--policy", &policy]), &[&format!("{name}{place}"), mend]);
+        says(&run(["analyze", YARD, "--policy", &policy]), &[&format!("{name}{place}"), fix]);
+        says(&run(["explain", FLOW, "--policy", &policy]), &[&format!("{name}{place}"), fix]);
     }
     std::fs::write(&path, [0xff, 0xfe]).unwrap();
     says(&run(["analyze", YARD, "--policy", &policy]), &[name]);
@@ -195,7 +195,7 @@ fn no_partial_report_is_left() {
     says(&run(["analyze", YARD, "--html", &at("bad.pcap/r.html")]), &["bad.pcap/r.html"]);
     assert_eq!(names(folder.path()), before);
     assert_eq!(names(Path::new(&at("taken.html"))), [""; 0]);
-    // A report that is there stays when the next one fails, and is replaced when it does not.
+    // A failed run keeps the existing report; a successful one replaces it.
     std::fs::write(at("r.html"), "the last one").unwrap();
     says(&run(["analyze", &at("bad.pcap"), "--html", &at("r.html")]), &["bad.pcap"]);
     assert_eq!(std::fs::read_to_string(at("r.html")).unwrap(), "the last one");
@@ -205,7 +205,7 @@ fn no_partial_report_is_left() {
     assert_eq!(names(folder.path()), ["bad.pcap", "r.html", "taken.html"]);
 }
 
-/// A folder in which nobody may write; root may, so there it is no test.
+/// A folder without write permission. Root may write there, so the test needs another user.
 #[cfg(unix)]
 #[test]
 fn a_folder_without_permission_is_named() {
@@ -217,7 +217,7 @@ fn a_folder_without_permission_is_named() {
     mode(0o555);
     let free = std::fs::write(folder.path().join("probe"), "").is_ok();
     if free {
-        // Not println!, which the test runner keeps to itself while a test passes.
+        // Not println!, whose output the test runner hides when a test passes.
         let _ = std::io::Write::write_fmt(
             &mut std::io::stderr(),
             format_args!("skipped: needs a user who is not root\n"),
@@ -230,10 +230,10 @@ fn a_folder_without_permission_is_named() {
     mode(0o755);
 }
 
-/// What is linked or special is written through, not replaced.
+/// A symbolic link or special file is written through, not replaced.
 #[cfg(unix)]
 #[test]
-fn links_and_devices_stay_what_they_are() {
+fn links_and_special_files_are_not_replaced() {
     use std::os::unix::fs::FileTypeExt;
     let folder = tempfile::tempdir().unwrap();
     let (real, link) = (folder.path().join("real.html"), folder.path().join("link.html"));
@@ -244,7 +244,7 @@ fn links_and_devices_stay_what_they_are() {
     common::good(&page(&link));
     assert!(link.is_symlink());
     assert!(std::fs::read_to_string(&real).unwrap().starts_with("<!DOCTYPE html>"));
-    // A socket stands for all that is no file, because nobody misses it: it cannot be written.
+    // A socket as an example of a special file; it cannot be written.
     let socket = folder.path().join("socket");
     let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
     says(&page(&socket), &["socket"]);

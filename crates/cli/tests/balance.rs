@@ -1,4 +1,4 @@
-//! A balancer at work, operated: health checks, counters, drain, weights, traces, reload.
+//! Operating a running load balancer: health checks, counters, drain, weights, traces, reload.
 #![allow(clippy::disallowed_methods, reason = "tests of real processes wait by the clock")]
 
 #[path = "common/mod.rs"]
@@ -16,16 +16,16 @@ use rustix::process::Signal;
 use serde_json::Value;
 use yard::{Yard, wait};
 
-/// A flow of the capture that never ends.
+/// A flow of the capture that has frames all the time.
 const BULK: &str = "udp 192.0.2.101:53397 > 192.0.2.10:5204";
 
-/// Two backends, at addresses of this machine, so that they can be asked how they are.
+/// Backends at addresses of this machine, so that health checks can reach them.
 const A: &str = "name = \"a\"\naddr = \"127.0.0.1\"";
 const B: &str = "name = \"b\"\naddr = \"127.0.0.2\"";
 const C: &str = "name = \"c\"\naddr = \"127.0.0.3\"";
 
-/// A balancer of what is in the capture, for as long as the test needs it: `bulk` is one flow,
-/// `dns` are many.
+/// A load balancer for flows of the capture, which is repeated: the service `bulk` has one flow, `dns`
+/// has many.
 fn config(check: &str, backends: &[&str]) -> String {
     let mut text = String::from(
         r#"
@@ -67,7 +67,7 @@ fn config(check: &str, backends: &[&str]) -> String {
     text
 }
 
-/// The service of this name in `lb show`, once `good` is true of it.
+/// Waits until `good` is true of this service in the output of `lb show`, and returns the service.
 #[track_caller]
 fn service(yard: &Yard, name: &str, good: impl Fn(&Value) -> bool) -> Value {
     wait(name, || {
@@ -88,7 +88,7 @@ fn a_backend_that_does_not_answer_is_down_until_it_does() {
         "kind = \"tcp\"\nport = {port}\ninterval_ms = 50\ntimeout_ms = 500\nrise = 2\nfall = 2"
     );
     let yard = Yard::start(&config(&check, &[A, B]), &[]);
-    // Nobody listens at the other's address.
+    // No program listens at the other backend's address.
     let log = yard.wait_for_log("dns/b");
     assert!(log.contains("backend is down") && log.contains("refused"), "{log}");
     assert!(!log.contains("every backend is down"), "{log}");
@@ -102,7 +102,7 @@ fn a_backend_that_does_not_answer_is_down_until_it_does() {
     assert!(b["since_s"].as_f64().unwrap() > 0.0 && a["check"]["fault"].is_null(), "{dns}");
     assert!(b["check"]["fault"].as_str().unwrap().contains("refused"), "{dns}");
     let shown = yard.ask(&["lb", "show"]);
-    for part in ["dns/b", "1 of 2", "down", "Checks that failed the last time", "refused"] {
+    for part in ["dns/b", "1 of 2", "down", "Health checks that failed most recently", "refused"] {
         assert!(shown.contains(part), "{part} in {shown}");
     }
     drop(listener);
@@ -195,7 +195,7 @@ fn what_is_counted_is_shown_and_exported() {
     assert_eq!(value("flowyard_lb_backend_weight{service=\"bulk\",backend=\"b\"}"), 1.0);
     assert!(page.contains(&format!("checksum=\"{checksum}\"")), "{page}");
     let rates = yard.ask(&["lb", "show", "dns", "--interval", "0.2"]);
-    assert!(rates.contains("a second") && !rates.contains("bulk"), "{rates}");
+    assert!(rates.contains("per second") && !rates.contains("bulk"), "{rates}");
     assert!(yard.ask(&["top", "--once", "--interval", "0.1"]).contains("Services"));
 }
 
@@ -205,14 +205,14 @@ fn a_flow_is_traced_to_its_backend_and_stays_while_others_come_and_go() {
     let bulk = || yard.json(&["lb", "trace", BULK]);
     let kept = wait("the flow", || Some(bulk()).filter(|trace| trace["why"] == "connection"));
     let home = kept["backend"].as_str().unwrap().to_owned();
-    // A new one goes by the table.
+    // A new flow is assigned by the Maglev table.
     let fresh = yard.ask(&["lb", "trace", "udp 10.1.1.1:9 > 192.0.2.10:5204"]);
     let checksum = service(&yard, "bulk", |_| true)["checksum"].as_str().unwrap().to_owned();
     assert!(fresh.contains(&format!("of 251 of the Maglev table {checksum}")), "{fresh}");
     assert!(fresh.contains("no core keeps it"), "{fresh}");
     let none = yard.ask(&["lb", "trace", "tcp 10.1.1.1:9 > 192.0.2.10:5204"]);
     assert!(none.contains("is a VIP, but no service has tcp port 5204"), "{none}");
-    // By hand: drained, its flow stays, and new ones go elsewhere.
+    // Drain by hand: the existing flow stays, and new ones go to the other backend.
     let backend = format!("bulk/{home}");
     let drained = yard.json(&["lb", "drain", &backend]);
     assert_eq!((&drained["state"], &drained["weight"]), (&"drained".into(), &0.0.into()));
@@ -224,7 +224,7 @@ fn a_flow_is_traced_to_its_backend_and_stays_while_others_come_and_go() {
     }
     let set = yard.json(&["lb", "set-weight", "dns/a", "7"]);
     assert_eq!((&set["weight"], &set["set_weight"]), (&7.0.into(), &7.into()));
-    // A reload: a backend comes. The flow stays, and so does what was done by hand.
+    // A reload that adds a backend: the flow and the changes made by hand stay.
     let before = yard.json(&["lb", "show"])["generation"].as_u64().unwrap();
     fs::write(yard.config(), config("", &[A, B, C])).unwrap();
     yard.signal(Signal::HUP);
@@ -235,7 +235,7 @@ fn a_flow_is_traced_to_its_backend_and_stays_while_others_come_and_go() {
     let at = usize::from(home == "b");
     assert_eq!(after["services"][0]["backends"][at]["state"], "drained");
     assert_eq!(after["services"][1]["backends"][0]["set_weight"], 7);
-    // One that is wrong changes nothing, and says where.
+    // A wrong configuration changes nothing, and the error names the place.
     let wrong = config("", &[A, B, C]).replacen("127.0.0.3", "127.0.0.x", 1);
     let line = 1 + wrong.lines().position(|line| line.contains("127.0.0.x")).unwrap();
     fs::write(yard.config(), wrong).unwrap();
@@ -247,11 +247,11 @@ fn a_flow_is_traced_to_its_backend_and_stays_while_others_come_and_go() {
         (&again["generation"], &again["services"][0]["checksum"]),
         (&after["generation"], &after["services"][0]["checksum"])
     );
-    // Undone.
+    // Undo.
     assert_eq!(yard.json(&["lb", "drain", &backend, "--undo"])["state"], "up");
     let undone = yard.json(&["lb", "set-weight", "dns/a", "--undo"]);
     assert_eq!((&undone["weight"], &undone["set_weight"]), (&1.0.into(), &Value::Null));
-    // Its backend goes: so does the flow.
+    // When its backend is removed, the flow moves.
     let left: Vec<&str> =
         [A, B, C].into_iter().filter(|b| !b.contains(&format!("\"{home}\""))).collect();
     fs::write(yard.config(), config("", &left)).unwrap();
@@ -261,12 +261,12 @@ fn a_flow_is_traced_to_its_backend_and_stays_while_others_come_and_go() {
         (trace["why"] == "connection" && trace["backend"] != home.as_str()).then_some(trace)
     });
     assert!(moved["backend"].is_string(), "{moved}");
-    let (status, books) = yard.stop();
-    assert!(status.success() && books.contains("0 held"), "{books}");
+    let (status, text) = yard.stop();
+    assert!(status.success() && text.contains("0 held"), "{text}");
 }
 
 #[test]
-fn names_that_nothing_has_are_told_with_what_there_is() {
+fn unknown_names_are_refused_with_the_known_ones() {
     let yard = Yard::start(&config("", &[A, B]), &[]);
     let refused = |args: &[&str]| {
         let output = flowyard().args(args).arg("--control").arg(yard.socket()).output().unwrap();
@@ -282,7 +282,7 @@ fn names_that_nothing_has_are_told_with_what_there_is() {
         (&["lb", "show", "mail"], "choose one of bulk, dns"),
         (&["lb", "trace", "icmp 10.0.0.1 > 10.0.0.2"], "has no ports"),
         (&["lb", "trace", "nonsense"], "nonsense"),
-        (&["lb", "show", "--interval", "0"], "--interval: from 0.05"),
+        (&["lb", "show", "--interval", "0"], "--interval: must be 0.05"),
     ] {
         let error = refused(args);
         assert!(error.contains(said), "{args:?}: {error}");
@@ -294,8 +294,8 @@ fn names_that_nothing_has_are_told_with_what_there_is() {
 }
 
 #[test]
-fn every_drop_of_a_balancer_is_told_with_its_reason_and_the_mend() {
-    // With a table that is full at once, and nobody for the rest of the capture.
+fn every_drop_of_a_balancer_is_reported_with_its_reason_and_the_fix() {
+    // The connection table is full at once, and no service matches the rest of the capture.
     let text = config("", &[A])
         .replace("entries = 251", "entries = 251\nconnections = 2\nfull = \"drop\"");
     let yard = Yard::start(&text, &[]);
@@ -304,13 +304,13 @@ fn every_drop_of_a_balancer_is_told_with_its_reason_and_the_mend() {
         ("no_service", "no [[service]] has this address"),
         ("not_ip", "a balancer"),
     ] {
-        let mend = wait(reason, || {
+        let fix = wait(reason, || {
             let drops = yard.json(&["show", "drops"]);
             let all = drops["reasons"].as_array()?;
             let found = all.iter().find(|drop| drop["reason"] == reason)?;
             Some(found["mend"].as_str()?.to_owned())
         });
-        assert!(mend.contains(said), "{reason}: {mend}");
+        assert!(fix.contains(said), "{reason}: {fix}");
     }
     let reason = "no_connection";
     let trace = yard.json(&["trace", "--drops", reason, "--count", "1", "--seconds", "20"]);

@@ -1,11 +1,11 @@
-//! `flowyard bench`: the methods under virtual time, state files, comparisons, and bad words.
+//! `flowyard bench`: the methods in virtual time, state files, comparisons, invalid arguments.
 
 mod common;
 
 use common::{good, run};
 use serde_json::Value;
 
-/// Short: one size, trials of a second.
+/// Options for a short run: one size, trials of a second.
 const SHORT: [&str; 7] = ["--sizes", "1518", "--trial", "1s", "--short", "200ms", "--json"];
 
 fn bench(args: &[&str]) -> std::process::Output {
@@ -31,12 +31,12 @@ fn a_run_is_repeatable_resumable_and_comparable() {
         good(&bench(&args))
     };
     let state = file("state");
-    // What the machine was doing is not the device's.
+    // Only the device's results: the rest of the document describes the machine.
     let results = |text: &str| parse(text)["results"].clone();
     let first = lanner("900us", &["--state", &state]);
     assert_eq!(results(&first), results(&lanner("900us", &[])));
 
-    // As if it had been killed in the middle of a line.
+    // As if the run had been killed while it wrote a line.
     let lines = std::fs::read_to_string(&state).unwrap();
     let last = lines.trim_end().rfind('\n').unwrap() + 1;
     std::fs::write(&state, &lines[..last + (lines.len() - last) / 2]).unwrap();
@@ -63,7 +63,7 @@ fn the_tester_qualifies_and_a_soak_is_long() {
     assert_eq!(parse(&text)["holds"], true);
     let soak = good(&bench(&["soak", "--sizes", "1518", "--json"]));
     let result = &parse(&soak)["results"]["sizes"][0]["soak"];
-    // 14 hours at 40 % of 812.7 frames a second, both ways.
+    // 14 hours at 40 % of 812.7 frames per second, in both directions.
     let sent = result["counts"]["sent"].as_u64().unwrap();
     assert!((32_769_000..32_771_000).contains(&sent), "{sent}");
     assert_eq!(result["counts"]["good"], sent);
@@ -77,7 +77,7 @@ fn other_traffic_and_other_tests_run() {
     let at = |json: &Value| json["results"]["sizes"][0].clone();
     let etc =
         run(&["rfc2544", "--mix", "etc", "--flows", "8", "--sizes", "64", "--tests", "throughput"]);
-    // Of 104 bytes on average, and not of 64: fewer fit on the line.
+    // The frames have 104 bytes on average instead of 64, so the line carries fewer.
     let [line, mixed] = [672e5, at(&etc)["max"]["interval_ps"].as_f64().unwrap()];
     assert!(mixed > 1.3 * line, "{mixed}");
 
@@ -86,7 +86,7 @@ fn other_traffic_and_other_tests_run() {
     let frames: Vec<_> = found.iter().map(|burst| burst["frames"].as_u64().unwrap()).collect();
     assert_eq!(frames, [16, 64, 256, 1024]);
 
-    // What the yard drops by its own words: the learning frames that the filters deny.
+    // The device counts as dropped the learning frames that its filters deny.
     let filters = run(&["rfc2544", "--filters", "25", "--sizes", "1518", "--tests", "throughput"]);
     assert!(at(&filters)["throughput"]["load"].is_object());
     assert!(!filters["drops"].as_array().unwrap().is_empty(), "{}", filters["drops"]);
@@ -119,7 +119,7 @@ fn a_capture_is_replayed_in_its_own_time() {
     let result = |results: &Value| results["sizes"][0]["soak"].clone();
     let frames = once["profile"]["mix"]["replay"]["frames"].as_u64().unwrap();
     for results in [&once, &twice] {
-        // Each frame of the capture, from both ports.
+        // Every frame of the capture is sent from both ports.
         assert_eq!(result(results)["counts"]["sent"], 2 * frames);
         assert_eq!(result(results)["repeated_frames"], 0);
     }
@@ -128,7 +128,7 @@ fn a_capture_is_replayed_in_its_own_time() {
 }
 
 #[test]
-fn devices_are_put_in_order_or_not() {
+fn devices_are_ranked_if_the_repetitions_show_a_difference() {
     let folder = tempfile::tempdir().unwrap();
     let mut words = Vec::new();
     for (name, cost) in [("fast", "900us"), ("slow", "1800us"), ("same", "900us")] {
@@ -145,7 +145,7 @@ fn devices_are_put_in_order_or_not() {
         .map(|d| (d["name"].as_str().unwrap(), d["place"].as_u64().unwrap()))
         .collect();
     assert_eq!(places, [("fast", 1), ("same", 1), ("slow", 3)]);
-    // One run each tells nothing.
+    // With one run of each, no difference is significant.
     let one: Vec<String> =
         words.iter().map(|word| word.split(',').next().unwrap().to_owned()).collect();
     let one: Vec<&str> = one.iter().map(String::as_str).collect();
@@ -154,8 +154,8 @@ fn devices_are_put_in_order_or_not() {
 }
 
 #[test]
-fn bad_words_are_answered_with_the_mend() {
-    for (args, mend) in [
+fn invalid_arguments_are_refused_with_the_fix() {
+    for (args, fix) in [
         (&["rfc2544", "--sizes", "63"][..], "imix"),
         (&["rfc2544", "--line", "fast"], "such as 10M"),
         (&["rfc2544", "--topology", "mesh"], "--bridge"),
@@ -167,7 +167,7 @@ fn bad_words_are_answered_with_the_mend() {
         (&["compare", "Cargo.toml", "Cargo.toml"], "--json"),
         (&["compare", "nowhere", "nowhere"], "nowhere"),
         (&["qualify", "--seeds", "0"], "10000"),
-        (&["qualify", "--interfaces", "a"], "two each"),
+        (&["qualify", "--interfaces", "a"], "two interfaces each"),
         (&["rfc2544", "--filters", "2"], "0, 1 or 25"),
         (&["rfc2544", "--seconds", "1"], "--interfaces"),
         (&["rfc2544", "--interfaces", "a,b", "--tester", "nowhere"], "qualify"),
@@ -179,6 +179,6 @@ fn bad_words_are_answered_with_the_mend() {
         let output = bench(args);
         let error = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(2), "{args:?}: {error}");
-        assert!(error.contains(mend) && error.lines().count() == 1, "{args:?}: {error}");
+        assert!(error.contains(fix) && error.lines().count() == 1, "{args:?}: {error}");
     }
 }

@@ -1,4 +1,4 @@
-//! `explain` against published hashes, and against itself.
+//! `explain` compared with published hashes, and with its own answers to related questions.
 
 mod common;
 
@@ -29,7 +29,7 @@ fn flow(proto: &str, row: &HashMap<String, String>, names: [&str; 4]) -> String 
     }
 }
 
-/// Microsoft's "Verifying the RSS Hash Calculation", with the three sizes of indirection table.
+/// Microsoft's "Verifying the RSS Hash Calculation", with three sizes of the indirection table.
 #[test]
 fn microsofts_vectors() {
     let Some(path) = shared("vectors/rss_microsoft.csv") else { return };
@@ -49,11 +49,11 @@ fn microsofts_vectors() {
                 (Some(index % 16), Some(index % 16))
             );
         }
-        // Without ports: a protocol that has none.
+        // A protocol without ports.
         let bare = self::flow("proto 253", &row, names);
         let value = json(["explain", &bare, "--json"]);
         assert_eq!(hex_of(&value["policies"]["rss"]["hash"]), hex(&row["hash_l3"]), "{bare}");
-        // The symmetric key gives both directions one hash.
+        // The symmetric key gives both directions the same hash.
         let value = json(["explain", &flow, "--rss-key", "symmetric", "--json"]);
         let there = hex_of(&value["policies"]["rss"]["hash"]);
         assert_eq!(there, hex(&row["sym_key_l3l4"]), "{flow}");
@@ -61,7 +61,7 @@ fn microsofts_vectors() {
     }
 }
 
-/// The driver-derived hashes of the 82599, for every row that a flow can be written for.
+/// The 82599's hashes as computed by its driver, for every row that can be written as a flow.
 #[test]
 fn flow_director_vectors() {
     let Some(path) = shared("vectors/fdir_82599.csv") else { return };
@@ -90,7 +90,7 @@ fn flow_director_vectors() {
     assert_eq!(compared, 13);
 }
 
-/// The bucket of a smaller table is the hash's low bits.
+/// In a smaller table, the bucket is given by the low bits of the hash.
 #[test]
 fn the_filter_memory_sets_the_bucket() {
     for (pballoc, bits) in [("64k", 13), ("128k", 14), ("256k", 15)] {
@@ -130,7 +130,7 @@ fn rules_decide_where_they_match() {
     }
 }
 
-/// A capture of one connection, `A` to the server and `B` back.
+/// Writes a capture of one connection: a packet to the server for each `A`, from it for each `B`.
 fn capture(path: &std::path::Path, directions: &str) {
     use flowyard_ports::pcap;
     let ip = |n| std::net::IpAddr::from([10, 0, 0, n]);
@@ -181,7 +181,7 @@ fn a_packet_finds_the_tables_as_they_were_when_it_came() {
             let queue = if stage == "filter" { &Value::from(13) } else { &here["rss"]["queue"] };
             assert_eq!(&here[policy]["queue"], queue, "packet {number}, {policy}");
         }
-        // The SYN+ACK has been looked at from packet 3 on.
+        // ATR has sampled the SYN+ACK (packet 2), so the filter is there from packet 3 on.
         let learned = if !received && number > 2 { "filter" } else { "rss" };
         assert_eq!(back["atr"]["stage"], learned, "packet {number}");
         let core = if number == 1 { &here["rps"]["core"] } else { &Value::from(13) };
@@ -211,30 +211,30 @@ fn an_expected_queue_holds_or_says_why_not() {
         if queue == rss {
             continue;
         }
-        // The mends mend: the port, the entry of the table.
-        let mends: Vec<_> = expect["policies"]["rss"]["mend"]
+        // Both fixes work: another source port, another entry of the table.
+        let fixes: Vec<_> = expect["policies"]["rss"]["mend"]
             .as_array()
             .unwrap()
             .iter()
-            .map(|mend| mend.as_str().unwrap().to_owned())
+            .map(|fix| fix.as_str().unwrap().to_owned())
             .collect();
-        let port = mends.iter().find_map(|mend| mend.rsplit_once("source port ")).unwrap().1;
+        let port = fixes.iter().find_map(|fix| fix.rsplit_once("source port ")).unwrap().1;
         let moved = FLOW.replace("40000", port);
         assert_eq!(json(["explain", &moved, "--json"])["policies"]["rss"]["queue"], queue);
         let index = value["policies"]["rss"]["index"].as_u64().unwrap();
-        assert!(mends.iter().any(|mend| mend.contains(&format!("entry {index} "))), "{mends:?}");
+        assert!(fixes.iter().any(|fix| fix.contains(&format!("entry {index} "))), "{fixes:?}");
         let table: Vec<_> =
             (0..128).map(|i| if i == index { queue } else { i % 16 }.to_string()).collect();
         let pointed = json(["explain", FLOW, "--indirection", &table.join(","), "--json"]);
         assert_eq!(pointed["policies"]["rss"]["queue"], queue);
     }
     let text = good(&run(["explain", FLOW, "--expect-queue", "3"]));
-    assert!(text.contains("Queue 3?") && text.contains("source port"), "{text}");
+    assert!(text.contains("Does the flow get queue 3?") && text.contains("source port"), "{text}");
 }
 
-/// The rule that is offered does what it is offered for.
+/// The filter rule proposed as a fix brings the flow to the expected queue.
 #[test]
-fn the_rule_of_a_mend_brings_the_flow_there() {
+fn the_proposed_rule_brings_the_flow_to_the_queue() {
     let folder = tempfile::tempdir().unwrap();
     let rules = folder.path().join("rules.txt");
     let policy = format!("fdir={}", rules.display());
@@ -249,8 +249,8 @@ fn the_rule_of_a_mend_brings_the_flow_there() {
         let other = other.to_string();
         let value =
             json(["explain", flow, "--adapter", adapter, "--expect-queue", &other, "--json"]);
-        let mends = value["expect"]["policies"]["fdir"]["mend"].as_array().unwrap();
-        let rule = mends.iter().find_map(|mend| mend.as_str()?.split_once("flow-type")).unwrap().1;
+        let fixes = value["expect"]["policies"]["fdir"]["mend"].as_array().unwrap();
+        let rule = fixes.iter().find_map(|fix| fix.as_str()?.split_once("flow-type")).unwrap().1;
         std::fs::write(&rules, format!("flow-type{rule}\n")).unwrap();
         let value = json(["explain", flow, "--adapter", adapter, "--policy", &policy, "--json"]);
         assert_eq!(value["policies"]["fdir"]["queue"].to_string(), other, "{adapter}: {rule}");
@@ -277,7 +277,7 @@ fn a_chosen_port_lands_where_it_was_chosen_for() {
             assert_eq!(again["policies"]["rss"]["queue"], queue, "{adapter}, port {at}");
         }
     }
-    // ixgbe hashes UDP without ports: no port helps, and it says so.
+    // ixgbe hashes UDP without ports, so no port changes the queue.
     let flow = "udp 10.0.0.1:4000 > 10.0.0.2:53";
     let rss = json(["explain", flow, "--json"])["policies"]["rss"]["queue"].as_u64().unwrap();
     let other = ((rss + 1) % 16).to_string();

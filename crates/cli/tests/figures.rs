@@ -33,7 +33,7 @@ fn a_figure_has_the_papers_numbers_and_ours() {
 }
 
 #[test]
-fn bad_names_and_files_are_bad_use() {
+fn unknown_names_and_files_are_refused() {
     for args in [["figures", "kth"], ["figures", "--profile=no-such-file.toml"]] {
         let output = run(args);
         assert_eq!(output.status.code(), Some(2));
@@ -56,7 +56,7 @@ fn what_calibrate_writes_figures_reads() {
     assert!(page.contains("dlb-mice") && page.contains("yard_rest_ns"));
 }
 
-/// Without root, without memcached, without the costs: it says so, and has no numbers.
+/// Without root, memcached or the needed costs, the figure has no rows and a note with the reason.
 #[test]
 fn what_cannot_be_measured_is_skipped_with_the_reason() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! `flowyard nic`: a run, a profile, a sweep, a trace, a table; captures in and out; bad input by name.
+//! `flowyard nic`: run, profile, sweep, trace and table; captures as input and output; bad input.
 
 mod common;
 
@@ -16,7 +16,7 @@ fn nic(args: &[&str]) -> std::process::Output {
 }
 
 #[test]
-fn a_run_prints_its_books() {
+fn a_run_prints_its_counters() {
     let said = text(&nic(&[&["run"][..], &SHORT].concat()));
     for part in ["Gb/s of 19.142", "received", "cycles of each core", "1.000", "interrupts"] {
         assert!(said.contains(part), "{part} is not in {said}");
@@ -74,7 +74,7 @@ fn a_table_has_the_papers_numbers_beside_ours() {
     let csv = text(&nic(&["table", "4", "--measure-us", "200", "--csv"]));
     assert!(csv.starts_with("exhibit,name,paper,ours,deviation\nTable 4,"), "{csv}");
     assert!(refused(&nic(&["table", "7"])).contains("1 to 6"));
-    assert!(refused(&nic(&["figure", "1"])).contains("3, 7 and 8"));
+    assert!(refused(&nic(&["figure", "1"])).contains("3, 7 or 8"));
 }
 
 #[test]
@@ -87,7 +87,7 @@ fn captures_arrive_and_what_is_sent_can_be_captured() {
     assert!(said.contains("sent"), "{said}");
     let size = std::fs::metadata(&sent).unwrap().len();
     assert!(size > 100_000, "{size} bytes");
-    // What was sent is a sound capture of its own.
+    // The transmitted frames are a valid capture.
     assert!(text(&run(["analyze", out])).contains("packets"));
 }
 
@@ -105,7 +105,10 @@ fn bad_input_is_named() {
     );
     let toml = file("bad.toml", b"[chip]\ncore = 6\n");
     for (args, parts) in [
-        (&["run", "--firmware", "nosuch"][..], &["nosuch", "neither a file nor one of", "rmw"][..]),
+        (
+            &["run", "--firmware", "nosuch"][..],
+            &["nosuch", "a readable ELF file or one of", "rmw"][..],
+        ),
         (&["run", "--firmware", &wrong], &["wrong.elf", "64-bit", "offset 0x4"]),
         (&["run", "--set", "host.send_ring=500"], &["host.send_ring = 500", "a power of two"]),
         (&["run", "--set", "chip.core=6"], &["chip.core=6", "section.key=value"]),

@@ -1,4 +1,4 @@
-//! A running yard is asked and traced; its socket.
+//! `show`, `top` and `trace` with a running instance, and its control socket.
 #![allow(clippy::disallowed_methods, reason = "tests of real processes wait by the clock")]
 
 #[path = "common/mod.rs"]
@@ -16,7 +16,7 @@ use serde_json::Value;
 use yard::{DROPPED, OTHER, Yard, config, wait};
 
 #[test]
-fn show_and_top_tell_what_a_yard_knows() {
+fn show_and_top_print_the_state_of_an_instance() {
     let mut yard = Yard::start(&config(), &[]);
     let cores = wait("frames", || {
         let cores = yard.json(&["show", "cores"]);
@@ -58,15 +58,15 @@ fn show_and_top_tell_what_a_yard_knows() {
         assert!(yard.ask(&["show", what]).lines().count() > 3, "{what}");
     }
     let top = yard.ask(&["top", "--once", "--interval", "0.2"]);
-    for title in ["Cores", "Queues", "Tables", "Flows split over cores", "Drops", "a second"] {
+    for title in ["Cores", "Queues", "Tables", "Flows split over cores", "Drops", "frames/s"] {
         assert!(top.contains(title), "{title} in {top}");
     }
-    let (status, books) = yard.stop();
-    assert!(status.success() && books.contains("0 held"), "{books}");
+    let (status, text) = yard.stop();
+    assert!(status.success() && text.contains("0 held"), "{text}");
 }
 
 #[test]
-fn a_trace_tells_every_stage_and_the_mend() {
+fn a_trace_shows_every_stage_and_the_fix() {
     let yard = Yard::start(&config(), &[]);
     let trace = yard.json(&["trace", OTHER, "--count", "3", "--seconds", "20"]);
     let frames = trace["frames"].as_array().unwrap();
@@ -90,7 +90,7 @@ fn a_trace_tells_every_stage_and_the_mend() {
         "table exact has an entry for it: drop",
         "goes no further: the table said drop",
         "dropped: table",
-        "mend: a table's entry says drop",
+        "fix: a table's entry says drop",
         DROPPED,
     ] {
         assert!(text.contains(part), "{part} in {text}");
@@ -103,7 +103,7 @@ fn a_trace_tells_every_stage_and_the_mend() {
 }
 
 #[test]
-fn the_question_why_it_was_dropped_is_answered_for_a_full_queue() {
+fn a_drop_by_a_full_queue_is_explained() {
     let config = config()
         .replace("cores = 2", "cores = 1")
         .replace("core = 1", "core = 0")
@@ -126,7 +126,7 @@ fn the_question_why_it_was_dropped_is_answered_for_a_full_queue() {
 }
 
 #[test]
-fn what_cannot_be_asked_is_refused_with_the_mend() {
+fn invalid_requests_are_refused_with_the_fix() {
     let yard = Yard::start(&config(), &[]);
     let socket = yard.socket();
     let ask = |args: &[&str]| flowyard().args(args).arg("--control").arg(&socket).output().unwrap();
@@ -139,7 +139,7 @@ fn what_cannot_be_asked_is_refused_with_the_mend() {
     let nobody =
         flowyard().args(["show", "cores", "--control", "/nonexistent/sock"]).output().unwrap();
     assert!(refused(&nobody).contains("is 'flowyard run' running"));
-    // The protocol itself: lines that are no requests, and more than one line.
+    // The protocol: lines that are not requests, and several lines at once.
     let mut stream = UnixStream::connect(&socket).unwrap();
     stream.write_all(b"nonsense\n{\"ask\":\"cores\",\"x\":1}\n{\"ask\":\"queues\"}\n").unwrap();
     stream.shutdown(std::net::Shutdown::Write).unwrap();
@@ -156,7 +156,7 @@ fn what_cannot_be_asked_is_refused_with_the_mend() {
     let mut answer = String::new();
     let _reset = stream.read_to_string(&mut answer);
     assert!(answer.is_empty() || answer.contains("of at most 65536 bytes"), "{answer}");
-    assert!(yard.ask(&["show", "cores"]).contains("answers"), "it is well after all that");
+    assert!(yard.ask(&["show", "cores"]).contains("responds"), "it still works after all that");
 }
 
 #[test]
@@ -178,7 +178,7 @@ fn a_socket_has_one_yard_and_outlives_none() {
     assert!(yard.socket().exists(), "a killed yard cleans nothing up");
     yard.restart(&[]);
     yard.wait_for_log("stale control socket replaced");
-    assert!(yard.ask(&["show", "cores"]).contains("answers"));
+    assert!(yard.ask(&["show", "cores"]).contains("responds"));
     let (status, _) = yard.stop();
     assert!(status.success() && !yard.socket().exists());
     fs::write(yard.socket(), "precious").unwrap();

@@ -1,5 +1,5 @@
-//! The JSON of `analyze` and `explain` is what their schemas say, and the committed schemas are
-//! what the command prints (`UPDATE_SCHEMA=1 cargo test -p flowyard-cli --test schema` writes them).
+//! JSON documents match their schemas, and the committed schemas are the ones that `flowyard schema`
+//! prints (`UPDATE_SCHEMA=1 cargo test -p flowyard-cli --test schema` writes them).
 
 #[path = "common/mod.rs"]
 mod common;
@@ -32,13 +32,13 @@ fn the_committed_schemas_are_the_commands() {
         assert!(
             committed == printed,
             "{file} is not what `flowyard schema {command}` prints. If the change only adds fields, \
-             write it anew with UPDATE_SCHEMA=1; else raise the schema's number first."
+             update the file with UPDATE_SCHEMA=1; otherwise raise the schema's version first."
         );
     }
 }
 
-/// Checks `value` against `schema`: as much of JSON Schema as ours use. Every field must be
-/// declared, and every keyword of the schema known here, so that nothing passes unseen.
+/// Checks `value` against `schema`, for the part of JSON Schema that our schemas use. A field that is not
+/// declared is a fault, and an unknown keyword panics, so that nothing is accepted by accident.
 fn check(value: &Value, schema: &Value, root: &Value, at: &str, faults: &mut Vec<String>) {
     let Some(keywords) = schema.as_object() else { return };
     let mut fault = |what: String| faults.push(format!("{at}: {what}"));
@@ -170,7 +170,7 @@ fn what_analyze_prints_fits_its_schema() {
         let value = fits("analyze", args);
         assert!(value["policies"].as_array().unwrap().len() > 1);
     }
-    // The smallest capture there is: a header.
+    // The smallest possible capture: only a file header.
     let empty = folder.path().join("empty.pcap");
     let head = [0xa1b2_c3d4_u32, 0x0004_0002, 0, 0, 65_535, 1].map(u32::to_le_bytes).concat();
     std::fs::write(&empty, head).unwrap();
@@ -199,18 +199,18 @@ fn what_explain_prints_fits_its_schema() {
 
 #[test]
 fn what_figures_prints_fits_its_schema() {
-    // A figure with bounds, one of the adapter's, one beside a measurement, one measured.
+    // A figure with bounds, one simulated by nicsim, one compared with a measurement, one measured.
     let value = fits("figures", &["dlb-mice", "fdir-table", "nic-table-1", "kth-here"]);
     assert_eq!(value["figures"].as_array().unwrap().len(), 4);
-    assert!(value["here"].is_null());
+    assert!(value["profile"].is_null());
     let folder = tempfile::tempdir().unwrap();
     let profile = folder.path().join("here.toml");
     let text = "name = \"here\"\ntitle = \"x\"\n[machine]\nsockets = 1\ncores = 2\nthreads = 1\n\
                 [constants.a_ns]\nvalue = 1.5\nhow = \"measured\"\nsource = \"y\"\n";
     std::fs::write(&profile, text).unwrap();
     let value = fits("figures", &["dlb-mice", "--profile", profile.to_str().unwrap()]);
-    assert_eq!(value["here"]["constants"]["a_ns"]["value"], 1.5);
-    // A kind that there is not is found.
+    assert_eq!(value["profile"]["constants"]["a_ns"]["value"], 1.5);
+    // An unknown kind is a fault.
     let schema = json(["schema", "figures"]);
     let mut wrong = value;
     wrong["figures"][0]["rows"][0]["kind"] = "guessed".into();
@@ -219,7 +219,7 @@ fn what_figures_prints_fits_its_schema() {
     assert_eq!(faults, ["it.figures[0].rows[0].kind: \"guessed\" is 0 of the kinds"]);
 }
 
-/// A balancer with a check, and a backend that passes none.
+/// A load balancer with a health check that its backend never passes.
 const BALANCER: &str = r#"
     [[port]]
     name = "west"
@@ -273,7 +273,7 @@ fn what_lb_prints_fits_its_schemas() {
     fits("lb-show", &["lb", "show"]);
 }
 
-/// The fields that users are promised.
+/// The fields that the documentation promises.
 #[test]
 fn the_promised_fields_are_there() {
     let value = fits("explain", &["tcp 66.9.149.187:2794 > 161.142.100.80:1766"]);
@@ -298,7 +298,7 @@ fn the_promised_fields_are_there() {
     }
 }
 
-/// The check above finds what it is there to find.
+/// `check` finds each kind of fault.
 #[test]
 fn a_document_that_does_not_fit_is_found() {
     let schema = json(["schema", "analyze"]);

@@ -1,4 +1,4 @@
-//! A yard as a service: rights, logs, metrics, what systemd is told, and the machine's health.
+//! An instance as a service: privileges, logs, metrics, notifications to systemd, and the doctor.
 
 #[path = "common/mod.rs"]
 mod common;
@@ -26,7 +26,7 @@ fn no_capability_is_left_in_any_thread() {
     for task in tasks {
         let status = match fs::read_to_string(task.unwrap().path().join("status")) {
             Ok(status) => status,
-            // A thread may end between the listing and the reading: before (ENOENT) or during (ESRCH).
+            // A thread may end before its file is opened (ENOENT) or read (ESRCH).
             Err(error) if matches!(error.raw_os_error(), Some(2 | 3)) => continue,
             Err(error) => panic!("{error}"),
         };
@@ -62,7 +62,7 @@ fn root_writes_a_capture_into_a_folder_that_is_anothers() {
 }
 
 #[test]
-fn as_root_a_yard_becomes_the_user_it_is_told() {
+fn as_root_an_instance_changes_to_the_given_user() {
     if !rustix::process::geteuid().is_root() {
         let _ = std::io::stderr().write_all(b"skipped: needs root\n");
         return;
@@ -87,7 +87,7 @@ fn as_root_a_yard_becomes_the_user_it_is_told() {
 }
 
 #[test]
-fn logs_are_lines_of_json_and_a_reload_is_told() {
+fn logs_are_lines_of_json_and_a_reload_is_logged() {
     let mut yard = Yard::start(&config(), &["--log-format", "json"]);
     let lines = |yard: &Yard| -> Vec<Value> {
         yard.log().lines().map(|line| serde_json::from_str(line).expect(line)).collect()
@@ -129,8 +129,8 @@ fn logs_for_the_journal_have_its_levels_and_off_is_off() {
     assert_eq!(quiet.log(), "");
 }
 
-/// Samples of a page in the text format, by name and labels. Panics on what the format does not
-/// allow: a sample without TYPE, a TYPE after its samples, names or numbers that are none.
+/// The samples of a page in Prometheus' text format, by name and labels. Panics on what the format does
+/// not allow: a sample without TYPE, a TYPE after its samples, invalid names or numbers.
 fn samples(page: &str) -> HashMap<String, f64> {
     let is_name = |name: &str| {
         !name.is_empty()
@@ -173,7 +173,7 @@ fn samples(page: &str) -> HashMap<String, f64> {
     samples
 }
 
-/// What the metrics server says to this request.
+/// The head and body of the metrics server's answer to this request.
 fn http(address: &str, request: &str) -> (String, String) {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.write_all(request.as_bytes()).unwrap();
@@ -191,8 +191,8 @@ fn http(address: &str, request: &str) -> (String, String) {
 }
 
 #[test]
-fn metrics_are_what_prometheus_reads() {
-    // By the configuration, in place of --metrics.
+fn metrics_have_the_format_that_prometheus_reads() {
+    // The address is in the configuration, not in --metrics.
     let yard =
         Yard::start(&config().replace("cores = 2", "cores = 2\nmetrics = \"127.0.0.1:0\""), &[]);
     let log = yard.wait_for_log("metrics: http://127.0.0.1:");
@@ -222,7 +222,7 @@ fn metrics_are_what_prometheus_reads() {
     assert!(http(address, "GET / HTTP/1.1\r\n\r\n").0.starts_with("HTTP/1.1 404"));
     assert!(http(address, "PUT /metrics HTTP/1.1\r\n\r\n").0.starts_with("HTTP/1.1 405"));
     assert_eq!(http(address, "HEAD /metrics HTTP/1.1\r\n\r\n").1, "");
-    // Who says nothing holds up the next one for a moment only.
+    // A client that sends nothing delays the next one for a short time only.
     let _silent = TcpStream::connect(address).unwrap();
     scrape();
     let bad = flowyard()
@@ -234,7 +234,7 @@ fn metrics_are_what_prometheus_reads() {
 }
 
 #[test]
-fn systemd_is_told_ready_reloading_alive_and_stopping() {
+fn systemd_is_notified_of_ready_reloading_alive_and_stopping() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("notify");
     let socket = UnixDatagram::bind(&path).unwrap();
@@ -284,7 +284,7 @@ fn the_unit_uses_what_the_program_has() {
 }
 
 #[test]
-fn the_doctor_tells_problems_with_their_mend_and_its_status() {
+fn the_doctor_reports_problems_with_their_fix_and_its_status() {
     let output = flowyard().args(["doctor", "--interface", "none7", "--json"]).output().unwrap();
     assert_eq!(output.status.code(), Some(1));
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
@@ -296,20 +296,20 @@ fn the_doctor_tells_problems_with_their_mend_and_its_status() {
     let problems = findings.iter().filter(|one| one["level"] == "problem").count();
     assert_eq!(report["problems"], problems);
     assert!(common::text(&output.stderr).contains("problem"));
-    // A configuration without interfaces asks little of a machine.
+    // A configuration without interfaces needs few checks.
     let output =
         flowyard().args(["doctor", "docs/examples/forward.toml", "--all"]).output().unwrap();
     let text = common::text(&output.stdout);
     assert!(text.contains("kernel: Linux") && text.contains("processors: "), "{text}");
-    assert!(!text.contains("CONFIG_XDP_SOCKETS") && !text.contains("mend: ethtool"), "{text}");
+    assert!(!text.contains("CONFIG_XDP_SOCKETS") && !text.contains("fix: ethtool"), "{text}");
     let bad = flowyard().args(["doctor", "/nonexistent.toml"]).output().unwrap();
-    assert!(refused(&bad).contains("name a readable configuration"));
+    assert!(refused(&bad).contains("give a readable configuration file"));
     let bad = flowyard().args(["doctor", "--kind", "token_ring"]).output().unwrap();
-    assert!(refused(&bad).contains("none of af_xdp, af_packet, tap"));
+    assert!(refused(&bad).contains("one of af_xdp, af_packet, tap"));
 }
 
-/// The doctor's word on veth `va`, made in a namespace of its own; then what it says must be
-/// pasted is pasted, and it is asked again.
+/// Runs the doctor for the veth `va` in a new namespace, then the commands that it printed, then the
+/// doctor again.
 const VETH: &str = r#"
 set -e
 mount -t sysfs none /sys
@@ -327,7 +327,7 @@ sh -e "$2/mend"
 "#;
 
 #[test]
-fn what_the_doctor_says_mends_a_veth() {
+fn the_doctors_commands_fix_a_veth() {
     let tools = ["unshare", "ip", "ethtool", "python3"];
     let has = |tool: &str| {
         Command::new("sh").args(["-c", &format!("command -v {tool} >/dev/null")]).status()

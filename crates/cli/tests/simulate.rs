@@ -5,7 +5,7 @@ mod common;
 use common::run;
 
 #[test]
-fn a_scenario_comes_to_what_it_expects_or_says_what_differs() {
+fn a_scenario_meets_its_expectations_or_the_difference_is_printed() {
     let good = run(["run", "scenarios/ordered.toml", "--simulate"]);
     let said = "scenarios/ordered.toml: as expected, with each of 16 seeds\n";
     assert_eq!(
@@ -28,13 +28,17 @@ fn a_scenario_comes_to_what_it_expects_or_says_what_differs() {
     );
 }
 
-/// The frames of a scenario go through real threads, too.
+/// A scenario's configuration also runs on real threads.
 #[test]
 fn a_scenario_runs_on_threads() {
     let ran = run(["run", "scenarios/exact-drop.toml", "--json"]);
-    let books: serde_json::Value = serde_json::from_slice(&ran.stdout).unwrap();
-    let total = &books["total"];
-    assert_eq!((&total["tx_frames"], &total["drops"]["table"]), (&2.into(), &5.into()), "{books}");
+    let counters: serde_json::Value = serde_json::from_slice(&ran.stdout).unwrap();
+    let total = &counters["total"];
+    assert_eq!(
+        (&total["tx_frames"], &total["drops"]["table"]),
+        (&2.into(), &5.into()),
+        "{counters}"
+    );
     let note = String::from_utf8_lossy(&ran.stderr).into_owned();
     assert!(note.contains("are for --simulate"), "{note}");
 }

@@ -1,4 +1,4 @@
-//! Captures as they come: several, from a pipe, packed, cut; and output that nobody reads on.
+//! Captures: several at once, from a pipe, compressed, truncated; and output into a closed pipe.
 
 mod common;
 
@@ -24,7 +24,7 @@ fn gzip(bytes: &[u8]) -> Vec<u8> {
     out.finish().unwrap()
 }
 
-/// The capture of the repository as pcapng.
+/// The repository's capture, converted to pcapng.
 fn pcapng(path: &Path) -> Vec<u8> {
     let mut source = pcap::open(root().join(YARD)).unwrap();
     let mut writer = pcap::Writer::create(path, pcap::Format::Pcapng, LinkType::Ethernet).unwrap();
@@ -41,7 +41,7 @@ fn pcapng(path: &Path) -> Vec<u8> {
     std::fs::read(path).unwrap()
 }
 
-/// The analysis without the names of the captures.
+/// The analysis as JSON, with the names of the captures removed.
 fn nameless(output: &std::process::Output) -> Value {
     let mut value: Value = serde_json::from_str(&good(output)).unwrap();
     for capture in value["captures"].as_array_mut().unwrap() {
@@ -51,13 +51,13 @@ fn nameless(output: &std::process::Output) -> Value {
 }
 
 #[test]
-fn every_way_in_gives_the_same() {
+fn every_input_format_gives_the_same_result() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("yard.pcapng");
     let (classic, ng) = (yard(), pcapng(&path));
     let expected = nameless(&run(["analyze", YARD, "--json"]));
     assert!(expected["traffic"]["packets"].as_u64().unwrap() > 10_000);
-    // Not assert_eq: the two would be printed, which nobody can read.
+    // Not assert_eq!, which would print both documents.
     let same = |output: &std::process::Output, kind: &str| {
         assert!(nameless(output) == expected, "{kind} gives another result");
     };
@@ -91,9 +91,10 @@ fn several_captures_are_one_analysis() {
     assert!(lines.contains("2 captures") || lines.matches(YARD).count() > 1, "{lines}");
 }
 
-/// What was whole is analysed, what is not is named, and that is no failure.
+/// The complete packets of a truncated capture are analysed, and the damage is reported. It is not a
+/// failure.
 #[test]
-fn a_cut_capture_gives_what_was_whole() {
+fn the_complete_packets_of_a_truncated_capture_are_analysed() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("cut.pcap");
     let name = path.to_str().unwrap();
@@ -115,7 +116,7 @@ fn a_cut_capture_gives_what_was_whole() {
         assert!(damage.contains(&format!("{packets} whole packets")), "{kind}: {damage}");
         assert_eq!(value["traffic"]["packets"], packets, "{kind}");
         assert_eq!(packets > 1000, kind != "in the first header", "{kind}: {packets}");
-        // People are told too, in the text and on the page.
+        // The text output reports it too.
         let said = good(&run(["analyze", name]));
         assert!(said.contains("whole packets"), "{kind}: {said}");
         if packets > 0 {
@@ -126,7 +127,7 @@ fn a_cut_capture_gives_what_was_whole() {
     }
 }
 
-/// `flowyard ... | head`: the reader goes before anything is written.
+/// `flowyard ... | head`, with the reader gone before anything is written.
 #[test]
 fn a_closed_pipe_is_no_failure() {
     let flow = "tcp 10.0.0.1:40000 > 10.0.0.2:11211";
@@ -155,7 +156,7 @@ fn a_closed_pipe_is_no_failure() {
     }
 }
 
-/// Nothing depends on the hour, the machine or the run.
+/// The output does not depend on the time, the machine or the run.
 #[test]
 fn the_same_twice() {
     for args in [
@@ -182,7 +183,7 @@ fn help_names_every_command_and_option() {
     }
 }
 
-/// A page that needs nothing but itself.
+/// The page refers to no other file or server.
 #[test]
 fn the_page_is_self_contained() {
     let folder = tempfile::tempdir().unwrap();
@@ -196,7 +197,7 @@ fn the_page_is_self_contained() {
     for foreign in ["<script", "src=\"http", "href=\"http", "@import", "url(http", "<link"] {
         assert!(!page.contains(foreign), "{foreign}");
     }
-    // With --json the document is alone on standard output.
+    // With --json, only the document is on standard output.
     let value = json(["analyze", YARD, "--json", "--html", path.to_str().unwrap()]);
     assert_eq!(value["schema"], "flowyard.analyze/1");
 }

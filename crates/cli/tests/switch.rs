@@ -1,4 +1,5 @@
-//! `flowyard switch`, against an agent in this process whose data plane takes all and moves nothing.
+//! `flowyard switch` with an OpenFlow agent in this process, whose data plane accepts every change and
+//! forwards nothing.
 
 use std::process::{Command, Output};
 
@@ -8,7 +9,7 @@ use flowyard_openflow::change::{Change, Punt};
 use flowyard_openflow::port::{Port, PortStats};
 use flowyard_operate::openflow::{Channel, Config, Plane};
 
-/// A data plane where every change is in force at once.
+/// A data plane in which every change takes effect at once.
 #[derive(Default)]
 struct Still(u64);
 
@@ -60,14 +61,14 @@ impl Switch {
         flowyard.args(["switch", command, &at]).args(arguments).output().expect("it runs")
     }
 
-    /// What it prints; it must not fail.
+    /// The output of a command, which must succeed.
     fn says(&self, command: &str, arguments: &[&str]) -> String {
         let output = self.run(command, arguments);
         assert!(output.status.success(), "{command} {arguments:?}: {output:?}");
         String::from_utf8(output.stdout).expect("text")
     }
 
-    /// Its status and what it complains of.
+    /// Exit status and error output of a command.
     fn fails(&self, command: &str, arguments: &[&str]) -> (Option<i32>, String) {
         let output = self.run(command, arguments);
         (output.status.code(), String::from_utf8(output.stderr).expect("text"))
@@ -87,7 +88,7 @@ fn flows_are_added_shown_changed_and_deleted() {
          actions=goto_table:1\n cookie=0x0, duration=0.000s, table=1, n_packets=0, n_bytes=0, \
          priority=7,tcp,nw_dst=10.0.0.0/8,tcp_dst=80 actions=output:1\n"
     );
-    // What is dumped can be added again, as a file.
+    // The output of dump-flows can be added again, from a file.
     let file = switch.folder.path().join("flows");
     std::fs::write(&file, format!("# all\n{dump}")).expect("written");
     switch.says("del-flows", &[]);
@@ -120,7 +121,7 @@ fn groups_meters_and_ports_are_shown() {
     switch.says("del-groups", &["group_id=1"]);
     switch.says("del-meters", &[]);
     assert_eq!(switch.says("dump-flows", &[]), "");
-    // One flow is there already: the monitor begins with it.
+    // The monitor starts with the flow that exists already.
     switch.says("add-flow", &["in_port=1,actions=drop"]);
     let seen = switch.says("monitor", &["-O", "1.4", "--watch", "--count", "0"]);
     assert!(
@@ -130,7 +131,7 @@ fn groups_meters_and_ports_are_shown() {
 }
 
 #[test]
-fn errors_name_the_place_and_the_mend() {
+fn errors_name_the_place_and_the_fix() {
     let switch = Switch::new();
     let (status, why) = switch.fails("add-flow", &["in_prt=1,actions=drop"]);
     assert_eq!(status, Some(2), "{why}");

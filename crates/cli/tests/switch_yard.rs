@@ -1,4 +1,4 @@
-//! A switch with flows of its configuration, in a process of its own: asked why, measured, reloaded.
+//! A running OpenFlow switch with flows from its configuration: `switch why`, and a reload.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 #[path = "common/mod.rs"]
@@ -52,7 +52,7 @@ fn why_says_which_flows_answer_and_what_is_offloaded() {
     assert!(said.contains("actions=dec_ttl,output:2 (offloaded:"), "{said}");
     let said = yard.ask(&["switch", "why", "in_port=west,arp"]);
     assert!(said.starts_with("table 0: no flow matches\n"), "{said}");
-    assert!(said.contains("in the caches of 0 of 1 cores now"), "{said}");
+    assert!(said.contains("0 of 1 cores have this lookup in their cache now"), "{said}");
     for (flow, wrong) in
         [("in_port=nord", "a port's name: west, east"), ("ip,nw_dst=10.0.0.0/8", "leave out masks")]
     {

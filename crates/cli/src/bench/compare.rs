@@ -1,4 +1,4 @@
-//! `flowyard bench compare`: two results side by side, with ratios.
+//! `flowyard bench compare`: two results of one method, with ratios.
 
 use std::io::{Write, stdout};
 use std::path::PathBuf;
@@ -8,17 +8,16 @@ use flowyard_rfc2544::document::compare;
 
 use crate::stop::{Stop, bad_input};
 
-/// Two results of the same method side by side, with ratios: two platforms, two configurations.
 #[derive(clap::Args)]
 #[command(after_help = "Example:\n  flowyard bench compare a.json b.json")]
 pub(crate) struct Args {
-    /// What a method printed with --json
+    /// First result: the output of a bench method with --json
     a: PathBuf,
 
-    /// The other one
+    /// Second result, of the same method; ratios are B divided by A
     b: PathBuf,
 
-    /// Print JSON (schema flowyard.bench-compare/1)
+    /// Print JSON (schema flowyard.bench-compare/1) instead of a table
     #[arg(long)]
     json: bool,
 }

@@ -1,7 +1,7 @@
-//! `flowyard bench engine`: the whole walk on ports in memory, on the threads of this machine.
+//! `flowyard bench engine`: the engine with ports in memory, on the threads of this machine.
 //!
-//! Three tables: frames a second of the walk, nanoseconds by stage, and what splitting one flow over
-//! two cores brings at several costs of work, beside what the costs by stage foretell.
+//! Three tables: frames per second, nanoseconds per frame and stage, and the gain of splitting one flow
+//! over two cores at several costs of work, beside the gain predicted from the stage costs.
 
 use std::io::{IsTerminal, Write, stderr, stdout};
 use std::time::Duration;
@@ -15,26 +15,25 @@ use serde::Serialize;
 use super::rounds::{Case, Load, Round, median};
 use crate::stop::{Stop, bad_input};
 
-/// The whole walk in memory: frames a second, nanoseconds by stage, and from which work on splitting
-/// a flow over cores pays.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
   flowyard bench engine
   flowyard bench engine --rounds 9 --json
 
-Rates are medians over the rounds. What is compared runs side by side in each round; other load on the
-machine lowers both. A core that does all is timed in one tick of sixteen, which the rates include.")]
+Rates are medians over all rounds. Every round runs all cases one after another, so that other load
+on the machine disturbs all of them alike. A core that does all the work times its stages in one
+iteration of sixteen; the rates include the cost of that.")]
 pub(crate) struct Args {
-    /// How often everything is measured
+    /// Number of rounds; every round measures every case once
     #[arg(long, value_name = "N", default_value_t = 5)]
     rounds: usize,
 
-    /// How long each measurement takes, such as 200ms
+    /// Duration of each measurement, 1ms to 60s
     #[arg(long, value_name = "TIME", default_value = "200ms", value_parser = humantime::parse_duration)]
     time: Duration,
 
-    /// Print JSON (schema flowyard.bench-engine/1)
+    /// Print JSON (schema flowyard.bench-engine/1) instead of tables
     #[arg(long)]
     json: bool,
 }
@@ -48,51 +47,52 @@ struct Results {
     break_even: BreakEven,
 }
 
-/// One way through the yard.
+/// One configuration of the engine.
 #[derive(Serialize)]
 struct Walk {
     name: &'static str,
     cores: u16,
-    /// Frames a second, the median.
+    /// Frames per second, the median of the rounds.
     pps: f64,
-    /// The inverse, in nanoseconds.
+    /// 10^9 / `pps`.
     ns_per_frame: f64,
-    /// By stage, over all rounds; a stage that was not timed is missing.
+    /// Nanoseconds per frame by stage, over all rounds; a stage that was not timed is missing.
     stages: Vec<(&'static str, f64)>,
 }
 
 /// One flow on one core and on two.
 #[derive(Serialize)]
 struct Split {
-    /// What is done with a frame.
+    /// The work done on each frame.
     work: String,
-    /// What that takes, in nanoseconds, besides what forwarding does.
+    /// Cost of the work in nanoseconds per frame, beyond that of forwarding.
     work_ns: f64,
     one_pps: f64,
     two_pps: f64,
-    /// Two over one, the median of the rounds' ratios.
+    /// `two_pps / one_pps`, the median of the rounds' ratios.
     gain: f64,
-    /// What the costs by stage foretell.
+    /// The gain predicted from the costs per stage.
     expected: f64,
 }
 
-/// Below this work a frame, splitting does not pay.
+/// The costs that decide from which work per frame on splitting a flow pays.
 #[derive(Serialize)]
 struct BreakEven {
     rx_ns: f64,
     handoff_ns: f64,
     commit_ns: f64,
-    /// For two cores that share all stages and a gain of 1.1, from these costs.
+    /// The least work per frame, in nanoseconds, at which two cores that share all stages gain
+    /// [`GAIN`].
     two_cores_ns: f64,
 }
 
-/// Work costs at which one flow is split, in nanoseconds a frame.
+/// Costs of the work at which one flow is split, in nanoseconds per frame.
 const COSTS: [u64; 7] = [0, 50, 100, 200, 500, 1000, 2600];
 
-/// Modes of a balancer in which one flow is split.
+/// Load balancer modes in which one flow is split.
 const MODES: [&str; 3] = ["dsr", "ipip", "fullnat"];
 
-/// The least gain that is worth a split: the default of `[elephants]`.
+/// The least gain that justifies a split: the default in `[elephants]`.
 const GAIN: f64 = 1.1;
 
 pub(crate) fn run(args: &Args) -> Result<(), Stop> {
@@ -100,7 +100,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Stop> {
         || args.time < Duration::from_millis(1)
         || args.time > Duration::from_secs(60)
     {
-        return Err(bad_input("--rounds wants at least 1, --time from 1ms to 60s"));
+        return Err(bad_input("--rounds: must be at least 1; --time: must be 1ms to 60s"));
     }
     let results = measure(args, &crate::run::clock()).map_err(Stop::Failed)?;
     let mut out = stdout().lock();
@@ -131,8 +131,8 @@ fn walks() -> Vec<(&'static str, Case)> {
         ("hash, atomic queue", Case { order: "atomic", ..one.clone() }),
         ("hash, ordered queue", Case { order: "ordered", ..one.clone() }),
         ("hash, 1,514-byte frames", Case { length: 1514, ..one }),
-        ("handed to a second core", two.clone()),
-        ("handed to a second core in order", Case { order: "ordered", ..two }),
+        ("passed to a second core", two.clone()),
+        ("passed to a second core in order", Case { order: "ordered", ..two }),
     ]
 }
 
@@ -181,7 +181,7 @@ fn measure(args: &Args, clock: &Clock) -> anyhow::Result<Results> {
     }
     let walks: Vec<_> =
         walks.iter().zip(&walked).map(|((name, case), r)| walk(name, case, r)).collect();
-    // What two cores that hand frames to each other in order take.
+    // The stage costs of two cores with an ordered queue between them.
     let costs = walked.last().map_or_else(Stages::default, |rounds| sum(rounds));
     let costs = costs_of(&costs);
     let compare = |what: String, ns: f64, rounds: &[[Round; 2]]| compare(what, ns, rounds, costs);
@@ -191,7 +191,7 @@ fn measure(args: &Args, clock: &Clock) -> anyhow::Result<Results> {
         .map(|((ns, _), rounds)| compare(format!("{ns} ns"), *ns as f64, rounds))
         .collect();
     for ((mode, _), rounds) in modes.iter().zip(&balanced) {
-        // What the balancer takes, besides what forwarding does.
+        // Cost of the balancer beyond that of forwarding.
         let alone = rounds.iter().fold(Stages::default(), |sum, [one, _]| sum.plus(&one.stages));
         let ns = costs_of(&alone).work_ns - costs.work_ns;
         compared.push(compare(format!("balance, {mode}"), ns.max(0.0), rounds));
@@ -262,16 +262,18 @@ fn bar(steps: u64) -> Option<ProgressBar> {
 
 fn text(results: &Results) -> String {
     let style = crate::style();
-    let mut rates = Table::new("The walk, 64-byte frames of 8,192 flows, ports in memory")
-        .column(Column::text("walk"))
-        .column(Column::number("cores"))
-        .column(Column::number("rate"))
-        .column(Column::number("a frame").unit("ns"));
-    let mut stages = Table::new("Nanoseconds a frame, by stage").column(Column::text("walk"));
+    let mut rates =
+        Table::new("Rate by configuration: 64-byte frames of 8,192 flows, ports in memory")
+            .column(Column::text("configuration"))
+            .column(Column::number("cores"))
+            .column(Column::number("rate"))
+            .column(Column::number("time").unit("ns/frame"));
+    let mut stages =
+        Table::new("Nanoseconds per frame and stage").column(Column::text("configuration"));
     for span in Span::ALL {
         stages = stages.column(Column::number(span.name()));
     }
-    stages = stages.column(Column::number("all"));
+    stages = stages.column(Column::number("sum"));
     for walk in &results.walks {
         rates.push([
             Cell::new(walk.name).tone(Tone::Strong),
@@ -282,17 +284,18 @@ fn text(results: &Results) -> String {
         let of = |name: &str| walk.stages.iter().find(|stage| stage.0 == name).map(|stage| stage.1);
         let cells =
             Span::ALL.map(|span| of(span.name()).map_or("-".into(), |ns| format!("{ns:.1}")));
-        let all = walk.stages.iter().fold(0.0, |sum, stage| sum + stage.1); // of none: not -0
+        let all = walk.stages.iter().fold(0.0, |sum, stage| sum + stage.1); // sum() of nothing is -0
         let row = [walk.name.to_owned()].into_iter().chain(cells).chain([format!("{all:.1}")]);
         stages.push(row.map(Cell::new).collect::<Vec<_>>());
     }
-    let mut splits = Table::new("One flow on one core, and on two through the ordered queue")
-        .column(Column::text("work"))
-        .column(Column::number("takes").unit("ns a frame"))
-        .column(Column::number("one core"))
-        .column(Column::number("two cores"))
-        .column(Column::number("gain"))
-        .column(Column::number("expected"));
+    let mut splits =
+        Table::new("One flow on one core, and split over two cores by an ordered queue")
+            .column(Column::text("work"))
+            .column(Column::number("work").unit("ns/frame"))
+            .column(Column::number("one core"))
+            .column(Column::number("two cores"))
+            .column(Column::number("gain").unit("measured"))
+            .column(Column::number("gain").unit("predicted"));
     for split in &results.splits {
         splits.push([
             Cell::new(split.work.clone()),
@@ -310,12 +313,13 @@ fn text(results: &Results) -> String {
     text += "\n";
     text += &splits.to_text(&style);
     text += &format!(
-        "\nBreak-even: splitting a flow over two cores pays from {two_cores_ns:.0} ns of work a frame on \
-         (gain {GAIN}), with rx to settle {rx_ns:.1} ns,\none side of a hand-off {handoff_ns:.1} ns, commit \
-         {commit_ns:.1} ns, as measured above in the last row. [elephants] measures the same while it runs.\n"
+        "\nBreak-even: splitting one flow over two cores gains a factor of {GAIN} or more if the work takes at \
+         least {two_cores_ns:.0} ns per frame.\nCosts used, from the last row of the stage table: rx to settle \
+         {rx_ns:.1} ns, one side of a hand-off {handoff_ns:.1} ns, commit {commit_ns:.1} ns.\n[elephants] in a \
+         configuration measures the same costs while the engine runs.\n"
     );
     if results.processors < 2 {
-        text += "\nNote: this machine has one processor: two cores share it, and gain nothing.\n";
+        text += "\nNote: this machine has only one CPU; two cores share it and gain nothing.\n";
     }
     text
 }

@@ -1,6 +1,8 @@
-//! The guard before the bench's real ports (T10). RFC 6815: benchmark traffic must not be on networks
-//! that others use. So the bench refuses interfaces with a default route, and everything outside a
-//! network namespace of its own, unless the user says that it is isolated.
+//! The isolation check before the tester opens a real interface (T10 in docs/bench.md).
+//!
+//! RFC 6815: benchmark traffic must not be sent on production networks. The tester refuses interfaces
+//! that have a default route, and every interface in the machine's own network namespace, unless the user
+//! declares them isolated (--isolated).
 
 use std::fs;
 
@@ -8,28 +10,28 @@ use flowyard_ports::live::default_route;
 
 use crate::stop::{Stop, bad_input};
 
-/// The number that Linux has given the first network namespace since 6.18 (`linux/nsfs.h`).
+/// Inode of the initial network namespace since Linux 6.18 (`linux/nsfs.h`).
 const FIRST: &str = "net:[4026531833]";
 
-/// Refuses interfaces that others may use.
+/// Refuses interfaces that may be connected to a production network.
 pub(super) fn check(names: &[String]) -> Result<(), Stop> {
-    let mend = "benchmark traffic must not be on networks that others use (RFC 6815): test in a \
-                namespace of its own, or say --isolated";
+    let fix = "benchmark traffic must not be sent on production networks (RFC 6815): run the test in a \
+               network namespace of its own, or give --isolated if the interface is isolated";
     for name in names {
         if let Some(to) = default_route(name)? {
-            return Err(bad_input(format!("'{name}' has the default route to {to}; {mend}")));
+            return Err(bad_input(format!("'{name}' has the default route to {to}; {fix}")));
         }
     }
-    if is_the_machines()? {
-        return Err(bad_input(format!("this is the machine's own network namespace; {mend}")));
+    if is_initial_namespace()? {
+        return Err(bad_input(format!("this is the machine's own network namespace; {fix}")));
     }
     Ok(())
 }
 
-/// Whether this may be the network namespace that the machine itself is in. That of the first process
-/// says so; who may not ask for it (CAP_SYS_PTRACE) goes by the number of the first namespace, and by
-/// whether anything here leads out: a namespace with a default route is nobody's own.
-fn is_the_machines() -> Result<bool, Stop> {
+/// Whether this may be the machine's own network namespace, that is the namespace of process 1. Reading
+/// that needs CAP_SYS_PTRACE. Without the capability, it is the one with the inode of the initial
+/// namespace, or one in which some interface has a default route.
+fn is_initial_namespace() -> Result<bool, Stop> {
     let namespace = |of: &str| {
         let link = fs::read_link(format!("/proc/{of}/ns/net")).ok()?;
         link.to_str().map(str::to_owned)

@@ -1,4 +1,4 @@
-//! The bench on real interfaces: the tester's ports, behind a guard.
+//! The tester's ports on real interfaces. They are opened only after the isolation check (`guard`).
 //!
 //! ```text
 //!  af-packet   sendmmsg ──> interface ──> ring of slots
@@ -18,19 +18,19 @@ use super::guard;
 use super::reset::Command;
 use crate::stop::{Stop, bad_input};
 
-/// What the tester's ports are.
+/// Kind of the tester's ports.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
 pub(super) enum Kind {
-    /// A packet socket: works on every interface
+    /// Packet socket (AF_PACKET): works on every interface
     AfPacket,
-    /// An AF_XDP socket, both ways: one queue, frames of 2048 bytes at most
+    /// AF_XDP socket for both directions: uses one queue, and frames of no more than 2048 bytes
     AfXdp,
     /// Sends by AF_XDP, receives by a packet socket
     Mixed,
 }
 
 impl Kind {
-    /// As in the report.
+    /// Its name in the report.
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::AfPacket => "af_packet",
@@ -40,13 +40,13 @@ impl Kind {
     }
 }
 
-/// Room for received frames: a tenth of a second at half a million a second.
+/// Frames in the receive ring of a packet socket: 0.1 s at half a million frames per second.
 const FRAMES: u32 = 1 << 16;
-/// The same of AF_XDP, in each direction.
+/// Frames in an AF_XDP ring, in each direction.
 const CHUNKS: u32 = 1 << 14;
 
-/// Frames that the generator has the kernel send by one call: not more than its backlogs of received
-/// frames hold (net.core.netdev_max_backlog, 1000), as veth delivers to one.
+/// Frames that `bench generate` hands to the kernel by one call. A veth delivers them to one receive
+/// backlog, so it is less than the capacity of that (net.core.netdev_max_backlog, 1000).
 const GATHERS: usize = 512;
 
 /// A port of the tester on an interface.
@@ -54,7 +54,7 @@ pub(super) struct Port {
     name: String,
     sends: Sends,
     receives: Receives,
-    /// Frames of two kilobytes and less; longer ones are not the tester's.
+    /// The frame that is being received.
     buffer: Vec<u8>,
 }
 
@@ -65,13 +65,13 @@ enum Sends {
 
 enum Receives {
     Packet(Ring),
-    /// What sends also receives.
+    /// The socket that sends also receives.
     Same,
     Nothing,
 }
 
 impl Port {
-    /// Opens interfaces, if they are isolated or the user says so.
+    /// Opens a port on each interface. Without `is_isolated` they must pass the isolation check.
     pub(super) fn open_all(
         names: &[String],
         kind: Kind,
@@ -83,18 +83,18 @@ impl Port {
         names.iter().map(|name| Self::open(name, kind, true)).collect()
     }
 
-    /// Opens one, behind the guard; without `receives`, only to send.
+    /// Opens a port on one interface, without the isolation check; if not `receives`, only for sending.
     pub(super) fn open(name: &str, kind: Kind, receives: bool) -> Result<Self, Stop> {
         let interface = Interface::find(name).map_err(bad_input)?;
         if !interface.is_up {
-            return Err(bad_input(format!("'{name}' is down; ip link set {name} up")));
+            return Err(bad_input(format!("'{name}' is down; run: ip link set {name} up")));
         }
         let sends = match kind {
             Kind::AfPacket => Sends::Packet(Sender::open(&interface, true).map_err(bad_input)?),
             Kind::AfXdp | Kind::Mixed => {
                 let both = receives && kind == Kind::AfXdp;
                 let opened = Exchange::open(&interface, CHUNKS, both).map_err(bad_input)?;
-                // Whoever only sends sends as fast as it goes; the methods send when a frame is due.
+                // The generator sends as fast as possible; the methods send each frame when it is due.
                 let opened = if receives { opened } else { opened.gather(GATHERS) };
                 Sends::Xdp(Box::new(opened))
             }
@@ -105,13 +105,14 @@ impl Port {
             Kind::AfPacket | Kind::Mixed => {
                 let settings = Settings { fanout: Fanout::Hash, frames: FRAMES };
                 let mut rings = Ring::open(&interface, 1, settings).map_err(bad_input)?;
-                Receives::Packet(rings.pop().ok_or_else(|| bad_input("no ring was opened"))?)
+                let ring = rings.pop();
+                Receives::Packet(ring.ok_or_else(|| bad_input("no receive ring was opened"))?)
             }
         };
         Ok(Self { name: name.into(), sends, receives, buffer: vec![0; 1 << 16] })
     }
 
-    /// Waits until what was taken has left, for a moment.
+    /// Polls until all frames that were handed over have been sent, a bounded number of times.
     pub(super) fn drain(&mut self) {
         if let Sends::Xdp(exchange) = &mut self.sends {
             for _ in 0..10_000 {
@@ -123,8 +124,8 @@ impl Port {
     }
 }
 
-/// Frames that are looked at before the tester looks at its schedule again.
-const LOOK: usize = 256;
+/// Maximum number of frames to receive before the tester checks its send schedule again.
+const RX_BURST: usize = 256;
 
 impl Wire for Port {
     #[inline]
@@ -137,27 +138,30 @@ impl Wire for Port {
         match error {
             None => Ok(sent),
             Some(error) => match error.raw_os_error() {
-                // No room just now: the rest is offered again.
+                // The kernel's queue is full: the caller offers the rest again.
                 Some(libc_codes::EAGAIN | libc_codes::ENOBUFS) => Ok(sent),
-                _ => Err(format!("'{}': {error}; is it up, and both its ends?", self.name)),
+                _ => Err(format!(
+                    "'{}': {error}; check that the interface and its peer are up",
+                    self.name
+                )),
             },
         }
     }
 
     #[inline]
     fn receive(&mut self, each: &mut dyn FnMut(&[u8])) {
-        // The kernel stops at a frame that the far side has no room for: it is asked to go on.
+        // The kernel stops sending at a frame that the peer's queue cannot take; this call restarts it.
         if let Sends::Xdp(exchange) = &mut self.sends {
             exchange.pending();
         }
         let ring = match (&mut self.receives, &mut self.sends) {
             (Receives::Packet(ring), _) => ring,
-            (Receives::Same, Sends::Xdp(exchange)) => return exchange.receive(LOOK, each),
+            (Receives::Same, Sends::Xdp(exchange)) => return exchange.receive(RX_BURST, each),
             _ => return,
         };
-        for _ in 0..LOOK {
+        for _ in 0..RX_BURST {
             let Some(seen) = ring.peek() else { return };
-            // Nobody leaves cutting to an adapter here; a frame that wants it is shown whole.
+            // A frame that still needs segmentation by an adapter (TSO) is passed on whole.
             let len = seen.len(None, 0);
             if let Some(buffer) = self.buffer.get_mut(..len) {
                 seen.write(None, 0, buffer);
@@ -177,13 +181,13 @@ impl Wire for Port {
     }
 }
 
-/// Error numbers of Linux on all its common processors.
+/// Error numbers of Linux, the same on all common processors.
 mod libc_codes {
     pub(super) const EAGAIN: i32 = 11;
     pub(super) const ENOBUFS: i32 = 105;
 }
 
-/// The bench between interfaces.
+/// The bench on real interfaces.
 pub(super) struct LiveBench<'a> {
     pub(super) wires: Vec<Port>,
     pub(super) clock: &'a dyn Fn() -> Nanos,

@@ -1,4 +1,4 @@
-//! `flowyard bench rfc2544`, and the other methods: each is a profile, and the same run.
+//! `flowyard bench rfc2544` and the other test methods. Each method is a profile; one function runs them.
 
 use std::io::{IsTerminal, Write, stderr, stdout};
 use std::path::PathBuf;
@@ -20,13 +20,13 @@ use super::options::{Options, time};
 use super::state::StateFile;
 use crate::stop::{Stop, bad_input};
 
-/// The schema of what the methods print.
+/// Name and version of the methods' JSON document.
 pub(super) const SCHEMA: &str = "flowyard.bench/1";
 
-/// Of searches and traffic: what trials of another number say of this run, nobody knows.
+/// Version of the searches and the traffic. A state file of another version is refused, because its
+/// trials are not comparable with those of this version.
 const METHOD: u32 = 2;
 
-/// RFC 2544 whole.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -35,14 +35,14 @@ Examples:
   flowyard bench rfc2544 --cores 2 --flows 256 --addresses random --html report.html
   flowyard bench rfc2544 --state run.state --json > run.json
 
-The device is a yard under virtual time: the engine is real, the costs of its cores are those given. The
-same command gives the same results, to the frame.")]
+Without --interfaces, the device under test is flowyard's engine simulated in virtual time, with
+the CPU costs given by the options under Device. The same command then gives exactly the same
+results.")]
 pub(crate) struct Rfc2544 {
     #[command(flatten)]
     options: Options,
 }
 
-/// Back-to-back frames.
 #[derive(clap::Args)]
 #[command(after_help = "Example:\n  flowyard bench rfc9004 --sizes 64")]
 pub(crate) struct Rfc9004 {
@@ -50,7 +50,6 @@ pub(crate) struct Rfc9004 {
     options: Options,
 }
 
-/// Multiple loss ratios.
 #[derive(clap::Args)]
 #[command(after_help = "Example:\n  flowyard bench mlrsearch --sizes imix-csit --flows 64")]
 pub(crate) struct Mlrsearch {
@@ -58,7 +57,6 @@ pub(crate) struct Mlrsearch {
     options: Options,
 }
 
-/// Lanner's experiment.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -70,7 +68,6 @@ pub(crate) struct Lanner {
     options: Options,
 }
 
-/// One long run.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -80,19 +77,20 @@ pub(crate) struct Soak {
     #[command(flatten)]
     options: Options,
 
-    /// How long, such as 14h [default: 14h, or once through a capture]
+    /// Duration of the run, such as 14h [default: 14h; with --replay, the length of the capture]
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     duration: Option<Duration>,
 
-    /// Replay a capture (pcap, pcapng, gzip): its flows, sizes and times, in frames of the bench
+    /// Replay the flows, frame sizes and times of this capture (pcap or pcapng, also compressed by
+    /// gzip); the frames' contents are the tester's own
     #[arg(long, value_name = "FILE", conflicts_with_all = ["load", "sizes", "mix", "flows"])]
     replay: Option<PathBuf>,
 
-    /// How fast it is replayed; 1 is as it was captured
+    /// Speed of the replay, 0.01 to 100; 1 is the speed of the capture
     #[arg(long, value_name = "FACTOR", default_value_t = 1.0, requires = "replay")]
     speed: f64,
 
-    /// Load, in hundredths of the line
+    /// Load in percent of the line rate, 1 to 100
     #[arg(long, value_name = "PERCENT", default_value_t = 40, value_parser = clap::value_parser!(u64).range(1..=100))]
     load: u64,
 }
@@ -119,16 +117,16 @@ pub(super) fn soak(args: &Soak) -> Result<(), Stop> {
     let duration = match (args.duration, &capture) {
         (Some(duration), _) => time("--duration", duration)?,
         (None, None) => time("--duration", fourteen_hours)?,
-        // Once through: what the capture takes, at this speed.
+        // Once through the capture at this speed.
         (None, Some(capture)) => (capture.length_ns as f64 / args.speed) as u64,
     };
     let mut profile =
         args.options.profile(|line, ports| Profile::soak(line, ports, duration, args.load))?;
     if let Some(capture) = capture {
         if !(0.01..=100.0).contains(&args.speed) {
-            return Err(bad_input(format!("--speed: from 0.01 to 100, not {}", args.speed)));
+            return Err(bad_input(format!("--speed: must be 0.01 to 100, not {}", args.speed)));
         }
-        // A load is a whole number of picoseconds, 100 for the capture's own speed.
+        // In percent: 100 is the capture's own speed.
         profile.speed = Some((args.speed * 100.0).round() as u64);
         (profile.flows, profile.sizes) = (capture.flows(), vec![Genome::fixed(64)]);
         profile.mix = Mix::Replay(capture);
@@ -136,7 +134,7 @@ pub(super) fn soak(args: &Soak) -> Result<(), Stop> {
     run(&args.options, &profile)
 }
 
-/// Runs a profile on a yard under virtual time, and shows what came of it.
+/// Runs a profile on the simulated device, or between interfaces, and prints the results.
 fn run(options: &Options, profile: &Profile) -> Result<(), Stop> {
     let spec = options.yard()?;
     let is_real = !options.interfaces.is_empty();
@@ -148,7 +146,7 @@ fn run(options: &Options, profile: &Profile) -> Result<(), Stop> {
     let device = match options.interfaces.as_slice() {
         [] => device,
         names => {
-            let name = options.device.as_deref().unwrap_or("what is");
+            let name = options.device.as_deref().unwrap_or("device");
             format!("{name} between {} ({})", names.join(" and "), options.port.name())
         }
     };
@@ -193,7 +191,7 @@ fn run(options: &Options, profile: &Profile) -> Result<(), Stop> {
         results,
     };
     if let Some(path) = &options.html {
-        #[allow(clippy::disallowed_methods, reason = "the page says when it was made")]
+        #[allow(clippy::disallowed_methods, reason = "the page shows the date of its creation")]
         let now = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
         let command = std::env::args().collect::<Vec<_>>().join(" ");
         html::write(path, &document::page(&document, &command, &now)).map_err(bad_input)?;
@@ -214,8 +212,8 @@ fn print(options: &Options, document: Document) -> Result<(), Stop> {
     for table in document::tables(&document) {
         writeln!(out, "{}", table.to_text(&style))?;
     }
-    let proved = document.tester.iter().filter(|check| check.holds).count();
-    writeln!(out, "Tester: {proved} of {} checks hold", document.tester.len())?;
+    let passed = document.tester.iter().filter(|check| check.holds).count();
+    writeln!(out, "Tester: {passed} of {} checks of the tester passed", document.tester.len())?;
     if document.results.profile.name == "rfc2544" {
         writeln!(out, "{}", document.compliance.verdict)?;
         for point in document.compliance.points.iter().filter(|point| !point.met) {
@@ -224,7 +222,7 @@ fn print(options: &Options, document: Document) -> Result<(), Stop> {
         }
     }
     for (reason, count) in &document.drops {
-        writeln!(out, "Dropped, {reason}: {}", num::exact(*count))?;
+        writeln!(out, "Dropped frames, {reason}: {}", num::exact(*count))?;
     }
     for deviation in &document.deviations {
         writeln!(out, "- {deviation}")?;
@@ -242,7 +240,7 @@ fn show(bar: Option<&ProgressBar>, progress: &Progress) {
     let (done, all) = progress.steps;
     let left = Unit::Nanos.show(progress.test_left as f64);
     bar.set_message(format!(
-        "{done} of {all} tests; {} bytes, {:?}: trial {}, {:.0} frames/s, at least {left} of virtual time left in this test",
+        "{done} of {all} tests done; {} bytes, {:?}, trial {}: {:.0} frames/s; this test needs at least {left} more",
         progress.size,
         progress.test,
         progress.trials + 1,
@@ -255,7 +253,7 @@ fn read(path: &str) -> String {
     std::fs::read_to_string(path).unwrap_or_default().trim().to_owned()
 }
 
-/// What the machine is, and what was taken from it since `before`.
+/// This machine, with the CPU time that the hypervisor took since `before`.
 fn machine(before: Machine) -> Machine {
     let cpuinfo = read("/proc/cpuinfo");
     let model =
@@ -269,25 +267,25 @@ fn machine(before: Machine) -> Machine {
     }
 }
 
-/// What the device dropped by its own words, and in real time what the kernel's backlogs of received
-/// frames had no room for since `before`: on a veth these are the device's rings and the tester's.
+/// Drops that the device counted itself, and those that the kernel's receive backlogs counted since
+/// `before`. On a veth these backlogs are the rings of the device and of the tester.
 fn drops(results: &Results, before: u64) -> Vec<(String, u64)> {
     let mut drops = results.drops.clone();
     let lost = backlog().saturating_sub(before);
     if lost > 0 {
-        drops.push(("the machine's receive backlogs (softnet), whoever's".into(), lost));
+        drops.push(("receive backlogs of the whole machine (softnet)".into(), lost));
     }
     drops
 }
 
-/// Frames that the kernel's backlogs of received frames dropped so far.
+/// Frames that the kernel's receive backlogs have dropped since boot.
 fn backlog() -> u64 {
     let table = read("/proc/net/softnet_stat");
     let second = |line: &str| u64::from_str_radix(line.split_whitespace().nth(1)?, 16).ok();
     table.lines().filter_map(second).sum()
 }
 
-/// Time that the hypervisor took, since boot.
+/// CPU time that the hypervisor has taken since boot (steal), in ticks.
 fn steal() -> u64 {
     let stat = read("/proc/stat");
     stat.lines()

@@ -1,8 +1,8 @@
-//! `flowyard bench qualify`: what the tester proves of itself, under virtual time and in real time.
+//! `flowyard bench qualify`: checks of the tester itself, in virtual time and in real time.
 //!
 //! ```text
-//!  --interfaces a,b              a ───────── b         a cable: how fast is the tester itself?
-//!  --interfaces a,b --faulty c,d a ── c [X] d ── b     X is the faulty device, on a thread
+//!  --interfaces a,b              a ───────── b         a cable: measures the tester's own rate
+//!  --interfaces a,b --faulty c,d a ── c [X] d ── b     X is the faulty device, run by a thread
 //! ```
 
 use std::io::{Write, stdout};
@@ -27,53 +27,56 @@ use super::live::{Kind, LiveBench, Port};
 use super::options::time;
 use crate::stop::{Stop, bad_input};
 
-/// What the tester proves of itself: loopback, conservation, repeatability, 2^32 frames, and the truth
-/// about a faulty device in every fault, at every size.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
   flowyard bench qualify --seeds 100
-  flowyard bench qualify --interfaces a,b --json > tester.json   # a and b are joined by a cable
+  flowyard bench qualify --interfaces a,b --json > tester.json   # a and b are connected by a cable
   flowyard bench rfc2544 --interfaces c,d --tester tester.json
-  flowyard bench qualify --interfaces a,b --faulty c,d           # a to c and b to d are cables")]
+  flowyard bench qualify --interfaces a,b --faulty c,d           # a to c and b to d are cables
+
+Without --interfaces everything runs in virtual time. The exit status is 1 if a check fails.")]
 pub(crate) struct Args {
-    /// Runs of the faulty device for each fault and size
+    /// Number of runs of the faulty device for each fault and frame size, 1 to 10000
     #[arg(long, value_name = "N", default_value_t = 100)]
     seeds: u64,
 
-    /// In real time, between these two interfaces, which a cable joins; inside a network namespace
+    /// Check the tester in real time on these two interfaces, which a cable connects; they must be in a
+    /// network namespace of their own, see --isolated
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     interfaces: Vec<String>,
 
-    /// The faulty device is between these two interfaces, and cables join them to the others
+    /// Run the faulty device between these two interfaces, each of which a cable connects to one of
+    /// --interfaces
     #[arg(long, value_name = "LIST", value_delimiter = ',', requires = "interfaces")]
     faulty: Vec<String>,
 
-    /// What the tester's ports are
+    /// Kind of socket that the tester uses on the interfaces
     #[arg(long, value_enum, default_value_t = Kind::Mixed)]
     port: Kind,
 
-    /// Length of the trials that count, in real time
+    /// Duration of each trial in seconds, with --interfaces
     #[arg(long, value_name = "SECONDS", default_value_t = 1.0)]
     seconds: f64,
 
-    /// How often each rate is searched, in real time
+    /// Number of times that the rate search is repeated for each size, 1 to 100, with --interfaces
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
     repeat: u32,
 
-    /// Frame sizes, in real time
+    /// Frame sizes in bytes with FCS, separated by blanks, with --interfaces
     #[arg(long, value_name = "SIZES", default_value = "64 128 256 512 1024 1280 1518")]
     sizes: String,
 
-    /// One way only, in real time
+    /// Send in one direction only, with --interfaces
     #[arg(long)]
     uni: bool,
 
-    /// The interfaces are isolated from every network that others use (RFC 6815), wherever they are
+    /// Declare that the interfaces are isolated from every production network (RFC 6815); skips the
+    /// check for a network namespace and a default route
     #[arg(long)]
     isolated: bool,
 
-    /// Print JSON (schema flowyard.bench-qualify/1)
+    /// Print JSON (schema flowyard.bench-qualify/1) instead of a table
     #[arg(long)]
     json: bool,
 }
@@ -82,44 +85,48 @@ pub(crate) struct Args {
 struct Checks {
     checks: Vec<Check>,
     holds: bool,
-    /// The fastest that the tester was, by size: empty under virtual time.
+    /// The tester's own highest rate by frame size; empty in virtual time.
     #[serde(default)]
     limits: Vec<(Genome, Load)>,
 }
 
-/// How fast the tester was shown to be, by size, out of what `--json` printed.
+/// The tester's own highest rates by frame size, from a file that `--json` wrote.
 pub(super) fn limits(path: &Path) -> Result<Vec<(Genome, Load)>, Stop> {
     read(path).map(|read| read.limits)
 }
 
-/// What it was shown to do, out of the same.
+/// The results of the tester's checks, from the same file.
 pub(super) fn checks(path: &Path) -> Result<Vec<Check>, Stop> {
     read(path).map(|read| read.checks)
 }
 
 fn read(path: &Path) -> Result<Checks, Stop> {
     let name = path.display();
-    let mend = "--tester wants the output of 'bench qualify --interfaces' with --json";
+    let fix = "--tester needs the output of 'bench qualify --interfaces' with --json";
     let text =
-        std::fs::read_to_string(path).map_err(|e| bad_input(format!("{name}: {e}; {mend}")))?;
+        std::fs::read_to_string(path).map_err(|e| bad_input(format!("{name}: {e}; {fix}")))?;
     let checks: Checks =
-        serde_json::from_str(&text).map_err(|e| bad_input(format!("{name}: {e}; {mend}")))?;
+        serde_json::from_str(&text).map_err(|e| bad_input(format!("{name}: {e}; {fix}")))?;
     if checks.limits.is_empty() {
-        return Err(bad_input(format!("{name}: no rate of the tester in real time; {mend}")));
+        return Err(bad_input(format!(
+            "{name}: the file has no rate of the tester in real time; {fix}"
+        )));
     }
     Ok(checks)
 }
 
 pub(super) fn run(args: &Args) -> Result<(), Stop> {
     if !(1..=10_000).contains(&args.seeds) {
-        return Err(bad_input(format!("--seeds: from 1 to 10000, not {}", args.seeds)));
+        return Err(bad_input(format!("--seeds: must be 1 to 10000, not {}", args.seeds)));
     }
     let failed = |error: flowyard_rfc2544::MeasureError| Stop::Failed(error.into());
     let (checks, limits) = match (args.interfaces.as_slice(), args.faulty.as_slice()) {
         ([], _) => (virtual_checks(Line::GBIT_1, args.seeds).map_err(failed)?, Vec::new()),
         ([_, _], []) => on_cable(args)?,
         ([_, _], [_, _]) => (around_faults(args)?, Vec::new()),
-        _ => return Err(bad_input("--interfaces, --faulty: two each, such as a,b")),
+        _ => {
+            return Err(bad_input("--interfaces, --faulty: give two interfaces each, such as a,b"));
+        }
     };
     let holds = checks.iter().all(|check| check.holds);
     let mut out = stdout().lock();
@@ -130,7 +137,7 @@ pub(super) fn run(args: &Args) -> Result<(), Stop> {
         out.write_all(table(&checks).to_text(&crate::style()).as_bytes())?;
     }
     out.flush()?;
-    if holds { Ok(()) } else { Err(Stop::Failed(anyhow::anyhow!("the tester does not qualify"))) }
+    if holds { Ok(()) } else { Err(Stop::Failed(anyhow::anyhow!("a check of the tester failed"))) }
 }
 
 fn sizes(args: &Args) -> Result<Vec<Genome>, Stop> {
@@ -140,13 +147,13 @@ fn sizes(args: &Args) -> Result<Vec<Genome>, Stop> {
 
 fn full(args: &Args) -> Result<Nanos, Stop> {
     let seconds = Duration::try_from_secs_f64(args.seconds)
-        .map_err(|error| bad_input(format!("--seconds: {error}; such as 2 or 0.5")))?;
+        .map_err(|error| bad_input(format!("--seconds: {error}; write seconds as 2 or 0.5")))?;
     time("--seconds", seconds)
 }
 
 type Shown = (Vec<Check>, Vec<(Genome, Load)>);
 
-/// T1, T2, T5 and T6 on a cable.
+/// Checks T1, T2, T5 and T6 of docs/bench.md, on a cable.
 fn on_cable(args: &Args) -> Result<Shown, Stop> {
     let profile = Profile {
         sizes: sizes(args)?,
@@ -162,7 +169,7 @@ fn on_cable(args: &Args) -> Result<Shown, Stop> {
     Ok(loopback(&results.map_err(|error| Stop::Failed(error.into()))?))
 }
 
-/// T9 in real time.
+/// Check T9 of docs/bench.md, in real time.
 fn around_faults(args: &Args) -> Result<Vec<Check>, Stop> {
     let (full, sizes) = (full(args)?, sizes(args)?);
     let clock = crate::run::clock();
@@ -201,7 +208,7 @@ fn around_faults(args: &Args) -> Result<Vec<Check>, Stop> {
     Ok(checks)
 }
 
-/// The faulty device on two ports, until `is_over`.
+/// Runs the faulty device on two ports until `is_over`.
 fn device(
     ports: &mut [Port],
     faults: Faults,
@@ -231,7 +238,7 @@ fn device(
     let drops: u64 = ports.iter_mut().map(Wire::drops).sum();
     if drops > 0 {
         return Err(format!(
-            "the faulty device itself missed {drops} frames: the machine is too busy"
+            "the faulty device itself could not receive {drops} frames: the machine is too busy"
         ));
     }
     Ok(device.truth())

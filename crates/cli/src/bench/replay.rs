@@ -1,4 +1,4 @@
-//! Captures for `--replay`: their flows, sizes and times; the frames are the bench's own.
+//! Reads a capture's flows, frame sizes and times for `--replay`. The frames sent are the tester's own.
 
 use std::path::Path;
 
@@ -8,10 +8,9 @@ use flowyard_rfc2544::traffic::{Capture, rewrite};
 
 use crate::stop::{Stop, bad_input};
 
-/// The most frames that are replayed; a longer capture is cut there.
+/// Maximum number of frames; the rest of a longer capture is ignored.
 const MOST: usize = 1 << 20;
 
-/// The capture in the file at `path`.
 pub(super) fn read(path: &Path) -> Result<Capture, Stop> {
     let name = path.display().to_string();
     let fail = |error: &dyn std::fmt::Display| bad_input(format!("--replay {name}: {error}"));
@@ -22,14 +21,16 @@ pub(super) fn read(path: &Path) -> Result<Capture, Stop> {
         if burst.is_empty() {
             break;
         }
-        // The headers tell the flow; nothing behind them is looked at.
+        // The flow is in the headers; the rest is not needed.
         let seen = burst.iter().map(|(record, data)| {
             (record.time, record.wire_len as usize, data[..data.len().min(128)].to_vec())
         });
         frames.extend(seen);
     }
     if frames.len() < 2 {
-        return Err(bad_input(format!("--replay {name}: fewer than two frames; name another")));
+        return Err(bad_input(format!(
+            "--replay {name}: the capture has fewer than two frames; choose another one"
+        )));
     }
     let frames = frames.iter().map(|(time, length, bytes)| (*time, *length, bytes.as_slice()));
     Ok(Capture::new(&name, rewrite(frames)))

@@ -1,4 +1,5 @@
-//! `flowyard bench rfc2889`: how many addresses a switch knows, and how fast it learns them.
+//! `flowyard bench rfc2889`: address caching capacity and learning rate of a switch (RFC 2889 sections 5.7
+//! and 5.8).
 
 use std::io::{Write, stdout};
 
@@ -11,22 +12,22 @@ use serde::Serialize;
 use super::options::Options;
 use crate::stop::{Stop, bad_input};
 
-/// Address caching capacity and learning rate (RFC 2889 sections 5.7 and 5.8).
 #[derive(clap::Args)]
 #[command(after_help = "\
 Example:
   flowyard bench rfc2889 --bridge 4096 --frame-cost 1us --batch-cost 0us --byte-cost-ps 0
 
-The device is the yard's bridge under virtual time. Of the options, those of the device count.")]
+The device is flowyard's own switch, simulated in virtual time. Only the options under Device,
+--line and --json have an effect.")]
 pub(crate) struct Args {
     #[command(flatten)]
     options: Options,
 
-    /// The most addresses that are tried
+    /// Largest number of addresses to try, 1 to 1000000
     #[arg(long, value_name = "N", default_value_t = 65_536, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     most: u32,
 
-    /// Learning frames a second while the capacity is searched
+    /// Rate of learning frames in the search for the capacity, in frames per second
     #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
     learning_pps: u64,
 }
@@ -43,7 +44,7 @@ struct Found {
 pub(super) fn run(args: &Args) -> Result<(), Stop> {
     let spec = args.options.yard()?;
     if !matches!(spec.job, Job::Bridge(_)) {
-        return Err(bad_input("only a switch learns addresses; add --bridge 4096"));
+        return Err(bad_input("--bridge: only a switch learns addresses; add --bridge 4096"));
     }
     let spec = YardSpec { ports: PORTS, ..spec };
     let mut probes = Vec::new();
@@ -75,15 +76,15 @@ pub(super) fn run(args: &Args) -> Result<(), Stop> {
         return Ok(out.flush()?);
     }
     writeln!(out, "Device: {}\n", found.device)?;
-    let mut table = Table::new("Addresses of a switch, RFC 2889 (virtual time)")
+    let mut table = Table::new("Address learning of a switch, RFC 2889 (virtual time)")
         .column(Column::text("test"))
         .column(Column::number("result"))
-        .column(Column::text("of"));
+        .column(Column::text("unit and conditions"));
     table.push([
         Cell::new("5.7 caching capacity"),
         Cell::new(num::exact(u64::from(found.capacity))).tone(Tone::Strong),
         Cell::new(format!(
-            "addresses, besides the tester's own; {} were tried",
+            "addresses, without the tester's own; at most {} were tried",
             num::exact(args.most.into())
         )),
     ]);
@@ -91,7 +92,7 @@ pub(super) fn run(args: &Args) -> Result<(), Stop> {
         Cell::new("5.8 learning rate"),
         Cell::new(num::exact(found.learning_pps)).tone(Tone::Strong),
         Cell::new(format!(
-            "frames/s, {} addresses; the line has {}",
+            "frames/s, with {} addresses; the line can carry {}",
             found.learning_addresses,
             num::exact(line)
         )),

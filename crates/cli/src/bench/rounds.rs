@@ -1,8 +1,8 @@
-//! Rounds: a yard in memory, run for a set time, as often as asked.
+//! Measurements of the engine with ports in memory, each for a fixed time.
 //!
 //! ```text
-//!  round 0:  case a, case b, case c ...      what is compared runs side by side in each round,
-//!  round 1:  case a, case b, case c ...      so that what disturbs the machine disturbs both
+//!  round 0:  case a, case b, case c ...      cases that are compared are measured in every round,
+//!  round 1:  case a, case b, case c ...      so that other load disturbs all of them alike
 //! ```
 
 use std::sync::Arc;
@@ -19,38 +19,39 @@ use flowyard_wire::LinkType;
 use flowyard_yard::run::Outcome;
 use flowyard_yard::{Clock, Parts, Reload, Stages};
 
-/// Frames that a port has in memory, repeated without end.
+/// Frames in a port's memory; the port repeats them without end.
 const FRAMES: u64 = 65_536;
 
-/// What a yard works.
+/// The work done on every frame.
 #[derive(Clone, Copy)]
 pub(crate) enum Load {
-    /// It forwards.
+    /// Forward it.
     Forward,
-    /// It forwards, and burns so many nanoseconds a frame.
+    /// Forward it after busy waiting for this many nanoseconds.
     Burn(u64),
-    /// It balances, in a mode of `[[service]]`.
+    /// Load balancing in this `mode` of a `[[service]]`.
     Balance(&'static str),
 }
 
-/// A yard to be measured.
+/// A configuration of the engine to measure.
 #[derive(Clone)]
 pub(crate) struct Case {
-    /// Cores: the first receives, the last transmits.
+    /// Number of cores: the first receives, the last transmits.
     pub(crate) cores: u16,
-    /// Order of the one queue, and who works on it.
+    /// Order of the only queue.
     pub(crate) order: &'static str,
+    /// Cores that work on the queue.
     pub(crate) consumers: Vec<u16>,
     pub(crate) load: Load,
-    /// Flows, drawn evenly.
+    /// Number of flows; each frame's flow is drawn with equal probability.
     pub(crate) flows: u64,
-    /// Whether each flow has an exact entry.
+    /// Whether each flow has an entry in the exact table.
     pub(crate) exact: bool,
-    /// Bytes of a frame, without the FCS.
+    /// Frame length in bytes, without the FCS.
     pub(crate) length: usize,
 }
 
-/// What one round of a case came to.
+/// The result of measuring a case once.
 #[derive(Clone)]
 pub(crate) struct Round {
     pub(crate) pps: f64,
@@ -78,7 +79,7 @@ impl Case {
                  exit = {{ port = \"out\", next_hop = \"02:00:00:00:00:02\" }}"
             ),
         };
-        // Pinned where there are processors enough: a core that wanders measures the wandering.
+        // Cores are pinned if there are enough CPUs, so that migrations are not part of the result.
         let processors = thread::available_parallelism().map_or(1, usize::from);
         let pin: Vec<u16> = (first..first + cores)
             .take_while(|_| usize::from(first + cores) <= processors)
@@ -94,19 +95,19 @@ impl Case {
         Config::parse("bench", &text).context("the bench's own configuration")
     }
 
-    /// Runs it for `time`.
+    /// Measures the case for `time`, after a quarter of it to warm up.
     pub(crate) fn round(&self, time: Duration, clock: &Clock) -> anyhow::Result<Round> {
         self.round_from(0, time, clock)
     }
 
-    /// The same, before all other work of the machine where that is allowed; and the share of the
-    /// processors that other work had.
+    /// As [`Case::round`] but with real-time priority, where that is permitted. Also returns the share of
+    /// all CPU time that other programs used.
     pub(crate) fn urgent(&self, time: Duration, clock: &Clock) -> anyhow::Result<(Round, f64)> {
         let (round, others) = crate::live::urgent(|| self.round(time, clock))?;
         Ok((round?, others))
     }
 
-    /// The same on processors from `first` on: several can run side by side.
+    /// As [`Case::round`] on the CPUs from `first` on, so that several cases can run at the same time.
     pub(crate) fn round_from(
         &self,
         first: u16,
@@ -137,14 +138,14 @@ impl Case {
         let (ended, after) = sent(&running);
         running.stop();
         let outcome: Outcome = running.join();
-        anyhow::ensure!(outcome.is_balanced(), "the books of the bench do not balance");
+        anyhow::ensure!(outcome.is_balanced(), "the frame counters of a run do not balance");
         let stages = outcome.cores.iter().fold(Stages::default(), |sum, c| sum.plus(&c.stages));
         let pps = (after - before) as f64 * 1e9 / (ended - began).max(1) as f64;
         Ok(Round { pps, stages })
     }
 }
 
-/// The middle one; of none, 0.
+/// The median; 0 of no values.
 pub(crate) fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     values.get(values.len() / 2).copied().unwrap_or_default()

@@ -1,5 +1,5 @@
-//! The state file of a long run: its arguments, then a line for each trial. Going on is telling the
-//! searches what the lines say, and measuring what comes after.
+//! The state file of a long run: one line with the run's arguments, then one line per trial. To continue
+//! a run, the searches are given the results in the file before they ask for new trials.
 
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, Write};
@@ -18,17 +18,17 @@ pub(super) struct StateFile {
 }
 
 impl StateFile {
-    /// Without a file, nothing is kept.
+    /// A journal that saves nothing.
     pub(super) fn none() -> Self {
         Self { known: Vec::new().into_iter(), file: None, name: String::new() }
     }
 
-    /// The file at `path`, made if it is not there, for a run that `about` describes. A last line
-    /// that was cut off is forgotten.
+    /// Opens or creates the file at `path`, for the run with the arguments `about`. An incomplete last
+    /// line is removed.
     pub(super) fn open(path: &Path, about: &str) -> Result<Self, Stop> {
         let name = path.display().to_string();
         let fail = |error: std::io::Error| {
-            bad_input(format!("{name}: {error}; --state wants a file of a run, or a new one"))
+            bad_input(format!("{name}: {error}; --state needs a state file or a new file"))
         };
         let mut file = OpenOptions::new()
             .read(true)
@@ -47,13 +47,13 @@ impl StateFile {
             }
             if number == 0 && line.trim_end() != about {
                 return Err(bad_input(format!(
-                    "{name}: the state of a run with other arguments or of another version, or no state at all; name another file"
+                    "{name}: this is not a state file, or it belongs to a run with other arguments or of another version; choose another file"
                 )));
             }
             if number > 0 {
                 let result = serde_json::from_str(&line);
                 known.push(result.map_err(|error| {
-                    bad_input(format!("{name}:{}: {error}; name another file", number + 1))
+                    bad_input(format!("{name}:{}: {error}; choose another file", number + 1))
                 })?);
             }
             whole += line.len() as u64;
@@ -77,7 +77,7 @@ impl Journal for StateFile {
         let fail = |error: String| MeasureError::Other(format!("{}: {error}", self.name));
         let mut line = serde_json::to_string(result).map_err(|error| fail(error.to_string()))?;
         line.push('\n');
-        // In one call: a line is there whole, or cut off at the end.
+        // One call per line: if the program is killed, at most the last line is incomplete.
         file.write_all(line.as_bytes()).map_err(|error| fail(error.to_string()))
     }
 }

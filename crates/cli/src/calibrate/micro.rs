@@ -1,4 +1,4 @@
-//! Micro-benchmarks: one thing, many times, nanoseconds for one.
+//! Micro-benchmarks of one operation each. Results are nanoseconds per operation.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
@@ -9,10 +9,10 @@ use rustix::thread::{CpuSet, sched_setaffinity};
 
 const TIMES: u32 = 10_000;
 
-/// So many at a time.
+/// Operations between two readings of the clock.
 const RUN: u32 = 100;
 
-/// Nanoseconds for one, in the least disturbed run of [`RUN`] among [`TIMES`]: other load only adds.
+/// Nanoseconds per operation, in the fastest of `TIMES / RUN` runs: other load can only add time.
 fn each(clock: &Clock, mut what: impl FnMut()) -> f64 {
     let mut least = f64::MAX;
     for _ in 0..TIMES / RUN {
@@ -33,14 +33,14 @@ pub(super) fn syscall(clock: &Clock) -> f64 {
     each(clock, || _ = std::hint::black_box(rustix::process::getppid()))
 }
 
-/// The calling thread runs on `cpu` from here on.
+/// Pins the calling thread to `cpu`.
 fn pin(cpu: usize) -> anyhow::Result<()> {
     let mut set = CpuSet::new();
     set.set(cpu);
-    sched_setaffinity(None, &set).with_context(|| format!("cannot pin a thread to processor {cpu}"))
+    sched_setaffinity(None, &set).with_context(|| format!("cannot pin a thread to CPU {cpu}"))
 }
 
-/// A cache line from one processor to another.
+/// Transfer of a cache line from one CPU to another.
 pub(super) fn line(clock: &Clock) -> anyhow::Result<f64> {
     let ball = AtomicU32::new(0);
     thread::scope(|scope| {
@@ -52,7 +52,7 @@ pub(super) fn line(clock: &Clock) -> anyhow::Result<f64> {
             }
             Ok(())
         });
-        // A thread of its own: the caller's affinity stays what it is.
+        // Not on the calling thread, whose CPU affinity must not change.
         let own = scope.spawn(|| -> anyhow::Result<f64> {
             pin(0)?;
             let mut turn = 0;
@@ -69,7 +69,7 @@ pub(super) fn line(clock: &Clock) -> anyhow::Result<f64> {
     })
 }
 
-/// Waits for a value, without holding up the other thread for ever where both share a processor.
+/// Waits for a value. Yields now and then, in case both threads share a CPU.
 fn wait(ball: &AtomicU32, value: u32) {
     let mut spins = 0u32;
     while ball.load(Ordering::Acquire) != value {
@@ -81,7 +81,7 @@ fn wait(ball: &AtomicU32, value: u32) {
     }
 }
 
-/// One thread wakes another through a pipe.
+/// Wake-up of one thread by another over a pipe; on another CPU if `far`.
 pub(super) fn wake(clock: &Clock, far: bool) -> anyhow::Result<f64> {
     let (there_read, there_write) = rustix::pipe::pipe()?;
     let (back_read, back_write) = rustix::pipe::pipe()?;
@@ -89,7 +89,7 @@ pub(super) fn wake(clock: &Clock, far: bool) -> anyhow::Result<f64> {
         let other = scope.spawn(move || -> anyhow::Result<()> {
             pin(usize::from(far))?;
             let mut byte = [0];
-            // Ends when the other end is closed.
+            // Returns 0 when the other end is closed.
             while rustix::io::read(&there_read, &mut byte)? == 1 {
                 rustix::io::write(&back_write, &byte)?;
             }

@@ -1,4 +1,5 @@
-//! The closed-loop model against this machine: memcached under RPS and RFS, measured and predicted.
+//! Compares the closed-loop host model with this machine: memcached with RPS and RFS, measured and
+//! predicted.
 
 use flowyard_hostsim::Profile;
 use flowyard_hostsim::closed::{Costs, Setup, Steering};
@@ -16,10 +17,10 @@ const STEERINGS: [(&str, Steering); 3] =
     [("none", Steering::None), ("RPS", Steering::Rps), ("RFS", Steering::Rfs)];
 const SERVERS: [u16; 2] = [1, 2];
 
-/// Seeds of the model: the flows' hashes are drawn.
+/// Runs of the model; each draws other flow hashes.
 const SEEDS: u64 = 25;
 
-/// What the model says: requests a second, and the share received on the server's processor.
+/// The model's requests per second, and the share of packets received on the server thread's CPU.
 fn predict(here: &Profile, steering: Steering, servers: u16) -> anyhow::Result<Measured> {
     let costs = Costs::of(here)?;
     let (clients, connections, time) = (CLIENTS, CONNECTIONS, [5_000_000, 40_000_000]);
@@ -27,7 +28,10 @@ fn predict(here: &Profile, steering: Steering, servers: u16) -> anyhow::Result<M
     for seed in 0..SEEDS {
         let setup = Setup { costs, steering, servers, clients, connections, seed, time };
         let outcome = setup.run();
-        anyhow::ensure!(outcome.is_balanced(), "the books of a run do not balance");
+        anyhow::ensure!(
+            outcome.is_balanced(),
+            "the packet counters of a simulation do not balance"
+        );
         rate.push(outcome.rate);
         share.push(outcome.local_share);
     }
@@ -47,7 +51,8 @@ pub(super) fn make(context: &Context) -> anyhow::Result<Figure> {
     if let Some(why) = obstacle() {
         return skipped(file, why.to_owned());
     }
-    let here = context.here.as_ref().ok_or_else(|| anyhow::anyhow!("no costs of this machine"))?;
+    let here = context.here.as_ref();
+    let here = here.ok_or_else(|| anyhow::anyhow!("the costs of this machine are missing"))?;
     if let Err(why) = Costs::of(here) {
         return skipped(file, why.to_string());
     }
@@ -73,7 +78,8 @@ pub(super) fn make(context: &Context) -> anyhow::Result<Figure> {
     for servers in SERVERS {
         for (name, steering) in STEERINGS {
             let measured: Vec<Measured> = runs.next().unwrap_or_default();
-            let rate = measured.iter().map(|run| run.rate / 1e3).fold(0.0, f64::max); // the least disturbed
+            // The highest rate: that of the run that other load disturbed least.
+            let rate = measured.iter().map(|run| run.rate / 1e3).fold(0.0, f64::max);
             let share = mean(&measured.iter().map(|run| run.local_share).collect::<Vec<_>>());
             let model = predict(here, steering, servers)?;
             let plural = if servers == 1 { "" } else { "s" };
@@ -105,14 +111,14 @@ pub(super) fn make(context: &Context) -> anyhow::Result<Figure> {
     let [rate, model_rate, share, model_share] = bars;
     let plots = vec![
         Plot::new(
-            "memcached: requests answered",
+            "memcached: request rate",
             Axis::categories("", ways.clone()),
             Axis::linear("thousand requests/s", Unit::Plain("")),
         )
         .bars("measured", rate)
         .bars("predicted", model_rate),
         Plot::new(
-            "Received on the server's processor",
+            "Packets received on the server thread's CPU",
             Axis::categories("", ways),
             Axis::linear("share", Unit::Share).range(0.0, 1.0),
         )

@@ -1,4 +1,4 @@
-//! The KTH slides' three lookups, measured with this machine's tables: linear, exact, and none.
+//! The lookups of the KTH slides, measured with flowyard's tables on this machine.
 
 use flowyard_flow::table::{Exact, Linear, Rule};
 use flowyard_frame::{Action, FlowKey, proto};
@@ -8,8 +8,9 @@ use flowyard_report::{Axis, Plot, Unit};
 pub(super) const NAME: &str = "kth-here";
 
 const ENTRIES: [usize; 5] = [1, 100, 1100, 4100, 8100];
-/// Lookups of a run, and runs of which the least disturbed counts.
+/// Lookups in a run.
 const RUN: usize = 256;
+/// Runs; the fastest is used, because other load can only add time.
 const RUNS: usize = 40;
 
 fn key(n: usize) -> FlowKey {
@@ -18,7 +19,7 @@ fn key(n: usize) -> FlowKey {
     FlowKey::five_tuple(proto::UDP, client.into(), 4000, server.into(), 53)
 }
 
-/// Nanoseconds of one lookup.
+/// Nanoseconds per lookup.
 fn time(keys: &[FlowKey], mut get: impl FnMut(&FlowKey) -> bool) -> anyhow::Result<f64> {
     let clock = crate::run::clock();
     let (mut least, mut found) = (f64::MAX, true);
@@ -30,15 +31,15 @@ fn time(keys: &[FlowKey], mut get: impl FnMut(&FlowKey) -> bool) -> anyhow::Resu
         let ns = clock().saturating_sub(began) as f64 / keys.len() as f64;
         least = least.min(ns);
     }
-    anyhow::ensure!(found, "a table does not find what was put into it");
+    anyhow::ensure!(found, "a table does not find an entry that was added to it");
     Ok(least)
 }
 
-/// One lookup in an exact table of so many entries.
+/// Nanoseconds per lookup in an exact table with this number of entries.
 pub(super) fn exact_ns(entries: usize) -> anyhow::Result<f64> {
     let mut exact = Exact::new(entries, &FlowKey::FLOW, 1);
     for n in 0..entries {
-        let full = |reason| anyhow::anyhow!("a table of {entries}: {reason:?}");
+        let full = |reason| anyhow::anyhow!("exact table of {entries} entries: {reason:?}");
         exact.put(&key(n), Action::queue(1)).map_err(full)?;
     }
     let spread: Vec<FlowKey> = (0..RUN).map(|n| key(n * 7919 % entries)).collect();
@@ -53,10 +54,10 @@ pub(super) fn make() -> anyhow::Result<Figure> {
         let mut linear = Linear::new(entries);
         for n in 0..entries {
             let (key, mask, action) = (key(n), FlowKey::FLOW, Action::queue(1));
-            let full = |reason| anyhow::anyhow!("a table of {entries}: {reason:?}");
+            let full = |reason| anyhow::anyhow!("linear table of {entries} entries: {reason:?}");
             linear.put(&Rule { key, mask, priority: 0, action }).map_err(full)?;
         }
-        // As in the slides, whose times are those of the last entry: the dearest for a list.
+        // As in the slides: the lookup of the last entry, which takes longest in a linear table.
         let last = vec![key(entries - 1); RUN.min(200_000 / entries + 1)];
         let times = [
             ("linear", time(&last, |key| linear.get(key).is_some())?),

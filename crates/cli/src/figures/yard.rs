@@ -1,4 +1,4 @@
-//! The model against this machine: the yard measured, the pipeline predicted, side by side.
+//! Compares the pipeline model with this machine: rates of the engine, measured and predicted.
 
 use std::time::Duration;
 
@@ -17,12 +17,13 @@ pub(super) const NAME: &str = "yard-model";
 pub(super) const WORKERS: &str = "dlb-here";
 pub(super) const CORES: &str = "kth-cores-here";
 
-/// Work of a frame, in nanoseconds.
+/// Work in nanoseconds per frame.
 const WORK: [u64; 4] = [200, 500, 1000, 2600];
 const ROUNDS: usize = 9;
+/// Duration of one measurement.
 const TIME: Duration = Duration::from_millis(60);
 
-/// One way through the yard: its name, cores, and who works.
+/// Configurations: name, number of cores, cores that do the work.
 const WAYS: [(&str, u16, &[u16]); 3] =
     [("1 core", 1, &[0]), ("2 cores, 1 worker", 2, &[1]), ("2 cores, 2 workers", 2, &[0, 1])];
 
@@ -32,10 +33,10 @@ fn case(cores: u16, consumers: &[u16], work_ns: u64) -> Case {
     Case { cores, order, consumers, load, flows: 1, exact: false, length: 60 }
 }
 
-/// What a frame costs here: on one core, or handed to a second; the work comes on top.
+/// Costs of a frame on this machine, on one core or (`is_shared`) passed to a second core, plus the work.
 fn stages(here: &Profile, is_shared: bool, work_ns: u64) -> Result<Stages, ProfileError> {
-    // The loop itself: half with what it receives, half with what it serves, for either may be another
-    // core's.
+    // The cost of the main loop: half is added to receiving and half to dequeuing, because these two can
+    // be on different cores.
     let rest = here.get("yard_rest_ns")? / 2.0;
     let prefix = if is_shared { "yard_far" } else { "yard" };
     let get = |name: &str| here.get(&format!("{prefix}_{name}_ns"));
@@ -49,14 +50,14 @@ fn stages(here: &Profile, is_shared: bool, work_ns: u64) -> Result<Stages, Profi
     })
 }
 
-/// What the model says, in frames a second.
+/// The rate that the model predicts, in frames per second.
 fn predict(
     here: &Profile,
     cores: u16,
     consumers: &[u16],
     work_ns: u64,
 ) -> Result<f64, ProfileError> {
-    // Frames that two cores share cost as handed on, those that stay cost as on one core.
+    // With two cores, all frames have the costs of frames that are passed on.
     let stages = stages(here, cores > 1, work_ns)?;
     let role = |core| Role {
         receives: core == 0,
@@ -67,7 +68,8 @@ fn predict(
     Ok(Pipeline::yard((0..cores).map(role).collect()).run().pps)
 }
 
-/// Frames a second of a round. What others had counts where both processors are wanted.
+/// Frames per second of one measurement. `others` becomes the largest share of CPU time that other
+/// programs used, counted only where the case needs both CPUs.
 fn timed(case: &Case, others: &mut f64, clock: &Clock) -> anyhow::Result<f64> {
     let (round, share) = case.urgent(TIME, clock)?;
     if case.cores > 1 {
@@ -76,13 +78,13 @@ fn timed(case: &Case, others: &mut f64, clock: &Clock) -> anyhow::Result<f64> {
     Ok(round.pps)
 }
 
-/// The ways that this machine has processors for.
+/// The configurations for which this machine has enough CPUs.
 fn ways() -> Vec<(&'static str, u16, &'static [u16])> {
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     WAYS.into_iter().filter(|way| usize::from(way.1) <= processors).collect()
 }
 
-/// A figure of this module; `None` if it is none of them.
+/// The figure `name`; `None` if it is not one of this module's.
 pub(super) fn make(name: &str, context: &Context) -> Option<anyhow::Result<Figure>> {
     let make = match name {
         NAME => model,
@@ -90,7 +92,8 @@ pub(super) fn make(name: &str, context: &Context) -> Option<anyhow::Result<Figur
         CORES => cores,
         _ => return None,
     };
-    let here = context.here.as_ref().ok_or_else(|| anyhow::anyhow!("no costs of this machine"));
+    let here = context.here.as_ref();
+    let here = here.ok_or_else(|| anyhow::anyhow!("the costs of this machine are missing"));
     Some(here.and_then(make))
 }
 
@@ -112,13 +115,13 @@ fn model(here: &Profile) -> anyhow::Result<Figure> {
     let mut rows = Vec::new();
     let mut plot = Plot::new(
         "One flow: measured (points) and predicted (lines)",
-        Axis::linear("work, ns a frame", Unit::Plain("")),
+        Axis::linear("work, ns per frame", Unit::Plain("")),
         Axis::linear("Mpps", Unit::Plain("")),
     );
     for ((name, cores, consumers), measured) in ways.iter().zip(measured) {
         let (mut points, mut line) = (Vec::new(), Vec::new());
         for (work_ns, rates) in WORK.into_iter().zip(measured) {
-            let measured = rates.into_iter().fold(0.0, f64::max) / 1e6; // the least disturbed
+            let measured = fastest(rates) / 1e6;
             let model = predict(here, *cores, consumers, work_ns)? / 1e6;
             let row = format!("{name}, {work_ns} ns of work");
             let beside = Some((measured, Bound::Equal));
@@ -131,17 +134,23 @@ fn model(here: &Profile) -> anyhow::Result<Figure> {
     }
     let mut notes = vec![rounds.note()];
     if ways.len() < WAYS.len() {
-        notes.push("This machine has one processor: two cores cannot be measured.".to_owned());
+        notes.push("This machine has one CPU: two cores cannot be measured.".to_owned());
     }
     Ok(file.filled(rows, vec![plot], notes))
 }
 
-/// A balancer's work of a frame in the DLB guide, by profile `dlb`: what one core takes, less its ports.
+/// The highest rate: that of the round that other load disturbed least.
+fn fastest(rates: Vec<f64>) -> f64 {
+    rates.into_iter().fold(0.0, f64::max)
+}
+
+/// Work of the load balancer in the DLB guide, in nanoseconds per frame, by profile `dlb`: the time of one
+/// core without its ports.
 const BALANCER: u64 = 273;
-/// Workers of the guide and two more.
+/// Largest number of workers: the guide's and two more.
 const MOST: usize = 10;
 
-/// One elephant flow: 1 and 2 workers measured, and predicted from there to 10 and two cores more.
+/// One elephant flow: measured with 1 and 2 workers, predicted with 1 to 10 workers and two more cores.
 fn workers(here: &Profile) -> anyhow::Result<Figure> {
     let file = File::parse(WORKERS, include_str!("../../../../figures/dlb-here.toml"))?;
     let (ways, clock) = (ways(), crate::run::clock());
@@ -156,7 +165,7 @@ fn workers(here: &Profile) -> anyhow::Result<Figure> {
     }
     let (mut rows, mut points, mut shared) = (Vec::new(), Vec::new(), Vec::new());
     for ((name, cores, consumers), rates) in ways.iter().zip(measured) {
-        let best = rates.into_iter().fold(0.0, f64::max); // the least disturbed
+        let best = fastest(rates);
         let model = predict(here, *cores, consumers, BALANCER)? / 1e6;
         let beside = Some((best, Bound::Equal));
         rows.push(Row::new((*name).to_owned(), beside, model, Kind::Prediction, file.tolerance));
@@ -178,19 +187,19 @@ fn workers(here: &Profile) -> anyhow::Result<Figure> {
         line.push((workers as f64, model));
     }
     let plot = Plot::new(
-        "One flow through the yard: measured with 1 and 2 workers, predicted beyond",
+        "One flow through the engine: measured with 1 and 2 workers, predicted up to 10",
         Axis::linear("workers", Unit::Plain(""))
             .ticks_at((1..=MOST).map(|n| n as f64).collect::<Vec<_>>()),
         Axis::linear("Mpps", Unit::Plain("")),
     )
-    .line("predicted, two cores more for the ends", line)
-    .line("predicted, two cores in all", shared)
-    .points("measured, two cores in all", points)
+    .line("predicted, two additional cores receive and transmit", line)
+    .line("predicted, two cores in total", shared)
+    .points("measured, two cores in total", points)
     .line("predicted, one core for everything", vec![(1.0, baseline), (MOST as f64, baseline)]);
     Ok(file.filled(rows, vec![plot], vec![rounds.note()]))
 }
 
-/// Cores that share nothing, as with a ring each: 1 and 2 measured, 1 to 4 predicted.
+/// Independent cores, each with its own ring: 1 and 2 measured, 1 to 4 predicted.
 fn cores(here: &Profile) -> anyhow::Result<Figure> {
     let file = File::parse(CORES, include_str!("../../../../figures/kth-cores-here.toml"))?;
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
@@ -200,7 +209,7 @@ fn cores(here: &Profile) -> anyhow::Result<Figure> {
     let exact = plain + here.get("yard_flows_ns")? + super::lookup::exact_ns(FLOWS as usize)?;
     let (mut rows, mut notes) = (Vec::new(), Vec::new());
     let mut plot = Plot::new(
-        "Cores with a ring each",
+        "Independent cores, each with its own ring",
         Axis::linear("cores", Unit::Plain("")).ticks_at([1.0, 2.0, 3.0, 4.0]),
         Axis::linear("Mpps", Unit::Plain("")),
     );
@@ -215,7 +224,7 @@ fn cores(here: &Profile) -> anyhow::Result<Figure> {
             let row = format!("{name}, {cores} core{plural}");
             let mut beside = None;
             if cores <= 2 && usize::from(cores) <= processors {
-                let mut best = 0.0f64; // the least disturbed
+                let mut best = 0.0f64; // of the round that other load disturbed least
                 let mut rounds = Rounds::new(ROUNDS);
                 while rounds.go_on() {
                     let (sum, others) =
@@ -237,7 +246,7 @@ fn cores(here: &Profile) -> anyhow::Result<Figure> {
     Ok(file.filled(rows, vec![plot], notes))
 }
 
-/// So many yards of one core each at once, millions of frames a second in all.
+/// The total rate, in millions of frames per second, of this number of one-core engines at the same time.
 fn side_by_side(cores: u16, flows: u64, exact: bool, clock: &Clock) -> anyhow::Result<f64> {
     let (order, load) = ("ordered", Load::Forward);
     let one = &Case { order, flows, exact, load, ..case(1, &[0], 0) };

@@ -1,8 +1,9 @@
-//! memcached under clients on its own two processors: requests a second, and where packets are received.
+//! memcached with clients on the same two CPUs: requests per second, and the share of requests received on
+//! the CPU of the thread that serves them.
 //!
-//! The kernel itself is asked for the second: after a request, the server's socket says on which
-//! processor its last packet was received (SO_INCOMING_CPU), and the thread that has the socket in its
-//! epoll set is pinned, so its processor is known.
+//! The share comes from the kernel: after a request, the server's socket reports the CPU that received its
+//! last packet (SO_INCOMING_CPU). The thread that has the socket in its epoll set is pinned, so its CPU is
+//! known.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -25,16 +26,17 @@ use super::sockets::{ANSWER, ASK};
 use super::{FlowTable, Hosts, Others, SERVER, hurry, hurry_thread, median};
 
 const PORT: u16 = 11_211;
-/// Client threads of each processor that has some, and connections of each.
+/// Client threads on each CPU that has clients.
 pub(crate) const CLIENTS: usize = 8;
+/// Connections of each client thread.
 pub(crate) const CONNECTIONS: usize = 8;
-/// Time before counting, counted, and in which sockets are asked where they were received.
+/// Nanoseconds to warm up, to count requests, and to read the receiving CPU after each request.
 const TIMES: [u64; 3] = [40_000_000, 160_000_000, 60_000_000];
 
-/// The server, until dropped.
+/// A memcached process, killed when this is dropped.
 struct Server {
     child: Child,
-    /// Its threads that work: number, and the epoll set each waits for.
+    /// Its worker threads: thread number, and file descriptor of the epoll set that each waits for.
     threads: Vec<(Pid, u32)>,
 }
 
@@ -55,10 +57,10 @@ impl Server {
                 return Ok(server);
             }
         }
-        anyhow::bail!("memcached does not start, or its threads have other names")
+        anyhow::bail!("memcached does not start, or its threads are not named mc-worker")
     }
 
-    /// The threads that wait for an epoll set, whose number is the first argument of the call.
+    /// The worker threads that wait for an epoll set. The set is the first argument of their system call.
     fn workers(&self) -> anyhow::Result<Vec<(Pid, u32)>> {
         let mut all = Vec::new();
         for task in fs::read_dir(format!("/proc/{}/task", self.child.id()))? {
@@ -67,18 +69,19 @@ impl Server {
                 continue;
             }
             let call = fs::read_to_string(task.path().join("syscall"))?;
-            let set = call.split_whitespace().nth(1).context("not in a call")?;
+            let set =
+                call.split_whitespace().nth(1).context("the thread is not in a system call")?;
             let set = u32::from_str_radix(set.trim_start_matches("0x"), 16)?;
             let number = task.file_name().to_string_lossy().parse()?;
-            all.push((Pid::from_raw(number).context("no thread")?, set));
+            all.push((Pid::from_raw(number).context("a thread's number is 0")?, set));
         }
         all.sort_by_key(|(thread, _)| thread.as_raw_nonzero());
         Ok(all)
     }
 
-    /// For each client's address: the server's socket, and which thread has it.
+    /// The server's socket for each client's address, and the index of the thread that serves it.
     fn sockets(&self) -> anyhow::Result<BTreeMap<SocketAddr, (OwnedFd, usize)>> {
-        let process = Pid::from_raw(self.child.id() as i32).context("no process")?;
+        let process = Pid::from_raw(self.child.id() as i32).context("a process's number is 0")?;
         let process = rustix::process::pidfd_open(process, PidfdFlags::empty())?;
         let mut all = BTreeMap::new();
         for (at, (_, set)) in self.threads.iter().enumerate() {
@@ -88,7 +91,7 @@ impl Server {
                 if words.next() != Some("tfd:") {
                     continue;
                 }
-                let number = words.next().context("no number")?.parse()?;
+                let number = words.next().context("tfd: without a number in fdinfo")?.parse()?;
                 let none = PidfdGetfdFlags::empty();
                 let socket = rustix::process::pidfd_getfd(&process, number, none)?;
                 let peer = rustix::net::getpeername(&socket).ok().flatten();
@@ -111,7 +114,7 @@ fn put(mut stream: impl Read + Write) -> anyhow::Result<()> {
     stream.write_all(format!("set key 0 0 100\r\n{}\r\n", "v".repeat(100)).as_bytes())?;
     let mut answer = [0; 8];
     stream.read_exact(&mut answer)?;
-    anyhow::ensure!(&answer == b"STORED\r\n", "memcached does not store");
+    anyhow::ensure!(&answer == b"STORED\r\n", "memcached did not answer STORED to a set request");
     Ok(())
 }
 
@@ -119,25 +122,29 @@ fn get(mut stream: &TcpStream) -> anyhow::Result<()> {
     stream.write_all(ASK)?;
     let mut answer = [0; ANSWER];
     stream.read_exact(&mut answer)?;
-    anyhow::ensure!(answer.starts_with(b"VALUE key 0 100\r\n"), "memcached answers otherwise");
+    anyhow::ensure!(
+        answer.starts_with(b"VALUE key 0 100\r\n"),
+        "memcached did not answer a get request with the value"
+    );
     Ok(())
 }
 
-/// One run's figures.
+/// The results of one run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Measured {
-    /// Requests a second.
+    /// Requests per second.
     pub(crate) rate: f64,
-    /// Those whose packet was received on the processor of the serving thread.
+    /// Share of requests whose packet was received on the CPU of the thread that serves it.
     pub(crate) local_share: f64,
-    /// What other programs had of the processors.
+    /// Share of all CPU time that other programs used.
     pub(crate) others: f64,
 }
 
-/// A client's connection: its end, the server's, and the server's processor.
+/// A connection: the client's end, the server's, and the CPU of the thread that serves it.
 type End = (TcpStream, OwnedFd, usize);
 
-/// One client: asks until time is over. Requests counted; those received locally, of how many.
+/// Sends requests over random connections for the three [`TIMES`]. Returns the requests counted, those
+/// received on the serving thread's CPU, and the requests for which that was checked.
 fn client(ends: &[End], seed: u64, clock: &Clock) -> anyhow::Result<[u64; 3]> {
     let mut random = flowyard_testkit::Rng::new(seed);
     let mut pick = || &ends[random.below(ends.len() as u64) as usize];
@@ -162,8 +169,8 @@ fn client(ends: &[End], seed: u64, clock: &Clock) -> anyhow::Result<[u64; 3]> {
     Ok(counts)
 }
 
-/// One run: two server threads with clients on both processors; or one on the second processor, with
-/// clients on the first.
+/// One run with two server threads and clients on both CPUs, or with one server thread on the second CPU
+/// and clients on the first.
 pub(crate) fn measure(
     steering: Steering,
     servers: usize,
@@ -185,13 +192,15 @@ pub(crate) fn measure(
     for (at, (thread, _)) in server.threads.iter().enumerate() {
         hurry_thread(*thread, cpu_of(at))?;
     }
-    // One at a time: memcached deals connections out to its threads in turn.
+    // One at a time, because memcached assigns connections to its threads in turn.
     let streams = hosts.connect(PORT, servers * CLIENTS * CONNECTIONS)?;
     streams.iter().try_for_each(put)?;
     let mut sockets = server.sockets()?;
     let mut ends: Vec<Vec<End>> = (0..servers * CLIENTS).map(|_| Vec::new()).collect();
     for (n, stream) in streams.into_iter().enumerate() {
-        let (socket, at) = sockets.remove(&stream.local_addr()?).context("no such socket")?;
+        let (socket, at) = sockets
+            .remove(&stream.local_addr()?)
+            .context("memcached has no socket for a connection")?;
         ends[n / CONNECTIONS].push((stream, socket, cpu_of(at)));
     }
     let barrier = Barrier::new(ends.len());
@@ -217,12 +226,12 @@ pub(crate) fn measure(
     Ok(Measured { rate, local_share: sum(1) / sum(2).max(1.0), others })
 }
 
-/// Connections of a batch: what one `epoll_wait` of memcached returns.
+/// Connections in a batch: the number of events that one `epoll_wait` of memcached returns.
 const BATCH: usize = 32;
 const BATCHES: usize = 100;
 
-/// What memcached itself takes for a request, in nanoseconds, without its system calls: over a Unix
-/// socket, so without network; a batch of requests at a time, on the processor of whoever asks.
+/// Nanoseconds that memcached itself needs for a request, without its system calls. Requests are sent in
+/// batches over Unix sockets, to exclude the network, from a thread on memcached's own CPU.
 pub(crate) fn request(
     clock: &Clock,
     clock_ns: f64,
@@ -253,7 +262,7 @@ pub(crate) fn request(
             for stream in &mut streams {
                 stream.write_all(ASK)?;
             }
-            // memcached is next on this processor, and comes back when it has nothing to do.
+            // memcached runs next on this CPU, until it has nothing more to do.
             let began = clock();
             rustix::thread::sched_yield();
             times.push((clock() - began) as f64);
@@ -270,7 +279,8 @@ pub(crate) fn request(
     })
 }
 
-/// A read, a send and a read of nothing on Unix sockets, as memcached does them.
+/// Nanoseconds of memcached's system calls for a request on a Unix socket: a read, a send, and a read that
+/// finds nothing.
 fn calls(clock: &Clock, clock_ns: f64) -> anyhow::Result<f64> {
     let mut pairs = Vec::new();
     for _ in 0..BATCH {
@@ -287,14 +297,14 @@ fn calls(clock: &Clock, clock_ns: f64) -> anyhow::Result<f64> {
             server.write_all(&[b'v'; ANSWER])?;
             let nothing = server.read(&mut buffer).is_err();
             times.push((clock() - began) as f64);
-            anyhow::ensure!(read == ASK.len() && nothing, "a Unix socket lost something");
+            anyhow::ensure!(read == ASK.len() && nothing, "a Unix socket lost or invented bytes");
             client.read_exact(&mut buffer[..ANSWER])?;
         }
     }
     Ok((median(&mut times) - clock_ns).max(0.0))
 }
 
-/// Removed when dropped.
+/// The path of a Unix socket, removed when this is dropped.
 struct Socket(PathBuf);
 
 impl Drop for Socket {

@@ -1,11 +1,11 @@
-//! What one operation on a TCP socket costs, by the way of its frame: nobody asleep, nobody woken.
+//! The cost of one operation on a TCP socket, by the path of its frame. No thread sleeps or is woken.
 //!
 //! ```text
-//!  near  one thread has both ends                       ask read answer take      cpu 0 (and cpu 1, likewise)
-//!  far   two threads in turn, the stack with the asker  ask ........ take          cpu 0
-//!                                                           read answer            cpu 1
-//!  hop   the same, RPS sends what the server receives to cpu 1, whose thread counts the time it misses
-//!  away  one thread on cpu 0, RPS to cpu 1, where a thread does nothing but count
+//!  near  one thread has both ends                         ask read answer take      cpu 0 (and cpu 1, likewise)
+//!  far   two threads in turn, the stack with the client   ask ........ take          cpu 0
+//!                                                             read answer            cpu 1
+//!  hop   as far, but RPS processes the server's frames on cpu 1, whose thread counts the time it misses
+//!  away  one thread on cpu 0, RPS to cpu 1, whose thread only counts the time it misses
 //! ```
 
 use std::net::TcpStream;
@@ -21,22 +21,25 @@ use rustix::net::{RecvFlags, SendFlags};
 
 use super::{Hosts, hurry, median};
 
-/// Connections of a thread, and rounds over all of them.
+/// Connections of a thread.
 const PAIRS: usize = 64;
+/// Rounds over all connections.
 const ROUNDS: usize = 24;
-/// Events at a time, where their share of the call is measured.
+/// Events returned by one call, where the cost per event is measured.
 const BURST: usize = 8;
-/// What is missed in one piece, from here on, was somebody else's: more than reading the clock takes.
+/// Gaps between two clock readings longer than this (ns) are counted as preemption. Reading the clock
+/// takes less.
 const GAP: u64 = 400;
-/// A frame that has not come by then was lost or another's; the sample is left out.
+/// Nanoseconds after which a frame counts as lost or as received elsewhere; the sample is not used.
 const PATIENCE: u64 = 200_000;
 
-/// A request, and an answer of 100 bytes, as memcached's are.
+/// A request to memcached.
 pub(crate) const ASK: &[u8] = b"get key\r\n";
+/// Length of memcached's answer with a value of 100 bytes.
 pub(crate) const ANSWER: usize = b"VALUE key 0 100\r\n".len() + 100 + b"\r\nEND\r\n".len();
 
-/// Times of each operation, in nanoseconds, in the order of [`Ops::NAMES`]; then a read of nothing, and
-/// from the begin of a send until the other processor is interrupted.
+/// Samples of each operation, in nanoseconds: first those of [`Ops::NAMES`] in that order, then reads that
+/// find nothing, then the time from the start of a send until the other CPU is interrupted.
 #[derive(Default)]
 struct Times([Vec<f64>; 7]);
 
@@ -56,13 +59,15 @@ impl Times {
     }
 }
 
+const NO_DATA: &str = "a socket did not receive what was sent to it";
+
 fn send(stream: &TcpStream, bytes: &[u8]) -> anyhow::Result<()> {
     let sent = rustix::net::send(stream, bytes, SendFlags::DONTWAIT)?;
-    anyhow::ensure!(sent == bytes.len(), "a socket took {sent} bytes");
+    anyhow::ensure!(sent == bytes.len(), "a socket sent {sent} of {} bytes", bytes.len());
     Ok(())
 }
 
-/// Whether there was something.
+/// Reads once without waiting; returns whether there was data.
 fn receive(stream: &TcpStream) -> anyhow::Result<bool> {
     let mut buffer = [0; 2048];
     match rustix::net::recv(stream, &mut buffer, RecvFlags::DONTWAIT) {
@@ -72,7 +77,7 @@ fn receive(stream: &TcpStream) -> anyhow::Result<bool> {
     }
 }
 
-/// Waits for what was sent by another processor.
+/// Reads until there is data that another CPU has sent.
 fn receive_soon(stream: &TcpStream, clock: &Clock) -> anyhow::Result<()> {
     let began = clock();
     while !receive(stream)? {
@@ -81,7 +86,7 @@ fn receive_soon(stream: &TcpStream, clock: &Clock) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Times `what` into `to`.
+/// Runs `what` and adds its duration to `to`.
 fn timed<T>(
     clock: &Clock,
     to: &mut Vec<f64>,
@@ -93,7 +98,7 @@ fn timed<T>(
     Ok(made)
 }
 
-/// The server's ends in an epoll set, as memcached has them: a frame that comes calls back.
+/// The server's ends in an epoll set, as in memcached, so that a received frame runs epoll's callback.
 fn watched(pairs: &[[TcpStream; 2]]) -> anyhow::Result<OwnedFd> {
     let set = epoll::create(epoll::CreateFlags::CLOEXEC)?;
     for (number, [_, server]) in pairs.iter().enumerate() {
@@ -108,7 +113,8 @@ fn poll(set: &OwnedFd, events: &mut Vec<epoll::Event>) -> anyhow::Result<usize> 
     Ok(epoll::wait(set.as_fd(), rustix::buffer::spare_capacity(events), Some(&now))?)
 }
 
-/// One thread, both ends.
+/// One thread with both ends. Also returns the median time of an epoll call without events, and of the two
+/// calls for a burst.
 fn near(cpu: usize, pairs: &[[TcpStream; 2]], clock: &Clock) -> anyhow::Result<(Times, [f64; 2])> {
     hurry(cpu)?;
     let set = watched(pairs)?;
@@ -117,16 +123,17 @@ fn near(cpu: usize, pairs: &[[TcpStream; 2]], clock: &Clock) -> anyhow::Result<(
     for n in 0..ROUNDS * PAIRS {
         let [client, server] = &pairs[n * 7 % PAIRS];
         timed(clock, &mut times.0[ASKS], || send(client, ASK))?;
-        anyhow::ensure!(timed(clock, &mut times.0[READS], || receive(server))?, "nothing came");
+        anyhow::ensure!(timed(clock, &mut times.0[READS], || receive(server))?, NO_DATA);
         timed(clock, &mut times.0[ANSWERS], || send(server, &answer))?;
         anyhow::ensure!(
             !timed(clock, &mut times.0[NOTHINGS], || receive(server))?,
-            "too much came"
+            "a socket received more than was sent"
         );
-        anyhow::ensure!(timed(clock, &mut times.0[TAKES], || receive(client))?, "nothing came");
-        poll(&set, &mut events)?; // drops what was named
+        anyhow::ensure!(timed(clock, &mut times.0[TAKES], || receive(client))?, NO_DATA);
+        poll(&set, &mut events)?; // removes the sockets from the ready list
     }
-    // A call alone; and a burst: the call that names it, and the one that finds it dealt with.
+    // A call without events; and a burst: the call that returns its events, and the next one, which finds
+    // the sockets read.
     let (mut calls, mut bursts) = (Vec::new(), Vec::new());
     for n in 0..ROUNDS * PAIRS / BURST {
         timed(clock, &mut calls, || poll(&set, &mut events))?;
@@ -134,11 +141,11 @@ fn near(cpu: usize, pairs: &[[TcpStream; 2]], clock: &Clock) -> anyhow::Result<(
         some().try_for_each(|[client, _]| send(client, ASK))?;
         let mut named = Vec::new();
         let count = timed(clock, &mut named, || poll(&set, &mut events))?;
-        anyhow::ensure!(count == BURST, "{count} events of {BURST}");
+        anyhow::ensure!(count == BURST, "epoll returned {count} events instead of {BURST}");
         for [client, server] in some() {
-            anyhow::ensure!(receive(server)?, "nothing came");
+            anyhow::ensure!(receive(server)?, NO_DATA);
             send(server, &answer)?;
-            anyhow::ensure!(receive(client)?, "nothing came");
+            anyhow::ensure!(receive(client)?, NO_DATA);
         }
         timed(clock, &mut named, || poll(&set, &mut events))?;
         bursts.push(named.iter().sum());
@@ -146,22 +153,23 @@ fn near(cpu: usize, pairs: &[[TcpStream; 2]], clock: &Clock) -> anyhow::Result<(
     Ok((times, [median(&mut calls), median(&mut bursts)]))
 }
 
-/// What two threads tell each other.
+/// State that two threads share.
 #[derive(Default)]
 struct Turns {
     /// Even: the client's turn; odd: the server's.
     turn: AtomicU32,
-    /// Times that the second thread missed some time.
+    /// Number of gaps of more than [`GAP`] that the second thread has seen.
     gaps: AtomicU32,
-    /// One of them failed, or is through.
+    /// Set when one of the threads has failed.
     over: AtomicBool,
-    /// When the client last began to send, and when the second thread was last interrupted.
+    /// When the client last started to send.
     asked: AtomicU64,
+    /// When the second thread was last interrupted.
     interrupted: AtomicU64,
 }
 
 impl Turns {
-    /// Waits for `turn`, and for more gaps than `gaps` if that is said; counts the time missed.
+    /// Waits for `turn` and, if `gaps` is given, for a new gap. Adds the length of each gap to `missed`.
     fn wait(
         &self,
         turn: u32,
@@ -184,14 +192,17 @@ impl Turns {
             if is_turn && (has_gap || now - began > PATIENCE) {
                 return Ok(());
             }
-            anyhow::ensure!(!self.over.load(Ordering::Acquire), "the other thread is gone");
-            anyhow::ensure!(now - began < 1_000_000_000, "the other thread does not come");
+            anyhow::ensure!(!self.over.load(Ordering::Acquire), "the other thread has failed");
+            anyhow::ensure!(
+                now - began < 1_000_000_000,
+                "the other thread did not take its turn within a second"
+            );
             std::hint::spin_loop();
         }
     }
 }
 
-/// Two threads in turn; with `hop`, RPS has the server's side on the server's processor.
+/// Two threads in turn (`far`); with `hop`, RPS processes the server's frames on the server's CPU.
 fn apart(pairs: &[[TcpStream; 2]], clock: &Clock, hop: bool) -> anyhow::Result<Times> {
     let turns = Turns::default();
     let _set = watched(pairs)?;
@@ -204,7 +215,7 @@ fn apart(pairs: &[[TcpStream; 2]], clock: &Clock, hop: bool) -> anyhow::Result<T
             timed(clock, &mut times.0[ASKS], || send(client, ASK))?;
             turns.turn.store(2 * n as u32 + 1, Ordering::Release);
             turns.wait(2 * n as u32 + 2, None, clock, &mut none)?;
-            anyhow::ensure!(timed(clock, &mut times.0[TAKES], || receive(client))?, "nothing came");
+            anyhow::ensure!(timed(clock, &mut times.0[TAKES], || receive(client))?, NO_DATA);
         }
         Ok(times)
     };
@@ -240,7 +251,7 @@ fn apart(pairs: &[[TcpStream; 2]], clock: &Clock, hop: bool) -> anyhow::Result<T
     Ok(times)
 }
 
-/// Both ends on processor 0, the server's stack on processor 1, which does nothing else.
+/// Both ends on CPU 0, the server's network stack on CPU 1, which does nothing else (`away`).
 fn away(pairs: &[[TcpStream; 2]], clock: &Clock) -> anyhow::Result<Times> {
     let turns = Turns::default();
     let _set = watched(pairs)?;
@@ -260,7 +271,7 @@ fn away(pairs: &[[TcpStream; 2]], clock: &Clock) -> anyhow::Result<Times> {
                 receive_soon(server, clock)?;
             }
             timed(clock, &mut times.0[ANSWERS], || send(server, &answer))?;
-            anyhow::ensure!(timed(clock, &mut times.0[TAKES], || receive(client))?, "nothing came");
+            anyhow::ensure!(timed(clock, &mut times.0[TAKES], || receive(client))?, NO_DATA);
         }
         turns.turn.store(1, Ordering::Release);
         Ok(times)
@@ -277,8 +288,8 @@ fn away(pairs: &[[TcpStream; 2]], clock: &Clock) -> anyhow::Result<Times> {
     Ok(times)
 }
 
-/// Bursts of requests to the other processor by RPS: nanoseconds of a burst for the asker and for the
-/// other, and how often the other was interrupted.
+/// Bursts of requests that RPS passes to the other CPU. Returns medians: nanoseconds of a burst on the
+/// client's CPU, on the other CPU, and the number of interrupts of the other CPU.
 fn bursts(pairs: &[[TcpStream; 2]], clock: &Clock) -> anyhow::Result<[f64; 3]> {
     let turns = Turns::default();
     let _set = watched(pairs)?;
@@ -291,9 +302,9 @@ fn bursts(pairs: &[[TcpStream; 2]], clock: &Clock) -> anyhow::Result<[f64; 3]> {
             for [client, server] in some() {
                 receive_soon(server, clock)?;
                 send(server, &answer)?;
-                anyhow::ensure!(receive(client)?, "nothing came");
+                anyhow::ensure!(receive(client)?, NO_DATA);
             }
-            // The other counts by bursts.
+            // The other thread starts a new count for each burst.
             turns.turn.store(2 * n as u32 + 1, Ordering::Release);
             turns.wait(2 * n as u32 + 2, None, clock, &mut Vec::new())?;
         }
@@ -316,25 +327,25 @@ fn bursts(pairs: &[[TcpStream; 2]], clock: &Clock) -> anyhow::Result<[f64; 3]> {
     Ok([median(&mut asks), of(0), of(1)])
 }
 
-/// Two threads; when one fails the other is told.
+/// Runs two threads; when one fails, the other stops too.
 fn both<T: Send>(
     turns: &Turns,
     one: impl FnOnce() -> anyhow::Result<T> + Send,
     other: impl FnOnce() -> anyhow::Result<T> + Send,
 ) -> anyhow::Result<(T, T)> {
-    let tell = |made: anyhow::Result<T>| {
+    let note = |made: anyhow::Result<T>| {
         turns.over.store(made.is_err(), Ordering::Release);
         made
     };
     thread::scope(|scope| {
-        let threads = (scope.spawn(|| tell(one())), scope.spawn(|| tell(other())));
+        let threads = (scope.spawn(|| note(one())), scope.spawn(|| note(other())));
         let panicked = |_| anyhow::anyhow!("a measuring thread panicked");
         let (one, other) = (threads.0.join(), threads.1.join());
         Ok((one.map_err(panicked)??, other.map_err(panicked)??))
     })
 }
 
-/// All of it: constants by name, each with what it is of.
+/// All constants: name, value, and a description of the operation.
 pub(crate) fn measure(clock: &Clock, clock_ns: f64) -> anyhow::Result<Vec<(String, f64, String)>> {
     let hosts = Hosts::new()?;
     let [ours, theirs] = [hosts.pairs(PAIRS)?, hosts.pairs(PAIRS)?];
@@ -342,20 +353,20 @@ pub(crate) fn measure(clock: &Clock, clock_ns: f64) -> anyhow::Result<Vec<(Strin
     let (one, other) = both(&turns, || near(0, &ours, clock), || near(1, &theirs, clock))?;
     let mut on_one = one.0;
     on_one.join(other.0);
-    let apart_far = apart(&ours, clock, false).context("two processors in turn")?;
+    let apart_far = apart(&ours, clock, false).context("two CPUs in turn")?;
     hosts.server.steer("vb", 2, 0)?;
-    let apart_hop = apart(&ours, clock, true).context("two processors in turn, with RPS")?;
-    let on_other = away(&ours, clock).context("RPS to the other processor")?;
-    let [asks, hops, irqs] = bursts(&ours, clock).context("bursts by RPS")?;
+    let apart_hop = apart(&ours, clock, true).context("two CPUs in turn, with RPS")?;
+    let on_other = away(&ours, clock).context("RPS to the other CPU")?;
+    let [asks, hops, irqs] = bursts(&ours, clock).context("bursts with RPS")?;
 
     let net = |ns: f64| (ns - clock_ns).max(0.0);
     let mut all = Vec::new();
     let mut apart_hop = apart_hop;
     let flight = net(median(&mut apart_hop.0[FLIGHTS]));
-    let what =
-        "TCP over veth, from the begin of a send until RPS has interrupted the other processor";
+    let what = "TCP over veth, from the start of a send until RPS has interrupted the other CPU";
     all.push(("rps_ipi_flight_ns".into(), flight, what.into()));
-    // One request alone has one interrupt: what is left of it, less what one of a burst has, is that.
+    // A single request causes one interrupt, a burst of `BURST` causes `irqs`. The cost of an interrupt is
+    // the cost of a single request minus that of a request in a burst without its share of interrupts.
     let mut on_other = on_other;
     let part = |burst: f64, alone: f64| {
         let burst_of = BURST as f64;
@@ -364,29 +375,35 @@ pub(crate) fn measure(clock: &Clock, clock_ns: f64) -> anyhow::Result<Vec<(Strin
     };
     let send = part(net(asks), net(median(&mut on_other.0[ASKS])));
     let take = part(hops, median(&mut on_other.0[HOPS]));
-    let what = "TCP over veth, the stack on the other processor by RPS: one request alone, less one of a burst";
+    let what =
+        "TCP over veth, the stack on the other CPU by RPS: a single request minus one of a burst";
     all.push(("rps_ipi_send_ns".into(), send, what.into()));
     all.push(("rps_ipi_take_ns".into(), take, what.into()));
-    all.push(("rps_burst_irqs".into(), irqs, format!("interrupts that a burst of {BURST} took")));
+    all.push((
+        "rps_burst_irqs".into(),
+        irqs,
+        format!("number of interrupts for a burst of {BURST} requests"),
+    ));
     let mut nothing = median(&mut on_one.0[NOTHINGS]);
     nothing = net(nothing);
     for (way, mut times, what) in [
-        (Way::Near, on_one, "both ends on one processor, both processors at it"),
-        (Way::Far, apart_far, "ends on two processors, the stack with the asker"),
-        (Way::Hop, apart_hop, "ends on two processors, the stack with the server by RPS"),
-        (Way::Away, on_other, "both ends on one processor, the stack on the other by RPS"),
+        (Way::Near, on_one, "both ends on one CPU, both CPUs busy with this"),
+        (Way::Far, apart_far, "ends on two CPUs, the stack on the client's CPU"),
+        (Way::Hop, apart_hop, "ends on two CPUs, the stack on the server's CPU by RPS"),
+        (Way::Away, on_other, "both ends on one CPU, the stack on the other by RPS"),
     ] {
         for (op, times) in Ops::NAMES.iter().zip(&mut times.0) {
             let name = format!("tcp_{}_{op}_ns", way.name());
             all.push((name, net(median(times)), format!("TCP over veth, {what}")));
         }
     }
-    all.push(("tcp_nothing_ns".into(), nothing, "a TCP socket read that finds nothing".into()));
+    all.push(("tcp_nothing_ns".into(), nothing, "read of a TCP socket that has no data".into()));
     let [call, burst] = [0, 1].map(|n| (one.1[n] + other.1[n]) / 2.0);
     let call = net(call);
     let event = ((burst - 2.0 * clock_ns - 2.0 * call) / BURST as f64).max(0.0);
-    all.push(("epoll_ns".into(), call, "epoll_wait that finds nothing".into()));
-    let what = "what a TCP socket adds to the call that names it and to the next";
+    all.push(("epoll_ns".into(), call, "epoll_wait without events".into()));
+    let what =
+        "additional time per TCP socket in the epoll_wait that returns it and in the next one";
     all.push(("epoll_event_ns".into(), event, what.into()));
     Ok(all)
 }

@@ -1,7 +1,7 @@
-//! What it costs to put a thread to sleep and to wake it, with both processors busy.
+//! The cost of putting a thread to sleep and waking it, with both CPUs busy.
 //!
-//! Pairs of real-time threads throw a token to and fro over eventfds, more of them than there are
-//! processors: nobody idles, so a throw costs what it takes of both processors together.
+//! Pairs of real-time threads pass a token to and fro over eventfds. There are more pairs than CPUs, so that
+//! no CPU is idle, and the cost of a pass is the CPU time of both CPUs divided by the number of passes.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Barrier, OnceLock};
@@ -13,8 +13,9 @@ use rustix::fd::OwnedFd;
 
 use super::hurry;
 
-/// Pairs of threads on each processor, and time of a run.
+/// Pairs of threads per CPU.
 const PAIRS: usize = 6;
+/// Nanoseconds of a run.
 const TIME: u64 = 20_000_000;
 const RUNS: usize = 5;
 
@@ -28,17 +29,17 @@ fn read(fd: &OwnedFd) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Nanoseconds of processor time that a throw takes; pairs share a processor, or not.
-fn throw(clock: &Clock, near: bool) -> anyhow::Result<f64> {
-    let (throws, barrier) = (AtomicU64::new(0), Barrier::new(4 * PAIRS));
-    let end = OnceLock::new(); // of all: a thread that ended sooner would leave its partner waiting
+/// Nanoseconds of CPU time per pass. The two threads of a pair share a CPU if `near`.
+fn pass(clock: &Clock, near: bool) -> anyhow::Result<f64> {
+    let (passes, barrier) = (AtomicU64::new(0), Barrier::new(4 * PAIRS));
+    let end = OnceLock::new(); // common to all: a thread that ended earlier would leave its partner waiting
     thread::scope(|scope| {
         let mut all = Vec::new();
         for n in 0..2 * PAIRS {
             let ends = [eventfd(0, EventfdFlags::CLOEXEC)?, eventfd(0, EventfdFlags::CLOEXEC)?];
             let ends = std::sync::Arc::new(ends);
             for side in 0..2 {
-                let (ends, end, throws, barrier) = (ends.clone(), &end, &throws, &barrier);
+                let (ends, end, passes, barrier) = (ends.clone(), &end, &passes, &barrier);
                 let cpu = if near { n % 2 } else { (n + side) % 2 };
                 all.push(scope.spawn(move || -> anyhow::Result<()> {
                     let ready = hurry(cpu);
@@ -57,9 +58,9 @@ fn throw(clock: &Clock, near: bool) -> anyhow::Result<f64> {
                             break;
                         }
                     }
-                    // The other may have answered already, and wait again: it finds that time is over.
+                    // The partner may be waiting again: wake it, so that it sees that the time is over.
                     write(&ends[side])?;
-                    throws.fetch_add(own, Ordering::Relaxed);
+                    passes.fetch_add(own, Ordering::Relaxed);
                     Ok(())
                 }));
             }
@@ -69,10 +70,10 @@ fn throw(clock: &Clock, near: bool) -> anyhow::Result<f64> {
         }
         anyhow::Ok(())
     })?;
-    Ok(2.0 * TIME as f64 / (throws.into_inner() as f64).max(1.0))
+    Ok(2.0 * TIME as f64 / (passes.into_inner() as f64).max(1.0))
 }
 
-/// Nanoseconds from one thread of a processor to the next, where neither sleeps.
+/// Nanoseconds of a context switch between two threads on one CPU, neither of which sleeps.
 fn switch(clock: &Clock) -> anyhow::Result<f64> {
     let barrier = Barrier::new(2);
     let run = || -> anyhow::Result<f64> {
@@ -86,7 +87,7 @@ fn switch(clock: &Clock) -> anyhow::Result<f64> {
             }
             yields += 16;
         }
-        // Both count their own, in the same time.
+        // Both threads count their own yields in the same time.
         Ok((clock() - began) as f64 / (2 * yields) as f64)
     };
     thread::scope(|scope| {
@@ -102,26 +103,26 @@ fn switch(clock: &Clock) -> anyhow::Result<f64> {
     })
 }
 
-/// Nanoseconds of a write that wakes nobody and a read that does not wait.
+/// Nanoseconds of a write that wakes no thread and a read that does not wait.
 fn alone(clock: &Clock) -> anyhow::Result<f64> {
     let fd = eventfd(0, EventfdFlags::CLOEXEC)?;
     let (began, times) = (clock(), 2000);
     for _ in 0..times {
         write(&fd)?;
         read(&fd)?;
-        std::hint::black_box(clock()); // as in a throw
+        std::hint::black_box(clock()); // as in a pass
     }
     Ok((clock() - began) as f64 / f64::from(times))
 }
 
-/// Waking near, waking far, a switch.
+/// Sleep and wake-up on the same CPU, the same between two CPUs, and a context switch, in nanoseconds.
 pub(crate) fn measure(clock: &Clock, syscall_ns: f64) -> anyhow::Result<[f64; 3]> {
     let runs = |what: &dyn Fn() -> anyhow::Result<f64>| -> anyhow::Result<f64> {
-        (0..RUNS).try_fold(f64::MAX, |least, _| Ok(least.min(what()?))) // the least disturbed
+        (0..RUNS).try_fold(f64::MAX, |least, _| Ok(least.min(what()?))) // other load only adds time
     };
     let alone = runs(&|| alone(clock))?;
     let switch = (runs(&|| switch(clock))? - syscall_ns).max(0.0);
     let wake =
-        |near| Ok::<_, anyhow::Error>((runs(&|| throw(clock, near))? - alone - switch).max(0.0));
+        |near| Ok::<_, anyhow::Error>((runs(&|| pass(clock, near))? - alone - switch).max(0.0));
     Ok([wake(true)?, wake(false)?, switch])
 }

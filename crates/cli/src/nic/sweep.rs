@@ -1,4 +1,4 @@
-//! `flowyard nic sweep`: one or two keys varied, everything else fixed.
+//! `flowyard nic sweep`: simulates every combination of values of the varied keys.
 
 use std::io::{Write, stdout};
 
@@ -12,7 +12,6 @@ use serde::Serialize;
 use super::{MachineArgs, Progress, threads};
 use crate::stop::{Stop, bad_input};
 
-/// Vary one or two keys and print a table.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -23,19 +22,19 @@ pub(crate) struct Args {
     #[command(flatten)]
     machine: MachineArgs,
 
-    /// A key and its values; a second one makes a grid
+    /// A configuration key and its values; if repeated, all combinations are simulated
     #[arg(long, value_name = "KEY=A,B,...", required = true)]
     vary: Vec<String>,
 
-    /// Host cores to use [default: all]
+    /// Number of simulations to run in parallel [default: the number of CPUs]
     #[arg(long, value_name = "N")]
     threads: Option<usize>,
 
-    /// Print JSON (schema flowyard.nic-sweep/1)
+    /// Print JSON (schema flowyard.nic-sweep/1) instead of a table
     #[arg(long, conflicts_with = "csv")]
     json: bool,
 
-    /// Print CSV
+    /// Print comma-separated values instead of a table
     #[arg(long)]
     csv: bool,
 }
@@ -64,7 +63,7 @@ pub(super) fn run(args: &Args) -> Result<(), Stop> {
     for vary in &args.vary {
         let (key, values) = vary
             .split_once('=')
-            .ok_or_else(|| bad_input(format!("--vary: '{vary}' is not KEY=A,B,...")))?;
+            .ok_or_else(|| bad_input(format!("--vary: write KEY=A,B,..., not '{vary}'")))?;
         let grown = settings.iter().flat_map(|before| {
             values.split(',').map(move |value| {
                 let mut now = before.clone();
@@ -138,8 +137,8 @@ fn print(points: Vec<Point>, args: &Args) -> Result<(), Stop> {
         table = table.column(Column::text(*key));
     }
     for (name, unit) in [
-        ("UDP", "Gb/s"),
-        ("of limit", "%"),
+        ("UDP payload", "Gb/s"),
+        ("UDP payload", "% of limit"),
         ("frames", "M/s"),
         ("dropped", "%"),
         ("IPC", ""),

@@ -1,4 +1,4 @@
-//! `flowyard switch why`: what becomes of a frame, asked on the yard's control socket.
+//! `flowyard switch why`: the flows that a frame matches, queried over an instance's control socket.
 
 use std::fmt::Write as _;
 use std::io::{Write, stdout};
@@ -8,18 +8,17 @@ use flowyard_operate::protocol::{Request, SwitchWhy};
 use crate::show::{AskArgs, refused};
 use crate::stop::Stop;
 
-/// The schema of what is printed with --json.
+/// Name and version of the JSON document.
 const SCHEMA: &str = "flowyard.switch.why/1";
 
-/// Says which flows a frame meets.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
   flowyard switch why in_port=west,tcp,nw_src=10.0.0.1,nw_dst=10.0.0.2,tcp_src=40000,tcp_dst=443
   flowyard switch why in_port=1,dl_type=0x0806 --json")]
 pub(super) struct Args {
-    /// The frame's fields as ovs-ofctl writes a match; ports may have their names
-    #[arg(value_name = "FLOW")]
+    /// The frame's fields in the syntax of a match of ovs-ofctl; ports may be given by name
+    #[arg(value_name = "FIELDS")]
     flow: String,
 
     #[command(flatten)]
@@ -50,7 +49,7 @@ fn text(why: &SwitchWhy) -> String {
     if why.is_offloaded {
         let [known, of] = why.known;
         let _infallible =
-            writeln!(text, "a frame like it is in the caches of {known} of {of} cores now");
+            writeln!(text, "{known} of {of} cores have this lookup in their cache now");
     }
     for rest in &why.rests {
         let _infallible = writeln!(text, "{rest}");

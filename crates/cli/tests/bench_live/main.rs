@@ -214,7 +214,7 @@ fn a_device_is_reset_and_timed() {
     // Down for half a second and whatever the machine adds, of two seconds that were left.
     assert!((0.5..2.0).contains(&by_time), "{at:#}");
     assert!((by_frames - by_time).abs() < 0.25 * by_time, "{by_frames} {by_time}");
-    let error = "--reset 'exit 3': it ended with exit status: 3";
+    let error = "--reset 'exit 3': the command failed with exit status: 3";
     let output = bench(Some(&tester), &[&tests[..], &["--reset", "exit 3"]].concat());
     assert!(!output.status.success() && text(&output.stderr).contains(error), "{output:?}");
 }

@@ -1,6 +1,6 @@
-//! Running the built binary, and the test data.
+//! Runs the built binary, and finds the test data.
 #![allow(dead_code, unreachable_pub, reason = "each test program uses its own part")]
-#![allow(clippy::print_stdout, reason = "a skipped test says so")]
+#![allow(clippy::print_stdout, reason = "a skipped test reports that")]
 
 use std::ffi::OsStr;
 use std::io::Write;
@@ -28,7 +28,7 @@ pub fn shared(file: &str) -> Option<PathBuf> {
     if path.exists() {
         return Some(path);
     }
-    // Not println!, which the test runner keeps to itself while a test passes.
+    // Not println!, whose output the test runner hides when a test passes.
     let _ = std::io::Write::write_fmt(
         &mut std::io::stderr(),
         format_args!("skipped: needs ../shared/{file}\n"),
@@ -51,7 +51,7 @@ pub fn run_with(args: &[&str], input: &[u8]) -> Output {
         .expect("the binary runs");
     let mut stdin = child.stdin.take().expect("it is piped");
     std::thread::scope(|scope| {
-        // The command may stop before it has read everything.
+        // Fails if the command ends before it has read everything.
         scope.spawn(move || drop(stdin.write_all(input)));
         child.wait_with_output().expect("it ends")
     })
@@ -61,7 +61,7 @@ pub fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).expect("UTF-8")
 }
 
-/// Standard output of a run that goes well and says nothing else.
+/// Standard output of a successful run that prints nothing on standard error.
 #[track_caller]
 pub fn good(output: &Output) -> String {
     let (out, err) = (text(&output.stdout), text(&output.stderr));
@@ -75,14 +75,14 @@ pub fn json<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Value {
     serde_json::from_str(&good(&run(args))).expect("JSON")
 }
 
-/// The one line on standard error of a run that refuses its input.
+/// The only line on standard error of a run that refuses its input.
 #[track_caller]
 pub fn refused(output: &Output) -> String {
     let (out, err) = (text(&output.stdout), text(&output.stderr));
     assert_eq!((output.status.code(), out.as_str()), (Some(2), ""), "{err}");
     let line = err.strip_suffix('\n').expect("a whole line");
     assert!(!line.contains(char::is_control), "one line: {line:?}");
-    let said = line.strip_prefix("flowyard: ").expect("it says who speaks");
+    let said = line.strip_prefix("flowyard: ").expect("the line starts with the program's name");
     said.to_owned()
 }
 

@@ -1,21 +1,22 @@
-//! What a live test needs, and says when it is not there; and what it tells.
+//! Requirements of live tests. A test whose requirement is not met is skipped, and the requirement printed.
 
 use std::io::Write;
 use std::process::Command;
 
-/// Says that a test is skipped, and what it needs.
+/// Prints that a test is skipped, and what it needs.
 pub(crate) fn skip(needs: &str) {
     let _ = std::io::stderr().write_fmt(format_args!("skipped: needs {needs}\n"));
 }
 
-/// Whether there are no namespaces here, or `FLOWYARD_LIVE=0` leaves all of this out; if so, says so.
+/// Whether live tests are skipped: network namespaces are not available, or `FLOWYARD_LIVE` is 0. Prints
+/// the reason.
 pub(crate) fn skipped() -> bool {
     let is_off = std::env::var_os("FLOWYARD_LIVE").is_some_and(|word| word == "0");
     let can = if is_off { Err("FLOWYARD_LIVE other than 0".into()) } else { crate::net::can() };
     can.map_err(|needs| skip(&needs)).is_err()
 }
 
-/// Whether a program is there; if not, says so.
+/// Whether a program is installed; prints that a test is skipped if not.
 pub(crate) fn has(program: &str) -> bool {
     let found = Command::new("sh").args(["-c", &format!("command -v {program}")]).output();
     let there = found.is_ok_and(|output| output.status.success());
@@ -25,7 +26,7 @@ pub(crate) fn has(program: &str) -> bool {
     there
 }
 
-/// Prints a line that the reader of `--nocapture` wants.
+/// Prints a line for readers of `--nocapture`.
 pub(crate) fn tell(what: std::fmt::Arguments<'_>) {
     let _ = writeln!(std::io::stdout(), "{what}");
 }

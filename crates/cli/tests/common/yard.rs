@@ -1,6 +1,6 @@
-//! A yard in a process of its own, for as long as a test needs it.
+//! `flowyard run` in a process of its own, which ends with the test.
 #![allow(dead_code, unreachable_pub, reason = "each test program uses its own part")]
-#![allow(clippy::disallowed_methods, reason = "real processes are waited for by the clock")]
+#![allow(clippy::disallowed_methods, reason = "a test waits for real processes for a limited time")]
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,14 +13,15 @@ use tempfile::TempDir;
 
 use super::common::{flowyard, text};
 
-/// The longest that anything may take, on a machine that does much else.
+/// The longest time to wait for anything, on a machine with much other load.
 const LONGEST: Duration = Duration::from_secs(30);
 
-/// Two flows of the capture that come often.
+/// Two flows of the capture with many frames: one that is dropped,
 pub const DROPPED: &str = "tcp 192.0.2.101:52298 > 192.0.2.10:5201";
+/// and one that is forwarded.
 pub const OTHER: &str = "tcp 192.0.2.10:5201 > 192.0.2.101:52298";
 
-/// A yard that runs until it is stopped.
+/// A configuration that runs until it is stopped.
 pub fn config() -> String {
     format!(
         r#"
@@ -61,7 +62,7 @@ pub struct Yard {
     pub child: Child,
 }
 
-/// Waits until `there` gives something.
+/// Waits until `there` returns a value.
 #[track_caller]
 pub fn wait<T>(what: &str, mut there: impl FnMut() -> Option<T>) -> T {
     let began = Instant::now();
@@ -75,12 +76,12 @@ pub fn wait<T>(what: &str, mut there: impl FnMut() -> Option<T>) -> T {
 }
 
 impl Yard {
-    /// Runs the configuration with these arguments, and a control socket.
+    /// Runs the configuration with these arguments and a control socket.
     pub fn start(config: &str, args: &[&str]) -> Self {
         Self::start_with(config, args, &[])
     }
 
-    /// As [`Yard::start`], with these variables in its environment.
+    /// As [`Yard::start`], with these environment variables.
     pub fn start_with(config: &str, args: &[&str], env: &[(&str, &str)]) -> Self {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join("yard.toml"), config).unwrap();
@@ -106,7 +107,7 @@ impl Yard {
             .unwrap()
     }
 
-    /// Starts it again in its folder.
+    /// Starts it again in the same folder.
     pub fn restart(&mut self, args: &[&str]) {
         self.child = Self::spawn(self.folder.path(), args, &[]);
         self.wait_for_socket();
@@ -116,7 +117,7 @@ impl Yard {
         let socket = self.socket();
         wait("the control socket", || {
             if let Some(status) = self.child.try_wait().unwrap() {
-                panic!("it ended: {status}; {}", self.log());
+                panic!("flowyard run ended: {status}; {}", self.log());
             }
             std::os::unix::net::UnixStream::connect(&socket).ok()
         });
@@ -130,18 +131,18 @@ impl Yard {
         self.folder.path().join("yard.toml")
     }
 
-    /// What it has logged.
+    /// Its log so far.
     pub fn log(&self) -> String {
         fs::read_to_string(self.folder.path().join("err")).unwrap_or_default()
     }
 
-    /// Waits until its log holds `text`.
+    /// Waits until the log contains `text`, and returns the log.
     #[track_caller]
     pub fn wait_for_log(&self, text: &str) -> String {
         wait(text, || Some(self.log()).filter(|log| log.contains(text)))
     }
 
-    /// Runs `flowyard` with these arguments and its control socket; its standard output.
+    /// Runs `flowyard` with these arguments and the control socket; returns its standard output.
     #[track_caller]
     pub fn ask(&self, args: &[&str]) -> String {
         let output = flowyard().args(args).arg("--control").arg(self.socket()).output().unwrap();
@@ -161,7 +162,7 @@ impl Yard {
         kill_process(Pid::from_child(&self.child), signal).unwrap();
     }
 
-    /// Has it drain; its exit status, and its books.
+    /// Stops it by SIGTERM; returns its exit status and its output.
     pub fn stop(&mut self) -> (ExitStatus, String) {
         self.signal(Signal::TERM);
         let status = wait("the end", || self.child.try_wait().unwrap());

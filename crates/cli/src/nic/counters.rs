@@ -1,4 +1,4 @@
-//! What a run gave: its books, as text and as data; its profile.
+//! The results of a simulation: counters as text and as JSON, and the profile of its cycles.
 
 use flowyard_nicsim::config::Config;
 use flowyard_nicsim::counters::CoreCounters;
@@ -9,7 +9,7 @@ use flowyard_nicsim::run::Outcome;
 use flowyard_report::{Cell, Column, Style, Table};
 use serde::Serialize;
 
-/// A run, for JSON.
+/// The JSON document of a simulation.
 #[derive(Serialize)]
 pub(super) struct Report<'a> {
     config: &'a Config,
@@ -19,12 +19,12 @@ pub(super) struct Report<'a> {
     frames_per_second: f64,
     drop_share: f64,
     errors: u64,
-    /// Frames under way at the end: to the link, to the host.
+    /// Frames inside the adapter at the end: on their way to the link, to the host.
     held: (u64, u64),
     cores: &'a [CoreCounters],
     devices: &'a DeviceCounters,
     profile: Profile,
-    /// Variables of the firmware that were asked for.
+    /// Firmware variables chosen by `--peek`.
     peeks: &'a [(String, Vec<u32>)],
 }
 
@@ -67,27 +67,27 @@ pub(super) fn text(outcome: &Outcome, style: &Style) -> String {
         .column(Column::number("in"))
         .column(Column::number("out"))
         .column(Column::number("dropped"))
-        .column(Column::number("held at the end"))
+        .column(Column::number("inside at the end"))
         .column(Column::number("errors"))
-        .column(Column::number("mean time inside").unit("us"));
-    for (name, books, held, whole) in [
+        .column(Column::number("mean latency").unit("us"));
+    for (name, counters, held, whole) in [
         ("sent", &d.sent, outcome.end.held.0, &outcome.end.devices.sent),
         ("received", &d.received, outcome.end.held.1, &outcome.end.devices.received),
     ] {
         let units = outcome.units_per_second as f64 / 1e6;
-        let mean = books.latency_sum as f64 / (books.delivered as f64).max(1.0) / units;
+        let mean = counters.latency_sum as f64 / (counters.delivered as f64).max(1.0) / units;
         frames.push([
             Cell::new(name),
-            Cell::new(books.entered.to_string()),
-            Cell::new(books.delivered.to_string()),
-            Cell::new(books.dropped.to_string()),
+            Cell::new(counters.entered.to_string()),
+            Cell::new(counters.delivered.to_string()),
+            Cell::new(counters.dropped.to_string()),
             Cell::new(held.to_string()),
             Cell::new(whole.errors.to_string()),
             Cell::new(format!("{mean:.2}")),
         ]);
     }
     text += &frames.to_text(style);
-    let mut cores = Table::new("cycles of each core")
+    let mut cores = Table::new("cycles of each core, as shares of all its cycles")
         .column(Column::text("core"))
         .column(Column::number("execute"))
         .column(Column::number("fetch"))
@@ -118,7 +118,7 @@ pub(super) fn text(outcome: &Outcome, style: &Style) -> String {
     let seconds = outcome.seconds();
     let assists: u64 = d.assist_accesses.iter().sum();
     text += &format!(
-        "\nscratchpad {:.1} M core and {:.1} M assist accesses/s; frame memory {:.2} Gb/s, busy {:.1} %; {} interrupts\n",
+        "\nscratchpad: {:.1} M accesses/s by cores, {:.1} M accesses/s by assists; frame memory: {:.2} Gb/s, busy {:.1} % of the time; {} interrupts\n",
         (total.loads + total.stores) as f64 / seconds / 1e6,
         assists as f64 / seconds / 1e6,
         d.sdram.bytes_moved as f64 * 8.0 / seconds / 1e9,
@@ -144,10 +144,10 @@ pub(super) fn profile(outcome: &Outcome, style: &Style) -> String {
     let columns = |title: &str, first: &str| {
         Table::new(title)
             .column(Column::text(first))
-            .column(Column::number("instructions").unit("a frame"))
-            .column(Column::number("accesses").unit("a frame"))
-            .column(Column::number("cycles").unit("a frame"))
-            .column(Column::number("of all cycles").unit("%"))
+            .column(Column::number("instructions").unit("per frame"))
+            .column(Column::number("accesses").unit("per frame"))
+            .column(Column::number("cycles").unit("per frame"))
+            .column(Column::number("cycles").unit("% of all"))
     };
     let frames =
         |send: bool| (if send { d.sent.delivered } else { d.received.delivered } as f64).max(1.0);
@@ -180,7 +180,7 @@ pub(super) fn profile(outcome: &Outcome, style: &Style) -> String {
         .column(Column::text("instruction"))
         .column(Column::number("executed"))
         .column(Column::number("stalled").unit("cycles"))
-        .column(Column::text("of all cycles"));
+        .column(Column::text("share of all cycles"));
     let most = hot.first().map_or(1, |(_, heat)| heat.count + heat.stall) as f64;
     for (index, at) in hot.into_iter().take(24) {
         let pc = 4 * index as u32;
@@ -198,7 +198,7 @@ pub(super) fn profile(outcome: &Outcome, style: &Style) -> String {
         ]);
     }
     format!(
-        "{}\n{}\n{}\n{} passes of the dispatch loop, {:.1} % idle\n",
+        "{}\n{}\n{}\n{} passes of the dispatch loop, of which {:.1} % found nothing to do\n",
         categories.to_text(style),
         functions.to_text(style),
         heat.to_text(style),
