@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
+use clap::ValueEnum;
 use flowyard_adapter::fdir::Pballoc;
 use flowyard_adapter::profile::Profile;
 use flowyard_adapter::rss::{Fields, FlowType, Hfunc, RssConfig};
@@ -33,23 +34,29 @@ pub(crate) struct ModelArgs {
     #[arg(long, value_name = "KEY", default_value = "microsoft", help_heading = "Adapter")]
     rss_key: String,
 
-    /// Hash function of RSS: toeplitz or symmetric-xor
+    /// Hash function of RSS
     #[arg(long, value_name = "NAME", default_value = "toeplitz", help_heading = "Adapter")]
-    rss_hash: String,
+    rss_hash: HashFunction,
 
-    /// Fields that RSS hashes for UDP: 2-tuple (addresses) or 4-tuple (addresses and ports)
+    /// Fields that RSS hashes for UDP: addresses (2-tuple), or addresses and ports (4-tuple)
     /// [default: as the adapter's driver sets it]
     #[arg(long, value_name = "FIELDS", help_heading = "Adapter")]
-    udp: Option<String>,
+    udp: Option<UdpFields>,
 
     /// Queue numbers in the RSS indirection table, separated by commas, such as 0,1,2,2; the list
     /// is repeated until the table is full [default: all queues in turn]
     #[arg(long, value_name = "LIST", value_delimiter = ',', help_heading = "Adapter")]
     indirection: Vec<u16>,
 
-    /// Adapter memory for Flow Director filters, in bytes (82599 only): 64k, 128k or 256k
-    #[arg(long, value_name = "SIZE", default_value = "64k", help_heading = "Adapter")]
-    pballoc: String,
+    /// Adapter memory for Flow Director filters, in bytes (82599 only)
+    #[arg(
+        long,
+        value_name = "SIZE",
+        default_value = "64k",
+        ignore_case = true,
+        help_heading = "Adapter"
+    )]
+    pballoc: FilterMemory,
 
     /// ATR looks at one transmitted packet in N on each transmit queue
     #[arg(long, value_name = "N", default_value_t = 20, help_heading = "Adapter")]
@@ -100,6 +107,30 @@ pub(crate) struct ModelArgs {
     core_delay: Vec<(u16, Duration)>,
 }
 
+#[derive(Clone, Copy, ValueEnum)]
+enum HashFunction {
+    Toeplitz,
+    SymmetricXor,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum UdpFields {
+    #[value(name = "2-tuple")]
+    TwoTuple,
+    #[value(name = "4-tuple")]
+    FourTuple,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum FilterMemory {
+    #[value(name = "64k", alias = "64kb")]
+    K64,
+    #[value(name = "128k", alias = "128kb")]
+    K128,
+    #[value(name = "256k", alias = "256kb")]
+    K256,
+}
+
 impl ModelArgs {
     /// The setup that these arguments describe. `analyze` adds its own thresholds and window.
     pub(crate) fn setup(&self) -> Result<Setup, Stop> {
@@ -119,15 +150,10 @@ impl ModelArgs {
         if cores == 0 || cores > 1024 {
             return Err(bad_input(format!("--cores: must be 1 to 1024, not {cores}")));
         }
-        let pballoc = match self.pballoc.to_ascii_lowercase().trim_end_matches('b') {
-            "64k" => Pballoc::K64,
-            "128k" => Pballoc::K128,
-            "256k" => Pballoc::K256,
-            other => {
-                return Err(bad_input(format!(
-                    "--pballoc: must be 64k, 128k or 256k, not '{other}'"
-                )));
-            }
+        let pballoc = match self.pballoc {
+            FilterMemory::K64 => Pballoc::K64,
+            FilterMemory::K128 => Pballoc::K128,
+            FilterMemory::K256 => Pballoc::K256,
         };
         if let Consumers::Map(map) = &self.consumer
             && let Some((port, core)) = map.iter().filter(|&(_, &core)| core >= cores).min()
@@ -195,23 +221,14 @@ impl ModelArgs {
                 None => hex(text)?,
             },
         };
-        let hfunc = match self.rss_hash.as_str() {
-            "toeplitz" => Hfunc::Toeplitz,
-            "symmetric-xor" => Hfunc::SymmetricXor,
-            other => {
-                return Err(bad_input(format!(
-                    "--rss-hash: must be toeplitz or symmetric-xor, not '{other}'"
-                )));
-            }
+        let hfunc = match self.rss_hash {
+            HashFunction::Toeplitz => Hfunc::Toeplitz,
+            HashFunction::SymmetricXor => Hfunc::SymmetricXor,
         };
-        let udp = match self.udp.as_deref() {
-            None => None,
-            Some("2-tuple") => Some(Fields::TWO_TUPLE),
-            Some("4-tuple") => Some(Fields::FOUR_TUPLE),
-            Some(other) => {
-                return Err(bad_input(format!("--udp: must be 2-tuple or 4-tuple, not '{other}'")));
-            }
-        };
+        let udp = self.udp.map(|udp| match udp {
+            UdpFields::TwoTuple => Fields::TWO_TUPLE,
+            UdpFields::FourTuple => Fields::FOUR_TUPLE,
+        });
         let fields =
             udp.map(|udp| limits.fields.with(FlowType::Udp4, udp).with(FlowType::Udp6, udp));
         let entries = self.indirection.iter().copied().cycle().take(limits.reta.into());

@@ -3,6 +3,7 @@
 
 use crate::stop::Stop;
 
+mod choices;
 mod compare;
 mod engine;
 mod generate;

@@ -29,9 +29,9 @@ pub(crate) struct Args {
     #[arg(long, value_name = "NAME")]
     interface: Vec<String>,
 
-    /// Kind of port that --interface will be used for: af_xdp, af_packet or tap
+    /// Kind of port that --interface will be used for
     #[arg(long, value_name = "KIND", default_value = "af_xdp")]
-    kind: String,
+    kind: PortKind,
 
     /// Also list the checks that passed
     #[arg(long)]
@@ -42,6 +42,25 @@ pub(crate) struct Args {
     json: bool,
 }
 
+/// The kinds of port that use an interface, by their names in the configuration.
+#[derive(Clone, Copy, clap::ValueEnum)]
+#[value(rename_all = "snake_case")]
+enum PortKind {
+    AfXdp,
+    AfPacket,
+    Tap,
+}
+
+impl PortKind {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::AfXdp => "af_xdp",
+            Self::AfPacket => "af_packet",
+            Self::Tap => "tap",
+        }
+    }
+}
+
 #[derive(Serialize)]
 struct Report {
     problems: usize,
@@ -50,12 +69,6 @@ struct Report {
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Stop> {
-    if !["af_xdp", "af_packet", "tap"].contains(&args.kind.as_str()) {
-        return Err(bad_input(format!(
-            "--kind: must be one of af_xdp, af_packet, tap, not '{}'",
-            args.kind
-        )));
-    }
     let mut want = match &args.config {
         None => Wanted::default(),
         Some(path) => {
@@ -68,7 +81,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Stop> {
     };
     want.ports.extend(args.interface.iter().map(|name| Port {
         interface: name.clone(),
-        kind: args.kind.clone(),
+        kind: args.kind.name().to_owned(),
         queues: 1,
         ..Port::default()
     }));

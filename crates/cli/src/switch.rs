@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::anyhow;
-use clap::Subcommand;
+use clap::{Subcommand, ValueEnum};
 use flowyard_openflow::flow::FlowCommand;
 use flowyard_openflow::group::{GroupCommand, MeterCommand};
 use flowyard_openflow::{Message, Version, ofctl};
@@ -30,9 +30,16 @@ pub(crate) struct Args {
     #[command(subcommand)]
     command: Command,
 
-    /// OpenFlow versions to offer, separated by commas: 1.0, 1.3, 1.4
-    #[arg(short = 'O', long, global = true, value_name = "LIST", value_delimiter = ',', default_value = "1.3,1.4", value_parser = version)]
-    protocols: Vec<Version>,
+    /// OpenFlow versions to offer, separated by commas
+    #[arg(
+        short = 'O',
+        long,
+        global = true,
+        value_name = "LIST",
+        value_delimiter = ',',
+        default_value = "1.3,1.4"
+    )]
+    protocols: Vec<Protocol>,
 
     /// Maximum time to wait for an answer, such as 10s
     #[arg(long, global = true, value_name = "TIME", default_value = "10s", value_parser = humantime::parse_duration)]
@@ -175,12 +182,24 @@ enum Command {
     },
 }
 
-fn version(text: &str) -> Result<Version, String> {
-    match text.trim_start_matches("OpenFlow").replace('.', "").as_str() {
-        "10" => Ok(Version::V10),
-        "13" => Ok(Version::V13),
-        "14" => Ok(Version::V14),
-        _ => Err("must be 1.0, 1.3 or 1.4".into()),
+/// A version of OpenFlow; `OpenFlow13` is how `ovs-ofctl` writes 1.3.
+#[derive(Clone, Copy, ValueEnum)]
+enum Protocol {
+    #[value(name = "1.0", aliases = ["10", "OpenFlow10", "OpenFlow1.0"])]
+    V10,
+    #[value(name = "1.3", aliases = ["13", "OpenFlow13", "OpenFlow1.3"])]
+    V13,
+    #[value(name = "1.4", aliases = ["14", "OpenFlow14", "OpenFlow1.4"])]
+    V14,
+}
+
+impl From<Protocol> for Version {
+    fn from(protocol: Protocol) -> Self {
+        match protocol {
+            Protocol::V10 => Self::V10,
+            Protocol::V13 => Self::V13,
+            Protocol::V14 => Self::V14,
+        }
     }
 }
 
@@ -265,7 +284,8 @@ impl Args {
             }
             _ => None,
         };
-        Client::connect(&at.switch, &self.protocols, tls.as_ref(), self.timeout).map_err(failed)
+        let versions: Vec<Version> = self.protocols.iter().copied().map(Into::into).collect();
+        Client::connect(&at.switch, &versions, tls.as_ref(), self.timeout).map_err(failed)
     }
 
     fn one(&self, at: &At, read: Read) -> Result<(), Stop> {

@@ -168,7 +168,7 @@ fn invalid_arguments_are_refused_with_the_fix() {
         (&["compare", "nowhere", "nowhere"], "nowhere"),
         (&["qualify", "--seeds", "0"], "10000"),
         (&["qualify", "--interfaces", "a"], "two interfaces each"),
-        (&["rfc2544", "--filters", "2"], "0, 1 or 25"),
+        (&["rfc2544", "--filters", "2"], "0, 1, 25"),
         (&["rfc2544", "--seconds", "1"], "--interfaces"),
         (&["rfc2544", "--interfaces", "a,b", "--tester", "nowhere"], "qualify"),
         (&["rfc2544", "--cover", "all"], "payload"),

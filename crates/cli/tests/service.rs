@@ -305,7 +305,7 @@ fn the_doctor_reports_problems_with_their_fix_and_its_status() {
     let bad = flowyard().args(["doctor", "/nonexistent.toml"]).output().unwrap();
     assert!(refused(&bad).contains("give a readable configuration file"));
     let bad = flowyard().args(["doctor", "--kind", "token_ring"]).output().unwrap();
-    assert!(refused(&bad).contains("one of af_xdp, af_packet, tap"));
+    assert!(refused(&bad).contains("possible values: af_xdp, af_packet, tap"));
 }
 
 /// Runs the doctor for the veth `va` in a new namespace, then the commands that it printed, then the
@@ -316,13 +316,13 @@ mount -t sysfs none /sys
 ip link add va numrxqueues 2 numtxqueues 2 type veth peer name vb
 ip link set va up; ip link set vb up
 "$1" doctor --interface va --kind af_xdp --json > "$2/before" || true
-python3 - "$2/before" > "$2/mend" <<'END'
+python3 - "$2/before" > "$2/fixes" <<'END'
 import json, sys
 for one in json.load(open(sys.argv[1]))["findings"]:
     if one["about"] == "offload va":
         print(one["mend"].split(";")[0])
 END
-sh -e "$2/mend"
+sh -e "$2/fixes"
 "$1" doctor --interface va --kind af_xdp --json > "$2/after" || true
 "#;
 

@@ -8,9 +8,9 @@ use flowyard_rfc2544::dut::{Job, YardSpec};
 use flowyard_rfc2544::line::Line;
 use flowyard_rfc2544::profile::{Profile, Test};
 use flowyard_rfc2544::setup::Topology;
-use flowyard_rfc2544::tag::Cover;
-use flowyard_rfc2544::traffic::{Addresses, Family, Genome, Mix};
+use flowyard_rfc2544::traffic::{Family, Genome, Mix};
 
+use super::choices::{AddressKind, CoverPart, FilterCount, TestName, TopologyKind};
 use super::live::Kind;
 use super::qualify;
 use crate::stop::{Stop, bad_input};
@@ -37,10 +37,9 @@ pub(super) struct Options {
     #[arg(long, value_name = "MIX", default_value = "round-robin", help_heading = "Traffic")]
     mix: String,
 
-    /// How the flows' addresses are chosen: patterned (consecutive hosts), networks (256 destination
-    /// networks), random (RFC 4814), colliding (all in one entry of the RSS indirection table)
-    #[arg(long, value_name = "KIND", default_value = "patterned", value_parser = addresses, help_heading = "Traffic")]
-    addresses: Addresses,
+    /// How the flows' addresses are chosen
+    #[arg(long, value_name = "KIND", default_value = "patterned", help_heading = "Traffic")]
+    addresses: AddressKind,
 
     /// One frame in N is a broadcast frame (RFC 2544 recommends 100); 0 for none
     #[arg(long, value_name = "N", default_value_t = 0, help_heading = "Traffic")]
@@ -50,10 +49,9 @@ pub(super) struct Options {
     #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Traffic")]
     seed: u64,
 
-    /// Which ports send to which: uni (one direction), pairs (both directions), mesh (every port to
-    /// every other; needs --bridge) [default: that of the method]
-    #[arg(long, value_name = "KIND", value_parser = ["uni", "pairs", "mesh"], help_heading = "Traffic")]
-    topology: Option<String>,
+    /// Which ports send to which [default: that of the method]
+    #[arg(long, value_name = "KIND", help_heading = "Traffic")]
+    topology: Option<TopologyKind>,
 
     /// Send IPv6 frames (RFC 5180); the tester's tag needs frames of at least 84 bytes then
     #[arg(long, help_heading = "Traffic")]
@@ -82,19 +80,17 @@ pub(super) struct Options {
     #[arg(long, value_enum, default_value_t = Kind::Mixed, help_heading = "Device")]
     pub(super) port: Kind,
 
-    /// Part of a frame that the device must not change: frame (all of it: a bridge), network (all but
-    /// MAC addresses and TTL: a router), payload (only the payload: a translator)
-    #[arg(long, value_name = "PART", default_value = "frame", value_parser = cover, help_heading = "Device")]
-    cover: Cover,
+    /// Part of a frame that the device must not change
+    #[arg(long, value_name = "PART", default_value = "frame", help_heading = "Device")]
+    cover: CoverPart,
 
     /// Number of ports of the device, 2 to 8 [default: 2, or the number of --interfaces]
     #[arg(long, value_name = "N", help_heading = "Device")]
     ports: Option<u8>,
 
-    /// Number of packet filters in the simulated device (RFC 2544 section 11.4.1): 0, 1 (allows the
-    /// test traffic, denies all else) or 25 (24 more that match no test traffic)
-    #[arg(long, value_name = "N", default_value = "0", value_parser = filters, help_heading = "Device")]
-    filters: u8,
+    /// Packet filters in the simulated device (RFC 2544 section 11.4.1)
+    #[arg(long, value_name = "N", default_value = "0", help_heading = "Device")]
+    filters: FilterCount,
 
     /// Number of cores of the simulated device, 1 to 16
     #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Device")]
@@ -151,10 +147,10 @@ pub(super) struct Options {
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration, help_heading = "Method")]
     short: Option<Duration>,
 
-    /// Tests to run, separated by commas: throughput, latency, loss-rate, back-to-back, recovery, reset,
-    /// bursts [default: those of the method]
-    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = test, help_heading = "Method")]
-    tests: Vec<Test>,
+    /// Tests to run, separated by commas; those that need the throughput add that test [default: those
+    /// of the method]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', help_heading = "Method")]
+    tests: Vec<TestName>,
 
     /// Also write the report with plots to this file, as one self-contained HTML page
     #[arg(long, value_name = "FILE", help_heading = "Results")]
@@ -198,14 +194,14 @@ impl Options {
             profile = profile.brief(time("--seconds", full)?, 3);
         }
         profile.repeats = self.repeat.unwrap_or(profile.repeats);
-        (profile.cover, profile.filters) = (self.cover, self.filters);
+        (profile.cover, profile.filters) = (self.cover.into(), self.filters as u8);
         if let Some(path) = &self.tester {
             profile.limits = qualify::limits(path)?;
         }
-        profile.topology = match (self.topology.as_deref(), profile.topology) {
-            (Some("uni"), _) => Topology::Uni,
-            (Some("mesh"), _) => Topology::Mesh(ports),
-            (Some(_), _) => Topology::Pairs(ports),
+        profile.topology = match (self.topology, profile.topology) {
+            (Some(TopologyKind::Uni), _) => Topology::Uni,
+            (Some(TopologyKind::Mesh), _) => Topology::Mesh(ports),
+            (Some(TopologyKind::Pairs), _) => Topology::Pairs(ports),
             (None, Topology::Pairs(_)) => Topology::Pairs(ports),
             (None, topology) => topology,
         };
@@ -232,7 +228,8 @@ impl Options {
         }
         profile.flows = self.flows.max(1);
         profile.mix = self.mix()?;
-        (profile.addresses, profile.broadcast_every) = (self.addresses, self.broadcast_every);
+        (profile.addresses, profile.broadcast_every) =
+            (self.addresses.into(), self.broadcast_every);
         profile.seed = self.seed;
         if let Some(trial) = self.trial {
             profile.full = time("--trial", trial)?;
@@ -242,7 +239,7 @@ impl Options {
         }
         profile.short = profile.short.min(profile.full);
         if !self.tests.is_empty() {
-            profile.tests.clone_from(&self.tests);
+            profile.tests = self.tests.iter().copied().map(Into::into).collect();
             let needs = |test: &Test| {
                 !matches!(
                     test,
@@ -262,7 +259,7 @@ impl Options {
     fn of_ipv6(&self, profile: &mut Profile) -> Result<(), Stop> {
         profile.family = Family::Ipv6;
         let least = profile.family.min_size();
-        if self.filters > 0 {
+        if self.filters as u8 > 0 {
             return Err(bad_input("--filters: the filters match IPv4 only; leave out --ipv6"));
         }
         for size in &mut profile.sizes {
@@ -328,7 +325,7 @@ impl Options {
             batch_ns,
             byte_ps: self.byte_cost_ps,
             ring_frames: self.ring,
-            filters: self.filters,
+            filters: self.filters as u8,
             ..YardSpec::new(self.line.unwrap_or(Line::MBIT_10))
         })
     }
@@ -352,46 +349,5 @@ fn line(text: &str) -> Result<Line, String> {
     match number.parse::<f64>() {
         Ok(rate) if (1e4..=4e11).contains(&(rate * unit)) => Ok(Line { bps: (rate * unit) as u64 }),
         _ => Err("must be a rate in bit/s from 10k to 400G, such as 10M or 1G".into()),
-    }
-}
-
-fn filters(text: &str) -> Result<u8, String> {
-    match text {
-        "0" => Ok(0),
-        "1" => Ok(1),
-        "25" => Ok(25),
-        _ => Err("0, 1 or 25".into()),
-    }
-}
-
-fn cover(text: &str) -> Result<Cover, String> {
-    match text {
-        "frame" => Ok(Cover::Frame),
-        "network" => Ok(Cover::Network),
-        "payload" => Ok(Cover::Payload),
-        _ => Err("frame, network or payload".into()),
-    }
-}
-
-fn addresses(text: &str) -> Result<Addresses, String> {
-    match text {
-        "patterned" => Ok(Addresses::Patterned),
-        "networks" => Ok(Addresses::Networks),
-        "random" => Ok(Addresses::Random),
-        "colliding" => Ok(Addresses::Colliding),
-        _ => Err("patterned, networks, random or colliding".into()),
-    }
-}
-
-fn test(text: &str) -> Result<Test, String> {
-    match text {
-        "throughput" => Ok(Test::Throughput),
-        "latency" => Ok(Test::Latency),
-        "loss-rate" => Ok(Test::LossRate),
-        "back-to-back" => Ok(Test::BackToBack),
-        "recovery" => Ok(Test::Recovery),
-        "reset" => Ok(Test::Reset),
-        "bursts" => Ok(Test::Bursts),
-        _ => Err("throughput, latency, loss-rate, back-to-back, recovery, reset or bursts".into()),
     }
 }

@@ -1,4 +1,4 @@
-//! `flowyard run` as a load balancer: its configuration, and what an operator does to it.
+//! `flowyard run` as a load balancer: its configuration, and the changes that an operator makes.
 
 use std::process::Command;
 
@@ -30,7 +30,7 @@ impl Mode {
 /// A backend as configured.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Backend {
-    /// Its number at the site.
+    /// Its number in the site, from 1.
     pub(crate) n: usize,
     pub(crate) drain: bool,
 }
@@ -38,27 +38,28 @@ pub(crate) struct Backend {
 /// The configuration of a balancer.
 #[derive(Clone, Debug)]
 pub(crate) struct Config {
-    /// Its number at the site.
+    /// Its number in the site, from 1.
     pub(crate) number: usize,
     pub(crate) kind: &'static str,
     pub(crate) cores: usize,
     pub(crate) mode: Mode,
-    /// Tunnels go by the other family than what is in them.
+    /// Tunnels use the other IP version than the packets in them.
     pub(crate) crossed: bool,
     pub(crate) choice: &'static str,
     pub(crate) seed: u64,
     pub(crate) backends: Vec<Backend>,
-    /// More keys of `[balance]`, and of each service.
+    /// More keys of `[balance]`.
     pub(crate) balance: &'static str,
+    /// More keys of each service.
     pub(crate) service: &'static str,
-    /// And of the services of TCP: for IPv4, for IPv6.
+    /// More keys of the TCP services: for IPv4, for IPv6.
     pub(crate) web: [&'static str; 2],
-    /// It has addresses at its ports, and asks for the MAC addresses of next hops.
+    /// It has addresses at its ports, and resolves the MAC addresses of next hops.
     pub(crate) asks: bool,
 }
 
 impl Config {
-    /// A balancer of all backends of a site.
+    /// A load balancer with all backends of a site.
     pub(crate) fn of(site: &Site) -> Self {
         Self {
             number: 1,
@@ -76,7 +77,7 @@ impl Config {
         }
     }
 
-    /// As the command reads it.
+    /// The configuration in TOML.
     pub(crate) fn text(&self) -> String {
         let all: Vec<usize> = (0..self.cores).collect();
         let port = |name: &str, kind: u8| {
@@ -157,10 +158,10 @@ impl Config {
     }
 }
 
-/// Its control socket, in its folder.
+/// The control socket's path in the instance's folder.
 const SOCKET: &str = "control.sock";
 
-/// A balancer at work.
+/// A running load balancer.
 pub(crate) struct Balancer {
     live: Live,
     config: Config,
@@ -178,10 +179,10 @@ impl Balancer {
         Self { live, config, changes: 0 }
     }
 
-    /// Another configuration, which it has taken over on return.
+    /// Changes the configuration and waits until the instance has reloaded it.
     pub(crate) fn change(&mut self, change: impl FnOnce(&mut Config)) {
         change(&mut self.config);
-        // Whole at once: it is never read in part.
+        // Renamed into place, so that it is never read in part.
         let file = self.live.folder.path().join("y.toml");
         std::fs::write(file.with_extension("new"), self.config.text()).unwrap();
         std::fs::rename(file.with_extension("new"), file).unwrap();
@@ -194,14 +195,14 @@ impl Balancer {
         });
     }
 
-    /// No new connections for backend `n`, or again.
+    /// Turns new connections for backend `n` off, or on again.
     pub(crate) fn drain(&mut self, n: usize, drain: bool) {
         self.change(|config| {
             config.backends.iter_mut().filter(|b| b.n == n).for_each(|b| b.drain = drain);
         });
     }
 
-    /// What `flowyard lb` says.
+    /// The output of `flowyard lb` with these arguments.
     #[track_caller]
     pub(crate) fn lb(&self, words: &[&str]) -> Value {
         let mut command = Command::new(crate::yard::binary());
@@ -212,7 +213,7 @@ impl Balancer {
         serde_json::from_slice(&output.stdout).unwrap()
     }
 
-    /// Backend `n` of a service, as `lb show` has it.
+    /// Backend `n` of a service in the output of `lb show`.
     #[track_caller]
     pub(crate) fn backend(&self, service: &str, n: usize) -> Value {
         let shown = self.lb(&["show", service]);
@@ -221,7 +222,7 @@ impl Balancer {
         backends.iter().find(|backend| backend["name"] == name.as_str()).unwrap().clone()
     }
 
-    /// What it logged.
+    /// Its log.
     pub(crate) fn said(&self) -> String {
         self.live.said("err")
     }

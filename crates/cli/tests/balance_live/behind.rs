@@ -1,12 +1,13 @@
-//! Routers and a narrow link between the balancer and its backend: who sends what does not fit is told.
+//! A link with a smaller MTU between the load balancer and its backend: path MTU discovery must reach the
+//! sender.
 //!
 //! ```text
 //!  balancer ── [b1] bridge ── [in] r1 [out] ──1400 bytes── [in] r2 [out] ── [in] backend 1
 //!                             10.2.0.91                                     10.2.0.1
 //! ```
 //!
-//! `r1` has the MAC address that the balancer sends to. It tells who sent the packet: for `dnat` the
-//! client's address, for `fullnat` and tunnels the balancer's.
+//! `r1` has the MAC address that the load balancer sends to. Its ICMP errors go to the source address of
+//! the packet: for `dnat` the client's, for `fullnat` and tunnels the load balancer's.
 
 use crate::balancer::{Balancer, Config, Mode};
 use crate::load::Requests;
@@ -18,10 +19,10 @@ use crate::tunnel::Tunnel;
 use crate::yard::drops;
 use crate::{skipped, tell};
 
-/// What the link takes.
+/// MTU of the link.
 const NARROW: u16 = 1400;
 
-/// Puts the routers in front of backend 1.
+/// Inserts the routers in front of backend 1.
 fn routers(site: &Site) -> [Net; 2] {
     let routers = [Net::new().unwrap(), Net::new().unwrap()];
     let (server, [r1, r2]) = (&site.backends[0], &routers);
@@ -70,7 +71,7 @@ fn routers(site: &Site) -> [Net; 2] {
 }
 
 #[test]
-fn clients_are_told_of_a_narrow_link_behind() {
+fn clients_learn_of_a_smaller_mtu_behind_the_balancer() {
     if skipped() {
         return;
     }
@@ -107,7 +108,7 @@ fn clients_are_told_of_a_narrow_link_behind() {
         site.no_wrong_checksums();
         let lost = drops(&balancer.stop());
         tell(format_args!(
-            "{mode:?}: uploads through a link of {NARROW} bytes behind, and the client knows; {:.1} s, dropped {lost:?}",
+            "{mode:?}: uploads through a link with an MTU of {NARROW} bytes, which the client has learned; {:.1} s, dropped {lost:?}",
             clock() as f64 / 1e9
         ));
         let about = ["no_service", "not_ip", "overrun", "taken"];

@@ -1,4 +1,4 @@
-//! Backends that come, go and restart, under load.
+//! Backends are added, removed and restarted under load.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -26,7 +26,7 @@ pub(crate) fn clients() -> Vec<Requests> {
 fn empty(site: &Site, n: usize) {
     let left =
         || site.backends[n - 1].sh("ss -Htan state connected exclude time-wait 'sport = :80'");
-    // Twice: a SYN may be on its way.
+    // Twice, because a SYN may be on its way.
     wait_until("a drained backend", || left().is_empty() && left().is_empty());
 }
 
@@ -47,7 +47,7 @@ fn drained_backends_restart_and_no_request_fails() {
             balancer.drain(n, true);
             empty(&site, n);
             farm.stop_one(n);
-            std::thread::sleep(Duration::from_millis(200)); // clients go on
+            std::thread::sleep(Duration::from_millis(200)); // clients continue
             farm.start_one(&site, n);
             balancer.drain(n, false);
             wait_until("connections of its own", || {
@@ -62,7 +62,7 @@ fn drained_backends_restart_and_no_request_fails() {
             done.requests,
             done.by
         ));
-        // What is looked for is found: one that is not drained first.
+        // Counter-check: without draining first, requests fail.
         let load = Load::start(&site.client, &clients());
         wait_until("connections", || {
             !site.backends[0].sh("ss -Htn state established 'sport = :80'").is_empty()
@@ -80,7 +80,7 @@ fn drained_backends_restart_and_no_request_fails() {
 }
 
 #[test]
-fn downloads_go_on_while_backends_come_and_go() {
+fn downloads_continue_while_backends_are_added_and_removed() {
     if skipped() {
         return;
     }

@@ -1,4 +1,5 @@
-//! Three balancers behind a router that hashes (multipath routes of the kernel, by 5-tuple).
+//! Three load balancers behind a router that distributes flows by a hash of the 5-tuple (the kernel's
+//! multipath routes).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,10 +12,10 @@ use crate::servers::Farm;
 use crate::site::{Site, vips};
 use crate::{skipped, tell};
 
-/// Connections of each family.
+/// Connections by each IP version.
 const CONNECTIONS: usize = 60;
 
-/// A connection, and who is at its other end.
+/// A connection, and the name of its backend.
 struct Kept(Web, String);
 
 fn connect(site: &Site) -> Vec<Kept> {
@@ -28,7 +29,7 @@ fn connect(site: &Site) -> Vec<Kept> {
     })
 }
 
-/// How many of the connections do not go on.
+/// Number of connections that are broken.
 fn broken(kept: &mut [Kept]) -> usize {
     let goes_on = |Kept(web, who): &mut Kept| web.get("/who", false).is_ok_and(|now| now == *who);
     kept.iter_mut().map(goes_on).filter(|goes_on| !goes_on).count()
@@ -60,8 +61,8 @@ fn the_loss_of_a_balancer_breaks_no_connection() {
     let before = [1, 2, 3].map(|n| sent_to(&site, n));
     let mut kept = connect(&site);
     let each = [1, 2, 3].map(|n| sent_to(&site, n) - before[n - 1]);
-    // Four frames or more for each of 120 connections: a third is 160, give or take 21. The hash's
-    // secret is a new one each time: 60 is seen once in a million.
+    // At least four frames for each of 120 connections: a third is 160 with a standard deviation of 21.
+    // The secret of the hash is random, and fewer than 60 occur once in a million runs.
     assert!(each.iter().all(|frames| *frames > 60), "each has a part: {each:?}");
     let downloads = [0, 1, 0, 1].map(|family| {
         let mut web = site.client.within(move || {
@@ -71,19 +72,19 @@ fn the_loss_of_a_balancer_breaks_no_connection() {
         site.client.spawn(move || web.download("/files/big", &file).unwrap())
     });
     two.kill();
-    // What comes until the router knows is lost, and sent again.
+    // Frames sent before the route changes are lost, and sent again by TCP.
     std::thread::sleep(Duration::from_millis(100));
     let was = sent_to(&site, 3);
     site.route_to(&[1, 3]);
     assert_eq!(broken(&mut kept), 0);
     assert!(sent_to(&site, 3) > was);
     downloads.into_iter().for_each(|download| download.join().unwrap());
-    // Back again, and another one gone.
+    // The second one is back, and the first one is killed.
     let two = start(&site, 2, 7);
     site.route_to(&[2, 3]);
     one.kill();
     assert_eq!(broken(&mut kept), 0);
-    // Errors come to any balancer, and find the backend.
+    // ICMP errors reach the backend by any load balancer.
     for vip in vips() {
         for _ in 0..2 {
             for net in &site.backends {
@@ -93,7 +94,7 @@ fn the_loss_of_a_balancer_breaks_no_connection() {
         }
     }
     tell(format_args!(
-        "{} connections and four downloads, of three balancers two killed: none broken; {:.1} s",
+        "{} connections and four downloads, two of three load balancers killed: none broken; {:.1} s",
         kept.len(),
         clock() as f64 / 1e9
     ));
@@ -102,7 +103,7 @@ fn the_loss_of_a_balancer_breaks_no_connection() {
     drop(farm);
 }
 
-/// A balancer that is killed and started again knows nothing, and sends everything where it went.
+/// A load balancer that is restarted has no state, but sends every flow to the same backend as before.
 #[test]
 fn a_restart_breaks_no_connection() {
     if skipped() {
@@ -134,7 +135,7 @@ fn a_restart_breaks_no_connection() {
     one.stop();
 }
 
-/// What is looked for is found: balancers that choose differently do break connections.
+/// Counter-check: load balancers that choose differently break connections.
 #[test]
 fn other_seeds_break_connections() {
     if skipped() {

@@ -1,4 +1,4 @@
-//! What is hard: a flood of SYNs, clamped segments, extension headers.
+//! Difficult traffic: a SYN flood, MSS clamping, IPv6 extension headers.
 
 use std::net::{Ipv4Addr, UdpSocket};
 use std::sync::Arc;
@@ -27,7 +27,7 @@ fn router_mac(site: &Site) -> [u8; 6] {
     bytes.try_into().unwrap()
 }
 
-/// Sends SYNs from addresses of 10.99.0.0/16, nobody's, until it is told to stop: how many.
+/// Sends SYNs from unused addresses of 10.99.0.0/16 until `over`; the thread returns their number.
 fn flood(site: &Site, over: &Arc<AtomicBool>) -> std::thread::JoinHandle<u64> {
     let (over, to) = (Arc::clone(over), router_mac(site));
     site.client.spawn(move || {
@@ -59,7 +59,7 @@ fn requests_succeed_beside_a_flood_of_syns() {
     let _alone = alone();
     for mode in [Mode::Dnat, Mode::Dsr] {
         let site = Site::new(1, 2, mode);
-        site.router.sh("ip route add blackhole 10.99.0.0/16"); // what is answered goes nowhere
+        site.router.sh("ip route add blackhole 10.99.0.0/16"); // drops the answers
         let farm = Farm::start(&site, &[]);
         let mut config = Config::of(&site);
         config.balance = "connections = 4096\nopening = 512";
@@ -84,12 +84,12 @@ fn requests_succeed_beside_a_flood_of_syns() {
         over.store(true, Ordering::Relaxed);
         let syns = flood.join().unwrap();
         done.all_well(2);
-        let books = balancer.stop();
-        let lost = drops(&books);
+        let counters = balancer.stop();
+        let lost = drops(&counters);
         tell(format_args!(
             "{mode:?}: {} requests beside {syns} SYNs, none failed; {} frames in, dropped {lost:?}",
             done.requests,
-            total(&books, "rx_frames")
+            total(&counters, "rx_frames")
         ));
         let odd =
             |(why, _): &&(String, u64)| !["no_service", "not_ip", "overrun"].contains(&&**why);
@@ -98,7 +98,8 @@ fn requests_succeed_beside_a_flood_of_syns() {
     }
 }
 
-/// Clamped, what backends send fits into a narrow link, and nobody has to tell them.
+/// With MSS clamping, the backends' segments fit into a link with a smaller MTU without path MTU
+/// discovery.
 #[test]
 fn clamped_segments_fit_into_a_narrow_link() {
     if skipped() {
@@ -113,7 +114,7 @@ fn clamped_segments_fit_into_a_narrow_link() {
         let balancer = Balancer::start(&site, config);
         answers(&site.client);
         for vip in vips() {
-            // Without, the backend that sends has to be told: modes.rs.
+            // modes.rs shows that backends learn the MTU without clamping.
             assert_eq!(through_narrow(&site, vip).1, Vec::<String>::new());
         }
         site.no_wrong_checksums();
@@ -122,7 +123,7 @@ fn clamped_segments_fit_into_a_narrow_link() {
     }
 }
 
-/// A datagram behind extension headers (`headers`, each with its number) is answered.
+/// Sends a datagram with the extension headers of these numbers, and expects an answer.
 fn extended(site: &Site, headers: &[u8]) {
     let (to, client, vip) = (router_mac(site), "fd01::1".parse().unwrap(), vips()[1]);
     let headers = headers.to_vec();
@@ -132,7 +133,7 @@ fn extended(site: &Site, headers: &[u8]) {
         let key =
             FlowKey::five_tuple(proto::UDP, client, socket.local_addr().unwrap().port(), vip, 7);
         let plain = Build::new(&FlowKey { eth_dst: to, ..key }).payload(&[0; 40]).bytes();
-        // [eth 14 | IPv6 40 | headers | UDP]; the first header's number goes into the IPv6 header.
+        // [eth 14 | IPv6 40 | headers | UDP]; the IPv6 header has the number of the first header.
         let mut chain = Vec::new();
         for (at, number) in headers.iter().enumerate() {
             let next = headers.get(at + 1).copied().unwrap_or(proto::UDP);
@@ -153,13 +154,14 @@ fn extended(site: &Site, headers: &[u8]) {
 }
 
 #[test]
-fn extension_headers_are_looked_behind() {
+fn extension_headers_are_skipped() {
     if skipped() {
         return;
     }
     let _alone = alone();
     for (mode, chains) in [
-        // Destination options may hold a home address, which translation would break: see docs/balance.md.
+        // Not with destination options: they may contain a home address, which translation would break
+        // (docs/balance.md).
         (Mode::Dnat, &[&[0_u8][..]][..]),
         (Mode::FullNat, &[&[0]]),
         (Mode::Dsr, &[&[0], &[60], &[0, 60]]),

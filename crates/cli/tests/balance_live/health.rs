@@ -1,5 +1,5 @@
-//! What an operator has of it: backends that are drained with `flowyard lb` and restarted, and health checks
-//! of real servers that die and come back.
+//! Backends that are drained with `flowyard lb` and restarted, and health checks of real servers that are
+//! killed and started again.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use crate::{skipped, tell};
 /// The services of web servers.
 const WEB: [&str; 2] = ["web4", "web6"];
 
-/// Drains backend `n` by hand, or undoes it.
+/// Drains backend `n` in both services; `more` may be `--undo`.
 fn drain(balancer: &Balancer, n: usize, more: &[&str]) {
     for service in WEB {
         let backend = format!("{service}/b{n}");
@@ -34,7 +34,7 @@ fn drained_by_hand_backends_restart_and_no_request_fails() {
         let clock = crate::yard::clock();
         let site = Site::new(1, 3, mode);
         let mut farm = Farm::of(&site, &[], Kind::Nginx);
-        // So that what is over is soon no connection any more.
+        // A short time, so that closed connections are soon removed.
         let config = Config { balance: "closing_ms = 500", ..Config::of(&site) };
         let balancer = Balancer::start(&site, config);
         answers(&site.client);
@@ -49,12 +49,12 @@ fn drained_by_hand_backends_restart_and_no_request_fails() {
                 let backend = balancer.backend(service, n);
                 assert_eq!((&backend["drained"], &backend["weight"]), (&true.into(), &0.0.into()));
             }
-            // What the balancer says is so.
+            // The backend's kernel agrees that there is no connection left.
             let left = site.backends[n - 1]
                 .sh("ss -Htan state connected exclude time-wait exclude last-ack 'sport = :80'");
             assert_eq!(left, "", "backend {n}");
             farm.stop_one(n);
-            std::thread::sleep(Duration::from_millis(200)); // clients go on
+            std::thread::sleep(Duration::from_millis(200)); // clients continue
             farm.start_one(&site, n);
             drain(&balancer, n, &["--undo"]);
         }
@@ -73,11 +73,12 @@ fn drained_by_hand_backends_restart_and_no_request_fails() {
     }
 }
 
-/// From one check to the next, and wrong ones until a backend is down.
+/// Seconds between two checks.
 const INTERVAL: f64 = 0.4;
+/// Failed checks until a backend is down.
 const FALL: u64 = 2;
 
-/// Backend 1 of `services` is killed and comes back.
+/// Kills and restarts the server of backend 1, with the check in `services` for each IP version.
 fn checked(services: [&'static str; 2]) {
     if skipped() {
         return;
@@ -116,7 +117,7 @@ fn checked(services: [&'static str; 2]) {
         down.iter().all(Option::is_some)
     });
     let down = down.map(Option::unwrap);
-    // Checks come a tenth late at most, and are refused at once. What else there is, is a busy machine.
+    // Checks are at most a tenth late, and are refused at once. The rest allows for a busy machine.
     let most = FALL as f64 * INTERVAL * 1.1 + 3.0;
     assert!(down.iter().all(|s| *s < most), "{down:?}, {most}");
     for (service, vip) in WEB.iter().zip(vips()) {

@@ -1,5 +1,5 @@
-//! Clients: many requests by HTTP/1.1 on connections that are kept or not, with every failure counted;
-//! downloads that are compared; memcached's protocol and echoes by UDP.
+//! Clients: HTTP/1.1 requests on new or kept connections, with every failure counted; downloads that are
+//! compared byte by byte; memcached's protocol and echoes over UDP.
 
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -18,14 +18,14 @@ pub(crate) struct Web {
     stream: BufReader<TcpStream>,
 }
 
-/// The head of an answer.
+/// The head of an HTTP response.
 struct Head {
     status: u16,
     length: usize,
 }
 
 impl Web {
-    /// Connects from the namespace of this thread.
+    /// Connects from the calling thread's namespace.
     pub(crate) fn open(to: SocketAddr, patience: Duration) -> io::Result<Self> {
         let stream = TcpStream::connect_timeout(&to, patience)?;
         stream.set_read_timeout(Some(patience))?;
@@ -34,7 +34,7 @@ impl Web {
         Ok(Self { stream: BufReader::with_capacity(256 << 10, stream) })
     }
 
-    /// This end's address.
+    /// The address of this end.
     pub(crate) fn here(&self) -> SocketAddr {
         self.stream.get_ref().local_addr().unwrap()
     }
@@ -59,7 +59,7 @@ impl Web {
         }
     }
 
-    /// GETs a short text.
+    /// GETs a short text; `last` closes the connection.
     pub(crate) fn get(&mut self, path: &str, last: bool) -> io::Result<String> {
         let how = if last { "close" } else { "keep-alive" };
         let ask = format!("GET {path} HTTP/1.1\r\nHost: vip\r\nConnection: {how}\r\n\r\n");
@@ -73,7 +73,7 @@ impl Web {
         String::from_utf8(body).map_err(io::Error::other)
     }
 
-    /// GETs a file that has to be `want`.
+    /// GETs a file, which must be equal to `want`.
     pub(crate) fn download(&mut self, path: &str, want: &[u8]) -> io::Result<()> {
         let ask = format!("GET {path} HTTP/1.1\r\nHost: vip\r\n\r\n");
         self.stream.get_mut().write_all(ask.as_bytes())?;
@@ -111,14 +111,14 @@ impl Web {
     }
 }
 
-/// What became of requests.
+/// The results of requests.
 #[derive(Debug, Default)]
 pub(crate) struct Done {
     pub(crate) requests: u64,
     pub(crate) failed: u64,
-    /// What went wrong, how often.
+    /// Number of failures by error.
     pub(crate) why: BTreeMap<String, u64>,
-    /// By who answered.
+    /// Number of answers by backend.
     pub(crate) by: BTreeMap<String, u64>,
 }
 
@@ -135,7 +135,7 @@ impl Done {
         *self.why.entry(why).or_default() += 1;
     }
 
-    /// None failed, and each of `backends` answered some.
+    /// Checks that no request failed, and that each of `backends` backends answered some.
     #[track_caller]
     pub(crate) fn all_well(&self, backends: usize) -> &Self {
         assert_eq!((self.failed, self.by.len()), (0, backends), "{self:?}");
@@ -143,13 +143,13 @@ impl Done {
     }
 }
 
-/// Requests for `/who`, one client.
+/// A client's requests for `/who`.
 #[derive(Clone, Copy)]
 pub(crate) struct Requests {
     pub(crate) to: SocketAddr,
-    /// Requests of each connection.
+    /// Requests on each connection.
     pub(crate) each: u32,
-    /// Pause behind each.
+    /// Pause after each request.
     pub(crate) pause: Duration,
 }
 
@@ -162,7 +162,7 @@ impl Requests {
         Self { each, ..Self::short(vip) }
     }
 
-    /// One connection with its requests.
+    /// Opens one connection and sends its requests.
     fn connection(self, done: &mut Done) {
         let mut web = Web::open(self.to, PATIENCE);
         for n in 1..=self.each {
@@ -181,7 +181,7 @@ impl Requests {
         }
     }
 
-    /// As many connections one after the other.
+    /// Opens this number of connections, one after the other.
     pub(crate) fn run(self, net: &Net, connections: u32) -> Done {
         net.within(move || {
             let mut done = Done::default();
@@ -191,7 +191,7 @@ impl Requests {
     }
 }
 
-/// Clients that ask until they are told to stop.
+/// Clients that send requests until they are stopped.
 pub(crate) struct Load {
     over: Arc<AtomicBool>,
     clients: Vec<JoinHandle<Done>>,
@@ -222,12 +222,12 @@ impl Load {
     }
 }
 
-/// `bytes` bytes of which no block is like another.
+/// Pseudo-random content of this length, in which no two blocks are equal.
 pub(crate) fn content(bytes: usize) -> Vec<u8> {
     let mut data = Vec::with_capacity(bytes + 8);
     let mut word = 0x9e37_79b9_7f4a_7c15_u64;
     while data.len() < bytes {
-        // SplitMix's step and xor-shift are enough.
+        // A simplified SplitMix64.
         word = word.wrapping_add(0x9e37_79b9_7f4a_7c15);
         data.extend_from_slice(
             &(word ^ word >> 29).wrapping_mul(0xbf58_476d_1ce4_e5b9).to_le_bytes(),
@@ -237,12 +237,12 @@ pub(crate) fn content(bytes: usize) -> Vec<u8> {
     data
 }
 
-/// A small file: more than a window.
+/// A small file, larger than a TCP window.
 pub(crate) fn small() -> Vec<u8> {
     content(2 << 20)
 }
 
-/// A socket for datagrams to a VIP, in the namespace of this thread.
+/// A UDP socket for datagrams to a VIP, in the calling thread's namespace.
 fn datagrams(to: SocketAddr) -> UdpSocket {
     let any: IpAddr = if to.is_ipv4() { [0; 4].into() } else { [0; 16].into() };
     let socket = UdpSocket::bind((any, 0)).unwrap();
@@ -251,8 +251,8 @@ fn datagrams(to: SocketAddr) -> UdpSocket {
     socket
 }
 
-/// Values that memcached is given by UDP and gives back (protocol.txt, "UDP protocol"), from one socket
-/// each: how many.
+/// Sets and gets values of memcached over UDP (protocol.txt, "UDP protocol"), each from its own socket;
+/// returns their number.
 pub(crate) fn memcached(net: &Net, vip: IpAddr, sockets: usize) -> usize {
     net.within(move || {
         for n in 0..sockets {
@@ -277,8 +277,8 @@ pub(crate) fn memcached(net: &Net, vip: IpAddr, sockets: usize) -> usize {
     })
 }
 
-/// Datagrams of `bytes` bytes that come back as they were, `each` from as many sockets: how many of
-/// each backend.
+/// Sends datagrams of `bytes` bytes from several sockets, and checks that they return unchanged; returns the
+/// number of answers by backend.
 pub(crate) fn echoes(
     net: &Net,
     vip: IpAddr,

@@ -1,11 +1,7 @@
-//! The load balancer between real clients and real servers, in namespaces that the tests make:
-//! nginx, HAProxy and memcached behind `flowyard run`, curl and clients of our own in front.
+//! The load balancer between real clients and real servers in network namespaces: nginx, HAProxy and
+//! memcached behind `flowyard run`, curl and our own clients in front of it.
 //!
-//! `FLOWYARD_BINARY` and `FLOWYARD_LIVE` are those of the other live tests (`tests/run_live`), whose
-//! namespaces these are. What a machine lacks is skipped, and said.
-//!
-//! Nothing is decided by time: what is to come is waited for, with deadlines far beyond what any
-//! machine takes.
+//! A test whose programs are not installed is skipped.
 #![allow(
     dead_code,
     unreachable_pub,
@@ -36,7 +32,7 @@ mod yard;
 
 use needs::{has, tell};
 
-/// Says why a test is skipped, if it is.
+/// Whether these tests are skipped; prints the reason.
 fn skipped() -> bool {
     needs::skipped() || !has("nginx") || !has("curl")
 }

@@ -1,5 +1,5 @@
-//! Each mode, by both families: short and kept connections, curl, uploads, memcached, datagrams in
-//! fragments, and a download by a narrow link.
+//! Each mode with both IP versions: short and kept connections, curl, uploads, memcached, fragmented
+//! datagrams, and a download through a link with a smaller MTU.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -14,7 +14,7 @@ use crate::tunnel::Tunnel;
 use crate::yard::{drops, total, wait_until};
 use crate::{has, skipped, tell};
 
-/// Waits until the VIPs answer.
+/// Waits until the VIPs respond.
 pub(crate) fn answers(client: &Net) {
     for vip in vips() {
         wait_until("the VIP", || {
@@ -26,12 +26,12 @@ pub(crate) fn answers(client: &Net) {
     }
 }
 
-/// For a URL.
+/// The VIP as in a URL.
 fn host(vip: IpAddr) -> String {
     if vip.is_ipv4() { vip.to_string() } else { format!("[{vip}]") }
 }
 
-/// curl on a connection each, and on one for all.
+/// curl with one connection per request, and with one for all.
 fn curl(client: &Net, vip: IpAddr) {
     let url = format!("http://{}/who", host(vip));
     let curl = "curl -sSf --noproxy '*' --max-time 60 -w '%{num_connects}\\n' -o /dev/null";
@@ -43,7 +43,7 @@ fn curl(client: &Net, vip: IpAddr) {
     assert_eq!(connects, format!("1\n{}", "0\n".repeat(9)), "one connection for ten requests");
 }
 
-/// A large file to a backend: through tunnels, only what is told by ICMP to be shorter gets there.
+/// Uploads a large file. With tunnels, it arrives only if the client learns the smaller MTU by ICMP.
 pub(crate) fn upload(site: &Site, farm: &Farm, vip: IpAddr) {
     let data = content(2 << 20);
     let name = if vip.is_ipv4() { "four" } else { "six" };
@@ -57,19 +57,20 @@ pub(crate) fn upload(site: &Site, farm: &Farm, vip: IpAddr) {
     assert!(there == [data], "{} backends have it", there.len());
 }
 
-/// Who knows a way that is `mtu` bytes wide at most.
+/// Whether the route to `vip` in `net` has learned this path MTU.
 pub(crate) fn told(net: &Net, vip: IpAddr, mtu: u32) -> bool {
     let family = if vip.is_ipv4() { "-4" } else { "-6" };
     net.sh(&format!("ip {family} route show cache")).contains(&format!("mtu {mtu} "))
 }
 
-/// A download whose last link is narrow: the backend that sends is told, no other is.
+/// A download through a last link with a smaller MTU: only the backend that sends learns it.
 pub(crate) fn narrow(site: &Site, vip: IpAddr) {
     let (who, told) = through_narrow(site, vip);
-    assert_eq!(told, [who], "backends that know how narrow the way is");
+    assert_eq!(told, [who], "backends that have learned the path MTU");
 }
 
-/// A download whose last link takes 1400 bytes: who sent, and who knows now.
+/// A download whose last link has an MTU of 1400 bytes. Returns the backend that sent, and the backends that
+/// have learned the MTU.
 pub(crate) fn through_narrow(site: &Site, vip: IpAddr) -> (String, Vec<String>) {
     site.narrow(1400);
     let who = site.client.within(move || {
@@ -83,7 +84,7 @@ pub(crate) fn through_narrow(site: &Site, vip: IpAddr) -> (String, Vec<String>) 
     (who, all.map(|(n, _)| format!("b{n}")).collect())
 }
 
-/// Everything by one mode. Returns requests.
+/// All traffic with one mode.
 fn everything(site: &Site, config: Config) {
     let clock = crate::yard::clock();
     let tunneled = config.mode.tunnels();
@@ -108,7 +109,7 @@ fn everything(site: &Site, config: Config) {
         curl(&site.client, vip);
         upload(site, &farm, vip);
         if tunneled {
-            // What it was told: 1500 bytes less the outer headers.
+            // The client has learned 1500 bytes minus the outer headers.
             let head = if vip.is_ipv4() == crossed { 40 } else { 20 };
             let gue = if site.mode == Mode::Gue { 8 } else { 0 };
             assert!(
@@ -142,14 +143,14 @@ fn everything(site: &Site, config: Config) {
         assert!(came.within.iter().all(|n| *n > 100), "{came:?}");
     }
     site.no_wrong_checksums();
-    let books = balancer.stop();
-    let lost = drops(&books);
+    let counters = balancer.stop();
+    let lost = drops(&counters);
     tell(format_args!(
         "{what}: {requests} requests and {datagrams} datagrams, none failed; {} frames in {:.1} s, dropped {lost:?}",
-        total(&books, "rx_frames"),
+        total(&counters, "rx_frames"),
         clock() as f64 / 1e9,
     ));
-    // The bridge floods what it does not know the station of, and hosts say who they are.
+    // The bridge floods frames with unknown addresses, and hosts announce themselves.
     let about = ["no_service", "not_ip", "overrun"];
     let odd: Vec<_> = lost.iter().filter(|d| !about.contains(&&*d.0)).collect();
     assert_eq!(odd, Vec::<&(String, u64)>::new());

@@ -1,5 +1,6 @@
-//! Nobody is told a MAC address: the balancer asks for those of backends and of the router, and answers
-//! for VIPs and its own addresses. Who is a hop away is told when the time of a packet is over.
+//! No MAC address is configured: the load balancer resolves those of backends and of the router, and
+//! answers ARP and neighbour solicitations for VIPs and its own addresses. It also answers packets whose hop
+//! limit expires.
 
 use std::net::{IpAddr, UdpSocket};
 use std::time::Duration;
@@ -16,13 +17,13 @@ use crate::site::{Site, vips};
 use crate::yard::{drops, wait_until};
 use crate::{skipped, tell};
 
-/// The neighbour of `net` that has `addr`, if it is known.
+/// The MAC address of `addr` in the neighbour table of `net`, if it is known.
 fn neighbour(net: &Net, addr: &str) -> Option<String> {
     let said = net.sh(&format!("ip neigh show to {addr}"));
     Some(said.split("lladdr ").nth(1)?.split(' ').next()?.to_owned())
 }
 
-/// Requests and a download by both families, from each backend some.
+/// Requests and a download with both IP versions, served by all backends.
 fn works(site: &Site) {
     for vip in vips() {
         let mut done = Requests::short(vip).run(&site.client, 40);
@@ -37,7 +38,7 @@ fn works(site: &Site) {
     }
 }
 
-/// Asked and answered: all of it by `kind`, and backend 2 gets another MAC address.
+/// All of it with ports of this kind; backend 2 changes its MAC address.
 fn asked(mode: Mode, kind: &'static str) {
     if skipped() {
         return;
@@ -52,7 +53,7 @@ fn asked(mode: Mode, kind: &'static str) {
     let _echoes = [1, 2].map(|n| Echo::start(&site, n));
     let mut config = Config { kind, asks: true, ..Config::of(&site) };
     config.balance = "neighbour_ms = 500";
-    // As if the VIPs had been somewhere else until now: what is announced sets it right, before a question.
+    // As if the VIPs had been on another host: the announcement corrects the entries before any request.
     for vip in crate::site::VIPS {
         let stale = "lladdr 02:00:00:00:99:99 dev lb1 nud reachable";
         site.router.sh(&format!("ip neigh replace {vip} {stale}"));
@@ -72,7 +73,7 @@ fn asked(mode: Mode, kind: &'static str) {
     for vip in crate::site::VIPS {
         assert_eq!(neighbour(&site.router, vip).as_deref(), Some("02:00:00:00:01:01"));
     }
-    // Nobody says so: what goes to the old one is lost until it has been asked for in vain.
+    // Without an announcement: frames to the old address are lost until requests for it fail.
     let was = "02:00:00:00:04:02";
     assert!(site.backends[1].sh("ip link show in").contains(was));
     site.backends[1].sh("ip link set in address 02:00:00:00:44:02");
@@ -115,8 +116,8 @@ fn next_hops_are_asked_for_fullnat() {
     asked(Mode::FullNat, "af_packet");
 }
 
-/// Who says that the time of a datagram to `vip` is over, which may go so many hops; `None` if it is
-/// answered by a backend.
+/// The host that reports that a datagram to `vip` with this hop limit has expired; `None` if a backend
+/// answers.
 fn hop(site: &Site, vip: IpAddr, hops: u32) -> Option<IpAddr> {
     site.client.sh(&format!(
         "ip route replace default via 10.1.0.254 hoplimit {hops}; \
@@ -146,7 +147,7 @@ fn hop(site: &Site, vip: IpAddr, hops: u32) -> Option<IpAddr> {
     })
 }
 
-/// Who sent a frame, if it says that the time of a datagram from `port` is over (RFC 792, RFC 4443).
+/// The sender of a frame, if it is a Time Exceeded error about a datagram from `port` (RFC 792, RFC 4443).
 fn expired(frame: &[u8], port: u16) -> Option<IpAddr> {
     let packet = frame.get(14..)?;
     let (from, l4, kind, inner): (IpAddr, usize, [u8; 2], usize) = match frame.get(12..14)? {
@@ -176,7 +177,7 @@ fn who_traces_the_way_sees_the_balancer() {
             (vips()[0], "10.1.0.254", "10.3.1.2"), //
             (vips()[1], "fd01::254", "fd03:1::2"),
         ] {
-            // Without an address of its own, it says so as the VIP.
+            // Without an address of its own, it uses the VIP as its source.
             let own = if asks { own.parse().unwrap() } else { vip };
             let way = [1, 2, 3].map(|hops| hop(&site, vip, hops));
             assert_eq!(way, [Some(router.parse().unwrap()), Some(own), None], "{mode:?}");

@@ -1,4 +1,5 @@
-//! PROXY protocol: nginx (`listen .. proxy_protocol`) and HAProxy (`accept-proxy`) are told who the client is.
+//! PROXY protocol: nginx (`listen .. proxy_protocol`) and HAProxy (`accept-proxy`) learn the client's
+//! address.
 
 use std::time::Duration;
 
@@ -11,11 +12,11 @@ use crate::site::{Site, vips};
 use crate::yard::{drops, wait_until};
 use crate::{skipped, tell};
 
-/// Bytes of the large file.
+/// Size of the large file in bytes.
 const LARGE: usize = 32 << 20;
 
 #[test]
-fn servers_are_told_who_the_client_is() {
+fn servers_learn_the_clients_address() {
     if skipped() {
         return;
     }
@@ -36,7 +37,7 @@ fn servers_are_told_who_the_client_is() {
         for n in 0..24 {
             let (here, from, who) = site.client.within(move || {
                 let mut web = Web::open((vip, 80).into(), Duration::from_secs(30)).unwrap();
-                // Not always the first request.
+                // The address is read by the first, second or third request.
                 let who = web.get("/who", false).unwrap();
                 (0..n % 3).for_each(|_| drop(web.get("/who", false).unwrap()));
                 (web.here(), web.get("/from", true).unwrap(), who)
@@ -45,7 +46,7 @@ fn servers_are_told_who_the_client_is() {
             by[usize::from(who == "b2")] += 1;
             told += 1;
             if who == "b1" {
-                // nginx writes the line after it has answered.
+                // nginx writes the log line after its answer.
                 let log = farm.web[0][0].folder.path().join("log");
                 let line = format!("{} {} /from\n", here.ip(), here.port());
                 wait_until("the server's line about the client", || {
@@ -60,14 +61,14 @@ fn servers_are_told_who_the_client_is() {
             web.download("/files/big", &file).unwrap();
         });
         upload(&site, &farm, vip);
-        // What an ICMP error quotes is the backend's view of the connection.
+        // The packet quoted in an ICMP error has the sequence numbers of the backend's side.
         let (who, knows) = through_narrow(&site, vip);
-        assert_eq!(knows, [who], "who knows how narrow the way is");
+        assert_eq!(knows, [who], "the backend that has learned the path MTU");
     }
     site.no_wrong_checksums();
     let lost = drops(&balancer.stop());
     tell(format_args!(
-        "proxy: nginx and HAProxy told of {told} clients; 2 downloads of {} MiB whole; {:.1} s, dropped {lost:?}",
+        "proxy: nginx and HAProxy learned {told} clients' addresses; 2 downloads of {} MiB whole; {:.1} s, dropped {lost:?}",
         LARGE >> 20,
         clock() as f64 / 1e9,
     ));
@@ -75,9 +76,9 @@ fn servers_are_told_who_the_client_is() {
     assert_eq!(lost.iter().filter(|drop| !about.contains(&&*drop.0)).count(), 0, "{lost:?}");
 }
 
-/// What is looked for is found: without the header, these servers answer nobody.
+/// Counter-check: without the header, these servers do not answer.
 #[test]
-fn without_the_header_servers_that_want_it_do_not_answer() {
+fn servers_that_expect_the_header_do_not_answer_without_it() {
     if skipped() {
         return;
     }

@@ -1,5 +1,5 @@
-//! What runs on backends: nginx, HAProxy in front of an nginx, memcached, and an echo of datagrams.
-//! All end with the test.
+//! Servers on backends: nginx, HAProxy in front of an nginx, memcached, and a UDP echo. All end with the
+//! test.
 
 use std::net::{IpAddr, UdpSocket};
 use std::path::Path;
@@ -15,7 +15,7 @@ use crate::net::Net;
 use crate::site::{Site, vips};
 use crate::yard::wait_until;
 
-/// A server in a namespace.
+/// A server process in a namespace.
 pub(crate) struct Server {
     child: Child,
     pub(crate) folder: TempDir,
@@ -49,14 +49,14 @@ impl Drop for Server {
     }
 }
 
-/// An nginx that says its name at `/who`, has `files` at `/files/`, and takes what is PUT at `/up/` into its
-/// folder.
+/// An nginx that returns its name at `/who`, serves `files` at `/files/`, and stores uploads to `/up/` in
+/// its folder.
 pub(crate) fn nginx(net: &Net, name: &str, port: u16, files: &Path) -> Server {
     nginx_that(net, name, port, files, "")
 }
 
-/// As [`nginx`], with more words after `listen`. Of a client that it was told by PROXY protocol, `/from` says
-/// address and port, and so does the file `log`.
+/// As [`nginx`], with more words after `listen`. With PROXY protocol, `/from` and the file `log` have the
+/// client's address and port.
 pub(crate) fn nginx_that(net: &Net, name: &str, port: u16, files: &Path, more: &str) -> Server {
     let folder = tempfile::tempdir().unwrap();
     let here = folder.path().display();
@@ -91,7 +91,8 @@ pub(crate) fn haproxy(net: &Net, behind: u16) -> Server {
     haproxy_that(net, behind, "")
 }
 
-/// As [`haproxy`], with more words after `bind`; `/from` is the client's address and port as it sees them.
+/// As [`haproxy`], with more words after `bind`; `/from` returns the client's address and port as HAProxy
+/// sees them.
 pub(crate) fn haproxy_that(net: &Net, behind: u16, more: &str) -> Server {
     let folder = tempfile::tempdir().unwrap();
     let text = format!(
@@ -105,7 +106,7 @@ pub(crate) fn haproxy_that(net: &Net, behind: u16, more: &str) -> Server {
     server.listens(net, "t", 80)
 }
 
-/// The addresses by which packets come to backend `n`.
+/// The destination addresses of packets that arrive at backend `n`.
 fn addresses(site: &Site, n: usize) -> [IpAddr; 2] {
     if !site.mode.translates() {
         return vips();
@@ -113,7 +114,7 @@ fn addresses(site: &Site, n: usize) -> [IpAddr; 2] {
     [format!("10.2.0.{n}"), format!("fd02::{n}")].map(|addr| addr.parse().unwrap())
 }
 
-/// A memcached by UDP.
+/// A memcached over UDP.
 pub(crate) fn memcached(site: &Site, n: usize) -> Server {
     let listen = addresses(site, n).map(|addr| addr.to_string()).join(",");
     let args = ["-u", "root", "-l", &listen, "-p", "0", "-U", "11211", "-t", "1"];
@@ -121,7 +122,7 @@ pub(crate) fn memcached(site: &Site, n: usize) -> Server {
     Server::start(net, "memcached", &args, tempfile::tempdir().unwrap()).listens(net, "u", 11211)
 }
 
-/// Sends datagrams back, with the backend's number in their first byte.
+/// Returns datagrams to their sender, with the backend's number in the first byte.
 pub(crate) struct Echo {
     over: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
@@ -141,7 +142,7 @@ impl Echo {
                 while !over.load(Ordering::Relaxed) {
                     let Ok((len, from)) = socket.recv_from(&mut buffer) else { continue };
                     buffer[0] = n as u8;
-                    // What does not get through is missed by who asked.
+                    // If this fails, the client does not get its answer and fails.
                     let _sent = socket.send_to(&buffer[..len], from);
                 }
             })
@@ -158,28 +159,27 @@ impl Drop for Echo {
     }
 }
 
-/// All servers of a site, and what they have in common.
+/// All web servers of a site, and the files that they serve.
 pub(crate) struct Farm {
-    /// By backend: what answers on port 80 last.
+    /// Servers of each backend; the last one listens on port 80.
     pub(crate) web: Vec<Vec<Server>>,
     pub(crate) files: TempDir,
     kind: Kind,
 }
 
-/// What the web servers of a farm are.
+/// The programs that serve a farm.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Kind {
-    /// nginx, and on the second HAProxy in front of it, where there is one.
+    /// nginx on all backends, with HAProxy in front of it on the second one, if installed.
     Mixed,
-    /// nginx.
+    /// nginx on all backends.
     Nginx,
-    /// As `Mixed`; they are told the client's address by PROXY protocol.
+    /// As `Mixed`; they learn the client's address by PROXY protocol.
     Proxied,
 }
 
 impl Farm {
-    /// A web server on each backend: nginx, and on the second HAProxy in front of it, where there is
-    /// one. `file` is at `/files/big`, [`small`](crate::load::small) at `/files/small`.
+    /// Starts a web server of kind [`Kind::Mixed`] on each backend. `file` is at `/files/big`, [`small`](crate::load::small) at `/files/small`.
     pub(crate) fn start(site: &Site, file: &[u8]) -> Self {
         Self::of(site, file, Kind::Mixed)
     }
@@ -196,7 +196,7 @@ impl Farm {
         farm
     }
 
-    /// The web server of backend `n`.
+    /// Starts the web server of backend `n`.
     pub(crate) fn start_one(&mut self, site: &Site, n: usize) {
         let (net, name) = (&site.backends[n - 1], format!("b{n}"));
         let files = self.files.path();
@@ -215,7 +215,7 @@ impl Farm {
         self.web[n - 1].clear();
     }
 
-    /// What was PUT at `/up/{name}` of backend `n`.
+    /// The file uploaded to `/up/{name}` of backend `n`.
     pub(crate) fn uploaded(&self, n: usize, name: &str) -> std::io::Result<Vec<u8>> {
         std::fs::read(self.web[n - 1][0].folder.path().join("up").join(name))
     }

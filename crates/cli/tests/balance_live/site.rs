@@ -1,4 +1,4 @@
-//! Client, router, balancers and backends, each in a namespace, and the cables between them.
+//! Client, router, load balancers and backends, each in a namespace, connected by veths.
 //!
 //! ```text
 //!  client [near] ── [far] router [lb1] ─── [west] balancer 1 [east] ─── [e1]─┐
@@ -8,8 +8,8 @@
 //! ```
 //!
 //! IPv6 is the same with fd01:: for 10.1.0.0, fd02:: for 10.2.0.0. The VIPs are 192.0.2.1 and
-//! 2001:db8::1: the router sends them to the balancers. What a backend sends directly goes by
-//! the router's bridge.
+//! 2001:db8::1; the router sends them to the load balancers. A backend's direct answers go through the
+//! router's bridge.
 
 use std::net::IpAddr;
 
@@ -23,13 +23,13 @@ pub(crate) fn vips() -> [IpAddr; 2] {
     VIPS.map(|vip| vip.parse().unwrap())
 }
 
-/// The MAC address of end `end` of kind `kind`.
+/// The MAC address of host number `end` of this kind.
 pub(crate) fn mac(kind: u8, end: usize) -> String {
     format!("02:00:00:00:{kind:02x}:{end:02x}")
 }
 pub(crate) const WEST: u8 = 1;
 pub(crate) const EAST: u8 = 2;
-/// The router's, towards a balancer.
+/// The router, on its link to a load balancer.
 pub(crate) const ROUTER: u8 = 3;
 pub(crate) const BACKEND: u8 = 4;
 
@@ -37,19 +37,19 @@ pub(crate) struct Site {
     pub(crate) client: Net,
     pub(crate) router: Net,
     pub(crate) balancers: Vec<Net>,
-    /// Backend 1 is the first.
+    /// Backend 1 has index 0.
     pub(crate) backends: Vec<Net>,
     pub(crate) mode: Mode,
 }
 
-/// What every host that speaks is told: no reverse path filter, both families.
+/// Settings of every host: no reverse path filter, both IP versions.
 const HOST: &str = "for f in /proc/sys/net/ipv4/conf/*/rp_filter; do echo 0 > $f; done; \
     echo 0 > /proc/sys/net/ipv6/conf/lo/disable_ipv6; \
     echo 0 > /proc/sys/net/ipv6/conf/default/disable_ipv6; \
     echo 0 > /proc/sys/net/ipv6/conf/default/accept_dad; ";
 
 impl Site {
-    /// A site whose backends are as `mode` wants them.
+    /// A site with backends set up for `mode`.
     pub(crate) fn new(balancers: usize, backends: usize, mode: Mode) -> Self {
         let net = |_| Net::new().unwrap();
         let site = Self {
@@ -84,7 +84,7 @@ impl Site {
              ip addr add 10.2.0.254/24 dev sw; ip addr add fd02::254/64 dev sw nodad");
     }
 
-    /// Balancer `n`, which has no addresses but those of its ports.
+    /// Load balancer `n`, which has only the addresses of its ports.
     fn balancer(&self, n: usize, balancer: &Net) {
         let router = &self.router;
         balancer.cable("west", router, &format!("lb{n}"), 1);
@@ -112,11 +112,11 @@ impl Site {
              ip addr add 10.2.0.{n}/24 dev in; ip addr add fd02::{n}/64 dev in nodad",
             mac(BACKEND, n)
         ));
-        // The local addresses of the balancers.
+        // The load balancers' local addresses.
         for lb in 1..=self.balancers.len() {
             for local in locals(lb) {
                 let known = match self.mode {
-                    // It only sends: errors about its tunnels have nowhere to go.
+                    // The load balancer only sends into tunnels; errors about them are not needed.
                     Mode::Ipip | Mode::Gue => format!("ip route add blackhole {local}"),
                     _ => format!("ip neigh replace {local} lladdr {} dev in", mac(EAST, lb)),
                 };
@@ -139,7 +139,7 @@ impl Site {
         }
     }
 
-    /// Has the router send the VIPs to these balancers, by the hash of the 5-tuple.
+    /// Makes the router send the VIPs to these load balancers, by a hash of the 5-tuple.
     pub(crate) fn route_to(&self, balancers: &[usize]) {
         let hops = |prefix: &str, mid: &str| -> String {
             balancers.iter().map(|n| format!(" nexthop via {prefix}{n}{mid}2 dev lb{n}")).collect()
@@ -155,8 +155,8 @@ impl Site {
         ));
     }
 
-    /// Has nobody know a MAC address that it has not asked for; the VIPs are on the router's cable to
-    /// balancer 1, as for clients beside it.
+    /// Removes all configured MAC addresses, so that hosts must resolve them. The VIPs are on the router's
+    /// link to load balancer 1, as for clients on the same link.
     pub(crate) fn forget(&self) {
         let flush = "ip neigh flush nud permanent; ip -6 neigh flush nud permanent";
         self.router.sh(&format!(
@@ -164,7 +164,7 @@ impl Site {
             VIPS[0], VIPS[1]
         ));
         for backend in &self.backends {
-            // Who has the VIP on `lo` keeps quiet about it.
+            // Backends that have the VIP on `lo` must not answer for it.
             backend.sh(&format!(
                 "{flush}; echo 1 > /proc/sys/net/ipv4/conf/all/arp_ignore; \
                  echo 2 > /proc/sys/net/ipv4/conf/all/arp_announce"
@@ -172,7 +172,7 @@ impl Site {
         }
     }
 
-    /// Gives balancer `n` a cable of its own to the backends, for what its kernel sends.
+    /// Gives load balancer `n` another link to the backends, for packets that its kernel sends.
     pub(crate) fn manage(&self, n: usize) {
         let net = &self.balancers[n - 1];
         net.sh("echo 1 > /proc/sys/net/ipv4/conf/all/arp_ignore; \
@@ -186,7 +186,7 @@ impl Site {
         ));
     }
 
-    /// Has hosts complete the checksums of what they send, which XDP cannot see to.
+    /// Makes hosts complete checksums in software, because XDP cannot do so.
     pub(crate) fn complete_checksums(&self) {
         self.client.sh("ethtool -K near tx off > /dev/null");
         for backend in &self.backends {
@@ -194,12 +194,12 @@ impl Site {
         }
     }
 
-    /// How long packets may be from the router to the client.
+    /// Sets the MTU from the router to the client.
     pub(crate) fn narrow(&self, mtu: u32) {
         self.router.sh(&format!("ip link set far mtu {mtu}"));
     }
 
-    /// How long packets may be that the client sends, whatever it was told.
+    /// Sets the size of the client's packets, whatever MTU it has learned.
     pub(crate) fn client_sends(&self, mtu: u32) {
         self.client.sh(&format!(
             "ip route replace default via 10.1.0.254 mtu {mtu}; ip route flush cache; \
@@ -207,7 +207,7 @@ impl Site {
         ));
     }
 
-    /// Frames that hosts found a wrong checksum in.
+    /// Checks that no host received a frame with a wrong checksum.
     #[track_caller]
     pub(crate) fn no_wrong_checksums(&self) {
         for host in std::iter::once(&self.client).chain(&self.backends) {
@@ -220,7 +220,7 @@ impl Site {
     }
 }
 
-/// Balancer `n`'s own addresses: two of each family, for two cores.
+/// Load balancer `n`'s own addresses: two for each IP version, for two cores.
 pub(crate) fn locals(n: usize) -> [String; 4] {
     [
         format!("10.2.0.{}", 100 + n),

@@ -1,9 +1,9 @@
-//! The end of tunnels at a backend. Kernels without ipip, ip6tnl, sit and fou have none (the one that
-//! the figures of `docs/live.md` are from is such), so here is one for all: it reads what comes by
-//! `in`, checks outer headers byte by byte, and has inner packets arrive by an interface of their own.
+//! The end of tunnels at a backend, in user space, because not every kernel has ipip, ip6tnl, sit and fou
+//! (the kernel of the figures in `docs/live.md` has none). It reads frames from `in`, checks the outer
+//! headers byte by byte, and delivers inner packets by another interface.
 //!
 //! ```text
-//!  [in] ── ring ── outer headers off ── sender ── [t0] ─── [t1] kernel of the backend
+//!  [in] ── ring ── remove outer headers ── sender ── [t0] ─── [t1] kernel of the backend
 //! ```
 
 use std::net::IpAddr;
@@ -19,12 +19,12 @@ use crate::balancer::Mode;
 use crate::net::Net;
 use crate::site::Site;
 
-/// What came out of tunnels.
+/// Counts of received tunnel packets.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Came {
-    /// Packets within IPv4, and within IPv6.
+    /// Packets inside IPv4, and inside IPv6.
     pub(crate) within: [u64; 2],
-    /// That are not what the mode says.
+    /// Packets whose outer headers do not match the mode.
     pub(crate) wrong: u64,
 }
 
@@ -86,7 +86,7 @@ fn unwrap_all(
                     came.within[usize::from(v6)] += 1;
                     let kind: [u8; 2] = if packet[0] >> 4 == 6 { [0x86, 0xdd] } else { [8, 0] };
                     let frame = [&to[..], &[2, 0, 0, 0, 0, 9], &kind, packet].concat();
-                    // A full queue drops, as a network does.
+                    // A full queue drops frames, as a network does.
                     let _sent = sender.send([&frame[..]].into_iter());
                 }
             }
@@ -96,8 +96,8 @@ fn unwrap_all(
     came
 }
 
-/// The packet in a frame's tunnel, and whether that is IPv6; `None` if there is none, an error if the outer
-/// headers are not right for backend `n`.
+/// The packet in a frame's tunnel, and whether the tunnel is IPv6; `None` if the frame is not a tunnel, an
+/// error if the outer headers are wrong for backend `n`.
 fn inner(frame: &[u8], mode: Mode, n: u8) -> Option<Result<(bool, &[u8]), ()>> {
     let (kind, outer) = (frame.get(12..14)?, frame.get(14..)?);
     let v6 = match kind {
@@ -139,7 +139,7 @@ fn check(outer: &[u8], v6: bool, proto: u8, mode: Mode, n: u8) -> Option<&[u8]> 
         (Mode::Gue, 17) => {
             let udp = &outer[head..];
             let pseudo = [&outer[if v6 { 8..40 } else { 12..20 }], &[0, 17], &udp[4..6]].concat();
-            // IPv4 may leave it out, IPv6 may not.
+            // The UDP checksum is optional with IPv4, but not with IPv6.
             let sums = word(head + 6) == 0 && !v6 || sum(&[&pseudo, udp]) == 0xffff;
             if word(head + 4) != udp.len() || !sums {
                 return None;
@@ -156,7 +156,7 @@ fn check(outer: &[u8], v6: bool, proto: u8, mode: Mode, n: u8) -> Option<&[u8]> 
     (right && is).then_some(packet)
 }
 
-/// The Internet checksum's sum (RFC 1071) over pieces of even lengths, the last apart.
+/// The sum of the Internet checksum (RFC 1071) over pieces of even length; the last may be odd.
 fn sum(pieces: &[&[u8]]) -> u16 {
     let mut sum = 0u32;
     for pair in pieces.iter().flat_map(|piece| piece.chunks(2)) {

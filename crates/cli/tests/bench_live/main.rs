@@ -1,9 +1,8 @@
-//! `flowyard bench` in real time, in network namespaces that the tests make: the guard, a cable, the
-//! faulty device, the kernel's bridge and its forwarding. `FLOWYARD_BINARY` names another build of
-//! the command than the one beside the tests; `FLOWYARD_LIVE=0` leaves all of this out.
+//! `flowyard bench` in real time in network namespaces: the isolation check, a cable, the faulty device, the
+//! kernel's bridge and its forwarding.
 //!
-//! Nothing is decided by how fast the machine is: loads are far below what any has, and a trial that
-//! the tester itself spoiled, because something else had the processors, is no failure.
+//! The results do not depend on the machine's speed: loads are far below what any machine reaches, and a
+//! trial that the tester itself spoiled because it did not get the CPU is not a failure.
 #![allow(
     dead_code,
     unreachable_pub,
@@ -24,7 +23,7 @@ use serde_json::Value;
 use needs::skipped;
 use net::Net;
 
-/// `flowyard bench ...`, in `net` or where the test is.
+/// Runs `flowyard bench` in `net` or in the test's own namespace.
 fn bench(net: Option<&Net>, args: &[&str]) -> Output {
     let built = env!("CARGO_BIN_EXE_flowyard").into();
     let mut command = Command::new(std::env::var_os("FLOWYARD_BINARY").unwrap_or(built));
@@ -39,7 +38,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// Refused as bad use, for a reason with these words.
+/// Checks that the arguments were refused with these words.
 #[track_caller]
 fn refused(output: &Output, words: &str) {
     let error = text(&output.stderr);
@@ -47,7 +46,7 @@ fn refused(output: &Output, words: &str) {
     assert!(error.contains(words) && error.contains("RFC 6815"), "{error}");
 }
 
-/// A cable of the tester with itself, from t0 to t1.
+/// A cable from t0 to t1, both ports of the tester.
 fn looped() -> Net {
     let net = Net::new().unwrap();
     net.sh("ip link add t0 type veth peer name t1; ip link set t0 up; ip link set t1 up");
@@ -63,7 +62,7 @@ fn around() -> (Net, Net) {
     (tester, device)
 }
 
-/// Short trials at a rate that every machine has: 1,488 frames a second of 64 bytes, both ways.
+/// Short trials at a rate that every machine reaches: 1,488 frames of 64 bytes per second and direction.
 const GENTLE: [&str; 14] = [
     "rfc2544",
     "--interfaces",
@@ -81,8 +80,8 @@ const GENTLE: [&str; 14] = [
     "--json",
 ];
 
-/// What the device between t0 and t1 did with the frames of every trial that was the tester's best:
-/// nothing was lost.
+/// Runs trials with the device between t0 and t1, and checks that the best one that the tester did not spoil
+/// lost no frame.
 #[track_caller]
 fn forwards(net: &Net, args: &[&str]) {
     let gentle = match args.contains(&"--ipv6") {
@@ -104,17 +103,17 @@ fn forwards(net: &Net, args: &[&str]) {
 }
 
 #[test]
-fn what_others_may_use_is_refused() {
+fn interfaces_that_are_not_isolated_are_refused() {
     if skipped() {
         return;
     }
     let net = looped();
-    // The machine's own namespace, whatever interface: nothing is opened, nothing is looked for.
+    // In the machine's own namespace every interface is refused, before it is opened.
     let words = "the machine's own network namespace";
     refused(&bench(None, &["rfc2544", "--interfaces", "lo,lo"]), words);
     refused(&bench(None, &["generate", "--interface", "lo"]), words);
     refused(&bench(None, &["qualify", "--interfaces", "lo,lo"]), words);
-    // Interfaces with a default route, of both families.
+    // Interfaces with a default route, for both IP versions.
     for (add, to) in [
         ("ip route add default dev t1", "0.0.0.0"),
         ("echo 0 > /proc/sys/net/ipv6/conf/t1/disable_ipv6; ip -6 route add default dev t1", "::"),
@@ -125,7 +124,7 @@ fn what_others_may_use_is_refused() {
         refused(&bench(Some(&net), &["generate", "--interface", "t1"]), &words);
         net.sh("ip route flush default 2> /dev/null; ip -6 route flush default 2> /dev/null; true");
     }
-    // Whoever knows better says so.
+    // --isolated overrides the check.
     net.sh("ip route add default dev t1");
     let args = ["generate", "--interface", "t1", "--seconds", "0.05", "--isolated", "--json"];
     let output = bench(Some(&net), &args);
@@ -133,18 +132,18 @@ fn what_others_may_use_is_refused() {
 }
 
 #[test]
-fn what_the_generator_says_it_sent_is_what_came() {
+fn the_generators_count_is_the_number_of_frames_received() {
     if skipped() {
         return;
     }
     let net = looped();
-    // Of the namespace: /sys would be the machine's.
+    // Not from /sys, which shows the machine's own namespace.
     let count = |interface: &str, way: &str, what: &str| -> u64 {
         let table = net.sh(&format!("ip -s -j link show {interface}"));
         let links: Value = serde_json::from_str(&table).unwrap();
         links[0]["stats64"][way][what].as_u64().unwrap()
     };
-    // What the far side's backlog has no room for, the near side counts as dropped.
+    // The sending end of a veth counts frames that the peer's backlog has dropped.
     let received = || count("t1", "rx", "packets") + count("t0", "tx", "dropped");
     for port in ["af-packet", "af-xdp"] {
         let before = received();
@@ -186,7 +185,7 @@ fn a_cable_the_bridge_and_the_forwarding_of_the_kernel_lose_nothing() {
     forwards(&tester, &["--cover", "network"]);
 }
 
-/// The kernel's bridge goes down and up again by the user's command: RFC 6201 tells for how long, by
+/// The user's command sets the kernel's bridge down and up again; the reset time (RFC 6201) is measured by
 /// frames and by time.
 #[test]
 fn a_device_is_reset_and_timed() {
@@ -211,7 +210,7 @@ fn a_device_is_reset_and_timed() {
     let time =
         |how: &str| at["reset"][0][how].as_u64().unwrap_or_else(|| panic!("{at:#}")) as f64 / 1e9;
     let (by_time, by_frames) = (time("by_time_ns"), time("by_frames_ns"));
-    // Down for half a second and whatever the machine adds, of two seconds that were left.
+    // Down for half a second plus delays of the machine, in the two seconds after the reset.
     assert!((0.5..2.0).contains(&by_time), "{at:#}");
     assert!((by_frames - by_time).abs() < 0.25 * by_time, "{by_frames} {by_time}");
     let error = "--reset 'exit 3': the command failed with exit status: 3";
@@ -220,7 +219,7 @@ fn a_device_is_reset_and_timed() {
 }
 
 #[test]
-fn the_faulty_device_is_told_exactly_in_real_time() {
+fn the_faults_of_a_device_are_counted_exactly_in_real_time() {
     if skipped() {
         return;
     }

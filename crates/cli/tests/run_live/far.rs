@@ -1,5 +1,5 @@
-//! What runs on both sides of the yard, and checks what came: one function for each program. What a
-//! machine lacks (a program, the kernel's VLANs) is skipped, and said.
+//! Traffic between the hosts on both sides of the instance, with checks of what arrives: one function for
+//! each program. A function whose program or kernel module is missing is skipped.
 
 use std::io::Write;
 use std::net::IpAddr;
@@ -18,7 +18,7 @@ use crate::programs::Yard;
 use crate::traffic::{Datagrams, stream};
 use crate::yard::wait_until;
 
-/// A server in a namespace, ended with the test.
+/// A server in a namespace, which ends with the test.
 struct Server(Child);
 
 impl Server {
@@ -41,7 +41,7 @@ fn listens(net: &Net, port: u16) {
     wait_until("the server", || net.sh("ss -Hltn").contains(&format!(":{port} ")));
 }
 
-/// Pings of both families: small ones after the neighbours were forgotten, and fragmented ones.
+/// Pings with both IP versions: small ones after the neighbour tables are flushed, and fragmented ones.
 pub(crate) fn ping(yard: &Yard) {
     for to in ips() {
         if !yard.routes {
@@ -56,11 +56,11 @@ pub(crate) fn ping(yard: &Yard) {
     }
 }
 
-/// Numbered datagrams of three fragments each: in order, none twice.
+/// Numbered datagrams of three fragments each arrive in order, and none twice.
 pub(crate) fn fragments(yard: &Yard) {
     for to in ips() {
-        // Datagrams that wait for a neighbour's answer are overtaken, in the host itself, by those
-        // that are sent while it lets them go.
+        // The sending host itself can reorder datagrams that wait for a neighbour's MAC address, so resolve
+        // it first.
         yard.line.ping(to, "-W 20");
         let gap = Duration::from_micros(500);
         let arrived = Datagrams { to, flows: 4, count: 50, bytes: 4000, gap }
@@ -70,26 +70,26 @@ pub(crate) fn fragments(yard: &Yard) {
     }
 }
 
-/// A transfer each way.
+/// A transfer in each direction.
 pub(crate) fn iperf(yard: &Yard) {
     if !has("iperf3") {
         return;
     }
     let folder = std::env::temp_dir();
     for (to, way, port) in [("10.9.0.2", "", 5201), ("fd09::2", "-R", 5202)] {
-        // A server each: between two transfers it closes its door, and resets who is waiting there.
+        // Two servers, because a server closes its port after a transfer and resets waiting clients.
         let args = ["-s", "-1", "-p", &port.to_string()];
         let _server = Server::start(&yard.line.b, "iperf3", &args, &folder);
         listens(&yard.line.b, port);
         let said = yard.line.a.sh(&format!("iperf3 -J -n 8M {way} -p {port} -c {to}"));
         let report: serde_json::Value = serde_json::from_str(&said).unwrap();
         let bytes = report["end"]["sum_received"]["bytes"].as_u64().expect(&said);
-        // What is still in the sender's buffer when it is done is not counted.
+        // Bytes that are in the sender's buffer at the end are not counted.
         assert!(bytes > 4 << 20, "{said}");
     }
 }
 
-/// A file by HTTP: as it was.
+/// A file downloaded by HTTP is unchanged.
 pub(crate) fn http(yard: &Yard) {
     if !has("python3") || !has("curl") {
         return;
@@ -108,7 +108,7 @@ pub(crate) fn http(yard: &Yard) {
     }
 }
 
-/// Values that memcached is given and gives back, by several connections.
+/// memcached returns the values that several connections have set.
 pub(crate) fn memcached(yard: &Yard) {
     if !has("memcached") {
         return;
@@ -121,7 +121,7 @@ pub(crate) fn memcached(yard: &Yard) {
     assert_eq!(done, 4 * 300);
 }
 
-/// A connection that sets and gets; how many values came back.
+/// Sets and gets values over one connection; returns their number.
 fn load(id: u32) -> u32 {
     use std::io::{BufRead, BufReader, Read};
     let to: std::net::SocketAddr = "10.9.0.2:11211".parse().unwrap();
@@ -148,7 +148,7 @@ fn load(id: u32) -> u32 {
     300
 }
 
-/// Tagged frames keep their tags: one, two, and one of priority only.
+/// Frames keep their VLAN tags: none, one, two, and a priority tag.
 pub(crate) fn tags(yard: &Yard) {
     let key = FlowKey::five_tuple(proto::UDP, [10, 9, 0, 1].into(), 7, [10, 9, 0, 2].into(), 9);
     let plain = Build::new(&key).payload(&[0x5a; 100]).bytes();
@@ -171,7 +171,7 @@ pub(crate) fn tags(yard: &Yard) {
                 let mut bytes = vec![0; found.len(None, 0)];
                 found.write(None, 0, &mut bytes);
                 receiver.advance();
-                // Hosts have things to say of their own.
+                // Hosts also send frames of their own.
                 if bytes.len() >= 142 && bytes.ends_with(&[0x5a; 100]) {
                     arrived.push(bytes);
                 }
@@ -179,7 +179,7 @@ pub(crate) fn tags(yard: &Yard) {
             !arrived.is_empty()
         });
         assert_eq!(arrived.len(), 1);
-        // A router changes addresses, hops and checksum; the rest it leaves.
+        // A router changes addresses, TTL and checksum, but nothing else.
         let whole = if yard.routes { 12..14 + tag.len() } else { 0..frame.len() };
         assert_eq!((arrived[0].len(), &arrived[0][whole.clone()]), (frame.len(), &frame[whole]));
     }
@@ -188,7 +188,7 @@ pub(crate) fn tags(yard: &Yard) {
 /// Hosts on a VLAN: pings and a stream.
 pub(crate) fn vlan(yard: &Yard) {
     if yard.routes {
-        return; // Its prefixes are of the untagged hosts.
+        return; // The configured routes are for the untagged hosts only.
     }
     let add = |name: &str| format!("ip link add link {name} name {name}.5 type vlan id 5");
     if !yard.line.b.run(&add("vd")).status.success() {

@@ -1,6 +1,6 @@
-//! A TCP transfer through `flowyard run`: every byte is checked on the far side, no checksum is
-//! wrong, no frame of a flow overtakes another, and every frame that the hosts sent or received is
-//! in the books. 64 MiB; with `FLOWYARD_GIGABYTE=1`, 1 GiB.
+//! A TCP transfer through `flowyard run`: every byte is checked by the receiver, no checksum is wrong, no
+//! frame is reordered within its flow, and the counters contain every frame that the hosts sent or received.
+//! 64 MiB; with `FLOWYARD_GIGABYTE=1`, 1 GiB.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,7 +21,7 @@ fn bytes() -> u64 {
     }
 }
 
-/// Frames that an interface's host sent into it and got out of it, and that did not fit.
+/// Frames that a host sent by an interface, received from it, and dropped because its queue was full.
 #[derive(Clone, Copy, Default, Debug)]
 struct Sent {
     out: u64,
@@ -36,18 +36,18 @@ fn sent(net: &Net, name: &str) -> Sent {
     Sent { out: count("tx", "packets"), back: count("rx", "packets"), lost: count("tx", "dropped") }
 }
 
-/// Both hosts' ends.
+/// The same for both hosts together.
 fn ends(line: &Line) -> Sent {
     let (a, b) = (sent(&line.a, line.near()), sent(&line.b, "vd"));
     Sent { out: a.out + b.out, back: a.back + b.back, lost: a.lost + b.lost }
 }
 
-/// A line whose frames are one each, on whose cables the kernel keeps the order: it takes frames
-/// off by queue and not by the processor that a sender happened to run on.
+/// A line without segmentation offloads, on which the kernel keeps the order: with GRO on, a veth receives
+/// frames by queue, and not on the CPU on which the sender happens to run.
 fn line(plan: Plan) -> Line {
     let line = Line::new(plan);
     for net in [&line.a, &line.b, line.yard()] {
-        // Hosts that look for routers would do so between the last count and the end.
+        // Otherwise hosts could send router solicitations between the last count and the end.
         net.sh(
             "for file in /proc/sys/net/ipv6/conf/*/router_solicitations; do echo 0 > $file; done",
         );
@@ -72,9 +72,9 @@ fn start(line: &Line) -> Live {
         line.a.sh("ip link set tap0 txqueuelen 20000");
         line.a.address("tap0", 1);
         let off = "ethtool -K tap0 tso off gso off tx-udp-segmentation off";
-        line.a.run(off); // what a tap does not have, it cannot switch
+        line.a.run(off); // fails for offloads that a tap does not have
     }
-    // By both families: what is sent while its neighbour is asked for can be overtaken in the host.
+    // With both IP versions, because a host can reorder frames that wait for a neighbour's MAC address.
     for to in ips() {
         wait_until("an answer through the yard", || {
             assert!(live.is_alive(), "{}", live.said("err"));
@@ -82,7 +82,7 @@ fn start(line: &Line) -> Live {
         });
     }
     for net in [&line.a, &line.b] {
-        // Nor do they ask again who has an address.
+        // Permanent entries, so that hosts send no ARP or neighbour solicitations later.
         net.sh("ip -o neigh show nud reachable nud stale nud delay nud probe | \
              while read addr _ dev _ mac _; do \
              ip neigh replace $addr lladdr $mac dev $dev nud permanent; done");
@@ -90,7 +90,7 @@ fn start(line: &Line) -> Live {
     live
 }
 
-/// Both transfers, each half of all, with numbered datagrams beside them, watched at the far end.
+/// Two transfers of half the bytes each, and numbered datagrams at the same time, watched at the receiver.
 fn transfer(line: &Line, bytes: u64) -> (Seen, f64) {
     let over = Arc::new(AtomicBool::new(false));
     let until = Arc::clone(&over);
@@ -133,7 +133,7 @@ fn judged(plan: Plan) {
     let live = start(&line);
     let ready = ends(&line);
     let (seen, rate) = transfer(&line, bytes);
-    // Nobody has anything more to say: all is through when the counts stand still.
+    // No program sends any more: the traffic has ended when the counts do not change.
     let mut last = Sent::default();
     wait_until("the end of the traffic", || {
         std::thread::sleep(Duration::from_millis(200));
@@ -142,14 +142,15 @@ fn judged(plan: Plan) {
         last = now;
         stands
     });
-    let books = live.stop();
+    let counters = live.stop();
     assert_eq!([&line.a, &line.b].map(wrong_checksums), [0, 0]);
-    let (rx, tx, drops) = (total(&books, "rx_frames"), total(&books, "tx_frames"), drops(&books));
+    let (rx, tx, drops) =
+        (total(&counters, "rx_frames"), total(&counters, "tx_frames"), drops(&counters));
     let overrun = drops.iter().find(|(why, _)| why == "overrun").map_or(0, |(_, frames)| *frames);
     assert!(drops.iter().all(|(why, _)| why == "overrun"), "{drops:?}");
     crate::tell(format_args!(
-        "{:?}, {} cores, {}: {} MiB at {rate:.0} Mbit/s; {rx} frames in, {tx} out, {overrun} overran; \
-         hosts sent {} and got {}; {} watched, {} late, {} twice",
+        "{:?}, {} cores, {}: {} MiB at {rate:.0} Mbit/s; {rx} frames in, {tx} out, {overrun} overruns; \
+         hosts sent {} and received {}; {} watched, {} late, {} duplicates",
         plan.kind,
         plan.cores,
         plan.order,
@@ -161,9 +162,9 @@ fn judged(plan: Plan) {
         seen.twice,
     ));
     assert_eq!((seen.late, seen.twice), (0, 0), "{seen:?}");
-    assert!(seen.frames * 1448 > bytes / 100, "it hardly looked: {seen:?}");
-    // All that the hosts sent since the yard answered is in its books, whether it came in or overran;
-    // what they sent before may be. What does not fit into a tap's queue counts as received.
+    assert!(seen.frames * 1448 > bytes / 100, "the watcher saw too few frames: {seen:?}");
+    // The counters contain every frame that the hosts sent after the first answer, received or overrun;
+    // earlier frames may be in them. Frames dropped by a tap's full queue count as received.
     let missed = if plan.kind == Kind::Tap { last.lost } else { 0 };
     let could = |from: u64, to: u64| to - from;
     let most = could(before.out, last.out) + missed;
@@ -171,7 +172,7 @@ fn judged(plan: Plan) {
     assert!((least..=most).contains(&rx), "{least} to {most} frames were sent, {rx} received");
     let (least, most) = (could(ready.back, last.back), could(before.back, last.back));
     assert!((least..=most).contains(&tx), "{tx} were transmitted, {least} to {most} arrived");
-    assert!(rx * 1448 > bytes, "{rx} frames are less than what was sent");
+    assert!(rx * 1448 > bytes, "{rx} frames are too few for the bytes sent");
 }
 
 #[test]
@@ -204,9 +205,9 @@ fn tap_on_two_cores() {
     judged(Plan { cores: 2, order: "atomic", ..Plan::of(Kind::Tap) });
 }
 
-/// The watcher sees frames that overtake each other: those of a queue that promises no order.
+/// The watcher detects reordering, by a queue without order.
 #[test]
-fn what_is_out_of_order_is_seen() {
+fn reordering_is_detected() {
     if skipped() {
         return;
     }

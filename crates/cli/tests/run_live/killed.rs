@@ -1,5 +1,5 @@
-//! Kill -9 at random moments: nothing of the yard stays behind, and the next start works. Ten times
-//! for each kind of port, or `FLOWYARD_KILLS` times.
+//! SIGKILL at random moments: nothing of the instance is left, and the next start works. Ten times for each
+//! kind of port, or `FLOWYARD_KILLS` times.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ fn times() -> u64 {
     std::env::var("FLOWYARD_KILLS").map_or(10, |times| times.parse().unwrap())
 }
 
-/// Waits until the hosts reach each other through the yard.
+/// Waits until the hosts reach each other through the instance.
 fn reaches(line: &Line, live: &mut Live) {
     if line.plan.kind == Kind::Tap {
         wait_until("the tap", || line.a.run("ip link show tap0").status.success());
@@ -26,7 +26,7 @@ fn reaches(line: &Line, live: &mut Live) {
     });
 }
 
-/// XDP programs, taps and packet sockets in the yard's namespace.
+/// XDP programs, taps and packet sockets in the instance's namespace.
 fn left_behind(line: &Line) -> String {
     let yard = line.yard();
     let links = yard.sh("ip -d -o link");
@@ -45,7 +45,7 @@ fn killed(kind: Kind, seed: u64) {
     let (mut rng, mut busy, mut open) = (Rng::new(seed), 0, 0);
     for round in 0..times() {
         let mut live = Live::start(line.yard(), &line.plan.text());
-        // From the first moment on; from when the first port opens; in traffic, which shows that the
+        // Right after the start; when the first port is open; or under traffic, which also shows that the
         // start after the last kill worked.
         let mut traffic = None;
         match rng.below(3) {
@@ -68,14 +68,17 @@ fn killed(kind: Kind, seed: u64) {
     }
     let mut live = Live::start(line.yard(), &line.plan.text());
     reaches(&line, &mut live);
-    assert!(!left_behind(&line).is_empty(), "what is looked for is found while it runs");
+    assert!(
+        !left_behind(&line).is_empty(),
+        "the check does not find the ports of a running instance"
+    );
     live.stop();
-    wait_until("nothing is left by a drain either", || left_behind(&line).is_empty());
+    wait_until("nothing is left after a drain", || left_behind(&line).is_empty());
     crate::tell(format_args!(
-        "{kind:?}: {} kills, {busy} of them in traffic, {open} with the port open; nothing is left",
+        "{kind:?}: {} kills, {busy} of them under traffic, {open} with a port open; nothing is left",
         times()
     ));
-    // Whoever still was in a namespace of the test would keep it.
+    // A process in a namespace of the test would keep the namespace.
     let nets = [Some(&line.a), Some(&line.b), Some(line.yard())];
     let names: Vec<_> = nets.iter().flatten().map(|net| inode(&net.0)).collect();
     assert_eq!(holders(&names), Vec::<String>::new());
@@ -86,7 +89,7 @@ fn inode(net: &std::fs::File) -> String {
     format!("net:[{}]", net.metadata().unwrap().ino())
 }
 
-/// Processes in these namespaces.
+/// The processes in these namespaces.
 fn holders(names: &[String]) -> Vec<String> {
     let processes = std::fs::read_dir("/proc").unwrap().flatten();
     let within = processes.filter(|process| {

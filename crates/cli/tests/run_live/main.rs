@@ -1,9 +1,4 @@
-//! The command on real interfaces, with real programs on the far side, in namespaces that the tests
-//! make. `FLOWYARD_BINARY` names another build of the command than the one beside the tests;
-//! `FLOWYARD_LIVE=0` leaves all of this out.
-//!
-//! Nothing is decided by time: what is to come is waited for, with deadlines far beyond what any
-//! machine takes.
+//! `flowyard run` on real interfaces, with real programs on both sides, in network namespaces.
 #![allow(
     dead_code,
     unreachable_pub,

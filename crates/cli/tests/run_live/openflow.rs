@@ -1,15 +1,14 @@
-//! `flowyard run` as an OpenFlow switch, with controllers that people use: Faucet, and an application
-//! on os-ken.
+//! `flowyard run` as an OpenFlow switch, with real controllers: Faucet, and an application on os-ken.
 //!
 //! ```text
 //!  h1 [eth] ── [p1] ┐                          ┌── [ctl 10.99.0.1] controllers
 //!  h2 [eth] ── [p2] ├── switch [ctl 10.99.0.2] ┘
 //!  h3 [eth] ── [p3] │
-//!  h4 [eth] ── [p4] ┘                          sw: a socket that `flowyard switch` asks
+//!  h4 [eth] ── [p4] ┘                          sw: a socket for `flowyard switch`
 //! ```
 //!
-//! `FLOWYARD_FAUCET` and `FLOWYARD_OS_KEN_BIN` name the folders with their programs, if not on the
-//! path. What is missing is skipped, and said.
+//! `FLOWYARD_FAUCET` and `FLOWYARD_OS_KEN_BIN` name the folders with the programs, if they are not in PATH.
+//! Tests of a program that is missing are skipped.
 
 mod by_hand;
 mod faucet;
@@ -27,7 +26,7 @@ use flowyard_ports::live::Interface;
 use crate::net::Net;
 use crate::yard::{Live, wait_until};
 
-/// Hosts, a switch between them, and where controllers are.
+/// Four hosts, the switch between them, and the controllers' host.
 struct Star {
     hosts: [Net; 4],
     switch: Net,
@@ -52,7 +51,7 @@ impl Star {
         star
     }
 
-    /// Starts the switch: two cores, and more keys of `[switch]`.
+    /// Starts the switch with two cores and more keys of `[switch]`.
     fn start(&self, more: &str) -> Live {
         let port = |n: u32| {
             format!(
@@ -77,7 +76,7 @@ impl Star {
         live
     }
 
-    /// Whether host `from` reaches host `to`, now.
+    /// Whether host `from` reaches host `to` now.
     fn reaches(&self, from: usize, to: usize) -> bool {
         let ping = format!("ping -n -c 1 -W 1 10.9.0.{to}");
         self.hosts[from - 1].run(&ping).status.success()
@@ -89,8 +88,8 @@ impl Star {
         wait_until(&format!("an answer of h{to} to h{from}"), || self.reaches(from, to));
     }
 
-    /// Every host asks every other of `among` once, by both families, and none is left without an
-    /// answer. How many asked.
+    /// Every host in `among` pings every other one with both IP versions; every ping must be answered.
+    /// Returns the number of pairs.
     #[track_caller]
     fn ping_all(&self, among: &[usize]) -> usize {
         let mut asked = 0;
@@ -105,7 +104,7 @@ impl Star {
         asked
     }
 
-    /// Hears every frame that comes to a host, and may send any.
+    /// A raw socket on a host's interface, which receives all frames.
     fn wire(&self, host: usize) -> Wire {
         self.hosts[host - 1].within(|| {
             let settings = Settings { fanout: Fanout::Hash, frames: 1024 };
@@ -116,24 +115,24 @@ impl Star {
     }
 }
 
-/// A host's address on its wire.
+/// A host's MAC address.
 fn mac(host: u8) -> String {
     format!("02:00:00:00:00:{host:02x}")
 }
 
-/// A host's address.
+/// A host's IP address.
 fn ip(host: u8) -> IpAddr {
     [10, 9, 0, host].into()
 }
 
-/// The wire of a host.
+/// A raw socket on a host's interface.
 struct Wire {
     ring: Ring,
     sender: Sender,
 }
 
 impl Wire {
-    /// Sends a frame of a test: its addresses, more headers, and `mark` at its end.
+    /// Sends a test frame: addresses, more headers, and 60 bytes `mark` at its end.
     fn send(&mut self, to: [u8; 6], from: u8, headers: &[u8], mark: u8) {
         let from = [2, 0, 0, 0, 0, from];
         let frame = [&to[..], &from, headers, &[mark; 60]].concat();
@@ -141,7 +140,7 @@ impl Wire {
         assert_eq!(sent, 1, "{error:?}");
     }
 
-    /// The next frame that came, if one did.
+    /// The next received frame, if there is one.
     fn take(&mut self) -> Option<Vec<u8>> {
         let frame = self.ring.peek()?;
         let mut bytes = vec![0; frame.len(None, 0)];
@@ -150,8 +149,7 @@ impl Wire {
         Some(bytes)
     }
 
-    /// What came that has `mark` at its end, without addresses and the rest of the mark: the
-    /// headers.
+    /// The received test frames with this `mark`: the headers between addresses and mark.
     fn heard(&mut self, mark: u8) -> Vec<Vec<u8>> {
         let mut found = Vec::new();
         while let Some(bytes) = self.take() {
@@ -162,7 +160,7 @@ impl Wire {
         found
     }
 
-    /// Waits for frames with `mark`: their headers.
+    /// Waits for test frames with this `mark`; returns their headers.
     #[track_caller]
     fn hears(&mut self, mark: u8) -> Vec<Vec<u8>> {
         let mut found = Vec::new();
@@ -174,14 +172,14 @@ impl Wire {
     }
 }
 
-/// `flowyard switch` at the switch's own socket.
+/// Runs `flowyard switch` with the switch's own socket.
 fn ask(live: &Live, command: &str, arguments: &[&str]) -> Output {
     let mut flowyard = Command::new(env!("CARGO_BIN_EXE_flowyard"));
     flowyard.args(["switch", command, "unix:sw"]).args(arguments);
     flowyard.current_dir(live.folder.path()).output().unwrap()
 }
 
-/// What it says; it must not fail.
+/// The output of a command, which must succeed.
 #[track_caller]
 fn says(live: &Live, command: &str, arguments: &[&str]) -> String {
     let output = ask(live, command, arguments);
@@ -189,27 +187,27 @@ fn says(live: &Live, command: &str, arguments: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// Drains the switch. It drops on purpose: what its flows do not send, and what goes to controllers
-/// alone; and on a busy machine what its rings have no room for. Nothing else is to be lost, but for
-/// the reasons in `also`.
+/// Stops the switch. It may have dropped frames that no flow outputs, frames that go only to controllers,
+/// and, on a busy machine, overruns of its rings; and frames for the reasons in `also`, but no others.
 #[track_caller]
 fn ends(live: Live, what: &str, also: &[&str]) {
-    let books = live.stop();
-    let drops = crate::yard::drops(&books);
-    let total = |name: &str| crate::yard::total(&books, name);
+    let counters = live.stop();
+    let drops = crate::yard::drops(&counters);
+    let total = |name: &str| crate::yard::total(&counters, name);
     crate::tell(format_args!(
         "{what}: {} frames in, {} copied, {} out, dropped {drops:?}",
         total("rx_frames"),
         total("copies"),
         total("tx_frames")
     ));
-    let meant = ["no_flow", "punted", "filtered", "work", "overrun"];
-    let is_meant = |why: &str| meant.contains(&why) || also.contains(&why);
-    let odd: Vec<_> = drops.into_iter().filter(|drop| !is_meant(&drop.0)).collect();
+    let expected = ["no_flow", "punted", "filtered", "work", "overrun"];
+    let is_expected = |why: &str| expected.contains(&why) || also.contains(&why);
+    let odd: Vec<_> = drops.into_iter().filter(|drop| !is_expected(&drop.0)).collect();
     assert_eq!(odd, []);
 }
 
-/// The program of a folder that a variable names, or of the path; if it does not run, says so.
+/// The program in the folder that an environment variable names, or in PATH. Prints that the test is skipped
+/// if it does not run.
 fn program(variable: &str, name: &str, needs: &str) -> Option<PathBuf> {
     let found =
         std::env::var_os(variable).map_or_else(|| name.into(), |at| Path::new(&at).join(name));
@@ -223,7 +221,7 @@ fn program(variable: &str, name: &str, needs: &str) -> Option<PathBuf> {
     None
 }
 
-/// The path on which a program finds the others of its folder.
+/// PATH with the program's folder in front.
 fn path(program: &Path) -> OsString {
     let mut path = program.parent().map_or_else(OsString::new, |at| at.as_os_str().to_owned());
     path.push(":");
@@ -231,7 +229,7 @@ fn path(program: &Path) -> OsString {
     path
 }
 
-/// A controller at work. Dropped, it is killed.
+/// A running controller, killed when this is dropped.
 struct Controller(Child);
 
 impl Controller {
@@ -257,12 +255,12 @@ impl Controller {
 
 impl Drop for Controller {
     fn drop(&mut self) {
-        // Either may have happened already.
+        // Fails if the process has ended already.
         let (_killed, _waited) = (self.0.kill(), self.0.wait());
     }
 }
 
-/// What a file says, nothing if it is not there yet.
+/// A file's text; empty if the file does not exist yet.
 fn text(path: &Path) -> String {
     std::fs::read_to_string(path).unwrap_or_default()
 }

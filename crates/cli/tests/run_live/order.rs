@@ -1,6 +1,6 @@
-//! The order of a TCP flow's frames, by the number that its sender gave each: the kernel counts the
-//! IPv4 identification of a connection up with every segment it sends, retransmissions among them
-//! (`ip_queue_xmit`), so that what came later has the higher one, whatever was lost.
+//! Checks the order of a TCP flow's frames by their IPv4 identification: the kernel increments it for every
+//! segment of a connection, also for retransmissions (`ip_queue_xmit`), so that a later frame has a higher
+//! number, whatever was lost.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,20 +9,21 @@ use std::time::Duration;
 use flowyard_ports::af_packet::{Fanout, Ring, Settings};
 use flowyard_ports::live::Interface;
 
-/// What was seen of all flows.
+/// Counts over all flows.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Seen {
     /// Frames with data.
     pub(crate) frames: u64,
-    /// That came after a later one of their flow.
+    /// Frames that arrived after a later one of their flow.
     pub(crate) late: u64,
+    /// Frames that arrived twice.
     pub(crate) twice: u64,
     /// The last number of each flow, by its ports.
     last: BTreeMap<[u8; 4], u16>,
 }
 
 impl Seen {
-    /// Looks at a frame: those of `from` with TCP data count.
+    /// Counts a frame, if it is from `from` and has TCP data.
     fn look(&mut self, frame: &[u8], from: [u8; 4]) {
         let Some((flow, number)) = tagged(frame, from) else { return };
         self.frames += 1;
@@ -44,13 +45,13 @@ fn tagged(frame: &[u8], from: [u8; 4]) -> Option<([u8; 4], u16)> {
     let tcp = 14 + ip;
     let (data, flags) = (usize::from(frame.get(tcp + 12)? >> 4) * 4, frame.get(tcp + 13)?);
     let has_data = frame.len() > tcp + data && usize::from(word(16)?) > ip + data;
-    // SYN and RST are sent with an identification of their own.
+    // SYN and RST have identifications from another sequence.
     let counts = is_tcp && fragment == 0 && has_data && flags & 6 == 0;
     Some((*frame.get(tcp..)?.first_chunk()?, word(18)?)).filter(|_| counts)
 }
 
-/// Watches what `from` sends by TCP out of the interface, in the namespace of the calling thread,
-/// until it is over and nothing more is there.
+/// Watches the TCP frames from `from` on the interface, in the calling thread's namespace, until `over` and
+/// the ring is empty.
 pub(crate) fn watch(interface: &str, from: [u8; 4], over: &AtomicBool) -> Seen {
     let settings = Settings { fanout: Fanout::Hash, frames: 32_768 };
     let interface = Interface::find(interface).unwrap();
@@ -71,9 +72,9 @@ pub(crate) fn watch(interface: &str, from: [u8; 4], over: &AtomicBool) -> Seen {
     }
 }
 
-/// The check can fail.
+/// The check detects late and duplicated frames.
 #[test]
-fn late_and_twice_are_told_from_lost() {
+fn late_and_duplicate_are_distinguished_from_lost() {
     let frame = |number: u16, port: u8| {
         let mut frame = [0; 60];
         frame[12..14].copy_from_slice(&[8, 0]);

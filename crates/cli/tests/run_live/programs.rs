@@ -1,5 +1,5 @@
-//! Real programs on both sides of `flowyard run`, by each kind of port and each kind of work; with
-//! link flaps, a killed process and a restart, and a full ring.
+//! Real programs on both sides of `flowyard run`, with each kind of port and each kind of work; link flaps, a
+//! killed process and its restart, and a full ring.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::skipped;
 use crate::traffic::{Datagrams, stream};
 use crate::yard::{Live, drops, total, wait_until};
 
-/// The kinds of work; `route` needs to be told its neighbours.
+/// The kinds of work; `route` gets its neighbours in the configuration.
 const WORKS: [(&str, &str); 4] = [
     ("forward", "kind = \"forward\"\nports = { west = \"east\", east = \"west\" }\n"),
     ("burn", "kind = \"burn\"\ncost_ns = 500\nports = { west = \"east\", east = \"west\" }\n"),
@@ -20,7 +20,7 @@ const WORKS: [(&str, &str); 4] = [
 const NEAR: &str = "02:00:00:00:00:aa";
 const FAR: &str = "02:00:00:00:00:bb";
 
-/// Two hosts, a way between them, and the command that is on it.
+/// Two hosts, and the instance between them.
 pub(crate) struct Yard {
     pub(crate) line: Line,
     text: String,
@@ -48,7 +48,7 @@ impl Yard {
         Self { line, text, routes, live: None }
     }
 
-    /// Starts the command, and waits until the hosts reach each other by both families.
+    /// Starts the command, and waits until the hosts reach each other with both IP versions.
     fn start(&mut self) {
         let line = &self.line;
         let mut live = Live::start(line.yard(), &self.text);
@@ -58,7 +58,7 @@ impl Yard {
             line.a.address("tap0", 1);
         }
         if self.routes {
-            // The router takes frames whatever their address is, and answers nobody.
+            // The router accepts frames to any MAC address, and does not answer ARP.
             let neighbours = |net: &Net, end: u8, mac: &str, name: &str| {
                 net.sh(&format!(
                     "ip neigh replace 10.9.0.{end} lladdr {mac} dev {name}; \
@@ -82,13 +82,13 @@ impl Yard {
     }
 }
 
-/// The yard's far interface goes down and up again.
+/// Sets the instance's far interface down and up again.
 fn flap(yard: &Yard) {
     let east = if yard.line.plan.kind == Kind::Tap { "va" } else { "vc" };
     for _ in 0..2 {
         yard.line.yard().sh(&format!("ip link set {east} down"));
         let unreached = yard.line.a.run("ping -c 3 -i 0.05 -W 1 10.9.0.2");
-        assert!(!unreached.status.success(), "down is down");
+        assert!(!unreached.status.success(), "the link is down, but a ping was answered");
         yard.line.yard().sh(&format!("ip link set {east} up"));
         wait_until("an answer after the flap", || {
             yard.line.a.run("ping -c 1 -W 1 10.9.0.2").status.success()
@@ -96,7 +96,7 @@ fn flap(yard: &Yard) {
     }
 }
 
-/// Frames come while the command is stopped: the ring is full, and what it had no room for counts.
+/// Sends frames while the process is stopped: the ring overruns, and the overrun is counted.
 fn full_ring(yard: &Yard) {
     let live = yard.live.as_ref().unwrap();
     live.signal("STOP");
@@ -110,32 +110,32 @@ fn full_ring(yard: &Yard) {
     });
 }
 
-/// All programs, and then all troubles.
+/// All programs with one plan and one kind of work.
 fn everything(plan: Plan, work: (&str, &str)) {
     let mut yard = Yard::new(plan, work);
     yard.start();
     for program in [ping, fragments, iperf, http, memcached, tags, vlan] {
         program(&yard);
     }
-    let books = yard.stop();
+    let counters = yard.stop();
     crate::tell(format_args!(
         "{:?}, {}: {} frames in, {} copied, {} out, dropped {:?}",
         plan.kind,
         work.0,
-        total(&books, "rx_frames"),
-        total(&books, "copies"),
-        total(&books, "tx_frames"),
-        drops(&books)
+        total(&counters, "rx_frames"),
+        total(&counters, "copies"),
+        total(&counters, "tx_frames"),
+        drops(&counters)
     ));
-    // A switch does not send frames back; a router has nothing for ARP and groups.
+    // A switch does not send frames back to their port; a router has no route for ARP and multicast.
     let about: &[&str] = match work.0 {
         "bridge" => &["overrun", "filtered", "reserved"],
         "route" => &["overrun", "filtered", "not_ip", "no_route"],
         _ => &["overrun"],
     };
-    let odd: Vec<_> = drops(&books).into_iter().filter(|d| !about.contains(&&*d.0)).collect();
+    let odd: Vec<_> = drops(&counters).into_iter().filter(|d| !about.contains(&&*d.0)).collect();
     assert_eq!(odd, []);
-    assert!(total(&books, "tx_frames") > 10_000, "{books:#}");
+    assert!(total(&counters, "tx_frames") > 10_000, "{counters:#}");
 }
 
 fn with_all_works(kind: Kind) {
@@ -163,7 +163,7 @@ fn tap() {
     with_all_works(Kind::Tap);
 }
 
-/// A link that flaps, a kill and a restart, a burst with nobody there: the same for all.
+/// A link flap, SIGKILL and a restart, and a burst while the process is stopped.
 fn in_trouble(kind: Kind) {
     if skipped() {
         return;
@@ -176,14 +176,17 @@ fn in_trouble(kind: Kind) {
     yard.start();
     http(&yard);
     full_ring(&yard);
-    let books = yard.stop();
-    let lost = drops(&books);
+    let counters = yard.stop();
+    let lost = drops(&counters);
     crate::tell(format_args!(
         "{kind:?}: {} frames in, dropped {lost:?}",
-        total(&books, "rx_frames")
+        total(&counters, "rx_frames")
     ));
     assert!(lost.iter().any(|(why, _)| why == "overrun"), "{lost:?}");
-    assert!(total(&books, "rx_frames") > 24_000, "what overran is counted as received");
+    assert!(
+        total(&counters, "rx_frames") > 24_000,
+        "frames of the overrun are not counted as received"
+    );
 }
 
 #[test]
@@ -201,7 +204,7 @@ fn tap_in_trouble() {
     in_trouble(Kind::Tap);
 }
 
-/// Frames as long as each kind takes.
+/// Frames of the maximum length for each kind of port.
 fn jumbo(kind: Kind, mtu: u32, buffer: &'static str) {
     if skipped() {
         return;
@@ -214,8 +217,8 @@ fn jumbo(kind: Kind, mtu: u32, buffer: &'static str) {
         stream(&yard.line.a, &yard.line.b, to, 8 << 20);
     }
     iperf(&yard);
-    let books = yard.stop();
-    let odd: Vec<_> = drops(&books).into_iter().filter(|d| d.0 != "overrun").collect();
+    let counters = yard.stop();
+    let odd: Vec<_> = drops(&counters).into_iter().filter(|d| d.0 != "overrun").collect();
     assert_eq!(odd, []);
 }
 

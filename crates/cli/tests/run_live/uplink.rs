@@ -1,10 +1,10 @@
-//! Interfaces by which the default route leaves.
+//! Interfaces that carry the default route.
 
 use crate::line::{Kind, Line, Plan};
 use crate::skipped;
 use crate::yard::ends;
 
-/// What the command says of the plan.
+/// Exit status and output of the command.
 fn said(line: &Line, args: &[&str]) -> (Option<i32>, String) {
     let output = ends(line.yard(), &line.plan.text(), args);
     let text = [output.stdout, output.stderr].concat();
@@ -12,7 +12,7 @@ fn said(line: &Line, args: &[&str]) -> (Option<i32>, String) {
 }
 
 #[test]
-fn the_uplink_is_refused_unless_it_is_said_to_be_one() {
+fn an_uplink_is_refused_unless_confirmed() {
     if skipped() {
         return;
     }
@@ -38,16 +38,16 @@ fn the_uplink_is_refused_unless_it_is_said_to_be_one() {
             assert_eq!(said(&line, &["--check", "--yes-this-is-my-uplink"]), sound);
             yard.sh(&add.replace("route add", "route del"));
         }
-        // Refused, but not by an interface: no route leaves by the yard's.
+        // Unreachable default routes: none uses the instance's interfaces.
         yard.sh("ip route add unreachable default; ip -6 route add unreachable default");
         assert_eq!(said(&line, &["--check"]), sound);
-        assert!(!yard.sh("ip -d link").contains("xdp"), "nothing stays behind");
+        assert!(!yard.sh("ip -d link").contains("xdp"), "an XDP program is left");
     }
 }
 
-/// A tap's host may well have its default route by the yard.
+/// A host may have its default route through a tap of the instance.
 #[test]
-fn a_tap_with_the_default_route_is_taken() {
+fn a_tap_with_the_default_route_is_accepted() {
     if skipped() {
         return;
     }

@@ -1,4 +1,4 @@
-//! `flowyard run` in a namespace, and its books.
+//! `flowyard run` in a namespace, and its counters.
 
 use std::ffi::OsString;
 use std::process::{Child, Command, Output, Stdio};
@@ -11,13 +11,13 @@ use tempfile::TempDir;
 
 use crate::net::Net;
 
-#[allow(clippy::disallowed_methods, reason = "live tests have a real clock")]
+#[allow(clippy::disallowed_methods, reason = "live tests use the real clock")]
 pub(crate) fn clock() -> Clock {
     let start = Instant::now();
     Arc::new(move || start.elapsed().as_nanos() as u64)
 }
 
-/// Asks until the answer is yes, for a minute.
+/// Waits until `is_so` is true, at most for a minute.
 #[track_caller]
 pub(crate) fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     let clock = clock();
@@ -27,19 +27,19 @@ pub(crate) fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// The command at work. Dropped, it is killed.
+/// A running command, killed when this is dropped.
 pub(crate) struct Live {
     child: Child,
     pub(crate) folder: TempDir,
 }
 
-/// The `flowyard` that is tested.
+/// The program to test.
 pub(crate) fn binary() -> OsString {
     let built = env!("CARGO_BIN_EXE_flowyard").into();
     std::env::var_os("FLOWYARD_BINARY").unwrap_or(built)
 }
 
-/// The command, about to run the configuration `y.toml` of a new folder in `net`.
+/// The command that runs the configuration `text`, as `y.toml` in a new folder, in `net`.
 pub(crate) fn command(net: &Net, text: &str, args: &[&str]) -> (Command, TempDir) {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("y.toml"), text).unwrap();
@@ -50,7 +50,7 @@ pub(crate) fn command(net: &Net, text: &str, args: &[&str]) -> (Command, TempDir
     (command, folder)
 }
 
-/// Runs to its end, which is near: a configuration that is refused or checked.
+/// Runs a command that ends by itself, because its configuration is refused or only checked.
 pub(crate) fn ends(net: &Net, text: &str, args: &[&str]) -> Output {
     let (mut command, _folder) = command(net, text, args);
     command.output().unwrap()
@@ -61,10 +61,10 @@ impl Live {
         Self::start_with(net, text, &[])
     }
 
-    /// With more words; what they name is in its folder.
+    /// With more arguments; relative paths are in its folder.
     pub(crate) fn start_with(net: &Net, text: &str, args: &[&str]) -> Self {
         let (mut command, folder) = command(net, text, &[&["--json"], args].concat());
-        // Files, not pipes: nobody reads before the end.
+        // Files, not pipes, because the output is read only at the end.
         let file = |name: &str| std::fs::File::create(folder.path().join(name)).unwrap();
         let child = command.stdout(file("out")).stderr(file("err")).spawn().unwrap();
         Self { child, folder }
@@ -80,13 +80,13 @@ impl Live {
         std::fs::read_to_string(self.folder.path().join(file)).unwrap()
     }
 
-    /// Whether it runs still.
+    /// Whether it still runs.
     #[track_caller]
     pub(crate) fn is_alive(&mut self) -> bool {
         self.child.try_wait().unwrap().is_none()
     }
 
-    /// Drains it: its books, which balance.
+    /// Stops it by SIGINT; returns its counters, which must balance.
     pub(crate) fn stop(mut self) -> Value {
         self.signal("INT");
         let mut status = None;
@@ -95,12 +95,13 @@ impl Live {
             status.is_some()
         });
         assert!(status.unwrap().success(), "{}{}", self.said("out"), self.said("err"));
-        let books: Value = serde_json::from_str(&self.said("out")).unwrap();
-        assert_eq!((&books["balanced"], &books["held"]), (&true.into(), &0.into()), "{books:#}");
-        books
+        let counters: Value = serde_json::from_str(&self.said("out")).unwrap();
+        let balance = (&counters["balanced"], &counters["held"]);
+        assert_eq!(balance, (&true.into(), &0.into()), "{counters:#}");
+        counters
     }
 
-    /// Kill -9.
+    /// Sends SIGKILL.
     pub(crate) fn kill(mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
@@ -109,19 +110,19 @@ impl Live {
 
 impl Drop for Live {
     fn drop(&mut self) {
-        // Either may have happened already.
+        // Fails if the process has ended already.
         let (_killed, _waited) = (self.child.kill(), self.child.wait());
     }
 }
 
-/// A count of the books' total.
-pub(crate) fn total(books: &Value, name: &str) -> u64 {
-    books["total"][name].as_u64().unwrap()
+/// A counter of all cores together.
+pub(crate) fn total(counters: &Value, name: &str) -> u64 {
+    counters["total"][name].as_u64().unwrap()
 }
 
-/// Drops by reason, but those that have no frames.
-pub(crate) fn drops(books: &Value) -> Vec<(String, u64)> {
-    let all = books["total"]["drops"].as_object().unwrap();
+/// Dropped frames by reason, without the reasons that have none.
+pub(crate) fn drops(counters: &Value) -> Vec<(String, u64)> {
+    let all = counters["total"]["drops"].as_object().unwrap();
     let some = all.iter().map(|(reason, frames)| (reason.clone(), frames.as_u64().unwrap()));
     some.filter(|(_, frames)| *frames > 0).collect()
 }

@@ -1,4 +1,4 @@
-//! `flowyard switch`, at a switch that moves frames.
+//! `flowyard switch` with a switch that forwards frames.
 
 use super::{Star, ask, ends, ip, says};
 use crate::net::alone;
@@ -6,7 +6,7 @@ use crate::skipped;
 use crate::traffic::stream;
 use crate::yard::wait_until;
 
-/// Flows, groups and ports by hand, with nobody else there.
+/// Flows, groups and ports set by hand, without a controller.
 #[test]
 fn flows_by_hand() {
     if skipped() {
@@ -19,13 +19,13 @@ fn flows_by_hand() {
     for n in 1..=4 {
         assert!(shown.contains(&format!(" {n}(p{n}): ")), "{shown}");
     }
-    assert!(!star.reaches(1, 2), "no flow, no way");
+    assert!(!star.reaches(1, 2), "a ping was answered without any flow");
     says(&live, "add-flow", &["priority=1,actions=NORMAL"]);
-    // A change is in force when the command returns: the first ping counts.
+    // A change is in effect when the command returns, so the first ping must be answered.
     assert_eq!(star.ping_all(&[1, 2, 3, 4]), 12);
     stream(&star.hosts[0], &star.hosts[3], ip(4), 8 << 20);
 
-    // One that counts: five requests, no more.
+    // The flow counts exactly five requests.
     says(&live, "add-flow", &["priority=9,icmp,nw_src=10.9.0.1,nw_dst=10.9.0.2,actions=output:2"]);
     star.hosts[0].sh("ping -n -c 5 -i 0.02 -W 20 10.9.0.2");
     let dump = says(&live, "dump-flows", &["icmp"]);
@@ -35,7 +35,7 @@ fn flows_by_hand() {
     says(&live, "del-flows", &["--strict", "priority=9,icmp,nw_src=10.9.0.1,nw_dst=10.9.0.2"]);
     assert!(star.reaches(1, 2));
 
-    // Addresses that are translated, there and back: checksums are right, or the hosts would not answer.
+    // Address translation in both directions. The hosts answer only if the checksums are right.
     star.hosts[0].sh("ip neigh replace 10.9.0.99 lladdr 02:00:00:00:00:02 dev eth");
     let there = "priority=9,ip,in_port=1,nw_dst=10.9.0.99,actions=mod_nw_dst:10.9.0.2,output:2";
     let back = "priority=9,ip,in_port=2,nw_dst=10.9.0.1,actions=mod_nw_src:10.9.0.99,output:1";
@@ -46,7 +46,7 @@ fn flows_by_hand() {
     translated_stream(&star);
     says(&live, "del-flows", &["ip"]);
 
-    // A tag that is pushed towards one host and popped from it.
+    // A VLAN tag is pushed towards one host and popped from its frames.
     let tagged = "priority=9,in_port=3,dl_type=0x88b5,\
                   actions=push_vlan:0x8100,set_field:7->vlan_vid,output:4";
     says(&live, "add-flow", &[tagged]);
@@ -68,7 +68,7 @@ fn flows_by_hand() {
     ends(live, "flows by hand", &[]);
 }
 
-/// A stream to the address that is not there.
+/// A TCP stream to the translated address.
 fn translated_stream(star: &Star) {
     use std::io::{Read, Write};
     use std::net::{TcpListener, TcpStream};
@@ -83,7 +83,7 @@ fn translated_stream(star: &Star) {
     assert!(got.len() == 1 << 20 && got.iter().all(|byte| *byte == 0x3c), "{}", got.len());
 }
 
-/// A fast-failover group follows links; a meter holds a flow back.
+/// A fast-failover group follows the state of links; a meter limits a flow.
 #[test]
 fn groups_and_meters_by_hand() {
     if skipped() {
@@ -110,7 +110,7 @@ fn groups_and_meters_by_hand() {
     let stats = says(&live, "dump-group-stats", &[]);
     assert!(stats.contains("packet_count=3,"), "{stats}");
 
-    // Ten frames at once, and a rate of one a second with a burst of two.
+    // Ten frames at once, with a rate of one per second and a burst of two.
     says(&live, "add-meter", &["meter=1,pktps,burst,band=type=drop,rate=1,burst_size=2"]);
     says(&live, "add-flow", &["in_port=3,dl_type=0x88b5,actions=meter:1,output:2"]);
     (0..10).for_each(|_| three.send([0xff; 6], 3, &[0x88, 0xb5], 4));

@@ -1,4 +1,4 @@
-//! Faucet: what its users do with it.
+//! Faucet, in typical uses.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -28,7 +28,7 @@ dps:
 
 const DIALS: &str = "controllers = [\"tcp:10.99.0.1:6653\"]";
 
-/// A Faucet, its files, and where it tells how it is.
+/// A Faucet process, its files, and the port of its metrics.
 struct Faucet {
     program: PathBuf,
     folder: TempDir,
@@ -37,7 +37,7 @@ struct Faucet {
 }
 
 impl Faucet {
-    /// One that is not started, at this port; its figures are 1,000 further.
+    /// A Faucet that is not started yet, at this port; its metrics are at this port plus 1,000.
     fn new(port: u16, text: &str) -> Option<Self> {
         let program = program("FLOWYARD_FAUCET", "faucet", "faucet 1.10 (pip install faucet)")?;
         let folder = tempfile::tempdir().unwrap();
@@ -61,7 +61,7 @@ impl Faucet {
         self.running = Some(Controller::start(&star.control, command, self.folder.path()));
     }
 
-    /// Kill -9.
+    /// Sends SIGKILL.
     fn kill(&mut self) {
         drop(self.running.take());
     }
@@ -70,7 +70,7 @@ impl Faucet {
         text(&self.folder.path().join("log"))
     }
 
-    /// Waits until its log has more than `before` lines with `what`.
+    /// Waits until its log has more than `before` lines that contain `what`.
     #[track_caller]
     fn logs(&mut self, what: &str, before: usize) {
         wait_until(&format!("Faucet logs {what}"), || {
@@ -83,7 +83,7 @@ impl Faucet {
         self.log().matches(what).count()
     }
 
-    /// Waits until Faucet has set the switch up and the switch has said that it has done so.
+    /// Waits until Faucet has configured the switch and the switch has confirmed it.
     #[track_caller]
     fn converges(&mut self, star: &Star) {
         let figure = "dp_status{dp_id=\"0x1\",dp_name=\"sw\"} 1.0";
@@ -93,7 +93,7 @@ impl Faucet {
         });
     }
 
-    /// Its figures, as Prometheus reads them.
+    /// Its metrics in Prometheus' format.
     fn figures(&self, star: &Star) -> String {
         let at = ("127.0.0.1", self.port + 1000);
         star.control.within(move || {
@@ -105,7 +105,7 @@ impl Faucet {
         })
     }
 
-    /// Nothing may have gone wrong in it, and the switch refused nothing.
+    /// Checks that it logged no exception, and that the switch refused no message.
     #[track_caller]
     fn is_content(&self) {
         let exceptions = text(&self.folder.path().join("exceptions"));
@@ -115,7 +115,7 @@ impl Faucet {
     }
 }
 
-/// A star, its switch and Faucet, which has set it up.
+/// A star with its switch, configured by Faucet.
 fn set_up(text: &str) -> Option<(Star, Live, Faucet)> {
     let mut faucet = Faucet::new(6653, text)?;
     let star = Star::new();
@@ -125,7 +125,7 @@ fn set_up(text: &str) -> Option<(Star, Live, Faucet)> {
     Some((star, live, faucet))
 }
 
-/// Waits until every pair has reached each other once; from then on, no ping may be lost.
+/// Waits until every pair of hosts has reached each other once; after that, no ping may be lost.
 #[track_caller]
 fn all_reach(star: &Star) {
     for from in 1..=4 {
@@ -134,7 +134,7 @@ fn all_reach(star: &Star) {
     assert_eq!(star.ping_all(&[1, 2, 3, 4]), 12);
 }
 
-/// What a host gets when it opens a connection to another.
+/// Whether a host can open a connection to another one.
 fn connects(star: &Star, from: usize, to: SocketAddr) -> bool {
     let patience = Duration::from_millis(1500);
     star.hosts[from - 1].within(move || TcpStream::connect_timeout(&to, patience).is_ok())
@@ -160,13 +160,13 @@ fn one_vlan() {
     one_vlan_with("Open vSwitch");
 }
 
-/// Faucet says what each table is to be able to do (`OFPMP_TABLE_FEATURES`), before it uses it.
+/// Faucet configures each table's features (`OFPMP_TABLE_FEATURES`) before it uses the table.
 #[test]
 fn one_vlan_by_table_features() {
     one_vlan_with("GenericTFM");
 }
 
-/// Two hosts in one VLAN, one in another, and a trunk. There are tagged frames on the trunk alone.
+/// Two hosts in one VLAN, one in another, and a trunk. Only the trunk carries tagged frames.
 #[test]
 fn two_vlans_and_a_trunk() {
     if skipped() {
@@ -194,7 +194,7 @@ dps:
     let (all, plain) = ([0xff; 6], [0x88, 0xb5]);
     let office_tag = [0x81, 0, 0, 100, 0x88, 0xb5];
     let lab_tag = [0x81, 0, 0, 200, 0x88, 0xb5];
-    // To all of a VLAN: who hears it has heard it in the same breath as whoever else would.
+    // A broadcast in a VLAN. When one host has received it, all other receivers have, too.
     trunk.send(all, 4, &office_tag, 1);
     assert_eq!((one.hears(1), two.hears(1)), (vec![plain.to_vec()], vec![plain.to_vec()]));
     trunk.send(all, 4, &lab_tag, 2);
@@ -203,7 +203,7 @@ dps:
     assert_eq!((two.hears(3), trunk.hears(3)), (vec![plain.to_vec()], vec![office_tag.to_vec()]));
     lab.send(all, 3, &plain, 4);
     assert_eq!(trunk.hears(4), [lab_tag]);
-    // To one host that was learnt: nobody else hears it.
+    // To a host that was learned: no other host receives it.
     let figure = "L2 learned on Port 4";
     wait_until("the trunk's host is learnt", || faucet.count(figure) >= 2);
     one.send([2, 0, 0, 0, 0, 4], 1, &plain, 5);
@@ -218,8 +218,8 @@ dps:
     ends(live, "Faucet, two VLANs and a trunk", &[]);
 }
 
-/// Faucet routes between VLANs: ARP and pings of the router are answered by packet-out, and hops
-/// are counted.
+/// Faucet routes between VLANs: it answers ARP and pings to the router by packet-out, and the TTL is
+/// decremented.
 #[test]
 fn routes_between_vlans() {
     if skipped() {
@@ -257,7 +257,7 @@ dps:
     ends(live, "Faucet, routes between VLANs", &[]);
 }
 
-/// Connections that an ACL refuses, and those that it lets through; then Faucet reads another ACL.
+/// An ACL refuses some connections and permits others; then Faucet reads another ACL.
 #[test]
 fn access_lists() {
     if skipped() {
@@ -278,14 +278,14 @@ fn access_lists() {
     let _open = star.hosts[1].within(move || doors.map(|at| TcpListener::bind(at).unwrap()));
     star.reached(3, 2);
     wait_until("the open door", || connects(&star, 1, doors[1]));
-    assert!(!connects(&star, 1, doors[0]), "the door is shut for h1");
-    assert!(connects(&star, 3, doors[0]), "the door is open for h3");
+    assert!(!connects(&star, 1, doors[0]), "h1 can connect to a denied port");
+    assert!(connects(&star, 3, doors[0]), "h3 cannot connect to a permitted port");
     assert!(!star.reaches(1, 2) && star.reaches(3, 2), "pings of h1 are dropped");
     let shut = says(&live, "dump-flows", &["tcp,tcp_dst=7001,in_port=1"]);
     let counted = shut.lines().any(|line| line.contains("drop") && !line.contains("n_packets=0,"));
     assert!(counted, "{shut}");
     stream(&star.hosts[0], &star.hosts[1], ip(2), 4 << 20);
-    // The other way round: Faucet is told to read its file again.
+    // The opposite ACL, after Faucet has reloaded its file.
     let swapped =
         text.replace("tcp_dst: 7001", "tcp_dst: 7002").replace("ip_proto: 1,", "ip_proto: 17,");
     std::fs::write(faucet.folder.path().join("faucet.yaml"), swapped).unwrap();
@@ -298,7 +298,7 @@ fn access_lists() {
     ends(live, "Faucet, access lists", &[]);
 }
 
-/// A link goes down and up, the controller is killed and comes back, then the switch.
+/// A link goes down and up, the controller is killed and restarted, then the switch.
 #[test]
 fn in_trouble() {
     if skipped() {
@@ -324,14 +324,14 @@ fn in_trouble() {
         all_reach(&star);
     }
 
-    // Without a controller, flows stay, and hosts that are known reach each other.
+    // Without a controller, the flows stay, and known hosts reach each other.
     faucet.kill();
     let flows = says(&live, "dump-flows", &[]).lines().count();
     assert!(flows > 10, "{flows}");
     assert_eq!(star.ping_all(&[1, 2, 3, 4]), 12);
     let rate = stream(&star.hosts[0], &star.hosts[3], ip(4), 16 << 20);
     let talk = star.hosts[0].spawn(move || {
-        // Pings all the while: how many are lost when the controller begins anew.
+        // Continuous pings count the losses when the controller starts again.
         let mut lost = 0;
         for _ in 0..100 {
             let ping =
@@ -355,7 +355,7 @@ fn in_trouble() {
         &["port_down"],
     );
 
-    // Now the switch is another.
+    // Now the switch is killed and restarted.
     let before = faucet.count("Cold start");
     let live = star.start(DIALS);
     faucet.logs("Cold start", before);
@@ -369,7 +369,7 @@ fn in_trouble() {
     ends(live, "Faucet, the switch after a kill", &[]);
 }
 
-/// Two Faucets that know nothing of each other, as its manual advises: either may go.
+/// Two independent Faucets, as its manual recommends: either may fail.
 #[test]
 fn two_controllers() {
     if skipped() {

@@ -1,4 +1,4 @@
-//! `learner.py`, an application on os-ken, under osken-manager.
+//! `learner.py`, an os-ken application, run by osken-manager.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -15,7 +15,7 @@ use crate::yard::wait_until;
 
 const DIALS: &str = "controllers = [\"tcp:10.99.0.1:6653\"]";
 
-/// The application, what it sees and what it is told.
+/// The application's process, with the events that it writes and the commands that it reads.
 struct Learner {
     program: PathBuf,
     folder: TempDir,
@@ -24,7 +24,7 @@ struct Learner {
 }
 
 impl Learner {
-    /// One that is not started, at this port.
+    /// An application that is not started yet, at this port.
     fn new(port: u16) -> Option<Self> {
         let needs = "os-ken's manager (pip install os-ken==3.1.1)";
         let program = program("FLOWYARD_OS_KEN_BIN", "osken-manager", needs)?;
@@ -44,20 +44,20 @@ impl Learner {
         self.running = Some(Controller::start(&star.control, command, self.folder.path()));
     }
 
-    /// Kill -9.
+    /// Sends SIGKILL.
     fn kill(&mut self) {
         drop(self.running.take());
     }
 
-    /// All that it has seen of a kind.
+    /// All its events of a kind.
     fn events(&self, kind: &str) -> Vec<Value> {
         let all = text(&self.folder.path().join("events"));
-        // The last line may be half written.
+        // The last line may be incomplete.
         let events = all.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
         events.filter(|event| event["event"] == kind).collect()
     }
 
-    /// Waits until it has seen more than `before` of a kind; the next.
+    /// Waits until it has more than `before` events of a kind, and returns the next one.
     #[track_caller]
     fn sees(&mut self, kind: &str, before: usize) -> Value {
         let mut found = None;
@@ -69,14 +69,14 @@ impl Learner {
         found.unwrap()
     }
 
-    /// Tells it something.
+    /// Sends it a command.
     fn told(&self, command: &Value) {
         let mut file = std::fs::File::options();
         let mut file = file.append(true).open(self.folder.path().join("commands")).unwrap();
         file.write_all(format!("{command}\n").as_bytes()).unwrap();
     }
 
-    /// Tells it something, and has it wait for a barrier.
+    /// Sends it a command, and waits until the switch has answered a barrier.
     #[track_caller]
     fn done(&mut self, command: &Value) {
         let before = self.events("barrier").len();
@@ -85,7 +85,7 @@ impl Learner {
         self.sees("barrier", before);
     }
 
-    /// Asks for a role: the answer, which may be an error.
+    /// Requests a role; returns the answer, which may be an error.
     #[track_caller]
     fn role(&mut self, name: &str, generation: u64) -> Value {
         let kinds = ["role", "error"];
@@ -97,13 +97,13 @@ impl Learner {
     }
 }
 
-/// Frames that nobody else sends: to `to`, with this mark.
+/// A test frame to `to` with this mark.
 fn frame(to: [u8; 6], mark: u8) -> String {
     let bytes = [&to[..], &[2, 0, 0, 0, 0, 0x77, 0x88, 0xb5], &[mark; 60]].concat();
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Packet-in, packet-out, flows that come and go, port status: what a learning switch does.
+/// A learning switch: packet-in, packet-out, flows that are added and expire, port status.
 #[test]
 fn a_learning_switch() {
     if skipped() {
@@ -124,10 +124,11 @@ fn a_learning_switch() {
     let ports: std::collections::BTreeSet<_> =
         seen.iter().map(|e| e["port"].as_u64().unwrap()).collect();
     assert_eq!(ports.into_iter().collect::<Vec<_>>(), [1, 2, 3, 4]);
-    // By the flow for what nothing else matches, and whole.
+    // Sent by the table-miss flow, with the whole frame.
     assert!(seen.iter().all(|e| e["reason"] == 0 && e["bytes"] == e["whole"]), "{seen:?}");
 
-    // Nobody speaks: all flows but that one end, and say so. Twelve pairs, each way.
+    // Without traffic, all flows but the table-miss flow expire and report that: twelve pairs, two
+    // directions.
     wait_until("all flows are gone", || says(&live, "dump-flows", &[]).lines().count() == 1);
     let gone = learner.sees("flow_removed", 11);
     assert_eq!(
@@ -139,7 +140,7 @@ fn a_learning_switch() {
     assert!(gone.iter().all(|e| e["seconds"].as_u64().unwrap() >= 2), "{gone:?}");
     assert!(sum("bytes") > 16 << 20 && sum("packets") > 24, "{gone:?}");
 
-    // Frames that the application sends.
+    // Frames sent by the application.
     let mut wires = [1, 2, 3].map(|host| star.wire(host));
     learner.told(&json!(["send", 2, frame([0xff; 6], 0x21)]));
     learner.told(&json!(["send", "ALL", frame([0xff; 6], 0x22)]));
@@ -159,12 +160,12 @@ fn a_learning_switch() {
     learner.told(&json!(["table", frame([2, 0, 0, 0, 0, 3], 0x23), 1]));
     learner.told(&json!(["send", 3, frame([2, 0, 0, 0, 0, 3], 0x24)]));
     assert_eq!(wires[2].hears(0x24), plain);
-    assert_eq!(wires[2].heard(0x23), Vec::<Vec<u8>>::new(), "its flow drops it");
+    assert_eq!(wires[2].heard(0x23), Vec::<Vec<u8>>::new(), "a frame passed its drop flow");
     let dropped = says(&live, "dump-flows", &["dl_dst=02:00:00:00:00:03"]);
     assert!(dropped.contains("n_packets=1,") && dropped.contains("actions=drop"), "{dropped}");
     says(&live, "del-flows", &["dl_dst=02:00:00:00:00:03"]);
 
-    // A link, and a port that is closed.
+    // Port status of a link, and a port that is disabled.
     for (line, state) in [("down", 1), ("up", 0)] {
         let before = learner.events("port_status").len();
         star.switch.sh(&format!("ip link set p3 {line}"));
@@ -181,7 +182,7 @@ fn a_learning_switch() {
     ends(live, &format!("a learning switch on os-ken, TCP {rate:.0} Mb/s"), &["port_down"]);
 }
 
-/// A master and a slave, that change places; one that is late; one that dies and comes back.
+/// A master and a slave exchange their roles; a late claim; a controller that is killed and restarted.
 #[test]
 fn roles() {
     if skipped() {
@@ -206,7 +207,7 @@ fn roles() {
     is(two.role("SLAVE", 5), "SLAVE", 5);
     is(one.role("NOCHANGE", 0), "MASTER", 5);
 
-    // The master alone hears of frames; a slave hears of ports, and changes nothing.
+    // Only the master receives packet-ins; a slave receives port status and cannot change anything.
     let before = two.events("packet_in").len();
     star.reached(1, 2);
     assert_eq!(star.ping_all(&[1, 2, 3, 4]), 12);
@@ -226,7 +227,7 @@ fn roles() {
     one.sees("port_status", heard[0] + 1);
     two.sees("port_status", heard[1] + 1);
 
-    // They change places; a claim that is older than the last is refused.
+    // They exchange their roles; a claim with an older generation is refused.
     is(two.role("MASTER", 6), "MASTER", 6);
     is(one.role("NOCHANGE", 0), "SLAVE", 6);
     refused(one.role("MASTER", 5), 11, 0);
@@ -234,11 +235,11 @@ fn roles() {
     wait_until("the first one's flows are gone", || {
         says(&live, "dump-flows", &[]).lines().count() == 1
     });
-    // What the new master has not seen, it learns.
+    // The new master learns hosts that it has not seen.
     assert_eq!(star.ping_all(&[1, 2, 3, 4]), 12);
     assert_eq!(one.events("packet_in").len(), before);
 
-    // The master dies: its flows go on until they are idle, and then the slave takes over.
+    // The master is killed: its flows stay until they are idle, and then the slave takes over.
     two.kill();
     is(one.role("MASTER", 7), "MASTER", 7);
     star.reached(1, 2);
