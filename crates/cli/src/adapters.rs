@@ -1,12 +1,11 @@
 //! `flowyard adapters`: a table of the adapter models.
 
-use std::io::{Write, stdout};
-
 use flowyard_adapter::Profile;
 use flowyard_adapter::profile::{AtrEvict, FdirKind, Tunnels};
-use flowyard_report::{Cell, Column, Document, Table};
+use flowyard_report::{Cell, Column, Table};
 use serde::Serialize;
 
+use crate::output::{self, style};
 use crate::stop::Stop;
 
 #[derive(clap::Args)]
@@ -23,15 +22,10 @@ struct Adapters {
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Stop> {
-    let mut out = stdout().lock();
     if args.json {
-        let document = Document::new("flowyard.adapters/1", Adapters { adapters: Profile::ALL });
-        let json = document.to_json().map_err(anyhow::Error::from).map_err(Stop::Failed)?;
-        out.write_all(json.as_bytes())?;
-    } else {
-        out.write_all(table().to_text(&crate::style()).as_bytes())?;
+        return output::json("flowyard.adapters/1", Adapters { adapters: Profile::ALL });
     }
-    Ok(out.flush()?)
+    output::text(&table().to_text(&style()))
 }
 
 fn table() -> Table {

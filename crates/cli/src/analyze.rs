@@ -1,15 +1,15 @@
 //! `flowyard analyze`: reads captures and prints a comparison of steering policies as text, JSON or HTML.
 
-use std::io::{IsTerminal, Write, stderr, stdout};
+use std::io::{IsTerminal, stderr};
 use std::path::PathBuf;
 use std::time::Duration;
 
 use flowyard_analyze::{Analysis, Analyzer};
 use flowyard_ports::{Progress, Source, pcap};
-use flowyard_report::Document;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::args::{ModelArgs, nanos};
+use crate::output::{self, style};
 use crate::stop::{Stop, bad_input};
 
 mod page;
@@ -82,22 +82,16 @@ pub(crate) fn run(args: &Args) -> Result<(), Stop> {
 
 fn print(analysis: &Analysis, args: &Args) -> Result<(), Stop> {
     if let Some(path) = &args.html {
-        let line = std::env::args().collect::<Vec<_>>().join(" ");
-        page::write(analysis, &line, path)?;
+        page::write(analysis, &output::command_line(), path)?;
     }
-    let mut out = stdout().lock();
     if args.json {
-        let document = Document::new(SCHEMA, analysis);
-        out.write_all(
-            document.to_json().map_err(anyhow::Error::from).map_err(Stop::Failed)?.as_bytes(),
-        )?;
-    } else {
-        out.write_all(tables::text(analysis, &crate::style()).as_bytes())?;
-        if let Some(path) = &args.html {
-            writeln!(out, "\nPage with plots: {}", path.display())?;
-        }
+        return output::json(SCHEMA, analysis);
     }
-    Ok(out.flush()?)
+    let mut text = tables::text(analysis, &style());
+    if let Some(path) = &args.html {
+        text += &format!("\nPage with plots: {}\n", path.display());
+    }
+    output::text(&text)
 }
 
 /// A progress bar on standard error; none if that is not a terminal.

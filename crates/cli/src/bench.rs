@@ -7,17 +7,12 @@ mod choices;
 mod compare;
 mod engine;
 mod generate;
-mod guard;
-mod live;
 mod methods;
 mod options;
 mod qualify;
 mod rank;
-mod replay;
-mod reset;
 mod rfc2889;
-pub(crate) mod rounds;
-mod state;
+mod values;
 
 #[derive(clap::Args)]
 #[command(after_help = "\

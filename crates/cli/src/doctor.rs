@@ -1,13 +1,12 @@
 //! `flowyard doctor`: checks this machine's settings and prints the commands that fix problems.
 
 use std::fmt::Write as _;
-use std::io::{Write, stdout};
 use std::path::PathBuf;
 
 use flowyard_operate::doctor::{Finding, Here, Level, Port, Wanted, examine, wanted};
-use flowyard_report::Document;
 use serde::Serialize;
 
+use crate::output;
 use crate::stop::{Stop, bad_input};
 
 #[derive(clap::Args)]
@@ -88,15 +87,11 @@ pub(crate) fn run(args: &Args) -> Result<(), Stop> {
     let findings = examine(&Here, &want);
     let count = |level| findings.iter().filter(|one| one.level == level).count();
     let (problems, warnings) = (count(Level::Problem), count(Level::Warning));
-    let mut out = stdout().lock();
     if args.json {
-        let document = Document::new("flowyard.doctor/1", Report { problems, warnings, findings });
-        let json = document.to_json().map_err(anyhow::Error::from).map_err(Stop::Failed)?;
-        out.write_all(json.as_bytes())?;
+        output::json("flowyard.doctor/1", Report { problems, warnings, findings })?;
     } else {
-        out.write_all(text(&findings, args.all).as_bytes())?;
+        output::text(&text(&findings, args.all))?;
     }
-    out.flush()?;
     match problems {
         0 => Ok(()),
         1 => Err(Stop::Failed(anyhow::anyhow!("1 problem; see the fix above"))),

@@ -1,13 +1,11 @@
 //! `flowyard explain`: which receive queue and core a flow gets, which stage decides it, and why.
 
-use std::io::{Write, stdout};
-
 use flowyard_analyze::{Analyzer, Explanation, Question, Target};
 use flowyard_frame::FlowKey;
 use flowyard_ports::pcap;
-use flowyard_report::Document;
 
 use crate::args::ModelArgs;
+use crate::output::{self, style};
 use crate::stop::{Stop, bad_input};
 
 mod text;
@@ -93,13 +91,8 @@ fn as_file(text: &str) -> Option<String> {
 }
 
 fn print(explanation: &Explanation, json: bool) -> Result<(), Stop> {
-    let mut out = stdout().lock();
     if json {
-        let document = Document::new(SCHEMA, explanation);
-        let json = document.to_json().map_err(anyhow::Error::from).map_err(Stop::Failed)?;
-        out.write_all(json.as_bytes())?;
-    } else {
-        out.write_all(text::text(explanation, &crate::style()).as_bytes())?;
+        return output::json(SCHEMA, explanation);
     }
-    Ok(out.flush()?)
+    output::text(&text::text(explanation, &style()))
 }

@@ -1,12 +1,12 @@
 //! `flowyard lb`: queries and changes a running load balancer over its control socket.
 
-use std::io::{Write, stdout};
 use std::time::Duration;
 
 use clap::Subcommand;
 use flowyard_operate::client::Client;
 use flowyard_operate::protocol::{Lb, LbChange, LbTrace, Request};
 
+use crate::output;
 use crate::show::{AskArgs, refused};
 use crate::stop::{Stop, bad_input};
 
@@ -187,11 +187,9 @@ fn print<T: serde::Serialize>(
     text: impl FnOnce(&T) -> String,
 ) -> Result<(), Stop> {
     if ask.json {
-        return ask.print(schema, answer, |_| Vec::new());
+        return output::json(schema, answer);
     }
-    let mut out = stdout().lock();
-    out.write_all(text(answer).as_bytes())?;
-    Ok(out.flush()?)
+    output::text(&text(answer))
 }
 
 fn trace_text(trace: &LbTrace) -> String {

@@ -8,13 +8,14 @@ mod analyze;
 mod args;
 mod bench;
 mod calibrate;
+mod clock;
 mod doctor;
 mod explain;
 mod figures;
 mod lb;
-mod live;
 mod logs;
 mod nic;
+mod output;
 mod run;
 mod schema;
 mod show;
@@ -23,12 +24,11 @@ mod switch;
 mod top;
 mod trace;
 
-use std::io::{IsTerminal, Write, stdout};
+use std::io::Write;
 use std::process::ExitCode;
 
 use clap::error::ErrorKind;
 use clap::{Parser, Subcommand};
-use flowyard_report::Style;
 
 /// Steer network packets to CPU cores: a software data plane, models of network adapters, benchmarks
 #[derive(Parser)]
@@ -133,12 +133,4 @@ fn usage(error: &clap::Error) -> String {
         line += part.trim();
     }
     line + "; try --help"
-}
-
-/// The style of tables: coloured and as wide as the terminal, or plain if the output is a pipe or file.
-fn style() -> Style {
-    if !stdout().is_terminal() {
-        return Style::plain();
-    }
-    Style::terminal(terminal_size::terminal_size().map_or(100, |(width, _)| width.0 as usize))
 }

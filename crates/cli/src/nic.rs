@@ -1,22 +1,22 @@
 //! `flowyard nic`: simulates the programmable adapter of Willmann et al. (HPCA 2005) cycle by cycle.
 
-use std::io::{IsTerminal, Write, stderr, stdout};
 use std::path::{Path, PathBuf};
 
 use flowyard_nicsim::config::Config;
-use flowyard_nicsim::engine::Parts;
 use flowyard_nicsim::firmware::Builtin;
 use flowyard_nicsim::paper::{Exhibit, Study};
 use flowyard_nicsim::run::{Outcome, RunError, image, run as simulate};
 use flowyard_nicsim::{Fast, Reference, trace};
-use flowyard_report::{Document, Page, Section, html};
-use indicatif::{ProgressBar, ProgressStyle};
+use flowyard_report::{Page, Section, html};
 
+use self::machine::MachineArgs;
+use crate::output::{self, Progress, style};
 use crate::stop::{Stop, bad_input};
 
 mod capture;
 mod counters;
 mod heat;
+mod machine;
 mod sweep;
 
 #[derive(clap::Args)]
@@ -47,64 +47,6 @@ enum What {
     Figure(ExhibitArgs),
     /// Reproduce all tables and figures of the paper
     Reproduce(ReproduceArgs),
-}
-
-/// The simulated adapter.
-#[derive(clap::Args, Clone)]
-pub(crate) struct MachineArgs {
-    /// Firmware to run: ideal, swonly, rmw, task, steer, or an ELF file (see docs/nic.md)
-    #[arg(long, value_name = "NAME|FILE", default_value = "rmw", help_heading = "Adapter")]
-    firmware: String,
-
-    /// Configuration file (TOML); keys that it does not contain keep their defaults
-    #[arg(long, value_name = "FILE", help_heading = "Adapter")]
-    config: Option<PathBuf>,
-
-    /// Set one configuration key, such as chip.cores=8, chip.mhz=500/3 or load.flows=64 (may be
-    /// repeated)
-    #[arg(long = "set", value_name = "KEY=VALUE", help_heading = "Adapter")]
-    sets: Vec<String>,
-}
-
-impl MachineArgs {
-    pub(crate) fn config(&self) -> Result<Config, Stop> {
-        let mut config = match &self.config {
-            None => Config::default(),
-            Some(path) => {
-                let text = std::fs::read_to_string(path)
-                    .map_err(|error| bad_input(format!("{}: {error}", path.display())))?;
-                Config::parse(&text)
-                    .map_err(|error| bad_input(format!("{}: {error}", path.display())))?
-            }
-        };
-        for set in &self.sets {
-            config.set(set).map_err(|error| bad_input(format!("--set: {error}")))?;
-        }
-        config.check().map_err(|error| bad_input(format!("--set: {error}")))?;
-        Ok(config)
-    }
-
-    /// The firmware file's bytes.
-    pub(crate) fn elf(&self) -> Result<Vec<u8>, Stop> {
-        if let Some(builtin) = Builtin::find(&self.firmware) {
-            return Ok(builtin.elf().to_vec());
-        }
-        let names: Vec<_> = Builtin::ALL.iter().map(|builtin| builtin.name()).collect();
-        std::fs::read(&self.firmware).map_err(|error| {
-            bad_input(format!(
-                "--firmware {}: {error}; give a readable ELF file or one of {}",
-                self.firmware,
-                names.join(", ")
-            ))
-        })
-    }
-
-    pub(crate) fn parts(&self) -> Result<Parts, Stop> {
-        let config = self.config()?;
-        let image = image(&config, &self.elf()?)
-            .map_err(|error| bad_input(format!("--firmware {}: {error}", self.firmware)))?;
-        Ok(Parts { config, image, ..Parts::default() })
-    }
 }
 
 #[derive(clap::Args)]
@@ -247,17 +189,13 @@ fn one(args: &RunArgs, profile: bool, page: Option<&Path>) -> Result<(), Stop> {
     if let Some(path) = page {
         html::write(path, &heat::page(&outcome)).map_err(|error| Stop::Failed(error.into()))?;
     }
-    let mut out = stdout().lock();
     if args.json {
-        let document = Document::new("flowyard.nic/1", counters::Report::of(&outcome));
-        let json = document.to_json().map_err(anyhow::Error::from).map_err(Stop::Failed)?;
-        out.write_all(json.as_bytes())?;
+        output::json("flowyard.nic/1", counters::Report::of(&outcome))?;
     } else if profile {
-        out.write_all(counters::profile(&outcome, &crate::style()).as_bytes())?;
+        output::text(&counters::profile(&outcome, &style()))?;
     } else {
-        out.write_all(counters::text(&outcome, &crate::style()).as_bytes())?;
+        output::text(&counters::text(&outcome, &style()))?;
     }
-    out.flush()?;
     verdict(&outcome)
 }
 
@@ -289,8 +227,7 @@ fn write_trace(args: &TraceArgs) -> Result<(), Stop> {
     let accesses = engine.accesses.take().unwrap_or_default();
     std::fs::write(&args.output, trace::encode(&accesses, trace::hash(&elf)))
         .map_err(|error| failed(&format!("{}: {error}", args.output.display())))?;
-    writeln!(stdout(), "{}: {} accesses", args.output.display(), accesses.len())?;
-    Ok(())
+    output::text(&format!("{}: {} accesses\n", args.output.display(), accesses.len()))
 }
 
 fn exhibit(args: &ExhibitArgs, table: bool) -> Result<(), Stop> {
@@ -338,21 +275,16 @@ fn with_study<T>(
             show.measure_us
         )));
     }
-    let bar = Progress::new();
-    let progress = |done: usize, of: usize| bar.at(done, of);
-    let study =
-        Study { threads: threads(show.threads), measure_us: show.measure_us, progress: &progress };
+    let bar = Progress::new(machine::BAR);
+    let progress = |done: usize, of: usize| bar.at(done as u64, of as u64);
+    let threads = machine::threads(show.threads);
+    let study = Study { threads, measure_us: show.measure_us, progress: &progress };
     make(&study).transpose().map_err(|error| Stop::Failed(error.into()))
 }
 
-pub(crate) fn threads(wanted: Option<usize>) -> usize {
-    wanted.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from)).max(1)
-}
-
 fn show(exhibits: &[Exhibit], args: &ShowArgs) -> Result<(), Stop> {
-    let mut out = stdout().lock();
     if let Some(path) = &args.html {
-        let line = std::env::args().collect::<Vec<_>>().join(" ");
+        let line = output::command_line();
         let mut page = Page::new("A programmable 10 Gb/s network interface")
             .subtitle("Willmann, Kim, Rixner and Pai (HPCA 2005): the paper's numbers and the simulated ones")
             .command(line);
@@ -366,53 +298,25 @@ fn show(exhibits: &[Exhibit], args: &ShowArgs) -> Result<(), Stop> {
         html::write(path, &page).map_err(|error| Stop::Failed(error.into()))?;
     }
     if args.json {
-        let document = Document::new("flowyard.nic-exhibits/1", Exhibits { exhibits });
-        let json = document.to_json().map_err(anyhow::Error::from).map_err(Stop::Failed)?;
-        out.write_all(json.as_bytes())?;
-    } else {
-        for exhibit in exhibits {
-            if args.csv {
-                out.write_all(exhibit.csv().as_bytes())?;
-            } else {
-                out.write_all(exhibit.table().to_text(&crate::style()).as_bytes())?;
-                writeln!(out)?;
-            }
-        }
-        if let (Some(path), false) = (&args.html, args.csv) {
-            writeln!(out, "Page with plots: {}", path.display())?;
+        return output::json("flowyard.nic-exhibits/1", Exhibits { exhibits });
+    }
+    let style = style();
+    let mut text = String::new();
+    for exhibit in exhibits {
+        if args.csv {
+            text += &exhibit.csv();
+        } else {
+            text += &exhibit.table().to_text(&style);
+            text += "\n";
         }
     }
-    Ok(out.flush()?)
+    if let (Some(path), false) = (&args.html, args.csv) {
+        text += &format!("Page with plots: {}\n", path.display());
+    }
+    output::text(&text)
 }
 
 #[derive(serde::Serialize)]
 struct Exhibits<'a> {
     exhibits: &'a [Exhibit],
-}
-
-/// A progress bar over simulations on standard error; none if that is not a terminal.
-pub(crate) struct Progress(Option<ProgressBar>);
-
-impl Progress {
-    pub(crate) fn new() -> Self {
-        let style =
-            ProgressStyle::with_template("{wide_bar} {pos} of {len} simulations, {eta} left");
-        let bar = stderr().is_terminal().then(|| ProgressBar::new(0));
-        Self(bar.zip(style.ok()).map(|(bar, style)| bar.with_style(style)))
-    }
-
-    pub(crate) fn at(&self, done: usize, of: usize) {
-        if let Some(bar) = &self.0 {
-            bar.set_length(of as u64);
-            bar.set_position(done as u64);
-        }
-    }
-}
-
-impl Drop for Progress {
-    fn drop(&mut self) {
-        if let Some(bar) = &self.0 {
-            bar.finish_and_clear();
-        }
-    }
 }

@@ -2,8 +2,6 @@
 //!
 //! The same texts are committed as `docs/schema/*.json`; a test compares them.
 
-use std::io::{Write, stdout};
-
 use flowyard_analyze::{Analysis, Explanation};
 use flowyard_operate::protocol::{Lb, LbChange, LbTrace};
 use schemars::generate::SchemaSettings;
@@ -43,9 +41,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Stop> {
         Of::Figures => document::<Results<'_>>(crate::figures::SCHEMA),
     };
     let text = serde_json::to_string_pretty(&schema).map_err(|error| Stop::Failed(error.into()))?;
-    let mut out = stdout().lock();
-    writeln!(out, "{text}")?;
-    Ok(out.flush()?)
+    crate::output::text(&(text + "\n"))
 }
 
 /// The schema of `T` inside the wrapper that [`flowyard_report::Document`] puts around it.

@@ -1,13 +1,13 @@
 //! `flowyard show`: prints the state of a running instance, queried over its control socket.
 
-use std::io::{Write, stdout};
 use std::path::PathBuf;
 
 use flowyard_operate::client::{Client, ClientError};
 use flowyard_operate::protocol::{Cores, Drops, Elephants, Flows, Queues, Request, Tables};
-use flowyard_report::{Document, Style, Table};
+use flowyard_report::{Style, Table};
 use serde::Serialize;
 
+use crate::output::{self, style};
 use crate::stop::{Stop, bad_input};
 
 pub(crate) mod tables;
@@ -113,14 +113,10 @@ impl AskArgs {
         answer: &T,
         tables: impl FnOnce(&T) -> Vec<Table>,
     ) -> Result<(), Stop> {
-        let mut out = stdout().lock();
         if self.json {
-            let json = Document::new(schema, answer).to_json();
-            out.write_all(json.map_err(anyhow::Error::from).map_err(Stop::Failed)?.as_bytes())?;
-        } else {
-            out.write_all(text(&tables(answer), &crate::style()).as_bytes())?;
+            return output::json(schema, answer);
         }
-        Ok(out.flush()?)
+        output::text(&text(&tables(answer), &style()))
     }
 }
 

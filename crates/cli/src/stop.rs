@@ -38,6 +38,15 @@ impl fmt::Display for Stop {
     }
 }
 
+impl From<flowyard_bench::Error> for Stop {
+    fn from(error: flowyard_bench::Error) -> Self {
+        match error {
+            flowyard_bench::Error::Input(line) => Self::BadInput(line),
+            flowyard_bench::Error::Failed(error) => Self::Failed(error),
+        }
+    }
+}
+
 impl From<std::io::Error> for Stop {
     fn from(error: std::io::Error) -> Self {
         Self::Failed(error.into())

@@ -4,7 +4,6 @@ mod ask;
 mod print;
 mod why;
 
-use std::io::{Write, stdout};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -328,8 +327,5 @@ impl Args {
 
 /// Prints a line on standard output.
 fn say(line: &str) -> Result<(), Stop> {
-    let mut out = stdout().lock();
-    out.write_all(line.as_bytes())?;
-    out.write_all(b"\n")?;
-    Ok(())
+    crate::output::text(&format!("{line}\n"))
 }

@@ -69,7 +69,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Stop> {
             return Ok(());
         }
         let now = query(&mut client)?;
-        draw(&text(&all_tables(&now, &before), &crate::style()))?;
+        draw(&text(&all_tables(&now, &before), &crate::output::style()))?;
         before = now;
     }
 }

@@ -1,10 +1,10 @@
 //! `flowyard trace`: follows frames of one flow through the stages of a running instance.
 
 use std::fmt::Write as _;
-use std::io::{Write, stdout};
 
 use flowyard_operate::protocol::{Request, Trace, TraceRequest};
 
+use crate::output;
 use crate::show::{AskArgs, refused};
 use crate::stop::{Stop, bad_input};
 
@@ -59,11 +59,9 @@ pub(crate) fn run(args: &Args) -> Result<(), Stop> {
     });
     let trace: Trace = client.ask(&request).map_err(refused)?;
     if args.ask.json {
-        return args.ask.print("flowyard.trace/1", &trace, |_| Vec::new());
+        return output::json("flowyard.trace/1", &trace);
     }
-    let mut out = stdout().lock();
-    out.write_all(text(&trace).as_bytes())?;
-    Ok(out.flush()?)
+    output::text(&text(&trace))
 }
 
 /// The trace as text, frame by frame. Times are relative to the frame's first step.

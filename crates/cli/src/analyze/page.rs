@@ -1,7 +1,6 @@
 //! An [`Analysis`] as one self-contained HTML page with plots.
 
 use std::path::Path;
-use std::time::SystemTime;
 
 use flowyard_analyze::{Analysis, PolicySummary};
 use flowyard_report::{Axis, Card, Page, Plot, Section, Tone, Unit, html, num};
@@ -15,13 +14,11 @@ pub(crate) fn write(analysis: &Analysis, command: &str, path: &Path) -> Result<(
 }
 
 fn page(analysis: &Analysis, command: &str) -> Page {
-    #[allow(clippy::disallowed_methods, reason = "the page shows the date of its creation")]
-    let now = SystemTime::now();
     let traffic = &analysis.traffic;
     let mut page = Page::new("Which core gets each packet")
         .subtitle(tables::capture_line(analysis))
         .command(command)
-        .time(humantime::format_rfc3339_seconds(now).to_string())
+        .time(crate::clock::date())
         .card(Card::new("packets received", num::exact(traffic.received)).detail(format!(
             "of {}, in {} flows",
             num::exact(traffic.packets),

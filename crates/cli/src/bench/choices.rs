@@ -1,9 +1,31 @@
 //! The word choices of the test methods' options, and what each means in `rfc2544`.
 
 use clap::ValueEnum;
+use flowyard_bench::tester::Kind;
 use flowyard_rfc2544::profile::Test;
 use flowyard_rfc2544::tag::Cover;
 use flowyard_rfc2544::traffic::Addresses;
+
+/// Values of `--port`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub(super) enum PortKind {
+    /// Packet socket (AF_PACKET): works on every interface
+    AfPacket,
+    /// AF_XDP socket for both directions: uses one queue, and frames of no more than 2048 bytes
+    AfXdp,
+    /// Sends by AF_XDP, receives by a packet socket
+    Mixed,
+}
+
+impl From<PortKind> for Kind {
+    fn from(kind: PortKind) -> Self {
+        match kind {
+            PortKind::AfPacket => Self::AfPacket,
+            PortKind::AfXdp => Self::AfXdp,
+            PortKind::Mixed => Self::Mixed,
+        }
+    }
+}
 
 /// Values of `--addresses`.
 #[derive(Clone, Copy, ValueEnum)]

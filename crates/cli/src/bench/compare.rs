@@ -1,11 +1,10 @@
 //! `flowyard bench compare`: two results of one method, with ratios.
 
-use std::io::{Write, stdout};
 use std::path::PathBuf;
 
-use flowyard_report::Document as Json;
 use flowyard_rfc2544::document::compare;
 
+use crate::output::{self, style};
 use crate::stop::{Stop, bad_input};
 
 #[derive(clap::Args)]
@@ -25,12 +24,8 @@ pub(crate) struct Args {
 pub(super) fn run(args: &Args) -> Result<(), Stop> {
     let (a, b) = (super::rank::read(&args.a)?, super::rank::read(&args.b)?);
     let both = compare(&a, &b).map_err(bad_input)?;
-    let mut out = stdout().lock();
     if args.json {
-        let json = Json::new("flowyard.bench-compare/1", both);
-        out.write_all(json.to_json().map_err(|error| Stop::Failed(error.into()))?.as_bytes())?;
-    } else {
-        out.write_all(both.table().to_text(&crate::style()).as_bytes())?;
+        return output::json("flowyard.bench-compare/1", both);
     }
-    Ok(out.flush()?)
+    output::text(&both.table().to_text(&style()))
 }

@@ -10,16 +10,15 @@ use flowyard_rfc2544::profile::{Profile, Test};
 use flowyard_rfc2544::setup::Topology;
 use flowyard_rfc2544::traffic::{Family, Genome, Mix};
 
-use super::choices::{AddressKind, CoverPart, FilterCount, TestName, TopologyKind};
-use super::live::Kind;
-use super::qualify;
+use super::choices::{AddressKind, CoverPart, FilterCount, PortKind, TestName, TopologyKind};
+use super::{qualify, values};
 use crate::stop::{Stop, bad_input};
 
 /// Options of every test method.
 #[derive(clap::Args)]
 pub(super) struct Options {
     /// Line rate in bit/s, 10k to 400G, such as 10M or 1G [default: 10M; 1G with --interfaces]
-    #[arg(long, value_name = "RATE", value_parser = line, help_heading = "Traffic")]
+    #[arg(long, value_name = "RATE", value_parser = values::line, help_heading = "Traffic")]
     line: Option<Line>,
 
     /// Frame sizes to test, in bytes with FCS, separated by blanks; each is a number, imix, or a
@@ -77,8 +76,8 @@ pub(super) struct Options {
     pub(super) isolated: bool,
 
     /// Kind of socket that the tester uses on the interfaces
-    #[arg(long, value_enum, default_value_t = Kind::Mixed, help_heading = "Device")]
-    pub(super) port: Kind,
+    #[arg(long, value_enum, default_value_t = PortKind::Mixed, help_heading = "Device")]
+    port: PortKind,
 
     /// Part of a frame that the device must not change
     #[arg(long, value_name = "PART", default_value = "frame", help_heading = "Device")]
@@ -169,59 +168,25 @@ pub(super) struct Options {
 impl Options {
     /// The method's profile, changed by the user's options.
     pub(super) fn profile(&self, of: impl Fn(Line, u8) -> Profile) -> Result<Profile, Stop> {
-        let real = u8::try_from(self.interfaces.len()).unwrap_or(u8::MAX);
-        let ports = self.ports.unwrap_or(if real > 0 { real } else { 2 });
-        if real > 0 && real != ports {
-            return Err(bad_input(format!(
-                "--interfaces: {real} interfaces for {ports} --ports; name one interface for each port"
-            )));
-        }
-        if !(2..=8).contains(&ports) {
-            return Err(bad_input(format!("--ports: must be 2 to 8, not {ports}")));
-        }
-        if real == 0 && (self.seconds.is_some() || self.tester.is_some()) {
+        let (ports, is_real) = (self.port_count()?, !self.interfaces.is_empty());
+        if !is_real && (self.seconds.is_some() || self.tester.is_some()) {
             return Err(bad_input(
                 "--seconds, --tester: these need --interfaces; use --trial for the simulated device",
             ));
         }
-        let default = if real > 0 { Line::GBIT_1 } else { Line::MBIT_10 };
+        let default = if is_real { Line::GBIT_1 } else { Line::MBIT_10 };
         let mut profile = of(self.line.unwrap_or(default), ports);
-        if real > 0 && !self.standard {
-            let full =
-                Duration::try_from_secs_f64(self.seconds.unwrap_or(2.0)).map_err(|error| {
-                    bad_input(format!("--seconds: {error}; write seconds as 2 or 0.5"))
-                })?;
-            profile = profile.brief(time("--seconds", full)?, 3);
+        if is_real && !self.standard {
+            profile = profile.brief(values::seconds(self.seconds.unwrap_or(2.0))?, 3);
         }
         profile.repeats = self.repeat.unwrap_or(profile.repeats);
         (profile.cover, profile.filters) = (self.cover.into(), self.filters as u8);
         if let Some(path) = &self.tester {
             profile.limits = qualify::limits(path)?;
         }
-        profile.topology = match (self.topology, profile.topology) {
-            (Some(TopologyKind::Uni), _) => Topology::Uni,
-            (Some(TopologyKind::Mesh), _) => Topology::Mesh(ports),
-            (Some(TopologyKind::Pairs), _) => Topology::Pairs(ports),
-            (None, Topology::Pairs(_)) => Topology::Pairs(ports),
-            (None, topology) => topology,
-        };
-        if matches!(profile.topology, Topology::Mesh(_)) && self.bridge.is_none() && real == 0 {
-            return Err(bad_input(
-                "--topology mesh: the simulated device must be a switch; add --bridge 1024",
-            ));
-        }
-        if matches!(profile.topology, Topology::Pairs(_)) && ports % 2 == 1 {
-            return Err(bad_input(format!(
-                "--ports: pairs of ports need an even number, not {ports}"
-            )));
-        }
+        profile.topology = self.topology(profile.topology, ports)?;
         if let Some(sizes) = &self.sizes {
-            let each = sizes.split_whitespace().map(str::parse::<Genome>);
-            profile.sizes =
-                each.collect::<Result<_, _>>().map_err(|e| bad_input(format!("--sizes: {e}")))?;
-            if profile.sizes.is_empty() {
-                return Err(bad_input("--sizes: give at least one size, such as '64 1518'"));
-            }
+            profile.sizes = values::sizes(sizes)?;
         }
         if self.ipv6 {
             self.of_ipv6(&mut profile)?;
@@ -232,27 +197,69 @@ impl Options {
             (self.addresses.into(), self.broadcast_every);
         profile.seed = self.seed;
         if let Some(trial) = self.trial {
-            profile.full = time("--trial", trial)?;
+            profile.full = values::time("--trial", trial)?;
         }
         if let Some(short) = self.short {
-            profile.short = time("--short", short)?;
+            profile.short = values::time("--short", short)?;
         }
         profile.short = profile.short.min(profile.full);
         if !self.tests.is_empty() {
-            profile.tests = self.tests.iter().copied().map(Into::into).collect();
-            let needs = |test: &Test| {
-                !matches!(
-                    test,
-                    Test::Throughput | Test::LossRate | Test::Bursts | Test::Mlr | Test::Soak
-                )
-            };
-            if profile.tests.iter().any(needs) && !profile.tests.contains(&Test::Throughput) {
-                profile.tests.insert(0, Test::Throughput);
-            }
-            profile.tests.sort_unstable();
-            profile.tests.dedup();
+            profile.tests = self.tests();
         }
         Ok(profile)
+    }
+
+    /// The number of ports of the device.
+    fn port_count(&self) -> Result<u8, Stop> {
+        let real = u8::try_from(self.interfaces.len()).unwrap_or(u8::MAX);
+        let ports = self.ports.unwrap_or(if real > 0 { real } else { 2 });
+        if real > 0 && real != ports {
+            return Err(bad_input(format!(
+                "--interfaces: {real} interfaces for {ports} --ports; name one interface for each port"
+            )));
+        }
+        if !(2..=8).contains(&ports) {
+            return Err(bad_input(format!("--ports: must be 2 to 8, not {ports}")));
+        }
+        Ok(ports)
+    }
+
+    /// The topology with this number of ports, where `method` is that of the method.
+    fn topology(&self, method: Topology, ports: u8) -> Result<Topology, Stop> {
+        let topology = match (self.topology, method) {
+            (Some(TopologyKind::Uni), _) => Topology::Uni,
+            (Some(TopologyKind::Mesh), _) => Topology::Mesh(ports),
+            (Some(TopologyKind::Pairs), _) | (None, Topology::Pairs(_)) => Topology::Pairs(ports),
+            (None, topology) => topology,
+        };
+        match topology {
+            Topology::Mesh(_) if self.bridge.is_none() && self.interfaces.is_empty() => {
+                Err(bad_input(
+                    "--topology mesh: the simulated device must be a switch; add --bridge 1024",
+                ))
+            }
+            Topology::Pairs(_) if ports % 2 == 1 => {
+                Err(bad_input(format!("--ports: pairs of ports need an even number, not {ports}")))
+            }
+            topology => Ok(topology),
+        }
+    }
+
+    /// The tests in the order of a run, with the throughput if one of them needs it.
+    fn tests(&self) -> Vec<Test> {
+        let mut tests: Vec<Test> = self.tests.iter().copied().map(Into::into).collect();
+        let needs = |test: &Test| {
+            !matches!(
+                test,
+                Test::Throughput | Test::LossRate | Test::Bursts | Test::Mlr | Test::Soak
+            )
+        };
+        if tests.iter().any(needs) {
+            tests.push(Test::Throughput);
+        }
+        tests.sort_unstable();
+        tests.dedup();
+        tests
     }
 
     /// Changes the profile to IPv6, with default sizes raised to the minimum.
@@ -301,6 +308,11 @@ impl Options {
         }
     }
 
+    /// Kind of socket on the interfaces.
+    pub(super) fn port(&self) -> flowyard_bench::tester::Kind {
+        self.port.into()
+    }
+
     /// The simulated device.
     pub(super) fn yard(&self) -> Result<YardSpec, Stop> {
         if self.cores == 0 || self.cores > 16 {
@@ -328,26 +340,5 @@ impl Options {
             filters: self.filters as u8,
             ..YardSpec::new(self.line.unwrap_or(Line::MBIT_10))
         })
-    }
-}
-
-/// The duration of a trial.
-pub(super) fn time(option: &str, time: Duration) -> Result<Nanos, Stop> {
-    match Nanos::try_from(time.as_nanos()) {
-        Ok(ns @ 1_000_000..=3_600_000_000_000_000) => Ok(ns),
-        _ => Err(bad_input(format!("{option}: must be 1ms to 1000h"))),
-    }
-}
-
-fn line(text: &str) -> Result<Line, String> {
-    let (number, unit) = match text.as_bytes().last() {
-        Some(b'G') => (&text[..text.len() - 1], 1e9),
-        Some(b'M') => (&text[..text.len() - 1], 1e6),
-        Some(b'k') => (&text[..text.len() - 1], 1e3),
-        _ => (text, 1.0),
-    };
-    match number.parse::<f64>() {
-        Ok(rate) if (1e4..=4e11).contains(&(rate * unit)) => Ok(Line { bps: (rate * unit) as u64 }),
-        _ => Err("must be a rate in bit/s from 10k to 400G, such as 10M or 1G".into()),
     }
 }

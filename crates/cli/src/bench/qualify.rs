@@ -1,30 +1,16 @@
 //! `flowyard bench qualify`: checks of the tester itself, in virtual time and in real time.
-//!
-//! ```text
-//!  --interfaces a,b              a ───────── b         a cable: measures the tester's own rate
-//!  --interfaces a,b --faulty c,d a ── c [X] d ── b     X is the faulty device, run by a thread
-//! ```
 
-use std::io::{Write, stdout};
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
-use flowyard_frame::Nanos;
-use flowyard_report::Document as Json;
-use flowyard_rfc2544::dut::{Faults, Faulty, Truth};
+use flowyard_bench::tester::qualify::{Job, around_faults, on_cable};
 use flowyard_rfc2544::line::{Line, Load};
-use flowyard_rfc2544::profile::{Profile, Test};
-use flowyard_rfc2544::qualify::{Check, faulty, loopback, modes, table, virtual_checks};
-use flowyard_rfc2544::setup::{Setup, Topology, Waits};
-use flowyard_rfc2544::suite::{self, NoJournal};
-use flowyard_rfc2544::tester::{Measure, RealTester, Wire};
-use flowyard_rfc2544::traffic::{Addresses, Genome, Spec};
-use flowyard_rfc2544::{Dut, Trial};
+use flowyard_rfc2544::qualify::{Check, table, virtual_checks};
+use flowyard_rfc2544::traffic::Genome;
 use serde::{Deserialize, Serialize};
 
-use super::live::{Kind, LiveBench, Port};
-use super::options::time;
+use super::choices::PortKind;
+use super::values;
+use crate::output::{self, style};
 use crate::stop::{Stop, bad_input};
 
 #[derive(clap::Args)]
@@ -52,8 +38,8 @@ pub(crate) struct Args {
     faulty: Vec<String>,
 
     /// Kind of socket that the tester uses on the interfaces
-    #[arg(long, value_enum, default_value_t = Kind::Mixed)]
-    port: Kind,
+    #[arg(long, value_enum, default_value_t = PortKind::Mixed)]
+    port: PortKind,
 
     /// Duration of each trial in seconds, with --interfaces
     #[arg(long, value_name = "SECONDS", default_value_t = 1.0)]
@@ -119,127 +105,39 @@ pub(super) fn run(args: &Args) -> Result<(), Stop> {
     if !(1..=10_000).contains(&args.seeds) {
         return Err(bad_input(format!("--seeds: must be 1 to 10000, not {}", args.seeds)));
     }
-    let failed = |error: flowyard_rfc2544::MeasureError| Stop::Failed(error.into());
     let (checks, limits) = match (args.interfaces.as_slice(), args.faulty.as_slice()) {
-        ([], _) => (virtual_checks(Line::GBIT_1, args.seeds).map_err(failed)?, Vec::new()),
-        ([_, _], []) => on_cable(args)?,
-        ([_, _], [_, _]) => (around_faults(args)?, Vec::new()),
+        ([], _) => {
+            let checks = virtual_checks(Line::GBIT_1, args.seeds);
+            (checks.map_err(|error| Stop::Failed(error.into()))?, Vec::new())
+        }
+        ([_, _], []) => on_cable(&args.job()?, &crate::clock::new())?,
+        ([_, _], [_, _]) => {
+            (around_faults(&args.job()?, &args.faulty, &crate::clock::new())?, Vec::new())
+        }
         _ => {
             return Err(bad_input("--interfaces, --faulty: give two interfaces each, such as a,b"));
         }
     };
     let holds = checks.iter().all(|check| check.holds);
-    let mut out = stdout().lock();
     if args.json {
-        let json = Json::new("flowyard.bench-qualify/1", Checks { checks, holds, limits });
-        out.write_all(json.to_json().map_err(|error| Stop::Failed(error.into()))?.as_bytes())?;
+        output::json("flowyard.bench-qualify/1", Checks { checks, holds, limits })?;
     } else {
-        out.write_all(table(&checks).to_text(&crate::style()).as_bytes())?;
+        output::text(&table(&checks).to_text(&style()))?;
     }
-    out.flush()?;
     if holds { Ok(()) } else { Err(Stop::Failed(anyhow::anyhow!("a check of the tester failed"))) }
 }
 
-fn sizes(args: &Args) -> Result<Vec<Genome>, Stop> {
-    let each = args.sizes.split_whitespace().map(str::parse::<Genome>);
-    each.collect::<Result<_, _>>().map_err(|error| bad_input(format!("--sizes: {error}")))
-}
-
-fn full(args: &Args) -> Result<Nanos, Stop> {
-    let seconds = Duration::try_from_secs_f64(args.seconds)
-        .map_err(|error| bad_input(format!("--seconds: {error}; write seconds as 2 or 0.5")))?;
-    time("--seconds", seconds)
-}
-
-type Shown = (Vec<Check>, Vec<(Genome, Load)>);
-
-/// Checks T1, T2, T5 and T6 of docs/bench.md, on a cable.
-fn on_cable(args: &Args) -> Result<Shown, Stop> {
-    let profile = Profile {
-        sizes: sizes(args)?,
-        tests: vec![Test::Throughput],
-        topology: if args.uni { Topology::Uni } else { Topology::Pairs(2) },
-        ..Profile::rfc2544(Line::GBIT_10).brief(full(args)?, args.repeat)
-    };
-    let clock = crate::run::clock();
-    let now = || clock();
-    let wires = Port::open_all(&args.interfaces, args.port, args.isolated)?;
-    let mut bench = LiveBench { wires, clock: &now, reset: None };
-    let results = suite::run(&profile, &mut bench, &mut NoJournal, &mut |_| ());
-    Ok(loopback(&results.map_err(|error| Stop::Failed(error.into()))?))
-}
-
-/// Check T9 of docs/bench.md, in real time.
-fn around_faults(args: &Args) -> Result<Vec<Check>, Stop> {
-    let (full, sizes) = (full(args)?, sizes(args)?);
-    let clock = crate::run::clock();
-    let now = || clock();
-    let mut wires = Port::open_all(&args.interfaces, args.port, args.isolated)?;
-    let mut ports = Port::open_all(&args.faulty, Kind::AfPacket, args.isolated)?;
-    let mut checks = Vec::new();
-    for (mode, faults) in modes() {
-        for size in sizes.iter().filter_map(Genome::single) {
-            let spec = Spec { flows: 3, addresses: Addresses::Random, ..Spec::fixed(size) };
-            let Waits { settle, residue, rest } = Waits::SHORT;
-            let setup = Setup {
-                learning: false,
-                settle,
-                residue,
-                rest,
-                ..Setup::new(Line::GBIT_1, Topology::Uni, spec)
-            };
-            let mut tester = RealTester::new(&mut wires, &now, setup)
-                .map_err(|error| Stop::Failed(error.into()))?;
-            let is_over = AtomicBool::new(false);
-            let trial = Trial::new(Load::from_pps(4000.0), full);
-            let (truth, result) = std::thread::scope(|scope| {
-                let device = scope.spawn(|| device(&mut ports, faults, 1, &clock, &is_over));
-                let result = tester.measure(&trial);
-                is_over.store(true, Ordering::Release);
-                (device.join(), result)
-            });
-            let result = result.map_err(|error| Stop::Failed(error.into()))?;
-            let truth = truth
-                .map_err(|_| Stop::Failed(anyhow::anyhow!("the faulty device panicked")))?
-                .map_err(|error| Stop::Failed(anyhow::anyhow!(error)))?;
-            checks.push(faulty(mode, size, &result.counts, &truth));
-        }
+impl Args {
+    /// The checks on real interfaces.
+    fn job(&self) -> Result<Job, Stop> {
+        Ok(Job {
+            interfaces: self.interfaces.clone(),
+            kind: self.port.into(),
+            is_isolated: self.isolated,
+            sizes: values::sizes(&self.sizes)?,
+            trial: values::seconds(self.seconds)?,
+            repeats: self.repeat,
+            is_uni: self.uni,
+        })
     }
-    Ok(checks)
-}
-
-/// Runs the faulty device on two ports until `is_over`.
-fn device(
-    ports: &mut [Port],
-    faults: Faults,
-    seed: u64,
-    clock: &flowyard_yard::Clock,
-    is_over: &AtomicBool,
-) -> Result<Truth, String> {
-    let mut device = Faulty::new(2, faults, seed);
-    let mut out = Vec::new();
-    while !is_over.load(Ordering::Acquire) {
-        let mut seen = false;
-        for (port, wire) in ports.iter_mut().enumerate() {
-            wire.receive(&mut |frame| {
-                seen = true;
-                device.offer(clock(), port as u8, frame);
-            });
-        }
-        device.collect(clock(), &mut |_, port, frame| out.push((port, frame.to_vec())));
-        for (port, frame) in out.drain(..) {
-            let Some(wire) = ports.get_mut(usize::from(port)) else { continue };
-            while wire.send(&[&frame])? == 0 {}
-        }
-        if !seen {
-            std::thread::yield_now();
-        }
-    }
-    let drops: u64 = ports.iter_mut().map(Wire::drops).sum();
-    if drops > 0 {
-        return Err(format!(
-            "the faulty device itself could not receive {drops} frames: the machine is too busy"
-        ));
-    }
-    Ok(device.truth())
 }

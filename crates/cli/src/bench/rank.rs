@@ -1,12 +1,11 @@
 //! `flowyard bench rank`: orders devices by throughput where repetitions show a difference.
 
-use std::io::{Write, stdout};
 use std::path::Path;
 
-use flowyard_report::Document as Json;
 use flowyard_rfc2544::document::{Document, rank, rank_table};
 use serde::Serialize;
 
+use crate::output::{self, style};
 use crate::stop::{Stop, bad_input};
 
 #[derive(clap::Args)]
@@ -52,15 +51,11 @@ pub(super) fn run(args: &Args) -> Result<(), Stop> {
         devices.push((name.to_owned(), documents.collect::<Result<Vec<_>, _>>()?));
     }
     let orders = rank(&devices).map_err(bad_input)?;
-    let mut out = stdout().lock();
     if args.json {
-        let json = Json::new("flowyard.bench-rank/1", Ranking { orders });
-        out.write_all(json.to_json().map_err(|error| Stop::Failed(error.into()))?.as_bytes())?;
-    } else {
-        // `rank` has checked that every device has a document.
-        let time = devices.iter().find_map(|(_, all)| Some(all.first()?.time));
-        let table = rank_table(&orders, time.unwrap_or(flowyard_rfc2544::document::Time::Real));
-        out.write_all(table.to_text(&crate::style()).as_bytes())?;
+        return output::json("flowyard.bench-rank/1", Ranking { orders });
     }
-    Ok(out.flush()?)
+    // `rank` has checked that every device has a document.
+    let time = devices.iter().find_map(|(_, all)| Some(all.first()?.time));
+    let table = rank_table(&orders, time.unwrap_or(flowyard_rfc2544::document::Time::Real));
+    output::text(&table.to_text(&style()))
 }

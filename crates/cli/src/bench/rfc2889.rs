@@ -1,15 +1,12 @@
 //! `flowyard bench rfc2889`: address caching capacity and learning rate of a switch (RFC 2889 sections 5.7
 //! and 5.8).
 
-use std::io::{Write, stdout};
-
-use flowyard_report::{Cell, Column, Document as Json, Table, Tone, num};
-use flowyard_rfc2544::dut::{Dut, Job, YardDut, YardSpec};
-use flowyard_rfc2544::learn::{PORTS, probe};
-use flowyard_rfc2544::search::learning::{Caching, LearningRate, Probe, Probed};
-use serde::Serialize;
+use flowyard_bench::tester::rfc2889::search;
+use flowyard_report::{Cell, Column, Table, Tone, num};
+use flowyard_rfc2544::dut::Job;
 
 use super::options::Options;
+use crate::output::{self, style};
 use crate::stop::{Stop, bad_input};
 
 #[derive(clap::Args)]
@@ -32,50 +29,17 @@ pub(crate) struct Args {
     learning_pps: u64,
 }
 
-#[derive(Serialize)]
-struct Found {
-    device: String,
-    capacity: u32,
-    learning_addresses: u32,
-    learning_pps: u64,
-    probes: Vec<(Probe, Probed)>,
-}
-
 pub(super) fn run(args: &Args) -> Result<(), Stop> {
     let spec = args.options.yard()?;
     if !matches!(spec.job, Job::Bridge(_)) {
         return Err(bad_input("--bridge: only a switch learns addresses; add --bridge 4096"));
     }
-    let spec = YardSpec { ports: PORTS, ..spec };
-    let mut probes = Vec::new();
-    let mut make = |next: Probe| -> Result<Probed, Stop> {
-        let mut dut = YardDut::new(spec).map_err(|error| Stop::Failed(error.into()))?;
-        let probed = probe(&mut dut, &next);
-        probes.push((next, probed));
-        Ok(probed)
-    };
-    let mut caching = Caching::new(args.most, args.learning_pps);
-    while let Some(next) = caching.next_probe() {
-        let probed = make(next)?;
-        caching.told(next, probed);
-    }
-    let capacity = caching.answer();
-    let learning_addresses = capacity.clamp(1, 4096);
     let line = spec.line.max_load(64).pps() as u64;
-    let mut rate = LearningRate::new(learning_addresses, line.max(1));
-    while let (1.., Some(next)) = (capacity, rate.next_probe()) {
-        let probed = make(next)?;
-        rate.told(next, probed);
-    }
-    let device = YardDut::new(spec).map_err(|error| Stop::Failed(error.into()))?.describe();
-    let found = Found { device, capacity, learning_addresses, learning_pps: rate.answer(), probes };
-    let mut out = stdout().lock();
+    let found = search(spec, args.most, args.learning_pps, line)
+        .map_err(|error| Stop::Failed(error.into()))?;
     if args.options.json {
-        let json = Json::new("flowyard.bench-rfc2889/1", found);
-        out.write_all(json.to_json().map_err(|error| Stop::Failed(error.into()))?.as_bytes())?;
-        return Ok(out.flush()?);
+        return output::json("flowyard.bench-rfc2889/1", found);
     }
-    writeln!(out, "Device: {}\n", found.device)?;
     let mut table = Table::new("Address learning of a switch, RFC 2889 (virtual time)")
         .column(Column::text("test"))
         .column(Column::number("result"))
@@ -97,6 +61,5 @@ pub(super) fn run(args: &Args) -> Result<(), Stop> {
             num::exact(line)
         )),
     ]);
-    out.write_all(table.to_text(&crate::style()).as_bytes())?;
-    Ok(out.flush()?)
+    output::text(&format!("Device: {}\n\n{}", found.device, table.to_text(&style())))
 }

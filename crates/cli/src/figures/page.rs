@@ -4,6 +4,8 @@ use flowyard_hostsim::figure::{Figure, Kind, Row};
 use flowyard_hostsim::{How, Profile};
 use flowyard_report::{Card, Cell, Column, Page, Section, Table, Tone};
 
+use crate::output;
+
 /// Counts the rows of the kinds that `is` selects, in figures compared `against` a paper or a measurement:
 /// those compared, and those within their tolerance.
 fn score(figures: &[Figure], against: &str, is: impl Fn(Kind) -> bool) -> (usize, usize) {
@@ -70,8 +72,7 @@ fn numbers(section: Section, figure: &Figure) -> Section {
 }
 
 pub(super) fn page(figures: &[Figure], here: Option<&Profile>) -> Page {
-    let words = std::env::args().skip(1);
-    let line = std::iter::once("flowyard".to_owned()).chain(words).collect::<Vec<_>>().join(" ");
+    let line = output::command_line();
     let card = |name: &str, (of, within): (usize, usize)| {
         Card::new(name, format!("{within} of {of}")).detail("rows within tolerance")
     };

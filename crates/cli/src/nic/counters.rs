@@ -62,7 +62,34 @@ pub(super) fn text(outcome: &Outcome, style: &Style) -> String {
         100.0 * outcome.udp_gbps() / limit.max(1e-9),
         outcome.frames_per_second() / 1e6,
     );
-    let mut frames = Table::new("frames")
+    text += &frames(outcome).to_text(style);
+    text += "\n";
+    text += &cores(outcome).to_text(style);
+    let (seconds, total) = (outcome.seconds(), outcome.window.total());
+    let assists: u64 = d.assist_accesses.iter().sum();
+    text += &format!(
+        "\nscratchpad: {:.1} M accesses/s by cores, {:.1} M accesses/s by assists; frame memory: {:.2} Gb/s, busy {:.1} % of the time; {} interrupts\n",
+        (total.loads + total.stores) as f64 / seconds / 1e6,
+        assists as f64 / seconds / 1e6,
+        d.sdram.bytes_moved as f64 * 8.0 / seconds / 1e9,
+        100.0 * d.sdram.busy_cycles as f64 / seconds / outcome.config.sdram.mhz.hz(),
+        d.interrupts,
+    );
+    for (name, words) in &outcome.peeks {
+        let words: Vec<String> = words.iter().map(ToString::to_string).collect();
+        text += &format!("{name}: {}\n", words.join(" "));
+    }
+    if outcome.config.host.queues > 1 {
+        let rings = &d.per_queue[..outcome.config.host.queues as usize];
+        let rings: Vec<String> = rings.iter().map(ToString::to_string).collect();
+        text += &format!("frames by return ring: {}\n", rings.join(" "));
+    }
+    text
+}
+
+fn frames(outcome: &Outcome) -> Table {
+    let d = &outcome.window.devices;
+    let mut table = Table::new("frames")
         .column(Column::text(""))
         .column(Column::number("in"))
         .column(Column::number("out"))
@@ -76,7 +103,7 @@ pub(super) fn text(outcome: &Outcome, style: &Style) -> String {
     ] {
         let units = outcome.units_per_second as f64 / 1e6;
         let mean = counters.latency_sum as f64 / (counters.delivered as f64).max(1.0) / units;
-        frames.push([
+        table.push([
             Cell::new(name),
             Cell::new(counters.entered.to_string()),
             Cell::new(counters.delivered.to_string()),
@@ -86,8 +113,11 @@ pub(super) fn text(outcome: &Outcome, style: &Style) -> String {
             Cell::new(format!("{mean:.2}")),
         ]);
     }
-    text += &frames.to_text(style);
-    let mut cores = Table::new("cycles of each core, as shares of all its cycles")
+    table
+}
+
+fn cores(outcome: &Outcome) -> Table {
+    let mut table = Table::new("cycles of each core, as shares of all its cycles")
         .column(Column::text("core"))
         .column(Column::number("execute"))
         .column(Column::number("fetch"))
@@ -109,32 +139,9 @@ pub(super) fn text(outcome: &Outcome, style: &Style) -> String {
         ]
     };
     for (number, core) in outcome.window.cores.iter().enumerate() {
-        cores.push(row(number.to_string(), core));
+        table.push(row(number.to_string(), core));
     }
-    let total = outcome.window.total();
-    cores = cores.total(row("all".into(), &total));
-    text += "\n";
-    text += &cores.to_text(style);
-    let seconds = outcome.seconds();
-    let assists: u64 = d.assist_accesses.iter().sum();
-    text += &format!(
-        "\nscratchpad: {:.1} M accesses/s by cores, {:.1} M accesses/s by assists; frame memory: {:.2} Gb/s, busy {:.1} % of the time; {} interrupts\n",
-        (total.loads + total.stores) as f64 / seconds / 1e6,
-        assists as f64 / seconds / 1e6,
-        d.sdram.bytes_moved as f64 * 8.0 / seconds / 1e9,
-        100.0 * d.sdram.busy_cycles as f64 / seconds / outcome.config.sdram.mhz.hz(),
-        d.interrupts,
-    );
-    for (name, words) in &outcome.peeks {
-        let words: Vec<String> = words.iter().map(ToString::to_string).collect();
-        text += &format!("{name}: {}\n", words.join(" "));
-    }
-    if outcome.config.host.queues > 1 {
-        let rings = &d.per_queue[..outcome.config.host.queues as usize];
-        let rings: Vec<String> = rings.iter().map(ToString::to_string).collect();
-        text += &format!("frames by return ring: {}\n", rings.join(" "));
-    }
-    text
+    table.total(row("all".into(), &outcome.window.total()))
 }
 
 pub(super) fn profile(outcome: &Outcome, style: &Style) -> String {

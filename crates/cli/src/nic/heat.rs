@@ -107,7 +107,7 @@ pub(super) fn page(outcome: &Outcome) -> Page {
             outcome.window.cores.len(),
             outcome.window.cycles
         ))
-        .command(std::env::args().collect::<Vec<_>>().join(" "));
+        .command(crate::output::command_line());
     for (name, part, detail) in stalls {
         page = page.card(Card::new(name, of(part)).detail(detail));
     }

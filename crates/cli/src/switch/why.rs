@@ -1,10 +1,10 @@
 //! `flowyard switch why`: the flows that a frame matches, queried over an instance's control socket.
 
 use std::fmt::Write as _;
-use std::io::{Write, stdout};
 
 use flowyard_operate::protocol::{Request, SwitchWhy};
 
+use crate::output;
 use crate::show::{AskArgs, refused};
 use crate::stop::Stop;
 
@@ -29,11 +29,9 @@ pub(super) fn run(args: &Args) -> Result<(), Stop> {
     let request = Request::SwitchWhy { flow: args.flow.clone() };
     let why: SwitchWhy = args.ask.connect()?.ask(&request).map_err(refused)?;
     if args.ask.json {
-        return args.ask.print(SCHEMA, &why, |_| Vec::new());
+        return output::json(SCHEMA, &why);
     }
-    let mut out = stdout().lock();
-    out.write_all(text(&why).as_bytes())?;
-    Ok(out.flush()?)
+    output::text(&text(&why))
 }
 
 fn text(why: &SwitchWhy) -> String {
