@@ -1,19 +1,17 @@
-//! `flowyard adapters`: the adapters that are modelled, with their limits.
-
-use std::io::{Write, stdout};
+//! `flowyard adapters`: a table of the adapter models.
 
 use flowyard_adapter::Profile;
 use flowyard_adapter::profile::{AtrEvict, FdirKind, Tunnels};
-use flowyard_report::{Cell, Column, Document, Table};
+use flowyard_report::{Cell, Column, Table};
 use serde::Serialize;
 
+use crate::output::{self, style};
 use crate::stop::Stop;
 
-/// List the adapters that flowyard models, with their limits.
 #[derive(clap::Args)]
 #[command(after_help = "Example:\n  flowyard adapters --json")]
 pub(crate) struct Args {
-    /// Print JSON (schema flowyard.adapters/1): every field of every profile
+    /// Print every field of every model as JSON (schema flowyard.adapters/1) instead of a table
     #[arg(long)]
     json: bool,
 }
@@ -24,21 +22,16 @@ struct Adapters {
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Stop> {
-    let mut out = stdout().lock();
     if args.json {
-        let document = Document::new("flowyard.adapters/1", Adapters { adapters: Profile::ALL });
-        let json = document.to_json().map_err(anyhow::Error::from).map_err(Stop::Failed)?;
-        out.write_all(json.as_bytes())?;
-    } else {
-        out.write_all(table().to_text(&crate::style()).as_bytes())?;
+        return output::json("flowyard.adapters/1", Adapters { adapters: Profile::ALL });
     }
-    Ok(out.flush()?)
+    output::text(&table().to_text(&style()))
 }
 
 fn table() -> Table {
     let mut table = Table::new("")
         .column(Column::text("adapter"))
-        .column(Column::text("also"))
+        .column(Column::text("other names"))
         .column(Column::text("driver"))
         .column(Column::number("RSS entries"))
         .column(Column::number("RSS queues"))
@@ -60,9 +53,9 @@ fn table() -> Table {
             Cell::new(match profile.atr {
                 None => "-".to_owned(),
                 Some(atr) => match atr.evict {
-                    AtrEvict::Flush => "signature filters, flushed when full".to_owned(),
-                    AtrEvict::Driver => "removed on FIN, RST by the driver".to_owned(),
-                    AtrEvict::Hardware => "removed on FIN, RST by the adapter".to_owned(),
+                    AtrEvict::Flush => "signature filters; all flushed when full".to_owned(),
+                    AtrEvict::Driver => "driver removes filters on FIN or RST".to_owned(),
+                    AtrEvict::Hardware => "adapter removes filters on FIN or RST".to_owned(),
                 },
             }),
             Cell::new(match profile.tunnels {

@@ -1,24 +1,23 @@
-//! `flowyard analyze`: captures in, every policy side by side, as text, JSON or a page.
+//! `flowyard analyze`: reads captures and prints a comparison of steering policies as text, JSON or HTML.
 
-use std::io::{IsTerminal, Write, stderr, stdout};
+use std::io::{IsTerminal, stderr};
 use std::path::PathBuf;
 use std::time::Duration;
 
 use flowyard_analyze::{Analysis, Analyzer};
 use flowyard_ports::{Progress, Source, pcap};
-use flowyard_report::Document;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::args::{ModelArgs, nanos};
+use crate::output::{self, style};
 use crate::stop::{Stop, bad_input};
 
 mod page;
 mod tables;
 
-/// The version of the JSON document; see docs/schema.
+/// Name and version of the JSON document; see docs/schema.
 pub(crate) const SCHEMA: &str = "flowyard.analyze/2";
 
-/// Steer a capture by every policy side by side: load, locality, filter tables, reordering.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -27,30 +26,31 @@ Examples:
   flowyard analyze captures/yard.pcap --migrate-every 50ms --html report.html
   tcpdump -w - -c 100000 | flowyard analyze -")]
 pub(crate) struct Args {
-    /// Captures: pcap or pcapng, gzip or not; - is standard input. Several are read one after another
+    /// Capture files to read one after another: pcap or pcapng, also compressed by gzip; - is
+    /// standard input
     #[arg(required = true, value_name = "CAPTURE")]
     captures: Vec<String>,
 
     #[command(flatten)]
     model: ModelArgs,
 
-    /// A flow above this share of the received bytes is an elephant
+    /// A flow with more than this share of all received bytes (0 to 1) is listed as an elephant
     #[arg(long, value_name = "SHARE", default_value_t = 0.05, help_heading = "Report")]
     elephant: f64,
 
-    /// List at most so many elephants
+    /// Maximum number of elephants to list
     #[arg(long, value_name = "N", default_value_t = 10, help_heading = "Report")]
     top: usize,
 
-    /// Width of the windows over which imbalance is measured
+    /// Length of the time windows in which the imbalance between cores is measured, such as 100ms
     #[arg(long, value_name = "TIME", default_value = "100ms", value_parser = humantime::parse_duration, help_heading = "Report")]
     window: Duration,
 
-    /// Print JSON (schema flowyard.analyze/2)
+    /// Print JSON (schema flowyard.analyze/2) instead of tables
     #[arg(long, help_heading = "Report")]
     json: bool,
 
-    /// Write a self-contained page with plots
+    /// Also write the report with plots to this file, as one self-contained HTML page
     #[arg(long, value_name = "FILE", help_heading = "Report")]
     html: Option<PathBuf>,
 }
@@ -58,10 +58,13 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> Result<(), Stop> {
     let mut setup = args.model.setup()?;
     if !(0.0..=1.0).contains(&args.elephant) {
-        return Err(bad_input(format!("--elephant: a share from 0 to 1, not {}", args.elephant)));
+        return Err(bad_input(format!(
+            "--elephant: must be a share of 0 to 1, not {}",
+            args.elephant
+        )));
     }
     if args.window.is_zero() {
-        return Err(bad_input("--window: longer than 0"));
+        return Err(bad_input("--window: must be longer than 0"));
     }
     setup.elephant_share = args.elephant;
     setup.elephants_most = args.top;
@@ -79,25 +82,19 @@ pub(crate) fn run(args: &Args) -> Result<(), Stop> {
 
 fn print(analysis: &Analysis, args: &Args) -> Result<(), Stop> {
     if let Some(path) = &args.html {
-        let line = std::env::args().collect::<Vec<_>>().join(" ");
-        page::write(analysis, &line, path)?;
+        page::write(analysis, &output::command_line(), path)?;
     }
-    let mut out = stdout().lock();
     if args.json {
-        let document = Document::new(SCHEMA, analysis);
-        out.write_all(
-            document.to_json().map_err(anyhow::Error::from).map_err(Stop::Failed)?.as_bytes(),
-        )?;
-    } else {
-        out.write_all(tables::text(analysis, &crate::style()).as_bytes())?;
-        if let Some(path) = &args.html {
-            writeln!(out, "\nPage with plots: {}", path.display())?;
-        }
+        return output::json(SCHEMA, analysis);
     }
-    Ok(out.flush()?)
+    let mut text = tables::text(analysis, &style());
+    if let Some(path) = &args.html {
+        text += &format!("\nPage with plots: {}\n", path.display());
+    }
+    output::text(&text)
 }
 
-/// A progress bar with time left on a terminal; nothing in a pipe.
+/// A progress bar on standard error; none if that is not a terminal.
 struct Bar(Option<ProgressBar>);
 
 impl Bar {

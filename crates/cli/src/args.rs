@@ -1,8 +1,9 @@
-//! The arguments that describe the model: shared by `analyze` and `explain`.
+//! The arguments of `analyze` and `explain` that describe the simulated adapter and host.
 
 use std::path::Path;
 use std::time::Duration;
 
+use clap::ValueEnum;
 use flowyard_adapter::fdir::Pballoc;
 use flowyard_adapter::profile::Profile;
 use flowyard_adapter::rss::{Fields, FlowType, Hfunc, RssConfig};
@@ -13,125 +14,158 @@ use flowyard_frame::Nanos;
 
 use crate::stop::{Stop, bad_input};
 
-/// What is modelled. Two runs with equal arguments over equal captures give equal results.
+/// The simulated adapter and host. Equal arguments and equal captures give equal results.
 #[derive(clap::Args)]
 pub(crate) struct ModelArgs {
-    /// The adapter to model (see `flowyard adapters`)
+    /// Adapter model to simulate; `flowyard adapters` lists them
     #[arg(long, value_name = "NAME", default_value = "x520", help_heading = "Adapter")]
     adapter: String,
 
-    /// Receive queues [default: 16; 1 for an adapter that does not hash]
+    /// Number of receive queues, 1 to 1024 [default: 16, or 1 for an adapter without RSS]
     #[arg(long, value_name = "N", help_heading = "Adapter")]
     queues: Option<u16>,
 
-    /// Policies to compare: rss, fdir=RULES, atr, rps, rfs, arfs, yard [default: all that the
-    /// adapter has]
+    /// Steering policies, separated by commas: rss, fdir=RULEFILE, atr, rps, rfs, arfs, yard
+    /// (flowyard's own) [default: all that the adapter supports]
     #[arg(long, value_name = "LIST", value_delimiter = ',', help_heading = "Adapter")]
     policy: Vec<String>,
 
-    /// Hash key: microsoft, symmetric, random:SEED, or hex digits
+    /// Key of the RSS hash: microsoft (the published one), symmetric, random:SEED, or hex digits
     #[arg(long, value_name = "KEY", default_value = "microsoft", help_heading = "Adapter")]
     rss_key: String,
 
-    /// Hash function: toeplitz or symmetric-xor
+    /// Hash function of RSS
     #[arg(long, value_name = "NAME", default_value = "toeplitz", help_heading = "Adapter")]
-    rss_hash: String,
+    rss_hash: HashFunction,
 
-    /// Hash fields of UDP: 2-tuple or 4-tuple [default: the driver's]
+    /// Fields that RSS hashes for UDP: addresses (2-tuple), or addresses and ports (4-tuple)
+    /// [default: as the adapter's driver sets it]
     #[arg(long, value_name = "FIELDS", help_heading = "Adapter")]
-    udp: Option<String>,
+    udp: Option<UdpFields>,
 
-    /// Indirection table: queues of its entries, repeated to its size, such as 0,1,2,2
+    /// Queue numbers in the RSS indirection table, separated by commas, such as 0,1,2,2; the list
+    /// is repeated until the table is full [default: all queues in turn]
     #[arg(long, value_name = "LIST", value_delimiter = ',', help_heading = "Adapter")]
     indirection: Vec<u16>,
 
-    /// Memory for Flow Director filters on the 82599: 64k, 128k or 256k
-    #[arg(long, value_name = "SIZE", default_value = "64k", help_heading = "Adapter")]
-    pballoc: String,
+    /// Adapter memory for Flow Director filters, in bytes (82599 only)
+    #[arg(
+        long,
+        value_name = "SIZE",
+        default_value = "64k",
+        ignore_case = true,
+        help_heading = "Adapter"
+    )]
+    pballoc: FilterMemory,
 
-    /// ATR samples every Nth packet of a transmit ring
+    /// ATR looks at one transmitted packet in N on each transmit queue
     #[arg(long, value_name = "N", default_value_t = 20, help_heading = "Adapter")]
     sample_rate: u32,
 
-    /// Cores; queue Q interrupts core Q modulo this [default: as many as queues; 16 for an
-    /// adapter that does not hash]
+    /// Number of CPU cores, 1 to 1024; queue Q interrupts core Q modulo N [default: the number of
+    /// queues, or 16 for an adapter without RSS]
     #[arg(long, value_name = "N", help_heading = "Host")]
     cores: Option<u16>,
 
-    /// The host's side of each connection: server, client, all (a monitor), or addresses
-    #[arg(long, value_name = "SIDE", default_value = "server", help_heading = "Host")]
+    /// Which end of each connection is the simulated host: server, client, all (a monitor, which
+    /// receives every packet), or the host's addresses or networks, separated by commas
+    #[arg(long, value_name = "END", default_value = "server", help_heading = "Host")]
     local: Local,
 
-    /// Which thread consumes a connection (thread T starts on core T): round-robin, service, hash,
-    /// or PORT=CORE,...
+    /// Which application thread reads a connection (thread T starts on core T): round-robin, service
+    /// (one thread per service), hash, or a list of PORT=CORE separated by commas
     #[arg(long, value_name = "MODEL", default_value = "round-robin", help_heading = "Host")]
     consumer: Consumers,
 
-    /// The scheduler moves one thread to another core this often (0s is never)
+    /// Time between two migrations, such as 50ms: each moves one application thread to another core;
+    /// 0s turns them off
     #[arg(long, value_name = "TIME", default_value = "0s", value_parser = humantime::parse_duration, help_heading = "Host")]
     migrate_every: Duration,
 
-    /// Seed of the migrations and of Linux's software hash
+    /// Seed of the random numbers for migrations and for Linux's software flow hash
     #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Host")]
     seed: u64,
 
-    /// RFS: entries of the global socket flow table
+    /// Entries of RFS's global socket flow table, rounded up to a power of two
     #[arg(long, value_name = "N", default_value_t = 32768, help_heading = "Host")]
     sock_flow_entries: u32,
 
-    /// RFS: entries of each queue's flow table
+    /// Entries of RFS's flow table of each queue, rounded up to a power of two
     #[arg(long, value_name = "N", default_value_t = 2048, help_heading = "Host")]
     flow_cnt: u32,
 
-    /// Queue-delay model: what a frame costs the core that processes it
+    /// Time that a core needs to process one frame, such as 1us
     #[arg(long, value_name = "TIME", default_value = "1us", value_parser = humantime::parse_duration, help_heading = "Queue delays")]
     service: Duration,
 
-    /// What it costs to pass a frame to another core (RPS, RFS)
+    /// Time that a core needs to pass one frame to another core (RPS and RFS), such as 200ns
     #[arg(long, value_name = "TIME", default_value = "200ns", value_parser = humantime::parse_duration, help_heading = "Queue delays")]
     dispatch: Duration,
 
-    /// Extra delay of one core, such as 3=200us (may be repeated)
+    /// Additional delay of the frames of one core, such as 3=200us for core 3 (may be repeated)
     #[arg(long, value_name = "CORE=TIME", value_parser = core_delay, help_heading = "Queue delays")]
     core_delay: Vec<(u16, Duration)>,
 }
 
+#[derive(Clone, Copy, ValueEnum)]
+enum HashFunction {
+    Toeplitz,
+    SymmetricXor,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum UdpFields {
+    #[value(name = "2-tuple")]
+    TwoTuple,
+    #[value(name = "4-tuple")]
+    FourTuple,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum FilterMemory {
+    #[value(name = "64k", alias = "64kb")]
+    K64,
+    #[value(name = "128k", alias = "128kb")]
+    K128,
+    #[value(name = "256k", alias = "256kb")]
+    K256,
+}
+
 impl ModelArgs {
-    /// The setup that these arguments describe; the shares and window are `analyze`'s own.
+    /// The setup that these arguments describe. `analyze` adds its own thresholds and window.
     pub(crate) fn setup(&self) -> Result<Setup, Stop> {
         let adapter = Profile::find(&self.adapter).ok_or_else(|| {
             let names: Vec<_> = Profile::ALL.iter().map(|profile| profile.name).collect();
             bad_input(format!(
-                "--adapter: '{}' is not modelled; choose one of {}",
+                "--adapter: there is no model of '{}'; choose one of {}",
                 self.adapter,
                 names.join(", ")
             ))
         })?;
         let queues = self.queues.unwrap_or(if adapter.rss.is_some() { 16 } else { 1 });
         if queues == 0 || queues > 1024 {
-            return Err(bad_input(format!("--queues: from 1 to 1024, not {queues}")));
+            return Err(bad_input(format!("--queues: must be 1 to 1024, not {queues}")));
         }
         let cores = self.cores.unwrap_or(queues.max(if adapter.rss.is_some() { 1 } else { 16 }));
         if cores == 0 || cores > 1024 {
-            return Err(bad_input(format!("--cores: from 1 to 1024, not {cores}")));
+            return Err(bad_input(format!("--cores: must be 1 to 1024, not {cores}")));
         }
-        let pballoc = match self.pballoc.to_ascii_lowercase().trim_end_matches('b') {
-            "64k" => Pballoc::K64,
-            "128k" => Pballoc::K128,
-            "256k" => Pballoc::K256,
-            other => return Err(bad_input(format!("--pballoc: 64k, 128k or 256k, not '{other}'"))),
+        let pballoc = match self.pballoc {
+            FilterMemory::K64 => Pballoc::K64,
+            FilterMemory::K128 => Pballoc::K128,
+            FilterMemory::K256 => Pballoc::K256,
         };
         if let Consumers::Map(map) = &self.consumer
             && let Some((port, core)) = map.iter().filter(|&(_, &core)| core >= cores).min()
         {
             return Err(bad_input(format!(
-                "--consumer: port {port} is on core {core}, but there are cores 0 to {}; set --cores",
+                "--consumer: port {port} is assigned to core {core}, but the cores are 0 to {}; raise --cores",
                 cores - 1
             )));
         }
         if self.sample_rate == 0 {
             return Err(bad_input(
-                "--sample-rate: at least 1; leave atr out of --policy to turn it off",
+                "--sample-rate: must be at least 1; to turn ATR off, leave it out of --policy",
             ));
         }
         Ok(Setup {
@@ -155,7 +189,10 @@ impl ModelArgs {
         let mut extra = Vec::new();
         for &(core, delay) in &self.core_delay {
             if core >= cores {
-                return Err(bad_input(format!("--core-delay: there is no core {core} of {cores}")));
+                return Err(bad_input(format!(
+                    "--core-delay: there is no core {core}; the cores are 0 to {}",
+                    cores - 1
+                )));
             }
             extra.resize(extra.len().max(core as usize + 1), 0);
             extra[core as usize] = nanos(delay);
@@ -178,27 +215,20 @@ impl ModelArgs {
             "symmetric" => SYMMETRIC_KEY[..key_len].to_vec(),
             text => match text.strip_prefix("random:").map(str::parse) {
                 Some(Ok(seed)) => random_key(seed)[..key_len].to_vec(),
-                Some(Err(_)) => return Err(bad_input("--rss-key: random wants a seed: random:7")),
+                Some(Err(_)) => {
+                    return Err(bad_input("--rss-key: random needs a number as seed, as random:7"));
+                }
                 None => hex(text)?,
             },
         };
-        let hfunc = match self.rss_hash.as_str() {
-            "toeplitz" => Hfunc::Toeplitz,
-            "symmetric-xor" => Hfunc::SymmetricXor,
-            other => {
-                return Err(bad_input(format!(
-                    "--rss-hash: toeplitz or symmetric-xor, not '{other}'"
-                )));
-            }
+        let hfunc = match self.rss_hash {
+            HashFunction::Toeplitz => Hfunc::Toeplitz,
+            HashFunction::SymmetricXor => Hfunc::SymmetricXor,
         };
-        let udp = match self.udp.as_deref() {
-            None => None,
-            Some("2-tuple") => Some(Fields::TWO_TUPLE),
-            Some("4-tuple") => Some(Fields::FOUR_TUPLE),
-            Some(other) => {
-                return Err(bad_input(format!("--udp: 2-tuple or 4-tuple, not '{other}'")));
-            }
-        };
+        let udp = self.udp.map(|udp| match udp {
+            UdpFields::TwoTuple => Fields::TWO_TUPLE,
+            UdpFields::FourTuple => Fields::FOUR_TUPLE,
+        });
         let fields =
             udp.map(|udp| limits.fields.with(FlowType::Udp4, udp).with(FlowType::Udp6, udp));
         let entries = self.indirection.iter().copied().cycle().take(limits.reta.into());
@@ -218,17 +248,21 @@ fn spec(name: &str) -> Result<Spec, Stop> {
         "rfs" => Spec::Rfs,
         "arfs" => Spec::Arfs,
         "yard" => Spec::Yard,
-        "fdir" => return Err(bad_input("--policy: fdir wants a rule file: fdir=rules.txt")),
+        "fdir" => {
+            return Err(bad_input("--policy: fdir needs a file with rules, as fdir=rules.txt"));
+        }
         other => {
             let names = Spec::NAMES.join(", ");
-            return Err(bad_input(format!("--policy: '{other}' is none of {names}")));
+            return Err(bad_input(format!(
+                "--policy: there is no policy '{other}'; choose from {names}"
+            )));
         }
     })
 }
 
 fn rule_file(name: &str) -> Result<RuleFile, Stop> {
     let text = std::fs::read_to_string(Path::new(name)).map_err(|error| {
-        bad_input(format!("{name}: {error}; --policy fdir=FILE wants a readable rule file"))
+        bad_input(format!("{name}: {error}; --policy fdir=FILE needs a readable rule file"))
     })?;
     let rules = rules::parse(name, &text).map_err(|errors| {
         let first = errors.first().map(ToString::to_string).unwrap_or_default();
@@ -252,7 +286,7 @@ fn hex(text: &str) -> Result<Vec<u8>, Stop> {
         .flatten();
     bytes.ok_or_else(|| {
         bad_input(format!(
-            "--rss-key: '{text}' is neither microsoft, symmetric, random:SEED nor hex digits"
+            "--rss-key: must be microsoft, symmetric, random:SEED or hex digits, not '{text}'"
         ))
     })
 }
@@ -260,7 +294,7 @@ fn hex(text: &str) -> Result<Vec<u8>, Stop> {
 fn power_of_two(flag: &str, entries: u32) -> Result<u32, Stop> {
     match entries {
         1..=16_777_216 => Ok(entries.next_power_of_two()),
-        _ => Err(bad_input(format!("{flag}: from 1 to 16777216, not {entries}"))),
+        _ => Err(bad_input(format!("{flag}: must be 1 to 16777216, not {entries}"))),
     }
 }
 
@@ -269,7 +303,7 @@ fn core_delay(text: &str) -> Result<(u16, Duration), String> {
         .and_then(|(core, delay)| {
             Some((core.parse().ok()?, humantime::parse_duration(delay).ok()?))
         })
-        .ok_or_else(|| format!("'{text}' is not CORE=TIME, such as 3=200us"))
+        .ok_or_else(|| format!("must be CORE=TIME, such as 3=200us, not '{text}'"))
 }
 
 pub(crate) fn nanos(duration: Duration) -> Nanos {

@@ -1,23 +1,19 @@
-//! `flowyard bench`: the engine on this machine, and devices by RFC 2544 and its family.
+//! `flowyard bench`: measures the engine on this machine, and network devices by RFC 2544 and related
+//! methods.
 
 use crate::stop::Stop;
 
+mod choices;
 mod compare;
 mod engine;
 mod generate;
-mod guard;
-mod live;
 mod methods;
 mod options;
 mod qualify;
 mod rank;
-mod replay;
-mod reset;
 mod rfc2889;
-pub(crate) mod rounds;
-mod state;
+mod values;
 
-/// Measure: the engine on this machine, or a device by RFC 2544 and its family.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -32,29 +28,31 @@ pub(crate) struct Args {
 
 #[derive(clap::Subcommand)]
 enum What {
-    /// The whole walk in memory: frames a second, nanoseconds by stage, and from which work on
-    /// splitting a flow over cores pays
+    /// Measure the engine on memory ports: frames per second, nanoseconds per stage, and whether
+    /// splitting one flow over two cores pays
     Engine(engine::Args),
-    /// RFC 2544 whole: throughput, latency (and RFC 8219), loss rate, back-to-back (RFC 9004),
-    /// recovery, reset (RFC 6201)
+    /// Test a device by RFC 2544: throughput, latency (also RFC 8219), frame loss rate, back-to-back
+    /// frames (RFC 9004), recovery, reset (RFC 6201)
     Rfc2544(methods::Rfc2544),
-    /// Throughput and back-to-back frames by RFC 9004
+    /// Measure a device's throughput and its buffers by back-to-back frames (RFC 9004)
     Rfc9004(methods::Rfc9004),
-    /// Several goals at once: CSIT's NDR and PDR, and RFC 2544's throughput
+    /// Search several loss ratios at once (MLRsearch): CSIT's NDR and PDR, and RFC 2544's throughput
     Mlrsearch(methods::Mlrsearch),
-    /// Lanner's experiment: duplex, 30 s, its sizes, 2 or 4 ports
+    /// Repeat the throughput experiment of the Lanner paper: both directions, trials of 30 s, the
+    /// paper's frame sizes, 2 or 4 ports
     Lanner(methods::Lanner),
-    /// One long run at a fixed load: 14 hours
+    /// Send at a fixed load for a long time, 14 hours by default, and count every frame
     Soak(methods::Soak),
-    /// What the tester proves of itself: loopback, conservation, the faulty device
+    /// Check the tester itself: its own speed, that it counts every frame, and that it detects every
+    /// fault of a deliberately faulty device
     Qualify(qualify::Args),
-    /// Send as fast as it goes
+    /// Send test frames from one interface as fast as possible and print the rate
     Generate(generate::Args),
-    /// A switch's addresses: caching capacity and learning rate
+    /// Measure a switch's address caching capacity and address learning rate (RFC 2889)
     Rfc2889(rfc2889::Args),
-    /// Two results side by side, with ratios
+    /// Compare two results of the same method, with the ratio for every frame size
     Compare(compare::Args),
-    /// Several devices in order, or that no difference can be told
+    /// Rank several devices by throughput, or report that their difference is not significant
     Rank(rank::Args),
 }
 

@@ -1,39 +1,32 @@
-//! `flowyard calibrate`: what things cost on this machine, saved as a profile for the models.
+//! `flowyard calibrate`: measures what basic operations cost on this machine, as a profile for the models.
 //!
-//! Micro-benchmarks of one thing each: a cache line that travels, a system call, a wake-up, the yard's
-//! stages on one core and handed to a second. All without work: what the models predict is with it.
+//! The engine does no work in these measurements; the models predict its rates with work.
 
-use std::collections::BTreeMap;
 use std::fs;
-use std::io::{Write, stdout};
 use std::path::PathBuf;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
-use flowyard_hostsim::{Constant, How, Machine, Profile};
+use flowyard_bench::calibrate::{Effort, Wants, profile};
+use flowyard_hostsim::Profile;
 use flowyard_report::{Cell, Column, Table, Tone};
-use flowyard_yard::{Clock, Span, Stages};
 
-use crate::bench::rounds::{Case, Load, Round};
-use crate::live;
+use crate::output::{self, style};
 use crate::stop::{Stop, bad_input};
 
-mod micro;
-
-/// Measure what things cost on this machine, for the models.
 #[derive(clap::Args)]
 #[command(
-    after_help = "Examples:\n  flowyard calibrate\n  flowyard calibrate --output here.toml\n  flowyard figures --profile here.toml\n\nOther load on the machine makes everything dearer: the load average is saved with the numbers."
+    after_help = "Examples:\n  flowyard calibrate\n  flowyard calibrate --output here.toml\n  flowyard figures --profile here.toml\n\nOther load on the machine increases the measured costs; the load average is saved with them.\nAs root, with two CPUs and memcached, the costs of sockets and threads are measured too."
 )]
 pub(crate) struct Args {
-    /// Write the profile to this file, instead of to standard output
+    /// Write the profile (TOML) to this file and print a table, instead of printing the profile
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
 
-    /// How often everything is measured; the least disturbed counts
+    /// Number of repetitions of each measurement; the smallest result is used
     #[arg(long, value_name = "N", default_value_t = 15)]
     rounds: usize,
 
-    /// How long each run of the yard takes, such as 200ms
+    /// Duration of each run of the engine, 1ms to 60s
     #[arg(long, value_name = "TIME", default_value = "60ms", value_parser = humantime::parse_duration)]
     time: Duration,
 }
@@ -43,21 +36,18 @@ pub(crate) fn run(args: &Args) -> Result<(), Stop> {
         || args.time < Duration::from_millis(1)
         || args.time > Duration::from_secs(60)
     {
-        return Err(bad_input("--rounds wants at least 1, --time from 1ms to 60s"));
+        return Err(bad_input("--rounds: must be at least 1; --time: must be 1ms to 60s"));
     }
     let wants = Wants { yard: true, host: true };
-    let profile =
-        profile(wants, args.rounds, args.time, &crate::run::clock()).map_err(Stop::Failed)?;
-    let mut out = stdout().lock();
-    let Some(path) = &args.output else {
-        out.write_all(profile.to_toml().as_bytes())?;
-        return Ok(out.flush()?);
-    };
-    fs::write(path, profile.to_toml())
-        .map_err(|error| bad_input(format!("{}: cannot write it: {error}", path.display())))?;
-    out.write_all(table(&profile).to_text(&crate::style()).as_bytes())?;
-    writeln!(out, "Saved: {}", path.display())?;
-    Ok(out.flush()?)
+    let effort = Effort { rounds: args.rounds, time: args.time };
+    let profile = profile(wants, effort, &crate::clock::date(), &crate::clock::new())
+        .map_err(Stop::Failed)?;
+    let Some(path) = &args.output else { return output::text(&profile.to_toml()) };
+    fs::write(path, profile.to_toml()).map_err(|error| {
+        bad_input(format!("{}: cannot write the file: {error}", path.display()))
+    })?;
+    let table = table(&profile).to_text(&style());
+    output::text(&format!("{table}Profile written to {}\n", path.display()))
 }
 
 /// The constants as a table.
@@ -65,8 +55,8 @@ pub(crate) fn table(profile: &Profile) -> Table {
     let mut table = Table::new(format!("Costs: {}", profile.title))
         .column(Column::text("constant"))
         .column(Column::number("value"))
-        .column(Column::text("how"))
-        .column(Column::text("source"));
+        .column(Column::text("obtained"))
+        .column(Column::text("operation or source"));
     for (name, constant) in &profile.constants {
         table.push([
             Cell::new(name.clone()),
@@ -76,207 +66,4 @@ pub(crate) fn table(profile: &Profile) -> Table {
         ]);
     }
     profile.about.iter().fold(table, |table, (name, value)| table.note(format!("{name}: {value}")))
-}
-
-/// The least disturbed: other load only adds.
-fn least(values: Vec<f64>) -> f64 {
-    values.into_iter().fold(f64::MAX, f64::min)
-}
-
-/// The yard's runs that its stages are timed in: one flow, no work.
-fn case(cores: u16, consumers: Vec<u16>) -> Case {
-    let (load, exact) = (Load::Forward, false);
-    Case { cores, order: "ordered", consumers, load, flows: 1, exact, length: 60 }
-}
-
-/// Which constants are wanted, beside the small ones.
-#[derive(Clone, Copy)]
-pub(crate) struct Wants {
-    /// The yard's stages.
-    pub(crate) yard: bool,
-    /// Sockets, threads and memcached; without root or memcached they are left out.
-    pub(crate) host: bool,
-}
-
-/// Measures what is wanted.
-pub(crate) fn profile(
-    wants: Wants,
-    rounds: usize,
-    time: Duration,
-    clock: &Clock,
-) -> anyhow::Result<Profile> {
-    let processors = std::thread::available_parallelism().map_or(1, usize::from);
-    let mut constants = BTreeMap::new();
-    let mut put = |name: &str, value: f64, source: &str| {
-        let constant =
-            Constant { value: value.max(0.0), how: How::Measured, source: source.into() };
-        constants.insert(name.to_owned(), constant);
-    };
-    let often = |measure: &dyn Fn() -> anyhow::Result<f64>| -> anyhow::Result<f64> {
-        Ok(least((0..rounds).map(|_| measure()).collect::<anyhow::Result<_>>()?))
-    };
-    put("clock_ns", often(&|| Ok(micro::clock(clock)))?, "reading the clock");
-    put("syscall_ns", often(&|| Ok(micro::syscall(clock)))?, "getppid");
-    if processors > 1 {
-        put(
-            "line_socket_ns",
-            often(&|| micro::line(clock))?,
-            "half of there and back of one cache line, processors 0 and 1",
-        );
-        put(
-            "wake_far_ns",
-            often(&|| micro::wake(clock, true))?,
-            "half of there and back between two threads over pipes, processors 0 and 1: write, wake, switch, read",
-        );
-    }
-    put("wake_near_ns", often(&|| micro::wake(clock, false))?, "the same on one processor");
-
-    if wants.yard {
-        yard(rounds, time, clock, &mut put)?;
-    }
-    if wants.host && live::obstacle().is_none() {
-        host(&mut constants, clock)?;
-    }
-
-    let file = |path: &str| fs::read_to_string(path).unwrap_or_default();
-    let cpu = file("/proc/cpuinfo");
-    let field = |name: &str| {
-        let line = cpu.lines().find(|line| line.starts_with(name))?;
-        Some(line.split_once(':')?.1.trim().to_owned())
-    };
-    let model = field("model name").unwrap_or_else(|| "unknown processor".to_owned());
-    let about = [
-        ("processor", model.clone()),
-        ("processors", processors.to_string()),
-        ("mhz", field("cpu MHz").unwrap_or_default()),
-        ("kernel", file("/proc/sys/kernel/osrelease").trim().to_owned()),
-        ("load average", file("/proc/loadavg").trim().to_owned()),
-        ("when", humantime::format_rfc3339_seconds(now()).to_string()),
-        ("rounds", rounds.to_string()),
-    ];
-    Ok(Profile {
-        name: "here".to_owned(),
-        title: format!("{model}, {processors} processors"),
-        machine: Machine { sockets: 1, cores: processors.clamp(1, 128) as u16, threads: 1 },
-        about: about.into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
-        constants,
-    })
-}
-
-/// The yard's stages without work.
-fn yard(
-    rounds: usize,
-    time: Duration,
-    clock: &Clock,
-    put: &mut dyn FnMut(&str, f64, &str),
-) -> anyhow::Result<()> {
-    let processors = std::thread::available_parallelism().map_or(1, usize::from);
-    // Side by side in each round: what disturbs one, disturbs the other.
-    let (mut near, mut far, mut many) = (Vec::new(), Vec::new(), Vec::new());
-    for _ in 0..rounds {
-        near.push(case(1, vec![0]).urgent(time, clock)?.0);
-        many.push(Case { flows: FLOWS, ..case(1, vec![0]) }.urgent(time, clock)?.0);
-        if processors > 1 {
-            far.push(case(2, vec![1]).urgent(time, clock)?.0);
-        }
-    }
-    let mut all = 0.0;
-    for (prefix, rounds, what) in [
-        ("yard_far", &far, "the yard, ordered queue, one flow, no work, handed to a second core"),
-        ("yard", &near, "the yard on one core, ordered queue, one flow, no work"),
-    ] {
-        if rounds.is_empty() {
-            continue;
-        }
-        all = 0.0;
-        for (name, spans) in STAGES {
-            let ns = least(rounds.iter().map(|round| sum(&round.stages, spans)).collect());
-            put(&format!("{prefix}_{name}_ns"), ns, what);
-            all += ns;
-        }
-    }
-    // The stages and the rest are together what a frame took, in the round that was least disturbed;
-    // where stages were disturbed in all rounds, there is no rest.
-    let frame = |rounds: &[Round]| least(rounds.iter().map(|r| 1e9 / r.pps.max(1.0)).collect());
-    put(
-        "yard_rest_ns",
-        frame(&near) - all,
-        "the yard on one core: a frame's time by its rate, less its stages",
-    );
-    put(
-        "yard_flows_ns",
-        frame(&many) - frame(&near),
-        "the yard on one core: what a frame takes longer with 1,100 flows than with one",
-    );
-    Ok(())
-}
-
-/// Flows where there are many.
-pub(crate) const FLOWS: u64 = 1100;
-
-/// How often sockets are measured.
-const HOST_ROUNDS: usize = 5;
-
-/// Sockets, threads and memcached.
-fn host(constants: &mut BTreeMap<String, Constant>, clock: &Clock) -> anyhow::Result<()> {
-    let mut put = |name: &str, value: f64, source: &str| {
-        let constant =
-            Constant { value: value.max(0.0), how: How::Measured, source: source.into() };
-        constants.insert(name.to_owned(), constant);
-    };
-    let (clock_ns, syscall_ns) = (micro::clock(clock), micro::syscall(clock));
-    let [near, far, switch] = live::threads::measure(clock, syscall_ns)?;
-    put(
-        "fifo_wake_near_ns",
-        near,
-        "a real-time thread sleeps and is woken, same processor, less switch",
-    );
-    put("fifo_wake_far_ns", far, "the same, woken by the other processor, both busy");
-    put("fifo_switch_ns", switch, "from one real-time thread to another (sched_yield)");
-    let idle = micro::wake(clock, true)? - micro::wake(clock, false)?;
-    put("idle_exit_ns", idle, "waking a thread of an idle processor, more than one of one's own");
-    let mut runs = BTreeMap::<String, (Vec<f64>, String)>::new();
-    for _ in 0..HOST_ROUNDS {
-        for (name, ns, source) in live::sockets::measure(clock, clock_ns)? {
-            runs.entry(name).or_insert_with(|| (Vec::new(), source)).0.push(ns);
-        }
-    }
-    let mut epoll = [0.0; 2];
-    for (name, (mut runs, source)) in runs {
-        // What is a difference of two has no least disturbed run.
-        let ns = if name.starts_with("rps") { live::median(&mut runs) } else { least(runs) };
-        for (epoll, known) in epoll.iter_mut().zip(["epoll_ns", "epoll_event_ns"]) {
-            if name == known {
-                *epoll = ns;
-            }
-        }
-        put(&name, ns, &source);
-    }
-    let request = || live::memcached::request(clock, clock_ns, switch, epoll);
-    let ns = least((0..3).map(|_| request()).collect::<anyhow::Result<_>>()?);
-    put(
-        "memcached_request_ns",
-        ns,
-        "memcached's own work for a request over a Unix socket, less system calls",
-    );
-    Ok(())
-}
-
-#[allow(clippy::disallowed_methods, reason = "the command line makes the clock")]
-fn now() -> SystemTime {
-    SystemTime::now()
-}
-
-/// The model's stages, by the yard's.
-const STAGES: [(&str, &[Span]); 6] = [
-    ("rx", &[Span::Rx, Span::Parse, Span::Steer, Span::Settle]),
-    ("enqueue", &[Span::Enqueue]),
-    ("dequeue", &[Span::Dequeue]),
-    ("work", &[Span::Work]),
-    ("complete", &[Span::Complete]),
-    ("tx", &[Span::Tx]),
-];
-
-fn sum(stages: &Stages, spans: &[Span]) -> f64 {
-    spans.iter().filter_map(|&span| stages.ns_per_frame(span)).sum()
 }

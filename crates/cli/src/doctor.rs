@@ -1,17 +1,15 @@
-//! `flowyard doctor`: what on this machine stands in a yard's way, and how to mend it.
+//! `flowyard doctor`: checks this machine's settings and prints the commands that fix problems.
 
 use std::fmt::Write as _;
-use std::io::{Write, stdout};
 use std::path::PathBuf;
 
 use flowyard_config::Config;
 use flowyard_operate::doctor::{Finding, Here, Level, Port, Wanted, examine};
-use flowyard_report::Document;
 use serde::Serialize;
 
+use crate::output;
 use crate::stop::{Stop, bad_input};
 
-/// Check the machine: what stands in a yard's way, and the command that mends it.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -19,28 +17,48 @@ Examples:
   flowyard doctor --interface eth1 --kind af_xdp
   flowyard doctor yard.toml --json
 
-Nothing is changed: commands that mend are printed, to be pasted. The exit status is 1 if there is a
-problem, 0 if there are warnings at most.")]
+The doctor changes nothing; run the printed commands to fix what it found. The exit status is 1 if
+there is a problem, otherwise 0.")]
 pub(crate) struct Args {
-    /// The configuration that is to run; without one, only what every yard needs is looked at
+    /// Configuration file (TOML) to check the machine for [default: check only what every configuration
+    /// needs]
     #[arg(value_name = "CONFIG")]
     config: Option<PathBuf>,
 
-    /// An interface to look at besides
+    /// Also check this interface (may be repeated)
     #[arg(long, value_name = "NAME")]
     interface: Vec<String>,
 
-    /// The kind of port that is to be on it: af_xdp, af_packet or tap
+    /// Kind of port that --interface will be used for
     #[arg(long, value_name = "KIND", default_value = "af_xdp")]
-    kind: String,
+    kind: PortKind,
 
-    /// Show what is as it should be, too
+    /// Also list the checks that passed
     #[arg(long)]
     all: bool,
 
-    /// Print JSON (schema flowyard.doctor/2)
+    /// Print JSON (schema flowyard.doctor/2) instead of text
     #[arg(long)]
     json: bool,
+}
+
+/// The kinds of port that use an interface, by their names in the configuration.
+#[derive(Clone, Copy, clap::ValueEnum)]
+#[value(rename_all = "snake_case")]
+enum PortKind {
+    AfXdp,
+    AfPacket,
+    Tap,
+}
+
+impl PortKind {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::AfXdp => "af_xdp",
+            Self::AfPacket => "af_packet",
+            Self::Tap => "tap",
+        }
+    }
 }
 
 #[derive(Serialize)]
@@ -51,12 +69,6 @@ struct Report {
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Stop> {
-    if !["af_xdp", "af_packet", "tap"].contains(&args.kind.as_str()) {
-        return Err(bad_input(format!(
-            "--kind: '{}' is none of af_xdp, af_packet, tap",
-            args.kind
-        )));
-    }
     let mut want = match &args.config {
         None => Wanted::default(),
         Some(path) => {
@@ -66,22 +78,18 @@ pub(crate) fn run(args: &Args) -> Result<(), Stop> {
     };
     want.ports.extend(args.interface.iter().map(|name| Port {
         interface: name.clone(),
-        kind: args.kind.clone(),
+        kind: args.kind.name().to_owned(),
         queues: 1,
         ..Port::default()
     }));
     let findings = examine(&Here, &want);
     let count = |level| findings.iter().filter(|one| one.level == level).count();
     let (problems, warnings) = (count(Level::Problem), count(Level::Warning));
-    let mut out = stdout().lock();
     if args.json {
-        let document = Document::new("flowyard.doctor/2", Report { problems, warnings, findings });
-        let json = document.to_json().map_err(anyhow::Error::from).map_err(Stop::Failed)?;
-        out.write_all(json.as_bytes())?;
+        output::json("flowyard.doctor/2", Report { problems, warnings, findings })?;
     } else {
-        out.write_all(text(&findings, args.all).as_bytes())?;
+        output::text(&text(&findings, args.all))?;
     }
-    out.flush()?;
     match problems {
         0 => Ok(()),
         1 => Err(Stop::Failed(anyhow::anyhow!("1 problem; see the fix above"))),
@@ -89,7 +97,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Stop> {
     }
 }
 
-/// The worst first; what is well in one line, unless all is wanted.
+/// Problems first, then warnings. Passed checks are listed in one line, or in full if `all`.
 fn text(findings: &[Finding], all: bool) -> String {
     let mut text = String::new();
     for level in [Level::Problem, Level::Warning, Level::Ok] {
@@ -100,20 +108,20 @@ fn text(findings: &[Finding], all: bool) -> String {
                 Level::Problem => "PROBLEM",
             };
             let _infallible =
-                writeln!(text, "{name}  {}: {}\n         why:  {}", one.about, one.what, one.why);
+                writeln!(text, "{name}  {}: {}\n         why: {}", one.about, one.what, one.why);
             if let Some(fix) = &one.fix {
-                let _infallible = writeln!(text, "         fix:  {fix}");
+                let _infallible = writeln!(text, "         fix: {fix}");
             }
             text.push('\n');
         }
     }
-    let well: Vec<_> = findings
+    let passed: Vec<_> = findings
         .iter()
         .filter(|one| one.level == Level::Ok)
         .map(|one| one.about.as_str())
         .collect();
-    if !all && !well.is_empty() {
-        let _infallible = writeln!(text, "as it should be: {}", well.join(", "));
+    if !all && !passed.is_empty() {
+        let _infallible = writeln!(text, "passed: {}", passed.join(", "));
     }
     text
 }

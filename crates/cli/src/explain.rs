@@ -1,21 +1,18 @@
-//! `flowyard explain`: which queue and core a flow gets, by which stage, and why not another.
-
-use std::io::{Write, stdout};
+//! `flowyard explain`: which receive queue and core a flow gets, which stage decides it, and why.
 
 use flowyard_analyze::{Analyzer, Explanation, Question, Target};
 use flowyard_frame::FlowKey;
 use flowyard_ports::pcap;
-use flowyard_report::Document;
 
 use crate::args::ModelArgs;
+use crate::output::{self, style};
 use crate::stop::{Stop, bad_input};
 
 mod text;
 
-/// The version of the JSON document; see docs/schema.
+/// Name and version of the JSON document; see docs/schema.
 pub(crate) const SCHEMA: &str = "flowyard.explain/2";
 
-/// Say which queue and core a flow gets, by which stage, and why not another.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -24,23 +21,23 @@ Examples:
   flowyard explain 'udp [2001:db8::1]:4000 > [2001:db8::2]:53' --adapter e810 --json
   flowyard explain 'tcp 10.0.0.1:40000 > 10.0.0.2:11211' --choose-port 3")]
 pub(crate) struct Args {
-    /// A flow as the adapter receives it, or CAPTURE:PACKETNUMBER (from 1; learned tables are then
-    /// as they were when that packet came)
+    /// The flow as the adapter receives it, as 'PROTO SRC:PORT > DST:PORT'; or CAPTURE:N for packet N
+    /// (from 1) of a capture file, with all learned tables in the state in which that packet found them
     #[arg(value_name = "FLOW")]
     flow: String,
 
     #[command(flatten)]
     model: ModelArgs,
 
-    /// Say why the flow does not get this queue
+    /// Explain why the flow does not get receive queue N, and what would change that
     #[arg(long, value_name = "N")]
     expect_queue: Option<u16>,
 
-    /// Find a source port that lands the flow on this queue by RSS
+    /// Find a source port with which RSS puts the flow on receive queue N
     #[arg(long, value_name = "N")]
     choose_port: Option<u16>,
 
-    /// Print JSON (schema flowyard.explain/2)
+    /// Print JSON (schema flowyard.explain/2) instead of text
     #[arg(long)]
     json: bool,
 }
@@ -52,8 +49,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Stop> {
     {
         if let Some(queue) = queue.filter(|&queue| queue >= setup.queues) {
             return Err(bad_input(format!(
-                "{flag}: there is no queue {queue} of {}; set --queues, or choose 0 to {}",
-                setup.queues,
+                "{flag}: there is no queue {queue}; choose 0 to {}, or raise --queues",
                 setup.queues - 1
             )));
         }
@@ -66,7 +62,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Stop> {
         }
         None => Target::flow(args.flow.parse::<FlowKey>().map_err(|error| {
             match as_file(&args.flow) {
-                Some(mend) => bad_input(mend),
+                Some(advice) => bad_input(advice),
                 None => bad_input(error),
             }
         })?),
@@ -75,33 +71,28 @@ pub(crate) fn run(args: &Args) -> Result<(), Stop> {
     print(&analyzer.explain(&target, &question), args.json)
 }
 
-/// `CAPTURE:PACKETNUMBER`, where the part before the last colon is a file.
+/// Splits `CAPTURE:PACKETNUMBER`, if the part before the last colon is an existing file.
 fn packet_of(text: &str) -> Option<(&str, u64)> {
     let (file, number) = text.rsplit_once(':')?;
     (std::path::Path::new(file).is_file()).then_some((file, number.parse().ok()?))
 }
 
-/// What a text that is no flow may have been meant as.
+/// Advice for a text that is not a flow but looks like the name of a capture.
 fn as_file(text: &str) -> Option<String> {
     let (file, number) = text.rsplit_once(':').unwrap_or((text, ""));
     let looks =
         |name: &str| [".pcap", ".pcapng", ".gz", ".cap"].iter().any(|end| name.ends_with(end));
     if std::path::Path::new(file).is_file() {
         return Some(format!(
-            "{file}: '{number}' is no packet number; say {file}:1 for the first packet"
+            "{file}: '{number}' is not a packet number; write {file}:1 for the first packet"
         ));
     }
-    looks(file).then(|| format!("{file}: no such capture; check the path"))
+    looks(file).then(|| format!("{file}: there is no such capture file; check the path"))
 }
 
 fn print(explanation: &Explanation, json: bool) -> Result<(), Stop> {
-    let mut out = stdout().lock();
     if json {
-        let document = Document::new(SCHEMA, explanation);
-        let json = document.to_json().map_err(anyhow::Error::from).map_err(Stop::Failed)?;
-        out.write_all(json.as_bytes())?;
-    } else {
-        out.write_all(text::text(explanation, &crate::style()).as_bytes())?;
+        return output::json(SCHEMA, explanation);
     }
-    Ok(out.flush()?)
+    output::text(&text::text(explanation, &style()))
 }

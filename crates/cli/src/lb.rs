@@ -1,23 +1,22 @@
-//! `flowyard lb`: a running balancer, shown, asked and changed by hand, on its control socket.
+//! `flowyard lb`: queries and changes a running load balancer over its control socket.
 
-use std::io::{Write, stdout};
 use std::time::Duration;
 
 use clap::Subcommand;
 use flowyard_operate::client::Client;
 use flowyard_operate::protocol::{Lb, LbChange, LbTrace, Request};
 
+use crate::output;
 use crate::show::{AskArgs, refused};
 use crate::stop::{Stop, bad_input};
 
 pub(crate) mod tables;
 
-/// The schemas of what is printed with --json.
+/// Names and versions of the JSON documents.
 pub(crate) const SHOW: &str = "flowyard.lb.show/2";
 pub(crate) const TRACE: &str = "flowyard.lb.trace/2";
 pub(crate) const CHANGE: &str = "flowyard.lb.change/2";
 
-/// Show a running balancer, ask it where a flow goes, drain backends, set weights.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -27,8 +26,8 @@ Examples:
   flowyard lb drain web/a --undo
   flowyard lb set-weight web/a 10
 
-What drain and set-weight change holds until it is undone, the backend leaves the configuration, or the
-yard ends; a reload (SIGHUP) leaves it as it is.")]
+A change made by drain or set-weight lasts until it is undone, the backend is removed from the
+configuration, or the instance ends. A reload (SIGHUP) does not undo it.")]
 pub(crate) struct Args {
     #[command(subcommand)]
     command: Command,
@@ -38,11 +37,11 @@ pub(crate) struct Args {
 enum Command {
     /// Show services and backends: health, weights, connections, packets, table checksums
     Show(ShowArgs),
-    /// Say which backend a flow goes to, and why
+    /// Show which backend a flow goes to, and why
     Trace(TraceArgs),
-    /// Send no new connections to a backend; those that it has stay
+    /// Stop sending new connections to a backend; its existing connections stay
     Drain(DrainArgs),
-    /// Set the weight of a backend
+    /// Set the weight of a backend: its share of new connections
     SetWeight(WeightArgs),
 }
 
@@ -53,12 +52,13 @@ Examples:
   flowyard lb show web --interval 1
   flowyard lb show --json")]
 struct ShowArgs {
-    /// This service alone
+    /// Show only this service [default: all]
     #[arg(value_name = "SERVICE")]
     service: Option<String>,
 
-    /// Look twice, so many seconds apart, and print rates by the second
-    #[arg(long, value_name = "S")]
+    /// Read the counters twice, this many seconds apart (0.05 to 3600), and print rates per second
+    /// [default: print totals]
+    #[arg(long, value_name = "SECONDS")]
     interval: Option<f64>,
 
     #[command(flatten)]
@@ -70,7 +70,7 @@ struct ShowArgs {
 Example:
   flowyard lb trace \"tcp 203.0.113.7:40000 > 192.0.2.1:443\"")]
 struct TraceArgs {
-    /// The flow as the client sends it, as PROTO SRC:PORT > DST:PORT
+    /// The flow as the client sends it, as 'PROTO SRC:PORT > DST:PORT'
     #[arg(value_name = "FLOW")]
     flow: String,
 
@@ -88,7 +88,7 @@ struct DrainArgs {
     #[arg(value_name = "SERVICE/BACKEND")]
     backend: String,
 
-    /// Take new connections again
+    /// Undo: send new connections to the backend again
     #[arg(long)]
     undo: bool,
 
@@ -106,11 +106,11 @@ struct WeightArgs {
     #[arg(value_name = "SERVICE/BACKEND")]
     backend: String,
 
-    /// Its part of new connections: 0 to 1000000
+    /// The new weight, 0 to 1000000, relative to those of the service's other backends
     #[arg(value_name = "N", required_unless_present = "undo", conflicts_with = "undo")]
     weight: Option<u32>,
 
-    /// The configured weight again
+    /// Return to the configured weight
     #[arg(long)]
     undo: bool,
 
@@ -124,7 +124,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Stop> {
         Command::Trace(args) => {
             let request = Request::LbTrace { flow: args.flow.clone() };
             let trace: LbTrace = args.ask.connect()?.ask(&request).map_err(refused)?;
-            say(&args.ask, TRACE, &trace, trace_text)
+            print(&args.ask, TRACE, &trace, trace_text)
         }
         Command::Drain(args) => {
             let (service, backend) = split(&args.backend)?;
@@ -139,20 +139,20 @@ pub(crate) fn run(args: &Args) -> Result<(), Stop> {
 
 fn show(args: &ShowArgs) -> Result<(), Stop> {
     if args.interval.is_some_and(|span| !(0.05..=3600.0).contains(&span)) {
-        return Err(bad_input("--interval: from 0.05 to 3600 seconds"));
+        return Err(bad_input("--interval: must be 0.05 to 3600 seconds"));
     }
-    let mut yard = args.ask.connect()?;
+    let mut client = args.ask.connect()?;
     let mut before = None;
     if let Some(span) = args.interval {
-        before = Some(look(&mut yard, args.service.as_deref())?);
+        before = Some(query(&mut client, args.service.as_deref())?);
         std::thread::sleep(Duration::from_secs_f64(span));
     }
-    let now = look(&mut yard, args.service.as_deref())?;
+    let now = query(&mut client, args.service.as_deref())?;
     args.ask.print(SHOW, &now, |now| tables::all(now, before.as_ref()))
 }
 
-fn look(yard: &mut Client, service: Option<&str>) -> Result<Lb, Stop> {
-    let mut all: Lb = yard.ask(&Request::Lb).map_err(refused)?;
+fn query(client: &mut Client, service: Option<&str>) -> Result<Lb, Stop> {
+    let mut all: Lb = client.ask(&Request::Lb).map_err(refused)?;
     if let Some(name) = service {
         let names: Vec<_> = all.services.iter().map(|service| service.name.clone()).collect();
         all.services.retain(|service| service.name == name);
@@ -164,34 +164,32 @@ fn look(yard: &mut Client, service: Option<&str>) -> Result<Lb, Stop> {
     Ok(all)
 }
 
-/// SERVICE/BACKEND.
+/// Splits SERVICE/BACKEND.
 fn split(text: &str) -> Result<(String, String), Stop> {
     match text.split_once('/') {
         Some((service, backend)) if !service.is_empty() && !backend.is_empty() => {
             Ok((service.into(), backend.into()))
         }
-        _ => Err(bad_input(format!("'{text}' names no backend; write SERVICE/BACKEND, as web/a"))),
+        _ => Err(bad_input(format!("'{text}' is not a backend; write SERVICE/BACKEND, as web/a"))),
     }
 }
 
 fn change(ask: &AskArgs, request: &Request) -> Result<(), Stop> {
     let change: LbChange = ask.connect()?.ask(request).map_err(refused)?;
-    say(ask, CHANGE, &change, change_text)
+    print(ask, CHANGE, &change, change_text)
 }
 
-/// Prints an answer: as JSON, or in words.
-fn say<T: serde::Serialize>(
+/// Prints an answer as JSON or as text.
+fn print<T: serde::Serialize>(
     ask: &AskArgs,
     schema: &'static str,
     answer: &T,
     text: impl FnOnce(&T) -> String,
 ) -> Result<(), Stop> {
     if ask.json {
-        return ask.print(schema, answer, |_| Vec::new());
+        return output::json(schema, answer);
     }
-    let mut out = stdout().lock();
-    out.write_all(text(answer).as_bytes())?;
-    Ok(out.flush()?)
+    output::text(&text(answer))
 }
 
 fn trace_text(trace: &LbTrace) -> String {
@@ -216,6 +214,6 @@ fn change_text(change: &LbChange) -> String {
     let LbChange { service, backend, generation, state, weight, connections, .. } = change;
     let note = change.note.as_ref().map_or_else(String::new, |note| format!("note: {note}\n"));
     format!(
-        "{service}/{backend} is {state}: weight in force {weight}, {connections} connections stay (generation {generation})\n{note}"
+        "{service}/{backend} is {state}: current weight {weight}, {connections} connections (table generation {generation})\n{note}"
     )
 }

@@ -1,7 +1,7 @@
-//! Logs: what happens while a yard runs, on standard error, a line each.
+//! Log lines of a running instance, on standard error.
 //!
-//! In a terminal and in a pipe alike lines have no colours. Under journald (`JOURNAL_STREAM`) they
-//! have no time, which the journal knows, and begin with the level as it wants it: `<4>`.
+//! Lines have no colours. Under journald (`JOURNAL_STREAM` is set) they have no time, because the journal
+//! adds it, and begin with the level in the journal's format: `<4>`.
 
 use std::io::{self, IsTerminal, Write, stderr};
 use std::sync::OnceLock;
@@ -11,14 +11,14 @@ use tracing::{Level, Metadata};
 use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::fmt::MakeWriter;
 
-/// How logs are written.
+/// Options for log lines.
 #[derive(clap::Args)]
 pub(crate) struct LogArgs {
-    /// The least that is logged: off, error, warn, info, debug, trace
+    /// Least severe level to log: off, error, warn, info, debug, trace
     #[arg(long, value_name = "LEVEL", default_value = "info", help_heading = "Logs")]
     log: LevelFilter,
 
-    /// How: lines of text, or of JSON
+    /// Format of log lines
     #[arg(long, value_name = "FORMAT", default_value = "text", help_heading = "Logs")]
     log_format: Format,
 }
@@ -29,21 +29,21 @@ enum Format {
     Json,
 }
 
-/// The progress that lines must not run into.
+/// The progress bar, if there is one; it must be hidden while a log line is written.
 static BAR: OnceLock<ProgressBar> = OnceLock::new();
 
-/// Lines of the log go above `bar` from here on.
+/// From now on, prints log lines above `bar`.
 pub(crate) fn above(bar: &ProgressBar) {
     let _only_one = BAR.set(bar.clone());
 }
 
 impl LogArgs {
-    /// Events are logged from here on.
+    /// Starts logging.
     pub(crate) fn start(&self) {
         let journal = std::env::var_os("JOURNAL_STREAM").is_some() && !stderr().is_terminal();
         let builder =
             tracing_subscriber::fmt().with_max_level(self.log).with_writer(ToStderr { journal });
-        // A second subscriber is only ever asked for by tests inside one process: the first stays.
+        // Fails if there is a subscriber already, which happens only in tests; the first one stays.
         let _first_stays = match (self.log_format, journal) {
             (Format::Json, _) => {
                 tracing::subscriber::set_global_default(builder.json().flatten_event(true).finish())
@@ -56,12 +56,11 @@ impl LogArgs {
     }
 }
 
-/// Makes a writer for each line.
 struct ToStderr {
     journal: bool,
 }
 
-/// Writes one line, with the level in front if the journal wants it.
+/// Writes one line after this prefix: the level for the journal, or nothing.
 struct Line(&'static str);
 
 impl<'a> MakeWriter<'a> for ToStderr {
@@ -85,7 +84,7 @@ impl<'a> MakeWriter<'a> for ToStderr {
 impl Write for Line {
     fn write(&mut self, text: &[u8]) -> io::Result<usize> {
         let line = [self.0.as_bytes(), text].concat();
-        // Nobody may read the log any more: that is no reason to stop.
+        // An error here means that the log's reader has gone; the instance goes on.
         let write = || drop(stderr().lock().write_all(&line));
         match BAR.get() {
             Some(bar) => bar.suspend(write),

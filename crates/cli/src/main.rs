@@ -1,19 +1,21 @@
-//! The `flowyard` command; the only place that reads its arguments and the clock.
+//! The `flowyard` command: parses arguments, calls the other crates, prints what they return.
 //!
-//! Exit status: 0 done, 1 failed on the way, 2 bad use or bad input. Nothing is half-written.
+//! Exit status: 0 for success, 1 for a failure at run time, 2 for wrong arguments or bad input. Output
+//! files are written whole or not at all.
 
 mod adapters;
 mod analyze;
 mod args;
 mod bench;
 mod calibrate;
+mod clock;
 mod doctor;
 mod explain;
 mod figures;
 mod lb;
-mod live;
 mod logs;
 mod nic;
+mod output;
 mod run;
 mod schema;
 mod show;
@@ -22,14 +24,13 @@ mod switch;
 mod top;
 mod trace;
 
-use std::io::{IsTerminal, Write, stdout};
+use std::io::Write;
 use std::process::ExitCode;
 
 use clap::error::ErrorKind;
 use clap::{Parser, Subcommand};
-use flowyard_report::Style;
 
-/// Which core gets this packet, and why?
+/// Steer network packets to CPU cores: a software data plane, models of network adapters, benchmarks
 #[derive(Parser)]
 #[command(name = "flowyard", version, propagate_version = true, max_term_width = 100)]
 struct Cli {
@@ -39,43 +40,43 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Steer a capture by every policy side by side: load, locality, filter tables, reordering
+    /// Compare steering policies on a captured packet trace: load, locality, filters, reordering
     Analyze(analyze::Args),
-    /// Say which queue and core a flow gets, by which stage, and why not another
+    /// Show which receive queue and CPU core a flow gets, and why
     Explain(explain::Args),
-    /// Run a yard: receive, steer, work, transmit, and account for every frame
+    /// Run the data plane that a configuration describes: receive, steer, process, transmit
     Run(run::Args),
-    /// Show what a running yard knows: tables, flows, elephants, drops, queues, cores
+    /// Show the state of a running instance: tables, flows, elephants, drops, queues, cores
     Show(show::Args),
-    /// Watch a running yard: cores, queues, tables, elephants, drops, by the second
+    /// Watch a running instance: its cores, queues, tables and drops, updated every second
     Top(top::Args),
-    /// Follow one flow of a running yard through every stage, with the reason for each decision
+    /// Trace frames of one flow through every stage of a running instance, with each decision's reason
     Trace(trace::Args),
-    /// Speak OpenFlow with a switch: flows, groups, meters, ports, as ovs-ofctl does
+    /// Query and change an OpenFlow switch: flows, groups, meters, ports (syntax of ovs-ofctl)
     Switch(switch::Args),
-    /// Show a running balancer, ask it where a flow goes, drain backends, set weights
+    /// Query and change a running load balancer: services, backends, weights
     Lb(lb::Args),
-    /// Check the machine: what stands in a yard's way, and the command that mends it
+    /// Check whether this machine is set up well for the data plane, and print the commands that fix it
     Doctor(doctor::Args),
-    /// Measure: how fast the engine is on this machine
+    /// Measure the engine's speed on this machine, or test a network device by RFC 2544
     Bench(bench::Args),
-    /// Measure what things cost on this machine, for the models: a profile
+    /// Measure what basic operations cost on this machine, and write the costs for the models to use
     Calibrate(calibrate::Args),
-    /// The tables and figures of the source papers: their numbers beside ours
+    /// Recompute the tables and figures of the source papers and print both numbers side by side
     Figures(figures::Args),
-    /// List the adapters that flowyard models, with their limits
+    /// List the network adapters that flowyard models, with their limits
     Adapters(adapters::Args),
-    /// Simulate a programmable adapter cycle by cycle, running real firmware
+    /// Simulate a programmable network adapter cycle by cycle, running real firmware
     Nic(nic::Args),
-    /// Print the JSON Schema of a command's --json
+    /// Print the JSON Schema of a command's --json output
     Schema(schema::Args),
 }
 
 fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
-        Err(error) if asks_for_help(&error) => error.exit(),
-        Err(error) => return say(&usage(&error), 2),
+        Err(error) if is_help(&error) => error.exit(),
+        Err(error) => return report(&usage(&error), 2),
     };
     let done = match cli.command {
         Command::Analyze(args) => analyze::run(&args),
@@ -97,22 +98,24 @@ fn main() -> ExitCode {
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(stop) if stop.is_closed_pipe() => ExitCode::SUCCESS,
-        Err(stop) => say(&stop.to_string(), stop.status()),
+        Err(stop) => report(&stop.to_string(), stop.status()),
     }
 }
 
-/// One line on standard error, whatever a file name or an argument is made of.
-fn say(what: &str, status: u8) -> ExitCode {
-    let line = what.replace(char::is_control, " ");
+/// Prints an error as one line on standard error; control characters, such as a newline in a file
+/// name, become blanks.
+fn report(error: &str, status: u8) -> ExitCode {
+    let line = error.replace(char::is_control, " ");
     let _ = writeln!(std::io::stderr(), "flowyard: {line}");
     ExitCode::from(status)
 }
 
-fn asks_for_help(error: &clap::Error) -> bool {
+fn is_help(error: &clap::Error) -> bool {
     !error.use_stderr() || error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
 }
 
-/// What clap says in a paragraph, in a line: lists after a blank, sentences after a semicolon.
+/// Joins the lines of clap's error message into one: list items after a blank, sentences after a
+/// semicolon.
 fn usage(error: &clap::Error) -> String {
     let text = error.render().to_string();
     let mut line = String::new();
@@ -130,12 +133,4 @@ fn usage(error: &clap::Error) -> String {
         line += part.trim();
     }
     line + "; try --help"
-}
-
-/// How tables look: in colour and as wide as the terminal, or plain in a pipe.
-fn style() -> Style {
-    if !stdout().is_terminal() {
-        return Style::plain();
-    }
-    Style::terminal(terminal_size::terminal_size().map_or(100, |(width, _)| width.0 as usize))
 }

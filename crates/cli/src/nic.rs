@@ -1,26 +1,30 @@
-//! `flowyard nic`: the programmable adapter of Willmann et al. (HPCA 2005), cycle by cycle.
+//! `flowyard nic`: simulates the programmable adapter of Willmann et al. (HPCA 2005) cycle by cycle.
 
-use std::io::{IsTerminal, Write, stderr, stdout};
 use std::path::{Path, PathBuf};
 
 use flowyard_nicsim::config::Config;
-use flowyard_nicsim::engine::Parts;
 use flowyard_nicsim::firmware::Builtin;
 use flowyard_nicsim::paper::{Exhibit, Study};
 use flowyard_nicsim::run::{Outcome, RunError, image, run as simulate};
 use flowyard_nicsim::{Fast, Reference, trace};
-use flowyard_report::{Document, Page, Section, html};
-use indicatif::{ProgressBar, ProgressStyle};
+use flowyard_report::{Page, Section, html};
 
+use self::machine::MachineArgs;
+use crate::output::{self, Progress, style};
 use crate::stop::{Stop, bad_input};
 
-mod books;
 mod capture;
+mod counters;
 mod heat;
+mod machine;
 mod sweep;
 
-/// Simulate a programmable adapter cycle by cycle, running real firmware.
 #[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  flowyard nic run
+  flowyard nic table 5
+  flowyard nic sweep --vary chip.cores=1,2,4,8,16")]
 pub(crate) struct Args {
     #[command(subcommand)]
     what: What,
@@ -28,80 +32,23 @@ pub(crate) struct Args {
 
 #[derive(clap::Subcommand)]
 enum What {
-    /// Run one machine and print its books
+    /// Simulate one configuration and print frame rates, frame counters and core cycles
     Run(RunArgs),
-    /// Vary one or two keys and print a table
+    /// Simulate all combinations of values of one or more configuration keys and print a table
     Sweep(sweep::Args),
-    /// Cycles by function of the paper, by firmware function, and the hottest addresses
+    /// Simulate one configuration and print where the cycles were spent: by the paper's functions, by
+    /// firmware function, by instruction
     Profile(ProfileArgs),
-    /// Write every scratchpad access of a run to a file
+    /// Write every scratchpad access of a simulation to a file
     Trace(TraceArgs),
-    /// A table of the paper, 1 to 6: its numbers, ours, the deviation
+    /// Reproduce a table of the paper, 1 to 6: the paper's numbers, the simulated ones, the deviation
     Table(ExhibitArgs),
-    /// A figure of the paper, 3, 7 or 8
+    /// Reproduce a figure of the paper: 3, 7 or 8
     Figure(ExhibitArgs),
-    /// Every table and figure, as text and as one page
+    /// Reproduce all tables and figures of the paper
     Reproduce(ReproduceArgs),
 }
 
-/// The machine.
-#[derive(clap::Args, Clone)]
-pub(crate) struct MachineArgs {
-    /// Firmware: ideal, swonly, rmw, task, steer, or an ELF file of your own (see docs/nic.md)
-    #[arg(long, value_name = "NAME|FILE", default_value = "rmw", help_heading = "Machine")]
-    firmware: String,
-
-    /// Configuration in TOML; keys not named keep their defaults
-    #[arg(long, value_name = "FILE", help_heading = "Machine")]
-    config: Option<PathBuf>,
-
-    /// Set one key, such as chip.cores=8, chip.mhz=500/3, load.flows=64 (may be repeated)
-    #[arg(long = "set", value_name = "KEY=VALUE", help_heading = "Machine")]
-    sets: Vec<String>,
-}
-
-impl MachineArgs {
-    pub(crate) fn config(&self) -> Result<Config, Stop> {
-        let mut config = match &self.config {
-            None => Config::default(),
-            Some(path) => {
-                let text = std::fs::read_to_string(path)
-                    .map_err(|error| bad_input(format!("{}: {error}", path.display())))?;
-                Config::parse(&text)
-                    .map_err(|error| bad_input(format!("{}: {error}", path.display())))?
-            }
-        };
-        for set in &self.sets {
-            config.set(set).map_err(|error| bad_input(format!("--set: {error}")))?;
-        }
-        config.check().map_err(|error| bad_input(format!("--set: {error}")))?;
-        Ok(config)
-    }
-
-    /// The firmware file's bytes.
-    pub(crate) fn elf(&self) -> Result<Vec<u8>, Stop> {
-        if let Some(builtin) = Builtin::find(&self.firmware) {
-            return Ok(builtin.elf().to_vec());
-        }
-        let names: Vec<_> = Builtin::ALL.iter().map(|builtin| builtin.name()).collect();
-        std::fs::read(&self.firmware).map_err(|error| {
-            bad_input(format!(
-                "--firmware {}: {error}; it is neither a file nor one of {}",
-                self.firmware,
-                names.join(", ")
-            ))
-        })
-    }
-
-    pub(crate) fn parts(&self) -> Result<Parts, Stop> {
-        let config = self.config()?;
-        let image = image(&config, &self.elf()?)
-            .map_err(|error| bad_input(format!("--firmware {}: {error}", self.firmware)))?;
-        Ok(Parts { config, image, ..Parts::default() })
-    }
-}
-
-/// One run.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -113,33 +60,38 @@ struct RunArgs {
     #[command(flatten)]
     machine: MachineArgs,
 
-    /// Let the frames of this capture arrive, at its times, instead of generated ones
+    /// Receive the frames of this capture, at the times in the capture [default: generated frames]
     #[arg(long, value_name = "CAPTURE")]
     pcap_in: Option<String>,
 
-    /// Write the frames that are sent, with the times of their last bits
+    /// Write the transmitted frames to this capture file; their times are those of the last bit
     #[arg(long, value_name = "FILE")]
     pcap_out: Option<PathBuf>,
 
-    /// Print this variable of the firmware at the end (may be repeated)
+    /// Print the final value of this firmware variable (may be repeated)
     #[arg(long, value_name = "SYMBOL")]
     peek: Vec<String>,
 
-    /// Use the plain engine, which simulates everything in every cycle (for comparison; slow)
+    /// Use the slow reference simulator, which simulates every component in every cycle
     #[arg(long)]
     reference: bool,
 
-    /// Print JSON (schema flowyard.nic/1)
+    /// Print JSON (schema flowyard.nic/1) instead of text
     #[arg(long)]
     json: bool,
 }
 
 #[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  flowyard nic profile --firmware swonly --set chip.mhz=200
+  flowyard nic profile --html profile.html")]
 struct ProfileArgs {
     #[command(flatten)]
     run: RunArgs,
 
-    /// Write a self-contained page: a heat map by address, and the hottest functions by instruction
+    /// Also write a self-contained HTML page with a heat map by address and the instructions of the
+    /// hottest functions to this file
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
 }
@@ -150,31 +102,31 @@ struct TraceArgs {
     #[command(flatten)]
     machine: MachineArgs,
 
-    /// The file to write
+    /// File to write (format: docs/nic.md)
     #[arg(long, short, value_name = "FILE")]
     output: PathBuf,
 }
 
-/// How exhibits are made and shown.
+/// How tables and figures are made and printed.
 #[derive(clap::Args)]
 struct ShowArgs {
-    /// Host cores to use [default: all]
+    /// Number of simulations to run in parallel [default: the number of CPUs]
     #[arg(long, value_name = "N")]
     threads: Option<usize>,
 
-    /// Measured microseconds of each run
+    /// Simulated time that each simulation measures, in microseconds, 1 to 1000000
     #[arg(long, value_name = "US", default_value_t = 2000)]
     measure_us: u64,
 
-    /// Print JSON (schema flowyard.nic-exhibits/1)
+    /// Print JSON (schema flowyard.nic-exhibits/1) instead of tables
     #[arg(long, conflicts_with = "csv")]
     json: bool,
 
-    /// Print CSV
+    /// Print comma-separated values instead of tables
     #[arg(long)]
     csv: bool,
 
-    /// Write a self-contained page with plots
+    /// Also write a self-contained HTML page with plots to this file
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
 }
@@ -184,10 +136,11 @@ struct ShowArgs {
     after_help = "Examples:\n  flowyard nic table 5\n  flowyard nic figure 7 --html figure7.html\n  flowyard nic figure 3 --trace accesses.fynt"
 )]
 struct ExhibitArgs {
-    /// Its number in the paper
+    /// Number of the table or figure in the paper
     number: u32,
 
-    /// Figure 3 only: take the accesses from this file (made by `flowyard nic trace`, firmware rmw)
+    /// For figure 3: read the accesses from this file, written by `flowyard nic trace` with firmware rmw
+    /// [default: simulate them]
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
 
@@ -236,26 +189,22 @@ fn one(args: &RunArgs, profile: bool, page: Option<&Path>) -> Result<(), Stop> {
     if let Some(path) = page {
         html::write(path, &heat::page(&outcome)).map_err(|error| Stop::Failed(error.into()))?;
     }
-    let mut out = stdout().lock();
     if args.json {
-        let document = Document::new("flowyard.nic/1", books::Report::of(&outcome));
-        let json = document.to_json().map_err(anyhow::Error::from).map_err(Stop::Failed)?;
-        out.write_all(json.as_bytes())?;
+        output::json("flowyard.nic/1", counters::Report::of(&outcome))?;
     } else if profile {
-        out.write_all(books::profile(&outcome, &crate::style()).as_bytes())?;
+        output::text(&counters::profile(&outcome, &style()))?;
     } else {
-        out.write_all(books::text(&outcome, &crate::style()).as_bytes())?;
+        output::text(&counters::text(&outcome, &style()))?;
     }
-    out.flush()?;
     verdict(&outcome)
 }
 
-/// A run whose frames were not what they should be has failed.
+/// A run with frames that the checker counted as errors has failed.
 fn verdict(outcome: &Outcome) -> Result<(), Stop> {
     match outcome.errors() {
         0 => Ok(()),
         errors => Err(Stop::Failed(anyhow::anyhow!(
-            "{errors} frames were out of order, changed or unknown: the firmware is at fault"
+            "{errors} frames left the adapter out of order, changed or unexpectedly; check the firmware"
         ))),
     }
 }
@@ -271,26 +220,25 @@ fn write_trace(args: &TraceArgs) -> Result<(), Stop> {
     let warm = cycles(config.run.warmup_us);
     engine.run_to(warm).map_err(|error| failed(&error))?;
     engine.accesses = Some(Vec::new());
-    // Traces grow by a gigabyte in a second of simulated time: a millisecond is plenty.
+    // No more than a millisecond: a trace grows by a gigabyte per second of simulated time.
     engine
         .run_to(warm + cycles(config.run.measure_us.min(1000)))
         .map_err(|error| failed(&error))?;
     let accesses = engine.accesses.take().unwrap_or_default();
     std::fs::write(&args.output, trace::encode(&accesses, trace::hash(&elf)))
         .map_err(|error| failed(&format!("{}: {error}", args.output.display())))?;
-    writeln!(stdout(), "{}: {} accesses", args.output.display(), accesses.len())?;
-    Ok(())
+    output::text(&format!("{}: {} accesses\n", args.output.display(), accesses.len()))
 }
 
 fn exhibit(args: &ExhibitArgs, table: bool) -> Result<(), Stop> {
     let number = args.number;
     if let Some(path) = &args.trace {
         if table || number != 3 {
-            return Err(bad_input("--trace: only figure 3 is made of a trace"));
+            return Err(bad_input("--trace: only figure 3 is made from a trace"));
         }
         return show(&[of_trace(path)?], &args.show);
     }
-    let (kind, there) = if table { ("table", "1 to 6") } else { ("figure", "3, 7 and 8") };
+    let (kind, there) = if table { ("table", "1 to 6") } else { ("figure", "3, 7 or 8") };
     let made =
         with_study(
             &args.show,
@@ -299,7 +247,9 @@ fn exhibit(args: &ExhibitArgs, table: bool) -> Result<(), Stop> {
             },
         )?;
     let made = made.ok_or_else(|| {
-        bad_input(format!("{kind} {number}: there are {there}; the paper's others are drawings"))
+        bad_input(format!(
+            "{kind} {number}: choose {there}; the paper has no other {kind}s with numbers"
+        ))
     })?;
     show(&[made], &args.show)
 }
@@ -320,25 +270,23 @@ fn with_study<T>(
     make: impl Fn(&Study<'_>) -> Option<Made<T>>,
 ) -> Result<Option<T>, Stop> {
     if show.measure_us == 0 || show.measure_us > 1_000_000 {
-        return Err(bad_input(format!("--measure-us: from 1 to 1000000, not {}", show.measure_us)));
+        return Err(bad_input(format!(
+            "--measure-us: must be 1 to 1000000, not {}",
+            show.measure_us
+        )));
     }
-    let bar = Progress::new();
-    let progress = |done: usize, of: usize| bar.at(done, of);
-    let study =
-        Study { threads: threads(show.threads), measure_us: show.measure_us, progress: &progress };
+    let bar = Progress::new(machine::BAR);
+    let progress = |done: usize, of: usize| bar.at(done as u64, of as u64);
+    let threads = machine::threads(show.threads);
+    let study = Study { threads, measure_us: show.measure_us, progress: &progress };
     make(&study).transpose().map_err(|error| Stop::Failed(error.into()))
 }
 
-pub(crate) fn threads(wanted: Option<usize>) -> usize {
-    wanted.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from)).max(1)
-}
-
 fn show(exhibits: &[Exhibit], args: &ShowArgs) -> Result<(), Stop> {
-    let mut out = stdout().lock();
     if let Some(path) = &args.html {
-        let line = std::env::args().collect::<Vec<_>>().join(" ");
+        let line = output::command_line();
         let mut page = Page::new("A programmable 10 Gb/s network interface")
-            .subtitle("Willmann, Kim, Rixner and Pai (HPCA 2005): the paper's numbers beside ours")
+            .subtitle("Willmann, Kim, Rixner and Pai (HPCA 2005): the paper's numbers and the simulated ones")
             .command(line);
         for exhibit in exhibits {
             let mut section = Section::new(format!("{}: {}", exhibit.name, exhibit.title));
@@ -350,52 +298,25 @@ fn show(exhibits: &[Exhibit], args: &ShowArgs) -> Result<(), Stop> {
         html::write(path, &page).map_err(|error| Stop::Failed(error.into()))?;
     }
     if args.json {
-        let document = Document::new("flowyard.nic-exhibits/1", Exhibits { exhibits });
-        let json = document.to_json().map_err(anyhow::Error::from).map_err(Stop::Failed)?;
-        out.write_all(json.as_bytes())?;
-    } else {
-        for exhibit in exhibits {
-            if args.csv {
-                out.write_all(exhibit.csv().as_bytes())?;
-            } else {
-                out.write_all(exhibit.table().to_text(&crate::style()).as_bytes())?;
-                writeln!(out)?;
-            }
-        }
-        if let (Some(path), false) = (&args.html, args.csv) {
-            writeln!(out, "Page with plots: {}", path.display())?;
+        return output::json("flowyard.nic-exhibits/1", Exhibits { exhibits });
+    }
+    let style = style();
+    let mut text = String::new();
+    for exhibit in exhibits {
+        if args.csv {
+            text += &exhibit.csv();
+        } else {
+            text += &exhibit.table().to_text(&style);
+            text += "\n";
         }
     }
-    Ok(out.flush()?)
+    if let (Some(path), false) = (&args.html, args.csv) {
+        text += &format!("Page with plots: {}\n", path.display());
+    }
+    output::text(&text)
 }
 
 #[derive(serde::Serialize)]
 struct Exhibits<'a> {
     exhibits: &'a [Exhibit],
-}
-
-/// A progress bar over runs on a terminal; nothing in a pipe.
-pub(crate) struct Progress(Option<ProgressBar>);
-
-impl Progress {
-    pub(crate) fn new() -> Self {
-        let style = ProgressStyle::with_template("{wide_bar} {pos} of {len} runs, {eta} left");
-        let bar = stderr().is_terminal().then(|| ProgressBar::new(0));
-        Self(bar.zip(style.ok()).map(|(bar, style)| bar.with_style(style)))
-    }
-
-    pub(crate) fn at(&self, done: usize, of: usize) {
-        if let Some(bar) = &self.0 {
-            bar.set_length(of as u64);
-            bar.set_position(done as u64);
-        }
-    }
-}
-
-impl Drop for Progress {
-    fn drop(&mut self) {
-        if let Some(bar) = &self.0 {
-            bar.finish_and_clear();
-        }
-    }
 }

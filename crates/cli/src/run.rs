@@ -10,11 +10,10 @@ use std::io::{IsTerminal, Write, stderr, stdout};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use self::open::Open;
 use flowyard_config::Config;
-use flowyard_frame::Nanos;
 use flowyard_operate::doctor::Wanted;
 use flowyard_operate::health::Checker;
 use flowyard_operate::service::Service;
@@ -112,7 +111,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Stop> {
     if !args.yes_this_is_my_uplink {
         config.refuse_uplinks().map_err(bad_input)?;
     }
-    let clock = clock();
+    let clock = crate::clock::new();
     let log: Log = Arc::new(|port, what| tracing::warn!(port, "{what}"));
     let switch = switch::Switch::plan(&config)?;
     let mut parts = Parts { clock: Some(Arc::clone(&clock)), ..Parts::default() };
@@ -162,13 +161,6 @@ fn read(args: &Args) -> Result<Config, Stop> {
         config.set_pace(pace).map_err(|what| bad_input(format!("--pace: {what}")))?;
     }
     Ok(config)
-}
-
-/// Nanoseconds since now.
-pub(crate) fn clock() -> flowyard_yard::Clock {
-    #[allow(clippy::disallowed_methods, reason = "the command line makes the clock")]
-    let start = Instant::now();
-    Arc::new(move || Nanos::try_from(start.elapsed().as_nanos()).unwrap_or(Nanos::MAX))
 }
 
 /// Signals that arrived and were not attended to.
@@ -272,7 +264,7 @@ fn print(outcome: &Outcome, json: bool) -> Result<(), Stop> {
         let json = document.to_json().map_err(anyhow::Error::from).map_err(Stop::Failed)?;
         out.write_all(json.as_bytes())?;
     } else {
-        out.write_all(books::text(outcome, &crate::style()).as_bytes())?;
+        out.write_all(books::text(outcome, &crate::output::style()).as_bytes())?;
     }
     Ok(out.flush()?)
 }

@@ -1,8 +1,6 @@
-//! `flowyard schema`: the JSON Schema of what the other commands print with `--json`.
+//! `flowyard schema`: the JSON Schema of the other commands' `--json` output.
 //!
-//! The same texts are committed as `docs/schema/*.json`; a test keeps the two equal.
-
-use std::io::{Write, stdout};
+//! The same texts are committed as `docs/schema/*.json`; a test compares them.
 
 use flowyard_analyze::{Analysis, Explanation};
 use flowyard_operate::protocol::{Lb, LbChange, LbTrace};
@@ -13,13 +11,12 @@ use serde_json::json;
 use crate::figures::Results;
 use crate::stop::Stop;
 
-/// Print the JSON Schema (draft 2020-12) of a command's --json.
 #[derive(clap::Args)]
 #[command(
-    after_help = "Examples:\n  flowyard schema analyze > flowyard.analyze.2.json\n  flowyard schema lb-show"
+    after_help = "Examples:\n  flowyard schema analyze > flowyard.analyze.1.json\n  flowyard schema lb-show\n\nThe schemas follow JSON Schema draft 2020-12. A document's \"schema\" key has its name and\nversion."
 )]
 pub(crate) struct Args {
-    /// The command
+    /// The command whose output the schema describes
     #[arg(value_enum)]
     command: Of,
 }
@@ -44,25 +41,24 @@ pub(crate) fn run(args: &Args) -> Result<(), Stop> {
         Of::Figures => document::<Results<'_>>(crate::figures::SCHEMA),
     };
     let text = serde_json::to_string_pretty(&schema).map_err(|error| Stop::Failed(error.into()))?;
-    let mut out = stdout().lock();
-    writeln!(out, "{text}")?;
-    Ok(out.flush()?)
+    crate::output::text(&(text + "\n"))
 }
 
 /// The schema of `T` inside the wrapper that [`flowyard_report::Document`] puts around it.
 fn document<T: JsonSchema>(name: &str) -> Schema {
-    // As it is written, not as a reader might accept it: a field that is always there is required.
+    // The schema of what is written, not of what a reader accepts: a field that is always written is
+    // required.
     let mut schema =
         SchemaSettings::draft2020_12().for_serialize().into_generator().into_root_schema_for::<T>();
     schema.insert("title".to_owned(), json!(name));
     let wrapper = [
         (
             "schema",
-            json!({ "const": name, "description": "What the document holds, and which edition: the number goes up when a field is renamed, removed or changes its meaning." }),
+            json!({ "const": name, "description": "Name and version of the document's schema. The version is raised when a field is renamed, removed or changes its meaning." }),
         ),
         (
             "flowyard",
-            json!({ "type": "string", "description": "The version of flowyard that wrote it." }),
+            json!({ "type": "string", "description": "Version of flowyard that wrote the document." }),
         ),
     ];
     for (field, about) in wrapper {

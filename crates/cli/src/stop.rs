@@ -1,12 +1,12 @@
-//! Why a command stops early: bad input (2) or a failure on the way (1).
+//! The error type of commands: bad input (exit status 2) or a failure at run time (1).
 
 use std::fmt;
 
-/// Why a command stopped.
+/// Why a command stopped early.
 pub(crate) enum Stop {
-    /// The user's words or files: one line that names the place and the mend. Status 2.
+    /// Wrong arguments or files. One line that names the place and the fix. Status 2.
     BadInput(String),
-    /// Something failed on the way. Status 1.
+    /// A failure at run time. Status 1.
     Failed(anyhow::Error),
 }
 
@@ -18,7 +18,7 @@ impl Stop {
         }
     }
 
-    /// `flowyard ... | head` is no failure.
+    /// Whether standard output was closed, as in `flowyard ... | head`. That is not a failure.
     pub(crate) fn is_closed_pipe(&self) -> bool {
         match self {
             Self::BadInput(_) => false,
@@ -38,14 +38,23 @@ impl fmt::Display for Stop {
     }
 }
 
+impl From<flowyard_bench::Error> for Stop {
+    fn from(error: flowyard_bench::Error) -> Self {
+        match error {
+            flowyard_bench::Error::Input(line) => Self::BadInput(line),
+            flowyard_bench::Error::Failed(error) => Self::Failed(error),
+        }
+    }
+}
+
 impl From<std::io::Error> for Stop {
     fn from(error: std::io::Error) -> Self {
         Self::Failed(error.into())
     }
 }
 
-/// The user's words or files are at fault.
-#[allow(clippy::needless_pass_by_value, reason = "so that `map_err(bad_input)` reads as it does")]
+/// Makes an error about wrong arguments or files.
+#[allow(clippy::needless_pass_by_value, reason = "so that `map_err(bad_input)` needs no closure")]
 pub(crate) fn bad_input(line: impl ToString) -> Stop {
     Stop::BadInput(line.to_string())
 }

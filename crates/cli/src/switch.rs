@@ -1,15 +1,14 @@
-//! `flowyard switch`: a controller for a moment, in the syntax that people type for `ovs-ofctl`.
+//! `flowyard switch`: an OpenFlow client for the command line, with the syntax of `ovs-ofctl`.
 
 mod ask;
 mod print;
 mod why;
 
-use std::io::{Write, stdout};
 use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::anyhow;
-use clap::Subcommand;
+use clap::{Subcommand, ValueEnum};
 use flowyard_openflow::flow::FlowCommand;
 use flowyard_openflow::group::{GroupCommand, MeterCommand};
 use flowyard_openflow::{Message, Version, ofctl};
@@ -19,130 +18,187 @@ use flowyard_operate::openflow::tls::{Loaded, Tls};
 
 use crate::stop::{Stop, bad_input};
 
-/// Asks a switch, changes it, watches it.
 #[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  flowyard switch show tcp:127.0.0.1:6653
+  flowyard switch dump-flows unix:/run/flowyard/switch.sock tcp,nw_dst=10.0.0.0/8
+  flowyard switch add-flow tcp:127.0.0.1 'priority=7,tcp,tp_dst=80,actions=output:1'
+  flowyard switch why in_port=1,udp")]
 pub(crate) struct Args {
     #[command(subcommand)]
     command: Command,
 
-    /// OpenFlow versions that may be spoken
-    #[arg(short = 'O', long, global = true, value_name = "LIST", value_delimiter = ',', default_value = "1.3,1.4", value_parser = version)]
-    protocols: Vec<Version>,
+    /// OpenFlow versions to offer, separated by commas
+    #[arg(
+        short = 'O',
+        long,
+        global = true,
+        value_name = "LIST",
+        value_delimiter = ',',
+        default_value = "1.3,1.4"
+    )]
+    protocols: Vec<Protocol>,
 
-    /// How long to wait for an answer
+    /// Maximum time to wait for an answer, such as 10s
     #[arg(long, global = true, value_name = "TIME", default_value = "10s", value_parser = humantime::parse_duration)]
     timeout: Duration,
 
-    /// This side's certificate (PEM), for tls:
+    /// File with this client's certificate (PEM), for a tls: address
     #[arg(long, global = true, value_name = "FILE", requires = "private_key")]
     certificate: Option<PathBuf>,
 
-    /// Its private key (PEM)
+    /// File with the private key of --certificate (PEM)
     #[arg(long, global = true, value_name = "FILE", requires = "ca_cert")]
     private_key: Option<PathBuf>,
 
-    /// The certificate of who signs the switch's (PEM)
+    /// File with the certificate of the authority that signed the switch's certificate (PEM)
     #[arg(long, global = true, value_name = "FILE", requires = "certificate")]
     ca_cert: Option<PathBuf>,
 }
 
-/// Where the switch listens.
 #[derive(clap::Args)]
 struct At {
-    /// Where the switch listens: tcp:HOST:PORT, tls:HOST:PORT (6653 if left out) or unix:PATH
+    /// Address at which the switch listens: tcp:HOST[:PORT], tls:HOST[:PORT] (default port 6653) or
+    /// unix:PATH
     switch: Endpoint,
 }
 
-/// A group, a flow or a meter as text, or a file of them.
 #[derive(clap::Args)]
 struct Texts {
     #[command(flatten)]
     at: At,
 
-    /// As ovs-ofctl writes it; `@FILE` is a file with one on each line, `@-` standard input
+    /// The flow, group or meter in the syntax of ovs-ofctl; @FILE reads one per line from a file, @-
+    /// from standard input
     text: String,
 }
 
-/// What is deleted or shown; all without.
 #[derive(clap::Args)]
 struct Which {
     #[command(flatten)]
     at: At,
 
-    /// Which, as ovs-ofctl writes it [default: all]
-    #[arg(default_value = "")]
+    /// Which ones, in the syntax of ovs-ofctl [default: all]
+    #[arg(default_value = "", hide_default_value = true)]
     text: String,
 
-    /// Only the one with exactly this match and priority
+    /// Only the flow with exactly this match and priority
     #[arg(long)]
     strict: bool,
 }
 
 #[derive(Subcommand)]
 enum Command {
-    /// What the switch is, and its ports
+    /// Print the switch's description and its ports
+    #[command(after_help = "Example:\n  flowyard switch show tcp:127.0.0.1:6653")]
     Show(At),
-    /// Flows, all or those within a match
+    /// Print flows: all, or those that a match includes
+    #[command(after_help = "Example:\n  flowyard switch dump-flows tcp:127.0.0.1 table=0,tcp")]
     DumpFlows(Which),
-    /// How many flows, packets and bytes
+    /// Print the number of flows, packets and bytes: of all flows, or those that a match includes
+    #[command(after_help = "Example:\n  flowyard switch dump-aggregate tcp:127.0.0.1 udp")]
     DumpAggregate(Which),
     /// Add flows
+    #[command(
+        after_help = "Example:\n  flowyard switch add-flow tcp:127.0.0.1 'priority=7,tcp,tp_dst=80,actions=output:1'"
+    )]
     AddFlow(Texts),
-    /// Give flows other actions
+    /// Change the actions of flows
+    #[command(
+        after_help = "Example:\n  flowyard switch mod-flows tcp:127.0.0.1 'table=1,tcp,actions=drop'"
+    )]
     ModFlows {
         #[command(flatten)]
         texts: Texts,
-        /// Only the one with exactly this match and priority
+        /// Only the flow with exactly this match and priority
         #[arg(long)]
         strict: bool,
     },
-    /// Delete flows, all or those within a match
+    /// Delete flows: all, or those that a match includes
+    #[command(after_help = "Example:\n  flowyard switch del-flows tcp:127.0.0.1 table=1")]
     DelFlows(Which),
-    /// Groups
+    /// Print groups
+    #[command(after_help = "Example:\n  flowyard switch dump-groups tcp:127.0.0.1")]
     DumpGroups(At),
-    /// Counters of groups
+    /// Print the counters of groups
+    #[command(after_help = "Example:\n  flowyard switch dump-group-stats tcp:127.0.0.1")]
     DumpGroupStats(At),
     /// Add groups
+    #[command(
+        after_help = "Example:\n  flowyard switch add-group tcp:127.0.0.1 'group_id=1,type=select,bucket=weight:2,actions=output:1'"
+    )]
     AddGroup(Texts),
     /// Change groups
+    #[command(
+        after_help = "Example:\n  flowyard switch mod-group tcp:127.0.0.1 'group_id=1,type=all,bucket=actions=output:2'"
+    )]
     ModGroup(Texts),
-    /// Delete groups, all or one
+    /// Delete all groups, or one
+    #[command(after_help = "Example:\n  flowyard switch del-groups tcp:127.0.0.1 group_id=1")]
     DelGroups(Which),
-    /// Meters
+    /// Print meters
+    #[command(after_help = "Example:\n  flowyard switch dump-meters tcp:127.0.0.1")]
     DumpMeters(At),
-    /// Counters of meters
+    /// Print the counters of meters
+    #[command(after_help = "Example:\n  flowyard switch meter-stats tcp:127.0.0.1")]
     MeterStats(At),
     /// Add meters
+    #[command(
+        after_help = "Example:\n  flowyard switch add-meter tcp:127.0.0.1 'meter=1,kbps,band=type=drop,rate=1000'"
+    )]
     AddMeter(Texts),
     /// Change meters
+    #[command(
+        after_help = "Example:\n  flowyard switch mod-meter tcp:127.0.0.1 'meter=1,kbps,band=type=drop,rate=2000'"
+    )]
     ModMeter(Texts),
-    /// Delete meters, all or one
+    /// Delete all meters, or one
+    #[command(after_help = "Example:\n  flowyard switch del-meters tcp:127.0.0.1 meter=1")]
     DelMeters(Which),
-    /// Counters of ports
+    /// Print the counters of ports
+    #[command(after_help = "Example:\n  flowyard switch dump-ports tcp:127.0.0.1")]
     DumpPorts(At),
-    /// Counters of tables
+    /// Print the counters of tables
+    #[command(after_help = "Example:\n  flowyard switch dump-tables tcp:127.0.0.1")]
     DumpTables(At),
-    /// Say which flows of a running yard's switch a frame meets, and whether its cache answers the next
+    /// Show which flows a frame matches in the switch of a running instance, and whether the lookup is
+    /// cached
     Why(why::Args),
-    /// Print what the switch tells its controllers, until interrupted
+    /// Print the messages that the switch sends to controllers, until interrupted
+    #[command(
+        after_help = "Example:\n  flowyard switch monitor tcp:127.0.0.1 -O 1.4 --watch --count 10"
+    )]
     Monitor {
         #[command(flatten)]
         at: At,
-        /// Also flows that come, change and go (OpenFlow 1.4)
+        /// Also print flows when they are added, changed or deleted (needs -O 1.4)
         #[arg(long)]
         watch: bool,
-        /// Stop after so many messages
+        /// Exit after N messages [default: never]
         #[arg(long, value_name = "N")]
         count: Option<u64>,
     },
 }
 
-fn version(text: &str) -> Result<Version, String> {
-    match text.trim_start_matches("OpenFlow").replace('.', "").as_str() {
-        "10" => Ok(Version::V10),
-        "13" => Ok(Version::V13),
-        "14" => Ok(Version::V14),
-        _ => Err("write 1.0, 1.3 or 1.4".into()),
+/// A version of OpenFlow; `OpenFlow13` is how `ovs-ofctl` writes 1.3.
+#[derive(Clone, Copy, ValueEnum)]
+enum Protocol {
+    #[value(name = "1.0", aliases = ["10", "OpenFlow10", "OpenFlow1.0"])]
+    V10,
+    #[value(name = "1.3", aliases = ["13", "OpenFlow13", "OpenFlow1.3"])]
+    V13,
+    #[value(name = "1.4", aliases = ["14", "OpenFlow14", "OpenFlow1.4"])]
+    V14,
+}
+
+impl From<Protocol> for Version {
+    fn from(protocol: Protocol) -> Self {
+        match protocol {
+            Protocol::V10 => Self::V10,
+            Protocol::V13 => Self::V13,
+            Protocol::V14 => Self::V14,
+        }
     }
 }
 
@@ -199,7 +255,7 @@ fn meter(command: MeterCommand) -> impl Fn(&str) -> Read {
     move |text| ofctl::meter(text, command).map(Message::MeterMod)
 }
 
-/// A failure on the way.
+/// A failure at run time.
 fn failed(error: impl std::error::Error + Send + Sync + 'static) -> Stop {
     Stop::Failed(error.into())
 }
@@ -208,7 +264,7 @@ impl Args {
     fn connect(&self, at: &At) -> Result<Client, Stop> {
         if at.switch.listens {
             return Err(bad_input(format!(
-                "{}: a place to listen at; write where the switch listens, such as tcp:127.0.0.1:6653",
+                "{}: this is an address to listen on; write the switch's address, such as tcp:127.0.0.1:6653",
                 at.switch
             )));
         }
@@ -223,22 +279,23 @@ impl Args {
             }
             _ if at.switch.is_tls() => {
                 let files = "--certificate, --private-key and --ca-cert";
-                return Err(bad_input(format!("{}: TLS needs {files}", at.switch)));
+                return Err(bad_input(format!("{}: a TLS connection needs {files}", at.switch)));
             }
             _ => None,
         };
-        Client::connect(&at.switch, &self.protocols, tls.as_ref(), self.timeout).map_err(failed)
+        let versions: Vec<Version> = self.protocols.iter().copied().map(Into::into).collect();
+        Client::connect(&at.switch, &versions, tls.as_ref(), self.timeout).map_err(failed)
     }
 
     fn one(&self, at: &At, read: Read) -> Result<(), Stop> {
         let message = read.map_err(bad_input)?;
         match self.connect(at)?.change(&[message]).map_err(failed)? {
             None => Ok(()),
-            Some((_, why)) => Err(Stop::Failed(anyhow!("the switch refused: {why}"))),
+            Some((_, why)) => Err(Stop::Failed(anyhow!("the switch refused the change: {why}"))),
         }
     }
 
-    /// Reads all before it sends any.
+    /// Sends one change, or those in a file. The file is read completely before any change is sent.
     fn change(&self, texts: &Texts, read: impl Fn(&str) -> Read) -> Result<(), Stop> {
         let Some(path) = texts.text.strip_prefix('@') else {
             return self.one(&texts.at, read(&texts.text));
@@ -260,16 +317,15 @@ impl Args {
             None => Ok(()),
             Some((place, why)) => {
                 let line = lines.get(place).map_or(0, |(number, _)| *number);
-                Err(Stop::Failed(anyhow!("{path}: line {line}: the switch refused: {why}")))
+                Err(Stop::Failed(anyhow!(
+                    "{path}: line {line}: the switch refused the change: {why}"
+                )))
             }
         }
     }
 }
 
-/// A line on standard output.
+/// Prints a line on standard output.
 fn say(line: &str) -> Result<(), Stop> {
-    let mut out = stdout().lock();
-    out.write_all(line.as_bytes())?;
-    out.write_all(b"\n")?;
-    Ok(())
+    crate::output::text(&format!("{line}\n"))
 }

@@ -1,8 +1,8 @@
-//! `flowyard top`: a running yard by the second.
+//! `flowyard top`: the state of a running instance, refreshed at an interval.
 //!
-//! Drawn with the tables of every other command on the terminal's second screen; keys are read
-//! with the terminal set to give each at once. That is all a terminal library would be used for
-//! here, so there is none.
+//! The tables of the other commands are drawn on the terminal's alternate screen, and the terminal is set
+//! to deliver keys without waiting for a whole line. Nothing else of a terminal library would be used here,
+//! so there is none.
 
 use std::io::{IsTerminal, Write, stdin, stdout};
 use std::time::Duration;
@@ -18,7 +18,6 @@ use rustix::termios::{
 use crate::show::{AskArgs, refused, tables, text};
 use crate::stop::{Stop, bad_input};
 
-/// Watch a running yard: cores, queues, tables, elephants and drops, by the second.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -26,71 +25,71 @@ Examples:
   flowyard top --interval 0.5
   flowyard top --once | head
 
-q leaves.")]
+Press q to quit.")]
 pub(crate) struct Args {
     #[command(flatten)]
     ask: AskArgs,
 
-    /// Seconds between two looks
-    #[arg(long, value_name = "S", default_value_t = 1.0)]
+    /// Seconds between two updates, 0.05 to 3600
+    #[arg(long, value_name = "SECONDS", default_value_t = 1.0)]
     interval: f64,
 
-    /// Print one frame, of two looks, and leave
+    /// Print the rates of one interval and exit, also the default if the output is not a terminal
     #[arg(long)]
     once: bool,
 }
 
-/// One look.
+/// The state of the instance at one time.
 #[derive(serde::Serialize)]
-struct Look {
+struct State {
     cores: Cores,
     queues: Queues,
     tables: Tables,
     elephants: Elephants,
     drops: Drops,
-    /// Of a balancer.
+    /// `None` if the instance is not a load balancer.
     lb: Option<Lb>,
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Stop> {
     if !(0.05..=3600.0).contains(&args.interval) {
-        return Err(bad_input("--interval: from 0.05 to 3600 seconds"));
+        return Err(bad_input("--interval: must be 0.05 to 3600 seconds"));
     }
-    let mut yard = args.ask.connect()?;
+    let mut client = args.ask.connect()?;
     let interval = Duration::from_secs_f64(args.interval);
-    let mut before = look(&mut yard)?;
+    let mut before = query(&mut client)?;
     if args.once || args.ask.json || !stdout().is_terminal() || !stdin().is_terminal() {
         std::thread::sleep(interval);
-        let now = look(&mut yard)?;
-        return args.ask.print("flowyard.top/1", &now, |now| frame(now, &before));
+        let now = query(&mut client)?;
+        return args.ask.print("flowyard.top/1", &now, |now| all_tables(now, &before));
     }
-    let _screen = Screen::take()?;
+    let _screen = Screen::enter()?;
     loop {
         if key(interval)? {
             return Ok(());
         }
-        let now = look(&mut yard)?;
-        draw(&text(&frame(&now, &before), &crate::style()))?;
+        let now = query(&mut client)?;
+        draw(&text(&all_tables(&now, &before), &crate::output::style()))?;
         before = now;
     }
 }
 
-fn look(yard: &mut Client) -> Result<Look, Stop> {
-    Ok(Look {
-        cores: yard.ask(&Request::Cores).map_err(refused)?,
-        queues: yard.ask(&Request::Queues).map_err(refused)?,
-        tables: yard.ask(&Request::Tables { entries: 0 }).map_err(refused)?,
-        elephants: yard.ask(&Request::Elephants).map_err(refused)?,
-        drops: yard.ask(&Request::Drops).map_err(refused)?,
-        lb: match yard.ask(&Request::Lb) {
+fn query(client: &mut Client) -> Result<State, Stop> {
+    Ok(State {
+        cores: client.ask(&Request::Cores).map_err(refused)?,
+        queues: client.ask(&Request::Queues).map_err(refused)?,
+        tables: client.ask(&Request::Tables { entries: 0 }).map_err(refused)?,
+        elephants: client.ask(&Request::Elephants).map_err(refused)?,
+        drops: client.ask(&Request::Drops).map_err(refused)?,
+        lb: match client.ask(&Request::Lb) {
             Ok(lb) => Some(lb),
-            Err(ClientError::Refused(_)) => None, // it is none
+            Err(ClientError::Refused(_)) => None, // not a load balancer
             Err(error) => return Err(refused(error)),
         },
     })
 }
 
-fn frame(now: &Look, before: &Look) -> Vec<flowyard_report::Table> {
+fn all_tables(now: &State, before: &State) -> Vec<flowyard_report::Table> {
     let span = now.cores.at_s - before.cores.at_s;
     let mut all = vec![
         tables::cores(&now.cores, Some(&before.cores)),
@@ -103,7 +102,7 @@ fn frame(now: &Look, before: &Look) -> Vec<flowyard_report::Table> {
     all
 }
 
-/// Draws over what was there, as far as the terminal has room.
+/// Draws over the previous text, as many lines as the terminal has.
 fn draw(text: &str) -> Result<(), Stop> {
     let rows = terminal_size::terminal_size().map_or(24, |(_, height)| usize::from(height.0));
     let mut out = stdout().lock();
@@ -111,38 +110,38 @@ fn draw(text: &str) -> Result<(), Stop> {
     for line in text.lines().take(rows.saturating_sub(1)) {
         write!(out, "{line}\x1b[K\r\n")?;
     }
-    write!(out, "\x1b[Jq leaves")?;
+    write!(out, "\x1b[Jpress q to quit")?;
     Ok(out.flush()?)
 }
 
-/// Waits for a key; whether it is one that leaves.
+/// Waits for a key, at most for `wait`; returns whether it is one that quits.
 fn key(wait: Duration) -> Result<bool, Stop> {
     let input = stdin();
     let wait = Timespec { tv_sec: wait.as_secs() as _, tv_nsec: wait.subsec_nanos().into() };
     let mut polled = [PollFd::new(&input, PollFlags::IN)];
     match poll(&mut polled, Some(&wait)) {
-        Ok(0) | Err(rustix::io::Errno::INTR) => return Ok(false), // a resize draws anew
+        Ok(0) | Err(rustix::io::Errno::INTR) => return Ok(false), // INTR: the terminal was resized
         Ok(_) => {}
         Err(error) => return Err(std::io::Error::from(error).into()),
     }
     let mut keys = [0; 64];
     let got = rustix::io::read(&input, &mut keys).map_err(std::io::Error::from)?;
-    // Nothing to read is a terminal that went away; Ctrl-C comes as a key.
+    // No byte means that the terminal was closed. Ctrl-C arrives as byte 3, because ISIG is off.
     Ok(got == 0 || keys[..got].iter().any(|key| matches!(key, b'q' | b'Q' | 3)))
 }
 
-/// The terminal's second screen, given back when dropped.
+/// The terminal's alternate screen; the former screen and settings are restored when this is dropped.
 struct Screen(Termios);
 
 impl Screen {
-    fn take() -> Result<Self, Stop> {
+    fn enter() -> Result<Self, Stop> {
         let before = tcgetattr(stdin()).map_err(std::io::Error::from)?;
         let mut raw = before.clone();
         raw.local_modes.remove(LocalModes::ICANON | LocalModes::ECHO | LocalModes::ISIG);
         raw.special_codes[SpecialCodeIndex::VMIN] = 1;
         raw.special_codes[SpecialCodeIndex::VTIME] = 0;
         tcsetattr(stdin(), OptionalActions::Now, &raw).map_err(std::io::Error::from)?;
-        let screen = Self(before); // from here on it is given back
+        let screen = Self(before); // before the next write, so that its failure restores the terminal
         write!(stdout(), "\x1b[?1049h\x1b[?25l\x1b[2J")?;
         Ok(screen)
     }

@@ -1,14 +1,13 @@
-//! `flowyard trace`: one flow of a running yard through every stage.
+//! `flowyard trace`: follows frames of one flow through the stages of a running instance.
 
 use std::fmt::Write as _;
-use std::io::{Write, stdout};
 
 use flowyard_operate::protocol::{Request, Trace, TraceRequest};
 
+use crate::output;
 use crate::show::{AskArgs, refused};
 use crate::stop::{Stop, bad_input};
 
-/// Follow one flow of a running yard through every stage, with the reason for each decision.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -16,27 +15,28 @@ Examples:
   flowyard trace \"udp 10.0.0.1:53 > 10.0.0.2:5353\" --both --count 3 --json
   flowyard trace --drops queue_full
 
-With --drops a flow that loses frames for that reason is found and followed; what is printed is the
-life of frames that were dropped for it, with the mend.")]
+With --drops, the command finds a flow that loses frames for that reason, traces it, and prints the
+frames that were dropped for it and how to avoid that.")]
 pub(crate) struct Args {
-    /// The flow, as PROTO SRC:PORT > DST:PORT
+    /// The flow to trace, as 'PROTO SRC:PORT > DST:PORT'
     #[arg(value_name = "FLOW", required_unless_present = "drops", conflicts_with = "drops")]
     flow: Option<String>,
 
-    /// A reason of drops (see show drops), or any
+    /// Trace a flow whose frames are dropped for this reason: one of those that `flowyard show drops`
+    /// lists, or any
     #[arg(long, value_name = "REASON")]
     drops: Option<String>,
 
-    /// Follow the other direction too
+    /// Also trace the reverse direction of the flow
     #[arg(long)]
     both: bool,
 
-    /// The most frames
+    /// Maximum number of frames to trace
     #[arg(long, value_name = "N", default_value_t = 5)]
     count: usize,
 
-    /// How long, at most, in seconds
-    #[arg(long, value_name = "S", default_value_t = 5.0)]
+    /// Maximum time to trace, in seconds, at most 3600
+    #[arg(long, value_name = "SECONDS", default_value_t = 5.0)]
     seconds: f64,
 
     #[command(flatten)]
@@ -45,9 +45,11 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> Result<(), Stop> {
     if !(args.seconds > 0.0 && args.seconds <= 3600.0) || args.count == 0 {
-        return Err(bad_input("--seconds: more than 0, and at most 3600; --count: at least 1"));
+        return Err(bad_input(
+            "--seconds: must be more than 0 and at most 3600; --count: must be at least 1",
+        ));
     }
-    let mut yard = args.ask.connect()?;
+    let mut client = args.ask.connect()?;
     let request = Request::Trace(TraceRequest {
         flow: args.flow.clone(),
         drops: args.drops.clone(),
@@ -55,16 +57,14 @@ pub(crate) fn run(args: &Args) -> Result<(), Stop> {
         count: args.count,
         seconds: args.seconds,
     });
-    let trace: Trace = yard.ask(&request).map_err(refused)?;
+    let trace: Trace = client.ask(&request).map_err(refused)?;
     if args.ask.json {
-        return args.ask.print("flowyard.trace/2", &trace, |_| Vec::new());
+        return output::json("flowyard.trace/2", &trace);
     }
-    let mut out = stdout().lock();
-    out.write_all(text(&trace).as_bytes())?;
-    Ok(out.flush()?)
+    output::text(&text(&trace))
 }
 
-/// Stories below each other; times are since the frame came in.
+/// The trace as text, frame by frame. Times are relative to the frame's first step.
 fn text(trace: &Trace) -> String {
     let mut text = String::new();
     let put = |text: &mut String, line: std::fmt::Arguments<'_>| {
@@ -92,7 +92,7 @@ fn text(trace: &Trace) -> String {
         put(
             &mut text,
             format_args!(
-                "{}: in {:.3} s, frames seen to their end: {outcomes}\n",
+                "{}: frames traced to their end in {:.3} s: {outcomes}\n",
                 trace.flow, trace.seconds
             ),
         );
@@ -103,14 +103,11 @@ fn text(trace: &Trace) -> String {
     if trace.lost_events > 0 {
         put(
             &mut text,
-            format_args!(
-                "{} events were lost because they came too fast: steps may be missing\n",
-                trace.lost_events
-            ),
+            format_args!("{} trace events were lost: frames may have gaps\n", trace.lost_events),
         );
     }
     for core in &trace.silent_cores {
-        put(&mut text, format_args!("core {core} did not answer: what it does is not seen\n"));
+        put(&mut text, format_args!("core {core} did not respond: its stages are not shown\n"));
     }
     text
 }

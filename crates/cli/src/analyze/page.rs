@@ -1,7 +1,6 @@
-//! An [`Analysis`] as one self-contained page with plots.
+//! An [`Analysis`] as one self-contained HTML page with plots.
 
 use std::path::Path;
-use std::time::SystemTime;
 
 use flowyard_analyze::{Analysis, PolicySummary};
 use flowyard_report::{Axis, Card, Page, Plot, Section, Tone, Unit, html, num};
@@ -9,19 +8,17 @@ use flowyard_report::{Axis, Card, Page, Plot, Section, Tone, Unit, html, num};
 use super::tables;
 use crate::stop::{Stop, bad_input};
 
-/// Writes the page; nothing is left at `path` if that fails.
+/// Writes the page to `path`. If that fails, `path` stays as it was.
 pub(crate) fn write(analysis: &Analysis, command: &str, path: &Path) -> Result<(), Stop> {
     html::write(path, &page(analysis, command)).map_err(bad_input)
 }
 
 fn page(analysis: &Analysis, command: &str) -> Page {
-    #[allow(clippy::disallowed_methods, reason = "the page says when it was made")]
-    let now = SystemTime::now();
     let traffic = &analysis.traffic;
     let mut page = Page::new("Which core gets each packet")
         .subtitle(tables::capture_line(analysis))
         .command(command)
-        .time(humantime::format_rfc3339_seconds(now).to_string())
+        .time(crate::clock::date())
         .card(Card::new("packets received", num::exact(traffic.received)).detail(format!(
             "of {}, in {} flows",
             num::exact(traffic.packets),
@@ -62,7 +59,7 @@ fn best_locality(analysis: &Analysis) -> Card {
         "best locality",
         share.map_or_else(|| "-".to_owned(), |share| Unit::Share.show(share)),
     )
-    .detail(format!("{}: received on the consumer's core", named(best)))
+    .detail(format!("{}: received on the reading thread's core", named(best)))
     .tone(Tone::Good)
 }
 
@@ -70,18 +67,18 @@ fn flattest(analysis: &Analysis) -> Card {
     let cores = |policy: &PolicySummary| policy.imbalance.cores.unwrap_or(f64::INFINITY);
     let best = analysis.policies.iter().min_by(|a, b| cores(a).total_cmp(&cores(b)));
     let ratio = best.and_then(|policy| policy.imbalance.cores);
-    Card::new("flattest load", ratio.map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.2}")))
-        .detail(format!("{}: busiest core over the mean", named(best)))
+    Card::new("most even load", ratio.map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.2}")))
+        .detail(format!("{}: load of the busiest core over the mean", named(best)))
 }
 
 fn most_exposed(analysis: &Analysis) -> Card {
     let worst = analysis.policies.iter().max_by_key(|policy| policy.reorder.packets);
     let packets = worst.map_or(0, |policy| policy.reorder.packets);
-    let card = Card::new("reorder exposure", num::exact(packets));
+    let card = Card::new("reordering", num::exact(packets));
     if packets == 0 {
-        return card.detail("no packet could overtake under any policy").tone(Tone::Good);
+        return card.detail("no policy can reorder a packet").tone(Tone::Good);
     }
-    card.detail(format!("{}: packets that could overtake", named(worst))).tone(Tone::Warn)
+    card.detail(format!("{}: packets that could be reordered", named(worst))).tone(Tone::Warn)
 }
 
 fn policies(analysis: &Analysis) -> Section {
@@ -96,16 +93,16 @@ fn policies(analysis: &Analysis) -> Section {
         .plots([
             Plot::new(
                 "Locality by policy",
-                Axis::linear("received on the consumer's core", Unit::Share).range(0.0, 1.0),
+                Axis::linear("received on the reading thread's core", Unit::Share).range(0.0, 1.0),
                 Axis::categories("", names.clone()),
             )
             .bars("locality", localities),
             Plot::new(
-                "Packets that could overtake",
+                "Packets that could be reordered",
                 Axis::linear("packets", Unit::Count),
                 Axis::categories("", names),
             )
-            .bars("exposed", exposed),
+            .bars("could be reordered", exposed),
         ])
 }
 
@@ -144,7 +141,7 @@ fn filters(analysis: &Analysis) -> Option<Section> {
             .map(|&(seconds, n)| (seconds * 1e9, f64::from(n)))
             .collect();
         plot = plot.steps(&*policy.name, points);
-        // A table that is nearly empty would be squeezed flat by a line at its capacity.
+        // A line at the capacity of a nearly empty table would flatten its curve.
         let peak = filters.occupancy_over_time.iter().map(|&(_, n)| n).max().unwrap_or(0);
         let capacity = filters.stats.capacity;
         if peak > capacity / 4 && !capacities.contains(&capacity) {
@@ -152,7 +149,8 @@ fn filters(analysis: &Analysis) -> Option<Section> {
         }
     }
     for capacity in capacities {
-        plot = plot.limit_y(f64::from(capacity), format!("{} fit", num::exact(capacity.into())));
+        let label = format!("capacity {}", num::exact(capacity.into()));
+        plot = plot.limit_y(f64::from(capacity), label);
     }
     Some(Section::new("Filter tables").table(table).plot(plot))
 }
@@ -168,7 +166,7 @@ fn flows(analysis: &Analysis) -> Section {
         Plot::new(
             "Size of the received flows",
             Axis::log("bytes in the flow", Unit::Count),
-            Axis::linear("flows at most this large", Unit::Share).range(0.0, 1.0),
+            Axis::linear("share of flows up to this size", Unit::Share).range(0.0, 1.0),
         )
         .steps("received flows", cdf),
     );
@@ -183,10 +181,10 @@ fn model(analysis: &Analysis) -> Section {
     let policies =
         analysis.policies.iter().map(|policy| (policy.name.clone(), policy.title.clone()));
     let terms = [
-        ("locality", "The share of received packets (of flows) whose core is the one that the application thread runs on when the packet comes. A capture does not say where that is: it is modelled, see --consumer and --migrate-every.".to_owned()),
-        ("could overtake", format!("Every core is a first-in first-out queue that takes {} a frame (--service, --core-delay). A packet could overtake when its core would be done with it before another core is done with an earlier packet of its flow.", Unit::Nanos.show(setup.service_ns as f64))),
-        ("max/mean", "The load of the busiest core over the mean of all cores. 1 is perfect; the number of cores is the worst.".to_owned()),
-        ("aliases", "Packets that met a filter of another flow, because signature filters cannot tell all flows apart.".to_owned()),
+        ("locality", "The share of received packets that belong to a flow and arrive on the core where the application thread runs that reads them. A capture does not contain the threads; --consumer and --migrate-every describe the model of them.".to_owned()),
+        ("could be reordered", format!("Every core is modelled as a first-in first-out queue that needs {} per frame (--service, --core-delay). A packet could be reordered if its core would finish it before another core finishes an earlier packet of the same flow.", Unit::Nanos.show(setup.service_ns as f64))),
+        ("max/mean", "The load of the busiest core divided by the mean load of all cores. The best value is 1; the worst is the number of cores.".to_owned()),
+        ("aliases", "Packets that matched the filter of another flow with the same signature.".to_owned()),
     ];
     Section::new("How to read this")
         .definitions(policies)

@@ -1,15 +1,15 @@
-//! An [`Analysis`] as tables: the same ones on the terminal and on the page.
+//! An [`Analysis`] as tables, which the terminal and the HTML page share.
 
 use flowyard_analyze::{Analysis, Elephant, LoadSummary, PolicySummary};
 use flowyard_report::{Cell, Column, Style, Table, Tone, Unit, num};
 
-/// Everything as text.
+/// The whole report as text.
 pub(crate) fn text(analysis: &Analysis, style: &Style) -> String {
     let mut text = format!("{}\n{}\n", capture_line(analysis), host_line(analysis));
     for capture in &analysis.captures {
         for (reason, packets) in &capture.skipped {
             text +=
-                &format!("{}: left out {} packets: {reason}\n", capture.file, num::exact(*packets));
+                &format!("{}: skipped {} packets: {reason}\n", capture.file, num::exact(*packets));
         }
         if let Some(damage) = &capture.damage {
             text += &format!("{damage}\n");
@@ -18,11 +18,11 @@ pub(crate) fn text(analysis: &Analysis, style: &Style) -> String {
     let tables = [
         ("Policies", Some(policies(analysis))),
         ("Load per queue", loads_of_queues(analysis)),
-        ("Load per core, under policies that pass frames on", loads_of_cores(analysis)),
+        ("Load per core, for policies that pass frames to another core", loads_of_cores(analysis)),
         ("Filter tables", filters(analysis, true)),
         (&*elephants_title(analysis), elephants(analysis)),
         ("Rules", rules(analysis)),
-        ("Headers", faults(analysis)),
+        ("Unusual or unparsable packets", faults(analysis)),
     ];
     for (title, table) in tables {
         if let Some(table) = table {
@@ -52,12 +52,12 @@ pub(crate) fn capture_line(analysis: &Analysis) -> String {
     )
 }
 
-/// What was modelled, in a sentence or two.
+/// The simulated adapter and host, in two lines.
 pub(crate) fn host_line(analysis: &Analysis) -> String {
     let setup = &analysis.setup;
     let traffic = &analysis.traffic;
     let reach = if setup.rss_queues < setup.queues {
-        format!(" (RSS reaches {})", setup.rss_queues)
+        format!(" (RSS can use {})", setup.rss_queues)
     } else {
         String::new()
     };
@@ -68,22 +68,22 @@ pub(crate) fn host_line(analysis: &Analysis) -> String {
         nets => format!("the host is {nets}"),
     };
     let consumers = match setup.consumers.as_str() {
-        "round-robin" => "connections go to one thread a core in turn".to_owned(),
-        "service" => "each service has one thread".to_owned(),
-        "hash" => "a hash gives each connection its thread".to_owned(),
-        map => format!("services run on cores {map}"),
+        "round-robin" => "one application thread per core, connections assigned in turn".to_owned(),
+        "service" => "one application thread per service".to_owned(),
+        "hash" => "one application thread per core, connections assigned by a hash".to_owned(),
+        map => format!("services run on the cores {map}"),
     };
     let moving = match setup.migrate_every_ns {
-        0 => "threads stay on their cores".to_owned(),
+        0 => "threads do not migrate".to_owned(),
         every => format!(
-            "a thread changes cores every {} ({} moves)",
+            "one thread migrates to another core every {} ({} migrations)",
             Unit::Nanos.show(every as f64),
             num::exact(setup.migrations)
         ),
     };
     format!(
         "{}, {} queues{reach}, {} cores; {side}: it receives {} packets in {} flows, sends {}\n\
-         Modelled: {consumers}; {moving}; a frame takes a core {}",
+         Model: {consumers}; {moving}; a core needs {} per frame",
         setup.adapter,
         setup.queues,
         setup.cores,
@@ -94,16 +94,16 @@ pub(crate) fn host_line(analysis: &Analysis) -> String {
     )
 }
 
-/// One line a policy.
+/// One row per policy.
 pub(crate) fn policies(analysis: &Analysis) -> Table {
     let mut table = Table::new("")
         .column(Column::text("policy"))
         .column(Column::number("max/mean").unit("cores"))
         .column(Column::number("p99").unit("windows"))
-        .column(Column::number("locality").unit("on consumer's core"))
-        .column(Column::number("could overtake").unit("packets"))
-        .column(Column::number("moves").unit("of flows"))
-        .column(Column::number("decided").unit("by filter"))
+        .column(Column::number("locality").unit("packets"))
+        .column(Column::number("could reorder").unit("packets"))
+        .column(Column::number("flow moves").unit("times"))
+        .column(Column::number("by filter").unit("packets"))
         .column(Column::text("load per core"));
     let best = analysis.policies.iter().filter_map(|p| p.locality).fold(0.0, f64::max);
     for policy in &analysis.policies {
@@ -120,19 +120,20 @@ pub(crate) fn policies(analysis: &Analysis) -> Table {
         ]);
     }
     table
-        .note("max/mean: 1 is perfect, the number of cores is the worst; p99 over windows with ten packets a core")
-        .note("could overtake: done before an earlier packet of its flow, under the queue-delay model")
+        .note("max/mean: load of the busiest core over the mean; best 1, worst the number of cores. p99: the same in the 99th percentile of the time windows with at least ten packets per core")
+        .note("locality: packets that arrive on the core of the application thread that reads them")
+        .note("could reorder: packets that a core would finish before an earlier packet of their flow, by the queue delay model")
 }
 
-/// Filter tables, for policies that have one; `with_spark` adds a small picture of the occupancy.
+/// Filter tables, for policies that have one; `with_spark` adds a column that draws the occupancy.
 pub(crate) fn filters(analysis: &Analysis, with_spark: bool) -> Option<Table> {
     let mut table = Table::new("")
         .column(Column::text("policy"))
         .column(Column::number("filters").unit("at the end"))
-        .column(Column::number("room"))
-        .column(Column::number("adds"))
-        .column(Column::number("failed"))
-        .column(Column::number("updates"))
+        .column(Column::number("capacity"))
+        .column(Column::number("added"))
+        .column(Column::number("add failed"))
+        .column(Column::number("updated"))
         .column(Column::number("removed"))
         .column(Column::number("flushes"))
         .column(Column::number("aliases"))
@@ -165,13 +166,12 @@ pub(crate) fn filters(analysis: &Analysis, with_spark: bool) -> Option<Table> {
     (!table.is_empty()).then_some(table)
 }
 
-/// What counts as an elephant here.
 pub(crate) fn elephants_title(analysis: &Analysis) -> String {
     let least = Unit::Share.show(analysis.setup.elephant_share);
-    format!("Elephants: flows above {least} of the received bytes")
+    format!("Elephants: flows with more than {least} of the received bytes")
 }
 
-/// Elephants, and what each does to its core.
+/// Elephants, each with its final core and its share of that core's load under every policy.
 pub(crate) fn elephants(analysis: &Analysis) -> Option<Table> {
     if analysis.elephants.is_empty() {
         return None;
@@ -181,7 +181,7 @@ pub(crate) fn elephants(analysis: &Analysis) -> Option<Table> {
         .column(Column::number("bytes"))
         .column(Column::number("share"));
     for policy in &analysis.policies {
-        table = table.column(Column::number(&*policy.name).unit("core: its share"));
+        table = table.column(Column::number(&*policy.name).unit("core: share"));
     }
     for elephant in &analysis.elephants {
         let mut row = vec![
@@ -192,7 +192,7 @@ pub(crate) fn elephants(analysis: &Analysis) -> Option<Table> {
         row.extend(analysis.policies.iter().map(|policy| on_core(elephant, policy)));
         table.push(row);
     }
-    Some(table.note("core: its share: the core it ends on, and how much of that core's bytes it is (since it came there)"))
+    Some(table.note("core: share: the flow's final core, and the flow's share of the bytes that core has received since the flow moved there"))
 }
 
 fn on_core(elephant: &Elephant, policy: &PolicySummary) -> Cell {
@@ -205,7 +205,7 @@ fn on_core(elephant: &Elephant, policy: &PolicySummary) -> Cell {
     }
 }
 
-/// What became of each rule.
+/// Each rule of the rule file: accepted or refused, the reason, and the packets that matched it.
 pub(crate) fn rules(analysis: &Analysis) -> Option<Table> {
     let mut table = Table::new("")
         .column(Column::number("line"))
@@ -229,7 +229,7 @@ pub(crate) fn rules(analysis: &Analysis) -> Option<Table> {
     (!table.is_empty()).then_some(table)
 }
 
-/// What could not be parsed, and what was unusual.
+/// Counts of packets that could not be parsed or are unusual.
 pub(crate) fn faults(analysis: &Analysis) -> Option<Table> {
     let traffic = &analysis.traffic;
     let mut table = Table::new("")
@@ -242,7 +242,7 @@ pub(crate) fn faults(analysis: &Analysis) -> Option<Table> {
         ("with VLAN tags", traffic.vlan),
         ("with MPLS labels", traffic.mpls),
         ("in a tunnel", traffic.tunnelled),
-        ("cut by the snap length", traffic.truncated),
+        ("truncated by the snapshot length", traffic.truncated),
     ];
     let counted = unusual.into_iter().map(|(what, packets)| (what.to_owned(), packets));
     let faults =
@@ -257,7 +257,7 @@ pub(crate) fn faults(analysis: &Analysis) -> Option<Table> {
     (!table.is_empty()).then_some(table)
 }
 
-/// A row a queue or core, with packets and bytes under each policy.
+/// One row per queue or core, with packets and bytes under each policy.
 fn load_table<'a>(
     what: &str,
     policies: impl IntoIterator<Item = (&'a str, &'a [LoadSummary])>,
@@ -280,12 +280,11 @@ fn load_table<'a>(
     Some(table)
 }
 
-/// Load per queue, under every policy.
 fn loads_of_queues(analysis: &Analysis) -> Option<Table> {
     load_table("queue", analysis.policies.iter().map(|policy| (&*policy.name, &*policy.queues)))
 }
 
-/// Load per core, under the policies that pass frames on from the queue's core.
+/// Load per core, only for policies that pass frames from the queue's core to another one.
 fn loads_of_cores(analysis: &Analysis) -> Option<Table> {
     let passes_on = |policy: &&PolicySummary| policy.cores != policy.queues;
     let policies = analysis.policies.iter().filter(passes_on);

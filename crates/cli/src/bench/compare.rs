@@ -1,24 +1,22 @@
-//! `flowyard bench compare`: two results side by side, with ratios.
+//! `flowyard bench compare`: two results of one method, with ratios.
 
-use std::io::{Write, stdout};
 use std::path::PathBuf;
 
-use flowyard_report::Document as Json;
 use flowyard_rfc2544::document::compare;
 
+use crate::output::{self, style};
 use crate::stop::{Stop, bad_input};
 
-/// Two results of the same method side by side, with ratios: two platforms, two configurations.
 #[derive(clap::Args)]
 #[command(after_help = "Example:\n  flowyard bench compare a.json b.json")]
 pub(crate) struct Args {
-    /// What a method printed with --json
+    /// First result: the output of a bench method with --json
     a: PathBuf,
 
-    /// The other one
+    /// Second result, of the same method; ratios are B divided by A
     b: PathBuf,
 
-    /// Print JSON (schema flowyard.bench-compare/2)
+    /// Print JSON (schema flowyard.bench-compare/2) instead of a table
     #[arg(long)]
     json: bool,
 }
@@ -26,12 +24,8 @@ pub(crate) struct Args {
 pub(super) fn run(args: &Args) -> Result<(), Stop> {
     let (a, b) = (super::rank::read(&args.a)?, super::rank::read(&args.b)?);
     let both = compare(&a, &b).map_err(bad_input)?;
-    let mut out = stdout().lock();
     if args.json {
-        let json = Json::new("flowyard.bench-compare/2", both);
-        out.write_all(json.to_json().map_err(|error| Stop::Failed(error.into()))?.as_bytes())?;
-    } else {
-        out.write_all(both.table().to_text(&crate::style()).as_bytes())?;
+        return output::json("flowyard.bench-compare/2", both);
     }
-    Ok(out.flush()?)
+    output::text(&both.table().to_text(&style()))
 }

@@ -1,32 +1,34 @@
-//! `flowyard bench rfc2544`, and the other methods: each is a profile, and the same run.
+//! `flowyard bench rfc2544` and the other test methods. Each method is a profile; one function runs them.
 
-use std::io::{IsTerminal, Write, stderr, stdout};
+use std::fmt::Write as _;
 use std::path::PathBuf;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
-use flowyard_report::{Document as Json, Unit, html, num};
+use flowyard_bench::machine::Before;
+use flowyard_bench::tester::journal::StateFile;
+use flowyard_bench::tester::{Command, LiveBench, Port, replay};
+use flowyard_report::{Unit, html, num};
 use flowyard_rfc2544::compliance::judge;
-use flowyard_rfc2544::document::{self, Document, Machine, Time};
+use flowyard_rfc2544::document::{self, Document, Time};
 use flowyard_rfc2544::profile::Profile;
 use flowyard_rfc2544::qualify::virtual_checks;
-use flowyard_rfc2544::suite::{self, Progress, Results};
+use flowyard_rfc2544::suite::{self, Progress as Step, Results};
 use flowyard_rfc2544::traffic::{Genome, Mix};
 use flowyard_rfc2544::virtual_bench::YardBench;
 use flowyard_rfc2544::{Dut, dut::YardDut};
-use indicatif::{ProgressBar, ProgressStyle};
 
-use super::live::{LiveBench, Port};
-use super::options::{Options, time};
-use super::state::StateFile;
+use super::options::Options;
+use super::{qualify, values};
+use crate::output::{self, Progress, style};
 use crate::stop::{Stop, bad_input};
 
-/// The schema of what the methods print.
-pub(super) const SCHEMA: &str = "flowyard.bench/2";
+/// Name and version of the methods' JSON document.
+const SCHEMA: &str = "flowyard.bench/2";
 
-/// Of searches and traffic: what trials of another number say of this run, nobody knows.
+/// Version of the searches and the traffic. A state file of another version is refused, because its
+/// trials are not comparable with those of this version.
 const METHOD: u32 = 2;
 
-/// RFC 2544 whole.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -35,14 +37,14 @@ Examples:
   flowyard bench rfc2544 --cores 2 --flows 256 --addresses random --html report.html
   flowyard bench rfc2544 --state run.state --json > run.json
 
-The device is a yard under virtual time: the engine is real, the costs of its cores are those given. The
-same command gives the same results, to the frame.")]
+Without --interfaces, the device under test is flowyard's engine simulated in virtual time, with
+the CPU costs given by the options under Device. The same command then gives exactly the same
+results.")]
 pub(crate) struct Rfc2544 {
     #[command(flatten)]
     options: Options,
 }
 
-/// Back-to-back frames.
 #[derive(clap::Args)]
 #[command(after_help = "Example:\n  flowyard bench rfc9004 --sizes 64")]
 pub(crate) struct Rfc9004 {
@@ -50,7 +52,6 @@ pub(crate) struct Rfc9004 {
     options: Options,
 }
 
-/// Multiple loss ratios.
 #[derive(clap::Args)]
 #[command(after_help = "Example:\n  flowyard bench mlrsearch --sizes imix-csit --flows 64")]
 pub(crate) struct Mlrsearch {
@@ -58,7 +59,6 @@ pub(crate) struct Mlrsearch {
     options: Options,
 }
 
-/// Lanner's experiment.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -70,7 +70,6 @@ pub(crate) struct Lanner {
     options: Options,
 }
 
-/// One long run.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -80,19 +79,20 @@ pub(crate) struct Soak {
     #[command(flatten)]
     options: Options,
 
-    /// How long, such as 14h [default: 14h, or once through a capture]
+    /// Duration of the run, such as 14h [default: 14h; with --replay, the length of the capture]
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     duration: Option<Duration>,
 
-    /// Replay a capture (pcap, pcapng, gzip): its flows, sizes and times, in frames of the bench
+    /// Replay the flows, frame sizes and times of this capture (pcap or pcapng, also compressed by
+    /// gzip); the frames' contents are the tester's own
     #[arg(long, value_name = "FILE", conflicts_with_all = ["load", "sizes", "mix", "flows"])]
     replay: Option<PathBuf>,
 
-    /// How fast it is replayed; 1 is as it was captured
+    /// Speed of the replay, 0.01 to 100; 1 is the speed of the capture
     #[arg(long, value_name = "FACTOR", default_value_t = 1.0, requires = "replay")]
     speed: f64,
 
-    /// Load, in hundredths of the line
+    /// Load in percent of the line rate, 1 to 100
     #[arg(long, value_name = "PERCENT", default_value_t = 40, value_parser = clap::value_parser!(u64).range(1..=100))]
     load: u64,
 }
@@ -114,21 +114,21 @@ pub(super) fn lanner(args: &Lanner) -> Result<(), Stop> {
 }
 
 pub(super) fn soak(args: &Soak) -> Result<(), Stop> {
-    let capture = args.replay.as_deref().map(super::replay::read).transpose()?;
+    let capture = args.replay.as_deref().map(replay::read).transpose()?;
     let fourteen_hours = Duration::from_secs(14 * 3600);
     let duration = match (args.duration, &capture) {
-        (Some(duration), _) => time("--duration", duration)?,
-        (None, None) => time("--duration", fourteen_hours)?,
-        // Once through: what the capture takes, at this speed.
+        (Some(duration), _) => values::time("--duration", duration)?,
+        (None, None) => values::time("--duration", fourteen_hours)?,
+        // Once through the capture at this speed.
         (None, Some(capture)) => (capture.length_ns as f64 / args.speed) as u64,
     };
     let mut profile =
         args.options.profile(|line, ports| Profile::soak(line, ports, duration, args.load))?;
     if let Some(capture) = capture {
         if !(0.01..=100.0).contains(&args.speed) {
-            return Err(bad_input(format!("--speed: from 0.01 to 100, not {}", args.speed)));
+            return Err(bad_input(format!("--speed: must be 0.01 to 100, not {}", args.speed)));
         }
-        // A load is a whole number of picoseconds, 100 for the capture's own speed.
+        // In percent: 100 is the capture's own speed.
         profile.speed = Some((args.speed * 100.0).round() as u64);
         (profile.flows, profile.sizes) = (capture.flows(), vec![Genome::fixed(64)]);
         profile.mix = Mix::Replay(capture);
@@ -136,7 +136,7 @@ pub(super) fn soak(args: &Soak) -> Result<(), Stop> {
     run(&args.options, &profile)
 }
 
-/// Runs a profile on a yard under virtual time, and shows what came of it.
+/// Runs a profile on the simulated device, or between interfaces, and prints the results.
 fn run(options: &Options, profile: &Profile) -> Result<(), Stop> {
     let spec = options.yard()?;
     let is_real = !options.interfaces.is_empty();
@@ -148,8 +148,8 @@ fn run(options: &Options, profile: &Profile) -> Result<(), Stop> {
     let device = match options.interfaces.as_slice() {
         [] => device,
         names => {
-            let name = options.device.as_deref().unwrap_or("what is");
-            format!("{name} between {} ({})", names.join(" and "), options.port.name())
+            let name = options.device.as_deref().unwrap_or("device");
+            format!("{name} between {} ({})", names.join(" and "), options.port().name())
         }
     };
     let about = serde_json::to_string(&(SCHEMA, METHOD, profile, &spec, &device))
@@ -158,140 +158,87 @@ fn run(options: &Options, profile: &Profile) -> Result<(), Stop> {
         Some(path) => StateFile::open(path, &about)?,
         None => StateFile::none(),
     };
-    let softnet = backlog();
-    let before =
-        Machine { load: read("/proc/loadavg"), steal_ticks: steal(), ..Machine::default() };
+    let before = Before::read();
     let tester = match &options.tester {
-        Some(path) => super::qualify::checks(path)?,
+        Some(path) => qualify::checks(path)?,
         None => virtual_checks(profile.line, 10).map_err(|error| Stop::Failed(error.into()))?,
     };
-    let bar = bar();
-    let mut watch = |progress: &Progress| show(bar.as_ref(), progress);
-    let clock = crate::run::clock();
-    let now = || clock();
-    let results = if is_real {
-        let wires = Port::open_all(&options.interfaces, options.port, options.isolated)?;
-        let reset = options.reset.clone().map(super::reset::Command::new);
-        let mut bench = LiveBench { wires, clock: &now, reset };
-        suite::run(profile, &mut bench, &mut journal, &mut watch)
-    } else {
-        suite::run(profile, &mut YardBench(spec), &mut journal, &mut watch)
-    };
-    let results = results.map_err(|error| Stop::Failed(error.into()))?;
-    if let Some(bar) = bar {
-        bar.finish_and_clear();
-    }
+    let results = measure(options, profile, &mut journal)?;
     let document = Document {
         time,
         device,
         version: env!("CARGO_PKG_VERSION").into(),
-        machine: machine(before),
+        machine: before.machine(),
         tester,
         compliance: judge(&results),
         deviations: document::deviations(time, &results),
-        drops: drops(&results, softnet),
+        drops: before.drops(&results),
         results,
     };
     if let Some(path) = &options.html {
-        #[allow(clippy::disallowed_methods, reason = "the page says when it was made")]
-        let now = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
-        let command = std::env::args().collect::<Vec<_>>().join(" ");
-        html::write(path, &document::page(&document, &command, &now)).map_err(bad_input)?;
+        let page = document::page(&document, &output::command_line(), &crate::clock::date());
+        html::write(path, &page).map_err(bad_input)?;
     }
-    print(options, document)
+    if options.json {
+        return output::json(SCHEMA, document);
+    }
+    output::text(&text(&document))
 }
 
-fn print(options: &Options, document: Document) -> Result<(), Stop> {
-    let mut out = stdout().lock();
-    if options.json {
-        let json =
-            Json::new(SCHEMA, document).to_json().map_err(|error| Stop::Failed(error.into()))?;
-        out.write_all(json.as_bytes())?;
-        return Ok(out.flush()?);
+/// Runs the profile's tests, and shows the progress.
+fn measure(options: &Options, profile: &Profile, journal: &mut StateFile) -> Result<Results, Stop> {
+    let bar = Progress::new("{spinner} {msg}");
+    let mut watch = |step: &Step| bar.message(describe(step));
+    let clock = crate::clock::new();
+    let now = || clock();
+    let results = if options.interfaces.is_empty() {
+        suite::run(profile, &mut YardBench(options.yard()?), journal, &mut watch)
+    } else {
+        let wires = Port::open_all(&options.interfaces, options.port(), options.isolated)?;
+        let reset = options.reset.clone().map(Command::new);
+        let mut bench = LiveBench { wires, clock: &now, reset };
+        suite::run(profile, &mut bench, journal, &mut watch)
+    };
+    results.map_err(|error| Stop::Failed(error.into()))
+}
+
+fn text(document: &Document) -> String {
+    let style = style();
+    let mut text = format!("Device: {}\n\n", document.device);
+    let put = |text: &mut String, line: std::fmt::Arguments<'_>| {
+        let _infallible = text.write_fmt(line);
+        text.push('\n');
+    };
+    for table in document::tables(document) {
+        put(&mut text, format_args!("{}", table.to_text(&style)));
     }
-    let style = crate::style();
-    writeln!(out, "Device: {}\n", document.device)?;
-    for table in document::tables(&document) {
-        writeln!(out, "{}", table.to_text(&style))?;
-    }
-    let proved = document.tester.iter().filter(|check| check.passed).count();
-    writeln!(out, "Tester: {proved} of {} checks hold", document.tester.len())?;
+    let passed = document.tester.iter().filter(|check| check.passed).count();
+    let all = document.tester.len();
+    put(&mut text, format_args!("Tester: {passed} of {all} checks of the tester passed"));
     if document.results.profile.name == "rfc2544" {
-        writeln!(out, "{}", document.compliance.verdict)?;
+        put(&mut text, format_args!("{}", document.compliance.verdict));
         for point in document.compliance.points.iter().filter(|point| !point.met) {
             let strength = if point.must { "MUST" } else { "SHOULD" };
-            writeln!(out, "  {strength} {}: {}", point.section, point.text)?;
+            put(&mut text, format_args!("  {strength} {}: {}", point.section, point.text));
         }
     }
     for (reason, count) in &document.drops {
-        writeln!(out, "Dropped, {reason}: {}", num::exact(*count))?;
+        put(&mut text, format_args!("Dropped frames, {reason}: {}", num::exact(*count)));
     }
     for deviation in &document.deviations {
-        writeln!(out, "- {deviation}")?;
+        put(&mut text, format_args!("- {deviation}"));
     }
-    Ok(out.flush()?)
+    text
 }
 
-fn bar() -> Option<ProgressBar> {
-    let style = ProgressStyle::with_template("{spinner} {msg}").ok()?;
-    stderr().is_terminal().then(|| ProgressBar::new_spinner().with_style(style))
-}
-
-fn show(bar: Option<&ProgressBar>, progress: &Progress) {
-    let Some(bar) = bar else { return };
-    let (done, all) = progress.steps;
-    let left = Unit::Nanos.show(progress.test_left as f64);
-    bar.set_message(format!(
-        "{done} of {all} tests; {} bytes, {:?}: trial {}, {:.0} frames/s, at least {left} of virtual time left in this test",
-        progress.size,
-        progress.test,
-        progress.trials + 1,
-        progress.trial.load.pps(),
-    ));
-    bar.tick();
-}
-
-fn read(path: &str) -> String {
-    std::fs::read_to_string(path).unwrap_or_default().trim().to_owned()
-}
-
-/// What the machine is, and what was taken from it since `before`.
-fn machine(before: Machine) -> Machine {
-    let cpuinfo = read("/proc/cpuinfo");
-    let model =
-        cpuinfo.lines().find_map(|line| line.strip_prefix("model name")?.split(": ").nth(1));
-    Machine {
-        processor: model.unwrap_or("unknown").to_owned(),
-        processors: std::thread::available_parallelism().map_or(1, usize::from),
-        kernel: read("/proc/sys/kernel/osrelease"),
-        steal_ticks: steal().saturating_sub(before.steal_ticks),
-        ..before
-    }
-}
-
-/// What the device dropped by its own words, and in real time what the kernel's backlogs of received
-/// frames had no room for since `before`: on a veth these are the device's rings and the tester's.
-fn drops(results: &Results, before: u64) -> Vec<(String, u64)> {
-    let mut drops = results.drops.clone();
-    let lost = backlog().saturating_sub(before);
-    if lost > 0 {
-        drops.push(("the machine's receive backlogs (softnet), whoever's".into(), lost));
-    }
-    drops
-}
-
-/// Frames that the kernel's backlogs of received frames dropped so far.
-fn backlog() -> u64 {
-    let table = read("/proc/net/softnet_stat");
-    let second = |line: &str| u64::from_str_radix(line.split_whitespace().nth(1)?, 16).ok();
-    table.lines().filter_map(second).sum()
-}
-
-/// Time that the hypervisor took, since boot.
-fn steal() -> u64 {
-    let stat = read("/proc/stat");
-    stat.lines()
-        .next()
-        .and_then(|line| line.split_whitespace().nth(8)?.parse().ok())
-        .unwrap_or_default()
+fn describe(step: &Step) -> String {
+    let (done, all) = step.steps;
+    let left = Unit::Nanos.show(step.test_left as f64);
+    format!(
+        "{done} of {all} tests done; {} bytes, {:?}, trial {}: {:.0} frames/s; this test needs at least {left} more",
+        step.size,
+        step.test,
+        step.trials + 1,
+        step.trial.load.pps(),
+    )
 }

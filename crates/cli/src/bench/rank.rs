@@ -1,27 +1,26 @@
-//! `flowyard bench rank`: devices that were measured in turns, in order, as far as it can be told.
+//! `flowyard bench rank`: orders devices by throughput where repetitions show a difference.
 
-use std::io::{Write, stdout};
 use std::path::Path;
 
-use flowyard_report::Document as Json;
 use flowyard_rfc2544::document::{Document, rank, rank_table};
 use serde::Serialize;
 
+use crate::output::{self, style};
 use crate::stop::{Stop, bad_input};
 
-/// Several devices in the order of their throughput, or that no difference can be told.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Example:
   flowyard bench rank kernel=k1.json,k2.json,k3.json flowyard=f1.json,f2.json,f3.json
 
-Measure them in turns, not one after the other: what disturbs the machine is to disturb all.")]
+Measure the devices in turn, one run of each at a time, so that other load on the machine disturbs
+all of them alike. At least three repetitions of each are needed.")]
 pub(crate) struct Args {
-    /// A name, and what a method printed with --json for it, once or several times
+    /// A device's name and its results: one or more files written by a bench method with --json
     #[arg(value_name = "NAME=FILE,...", required = true)]
     devices: Vec<String>,
 
-    /// Print JSON (schema flowyard.bench-rank/1)
+    /// Print JSON (schema flowyard.bench-rank/1) instead of a table
     #[arg(long)]
     json: bool,
 }
@@ -31,13 +30,13 @@ struct Ranking {
     orders: Vec<flowyard_rfc2544::document::Order>,
 }
 
-/// What a method printed with `--json`.
+/// Reads a document that a method printed with `--json`.
 pub(super) fn read(path: &Path) -> Result<Document, Stop> {
     let name = path.display();
-    let mend = "it wants the output of a bench method with --json";
+    let fix = "give a file with the output of a bench method with --json";
     let text =
-        std::fs::read_to_string(path).map_err(|e| bad_input(format!("{name}: {e}; {mend}")))?;
-    serde_json::from_str(&text).map_err(|e| bad_input(format!("{name}: {e}; {mend}")))
+        std::fs::read_to_string(path).map_err(|e| bad_input(format!("{name}: {e}; {fix}")))?;
+    serde_json::from_str(&text).map_err(|e| bad_input(format!("{name}: {e}; {fix}")))
 }
 
 pub(super) fn run(args: &Args) -> Result<(), Stop> {
@@ -45,22 +44,18 @@ pub(super) fn run(args: &Args) -> Result<(), Stop> {
     for device in &args.devices {
         let (name, files) = device.split_once('=').ok_or_else(|| {
             bad_input(format!(
-                "'{device}' is no device; write a name and files as kernel=a.json,b.json"
+                "'{device}' has no files; write a device's name and files as kernel=a.json,b.json"
             ))
         })?;
         let documents = files.split(',').map(|file| read(Path::new(file)));
         devices.push((name.to_owned(), documents.collect::<Result<Vec<_>, _>>()?));
     }
     let orders = rank(&devices).map_err(bad_input)?;
-    let mut out = stdout().lock();
     if args.json {
-        let json = Json::new("flowyard.bench-rank/1", Ranking { orders });
-        out.write_all(json.to_json().map_err(|error| Stop::Failed(error.into()))?.as_bytes())?;
-    } else {
-        // There is a document, or there would be no order.
-        let time = devices.iter().find_map(|(_, all)| Some(all.first()?.time));
-        let table = rank_table(&orders, time.unwrap_or(flowyard_rfc2544::document::Time::Real));
-        out.write_all(table.to_text(&crate::style()).as_bytes())?;
+        return output::json("flowyard.bench-rank/1", Ranking { orders });
     }
-    Ok(out.flush()?)
+    // `rank` has checked that every device has a document.
+    let time = devices.iter().find_map(|(_, all)| Some(all.first()?.time));
+    let table = rank_table(&orders, time.unwrap_or(flowyard_rfc2544::document::Time::Real));
+    output::text(&table.to_text(&style()))
 }

@@ -1,89 +1,54 @@
-//! `flowyard bench rfc2889`: how many addresses a switch knows, and how fast it learns them.
+//! `flowyard bench rfc2889`: address caching capacity and learning rate of a switch (RFC 2889 sections 5.7
+//! and 5.8).
 
-use std::io::{Write, stdout};
-
-use flowyard_report::{Cell, Column, Document as Json, Table, Tone, num};
-use flowyard_rfc2544::dut::{Dut, Job, YardDut, YardSpec};
-use flowyard_rfc2544::learn::{PORTS, probe};
-use flowyard_rfc2544::search::learning::{Caching, LearningRate, Probe, Probed};
-use serde::Serialize;
+use flowyard_bench::tester::rfc2889::search;
+use flowyard_report::{Cell, Column, Table, Tone, num};
+use flowyard_rfc2544::dut::Job;
 
 use super::options::Options;
+use crate::output::{self, style};
 use crate::stop::{Stop, bad_input};
 
-/// Address caching capacity and learning rate (RFC 2889 sections 5.7 and 5.8).
 #[derive(clap::Args)]
 #[command(after_help = "\
 Example:
   flowyard bench rfc2889 --bridge 4096 --frame-cost 1us --batch-cost 0us --byte-cost-ps 0
 
-The device is the yard's bridge under virtual time. Of the options, those of the device count.")]
+The device is flowyard's own switch, simulated in virtual time. Only the options under Device,
+--line and --json have an effect.")]
 pub(crate) struct Args {
     #[command(flatten)]
     options: Options,
 
-    /// The most addresses that are tried
+    /// Largest number of addresses to try, 1 to 1000000
     #[arg(long, value_name = "N", default_value_t = 65_536, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     most: u32,
 
-    /// Learning frames a second while the capacity is searched
+    /// Rate of learning frames in the search for the capacity, in frames per second
     #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
     learning_pps: u64,
-}
-
-#[derive(Serialize)]
-struct Found {
-    device: String,
-    capacity: u32,
-    learning_addresses: u32,
-    learning_pps: u64,
-    probes: Vec<(Probe, Probed)>,
 }
 
 pub(super) fn run(args: &Args) -> Result<(), Stop> {
     let spec = args.options.yard()?;
     if !matches!(spec.job, Job::Bridge(_)) {
-        return Err(bad_input("only a switch learns addresses; add --bridge 4096"));
+        return Err(bad_input("--bridge: only a switch learns addresses; add --bridge 4096"));
     }
-    let spec = YardSpec { ports: PORTS, ..spec };
-    let mut probes = Vec::new();
-    let mut make = |next: Probe| -> Result<Probed, Stop> {
-        let mut dut = YardDut::new(spec).map_err(|error| Stop::Failed(error.into()))?;
-        let probed = probe(&mut dut, &next);
-        probes.push((next, probed));
-        Ok(probed)
-    };
-    let mut caching = Caching::new(args.most, args.learning_pps);
-    while let Some(next) = caching.next_probe() {
-        let probed = make(next)?;
-        caching.record(next, probed);
-    }
-    let capacity = caching.answer();
-    let learning_addresses = capacity.clamp(1, 4096);
     let line = spec.line.max_load(64).pps() as u64;
-    let mut rate = LearningRate::new(learning_addresses, line.max(1));
-    while let (1.., Some(next)) = (capacity, rate.next_probe()) {
-        let probed = make(next)?;
-        rate.record(next, probed);
-    }
-    let device = YardDut::new(spec).map_err(|error| Stop::Failed(error.into()))?.describe();
-    let found = Found { device, capacity, learning_addresses, learning_pps: rate.answer(), probes };
-    let mut out = stdout().lock();
+    let found = search(spec, args.most, args.learning_pps, line)
+        .map_err(|error| Stop::Failed(error.into()))?;
     if args.options.json {
-        let json = Json::new("flowyard.bench-rfc2889/1", found);
-        out.write_all(json.to_json().map_err(|error| Stop::Failed(error.into()))?.as_bytes())?;
-        return Ok(out.flush()?);
+        return output::json("flowyard.bench-rfc2889/1", found);
     }
-    writeln!(out, "Device: {}\n", found.device)?;
-    let mut table = Table::new("Addresses of a switch, RFC 2889 (virtual time)")
+    let mut table = Table::new("Address learning of a switch, RFC 2889 (virtual time)")
         .column(Column::text("test"))
         .column(Column::number("result"))
-        .column(Column::text("of"));
+        .column(Column::text("unit and conditions"));
     table.push([
         Cell::new("5.7 caching capacity"),
         Cell::new(num::exact(u64::from(found.capacity))).tone(Tone::Strong),
         Cell::new(format!(
-            "addresses, besides the tester's own; {} were tried",
+            "addresses, without the tester's own; at most {} were tried",
             num::exact(args.most.into())
         )),
     ]);
@@ -91,11 +56,10 @@ pub(super) fn run(args: &Args) -> Result<(), Stop> {
         Cell::new("5.8 learning rate"),
         Cell::new(num::exact(found.learning_pps)).tone(Tone::Strong),
         Cell::new(format!(
-            "frames/s, {} addresses; the line has {}",
+            "frames/s, with {} addresses; the line can carry {}",
             found.learning_addresses,
             num::exact(line)
         )),
     ]);
-    out.write_all(table.to_text(&crate::style()).as_bytes())?;
-    Ok(out.flush()?)
+    output::text(&format!("Device: {}\n\n{}", found.device, table.to_text(&style())))
 }

@@ -15,10 +15,10 @@ pub(crate) fn text(explanation: &Explanation, style: &Style) -> String {
         explanation.adapter, explanation.queues, explanation.cores
     );
     text += &answers(&explanation.policies, style);
-    text += &format!("\nThe other direction: {}\n\n", explanation.reverse.flow);
+    text += &format!("\nReverse direction: {}\n\n", explanation.reverse.flow);
     text += &answers(&explanation.reverse.policies, style);
     if let Some(expect) = &explanation.expect {
-        text += &format!("\nQueue {}?\n", expect.queue);
+        text += &format!("\nDoes the flow get queue {}?\n", expect.queue);
         for (policy, answer) in &expect.policies {
             match &answer.why_not {
                 None => text += &format!("  {policy}: yes\n"),
@@ -32,7 +32,7 @@ pub(crate) fn text(explanation: &Explanation, style: &Style) -> String {
     if let Some(chosen) = &explanation.choose_port {
         text += &match (&chosen.flow, &chosen.why) {
             (Some(flow), _) => format!(
-                "\nSource port for queue {}: {} ({} of 65,536 ports fit): {flow}\n",
+                "\nSource port for queue {}: {} (one of {} suitable ports): {flow}\n",
                 chosen.queue,
                 chosen.port.unwrap_or(0),
                 chosen.ports_that_fit
@@ -40,7 +40,7 @@ pub(crate) fn text(explanation: &Explanation, style: &Style) -> String {
             (None, why) => format!(
                 "\nSource port for queue {}: none; {}\n",
                 chosen.queue,
-                why.as_deref().unwrap_or("no port fits")
+                why.as_deref().unwrap_or("no port is suitable")
             ),
         };
     }
@@ -77,12 +77,12 @@ fn row(name: &str, verdict: &Verdict) -> [Cell; 5] {
 /// The hash of RSS, step by step.
 fn rss(rss: &RssAnswer) -> String {
     let (Some(kind), Some(hash), Some(index)) = (&rss.hash_type, &rss.hash, rss.index) else {
-        return "RSS    no hash\n".to_owned();
+        return "RSS    does not hash this flow\n".to_owned();
     };
     let input: Vec<_> =
         rss.input.iter().map(|field| format!("{} {}", field.field, field.bytes)).collect();
     format!(
-        "RSS    {kind}: {}\n       hash {hash}, low bits: entry {index} of {}\n",
+        "RSS    {kind}: {}\n       hash {hash}; its low bits select entry {index} of the {} in the indirection table\n",
         input.join(" | "),
         rss.entries
     )
@@ -94,7 +94,7 @@ fn fdir(fdir: &FdirAnswer) -> String {
         return String::new();
     };
     format!(
-        "FDIR   {} mode: bucket hash {bucket}, signature {signature}, FDIRHASH {}; in perfect mode bucket hash {}\n",
+        "FDIR   {} mode: bucket hash {bucket}, signature {signature}, FDIRHASH {}; bucket hash in perfect mode {}\n",
         fdir.mode,
         fdir.fdirhash.as_deref().unwrap_or("-"),
         fdir.perfect_bucket_hash.as_deref().unwrap_or("-")

@@ -1,4 +1,4 @@
-//! The programmable adapter's tables and figures, from `nicsim`.
+//! Tables and figures of the programmable adapter, simulated by `nicsim`.
 
 use flowyard_hostsim::figure::{Bound, Figure, File, Kind, Row};
 use flowyard_nicsim::paper::Study;
@@ -19,10 +19,10 @@ pub(super) fn names() -> impl Iterator<Item = &'static str> {
     FILES.iter().map(|(name, ..)| *name)
 }
 
-/// The exhibit `name`; `None` if it is none of these.
+/// The table or figure `name`; `None` if it is not one of this module's.
 pub(super) fn make(name: &str) -> Option<anyhow::Result<Figure>> {
     let (name, is_table, number, text) = FILES.iter().find(|(known, ..)| *known == name)?;
-    // The figures share the processors already.
+    // One thread: the figures are made in parallel already.
     let study = Study { threads: 1, measure_us: 2000, progress: &|_, _| () };
     let made = if *is_table { study.table(*number) } else { study.figure(*number) }?;
     Some(made.map_err(anyhow::Error::from).and_then(|exhibit| {

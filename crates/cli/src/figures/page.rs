@@ -1,10 +1,13 @@
-//! The page: a summary, then each figure with its drawings and numbers.
+//! The HTML page: a summary, then each figure with its plots and numbers.
 
 use flowyard_hostsim::figure::{Figure, Kind, Row};
 use flowyard_hostsim::{How, Profile};
 use flowyard_report::{Card, Cell, Column, Page, Section, Table, Tone};
 
-/// Rows of these kinds beside a paper's number or a measured one; how many are within their tolerance.
+use crate::output;
+
+/// Counts the rows of the kinds that `is` selects, in figures compared `against` a paper or a measurement:
+/// those compared, and those within their tolerance.
 fn score(figures: &[Figure], against: &str, is: impl Fn(Kind) -> bool) -> (usize, usize) {
     let figures = figures.iter().filter(|figure| figure.against == against);
     let rows = figures.flat_map(|figure| &figure.rows).filter(|row| is(row.kind));
@@ -12,15 +15,15 @@ fn score(figures: &[Figure], against: &str, is: impl Fn(Kind) -> bool) -> (usize
     (within.clone().count(), within.filter(|within| *within).count())
 }
 
-/// One line a figure.
+/// One row per figure.
 pub(super) fn summary(figures: &[Figure]) -> Table {
     let mut table = Table::new("Summary")
         .column(Column::text("figure"))
         .column(Column::number("rows"))
-        .column(Column::number("compared"))
-        .column(Column::number("within"))
+        .column(Column::number("compared").unit("rows"))
+        .column(Column::number("within tolerance").unit("rows"))
         .column(Column::number("tolerance"))
-        .column(Column::number("largest deviation of a prediction"));
+        .column(Column::number("largest deviation").unit("fitted rows excluded"));
     for figure in figures {
         let (of, within) = figure.score();
         let predicted = figure.rows.iter().filter(|row| row.kind != Kind::Fitted);
@@ -32,7 +35,7 @@ pub(super) fn summary(figures: &[Figure]) -> Table {
                 |most| format!("{:+.0} %", (100.0 * most).round() + 0.0),
             );
         let tone = if within == of { Tone::Good } else { Tone::Warn };
-        // A figure that the paper has no number for has nothing to be within.
+        // A figure without numbers in the paper is not compared.
         let compared = |text: String| if of == 0 { "-".to_owned() } else { text };
         table.push([
             Cell::new(figure.name.clone()),
@@ -46,10 +49,11 @@ pub(super) fn summary(figures: &[Figure]) -> Table {
     table
 }
 
-/// Rows that a reader takes in beside a drawing.
+/// Maximum number of rows to print in full beside a plot.
 const FEW: usize = 14;
 
-/// The figure's rows. What a drawing shows is folded up, but for what stands beside a number.
+/// The figure's rows. If there is a plot and many rows, only those compared with a number are shown; the
+/// complete table is folded.
 fn numbers(section: Section, figure: &Figure) -> Section {
     let is_compared = |row: &Row| row.paper.is_some();
     if figure.plots.is_empty() || figure.rows.len() <= FEW {
@@ -59,7 +63,7 @@ fn numbers(section: Section, figure: &Figure) -> Section {
     let all = format!("All {} rows", figure.rows.len());
     match of {
         0 => section.folded(all, figure.numbers()),
-        // As many numbers of the paper: they are in the drawing.
+        // Many of the paper's numbers, too: they are in the plot.
         of if of > FEW => {
             section.folded(format!("{all}: {within} of {of} within tolerance"), figure.numbers())
         }
@@ -68,18 +72,17 @@ fn numbers(section: Section, figure: &Figure) -> Section {
 }
 
 pub(super) fn page(figures: &[Figure], here: Option<&Profile>) -> Page {
-    let words = std::env::args().skip(1);
-    let line = std::iter::once("flowyard".to_owned()).chain(words).collect::<Vec<_>>().join(" ");
+    let line = output::command_line();
     let card = |name: &str, (of, within): (usize, usize)| {
-        Card::new(name, format!("{within} of {of}")).detail("within their tolerance")
+        Card::new(name, format!("{within} of {of}")).detail("rows within tolerance")
     };
-    let mut page = Page::new("Five papers, and flowyard beside them")
-        .subtitle("Each table and figure: the paper's numbers, ours from this run, the deviation and why. A prediction is a model's, from costs that were come by without the row; a fitted row says nothing.")
+    let mut page = Page::new("Five papers compared with flowyard")
+        .subtitle("Each table and figure has the paper's numbers, the numbers of this run, the deviation and its reason. A prediction comes from a model whose costs were obtained without that row. A fitted row was used to choose a cost; its agreement is not evidence.")
         .command(line)
         .card(Card::new("Tables and figures", figures.len().to_string()))
-        .card(card("Model beside measurement", score(figures, "measured", |_| true)))
-        .card(card("Model beside paper", score(figures, "paper", |kind| kind == Kind::Prediction)))
-        .card(card("Simulated by cycle", score(figures, "paper", |kind| kind == Kind::Simulated)))
+        .card(card("Model against measurement", score(figures, "measured", |_| true)))
+        .card(card("Model against paper", score(figures, "paper", |kind| kind == Kind::Prediction)))
+        .card(card("Cycle simulation against paper", score(figures, "paper", |kind| kind == Kind::Simulated)))
         .section(Section::new("Summary").table(summary(figures).titled("")));
     for figure in figures {
         let mut section = Section::new(figure.title.clone()).label(figure.name.clone());
@@ -97,12 +100,12 @@ pub(super) fn page(figures: &[Figure], here: Option<&Profile>) -> Page {
         page = page.section(numbers(section, figure).list(figure.why.clone()));
     }
     let profiles = Profile::names().filter_map(|name| Profile::named(name).ok());
-    let mut costs = Section::new("What the models know");
+    let mut costs = Section::new("Costs used by the models");
     for profile in here.cloned().into_iter().chain(profiles) {
         costs = costs.table(crate::calibrate::table(&profile));
         let fitted = profile.constants.values().filter(|c| c.how == How::Fitted).count();
         costs = costs.note(format!(
-            "{}: {fitted} of {} constants fitted",
+            "{}: {fitted} of {} constants were fitted",
             profile.name,
             profile.constants.len()
         ));

@@ -1,10 +1,10 @@
-//! A balancer as tables, for `lb show` and `top`. With what was before, numbers that only grow
-//! become rates.
+//! A load balancer's state as tables, for `lb show` and `top`. If an earlier state is given, counters are
+//! shown as rates.
 
 use flowyard_operate::protocol::{Lb, LbBackend, LbCounts, LbService};
 use flowyard_report::{Cell, Column, Table, Tone, Unit, num};
 
-/// Services, their backends, and what was dropped.
+/// Services, their backends, drops and failed health checks.
 pub(crate) fn all(now: &Lb, before: Option<&Lb>) -> Vec<Table> {
     let mut all = vec![services(now, before), backends(now, before)];
     all.extend(drops(now));
@@ -12,7 +12,7 @@ pub(crate) fn all(now: &Lb, before: Option<&Lb>) -> Vec<Table> {
     all
 }
 
-/// What grew: in all, or by the second.
+/// How counters are shown: as totals, or as rates over this many seconds.
 struct Growth(Option<f64>);
 
 impl Growth {
@@ -34,7 +34,7 @@ impl Growth {
         }))
     }
 
-    /// Of so many, in the columns of [`Growth::columns`].
+    /// The cells for the columns that [`Growth::columns`] adds.
     fn cells(&self, now: &LbCounts, before: Option<&LbCounts>) -> [Cell; 5] {
         let nothing = LbCounts::default();
         let before = before.unwrap_or(&nothing);
@@ -48,9 +48,9 @@ impl Growth {
     }
 
     fn columns(&self, table: Table) -> Table {
-        let by = |unit: &'static str| if self.0.is_some() { "a second" } else { unit };
+        let by = |unit: &'static str| if self.0.is_some() { "per second" } else { unit };
         table
-            .column(Column::number("begun").unit(by("in all")))
+            .column(Column::number("new").unit(by("connections")))
             .column(Column::number("in").unit(by("packets")))
             .column(Column::number("").unit(by("bytes")))
             .column(Column::number("out").unit(by("packets")))
@@ -58,15 +58,15 @@ impl Growth {
     }
 }
 
-/// Each service in a line.
+/// One row per service.
 pub(crate) fn services(now: &Lb, before: Option<&Lb>) -> Table {
     let growth = Growth::since(now, before);
     let table = Table::new("Services")
         .column(Column::text("service"))
         .column(Column::text("address"))
         .column(Column::text("mode"))
-        .column(Column::text("choice"))
-        .column(Column::number("up"))
+        .column(Column::text("chosen by"))
+        .column(Column::number("backends up"))
         .column(Column::number("connections").unit("now"));
     let mut table = growth
         .columns(table)
@@ -102,7 +102,7 @@ pub(crate) fn services(now: &Lb, before: Option<&Lb>) -> Table {
         .iter()
         .fold((0, 0), |(kept, most), core| (kept + core.connections, most + core.capacity));
     table.note(format!(
-        "generation {}; {} connections are kept, of {} that fit",
+        "table generation {}; {} connections tracked, capacity {}",
         now.generation,
         num::exact(kept as u64),
         num::exact(most as u64)
@@ -118,16 +118,16 @@ fn address(service: &LbService) -> String {
     }
 }
 
-/// Each backend in a line.
+/// One row per backend.
 fn backends(now: &Lb, before: Option<&Lb>) -> Table {
     let growth = Growth::since(now, before);
     let table = Table::new("Backends")
         .column(Column::text("backend"))
         .column(Column::text("address"))
         .column(Column::text("state"))
-        .column(Column::number("since").unit("s"))
-        .column(Column::number("weight").unit("in force"))
-        .column(Column::number("of the table"))
+        .column(Column::number("for").unit("s"))
+        .column(Column::number("weight").unit("current"))
+        .column(Column::number("share").unit("of the table"))
         .column(Column::number("connections").unit("now"));
     let mut table = growth.columns(table);
     for service in &now.services {
@@ -156,17 +156,17 @@ fn backends(now: &Lb, before: Option<&Lb>) -> Table {
     table
 }
 
-/// The weight in force, and what was set or configured if it is another.
+/// The current weight, followed by the weight that was configured or set by `set-weight` if it differs.
 fn weight(backend: &LbBackend) -> String {
     let wanted = backend.manual_weight.unwrap_or(backend.configured_weight);
-    let set = if backend.manual_weight.is_some() { ", by hand" } else { "" };
+    let set = if backend.manual_weight.is_some() { ", set by hand" } else { "" };
     match backend.weight {
         weight if weight == f64::from(wanted) => format!("{weight}{set}"),
         weight => format!("{weight} (of {wanted}{set})"),
     }
 }
 
-/// What was dropped, if anything was.
+/// Dropped packets, if there are any.
 fn drops(now: &Lb) -> Option<Table> {
     let mut table = Table::new("Dropped")
         .column(Column::text("service"))
@@ -181,13 +181,14 @@ fn drops(now: &Lb) -> Option<Table> {
             ]);
         }
     }
-    let note = "'flowyard show drops' says what can be done, and has what was for no service";
+    let note =
+        "'flowyard show drops' shows the fix for each reason, and drops that belong to no service";
     (!table.is_empty()).then(|| table.note(note))
 }
 
-/// Checks that something was wrong with, the last time.
+/// Health checks whose most recent result is a failure.
 fn faults(now: &Lb) -> Option<Table> {
-    let mut table = Table::new("Checks that failed the last time")
+    let mut table = Table::new("Health checks that failed most recently")
         .column(Column::text("backend"))
         .column(Column::text("check"))
         .column(Column::number("failed").unit("of all"))

@@ -1,4 +1,4 @@
-//! Captures in, as frames that arrive; captures out, of frames that were sent.
+//! Reads captures as received frames, and writes transmitted frames as captures.
 
 use std::io::{Write, stderr};
 use std::path::Path;
@@ -11,8 +11,9 @@ use flowyard_wire::LinkType;
 
 use crate::stop::{Stop, bad_input};
 
-/// Frames of a capture, timed from its first. What was cut by a snapshot length is filled up with zeros;
-/// what cannot arrive on this link (no Ethernet, longer than 1518 bytes) is left out, and said so.
+/// The frames of a capture, with times relative to the first. Frames truncated by the snapshot length are
+/// extended with zeros. Frames that this link cannot carry (not Ethernet, longer than 1518 bytes) are
+/// skipped, and their number is printed.
 pub(super) fn arrivals(file: &str) -> Result<Vec<Arrival>, Stop> {
     let mut source = pcap::open(file).map_err(bad_input)?;
     let (mut frames, mut left_out): (Vec<Arrival>, u64) = (Vec::new(), 0);
@@ -38,16 +39,18 @@ pub(super) fn arrivals(file: &str) -> Result<Vec<Arrival>, Stop> {
         return Err(bad_input(damage));
     }
     if frames.is_empty() {
-        return Err(bad_input(format!("{file}: no Ethernet frame of 14 to 1518 bytes")));
+        return Err(bad_input(format!(
+            "{file}: the capture has no Ethernet frame of 14 to 1518 bytes"
+        )));
     }
     if left_out > 0 {
-        let note = "packets left out: not Ethernet, or longer than 1518 bytes";
+        let note = "packets skipped: not Ethernet, or longer than 1518 bytes";
         let _ = writeln!(stderr(), "flowyard: {file}: {left_out} {note}");
     }
     Ok(frames)
 }
 
-/// Writes the frames that were sent.
+/// Writes the transmitted frames.
 pub(super) fn write(path: &Path, outcome: &Outcome) -> Result<(), Stop> {
     let failed = |error: flowyard_ports::Error| Stop::Failed(error.into());
     let mut writer = Writer::create(path, Format::PcapNanos, LinkType::Ethernet).map_err(failed)?;

@@ -1,4 +1,4 @@
-//! The page of a profile: where the cycles went, down to each instruction.
+//! The HTML page of a profile: cycles by function and by instruction.
 
 use flowyard_nicsim::counters::Heat;
 use flowyard_nicsim::isa;
@@ -6,12 +6,12 @@ use flowyard_nicsim::profile::{Category, Function, Profile, categories};
 use flowyard_nicsim::run::Outcome;
 use flowyard_report::{Card, Cell, Column, Page, Section, Table};
 
-/// Tiles in a row of the map: six lines of the default instruction cache, and what a page is wide.
+/// Tiles in a row of the map: six lines of the default instruction cache, which fill the page's width.
 const ROW: usize = 48;
 /// Functions whose instructions are listed.
 const LISTED: usize = 12;
 
-/// An instruction and what it cost.
+/// An instruction and its cycles.
 struct Word {
     pc: u32,
     text: String,
@@ -24,7 +24,7 @@ impl Word {
     }
 }
 
-/// The words of a function, up to the next symbol of one.
+/// The instructions of a function, up to the next function symbol.
 fn words(outcome: &Outcome, function: &Function) -> Vec<Word> {
     let first = (function.addr / 4) as usize;
     let all = outcome.window.heat.iter().zip(&outcome.image.text).enumerate().skip(first);
@@ -51,11 +51,11 @@ pub(super) fn page(outcome: &Outcome) -> Page {
     let kind = |pc: u32| kinds.get((pc / 4) as usize).map_or("", |kind: &Category| kind.name());
     let mut map = Table::new("cycles by address")
         .column(Column::text("function"))
-        .column(Column::text("from"))
-        .column(Column::number("cycles").unit("a frame"))
-        .column(Column::number("of all cycles").unit("%"))
-        .column(Column::text("one tile an instruction"))
-        .note("Point at a tile for its address, instruction, cycles, and the row of the paper's tables. Empty: never executed.");
+        .column(Column::text("address"))
+        .column(Column::number("cycles").unit("per frame"))
+        .column(Column::number("cycles").unit("% of all"))
+        .column(Column::text("one tile per instruction"))
+        .note("Point at a tile to see its address, instruction, cycles, and row in the paper's tables. An empty tile was never executed.");
     let mut listings = Vec::new();
     for (rank, function) in profile.functions.iter().enumerate() {
         let words = words(outcome, function);
@@ -95,19 +95,19 @@ pub(super) fn page(outcome: &Outcome) -> Page {
     let total = outcome.window.total();
     let of = |part: u64| format!("{:.1} %", 100.0 * part as f64 / total.cycles().max(1) as f64);
     let stalls = [
-        ("Issued", total.execute, "an instruction"),
-        ("Load stalls", total.load, "the scratchpad's second cycle, the SDRAM"),
-        ("Conflicts", total.conflict, "a busy bank, one's own store"),
-        ("Pipeline", total.pipeline, "load-use, late branches"),
-        ("Instruction misses", total.fetch, "the instruction memory"),
+        ("Executing", total.execute, "cycles in which an instruction was issued"),
+        ("Load stalls", total.load, "waiting for the scratchpad or the SDRAM"),
+        ("Conflicts", total.conflict, "waiting for a busy bank or for the core's own store"),
+        ("Pipeline", total.pipeline, "load-use delays and taken branches"),
+        ("Instruction misses", total.fetch, "waiting for the instruction memory"),
     ];
-    let mut page = Page::new("Where an adapter's cycles go")
+    let mut page = Page::new("Cycles of the adapter's cores")
         .subtitle(format!(
             "{} cores, {} cycles each",
             outcome.window.cores.len(),
             outcome.window.cycles
         ))
-        .command(std::env::args().collect::<Vec<_>>().join(" "));
+        .command(crate::output::command_line());
     for (name, part, detail) in stalls {
         page = page.card(Card::new(name, of(part)).detail(detail));
     }
@@ -122,7 +122,7 @@ fn listing(function: &Function, words: &[Word], hottest: f64, all: f64) -> Table
         .column(Column::text("instruction"))
         .column(Column::number("executed"))
         .column(Column::number("stalled").unit("cycles"))
-        .column(Column::text("of all cycles"));
+        .column(Column::text("share of all cycles"));
     for word in words {
         let cycles = word.cycles() as f64;
         table.push([

@@ -1,18 +1,18 @@
-//! `flowyard nic sweep`: one or two keys varied, everything else fixed.
+//! `flowyard nic sweep`: simulates every combination of values of the varied keys.
 
-use std::io::{Write, stdout};
+use std::fmt::Write as _;
 
 use flowyard_nicsim::Fast;
 use flowyard_nicsim::engine::Parts;
 use flowyard_nicsim::run::{Outcome, image, run as simulate};
 use flowyard_nicsim::sweep::parallel;
-use flowyard_report::{Cell, Column, Document, Table};
+use flowyard_report::{Cell, Column, Table};
 use serde::Serialize;
 
-use super::{MachineArgs, Progress, threads};
+use super::machine::{BAR, MachineArgs, threads};
+use crate::output::{self, Progress, style};
 use crate::stop::{Stop, bad_input};
 
-/// Vary one or two keys and print a table.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -23,19 +23,19 @@ pub(crate) struct Args {
     #[command(flatten)]
     machine: MachineArgs,
 
-    /// A key and its values; a second one makes a grid
+    /// A configuration key and its values; if repeated, all combinations are simulated
     #[arg(long, value_name = "KEY=A,B,...", required = true)]
     vary: Vec<String>,
 
-    /// Host cores to use [default: all]
+    /// Number of simulations to run in parallel [default: the number of CPUs]
     #[arg(long, value_name = "N")]
     threads: Option<usize>,
 
-    /// Print JSON (schema flowyard.nic-sweep/1)
+    /// Print JSON (schema flowyard.nic-sweep/1) instead of a table
     #[arg(long, conflicts_with = "csv")]
     json: bool,
 
-    /// Print CSV
+    /// Print comma-separated values instead of a table
     #[arg(long)]
     csv: bool,
 }
@@ -64,7 +64,7 @@ pub(super) fn run(args: &Args) -> Result<(), Stop> {
     for vary in &args.vary {
         let (key, values) = vary
             .split_once('=')
-            .ok_or_else(|| bad_input(format!("--vary: '{vary}' is not KEY=A,B,...")))?;
+            .ok_or_else(|| bad_input(format!("--vary: write KEY=A,B,..., not '{vary}'")))?;
         let grown = settings.iter().flat_map(|before| {
             values.split(',').map(move |value| {
                 let mut now = before.clone();
@@ -85,8 +85,9 @@ pub(super) fn run(args: &Args) -> Result<(), Stop> {
         let image = image(&config, &elf).map_err(bad_input)?;
         machines.push(Parts { config, image, ..Parts::default() });
     }
-    let bar = Progress::new();
-    let runs = parallel(&machines, threads(args.threads), &|n, of| bar.at(n, of), |parts| {
+    let bar = Progress::new(BAR);
+    let progress = |n: usize, of: usize| bar.at(n as u64, of as u64);
+    let runs = parallel(&machines, threads(args.threads), &progress, |parts| {
         simulate::<Fast>(parts.clone())
     });
     drop(bar);
@@ -118,28 +119,56 @@ fn point(settings: Vec<String>, outcome: &Outcome) -> Point {
 }
 
 fn print(points: Vec<Point>, args: &Args) -> Result<(), Stop> {
-    let mut out = stdout().lock();
     if args.json {
-        let document = Document::new("flowyard.nic-sweep/1", Points { points });
-        let json = document.to_json().map_err(anyhow::Error::from).map_err(Stop::Failed)?;
-        out.write_all(json.as_bytes())?;
-        return Ok(out.flush()?);
+        return output::json("flowyard.nic-sweep/1", Points { points });
     }
     let keys: Vec<&str> = args.vary.iter().filter_map(|v| v.split_once('=')).map(|v| v.0).collect();
-    if args.csv {
-        writeln!(
-            out,
-            "{},udp_gbps,share_of_limit,frames_per_second,drop_share,ipc,load,conflict,pipeline,errors",
-            keys.join(",")
-        )?;
+    output::text(&if args.csv {
+        csv(&keys, &points)
+    } else {
+        table(&keys, &points).to_text(&style())
+    })
+}
+
+impl Point {
+    /// The values of the varied keys.
+    fn values(&self) -> impl Iterator<Item = &str> {
+        self.settings.iter().filter_map(|set| set.split_once('=')).map(|set| set.1)
     }
+}
+
+fn csv(keys: &[&str], points: &[Point]) -> String {
+    let mut text = format!(
+        "{},udp_gbps,share_of_limit,frames_per_second,drop_share,ipc,load,conflict,pipeline,errors\n",
+        keys.join(",")
+    );
+    for p in points {
+        let _infallible = writeln!(
+            text,
+            "{},{:.6},{:.6},{:.1},{:.6},{:.6},{:.6},{:.6},{:.6},{}",
+            p.values().collect::<Vec<_>>().join(","),
+            p.udp_gbps,
+            p.share_of_limit,
+            p.frames_per_second,
+            p.drop_share,
+            p.ipc,
+            p.load,
+            p.conflict,
+            p.pipeline,
+            p.errors
+        );
+    }
+    text
+}
+
+fn table(keys: &[&str], points: &[Point]) -> Table {
     let mut table = Table::new("");
-    for key in &keys {
+    for key in keys {
         table = table.column(Column::text(*key));
     }
     for (name, unit) in [
-        ("UDP", "Gb/s"),
-        ("of limit", "%"),
+        ("UDP payload", "Gb/s"),
+        ("UDP payload", "% of limit"),
         ("frames", "M/s"),
         ("dropped", "%"),
         ("IPC", ""),
@@ -150,26 +179,7 @@ fn print(points: Vec<Point>, args: &Args) -> Result<(), Stop> {
     ] {
         table = table.column(Column::number(name).unit(unit));
     }
-    for p in &points {
-        let values: Vec<&str> =
-            p.settings.iter().filter_map(|set| set.split_once('=')).map(|set| set.1).collect();
-        if args.csv {
-            writeln!(
-                out,
-                "{},{:.6},{:.6},{:.1},{:.6},{:.6},{:.6},{:.6},{:.6},{}",
-                values.join(","),
-                p.udp_gbps,
-                p.share_of_limit,
-                p.frames_per_second,
-                p.drop_share,
-                p.ipc,
-                p.load,
-                p.conflict,
-                p.pipeline,
-                p.errors
-            )?;
-            continue;
-        }
+    for p in points {
         let numbers = [
             format!("{:.3}", p.udp_gbps),
             format!("{:.2}", 100.0 * p.share_of_limit),
@@ -181,10 +191,7 @@ fn print(points: Vec<Point>, args: &Args) -> Result<(), Stop> {
             format!("{:.3}", p.pipeline),
             p.errors.to_string(),
         ];
-        table.push(values.into_iter().map(Cell::new).chain(numbers.map(Cell::new)));
+        table.push(p.values().map(Cell::new).chain(numbers.map(Cell::new)));
     }
-    if !args.csv {
-        out.write_all(table.to_text(&crate::style()).as_bytes())?;
-    }
-    Ok(out.flush()?)
+    table
 }

@@ -1,14 +1,14 @@
-//! Answers of a running yard as tables, for `show` and `top`. With what was before, numbers that
-//! only grow become rates.
+//! The state of a running instance as tables, for `show` and `top`. If an earlier state is given, counters
+//! are shown as rates.
 
 use std::collections::BTreeMap;
 
 use flowyard_operate::protocol::{CoreState, Cores, Drops, Elephants, Flows, Queues, Tables};
 use flowyard_report::{Cell, Column, Table, Tone, Unit, num};
 
-/// What grew, in all or by the second.
+/// How counters are shown.
 struct Growth {
-    /// Seconds since then; none counts from the start.
+    /// As rates over this many seconds; `None`: as totals since the start.
     span: Option<f64>,
 }
 
@@ -25,7 +25,11 @@ impl Growth {
     }
 
     fn unit(&self) -> &'static str {
-        if self.span.is_some() { "a second" } else { "frames" }
+        if self.span.is_some() { "frames/s" } else { "frames" }
+    }
+
+    fn times(&self) -> &'static str {
+        if self.span.is_some() { "per second" } else { "times" }
     }
 }
 
@@ -35,12 +39,12 @@ pub(crate) fn cores(now: &Cores, before: Option<&Cores>) -> Table {
     let mut table = Table::new("Cores")
         .column(Column::number("core"))
         .column(Column::number("received").unit(growth.unit()))
-        .column(Column::number("worked on").unit(growth.unit()))
+        .column(Column::number("processed").unit(growth.unit()))
         .column(Column::number("sent").unit(growth.unit()))
         .column(Column::number("dropped").unit(growth.unit()))
-        .column(Column::number("by entry").unit(growth.unit()))
-        .column(Column::number("moves").unit("of flows"))
-        .column(Column::number("held back").unit(growth.unit()))
+        .column(Column::number("exact hits").unit(growth.unit()))
+        .column(Column::number("flow moves").unit(growth.times()))
+        .column(Column::number("moves deferred").unit(growth.unit()))
         .column(Column::number("busy"))
         .column(Column::text("state"));
     let nothing = CoreState::default();
@@ -51,8 +55,10 @@ pub(crate) fn cores(now: &Cores, before: Option<&Cores>) -> Table {
         let span = growth.span.unwrap_or(now.at_s).max(1e-3) * 1e9;
         let busy = (core.get("busy_ns") - old.get("busy_ns").min(core.get("busy_ns"))) as f64;
         let state = match core.alive {
-            true => Cell::new("answers"),
-            false => Cell::new("silent: dead, gone, or at work for long").tone(Tone::Bad),
+            true => Cell::new("responds"),
+            false => {
+                Cell::new("no response: failed, ended, or busy with one batch").tone(Tone::Bad)
+            }
         };
         table.push([
             Cell::new(core.core.to_string()).tone(Tone::Strong),
@@ -70,15 +76,15 @@ pub(crate) fn cores(now: &Cores, before: Option<&Cores>) -> Table {
     table
 }
 
-/// Queues and tx queues.
+/// Queues and transmit queues.
 pub(crate) fn queues(now: &Queues, before: Option<&Queues>) -> Table {
     let growth = Growth::since(now.at_s, before.map(|before| before.at_s));
     let mut table = Table::new("Queues")
         .column(Column::text("queue"))
         .column(Column::text("order"))
-        .column(Column::text("full"))
+        .column(Column::text("when full"))
         .column(Column::number("entered").unit(growth.unit()))
-        .column(Column::number("done").unit(growth.unit()))
+        .column(Column::number("completed").unit(growth.unit()))
         .column(Column::number("inside").unit("frames"))
         .column(Column::text("cores"))
         .column(Column::text("oldest frame"));
@@ -95,23 +101,21 @@ pub(crate) fn queues(now: &Queues, before: Option<&Queues>) -> Table {
             growth.cell(queue.completed, completed),
             Cell::new(num::exact(queue.enqueued.saturating_sub(queue.completed))),
             Cell::new(cores.join(" ")),
-            Cell::new(
-                queue.oldest_held_by.map_or(String::new(), |core| format!("core {core} has it")),
-            ),
+            Cell::new(queue.oldest_held_by.map_or(String::new(), |core| format!("on core {core}"))),
         ]);
     }
     table
 }
 
-/// Each core's tables in a line each, what was answered by the second if there is a before.
+/// One row for each table of each core. `before` is an earlier state and the seconds since then.
 pub(crate) fn occupancy(now: &Tables, before: Option<(&Tables, f64)>) -> Table {
     let growth = Growth { span: before.map(|(_, span)| span.max(1e-3)) };
     let mut table = Table::new("Tables")
         .column(Column::number("core"))
         .column(Column::text("table"))
         .column(Column::number("entries"))
-        .column(Column::number("of"))
-        .column(Column::number("answered").unit(growth.unit()));
+        .column(Column::number("capacity"))
+        .column(Column::number("hits").unit(growth.unit()));
     let number = |n: Option<usize>| Cell::new(n.map_or("?".into(), |n| num::exact(n as u64)));
     for core in &now.cores {
         let old = before.and_then(|(b, _)| b.cores.iter().find(|old| old.core == core.core));
@@ -142,17 +146,17 @@ pub(crate) fn occupancy(now: &Tables, before: Option<(&Tables, f64)>) -> Table {
 
 fn silent(cores: &[u16]) -> String {
     let names: Vec<_> = cores.iter().map(ToString::to_string).collect();
-    format!("no answer from core {}: dead, gone, or at work for long", names.join(", "))
+    format!("no response from core {}: failed, ended, or busy with one batch", names.join(", "))
 }
 
-/// Tables with their entries.
+/// The tables and their entries.
 pub(crate) fn tables(all: &Tables, most: usize) -> Vec<Table> {
     let mut out = vec![occupancy(all, None)];
     for core in &all.cores {
         for one in core.tables.iter().filter(|one| !one.listed.is_empty()) {
             let mut table = Table::new(format!("Table {} of core {}", one.name, core.core))
                 .column(Column::text("flow"))
-                .column(Column::text("goes to"))
+                .column(Column::text("destination"))
                 .column(Column::number("mark"));
             for entry in &one.listed {
                 let (flow, to) = (entry.flow.as_str(), entry.to.as_str());
@@ -161,7 +165,7 @@ pub(crate) fn tables(all: &Tables, most: usize) -> Vec<Table> {
             let more = one.entries.unwrap_or(0).saturating_sub(one.listed.len());
             out.push(match more {
                 0 => table,
-                _ => table.note(format!("{more} more; --entries shows more than {most}")),
+                _ => table.note(format!("{more} more entries; --entries N lists more than {most}")),
             });
         }
         let mut by_place = BTreeMap::<&str, Vec<usize>>::new();
@@ -169,9 +173,9 @@ pub(crate) fn tables(all: &Tables, most: usize) -> Vec<Table> {
             by_place.entry(to).or_default().push(entry);
         }
         let mut table = Table::new(format!("Indirection table of core {}", core.core))
-            .column(Column::text("goes to"))
+            .column(Column::text("destination"))
             .column(Column::number("entries"))
-            .column(Column::text("which"));
+            .column(Column::text("entry numbers"));
         for (to, entries) in by_place {
             table.push([
                 Cell::new(to),
@@ -191,14 +195,15 @@ fn some(numbers: &[usize], most: usize) -> String {
     first.join(" ") + more
 }
 
-/// The largest flows.
+/// The largest flows of each core.
 pub(crate) fn flows(all: &Flows) -> Vec<Table> {
-    let mut table = Table::new(format!("The largest flows of each core, in {} s", all.seconds))
-        .column(Column::number("core"))
-        .column(Column::number("of its bytes"))
-        .column(Column::number("").unit("at most"))
-        .column(Column::text("flow"))
-        .column(Column::text("hash"));
+    let mut table =
+        Table::new(format!("Largest flows of each core, counted for {} s", all.seconds))
+            .column(Column::number("core"))
+            .column(Column::number("share of bytes").unit("at least"))
+            .column(Column::number("").unit("at most"))
+            .column(Column::text("flow"))
+            .column(Column::text("hash"));
     for core in &all.cores {
         for flow in &core.flows {
             table.push([
@@ -210,7 +215,7 @@ pub(crate) fn flows(all: &Flows) -> Vec<Table> {
             ]);
         }
         if core.flows.is_empty() {
-            table = table.note(format!("core {} worked on {} frames", core.core, core.frames));
+            table = table.note(format!("core {} processed {} frames", core.core, core.frames));
         }
     }
     if !all.silent_cores.is_empty() {
@@ -219,23 +224,23 @@ pub(crate) fn flows(all: &Flows) -> Vec<Table> {
     vec![table]
 }
 
-/// Split flows, and the last decisions.
+/// Flows that are split over cores, and the latest decisions.
 pub(crate) fn elephants(all: &Elephants, most: usize) -> Vec<Table> {
     let mut promoted = Table::new("Flows split over cores")
         .column(Column::text("flow"))
-        .column(Column::text("by"));
+        .column(Column::text("destination"));
     for entry in &all.promoted {
         promoted.push([Cell::new(entry.flow.as_str()), Cell::new(entry.to.as_str())]);
     }
     if all.promoted.is_empty() {
         promoted =
-            promoted.note("none; [elephants] in the configuration says when (see docs/run.md)");
+            promoted.note("none; [elephants] in the configuration turns this on (see docs/run.md)");
     }
-    let mut decisions = Table::new("Decisions about elephants, the latest last")
-        .column(Column::number("after").unit("s"))
+    let mut decisions = Table::new("Decisions about elephants, newest last")
+        .column(Column::number("time").unit("s"))
         .column(Column::number("core"))
         .column(Column::number("busy"))
-        .column(Column::number("waiting").unit("frames"))
+        .column(Column::number("queued").unit("frames"))
         .column(Column::text("decision"));
     for decision in &all.decisions[all.decisions.len().saturating_sub(most)..] {
         decisions.push([
@@ -249,13 +254,13 @@ pub(crate) fn elephants(all: &Elephants, most: usize) -> Vec<Table> {
     if all.decisions.is_empty() { vec![promoted] } else { vec![promoted, decisions] }
 }
 
-/// Drops by reason with the mend, and the last ones.
+/// Drops by reason, how to avoid each, and the latest drops.
 pub(crate) fn drops(all: &Drops, most: usize) -> Vec<Table> {
     let mut reasons = Table::new("Drops")
         .column(Column::text("reason"))
         .column(Column::number("frames"))
-        .column(Column::text("by core"))
-        .column(Column::text("mend"));
+        .column(Column::text("core: frames"))
+        .column(Column::text("fix"));
     for drop in &all.reasons {
         let by = (0..).zip(&drop.cores).filter(|(_, frames)| **frames > 0);
         let by: Vec<_> = by.map(|(core, frames): (u16, _)| format!("{core}: {frames}")).collect();
@@ -267,16 +272,17 @@ pub(crate) fn drops(all: &Drops, most: usize) -> Vec<Table> {
         ]);
     }
     if all.reasons.is_empty() {
-        reasons = reasons.note("nothing was dropped");
+        reasons = reasons.note("no frame was dropped");
     }
-    let mut last = Table::new("The last dropped frames")
-        .column(Column::number("ago").unit("s"))
+    let mut last = Table::new("Latest dropped frames, newest last")
+        .column(Column::number("age").unit("s"))
         .column(Column::number("core"))
         .column(Column::text("reason"))
-        .column(Column::text("at"))
+        .column(Column::text("place"))
         .column(Column::text("flow"));
     for drop in &all.last[all.last.len().saturating_sub(most)..] {
-        let flow = drop.flow.clone().unwrap_or_else(|| format!("{} frames, unread", drop.frames));
+        let flow =
+            drop.flow.clone().unwrap_or_else(|| format!("{} frames, not parsed", drop.frames));
         last.push([
             Cell::new(format!("{:.3}", (all.at_s - drop.at_s).max(0.0))),
             Cell::new(drop.core.to_string()),

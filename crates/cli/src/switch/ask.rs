@@ -1,4 +1,4 @@
-//! Questions to a switch, and what comes back.
+//! Requests to a switch, and their answers.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ fn bodies(client: &mut Client, body: Request) -> Result<Vec<Reply>, Stop> {
     Ok(answers.into_iter().filter_map(body).collect())
 }
 
-/// The lists of a multipart answer, one behind the other.
+/// Concatenates the lists of a multipart answer.
 macro_rules! all {
     ($client:expr, $request:expr, $kind:path) => {
         bodies($client, $request)?
@@ -106,12 +106,11 @@ pub(super) fn tables(client: &mut Client) -> Result<(), Stop> {
     tables.iter().try_for_each(|table| say(&print::table(table)))
 }
 
-/// All that a monitor may be told: what is there, then what is added, removed and changed, with
-/// instructions, and one's own changes too.
+/// Flags of a flow monitor: initial flows, added, removed, modified, with instructions, also own changes.
 const EVERYTHING: u16 = 1 | 2 | 4 | 8 | 16 | 32;
 
 pub(super) fn monitor(client: &mut Client, watch: bool, count: Option<u64>) -> Result<(), Stop> {
-    let mut told = 0;
+    let mut printed = 0;
     if watch {
         let monitor = Monitor {
             id: 1,
@@ -126,11 +125,11 @@ pub(super) fn monitor(client: &mut Client, watch: bool, count: Option<u64>) -> R
             print::updates(&body).iter().try_for_each(|line| say(line))?;
         }
     }
-    while count.is_none_or(|count| told < count) {
+    while count.is_none_or(|count| printed < count) {
         let Some((_, message)) = client.news(Duration::from_secs(1)).map_err(failed)? else {
             continue;
         };
-        told += 1;
+        printed += 1;
         match &message {
             Message::Error(error) => say(&format!("error: {}", words(error, client.version())))?,
             Message::MultipartReply { body, .. } => {

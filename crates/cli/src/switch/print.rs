@@ -1,4 +1,4 @@
-//! What a switch says, in lines.
+//! OpenFlow messages as lines of text.
 
 use flowyard_openflow::Message;
 use flowyard_openflow::flow::{FlowRemoved, PacketIn};
@@ -137,7 +137,7 @@ fn removed(m: &FlowRemoved) -> String {
     format!("flow-removed: reason={:?}{}", m.reason, text.trim_end_matches(" actions=drop"))
 }
 
-/// A message that came by itself.
+/// A message that the switch sent without a request.
 pub(super) fn news(message: &Message) -> String {
     match message {
         Message::PacketIn(m) => packet_in(m),
@@ -159,7 +159,7 @@ pub(super) fn news(message: &Message) -> String {
     }
 }
 
-/// What a flow monitor says.
+/// The events of a flow monitor.
 pub(super) fn updates(body: &Reply) -> Vec<String> {
     let Reply::FlowMonitor(list) = body else { return Vec::new() };
     let line = |update: &Update| match update {

@@ -1,25 +1,24 @@
-//! `flowyard switch why`: what becomes of a frame, asked on the yard's control socket.
+//! `flowyard switch why`: the flows that a frame matches, queried over an instance's control socket.
 
 use std::fmt::Write as _;
-use std::io::{Write, stdout};
 
 use flowyard_operate::protocol::{Request, SwitchWhy};
 
+use crate::output;
 use crate::show::{AskArgs, refused};
 use crate::stop::Stop;
 
-/// The schema of what is printed with --json.
+/// Name and version of the JSON document.
 const SCHEMA: &str = "flowyard.switch.why/2";
 
-/// Says which flows a frame meets.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
   flowyard switch why in_port=west,tcp,nw_src=10.0.0.1,nw_dst=10.0.0.2,tcp_src=40000,tcp_dst=443
   flowyard switch why in_port=1,dl_type=0x0806 --json")]
 pub(super) struct Args {
-    /// The frame's fields as ovs-ofctl writes a match; ports may have their names
-    #[arg(value_name = "FLOW")]
+    /// The frame's fields in the syntax of a match of ovs-ofctl; ports may be given by name
+    #[arg(value_name = "FIELDS")]
     flow: String,
 
     #[command(flatten)]
@@ -30,11 +29,9 @@ pub(super) fn run(args: &Args) -> Result<(), Stop> {
     let request = Request::SwitchWhy { flow: args.flow.clone() };
     let why: SwitchWhy = args.ask.connect()?.ask(&request).map_err(refused)?;
     if args.ask.json {
-        return args.ask.print(SCHEMA, &why, |_| Vec::new());
+        return output::json(SCHEMA, &why);
     }
-    let mut out = stdout().lock();
-    out.write_all(text(&why).as_bytes())?;
-    Ok(out.flush()?)
+    output::text(&text(&why))
 }
 
 fn text(why: &SwitchWhy) -> String {
@@ -50,7 +47,7 @@ fn text(why: &SwitchWhy) -> String {
     if why.is_offloaded {
         let (known, of) = (why.cached_on_cores, why.answering_cores);
         let _infallible =
-            writeln!(text, "a frame like it is in the caches of {known} of {of} cores now");
+            writeln!(text, "{known} of {of} cores have this lookup in their cache now");
     }
     for note in &why.cache_notes {
         let _infallible = writeln!(text, "{note}");

@@ -1,0 +1,231 @@
+//! The engine with ports in memory, on the threads of this machine.
+//!
+//! Three tables: frames per second, nanoseconds per frame and stage, and the gain of splitting one flow
+//! over two cores at several costs of work, beside the gain predicted from the stage costs.
+
+use std::cell::Cell;
+use std::time::Duration;
+
+use flowyard_flow::learn::elephant::{Costs, Room};
+use flowyard_yard::{Clock, Span, Stages};
+use serde::Serialize;
+
+use crate::rounds::{Case, Load, Round};
+use crate::stats::median;
+
+/// The results of all measurements.
+#[derive(Clone, Debug, Serialize)]
+pub struct Results {
+    /// Number of CPUs.
+    pub processors: usize,
+    /// Number of times that each case was measured.
+    pub rounds: usize,
+    /// Rates and stage costs by configuration.
+    pub walks: Vec<Walk>,
+    /// One flow on one core and on two, by work.
+    pub splits: Vec<Split>,
+    /// The least work at which splitting a flow pays.
+    pub break_even: BreakEven,
+}
+
+/// One configuration of the engine.
+#[derive(Clone, Debug, Serialize)]
+pub struct Walk {
+    /// What is measured.
+    pub name: &'static str,
+    /// Number of cores.
+    pub cores: u16,
+    /// Frames per second, the median of the rounds.
+    pub pps: f64,
+    /// 10^9 / `pps`.
+    pub ns_per_frame: f64,
+    /// Nanoseconds per frame by stage, over all rounds; a stage that was not timed is missing.
+    pub stages: Vec<(&'static str, f64)>,
+}
+
+/// One flow on one core and on two.
+#[derive(Clone, Debug, Serialize)]
+pub struct Split {
+    /// The work done on each frame.
+    pub work: String,
+    /// Cost of the work in nanoseconds per frame, beyond that of forwarding.
+    pub work_ns: f64,
+    /// Frames per second on one core, the median of the rounds.
+    pub one_pps: f64,
+    /// Frames per second on two cores, the median of the rounds.
+    pub two_pps: f64,
+    /// `two_pps / one_pps`, the median of the rounds' ratios.
+    pub gain: f64,
+    /// The gain predicted from the costs per stage.
+    pub expected: f64,
+}
+
+/// The costs that decide from which work per frame on splitting a flow pays.
+#[derive(Clone, Debug, Serialize)]
+pub struct BreakEven {
+    /// Nanoseconds per frame from receiving to settling.
+    pub rx_ns: f64,
+    /// Nanoseconds per frame for one side of a hand-off between cores.
+    pub handoff_ns: f64,
+    /// Nanoseconds per frame for completing it in order.
+    pub commit_ns: f64,
+    /// The least work per frame, in nanoseconds, at which two cores that share all stages gain
+    /// [`GAIN`].
+    pub two_cores_ns: f64,
+}
+
+/// Costs of the work at which one flow is split, in nanoseconds per frame.
+const COSTS: [u64; 7] = [0, 50, 100, 200, 500, 1000, 2600];
+
+/// Load balancer modes in which one flow is split.
+const MODES: [&str; 3] = ["dsr", "ipip", "fullnat"];
+
+/// The least gain that justifies a split: the default in `[elephants]`.
+pub const GAIN: f64 = 1.1;
+
+fn walks() -> Vec<(&'static str, Case)> {
+    let one = Case {
+        cores: 1,
+        order: "direct",
+        consumers: vec![0],
+        load: Load::Forward,
+        flows: 8192,
+        exact: false,
+        length: 60,
+    };
+    let two = Case { cores: 2, consumers: vec![1], ..one.clone() };
+    vec![
+        ("hash (RSS)", one.clone()),
+        ("exact entry for each flow", Case { exact: true, ..one.clone() }),
+        ("hash, atomic queue", Case { order: "atomic", ..one.clone() }),
+        ("hash, ordered queue", Case { order: "ordered", ..one.clone() }),
+        ("hash, 1,514-byte frames", Case { length: 1514, ..one }),
+        ("passed to a second core", two.clone()),
+        ("passed to a second core in order", Case { order: "ordered", ..two }),
+    ]
+}
+
+fn split(load: Load) -> [Case; 2] {
+    let one = Case {
+        cores: 1,
+        order: "direct",
+        consumers: vec![0],
+        load,
+        flows: 1,
+        exact: false,
+        length: 60,
+    };
+    let two = Case { cores: 2, order: "ordered", consumers: vec![0, 1], ..one.clone() };
+    [one, two]
+}
+
+/// Measures all cases `rounds` times, each for `time`. `progress` is called after each measurement with the
+/// number of those done and of all.
+///
+/// # Errors
+///
+/// When a run cannot start, or its frame counters do not balance.
+pub fn measure(
+    rounds: usize,
+    time: Duration,
+    clock: &Clock,
+    progress: &dyn Fn(usize, usize),
+) -> anyhow::Result<Results> {
+    let (walks, splits) = (walks(), COSTS.map(|ns| (ns, split(Load::Burn(ns)))));
+    let modes = MODES.map(|mode| (mode, split(Load::Balance(mode))));
+    let steps = rounds * (walks.len() + 2 * (splits.len() + modes.len()));
+    let done = Cell::new(0);
+    let mut walked = vec![Vec::new(); walks.len()];
+    let mut shared = vec![Vec::new(); splits.len()];
+    let mut balanced = vec![Vec::new(); modes.len()];
+    let round = |case: &Case| {
+        let round = case.round(time, clock);
+        done.set(done.get() + 1);
+        progress(done.get(), steps);
+        round
+    };
+    for _ in 0..rounds {
+        for ((_, case), rounds) in walks.iter().zip(&mut walked) {
+            rounds.push(round(case)?);
+        }
+        for ((_, [one, two]), rounds) in splits.iter().zip(&mut shared) {
+            rounds.push([round(one)?, round(two)?]);
+        }
+        for ((_, [one, two]), rounds) in modes.iter().zip(&mut balanced) {
+            rounds.push([round(one)?, round(two)?]);
+        }
+    }
+    let walks: Vec<_> =
+        walks.iter().zip(&walked).map(|((name, case), r)| walk(name, case, r)).collect();
+    // The stage costs of two cores with an ordered queue between them.
+    let costs = walked.last().map_or_else(Stages::default, |rounds| sum(rounds));
+    let costs = costs_of(&costs);
+    let compare = |what: String, ns: f64, rounds: &[[Round; 2]]| compare(what, ns, rounds, costs);
+    let mut compared: Vec<Split> = splits
+        .iter()
+        .zip(&shared)
+        .map(|((ns, _), rounds)| compare(format!("{ns} ns"), *ns as f64, rounds))
+        .collect();
+    for ((mode, _), rounds) in modes.iter().zip(&balanced) {
+        // Cost of the balancer beyond that of forwarding.
+        let alone = rounds.iter().fold(Stages::default(), |sum, [one, _]| sum.plus(&one.stages));
+        let ns = costs_of(&alone).work_ns - costs.work_ns;
+        compared.push(compare(format!("balance, {mode}"), ns.max(0.0), rounds));
+    }
+    let room = Room { home: 1.0, workers: 2.0, cores: 2.0 };
+    Ok(Results {
+        processors: crate::processors(),
+        rounds,
+        splits: compared,
+        break_even: BreakEven {
+            rx_ns: costs.rx_ns,
+            handoff_ns: costs.handoff_ns,
+            commit_ns: costs.commit_ns,
+            two_cores_ns: costs.break_even_ns(&room, GAIN),
+        },
+        walks,
+    })
+}
+
+fn sum(rounds: &[Round]) -> Stages {
+    rounds.iter().fold(Stages::default(), |sum, round| sum.plus(&round.stages))
+}
+
+fn walk(name: &'static str, case: &Case, rounds: &[Round]) -> Walk {
+    let pps = median(&mut rounds.iter().map(|round| round.pps).collect::<Vec<_>>());
+    let stages = sum(rounds);
+    let stage = |span: Span| Some((span.name(), stages.ns_per_frame(span)?));
+    Walk {
+        name,
+        cores: case.cores,
+        pps,
+        ns_per_frame: 1e9 / pps.max(1.0),
+        stages: Span::ALL.into_iter().filter_map(stage).collect(),
+    }
+}
+
+fn costs_of(stages: &Stages) -> Costs {
+    let ns =
+        |spans: &[Span]| spans.iter().filter_map(|&span| stages.ns_per_frame(span)).sum::<f64>();
+    Costs {
+        rx_ns: ns(&[Span::Rx, Span::Parse, Span::Steer, Span::Settle]),
+        work_ns: ns(&[Span::Work, Span::Tx]),
+        handoff_ns: ns(&[Span::Enqueue, Span::Dequeue]) / 2.0,
+        commit_ns: ns(&[Span::Complete]),
+    }
+}
+
+fn compare(work: String, work_ns: f64, rounds: &[[Round; 2]], costs: Costs) -> Split {
+    let of = |at: usize| median(&mut rounds.iter().map(|round| round[at].pps).collect::<Vec<_>>());
+    let mut gains: Vec<_> = rounds.iter().map(|[one, two]| two.pps / one.pps.max(1.0)).collect();
+    let room = Room { home: 1.0, workers: 2.0, cores: 2.0 };
+    let costs = Costs { work_ns: costs.work_ns + work_ns, ..costs };
+    Split {
+        work,
+        work_ns,
+        one_pps: of(0),
+        two_pps: of(1),
+        gain: median(&mut gains),
+        expected: costs.estimate(room, GAIN).gain(),
+    }
+}

@@ -1,0 +1,138 @@
+//! Compares the closed-loop host model with this machine: memcached with RPS and RFS, measured and
+//! predicted.
+
+use flowyard_hostsim::Profile;
+use flowyard_hostsim::closed::{Costs, Setup, Steering};
+use flowyard_hostsim::figure::{Bound, Figure, File, Kind, Made, Row};
+use flowyard_hostsim::paper::Context;
+use flowyard_report::{Axis, Plot, Unit};
+use flowyard_yard::Clock;
+
+use crate::live::memcached::{CLIENTS, CONNECTIONS, Measured, measure};
+use crate::live::obstacle;
+use crate::live::quiet::Rounds;
+use crate::stats::{fastest, median};
+
+pub(super) const NAME: &str = "host-rps-rfs";
+
+const ROUNDS: usize = 9;
+const STEERINGS: [(&str, Steering); 3] =
+    [("none", Steering::None), ("RPS", Steering::Rps), ("RFS", Steering::Rfs)];
+const SERVERS: [u16; 2] = [1, 2];
+
+/// Runs of the model; each draws other flow hashes.
+const SEEDS: u64 = 25;
+
+/// The model's requests per second, and the share of packets received on the server thread's CPU.
+fn predict(here: &Profile, steering: Steering, servers: u16) -> anyhow::Result<Measured> {
+    let costs = Costs::of(here)?;
+    let (clients, connections, time) = (CLIENTS, CONNECTIONS, [5_000_000, 40_000_000]);
+    let (mut rate, mut share) = (Vec::new(), Vec::new());
+    for seed in 0..SEEDS {
+        let setup = Setup { costs, steering, servers, clients, connections, seed, time };
+        let outcome = setup.run();
+        anyhow::ensure!(
+            outcome.is_balanced(),
+            "the packet counters of a simulation do not balance"
+        );
+        rate.push(outcome.rate);
+        share.push(outcome.local_share);
+    }
+    Ok(Measured { rate: median(&mut rate), local_share: mean(&share), others: 0.0 })
+}
+
+fn mean(values: &[f64]) -> f64 {
+    values.iter().sum::<f64>() / (values.len() as f64).max(1.0)
+}
+
+/// Measures every steering with every number of server threads. Returns the runs of each, in the order of
+/// [`SERVERS`] and [`STEERINGS`], and the rounds.
+fn measure_all(clock: &Clock) -> anyhow::Result<(Vec<Vec<Measured>>, Rounds)> {
+    let mut runs = vec![Vec::new(); STEERINGS.len() * SERVERS.len()];
+    let mut rounds = Rounds::new(ROUNDS);
+    for round in 0.. {
+        if !rounds.go_on() {
+            break;
+        }
+        let mut others = 0.0f64;
+        let ways = SERVERS.iter().flat_map(|n| STEERINGS.iter().map(move |way| (n, way)));
+        for (runs, (servers, (_, steering))) in runs.iter_mut().zip(ways) {
+            let run = measure(*steering, usize::from(*servers), round * 100, clock)?;
+            others = others.max(run.others);
+            runs.push(run);
+        }
+        rounds.add(others);
+    }
+    Ok((runs, rounds))
+}
+
+pub(super) fn make(context: &Context, clock: &Clock) -> anyhow::Result<Figure> {
+    let file = File::parse(NAME, include_str!("../../../../figures/host-rps-rfs.toml"))?;
+    let skipped = |file: File, why: String| {
+        let made = Made { notes: vec![format!("Skipped: {why}.")], ..Made::default() };
+        Ok(file.with(made)?)
+    };
+    if let Some(why) = obstacle() {
+        return skipped(file, why.to_owned());
+    }
+    let here = context.here.as_ref();
+    let here = here.ok_or_else(|| anyhow::anyhow!("the costs of this machine are missing"))?;
+    if let Err(why) = Costs::of(here) {
+        return skipped(file, why.to_string());
+    }
+    let (runs, rounds) = measure_all(clock)?;
+    let (mut rates, mut shares) = (Vec::new(), Vec::new());
+    let mut bars: [Vec<f64>; 4] = Default::default();
+    let mut runs = runs.into_iter();
+    for servers in SERVERS {
+        for (name, steering) in STEERINGS {
+            let measured: Vec<Measured> = runs.next().unwrap_or_default();
+            let rate = fastest(measured.iter().map(|run| run.rate / 1e3));
+            let share = mean(&measured.iter().map(|run| run.local_share).collect::<Vec<_>>());
+            let model = predict(here, steering, servers)?;
+            let plural = if servers == 1 { "" } else { "s" };
+            let row = |what: &str, measured: f64, model: f64| {
+                let name = format!("{servers} server thread{plural}, {name}: {what}");
+                let beside = Some((measured, Bound::Equal));
+                Row::new(name, beside, model, Kind::Prediction, file.tolerance)
+            };
+            rates.push(row("thousand requests/s", rate, model.rate / 1e3));
+            shares.push(row(
+                "received on the server's processor, %",
+                100.0 * share,
+                100.0 * model.local_share,
+            ));
+            for (bars, value) in
+                bars.iter_mut().zip([rate, model.rate / 1e3, share, model.local_share])
+            {
+                bars.push(value);
+            }
+        }
+    }
+    let plural = |n: u16| if n == 1 { "" } else { "s" };
+    let ways: Vec<String> = SERVERS
+        .iter()
+        .flat_map(|n| {
+            STEERINGS.iter().map(move |(name, _)| format!("{name}, {n} thread{}", plural(*n)))
+        })
+        .collect();
+    let [rate, model_rate, share, model_share] = bars;
+    let plots = vec![
+        Plot::new(
+            "memcached: request rate",
+            Axis::categories("", ways.clone()),
+            Axis::linear("thousand requests/s", Unit::Plain("")),
+        )
+        .bars("measured", rate)
+        .bars("predicted", model_rate),
+        Plot::new(
+            "Packets received on the server thread's CPU",
+            Axis::categories("", ways),
+            Axis::linear("share", Unit::Share).range(0.0, 1.0),
+        )
+        .bars("measured", share)
+        .bars("predicted", model_share),
+    ];
+    rates.extend(shares);
+    Ok(file.filled(rates, plots, vec![rounds.note()]))
+}

@@ -1,0 +1,259 @@
+//! Compares the pipeline model with this machine: rates of the engine, measured and predicted.
+
+use std::time::Duration;
+
+use flowyard_hostsim::figure::{Bound, Figure, File, Kind, Row};
+use flowyard_hostsim::paper::Context;
+use flowyard_hostsim::pipeline::{Pipeline, Role, Stages};
+use flowyard_hostsim::{Profile, ProfileError};
+use flowyard_report::{Axis, Plot, Unit};
+use flowyard_yard::Clock;
+
+use crate::calibrate::FLOWS;
+use crate::live::priority::urgent;
+use crate::live::quiet::Rounds;
+use crate::rounds::{Case, Load};
+use crate::stats::fastest;
+
+pub(super) const NAME: &str = "yard-model";
+pub(super) const WORKERS: &str = "dlb-here";
+pub(super) const CORES: &str = "kth-cores-here";
+
+/// Work in nanoseconds per frame.
+const WORK: [u64; 4] = [200, 500, 1000, 2600];
+const ROUNDS: usize = 9;
+/// Duration of one measurement.
+const TIME: Duration = Duration::from_millis(60);
+
+/// Configurations: name, number of cores, cores that do the work.
+const WAYS: [(&str, u16, &[u16]); 3] =
+    [("1 core", 1, &[0]), ("2 cores, 1 worker", 2, &[1]), ("2 cores, 2 workers", 2, &[0, 1])];
+
+fn case(cores: u16, consumers: &[u16], work_ns: u64) -> Case {
+    let order = if cores == 1 { "direct" } else { "ordered" };
+    let (load, consumers) = (Load::Burn(work_ns), consumers.to_vec());
+    Case { cores, order, consumers, load, flows: 1, exact: false, length: 60 }
+}
+
+/// Costs of a frame on this machine, on one core or (`is_shared`) passed to a second core, plus the work.
+fn stages(here: &Profile, is_shared: bool, work_ns: u64) -> Result<Stages, ProfileError> {
+    // The cost of the main loop: half is added to receiving and half to dequeuing, because these two can
+    // be on different cores.
+    let rest = here.get("yard_rest_ns")? / 2.0;
+    let prefix = if is_shared { "yard_far" } else { "yard" };
+    let get = |name: &str| here.get(&format!("{prefix}_{name}_ns"));
+    Ok(Stages {
+        rx: get("rx")? + rest,
+        enqueue: get("enqueue")?,
+        dequeue: get("dequeue")? + rest,
+        work: get("work")? + work_ns as f64,
+        complete: get("complete")?,
+        tx: get("tx")?,
+    })
+}
+
+/// The rate that the model predicts, in frames per second.
+fn predict(
+    here: &Profile,
+    cores: u16,
+    consumers: &[u16],
+    work_ns: u64,
+) -> Result<f64, ProfileError> {
+    // With two cores, all frames have the costs of frames that are passed on.
+    let stages = stages(here, cores > 1, work_ns)?;
+    let role = |core| Role {
+        receives: core == 0,
+        works: consumers.contains(&core),
+        transmits: core == cores - 1,
+        stages,
+    };
+    Ok(Pipeline::yard((0..cores).map(role).collect()).run().pps)
+}
+
+/// Frames per second of one measurement. `others` becomes the largest share of CPU time that other
+/// programs used, counted only where the case needs both CPUs.
+fn timed(case: &Case, others: &mut f64, clock: &Clock) -> anyhow::Result<f64> {
+    let (round, share) = case.urgent(TIME, clock)?;
+    if case.cores > 1 {
+        *others = others.max(share);
+    }
+    Ok(round.pps)
+}
+
+/// The configurations for which this machine has enough CPUs.
+fn ways() -> Vec<(&'static str, u16, &'static [u16])> {
+    let processors = crate::processors();
+    WAYS.into_iter().filter(|way| usize::from(way.1) <= processors).collect()
+}
+
+/// The figure `name`; `None` if it is not one of this module's.
+pub(super) fn make(name: &str, context: &Context, clock: &Clock) -> Option<anyhow::Result<Figure>> {
+    let make = match name {
+        NAME => model,
+        WORKERS => workers,
+        CORES => cores,
+        _ => return None,
+    };
+    let here = context.here.as_ref();
+    let here = here.ok_or_else(|| anyhow::anyhow!("the costs of this machine are missing"));
+    Some(here.and_then(|here| make(here, clock)))
+}
+
+fn model(here: &Profile, clock: &Clock) -> anyhow::Result<Figure> {
+    let file = File::parse(NAME, include_str!("../../../../figures/yard-model.toml"))?;
+    let ways = ways();
+    let mut measured = vec![[const { Vec::new() }; WORK.len()]; ways.len()];
+    let mut rounds = Rounds::new(ROUNDS);
+    while rounds.go_on() {
+        let mut others = 0.0;
+        for (at, work_ns) in WORK.into_iter().enumerate() {
+            for (way, (_, cores, consumers)) in measured.iter_mut().zip(&ways) {
+                way[at].push(timed(&case(*cores, consumers, work_ns), &mut others, clock)?);
+            }
+        }
+        rounds.add(others);
+    }
+    let mut rows = Vec::new();
+    let mut plot = Plot::new(
+        "One flow: measured (points) and predicted (lines)",
+        Axis::linear("work, ns per frame", Unit::Plain("")),
+        Axis::linear("Mpps", Unit::Plain("")),
+    );
+    for ((name, cores, consumers), measured) in ways.iter().zip(measured) {
+        let (mut points, mut line) = (Vec::new(), Vec::new());
+        for (work_ns, rates) in WORK.into_iter().zip(measured) {
+            let measured = fastest(rates) / 1e6;
+            let model = predict(here, *cores, consumers, work_ns)? / 1e6;
+            let row = format!("{name}, {work_ns} ns of work");
+            let beside = Some((measured, Bound::Equal));
+            rows.push(Row::new(row, beside, model, Kind::Prediction, file.tolerance));
+            points.push((work_ns as f64, measured));
+            line.push((work_ns as f64, model));
+        }
+        plot = plot.line(format!("{name}, predicted"), line);
+        plot = plot.points(format!("{name}, measured"), points);
+    }
+    let mut notes = vec![rounds.note()];
+    if ways.len() < WAYS.len() {
+        notes.push("This machine has one CPU: two cores cannot be measured.".to_owned());
+    }
+    Ok(file.filled(rows, vec![plot], notes))
+}
+
+/// Work of the load balancer in the DLB guide, in nanoseconds per frame, by profile `dlb`: the time of one
+/// core without its ports.
+const BALANCER: u64 = 273;
+/// Largest number of workers: the guide's and two more.
+const MOST: usize = 10;
+
+/// One elephant flow: measured with 1 and 2 workers, predicted with 1 to 10 workers and two more cores.
+fn workers(here: &Profile, clock: &Clock) -> anyhow::Result<Figure> {
+    let file = File::parse(WORKERS, include_str!("../../../../figures/dlb-here.toml"))?;
+    let ways = ways();
+    let mut measured = vec![Vec::new(); ways.len()];
+    let mut rounds = Rounds::new(ROUNDS);
+    while rounds.go_on() {
+        let mut others = 0.0;
+        for (way, (_, cores, consumers)) in measured.iter_mut().zip(&ways) {
+            way.push(timed(&case(*cores, consumers, BALANCER), &mut others, clock)? / 1e6);
+        }
+        rounds.add(others);
+    }
+    let (mut rows, mut points, mut shared) = (Vec::new(), Vec::new(), Vec::new());
+    for ((name, cores, consumers), rates) in ways.iter().zip(measured) {
+        let best = fastest(rates);
+        let model = predict(here, *cores, consumers, BALANCER)? / 1e6;
+        let beside = Some((best, Bound::Equal));
+        rows.push(Row::new((*name).to_owned(), beside, model, Kind::Prediction, file.tolerance));
+        if *cores > 1 {
+            points.push((consumers.len() as f64, best));
+            shared.push((consumers.len() as f64, model));
+        }
+    }
+    let baseline = predict(here, 1, &[0], BALANCER)? / 1e6;
+    let stages = stages(here, true, BALANCER)?;
+    let mut line = Vec::new();
+    for workers in 1..=MOST {
+        let role = Role { stages, ..Role::default() };
+        let mut roles = vec![Role { receives: true, ..role }, Role { transmits: true, ..role }];
+        roles.extend(vec![Role { works: true, ..role }; workers]);
+        let model = Pipeline::yard(roles).run().pps / 1e6;
+        let row = format!("{workers}+2 cores");
+        rows.push(Row::new(row, None, model, Kind::Prediction, file.tolerance));
+        line.push((workers as f64, model));
+    }
+    let plot = Plot::new(
+        "One flow through the engine: measured with 1 and 2 workers, predicted up to 10",
+        Axis::linear("workers", Unit::Plain(""))
+            .ticks_at((1..=MOST).map(|n| n as f64).collect::<Vec<_>>()),
+        Axis::linear("Mpps", Unit::Plain("")),
+    )
+    .line("predicted, two additional cores receive and transmit", line)
+    .line("predicted, two cores in total", shared)
+    .points("measured, two cores in total", points)
+    .line("predicted, one core for everything", vec![(1.0, baseline), (MOST as f64, baseline)]);
+    Ok(file.filled(rows, vec![plot], vec![rounds.note()]))
+}
+
+/// Independent cores, each with its own ring: 1 and 2 measured, 1 to 4 predicted.
+fn cores(here: &Profile, clock: &Clock) -> anyhow::Result<Figure> {
+    let file = File::parse(CORES, include_str!("../../../../figures/kth-cores-here.toml"))?;
+    let processors = crate::processors();
+    let Stages { rx, enqueue, dequeue, work, complete, tx } = stages(here, false, 0)?;
+    let plain = rx + enqueue + dequeue + work + complete + tx;
+    let exact =
+        plain + here.get("yard_flows_ns")? + super::lookup::exact_ns(FLOWS as usize, clock)?;
+    let (mut rows, mut notes) = (Vec::new(), Vec::new());
+    let mut plot = Plot::new(
+        "Independent cores, each with its own ring",
+        Axis::linear("cores", Unit::Plain("")).ticks_at([1.0, 2.0, 3.0, 4.0]),
+        Axis::linear("Mpps", Unit::Plain("")),
+    );
+    for (name, flows, is_exact, ns) in
+        [("no lookup", 1, false, plain), ("exact lookup", FLOWS, true, exact)]
+    {
+        let (mut points, mut line) = (Vec::new(), Vec::new());
+        for cores in 1..=4u16 {
+            let model = f64::from(cores) * 1e3 / ns;
+            line.push((f64::from(cores), model));
+            let plural = if cores == 1 { "" } else { "s" };
+            let row = format!("{name}, {cores} core{plural}");
+            let mut beside = None;
+            if cores <= 2 && usize::from(cores) <= processors {
+                let mut best = 0.0f64; // of the round that other load disturbed least
+                let mut rounds = Rounds::new(ROUNDS);
+                while rounds.go_on() {
+                    let (sum, others) = urgent(|| side_by_side(cores, flows, is_exact, clock))?;
+                    best = best.max(sum?);
+                    rounds.add(if cores == 1 { 0.0 } else { others });
+                }
+                if cores == 2 {
+                    notes.push(format!("{name}: {}", rounds.note()));
+                }
+                points.push((f64::from(cores), best));
+                beside = Some((best, Bound::Equal));
+            }
+            rows.push(Row::new(row, beside, model, Kind::Prediction, file.tolerance));
+        }
+        plot = plot.line(format!("{name}, predicted"), line);
+        plot = plot.points(format!("{name}, measured"), points);
+    }
+    Ok(file.filled(rows, vec![plot], notes))
+}
+
+/// The total rate, in millions of frames per second, of this number of one-core engines at the same time.
+fn side_by_side(cores: u16, flows: u64, exact: bool, clock: &Clock) -> anyhow::Result<f64> {
+    let (order, load) = ("ordered", Load::Forward);
+    let one = &Case { order, flows, exact, load, ..case(1, &[0], 0) };
+    std::thread::scope(|scope| {
+        let all: Vec<_> = (0..cores)
+            .map(|first| scope.spawn(move || one.round_from(first, TIME, clock)))
+            .collect();
+        let mut sum = 0.0;
+        for round in all {
+            let panicked = |_| anyhow::anyhow!("a measuring thread panicked");
+            sum += round.join().map_err(panicked)??.pps / 1e6;
+        }
+        Ok(sum)
+    })
+}

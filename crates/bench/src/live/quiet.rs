@@ -1,0 +1,86 @@
+//! How much other programs disturbed a measurement.
+
+use std::fs;
+
+/// Measures the share of all CPU time that other programs use during a measurement, by the kernel's ticks.
+pub(crate) struct Others {
+    server: Option<u32>,
+    from: [u64; 2],
+}
+
+impl Others {
+    /// Starts counting. The process `server` belongs to the measurement, as this process does.
+    pub(crate) fn from(server: Option<u32>) -> Self {
+        Self { server, from: Self::ticks(server) }
+    }
+
+    /// Ticks that other programs used, and ticks of all CPUs.
+    fn ticks(server: Option<u32>) -> [u64; 2] {
+        let file = |path: &str| fs::read_to_string(path).unwrap_or_default();
+        let all = file("/proc/stat");
+        let first = all.lines().next().unwrap_or_default().split_whitespace().skip(1);
+        let all: Vec<u64> = first.filter_map(|ticks| ticks.parse().ok()).take(8).collect();
+        let work: u64 = all.iter().take(3).sum(); // user, nice, system
+        let ours = |path: &str| -> u64 {
+            let text = file(path);
+            // The name in parentheses may contain anything. Words 12 and 13 after it are the user and
+            // system time.
+            let rest = text.rsplit_once(')').map_or("", |(_, rest)| rest);
+            let times = rest.split_whitespace().skip(11).take(2);
+            times.filter_map(|ticks| ticks.parse::<u64>().ok()).sum()
+        };
+        let ours = ours("/proc/self/stat")
+            + server.map_or(0, |process| ours(&format!("/proc/{process}/stat")));
+        [work.saturating_sub(ours), all.iter().sum()]
+    }
+
+    /// The share since the start.
+    pub(crate) fn share(&self) -> f64 {
+        let to = Self::ticks(self.server);
+        let [work, all] = [0, 1].map(|n| to[n].saturating_sub(self.from[n]) as f64);
+        work / all.max(1.0)
+    }
+}
+
+/// Repeats a measurement until `wanted` rounds were quiet, but no more than three times as often.
+pub(crate) struct Rounds {
+    wanted: usize,
+    all: usize,
+    quiet: usize,
+    most: f64,
+}
+
+/// A round is quiet if other programs used no more than this share of all CPU time.
+const QUIET: f64 = 0.05;
+
+impl Rounds {
+    pub(crate) const fn new(wanted: usize) -> Self {
+        Self { wanted, all: 0, quiet: 0, most: 0.0 }
+    }
+
+    /// Whether another round is needed.
+    pub(crate) const fn go_on(&self) -> bool {
+        self.quiet < self.wanted && self.all < 3 * self.wanted
+    }
+
+    /// Counts a round in which other programs used this share of all CPU time.
+    pub(crate) fn add(&mut self, others: f64) {
+        self.all += 1;
+        self.quiet += usize::from(others <= QUIET);
+        self.most = self.most.max(others);
+    }
+
+    /// A note for the report.
+    pub(crate) fn note(&self) -> String {
+        let (all, quiet, most) = (self.all, self.quiet, 100.0 * self.most);
+        let note = format!(
+            "{all} rounds; in {quiet} of them other programs used no more than 5 % of the CPU time, and at most {most:.0} % in any."
+        );
+        let disturbed = quiet == 0 && all > 0;
+        if disturbed {
+            note + " The measured rates are too low, because other programs ran in every round."
+        } else {
+            note
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! The machine that a run is made on: its CPU, kernel and load, and what disturbed the run.
+
+use flowyard_rfc2544::document::Machine;
+use flowyard_rfc2544::suite::Results;
+
+/// Counters of the machine at the start of a run.
+#[derive(Clone, Debug)]
+pub struct Before {
+    load: String,
+    steal_ticks: u64,
+    backlog_drops: u64,
+}
+
+impl Before {
+    /// Reads the counters now.
+    #[must_use]
+    pub fn read() -> Self {
+        Self {
+            load: file("/proc/loadavg"),
+            steal_ticks: steal_ticks(),
+            backlog_drops: backlog_drops(),
+        }
+    }
+
+    /// This machine, with the CPU time that the hypervisor took since then.
+    #[must_use]
+    pub fn machine(&self) -> Machine {
+        let cpuinfo = file("/proc/cpuinfo");
+        let model =
+            cpuinfo.lines().find_map(|line| line.strip_prefix("model name")?.split(": ").nth(1));
+        Machine {
+            processor: model.unwrap_or("unknown").to_owned(),
+            processors: crate::processors(),
+            kernel: file("/proc/sys/kernel/osrelease"),
+            load: self.load.clone(),
+            steal_ticks: steal_ticks().saturating_sub(self.steal_ticks),
+        }
+    }
+
+    /// Drops that the device counted itself, and those that the kernel's receive backlogs counted since
+    /// then. On a veth these backlogs are the rings of the device and of the tester.
+    #[must_use]
+    pub fn drops(&self, results: &Results) -> Vec<(String, u64)> {
+        let mut drops = results.drops.clone();
+        let lost = backlog_drops().saturating_sub(self.backlog_drops);
+        if lost > 0 {
+            drops.push(("receive backlogs of the whole machine (softnet)".into(), lost));
+        }
+        drops
+    }
+}
+
+fn file(path: &str) -> String {
+    std::fs::read_to_string(path).unwrap_or_default().trim().to_owned()
+}
+
+/// Frames that the kernel's receive backlogs have dropped since boot.
+fn backlog_drops() -> u64 {
+    let table = file("/proc/net/softnet_stat");
+    let second = |line: &str| u64::from_str_radix(line.split_whitespace().nth(1)?, 16).ok();
+    table.lines().filter_map(second).sum()
+}
+
+/// CPU time that the hypervisor has taken since boot, in ticks.
+fn steal_ticks() -> u64 {
+    let stat = file("/proc/stat");
+    stat.lines()
+        .next()
+        .and_then(|line| line.split_whitespace().nth(8)?.parse().ok())
+        .unwrap_or_default()
+}

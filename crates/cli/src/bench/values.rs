@@ -1,0 +1,49 @@
+//! Parsers of option values that several test methods share.
+
+use std::time::Duration;
+
+use flowyard_frame::Nanos;
+use flowyard_rfc2544::line::Line;
+use flowyard_rfc2544::traffic::Genome;
+
+use crate::stop::{Stop, bad_input};
+
+/// The duration of a trial, 1 ms to 1000 h.
+pub(super) fn time(option: &str, time: Duration) -> Result<Nanos, Stop> {
+    match Nanos::try_from(time.as_nanos()) {
+        Ok(ns @ 1_000_000..=3_600_000_000_000_000) => Ok(ns),
+        _ => Err(bad_input(format!("{option}: must be 1ms to 1000h"))),
+    }
+}
+
+/// The duration of a trial in `--seconds`.
+pub(super) fn seconds(seconds: f64) -> Result<Nanos, Stop> {
+    let duration = Duration::try_from_secs_f64(seconds)
+        .map_err(|error| bad_input(format!("--seconds: {error}; write seconds as 2 or 0.5")))?;
+    time("--seconds", duration)
+}
+
+/// Frame sizes separated by blanks.
+pub(super) fn sizes(text: &str) -> Result<Vec<Genome>, Stop> {
+    let each = text.split_whitespace().map(str::parse::<Genome>);
+    let sizes: Vec<_> =
+        each.collect::<Result<_, _>>().map_err(|error| bad_input(format!("--sizes: {error}")))?;
+    if sizes.is_empty() {
+        return Err(bad_input("--sizes: give at least one size, such as '64 1518'"));
+    }
+    Ok(sizes)
+}
+
+/// A line rate in bit/s.
+pub(super) fn line(text: &str) -> Result<Line, String> {
+    let (number, unit) = match text.as_bytes().last() {
+        Some(b'G') => (&text[..text.len() - 1], 1e9),
+        Some(b'M') => (&text[..text.len() - 1], 1e6),
+        Some(b'k') => (&text[..text.len() - 1], 1e3),
+        _ => (text, 1.0),
+    };
+    match number.parse::<f64>() {
+        Ok(rate) if (1e4..=4e11).contains(&(rate * unit)) => Ok(Line { bps: (rate * unit) as u64 }),
+        _ => Err("must be a rate in bit/s from 10k to 400G, such as 10M or 1G".into()),
+    }
+}

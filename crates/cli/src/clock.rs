@@ -1,0 +1,20 @@
+//! The clocks that commands pass to the other crates.
+
+use std::sync::Arc;
+use std::time::{Instant, SystemTime};
+
+use flowyard_frame::Nanos;
+use flowyard_yard::Clock;
+
+/// A clock that counts nanoseconds from now.
+#[allow(clippy::disallowed_methods, reason = "the command line makes the clock")]
+pub(crate) fn new() -> Clock {
+    let start = Instant::now();
+    Arc::new(move || Nanos::try_from(start.elapsed().as_nanos()).unwrap_or(Nanos::MAX))
+}
+
+/// The date and time now, for pages and profiles.
+#[allow(clippy::disallowed_methods, reason = "pages and profiles have the date of their creation")]
+pub(crate) fn date() -> String {
+    humantime::format_rfc3339_seconds(SystemTime::now()).to_string()
+}

@@ -1,0 +1,76 @@
+//! Options that describe the simulated adapter, shared by the subcommands of `nic`.
+
+use std::path::PathBuf;
+
+use flowyard_nicsim::config::Config;
+use flowyard_nicsim::engine::Parts;
+use flowyard_nicsim::firmware::Builtin;
+use flowyard_nicsim::run::image;
+
+use crate::stop::{Stop, bad_input};
+
+/// Template of the progress bar over simulations.
+pub(super) const BAR: &str = "{wide_bar} {pos} of {len} simulations, {eta} left";
+
+/// The number of simulations to run in parallel.
+pub(super) fn threads(wanted: Option<usize>) -> usize {
+    wanted.unwrap_or_else(flowyard_bench::processors).max(1)
+}
+
+/// The simulated adapter.
+#[derive(clap::Args, Clone)]
+pub(super) struct MachineArgs {
+    /// Firmware to run: ideal, swonly, rmw, task, steer, or an ELF file (see docs/nic.md)
+    #[arg(long, value_name = "NAME|FILE", default_value = "rmw", help_heading = "Adapter")]
+    firmware: String,
+
+    /// Configuration file (TOML); keys that it does not contain keep their defaults
+    #[arg(long, value_name = "FILE", help_heading = "Adapter")]
+    config: Option<PathBuf>,
+
+    /// Set one configuration key, such as chip.cores=8, chip.mhz=500/3 or load.flows=64 (may be
+    /// repeated)
+    #[arg(long = "set", value_name = "KEY=VALUE", help_heading = "Adapter")]
+    sets: Vec<String>,
+}
+
+impl MachineArgs {
+    pub(super) fn config(&self) -> Result<Config, Stop> {
+        let mut config = match &self.config {
+            None => Config::default(),
+            Some(path) => {
+                let text = std::fs::read_to_string(path)
+                    .map_err(|error| bad_input(format!("{}: {error}", path.display())))?;
+                Config::parse(&text)
+                    .map_err(|error| bad_input(format!("{}: {error}", path.display())))?
+            }
+        };
+        for set in &self.sets {
+            config.set(set).map_err(|error| bad_input(format!("--set: {error}")))?;
+        }
+        config.check().map_err(|error| bad_input(format!("--set: {error}")))?;
+        Ok(config)
+    }
+
+    /// The firmware file's bytes.
+    pub(super) fn elf(&self) -> Result<Vec<u8>, Stop> {
+        if let Some(builtin) = Builtin::find(&self.firmware) {
+            return Ok(builtin.elf().to_vec());
+        }
+        let names: Vec<_> = Builtin::ALL.iter().map(|builtin| builtin.name()).collect();
+        std::fs::read(&self.firmware).map_err(|error| {
+            bad_input(format!(
+                "--firmware {}: {error}; give a readable ELF file or one of {}",
+                self.firmware,
+                names.join(", ")
+            ))
+        })
+    }
+
+    pub(super) fn parts(&self) -> Result<Parts, Stop> {
+        let config = self.config()?;
+        let image = image(&config, &self.elf()?)
+            .map_err(|error| bad_input(format!("--firmware {}: {error}", self.firmware)))?;
+        Ok(Parts { config, image, ..Parts::default() })
+    }
+}

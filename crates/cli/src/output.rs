@@ -1,0 +1,69 @@
+//! What every command does with its results: tables in the terminal's style, JSON documents, progress.
+
+use std::io::{IsTerminal, Write, stderr, stdout};
+
+use flowyard_report::{Document, Style};
+use indicatif::{ProgressBar, ProgressStyle};
+use serde::Serialize;
+
+use crate::stop::Stop;
+
+/// The style of tables: coloured and as wide as the terminal, or plain if the output is a pipe or file.
+pub(crate) fn style() -> Style {
+    if !stdout().is_terminal() {
+        return Style::plain();
+    }
+    Style::terminal(terminal_size::terminal_size().map_or(100, |(width, _)| width.0 as usize))
+}
+
+/// Prints `text` on standard output.
+pub(crate) fn text(text: &str) -> Result<(), Stop> {
+    let mut out = stdout().lock();
+    out.write_all(text.as_bytes())?;
+    Ok(out.flush()?)
+}
+
+/// Prints `body` on standard output as a JSON document of the schema `name`.
+pub(crate) fn json<T: Serialize>(name: &'static str, body: T) -> Result<(), Stop> {
+    text(&Document::new(name, body).to_json().map_err(|error| Stop::Failed(error.into()))?)
+}
+
+/// The command line, for HTML pages.
+pub(crate) fn command_line() -> String {
+    std::env::args().collect::<Vec<_>>().join(" ")
+}
+
+/// A progress bar on standard error; nothing if that is not a terminal. Cleared when this is dropped.
+pub(crate) struct Progress(Option<ProgressBar>);
+
+impl Progress {
+    /// A bar or spinner with this template of `indicatif`.
+    pub(crate) fn new(template: &str) -> Self {
+        let style = ProgressStyle::with_template(template).ok();
+        let style = style.filter(|_| stderr().is_terminal());
+        Self(style.map(|style| ProgressBar::new(0).with_style(style)))
+    }
+
+    /// Shows that `done` steps of `of` are done.
+    pub(crate) fn at(&self, done: u64, of: u64) {
+        if let Some(bar) = &self.0 {
+            bar.set_length(of);
+            bar.set_position(done);
+        }
+    }
+
+    pub(crate) fn message(&self, text: String) {
+        if let Some(bar) = &self.0 {
+            bar.set_message(text);
+            bar.tick();
+        }
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        if let Some(bar) = &self.0 {
+            bar.finish_and_clear();
+        }
+    }
+}

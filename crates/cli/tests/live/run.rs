@@ -1,0 +1,9 @@
+//! `flowyard run` on real interfaces, with real programs on both sides.
+
+mod far;
+mod gigabyte;
+mod killed;
+mod openflow;
+mod order;
+mod programs;
+mod uplink;

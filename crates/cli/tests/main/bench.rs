@@ -1,0 +1,182 @@
+//! `flowyard bench`: the methods in virtual time, state files, comparisons, invalid arguments.
+
+use crate::common::{good, run};
+use serde_json::Value;
+
+/// Options for a short run: one size, trials of a second.
+const SHORT: [&str; 7] = ["--sizes", "1518", "--trial", "1s", "--short", "200ms", "--json"];
+
+fn bench(args: &[&str]) -> std::process::Output {
+    run([&["bench"], args].concat())
+}
+
+fn parse(text: &str) -> Value {
+    serde_json::from_str(text).unwrap()
+}
+
+fn throughput(text: &str) -> f64 {
+    let answer = &parse(text)["results"]["sizes"][0]["throughput"];
+    assert_eq!(answer["counts"]["sent"], answer["counts"]["good"], "throughput is without loss");
+    1e12 / answer["load"]["interval_ps"].as_f64().unwrap()
+}
+
+#[test]
+fn a_run_is_repeatable_resumable_and_comparable() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let lanner = |cost: &str, more: &[&str]| {
+        let args = [&["lanner", "--frame-cost", cost][..], &SHORT, more].concat();
+        good(&bench(&args))
+    };
+    let state = file("state");
+    // Only the device's results: the rest of the document describes the machine.
+    let results = |text: &str| parse(text)["results"].clone();
+    let first = lanner("900us", &["--state", &state]);
+    assert_eq!(results(&first), results(&lanner("900us", &[])));
+
+    // As if the run had been killed while it wrote a line.
+    let lines = std::fs::read_to_string(&state).unwrap();
+    let last = lines.trim_end().rfind('\n').unwrap() + 1;
+    std::fs::write(&state, &lines[..last + (lines.len() - last) / 2]).unwrap();
+    assert_eq!(results(&lanner("900us", &["--state", &state])), results(&first));
+    assert_eq!(std::fs::read_to_string(&state).unwrap(), lines);
+    let args = [&["lanner", "--frame-cost", "1ms", "--state", &state][..], &SHORT].concat();
+    let other = bench(&args);
+    assert_eq!(other.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&other.stderr).contains("other arguments"));
+
+    let slow = lanner("1800us", &[]);
+    assert!(throughput(&first) > 1.1 * throughput(&slow));
+    let (a, b) = (file("a.json"), file("b.json"));
+    std::fs::write(&a, &slow).unwrap();
+    std::fs::write(&b, &first).unwrap();
+    let both = parse(&good(&bench(&["compare", &a, &b, "--json"])));
+    let ratio = both["sizes"][0]["ratio"].as_f64().unwrap();
+    assert!((ratio - throughput(&first) / throughput(&slow)).abs() < 1e-9, "{ratio}");
+}
+
+#[test]
+fn the_tester_qualifies_and_a_soak_is_long() {
+    let text = good(&bench(&["qualify", "--seeds", "2", "--json"]));
+    assert_eq!(parse(&text)["holds"], true);
+    let soak = good(&bench(&["soak", "--sizes", "1518", "--json"]));
+    let result = &parse(&soak)["results"]["sizes"][0]["soak"];
+    // 14 hours at 40 % of 812.7 frames per second, in both directions.
+    let sent = result["counts"]["sent"].as_u64().unwrap();
+    assert!((32_769_000..32_771_000).contains(&sent), "{sent}");
+    assert_eq!(result["counts"]["good"], sent);
+    assert!(result["repeated_frames"].as_u64().unwrap() > sent * 9 / 10);
+}
+
+#[test]
+fn other_traffic_and_other_tests_run() {
+    let short = ["--trial", "200ms", "--short", "200ms", "--json"];
+    let run = |args: &[&str]| parse(&good(&bench(&[args, &short].concat())));
+    let at = |json: &Value| json["results"]["sizes"][0].clone();
+    let etc =
+        run(&["rfc2544", "--mix", "etc", "--flows", "8", "--sizes", "64", "--tests", "throughput"]);
+    // The frames have 104 bytes on average instead of 64, so the line carries fewer.
+    let [line, mixed] = [672e5, at(&etc)["max"]["interval_ps"].as_f64().unwrap()];
+    assert!(mixed > 1.3 * line, "{mixed}");
+
+    let bursts = run(&["rfc2544", "--sizes", "1518", "--tests", "bursts"]);
+    let found = at(&bursts)["bursts"].as_array().unwrap().clone();
+    let frames: Vec<_> = found.iter().map(|burst| burst["frames"].as_u64().unwrap()).collect();
+    assert_eq!(frames, [16, 64, 256, 1024]);
+
+    // The device counts as dropped the learning frames that its filters deny.
+    let filters = run(&["rfc2544", "--filters", "25", "--sizes", "1518", "--tests", "throughput"]);
+    assert!(at(&filters)["throughput"]["load"].is_object());
+    assert!(!filters["drops"].as_array().unwrap().is_empty(), "{}", filters["drops"]);
+
+    let args = ["rfc2889", "--bridge", "64", "--most", "256", "--frame-cost", "1us", "--json"];
+    let switch = parse(&good(&bench(&args)));
+    assert!((32..=256).contains(&switch["capacity"].as_u64().unwrap()), "{switch:#}");
+    assert!(switch["learning_pps"].as_u64().unwrap() > 0);
+}
+
+#[test]
+fn a_capture_is_replayed_in_its_own_time() {
+    let capture = concat!(env!("CARGO_MANIFEST_DIR"), "/../../captures/yard.pcap");
+    let soak = |speed: &str| {
+        let args = [
+            "soak",
+            "--replay",
+            capture,
+            "--speed",
+            speed,
+            "--line",
+            "1G",
+            "--frame-cost",
+            "1us",
+            "--json",
+        ];
+        parse(&good(&bench(&args)))["results"].clone()
+    };
+    let (once, twice) = (soak("1"), soak("2"));
+    let result = |results: &Value| results["sizes"][0]["soak"].clone();
+    let frames = once["profile"]["mix"]["replay"]["frames"].as_u64().unwrap();
+    for results in [&once, &twice] {
+        // Every frame of the capture is sent from both ports.
+        assert_eq!(result(results)["counts"]["sent"], 2 * frames);
+        assert_eq!(result(results)["repeated_frames"], 0);
+    }
+    let length = |results: &Value| result(results)["trial"]["duration"].as_u64().unwrap();
+    assert_eq!(length(&once), 2 * length(&twice) + length(&once) % 2);
+}
+
+#[test]
+fn devices_are_ranked_if_the_repetitions_show_a_difference() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut words = Vec::new();
+    for (name, cost) in [("fast", "900us"), ("slow", "1800us"), ("same", "900us")] {
+        let file = folder.path().join(name).to_str().unwrap().to_owned();
+        let args = [&["lanner", "--frame-cost", cost][..], &SHORT].concat();
+        std::fs::write(&file, good(&bench(&args))).unwrap();
+        words.push(format!("{name}={file},{file},{file}"));
+    }
+    let args: Vec<&str> = words.iter().map(String::as_str).collect();
+    let text = good(&bench(&[&["rank", "--json"], args.as_slice()].concat()));
+    let devices = parse(&text)["orders"][0]["devices"].as_array().unwrap().clone();
+    let places: Vec<_> = devices
+        .iter()
+        .map(|d| (d["name"].as_str().unwrap(), d["place"].as_u64().unwrap()))
+        .collect();
+    assert_eq!(places, [("fast", 1), ("same", 1), ("slow", 3)]);
+    // With one run of each, no difference is significant.
+    let one: Vec<String> =
+        words.iter().map(|word| word.split(',').next().unwrap().to_owned()).collect();
+    let one: Vec<&str> = one.iter().map(String::as_str).collect();
+    let text = good(&bench(&[&["rank"], one.as_slice()].concat()));
+    assert_eq!(text.matches("no significant difference").count(), 2, "{text}");
+}
+
+#[test]
+fn invalid_arguments_are_refused_with_the_fix() {
+    for (args, fix) in [
+        (&["rfc2544", "--sizes", "63"][..], "imix"),
+        (&["rfc2544", "--line", "fast"], "such as 10M"),
+        (&["rfc2544", "--topology", "mesh"], "--bridge"),
+        (&["rfc2544", "--ports", "3"], "even"),
+        (&["rfc2544", "--mix", "zipf:x"], "exponent"),
+        (&["rfc2544", "--mix", "nothing"], "agh-2015"),
+        (&["rfc2544", "--cores", "0"], "1 to 16"),
+        (&["rfc2544", "--trial", "0s"], "1ms"),
+        (&["compare", "Cargo.toml", "Cargo.toml"], "--json"),
+        (&["compare", "nowhere", "nowhere"], "nowhere"),
+        (&["qualify", "--seeds", "0"], "10000"),
+        (&["qualify", "--interfaces", "a"], "two interfaces each"),
+        (&["rfc2544", "--filters", "2"], "0, 1, 25"),
+        (&["rfc2544", "--seconds", "1"], "--interfaces"),
+        (&["rfc2544", "--interfaces", "a,b", "--tester", "nowhere"], "qualify"),
+        (&["rfc2544", "--cover", "all"], "payload"),
+        (&["rfc2889"], "--bridge"),
+        (&["rank", "a.json"], "kernel="),
+        (&["soak", "--replay", "nowhere.pcap"], "nowhere.pcap"),
+    ] {
+        let output = bench(args);
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{args:?}: {error}");
+        assert!(error.contains(fix) && error.lines().count() == 1, "{args:?}: {error}");
+    }
+}

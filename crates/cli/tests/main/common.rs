@@ -1,0 +1,93 @@
+//! Runs the built binary, and finds the test data.
+
+use std::ffi::OsStr;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use serde_json::Value;
+
+/// The `flowyard` command, run from the root of the repository.
+pub(crate) fn flowyard() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_flowyard"));
+    command.current_dir(root()).stdin(Stdio::null());
+    command
+}
+
+pub(crate) fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// The folder with test data: `FLOWYARD_SHARED`, or `shared` beside the workspace.
+pub(crate) fn shared(file: &str) -> Option<PathBuf> {
+    let folder = std::env::var_os("FLOWYARD_SHARED")
+        .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared"), Into::into);
+    let path = folder.join(file);
+    if path.exists() {
+        return Some(path);
+    }
+    // Not println!, whose output the test runner hides when a test passes.
+    let _ = std::io::Write::write_fmt(
+        &mut std::io::stderr(),
+        format_args!("skipped: needs ../shared/{file}\n"),
+    );
+    None
+}
+
+pub(crate) fn run<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Output {
+    flowyard().args(args).output().expect("the binary runs")
+}
+
+/// Runs with `input` on standard input.
+pub(crate) fn run_with(args: &[&str], input: &[u8]) -> Output {
+    let mut child = flowyard()
+        .args(args)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the binary runs");
+    let mut stdin = child.stdin.take().expect("it is piped");
+    std::thread::scope(|scope| {
+        // Fails if the command ends before it has read everything.
+        scope.spawn(move || drop(stdin.write_all(input)));
+        child.wait_with_output().expect("it ends")
+    })
+}
+
+pub(crate) fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).expect("UTF-8")
+}
+
+/// Standard output of a successful run that prints nothing on standard error.
+#[track_caller]
+pub(crate) fn good(output: &Output) -> String {
+    let (out, err) = (text(&output.stdout), text(&output.stderr));
+    assert_eq!((output.status.code(), err.as_str()), (Some(0), ""), "{out}");
+    assert!(!out.contains('\x1b'), "an escape code in a pipe: {out}");
+    out
+}
+
+#[track_caller]
+pub(crate) fn json<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Value {
+    serde_json::from_str(&good(&run(args))).expect("JSON")
+}
+
+/// The only line on standard error of a run that refuses its input.
+#[track_caller]
+pub(crate) fn refused(output: &Output) -> String {
+    let (out, err) = (text(&output.stdout), text(&output.stderr));
+    assert_eq!((output.status.code(), out.as_str()), (Some(2), ""), "{err}");
+    let line = err.strip_suffix('\n').expect("a whole line");
+    assert!(!line.contains(char::is_control), "one line: {line:?}");
+    let said = line.strip_prefix("flowyard: ").expect("the line starts with the program's name");
+    said.to_owned()
+}
+
+/// Rows of a table with columns by name.
+pub(crate) fn csv(path: &Path) -> Vec<std::collections::HashMap<String, String>> {
+    let text = std::fs::read_to_string(path).expect("it is there");
+    let mut lines = text.lines().map(|line| line.split(',').map(str::to_owned));
+    let head: Vec<String> = lines.next().expect("a head").collect();
+    lines.map(|row| head.iter().cloned().zip(row).collect()).collect()
+}

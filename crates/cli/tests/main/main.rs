@@ -1,0 +1,19 @@
+//! The command as a user runs it, without network interfaces: all commands, their JSON, errors, and operation
+//! of a running instance.
+
+mod bad_input;
+mod balance;
+mod bench;
+mod common;
+mod explain;
+mod figures;
+mod nic;
+mod operate;
+mod schema;
+mod service;
+mod simulate;
+mod streams;
+mod switch;
+mod switch_yard;
+mod work;
+mod yard;

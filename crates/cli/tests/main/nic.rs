@@ -1,0 +1,124 @@
+//! `flowyard nic`: run, profile, sweep, trace and table; captures as input and output; bad input.
+
+use crate::common::{refused, run};
+
+fn text(output: &std::process::Output) -> String {
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+const SHORT: [&str; 4] = ["--set", "run.measure_us=300", "--set", "run.warmup_us=200"];
+
+fn nic(args: &[&str]) -> std::process::Output {
+    run([&["nic"][..], args].concat())
+}
+
+#[test]
+fn a_run_prints_its_counters() {
+    let said = text(&nic(&[&["run"][..], &SHORT].concat()));
+    for part in ["Gb/s of 19.142", "received", "cycles of each core", "1.000", "interrupts"] {
+        assert!(said.contains(part), "{part} is not in {said}");
+    }
+    let json = text(&nic(&[&["run", "--json"][..], &SHORT].concat()));
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(json["schema"], "flowyard.nic/1");
+    assert_eq!(json["errors"], 0);
+    assert!(json["udp_gbps"].as_f64().unwrap() > 15.0);
+}
+
+#[test]
+fn both_engines_print_the_same() {
+    let args = [&["run"][..], &SHORT, &["--set", "chip.cores=3", "--set", "chip.mhz=150"]].concat();
+    let fast = text(&nic(&args));
+    assert_eq!(fast, text(&nic(&[&args[..], &["--reference"]].concat())));
+}
+
+#[test]
+fn a_profile_names_the_papers_functions_and_the_firmwares() {
+    let said = text(&nic(&[&["profile", "--firmware", "swonly"][..], &SHORT].concat()));
+    for part in ["Send Dispatch and Ordering", "recv_frames", "hottest addresses", "lw", "passes"] {
+        assert!(said.contains(part), "{part} is not in {said}");
+    }
+}
+
+#[test]
+fn a_sweep_has_a_row_for_every_point() {
+    let args = ["sweep", "--vary", "chip.cores=2,4", "--vary", "chip.mhz=100,500/3", "--csv"];
+    let said = text(&nic(&[&args[..], &SHORT].concat()));
+    let rows: Vec<&str> = said.lines().collect();
+    assert_eq!(rows.len(), 5, "{said}");
+    assert!(rows[0].starts_with("chip.cores,chip.mhz,udp_gbps") && rows[4].starts_with("4,500/3,"));
+}
+
+#[test]
+fn a_trace_makes_figure_3_and_a_cut_one_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("accesses.fynt");
+    let name = path.to_str().unwrap();
+    text(&nic(&[&["trace", "--output", name][..], &SHORT].concat()));
+    let figure = text(&nic(&["figure", "3", "--trace", name]));
+    assert!(figure.contains("frame metadata: 32768 B: hits"), "{figure}");
+    let whole = std::fs::read(&path).unwrap();
+    std::fs::write(&path, &whole[..whole.len() - 3]).unwrap();
+    let line = refused(&nic(&["figure", "3", "--trace", name]));
+    assert!(line.contains("cut short") && line.contains("offset"), "{line}");
+    assert!(refused(&nic(&["figure", "7", "--trace", name])).contains("only figure 3"));
+}
+
+#[test]
+fn a_table_has_the_papers_numbers_beside_ours() {
+    let said = text(&nic(&["table", "4", "--measure-us", "200"]));
+    assert!(said.contains("64.00  64.00") && said.contains("+0.0 %"), "{said}");
+    let csv = text(&nic(&["table", "4", "--measure-us", "200", "--csv"]));
+    assert!(csv.starts_with("exhibit,name,paper,ours,deviation\nTable 4,"), "{csv}");
+    assert!(refused(&nic(&["table", "7"])).contains("1 to 6"));
+    assert!(refused(&nic(&["figure", "1"])).contains("3, 7 or 8"));
+}
+
+#[test]
+fn captures_arrive_and_what_is_sent_can_be_captured() {
+    let folder = tempfile::tempdir().unwrap();
+    let sent = folder.path().join("sent.pcap");
+    let out = sent.to_str().unwrap();
+    let args = ["run", "--pcap-in", "captures/yard.pcap", "--pcap-out", out];
+    let said = text(&nic(&[&args[..], &SHORT].concat()));
+    assert!(said.contains("sent"), "{said}");
+    let size = std::fs::metadata(&sent).unwrap().len();
+    assert!(size > 100_000, "{size} bytes");
+    // The transmitted frames are a valid capture.
+    assert!(text(&run(["analyze", out])).contains("packets"));
+}
+
+#[test]
+fn bad_input_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str, bytes: &[u8]| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, bytes).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let wrong = file(
+        "wrong.elf",
+        b"\x7fELF\x02\x01\x01\0 and nothing that follows is of any interest here at all",
+    );
+    let toml = file("bad.toml", b"[chip]\ncore = 6\n");
+    for (args, parts) in [
+        (
+            &["run", "--firmware", "nosuch"][..],
+            &["nosuch", "a readable ELF file or one of", "rmw"][..],
+        ),
+        (&["run", "--firmware", &wrong], &["wrong.elf", "64-bit", "offset 0x4"]),
+        (&["run", "--set", "host.send_ring=500"], &["host.send_ring = 500", "a power of two"]),
+        (&["run", "--set", "chip.core=6"], &["chip.core=6", "section.key=value"]),
+        (&["run", "--config", &toml], &["bad.toml", "core", "cores"]),
+        (&["run", "--peek", "nothing"], &["no variable 'nothing'"]),
+        (&["run", "--pcap-in", "nosuch.pcap"], &["nosuch.pcap"]),
+        (&["sweep", "--vary", "chip.cores"], &["--vary", "KEY=A,B"]),
+        (&["table", "1", "--measure-us", "0"], &["--measure-us"]),
+    ] {
+        let line = refused(&nic(args));
+        for part in parts {
+            assert!(line.contains(part), "'{part}' is not in: {line}");
+        }
+    }
+}

@@ -1,0 +1,192 @@
+//! `show`, `top` and `trace` with a running instance, and its control socket.
+#![allow(clippy::disallowed_methods, reason = "tests of real processes wait by the clock")]
+
+use std::fs;
+use std::io::{Read, Write};
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::os::unix::net::UnixStream;
+
+use crate::common::{flowyard, refused};
+use crate::yard::{DROPPED, OTHER, Yard, config, wait};
+use serde_json::Value;
+
+#[test]
+fn show_and_top_print_the_state_of_an_instance() {
+    let mut yard = Yard::start(&config(), &[]);
+    let cores = wait("frames", || {
+        let cores = yard.json(&["show", "cores"]);
+        (cores["cores"][0]["counters"]["rx_frames"].as_u64()? > 2000).then_some(cores)
+    });
+    assert_eq!(cores["schema"], "flowyard.show.cores/1");
+    assert_eq!(
+        (&cores["cores"][1]["alive"], cores["cores"].as_array().unwrap().len()),
+        (&Value::Bool(true), 2)
+    );
+    let queues = yard.json(&["show", "queues"]);
+    let names: Vec<_> =
+        queues["queues"].as_array().unwrap().iter().map(|q| q["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["a", "b", "west", "east"]);
+    assert!(queues["queues"][1]["enqueued"].as_u64().unwrap() > 0);
+    let tables = yard.json(&["show", "tables", "--entries", "1"]);
+    let tables = &tables["cores"].as_array().unwrap()[0];
+    assert_eq!(
+        (&tables["core"], &tables["tables"][0]["name"]),
+        (&Value::from(0), &Value::from("exact"))
+    );
+    assert_eq!(tables["tables"][0]["entries"], 2);
+    assert_eq!(tables["tables"][0]["listed"].as_array().unwrap().len(), 1);
+    assert_eq!(tables["indirection"].as_array().unwrap().len(), 128);
+    let flows = yard.json(&["show", "flows", "--seconds", "0.5"]);
+    let largest = &flows["cores"][0]["flows"][0];
+    assert!(largest["share"].as_f64().unwrap() > 0.01 && largest["flow"].is_string(), "{flows}");
+    let drops = wait("drops", || {
+        let drops = yard.json(&["show", "drops"]);
+        (!drops["last"].as_array()?.is_empty()).then_some(drops)
+    });
+    assert_eq!(drops["reasons"].as_array().unwrap().len(), 1, "{drops}");
+    assert_eq!(
+        (&drops["reasons"][0]["reason"], &drops["last"][0]["flow"]),
+        (&Value::from("table"), &Value::from(DROPPED))
+    );
+    assert_eq!(yard.json(&["show", "elephants"])["promoted"], Value::Array(Vec::new()));
+    for what in ["cores", "queues", "tables", "drops", "elephants"] {
+        assert!(yard.ask(&["show", what]).lines().count() > 3, "{what}");
+    }
+    let top = yard.ask(&["top", "--once", "--interval", "0.2"]);
+    for title in ["Cores", "Queues", "Tables", "Flows split over cores", "Drops", "frames/s"] {
+        assert!(top.contains(title), "{title} in {top}");
+    }
+    let (status, text) = yard.stop();
+    assert!(status.success() && text.contains("0 held"), "{text}");
+}
+
+#[test]
+fn a_trace_shows_every_stage_and_the_fix() {
+    let yard = Yard::start(&config(), &[]);
+    let trace = yard.json(&["trace", OTHER, "--count", "3", "--seconds", "20"]);
+    let frames = trace["frames"].as_array().unwrap();
+    assert_eq!(frames.len(), 3, "{trace}");
+    for frame in frames {
+        let steps = frame["steps"].as_array().unwrap();
+        let stages: Vec<_> = steps.iter().map(|step| step["stage"].as_str().unwrap()).collect();
+        assert_eq!(stages, ["rx", "steer", "settle", "work", "tx"], "{frame}");
+        let text = |at: usize| steps[at]["text"].as_str().unwrap();
+        assert!(text(0).contains(OTHER) && text(0).contains("port west"), "{frame}");
+        assert_eq!(text(1), "matched an entry of table exact: queue b, mark 7");
+        assert!(text(2).contains("queue b"), "{frame}");
+        assert!(text(3).ends_with("processed; destination: port east"), "{frame}");
+        assert_eq!((text(4), &steps[4]["core"]), ("transmitted by port east", &Value::from(1)));
+        let times: Vec<_> = steps.iter().map(|step| step["at_s"].as_f64().unwrap()).collect();
+        assert!(times.is_sorted(), "{frame}");
+    }
+    let text = yard.ask(&["trace", "--drops", "table", "--count", "1", "--seconds", "20"]);
+    for part in [
+        "frame 1: table",
+        "matched an entry of table exact: drop",
+        "not enqueued: the table's action is drop",
+        "dropped: table",
+        "fix: a table entry has the action drop",
+        DROPPED,
+    ] {
+        assert!(text.contains(part), "{part} in {text}");
+    }
+    let none = yard.json(&["trace", "tcp 10.9.9.9:1 > 10.9.9.8:2", "--seconds", "0.2"]);
+    assert!(
+        none["note"].as_str().unwrap().contains("no frame of this flow was received"),
+        "{none}"
+    );
+    let both = yard.json(&["trace", DROPPED, "--both", "--count", "40", "--seconds", "20"]);
+    let outcomes = both["outcomes"].as_object().unwrap();
+    assert!(outcomes.contains_key("sent") && outcomes.contains_key("table"), "{outcomes:?}");
+}
+
+#[test]
+fn a_drop_by_a_full_queue_is_explained() {
+    let config = config()
+        .replace("cores = 2", "cores = 1")
+        .replace("core = 1", "core = 0")
+        .replace("[0, 1]", "[0]")
+        .replace("kind = \"forward\"", "kind = \"burn\"\ncost_ns = 200000")
+        .replace("order = \"direct\"", "order = \"direct\"\nfull = \"drop\"\nwindow_frames = 64");
+    let yard = Yard::start(&config, &[]);
+    let trace = yard.json(&["trace", "--drops", "queue_full", "--count", "2", "--seconds", "20"]);
+    let frame = &trace["frames"][0];
+    assert_eq!(frame["outcome"], "queue_full", "{trace}");
+    assert!(
+        frame["fix"].as_str().unwrap().starts_with("queue a was full: raise its 'window_frames'")
+    );
+    let steps = frame["steps"].as_array().unwrap();
+    assert_eq!(steps.last().unwrap()["text"], "dropped: queue_full at queue a");
+    assert!(
+        steps[1]["text"].as_str().unwrap().contains("of the indirection table: queue a"),
+        "{frame}"
+    );
+}
+
+#[test]
+fn invalid_requests_are_refused_with_the_fix() {
+    let yard = Yard::start(&config(), &[]);
+    let socket = yard.socket();
+    let ask = |args: &[&str]| flowyard().args(args).arg("--control").arg(&socket).output().unwrap();
+    assert!(refused(&ask(&["trace", "tcp nonsense"])).contains("write a flow as"));
+    assert!(
+        refused(&ask(&["trace", "--drops", "bad_luck"])).contains("choose one of any, queue_full")
+    );
+    assert!(refused(&ask(&["top", "--interval", "0"])).contains("--interval"));
+    assert!(refused(&ask(&["show", "flows", "--seconds", "0"])).contains("--seconds"));
+    let nobody =
+        flowyard().args(["show", "cores", "--control", "/nonexistent/sock"]).output().unwrap();
+    assert!(refused(&nobody).contains("is 'flowyard run' running"));
+    // The protocol: lines that are not requests, and several lines at once.
+    let mut stream = UnixStream::connect(&socket).unwrap();
+    stream.write_all(b"nonsense\n{\"ask\":\"cores\",\"x\":1}\n{\"ask\":\"queues\"}\n").unwrap();
+    stream.shutdown(std::net::Shutdown::Write).unwrap();
+    let mut answers = String::new();
+    stream.read_to_string(&mut answers).unwrap();
+    let lines: Vec<_> = answers.lines().collect();
+    assert_eq!(lines.len(), 3, "{answers}");
+    assert!(
+        lines[0].starts_with("{\"error\":") && lines[2].starts_with("{\"answer\":"),
+        "{answers}"
+    );
+    let mut stream = UnixStream::connect(&socket).unwrap();
+    let _cut_off = stream.write_all(&vec![b'x'; 70 << 10]);
+    let mut answer = String::new();
+    let _reset = stream.read_to_string(&mut answer);
+    assert!(answer.is_empty() || answer.contains("of at most 65536 bytes"), "{answer}");
+    assert!(yard.ask(&["show", "cores"]).contains("responds"), "it still works after all that");
+}
+
+#[test]
+fn a_socket_has_one_yard_and_outlives_none() {
+    let mut yard = Yard::start(&config(), &[]);
+    let meta = fs::metadata(yard.socket()).unwrap();
+    assert!(meta.file_type().is_socket());
+    assert_eq!(meta.permissions().mode() & 0o777, 0o600);
+    let second = flowyard()
+        .arg("run")
+        .arg(yard.config())
+        .arg("--control")
+        .arg(yard.socket())
+        .output()
+        .unwrap();
+    assert!(refused(&second).contains("another running instance uses this control socket"));
+    yard.child.kill().unwrap();
+    yard.child.wait().unwrap();
+    assert!(yard.socket().exists(), "a killed yard cleans nothing up");
+    yard.restart(&[]);
+    yard.wait_for_log("replacing a stale control socket");
+    assert!(yard.ask(&["show", "cores"]).contains("answers"));
+    let (status, _) = yard.stop();
+    assert!(status.success() && !yard.socket().exists());
+    fs::write(yard.socket(), "precious").unwrap();
+    let third = flowyard()
+        .arg("run")
+        .arg(yard.config())
+        .arg("--control")
+        .arg(yard.socket())
+        .output()
+        .unwrap();
+    assert!(refused(&third).contains("is no socket"));
+    assert_eq!(fs::read_to_string(yard.socket()).unwrap(), "precious");
+}

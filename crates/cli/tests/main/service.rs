@@ -1,0 +1,356 @@
+//! An instance as a service: privileges, logs, metrics, notifications to systemd, and the doctor.
+
+use std::collections::HashMap;
+use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::os::unix::net::UnixDatagram;
+use std::process::Command;
+
+use crate::common::{flowyard, refused};
+use crate::yard::{DROPPED, Yard, config, wait};
+use rustix::process::Signal;
+use serde_json::Value;
+
+#[test]
+fn no_capability_is_left_in_any_thread() {
+    let yard = Yard::start(&config(), &["--metrics", "0"]);
+    yard.wait_for_log("running");
+    let tasks = fs::read_dir(format!("/proc/{}/task", yard.child.id())).unwrap();
+    let mut threads = 0;
+    for task in tasks {
+        let status = match fs::read_to_string(task.unwrap().path().join("status")) {
+            Ok(status) => status,
+            // A thread may end before its file is opened (ENOENT) or read (ESRCH).
+            Err(error) if matches!(error.raw_os_error(), Some(2 | 3)) => continue,
+            Err(error) => panic!("{error}"),
+        };
+        let value = |name: &str| {
+            let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+            u64::from_str_radix(line.trim(), 16).unwrap()
+        };
+        let sets = ["CapEff:", "CapPrm:", "CapInh:", "CapAmb:"].map(value);
+        assert_eq!((sets, value("NoNewPrivs:")), ([0; 4], 1));
+        threads += 1;
+    }
+    assert!(threads >= 5, "cores, control, metrics and the first: {threads}");
+}
+
+#[test]
+fn root_writes_a_capture_into_a_folder_that_is_anothers() {
+    if !rustix::process::geteuid().is_root() {
+        let _ = std::io::stderr().write_all(b"skipped: needs root\n");
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let config = folder.path().join("yard.toml");
+    let out = folder.path().join("out.pcap");
+    let text = format!(
+        "[[port]]\nname = \"p\"\nkind = \"pcap\"\nin = \"captures/yard.pcap\"\nout = {out:?}\n\
+         [[queue]]\nname = \"q\"\norder = \"direct\"\nconsumers = [0]\n[work]\nkind = \"forward\"\n"
+    );
+    fs::write(&config, text).unwrap();
+    std::os::unix::fs::chown(folder.path(), Some(65_534), None).unwrap();
+    let ran = flowyard().arg("run").arg(&config).args(["--control", "none"]).output().unwrap();
+    assert!(ran.status.success(), "{}", crate::common::text(&ran.stderr));
+    assert!(fs::metadata(&out).unwrap().len() > 1_000_000, "{}", crate::common::text(&ran.stdout));
+}
+
+#[test]
+fn as_root_an_instance_changes_to_the_given_user() {
+    if !rustix::process::geteuid().is_root() {
+        let _ = std::io::stderr().write_all(b"skipped: needs root\n");
+        return;
+    }
+    let yard = Yard::start(&config(), &["--user", "nobody"]);
+    yard.wait_for_log("running");
+    let status = fs::read_to_string(format!("/proc/{}/status", yard.child.id())).unwrap();
+    let line = |name: &str| {
+        status.lines().find_map(|line| line.strip_prefix(name)).unwrap().trim().to_owned()
+    };
+    let passwd = fs::read_to_string("/etc/passwd").unwrap();
+    let nobody = passwd.lines().find(|line| line.starts_with("nobody:")).unwrap();
+    let uid = nobody.split(':').nth(2).unwrap();
+    assert_eq!(line("Uid:"), [uid; 4].join("\t"));
+    assert_eq!((line("CapEff:"), line("Groups:")), ("0".repeat(16), String::new()));
+    let unknown = flowyard()
+        .arg("run")
+        .arg(yard.config())
+        .args(["--control", "none", "--user", "x y z"])
+        .output();
+    assert!(crate::common::text(&unknown.unwrap().stderr).contains("no user 'x y z'"));
+}
+
+#[test]
+fn logs_are_lines_of_json_and_a_reload_is_logged() {
+    let mut yard = Yard::start(&config(), &["--log-format", "json"]);
+    let lines = |yard: &Yard| -> Vec<Value> {
+        yard.log().lines().map(|line| serde_json::from_str(line).expect(line)).collect()
+    };
+    yard.wait_for_log("running");
+    fs::write(yard.config(), config().replace("drop = true", "queue = \"a\"")).unwrap();
+    yard.signal(Signal::HUP);
+    yard.wait_for_log("new tables taken over");
+    let tables = yard.json(&["show", "tables"]);
+    let listed = tables["cores"][0]["tables"][0]["listed"].as_array().unwrap();
+    assert!(
+        listed.iter().any(|entry| entry["flow"] == DROPPED && entry["to"] == "queue a"),
+        "{listed:?}"
+    );
+    fs::write(yard.config(), "nonsense").unwrap();
+    yard.signal(Signal::HUP);
+    yard.wait_for_log("nothing changed");
+    let (status, _) = yard.stop();
+    assert!(status.success());
+    let log = lines(&yard);
+    let told = |text: &str| {
+        log.iter().find(|line| line["message"].as_str().is_some_and(|m| m.contains(text)))
+    };
+    for text in ["running", "drain begins", "drained", "new tables"] {
+        assert_eq!(told(text).unwrap_or_else(|| panic!("{text} in {log:?}"))["level"], "INFO");
+    }
+    assert_eq!(told("nothing changed").unwrap()["level"], "ERROR");
+    assert!(told("drained").unwrap()["received"].as_u64().unwrap() > 0);
+}
+
+#[test]
+fn logs_for_the_journal_have_its_levels_and_off_is_off() {
+    let mut yard = Yard::start_with(&config(), &[], &[("JOURNAL_STREAM", "8:1")]);
+    let log = yard.wait_for_log("running");
+    assert!(log.lines().all(|line| line.starts_with("<6>") || line.starts_with("<4>")), "{log}");
+    yard.stop();
+    let mut quiet = Yard::start(&config(), &["--log", "off"]);
+    quiet.stop();
+    assert_eq!(quiet.log(), "");
+}
+
+/// The samples of a page in Prometheus' text format, by name and labels. Panics on what the format does
+/// not allow: a sample without TYPE, a TYPE after its samples, invalid names or numbers.
+fn samples(page: &str) -> HashMap<String, f64> {
+    let is_name = |name: &str| {
+        !name.is_empty()
+            && !name.starts_with(|c: char| c.is_ascii_digit())
+            && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+    };
+    let (mut types, mut samples) = (HashMap::new(), HashMap::new());
+    let mut current = "";
+    assert!(page.ends_with('\n'));
+    for line in page.lines() {
+        if let Some(head) = line.strip_prefix("# ") {
+            let (kind, rest) = head.split_once(' ').unwrap();
+            let (name, text) = rest.split_once(' ').unwrap();
+            assert!(is_name(name) && !text.is_empty(), "{line}");
+            match kind {
+                "HELP" => assert!(!types.contains_key(name), "{line}"),
+                "TYPE" => {
+                    assert!(["counter", "gauge"].contains(&text), "{line}");
+                    assert_eq!(text == "counter", name.ends_with("_total"), "{line}");
+                    assert_eq!(types.insert(name, text), None, "{line}");
+                    current = name;
+                }
+                _ => panic!("{line}"),
+            }
+            continue;
+        }
+        let (what, value) = line.rsplit_once(' ').unwrap();
+        let (name, labels) = what.split_once('{').unwrap_or((what, "}"));
+        assert_eq!(name, current, "samples of a metric stand together: {line}");
+        let labels = labels.strip_suffix('}').unwrap();
+        for label in labels.split(',').filter(|label| !label.is_empty()) {
+            let (name, text) = label.split_once('=').unwrap();
+            assert!(
+                is_name(name) && text.len() >= 2 && text.starts_with('"') && text.ends_with('"'),
+                "{line}"
+            );
+        }
+        assert_eq!(samples.insert(what.to_owned(), value.parse().unwrap()), None, "twice: {line}");
+    }
+    samples
+}
+
+/// The head and body of the metrics server's answer to this request.
+fn http(address: &str, request: &str) -> (String, String) {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    let length: usize = head
+        .lines()
+        .find_map(|line| line.strip_prefix("Content-Length: "))
+        .unwrap()
+        .parse()
+        .unwrap();
+    assert!(length == body.len() || request.starts_with("HEAD"), "{head}");
+    (head.into(), body.into())
+}
+
+#[test]
+fn metrics_have_the_format_that_prometheus_reads() {
+    // The address is in the configuration, not in --metrics.
+    let yard =
+        Yard::start(&config().replace("cores = 2", "cores = 2\nmetrics = \"127.0.0.1:0\""), &[]);
+    let log = yard.wait_for_log("metrics: http://127.0.0.1:");
+    let url = log.split("http://").nth(1).unwrap();
+    let address = url.split('/').next().unwrap();
+    let get = "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n";
+    let scrape = || {
+        let (head, body) = http(address, get);
+        assert!(
+            head.starts_with("HTTP/1.1 200 OK\r\nContent-Type: text/plain; version=0.0.4"),
+            "{head}"
+        );
+        samples(&body)
+    };
+    let dropped = "flowyard_dropped_frames_total{core=\"0\",reason=\"table\"}";
+    let before = wait("frames", || Some(scrape()).filter(|now| now[dropped] > 0.0));
+    let after = wait("more frames", || Some(scrape()).filter(|now| now[dropped] > before[dropped]));
+    for (name, value) in &before {
+        let grows = name.contains("_total");
+        assert!(!grows || after[name] >= *value, "{name} went back");
+    }
+    assert!(after["flowyard_rx_frames_total{core=\"0\"}"] > 0.0);
+    assert_eq!(after["flowyard_core_up{core=\"1\"}"], 1.0);
+    assert_eq!(after["flowyard_table_entries{core=\"0\",table=\"exact\"}"], 2.0);
+    assert!(after["flowyard_busy_seconds_total{core=\"0\"}"] > 0.0);
+    assert!(after["flowyard_queue_enqueued_frames_total{queue=\"b\",kind=\"queue\"}"] > 0.0);
+    assert!(http(address, "GET / HTTP/1.1\r\n\r\n").0.starts_with("HTTP/1.1 404"));
+    assert!(http(address, "PUT /metrics HTTP/1.1\r\n\r\n").0.starts_with("HTTP/1.1 405"));
+    assert_eq!(http(address, "HEAD /metrics HTTP/1.1\r\n\r\n").1, "");
+    // A client that sends nothing delays the next one for a short time only.
+    let _silent = TcpStream::connect(address).unwrap();
+    scrape();
+    let bad = flowyard()
+        .arg("run")
+        .arg(yard.config())
+        .args(["--control", "none", "--metrics", "x"])
+        .output();
+    assert!(crate::common::text(&bad.unwrap().stderr).contains("'x' is no address for metrics"));
+}
+
+#[test]
+fn systemd_is_notified_of_ready_reloading_alive_and_stopping() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("notify");
+    let socket = UnixDatagram::bind(&path).unwrap();
+    socket.set_read_timeout(Some(std::time::Duration::from_secs(30))).unwrap();
+    let env = [("NOTIFY_SOCKET", path.to_str().unwrap()), ("WATCHDOG_USEC", "100000")];
+    let mut yard = Yard::start_with(&config(), &[], &env);
+    let wait_for = |wanted: &str| {
+        let mut bytes = [0; 1024];
+        loop {
+            let got = socket.recv(&mut bytes).unwrap_or_else(|error| panic!("{wanted}: {error}"));
+            let text = String::from_utf8_lossy(&bytes[..got]).into_owned();
+            if text.lines().any(|line| line == wanted) {
+                return text;
+            }
+        }
+    };
+    wait_for("READY=1");
+    wait_for("WATCHDOG=1");
+    wait_for("WATCHDOG=1");
+    yard.signal(Signal::HUP);
+    assert!(wait_for("RELOADING=1").contains("MONOTONIC_USEC="));
+    wait_for("READY=1");
+    let (status, _) = yard.stop();
+    wait_for("STOPPING=1");
+    assert!(status.success());
+}
+
+#[test]
+fn the_unit_uses_what_the_program_has() {
+    let unit = fs::read_to_string(crate::common::root().join("dist/flowyard@.service")).unwrap();
+    let value = |key: &str| {
+        unit.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix('=')).unwrap()
+    };
+    let help = crate::common::good(&crate::common::run(["run", "--help"]));
+    let mut words = value("ExecStart").split(' ');
+    assert_eq!((words.next(), words.next()), (Some("/usr/bin/flowyard"), Some("run")));
+    for flag in words.filter(|word| word.starts_with("--")) {
+        assert!(help.contains(flag), "{flag}");
+    }
+    assert_eq!((value("Type"), value("KillSignal")), ("notify", "SIGTERM"));
+    assert_eq!(value("AmbientCapabilities"), value("CapabilityBoundingSet"));
+    for hardening in
+        ["NoNewPrivileges=yes", "ProtectSystem=strict", "LimitMEMLOCK=infinity", "WatchdogSec="]
+    {
+        assert!(unit.contains(hardening), "{hardening}");
+    }
+}
+
+#[test]
+fn the_doctor_reports_problems_with_their_fix_and_its_status() {
+    let output = flowyard().args(["doctor", "--interface", "none7", "--json"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(report["schema"], "flowyard.doctor/2");
+    let findings = report["findings"].as_array().unwrap();
+    let none7 = findings.iter().find(|one| one["about"] == "interface none7").unwrap();
+    assert_eq!(none7["level"], "problem");
+    assert!(none7["fix"].as_str().unwrap().starts_with("choose 'interface' from"), "{none7}");
+    let problems = findings.iter().filter(|one| one["level"] == "problem").count();
+    assert_eq!(report["problems"], problems);
+    assert!(crate::common::text(&output.stderr).contains("problem"));
+    // A configuration without interfaces needs few checks.
+    let output =
+        flowyard().args(["doctor", "docs/examples/forward.toml", "--all"]).output().unwrap();
+    let text = crate::common::text(&output.stdout);
+    assert!(text.contains("kernel: Linux") && text.contains("processors: "), "{text}");
+    assert!(!text.contains("CONFIG_XDP_SOCKETS") && !text.contains("fix:  ethtool"), "{text}");
+    let bad = flowyard().args(["doctor", "/nonexistent.toml"]).output().unwrap();
+    assert!(refused(&bad).contains("give a readable configuration file"));
+    let bad = flowyard().args(["doctor", "--kind", "token_ring"]).output().unwrap();
+    assert!(refused(&bad).contains("possible values: af_xdp, af_packet, tap"));
+}
+
+/// Runs the doctor for the veth `va` in a new namespace, then the commands that it printed, then the
+/// doctor again.
+const VETH: &str = r#"
+set -e
+mount -t sysfs none /sys
+ip link add va numrxqueues 2 numtxqueues 2 type veth peer name vb
+ip link set va up; ip link set vb up
+"$1" doctor --interface va --kind af_xdp --json > "$2/before" || true
+python3 - "$2/before" > "$2/fix" <<'END'
+import json, sys
+for one in json.load(open(sys.argv[1]))["findings"]:
+    if one["about"] == "offload va":
+        print(one["fix"].split(";")[0])
+END
+sh -e "$2/fix"
+"$1" doctor --interface va --kind af_xdp --json > "$2/after" || true
+"#;
+
+#[test]
+fn the_doctors_commands_fix_a_veth() {
+    let tools = ["unshare", "ip", "ethtool", "python3"];
+    let has = |tool: &str| {
+        Command::new("sh").args(["-c", &format!("command -v {tool} >/dev/null")]).status()
+    };
+    let missing = tools.iter().find(|tool| !has(tool).is_ok_and(|status| status.success()));
+    let namespace = Command::new("unshare").args(["-n", "-m", "true"]).output();
+    if missing.is_some() || !namespace.is_ok_and(|output| output.status.success()) {
+        let text = "skipped: needs root, unshare, ip, ethtool and python3\n";
+        let _ = std::io::stderr().write_all(text.as_bytes());
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let output = Command::new("unshare")
+        .args(["-n", "-m", "sh", "-c", VETH, "sh", env!("CARGO_BIN_EXE_flowyard")])
+        .arg(folder.path())
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", crate::common::text(&output.stderr));
+    let offloads = |name: &str| -> Vec<String> {
+        let text = fs::read_to_string(folder.path().join(name)).unwrap();
+        let report: Value = serde_json::from_str(&text).unwrap();
+        let all = report["findings"].as_array().unwrap().clone();
+        let of = all.iter().filter(|one| one["about"] == "offload va");
+        of.map(|one| {
+            format!("{} {}", one["level"].as_str().unwrap(), one["what"].as_str().unwrap())
+        })
+        .collect()
+    };
+    assert_eq!(offloads("before"), ["problem tx checksum offload is on, on a virtual interface"]);
+    assert_eq!(offloads("after"), ["ok no offload that interferes with the port is on"]);
+}

@@ -1,0 +1,201 @@
+//! Captures: several at once, from a pipe, compressed, truncated; and output into a closed pipe.
+
+use std::io::Write;
+use std::path::Path;
+use std::process::Stdio;
+
+use crate::common::{flowyard, good, json, root, run, run_with, text};
+use flate2::{Compression, write::GzEncoder};
+use flowyard_ports::{Source, pcap};
+use flowyard_wire::LinkType;
+use serde_json::Value;
+
+const YARD: &str = "captures/yard.pcap";
+
+fn yard() -> Vec<u8> {
+    std::fs::read(root().join(YARD)).unwrap()
+}
+
+fn gzip(bytes: &[u8]) -> Vec<u8> {
+    let mut out = GzEncoder::new(Vec::new(), Compression::fast());
+    out.write_all(bytes).unwrap();
+    out.finish().unwrap()
+}
+
+/// The repository's capture, converted to pcapng.
+fn pcapng(path: &Path) -> Vec<u8> {
+    let mut source = pcap::open(root().join(YARD)).unwrap();
+    let mut writer = pcap::Writer::create(path, pcap::Format::Pcapng, LinkType::Ethernet).unwrap();
+    loop {
+        let burst = source.read().unwrap();
+        if burst.is_empty() {
+            break;
+        }
+        for (record, bytes) in burst.iter() {
+            writer.write(record.time, record.wire_len, bytes).unwrap();
+        }
+    }
+    writer.finish().unwrap();
+    std::fs::read(path).unwrap()
+}
+
+/// The analysis as JSON, with the names of the captures removed.
+fn nameless(output: &std::process::Output) -> Value {
+    let mut value: Value = serde_json::from_str(&good(output)).unwrap();
+    for capture in value["captures"].as_array_mut().unwrap() {
+        capture["file"] = Value::Null;
+    }
+    value
+}
+
+#[test]
+fn every_input_format_gives_the_same_result() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("yard.pcapng");
+    let (classic, ng) = (yard(), pcapng(&path));
+    let expected = nameless(&run(["analyze", YARD, "--json"]));
+    assert!(expected["traffic"]["packets"].as_u64().unwrap() > 10_000);
+    // Not assert_eq!, which would print both documents.
+    let same = |output: &std::process::Output, kind: &str| {
+        assert!(nameless(output) == expected, "{kind} gives another result");
+    };
+    same(&run(["analyze", path.to_str().unwrap(), "--json"]), "pcapng in a file");
+    for (kind, bytes) in [
+        ("pcap", &classic),
+        ("pcapng", &ng),
+        ("gzip", &gzip(&classic)),
+        ("gzip pcapng", &gzip(&ng)),
+    ] {
+        same(&run_with(&["analyze", "-", "--json"], bytes), kind);
+        let path = folder.path().join("any name");
+        std::fs::write(&path, bytes).unwrap();
+        same(&run(["analyze", path.to_str().unwrap(), "--json"]), kind);
+    }
+    let said = good(&run_with(&["analyze", "-"], &classic));
+    assert!(said.starts_with("standard input: "), "{said}");
+}
+
+#[test]
+fn several_captures_are_one_analysis() {
+    let once = json(["analyze", YARD, "--json"]);
+    let twice = json(["analyze", YARD, YARD, "--json"]);
+    assert_eq!(twice["captures"].as_array().unwrap().len(), 2);
+    let of = |value: &Value, field: &str| value["traffic"][field].as_u64().unwrap();
+    for doubled in ["packets", "bytes", "received", "transmitted", "fragments", "vlan"] {
+        assert_eq!(of(&twice, doubled), 2 * of(&once, doubled), "{doubled}");
+    }
+    assert_eq!(of(&twice, "connections"), of(&once, "connections"));
+    let lines = good(&run(["analyze", YARD, YARD]));
+    assert!(lines.contains("2 captures") || lines.matches(YARD).count() > 1, "{lines}");
+}
+
+/// The complete packets of a truncated capture are analysed, and the damage is reported. It is not a
+/// failure.
+#[test]
+fn the_complete_packets_of_a_truncated_capture_are_analysed() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("cut.pcap");
+    let name = path.to_str().unwrap();
+    let whole = yard();
+    let packed = gzip(&whole);
+    let half = gzip(&whole[..whole.len() / 2]);
+    for (kind, bytes) in [
+        ("in a packet", &whole[..whole.len() / 2]),
+        ("in the first header", &whole[..30]),
+        ("in the packing", &packed[..packed.len() / 2]),
+        ("before it was packed", &half[..]),
+    ] {
+        std::fs::write(&path, bytes).unwrap();
+        let value = json(["analyze", name, "--json"]);
+        let capture = &value["captures"][0];
+        let damage = capture["damage"].as_str().unwrap_or_else(|| panic!("{kind}: {capture}"));
+        assert!(damage.contains(name) && damage.contains("byte "), "{kind}: {damage}");
+        let packets = capture["packets"].as_u64().unwrap();
+        assert!(damage.contains(&format!("{packets} whole packets")), "{kind}: {damage}");
+        assert_eq!(value["traffic"]["packets"], packets, "{kind}");
+        assert_eq!(packets > 1000, kind != "in the first header", "{kind}: {packets}");
+        // The text output reports it too.
+        let said = good(&run(["analyze", name]));
+        assert!(said.contains("whole packets"), "{kind}: {said}");
+        if packets > 0 {
+            good(&run(["explain", &format!("{name}:{packets}")]));
+        }
+        let next = crate::common::refused(&run(["explain", &format!("{name}:{}", packets + 1)]));
+        assert!(next.contains(&format!("no packet {}", packets + 1)), "{next}");
+    }
+}
+
+/// `flowyard ... | head`, with the reader gone before anything is written.
+#[test]
+fn a_closed_pipe_is_no_failure() {
+    let flow = "tcp 10.0.0.1:40000 > 10.0.0.2:11211";
+    for args in [
+        &["analyze", YARD][..],
+        &["analyze", YARD, "--json"],
+        &["explain", flow],
+        &["explain", flow, "--json"],
+        &["explain", "captures/yard.pcap:5"],
+        &["adapters"],
+        &["adapters", "--json"],
+        &["schema", "analyze"],
+        &["--help"],
+        &["analyze", "--help"],
+        &["--version"],
+    ] {
+        let mut child =
+            flowyard().args(args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        drop(child.stdout.take());
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(
+            (output.status.code(), text(&output.stderr)),
+            (Some(0), String::new()),
+            "{args:?}"
+        );
+    }
+}
+
+/// The output does not depend on the time, the machine or the run.
+#[test]
+fn the_same_twice() {
+    for args in [
+        &["analyze", YARD][..],
+        &["analyze", YARD, "--json", "--adapter", "e810", "--migrate-every", "10ms"],
+        &["explain", "captures/yard.pcap:2000", "--json"],
+    ] {
+        assert_eq!(good(&run(args)), good(&run(args)), "{args:?}");
+    }
+}
+
+#[test]
+fn help_names_every_command_and_option() {
+    let help = good(&run(["--help"]));
+    for command in ["analyze", "explain", "adapters", "schema"] {
+        assert!(help.contains(command), "{help}");
+        assert!(good(&run([command, "--help"])).contains("Example"), "{command}");
+    }
+    assert_eq!(good(&run(["--version"])).trim(), format!("flowyard {}", env!("CARGO_PKG_VERSION")));
+    let analyze = good(&run(["analyze", "--help"]));
+    for option in ["--adapter", "--queues", "--policy", "--json", "--html", "--consumer", "--local"]
+    {
+        assert!(analyze.contains(option), "{option}");
+    }
+}
+
+/// The page refers to no other file or server.
+#[test]
+fn the_page_is_self_contained() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("report.html");
+    let said = good(&run(["analyze", YARD, "--html", path.to_str().unwrap()]));
+    assert!(said.contains("report.html"), "{said}");
+    let page = std::fs::read_to_string(&path).unwrap();
+    for needed in ["<svg", "prefers-color-scheme", "@media print", "rss", "atr", "yard"] {
+        assert!(page.contains(needed), "{needed}");
+    }
+    for foreign in ["<script", "src=\"http", "href=\"http", "@import", "url(http", "<link"] {
+        assert!(!page.contains(foreign), "{foreign}");
+    }
+    // With --json, only the document is on standard output.
+    let value = json(["analyze", YARD, "--json", "--html", path.to_str().unwrap()]);
+    assert_eq!(value["schema"], "flowyard.analyze/2");
+}

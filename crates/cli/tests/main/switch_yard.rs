@@ -1,0 +1,71 @@
+//! A running OpenFlow switch with flows from its configuration: `switch why`, and a reload.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use crate::common::{flowyard, text};
+use crate::yard::{Yard, wait};
+
+const SWITCH: &str = r#"
+[[port]]
+name = "west"
+kind = "mem"
+in = "captures/yard.pcap"
+repeat = 1000000
+pace = "20000"
+[[port]]
+name = "east"
+kind = "mem"
+[[queue]]
+name = "q"
+order = "direct"
+consumers = [0]
+[work]
+kind = "switch"
+[switch]
+flows = [
+  "priority=2,tcp,in_port=west,actions=goto_table:1",
+  "priority=1,udp,actions=dec_ttl,output:east",
+  "table=1,actions=output:east",
+]
+"#;
+
+#[test]
+fn why_says_which_flows_answer_and_what_is_offloaded() {
+    let yard = Yard::start(SWITCH, &[]);
+    let mapped = "in_port=west,tcp,nw_src=10.0.0.1,nw_dst=10.0.0.2,tcp_src=1,tcp_dst=2";
+    let why = wait("frames that the cache answered", || {
+        let why = yard.json(&["switch", "why", mapped]);
+        (why["flows"][0]["offloaded"].as_u64() > Some(0)).then_some(why)
+    });
+    assert_eq!(
+        why["flows"][0]["flow"],
+        "table=0,cookie=0x0,priority=2,tcp,in_port=1 actions=goto_table:1"
+    );
+    assert_eq!(why["flows"].as_array().map(Vec::len), Some(2));
+    assert_eq!(why["is_offloaded"], true);
+    assert!(why["answer"].as_str().unwrap().contains("the port mapping sends it to port 2"));
+    let said = yard.ask(&["switch", "why", "in_port=west,udp"]);
+    assert!(said.contains("actions=dec_ttl,output:2 (offloaded:"), "{said}");
+    let said = yard.ask(&["switch", "why", "in_port=west,arp"]);
+    assert!(said.starts_with("table 0: no flow matches\n"), "{said}");
+    assert!(said.contains("0 of 1 cores have this lookup in their cache now"), "{said}");
+    for (flow, wrong) in
+        [("in_port=nord", "a port's name: west, east"), ("ip,nw_dst=10.0.0.0/8", "leave out masks")]
+    {
+        let mut ask = flowyard();
+        let output =
+            ask.args(["switch", "why", flow, "--control"]).arg(yard.socket()).output().unwrap();
+        assert_eq!(output.status.code(), Some(2));
+        assert!(text(&output.stderr).contains(wrong), "{output:?}");
+    }
+}
+
+#[test]
+fn a_changed_switch_is_refused_at_sighup() {
+    let yard = Yard::start(SWITCH, &[]);
+    std::fs::write(yard.config(), SWITCH.replace("priority=2", "priority=3")).unwrap();
+    let pid = rustix::process::Pid::from_child(&yard.child);
+    rustix::process::kill_process(pid, rustix::process::Signal::HUP).unwrap();
+    yard.wait_for_log("[switch] cannot change while the yard runs");
+    let said = yard.ask(&["switch", "why", "in_port=west,tcp"]);
+    assert!(said.contains("priority=2,tcp"), "{said}");
+}

@@ -1,0 +1,135 @@
+//! Network namespaces that end with the test, and links between them.
+//!
+//! A namespace has no name. It exists while a file descriptor of it is open, so nothing is left, however the
+//! test ends.
+
+use std::fs::File;
+use std::os::fd::AsRawFd;
+use std::process::{Command, Output};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread;
+
+use crate::sys;
+
+/// A network namespace, by an open file descriptor.
+#[derive(Debug)]
+pub struct Net(pub File);
+
+impl Net {
+    /// Makes a namespace with only its loopback up, and IPv6 disabled on new interfaces.
+    ///
+    /// # Errors
+    ///
+    /// When the kernel or missing privileges do not permit it.
+    pub fn new() -> std::io::Result<Self> {
+        let made = thread::spawn(|| {
+            sys::unshare()?;
+            File::open("/proc/thread-self/ns/net")
+        });
+        let net = Self(made.join().unwrap()?);
+        // Without IPv6, hosts send no packets of their own.
+        net.sh("echo 1 > /proc/sys/net/ipv6/conf/default/disable_ipv6");
+        net.sh("ip link set lo up");
+        Ok(net)
+    }
+
+    /// Its path for `ip ... netns`.
+    #[must_use]
+    pub fn path(&self) -> String {
+        format!("/proc/{}/fd/{}", std::process::id(), self.0.as_raw_fd())
+    }
+
+    /// Runs a shell command in the namespace.
+    pub fn run(&self, line: &str) -> Output {
+        let mut command = Command::new("sh");
+        command.args(["-c", line]);
+        sys::within(&mut command, &self.0);
+        command.output().unwrap()
+    }
+
+    /// Runs a shell command in the namespace, which must succeed; returns its standard output.
+    pub fn sh(&self, line: &str) -> String {
+        let output = self.run(line);
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        assert!(
+            output.status.success(),
+            "{line}: {}{}",
+            text(&output.stdout),
+            text(&output.stderr)
+        );
+        text(&output.stdout)
+    }
+
+    /// Runs `what` on a thread in the namespace.
+    pub fn spawn<T: Send + 'static>(
+        &self,
+        what: impl FnOnce() -> T + Send + 'static,
+    ) -> thread::JoinHandle<T> {
+        let net = self.0.try_clone().unwrap();
+        thread::spawn(move || {
+            sys::enter(&net).unwrap();
+            what()
+        })
+    }
+
+    /// Runs `what` on a thread in the namespace, and waits for it.
+    pub fn within<T: Send + 'static>(&self, what: impl FnOnce() -> T + Send + 'static) -> T {
+        self.spawn(what).join().unwrap()
+    }
+
+    /// Makes a veth from `here` to `there` in `other`, with this number of queues. With several queues it
+    /// keeps the order of each flow, whatever CPU sends: GRO and no TSO make a veth receive by queue (NAPI)
+    /// and not from the sending CPU's backlog.
+    pub fn cable(&self, here: &str, other: &Self, there: &str, queues: usize) {
+        self.uneven(here, queues, other, there, queues);
+        if queues > 1 {
+            self.sh(&format!("ethtool -K {here} gro on tso off"));
+            other.sh(&format!("ethtool -K {there} gro on tso off"));
+        }
+    }
+
+    /// Makes a veth whose ends have different numbers of queues.
+    pub fn uneven(&self, here: &str, n: usize, other: &Self, there: &str, m: usize) {
+        let many = |queues: usize| format!("numrxqueues {queues} numtxqueues {queues}");
+        let (path, here_many, there_many) = (other.path(), many(n), many(m));
+        self.sh(&format!(
+            "ip link add {here} {here_many} type veth peer name {there} {there_many} netns {path}; \
+             ip link set {here} up"
+        ));
+        other.sh(&format!("ip link set {there} up"));
+    }
+
+    /// Gives interface `name` the addresses 10.9.0.`n` and fd09::`n`.
+    pub fn address(&self, name: &str, n: u8) {
+        self.sh(&format!(
+            "echo 0 > /proc/sys/net/ipv6/conf/{name}/disable_ipv6; \
+             ip addr add 10.9.0.{n}/24 dev {name}; ip addr add fd09::{n}/64 dev {name} nodad"
+        ));
+    }
+}
+
+/// A lock for tests that must not run at the same time.
+pub fn alone() -> MutexGuard<'static, ()> {
+    static ONE: Mutex<()> = Mutex::new(());
+    ONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Checks that namespaces can be made and that the programs of all live tests are installed.
+///
+/// # Errors
+///
+/// The missing requirement.
+pub fn can() -> Result<(), String> {
+    if !sys::is_root() {
+        return Err("root, for network namespaces".into());
+    }
+    let missing = ["ip", "ethtool"].into_iter().find(|program| {
+        let found = Command::new(program).arg("--version").output();
+        found.is_err()
+    });
+    match (missing, Net::new()) {
+        (Some(program), _) => Err(format!("the program {program}")),
+        (None, Err(error)) => Err(format!("network namespaces ({error})")),
+        (None, Ok(_)) => Ok(()),
+    }
+}
