@@ -21,9 +21,10 @@ use crate::shell::{self, say};
 type Step = fn(&mut Ci) -> Result<()>;
 
 /// Every step by name, in the order in which they run.
-const STEPS: [(&str, Step); 16] = [
+const STEPS: [(&str, Step); 17] = [
     ("toolchain", steps::toolchain),
     ("fmt", steps::fmt),
+    ("tidy", steps::tidy),
     ("clippy", steps::clippy),
     ("tests", steps::tests),
     ("fresh", steps::fresh),

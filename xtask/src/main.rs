@@ -6,6 +6,7 @@
 mod ci;
 mod firmware;
 mod shell;
+mod tidy;
 
 use std::process::ExitCode;
 
@@ -19,6 +20,8 @@ usage: cargo xtask COMMAND
   ci [STEP...]          run the checks that a change must pass before it is merged;
                         without STEP all of them, in order, stopping at the first failure
   ci --list             list the steps
+  tidy                  check the rules of this code base that the compiler does not check
+  tidy --summary        only count the findings, by category and crate
   firmware              rebuild the adapter's firmware with clang and lld, and write its hashes
   firmware --check      rebuild it into a temporary folder and compare with the committed images
   firmware --handler FILE.h --output FILE.elf
@@ -40,6 +43,8 @@ fn main() -> ExitCode {
             Ok(())
         }
         ["ci", ref steps @ ..] => return ci::run(steps),
+        ["tidy"] => tidy::run(false),
+        ["tidy", "--summary"] => tidy::run(true),
         ["firmware"] => firmware::rebuild(),
         ["firmware", "--check"] => firmware::check(),
         ["firmware", "--handler", handler, "--output", output] => {

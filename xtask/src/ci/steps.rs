@@ -25,6 +25,10 @@ pub(super) fn fmt(ci: &mut Ci) -> Result<()> {
     run(&mut ci.cargo("fmt --all --check"))
 }
 
+pub(super) fn tidy(_: &mut Ci) -> Result<()> {
+    crate::tidy::run(false)
+}
+
 pub(super) fn clippy(ci: &mut Ci) -> Result<()> {
     run(&mut ci.cargo("clippy --workspace --all-targets -- -D warnings"))
 }
