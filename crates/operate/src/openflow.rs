@@ -309,6 +309,3 @@ impl Drop for Channel {
         }
     }
 }
-
-#[cfg(test)]
-mod tests;

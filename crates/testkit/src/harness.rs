@@ -6,7 +6,7 @@
 //! when it runs the test:
 //!
 //! ```text
-//! test captures::every_capture_is_read ... ignored, needs ../shared/captures
+//! test captures::every_capture_is_read ... ignored (needs ../shared/captures)
 //! ```
 //!
 //! ```no_run
@@ -78,7 +78,7 @@ impl Need {
             Self::NotRoot => or(!is_root(), "a user other than root".into()),
             Self::Namespaces => or(has_namespaces(), "root and network namespaces".into()),
             Self::Live => or(is_live(), "live tests, which FLOWYARD_LIVE=0 leaves out".into()),
-            Self::OsKen => or(has_os_ken(), "os-ken (see FLOWYARD_OS_KEN_PYTHON)".into()),
+            Self::OsKen => or(has_os_ken(), "os-ken, see FLOWYARD_OS_KEN_PYTHON".into()),
             Self::Check(check) => check(),
         }
     }
@@ -169,7 +169,7 @@ pub fn run(tests: Vec<Test>) -> ExitCode {
     let conclusion = libtest_mimic::run(&Arguments::from_args(), trials);
     let ignored = ignored.lock().unwrap_or_else(PoisonError::into_inner);
     for (reason, names) in &*ignored {
-        let _ = writeln!(std::io::stdout(), "ignored: {}: {reason}", names.len());
+        let _ = writeln!(std::io::stdout(), "{} ignored: {reason}", names.len());
     }
     conclusion.exit_code()
 }

@@ -6,20 +6,38 @@ mod os_ken;
 
 use std::net::TcpStream;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
-use flowyard_openflow::agent::{Limits, Rate};
+use crossbeam_channel::{Receiver, Sender, bounded};
+use flowyard_openflow::Version;
+use flowyard_openflow::agent::{Agent, Limits, Rate};
+use flowyard_openflow::change::{Change, Punt};
 use flowyard_openflow::flow::{FlowMod, InReason};
 use flowyard_openflow::message::{Role, RoleMessage};
 use flowyard_openflow::multipart::{Reply, Request};
-use flowyard_openflow::port::{Port, reserved};
+use flowyard_openflow::port::{Port, PortStats, reserved};
 use flowyard_openflow::session::{Heard, Session};
 use flowyard_openflow::{Header, Message, encode};
+use flowyard_operate::openflow::tls::{self, Tls};
+use flowyard_operate::openflow::{Channel, Config, Dialed, Endpoint, Fail, Plane, dial};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::*;
+flowyard_testkit::tests! {
+    mod os_ken,
+    a_barrier_waits_until_the_change_is_in_force,
+    two_controllers_have_roles_and_hear_what_is_theirs,
+    a_hundred_thousand_malformed_messages_hurt_nobody_else,
+    who_does_not_read_loses_packet_ins_and_a_flood_leaves_room_for_requests,
+    standalone_ends_when_a_controller_comes_and_starts_when_it_goes,
+    tls_asks_both_sides_for_certificates,
+}
 
 const LIMITS: Limits = Limits { tables: 4, flows: 1000, groups: 16, meters: 16 };
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// A data plane that takes changes when it is told to.
 struct Fake {
@@ -202,7 +220,6 @@ fn punt(reason: InReason) -> Punt {
     }
 }
 
-#[test]
 fn a_barrier_waits_until_the_change_is_in_force() {
     let switch = switch(listening(), false);
     let mut one = Controller::dial(&switch);
@@ -222,7 +239,6 @@ fn a_barrier_waits_until_the_change_is_in_force() {
     assert_eq!(one.message(), Some((2, Message::BarrierReply)));
 }
 
-#[test]
 fn two_controllers_have_roles_and_hear_what_is_theirs() {
     let switch = switch(listening(), true);
     let (mut one, mut two) = (Controller::dial(&switch), Controller::dial(&switch));
@@ -259,7 +275,6 @@ fn two_controllers_have_roles_and_hear_what_is_theirs() {
     assert_eq!(stats[0].basic, [7; 8]);
 }
 
-#[test]
 fn a_hundred_thousand_malformed_messages_hurt_nobody_else() {
     let switch = switch(listening(), true);
     let (mut bad, mut good) = (Controller::dial(&switch), Controller::dial(&switch));
@@ -302,7 +317,6 @@ fn a_hundred_thousand_malformed_messages_hurt_nobody_else() {
     good.barrier(2);
 }
 
-#[test]
 fn who_does_not_read_loses_packet_ins_and_a_flood_leaves_room_for_requests() {
     let switch = switch(listening(), true);
     switch.channel.with(|agent, _, _| agent.limit_punts(InReason::Action, None));
@@ -335,7 +349,6 @@ fn who_does_not_read_loses_packet_ins_and_a_flood_leaves_room_for_requests() {
     assert!(dropped >= Some(90), "{dropped:?}");
 }
 
-#[test]
 fn standalone_ends_when_a_controller_comes_and_starts_when_it_goes() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a socket");
     let port = listener.local_addr().expect("an address").port();
@@ -378,7 +391,6 @@ fn standalone_ends_when_a_controller_comes_and_starts_when_it_goes() {
     }
 }
 
-#[test]
 fn tls_asks_both_sides_for_certificates() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = |name: &str| folder.path().join(name);
