@@ -153,8 +153,13 @@ impl Ci {
     /// Records that a part was skipped. It returns `Ok`, as a skipped part does not fail the step.
     fn skip(&mut self, why: &str) -> Result<()> {
         say(&format!("SKIPPED: {why}"));
-        self.skipped.push(format!("{}: {why}", self.step));
+        self.skip_quietly(why);
         Ok(())
+    }
+
+    /// Records a skipped part for the summary.
+    fn skip_quietly(&mut self, why: &str) {
+        self.skipped.push(format!("{}: {why}", self.step));
     }
 
     /// Whether rustup has a nightly toolchain.

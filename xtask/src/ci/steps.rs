@@ -6,7 +6,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use anyhow::{Result, bail};
 
 use super::Ci;
-use super::results::Totals;
+use super::results::{self, Expected, Machine, Totals};
 use crate::firmware as images;
 use crate::shell::{self, run, say, tee};
 
@@ -33,16 +33,34 @@ pub(super) fn clippy(ci: &mut Ci) -> Result<()> {
     run(&mut ci.cargo("clippy --workspace --all-targets -- -D warnings"))
 }
 
-/// All tests but the live tests of the command, which step `live` runs.
+/// All tests but the live tests of the command, which step `live` runs. A test that is ignored for a
+/// reason which `.ci/expected-ignored` does not list, or not for this machine, fails the step.
 pub(super) fn tests(ci: &mut Ci) -> Result<()> {
+    let expected = Expected::read(&ci.root.join(".ci/expected-ignored"))?;
     let printed = tee(ci.cargo("test --workspace").env("FLOWYARD_LIVE", "0"))?;
     let totals = Totals::read(&printed.text);
     say(&totals.to_string());
+    let (machine, mut unexpected) = (Machine::here(), 0);
+    for (reason, names) in results::ignored(&printed.text) {
+        let is_expected = expected.permits(reason, &machine);
+        let reason = if reason.is_empty() { "no reason given" } else { reason };
+        let mark = if is_expected { "" } else { "UNEXPECTED: " };
+        say(&format!("{mark}{} ignored ({reason}): {}", names.len(), names.join(", ")));
+        unexpected += if is_expected { 0 } else { names.len() };
+        if is_expected {
+            ci.skip_quietly(&format!("{} tests: {reason}", names.len()));
+        }
+    }
     let passed = totals.passed;
     ci.totals = Some(totals);
     printed.checked()?;
     if passed == 0 {
         bail!("no test was run");
+    }
+    if unexpected > 0 {
+        bail!(
+            "{unexpected} tests were ignored for a reason that .ci/expected-ignored does not permit"
+        );
     }
     Ok(())
 }
@@ -115,10 +133,11 @@ pub(super) fn forward(ci: &mut Ci) -> Result<()> {
 /// tests make. This needs root and a kernel that permits network namespaces. The live tests of the
 /// engine alone are in step `tests`.
 pub(super) fn live(ci: &mut Ci) -> Result<()> {
-    if shell::output(ci.command("id").arg("-u"))?.trim() != "0" {
+    let machine = Machine::here();
+    if !machine.is_root {
         return ci.skip("not root, which network namespaces need");
     }
-    if !shell::succeeds(ci.command("unshare").args(["--net", "true"])) {
+    if !machine.has_namespaces {
         return ci.skip("no network namespaces here");
     }
     if let Some(tool) = LIVE_TOOLS.iter().find(|tool| !shell::in_path(tool)) {
@@ -134,11 +153,9 @@ pub(super) fn live(ci: &mut Ci) -> Result<()> {
     command.args(["--", "--nocapture", "--test-threads", "1"]);
     let printed = tee(command.env("FLOWYARD_BINARY", ci.root.join("target/release/flowyard")))?;
     let text = printed.checked()?;
-    let mut missing: Vec<&str> =
-        text.lines().filter_map(|line| Some(line.split_once("skipped: ")?.1)).collect();
-    missing.sort_unstable();
-    missing.dedup();
-    missing.into_iter().try_for_each(|needs| ci.skip(needs))
+    let ignored = results::ignored(&text);
+    let ignored = ignored.iter().map(|(why, names)| format!("{} tests: {why}", names.len()));
+    ignored.collect::<Vec<_>>().iter().try_for_each(|part| ci.skip(part))
 }
 
 /// The OpenFlow switch against os-ken's switch tester, live: the part of it that takes a minute.
