@@ -4,6 +4,7 @@
 //! |------------|------|
 //! | `budgets`  | the length of files and functions, with a short list of exceptions |
 //! | `arrows`   | a crate depends only on the crates that ARCHITECTURE.md permits |
+//! | `circles`  | no circle of more than two files inside a crate |
 //! | `words`    | no words of a private dialect |
 //! | `parsers`  | every parser has a fuzz target |
 //! | `places`   | no `#[path]`, no path of one machine, no host of a registry |
@@ -14,7 +15,9 @@
 
 mod arrows;
 mod budgets;
+mod circles;
 mod harness;
+mod imports;
 mod parsers;
 mod places;
 mod scan;
@@ -86,6 +89,7 @@ pub(crate) fn run(only_summary: bool) -> Result<()> {
     let checks = [
         budgets::check,
         arrows::check,
+        circles::check,
         words::check,
         parsers::check,
         places::check,
