@@ -1,3 +1,4 @@
+//! Calls [`flowyard_fuzz::captures`] for libFuzzer.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| flowyard_fuzz::captures(bytes));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| flowyard_fuzz::captures(data));

@@ -1,5 +1,5 @@
 //! `balance`: any bytes as a UDP payload with a QUIC connection ID, and as an ICMP message. The first
-//! bytes choose form, lengths and family.
+//! three bytes choose the encryption, the lengths of server ID and nonce, and the address family.
 
 use flowyard_lb::icmp;
 use flowyard_lb::quic::{Config, Reader, Route};
@@ -7,7 +7,7 @@ use flowyard_lb::quic::{Config, Reader, Route};
 /// Reads `data` as both.
 ///
 /// # Panics
-/// When a parser breaks a promise.
+/// When a parser panics, or returns what the bytes cannot hold.
 pub fn balance(data: &[u8]) {
     let Some((&[form, server, nonce], data)) = data.split_first_chunk::<3>() else { return };
     let key = (form & 0x80 != 0).then_some([form; 16]);
@@ -16,7 +16,7 @@ pub fn balance(data: &[u8]) {
         && let Route::Server(id) = Reader::new(&[config]).route(data)
     {
         assert_eq!(id.bytes().len(), server);
-        assert!(data.len() > server + nonce, "the connection ID was there");
+        assert!(data.len() > server + nonce, "a connection ID that is longer than the bytes");
     }
     let v6 = form & 0x40 != 0;
     if let Some(quoted) = icmp::quoted(data, v6) {

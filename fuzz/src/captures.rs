@@ -1,5 +1,5 @@
-//! Any bytes as a capture: no panic, no loop, bounded packets, and the same whatever the pieces
-//! they come in.
+//! `captures`: any bytes as a capture file. The reader must not panic or loop, packets must be bounded,
+//! and the result must not depend on the sizes of the pieces in which the bytes arrive.
 
 use std::io::{Cursor, Read};
 
@@ -8,7 +8,10 @@ use flowyard_ports::{
     pcap::{MAX_PACKET, Reader},
 };
 
-/// Reads `bytes` as a capture at once and in pieces of the first byte's length.
+/// Reads `bytes` as a capture, at once and in pieces. The first byte is the length of a piece.
+///
+/// # Panics
+/// When the reader panics, a packet is too long, or the two results differ.
 pub fn captures(bytes: &[u8]) {
     let Some((&piece, bytes)) = bytes.split_first() else { return };
     let whole = read(Box::new(Cursor::new(bytes.to_vec())), bytes.len());
@@ -17,7 +20,7 @@ pub fn captures(bytes: &[u8]) {
     assert_eq!(whole, pieces);
 }
 
-/// Packets, captured bytes, a sum over everything, and how it ended.
+/// The number of packets, their captured bytes, a checksum over all records, and how reading ended.
 fn read(bytes: Box<dyn Read + Send>, len: usize) -> (u64, u64, u64, String) {
     let mut reader = match Reader::new("fuzz", bytes, Some(len as u64)) {
         Ok(reader) => reader,
@@ -50,7 +53,7 @@ fn read(bytes: Box<dyn Read + Send>, len: usize) -> (u64, u64, u64, String) {
     (packets, captured, sum, format!("{ended:?} {:?}", reader.skipped()))
 }
 
-/// Gives a few bytes at a time.
+/// A reader that returns a few bytes at a time.
 struct Pieces(Cursor<Vec<u8>>, usize);
 
 impl Read for Pieces {

@@ -1,4 +1,4 @@
-//! `channel`: any bytes as what a controller sends, in pieces, with the agent behind.
+//! `channel`: any bytes as what a controller sends to the agent of the switch, in pieces.
 
 use flowyard_openflow::agent::{Agent, Limits};
 use flowyard_openflow::session::{Heard, Session};
@@ -6,10 +6,11 @@ use flowyard_openflow::{Header, Message, Version, encode};
 
 const LIMITS: Limits = Limits { tables: 3, flows: 50, groups: 8, meters: 8 };
 
-/// The first byte chooses the version and the size of pieces; the rest is what comes after a hello.
+/// The first byte chooses the version and the size of pieces; the rest follows a hello message.
 ///
 /// # Panics
-/// When pieces change what is heard, an answer is no message, or a reply is before its change.
+/// When the pieces change the result, when an answer is not a valid message, or when a reply precedes
+/// the change that it confirms.
 pub fn channel(data: &[u8]) {
     let Some((first, data)) = data.split_first() else { return };
     let version = Version::ALL[usize::from(first % 3)];
@@ -52,7 +53,7 @@ fn run(bytes: &[u8], size: usize) -> (Vec<u8>, bool) {
         if encode(&one.message, version, one.xid, wire).is_ok() {
             assert!(matches!(Header::read(wire), Some(header) if header.version == version as u8));
         } else {
-            // A version may lack the words for a flow that another one has made, and no more.
+            // A version may have no encoding for a flow that another version has made; only that.
             assert!(!matches!(one.message, Message::Error(_) | Message::BarrierReply));
         }
     }
@@ -63,9 +64,9 @@ fn run(bytes: &[u8], size: usize) -> (Vec<u8>, bool) {
 mod tests {
     use super::*;
 
-    /// Made messages in a row, changed and cut.
+    /// Sequences of generated messages, changed and cut.
     #[test]
-    fn the_target_holds_on_changed_seeds() {
+    fn changed_seeds() {
         for (at, version) in (0..).zip(Version::ALL) {
             for seed in 0..300_u64 {
                 let mut data = vec![at + 3 * (seed % 40) as u8];

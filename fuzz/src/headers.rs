@@ -1,4 +1,4 @@
-//! `headers`: any bytes on any link type. The first byte chooses the link.
+//! `headers`: any bytes as a frame of any link type. The first byte chooses the link type.
 
 use flowyard_wire::{Headers, LinkType, Net, Next};
 
@@ -16,17 +16,17 @@ const LINKS: [LinkType; 8] = [
 /// Parses every level of a frame, reads every view, and checks the invariants of `Headers`.
 ///
 /// # Panics
-/// When the parser breaks a promise.
+/// When the parser panics, or an invariant does not hold.
 pub fn headers(data: &[u8]) {
     let Some((link, bytes)) = data.split_first() else { return };
     let link = LINKS[usize::from(link % 8)];
     let (mut levels, mut outer) = (0, 0);
     for h in Headers::levels(link, bytes) {
         levels += 1;
-        assert!(levels <= bytes.len() / 4 + 1, "levels without end");
-        assert!(outer <= h.l3 || h.l3 == 0, "a level in front of its outer: {h:?}");
+        assert!(levels <= bytes.len() / 4 + 1, "more levels than bytes permit");
+        assert!(outer <= h.l3 || h.l3 == 0, "a level begins before its outer level: {h:?}");
         assert!(h.l3 <= h.payload && h.payload <= h.end, "offsets out of order: {h:?}");
-        assert!(outer <= h.payload && h.end as usize <= bytes.len(), "outside: {h:?}");
+        assert!(outer <= h.payload && h.end as usize <= bytes.len(), "offsets outside the frame: {h:?}");
         outer = h.payload;
         let ip = matches!(h.net, Net::Ipv4 | Net::Ipv6);
         assert_eq!(ip, h.src_ip(bytes).is_some() && h.dst_ip(bytes).is_some(), "{h:?}");
@@ -36,7 +36,7 @@ pub fn headers(data: &[u8]) {
             let field = |at: usize| u16::from_be_bytes([bytes[at], bytes[at + 1]]);
             assert_eq!(ports, (field(at), field(at + 2)), "{h:?}");
         }
-        assert!(h.fault.is_none() || h.next == Next::None, "a fault opens no tunnel: {h:?}");
+        assert!(h.fault.is_none() || h.next == Next::None, "a level with a fault has a next level: {h:?}");
         for address in [h.home_address, h.routing2] {
             assert!(address == 0 || (h.l3 < address && address + 16 <= h.end), "{h:?}");
         }
@@ -47,16 +47,16 @@ pub fn headers(data: &[u8]) {
         let half = &bytes[..bytes.len() / 2];
         let _ = (h.inner(half), h.src_ip(half), h.transport_checksum(half));
     }
-    assert!(levels > 0, "a frame has a level");
+    assert!(levels > 0, "a frame without a level");
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// Frames with a tunnel each, changed byte by byte and cut everywhere.
+    /// Two frames with a tunnel each, and the corpus: every byte changed, and cut after every byte.
     #[test]
-    fn the_target_holds_on_changed_seeds() {
+    fn changed_seeds() {
         let ipv4 = |proto: u8| {
             [&[0x45, 0, 0, 0, 0, 0, 0, 0, 64, proto, 0, 0][..], &[1, 2, 3, 4, 5, 6, 7, 8]].concat()
         };

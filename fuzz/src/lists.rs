@@ -1,5 +1,5 @@
-//! `lists`: an action list on any bytes. The first byte says how many ops there are and what the link
-//! is; six bytes are an op; the rest is the frame.
+//! `lists`: an action list on any bytes. The first byte is the number of operations and the link type,
+//! each operation is six bytes, and the rest is the frame.
 
 use flowyard_frame::{Frame, To};
 use flowyard_wire::LinkType;
@@ -29,10 +29,11 @@ fn op(&[kind, a, b, c, d, e]: &[u8; 6]) -> Op {
     }
 }
 
-/// Runs a list on a frame whose neighbours in the pool must stay as they are.
+/// Runs a list on a frame that has a neighbouring buffer on each side in the pool.
 ///
 /// # Panics
-/// When a byte outside the frame's buffer changes, or the length is not what the ops make it.
+/// When a byte outside the frame's buffer changes, or the frame's new length does not follow from the
+/// operations.
 pub fn lists(data: &[u8]) {
     let Some((first, data)) = data.split_first() else { return };
     let (ops, frame) = data.as_chunks::<6>().0.split_at(usize::from(first & 7).min(data.len() / 6));
@@ -52,7 +53,7 @@ pub fn lists(data: &[u8]) {
     };
     let ops: Vec<Op> = ops.iter().map(op).collect();
     let done = List::new(ops.as_slice(), To::DROP).run(&mut middle, &mut 0, &pool);
-    assert!(all.iter().all(|frame| pool.bytes(frame) == [0xee; 256]), "a neighbour was changed");
+    assert!(all.iter().all(|frame| pool.bytes(frame) == [0xee; 256]), "a neighbouring buffer was changed");
     let tags = |wanted: fn(&Op) -> bool| 4 * ops.iter().filter(|op| wanted(op)).count();
     let len = pool.bytes(&middle).len();
     let most = frame.len() + tags(|op| matches!(op, Op::PushVlan { .. }));
@@ -67,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_target_holds_on_changed_seeds() {
+    fn changed_seeds() {
         let tcp = [
             &[0; 12][..],
             &[0x81, 0, 0, 7, 8, 0, 0x45, 0, 0, 40, 0, 0, 0, 0, 64, 6, 0, 0],

@@ -1,11 +1,12 @@
-//! `openflow`: any bytes as a message of each version.
+//! `openflow`: any bytes as an OpenFlow message of each version.
 
 use flowyard_openflow::{Header, Version, decode, encode, view};
 
-/// Decodes, encodes and decodes again; the same with version and length made to fit.
+/// Decodes, encodes and decodes again: first the bytes themselves, then with the version and the length
+/// in the header corrected.
 ///
 /// # Panics
-/// When the codec breaks a promise.
+/// When the codec panics, or when a decoded message is not encoded to bytes that decode to the same.
 pub fn openflow(data: &[u8]) {
     one(data);
     let Ok(len) = u16::try_from(data.len()) else { return };
@@ -35,9 +36,9 @@ fn one(wire: &[u8]) {
 mod tests {
     use super::*;
 
-    /// Made messages, changed byte by byte and cut everywhere.
+    /// Generated messages: every byte changed, and cut after every byte.
     #[test]
-    fn the_target_holds_on_changed_seeds() {
+    fn changed_seeds() {
         for (version, seed) in Version::ALL.into_iter().flat_map(|v| (0..60).map(move |s| (v, s))) {
             let Some(message) = flowyard_openflow::make(version, seed) else { continue };
             let mut wire = Vec::new();

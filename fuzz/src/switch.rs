@@ -1,4 +1,5 @@
-//! `switch`: any bytes as a frame, under actions that the bytes choose; with a cache and without.
+//! `switch`: any bytes as a frame, with actions that the first bytes choose. The second of two equal frames may
+//! be answered from the flow cache.
 
 use std::sync::Arc;
 
@@ -8,7 +9,7 @@ use flowyard_openflow::port::Port;
 use flowyard_openflow::{Field, Match, Oxm};
 use flowyard_switch::{Arrival, Datapath, Effects, Settings};
 
-/// The action of a byte; another one gives the value.
+/// An action, from a byte for its kind and a byte for its value.
 fn action(kind: u8, value: u8) -> Action {
     let fields: Vec<Field> = Field::ALL.iter().copied().filter(|field| field.settable()).collect();
     match usize::from(kind) {
@@ -46,11 +47,10 @@ fn entry(id: u64, table: u8, instructions: Vec<Instruction>) -> Change {
     }))
 }
 
-/// Does up to seven actions on a frame, of which the last is an output.
+/// Applies up to seven actions to a frame, of which the last is an output.
 ///
 /// # Panics
-/// When the data plane breaks a promise: the second frame, which the cache may know, comes to what the
-/// first came to.
+/// When the data plane panics, or when it treats the second of two equal frames differently.
 pub fn switch(data: &[u8]) {
     let Some((head, frame)) = data.split_first_chunk::<12>() else { return };
     let mut actions: Vec<Action> =
@@ -69,12 +69,12 @@ pub fn switch(data: &[u8]) {
     for (number, change) in (1..).zip(&changes) {
         datapath.apply(number, change, 0, &mut out);
     }
-    let mut come_to = |_| {
+    let mut process = |_| {
         datapath.process(frame, Arrival::by(1), 0, &mut out);
         let sent = out.sent.iter();
         sent.map(|sent| (sent.port, out.bytes(sent, frame).to_vec())).collect::<Vec<_>>()
     };
-    let [first, second] = [0, 1].map(&mut come_to);
+    let [first, second] = [0, 1].map(&mut process);
     assert_eq!(first, second);
 }
 
@@ -82,9 +82,9 @@ pub fn switch(data: &[u8]) {
 mod tests {
     use super::*;
 
-    /// Frames of every kind of header, changed byte by byte and cut everywhere.
+    /// A frame of every EtherType: every byte changed, and cut after every byte.
     #[test]
-    fn the_target_holds_on_changed_seeds() {
+    fn changed_seeds() {
         for kind in [0x0800_u16, 0x86dd, 0x0806, 0x8847, 0x88e7, 0x8100] {
             let mut data = vec![0_u8; 100];
             data[24..26].copy_from_slice(&kind.to_be_bytes());

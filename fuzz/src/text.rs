@@ -1,38 +1,103 @@
-//! Any text as a flow and as a rule file: no panic, and what is read is written back the same.
+//! `text`: any text as every kind of one-line text that the commands read.
+
+use std::fmt::{Debug, Display};
+use std::str::FromStr;
 
 use flowyard_adapter::fdir::Pballoc;
 use flowyard_adapter::rules::{self, Driver, RuleTable, Target};
+use flowyard_analyze::{Consumers, Local};
 use flowyard_frame::FlowKey;
+use flowyard_nicsim::time::Freq;
+use flowyard_openflow::flow::FlowCommand;
+use flowyard_openflow::group::{GroupCommand, MeterCommand};
+use flowyard_openflow::ofctl;
+use flowyard_ports::af_xdp::Rule;
+use flowyard_ports::port::Pace;
+use flowyard_rfc2544::traffic::Genome;
 
-/// Reads `bytes` as a flow, and as a rule file for every engine.
+/// Reads `bytes` as each kind of text.
 ///
 /// # Panics
-/// When a parser breaks a promise.
+/// When a parser panics, or when a value is written in a form that is not read back as the same value.
 pub fn text(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
-    if let Ok(key) = text.parse::<FlowKey>() {
-        let written = key.to_string();
-        assert_eq!(written.parse::<FlowKey>(), Ok(key), "{written}");
+    same_again::<FlowKey>(text);
+    same_again::<Consumers>(text);
+    same_again::<Local>(text);
+    same_again::<Genome>(text);
+    let _ = (text.parse::<Freq>(), text.parse::<Rule>(), text.parse::<Pace>());
+    openflow(text);
+    rule_file(text);
+}
+
+/// What is read is written in a form that is read as the same.
+fn same_again<T: FromStr + Display + PartialEq + Debug>(text: &str) {
+    if let Ok(value) = text.parse::<T>() {
+        let written = value.to_string();
+        assert_eq!(written.parse::<T>().ok(), Some(value), "{written}");
     }
-    match rules::parse("fuzz", text) {
-        Err(errors) => assert!(!errors.is_empty()),
-        Ok(rules) if rules.len() <= 64 => {
-            let key = FlowKey { eth_type: 0x0800, proto: 6, ..FlowKey::ZERO };
-            for target in [
-                Target::E82599 { pballoc: Pballoc::K64, driver: Driver::InTree },
-                Target::E82599 { pballoc: Pballoc::K256, driver: Driver::OutOfTree },
-                Target::I40e { guaranteed: 512, best_effort: 7168 },
-                Target::Ice,
-                Target::Virtio,
-                Target::Software,
-            ] {
-                let verdicts = rules::compile(&rules, target);
-                assert_eq!(verdicts.len(), rules.len());
-                let table = RuleTable::new(target, rules::accepted(&rules, &verdicts));
-                let _ = table.lookup(&key);
-                let _ = rules::overlaps(&rules, target);
+}
+
+/// Flows, groups and meters as `ovs-ofctl` writes them.
+fn openflow(text: &str) {
+    let _ = (ofctl::filter(text), ofctl::flow(text, FlowCommand::Delete));
+    let _ = (ofctl::group(text, GroupCommand::Add), ofctl::meter(text, MeterCommand::Add));
+    if let Ok(flow) = ofctl::flow(text, FlowCommand::Add) {
+        let written = ofctl::flow_mod_text(&flow);
+        assert_eq!(ofctl::flow(&written, FlowCommand::Add).as_ref(), Ok(&flow), "{written}");
+    }
+}
+
+/// A file of filter rules, compiled for every adapter.
+fn rule_file(text: &str) {
+    let rules = match rules::parse("fuzz", text) {
+        Ok(rules) => rules,
+        Err(errors) => return assert!(!errors.is_empty()),
+    };
+    if rules.len() > 64 {
+        return;
+    }
+    let key = FlowKey { eth_type: 0x0800, proto: 6, ..FlowKey::ZERO };
+    for target in [
+        Target::E82599 { pballoc: Pballoc::K64, driver: Driver::InTree },
+        Target::E82599 { pballoc: Pballoc::K256, driver: Driver::OutOfTree },
+        Target::I40e { guaranteed: 512, best_effort: 7168 },
+        Target::Ice,
+        Target::Virtio,
+        Target::Software,
+    ] {
+        let verdicts = rules::compile(&rules, target);
+        assert_eq!(verdicts.len(), rules.len());
+        let table = RuleTable::new(target, rules::accepted(&rules, &verdicts));
+        let _ = table.lookup(&key);
+        let _ = rules::overlaps(&rules, target);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn changed_seeds() {
+        for seed in [
+            "tcp 10.0.0.1:80 > 10.0.0.2:90",
+            "11211=3,80=0",
+            "10.0.0.0/8,2001:db8::/64",
+            "64x7,594x4,1518",
+            "333.25/2MHz",
+            "udp from 10.0.0.0/8 to port 53",
+            "priority=5,tcp,tp_dst=80,actions=set_field:10.0.0.9->ip_dst,output:2",
+            "group_id=1,type=select,bucket=weight:2,actions=output:1",
+            "flow-type tcp4 dst-port 80 action 3",
+        ] {
+            for at in (0..=seed.len()).filter(|&at| seed.is_char_boundary(at)) {
+                super::text(&seed.as_bytes()[..at]);
+                for with in ["", "0", "9", " ", ",", "/", "-", ":", "=", "x", "99999999999999999999"] {
+                    let (before, after) = seed.split_at(at);
+                    super::text(format!("{before}{with}{after}").as_bytes());
+                    let rest = after.get(1..).unwrap_or_default();
+                    super::text(format!("{before}{with}{rest}").as_bytes());
+                }
             }
         }
-        Ok(_) => {}
     }
 }

@@ -1,11 +1,12 @@
-# A tester, a device and the cables between them, in network namespaces. To be sourced.
+# A test lab: a tester, a device under test and the cables between them, in network namespaces. Source it.
 #
 #   lab_up cable              t0 ───── t1                      the tester's ports joined by a cable
 #   lab_up DEVICE [PORTS]     t0 ── d0 [device] d1 ── t1       forward, bridge, flowyard, flowyard-xdp
 #
-# Namespaces are ${LAB}t (tester) and ${LAB}d (device), and end with the script. The device's
-# interfaces have the addresses that the bench's "patterned" frames go to, and the hosts behind
-# them are known: nobody has to ask. LAB_NICE="nice -n 19" leaves others of the machine their time.
+# The namespaces are ${LAB}t (tester) and ${LAB}d (device); they are deleted when the script exits. The
+# device's interfaces have the addresses that the bench's "patterned" frames are sent to, and the hosts
+# behind them have permanent neighbour entries, so that no ARP is needed. LAB_NICE="nice -n 19" runs the
+# bench at low priority.
 set -euo pipefail
 
 LAB=${LAB:-fybench$$}
@@ -40,7 +41,7 @@ lab_end() { lab_down; rm -rf "$lab_dir"; }
 trap lab_end EXIT
 trap 'exit 130' INT TERM
 
-lab_silent() { # lab_silent NAMESPACE: nobody speaks there unasked
+lab_silent() { # lab_silent NAMESPACE: the kernel sends no IPv6 frames of its own there
     ip netns exec "$1" sh -c 'echo 1 > /proc/sys/net/ipv6/conf/default/disable_ipv6
         echo 1 > /proc/sys/net/ipv6/conf/all/disable_ipv6; ip link set lo up'
 }
@@ -80,11 +81,11 @@ lab_up() {
         lab_yard=$!
         sleep 0.5
         kill -0 "$lab_yard" 2>/dev/null || { cat "$lab_dir/yard.out"; exit 1; } ;;
-    *) echo "no device '$device': cable, forward, bridge, flowyard, flowyard-xdp, flowyard-ordered"; exit 2 ;;
+    *) echo "no device '$device'; the devices are: cable, forward, bridge, flowyard, flowyard-xdp, flowyard-ordered"; exit 2 ;;
     esac
 }
 
-lab_config() { # lab_config DEVICE PORTS: the yard's configuration
+lab_config() { # lab_config DEVICE PORTS: prints the configuration of flowyard
     local device=$1 ports=$2 kind=af_packet p list=
     [[ $device == flowyard-xdp ]] && kind=af_xdp
     echo "[yard]"
@@ -102,7 +103,7 @@ lab_config() { # lab_config DEVICE PORTS: the yard's configuration
     printf '[work]\nkind = "forward"\nports = { %s }\n' "$list"
 }
 
-# Which frames the device may change: a router changes addresses and TTL.
+# lab_cover DEVICE: the part of a frame that must arrive unchanged. A router changes addresses and TTL.
 lab_cover() { [[ $1 == forward ]] && echo network || echo frame; }
 
 lab_machine() { echo "machine: $(nproc) processors, Linux $(uname -r), load $(cut -d' ' -f1-3 /proc/loadavg)"; }

@@ -173,6 +173,3 @@ impl Drop for Channel {
         }
     }
 }
-
-#[cfg(test)]
-mod tests;

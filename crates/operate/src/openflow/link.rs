@@ -79,8 +79,11 @@ fn tcp(host: &str, port: u16) -> io::Result<TcpStream> {
 }
 
 impl Dialed {
-    /// Wraps a TCP stream, with its TLS session if it has one.
-    pub(super) fn tcp(stream: TcpStream, tls: Option<Connection>) -> io::Result<Self> {
+    /// A connection over a TCP stream, with TLS or without.
+    ///
+    /// # Errors
+    /// When the operating system refuses to change the stream's options.
+    pub fn tcp(stream: TcpStream, tls: Option<Connection>) -> io::Result<Self> {
         stream.set_nodelay(true)?;
         stream.set_nonblocking(true)?;
         Ok(Self { stream: Stream::Tcp(stream), tls: tls.map(Box::new) })

@@ -1,83 +1,11 @@
-use std::path::PathBuf;
-
 use flowyard_testkit::Rng;
 use proptest::prelude::*;
-use serde_json::Value;
 
-use super::mlr::{Class, Stats, classify, conditional_throughput};
 use super::model::{buffered, curve, pps, result, run};
 use super::*;
 use crate::line::{Line, Load};
 use crate::search::learning::Probed;
 use crate::trial::{SECOND, Shape, Trial, TrialResult};
-
-pub(crate) fn shared(file: &str) -> Option<Vec<u8>> {
-    let base = std::env::var_os("FLOWYARD_SHARED").map_or_else(
-        || PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../shared"),
-        PathBuf::from,
-    );
-    let found = std::fs::read(base.join(file)).ok();
-    if found.is_none() {
-        let out = &mut std::io::stderr();
-        std::io::Write::write_fmt(out, format_args!("skipped: needs ../shared/{file}\n")).unwrap();
-    }
-    found
-}
-
-#[test]
-fn loads_are_classified_as_the_drafts_code_does() {
-    let Some(text) = shared("vectors/mlrsearch_load_classification.json") else { return };
-    let vectors: Value = serde_json::from_slice(&text).unwrap();
-    let float = |value: &Value| value.as_f64().unwrap();
-    let goal = |goal: &Value| {
-        let seconds = |name: &str| (float(&goal[name]) * 1e9) as u64;
-        let name = goal["name"].as_str().unwrap();
-        Goal::new(
-            name,
-            seconds("final"),
-            seconds("dsum"),
-            float(&goal["loss"]),
-            float(&goal["exceed"]),
-        )
-    };
-    let goals: Vec<_> = vectors["goals"].as_array().unwrap().iter().map(goal).collect();
-    let (mut compared, mut last) = (0, Stats::default());
-    for point in vectors["points"].as_array().unwrap() {
-        let mut stats = Stats::default();
-        for trial in point["trials"].as_array().unwrap() {
-            for _ in 0..trial["count"].as_u64().unwrap() {
-                stats.add(
-                    trial["duration_s"].as_u64().unwrap() * SECOND,
-                    float(&trial["loss_ratio"]),
-                );
-            }
-        }
-        for goal in &goals {
-            let want = match point["expected_by_code"][&goal.name].as_str().unwrap() {
-                "Lower Bound" => Class::LowerBound,
-                "Upper Bound" => Class::UpperBound,
-                "Undecided" => Class::Undecided,
-                other => panic!("{other}"),
-            };
-            assert_eq!(
-                classify(&stats, goal),
-                want,
-                "point {}, goal {}",
-                point["point"],
-                goal.name
-            );
-            compared += 1;
-        }
-        last = stats;
-    }
-    assert_eq!(compared, 24);
-    for goal in &goals {
-        if let Some(want) = vectors["conditional_throughput_at_point6"][&goal.name].as_f64() {
-            let got = conditional_throughput(1e6, &last, goal);
-            assert!((got - want).abs() < 1e-6, "{}: {got}", goal.name);
-        }
-    }
-}
 
 proptest! {
     /// The throughput of a device with a fixed capacity is found within the width, never above it.

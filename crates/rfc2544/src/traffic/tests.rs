@@ -179,29 +179,6 @@ fn models_have_the_published_statistics() {
     assert!(Model::find("nothing").is_none());
 }
 
-/// The embedded tables of Homa's workloads are close to the published data.
-#[test]
-fn workloads_are_those_of_homa() {
-    for number in 1..=5 {
-        let Some(file) = crate::search::tests::shared(&format!("models/homa_w{number}.tsv")) else {
-            return;
-        };
-        let mut rng = Dice::new(number);
-        let model = Model::find(&format!("homa-w{number}")).unwrap();
-        let mut sizes: Vec<u64> = (0..100_000).map(|_| model.draw(&mut rng)).collect();
-        sizes.sort_unstable();
-        let mut upto = 0.0;
-        for line in String::from_utf8(file).unwrap().lines().filter(|line| !line.starts_with('#')) {
-            let mut words = line.split_whitespace().map(|word| word.parse::<f64>().unwrap());
-            let bytes = words.next().unwrap();
-            upto += words.next().unwrap();
-            let got = sizes.partition_point(|&size| size as f64 <= bytes) as f64 / 1e5;
-            // Merging changes at most one hundredth; the rest is the error of 100,000 draws.
-            assert!((got - upto).abs() < 0.015, "homa-w{number}: {got} up to {bytes}, not {upto}");
-        }
-    }
-}
-
 #[test]
 fn etc_has_the_published_means() {
     let n = 200_000;

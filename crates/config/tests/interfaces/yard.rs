@@ -7,7 +7,8 @@ use flowyard_config::Config;
 use flowyard_yard::run::{Outcome, Running};
 use flowyard_yard::{Clock, DropReason, Parts, Yard};
 
-use crate::net::Net;
+use flowyard_livekit::Line;
+use flowyard_livekit::net::Net;
 
 /// What happened at ports, in words.
 pub(crate) type Said = Arc<Mutex<Vec<String>>>;
@@ -40,6 +41,13 @@ pub(crate) fn build(net: &Net, text: &str) -> Result<(Yard, Said), String> {
 }
 
 impl Live {
+    /// Builds and starts the engine of `line`.
+    pub(crate) fn on(line: &Line) -> Self {
+        let live = Self::start(line.yard(), &line.plan.text());
+        line.set_up_tap();
+        live
+    }
+
     pub(crate) fn start(net: &Net, text: &str) -> Self {
         let (yard, log) = build(net, text).unwrap();
         Self::of(net, yard, log)

@@ -25,11 +25,14 @@ use flowyard_ports::live::Interface;
 use flowyard_report::{Cell, Column, Style, Table};
 use flowyard_testkit::Build;
 
-use crate::line::{Kind, Line, Plan};
-use crate::net::{Net, alone};
-use crate::skipped;
-use crate::sys;
 use crate::sys_bpf::{Blast, umem};
+use flowyard_livekit::line::{Kind, Line, Plan};
+use flowyard_livekit::net::{Net, alone};
+use flowyard_livekit::sys;
+
+flowyard_testkit::tests! {
+    rate on_demand "a measurement",
+}
 
 const ROUNDS: usize = 3;
 
@@ -204,7 +207,7 @@ fn one(who: Who) -> Run {
             run
         }
         Who::Yard(_) => {
-            let live = line.start();
+            let live = crate::yard::Live::on(&line);
             std::thread::sleep(Duration::from_millis(200));
             let run = measure(&line, elsewhere, &new());
             live.stop();
@@ -242,12 +245,7 @@ fn one(who: Who) -> Run {
     }
 }
 
-#[test]
-#[ignore = "a measurement"]
 fn rate() {
-    if skipped() {
-        return;
-    }
     let _alone = alone();
     let only = std::env::var("RATE_ONLY").unwrap_or_default();
     let load = || fs::read_to_string("/proc/loadavg").unwrap().trim().to_owned();

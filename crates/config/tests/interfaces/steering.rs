@@ -22,10 +22,13 @@ use std::time::Duration;
 
 use flowyard_report::{Cell, Column, Style, Table};
 
-use crate::net::{Net, alone};
-use crate::skipped;
-use crate::sys;
 use crate::yard::Live;
+use flowyard_livekit::net::{Net, alone};
+use flowyard_livekit::sys;
+
+flowyard_testkit::tests! {
+    steering on_demand "a measurement",
+}
 
 const CONNECTIONS: usize = 64;
 /// Requests of each connection before it counts, and then.
@@ -262,12 +265,7 @@ fn measure(steering: Steering) -> (Share, f64) {
     result
 }
 
-#[test]
-#[ignore = "a measurement"]
 fn steering() {
-    if skipped() {
-        return;
-    }
     let _alone = alone();
     let mut all: BTreeMap<&str, Vec<(Share, f64)>> = BTreeMap::new();
     let load_before = fs::read_to_string("/proc/loadavg").unwrap();

@@ -5,27 +5,41 @@
 mod os_ken;
 
 use std::net::TcpStream;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::Receiver;
-use flowyard_openflow::agent::{Limits, Rate};
+use crossbeam_channel::{Receiver, Sender, bounded};
+use flowyard_openflow::Version;
+use flowyard_openflow::agent::{Agent, Limits, Rate};
 use flowyard_openflow::change::{Change, Punt};
 use flowyard_openflow::flow::{FlowMod, InReason};
 use flowyard_openflow::message::{Role, RoleMessage};
 use flowyard_openflow::multipart::{Reply, Request};
 use flowyard_openflow::port::{Port, PortStats, reserved};
 use flowyard_openflow::session::{Heard, Session};
-use flowyard_openflow::{Header, Message, Version, encode};
+use flowyard_openflow::{Header, Message, encode};
+use flowyard_operate::openflow::tls::{self, Tls};
+use flowyard_operate::openflow::{Channel, Config, Dialed, Endpoint, Fail, Plane, dial};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::tls::Tls;
-use super::*;
+flowyard_testkit::tests! {
+    mod os_ken,
+    a_barrier_waits_until_the_change_is_in_force,
+    two_controllers_get_the_messages_of_their_roles,
+    a_hundred_thousand_malformed_messages_do_not_affect_other_connections,
+    a_controller_that_does_not_read_loses_packet_ins_and_requests_are_answered_in_a_flood,
+    standalone_ends_when_a_controller_connects_and_begins_when_it_disconnects,
+    tls_asks_both_sides_for_certificates,
+}
 
 const LIMITS: Limits = Limits { tables: 4, flows: 1000, groups: 16, meters: 16 };
 
-/// A data plane in which changes take effect at once, or when the test says so.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A data plane that takes changes when it is told to.
 struct Fake {
     from: Instant,
     applied: Arc<Mutex<Vec<(u64, Change)>>>,
@@ -206,7 +220,6 @@ fn punt(reason: InReason) -> Punt {
     }
 }
 
-#[test]
 fn a_barrier_waits_until_the_change_is_in_force() {
     let switch = switch(listening(), false);
     let mut one = Controller::dial(&switch);
@@ -226,7 +239,6 @@ fn a_barrier_waits_until_the_change_is_in_force() {
     assert_eq!(one.message(), Some((2, Message::BarrierReply)));
 }
 
-#[test]
 fn two_controllers_get_the_messages_of_their_roles() {
     let switch = switch(listening(), true);
     let (mut one, mut two) = (Controller::dial(&switch), Controller::dial(&switch));
@@ -263,7 +275,6 @@ fn two_controllers_get_the_messages_of_their_roles() {
     assert_eq!(stats[0].basic, [7; 8]);
 }
 
-#[test]
 fn a_hundred_thousand_malformed_messages_do_not_affect_other_connections() {
     let switch = switch(listening(), true);
     let (mut bad, mut good) = (Controller::dial(&switch), Controller::dial(&switch));
@@ -306,7 +317,6 @@ fn a_hundred_thousand_malformed_messages_do_not_affect_other_connections() {
     good.barrier(2);
 }
 
-#[test]
 fn a_controller_that_does_not_read_loses_packet_ins_and_requests_are_answered_in_a_flood() {
     let switch = switch(listening(), true);
     switch.channel.with(|agent, _, _| agent.limit_punts(InReason::Action, None));
@@ -339,7 +349,6 @@ fn a_controller_that_does_not_read_loses_packet_ins_and_requests_are_answered_in
     assert!(dropped >= Some(90), "{dropped:?}");
 }
 
-#[test]
 fn standalone_ends_when_a_controller_connects_and_begins_when_it_disconnects() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a socket");
     let port = listener.local_addr().expect("an address").port();
@@ -382,7 +391,6 @@ fn standalone_ends_when_a_controller_connects_and_begins_when_it_disconnects() {
     }
 }
 
-#[test]
 fn tls_asks_both_sides_for_certificates() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = |name: &str| folder.path().join(name);

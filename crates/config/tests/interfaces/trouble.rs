@@ -5,11 +5,28 @@ use std::time::Duration;
 
 use flowyard_yard::DropReason;
 
-use crate::line::{Kind, Line, Plan, ips};
-use crate::net::alone;
-use crate::skipped;
-use crate::traffic::Datagrams;
 use crate::yard::{Live, build, drops_but, wait_until};
+use flowyard_livekit::line::{Kind, Line, Plan, ips};
+use flowyard_livekit::net::alone;
+use flowyard_livekit::traffic::Datagrams;
+
+flowyard_testkit::tests! {
+    af_packet_flaps needs [crate::NAMESPACES],
+    af_xdp_flaps needs [crate::NAMESPACES],
+    tap_flaps needs [crate::NAMESPACES],
+    af_packet_vanishes needs [crate::NAMESPACES],
+    af_xdp_vanishes needs [crate::NAMESPACES],
+    tap_vanishes needs [crate::NAMESPACES],
+    af_xdp_waits_for_an_interface_that_it_can_open needs [crate::NAMESPACES],
+    af_packet_counts_what_a_full_ring_drops needs [crate::NAMESPACES],
+    af_xdp_counts_what_a_full_ring_drops needs [crate::NAMESPACES],
+    tap_counts_what_a_full_queue_drops needs [crate::NAMESPACES],
+    child on_demand "started by another test",
+    af_xdp_killed_at_any_moment needs [crate::NAMESPACES],
+    tap_killed_at_any_moment needs [crate::NAMESPACES],
+    af_packet_killed_at_any_moment needs [crate::NAMESPACES],
+    what_cannot_be_opened_is_said needs [crate::NAMESPACES],
+}
 
 const LONG: Datagrams = Datagrams {
     to: std::net::IpAddr::V4(std::net::Ipv4Addr::new(10, 9, 0, 2)),
@@ -21,18 +38,15 @@ const LONG: Datagrams = Datagrams {
 
 /// The yard's interface towards the first host goes down and up again while both talk.
 fn flap(kind: Kind) {
-    if skipped() {
-        return;
-    }
     let _alone = alone();
     let line = Line::new(Plan::of(kind));
-    let live = line.start();
+    let live = crate::yard::Live::on(&line);
     line.ping(ips()[0], "");
     // Down is down for the yard's frames, too: so that there are some, the far host talks.
     let (a, b) = (line.a.0.try_clone().unwrap(), line.b.0.try_clone().unwrap());
     let near = "10.9.0.1".parse().unwrap();
     let talk = std::thread::spawn(move || {
-        let (a, b) = (crate::net::Net(a), crate::net::Net(b));
+        let (a, b) = (flowyard_livekit::net::Net(a), flowyard_livekit::net::Net(b));
         Datagrams { to: near, ..LONG }.send(&b, &a)
     });
     sleep(Duration::from_millis(150));
@@ -55,33 +69,27 @@ fn flap(kind: Kind) {
     assert!(outcome.total().drops.get(DropReason::PortDown) > 0, "{:?}", outcome.total().drops);
 }
 
-#[test]
 fn af_packet_flaps() {
     flap(Kind::Packet);
 }
 
-#[test]
 fn af_xdp_flaps() {
     flap(Kind::Xdp);
 }
 
-#[test]
 fn tap_flaps() {
     flap(Kind::Tap);
 }
 
 /// The interface towards the first host is deleted while both talk, and made anew.
 fn vanish(plan: Plan) {
-    if skipped() {
-        return;
-    }
     let _alone = alone();
     let line = Line::new(plan);
-    let live = line.start();
+    let live = crate::yard::Live::on(&line);
     line.ping(ips()[0], "");
     let (a, b) = (line.a.0.try_clone().unwrap(), line.b.0.try_clone().unwrap());
     let talk = std::thread::spawn(move || {
-        let (a, b) = (crate::net::Net(a), crate::net::Net(b));
+        let (a, b) = (flowyard_livekit::net::Net(a), flowyard_livekit::net::Net(b));
         Datagrams { count: 1500, ..LONG }.send(&a, &b)
     });
     sleep(Duration::from_millis(150));
@@ -123,30 +131,23 @@ fn vanish(plan: Plan) {
     assert!(plan.kind == Kind::Tap || outcome.total().drops.get(DropReason::Overrun) == 0);
 }
 
-#[test]
 fn af_packet_vanishes() {
     vanish(Plan { cores: 2, ..Plan::of(Kind::Packet) });
 }
 
-#[test]
 fn af_xdp_vanishes() {
     vanish(Plan { cores: 2, ..Plan::of(Kind::Xdp) });
 }
 
-#[test]
 fn tap_vanishes() {
     vanish(Plan { cores: 2, ..Plan::of(Kind::Tap) });
 }
 
 /// An interface that is back and cannot be opened is tried again, and told of once.
-#[test]
 fn af_xdp_waits_for_an_interface_that_it_can_open() {
-    if skipped() {
-        return;
-    }
     let _alone = alone();
     let line = Line::new(Plan::of(Kind::Xdp));
-    let live = line.start();
+    let live = crate::yard::Live::on(&line);
     line.yard()
         .sh("ip link del vb; ip link add vb mtu 9000 type veth peer name va; ip link set vb up");
     live.until_told("MTU of 9000", 1);
@@ -163,9 +164,6 @@ fn af_xdp_waits_for_an_interface_that_it_can_open() {
 /// Frames come while nobody takes them: those that the ring had no room for are counted, so that
 /// all that came is accounted for.
 fn flood(kind: Kind) {
-    if skipped() {
-        return;
-    }
     let _alone = alone();
     let line = Line::new(Plan { port: "ring_frames = 64", ..Plan::of(kind) });
     let (yard, log) = build(line.yard(), &line.plan.text()).unwrap();
@@ -188,24 +186,19 @@ fn flood(kind: Kind) {
     assert!((10_000..10_100).contains(&total.rx_frames), "{total:?}");
 }
 
-#[test]
 fn af_packet_counts_what_a_full_ring_drops() {
     flood(Kind::Packet);
 }
 
-#[test]
 fn af_xdp_counts_what_a_full_ring_drops() {
     flood(Kind::Xdp);
 }
 
-#[test]
 fn tap_counts_what_a_full_queue_drops() {
     flood(Kind::Tap);
 }
 
 /// The yard of [`killed_at_any_moment`], in a process of its own.
-#[test]
-#[ignore = "started by another test"]
 fn child() {
     let Ok(text) = std::env::var("FLOWYARD_LIVE_YARD") else { return };
     let config = flowyard_config::Config::parse("y.toml", &text).unwrap();
@@ -216,16 +209,13 @@ fn child() {
 
 /// Kill -9 leaves no program on the interface, and the next start works.
 fn killed(kind: Kind, times: u64) {
-    if skipped() {
-        return;
-    }
     let _alone = alone();
     let line = Line::new(Plan::of(kind));
     for round in 0..times {
         let mut command = std::process::Command::new(std::env::current_exe().unwrap());
         command.args(["--exact", "trouble::child", "--ignored"]);
         command.env("FLOWYARD_LIVE_YARD", line.plan.text()).stdout(std::process::Stdio::null());
-        crate::sys::within(&mut command, &line.yard().0);
+        flowyard_livekit::sys::within(&mut command, &line.yard().0);
         let mut child = command.spawn().unwrap();
         // From before it has opened anything to when frames pass.
         sleep(Duration::from_millis(round * 7));
@@ -245,32 +235,25 @@ fn killed(kind: Kind, times: u64) {
         let left = line.yard().sh("ip -o link show type tun | wc -l");
         assert_eq!(left.trim(), "0", "a tap that the yard made ends with it");
     }
-    let live = line.start();
+    let live = crate::yard::Live::on(&line);
     line.ping(ips()[0], "");
     live.stop();
 }
 
-#[test]
 fn af_xdp_killed_at_any_moment() {
     killed(Kind::Xdp, 12);
 }
 
-#[test]
 fn tap_killed_at_any_moment() {
     killed(Kind::Tap, 6);
 }
 
-#[test]
 fn af_packet_killed_at_any_moment() {
     killed(Kind::Packet, 4);
 }
 
 /// An interface that is not there, or that somebody else has: said at its place, with the mend.
-#[test]
 fn what_cannot_be_opened_is_said() {
-    if skipped() {
-        return;
-    }
     let _alone = alone();
     let line = Line::new(Plan::of(Kind::Xdp));
     let said = |text: &str| build(line.yard(), text).err().unwrap();

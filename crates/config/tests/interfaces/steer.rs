@@ -9,17 +9,20 @@ use flowyard_ports::af_packet::{self, Fanout, Ring};
 use flowyard_ports::live::Interface;
 use flowyard_ports::tap::{Got, Programs, Queue};
 
-use crate::line::{Kind, Line, Plan, ips};
-use crate::net::{Net, alone};
-use crate::skipped;
 use crate::yard::Live;
+use flowyard_livekit::line::{Kind, Line, Plan, ips};
+use flowyard_livekit::net::{Net, alone};
+
+flowyard_testkit::tests! {
+    af_xdp_leaves_the_rest_to_the_kernel needs [crate::NAMESPACES],
+    af_xdp_falls_back_to_generic needs [crate::NAMESPACES],
+    the_queue_written_to_is_where_the_host_answers needs [crate::NAMESPACES],
+    af_packet_shares_flows_from_the_first_frame needs [crate::NAMESPACES],
+    tap_shares_flows_from_the_first_frame needs [crate::NAMESPACES],
+}
 
 /// Only what matches is taken from the kernel: the rest of the interface works as before.
-#[test]
 fn af_xdp_leaves_the_rest_to_the_kernel() {
-    if skipped() {
-        return;
-    }
     let _alone = alone();
     let line = Line::new(Plan::of(Kind::Xdp));
     let text = line.plan.text().replace("\"all\"", "\"udp to port 7777\"");
@@ -50,11 +53,7 @@ fn af_xdp_leaves_the_rest_to_the_kernel() {
 }
 
 /// Where the driver takes no program, it runs behind the driver, and that is said.
-#[test]
 fn af_xdp_falls_back_to_generic() {
-    if skipped() {
-        return;
-    }
     let _alone = alone();
     let line = Line::new(Plan::of(Kind::Xdp));
     // A veth takes none if its peer has more transmit queues than it has receive queues.
@@ -62,12 +61,12 @@ fn af_xdp_falls_back_to_generic() {
     line.a.uneven("va", 2, line.yard(), "vb", 1);
     line.a.address("va", 1);
     line.a.sh("ethtool -K va tx off > /dev/null");
-    let live = line.start();
+    let live = crate::yard::Live::on(&line);
     assert!(live.logged("west: af_xdp on queue 0: copy mode, XDP program in generic mode"));
     assert!(live.logged("east: af_xdp on queue 0: copy mode, XDP program in native mode"));
-    for to in crate::line::ips() {
+    for to in flowyard_livekit::line::ips() {
         line.ping(to, "");
-        crate::traffic::stream(&line.a, &line.b, to, 1 << 20);
+        flowyard_livekit::traffic::stream(&line.a, &line.b, to, 1 << 20);
     }
     let outcome = live.stop();
     assert_eq!(outcome.total().drops.total(), 0, "{:?}", outcome.total());
@@ -107,11 +106,7 @@ fn asked(core: usize) -> [u64; 2] {
 
 /// The host answers a flow on the queue that it was last written to, which is the one of the core
 /// that the flow was steered to.
-#[test]
 fn the_queue_written_to_is_where_the_host_answers() {
-    if skipped() {
-        return;
-    }
     let _alone = alone();
     let [zero, one] = [0, 1].map(asked);
     // Requests come by the same ring in both runs; answers by the queue steered to.
@@ -132,9 +127,6 @@ fn source(frame: &[u8]) -> Option<[u8; 2]> {
 /// Queues that are opened while an interface is under load share its flows from the first frame on:
 /// none changes its queue.
 fn shared_from_the_first(kind: Kind) {
-    if skipped() {
-        return;
-    }
     let _alone = alone();
     let mut moved = Vec::new();
     for _ in 0..10 {
@@ -208,12 +200,10 @@ fn shared_from_the_first(kind: Kind) {
     assert!(moved.is_empty(), "flows in several queues: {moved:?}");
 }
 
-#[test]
 fn af_packet_shares_flows_from_the_first_frame() {
     shared_from_the_first(Kind::Packet);
 }
 
-#[test]
 fn tap_shares_flows_from_the_first_frame() {
     shared_from_the_first(Kind::Tap);
 }

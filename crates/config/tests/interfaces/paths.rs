@@ -9,11 +9,22 @@ use flowyard_testkit::Build;
 use flowyard_yard::DropReason;
 use flowyard_yard::run::Outcome;
 
-use crate::line::{Kind, Line, Plan, ips};
-use crate::net::alone;
-use crate::skipped;
-use crate::traffic::{Datagrams, stream};
 use crate::yard::{Live, drops_but};
+use flowyard_livekit::line::{Kind, Line, Plan, ips};
+use flowyard_livekit::net::alone;
+use flowyard_livekit::traffic::{Datagrams, stream};
+
+flowyard_testkit::tests! {
+    af_packet needs [crate::NAMESPACES],
+    af_xdp needs [crate::NAMESPACES],
+    tap needs [crate::NAMESPACES],
+    af_packet_on_two_cores needs [crate::NAMESPACES],
+    af_xdp_on_two_cores needs [crate::NAMESPACES],
+    tap_on_two_cores needs [crate::NAMESPACES],
+    af_packet_jumbo needs [crate::NAMESPACES],
+    tap_jumbo needs [crate::NAMESPACES],
+    af_xdp_refuses_jumbo_with_the_mend needs [crate::NAMESPACES],
+}
 
 /// Stops the yard: what is missing was dropped under a reason, by a machine that was busy with
 /// other things; on one that is not, nothing is.
@@ -36,12 +47,9 @@ fn numbered(line: &Line, to: std::net::IpAddr, bytes: usize) -> u64 {
 
 /// Pings with neighbour discovery, streams, datagrams, fragments, tagged frames.
 fn everyday(plan: Plan) {
-    if skipped() {
-        return;
-    }
     let _alone = alone();
     let line = Line::new(plan);
-    let live = line.start();
+    let live = crate::yard::Live::on(&line);
     let mut missing = 0;
     for to in ips() {
         line.ping(to, "");
@@ -98,47 +106,38 @@ fn tagged(line: &Line) {
     assert_eq!(seen, frames);
 }
 
-#[test]
 fn af_packet() {
     everyday(Plan::of(Kind::Packet));
 }
 
-#[test]
 fn af_xdp() {
     everyday(Plan::of(Kind::Xdp));
 }
 
-#[test]
 fn tap() {
     everyday(Plan::of(Kind::Tap));
 }
 
 /// Two cores, each with a queue of its own on every port.
-#[test]
 fn af_packet_on_two_cores() {
     everyday(Plan { cores: 2, ..Plan::of(Kind::Packet) });
 }
 
 /// Besides, hosts that leave checksums to an adapter.
-#[test]
 fn af_xdp_on_two_cores() {
     let port = "ring_frames = 8192\ncomplete_checksums = true";
     everyday(Plan { cores: 2, order: "ordered", port, ..Plan::of(Kind::Xdp) });
 }
 
-#[test]
 fn tap_on_two_cores() {
     everyday(Plan { cores: 2, order: "atomic", ..Plan::of(Kind::Tap) });
 }
 
 /// Frames of 9,000 bytes, where the kind can.
 fn jumbo(kind: Kind) {
-    if skipped() {
-        return;
-    }
     let _alone = alone();
     let line = Line::new(Plan { mtu: 9000, yard: "buffer_bytes = 9216", ..Plan::of(kind) });
-    let live = line.start();
+    let live = crate::yard::Live::on(&line);
     let mut missing = 0;
     for to in ips() {
         line.ping(to, "-s 8900 -M do");
@@ -149,21 +148,15 @@ fn jumbo(kind: Kind) {
     assert!(outcome.total().rx_bytes > 2 * (4000 - missing) * 8900);
 }
 
-#[test]
 fn af_packet_jumbo() {
     jumbo(Kind::Packet);
 }
 
-#[test]
 fn tap_jumbo() {
     jumbo(Kind::Tap);
 }
 
-#[test]
 fn af_xdp_refuses_jumbo_with_the_mend() {
-    if skipped() {
-        return;
-    }
     let line = Line::new(Plan { mtu: 9000, ..Plan::of(Kind::Xdp) });
     let error = crate::yard::build(line.yard(), &line.plan.text()).err().unwrap();
     assert!(error.starts_with("y.toml:7:13: 'vb' has an MTU of 9000; lower it to 3758"), "{error}");

@@ -1,0 +1,204 @@
+//! The steps of CI, in the order in which they run. Each is short: it names the command.
+
+use std::process::Stdio;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use anyhow::{Result, bail};
+
+use super::Ci;
+use super::results::{self, Expected, Machine, Totals};
+use crate::firmware as images;
+use crate::shell::{self, run, say, tee};
+
+pub(super) const CAPTURE: &str = "captures/yard.pcap";
+
+/// The programs that a live test may run.
+const LIVE_TOOLS: [&str; 5] = ["ip", "ethtool", "ping", "nstat", "ss"];
+
+/// Prints the versions. `rust-toolchain.toml` names the version; rustup downloads it if necessary.
+pub(super) fn toolchain(ci: &mut Ci) -> Result<()> {
+    run(ci.command("rustc").arg("--version"))?;
+    run(&mut ci.cargo("--version"))
+}
+
+pub(super) fn fmt(ci: &mut Ci) -> Result<()> {
+    run(&mut ci.cargo("fmt --all --check"))
+}
+
+pub(super) fn tidy(_: &mut Ci) -> Result<()> {
+    crate::tidy::run(false)
+}
+
+pub(super) fn clippy(ci: &mut Ci) -> Result<()> {
+    run(&mut ci.cargo("clippy --workspace --all-targets -- -D warnings"))
+}
+
+/// All tests but the live tests of the command, which step `live` runs. A test that is ignored for a
+/// reason which `.ci/expected-ignored` does not list, or not for this machine, fails the step.
+pub(super) fn tests(ci: &mut Ci) -> Result<()> {
+    let expected = Expected::read(&ci.root.join(".ci/expected-ignored"))?;
+    let printed = tee(ci.cargo("test --workspace").env("FLOWYARD_LIVE", "0"))?;
+    let totals = Totals::read(&printed.text);
+    say(&totals.to_string());
+    let (machine, mut unexpected) = (Machine::here(), 0);
+    for (reason, names) in results::ignored(&printed.text) {
+        let is_expected = expected.permits(reason, &machine);
+        let reason = if reason.is_empty() { "no reason given" } else { reason };
+        let mark = if is_expected { "" } else { "UNEXPECTED: " };
+        say(&format!("{mark}{} ignored ({reason}): {}", names.len(), names.join(", ")));
+        unexpected += if is_expected { 0 } else { names.len() };
+        if is_expected {
+            ci.skip_quietly(&format!("{} tests: {reason}", names.len()));
+        }
+    }
+    let passed = totals.passed;
+    ci.totals = Some(totals);
+    printed.checked()?;
+    if passed == 0 {
+        bail!("no test was run");
+    }
+    if unexpected > 0 {
+        bail!(
+            "{unexpected} tests were ignored for a reason that .ci/expected-ignored does not permit"
+        );
+    }
+    Ok(())
+}
+
+/// The whole engine under seeds that were never tried before. A failure prints its seed and the
+/// command that repeats it. The fixed seeds are among the tests.
+pub(super) fn fresh(ci: &mut Ci) -> Result<()> {
+    // The same packages as in step `tests`, so that nothing is built again.
+    let mut command = ci.cargo("test --workspace --test main sim::every_seed -- --nocapture");
+    run(command.env("FLOWYARD_FIRST_SEED", seed()?).env("FLOWYARD_SEEDS", "2000"))
+}
+
+#[allow(clippy::disallowed_methods, reason = "the time is a seed that no earlier run has used")]
+fn seed() -> Result<String> {
+    Ok(SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs().to_string())
+}
+
+/// The queues under every order of events that the model checker finds.
+pub(super) fn loom(ci: &mut Ci) -> Result<()> {
+    // Its own target folder: with other RUSTFLAGS everything would be built again.
+    let mut command = ci.cargo("test --release -p flowyard-queue --test loom");
+    run(command.env("RUSTFLAGS", "--cfg loom").env("CARGO_TARGET_DIR", "target/loom"))
+}
+
+/// Pool, ring, done bits and pins under Miri: undefined behaviour, leaks and data races.
+pub(super) fn miri(ci: &mut Ci) -> Result<()> {
+    if !ci.has_nightly() {
+        return ci.skip("no nightly toolchain (rustup toolchain install nightly)");
+    }
+    let mut add = ci.command("rustup");
+    add.args("component add --toolchain nightly miri rust-src".split(' '));
+    let added = add.stdout(Stdio::null()).output()?;
+    if !added.status.success() {
+        let text = String::from_utf8_lossy(&added.stderr);
+        let last = text.lines().last().unwrap_or_default();
+        return ci.skip(&format!("the nightly toolchain has no miri: {last}"));
+    }
+    ci.start_fuzz_build()?; // Miri uses one thread, so there is a processor for it
+    for tests in ["-p flowyard-queue --lib --test threads", "-p flowyard-pool --lib"] {
+        let mut command = ci.cargo(&format!("+nightly miri test {tests}"));
+        command.env("MIRIFLAGS", "-Zmiri-disable-isolation");
+        run(command.env("CARGO_TARGET_DIR", "target/miri"))?;
+    }
+    Ok(())
+}
+
+pub(super) fn doc(ci: &mut Ci) -> Result<()> {
+    run(ci.cargo("doc --workspace --no-deps").env("RUSTDOCFLAGS", "-D warnings"))
+}
+
+/// The command that the README shows first.
+pub(super) fn analyze(ci: &mut Ci) -> Result<()> {
+    let report = shell::output(&mut ci.cargo(&format!("run --release -- analyze {CAPTURE}")))?;
+    say(report.trim_end());
+    if report.trim().is_empty() {
+        bail!("analyze printed nothing for {CAPTURE}");
+    }
+    Ok(())
+}
+
+/// The engine on real threads, as in the README.
+pub(super) fn forward(ci: &mut Ci) -> Result<()> {
+    for config in ["forward", "switch"] {
+        run(&mut ci.cargo(&format!("run --release -- run docs/examples/{config}.toml")))?;
+    }
+    Ok(())
+}
+
+/// The command, as it is released, on real interfaces and with real programs, in namespaces that the
+/// tests make. This needs root and a kernel that permits network namespaces. The live tests of the
+/// engine alone are in step `tests`.
+pub(super) fn live(ci: &mut Ci) -> Result<()> {
+    let machine = Machine::here();
+    if !machine.is_root {
+        return ci.skip("not root, which network namespaces need");
+    }
+    if !machine.has_namespaces {
+        return ci.skip("no network namespaces here");
+    }
+    if let Some(tool) = LIVE_TOOLS.iter().find(|tool| !shell::in_path(tool)) {
+        return ci.skip(&format!("no {tool}"));
+    }
+    run(&mut ci.cargo("build --release -p flowyard-cli"))?;
+    // The same packages as in step `tests`: of one package alone they would be built again.
+    let sets = "test --workspace --test live";
+    run(&mut ci.cargo(&format!("{sets} --no-run")))?;
+    // With a limit: a machine that takes longer has failed.
+    let mut command = ci.command("timeout");
+    command.args(["900", "cargo"]).args(sets.split(' '));
+    command.args(["--", "--nocapture", "--test-threads", "1"]);
+    let printed = tee(command.env("FLOWYARD_BINARY", ci.root.join("target/release/flowyard")))?;
+    let text = printed.checked()?;
+    let ignored = results::ignored(&text);
+    let ignored = ignored.iter().map(|(why, names)| format!("{} tests: {why}", names.len()));
+    ignored.collect::<Vec<_>>().iter().try_for_each(|part| ci.skip(part))
+}
+
+/// The OpenFlow switch against os-ken's switch tester, live: the part of it that takes a minute.
+pub(super) fn conformance(ci: &mut Ci) -> Result<()> {
+    run(&mut ci.cargo("build --release -p flowyard-cli"))?;
+    let mut command = ci.command("tests/conformance/run");
+    command.env("FLOWYARD_BINARY", ci.root.join("target/release/flowyard")).env("LIMIT", "300");
+    let printed = tee(command.arg("fast"))?;
+    if printed.code == Some(77) {
+        let why = printed.text.lines().find_map(|line| line.strip_prefix("skipped: "));
+        return ci.skip(why.unwrap_or("tests/conformance/run gives no reason"));
+    }
+    printed.checked().map(drop)
+}
+
+/// The committed firmware images are the build of their sources.
+pub(super) fn firmware(ci: &mut Ci) -> Result<()> {
+    match images::compiler_is_here() {
+        Ok(()) => images::check(),
+        Err(wanted) => ci.skip(&format!("{wanted} is not installed")),
+    }
+}
+
+/// Simulated core cycles a second. The floor is 30 million; a slow machine is reported, not failed.
+pub(super) fn nicspeed(ci: &mut Ci) -> Result<()> {
+    let text = tee(&mut ci.cargo("bench -p flowyard-nicsim --bench speed"))?.checked()?;
+    let row = text.lines().find(|line| line.contains("Mitem/s")).unwrap_or_default();
+    let rate = row.split_whitespace().nth(1).unwrap_or_default();
+    let slow = rate.parse::<f64>().unwrap_or_default() < 30.0;
+    let note = if slow { ": below the floor of 30" } else { "" };
+    say(&format!("nicsim: {rate} million core cycles a second{note}"));
+    Ok(())
+}
+
+pub(super) fn deny(ci: &mut Ci) -> Result<()> {
+    if !ci.has_tool("deny") {
+        return ci.skip("cargo-deny cannot be installed here");
+    }
+    run(&mut ci.cargo("deny check licenses bans sources"))?;
+    // The advisory database is a git repository that not every network reaches.
+    if std::env::var_os("CHECK_ADVISORIES").is_some_and(|value| !value.is_empty()) {
+        run(&mut ci.cargo("deny check advisories"))
+    } else {
+        ci.skip("advisories (CHECK_ADVISORIES=1 fetches the database)")
+    }
+}
