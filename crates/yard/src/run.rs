@@ -164,7 +164,7 @@ impl Yard {
         let pins = pin.into_iter().map(Some).chain(std::iter::repeat(None));
         let threads = cores.into_iter().zip(pins).map(|(core, cpu)| {
             let (shared, clock) = (Arc::clone(&shared), Arc::clone(&clock));
-            thread::spawn(move || live(core, cpu, idle, &shared, &clock))
+            thread::spawn(move || core_thread(core, cpu, idle, &shared, &clock))
         });
         let threads = threads.collect();
         Running { threads, shared, places, mail, pool, counters, clock, began, elephants, control }
@@ -292,16 +292,16 @@ fn said(panic: &(dyn std::any::Any + Send)) -> String {
     text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "a panic".into())
 }
 
-/// The life of a core's thread.
-fn live(mut core: Core, cpu: Option<usize>, idle: Idle, shared: &Shared, clock: &Clock) -> Gone {
+/// The body of a core's thread.
+fn core_thread(mut core: Core, cpu: Option<usize>, idle: Idle, shared: &Shared, clock: &Clock) -> Gone {
     let mut remarks = Vec::new();
     if let Some(cpu) = cpu
         && !sys::pin(cpu)
     {
-        remarks.push(format!("core {} runs unpinned: processor {cpu} is not to be had", core.id()));
-        tracing::warn!(core = core.id(), cpu, "core runs unpinned: the processor is not to be had");
+        remarks.push(format!("core {} is not pinned: CPU {cpu} is not available", core.id()));
+        tracing::warn!(core = core.id(), cpu, "the core is not pinned: the CPU is not available");
     }
-    let died = watch(&mut core, idle, shared, clock);
+    let died = tick_until_drained(&mut core, idle, shared, clock);
     shared.left.fetch_add(1, Ordering::Release);
     let ports = core.close_ports();
     ports.iter().for_each(|remark| tracing::warn!(core = core.id(), "{remark}"));
@@ -310,8 +310,8 @@ fn live(mut core: Core, cpu: Option<usize>, idle: Idle, shared: &Shared, clock: 
     Gone { counters: core.counters(), stages, counts, remarks, died }
 }
 
-/// Ticks until all is drained; what the core died of, if it did.
-fn watch(core: &mut Core, idle: Idle, shared: &Shared, clock: &Clock) -> Option<String> {
+/// Ticks until all is drained. Returns what the core died of, if it did.
+fn tick_until_drained(core: &mut Core, idle: Idle, shared: &Shared, clock: &Clock) -> Option<String> {
     let (mut ended, mut quiet, mut last) = (false, 0, clock());
     loop {
         let now = clock();
