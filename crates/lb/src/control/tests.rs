@@ -296,7 +296,9 @@ fn what_is_wrong_changes_nothing() {
         assert_eq!(control.set(services, 1).unwrap_err().to_string(), error);
         assert_eq!((control.plan().generation(), control.plan().targets().count()), (before, 2));
     }
-    assert!(Control::new(vec![good()], 250, 0).unwrap_err().to_string().contains("no prime"));
+    assert!(
+        Control::new(vec![good()], 250, 0).unwrap_err().to_string().contains("not a prime number")
+    );
     // Ports side by side, other protocols and ranges are fine.
     let udp = Service { name: "u".into(), proto: proto::UDP, ports: 1..=65_535, ..good() };
     let plan = control(vec![good(), service("next", 81, vec![]), udp]).plan();
