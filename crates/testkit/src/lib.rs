@@ -12,6 +12,8 @@
 #![forbid(unsafe_code)]
 
 mod frames;
+#[cfg(feature = "harness")]
+pub mod harness;
 mod order;
 mod sums;
 mod traffic;
