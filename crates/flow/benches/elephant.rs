@@ -1,13 +1,12 @@
-//! What it costs to know who is big: samples against counting every frame, in nanoseconds per
-//! packet.
+//! The cost of finding large flows: samples against counting every frame, in nanoseconds per packet.
 //!
 //! ```text
 //! cargo bench -p flowyard-flow --bench elephant
 //! ```
 //!
-//! Paired rounds: each round runs every variant once over the same batches. Every variant first
-//! reads each handle and key, since who parsed the frames has just written them; that alone runs
-//! too, and what is printed is the difference in the same round: lower quartile and median.
+//! Paired rounds: each round runs every variant once over the same batches. Every variant first reads
+//! each handle and key, because in the engine the parser has just written them. A variant that only
+//! reads them runs too; printed are the lower quartile and the median of the difference to it.
 #![allow(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
 #![allow(clippy::print_stdout, reason = "a benchmark prints")]
 
@@ -19,10 +18,10 @@ use flowyard_flow::learn::elephant::{Sampler, Seen};
 use flowyard_frame::{Batch, FlowKey, Frame, LANES};
 use flowyard_testkit::{Popularity, Profile, Traffic};
 
-/// Batches of each mix.
+/// Number of batches of each mix.
 const BATCHES: usize = 4096;
 
-/// Batches of this traffic, keys and lengths only.
+/// Batches of this traffic, with keys and lengths only.
 fn batches(flows: u32, popularity: Popularity) -> Vec<Batch> {
     let profile = Profile { flows, popularity, exchanges: 0, ..Profile::default() };
     let mut traffic = Traffic::new(profile, 1);

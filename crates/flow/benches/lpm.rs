@@ -1,11 +1,11 @@
-//! What a route look-up costs, in nanoseconds per packet.
+//! The cost of a route lookup, in nanoseconds per packet.
 //!
 //! ```text
 //! cargo bench -p flowyard-flow --bench lpm
 //! ```
 //!
-//! Beside it the simple alternative: a `HashMap` for each prefix length, the longest first. Paired
-//! rounds; what is printed is the median and the least.
+//! The alternative for comparison is a `HashMap` for each prefix length, the longest first. Printed are
+//! the median and the minimum of paired rounds.
 #![allow(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
 #![allow(clippy::print_stdout, reason = "a benchmark prints")]
 
@@ -22,8 +22,8 @@ use ipnet::IpNet;
 
 const BATCHES: usize = 2048;
 
-/// A prefix as in the Internet's tables: of IPv4 three in five are /24, the others /12 to /23; of
-/// IPv6 half are /48, the others /29 to /47.
+/// A prefix as in the Internet's routing tables: three in five IPv4 prefixes are /24, the others /12 to
+/// /23; three in five IPv6 prefixes are /48, the others /29 to /47.
 fn prefix(rng: &mut Rng, v6: bool) -> IpNet {
     let often = rng.below(5) < 3;
     let (addr, len): (IpAddr, _) = if v6 {

@@ -1,12 +1,12 @@
-//! What the walk costs: bytes to action, in nanoseconds per packet.
+//! The cost of the path from bytes to action, in nanoseconds per packet.
 //!
 //! ```text
 //! cargo bench -p flowyard-flow                     each stage by itself, then paired rounds
 //! valgrind --tool=callgrind --toggle-collect='*count_*' target/release/deps/walk-* --count
 //! ```
 //!
-//! The machine may be busy, so variants are compared in paired rounds: each round runs every
-//! variant once, and what is printed is the median and the least of the rounds.
+//! The machine may be busy, so variants are compared in paired rounds: each round runs every variant
+//! once. Printed are the median and the minimum of the rounds.
 #![allow(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
 #![allow(clippy::print_stdout, reason = "a benchmark prints")]
 
@@ -24,7 +24,7 @@ fn flow(n: u32) -> FlowKey {
     FlowKey::five_tuple(17, src.into(), 1024 + (n & 4095) as u16, dst.into(), 11211)
 }
 
-/// A 60-byte frame of `key`, checksum and lengths right.
+/// A 60-byte frame with `key`, with correct checksum and lengths.
 fn bytes(key: &FlowKey) -> [u8; 64] {
     let mut b = [0; 64];
     b[..12].copy_from_slice(&[2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2]);
@@ -41,10 +41,10 @@ fn bytes(key: &FlowKey) -> [u8; 64] {
     b
 }
 
-/// Packets, tables and a hash: what one variant walks through.
+/// The packets, tables and hash of one variant.
 struct Walk {
     packets: Vec<[u8; 64]>,
-    /// Packets by number, shuffled: a pool's buffers come in no order.
+    /// Packet numbers, shuffled: the buffers of a pool are in no particular order.
     order: Vec<u32>,
     toeplitz: Toeplitz,
     types: HashTypes,
@@ -53,7 +53,7 @@ struct Walk {
 }
 
 impl Walk {
-    /// `entries` flows in the table; `packets` packets, one of eight of a flow that is not.
+    /// `entries` flows in the table; of `packets` packets, one of eight is of a flow that is not.
     fn new(entries: u32, packets: usize, portable: bool) -> Self {
         let mut exact = Exact::new(entries as usize, &FlowKey::FLOW, 1);
         for n in 0..entries {
@@ -80,13 +80,13 @@ impl Walk {
         }
     }
 
-    /// `batches` batches from bytes to actions.
+    /// Processes `batches` batches from bytes to actions.
     #[inline(never)]
     fn count_walk(&mut self, batches: usize) {
-        let mut batch = full(1); // rx has put its frames there
+        let mut batch = full(1); // as if rx had received the frames
         for _ in 0..batches {
             let order = &self.order[self.at..self.at + LANES];
-            // The fetches do not wait for each other; parsing alone would wait for each frame.
+            // These fetches overlap; parsing alone would wait for each frame.
             let first = |sum, &number: &u32| sum | self.packets[number as usize][12];
             black_box(order.iter().fold(0, first));
             for (key, &number) in batch.keys.iter_mut().zip(order) {
@@ -109,7 +109,7 @@ fn full(entries: u32) -> Batch {
     batch
 }
 
-/// Time of 32 packets; the hash alone.
+/// Time of 32 packets; only the hash.
 #[divan::bench(args = ["portable", "wide"])]
 fn hash_32(bencher: divan::Bencher<'_, '_>, path: &str) {
     let toeplitz = Toeplitz::new(&MICROSOFT_KEY).unwrap();
@@ -120,7 +120,7 @@ fn hash_32(bencher: divan::Bencher<'_, '_>, path: &str) {
     });
 }
 
-/// Time of 32 packets; parsing and checking alone.
+/// Time of 32 packets; only parsing and checking.
 #[divan::bench]
 fn parse_32(bencher: divan::Bencher<'_, '_>) {
     let packets: Vec<_> = (0..LANES as u32).map(|n| bytes(&flow(n))).collect();
@@ -133,7 +133,7 @@ fn parse_32(bencher: divan::Bencher<'_, '_>) {
     });
 }
 
-/// Time of 32 packets; the exact table alone.
+/// Time of 32 packets; only the exact table.
 #[divan::bench]
 fn exact_32(bencher: divan::Bencher<'_, '_>) {
     let mut exact = Exact::new(8192, &FlowKey::FLOW, 1);
@@ -147,7 +147,7 @@ fn exact_32(bencher: divan::Bencher<'_, '_>) {
     });
 }
 
-/// Median and least of some rounds, in nanoseconds per packet.
+/// Median and minimum of the rounds, in nanoseconds per packet.
 fn summary(mut rounds: Vec<f64>) -> (f64, f64) {
     rounds.sort_by(f64::total_cmp);
     (rounds[rounds.len() / 2], rounds[0])
@@ -156,7 +156,7 @@ fn summary(mut rounds: Vec<f64>) -> (f64, f64) {
 fn main() {
     let argument = std::env::args().nth(1).unwrap_or_default();
     if argument == "--count" {
-        // For callgrind: subtract two runs of different lengths to be rid of what is built.
+        // For callgrind: the difference of two runs of different lengths excludes the setup.
         let batches = std::env::args().nth(2).and_then(|n| n.parse().ok()).unwrap_or(1000);
         Walk::new(8192, 512, true).count_walk(batches);
         return;

@@ -1,12 +1,13 @@
-//! What a lookup in the rules costs, in nanoseconds per packet: 1, 16 and 64 masks, 8,192 flows.
+//! The cost of a lookup in the rules, in nanoseconds per packet, with 1, 16 and 64 masks and 8,192 flows.
 //!
 //! ```text
 //! cargo bench -p flowyard-flow --bench wildcard
 //! ```
 //!
-//! `flat` has one priority: a lane that has an answer must still ask every tuple that holds a rule
-//! put before its own. `steep` has one for each mask: it stops at the first answer. `miss` matches nothing, and asks all.
-//! `linear` is the list that the wildcard table replaces, `cached` the exact table in front.
+//! `flat` has one priority: a lane with an answer must still look up every tuple that has a rule added
+//! earlier. `steep` has one priority for each mask: a lane stops at the first answer. `miss` matches
+//! nothing, and looks up all tuples. `linear` is the list that the wildcard table replaces, `cached` the
+//! exact table in front.
 #![allow(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
 #![allow(clippy::print_stdout, reason = "a benchmark prints")]
 
@@ -33,7 +34,7 @@ fn mask(m: u32) -> FlowKey {
     mask
 }
 
-/// Rule `n`: that of flow `n`, under one of `masks` masks.
+/// The rule of flow `n`, under one of `masks` masks.
 fn rule(n: u32, masks: u32, steep: bool) -> Rule {
     let m = n % masks;
     let priority = if steep { (masks - m) as u16 } else { 0 };
@@ -41,7 +42,7 @@ fn rule(n: u32, masks: u32, steep: bool) -> Rule {
     Rule { key: flow(n).masked(&mask(m)), mask: mask(m), priority, action }
 }
 
-/// Batches of all flows, shuffled; or of none, by another destination.
+/// Batches of all flows, shuffled; with `miss`, of frames to other destinations that match no rule.
 fn batches(miss: bool) -> Vec<Batch> {
     let mut order: Vec<_> = (0..FLOWS).collect();
     let mut random = Rng::new(1);
@@ -60,8 +61,8 @@ fn batches(miss: bool) -> Vec<Batch> {
     order.chunks(LANES).map(batch).collect()
 }
 
-/// Median nanoseconds per packet of some rounds over all batches. Each sample is short, so that most
-/// lie within one slice of a busy machine.
+/// Median nanoseconds per packet of `rounds` rounds over all batches. Each sample is short, so that most
+/// lie within one time slice of a busy machine.
 fn time(table: &mut dyn Table, batches: &mut [Batch], rounds: usize) -> f64 {
     let mut times = Vec::new();
     for _ in 0..rounds {

@@ -1,7 +1,7 @@
-//! Learners: they watch what cores do and write it into tables.
+//! Learners: they observe which cores work on which flows, and teach the tables.
 //!
-//! A learner only emits edits; whoever owns the table applies them between batches, and settle
-//! keeps the moves they cause in order.
+//! A learner only emits edits. The owner of the table applies them between batches, and settle keeps
+//! the moves that they cause in order.
 
 use flowyard_frame::{Batch, Edit, Lanes, Nanos};
 
@@ -15,10 +15,10 @@ pub use atr::Atr;
 pub use cache::Cache;
 pub use rfs::Rfs;
 
-/// Watches batches, emits edits.
+/// Observes batches and emits edits.
 pub trait Learn {
-    /// Core `core` had these lanes of `batch` in hand at `now`: transmitted them, consumed them or
-    /// looked them up, whatever this learner learns from. New edits are added to `edits`.
+    /// Core `core` handled these lanes of `batch` at `now`: it transmitted them, worked on them or
+    /// looked them up, depending on what this learner learns from. New edits are added to `edits`.
     fn observe(
         &mut self,
         core: u16,
@@ -28,7 +28,7 @@ pub trait Learn {
         edits: &mut Vec<Edit>,
     );
 
-    /// The tables that it learns from have changed: what it learnt is void. Adds the edits that
-    /// take it back; they are to be applied before the next lookup.
+    /// The tables that the learner learns from have changed, so everything that it learnt is
+    /// invalid. Adds the edits that remove it; the caller applies them before the next lookup.
     fn reset(&mut self, _edits: &mut Vec<Edit>) {}
 }

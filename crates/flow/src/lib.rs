@@ -1,4 +1,4 @@
-//! WHERE a frame goes: parse, hash, tables, settle, learners. No I/O, no threads, no clock.
+//! Where a frame goes: parse, hash, tables, settle, learners. No I/O, no threads, no clock.
 //!
 //! ```text
 //!  bytes ──> parse ──> toeplitz ──> steer ───────────────────> settle ──> (enqueue)
@@ -7,10 +7,10 @@
 //!                                     └── edits ── learn: what a core transmitted
 //! ```
 //!
-//! Invariants: a lane never moves; the last table never misses; nothing on the way from bytes to
-//! settled action allocates or panics, whatever the bytes are.
-//! Thread-safety: plain data and `&mut self`; a core owns its tables. `unsafe` is confined to
-//! `toeplitz/x86.rs`.
+//! Invariants: a lane never moves; the last table never misses; nothing on the path from bytes to
+//! settled action allocates or panics, for any input.
+//! Thread-safety: plain data and `&mut self`; a core owns its tables. `unsafe` is confined to vector
+//! instructions, in `toeplitz/x86.rs` and `table/cuckoo.rs`.
 
 pub mod learn;
 mod mix;
@@ -23,4 +23,4 @@ pub mod toeplitz;
 pub use learn::Learn;
 pub use settle::{Look, Settle, Tails};
 pub use steer::Steer;
-pub use table::{Offload, Reason, Refusal, Table};
+pub use table::{Reason, Refusal, Table};

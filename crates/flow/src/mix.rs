@@ -1,9 +1,9 @@
-//! The second, non-linear hash: where a key lives in a table.
+//! The second, non-linear hash: it decides where tables place a key.
 //!
 //! The Toeplitz hash is linear over GF(2): the flows of a load generator (sequential addresses and
-//! ports) span a small space, and their hashes too, so buckets chosen by Toeplitz bits overflow at
-//! half load. Tables mix the key's own words with 64 x 64 -> 128 bit products instead, under a
-//! seed that a sender does not know.
+//! ports) span a small vector space, and so do their hashes, so that buckets chosen by Toeplitz bits
+//! overflow at half load. Tables therefore mix the words of the key with 64 x 64 -> 128 bit products,
+//! under a seed that senders do not know.
 
 use flowyard_frame::{FlowKey, Rng};
 
@@ -40,22 +40,22 @@ impl Mix {
     }
 }
 
-/// Both halves of the product, folded: every bit of `a` and `b` reaches every bit of the result.
+/// The XOR of both halves of the product: every bit of `a` and `b` affects every bit of the result.
 #[inline]
 pub(crate) fn fold(a: u64, b: u64) -> u64 {
     let product = u128::from(a) * u128::from(b);
     product as u64 ^ (product >> 64) as u64
 }
 
-/// The words of a key: 0 to 4 and 6, then 5 and 7 (MAC addresses, input port, flexible bytes and
-/// tunnel), which few tables match on.
+/// The words of a key: words 0 to 4 and 6; and words 5 and 7 (MAC addresses, input port, flexible
+/// bytes and tunnel), which few tables match on.
 #[inline]
 pub(crate) fn words(key: &FlowKey) -> ([u64; 6], [u64; 2]) {
     let w: [u64; 8] = zerocopy::transmute!(*key);
     ([w[0], w[1], w[2], w[3], w[4], w[6]], [w[5], w[7]])
 }
 
-/// The key of these words: undoes [`words`].
+/// The inverse of [`words`].
 pub(crate) fn unwords(w: &[u64; 6], rest: &[u64; 2]) -> FlowKey {
     let all: [u64; 8] = [w[0], w[1], w[2], w[3], w[4], rest[0], w[5], rest[1]];
     zerocopy::transmute!(all)

@@ -1,10 +1,10 @@
-//! Bytes to key: who a frame is.
+//! Parse: from the bytes of a frame to its key.
 //!
-//! Two ways to the same key. [`fast`] takes the frames that most traffic is made of, checks them
-//! whole and says no to everything else. [`key`] takes what the general parser made of a frame.
+//! There are two functions that give the same key. [`fast`] accepts the most common kind of frame,
+//! checks its headers, and refuses every other frame. [`key`] uses the result of the general parser.
 //!
-//! Invariants: both are total (any bytes, any offsets); a field that a frame does not have is
-//! zero; where `fast` says yes, `key` gives the same key.
+//! Invariants: both are total (any bytes, any offsets); a field that a frame does not have is zero; if
+//! `fast` accepts a frame, `key` gives the same key.
 
 use flowyard_frame::FlowKey;
 use flowyard_wire::{Headers, Net};
@@ -15,7 +15,7 @@ pub use fast::fast;
 
 /// The key of one level of headers of the frame `bytes`, which came in by `in_port`.
 ///
-/// An address that the frame is too short for is zero.
+/// An address is zero if the frame ends before it.
 #[must_use]
 pub fn key(headers: &Headers, bytes: &[u8], in_port: u16) -> FlowKey {
     let l3 = headers.l3 as usize;
@@ -36,7 +36,7 @@ pub fn key(headers: &Headers, bytes: &[u8], in_port: u16) -> FlowKey {
     }
     match headers.net {
         Net::Ipv4 => {
-            key.eth_type = 0x0800; // also behind labels and PPPoE, and where there is no Ethernet
+            key.eth_type = 0x0800; // also after labels and PPPoE, and without Ethernet
             let [_, tos]: [u8; 2] = array(bytes, l3);
             key.tos = tos;
             key.src[..4].copy_from_slice(&array::<4>(bytes, l3.saturating_add(12)));
@@ -61,7 +61,7 @@ pub fn key(headers: &Headers, bytes: &[u8], in_port: u16) -> FlowKey {
     key
 }
 
-/// The `N` bytes at `at`, or zeros where the frame ends before.
+/// The `N` bytes at `at`, or zeros if the frame ends before.
 fn array<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
     bytes.get(at..).and_then(|rest| rest.first_chunk()).copied().unwrap_or([0; N])
 }

@@ -1,94 +1,96 @@
-//! Settle: a flow moves only when nothing of it is left where it was.
+//! Settle: a flow moves only when its old home has finished all of its frames.
 //!
 //! ```text
-//!  steer says: queue 2        slot of the flow: home queue 1, last frame is number 70
+//!  steer decides: queue 2     slot of the flow: home queue 1, last frame is number 70
 //!
 //!  queue 1   head 68 ─> [69] [70*] [71]  <─ tail 71      * the flow's last frame
 //!                                                        68 < 70: the frame goes to queue 1 too
 //! ```
 //!
-//! Linux RFS's rule (scaling.rst, "RFS: Receive Flow Steering"): a queue numbers its frames; its
-//! tail is the number of the last one that entered, its head of the last one such that it and all
-//! before it are *done*: processed or dropped, not merely dequeued. A flow remembers its home and
-//! its last frame's number there. It may move when its home's head has reached that number: then
-//! nothing it sent can be overtaken. Tables may therefore say anything at any time.
+//! This is the rule of Linux RFS (scaling.rst, "RFS: Receive Flow Steering"). A queue numbers its
+//! frames. Its tail is the number of the last frame that entered. Its head is the number of the last
+//! frame for which it and all frames before it are *done*: processed or dropped, not merely dequeued.
+//! A flow has a home, and the number of its last frame there. It may move when the head of its home
+//! has reached that number: then no frame of it can be overtaken. Tables may therefore give any answer
+//! at any time.
 //!
-//! Flows that share a slot share a home: this can hold a move back, never break the order. With
-//! few slots and steady traffic a move may wait for long, so have more slots than busy flows.
+//! Flows that share a slot share a home: this can delay a move, but never break the order. With few
+//! slots and steady traffic a move may be delayed for long, so use more slots than active flows.
 //!
-//! Homes are queues alone. What a table sends straight to a port leaves in the order of its tx
-//! queue, whatever comes behind it: a flow may leave a port for a queue at any time. And a port,
-//! unlike a queue, is no matter of placement: flows that share a slot must not follow each other
-//! out of one. A frame for a port that finds its flow's home not done goes there, too; the caller
-//! may have its answer travel with it ([`Settle::settle`] changes the destination alone).
+//! Only queues are homes. A frame that a table sends directly to a port leaves in the order of the
+//! port's tx queue, so a flow may change from a port to a queue at any time. A port is also not a
+//! choice of placement: flows that share a slot must not be sent out of each other's ports. If a
+//! frame for a port finds that its flow's home is not done, the frame goes to the home; the caller may
+//! keep the table's answer with it ([`Settle::settle`] changes only the destination).
 //!
-//! Use, once for each batch: [`Settle::settle`], enqueue, [`Settle::enqueued`]. In between, the
-//! batch's flows count as in flight without end: another producer may enqueue meanwhile, so the
-//! number is read after the fact, when it can only be too large, which is safe.
+//! For each batch call [`Settle::settle`], enqueue the frames, then call [`Settle::enqueued`]. Between
+//! the two calls the batch's flows count as in flight, because another producer may enqueue at the
+//! same time: the tail is read after enqueuing, when it can only be too large, which is safe.
 //!
-//! Invariants: per slot, frames not yet done are all at its home; no allocation after `new`.
+//! Invariants: all frames of a slot that are not done are at its home; no allocation after `new`.
 //! Thread-safety: one core owns a `Settle`; a flow must pass through one `Settle` only.
 
 use flowyard_frame::{Action, Batch, FlowKey, Frame, LANES, Lanes, Rng, To};
 
 use crate::mix::{Mix, words};
 
-/// What [`Settle`] must know of the places where frames go.
+/// How far the queues are that frames are sent to.
 pub trait Tails {
-    /// How many frames have entered `home`, ever. Never goes back.
+    /// Number of frames that have entered `home` so far. It never decreases.
     fn tail(&self, home: To) -> u64;
 
-    /// How many of them are done with all before them: processed or dropped. Never goes back,
-    /// never passes the tail. Reading it must acquire what was done with those frames: handing
-    /// them on, if that is what is done with them, comes before.
+    /// Number of frames that, with all frames before them, are done: processed or dropped. It never
+    /// decreases and never exceeds the tail. Reading it must have acquire ordering: what was done with
+    /// those frames, such as handing them to the next queue, happens before.
     fn head(&self, home: To) -> u64;
 }
 
-/// Where the flows of one slot are.
+/// The home of the flows of one slot.
 #[derive(Clone, Copy, Debug)]
 struct Slot {
     /// The tail of `home` after the slot's last frame entered it.
     last: u64,
     home: To,
-    /// Frames sent home against the tables' word since the slot last moved.
+    /// Frames that were kept at the home, although the tables chose another place, since the slot last
+    /// moved.
     stuck: u32,
 }
 
-/// [`Slot::last`] of frames that are settled but not yet enqueued: no head reaches it.
+/// [`Slot::last`] while frames are settled but not yet enqueued: no head reaches it.
 const PENDING: u64 = u64::MAX;
 
-/// What became of the frames that were settled.
+/// Counters of moves.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Settled {
-    /// Flows that moved: their home had nothing of them left.
+    /// Flows that moved.
     pub moved: u64,
-    /// Frames that were sent to their old home against the tables' word.
+    /// Frames kept at their flow's old home, because the move that the tables wanted was not yet safe.
     pub held: u64,
 }
 
-/// Where a flow is.
+/// The state of a flow, for diagnostics.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Look {
-    /// Its home.
+    /// The queue that the flow is in.
     pub home: To,
-    /// How many frames its home is done with.
+    /// Number of frames that the home has finished.
     pub head: u64,
-    /// The number there of its last frame; `None` while that is being enqueued. The flow is in
-    /// flight while the head has not reached it.
+    /// The number of the flow's last frame at its home; `None` while that frame is being enqueued. The
+    /// flow is in flight while `head` is less than this.
     pub last: Option<u64>,
 }
 
-/// Overrules moves until they are safe.
+/// Delays moves until they are safe.
 #[derive(Clone, Debug)]
 pub struct Settle {
     slots: Box<[Slot]>,
     mix: Mix,
-    /// Odd: spreads receive hashes over the slots.
+    /// An odd number that spreads receive hashes over the slots.
     multiplier: u64,
     /// The slots with frames settled but not yet enqueued: at most one for each lane.
     pending: [u32; LANES],
     pending_len: usize,
-    /// What became of the frames so far.
+    /// Counters since the start.
     pub counts: Settled,
 }
 
@@ -107,31 +109,30 @@ impl Settle {
         }
     }
 
-    /// Overrules the actions of `lanes` that would move a flow too early. Only the destination
-    /// changes: counter and mark are the matched entry's. Drops are left alone: what vanishes
-    /// overtakes nothing.
+    /// Changes the destination of the lanes in `lanes` that would move a flow too early; counter and
+    /// mark stay those of the matched entry. Drops are not changed: a dropped frame overtakes nothing.
     pub fn settle(&mut self, batch: &mut Batch, lanes: Lanes, places: &dyn Tails) {
         if self.pending_len != 0 {
-            self.enqueued(places); // the batch before was given up between the two calls
+            self.enqueued(places); // the caller did not finish the previous batch
         }
         let mut slots = [0; LANES];
         let mut stay = 0;
         for lane in lanes {
             let slot = self.slot(&batch.frames[lane], &batch.keys[lane]);
             slots[lane] = slot as u32;
-            // All slots are looked at before any is written: misses of the cache overlap.
+            // All slots are read before any is written, so that cache misses overlap.
             stay |=
                 u32::from(self.slots[slot].home.code() == batch.actions[lane].to.code()) << lane;
         }
         if stay == lanes.0 {
-            // Nobody wants to move, as in most batches: there is nobody to be kept from it either.
+            // In most batches no flow wants to move.
             for lane in lanes {
                 self.pending[self.pending_len] = slots[lane];
                 self.pending_len += 1;
             }
             return;
         }
-        let mut known = (To::DROP, 0); // most of a batch leaves few homes
+        let mut known = (To::DROP, 0); // most frames of a batch come from few homes
         for lane in lanes {
             let Action { to, .. } = batch.actions[lane];
             if to.is_drop() {
@@ -148,10 +149,10 @@ impl Settle {
         }
     }
 
-    /// To be called when the frames of the batch last settled have entered their homes, or were
-    /// dropped on the way.
+    /// The caller calls this when the frames of the batch settled last have entered their queues or
+    /// were dropped.
     pub fn enqueued(&mut self, places: &dyn Tails) {
-        let mut known = (To::DROP, 0); // most of a batch has few homes
+        let mut known = (To::DROP, 0); // most frames of a batch have few homes
         for &slot in &self.pending[..self.pending_len] {
             let slot = &mut self.slots[slot as usize];
             if slot.home != known.0 {
@@ -162,13 +163,14 @@ impl Settle {
         self.pending_len = 0;
     }
 
-    /// The slot of this frame's flow. What is held back must be held by slot.
+    /// The slot of this frame's flow. Code that buffers frames until a flow can move must buffer by
+    /// slot.
     #[must_use]
     pub fn slot_of(&self, frame: &Frame, key: &FlowKey) -> u32 {
         self.slot(frame, key) as u32
     }
 
-    /// Where the slot of this frame's flow is, for people who ask; `None` if it never had a frame.
+    /// The state of this frame's flow, for diagnostics; `None` if its slot never had a frame.
     #[must_use]
     pub fn look(&self, frame: &Frame, key: &FlowKey, places: &dyn Tails) -> Option<Look> {
         let Slot { last, home, .. } = self.slots[self.slot(frame, key)];
@@ -176,43 +178,44 @@ impl Settle {
         (!home.is_drop()).then(|| Look { home, head: places.head(home), last })
     }
 
-    /// How many frames were sent to the slot's home against the tables' word since it last moved:
-    /// a flow that is always in flight never drains, and is stuck there unless someone holds it.
+    /// Number of frames kept at the slot's home, although the tables chose another place, since the
+    /// slot last moved. A flow that is always in flight never drains, and never moves unless its frames
+    /// are buffered.
     #[must_use]
     pub fn stuck(&self, slot: u32) -> u32 {
         self.slots.get(slot as usize).map_or(0, |slot| slot.stuck)
     }
 
-    /// Counts the slot's stuck frames from 0 again.
+    /// Sets [`Settle::stuck`] of a slot to 0.
     pub fn unstick(&mut self, slot: u32) {
         if let Some(slot) = self.slots.get_mut(slot as usize) {
             slot.stuck = 0;
         }
     }
 
-    /// Whether nothing that was sent to the slot's home is left there, so that it could move.
+    /// Whether the slot's home has finished all of the slot's frames, so that it could move.
     #[must_use]
     pub fn is_drained(&self, slot: u32, places: &dyn Tails) -> bool {
         let Some(slot) = self.slots.get(slot as usize) else { return true };
         slot.last != PENDING && (slot.home.is_drop() || places.head(slot.home) >= slot.last)
     }
 
-    /// How many frames the slot's home is done with: while that goes on, waiting has an end.
+    /// Number of frames that the slot's home has finished. While it grows, the home makes progress.
     #[must_use]
     pub fn progress(&self, slot: u32, places: &dyn Tails) -> u64 {
         let home = self.slots.get(slot as usize).map_or(To::DROP, |slot| slot.home);
         if home.is_drop() { 0 } else { places.head(home) }
     }
 
-    /// The home of a slot's next frame, when the tables say `to`. `known` is a home, and how far it is at
-    /// least: it never goes back.
+    /// The destination of a slot's next frame, for which the tables chose `to`. `known` caches the head
+    /// of one home; a cached head is at most too small, which is safe.
     #[inline]
     fn place(&mut self, slot: usize, to: To, known: &mut (To, u64), places: &dyn Tails) -> To {
         let slot = &mut self.slots[slot];
         if slot.home == to {
             return to;
         }
-        // A slot that never had a frame has no home to wait for.
+        // A slot that never had a frame can move at once.
         let drained = slot.home.is_drop() || {
             if slot.home != known.0 {
                 *known = (slot.home, places.head(slot.home));
@@ -232,13 +235,14 @@ impl Settle {
         to
     }
 
-    /// The slot of a frame's flow: by its receive hash, which is one and the same for all frames of
-    /// a flow. All fragments between two hosts are one flow: the later ones have no ports, and the
-    /// hash leaves them out. What has no hash (it is no IP) is told apart by its key.
+    /// The slot of a frame's flow, by its receive hash, which is the same for all frames of a flow. All
+    /// fragments between two hosts count as one flow: later fragments have no ports, and the hash does
+    /// not include the ports of any fragment. Frames without a hash (not IP) are distinguished by their
+    /// key.
     #[inline]
     fn slot(&self, frame: &Frame, key: &FlowKey) -> usize {
         if frame.hash != 0 {
-            // Multiplied, for a Toeplitz hash is linear, and its low bits chose the queue.
+            // Multiplied, because the Toeplitz hash is linear and its low bits chose the queue.
             let hash = u64::from(frame.hash).wrapping_mul(self.multiplier);
             return (hash >> 40) as usize & (self.slots.len() - 1);
         }

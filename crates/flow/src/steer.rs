@@ -1,4 +1,5 @@
-//! Steer: the tables in order. The first that knows a frame decides; the last one always does.
+//! Steer: looks frames up in an ordered list of tables. The first table that has an entry for a frame
+//! decides; the last table, an indirection table, has one for every frame.
 
 use flowyard_frame::{Batch, Lanes};
 
@@ -7,9 +8,9 @@ use crate::table::{Spread, Table};
 /// An ordered list of tables that ends in an indirection table.
 pub struct Steer {
     tables: Vec<Box<dyn Table + Send>>,
-    /// Numbers of tables, in the order that they are asked.
+    /// Numbers of tables, in the order in which they are looked up.
     order: Vec<usize>,
-    /// By table: the lanes of the last batch that it answered.
+    /// For each table, the lanes of the last batch that it answered.
     answered: Vec<Lanes>,
     hits: Vec<u64>,
     /// The last table.
@@ -17,7 +18,7 @@ pub struct Steer {
 }
 
 impl Steer {
-    /// A walk through `tables` in order, then `spread`.
+    /// Looks up `tables` in order, then `spread`.
     #[must_use]
     pub fn new(tables: Vec<Box<dyn Table + Send>>, spread: Spread) -> Self {
         Self {
@@ -29,15 +30,15 @@ impl Steer {
         }
     }
 
-    /// Asks the tables in this order from now on, by number; those that are not named are not
-    /// asked, and numbers that no table has are passed over.
+    /// Changes the order of lookups, by table number. Tables that are not listed are not used, and
+    /// numbers that no table has are ignored.
     pub fn set_order(&mut self, order: &[usize]) {
         self.order.clear();
         self.order.extend(order.iter().filter(|number| **number < self.tables.len()));
         self.answered.fill(Lanes::NONE);
     }
 
-    /// Puts another table in the place of number `index`; does nothing if there is none.
+    /// Replaces table number `index`; does nothing if there is no such table.
     pub fn replace(&mut self, index: usize, table: Box<dyn Table + Send>) {
         if let Some(place) = self.tables.get_mut(index) {
             *place = table;
@@ -55,8 +56,8 @@ impl Steer {
         }
     }
 
-    /// Writes an action into every lane. Keys and hashes must be there. Returns the lanes that a
-    /// table in front of the last one answered.
+    /// Writes an action into every lane, from its key and hash. Returns the lanes that a table before
+    /// the last one answered.
     #[inline]
     pub fn walk(&mut self, batch: &mut Batch) -> Lanes {
         let all = batch.lanes();
@@ -64,7 +65,7 @@ impl Steer {
         for &number in &self.order {
             if left.is_empty() {
                 self.answered[number] = Lanes::NONE;
-                continue; // a batch that is answered needs no table
+                continue; // every lane is answered
             }
             let missed = self.tables[number].lookup(batch, left);
             self.answered[number] = left.without(missed);
@@ -78,15 +79,15 @@ impl Steer {
         all.without(left)
     }
 
-    /// So many answers of the last table came to nothing: what is behind it had better ones.
+    /// Subtracts `frames` from the hits of the last table: a later stage replaced its answers.
     pub fn overrule(&mut self, frames: u32) {
         if let Some(hits) = self.hits.last_mut() {
             *hits = hits.saturating_sub(frames.into());
         }
     }
 
-    /// Asks the tables about a batch of one lane, counting no hit. Returns the number of the table
-    /// that answered; its answer is in the lane.
+    /// Looks up a batch of one lane without counting a hit. Returns the number of the table that
+    /// answered; the answer is in the lane.
     pub fn ask(&mut self, one: &mut Batch) -> usize {
         let lane = one.lanes();
         for &number in &self.order {
@@ -110,7 +111,7 @@ impl Steer {
         &self.hits
     }
 
-    /// Table number `index`, for its edits.
+    /// Table number `index`, to apply edits.
     pub fn table(&mut self, index: usize) -> Option<&mut (dyn Table + Send + 'static)> {
         self.tables.get_mut(index).map(Box::as_mut)
     }
@@ -132,7 +133,7 @@ mod tests {
             let put = |(sport, queue)| Edit::Put(port(sport), Action::queue(queue));
             let edits: Vec<_> = list.into_iter().map(put).collect();
             let mut refused = Vec::new();
-            steer.table(index).unwrap().edits().unwrap().apply(&edits, &mut refused);
+            steer.table(index).unwrap().apply(&edits, &mut refused);
             assert_eq!(refused, []);
         }
         let mut batch = Batch::default();
@@ -155,7 +156,7 @@ mod tests {
             assert_eq!((steer.ask(&mut one), one.actions[0].to), (table, To::Queue(to)));
             assert_eq!(steer.is_last(table), table == 2);
         }
-        assert_eq!(steer.hits(), [1, 1, 2], "asking is no hit");
+        assert_eq!(steer.hits(), [1, 1, 2], "asking does not count as a hit");
 
         steer.set_order(&[1, 0, 9]);
         assert_eq!(steer.walk(&mut batch), Lanes(0b0110));

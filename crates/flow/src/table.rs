@@ -1,7 +1,8 @@
 //! Tables: key to action, a batch at a time.
 //!
-//! A table answers the lanes it can and returns those it missed; the next table gets those. Rules
-//! enter and leave by edits, between batches. A table that cannot take an edit says why.
+//! A table answers the lanes that match and returns those that missed, which the next table gets.
+//! Entries are added and removed by edits, between batches. A table that cannot apply an edit returns
+//! the reason.
 
 use std::borrow::Cow;
 
@@ -32,71 +33,68 @@ pub trait Table {
     /// whose actions stay as they were.
     fn lookup(&mut self, batch: &mut Batch, want: Lanes) -> Lanes;
 
-    /// The lanes of the last lookup whose answers a table in front may repeat: they are the same
-    /// for every key that has the same fields under that table's mask. None, unless a table knows.
+    /// The lanes of the last lookup whose answers a cache in front of the table may copy: the answer is
+    /// the same for every key that has the same fields under the cache's mask. None by default.
     fn sure(&self) -> Lanes {
         Lanes::NONE
     }
 
-    /// Where this table takes edits, if it does.
-    fn edits(&mut self) -> Option<&mut dyn Offload> {
-        None
+    /// Applies `edits` in order. Edits that the table cannot take are added to `refused`, each with
+    /// its reason, and change nothing.
+    fn apply(&mut self, edits: &[Edit], refused: &mut Vec<Refusal>) {
+        let reason = Reason::Unsupported("this table takes no edits".into());
+        refused.extend(edits.iter().map(|&edit| Refusal { edit, reason: reason.clone() }));
     }
 
-    /// How many entries it has, and how many it takes; `None` if it does not count.
+    /// Number of entries, and capacity; `None` if the table does not count them.
     fn occupancy(&self) -> Option<(usize, usize)> {
         None
     }
 
-    /// Shows every entry, in no order: for people, not for the walk. A table whose entries are no
-    /// keys shows none.
+    /// Calls `show` with every entry, in no particular order, for diagnostics. Tables whose entries are
+    /// not keys show none.
     fn each(&self, _show: &mut dyn FnMut(&FlowKey, &Action)) {}
 }
 
-/// Takes edits: a table, or an adapter that has one.
-pub trait Offload {
-    /// Applies `edits` in order; those it cannot take are added to `refused`, each with a reason,
-    /// and change nothing.
-    fn apply(&mut self, edits: &[Edit], refused: &mut Vec<Refusal>);
-}
-
-/// An edit that was not taken, and why.
+/// An edit that was not applied, and why.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Refusal {
-    /// The edit.
+    /// The refused edit; it changed nothing.
     pub edit: Edit,
-    /// Why it was not taken.
+    /// Why it was refused.
     pub reason: Reason,
 }
 
-/// Why an edit was not taken.
+/// Why an edit was not applied.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Reason {
     /// Every entry is taken.
     #[error("the table is full: all {capacity} entries are taken; delete some, or make it larger")]
     Full {
-        /// How many entries the table has.
+        /// Number of entries of the table.
         capacity: usize,
     },
-    /// There are free entries, but none that this key could stand in.
+    /// There are free entries, but none where this key may be placed.
     #[error("no free place for this key among {capacity} entries; make the table larger")]
     Crowded {
-        /// How many entries the table has.
+        /// Number of entries of the table.
         capacity: usize,
     },
-    /// Every mask is taken: each costs a lookup of its own.
+    /// The limit of different masks is reached: each mask costs a lookup.
     #[error(
-        "the rules have {limit} different masks already, and each costs a lookup; use one of theirs"
+        "the rules have {limit} different masks already, which is the limit because each costs a lookup; use one of them"
     )]
     Masks {
-        /// How many masks the table takes.
+        /// The largest number of masks.
         limit: usize,
     },
     /// The key has fields that the table does not match on.
-    #[error("the key has fields that this table does not match on; clear them, or widen its mask")]
+    #[error(
+        "the key has fields that this table does not match on; clear them, or extend the table's mask"
+    )]
     OutsideMask,
-    /// What an adapter cannot do, in its own words.
+    /// The table or adapter does not support the edit; the text says why.
     #[error("{0}")]
     Unsupported(Cow<'static, str>),
 }

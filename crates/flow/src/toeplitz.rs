@@ -3,12 +3,12 @@
 //! ```text
 //!  input   src            dst            sport dport        network order, 8 to 36 bytes
 //!          |  |  |  |     |  |  |  |     |  |  |  |
-//!  table   [256 words] for each byte's place; the hash is the XOR of the words found
+//!  table   [256 words] for each byte position; the hash is the XOR of the words found
 //! ```
 //!
-//! The hash is linear: `hash(a ^ b) = hash(a) ^ hash(b)`. That gives the tables and the carry-less
-//! product of `x86.rs`. It also means that its bits must not be used twice: indirection by
-//! Toeplitz, table buckets by another hash.
+//! The hash is linear: `hash(a ^ b) = hash(a) ^ hash(b)`. The tables and the carry-less product of
+//! `x86.rs` use this. It also means that its bits must not be used twice: the indirection table uses
+//! Toeplitz, so the buckets of tables use another hash.
 //!
 //! Invariants: all paths agree bit for bit with [`model::hash`].
 //! Thread-safety: immutable once built.
@@ -22,7 +22,7 @@ mod x86;
 
 pub use fields::{Fields, HashTypes, symmetric_xor};
 
-/// The key of Microsoft's verification suite: a test key, public, never a default on a live port.
+/// The key of Microsoft's verification suite. It is public: a key for tests, not for live ports.
 pub const MICROSOFT_KEY: [u8; 40] = [
     0x6d, 0x5a, 0x56, 0xda, 0x25, 0x5b, 0x0e, 0xc2, 0x41, 0x67, 0x25, 0x3d, 0x43, 0xa3, 0x8f, 0xb0,
     0xd0, 0xca, 0x2b, 0xcb, 0xae, 0x7b, 0x30, 0xb4, 0x77, 0xcb, 0x2d, 0xa3, 0x80, 0x30, 0xf2, 0x0c,
@@ -42,15 +42,14 @@ pub const SYMMETRIC_KEY: [u8; 52] = {
     key
 };
 
-/// A key that nobody can guess, if nobody can guess `seed`. 52 bytes; the first 40 serve the 500
-/// series.
+/// A random key of 52 bytes, as hard to guess as `seed`; adapters of the 500 series use the first 40.
 #[must_use]
 pub fn random_key(seed: u64) -> [u8; 52] {
     let mut random = Rng::new(seed);
     std::array::from_fn(|_| (random.bits() >> 56) as u8)
 }
 
-/// A key of a length that no adapter has.
+/// A key of a length that no adapter supports.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error(
     "a Toeplitz key has 40 bytes (500 series) or 52 (700, 800 series), at least 40 and at most 256; this one has {len}"
@@ -60,11 +59,11 @@ pub struct BadKey {
     pub len: usize,
 }
 
-/// A hash key in a form that is quick to apply.
+/// A hash key, prepared for fast hashing.
 #[derive(Clone, Debug)]
 pub struct Toeplitz {
     key: Box<[u8]>,
-    /// By place of the input byte, then by its value.
+    /// By position of the input byte, then by its value.
     tables: Box<[[u32; 256]]>,
     #[cfg(target_arch = "x86_64")]
     wide: Option<x86::Wide>,
@@ -84,7 +83,7 @@ impl Toeplitz {
         })
     }
 
-    /// This hash without the processor's own instructions, whatever it has.
+    /// This hash without special processor instructions.
     #[must_use]
     pub fn portable(mut self) -> Self {
         #[cfg(target_arch = "x86_64")]
@@ -110,8 +109,8 @@ impl Toeplitz {
         &self.key
     }
 
-    /// The hash of `input` in network order. Bytes from place `key().len() - 4` on do not count:
-    /// the key does not reach them.
+    /// The hash of `input` in network order. Bytes from position `key().len() - 4` on are ignored: the
+    /// key is too short for them.
     #[must_use]
     pub fn hash(&self, input: &[u8]) -> u32 {
         lookup(&self.tables, input)
@@ -130,7 +129,7 @@ impl Toeplitz {
         }
     }
 
-    /// The hash of a frame with this key, as `types` has it.
+    /// The hash of a frame with this key, over the fields that `types` selects.
     #[must_use]
     pub fn hash_flow(&self, key: &FlowKey, types: &HashTypes) -> u32 {
         let fields = types.fields(key);
@@ -154,7 +153,7 @@ impl Toeplitz {
         #[cfg(target_arch = "x86_64")]
         if let Some(wide) = &self.wide {
             let mut fields = [Fields::None; LANES];
-            let mut long = 0; // a bit that IPv6 alone has
+            let mut long = 0; // a bit that only IPv6 has
             for (fields, key) in fields.iter_mut().zip(&batch.keys[..len]) {
                 *fields = types.fields(key);
                 long |= *fields as u8 & Fields::Ipv6 as u8;
@@ -171,7 +170,7 @@ impl Toeplitz {
         }
     }
 
-    /// The hash of an input of exactly `N` bytes: one bounds check, then straight code.
+    /// The hash of an input of exactly `N` bytes, with a single bounds check.
     #[inline]
     fn fixed<const N: usize>(&self, input: &[u8]) -> u32 {
         match self.tables.first_chunk::<N>() {
@@ -194,13 +193,14 @@ fn v4(key: &FlowKey) -> [u8; 12] {
     [s[0], s[1], s[2], s[3], d[0], d[1], d[2], d[3], sp[0], sp[1], dp[0], dp[1]]
 }
 
-/// What each value of the byte at `place` contributes. By linearity, 8 windows make 256 words.
+/// The contribution of each value of the byte at position `place`: by linearity, 8 windows of the key
+/// give 256 words.
 fn table(key: &[u8], place: usize) -> [u32; 256] {
     let five = key[place..place + 5].iter().fold(0, |word, &byte| word << 8 | u64::from(byte));
     let mut table = [0; 256];
     for value in 1..256_usize {
         let lowest = value.trailing_zeros();
-        let window = (five >> (lowest + 1)) as u32; // bit 0 of a byte is its last: 7 bits further
+        let window = (five >> (lowest + 1)) as u32; // bit 0 is the last of a byte, 7 bits further on
         table[value] = table[value & (value - 1)] ^ window;
     }
     table

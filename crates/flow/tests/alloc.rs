@@ -122,7 +122,9 @@ fn routes_stations_and_samples_without_allocation() {
     for now in 0..100 {
         let all = batch.lanes();
         assert!(routes.lookup(&mut batch, all).is_empty());
-        stations.learn_batch(&batch, all, now);
+        for key in &batch.keys {
+            stations.learn(&key.eth_src, key.vlan_tci, key.in_port, now);
+        }
         assert!(stations.lookup(&mut batch, all).is_empty());
         sampler.sample(&batch, all);
         sampler.window(&mut seen);

@@ -18,10 +18,10 @@
 
 use flowyard_frame::{Batch, LANES, Lanes};
 
+use crate::contract::{Open, Order, Queue, Sink, drop_all};
 use crate::pins::Pins;
 use crate::ring::{Claim, Ring, Seat, Seats, Ticket};
 use crate::sync::{Acquire, AtomicBool, Padded, Relaxed, Release};
-use crate::{Open, Order, Queue, Sink};
 
 /// An atomic queue.
 pub(crate) struct Atomic {
@@ -129,7 +129,7 @@ impl Queue for Atomic {
 
     fn complete(&self, core: u16, from: &mut Batch, next: &dyn Queue, dropped: &mut dyn Sink) {
         let Some((_seat, claim)) = self.seats.reopen(core) else {
-            crate::drop_all(from, dropped); // its batch was released
+            drop_all(from, dropped); // its batch was released
             self.ring.commit(Some(next));
             return;
         };

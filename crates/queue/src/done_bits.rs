@@ -21,20 +21,9 @@ pub(crate) const WORD: u64 = 64;
 #[cfg(loom)]
 pub(crate) const WORD: u64 = 2;
 
-/// Which tickets are done.
-pub trait DoneBits {
-    /// Marks the `run` tickets from `ticket` on as done. What the caller did before is visible to
-    /// whoever finds the bits by [`DoneBits::update`].
-    fn set(&self, ticket: u64, run: usize);
-
-    /// Clears the consecutive bits from ticket `oldest` on, as far as its aligned word goes, and
-    /// returns the ticket after them: `oldest` itself when it is not done. One caller at a time.
-    fn update(&self, oldest: u64) -> u64;
-}
-
-/// [`DoneBits`] in an array of atomic words, for tickets within a window.
+/// Which tickets are done, for tickets within a window.
 #[derive(Debug)]
-pub struct AtomicBits {
+pub struct DoneBits {
     words: Box<[AtomicU64]>,
 }
 
@@ -46,7 +35,7 @@ pub(crate) struct Part {
     pub(crate) lap_is_odd: bool,
 }
 
-impl AtomicBits {
+impl DoneBits {
     /// Bits for a window of at least `window` tickets, all clear.
     #[must_use]
     pub fn new(window: usize) -> Self {
@@ -132,16 +121,19 @@ impl AtomicBits {
             }
         }
     }
-}
 
-impl DoneBits for AtomicBits {
-    fn set(&self, ticket: u64, run: usize) {
+    /// Marks the `run` tickets from `ticket` on as done. What the caller did before is visible to
+    /// the caller of [`DoneBits::update`] that finds the bits.
+    pub fn set(&self, ticket: u64, run: usize) {
         for part in self.parts(ticket, run) {
             self.words[part.word].fetch_or(part.mask, Release);
         }
     }
 
-    fn update(&self, oldest: u64) -> u64 {
+    /// Clears the consecutive bits from ticket `oldest` on, as far as its aligned word goes, and
+    /// returns the ticket after them: `oldest` itself when it is not done. One caller at a time.
+    #[must_use]
+    pub fn update(&self, oldest: u64) -> u64 {
         let from = oldest % WORD;
         let word = &self.words[self.word(oldest)];
         let run = u64::from((word.load(Acquire) >> from).trailing_ones());
@@ -164,7 +156,7 @@ mod tests {
 
     #[test]
     fn a_run_ends_at_the_first_gap_or_word() {
-        let bits = AtomicBits::new(128);
+        let bits = DoneBits::new(128);
         bits.set(60, 3);
         bits.set(64, 5);
         assert_eq!(bits.update(59), 59);
@@ -180,7 +172,7 @@ mod tests {
 
     #[test]
     fn laps_are_told_apart() {
-        let bits = AtomicBits::new(64);
+        let bits = DoneBits::new(64);
         for lap in 0..5 {
             let first = lap * 64;
             assert_eq!(bits.turned(first, 32), 0, "lap {lap}");
@@ -193,7 +185,7 @@ mod tests {
 
     #[test]
     fn some_bits_of_a_run() {
-        let bits = AtomicBits::new(128);
+        let bits = DoneBits::new(128);
         bits.set(50, 20);
         assert_eq!(bits.peek(48, 32), 0b11_1111_1111_1111_1111_1100);
         bits.clear(50, 20, 0b1000_0000_0000_0000_0001);

@@ -14,8 +14,8 @@
 
 use flowyard_frame::{Batch, Lanes};
 
+use crate::contract::{Open, Order, Queue, Sink, drop_all};
 use crate::ring::{Ring, Seats};
-use crate::{Open, Order, Queue, Sink};
 
 /// A direct, unordered or ordered queue.
 pub(crate) struct Line {
@@ -54,7 +54,7 @@ impl Queue for Line {
 
     fn complete(&self, core: u16, from: &mut Batch, next: &dyn Queue, dropped: &mut dyn Sink) {
         let Some((_seat, claim)) = self.seats.reopen(self.seat(core)) else {
-            crate::drop_all(from, dropped); // its batch was released
+            drop_all(from, dropped); // its batch was released
             self.ring.commit(Some(next));
             return;
         };

@@ -18,7 +18,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use flowyard_frame::{Action, Batch, FlowKey, Frame, LANES, Lanes};
 
-use crate::{Open, Order, Queue, Sink, drop_all};
+use crate::contract::{Open, Order, Queue, Sink, drop_all};
 
 /// Any of the four queue models, slow and obvious.
 #[derive(Debug)]

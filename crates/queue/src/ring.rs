@@ -31,7 +31,7 @@ mod seats;
 
 use flowyard_frame::{Action, Batch, FlowKey, Frame, LANES, Lanes};
 
-use crate::done_bits::{AtomicBits, DoneBits};
+use crate::done_bits::DoneBits;
 use crate::sync::{Acquire, AtomicU64, Padded, Relaxed, Release};
 use column::Column;
 pub(crate) use seats::{Seat, Seats, Ticket};
@@ -44,10 +44,10 @@ pub(crate) struct Ring {
     window: u64,
     entry: Padded<Entry>,
     claimed: Padded<AtomicU64>,
-    published: AtomicBits,
-    done: AtomicBits,
+    published: DoneBits,
+    done: DoneBits,
     /// Which done tickets have a frame in their slot that is yet to be handed on.
-    parked: AtomicBits,
+    parked: DoneBits,
     exit: Padded<Exit>,
 }
 
@@ -96,7 +96,7 @@ impl Claim<'_> {
 impl Ring {
     /// A ring that has room for `window` frames.
     pub(crate) fn new(window: usize) -> Self {
-        let published = AtomicBits::new(window.max(1));
+        let published = DoneBits::new(window.max(1));
         let slots = published.window();
         Self {
             frames: Column::new(slots),
@@ -106,8 +106,8 @@ impl Ring {
             entry: Padded::new(Entry { tail: AtomicU64::new(0), head_seen: AtomicU64::new(0) }),
             claimed: Padded::new(AtomicU64::new(0)),
             published,
-            done: AtomicBits::new(slots),
-            parked: AtomicBits::new(slots),
+            done: DoneBits::new(slots),
+            parked: DoneBits::new(slots),
             exit: Padded::new(Exit {
                 head: AtomicU64::new(0),
                 ready: AtomicU64::new(0),

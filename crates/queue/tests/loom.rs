@@ -13,7 +13,7 @@
 use std::sync::Mutex;
 
 use flowyard_frame::{Action, Batch, FlowKey, Frame, Lanes, To};
-use flowyard_queue::{AtomicBits, DoneBits, Open, Order, Queue, Sink};
+use flowyard_queue::{DoneBits, Open, Order, Queue, Sink};
 use loom::sync::Arc;
 use loom::thread;
 
@@ -126,7 +126,7 @@ fn shared(order: Order, window: usize) -> (Arc<Box<dyn Queue>>, Arc<Out>) {
 #[test]
 fn done_bits_publish_what_was_done_before() {
     check(4, || {
-        let bits = Arc::new(AtomicBits::new(4));
+        let bits = Arc::new(DoneBits::new(4));
         let cells = Arc::new([const { () }; 3].map(|()| loom::cell::UnsafeCell::new(0)));
         let setters: Vec<_> = [(0, 1), (1, 2)]
             .map(|(first, run)| {

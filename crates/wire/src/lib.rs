@@ -6,11 +6,13 @@
 #![forbid(unsafe_code)]
 
 pub mod checksum;
+mod fast_path;
 mod fault;
 mod headers;
 mod ip;
 mod link;
-mod straight;
+mod other_links;
+mod parse;
 mod transport;
 mod tunnel;
 mod verify;

@@ -156,7 +156,7 @@ impl Yard {
         }
         let known = |learner: &Atr| learner.len() as u32;
         let mut refused = Vec::new();
-        if let Some(table) = self.steer.table(0).and_then(|table| table.edits()) {
+        if let Some(table) = self.steer.table(0) {
             table.apply(&self.edits, &mut refused);
         }
         let puts = self.edits.iter().filter(|edit| matches!(edit, Edit::Put(..))).count() as u64;

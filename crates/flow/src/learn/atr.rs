@@ -1,4 +1,4 @@
-//! ATR: the core that transmits a flow shall receive it (application targeted routing).
+//! ATR (application targeted routing): steers a flow to the core that transmits it.
 //!
 //! ```text
 //!  core 3 transmits  a:80 > b:4000   ──sampled──>  Put(b:4000 > a:80, queue 3)
@@ -7,17 +7,17 @@
 //! ```
 //!
 //! The sampling is that of Intel's drivers for Flow Director: each SYN, and one of every N frames
-//! that a core transmits, so a flow that moves is found again. Unlike the 82599's (which fills its
-//! table, flushes it whole and starts again) occupancy is bounded by second chance: when all
-//! entries are taken, the clock's hand clears the mark of those sampled since it last came by,
-//! and takes the first that has none. Unlike it, too, a move cannot reorder: settle sees to that.
+//! that a core transmits, so that a flow that moves is found again. There are two differences to the
+//! 82599. It fills its table, flushes all of it and starts again; here occupancy is bounded by the
+//! second-chance algorithm (see the store). And there a move can reorder frames; here settle
+//! prevents it.
 //!
-//! FIN says that one side is done, while the other may still send: the entry is not renewed, is
-//! the first to be taken, and goes after a second. RST ends the flow at once. Fragments and
-//! frames other than TCP (and UDP, if asked for) teach nothing.
+//! After a FIN one side has finished, but the other may still send: the entry is not renewed, is
+//! evicted before others, and is deleted after a second. RST deletes the entry at once. Fragments
+//! and frames other than TCP (and UDP, if enabled) are not learnt from.
 //!
-//! Invariants: at most `entries` Puts are outstanding; every Put is followed by a Del of its key
-//! before the entry serves another; no allocation after `new` but in the caller's `edits`.
+//! Invariants: at most `entries` keys are in the table; a key is deleted by an edit before its entry
+//! is reused; no allocation after `new` except in the caller's `edits`.
 
 use flowyard_frame::{Action, Batch, Edit, FlowKey, Frag, Lanes, Nanos, proto};
 
@@ -29,29 +29,29 @@ use super::store::Store;
 pub struct Settings {
     /// The most flows that are steered at a time.
     pub entries: usize,
-    /// One of so many frames that a core transmits is sampled besides every SYN; 0 samples SYNs
-    /// alone.
+    /// Besides every SYN, one of `sample_every` frames that a core transmits is sampled; with 0,
+    /// only SYNs are.
     pub sample_every: u32,
-    /// A flow that was not sampled for so long is forgotten, in nanoseconds.
+    /// A flow that was not sampled for longer than this is deleted, in nanoseconds.
     pub idle: Nanos,
-    /// Learn from UDP too. Adapters do not: a datagram may be fragmented, and its fragments would
-    /// go elsewhere.
+    /// Learn from UDP too. Adapters do not: a datagram may be fragmented, and its later fragments,
+    /// which have no ports, would be sent to another queue.
     pub udp: bool,
 }
 
 impl Default for Settings {
-    /// 8192 entries (XL710), one of every 20 frames (ixgbe, i40e), 30 seconds, TCP alone.
+    /// 8192 entries (XL710), one of every 20 frames (ixgbe, i40e), 30 seconds, TCP only.
     fn default() -> Self {
         Self { entries: 8192, sample_every: 20, idle: 30_000_000_000, udp: false }
     }
 }
 
-/// How long a flow stays after a FIN, in nanoseconds, unless it is forgotten sooner.
+/// How long an entry stays after a FIN, in nanoseconds, unless it is evicted earlier.
 const LINGER: Nanos = 1_000_000_000;
-/// How many entries the hand looks at for each batch observed, to find those that are idle.
+/// How many entries are checked for idleness with each batch observed.
 const LOOKS: usize = 4;
 
-/// What is known of a flow.
+/// What is known about a flow.
 #[derive(Clone, Copy, Debug)]
 struct Known {
     core: u16,
@@ -65,7 +65,7 @@ struct Known {
 #[derive(Clone, Debug)]
 pub struct Atr {
     settings: Settings,
-    /// By the key as received: the table's.
+    /// By the flow's key in received frames, which is the table's key.
     flows: Store<Known>,
     /// Frames until the next sample, by core.
     wait: Vec<u32>,
@@ -121,13 +121,13 @@ impl Atr {
         }
     }
 
-    /// Forgets a flow, if it is known, and has the table forget it. Also for those whose Put was
-    /// refused.
+    /// Forgets a flow, if it is known, and deletes it from the table. Also for flows whose `Put` the
+    /// table refused.
     pub fn forget(&mut self, received: &FlowKey, edits: &mut Vec<Edit>) {
         self.flows.forget(received, edits);
     }
 
-    /// Moves the hand on by some entries and forgets those that are idle at `now`.
+    /// Checks the next `looks` entries and forgets those that are idle at `now`.
     pub fn expire(&mut self, looks: usize, now: Nanos, edits: &mut Vec<Edit>) {
         let idle = self.settings.idle;
         let is_over = |known: &Known| {
@@ -142,7 +142,7 @@ impl Atr {
         let put = Edit::Put(key, Action::queue(core));
         if let Some(entry) = self.flows.get_mut(&key) {
             if entry.known.closing && !syn {
-                return; // the tail of a closed flow; a SYN opens it anew
+                return; // a late frame of a closed flow; only a SYN reopens it
             }
             let before = std::mem::replace(&mut entry.known, known);
             entry.sampled = true;
@@ -150,7 +150,7 @@ impl Atr {
                 edits.push(put);
             }
         } else if self.flows.add(key, known, edits) {
-            edits.push(put); // else it stays with the last table
+            edits.push(put); // otherwise the indirection table goes on answering
         }
     }
 

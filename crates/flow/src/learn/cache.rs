@@ -1,7 +1,7 @@
-//! Flow cache: copies the answers of a slow table forward into the exact table in front of it.
+//! Flow cache: copies the answers of a slow table into the exact table in front of it.
 //!
 //! ```text
-//!  exact ──miss──> wildcard rules ──answer──> on its way
+//!  exact ──miss──> wildcard rules ──answer──> onwards
 //!    ^                               │
 //!    └────────── Put(key, answer) ───┘    the next frame of the flow is answered here
 //! ```
@@ -9,19 +9,20 @@
 //! The idea is that of the KTH group, which copied flows of an OpenFlow switch into the filters of
 //! the adapter ("OpenFlow with Intel 82599"): a hit costs the same, however many rules there are.
 //!
-//! An entry must answer as the rules do. It knows the fields under the exact table's mask alone, so
-//! only answers that depend on nothing else are copied: the lanes that [`crate::Table::sure`] names.
-//! The whole action is copied, its mark and counter too. And it must not outlive a change of the
-//! rules: whoever changes them calls [`Learn::reset`] and applies the edits before the next lookup.
-//! A cache must therefore teach only the core that it watches: edits by mail would come late.
+//! An entry must give the same answer as the rules. It matches only the fields under the exact
+//! table's mask, so only answers that depend on no other field are copied: the lanes that
+//! [`crate::Table::sure`] returns. The whole action is copied, with its mark and counter. A copy must
+//! not outlive a change of the rules: the code that changes them calls [`Learn::reset`] and applies
+//! the edits before the next lookup. A cache therefore teaches only the core that it observes: edits
+//! sent to another core would arrive after that core's next lookup.
 //!
-//! What was copied stays until it is the oldest and its room is wanted; hits are not seen here. When
-//! there is no room, one of every so many misses is copied (Open vSwitch's `emc-insert-inv-prob`):
-//! with more flows than entries, copying each would cost more than it saves, and those with many
-//! frames get in soon all the same.
+//! The cache does not see hits: a copy stays until it is the oldest and its entry is needed. When
+//! all entries are taken, only one of N misses is copied (Open vSwitch's `emc-insert-inv-prob`):
+//! with more flows than entries, copying every flow would cost more than it saves, and flows with
+//! many frames are still copied soon.
 //!
-//! Invariants: at most `entries` keys are copied; each is in the ring once; a Put is followed by a
-//! Del of its key before its room serves another; no allocation after `new` but in `edits`.
+//! Invariants: at most `entries` keys are copied; each is in the ring once; a key is deleted by an
+//! edit before its entry is reused; no allocation after `new` except in `edits`.
 
 use flowyard_frame::{Action, Batch, Edit, FlowKey, Lanes, Nanos};
 
@@ -33,26 +34,27 @@ use crate::table::Exact;
 pub struct Settings {
     /// The most keys copied at a time.
     pub entries: usize,
-    /// When all entries are taken, one of so many misses replaces the oldest; 0 replaces none.
+    /// When all entries are taken, one of `replace_every` misses replaces the oldest entry; with 0,
+    /// none does.
     pub replace_every: u32,
 }
 
 impl Default for Settings {
-    /// 8192 entries (the 82599's perfect filters; Open vSwitch's exact cache), one of 100 (its
-    /// default too).
+    /// 8192 entries (the number of perfect filters of the 82599, and the size of Open vSwitch's exact
+    /// match cache), one of 100 misses (Open vSwitch's default).
     fn default() -> Self {
         Self { entries: 8192, replace_every: 100 }
     }
 }
 
-/// Learns from frames that rules answered.
+/// Learns from frames that were answered by rules.
 #[derive(Clone, Debug)]
 pub struct Cache {
     settings: Settings,
     mask: FlowKey,
-    /// The keys in `ring`: frames of one flow may miss several times before its Put is applied.
+    /// The keys in `ring`. Several frames of a flow may miss before its `Put` is applied.
     copied: Exact,
-    /// In the order they were copied, from `oldest` on when it is full.
+    /// The keys in the order in which they were copied; when full, the order starts at `oldest`.
     ring: Vec<FlowKey>,
     oldest: usize,
     /// Misses until the next replacement.
@@ -88,7 +90,7 @@ impl Cache {
 
     fn copy(&mut self, key: FlowKey, action: Action, edits: &mut Vec<Edit>) {
         if self.copied.get(&key).is_some() {
-            return; // on its way
+            return; // its edit is not applied yet
         }
         let full = self.ring.len() == self.settings.entries;
         if full {
@@ -104,14 +106,14 @@ impl Cache {
         } else {
             self.ring.push(key);
         }
-        // Without a place in the index a key may be put twice, which does no harm.
+        // If the index has no place for the key, the key may be put twice, which is harmless.
         let _place = self.copied.put(&key, Action::default());
         edits.push(Edit::Put(key, action));
     }
 }
 
 impl Learn for Cache {
-    /// `lanes` are those that rules answered, and whose answers are sure.
+    /// `lanes` are those that rules answered and that [`crate::Table::sure`] returned.
     fn observe(&mut self, _: u16, batch: &Batch, lanes: Lanes, _: Nanos, edits: &mut Vec<Edit>) {
         for lane in lanes {
             self.copy(batch.keys[lane].masked(&self.mask), batch.actions[lane], edits);

@@ -1,4 +1,4 @@
-//! Elephants: one flow that is more than its core can do, found and split, if that pays.
+//! Elephants: finds a flow that overloads its core, and splits it over cores if that pays.
 //!
 //! ```text
 //!  each core   frames ──1 of 64──> Sampler ──each window──> Seen ─┐
@@ -8,25 +8,26 @@
 //!                                                          refuse; each with its figures
 //! ```
 //!
-//! Each core samples the frames it works on. So a promoted flow is seen by all of its workers, and
-//! its parts are added up.
+//! Each core samples the frames that it works on. All workers of a promoted flow therefore see a part
+//! of it, and the parts are added.
 //!
-//! A big flow is no trouble while its core keeps up. So nothing happens before a core is
-//! *measured* to be overloaded, some windows in a row: busy, and with frames waiting or dropped.
-//! Then the cheaper remedy first: entries of the indirection table without the elephant move to
+//! A large flow does no harm while its core keeps up. No decision is made before a core is *measured*
+//! to be overloaded for some windows in a row: it is busy, and frames wait or are dropped. The
+//! cheaper remedy comes first: entries of the indirection table that do not hold the elephant move to
 //! the least loaded cores (RSS++, Barbette et al., `CoNEXT` 2019). Where that cannot be enough, the
-//! elephant goes to an ordered queue, if the [`Costs`] say that it pays (see [`Estimate`]).
-//! Otherwise it is refused, with the figure. Accounting that costs more than it gains is the usual
-//! fault (FAJITA, `CoNEXT` 2024): hence samples.
+//! elephant goes to an ordered queue, if the [`Costs`] show that it pays (see [`Estimate`]).
+//! Otherwise the split is refused, with the figures. Frames are sampled because accounting for each
+//! frame can cost more than it gains (FAJITA, `CoNEXT` 2024).
 //!
-//! Nothing flaps: a flow is promoted at one threshold and demoted at a lower one, which must hold
-//! for some windows in a row; a promotion, a demotion and a move of an entry each stay for a dwell;
-//! at most one flow is promoted in a window. Settle keeps all these moves in order.
+//! Hysteresis prevents oscillation: a flow is promoted at one threshold and demoted at a lower one,
+//! each of which must hold for some windows in a row; a promotion, a demotion and a move of an entry
+//! each last for at least the dwell time; at most one flow is promoted in a window. Settle keeps the
+//! frames in order in all these moves.
 //!
-//! Invariants: at most `promoted_max` flows are promoted; an elephant's entry never moves; a flow
-//! changes sides at most once in a dwell.
-//! Thread-safety: plain data. Samplers belong to cores; one place holds `Elephants` and gets
-//! each [`Seen`] by message. No clock: time is an argument.
+//! Invariants: at most `promoted_max` flows are promoted; an elephant's entry never moves; a flow is
+//! promoted or demoted at most once in a dwell time.
+//! Thread-safety: plain data. Each core owns its sampler; one core owns `Elephants` and gets each
+//! [`Seen`] by message. No clock: time is an argument.
 
 use std::cmp::Ordering;
 use std::mem::{Discriminant, discriminant};
@@ -46,35 +47,35 @@ pub use sampler::{Flow, Sampler, Seen};
 /// When to act. Shares are from 0 to 1.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Settings {
-    /// A core that is so busy, and does not keep up, is overloaded.
+    /// A core that is at least this busy and does not keep up is overloaded.
     pub busy_high: f64,
-    /// With so many frames waiting at a window's end (or any dropped) a core does not keep up.
+    /// A core does not keep up if this many frames wait at the end of a window, or any was dropped.
     pub queue_high: u64,
-    /// A core is filled by rebalancing up to here.
+    /// Rebalancing fills a core up to this load.
     pub busy_target: f64,
-    /// A promoted flow comes back when its home core would then be at most so busy.
+    /// A promoted flow is demoted when its home core would then be at most this busy.
     pub busy_low: f64,
-    /// A flow with so much of its overloaded core is an elephant.
+    /// A flow with at least this share of its overloaded core is an elephant.
     pub promote: f64,
-    /// A promoted flow that would take less of a core is none any more.
+    /// A promoted flow is demoted when it would take less than this share of a core.
     pub demote: f64,
-    /// So many windows in a row must say the same.
+    /// Number of windows in a row in which a condition must hold.
     pub patience: u32,
-    /// How long a decision stays at least, in nanoseconds.
+    /// How long a decision lasts at least, in nanoseconds.
     pub dwell: Nanos,
-    /// The most flows that are promoted at a time.
+    /// The largest number of flows that are promoted at a time.
     pub promoted_max: usize,
-    /// The most cores that work for one flow.
+    /// The largest number of cores that work on one flow.
     pub workers: u16,
-    /// The least factor over one core that is worth a split.
+    /// The least gain over one core, as a factor, for which a flow is split.
     pub gain: f64,
-    /// With fewer samples of a core nothing is decided.
+    /// With fewer samples of a core no decision is made.
     pub samples_min: u64,
 }
 
 impl Default for Settings {
-    /// For windows of about 100 ms. Cisco's firewalls want overload and loss too; 30 % is the low
-    /// end of what is an elephant.
+    /// For windows of about 100 ms. Cisco's firewalls also require both overload and loss; 30 % is
+    /// the low end of published definitions of an elephant.
     fn default() -> Self {
         Self {
             busy_high: 0.95,
@@ -96,17 +97,18 @@ impl Default for Settings {
 /// What is known at the end of a window. Core `i` works on queue `i`.
 #[derive(Clone, Copy, Debug)]
 pub struct Window<'a> {
-    /// By core.
+    /// The load of each core.
     pub loads: &'a [Load],
-    /// By core.
+    /// What each core sampled.
     pub seen: &'a [Seen],
-    /// The indirection table as it is.
+    /// The current indirection table.
     pub spread: &'a Spread,
     /// What a frame costs.
     pub costs: Costs,
 }
 
-/// Even a core that its mice alone overload serves the elephant by some part.
+/// The least share of its home core that an elephant is assumed to get, even if the other flows
+/// alone overload the core.
 const LEAST_HOME: f64 = 0.1;
 
 /// A flow that is split.
@@ -116,16 +118,16 @@ struct Promoted {
     hash: u32,
     core: u16,
     since: Nanos,
-    /// Windows in a row that would have it back.
+    /// Windows in a row in which the conditions of a demotion held.
     calm: u32,
-    /// Sampled bytes per nanosecond when it was promoted.
+    /// Sampled bytes per nanosecond when the flow was promoted.
     rate: f64,
-    /// Cores that one sampled byte per nanosecond takes.
+    /// The number of cores that one sampled byte per nanosecond needs.
     cores_per_rate: f64,
-    /// The gain that was expected.
+    /// The gain that was estimated.
     expected: f64,
-    /// Whether the outcome was told.
-    told: bool,
+    /// Whether the outcome was reported.
+    reported: bool,
 }
 
 /// Decides about rebalancing and splitting.
@@ -133,21 +135,21 @@ struct Promoted {
 pub struct Elephants {
     settings: Settings,
     last: Nanos,
-    /// The time that halved counts stand for.
+    /// The time that the halved counts represent, in nanoseconds.
     span: f64,
-    /// Windows in a row of overload, by core.
+    /// For each core, the number of windows in a row in which it was overloaded.
     over: Vec<u32>,
     promoted: Vec<Promoted>,
-    /// Flows that may not be promoted until then.
+    /// Flows that may not be promoted before a time.
     flows_resting: Vec<(FlowKey, Nanos)>,
-    /// Entries that may not move until then.
+    /// Entries that may not move before a time.
     entries_resting: Vec<(u32, Nanos)>,
-    /// The refusal last told, by core, and until when it is not told again.
-    told: Vec<Option<(Discriminant<Refused>, Nanos)>>,
+    /// For each core, the refusal reported last, and the time before which it is not reported again.
+    reported: Vec<Option<(Discriminant<Refused>, Nanos)>>,
 }
 
 impl Elephants {
-    /// Nothing is promoted; the first window starts at `now`.
+    /// No flow is promoted yet; the first window starts at `now`.
     #[must_use]
     pub const fn new(settings: Settings, now: Nanos) -> Self {
         Self {
@@ -158,7 +160,7 @@ impl Elephants {
             promoted: Vec::new(),
             flows_resting: Vec::new(),
             entries_resting: Vec::new(),
-            told: Vec::new(),
+            reported: Vec::new(),
         }
     }
 
@@ -167,8 +169,8 @@ impl Elephants {
         self.promoted.iter().map(|flow| &flow.key)
     }
 
-    /// The promotion of `key` could not be carried out (a table refused it, say): it is as if
-    /// demoted at `now`.
+    /// The promotion of `key` could not be carried out, for example because a table refused it. The
+    /// flow is treated as demoted at `now`.
     pub fn failed(&mut self, key: &FlowKey, now: Nanos) {
         let before = self.promoted.len();
         self.promoted.retain(|flow| flow.key != *key);
@@ -177,7 +179,7 @@ impl Elephants {
         }
     }
 
-    /// A window ends at `now`. The decisions are to be carried out before the next one ends.
+    /// A window ends at `now`. The caller carries the decisions out before the next window ends.
     pub fn window(&mut self, now: Nanos, window: &Window<'_>) -> Vec<Decision> {
         let cores = window.loads.len().min(window.seen.len()).min(1 << 16);
         let window =
@@ -185,7 +187,7 @@ impl Elephants {
         self.span = self.span / 2.0 + now.saturating_sub(self.last).max(1) as f64;
         self.last = now;
         self.over.resize(cores, 0);
-        self.told.resize(cores, None);
+        self.reported.resize(cores, None);
         self.flows_resting.retain(|&(_, until)| until > now);
         self.entries_resting.retain(|&(_, until)| until > now);
         let mut demands: Vec<_> =
@@ -213,7 +215,7 @@ impl Elephants {
                 split = moves.iter().any(|what| matches!(what, What::Promote { .. }));
             }
             if moves.iter().any(|what| !matches!(what, What::Refuse { .. })) {
-                self.over[core] = 0; // what it brings is measured before the next step
+                self.over[core] = 0; // the effect is measured before the next decision
             }
             let decide = |what| Decision { at: now, core: core as u16, load: *load, what };
             decisions.extend(moves.into_iter().map(decide));
@@ -221,7 +223,7 @@ impl Elephants {
         decisions
     }
 
-    /// Tells outcomes, and brings flows back that are elephants no more.
+    /// Reports outcomes, and demotes flows that are no longer elephants.
     fn review(
         &mut self,
         now: Nanos,
@@ -241,7 +243,7 @@ impl Elephants {
             };
             let rate: f64 = window.seen.iter().map(rate_at).sum();
             let share = rate * flow.cores_per_rate;
-            // Its home may be one of its workers: that part it takes already.
+            // The home core may be one of the workers: its load already includes that part.
             let there = window.seen.get(home).map_or(0.0, rate_at) * flow.cores_per_rate;
             let others = (demands.get(home).copied().unwrap_or(0.0) - there).max(0.0);
             let back = share < settings.demote || others + share <= settings.busy_low;
@@ -252,8 +254,8 @@ impl Elephants {
             }
             let load = window.loads.get(home).copied().unwrap_or_default();
             let decide = |what| Decision { at: now, core: flow.core, load, what };
-            if !flow.told {
-                flow.told = true;
+            if !flow.reported {
+                flow.reported = true;
                 let gain = if flow.rate > 0.0 { rate / flow.rate } else { 0.0 };
                 let expected = flow.expected;
                 decisions.push(decide(What::Outcome { key: flow.key, expected, gain }));
@@ -267,8 +269,8 @@ impl Elephants {
         });
     }
 
-    /// Entries of `core` to move to less loaded cores, the largest that fits first; `demands`
-    /// follow.
+    /// Moves entries of `core` to less loaded cores, the largest that fits first, and updates
+    /// `demands`.
     fn rebalance(
         &mut self,
         now: Nanos,
@@ -316,8 +318,8 @@ impl Elephants {
         moves
     }
 
-    /// The largest flow of `core`: promoted, or why not, unless that was said a moment ago. The
-    /// core's demand was `whole` before mice were moved.
+    /// Promotes the largest flow of `core`, or refuses with the reason, unless the same refusal was
+    /// reported within the dwell time. `whole` is the core's demand before entries were moved.
     fn split(
         &mut self,
         now: Nanos,
@@ -365,9 +367,9 @@ impl Elephants {
             rate: f64::from(flow.bytes) / self.span,
             cores_per_rate: window.loads[core].busy.min(1.0) / (total / self.span),
             expected: estimate.gain(),
-            told: false,
+            reported: false,
         });
-        self.told[core] = None;
+        self.reported[core] = None;
         Some(What::Promote { key: flow.key, share: part, estimate })
     }
 
@@ -379,15 +381,15 @@ impl Elephants {
         reason: Refused,
     ) -> Option<What> {
         let kind = discriminant(&reason);
-        if self.told[core].is_some_and(|(told, until)| told == kind && until > now) {
+        if self.reported[core].is_some_and(|(last, until)| last == kind && until > now) {
             return None;
         }
-        self.told[core] = Some((kind, now.saturating_add(self.settings.dwell)));
+        self.reported[core] = Some((kind, now.saturating_add(self.settings.dwell)));
         Some(What::Refuse { key, reason })
     }
 }
 
-/// What a core would need to do all that it was sent, in cores: what it did and what was dropped.
+/// The cores that would be needed for all frames sent to a core: those it served and those dropped.
 fn demand(load: &Load, seen: &Seen) -> f64 {
     let busy = if load.busy.is_finite() { load.busy.clamp(0.0, 1.0) } else { 0.0 };
     busy * (1.0 + load.drops as f64 / seen.frames.max(1) as f64)

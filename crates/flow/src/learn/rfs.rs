@@ -1,27 +1,28 @@
-//! RFS: the core that consumes a flow shall go on consuming it (receive flow steering).
+//! RFS (receive flow steering): steers a flow to the core that consumes it.
 //!
 //! ```text
 //!  core 3 works on  a:4000 > b:80, out of a queue it shares   ──sampled──>  Put(a:4000 > b:80, queue 3)
 //!                                                             ──idle─────>  Del(a:4000 > b:80)
 //! ```
 //!
-//! Linux writes down, when a process reads from its socket, on which core it runs, and steers the
-//! flow's next packets there (scaling.rst, "RFS"). Here a core consumes a frame when it works on it:
-//! out of a queue that it shares with others, the first core found at work on a flow becomes the
-//! flow's home. From then on the flow enters that core's own queue, its state stays in one cache,
-//! and others do not touch it. A flow that another core is found at work on moves there.
+//! When a process reads from its socket, Linux records the core on which the process runs, and
+//! steers the flow's next packets to that core (scaling.rst, "RFS"). Here a core consumes a frame
+//! when it works on it. Of the cores that share a queue, the first that is sampled while it works on
+//! a flow becomes the flow's home. From then on the flow enters that core's own queue, so that its
+//! state stays in one core's cache. When another core is sampled working on the flow, the flow moves
+//! there.
 //!
-//! Linux checks before it moves a flow that its old core is done with it. That is settle's matter
-//! here, and this learner may say what it likes at any time.
+//! Before it moves a flow, Linux checks that its old core has finished with it. Here settle checks
+//! that, so the learner may emit an edit at any time.
 //!
-//! One of every N frames is looked at, with gaps drawn at random so that no pattern of traffic hides
-//! a flow; for all others the cost is one comparison for each batch. Occupancy is bounded by second
-//! chance, as for ATR. Each core has a learner of its own, and when one forgets a flow that another
-//! has learnt since, its Del removes that one's entry: so what is still sampled is put again from
-//! time to time, well before it would be idle.
+//! One of every N frames is sampled. The gaps are random, so that no pattern of traffic hides a
+//! flow; the other frames cost one comparison for each batch. Occupancy is bounded as for ATR. Each
+//! core has its own learner. When one learner deletes a flow that another has learnt since, the `Del`
+//! removes the other's entry; therefore a flow that is still sampled is put again after a quarter of
+//! the idle time.
 //!
-//! Invariants: at most `entries` flows are steered by one learner; every Put is followed by a Del of
-//! its key before the entry serves another; no allocation after `new` but in the caller's `edits`.
+//! Invariants: a learner steers at most `entries` flows; a key is deleted by an edit before its entry
+//! is reused; no allocation after `new` except in the caller's `edits`.
 
 use flowyard_frame::{Action, Batch, Edit, FlowKey, Frag, Lanes, Nanos, Rng};
 
@@ -33,9 +34,9 @@ use super::store::Store;
 pub struct Settings {
     /// The most flows that are steered at a time.
     pub entries: usize,
-    /// One of so many frames that a core works on is looked at, on average; 0 looks at none.
+    /// On average, one of `sample_every` frames that a core works on is sampled; with 0, none is.
     pub sample_every: u32,
-    /// A flow that was not sampled for so long is forgotten, in nanoseconds.
+    /// A flow that was not sampled for longer than this is deleted, in nanoseconds.
     pub idle: Nanos,
 }
 
@@ -46,17 +47,18 @@ impl Default for Settings {
     }
 }
 
-/// How many entries the hand looks at for each batch observed, to find those that are idle.
+/// How many entries are checked for idleness with each batch observed.
 const LOOKS: usize = 4;
-/// What is sampled is put again after this part of `idle`.
+/// A flow that is still sampled is put again after `idle / RENEW`.
 const RENEW: Nanos = 4;
 
-/// What is known of a flow.
+/// What is known about a flow.
 #[derive(Clone, Copy, Debug)]
 struct Known {
     home: u16,
-    /// The time of the last sample, and of the last Put.
+    /// The time of the last sample.
     last: Nanos,
+    /// The time of the last `Put`.
     put: Nanos,
 }
 
@@ -65,7 +67,7 @@ struct Known {
 pub struct Rfs {
     settings: Settings,
     flows: Store<Known>,
-    /// Frames to pass over before the next sample.
+    /// Frames to skip before the next sample.
     wait: u32,
     gaps: Rng,
 }
@@ -92,10 +94,10 @@ impl Rfs {
         self.len() == 0
     }
 
-    /// The core called `home` was found at work on a frame with this key.
+    /// Core `home` worked on a frame with this key, which was sampled.
     pub fn consumed(&mut self, home: u16, key: &FlowKey, now: Nanos, edits: &mut Vec<Edit>) {
         if !key.is_ip() || key.fragment() != Frag::No {
-            return; // later fragments have no ports: they would not go where the rest goes
+            return; // later fragments have no ports, so an entry would split the datagram
         }
         let key = key.flow();
         let put = Edit::Put(key, Action::queue(home));
@@ -110,11 +112,11 @@ impl Rfs {
                 known.last = now;
             }
         } else if self.flows.add(key, new, edits) {
-            edits.push(put); // else it stays with the last table
+            edits.push(put); // otherwise the indirection table goes on answering
         }
     }
 
-    /// Moves the hand on by some entries and forgets those that are idle at `now`.
+    /// Checks the next `looks` entries and forgets those that are idle at `now`.
     pub fn expire(&mut self, looks: usize, now: Nanos, edits: &mut Vec<Edit>) {
         if self.is_empty() {
             return;
@@ -124,7 +126,7 @@ impl Rfs {
         self.flows.expire(looks, is_over, edits);
     }
 
-    /// Frames to pass over: `sample_every - 1` on average, none or twice as many at the extremes.
+    /// Frames to skip: from 0 to `2 * (sample_every - 1)`, uniformly distributed.
     fn gap(&mut self) -> u32 {
         let every = u64::from(self.settings.sample_every.max(1));
         (self.gaps.bits() % (2 * every - 1)).min(u32::MAX.into()) as u32
@@ -132,7 +134,7 @@ impl Rfs {
 }
 
 impl Learn for Rfs {
-    /// Learns from the lanes that the core called `core` worked on.
+    /// Learns from the lanes that `core` worked on.
     fn observe(
         &mut self,
         core: u16,

@@ -1,14 +1,15 @@
-//! Store: the flows that a learner steers, each with what it knows of them.
+//! Store: the flows that a learner steers, with the learner's data about each.
 //!
 //! ```text
-//!  key ──index──> entry          hand ──> entry, entry, entry ..   in a circle
+//!  key ──index──> entry          hand ──> entry, entry, entry ..   circular
 //! ```
 //!
-//! Occupancy is bounded by second chance: when all entries are taken, the hand clears the mark of
-//! those sampled since it last came by, and takes the first that has none.
+//! Occupancy is bounded by the second-chance algorithm: when all entries are taken, the hand moves
+//! over the entries, clears the mark of those that were sampled since it last passed them, and evicts
+//! the first that has no mark.
 //!
-//! Invariants: at most `entries` keys; a key that leaves is deleted by an edit before its entry serves
-//! another; no allocation after `new` but in the caller's `edits`.
+//! Invariants: at most `entries` keys; a key is deleted by an edit before its entry is reused; no
+//! allocation after `new` except in the caller's `edits`.
 
 use flowyard_frame::{Action, Edit, FlowKey};
 
@@ -18,18 +19,17 @@ use crate::table::Exact;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Entry<T> {
     key: FlowKey,
-    /// Sampled since the hand last came by.
+    /// Sampled since the hand last passed this entry.
     pub(super) sampled: bool,
-    /// What the learner knows of it.
+    /// The learner's data about the flow.
     pub(super) known: T,
 }
 
-/// See the module's head.
 #[derive(Clone, Debug)]
 pub(super) struct Store<T> {
-    /// From key to the number of its entry, as mark.
+    /// From the key to the number of its entry, which is the action's mark.
     index: Exact,
-    /// `None` is free.
+    /// `None` is a free entry.
     entries: Box<[Option<Entry<T>>]>,
     /// Numbers of free entries.
     free: Vec<u32>,
@@ -52,13 +52,12 @@ impl<T: Copy> Store<T> {
         self.entries.len() - self.free.len()
     }
 
-    /// The entry of a flow.
     pub(super) fn get_mut(&mut self, key: &FlowKey) -> Option<&mut Entry<T>> {
         let number = self.number(key)?;
         self.entries[number].as_mut()
     }
 
-    /// Adds a flow that is not there; whether there was a place for its key.
+    /// Adds a flow that is not in the store; returns whether the index had a place for its key.
     pub(super) fn add(&mut self, key: FlowKey, known: T, edits: &mut Vec<Edit>) -> bool {
         let number = self.take(edits);
         let action = Action { mark: number as u32, ..Action::default() };
@@ -70,14 +69,14 @@ impl<T: Copy> Store<T> {
         true
     }
 
-    /// Forgets a flow, if it is there.
+    /// Deletes a flow, if it is in the store.
     pub(super) fn forget(&mut self, key: &FlowKey, edits: &mut Vec<Edit>) {
         if let Some(number) = self.number(key) {
             self.release(number, edits);
         }
     }
 
-    /// Moves the hand on by `looks` entries and forgets those that are over.
+    /// Moves the hand over the next `looks` entries and deletes those for which `is_over` holds.
     pub(super) fn expire(
         &mut self,
         looks: usize,
@@ -96,7 +95,7 @@ impl<T: Copy> Store<T> {
         self.index.get(key).map(|action| action.mark as usize)
     }
 
-    /// A free entry's number; the second-chance victim's if there is none.
+    /// The number of a free entry; evicts one if there is none.
     fn take(&mut self, edits: &mut Vec<Edit>) -> usize {
         while self.free.is_empty() {
             let at = self.advance();

@@ -1,4 +1,4 @@
-//! The short way for plain Ethernet, IPv4, TCP or UDP.
+//! The fast path for plain Ethernet, IPv4, TCP or UDP.
 //!
 //! ```text
 //!  0       6       12   14 15  16    20      23    24    26      30      34           38     46 47
@@ -7,12 +7,12 @@
 
 use flowyard_frame::{FlowKey, proto};
 
-/// Ethernet, IPv4 and UDP headers: the least that a frame must have.
+/// The length of Ethernet, IPv4 and UDP headers: the shortest frame that the fast path accepts.
 const LEAST: usize = 14 + 20 + 8;
 
 /// Parses and checks a frame of untagged Ethernet, IPv4 without options, unfragmented TCP or UDP:
-/// lengths against each other and the frame, and the IPv4 header checksum (RFC 791, RFC 1071).
-/// Returns `false`, and leaves `key` alone, for every other frame: the general parser decides.
+/// the lengths against each other and the frame, and the IPv4 header checksum (RFC 791, RFC 1071).
+/// Returns `false`, and does not change `key`, for every other frame: the general parser decides.
 #[must_use]
 #[inline]
 pub fn fast(bytes: &[u8], in_port: u16, key: &mut FlowKey) -> bool {
@@ -32,7 +32,8 @@ pub fn fast(bytes: &[u8], in_port: u16, key: &mut FlowKey) -> bool {
             }
             0
         }
-        // A data offset of at least 5 words, and as many in the datagram; no bit beside the eight flags.
+        // The data offset is at least 5 words and within the datagram; no bit beside the eight flags is
+        // set.
         proto::TCP => match bytes.get(46..48) {
             Some(&[offset, flags]) => {
                 let header = usize::from(offset >> 4) * 4;
@@ -45,7 +46,7 @@ pub fn fast(bytes: &[u8], in_port: u16, key: &mut FlowKey) -> bool {
         },
         _ => return false,
     };
-    // In 32-bit words: a key that is written in small pieces is slow to read in large ones.
+    // Written as 32-bit words: reading a key that was written in smaller pieces would stall.
     let word = |at: usize| u32::from_ne_bytes([h[at], h[at + 1], h[at + 2], h[at + 3]]);
     let ports = u32::from_be_bytes([h[34], h[35], h[36], h[37]]);
     let ports = if cfg!(target_endian = "little") { ports.rotate_left(16) } else { ports };
@@ -70,7 +71,8 @@ pub fn fast(bytes: &[u8], in_port: u16, key: &mut FlowKey) -> bool {
 fn checksum_holds(h: &[u8; LEAST]) -> bool {
     let word = |at: usize| u64::from(u32::from_ne_bytes([h[at], h[at + 1], h[at + 2], h[at + 3]]));
     let sum = word(14) + word(18) + word(22) + word(26) + word(30);
-    // The sum is a multiple of 0xffff and not 0 (the version is not): all ones, once folded.
+    // A right sum is a multiple of 0xffff, and not 0 because the version is not 0: folded, it is all
+    // ones.
     let sum = (sum & 0xffff) + (sum >> 16 & 0xffff) + (sum >> 32);
     (sum & 0xffff) + (sum >> 16) == 0xffff
 }

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// One frame on its way: its flow, its number in the flow, and where it was sent.
+/// A frame: its flow, and its number in the flow.
 #[derive(Clone, Copy, Debug)]
 struct Sent {
     flow: usize,
@@ -21,7 +21,7 @@ struct Served {
     head: u64,
 }
 
-/// Queues, and one port that this core transmits to itself.
+/// Queues, and one port that this core itself transmits to.
 #[derive(Clone, Debug)]
 struct Places(Vec<Served>);
 
@@ -34,7 +34,7 @@ impl Tails for Places {
     }
 }
 
-/// Times that frames left behind a later frame of their flow, and what settle counted, when
+/// The number of frames that left after a later frame of their flow, and settle's counters, when
 /// tables answer at random and cores serve at random speeds.
 fn run(seed: u64, slots: Option<usize>, flows: usize, queues: usize) -> (u64, Settled) {
     let mut random = Rng::new(seed);
@@ -49,7 +49,7 @@ fn run(seed: u64, slots: Option<usize>, flows: usize, queues: usize) -> (u64, Se
         left[frame.flow] = left[frame.flow].max(frame.number);
     };
     let mut step = 0;
-    // Nothing new comes after 6000 steps, but what is under way must leave.
+    // No frame enters after 6000 steps, but all frames inside must leave.
     while step < 6000 || places.0.iter().any(|queue| queue.head != queue.tail) {
         step += 1;
         if step < 6000 && below(100) == 0 {
@@ -64,11 +64,11 @@ fn run(seed: u64, slots: Option<usize>, flows: usize, queues: usize) -> (u64, Se
                     eth_type: 0x0800,
                     ..FlowKey::ZERO
                 };
-                // With a receive hash, or told apart by their keys.
+                // Some runs use receive hashes, the others only keys.
                 let mut frame = Frame::unbacked(60);
                 frame.hash = if seed.is_multiple_of(2) { 0 } else { (flow as u32 + 1) << 7 };
                 let lane = batch.push(frame, key).unwrap();
-                // Mostly steady, as tables are; a port, and a drop, now and then.
+                // Mostly the same queue, as in real tables; sometimes another queue, a port or a drop.
                 batch.actions[lane].to = match below(16) {
                     0 => To::Port(1),
                     1 => To::DROP,
@@ -100,7 +100,7 @@ fn run(seed: u64, slots: Option<usize>, flows: usize, queues: usize) -> (u64, Se
                 settle.enqueued(&places);
             }
         }
-        // One core at a time makes one move: a frame is out of its queue before it is done.
+        // One core at a time makes one step. A frame leaves its queue before it is done.
         let queue = &mut places.0[below(queues)];
         if let Some(frame) = queue.in_service.take() {
             out(frame);
@@ -117,7 +117,7 @@ fn run(seed: u64, slots: Option<usize>, flows: usize, queues: usize) -> (u64, Se
 fn without_settle_frames_overtake_each_other() {
     for seed in 0..10 {
         let (violations, _) = run(seed, None, 12, 3);
-        assert!(violations > 0, "seed {seed}: this simulation reorders nothing, so proves nothing");
+        assert!(violations > 0, "seed {seed}: a simulation that never reorders cannot test settle");
     }
 }
 
@@ -144,7 +144,7 @@ fn a_flow_moves_once_its_old_home_is_done_with_it() {
     assert_eq!(step(1, &mut places), (1, Settled { moved: 1, held: 2 }));
 }
 
-/// Order is cheap where nothing moves: here much does, and as much has to wait.
+/// Keeping the order is only a test if flows move: here many moves happen, and many are delayed.
 #[test]
 fn flows_do_move_under_settle() {
     for seed in 0..10 {
@@ -184,7 +184,7 @@ fn a_port_is_nobodys_home() {
         settle.settle(&mut batch, Lanes::first(4), places);
         batch.actions[..4].iter().map(|action| action.to).collect::<Vec<_>>()
     };
-    // Who wants a queue gets none's port; who wants a port has to wait for the queue.
+    // A port does not become a home; a frame for a port follows its flow while its queue is not done.
     assert_eq!(step(&places), [To::Port(1), To::Queue(2), To::DROP, To::Queue(2)]);
     places.0[2].tail = 2;
     assert_eq!(step(&places), [To::Queue(2), To::Queue(2), To::DROP, To::Queue(2)]);

@@ -17,14 +17,14 @@
 use flowyard_frame::{Action, Batch, Edit, FlowKey, LANES, Lanes};
 
 use super::cuckoo::{self, Buckets, Cuckoo, Place, Tags, WAYS, tag};
-use super::{Offload, Reason, Refusal, Table};
+use super::{Reason, Refusal, Table};
 use crate::mix::{Mix, unwords, words};
 
 /// The share of the places that is taken when the table is full, in percent: few keys are then in
 /// their second bucket.
 const TAKEN_PERCENT: usize = 50;
 
-/// A key's slim words, and its action: one cache line.
+/// The slim words of a key, and its action: one cache line.
 #[derive(Clone, Copy, Debug)]
 #[repr(C, align(64))]
 struct Entry {
@@ -122,7 +122,7 @@ impl Exact {
         Self { mask, rest_mask, mix: Mix::new(seed), capacity, len: 0, index }
     }
 
-    /// How many keys the table has.
+    /// Number of keys in the table.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.len
@@ -134,7 +134,7 @@ impl Exact {
         self.len == 0
     }
 
-    /// How many keys the table takes.
+    /// The largest number of keys.
     #[must_use]
     pub const fn capacity(&self) -> usize {
         self.capacity
@@ -148,6 +148,9 @@ impl Exact {
     }
 
     /// Adds the entry, or replaces the action of an equal key.
+    ///
+    /// # Errors
+    /// When the key has bits outside the mask, or there is no place for it.
     pub fn put(&mut self, key: &FlowKey, action: Action) -> Result<(), Reason> {
         let wanted = self.wanted(key);
         if (wanted.key, wanted.rest) != words(key) {
@@ -171,7 +174,7 @@ impl Exact {
         Ok(())
     }
 
-    /// Removes the entry with this key; whether there was one.
+    /// Removes the entry with this key; returns whether there was one.
     pub fn del(&mut self, key: &FlowKey) -> bool {
         let Some(place) = self.find(&self.wanted(key)) else { return false };
         self.index.remove(place);
@@ -272,7 +275,7 @@ impl Exact {
         missed
     }
 
-    /// The words of `key` that count.
+    /// The words of `key` under the table's mask.
     #[inline]
     fn masked<const ADDRESSES: bool>(&self, key: &FlowKey) -> ([u64; 6], [u64; 2]) {
         let (key, rest) = words(key);
@@ -281,7 +284,7 @@ impl Exact {
         (std::array::from_fn(kept), [rest[0] & r[0], rest[1] & r[1]])
     }
 
-    /// The rare lane where a tag is equal and the key is not.
+    /// The slow path of the rare lane whose tag is equal to that of another key.
     #[cold]
     fn get_again(&self, key: &FlowKey) -> Option<&Action> {
         self.get(key)
@@ -302,24 +305,6 @@ impl Table for Exact {
         }
     }
 
-    fn edits(&mut self) -> Option<&mut dyn Offload> {
-        Some(self)
-    }
-
-    fn occupancy(&self) -> Option<(usize, usize)> {
-        Some((self.len, self.capacity))
-    }
-
-    fn each(&self, show: &mut dyn FnMut(&FlowKey, &Action)) {
-        let Columns { entries, rest, .. } = self.index.buckets();
-        for place in self.index.taken() {
-            let Entry { key, action } = &entries[at(place)];
-            show(&unwords(key, &rest.get(at(place)).copied().unwrap_or_default()), action);
-        }
-    }
-}
-
-impl Offload for Exact {
     fn apply(&mut self, edits: &[Edit], refused: &mut Vec<Refusal>) {
         for &edit in edits {
             match edit {
@@ -332,6 +317,18 @@ impl Offload for Exact {
                     self.del(&key);
                 }
             }
+        }
+    }
+
+    fn occupancy(&self) -> Option<(usize, usize)> {
+        Some((self.len, self.capacity))
+    }
+
+    fn each(&self, show: &mut dyn FnMut(&FlowKey, &Action)) {
+        let Columns { entries, rest, .. } = self.index.buckets();
+        for place in self.index.taken() {
+            let Entry { key, action } = &entries[at(place)];
+            show(&unwords(key, &rest.get(at(place)).copied().unwrap_or_default()), action);
         }
     }
 }

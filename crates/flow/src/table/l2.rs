@@ -1,18 +1,20 @@
-//! L2 table: MAC address and VLAN to port, learnt from source addresses (IEEE 802.1Q, 8.8).
+//! L2 table: from MAC address and VLAN to port, learnt from source addresses (IEEE 802.1Q, 8.8).
 //!
 //! ```text
 //!  eth_dst, VLAN ──hash──> bucket  [ MAC VLAN | seen, port ] x 4      one cache line
-//!                   └────> bucket  [ MAC VLAN | seen, port ] x 4      the other place
+//!                   └────> bucket  [ MAC VLAN | seen, port ] x 4      the other bucket
 //! ```
 //!
-//! A miss means: flood. So does a group address, which is never learnt. The caller floods, and drops
-//! what would leave where it came in. A station that was silent for the ageing time is unknown.
+//! A frame that misses is to be flooded; so is a frame to a group address, which is never learnt. The
+//! caller floods, and drops frames that would leave by the port by which they arrived. A station that
+//! was silent for longer than the ageing time is unknown.
 //!
-//! Where both buckets of an address are full of live stations, it is not learnt: forged addresses
-//! cannot push out those who talk, as they would from a table that evicts.
+//! If both buckets of an address are full of stations that are not aged out, the address is not
+//! learnt. Forged addresses therefore cannot evict active stations, as they can in a table that
+//! replaces entries.
 //!
-//! Invariants: an address stands at most once; no allocation after `new`; time never goes back (an
-//! earlier `now` counts as the latest one known).
+//! Invariants: an address has at most one entry; no allocation after `new`; time never goes back (an
+//! earlier `now` counts as the latest known time).
 
 use flowyard_frame::{Action, Batch, FlowKey, LANES, Lanes, Nanos, Rng, To};
 
@@ -21,19 +23,19 @@ use crate::mix::fold;
 
 /// Entries of a bucket: four of 16 bytes are a cache line.
 const WAYS: usize = 4;
-/// The bits of a VLAN tag that are its number.
+/// The bits of a VLAN tag that are the VLAN id.
 const VLAN: u16 = 0x0fff;
 /// Times are kept in units of 2^16 ns, so that they share a word with the port.
 const UNIT: u32 = 16;
-/// The bit of a MAC address that makes it a group's.
+/// The bit of a MAC address that marks group addresses.
 const GROUP: u8 = 1;
 
-/// A station. Key 0 is a free place.
+/// A station. Key 0 is a free entry.
 #[derive(Clone, Copy, Debug, Default)]
 struct Entry {
-    /// MAC address, VLAN number.
+    /// MAC address and VLAN id.
     key: u64,
-    /// When it was last seen, then its port in the low 16 bits.
+    /// The time when the station was last seen, and its port in the low 16 bits.
     seen: u64,
 }
 
@@ -48,51 +50,52 @@ impl Entry {
 #[repr(C, align(64))]
 struct Bucket([Entry; WAYS]);
 
-/// What became of a source address.
+/// The result of learning a source address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Learnt {
-    /// Unknown until now.
+    /// The station was unknown.
     New,
-    /// Known at this port.
+    /// The station was known at this port, or a later observation is known.
     Known,
-    /// Known at another port until now.
+    /// The station was known at another port.
     Moved {
-        /// That port.
+        /// The previous port.
         from: u16,
     },
-    /// There was no place for it.
+    /// The station was not learnt: both buckets are full.
     Full,
-    /// A group address, or none at all: no station has it.
+    /// Not the address of a station: a group address, or zero.
     NoStation,
 }
 
-/// What happened so far.
+/// Counters of what was learnt.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Counts {
     /// Stations learnt.
     pub learnt: u64,
     /// Stations that changed ports.
     pub moved: u64,
-    /// Stations not learnt for want of a place.
+    /// Stations not learnt because both buckets were full.
     pub full: u64,
 }
 
-/// Learns where stations are.
+/// A table of learnt stations.
 #[derive(Clone, Debug)]
 pub struct L2 {
     buckets: Box<[Bucket]>,
     seeds: [u64; 2],
-    /// The ageing time and the latest time known, in units.
+    /// The ageing time, in units of 2^16 ns.
     age: u64,
+    /// The latest known time, in units of 2^16 ns.
     now: u64,
-    /// What happened so far.
+    /// Counters since the start.
     pub counts: Counts,
 }
 
 impl L2 {
-    /// A table for about `stations` stations (at most 2^24; it has twice the places) that forgets
-    /// those that were silent for `age` nanoseconds (802.1Q recommends 300 s; to 65,536 ns).
-    /// `seed` decides where stations stand; keep it from them.
+    /// A table for about `stations` stations (at most 2^24; it has twice as many entries) that forgets
+    /// stations that were silent for `age` nanoseconds (802.1Q recommends 300 s; the resolution is
+    /// 65,536 ns). `seed` decides where stations are placed; keep it from those who choose addresses.
     #[must_use]
     pub fn new(stations: usize, age: Nanos, seed: u64) -> Self {
         let buckets = stations.min(1 << 24).div_ceil(WAYS / 2).max(2);
@@ -106,8 +109,7 @@ impl L2 {
         }
     }
 
-    /// The port of a station, if it is known and was not silent for too long at the latest time
-    /// known.
+    /// The port of a station, if it is known and not aged out at the latest known time.
     #[must_use]
     #[inline]
     pub fn get(&self, mac: &[u8; 6], vlan: u16) -> Option<u16> {
@@ -117,15 +119,15 @@ impl L2 {
         places.flat_map(|at| &self.buckets[at].0).find(there).map(|entry| entry.port())
     }
 
-    /// A frame from this station came in by `port` at `now`.
+    /// Learns that a frame from this station arrived by `port` at `now`.
     #[inline]
     pub fn learn(&mut self, mac: &[u8; 6], vlan: u16, port: u16, now: Nanos) -> Learnt {
         self.now = self.now.max(now >> UNIT);
         self.note(mac, vlan, port, self.now)
     }
 
-    /// Another table learnt this station at `port` at `at`: the later word counts. A word older
-    /// than the ageing time says nothing.
+    /// Takes over what another table learnt: the station was at `port` at time `at`. The later of two
+    /// observations is kept. Observations older than the ageing time are ignored.
     pub fn hear(&mut self, mac: &[u8; 6], vlan: u16, port: u16, at: Nanos) -> Learnt {
         let at = at >> UNIT;
         self.now = self.now.max(at);
@@ -135,7 +137,7 @@ impl L2 {
         self.note(mac, vlan, port, at)
     }
 
-    /// Keeps that this station was at `port` at `at`, unless something later is known.
+    /// Records that this station was at `port` at `at`, unless a later observation is known.
     #[inline]
     fn note(&mut self, mac: &[u8; 6], vlan: u16, port: u16, at: u64) -> Learnt {
         let Some(key) = key(mac, vlan) else { return Learnt::NoStation };
@@ -164,21 +166,12 @@ impl L2 {
         self.add(places, Entry { key, seen })
     }
 
-    /// Learns the source addresses of these lanes, at the ports the frames came in by.
-    #[inline]
-    pub fn learn_batch(&mut self, batch: &Batch, lanes: Lanes, now: Nanos) {
-        for lane in lanes {
-            let FlowKey { eth_src, vlan_tci, in_port, .. } = &batch.keys[lane];
-            self.learn(eth_src, *vlan_tci, *in_port, now);
-        }
-    }
-
-    /// It is `now`: stations that were silent for too long are unknown from now on.
+    /// Advances the latest known time to `now`; stations that were silent for too long become unknown.
     pub fn advance(&mut self, now: Nanos) {
         self.now = self.now.max(now >> UNIT);
     }
 
-    /// Forgets the stations behind `port`, whose link went down.
+    /// Forgets the stations at `port`, whose link went down.
     pub fn forget_port(&mut self, port: u16) {
         for entry in self.buckets.iter_mut().flat_map(|bucket| &mut bucket.0) {
             if entry.port() == port {
@@ -187,7 +180,7 @@ impl L2 {
         }
     }
 
-    /// The stations known at the latest time known: MAC address, VLAN number, port.
+    /// The stations known at the latest known time: MAC address, VLAN id, port.
     pub fn iter(&self) -> impl Iterator<Item = ([u8; 6], u16, u16)> + '_ {
         let entries = self.buckets.iter().flat_map(|bucket| &bucket.0);
         entries.filter(|entry| entry.key != 0 && self.lives(**entry)).map(|entry| {
@@ -196,7 +189,7 @@ impl L2 {
         })
     }
 
-    /// Puts a new station into a free or aged place of its buckets, or makes one.
+    /// Puts a new station into a free or aged entry of its buckets, or moves one station to make room.
     #[cold]
     fn add(&mut self, places: [usize; 2], new: Entry) -> Learnt {
         let free = |table: &Self, at: usize| {
@@ -204,11 +197,11 @@ impl L2 {
             let free = |entry: &&Entry| entry.key == 0 || !table.lives(**entry);
             (bucket.iter().filter(free).count(), bucket.iter().position(|entry| free(&entry)))
         };
-        // The emptier bucket: both stay short (Azar et al., "Balanced Allocations", 1999).
+        // The emptier bucket, which balances the load (Azar et al., "Balanced Allocations", 1999).
         let [a, b] = places.map(|at| (free(self, at), at));
         let ((_, way), at) = if b.0.0 > a.0.0 { b } else { a };
         let found = way.map(|way| (at, way)).or_else(|| {
-            // One of the eight may stand elsewhere.
+            // One of the eight stations may fit in its other bucket.
             for at in places {
                 for way in 0..WAYS {
                     let entry = self.buckets[at].0[way];
@@ -248,8 +241,7 @@ impl L2 {
 }
 
 impl Table for L2 {
-    /// Sends frames to the port of their destination address. The lanes that missed are to be
-    /// flooded.
+    /// Sends frames to the port of their destination address. The caller floods the lanes that missed.
     #[inline]
     fn lookup(&mut self, batch: &mut Batch, want: Lanes) -> Lanes {
         let mut places = [[0; 2]; LANES];
@@ -282,7 +274,7 @@ fn word(mac: &[u8; 6], vlan: u16) -> u64 {
     u64::from_be_bytes([a, b, c, d, e, f, g, h])
 }
 
-/// The key of a station; group addresses and the address zero are no station's.
+/// The key of a station; `None` for group addresses and the address zero.
 #[inline]
 fn key(mac: &[u8; 6], vlan: u16) -> Option<u64> {
     (mac[0] & GROUP == 0 && *mac != [0; 6]).then(|| word(mac, vlan))

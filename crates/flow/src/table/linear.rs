@@ -1,7 +1,7 @@
-//! Linear table: rules in a list, the highest first. Slow and obvious: what [`super::Wildcard`]
-//! must agree with, and the linear table of the OpenFlow reference switch.
+//! Linear table: rules in a list, the highest first. It is slow and simple: the reference model for
+//! [`super::Wildcard`], and the linear table of the OpenFlow reference switch.
 //!
-//! Invariants: ranks fall along the list.
+//! Invariants: the list is in descending order of ranks.
 //! Thread-safety: plain data.
 
 use flowyard_frame::{Batch, FlowKey, Lanes};
@@ -14,7 +14,7 @@ use super::{Reason, Table};
 pub struct Linear {
     capacity: usize,
     puts: u64,
-    /// With their ranks.
+    /// Rules with their ranks.
     list: Vec<(u64, Rule)>,
 }
 
@@ -25,7 +25,7 @@ impl Linear {
         Self { capacity, puts: 0, list: Vec::new() }
     }
 
-    /// How many rules there are.
+    /// Number of rules.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.list.len()
@@ -37,8 +37,8 @@ impl Linear {
         self.list.is_empty()
     }
 
-    /// Adds the rule, or replaces the action of the one with equal key, mask and priority, which
-    /// keeps its place.
+    /// Adds the rule. If there is a rule with equal key, mask and priority, its action is replaced and
+    /// it keeps its position.
     ///
     /// # Errors
     /// When the key has bits outside the mask, or the list is full.
@@ -60,7 +60,7 @@ impl Linear {
         Ok(())
     }
 
-    /// Removes the rule with this key, mask and priority; whether there was one.
+    /// Removes the rule with this key, mask and priority; returns whether there was one.
     pub fn del(&mut self, key: &FlowKey, mask: &FlowKey, priority: u16) -> bool {
         let at = self.position(key, mask, priority);
         at.map(|at| self.list.remove(at)).is_some()

@@ -4,20 +4,21 @@
 //!  address   13 bits       6       6       6      ...
 //!  root     [8192]  ──> node ──> node ──> node              IPv4: at most four nodes,
 //!            best so    inner: which prefixes end here      /24 in the second; IPv6: /48 in the
-//!            far        outer: which children there are     sixth
+//!            far        outer: which children exist         sixth
 //! ```
 //!
 //! A tree bitmap (Eatherton, Varghese, Dittia, "Tree Bitmap: Hardware/Software IP Lookups with
 //! Incremental Updates", CCR 2004) with a wide root. A node has 24 bytes: 63 bits for the prefixes
-//! of 0 to 5 more bits that end in it, 64 for its children, and where the results and children
-//! start, which lie side by side and are found by counting bits. Why not 24 bits at once (DIR-24-8):
-//! that takes 64 MB where 100,000 routes here take a few, and does nothing for IPv6. Why not a hash
-//! table per length: 20 to 40 probes for a miss, each a cache miss. Edits touch one path.
+//! of 0 to 5 more bits that end in it, 64 for its children, and the indexes where its results and its
+//! children start. Results and children of a node are contiguous, and are found by counting bits. A
+//! table indexed by 24 bits at once (DIR-24-8) would take 64 MB where 100,000 routes here take a few,
+//! and would not help with IPv6. A hash table for each length would need 20 to 40 probes for a miss,
+//! each a cache miss. An edit changes one path.
 //!
-//! A batch goes down level by level, so that the cache misses of its lanes overlap.
+//! A batch is looked up level by level, so that the cache misses of its lanes overlap.
 //!
-//! Invariants: a child exists only if a prefix ends in it or below; `results[0]` and `nodes[0]` are
-//! no one's. Only edits allocate.
+//! Invariants: a child exists only if a prefix ends in it or below it; `results[0]` and `nodes[0]` are
+//! not used. Only edits allocate.
 
 use std::net::IpAddr;
 
@@ -30,15 +31,15 @@ mod arena;
 
 use arena::Arena;
 
-/// Bits of an address that the root resolves: then IPv4's /24 and IPv6's /48 end a node.
+/// Bits of an address that the root resolves. With 13, IPv4's /24 and IPv6's /48 end at a node.
 const ROOT: u8 = 13;
 /// Bits that a node resolves.
 const STRIDE: u8 = 6;
 /// Nodes on the longest path.
 const LEVELS: usize = (128 - ROOT as usize) / STRIDE as usize + 1;
 
-/// For a chunk of the address: the places in `inner` of its prefixes. Place 1 is the empty prefix;
-/// place `2 p` and `2 p + 1` follow place `p` by a bit.
+/// For each chunk of an address, the bits in `inner` of its prefixes. Bit 1 is the empty prefix; bits
+/// `2 p` and `2 p + 1` are the prefixes one bit longer than that of bit `p`.
 const ENDS: [u64; 64] = {
     let mut ends = [0; 64];
     let mut chunk = 0;
@@ -56,13 +57,13 @@ const ENDS: [u64; 64] = {
 /// Six bits of the tree.
 #[derive(Clone, Copy, Debug, Default)]
 struct Node {
-    /// Prefixes that end here, by place.
+    /// Prefixes that end here; see [`ENDS`].
     inner: u64,
     /// Children, by chunk.
     outer: u64,
-    /// Where the results start.
+    /// Index of the first result.
     results: u32,
-    /// Where the children start.
+    /// Index of the first child.
     children: u32,
 }
 
@@ -79,7 +80,7 @@ struct Root {
 #[derive(Clone, Debug)]
 struct Family {
     root: Box<[Root]>,
-    /// Results of the prefixes shorter than 13 bits, by place as in a node.
+    /// Results of the prefixes shorter than 13 bits, numbered as in a node.
     short: Box<[u32]>,
 }
 
@@ -89,7 +90,7 @@ impl Family {
         Self { root: vec![Root::default(); size].into(), short: vec![0; size].into() }
     }
 
-    /// Finds the best short prefix of the root's entries below `place` anew.
+    /// Finds the best short prefix again for the root's entries below `place`.
     fn refresh(&mut self, place: usize) {
         let level = ROOT - place.ilog2() as u8;
         let first = (place << level) - (1 << ROOT);
@@ -103,10 +104,10 @@ impl Family {
     }
 }
 
-/// Routes.
+/// A routing table.
 #[derive(Clone, Debug)]
 pub struct Lpm {
-    /// IPv4, IPv6.
+    /// IPv4, then IPv6.
     families: [Family; 2],
     nodes: Arena<Node>,
     results: Arena<Action>,
@@ -114,11 +115,11 @@ pub struct Lpm {
     len: usize,
 }
 
-/// A prefix as the tree sees it.
+/// A prefix in the tree.
 #[derive(Clone, Copy)]
 struct Path {
     family: usize,
-    /// From the left, zero past the prefix.
+    /// Left-aligned, zero after the prefix.
     bits: u128,
     len: u8,
 }
@@ -133,17 +134,17 @@ impl Path {
         (self.bits >> (128 - ROOT)) as usize
     }
 
-    /// The place of a prefix shorter than 13 bits.
+    /// The index in `short` of a prefix shorter than 13 bits.
     fn short(self) -> usize {
         1 << self.len | self.root() >> (ROOT - self.len)
     }
 
-    /// The chunk that a node at `depth` bits looks at.
+    /// The chunk that a node at `depth` bits resolves.
     fn chunk(self, depth: u8) -> usize {
         (self.bits << depth >> 122) as usize
     }
 
-    /// The place of this prefix in the node at `depth`, where it ends.
+    /// The bit of this prefix in the node at `depth`, where it ends.
     fn place(self, depth: u8) -> usize {
         let len = self.len - depth;
         1 << len | self.chunk(depth) >> (STRIDE - len)
@@ -163,7 +164,7 @@ impl Lpm {
         }
     }
 
-    /// How many prefixes the table has.
+    /// Number of prefixes.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.len
@@ -182,7 +183,7 @@ impl Lpm {
         2 * (root << ROOT) + self.nodes.bytes() + self.results.bytes()
     }
 
-    /// The action of the longest prefix that has `addr`.
+    /// The action of the longest prefix that contains `addr`.
     #[must_use]
     pub fn get(&self, addr: IpAddr) -> Option<&Action> {
         let (family, mut bits) = left(addr);
@@ -196,8 +197,8 @@ impl Lpm {
         (best != 0).then(|| &self.results.items[best as usize])
     }
 
-    /// Adds the prefix, or replaces the action of an equal one, which it returns. Bits past the
-    /// prefix's length do not count.
+    /// Adds the prefix, or replaces the action of an equal one and returns the old action. Bits after
+    /// the prefix's length are ignored.
     pub fn put(&mut self, net: &IpNet, action: Action) -> Result<Option<Action>, Reason> {
         let path = Path::new(net);
         if let Some(at) = self.find(path) {
@@ -239,7 +240,7 @@ impl Lpm {
         Ok(None)
     }
 
-    /// Removes the prefix; its action, if there was one.
+    /// Removes the prefix; returns its action, if it was there.
     pub fn del(&mut self, net: &IpNet) -> Option<Action> {
         let path = Path::new(net);
         let action = self.results.items[self.find(path)?];
@@ -262,7 +263,7 @@ impl Lpm {
         let (place, count) = (path.place(depth), node.inner.count_ones() as usize);
         node.results = self.results.remove(node.results, count, below(node.inner, place));
         node.inner &= !(1 << place);
-        // Nodes that are empty now go, from the bottom up.
+        // Remove nodes that are empty now, from the bottom up.
         while self.nodes.items[at].inner == 0 && self.nodes.items[at].outer == 0 {
             if level == 0 {
                 let node = std::mem::take(&mut self.families[path.family].root[path.root()].node);
@@ -280,7 +281,7 @@ impl Lpm {
         Some(action)
     }
 
-    /// Where the result of exactly this prefix is.
+    /// The index of the result of exactly this prefix.
     fn find(&self, path: Path) -> Option<usize> {
         let family = &self.families[path.family];
         if path.len < ROOT {
@@ -307,7 +308,7 @@ impl Lpm {
         node.children as usize + below(node.outer, chunk)
     }
 
-    /// Goes from node `at` down by the first bits of `bits`; the next node, or 0.
+    /// Goes one level down from node `at` by the first bits of `bits`; returns the next node, or 0.
     #[inline]
     fn step(&self, at: u32, bits: u128, best: &mut u32) -> u32 {
         let node = &self.nodes.items[at as usize];
@@ -330,7 +331,7 @@ impl Table for Lpm {
         for lane in want {
             let key = &batch.keys[lane];
             if key.is_ip() {
-                // An IPv4 address stands at the left of its slot, like an IPv6 one.
+                // An IPv4 address is left-aligned in its slot, like an IPv6 address.
                 let addr = u128::from_be_bytes(key.dst);
                 let family = &self.families[usize::from(key.is_ipv6())];
                 let root = family.root[(addr >> (128 - ROOT)) as usize];
@@ -360,7 +361,7 @@ impl Table for Lpm {
     }
 }
 
-/// The family, and the address from the left.
+/// The family, and the left-aligned address.
 fn left(addr: IpAddr) -> (usize, u128) {
     match addr {
         IpAddr::V4(v4) => (0, u128::from(v4.to_bits()) << 96),

@@ -1,75 +1,78 @@
-//! Maglev: a hash to one of some choices, by weight, the same on every machine, and almost the same
-//! when a choice comes or goes (Eisenbud et al., "Maglev", NSDI 2016, section 3.4).
+//! Maglev hashing: maps a hash to one of several weighted choices. Every machine computes the same
+//! table, and few entries change when a choice is added or removed (Eisenbud et al., "Maglev", NSDI
+//! 2016, section 3.4).
 //!
 //! ```text
-//!  every choice has an order of all entries of its own:   a: 3 0 4 1 2   b: 0 2 4 1 3
+//!  every choice has its own order of all entries:   a: 3 0 4 1 2   b: 0 2 4 1 3
 //!  in turns, each takes the first entry of its order that is still free:
 //!     a takes 3, b takes 0, a takes 4, b takes 2, a takes 1 ──> b a b a a
 //!  hash 0x51ccc178... ──> entry 2 ──> b
 //! ```
 //!
-//! The order of a choice is `(offset + i * skip) mod entries`; both come from its name and a seed, so
-//! nothing depends on who came first: choices take turns in the order of their names. With
-//! weights a choice has a turn in as many rounds as its weight is of the heaviest one: in each
-//! round its weight is added to what it has saved, and a turn costs the heaviest weight.
+//! The order of a choice is `(offset + i * skip) mod entries`; both numbers come from its name and a
+//! seed, and choices take turns in the order of their names, so the order of insertion has no effect.
+//! With weights, a choice has a turn in a fraction of the rounds: in each round its weight is added to
+//! a credit, and a turn costs the heaviest weight.
 //!
-//! Invariants: the number of entries is a prime (so every order has all of them); every entry has
-//! a choice unless all weights are 0; the number of entries of a choice is less than two below
-//! its exact share `entries * weight / sum`, and at most `choices * weight / sum + 1` above it.
+//! Invariants: the number of entries is prime, so that every order contains all entries; every entry
+//! has a choice unless all weights are 0; the number of entries of a choice is less than two below its
+//! exact share `entries * weight / sum`, and at most `choices * weight / sum + 1` above it.
 
 use siphasher::sip::SipHasher24;
 use std::hash::Hasher;
 
-/// A lookup table by Maglev's hashing.
+/// A Maglev lookup table.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Maglev {
-    /// By entry: the index of the choice; empty where there is none.
+    /// For each entry, the index of its choice; empty if no choice has a weight.
     entries: Box<[u16]>,
     checksum: u64,
 }
 
-/// One that a table may choose.
+/// One of the choices of a table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Choice<'a> {
-    /// Its name; no two may be equal.
+    /// The name, which must be unique.
     pub name: &'a str,
-    /// Its weight; 0 is never chosen.
+    /// The weight; a choice with weight 0 is never chosen.
     pub weight: u32,
 }
 
-/// Why there can be no such table.
+/// Why a table cannot be made.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum BadMaglev {
-    /// With a number that is no prime, some entries are in no choice's order.
-    #[error("{entries} is no prime from 2 to 16777213; write 251, 2039, 16381, 65537 or 655373")]
+    /// The number of entries is not prime, so that the orders would miss entries.
+    #[error(
+        "{entries} is not a prime number from 2 to 16777213; write 251, 2039, 16381, 65537 or 655373"
+    )]
     Entries {
-        /// The number asked for.
+        /// The requested number.
         entries: u32,
     },
     /// An entry holds 16 bits.
-    #[error("there are {choices} choices, and a table takes 65536 at most; leave some out")]
+    #[error("there are {choices} choices, and a table takes at most 65536; remove some")]
     Choices {
-        /// How many were given.
+        /// The number of choices given.
         choices: usize,
     },
-    /// Two choices of one name would have the same order.
-    #[error("'{name}' is there twice; give each its own name")]
+    /// Two choices with the same name would have the same order.
+    #[error("'{name}' is there twice; give each choice its own name")]
     Twice {
-        /// The name.
+        /// The duplicate name.
         name: String,
     },
 }
 
 impl Maglev {
-    /// Entries of a table if nobody says otherwise: as in the paper, good for 650 choices of equal
-    /// weight within one per cent.
+    /// The default number of entries, as in the paper: 650 choices of equal weight get equal shares
+    /// within one per cent.
     pub const ENTRIES: u32 = 65_537;
 
-    /// A table of `entries` entries for `choices`, which may stand in any order: [`Maglev::get`]
-    /// answers with an index into them. `seed` is the same on all machines that shall agree.
+    /// A table of `entries` entries for `choices`, in any order; [`Maglev::get`] returns an index into
+    /// `choices`. Machines that must agree use the same `seed`.
     ///
     /// # Errors
-    /// When `entries` is no prime, two names are equal, or there are too many choices.
+    /// When `entries` is not prime, two names are equal, or there are too many choices.
     pub fn new(choices: &[Choice<'_>], entries: u32, seed: u64) -> Result<Self, BadMaglev> {
         if !is_prime(entries) || entries > 16_777_213 {
             return Err(BadMaglev::Entries { entries });
@@ -92,40 +95,39 @@ impl Maglev {
         Ok(Self { entries: table, checksum })
     }
 
-    /// The index of the choice for `hash`, of which the high 32 bits count; `None` if there is no
-    /// choice with a weight.
+    /// The index of the choice for the high 32 bits of `hash`; `None` if no choice has a weight.
     #[must_use]
     #[inline]
     pub fn get(&self, hash: u64) -> Option<u16> {
         self.entries.get(self.entry(hash)).copied()
     }
 
-    /// The number of the entry that answers for `hash`.
+    /// The number of the entry for `hash`.
     #[must_use]
     #[inline]
     pub fn entry(&self, hash: u64) -> usize {
         (((hash >> 32) * self.entries.len() as u64) >> 32) as usize
     }
 
-    /// The entries: indexes of choices. None if no choice has a weight.
+    /// The entries, which are indexes of choices; empty if no choice has a weight.
     #[must_use]
     pub fn entries(&self) -> &[u16] {
         &self.entries
     }
 
-    /// A number that is equal on two machines if, and (but for one case in 2^64) only if, each
-    /// entry names the same choice on both.
+    /// A checksum of the names of all entries. On two machines it is equal if every entry has the same
+    /// choice, and otherwise differs except with a probability of 2^-64.
     #[must_use]
     pub const fn checksum(&self) -> u64 {
         self.checksum
     }
 }
 
-/// Where a choice stands in its order, and whether it has a turn.
+/// The position of a choice in its order, and its credit.
 struct Turns {
     index: u16,
     weight: u32,
-    saved: u64,
+    credit: u64,
     at: u32,
     skip: u32,
 }
@@ -139,7 +141,7 @@ impl Turns {
         };
         let entries = u64::from(entries);
         let (at, skip) = ((hash(0) % entries) as u32, (hash(1) % (entries - 1)) as u32 + 1);
-        Self { index, weight: choice.weight, saved: 0, at, skip }
+        Self { index, weight: choice.weight, credit: 0, at, skip }
     }
 
     /// The next entry of the order.
@@ -149,19 +151,19 @@ impl Turns {
     }
 }
 
-/// The turns.
+/// Lets the choices take turns until every entry is taken.
 fn fill(turns: &mut [Turns], entries: u32) -> Box<[u16]> {
     let Some(heaviest) = turns.iter().map(|turn| turn.weight).max() else { return Box::default() };
     let mut table: Box<[Option<u16>]> = vec![None; entries as usize].into();
     let mut left = entries;
     while left > 0 {
         for turn in &mut *turns {
-            turn.saved += u64::from(turn.weight);
-            if turn.saved < u64::from(heaviest) {
+            turn.credit += u64::from(turn.weight);
+            if turn.credit < u64::from(heaviest) {
                 continue;
             }
-            turn.saved -= u64::from(heaviest);
-            // Some entry is free and the order has all of them: this ends.
+            turn.credit -= u64::from(heaviest);
+            // This ends, because an entry is free and the order contains all entries.
             while table[turn.at as usize].is_some() {
                 turn.step(entries);
             }
@@ -175,7 +177,7 @@ fn fill(turns: &mut [Turns], entries: u32) -> Box<[u16]> {
     table.iter().flatten().copied().collect()
 }
 
-/// By names, not indexes: machines may know the choices in different order.
+/// The checksum is over names, not indexes: machines may list the choices in different order.
 fn checksum(table: &[u16], choices: &[Choice<'_>]) -> u64 {
     let hash = |choice: &Choice<'_>| {
         let mut hasher = SipHasher24::new();

@@ -1,17 +1,18 @@
-//! Rules: key, mask and priority to action; and the rule table that all cores read.
+//! Rules: from key, mask and priority to action; and a core's view of the shared rule table.
 //!
 //! ```text
-//!  priority 20   10.0.0.0/8 tcp :80   ─┐ of all rules that match a key, the one with the highest
-//!  priority 10   10.1.0.0/16          ─┤ priority answers; of equals, the one put first
+//!  priority 20   10.0.0.0/8 tcp :80   ─┐ of the rules that match a key, the one with the highest
+//!  priority 10   10.1.0.0/16          ─┤ priority answers; of equal ones, the one added first
 //!  priority  0   anything             ─┘
 //! ```
 //!
-//! Rules change rarely and as a whole, so cores share one [`Wildcard`] that nobody writes: a reload
-//! gives each core another one, and the last that leaves the old one frees it.
+//! Rules change rarely and as a whole. Cores therefore share one immutable [`Wildcard`]: a reload gives
+//! each core a new one, and the last core that releases the old one frees it.
 //!
-//! What a cache in front may repeat is decided here. Its entries know the fields under its mask
-//! alone. An answer is the same for all keys with those fields if it outranks every rule that looks
-//! at more: the rule that answered looks at no more itself, and whatever could overrule it neither.
+//! This module also decides which answers a cache in front may copy. The cache's entries match only
+//! the fields under its mask. An answer is the same for all keys with those fields if the rule outranks
+//! every rule that matches on more fields: then neither the rule that answered nor any rule above it
+//! depends on other fields.
 //!
 //! Thread-safety: a [`Rules`] is one core's; the table behind it is immutable.
 
@@ -21,16 +22,16 @@ use flowyard_frame::{Action, Batch, FlowKey, Lanes};
 
 use super::{Table, Wildcard};
 
-/// What matches, and the answer to it.
+/// A rule: what it matches, and its action.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Rule {
-    /// The fields that a frame must have; zero outside `mask`.
+    /// The values that a frame's fields must have; zero outside `mask`.
     pub key: FlowKey,
-    /// The bits that count.
+    /// The bits that are compared.
     pub mask: FlowKey,
-    /// The highest answers.
+    /// Of the rules that match, the one with the highest priority answers.
     pub priority: u16,
-    /// The answer.
+    /// The action for frames that match.
     pub action: Action,
 }
 
@@ -42,8 +43,8 @@ impl Rule {
     }
 }
 
-/// The order of rules: by priority, and of equal ones the first put is the highest. Unique in a
-/// table, never 0. `puts` counts the rules ever put (2^48 of them take years).
+/// The order of rules: by priority; of equal ones, the rule added first is the highest. Unique in a
+/// table, never 0. `puts` counts the rules ever added (2^48 of them take years).
 pub(super) fn rank(priority: u16, puts: u64) -> u64 {
     u64::from(priority) << 48 | ((1 << 48) - 1 - puts.min((1 << 48) - 2))
 }
@@ -57,7 +58,7 @@ pub(super) const fn priority(rank: u64) -> u16 {
 #[derive(Clone, Debug)]
 pub struct Rules {
     table: Arc<Wildcard>,
-    /// Answers of rules with a higher rank are sure.
+    /// Answers of rules with a rank above this are sure.
     doubt: u64,
     sure: Lanes,
 }

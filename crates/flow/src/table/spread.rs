@@ -19,30 +19,31 @@ use super::Table;
 pub enum BadSpread {
     /// Not a power of two from 1 to 65,536.
     #[error(
-        "an indirection table has a power of two of entries, at most 65536, not {0}; adapters have 128 (82599), 512 (X710) or 2048 (E810)"
+        "the size of an indirection table is a power of two, at most 65536, not {0}; adapters have 128 (82599), 512 (X710) or 2048 (E810) entries"
     )]
     Size(usize),
-    /// No queue to spread over, or more than the table has numbers for.
+    /// No queue, or more than the table can number.
     #[error("an indirection table spreads over 1 to 65536 queues, not {0}")]
     Queues(usize),
     /// No such entry.
     #[error("entry {index} is outside an indirection table of {size} entries")]
     Index {
-        /// The index asked for.
+        /// The requested index.
         index: usize,
-        /// How many entries there are.
+        /// Number of entries.
         size: usize,
     },
 }
 
-/// An indirection table: `hash & (size - 1)` to a destination.
+/// An indirection table: from `hash & (size - 1)` to a destination.
 #[derive(Clone, Debug)]
 pub struct Spread {
     entries: Box<[To]>,
 }
 
 impl Spread {
-    /// A table of `size` entries, entry `i` to queue `i mod queues`, as adapters start.
+    /// A table of `size` entries; entry `i` is queue `i mod queues`, which is the initial state of
+    /// adapters.
     pub fn new(size: usize, queues: usize) -> Result<Self, BadSpread> {
         if !size.is_power_of_two() || size > 1 << 16 {
             return Err(BadSpread::Size(size));
@@ -59,7 +60,7 @@ impl Spread {
         &self.entries
     }
 
-    /// What to AND a hash with to get an index.
+    /// The mask of the hash bits that select an entry.
     #[must_use]
     pub fn mask(&self) -> u32 {
         self.entries.len() as u32 - 1
@@ -73,7 +74,7 @@ impl Spread {
         Ok(())
     }
 
-    /// Where frames with this hash go.
+    /// The destination of frames with this hash.
     #[must_use]
     #[inline]
     pub fn to(&self, hash: u32) -> To {

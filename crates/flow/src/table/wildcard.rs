@@ -4,22 +4,23 @@
 //!            mask                    highest rule   hash table of the keys under this mask
 //!  tuple 0   dst/32 proto dport      priority 90    [slot][slot][    ][slot] ...
 //!  tuple 1   src/8                   priority 50    [slot][    ]      │
-//!  tuple 2   (nothing)               priority 0     [slot]            └─> rule ─> the next lower
+//!  tuple 2   (nothing)               priority 0     [slot]            └─> rule ─> next lower rule
 //!                                                                         with equal key and mask
 //! ```
 //!
-//! One hash table for each mask (Srinivasan, Suri, Varghese, SIGCOMM 1999), the masks in the order
-//! of their highest rule (the pruning of Open vSwitch, NSDI 2015): a lane that has an answer which
-//! outranks all that may follow looks no further. The lanes of a batch go through a tuple together,
-//! so that their cache misses overlap. Only the words that a mask has bits in are read and hashed.
+//! There is one hash table for each mask (Srinivasan, Suri, Varghese, SIGCOMM 1999), and the masks are
+//! in the order of their highest rule (the pruning of Open vSwitch, NSDI 2015): a lane with an answer
+//! that outranks all remaining rules is not looked up further. The lanes of a batch are looked up in a
+//! tuple together, so that their cache misses overlap. Only the words in which a mask has bits are
+//! read and hashed.
 //!
-//! A lookup costs at most one probe for each mask, and [`Wildcard::new`] bounds their number: no
-//! stream of packets can make it cost more, unlike a cache of wildcards that packets fill (tuple
-//! space explosion, CoNEXT 2019).
+//! A lookup costs at most one probe for each mask, and [`Wildcard::new`] bounds their number. No
+//! traffic can raise this cost, unlike that of a wildcard cache which packets fill (tuple space
+//! explosion, CoNEXT 2019).
 //!
-//! Invariants: a tuple has at least one rule; tuples stand in falling order of `top`; a slot names
-//! the highest rule of its key, and each rule the next lower one; no allocation on lookup.
-//! Thread-safety: plain data; lookup takes `&self`, so that cores may share a table nobody writes.
+//! Invariants: a tuple has at least one rule; tuples are in descending order of `top`; a slot refers
+//! to the highest rule of its key, and each rule to the next lower one; lookups do not allocate.
+//! Thread-safety: plain data; lookup takes `&self`, so that cores may share an immutable table.
 
 use std::collections::BTreeSet;
 
@@ -40,15 +41,15 @@ pub struct Wildcard {
     seed: [u64; 8],
     puts: u64,
     tuples: Vec<Tuple>,
-    /// By rule.
+    /// The key of each rule.
     keys: Vec<FlowKey>,
-    /// By rule.
+    /// The other fields of each rule.
     rest: Vec<Rest>,
-    /// Numbers of rules that are free.
+    /// Free rule numbers.
     free: Vec<u32>,
 }
 
-/// What there is of a rule besides key and mask.
+/// The fields of a rule except key and mask.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Rest {
     rank: u64,
@@ -61,23 +62,24 @@ struct Rest {
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Tuple {
     mask: FlowKey,
-    /// The words of a key that the mask has bits in, with those bits; one with none makes the
-    /// number even.
+    /// The indexes of the words in which the mask has bits, with those bits; padded with an empty word
+    /// to an even number.
     words: [(u8, u64); 8],
     used: usize,
-    /// The highest rank in here.
+    /// The highest rank in this tuple.
     top: u64,
     ranks: BTreeSet<u64>,
-    /// Hash (32 bits) and rule number + 1 (32 bits); 0 is free. Linear probing, at most half full.
+    /// Hash (32 bits) and rule number + 1 (32 bits); 0 is a free slot. Linear probing, at most half
+    /// full.
     slots: Box<[u64]>,
-    /// Slots taken.
+    /// Number of slots taken.
     keys: usize,
 }
 
 impl Wildcard {
-    /// A table for `capacity` rules (at most 2^28) with at most `masks` different masks: a lookup
-    /// costs up to one probe for each. `seed` decides where keys stand; keep it from those who
-    /// choose the keys.
+    /// A table for `capacity` rules (at most 2^28) with at most `masks` different masks; a lookup costs
+    /// up to one probe for each mask. `seed` decides where keys are placed; keep it from those who choose
+    /// the keys.
     #[must_use]
     pub fn new(capacity: usize, masks: usize, seed: u64) -> Self {
         let mut random = Rng::new(seed);
@@ -93,7 +95,7 @@ impl Wildcard {
         }
     }
 
-    /// How many rules there are.
+    /// Number of rules.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.keys.len() - self.free.len()
@@ -105,18 +107,17 @@ impl Wildcard {
         self.len() == 0
     }
 
-    /// How many different masks the rules have.
+    /// Number of different masks.
     #[must_use]
     pub const fn masks(&self) -> usize {
         self.tuples.len()
     }
 
-    /// Adds the rule, or replaces the action of the one with equal key, mask and priority, which
-    /// keeps its place among those of its priority.
+    /// Adds the rule. If there is a rule with equal key, mask and priority, its action is replaced and
+    /// it keeps its position among those of its priority.
     ///
     /// # Errors
-    /// When the key has bits outside the mask, or there are as many rules, or masks, as the table
-    /// takes.
+    /// When the key has bits outside the mask, or the limit of rules or masks is reached.
     pub fn put(&mut self, rule: &Rule) -> Result<(), Reason> {
         if !rule.key.is_within(&rule.mask) {
             return Err(Reason::OutsideMask);
@@ -154,7 +155,7 @@ impl Wildcard {
         Ok(())
     }
 
-    /// Removes the rule with this key, mask and priority; whether there was one.
+    /// Removes the rule with this key, mask and priority; returns whether there was one.
     pub fn del(&mut self, key: &FlowKey, mask: &FlowKey, priority: u16) -> bool {
         let Some(at) = self.tuple(mask) else { return false };
         let head = self.head(&self.tuples[at], key);
@@ -192,7 +193,7 @@ impl Wildcard {
         best.map(|rest| (rest.action, priority(rest.rank)))
     }
 
-    /// The highest rank of the rules that match on more than `mask` has; 0 if none does.
+    /// The highest rank of the rules that match on fields outside `mask`; 0 if none does.
     pub(super) fn doubt(&self, mask: &FlowKey) -> u64 {
         let beyond = self.tuples.iter().find(|tuple| !tuple.mask.is_within(mask));
         beyond.map_or(0, |tuple| tuple.top)
@@ -204,7 +205,7 @@ impl Wildcard {
         let mut best = [(0_u64, NONE); LANES];
         let (mut left, mut found) = (want, Lanes::NONE);
         for tuple in &self.tuples {
-            // Those that have an answer which nothing from here on outranks are done.
+            // Lanes with an answer that outranks this tuple and all later ones are finished.
             for lane in Lanes(left.0 & found.0) {
                 if best[lane].0 > tuple.top {
                     left = left.without(Lanes::NONE.with(lane));
@@ -217,7 +218,7 @@ impl Wildcard {
             for lane in left {
                 hashes[lane] = tuple.hash(&self.seed, &batch.keys[lane]);
             }
-            // One probe for most lanes: a free slot, or one whose hash is equal.
+            // Most lanes need one probe: they find a free slot, or one with their hash.
             let mut maybe = Lanes::NONE;
             let end = tuple.slots.len() - 1;
             for lane in left {
@@ -259,7 +260,7 @@ impl Wildcard {
         tuple.find(hash, |number| tuple.equal(&self.keys[number as usize], key))
     }
 
-    /// A rule and all below it with the same key and mask.
+    /// A rule and all lower rules with the same key and mask.
     fn chain(&self, head: Option<u32>) -> impl Iterator<Item = (u32, Rest)> + '_ {
         let step = |number: u32| self.rest.get(number as usize).map(|rest| (number, *rest));
         std::iter::successors(head.and_then(step), move |(_, rest)| step(rest.below))
@@ -275,7 +276,7 @@ impl Wildcard {
         self.keys.len() as u32 - 1
     }
 
-    /// Tuple `at` has changed: it goes where it belongs now, or away.
+    /// Restores the order of tuples after tuple `at` has changed; removes it if it is empty.
     fn arrange(&mut self, at: usize) {
         let tuple = &mut self.tuples[at];
         let Some(&top) = tuple.ranks.last() else {
@@ -311,7 +312,7 @@ impl Tuple {
         (sum ^ sum >> 32) as u32
     }
 
-    /// Whether a key has the fields of a rule's.
+    /// Whether a key equals a rule's key under the mask.
     #[inline]
     fn equal(&self, rule: &FlowKey, key: &FlowKey) -> bool {
         let (rule, key): (&[u64; 8], &[u64; 8]) =
@@ -323,7 +324,7 @@ impl Tuple {
         self.words[..self.used].iter().fold(0, |sum, word| sum | differ(word)) == 0
     }
 
-    /// The rule number in the slot of this hash that is `wanted`.
+    /// The number of the rule with this hash for which `wanted` holds.
     #[inline]
     fn find(&self, hash: u32, wanted: impl Fn(u32) -> bool) -> Option<u32> {
         self.position(hash, wanted).map(|at| self.slots[at] as u32 - 1)
@@ -364,14 +365,14 @@ impl Tuple {
         self.slots[at] = slot;
     }
 
-    /// Another rule is now the highest of a key.
+    /// Makes another rule the highest of its key.
     fn rename(&mut self, hash: u32, from: u32, to: u32) {
         if let Some(at) = self.position(hash, |number| number == from) {
             self.slots[at] = u64::from(hash) << 32 | u64::from(to + 1);
         }
     }
 
-    /// Frees a slot; those behind it move up, so that no probe ends too early.
+    /// Frees a slot; later slots move up, so that no probe ends too early.
     fn remove(&mut self, hash: u32, number: u32) {
         let Some(mut hole) = self.position(hash, |other| other == number) else { return };
         self.keys -= 1;
@@ -384,7 +385,7 @@ impl Tuple {
                 break;
             }
             let home = (slot >> 32) as usize & end;
-            // It may stand in the hole unless its home lies behind that.
+            // The slot may move to the hole unless its home position is after the hole.
             if (at.wrapping_sub(home) & end) >= (at.wrapping_sub(hole) & end) {
                 self.slots[hole] = slot;
                 hole = at;

@@ -1,4 +1,4 @@
-//! Which header fields go into the hash, frame by frame (Microsoft, "RSS Hashing Types").
+//! The header fields that are hashed, for each frame (Microsoft, "RSS Hashing Types").
 
 use flowyard_frame::{FlowKey, proto};
 
@@ -32,7 +32,7 @@ impl Fields {
         Self::None,
     ];
 
-    /// The hash input of `key` in network order: the bytes and how many of them count.
+    /// The hash input of `key` in network order: the bytes, and the number of valid ones.
     #[must_use]
     pub fn input(self, key: &FlowKey) -> ([u8; 36], usize) {
         let mut bytes = [0; 36];
@@ -54,13 +54,13 @@ impl Fields {
     }
 }
 
-/// For which protocols the ports are hashed, and whether both directions must hash alike.
+/// The protocols whose ports are hashed, and whether both directions must have the same hash.
 ///
-/// Every fragment is hashed by its addresses alone, the first one too, so that all fragments of a
-/// datagram stay together.
+/// Only the addresses of fragments are hashed, also of the first one, so that all fragments of a
+/// datagram have the same hash.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct HashTypes {
-    /// By protocol number: 1 where the ports are hashed.
+    /// By protocol number: 1 if the ports are hashed.
     ports: [u8; 256],
     symmetric_xor: bool,
 }
@@ -73,7 +73,7 @@ impl Default for HashTypes {
 }
 
 impl HashTypes {
-    /// Hashes the ports of these protocols, and of all others the addresses alone.
+    /// Hashes the ports of these protocols, and only the addresses of all others.
     #[must_use]
     pub const fn with_ports(protocols: &[u8]) -> Self {
         let mut ports = [0; 256];
@@ -85,20 +85,20 @@ impl HashTypes {
         Self { ports, symmetric_xor: false }
     }
 
-    /// These types under ethtool's `hfunc symmetric-xor`, or not: see [`symmetric_xor`].
+    /// Switches ethtool's `hfunc symmetric-xor` on or off: see [`symmetric_xor`].
     #[must_use]
     pub const fn symmetric_xor(mut self, on: bool) -> Self {
         self.symmetric_xor = on;
         self
     }
 
-    /// Whether both directions hash alike by [`symmetric_xor`].
+    /// Whether [`symmetric_xor`] is applied.
     #[must_use]
     pub const fn is_symmetric_xor(&self) -> bool {
         self.symmetric_xor
     }
 
-    /// What is hashed of a frame with this key. Without branches: traffic is a mix.
+    /// The fields to hash of a frame with this key. Branch-free, because traffic is mixed.
     #[must_use]
     #[inline]
     pub fn fields(&self, key: &FlowKey) -> Fields {
@@ -109,8 +109,8 @@ impl HashTypes {
 }
 
 /// The key as ethtool's `hfunc symmetric-xor` feeds it to the hash (kernel 6.8 and later): both
-/// addresses become SRC ^ DST, both ports SP ^ DP. Equal for both directions, at the price of
-/// entropy: flows with equal XORs are one.
+/// addresses become SRC ^ DST, both ports SP ^ DP. Both directions have the same hash, but entropy is
+/// lost: flows with equal XORs have equal hashes.
 #[must_use]
 pub fn symmetric_xor(key: &FlowKey) -> FlowKey {
     let address = std::array::from_fn(|i| key.src[i] ^ key.dst[i]);

@@ -1,4 +1,4 @@
-//! The slow twin: the hash bit by bit, as Microsoft's "RSS Hashing Functions" words it.
+//! The reference model: the hash bit by bit, as Microsoft's "RSS Hashing Functions" defines it.
 
 /// The Toeplitz hash of `input` under `key`, where key bits past its end are zero.
 ///

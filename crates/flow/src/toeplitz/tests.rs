@@ -36,7 +36,7 @@ fn v4(src: u32, sport: u16, dst: u32, dport: u16) -> FlowKey {
     FlowKey::five_tuple(proto::TCP, src, sport, dst, dport)
 }
 
-/// Keys as a parser makes them: absent fields zero.
+/// Keys as a parser makes them, with absent fields zero.
 fn any_key() -> impl Strategy<Value = FlowKey> {
     let fields = (any::<[u8; 16]>(), any::<[u8; 16]>(), any::<u16>(), any::<u16>());
     let kind = (0..4_u8, 0..3_u8, 0..5_u8, any::<[u8; 6]>(), any::<u32>());
@@ -64,7 +64,11 @@ fn microsofts_vectors() {
         assert_eq!(toeplitz.hash_flow(&key, &with), l3l4, "{key}");
         assert_eq!(toeplitz.hash_flow(&key, &without), l3, "{key}");
         let fragment = FlowKey { frag: 1, ..key };
-        assert_eq!(toeplitz.hash_flow(&fragment, &with), l3, "a first fragment: addresses alone");
+        assert_eq!(
+            toeplitz.hash_flow(&fragment, &with),
+            l3,
+            "only the addresses of a first fragment are hashed"
+        );
         let (input, len) = Fields::input(with.fields(&key), &key);
         assert_eq!(model::hash(&MICROSOFT_KEY, &input[..len]), l3l4, "{key}");
     }
@@ -116,7 +120,7 @@ fn keys_of_a_wrong_length_are_refused() {
     }
 }
 
-/// The degeneracy of 16-bit periodic keys: what is gained in symmetry is lost in entropy.
+/// Keys with a period of 16 bits are symmetric, and lose entropy.
 #[test]
 fn the_symmetric_key_collapses_structured_flows() {
     let distinct = |toeplitz: &Toeplitz, keys: &mut dyn Iterator<Item = FlowKey>| {
@@ -129,11 +133,11 @@ fn the_symmetric_key_collapses_structured_flows() {
     let mirror = || (0..256).map(|i| v4(0x0a00_0000 + i, 5000, 0x0a00_0100 + i, 5000));
     assert_eq!(distinct(&microsoft, &mut mirror()), 256);
     assert_eq!(distinct(&symmetric, &mut mirror()), 1);
-    // 2048 flows between two hosts whose ports are equal, as RTP has them.
+    // 2048 flows between two hosts with equal ports, as in RTP.
     let rtp = || (0..2048).map(|i| v4(0x0a00_0001, 10000 + i, 0x0a00_0002, 10000 + i));
     assert_eq!(distinct(&symmetric, &mut rtp()), 1);
     assert_eq!(distinct(&microsoft, &mut rtp()), 2048);
-    // Random flows: 16 bits of entropy at most, both halves alike.
+    // Random flows: at most 16 bits of entropy, both halves are equal.
     let mut random = flowyard_frame::Rng::new(7);
     let mut flows = (0..4096).map(|_| {
         let (a, b) = (random.bits(), random.bits());

@@ -6,15 +6,15 @@
 //!
 //! ```text
 //!  IPv4   four frames in a register, 96 bits each:   0 src dst ports | 0 src dst ports | ...
-//!         times the same key; what is not hashed of a frame is masked out
+//!         times the same key; fields that are not hashed are masked out
 //!  any    one frame in a register, three inputs whose hashes add up:  src | dst | ports | -
-//!         times the key from the bit where each input starts: a choice of multipliers
+//!         times the key from the bit where each input starts: selected multipliers
 //! ```
 //!
-//! Neither branches on what is hashed of a frame. A batch without IPv6 takes the first way.
+//! Neither branches on the fields that are hashed. A batch without IPv6 uses the first way.
 //!
-//! The only `unsafe` of this crate: the call into code for these instructions, and the passage
-//! of plain bytes to and from registers.
+//! The `unsafe` blocks call functions that need these instructions, and move plain bytes to and from
+//! registers.
 #![allow(unsafe_code, reason = "vector registers: each block says why it is sound")]
 
 use std::arch::x86_64::*;
@@ -32,7 +32,7 @@ struct Multiplier {
     high: [u64; 8],
 }
 
-/// The multipliers of a key; made only on processors with the instructions.
+/// The multipliers of a key; exists only on processors with the instructions.
 #[derive(Clone, Debug)]
 pub(super) struct Wide {
     /// The first 127 bits of the key, as two words.
@@ -61,7 +61,7 @@ impl Wide {
         })
     }
 
-    /// The hashes of the first `len` keys; the rest is of no meaning. `long` when any is IPv6.
+    /// The hashes of the first `len` keys; the others have no meaning. `long` if any key is IPv6.
     #[inline]
     pub(super) fn hash(
         &self,
@@ -91,7 +91,7 @@ impl Wide {
 fn multiplier(key: &[u8], slots: &[(usize, usize)]) -> Multiplier {
     let mut m = Multiplier { low: [0; 8], high: [0; 8] };
     for (slot, &(from, bits)) in slots.iter().enumerate() {
-        // The last window ends at bit + 31. Key bits past it would meet zeros only.
+        // The last window ends at bit + 31. Key bits after it would be multiplied by zeros.
         for at in 0..bits + 31 {
             let set = u64::from(key[(from + at) / 8] >> (7 - (from + at) % 8) & 1);
             match at + 1 {
@@ -103,7 +103,7 @@ fn multiplier(key: &[u8], slots: &[(usize, usize)]) -> Multiplier {
     m
 }
 
-/// Sixteen hashes of IPv4 frames, or of none.
+/// Sixteen hashes of frames that are IPv4 or not IP.
 #[target_feature(enable = "avx512f,avx512bw,bmi2,gfni,vpclmulqdq")]
 fn ipv4(key: [u64; 2], keys: &[FlowKey; 16], fields: &[Fields; 16]) -> [u32; 16] {
     let key = _mm512_broadcast_i32x4(_mm_set_epi64x(key[1].cast_signed(), key[0].cast_signed()));
@@ -136,7 +136,7 @@ fn ipv4(key: [u64; 2], keys: &[FlowKey; 16], fields: &[Fields; 16]) -> [u32; 16]
     reversed(_mm512_permutexvar_epi32(across, sums))
 }
 
-/// Sixteen hashes, whatever the frames are.
+/// Sixteen hashes of any frames.
 #[target_feature(enable = "avx512f,avx512bw,gfni,vpclmulqdq")]
 fn any(by_fields: &[Multiplier; 6], keys: &[FlowKey; 16], fields: &[Fields; 16]) -> [u32; 16] {
     let mut quads = [_mm512_setzero_si512(); 4];

@@ -299,7 +299,9 @@ fn an_invalid_configuration_changes_nothing() {
         assert_eq!(control.set(services, 1).unwrap_err().to_string(), error);
         assert_eq!((control.plan().generation(), control.plan().targets().count()), (before, 2));
     }
-    assert!(Control::new(vec![good()], 250, 0).unwrap_err().to_string().contains("no prime"));
+    assert!(
+        Control::new(vec![good()], 250, 0).unwrap_err().to_string().contains("not a prime number")
+    );
     // Adjacent ports, other protocols and ranges are accepted.
     let udp = Service { name: "u".into(), proto: proto::UDP, ports: 1..=65_535, ..good() };
     let plan = control(vec![good(), service("next", 81, vec![]), udp]).plan();

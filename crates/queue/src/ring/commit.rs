@@ -19,9 +19,8 @@
 use flowyard_frame::{Batch, Lanes};
 
 use super::{BUSY, Claim, Ring};
-use crate::done_bits::DoneBits;
+use crate::contract::{Queue, Sink};
 use crate::sync::{AcqRel, Acquire, Relaxed, Release, SeqCst, fence};
-use crate::{Queue, Sink};
 
 impl Ring {
     /// Completes a claim with what the core has made of it, in `from`. If `at_once` allows, what is

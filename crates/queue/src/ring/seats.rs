@@ -16,7 +16,7 @@
 use flowyard_frame::LANES;
 
 use super::{Claim, Ring};
-use crate::Open;
+use crate::contract::Open;
 use crate::sync::{AcqRel, Acquire, AtomicU64, Padded, Relaxed, Release};
 
 /// Nothing is open.

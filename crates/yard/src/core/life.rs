@@ -234,7 +234,7 @@ impl Core {
     /// Applies one edit to a table of this core.
     fn edit(&mut self, table: usize, edit: Edit) {
         self.refused.clear();
-        if let Some(table) = self.entry.steer.table(table).and_then(|table| table.edits()) {
+        if let Some(table) = self.entry.steer.table(table) {
             table.apply(&[edit], &mut self.refused);
         }
         self.counters.edits += 1;

@@ -146,5 +146,5 @@ fn what_the_user_placed_is_not_split() {
     decider.decide(WINDOW, &mut counters, &mut |key| *key == flow().key);
     assert_eq!((counters.promoted, counters.refused, decider.unsent.len()), (0, 1, 0));
     let told = decider.log().last()[0].to_string();
-    assert!(told.contains("a rule of the configuration says where it goes"), "{told}");
+    assert!(told.contains("a rule of the configuration decides where the flow goes"), "{told}");
 }

@@ -8,7 +8,7 @@ use super::*;
 
 const SECOND: Nanos = 1_000_000_000;
 
-/// Frame of flow `n` as the server transmits it.
+/// The key of a frame of flow `n` that the server transmits.
 fn frame(n: u32, flags: u8) -> FlowKey {
     let [server, client] = [0x0a00_0001, 0x0a01_0000 + n].map(Ipv4Addr::from_bits);
     let key = FlowKey::five_tuple(proto::TCP, server.into(), 80, client.into(), 40000);
@@ -35,10 +35,10 @@ fn a_syn_and_one_of_every_n_frames_of_a_core_teach() {
     let mut atr = atr(8, 20);
     let syn = frame(1, FlowKey::SYN | FlowKey::ACK);
     assert_eq!(edits(&mut atr, 2, &syn, 0), [Edit::Put(received(1), Action::queue(2))]);
-    assert_eq!(edits(&mut atr, 2, &syn, 0), [], "what the table knows is not told again");
+    assert_eq!(edits(&mut atr, 2, &syn, 0), [], "an entry that the table has is not put again");
     let ack = frame(1, FlowKey::ACK);
     for core in [3, 1] {
-        // The flow has moved to another core: found at that core's 20th frame.
+        // The flow has moved to another core. The 20th frame of that core finds it.
         for _ in 0..19 {
             assert_eq!(edits(&mut atr, core, &ack, 0), []);
         }
@@ -99,7 +99,7 @@ fn a_full_table_gives_up_what_was_not_sampled_again() {
     for n in 0..4 {
         edits(&mut atr, 0, &frame(n, FlowKey::SYN), 0);
     }
-    // One round clears all marks and takes flow 0; then flow 1 is sampled again.
+    // One round clears all marks and evicts flow 0; then flow 1 is sampled again.
     assert_eq!(edits(&mut atr, 0, &frame(4, FlowKey::SYN), 0)[0], Edit::Del(received(0)));
     edits(&mut atr, 0, &frame(1, FlowKey::ACK), 0);
     let next = edits(&mut atr, 0, &frame(5, FlowKey::SYN), 0);
@@ -107,8 +107,8 @@ fn a_full_table_gives_up_what_was_not_sampled_again() {
 }
 
 proptest! {
-    /// Whatever is transmitted, the edits keep a table that holds `entries` keys, and no more,
-    /// in the state that the learner believes in.
+    /// For any frames transmitted, a table with room for `entries` keys that applies the edits has
+    /// exactly the keys that the learner counts.
     #[test]
     fn edits_keep_within_the_table(
         steps in prop::collection::vec((0..40_u32, 0..4_u16, 0..8_u8, 0..SECOND), 1..400),

@@ -38,7 +38,7 @@ fn cache(entries: usize, replace_every: u32) -> Cache {
     Cache::new(Settings { entries, replace_every }, &FlowKey::FLOW, 1)
 }
 
-/// The edits for answers to these keys.
+/// The edits that follow when rules answered these keys.
 fn answered(cache: &mut Cache, keys: &[u32]) -> Vec<Edit> {
     let keys: Vec<_> = keys.iter().map(|&n| key(n)).collect();
     let (batch, mut edits) = (batch(&keys), Vec::new());
@@ -73,7 +73,7 @@ fn a_full_cache_replaces_the_oldest_now_and_then() {
     assert_eq!(answered(&mut never, &[2, 3, 4]), []);
 }
 
-/// A core's tables: a cache's in front of the rules, and the last.
+/// A core's tables: the exact table that the cache fills, the rules, the indirection table.
 struct Tables {
     steer: Steer,
     cache: Cache,
@@ -91,7 +91,7 @@ impl Tables {
     fn apply(&mut self, edits: &[Edit]) {
         let mut refused = Vec::new();
         let front = self.steer.table(0).unwrap();
-        front.edits().unwrap().apply(edits, &mut refused);
+        front.apply(edits, &mut refused);
         assert_eq!(refused, []);
     }
 
@@ -132,7 +132,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 }
 
 proptest! {
-    /// With a cache and without: equal answers for every key, whatever rules come and go.
+    /// The answers are the same with and without a cache while rules are added and deleted.
     #[test]
     fn a_cache_changes_no_answer(
         steps in steps(), masks in 1..16_u32, entries in 1..40_usize, every in 0..4_u32,
@@ -160,27 +160,27 @@ proptest! {
                     let slow = |key: &FlowKey| model.get(key).map_or(Action::queue(0), |r| r.action);
                     let slow: Vec<_> = keys.iter().map(slow).collect();
                     prop_assert_eq!(tables.walk(&keys), slow.clone());
-                    prop_assert_eq!(tables.walk(&keys), slow, "now from the cache");
+                    prop_assert_eq!(tables.walk(&keys), slow, "answered by the cache");
                 }
             }
         }
     }
 }
 
-/// It is worth its name: what is sure is answered in front from the second time on.
+/// An answer that is sure is given by the exact table from the second frame on.
 #[test]
 fn the_second_frame_is_answered_in_front() {
     let mut rules = Wildcard::new(10, 10, 1);
     for n in 0..4 {
         assert_eq!(rules.put(&rule(n, 1, 5, n + 1)), Ok(()));
     }
-    assert_eq!(rules.put(&rule(0, 4, 1, 9)), Ok(()), "matches on the VLAN, and is lower");
+    assert_eq!(rules.put(&rule(0, 4, 1, 9)), Ok(()), "matches on the VLAN, with a lower priority");
     let mut tables = Tables::new(FlowKey::FLOW, Settings::default());
     tables.reload(&rules);
     let keys: Vec<_> = (0..4).map(key).collect();
     assert_eq!(tables.walk(&keys), tables.walk(&keys));
     assert_eq!(tables.steer.hits(), [4, 4, 0]);
-    // A rule above them that matches on the VLAN: now no answer is sure.
+    // With a rule of higher priority that matches on the VLAN, no answer is sure.
     assert_eq!(rules.put(&rule(16, 4, 7, 10)), Ok(()));
     tables.reload(&rules);
     assert_eq!(tables.walk(&keys), tables.walk(&keys));

@@ -1,4 +1,4 @@
-//! Does splitting pay? Arithmetic on costs per frame.
+//! Estimates whether splitting a flow pays, from the costs per frame.
 //!
 //! ```text
 //!  one core   rx ─ work
@@ -6,52 +6,52 @@
 //!             producer           workers                            consumer
 //! ```
 //!
-//! A pipeline is as fast as its slowest stage: `min(producer, N x worker, consumer)`, as in Intel's
-//! "Accelerating Elephant Flow" guide, where one worker is slower than no pipeline at all. Where
-//! stages share cores, as they do when the last worker to finish commits, a fourth bound says that
-//! cores do no more than they can: all cores over the sum of all costs. With a core for each stage
-//! of its own the fourth never binds.
+//! The rate of a pipeline is that of its slowest stage: `min(producer, N x worker, consumer)`, as in
+//! Intel's "Accelerating Elephant Flow" guide, where a pipeline with one worker is slower than none.
+//! Stages may share cores, for example when the last worker to finish commits. The rate is therefore
+//! also bounded by the number of cores over the sum of all costs. If each stage has its own core,
+//! this bound is never the lowest.
 
-/// What a frame costs, in nanoseconds of a core.
+/// The costs of a frame, in nanoseconds of a core.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Costs {
-    /// To receive, parse and steer it.
+    /// Receiving, parsing and steering.
     pub rx_ns: f64,
-    /// To work on it and transmit it.
+    /// The work and transmitting.
     pub work_ns: f64,
-    /// One side of a hand-off between cores: to enqueue it, or to dequeue it.
+    /// One side of a hand-off between cores: enqueuing or dequeuing.
     pub handoff_ns: f64,
-    /// To commit it in order.
+    /// Committing in order.
     pub commit_ns: f64,
 }
 
-/// What cores have to spare when everything but one flow is served, in cores: parts count.
+/// The spare capacity when everything but one flow is served, in cores (fractions count).
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Room {
-    /// Of the flow's home core, which receives it: 0 to 1.
+    /// Of the flow's home core, which receives it; 0 to 1.
     pub home: f64,
-    /// For workers.
+    /// Of the workers together.
     pub workers: f64,
     /// Of all cores together, the home core included.
     pub cores: f64,
 }
 
-/// What splitting one flow would bring.
+/// The estimated effect of splitting one flow.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Estimate {
-    /// The most that its home core does of the flow, in frames per second.
+    /// The flow's highest rate on its home core, in frames per second.
     pub single_pps: f64,
-    /// The most that the split does, in frames per second.
+    /// The flow's highest rate when split, in frames per second.
     pub split_pps: f64,
-    /// The work below which splitting does not pay, in nanoseconds a frame; infinite when it never
-    /// does.
+    /// The work below which splitting does not pay, in nanoseconds per frame; infinite if it never
+    /// pays.
     pub break_even_ns: f64,
-    /// What there is to spare.
+    /// The spare capacity for which the estimate was made.
     pub room: Room,
 }
 
 impl Estimate {
-    /// How many times the rate of its home core.
+    /// The rate when split over the rate on the home core.
     #[must_use]
     pub fn gain(&self) -> f64 {
         if self.single_pps > 0.0 { self.split_pps / self.single_pps } else { 0.0 }
@@ -59,13 +59,13 @@ impl Estimate {
 }
 
 impl Costs {
-    /// The rate of a flow on its home core, in frames per second.
+    /// The flow's highest rate on its home core, in frames per second.
     #[must_use]
     pub fn single_pps(&self, room: &Room) -> f64 {
         1e9 * room.home / (self.rx_ns + self.work_ns)
     }
 
-    /// The rate of a flow that is split, in frames per second.
+    /// The flow's highest rate when split, in frames per second.
     #[must_use]
     pub fn split_pps(&self, room: &Room) -> f64 {
         let [producer, worker, consumer] =
@@ -75,11 +75,11 @@ impl Costs {
         1e9 * (room.home / producer).min(workers).min(1.0 / consumer).min(shared)
     }
 
-    /// The work from which on splitting brings `gain` times the rate of one core, in nanoseconds a
-    /// frame; infinite when there is too little room, so that more work does not help.
+    /// The least work for which splitting brings `gain` times the rate of one core, in nanoseconds
+    /// per frame; infinite if the spare capacity is too small for any work.
     ///
-    /// Each bound of [`Self::split_pps`] asks `bound >= gain * home / (rx + work)`: linear in the
-    /// work.
+    /// Each bound of [`Self::split_pps`] requires `bound >= gain * home / (rx + work)`, which is
+    /// linear in the work.
     #[must_use]
     pub fn break_even_ns(&self, room: &Room, gain: f64) -> f64 {
         let (rx_ns, handoff_ns) = (self.rx_ns, self.handoff_ns);
@@ -87,7 +87,7 @@ impl Costs {
         let wanted = gain * room.home;
         let producer = gain * self.producer_ns() - rx_ns;
         let consumer = wanted * self.consumer_ns() - rx_ns;
-        // n (rx + work) >= wanted (rest + work): of the workers, and of all cores.
+        // n (rx + work) >= wanted (rest + work), for the workers and for all cores.
         let spread = |n: f64, rest: f64| {
             if n > wanted { (wanted * rest - n * rx_ns) / (n - wanted) } else { f64::INFINITY }
         };
@@ -96,7 +96,7 @@ impl Costs {
         producer.max(consumer).max(workers).max(spread(room.cores, all)).max(0.0)
     }
 
-    /// What splitting would bring, if it is to bring at least `gain`.
+    /// The estimate for this spare capacity; `gain` is the gain at the break-even.
     #[must_use]
     pub fn estimate(&self, room: Room, gain: f64) -> Estimate {
         Estimate {
@@ -128,8 +128,8 @@ mod tests {
 
     #[test]
     fn the_guide_in_figures() {
-        // 3.1 million frames a second on one core of 1.8 GHz, 22 with 8 workers and 2 more cores;
-        // with one worker slower than without.
+        // The guide has 3.1 million frames per second on one core of 1.8 GHz, and 22 million with 8
+        // workers and 2 more cores. One worker is slower than no pipeline.
         let costs = Costs { rx_ns: 40.0, work_ns: 283.0, handoff_ns: 5.0, commit_ns: 40.0 };
         let room = |workers| Room { home: 1.0, workers, cores: workers + 2.0 };
         let rate = |workers| costs.split_pps(&room(workers)) / 1e6;
@@ -137,9 +137,9 @@ mod tests {
         assert!(rate(1.0) < rate(2.0) && rate(5.0) < rate(6.0));
         assert_eq!(rate(8.0).round(), 22.0, "the producer is the ceiling");
         assert_eq!(rate(8.0), rate(20.0));
-        // One worker gains what rx took, and loses what hand-off takes.
-        let dear = Costs { handoff_ns: 25.0, ..costs };
-        assert!(dear.estimate(room(1.0), 1.0).gain() < 1.0);
+        // With one worker, the flow gains the cost of rx and loses the cost of the hand-offs.
+        let slow = Costs { handoff_ns: 25.0, ..costs };
+        assert!(slow.estimate(room(1.0), 1.0).gain() < 1.0);
     }
 
     #[test]
@@ -151,15 +151,15 @@ mod tests {
         // rx + work >= 4 hand-offs and a commit.
         assert_eq!(Costs { rx_ns: 10.0, ..costs }.break_even_ns(&two, 1.0), 15.0);
         let one = Room { home: 1.0, workers: 1.0, cores: 1.0 };
-        assert_eq!(costs.break_even_ns(&one, 1.0), f64::INFINITY, "one core has none to give");
-        // Mice take half of the home core: there is less, but it is three times what was there.
+        assert_eq!(costs.break_even_ns(&one, 1.0), f64::INFINITY, "one core has no spare capacity");
+        // Mice take half of the home core: the rates are lower, but the gain is about three.
         let half = Room { home: 0.5, workers: 1.5, cores: 1.5 };
         let gain = costs.estimate(half, 1.0).gain();
         assert!((2.8..3.0).contains(&gain), "{gain}");
     }
 
     proptest! {
-        /// The closed form against the rates themselves, a little below it and above.
+        /// Compares the closed form with the rates a little below and above it.
         #[test]
         fn the_break_even_is_where_the_gain_is_reached(
             rx_ns in 1.0..200.0, handoff_ns in 0.5..100.0, commit_ns in 0.5..200.0,

@@ -1,5 +1,5 @@
-//! What was decided, for whom, why, with what expectation and what outcome: plain data, one line of
-//! a log each.
+//! Decisions about elephants, with reason, expectation and outcome: plain data that prints as one
+//! line of a log.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use flowyard_frame::{Action, Edit, FlowKey, Nanos, To};
 
 use super::costs::Estimate;
 
-/// What a core had to do in one window.
+/// The load of a core in one window.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct Load {
     /// The share of the window that the core spent on frames, 0 to 1.
@@ -21,17 +21,17 @@ pub struct Load {
 /// A decision, and the load that led to it.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Decision {
-    /// When.
+    /// The time of the decision.
     pub at: Nanos,
-    /// The core concerned: the flow's or the entry's home.
+    /// The home core of the flow or the entry.
     pub core: u16,
     /// The load of that core in the window that ended.
     pub load: Load,
-    /// What is to be done.
+    /// The decision.
     pub what: What,
 }
 
-/// What is to be done, or was found.
+/// What was decided or measured.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum What {
     /// Send the flows of an entry of the indirection table to another core.
@@ -47,78 +47,78 @@ pub enum What {
     Promote {
         /// The flow.
         key: FlowKey,
-        /// At least this part of the core's bytes is the flow's, 0 to 1.
+        /// At least this share of the core's bytes is the flow's, 0 to 1.
         share: f64,
-        /// What it should bring.
+        /// The expected effect.
         estimate: Estimate,
     },
-    /// A promoted flow's dwell is over: what the promotion brought.
+    /// The effect of a promotion, measured when the dwell time is over.
     Outcome {
         /// The flow.
         key: FlowKey,
-        /// What the promotion should have brought at most, as a factor.
+        /// The predicted gain, which is an upper bound.
         expected: f64,
-        /// The flow's rate now over its rate when it was promoted.
+        /// The measured gain: the flow's rate now over its rate when it was promoted.
         gain: f64,
     },
-    /// Bring a flow back to one core.
+    /// Return a flow to one core.
     Demote {
         /// The flow.
         key: FlowKey,
-        /// The part of its home core that it would take, 0 to 1.
+        /// The share of its home core that it would take, 0 to 1.
         share: f64,
         /// How long it was promoted, in nanoseconds.
         after: Nanos,
     },
-    /// The core is overloaded and nothing is done about it.
+    /// The core is overloaded, and no action is taken.
     Refuse {
         /// The largest flow of the core.
         key: Option<FlowKey>,
-        /// Why nothing is done.
+        /// Why no action is taken.
         reason: Refused,
     },
 }
 
-/// Why an overloaded core is left as it is.
+/// Why no action is taken for an overloaded core.
 #[derive(Clone, Copy, PartialEq, Debug, thiserror::Error)]
 pub enum Refused {
-    /// The benefit estimate is not positive.
+    /// The estimated gain is too small.
     #[error(
-        "splitting pays from {:.0} ns of work a frame on, this flow has {work_ns:.0} (gain {:.2}, spare cores {:.1}): spare cores or dearer work would change that",
+        "splitting pays from {:.0} ns of work per frame, and this flow takes {work_ns:.0} ns (gain {:.2}, spare cores {:.1}); it needs more spare cores or more work per frame",
         .estimate.break_even_ns, .estimate.gain(), .estimate.room.cores
     )]
     NotWorthIt {
-        /// The work now, in nanoseconds a frame.
+        /// The measured work, in nanoseconds per frame.
         work_ns: f64,
-        /// What splitting would bring.
+        /// The estimated effect of splitting.
         estimate: Estimate,
     },
-    /// No flow has a share that would make a difference.
+    /// No flow is large enough for a split to help.
     #[error(
-        "the largest flow has {:.0} % of the core, an elephant {:.0} % or more, and no entry fits on another core: add cores",
+        "the largest flow has {:.0} % of the core, which is less than an elephant's {:.0} %, and no entry fits on another core; add cores",
         share * 100.0, wanted * 100.0
     )]
     NoElephant {
         /// The largest flow's share, 0 to 1.
         share: f64,
-        /// The share of an elephant, 0 to 1.
+        /// The least share of an elephant, 0 to 1.
         wanted: f64,
     },
-    /// As many flows are promoted as may be.
-    #[error("{promoted} flows are promoted, which is the most; raise the bound or add cores")]
+    /// The limit of promoted flows is reached.
+    #[error("{promoted} flows are promoted, which is the limit; raise promoted_max or add cores")]
     Full {
-        /// How many.
+        /// The number of promoted flows.
         promoted: usize,
     },
-    /// The user has said where the flow goes.
+    /// The user's configuration decides where the flow goes.
     #[error(
-        "an exact entry or a rule of the configuration says where it goes: take it out of there to have it split"
+        "an exact entry or a rule of the configuration decides where the flow goes; remove it to allow the split"
     )]
     User,
     /// The flow was demoted, or its promotion failed, a moment ago.
-    #[error("the flow came back to its core a moment ago: it stays for {} ms", left / 1_000_000)]
+    #[error("the flow was returned to its core recently and stays there for {} ms", left / 1_000_000)]
     Resting {
-        /// For so long, in nanoseconds.
+        /// The remaining time, in nanoseconds.
         left: Nanos,
     },
 }
@@ -148,7 +148,11 @@ impl fmt::Display for What {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Rebalance { entry, to, share } => {
-                write!(f, "rebalance: entry {entry} ({:.1} % of the core) to {to}", share * 100.0)
+                write!(
+                    f,
+                    "rebalance: entry {entry} ({:.1} % of the core) to queue {to}",
+                    share * 100.0
+                )
             }
             Self::Promote { key, share, estimate } => {
                 write!(f, "promote {key} ({:.0} % of the core): ", share * 100.0)?;
@@ -156,7 +160,10 @@ impl fmt::Display for What {
                 write!(f, ", break-even at {:.0} ns of work", estimate.break_even_ns)
             }
             Self::Outcome { key, expected, gain } => {
-                write!(f, "outcome of {key}: {gain:.2} times its rate, {expected:.2} was the most")
+                write!(
+                    f,
+                    "outcome of {key}: measured gain {gain:.2}, predicted at most {expected:.2}"
+                )
             }
             Self::Demote { key, share, after } => {
                 write!(f, "demote {key} after {} ms: ", after / 1_000_000)?;

@@ -1,23 +1,24 @@
-//! Who is big: sampled frames, counted in bytes in a small set-associative Space-Saving sketch.
+//! Finds large flows: counts the bytes of sampled frames in a small set-associative Space-Saving
+//! sketch.
 //!
 //! ```text
 //!  frame, 1 of 64 ──> print ──> set  [print|bytes|over] x 4     64 sets of one cache line: 4 KiB
-//!                                keys [FlowKey          ] x 4     touched when a way changes hands
+//!                                keys [FlowKey          ] x 4     written when a way gets another flow
 //!                 └──> hash ──> entry of the indirection table    bytes by entry, for rebalancing
 //! ```
 //!
 //! Space-Saving (Metwally, Agrawal, El Abbadi, "Efficient Computation of Frequent and Top-k
-//! Elements in Data Streams", ICDT 2005): a flow that is not held takes the place of the smallest
-//! and inherits its count, as error. Each set of four is one such list. Elephants have a percent
-//! or more of the bytes, so that they stay; mice change places among themselves.
+//! Elements in Data Streams", ICDT 2005): a flow that is not held replaces the smallest flow and
+//! inherits its count, which is recorded as possible error. Each set of four ways is one such list.
+//! Elephants have a percent or more of the bytes, so they stay; mice replace each other.
 //!
-//! All but one of 64 frames cost a subtraction a batch. The gaps between samples are random around
-//! their mean, so that traffic with a period hides nothing.
+//! Frames that are not sampled cost one subtraction per batch. The gaps between samples are random
+//! around their mean, so that periodic traffic is sampled correctly.
 //!
-//! Invariants, for the sampled bytes of a flow, halved with each window: `bytes - over <= true <=
-//! bytes` for each flow held; a flow that is not held has at most the least count of its set.
-//! Thread-safety: plain data; each core owns one. No allocation after `new`, but what a [`Seen`]
-//! needs to grow the first time.
+//! Invariants, for the sampled bytes of a flow, halved with each window: `bytes - over <= true bytes
+//! <= bytes` for each flow held; a flow that is not held has at most the least count of its set.
+//! Thread-safety: plain data; each core owns one. No allocation after `new`, except when a [`Seen`]
+//! grows for the first time.
 
 use flowyard_frame::{Batch, FlowKey, Lanes, Rng};
 
@@ -27,16 +28,16 @@ use crate::mix::{Mix, words};
 const WAYS: usize = 4;
 /// Sets of the sketch.
 const SETS: usize = 64;
-/// How many flows a [`Seen`] names at most.
+/// The largest number of flows in a [`Seen`].
 const NAMED: usize = 16;
 
-/// A flow that is held, without its key. A free way has no bytes.
+/// A flow that is held, without its key. A way with 0 bytes is free.
 #[derive(Clone, Copy, Debug, Default)]
 struct Way {
-    /// The flow's hash: 64 bits under a secret seed tell flows apart.
+    /// The flow's 64-bit hash under a secret seed, which identifies the flow.
     print: u64,
     bytes: u32,
-    /// How much of `bytes` may be of flows that stood here before.
+    /// How much of `bytes` may belong to flows that were replaced.
     over: u32,
 }
 
@@ -45,29 +46,29 @@ struct Way {
 #[repr(C, align(64))]
 struct Set([Way; WAYS]);
 
-/// A flow, and how much of it was sampled.
+/// A flow, and bounds of its sampled bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Flow {
     /// The flow: 5-tuple and IP version.
     pub key: FlowKey,
     /// Its receive hash.
     pub hash: u32,
-    /// At most so many sampled bytes, halved with each window.
+    /// Upper bound of its sampled bytes, halved with each window.
     pub bytes: u32,
-    /// At least so many.
+    /// Lower bound of its sampled bytes.
     pub at_least: u32,
 }
 
-/// What one core saw: plain data, to be sent to whoever decides.
+/// What one core sampled: plain data, sent to the core that decides.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Seen {
-    /// Frames of this window: all of them, not the samples.
+    /// All frames of this window, sampled or not.
     pub frames: u64,
     /// Samples, halved with each window.
     pub samples: u64,
     /// Sampled bytes, halved with each window.
     pub bytes: u64,
-    /// The largest flows, the largest first; at most 16.
+    /// The largest flows in descending order; at most 16.
     pub flows: Vec<Flow>,
     /// Sampled bytes by entry of the indirection table, halved with each window.
     pub entries: Vec<u32>,
@@ -92,7 +93,7 @@ pub struct Sampler {
 
 impl Sampler {
     /// Samples one of `every` frames (1 to 2^20; 64 is a good choice) for an indirection table of
-    /// `entries` entries, a power of two (else: rounded up).
+    /// `entries` entries (rounded up to a power of two).
     #[must_use]
     pub fn new(every: u32, entries: usize, seed: u64) -> Self {
         let mut new = Self {
@@ -111,7 +112,7 @@ impl Sampler {
         new
     }
 
-    /// This core has `lanes` of `batch` in hand: keys, hashes and lengths are read.
+    /// The core works on `lanes` of `batch`. Keys, hashes and lengths are read.
     #[inline]
     pub fn sample(&mut self, batch: &Batch, lanes: Lanes) {
         let count = lanes.count();
@@ -123,7 +124,7 @@ impl Sampler {
         }
     }
 
-    /// Ends a window: writes what was seen into `seen` and halves the counts.
+    /// Ends a window: writes the result to `seen` and halves the counts.
     pub fn window(&mut self, seen: &mut Seen) {
         seen.frames = std::mem::take(&mut self.frames);
         (seen.samples, seen.bytes) = (self.samples, self.bytes);
@@ -147,7 +148,7 @@ impl Sampler {
         self.samples /= 2;
         self.bytes /= 2;
         for way in self.sets.iter_mut().flat_map(|set| &mut set.0) {
-            let at_least = (way.bytes - way.over) / 2; // down, and bytes up: the bounds hold
+            let at_least = (way.bytes - way.over) / 2; // rounded down, and bytes up, so that the bounds hold
             way.bytes = way.bytes.div_ceil(2);
             way.over = way.bytes - at_least;
         }
@@ -170,7 +171,7 @@ impl Sampler {
         self.skip -= lanes.count();
     }
 
-    /// 1 to `2 * every - 1`, all as likely: `every` on average.
+    /// From 1 to `2 * every - 1`, uniformly distributed: `every` on average.
     fn gap(&mut self) -> u32 {
         let width = u64::from(2 * self.every - 1);
         1 + self.random.below(width) as u32

@@ -7,7 +7,7 @@ use super::*;
 
 const MS: Nanos = 1_000_000;
 const FRAME: f64 = 100.0; // bytes
-/// Heavy work: one core does a million frames a second.
+/// Heavy work: one core serves a million frames per second.
 const HEAVY: Costs = Costs { rx_ns: 50.0, work_ns: 950.0, handoff_ns: 10.0, commit_ns: 10.0 };
 
 fn key(n: u32) -> FlowKey {
@@ -15,9 +15,9 @@ fn key(n: u32) -> FlowKey {
     FlowKey::five_tuple(proto::UDP, src.into(), 1024, dst.into(), 53)
 }
 
-/// Cores, an indirection table of 64 entries, and flows with rates: flow `n` has hash `n`.
-/// It carries out what is decided, and checks it.
-struct Yard {
+/// Cores, an indirection table of 64 entries, and flows with rates; flow `n` has hash `n`. Checks and
+/// carries out the decisions.
+struct Host {
     spread: Spread,
     costs: Costs,
     /// Frames per second, by flow.
@@ -29,7 +29,7 @@ struct Yard {
     last_change: Vec<Option<Nanos>>,
 }
 
-impl Yard {
+impl Host {
     fn new(cores: usize, flows: Vec<f64>, settings: Settings) -> Self {
         Self {
             spread: Spread::new(64, cores).unwrap(),
@@ -50,7 +50,7 @@ impl Yard {
         }
     }
 
-    /// What each core is sent, in frames per second by flow; split flows go to where there is room.
+    /// The rate of each flow at each core, in frames per second; split flows fill spare capacity.
     fn sent(&self) -> Vec<Vec<f64>> {
         let cores = self.seen.len();
         let mut sent = vec![vec![0.0; self.flows.len()]; cores];
@@ -144,33 +144,33 @@ fn demotions(log: &[Decision]) -> usize {
 
 #[test]
 fn without_overload_nothing_happens() {
-    let mut yard = Yard::new(4, flows(900_000.0, 0.0), Settings::default());
-    assert_eq!(yard.windows(50), [], "a core that is 90 % busy with one flow keeps up");
+    let mut host = Host::new(4, flows(900_000.0, 0.0), Settings::default());
+    assert_eq!(host.windows(50), [], "a core that is 90 % busy with one flow keeps up");
 }
 
 #[test]
 fn mice_go_first_and_the_elephant_stays_when_that_is_enough() {
-    // Core 0: 700,000 + 15 x 40,000 = 1.3 cores; the others 0.64.
-    let mut yard = Yard::new(4, flows(700_000.0, 40_000.0), Settings::default());
-    yard.windows(2);
-    assert_eq!(yard.log, [], "patience");
-    let moves = yard.window();
+    // Core 0 gets 700,000 + 15 x 40,000 frames per second, 1.3 cores; the others 0.64 cores.
+    let mut host = Host::new(4, flows(700_000.0, 40_000.0), Settings::default());
+    host.windows(2);
+    assert_eq!(host.log, [], "patience");
+    let moves = host.window();
     assert!(moves.len() >= 9, "{moves:?}");
     for Decision { core, what, .. } in &moves {
         let What::Rebalance { entry, to, .. } = *what else { panic!("{what:?}") };
         assert!(*core == 0 && to != 0 && entry != 0 && entry % 4 == 0);
     }
-    assert!(yard.sent()[0].iter().sum::<f64>() < 0.95e6);
-    assert_eq!(yard.windows(50), [], "and then there is peace");
+    assert!(host.sent()[0].iter().sum::<f64>() < 0.95e6);
+    assert_eq!(host.windows(50), [], "no further decisions");
 }
 
 #[test]
 fn the_elephants_own_entry_stays_where_there_is_room_for_it() {
-    // All flows are core 0's, the others are idle; the elephant is the largest and would fit.
+    // All flows are on core 0, the other cores are idle. The elephant would fit on another core.
     let home = |n: usize, rate| if n.is_multiple_of(4) { rate } else { 0.0 };
     let flows = (0..64).map(|n| if n == 0 { 400_000.0 } else { home(n, 45_000.0) }).collect();
-    let mut yard = Yard::new(4, flows, Settings::default());
-    let log = yard.windows(20);
+    let mut host = Host::new(4, flows, Settings::default());
+    let log = host.windows(20);
     assert!(log.len() >= 6, "{log:?}");
     for Decision { what, .. } in log {
         assert!(matches!(what, What::Rebalance { entry: 1.., .. }), "{what:?}");
@@ -179,8 +179,8 @@ fn the_elephants_own_entry_stays_where_there_is_room_for_it() {
 
 #[test]
 fn an_elephant_is_split_when_moving_mice_is_not_enough_and_comes_back() {
-    let mut yard = Yard::new(4, flows(1_800_000.0, 10_000.0), Settings::default());
-    let log = yard.windows(12);
+    let mut host = Host::new(4, flows(1_800_000.0, 10_000.0), Settings::default());
+    let log = host.windows(12);
     let first = log.iter().position(|d| matches!(d.what, What::Promote { .. })).unwrap();
     assert!(first > 0 && log[..first].iter().all(|d| matches!(d.what, What::Rebalance { .. })));
     let What::Promote { key: found, share, estimate } = log[first].what else { return };
@@ -189,47 +189,49 @@ fn an_elephant_is_split_when_moving_mice_is_not_enough_and_comes_back() {
     let ordered = To::Queue(100);
     let action = Action { to: ordered, counter: 0, mark: 0 };
     assert_eq!(log[first].edit(ordered), Some(Edit::Put(key(0), action)));
-    // While it is big it stays, and at the end of the dwell the outcome is told.
-    let log = yard.windows(100);
+    // While it is large it stays promoted, and after the dwell time the outcome is reported.
+    let log = host.windows(100);
     let [Decision { what: What::Outcome { expected, gain, .. }, .. }] = log[..] else {
         panic!("{log:?}")
     };
     assert!(gain > 1.6 && gain < expected, "{gain} of {expected}");
-    // It wanes: demoted after some windows, not at once.
-    yard.flows[0] = 100_000.0;
-    yard.windows(2);
-    assert_eq!(demotions(&yard.log), 0);
-    let log = yard.windows(10);
+    // Its rate falls: it is demoted after some windows, not at once.
+    host.flows[0] = 100_000.0;
+    host.windows(2);
+    assert_eq!(demotions(&host.log), 0);
+    let log = host.windows(10);
     assert_eq!(demotions(&log), 1);
     assert_eq!(log[0].edit(ordered), Some(Edit::Del(key(0))));
-    assert_eq!(yard.windows(50), []);
-    assert_eq!(yard.elephants.promoted().count(), 0);
+    assert_eq!(host.windows(50), []);
+    assert_eq!(host.elephants.promoted().count(), 0);
 }
 
 #[test]
 fn below_the_break_even_it_is_refused_with_the_figure() {
-    let mut yard = Yard::new(2, flows(1_800_000.0, 0.0), Settings::default());
-    // The same frame rate, but most of it is receiving: one frame's work is 20 ns.
-    yard.costs = Costs { rx_ns: 80.0, work_ns: 20.0, handoff_ns: 30.0, commit_ns: 20.0 };
-    let log = yard.windows(15);
+    let mut host = Host::new(2, flows(1_800_000.0, 0.0), Settings::default());
+    // The same cost per frame, but most of it is receiving: the work is 20 ns.
+    host.costs = Costs { rx_ns: 80.0, work_ns: 20.0, handoff_ns: 30.0, commit_ns: 20.0 };
+    let log = host.windows(15);
     let [Decision { what: What::Refuse { key: Some(flow), reason }, .. }] = log[..] else {
         panic!("{log:?}")
     };
     let Refused::NotWorthIt { work_ns, estimate } = reason else { panic!("{reason}") };
     assert_eq!((flow, work_ns), (key(0), 20.0));
-    // Two cores for 80 + w + 4 x 30 + 20, at least 1.1 times: 2 (80 + w) = 1.1 (220 + w).
+    // Two cores share 80 + w + 4 x 30 + 20 ns; a gain of 1.1 requires 2 (80 + w) = 1.1 (220 + w).
     assert!((estimate.break_even_ns - 82.0 / 0.9).abs() < 1e-6, "{estimate:?}");
-    assert!(log[0].to_string().contains("pays from 91 ns of work a frame on, this flow has 20"));
-    assert!(promotions(&yard.windows(30)) == 0);
-    // The same flow with dearer work is split.
-    yard.costs.work_ns = 200.0;
-    assert_eq!(promotions(&yard.windows(5)), 1);
+    assert!(
+        log[0].to_string().contains("pays from 91 ns of work per frame, and this flow takes 20 ns")
+    );
+    assert!(promotions(&host.windows(30)) == 0);
+    // The same flow with more work per frame is split.
+    host.costs.work_ns = 200.0;
+    assert_eq!(promotions(&host.windows(5)), 1);
 }
 
 #[test]
 fn without_an_elephant_it_says_so() {
-    let mut yard = Yard::new(2, vec![45_000.0; 64], Settings::default());
-    let log = yard.windows(10);
+    let mut host = Host::new(2, vec![45_000.0; 64], Settings::default());
+    let log = host.windows(10);
     assert_eq!(log.len(), 2, "one for each core: {log:?}");
     for decision in log {
         assert!(matches!(decision.what, What::Refuse { reason: Refused::NoElephant { .. }, .. }));
@@ -239,8 +241,8 @@ fn without_an_elephant_it_says_so() {
 #[test]
 fn promotions_are_bounded() {
     let settings = Settings { promoted_max: 1, ..Settings::default() };
-    let mut yard = Yard::new(8, vec![1_500_000.0, 1_500_000.0], settings);
-    let log = yard.windows(20);
+    let mut host = Host::new(8, vec![1_500_000.0, 1_500_000.0], settings);
+    let log = host.windows(20);
     assert_eq!(promotions(&log), 1);
     let full = |d: &&Decision| {
         matches!(d.what, What::Refuse { reason: Refused::Full { promoted: 1 }, .. })
@@ -250,56 +252,56 @@ fn promotions_are_bounded() {
 
 #[test]
 fn a_promotion_that_failed_rests() {
-    let mut yard = Yard::new(4, flows(1_800_000.0, 0.0), Settings::default());
-    yard.windows(3);
-    assert_eq!(yard.elephants.promoted().count(), 1);
-    yard.elephants.failed(&key(0), yard.now);
-    let log = yard.windows(15);
+    let mut host = Host::new(4, flows(1_800_000.0, 0.0), Settings::default());
+    host.windows(3);
+    assert_eq!(host.elephants.promoted().count(), 1);
+    host.elephants.failed(&key(0), host.now);
+    let log = host.windows(15);
     let [Decision { what: What::Refuse { reason: Refused::Resting { left }, .. }, .. }] = log[..]
     else {
         panic!("{log:?}")
     };
     assert!(left > 0 && left <= 2000 * MS);
-    assert_eq!(promotions(&yard.windows(10)), 1);
+    assert_eq!(promotions(&host.windows(10)), 1);
 }
 
 #[test]
 fn a_load_that_alternates_does_not_make_it_flap() {
     for half in [1, 2, 4, 10, 35] {
-        let mut yard = Yard::new(4, flows(0.0, 1_000.0), Settings::default());
+        let mut host = Host::new(4, flows(0.0, 1_000.0), Settings::default());
         for n in 0..400 {
-            yard.flows[0] = if n / half % 2 == 0 { 1_800_000.0 } else { 50_000.0 };
-            yard.window(); // checks the dwell itself
+            host.flows[0] = if n / half % 2 == 0 { 1_800_000.0 } else { 50_000.0 };
+            host.window(); // checks the dwell time
         }
-        let (up, down) = (promotions(&yard.log), demotions(&yard.log));
-        // 40 s with a dwell of 2 s: never more than 20 changes; the quickest are not followed.
+        let (up, down) = (promotions(&host.log), demotions(&host.log));
+        // 40 s with a dwell time of 2 s: at most 20 changes; the fastest changes are not followed.
         assert!(up + down <= 20 && up - down <= 1, "half {half}: {up} up, {down} down");
         if half < 3 {
             assert_eq!(up, 0, "half {half}: shorter than patience");
         }
         if half == 35 {
-            assert!(up >= 4, "half {half}: {up}; seconds of overload are worth it");
+            assert!(up >= 4, "half {half}: {up}; seconds of overload justify a promotion");
         }
     }
 }
 
 #[test]
 fn between_the_thresholds_nothing_changes() {
-    let mut yard = Yard::new(4, flows(1_500_000.0, 0.0), Settings::default());
-    yard.windows(10);
-    assert_eq!((promotions(&yard.log), demotions(&yard.log)), (1, 0));
-    yard.flows[0] = 750_000.0; // would fit on its core, but not leave it calm
-    yard.windows(100);
-    assert_eq!((promotions(&yard.log), demotions(&yard.log)), (1, 0));
-    yard.flows[0] = 550_000.0;
-    yard.windows(20);
-    assert_eq!((promotions(&yard.log), demotions(&yard.log)), (1, 1));
-    yard.flows[0] = 900_000.0;
-    yard.windows(100);
-    assert_eq!((promotions(&yard.log), demotions(&yard.log)), (1, 1));
+    let mut host = Host::new(4, flows(1_500_000.0, 0.0), Settings::default());
+    host.windows(10);
+    assert_eq!((promotions(&host.log), demotions(&host.log)), (1, 0));
+    host.flows[0] = 750_000.0; // would fit on its core, but leave it busier than busy_low
+    host.windows(100);
+    assert_eq!((promotions(&host.log), demotions(&host.log)), (1, 0));
+    host.flows[0] = 550_000.0;
+    host.windows(20);
+    assert_eq!((promotions(&host.log), demotions(&host.log)), (1, 1));
+    host.flows[0] = 900_000.0;
+    host.windows(100);
+    assert_eq!((promotions(&host.log), demotions(&host.log)), (1, 1));
 }
 
-/// With real samplers: an elephant among Zipf's mice, found through samples alone.
+/// With real samplers: an elephant is found among mice by samples.
 #[test]
 fn samples_are_enough() {
     let mut random = flowyard_frame::Rng::new(1);
@@ -312,7 +314,7 @@ fn samples_are_enough() {
         for _ in 0..2000 {
             let mut batches = [Batch::default(), Batch::default()];
             for _ in 0..LANES {
-                // A third is flow 0; the other flows are of any size, on both cores.
+                // A third of the frames is flow 0; the others are flows of many sizes, on both cores.
                 let r = random.bits();
                 let other = 1 + (10_000.0 * (r as f64 / u64::MAX as f64).powi(6)) as u32;
                 let flow = if r.is_multiple_of(3) { 0 } else { other };
@@ -326,7 +328,7 @@ fn samples_are_enough() {
             }
         }
         samplers.iter_mut().zip(&mut seen).for_each(|(sampler, seen)| sampler.window(seen));
-        // Core 0 does a third of what it is sent: flow 0 alone is more than it can do.
+        // Core 0 serves a third of its frames: flow 0 alone overloads it.
         let over = Load { busy: 1.0, queue_len: 5000, drops: 2 * seen[0].frames };
         let loads = [over, Load { busy: 0.3, ..Load::default() }];
         let window = Window { loads: &loads, seen: &seen, spread: &spread, costs: HEAVY };
@@ -337,7 +339,7 @@ fn samples_are_enough() {
 }
 
 proptest! {
-    /// No input panics, and the bounds hold.
+    /// No input causes a panic, and the limit of promoted flows holds.
     #[test]
     fn any_figures_are_safe(
         windows in prop::collection::vec(

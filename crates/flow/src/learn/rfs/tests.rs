@@ -14,7 +14,7 @@ fn rfs(entries: usize, sample_every: u32) -> Rfs {
     Rfs::new(Settings { entries, sample_every, idle: 1000 }, 1)
 }
 
-/// Frames of flow `n` worked on by `home` at `now`.
+/// The edits after core `home` worked on frames of flow `n` at `now`.
 fn work(rfs: &mut Rfs, home: u16, n: u32, frames: usize, now: Nanos) -> Vec<Edit> {
     let (mut batch, mut edits) = (Batch::default(), Vec::new());
     for _ in 0..frames {
@@ -47,10 +47,10 @@ fn fragments_and_what_is_not_ip_teach_nothing() {
 }
 
 #[test]
-fn one_of_so_many_frames_is_looked_at() {
+fn one_of_n_frames_is_sampled() {
     for every in [1, 7, 20, 100] {
         let mut rfs = rfs(1 << 16, every);
-        // Each frame is another flow, so that each sample is one more flow.
+        // Each frame is of another flow, so that each sample adds a flow.
         for first in (0..64_000).step_by(LANES) {
             let mut batch = Batch::default();
             (first..first + 32).for_each(|n| drop(batch.push(Frame::default(), key(n))));
@@ -69,19 +69,19 @@ fn the_flow_that_is_not_sampled_makes_room() {
     for n in [1, 2] {
         work(&mut rfs, 0, n, 1, 0);
     }
-    // All were sampled: the hand clears both marks and takes the first.
+    // Both were sampled: the hand clears both marks and evicts the first.
     let [del, put] = work(&mut rfs, 0, 3, 1, 1)[..] else { panic!("a Del and a Put") };
     assert_eq!(put, Edit::Put(key(3), Action::queue(0)));
     assert!(matches!(del, Edit::Del(gone) if gone == key(1) || gone == key(2)));
     let left = if del == Edit::Del(key(1)) { 2 } else { 1 };
-    assert_eq!(work(&mut rfs, 0, 4, 1, 2)[0], Edit::Del(key(left)), "3 was sampled since");
+    assert_eq!(work(&mut rfs, 0, 4, 1, 2)[0], Edit::Del(key(left)), "3 was sampled later");
 }
 
 proptest! {
-    /// Against a table that takes every edit: it holds the flows that the learner steers, each
-    /// with the home last sampled, and those worked on of late are among them if there is room.
+    /// A table that applies every edit has the flows that the learner steers, each with the home
+    /// that was sampled last. With enough entries it has every flow worked on within the idle time.
     #[test]
-    fn the_table_is_what_was_sampled(
+    fn the_table_has_what_was_sampled(
         steps in prop::collection::vec((0..40_u32, 0..3_u16, 0..300_u64), 1..200),
         entries in 1..50_usize,
     ) {
@@ -109,7 +109,7 @@ proptest! {
                 }
             }
         }
-        // All goes once nothing is worked on.
+        // Everything is deleted when no core works on the flows any more.
         let mut edits = Vec::new();
         rfs.expire(entries, now + 2000, &mut edits);
         prop_assert!(rfs.is_empty());

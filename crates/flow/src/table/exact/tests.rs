@@ -16,7 +16,7 @@ fn action(n: u32) -> Action {
     Action { mark: n, ..Action::queue(n as u16) }
 }
 
-/// The marks that lookups of `keys` give, in order.
+/// The marks that lookups of `keys` return, in order.
 fn marks(table: &mut Exact, keys: &[FlowKey]) -> Vec<Option<u32>> {
     let mut marks = Vec::new();
     for chunk in keys.chunks(LANES) {
@@ -43,7 +43,7 @@ fn it_takes_as_many_structured_flows_as_it_promises() {
         let wanted: Vec<_> = (0..capacity as u32).step_by(101).map(Some).collect();
         assert_eq!(marks(&mut table, &keys), wanted);
         let spilled: u32 = table.index.buckets().spilled.iter().sum();
-        assert!((spilled as usize) < capacity / 20, "{spilled} stand in their second bucket");
+        assert!((spilled as usize) < capacity / 20, "{spilled} entries are in their second bucket");
         let next = structured(capacity as u32);
         assert_eq!(table.put(&next, action(0)), Err(Reason::Full { capacity }));
         assert_eq!(table.put(&structured(5), action(77)), Ok(()), "a full table still replaces");
@@ -97,7 +97,7 @@ fn what_is_deleted_is_not_found_next_to_an_equal_tag() {
     assert_eq!((marks(&mut table, &keys), table.len()), (vec![Some(1), Some(2)], 2));
 }
 
-/// Two buckets, all sixteen places: most entries have to move for the last ones.
+/// Two buckets with sixteen places: most entries have to move when the last ones are added.
 #[test]
 fn entries_move_to_make_room() {
     for seed in 0..200 {
@@ -129,7 +129,7 @@ fn small_tables_have_all_they_promise() {
     }
 }
 
-/// The slow twin.
+/// The reference model.
 #[derive(Default)]
 struct Model {
     entries: HashMap<FlowKey, Action>,
@@ -159,7 +159,7 @@ proptest! {
         seed in any::<u64>(),
         flow in any::<bool>(),
     ) {
-        // The other mask keeps fields that FLOW does not, and leaves out one that it does.
+        // The other mask has fields that FLOW has not, and lacks one that FLOW has.
         let other = FlowKey { vlan_tci: 0xfff, tunnel_id: u32::MAX, dport: 0, ..FlowKey::FLOW };
         let mask = if flow { FlowKey::FLOW } else { other };
         let key = |n: u32| FlowKey { vlan_tci: n as u16 % 3, tunnel_id: n % 5, ..structured(n) };

@@ -12,7 +12,7 @@ fn mac(n: u32) -> [u8; 6] {
     [2, 0, a, b, c, d]
 }
 
-/// The ports that a batch lookup of these destinations gives.
+/// The ports that a batch lookup of these destinations returns.
 fn ports(table: &mut L2, wanted: &[([u8; 6], u16)]) -> Vec<Option<u16>> {
     let mut batch = Batch::default();
     for &(eth_dst, vlan_tci) in wanted {
@@ -35,8 +35,16 @@ fn stations_are_learnt_move_and_age() {
     let a = mac(1);
     assert_eq!(ports(&mut table, &[(a, 0)]), [None]);
     assert_eq!(table.learn(&a, 0, 3, SECOND), Learnt::New);
-    assert_eq!(table.learn(&a, 0xe000, 3, 2 * SECOND), Learnt::Known, "a priority is no VLAN");
-    assert_eq!(table.learn(&a, 7, 4, 2 * SECOND), Learnt::New, "another VLAN, another station");
+    assert_eq!(
+        table.learn(&a, 0xe000, 3, 2 * SECOND),
+        Learnt::Known,
+        "the priority is not part of the VLAN id"
+    );
+    assert_eq!(
+        table.learn(&a, 7, 4, 2 * SECOND),
+        Learnt::New,
+        "an address in another VLAN is another station"
+    );
     assert_eq!(ports(&mut table, &[(a, 0), (a, 0x2007), (a, 8)]), [Some(3), Some(4), None]);
     assert_eq!(table.learn(&a, 0, 5, 200 * SECOND), Learnt::Moved { from: 3 });
     table.advance(302 * SECOND);
@@ -45,28 +53,48 @@ fn stations_are_learnt_move_and_age() {
     assert_eq!(ports(&mut table, &[(a, 0), (a, 7)]), [Some(5), None]);
     table.advance(SECOND);
     assert_eq!(ports(&mut table, &[(a, 7)]), [None], "time does not go back");
-    assert_eq!(table.learn(&a, 7, 6, 303 * SECOND), Learnt::New, "no move: it was unknown");
+    assert_eq!(
+        table.learn(&a, 7, 6, 303 * SECOND),
+        Learnt::New,
+        "not a move, because it was unknown"
+    );
     table.forget_port(5);
     assert_eq!(table.iter().collect::<Vec<_>>(), [(a, 7, 6)]);
     assert_eq!(table.counts, Counts { learnt: 3, moved: 1, full: 0 });
 }
 
 #[test]
-fn of_two_words_the_later_counts() {
+fn the_later_of_two_observations_is_kept() {
     let mut table = L2::new(16, 300 * SECOND, 1);
     let a = mac(1);
     assert_eq!(table.hear(&a, 0, 3, 10 * SECOND), Learnt::New);
     assert_eq!(table.learn(&a, 0, 4, 12 * SECOND), Learnt::Moved { from: 3 });
-    assert_eq!(table.hear(&a, 0, 3, 11 * SECOND), Learnt::Known, "what is older changes nothing");
+    assert_eq!(
+        table.hear(&a, 0, 3, 11 * SECOND),
+        Learnt::Known,
+        "an older observation changes nothing"
+    );
     assert_eq!(table.get(&a, 0), Some(4));
     assert_eq!(table.hear(&a, 0, 5, 13 * SECOND), Learnt::Moved { from: 4 });
-    assert_eq!(table.hear(&a, 0, 6, 13 * SECOND), Learnt::Moved { from: 5 }, "of equals, the last");
+    assert_eq!(
+        table.hear(&a, 0, 6, 13 * SECOND),
+        Learnt::Moved { from: 5 },
+        "of two at the same time, the one reported last"
+    );
     assert_eq!(table.hear(&[0xff; 6], 0, 6, 13 * SECOND), Learnt::NoStation);
     table.advance(400 * SECOND);
-    assert_eq!(table.hear(&mac(2), 0, 1, 50 * SECOND), Learnt::NoStation, "too old a word");
+    assert_eq!(
+        table.hear(&mac(2), 0, 1, 50 * SECOND),
+        Learnt::NoStation,
+        "older than the ageing time"
+    );
     assert_eq!(table.hear(&mac(2), 0, 1, 350 * SECOND), Learnt::New);
     table.advance(651 * SECOND);
-    assert_eq!(table.get(&mac(2), 0), None, "it ages from when it was seen, not heard of");
+    assert_eq!(
+        table.get(&mac(2), 0),
+        None,
+        "it ages from when it was seen, not from when it was reported"
+    );
 }
 
 #[test]
@@ -79,7 +107,7 @@ fn group_addresses_are_flooded() {
 }
 
 #[test]
-fn it_takes_as_many_stations_as_it_promises_and_no_forgery_pushes_them_out() {
+fn it_holds_its_capacity_and_forged_addresses_evict_nobody() {
     for stations in [64, 8192, 100_000] {
         let mut table = L2::new(stations, 300 * SECOND, 1);
         for n in 0..stations as u32 {
@@ -91,7 +119,7 @@ fn it_takes_as_many_stations_as_it_promises_and_no_forgery_pushes_them_out() {
         assert!(table.counts.full > stations as u64, "{stations}: bounded");
         let kept = (0..stations as u32).all(|n| table.get(&mac(n), 1) == Some(n as u16));
         assert!(kept, "{stations}");
-        // Once they are silent, others take their places.
+        // When they have aged out, others replace them.
         for n in 0..stations as u32 {
             assert_eq!(table.learn(&mac(n | 1 << 30), 1, 1, 400 * SECOND), Learnt::New);
         }
@@ -119,8 +147,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 }
 
 proptest! {
-    /// The slow twin: a `HashMap` of port and time. The table may refuse to learn only when both
-    /// buckets, eight places, can be full of live stations.
+    /// The reference model is a `HashMap` of port and time. The table may refuse to learn only when
+    /// both buckets, eight entries, can be full of live stations.
     #[test]
     fn a_table_is_its_model(steps in steps(), stations in 1..40_usize, seed in any::<u64>()) {
         let (age, unit) = (8, 1 << UNIT);

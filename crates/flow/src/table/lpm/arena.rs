@@ -1,13 +1,13 @@
-//! Blocks of 1 to 64 items in one array, which grow and shrink by an item at a time.
+//! Blocks of 1 to 64 items in one array, which grow and shrink by one item at a time.
 //!
-//! A block has room for a power of two of items; what is freed is used again for blocks of the same
-//! room. Index 0 is no block.
+//! The capacity of a block is a power of two. Freed blocks are reused for blocks of the same capacity.
+//! Index 0 means no block.
 
 /// Blocks of items.
 #[derive(Clone, Debug)]
 pub(super) struct Arena<T> {
     pub(super) items: Vec<T>,
-    /// Free blocks, by the logarithm of their room.
+    /// Free blocks, by the logarithm of their capacity.
     free: [Vec<u32>; 7],
 }
 
@@ -22,8 +22,8 @@ impl<T: Copy + Default> Arena<T> {
         self.items.capacity() * size_of::<T>() + free * size_of::<u32>()
     }
 
-    /// Puts `item` at place `place` of the block at `at` with `len` items (none: 0). Where the
-    /// block is now.
+    /// Inserts `item` at position `place` of the block at `at` with `len` items (0 for no block).
+    /// Returns the new index of the block.
     pub(super) fn insert(&mut self, at: u32, len: usize, place: usize, item: T) -> u32 {
         let to = if len > 0 && len < room(len) { at } else { self.take(room(len + 1)) };
         let (from, start) = (at as usize, to as usize);
@@ -36,8 +36,8 @@ impl<T: Copy + Default> Arena<T> {
         to
     }
 
-    /// Takes place `place` out of the block at `at` with `len` items. Where the block is now; 0
-    /// when nothing is left.
+    /// Removes position `place` of the block at `at` with `len` items. Returns the new index of the
+    /// block; 0 if it is empty.
     pub(super) fn remove(&mut self, at: u32, len: usize, place: usize) -> u32 {
         let left = len.saturating_sub(1);
         let same = left > 0 && room(left) == room(len);
@@ -74,7 +74,7 @@ impl<T: Copy + Default> Arena<T> {
     }
 }
 
-/// The room of a block with `len` items.
+/// The capacity of a block with `len` items.
 const fn room(len: usize) -> usize {
     len.next_power_of_two()
 }

@@ -13,7 +13,7 @@ fn action(n: u32) -> Action {
     Action { mark: n, ..Action::queue(n as u16) }
 }
 
-/// The slow twin: all prefixes, looked through from first to last.
+/// The reference model: a list of all prefixes.
 #[derive(Default)]
 struct Model(Vec<(IpNet, Action)>);
 
@@ -35,7 +35,7 @@ impl Model {
     }
 }
 
-/// What a batch lookup of these addresses gives.
+/// The results of a batch lookup of these addresses.
 fn looked_up(table: &mut Lpm, addrs: &[IpAddr]) -> Vec<Option<Action>> {
     let mut found = Vec::new();
     for chunk in addrs.chunks(LANES) {
@@ -86,7 +86,7 @@ fn frames_that_are_not_ip_and_a_full_table() {
     assert_eq!(table.lookup(&mut batch, all), all);
 }
 
-/// Prefixes that nest and adjoin: few different bits, any length.
+/// Nested and adjacent prefixes: few different bits, any length.
 fn any_net() -> impl Strategy<Value = IpNet> {
     let v4 = (any::<u32>(), 0..=32_u8).prop_map(|(bits, len)| {
         IpNet::new(Ipv4Addr::from_bits(bits & 0x8103_0381).into(), len).unwrap()
@@ -108,7 +108,7 @@ proptest! {
         let empty = (table.nodes.items.len(), table.results.items.len());
         for (net, n, what) in &steps {
             if *what == 0 {
-                // One that is there, mostly.
+                // Mostly a prefix that is in the table.
                 let known = model.0.get(*n as usize % (model.0.len() + 1)).map_or(*net, |k| k.0);
                 prop_assert_eq!(table.del(&known), model.del(&known));
             } else {
@@ -123,7 +123,7 @@ proptest! {
         let slow: Vec<_> = addrs.iter().map(|&addr| model.get(addr)).collect();
         prop_assert_eq!(addrs.iter().map(|&a| table.get(a).copied()).collect::<Vec<_>>(), &slow[..]);
         prop_assert_eq!(looked_up(&mut table, &addrs), slow);
-        // With everything deleted nothing is left, and nothing is lost.
+        // After all prefixes are deleted the tree is empty.
         let used = (table.nodes.items.len(), table.results.items.len());
         for (net, action) in std::mem::take(&mut model.0) {
             prop_assert_eq!(table.del(&net), Some(action));

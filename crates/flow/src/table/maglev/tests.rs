@@ -2,7 +2,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// The paper's pseudo-code, with every order written out, and the weights as rounds.
+/// The reference model: the paper's pseudo-code, with every order as a list and weights as rounds.
 fn slow(choices: &[Choice<'_>], entries: u32, seed: u64) -> Vec<u16> {
     let mut sorted: Vec<usize> = (0..choices.len()).filter(|&i| choices[i].weight > 0).collect();
     sorted.sort_by_key(|&i| choices[i].name);
@@ -48,14 +48,14 @@ fn pool(most: usize) -> impl Strategy<Value = Vec<(String, u32)>> {
         .prop_map(|map| map.into_iter().collect())
 }
 
-/// Which choice each entry names.
+/// The name of each entry's choice.
 fn names<'a>(table: &Maglev, all: &'a [(String, u32)]) -> Vec<&'a str> {
     table.entries().iter().map(|&index| all[usize::from(index)].0.as_str()).collect()
 }
 
 proptest! {
     #[test]
-    fn it_is_its_slow_twin(
+    fn it_equals_the_model(
         all in pool(12), entries in prop::sample::select(vec![2u32, 3, 5, 7, 13, 61, 251, 1009]), seed: u64,
     ) {
         let fast = Maglev::new(&choices(&all), entries, seed).unwrap();
@@ -104,7 +104,7 @@ fn backends(count: u32) -> Vec<(String, u32)> {
     named(&names, &vec![1; count as usize])
 }
 
-/// Entries that name another choice, of those that could have stayed.
+/// The share of entries that changed although their old choice is still there.
 fn disrupted(before: &[(String, u32)], after: &[(String, u32)], entries: u32, seed: u64) -> f64 {
     let old = Maglev::new(&choices(before), entries, seed).unwrap();
     let new = Maglev::new(&choices(after), entries, seed).unwrap();
@@ -126,7 +126,7 @@ fn a_leaving_backend_disturbs_few_others() {
             let (left, came) =
                 (disrupted(&all, &fewer, entries, 7), disrupted(&fewer, &all, entries, 7));
             say(format_args!("{count} backends: {left:.4} leaving, {came:.4} coming"));
-            // One that comes takes its share from the others: that is not disturbance.
+            // A new backend takes its share from the others, which is not counted as disturbance.
             let share = 1.0 / f64::from(count);
             assert!(left <= most && came <= share + most, "{count}: {left} {came}");
         }
@@ -149,15 +149,15 @@ fn a_thousand_backends_within_one_per_cent_of_each_other() {
 }
 
 #[test]
-fn a_table_is_told_what_is_wrong() {
+fn errors_name_the_cause() {
     let all = backends(2);
     let error = |entries| Maglev::new(&choices(&all), entries, 0).unwrap_err().to_string();
     for entries in [0, 1, 4, 65_536, 16_777_259] {
-        assert!(error(entries).contains("no prime"), "{entries}");
+        assert!(error(entries).contains("not a prime number"), "{entries}");
     }
     let twice = [Choice { name: "a", weight: 1 }, Choice { name: "a", weight: 0 }];
     let error = Maglev::new(&twice, 7, 0).unwrap_err();
-    assert_eq!(error.to_string(), "'a' is there twice; give each its own name");
+    assert_eq!(error.to_string(), "'a' is there twice; give each choice its own name");
     let none = Maglev::new(&[Choice { name: "a", weight: 0 }], 7, 0).unwrap();
     assert_eq!((none.get(0), none.entries().len()), (None, 0));
     assert_eq!(Maglev::new(&[], 7, 0).unwrap().get(u64::MAX), None);

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::table::{Linear, Rules};
 
-/// Few enough values that rules overlap and keys hit.
+/// Few different values, so that rules overlap and keys match.
 fn key(n: u32) -> FlowKey {
     let [src, dst] =
         [0x0a00_0000 + (n & 3), 0x0a80_0000 + (n >> 2 & 3)].map(std::net::Ipv4Addr::from_bits);
@@ -32,7 +32,7 @@ fn rule(n: u32, m: u32, priority: u16, mark: u32) -> Rule {
     Rule { key: key(n).masked(&mask(m)), mask: mask(m), priority, action }
 }
 
-/// The marks that a table gives for `keys`, in order.
+/// The marks that a table returns for `keys`, in order.
 fn marks(table: &mut dyn Table, keys: &[FlowKey]) -> Vec<Option<u32>> {
     let mut marks = Vec::new();
     for chunk in keys.chunks(LANES) {
@@ -48,7 +48,7 @@ fn marks(table: &mut dyn Table, keys: &[FlowKey]) -> Vec<Option<u32>> {
     marks
 }
 
-/// What must hold whatever was done to the table.
+/// Checks the invariants of the table.
 fn sound(table: &Wildcard) {
     assert!(table.tuples.iter().all(|tuple| tuple.top == *tuple.ranks.last().unwrap()));
     assert!(table.tuples.is_sorted_by(|a, b| a.top > b.top));
@@ -58,7 +58,11 @@ fn sound(table: &Wildcard) {
         assert!(tuple.keys * 2 <= tuple.slots.len());
         for slot in tuple.slots.iter().filter(|slot| **slot != 0) {
             let key = &table.keys[*slot as u32 as usize - 1];
-            assert_eq!(table.head(tuple, key), Some(*slot as u32 - 1), "it is found from its home");
+            assert_eq!(
+                table.head(tuple, key),
+                Some(*slot as u32 - 1),
+                "every slot is found from its home position"
+            );
         }
     }
 }
@@ -82,7 +86,7 @@ fn the_highest_priority_answers_and_of_equals_the_first() {
 }
 
 #[test]
-fn rules_with_equal_key_and_mask_stand_behind_each_other() {
+fn rules_with_equal_key_and_mask_are_chained() {
     let mut table = Wildcard::new(8, 1, 1);
     for priority in [3, 1, 7, 5] {
         assert_eq!(table.put(&rule(1, 63, priority, priority.into())), Ok(()));
@@ -147,7 +151,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 1..120)
 }
 
-/// Few masks, so that edits meet.
+/// Maps to few masks, so that edits affect each other.
 fn few(m: u32, masks: u32) -> u32 {
     (m % masks).wrapping_mul(37) & 63
 }
@@ -183,8 +187,8 @@ proptest! {
         }
     }
 
-    /// What is called sure, is: no key with the same fields under the cache's mask has another
-    /// answer. And it is not called unsure for nothing: rules within the mask are all sure.
+    /// If an answer is sure, no key with the same fields under the cache's mask has another answer. If
+    /// all rules are within the mask, all answers are sure.
     #[test]
     fn a_sure_answer_depends_on_the_mask_alone(
         steps in steps(), covered in 0..64_u32, masks in 1..64_u32,

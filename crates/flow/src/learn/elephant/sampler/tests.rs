@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// The slow twin: each flow's bytes, every frame counted.
+/// The reference model: counts the bytes of every frame.
 #[derive(Default)]
 struct Model {
     bytes: HashMap<FlowKey, f64>,
@@ -67,7 +67,7 @@ fn one_of_64_is_sampled_whatever_the_period() {
         assert!((3900..4100).contains(&seen.samples), "{} samples", seen.samples);
         assert_eq!(seen.bytes, 100 * seen.samples);
         assert_eq!(seen.entries.iter().map(|&b| u64::from(b)).sum::<u64>(), seen.bytes);
-        // Entries' shares are even: 64 entries, or as many as there are flows.
+        // The bytes are spread evenly over 64 entries, or over one entry for each flow.
         let flows = period.min(64);
         let even = seen.bytes as f64 / f64::from(flows);
         for &bytes in &seen.entries[..flows as usize] {
@@ -90,8 +90,8 @@ fn only_the_lanes_asked_for_count() {
     assert_eq!((seen.frames, seen.bytes, seen.entries[4]), (0, 50, 40), "halved");
 }
 
-/// Recall and false promotions of flows with a percent of the bytes, by samples alone: three mixes
-/// that are hard to count in little memory. One window of half a million frames.
+/// Recall and false positives for flows with at least a percent of the bytes, in three mixes that are
+/// hard to count in little memory. One window of half a million frames.
 #[test]
 fn elephants_are_found_and_mice_are_not() {
     let uniform = Popularity::Uniform;
@@ -132,7 +132,10 @@ fn elephants_are_found_and_mice_are_not() {
         println!("{name}: {} of {}", elephants.len() - missed.len(), elephants.len());
         assert_eq!(elephants.len(), wanted, "{name}");
         assert!(missed.len() <= 1, "{name}: {missed:?}");
-        assert!(missed.iter().all(|&share| share < 0.0125), "{name}: only on the line: {missed:?}");
+        assert!(
+            missed.iter().all(|&share| share < 0.0125),
+            "{name}: missed, and not close to the limit: {missed:?}"
+        );
         for flow in promoted {
             assert!(model.share(&flow.key) >= 0.0075, "{name}: {} is no elephant", flow.key);
         }
@@ -140,7 +143,7 @@ fn elephants_are_found_and_mice_are_not() {
 }
 
 proptest! {
-    /// Samples fall where the gaps say, however the frames are cut into batches and lanes.
+    /// The same frames are sampled, however they are divided into batches and lanes.
     #[test]
     fn gaps_do_not_depend_on_batches(
         lanes in prop::collection::vec(any::<u32>(), 1..60),
@@ -163,7 +166,7 @@ proptest! {
         prop_assert_eq!(&seen[0], &seen[1]);
     }
 
-    /// With every frame sampled the bounds of Space-Saving hold, whatever comes.
+    /// With every frame sampled the bounds of Space-Saving hold for any traffic.
     #[test]
     fn bounds_hold(
         steps in prop::collection::vec(

@@ -1,13 +1,13 @@
-//! The straight path: Ethernet, IPv4 without options or IPv6 without extensions, whole, then TCP
-//! or UDP. Most frames are this; the walk of `walk.rs` would come to the same answer, slower.
+//! The fast path: Ethernet, IPv4 without options or IPv6 without extensions, not fragmented, then
+//! TCP or UDP. Most frames are such; the walk of `walk.rs` gives the same answer, more slowly.
 //!
 //! ```text
 //!  0          14        34 (v4) or 54 (v6)
 //!  | Ethernet | IP      | TCP or UDP | payload ... end | padding
 //! ```
 //!
-//! Invariant: it answers only where the answer is what the walk's would be, field by field; a
-//! property test holds the two together. Whatever is unusual it leaves to the walk.
+//! Invariant: where it answers, the answer equals the walk's, field by field; a property test
+//! compares the two. It leaves every other frame to the walk.
 
 use crate::{
     Fragment, Headers, Labels, Net, Next, Tags, ip::proto, tunnel::is_tunnel_port, walk::ether,
@@ -16,9 +16,9 @@ use crate::{
 /// Where the IP header starts.
 const L3: usize = 14;
 
-/// What differs between the frames of the straight path. Registers, not memory: the level is
-/// written once, at the end.
-pub(crate) struct Straight {
+/// The fields that differ between the frames of the fast path. They stay in registers: the level
+/// is written once, at the end.
+pub(crate) struct Common {
     net: Net,
     eth_type: u16,
     proto: u8,
@@ -29,8 +29,8 @@ pub(crate) struct Straight {
     end: u32,
 }
 
-impl Straight {
-    /// The level of such a frame.
+impl Common {
+    /// The whole level.
     #[inline(always)]
     pub(crate) const fn level(self) -> Headers {
         Headers {
@@ -60,8 +60,8 @@ impl Straight {
 
 /// The answer for a common frame, `None` for all others.
 #[inline(always)]
-pub(crate) fn straight(bytes: &[u8]) -> Option<Straight> {
-    // The shortest answer: Ethernet, IPv4, UDP.
+pub(crate) fn fast_path(bytes: &[u8]) -> Option<Common> {
+    // The shortest frame of the fast path: Ethernet, IPv4, UDP.
     let head = bytes.first_chunk::<42>()?;
     let (net, eth_type, l4, total, upper) = match [head[12], head[13], head[14]] {
         [0x08, 0x00, 0x45] if (head[20] & 0x3f) | head[21] == 0 => {
@@ -96,7 +96,7 @@ pub(crate) fn straight(bytes: &[u8]) -> Option<Straight> {
         _ => return None,
     };
     let &[a, b, c, d] = segment.first_chunk()?;
-    Some(Straight {
+    Some(Common {
         net,
         eth_type,
         proto: upper,
@@ -114,7 +114,7 @@ mod tests {
     use crate::LinkType;
     use proptest::{prelude::*, strategy::ValueTree};
 
-    /// Frames near the straight path: right in most fields, off in some.
+    /// Frames of the fast path, and frames that differ from one in a few fields.
     fn frame() -> impl Strategy<Value = Vec<u8>> {
         let kind = (any::<bool>(), prop::sample::select(vec![6, 17, 17, 1, 58, 44, 132]));
         let lengths = (-3i32..4, -3i32..4, 0usize..80, 0usize..8);
@@ -163,10 +163,10 @@ mod tests {
     }
 
     #[test]
-    fn most_such_frames_take_the_straight_path() {
+    fn most_such_frames_take_the_fast_path() {
         let mut runner = proptest::test_runner::TestRunner::deterministic();
         let taken = (0..1000)
-            .filter(|_| straight(&frame().new_tree(&mut runner).unwrap().current()).is_some())
+            .filter(|_| fast_path(&frame().new_tree(&mut runner).unwrap().current()).is_some())
             .count();
         assert!((100..900).contains(&taken), "{taken} of 1000");
     }
@@ -175,9 +175,9 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(4000))]
 
         #[test]
-        fn the_straight_path_is_the_walk(bytes in frame(), cut in any::<prop::sample::Index>(), whole in any::<bool>()) {
+        fn the_fast_path_equals_the_walk(bytes in frame(), cut in any::<prop::sample::Index>(), whole in any::<bool>()) {
             let bytes = if whole { &bytes[..] } else { &bytes[..cut.index(bytes.len())] };
-            if let Some(common) = straight(bytes) {
+            if let Some(common) = fast_path(bytes) {
                 let mut walked = Headers::default();
                 walked.walk(LinkType::Ethernet, bytes);
                 prop_assert_eq!(common.level(), walked);
