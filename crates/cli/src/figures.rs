@@ -15,8 +15,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use flowyard_hostsim::Profile;
-use flowyard_hostsim::figure::Figure;
 use flowyard_hostsim::paper::{self, Context};
+use flowyard_report::exhibit::Exhibit;
 use flowyard_report::{Document, html};
 use indicatif::{ProgressBar, ProgressStyle};
 use schemars::JsonSchema;
@@ -57,21 +57,21 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
 
-    /// Print JSON (schema flowyard.figures/1)
+    /// Print JSON (schema flowyard.figures/2)
     #[arg(long)]
     json: bool,
 }
 
 /// What `--json` holds.
-pub(crate) const SCHEMA: &str = "flowyard.figures/1";
+pub(crate) const SCHEMA: &str = "flowyard.figures/2";
 
 /// Tables and figures: the papers' numbers, ours from this run.
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct Results<'a> {
-    /// This machine's costs, where a figure wanted them: measured in this run, or the file of --profile.
-    here: Option<&'a Profile>,
+    /// The costs of this machine, if a figure needed them: measured in this run, or the file of --profile.
+    profile: Option<&'a Profile>,
     /// In the order of the page.
-    figures: &'a [Figure],
+    figures: &'a [Exhibit],
 }
 
 /// What measures: it wants the machine to itself.
@@ -103,7 +103,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Stop> {
         html::write(path, &page).map_err(|error| Stop::Failed(error.into()))?;
     }
     if args.json {
-        let results = Results { here: here.as_ref(), figures: &figures };
+        let results = Results { profile: here.as_ref(), figures: &figures };
         let document = Document::new(SCHEMA, results);
         let json = document.to_json().map_err(anyhow::Error::from).map_err(Stop::Failed)?;
         out.write_all(json.as_bytes())?;
@@ -143,7 +143,7 @@ fn calibrated(args: &Args, names: &[&str]) -> Result<Option<Profile>, Stop> {
 }
 
 /// One figure.
-fn one(name: &str, context: &Context) -> anyhow::Result<Figure> {
+fn one(name: &str, context: &Context) -> anyhow::Result<Exhibit> {
     if let Some(figure) = paper::make(name, context) {
         return Ok(figure?);
     }
@@ -154,7 +154,7 @@ fn one(name: &str, context: &Context) -> anyhow::Result<Figure> {
 }
 
 /// All of `names`, in their order.
-fn make(names: &[&str], context: &Context, threads: usize) -> Result<Vec<Figure>, Stop> {
+fn make(names: &[&str], context: &Context, threads: usize) -> Result<Vec<Exhibit>, Stop> {
     let bar = bar(names.len() as u64);
     let step = |name: &str| {
         if let Some(bar) = &bar {
@@ -162,7 +162,7 @@ fn make(names: &[&str], context: &Context, threads: usize) -> Result<Vec<Figure>
             bar.inc(1);
         }
     };
-    let done: Vec<Mutex<Option<anyhow::Result<Figure>>>> =
+    let done: Vec<Mutex<Option<anyhow::Result<Exhibit>>>> =
         names.iter().map(|_| Mutex::new(None)).collect();
     let put = |at: usize| {
         let made = one(names[at], context);

@@ -16,7 +16,7 @@ const COMMITTED: [(&str, &str); 6] = [
     ("lb-show", "docs/schema/flowyard.lb.show.1.json"),
     ("lb-trace", "docs/schema/flowyard.lb.trace.1.json"),
     ("lb-change", "docs/schema/flowyard.lb.change.1.json"),
-    ("figures", "docs/schema/flowyard.figures.1.json"),
+    ("figures", "docs/schema/flowyard.figures.2.json"),
 ];
 
 #[test]
@@ -202,14 +202,14 @@ fn what_figures_prints_fits_its_schema() {
     // A figure with bounds, one of the adapter's, one beside a measurement, one measured.
     let value = fits("figures", &["dlb-mice", "fdir-table", "nic-table-1", "kth-here"]);
     assert_eq!(value["figures"].as_array().unwrap().len(), 4);
-    assert!(value["here"].is_null());
+    assert!(value["profile"].is_null());
     let folder = tempfile::tempdir().unwrap();
     let profile = folder.path().join("here.toml");
     let text = "name = \"here\"\ntitle = \"x\"\n[machine]\nsockets = 1\ncores = 2\nthreads = 1\n\
                 [constants.a_ns]\nvalue = 1.5\nhow = \"measured\"\nsource = \"y\"\n";
     std::fs::write(&profile, text).unwrap();
     let value = fits("figures", &["dlb-mice", "--profile", profile.to_str().unwrap()]);
-    assert_eq!(value["here"]["constants"]["a_ns"]["value"], 1.5);
+    assert_eq!(value["profile"]["constants"]["a_ns"]["value"], 1.5);
     // A kind that there is not is found.
     let schema = json(["schema", "figures"]);
     let mut wrong = value;

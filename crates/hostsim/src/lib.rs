@@ -17,7 +17,6 @@
 
 pub mod closed;
 pub mod events;
-pub mod figure;
 pub mod forward;
 pub mod machine;
 pub mod paper;

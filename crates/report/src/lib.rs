@@ -17,6 +17,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod exhibit;
 pub mod html;
 pub mod json;
 pub mod num;

@@ -1,11 +1,11 @@
 //! The page: a summary, then each figure with its drawings and numbers.
 
-use flowyard_hostsim::figure::{Figure, Kind, Row};
 use flowyard_hostsim::{How, Profile};
+use flowyard_report::exhibit::{Exhibit, Kind, Row};
 use flowyard_report::{Card, Cell, Column, Page, Section, Table, Tone};
 
 /// Rows of these kinds beside a paper's number or a measured one; how many are within their tolerance.
-fn score(figures: &[Figure], against: &str, is: impl Fn(Kind) -> bool) -> (usize, usize) {
+fn score(figures: &[Exhibit], against: &str, is: impl Fn(Kind) -> bool) -> (usize, usize) {
     let figures = figures.iter().filter(|figure| figure.against == against);
     let rows = figures.flat_map(|figure| &figure.rows).filter(|row| is(row.kind));
     let within = rows.filter_map(|row| row.within);
@@ -13,7 +13,7 @@ fn score(figures: &[Figure], against: &str, is: impl Fn(Kind) -> bool) -> (usize
 }
 
 /// One line a figure.
-pub(super) fn summary(figures: &[Figure]) -> Table {
+pub(super) fn summary(figures: &[Exhibit]) -> Table {
     let mut table = Table::new("Summary")
         .column(Column::text("figure"))
         .column(Column::number("rows"))
@@ -50,7 +50,7 @@ pub(super) fn summary(figures: &[Figure]) -> Table {
 const FEW: usize = 14;
 
 /// The figure's rows. What a drawing shows is folded up, but for what stands beside a number.
-fn numbers(section: Section, figure: &Figure) -> Section {
+fn numbers(section: Section, figure: &Exhibit) -> Section {
     let is_compared = |row: &Row| row.paper.is_some();
     if figure.plots.is_empty() || figure.rows.len() <= FEW {
         return section.table(figure.numbers());
@@ -67,7 +67,7 @@ fn numbers(section: Section, figure: &Figure) -> Section {
     }
 }
 
-pub(super) fn page(figures: &[Figure], here: Option<&Profile>) -> Page {
+pub(super) fn page(figures: &[Exhibit], here: Option<&Profile>) -> Page {
     let words = std::env::args().skip(1);
     let line = std::iter::once("flowyard".to_owned()).chain(words).collect::<Vec<_>>().join(" ");
     let card = |name: &str, (of, within): (usize, usize)| {
@@ -94,7 +94,7 @@ pub(super) fn page(figures: &[Figure], here: Option<&Profile>) -> Page {
         if !rest.is_empty() {
             section = section.plots(rest.to_vec());
         }
-        page = page.section(numbers(section, figure).list(figure.why.clone()));
+        page = page.section(numbers(section, figure).list(figure.remarks()));
     }
     let profiles = Profile::names().filter_map(|name| Profile::named(name).ok());
     let mut costs = Section::new("What the models know");

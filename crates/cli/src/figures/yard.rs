@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use flowyard_hostsim::figure::{Bound, Figure, File, Kind, Row};
 use flowyard_hostsim::paper::Context;
 use flowyard_hostsim::pipeline::{Pipeline, Role, Stages};
 use flowyard_hostsim::{Profile, ProfileError};
+use flowyard_report::exhibit::{Exhibit, Made, Spec};
 use flowyard_report::{Axis, Plot, Unit};
 use flowyard_yard::Clock;
 
@@ -83,7 +83,7 @@ fn ways() -> Vec<(&'static str, u16, &'static [u16])> {
 }
 
 /// A figure of this module; `None` if it is none of them.
-pub(super) fn make(name: &str, context: &Context) -> Option<anyhow::Result<Figure>> {
+pub(super) fn make(name: &str, context: &Context) -> Option<anyhow::Result<Exhibit>> {
     let make = match name {
         NAME => model,
         WORKERS => workers,
@@ -94,8 +94,8 @@ pub(super) fn make(name: &str, context: &Context) -> Option<anyhow::Result<Figur
     Some(here.and_then(make))
 }
 
-fn model(here: &Profile) -> anyhow::Result<Figure> {
-    let file = File::parse(NAME, include_str!("../../../../figures/yard-model.toml"))?;
+fn model(here: &Profile) -> anyhow::Result<Exhibit> {
+    let spec = Spec::parse(NAME, include_str!("../../../../figures/yard-model.toml"))?;
     let ways = ways();
     let clock = crate::run::clock();
     let mut measured = vec![[const { Vec::new() }; WORK.len()]; ways.len()];
@@ -109,7 +109,7 @@ fn model(here: &Profile) -> anyhow::Result<Figure> {
         }
         rounds.add(others);
     }
-    let mut rows = Vec::new();
+    let mut made = Made::default();
     let mut plot = Plot::new(
         "One flow: measured (points) and predicted (lines)",
         Axis::linear("work, ns a frame", Unit::Plain("")),
@@ -120,20 +120,19 @@ fn model(here: &Profile) -> anyhow::Result<Figure> {
         for (work_ns, rates) in WORK.into_iter().zip(measured) {
             let measured = rates.into_iter().fold(0.0, f64::max) / 1e6; // the least disturbed
             let model = predict(here, *cores, consumers, work_ns)? / 1e6;
-            let row = format!("{name}, {work_ns} ns of work");
-            let beside = Some((measured, Bound::Equal));
-            rows.push(Row::new(row, beside, model, Kind::Prediction, file.tolerance));
+            made.push_beside(format!("{name}, {work_ns} ns of work"), measured, model);
             points.push((work_ns as f64, measured));
             line.push((work_ns as f64, model));
         }
         plot = plot.line(format!("{name}, predicted"), line);
         plot = plot.points(format!("{name}, measured"), points);
     }
-    let mut notes = vec![rounds.note()];
+    made.note(rounds.note());
     if ways.len() < WAYS.len() {
-        notes.push("This machine has one processor: two cores cannot be measured.".to_owned());
+        made.note("This machine has one processor: two cores cannot be measured.");
     }
-    Ok(file.filled(rows, vec![plot], notes))
+    made.plots = vec![plot];
+    Ok(spec.with(made)?)
 }
 
 /// A balancer's work of a frame in the DLB guide, by profile `dlb`: what one core takes, less its ports.
@@ -142,8 +141,8 @@ const BALANCER: u64 = 273;
 const MOST: usize = 10;
 
 /// One elephant flow: 1 and 2 workers measured, and predicted from there to 10 and two cores more.
-fn workers(here: &Profile) -> anyhow::Result<Figure> {
-    let file = File::parse(WORKERS, include_str!("../../../../figures/dlb-here.toml"))?;
+fn workers(here: &Profile) -> anyhow::Result<Exhibit> {
+    let spec = Spec::parse(WORKERS, include_str!("../../../../figures/dlb-here.toml"))?;
     let (ways, clock) = (ways(), crate::run::clock());
     let mut measured = vec![Vec::new(); ways.len()];
     let mut rounds = Rounds::new(ROUNDS);
@@ -154,12 +153,11 @@ fn workers(here: &Profile) -> anyhow::Result<Figure> {
         }
         rounds.add(others);
     }
-    let (mut rows, mut points, mut shared) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut made, mut points, mut shared) = (Made::default(), Vec::new(), Vec::new());
     for ((name, cores, consumers), rates) in ways.iter().zip(measured) {
         let best = rates.into_iter().fold(0.0, f64::max); // the least disturbed
         let model = predict(here, *cores, consumers, BALANCER)? / 1e6;
-        let beside = Some((best, Bound::Equal));
-        rows.push(Row::new((*name).to_owned(), beside, model, Kind::Prediction, file.tolerance));
+        made.push_beside(*name, best, model);
         if *cores > 1 {
             points.push((consumers.len() as f64, best));
             shared.push((consumers.len() as f64, model));
@@ -173,8 +171,7 @@ fn workers(here: &Profile) -> anyhow::Result<Figure> {
         let mut roles = vec![Role { receives: true, ..role }, Role { transmits: true, ..role }];
         roles.extend(vec![Role { works: true, ..role }; workers]);
         let model = Pipeline::yard(roles).run().pps / 1e6;
-        let row = format!("{workers}+2 cores");
-        rows.push(Row::new(row, None, model, Kind::Prediction, file.tolerance));
+        made.push(format!("{workers}+2 cores"), model);
         line.push((workers as f64, model));
     }
     let plot = Plot::new(
@@ -187,18 +184,20 @@ fn workers(here: &Profile) -> anyhow::Result<Figure> {
     .line("predicted, two cores in all", shared)
     .points("measured, two cores in all", points)
     .line("predicted, one core for everything", vec![(1.0, baseline), (MOST as f64, baseline)]);
-    Ok(file.filled(rows, vec![plot], vec![rounds.note()]))
+    made.plots = vec![plot];
+    made.note(rounds.note());
+    Ok(spec.with(made)?)
 }
 
 /// Cores that share nothing, as with a ring each: 1 and 2 measured, 1 to 4 predicted.
-fn cores(here: &Profile) -> anyhow::Result<Figure> {
-    let file = File::parse(CORES, include_str!("../../../../figures/kth-cores-here.toml"))?;
+fn cores(here: &Profile) -> anyhow::Result<Exhibit> {
+    let spec = Spec::parse(CORES, include_str!("../../../../figures/kth-cores-here.toml"))?;
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     let clock = crate::run::clock();
     let Stages { rx, enqueue, dequeue, work, complete, tx } = stages(here, false, 0)?;
     let plain = rx + enqueue + dequeue + work + complete + tx;
     let exact = plain + here.get("yard_flows_ns")? + super::lookup::exact_ns(FLOWS as usize)?;
-    let (mut rows, mut notes) = (Vec::new(), Vec::new());
+    let mut made = Made::default();
     let mut plot = Plot::new(
         "Cores with a ring each",
         Axis::linear("cores", Unit::Plain("")).ticks_at([1.0, 2.0, 3.0, 4.0]),
@@ -224,17 +223,18 @@ fn cores(here: &Profile) -> anyhow::Result<Figure> {
                     rounds.add(if cores == 1 { 0.0 } else { others });
                 }
                 if cores == 2 {
-                    notes.push(format!("{name}: {}", rounds.note()));
+                    made.note(format!("{name}: {}", rounds.note()));
                 }
                 points.push((f64::from(cores), best));
-                beside = Some((best, Bound::Equal));
+                beside = Some(best);
             }
-            rows.push(Row::new(row, beside, model, Kind::Prediction, file.tolerance));
+            made.push_beside(row, beside, model);
         }
         plot = plot.line(format!("{name}, predicted"), line);
         plot = plot.points(format!("{name}, measured"), points);
     }
-    Ok(file.filled(rows, vec![plot], notes))
+    made.plots = vec![plot];
+    Ok(spec.with(made)?)
 }
 
 /// So many yards of one core each at once, millions of frames a second in all.

@@ -1,9 +1,9 @@
 //! The DLB guide: one elephant over 1 to 8 workers, and the mice beside it.
 
+use flowyard_report::exhibit::{Made, Spec};
 use flowyard_report::{Axis, Plot, Unit};
 
-use super::{Context, model, printed, profile};
-use crate::figure::{FigureError, Made};
+use super::context::{Context, FigureError, printed};
 use crate::forward::line_pps;
 use crate::pipeline::{Flow, Pipeline, Role, Stages};
 use crate::profile::Profile;
@@ -28,7 +28,7 @@ struct Device {
 
 impl Balancer {
     fn of(profile: &Profile) -> Result<Self, FigureError> {
-        let get = |name: &str| profile.get(name).map_err(model);
+        let get = |name: &str| profile.get(name);
         Ok(Self {
             single: get("single_ns")?,
             rx: get("rx_ns")?,
@@ -73,11 +73,11 @@ impl Balancer {
 
 fn run(pipeline: &Pipeline) -> Result<Flow, FigureError> {
     let flow = pipeline.run();
-    if flow.is_balanced() { Ok(flow) } else { Err(model("the books of a run do not balance")) }
+    if flow.is_balanced() { Ok(flow) } else { Err(FigureError::Unbalanced) }
 }
 
 fn hardware(profile: &Profile) -> Result<Device, FigureError> {
-    let get = |name: &str| profile.get(name).map_err(model);
+    let get = |name: &str| profile.get(name);
     let end = get("hw_end_ns")?;
     Ok(Device { produce: end, worker: get("hw_worker_ns")?, consume: end })
 }
@@ -87,12 +87,12 @@ fn devices(
     profile: &Profile,
     context: &Context,
 ) -> Result<Vec<(&'static str, Device)>, FigureError> {
-    let get = |name: &str| profile.get(name).map_err(model);
+    let get = |name: &str| profile.get(name);
     let mut devices = vec![("hardware queue", hardware(profile)?)];
     let (schedule, worker) = (get("sw_schedule_ns")?, get("sw_worker_ns")?);
     devices.push(("DPDK event_sw", Device { produce: schedule, worker, consume: worker / 2.0 }));
     if let Some(here) = &context.here {
-        let get = |name: &str| here.get(name).map_err(model);
+        let get = |name: &str| here.get(name);
         let worker = get("yard_far_dequeue_ns")? + get("yard_far_complete_ns")?;
         let produce = get("yard_far_enqueue_ns")?;
         devices.push(("flowyard's ordered queue, here", Device { produce, worker, consume: 0.0 }));
@@ -100,8 +100,8 @@ fn devices(
     Ok(devices)
 }
 
-pub(super) fn workers(context: &Context) -> Result<Made, FigureError> {
-    let profile = profile("dlb")?;
+pub(super) fn workers(context: &Context, spec: &Spec) -> Result<Made, FigureError> {
+    let profile = Profile::named("dlb")?;
     let balancer = Balancer::of(&profile)?;
     let mut made = Made::default();
     let mut plots = Vec::new();
@@ -133,7 +133,7 @@ pub(super) fn workers(context: &Context) -> Result<Made, FigureError> {
             }
             plot = plot.line(name, points);
         }
-        let guide = printed("dlb-workers", &format!("{size} B, hardware queue, "), "+2")?;
+        let guide = printed(spec, &format!("{size} B, hardware queue, "), "+2");
         plots.push(plot.points("the guide's text, hardware", guide));
     }
     made.plots = plots;
@@ -141,8 +141,8 @@ pub(super) fn workers(context: &Context) -> Result<Made, FigureError> {
 }
 
 /// Mice on the core of the original process, the elephant beside them.
-pub(super) fn mice(_: &Context) -> Result<Made, FigureError> {
-    let profile = profile("dlb")?;
+pub(super) fn mice(_: &Context, _: &Spec) -> Result<Made, FigureError> {
+    let profile = Profile::named("dlb")?;
     let balancer = Balancer::of(&profile)?;
     let device = hardware(&profile)?;
     let mut made = Made::default();
@@ -166,7 +166,7 @@ mod tests {
     use super::*;
 
     fn rate(workers: usize, change: impl Fn(Device) -> Device) -> f64 {
-        let profile = profile("dlb").unwrap();
+        let profile = Profile::named("dlb").unwrap();
         let device = change(hardware(&profile).unwrap());
         Balancer::of(&profile).unwrap().split(workers, device, line_pps(1e11, 64)).unwrap().pps
     }

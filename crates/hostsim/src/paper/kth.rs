@@ -1,9 +1,9 @@
 //! The KTH slides: an OpenFlow switch whose lookup Flow Director does.
 
+use flowyard_report::exhibit::{Made, Spec};
 use flowyard_report::{Axis, Plot, Unit};
 
-use super::{Context, model, printed, profile};
-use crate::figure::{FigureError, Made};
+use super::context::{Context, FigureError, printed};
 use crate::forward::{Forwarder, line_pps, machine_pps};
 use crate::profile::Profile;
 
@@ -23,7 +23,7 @@ struct Switch {
 
 impl Switch {
     fn of(profile: &Profile) -> Result<Self, FigureError> {
-        let get = |name: &str| profile.get(name).map_err(model);
+        let get = |name: &str| profile.get(name);
         Ok(Self {
             map: get("map_ns")?,
             hash: get("hash_ns")?,
@@ -49,11 +49,11 @@ impl Switch {
 /// One core under line rate of 64-byte frames, thousand frames a second.
 fn kpps(costs_ns: Vec<f64>) -> Result<f64, FigureError> {
     let done = Forwarder { offered_pps: vec![line_pps(1e10, 64)], costs_ns }.run(0.2);
-    if done.is_balanced() { Ok(done.pps / 1e3) } else { Err(model("the books do not balance")) }
+    if done.is_balanced() { Ok(done.pps / 1e3) } else { Err(FigureError::Unbalanced) }
 }
 
-pub(super) fn baseline(_: &Context) -> Result<Made, FigureError> {
-    let switch = Switch::of(&profile("kth")?)?;
+pub(super) fn baseline(_: &Context, spec: &Spec) -> Result<Made, FigureError> {
+    let switch = Switch::of(&Profile::named("kth")?)?;
     let mut made = Made::default();
     let mut lines: [Vec<(f64, f64)>; 3] = Default::default();
     for entries in ENTRIES {
@@ -68,7 +68,7 @@ pub(super) fn baseline(_: &Context) -> Result<Made, FigureError> {
     let gain = lines[2].iter().zip(&lines[1]).skip(1).map(|(map, hash)| map.1 / hash.1 - 1.0);
     made.push("port-mapping over hash, mean, %", 100.0 * gain.sum::<f64>() / 9.0);
     let [linear, hash, map] = lines;
-    let slides = |name: &str| printed("kth-baseline", "", &format!(" entries, {name}"));
+    let slides = |name: &str| printed(spec, "", &format!(" entries, {name}"));
     made.plots = vec![
         Plot::new(
             "Lookup by table size",
@@ -78,15 +78,15 @@ pub(super) fn baseline(_: &Context) -> Result<Made, FigureError> {
         .line("port-mapping", map)
         .line("hash", hash)
         .line("linear", linear)
-        .points("port-mapping, slides", slides("port-mapping")?)
-        .points("hash, slides", slides("hash")?)
-        .points("linear, slides", slides("linear")?),
+        .points("port-mapping, slides", slides("port-mapping"))
+        .points("hash, slides", slides("hash"))
+        .points("linear, slides", slides("linear")),
     ];
     Ok(made)
 }
 
-pub(super) fn modification(_: &Context) -> Result<Made, FigureError> {
-    let switch = Switch::of(&profile("kth")?)?;
+pub(super) fn modification(_: &Context, _: &Spec) -> Result<Made, FigureError> {
+    let switch = Switch::of(&Profile::named("kth")?)?;
     let mut made = Made::default();
     let (before, after) =
         (kpps(vec![switch.by_hash()])?, kpps(vec![switch.by_hash() + switch.miss])?);
@@ -96,8 +96,8 @@ pub(super) fn modification(_: &Context) -> Result<Made, FigureError> {
     Ok(made)
 }
 
-pub(super) fn caching(_: &Context) -> Result<Made, FigureError> {
-    let switch = Switch::of(&profile("kth")?)?;
+pub(super) fn caching(_: &Context, _: &Spec) -> Result<Made, FigureError> {
+    let switch = Switch::of(&Profile::named("kth")?)?;
     let slow = switch.by_hash();
     let plain = kpps(vec![slow])?;
     // A flow of n packets: the first goes the slow way and has a filter programmed.
@@ -136,8 +136,8 @@ pub(super) fn caching(_: &Context) -> Result<Made, FigureError> {
     Ok(made)
 }
 
-pub(super) fn multicore(_: &Context) -> Result<Made, FigureError> {
-    let profile = profile("kth")?;
+pub(super) fn multicore(_: &Context, _: &Spec) -> Result<Made, FigureError> {
+    let profile = Profile::named("kth")?;
     let switch = Switch::of(&profile)?;
     let machine = profile.machine;
     let cores = usize::from(machine.cores);

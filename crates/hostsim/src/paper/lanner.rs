@@ -1,9 +1,9 @@
 //! The Lanner paper: two platforms that forward.
 
+use flowyard_report::exhibit::{Made, Spec};
 use flowyard_report::{Axis, Plot, Unit};
 
-use super::{Context, model, profile};
-use crate::figure::{FigureError, Made};
+use super::context::{Context, FigureError};
 use crate::forward::{line_pps, machine_pps};
 use crate::machine::Machine;
 use crate::profile::Profile;
@@ -20,7 +20,7 @@ struct Platform {
 
 /// The older and the newer one.
 fn platforms(profile: &Profile) -> Result<[Platform; 2], FigureError> {
-    let get = |name: &str| profile.get(name).map_err(model);
+    let get = |name: &str| profile.get(name);
     let (cycles, share) = (get("frame_cycles")?, get("sibling_share")?);
     let old = Machine { sockets: 1, cores: 2, threads: 2 };
     Ok([
@@ -52,8 +52,8 @@ impl Platform {
     }
 }
 
-pub(super) fn gigabit(_: &Context) -> Result<Made, FigureError> {
-    let platforms = platforms(&profile("lanner")?)?;
+pub(super) fn gigabit(_: &Context, _: &Spec) -> Result<Made, FigureError> {
+    let platforms = platforms(&Profile::named("lanner")?)?;
     let mut made = Made::default();
     let mut plots = Vec::new();
     for (ports, over, how) in [
@@ -94,8 +94,8 @@ pub(super) fn gigabit(_: &Context) -> Result<Made, FigureError> {
     Ok(made)
 }
 
-pub(super) fn ten_gigabit(_: &Context) -> Result<Made, FigureError> {
-    let platforms = platforms(&profile("lanner")?)?;
+pub(super) fn ten_gigabit(_: &Context, _: &Spec) -> Result<Made, FigureError> {
+    let platforms = platforms(&Profile::named("lanner")?)?;
     let mut made = Made::default();
     let mut plot = Plot::new(
         "2 ports of 10 Gb/s, one queue a processor",

@@ -1,20 +1,20 @@
 use super::*;
 
-fn figure(name: &str) -> Figure {
+fn figure(name: &str) -> Exhibit {
     make(name, &Context::default()).unwrap().unwrap()
 }
 
-fn ours(figure: &Figure, row: &str) -> f64 {
+fn ours(figure: &Exhibit, row: &str) -> f64 {
     figure.find(row).unwrap_or_else(|| panic!("{}: no row {row}", figure.name)).ours
 }
 
 #[test]
 fn every_file_is_a_figure_of_its_name() {
     for (name, text, _) in FIGURES {
-        let file = File::parse(name, text).unwrap();
+        let file = Spec::parse(name, text).unwrap();
         assert_eq!(file.name, name);
         assert_eq!(file.command, format!("flowyard figures {name}"));
-        assert!((0.0..1.0).contains(&file.tolerance) && !file.why.is_empty(), "{name}");
+        assert!((0.0..1.0).contains(&file.tolerance) && !file.notes.is_empty(), "{name}");
     }
     assert!(make("no such figure", &Context::default()).is_none());
 }
