@@ -15,6 +15,7 @@
 mod action;
 mod batch;
 mod key;
+pub mod schedule;
 mod text;
 
 pub use action::{Action, Edit, To};
