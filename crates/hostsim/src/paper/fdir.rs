@@ -1,4 +1,4 @@
-//! The Flow Director paper: memcached, the redirection table, and what the paper left out.
+//! The Flow Director paper: memcached, the redirection table, and settings that the paper leaves out.
 
 use flowyard_report::exhibit::{Made, Spec};
 use flowyard_report::{Axis, Plot, Unit};
@@ -13,7 +13,7 @@ const RATES: [f64; 16] =
 
 const M: f64 = 1e6;
 
-/// `steering` on its card: RSS, RPS and RFS on the ConnectX-3, the others on the X520.
+/// The server with `steering` on its adapter: the ConnectX-3 for RSS, RPS and RFS, the X520 for the others.
 fn setup(profile: &Profile, steering: Steering) -> Result<Setup, SetupError> {
     let setup = match steering {
         Steering::Rss | Steering::Rps | Steering::Rfs => Setup::cx3(profile, steering, M)?,
@@ -32,7 +32,7 @@ fn run(setup: &Setup) -> Result<Outcome, FigureError> {
     if outcome.is_balanced() { Ok(outcome) } else { Err(FigureError::Unbalanced) }
 }
 
-/// Throughput and latency against offered load.
+/// Throughput and latency by offered load.
 pub(super) fn memcached(_: &Context, _: &Spec) -> Result<Made, FigureError> {
     let profile = Profile::named("rose-city")?;
     let rss16 = Setup { queues: 16, ..setup(&profile, Steering::Rss)? };
@@ -71,7 +71,7 @@ pub(super) fn memcached(_: &Context, _: &Spec) -> Result<Made, FigureError> {
     Ok(made)
 }
 
-/// The redirection-table example: entries 0 and 4 name queue 15; entry 4 goes to queue 13.
+/// The example of the redirection table: entries 0 and 4 name queue 15, then entry 4 names queue 13.
 pub(super) fn table(_: &Context, _: &Spec) -> Result<Made, FigureError> {
     let profile = Profile::named("rose-city")?;
     let before: Vec<u16> = (0..128).map(|i| if i == 0 || i == 4 { 15 } else { i % 16 }).collect();
@@ -95,7 +95,7 @@ pub(super) fn table(_: &Context, _: &Spec) -> Result<Made, FigureError> {
     Ok(made)
 }
 
-/// ATR against filters that someone programmed.
+/// Filters that ATR learns, and filters that software programs.
 pub(super) fn atr_ep(_: &Context, _: &Spec) -> Result<Made, FigureError> {
     let profile = Profile::named("rose-city")?;
     let mut made = Made::default();
@@ -132,7 +132,7 @@ pub(super) fn atr_ep(_: &Context, _: &Spec) -> Result<Made, FigureError> {
     Ok(made)
 }
 
-/// 120 connections, 10 thousand, a million.
+/// 120, 10 thousand and a million connections.
 pub(super) fn connections(_: &Context, _: &Spec) -> Result<Made, FigureError> {
     let profile = Profile::named("rose-city")?;
     let mut made = Made::default();
@@ -184,7 +184,7 @@ pub(super) fn connections(_: &Context, _: &Spec) -> Result<Made, FigureError> {
     Ok(made)
 }
 
-/// What arrives after a later segment of its connection.
+/// Segments that arrive after a later segment of their connection.
 pub(super) fn reordering(_: &Context, _: &Spec) -> Result<Made, FigureError> {
     let profile = Profile::named("rose-city")?;
     let mut made = Made::default();
@@ -192,7 +192,7 @@ pub(super) fn reordering(_: &Context, _: &Spec) -> Result<Made, FigureError> {
     let base = Setup {
         placement: Placement::Moved(1_000_000),
         load: Load::Open { rate: M },
-        // At sample rate 10,000 a ring learns something every eighth of a second.
+        // At sample rate 10,000 a ring takes a sample every eighth of a second.
         warmup: 400_000_000,
         measure: 400_000_000,
         ..base

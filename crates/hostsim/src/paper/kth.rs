@@ -1,4 +1,4 @@
-//! The KTH slides: an OpenFlow switch whose lookup Flow Director does.
+//! The KTH slides: an OpenFlow switch that uses Flow Director for its lookup.
 
 use flowyard_report::exhibit::{Made, Spec};
 use flowyard_report::{Axis, Plot, Unit};
@@ -7,7 +7,7 @@ use super::context::{Context, FigureError, printed};
 use crate::forward::{Forwarder, line_pps, machine_pps};
 use crate::profile::Profile;
 
-/// Entries of the tables in the slides.
+/// The table sizes of the slides.
 const ENTRIES: [u32; 10] = [1, 100, 1100, 2100, 3100, 4100, 5100, 6100, 7100, 8100];
 
 struct Switch {
@@ -36,17 +36,18 @@ impl Switch {
         })
     }
 
-    /// A frame by the hash table; by the linear table of so many entries, all of which are looked at.
+    /// The cost of a frame with a lookup in the hash table.
     fn by_hash(&self) -> f64 {
         self.map + self.hash
     }
 
+    /// The cost of a frame with a lookup in the linear table, which compares all its `entries`.
     fn by_linear(&self, entries: u32) -> f64 {
         self.by_hash() + self.linear + self.entry * f64::from(entries)
     }
 }
 
-/// One core under line rate of 64-byte frames, thousand frames a second.
+/// The rate of one core under line rate of 64-byte frames, in thousand frames a second.
 fn kpps(costs_ns: Vec<f64>) -> Result<f64, FigureError> {
     let done = Forwarder { offered_pps: vec![line_pps(1e10, 64)], costs_ns }.run(0.2);
     if done.is_balanced() { Ok(done.pps / 1e3) } else { Err(FigureError::Unbalanced) }
@@ -100,7 +101,7 @@ pub(super) fn caching(_: &Context, _: &Spec) -> Result<Made, FigureError> {
     let switch = Switch::of(&Profile::named("kth")?)?;
     let slow = switch.by_hash();
     let plain = kpps(vec![slow])?;
-    // A flow of n packets: the first goes the slow way and has a filter programmed.
+    // A flow of n packets: the first misses and has a filter programmed.
     let cached = |packets: u32, filter: f64| {
         let mut costs = vec![switch.map; packets as usize];
         costs[0] = slow + switch.miss + filter;
