@@ -1,33 +1,12 @@
-//! Everything that is not a core: assists, SDRAM, host and network, in their clock domains.
-//!
-//! ```text
-//!   at one instant:   PCI edge, then MAC edge, then SDRAM edge, then the cycle of the cores
-//! ```
-//!
-//! A device acts only at edges of its domain (`tick`) and at cycles of the cores, through its port
-//! (`choose`, `granted`). `next` says when a tick can do something at
-//! the earliest: the reference engine ticks every edge and ignores it, the fast one trusts it, and a
-//! property test compares the two. Thread-safety: values only.
-
-mod bursts;
-mod dma;
-mod front;
-mod host;
-mod mac;
-mod net;
-mod port;
-mod sdram;
+//! The state of all devices, and the edges of the PCI bus and of the MACs.
 
 use std::collections::VecDeque;
 
-use dma::Dma;
-use host::Host;
-use mac::{MacRx, MacTx, TX_VLAN};
-pub use net::{Arrival, Books, FCS_BYTES, HEADER_BYTES};
-use net::{Frames, Journey, RxFrame, Source};
-use sdram::Sdram;
-pub use sdram::SdramCounters;
-
+use super::dma::Dma;
+use super::host::Host;
+use super::mac::{MacRx, MacTx, TX_VLAN};
+use super::net::{Arrival, FCS_BYTES, FrameCounters, Frames, Journey, RxFrame, Source};
+use super::sdram::{Sdram, SdramCounters};
 use crate::config::Config;
 use crate::memory::Request;
 use crate::time::{Clock, FreqError};
@@ -35,7 +14,7 @@ use crate::time::{Clock, FreqError};
 /// Clock domains, in the order in which they act at one instant.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Domain {
-    /// Nothing has acted yet.
+    /// No device has acted yet.
     Nobody,
     Pci,
     Mac,
@@ -43,78 +22,78 @@ pub(crate) enum Domain {
     Cores,
 }
 
-/// The assists, in the order of their crossbar ports.
+/// The numbers of the assists, in the order of their crossbar ports.
 pub(crate) const DMA_READ: usize = 0;
 pub(crate) const DMA_WRITE: usize = 1;
 pub(crate) const MAC_TX: usize = 2;
 pub(crate) const MAC_RX: usize = 3;
-/// How many.
+/// The number of assists.
 pub(crate) const ASSISTS: usize = 4;
 
 /// An access of a core to the SDRAM.
 #[derive(Clone, Copy, Debug)]
-struct CoreAccess {
-    core: usize,
-    request: Request,
+pub(super) struct CoreAccess {
+    pub(super) core: usize,
+    pub(super) request: Request,
 }
 
-/// What the devices counted.
+/// The counters of the devices.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct DeviceCounters {
-    /// Host to link.
-    pub sent: Books,
-    /// Link to host.
-    pub received: Books,
-    /// Scratchpad accesses of DMA read, DMA write, MAC transmit, MAC receive.
+    /// Frames from the host to the link.
+    pub sent: FrameCounters,
+    /// Frames from the link to the host.
+    pub received: FrameCounters,
+    /// Scratchpad accesses of the assists: DMA read, DMA write, MAC transmit, MAC receive.
     pub assist_accesses: [u64; ASSISTS],
-    /// Frame memory.
+    /// The frame memory.
     pub sdram: SdramCounters,
     /// Interrupts raised.
     pub interrupts: u64,
-    /// Frames that found the receive buffer full.
+    /// Frames that were dropped because the receive buffer was full.
     pub overruns: u64,
-    /// Frames per return ring.
+    /// Frames returned to the host, by return ring.
     pub per_queue: [u64; 8],
 }
 
-/// A frame that left: when its last bit did, in time units, and its bytes without check sequence.
+/// A transmitted frame: the time of its last bit in time units, and its bytes without check sequence.
 pub type Departure = (u64, Vec<u8>);
 
 #[derive(Clone, Debug)]
 pub(crate) struct Devices {
-    drd: Dma,
-    dwr: Dma,
-    mtx: MacTx,
-    mrx: MacRx,
-    sdram: Sdram,
-    host: Host,
-    source: Source,
-    received: Journey,
-    pool: Frames,
-    transmitted: VecDeque<Vec<u8>>,
-    core_access: Option<CoreAccess>,
-    /// A core's SDRAM access that is done: core and value.
+    pub(super) drd: Dma,
+    pub(super) dwr: Dma,
+    pub(super) mtx: MacTx,
+    pub(super) mrx: MacRx,
+    pub(super) sdram: Sdram,
+    pub(super) host: Host,
+    pub(super) source: Source,
+    pub(super) received: Journey,
+    pub(super) pool: Frames,
+    pub(super) transmitted: VecDeque<Vec<u8>>,
+    pub(super) core_access: Option<CoreAccess>,
+    /// A completed SDRAM access of a core: the core and the value.
     pub(crate) core_done: Option<(usize, u32)>,
-    /// Assists whose port may have something to ask: one bit each.
+    /// Assists whose port may have a request, one bit each.
     pub(crate) dirty: u32,
-    /// Whether `next` may give another answer than before the last cycle.
+    /// Whether the result of `next` may have changed in the last cycle.
     pub(crate) wake: bool,
-    /// Why the run must stop.
+    /// The reason why the run must stop.
     pub(crate) fault: Option<String>,
-    /// The last instant at which something acted.
-    at: (u64, Domain),
-    cpu: Clock,
-    pci: Clock,
-    mac: Clock,
-    memory: Clock,
-    byte: u64,
-    latency: u64,
-    gap: u64,
-    preamble: u32,
-    gap_bytes: u32,
-    scratchpad: u32,
-    link_up: u64,
-    /// Frames that left, when asked for.
+    /// The time and domain that acted last.
+    pub(super) at: (u64, Domain),
+    pub(super) cpu: Clock,
+    pub(super) pci: Clock,
+    pub(super) mac: Clock,
+    pub(super) memory: Clock,
+    pub(super) byte: u64,
+    pub(super) latency: u64,
+    pub(super) gap: u64,
+    pub(super) preamble: u32,
+    pub(super) gap_bytes: u32,
+    pub(super) scratchpad: u32,
+    pub(super) link_up: u64,
+    /// The transmitted frames, if they are to be kept.
     pub(crate) departures: Option<Vec<Departure>>,
 }
 
@@ -158,12 +137,12 @@ impl Devices {
         })
     }
 
-    /// What the firmware is told, as words from [`hw::BOOT`] on.
+    /// The parameters of the firmware, as words from [`crate::memory::hw::BOOT`] on.
     pub(crate) fn boot(&self, config: &Config) -> [u32; 16] {
         self.host.boot(config)
     }
 
-    /// The clock of the three device domains.
+    /// The clock of a domain.
     pub(crate) fn clock(&self, domain: Domain) -> Clock {
         match domain {
             Domain::Pci => self.pci,
@@ -173,7 +152,8 @@ impl Devices {
         }
     }
 
-    /// The earliest instant at which a tick can do something, and whose. Holds until something acts.
+    /// The earliest time at which a tick can have an effect, and its domain. The result is valid until a device
+    /// or a core acts.
     pub(crate) fn next(&self) -> (u64, Domain) {
         let mut first = (u64::MAX, Domain::Cores);
         for (domain, due) in [
@@ -182,7 +162,7 @@ impl Devices {
             (Domain::Sdram, self.sdram_due()),
         ] {
             let due = due.max(self.at.0 + u64::from(domain <= self.at.1));
-            // An edge is never before what is due; at one instant the earlier domain is first.
+            // An edge is never before the due time; at the same time the earlier domain is first.
             if due < first.0 {
                 first = first.min((self.clock(domain).at_or_after(due), domain));
             }
@@ -216,7 +196,7 @@ impl Devices {
         }
     }
 
-    /// Whether any requester may have a burst: looks without changing anything.
+    /// Whether any requester may have a burst; changes nothing.
     fn may_burst(&self) -> bool {
         self.core_access.is_some()
             || self.mtx.burst().is_some()
@@ -225,7 +205,7 @@ impl Devices {
             || self.dwr.may_burst()
     }
 
-    /// The edge of `domain` at `time`.
+    /// Performs the edge of `domain` at `time`.
     pub(crate) fn tick(&mut self, domain: Domain, time: u64) {
         self.at = (time, domain);
         match domain {
@@ -288,7 +268,7 @@ impl Devices {
 
     fn take_arrival(&mut self, frame: RxFrame, ended: u64) {
         let body = (frame.len - FCS_BYTES) as usize;
-        if self.mrx.has_room(frame.len) {
+        if self.mrx.fits(frame.len) {
             self.received.enter(&frame.buffer[..body], ended);
         } else {
             self.received.drop_one();
@@ -317,18 +297,18 @@ impl Devices {
         }
     }
 
-    /// A core's request has crossed to the external memory port.
+    /// Takes a core's request that has passed the crossbar to the external memory port.
     pub(crate) fn core_request(&mut self, core: usize, request: Request, now: u64) {
         self.at = (now * self.cpu.period, Domain::Cores);
         self.wake = true;
         self.core_access = Some(CoreAccess { core, request });
     }
 
-    /// What was counted so far.
+    /// The counters since time 0.
     pub(crate) fn counters(&self) -> DeviceCounters {
         DeviceCounters {
-            sent: self.host.sent.books,
-            received: self.received.books,
+            sent: self.host.sent.counters,
+            received: self.received.counters,
             assist_accesses: [
                 self.drd.port.accesses,
                 self.dwr.port.accesses,
@@ -342,7 +322,7 @@ impl Devices {
         }
     }
 
-    /// Frames under way to the link and to the host.
+    /// Frames held on their way to the link and to the host.
     pub(crate) fn held(&self) -> (u64, u64) {
         (self.host.sent.held(), self.received.held())
     }
