@@ -1,7 +1,7 @@
 //! Figures that compare a model with a measurement on this machine.
 
-use flowyard_hostsim::figure::Figure;
 use flowyard_hostsim::paper::Context;
+use flowyard_report::exhibit::Exhibit;
 use flowyard_yard::Clock;
 
 use crate::calibrate::Wants;
@@ -31,7 +31,7 @@ pub fn wants(names: &[&str]) -> Wants {
 
 /// Makes the figure `name`; `None` if it is not one of [`NAMES`].
 #[must_use]
-pub fn make(name: &str, context: &Context, clock: &Clock) -> Option<anyhow::Result<Figure>> {
+pub fn make(name: &str, context: &Context, clock: &Clock) -> Option<anyhow::Result<Exhibit>> {
     match name {
         lookup::NAME => Some(lookup::make(clock)),
         host::NAME => Some(host::make(context, clock)),

@@ -13,8 +13,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use flowyard_bench::calibrate::{Effort, profile};
 use flowyard_bench::figures as live;
 use flowyard_hostsim::Profile;
-use flowyard_hostsim::figure::Figure;
 use flowyard_hostsim::paper::{self, Context};
+use flowyard_report::exhibit::Exhibit;
 use flowyard_report::html;
 use flowyard_yard::Clock;
 use schemars::JsonSchema;
@@ -51,13 +51,13 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
 
-    /// Print JSON (schema flowyard.figures/1) instead of tables
+    /// Print JSON (schema flowyard.figures/2) instead of tables
     #[arg(long)]
     json: bool,
 }
 
 /// Name and version of the JSON document.
-pub(crate) const SCHEMA: &str = "flowyard.figures/1";
+pub(crate) const SCHEMA: &str = "flowyard.figures/2";
 
 /// Tables and figures: the papers' numbers beside those of this run.
 #[derive(Serialize, JsonSchema)]
@@ -66,7 +66,7 @@ pub(crate) struct Results<'a> {
     /// needs them.
     profile: Option<&'a Profile>,
     /// In the order of the HTML page.
-    figures: &'a [Figure],
+    figures: &'a [Exhibit],
 }
 
 /// All names, in the order of the page.
@@ -125,7 +125,7 @@ fn calibrated(args: &Args, names: &[&str]) -> Result<Option<Profile>, Stop> {
     profile(wants, Effort::default(), &date, &clock).map(Some).map_err(Stop::Failed)
 }
 
-fn one(name: &str, context: &Context, clock: &Clock) -> anyhow::Result<Figure> {
+fn one(name: &str, context: &Context, clock: &Clock) -> anyhow::Result<Exhibit> {
     if let Some(figure) = paper::make(name, context) {
         return Ok(figure?);
     }
@@ -134,7 +134,7 @@ fn one(name: &str, context: &Context, clock: &Clock) -> anyhow::Result<Figure> {
 }
 
 /// Makes the figures `names`, and returns them in that order.
-fn make(names: &[&str], context: &Context, threads: usize) -> Result<Vec<Figure>, Stop> {
+fn make(names: &[&str], context: &Context, threads: usize) -> Result<Vec<Exhibit>, Stop> {
     let bar = Progress::new("{bar:40} {pos}/{len} figures, {elapsed}, {msg}");
     let (count, clock) = (AtomicUsize::new(0), crate::clock::new());
     let step = |name: &str| {
@@ -142,7 +142,7 @@ fn make(names: &[&str], context: &Context, threads: usize) -> Result<Vec<Figure>
         bar.at(done as u64, names.len() as u64);
         bar.message(name.to_owned());
     };
-    let done: Vec<Mutex<Option<anyhow::Result<Figure>>>> =
+    let done: Vec<Mutex<Option<anyhow::Result<Exhibit>>>> =
         names.iter().map(|_| Mutex::new(None)).collect();
     let put = |at: usize| {
         let made = one(names[at], context, &clock);

@@ -4,9 +4,10 @@ use std::path::{Path, PathBuf};
 
 use flowyard_nicsim::config::Config;
 use flowyard_nicsim::firmware::Builtin;
-use flowyard_nicsim::paper::{Exhibit, Study};
+use flowyard_nicsim::paper::{self, Study, StudyError};
 use flowyard_nicsim::run::{Outcome, RunError, image, run as simulate};
 use flowyard_nicsim::{Fast, Reference, trace};
+use flowyard_report::exhibit::Exhibit;
 use flowyard_report::{Page, Section, html};
 
 use self::machine::MachineArgs;
@@ -118,7 +119,7 @@ struct ShowArgs {
     #[arg(long, value_name = "US", default_value_t = 2000)]
     measure_us: u64,
 
-    /// Print JSON (schema flowyard.nic-exhibits/1) instead of tables
+    /// Print JSON (schema flowyard.nic-exhibits/2) instead of tables
     #[arg(long, conflicts_with = "csv")]
     json: bool,
 
@@ -164,8 +165,10 @@ pub(crate) fn run(args: &Args) -> Result<(), Stop> {
         What::Table(args) => exhibit(args, true),
         What::Figure(args) => exhibit(args, false),
         What::Reproduce(args) => {
-            let exhibits = with_study(&args.show, |study| Some(study.all()))?;
-            show(&exhibits.unwrap_or_default(), &args.show)
+            let exhibits: Vec<Exhibit> = with_study(&args.show, |study| {
+                paper::names().filter_map(|name| paper::make(name, study)).collect()
+            })?;
+            show(&exhibits, &args.show)
         }
     }
 }
@@ -239,13 +242,8 @@ fn exhibit(args: &ExhibitArgs, table: bool) -> Result<(), Stop> {
         return show(&[of_trace(path)?], &args.show);
     }
     let (kind, there) = if table { ("table", "1 to 6") } else { ("figure", "3, 7 or 8") };
-    let made =
-        with_study(
-            &args.show,
-            |study| {
-                if table { study.table(number) } else { study.figure(number) }
-            },
-        )?;
+    let name = format!("nic-{kind}-{number}");
+    let made = with_study(&args.show, |study| paper::make(&name, study).transpose())?;
     let made = made.ok_or_else(|| {
         bad_input(format!(
             "{kind} {number}: choose {there}; the paper has no other {kind}s with numbers"
@@ -260,15 +258,13 @@ fn of_trace(path: &Path) -> Result<Exhibit, Stop> {
     let elf = Builtin::Rmw.elf();
     let accesses = trace::decode(&file, trace::hash(elf)).map_err(|error| at(&error))?;
     let image = image(&Config::default(), elf).map_err(|error| at(&error))?;
-    Ok(flowyard_nicsim::paper::figures::caches(&image, &accesses))
+    paper::caches(&image, &accesses).map_err(|error| Stop::Failed(error.into()))
 }
-
-type Made<T> = Result<T, flowyard_nicsim::run::RunError>;
 
 fn with_study<T>(
     show: &ShowArgs,
-    make: impl Fn(&Study<'_>) -> Option<Made<T>>,
-) -> Result<Option<T>, Stop> {
+    make: impl Fn(&Study<'_>) -> Result<T, StudyError>,
+) -> Result<T, Stop> {
     if show.measure_us == 0 || show.measure_us > 1_000_000 {
         return Err(bad_input(format!(
             "--measure-us: must be 1 to 1000000, not {}",
@@ -279,7 +275,7 @@ fn with_study<T>(
     let progress = |done: usize, of: usize| bar.at(done as u64, of as u64);
     let threads = machine::threads(show.threads);
     let study = Study { threads, measure_us: show.measure_us, progress: &progress };
-    make(&study).transpose().map_err(|error| Stop::Failed(error.into()))
+    make(&study).map_err(|error| Stop::Failed(error.into()))
 }
 
 fn show(exhibits: &[Exhibit], args: &ShowArgs) -> Result<(), Stop> {
@@ -289,16 +285,16 @@ fn show(exhibits: &[Exhibit], args: &ShowArgs) -> Result<(), Stop> {
             .subtitle("Willmann, Kim, Rixner and Pai (HPCA 2005): the paper's numbers and the simulated ones")
             .command(line);
         for exhibit in exhibits {
-            let mut section = Section::new(format!("{}: {}", exhibit.name, exhibit.title));
-            if let Some(plot) = &exhibit.plot {
+            let mut section = Section::new(format!("{}: {}", exhibit.place, exhibit.title));
+            for plot in &exhibit.plots {
                 section = section.plot(plot.clone());
             }
-            page = page.section(section.table(exhibit.table()));
+            page = page.section(section.table(exhibit.numbers()).list(exhibit.remarks()));
         }
         html::write(path, &page).map_err(|error| Stop::Failed(error.into()))?;
     }
     if args.json {
-        return output::json("flowyard.nic-exhibits/1", Exhibits { exhibits });
+        return output::json("flowyard.nic-exhibits/2", Exhibits { exhibits });
     }
     let style = style();
     let mut text = String::new();

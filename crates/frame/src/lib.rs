@@ -17,6 +17,7 @@ mod action;
 mod batch;
 mod key;
 pub mod rng;
+pub mod schedule;
 mod text;
 
 pub use action::{Action, Edit, To};

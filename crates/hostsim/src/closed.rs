@@ -1,4 +1,4 @@
-//! Clients and memcached on the same two processors, joined by a veth: closed loop, no idle time.
+//! Clients and memcached on the same two processors, connected by a veth: a closed loop without idle time.
 //!
 //! ```text
 //!  cpu 0: clients ─ask─> stack here, or ─RPS, RFS: IPI─> stack on cpu 1 ─> socket ─wake─> server thread
@@ -6,16 +6,18 @@
 //!            ^─────────── wake <── socket <── stack on the server's cpu <────────answer─────────┘
 //! ```
 //!
-//! A client asks on one of its connections, waits, reads, asks again: requests are spaced by its system
-//! calls, which are on the processors that the server wants. Threads are pinned and of one real-time
-//! priority, so a processor runs them first come, first served, each until it sleeps (SCHED_FIFO). What
-//! an operation costs depends on the way of its frame ([`Way`]): whose lines it finds where.
+//! A client sends a request on one of its connections, waits, reads the answer, and starts again. Its system
+//! calls space the requests, and run on the processors that the server needs. Threads are pinned and have
+//! one real-time priority (SCHED_FIFO), so a processor runs them in the order in which they were woken, each
+//! until it sleeps. The cost of an operation depends on the path of its frame ([`Way`]), because that
+//! decides which cache lines are on which processor.
 //!
-//! Invariants: a client has at most one request under way; every request asked is answered or on its
-//! way ([`Outcome::is_balanced`]). Thread-safety: a run is one value on one thread.
+//! Invariants: a client has at most one request outstanding; every request is answered or outstanding
+//! ([`Outcome::is_balanced`]). Thread-safety: a run is one value on one thread.
 
 use flowyard_frame::Nanos;
 
+use crate::accounting::Accounting;
 use crate::profile::{Profile, ProfileError};
 
 mod run;
@@ -24,28 +26,28 @@ mod tests;
 
 use run::{Event, Run};
 
-/// Processors of the model.
+/// The number of processors of the model.
 pub const CPUS: u16 = 2;
 
-/// The way of a request: whether client and server share a processor, and whether the frame leaves
-/// the client's for its receive processing.
+/// The path of a request: whether client and server share a processor, and whether the stack processes
+/// the received frame on the client's processor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
-    /// All on one processor.
+    /// Client, stack and server share one processor.
     Near,
-    /// The server is on the other; the stack runs where the client is.
+    /// The server is on the other processor; the stack runs on the client's.
     Far,
-    /// The server is on the other, and so is the stack.
+    /// The server and the stack are on the other processor.
     Hop,
-    /// Client and server share a processor; the stack runs on the other.
+    /// Client and server share a processor; the stack runs on the other processor.
     Away,
 }
 
 impl Way {
-    /// All of them.
+    /// All paths, in the order of [`Costs::ways`].
     pub const ALL: [Self; 4] = [Self::Near, Self::Far, Self::Hop, Self::Away];
 
-    /// The word in the names of constants.
+    /// The word in the names of a profile's constants.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -66,18 +68,18 @@ impl Way {
     }
 }
 
-/// What the operations of one way cost, in nanoseconds, nobody asleep.
+/// The costs of the operations of one path in nanoseconds, without waking a thread.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Ops {
-    /// The client sends; with the stack's work if that is on its processor.
+    /// The client sends, including the stack's work if the stack runs on its processor.
     pub ask: Nanos,
-    /// The other processor's time for the interrupt and the stack.
+    /// The other processor handles the interrupt and runs the stack.
     pub hop: Nanos,
-    /// The server reads.
+    /// The server reads the request.
     pub read: Nanos,
-    /// The server sends, with the stack's work for the client's socket.
+    /// The server sends the answer, including the stack's work for the client's socket.
     pub answer: Nanos,
-    /// The client reads.
+    /// The client reads the answer.
     pub take: Nanos,
 }
 
@@ -86,41 +88,41 @@ impl Ops {
     pub const NAMES: [&'static str; 5] = ["ask", "hop", "read", "answer", "take"];
 }
 
-/// What things cost, in nanoseconds.
+/// The costs of operations in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Costs {
-    /// By way, in the order of [`Way::ALL`].
+    /// The costs that depend on the path, in the order of [`Way::ALL`].
     pub ways: [Ops; 4],
-    /// A read that finds nothing.
+    /// A read that finds no data.
     pub nothing: Nanos,
-    /// A call of `epoll_wait`, and what each event adds.
+    /// A call of `epoll_wait`, without its events.
     pub epoll: Nanos,
-    /// An event of it.
+    /// Each event that `epoll_wait` returns.
     pub event: Nanos,
-    /// Waking a thread of the same processor, with its going to sleep before.
+    /// Waking a thread of the same processor, including its going to sleep before.
     pub wake_near: Nanos,
-    /// The same of a thread on the other processor.
+    /// Waking a thread of the other processor, including its going to sleep before.
     pub wake_far: Nanos,
-    /// From one thread to the next.
+    /// Switching from one thread to another.
     pub switch: Nanos,
-    /// Until a processor that idles begins to work.
+    /// The delay until an idle processor begins to work.
     pub idle_exit: Nanos,
-    /// The interrupt's part of `ask` and of `hop`: saved where the other processor is at its backlog
-    /// already, and looks into it again.
+    /// The part of [`Ops::ask`] that sends the interrupt. It is saved when the other processor is already
+    /// processing its backlog, because it checks the backlog again before it stops.
     pub ipi_send: Nanos,
-    /// The part of `hop`.
+    /// The part of [`Ops::hop`] that takes the interrupt; saved in the same case.
     pub ipi_take: Nanos,
-    /// From the begin of `ask` until the other processor is interrupted.
+    /// From the beginning of [`Ops::ask`] until the other processor is interrupted.
     pub ipi_flight: Nanos,
-    /// The server's own work for a request, without system calls.
+    /// The server's own work for a request, without its system calls.
     pub request: Nanos,
 }
 
 impl Costs {
-    /// Those of `profile`.
+    /// The costs in `profile`.
     ///
     /// # Errors
-    /// When it lacks one: without root or memcached, `flowyard calibrate` cannot measure them.
+    /// When it lacks a constant: without root or memcached, `flowyard calibrate` cannot measure them.
     pub fn of(profile: &Profile) -> Result<Self, ProfileError> {
         let mut ways = [Ops::default(); 4];
         for (ops, way) in ways.iter_mut().zip(Way::ALL) {
@@ -145,60 +147,60 @@ impl Costs {
     }
 }
 
-/// Where the kernel processes what the server receives.
+/// The processor on which the kernel processes the frames that the server receives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Steering {
-    /// On the processor that sent it: a veth has no queue of its own.
+    /// The processor that sent the frame: a veth has no receive queues of its own.
     None,
-    /// By hash.
+    /// The processor chosen by the flow's hash.
     Rps,
-    /// Where the server last read the flow.
+    /// The processor on which the server last read the flow.
     Rfs,
 }
 
-/// A run.
+/// The configuration of a run.
 #[derive(Clone, Debug)]
 pub struct Setup {
-    /// What things cost.
+    /// The costs of operations.
     pub costs: Costs,
-    /// Who decides.
+    /// How the kernel chooses the processor.
     pub steering: Steering,
-    /// Server threads: two, one on each processor, with clients on both; or one on the second, with
-    /// clients on the first.
+    /// Server threads: two, one on each processor, with clients on both processors; or one, on the second
+    /// processor, with clients on the first.
     pub servers: u16,
-    /// Client threads of each processor that has some.
+    /// Client threads on each processor that has clients.
     pub clients: usize,
     /// Connections of each client.
     pub connections: usize,
-    /// Of hashes and of the clients' choices.
+    /// The seed of the flows' hashes and of the clients' choices.
     pub seed: u64,
-    /// Time before measuring and time measured, in nanoseconds.
+    /// Time before the measurement and measured time, in nanoseconds.
     pub time: [Nanos; 2],
 }
 
-/// What a run came to.
+/// The result of a run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Outcome {
     /// Answers read a second.
     pub rate: f64,
-    /// Requests whose stack ran on the processor of the serving thread, as a share.
+    /// The share of requests that the stack processed on the processor of their server thread.
     pub local_share: f64,
-    /// Busy share of each processor.
+    /// The busy share of each processor.
     pub busy: [f64; CPUS as usize],
-    /// Whole run: asked, read by the client, under way.
-    pub books: [u64; 3],
+    /// Requests sent, answers read by the clients, and requests outstanding, in the whole run.
+    pub accounting: Accounting,
 }
 
 impl Outcome {
-    /// Whether every request is accounted for.
+    /// Whether every request was answered or is outstanding.
     #[must_use]
     pub const fn is_balanced(&self) -> bool {
-        self.books[0] == self.books[1] + self.books[2]
+        self.accounting.is_balanced()
     }
 }
 
 impl Setup {
-    /// Runs it. Without servers, clients or connections nothing is answered.
+    /// Simulates the run. Without servers, clients or connections no request is answered.
     #[must_use]
     pub fn run(&self) -> Outcome {
         let mut run = Run::new(self);
@@ -230,12 +232,12 @@ impl Setup {
         }
         let answered = run.read - before.unwrap_or(run.read);
         let measure = measure.max(1) as f64;
-        let under_way = run.threads.iter().filter(|thread| thread.asked.is_some()).count() as u64;
+        let held = run.threads.iter().filter(|thread| thread.asked.is_some()).count() as u64;
         Outcome {
             rate: answered as f64 * 1e9 / measure,
             local_share: run.local as f64 / (run.stacks as f64).max(1.0),
             busy: run.cpus.map(|cpu| (cpu.worked as f64 / measure).min(1.0)),
-            books: [run.asked, run.read, under_way],
+            accounting: Accounting { entered: run.asked, left: run.read, dropped: 0, held },
         }
     }
 }

@@ -1,7 +1,7 @@
-//! What happens next: events in the order of their times, and of their making where times are equal.
+//! The event queue of a discrete-event simulation, and its clock.
 //!
-//! Invariants: time never goes back; equal times come out in the order they went in, so a run is
-//! repeatable to the last event. Thread-safety: `&mut self`.
+//! Invariants: time never goes back; events of the same time are taken in the order in which they were
+//! added, so a run is repeatable to the last event. Thread-safety: `&mut self`.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
@@ -29,14 +29,14 @@ impl<E> PartialOrd for Entry<E> {
     }
 }
 
-/// The heap's largest is the earliest.
+/// Reversed, because `BinaryHeap` returns its largest entry first and the earliest event is wanted.
 impl<E> Ord for Entry<E> {
     fn cmp(&self, other: &Self) -> Ordering {
         (other.at, other.seq).cmp(&(self.at, self.seq))
     }
 }
 
-/// Events to come, and the clock: the time of the one last taken.
+/// Future events, and the clock: the time of the event that was taken last.
 #[derive(Clone, Debug)]
 pub struct Events<E> {
     heap: BinaryHeap<Entry<E>>,
@@ -51,26 +51,26 @@ impl<E> Default for Events<E> {
 }
 
 impl<E> Events<E> {
-    /// The time of the event last taken, in nanoseconds; 0 before the first.
+    /// The time of the event that was taken last, in nanoseconds; 0 before the first.
     #[must_use]
     pub const fn now(&self) -> Nanos {
         self.now
     }
 
-    /// `event` happens at `at`, or now if that is over.
+    /// Adds `event` at the time `at`, or at the current time if `at` is in the past.
     #[inline]
     pub fn at(&mut self, at: Nanos, event: E) {
         self.seq += 1;
         self.heap.push(Entry { at: at.max(self.now), seq: self.seq, event });
     }
 
-    /// `event` happens `ns` from now.
+    /// Adds `event` `ns` nanoseconds from now.
     #[inline]
     pub fn after(&mut self, ns: Nanos, event: E) {
         self.at(self.now.saturating_add(ns), event);
     }
 
-    /// Takes the next event that happens before `end`; the clock moves to it.
+    /// Takes the next event before `end` and advances the clock to it.
     #[inline]
     pub fn next_before(&mut self, end: Nanos) -> Option<E> {
         if self.heap.peek()?.at >= end {
@@ -88,7 +88,7 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// The slow twin: a list that is sorted, stably, by time.
+        /// Compares with the obvious model: a list that is sorted stably by time.
         #[test]
         fn as_a_stable_sort(times in prop::collection::vec(0u64..20, 0..100), end in 0u64..25) {
             let mut events = Events::default();
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn the_past_is_now() {
+    fn an_event_in_the_past_happens_now() {
         let mut events = Events::default();
         events.at(5, 'a');
         assert_eq!(events.next_before(10), Some('a'));

@@ -1,16 +1,17 @@
-//! A host that forwards: ports at line rate, a ring for each queue, cores that poll their rings.
+//! A host that forwards frames: ports at line rate, one ring for each queue, cores that poll their rings.
 //!
 //! ```text
 //!  line ─> ring of 512 ─> poll: up to 64 frames at a time, round robin over the core's rings ─> line
 //! ```
 //!
-//! Frames come evenly. A core with something in a ring polls; a frame costs a time that a table says. Two
-//! hardware threads of a core that both have rings take longer each, by a factor. Cores share nothing
-//! else, so each is run alone.
+//! Frames arrive at even distances. A core polls while one of its rings has frames; the cost of each frame
+//! is given by a list. If both hardware threads of a core have rings, each takes longer by a factor. Cores
+//! share nothing else, so each is simulated alone.
 //!
-//! Time is counted in tenths of nanoseconds: 67.2 ns between the smallest frames at 10 Gb/s. The state of a
-//! core comes back to where it was before long (frames are even, costs a fixed round), and from there on
-//! everything repeats: so a run of 14 hours is exact and takes no longer than one of 30 seconds.
+//! Time is counted in tenths of nanoseconds: 67.2 ns between the smallest frames at 10 Gb/s. Frames arrive
+//! evenly and costs repeat, so the state of a core soon equals an earlier state, and from there on everything
+//! repeats. The repetitions are counted instead of simulated: a run of 14 hours is exact and takes no
+//! longer than one of 30 seconds.
 //!
 //! Invariant: arrived = forwarded + dropped + in rings. Thread-safety: plain functions.
 
@@ -18,7 +19,9 @@ use std::collections::HashMap;
 
 use serde::Serialize;
 
-/// Bytes on the wire beside the frame: preamble and gap. The frame has its FCS.
+use crate::accounting::Accounting;
+
+/// Bytes on the wire besides the frame (which includes its FCS): preamble and inter-frame gap.
 pub const OVERHEAD: u64 = 20;
 
 /// Tenths of nanoseconds in a second.
@@ -26,43 +29,43 @@ const TICKS: f64 = 1e10;
 const WEIGHT: u64 = 64;
 const RING: u64 = 512;
 
-/// Frames a second of a line.
+/// The line rate in frames a second.
 #[must_use]
 pub fn line_pps(bits_per_second: f64, frame_bytes: u64) -> f64 {
     bits_per_second / (8.0 * (frame_bytes + OVERHEAD) as f64)
 }
 
-/// One core (or hardware thread) and its rings.
+/// One core (or hardware thread) with its rings.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Forwarder {
     /// Frames a second offered to each ring.
     pub offered_pps: Vec<f64>,
-    /// What frames cost, in nanoseconds, one after the other and then from the start: a flow of n
-    /// packets whose first is dear has n entries.
+    /// The costs of consecutive frames in nanoseconds, repeated from the start after the last. A flow of
+    /// n packets whose first is expensive has n entries.
     pub costs_ns: Vec<f64>,
 }
 
-/// What a core forwarded.
+/// The result of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Forwarded {
-    /// Frames a second.
+    /// Frames forwarded a second.
     pub pps: f64,
-    /// Frames that arrived, left, were dropped, and are in rings at the end.
-    pub books: [u64; 4],
+    /// Frames that arrived, were forwarded, were dropped, and are in rings at the end.
+    pub accounting: Accounting,
 }
 
 impl Forwarded {
     /// Whether every frame is accounted for.
     #[must_use]
     pub const fn is_balanced(&self) -> bool {
-        self.books[0] == self.books[1] + self.books[2] + self.books[3]
+        self.accounting.is_balanced()
     }
 }
 
-/// One ring, by the time of its core.
+/// One ring, whose clock is the time of its core.
 #[derive(Clone, Debug)]
 struct Ring {
-    /// Tenths of nanoseconds between frames, and until the next one.
+    /// Tenths of nanoseconds between frames, and until the next frame.
     gap: u64,
     next: u64,
     frames: u64,
@@ -71,7 +74,7 @@ struct Ring {
 }
 
 impl Ring {
-    /// So many tenths pass.
+    /// Advances the ring by `ticks` tenths of nanoseconds.
     fn pass(&mut self, ticks: u64) {
         if ticks < self.next {
             self.next -= ticks;
@@ -87,7 +90,7 @@ impl Ring {
     }
 }
 
-/// Counters at a time, to be repeated.
+/// The counters at a point in time, from which the growth of a period is computed.
 #[derive(Clone, Debug)]
 struct Mark {
     time: u64,
@@ -96,7 +99,7 @@ struct Mark {
 }
 
 impl Forwarder {
-    /// Runs for `seconds`.
+    /// Simulates `seconds` of time.
     #[must_use]
     pub fn run(&self, seconds: f64) -> Forwarded {
         let end = (seconds.max(0.0) * TICKS) as u64;
@@ -125,7 +128,7 @@ impl Forwarder {
             if seen.len() < 200_000
                 && let Some(before) = seen.insert(state(), mark)
             {
-                // The same state as before: all that happened since happens again, and again.
+                // The same state as before: the period since then repeats until the end.
                 let period = time - before.time;
                 let times = (end - time) / period;
                 for (ring, [arrived, dropped]) in rings.iter_mut().zip(before.rings) {
@@ -161,14 +164,19 @@ impl Forwarder {
         let sum = |of: fn(&Ring) -> u64| rings.iter().map(of).sum::<u64>();
         Forwarded {
             pps: left as f64 * TICKS / time.max(1) as f64,
-            books: [sum(|r| r.arrived), left, sum(|r| r.dropped), sum(|r| r.frames)],
+            accounting: Accounting {
+                entered: sum(|r| r.arrived),
+                left,
+                dropped: sum(|r| r.dropped),
+                held: sum(|r| r.frames),
+            },
         }
     }
 }
 
-/// The rate of a whole machine: `rings[i]` are the loads offered to processor i's rings, `cost_ns` what a
-/// frame costs a core alone, `share` by how much longer it takes while the other thread of the core has
-/// rings too; `sibling` names that thread.
+/// The rate of a whole machine in frames a second. `rings[i]` are the loads offered to the rings of processor
+/// i, `costs_ns` the costs of frames on an otherwise idle core, and `share` the factor by which these grow
+/// while the other hardware thread of the core has rings too; `sibling` returns that thread.
 #[must_use]
 pub fn machine_pps(
     rings: &[Vec<f64>],
@@ -192,23 +200,25 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn a_core_does_what_it_can_and_drops_the_rest() {
+    fn a_core_forwards_at_its_limit_and_drops_the_rest() {
         let line = line_pps(1e10, 64);
         assert_eq!(line.round(), 14_880_952.0);
         let full = Forwarder { offered_pps: vec![line], costs_ns: vec![1225.0] }.run(1.0);
         assert!((full.pps * 1225e-9 - 1.0).abs() < 1e-3 && full.is_balanced(), "{full:?}");
         let idle = Forwarder { offered_pps: vec![1e5], costs_ns: vec![1225.0] }.run(1.0);
-        assert!((idle.pps / 1e5 - 1.0).abs() < 1e-3 && idle.books[2] == 0, "{idle:?}");
+        assert!((idle.pps / 1e5 - 1.0).abs() < 1e-3 && idle.accounting.dropped == 0, "{idle:?}");
         assert_eq!(Forwarder { offered_pps: vec![], costs_ns: vec![1.0] }.run(1.0).pps, 0.0);
     }
 
     #[test]
-    fn fourteen_hours_are_thirty_seconds_over_and_over() {
+    fn fourteen_hours_have_the_rate_of_thirty_seconds() {
         for offered in [vec![14.88e6], vec![0.7e6, 0.7e6], vec![0.4e6, 0.4e6]] {
             let core = Forwarder { offered_pps: offered, costs_ns: vec![832.0] };
             let (short, long) = (core.run(30.0), core.run(14.0 * 3600.0));
             assert!((long.pps / short.pps - 1.0).abs() < 1e-4, "{short:?} {long:?}");
-            assert!(long.is_balanced() && long.books[0] > 1000 * short.books[0]);
+            assert!(
+                long.is_balanced() && long.accounting.entered > 1000 * short.accounting.entered
+            );
         }
     }
 
@@ -221,7 +231,7 @@ mod tests {
     }
 
     proptest! {
-        /// The slow twin: no repeating. Same books to the frame.
+        /// Compares with the same simulation without counting repetitions: equal to the frame.
         #[test]
         fn repeating_changes_nothing(
             offered in prop::collection::vec(1e5f64..2e6, 1..4),
@@ -231,17 +241,17 @@ mod tests {
             let fast = core.run(0.05);
             prop_assert!(fast.is_balanced());
             let slow = slow(&core, 500_000_000);
-            prop_assert_eq!(fast.books, slow);
+            prop_assert_eq!(fast.accounting, slow);
         }
     }
 
-    fn slow(core: &Forwarder, end: u64) -> [u64; 4] {
+    fn slow(core: &Forwarder, end: u64) -> Accounting {
         let ps: Vec<u64> = core.costs_ns.iter().map(|ns| (ns * 10.0).round() as u64).collect();
         let gaps: Vec<u64> = core.offered_pps.iter().map(|p| (TICKS / p).round() as u64).collect();
         let mut next: Vec<u64> =
             gaps.iter().enumerate().map(|(n, gap)| 1 + gap * n as u64 / 7).collect();
         let (mut frames, mut time, mut turn, mut at) = (vec![0u64; gaps.len()], 0, 0, 0usize);
-        let mut books = [0u64; 4];
+        let mut counters = Accounting::default();
         while time < end {
             let ready = (0..gaps.len()).map(|n| (turn + n) % gaps.len()).find(|&n| frames[n] > 0);
             match ready {
@@ -249,7 +259,7 @@ mod tests {
                 Some(n) => {
                     let take = frames[n].min(WEIGHT);
                     frames[n] -= take;
-                    books[1] += take;
+                    counters.left += take;
                     turn = (n + 1) % gaps.len();
                     for _ in 0..take {
                         time += ps[at];
@@ -260,12 +270,12 @@ mod tests {
             for n in 0..gaps.len() {
                 while next[n] <= time {
                     next[n] += gaps[n];
-                    books[0] += 1;
-                    if frames[n] == RING { books[2] += 1 } else { frames[n] += 1 }
+                    counters.entered += 1;
+                    if frames[n] == RING { counters.dropped += 1 } else { frames[n] += 1 }
                 }
             }
         }
-        books[3] = frames.iter().sum();
-        books
+        counters.held = frames.iter().sum();
+        counters
     }
 }

@@ -1,4 +1,4 @@
-//! A discrete-event host under a virtual clock: what two cores cannot measure, predicted.
+//! A discrete-event host under a virtual clock: it predicts what two processors cannot measure.
 //!
 //! ```text
 //!  clients ─> adapter: filters, RSS ─> rings ─interrupt─> cores: softirq ─> [RPS, RFS] ─> socket ─> thread
@@ -6,18 +6,19 @@
 //!     └───────────────────────────────────────────── ATR learns <── transmit <─────────────────────────┘
 //! ```
 //!
-//! [`server`] is that host, with memcached for an application; [`pipeline`] is the yard's cores and queues
-//! (or a load balancer's), [`forward`] a host that forwards at line rate. [`paper`] makes the tables and
-//! figures of the papers with them, [`figure`] holds the papers' numbers. Costs come from a [`Profile`]: measured
-//! by `flowyard calibrate`, or a machine of the papers with the source of each number.
+//! [`server`] models that host with memcached as its application; [`closed`] models memcached with its
+//! clients on the same two processors; [`pipeline`] models the cores and queues of the engine (or of a load
+//! balancer); [`forward`] models a host that forwards at line rate. [`paper`] computes the tables and figures of
+//! the papers with them. Costs come from a [`Profile`]: measured by `flowyard calibrate`, or those of a
+//! machine of the papers, with the source of each number.
 //!
 //! Time is integer nanoseconds; equal seeds give equal runs, event for event. No clock, no I/O.
 //! Thread-safety: a run is one value on one thread; runs share nothing.
 #![forbid(unsafe_code)]
 
+pub mod accounting;
 pub mod closed;
 pub mod events;
-pub mod figure;
 pub mod forward;
 pub mod machine;
 pub mod paper;
@@ -25,6 +26,7 @@ pub mod pipeline;
 pub mod profile;
 pub mod server;
 
+pub use accounting::Accounting;
 pub use events::Events;
 pub use machine::{Distance, Machine};
 pub use profile::{Constant, How, Profile, ProfileError};

@@ -1,6 +1,6 @@
-//! Processors: how many there are, who shares a core or a socket with whom, what a cache line costs.
+//! The processors of a machine, and which of them share a core or a socket.
 //!
-//! Numbered as Linux does: first one thread of every core, socket by socket, then the second threads.
+//! They are numbered as in Linux: first one thread of every core, socket by socket, then the second threads.
 //!
 //! ```text
 //!  2 sockets, 2 cores, 2 threads:   socket 0: 0 1    socket 1: 2 3     first threads
@@ -14,29 +14,29 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Machine {
-    /// Sockets.
+    /// Number of sockets.
     pub sockets: u16,
-    /// Cores of a socket.
+    /// Cores in each socket.
     pub cores: u16,
-    /// Hardware threads of a core: 1, or 2 with hyper-threading.
+    /// Hardware threads in each core: 1, or 2 with hyper-threading.
     pub threads: u16,
 }
 
-/// How far apart two processors are.
+/// The distance between two processors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Distance {
     /// The same processor.
     Same,
-    /// Two threads of a core: they share its caches.
+    /// Two hardware threads of one core, which share its caches.
     Core,
-    /// Two cores of a socket.
+    /// Two cores of one socket.
     Socket,
-    /// Two sockets.
+    /// Two cores of different sockets.
     Far,
 }
 
 impl Machine {
-    /// Processors in all.
+    /// The number of processors: sockets x cores x threads.
     #[must_use]
     pub const fn cpus(&self) -> u16 {
         self.sockets * self.cores * self.threads
@@ -52,13 +52,13 @@ impl Machine {
         (cpu % self.all_cores()) / self.cores
     }
 
-    /// The other thread of `cpu`'s core, if there is one.
+    /// The other hardware thread of the core of `cpu`, if it has two.
     #[must_use]
     pub const fn sibling(&self, cpu: u16) -> Option<u16> {
         if self.threads == 2 { Some((cpu + self.all_cores()) % self.cpus()) } else { None }
     }
 
-    /// How far `a` is from `b`.
+    /// The distance between `a` and `b`.
     #[must_use]
     pub const fn distance(&self, a: u16, b: u16) -> Distance {
         if a == b {
@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbering_is_linux() {
+    fn processors_are_numbered_as_in_linux() {
         let machine = Machine { sockets: 2, cores: 8, threads: 2 };
         assert_eq!(machine.cpus(), 32);
         assert_eq!([0, 7, 8, 16, 24, 31].map(|cpu| machine.socket(cpu)), [0, 0, 1, 0, 1, 1]);

@@ -1,9 +1,9 @@
-//! What things cost on a machine: named constants, each with where it comes from.
+//! Profiles: the costs of operations on a machine, each with its source.
 //!
-//! A profile is a TOML file. `flowyard calibrate` writes one of the machine it runs on; the machines of
-//! the papers are in `profiles/`. A constant says how it was come by: *measured* here, *published* by
-//! someone, *assumed*, or *fitted* to named rows of a paper. What is fitted predicts nothing about its
-//! own rows; all others are predictions.
+//! A profile is a TOML file. `flowyard calibrate` writes one for the machine it runs on; the machines of
+//! the papers are in `profiles/`. Each constant says how it was obtained: *measured* here, *published* by
+//! others, *assumed*, or *fitted* to named rows of a paper. A fitted constant predicts nothing about the rows
+//! that it was fitted to; all other rows are predictions.
 //!
 //! Invariant: every constant is finite and not negative. Thread-safety: plain data.
 
@@ -15,22 +15,22 @@ use serde::{Deserialize, Serialize};
 
 use crate::machine::Machine;
 
-/// How a constant was come by.
+/// How a constant was obtained.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum How {
     /// By `flowyard calibrate` on this machine.
     Measured,
-    /// From a datasheet, a driver, a paper.
+    /// From a datasheet, a driver or a paper.
     Published,
-    /// A plausible value; the source says why.
+    /// A plausible value; its source gives the reason.
     Assumed,
-    /// Chosen so that the rows in `source` come out.
+    /// Chosen so that the rows named in `source` agree.
     Fitted,
 }
 
 impl How {
-    /// The word in files and tables.
+    /// The word for files and tables.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -42,72 +42,72 @@ impl How {
     }
 }
 
-/// One constant.
+/// A constant of a profile.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Constant {
-    /// Its value, in the unit that its name ends with (`_ns`, `_share`, ...).
+    /// Its value, in the unit with which its name ends (`_ns`, `_share`, ...).
     pub value: f64,
-    /// How it was come by.
+    /// How it was obtained.
     pub how: How,
-    /// Where from; of a fitted one, the rows.
+    /// Its source; for a fitted constant, the rows it was fitted to.
     pub source: String,
 }
 
-/// A machine and its costs.
+/// A machine and the costs of operations on it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Profile {
-    /// A short name.
+    /// A short name for the command line.
     pub name: String,
-    /// What machine it is.
+    /// The machine, in words.
     pub title: String,
-    /// Its processors.
+    /// The processors.
     pub machine: Machine,
-    /// What is worth knowing of a measurement: kernel, load, date.
+    /// Circumstances of a measurement: kernel, load, date.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub about: BTreeMap<String, String>,
     /// The constants by name.
     pub constants: BTreeMap<String, Constant>,
 }
 
-/// Why a profile is of no use.
+/// Why a profile cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ProfileError {
-    /// The file is no profile.
+    /// The file is not a profile.
     #[error("{name}: not a profile: {source}")]
     Syntax {
-        /// The file.
+        /// The name of the file.
         name: String,
-        /// What the parser said.
+        /// The message of the parser.
         source: Box<toml::de::Error>,
     },
-    /// No such built-in profile.
-    #[error("no profile '{0}'; there are: {1}")]
+    /// There is no built-in profile of this name.
+    #[error("no profile '{0}'; the built-in profiles are: {1}")]
     Unknown(String, String),
-    /// A constant is not there.
+    /// A constant is missing.
     #[error(
-        "profile '{profile}' has no constant '{constant}'; `flowyard calibrate` writes all of its own"
+        "profile '{profile}' has no constant '{constant}'; `flowyard calibrate` measures every constant that it can on this machine"
     )]
     Missing {
-        /// The profile.
+        /// The name of the profile.
         profile: String,
-        /// The constant.
+        /// The name of the constant.
         constant: String,
     },
-    /// A constant is not a number to reckon with.
+    /// A constant is negative, infinite or not a number.
     #[error(
         "profile '{profile}': constant '{constant}' is {value}; it must be finite and not negative"
     )]
     Value {
-        /// The profile.
+        /// The name of the profile.
         profile: String,
-        /// The constant.
+        /// The name of the constant.
         constant: String,
-        /// What it is.
+        /// Its value.
         value: f64,
     },
-    /// No processor, or more than the model has room for.
+    /// The machine has no processor, or more than the model supports.
     #[error(
         "profile '{0}': a machine has 1 to 8 sockets, 1 to 128 cores each, with 1 or 2 threads"
     )]
@@ -123,10 +123,10 @@ const BUILTIN: [(&str, &str); 4] = [
 ];
 
 impl Profile {
-    /// Reads a profile; `name` is for messages.
+    /// Reads a profile; `name` is used in messages.
     ///
     /// # Errors
-    /// When the text is no profile, or a number in it is of no use.
+    /// When the text is not a profile, or one of its numbers is out of range.
     pub fn parse(name: &str, text: &str) -> Result<Self, ProfileError> {
         let profile: Self = toml::from_str(text).map_err(|source| ProfileError::Syntax {
             name: name.to_owned(),
@@ -149,7 +149,7 @@ impl Profile {
     /// The built-in profile `name`.
     ///
     /// # Errors
-    /// When there is none of that name.
+    /// When there is no built-in profile of that name.
     pub fn named(name: &str) -> Result<Self, ProfileError> {
         let found = BUILTIN.iter().find(|(known, _)| *known == name);
         let (name, text) = found.ok_or_else(|| {
@@ -163,10 +163,7 @@ impl Profile {
         BUILTIN.iter().map(|(name, _)| *name)
     }
 
-    /// The profile as a file.
-    ///
-    /// # Panics
-    /// Never: a profile is made of what TOML has.
+    /// The profile as a TOML file.
     #[must_use]
     pub fn to_toml(&self) -> String {
         toml::to_string(self).unwrap_or_default()
@@ -175,7 +172,7 @@ impl Profile {
     /// The constant `name`.
     ///
     /// # Errors
-    /// When it is not there.
+    /// When the profile has no such constant.
     pub fn get(&self, name: &str) -> Result<f64, ProfileError> {
         let found = self.constants.get(name).map(|constant| constant.value);
         found.ok_or_else(|| ProfileError::Missing {
@@ -187,12 +184,13 @@ impl Profile {
     /// The constant `name` as whole nanoseconds.
     ///
     /// # Errors
-    /// When it is not there.
+    /// When the profile has no such constant.
     pub fn ns(&self, name: &str) -> Result<Nanos, ProfileError> {
         Ok(self.get(name)?.round() as Nanos)
     }
 
-    /// This profile with a constant times `factor`: for settings that nobody measured.
+    /// This profile with the constant `name` multiplied by `factor`, to predict machines that were not
+    /// measured.
     #[must_use]
     pub fn times(mut self, name: &str, factor: f64) -> Self {
         if let Some(constant) = self.constants.get_mut(name) {
@@ -207,7 +205,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn built_in_profiles_are_whole_and_round_trip() {
+    fn built_in_profiles_are_complete_and_survive_toml() {
         for name in Profile::names() {
             let profile = Profile::named(name).unwrap();
             assert_eq!(profile.name, name);
@@ -219,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_say_what_and_where() {
+    fn errors_name_the_file_and_the_constant() {
         let told = |text: &str| Profile::parse("x.toml", text).unwrap_err().to_string();
         assert!(told("name = 1").starts_with("x.toml: not a profile"));
         let head = "name = \"x\"\ntitle = \"x\"\n[machine]\nsockets = 1\ncores = 1\n";

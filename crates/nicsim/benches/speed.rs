@@ -1,7 +1,7 @@
-//! Simulated core-cycles a second: six cores, both directions at line rate, firmware 'rmw', one host
-//! core. Divide 12 million by the time shown: 0.2 s is 60 million core-cycles a second.
+//! The speed of the simulator in core-cycles a second: six cores, both directions at line rate, firmware
+//! 'rmw', on one host core. The items of the bench are core-cycles: 12 million in 0.2 s are 60 million a second.
 //!
-//! `cargo bench -p flowyard-nicsim`; items are core-cycles. 30 million a second is the floor.
+//! `cargo bench -p flowyard-nicsim`. The minimum that we accept is 30 million a second.
 
 use divan::Bencher;
 use flowyard_nicsim::config::Config;
@@ -14,7 +14,7 @@ fn main() {
     divan::main();
 }
 
-/// Two million cycles of the chip, after warm-up: 12 million core-cycles.
+/// Simulates `cycles` cycles of six cores after a warm-up.
 fn line_rate<E: Engine>(bencher: Bencher<'_, '_>, cycles: u64) {
     let config = Config::default();
     let Ok(image) = image(&config, Builtin::Rmw.elf()) else { return };

@@ -1,8 +1,8 @@
-//! Every knob of the machine: name, default, and where the default comes from.
+//! The configuration of the machine: every key with its default and the source of the default.
 //!
-//! "Paper" is Willmann et al., HPCA 2005, with the section; "Ours" is a choice where the paper is
-//! silent (docs/nic.md lists them with reasons). A configuration is TOML with the
-//! sections below, and any key may be set from the command line as `section.key=value`.
+//! "Paper" is Willmann et al., HPCA 2005, with the section; "Ours" is a choice of ours because the paper gives
+//! no value (docs/nic.md lists these with reasons). A configuration is TOML with the sections below, and any
+//! key can be set on the command line as `section.key=value`.
 //! Thread-safety: values only.
 
 use serde::{Deserialize, Serialize};
@@ -12,55 +12,54 @@ use crate::time::Freq;
 mod check;
 
 /// A whole configuration.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-#[derive(Default)]
 pub struct Config {
-    /// Cores and their crossbar.
+    /// The cores and their crossbar.
     pub chip: Chip,
     /// The four assists.
     pub assist: Assist,
-    /// Frame memory.
+    /// The frame memory.
     pub sdram: Sdram,
     /// The host's bus.
     pub pci: Pci,
     /// The link.
     pub mac: Mac,
-    /// Host and driver.
+    /// The host and its driver.
     pub host: Host,
-    /// What the firmware is told when it starts.
+    /// The parameters that the firmware reads when it starts.
     pub firmware: Firmware,
     /// The traffic.
     pub load: Load,
-    /// How long.
+    /// The duration of the run.
     pub run: Run,
 }
 
-/// Cores, caches, scratchpad, crossbar.
+/// The cores, caches, scratchpad and crossbar.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Chip {
-    /// Cores, 1 to 16. Paper, abstract: 6.
+    /// Number of cores, 1 to 16. Paper, abstract: 6.
     pub cores: u32,
-    /// Clock of cores, scratchpad and crossbar. Paper, section 6.3: 166 MHz, read as 500/3.
+    /// The clock of cores, scratchpad and crossbar. Paper, section 6.3: 166 MHz, read as 500/3.
     pub mhz: Freq,
-    /// Scratchpad banks, a power of two up to 32. Paper, section 6.1: 4.
+    /// Number of scratchpad banks, a power of two up to 32. Paper, section 6.1: 4.
     pub banks: u32,
-    /// Consecutive bytes in one bank, a power of two from 4. Ours: 4: spreads a descriptor.
+    /// Consecutive bytes in one bank, a power of two from 4. Ours: 4, which spreads a descriptor over banks.
     pub interleave_bytes: u32,
-    /// Scratchpad size. Paper, section 4: 256 KB.
+    /// The size of the scratchpad. Paper, section 4: 256 KB.
     pub scratchpad_kb: u32,
-    /// Instruction cache of a core. Paper, section 6.1: 8 KB.
+    /// The size of a core's instruction cache. Paper, section 6.1: 8 KB.
     pub icache_bytes: u32,
-    /// Its ways, 1 or 2. Paper, section 6.1: 2.
+    /// The ways of the instruction cache, 1 or 2. Paper, section 6.1: 2.
     pub icache_ways: u32,
-    /// Its line. Paper, section 6.1: 32 bytes.
+    /// The line of the instruction cache. Paper, section 6.1: 32 bytes.
     pub icache_line_bytes: u32,
     /// Bytes that the instruction memory delivers in a cycle. Paper, section 4: 128 bits.
     pub imem_bytes_per_cycle: u32,
-    /// Cycles of a miss beside the transfer. Ours: 1; Table 4 implies a penalty of about 3.4.
+    /// Cycles of a miss in addition to the transfer. Ours: 1; Table 4 implies a penalty of about 3.4.
     pub imem_overhead_cycles: u32,
-    /// Branches whose condition is late: "predict" (backward taken, forward not; a wrong one
+    /// Branches whose condition is late: "predict" (backward taken, forward not taken; a wrong prediction
     /// annuls one instruction) or "stall". Paper, section 6.1 names both causes; Ours: predict.
     pub branch: Branch,
     /// Cycles until a product can be moved from LO. Ours: 1; an R4000 takes 10.
@@ -71,13 +70,13 @@ pub struct Chip {
     pub set_posted: bool,
 }
 
-/// What a branch does whose condition is computed one cycle too late for the decode stage.
+/// The treatment of a branch whose condition is computed one cycle too late for the decode stage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Branch {
     /// Static prediction.
     Predict,
-    /// Wait a cycle.
+    /// Wait one cycle.
     Stall,
 }
 
@@ -102,17 +101,17 @@ impl Default for Chip {
     }
 }
 
-/// DMA and MAC assists.
+/// The DMA and MAC assists.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Assist {
-    /// Cycles from one scratchpad access of an assist to its next. Paper, section 4: an access takes 2.
+    /// Cycles from one scratchpad access of an assist to the next. Paper, section 4: an access takes 2.
     pub gap_cycles: u32,
-    /// DMAs that one assist has under way. Ours: 32.
+    /// The largest number of DMAs that one assist has outstanding. Ours: 32.
     pub dma_outstanding: u32,
-    /// From a DMA's request to its data or acknowledgement. Ours: 1000; the paper does not model it.
+    /// The time from a DMA's request to its data or acknowledgement. Ours: 1000; the paper does not model it.
     pub dma_latency_ns: u64,
-    /// Buffer of a MAC assist. Paper, section 2.3: two maximum-sized frames.
+    /// The buffer of a MAC assist. Paper, section 2.3: two maximum-sized frames.
     pub mac_buffer_bytes: u32,
 }
 
@@ -122,21 +121,21 @@ impl Default for Assist {
     }
 }
 
-/// GDDR SDRAM: 64 bits wide, two transfers a cycle.
+/// The GDDR SDRAM: 64 bits wide, two transfers in a cycle.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Sdram {
-    /// Clock. Paper, section 4: 500 MHz.
+    /// The clock. Paper, section 4: 500 MHz.
     pub mhz: Freq,
-    /// Bytes a cycle. Paper, section 4: 64 bits, twice.
+    /// Bytes transferred in a cycle. Paper, section 4: 64 bits, twice.
     pub bytes_per_cycle: u32,
-    /// Cycles that every burst costs. Ours: 4: command and bus turnaround.
+    /// Cycles that every burst takes in addition. Ours: 4, for command and bus turnaround.
     pub burst_overhead_cycles: u32,
     /// Cycles to open a row in a bank that the last burst did not use. Ours: 12.
     pub row_miss_cycles: u32,
     /// Cycles to open another row in the bank just used. Paper, section 6.2: up to 27.
     pub bank_conflict_cycles: u32,
-    /// Banks. Ours: 4, as in a MT44H8M32.
+    /// Number of banks. Ours: 4, as in an MT44H8M32.
     pub banks: u32,
     /// Bytes of a row over both devices. Ours: 4096.
     pub row_bytes: u32,
@@ -156,11 +155,11 @@ impl Default for Sdram {
     }
 }
 
-/// The host's bus: a clock only, bandwidth and arbitration are not modelled (Paper, section 5).
+/// The host's bus. It has only a clock; bandwidth and arbitration are not modelled (Paper, section 5).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Pci {
-    /// Clock. Ours: 400/3: PCI-X 133.
+    /// The clock. Ours: 400/3, which is PCI-X 133.
     pub mhz: Freq,
 }
 
@@ -174,9 +173,9 @@ impl Default for Pci {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Mac {
-    /// Clock of the MAC assists. Ours: 156.25: 64 bits at 10 Gb/s (IEEE 802.3, clause 46).
+    /// The clock of the MAC assists. Ours: 156.25: 64 bits at 10 Gb/s (IEEE 802.3, clause 46).
     pub mhz: Freq,
-    /// Link rate, each direction. Paper, 10.
+    /// The link rate in each direction. Paper: 10.
     pub link_gbps: u64,
     /// Preamble and start delimiter. Paper, section 5; IEEE 802.3: 8.
     pub preamble_bytes: u32,
@@ -191,7 +190,7 @@ impl Default for Mac {
     }
 }
 
-/// Host and driver.
+/// The host and its driver.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Host {
@@ -201,7 +200,7 @@ pub struct Host {
     pub recv_ring: u32,
     /// Return descriptors of each return ring, a power of two. Ours: 1024.
     pub return_ring: u32,
-    /// Return rings, 1 to 8: receive queues of the host. Paper, one.
+    /// Return rings, 1 to 8, which are the receive queues of the host. Paper: one.
     pub queues: u32,
 }
 
@@ -211,19 +210,19 @@ impl Default for Host {
     }
 }
 
-/// What the firmware is told when it starts.
+/// The parameters that the firmware reads when it starts.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Firmware {
-    /// Work units in an event, 1 to 32. Paper, Figure 5 shows 5; Ours: 4.
+    /// The largest number of work units in an event, 1 to 32. Paper, Figure 5 shows 5; Ours: 4.
     pub bundle: u32,
-    /// Sent frames after which the host is told at the latest. Ours: 8.
+    /// The number of sent frames after which the host is notified at the latest. Ours: 8.
     pub send_coalesce: u32,
-    /// Microseconds between two interrupts at least. Ours: 50.
+    /// The minimum time between two interrupts in microseconds. Ours: 50.
     pub interrupt_us: u32,
-    /// Steering in firmware: bit 0 RSS, bit 1 Flow Director. Paper, none.
+    /// Steering in firmware: bit 0 is RSS, bit 1 is Flow Director. Paper: none.
     pub steer: u32,
-    /// Exact-match filters installed. Paper, none.
+    /// Number of exact-match filters installed. Paper: none.
     pub filters: u32,
 }
 
@@ -237,18 +236,18 @@ impl Default for Firmware {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Load {
-    /// UDP payload bytes of the frames, in turn. Paper, section 6.1: 1472. `[18, 18, 18, 18, 18, 18,
+    /// UDP payload bytes of the frames, used in turn. Paper, section 6.1: 1472. `[18, 18, 18, 18, 18, 18,
     /// 18, 548, 548, 548, 548, 1472]` is the simple IMIX.
     pub udp_bytes: Vec<u32>,
     /// Whether the host sends.
     pub send: bool,
     /// Whether the network sends.
     pub receive: bool,
-    /// Share of line rate that arrives.
+    /// The share of line rate that arrives.
     pub receive_share: f64,
-    /// UDP flows, in turn.
+    /// Number of UDP flows, used in turn.
     pub flows: u32,
-    /// VLAN tag of all frames, 0 for none: the adapter inserts it on sending and strips it on
+    /// The VLAN tag of all frames, 0 for none. The adapter inserts it when sending and removes it when
     /// receiving.
     pub vlan: u32,
 }
@@ -266,13 +265,13 @@ impl Default for Load {
     }
 }
 
-/// How long.
+/// The duration of the run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Run {
-    /// Time before anything is measured. Ours: 300 us.
+    /// Time before the measurement. Ours: 300 us.
     pub warmup_us: u64,
-    /// Time that is measured. Ours: 5 ms.
+    /// Measured time. Ours: 5 ms.
     pub measure_us: u64,
 }
 
@@ -285,23 +284,23 @@ impl Default for Run {
 /// What is wrong with a configuration.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
-    /// A value is out of its range; names key, value and range.
+    /// A value is out of its range.
     #[error("{key} = {value}: {wanted}")]
     Value {
         /// `section.key`.
         key: &'static str,
-        /// What it is.
+        /// Its value.
         value: String,
-        /// What it may be.
+        /// The accepted values.
         wanted: &'static str,
     },
-    /// TOML that cannot be read.
+    /// The text is not valid TOML, or does not fit the keys.
     #[error("{0}")]
     Toml(String),
-    /// A setting that is not `section.key=value`.
+    /// A setting is not `section.key=value`, or the key does not exist.
     #[error("'{0}' is not section.key=value, such as chip.cores=8")]
     Setting(String),
-    /// The clocks have no common unit.
+    /// The clocks have no common time unit.
     #[error(transparent)]
     Clock(#[from] crate::time::FreqError),
 }
@@ -310,7 +309,7 @@ impl Config {
     /// Reads TOML.
     ///
     /// # Errors
-    /// When it is no TOML, has an unknown key, or a value is out of range.
+    /// When the text is not TOML, has an unknown key, or a value is out of range.
     pub fn parse(text: &str) -> Result<Self, ConfigError> {
         let config: Self = toml::from_str(text)
             .map_err(|error| ConfigError::Toml(error.to_string().trim().to_owned()))?;
@@ -318,11 +317,11 @@ impl Config {
         Ok(config)
     }
 
-    /// Sets one key from `section.key=value`, where the value is TOML or bare text. The whole is
-    /// not checked yet: keys may depend on each other.
+    /// Sets one key from `section.key=value`, where the value is TOML or unquoted text. The configuration is
+    /// not checked, because keys may depend on each other: see [`Config::check`].
     ///
     /// # Errors
-    /// When there is no such key or the value is of another kind.
+    /// When there is no such key, or the value has the wrong type.
     pub fn set(&mut self, setting: &str) -> Result<(), ConfigError> {
         let wrong = || ConfigError::Setting(setting.to_owned());
         let (path, value) = setting.split_once('=').ok_or_else(wrong)?;
@@ -345,15 +344,15 @@ impl Config {
         Ok(())
     }
 
-    /// A byte on the link, as a rate.
+    /// The rate of bytes on the link.
     pub fn byte_rate(&self) -> Freq {
         Freq::mhz(self.mac.link_gbps * 125)
     }
 
-    /// The common time unit.
+    /// The common time unit of all clocks.
     ///
     /// # Errors
-    /// When the clocks have none.
+    /// When the clocks have no common unit.
     pub fn base(&self) -> Result<crate::time::Base, crate::time::FreqError> {
         let rates = [self.chip.mhz, self.pci.mhz, self.mac.mhz, self.sdram.mhz, self.byte_rate()];
         crate::time::Base::of(&rates)

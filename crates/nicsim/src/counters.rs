@@ -1,31 +1,32 @@
-//! What is counted: by core, by instruction address, by device; and differences between two moments.
+//! The counters: by core, by instruction address, by device; and their differences between two points in
+//! time.
 //!
-//! Every cycle of a core is in exactly one of five categories (HPCA 2005, Table 3), so they sum to the
-//! number of cycles; [`Window::check`] says so. Thread-safety: values only.
+//! Every cycle of a core is in exactly one of five categories (HPCA 2005, Table 3), so their sum is the
+//! number of cycles; [`Window::check`] verifies it. Thread-safety: values only.
 
 use serde::Serialize;
 
-use crate::device::{Books, DeviceCounters};
+use crate::device::{DeviceCounters, FrameCounters};
 
 /// Why a core did or did not issue an instruction in a cycle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cycle {
-    /// Issued one.
+    /// It issued an instruction.
     Execute,
-    /// Waited for an instruction cache fill.
+    /// It waited for an instruction cache fill.
     Fetch,
-    /// Waited for the scratchpad's second cycle, or for the SDRAM.
+    /// It waited for the second cycle of a scratchpad load, or for the SDRAM.
     Load,
-    /// Waited for a busy bank, or behind its own store.
+    /// It waited for a busy bank, or for its own buffered store.
     Conflict,
-    /// Load-use, late branch or jump, annulled instruction, HI/LO.
+    /// A pipeline hazard: load-use, late branch or jump, annulled instruction, HI/LO.
     Pipeline,
 }
 
-/// What one core did.
+/// The counters of one core.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct CoreCounters {
-    /// Cycles that issued an instruction: also the number of instructions.
+    /// Cycles that issued an instruction, which is also the number of instructions.
     pub execute: u64,
     /// Cycles of instruction cache misses.
     pub fetch: u64,
@@ -35,9 +36,9 @@ pub struct CoreCounters {
     pub conflict: u64,
     /// Cycles of pipeline hazards.
     pub pipeline: u64,
-    /// Scratchpad reads (`ll` and `update` too).
+    /// Scratchpad reads, including `ll` and `update`.
     pub loads: u64,
-    /// Scratchpad writes (`sc` and `set` too).
+    /// Scratchpad writes, including `sc` and `set`.
     pub stores: u64,
     /// Instruction cache lines filled.
     pub fills: u64,
@@ -46,7 +47,7 @@ pub struct CoreCounters {
 }
 
 impl CoreCounters {
-    /// Adds a cycle.
+    /// Counts one cycle.
     pub fn count(&mut self, cycle: Cycle) {
         match cycle {
             Cycle::Execute => self.execute += 1,
@@ -57,7 +58,7 @@ impl CoreCounters {
         }
     }
 
-    /// Cycles of all categories.
+    /// The sum of the cycles of all categories.
     pub fn cycles(&self) -> u64 {
         self.execute + self.fetch + self.load + self.conflict + self.pipeline
     }
@@ -76,7 +77,7 @@ impl CoreCounters {
         }
     }
 
-    /// Both together.
+    /// The sum of two cores' counters.
     pub fn plus(&self, other: &Self) -> Self {
         Self {
             execute: self.execute + other.execute,
@@ -92,16 +93,16 @@ impl CoreCounters {
     }
 }
 
-/// Executions and stall cycles of one instruction address, over all cores.
+/// Executions and stall cycles of one instruction address, of all cores together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Heat {
-    /// Times executed.
+    /// Number of executions.
     pub count: u64,
-    /// Cycles stalled.
+    /// Stall cycles.
     pub stall: u64,
 }
 
-/// Everything counted from the start to the beginning of cycle `cycle`.
+/// All counters from the start to the beginning of cycle `cycle`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Snapshot {
     /// Cycles of the cores' clock.
@@ -112,11 +113,11 @@ pub struct Snapshot {
     pub heat: Vec<Heat>,
     /// By device.
     pub devices: DeviceCounters,
-    /// Frames under way to the link and to the host.
+    /// Frames held on their way to the link and to the host.
     pub held: (u64, u64),
 }
 
-/// What was counted between two moments.
+/// The counters of a period of time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Window {
     /// Cycles of the cores' clock.
@@ -125,12 +126,12 @@ pub struct Window {
     pub cores: Vec<CoreCounters>,
     /// By instruction word.
     pub heat: Vec<Heat>,
-    /// By device; maxima and error counts are those of the whole run.
+    /// By device; maxima and error counters are those of the whole run.
     pub devices: DeviceCounters,
 }
 
 impl Window {
-    /// From `before` to `after`.
+    /// The period from `before` to `after`.
     pub fn between(before: &Snapshot, after: &Snapshot) -> Self {
         let cores = after.cores.iter().zip(&before.cores);
         let heat = after.heat.iter().zip(&before.heat);
@@ -144,15 +145,15 @@ impl Window {
         }
     }
 
-    /// All cores together.
+    /// The sum of all cores.
     pub fn total(&self) -> CoreCounters {
         self.cores.iter().fold(CoreCounters::default(), |sum, core| sum.plus(core))
     }
 
-    /// Whether every core's cycles are in exactly one category; else which core's are not.
+    /// Checks that the categories of every core sum to the number of cycles.
     ///
     /// # Errors
-    /// Core, sum of categories, cycles.
+    /// The first core for which they do not, the sum of its categories, and the number of cycles.
     pub fn check(&self) -> Result<(), (usize, u64, u64)> {
         match self.cores.iter().position(|core| core.cycles() != self.cycles) {
             None => Ok(()),
@@ -163,8 +164,8 @@ impl Window {
 
 fn devices(before: &DeviceCounters, after: &DeviceCounters) -> DeviceCounters {
     let mut all = after.clone();
-    all.sent = books(&before.sent, &after.sent);
-    all.received = books(&before.received, &after.received);
+    all.sent = frames(&before.sent, &after.sent);
+    all.received = frames(&before.received, &after.received);
     for (now, then) in all.assist_accesses.iter_mut().zip(before.assist_accesses) {
         *now -= then;
     }
@@ -183,8 +184,8 @@ fn devices(before: &DeviceCounters, after: &DeviceCounters) -> DeviceCounters {
     all
 }
 
-fn books(before: &Books, after: &Books) -> Books {
-    Books {
+fn frames(before: &FrameCounters, after: &FrameCounters) -> FrameCounters {
+    FrameCounters {
         entered: after.entered - before.entered,
         dropped: after.dropped - before.dropped,
         delivered: after.delivered - before.delivered,

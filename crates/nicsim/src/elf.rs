@@ -1,51 +1,51 @@
 //! Firmware images: a loader for 32-bit little-endian MIPS executables.
 //!
-//! Of the file it reads the header, the loadable segments, and from the section table the symbols
-//! and the section `.nicprof` (profile ranges; see docs/nic.md). Layout: System V ABI, MIPS
-//! supplement. Every offset is checked against the file. Thread-safety: values only.
+//! The loader reads the header, the loadable segments, and from the section table the symbols and the
+//! section `.nicprof` (profile ranges; see docs/nic.md). Layout: System V ABI, MIPS supplement. Every offset
+//! is checked against the size of the file. Thread-safety: values only.
 
 use crate::memory::{IMEM_BYTES, SCRATCHPAD_BASE};
 
-/// What is wrong with a firmware image; `at` is an offset in the file.
+/// Why a firmware image cannot be loaded; `at` is an offset in the file.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ElfError {
-    /// The file is shorter than what its header promises.
+    /// The file is shorter than its header states.
     #[error("firmware is cut short: {what} at offset {at:#x} does not fit in {size} bytes")]
     Short {
-        /// What was being read.
+        /// The part that was being read.
         what: &'static str,
-        /// Where.
+        /// Its offset.
         at: u64,
         /// The file's length.
         size: usize,
     },
-    /// Not a firmware image of this machine.
+    /// The file is not a firmware image of this machine.
     #[error(
-        "firmware is {found} (offset {at:#x}); wanted a 32-bit little-endian MIPS executable: clang --target=mipsel-unknown-elf -march=mips2"
+        "firmware is {found} (offset {at:#x}); it must be a 32-bit little-endian MIPS executable: clang --target=mipsel-unknown-elf -march=mips2"
     )]
     Kind {
-        /// What it is instead.
+        /// What the file is.
         found: String,
-        /// Where the header says so.
+        /// The offset of the header field that says so.
         at: u64,
     },
-    /// A segment is outside the memories.
+    /// A segment is outside both memories.
     #[error(
         "firmware segment at {addr:#x} of {size} bytes (program header {index}) is in neither the instruction memory (0 to {IMEM_BYTES:#x}) nor the scratchpad ({SCRATCHPAD_BASE:#x} to {end:#x})"
     )]
     Outside {
-        /// Where it wants to be.
+        /// Its address.
         addr: u32,
         /// Its length in bytes.
         size: u32,
-        /// Which program header.
+        /// The number of its program header.
         index: u16,
         /// The first address after the scratchpad.
         end: u32,
     },
 }
 
-/// A symbol.
+/// A symbol of the image.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Symbol {
     /// Its name.
@@ -61,15 +61,15 @@ pub struct Symbol {
 /// A loaded image.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Image {
-    /// Where execution begins.
+    /// The address at which execution begins.
     pub entry: u32,
-    /// Instruction memory from address 0, in words.
+    /// The words of the instruction memory from address 0.
     pub text: Vec<u32>,
-    /// Pieces of initialised scratchpad: offset from its base in bytes (a multiple of 4), words.
+    /// The initialised parts of the scratchpad: offset from its base in bytes (a multiple of 4), and words.
     pub data: Vec<(u32, Vec<u32>)>,
-    /// Symbols by address.
+    /// The symbols, sorted by address.
     pub symbols: Vec<Symbol>,
-    /// Profile ranges: from, to (exclusive), category.
+    /// Profile ranges: first address, end (exclusive), category.
     pub ranges: Vec<(u32, u32, u32)>,
 }
 
@@ -92,10 +92,10 @@ impl Bytes<'_> {
 }
 
 impl Image {
-    /// Reads an executable; `scratchpad` is that memory's size in bytes.
+    /// Reads an executable; `scratchpad` is the size of the scratchpad in bytes.
     ///
     /// # Errors
-    /// [`ElfError`] when the file is cut short, of another machine, or does not fit.
+    /// [`ElfError`] when the file is cut short, is for another machine, or does not fit.
     pub fn parse(file: &[u8], scratchpad: u32) -> Result<Self, ElfError> {
         let bytes = Bytes(file);
         check_kind(&bytes)?;
@@ -158,7 +158,7 @@ impl Image {
         );
         let names_index = u64::from(bytes.u16(50, "header")?);
         if at == 0 || count == 0 {
-            return Ok(()); // stripped: no symbols, no profile
+            return Ok(()); // a stripped file has no symbols and no profile
         }
         let word = |section: u64, n: u64| bytes.u32(at + section * size + 4 * n, "section header");
         let names = word(names_index, 4)?;
@@ -191,7 +191,7 @@ impl Image {
         Ok(())
     }
 
-    /// The function that `pc` is in, by the symbols.
+    /// The function that contains `pc`.
     pub fn function(&self, pc: u32) -> Option<&Symbol> {
         self.symbols.iter().find(|s| s.is_function && pc >= s.addr && pc - s.addr < s.size)
     }
@@ -206,7 +206,7 @@ fn check_kind(bytes: &Bytes<'_>) -> Result<(), ElfError> {
     let wrong = |found: String, at| Err(ElfError::Kind { found, at });
     let ident = bytes.take(0, 52, "header")?;
     if ident[..4] != *b"\x7fELF" {
-        return wrong("no ELF file".into(), 0);
+        return wrong("not an ELF file".into(), 0);
     }
     if ident[4] != 1 {
         return wrong("a 64-bit ELF file".into(), 4);

@@ -1,4 +1,4 @@
-//! What both engines have in common: how a machine is put together, run and read.
+//! The interface of both engines: how a machine is built, run and read.
 
 use crate::config::{Config, ConfigError};
 use crate::counters::Snapshot;
@@ -6,29 +6,29 @@ use crate::device::{Arrival, Departure};
 use crate::elf::{ElfError, Image};
 use crate::memory::Request;
 
-/// Why a simulation stopped before its time.
+/// Why a simulation stopped before its end.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Fault {
-    /// The firmware did something the machine cannot do.
+    /// The firmware did something that the machine cannot do.
     #[error("core {core}, cycle {cycle}, pc {pc:#x}{function}: {what}")]
     Core {
-        /// Which core.
+        /// The number of the core.
         core: usize,
-        /// When.
+        /// The cycle.
         cycle: u64,
-        /// Where.
+        /// The address of the instruction.
         pc: u32,
-        /// ` in NAME`, or nothing.
+        /// ` in NAME`, or empty.
         function: String,
-        /// What.
+        /// The cause.
         what: String,
     },
-    /// A device was given nonsense.
+    /// A device was given an invalid descriptor or register value.
     #[error("cycle {cycle}: {what}")]
     Device {
-        /// When.
+        /// The cycle.
         cycle: u64,
-        /// What.
+        /// The cause.
         what: String,
     },
 }
@@ -36,60 +36,60 @@ pub enum Fault {
 /// Why a machine cannot be built.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BuildError {
-    /// The configuration.
+    /// The configuration is wrong.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// The firmware file.
+    /// The firmware file is wrong.
     #[error(transparent)]
     Elf(#[from] ElfError),
-    /// The firmware needs another machine.
+    /// The firmware does not support the configuration.
     #[error("{0}")]
     Firmware(String),
 }
 
-/// What a machine is made of.
+/// The parts of a machine.
 #[derive(Clone, Debug, Default)]
 pub struct Parts {
-    /// Every knob.
+    /// The configuration.
     pub config: Config,
     /// The firmware.
     pub image: Image,
-    /// Frames of a capture instead of generated ones.
+    /// Frames of a capture that arrive instead of generated ones.
     pub arrivals: Option<Vec<Arrival>>,
     /// Whether to keep the frames that are sent.
     pub keep_departures: bool,
-    /// Words to put into the scratchpad before the start: byte address, words.
+    /// Words that are in the scratchpad before the start: byte address and words.
     pub preload: Vec<(u32, Vec<u32>)>,
     /// Firmware variables to read at the end of a run, by symbol.
     pub peeks: Vec<String>,
 }
 
-/// Who accessed what, in the order in which banks performed it.
+/// One access to the scratchpad; a trace has them in the order in which the banks performed them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Access {
     /// The cycle.
     pub cycle: u64,
-    /// A core, or 16 + an assist.
+    /// The requester: the number of a core, or 16 plus the number of an assist.
     pub who: usize,
-    /// What.
+    /// The request.
     pub request: Request,
 }
 
-/// An engine: the machine, one way or the other.
+/// An engine, which simulates the machine.
 pub trait Engine: Sized {
     /// The machine at time 0.
     ///
     /// # Errors
-    /// When configuration or firmware are not sound.
+    /// When the configuration or the firmware is wrong.
     fn build(parts: Parts) -> Result<Self, BuildError>;
 
     /// Simulates every cycle before `cycle`.
     ///
     /// # Errors
-    /// When the firmware or a descriptor goes wrong.
+    /// When the firmware does something that the machine cannot do.
     fn run_to(&mut self, cycle: u64) -> Result<(), Fault>;
 
-    /// What was counted in the cycles before the last [`Engine::run_to`].
+    /// The counters of all cycles before that of the last [`Engine::run_to`].
     fn snapshot(&self) -> Snapshot;
 
     /// The scratchpad's word at byte address `addr`.
@@ -99,12 +99,25 @@ pub trait Engine: Sized {
     fn departures(&mut self) -> Vec<Departure>;
 }
 
-/// ` in NAME` for a fault.
+/// The cause of a fault: an instruction address outside the code.
+pub(crate) const OUTSIDE: &str = "runs outside the firmware's code";
+
+/// The cause of a fault: a word that is not an instruction of the subset.
+pub(crate) fn not_decoded(word: u32) -> String {
+    format!("word {word:#010x} is not an instruction of the subset")
+}
+
+/// The cause of a fault: `break` or `syscall`.
+pub(crate) fn gave_up(insn: &crate::isa::Insn) -> String {
+    format!("{insn}: the firmware stopped itself")
+}
+
+/// ` in NAME` for the message of a fault, if a function contains `pc`.
 pub(crate) fn in_function(image: &Image, pc: u32) -> String {
     image.function(pc).map_or_else(String::new, |symbol| format!(" in {}", symbol.name))
 }
 
-/// What is wrong with a core's memory request, if anything: size and place.
+/// The reason why a core's memory request is not allowed, if it is not: its alignment or its address.
 #[cold]
 #[inline(never)]
 pub(crate) fn wrong_access(op: crate::isa::Op, addr: u32, scratchpad: u32) -> Option<String> {

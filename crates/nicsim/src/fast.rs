@@ -1,48 +1,52 @@
 //! The fast engine: the same machine, simulated from one shared access to the next.
 //!
-//! What a core does between two accesses concerns nobody else, so it runs ahead to its next access or
-//! cache miss and waits there, in a wheel of coming cycles. A cycle then costs only what happens in
-//! it. Devices are woken at the edges that `next` names.
+//! What a core does between two accesses affects no other part of the machine. So it runs ahead to its next
+//! access or cache miss and waits there, in a wheel of future cycles. The work for a cycle then depends only
+//! on the events in it. Devices are simulated at the edges that `next` returns.
 //!
 //! ```text
 //!   wheel[cycle] ─> present ─> bank masks ─> grant ─> run ahead ─> wheel[later]
 //!                                  reference.rs: phases B and C, in the same order
 //! ```
 //!
-//! Invariants: a core never runs past the next snapshot or `AHEAD` cycles; every counter equals
-//! `reference.rs` at every snapshot (`tests/engines.rs` compares them on random machines). A stall
-//! whose end is known is counted at once; a snapshot takes back what lies beyond it.
+//! Invariants: a core never runs past the next snapshot or more than `AHEAD` cycles; every counter equals that
+//! of `reference.rs` at every snapshot (`tests/main/engines.rs` compares them on random machines). A stall whose
+//! end is known is counted at once; a snapshot subtracts the part of it after the snapshot.
 
+mod code;
 mod core;
 mod crossbar;
 mod heat;
+mod issue;
 
-use self::core::{Core, Instructions, Wait};
+use self::code::Instructions;
+use self::core::{Core, Wait};
 use self::heat::HeatMap;
 use crate::config::Chip;
 use crate::counters::{CoreCounters, Snapshot};
 use crate::device::{ASSISTS, Departure, Devices, Domain};
 use crate::elf::Image;
-use crate::engine::{BuildError, Engine, Fault, Parts, in_function};
+use crate::engine::{BuildError, Engine, Fault, Parts, in_function, not_decoded};
 use crate::memory::{Request, SCRATCHPAD_BASE, Scratchpad};
 use crate::reference::load;
 
-/// Cycles that the wheel holds.
+/// The number of cycles in the wheel.
 const WHEEL: usize = 1024;
-/// Cores that there may be.
+/// The largest number of cores.
 const CORES: usize = 16;
-/// How far a core runs ahead at most; the rest of the wheel is for stalls that begin before.
+/// The largest number of cycles that a core runs ahead. The rest of the wheel is for stalls that begin
+/// before.
 const AHEAD: u64 = 512;
 
-/// The wheel's and the banks' bits: cores, from here on assists,
+/// The bits of the wheel and of the banks: cores from 0, and assists from here.
 const ASSIST: usize = 16;
-/// and, in the wheel, from here on stores that cores have issued ahead.
+/// The bits of the wheel from here are stores that cores issued in advance.
 const EARLY: usize = 32;
 
 /// The fast engine.
 #[derive(Debug)]
 pub struct Fast {
-    /// Room for 16, so that `who & 15` is always one; only the first `chip.cores` run.
+    /// Always 16, so that `who & 15` is a valid index; only the first `chip.cores` run.
     cores: Box<[Core; CORES]>,
     code: Instructions,
     pad: Scratchpad,
@@ -52,17 +56,17 @@ pub struct Fast {
     chip: Chip,
     now: u64,
     wheel: Box<[u64; WHEEL]>,
-    /// The first cycle at which a device edge must be run.
+    /// The first cycle in which a device edge must be simulated.
     device_cycle: u64,
-    /// By assist: its pending request.
+    /// The pending request of each assist.
     requests: [Request; ASSISTS],
-    /// Requesters that wait, by bank, and banks for which any does.
+    /// The requesters that wait for each bank, and the banks that have any.
     banks: [u32; 32],
     busy_banks: u32,
     bank_last: [u8; 32],
     bank_shift: u32,
     bank_mask: u32,
-    /// Cores whose pending request is a posted store.
+    /// The cores whose pending request is a posted store.
     stores: u32,
     fault: Option<Fault>,
     external_mask: u32,
@@ -173,7 +177,7 @@ impl Fast {
         let mut c = core.counters;
         core.settle(&mut c, heat);
         let now = self.now;
-        // Time that has passed in a wait whose end is not known, and is not counted yet.
+        // Cycles of a wait whose end is not known, which are not counted yet.
         let mut add = |counter: &mut u64, from: u64, pc: u32| {
             let cycles = now.saturating_sub(from);
             *counter += cycles;
@@ -190,13 +194,13 @@ impl Fast {
             }
             Wait::Resume | Wait::Access | Wait::Miss | Wait::Fault => {}
         }
-        // Time that was counted ahead.
+        // Cycles that were counted in advance.
         let mut take = |counter: &mut u64, start: u64, end: u64, pc: u32| {
             let cycles = end.saturating_sub(start.max(now));
             *counter -= cycles;
             heat.take_back(pc, cycles);
         };
-        // A load's second cycle: when it is yet to come, the core has not gone on to another access.
+        // The second cycle of a load: if it is in the future, the core has no other access yet.
         take(&mut c.load, now, core.load_back(), core.access_pc);
         let lump = &core.pipeline_lump;
         take(&mut c.pipeline, lump.start, lump.end, lump.pc);
@@ -205,7 +209,7 @@ impl Fast {
         c
     }
 
-    /// What ends the run: a core's fault comes before that of a device.
+    /// The fault that ends the run: that of a core is reported before that of a device.
     #[cold]
     fn take_fault(&mut self) -> Fault {
         self.fault.take().unwrap_or_else(|| Fault::Device {
@@ -214,14 +218,14 @@ impl Fast {
         })
     }
 
-    /// Core `who` stops the run.
+    /// Records the fault of core `who`.
     #[cold]
     fn core_fault(&mut self, who: usize) {
         let core = &self.cores[who & (CORES - 1)];
         let mut what = core.fault.clone().unwrap_or_default();
         if what.is_empty() {
             let word = self.image.text.get((core.pc / 4) as usize).copied().unwrap_or(0);
-            what = format!("word {word:#010x} is no instruction of the subset");
+            what = not_decoded(word);
         }
         let function = in_function(&self.image, core.pc);
         let fault = Fault::Core { core: who, cycle: self.now, pc: core.pc, function, what };
@@ -249,13 +253,13 @@ impl Fast {
         self.set_device_cycle(next.0);
     }
 
-    /// The next edge is at `at`: the cycle that comes after it.
+    /// Sets the cycle of the next device edge, which is at the time `at`.
     fn set_device_cycle(&mut self, at: u64) {
         let period = self.devices.clock(Domain::Cores).period;
         self.device_cycle = if at == u64::MAX { u64::MAX } else { at.div_ceil(period) };
     }
 
-    /// Assists whose port may have something to ask decide what.
+    /// Lets the assists whose port may have a request choose it.
     #[inline(never)]
     fn choose(&mut self) {
         let mut dirty = std::mem::take(&mut self.devices.dirty);

@@ -1,9 +1,10 @@
-//! The firmware that comes with the simulator: prebuilt images, so that running needs only Rust.
+//! The firmware that is included with the simulator. The images are prebuilt, so that using it needs only
+//! Rust.
 //!
-//! Sources, linker script and hashes are in `crates/nicsim/firmware`; `cargo xtask firmware` rebuilds
-//! the images with Debian's clang and lld and compares them byte for byte.
+//! Sources, linker script and hashes are in `crates/nicsim/firmware`; `cargo xtask firmware` rebuilds the
+//! images with Debian's clang and lld and compares them byte for byte.
 
-/// One of the images.
+/// An included image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Builtin {
     /// One core, no locks, no ordering (Table 1).
@@ -14,15 +15,15 @@ pub enum Builtin {
     Rmw,
     /// Task-level parallel with an event register (section 3.2).
     Task,
-    /// `Rmw`, and RSS and exact-match filters choose among several return rings.
+    /// `Rmw`, with RSS and exact-match filters that choose one of several return rings.
     Steer,
 }
 
 impl Builtin {
-    /// All of them.
+    /// All images.
     pub const ALL: [Self; 5] = [Self::Ideal, Self::SwOnly, Self::Rmw, Self::Task, Self::Steer];
 
-    /// Its name on the command line.
+    /// The name on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Self::Ideal => "ideal",
@@ -33,7 +34,7 @@ impl Builtin {
         }
     }
 
-    /// What it is.
+    /// A short description.
     pub fn about(self) -> &'static str {
         match self {
             Self::Ideal => "one core, no locks, no ordering",
@@ -44,7 +45,7 @@ impl Builtin {
         }
     }
 
-    /// The one of this name.
+    /// The image of this name.
     pub fn find(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|builtin| builtin.name() == name)
     }

@@ -1,21 +1,20 @@
-//! The instruction set: the integer part of MIPS II that an R4000 shares with its 32-bit elders,
-//! plus `set` and `update` (Willmann et al., HPCA 2005, section 4).
+//! The instruction set: the integer part of MIPS II that an R4000 shares with its 32-bit predecessors,
+//! and `set` and `update` (Willmann et al., HPCA 2005, section 4).
 //!
 //! Encodings follow the MIPS R4000 User's Manual, appendix A. `set` and `update` use SPECIAL2
-//! (0x1c), reserved on an R4000:
+//! (0x1c), which is reserved on an R4000:
 //!
 //! ```text
 //!   set base, index          0x7000003e | base<<21 | index<<16
 //!   update rd, base, from    0x7000003f | base<<21 | from<<16 | rd<<11
 //! ```
 //!
-//! Left out, and refused by name: branch-likely, unaligned loads and stores, traps, 64-bit,
-//! floating point, and coprocessor 0 but `mfc0`. [`decode`] is total: any word is an instruction of
-//! the subset or `None`. Thread-safety: values only.
+//! Not supported: branch-likely, unaligned loads and stores, traps, 64-bit, floating point, and coprocessor 0
+//! except `mfc0`. [`decode`] accepts every word: a word outside the subset gives `None`. Thread-safety: values only.
 
 use std::fmt;
 
-/// What an instruction does.
+/// The operation of an instruction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 #[allow(missing_docs, reason = "the names are the manual's mnemonics")]
@@ -85,7 +84,7 @@ pub enum Op {
 /// A decoded instruction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Insn {
-    /// What it does.
+    /// The operation.
     pub op: Op,
     /// First source register (base register of a memory access).
     pub rs: u8,
@@ -93,7 +92,7 @@ pub struct Insn {
     pub rt: u8,
     /// The register that is written; 0 for none.
     pub rd: u8,
-    /// Immediate: extended as the operation wants, shift amount, or absolute target.
+    /// The immediate, extended as the operation requires; a shift amount; or an absolute target.
     pub imm: u32,
 }
 
@@ -187,14 +186,14 @@ fn field(word: u32, at: u32) -> u8 {
     (word >> at & 31) as u8
 }
 
-/// Coarse classes, as the ILP study and the profiles want them.
+/// The classes of instructions that the ILP study and the profiles distinguish.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Class {
     /// Arithmetic, logic, shifts, moves.
     Alu,
-    /// Reads memory into a register (`sc` and `update` too: they return a value).
+    /// Reads memory into a register; includes `sc` and `update`, which return a value.
     Load,
-    /// Writes memory only.
+    /// Only writes memory.
     Store,
     /// Conditional branch.
     Branch,
@@ -203,14 +202,14 @@ pub enum Class {
 }
 
 impl Insn {
-    /// Its class.
+    /// The class of its operation.
     pub fn class(&self) -> Class {
         match self.op as u8 {
             op if op >= Op::Break as u8 => Class::Alu,
             op if op >= Op::Sb as u8 => Class::Store,
             op if op >= Op::Lb as u8 => Class::Load,
             op if op >= Op::J as u8 => Class::Jump,
-            // `b` is `beq $0, $0`: it depends on nothing.
+            // `b` is `beq $0, $0`, which depends on nothing.
             op if op >= Op::Beq as u8 && self.op == Op::Beq && self.rs == self.rt => Class::Jump,
             op if op >= Op::Beq as u8 => Class::Branch,
             _ => Class::Alu,
@@ -222,13 +221,13 @@ impl Insn {
         matches!(self.class(), Class::Load | Class::Store)
     }
 
-    /// Whether an instruction in the delay slot follows before it takes effect.
+    /// Whether it has a delay slot: the next instruction is executed before the jump takes effect.
     pub fn has_delay_slot(&self) -> bool {
         (Op::Beq as u8..=Op::Jalr as u8).contains(&(self.op as u8))
     }
 }
 
-/// A result of arithmetic that traps on an R4000.
+/// A signed overflow, which traps on an R4000.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Overflow;
 
@@ -269,8 +268,8 @@ pub fn alu(insn: &Insn, a: u32, b: u32) -> Result<u32, Overflow> {
     })
 }
 
-/// HI and LO after a multiplication or division; dividing by zero leaves zeros (undefined in the
-/// manual).
+/// HI and LO after a multiplication or division. The result of a division by zero is zero; the manual leaves
+/// it undefined.
 pub fn muldiv(op: Op, a: u32, b: u32) -> (u32, u32) {
     let wide = |product: u64| ((product >> 32) as u32, product as u32);
     match op {
@@ -304,7 +303,7 @@ const NAMES: [&str; 32] = [
 ];
 
 impl fmt::Display for Insn {
-    /// As an assembler would write it; targets and immediates in hexadecimal or signed decimal.
+    /// The instruction in assembly language; targets and immediates are hexadecimal or signed decimal.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         use Op::*;
         let name = format!("{:?}", self.op).to_lowercase();

@@ -15,9 +15,10 @@
 //!                                         ===+=======+=== 128 bits =+===  SDRAM: frames
 //! ```
 //!
-//! [`engine::Engine`] is the machine; [`reference::Reference`] is the obvious one, [`fast::Fast`] the one to
-//! use. Time is exact ([`time`]); nothing here reads a clock, a file or a random number: equal input gives
-//! equal counters, to the bit. No input panics.
+//! [`engine::Engine`] is the interface of the machine. It has two implementations: [`fast::Fast`] for use, and
+//! [`reference::Reference`], a simple one that the fast one is compared with. Time is exact ([`time`]). Nothing
+//! here reads a clock, a file or a random number: equal input gives equal counters, bit for bit. No input
+//! causes a panic.
 
 pub mod config;
 pub mod counters;

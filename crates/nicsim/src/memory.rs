@@ -1,28 +1,28 @@
-//! The scratchpad: what a request does when its bank performs it.
+//! The scratchpad: its contents, and the effect of a request when a bank performs it.
 //!
 //! ```text
-//!   0x0000_0000  instruction memory, 128 KB, fetched only
+//!   0x0000_0000  instruction memory, 128 KB, only for fetches
 //!   0x1000_0000  scratchpad, 256 KB, word-interleaved over S banks; its first 256 bytes are the
-//!                hardware page (see `hw`): pointers that the assists write or listen to
+//!                hardware page (see `hw`): pointers that the assists write or watch
 //!   0x2000_0000  SDRAM, reached through the crossbar's external memory port
 //! ```
 //!
-//! A bank performs one request a cycle, and a request is atomic: that is all that LL/SC, `set` and
-//! `update` need. Invariants: a reservation ends at any write to its word; `update` never looks
-//! beyond one aligned word. Thread-safety: values only.
+//! A bank performs one request in a cycle, and a request is atomic; LL/SC, `set` and `update` need nothing
+//! else. Invariants: a reservation ends at any write to its word; `update` never accesses more than one
+//! aligned word. Thread-safety: values only.
 
 use crate::isa::Op;
 
 /// Bytes of instruction memory (HPCA 2005, section 4).
 pub const IMEM_BYTES: u32 = 128 * 1024;
-/// Where the scratchpad begins.
+/// The address of the scratchpad.
 pub const SCRATCHPAD_BASE: u32 = 0x1000_0000;
-/// Where the SDRAM begins.
+/// The address of the SDRAM.
 pub const SDRAM_BASE: u32 = 0x2000_0000;
-/// Bytes of SDRAM that are modelled: both frame buffers and room to spare.
+/// Bytes of SDRAM that are modelled, more than both frame buffers need.
 pub const SDRAM_BYTES: u32 = 4 << 20;
 
-/// Word indices of the hardware page. `W` says who writes a word.
+/// Word indices of the hardware page. `W` names the writer of a word.
 pub mod hw {
     /// Words in the page.
     pub const WORDS: u32 = 64;
@@ -56,41 +56,41 @@ pub mod hw {
     pub const RX_SLOT_BYTES: u32 = 21;
     /// See [`RX_BASE`].
     pub const RX_SLOTS: u32 = 22;
-    /// W firmware: any value interrupts the host.
+    /// W firmware: any write interrupts the host.
     pub const INTERRUPT: u32 = 23;
-    /// W firmware: not zero makes every pointer write of hardware also set a bit of [`EVENTS`].
+    /// W firmware: if not zero, every pointer write of the hardware also sets a bit of [`EVENTS`].
     pub const EVENT_ENABLE: u32 = 24;
     /// The event register (section 3.2): bit n for word n.
     pub const EVENTS: u32 = 25;
-    /// W boot: see `config::Boot`; words 32 on.
+    /// W boot: the parameters of the firmware, from word 32 on (see `struct hw` in nic.h).
     pub const BOOT: u32 = 32;
     /// W host: return descriptors consumed, of return rings 0 to 7.
     pub const RET_CONS: u32 = 56;
 }
 
-/// What a requester wants of a memory.
+/// A request to a memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Request {
-    /// The instruction that asks; `Lw` and `Sw` for assists.
+    /// The operation; assists use `Lw`, `Sw` and `Set`.
     pub op: Op,
     /// Byte address.
     pub addr: u32,
-    /// What to store, or the index operand of `set` and `update`.
+    /// The value to store, or the index operand of `set` and `update`.
     pub value: u32,
 }
 
 impl Request {
-    /// A word to read.
+    /// A request that reads a word.
     pub fn load(addr: u32) -> Self {
         Self { op: Op::Lw, addr, value: 0 }
     }
 
-    /// A word to write.
+    /// A request that writes a word.
     pub fn store(addr: u32, value: u32) -> Self {
         Self { op: Op::Sw, addr, value }
     }
 
-    /// The address whose bank serves it: `set` and `update` go to the word that holds the bit.
+    /// The address that decides the bank: `set` and `update` access the word that contains the bit.
     #[inline(always)]
     pub fn effective(op: Op, base: u32, value: u32) -> u32 {
         match op {
@@ -100,7 +100,7 @@ impl Request {
     }
 }
 
-/// The scratchpad's contents and reservations.
+/// The contents and reservations of the scratchpad.
 #[derive(Clone, Debug)]
 pub struct Scratchpad {
     words: Vec<u32>,
@@ -109,12 +109,12 @@ pub struct Scratchpad {
     reservers: u32,
 }
 
-/// What performing a request did.
+/// The result of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Done {
-    /// What a load, `sc` or `update` returns.
+    /// The value that a load, `sc` or `update` returns.
     pub value: u32,
-    /// The hardware page's word that was written, and what it holds now.
+    /// If a word of the hardware page was written: its index and its new value.
     pub hw: Option<(u32, u32)>,
 }
 
@@ -128,18 +128,18 @@ impl Scratchpad {
         Self { words, mask, reserved: [NO_RESERVATION; 16], reservers: 0 }
     }
 
-    /// Whether an access of `size` bytes at `addr` is inside and aligned.
+    /// Whether an access of `size` bytes at `addr` is inside the scratchpad and aligned.
     #[inline(always)]
     pub fn holds(&self, addr: u32, size: u32) -> bool {
         addr.wrapping_sub(SCRATCHPAD_BASE) >> 2 <= self.mask && addr & (size - 1) == 0
     }
 
-    /// The word at word index `index`, without any timing: for loaders and reports.
+    /// The word at word index `index`, outside the simulated time, for loaders and reports.
     pub fn peek(&self, index: u32) -> u32 {
         self.words[(index & self.mask) as usize]
     }
 
-    /// Sets a word without any timing: for loaders.
+    /// Sets a word outside the simulated time, for loaders.
     pub fn poke(&mut self, index: u32, value: u32) {
         self.words[(index & self.mask) as usize] = value;
     }
@@ -150,14 +150,14 @@ impl Scratchpad {
         self.words[(addr.wrapping_sub(SCRATCHPAD_BASE) >> 2 & self.mask) as usize]
     }
 
-    /// Performs a request of core `who` (16 and above: an assist). The address was checked.
+    /// Performs a request of core `who` (16 and above: an assist). The caller has checked the address.
     #[inline(always)]
     pub fn perform(&mut self, who: usize, request: Request) -> Done {
         let Request { op, addr, value } = request;
         let index = addr.wrapping_sub(SCRATCHPAD_BASE) >> 2 & self.mask;
         let word = self.words[index as usize];
         let read = |value| Done { value, hw: None };
-        // Words first: nearly all are.
+        // Stores of words first, because they are the most frequent.
         if op == Op::Sw {
             return self.write(index, value);
         }
@@ -245,21 +245,21 @@ mod tests {
     }
 
     #[test]
-    fn a_store_of_anyone_breaks_a_reservation() {
+    fn a_store_of_any_requester_ends_a_reservation() {
         let mut pad = Scratchpad::new(256 * 1024);
         ask(&mut pad, 0, Op::Ll, A, 0);
         assert_eq!(ask(&mut pad, 0, Op::Sc, A, 7), 1);
-        assert_eq!(ask(&mut pad, 0, Op::Sc, A, 8), 0, "a reservation serves once");
+        assert_eq!(ask(&mut pad, 0, Op::Sc, A, 8), 0, "a reservation is used once");
         ask(&mut pad, 0, Op::Ll, A, 0);
         ask(&mut pad, 17, Op::Sw, A, 9);
         assert_eq!(ask(&mut pad, 0, Op::Sc, A, 10), 0);
         ask(&mut pad, 0, Op::Ll, A, 0);
         ask(&mut pad, 1, Op::Sw, A + 4, 1);
-        assert_eq!(ask(&mut pad, 0, Op::Sc, A, 11), 1, "another word is another matter");
+        assert_eq!(ask(&mut pad, 0, Op::Sc, A, 11), 1, "a store to another word has no effect");
         assert_eq!(ask(&mut pad, 0, Op::Lw, A, 0), 11);
     }
 
-    /// `update` bit by bit, as the paper words it.
+    /// `update` bit by bit, as the paper describes it.
     fn slow_update(bits: &mut [bool], from: u32) -> u32 {
         let mut at = from;
         while at / 32 == from / 32 && bits[at as usize] {
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn update_is_the_slow_update() {
+    fn update_equals_the_bitwise_update() {
         let mut pad = Scratchpad::new(256 * 1024);
         let mut bits = [false; 128];
         let mut rng = flowyard_frame::Rng::new(1);

@@ -1,8 +1,8 @@
-//! Where the cycles went: by function of the paper's tables, by firmware function, by address.
+//! Profiles: cycles by function of the paper's tables, by firmware function, and by address.
 //!
-//! The firmware says which code belongs where: sections become the symbols `__cat_N_begin` and
-//! `__cat_N_end`, and inlined locks are listed in `.nicprof`. Nothing is executed for it. A firmware
-//! without them is profiled by function only.
+//! The firmware declares which code belongs to which function of the paper: sections give the symbols
+//! `__cat_N_begin` and `__cat_N_end`, and inlined locks are listed in `.nicprof`. This executes no
+//! instructions. A firmware without these declarations is profiled by firmware function only.
 
 use serde::Serialize;
 
@@ -14,7 +14,7 @@ use crate::isa;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Category {
-    /// Entry and main loop.
+    /// The entry and the main loop.
     Other,
     /// Fetch Send BD.
     FetchSendBd,
@@ -32,12 +32,12 @@ pub enum Category {
     ReceiveOrdering,
     /// Receive Locking.
     ReceiveLocking,
-    /// RSS, Flow Director, and handlers of one's own.
+    /// RSS, Flow Director, and handlers of the user.
     Steering,
 }
 
 impl Category {
-    /// All, in the order of their numbers in the firmware.
+    /// All categories, in the order of their numbers in the firmware.
     pub const ALL: [Self; 10] = [
         Self::Other,
         Self::FetchSendBd,
@@ -51,7 +51,7 @@ impl Category {
         Self::Steering,
     ];
 
-    /// Its name in the paper.
+    /// The name in the paper.
     pub fn name(self) -> &'static str {
         match self {
             Self::Other => "Main loop",
@@ -67,20 +67,20 @@ impl Category {
         }
     }
 
-    /// Whether it is counted per sent frame; else per received frame.
+    /// Whether it is counted for each sent frame; otherwise for each received frame.
     pub fn is_send(self) -> bool {
         matches!(self, Self::FetchSendBd | Self::SendFrame | Self::SendOrdering | Self::SendLocking)
     }
 }
 
-/// What some code did.
+/// The counters of a part of the code.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Share {
     /// Instructions.
     pub instructions: u64,
     /// Memory accesses.
     pub accesses: u64,
-    /// Cycles: instructions and stalls.
+    /// Cycles of instructions and stalls.
     pub cycles: u64,
 }
 
@@ -92,27 +92,27 @@ impl Share {
     }
 }
 
-/// A function's share.
+/// The counters of one firmware function.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Function {
     /// Its name.
     pub name: String,
     /// Its first address.
     pub addr: u32,
-    /// What its code did.
+    /// The counters of its code.
     pub share: Share,
 }
 
-/// A profile of a measured window.
+/// The profile of a measured period.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Profile {
-    /// By category, in the order of [`Category::ALL`].
+    /// Counters by category, in the order of [`Category::ALL`].
     pub categories: [Share; 10],
-    /// By function, most cycles first.
+    /// Counters by function; the function with the most cycles is first.
     pub functions: Vec<Function>,
-    /// Passes of the dispatch loop, and those that found nothing to do; 0 without the labels.
+    /// Passes of the dispatch loop; 0 if the firmware has no label `nic_pass`.
     pub passes: u64,
-    /// See `passes`.
+    /// Passes that found nothing to do; 0 if the firmware has no label `nic_idle`.
     pub idle_passes: u64,
 }
 
@@ -140,7 +140,7 @@ pub fn categories(image: &Image) -> Vec<Category> {
 }
 
 impl Profile {
-    /// The profile of `window`, which ran `image`.
+    /// The profile of `window`, in which `image` ran.
     pub fn of(image: &Image, window: &Window) -> Self {
         let mut all = [Share::default(); 10];
         let map = categories(image);
@@ -179,12 +179,12 @@ impl Profile {
         }
     }
 
-    /// The share of one category.
+    /// The counters of one category.
     pub fn share(&self, category: Category) -> Share {
         self.categories[category as usize]
     }
 
-    /// All together.
+    /// The sum of all categories.
     pub fn total(&self) -> Share {
         self.categories.iter().fold(Share::default(), |sum, part| Share {
             instructions: sum.instructions + part.instructions,

@@ -1,18 +1,20 @@
-//! The plain engine: every block, every edge, nothing clever. What the fast engine must equal.
+//! The reference engine, which simulates every block at every clock edge. It is simple, and the fast engine
+//! must equal it.
 //!
 //! ```text
 //!  one cycle:  A  device edges up to now, by time, then PCI, MAC, SDRAM
 //!              B  cores in order: count the cycle, issue, present requests; assists present theirs
 //!              C  each bank in order performs one request, round-robin; then the external memory
 //!                 port; then the instruction memory port
-//!              D  assists in order make up their minds
+//!              D  assists in order choose their next access
 //! ```
 //!
-//! A core that issues in cycle c: an ordinary instruction lets the next issue in c+1. A load is presented
-//! in c; granted in g, the next issues in g+2, and one that uses the value in g+3. A store waits in its
-//! buffer and holds up only the next access. A branch is decided in the decode stage when its operands
-//! were ready a cycle before it issues; otherwise it is predicted (backward taken), and if wrongly, one
-//! instruction after the delay slot is annulled. Source: HPCA 2005, sections 4 and 6.1.
+//! If an ordinary instruction issues in cycle c, the next one issues in c+1. A load that issues in c is
+//! presented in c; if it is granted in g, the next instruction issues in g+2, or in g+3 if it uses the value. A
+//! store waits in its buffer and delays only the next access. A branch is decided in the decode stage if its
+//! operands were ready a cycle before it issues. Otherwise it is predicted (backward taken), and if the
+//! prediction is wrong, one instruction after the delay slot is annulled. Source: HPCA 2005, sections 4 and
+//! 6.1.
 
 mod core;
 
@@ -22,7 +24,6 @@ use crate::device::{ASSISTS, Departure, Devices, Domain};
 use crate::elf::Image;
 use crate::engine::{Access, BuildError, Engine, Fault, Parts, in_function};
 use crate::icache::Icache;
-
 use crate::memory::{Request, SCRATCHPAD_BASE, SDRAM_BASE, Scratchpad, hw};
 
 /// The reference engine.
@@ -36,17 +37,17 @@ pub struct Reference {
     now: u64,
     /// The next edge of PCI, MAC and SDRAM.
     edges: [u64; 3],
-    /// By requester (cores, then assists from 16): since when an assist's request is presented.
+    /// The cycle from which each assist presents its request.
     assist_at: [Option<u64>; ASSISTS],
     bank_last: Vec<usize>,
     external_last: usize,
-    /// Whose access the external port has under way, and whether it is a load.
+    /// The core whose access the external port performs, and whether it is a load.
     external: Option<(usize, bool)>,
     port_last: usize,
     port_free: u64,
-    /// Accesses of the scratchpad, when traced.
+    /// The accesses to the scratchpad, if they are traced.
     pub accesses: Option<Vec<Access>>,
-    /// Instruction addresses issued, by core, when traced.
+    /// The addresses of issued instructions by core, if they are traced.
     pub issued: Option<Vec<Vec<u32>>>,
 }
 
@@ -134,7 +135,7 @@ impl Engine for Reference {
     }
 }
 
-/// The scratchpad with image, boot words and preload in it.
+/// The scratchpad with the image, the parameters of the firmware, and the preloaded words.
 pub(crate) fn load(parts: &Parts, devices: &Devices) -> Scratchpad {
     let mut pad = Scratchpad::new(parts.config.chip.scratchpad_kb * 1024);
     for (offset, words) in &parts.image.data {
@@ -153,9 +154,9 @@ pub(crate) fn load(parts: &Parts, devices: &Devices) -> Scratchpad {
     pad
 }
 
-/// The requester after `last` in `mask`, round-robin.
+/// The next requester after `last` in `mask`, round-robin.
 pub(crate) fn round_robin(mask: u32, last: usize) -> usize {
-    // `last` is at most 31: then the mask of those behind it is empty.
+    // For a `last` of 31, no requester is after it.
     let after = mask & !(2u32 << (last & 31)).wrapping_sub(1);
     (if after != 0 { after } else { mask }).trailing_zeros() as usize
 }
@@ -184,7 +185,7 @@ impl Reference {
         }
     }
 
-    /// A load's value is there; the core issues again in cycle `until`.
+    /// Completes a load with `value`; the core issues again in cycle `until`.
     fn loaded(&mut self, who: usize, value: u32, until: u64) {
         let core = &mut self.cores[who];
         if let Some((_, register)) = core.load.take()
@@ -215,7 +216,7 @@ impl Reference {
     }
 
     fn banks(&mut self) -> Result<(), Fault> {
-        // All were presented before the first is performed.
+        // All requests are presented before the first is performed.
         let presented: Vec<_> = (0..16 + ASSISTS).map(|who| self.presented(who)).collect();
         for bank in 0..self.bank_last.len() {
             let mut mask = 0u32;
@@ -316,7 +317,7 @@ impl Reference {
     }
 }
 
-/// Coprocessor 0: register 9 counts cycles, register 15 is the core's number.
+/// Reads coprocessor 0: register 9 counts cycles, register 15 is the number of the core.
 pub(crate) fn coprocessor(register: u32, now: u64, who: usize) -> u32 {
     match register {
         9 => now as u32,

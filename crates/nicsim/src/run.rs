@@ -1,4 +1,4 @@
-//! A run: warm up, measure, close the books.
+//! A run: warm-up, measurement, and the check of its counters.
 
 use crate::config::Config;
 use crate::counters::{Snapshot, Window};
@@ -7,36 +7,36 @@ use crate::elf::{ElfError, Image};
 use crate::engine::{BuildError, Engine, Fault, Parts};
 use crate::firmware::Builtin;
 
-/// Why a run gave no result.
+/// Why a run has no result.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RunError {
-    /// It could not begin.
+    /// The machine could not be built.
     #[error(transparent)]
     Build(#[from] BuildError),
-    /// It stopped.
+    /// The simulation stopped.
     #[error(transparent)]
     Fault(#[from] Fault),
-    /// The books do not balance: a defect of the simulator.
+    /// The counters do not balance, which is a defect of the simulator.
     #[error("{0}: this is a defect of flowyard; please report it with the configuration")]
-    Books(String),
+    Defect(String),
 }
 
-/// What a run gave.
+/// The result of a run.
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    /// What it ran with.
+    /// The configuration.
     pub config: Config,
-    /// The measured time.
+    /// The counters of the measured time.
     pub window: Window,
-    /// Everything since time 0, at the end.
+    /// The counters since time 0, at the end.
     pub end: Snapshot,
-    /// The firmware, for names.
+    /// The firmware, for the names of its functions.
     pub image: Image,
     /// Time units in a second.
     pub units_per_second: u64,
-    /// Frames that were sent, if asked for.
+    /// The transmitted frames, if they were kept.
     pub departures: Vec<Departure>,
-    /// The variables asked for: name and words.
+    /// The requested variables of the firmware: name and words.
     pub peeks: Vec<(String, Vec<u32>)>,
 }
 
@@ -48,7 +48,7 @@ pub fn image(config: &Config, file: &[u8]) -> Result<Image, ElfError> {
     Image::parse(file, config.chip.scratchpad_kb * 1024)
 }
 
-/// Runs a builtin firmware on engine `E`.
+/// Runs an included firmware on engine `E`.
 ///
 /// # Errors
 /// [`RunError`].
@@ -58,7 +58,7 @@ pub fn builtin<E: Engine>(config: &Config, firmware: Builtin) -> Result<Outcome,
     run::<E>(Parts { config: config.clone(), image, ..Parts::default() })
 }
 
-/// Warms up, measures, and checks order, conservation and that every cycle has one category.
+/// Warms up, measures, and checks that no frame was lost and that every cycle has one category.
 ///
 /// # Errors
 /// [`RunError`].
@@ -94,12 +94,12 @@ pub fn run<E: Engine>(mut parts: Parts) -> Result<Outcome, RunError> {
     })
 }
 
-/// What the configuration wants of the firmware beyond the paper: filters for the first generated flows, to
-/// the queues from the last down; several queues.
+/// Applies the parts of the configuration that are beyond the paper: filters for the first generated flows,
+/// which name the queues from the last one down, and several queues.
 fn install(parts: &mut Parts) -> Result<(), BuildError> {
     let (queues, count) = (parts.config.host.queues, parts.config.firmware.filters);
     if queues > 1 && parts.image.symbol_addr("indirection").is_none() {
-        let what = "host.queues: only one with this firmware; several need --firmware steer";
+        let what = "host.queues: this firmware supports one queue; several need --firmware steer";
         return Err(BuildError::Firmware(what.into()));
     }
     if count > 0 {
@@ -113,7 +113,7 @@ fn install(parts: &mut Parts) -> Result<(), BuildError> {
     Ok(())
 }
 
-/// Name, address and words of the variables to read at the end.
+/// The name, address and number of words of the variables to read at the end.
 fn variables(parts: &Parts) -> Result<Vec<(String, u32, u32)>, BuildError> {
     let find = |name: &String| {
         let symbol = parts.image.symbols.iter().find(|symbol| symbol.name == *name);
@@ -130,16 +130,16 @@ fn variables(parts: &Parts) -> Result<Vec<(String, u32, u32)>, BuildError> {
 
 fn check(window: &Window, end: &Snapshot) -> Result<(), RunError> {
     window.check().map_err(|(core, sum, cycles)| {
-        RunError::Books(format!("core {core}: {sum} cycles counted of {cycles}"))
+        RunError::Defect(format!("core {core}: {sum} cycles counted of {cycles}"))
     })?;
     let d = &end.devices;
-    for (name, books, held) in
+    for (name, frames, held) in
         [("sent", &d.sent, end.held.0), ("received", &d.received, end.held.1)]
     {
-        if books.entered != books.delivered + books.dropped + held && books.errors == 0 {
-            return Err(RunError::Books(format!(
+        if frames.entered != frames.delivered + frames.dropped + held && frames.errors == 0 {
+            return Err(RunError::Defect(format!(
                 "{name}: {} frames in, {} out, {} dropped, {held} held",
-                books.entered, books.delivered, books.dropped
+                frames.entered, frames.delivered, frames.dropped
             )));
         }
     }
@@ -158,7 +158,7 @@ impl Outcome {
         (d.sent.payload_bytes + d.received.payload_bytes) as f64 * 8.0 / self.seconds() / 1e9
     }
 
-    /// What the link could carry of this traffic, in the directions in use, in Gb/s of UDP payload.
+    /// The UDP payload of this traffic that the link can carry, in the directions in use, in Gb/s.
     pub fn udp_limit_gbps(&self) -> f64 {
         udp_limit_gbps(&self.config)
     }
@@ -169,15 +169,15 @@ impl Outcome {
         (d.sent.delivered + d.received.delivered) as f64 / self.seconds()
     }
 
-    /// Frames out of order, changed or unknown, in the whole run.
+    /// Frames that arrived out of order, changed or unknown, in the whole run.
     pub fn errors(&self) -> u64 {
         self.end.devices.sent.errors + self.end.devices.received.errors
     }
 
-    /// Share of arriving frames that was dropped in the measured time.
+    /// The share of arriving frames that were dropped in the measured time.
     pub fn drop_share(&self) -> f64 {
-        let books = &self.window.devices.received;
-        books.dropped as f64 / (books.entered as f64).max(1.0)
+        let frames = &self.window.devices.received;
+        frames.dropped as f64 / (frames.entered as f64).max(1.0)
     }
 }
 
@@ -190,5 +190,5 @@ pub fn udp_limit_gbps(config: &Config) -> f64 {
     config.mac.link_gbps as f64 * payload as f64 / wire as f64 * ways
 }
 
-/// Frames of a capture for [`Parts::arrivals`].
+/// The frames of a capture for [`Parts::arrivals`].
 pub type Arrivals = Vec<Arrival>;

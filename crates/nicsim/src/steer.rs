@@ -1,14 +1,15 @@
-//! Exact-match filters for the firmware 'steer': what the host puts into its table before the start.
+//! Exact-match filters for the firmware 'steer', which the host puts into the firmware's table before the
+//! start.
 
 use crate::elf::Image;
 
 const BUCKETS: u32 = 1024;
 const PROBES: u32 = 8;
 
-/// A filter: this flow goes to this queue.
+/// A filter: the flow, and the queue that its frames go to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Filter {
-    /// IPv4 source address, as its four bytes.
+    /// IPv4 source address.
     pub src: [u8; 4],
     /// IPv4 destination address.
     pub dst: [u8; 4],
@@ -16,7 +17,7 @@ pub struct Filter {
     pub src_port: u16,
     /// Destination port.
     pub dst_port: u16,
-    /// Return ring.
+    /// The return ring.
     pub queue: u32,
 }
 
@@ -26,12 +27,12 @@ pub enum SteerError {
     /// The firmware has no filter table.
     #[error("this firmware has no symbol 'filters': exact-match filters need --firmware steer")]
     NoTable,
-    /// Its neighbourhood is full.
-    #[error("filter {0}: the eight buckets it may be in are taken; install fewer")]
+    /// All buckets that could hold the filter are occupied.
+    #[error("filter {0}: the eight buckets that could hold it are occupied; install fewer filters")]
     Full(usize),
 }
 
-/// The filter of generated flow `flow` (see `device`), to `queue`.
+/// The filter that sends the generated flow `flow` (see `device::net`) to `queue`.
 pub fn of_flow(flow: u32, queue: u32) -> Filter {
     let [a, b] = (flow as u16).to_be_bytes();
     Filter {
@@ -43,12 +44,12 @@ pub fn of_flow(flow: u32, queue: u32) -> Filter {
     }
 }
 
-/// Where in the table, as the firmware's `bucket_of`.
+/// The first bucket of a filter, computed like the firmware's `bucket_of`.
 fn bucket(src: u32, dst: u32, ports: u32) -> u32 {
     (src ^ dst.rotate_left(16) ^ ports).wrapping_mul(0x9e37_79b1) >> 22
 }
 
-/// The table with `filters` in it, for `engine::Parts::preload`: byte address and words.
+/// The table with `filters` for `engine::Parts::preload`: byte address and words.
 ///
 /// # Errors
 /// [`SteerError`].

@@ -1,5 +1,5 @@
-//! Many runs on all host cores. Each run is single-threaded and deterministic, so the results do not
-//! depend on how many run at once.
+//! Many runs on several host cores. Each run is single-threaded and deterministic, so the results do not
+//! depend on the number of threads.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,11 +14,12 @@ use crate::run::{Outcome, RunError, builtin};
 pub struct Job {
     /// The firmware.
     pub firmware: Builtin,
-    /// The machine.
+    /// The configuration.
     pub config: Config,
 }
 
-/// Runs all jobs on `threads` host cores, and says after each how many are done.
+/// Runs all jobs on `threads` host cores. After each run it calls `progress` with the number of runs that are
+/// done and the number of all.
 ///
 /// # Errors
 /// The first error in the order of the jobs.
@@ -32,7 +33,7 @@ pub fn sweep(
         .collect()
 }
 
-/// Makes one result of each input, on `threads` host cores; results are in the order of the inputs.
+/// Computes a result for each input on `threads` host cores; the results are in the order of the inputs.
 pub fn parallel<T: Sync>(
     inputs: &[T],
     threads: usize,
@@ -44,7 +45,7 @@ pub fn parallel<T: Sync>(
     let slots: Vec<Mutex<Option<Result<Outcome, RunError>>>> =
         inputs.iter().map(|_| Mutex::new(None)).collect();
     let work = || {
-        // Each number is taken by exactly one thread.
+        // Exactly one thread takes each number.
         while let index = next.fetch_add(1, Ordering::Relaxed)
             && let Some(input) = inputs.get(index)
         {
@@ -60,7 +61,7 @@ pub fn parallel<T: Sync>(
             scope.spawn(work);
         }
     });
-    let lost = || RunError::Books("a run of the sweep was lost".into());
+    let lost = || RunError::Defect("a run of the sweep was lost".into());
     slots
         .into_iter()
         .map(|slot| slot.into_inner().ok().flatten().unwrap_or_else(|| Err(lost())))

@@ -1,12 +1,12 @@
-//! Exact time: one integer unit in which every clock period and every byte on the wire is whole.
+//! Exact time: one integer unit of which every clock period and every byte time is a multiple.
 //!
 //! ```text
 //!   unit = 1 s / F,  F = the least common multiple of all rates
-//!   edge k of a clock of f Hz is at k * F / f units, without rounding, for ever
+//!   edge k of a clock of f Hz is at k * F / f units, without rounding
 //! ```
 //!
-//! 166 2/3 MHz, 175 MHz and a byte at 10 Gb/s have no common whole number of picoseconds; they do
-//! have a common unit. Invariants: a [`Clock`]'s period is at least one unit; nothing is rounded.
+//! 166 2/3 MHz, 175 MHz and a byte at 10 Gb/s are not all whole numbers of picoseconds, but they have a common
+//! unit. Invariants: a [`Clock`]'s period is at least one unit; nothing is rounded.
 //! Thread-safety: values only.
 
 use std::fmt;
@@ -21,13 +21,13 @@ pub struct Freq {
     den: u64,
 }
 
-/// What is wrong with a rate.
+/// Why a rate cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FreqError {
-    /// The text is no rate.
+    /// The text is not a rate.
     #[error("'{0}' is not a rate in MHz, such as 200, 156.25 or 500/3")]
     Syntax(String),
-    /// The rates have no common unit that 64 bits can count.
+    /// The common unit of the rates is too small for 64 bits.
     #[error("the clock rates have no common time unit of 64 bits; choose rates with fewer digits")]
     NoCommonUnit,
 }
@@ -56,7 +56,7 @@ impl Freq {
 impl FromStr for Freq {
     type Err = FreqError;
 
-    /// MHz: a whole number, a decimal or a fraction.
+    /// Reads a rate in MHz: a whole number, a decimal or a fraction.
     fn from_str(text: &str) -> Result<Self, FreqError> {
         let wrong = || FreqError::Syntax(text.to_owned());
         let body = text.trim().trim_end_matches("MHz").trim();
@@ -126,10 +126,10 @@ pub struct Base {
 }
 
 impl Base {
-    /// The longest unit in which a period of every rate, and a nanosecond, is whole.
+    /// The longest unit of which a period of every rate, and a nanosecond, is a multiple.
     ///
     /// # Errors
-    /// [`FreqError::NoCommonUnit`] when a minute of it does not fit in 63 bits.
+    /// [`FreqError::NoCommonUnit`] when a minute in this unit does not fit in 63 bits.
     pub fn of(rates: &[Freq]) -> Result<Self, FreqError> {
         let mut per_second: u64 = 1_000_000_000;
         for rate in rates {
@@ -146,7 +146,7 @@ impl Base {
         Ok(Self { per_second })
     }
 
-    /// The clock of `rate`, one of the rates that this base was made of.
+    /// The clock of `rate`, which must be one of the rates given to [`Base::of`].
     pub fn clock(self, rate: Freq) -> Clock {
         Clock { period: (self.per_second / rate.num).saturating_mul(rate.den).max(1) }
     }
@@ -165,17 +165,17 @@ impl Base {
 /// A clock: edge `k` is at `k * period` units.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Clock {
-    /// Units between two edges.
+    /// The units between two edges.
     pub period: u64,
 }
 
 impl Clock {
-    /// The first edge at or after `time`, as a time.
+    /// The time of the first edge at or after `time`.
     pub fn at_or_after(self, time: u64) -> u64 {
         time.div_ceil(self.period) * self.period
     }
 
-    /// The first edge after `time`, as a time.
+    /// The time of the first edge after `time`.
     pub fn after(self, time: u64) -> u64 {
         (time / self.period + 1) * self.period
     }
@@ -210,7 +210,7 @@ mod tests {
         let base = Base::of(&rates).unwrap();
         for rate in rates {
             let clock = base.clock(rate);
-            // One second holds exactly f edges.
+            // One second has exactly f edges.
             assert_eq!(
                 u128::from(clock.period) * u128::from(rate.num),
                 u128::from(base.per_second()) * u128::from(rate.den)

@@ -1,12 +1,13 @@
-//! Access traces on disk: what the banks performed, in order.
+//! Files of access traces: the requests that the banks performed, in order.
 //!
 //! ```text
 //!   "FYNT0001"  firmware hash (u64)  records (u64)   record...
 //!   record: cycles since the last (LEB128)  who (u8)  operation (u8)  address (u32)
 //! ```
 //!
-//! Little-endian. `who` is a core, or 16 + an assist; the operation 0 load, 1 store, 2 both. Stored
-//! values are not kept. Reading checks everything and names the offset of what is wrong.
+//! Numbers are little-endian. `who` is the number of a core, or 16 plus that of an assist; the operation is
+//! 0 for a load, 1 for a store, 2 for both. Stored values are not kept. The reader checks everything; its
+//! errors name the offset.
 
 use crate::engine::Access;
 use crate::isa::Op;
@@ -14,50 +15,50 @@ use crate::memory::Request;
 
 const MAGIC: &[u8; 8] = b"FYNT0001";
 
-/// What is wrong with a trace file.
+/// Why a trace file cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TraceError {
-    /// It is no trace.
-    #[error("no access trace of flowyard: the file begins with other bytes than FYNT0001")]
+    /// The file is not a trace.
+    #[error("not an access trace of flowyard: the file does not begin with FYNT0001")]
     Magic,
-    /// It ends too early.
+    /// The file ends too early.
     #[error("trace is cut short: record {record} of {records} at offset {at:#x} is not whole")]
     Short {
         /// The first record that is missing.
         record: u64,
-        /// How many there should be.
+        /// The number of records in the header.
         records: u64,
-        /// Where it should be.
+        /// The offset at which it should be.
         at: usize,
     },
-    /// A record has a value that cannot be.
+    /// A record has an invalid value.
     #[error("trace record {record} at offset {at:#x}: {what}")]
     Record {
-        /// Which.
+        /// The number of the record.
         record: u64,
-        /// Where.
+        /// The offset of the record.
         at: usize,
-        /// What.
+        /// The reason.
         what: String,
     },
-    /// It was made with another firmware.
+    /// The trace was made with another firmware.
     #[error("trace was made with another firmware (hash {found:#018x}, not {wanted:#018x})")]
     Firmware {
-        /// In the file.
+        /// The hash in the file.
         found: u64,
-        /// Of the firmware given.
+        /// The hash of the given firmware.
         wanted: u64,
     },
 }
 
-/// A hash of a firmware file: FNV-1a, to tell files apart, not to secure them.
+/// The FNV-1a hash of a firmware file, which detects a different file but gives no security.
 pub fn hash(file: &[u8]) -> u64 {
     file.iter().fold(0xcbf2_9ce4_8422_2325, |sum, &byte| {
         (sum ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
     })
 }
 
-/// A trace as a file.
+/// The bytes of a trace file.
 pub fn encode(accesses: &[Access], firmware: u64) -> Vec<u8> {
     let mut file = Vec::with_capacity(24 + 8 * accesses.len());
     file.extend_from_slice(MAGIC);
@@ -83,10 +84,10 @@ pub fn encode(accesses: &[Access], firmware: u64) -> Vec<u8> {
     file
 }
 
-/// The trace in a file, which must have been made with the firmware of this hash.
+/// The trace in `file`, which must have been made with the firmware of this hash.
 ///
 /// # Errors
-/// [`TraceError`] names what is wrong and where.
+/// [`TraceError`] with the reason and the offset.
 pub fn decode(file: &[u8], firmware: u64) -> Result<Vec<Access>, TraceError> {
     if file.get(..8) != Some(MAGIC) {
         return Err(TraceError::Magic);
@@ -116,7 +117,7 @@ pub fn decode(file: &[u8], firmware: u64) -> Result<Vec<Access>, TraceError> {
                 break;
             }
             if shift > 56 {
-                let what = "a time of more than 63 bits".into();
+                let what = "the time has more than 63 bits".into();
                 return Err(TraceError::Record { record, at: begin, what });
             }
         }
@@ -130,12 +131,13 @@ pub fn decode(file: &[u8], firmware: u64) -> Result<Vec<Access>, TraceError> {
             1 => Op::Sw,
             2 => Op::Set,
             _ => {
-                let what = format!("operation {kind}, wanted 0, 1 or 2");
+                let what = format!("operation {kind} is not 0, 1 or 2");
                 return Err(TraceError::Record { record, at: begin, what });
             }
         };
         if who >= 20 {
-            let what = format!("requester {who}, wanted a core (0 to 15) or an assist (16 to 19)");
+            let what =
+                format!("requester {who} is neither a core (0 to 15) nor an assist (16 to 19)");
             return Err(TraceError::Record { record, at: begin, what });
         }
         let addr = u32::from_le_bytes([a, b, c, d]);
@@ -163,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read() {
+    fn a_written_trace_is_read_back() {
         assert_eq!(decode(&encode(&trace(), 7), 7).unwrap(), trace());
     }
 

@@ -1,6 +1,6 @@
-//! Shows every element with made-up data, and the hard cases: `gallery [--text [columns] | --svg | FILE]`.
+//! Shows every element with invented data, and difficult cases: `gallery [--text [columns] | --svg | FILE]`.
 //!
-//! Without argument the page goes to standard output; look at it in a browser, light, dark and printed.
+//! Without an argument the page is written to standard output. Look at it in a browser: light, dark, printed.
 
 use std::io::Write as _;
 use std::path::Path;
@@ -14,6 +14,7 @@ use flowyard_report::{
 struct Dice(Rng);
 
 impl Dice {
+    /// A number from 0 to 1.
     fn roll(&mut self) -> f64 {
         self.0.unit()
     }
@@ -50,9 +51,7 @@ fn locality() -> Plot {
         Axis::categories("", policies),
     )
     .bars("locality", [0.124, 0.131, 0.873, 1.0, 0.999_7])
-    .note(
-        "A frame is local when the core that receives it also runs the application that reads it.",
-    )
+    .note("A frame is local if the core that receives it also runs the application that reads it.")
 }
 
 fn occupancy(dice: &mut Dice) -> Plot {
@@ -122,7 +121,7 @@ fn loss() -> Plot {
 
 fn cycles() -> Plot {
     Plot::new(
-        "Where the cycles go",
+        "Cycles by stage",
         Axis::categories("", ["rss", "flow director", "RFS", "software only"]),
         Axis::linear("cycles per frame", Unit::Count),
     )
@@ -196,7 +195,7 @@ fn hard_cases(dice: &mut Dice) -> Section {
     let nan = f64::NAN;
     let long = [
         "a policy with a very long name that goes on",
-        "another long one, wherever it may lead",
+        "another policy with a long name",
         "短い名前",
         "x",
     ];
@@ -207,27 +206,27 @@ fn hard_cases(dice: &mut Dice) -> Section {
         let k = f64::from(i);
         plot.line(format!("queue {i}"), vec![(0.0, k), (1e9, k + 20.0 * dice.roll())])
     });
-    Section::new("Hard cases")
+    Section::new("Difficult cases")
         .plot(load(dice, 64))
         .plots([
             Plot::new("One queue", Axis::categories("queue", ["0"]), Axis::linear("frames", Unit::Count)).bars("rss", [12.0]),
             few("Nothing at all"),
-            few("One point").line("lonely", vec![(5e6, 3.0)]),
+            few("One point").line("single", vec![(5e6, 3.0)]),
             few("Not numbers").line("gaps", vec![(0.0, 1.0), (1.0, nan), (2.0, f64::INFINITY), (3.0, 2.0), (4.0, 3.0)]),
             few("Huge").line("huge", vec![(0.0, -1e308), (1.0, 1e308), (2.0, 3e299)]),
             many,
             Plot::new(
-                "Long names, and a title that is itself far too long to stand in one line above a plot of half the width",
+                "Long names, and a title that is much too long for one line above a plot of half the width",
                 Axis::categories("policy", long),
                 Axis::linear("frames", Unit::Count),
             )
             .bars("frames", [1e6, 2e6, nan, 0.0])
             .bars("a series name that is long as well, and then some more", [3e5, 1.0, 2.5e6, 4e5]),
-            Plot::new("Lying, three sets", Axis::linear("load", Unit::Bps), Axis::categories("", long))
+            Plot::new("Horizontal, three sets", Axis::linear("load", Unit::Bps), Axis::categories("", long))
                 .bars("in", [9.4e9, 1e9, nan, 3e6])
                 .bars("out", [9.1e9, 2e9, f64::INFINITY, 0.0])
                 .bars("dropped", [3e8, 4e8, 5e8, 6e8]),
-            few("Limits that crowd")
+            few("Limits close together")
                 .line("load", vec![(0.0, 10.0), (1e9, 12.0)])
                 .limit_y(11.8, "first limit").limit_y(11.9, "second limit").limit_y(12.0, "third limit")
                 .limit_x(9e8, "here").limit_x(9.3e8, "and here"),
@@ -255,7 +254,7 @@ fn page() -> Page {
         )
         .section(Section::new("Load").plot(load(&mut dice, 8)).plot(locality()).plots([cycles(), scatter(&mut dice)]))
         .section(Section::new("Time").plot(occupancy(&mut dice)).plots([latency(&mut dice), throughput()]).plot(loss()))
-        .section(Section::new("Words").definitions([
+        .section(Section::new("Terms").definitions([
             ("Locality", "The share of frames that arrive on the core that runs their application."),
             ("Elephant", "A flow with more than 1 % of all bytes."),
         ]))

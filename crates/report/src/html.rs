@@ -1,7 +1,7 @@
 //! A [`Page`] as one self-contained HTML file: no script, no network, light, dark and print.
 //!
-//! Everything is escaped by `maud`, and control characters are replaced before that. A file is
-//! complete or not there: [`write()`] fills a temporary beside it and renames.
+//! Everything is escaped by `maud`, and control characters are replaced before that. A file is written
+//! completely or not at all: [`write()`] fills a temporary file in the same folder and renames it.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -18,20 +18,20 @@ use crate::theme;
 #[derive(Debug, thiserror::Error)]
 #[error("{}: cannot write the page: {source} (is the folder there and writable?)", path.display())]
 pub struct WriteError {
-    /// The file that was asked for; it is as it was before.
+    /// The file that was to be written; it is unchanged.
     pub path: PathBuf,
-    /// What the system said.
+    /// The error of the system.
     pub source: std::io::Error,
 }
 
-/// Writes `page` to `path`, whole or not at all: a temporary in the same folder takes its place.
+/// Writes `page` to `path` completely or not at all: a temporary file in the same folder replaces it.
 ///
 /// # Errors
-/// [`WriteError`]; a file that stood at `path` is then untouched.
+/// [`WriteError`]; an existing file at `path` is then unchanged.
 pub fn write(path: &Path, page: &Page) -> Result<(), WriteError> {
     let failed = |source| WriteError { path: path.to_path_buf(), source: of_system(source) };
-    // Through links to what they lead to; and a device or pipe is written to, not replaced:
-    // a rename onto /dev/null would leave a file there.
+    // Links are followed to their target. A device or pipe is written to and not replaced: a rename to
+    // /dev/null would replace the device by a file.
     let target = path.canonicalize();
     let path = target.as_deref().unwrap_or(path);
     if path.metadata().is_ok_and(|about| !about.is_file() && !about.is_dir()) {
@@ -44,7 +44,7 @@ pub fn write(path: &Path, page: &Page) -> Result<(), WriteError> {
     let fill = || -> std::io::Result<()> {
         let mut builder = tempfile::Builder::new();
         builder.prefix(".flowyard-").suffix(".html");
-        // The temporary's own mode is for its maker only; a report is for whoever the umask allows.
+        // By default only the owner can read a temporary file; a report has the permissions of the umask.
         #[cfg(unix)]
         builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
         let mut file = builder.tempfile_in(folder)?;
@@ -56,7 +56,7 @@ pub fn write(path: &Path, page: &Page) -> Result<(), WriteError> {
     fill().map_err(failed)
 }
 
-/// What the system said, without the temporary's name, which means nothing to the reader.
+/// The error of the system without the name of the temporary file, which the user does not know.
 fn of_system(error: std::io::Error) -> std::io::Error {
     if error.get_ref().is_some() { error.kind().into() } else { error }
 }
@@ -72,7 +72,7 @@ const fn tone_class(tone: Tone) -> Option<&'static str> {
     }
 }
 
-/// Plain text with `` `code` `` set as code; a backquote without partner stays as it is.
+/// Plain text with `` `code` `` formatted as code; an unpaired backquote is printed.
 fn prose(text: &str) -> Markup {
     let text = clean(text);
     let parts: Vec<&str> = text.split('`').collect();
@@ -109,7 +109,7 @@ fn spark(values: &[f64]) -> Markup {
     }
 }
 
-/// Tiles of 9 by 14, in steps of lightness: readable in grey, and by the text behind each.
+/// Tiles of 9 by 14 pixels in steps of lightness, which are readable in grey, each with a text.
 fn heat(tiles: &[(f64, String)]) -> Markup {
     const STEP: usize = 9;
     html! {

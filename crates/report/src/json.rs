@@ -1,22 +1,22 @@
-//! JSON with a name and a version, so that a later reader knows what it holds.
+//! JSON documents with a schema name and version.
 //!
 //! ```json
 //! { "schema": "flowyard.analyze/2", "flowyard": "0.1.0", ...the data's own fields... }
 //! ```
 //!
-//! The number in the schema goes up when a field is renamed, removed or changes its meaning; a new
-//! field does not raise it. Numbers that are not finite become `null`, as JSON has none.
+//! The number in the schema is raised when a field is renamed, removed or changes its meaning; a new field
+//! does not raise it. Numbers that are not finite become `null`, because JSON cannot express them.
 
 use serde::Serialize;
 
 /// The wrapper around every JSON document of flowyard.
 #[derive(Serialize, Debug)]
 pub struct Document<T: Serialize> {
-    /// What the document holds and which edition, `flowyard.<command>/<number>`.
+    /// The schema and its version, `flowyard.<command>/<number>`.
     pub schema: &'static str,
     /// The version of flowyard that wrote it.
     pub flowyard: &'static str,
-    /// The content: a struct or a map, its fields side by side with the two above.
+    /// The content: a struct or a map, whose fields are beside the two above.
     #[serde(flatten)]
     pub data: T,
 }
@@ -24,18 +24,20 @@ pub struct Document<T: Serialize> {
 /// Why a document could not be written as JSON.
 #[derive(Debug, thiserror::Error)]
 pub enum JsonError {
-    /// `data` is not a struct or map with string keys, or one of its own serializers refused.
+    /// `data` is not a struct or a map with string keys, or one of its serializers failed.
     #[error("{schema}: cannot be written as JSON: {source} (the data must be a struct or a map)")]
     Shape {
-        /// The schema of the document at fault.
+        /// The schema of the document.
         schema: &'static str,
-        /// What the serializer said.
+        /// The message of the serializer.
         source: serde_json::Error,
     },
-    /// `data` has a field that the wrapper owns.
-    #[error("{schema}: the data has a field {key:?}, which belongs to the wrapper; rename it")]
+    /// `data` has a field of the wrapper's name.
+    #[error(
+        "{schema}: the data has a field {key:?}, which is reserved for the document itself; rename it"
+    )]
     Reserved {
-        /// The schema of the document at fault.
+        /// The schema of the document.
         schema: &'static str,
         /// `schema` or `flowyard`.
         key: &'static str,
@@ -43,7 +45,7 @@ pub enum JsonError {
 }
 
 impl<T: Serialize> Document<T> {
-    /// `data` under `schema`, stamped with this version of flowyard.
+    /// `data` as a document of `schema`, written by this version of flowyard.
     #[must_use]
     pub const fn new(schema: &'static str, data: T) -> Self {
         Self { schema, flowyard: env!("CARGO_PKG_VERSION"), data }
@@ -52,13 +54,13 @@ impl<T: Serialize> Document<T> {
     /// The document, indented by two spaces, ending with a newline.
     ///
     /// # Errors
-    /// [`JsonError`] where the data is no struct or map, or has a field `schema` or `flowyard`.
+    /// [`JsonError`] if the data is not a struct or map, or has a field `schema` or `flowyard`.
     pub fn to_json(&self) -> Result<String, JsonError> {
         let schema = self.schema;
         let mut text = serde_json::to_string_pretty(self)
             .map_err(|source| JsonError::Shape { schema, source })?;
         text.push('\n');
-        // A JSON string holds no raw newline, so a line with two spaces and a quote is a top-level key.
+        // A JSON string has no raw newline, so a line that begins with two spaces and a quote is a top-level key.
         for key in ["schema", "flowyard"] {
             let line = format!("  \"{key}\": ");
             if text.lines().filter(|l| l.starts_with(&line)).count() > 1 {

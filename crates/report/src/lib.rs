@@ -1,4 +1,4 @@
-//! One look for every command: text tables, SVG plots, self-contained HTML, versioned JSON.
+//! The output of all commands: text tables, SVG plots, self-contained HTML, versioned JSON.
 //!
 //! ```text
 //!              ┌─ to_text ──> terminal, log
@@ -6,17 +6,19 @@
 //!   Plot ──┼─> Section ─> Page ─ to_html, html::write ──> one file: light, dark, print
 //!   Card ──┘
 //!   any data ─> json::Document ──> { "schema": "flowyard.<command>/1", ... }
+//!   numbers of a paper and of a run ─> exhibit::Exhibit ──> Table, Section, JSON
 //! ```
 //!
-//! Commands say what is to be seen, as plain data; how it looks is decided here, once: numbers in
+//! Commands describe their output as plain data; its appearance is decided in this crate: numbers in
 //! [`num`], colours and spacing in the stylesheet, layout in [`plot`]. Nothing here reads a clock, the
 //! terminal or the environment: the caller passes a [`Style`] and writes the result.
 //!
-//! No data panics: not-a-number, infinity, no rows, control characters and overlong names are all shown.
-//! Thread-safety: values only.
+//! No data causes a panic: not-a-number, infinity, no rows, control characters and overlong names can all
+//! be shown. Thread-safety: values only.
 
 #![forbid(unsafe_code)]
 
+pub mod exhibit;
 pub mod html;
 pub mod json;
 pub mod num;

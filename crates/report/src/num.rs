@@ -1,38 +1,38 @@
 //! Numbers for people, in one place: `1.23 M`, `4.1 GiB`, `81 ms`, `12.3 %`.
 //!
-//! Three significant digits. A number that is shown exactly loses its trailing zeros, one that is
-//! rounded keeps them: `1 M` is a million, `1.00 M` is near a million. A share never rounds to
-//! none or to all: twelve frames lost of ten million are `<0.1 %`, not `0.0 %`, and what remains is
-//! `>99.9 %`. Not a number is `n/a`.
+//! Numbers have three significant digits. A number that is exact has no trailing zeros, a rounded one keeps
+//! them: `1 M` is exactly a million, `1.00 M` is near a million. A share is never rounded to none or to all:
+//! twelve frames lost of ten million are `<0.1 %`, not `0.0 %`, and the remaining share is `>99.9 %`.
+//! Not-a-number is `n/a`.
 
-/// What a number counts, and so how it is written and scaled.
+/// The unit of a number, which decides how it is scaled and written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Unit {
-    /// Things, with decimal prefixes: `1.23 M`.
+    /// A count, with decimal prefixes: `1.23 M`.
     #[default]
     Count,
     /// Packets per second: `1.49 Mpps`.
     Pps,
     /// Bits per second: `9.41 Gbit/s`.
     Bps,
-    /// Memory or data, with binary prefixes: `4.1 GiB`.
+    /// Bytes of memory or data, with binary prefixes: `4.1 GiB`.
     Bytes,
-    /// A length of time; the value is in nanoseconds: `81 ms`.
+    /// A duration; the value is in nanoseconds: `81 ms`.
     Nanos,
     /// A part of a whole; the value is 0 to 1: `12.3 %`.
     Share,
-    /// Anything else, written out without prefix: `Plain("B")` gives `1,518 B`; may be empty.
+    /// Any other unit, which may be empty, without a prefix: `Plain("B")` gives `1,518 B`.
     Plain(&'static str),
 }
 
-/// How a linear axis divides and labels its values.
+/// The scale of a linear axis.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct AxisScale {
     /// Values are divided by this before ticks are chosen.
     pub(crate) divisor: f64,
-    /// Follows each tick's number.
+    /// The text after each tick's number.
     pub(crate) tick_suffix: String,
-    /// Stands in the axis title, in parentheses; empty for none.
+    /// The unit in the axis title, in parentheses; empty for none.
     pub(crate) title_unit: String,
 }
 
@@ -50,7 +50,7 @@ const IEC: [(f64, &str); 7] = [
 const TIME: [(f64, &str); 4] = [(1e9, "s"), (1e6, "ms"), (1e3, "µs"), (1.0, "ns")];
 
 impl Unit {
-    /// `value` for people, with prefix and unit.
+    /// `value` formatted for people, with prefix and unit.
     ///
     /// ```
     /// use flowyard_report::Unit;
@@ -76,7 +76,7 @@ impl Unit {
         }
     }
 
-    /// The divisor and unit that suit an axis which reaches `max` (its largest magnitude).
+    /// The divisor and unit for an axis whose largest magnitude is `max`.
     pub(crate) fn axis(self, max: f64) -> AxisScale {
         let scale = |divisor, tick: &str, title: String| AxisScale {
             divisor,
@@ -86,7 +86,7 @@ impl Unit {
         let pick = |steps: &[(f64, &'static str)]| {
             let last = steps.last().copied().unwrap_or((1.0, ""));
             if max >= 1e21 {
-                return last; // no prefix reaches: the ticks carry exponents
+                return last; // no prefix is large enough: the ticks have exponents
             }
             steps.iter().copied().find(|s| max >= s.0).unwrap_or(last)
         };
@@ -120,13 +120,13 @@ impl IntoScale for (f64, &'static str) {
     }
 }
 
-/// A whole number in full, with separators: `1,234,567`.
+/// A whole number with all its digits and separators: `1,234,567`.
 #[must_use]
 pub fn exact(value: u64) -> String {
     group(&value.to_string())
 }
 
-/// `part` of `whole` as a share for people; `n/a` where `whole` is 0.
+/// `part` of `whole` as a percentage; `n/a` if `whole` is 0.
 ///
 /// ```
 /// assert_eq!(flowyard_report::num::share(12, 10_000_000), "<0.1 %");
@@ -136,7 +136,7 @@ pub fn share(part: u64, whole: u64) -> String {
     if whole == 0 {
         return "n/a".to_string();
     }
-    // Not through one f64 quotient: all but one of 2^60 must not read as all.
+    // A quotient of two f64 is not enough: all but one of 2^60 must not be shown as all.
     if part < whole && part as f64 / whole as f64 >= 0.9995 {
         return ">99.9 %".to_string();
     }
@@ -156,7 +156,7 @@ fn join(number: &str, unit: &str) -> String {
     if unit.is_empty() { number.to_string() } else { format!("{number} {unit}") }
 }
 
-/// Commas between groups of three digits of a plain decimal, sign and fraction kept.
+/// A plain decimal with commas between groups of three digits; sign and fraction are kept.
 pub(crate) fn group(number: &str) -> String {
     let (sign, rest) = number.strip_prefix('-').map_or(("", number), |rest| ("-", rest));
     let (whole, fraction) = rest.split_once('.').map_or((rest, None), |(w, f)| (w, Some(f)));
@@ -174,10 +174,10 @@ pub(crate) fn group(number: &str) -> String {
     out
 }
 
-/// Three significant digits of a finite number; trailing zeros only where it was rounded.
+/// A finite number with three significant digits; trailing zeros only if it was rounded.
 fn digits(value: f64) -> String {
     let size = value.abs();
-    // Half a unit below each power of ten already rounds up to it.
+    // A number within half a unit below a power of ten is rounded up to it.
     let decimals = match size {
         0.0 => return "0".to_string(),
         s if s >= 99.95 => 0,
@@ -202,7 +202,7 @@ fn scaled(value: f64, steps: &[(f64, &str)], unit: &str) -> String {
         return join(&format!("{value:.2e}"), unit);
     }
     let (step, prefix) = steps.iter().copied().find(|s| size >= s.0 * 0.9995).unwrap_or((1.0, ""));
-    // 999.7 of the plain unit is under a thousand and still rounds to it: never "1000".
+    // 999.7 of the plain unit is below a thousand but is rounded up, so it must use the next prefix.
     join(&digits(value / step), &format!("{prefix}{unit}"))
 }
 
@@ -265,7 +265,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn numbers_read_as_people_write_them() {
+    fn numbers_are_written_as_people_write_them() {
         let cases = [
             (Unit::Count, 0.0, "0"),
             (Unit::Count, 7.0, "7"),
@@ -304,7 +304,7 @@ mod tests {
         assert_eq!(share((1 << 60) - 1, 1 << 60), ">99.9 %");
     }
 
-    /// Reads `12.3 M` back; the model that `show` is held against.
+    /// Parses `12.3 M`, to compare it with what `show` was given.
     fn read(text: &str, steps: &[(f64, &str)], unit: &str) -> f64 {
         let (number, rest) = text.split_once(' ').unwrap_or((text, ""));
         let prefix = rest.strip_suffix(unit).expect("the unit is last");

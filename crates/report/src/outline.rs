@@ -1,4 +1,4 @@
-//! A [`Page`] as text for the terminal: the same report, plots as sketches.
+//! A [`Page`] as text for the terminal: the same report, with plots as sketches.
 
 use std::fmt::Write as _;
 
@@ -8,7 +8,7 @@ use crate::page::{Block, Page};
 use crate::table::Tone;
 use crate::text::{Style, wrap};
 
-/// Prose is not set wider than this, however wide the terminal: long lines are hard to read.
+/// The largest width of running text on any terminal, because long lines are hard to read.
 const PROSE: usize = 100;
 
 impl Page {
@@ -43,7 +43,7 @@ impl Page {
     /// Writes [`Page::to_text`] to `out`.
     ///
     /// # Errors
-    /// Those of `out`; a closed pipe is one.
+    /// The errors of `out`, such as a closed pipe.
     pub fn write_text(&self, out: &mut impl std::io::Write, style: &Style) -> std::io::Result<()> {
         out.write_all(self.to_text(style).as_bytes())
     }
@@ -72,8 +72,8 @@ fn put(out: &mut String, style: &Style, text: &str, first: &str, rest: &str, ton
     if text.is_empty() {
         return;
     }
-    let room = style.width.unwrap_or(PROSE).min(PROSE).saturating_sub(first.width());
-    for (i, line) in wrap(&style.clean(text), room).iter().enumerate() {
+    let space = style.width.unwrap_or(PROSE).min(PROSE).saturating_sub(first.width());
+    for (i, line) in wrap(&style.clean(text), space).iter().enumerate() {
         let lead = if i == 0 { first } else { rest };
         let _ = writeln!(out, "{lead}{}", style.paint(line, tone));
     }

@@ -1,7 +1,7 @@
-//! A report as plain data: key figures, then sections of prose, tables and plots. One noun that
-//! becomes a self-contained HTML file ([`Page::to_html`]) or terminal text ([`Page::to_text`]).
+//! A report as plain data: key figures, then sections of text, tables and plots. It becomes a self-contained
+//! HTML file ([`Page::to_html`]) or terminal text ([`Page::to_text`]).
 //!
-//! Prose is plain text; `` `code` `` in backquotes is set as code. Everything is escaped.
+//! Text is plain; `` `code` `` in backquotes is formatted as code. Everything is escaped.
 
 use crate::plot::Plot;
 use crate::table::{Table, Tone};
@@ -16,20 +16,20 @@ pub struct Card {
 }
 
 impl Card {
-    /// `figure` under its `name`, both written for people.
+    /// A card with a `name` and a `figure`, both formatted for people.
     pub fn new(name: impl Into<String>, figure: impl Into<String>) -> Self {
         let (name, figure) = (name.into(), figure.into());
         Self { name, figure, detail: String::new(), tone: Tone::Plain }
     }
 
-    /// A line under the figure: of what, compared with what.
+    /// Sets the line under the figure, such as the value it is compared with.
     #[must_use]
     pub fn detail(mut self, detail: impl Into<String>) -> Self {
         self.detail = detail.into();
         self
     }
 
-    /// This card with a tone.
+    /// This card with an emphasis.
     #[must_use]
     pub const fn tone(mut self, tone: Tone) -> Self {
         self.tone = tone;
@@ -50,11 +50,11 @@ pub(crate) enum Block {
     Note(String),
 }
 
-/// A heading and what stands under it.
+/// A heading and its content.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Section {
     pub(crate) title: String,
-    /// What links to it say, if not the title.
+    /// The text of links to the section, if it is not the title.
     pub(crate) label: String,
     pub(crate) blocks: Vec<Block>,
 }
@@ -65,7 +65,7 @@ impl Section {
         Self { title: title.into(), label: String::new(), blocks: Vec::new() }
     }
 
-    /// This section with a shorter word for the links to it.
+    /// Sets a shorter text for links to this section.
     #[must_use]
     pub fn label(mut self, label: impl Into<String>) -> Self {
         self.label = label.into();
@@ -83,7 +83,7 @@ impl Section {
         self.with(Block::Text(text.into()))
     }
 
-    /// Adds a list with a dot before each item.
+    /// Adds a bulleted list.
     #[must_use]
     pub fn list<S: Into<String>>(self, items: impl IntoIterator<Item = S>) -> Self {
         self.with(Block::List(items.into_iter().map(Into::into).collect()))
@@ -95,26 +95,26 @@ impl Section {
         self.with(Block::Table(table))
     }
 
-    /// Adds a table that is folded up behind its `summary` until the reader wants it; on paper and as
-    /// text it is open.
+    /// Adds a table that is collapsed under its `summary` until the reader opens it. On paper and as text it
+    /// is open.
     #[must_use]
     pub fn folded(self, summary: impl Into<String>, table: Table) -> Self {
         self.with(Block::Folded(summary.into(), table))
     }
 
-    /// Adds a plot over the full width.
+    /// Adds a plot of the full width.
     #[must_use]
     pub fn plot(self, plot: Plot) -> Self {
         self.with(Block::Plot(Box::new(plot)))
     }
 
-    /// Adds plots of half the width, two beside each other where the screen has room.
+    /// Adds plots of half the width, two beside each other if the screen is wide enough.
     #[must_use]
     pub fn plots(self, plots: impl Into<Vec<Plot>>) -> Self {
         self.with(Block::Pair(plots.into()))
     }
 
-    /// Adds terms and what they mean here.
+    /// Adds terms and their definitions.
     #[must_use]
     pub fn definitions<S: Into<String>, T: Into<String>>(
         self,
@@ -149,21 +149,21 @@ impl Page {
         Self { title: title.into(), ..Self::default() }
     }
 
-    /// A line under the title: what was looked at.
+    /// Sets the line under the title: what the report is about.
     #[must_use]
     pub fn subtitle(mut self, subtitle: impl Into<String>) -> Self {
         self.subtitle = subtitle.into();
         self
     }
 
-    /// The command line that makes this page again.
+    /// Sets the command line that makes this page.
     #[must_use]
     pub fn command(mut self, command: impl Into<String>) -> Self {
         self.command = command.into();
         self
     }
 
-    /// When it was made, written by the caller: this crate reads no clock.
+    /// Sets the time at which the page was made, formatted by the caller: this crate reads no clock.
     #[must_use]
     pub fn time(mut self, time: impl Into<String>) -> Self {
         self.time = time.into();

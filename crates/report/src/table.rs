@@ -1,29 +1,28 @@
-//! A table as plain data: one noun that becomes terminal text ([`crate::text`]) and HTML
-//! ([`crate::html`]) alike.
+//! A table as plain data, which becomes terminal text ([`crate::text`]) or HTML ([`crate::html`]).
 //!
-//! Cells hold text that is already written for people (see [`crate::num`]); a table aligns, it does
-//! not compute. Rows may be short (missing cells stay empty) or long (columns without name appear).
+//! Cells hold text that is already formatted for people (see [`crate::num`]); a table aligns them and
+//! computes nothing. Rows may be short (missing cells are empty) or long (columns without a name are added).
 
-/// What a cell or card says beside its words. Never the only carrier of a meaning: colour is lost
-/// on paper and in a pipe.
+/// The emphasis of a cell or card. It must not be the only carrier of a meaning, because colour is lost on
+/// paper and in a pipe.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Tone {
-    /// Nothing special.
+    /// No emphasis.
     #[default]
     Plain,
-    /// As it should be.
+    /// A good result.
     Good,
-    /// Look here.
+    /// A result to look at.
     Warn,
-    /// Not as it should be.
+    /// A bad result.
     Bad,
-    /// The one to compare with, a total, a winner.
+    /// A reference value, a total, the best value.
     Strong,
-    /// Of less weight: not measured, not applicable.
+    /// Less important: not measured, not applicable.
     Dim,
 }
 
-/// What a cell shows.
+/// The content of a cell.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) enum Content {
     Text(String),
@@ -40,34 +39,34 @@ pub struct Cell {
 }
 
 impl Cell {
-    /// Text, numbers included.
+    /// A cell with text, which may be a number.
     pub fn new(text: impl Into<String>) -> Self {
         Self { content: Content::Text(text.into()), tone: Tone::Plain }
     }
 
-    /// A share, 0 to 1, as a bar with its percentage behind it.
+    /// A share, 0 to 1, as a bar followed by its percentage.
     #[must_use]
     pub fn share(share: f64) -> Self {
         Self::bar(share, crate::Unit::Share.show(share))
     }
 
-    /// A bar that fills `share` (0 to 1, clamped) of the cell, and a label behind it.
+    /// A bar that fills `share` (0 to 1, clamped) of the cell, followed by a label.
     pub fn bar(share: f64, label: impl Into<String>) -> Self {
         Self { content: Content::Bar { share, label: label.into() }, tone: Tone::Plain }
     }
 
-    /// One small column per value, from 0 to the largest: load per queue, occupancy over time.
+    /// One small column for each value, from 0 to the largest: load per queue, occupancy over time.
     pub fn spark(values: impl Into<Vec<f64>>) -> Self {
         Self { content: Content::Spark(values.into()), tone: Tone::Plain }
     }
 
-    /// One tile per value, the darker the larger: 0 to 1 (clamped), not a number for "never". The text of
-    /// a tile is shown when one points at it.
+    /// One tile for each value, darker for larger values: 0 to 1 (clamped), or not-a-number for "never". The
+    /// text of a tile is shown when the pointer is on it.
     pub fn heat(tiles: impl Into<Vec<(f64, String)>>) -> Self {
         Self { content: Content::Heat(tiles.into()), tone: Tone::Plain }
     }
 
-    /// This cell with a tone.
+    /// This cell with an emphasis.
     #[must_use]
     pub const fn tone(mut self, tone: Tone) -> Self {
         self.tone = tone;
@@ -96,7 +95,7 @@ pub struct Column {
 }
 
 impl Column {
-    /// A column of words: aligned left, wrapped where the table is too wide.
+    /// A column of words: aligned left, wrapped if the table is too wide.
     pub fn text(name: impl Into<String>) -> Self {
         Self { name: name.into(), unit: String::new(), is_number: false }
     }
@@ -134,12 +133,12 @@ pub struct Table {
 }
 
 impl Table {
-    /// A table without columns; an empty title is not shown.
+    /// A table without columns. An empty title is not shown.
     pub fn new(title: impl Into<String>) -> Self {
         Self { title: title.into(), ..Self::default() }
     }
 
-    /// This table under another title.
+    /// This table with another title.
     #[must_use]
     pub fn titled(mut self, title: impl Into<String>) -> Self {
         self.title = title.into();
@@ -160,12 +159,12 @@ impl Table {
         self
     }
 
-    /// Adds a row at the bottom, for loops.
+    /// Adds a row at the bottom, for use in loops.
     pub fn push(&mut self, cells: impl IntoIterator<Item = Cell>) {
         self.rows.push(cells.into_iter().collect());
     }
 
-    /// Sets the row under the line at the end.
+    /// Sets the total, which is separated from the rows by a line.
     #[must_use]
     pub fn total(mut self, cells: impl IntoIterator<Item = Cell>) -> Self {
         self.total = cells.into_iter().collect();
@@ -185,7 +184,7 @@ impl Table {
         self.rows.is_empty()
     }
 
-    /// The columns, with unnamed ones added up to the longest row.
+    /// The columns, with unnamed columns added to fit the longest row.
     pub(crate) fn all_columns(&self) -> Vec<Column> {
         let longest = self.rows.iter().chain([&self.total]).map(Vec::len).max().unwrap_or(0);
         let mut columns = self.columns.clone();

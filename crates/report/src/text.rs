@@ -6,10 +6,10 @@
 //! rss     1.23 M   ▅▇▄█▅▆▇▅        ███▏         25.1 %
 //! ```
 //!
-//! Two spaces between columns, one thin line under the headings, no other border. A table that is
-//! too wide first wraps its text columns at spaces; if its numbers alone are too wide, every row
-//! becomes a block of `heading  value` lines. Numbers are never cut. Control characters in the data
-//! (a capture may hold anything) never reach the terminal.
+//! Columns are separated by two spaces, and there is one thin line under the headings. A table that is too
+//! wide wraps its text columns at spaces; if its numbers alone are too wide, every row becomes a block of
+//! `heading  value` lines. Numbers are never cut. Control characters in the data (a capture may contain
+//! any bytes) never reach the terminal.
 
 use std::fmt::Write as _;
 
@@ -17,12 +17,12 @@ use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 use crate::table::{Cell, Column, Content, Table, Tone};
 
-/// How text may be written; the caller knows the writer.
+/// How text may be written; the caller knows where it goes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Style {
-    /// Columns of the terminal; `None` for no limit.
+    /// The columns of the terminal; `None` is no limit.
     pub width: Option<usize>,
-    /// Whether bold and colour (ANSI SGR) may be used: only for a terminal.
+    /// Whether bold and colour (ANSI SGR) may be used, which only a terminal understands.
     pub colour: bool,
     /// Whether only ASCII may be used.
     pub ascii: bool,
@@ -56,7 +56,7 @@ impl Style {
         format!("\x1b[{code}m{text}\x1b[0m")
     }
 
-    /// `text` without control characters, and in ASCII where the style asks for it.
+    /// `text` without control characters, and in ASCII if the style requires it.
     pub(crate) fn clean(&self, text: &str) -> String {
         let text = clean(text);
         if !self.ascii || text.is_ascii() {
@@ -84,7 +84,7 @@ impl Style {
     }
 }
 
-/// `text` with everything replaced that could steer a terminal, break XML or turn the line around.
+/// `text` without the characters that could control a terminal, break XML or reverse the line.
 pub(crate) fn clean(text: &str) -> String {
     let is_bad = |c: char| {
         c.is_control()
@@ -99,8 +99,8 @@ pub(crate) fn clean(text: &str) -> String {
     text.chars().map(replace).collect()
 }
 
-/// A bar of `width` columns, filled by `share` (0 to 1, clamped; not a number is empty). Anything
-/// above none shows something.
+/// A bar of `width` columns of which `share` is filled (0 to 1, clamped; not-a-number is empty). A share above
+/// zero is always visible.
 ///
 /// ```
 /// use flowyard_report::text::bar;
@@ -129,8 +129,8 @@ pub fn bar(share: f64, width: usize, ascii: bool) -> String {
     out
 }
 
-/// One character per value, from 0 to the largest; at most `width` characters, each the largest of
-/// its values. Zero is the lowest mark, not a number is a space.
+/// One character for each value, from 0 to the largest. If there are more than `width` values, each character
+/// shows the largest of several. Zero is the lowest mark, not-a-number is a space.
 ///
 /// ```
 /// use flowyard_report::text::spark;
@@ -158,7 +158,7 @@ pub fn spark(values: &[f64], width: usize, ascii: bool) -> String {
     out
 }
 
-/// One character per tile, the fuller the larger; a space for not a number.
+/// One character for each tile, fuller for larger values; a space for not-a-number.
 fn heat(tiles: &[(f64, String)], ascii: bool) -> String {
     const SHADES: [char; 5] = ['·', '░', '▒', '▓', '█'];
     const ASCII: [char; 5] = ['.', ':', '-', '+', '#'];
@@ -173,7 +173,7 @@ fn heat(tiles: &[(f64, String)], ascii: bool) -> String {
 const BAR_WIDTH: usize = 12;
 const SPARK_WIDTH: usize = 48;
 const GAP: &str = "  ";
-/// Text columns are not squeezed below this.
+/// The smallest width to which a text column is reduced.
 const NARROWEST: usize = 8;
 
 fn cell_text(cell: &Cell, style: &Style) -> String {
@@ -182,7 +182,7 @@ fn cell_text(cell: &Cell, style: &Style) -> String {
         Content::Spark(values) => spark(values, SPARK_WIDTH, style.ascii),
         Content::Heat(tiles) => heat(tiles, style.ascii),
         Content::Bar { share, label } => {
-            // Labels are numbers: right-aligned in the width of "100.0 %".
+            // Labels are numbers, right-aligned in the width of "100.0 %".
             format!("{} {:>7}", bar(*share, BAR_WIDTH, style.ascii), style.clean(label))
         }
     }
@@ -193,7 +193,7 @@ fn pad(text: &str, width: usize, right: bool) -> String {
     if right { format!("{space}{text}") } else { format!("{text}{space}") }
 }
 
-/// `text` in lines of at most `width` columns, broken at spaces where there are any.
+/// `text` in lines of at most `width` columns, broken at spaces where possible.
 pub(crate) fn wrap(text: &str, width: usize) -> Vec<String> {
     let width = width.max(1);
     let mut lines = vec![String::new()];
@@ -231,7 +231,7 @@ struct Grid {
     rows: Vec<Vec<(String, Tone)>>,
     total: Vec<(String, Tone)>,
     widths: Vec<usize>,
-    /// Whether a column's cells may be broken over lines.
+    /// Whether the cells of a column may be broken into lines.
     wraps: Vec<bool>,
 }
 
@@ -270,7 +270,7 @@ impl Grid {
         self.widths.iter().sum::<usize>() + GAP.len() * self.widths.len().saturating_sub(1)
     }
 
-    /// Takes columns from the widest text until the table fits; false where it cannot.
+    /// Narrows the widest text columns until the table fits; returns false if it cannot fit.
     fn squeeze(&mut self, limit: usize) -> bool {
         while self.width() > limit {
             let over = self.width() - limit;
@@ -278,7 +278,7 @@ impl Grid {
                 .filter(|&i| self.wraps[i] && self.widths[i] > NARROWEST)
                 .max_by_key(|&i| self.widths[i]);
             let Some(widest) = widest else { return false };
-            // Down to the next widest, so that two long columns share the loss.
+            // Down to the width of the next widest, so that two wide columns are narrowed equally.
             let second = (0..self.widths.len())
                 .filter(|&i| i != widest && self.wraps[i])
                 .map(|i| self.widths[i])
@@ -308,7 +308,7 @@ impl Grid {
             for (i, lines) in wrapped.iter().enumerate() {
                 let tone = cells.get(i).map_or(Tone::Plain, |c| c.1);
                 let text = lines.get(k).map_or("", String::as_str);
-                // Spaces wait for the next text, so that no line ends with any.
+                // Spaces are written before the next text, so that no line ends with spaces.
                 let padded = pad(text, self.widths[i], self.columns[i].is_number);
                 let start = padded.trim_start();
                 gap.push_str(&padded[..padded.len() - start.len()]);
@@ -348,7 +348,7 @@ impl Grid {
         }
     }
 
-    /// One block of `heading  value` lines per row, for terminals too narrow for the columns.
+    /// One block of `heading  value` lines for each row, for terminals that are too narrow for the columns.
     fn write_blocks(&self, out: &mut String, style: &Style) {
         let heads: Vec<String> = self
             .columns
@@ -375,7 +375,7 @@ impl Grid {
 }
 
 impl Table {
-    /// The table as text, ending with a newline; see the module's head for its shape.
+    /// The table as text, ending with a newline; see the head of the module for its form.
     #[must_use]
     pub fn to_text(&self, style: &Style) -> String {
         let mut out = String::new();
@@ -403,7 +403,7 @@ impl Table {
     /// Writes [`Table::to_text`] to `out`.
     ///
     /// # Errors
-    /// Those of `out`; a closed pipe is one.
+    /// The errors of `out`, such as a closed pipe.
     pub fn write_text(&self, out: &mut impl std::io::Write, style: &Style) -> std::io::Result<()> {
         out.write_all(self.to_text(style).as_bytes())
     }

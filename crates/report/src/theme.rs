@@ -1,12 +1,12 @@
-//! The one stylesheet: colours, type and spacing of pages and plots; light, dark and print.
+//! The stylesheet: colours, fonts and spacing of pages and plots, for light, dark and print.
 //!
 //! Series colours follow Okabe and Ito's colour-blind safe set ("Color Universal Design", 2008),
-//! darkened where they would be faint on white and lightened for the dark page. In print, bars are
-//! hatched and lines dashed besides, so that a black-and-white copy can still be read.
+//! darkened where they would be faint on white and lightened for the dark page. In print, bars are also
+//! hatched and lines dashed, so that a black-and-white copy can be read.
 
 use maud::{Markup, html};
 
-/// How many colours there are; after the last they start over, with other dashes.
+/// The number of colours; after the last one they repeat with other dashes.
 const COLOURS: usize = 8;
 const DASHES: usize = 5;
 
@@ -20,14 +20,14 @@ pub(crate) fn page_css() -> String {
     [VARIABLES, PLOT, PAGE, PRINT].concat()
 }
 
-/// The stylesheet of a plot that stands alone.
+/// The stylesheet of a plot without a page.
 pub(crate) fn svg_css() -> String {
     [VARIABLES, PLOT, PRINT].concat()
 }
 
-/// Hatching by series, which the print style fills bars with; once per document.
+/// The hatching of each series, with which the print style fills bars; once for each document.
 pub(crate) fn hatches() -> Markup {
-    // Angle and distance: no two look alike in one colour.
+    // Angle and distance, different for each series, to be distinguished without colour.
     const LINES: [(i32, u32); COLOURS] =
         [(0, 0), (45, 6), (-45, 4), (0, 4), (90, 4), (45, 3), (-45, 8), (90, 8)];
     html! {

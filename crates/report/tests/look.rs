@@ -1,4 +1,4 @@
-//! The look, held fast: text tables to the character, SVG and HTML by structure, no panic on any data.
+//! The output of the crate: text tables to the character, SVG and HTML by structure, no panic on any data.
 
 use flowyard_report::{Axis, Card, Cell, Column, Page, Plot, Section, Style, Table, Tone, Unit};
 use proptest::prelude::*;
@@ -22,7 +22,7 @@ fn table() -> Table {
 }
 
 #[test]
-fn a_table_is_aligned_and_lightly_ruled() {
+fn a_table_is_aligned_and_has_one_line_under_its_heading() {
     let want = "\
 Policies
 
@@ -83,7 +83,7 @@ A note.
 }
 
 #[test]
-fn colour_is_only_for_those_who_ask_and_the_data_cannot_steer_the_terminal() {
+fn colour_is_used_on_request_and_the_data_cannot_control_the_terminal() {
     let table = Table::new("t").column(Column::text("a")).row([Cell::new("x\x1b[2J\u{202e}y\n")]);
     let plain = table.to_text(&Style::plain());
     assert!(!plain.contains('\x1b') && !plain.contains('\u{202e}'), "{plain:?}");
@@ -106,7 +106,7 @@ fn texts<'a>(svg: &'a Document<'_>) -> Vec<&'a str> {
 }
 
 #[test]
-fn bars_stand_as_high_as_their_values() {
+fn bars_are_as_high_as_their_values() {
     let svg = Plot::new(
         "Load",
         Axis::categories("queue", ["a", "b"]),
@@ -133,7 +133,7 @@ fn bars_stand_as_high_as_their_values() {
         .collect();
     let full = bars[0].0;
     let want = [(1.0, "rss, queue a: 100"), (0.5, "rss, queue b: 50"), (0.25, "rfs, queue a: 25")];
-    assert_eq!(bars.len(), want.len(), "a value that is no number has no bar");
+    assert_eq!(bars.len(), want.len(), "a value that is not a number has no bar");
     for ((height, tip), (part, words)) in bars.iter().zip(want) {
         assert!((height - full * part).abs() < 0.11, "{height} of {full}");
         assert_eq!(tip, words);
@@ -176,7 +176,7 @@ fn a_long_series_is_thinned_but_keeps_its_peak() {
 }
 
 #[test]
-fn a_distribution_rises_from_none_to_all() {
+fn a_distribution_rises_from_zero_to_one() {
     let samples = vec![f64::NAN, 4.0, 1.0, 2.0, 3.0];
     let plot = Plot::new(
         "cdf",
@@ -199,7 +199,7 @@ fn a_distribution_rises_from_none_to_all() {
 }
 
 #[test]
-fn a_page_stands_alone_and_says_nothing_raw() {
+fn a_page_is_self_contained_and_escapes_everything() {
     let evil = "<script>alert(1)</script>\"'&\u{0}";
     let plot = Plot::new(evil, Axis::categories(evil, [evil]), Axis::linear(evil, Unit::Count))
         .bars(evil, [1.0])
@@ -233,7 +233,7 @@ fn a_page_stands_alone_and_says_nothing_raw() {
         assert!(!html.contains(outside), "{outside}");
     }
     assert!(!page.to_text(&Style::plain()).contains('\u{0}'));
-    // Void elements aside, the page is XML too: every tag is closed.
+    // Except for void elements the page is XML: every tag is closed.
     let body = &html[html.find("<body>").unwrap()..html.find("</html>").unwrap()];
     Document::parse(body).expect("balanced tags");
 }
@@ -276,7 +276,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
     #[test]
-    fn any_plot_is_well_formed_and_has_only_finite_places(
+    fn any_plot_is_well_formed_and_has_only_finite_positions(
         title in any::<String>(),
         x in any_axis(),
         y in any_axis(),
@@ -313,7 +313,7 @@ proptest! {
     }
 
     #[test]
-    fn any_table_keeps_to_its_width_and_its_text(
+    fn any_table_keeps_its_width_and_its_text(
         names in prop::collection::vec("[a-z ]{0,12}", 0..5),
         rows in prop::collection::vec(prop::collection::vec("[a-z0-9 é]{0,30}", 0..7), 0..6),
         width in 1usize..120,

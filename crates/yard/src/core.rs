@@ -18,6 +18,7 @@
 use std::sync::Arc;
 
 use flowyard_flow::Refusal;
+use flowyard_frame::schedule::rounds;
 use flowyard_frame::{Nanos, To};
 use flowyard_pool::Pool;
 
@@ -40,7 +41,7 @@ pub use parts::Stage;
 pub(crate) use hold::Hold;
 pub(crate) use life::{LEARNT, PROMOTED, RULES, USER, order};
 pub(crate) use observe::Observers;
-use parts::{Bin, clear, learn, mark_sent, rounds};
+use parts::{Bin, clear, learn, mark_sent};
 pub(crate) use parts::{Entry, Exit, Learner, Server};
 
 /// Everything that acts.
@@ -92,7 +93,7 @@ impl Core {
     /// long: where work is expensive, other cores wait for frames.
     fn receive(&mut self, now: Nanos) -> u32 {
         let mut progress = self.enqueue(); // what had to wait goes first
-        let (mut at, mut rounds) = (0, rounds(self.last.0, now));
+        let (mut at, mut rounds) = (0, rounds(now.saturating_sub(self.last.0)));
         loop {
             progress += self.unhold(now);
             if at == self.entry.ports.len() && rounds > 1 {
@@ -208,7 +209,7 @@ impl Core {
     fn transmit(&mut self, now: Nanos) -> u32 {
         let mut progress = 0;
         for at in 0..self.exits.len() {
-            for _ in 0..rounds(self.last.0, now) {
+            for _ in 0..rounds(now.saturating_sub(self.last.0)) {
                 self.observers.start();
                 let taken = self.tx(at, now);
                 self.observers.stage(Span::Tx, taken as usize);

@@ -293,7 +293,13 @@ fn said(panic: &(dyn std::any::Any + Send)) -> String {
 }
 
 /// The body of a core's thread.
-fn core_thread(mut core: Core, cpu: Option<usize>, idle: Idle, shared: &Shared, clock: &Clock) -> Gone {
+fn core_thread(
+    mut core: Core,
+    cpu: Option<usize>,
+    idle: Idle,
+    shared: &Shared,
+    clock: &Clock,
+) -> Gone {
     let mut remarks = Vec::new();
     if let Some(cpu) = cpu
         && !sys::pin(cpu)
@@ -311,7 +317,12 @@ fn core_thread(mut core: Core, cpu: Option<usize>, idle: Idle, shared: &Shared, 
 }
 
 /// Ticks until all is drained. Returns what the core died of, if it did.
-fn tick_until_drained(core: &mut Core, idle: Idle, shared: &Shared, clock: &Clock) -> Option<String> {
+fn tick_until_drained(
+    core: &mut Core,
+    idle: Idle,
+    shared: &Shared,
+    clock: &Clock,
+) -> Option<String> {
     let (mut ended, mut quiet, mut last) = (false, 0, clock());
     loop {
         let now = clock();

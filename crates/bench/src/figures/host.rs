@@ -3,8 +3,8 @@
 
 use flowyard_hostsim::Profile;
 use flowyard_hostsim::closed::{Costs, Setup, Steering};
-use flowyard_hostsim::figure::{Bound, Figure, File, Kind, Made, Row};
 use flowyard_hostsim::paper::Context;
+use flowyard_report::exhibit::{Exhibit, Made, Spec};
 use flowyard_report::{Axis, Plot, Unit};
 use flowyard_yard::Clock;
 
@@ -66,22 +66,22 @@ fn measure_all(clock: &Clock) -> anyhow::Result<(Vec<Vec<Measured>>, Rounds)> {
     Ok((runs, rounds))
 }
 
-pub(super) fn make(context: &Context, clock: &Clock) -> anyhow::Result<Figure> {
-    let file = File::parse(NAME, include_str!("../../../../figures/host-rps-rfs.toml"))?;
-    let skipped = |file: File, why: String| {
+pub(super) fn make(context: &Context, clock: &Clock) -> anyhow::Result<Exhibit> {
+    let spec = Spec::parse(NAME, include_str!("../../../../figures/host-rps-rfs.toml"))?;
+    let skipped = |spec: Spec, why: String| {
         let made = Made { notes: vec![format!("Skipped: {why}.")], ..Made::default() };
-        Ok(file.with(made)?)
+        Ok(spec.with(made)?)
     };
     if let Some(why) = obstacle() {
-        return skipped(file, why.to_owned());
+        return skipped(spec, why.to_owned());
     }
     let here = context.here.as_ref();
     let here = here.ok_or_else(|| anyhow::anyhow!("the costs of this machine are missing"))?;
     if let Err(why) = Costs::of(here) {
-        return skipped(file, why.to_string());
+        return skipped(spec, why.to_string());
     }
     let (runs, rounds) = measure_all(clock)?;
-    let (mut rates, mut shares) = (Vec::new(), Vec::new());
+    let (mut made, mut shares) = (Made::default(), Vec::new());
     let mut bars: [Vec<f64>; 4] = Default::default();
     let mut runs = runs.into_iter();
     for servers in SERVERS {
@@ -91,17 +91,10 @@ pub(super) fn make(context: &Context, clock: &Clock) -> anyhow::Result<Figure> {
             let share = mean(&measured.iter().map(|run| run.local_share).collect::<Vec<_>>());
             let model = predict(here, steering, servers)?;
             let plural = if servers == 1 { "" } else { "s" };
-            let row = |what: &str, measured: f64, model: f64| {
-                let name = format!("{servers} server thread{plural}, {name}: {what}");
-                let beside = Some((measured, Bound::Equal));
-                Row::new(name, beside, model, Kind::Prediction, file.tolerance)
-            };
-            rates.push(row("thousand requests/s", rate, model.rate / 1e3));
-            shares.push(row(
-                "received on the server's processor, %",
-                100.0 * share,
-                100.0 * model.local_share,
-            ));
+            let row = |what: &str| format!("{servers} server thread{plural}, {name}: {what}");
+            made.push_beside(row("thousand requests/s"), rate, model.rate / 1e3);
+            let name = row("received on the server's processor, %");
+            shares.push((name, 100.0 * share, 100.0 * model.local_share));
             for (bars, value) in
                 bars.iter_mut().zip([rate, model.rate / 1e3, share, model.local_share])
             {
@@ -117,7 +110,7 @@ pub(super) fn make(context: &Context, clock: &Clock) -> anyhow::Result<Figure> {
         })
         .collect();
     let [rate, model_rate, share, model_share] = bars;
-    let plots = vec![
+    made.plots = vec![
         Plot::new(
             "memcached: request rate",
             Axis::categories("", ways.clone()),
@@ -133,6 +126,9 @@ pub(super) fn make(context: &Context, clock: &Clock) -> anyhow::Result<Figure> {
         .bars("measured", share)
         .bars("predicted", model_share),
     ];
-    rates.extend(shares);
-    Ok(file.filled(rates, plots, vec![rounds.note()]))
+    for (name, measured, model) in shares {
+        made.push_beside(name, measured, model);
+    }
+    made.note(rounds.note());
+    Ok(spec.with(made)?)
 }

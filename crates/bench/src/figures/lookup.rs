@@ -2,7 +2,7 @@
 
 use flowyard_flow::table::{Exact, Linear, Rule};
 use flowyard_frame::{Action, FlowKey, proto};
-use flowyard_hostsim::figure::{Figure, File, Kind, Made};
+use flowyard_report::exhibit::{Exhibit, Kind, Made, Spec};
 use flowyard_report::{Axis, Plot, Unit};
 use flowyard_yard::Clock;
 
@@ -50,9 +50,9 @@ pub(super) fn exact_ns(entries: usize, clock: &Clock) -> anyhow::Result<f64> {
     time(&spread, clock, |key| exact.get(key).is_some())
 }
 
-pub(super) fn make(clock: &Clock) -> anyhow::Result<Figure> {
-    let file = File::parse(NAME, include_str!("../../../../figures/kth-here.toml"))?;
-    let mut made = Made::default();
+pub(super) fn make(clock: &Clock) -> anyhow::Result<Exhibit> {
+    let spec = Spec::parse(NAME, include_str!("../../../../figures/kth-here.toml"))?;
+    let mut made = Made::of(Kind::Measured);
     let mut lines: [Vec<(f64, f64)>; 2] = Default::default();
     for entries in ENTRIES {
         let mut linear = Linear::new(entries);
@@ -68,7 +68,7 @@ pub(super) fn make(clock: &Clock) -> anyhow::Result<Figure> {
             ("exact", exact_ns(entries, clock)?),
         ];
         for (line, (name, ns)) in lines.iter_mut().zip(times) {
-            made.push_as(Kind::Measured, format!("{entries} entries, {name}"), ns);
+            made.push(format!("{entries} entries, {name}"), ns);
             line.push((entries as f64, ns));
         }
     }
@@ -82,5 +82,5 @@ pub(super) fn make(clock: &Clock) -> anyhow::Result<Figure> {
         .line("linear", linear)
         .line("exact", exact),
     ];
-    Ok(file.with(made)?)
+    Ok(spec.with(made)?)
 }

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use flowyard_hostsim::figure::{Bound, Figure, File, Kind, Row};
 use flowyard_hostsim::paper::Context;
 use flowyard_hostsim::pipeline::{Pipeline, Role, Stages};
 use flowyard_hostsim::{Profile, ProfileError};
+use flowyard_report::exhibit::{Exhibit, Made, Spec};
 use flowyard_report::{Axis, Plot, Unit};
 use flowyard_yard::Clock;
 
@@ -87,7 +87,11 @@ fn ways() -> Vec<(&'static str, u16, &'static [u16])> {
 }
 
 /// The figure `name`; `None` if it is not one of this module's.
-pub(super) fn make(name: &str, context: &Context, clock: &Clock) -> Option<anyhow::Result<Figure>> {
+pub(super) fn make(
+    name: &str,
+    context: &Context,
+    clock: &Clock,
+) -> Option<anyhow::Result<Exhibit>> {
     let make = match name {
         NAME => model,
         WORKERS => workers,
@@ -99,8 +103,8 @@ pub(super) fn make(name: &str, context: &Context, clock: &Clock) -> Option<anyho
     Some(here.and_then(|here| make(here, clock)))
 }
 
-fn model(here: &Profile, clock: &Clock) -> anyhow::Result<Figure> {
-    let file = File::parse(NAME, include_str!("../../../../figures/yard-model.toml"))?;
+fn model(here: &Profile, clock: &Clock) -> anyhow::Result<Exhibit> {
+    let spec = Spec::parse(NAME, include_str!("../../../../figures/yard-model.toml"))?;
     let ways = ways();
     let mut measured = vec![[const { Vec::new() }; WORK.len()]; ways.len()];
     let mut rounds = Rounds::new(ROUNDS);
@@ -113,7 +117,7 @@ fn model(here: &Profile, clock: &Clock) -> anyhow::Result<Figure> {
         }
         rounds.add(others);
     }
-    let mut rows = Vec::new();
+    let mut made = Made::default();
     let mut plot = Plot::new(
         "One flow: measured (points) and predicted (lines)",
         Axis::linear("work, ns per frame", Unit::Plain("")),
@@ -124,20 +128,19 @@ fn model(here: &Profile, clock: &Clock) -> anyhow::Result<Figure> {
         for (work_ns, rates) in WORK.into_iter().zip(measured) {
             let measured = fastest(rates) / 1e6;
             let model = predict(here, *cores, consumers, work_ns)? / 1e6;
-            let row = format!("{name}, {work_ns} ns of work");
-            let beside = Some((measured, Bound::Equal));
-            rows.push(Row::new(row, beside, model, Kind::Prediction, file.tolerance));
+            made.push_beside(format!("{name}, {work_ns} ns of work"), measured, model);
             points.push((work_ns as f64, measured));
             line.push((work_ns as f64, model));
         }
         plot = plot.line(format!("{name}, predicted"), line);
         plot = plot.points(format!("{name}, measured"), points);
     }
-    let mut notes = vec![rounds.note()];
+    made.note(rounds.note());
     if ways.len() < WAYS.len() {
-        notes.push("This machine has one CPU: two cores cannot be measured.".to_owned());
+        made.note("This machine has one CPU: two cores cannot be measured.");
     }
-    Ok(file.filled(rows, vec![plot], notes))
+    made.plots = vec![plot];
+    Ok(spec.with(made)?)
 }
 
 /// Work of the load balancer in the DLB guide, in nanoseconds per frame, by profile `dlb`: the time of one
@@ -147,8 +150,8 @@ const BALANCER: u64 = 273;
 const MOST: usize = 10;
 
 /// One elephant flow: measured with 1 and 2 workers, predicted with 1 to 10 workers and two more cores.
-fn workers(here: &Profile, clock: &Clock) -> anyhow::Result<Figure> {
-    let file = File::parse(WORKERS, include_str!("../../../../figures/dlb-here.toml"))?;
+fn workers(here: &Profile, clock: &Clock) -> anyhow::Result<Exhibit> {
+    let spec = Spec::parse(WORKERS, include_str!("../../../../figures/dlb-here.toml"))?;
     let ways = ways();
     let mut measured = vec![Vec::new(); ways.len()];
     let mut rounds = Rounds::new(ROUNDS);
@@ -159,12 +162,11 @@ fn workers(here: &Profile, clock: &Clock) -> anyhow::Result<Figure> {
         }
         rounds.add(others);
     }
-    let (mut rows, mut points, mut shared) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut made, mut points, mut shared) = (Made::default(), Vec::new(), Vec::new());
     for ((name, cores, consumers), rates) in ways.iter().zip(measured) {
         let best = fastest(rates);
         let model = predict(here, *cores, consumers, BALANCER)? / 1e6;
-        let beside = Some((best, Bound::Equal));
-        rows.push(Row::new((*name).to_owned(), beside, model, Kind::Prediction, file.tolerance));
+        made.push_beside(*name, best, model);
         if *cores > 1 {
             points.push((consumers.len() as f64, best));
             shared.push((consumers.len() as f64, model));
@@ -178,8 +180,7 @@ fn workers(here: &Profile, clock: &Clock) -> anyhow::Result<Figure> {
         let mut roles = vec![Role { receives: true, ..role }, Role { transmits: true, ..role }];
         roles.extend(vec![Role { works: true, ..role }; workers]);
         let model = Pipeline::yard(roles).run().pps / 1e6;
-        let row = format!("{workers}+2 cores");
-        rows.push(Row::new(row, None, model, Kind::Prediction, file.tolerance));
+        made.push(format!("{workers}+2 cores"), model);
         line.push((workers as f64, model));
     }
     let plot = Plot::new(
@@ -192,18 +193,20 @@ fn workers(here: &Profile, clock: &Clock) -> anyhow::Result<Figure> {
     .line("predicted, two cores in total", shared)
     .points("measured, two cores in total", points)
     .line("predicted, one core for everything", vec![(1.0, baseline), (MOST as f64, baseline)]);
-    Ok(file.filled(rows, vec![plot], vec![rounds.note()]))
+    made.plots = vec![plot];
+    made.note(rounds.note());
+    Ok(spec.with(made)?)
 }
 
 /// Independent cores, each with its own ring: 1 and 2 measured, 1 to 4 predicted.
-fn cores(here: &Profile, clock: &Clock) -> anyhow::Result<Figure> {
-    let file = File::parse(CORES, include_str!("../../../../figures/kth-cores-here.toml"))?;
+fn cores(here: &Profile, clock: &Clock) -> anyhow::Result<Exhibit> {
+    let spec = Spec::parse(CORES, include_str!("../../../../figures/kth-cores-here.toml"))?;
     let processors = crate::processors();
     let Stages { rx, enqueue, dequeue, work, complete, tx } = stages(here, false, 0)?;
     let plain = rx + enqueue + dequeue + work + complete + tx;
     let exact =
         plain + here.get("yard_flows_ns")? + super::lookup::exact_ns(FLOWS as usize, clock)?;
-    let (mut rows, mut notes) = (Vec::new(), Vec::new());
+    let mut made = Made::default();
     let mut plot = Plot::new(
         "Independent cores, each with its own ring",
         Axis::linear("cores", Unit::Plain("")).ticks_at([1.0, 2.0, 3.0, 4.0]),
@@ -228,17 +231,18 @@ fn cores(here: &Profile, clock: &Clock) -> anyhow::Result<Figure> {
                     rounds.add(if cores == 1 { 0.0 } else { others });
                 }
                 if cores == 2 {
-                    notes.push(format!("{name}: {}", rounds.note()));
+                    made.note(format!("{name}: {}", rounds.note()));
                 }
                 points.push((f64::from(cores), best));
-                beside = Some((best, Bound::Equal));
+                beside = Some(best);
             }
-            rows.push(Row::new(row, beside, model, Kind::Prediction, file.tolerance));
+            made.push_beside(row, beside, model);
         }
         plot = plot.line(format!("{name}, predicted"), line);
         plot = plot.points(format!("{name}, measured"), points);
     }
-    Ok(file.filled(rows, vec![plot], notes))
+    made.plots = vec![plot];
+    Ok(spec.with(made)?)
 }
 
 /// The total rate, in millions of frames per second, of this number of one-core engines at the same time.

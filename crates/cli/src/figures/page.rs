@@ -1,14 +1,14 @@
 //! The HTML page: a summary, then each figure with its plots and numbers.
 
-use flowyard_hostsim::figure::{Figure, Kind, Row};
 use flowyard_hostsim::{How, Profile};
+use flowyard_report::exhibit::{Exhibit, Kind, Row};
 use flowyard_report::{Card, Cell, Column, Page, Section, Table, Tone};
 
 use crate::output;
 
 /// Counts the rows of the kinds that `is` selects, in figures compared `against` a paper or a measurement:
 /// those compared, and those within their tolerance.
-fn score(figures: &[Figure], against: &str, is: impl Fn(Kind) -> bool) -> (usize, usize) {
+fn score(figures: &[Exhibit], against: &str, is: impl Fn(Kind) -> bool) -> (usize, usize) {
     let figures = figures.iter().filter(|figure| figure.against == against);
     let rows = figures.flat_map(|figure| &figure.rows).filter(|row| is(row.kind));
     let within = rows.filter_map(|row| row.within);
@@ -16,7 +16,7 @@ fn score(figures: &[Figure], against: &str, is: impl Fn(Kind) -> bool) -> (usize
 }
 
 /// One row per figure.
-pub(super) fn summary(figures: &[Figure]) -> Table {
+pub(super) fn summary(figures: &[Exhibit]) -> Table {
     let mut table = Table::new("Summary")
         .column(Column::text("figure"))
         .column(Column::number("rows"))
@@ -54,7 +54,7 @@ const FEW: usize = 14;
 
 /// The figure's rows. If there is a plot and many rows, only those compared with a number are shown; the
 /// complete table is folded.
-fn numbers(section: Section, figure: &Figure) -> Section {
+fn numbers(section: Section, figure: &Exhibit) -> Section {
     let is_compared = |row: &Row| row.paper.is_some();
     if figure.plots.is_empty() || figure.rows.len() <= FEW {
         return section.table(figure.numbers());
@@ -71,7 +71,7 @@ fn numbers(section: Section, figure: &Figure) -> Section {
     }
 }
 
-pub(super) fn page(figures: &[Figure], here: Option<&Profile>) -> Page {
+pub(super) fn page(figures: &[Exhibit], here: Option<&Profile>) -> Page {
     let line = output::command_line();
     let card = |name: &str, (of, within): (usize, usize)| {
         Card::new(name, format!("{within} of {of}")).detail("rows within tolerance")
@@ -97,7 +97,7 @@ pub(super) fn page(figures: &[Figure], here: Option<&Profile>) -> Page {
         if !rest.is_empty() {
             section = section.plots(rest.to_vec());
         }
-        page = page.section(numbers(section, figure).list(figure.why.clone()));
+        page = page.section(numbers(section, figure).list(figure.remarks()));
     }
     let profiles = Profile::names().filter_map(|name| Profile::named(name).ok());
     let mut costs = Section::new("Costs used by the models");

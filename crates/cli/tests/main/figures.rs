@@ -23,7 +23,7 @@ fn a_figure_has_the_papers_numbers_and_ours() {
     let output = run(["figures", "kth-modification", "--json"]);
     assert!(output.status.success());
     let json: Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert_eq!(json["schema"], "flowyard.figures/1");
+    assert_eq!(json["schema"], "flowyard.figures/2");
     let rows = json["figures"][0]["rows"].as_array().unwrap();
     let row = rows.iter().find(|row| row["name"] == "overhead, %").unwrap();
     assert_eq!((&row["paper"], &row["kind"]), (&0.4.into(), &"prediction".into()));
@@ -66,6 +66,6 @@ fn what_cannot_be_measured_is_skipped_with_the_reason() {
     assert!(output.status.success(), "{output:?}");
     let json: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(json["figures"][0]["rows"], Value::Array(Vec::new()));
-    let why = json["figures"][0]["why"].as_array().unwrap();
-    assert!(why.iter().any(|why| why.as_str().unwrap().starts_with("Skipped: ")), "{why:?}");
+    let notes = json["figures"][0]["notes"].as_array().unwrap();
+    assert!(notes.iter().any(|note| note.as_str().unwrap().starts_with("Skipped: ")), "{notes:?}");
 }

@@ -11,7 +11,7 @@ const COMMITTED: [(&str, &str); 6] = [
     ("lb-show", "docs/schema/flowyard.lb.show.2.json"),
     ("lb-trace", "docs/schema/flowyard.lb.trace.2.json"),
     ("lb-change", "docs/schema/flowyard.lb.change.2.json"),
-    ("figures", "docs/schema/flowyard.figures.1.json"),
+    ("figures", "docs/schema/flowyard.figures.2.json"),
 ];
 
 #[test]

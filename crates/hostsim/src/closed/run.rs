@@ -1,6 +1,6 @@
-//! The run: processors, threads, connections, and what happens next.
+//! The state of a run - processors, threads, connections - and the effect of each event.
 //!
-//! Softirq is a layer above the threads: its time is taken from the chunk that is under way.
+//! Softirq runs above the threads: the time it takes is added to the thread's chunk of work that it interrupts.
 
 use std::collections::VecDeque;
 
@@ -10,52 +10,57 @@ use flowyard_frame::{Nanos, Rng};
 use super::{CPUS, Ops, Setup, Steering, Way};
 use crate::events::Events;
 
-/// Events that one `epoll_wait` returns at most (libevent's first array).
+/// The largest number of events that one `epoll_wait` returns (the initial array of libevent).
 const EPOLL_MAX: usize = 32;
 
+/// A piece of work of a thread, done without interruption by other threads.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Chunk {
-    /// A client sends on this connection.
+    /// A client sends a request on this connection.
     Ask(usize),
-    /// It interrupts the processor that has the frame.
+    /// The client interrupts the processor that has the frame in its backlog.
     Interrupt(usize),
-    /// A client reads.
+    /// A client reads the answer on this connection.
     Take(usize),
-    /// The server looks for events.
+    /// The server calls `epoll_wait`, which finds nothing.
     Poll,
-    /// It has been woken, and takes them.
+    /// The server calls `epoll_wait`, which returns events.
     Woken,
-    /// It serves this connection.
+    /// The server serves this connection.
     Serve(usize),
 }
 
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Event {
+    /// A processor has finished its chunk.
     Done(u16, Chunk),
-    /// A processor has something to do.
+    /// A processor has a thread to run.
     Poke(u16),
-    /// It is interrupted for its backlog.
+    /// A processor is interrupted for its backlog.
     Arrive(u16),
-    /// It begins with its backlog, and has done a frame's stack.
+    /// A processor begins to process its backlog.
     Soft(u16),
+    /// A processor has run the stack for a frame of its backlog.
     Stack(u16),
 }
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct Cpu {
     pub(super) busy: bool,
-    /// Requests whose stack is to run here, and whether it was interrupted for each.
+    /// The backlog: connections of requests that the stack is to process here, and whether each caused an
+    /// interrupt.
     soft: VecDeque<(usize, bool)>,
-    /// It is being interrupted for its backlog, and has not found it empty since.
+    /// Whether it was interrupted for its backlog and has not found it empty since.
     polls: bool,
-    /// It is at its backlog; what the chunk under way lost by that.
+    /// Whether it is processing its backlog.
     pub(super) in_softirq: bool,
+    /// The time by which softirq delays the current chunk.
     stolen: Nanos,
-    /// Threads that can run; the first one does.
+    /// The runnable threads; the first one runs.
     runs: VecDeque<usize>,
     began: Nanos,
     pub(super) worked: Nanos,
-    /// The thread that ran last.
+    /// The thread that ran last, to count switches.
     last: usize,
 }
 
@@ -64,21 +69,23 @@ pub(super) struct Conn {
     client: usize,
     server: usize,
     hash: u32,
-    /// Where the request under way has its stack.
+    /// The processor on which the stack processes the outstanding request.
     stack: u16,
 }
 
-/// A client, or a server thread.
+/// A client or a server thread.
 #[derive(Clone, Debug)]
 pub(super) struct Thread {
     cpu: u16,
     asleep: bool,
-    /// Client: its first connection. Asked on, and answered.
+    /// Of a client: its first connection.
     first: usize,
+    /// Of a client: the connection of its outstanding request, and whether the answer has arrived.
     pub(super) asked: Option<usize>,
     answered: bool,
-    /// Server: connections with a request, and those that the last `epoll_wait` named.
+    /// Of a server: connections with a request that `epoll_wait` has not returned yet.
     ready: VecDeque<usize>,
+    /// Of a server: connections that the last `epoll_wait` returned and that are not served yet.
     named: VecDeque<usize>,
 }
 
@@ -95,7 +102,7 @@ pub(super) struct Run<'a> {
     tails: [u32; CPUS as usize],
     pub(super) asked: u64,
     pub(super) read: u64,
-    /// While measuring: stacks run, and those on the server's processor.
+    /// In the measured time: requests processed by the stack, and those of them on the server's processor.
     pub(super) stacks: u64,
     pub(super) local: u64,
 }
@@ -130,7 +137,7 @@ impl<'a> Run<'a> {
             ready: VecDeque::new(),
             named: VecDeque::new(),
         };
-        // The only server is on the second processor. Clients follow, dealt out in turn.
+        // A single server is on the second processor. The clients follow, distributed round-robin.
         let mut threads: Vec<Thread> =
             (0..servers).map(|n| thread((n + cpus - servers) % cpus, 0)).collect();
         let mut conns = Vec::new();
@@ -192,7 +199,7 @@ impl<'a> Run<'a> {
         self.of.costs.ways[way as usize]
     }
 
-    /// What waking `thread` from `cpu` costs the one that does it.
+    /// The cost of waking `thread`, paid by the thread that runs on `cpu`.
     fn wake_cost(&self, thread: usize, cpu: u16) -> Nanos {
         let other = &self.threads[thread];
         match (other.asleep, other.cpu == cpu) {
@@ -217,7 +224,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Where the kernel says that a request of `conn`, sent on `cpu`, is to be processed.
+    /// The processor that the kernel chooses for a request of `conn` that was sent on `cpu`.
     fn steer(&mut self, conn: usize, cpu: u16) -> u16 {
         let hash = self.conns[conn].hash;
         let mut backlogs = Backlogs(self.heads, self.tails);
@@ -229,7 +236,7 @@ impl<'a> Run<'a> {
         target.unwrap_or(cpu)
     }
 
-    /// Begins the stack's work for the next frame of the backlog; the thread's chunk takes longer by it.
+    /// Begins the stack's work for the next frame of the backlog, which delays the current chunk.
     pub(super) fn begin_stack(&mut self, cpu: u16) {
         let costs = self.of.costs;
         let Some(&(conn, interrupted)) = self.cpus[usize::from(cpu)].soft.front() else { return };
@@ -246,7 +253,7 @@ impl<'a> Run<'a> {
         self.events.after(ns, Event::Stack(cpu));
     }
 
-    /// A frame's stack is done.
+    /// The stack has processed the first frame of the backlog.
     pub(super) fn end_stack(&mut self, cpu: u16) {
         let own = &mut self.cpus[usize::from(cpu)];
         let frame = own.soft.pop_front();
@@ -263,7 +270,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Begins the next chunk of `cpu`: the first thread's.
+    /// Begins the next chunk of `cpu`, that of its first runnable thread.
     pub(super) fn next(&mut self, cpu: u16) {
         let costs = self.of.costs;
         let own = &mut self.cpus[usize::from(cpu)];
@@ -283,7 +290,7 @@ impl<'a> Run<'a> {
         self.events.after(ns.max(1), Event::Done(cpu, chunk));
     }
 
-    /// What a client does next: read the answer that it waited for, or ask.
+    /// The next chunk of a client: it reads the answer that it waited for, or sends a request.
     fn client(&mut self, number: usize, cpu: u16) -> (Chunk, Nanos) {
         if let Some(conn) = self.threads[number].asked {
             return (Chunk::Take(conn), self.ops(conn).take);
@@ -300,7 +307,7 @@ impl<'a> Run<'a> {
         (Chunk::Ask(conn), ns)
     }
 
-    /// What a server thread does next.
+    /// The next chunk of a server thread.
     fn serve(&mut self, number: usize) -> (Chunk, Nanos) {
         let costs = self.of.costs;
         let own = &self.threads[number];
@@ -319,7 +326,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// The chunk's effect, and the next one.
+    /// Applies the effect of a finished chunk and begins the next one.
     pub(super) fn done(&mut self, cpu: u16, chunk: Chunk) {
         let now = self.events.now();
         let own = &mut self.cpus[usize::from(cpu)];
@@ -383,7 +390,7 @@ impl<'a> Run<'a> {
         self.next(cpu);
     }
 
-    /// A client that asked waits, unless the answer is there already.
+    /// Lets a client sleep until its answer arrives, unless it has arrived already.
     fn wait(&mut self, client: usize, cpu: u16) {
         if !self.threads[client].answered {
             self.sleep(client, cpu);
@@ -395,7 +402,7 @@ impl<'a> Run<'a> {
         self.cpus[usize::from(cpu)].runs.retain(|&other| other != thread);
     }
 
-    /// A request is in the server's socket.
+    /// Puts a request into the server's socket.
     fn deliver(&mut self, conn: usize, cpu: u16) {
         let server = self.conns[conn].server;
         self.stacks += 1;

@@ -23,20 +23,20 @@ fn setup(steering: Steering) -> Setup {
 }
 
 #[test]
-fn the_books_balance_and_equal_seeds_give_equal_runs() {
+fn the_counters_balance_and_equal_seeds_give_equal_runs() {
     for steering in [Steering::None, Steering::Rps, Steering::Rfs] {
         for (servers, clients) in [(1, 1), (2, 8), (1, 8), (0, 1), (2, 0)] {
             let setup = Setup { servers, clients, ..setup(steering) };
             let outcome = setup.run();
             assert!(outcome.is_balanced(), "{outcome:?}");
             assert_eq!(outcome, setup.run());
-            assert_eq!(outcome.books[0] > 0, servers > 0 && clients > 0);
+            assert_eq!(outcome.accounting.entered > 0, servers > 0 && clients > 0);
         }
     }
 }
 
 #[test]
-fn rfs_is_local_and_the_others_are_as_chance_has_it() {
+fn rfs_is_local_and_the_others_are_local_by_chance() {
     let share = |steering| setup(steering).run().local_share;
     assert!(share(Steering::Rfs) > 0.99);
     assert!((share(Steering::None) - 0.5).abs() < 0.05);
@@ -44,11 +44,11 @@ fn rfs_is_local_and_the_others_are_as_chance_has_it() {
     assert!((many.run().local_share - 0.5).abs() < 0.05);
 }
 
-/// One client, one server on its own processor: nothing overlaps, so a request takes the sum.
+/// One client and one server on the same processor: nothing overlaps, so a request takes the sum.
 #[test]
 fn alone_a_request_takes_the_sum_of_its_parts() {
     let mut setup = Setup { servers: 2, clients: 1, connections: 2, ..setup(Steering::None) };
-    // The other processor's client costs no time here: it has the same work.
+    // Requests to the other processor's server cost the same as those to the server of the same processor.
     setup.costs.ways[1] = setup.costs.ways[0];
     setup.costs.wake_far = setup.costs.wake_near;
     setup.costs.idle_exit = 0;
@@ -60,7 +60,7 @@ fn alone_a_request_takes_the_sum_of_its_parts() {
 }
 
 #[test]
-fn dearer_hops_slow_what_hops_and_nothing_else() {
+fn more_expensive_hops_slow_rps_and_rfs_only() {
     let rate = |steering, hop: Nanos| {
         let mut setup = setup(steering);
         setup.costs.ways.iter_mut().for_each(|ops| ops.hop *= hop);
@@ -77,13 +77,13 @@ fn one_server_is_beside_its_clients() {
     let run = |steering| Setup { servers: 1, ..setup(steering) }.run();
     assert_eq!(run(Steering::None).local_share, 0.0);
     assert!(run(Steering::Rfs).local_share > 0.99);
-    // Its processor does nothing but serve: 300 + 1000 + 5000 + 100 + 800 for the wake-up, at least.
+    // Its processor only serves: at least 300 + 1000 + 5000 + 100 for a request, with 800 for a wake-up.
     let one = run(Steering::None);
     assert!(one.rate < 1e9 / 6400.0 && one.busy[1] > 0.9, "{one:?}");
 }
 
 #[test]
-fn a_processor_at_its_backlog_is_not_interrupted_again() {
+fn a_processor_that_processes_its_backlog_is_not_interrupted_again() {
     let rate = |ipi| {
         let mut setup = setup(Steering::Rfs);
         (setup.costs.ipi_send, setup.costs.ipi_take) = (ipi, ipi);
@@ -92,7 +92,7 @@ fn a_processor_at_its_backlog_is_not_interrupted_again() {
     assert!(rate(1500) > 1.001 * rate(0), "{} {}", rate(1500), rate(0));
 }
 
-/// What the papers do not list: half the interrupt's cost helps whoever interrupts.
+/// A setting that the papers do not list: half the interrupt's cost helps the steerings that interrupt.
 #[test]
 fn half_the_interrupt_cost_helps_rps_and_rfs_alone() {
     let rate = |steering, part: Nanos| {
@@ -107,13 +107,13 @@ fn half_the_interrupt_cost_helps_rps_and_rfs_alone() {
     assert_eq!(rate(Steering::None, 1), rate(Steering::None, 2));
     for steering in [Steering::Rps, Steering::Rfs] {
         assert!(rate(steering, 2) > 1.1 * rate(steering, 1), "{steering:?}");
-        // Where an interrupt costs more than the lines that it saves, no steering is better.
+        // Where an interrupt costs more than the cache misses that it saves, no steering is better.
         assert!(rate(steering, 1) < rate(Steering::None, 1), "{steering:?}");
     }
 }
 
 #[test]
-fn a_profile_without_the_costs_says_which() {
+fn a_profile_without_the_costs_names_the_missing_one() {
     let profile = Profile::named("kth").unwrap();
     assert!(Costs::of(&profile).unwrap_err().to_string().contains("'tcp_near_ask_ns'"));
 }

@@ -1,16 +1,16 @@
-//! The DLB guide: one elephant over 1 to 8 workers, and the mice beside it.
+//! The DLB guide: one elephant flow over 1 to 8 workers, with and without mice.
 
+use flowyard_report::exhibit::{Made, Spec};
 use flowyard_report::{Axis, Plot, Unit};
 
-use super::{Context, model, printed, profile};
-use crate::figure::{FigureError, Made};
+use super::context::{Context, FigureError, printed};
 use crate::forward::line_pps;
 use crate::pipeline::{Flow, Pipeline, Role, Stages};
 use crate::profile::Profile;
 
 const WORKERS: usize = 10;
 
-/// A load balancer's costs.
+/// The costs of a load balancer in nanoseconds, and the rate of its link in bits a second.
 struct Balancer {
     single: f64,
     rx: f64,
@@ -18,7 +18,7 @@ struct Balancer {
     line: f64,
 }
 
-/// What a queue between cores costs, a frame: the producer, a worker, the consumer.
+/// The cost of a frame in a queue between cores: for the producer, for a worker, and for the consumer.
 #[derive(Clone, Copy)]
 struct Device {
     produce: f64,
@@ -28,7 +28,7 @@ struct Device {
 
 impl Balancer {
     fn of(profile: &Profile) -> Result<Self, FigureError> {
-        let get = |name: &str| profile.get(name).map_err(model);
+        let get = |name: &str| profile.get(name);
         Ok(Self {
             single: get("single_ns")?,
             rx: get("rx_ns")?,
@@ -41,14 +41,14 @@ impl Balancer {
         self.single - self.rx - self.tx
     }
 
-    /// One core that does everything.
+    /// One core that receives, works and transmits.
     fn alone(&self, offered_pps: f64) -> Result<Flow, FigureError> {
         let stages = Stages { rx: self.rx, work: self.work(), tx: self.tx, ..Stages::default() };
         let role = Role { receives: true, works: true, transmits: true, stages };
         run(&Pipeline { offered_pps: Some(offered_pps), ..Pipeline::yard(vec![role]) })
     }
 
-    /// A producer, workers, a consumer.
+    /// A producer, `workers`, and a consumer.
     fn split(&self, workers: usize, device: Device, offered_pps: f64) -> Result<Flow, FigureError> {
         let stages = Stages {
             rx: self.rx,
@@ -61,7 +61,7 @@ impl Balancer {
         let role = Role { stages, ..Role::default() };
         let mut roles = vec![Role { receives: true, ..role }, Role { transmits: true, ..role }];
         roles.extend(vec![Role { works: true, ..role }; workers]);
-        let window = 2048; // the guide names none: wide enough for ten workers
+        let window = 2048; // the guide gives no window; this is enough for ten workers
         run(&Pipeline {
             offered_pps: Some(offered_pps),
             window,
@@ -73,26 +73,26 @@ impl Balancer {
 
 fn run(pipeline: &Pipeline) -> Result<Flow, FigureError> {
     let flow = pipeline.run();
-    if flow.is_balanced() { Ok(flow) } else { Err(model("the books of a run do not balance")) }
+    if flow.is_balanced() { Ok(flow) } else { Err(FigureError::Unbalanced) }
 }
 
 fn hardware(profile: &Profile) -> Result<Device, FigureError> {
-    let get = |name: &str| profile.get(name).map_err(model);
+    let get = |name: &str| profile.get(name);
     let end = get("hw_end_ns")?;
     Ok(Device { produce: end, worker: get("hw_worker_ns")?, consume: end })
 }
 
-/// Devices by name: the hardware, a software event device, and this machine's ordered queue.
+/// The queues by name: the hardware, a software event device, and this machine's ordered queue.
 fn devices(
     profile: &Profile,
     context: &Context,
 ) -> Result<Vec<(&'static str, Device)>, FigureError> {
-    let get = |name: &str| profile.get(name).map_err(model);
+    let get = |name: &str| profile.get(name);
     let mut devices = vec![("hardware queue", hardware(profile)?)];
     let (schedule, worker) = (get("sw_schedule_ns")?, get("sw_worker_ns")?);
     devices.push(("DPDK event_sw", Device { produce: schedule, worker, consume: worker / 2.0 }));
     if let Some(here) = &context.here {
-        let get = |name: &str| here.get(name).map_err(model);
+        let get = |name: &str| here.get(name);
         let worker = get("yard_far_dequeue_ns")? + get("yard_far_complete_ns")?;
         let produce = get("yard_far_enqueue_ns")?;
         devices.push(("flowyard's ordered queue, here", Device { produce, worker, consume: 0.0 }));
@@ -100,8 +100,8 @@ fn devices(
     Ok(devices)
 }
 
-pub(super) fn workers(context: &Context) -> Result<Made, FigureError> {
-    let profile = profile("dlb")?;
+pub(super) fn workers(context: &Context, spec: &Spec) -> Result<Made, FigureError> {
+    let profile = Profile::named("dlb")?;
     let balancer = Balancer::of(&profile)?;
     let mut made = Made::default();
     let mut plots = Vec::new();
@@ -133,16 +133,16 @@ pub(super) fn workers(context: &Context) -> Result<Made, FigureError> {
             }
             plot = plot.line(name, points);
         }
-        let guide = printed("dlb-workers", &format!("{size} B, hardware queue, "), "+2")?;
+        let guide = printed(spec, &format!("{size} B, hardware queue, "), "+2");
         plots.push(plot.points("the guide's text, hardware", guide));
     }
     made.plots = plots;
     Ok(made)
 }
 
-/// Mice on the core of the original process, the elephant beside them.
-pub(super) fn mice(_: &Context) -> Result<Made, FigureError> {
-    let profile = profile("dlb")?;
+/// Mice on the core of the original process, with the elephant on the pipeline or on the same core.
+pub(super) fn mice(_: &Context, _: &Spec) -> Result<Made, FigureError> {
+    let profile = Profile::named("dlb")?;
     let balancer = Balancer::of(&profile)?;
     let device = hardware(&profile)?;
     let mut made = Made::default();
@@ -155,7 +155,7 @@ pub(super) fn mice(_: &Context) -> Result<Made, FigureError> {
     made.push("elephant, with mice over without", beside / quiet);
     let alone = balancer.alone(mice)?.pps;
     made.push("mice, elephant on the pipeline: delivered, %", 100.0 * alone / mice);
-    // Without the pipeline both share one core's ring: what is lost is lost by both alike.
+    // Without the pipeline both share the ring of one core, so both lose the same share.
     let together = balancer.alone(line)?.pps;
     made.push("mice, elephant on their core: delivered, %", 100.0 * together / line);
     Ok(made)
@@ -166,24 +166,24 @@ mod tests {
     use super::*;
 
     fn rate(workers: usize, change: impl Fn(Device) -> Device) -> f64 {
-        let profile = profile("dlb").unwrap();
+        let profile = Profile::named("dlb").unwrap();
         let device = change(hardware(&profile).unwrap());
         Balancer::of(&profile).unwrap().split(workers, device, line_pps(1e11, 64)).unwrap().pps
     }
 
     /// Settings that the guide does not list.
     #[test]
-    fn a_dearer_end_ends_the_gain_and_a_cheaper_worker_raises_it() {
+    fn an_expensive_end_limits_the_gain_and_a_cheaper_worker_raises_it() {
         let as_printed = |workers| rate(workers, |device| device);
         let half = |workers| rate(workers, |d| Device { worker: d.worker / 2.0, ..d });
-        // A worker does a frame in 363.6 ns, and in 318.4 then.
+        // A worker processes a frame in 363.6 ns as printed, and in 318.4 ns here.
         assert!((half(4) / as_printed(4) - 363.6 / 318.4).abs() < 0.02);
-        // 25 ns to receive and 150 to enqueue: 5.7 M/s, which two workers reach already.
+        // 25 ns to receive and 150 ns to enqueue: 5.7 M/s, which two workers already reach.
         let producer = |workers| rate(workers, |d| Device { produce: 150.0, ..d });
         assert!((producer(1) / as_printed(1) - 1.0).abs() < 0.02);
         assert!((producer(8) * 175.0 / 1e9 - 1.0).abs() < 0.02, "{}", producer(8));
         assert!((producer(8) / producer(4) - 1.0).abs() < 0.02);
-        // 20 ns to transmit and 180 to dequeue: the consumer's limit.
+        // 20 ns to transmit and 180 ns to dequeue: the consumer is the limit.
         let consumer = |workers| rate(workers, |d| Device { consume: 180.0, ..d });
         assert!((consumer(8) * 200.0 / 1e9 - 1.0).abs() < 0.02, "{}", consumer(8));
         assert!((consumer(8) / consumer(4) - 1.0).abs() < 0.02);

@@ -1,9 +1,9 @@
-//! The Flow Director paper: memcached, the redirection table, and what the paper left out.
+//! The Flow Director paper: memcached, the redirection table, and settings that the paper leaves out.
 
+use flowyard_report::exhibit::{Made, Spec};
 use flowyard_report::{Axis, Plot, Unit};
 
-use super::{Context, model, profile};
-use crate::figure::{FigureError, Kind, Made};
+use super::context::{Context, FigureError};
 use crate::profile::Profile;
 use crate::server::{Curve, Load, Outcome, Placement, Setup, SetupError, Steering};
 
@@ -13,7 +13,7 @@ const RATES: [f64; 16] =
 
 const M: f64 = 1e6;
 
-/// `steering` on its card: RSS, RPS and RFS on the ConnectX-3, the others on the X520.
+/// The server with `steering` on its adapter: the ConnectX-3 for RSS, RPS and RFS, the X520 for the others.
 fn setup(profile: &Profile, steering: Steering) -> Result<Setup, SetupError> {
     let setup = match steering {
         Steering::Rss | Steering::Rps | Steering::Rfs => Setup::cx3(profile, steering, M)?,
@@ -24,23 +24,19 @@ fn setup(profile: &Profile, steering: Steering) -> Result<Setup, SetupError> {
 
 fn curve(setup: &Setup, rates: &[f64]) -> Result<Curve, FigureError> {
     let rates: Vec<f64> = rates.iter().map(|rate| rate * M).collect();
-    Curve::run(setup, &rates).map_err(model)
+    Ok(Curve::run(setup, &rates)?)
 }
 
 fn run(setup: &Setup) -> Result<Outcome, FigureError> {
-    let outcome = setup.run().map_err(model)?;
-    if outcome.is_balanced() {
-        Ok(outcome)
-    } else {
-        Err(model("the books of a run do not balance"))
-    }
+    let outcome = setup.run()?;
+    if outcome.is_balanced() { Ok(outcome) } else { Err(FigureError::Unbalanced) }
 }
 
-/// Throughput and latency against offered load.
-pub(super) fn memcached(_: &Context) -> Result<Made, FigureError> {
-    let profile = profile("rose-city")?;
-    let rss16 = Setup { queues: 16, ..setup(&profile, Steering::Rss).map_err(model)? };
-    let of = |steering| setup(&profile, steering).map_err(model);
+/// Throughput and latency by offered load.
+pub(super) fn memcached(_: &Context, _: &Spec) -> Result<Made, FigureError> {
+    let profile = Profile::named("rose-city")?;
+    let rss16 = Setup { queues: 16, ..setup(&profile, Steering::Rss)? };
+    let of = |steering| setup(&profile, steering);
     let cases = [
         ("X520, Flow Director ATR", of(Steering::Atr)?),
         ("ConnectX-3, RPS and RFS", of(Steering::Rfs)?),
@@ -75,9 +71,9 @@ pub(super) fn memcached(_: &Context) -> Result<Made, FigureError> {
     Ok(made)
 }
 
-/// The redirection-table example: entries 0 and 4 name queue 15; entry 4 goes to queue 13.
-pub(super) fn table(_: &Context) -> Result<Made, FigureError> {
-    let profile = profile("rose-city")?;
+/// The example of the redirection table: entries 0 and 4 name queue 15, then entry 4 names queue 13.
+pub(super) fn table(_: &Context, _: &Spec) -> Result<Made, FigureError> {
+    let profile = Profile::named("rose-city")?;
     let before: Vec<u16> = (0..128).map(|i| if i == 0 || i == 4 { 15 } else { i % 16 }).collect();
     let mut after = before.clone();
     after[4] = 13;
@@ -87,7 +83,7 @@ pub(super) fn table(_: &Context) -> Result<Made, FigureError> {
         made.push(format!("{when}: queue of entry 0"), f64::from(reta[0]));
         made.push(format!("{when}: queue of entry 4"), f64::from(reta[4]));
         made.push(format!("{when}: entries of queue 15"), entries(15));
-        let of = setup(&profile, Steering::Rss).map_err(model)?;
+        let of = setup(&profile, Steering::Rss)?;
         let load = Load::Open { rate: 1.5 * M };
         let of = Setup { queues: 16, connections: 4000, reta: Some(reta.clone()), load, ..of };
         let outcome = run(&of)?;
@@ -99,9 +95,9 @@ pub(super) fn table(_: &Context) -> Result<Made, FigureError> {
     Ok(made)
 }
 
-/// ATR against filters that someone programmed.
-pub(super) fn atr_ep(_: &Context) -> Result<Made, FigureError> {
-    let profile = profile("rose-city")?;
+/// Filters that ATR learns, and filters that software programs.
+pub(super) fn atr_ep(_: &Context, _: &Spec) -> Result<Made, FigureError> {
+    let profile = Profile::named("rose-city")?;
     let mut made = Made::default();
     let whens = ["first 5 ms", "steady", "threads wander", "10,000 connections"];
     let when = || Axis::categories("", whens);
@@ -111,7 +107,7 @@ pub(super) fn atr_ep(_: &Context) -> Result<Made, FigureError> {
     let mut latency = Plot::new("Mean latency", when(), microseconds);
     for (name, steering) in [("ATR", Steering::Atr), ("EP", Steering::Ep)] {
         let mut bars: [Vec<f64>; 2] = Default::default();
-        let base = setup(&profile, steering).map_err(model)?;
+        let base = setup(&profile, steering)?;
         let rate = |rate: f64| Load::Open { rate: rate * M };
         let first = Setup { load: rate(0.2), warmup: 0, measure: 5_000_000, ..base.clone() };
         let steady = Setup { load: rate(2.5), ..base.clone() };
@@ -136,9 +132,9 @@ pub(super) fn atr_ep(_: &Context) -> Result<Made, FigureError> {
     Ok(made)
 }
 
-/// 120 connections, 10 thousand, a million.
-pub(super) fn connections(_: &Context) -> Result<Made, FigureError> {
-    let profile = profile("rose-city")?;
+/// 120, 10 thousand and a million connections.
+pub(super) fn connections(_: &Context, _: &Spec) -> Result<Made, FigureError> {
+    let profile = Profile::named("rose-city")?;
     let mut made = Made::default();
     let counts = [120, 10_000, 1_000_000];
     let cases = [
@@ -161,7 +157,7 @@ pub(super) fn connections(_: &Context) -> Result<Made, FigureError> {
     for (name, steering) in cases {
         let (mut rates, mut shares) = (Vec::new(), Vec::new());
         for (count, words) in counts.into_iter().zip(categories) {
-            let base = setup(&profile, steering).map_err(model)?;
+            let base = setup(&profile, steering)?;
             let load = Load::Open { rate: 4.5 * M };
             let (warmup, measure) = (20_000_000, 40_000_000);
             let outcome = run(&Setup { connections: count, load, warmup, measure, ..base })?;
@@ -188,15 +184,15 @@ pub(super) fn connections(_: &Context) -> Result<Made, FigureError> {
     Ok(made)
 }
 
-/// What arrives after a later segment of its connection.
-pub(super) fn reordering(_: &Context) -> Result<Made, FigureError> {
-    let profile = profile("rose-city")?;
+/// Segments that arrive after a later segment of their connection.
+pub(super) fn reordering(_: &Context, _: &Spec) -> Result<Made, FigureError> {
+    let profile = Profile::named("rose-city")?;
     let mut made = Made::default();
-    let base = setup(&profile, Steering::Atr).map_err(model)?;
+    let base = setup(&profile, Steering::Atr)?;
     let base = Setup {
         placement: Placement::Moved(1_000_000),
         load: Load::Open { rate: M },
-        // At sample rate 10,000 a ring learns something every eighth of a second.
+        // At sample rate 10,000 a ring takes a sample every eighth of a second.
         warmup: 400_000_000,
         measure: 400_000_000,
         ..base
@@ -229,8 +225,8 @@ pub(super) fn reordering(_: &Context) -> Result<Made, FigureError> {
 }
 
 /// Settings that the paper does not list.
-pub(super) fn settings(_: &Context) -> Result<Made, FigureError> {
-    let profile = profile("rose-city")?;
+pub(super) fn settings(_: &Context, _: &Spec) -> Result<Made, FigureError> {
+    let profile = Profile::named("rose-city")?;
     let mut double = profile.clone();
     double.machine.cores *= 2;
     let names = ["irq_ns", "ipi_send_ns", "ipi_take_ns", "poll_exit_ns"];
@@ -248,7 +244,7 @@ pub(super) fn settings(_: &Context) -> Result<Made, FigureError> {
     for (card, steering) in cards.into_iter().zip([Steering::Atr, Steering::Rfs, Steering::Rss]) {
         let profiles = [&profile, &double, &half];
         for ((what, profile), bars) in whats.into_iter().zip(profiles).zip(&mut bars) {
-            let curve = curve(&setup(profile, steering).map_err(model)?, &rates)?;
+            let curve = curve(&setup(profile, steering)?, &rates)?;
             bars.push(curve.peak() / M);
             made.push(format!("{card}, {what}: most responses"), curve.peak() / M);
             made.push(
@@ -262,14 +258,14 @@ pub(super) fn settings(_: &Context) -> Result<Made, FigureError> {
     }
     made.plots = vec![peaks];
     for (what, filters) in [("8,191 filters", 8191), ("819 filters", 819)] {
-        let base = setup(&profile, Steering::Atr).map_err(model)?;
+        let base = setup(&profile, Steering::Atr)?;
         let load = Load::Open { rate: 3.0 * M };
         let (warmup, measure) = (20_000_000, 60_000_000);
         let outcome = run(&Setup { connections: 10_000, filters, load, warmup, measure, ..base })?;
         let name = format!("10 thousand connections, {what}");
         made.push(format!("{name}: on the thread's core, %"), 100.0 * outcome.local_share);
         made.push(format!("{name}: mean latency, us"), outcome.latency_us_mean);
-        made.push_as(Kind::Prediction, format!("{name}: flushes"), outcome.filters.flushes as f64);
+        made.push(format!("{name}: flushes"), outcome.filters.flushes as f64);
     }
     Ok(made)
 }

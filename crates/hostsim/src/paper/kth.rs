@@ -1,13 +1,13 @@
-//! The KTH slides: an OpenFlow switch whose lookup Flow Director does.
+//! The KTH slides: an OpenFlow switch that uses Flow Director for its lookup.
 
+use flowyard_report::exhibit::{Made, Spec};
 use flowyard_report::{Axis, Plot, Unit};
 
-use super::{Context, model, printed, profile};
-use crate::figure::{FigureError, Made};
+use super::context::{Context, FigureError, printed};
 use crate::forward::{Forwarder, line_pps, machine_pps};
 use crate::profile::Profile;
 
-/// Entries of the tables in the slides.
+/// The table sizes of the slides.
 const ENTRIES: [u32; 10] = [1, 100, 1100, 2100, 3100, 4100, 5100, 6100, 7100, 8100];
 
 struct Switch {
@@ -23,7 +23,7 @@ struct Switch {
 
 impl Switch {
     fn of(profile: &Profile) -> Result<Self, FigureError> {
-        let get = |name: &str| profile.get(name).map_err(model);
+        let get = |name: &str| profile.get(name);
         Ok(Self {
             map: get("map_ns")?,
             hash: get("hash_ns")?,
@@ -36,24 +36,25 @@ impl Switch {
         })
     }
 
-    /// A frame by the hash table; by the linear table of so many entries, all of which are looked at.
+    /// The cost of a frame with a lookup in the hash table.
     fn by_hash(&self) -> f64 {
         self.map + self.hash
     }
 
+    /// The cost of a frame with a lookup in the linear table, which compares all its `entries`.
     fn by_linear(&self, entries: u32) -> f64 {
         self.by_hash() + self.linear + self.entry * f64::from(entries)
     }
 }
 
-/// One core under line rate of 64-byte frames, thousand frames a second.
+/// The rate of one core under line rate of 64-byte frames, in thousand frames a second.
 fn kpps(costs_ns: Vec<f64>) -> Result<f64, FigureError> {
     let done = Forwarder { offered_pps: vec![line_pps(1e10, 64)], costs_ns }.run(0.2);
-    if done.is_balanced() { Ok(done.pps / 1e3) } else { Err(model("the books do not balance")) }
+    if done.is_balanced() { Ok(done.pps / 1e3) } else { Err(FigureError::Unbalanced) }
 }
 
-pub(super) fn baseline(_: &Context) -> Result<Made, FigureError> {
-    let switch = Switch::of(&profile("kth")?)?;
+pub(super) fn baseline(_: &Context, spec: &Spec) -> Result<Made, FigureError> {
+    let switch = Switch::of(&Profile::named("kth")?)?;
     let mut made = Made::default();
     let mut lines: [Vec<(f64, f64)>; 3] = Default::default();
     for entries in ENTRIES {
@@ -68,7 +69,7 @@ pub(super) fn baseline(_: &Context) -> Result<Made, FigureError> {
     let gain = lines[2].iter().zip(&lines[1]).skip(1).map(|(map, hash)| map.1 / hash.1 - 1.0);
     made.push("port-mapping over hash, mean, %", 100.0 * gain.sum::<f64>() / 9.0);
     let [linear, hash, map] = lines;
-    let slides = |name: &str| printed("kth-baseline", "", &format!(" entries, {name}"));
+    let slides = |name: &str| printed(spec, "", &format!(" entries, {name}"));
     made.plots = vec![
         Plot::new(
             "Lookup by table size",
@@ -78,15 +79,15 @@ pub(super) fn baseline(_: &Context) -> Result<Made, FigureError> {
         .line("port-mapping", map)
         .line("hash", hash)
         .line("linear", linear)
-        .points("port-mapping, slides", slides("port-mapping")?)
-        .points("hash, slides", slides("hash")?)
-        .points("linear, slides", slides("linear")?),
+        .points("port-mapping, slides", slides("port-mapping"))
+        .points("hash, slides", slides("hash"))
+        .points("linear, slides", slides("linear")),
     ];
     Ok(made)
 }
 
-pub(super) fn modification(_: &Context) -> Result<Made, FigureError> {
-    let switch = Switch::of(&profile("kth")?)?;
+pub(super) fn modification(_: &Context, _: &Spec) -> Result<Made, FigureError> {
+    let switch = Switch::of(&Profile::named("kth")?)?;
     let mut made = Made::default();
     let (before, after) =
         (kpps(vec![switch.by_hash()])?, kpps(vec![switch.by_hash() + switch.miss])?);
@@ -96,11 +97,11 @@ pub(super) fn modification(_: &Context) -> Result<Made, FigureError> {
     Ok(made)
 }
 
-pub(super) fn caching(_: &Context) -> Result<Made, FigureError> {
-    let switch = Switch::of(&profile("kth")?)?;
+pub(super) fn caching(_: &Context, _: &Spec) -> Result<Made, FigureError> {
+    let switch = Switch::of(&Profile::named("kth")?)?;
     let slow = switch.by_hash();
     let plain = kpps(vec![slow])?;
-    // A flow of n packets: the first goes the slow way and has a filter programmed.
+    // A flow of n packets: the first misses and has a filter programmed.
     let cached = |packets: u32, filter: f64| {
         let mut costs = vec![switch.map; packets as usize];
         costs[0] = slow + switch.miss + filter;
@@ -136,8 +137,8 @@ pub(super) fn caching(_: &Context) -> Result<Made, FigureError> {
     Ok(made)
 }
 
-pub(super) fn multicore(_: &Context) -> Result<Made, FigureError> {
-    let profile = profile("kth")?;
+pub(super) fn multicore(_: &Context, _: &Spec) -> Result<Made, FigureError> {
+    let profile = Profile::named("kth")?;
     let switch = Switch::of(&profile)?;
     let machine = profile.machine;
     let cores = usize::from(machine.cores);

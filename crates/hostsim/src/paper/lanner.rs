@@ -1,9 +1,9 @@
-//! The Lanner paper: two platforms that forward.
+//! The Lanner paper: two platforms that forward frames.
 
+use flowyard_report::exhibit::{Made, Spec};
 use flowyard_report::{Axis, Plot, Unit};
 
-use super::{Context, model, profile};
-use crate::figure::{FigureError, Made};
+use super::context::{Context, FigureError};
 use crate::forward::{line_pps, machine_pps};
 use crate::machine::Machine;
 use crate::profile::Profile;
@@ -18,9 +18,9 @@ struct Platform {
     share: f64,
 }
 
-/// The older and the newer one.
+/// The older and the newer platform.
 fn platforms(profile: &Profile) -> Result<[Platform; 2], FigureError> {
-    let get = |name: &str| profile.get(name).map_err(model);
+    let get = |name: &str| profile.get(name);
     let (cycles, share) = (get("frame_cycles")?, get("sibling_share")?);
     let old = Machine { sockets: 1, cores: 2, threads: 2 };
     Ok([
@@ -40,7 +40,7 @@ fn platforms(profile: &Profile) -> Result<[Platform; 2], FigureError> {
 }
 
 impl Platform {
-    /// Frames a second in all; ring `n` of `offered` is polled by processor `n mod over`.
+    /// The total of frames a second when processor `n mod over` polls ring `n` of `offered`.
     fn pps(&self, offered: &[f64], over: u16, seconds: f64) -> f64 {
         let cpus = usize::from(self.machine.cpus());
         let mut rings = vec![Vec::new(); cpus];
@@ -52,8 +52,8 @@ impl Platform {
     }
 }
 
-pub(super) fn gigabit(_: &Context) -> Result<Made, FigureError> {
-    let platforms = platforms(&profile("lanner")?)?;
+pub(super) fn gigabit(_: &Context, _: &Spec) -> Result<Made, FigureError> {
+    let platforms = platforms(&Profile::named("lanner")?)?;
     let mut made = Made::default();
     let mut plots = Vec::new();
     for (ports, over, how) in [
@@ -94,8 +94,8 @@ pub(super) fn gigabit(_: &Context) -> Result<Made, FigureError> {
     Ok(made)
 }
 
-pub(super) fn ten_gigabit(_: &Context) -> Result<Made, FigureError> {
-    let platforms = platforms(&profile("lanner")?)?;
+pub(super) fn ten_gigabit(_: &Context, _: &Spec) -> Result<Made, FigureError> {
+    let platforms = platforms(&Profile::named("lanner")?)?;
     let mut made = Made::default();
     let mut plot = Plot::new(
         "2 ports of 10 Gb/s, one queue a processor",
@@ -108,7 +108,7 @@ pub(super) fn ten_gigabit(_: &Context) -> Result<Made, FigureError> {
         let mut bars = Vec::new();
         for size in SIZES {
             let line = line_pps(1e10, size);
-            // Each port spreads over all processors.
+            // Each port distributes its frames over all processors.
             let offered = vec![line / f64::from(cpus); 2 * usize::from(cpus)];
             let [short, long] = [30.0, LONG].map(|s| platform.pps(&offered, cpus, s));
             let gbps = |pps: f64| pps * size as f64 * 8.0 / 1e9;

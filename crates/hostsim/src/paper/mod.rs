@@ -1,8 +1,9 @@
 //! The papers' tables and figures, computed by the models of this crate.
 //!
-//! Each function takes the profiles it needs and returns its numbers by name; [`crate::figure::File`]
-//! puts the paper's beside them.
+//! Each function takes the profiles that it needs and returns its numbers by name; [`Spec::with`] puts the
+//! paper's numbers beside them.
 
+mod context;
 mod dlb;
 mod fdir;
 mod kth;
@@ -10,18 +11,11 @@ mod lanner;
 #[cfg(test)]
 mod tests;
 
-use crate::figure::{Figure, FigureError, File, Made};
-use crate::profile::Profile;
+pub use context::{Context, FigureError};
+use flowyard_report::exhibit::{Exhibit, Made, Spec};
 
 /// How a figure is computed.
-type Make = fn(&Context) -> Result<Made, FigureError>;
-
-/// What figures are computed from, beside the profiles of the papers' machines.
-#[derive(Clone, Debug, Default)]
-pub struct Context {
-    /// This machine, as `flowyard calibrate` measured it.
-    pub here: Option<Profile>,
-}
+type Make = fn(&Context, &Spec) -> Result<Made, FigureError>;
 
 /// The figures that this crate computes: name, file, and how.
 const FIGURES: [(&str, &str, Make); 14] = [
@@ -57,33 +51,13 @@ pub fn names() -> impl Iterator<Item = &'static str> {
 /// Computes the figure `name`; `None` if there is no such figure.
 ///
 /// # Errors
-/// When its file or a profile is at fault.
-pub fn make(name: &str, context: &Context) -> Option<Result<Figure, FigureError>> {
+/// When its file or a profile is wrong.
+pub fn make(name: &str, context: &Context) -> Option<Result<Exhibit, FigureError>> {
     let (name, text, make) = FIGURES.iter().find(|(known, ..)| *known == name)?;
-    Some(File::parse(name, text).and_then(|file| file.with(make(context)?)))
-}
-
-/// The numbers that the paper prints for the figure `name`, of rows whose names begin and end so; what
-/// is between is the place on the axis.
-fn printed(name: &str, begin: &str, end: &str) -> Result<Vec<(f64, f64)>, FigureError> {
-    let Some((name, text, _)) = FIGURES.iter().find(|(known, ..)| *known == name) else {
-        return Ok(Vec::new());
+    let exhibit = || {
+        let spec = Spec::parse(name, text)?;
+        let made = make(context, &spec)?;
+        Ok(spec.with(made)?)
     };
-    let point = |row: &crate::figure::Printed| {
-        let place = row.name.strip_prefix(begin)?.strip_suffix(end)?;
-        Some((place.parse().ok()?, row.paper))
-    };
-    let rows = File::parse(name, text)?.rows;
-    // A bound is no point.
-    let equal = rows.iter().filter(|row| row.bound == crate::figure::Bound::Equal);
-    Ok(equal.filter_map(point).collect())
-}
-
-/// Any error of a model, as a figure's.
-fn model(error: impl std::fmt::Display) -> FigureError {
-    FigureError::Model(error.to_string())
-}
-
-fn profile(name: &str) -> Result<Profile, FigureError> {
-    Profile::named(name).map_err(model)
+    Some(exhibit())
 }

@@ -1,20 +1,20 @@
 use super::*;
 
-fn figure(name: &str) -> Figure {
+fn figure(name: &str) -> Exhibit {
     make(name, &Context::default()).unwrap().unwrap()
 }
 
-fn ours(figure: &Figure, row: &str) -> f64 {
+fn ours(figure: &Exhibit, row: &str) -> f64 {
     figure.find(row).unwrap_or_else(|| panic!("{}: no row {row}", figure.name)).ours
 }
 
 #[test]
-fn every_file_is_a_figure_of_its_name() {
+fn every_file_has_the_name_of_its_figure() {
     for (name, text, _) in FIGURES {
-        let file = File::parse(name, text).unwrap();
+        let file = Spec::parse(name, text).unwrap();
         assert_eq!(file.name, name);
         assert_eq!(file.command, format!("flowyard figures {name}"));
-        assert!((0.0..1.0).contains(&file.tolerance) && !file.why.is_empty(), "{name}");
+        assert!((0.0..1.0).contains(&file.tolerance) && !file.notes.is_empty(), "{name}");
     }
     assert!(make("no such figure", &Context::default()).is_none());
 }
@@ -49,7 +49,7 @@ fn cores_add_up_and_hyper_threads_do_not() {
 }
 
 #[test]
-fn gain_is_linear_up_to_the_ends_and_the_baseline_is_flat() {
+fn gain_is_linear_until_an_end_is_the_limit_and_the_baseline_is_flat() {
     let figure = figure("dlb-workers");
     let at = |n: usize| ours(&figure, &format!("64 B, hardware queue, {n}+2"));
     let baseline = ours(&figure, "64 B, original, any number of cores");

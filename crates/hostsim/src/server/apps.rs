@@ -1,35 +1,13 @@
-//! Server threads: epoll, read, answer, as memcached does.
-
-use std::collections::VecDeque;
+//! Server threads, which work as memcached does: epoll, read, answer.
 
 use flowyard_frame::Nanos;
 
-use super::Placement;
-use super::host::{Chunk, Event, Host};
+use super::host::Host;
+use super::parts::{Chunk, Event, Thread};
+use super::setup::Placement;
 
-/// Requests of a connection before it is another's turn (memcached's `reqs_per_event`).
+/// Requests served on a connection before the next connection has its turn (memcached's `reqs_per_event`).
 const PER_EVENT: u32 = 20;
-
-/// One thread.
-#[derive(Debug)]
-pub(super) struct Thread {
-    pub(super) cpu: u16,
-    pub(super) asleep: bool,
-    /// Where it goes when it is next woken.
-    pub(super) moves_to: Option<u16>,
-    /// Just woken: the switch is to be paid.
-    pub(super) woken: bool,
-    /// Connections with something to read.
-    pub(super) ready: VecDeque<u32>,
-    /// How many of them the last epoll named.
-    named: usize,
-}
-
-impl Thread {
-    pub(super) const fn new(cpu: u16) -> Self {
-        Self { cpu, asleep: true, woken: false, moves_to: None, ready: VecDeque::new(), named: 0 }
-    }
-}
 
 impl Host<'_> {
     /// The next chunk of the thread whose turn it is.
@@ -52,7 +30,7 @@ impl Host<'_> {
         let mut fetch = 0;
         if own.taken == 0 {
             own.taken = own.queued.min(PER_EVENT);
-            work += 2 * costs.read; // the second finds nothing
+            work += 2 * costs.read; // the second read finds nothing
             let lines = u64::from(own.taken) * costs.packet_lines;
             fetch += costs.fetch(machine, own.written, cpu, lines);
         }
@@ -61,7 +39,7 @@ impl Host<'_> {
         (Chunk::Serve(number, conn), work + costs.request + costs.send, fetch)
     }
 
-    /// An answer is sent.
+    /// Sends the answer to a request that was served.
     pub(super) fn served(&mut self, cpu: u16, number: u16, conn: u32) {
         let (now, setup) = (self.now(), self.setup);
         let hash = self.steer.hash(conn);
@@ -96,8 +74,8 @@ impl Host<'_> {
         }
     }
 
-    /// Two threads of a socket are to change places.
-    pub(super) fn tell_to_move(&mut self) {
+    /// Chooses two threads at random, which exchange their processors if both are of one socket.
+    pub(super) fn exchange_processors(&mut self) {
         let place = |thread: &Thread| thread.moves_to.unwrap_or(thread.cpu);
         let count = self.threads.len() as u64;
         let [one, other] = [(); 2].map(|()| self.rng.below(count) as usize);
@@ -112,7 +90,7 @@ impl Host<'_> {
         }
     }
 
-    /// A thread that found nothing in epoll waits, unless something came meanwhile.
+    /// Lets a thread that found nothing in epoll sleep, unless something arrived meanwhile.
     pub(super) fn sleep(&mut self, cpu: u16, number: u16) {
         let thread = &mut self.threads[usize::from(number)];
         if thread.ready.is_empty() {

@@ -1,51 +1,13 @@
-//! Clients: when requests are due, how many are under way, how long answers take.
-
-use std::collections::VecDeque;
+//! Clients: when requests are due, how many are outstanding, how long answers take.
 
 use flowyard_frame::Nanos;
 
-use super::host::{Event, Host, Packet};
-use super::{Load, Placement};
-
-/// One connection, both ends.
-#[derive(Debug)]
-pub(super) struct Conn {
-    pub(super) thread: u16,
-    /// The processor that last wrote to the socket, and the one that last put data into it.
-    pub(super) touched: u16,
-    pub(super) written: u16,
-    /// Requests in the socket, and how many of them the thread is at.
-    pub(super) queued: u32,
-    pub(super) taken: u32,
-    /// Whether the thread knows that there is something to read.
-    pub(super) ready: bool,
-    /// The highest number that TCP has seen.
-    pub(super) seen: u32,
-    sent: u32,
-    under_way: u32,
-    /// When the requests not yet answered were due, those at the client last.
-    due: VecDeque<Nanos>,
-}
-
-impl Conn {
-    pub(super) const fn new(thread: u16) -> Self {
-        Self {
-            thread,
-            touched: 0,
-            written: 0,
-            queued: 0,
-            taken: 0,
-            ready: false,
-            seen: 0,
-            sent: 0,
-            under_way: 0,
-            due: VecDeque::new(),
-        }
-    }
-}
+use super::host::Host;
+use super::parts::{Event, Packet};
+use super::setup::{Load, Placement};
 
 impl Host<'_> {
-    /// The clients begin.
+    /// Lets the clients begin at the time `at`.
     pub(super) fn start(&mut self, at: Nanos) {
         for conn in 0..self.conns.len() {
             let cpu = self.threads[usize::from(self.conns[conn].thread)].cpu;
@@ -65,8 +27,8 @@ impl Host<'_> {
         }
     }
 
-    /// The next request of all connections together is due: exponential gaps, even choice, so each
-    /// connection has exponential gaps of its own.
+    /// Sends the next request on a random connection and schedules the one after. The gaps between requests
+    /// are exponential and every connection is equally likely, so each connection has exponential gaps too.
     pub(super) fn due(&mut self) {
         let conn = self.rng.below(self.conns.len() as u64) as u32;
         self.ask(conn);
@@ -76,7 +38,7 @@ impl Host<'_> {
         }
     }
 
-    /// A request is due.
+    /// Sends a request, or lets it wait at the client if the connection's window is full.
     pub(super) fn ask(&mut self, conn: u32) {
         self.due += u64::from(self.measuring());
         let now = self.now();
@@ -84,11 +46,11 @@ impl Host<'_> {
         self.send(conn);
     }
 
-    /// Sends what the window lets through.
+    /// Sends the waiting requests that the window allows.
     fn send(&mut self, number: u32) {
         let conn = &mut self.conns[number as usize];
-        while (conn.under_way as usize) < conn.due.len() && conn.under_way < self.setup.window {
-            conn.under_way += 1;
+        while (conn.outstanding as usize) < conn.due.len() && conn.outstanding < self.setup.window {
+            conn.outstanding += 1;
             conn.sent += 1;
             self.flying += 1;
             self.sent += 1;
@@ -97,11 +59,11 @@ impl Host<'_> {
         }
     }
 
-    /// An answer is back.
+    /// Takes an answer at the client.
     pub(super) fn answer(&mut self, number: u32) {
         let (now, measuring) = (self.now(), self.measuring());
         let conn = &mut self.conns[number as usize];
-        conn.under_way -= 1;
+        conn.outstanding -= 1;
         if let Some(due) = conn.due.pop_front()
             && measuring
         {

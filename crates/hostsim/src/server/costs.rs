@@ -1,13 +1,13 @@
-//! The server's costs, out of a profile.
+//! The costs of the server's operations, from a profile.
 
 use flowyard_frame::Nanos;
 
 use crate::machine::{Distance, Machine};
 use crate::profile::{Profile, ProfileError};
 
-/// What the server's work costs, in nanoseconds; the profile's file says what each is.
+/// The costs of the server's operations in nanoseconds; the profile's file describes each.
 #[derive(Clone, Copy, Debug, PartialEq)]
-#[allow(missing_docs, reason = "the profile's file says what each is")]
+#[allow(missing_docs, reason = "the profile's file describes each")]
 pub struct Costs {
     pub irq: Nanos,
     pub idle_exit: Nanos,
@@ -40,10 +40,10 @@ pub struct Costs {
 }
 
 impl Costs {
-    /// Those of `profile`.
+    /// The costs in `profile`.
     ///
     /// # Errors
-    /// When it lacks one.
+    /// When it lacks a constant.
     pub fn of(profile: &Profile) -> Result<Self, ProfileError> {
         let scale = profile.get("scale")?;
         let work = |name: &str| Ok((profile.get(name)? * scale).round() as Nanos);
@@ -79,20 +79,21 @@ impl Costs {
         })
     }
 
-    /// The share of a connection's lines that the caches no longer have, when so many are in use.
+    /// The share of a connection's cache lines that are not in the caches when `connections` are in use.
     pub(super) fn missing(&self, connections: u32) -> f64 {
         let held = self.cache_bytes / (f64::from(connections) * self.conn_bytes).max(1.0);
         (1.0 - held).max(0.0)
     }
 
-    /// The lines of a socket that `from` touched last, on `to`; a share of them comes from memory.
+    /// The time to fetch the cache lines of a socket to `to` if `from` touched them last; the share `missing`
+    /// of them comes from memory.
     pub(super) fn socket(&self, machine: &Machine, from: u16, to: u16, missing: f64) -> Nanos {
         let cached = self.fetch(machine, from, to, self.socket_lines) as f64;
         let memory = (self.socket_lines * self.line_memory) as f64;
         (cached * (1.0 - missing) + memory * missing) as Nanos
     }
 
-    /// Fetching `lines` cache lines that `from` wrote to `to`.
+    /// The time to fetch `lines` cache lines, which `from` wrote last, to `to`.
     pub(super) fn fetch(&self, machine: &Machine, from: u16, to: u16, lines: u64) -> Nanos {
         lines
             * match machine.distance(from, to) {

@@ -1,15 +1,16 @@
-//! Throughput and latency against offered load, and where latency's wall stands.
+//! Throughput and latency by offered load, and the load at which the latency rises steeply.
 
-use super::{Load, Outcome, Setup, SetupError};
+use super::outcome::Outcome;
+use super::setup::{Load, Setup, SetupError};
 
-/// Mean latency, in microseconds, beyond which a server has hit its wall: about three times that of
-/// light load, above every step that interrupt moderation makes.
+/// The mean latency, in microseconds, above which a server counts as overloaded: about three times the
+/// latency of light load, and above every step that interrupt moderation makes.
 pub const WALL_US: f64 = 100.0;
 
-/// A server under one load after the other.
+/// The results of one server under several loads.
 #[derive(Clone, Debug)]
 pub struct Curve {
-    /// Offered load in requests a second, ascending, and what came of it.
+    /// The offered loads in requests a second, ascending, and their results.
     pub points: Vec<(f64, Outcome)>,
 }
 
@@ -17,7 +18,7 @@ impl Curve {
     /// Runs `setup` at each of `rates`, which ascend.
     ///
     /// # Errors
-    /// When the setup makes no run.
+    /// When the setup cannot be run.
     pub fn run(setup: &Setup, rates: &[f64]) -> Result<Self, SetupError> {
         let run = |&rate: &f64| {
             let setup = Setup { load: Load::Open { rate }, ..setup.clone() };
@@ -26,14 +27,14 @@ impl Curve {
         Ok(Self { points: rates.iter().map(run).collect::<Result<_, SetupError>>()? })
     }
 
-    /// The most answers a second at any load.
+    /// The largest number of answers a second at any load.
     #[must_use]
     pub fn peak(&self) -> f64 {
         self.points.iter().map(|(_, outcome)| outcome.answered_rps).fold(0.0, f64::max)
     }
 
-    /// The offered load at which mean latency passes [`WALL_US`], between points by their logarithms;
-    /// `None` if it never does.
+    /// The offered load at which the mean latency exceeds [`WALL_US`], interpolated between points by the
+    /// logarithm of the latency; `None` if it never does.
     #[must_use]
     pub fn wall(&self) -> Option<f64> {
         let high = self.points.iter().position(|(_, o)| o.latency_us_mean > WALL_US)?;
@@ -46,7 +47,7 @@ impl Curve {
         Some(before + (rate - before) * share)
     }
 
-    /// The outcome at `rate`, if that was run.
+    /// The result at `rate`, if the curve has that load.
     #[must_use]
     pub fn at(&self, rate: f64) -> Option<&Outcome> {
         self.points.iter().find(|(r, _)| (r - rate).abs() < 1.0).map(|(_, outcome)| outcome)

@@ -1,6 +1,7 @@
-//! Settings that the paper does not list: which way things must go, and why.
+//! Settings that the paper does not list: the direction in which each result must move, and why.
 
 use super::*;
+use crate::profile::Profile;
 
 const RATES: [f64; 6] = [1.5e6, 2.5e6, 3.5e6, 4.5e6, 5.5e6, 8e6];
 
@@ -18,16 +19,16 @@ fn curve(profile: &Profile, steering: Steering) -> Curve {
 }
 
 #[test]
-fn twice_the_cores_help_whoever_can_reach_them() {
+fn twice_the_cores_help_steerings_that_can_use_them() {
     let profile = Profile::named("rose-city").unwrap();
     let mut double = profile.clone();
     double.machine.cores *= 2;
     let gain = |steering| curve(&double, steering).peak() / curve(&profile, steering).peak();
     let [rss, rfs, atr] = [Steering::Rss, Steering::Rfs, Steering::Atr].map(gain);
-    // Eight queues stay eight queues: softirq there is RSS's limit, not the threads.
+    // RSS stays on its eight queues: softirq on their cores is its limit, not the threads.
     assert!((0.95..1.25).contains(&rss), "{rss}");
     assert!(rfs > 1.1 && atr > 1.1, "{rfs} {atr}");
-    // What stops Flow Director then is the link: 210 bytes for each answer.
+    // Flow Director is then limited by the link: 210 bytes for each answer.
     let limit = 1e10 / 8.0 / 210.0;
     let peak = curve(&double, Steering::Atr).peak();
     assert!((0.97 * limit..=1.01 * limit).contains(&peak), "{peak} {limit}");
@@ -42,7 +43,7 @@ fn half_the_interrupt_cost_helps_latency_and_hardly_the_peak() {
         let [before, after] = [&profile, &half].map(|profile| curve(profile, steering));
         let [slow, fast] = [&before, &after].map(|curve| curve.points[0].1.latency_us_mean);
         assert!(fast < slow, "{steering:?}: {fast} {slow}");
-        // Under load a poll finds many frames: interrupts are few, whatever they cost.
+        // Under load a poll finds many frames, so interrupts are few whatever they cost.
         let gain = after.peak() / before.peak();
         assert!((0.99..1.06).contains(&gain), "{steering:?}: {gain}");
     }
@@ -56,7 +57,7 @@ fn a_tenth_of_the_filter_table_costs_locality_once_connections_outgrow_it() {
         let setup = Setup { connections, filters, load, ..setup(&profile, Steering::Atr) };
         Setup { warmup: 20_000_000, measure: 40_000_000, ..setup }.run().unwrap()
     };
-    // The paper's 120 connections fit either way.
+    // The paper's 120 connections fit both tables.
     assert_eq!(run(120, 8191).answered_rps, run(120, 819).answered_rps);
     let (few, whole, tenth) = (run(120, 8191), run(10_000, 8191), run(10_000, 819));
     assert_eq!((few.filters.flushes, few.local_share), (0, 1.0));

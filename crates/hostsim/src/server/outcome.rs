@@ -1,52 +1,54 @@
-//! What a run came to.
+//! The result of a run.
 
 use flowyard_adapter::FilterStats;
 use serde::Serialize;
 
-/// Counters and figures of the measured time, unless said otherwise.
+use crate::accounting::Accounting;
+
+/// Counters and rates of the measured time, unless stated otherwise.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Outcome {
-    /// Requests that were due, a second.
+    /// Requests that were due a second.
     pub offered_rps: f64,
-    /// Answers that reached the clients, a second.
+    /// Answers that reached the clients a second.
     pub answered_rps: f64,
-    /// Mean latency of those answers, in microseconds, from when the request was due.
+    /// The mean latency of these answers in microseconds, from the time when the request was due.
     pub latency_us_mean: f64,
-    /// Median.
+    /// The median latency in microseconds.
     pub latency_us_p50: f64,
-    /// 99th percentile.
+    /// The 99th percentile of the latency in microseconds.
     pub latency_us_p99: f64,
-    /// Share of segments whose TCP work was done on the processor of their thread.
+    /// The share of segments whose TCP work was done on the processor of their thread.
     pub local_share: f64,
-    /// Segments that were processed after a later one of their connection.
+    /// Segments that were processed after a later segment of their connection.
     pub reordered: u64,
     /// Segments processed.
     pub segments: u64,
-    /// Frames lost to a full ring.
+    /// Frames lost because a ring was full.
     pub dropped: u64,
     /// Hardware interrupts.
     pub irqs: u64,
     /// Inter-processor interrupts.
     pub ipis: u64,
-    /// Threads that were woken on another processor.
+    /// Wake-ups of a thread on another processor than before.
     pub migrations: u64,
-    /// Busy share, by processor.
+    /// The busy share of each processor.
     pub busy: Vec<f64>,
-    /// Of the whole run: the filter table of ATR or EP.
+    /// The filter table of ATR or EP, in the whole run.
     pub filters: FilterStats,
-    /// Of the whole run: requests sent into the network, answered, and at the end still under way as
-    /// counted in wires, rings, backlogs and sockets.
-    pub books: [u64; 3],
+    /// Requests sent into the network, answered, and held at the end in wires, rings, backlogs and sockets,
+    /// in the whole run. A frame that a ring drops is sent again, so no request is lost.
+    pub accounting: Accounting,
 }
 
 impl Outcome {
-    /// Whether every request that was sent was answered or is still somewhere.
+    /// Whether every request that was sent was answered or is still held.
     #[must_use]
     pub const fn is_balanced(&self) -> bool {
-        self.books[0] == self.books[1] + self.books[2]
+        self.accounting.is_balanced()
     }
 
-    /// The busiest processor's share.
+    /// The busy share of the busiest processor.
     #[must_use]
     pub fn busiest(&self) -> f64 {
         self.busy.iter().copied().fold(0.0, f64::max)

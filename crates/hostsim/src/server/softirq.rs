@@ -1,75 +1,16 @@
 //! Rings, interrupts and their moderation, NAPI polling, backlogs of RPS, delivery to sockets.
 
-use std::collections::VecDeque;
-
 use flowyard_frame::Nanos;
 
-use super::host::{Chunk, Event, Host, Packet, Source};
-use super::{Moderation, Placement, Setup};
+use super::host::Host;
+use super::parts::{Chunk, Event, Packet, Source};
+use super::setup::{Moderation, Placement};
+use super::steer::Counts;
 
-/// Frames of a source before it is another's turn (`netdev` weight).
+/// Frames taken from a source before the next source has its turn (`netdev` weight).
 const WEIGHT: u32 = 64;
-/// A lost segment is sent again after so long: Linux's least retransmission time.
+/// The time after which a lost segment is sent again: Linux's minimum retransmission timeout.
 const RTO: Nanos = 200_000_000;
-/// Bounds of ixgbe's classes, in bytes a microsecond.
-const CLASSES: [u64; 2] = [10, 20];
-
-/// A receive ring, with the transmit ring of the same vector.
-#[derive(Debug)]
-pub(super) struct Ring {
-    frames: VecDeque<Packet>,
-    /// Transmitted buffers to free.
-    clean: u32,
-    /// Whether the interrupt is on; off from the interrupt until polling ends.
-    armed: bool,
-    /// Number of the interrupt that is waiting; older ones are stale.
-    number: u32,
-    waiting: bool,
-    last_irq: Nanos,
-    gap: Nanos,
-    /// Bytes since the last interrupt.
-    bytes: u64,
-}
-
-impl Ring {
-    pub(super) fn new(setup: &Setup) -> Self {
-        let gap = match setup.moderation {
-            Moderation::Gap(ns) => ns,
-            Moderation::Adaptive { lowest, .. } => lowest,
-            Moderation::Off | Moderation::Count { .. } => 0,
-        };
-        Self {
-            frames: VecDeque::with_capacity(setup.ring.min(4096)),
-            clean: 0,
-            armed: true,
-            number: 0,
-            waiting: false,
-            last_irq: 0,
-            gap,
-            bytes: 0,
-        }
-    }
-
-    /// ixgbe_update_itr: the class moves by one step at a time.
-    fn adapt(&mut self, [lowest, low, bulk]: [Nanos; 3], now: Nanos) {
-        let us = (now.saturating_sub(self.last_irq) / 1000).max(1);
-        let rate = self.bytes / us;
-        self.gap = match self.gap {
-            gap if gap == lowest => {
-                if rate > CLASSES[0] {
-                    low
-                } else {
-                    lowest
-                }
-            }
-            gap if gap == low && rate > CLASSES[1] => bulk,
-            gap if gap == low && rate <= CLASSES[0] => lowest,
-            gap if gap == bulk && rate <= CLASSES[1] => low,
-            gap => gap,
-        };
-    }
-}
-
 impl Host<'_> {
     /// The processor that a queue interrupts.
     fn cpu_of(&self, queue: u16) -> u16 {
@@ -79,11 +20,11 @@ impl Host<'_> {
     /// A frame reaches the adapter.
     pub(super) fn arrive(&mut self, mut packet: Packet) {
         let now = self.now();
-        let counts = super::steer::Counts { tails: &self.queue_tails, heads: &self.queue_heads };
+        let counts = Counts { tails: &self.queue_tails, heads: &self.queue_heads };
         packet.queue = self.steer.queue(packet.conn, now, &counts);
         let queue = usize::from(packet.queue);
         if self.rings[queue].frames.len() >= self.setup.ring {
-            self.books.dropped += u64::from(self.measuring());
+            self.outcome.dropped += u64::from(self.measuring());
             self.events.after(RTO, Event::Arrive(Packet { again: true, ..packet }));
         } else {
             self.rings[queue].frames.push_back(packet);
@@ -91,17 +32,17 @@ impl Host<'_> {
             self.queue_tails[queue] += 1;
             self.raise(packet.queue);
         }
-        let counts = super::steer::Counts { tails: &self.queue_tails, heads: &self.queue_heads };
+        let counts = Counts { tails: &self.queue_tails, heads: &self.queue_heads };
         self.steer.entered(&counts);
     }
 
-    /// An answer left by the ring beside this one: its buffer is to be freed.
+    /// Notes that an answer left by the transmit ring of `queue`, so its buffer must be freed.
     pub(super) fn transmitted(&mut self, queue: u16) {
         self.rings[usize::from(queue)].clean += 1;
         self.raise(queue);
     }
 
-    /// There is something for an interrupt.
+    /// Schedules the interrupt of a queue that has something to report.
     fn raise(&mut self, queue: u16) {
         let now = self.now();
         let ring = &mut self.rings[usize::from(queue)];
@@ -124,7 +65,7 @@ impl Host<'_> {
         }
     }
 
-    /// The adapter interrupts.
+    /// Interrupts the processor of a queue.
     pub(super) fn interrupt(&mut self, queue: u16, number: u32) {
         let now = self.now();
         let ring = &mut self.rings[usize::from(queue)];
@@ -136,13 +77,13 @@ impl Host<'_> {
             ring.adapt([lowest, low, bulk], now);
         }
         (ring.last_irq, ring.bytes) = (now, 0);
-        self.books.irqs += u64::from(self.measuring());
+        self.outcome.irqs += u64::from(self.measuring());
         let cpu = self.cpu_of(queue);
         self.cpus[usize::from(cpu)].irqs.push_back(queue);
         self.poke(cpu);
     }
 
-    /// The next chunk of softirq.
+    /// The next chunk of softirq on `cpu`.
     pub(super) fn choose_softirq(&mut self, cpu: u16) -> (Chunk, Nanos, Nanos) {
         let costs = self.setup.costs;
         let own = &mut self.cpus[usize::from(cpu)];
@@ -171,7 +112,7 @@ impl Host<'_> {
                     if clean > 0 {
                         return (Chunk::Clean, cleaning, 0);
                     }
-                    // The end of the round: the other processors hear of their backlogs.
+                    // The round ends here: processors with new frames in their backlogs are interrupted.
                     let kicks = own.to_kick.len() as Nanos * costs.ipi_send;
                     return (Chunk::Exit(source), costs.poll_exit + kicks, 0);
                 };
@@ -188,8 +129,8 @@ impl Host<'_> {
         }
     }
 
-    /// TCP's work with a segment on `cpu`, with the wake-up if its thread will need one, and what is
-    /// fetched for it.
+    /// The work of TCP for a segment on `cpu`, including the wake-up if its thread needs one, and the time
+    /// to fetch its cache lines.
     fn stack(&mut self, cpu: u16, conn: u32) -> (Nanos, Nanos) {
         let costs = self.setup.costs;
         let conn = &mut self.conns[conn as usize];
@@ -209,7 +150,7 @@ impl Host<'_> {
         (work, fetch)
     }
 
-    /// A frame goes to the backlog of `target`.
+    /// Puts a frame into the backlog of `target`.
     pub(super) fn enqueue_on(&mut self, cpu: u16, target: u16, packet: Packet) {
         let other = &mut self.cpus[usize::from(target)];
         other.backlog.push_back(packet);
@@ -228,7 +169,7 @@ impl Host<'_> {
         }
     }
 
-    /// Interrupts the processors that got frames.
+    /// Interrupts the processors whose backlogs received frames.
     fn kick(&mut self, cpu: u16) {
         let mut to_kick = std::mem::take(&mut self.cpus[usize::from(cpu)].to_kick);
         for target in to_kick.drain(..) {
@@ -237,7 +178,7 @@ impl Host<'_> {
         self.cpus[usize::from(cpu)].to_kick = to_kick;
     }
 
-    /// A source was found empty: its interrupt is on again, unless something came meanwhile.
+    /// Ends polling a source that was found empty and enables its interrupt, unless frames arrived meanwhile.
     pub(super) fn exit(&mut self, cpu: u16, source: Source) {
         self.kick(cpu);
         let own = &mut self.cpus[usize::from(cpu)];
@@ -260,7 +201,7 @@ impl Host<'_> {
         }
     }
 
-    /// A segment is in the socket.
+    /// Puts a segment into its socket.
     pub(super) fn deliver(&mut self, cpu: u16, packet: Packet) {
         let measuring = self.measuring();
         self.queue_heads[usize::from(packet.queue)] += 1;
@@ -274,8 +215,8 @@ impl Host<'_> {
         let number = conn.thread;
         let thread = &mut self.threads[usize::from(number)];
         if measuring {
-            self.books.segments += 1;
-            self.books.reordered += u64::from(late && !packet.again);
+            self.outcome.segments += 1;
+            self.outcome.reordered += u64::from(late && !packet.again);
             self.local += u64::from(thread.cpu == cpu);
         }
         if first {
@@ -286,7 +227,7 @@ impl Host<'_> {
         }
     }
 
-    /// A thread becomes runnable.
+    /// Makes a thread runnable.
     fn wake(&mut self, cpu: u16, number: u16) {
         let home = self.threads[usize::from(number)].cpu;
         let target = match self.setup.placement {
@@ -300,7 +241,7 @@ impl Host<'_> {
         (thread.asleep, thread.woken) = (false, true);
         if target != home {
             thread.cpu = target;
-            self.books.migrations += u64::from(self.measuring());
+            self.outcome.migrations += u64::from(self.measuring());
         }
         self.cpus[usize::from(target)].runs.push_back(number);
         if target != cpu && matches!(self.cpus[usize::from(target)].chunk, Chunk::Idle) {
@@ -308,11 +249,11 @@ impl Host<'_> {
         }
     }
 
-    /// Where a woken thread runs: at home if that is idle, else on the next idle processor of the same
-    /// socket, else at home.
+    /// The processor of a woken thread: its own if that is idle, otherwise the next idle processor of the
+    /// same socket, otherwise its own.
     fn idle_near(&self, home: u16, waker: u16) -> u16 {
         let machine = &self.setup.machine;
-        // The waker's own processor is in softirq: it is as good as idle if nothing waits there.
+        // The waker's processor is in softirq, so it counts as idle for the thread.
         let is_free = |cpu: u16| {
             let own = &self.cpus[usize::from(cpu)];
             own.runs.is_empty() && own.polls.is_empty() && matches!(own.chunk, Chunk::Idle)

@@ -1,4 +1,4 @@
-//! Where a frame goes: the models of crate `adapter`, asked one frame at a time.
+//! The queue and processor of each frame, chosen by the models of crate `adapter`.
 
 use flowyard_adapter::atr::Atr82599;
 use flowyard_adapter::fdir::{self, Action, MaskSet, Mode, Pballoc, Table};
@@ -7,14 +7,14 @@ use flowyard_adapter::{FilterStats, Rss, RssConfig};
 use flowyard_flow::settle::{Settle, Tails};
 use flowyard_frame::{Action as Verdict, Batch, FlowKey, Frame, Nanos, To, proto};
 
-use super::{Setup, SetupError, Steering};
+use super::setup::{Setup, SetupError, Steering};
 
-/// Client machines of the paper.
+/// The number of client machines in the paper.
 const CLIENTS: u32 = 10;
-/// memcached's port.
+/// The TCP port of memcached.
 const PORT: u16 = 11211;
 
-/// The adapter and what Linux adds to it.
+/// The adapter, and the steering that Linux adds to it.
 pub(super) struct Steer {
     rss: Rss,
     atr: Option<Atr82599>,
@@ -22,13 +22,13 @@ pub(super) struct Steer {
     settle: Option<(Settle, Box<Batch>)>,
     pub(super) rps: Option<Rps>,
     pub(super) rfs: Option<Rfs>,
-    /// First source port of each client machine.
+    /// The first source port of each client machine.
     first_port: Vec<u16>,
-    /// RSS hash, by connection.
+    /// The RSS hash of each connection.
     hashes: Vec<u32>,
 }
 
-/// Frames that entered each queue, and how many of them the stack is done with.
+/// The number of frames that entered each queue, and of those that the stack has processed.
 pub(super) struct Counts<'a> {
     pub(super) tails: &'a [u64],
     pub(super) heads: &'a [u64],
@@ -44,7 +44,7 @@ impl Tails for Counts<'_> {
     }
 }
 
-/// The backlogs, as RPS and RFS see them.
+/// The counters of the backlogs, for RPS and RFS.
 pub(super) struct Backlogs<'a> {
     pub(super) tails: &'a [u32],
     pub(super) heads: &'a [u32],
@@ -65,7 +65,7 @@ impl CpuQueues for Backlogs<'_> {
 }
 
 impl Steer {
-    /// Filters as they are when all connections are made. Returns the time when that is over.
+    /// The steering with the filters of all connections being made, and the time when all are made.
     pub(super) fn new(setup: &Setup, random: u64) -> Result<(Self, Nanos), SetupError> {
         let cpus = setup.machine.cpus();
         let config = RssConfig { reta: setup.reta.clone(), ..RssConfig::seeded(random) };
@@ -107,12 +107,12 @@ impl Steer {
         Ok((steer, end))
     }
 
-    /// The packets of connection `conn` as they arrive. The clients are neighbours, their ports follow
-    /// each other, as the kernel of 2012 gave them out.
+    /// The key of the arriving packets of connection `conn`. The clients have neighbouring addresses and
+    /// consecutive ports, as the kernel of 2012 assigned them.
     fn key(&self, conn: u32) -> FlowKey {
         let (client, n) = (conn % CLIENTS, conn / CLIENTS);
         let port = self.first_port[client as usize].wrapping_add((n % 28000) as u16);
-        // Beyond a client's ports: another client machine.
+        // When a client machine has no ports left, another one follows.
         let source = [10, (n / 28000) as u8, 0, 11 + client as u8];
         let address = |bytes: [u8; 4]| std::net::Ipv4Addr::from(bytes).into();
         FlowKey {
@@ -121,7 +121,7 @@ impl Steer {
         }
     }
 
-    /// Every connection is made: its SYN-ACK leaves from where RSS had the SYN processed.
+    /// Makes every connection: its SYN-ACK leaves by the queue on which RSS received the SYN.
     fn connect(&mut self, setup: &Setup) -> Nanos {
         self.hashes = Vec::with_capacity(setup.connections as usize);
         for conn in 0..setup.connections {
@@ -136,14 +136,14 @@ impl Steer {
             if let Some(ep) = &mut self.ep {
                 let thread = (conn % u32::from(setup.threads)) as u16;
                 let queue = (thread % setup.machine.cpus()) % setup.queues;
-                // A full table is what it is: the rest goes by RSS.
+                // When the table is full, the remaining connections go by RSS.
                 let _ = ep.add(&key, conn as u16, Action::queue(queue), true);
             }
         }
         Nanos::from(setup.connections) * 1000
     }
 
-    /// The queue that RSS would choose.
+    /// The queue that RSS chooses.
     pub(super) fn by_hash(&self, conn: u32) -> u16 {
         self.rss.queue(Some(self.hashes[conn as usize]))
     }
@@ -152,7 +152,7 @@ impl Steer {
         self.hashes[conn as usize]
     }
 
-    /// The queue of a frame that arrives.
+    /// The queue of an arriving frame.
     pub(super) fn queue(&mut self, conn: u32, now: Nanos, counts: &Counts<'_>) -> u16 {
         let hash = self.hashes[conn as usize];
         let by_hash = self.rss.queue(Some(hash));
@@ -182,14 +182,14 @@ impl Steer {
         if let To::Queue(queue) = batch.actions[0].to { queue } else { queue }
     }
 
-    /// The frame last asked about has entered its queue, or was lost.
+    /// Notifies settle that the frame of the last [`Self::queue`] has entered its queue or was lost.
     pub(super) fn entered(&mut self, counts: &Counts<'_>) {
         if let Some((settle, _)) = &mut self.settle {
             settle.enqueued(counts);
         }
     }
 
-    /// An answer leaves by `ring`.
+    /// Lets ATR sample an answer that leaves by `ring`.
     pub(super) fn transmit(&mut self, conn: u32, ring: u16, now: Nanos) {
         let key = self.key(conn).reversed();
         if let Some(atr) = &mut self.atr {

@@ -1,10 +1,11 @@
 use super::*;
+use crate::profile::Profile;
 
 fn profile() -> Profile {
     Profile::named("rose-city").unwrap()
 }
 
-/// Short runs: what is asserted are orders, not figures.
+/// Short runs: the tests compare results with each other and do not check exact numbers.
 fn short(setup: Setup) -> Setup {
     Setup { warmup: 3_000_000, measure: 8_000_000, ..setup }
 }
@@ -37,7 +38,7 @@ fn the_order_of_the_papers_curves_and_of_their_walls() {
 }
 
 #[test]
-fn equal_seeds_equal_runs_and_the_books_balance() {
+fn equal_seeds_give_equal_runs_and_the_counters_balance() {
     let setup = short(Setup::x520(&profile(), 3e6).unwrap());
     for steering in [
         Steering::Rss,
@@ -50,7 +51,7 @@ fn equal_seeds_equal_runs_and_the_books_balance() {
         for placement in [Placement::Pinned, Placement::Wandering] {
             let setup = Setup { steering, placement, measure: 2_000_000, ..setup.clone() };
             let outcome = setup.run().unwrap();
-            assert!(outcome.is_balanced(), "{steering:?} {placement:?}: {:?}", outcome.books);
+            assert!(outcome.is_balanced(), "{steering:?} {placement:?}: {:?}", outcome.accounting);
             assert_eq!(outcome, setup.run().unwrap());
             assert_ne!(outcome, Setup { seed: 2, ..setup }.run().unwrap());
         }
@@ -71,7 +72,7 @@ fn a_flow_director_reorders_when_threads_wander_and_settle_does_not() {
     assert_eq!(settled.reordered, 0);
     assert_eq!(run(Steering::Rfs, Placement::Wandering).reordered, 0, "RFS has the same rule");
     assert_eq!(run(Steering::Rss, Placement::Wandering).reordered, 0);
-    // The same when a scheduler moves threads; and rarer samples reorder less.
+    // The same holds when a scheduler moves threads; and rarer samples reorder less.
     let moved = Placement::Moved(100_000);
     let atr = run(Steering::Atr, moved);
     assert!(atr.reordered > 10, "{atr:?}");
@@ -106,7 +107,7 @@ fn closed_clients_keep_to_one_request_each() {
 }
 
 #[test]
-fn moderation_trades_interrupts_for_latency_and_low_latency_goes_around_it() {
+fn moderation_trades_interrupts_for_latency_and_low_latency_bypasses_it() {
     let setup = short(Setup::x520(&profile(), 0.3e6).unwrap());
     let run =
         |moderation, low_latency| Setup { moderation, low_latency, ..setup.clone() }.run().unwrap();
@@ -126,11 +127,11 @@ fn a_full_ring_drops_and_the_frame_comes_again() {
     let setup = Setup { connections: 2000, load: Load::Open { rate: 2.2e6 }, ..setup };
     let outcome = setup.run().unwrap();
     assert!(outcome.dropped > 0 && outcome.is_balanced(), "{outcome:?}");
-    assert_eq!(outcome.reordered, 0, "what is sent again is not the adapter's fault");
+    assert_eq!(outcome.reordered, 0, "a frame that is sent again does not count as reordered");
 }
 
 #[test]
-fn setups_that_make_no_run_are_refused() {
+fn setups_that_cannot_run_are_refused() {
     let setup = Setup::x520(&profile(), 1e6).unwrap();
     assert!(Setup { queues: 0, ..setup.clone() }.run().is_err());
     assert!(Setup { load: Load::Open { rate: f64::NAN }, ..setup.clone() }.run().is_err());

@@ -1,4 +1,4 @@
-//! The range of every key.
+//! The accepted range of every key.
 
 use super::{Config, ConfigError};
 
@@ -6,7 +6,7 @@ impl Config {
     /// Whether every value is in its range.
     ///
     /// # Errors
-    /// [`ConfigError`] names the first that is not.
+    /// [`ConfigError`] names the first key whose value is not.
     pub fn check(&self) -> Result<(), ConfigError> {
         let c = &self.chip;
         range("chip.cores", c.cores, 1, 16, "from 1 to 16")?;
@@ -16,8 +16,8 @@ impl Config {
         let line = "a power of two from 16 to 128";
         power("chip.icache_line_bytes", c.icache_line_bytes, 16, 128, line)?;
         range("chip.icache_ways", c.icache_ways, 1, 2, "1 or 2")?;
-        let room = "a power of two from 1024 to 131072";
-        power("chip.icache_bytes", c.icache_bytes, 1024, 131_072, room)?;
+        let size = "a power of two from 1024 to 131072";
+        power("chip.icache_bytes", c.icache_bytes, 1024, 131_072, size)?;
         let beat = "a power of two from 4 to 128";
         power("chip.imem_bytes_per_cycle", c.imem_bytes_per_cycle, 4, 128, beat)?;
         range("chip.imem_overhead_cycles", c.imem_overhead_cycles, 0, 100, "from 0 to 100")?;

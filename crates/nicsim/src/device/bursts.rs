@@ -1,6 +1,6 @@
-//! The SDRAM's edges: one burst after the other, and what each one moved.
+//! The edges of the SDRAM: one burst at a time, and the bytes that each burst moves.
 
-use super::{CoreAccess, DMA_READ, DMA_WRITE, Devices, MAC_RX, MAC_TX};
+use super::devices::{CoreAccess, DMA_READ, DMA_WRITE, Devices, MAC_RX, MAC_TX};
 use crate::memory::{Request, SDRAM_BASE, Scratchpad};
 
 impl Devices {
@@ -65,7 +65,7 @@ impl Devices {
         }
     }
 
-    /// A core's access: performed on the word as the scratchpad would, without reservations.
+    /// Performs a core's access to a word as the scratchpad does, without reservations.
     fn core_burst(&mut self) {
         let Some(CoreAccess { core, request }) = self.core_access.take() else { return };
         let at = ((request.addr - SDRAM_BASE) & !3) as usize;

@@ -1,5 +1,5 @@
-//! A DMA assist: reads descriptors that the firmware has made ready, moves the data, reports how many
-//! are done.
+//! A DMA assist: it reads the descriptors that the firmware has prepared, moves the data, and reports the
+//! number of descriptors that are done.
 //!
 //! ```text
 //!             fetch 4 words      host, latency       SDRAM burst or scratchpad words
@@ -8,23 +8,23 @@
 //!  write:  ring ──────────> out ────────────────────> moved ──────────────────> done, in order
 //! ```
 //!
-//! Descriptor: host address, adapter address, length, cookie (the firmware's own). Bursts and words
-//! are moved by two independent movers, so a descriptor fetch into the scratchpad does not hold up
-//! frames; the progress pointer is in order all the same (HPCA 2005, Figure 5). Invariants:
-//! done <= arrived, moved <= fetched <= prod; at most `limit` under way.
+//! Descriptor: host address, adapter address, length, cookie (for the firmware's use). Bursts and words are
+//! moved independently of each other, so a descriptor fetch into the scratchpad does not delay frames; the
+//! progress pointer is nevertheless in order (HPCA 2005, Figure 5). Invariants: done <= arrived, moved <=
+//! fetched <= prod; at most `limit` DMAs are outstanding.
 
 use std::collections::VecDeque;
 
 use super::port::{Port, Purpose};
 use crate::memory::{Request, SCRATCHPAD_BASE, SDRAM_BASE, SDRAM_BYTES, hw};
 
-/// One DMA under way.
+/// One outstanding DMA.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Move {
     pub(crate) host: u32,
     pub(crate) nic: u32,
     pub(crate) len: u32,
-    /// When its data arrives (read) or the host acknowledges (write).
+    /// The time at which its data arrives (read) or the host acknowledges it (write).
     pub(crate) due: u64,
     moved: bool,
 }
@@ -53,9 +53,9 @@ pub(crate) struct Dma {
     fetch: [u32; 4],
     fetch_words: usize,
     out: VecDeque<Move>,
-    /// Words read from the scratchpad for the host, by write DMAs in order.
+    /// Words that write DMAs read from the scratchpad for the host, in order.
     pub(crate) words: VecDeque<u32>,
-    /// Mailbox writes of the host: hardware word and value (read side only).
+    /// Mailbox writes of the host: hardware word and value (only for the read assist).
     pub(crate) mail: VecDeque<(u32, u32)>,
     events: u32,
     news: bool,
@@ -93,7 +93,7 @@ impl Dma {
         self.entries = entries.unwrap_or(self.entries);
     }
 
-    /// Raises a bit of the event register with the next accesses.
+    /// Sets a bit of the event register with a later access.
     pub(crate) fn raise(&mut self, bit: u32) {
         self.events |= 1 << bit;
     }
@@ -102,7 +102,7 @@ impl Dma {
         if self.reads { hw::DRD_DONE } else { hw::DWR_DONE }
     }
 
-    /// What the port asks next, if anything; `now` is the cycle.
+    /// Chooses the next request of the port, if there is one; `now` is the cycle.
     pub(crate) fn choose(&mut self, now: u64) -> Option<u64> {
         let word = |index: u32| SCRATCHPAD_BASE + 4 * index;
         if let Some(&(index, value)) = self.mail.front() {
@@ -135,7 +135,7 @@ impl Dma {
         Some(self.port.ask(request, Purpose::Data, now))
     }
 
-    /// The scratchpad move that is next, and whether it stores into the scratchpad.
+    /// The next DMA from or to the scratchpad, and whether it stores into the scratchpad.
     fn next_word(&mut self) -> Option<(bool, Move)> {
         let end = if self.reads { self.arrived } else { self.fetched };
         self.word_at = self.word_at.max(self.done);
@@ -149,17 +149,17 @@ impl Dma {
         None
     }
 
-    /// Where in host memory the word comes from that the port is about to store.
+    /// The host address of the word that the port stores next.
     pub(crate) fn data_source(&self) -> Option<u32> {
         let at = self.out.get((self.word_at.wrapping_sub(self.done)) as usize)?;
         (self.reads && at.is_scratch()).then(|| at.host + 4 * self.word)
     }
 
-    /// The port's request was performed and gave `value`; returns what it was for. `time` is that
-    /// of the cycle, `latency` what the host takes.
+    /// Takes the result `value` of the port's request and returns the purpose of the request. `time` is the time
+    /// of the cycle, `latency` that of the host.
     ///
     /// # Errors
-    /// When a descriptor is wrong: says what and where.
+    /// When a descriptor is invalid: its number and the reason.
     pub(crate) fn granted(
         &mut self,
         (now, gap): (u64, u64),
@@ -197,7 +197,7 @@ impl Dma {
         Ok(Some(purpose))
     }
 
-    /// Whether a grant since the last call has made work for the host's bus or the SDRAM.
+    /// Whether a grant since the last call has caused work for the host's bus or the SDRAM.
     pub(crate) fn take_news(&mut self) -> bool {
         std::mem::take(&mut self.news)
     }
@@ -210,7 +210,7 @@ impl Dma {
         let within = |base: u32, size: u32| {
             nic >= base && u64::from(nic) + u64::from(len) <= u64::from(base) + u64::from(size)
         };
-        let page = 4 * hw::WORDS; // the hardware page is nobody's data
+        let page = 4 * hw::WORDS; // the hardware page is not data
         let scratch = within(SCRATCHPAD_BASE + page, scratchpad - page);
         let wrong = if len == 0 {
             Some("a length of 0".to_owned())
@@ -245,7 +245,7 @@ impl Dma {
         }
     }
 
-    /// The burst that is next for the SDRAM.
+    /// The next burst for the SDRAM.
     pub(crate) fn burst(&mut self) -> Option<Move> {
         let end = if self.reads { self.arrived } else { self.fetched };
         self.burst_at = self.burst_at.max(self.done);
@@ -259,21 +259,21 @@ impl Dma {
         None
     }
 
-    /// Whether there may be one: the same, without moving on.
+    /// Whether there is a next burst; changes nothing.
     pub(crate) fn may_burst(&self) -> bool {
         let end = if self.reads { self.arrived } else { self.fetched };
         (self.burst_at.max(self.done)..end)
             .any(|n| !self.out[(n - self.done) as usize].is_scratch())
     }
 
-    /// The burst was transferred.
+    /// Marks the burst as transferred.
     pub(crate) fn burst_done(&mut self, due: u64) {
         let at = (self.burst_at - self.done) as usize;
         self.burst_at += 1;
         self.moved(at, due);
     }
 
-    /// When the host's bus has something for this assist.
+    /// The time at which the host's bus has an effect on this assist.
     pub(crate) fn host_due(&self) -> Option<u64> {
         if self.reads {
             (self.arrived < self.fetched).then(|| self.out[(self.arrived - self.done) as usize].due)
@@ -282,7 +282,7 @@ impl Dma {
         }
     }
 
-    /// Read side: data that has arrived by `time`.
+    /// Takes the read data that has arrived by `time`; returns whether there was any.
     pub(crate) fn arrive(&mut self, time: u64) -> bool {
         let before = self.arrived;
         while self.host_due().is_some_and(|due| due <= time) {
@@ -291,7 +291,7 @@ impl Dma {
         before != self.arrived
     }
 
-    /// Write side: the next DMA that the host has acknowledged by `time`.
+    /// Takes the next write DMA that the host has acknowledged by `time`.
     pub(crate) fn acknowledged(&mut self, time: u64) -> Option<Move> {
         self.host_due().filter(|&due| due <= time)?;
         self.done += 1;

@@ -1,13 +1,15 @@
-//! The cores' side of the devices: crossbar ports of the assists, and the registers they listen to.
+//! The side of the devices that faces the cores: the crossbar ports of the assists, and the registers that
+//! they watch.
 
+use super::devices::{DMA_READ, DMA_WRITE, Devices, Domain, MAC_RX, MAC_TX};
 use super::port::Purpose;
-use super::{DMA_READ, DMA_WRITE, Devices, Domain, MAC_RX, MAC_TX};
+
 use crate::isa::Op;
 use crate::memory::{Request, hw};
 
 impl Devices {
-    /// The port of `assist` makes up its mind in cycle `now`: when it presents its request. Does nothing
-    /// when the port is busy or there is nothing to ask.
+    /// Lets the port of `assist` choose its next request in cycle `now`; returns the cycle in which it presents
+    /// the request. Returns `None` if the port is busy or has no request.
     pub(crate) fn choose(&mut self, assist: usize, now: u64) -> Option<u64> {
         self.at = (now * self.cpu.period, Domain::Cores);
         match assist {
@@ -36,12 +38,12 @@ impl Devices {
         }
     }
 
-    /// The first scratchpad address that DMA may write: behind the hardware page.
+    /// The first scratchpad address that DMA may write, which is after the hardware page.
     fn first_data(&self) -> u32 {
         crate::memory::SCRATCHPAD_BASE + 4 * hw::WORDS
     }
 
-    /// The request of `assist` was performed in cycle `now` and gave `value`.
+    /// Notifies `assist` that its request was performed in cycle `now` with the result `value`.
     pub(crate) fn granted(&mut self, assist: usize, now: u64, value: u32) {
         let time = now * self.cpu.period;
         self.at = (time, Domain::Cores);
@@ -94,7 +96,7 @@ impl Devices {
         }
     }
 
-    /// A core or an assist wrote word `word` of the hardware page in cycle `now`.
+    /// Notifies the devices that word `word` of the hardware page was written in cycle `now`.
     pub(crate) fn register(&mut self, word: u32, value: u32, now: u64) {
         self.at = (now * self.cpu.period, Domain::Cores);
         match word {
@@ -131,7 +133,7 @@ impl Devices {
         if !is_base && !value.is_power_of_two() {
             let names = ["DMA read", "DMA write", "MAC transmit", "MAC receive"];
             self.stop_on(Err(format!(
-                "{} assist: a descriptor ring of {value} entries; wanted a power of two",
+                "{} assist: a descriptor ring of {value} entries; the number must be a power of two",
                 names[which as usize & 3]
             )));
             return;

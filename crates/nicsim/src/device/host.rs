@@ -1,4 +1,4 @@
-//! The host: memory, and a driver that keeps both rings full (paper, section 5: "emulates the real
+//! The host: its memory, and a driver that keeps both rings full (paper, section 5: "emulates the real
 //! device driver").
 //!
 //! ```text
@@ -6,9 +6,9 @@
 //!  0x1000 send ring (16 B each), receive ring (32 B), return rings (32 B), sent frames, receive buffers
 //! ```
 //!
-//! The driver acts when the adapter has written the status block. A sent frame is two regions: 42
-//! bytes of headers, then the payload. Descriptors: docs/nic.md. Invariants: a buffer is the host's or the
-//! adapter's, never both; every frame is checked against the books of its direction.
+//! The driver acts when the adapter has written the status block. A sent frame has two regions: 42 bytes of
+//! headers, and the payload. Descriptors: docs/nic.md. Invariants: a buffer belongs to the host or to the
+//! adapter, never to both; every frame is checked against the frames that entered in its direction.
 
 use std::collections::VecDeque;
 
@@ -24,7 +24,7 @@ const BD_END: u32 = 1;
 const BD_VLAN: u32 = 2;
 const BD_CHECKSUM: u32 = 4;
 
-/// The host.
+/// The host and its driver.
 #[derive(Clone, Debug)]
 pub(crate) struct Host {
     pub(crate) memory: Vec<u8>,
@@ -50,7 +50,7 @@ pub(crate) struct Host {
     pub(crate) sent: Journey,
     pub(crate) interrupts: u64,
     started: bool,
-    /// Frames that each return ring brought.
+    /// Frames returned by each return ring.
     pub(crate) per_queue: [u64; 8],
     ring: VecDeque<u32>,
 }
@@ -92,7 +92,7 @@ impl Host {
         }
     }
 
-    /// What the firmware is told: words from [`hw::BOOT`] on.
+    /// The parameters of the firmware: the words from [`hw::BOOT`] on.
     pub(crate) fn boot(&self, config: &Config) -> [u32; 16] {
         let f = &config.firmware;
         let per_us = (config.chip.mhz.hz() / 1e6) as u32;
@@ -121,12 +121,12 @@ impl Host {
         self.memory.get(at..at + 4).map_or(0, |b| u32::from_le_bytes([b[0], b[1], b[2], b[3]]))
     }
 
-    /// The word at `addr`, as a DMA reads it.
+    /// The word at `addr`, read by a DMA.
     pub(crate) fn read(&self, addr: u32) -> u32 {
         self.word(addr)
     }
 
-    /// Stores a word, as a DMA does.
+    /// Stores a word, written by a DMA.
     pub(crate) fn write(&mut self, addr: u32, value: u32) {
         let at = addr as usize;
         if let Some(place) = self.memory.get_mut(at..at + 4) {
@@ -134,20 +134,21 @@ impl Host {
         }
     }
 
-    /// Whether the driver has yet to fill the rings for the first time.
+    /// Whether the driver has not filled the rings for the first time.
     pub(crate) fn is_new(&self) -> bool {
         !self.started
     }
 
-    /// Whether a DMA to `addr` touched the status block.
+    /// Whether a DMA to `addr` wrote the status block.
     pub(crate) fn is_status(&self, addr: u32) -> bool {
         addr < RINGS
     }
 
-    /// The driver: takes what the adapter has finished, fills the rings, and tells by `mail`.
+    /// Runs the driver: it takes the descriptors that the adapter has finished, fills the rings, and notifies
+    /// the adapter through `mail`.
     ///
     /// # Errors
-    /// When the adapter returned something that is not the host's: says what.
+    /// When the adapter returned a descriptor that the host did not post.
     pub(crate) fn drive(
         &mut self,
         now: u64,
@@ -165,10 +166,10 @@ impl Host {
             self.take_returns(queue, now, received, mail)?;
         }
         let consumed = self.word(STATUS);
-        let under_way = self.posted_bds.wrapping_sub(consumed);
-        if under_way > self.send_mask + 1 {
+        let outstanding = self.posted_bds.wrapping_sub(consumed);
+        if outstanding > self.send_mask + 1 {
             return Err(format!(
-                "host: the adapter says it consumed {consumed} send descriptors of {} posted",
+                "host: the adapter reports {consumed} send descriptors as consumed, but {} were posted",
                 self.posted_bds
             ));
         }
@@ -235,7 +236,7 @@ impl Host {
         let first = self.returned[queue as usize];
         if produced.wrapping_sub(first) > self.return_mask + 1 {
             return Err(format!(
-                "host: return ring {queue} says {produced} after {first}, more than it holds"
+                "host: return ring {queue} reports {produced} descriptors after {first}, which is more than its size"
             ));
         }
         let base = self.return_ring + queue * (self.return_mask + 1) * 32;

@@ -1,4 +1,4 @@
-//! The MAC assists: frames between frame memory and the link.
+//! The MAC assists, which move frames between the frame memory and the link.
 //!
 //! ```text
 //!  transmit: ring ─ 2 words ─> queue ─ SDRAM burst ─> buffer (2 frames) ─ link ─> done
@@ -7,8 +7,8 @@
 //!
 //! Transmit descriptor: SDRAM address; length in bits 0..11, flags in 11..16, VLAN tag in 16..32.
 //! Receive descriptor: SDRAM address; length, flags in 16..32; VLAN tag; time of arrival in ns.
-//! Invariants: a frame is sent when it is whole and after preamble and gap; frames never overtake
-//! each other; a frame that finds no room is counted.
+//! Invariants: a frame is sent when all of it is in the buffer, and after preamble and gap; frames never
+//! overtake each other; a frame that finds the buffer full is counted.
 
 use std::collections::VecDeque;
 
@@ -16,9 +16,9 @@ use super::net::{Frames, RxFrame};
 use super::port::{Port, Purpose};
 use crate::memory::{Request, SCRATCHPAD_BASE, SDRAM_BASE, SDRAM_BYTES, hw};
 
-/// Where in its slot a frame begins: the IP header is then on a word, the payload on 8 bytes.
+/// The offset of a frame in its slot, which aligns the IP header to a word and the payload to 8 bytes.
 pub(crate) const SLOT_OFFSET: u32 = 6;
-/// Transmit flag: insert the VLAN tag.
+/// The transmit flag that inserts the VLAN tag.
 pub(crate) const TX_VLAN: u32 = 1;
 
 /// A frame to transmit.
@@ -41,13 +41,13 @@ pub(crate) struct MacTx {
     fetch: [u32; 2],
     fetch_words: usize,
     queue: VecDeque<TxFrame>,
-    /// Frames in the buffer, with the time since when.
+    /// Frames in the buffer, with the time at which each was complete.
     pub(crate) ready: VecDeque<(TxFrame, u64)>,
     pub(crate) buffered: u32,
-    room: u32,
-    /// The end of the frame on the link.
+    capacity: u32,
+    /// The time at which the frame on the link ends.
     pub(crate) sending: Option<u64>,
-    /// When the link may carry the next frame.
+    /// The time at which the link can carry the next frame.
     pub(crate) link_free: u64,
     events: bool,
     pub(crate) event_wanted: bool,
@@ -55,8 +55,8 @@ pub(crate) struct MacTx {
 }
 
 impl MacTx {
-    pub(crate) fn new(room: u32) -> Self {
-        Self { room, ..Self::default() }
+    pub(crate) fn new(capacity: u32) -> Self {
+        Self { capacity, ..Self::default() }
     }
 
     pub(crate) fn ring(&mut self, base: Option<u32>, entries: Option<u32>) {
@@ -81,8 +81,10 @@ impl MacTx {
         None
     }
 
+    /// Takes the result of a scratchpad access.
+    ///
     /// # Errors
-    /// When a descriptor is wrong: says what and where.
+    /// When a descriptor is invalid: its number and the reason.
     pub(crate) fn granted(&mut self, now: u64, gap: u64, value: u32) -> Result<(), String> {
         let Some((request, purpose)) = self.port.granted(now, gap) else { return Ok(()) };
         match purpose {
@@ -112,7 +114,7 @@ impl MacTx {
         if !(14..=1522).contains(&len) || !inside {
             return Err(format!(
                 "MAC transmit assist: descriptor {number} has address {addr:#x} and length {len}; \
-                 wanted 14 to 1522 bytes of SDRAM"
+                 it must have 14 to 1522 bytes of SDRAM"
             ));
         }
         self.fetched += 1;
@@ -121,9 +123,9 @@ impl MacTx {
         Ok(())
     }
 
-    /// The frame that is next to be read from the SDRAM, if the buffer has room.
+    /// The next frame to be read from the SDRAM, if it fits the buffer.
     pub(crate) fn burst(&self) -> Option<TxFrame> {
-        self.queue.front().copied().filter(|frame| self.buffered + frame.len <= self.room)
+        self.queue.front().copied().filter(|frame| self.buffered + frame.len <= self.capacity)
     }
 
     pub(crate) fn burst_done(&mut self, time: u64) {
@@ -145,7 +147,7 @@ pub(crate) struct MacRx {
     slots_base: u32,
     slot_bytes: u32,
     slots: u32,
-    /// Slots handed back by the firmware.
+    /// Slots that the firmware has freed.
     pub(crate) cons: u32,
     /// Frames written to slots.
     pub(crate) stored: u32,
@@ -153,19 +155,19 @@ pub(crate) struct MacRx {
     reported: u32,
     pub(crate) waiting: VecDeque<RxFrame>,
     pub(crate) buffered: u32,
-    room: u32,
+    capacity: u32,
     descriptors: VecDeque<[u32; 4]>,
     word: usize,
     events: bool,
     pub(crate) event_wanted: bool,
     pub(crate) port: Port,
-    /// Frames that found no room.
+    /// Frames that did not fit the buffer.
     pub(crate) overruns: u64,
 }
 
 impl MacRx {
-    pub(crate) fn new(room: u32) -> Self {
-        Self { room, ..Self::default() }
+    pub(crate) fn new(capacity: u32) -> Self {
+        Self { capacity, ..Self::default() }
     }
 
     pub(crate) fn ring(&mut self, base: Option<u32>, entries: Option<u32>) {
@@ -173,9 +175,9 @@ impl MacRx {
         self.entries = entries.unwrap_or(self.entries);
     }
 
-    /// Register writes of the firmware: base, bytes of a slot, slots.
+    /// Takes a register write of the firmware: base, bytes of a slot, or number of slots.
     pub(crate) fn slots(&mut self, which: u32, value: u32) -> Result<(), String> {
-        // New places stop the receiver until their number is written and checked.
+        // A new base or slot size stops the receiver until the number of slots is written and checked.
         self.slots = 0;
         match which {
             hw::RX_BASE => self.slots_base = value,
@@ -189,8 +191,8 @@ impl MacRx {
                     || end > u64::from(SDRAM_BASE) + u64::from(SDRAM_BYTES)
                 {
                     return Err(format!(
-                        "MAC receive assist: {value} slots of {} bytes at {:#x}; wanted a power of \
-                         two of slots of at least 1536 bytes inside the SDRAM",
+                        "MAC receive assist: {value} slots of {} bytes at {:#x}; the number must be a power \
+                         of two, and slots of at least 1536 bytes must be inside the SDRAM",
                         self.slot_bytes, self.slots_base
                     ));
                 }
@@ -204,14 +206,14 @@ impl MacRx {
         self.slots != 0 && self.entries != 0
     }
 
-    /// Whether the buffer takes a frame of `len` bytes.
-    pub(crate) fn has_room(&self, len: u32) -> bool {
-        self.buffered + len <= self.room
+    /// Whether a frame of `len` bytes fits the buffer.
+    pub(crate) fn fits(&self, len: u32) -> bool {
+        self.buffered + len <= self.capacity
     }
 
-    /// A frame from the link: into the buffer, or counted and back to `pool`.
+    /// Takes a frame from the link: into the buffer, or counted as an overrun and returned to `pool`.
     pub(crate) fn take(&mut self, frame: RxFrame, pool: &mut Frames) {
-        if self.has_room(frame.len) {
+        if self.fits(frame.len) {
             self.buffered += frame.len;
             self.waiting.push_back(frame);
         } else {
@@ -220,7 +222,7 @@ impl MacRx {
         }
     }
 
-    /// SDRAM address and length of the next frame, if there is a slot for it.
+    /// The SDRAM address and the length of the next frame, if there is a slot for it.
     pub(crate) fn burst(&self) -> Option<(u32, u32)> {
         let frame = self.waiting.front()?;
         let free = self.stored.wrapping_sub(self.cons) < self.slots && self.descriptors.len() < 4;
@@ -228,7 +230,7 @@ impl MacRx {
         free.then_some((self.slots_base + slot * self.slot_bytes + SLOT_OFFSET, frame.len))
     }
 
-    /// The frame was written; returns it.
+    /// Removes the frame that was written to the SDRAM and returns it.
     pub(crate) fn burst_done(&mut self) -> Option<RxFrame> {
         let (addr, _) = self.burst()?;
         let frame = self.waiting.pop_front()?;

@@ -1,9 +1,9 @@
 //! The network: frames that arrive at link speed, and the check of every frame that leaves.
 //!
-//! Frames are real: Ethernet, IPv4 with checksum, UDP, a serial number at both ends of the payload;
-//! or the frames of a capture, at its times. What was accepted must reach the host, and what the host
-//! posted must reach the link, each frame unchanged, once, and in order (of its flow, where several
-//! return rings are in use). Thread-safety: values only; no clock, no randomness.
+//! Frames have Ethernet, IPv4 and UDP headers, an IPv4 checksum, and a serial number at both ends of the
+//! payload; or they are the frames of a capture, at its times. Every accepted frame must reach the host, and
+//! every frame that the host posted must reach the link, unchanged, once, and in order (of its flow, if
+//! several return rings are in use). Thread-safety: values only; no clock, no randomness.
 
 use std::collections::VecDeque;
 
@@ -14,10 +14,10 @@ use crate::time::Base;
 
 /// Bytes of Ethernet, IPv4 and UDP headers: the first region of a sent frame (paper, section 4).
 pub const HEADER_BYTES: u32 = 42;
-/// The frame check sequence. It is carried as four bytes and not computed.
+/// Bytes of the frame check sequence, whose value is not computed.
 pub const FCS_BYTES: u32 = 4;
 
-/// Receive flags of the MAC, as the firmware sees them.
+/// The receive flags of the MAC, which the firmware reads.
 pub(crate) mod flag {
     pub(crate) const OVERSIZE: u32 = 2;
     pub(crate) const RUNT: u32 = 4;
@@ -38,7 +38,7 @@ pub(crate) struct RxFrame {
     pub(crate) stamp: u32,
 }
 
-/// Buffers used again and again: nothing is allocated per frame.
+/// A pool of buffers, so that no frame allocates memory.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Frames(Vec<Vec<u8>>);
 
@@ -53,7 +53,7 @@ impl Frames {
     }
 }
 
-/// What identifies a frame on its way: its length, its bytes, its flow.
+/// The identity of a frame on its way: length, bytes, flow, and the time when it entered.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Passport {
     len: u32,
@@ -75,90 +75,90 @@ fn digest(bytes: &[u8]) -> u64 {
     sum
 }
 
-/// Addresses and ports: what a flow is, for the order check.
+/// A hash of addresses and ports, which identifies the flow for the check of its order.
 fn flow_of(bytes: &[u8]) -> u32 {
     let tuple = bytes.get(26..38).unwrap_or_default();
     tuple.iter().fold(0x811c_9dc5u32, |sum, &b| (sum ^ u32::from(b)).wrapping_mul(0x0100_0193))
 }
 
-/// Frames on their way in one direction, and what went wrong with them.
+/// The frames on their way in one direction, and their counters.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Journey {
-    under_way: VecDeque<Passport>,
-    pub(crate) books: Books,
+    held: VecDeque<Passport>,
+    pub(crate) counters: FrameCounters,
 }
 
-/// The books of one direction.
+/// The counters of the frames of one direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
-pub struct Books {
+pub struct FrameCounters {
     /// Frames that entered: offered by the network, or posted by the host.
     pub entered: u64,
-    /// Frames dropped for want of a buffer.
+    /// Frames dropped because there was no buffer.
     pub dropped: u64,
     /// Frames that arrived.
     pub delivered: u64,
-    /// Bytes of them, without frame check sequence.
+    /// Bytes of the frames that arrived, without frame check sequence.
     pub bytes: u64,
-    /// UDP payload bytes of them.
+    /// UDP payload bytes of the frames that arrived.
     pub payload_bytes: u64,
-    /// Frames out of order, changed, or not known.
+    /// Frames that arrived out of order, changed, or unknown.
     pub errors: u64,
-    /// Sum of the times under way, in time units.
+    /// The sum of the times from entry to arrival, in time units.
     pub latency_sum: u64,
-    /// The longest.
+    /// The longest of these times.
     pub latency_max: u64,
 }
 
 impl Journey {
     pub(crate) fn enter(&mut self, bytes: &[u8], since: u64) {
         let (digest, flow) = (digest(bytes), flow_of(bytes));
-        self.under_way.push_back(Passport { len: bytes.len() as u32, digest, flow, since });
-        self.books.entered += 1;
+        self.held.push_back(Passport { len: bytes.len() as u32, digest, flow, since });
+        self.counters.entered += 1;
     }
 
     pub(crate) fn drop_one(&mut self) {
-        self.books.entered += 1;
-        self.books.dropped += 1;
+        self.counters.entered += 1;
+        self.counters.dropped += 1;
     }
 
-    /// A frame has arrived; `per_flow` when frames of different flows may overtake each other.
+    /// Checks a frame that has arrived. With `per_flow`, frames of different flows may overtake each other.
     pub(crate) fn arrive(&mut self, bytes: &[u8], now: u64, per_flow: bool) {
-        self.books.delivered += 1;
-        self.books.bytes += bytes.len() as u64;
-        self.books.payload_bytes += (bytes.len() as u64).saturating_sub(HEADER_BYTES.into());
+        self.counters.delivered += 1;
+        self.counters.bytes += bytes.len() as u64;
+        self.counters.payload_bytes += (bytes.len() as u64).saturating_sub(HEADER_BYTES.into());
         let (digest, len) = (digest(bytes), bytes.len() as u32);
         let same = |passport: &Passport| passport.digest == digest && passport.len == len;
-        let at = self.under_way.iter().take(if per_flow { 4096 } else { 1 }).position(same);
+        let at = self.held.iter().take(if per_flow { 4096 } else { 1 }).position(same);
         let Some(at) = at else {
-            self.books.errors += 1;
-            // Find it all the same, so that one error does not make every later frame one.
-            let found = self.under_way.iter().take(4096).position(same);
+            self.counters.errors += 1;
+            // Remove the frame if it is known, so that one error does not make every later frame an error.
+            let found = self.held.iter().take(4096).position(same);
             if let Some(at) = found {
-                self.under_way.remove(at);
+                self.held.remove(at);
             }
             return;
         };
-        let flow = self.under_way[at].flow;
-        if self.under_way.iter().take(at).any(|earlier| earlier.flow == flow) {
-            self.books.errors += 1;
+        let flow = self.held[at].flow;
+        if self.held.iter().take(at).any(|earlier| earlier.flow == flow) {
+            self.counters.errors += 1;
         }
-        if let Some(passport) = self.under_way.remove(at) {
+        if let Some(passport) = self.held.remove(at) {
             let latency = now.saturating_sub(passport.since);
-            self.books.latency_sum += latency;
-            self.books.latency_max = self.books.latency_max.max(latency);
+            self.counters.latency_sum += latency;
+            self.counters.latency_max = self.counters.latency_max.max(latency);
         }
     }
 
-    /// Frames that entered and have neither arrived nor been dropped.
+    /// The number of frames that entered and have neither arrived nor been dropped.
     pub(crate) fn held(&self) -> u64 {
-        self.under_way.len() as u64
+        self.held.len() as u64
     }
 }
 
-/// A frame to arrive: when its first bit does, in ns, and its bytes without frame check sequence.
+/// A frame that will arrive: the time of its first bit in ns, and its bytes without frame check sequence.
 pub type Arrival = (u64, Vec<u8>);
 
-/// What arrives from the network.
+/// The source of the frames that arrive from the network.
 #[derive(Clone, Debug)]
 pub(crate) struct Source {
     sizes: Vec<u32>,
@@ -198,7 +198,7 @@ impl Source {
         }
     }
 
-    /// The link is up: the first frame begins now.
+    /// Starts the source: the link is up, and the first frame begins now.
     pub(crate) fn start(&mut self, now: u64) {
         if self.receives && !self.running {
             self.running = true;
@@ -207,7 +207,7 @@ impl Source {
         }
     }
 
-    /// When the last bit of the next frame arrives; `u64::MAX` for never.
+    /// The time at which the last bit of the next frame arrives; `u64::MAX` is never.
     pub(crate) fn due(&self) -> u64 {
         self.end
     }
@@ -231,15 +231,15 @@ impl Source {
             return;
         };
         if let Some((frames, ns)) = &self.capture {
-            // A capture's own time, or as soon as the link is free.
+            // At the time in the capture, or as soon as the link is free.
             let at = frames[self.number as usize].0.saturating_mul(*ns).saturating_add(began);
             self.start = self.start.max(at);
         }
         self.end = self.start + u64::from(self.preamble + len) * self.byte;
     }
 
-    /// Writes the frame that has arrived into `buffer` and makes the next one ready. The flags are
-    /// the MAC's findings; a VLAN tag is taken off.
+    /// Writes the frame that has arrived into `buffer` and prepares the next one. The MAC sets the flags and
+    /// removes a VLAN tag.
     pub(crate) fn next(&mut self, mut buffer: Vec<u8>, up_since: u64) -> RxFrame {
         let len = self.wire_len().unwrap_or(64);
         match &self.capture {
@@ -270,7 +270,7 @@ impl Source {
     }
 }
 
-/// What a MAC finds in a frame: address class, length, IP checksum; takes a VLAN tag off.
+/// The receive flags of a frame (address class, length, IP checksum) and its VLAN tag, which is removed.
 fn inspect(bytes: &mut Vec<u8>) -> (u32, u32) {
     let (mut flags, mut vlan) = (0, 0);
     if bytes.len() < 64 {

@@ -2,28 +2,28 @@
 
 use crate::memory::Request;
 
-/// Why an assist accesses the scratchpad.
+/// The purpose of an assist's access to the scratchpad.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Purpose {
-    /// A mailbox write of the host.
+    /// To perform a mailbox write of the host.
     Mail,
-    /// Its progress pointer.
+    /// To write its progress pointer.
     Progress,
-    /// A bit of the event register.
+    /// To set a bit of the event register.
     Event,
-    /// A word of a descriptor.
+    /// To read or write a word of a descriptor.
     Descriptor,
-    /// A word of a DMA's data.
+    /// To read or write a word of a DMA's data.
     Data,
 }
 
-/// One request at a time, `gap` cycles apart.
+/// A port, which has one request at a time, with a gap between requests.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Port {
     pending: Option<(Request, Purpose)>,
     /// The first cycle in which the next request may be presented.
     free_at: u64,
-    /// Accesses performed.
+    /// The number of accesses performed.
     pub(crate) accesses: u64,
 }
 
@@ -32,7 +32,7 @@ impl Port {
         self.pending.is_none()
     }
 
-    /// Takes a request, made in cycle `now`; it is presented in the cycle that is returned.
+    /// Takes a request in cycle `now`; returns the cycle in which it is presented.
     pub(crate) fn ask(&mut self, request: Request, purpose: Purpose, now: u64) -> u64 {
         self.pending = Some((request, purpose));
         self.free_at.max(now + 1)
@@ -43,7 +43,7 @@ impl Port {
         self.pending.map(|(request, _)| request)
     }
 
-    /// The request was performed in cycle `now`.
+    /// Removes the request, which was performed in cycle `now`, and returns it.
     pub(crate) fn granted(&mut self, now: u64, gap: u64) -> Option<(Request, Purpose)> {
         self.free_at = now + gap;
         self.accesses += 1;

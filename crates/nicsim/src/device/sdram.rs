@@ -1,13 +1,13 @@
-//! Frame memory: GDDR SDRAM behind its own bus, one burst at a time, round-robin.
+//! The frame memory: GDDR SDRAM on its own bus, which serves one burst at a time, round-robin.
 //!
-//! A burst costs its overhead, one cycle for every `bytes_per_cycle` of whole 8-byte words, and for each
-//! row it opens a miss or, in the bank that was used last, a conflict. Source: HPCA 2005, sections
-//! 4 and 6.2, and the defaults of `config::Sdram`.
+//! A burst takes its overhead, one cycle for every `bytes_per_cycle` of whole 8-byte words, and for each
+//! row that it opens the cycles of a row miss or, in the bank that was used last, of a bank conflict. Source:
+//! HPCA 2005, sections 4 and 6.2, and the defaults of `config::Sdram`.
 
 use crate::config;
 use crate::memory::SDRAM_BYTES;
 
-/// Who asks for bursts: the four assists, then the cores.
+/// The number of requesters: the four assists, then the cores.
 pub(crate) const REQUESTERS: usize = 5;
 
 #[derive(Clone, Debug)]
@@ -16,26 +16,26 @@ pub(crate) struct Sdram {
     rows: [u32; 16],
     last_bank: usize,
     last: usize,
-    /// The burst being transferred: who, and until when.
+    /// The burst being transferred: its requester, and the time of its end.
     pub(crate) busy: Option<(usize, u64)>,
     pub(crate) bytes: Vec<u8>,
     pub(crate) counters: SdramCounters,
 }
 
-/// What the frame memory did.
+/// The counters of the frame memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct SdramCounters {
-    /// Bursts.
+    /// Number of bursts.
     pub bursts: u64,
-    /// Bytes that were wanted.
+    /// Bytes requested.
     pub bytes: u64,
-    /// Bytes of the 8-byte words that were transferred.
+    /// Bytes transferred, in whole 8-byte words.
     pub bytes_moved: u64,
-    /// Cycles in which a burst was under way.
+    /// Cycles in which a burst was being transferred.
     pub busy_cycles: u64,
-    /// Rows opened in another bank than the last.
+    /// Rows opened in another bank than that of the last burst.
     pub row_misses: u64,
-    /// Rows opened in the same bank as the last.
+    /// Rows opened in the same bank as that of the last burst.
     pub bank_conflicts: u64,
 }
 
@@ -52,7 +52,7 @@ impl Sdram {
         }
     }
 
-    /// Picks the requester after the last one served, of those in `mask`.
+    /// Picks the next requester in `mask`, round-robin.
     pub(crate) fn pick(&mut self, mask: u32) -> Option<usize> {
         let who = (1..=REQUESTERS).map(|n| (self.last + n) % REQUESTERS);
         let who = who.into_iter().find(|&who| mask >> who & 1 == 1)?;
@@ -60,7 +60,7 @@ impl Sdram {
         Some(who)
     }
 
-    /// Cycles of a burst, which is now begun.
+    /// Begins a burst and returns its cycles.
     pub(crate) fn begin(&mut self, addr: u32, len: u32) -> u64 {
         let end = addr + len.max(1);
         let words = end.div_ceil(8) - addr / 8;

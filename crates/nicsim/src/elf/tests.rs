@@ -19,7 +19,7 @@ fn the_builtin_images_load() {
 fn every_cut_is_an_error_or_harmless_and_never_a_panic() {
     let file = Builtin::Rmw.elf();
     for end in (0..file.len()).step_by(7) {
-        // The last bytes are names of sections that are not read.
+        // The last bytes are names of sections that the loader does not read.
         if Image::parse(&file[..end], PAD).is_ok() {
             assert!(end + 700 > file.len(), "cut at {end}");
         }
@@ -39,10 +39,10 @@ fn no_byte_of_the_header_panics() {
 }
 
 #[test]
-fn the_wrong_kind_is_named_with_its_place() {
+fn the_wrong_kind_is_reported_with_its_offset() {
     let file = Builtin::Rmw.elf();
     for (at, value, part) in [
-        (0usize, b'X', "no ELF file (offset 0x0)"),
+        (0usize, b'X', "not an ELF file (offset 0x0)"),
         (4, 2, "64-bit"),
         (5, 2, "big-endian (offset 0x5)"),
         (16, 1, "not an executable (offset 0x10)"),

@@ -1,7 +1,7 @@
-//! A cycle of the fast engine: requests that are due are presented, banks and ports perform one each.
+//! A cycle of the fast engine: due requests are presented, and each bank and port performs one.
 //!
-//! The order is that of `reference.rs`: phases B and C. Requests are bits in a mask for each bank, so
-//! the order in which they were set does not matter.
+//! The order is that of `reference.rs`, phases B and C. Requests are bits in a mask for each bank, so the order
+//! in which they were set does not matter.
 
 use super::core::Wait;
 use super::{AHEAD, ASSIST, CORES, EARLY, Fast, WHEEL};
@@ -12,7 +12,7 @@ use crate::memory::SDRAM_BASE;
 use crate::reference::round_robin;
 
 impl Fast {
-    /// What waits for this cycle: cores, assists, stores issued ahead.
+    /// Handles the entries of this cycle in the wheel: cores, assists, and stores issued in advance.
     #[inline(always)]
     pub(super) fn present(&mut self, due: u64, boundary: u64) {
         let mut cores = due as u32 & 0xffff;
@@ -75,7 +75,7 @@ impl Fast {
         self.wheel[cycle as usize & (WHEEL - 1)] |= 1 << who;
     }
 
-    /// What a core wanted to do in this cycle, if it is no access.
+    /// Handles a core whose cycle has come and which does not present an access.
     #[cold]
     fn wake(&mut self, who: usize, boundary: u64) {
         let limit = boundary.min(self.now + AHEAD);
@@ -100,7 +100,7 @@ impl Fast {
         }
     }
 
-    /// A core's access is due: presents it, unless its store buffer is still full.
+    /// Presents a core's access that is due, unless its store buffer is still full.
     #[inline(always)]
     fn access(&mut self, who: usize, boundary: u64) {
         let core = &mut self.cores[who & (CORES - 1)];
@@ -124,7 +124,8 @@ impl Fast {
         }
     }
 
-    /// A bank performs one request of those that wait for it; it is busy again when others are left.
+    /// Lets a bank perform one of the requests that wait for it. If others remain, it is busy in the next
+    /// cycle too.
     #[inline(always)]
     pub(super) fn grant(&mut self, bank: usize, boundary: u64) {
         let bank = bank & 31;
@@ -144,7 +145,7 @@ impl Fast {
             self.stores &= !(1 << who);
             let done = self.pad.perform(who, core.store);
             if core.wait == Wait::Buffer {
-                // The next access waits for the buffer: it is presented in the next cycle.
+                // The core's access waited for the buffer and is presented in the next cycle.
                 core.waited_since = core.since;
                 self.enter_wheel(who, now + 1, Wait::Access);
             }
@@ -153,7 +154,7 @@ impl Fast {
             }
             return;
         }
-        // Most are loads of words: nothing but the core hears of it.
+        // Most requests are loads of words, which affect only the core.
         let value = if core.access.op == Op::Lw {
             self.pad.load(core.access.addr)
         } else {

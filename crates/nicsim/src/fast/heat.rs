@@ -1,8 +1,8 @@
-//! What each instruction address cost, gathered by whole runs of instructions.
+//! Executions and stalls by instruction address, collected for runs of instructions.
 //!
-//! A core issues instructions in sequence until a jump or a taken branch has passed its delay slot. Such
-//! a run is two marks, +1 at its first word and -1 behind its last; the sums from the left are the
-//! counts. So counting costs nothing for an instruction, and little for a run.
+//! A core issues instructions in sequence until after the delay slot of a jump or taken branch. Such a run is
+//! recorded as two marks, +1 at its first word and -1 after its last; the prefix sums of the marks are the
+//! counts. So counting takes no time for an instruction, and little for a run.
 //!
 //! ```text
 //!   words    a b c d e f          runs b..e and c..f
@@ -25,12 +25,12 @@ pub(super) struct HeatMap {
 }
 
 impl HeatMap {
-    /// For `words` words and the place behind them.
+    /// A map for `words` words of code.
     pub(super) fn new(words: usize) -> Self {
         Self { marks: vec![0; words + 1], stalls: vec![0; words + 1] }
     }
 
-    /// Instructions `from..to` were issued, one after the other.
+    /// Counts the instructions `from..to`, which were issued in sequence.
     #[inline(always)]
     pub(super) fn issued(&mut self, from: usize, to: usize) {
         if let Some(mark) = self.marks.get_mut(from) {
@@ -41,7 +41,7 @@ impl HeatMap {
         }
     }
 
-    /// The instruction at `pc` waited for `cycles`.
+    /// Counts `cycles` of stall for the instruction at `pc`.
     #[inline(always)]
     pub(super) fn stalled(&mut self, pc: u32, cycles: u64) {
         if let Some(stall) = self.stalls.get_mut((pc / 4) as usize) {
@@ -49,14 +49,14 @@ impl HeatMap {
         }
     }
 
-    /// Takes back stalls that were counted ahead.
+    /// Subtracts stalls that were counted in advance.
     pub(super) fn take_back(&mut self, pc: u32, cycles: u64) {
         if let Some(stall) = self.stalls.get_mut((pc / 4) as usize) {
             *stall -= cycles;
         }
     }
 
-    /// By word.
+    /// The counts by word.
     pub(super) fn counts(&self) -> Vec<Heat> {
         let mut count = 0u64;
         let words = self.marks.len() - 1;

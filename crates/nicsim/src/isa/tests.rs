@@ -40,7 +40,7 @@ fn words_are_decoded_as_the_manual_says() {
 }
 
 #[test]
-fn what_is_outside_the_subset_is_nothing() {
+fn words_outside_the_subset_are_not_decoded() {
     for (word, what) in [
         (0x0417_0001, "sigrie, the linker's filler"),
         (i(0x14, 4, 5, 1), "beql"),
@@ -59,8 +59,8 @@ fn what_is_outside_the_subset_is_nothing() {
     }
 }
 
-/// Every word with any major and function code, and many others: the decoder is total, registers are in
-/// range, and classes agree with each other.
+/// Words with every major and function code, and many others: the decoder never panics, registers are in
+/// range, and the classes are consistent.
 #[test]
 fn decode_is_total() {
     let mut seen = std::collections::BTreeSet::new();
@@ -100,11 +100,19 @@ fn arithmetic_is_that_of_the_manual() {
     assert_eq!(compute(r(0x2a, 1, 2, 3, 0), minus(1), 0), Ok(1));
     assert_eq!(compute(r(0x2b, 1, 2, 3, 0), minus(1), 0), Ok(0));
     assert_eq!(compute(i(0x0a, 1, 2, 0xffff), minus(2), 0), Ok(1));
-    assert_eq!(compute(i(0x0b, 1, 2, 0xffff), minus(2), 0), Ok(1), "extended, then unsigned");
+    assert_eq!(
+        compute(i(0x0b, 1, 2, 0xffff), minus(2), 0),
+        Ok(1),
+        "sign-extended, then compared unsigned"
+    );
     assert_eq!(compute(i(0x0c, 1, 2, 0xffff), u32::MAX, 0), Ok(0xffff));
     assert_eq!(compute(r(0x03, 0, 2, 3, 4), 0, 0x8000_0000), Ok(0xf800_0000));
     assert_eq!(compute(r(0x02, 0, 2, 3, 4), 0, 0x8000_0000), Ok(0x0800_0000));
-    assert_eq!(compute(r(0x04, 1, 2, 3, 0), 33, 1), Ok(2), "only five bits shift");
+    assert_eq!(
+        compute(r(0x04, 1, 2, 3, 0), 33, 1),
+        Ok(2),
+        "only five bits of the shift amount count"
+    );
 }
 
 #[test]
@@ -115,7 +123,11 @@ fn products_and_quotients() {
     assert_eq!(muldiv(Div, minus(7), 2), (minus(1), minus(3)));
     assert_eq!(muldiv(Divu, 7, 2), (1, 3));
     assert_eq!(muldiv(Div, 7, 0), (0, 0));
-    assert_eq!(muldiv(Div, 0x8000_0000, u32::MAX), (0, 0), "no panic where the manual is silent");
+    assert_eq!(
+        muldiv(Div, 0x8000_0000, u32::MAX),
+        (0, 0),
+        "no panic where the manual gives no result"
+    );
 }
 
 #[test]

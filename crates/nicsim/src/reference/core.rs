@@ -1,9 +1,9 @@
-//! A core of the reference engine: one cycle at a time.
+//! A core of the reference engine, simulated one cycle at a time.
 
 use super::{Reference, coprocessor};
 use crate::config::Branch;
 use crate::counters::{CoreCounters, Cycle};
-use crate::engine::{Fault, wrong_access};
+use crate::engine::{Fault, OUTSIDE, gave_up, not_decoded, wrong_access};
 use crate::icache::Icache;
 use crate::isa::{self, Class, Insn, Op};
 use crate::memory::{Request, SDRAM_BASE};
@@ -27,10 +27,10 @@ pub(super) struct Core {
     pub(super) in_slot: bool,
     pub(super) regs: [u32; 32],
     pub(super) hi_lo: (u32, u32),
-    /// The first cycle in which an instruction may issue that uses a register.
+    /// For each register, the first cycle in which an instruction that uses it may issue.
     pub(super) ready: [u64; 32],
     pub(super) hi_lo_ready: u64,
-    /// The mispredicted branch whose wrong instruction is yet to be annulled.
+    /// The address of a mispredicted branch, until the instruction after its delay slot is annulled.
     pub(super) annul: Option<u32>,
     pub(super) state: State,
     pub(super) stall_pc: u32,
@@ -41,7 +41,7 @@ pub(super) struct Core {
 }
 
 impl Reference {
-    /// Counts this cycle for `core` as `why`, at its address `pc`.
+    /// Counts this cycle of `core` as `why`, for the instruction at `pc`.
     pub(super) fn stall(&mut self, core: usize, why: Cycle, pc: u32) {
         self.cores[core].counters.count(why);
         if let Some(heat) = self.heat.get_mut((pc / 4) as usize) {
@@ -82,7 +82,7 @@ impl Reference {
             return Ok(());
         }
         if pc & 3 != 0 || (pc / 4) as usize >= self.parts.image.text.len() {
-            return self.fault(who, "runs outside the firmware's code".into());
+            return self.fault(who, OUTSIDE.into());
         }
         if !core.icache.hit(pc / line_bytes) {
             core.state = State::Port;
@@ -92,7 +92,7 @@ impl Reference {
         }
         let word = self.image().text[(pc / 4) as usize];
         let Some(insn) = isa::decode(word, pc) else {
-            return self.fault(who, format!("word {word:#010x} is no instruction of the subset"));
+            return self.fault(who, not_decoded(word));
         };
         if self.must_wait(who, &insn) {
             self.stall(who, Cycle::Pipeline, pc);
@@ -104,7 +104,7 @@ impl Reference {
         self.execute(who, insn, pc)
     }
 
-    /// Whether an operand is not ready for `insn` in this cycle.
+    /// Whether `insn` must wait in this cycle because an operand is not ready.
     fn must_wait(&self, who: usize, insn: &Insn) -> bool {
         let core = &self.cores[who];
         let ready = |register: u8| core.ready[usize::from(register)];
@@ -148,7 +148,7 @@ impl Reference {
         Ok(())
     }
 
-    /// Counts the instruction and moves on: to `target` after the delay slot, if it is a taken jump.
+    /// Counts the instruction and advances: to `target` after the delay slot, if it is a taken jump.
     fn retire(&mut self, who: usize, pc: u32, target: Option<u32>, slot: bool) {
         let core = &mut self.cores[who];
         core.counters.count(Cycle::Execute);
@@ -186,7 +186,7 @@ impl Reference {
             Op::Mfc0 => coprocessor(insn.imm, now, who),
             Op::Sync => 0,
             Op::Break | Op::Syscall => {
-                return self.fault(who, format!("{insn}: the firmware gave up"));
+                return self.fault(who, gave_up(&insn));
             }
             Op::J | Op::Jal => {
                 target = Some(insn.imm);

@@ -1,26 +1,26 @@
-//! How many instructions could issue in a cycle: HPCA 2005, section 2.2, Table 2.
+//! The number of instructions that could issue in a cycle: HPCA 2005, section 2.2, Table 2.
 //!
-//! A trace of the ideal firmware, without its dispatch loop, is scheduled cycle by cycle, in program
-//! order or not, on machines of different width. Rules, with what the paper leaves open marked "ours":
+//! A trace of the ideal firmware, without its dispatch loop, is scheduled cycle by cycle, in program order or
+//! out of order, on machines of different width. The rules, with "ours" where the paper gives none:
 //!
-//! - in order: issue stops at the first instruction that cannot; out of order: it is passed over, with
-//!   unlimited renaming, so only true dependences count; HI/LO is one register;
-//! - perfect pipeline: every result is there in the next cycle; with stalls: a load's is one later, and
-//!   one memory access issues in a cycle;
+//! - in order: issue stops at the first instruction that cannot issue; out of order: that instruction is
+//!   skipped, with unlimited renaming, so only true dependences count; HI/LO is one register;
+//! - perfect pipeline: every result is available in the next cycle; with stalls: the result of a load is
+//!   available one cycle later, and one memory access issues in a cycle;
 //! - branches: in one cycle the scan may pass at most B branches or jumps that had not issued before:
-//!   PBP any number up to the width, PBP1 one, no BP none (ours: scanning ends at the branch);
-//! - memory order (ours): free (addresses known), or strict (accesses in program order).
+//!   with PBP any number up to the width, with PBP1 one, without BP none (ours: the scan ends at the branch);
+//! - memory order (ours): free (addresses are known), or strict (accesses in program order).
 
 use crate::elf::Image;
 use crate::isa::{self, Class, Op};
 use crate::profile::{Category, categories};
 
-/// An instruction of the trace, by what it depends on.
+/// An instruction of the trace, with its dependences.
 #[derive(Clone, Copy, Debug)]
 struct Step {
     /// The steps that produced its operands, or [`NONE`].
     from: [u32; 2],
-    /// The memory access before it in program order, or [`NONE`].
+    /// The previous memory access in program order, or [`NONE`].
     memory: u32,
     is_memory: bool,
     is_load: bool,
@@ -28,32 +28,32 @@ struct Step {
 }
 
 const NONE: u32 = u32::MAX;
-/// How far beyond the oldest waiting instruction an out-of-order core looks.
+/// The number of instructions after the oldest waiting one that an out-of-order core considers.
 const WINDOW: usize = 4096;
 
 /// A machine of Table 2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Machine {
-    /// In program order.
+    /// Issues in program order.
     pub in_order: bool,
-    /// Instructions a cycle.
+    /// Instructions in a cycle.
     pub width: usize,
-    /// Load latency 2 and one memory access a cycle.
+    /// A load latency of 2 and one memory access in a cycle.
     pub stalls: bool,
-    /// Branches that the scan may pass in a cycle.
+    /// The number of branches that the scan may pass in a cycle.
     pub branches: usize,
-    /// Memory accesses in program order.
+    /// Memory accesses issue in program order.
     pub strict: bool,
 }
 
-/// A trace, ready to be scheduled.
+/// A trace that can be scheduled.
 #[derive(Clone, Debug, Default)]
 pub struct Trace {
     steps: Vec<Step>,
 }
 
 impl Trace {
-    /// From the instruction addresses that a core issued: only the functions of Table 1.
+    /// The trace of the instruction addresses that a core issued, restricted to the functions of Table 1.
     pub fn of(image: &Image, pcs: &[u32]) -> Self {
         let map = categories(image);
         let mut steps = Vec::new();
@@ -101,12 +101,12 @@ impl Trace {
         Self { steps }
     }
 
-    /// Instructions in the trace.
+    /// The number of instructions in the trace.
     pub fn len(&self) -> usize {
         self.steps.len()
     }
 
-    /// Whether it is empty.
+    /// Whether the trace is empty.
     pub fn is_empty(&self) -> bool {
         self.steps.is_empty()
     }
@@ -160,8 +160,8 @@ impl Trace {
     }
 }
 
-/// Rows and columns of Table 2: in order and out of order, widths 1, 2, 4; then PBP and no BP on a perfect
-/// pipeline, PBP, PBP1 and no BP with stalls.
+/// Table 2. Its rows are in order and out of order, each with widths 1, 2 and 4. Its columns are PBP and no BP
+/// on a perfect pipeline, then PBP, PBP1 and no BP with stalls.
 pub fn table(trace: &Trace, strict: bool) -> [[f64; 5]; 6] {
     let mut cells = [[0.0; 5]; 6];
     for (row, (in_order, width)) in
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chain_has_no_parallelism_and_free_steps_have_all() {
+    fn a_chain_has_no_parallelism_and_independent_steps_are_limited_by_the_width() {
         let chain = Trace {
             steps: (0..100).map(|n| step([if n == 0 { NONE } else { n - 1 }, NONE])).collect(),
         };

@@ -1,9 +1,9 @@
-//! Would coherent caches do instead of a scratchpad: HPCA 2005, section 2.3, Figure 3.
+//! Coherent caches instead of a scratchpad: HPCA 2005, section 2.3, Figure 3.
 //!
-//! Eight caches, fully associative, least recently used, 16-byte lines, write-allocate, MESI: six
-//! cores, the two DMA assists together, the two MAC assists together (the paper's simulator held no
-//! more). The trace has the accesses in the order in which the banks performed them. A hit is a line that is
-//! present; a store to a shared line is a hit and an upgrade.
+//! There are eight caches, fully associative, with least-recently-used replacement, 16-byte lines,
+//! write-allocate, and MESI: six for the cores, one for both DMA assists, one for both MAC assists (the
+//! paper's simulator supported no more). The trace has the accesses in the order in which the banks performed
+//! them. An access to a line that is present is a hit; a store to a shared line is a hit and an upgrade.
 
 use crate::elf::Image;
 use crate::engine::Access;
@@ -13,22 +13,22 @@ use crate::memory::{SCRATCHPAD_BASE, hw};
 /// Bytes of a line.
 pub const LINE_BYTES: u32 = 16;
 
-/// Which accesses count as frame metadata.
+/// A selection of accesses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Filter {
     /// Descriptors, per-frame state and status bits.
     Metadata,
-    /// These, and the progress pointers and claim counters.
+    /// The same, and the progress pointers and claim counters.
     Pointers,
-    /// Everything: locks, statistics and stacks too.
+    /// All accesses, including locks, statistics and stacks.
     All,
 }
 
 impl Filter {
-    /// All presets.
+    /// All selections.
     pub const ALL: [Self; 3] = [Self::Metadata, Self::Pointers, Self::All];
 
-    /// Its name.
+    /// The name in tables.
     pub fn name(self) -> &'static str {
         match self {
             Self::Metadata => "frame metadata",
@@ -37,7 +37,7 @@ impl Filter {
         }
     }
 
-    /// The accesses of `trace` that it keeps, as cache, line, and whether it writes.
+    /// The selected accesses of `trace`: the cache, the line, and whether the access writes.
     pub fn keep(self, image: &Image, trace: &[Access]) -> Vec<(usize, u32, bool)> {
         let metadata = [
             "sbd",
@@ -91,12 +91,12 @@ impl Filter {
     }
 }
 
-/// What the caches did.
+/// The counters of all caches together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Result {
-    /// Accesses.
+    /// Number of accesses.
     pub accesses: u64,
-    /// Lines found.
+    /// Accesses to lines that were present.
     pub hits: u64,
     /// Writes.
     pub writes: u64,
@@ -111,10 +111,10 @@ enum State {
     Shared,
 }
 
-/// Runs the accesses through eight caches of `bytes` each.
+/// Simulates the accesses with eight caches of `bytes` each.
 pub fn simulate(accesses: &[(usize, u32, bool)], bytes: u32) -> Result {
     let lines = (bytes / LINE_BYTES).max(1) as usize;
-    // Most recently used first.
+    // The most recently used line is first.
     let mut caches: [Vec<(u32, State)>; 8] = Default::default();
     let mut result = Result::default();
     for &(who, line, writes) in accesses {
@@ -154,13 +154,13 @@ mod tests {
 
     #[test]
     fn a_line_moves_between_two_writers() {
-        // 0 writes, 1 reads, 0 writes again: its copy is a hit, 1's is taken away.
+        // Cache 0 writes, 1 reads, 0 writes again: that is a hit in 0 and invalidates the line in 1.
         let result = simulate(&[(0, 5, true), (1, 5, false), (0, 5, true), (1, 5, false)], 64);
         assert_eq!(result, Result { accesses: 4, hits: 1, writes: 2, invalidating: 1 });
     }
 
     #[test]
-    fn the_least_recently_used_goes() {
+    fn the_least_recently_used_line_is_replaced() {
         let reads = [1, 2, 1, 3, 1, 2].map(|line| (0, line, false));
         assert_eq!(simulate(&reads, 32).hits, 2);
         assert_eq!(simulate(&reads, 16).hits, 0);

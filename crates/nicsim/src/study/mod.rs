@@ -1,4 +1,4 @@
-//! The two offline studies: limits of instruction-level parallelism (Table 2), coherent caches (Figure 3).
+//! Two studies of traces: limits of instruction-level parallelism (Table 2), coherent caches (Figure 3).
 
 pub mod ilp;
 pub mod mesi;

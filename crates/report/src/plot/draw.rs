@@ -1,30 +1,24 @@
-//! A [`Plot`] as SVG. Text and attributes are escaped by `maud`; colours and fonts come from the
-//! stylesheet ([`crate::theme`]) by class, so that one page themes every plot.
+//! A [`Plot`] as SVG. Text and attributes are escaped by `maud`. Colours and fonts come from the
+//! stylesheet ([`crate::theme`]) by class, so that one stylesheet applies to all plots of a page.
 //!
-//! From the top: title, legend, y title, the field with its grid, marks, limits, tick labels, x title.
+//! The parts from the top: title, legend, y title, the field with its grid, marks and limits, tick labels,
+//! x title.
 
 use maud::{Markup, PreEscaped, html};
 
 use super::field::{Field, with_unit};
 use super::layout::{self, SAMPLE, TEXT_PX, TITLE_PX, text_width};
 use super::marks::{marked, marker};
-use super::scale::{Scale, Wish};
-use super::{Axis, Mark, Path, Plot};
+use super::model::{Axis, Kind, Mark, Path, Plot};
+use super::scale::{Scale, Wish, px};
 use crate::text::clean;
 use crate::theme;
 
-/// Width of a plot that has the page to itself, in pixels.
+/// The width of a plot that has the full page width, in pixels.
 pub(crate) const WIDE: f64 = 920.0;
-/// Width of a plot beside another.
+/// The width of a plot beside another plot, in pixels.
 pub(crate) const HALF: f64 = 450.0;
 const ROW: f64 = 18.0;
-
-/// A pixel position for an attribute: one decimal is finer than a screen shows.
-pub(super) fn px(value: f64) -> String {
-    let text = format!("{value:.1}");
-    let text = if text == "-0.0" { "0" } else { text.strip_suffix(".0").unwrap_or(&text) };
-    text.to_string()
-}
 
 impl Plot {
     /// The plot as an SVG document with its own stylesheet, light, dark and print.
@@ -33,7 +27,7 @@ impl Plot {
         self.draw(WIDE, true).into_string()
     }
 
-    /// The plot `width` pixels wide; `alone` carries the stylesheet that a page has already.
+    /// The plot, `width` pixels wide; `alone` includes the stylesheet, which a page already has.
     pub(crate) fn draw(&self, width: f64, alone: bool) -> Markup {
         let plot = self.cleaned();
         let names: Vec<(usize, &str)> = plot
@@ -42,7 +36,7 @@ impl Plot {
             .filter(|(_, n)| !n.is_empty())
             .collect();
         let one = plot.series().count() == 1;
-        // One series needs no legend: the title and the axis name it. A sole named line still does.
+        // A single set of bars needs no legend, because the title and the axis name it. A single line does.
         let shows_legend = !(names.is_empty() || one && plot.has_bars());
         let (entries, more) = layout::legend(if shows_legend { &names } else { &[] }, width);
         let titles = layout::lines(&plot.title, width, TITLE_PX, 2);
@@ -57,7 +51,7 @@ impl Plot {
         let (x_axis, height) = field.x_axis(width);
         let y_unit = field.y.as_ref().map_or("", |s| s.title_unit.as_str());
 
-        let edge = if alone { 16.0 } else { 0.0 }; // a page has margins of its own
+        let edge = if alone { 16.0 } else { 0.0 }; // a page has its own margins
 
         html! {
             svg xmlns="http://www.w3.org/2000/svg" class={ "fy-plot" @if width > HALF { " wide" } } role="img"
@@ -100,7 +94,7 @@ impl Plot {
         let mut plot = self.clone();
         for axis in [&mut plot.x, &mut plot.y] {
             axis.title = clean(&axis.title);
-            if let super::Kind::Categories(names) = &mut axis.kind {
+            if let Kind::Categories(names) = &mut axis.kind {
                 for name in names {
                     *name = clean(name);
                 }
@@ -122,7 +116,7 @@ impl Plot {
         self.marks.iter().any(|m| matches!(m, Mark::Bars { .. }))
     }
 
-    /// Whether bars lie: the categories are on y and not on x.
+    /// Whether bars are horizontal: the categories are on y and not on x.
     pub(super) fn is_lying(&self) -> bool {
         self.y.names().is_some() && self.x.names().is_none()
     }
@@ -173,8 +167,8 @@ impl Plot {
         };
         let widest = labels.iter().map(|l| text_width(l, TEXT_PX)).fold(8.0, f64::max);
         let left = widest.min(width * 0.36) + 10.0;
-        // Lying bars have their value behind them, limits their label; and half of the last tick
-        // label stands beyond the end.
+        // Horizontal bars have their value behind them, and limits their label; half of the last tick
+        // label extends beyond the end.
         let value = |v: f64| text_width(&self.x.unit().show(v), TEXT_PX) + 10.0;
         let values = self.bar_values().filter(|_| lying).map(value);
         let limit = |m: &Mark| match m {
@@ -215,7 +209,7 @@ impl Plot {
         }))
     }
 
-    /// Smallest and largest drawable value along an axis, limits included.
+    /// The smallest and largest drawable value along an axis, including limits.
     fn extent(&self, is_x: bool, is_log: bool) -> Option<(f64, f64)> {
         let mut values: Vec<f64> = Vec::new();
         let bars_here = is_x == self.is_lying();
@@ -239,7 +233,8 @@ impl Plot {
         })
     }
 
-    /// From and to of every stacked bar, by set and category; what is not finite or negative is empty.
+    /// The start and end of every stacked bar, by set and category; a bar that is negative or not finite is
+    /// empty.
     pub(super) fn stacks(&self) -> Vec<Vec<(f64, f64)>> {
         let mut tops: Vec<f64> = Vec::new();
         let mut out = Vec::new();

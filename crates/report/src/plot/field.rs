@@ -2,12 +2,11 @@
 
 use maud::{Markup, html};
 
-use super::draw::px;
 use super::layout::{self, Labels, TEXT_PX, shorten, text_width};
-use super::scale::Scale;
-use super::{Mark, Plot};
+use super::model::{Mark, Plot};
+use super::scale::{Scale, px};
 
-/// The field between the axes, and what stands on them.
+/// The field between the axes, and the labels on them.
 pub(super) struct Field<'a> {
     pub(super) plot: &'a Plot,
     pub(super) width: f64,
@@ -15,7 +14,7 @@ pub(super) struct Field<'a> {
     pub(super) right: f64,
     pub(super) top: f64,
     pub(super) bottom: f64,
-    /// The numeric scales; none for an axis of categories.
+    /// The numeric scales; `None` for an axis of categories.
     pub(super) x: Option<Scale>,
     pub(super) y: Option<Scale>,
 }
@@ -65,7 +64,7 @@ impl Field<'_> {
     pub(super) fn limits(&self) -> Markup {
         let across: Vec<(f64, &str)> = self.limit_places(false);
         let up: Vec<(f64, &str)> = self.limit_places(true);
-        // Beside the field, where nothing is drawn over; pushed apart where they crowd.
+        // Labels are beside the field, where nothing is drawn over them, and moved apart if they overlap.
         let wanted: Vec<f64> = across.iter().map(|(y, _)| y + 4.0).collect();
         let rows = layout::spread(&wanted, 14.0, self.top + 4.0, self.bottom + 2.0);
         html! {
@@ -102,7 +101,7 @@ impl Field<'_> {
     }
 
     pub(super) fn y_labels(&self) -> Markup {
-        let room = self.left - 8.0;
+        let space = self.left - 8.0;
         let labels: Vec<(f64, String)> = match (&self.y, self.plot.y.names()) {
             (Some(scale), _) => {
                 scale.ticks.iter().filter_map(|(v, l)| Some((scale.at(*v)?, l.clone()))).collect()
@@ -112,7 +111,7 @@ impl Field<'_> {
                 let slot = (self.bottom - self.top) / names.len().max(1) as f64;
                 let every = (13.0 / slot).ceil().max(1.0) as usize;
                 let place = |(i, name): (usize, &String)| {
-                    (self.top + slot * (i as f64 + 0.5), shorten(name, room, TEXT_PX))
+                    (self.top + slot * (i as f64 + 0.5), shorten(name, space, TEXT_PX))
                 };
                 names.iter().enumerate().step_by(every).map(place).collect()
             }
@@ -131,12 +130,12 @@ impl Field<'_> {
         }
     }
 
-    /// Tick labels and title under the field, and the height of the whole.
+    /// The tick labels and the title under the field, and the height of the whole plot.
     pub(super) fn x_axis(&self, width: f64) -> (Markup, f64) {
         let mut under = 18.0;
         let labels = if let Some(scale) = &self.x {
             let mut last = f64::NEG_INFINITY;
-            // A label that would touch the one before is left out; its grid line stays.
+            // A label that would touch the one before is omitted; its grid line is drawn.
             let place = |(value, label): &(f64, String)| {
                 let x = scale.at(*value)?;
                 let half = text_width(label, TEXT_PX) / 2.0;
@@ -163,7 +162,7 @@ impl Field<'_> {
                     }
                 },
                 Labels::Turned(every, room) => {
-                    // Turned by 35 degrees; labels near the left edge have less room.
+                    // Turned by 35 degrees; labels near the left edge have less space.
                     let short = |(i, name): (usize, &String)| {
                         let x = middle(i) + 3.0;
                         (x, shorten(name, room.min((x - 8.0) / 0.82), TEXT_PX))

@@ -1,12 +1,13 @@
-//! Where text goes: widths by estimate (SVG as a string cannot measure), legends in rows, labels
-//! that do not fit are thinned, turned or shortened.
+//! The placement of text: estimated widths (a program that writes SVG cannot measure them), legends in rows,
+//! and labels that are thinned, turned or shortened if they do not fit.
 
-/// Font sizes in pixels, as in the stylesheet.
-/// The title is 14 px in the stylesheet; its bold letters are as wide as this.
+/// The font size of titles in pixels. The stylesheet has 14 px, but bold letters are as wide as this.
 pub(crate) const TITLE_PX: f64 = 15.6;
+/// The font size of other text in pixels, as in the stylesheet.
 pub(crate) const TEXT_PX: f64 = 12.0;
 
-/// The estimated width of `text` in pixels at font size `px`. Errs on the wide side: system fonts differ.
+/// The estimated width of `text` in pixels at font size `px`. The estimate is wide, because system fonts
+/// differ.
 pub(crate) fn text_width(text: &str, px: f64) -> f64 {
     let em = |c: char| match c {
         'i' | 'j' | 'l' | '.' | ',' | ':' | ';' | '\'' | '|' | '!' | ' ' => 0.32,
@@ -19,7 +20,7 @@ pub(crate) fn text_width(text: &str, px: f64) -> f64 {
     text.chars().map(em).sum::<f64>() * px
 }
 
-/// `text`, shortened with an ellipsis to at most `room` pixels; at least one character stays.
+/// `text`, shortened with an ellipsis to at most `room` pixels; at least one character remains.
 pub(crate) fn shorten(text: &str, room: f64, px: f64) -> String {
     if text_width(text, px) <= room {
         return text.to_string();
@@ -36,7 +37,7 @@ pub(crate) fn shorten(text: &str, room: f64, px: f64) -> String {
     format!("{}…", out.trim_end())
 }
 
-/// `text` in at most `most` lines of `room` pixels; the last is shortened.
+/// `text` in at most `most` lines of `room` pixels; the last line is shortened to fit.
 pub(crate) fn lines(text: &str, room: f64, px: f64, most: usize) -> Vec<String> {
     let mut out: Vec<String> = Vec::new();
     let mut words = text.split_whitespace().peekable();
@@ -57,7 +58,7 @@ pub(crate) fn lines(text: &str, room: f64, px: f64, most: usize) -> Vec<String> 
     out
 }
 
-/// One legend entry's place.
+/// The place of one legend entry.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Entry {
     pub(crate) series: usize,
@@ -66,18 +67,18 @@ pub(crate) struct Entry {
     pub(crate) row: usize,
 }
 
-/// Pixels of the sample in front of a legend label.
+/// The width of the sample in front of a legend label, in pixels.
 pub(crate) const SAMPLE: f64 = 24.0;
 const MOST_ROWS: usize = 4;
 
-/// Entries from left to right in at most four rows, and how many found no room.
+/// The entries from left to right in at most four rows, and the number of those that did not fit.
 pub(crate) fn legend(names: &[(usize, &str)], room: f64) -> (Vec<Entry>, usize) {
     let (mut x, mut row) = (0.0, 0);
     let mut out = Vec::new();
     for (i, (series, name)) in names.iter().enumerate() {
         let label = shorten(name, (room - SAMPLE).min(260.0), TEXT_PX);
         let width = SAMPLE + text_width(&label, TEXT_PX) + 14.0;
-        // The last row keeps room for "+ n more".
+        // The last row keeps space for "+ n more".
         let is_last_row = row + 1 == MOST_ROWS && i + 1 < names.len();
         let limit = if is_last_row { room - 70.0 } else { room };
         if x > 0.0 && x + width - 14.0 > limit {
@@ -92,16 +93,17 @@ pub(crate) fn legend(names: &[(usize, &str)], room: f64) -> (Vec<Entry>, usize) 
     (out, 0)
 }
 
-/// How category labels under a plot are written.
+/// How the category labels under a plot are placed.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Labels {
-    /// Level, every n-th.
+    /// Horizontal, every n-th.
     Every(usize),
     /// Turned, every n-th, each at most this many pixels long.
     Turned(usize, f64),
 }
 
-/// Chooses for `names` in slots of `slot` pixels: numbers may be thinned, words should all be read.
+/// Chooses the placement of `names` in slots of `slot` pixels. Numbers may be thinned; words are all shown
+/// where possible.
 pub(crate) fn category_labels(names: &[String], slot: f64) -> Labels {
     let widest = names.iter().map(|n| text_width(n, TEXT_PX)).fold(0.0, f64::max);
     if widest + 6.0 <= slot {
@@ -110,15 +112,15 @@ pub(crate) fn category_labels(names: &[String], slot: f64) -> Labels {
     let counts = names.iter().all(|n| n.chars().any(|c| c.is_ascii_digit()) && n.len() <= 6);
     if counts {
         let fit = ((widest + 8.0) / slot).ceil() as usize;
-        // Queues come in powers of two: thin to every 2nd, 4th, 8th.
+        // Numbers of queues are often powers of two: thin to every 2nd, 4th, 8th.
         return Labels::Every(fit.max(1).next_power_of_two());
     }
     let every = (15.0 / slot).ceil().max(1.0) as usize;
     Labels::Turned(every, widest.min(130.0))
 }
 
-/// Moves labels apart: sorted positions come back at least `gap` from each other and within
-/// `lo..=hi` where that is possible, in the order given.
+/// Moves labels apart: the returned positions, in the order given, are at least `gap` from each other and
+/// within `lo..=hi` where that is possible.
 pub(crate) fn spread(wanted: &[f64], gap: f64, lo: f64, hi: f64) -> Vec<f64> {
     let mut order: Vec<usize> = (0..wanted.len()).collect();
     order.sort_by(|a, b| wanted[*a].total_cmp(&wanted[*b]));
@@ -151,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn a_legend_with_too_many_says_how_many_more() {
+    fn a_legend_with_too_many_entries_counts_the_rest() {
         let names: Vec<(usize, &str)> = (0..64).map(|i| (i, "queue number")).collect();
         let (entries, more) = legend(&names, 400.0);
         assert_eq!(entries.len() + more, 64);

@@ -1,12 +1,11 @@
-//! What stands in the field: bars, lines, points.
+//! The marks in the field: bars, lines, points.
 
 use maud::{Markup, html};
 
-use super::draw::px;
 use super::field::Field;
 use super::layout::{TEXT_PX, text_width};
-use super::scale::thin;
-use super::{Mark, Path};
+use super::model::{Mark, Path};
+use super::scale::{px, thin};
 use crate::theme;
 
 impl Field<'_> {
@@ -65,9 +64,9 @@ impl Field<'_> {
                                 title { (tip(set, &axis.title, name)) ": " (show(value)) }
                             }
                         }
-                        // A value without bar must say why there is none.
-                        @let says_why = !value.is_finite() && !self.plot.is_stacked && thick > 22.0;
-                        @if (labelled || says_why) && values.len() > c {
+                        // A value that cannot be drawn as a bar is printed instead.
+                        @let is_missing = !value.is_finite() && !self.plot.is_stacked && thick > 22.0;
+                        @if (labelled || is_missing) && values.len() > c {
                             @let to = to.unwrap_or(from);
                             @let middle = at + (thick - gap) / 2.0;
                             @if lying {
@@ -117,13 +116,13 @@ impl Field<'_> {
                 }
             }
             @if tips {
-                // A cloud of more points than pixels is only weight.
+                // More points than pixels would only enlarge the file.
                 @let every = points.len().div_ceil(4000).max(1);
                 @for (point, at) in points.iter().zip(&placed).step_by(every) {
                     @if let Some((x, y)) = at { (marker(series, *x, *y, &tip(point))) }
                 }
             } @else {
-                // A point between two gaps has no line to be seen by.
+                // A point between two gaps has no line, so it needs a marker.
                 @for run in &runs {
                     @if let [(x, y)] = run[..] { (marker(series, x, y, name)) }
                 }
@@ -132,12 +131,12 @@ impl Field<'_> {
     }
 }
 
-/// The class of lines that are short enough to show their points.
+/// The class of lines that have few enough points to mark each.
 pub(super) fn marked(points: usize, path: Path) -> &'static str {
     if path != Path::Steps && points <= 32 { " marked" } else { "" }
 }
 
-/// A mark on a point: its shape tells the series apart without colour.
+/// A marker on a point; its shape distinguishes the series without colour.
 pub(super) fn marker(series: usize, x: f64, y: f64, title: &str) -> Markup {
     let at = |dx: f64, dy: f64| format!("{} {}", px(x + dx), px(y + dy));
     let path = match series % 5 {
@@ -164,7 +163,7 @@ fn tip(set: &str, axis: &str, name: &str) -> String {
     if set.is_empty() { place } else { format!("{set}, {place}") }
 }
 
-/// Start and length of a bar; what is not zero is at least a pixel long.
+/// The start and length of a bar; a value that is not zero has at least one pixel.
 fn sized(from: f64, to: f64, is_some: bool) -> (f64, f64) {
     let size = (to - from).abs();
     let least = if is_some { 1.0 } else { 0.0 };

@@ -1,12 +1,12 @@
-//! From values to pixels: ranges, nice ticks, labels; and thinning of long series.
+//! From values to pixels: ranges, round ticks, labels; and thinning of long series.
 //!
-//! Linear ticks stand at 1, 2 or 5 times a power of ten *in the unit that is shown* (GiB, ms, %).
-//! Log ticks stand at powers of ten, with 2 and 5 between where the range is short.
-//! Values of any size go in: what is not finite has no place, what leaves the range stands at its edge.
+//! Linear ticks are at 1, 2 or 5 times a power of ten *in the unit that is shown* (GiB, ms, %).
+//! Log ticks are at powers of ten, with 2 and 5 between them if the range is short.
+//! Any value is accepted: one that is not finite has no place, one outside the range is placed at its edge.
 
 use crate::num::Unit;
 
-/// Beyond this a value counts as infinite: sums and spans of the rest cannot overflow.
+/// Larger values count as infinite, so that sums and spans of the others cannot overflow.
 const HUGE: f64 = 1e300;
 
 /// A range that is safe to divide by: finite, `lo < hi`, and wide enough for distinct ticks.
@@ -50,7 +50,8 @@ pub(crate) fn multiples(lo: f64, hi: f64, step: f64) -> Vec<f64> {
         .collect()
 }
 
-/// The ticks of a log axis: powers of ten, with 2 and 5 where they are few, thinned where many.
+/// The ticks of a log axis: powers of ten, with 2 and 5 times these if there are few, thinned if there are
+/// many.
 pub(crate) fn log_ticks(lo: f64, hi: f64, target: usize) -> Vec<f64> {
     let (first, last) = (lo.log10().floor() as i32, hi.log10().ceil() as i32);
     let decades = (last - first).max(1) as usize;
@@ -76,7 +77,14 @@ pub(crate) fn log_minor(lo: f64, hi: f64) -> Vec<f64> {
         .collect()
 }
 
-/// A numeric axis laid out between two pixel positions.
+/// A pixel position for an attribute. One decimal is finer than a screen shows.
+pub(super) fn px(value: f64) -> String {
+    let text = format!("{value:.1}");
+    let text = if text == "-0.0" { "0" } else { text.strip_suffix(".0").unwrap_or(&text) };
+    text.to_string()
+}
+
+/// A numeric axis between two pixel positions.
 #[derive(Debug)]
 pub(crate) struct Scale {
     lo: f64,
@@ -84,33 +92,33 @@ pub(crate) struct Scale {
     is_log: bool,
     from: f64,
     to: f64,
-    /// Values and labels, in order.
+    /// The values and labels, in order.
     pub(crate) ticks: Vec<(f64, String)>,
-    /// Values of faint grid lines.
+    /// The values of the faint grid lines.
     pub(crate) minor: Vec<f64>,
-    /// Unit for the axis title; empty where the ticks carry it.
+    /// The unit in the axis title; empty if the ticks have it.
     pub(crate) title_unit: String,
 }
 
-/// What a [`Scale`] is to cover.
+/// The requirements of a [`Scale`].
 #[derive(Debug)]
 pub(crate) struct Wish<'a> {
     pub(crate) unit: Unit,
     pub(crate) is_log: bool,
-    /// Of the data; empty data is `None`.
+    /// The smallest and largest value of the data; `None` if there is none.
     pub(crate) data: Option<(f64, f64)>,
-    /// Fixed by the caller.
+    /// The ends that the caller fixed.
     pub(crate) range: (Option<f64>, Option<f64>),
-    /// Whether a linear range starts at zero and ends on a tick.
+    /// Whether a linear range starts at zero and ends at a tick.
     pub(crate) rounds: bool,
-    /// Ticks fixed by the caller; empty for nice ones.
+    /// The ticks that the caller fixed; empty for round ones.
     pub(crate) ticks: &'a [f64],
-    /// About how many ticks have room.
+    /// About how many ticks fit.
     pub(crate) target: usize,
 }
 
 impl Scale {
-    /// Lays the axis out; its pixels come with [`Scale::place`].
+    /// Chooses range and ticks; [`Scale::place`] sets the pixels.
     pub(crate) fn new(wish: &Wish<'_>) -> Self {
         if wish.is_log { Self::log(wish) } else { Self::linear(wish) }
     }
@@ -125,7 +133,7 @@ impl Scale {
         let divisor = shown.divisor;
         let mut step = nice_step((hi - lo) / divisor, wish.target);
         if wish.unit == Unit::Count && divisor == 1.0 {
-            step = step.max(1.0); // no half things
+            step = step.max(1.0); // a count has no fractions
         }
         let (mut lo, mut hi) = (lo / divisor, hi / divisor);
         if wish.rounds && wish.range.1.is_none() {
@@ -135,11 +143,11 @@ impl Scale {
             lo = (lo / step + 1e-9).floor() * step;
         }
         if lo >= hi {
-            hi = lo + step; // next to nothing, rounded to nothing
+            hi = lo + step; // the range was so small that rounding removed it
         }
         let label = |v: f64| {
             let number = tick_number(v, step);
-            // Zero of a count is just 0, not "0 k".
+            // Zero of a count is "0", not "0 k".
             let is_zero = v == 0.0 && wish.unit == Unit::Count;
             if is_zero { "0".to_string() } else { format!("{number}{}", shown.tick_suffix) }
         };
@@ -186,7 +194,7 @@ impl Scale {
         let in_title = matches!(wish.unit, Unit::Plain(_));
         let values = if wish.ticks.is_empty() {
             let values = log_ticks(lo, hi, wish.target);
-            // 3 to 4 holds none of 1, 2, 5: even steps are then as good.
+            // A range such as 3 to 4 contains no 1, 2 or 5 times a power of ten: use even steps.
             let step = nice_step(hi - lo, wish.target);
             if values.len() < 2 { multiples(lo, hi, step) } else { values }
         } else {
@@ -210,14 +218,14 @@ impl Scale {
         (self.from, self.to) = (from, to);
     }
 
-    /// The pixel of `value`; none for what is not finite, or not positive on a log axis.
+    /// The pixel of `value`; `None` if it is not finite, or not positive on a log axis.
     pub(crate) fn at(&self, value: f64) -> Option<f64> {
         if !value.is_finite() || (self.is_log && value <= 0.0) {
             return None;
         }
         let value = value.clamp(self.lo, self.hi);
         let part = if self.is_log {
-            // Not by quotients: the largest over the smallest number is infinite.
+            // Not by a quotient: the largest divided by the smallest number is infinite.
             (value.log10() - self.lo.log10()) / (self.hi.log10() - self.lo.log10())
         } else {
             (value - self.lo) / (self.hi - self.lo)
@@ -225,13 +233,13 @@ impl Scale {
         Some(self.from + part.clamp(0.0, 1.0) * (self.to - self.from))
     }
 
-    /// The pixel from which bars grow: zero, or the low end where zero is not on the axis.
+    /// The pixel from which bars grow: zero, or the low end if zero is not on the axis.
     pub(crate) fn base(&self) -> f64 {
         if self.is_log { self.from } else { self.at(0.0).unwrap_or(self.from) }
     }
 }
 
-/// A tick's number with just the digits that tell it from its neighbours, `step` away.
+/// A tick's number with as many digits as distinguish it from its neighbours, `step` away.
 fn tick_number(value: f64, step: f64) -> String {
     let place = step.log10().floor();
     if value != 0.0 && (value.abs() >= 1e12 || place < -6.0) {
@@ -247,9 +255,9 @@ fn bare(text: &str) -> String {
     text.split(' ').next().unwrap_or(text).to_string()
 }
 
-/// Thins a line in pixels: of the points that share a pixel column the first, the lowest, the
-/// highest and the last stay, in order. What the eye could see is kept, peaks above all (the M4
-/// aggregation of Jugel et al., VLDB 2014).
+/// Thins a line in pixels: of the points in a pixel column the first, the lowest, the highest and the
+/// last remain, in order. This keeps everything visible, in particular peaks (the M4 aggregation of Jugel
+/// et al., VLDB 2014).
 pub(crate) fn thin(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
     let mut out = Vec::new();
     for column in points.chunk_by(|a, b| a.0.floor() == b.0.floor()) {

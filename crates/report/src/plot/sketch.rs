@@ -1,10 +1,10 @@
 //! A [`Plot`] as text: bars become a table, lines become sparklines with their range.
 
-use super::{Mark, Plot};
+use super::model::{Mark, Plot};
 use crate::table::{Cell, Column, Table};
 use crate::text::Style;
 
-/// More categories than this become a sparkline per set.
+/// With more categories than this, each set becomes a sparkline.
 const MOST_BARS: usize = 16;
 
 impl Plot {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use flowyard_flow::toeplitz::{HashTypes, Toeplitz};
 use flowyard_flow::{Learn, Settle, Steer, parse};
-use flowyard_frame::{Batch, Edit, FlowKey, Frame, LANES, Lanes, Nanos, To};
+use flowyard_frame::{Batch, Edit, FlowKey, Frame, LANES, Lanes, Nanos, To, schedule};
 use flowyard_pool::Pool;
 use flowyard_queue::Sink;
 use flowyard_wire::{Headers, LinkType};
@@ -178,7 +178,7 @@ impl Server {
     pub(super) fn others_lack_work(&self, places: &Places) -> bool {
         self.queues.iter().all(|&queue| {
             let Place { queue, consumers, .. } = &places.queues[usize::from(queue)];
-            queue.len() <= 2 * LANES * consumers.len().saturating_sub(1)
+            schedule::others_lack_work(queue.len(), consumers.len())
         })
     }
 
@@ -261,15 +261,3 @@ pub(super) fn mark_sent(batch: &mut Batch, taken: Lanes, counters: &mut Counters
     }
     sent
 }
-
-/// How many batches a port may receive or transmit in a tick that begins at `now`, if the tick
-/// before began at `before`.
-#[inline]
-pub(super) fn rounds(before: Nanos, now: Nanos) -> Nanos {
-    (now.saturating_sub(before) / AWAY).clamp(1, ROUNDS)
-}
-
-/// The most batches that a core receives from a port, or transmits to it, in a tick.
-const ROUNDS: Nanos = 8;
-/// How long a core must have been away for one batch more, in nanoseconds.
-const AWAY: Nanos = 4000;

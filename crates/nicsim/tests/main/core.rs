@@ -1,4 +1,4 @@
-//! Small programs on a core: what they compute and how many cycles they take, on both engines.
+//! Small programs on a core: their results and their cycles, on both engines.
 
 use flowyard_nicsim::config::{Branch, Config};
 use flowyard_nicsim::counters::CoreCounters;
@@ -29,11 +29,11 @@ fn sw(rt: u32, base: u32, at: u32) -> u32 {
 fn bne(rs: u32, rt: u32, by: i32) -> u32 {
     5 << 26 | rs << 21 | rt << 16 | by as u32 & 0xffff
 }
-/// `b` to itself.
+/// A branch to itself.
 const HALT: u32 = 0x1000_ffff;
 const NOP: u32 = 0;
 
-/// Runs words on `cores` cores for some cycles; every counter of both engines must agree.
+/// Runs `words` on `cores` cores for `cycles` cycles; every counter of both engines must agree.
 fn run(
     words: &[u32],
     cores: u32,
@@ -60,8 +60,8 @@ fn run(
     (slow.snapshot().cores, words)
 }
 
-/// Cycles that `body` takes beyond an empty one, misses left out; registers 4 (scratchpad + 0x400) and 5
-/// (7) are set before.
+/// The cycles that `body` takes in addition to an empty body, without cache misses. Register 4 is set to
+/// scratchpad + 0x400 and register 5 to 7 before.
 fn cost(body: &[u32], change: impl Fn(&mut Config) + Copy) -> u64 {
     let head = [lui(4, 0x1000), addiu(4, 4, 0x400), addiu(5, 0, 7), NOP, NOP, NOP, NOP, NOP];
     let total = |body: &[u32]| {
@@ -96,15 +96,19 @@ fn a_pipeline_costs_what_the_paper_says() {
     assert_eq!(cost(&[addu(6, 5, 5)], plain), 1, "one instruction, one cycle");
     assert_eq!(cost(&[lw(6, 4, 0)], plain), 2, "a load stalls a cycle");
     assert_eq!(cost(&[lw(6, 4, 0), NOP], plain), 3);
-    assert_eq!(cost(&[lw(6, 4, 0), addu(7, 6, 6)], plain), 4, "load-use: one more");
+    assert_eq!(cost(&[lw(6, 4, 0), addu(7, 6, 6)], plain), 4, "load-use adds one");
     assert_eq!(cost(&[sw(5, 4, 0)], plain), 1, "a store stalls nothing");
-    assert_eq!(cost(&[sw(5, 4, 0), sw(5, 4, 0), sw(5, 4, 0)], plain), 3, "nor do three");
-    assert_eq!(cost(&[sw(5, 4, 0), lw(6, 4, 0)], plain), 3, "a load behind a store");
+    assert_eq!(
+        cost(&[sw(5, 4, 0), sw(5, 4, 0), sw(5, 4, 0)], plain),
+        3,
+        "three stores stall nothing"
+    );
+    assert_eq!(cost(&[sw(5, 4, 0), lw(6, 4, 0)], plain), 3, "a load after a store");
 }
 
 #[test]
 fn late_branches_are_predicted_backward_taken() {
-    // Not taken, forward, ready: free. Late but predicted right: free. Taken, late, forward: annuls.
+    // Not taken, forward, ready: no cost. Late but predicted correctly: no cost. Taken, late, forward: annuls.
     let ready = [addu(6, 5, 5), NOP, bne(5, 5, 1), NOP];
     assert_eq!(cost(&ready, plain), 4);
     let right = [NOP, addu(6, 0, 0), bne(6, 0, 1), NOP];
@@ -112,9 +116,9 @@ fn late_branches_are_predicted_backward_taken() {
     let wrong = [NOP, addu(6, 5, 5), bne(6, 0, 1), NOP];
     assert_eq!(cost(&wrong, plain), 5, "one instruction annulled");
     let stall = |config: &mut Config| config.chip.branch = Branch::Stall;
-    assert_eq!(cost(&right, stall), 5, "the other choice waits every time");
+    assert_eq!(cost(&right, stall), 5, "the configuration `stall` always waits");
     assert_eq!(cost(&wrong, stall), 5);
-    // Behind a load: load-use, and late on top.
+    // After a load: load-use, and late in addition.
     assert_eq!(cost(&[lw(6, 4, 0), bne(6, 5, 1), NOP], plain), 3 + 1 + 1 + 1);
 }
 
@@ -138,7 +142,7 @@ fn the_delay_slot_runs_whether_or_not_the_branch_is_taken() {
 }
 
 #[test]
-fn products_take_as_long_as_configured() {
+fn products_take_the_configured_cycles() {
     let body = [r(0x18, 5, 5, 0), r(0x12, 0, 0, 6)]; // mult; mflo
     assert_eq!(cost(&body, plain), 2);
     assert_eq!(cost(&body, |config| config.chip.mult_cycles = 10), 11);
@@ -155,7 +159,7 @@ fn misses_cost_beats_and_overhead() {
 
 #[test]
 fn two_cores_on_one_bank_conflict_and_take_turns() {
-    // Each core loads for ever from the same word.
+    // Each core loads from the same word in an endless loop.
     let words = [lui(4, 0x1000), addiu(4, 4, 0x400), lw(6, 4, 0), 0x1000_fffe, NOP];
     let (cores, _) = run(&words, 4, 2000, plain);
     assert!(cores.iter().all(|core| core.conflict > 0 || core.loads > 0));
@@ -186,8 +190,8 @@ fn ll_sc_makes_an_atomic_counter() {
 }
 
 #[test]
-fn update_stops_at_a_word_and_goes_on_at_the_next() {
-    // set bits 30, 31, 32, 33; update from 30, then from 32.
+fn update_stops_at_the_end_of_a_word_and_continues_at_the_next() {
+    // Sets bits 30, 31, 32, 33; updates from 30, then from 32.
     let set = |index: u32| [addiu(8, 0, index as i32), 0x7000_003e | 4 << 21 | 8 << 16];
     let mut words = vec![lui(4, 0x1000), addiu(4, 4, 0x400)];
     words.extend([30, 31, 32, 33].map(set).concat());
@@ -218,7 +222,7 @@ fn a_core_reads_and_writes_the_sdram_through_the_crossbar() {
     for cores in [1, 3] {
         let (counters, memory) = run(&words, cores, 2000, plain);
         assert_eq!(memory[0], 77);
-        assert!(counters[0].load >= 2, "the SDRAM is farther away: {}", counters[0].load);
+        assert!(counters[0].load >= 2, "a load from the SDRAM takes longer: {}", counters[0].load);
         assert_eq!(counters[0].external, 2);
     }
 }
@@ -226,11 +230,11 @@ fn a_core_reads_and_writes_the_sdram_through_the_crossbar() {
 #[test]
 fn faults_name_core_place_and_cause() {
     for (words, part) in [
-        (vec![NOP, 0x0417_0001], "pc 0x4: word 0x04170001 is no instruction of the subset"),
+        (vec![NOP, 0x0417_0001], "pc 0x4: word 0x04170001 is not an instruction of the subset"),
         (vec![NOP, NOP], "runs outside the firmware's code"),
         (vec![lw(6, 0, 0x40), HALT, NOP], "outside the scratchpad and the SDRAM"),
         (vec![lui(4, 0x1000), lw(6, 4, 0x402), HALT, NOP], "is not aligned to 4 bytes"),
-        (vec![0x0000_000d], "the firmware gave up"),
+        (vec![0x0000_000d], "the firmware stopped itself"),
         (
             vec![lui(4, 0x2000), 0x30 << 26 | 4 << 21, HALT, NOP],
             "atomic accesses are for the scratchpad",
@@ -248,8 +252,8 @@ fn faults_name_core_place_and_cause() {
     }
 }
 
-/// Firmware that writes anything anywhere into the hardware page: an error or not, never a panic, and the
-/// same on both engines.
+/// Firmware that writes any value to any word of the hardware page causes an error or not, but never a panic,
+/// and the same on both engines.
 #[test]
 fn no_register_write_panics() {
     let mut random = flowyard_frame::Rng::new(7);
@@ -258,7 +262,7 @@ fn no_register_write_panics() {
     for _ in 0..300 {
         let mut words = vec![lui(4, 0x1000)];
         for _ in 0..40 {
-            // Mostly what the word is for: rings in the scratchpad, powers of two, slots in the SDRAM.
+            // Mostly valid values: rings in the scratchpad, powers of two, slots in the SDRAM.
             let word = if next() % 4 == 0 { next() % 64 } else { 12 + next() % 12 };
             let value = match word {
                 _ if next() % 150 == 0 => next() << 8 | next() & 0xff,
@@ -291,7 +295,7 @@ fn no_register_write_panics() {
     assert!(faults > 20 && fine > 20, "{faults} faults, {fine} fine");
 }
 
-/// Random programs on several cores that share memory, on random machines: both engines count the same.
+/// Random programs on several cores that share memory, on random machines: both engines have equal counters.
 #[test]
 fn random_programs_run_the_same() {
     let mut random = flowyard_frame::Rng::new(99);
@@ -318,14 +322,14 @@ fn random_programs_run_the_same() {
                 18 => r(0x18 + next(4), a, b, 0),
                 19 => r(0x12, 0, 0, d),
                 20 => 0x20 << 26 | 4 << 21 | d << 16 | (place + 1), // lb
-                // Branches a few words on or back; never from a delay slot, never out of the program.
+                // Branches by a few words forward or back; never from a delay slot, never out of the program.
                 _ if at > 8 && at + 8 < length && words.last().is_none_or(|&w| w >> 26 != 5) => {
                     bne(a, b, next(12) as i32 - 6)
                 }
                 _ => NOP,
             });
         }
-        // No branch in the last words; then back to the start.
+        // The last words have no branch and jump back to the start.
         words.extend([NOP, NOP, 2 << 26, NOP]);
         let mut config = Config::default();
         config.chip.cores = 1 + next(8);
@@ -348,7 +352,7 @@ fn random_programs_run_the_same() {
     }
 }
 
-/// One instruction of a random program: sums, loads, stores, branches near by, even in delay slots.
+/// One instruction of a random program: sums, loads, stores, near branches, even in delay slots.
 fn random_word() -> impl Strategy<Value = u32> {
     let register = || 8u32..13;
     prop_oneof![
@@ -371,7 +375,7 @@ proptest! {
         stalls in any::<bool>(),
     ) {
         let head = [lui(4, 0x1000), addiu(4, 4, 0x400), addiu(8, 0, 7), NOP, NOP, NOP, NOP, NOP];
-        // A branch in the slot of a branch may begin the next from there: room on both sides.
+        // A branch in the delay slot of a branch may go to either side of the body, so both sides have code.
         let words = [&head[..], &body, &[NOP; 16], &[HALT, NOP], &[NOP; 64], &[HALT, NOP]].concat();
         run(&words, cores, 700, |config| {
             config.chip.branch = if stalls { Branch::Stall } else { Branch::Predict };

@@ -1,4 +1,4 @@
-//! The fast engine equals the reference engine, counter for counter, on random machines.
+//! The fast engine has the same counters as the reference engine on random machines.
 
 use flowyard_nicsim::config::{Branch, Config};
 use flowyard_nicsim::firmware::Builtin;

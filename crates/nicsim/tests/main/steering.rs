@@ -1,4 +1,4 @@
-//! RSS and exact-match filters in firmware: the queue of every flow, its order, and the price.
+//! RSS and exact-match filters in firmware: the queue of every flow, the order of its frames, and the cost.
 
 use flowyard_flow::toeplitz::Toeplitz;
 use flowyard_nicsim::Fast;
@@ -19,7 +19,7 @@ fn run(firmware: Builtin, sets: &[&str]) -> Outcome {
     outcome
 }
 
-/// Shares of the return rings, if flow `f` of `flows` goes to `queue(f)`.
+/// The share of each return ring if flow `f` of `flows` goes to `queue(f)`.
 fn shares(flows: u32, queue: impl Fn(u32) -> usize) -> [f64; 8] {
     let mut shares = [0.0; 8];
     (0..flows).for_each(|flow| shares[queue(flow)] += 1.0 / f64::from(flows));
@@ -31,7 +31,7 @@ fn close(outcome: &Outcome, want: [f64; 8]) {
     let all: u64 = rings.iter().sum();
     for (ring, want) in rings.into_iter().zip(want) {
         let share = ring as f64 / all as f64;
-        assert!((share - want).abs() < 0.02, "{rings:?}, wanted {want:.3}");
+        assert!((share - want).abs() < 0.02, "{rings:?}, expected {want:.3}");
     }
 }
 
@@ -49,7 +49,7 @@ fn rss_queue(flow: u32, queues: usize) -> usize {
 }
 
 #[test]
-fn rss_is_the_toeplitz_of_the_data_plane() {
+fn rss_equals_the_toeplitz_hash_of_the_data_plane() {
     for (queues, flows) in [(4, 16), (8, 300), (3, 61)] {
         let sets = [
             format!("host.queues={queues}"),
@@ -62,7 +62,7 @@ fn rss_is_the_toeplitz_of_the_data_plane() {
 }
 
 #[test]
-fn filters_come_before_rss_and_cost_less() {
+fn filters_precede_rss_and_cost_less() {
     let base = ["host.queues=4", "load.flows=16"];
     let with = |more: &[&str]| run(Builtin::Steer, &[&base[..], more].concat());
     let all = with(&["firmware.steer=2", "firmware.filters=16"]);
@@ -77,11 +77,11 @@ fn filters_come_before_rss_and_cost_less() {
             / outcome.window.devices.received.delivered as f64
     };
     assert!(cost(&all) < cost(&some) && cost(&some) < 1.3 * cost(&rss) + 200.0);
-    assert!(cost(&rss) > 150.0, "six words from the SDRAM and 24 table entries are not free");
+    assert!(cost(&rss) > 150.0, "RSS reads six words from the SDRAM and 24 table entries");
 }
 
 #[test]
-fn what_a_firmware_cannot_do_is_said() {
+fn an_option_that_a_firmware_does_not_support_is_refused() {
     for (set, part) in [("host.queues=2", "--firmware steer"), ("firmware.filters=1", "steer")] {
         let mut config = Config::default();
         config.set(set).unwrap();

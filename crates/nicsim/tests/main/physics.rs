@@ -1,5 +1,5 @@
-//! Turning a knob moves the result the way physics says, on machines that the paper does not list; and
-//! every firmware keeps every frame in order, whatever the machine.
+//! Changing one key changes the result in the expected direction, on machines that the paper does not list;
+//! and every firmware keeps all frames in order on any machine.
 
 use flowyard_nicsim::Fast;
 use flowyard_nicsim::config::Config;
@@ -52,7 +52,7 @@ fn slower_sdram_lower_ceiling() {
 
 #[test]
 fn larger_bundles_fewer_instructions_a_frame() {
-    // Without idle polling: more traffic than five cores of 150 MHz can carry.
+    // More traffic than five cores of 150 MHz can carry, so that there is no idle polling.
     let costs = [1, 2, 4, 8].map(|bundle| {
         let outcome = run(
             Builtin::Rmw,
@@ -85,7 +85,7 @@ fn more_cores_and_faster_cores_carry_more() {
 }
 
 #[test]
-fn longer_dma_latency_costs_time_inside_not_throughput() {
+fn longer_dma_latency_adds_latency_and_does_not_reduce_throughput() {
     let [near, far] =
         [0, 5000].map(|ns| run(Builtin::Rmw, &[&format!("assist.dma_latency_ns={ns}")]));
     assert!(far.udp_gbps() > 0.98 * near.udp_gbps());
@@ -117,8 +117,8 @@ fn frame_level_parallelism_scales_where_task_level_does_not() {
 }
 
 #[test]
-fn every_frame_is_in_order_and_accounted_for_whatever_arrives() {
-    // `run` asserts order; the run itself fails when the books do not balance.
+fn every_frame_is_in_order_and_accounted_for_under_any_load() {
+    // `run` asserts order; the run itself fails if the counters do not balance.
     for firmware in [Builtin::SwOnly, Builtin::Rmw, Builtin::Task] {
         for sets in [
             &["load.udp_bytes=[18, 1472, 548, 18, 90]", "chip.cores=7"][..],

@@ -1,0 +1,7 @@
+//! The integration tests of the crate, as one program.
+
+mod acceptance;
+mod core;
+mod engines;
+mod physics;
+mod steering;
