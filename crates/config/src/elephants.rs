@@ -135,31 +135,31 @@ pub(super) fn check(config: &Config) -> Result<(), ConfigError> {
     let name = elephants.queue.get_ref();
     if queue.is_some_and(|queue| queue.order != Order::Ordered) {
         let what = format!("'{name}' would not keep the order of a flow that many cores work on");
-        let mend = format!("give queue '{name}' order = \"ordered\"");
-        return Err(config.error(elephants.queue.span(), what, mend));
+        let fix = format!("give queue '{name}' order = \"ordered\"");
+        return Err(config.error(elephants.queue.span(), what, fix));
     }
     let consumers = queue.map_or(&[][..], |queue| queue.consumers.get_ref());
     if consumers.len() < 2 {
-        let mend = format!("name at least two consumers of queue '{name}'");
-        return Err(config.error(elephants.queue.span(), "one core cannot share a flow", mend));
+        let fix = format!("name at least two consumers of queue '{name}'");
+        return Err(config.error(elephants.queue.span(), "one core cannot share a flow", fix));
     }
     if let Some(core) = consumers.iter().find(|core| config.home(*core.get_ref()).is_none()) {
         let core = core.get_ref();
         let what = format!("core {core} has no queue of its own for flows that are not split");
-        let mend = format!("add a [[queue]] with consumers = [{core}], or take it from '{name}'");
-        return Err(config.error(elephants.queue.span(), what, mend));
+        let fix = format!("add a [[queue]] with consumers = [{core}], or take it from '{name}'");
+        return Err(config.error(elephants.queue.span(), what, fix));
     }
     if *elephants.window_us.get_ref() == 0 {
-        let mend = "write some thousands of microseconds: 100000 is usual";
-        return Err(config.error(elephants.window_us.span(), "a window needs time", mend));
+        let fix = "write some thousands of microseconds: 100000 is usual";
+        return Err(config.error(elephants.window_us.span(), "a window needs time", fix));
     }
     if *elephants.sample_every.get_ref() == 0 {
-        let mend = "write 1 to sample every frame, or 64";
-        return Err(config.error(elephants.sample_every.span(), "nothing would be sampled", mend));
+        let fix = "write 1 to sample every frame, or 64";
+        return Err(config.error(elephants.sample_every.span(), "nothing would be sampled", fix));
     }
     if *elephants.promoted_max.get_ref() == 0 {
-        let mend = "write at least 1, or leave [elephants] out";
-        return Err(config.error(elephants.promoted_max.span(), "nothing would be split", mend));
+        let fix = "write at least 1, or leave [elephants] out";
+        return Err(config.error(elephants.promoted_max.span(), "nothing would be split", fix));
     }
     if *elephants.promoted_max.get_ref() > 1 << 16 {
         let what = "so many flows are no elephants";
@@ -180,8 +180,8 @@ pub(super) fn check(config: &Config) -> Result<(), ConfigError> {
             let what =
                 format!("{low_name} is not below {high_name}: flows would go back and forth");
             let span = if low.span().is_empty() { high.span() } else { low.span() };
-            let mend = format!("write a {low_name} below {}", high.get_ref());
-            return Err(config.error(span, what, mend));
+            let fix = format!("write a {low_name} below {}", high.get_ref());
+            return Err(config.error(span, what, fix));
         }
     }
     if !(1.0..=1e6).contains(gain.get_ref()) {
@@ -191,8 +191,8 @@ pub(super) fn check(config: &Config) -> Result<(), ConfigError> {
     let costs = [elephants.rx_ns, elephants.handoff_ns, elephants.commit_ns];
     if costs.into_iter().flatten().any(|ns| !(0.0..=1e9).contains(&ns)) {
         let what = "rx_ns, handoff_ns and commit_ns are times of a frame";
-        let mend = "write nanoseconds from 0 on, or leave them out to have them measured";
-        return Err(config.error(elephants.queue.span(), what, mend));
+        let fix = "write nanoseconds from 0 on, or leave them out to have them measured";
+        return Err(config.error(elephants.queue.span(), what, fix));
     }
     Ok(())
 }

@@ -52,7 +52,7 @@ impl Config {
         let front = written.find(text.get_ref().as_str());
         let at = front.map_or(span.start, |front| span.start + front + error.column - 1);
         let what = format!("column {}: '{}': {}", error.column, error.found, error.why);
-        self.error(at..span.end.max(at), what, error.mend.clone())
+        self.error(at..span.end.max(at), what, error.fix.clone())
     }
 
     /// Gives an agent, whose tables are empty, the ports of the switch and what `[switch]` says of meters,

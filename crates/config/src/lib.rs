@@ -21,7 +21,7 @@
 //!
 //! All else has defaults. Reading has two steps: [`Config::parse`] checks words and types,
 //! `check` that names name something and numbers are possible. Both point at line and column
-//! and say the mend.
+//! and say the fix.
 
 use std::path::{Path, PathBuf};
 
@@ -363,7 +363,7 @@ impl Config {
     /// they are.
     ///
     /// # Errors
-    /// What is wrong first, with its place and the mend.
+    /// What is wrong first, with its place and the fix.
     pub fn parse(name: &str, text: &str) -> Result<Self, ConfigError> {
         let source = Source { name: name.into(), text: text.into() };
         let config = toml::from_str::<Self>(text);
@@ -396,9 +396,9 @@ impl Config {
         &self,
         span: std::ops::Range<usize>,
         what: impl Into<String>,
-        mend: impl Into<String>,
+        fix: impl Into<String>,
     ) -> ConfigError {
-        self.source.error(span, what, mend)
+        self.source.error(span, what, fix)
     }
 
     /// Ports, in the order of their numbers.
@@ -412,9 +412,9 @@ impl Config {
     }
 
     /// An error of a whole section, pointing at its first heading.
-    pub(crate) fn error_in(&self, section: &str, what: String, mend: &str) -> ConfigError {
+    pub(crate) fn error_in(&self, section: &str, what: String, fix: &str) -> ConfigError {
         let at = self.source.text.find(section).unwrap_or(0);
-        self.error(at..at, what, mend)
+        self.error(at..at, what, fix)
     }
 
     /// Where metrics are to be shown, as the user wrote it.

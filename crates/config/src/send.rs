@@ -79,8 +79,8 @@ fn one(
     crate::check::port_name(config, send.port.get_ref(), send.port.span())?;
     let port = config.port_number(send.port.get_ref()).unwrap_or_default();
     let wrong = |span, text: String| {
-        let (what, mend) = text.split_once("; ").unwrap_or((&text, "see docs/scenarios.md"));
-        config.error(span, what, mend)
+        let (what, fix) = text.split_once("; ").unwrap_or((&text, "see docs/scenarios.md"));
+        config.error(span, what, fix)
     };
     let said = words::key(send.flow.get_ref()).map_err(|text| wrong(send.flow.span(), text))?;
     let eth = send

@@ -206,7 +206,7 @@ fn work_is_read() {
 }
 
 #[test]
-fn what_is_wrong_is_said_with_its_place_and_the_mend() {
+fn what_is_wrong_is_said_with_its_place_and_the_fix() {
     let cases = [
         ("idle = ", "idel = ", "y.toml:4:1: there is no key 'idel' here; did you mean 'idle'?"),
         ("\"busy\"", "\"bussy\"", "y.toml:4:8: 'bussy' is no choice here; did you mean 'busy'?"),

@@ -105,13 +105,13 @@ proptest! {
         prop_assert_eq!(key, parse::key(&Headers::parse(LinkType::Ethernet, &bytes), &bytes, in_port));
     }
 
-    /// With some header bytes changed and the end cut off, and the checksum mended or not.
+    /// With some header bytes changed and the end cut off, and the checksum fixed or not.
     #[test]
     fn broken_frames_are_left_to_the_general_parser(
         tcp in any::<bool>(),
         payload in 0..40_usize,
         changes in prop::collection::vec((12..50_usize, any::<u8>()), 0..4),
-        mend in any::<bool>(),
+        fix in any::<bool>(),
         cut in 0..24_usize,
     ) {
         let mut bytes = frame(tcp, [[10, 0, 0, 1], [10, 0, 0, 2]], [1000, 2000], &vec![0; payload]);
@@ -120,7 +120,7 @@ proptest! {
                 *byte = value;
             }
         }
-        if mend {
+        if fix {
             mend_checksum(&mut bytes);
         }
         bytes.truncate(bytes.len().saturating_sub(cut));

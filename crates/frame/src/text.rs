@@ -15,7 +15,7 @@ use std::str::FromStr;
 use crate::FlowKey;
 use crate::proto::{NAMES, has_ports};
 
-/// Why a text is not a flow, and the mend.
+/// Why a text is not a flow, and the fix.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct BadFlow(String);
 
