@@ -22,8 +22,8 @@ use flowyard_ports::port::live;
 use flowyard_ports::port::{Log, PcapTx, Repeat, SourceRx};
 use flowyard_switch::{SwitchHub, SwitchSettings};
 use flowyard_works::{Bridge, Forward, Router, burn};
-use flowyard_yard::work::{ControlPlane, Work};
-use flowyard_yard::{Blueprint, BlueprintError, Clock, Parts, Rx, Yard};
+use flowyard_yard::work::Work;
+use flowyard_yard::{Blueprint, BlueprintError, Clock, ControlPlane, Parts, Rx, Yard};
 
 use super::resolve::{CapturePort, PortBody, Setup, WorkPlan};
 use super::{Config, ConfigError};

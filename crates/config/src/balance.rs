@@ -7,7 +7,7 @@ use flowyard_lb::quic;
 use flowyard_lb::{Backend, Conns, Control, Exit, Mode, Service, Timeouts};
 use toml::Spanned;
 
-use super::check::{Checked, port_name};
+use super::names::{Checked, port_name};
 use super::{Config, ConfigError, WorkKind, hex};
 use flowyard_lb::{BalanceSettings, Place};
 

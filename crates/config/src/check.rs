@@ -11,12 +11,11 @@ use toml::Spanned;
 
 use super::rule;
 use super::words::hex;
-use super::{Config, ConfigError, HashKey, LearnConfig, Order, PortConfig, PortKind, QueueConfig};
+use super::{Config, HashKey, LearnConfig, Order, PortConfig, PortKind, QueueConfig};
 use flowyard_pool::{FRAMES, LONGEST};
 use flowyard_ports::port::Pace;
 
-/// What a check finds.
-pub type Checked = Result<(), ConfigError>;
+use super::names::{Checked, core, queue_name, unique};
 
 /// The most ports, and queues: their numbers have 16 bits, and a bridge has a list for each port.
 const MOST: usize = 4096;
@@ -120,29 +119,6 @@ fn yard(config: &Config) -> Checked {
     Ok(())
 }
 
-pub(super) fn unique<'a>(
-    config: &Config,
-    names: &mut HashSet<&'a str>,
-    name: &'a Spanned<String>,
-    kind: &str,
-) -> Checked {
-    if names.insert(name.get_ref()) {
-        return Ok(());
-    }
-    let what = format!("there is a {kind} '{}' already", name.get_ref());
-    Err(config.error(name.span(), what, "give each its own name"))
-}
-
-pub(super) fn core(config: &Config, core: &Spanned<u16>) -> Checked {
-    let cores = *config.yard.cores.get_ref();
-    if *core.get_ref() < cores {
-        return Ok(());
-    }
-    let what = format!("there is no core {}", core.get_ref());
-    let fix = format!("cores are 0 to {}; or raise 'cores' in [yard]", cores - 1);
-    Err(config.error(core.span(), what, fix))
-}
-
 fn window(config: &Config, window: &Spanned<u32>) -> Checked {
     let frames = *window.get_ref();
     if (32..=1 << 20).contains(&frames) {
@@ -205,30 +181,6 @@ fn queue(config: &Config, queue: &QueueConfig) -> Checked {
         }
         _ => Ok(()),
     }
-}
-
-///
-/// # Errors
-/// When there is none.
-pub fn queue_name(config: &Config, name: &Spanned<String>) -> Checked {
-    if config.queue_number(name.get_ref()).is_some() {
-        return Ok(());
-    }
-    let names: Vec<_> = config.queues().map(|queue| queue.name.get_ref().as_str()).collect();
-    let what = format!("there is no queue '{}'", name.get_ref());
-    Err(config.error(name.span(), what, format!("the queues are {}", names.join(", "))))
-}
-
-///
-/// # Errors
-/// When there is none.
-pub fn port_name(config: &Config, name: &str, span: std::ops::Range<usize>) -> Checked {
-    if config.port_number(name).is_some() {
-        return Ok(());
-    }
-    let names: Vec<_> = config.ports().map(|port| port.name.get_ref().as_str()).collect();
-    let fix = format!("the ports are {}", names.join(", "));
-    Err(config.error(span, format!("there is no port '{name}'"), fix))
 }
 
 fn steer(config: &Config) -> Checked {

@@ -5,7 +5,7 @@ use flowyard_frame::Nanos;
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::{Config, ConfigError, Order, check, free};
+use super::{Config, ConfigError, Order, free, names};
 
 /// `[elephants]`: a flow that is more than one core can do goes to an ordered queue. Shares are
 /// from 0 to 1.
@@ -128,8 +128,8 @@ impl Config {
 /// Finds what is wrong first.
 pub(super) fn check(config: &Config) -> Result<(), ConfigError> {
     let Some(elephants) = &config.elephants else { return Ok(()) };
-    check::queue_name(config, &elephants.queue)?;
-    check::core(config, &elephants.core)?;
+    names::queue_name(config, &elephants.queue)?;
+    names::core(config, &elephants.core)?;
     let split = config.queue_number(elephants.queue.get_ref());
     let queue = split.and_then(|split| config.queues().nth(split.into()));
     let name = elephants.queue.get_ref();

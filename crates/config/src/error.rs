@@ -64,8 +64,7 @@ impl Source {
             return self.error(span, format!("'{word}' is no choice here"), nearest(&word, &known));
         }
         if let Some((key, _)) = quoted("missing field ") {
-            let (what, fix) =
-                (format!("the key '{key}' is missing"), format!("add '{key} = ...'"));
+            let (what, fix) = (format!("the key '{key}' is missing"), format!("add '{key} = ...'"));
             return self.error(span, what, fix);
         }
         if let Some(said) = said.strip_prefix("invalid type: ")

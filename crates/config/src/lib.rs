@@ -33,13 +33,14 @@ use send_words::{ExpectConfig, ReloadConfig, SendConfig, SimConfig};
 
 mod assemble;
 mod balance;
-pub mod check;
+mod check;
 mod elephants;
 mod error;
 mod flows;
 mod health;
 mod list;
 mod live;
+pub mod names;
 mod resolve;
 mod rule;
 pub mod send;

@@ -7,7 +7,7 @@ use flowyard_frame::To;
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::{Config, ConfigError, check, hex};
+use super::{Config, ConfigError, hex, names};
 use flowyard_yard::apply::{List, Lists, Op};
 
 /// `[[list]]`: what is done to a frame, and one of `queue`, `port` or `drop = true`.
@@ -87,7 +87,7 @@ const fn customer() -> u16 {
 pub(super) fn check(config: &Config) -> Result<(), ConfigError> {
     let mut names = HashSet::new();
     for list in config.list.iter().map(Spanned::get_ref) {
-        check::unique(config, &mut names, &list.name, "list")?;
+        names::unique(config, &mut names, &list.name, "list")?;
         let to = [list.queue.is_some(), list.port.is_some(), list.drop];
         if to.into_iter().filter(|&to| to).count() != 1 {
             let what = "an action list has one destination";
@@ -95,10 +95,10 @@ pub(super) fn check(config: &Config) -> Result<(), ConfigError> {
             return Err(config.error(list.name.span(), what, fix));
         }
         if let Some(name) = &list.queue {
-            check::queue_name(config, name)?;
+            names::queue_name(config, name)?;
         }
         if let Some(name) = &list.port {
-            check::port_name(config, name.get_ref(), name.span())?;
+            names::port_name(config, name.get_ref(), name.span())?;
         }
     }
     lists(config).map(drop)

@@ -20,7 +20,7 @@ use ipnet::IpNet;
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::check::{port_name, queue_name};
+use super::names::{port_name, queue_name};
 use super::{Config, ConfigError, ExactConfig};
 
 /// One of `[[steer.rule]]`: what matches, and one of `queue`, `port` or `drop = true`.

@@ -76,7 +76,7 @@ fn one(
     span: std::ops::Range<usize>,
     all: &mut Vec<Planned>,
 ) -> Result<(), ConfigError> {
-    crate::check::port_name(config, send.port.get_ref(), send.port.span())?;
+    crate::names::port_name(config, send.port.get_ref(), send.port.span())?;
     let port = config.port_number(send.port.get_ref()).unwrap_or_default();
     let wrong = |span, text: String| {
         let (what, fix) = text.split_once("; ").unwrap_or((&text, "see docs/scenarios.md"));

@@ -8,7 +8,7 @@ use flowyard_switch::{Lookup, Settings, SwitchSettings};
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::check::{Checked, port_name};
+use super::names::{Checked, port_name};
 use super::{Config, ConfigError, WorkKind, free};
 
 /// `[switch]`

@@ -12,7 +12,7 @@ use ipnet::IpNet;
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::check::{Checked, port_name};
+use super::names::{Checked, port_name};
 use super::{Config, ConfigError};
 
 /// `[work]`

@@ -325,11 +325,11 @@ pub(super) fn check(config: &Config) -> Result<(), ConfigError> {
         return Err(config.error(whole, what, "write 1 to 10000"));
     }
     for (name, amount) in expect.sent.iter().chain(&expect.made) {
-        flowyard_config::check::port_name(config, name, amount.span())?;
+        flowyard_config::names::port_name(config, name, amount.span())?;
     }
     for (name, amount) in &expect.queue {
         let name = Spanned::new(amount.span(), name.clone());
-        flowyard_config::check::queue_name(config, &name)?;
+        flowyard_config::names::queue_name(config, &name)?;
     }
     for (name, amount) in &expect.drops {
         let known = || DropReason::ALL.iter().map(|reason| reason.name());
@@ -376,7 +376,7 @@ pub(super) fn check(config: &Config) -> Result<(), ConfigError> {
     }
     looks::check(config, expect)?;
     for port in expect.flow.iter().filter_map(|flow| flow.port.as_ref()) {
-        flowyard_config::check::port_name(config, port.get_ref(), port.span())?;
+        flowyard_config::names::port_name(config, port.get_ref(), port.span())?;
     }
     Ok(())
 }

@@ -32,9 +32,9 @@ use flowyard_wire::LinkType;
 use flowyard_pool::Pool;
 use flowyard_yard::DropReason;
 use flowyard_yard::port::refuse;
-use flowyard_yard::work::{ControlMessage, ControlPlane, WorkAnswer, WorkTable};
+use flowyard_yard::work::{ControlMessage, WorkAnswer, WorkTable};
 use flowyard_yard::work::{Work, todo};
-use flowyard_yard::{Mail, Message};
+use flowyard_yard::{ControlPlane, Mail, Message};
 
 /// Frames for controllers that a core keeps between two looks at the queue to the agent.
 const PUNTS: usize = 64;

@@ -162,8 +162,7 @@ pub fn meter(text: &str, command: MeterCommand) -> Result<MeterMod, TextError> {
             "burst" => m.flags |= meter_flags::BURST,
             "stats" => m.flags |= meter_flags::STATS,
             _ => {
-                let fix =
-                    "write meter=NUMBER, kbps or pktps, burst, stats, band=type=drop,rate=..";
+                let fix = "write meter=NUMBER, kbps or pktps, burst, stats, band=type=drop,rate=..";
                 let setting = part
                     .split(&['='])
                     .filter(|(name, _)| matches!(name.text, "meter" | "meter_id"));

@@ -67,7 +67,7 @@ fn differs<T: PartialEq + Debug>(
 /// Finds what is wrong first.
 pub(super) fn check(config: &Config, expect: &ExpectConfig) -> Result<(), ConfigError> {
     for frame in &expect.frame {
-        flowyard_config::check::port_name(config, frame.port.get_ref(), frame.port.span())?;
+        flowyard_config::names::port_name(config, frame.port.get_ref(), frame.port.span())?;
         if let Some(flow) = &frame.flow
             && words::key(flow.get_ref()).is_err()
         {

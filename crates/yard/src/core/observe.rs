@@ -14,7 +14,7 @@
 use flowyard_flow::Look;
 use flowyard_frame::{Batch, LANES, Lanes, Nanos, To};
 
-use super::Entry;
+use super::parts::Entry;
 use crate::counters::DropReason;
 use crate::elephants::Sampling;
 use crate::places::Places;
