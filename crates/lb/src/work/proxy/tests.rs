@@ -1,6 +1,6 @@
-//! A random TCP through the translation: loss, doubles, overtaking, retransmission in other pieces,
-//! SACK and D-SACK. The backend must get the header and the client's bytes, the client must be told
-//! the truth about its own.
+//! A randomised TCP connection through the translation: loss, duplication, reordering, retransmission in
+//! other segments, SACK and D-SACK. The backend must receive the header and the client's bytes, and the
+//! client must receive correct acknowledgements of its bytes.
 
 use crate::{Mode, Service};
 use flowyard_flow::parse;
@@ -100,7 +100,7 @@ impl Segment {
     }
 }
 
-/// The header as the specification writes it.
+/// The header according to the specification.
 fn expected(key: &FlowKey) -> Vec<u8> {
     let mut bytes = vec![0x0d, 0x0a, 0x0d, 0x0a, 0, 0x0d, 0x0a, 0x51, 0x55, 0x49, 0x54, 0x0a, 0x21];
     match (key.src_ip().unwrap(), key.dst_ip().unwrap()) {
@@ -126,11 +126,11 @@ fn proxied(v6: bool) -> (Balance, FlowKey) {
     (one(one_service), FlowKey::five_tuple(proto::TCP, client, 4000, vip, 80))
 }
 
-/// One that sends bytes, and knows what it was told of them.
+/// A sender, with the acknowledgements that it received.
 struct Sender {
     isn: u32,
     data: Vec<u8>,
-    /// Sent, and acknowledged: offsets. One behind the data is the FIN.
+    /// Offsets sent and acknowledged. The offset after the data is the FIN.
     sent: usize,
     acked: usize,
     sacked: Vec<bool>,
@@ -154,14 +154,14 @@ impl Sender {
         self.acked == self.data.len() + 1
     }
 
-    /// Some of what is to be sent, or to be sent again.
+    /// A segment of bytes that are sent for the first time or again.
     fn segment(&mut self, rng: &mut Rng, mss: usize) -> Segment {
         let end = self.data.len() + 1;
         let mut from = if rng.below(3) == 0 { self.acked } else { self.sent.min(end) };
         if rng.below(4) == 0 && self.sent > self.acked {
             from = self.acked + rng.below((self.sent - self.acked) as u64) as usize;
         }
-        // What is known to be there is not sent again, as a rule.
+        // Bytes in SACK blocks are usually not sent again.
         while from < self.sent && self.sacked[from] && rng.below(8) != 0 {
             from += 1;
         }
@@ -175,15 +175,15 @@ impl Sender {
     }
 }
 
-/// One that receives bytes.
+/// A receiver.
 #[derive(Default)]
 struct Receiver {
     irs: u32,
-    /// By offset; the FIN is a 0 behind all.
+    /// By offset; the FIN is a 0 after the data.
     got: Vec<Option<u8>>,
     next: usize,
     fin: Option<usize>,
-    /// What came twice, to be told (RFC 2883).
+    /// A duplicate segment to report (RFC 2883).
     twice: Option<(usize, usize)>,
 }
 
@@ -233,7 +233,7 @@ impl Receiver {
     }
 }
 
-/// What happens between two hosts, under a seed.
+/// Runs a connection between two hosts with a random seed.
 fn connection(seed: u64, v6: bool) -> (usize, usize) {
     let mut rng = Rng::new(seed);
     let (mut work, key) = proxied(v6);
@@ -261,7 +261,7 @@ fn connection(seed: u64, v6: bool) -> (usize, usize) {
         match rng.below(6) {
             0 if !answered => {
                 let syn = Segment { seq: isn, flags: SYN, mss: Some(1400), ..Segment::default() };
-                // Fast Open: what a SYN carries does not get through, and comes again.
+                // Fast Open: data in a SYN is removed, and the client sends it again.
                 let payload = if seed.is_multiple_of(3) {
                     client.data[..client.data.len().min(50)].to_vec()
                 } else {
@@ -276,7 +276,7 @@ fn connection(seed: u64, v6: bool) -> (usize, usize) {
             }
             1 if answered => {
                 let ack = at_client.answer(&mut rng);
-                // Now and then a probe, one before what comes next (RFC 9293 section 3.8.4).
+                // Occasionally a keepalive probe, one byte before the next (RFC 9293 section 3.8.4).
                 let probe = usize::from(rng.below(8) == 0);
                 let seq = client.number(client.sent).wrapping_sub(probe as u32);
                 send(true, &key, &Segment { seq, ..ack });
@@ -306,7 +306,7 @@ fn connection(seed: u64, v6: bool) -> (usize, usize) {
                     wire.push((to_server, frame.clone()));
                 }
                 let lost = rng.below(100) < loss;
-                // On either side of the balancer.
+                // Loss, on either side of the balancer.
                 if lost && rng.below(2) == 0 {
                     continue;
                 }
@@ -333,7 +333,7 @@ fn connection(seed: u64, v6: bool) -> (usize, usize) {
                     let begins = segment.payload.starts_with(&expected(&key));
                     inserted += usize::from(begins);
                     at_server.take(&segment);
-                    server_hears(&mut server, &segment);
+                    server_receives(&mut server, &segment);
                 } else {
                     assert_eq!(seen.flow(), key.flow().reversed());
                     if segment.flags & SYN != 0 {
@@ -344,7 +344,7 @@ fn connection(seed: u64, v6: bool) -> (usize, usize) {
                         continue;
                     }
                     at_client.take(&segment);
-                    client_hears(&mut client, &segment, &at_server, n);
+                    client_receives(&mut client, &segment, &at_server, n);
                 }
             }
             _ => {}
@@ -359,7 +359,7 @@ fn connection(seed: u64, v6: bool) -> (usize, usize) {
     (inserted, steps)
 }
 
-fn server_hears(server: &mut Sender, segment: &Segment) {
+fn server_receives(server: &mut Sender, segment: &Segment) {
     let acked = server.offset(segment.ack);
     assert!(acked <= server.sent as i64);
     server.acked = server.acked.max(acked.max(0) as usize);
@@ -370,8 +370,8 @@ fn server_hears(server: &mut Sender, segment: &Segment) {
     }
 }
 
-/// What the client is told of its bytes must be so.
-fn client_hears(client: &mut Sender, segment: &Segment, at_server: &Receiver, n: usize) {
+/// Checks that the acknowledgements which the client receives are correct.
+fn client_receives(client: &mut Sender, segment: &Segment, at_server: &Receiver, n: usize) {
     let acked = client.offset(segment.ack);
     assert!(acked <= client.sent as i64, "what was never sent is acknowledged");
     assert!(at_server.next as i64 >= acked + if acked > 0 { n as i64 } else { 0 });
@@ -407,7 +407,7 @@ fn the_header_goes_with_the_first_ack_and_not_twice() {
     let (_, got) = balance(&mut work, &ack.bytes(&key));
     let (there, first) = Segment::read(&got);
     assert_eq!((first.seq, first.ack, &first.payload), (1000, 501, &expected(&key)));
-    // Again with data, as long as nobody has acknowledged it; urgent data stays what it was.
+    // Again with data until it is acknowledged; the urgent pointer is translated.
     let payload = b"hello".to_vec();
     let urgent = Segment { flags: ACK | URG, urgent: 2, payload, ..ack.clone() };
     let (_, got) = balance(&mut work, &urgent.bytes(&key));
@@ -417,12 +417,12 @@ fn the_header_goes_with_the_first_ack_and_not_twice() {
     let heard =
         Segment { seq: 501, ack: 1028, flags: ACK, sack: vec![(1000, 1028)], ..Segment::default() };
     let (_, got) = balance(&mut work, &heard.bytes(&back));
-    let (_, told) = Segment::read(&got);
-    assert_eq!((told.ack, told.sack), (1000, vec![]), "the client never sent that");
+    let (_, received) = Segment::read(&got);
+    assert_eq!((received.ack, received.sack), (1000, vec![]), "the client did not send the header");
     let (_, got) = balance(&mut work, &urgent.bytes(&key));
     let (_, third) = Segment::read(&got);
     assert_eq!((third.seq, third.urgent, &third.payload[..]), (1028, 2, &b"hello"[..]));
-    // A connection that nobody saw begin has none.
+    // A connection without an observed SYN has no header.
     let other = FlowKey { sport: 4001, ..key };
     let (_, got) = balance(&mut work, &ack.bytes(&other));
     assert_eq!(Segment::read(&got).1.payload, b"");

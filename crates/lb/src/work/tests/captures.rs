@@ -1,11 +1,11 @@
-//! What was captured and right leaves every mode with checksums that are right.
+//! Captured frames with correct checksums have correct checksums after every mode.
 
 use flowyard_ports::mem::Frames;
 use flowyard_ports::pcap;
 
 use super::*;
 
-/// Every capture by every mode: services for the addresses that most frames go to.
+/// Every capture with every mode, with services for the most frequent destination addresses.
 #[test]
 fn captures_through_every_mode_have_right_checksums() {
     let shared = std::env::var_os("FLOWYARD_SHARED").map(std::path::PathBuf::from);
@@ -48,7 +48,7 @@ fn captures_through_every_mode_have_right_checksums() {
     assert!(checked > 1000, "{checked}");
 }
 
-/// The first frames of a capture, if it is one of Ethernet.
+/// The first frames of a capture; none if its link type is not Ethernet.
 fn some(frames: Frames, most: usize) -> Vec<Vec<u8>> {
     use flowyard_ports::port::{Pace, SourceRx};
     use flowyard_yard::Rx;
