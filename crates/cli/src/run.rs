@@ -1,4 +1,4 @@
-//! `flowyard run`: a yard from its configuration, on real threads, with its books at the end.
+//! `flowyard run`: an engine from its configuration, on real threads, with its counters at the end.
 //!
 //! SIGINT and SIGTERM drain: ports receive no more, everything inside goes out. A second one ends at
 //! once. SIGHUP reads the configuration again and takes over its tables, stopping nothing.
@@ -28,7 +28,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use crate::logs::{self, LogArgs};
 use crate::stop::{Stop, bad_input};
 
-mod books;
+mod counters;
 mod open;
 mod switch;
 
@@ -43,7 +43,7 @@ Examples:
   flowyard run yard.toml --metrics 9464 --log-format json
   flowyard run yard.toml --control /run/flowyard/yard.sock --control-group netops
 
-Ctrl-C drains: no more is received, everything inside goes out, and the books are printed. SIGHUP takes
+Ctrl-C drains: no more is received, everything inside goes out, and the counters are printed. SIGHUP takes
 over the tables of a changed configuration without stopping.")]
 pub(crate) struct Args {
     /// The configuration, in TOML (see docs/run.md)
@@ -64,7 +64,7 @@ pub(crate) struct Args {
     #[arg(long, conflicts_with_all = ["check", "pace", "json"])]
     simulate: bool,
 
-    /// Take an interface although a default route leaves by it: whoever reaches this machine by it may
+    /// Take an interface although a default route leaves by it: a user who reaches this machine by it may
     /// be cut off
     #[arg(long)]
     yes_this_is_my_uplink: bool,
@@ -260,16 +260,16 @@ fn bar() -> Option<ProgressBar> {
 fn print(outcome: &Outcome, json: bool) -> Result<(), Stop> {
     let mut out = stdout().lock();
     if json {
-        let document = Document::new("flowyard.run/1", books::Books::of(outcome));
+        let document = Document::new("flowyard.run/1", counters::RunCounters::of(outcome));
         let json = document.to_json().map_err(anyhow::Error::from).map_err(Stop::Failed)?;
         out.write_all(json.as_bytes())?;
     } else {
-        out.write_all(books::text(outcome, &crate::output::style()).as_bytes())?;
+        out.write_all(counters::text(outcome, &crate::output::style()).as_bytes())?;
     }
     Ok(out.flush()?)
 }
 
-/// A run whose books do not balance, or that lost a core, has failed.
+/// A run whose counters do not balance, or that lost a core, has failed.
 fn verdict(outcome: &Outcome) -> Result<(), Stop> {
     let died = outcome.cores.iter().position(|core| core.died.is_some());
     match died {
@@ -280,7 +280,7 @@ fn verdict(outcome: &Outcome) -> Result<(), Stop> {
             )))
         }
         None if !outcome.is_balanced() => Err(Stop::Failed(anyhow::anyhow!(
-            "the books do not balance: this is a defect of flowyard; please report it with the configuration"
+            "the counters do not balance: this is a defect of flowyard; please report it with the configuration"
         ))),
         None => Ok(()),
     }

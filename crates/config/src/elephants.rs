@@ -21,7 +21,7 @@ pub struct ElephantsConfig {
     /// How often it is decided, in microseconds.
     #[serde(default = "window_us")]
     pub window_us: Spanned<u64>,
-    /// One of so many frames that a core works on is sampled.
+    /// One of N frames that a core works on is sampled.
     #[serde(default = "sample_every")]
     pub sample_every: Spanned<u32>,
     /// With fewer samples of a core nothing is decided.
@@ -30,7 +30,7 @@ pub struct ElephantsConfig {
     /// A core that is so busy, and does not keep up, is overloaded.
     #[serde(default = "busy_high")]
     pub busy_high: Spanned<f64>,
-    /// With so many frames waiting in its queue (or any dropped) a core does not keep up; 0 is a
+    /// With this number of frames waiting in its queue (or any dropped) a core does not keep up; 0 is a
     /// quarter of the smallest of the workers' queues.
     #[serde(default)]
     pub waiting_frames: u64,
@@ -46,7 +46,7 @@ pub struct ElephantsConfig {
     /// A promoted flow that would take less of a core is none any more.
     #[serde(default = "demote")]
     pub demote: Spanned<f64>,
-    /// So many windows in a row must say the same.
+    /// Number of consecutive windows that must agree.
     #[serde(default = "patience")]
     pub patience: u32,
     /// How long a decision stays at least, in microseconds.
@@ -162,7 +162,7 @@ pub(super) fn check(config: &Config) -> Result<(), ConfigError> {
         return Err(config.error(elephants.promoted_max.span(), "nothing would be split", fix));
     }
     if *elephants.promoted_max.get_ref() > 1 << 16 {
-        let what = "so many flows are no elephants";
+        let what = "this many flows cannot be promoted";
         return Err(config.error(elephants.promoted_max.span(), what, "write at most 65536"));
     }
     let ElephantsConfig { busy_high, busy_target, busy_low, promote, demote, gain, .. } = elephants;

@@ -61,7 +61,7 @@ impl Config {
     /// # Errors
     /// The first that cannot be read, or that the agent refuses.
     pub fn load_switch(&self, agent: &mut Agent) -> Result<(), ConfigError> {
-        let mut out = Vec::new(); // nobody is there to be told
+        let mut out = Vec::new(); // no controller is connected yet
         if let Some(hub) = self.switch_hub(agent.lookups()) {
             hub.ports().into_iter().for_each(|port| agent.port_add(port, 0, &mut out));
         }

@@ -314,7 +314,7 @@ pub enum LearnConfig {
         /// The most flows steered at a time.
         #[serde(default = "atr_entries")]
         entries: usize,
-        /// One of so many transmitted frames is sampled, besides every SYN.
+        /// One of N transmitted frames is sampled, besides every SYN.
         #[serde(default = "atr_sample")]
         sample_every: u32,
         /// A flow not sampled for so long is forgotten, in milliseconds.
@@ -329,7 +329,7 @@ pub enum LearnConfig {
         /// The most flows that a core steers to itself at a time.
         #[serde(default = "atr_entries")]
         entries: usize,
-        /// One of so many frames worked on is sampled.
+        /// One of N frames worked on is sampled.
         #[serde(default = "atr_sample")]
         sample_every: u32,
         /// A flow not sampled for so long is forgotten, in milliseconds.
@@ -341,7 +341,7 @@ pub enum LearnConfig {
         /// The most flows copied at a time.
         #[serde(default = "atr_entries")]
         entries: usize,
-        /// When all are taken, one of so many misses replaces the oldest; 0 replaces none.
+        /// When all are taken, one of N misses replaces the oldest; 0 replaces none.
         #[serde(default = "cache_replace")]
         replace_every: u32,
     },

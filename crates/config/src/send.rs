@@ -94,7 +94,7 @@ fn one(
     let flags = flags.transpose()?.unwrap_or_default();
     let length = send.length.as_ref().map(|length| *length.get_ref());
     if let (Some(spanned), Some(LONGEST..)) = (&send.length, length) {
-        let text = format!("a frame cannot have so many bytes; write less than {LONGEST}");
+        let text = format!("the frame has too many bytes; write less than {LONGEST}");
         return Err(wrong(spanned.span(), text));
     }
     let (at, every) = (send.at.unwrap_or_default().0, send.every.unwrap_or_default().0);

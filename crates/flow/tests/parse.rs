@@ -47,7 +47,7 @@ fn frame(tcp: bool, addresses: [[u8; 4]; 2], ports: [u16; 2], payload: &[u8]) ->
 }
 
 /// Makes the checksum of a 20-byte IPv4 header right again.
-fn mend_checksum(bytes: &mut [u8]) {
+fn fix_checksum(bytes: &mut [u8]) {
     bytes[24..26].fill(0);
     let half = |w: &[u8]| u32::from(w[0]) << 8 | u32::from(w[1]);
     let sum: u32 = bytes[14..34].chunks(2).map(half).sum();
@@ -63,7 +63,7 @@ fn frames_that_are_not_plain_are_refused() {
     let taken = |at: usize, value: u8| {
         let mut bytes = plain.clone();
         bytes[at] = value;
-        mend_checksum(&mut bytes);
+        fix_checksum(&mut bytes);
         let mut key = FlowKey::ZERO;
         parse::fast(&bytes, 0, &mut key)
     };
@@ -121,7 +121,7 @@ proptest! {
             }
         }
         if fix {
-            mend_checksum(&mut bytes);
+            fix_checksum(&mut bytes);
         }
         bytes.truncate(bytes.len().saturating_sub(cut));
         let before = FlowKey { tunnel_id: 1234, ..FlowKey::ZERO };

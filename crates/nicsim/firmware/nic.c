@@ -6,7 +6,7 @@
  *   recv BDs  ─> rbd[] ─┐
  *   link      ─> mrx[] ─┴────────> dwr[] ─> return BDs ─> tell the host
  *
- * Every stage is the same: a progress pointer that somebody else moves, a claim counter that the cores
+ * Every stage is the same: a progress pointer that another stage moves, a claim counter that the cores
  * move (claim a bundle of work units, run its handler), and done marks that put the results back into
  * order (commit). Indices run freely; rings are powers of two.
  *
@@ -95,7 +95,7 @@ static struct {
     volatile u32 fetch_lock, dwr_lock, dwr_claim_lock, mrx_lock, tell_lock;
     volatile u32 commit_dwr_lock, commit_received_lock;
     u32 mini_max, jumbo_min, priority_tag;        /* ring selection: disabled by default */
-    u32 tells;                                    /* how often the host was told */
+    u32 tells;                                    /* how often the host was notified */
     u32 produced[8];                              /* return descriptors, by ring */
 } R SHARED;
 
@@ -252,7 +252,7 @@ IN("sdo") static void dispatch_queue(struct core *me)
 }
 
 #ifdef TASK
-/* The event register of section 3.2: a bit per kind, set by hardware, cleared by whoever finds no
+/* The event register of section 3.2: a bit per kind, set by hardware, cleared by the core that finds no
  * more of it. Stages that software feeds have no bit: they are looked at in every round. */
 static inline void clear_events(u32 bits)
 {

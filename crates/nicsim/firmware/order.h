@@ -80,7 +80,7 @@ IN("rdo") static void commit_received(void)
 #define PUBLISH_SENT(end) commit_sent()
 #define PUBLISH_RECEIVED(end) commit_received()
 #else
-/* Without marks whoever reserves slots also publishes them, under the same lock. */
+/* Without marks the core that reserves slots also publishes them, under the same lock. */
 #define PUBLISH_DRD(end) do { HW->drd_prod = (end); UNLOCK(S.drd_lock, CAT_SEND_LOCK); } while (0)
 #define PUBLISH_DWR(end) do { HW->dwr_prod = (end); UNLOCK(R.dwr_lock, CAT_RECV_LOCK); } while (0)
 #define PUBLISH_MTX(end) (HW->mtx_prod = (end))

@@ -55,7 +55,7 @@ impl Atomic {
         }
     }
 
-    /// The right to deal, unless somebody else has it.
+    /// The right to deal, unless another core has it.
     fn dealer(&self) -> Option<Dealer<'_>> {
         let taken = self.dealing.load(Relaxed)
             || self.dealing.compare_exchange(false, true, Acquire, Relaxed).is_err();

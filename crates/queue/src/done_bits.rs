@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn laps_are_told_apart() {
+    fn laps_are_distinguished() {
         let bits = DoneBits::new(64);
         for lap in 0..5 {
             let first = lap * 64;

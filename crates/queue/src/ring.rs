@@ -9,7 +9,7 @@
 //!  enqueue   reserves tickets (tail), writes the slots, turns over their published bits
 //!  dequeue   claims a run of published tickets (claimed), copies the slots out
 //!  complete  parks what may not go yet back in its slots, sets the done bits
-//!  commit    whoever finds the oldest bit set takes the run, hands on, moves head; nobody waits
+//!  commit    the core that finds the oldest bit set takes the run, hands on, moves head; nobody waits
 //! ```
 //!
 //! While a core has a frame, the slot's copy of the handle is not used: it is overwritten when the

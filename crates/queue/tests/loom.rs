@@ -218,7 +218,7 @@ fn two_consumers_share_without_overlap() {
             enqueue(&**queue, 1..2);
             let here = turn(&**queue, 0, &out);
             let taken = here + other.join().unwrap();
-            // Whoever completed last handed on: nobody needs to look again.
+            // The core that completed last handed on; no core needs to look again.
             let mut seen = out.seen();
             assert_eq!((seen.len(), queue.head()), (taken, taken as u64));
             seen.sort_unstable();
@@ -277,7 +277,7 @@ fn commit_and_reuse() {
     });
 }
 
-/// One flow, two cores, frames coming in: whoever has the flow, its order stays.
+/// One flow, two cores, frames coming in: the order stays, whichever core has the flow.
 #[test]
 fn a_pinned_flow_keeps_its_order_when_it_moves() {
     check(3, || {

@@ -184,7 +184,7 @@ fn the_window_bounds_what_passes_a_slow_worker() {
     }
 }
 
-/// Credits are exact: so many are accepted, and as many again after draining.
+/// Credits are exact: as many frames are accepted as there are credits, and again after draining.
 #[test]
 fn the_capacity_is_exact() {
     for order in [Order::Direct, Order::Unordered, Order::Ordered, Order::Atomic] {

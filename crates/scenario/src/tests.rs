@@ -72,7 +72,7 @@ fn what_is_wrong_is_said() {
         ),
         ("udp 10", "upd 10", "'upd' is no protocol; write a flow as"),
         ("count = 3", "count = 0", "'count' is from 1"),
-        ("count = 3", "length = 70000", "a frame cannot have so many bytes"),
+        ("count = 3", "length = 70000", "the frame has too many bytes"),
         ("count = 3", "count = 90000\nlength = 60000", "more than 64 MiB"),
         ("count = 3", "every = \"10\"", "'10' is no time: write 500ns"),
         ("count = 3", "at = \"1s\"", "comes after 5ms; send faster"),

@@ -21,7 +21,7 @@
 use flowyard_flow::table::{Exact, Table};
 use flowyard_frame::{Action, Batch, FlowKey, Lanes, To};
 
-/// At rest, one of so many batches asks.
+/// At rest, one of N batches asks.
 const ONE_IN: u32 = 64;
 /// Frames of a window; fewer at rest.
 const WINDOW: u32 = 1024;

@@ -151,7 +151,7 @@ impl Checker {
         }
     }
 
-    /// So many copies of frames were made: each is to come out, to be dropped or to be held.
+    /// Adds copies of frames: each must come out, be dropped or be held.
     pub const fn copy(&mut self, copies: u64) {
         self.copied += copies;
     }

@@ -46,7 +46,7 @@ impl Headers {
     #[must_use]
     pub fn transport_checksum(&self, bytes: &[u8]) -> Verdict {
         if self.proto == proto::UDP && self.l4 != 0 && !self.fragment.is_later() {
-            // The field says so even where the rest was not captured.
+            // The field is valid even if the rest was not captured.
             let at = self.l4 as usize + 6;
             match (self.net, bytes.get(at..at + 2)) {
                 (Net::Ipv4, Some([0, 0])) => return Verdict::Absent,

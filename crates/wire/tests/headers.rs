@@ -171,7 +171,7 @@ fn padding_is_not_payload_and_a_zero_total_length_is_open() {
 }
 
 #[test]
-fn malformed_and_truncated_are_told_apart() {
+fn malformed_and_truncated_are_distinguished() {
     let whole = ethernet(0x0800, &ipv4(6, &tcp()));
     let cut = Headers::parse(LinkType::Ethernet, &whole[..40]);
     assert_eq!((cut.fault, cut.ports), (Some(Fault::TruncatedTransport), Some((80, 81))));

@@ -20,7 +20,7 @@ pub(super) struct Open {
 
 impl Open {
     /// Opens what the arguments, or the configuration, ask for. The default control socket is a
-    /// convenience: where it cannot be had the yard runs without one, and says so.
+    /// convenience: without it the engine runs without a control socket, and logs a warning.
     pub(super) fn all(config: &Config, args: &Args) -> Result<Self, Stop> {
         let group = args.control_group.as_deref();
         let control = match args.control.as_deref() {
@@ -62,7 +62,10 @@ impl Open {
             metrics.serve(yard.clone())?;
             tracing::info!("metrics: http://{}/metrics", metrics.address());
             if !metrics.address().ip().is_loopback() {
-                tracing::warn!("metrics are open to whoever reaches {}", metrics.address());
+                tracing::warn!(
+                    "metrics can be read by every host that reaches {}",
+                    metrics.address()
+                );
             }
         }
         Ok((control, metrics))
@@ -80,7 +83,7 @@ pub(super) fn give_up(args: &Args, wanted: &Wanted, writes: bool) -> Result<(), 
     }
     let gone = match privilege::give_up(user, keep) {
         Ok(gone) => gone,
-        // Whoever asks for a user must get it; what is merely better must not keep a yard down.
+        // A requested user is required; giving up capabilities is an improvement, and its failure does not stop the engine.
         Err(error) if user.is_none() => {
             tracing::warn!("privileges are kept: {error}");
             return Ok(());

@@ -188,7 +188,7 @@ fn watch(mut ports: Vec<Watched>, channel: &Channel, stopped: &Receiver<()>) {
     }
 }
 
-/// All three, or none: whoever needs them and lacks one is told when the channel opens.
+/// All three, or none: if one is missing, opening the channel fails.
 fn tls(wanted: &SwitchConfig) -> Option<Tls> {
     let certificate = wanted.certificate.clone()?;
     Some(Tls { certificate, key: wanted.key.clone()?, authority: wanted.authority.clone()? })

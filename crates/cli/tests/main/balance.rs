@@ -117,7 +117,7 @@ fn a_backend_that_does_not_answer_is_down_until_it_does() {
 }
 
 #[test]
-fn a_check_that_cannot_run_says_so_once() {
+fn a_check_that_cannot_run_is_reported_once() {
     let check = "kind = \"command\"\ncommand = [\"/no/such/check\"]\ninterval_ms = 20\nfall = 9";
     let yard = Yard::start(&config(check, &[A]), &[]);
     let log = yard.wait_for_log("backend is down");

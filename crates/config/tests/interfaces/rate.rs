@@ -4,7 +4,7 @@
 //!
 //! ```text
 //!  processor 0            processor 1                              processor 1
-//!  a: generator [va] ──── [vb] m: whoever forwards [vc] ────────── [vd] b: drops, counted
+//!  a: generator [va] ──── [vb] m: the forwarder [vc] ────────── [vd] b: drops, counted
 //!              └─ in the kernel, with vb's softirq: faster than any of them
 //! ```
 //!

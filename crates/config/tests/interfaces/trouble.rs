@@ -252,7 +252,7 @@ fn af_packet_killed_at_any_moment() {
     killed(Kind::Packet, 4);
 }
 
-/// An interface that is not there, or that somebody else has: said at its place, with the fix.
+/// An interface that is missing, or in use by another process: reported with its position, with the fix.
 fn what_cannot_be_opened_is_said() {
     let _alone = alone();
     let line = Line::new(Plan::of(Kind::Xdp));

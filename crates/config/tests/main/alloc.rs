@@ -387,7 +387,7 @@ fn balancing_allocates_nothing_in_any_mode() {
     }
 }
 
-/// Runs a yard, which drops at least so many frames; its counters at the end, and after it was warm.
+/// Runs a yard, which drops at least this number of frames; its counters at the end, and after it was warm.
 fn run_without_allocation(yard: &str, dropped: u64) -> (Counters, Counters) {
     run_with(yard, dropped, None)
 }

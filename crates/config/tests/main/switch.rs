@@ -154,7 +154,7 @@ fn flows_arrive_by_mail_and_frames_leave_as_they_say() {
 }
 
 #[test]
-fn what_is_wrong_is_told_with_its_place_and_fix() {
+fn errors_have_their_place_and_fix() {
     let wrong = |from: &str, to: &str| {
         let text = TEXT.replace(from, to);
         Config::parse("switch.toml", &text).unwrap_err().to_string()

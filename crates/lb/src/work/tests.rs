@@ -2,9 +2,7 @@ use std::net::IpAddr;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-use crate::{
-    AllDown, Backend, Choice, Control, Exit, Mode, OnDown, Plan, Service, Timeouts, quic,
-};
+use crate::{AllDown, Backend, Choice, Control, Exit, Mode, OnDown, Plan, Service, Timeouts, quic};
 use flowyard_flow::parse;
 use flowyard_frame::{Action, FlowKey, To};
 use flowyard_testkit::Build;

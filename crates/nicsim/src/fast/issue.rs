@@ -1,7 +1,7 @@
 //! How a core of the fast engine runs ahead: it issues private instructions up to its next access, miss or
 //! fault.
 //!
-//! A core goes by pieces: instructions in sequence within a cache line and before the limit. Within a piece
+//! A core executes in pieces: instructions in sequence within a cache line and before the limit. Within a piece
 //! only branches, jumps and accesses need checks. Whether a register is late follows from the last ALU result
 //! and the last load alone, because older results have long been available.
 //!

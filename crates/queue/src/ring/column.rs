@@ -1,4 +1,4 @@
-//! One column of the ring's slots: cells that whoever owns their tickets reads and writes.
+//! One column of the ring's slots: cells that the owner of their tickets reads and writes.
 #![allow(unsafe_code, reason = "cells shared between threads; ownership is by ticket")]
 
 use std::mem::MaybeUninit;
@@ -81,7 +81,7 @@ impl<T> Column<T> {
     }
 
     /// # Safety
-    /// As [`Column::put`]; the model checker is told of each cell.
+    /// As [`Column::put`]; each cell is reported to the model checker.
     #[cfg(loom)]
     unsafe fn put_part(&self, at: usize, from: &[T]) {
         for (i, value) in from.iter().enumerate() {
@@ -93,7 +93,7 @@ impl<T> Column<T> {
     }
 
     /// # Safety
-    /// As [`Column::get`]; the model checker is told of each cell.
+    /// As [`Column::get`]; each cell is reported to the model checker.
     #[cfg(loom)]
     unsafe fn get_part(&self, at: usize, into: &mut [T]) {
         for (i, value) in into.iter_mut().enumerate() {

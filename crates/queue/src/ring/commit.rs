@@ -51,7 +51,7 @@ impl Ring {
         self.commit(None);
     }
 
-    /// Hands on every run of done tickets from the oldest on, unless somebody else is at it; without
+    /// Hands on every run of done tickets from the oldest on, unless another core is doing so; without
     /// `next`, up to the first frame that is parked. Returns how many frames went.
     pub(crate) fn commit(&self, next: Option<&dyn Queue>) -> usize {
         let mut went = 0;

@@ -8,7 +8,7 @@
 //!
 //! A [`Seat`] is the sole access to one core's seat, so two threads that claim to be the same core
 //! do no harm: the second is given nothing. The inbox of a seat, for queues that deal tickets out, is
-//! a line of tickets from whoever deals to whoever sits.
+//! a line of tickets from the dealing core to the waiting one.
 //!
 //! Invariants: a claim is in its core's word or in one thread's hands; a ticket is in one inbox.
 //! Thread-safety: seats by `word`; one thread at a time deals.

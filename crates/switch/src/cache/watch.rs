@@ -25,7 +25,7 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    /// While the cache rests, it is asked for one of so many frames.
+    /// While the cache rests, it is asked for one of N frames.
     pub(crate) const ONE_IN: u32 = 256;
     /// Frames of a window; fewer while it rests, as they are longer in coming.
     const WINDOW: u32 = 1024;

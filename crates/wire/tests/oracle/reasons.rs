@@ -176,7 +176,7 @@ pub(crate) const REASONS: &[Reason] = &[
     }),
 ];
 
-/// Files of link types that are read here: at least so many are compared.
+/// Files of link types that are read here: the least number that is compared.
 pub(crate) const FLOWS: usize = 400;
 
 /// Files whose manifest counts flows otherwise: our count, and why.

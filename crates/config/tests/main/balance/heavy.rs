@@ -16,7 +16,7 @@ use flowyard_yard::{Message, Parts};
 
 /// From one frame to the next.
 const EVERY: Nanos = 700;
-/// Of so many frames, one is another flow's.
+/// One of N frames is of another flow's.
 const MICE: u64 = 8;
 const SPLIT: u16 = 3;
 
@@ -25,7 +25,7 @@ fn heavy() -> FlowKey {
     FlowKey::five_tuple(proto::TCP, client, 1000, vip, 80)
 }
 
-/// The heavy flow, and some mice, until it is told to end.
+/// The heavy flow, and some mice, until it is stopped.
 struct Stream {
     sent: u64,
     end: Arc<AtomicBool>,

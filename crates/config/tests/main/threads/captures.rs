@@ -63,7 +63,7 @@ const ROUTE: &str = r#"
     next_hop = "02:00:00:00:01:02"
 "#;
 
-/// Runs `input` through a yard of `cores` cores with queues of `order`.
+/// Runs `input` through a configuration with `cores` cores with queues of `order`.
 fn run(
     input: &Path,
     output: &Path,

@@ -63,9 +63,11 @@ impl Host {
         for (flow, rate) in self.flows.iter().enumerate() {
             if split.contains(&key(flow as u32)) {
                 let room = |core: &Vec<f64>| (1e6 - core.iter().sum::<f64>()).max(1.0);
-                let rooms: Vec<_> = sent.iter().map(room).collect();
-                let all: f64 = rooms.iter().sum();
-                sent.iter_mut().zip(rooms).for_each(|(core, room)| core[flow] = rate * room / all);
+                let capacities: Vec<_> = sent.iter().map(room).collect();
+                let all: f64 = capacities.iter().sum();
+                sent.iter_mut()
+                    .zip(capacities)
+                    .for_each(|(core, room)| core[flow] = rate * room / all);
             }
         }
         sent
@@ -229,7 +231,7 @@ fn below_the_break_even_it_is_refused_with_the_figure() {
 }
 
 #[test]
-fn without_an_elephant_it_says_so() {
+fn without_an_elephant_that_is_reported() {
     let mut host = Host::new(2, vec![45_000.0; 64], Settings::default());
     let log = host.windows(10);
     assert_eq!(log.len(), 2, "one for each core: {log:?}");

@@ -179,6 +179,9 @@ fn packets_of_no_service_are_explained() {
     assert_eq!(because("tcp 1.2.3.4:5 > 192.0.2.2:80"), Because::NoService { is_vip: false });
     assert_eq!(because("tcp 10.0.1.2:80 > 1.2.3.4:5"), Because::Answer);
     let explained = hub.explain(&flow(1, 1), 5);
-    assert_eq!((explained.why, explained.entries, explained.fall_back), (Because::Entry, 251, explained.backend));
+    assert_eq!(
+        (explained.why, explained.entries, explained.fall_back),
+        (Because::Entry, 251, explained.backend)
+    );
     assert_eq!(explained.checksum, hub.states()[0].checksum);
 }

@@ -1,6 +1,6 @@
 """A learning switch on os-ken, with ears for a test.
 
-What it sees, it writes into the file `events`; what it is told, it reads from the file `commands`. Both have
+It writes what it sees into the file `events`, and reads commands from the file `commands`. Both have
 one JSON object on each line. `LEARNER_IDLE` is the idle timeout of its flows, in seconds.
 """
 
@@ -31,7 +31,7 @@ class Learner(app_manager.OSKenApp):
         self.book.write(json.dumps({"event": event, **what}) + "\n")
 
     def obey(self):
-        """Does what it is told, in order."""
+        """Carries out the commands, in order."""
         with open("commands") as commands:
             rest = ""
             while True:
@@ -42,7 +42,7 @@ class Learner(app_manager.OSKenApp):
                     getattr(self, "do_" + word)(*arguments)
                 hub.sleep(0.02)
 
-    # What it is told.
+    # Commands.
 
     def do_role(self, name, generation):
         of = self.switch.ofproto

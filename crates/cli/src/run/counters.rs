@@ -1,4 +1,4 @@
-//! The books of a run: every core, every queue, every drop.
+//! The counters of a run: every core, every queue, every drop.
 
 use std::collections::BTreeMap;
 
@@ -10,25 +10,25 @@ use serde::Serialize;
 
 /// What `flowyard run --json` prints.
 #[derive(Serialize)]
-pub(crate) struct Books {
+pub(crate) struct RunCounters {
     /// From start to end.
     elapsed_s: f64,
     /// Frames in + copies = frames out + drops + frames held.
     balanced: bool,
     /// Frames still inside at the end.
     held: u64,
-    total: CoreBooks,
-    cores: Vec<CoreBooks>,
-    queues: Vec<QueueBooks>,
+    total: CoreCounters,
+    cores: Vec<CoreCounters>,
+    queues: Vec<QueueCounters>,
     /// What was decided about elephants, oldest first.
-    decisions: Vec<DecisionBooks>,
+    decisions: Vec<DecisionRow>,
     /// By the counters that tables name.
-    counters: Vec<CountBooks>,
+    counters: Vec<NamedCounter>,
     remarks: Vec<String>,
 }
 
 #[derive(Serialize)]
-struct CoreBooks {
+struct CoreCounters {
     rx_frames: u64,
     rx_bytes: u64,
     tx_frames: u64,
@@ -49,7 +49,7 @@ struct CoreBooks {
 }
 
 #[derive(Serialize)]
-struct DecisionBooks {
+struct DecisionRow {
     at_s: f64,
     core: u16,
     /// `rebalance`, `promote`, `outcome`, `demote` or `refuse`.
@@ -61,7 +61,7 @@ struct DecisionBooks {
 }
 
 #[derive(Serialize)]
-struct QueueBooks {
+struct QueueCounters {
     name: String,
     order: String,
     tx: bool,
@@ -70,7 +70,7 @@ struct QueueBooks {
 }
 
 #[derive(Serialize)]
-struct CountBooks {
+struct NamedCounter {
     name: String,
     frames: u64,
     bytes: u64,
@@ -78,9 +78,9 @@ struct CountBooks {
     cores: Vec<u64>,
 }
 
-impl Books {
+impl RunCounters {
     pub(crate) fn of(outcome: &Outcome) -> Self {
-        let core = |counters: &Counters, died: Option<String>, cores: usize| CoreBooks {
+        let core = |counters: &Counters, died: Option<String>, cores: usize| CoreCounters {
             rx_frames: counters.rx_frames,
             rx_bytes: counters.rx_bytes,
             tx_frames: counters.tx_frames,
@@ -112,7 +112,7 @@ impl Books {
             queues: outcome
                 .queues
                 .iter()
-                .map(|queue| QueueBooks {
+                .map(|queue| QueueCounters {
                     name: queue.name.clone(),
                     order: format!("{:?}", queue.order).to_lowercase(),
                     tx: queue.is_tx,
@@ -120,11 +120,11 @@ impl Books {
                     done: queue.done,
                 })
                 .collect(),
-            decisions: outcome.decisions.iter().map(DecisionBooks::of).collect(),
+            decisions: outcome.decisions.iter().map(DecisionRow::of).collect(),
             counters: outcome
                 .counts
                 .iter()
-                .map(|count| CountBooks {
+                .map(|count| NamedCounter {
                     name: count.name.clone(),
                     frames: count.total().frames,
                     bytes: count.total().bytes,
@@ -136,7 +136,7 @@ impl Books {
     }
 }
 
-impl DecisionBooks {
+impl DecisionRow {
     fn of(decision: &Decision) -> Self {
         let (what, flow) = match &decision.what {
             What::Rebalance { .. } => ("rebalance", None),
@@ -155,13 +155,13 @@ impl DecisionBooks {
     }
 }
 
-/// The share of the run that a core (or so many cores together) had something to do.
+/// The share of the run in which a core (or this number of cores together) was busy.
 fn busy(counters: &Counters, outcome: &Outcome, cores: usize) -> f64 {
     let whole = outcome.elapsed.max(1) as f64 * cores.max(1) as f64;
     (counters.busy_ns as f64 / whole).min(1.0)
 }
 
-/// The books as text.
+/// The counters as text.
 pub(crate) fn text(outcome: &Outcome, style: &Style) -> String {
     let total = outcome.total();
     let seconds = outcome.elapsed as f64 / 1e9;
