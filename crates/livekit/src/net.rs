@@ -123,7 +123,7 @@ pub fn can() -> Result<(), String> {
     if !sys::is_root() {
         return Err("root, for network namespaces".into());
     }
-    let missing = ["ip", "ethtool"].into_iter().find(|program| {
+    let missing = ["ip", "ethtool", "ping"].into_iter().find(|program| {
         let found = Command::new(program).arg("--version").output();
         found.is_err()
     });

@@ -155,7 +155,7 @@ fn fits(command: &str, args: &[&str]) -> Value {
     let mut faults = Vec::new();
     check(&value, &schema, &schema, command, &mut faults);
     assert!(faults.is_empty(), "{command} {args:?}:\n{}", faults.join("\n"));
-    assert_eq!(value["schema"], format!("flowyard.{command}/1"));
+    assert_eq!(value["schema"], format!("flowyard.{command}/2"));
     assert_eq!(value["flowyard"], env!("CARGO_PKG_VERSION"));
     value
 }
@@ -270,7 +270,7 @@ fn what_lb_prints_fits_its_schemas() {
         let mut faults = Vec::new();
         check(&value, &schema, &schema, command, &mut faults);
         assert!(faults.is_empty(), "{args:?}:\n{}", faults.join("\n"));
-        assert_eq!(value["schema"], format!("flowyard.{}/1", command.replace('-', ".")));
+        assert_eq!(value["schema"], format!("flowyard.{}/2", command.replace('-', ".")));
         value
     };
     let checked = |all: &Value| all["services"][0]["backends"][0]["check"]["failure"].is_string();

@@ -225,7 +225,7 @@ fn metrics_have_the_format_that_prometheus_reads() {
         .arg(yard.config())
         .args(["--control", "none", "--metrics", "x"])
         .output();
-    assert!(crate::common::text(&bad.unwrap().stderr).contains("'x' is no address for metrics"));
+    assert!(crate::common::text(&bad.unwrap().stderr).contains("--metrics: 'x' is not an address"));
 }
 
 #[test]
@@ -298,7 +298,7 @@ fn the_doctor_reports_problems_with_their_fix_and_its_status() {
     assert!(text.contains("kernel: Linux") && text.contains("processors: "), "{text}");
     assert!(!text.contains("CONFIG_XDP_SOCKETS") && !text.contains("fix:  ethtool"), "{text}");
     let bad = flowyard().args(["doctor", "/nonexistent.toml"]).output().unwrap();
-    assert!(refused(&bad).contains("give a readable configuration file"));
+    assert!(refused(&bad).contains("name a readable file"));
     let bad = flowyard().args(["doctor", "--kind", "token_ring"]).output().unwrap();
     assert!(refused(&bad).contains("possible values: af_xdp, af_packet, tap"));
 }

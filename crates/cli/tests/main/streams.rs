@@ -111,7 +111,7 @@ fn the_complete_packets_of_a_truncated_capture_are_analysed() {
         let damage = capture["damage"].as_str().unwrap_or_else(|| panic!("{kind}: {capture}"));
         assert!(damage.contains(name) && damage.contains("byte "), "{kind}: {damage}");
         let packets = capture["packets"].as_u64().unwrap();
-        assert!(damage.contains(&format!("{packets} whole packets")), "{kind}: {damage}");
+        assert!(damage.contains(&format!("{packets} complete packets")), "{kind}: {damage}");
         assert_eq!(value["traffic"]["packets"], packets, "{kind}");
         assert_eq!(packets > 1000, kind != "in the first header", "{kind}: {packets}");
         // The text output reports it too.

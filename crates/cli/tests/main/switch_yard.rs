@@ -65,7 +65,7 @@ fn a_changed_switch_is_refused_at_sighup() {
     std::fs::write(yard.config(), SWITCH.replace("priority=2", "priority=3")).unwrap();
     let pid = rustix::process::Pid::from_child(&yard.child);
     rustix::process::kill_process(pid, rustix::process::Signal::HUP).unwrap();
-    yard.wait_for_log("[switch] cannot change while the yard runs");
+    yard.wait_for_log("[switch] cannot change while flowyard runs");
     let said = yard.ask(&["switch", "why", "in_port=west,tcp"]);
     assert!(said.contains("priority=2,tcp"), "{said}");
 }

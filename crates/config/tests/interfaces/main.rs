@@ -15,7 +15,7 @@ use flowyard_livekit::needs::tell;
 use flowyard_testkit::harness::Need;
 
 /// Network namespaces: root, and a kernel that permits them.
-const NAMESPACES: Need = Need::Namespaces;
+const NAMESPACES: Need = Need::Check(flowyard_livekit::net::can);
 
 flowyard_testkit::tests! {
     mod paths,
