@@ -566,8 +566,6 @@ fn connections_are_counted_by_backend() {
     assert_eq!(sum(&hub.plan()), 0);
 }
 
-/// What was captured.
-mod captures;
 /// What people ask, and what is counted.
 mod operate;
 mod present;
