@@ -33,7 +33,8 @@
 //!
 //! A module lists its own tests, and the modules in it as `mod name`. A function that no list names is
 //! dead code, which the compiler reports. `#[test]` has no effect in such a program; `cargo xtask tidy`
-//! rejects it. Arguments are those of libtest; output of passing tests is not captured.
+//! rejects it. Arguments are those of libtest. Output is not captured: [`note!`](crate::note!) prints only
+//! with `--nocapture`.
 //!
 //! Thread-safety: requirements are checked on the threads that run the tests.
 
@@ -41,6 +42,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use libtest_mimic::{Arguments, Completion, Trial};
@@ -162,11 +164,32 @@ impl Test {
 /// Names of ignored tests by reason.
 type Ignored = Arc<Mutex<BTreeMap<String, BTreeSet<String>>>>;
 
+/// Whether `--nocapture` was given.
+static SHOW_NOTES: AtomicBool = AtomicBool::new(false);
+
+/// Called by [`note!`](crate::note!).
+#[doc(hidden)]
+pub fn note(text: std::fmt::Arguments<'_>) {
+    if SHOW_NOTES.load(Ordering::Relaxed) {
+        let _ = writeln!(std::io::stdout(), "{text}");
+    }
+}
+
+/// Prints a line if the test program was started with `--nocapture`.
+#[macro_export]
+macro_rules! note {
+    ($($text:tt)*) => {
+        $crate::harness::note(format_args!($($text)*))
+    };
+}
+
 /// Runs the tests that the command line selects, and prints what was ignored and why.
 pub fn run(tests: Vec<Test>) -> ExitCode {
     let ignored = Ignored::default();
     let trials = tests.into_iter().map(|test| trial(test, &ignored)).collect();
-    let conclusion = libtest_mimic::run(&Arguments::from_args(), trials);
+    let arguments = Arguments::from_args();
+    SHOW_NOTES.store(arguments.nocapture, Ordering::Relaxed);
+    let conclusion = libtest_mimic::run(&arguments, trials);
     let ignored = ignored.lock().unwrap_or_else(PoisonError::into_inner);
     for (reason, names) in &*ignored {
         let _ = writeln!(std::io::stdout(), "{} ignored: {reason}", names.len());
@@ -194,7 +217,7 @@ fn trial(test: Test, ignored: &Ignored) -> Trial {
 ///
 /// An entry is the name of a function without arguments, `name needs [Need, ...]`,
 /// `name on_demand "reason"` for a test that runs only with `--ignored`, or `mod name` for a module
-/// that lists its own tests.
+/// that lists its own tests. `mod name needs [Need, ...]` adds requirements to all tests of a module.
 #[macro_export]
 macro_rules! tests {
     ($($entries:tt)*) => {
@@ -212,6 +235,10 @@ macro_rules! tests {
 #[macro_export]
 macro_rules! push_tests {
     ($all:ident $(,)?) => {};
+    ($all:ident, mod $module:ident needs $needs:expr $(, $($rest:tt)*)?) => {
+        $all.extend($module::tests().into_iter().map(|test| test.needs(&$needs)));
+        $crate::push_tests!($all, $($($rest)*)?);
+    };
     ($all:ident, mod $module:ident $(, $($rest:tt)*)?) => {
         $all.extend($module::tests());
         $crate::push_tests!($all, $($($rest)*)?);
@@ -248,8 +275,16 @@ mod tests {
         fn passes() {}
     }
 
+    mod lacking {
+        crate::tests! { is_ignored }
+
+        fn is_ignored() {
+            panic!("the requirement of its module was not checked");
+        }
+    }
+
     mod list {
-        use super::{Need, inner};
+        use super::{Need, inner, lacking};
 
         crate::tests! {
             passes,
@@ -257,6 +292,7 @@ mod tests {
             lacks_data needs [Need::Program("sh"), Need::Shared("no such file")],
             measures on_demand "a measurement",
             mod inner,
+            mod lacking needs [Need::Program("no-such-program")],
         }
 
         fn passes() {}
@@ -288,10 +324,10 @@ mod tests {
         let quiet = Arguments { logfile: Some("/dev/null".into()), ..Arguments::default() };
         let conclusion = libtest_mimic::run(&quiet, trials);
         let counts = (conclusion.num_passed, conclusion.num_failed, conclusion.num_ignored);
-        assert_eq!(counts, (2, 1, 2));
+        assert_eq!(counts, (2, 1, 3));
         let ignored = ignored.lock().unwrap();
         let reasons: Vec<&str> = ignored.keys().map(String::as_str).collect();
-        assert_eq!(reasons, ["needs ../shared/no such file"]);
+        assert_eq!(reasons, ["needs ../shared/no such file", "needs the program no-such-program"]);
     }
 
     #[test]

@@ -176,7 +176,7 @@ fn a_socket_has_one_yard_and_outlives_none() {
     assert!(yard.socket().exists(), "a killed yard cleans nothing up");
     yard.restart(&[]);
     yard.wait_for_log("replacing a stale control socket");
-    assert!(yard.ask(&["show", "cores"]).contains("answers"));
+    assert!(yard.ask(&["show", "cores"]).contains("responds"));
     let (status, _) = yard.stop();
     assert!(status.success() && !yard.socket().exists());
     fs::write(yard.socket(), "precious").unwrap();

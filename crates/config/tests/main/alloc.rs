@@ -14,6 +14,14 @@ use flowyard_testkit::{Build, Profile, Rng, Traffic};
 use flowyard_wire::LinkType;
 use flowyard_yard::{Counters, DropReason, Message, Parts, Tick};
 
+flowyard_testkit::tests! {
+    frames_move_without_allocation,
+    bridging_and_copying_allocate_nothing,
+    routing_allocates_nothing,
+    switching_allocates_nothing,
+    balancing_allocates_nothing_in_any_mode,
+}
+
 thread_local! {
     static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
 }
@@ -127,20 +135,17 @@ const ROUTE: &str = r#"
     next_hop = "02:00:00:00:01:01"
 "#;
 
-#[test]
 fn frames_move_without_allocation() {
     run_without_allocation(&format!("{YARD}{FORWARD}"), 1_000);
     run_without_allocation(&ruled(), 0); // its queues do not fill
 }
 
-#[test]
 fn bridging_and_copying_allocate_nothing() {
     let (then, warm) = run_without_allocation(&format!("{YARD}{BRIDGE}"), 1_000);
     let (copies, learnt) = (then.copies - warm.copies, then.tx_frames - warm.tx_frames);
     assert!(copies > 50_000 && learnt > copies, "{then:#?}");
 }
 
-#[test]
 fn routing_allocates_nothing() {
     let (then, _) = run_without_allocation(&format!("{YARD}{ROUTE}"), 1_000);
     assert_eq!(then.drops.get(DropReason::NoRoute), 0, "{then:#?}");
@@ -156,7 +161,6 @@ const SWITCH: &str = r#"
 
 /// Flows of the port mapping, which is too small for all of them; flows that the cache knows and that it cannot;
 /// a meter, a group, changed copies, floods and `NORMAL`. Frames for controllers alone have memory of their own.
-#[test]
 fn switching_allocates_nothing() {
     use flowyard_openflow::act::{Action, Instruction};
     use flowyard_openflow::change::{Change, Counts, Entry, Group, Meter};
@@ -355,7 +359,6 @@ fn for_balancers() -> Frames {
     frames
 }
 
-#[test]
 fn balancing_allocates_nothing_in_any_mode() {
     let mut parts = Parts::default();
     // All come in by one port, and leave by it.

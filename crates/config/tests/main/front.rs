@@ -26,6 +26,10 @@ use flowyard_wire::LinkType;
 use flowyard_yard::port::{Received, Rx};
 use flowyard_yard::{Counters, Parts, Tick, Yard};
 
+flowyard_testkit::tests! {
+    with_the_port_mapping_and_without_it_is_the_same_switch,
+}
+
 const PORTS: u16 = 3;
 const TABLES: usize = 3;
 const CORES: usize = 3;
@@ -404,7 +408,6 @@ fn run(seed: u64) -> (u64, u64) {
     (on.front(), on.total().rx_frames)
 }
 
-#[test]
 fn with_the_port_mapping_and_without_it_is_the_same_switch() {
     let seeds = std::env::var("FLOWYARD_SEEDS").ok().and_then(|text| text.parse().ok());
     let (mut front, mut all) = (0, 0);
@@ -412,6 +415,6 @@ fn with_the_port_mapping_and_without_it_is_the_same_switch() {
         let (mapped, frames) = run(seed);
         (front, all) = (front + mapped, all + frames);
     }
-    println!("{front} of {all} frames by the port mapping");
+    flowyard_testkit::note!("{front} of {all} frames by the port mapping");
     assert!(front * 8 > all, "{front} of {all}: otherwise this test would prove nothing");
 }

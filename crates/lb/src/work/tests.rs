@@ -324,7 +324,6 @@ fn connections_are_counted_by_backend() {
     assert_eq!(sum(&hub.plan()), 0);
 }
 
-mod captures;
 mod errors;
 mod operate;
 mod present;

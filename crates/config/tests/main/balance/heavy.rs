@@ -14,6 +14,11 @@ use flowyard_yard::port::{Received, Rx};
 use flowyard_yard::sim::{Faults, Sim};
 use flowyard_yard::{Message, Parts};
 
+flowyard_testkit::tests! {
+    a_heavy_flow_is_split_and_brought_back_a_thousand_times,
+    whatever_the_seed,
+}
+
 /// From one frame to the next.
 const EVERY: Nanos = 700;
 /// One of N frames is of another flow's.
@@ -176,16 +181,16 @@ fn promote_and_demote(mode: &str, times: u32, seed: u64) -> usize {
     count
 }
 
-#[test]
 fn a_heavy_flow_is_split_and_brought_back_a_thousand_times() {
     for (mode, seed) in [("dsr", 1), ("fullnat", 2)] {
         let frames = promote_and_demote(mode, 1000, seed);
-        println!("{mode}: {frames} frames of one flow, 1000 promotions, 1000 demotions");
+        flowyard_testkit::note!(
+            "{mode}: {frames} frames of one flow, 1000 promotions, 1000 demotions"
+        );
         assert!(frames > 20_000);
     }
 }
 
-#[test]
 fn whatever_the_seed() {
     for seed in 10..30 {
         promote_and_demote(["dnat", "ipip"][seed as usize % 2], 20, seed);
