@@ -62,7 +62,7 @@ impl Config {
         self.resolve()?.build(parts, log).map_err(|error| match error {
             BuildError::Interface { port, error: OpenError { what, fix } } => {
                 let named = self.ports().nth(usize::from(port)).and_then(|p| p.interface.as_ref());
-                let span = named.map_or(0..0, |interface| interface.span());
+                let span = named.map_or(0..0, toml::Spanned::span);
                 self.error(span, what, fix).into()
             }
             other => other,

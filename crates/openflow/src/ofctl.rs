@@ -105,7 +105,7 @@ impl<'a> Part<'a> {
         Ok(parts)
     }
 
-    /// A number, decimal or with 0x, of at most so many bits.
+    /// A number, decimal or with 0x, of at most `bits` bits.
     fn number(self, bits: u32) -> Result<u128, TextError> {
         let hex = self.text.strip_prefix("0x").or_else(|| self.text.strip_prefix("0X"));
         let read = match hex {

@@ -99,7 +99,7 @@ struct Tuple {
     top: u64,
     /// How many rules of each rank's priority.
     priorities: BTreeMap<u16, u32>,
-    /// The highest rank of each priority cannot be told cheaply: `top` is by priority alone.
+    /// The highest rank of each priority is expensive to maintain: `top` is by priority alone.
     rules: u32,
     /// Hash (32 bits) and rule + 1 (32 bits); 0 is free. Linear probing, at most half full.
     slots: Vec<u64>,

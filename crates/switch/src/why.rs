@@ -29,7 +29,7 @@ pub struct Why {
 pub struct Rest {
     /// It is asked for one of N frames.
     pub one_in: u32,
-    /// Of the frames that it was last asked for, it knew so many.
+    /// Hits among the frames that were last looked up.
     pub known: u32,
     /// Those frames.
     pub of: u32,

@@ -6,12 +6,12 @@
 //! ```
 //!
 //! Each core has a table of its own. The two directions of a flow may be worked on by two cores,
-//! and neither would ever learn from the other's frames: so who learns a station, or sees it move,
-//! sends it to all others, and again from time to time, so that it does not age there. It is sent by
-//! mail: bounded mailboxes that are read before the next batch. A full mailbox loses the news; it is
-//! told again with a later frame of the station.
+//! and neither would ever learn from the other's frames. Therefore a core that learns a station, or
+//! sees it move, sends it to all others, and repeats that from time to time, so that the entry does
+//! not age there. Each core has bounded mailboxes that it reads before the next batch. A full mailbox
+//! drops the message; a later frame of the station sends it again.
 //!
-//! Invariants: a frame never leaves by the port it came in by; of two words about a station, the
+//! Invariants: a frame never leaves by the port it came in by; of two messages about a station, the
 //! later one counts on every core; nothing is allocated or locked after start.
 //! Thread-safety: a core's own, but for the mailboxes.
 

@@ -198,7 +198,7 @@ fn tap_counts_what_a_full_queue_drops() {
     flood(Kind::Tap);
 }
 
-/// The yard of [`killed_at_any_moment`], in a process of its own.
+/// The data plane of [`killed_at_any_moment`], in a process of its own.
 fn child() {
     let Ok(text) = std::env::var("FLOWYARD_LIVE_YARD") else { return };
     let config = flowyard_config::Config::parse("y.toml", &text).unwrap();
