@@ -51,11 +51,11 @@ pub fn change_message(changes: Changes) -> Message {
 }
 
 /// Asks a core's switch what it does with a frame that has these fields, and why; answered by a
-/// [`Why`].
+/// `Why`.
 #[derive(Clone, Debug)]
 pub struct WhyAsked(pub Key);
 
-/// Asks a core's switch for its counters; answered by [`Totals`].
+/// Asks a core's switch for its counters; answered by `Totals`.
 #[derive(Clone, Copy, Debug)]
 pub struct TotalsAsked;
 
