@@ -187,6 +187,6 @@ fn a_socket_has_one_yard_and_outlives_none() {
         .arg(yard.socket())
         .output()
         .unwrap();
-    assert!(refused(&third).contains("is no socket"));
+    assert!(refused(&third).contains("is not a socket"));
     assert_eq!(fs::read_to_string(yard.socket()).unwrap(), "precious");
 }

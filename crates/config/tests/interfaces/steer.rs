@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, TcpListener, TcpStream, UdpSocket};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use flowyard_ports::af_packet::{self, Fanout, Ring};
@@ -140,18 +140,28 @@ fn shared_from_the_first(kind: Kind) {
         line.acquaint(true);
         let over = Arc::new(AtomicBool::new(false));
         let until = Arc::clone(&over);
+        let sent = Arc::new(AtomicU64::new(0));
+        let counter = Arc::clone(&sent);
         let talk = line.a.spawn(move || {
             let sockets: Vec<_> = (0..16).map(|_| UdpSocket::bind("10.9.0.1:0").unwrap()).collect();
             while !until.load(Ordering::Relaxed) {
                 for socket in &sockets {
                     // Nobody may be there yet.
                     let _sent = socket.send_to(&[0; 60], (ips()[0], 5000));
+                    counter.fetch_add(1, Ordering::Relaxed);
                 }
             }
         });
-        std::thread::sleep(Duration::from_millis(30));
+        // The sender decides how long this takes, and not a clock: the machine may be busy.
+        let more = move |frames: u64| {
+            let wanted = sent.load(Ordering::Relaxed) + frames;
+            while sent.load(Ordering::Relaxed) < wanted {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        };
+        more(1_000);
         let end = move || {
-            std::thread::sleep(Duration::from_millis(5));
+            more(1_000);
             over.store(true, Ordering::Relaxed);
             talk.join().unwrap();
         };
