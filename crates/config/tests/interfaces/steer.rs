@@ -124,6 +124,15 @@ fn source(frame: &[u8]) -> Option<[u8; 2]> {
         .then(|| frame[34..36].try_into().ok())?
 }
 
+/// Waits until `sent` has risen by `frames`. The sender decides how long this takes, and not a clock:
+/// the machine may be busy.
+fn wait_for(sent: &AtomicU64, frames: u64) {
+    let wanted = sent.load(Ordering::Relaxed) + frames;
+    while sent.load(Ordering::Relaxed) < wanted {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
 /// Queues that are opened while an interface is under load share its flows from the first frame on:
 /// none changes its queue.
 fn shared_from_the_first(kind: Kind) {
@@ -152,16 +161,9 @@ fn shared_from_the_first(kind: Kind) {
                 }
             }
         });
-        // The sender decides how long this takes, and not a clock: the machine may be busy.
-        let more = move |frames: u64| {
-            let wanted = sent.load(Ordering::Relaxed) + frames;
-            while sent.load(Ordering::Relaxed) < wanted {
-                std::thread::sleep(Duration::from_millis(1));
-            }
-        };
-        more(1_000);
+        wait_for(&sent, 1_000);
         let end = move || {
-            more(1_000);
+            wait_for(&sent, 1_000);
             over.store(true, Ordering::Relaxed);
             talk.join().unwrap();
         };
