@@ -133,6 +133,18 @@ fn wait_for(sent: &AtomicU64, frames: u64) {
     }
 }
 
+/// Waits for a frame in queue 0 of a tap. The kernel drops frames until it has noticed the carrier,
+/// which a busy machine delays.
+fn first_frame(queue: &mut Queue, saw: &mut impl FnMut(&[u8], usize)) {
+    let mut bytes = [0; 2048];
+    for _ in 0..5_000 {
+        if let Ok(Got::Frame(len)) = queue.read(&mut bytes) {
+            return saw(&bytes[..len], 0);
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
 /// Queues that are opened while an interface is under load share its flows from the first frame on:
 /// none changes its queue.
 fn shared_from_the_first(kind: Kind) {
@@ -181,7 +193,8 @@ fn shared_from_the_first(kind: Kind) {
                 let programs = Programs::new(None);
                 assert!(programs.has_gate());
                 let attach = move || Queue::attach(at, 2, &programs).unwrap().0;
-                let queues = line.yard().within(attach);
+                let mut queues = line.yard().within(attach);
+                first_frame(&mut queues[0], &mut saw);
                 end();
                 for (number, mut queue) in queues.into_iter().enumerate() {
                     let mut bytes = [0; 2048];
