@@ -75,42 +75,6 @@ fn microsofts_vectors() {
 }
 
 #[test]
-fn vectors_of_the_shared_file() {
-    let shared = std::env::var("FLOWYARD_SHARED")
-        .unwrap_or_else(|_| concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared").to_owned());
-    let Ok(text) = std::fs::read_to_string(format!("{shared}/vectors/rss_microsoft.csv")) else {
-        // Not println!, which the test runner keeps to itself while a test passes.
-        let _ = std::io::Write::write_fmt(
-            &mut std::io::stderr(),
-            format_args!("skipped: needs ../shared/vectors/rss_microsoft.csv\n"),
-        );
-        return;
-    };
-    let microsoft = Toeplitz::new(&MICROSOFT_KEY).unwrap();
-    let symmetric = Toeplitz::new(&SYMMETRIC_KEY).unwrap();
-    let (with, without) = (HashTypes::default(), HashTypes::with_ports(&[]));
-    let number = |text: &str| match text.strip_prefix("0x") {
-        Some(hex) => u32::from_str_radix(hex, 16).unwrap(),
-        None => text.parse().unwrap(),
-    };
-    let mut rows = 0;
-    for row in text.lines().skip(1) {
-        let f: Vec<_> = row.split(',').collect();
-        let key = tcp(f[1], f[2].parse().unwrap(), f[3], f[4].parse().unwrap());
-        let hash = microsoft.hash_flow(&key, &with);
-        assert_eq!(hash, number(f[5]), "{row}");
-        assert_eq!(microsoft.hash_flow(&key, &without), number(f[6]), "{row}");
-        for (size, column) in [(128, 7), (512, 8), (2048, 9)] {
-            assert_eq!(hash & (size - 1), number(f[column]), "{row}");
-        }
-        assert_eq!(symmetric.hash_flow(&key, &with), number(f[10]), "{row}");
-        assert_eq!(symmetric.hash_flow(&key.reversed(), &with), number(f[11]), "{row}");
-        rows += 1;
-    }
-    assert_eq!(rows, 8);
-}
-
-#[test]
 fn keys_of_a_wrong_length_are_refused() {
     for len in [0, 16, 39, 257] {
         assert_eq!(Toeplitz::new(&vec![1; len]).unwrap_err(), BadKey { len });

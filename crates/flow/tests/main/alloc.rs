@@ -1,40 +1,21 @@
-//! Nothing on the way from bytes to settled action allocates.
-#![allow(unsafe_code, reason = "a global allocator that counts")]
-
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
+//! The path from bytes to settled action does not allocate.
 
 use flowyard_flow::learn::elephant::{Sampler, Seen};
 use flowyard_flow::learn::{Cache, Rfs, cache, rfs};
 use flowyard_flow::table::{Exact, L2, Lpm, Rule, Rules, Spread, Wildcard};
 use flowyard_flow::toeplitz::{HashTypes, Toeplitz, random_key};
 use flowyard_flow::{Learn, Settle, Steer, Table, Tails, parse};
-use flowyard_frame::{Action, Batch, FlowKey, Frame, LANES, To};
+use flowyard_frame::{Action, Batch, FlowKey, Frame, LANES, To, proto};
+use flowyard_testkit::alloc::Count;
+use flowyard_testkit::{Build, batch};
 
-thread_local! {
-    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
+flowyard_testkit::tests! {
+    bytes_to_settled_action_without_allocation,
+    routes_stations_and_samples_without_allocation,
+    rules_and_what_learns_from_them_without_allocation,
 }
 
-struct Counting;
-
-// SAFETY: every call is passed to the system's allocator as it came.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.set(ALLOCATIONS.get() + 1);
-        // SAFETY: as the caller promises.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
-        // SAFETY: as the caller promises.
-        unsafe { System.dealloc(ptr, layout) }
-    }
-}
-
-#[global_allocator]
-static COUNTING: Counting = Counting;
-
-/// Queues that are always done with what they got.
+/// Queues that have finished every frame.
 struct Done;
 
 impl Tails for Done {
@@ -46,16 +27,12 @@ impl Tails for Done {
     }
 }
 
-/// A UDP frame with source port `n`, and its checksum.
-fn bytes(n: u16) -> [u8; 60] {
-    let mut b = [0; 60];
-    b[12..26].copy_from_slice(&[8, 0, 0x45, 0, 0, 46, 0, 0, 0x40, 0, 64, 17, 0x3a, 0xc0]);
-    b[34..36].copy_from_slice(&n.to_be_bytes());
-    b[39] = 26;
-    b
+/// A UDP frame with source port `n`.
+fn bytes(n: u16) -> Vec<u8> {
+    let ip = std::net::Ipv4Addr::UNSPECIFIED.into();
+    Build::new(&FlowKey::five_tuple(proto::UDP, ip, n, ip, 0)).frame_len(60).bytes()
 }
 
-#[test]
 fn bytes_to_settled_action_without_allocation() {
     let key = |n| {
         let mut key = FlowKey::ZERO;
@@ -77,12 +54,13 @@ fn bytes_to_settled_action_without_allocation() {
     let fast = Toeplitz::new(&random_key(1)).unwrap();
     let types = HashTypes::default();
     let mut batch = Batch::default();
+    let frames: Vec<_> = (0..1024).map(bytes).collect();
     for toeplitz in [fast.clone().portable(), fast] {
-        let before = ALLOCATIONS.get();
-        for first in (0..1024).step_by(LANES) {
-            for n in first..first + LANES as u16 {
+        let before = Count::of_this_thread();
+        for frames in frames.chunks(LANES) {
+            for bytes in frames {
                 let mut key = FlowKey::ZERO;
-                assert!(parse::fast(&bytes(n), 0, &mut key));
+                assert!(parse::fast(bytes, 0, &mut key));
                 assert!(batch.push(Frame::unbacked(60), key).is_ok());
             }
             toeplitz.hash_batch(&types, &mut batch);
@@ -92,15 +70,14 @@ fn bytes_to_settled_action_without_allocation() {
             drop(batch.drain());
             settle.enqueued(&Done);
         }
-        assert_eq!(ALLOCATIONS.get() - before, 0, "{}", toeplitz.path());
+        assert_eq!(Count::of_this_thread(), before, "{}", toeplitz.path());
     }
     assert_eq!(steer.hits(), [2 * 512, 2 * 64, 2 * 448]);
-    let before = ALLOCATIONS.get();
+    let before = Count::of_this_thread();
     drop(std::hint::black_box(Box::new(7)));
-    assert_eq!(ALLOCATIONS.get() - before, 1, "the counter counts");
+    assert_eq!(Count::of_this_thread().since(before).calls, 1, "the counter counts");
 }
 
-#[test]
 fn routes_stations_and_samples_without_allocation() {
     let mut routes = Lpm::new(1000);
     for route in ["0.0.0.0/0", "10.0.0.0/8", "10.1.0.0/16", "10.1.2.3/32", "2001:db8::/48"] {
@@ -110,15 +87,13 @@ fn routes_stations_and_samples_without_allocation() {
     let mut seen = Seen::default();
     sampler.window(&mut seen);
     seen.flows.reserve(256);
-    let mut batch = Batch::default();
-    for n in 0..LANES as u16 {
+    let mut batch = batch((0..LANES as u16).map(|n| {
         let dst = std::net::Ipv4Addr::new(10, 1, (n % 3) as u8, 3);
         let mac = [2, 0, 0, 0, 0, n as u8];
         let key = FlowKey::five_tuple(17, dst.into(), n, dst.into(), n);
-        let key = FlowKey { eth_src: mac, eth_dst: mac, in_port: n, ..key };
-        assert!(batch.push(Frame::unbacked(60), key).is_ok());
-    }
-    let before = ALLOCATIONS.get();
+        FlowKey { eth_src: mac, eth_dst: mac, in_port: n, ..key }
+    }));
+    let before = Count::of_this_thread();
     for now in 0..100 {
         let all = batch.lanes();
         assert!(routes.lookup(&mut batch, all).is_empty());
@@ -129,11 +104,10 @@ fn routes_stations_and_samples_without_allocation() {
         sampler.sample(&batch, all);
         sampler.window(&mut seen);
     }
-    assert_eq!(ALLOCATIONS.get() - before, 0);
+    assert_eq!(Count::of_this_thread(), before);
     assert_eq!(batch.actions[7].to, To::Port(7));
 }
 
-#[test]
 fn rules_and_what_learns_from_them_without_allocation() {
     let mut table = Wildcard::new(100, 8, 1);
     let key = |n: u16| FlowKey { sport: n, eth_type: 0x0800, ..FlowKey::ZERO };
@@ -147,11 +121,8 @@ fn rules_and_what_learns_from_them_without_allocation() {
     let mut cache = Cache::new(settings, &FlowKey::FLOW, 1);
     let mut rfs = Rfs::new(rfs::Settings { entries: 16, sample_every: 3, idle: 10 }, 1);
     let mut edits = Vec::with_capacity(1024);
-    let mut batch = Batch::default();
-    for n in 0..LANES as u16 {
-        assert!(batch.push(Frame::unbacked(60), key(n * 5)).is_ok());
-    }
-    let (mut taught, before) = (0, ALLOCATIONS.get());
+    let mut batch = batch((0..LANES as u16).map(|n| key(n * 5)));
+    let (mut taught, before) = (0, Count::of_this_thread());
     for now in 0..1000 {
         batch.keys.iter_mut().for_each(|key| key.sport = (key.sport + 7) % 160);
         let all = batch.lanes();
@@ -161,6 +132,6 @@ fn rules_and_what_learns_from_them_without_allocation() {
         taught += edits.len();
         edits.clear();
     }
-    assert_eq!(ALLOCATIONS.get() - before, 0);
+    assert_eq!(Count::of_this_thread(), before);
     assert!(taught > 10_000, "{taught} edits");
 }

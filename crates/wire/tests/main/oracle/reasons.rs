@@ -2,7 +2,7 @@
 
 use flowyard_wire::{Fault, Headers, Net};
 
-use crate::fields::Column::{self, *};
+use super::fields::Column::{self, *};
 
 /// A packet with all that is known of it.
 pub(crate) struct Case<'a> {

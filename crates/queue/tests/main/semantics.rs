@@ -3,11 +3,7 @@
 //! The cases are those in which DPDK's software devices (event_sw, event_opdl) misorder, stop
 //! or lose: events 1 to 8 to two workers of an ordered queue.
 
-#![cfg(not(loom))]
-
-mod common;
-
-use common::{Pile, frame, number, numbers};
+use crate::common::{Pile, frame, number, numbers};
 use flowyard_frame::{Action, Batch, FlowKey, Frame, LANES, Lanes, To};
 use flowyard_queue::model::Model;
 use flowyard_queue::{Open, Order, Queue, Sink};

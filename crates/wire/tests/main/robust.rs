@@ -1,10 +1,16 @@
 //! Any bytes at all: no panic, offsets inside the frame, levels that end; and a frame that the
 //! capture cut is never called malformed.
-mod common;
 
-use common::{Packet, manifest, packets, read_file, shared};
+use flowyard_testkit::captures::{Packet, manifest, packets, read_file};
+use flowyard_testkit::harness::{Need, shared};
 use flowyard_wire::{Headers, LinkType, Net, Next};
 use proptest::prelude::*;
+
+flowyard_testkit::tests! {
+    random_bytes,
+    bytes_that_lead_deep,
+    every_prefix_of_every_packet_of_the_small_captures needs [Need::Shared("captures")],
+}
 
 const LINKS: [LinkType; 8] = [
     LinkType::Ethernet,
@@ -95,24 +101,21 @@ fn leading_deep() -> impl Strategy<Value = Vec<u8>> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
 
-    #[test]
     fn random_bytes(link in prop::sample::select(LINKS.to_vec()), bytes in prop::collection::vec(any::<u8>(), 0..200)) {
         check(link, &bytes);
     }
 
-    #[test]
     fn bytes_that_lead_deep(link in prop::sample::select(LINKS.to_vec()), deep in leading_deep()) {
         check(link, &deep);
         check(LinkType::Ethernet, &[&[2; 12][..], &deep].concat());
     }
 }
 
-#[test]
 fn every_prefix_of_every_packet_of_the_small_captures() {
-    let Some(shared) = shared() else { return };
+    let captures = shared("captures");
     let (mut prefixes, mut budget) = (0u64, 40_000_000u64);
-    for entry in manifest(&shared) {
-        let file = read_file(&shared.join("captures").join(&entry.file));
+    for entry in manifest(&captures) {
+        let file = read_file(&captures.join(&entry.file));
         if file.len() > 100_000 {
             continue;
         }

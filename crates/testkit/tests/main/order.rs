@@ -1,4 +1,4 @@
-//! The checker against its slow twin: the whole history in a list, searched for every frame.
+//! The checker against a model: the whole history in a list, searched for every frame.
 
 use flowyard_testkit::{Checker, Violation};
 use proptest::prelude::*;

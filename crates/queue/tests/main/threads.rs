@@ -1,13 +1,9 @@
 //! Real threads for about a second: order per flow, and conservation.
 
-#![cfg(not(loom))]
-
-mod common;
-
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
-use common::{Pile, frame};
+use crate::common::{Pile, frame};
 use flowyard_frame::{Action, Batch, FlowKey, Frame, LANES, Lanes, To};
 use flowyard_queue::{Order, Queue};
 use flowyard_testkit::{Checker, Rng};

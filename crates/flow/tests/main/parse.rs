@@ -1,4 +1,4 @@
-//! The two ways from bytes to key, against another parser (etherparse) and against each other.
+//! The two functions from bytes to key, against another parser (etherparse) and against each other.
 
 use etherparse::{NetSlice, PacketBuilder, SlicedPacket, TransportSlice};
 use flowyard_flow::parse;
@@ -6,7 +6,15 @@ use flowyard_frame::{FlowKey, proto};
 use flowyard_wire::{Fragment, Headers, Labels, LinkType, Net, Tags};
 use proptest::prelude::*;
 
-/// The key that etherparse gives, if the frame is one that the fast way must take.
+flowyard_testkit::tests! {
+    frames_that_are_not_plain_are_refused,
+    plain_frames_are_taken_with_the_right_key,
+    broken_frames_are_left_to_the_general_parser,
+    any_bytes_and_any_offsets_are_safe,
+    ipv6_and_its_fields,
+}
+
+/// The key according to etherparse, if the fast path must accept the frame.
 fn by_etherparse(bytes: &[u8], in_port: u16) -> Option<FlowKey> {
     let packet = SlicedPacket::from_ethernet(bytes).ok()?;
     let NetSlice::Ipv4(ip) = packet.net? else { return None };
@@ -46,7 +54,7 @@ fn frame(tcp: bool, addresses: [[u8; 4]; 2], ports: [u16; 2], payload: &[u8]) ->
     bytes
 }
 
-/// Makes the checksum of a 20-byte IPv4 header right again.
+/// Writes the correct checksum into a 20-byte IPv4 header.
 fn fix_checksum(bytes: &mut [u8]) {
     bytes[24..26].fill(0);
     let half = |w: &[u8]| u32::from(w[0]) << 8 | u32::from(w[1]);
@@ -56,8 +64,7 @@ fn fix_checksum(bytes: &mut [u8]) {
     bytes[24..26].copy_from_slice(&sum.to_be_bytes());
 }
 
-/// One byte is enough to make a frame that is not plain, checksum or no checksum.
-#[test]
+/// One changed byte makes a frame that the fast path refuses, even with a correct checksum.
 fn frames_that_are_not_plain_are_refused() {
     let plain = frame(true, [[10, 0, 0, 1], [10, 0, 0, 2]], [1000, 2000], &[0; 6]);
     let taken = |at: usize, value: u8| {
@@ -88,7 +95,6 @@ fn frames_that_are_not_plain_are_refused() {
 }
 
 proptest! {
-    #[test]
     fn plain_frames_are_taken_with_the_right_key(
         tcp in any::<bool>(),
         addresses in any::<[[u8; 4]; 2]>(),
@@ -105,8 +111,7 @@ proptest! {
         prop_assert_eq!(key, parse::key(&Headers::parse(LinkType::Ethernet, &bytes), &bytes, in_port));
     }
 
-    /// With some header bytes changed and the end cut off, and the checksum fixed or not.
-    #[test]
+    /// With some header bytes changed and the end cut off, with and without a correct checksum.
     fn broken_frames_are_left_to_the_general_parser(
         tcp in any::<bool>(),
         payload in 0..40_usize,
@@ -138,7 +143,6 @@ proptest! {
         }
     }
 
-    #[test]
     fn any_bytes_and_any_offsets_are_safe(
         bytes in prop::collection::vec(any::<u8>(), 0..120),
         l3 in prop_oneof![0..140_u32, any::<u32>()],
@@ -168,7 +172,6 @@ proptest! {
     }
 }
 
-#[test]
 fn ipv6_and_its_fields() {
     let mut bytes = Vec::new();
     let (src, dst): ([u8; 16], [u8; 16]) =

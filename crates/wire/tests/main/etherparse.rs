@@ -6,6 +6,10 @@ use etherparse::{NetSlice, PacketBuilder, SlicedPacket, TransportSlice, VlanId, 
 use flowyard_wire::{Headers, LinkType, Verdict};
 use proptest::prelude::*;
 
+flowyard_testkit::tests! {
+    both_read_the_same,
+}
+
 #[derive(Clone, Debug)]
 struct Stack {
     vlans: Vec<u16>,
@@ -70,7 +74,6 @@ fn offset(bytes: &[u8], part: &[u8]) -> u32 {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(1000))]
 
-    #[test]
     fn both_read_the_same(stack in stack(), flip in any::<prop::sample::Index>()) {
         let mut bytes = build(&stack);
         let whole = bytes.len();

@@ -1,10 +1,30 @@
 //! Frames built by hand, for what captures rarely have; and the vectors of the checksums.
-mod common;
 
 use std::net::IpAddr;
 
-use common::shared;
+use flowyard_testkit::harness::{Need, shared};
 use flowyard_wire::{Fault, Headers, Icmp, LinkType, Net, Next, checksum};
+
+/// Published checksums.
+const VECTORS: &str = "vectors/offload_vectors.json";
+
+flowyard_testkit::tests! {
+    links,
+    snap_and_other_llc,
+    three_tags_and_too_many,
+    pppoe_with_both_protocols,
+    ipv6_extensions_and_the_addresses_in_them,
+    fragments,
+    a_jumbogram_is_bounded_by_its_option,
+    padding_is_not_payload_and_a_zero_total_length_is_open,
+    malformed_and_truncated_are_told_apart,
+    ip_tunnels,
+    gre_with_every_optional_field,
+    udp_tunnels,
+    mpls_guesses_what_it_carries,
+    views,
+    the_crc32c_vectors needs [Need::Shared(VECTORS)],
+}
 
 /// An IPv4 packet around `payload`, its length right.
 fn ipv4(proto: u8, payload: &[u8]) -> Vec<u8> {
@@ -48,7 +68,6 @@ fn assert_inner(link: LinkType, bytes: &[u8], id: u32) {
     assert_eq!(inner.payload as usize, bytes.len());
 }
 
-#[test]
 fn links() {
     let packet = ipv4(6, &tcp());
     let packet6 = ipv6(6, &tcp());
@@ -77,7 +96,6 @@ fn links() {
     }
 }
 
-#[test]
 fn snap_and_other_llc() {
     let snap =
         |oui: &[u8]| ethernet(60, &[&[0xaa, 0xaa, 3], oui, &[8, 0], &ipv4(6, &tcp())].concat());
@@ -89,7 +107,6 @@ fn snap_and_other_llc() {
     assert_eq!((cisco.net, cisco.eth_type, cisco.l3, cisco.fault), (Net::Other, 0, 14, None));
 }
 
-#[test]
 fn three_tags_and_too_many() {
     let mut payload = vec![0, 1, 0x81, 0, 0, 2, 0x91, 0, 0xe0, 3, 8, 0];
     payload.extend(ipv4(6, &tcp()));
@@ -101,7 +118,6 @@ fn three_tags_and_too_many() {
     assert_eq!((h.fault, h.tags.count), (Some(Fault::TooManyTags), 16));
 }
 
-#[test]
 fn pppoe_with_both_protocols() {
     for (protocol, packet) in [(0x21, ipv4(6, &tcp())), (0x57, ipv6(6, &tcp()))] {
         let session = [&[0x11, 0, 0x12, 0x34, 0, 99, 0, protocol], &packet[..]].concat();
@@ -110,7 +126,6 @@ fn pppoe_with_both_protocols() {
     }
 }
 
-#[test]
 fn ipv6_extensions_and_the_addresses_in_them() {
     let home = [0x33; 16];
     let care = [0x44; 16];
@@ -129,7 +144,6 @@ fn ipv6_extensions_and_the_addresses_in_them() {
     assert_eq!((h.tos(&bytes), h.flow_label(&bytes)), (Some(0xb8), Some(0x1_2345)));
 }
 
-#[test]
 fn fragments() {
     let with = |word: u16, next: u8, rest: &[u8]| {
         let [high, low] = word.to_be_bytes();
@@ -143,7 +157,6 @@ fn fragments() {
     assert_eq!((later.fragment.offset, later.fault), (16, None));
 }
 
-#[test]
 fn a_jumbogram_is_bounded_by_its_option() {
     let mut payload = vec![6, 0, 0xc2, 4, 0, 1, 0, 28];
     payload.extend(tcp());
@@ -159,7 +172,6 @@ fn a_jumbogram_is_bounded_by_its_option() {
     assert_eq!(Headers::parse(LinkType::RawIp, &bytes).fault, Some(Fault::BadJumboPayload));
 }
 
-#[test]
 fn padding_is_not_payload_and_a_zero_total_length_is_open() {
     let mut bytes = ethernet(0x0800, &ipv4(17, &udp(53, b"query")));
     bytes.resize(60, 0);
@@ -170,8 +182,7 @@ fn padding_is_not_payload_and_a_zero_total_length_is_open() {
     assert_eq!((h.fault, h.payload(&bytes)), (None, &b"query"[..]));
 }
 
-#[test]
-fn malformed_and_truncated_are_distinguished() {
+fn malformed_and_truncated_are_told_apart() {
     let whole = ethernet(0x0800, &ipv4(6, &tcp()));
     let cut = Headers::parse(LinkType::Ethernet, &whole[..40]);
     assert_eq!((cut.fault, cut.ports), (Some(Fault::TruncatedTransport), Some((80, 81))));
@@ -191,7 +202,6 @@ fn malformed_and_truncated_are_distinguished() {
     assert_eq!(Headers::parse(LinkType::Ethernet, &[]).fault, Some(Fault::Empty));
 }
 
-#[test]
 fn ip_tunnels() {
     let v4 = ipv4(6, &tcp());
     let v6 = ipv6(6, &tcp());
@@ -205,7 +215,6 @@ fn ip_tunnels() {
     assert_inner(LinkType::RawIp, &ipv4(137, &[&[0, 1, 1, 64], &v4[..]].concat()), 0);
 }
 
-#[test]
 fn gre_with_every_optional_field() {
     let v4 = ipv4(6, &tcp());
     let frame = ethernet(0x0800, &v4);
@@ -229,7 +238,6 @@ fn gre_with_every_optional_field() {
     assert_eq!(h.fault, Some(Fault::BadGreVersion));
 }
 
-#[test]
 fn udp_tunnels() {
     let v4 = ipv4(6, &tcp());
     let v6 = ipv6(6, &tcp());
@@ -254,7 +262,6 @@ fn udp_tunnels() {
     assert_eq!(levels(LinkType::RawIp, &dns)[0].fault, None, "a port is only a habit");
 }
 
-#[test]
 fn mpls_guesses_what_it_carries() {
     let v4 = ipv4(6, &tcp());
     let frame = ethernet(0x0800, &v4);
@@ -267,7 +274,6 @@ fn mpls_guesses_what_it_carries() {
     assert_inner(LinkType::Ethernet, &ethernet(0x8848, &[&stack, &frame[..]].concat()), 0);
 }
 
-#[test]
 fn views() {
     let bytes = ethernet(0x0800, &ipv4(1, &[3, 4, 0, 0, 0, 0, 0, 0]));
     let h = Headers::parse(LinkType::Ethernet, &bytes);
@@ -278,10 +284,8 @@ fn views() {
     assert_eq!((h.eth_dst(&bytes), h.eth_src(&bytes)), (Some(&[2; 6]), Some(&[2; 6])));
 }
 
-#[test]
 fn the_crc32c_vectors() {
-    let Some(shared) = shared() else { return };
-    let text = std::fs::read(shared.join("vectors/offload_vectors.json")).expect("vectors");
+    let text = std::fs::read(shared(VECTORS)).expect("vectors");
     let json: serde_json::Value = serde_json::from_slice(&text).expect("JSON");
     let vectors = json["crc32c"]["vectors"].as_array().expect("a list");
     for vector in vectors {

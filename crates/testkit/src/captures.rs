@@ -1,51 +1,72 @@
-//! Test data: the captures and oracles that live beside the repository, and a reader just good
-//! enough for them. The product's own capture reader is another crate.
-#![allow(dead_code, reason = "each test program uses its own part")]
-#![allow(clippy::print_stdout, reason = "a test may say why it does nothing")]
+//! The shared captures, and a reader that is just good enough for them.
+//!
+//! It does not depend on the product's reader (`flowyard_ports::pcap`), so that tests of the parser do
+//! not depend on it either. It returns the packets before the first damage of a file, and reads link
+//! types that the product refuses.
 
-use std::{
-    fs,
-    io::Read,
-    path::{Path, PathBuf},
-};
+use std::fs;
+use std::io::Read;
+use std::path::Path;
 
 use flate2::read::MultiGzDecoder;
 
-/// The folder with test data: `FLOWYARD_SHARED`, or `shared` beside the workspace.
-pub(crate) fn shared() -> Option<PathBuf> {
-    let path = std::env::var_os("FLOWYARD_SHARED")
-        .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared"), Into::into);
-    if path.join("captures/MANIFEST.tsv").exists() {
-        return Some(path);
-    }
-    // Not println!, which the test runner keeps to itself while a test passes.
-    let _ = std::io::Write::write_fmt(
-        &mut std::io::stderr(),
-        format_args!("skipped: needs ../shared/captures\n"),
-    );
-    None
-}
-
 /// One captured packet.
-pub(crate) struct Packet {
-    pub(crate) link: u16,
-    pub(crate) wire_len: u32,
-    pub(crate) bytes: Vec<u8>,
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Packet {
+    /// The number of the link type in the LINKTYPE_* registry.
+    pub link: u16,
+    /// The length on the wire, in bytes.
+    pub wire_len: u32,
+    /// The captured bytes.
+    pub bytes: Vec<u8>,
 }
 
-/// The bytes of a file, unpacked when they are gzip.
-pub(crate) fn read_file(path: &Path) -> Vec<u8> {
-    let bytes = fs::read(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+/// One row of `MANIFEST.tsv`, which lists the shared captures.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Entry {
+    /// The file, relative to the folder of the manifest.
+    pub file: String,
+    /// Number of packets.
+    pub packets: usize,
+    /// Number of flows: bidirectional 5-tuples.
+    pub flows: usize,
+}
+
+/// The manifest in the folder `captures`.
+///
+/// # Panics
+/// When it cannot be read.
+#[must_use]
+pub fn manifest(captures: &Path) -> Vec<Entry> {
+    let text = fs::read_to_string(captures.join("MANIFEST.tsv")).expect("the manifest is readable");
+    let rows = text.lines().skip(1).map(|line| line.split('\t').collect::<Vec<_>>());
+    rows.map(|row| Entry {
+        file: row[0].to_owned(),
+        packets: row[3].parse().unwrap_or(0),
+        flows: row[5].parse().unwrap_or(0),
+    })
+    .collect()
+}
+
+/// The bytes of a file, decompressed if it is gzip.
+///
+/// # Panics
+/// When the file cannot be read or decompressed.
+#[must_use]
+pub fn read_file(path: &Path) -> Vec<u8> {
+    let bytes = fs::read(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     if !bytes.starts_with(&[0x1f, 0x8b]) {
         return bytes;
     }
     let mut unpacked = Vec::new();
-    MultiGzDecoder::new(&bytes[..]).read_to_end(&mut unpacked).expect("gzip");
+    let read = MultiGzDecoder::new(&bytes[..]).read_to_end(&mut unpacked);
+    read.unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     unpacked
 }
 
-/// The packets of a pcap or pcapng file; a damaged file gives those before the damage.
-pub(crate) fn packets(file: &[u8]) -> Vec<Packet> {
+/// The packets of a pcap or pcapng file; of a damaged file, those before the damage.
+#[must_use]
+pub fn packets(file: &[u8]) -> Vec<Packet> {
     let mut packets = Vec::new();
     match file.first_chunk() {
         Some(b"\x0a\x0d\x0d\x0a") => pcapng(file, &mut packets),
@@ -60,7 +81,7 @@ fn word(bytes: &[u8], at: usize, big: bool) -> Option<u32> {
     Some(if big { u32::from_be_bytes(word) } else { u32::from_le_bytes(word) })
 }
 
-/// `None` at the end of what can be read.
+/// Returns `None` at the end of what can be read.
 fn pcap(file: &[u8], packets: &mut Vec<Packet>) -> Option<()> {
     let big = match word(file, 0, true)? {
         0xa1b2_c3d4 | 0xa1b2_3c4d => true,
@@ -77,7 +98,7 @@ fn pcap(file: &[u8], packets: &mut Vec<Packet>) -> Option<()> {
     }
 }
 
-/// `None` at the end of what can be read.
+/// Returns `None` at the end of what can be read.
 fn pcapng(file: &[u8], packets: &mut Vec<Packet>) -> Option<()> {
     let (mut at, mut big) = (0, false);
     let mut interfaces: Vec<(u16, u32)> = Vec::new();
@@ -114,23 +135,4 @@ fn pcapng(file: &[u8], packets: &mut Vec<Packet>) -> Option<()> {
         }
         at += size;
     }
-}
-
-/// One row of `MANIFEST.tsv`.
-pub(crate) struct Entry {
-    pub(crate) file: String,
-    pub(crate) packets: usize,
-    pub(crate) flows: usize,
-}
-
-/// The manifest of the captures.
-pub(crate) fn manifest(shared: &Path) -> Vec<Entry> {
-    let text = fs::read_to_string(shared.join("captures/MANIFEST.tsv")).expect("manifest");
-    let rows = text.lines().skip(1).map(|line| line.split('\t').collect::<Vec<_>>());
-    rows.map(|row| Entry {
-        file: row[0].to_owned(),
-        packets: row[3].parse().unwrap_or(0),
-        flows: row[5].parse().unwrap_or(0),
-    })
-    .collect()
 }

@@ -5,13 +5,9 @@
 //! unordered and ordered queues must answer exactly as the model does. An atomic queue may deal
 //! differently; it must keep its promise: order per flow, and a flow on one core at a time.
 
-#![cfg(not(loom))]
-
-mod common;
-
 use std::collections::HashMap;
 
-use common::{Rig, numbers};
+use crate::common::{Rig, numbers};
 use flowyard_frame::{Batch, Lanes};
 use flowyard_queue::model::Model;
 use flowyard_queue::{Order, Queue};

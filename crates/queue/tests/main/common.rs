@@ -1,5 +1,4 @@
 //! A queue with its workers and what follows it, and a checker of what comes out.
-#![allow(dead_code, reason = "each test file uses its part")]
 
 use flowyard_frame::{Action, Batch, FlowKey, Frame, LANES, Lanes, To};
 use flowyard_queue::model::Model;

@@ -3,29 +3,32 @@
 //! Columns are lists over all levels of a frame. Where ours and tshark's differ, a rule must name
 //! the reason and check that it holds for that packet (`reasons.rs`); a difference without one
 //! fails. So does a difference in the number of flows per file.
-#[path = "../common/mod.rs"]
-mod common;
 mod fields;
 mod reasons;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use common::{Packet, manifest, packets, read_file, shared};
 use fields::{Column, Verdicts, fields};
+use flowyard_testkit::captures::{Packet, manifest, packets, read_file};
+use flowyard_testkit::harness::{Need, shared};
 use flowyard_wire::{Headers, LinkType, Net};
 use reasons::{Case, Difference, FLOWS, FLOWS_OTHERWISE, REASONS, STOPS};
 
-#[test]
+flowyard_testkit::tests! {
+    every_packet_agrees_with_tshark_or_differs_for_a_known_reason needs [Need::Shared("captures"), Need::Shared("oracle")],
+    every_file_has_as_many_flows_as_the_manifest_says needs [Need::Shared("captures")],
+}
+
 fn every_packet_agrees_with_tshark_or_differs_for_a_known_reason() {
-    let Some(shared) = shared() else { return };
+    let captures = shared("captures");
     let mut compared = 0;
     let mut skipped: BTreeMap<u16, usize> = BTreeMap::new();
     let mut explained: BTreeMap<&str, usize> = BTreeMap::new();
     let mut unexplained = Vec::new();
-    for entry in manifest(&shared) {
-        let file = read_file(&shared.join("captures").join(&entry.file));
+    for entry in manifest(&captures) {
+        let file = read_file(&captures.join(&entry.file));
         let oracle = entry.file.replacen('/', "@", 1) + ".tsv.gz";
-        let oracle = read_file(&shared.join("oracle").join(oracle));
+        let oracle = read_file(&shared("oracle").join(oracle));
         let oracle = String::from_utf8_lossy(&oracle);
         let mut rows: Vec<Vec<&str>> =
             oracle.lines().skip(1).map(|line| line.split('\t').collect()).collect();
@@ -117,13 +120,12 @@ fn differences<'a>(case: &Case<'_>, row: &[&'a str]) -> Vec<Difference<'a>> {
     differences
 }
 
-#[test]
 fn every_file_has_as_many_flows_as_the_manifest_says() {
-    let Some(shared) = shared() else { return };
+    let captures = shared("captures");
     let mut wrong = Vec::new();
     let (mut files, mut flows) = (0, 0);
-    for entry in manifest(&shared) {
-        let file = read_file(&shared.join("captures").join(&entry.file));
+    for entry in manifest(&captures) {
+        let file = read_file(&captures.join(&entry.file));
         let packets = packets(&file);
         if packets.iter().any(|p| LinkType::from_registry(p.link).is_none()) {
             continue; // the manifest counts link types that are not read here
