@@ -70,7 +70,7 @@ fn what_is_wrong_is_said() {
             "port = \"wets\"",
             "s.toml:15:8: there is no port 'wets'; the ports are west",
         ),
-        ("udp 10", "upd 10", "'upd' is no protocol; write a flow as"),
+        ("udp 10", "upd 10", "'upd' is not a protocol; write a flow as"),
         ("count = 3", "count = 0", "'count' is from 1"),
         ("count = 3", "length = 70000", "the frame has too many bytes"),
         ("count = 3", "count = 90000\nlength = 60000", "more than 64 MiB"),

@@ -67,7 +67,7 @@ fn invalid_flows_are_refused() {
         ("tcp 10.0.0.1:1 > [2001:db8::1]:80", &["one IP version"]),
         ("icmp 10.0.0.1:1 > 10.0.0.2", &["has a port"]),
         ("tcp 10.0.0.1:1 > 10.0.0.2:80 vlan 4096", &["4096", "0 to 4095"]),
-        ("tcp 10.0.0.1:1 > 10.0.0.2:80 twice", &["'twice' is left over"]),
+        ("tcp 10.0.0.1:1 > 10.0.0.2:80 twice", &["'twice' is unexpected after the flow"]),
         ("proto 256 10.0.0.1 > 10.0.0.2", &["0 to 255"]),
         ("two\nlines", &["no protocol"]),
         ("\x1b[31mred", &["no protocol"]),

@@ -1,7 +1,8 @@
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr};
 
-use flowyard_frame::{Frame, proto};
+use flowyard_frame::proto;
+use flowyard_testkit::batch;
 use proptest::prelude::*;
 
 use super::*;
@@ -147,10 +148,7 @@ proptest! {
         let ports: &[u8] = if udp { &[6, 17, 132] } else { &[6] };
         let types = HashTypes::with_ports(ports).symmetric_xor(symmetric_xor);
         let fast = Toeplitz::new(&hash_key).unwrap();
-        let mut batch = Batch::default();
-        for key in keys.iter().filter(|key| !only_ipv4 || key.is_ipv4()) {
-            batch.push(Frame::unbacked(60), *key).unwrap();
-        }
+        let mut batch = batch(keys.into_iter().filter(|key| !only_ipv4 || key.is_ipv4()));
         for toeplitz in [fast.clone().portable(), fast] {
             toeplitz.hash_batch(&types, &mut batch);
             for lane in batch.lanes() {

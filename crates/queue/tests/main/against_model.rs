@@ -1,9 +1,9 @@
-//! Each lock-free queue beside the model: the same operations, the same answers.
+//! Compares each lock-free queue with the model: the same operations must have the same results.
 //!
-//! Single-threaded, several consumers in random order; workers drop, change and take frames, die
-//! and complete after their batch was released; the queue behind is small and refuses. Direct,
-//! unordered and ordered queues must answer exactly as the model does. An atomic queue may deal
-//! differently; it must keep its promise: order per flow, and a flow on one core at a time.
+//! One thread, several consumers in random order. Workers drop, change and take frames, die, and complete
+//! after their batch was released; the queue behind is small and refuses frames. Direct, unordered and
+//! ordered queues must behave exactly as the model. An atomic queue may deal differently, but must keep
+//! order per flow, and a flow on one core at a time.
 
 use std::collections::HashMap;
 
@@ -38,7 +38,7 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// What one operation showed.
+/// The result of one operation.
 fn step(rig: &mut Rig, op: Op) -> (Vec<u32>, u64) {
     match op {
         Op::Enqueue(lanes) => (vec![], rig.enqueue(Lanes(lanes)).into()),
@@ -55,7 +55,7 @@ fn step(rig: &mut Rig, op: Op) -> (Vec<u32>, u64) {
     }
 }
 
-/// What can be asked at any time.
+/// The visible state of a queue.
 fn state(queue: &dyn Queue) -> impl PartialEq + std::fmt::Debug {
     let open: Vec<_> = (0..4).map(|core| queue.open(core)).collect();
     (queue.tail(), queue.head(), queue.len(), open, queue.holder(), queue.consumers())
@@ -71,7 +71,7 @@ proptest! {
         behind in 1..100_usize,
         ops in prop::collection::vec(op(), 1..150),
     ) {
-        // A direct queue has one seat: which of the rig's batches it fills is up to the caller.
+        // A direct queue has one seat, so all operations use the batch of core 0.
         let core = |core: u16| if order == Order::Direct { 0 } else { core };
         let queue = flowyard_queue::new(order, 3, capacity);
         let mut fast = Rig::new(queue, behind, 5);
@@ -107,7 +107,7 @@ proptest! {
             for core in 0..3 {
                 let batch = &rig.batches[usize::from(core)];
                 if rig.queue.open(core).is_none() {
-                    continue; // released: what is there is nobody's
+                    continue; // no batch, or it was released
                 }
                 for key in &batch.keys[..batch.len()] {
                     let home = *homes.entry(key.sport).or_insert(core);

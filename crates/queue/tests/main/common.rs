@@ -1,11 +1,11 @@
-//! A queue with its workers and what follows it, and a checker of what comes out.
+//! A queue with workers and a queue behind it, and a checker of the frames that leave.
 
 use flowyard_frame::{Action, Batch, FlowKey, Frame, LANES, Lanes, To};
 use flowyard_queue::model::Model;
 use flowyard_queue::{Order, Queue, Sink};
 use flowyard_testkit::Checker;
 
-/// Collects what is dropped.
+/// Collects dropped frames.
 #[derive(Default)]
 pub(crate) struct Pile(pub(crate) Vec<(Frame, To)>);
 
@@ -29,7 +29,7 @@ pub(crate) fn number(frame: &Frame) -> u32 {
     frame.mark & !CHANGED
 }
 
-/// The numbers of the frames in a batch, empty handles left out.
+/// The numbers of the frames in a batch; empty frames are skipped.
 pub(crate) fn numbers(batch: &Batch) -> Vec<u32> {
     batch.frames[..batch.len()].iter().filter(|f| !f.is_empty()).map(number).collect()
 }
@@ -38,7 +38,7 @@ pub(crate) fn numbers(batch: &Batch) -> Vec<u32> {
 pub(crate) struct Rig {
     pub(crate) queue: Box<dyn Queue>,
     pub(crate) next: Model,
-    /// What each core was given.
+    /// The batch that each core has.
     pub(crate) batches: Vec<Batch>,
     pub(crate) checker: Checker,
     pub(crate) flows: u64,
@@ -63,8 +63,8 @@ impl Rig {
         Self { queue, next, batches, checker, flows, entered: 0, out: Vec::new() }
     }
 
-    /// Enqueues a frame for each lane of `lanes`; says how many were refused. Frames are numbered
-    /// in the order they are taken; three in a row are of one flow.
+    /// Enqueues a frame for each lane of `lanes`; returns the number refused. Frames are numbered in the
+    /// order in which they are taken; three consecutive frames are of one flow.
     pub(crate) fn enqueue(&mut self, lanes: Lanes) -> u32 {
         let mut batch = Batch::default();
         let mut number = self.entered;
@@ -95,20 +95,20 @@ impl Rig {
         refused.count()
     }
 
-    /// The flow of a frame, and its number in the flow.
+    /// The flow of a frame, and the frame's number in the flow.
     fn flow(&self, number: u32) -> (u64, u64) {
         let number = u64::from(number);
         (number / 3 % self.flows + 1, number / (3 * self.flows) * 3 + number % 3)
     }
 
-    /// Core `core` dequeues; gives what it has then.
+    /// Core `core` dequeues; returns the frames that it has then.
     pub(crate) fn dequeue(&mut self, core: u16) -> Vec<u32> {
         let batch = &mut self.batches[usize::from(core)];
         self.queue.dequeue(core, batch);
         numbers(batch)
     }
 
-    /// The worker's decision, by frame number: some are dropped, some sent elsewhere, some changed.
+    /// The work, by frame number: some frames are dropped, some sent elsewhere, some changed.
     fn work(&mut self, core: u16) {
         let batch = &mut self.batches[usize::from(core)];
         for lane in batch.lanes() {
@@ -127,9 +127,9 @@ impl Rig {
         }
     }
 
-    /// Core `core` works and completes; gives what was dropped.
+    /// Core `core` works and completes; returns the dropped frames.
     pub(crate) fn complete(&mut self, core: u16) -> Vec<u32> {
-        // After a release all frames are dropped: the worker's decisions count for nothing.
+        // After a release all frames are dropped, so there is no work.
         if self.queue.open(core).is_some() {
             self.work(core);
         }

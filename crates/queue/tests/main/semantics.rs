@@ -1,14 +1,14 @@
-//! What users of Intel's DLB and of DPDK's event devices expect, case by case.
+//! The behaviour that users of Intel's DLB and of DPDK's event devices expect, case by case.
 //!
-//! The cases are those in which DPDK's software devices (event_sw, event_opdl) misorder, stop
-//! or lose: events 1 to 8 to two workers of an ordered queue.
+//! Several cases are those in which DPDK's software devices (event_sw, event_opdl) reorder, stop or lose
+//! events: events 1 to 8 go to two workers of an ordered queue.
 
 use crate::common::{Pile, frame, number, numbers};
 use flowyard_frame::{Action, Batch, FlowKey, Frame, LANES, Lanes, To};
 use flowyard_queue::model::Model;
 use flowyard_queue::{Open, Order, Queue, Sink};
 
-/// Both kinds of a queue.
+/// The queue and its model.
 fn both(order: Order, consumers: u16, capacity: usize) -> [Box<dyn Queue>; 2] {
     let model = Model::new(order, consumers, capacity);
     [flowyard_queue::new(order, consumers, capacity), Box::new(model)]
@@ -18,7 +18,7 @@ fn next() -> Box<dyn Queue> {
     flowyard_queue::new(Order::Direct, 1, 1024)
 }
 
-/// Frames of one flow, to be handed on.
+/// Frames of one flow, with an action that hands them on.
 fn frames(which: std::ops::Range<u32>) -> Batch {
     let mut batch = Batch::default();
     for n in which {
@@ -28,7 +28,7 @@ fn frames(which: std::ops::Range<u32>) -> Batch {
     batch
 }
 
-/// Enqueues; says how many were taken.
+/// Enqueues frames; returns the number taken.
 fn enqueue(queue: &dyn Queue, which: std::ops::Range<u32>) -> u32 {
     let mut batch = frames(which);
     let lanes = batch.lanes();
@@ -41,7 +41,7 @@ fn dequeue(queue: &dyn Queue, core: u16) -> Batch {
     batch
 }
 
-/// Two workers with frames 1 to 4 and 5 to 8.
+/// The batches of two workers: frames 1 to 4, and 5 to 8.
 fn two_workers(queue: &dyn Queue) -> [Batch; 2] {
     enqueue(queue, 1..5);
     let first = dequeue(queue, 0);
@@ -49,7 +49,7 @@ fn two_workers(queue: &dyn Queue) -> [Batch; 2] {
     [first, dequeue(queue, 1)]
 }
 
-/// Everything that came out behind, as one consumer sees it.
+/// The numbers of all frames in the queue behind.
 fn all(next: &dyn Queue) -> Vec<u32> {
     let mut seen = Vec::new();
     loop {
@@ -91,7 +91,7 @@ fn slots_released_in_place_leave_the_rest_in_order() {
     }
 }
 
-/// event_sw closes slots in the order of the worker's operations; here a ticket is the frame's.
+/// event_sw closes slots in the order of the worker's operations; here each frame has its own ticket.
 #[test]
 fn the_first_frame_dropped_keeps_the_order() {
     for queue in both(Order::Ordered, 2, 64) {
@@ -105,8 +105,8 @@ fn the_first_frame_dropped_keeps_the_order() {
     }
 }
 
-/// A worker cannot forget a frame, nor forward in reverse: completing takes every lane, in lane
-/// order. A frame that it sent elsewhere closes its ticket.
+/// A worker can neither forget a frame nor reverse frames: completing takes every lane, in lane order. The
+/// ticket of a frame that the worker sent elsewhere is closed.
 #[test]
 fn completing_takes_every_lane() {
     for order in [Order::Direct, Order::Unordered, Order::Ordered, Order::Atomic] {
@@ -140,13 +140,13 @@ fn a_core_that_dies_is_named_and_released() {
             assert_eq!(queue.holder(), Some(0));
             assert_eq!(queue.release(0), 10);
             queue.flush(&*next);
-            // An atomic queue dealt the flow's later frames to the dead core: now they go to core 1.
+            // An atomic queue dealt later frames of the flow to the dead core; now they go to core 1.
             for _ in 0..3 {
                 let mut batch = dequeue(&*queue, 1);
                 queue.complete(1, &mut batch, &*next, &mut dropped);
             }
             assert_eq!(all(&*next), (10..64).collect::<Vec<_>>(), "{order:?}");
-            // The core was not dead after all: its frames are dropped.
+            // If the core completes later after all, its frames are dropped.
             let held = numbers(&dead);
             queue.complete(0, &mut dead, &*next, &mut dropped);
             assert_eq!((all(&*next), held.len(), dead.len()), (vec![], 10, 0));
@@ -157,7 +157,7 @@ fn a_core_that_dies_is_named_and_released() {
     }
 }
 
-/// One worker sits on one frame: the others go on until the window is full, and no further.
+/// One worker holds one frame: the others continue until the window is full.
 #[test]
 fn the_window_bounds_what_passes_a_slow_worker() {
     for queue in both(Order::Ordered, 2, 256) {
@@ -180,7 +180,7 @@ fn the_window_bounds_what_passes_a_slow_worker() {
     }
 }
 
-/// Credits are exact: as many frames are accepted as there are credits, and again after draining.
+/// The capacity is exact, and is available again after draining.
 #[test]
 fn the_capacity_is_exact() {
     for order in [Order::Direct, Order::Unordered, Order::Ordered, Order::Atomic] {
@@ -198,7 +198,7 @@ fn the_capacity_is_exact() {
     }
 }
 
-/// An elephant in an atomic queue gets no parallelism: all of it is on one of two workers.
+/// An elephant in an atomic queue gets no parallelism: all of its frames are with one of two workers.
 #[test]
 fn an_atomic_elephant_stays_on_one_core() {
     for queue in both(Order::Atomic, 2, 256) {
@@ -217,7 +217,7 @@ fn an_atomic_elephant_stays_on_one_core() {
     }
 }
 
-/// What `next` refuses is held, closes the window, and goes on in order when there is room.
+/// Frames that `next` refuses are held, take up the window, and leave in order when there is space.
 #[test]
 fn a_refusal_loses_nothing() {
     for order in [Order::Direct, Order::Unordered, Order::Ordered, Order::Atomic] {
@@ -238,7 +238,7 @@ fn a_refusal_loses_nothing() {
     }
 }
 
-/// Nothing that a caller gets wrong makes a queue panic, or lose its own frames.
+/// Wrong calls do not make a queue panic or lose its own frames.
 #[test]
 fn wrong_calls_do_no_harm() {
     for order in [Order::Direct, Order::Unordered, Order::Ordered, Order::Atomic] {
@@ -248,12 +248,12 @@ fn wrong_calls_do_no_harm() {
                 (queue.consumers(), queue.open(u16::MAX)),
                 (1, if order == Order::Direct { queue.open(0) } else { None })
             );
-            assert_eq!(enqueue(&*queue, 0..2), 1, "a queue has room for a frame at least");
+            assert_eq!(enqueue(&*queue, 0..2), 1, "a queue has space for at least one frame");
             queue.enqueue(&mut Batch::default(), Lanes(u32::MAX));
             assert!(order == Order::Direct || dequeue(&*queue, u16::MAX).is_empty());
             let mut batch = dequeue(&*queue, 0);
             assert!(dequeue(&*queue, 0).is_empty(), "one open batch");
-            // A frame that the queue did not give, in a lane beyond.
+            // A frame that the queue did not give the core, in a further lane.
             batch.push(frame(77, 0), FlowKey::ZERO).unwrap();
             queue.complete(0, &mut batch, &*next, &mut dropped);
             assert_eq!((all(&*next), dropped.0.len(), queue.len()), (vec![0], 1, 0));

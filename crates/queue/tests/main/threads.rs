@@ -1,4 +1,4 @@
-//! Real threads for about a second: order per flow, and conservation.
+//! Order per flow and conservation with real threads, for about a second.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -11,7 +11,7 @@ use flowyard_testkit::{Checker, Rng};
 const FRAMES: u64 = if cfg!(miri) { 40 } else { 500_000 };
 const FLOWS: u64 = 7;
 
-/// Enqueues frames of `FLOWS` flows from `first_flow` on, holding what is refused.
+/// Enqueues frames of `FLOWS` flows from `first_flow` on; refused frames are tried again.
 fn produce(queue: &dyn Queue, checker: &Mutex<Checker>, first_flow: u64) {
     let mut rng = Rng::new(first_flow);
     let mut made = 0;
@@ -36,7 +36,7 @@ fn produce(queue: &dyn Queue, checker: &Mutex<Checker>, first_flow: u64) {
     }
 }
 
-/// Works until everything went through: drops some, and takes its time now and then.
+/// Works until all frames have left; drops some frames, and sometimes yields.
 fn work(core: u16, queue: &dyn Queue, next: &dyn Queue, total: &AtomicU64, drops: &AtomicU64) {
     let mut rng = Rng::new(u64::from(core) + 99);
     let (mut batch, mut pile) = (Batch::default(), Pile::default());
@@ -67,7 +67,7 @@ fn run(order: Order, workers: u16) {
     let unordered = order == Order::Unordered;
     let checker = Mutex::new(if unordered { Checker::any_order() } else { Checker::new() });
     let (drops, worked) = (AtomicU64::new(0), AtomicBool::new(false));
-    // How many frames each producer makes is known when it is done: more than `FRAMES`.
+    // The number of frames is known only when the producers have finished; it is more than `FRAMES`.
     let total = AtomicU64::new(u64::MAX);
     std::thread::scope(|scope| {
         let producers = [0, FLOWS].map(|first| {
@@ -137,7 +137,7 @@ fn direct() {
 
 #[test]
 fn lanes_of_a_batch_in_pieces() {
-    // Scattered lanes, a ring that wraps, one thread: what goes in comes out, whichever lanes.
+    // Any lanes, a ring that wraps, one thread: every frame that goes in comes out.
     let queue = flowyard_queue::new(Order::Direct, 1, 70);
     let mut rng = Rng::new(5);
     let (mut number, mut expected) = (0, 0);

@@ -1,4 +1,4 @@
-//! Frames against etherparse: what was asked for is what an independent parser finds.
+//! Compares built frames with what etherparse, an independent parser, finds in them.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 

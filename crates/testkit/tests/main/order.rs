@@ -3,7 +3,7 @@
 use flowyard_testkit::{Checker, Violation};
 use proptest::prelude::*;
 
-/// What happens: a frame of a flow enters, or one with this number leaves, or one is dropped.
+/// A frame of a flow enters, one with this number leaves, or one is dropped.
 #[derive(Clone, Copy, Debug)]
 enum Event {
     Enter(u64),

@@ -1,4 +1,4 @@
-//! Traffic keeps what its profile promises.
+//! Traffic matches its profile.
 
 use std::collections::HashMap;
 
@@ -92,7 +92,7 @@ fn packets_come_at_the_rate() {
         let mean = (times[40_000] - 7) as f64 / 40_000.0;
         let gaps = times.windows(2).map(|pair| (pair[1] - pair[0]) as f64);
         let variance = gaps.map(|gap| (gap - mean).powi(2)).sum::<f64>() / 40_000.0;
-        // An exponential distribution's deviation is its mean.
+        // The standard deviation of an exponential distribution equals its mean.
         let deviation = if arrivals == Arrivals::Constant { 0.0 } else { 250.0 };
         assert!((mean - 250.0).abs() < 7.5, "{mean}");
         assert!((variance.sqrt() - deviation).abs() < 10.0, "{}", variance.sqrt());

@@ -1,4 +1,4 @@
-//! Differential test: ordinary stacks, built and read by the etherparse crate, read by us.
+//! Differential test: common header stacks, built and parsed by the etherparse crate, and parsed here.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -133,7 +133,7 @@ proptest! {
                 prop_assert_eq!(offset(&bytes, icmp.slice()), ours.l4);
             }
         }
-        // etherparse stored right checksums; one flipped bit behind the header makes them wrong.
+        // etherparse stored correct checksums; one flipped bit after the header makes them wrong.
         prop_assert_eq!(ours.transport_checksum(&bytes), Verdict::Good);
         let v4 = if stack.v6 { Verdict::Unknown } else { Verdict::Good };
         prop_assert_eq!(ours.ipv4_checksum(&bytes), v4);

@@ -1,4 +1,4 @@
-//! Frames built by hand, for what captures rarely have; and the vectors of the checksums.
+//! Frames built by hand, for headers that are rare in captures; and published checksums.
 
 use std::net::IpAddr;
 
@@ -17,7 +17,7 @@ flowyard_testkit::tests! {
     fragments,
     a_jumbogram_is_bounded_by_its_option,
     padding_is_not_payload_and_a_zero_total_length_is_open,
-    malformed_and_truncated_are_told_apart,
+    malformed_and_truncated_are_distinguished,
     ip_tunnels,
     gre_with_every_optional_field,
     udp_tunnels,
@@ -26,14 +26,14 @@ flowyard_testkit::tests! {
     the_crc32c_vectors needs [Need::Shared(VECTORS)],
 }
 
-/// An IPv4 packet around `payload`, its length right.
+/// An IPv4 packet around `payload`, with the correct length.
 fn ipv4(proto: u8, payload: &[u8]) -> Vec<u8> {
     let [high, low] = (20 + payload.len() as u16).to_be_bytes();
     let head = [0x45, 0xb8, high, low, 0, 0, 0, 0, 64, proto, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2];
     [&head, payload].concat()
 }
 
-/// An IPv6 packet around `payload`, its length right.
+/// An IPv6 packet around `payload`, with the correct length.
 fn ipv6(next: u8, payload: &[u8]) -> Vec<u8> {
     let [high, low] = (payload.len() as u16).to_be_bytes();
     let mut head = [0xfd; 40];
@@ -182,7 +182,7 @@ fn padding_is_not_payload_and_a_zero_total_length_is_open() {
     assert_eq!((h.fault, h.payload(&bytes)), (None, &b"query"[..]));
 }
 
-fn malformed_and_truncated_are_told_apart() {
+fn malformed_and_truncated_are_distinguished() {
     let whole = ethernet(0x0800, &ipv4(6, &tcp()));
     let cut = Headers::parse(LinkType::Ethernet, &whole[..40]);
     assert_eq!((cut.fault, cut.ports), (Some(Fault::TruncatedTransport), Some((80, 81))));

@@ -1,8 +1,7 @@
-//! Oracle: every packet of every capture against the fields tshark 4.0 found in it.
+//! Compares every packet of every capture with the fields that tshark 4.0 found in it.
 //!
-//! Columns are lists over all levels of a frame. Where ours and tshark's differ, a rule must name
-//! the reason and check that it holds for that packet (`reasons.rs`); a difference without one
-//! fails. So does a difference in the number of flows per file.
+//! Columns are lists over all levels of a frame. For each difference to tshark there must be a reason
+//! which holds for that packet (`reasons.rs`). The number of flows in each file is compared too.
 mod fields;
 mod reasons;
 
@@ -85,7 +84,7 @@ fn every_packet_agrees_with_tshark_or_differs_for_a_known_reason() {
     assert!(unexplained.is_empty(), "unexplained differences:\n{}", unexplained.join("\n"));
 }
 
-/// The columns in which ours and tshark's differ.
+/// The columns in which the parser and tshark differ.
 fn differences<'a>(case: &Case<'_>, row: &[&'a str]) -> Vec<Difference<'a>> {
     let (mut found, verdicts) = fields(case.levels, case.bytes);
     let list = |at: usize| -> Vec<&'a str> {
@@ -99,7 +98,7 @@ fn differences<'a>(case: &Case<'_>, row: &[&'a str]) -> Vec<Difference<'a>> {
         })
         .filter(|difference| difference.ours != difference.theirs)
         .collect();
-    // Checksum verdicts only where both see the same headers; another column tells otherwise.
+    // Checksums are compared only if both found the same headers; otherwise another column differs.
     let Verdicts { ip, tcp, udp, sctp } = verdicts;
     let columns = [
         (Column::IpChecksum, ip),
@@ -128,7 +127,7 @@ fn every_file_has_as_many_flows_as_the_manifest_says() {
         let file = read_file(&captures.join(&entry.file));
         let packets = packets(&file);
         if packets.iter().any(|p| LinkType::from_registry(p.link).is_none()) {
-            continue; // the manifest counts link types that are not read here
+            continue; // the manifest also counts link types that the parser does not support
         }
         let ours: BTreeSet<_> = packets.iter().filter_map(flow).collect();
         (files, flows) = (files + 1, flows + ours.len());
@@ -153,13 +152,13 @@ fn every_file_has_as_many_flows_as_the_manifest_says() {
 
 type End = (Vec<u8>, u16);
 
-/// The bidirectional 5-tuple of the outermost IP header; later fragments apart from it.
+/// The bidirectional 5-tuple of the outermost IP header; later fragments are separate flows.
 fn flow(packet: &Packet) -> Option<(End, End, u8, bool)> {
     let link = LinkType::from_registry(packet.link)?;
     let bytes = &packet.bytes;
     let ip = Headers::levels(link, bytes).find(|h| matches!(h.net, Net::Ipv4 | Net::Ipv6))?;
     let later = ip.fragment.is_later();
-    // Without the transport header that its protocol has, a packet has no 5-tuple.
+    // A packet without its transport header has no 5-tuple.
     if ip.l4 == 0 || (ip.ports.is_none() && !later && matches!(ip.proto, 6 | 17 | 132)) {
         return None;
     }

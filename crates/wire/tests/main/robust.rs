@@ -1,5 +1,5 @@
-//! Any bytes at all: no panic, offsets inside the frame, levels that end; and a frame that the
-//! capture cut is never called malformed.
+//! For arbitrary bytes: no panic, offsets inside the frame, a finite number of levels. A frame that was
+//! only cut by the capture is never reported as malformed.
 
 use flowyard_testkit::captures::{Packet, manifest, packets, read_file};
 use flowyard_testkit::harness::{Need, shared};
@@ -8,7 +8,7 @@ use proptest::prelude::*;
 
 flowyard_testkit::tests! {
     random_bytes,
-    bytes_that_lead_deep,
+    random_header_stacks,
     every_prefix_of_every_packet_of_the_small_captures needs [Need::Shared("captures")],
 }
 
@@ -23,7 +23,7 @@ const LINKS: [LinkType; 8] = [
     LinkType::LinuxSll2,
 ];
 
-/// Checks what holds for every frame; gives back its levels.
+/// Checks the invariants of a frame and returns its levels.
 fn check(link: LinkType, bytes: &[u8]) -> Vec<Headers> {
     let levels: Vec<_> = Headers::levels(link, bytes).take(bytes.len() + 2).collect();
     assert!(levels.len() <= bytes.len() / 4 + 1, "{} levels", levels.len());
@@ -50,7 +50,7 @@ fn check(link: LinkType, bytes: &[u8]) -> Vec<Headers> {
         let _ = (h.icmp(bytes), h.flow_label(bytes), h.tags.ids().count(), h.labels.ids().count());
         let _ = (h.ipv4_checksum(bytes), h.transport_checksum(bytes));
     }
-    // A level asked about another frame's bytes has no answer to give, and must not fail.
+    // Views on another frame's bytes have no meaning, but must not panic.
     let half = &bytes[..bytes.len() / 2];
     for h in &levels {
         let _ = (h.inner(half), h.src_ip(half), h.icmp(half), h.payload(half));
@@ -59,8 +59,8 @@ fn check(link: LinkType, bytes: &[u8]) -> Vec<Headers> {
     levels
 }
 
-/// Bytes that lead deep: header beginnings in random order, with random bytes between.
-fn leading_deep() -> impl Strategy<Value = Vec<u8>> {
+/// The first bytes of headers in random order, with random bytes between, so that parsing gets deep.
+fn header_stacks() -> impl Strategy<Value = Vec<u8>> {
     let piece = prop_oneof![
         Just(vec![0x81, 0x00, 0, 5]),
         Just(vec![0x88, 0xa8, 0, 5]),
@@ -105,7 +105,7 @@ proptest! {
         check(link, &bytes);
     }
 
-    fn bytes_that_lead_deep(link in prop::sample::select(LINKS.to_vec()), deep in leading_deep()) {
+    fn random_header_stacks(link in prop::sample::select(LINKS.to_vec()), deep in header_stacks()) {
         check(link, &deep);
         check(LinkType::Ethernet, &[&[2; 12][..], &deep].concat());
     }
@@ -123,7 +123,7 @@ fn every_prefix_of_every_packet_of_the_small_captures() {
             let Some(link) = LinkType::from_registry(link) else { continue };
             let whole = check(link, &bytes);
             let sound = whole.iter().all(|h| h.fault.is_none());
-            // Beyond the deepest header nothing changes; a few bytes more show that.
+            // Cuts after the last header make no difference; a few of them are tested.
             let deepest = whole.last().map_or(0, |h| h.payload as usize + 40);
             for cut in 0..bytes.len().min(deepest) {
                 for h in check(link, &bytes[..cut]) {

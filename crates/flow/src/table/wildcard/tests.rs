@@ -1,9 +1,11 @@
 use std::sync::Arc;
 
-use flowyard_frame::{Frame, proto};
+use flowyard_frame::proto;
+use flowyard_testkit::batch;
 use proptest::prelude::*;
 
 use super::*;
+use crate::table::answers::marks;
 use crate::table::{Linear, Rules};
 
 /// Few different values, so that rules overlap and keys match.
@@ -30,22 +32,6 @@ fn mask(n: u32) -> FlowKey {
 fn rule(n: u32, m: u32, priority: u16, mark: u32) -> Rule {
     let action = Action { mark, ..Action::queue(1) };
     Rule { key: key(n).masked(&mask(m)), mask: mask(m), priority, action }
-}
-
-/// The marks that a table returns for `keys`, in order.
-fn marks(table: &mut dyn Table, keys: &[FlowKey]) -> Vec<Option<u32>> {
-    let mut marks = Vec::new();
-    for chunk in keys.chunks(LANES) {
-        let mut batch = Batch::default();
-        for key in chunk {
-            batch.push(Frame::unbacked(60), *key).unwrap();
-        }
-        let all = batch.lanes();
-        let missed = table.lookup(&mut batch, all);
-        marks.extend(all.map(|lane| (!missed.has(lane)).then(|| batch.actions[lane].mark)));
-        assert!(missed.into_iter().all(|lane| batch.actions[lane] == Action::default()));
-    }
-    marks
 }
 
 /// Checks the invariants of the table.
@@ -206,8 +192,7 @@ proptest! {
         let mut rules = Rules::new(Arc::new(table), &cover);
         let keys: Vec<_> = (0..128).map(key).collect();
         for chunk in keys.chunks(LANES) {
-            let mut batch = Batch::default();
-            chunk.iter().for_each(|key| drop(batch.push(Frame::unbacked(60), *key)));
+            let mut batch = batch(chunk.iter().copied());
             let all = batch.lanes();
             let hit = all.without(rules.lookup(&mut batch, all));
             prop_assert!(rules.sure().without(hit).is_empty());

@@ -1,8 +1,8 @@
-//! Our levels in the columns of the oracle.
+//! The parser's results in the columns of tshark's output.
 
 use flowyard_wire::{Headers, Net, Verdict};
 
-/// The columns compared, numbered as in the oracle's files less the four in front.
+/// The columns that are compared, numbered as in tshark's files less the first four.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Column {
     VlanId,
@@ -33,7 +33,7 @@ pub(crate) enum Column {
 use Column::*;
 
 impl Column {
-    /// The columns compared field by field.
+    /// The columns that are compared field by field.
     pub(crate) const ALL: [Self; 19] = [
         VlanId,
         MplsLabel,
@@ -57,7 +57,7 @@ impl Column {
     ];
 }
 
-/// Our checksum verdicts, in tshark's numbers.
+/// The results of checksum verification, as tshark's numbers.
 #[derive(Default)]
 pub(crate) struct Verdicts {
     pub(crate) ip: Vec<String>,

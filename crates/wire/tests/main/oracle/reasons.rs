@@ -1,20 +1,20 @@
-//! Why tshark and we may differ. Each reason is checked on the packet it is given for.
+//! Reasons why tshark and the parser may differ. Each reason is checked for the packet that it explains.
 
 use flowyard_wire::{Fault, Headers, Net};
 
 use super::fields::Column::{self, *};
 
-/// A packet with all that is known of it.
+/// A packet, its levels, and tshark's protocols.
 pub(crate) struct Case<'a> {
     pub(crate) levels: &'a [Headers],
     pub(crate) bytes: &'a [u8],
     pub(crate) wire_len: usize,
-    /// tshark's stack of protocols, `eth:ethertype:ip:tcp`.
+    /// tshark's stack of protocols, such as `eth:ethertype:ip:tcp`.
     pub(crate) protocols: &'a str,
 }
 
 impl Case<'_> {
-    /// Our innermost level.
+    /// The innermost level.
     pub(crate) fn last(&self) -> &Headers {
         self.levels.last().expect("a frame has a level")
     }
@@ -29,7 +29,7 @@ impl Case<'_> {
         self.last().payload(self.bytes).first().copied()
     }
 
-    /// The innermost level is UDP from or to `port`.
+    /// Whether the innermost level is UDP from or to `port`.
     fn udp(&self, port: u16) -> bool {
         let last = self.last();
         last.proto == 17 && last.ports.is_some_and(|(src, dst)| src == port || dst == port)
@@ -45,19 +45,19 @@ pub(crate) struct Difference<'a> {
 }
 
 impl Difference<'_> {
-    /// tshark goes on where we end; both agree up to there.
+    /// Whether tshark parses deeper, and both agree up to there.
     fn deeper(&self) -> bool {
         self.theirs.len() > self.ours.len()
             && self.ours.iter().zip(&self.theirs).all(|(a, b)| a == b)
     }
 
-    /// We go on where tshark ends; both agree up to there.
+    /// Whether the parser goes deeper, and both agree up to there.
     fn shallower(&self) -> bool {
         self.theirs.len() < self.ours.len()
             && self.ours.iter().zip(&self.theirs).all(|(a, b)| a == b)
     }
 
-    /// One value each, different.
+    /// Whether the parser found only `ours`, and tshark only `theirs`.
     fn is(&self, column: Column, ours: &str, theirs: &str) -> bool {
         self.column == column && self.ours == [ours] && self.theirs == [theirs]
     }
@@ -65,7 +65,7 @@ impl Difference<'_> {
 
 type Reason = (&'static str, fn(&Case<'_>, &Difference<'_>) -> bool);
 
-/// The reasons, the first that holds counts.
+/// The reasons, in the order in which they are tried.
 pub(crate) const REASONS: &[Reason] = &[
     ("tshark reads the packet quoted in an ICMP error", |case, difference| {
         let quoting = match (case.last().net, case.last().icmp(case.bytes)) {
@@ -108,11 +108,14 @@ pub(crate) const REASONS: &[Reason] = &[
     ("tshark reassembles fragments, or reads on in a first fragment", |case, difference| {
         case.last().fragment.is_fragment() && difference.deeper()
     }),
-    ("tshark lists every fragment header of a packet, we keep the last", |case, difference| {
-        case.protocols.contains("ipv6.fraghdr:ipv6.fraghdr")
-            && difference.column == Ipv6FragmentOffset
-            && difference.theirs.last() == difference.ours.last().map(|s| &s[..]).as_ref()
-    }),
+    (
+        "tshark lists every fragment header of a packet, the parser keeps the last",
+        |case, difference| {
+            case.protocols.contains("ipv6.fraghdr:ipv6.fraghdr")
+                && difference.column == Ipv6FragmentOffset
+                && difference.theirs.last() == difference.ours.last().map(|s| &s[..]).as_ref()
+        },
+    ),
     ("tshark has no limit on extension headers", |case, difference| {
         case.last().fault == Some(Fault::TooManyExtensions) && difference.deeper()
     }),
@@ -176,10 +179,10 @@ pub(crate) const REASONS: &[Reason] = &[
     }),
 ];
 
-/// Files of link types that are read here: the least number that is compared.
+/// The least number of files that are compared.
 pub(crate) const FLOWS: usize = 400;
 
-/// Files whose manifest counts flows otherwise: our count, and why.
+/// Files for which the manifest has another number of flows: the parser's number, and why.
 pub(crate) const FLOWS_OTHERWISE: &[(&str, usize, &str)] = &[
     (
         "05-fragments/ndpi__fuzz-2020-02-16-11740.pcap",
@@ -199,6 +202,6 @@ pub(crate) const FLOWS_OTHERWISE: &[(&str, usize, &str)] = &[
     ),
 ];
 
-/// Files of which tshark reads only the start, and why.
+/// Files that tshark reads only in part, and why.
 pub(crate) const STOPS: &[(&str, &str)] =
     &[("13-formats/gopacket__be__test901.pcapng", "the next section is of version 2.0")];
