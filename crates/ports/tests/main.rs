@@ -6,3 +6,4 @@ mod corpus;
 mod damage;
 mod formats;
 mod independent;
+mod traffic;

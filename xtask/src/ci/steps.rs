@@ -99,7 +99,12 @@ pub(super) fn miri(ci: &mut Ci) -> Result<()> {
         return ci.skip(&format!("the nightly toolchain has no miri: {last}"));
     }
     ci.start_fuzz_build()?; // Miri uses one thread, so there is a processor for it
-    for tests in ["-p flowyard-queue --lib --test threads", "-p flowyard-pool --lib"] {
+    let all = [
+        "-p flowyard-queue --lib",
+        "-p flowyard-queue --test main threads::",
+        "-p flowyard-pool --lib",
+    ];
+    for tests in all {
         let mut command = ci.cargo(&format!("+nightly miri test {tests}"));
         command.env("MIRIFLAGS", "-Zmiri-disable-isolation");
         run(command.env("CARGO_TARGET_DIR", "target/miri"))?;
