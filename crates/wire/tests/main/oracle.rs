@@ -2,6 +2,8 @@
 //!
 //! Columns are lists over all levels of a frame. For each difference to tshark there must be a reason
 //! which holds for that packet (`reasons.rs`). The number of flows in each file is compared too.
+#![allow(clippy::print_stdout, reason = "the test reports what it compared")]
+
 mod fields;
 mod reasons;
 

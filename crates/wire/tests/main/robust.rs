@@ -1,5 +1,6 @@
 //! For arbitrary bytes: no panic, offsets inside the frame, a finite number of levels. A frame that was
 //! only cut by the capture is never reported as malformed.
+#![allow(clippy::print_stdout, reason = "the test reports what it compared")]
 
 use flowyard_testkit::captures::{Packet, manifest, packets, read_file};
 use flowyard_testkit::harness::{Need, shared};
