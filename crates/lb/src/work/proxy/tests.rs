@@ -233,130 +233,217 @@ impl Receiver {
     }
 }
 
-/// Runs a connection between two hosts with a random seed.
-fn connection(seed: u64, v6: bool) -> (usize, usize) {
-    let mut rng = Rng::new(seed);
-    let (mut work, key) = proxied(v6);
-    let n = len(v6);
-    let bytes = |rng: &mut Rng, most: u64| {
-        let len = rng.below(most);
-        (0..len).map(|_| rng.bits() as u8).collect::<Vec<u8>>()
-    };
-    let isn = [rng.bits() as u32, u32::MAX - rng.below(100) as u32][rng.below(2) as usize];
-    let mut client = Sender::new(isn, bytes(&mut rng, 6000));
-    let mut server = Sender::new(rng.bits() as u32, bytes(&mut rng, 3000));
-    let (mut at_server, mut at_client) = (Receiver::default(), Receiver::default());
-    let (mut synced, mut opened, mut answered) = (false, false, false);
-    let server_mss = 100 + rng.below(1300) as u16;
-    let (mut mss, mut there) = (0, None);
-    let (loss, double) = (rng.below(40), rng.below(20));
-    let mut wire: Vec<(bool, Vec<u8>)> = Vec::new();
-    let (mut inserted, mut steps) = (0, 0);
-    while !(client.is_done() && server.is_done()) {
-        steps += 1;
-        assert!(steps < 60_000, "seed {seed}: {} {}", client.acked, server.acked);
-        let mut send = |to_server: bool, key: &FlowKey, segment: &Segment| {
-            wire.push((to_server, segment.bytes(key)));
+/// A connection between two hosts through the balancer.
+struct Path {
+    seed: u64,
+    rng: Rng,
+    work: Balance,
+    /// From the client to the VIP.
+    key: FlowKey,
+    /// From the backend to the balancer, once known.
+    back: Option<FlowKey>,
+    client: Sender,
+    server: Sender,
+    at_client: Receiver,
+    at_server: Receiver,
+    /// Whether the server has the SYN.
+    synced: bool,
+    /// Whether the client has the SYN and ACK.
+    answered: bool,
+    /// Whether the server has the ACK of its SYN.
+    opened: bool,
+    server_mss: u16,
+    /// The MSS that the client was offered.
+    mss: usize,
+    /// Percentage of frames that are lost.
+    loss: u64,
+    /// Percentage of frames that are duplicated.
+    double: u64,
+    /// Frames in flight; true if they go to the server.
+    wire: Vec<(bool, Vec<u8>)>,
+    /// The number of segments that began with a header.
+    inserted: usize,
+}
+
+impl Path {
+    fn new(seed: u64, v6: bool) -> Self {
+        let mut rng = Rng::new(seed);
+        let (work, key) = proxied(v6);
+        let bytes = |rng: &mut Rng, most: u64| {
+            let len = rng.below(most);
+            (0..len).map(|_| rng.bits() as u8).collect::<Vec<u8>>()
         };
-        match rng.below(6) {
-            0 if !answered => {
-                let syn = Segment { seq: isn, flags: SYN, mss: Some(1400), ..Segment::default() };
+        let isn = [rng.bits() as u32, u32::MAX - rng.below(100) as u32][rng.below(2) as usize];
+        let client = Sender::new(isn, bytes(&mut rng, 6000));
+        let server = Sender::new(rng.bits() as u32, bytes(&mut rng, 3000));
+        let server_mss = 100 + rng.below(1300) as u16;
+        let (loss, double) = (rng.below(40), rng.below(20));
+        let (at_client, at_server) = (Receiver::default(), Receiver::default());
+        Self {
+            seed,
+            rng,
+            work,
+            key,
+            back: None,
+            client,
+            server,
+            at_client,
+            at_server,
+            synced: false,
+            answered: false,
+            opened: false,
+            server_mss,
+            mss: 0,
+            loss,
+            double,
+            wire: Vec::new(),
+            inserted: 0,
+        }
+    }
+
+    fn is_done(&self) -> bool {
+        self.client.is_done() && self.server.is_done()
+    }
+
+    fn to_server(&mut self, segment: &Segment) {
+        self.wire.push((true, segment.bytes(&self.key)));
+    }
+
+    fn to_client(&mut self, segment: &Segment) {
+        if let Some(back) = &self.back {
+            self.wire.push((false, segment.bytes(back)));
+        }
+    }
+
+    /// One random action of a host, or the arrival of a frame.
+    fn step(&mut self) {
+        match self.rng.below(6) {
+            0 if !self.answered => {
+                let syn = Segment {
+                    seq: self.client.isn,
+                    flags: SYN,
+                    mss: Some(1400),
+                    ..Segment::default()
+                };
                 // Fast Open: data in a SYN is removed, and the client sends it again.
-                let payload = if seed.is_multiple_of(3) {
-                    client.data[..client.data.len().min(50)].to_vec()
-                } else {
-                    vec![]
+                let payload = match self.seed.is_multiple_of(3) {
+                    true => self.client.data[..self.client.data.len().min(50)].to_vec(),
+                    false => vec![],
                 };
-                send(true, &key, &Segment { payload, ..syn });
+                self.to_server(&Segment { payload, ..syn });
             }
-            0 if !client.is_done() || !opened => {
-                let ack = at_client.answer(&mut rng);
-                let segment = client.segment(&mut rng, mss);
-                send(true, &key, &Segment { ack: ack.ack, sack: ack.sack, ..segment });
+            0 if !self.client.is_done() || !self.opened => {
+                let ack = self.at_client.answer(&mut self.rng);
+                let segment = self.client.segment(&mut self.rng, self.mss);
+                self.to_server(&Segment { ack: ack.ack, sack: ack.sack, ..segment });
             }
-            1 if answered => {
-                let ack = at_client.answer(&mut rng);
+            1 if self.answered => {
+                let ack = self.at_client.answer(&mut self.rng);
                 // Occasionally a keepalive probe, one byte before the next (RFC 9293 section 3.8.4).
-                let probe = usize::from(rng.below(8) == 0);
-                let seq = client.number(client.sent).wrapping_sub(probe as u32);
-                send(true, &key, &Segment { seq, ..ack });
+                let probe = usize::from(self.rng.below(8) == 0);
+                let seq = self.client.number(self.client.sent).wrapping_sub(probe as u32);
+                self.to_server(&Segment { seq, ..ack });
             }
-            2 if synced && !opened => {
-                let Some(back) = there else { continue };
-                let (seq, ack) = (server.isn, at_server.irs.wrapping_add(1));
-                let mss = Some(server_mss);
-                send(
-                    false,
-                    &back,
-                    &Segment { seq, ack, flags: SYN | ACK, mss, ..Segment::default() },
-                );
+            2 if self.synced && !self.opened => {
+                let (seq, ack) = (self.server.isn, self.at_server.irs.wrapping_add(1));
+                let mss = Some(self.server_mss);
+                let flags = SYN | ACK;
+                self.to_client(&Segment { seq, ack, flags, mss, ..Segment::default() });
             }
-            2 | 3 if opened => {
-                let Some(back) = there else { continue };
-                let ack = at_server.answer(&mut rng);
-                let segment = match rng.below(2) {
-                    0 => Segment { seq: server.number(server.sent), ..ack },
-                    _ => Segment { ack: ack.ack, sack: ack.sack, ..server.segment(&mut rng, 500) },
+            2 | 3 if self.opened => {
+                let ack = self.at_server.answer(&mut self.rng);
+                let segment = match self.rng.below(2) {
+                    0 => Segment { seq: self.server.number(self.server.sent), ..ack },
+                    _ => {
+                        let segment = self.server.segment(&mut self.rng, 500);
+                        Segment { ack: ack.ack, sack: ack.sack, ..segment }
+                    }
                 };
-                send(false, &back, &segment);
+                self.to_client(&segment);
             }
-            _ if !wire.is_empty() => {
-                let (to_server, frame) = wire.swap_remove(rng.below(wire.len() as u64) as usize);
-                if rng.below(100) < double {
-                    wire.push((to_server, frame.clone()));
-                }
-                let lost = rng.below(100) < loss;
-                // Loss, on either side of the balancer.
-                if lost && rng.below(2) == 0 {
-                    continue;
-                }
-                let (action, got) = balance(&mut work, &frame);
-                assert_eq!(action.to, To::Port(if to_server { 1 } else { 40 }), "seed {seed}");
-                if lost {
-                    continue;
-                }
-                let (seen, segment) = Segment::read(&got);
-                if to_server {
-                    there = Some(seen.flow().reversed());
-                    if segment.flags & SYN != 0 {
-                        assert_eq!((segment.payload.len(), segment.seq), (0, isn));
-                        (synced, at_server.irs) = (true, segment.seq);
-                        continue;
-                    }
-                    if synced && !opened && segment.ack == server.number(0) {
-                        opened = true;
-                    }
-                    if !opened {
-                        continue;
-                    }
-                    assert!(segment.payload.len() <= server_mss.into(), "seed {seed}");
-                    let begins = segment.payload.starts_with(&expected(&key));
-                    inserted += usize::from(begins);
-                    at_server.take(&segment);
-                    server_receives(&mut server, &segment);
-                } else {
-                    assert_eq!(seen.flow(), key.flow().reversed());
-                    if segment.flags & SYN != 0 {
-                        assert_eq!(segment.ack, client.number(0));
-                        (answered, at_client.irs) = (true, segment.seq);
-                        mss = usize::from(segment.mss.unwrap());
-                        assert_eq!(mss + n, server_mss.into());
-                        continue;
-                    }
-                    at_client.take(&segment);
-                    client_receives(&mut client, &segment, &at_server, n);
-                }
-            }
+            _ if !self.wire.is_empty() => self.arrive(),
             _ => {}
         }
     }
-    let bytes: Vec<u8> =
-        at_server.got[..at_server.next - 1].iter().map(|byte| byte.unwrap()).collect();
-    assert!(bytes == [expected(&key), client.data].concat(), "seed {seed}");
-    let bytes: Vec<u8> =
-        at_client.got[..at_client.next - 1].iter().map(|byte| byte.unwrap()).collect();
-    assert!(bytes == server.data, "seed {seed}");
-    (inserted, steps)
+
+    /// A frame in flight is duplicated, lost or delivered, in any order.
+    fn arrive(&mut self) {
+        let at = self.rng.below(self.wire.len() as u64) as usize;
+        let (to_server, frame) = self.wire.swap_remove(at);
+        if self.rng.below(100) < self.double {
+            self.wire.push((to_server, frame.clone()));
+        }
+        let lost = self.rng.below(100) < self.loss;
+        // Loss, on either side of the balancer.
+        if lost && self.rng.below(2) == 0 {
+            return;
+        }
+        let (action, got) = balance(&mut self.work, &frame);
+        assert_eq!(action.to, To::Port(if to_server { 1 } else { 40 }), "seed {}", self.seed);
+        if lost {
+            return;
+        }
+        let (seen, segment) = Segment::read(&got);
+        if to_server {
+            self.back = Some(seen.flow().reversed());
+            self.server_takes(&segment);
+        } else {
+            assert_eq!(seen.flow(), self.key.flow().reversed());
+            self.client_takes(&segment);
+        }
+    }
+
+    fn server_takes(&mut self, segment: &Segment) {
+        if segment.flags & SYN != 0 {
+            assert_eq!((segment.payload.len(), segment.seq), (0, self.client.isn));
+            (self.synced, self.at_server.irs) = (true, segment.seq);
+            return;
+        }
+        if self.synced && !self.opened && segment.ack == self.server.number(0) {
+            self.opened = true;
+        }
+        if !self.opened {
+            return;
+        }
+        assert!(segment.payload.len() <= self.server_mss.into(), "seed {}", self.seed);
+        let begins = segment.payload.starts_with(&expected(&self.key));
+        self.inserted += usize::from(begins);
+        self.at_server.take(segment);
+        server_receives(&mut self.server, segment);
+    }
+
+    fn client_takes(&mut self, segment: &Segment) {
+        let n = len(self.key.is_ipv6());
+        if segment.flags & SYN != 0 {
+            assert_eq!(segment.ack, self.client.number(0));
+            (self.answered, self.at_client.irs) = (true, segment.seq);
+            self.mss = usize::from(segment.mss.unwrap());
+            assert_eq!(self.mss + n, self.server_mss.into());
+            return;
+        }
+        self.at_client.take(segment);
+        client_receives(&mut self.client, segment, &self.at_server, n);
+    }
+}
+
+/// Runs a connection between two hosts with a random seed. Returns the number of segments with a header, and
+/// of steps.
+fn connection(seed: u64, v6: bool) -> (usize, usize) {
+    let mut path = Path::new(seed, v6);
+    let mut steps = 0;
+    while !path.is_done() {
+        steps += 1;
+        let (client, server) = (path.client.acked, path.server.acked);
+        assert!(steps < 60_000, "seed {seed}: {client} {server}");
+        path.step();
+    }
+    let received = |receiver: &Receiver| -> Vec<u8> {
+        receiver.got[..receiver.next - 1].iter().map(|byte| byte.unwrap()).collect()
+    };
+    let wanted = [expected(&path.key), path.client.data].concat();
+    assert!(received(&path.at_server) == wanted, "seed {seed}");
+    assert!(received(&path.at_client) == path.server.data, "seed {seed}");
+    (path.inserted, steps)
 }
 
 fn server_receives(server: &mut Sender, segment: &Segment) {
