@@ -4,7 +4,7 @@
 //! ```text
 //!  net ──> namespaces and veths     line ──> two hosts and the instance between them
 //!  sys ──> system calls             traffic ──> streams and numbered datagrams, checked by the receiver
-//!  needs ─> whether a test can run
+//!  needs ─> optional programs, and what a test prints
 //! ```
 //!
 //! A failure panics, as in a test. Only tests depend on this crate.

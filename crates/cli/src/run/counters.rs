@@ -1,4 +1,4 @@
-//! The counters of a run: every core, every queue, every drop.
+//! The final counters of a run, as text and as JSON: every core, every queue, every drop.
 
 use std::collections::BTreeMap;
 
@@ -8,21 +8,21 @@ use flowyard_yard::Counters;
 use flowyard_yard::run::Outcome;
 use serde::Serialize;
 
-/// What `flowyard run --json` prints.
+/// The JSON document of `flowyard run --json`.
 #[derive(Serialize)]
-pub(crate) struct RunCounters {
-    /// From start to end.
+pub(crate) struct Report {
+    /// Duration of the run.
     elapsed_s: f64,
-    /// Frames in + copies = frames out + drops + frames held.
+    /// Whether frames in + copies = frames out + drops + frames held.
     balanced: bool,
     /// Frames still inside at the end.
     held: u64,
     total: CoreCounters,
     cores: Vec<CoreCounters>,
     queues: Vec<QueueCounters>,
-    /// What was decided about elephants, oldest first.
-    decisions: Vec<DecisionRow>,
-    /// By the counters that tables name.
+    /// Decisions about elephants, oldest first.
+    decisions: Vec<DecisionReport>,
+    /// Counters that table entries name.
     counters: Vec<NamedCounter>,
     remarks: Vec<String>,
 }
@@ -49,14 +49,14 @@ struct CoreCounters {
 }
 
 #[derive(Serialize)]
-struct DecisionRow {
+struct DecisionReport {
     at_s: f64,
     core: u16,
     /// `rebalance`, `promote`, `outcome`, `demote` or `refuse`.
     what: &'static str,
-    /// The flow, where it is about one.
+    /// The flow, if the decision is about one.
     flow: Option<String>,
-    /// The whole of it, with its figures.
+    /// The decision in words, with its numbers.
     text: String,
 }
 
@@ -74,11 +74,11 @@ struct NamedCounter {
     name: String,
     frames: u64,
     bytes: u64,
-    /// Frames by core that received them.
+    /// Frames by the core that received them.
     cores: Vec<u64>,
 }
 
-impl RunCounters {
+impl Report {
     pub(crate) fn of(outcome: &Outcome) -> Self {
         let core = |counters: &Counters, died: Option<String>, cores: usize| CoreCounters {
             rx_frames: counters.rx_frames,
@@ -120,7 +120,7 @@ impl RunCounters {
                     done: queue.done,
                 })
                 .collect(),
-            decisions: outcome.decisions.iter().map(DecisionRow::of).collect(),
+            decisions: outcome.decisions.iter().map(DecisionReport::of).collect(),
             counters: outcome
                 .counts
                 .iter()
@@ -136,7 +136,7 @@ impl RunCounters {
     }
 }
 
-impl DecisionRow {
+impl DecisionReport {
     fn of(decision: &Decision) -> Self {
         let (what, flow) = match &decision.what {
             What::Rebalance { .. } => ("rebalance", None),
@@ -155,7 +155,7 @@ impl DecisionRow {
     }
 }
 
-/// The share of the run in which a core (or this number of cores together) was busy.
+/// The share of the run in which a core, or this number of cores together, was busy.
 fn busy(counters: &Counters, outcome: &Outcome, cores: usize) -> f64 {
     let whole = outcome.elapsed.max(1) as f64 * cores.max(1) as f64;
     (counters.busy_ns as f64 / whole).min(1.0)
@@ -204,14 +204,14 @@ fn cores(outcome: &Outcome) -> Table {
         .column(Column::number("core"))
         .column(Column::number("received").unit("frames"))
         .column(Column::number("").unit("bytes"))
-        .column(Column::number("worked on").unit("frames"))
+        .column(Column::number("processed").unit("frames"))
         .column(Column::number("sent").unit("frames"))
         .column(Column::number("").unit("bytes"))
         .column(Column::number("dropped").unit("frames"))
-        .column(Column::number("by entry").unit("frames"))
-        .column(Column::number("by rule").unit("frames"))
-        .column(Column::number("moves").unit("of flows"))
-        .column(Column::number("held back").unit("frames"))
+        .column(Column::number("exact hits").unit("frames"))
+        .column(Column::number("rule hits").unit("frames"))
+        .column(Column::number("flow moves").unit("times"))
+        .column(Column::number("moves deferred").unit("frames"))
         .column(Column::number("busy"));
     let row = |name: Cell, c: &Counters, cores: usize| {
         [
@@ -241,9 +241,9 @@ fn queues(outcome: &Outcome) -> Table {
         .column(Column::text("queue"))
         .column(Column::text("order"))
         .column(Column::number("entered").unit("frames"))
-        .column(Column::number("left inside").unit("frames"));
+        .column(Column::number("inside").unit("frames"));
     for queue in &outcome.queues {
-        let name = if queue.is_tx { format!("tx of {}", queue.name) } else { queue.name.clone() };
+        let name = if queue.is_tx { format!("{} (tx)", queue.name) } else { queue.name.clone() };
         table.push([
             Cell::new(name).tone(Tone::Strong),
             Cell::new(format!("{:?}", queue.order).to_lowercase()),
@@ -254,7 +254,7 @@ fn queues(outcome: &Outcome) -> Table {
     table
 }
 
-/// How many of the decisions are shown: the last.
+/// Maximum number of decisions to print, the latest ones.
 const SHOWN: usize = 20;
 
 fn elephants(outcome: &Outcome) -> Table {
@@ -264,10 +264,10 @@ fn elephants(outcome: &Outcome) -> Table {
         more => format!("Elephants (the last {SHOWN} of {more} decisions)"),
     };
     let mut table = Table::new(title)
-        .column(Column::number("after").unit("s"))
+        .column(Column::number("time").unit("s"))
         .column(Column::number("core"))
         .column(Column::number("busy"))
-        .column(Column::number("waiting").unit("frames"))
+        .column(Column::number("queued").unit("frames"))
         .column(Column::number("dropped").unit("frames"))
         .column(Column::text("decision"));
     for decision in &all[all.len().saturating_sub(SHOWN)..] {
@@ -286,8 +286,8 @@ fn elephants(outcome: &Outcome) -> Table {
 fn counters(outcome: &Outcome) -> Table {
     let mut table = Table::new("Counters")
         .column(Column::text("counter"))
-        .column(Column::number("counted").unit("frames"))
-        .column(Column::number("").unit("bytes"));
+        .column(Column::number("frames"))
+        .column(Column::number("bytes"));
     for count in &outcome.counts {
         table.push([
             Cell::new(count.name.clone()).tone(Tone::Strong),

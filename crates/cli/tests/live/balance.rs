@@ -1,7 +1,7 @@
 //! The load balancer between real clients and real servers: nginx, HAProxy and memcached behind `flowyard
 //! run`, curl and our own clients in front of it.
 //!
-//! A test whose programs are not installed is skipped.
+//! HAProxy and memcached are optional: without them these tests use nginx alone, or no memcached.
 
 mod balancer;
 mod behind;
@@ -17,9 +17,18 @@ mod servers;
 mod site;
 mod tunnel;
 
-use flowyard_livekit::needs::{self, has};
+use flowyard_testkit::harness::Need;
 
-/// Whether these tests are skipped; prints the reason.
-fn skipped() -> bool {
-    needs::skipped() || !has("nginx") || !has("curl")
+/// What all these tests need.
+const SERVERS: [Need; 9] = crate::live_and([Need::Program("nginx"), Need::Program("curl")]);
+
+flowyard_testkit::tests! {
+    mod behind,
+    mod changes,
+    mod cluster,
+    mod hard,
+    mod health,
+    mod modes,
+    mod next_hops,
+    mod proxied,
 }

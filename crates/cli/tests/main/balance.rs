@@ -11,6 +11,16 @@ use crate::yard::{Yard, wait};
 use rustix::process::Signal;
 use serde_json::Value;
 
+flowyard_testkit::tests! {
+    a_backend_that_does_not_answer_is_down_until_it_does,
+    a_check_that_cannot_run_is_logged_once,
+    checks_run_as_the_user_that_is_left_and_no_faster_than_their_rate,
+    what_is_counted_is_shown_and_exported,
+    a_flow_is_traced_to_its_backend_and_stays_while_others_come_and_go,
+    unknown_names_are_refused_with_the_known_ones,
+    every_drop_of_a_balancer_is_reported_with_its_reason_and_the_fix,
+}
+
 /// A flow of the capture that has frames all the time.
 const BULK: &str = "udp 192.0.2.101:53397 > 192.0.2.10:5204";
 
@@ -75,7 +85,6 @@ fn count(of: &Value, name: &str) -> u64 {
     of["counters"][name].as_u64().unwrap()
 }
 
-#[test]
 fn a_backend_that_does_not_answer_is_down_until_it_does() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -116,8 +125,7 @@ fn a_backend_that_does_not_answer_is_down_until_it_does() {
     drop(listener);
 }
 
-#[test]
-fn a_check_that_cannot_run_is_reported_once() {
+fn a_check_that_cannot_run_is_logged_once() {
     let check = "kind = \"command\"\ncommand = [\"/no/such/check\"]\ninterval_ms = 20\nfall = 9";
     let yard = Yard::start(&config(check, &[A]), &[]);
     let log = yard.wait_for_log("backend is down");
@@ -127,7 +135,6 @@ fn a_check_that_cannot_run_is_reported_once() {
     assert!(log.contains(said), "{log}");
 }
 
-#[test]
 fn checks_run_as_the_user_that_is_left_and_no_faster_than_their_rate() {
     let folder = tempfile::tempdir().unwrap();
     fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o777)).unwrap();
@@ -157,7 +164,6 @@ fn checks_run_as_the_user_that_is_left_and_no_faster_than_their_rate() {
     assert!(checks(&all) as f64 <= most, "{} of {most}", checks(&all));
 }
 
-#[test]
 fn what_is_counted_is_shown_and_exported() {
     let yard = Yard::start(&config("", &[A, B]), &["--metrics", "0"]);
     let dns = service(&yard, "dns", |dns| count(dns, "in_packets") > 500);
@@ -197,7 +203,6 @@ fn what_is_counted_is_shown_and_exported() {
     assert!(yard.ask(&["top", "--once", "--interval", "0.1"]).contains("Services"));
 }
 
-#[test]
 fn a_flow_is_traced_to_its_backend_and_stays_while_others_come_and_go() {
     let mut yard = Yard::start(&config("", &[A, B]), &[]);
     let bulk = || yard.json(&["lb", "trace", BULK]);
@@ -222,18 +227,18 @@ fn a_flow_is_traced_to_its_backend_and_stays_while_others_come_and_go() {
     }
     let set = yard.json(&["lb", "set-weight", "dns/a", "7"]);
     assert_eq!((&set["weight"], &set["manual_weight"]), (&7.0.into(), &7.into()));
-    // A reload: a backend comes. The flow stays, and so does what was done by hand.
+    // A reload that adds a backend: the flow and the changes made by hand stay.
     let before = yard.json(&["lb", "show"])["generation"].as_u64().unwrap();
     fs::write(yard.config(), config("", &[A, B, C])).unwrap();
     yard.signal(Signal::HUP);
-    yard.wait_for_log("new tables taken over");
+    yard.wait_for_log("tables reloaded");
     let after = yard.json(&["lb", "show"]);
     assert_eq!(after["generation"].as_u64().unwrap(), before + 1, "one generation");
     assert_eq!(bulk()["backend"], Value::from(home.as_str()));
     let at = usize::from(home == "b");
     assert_eq!(after["services"][0]["backends"][at]["state"], "drained");
     assert_eq!(after["services"][1]["backends"][0]["manual_weight"], 7);
-    // One that is wrong changes nothing, and says where.
+    // A wrong configuration changes nothing, and the error names the place.
     let wrong = config("", &[A, B, C]).replacen("127.0.0.3", "127.0.0.x", 1);
     let line = 1 + wrong.lines().position(|line| line.contains("127.0.0.x")).unwrap();
     fs::write(yard.config(), wrong).unwrap();
@@ -249,7 +254,7 @@ fn a_flow_is_traced_to_its_backend_and_stays_while_others_come_and_go() {
     assert_eq!(yard.json(&["lb", "drain", &backend, "--undo"])["state"], "up");
     let undone = yard.json(&["lb", "set-weight", "dns/a", "--undo"]);
     assert_eq!((&undone["weight"], &undone["manual_weight"]), (&1.0.into(), &Value::Null));
-    // Its backend goes: so does the flow.
+    // When its backend is removed, the flow moves.
     let left: Vec<&str> =
         [A, B, C].into_iter().filter(|b| !b.contains(&format!("\"{home}\""))).collect();
     fs::write(yard.config(), config("", &left)).unwrap();
@@ -263,7 +268,6 @@ fn a_flow_is_traced_to_its_backend_and_stays_while_others_come_and_go() {
     assert!(status.success() && text.contains("0 held"), "{text}");
 }
 
-#[test]
 fn unknown_names_are_refused_with_the_known_ones() {
     let yard = Yard::start(&config("", &[A, B]), &[]);
     let refused = |args: &[&str]| {
@@ -291,7 +295,6 @@ fn unknown_names_are_refused_with_the_known_ones() {
     assert!(text(&output.stderr).contains("is not a balancer"), "{}", text(&output.stderr));
 }
 
-#[test]
 fn every_drop_of_a_balancer_is_reported_with_its_reason_and_the_fix() {
     // The connection table is full at once, and no service matches the rest of the capture.
     let text = config("", &[A])

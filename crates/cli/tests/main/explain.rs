@@ -2,8 +2,24 @@
 
 use std::collections::HashMap;
 
-use crate::common::{csv, good, json, run, shared};
+use crate::common::{csv, good, json, run};
+use flowyard_testkit::harness::{Need, shared};
 use serde_json::Value;
+
+flowyard_testkit::tests! {
+    microsofts_vectors needs [Need::Shared(MICROSOFT)],
+    flow_director_vectors needs [Need::Shared(DIRECTOR)],
+    the_filter_memory_sets_the_bucket,
+    rules_decide_where_they_match,
+    a_packet_finds_the_tables_as_they_were_when_it_came,
+    an_expected_queue_holds_or_says_why_not,
+    the_proposed_rule_brings_the_flow_to_the_queue,
+    a_chosen_port_lands_where_it_was_chosen_for,
+}
+
+/// Test data beside the repository.
+const MICROSOFT: &str = "vectors/rss_microsoft.csv";
+const DIRECTOR: &str = "vectors/fdir_82599.csv";
 
 const FLOW: &str = "tcp 10.0.0.1:40000 > 10.0.0.2:11211";
 
@@ -28,9 +44,8 @@ fn flow(proto: &str, row: &HashMap<String, String>, names: [&str; 4]) -> String 
 }
 
 /// Microsoft's "Verifying the RSS Hash Calculation", with three sizes of the indirection table.
-#[test]
 fn microsofts_vectors() {
-    let Some(path) = shared("vectors/rss_microsoft.csv") else { return };
+    let path = shared(MICROSOFT);
     let rows = csv(&path);
     assert_eq!(rows.len(), 8);
     for row in rows {
@@ -60,9 +75,8 @@ fn microsofts_vectors() {
 }
 
 /// The 82599's hashes as computed by its driver, for every row that can be written as a flow.
-#[test]
 fn flow_director_vectors() {
-    let Some(path) = shared("vectors/fdir_82599.csv") else { return };
+    let path = shared(DIRECTOR);
     let mut compared = 0;
     for row in csv(&path) {
         let proto = ["proto 253", "udp", "tcp", "sctp"][hex(&row["flow_type"]) as usize & 3];
@@ -89,7 +103,6 @@ fn flow_director_vectors() {
 }
 
 /// In a smaller table, the bucket is given by the low bits of the hash.
-#[test]
 fn the_filter_memory_sets_the_bucket() {
     for (pballoc, bits) in [("64k", 13), ("128k", 14), ("256k", 15)] {
         let value = json(["explain", FLOW, "--pballoc", pballoc, "--json"]);
@@ -99,7 +112,6 @@ fn the_filter_memory_sets_the_bucket() {
     }
 }
 
-#[test]
 fn rules_decide_where_they_match() {
     let folder = tempfile::tempdir().unwrap();
     let rules = folder.path().join("rules.txt");
@@ -149,7 +161,6 @@ fn capture(path: &std::path::Path, directions: &str) {
     writer.finish().unwrap();
 }
 
-#[test]
 fn a_packet_finds_the_tables_as_they_were_when_it_came() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("one.pcapng");
@@ -189,7 +200,6 @@ fn a_packet_finds_the_tables_as_they_were_when_it_came() {
     crate::common::refused(&run(["explain", &format!("{}:10", path.display())]));
 }
 
-#[test]
 fn an_expected_queue_holds_or_says_why_not() {
     let rss = json(["explain", FLOW, "--json"])["policies"]["rss"]["queue"].as_u64().unwrap();
     for queue in 0..16 {
@@ -209,7 +219,7 @@ fn an_expected_queue_holds_or_says_why_not() {
         if queue == rss {
             continue;
         }
-        // The fixes work: the port, and the entry of the table.
+        // Both fixes work: another source port, another entry of the table.
         let fixes: Vec<_> = expect["policies"]["rss"]["fix"]
             .as_array()
             .unwrap()
@@ -230,9 +240,8 @@ fn an_expected_queue_holds_or_says_why_not() {
     assert!(text.contains("Does the flow get queue 3?") && text.contains("source port"), "{text}");
 }
 
-/// The suggested rule steers the flow to the queue.
-#[test]
-fn the_rule_of_a_fix_steers_the_flow_there() {
+/// The filter rule proposed as a fix brings the flow to the expected queue.
+fn the_proposed_rule_brings_the_flow_to_the_queue() {
     let folder = tempfile::tempdir().unwrap();
     let rules = folder.path().join("rules.txt");
     let policy = format!("fdir={}", rules.display());
@@ -255,7 +264,6 @@ fn the_rule_of_a_fix_steers_the_flow_there() {
     }
 }
 
-#[test]
 fn a_chosen_port_lands_where_it_was_chosen_for() {
     for (adapter, flow, port) in [
         ("x520", FLOW, ":40000"),

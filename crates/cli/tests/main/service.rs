@@ -9,10 +9,23 @@ use std::process::Command;
 
 use crate::common::{flowyard, refused};
 use crate::yard::{DROPPED, Yard, config, wait};
+use flowyard_testkit::harness::Need;
 use rustix::process::Signal;
 use serde_json::Value;
 
-#[test]
+flowyard_testkit::tests! {
+    no_capability_is_left_in_any_thread,
+    root_writes_a_capture_into_a_folder_that_is_anothers needs [Need::Root],
+    as_root_an_instance_changes_to_the_given_user needs [Need::Root],
+    logs_are_lines_of_json_and_a_reload_is_logged,
+    logs_for_the_journal_have_its_levels_and_off_is_off,
+    metrics_have_the_format_that_prometheus_reads,
+    systemd_is_notified_of_ready_reloading_alive_and_stopping,
+    the_unit_uses_what_the_program_has,
+    the_doctor_reports_problems_with_their_fix_and_its_status,
+    the_doctors_commands_fix_a_veth needs VETH_NEEDS,
+}
+
 fn no_capability_is_left_in_any_thread() {
     let yard = Yard::start(&config(), &["--metrics", "0"]);
     yard.wait_for_log("running");
@@ -36,12 +49,7 @@ fn no_capability_is_left_in_any_thread() {
     assert!(threads >= 5, "cores, control, metrics and the first: {threads}");
 }
 
-#[test]
 fn root_writes_a_capture_into_a_folder_that_is_anothers() {
-    if !rustix::process::geteuid().is_root() {
-        let _ = std::io::stderr().write_all(b"skipped: needs root\n");
-        return;
-    }
     let folder = tempfile::tempdir().unwrap();
     let config = folder.path().join("yard.toml");
     let out = folder.path().join("out.pcap");
@@ -56,12 +64,7 @@ fn root_writes_a_capture_into_a_folder_that_is_anothers() {
     assert!(fs::metadata(&out).unwrap().len() > 1_000_000, "{}", crate::common::text(&ran.stdout));
 }
 
-#[test]
 fn as_root_an_instance_changes_to_the_given_user() {
-    if !rustix::process::geteuid().is_root() {
-        let _ = std::io::stderr().write_all(b"skipped: needs root\n");
-        return;
-    }
     let yard = Yard::start(&config(), &["--user", "nobody"]);
     yard.wait_for_log("running");
     let status = fs::read_to_string(format!("/proc/{}/status", yard.child.id())).unwrap();
@@ -81,7 +84,6 @@ fn as_root_an_instance_changes_to_the_given_user() {
     assert!(crate::common::text(&unknown.unwrap().stderr).contains("no user 'x y z'"));
 }
 
-#[test]
 fn logs_are_lines_of_json_and_a_reload_is_logged() {
     let mut yard = Yard::start(&config(), &["--log-format", "json"]);
     let lines = |yard: &Yard| -> Vec<Value> {
@@ -90,7 +92,7 @@ fn logs_are_lines_of_json_and_a_reload_is_logged() {
     yard.wait_for_log("running");
     fs::write(yard.config(), config().replace("drop = true", "queue = \"a\"")).unwrap();
     yard.signal(Signal::HUP);
-    yard.wait_for_log("new tables taken over");
+    yard.wait_for_log("tables reloaded");
     let tables = yard.json(&["show", "tables"]);
     let listed = tables["cores"][0]["tables"][0]["listed"].as_array().unwrap();
     assert!(
@@ -106,14 +108,13 @@ fn logs_are_lines_of_json_and_a_reload_is_logged() {
     let told = |text: &str| {
         log.iter().find(|line| line["message"].as_str().is_some_and(|m| m.contains(text)))
     };
-    for text in ["running", "drain begins", "drained", "new tables"] {
+    for text in ["running", "draining", "drained", "tables reloaded"] {
         assert_eq!(told(text).unwrap_or_else(|| panic!("{text} in {log:?}"))["level"], "INFO");
     }
     assert_eq!(told("nothing changed").unwrap()["level"], "ERROR");
     assert!(told("drained").unwrap()["received"].as_u64().unwrap() > 0);
 }
 
-#[test]
 fn logs_for_the_journal_have_its_levels_and_off_is_off() {
     let mut yard = Yard::start_with(&config(), &[], &[("JOURNAL_STREAM", "8:1")]);
     let log = yard.wait_for_log("running");
@@ -185,7 +186,6 @@ fn http(address: &str, request: &str) -> (String, String) {
     (head.into(), body.into())
 }
 
-#[test]
 fn metrics_have_the_format_that_prometheus_reads() {
     // The address is in the configuration, not in --metrics.
     let yard =
@@ -228,7 +228,6 @@ fn metrics_have_the_format_that_prometheus_reads() {
     assert!(crate::common::text(&bad.unwrap().stderr).contains("--metrics: 'x' is not an address"));
 }
 
-#[test]
 fn systemd_is_notified_of_ready_reloading_alive_and_stopping() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("notify");
@@ -257,7 +256,6 @@ fn systemd_is_notified_of_ready_reloading_alive_and_stopping() {
     assert!(status.success());
 }
 
-#[test]
 fn the_unit_uses_what_the_program_has() {
     let unit = fs::read_to_string(crate::common::root().join("dist/flowyard@.service")).unwrap();
     let value = |key: &str| {
@@ -278,7 +276,6 @@ fn the_unit_uses_what_the_program_has() {
     }
 }
 
-#[test]
 fn the_doctor_reports_problems_with_their_fix_and_its_status() {
     let output = flowyard().args(["doctor", "--interface", "none7", "--json"]).output().unwrap();
     assert_eq!(output.status.code(), Some(1));
@@ -296,12 +293,15 @@ fn the_doctor_reports_problems_with_their_fix_and_its_status() {
         flowyard().args(["doctor", "docs/examples/forward.toml", "--all"]).output().unwrap();
     let text = crate::common::text(&output.stdout);
     assert!(text.contains("kernel: Linux") && text.contains("processors: "), "{text}");
-    assert!(!text.contains("CONFIG_XDP_SOCKETS") && !text.contains("fix:  ethtool"), "{text}");
+    assert!(!text.contains("CONFIG_XDP_SOCKETS") && !text.contains("fix: ethtool"), "{text}");
     let bad = flowyard().args(["doctor", "/nonexistent.toml"]).output().unwrap();
     assert!(refused(&bad).contains("name a readable file"));
     let bad = flowyard().args(["doctor", "--kind", "token_ring"]).output().unwrap();
     assert!(refused(&bad).contains("possible values: af_xdp, af_packet, tap"));
 }
+
+const VETH_NEEDS: [Need; 4] =
+    [Need::Namespaces, Need::Program("ip"), Need::Program("ethtool"), Need::Program("python3")];
 
 /// Runs the doctor for the veth `va` in a new namespace, then the commands that it printed, then the
 /// doctor again.
@@ -311,29 +311,17 @@ mount -t sysfs none /sys
 ip link add va numrxqueues 2 numtxqueues 2 type veth peer name vb
 ip link set va up; ip link set vb up
 "$1" doctor --interface va --kind af_xdp --json > "$2/before" || true
-python3 - "$2/before" > "$2/fix" <<'END'
+python3 - "$2/before" > "$2/fixes" <<'END'
 import json, sys
 for one in json.load(open(sys.argv[1]))["findings"]:
     if one["about"] == "offload va":
         print(one["fix"].split(";")[0])
 END
-sh -e "$2/fix"
+sh -e "$2/fixes"
 "$1" doctor --interface va --kind af_xdp --json > "$2/after" || true
 "#;
 
-#[test]
 fn the_doctors_commands_fix_a_veth() {
-    let tools = ["unshare", "ip", "ethtool", "python3"];
-    let has = |tool: &str| {
-        Command::new("sh").args(["-c", &format!("command -v {tool} >/dev/null")]).status()
-    };
-    let missing = tools.iter().find(|tool| !has(tool).is_ok_and(|status| status.success()));
-    let namespace = Command::new("unshare").args(["-n", "-m", "true"]).output();
-    if missing.is_some() || !namespace.is_ok_and(|output| output.status.success()) {
-        let text = "skipped: needs root, unshare, ip, ethtool and python3\n";
-        let _ = std::io::stderr().write_all(text.as_bytes());
-        return;
-    }
     let folder = tempfile::tempdir().unwrap();
     let output = Command::new("unshare")
         .args(["-n", "-m", "sh", "-c", VETH, "sh", env!("CARGO_BIN_EXE_flowyard")])

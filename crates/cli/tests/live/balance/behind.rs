@@ -14,11 +14,14 @@ use super::load::Requests;
 use super::modes::{answers, told, upload};
 use super::servers::Farm;
 use super::site::{BACKEND, EAST, Site, locals, mac, vips};
-use super::skipped;
 use super::tunnel::Tunnel;
 use crate::yard::drops;
 use flowyard_livekit::needs::tell;
 use flowyard_livekit::net::{Net, alone};
+
+flowyard_testkit::tests! {
+    clients_learn_of_a_smaller_mtu_behind_the_balancer needs super::SERVERS,
+}
 
 /// MTU of the link.
 const NARROW: u16 = 1400;
@@ -71,11 +74,7 @@ fn routers(site: &Site) -> [Net; 2] {
     routers
 }
 
-#[test]
 fn clients_learn_of_a_smaller_mtu_behind_the_balancer() {
-    if skipped() {
-        return;
-    }
     let _alone = alone();
     for mode in [Mode::Dnat, Mode::FullNat, Mode::Ipip] {
         let clock = crate::yard::clock();

@@ -9,10 +9,14 @@ use super::load::{Load, Requests, Web, content};
 use super::modes::answers;
 use super::servers::Farm;
 use super::site::{Site, vips};
-use super::skipped;
 use crate::yard::{drops, wait_until};
 use flowyard_livekit::needs::tell;
 use flowyard_livekit::net::alone;
+
+flowyard_testkit::tests! {
+    drained_backends_restart_and_no_request_fails needs super::SERVERS,
+    downloads_continue_while_backends_are_added_and_removed needs super::SERVERS,
+}
 
 /// Clients of both families, with short and with kept connections.
 pub(crate) fn clients() -> Vec<Requests> {
@@ -31,11 +35,7 @@ fn empty(site: &Site, n: usize) {
     wait_until("a drained backend", || left().is_empty() && left().is_empty());
 }
 
-#[test]
 fn drained_backends_restart_and_no_request_fails() {
-    if skipped() {
-        return;
-    }
     let _alone = alone();
     for mode in [Mode::Dnat, Mode::Dsr] {
         let clock = crate::yard::clock();
@@ -80,11 +80,7 @@ fn drained_backends_restart_and_no_request_fails() {
     }
 }
 
-#[test]
 fn downloads_continue_while_backends_are_added_and_removed() {
-    if skipped() {
-        return;
-    }
     let _alone = alone();
     let file: Arc<[u8]> = content(200 << 20).into();
     for mode in [Mode::FullNat, Mode::Dsr] {

@@ -9,9 +9,14 @@ use super::load::{Web, content};
 use super::modes::{answers, narrow};
 use super::servers::Farm;
 use super::site::{Site, vips};
-use super::skipped;
 use flowyard_livekit::needs::tell;
 use flowyard_livekit::net::alone;
+
+flowyard_testkit::tests! {
+    the_loss_of_a_balancer_breaks_no_connection needs super::SERVERS,
+    a_restart_breaks_no_connection needs super::SERVERS,
+    other_seeds_break_connections needs super::SERVERS,
+}
 
 /// Connections by each IP version.
 const CONNECTIONS: usize = 60;
@@ -47,11 +52,7 @@ fn start(site: &Site, n: usize, seed: u64) -> Balancer {
     Balancer::start(site, Config { number: n, seed, ..Config::of(site) })
 }
 
-#[test]
 fn the_loss_of_a_balancer_breaks_no_connection() {
-    if skipped() {
-        return;
-    }
     let _alone = alone();
     let clock = crate::yard::clock();
     let site = Site::new(3, 3, Mode::Dsr);
@@ -105,11 +106,7 @@ fn the_loss_of_a_balancer_breaks_no_connection() {
 }
 
 /// A load balancer that is restarted has no state, but sends every flow to the same backend as before.
-#[test]
 fn a_restart_breaks_no_connection() {
-    if skipped() {
-        return;
-    }
     let _alone = alone();
     let site = Site::new(1, 3, Mode::Dnat);
     let _farm = Farm::start(&site, &[]);
@@ -137,11 +134,7 @@ fn a_restart_breaks_no_connection() {
 }
 
 /// Counter-check: load balancers that choose differently break connections.
-#[test]
 fn other_seeds_break_connections() {
-    if skipped() {
-        return;
-    }
     let _alone = alone();
     let site = Site::new(3, 3, Mode::Dsr);
     let _farm = Farm::start(&site, &[]);

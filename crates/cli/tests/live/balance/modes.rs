@@ -9,11 +9,21 @@ use super::balancer::{Balancer, Config, Mode};
 use super::load::{Requests, Web, content, echoes, memcached, small};
 use super::servers::{Echo, Farm, Server};
 use super::site::{Site, vips};
-use super::skipped;
 use super::tunnel::Tunnel;
 use crate::yard::{drops, total, wait_until};
-use flowyard_livekit::needs::{has, tell};
+use flowyard_livekit::needs::{is_installed, tell};
 use flowyard_livekit::net::{Net, alone};
+
+flowyard_testkit::tests! {
+    dsr needs super::SERVERS,
+    dnat needs super::SERVERS,
+    fullnat needs super::SERVERS,
+    ipip needs super::SERVERS,
+    ipip_by_the_other_family needs super::SERVERS,
+    gue needs super::SERVERS,
+    dnat_by_af_xdp needs super::SERVERS,
+    ipip_by_af_xdp needs super::SERVERS,
+}
 
 /// Waits until the VIPs respond.
 pub(crate) fn answers(client: &Net) {
@@ -92,7 +102,7 @@ fn everything(site: &Site, config: Config) {
     let farm = Farm::start(site, &[]);
     let all = 1..=site.backends.len();
     let echo: Vec<Echo> = all.clone().map(|n| Echo::start(site, n)).collect();
-    let caches: Vec<Server> = match has("memcached") {
+    let caches: Vec<Server> = match is_installed("memcached") {
         true => all.clone().map(|n| super::servers::memcached(site, n)).collect(),
         false => Vec::new(),
     };
@@ -159,9 +169,6 @@ fn everything(site: &Site, config: Config) {
 }
 
 fn by(mode: Mode, change: impl FnOnce(&mut Config)) {
-    if skipped() {
-        return;
-    }
     let _alone = alone();
     let site = Site::new(1, 2, mode);
     let mut config = Config::of(&site);
@@ -173,42 +180,34 @@ fn by(mode: Mode, change: impl FnOnce(&mut Config)) {
     everything(&site, config);
 }
 
-#[test]
 fn dsr() {
     by(Mode::Dsr, |_| {});
 }
 
-#[test]
 fn dnat() {
     by(Mode::Dnat, |config| config.cores = 2);
 }
 
-#[test]
 fn fullnat() {
     by(Mode::FullNat, |config| (config.cores, config.choice) = (2, "roundrobin"));
 }
 
-#[test]
 fn ipip() {
     by(Mode::Ipip, |_| {});
 }
 
-#[test]
 fn ipip_by_the_other_family() {
     by(Mode::Ipip, |config| config.crossed = true);
 }
 
-#[test]
 fn gue() {
     by(Mode::Gue, |_| {});
 }
 
-#[test]
 fn dnat_by_af_xdp() {
     by(Mode::Dnat, |config| (config.kind, config.choice) = ("af_xdp", "least"));
 }
 
-#[test]
 fn ipip_by_af_xdp() {
     by(Mode::Ipip, |config| config.kind = "af_xdp");
 }

@@ -13,10 +13,16 @@ use super::load::{Requests, Web, echoes, small};
 use super::modes::answers;
 use super::servers::{Echo, Farm};
 use super::site::{Site, vips};
-use super::skipped;
 use crate::yard::{drops, wait_until};
 use flowyard_livekit::needs::tell;
 use flowyard_livekit::net::{Net, alone};
+
+flowyard_testkit::tests! {
+    next_hops_are_asked_for_dsr needs super::SERVERS,
+    next_hops_are_asked_for_dnat_by_af_xdp needs super::SERVERS,
+    next_hops_are_asked_for_fullnat needs super::SERVERS,
+    who_traces_the_way_sees_the_balancer needs super::SERVERS,
+}
 
 /// The MAC address of `addr` in the neighbour table of `net`, if it is known.
 fn neighbour(net: &Net, addr: &str) -> Option<String> {
@@ -41,9 +47,6 @@ fn works(site: &Site) {
 
 /// All of it with ports of this kind; backend 2 changes its MAC address.
 fn asked(mode: Mode, kind: &'static str) {
-    if skipped() {
-        return;
-    }
     let _alone = alone();
     let site = Site::new(1, 2, mode);
     site.forget();
@@ -102,17 +105,14 @@ fn asked(mode: Mode, kind: &'static str) {
     drop(farm);
 }
 
-#[test]
 fn next_hops_are_asked_for_dsr() {
     asked(Mode::Dsr, "af_packet");
 }
 
-#[test]
 fn next_hops_are_asked_for_dnat_by_af_xdp() {
     asked(Mode::Dnat, "af_xdp");
 }
 
-#[test]
 fn next_hops_are_asked_for_fullnat() {
     asked(Mode::FullNat, "af_packet");
 }
@@ -162,11 +162,7 @@ fn expired(frame: &[u8], port: u16) -> Option<IpAddr> {
     is.then_some(from)
 }
 
-#[test]
 fn who_traces_the_way_sees_the_balancer() {
-    if skipped() {
-        return;
-    }
     let _alone = alone();
     for (mode, asks) in [(Mode::Dsr, true), (Mode::Dnat, false), (Mode::FullNat, true)] {
         let site = Site::new(1, 1, mode);

@@ -8,19 +8,19 @@ use super::load::{Requests, Web, content};
 use super::modes::{answers, through_narrow, upload};
 use super::servers::{Farm, Kind};
 use super::site::{Site, vips};
-use super::skipped;
 use crate::yard::{drops, wait_until};
 use flowyard_livekit::needs::tell;
 use flowyard_livekit::net::alone;
 
+flowyard_testkit::tests! {
+    servers_learn_the_clients_address needs super::SERVERS,
+    servers_that_expect_the_header_do_not_answer_without_it needs super::SERVERS,
+}
+
 /// Size of the large file in bytes.
 const LARGE: usize = 32 << 20;
 
-#[test]
 fn servers_learn_the_clients_address() {
-    if skipped() {
-        return;
-    }
     let _alone = alone();
     let clock = crate::yard::clock();
     let site = Site::new(1, 2, Mode::FullNat);
@@ -78,11 +78,7 @@ fn servers_learn_the_clients_address() {
 }
 
 /// Counter-check: without the header, these servers do not answer.
-#[test]
 fn servers_that_expect_the_header_do_not_answer_without_it() {
-    if skipped() {
-        return;
-    }
     let _alone = alone();
     let site = Site::new(1, 2, Mode::FullNat);
     let farm = Farm::of(&site, &[], Kind::Proxied);

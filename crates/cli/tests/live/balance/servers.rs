@@ -199,12 +199,14 @@ impl Farm {
             Kind::Proxied => ("proxy_protocol", "accept-proxy"),
             _ => ("", ""),
         };
-        self.web[n - 1] =
-            if n == 2 && self.kind != Kind::Nginx && flowyard_livekit::needs::has("haproxy") {
-                vec![nginx(net, &name, 8081, files), haproxy_that(net, 8081, bind)]
-            } else {
-                vec![nginx_that(net, &name, 80, files, listen)]
-            };
+        self.web[n - 1] = if n == 2
+            && self.kind != Kind::Nginx
+            && flowyard_livekit::needs::is_installed("haproxy")
+        {
+            vec![nginx(net, &name, 8081, files), haproxy_that(net, 8081, bind)]
+        } else {
+            vec![nginx_that(net, &name, 80, files, listen)]
+        };
     }
 
     pub(crate) fn stop_one(&mut self, n: usize) {

@@ -9,9 +9,18 @@ use std::time::Duration;
 use crate::run::order::{Seen, watch};
 use crate::yard::{Live, drops, total, wait_until};
 use flowyard_livekit::line::{Kind, Line, Plan, ips};
-use flowyard_livekit::needs::skipped;
 use flowyard_livekit::net::{Net, alone};
 use flowyard_livekit::traffic::{Datagrams, stream};
+
+flowyard_testkit::tests! {
+    af_packet needs crate::LIVE,
+    af_packet_on_two_cores needs crate::LIVE,
+    af_xdp needs crate::LIVE,
+    af_xdp_on_two_cores needs crate::LIVE,
+    tap needs crate::LIVE,
+    tap_on_two_cores needs crate::LIVE,
+    reordering_is_detected needs crate::LIVE,
+}
 
 fn bytes() -> u64 {
     if std::env::var_os("FLOWYARD_GIGABYTE").is_some_and(|on| on == "1") {
@@ -124,9 +133,6 @@ fn wrong_checksums(net: &Net) -> u64 {
 }
 
 fn judged(plan: Plan) {
-    if skipped() {
-        return;
-    }
     let _alone = alone();
     let (line, bytes) = (line(plan), bytes());
     let before = if plan.kind == Kind::Tap { sent(&line.b, "vd") } else { ends(&line) };
@@ -175,42 +181,32 @@ fn judged(plan: Plan) {
     assert!(rx * 1448 > bytes, "{rx} frames are too few for the bytes sent");
 }
 
-#[test]
 fn af_packet() {
     judged(Plan::of(Kind::Packet));
 }
 
-#[test]
 fn af_packet_on_two_cores() {
     judged(Plan { cores: 2, order: "ordered", ..Plan::of(Kind::Packet) });
 }
 
-#[test]
 fn af_xdp() {
     judged(Plan::of(Kind::Xdp));
 }
 
-#[test]
 fn af_xdp_on_two_cores() {
     judged(Plan { cores: 2, order: "ordered", ..Plan::of(Kind::Xdp) });
 }
 
-#[test]
 fn tap() {
     judged(Plan::of(Kind::Tap));
 }
 
-#[test]
 fn tap_on_two_cores() {
     judged(Plan { cores: 2, order: "atomic", ..Plan::of(Kind::Tap) });
 }
 
 /// The watcher detects reordering, by a queue without order.
-#[test]
 fn reordering_is_detected() {
-    if skipped() {
-        return;
-    }
     let _alone = alone();
     let line = line(Plan { cores: 2, order: "unordered", ..Plan::of(Kind::Packet) });
     let text = line.plan.text().replace("kind = \"forward\"", "kind = \"forward\"\ncost_ns = 3000");

@@ -8,7 +8,6 @@
 //! ```
 //!
 //! `FLOWYARD_FAUCET` and `FLOWYARD_OS_KEN_BIN` name the folders with the programs, if they are not in PATH.
-//! Tests of a program that is missing are skipped.
 
 mod by_hand;
 mod faucet;
@@ -25,6 +24,12 @@ use flowyard_ports::live::Interface;
 
 use crate::yard::{Live, wait_until};
 use flowyard_livekit::net::Net;
+
+flowyard_testkit::tests! {
+    mod by_hand,
+    mod faucet,
+    mod os_ken,
+}
 
 /// Four hosts, the switch between them, and the controllers' host.
 struct Star {
@@ -206,19 +211,16 @@ fn ends(live: Live, what: &str, also: &[&str]) {
     assert_eq!(odd, []);
 }
 
-/// The program in the folder that an environment variable names, or in PATH. Prints that the test is skipped
-/// if it does not run.
-fn program(variable: &str, name: &str, needs: &str) -> Option<PathBuf> {
+/// The program in the folder that an environment variable names, or in PATH; an error says what is needed.
+fn program(variable: &str, name: &str, needs: &str) -> Result<PathBuf, String> {
     let found =
         std::env::var_os(variable).map_or_else(|| name.into(), |at| Path::new(&at).join(name));
     let mut command = Command::new(&found);
     command.arg("--version").env("PATH", path(&found)).env("OSKEN_HUB_TYPE", "eventlet");
     if command.output().is_ok_and(|output| output.status.success()) {
-        return Some(found);
+        return Ok(found);
     }
-    let line = format_args!("skipped: needs {needs}; name the folder of {name} in {variable}\n");
-    let _ = std::io::Write::write_fmt(&mut std::io::stderr(), line);
-    None
+    Err(format!("{needs}; {variable} names the folder of {name}"))
 }
 
 /// PATH with the program's folder in front.
