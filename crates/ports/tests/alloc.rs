@@ -13,6 +13,10 @@ use std::{
 use crate::common::{Out, Packet, Variant, gzip, pcap};
 use flowyard_ports::{Source, pcap::Reader};
 
+flowyard_testkit::tests! {
+    reading_allocates_nothing_per_packet,
+}
+
 thread_local! {
     /// Number of calls and bytes.
     static COUNT: Cell<(u64, u64)> = const { Cell::new((0, 0)) };
@@ -60,7 +64,6 @@ fn cost(file: Vec<u8>, packets: usize) -> (u64, u64) {
     (after.0 - before.0, after.1 - before.1)
 }
 
-#[test]
 fn reading_allocates_nothing_per_packet() {
     let micros = Variant { big: false, nanos: false, modified: false };
     let classic = |n: usize| {

@@ -6,3 +6,15 @@ mod corpus;
 mod damage;
 mod formats;
 mod independent;
+
+flowyard_testkit::tests! {
+    mod alloc,
+    mod corpus,
+    mod damage,
+    mod formats,
+    mod independent,
+}
+
+fn main() -> std::process::ExitCode {
+    flowyard_testkit::harness::run(tests())
+}
