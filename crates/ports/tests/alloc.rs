@@ -9,6 +9,11 @@ use crate::common::{Out, Packet, Variant, gzip, pcap};
 use flowyard_ports::{Source, pcap::Reader};
 use flowyard_testkit::alloc::{Count, Counting};
 
+flowyard_testkit::tests! {
+    reading_allocates_nothing_per_packet,
+}
+
+
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
@@ -30,7 +35,6 @@ fn cost(file: Vec<u8>, packets: usize) -> (u64, u64) {
     (after.calls - before.calls, after.bytes - before.bytes)
 }
 
-#[test]
 fn reading_allocates_nothing_per_packet() {
     let micros = Variant { big: false, nanos: false, modified: false };
     let classic = |n: usize| {

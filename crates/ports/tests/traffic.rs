@@ -7,7 +7,10 @@ use flowyard_ports::{
 use flowyard_testkit::{Profile, Traffic};
 use flowyard_wire::LinkType;
 
-#[test]
+flowyard_testkit::tests! {
+    traffic_survives_a_capture,
+}
+
 fn traffic_survives_a_capture() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("traffic.pcapng");

@@ -14,6 +14,10 @@ use flowyard_wire::LinkType;
 
 use crate::common::{all_policies, setup};
 
+flowyard_testkit::tests! {
+    memory_grows_with_flows_and_not_with_frames,
+}
+
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
@@ -62,7 +66,6 @@ fn cost(adapter: &str, path: &Path) -> Cost {
     }
 }
 
-#[test]
 fn memory_grows_with_flows_and_not_with_frames() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name);
@@ -77,7 +80,7 @@ fn memory_grows_with_flows_and_not_with_frames() {
         assert!(calls < 10_000, "{adapter}: {calls} allocations for 160,000 packets");
         let Cost { peak: many, reported, .. } = cost(adapter, &path("flows"));
         let each = (many - short) as f64 / 50_000.0;
-        println!(
+        flowyard_testkit::note!(
             "{adapter}: {short}, {long} bytes; {each:.0} bytes a connection, {reported} reported"
         );
         // A full table doubles, and the old one is in memory at the same time: up to three times the

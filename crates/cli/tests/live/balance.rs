@@ -1,7 +1,7 @@
 //! The load balancer between real clients and real servers: nginx, HAProxy and memcached behind `flowyard
 //! run`, curl and our own clients in front of it.
 //!
-//! HAProxy and memcached are optional: without them these tests use nginx alone, or no memcached.
+//! Every test needs nginx and curl.
 
 mod balancer;
 mod behind;
@@ -16,11 +16,6 @@ mod proxied;
 mod servers;
 mod site;
 mod tunnel;
-
-use flowyard_testkit::harness::Need;
-
-/// What all these tests need.
-const SERVERS: [Need; 9] = crate::live_and([Need::Program("nginx"), Need::Program("curl")]);
 
 flowyard_testkit::tests! {
     mod behind,

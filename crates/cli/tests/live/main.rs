@@ -1,8 +1,8 @@
 //! The command on real interfaces in network namespaces that the tests make: `flowyard run`, the load
 //! balancer, `flowyard bench`.
 //!
-//! `FLOWYARD_BINARY` names another build of the command than the one beside the tests; with `FLOWYARD_LIVE=0`
-//! these tests are ignored.
+//! `FLOWYARD_BINARY` names another build of the command than the one beside the tests; `FLOWYARD_LIVE=0` skips
+//! these tests.
 //!
 //! Tests wait for events, not for times. Their deadlines are far longer than any machine takes.
 
@@ -13,33 +13,16 @@ mod yard;
 
 use flowyard_testkit::harness::Need;
 
-/// What all live tests need.
-const LIVE: [Need; 7] = [
-    Need::Live,
-    Need::Namespaces,
-    Need::Program("ip"),
-    Need::Program("ethtool"),
-    Need::Program("ping"),
-    Need::Program("nstat"),
-    Need::Program("ss"),
-];
-
-/// [`LIVE`] and `more`.
-const fn live_and<const N: usize, const ALL: usize>(more: [Need; N]) -> [Need; ALL] {
-    assert!(LIVE.len() + N == ALL);
-    let mut all = [Need::Live; ALL];
-    let mut at = 0;
-    while at < ALL {
-        all[at] = if at < LIVE.len() { LIVE[at] } else { more[at - LIVE.len()] };
-        at += 1;
-    }
-    all
-}
+const LIVE: Need = Need::Live;
+const NAMESPACES: Need = Need::Namespaces;
+const IP: Need = Need::Program("ip");
+const ETHTOOL: Need = Need::Program("ethtool");
+const PING: Need = Need::Program("ping");
 
 flowyard_testkit::tests! {
-    mod balance,
-    mod bench,
-    mod run,
+    mod balance needs [LIVE, NAMESPACES, IP, ETHTOOL, PING, Need::Program("nginx"), Need::Program("curl")],
+    mod bench needs [LIVE, NAMESPACES, IP],
+    mod run needs [LIVE, NAMESPACES, IP, ETHTOOL, PING],
 }
 
 fn main() -> std::process::ExitCode {

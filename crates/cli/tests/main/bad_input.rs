@@ -3,7 +3,6 @@
 use std::path::Path;
 
 use crate::common::{refused, run, run_with};
-use flowyard_testkit::harness::Need;
 
 flowyard_testkit::tests! {
     invalid_captures_are_refused,
@@ -11,7 +10,7 @@ flowyard_testkit::tests! {
     invalid_arguments_are_refused,
     rule_files_name_line_and_column,
     no_partial_report_is_left,
-    a_folder_without_permission_is_named needs [Need::NotRoot],
+    a_folder_without_permission_is_named needs [flowyard_testkit::harness::Need::NotRoot],
     links_and_special_files_are_not_replaced,
 }
 
@@ -76,7 +75,7 @@ fn invalid_flows_are_refused() {
         ("tcp 10.0.0.1:1 > [2001:db8::1]:80", &["one IP version"]),
         ("icmp 10.0.0.1:1 > 10.0.0.2", &["has a port"]),
         ("tcp 10.0.0.1:1 > 10.0.0.2:80 vlan 4096", &["4096", "0 to 4095"]),
-        ("tcp 10.0.0.1:1 > 10.0.0.2:80 twice", &["'twice' is unexpected after the flow"]),
+        ("tcp 10.0.0.1:1 > 10.0.0.2:80 twice", &["'twice' is left over"]),
         ("proto 256 10.0.0.1 > 10.0.0.2", &["0 to 255"]),
         ("two\nlines", &["no protocol"]),
         ("\x1b[31mred", &["no protocol"]),

@@ -13,7 +13,7 @@ use serde_json::Value;
 
 flowyard_testkit::tests! {
     a_backend_that_does_not_answer_is_down_until_it_does,
-    a_check_that_cannot_run_is_logged_once,
+    a_check_that_cannot_run_is_reported_once,
     checks_run_as_the_user_that_is_left_and_no_faster_than_their_rate,
     what_is_counted_is_shown_and_exported,
     a_flow_is_traced_to_its_backend_and_stays_while_others_come_and_go,
@@ -125,7 +125,7 @@ fn a_backend_that_does_not_answer_is_down_until_it_does() {
     drop(listener);
 }
 
-fn a_check_that_cannot_run_is_logged_once() {
+fn a_check_that_cannot_run_is_reported_once() {
     let check = "kind = \"command\"\ncommand = [\"/no/such/check\"]\ninterval_ms = 20\nfall = 9";
     let yard = Yard::start(&config(check, &[A]), &[]);
     let log = yard.wait_for_log("backend is down");
@@ -227,18 +227,18 @@ fn a_flow_is_traced_to_its_backend_and_stays_while_others_come_and_go() {
     }
     let set = yard.json(&["lb", "set-weight", "dns/a", "7"]);
     assert_eq!((&set["weight"], &set["manual_weight"]), (&7.0.into(), &7.into()));
-    // A reload that adds a backend: the flow and the changes made by hand stay.
+    // A reload: a backend comes. The flow stays, and so does what was done by hand.
     let before = yard.json(&["lb", "show"])["generation"].as_u64().unwrap();
     fs::write(yard.config(), config("", &[A, B, C])).unwrap();
     yard.signal(Signal::HUP);
-    yard.wait_for_log("tables reloaded");
+    yard.wait_for_log("new tables taken over");
     let after = yard.json(&["lb", "show"]);
     assert_eq!(after["generation"].as_u64().unwrap(), before + 1, "one generation");
     assert_eq!(bulk()["backend"], Value::from(home.as_str()));
     let at = usize::from(home == "b");
     assert_eq!(after["services"][0]["backends"][at]["state"], "drained");
     assert_eq!(after["services"][1]["backends"][0]["manual_weight"], 7);
-    // A wrong configuration changes nothing, and the error names the place.
+    // One that is wrong changes nothing, and says where.
     let wrong = config("", &[A, B, C]).replacen("127.0.0.3", "127.0.0.x", 1);
     let line = 1 + wrong.lines().position(|line| line.contains("127.0.0.x")).unwrap();
     fs::write(yard.config(), wrong).unwrap();
@@ -254,7 +254,7 @@ fn a_flow_is_traced_to_its_backend_and_stays_while_others_come_and_go() {
     assert_eq!(yard.json(&["lb", "drain", &backend, "--undo"])["state"], "up");
     let undone = yard.json(&["lb", "set-weight", "dns/a", "--undo"]);
     assert_eq!((&undone["weight"], &undone["manual_weight"]), (&1.0.into(), &Value::Null));
-    // When its backend is removed, the flow moves.
+    // Its backend goes: so does the flow.
     let left: Vec<&str> =
         [A, B, C].into_iter().filter(|b| !b.contains(&format!("\"{home}\""))).collect();
     fs::write(yard.config(), config("", &left)).unwrap();

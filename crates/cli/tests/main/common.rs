@@ -1,4 +1,4 @@
-//! Runs the built binary, and finds the test data.
+//! Runs the built binary.
 
 use std::ffi::OsStr;
 use std::io::Write;

@@ -2,24 +2,23 @@
 
 use std::collections::HashMap;
 
-use crate::common::{csv, good, json, run};
-use flowyard_testkit::harness::{Need, shared};
+use crate::common::{csv, good, json, run, shared};
+use flowyard_testkit::harness::{self, Need};
 use serde_json::Value;
 
 flowyard_testkit::tests! {
-    microsofts_vectors needs [Need::Shared(MICROSOFT)],
-    flow_director_vectors needs [Need::Shared(DIRECTOR)],
+    microsofts_vectors needs [Need::Shared(RSS)],
+    flow_director_vectors needs [Need::Shared(FDIR)],
     the_filter_memory_sets_the_bucket,
     rules_decide_where_they_match,
     a_packet_finds_the_tables_as_they_were_when_it_came,
     an_expected_queue_holds_or_says_why_not,
-    the_proposed_rule_brings_the_flow_to_the_queue,
+    the_rule_of_a_fix_steers_the_flow_there,
     a_chosen_port_lands_where_it_was_chosen_for,
 }
 
-/// Test data beside the repository.
-const MICROSOFT: &str = "vectors/rss_microsoft.csv";
-const DIRECTOR: &str = "vectors/fdir_82599.csv";
+const RSS: &str = "vectors/rss_microsoft.csv";
+const FDIR: &str = "vectors/fdir_82599.csv";
 
 const FLOW: &str = "tcp 10.0.0.1:40000 > 10.0.0.2:11211";
 
@@ -45,8 +44,7 @@ fn flow(proto: &str, row: &HashMap<String, String>, names: [&str; 4]) -> String 
 
 /// Microsoft's "Verifying the RSS Hash Calculation", with three sizes of the indirection table.
 fn microsofts_vectors() {
-    let path = shared(MICROSOFT);
-    let rows = csv(&path);
+    let rows = csv(&harness::shared(RSS));
     assert_eq!(rows.len(), 8);
     for row in rows {
         let names = ["src", "sport", "dst", "dport"];
@@ -76,9 +74,8 @@ fn microsofts_vectors() {
 
 /// The 82599's hashes as computed by its driver, for every row that can be written as a flow.
 fn flow_director_vectors() {
-    let path = shared(DIRECTOR);
     let mut compared = 0;
-    for row in csv(&path) {
+    for row in csv(&harness::shared(FDIR)) {
         let proto = ["proto 253", "udp", "tcp", "sctp"][hex(&row["flow_type"]) as usize & 3];
         let mut flow = flow(proto, &row, ["src_ip", "src_port", "dst_ip", "dst_port"]);
         let tci = hex(&row["vlan_tci"]);
@@ -219,7 +216,7 @@ fn an_expected_queue_holds_or_says_why_not() {
         if queue == rss {
             continue;
         }
-        // Both fixes work: another source port, another entry of the table.
+        // The fixes work: the port, and the entry of the table.
         let fixes: Vec<_> = expect["policies"]["rss"]["fix"]
             .as_array()
             .unwrap()
@@ -240,8 +237,8 @@ fn an_expected_queue_holds_or_says_why_not() {
     assert!(text.contains("Does the flow get queue 3?") && text.contains("source port"), "{text}");
 }
 
-/// The filter rule proposed as a fix brings the flow to the expected queue.
-fn the_proposed_rule_brings_the_flow_to_the_queue() {
+/// The suggested rule steers the flow to the queue.
+fn the_rule_of_a_fix_steers_the_flow_there() {
     let folder = tempfile::tempdir().unwrap();
     let rules = folder.path().join("rules.txt");
     let policy = format!("fdir={}", rules.display());

@@ -23,7 +23,12 @@ flowyard_testkit::tests! {
     systemd_is_notified_of_ready_reloading_alive_and_stopping,
     the_unit_uses_what_the_program_has,
     the_doctor_reports_problems_with_their_fix_and_its_status,
-    the_doctors_commands_fix_a_veth needs VETH_NEEDS,
+    the_doctors_commands_fix_a_veth needs [
+        Need::Namespaces,
+        Need::Program("ip"),
+        Need::Program("ethtool"),
+        Need::Program("python3"),
+    ],
 }
 
 fn no_capability_is_left_in_any_thread() {
@@ -92,7 +97,7 @@ fn logs_are_lines_of_json_and_a_reload_is_logged() {
     yard.wait_for_log("running");
     fs::write(yard.config(), config().replace("drop = true", "queue = \"a\"")).unwrap();
     yard.signal(Signal::HUP);
-    yard.wait_for_log("tables reloaded");
+    yard.wait_for_log("new tables taken over");
     let tables = yard.json(&["show", "tables"]);
     let listed = tables["cores"][0]["tables"][0]["listed"].as_array().unwrap();
     assert!(
@@ -108,7 +113,7 @@ fn logs_are_lines_of_json_and_a_reload_is_logged() {
     let told = |text: &str| {
         log.iter().find(|line| line["message"].as_str().is_some_and(|m| m.contains(text)))
     };
-    for text in ["running", "draining", "drained", "tables reloaded"] {
+    for text in ["running", "drain begins", "drained", "new tables"] {
         assert_eq!(told(text).unwrap_or_else(|| panic!("{text} in {log:?}"))["level"], "INFO");
     }
     assert_eq!(told("nothing changed").unwrap()["level"], "ERROR");
@@ -293,15 +298,12 @@ fn the_doctor_reports_problems_with_their_fix_and_its_status() {
         flowyard().args(["doctor", "docs/examples/forward.toml", "--all"]).output().unwrap();
     let text = crate::common::text(&output.stdout);
     assert!(text.contains("kernel: Linux") && text.contains("processors: "), "{text}");
-    assert!(!text.contains("CONFIG_XDP_SOCKETS") && !text.contains("fix: ethtool"), "{text}");
+    assert!(!text.contains("CONFIG_XDP_SOCKETS") && !text.contains("fix:  ethtool"), "{text}");
     let bad = flowyard().args(["doctor", "/nonexistent.toml"]).output().unwrap();
     assert!(refused(&bad).contains("name a readable file"));
     let bad = flowyard().args(["doctor", "--kind", "token_ring"]).output().unwrap();
     assert!(refused(&bad).contains("possible values: af_xdp, af_packet, tap"));
 }
-
-const VETH_NEEDS: [Need; 4] =
-    [Need::Namespaces, Need::Program("ip"), Need::Program("ethtool"), Need::Program("python3")];
 
 /// Runs the doctor for the veth `va` in a new namespace, then the commands that it printed, then the
 /// doctor again.
@@ -311,13 +313,13 @@ mount -t sysfs none /sys
 ip link add va numrxqueues 2 numtxqueues 2 type veth peer name vb
 ip link set va up; ip link set vb up
 "$1" doctor --interface va --kind af_xdp --json > "$2/before" || true
-python3 - "$2/before" > "$2/fixes" <<'END'
+python3 - "$2/before" > "$2/fix" <<'END'
 import json, sys
 for one in json.load(open(sys.argv[1]))["findings"]:
     if one["about"] == "offload va":
         print(one["fix"].split(";")[0])
 END
-sh -e "$2/fixes"
+sh -e "$2/fix"
 "$1" doctor --interface va --kind af_xdp --json > "$2/after" || true
 "#;
 

@@ -54,7 +54,7 @@ fn everyday(plan: Plan) {
     for to in ips() {
         line.ping(to, "");
         let rate = stream(&line.a, &line.b, to, 24 << 20);
-        crate::tell(format_args!("{:?}: {to} {rate:.0} Mbit/s", plan.kind));
+        flowyard_testkit::note!("{:?}: {to} {rate:.0} Mbit/s", plan.kind);
         missing += numbered(&line, to, 200);
         missing += numbered(&line, to, 4000); // three fragments each
     }

@@ -110,7 +110,7 @@ fn the_queue_written_to_is_where_the_host_answers() {
     let _alone = alone();
     let [zero, one] = [0, 1].map(asked);
     // Requests come by the same ring in both runs; answers by the queue steered to.
-    crate::tell(format_args!("steered to core 0: {zero:?}, to core 1: {one:?}"));
+    flowyard_testkit::note!("steered to core 0: {zero:?}, to core 1: {one:?}");
     assert!(zero[0] > one[0] + ECHOES * 9 / 10, "{zero:?} {one:?}");
     assert!(one[1] > zero[1] + ECHOES * 9 / 10, "{zero:?} {one:?}");
 }

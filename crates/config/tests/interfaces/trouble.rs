@@ -64,7 +64,7 @@ fn flap(kind: Kind) {
     assert!((1000..12_000).contains(&arrived.total), "{arrived:?}");
     line.ping(ips()[0], "");
     let outcome = live.stop();
-    crate::tell(format_args!("{kind:?}: {:?} of 12000; {:?}", arrived, outcome.total().drops));
+    flowyard_testkit::note!("{kind:?}: {:?} of 12000; {:?}", arrived, outcome.total().drops);
     assert_eq!(drops_but(&outcome, &[DropReason::PortDown, DropReason::PortFailed]), 0);
     assert!(outcome.total().drops.get(DropReason::PortDown) > 0, "{:?}", outcome.total().drops);
 }
@@ -124,7 +124,7 @@ fn vanish(plan: Plan) {
         assert_eq!((arrived.total, arrived.late), (800, 0));
     }
     let outcome = live.stop();
-    crate::tell(format_args!("{:?}: {arrived:?}; {:?}", plan.kind, outcome.total().drops));
+    flowyard_testkit::note!("{:?}: {arrived:?}; {:?}", plan.kind, outcome.total().drops);
     // A tap that nobody holds the other end of drops what its host sends, and counts it.
     let about = [DropReason::PortDown, DropReason::PortFailed, DropReason::Overrun];
     assert_eq!(drops_but(&outcome, &about), 0, "{:?}", outcome.total().drops);
@@ -180,7 +180,7 @@ fn flood(kind: Kind) {
     wait_until("all that was sent", || came() >= 10_000);
     let outcome = live.stop();
     let (total, overrun) = (outcome.total(), outcome.total().drops.get(DropReason::Overrun));
-    crate::tell(format_args!("{kind:?}: {} came, {overrun} overran", total.rx_frames));
+    flowyard_testkit::note!("{kind:?}: {} came, {overrun} overran", total.rx_frames);
     assert!(overrun > 0 && total.tx_frames > 0, "{total:?}");
     // A few more than sent: hosts have things to say of their own.
     assert!((10_000..10_100).contains(&total.rx_frames), "{total:?}");

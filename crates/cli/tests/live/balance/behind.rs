@@ -16,11 +16,10 @@ use super::servers::Farm;
 use super::site::{BACKEND, EAST, Site, locals, mac, vips};
 use super::tunnel::Tunnel;
 use crate::yard::drops;
-use flowyard_livekit::needs::tell;
 use flowyard_livekit::net::{Net, alone};
 
 flowyard_testkit::tests! {
-    clients_learn_of_a_smaller_mtu_behind_the_balancer needs super::SERVERS,
+    clients_learn_of_a_smaller_mtu_behind_the_balancer,
 }
 
 /// MTU of the link.
@@ -107,10 +106,10 @@ fn clients_learn_of_a_smaller_mtu_behind_the_balancer() {
         drop(tunnel);
         site.no_wrong_checksums();
         let lost = drops(&balancer.stop());
-        tell(format_args!(
+        flowyard_testkit::note!(
             "{mode:?}: uploads through a link with an MTU of {NARROW} bytes, which the client has learned; {:.1} s, dropped {lost:?}",
             clock() as f64 / 1e9
-        ));
+        );
         let about = ["no_service", "not_ip", "overrun", "taken"];
         assert_eq!(lost.iter().filter(|drop| !about.contains(&&*drop.0)).count(), 0, "{lost:?}");
     }

@@ -10,12 +10,11 @@ use super::modes::answers;
 use super::servers::Farm;
 use super::site::{Site, vips};
 use crate::yard::{drops, wait_until};
-use flowyard_livekit::needs::tell;
 use flowyard_livekit::net::alone;
 
 flowyard_testkit::tests! {
-    drained_backends_restart_and_no_request_fails needs super::SERVERS,
-    downloads_continue_while_backends_are_added_and_removed needs super::SERVERS,
+    drained_backends_restart_and_no_request_fails,
+    downloads_continue_while_backends_are_added_and_removed,
 }
 
 /// Clients of both families, with short and with kept connections.
@@ -57,12 +56,12 @@ fn drained_backends_restart_and_no_request_fails() {
         }
         let done = load.stop();
         done.all_well(3);
-        tell(format_args!(
+        flowyard_testkit::note!(
             "{mode:?}: three restarts in {:.1} s, {} requests, none failed: {:?}",
             clock() as f64 / 1e9,
             done.requests,
             done.by
-        ));
+        );
         // Counter-check: without draining first, requests fail.
         let load = Load::start(&site.client, &clients());
         wait_until("connections", || {
@@ -72,10 +71,11 @@ fn drained_backends_restart_and_no_request_fails() {
         std::thread::sleep(Duration::from_millis(200));
         let done = load.stop();
         assert!(done.failed > 0, "{done:?}");
-        tell(format_args!(
+        flowyard_testkit::note!(
             "{mode:?}: not drained: {} of {} requests failed",
-            done.failed, done.requests
-        ));
+            done.failed,
+            done.requests
+        );
         balancer.stop();
     }
 }
@@ -130,11 +130,11 @@ fn downloads_continue_while_backends_are_added_and_removed() {
         done.all_well(3);
         site.no_wrong_checksums();
         let lost = drops(&balancer.stop());
-        tell(format_args!(
+        flowyard_testkit::note!(
             "{mode:?}: {times} downloads of 200 MiB whole, beside {changes} changes and {} requests; {:.1} s, dropped {lost:?}",
             done.requests,
             clock() as f64 / 1e9,
-        ));
+        );
         drop(farm);
     }
 }

@@ -9,13 +9,12 @@ use super::load::{Web, content};
 use super::modes::{answers, narrow};
 use super::servers::Farm;
 use super::site::{Site, vips};
-use flowyard_livekit::needs::tell;
 use flowyard_livekit::net::alone;
 
 flowyard_testkit::tests! {
-    the_loss_of_a_balancer_breaks_no_connection needs super::SERVERS,
-    a_restart_breaks_no_connection needs super::SERVERS,
-    other_seeds_break_connections needs super::SERVERS,
+    the_loss_of_a_balancer_breaks_no_connection,
+    a_restart_breaks_no_connection,
+    other_seeds_break_connections,
 }
 
 /// Connections by each IP version.
@@ -95,11 +94,11 @@ fn the_loss_of_a_balancer_breaks_no_connection() {
             narrow(&site, vip);
         }
     }
-    tell(format_args!(
+    flowyard_testkit::note!(
         "{} connections and four downloads, two of three load balancers killed: none broken; {:.1} s",
         kept.len(),
         clock() as f64 / 1e9
-    ));
+    );
     two.stop();
     three.stop();
     drop(farm);
@@ -125,10 +124,10 @@ fn a_restart_breaks_no_connection() {
     one.stop();
     let one = start(&site, 1, 8);
     let broken = broken(&mut kept);
-    tell(format_args!(
+    flowyard_testkit::note!(
         "restarted twice: none broken; with another seed: {broken} of {}",
         kept.len()
-    ));
+    );
     assert!(broken > CONNECTIONS / 10);
     one.stop();
 }
@@ -145,7 +144,7 @@ fn other_seeds_break_connections() {
     two.kill();
     site.route_to(&[1, 3]);
     let broken = broken(&mut kept);
-    tell(format_args!("with other seeds: {broken} of {} connections broken", kept.len()));
+    flowyard_testkit::note!("with other seeds: {broken} of {} connections broken", kept.len());
     assert!(broken > CONNECTIONS / 10);
     one.stop();
     three.stop();

@@ -16,13 +16,12 @@ use super::modes::{answers, through_narrow};
 use super::servers::{Echo, Farm};
 use super::site::{Site, vips};
 use crate::yard::{drops, total, wait_until};
-use flowyard_livekit::needs::tell;
 use flowyard_livekit::net::alone;
 
 flowyard_testkit::tests! {
-    requests_succeed_beside_a_flood_of_syns needs super::SERVERS,
-    clamped_segments_fit_into_a_narrow_link needs super::SERVERS,
-    extension_headers_are_skipped needs super::SERVERS,
+    requests_succeed_beside_a_flood_of_syns,
+    clamped_segments_fit_into_a_narrow_link,
+    extension_headers_are_skipped,
 }
 
 /// The MAC address at the other end of the client's cable.
@@ -88,11 +87,11 @@ fn requests_succeed_beside_a_flood_of_syns() {
         done.all_well(2);
         let counters = balancer.stop();
         let lost = drops(&counters);
-        tell(format_args!(
+        flowyard_testkit::note!(
             "{mode:?}: {} requests beside {syns} SYNs, none failed; {} frames in, dropped {lost:?}",
             done.requests,
             total(&counters, "rx_frames")
-        ));
+        );
         let odd =
             |(why, _): &&(String, u64)| !["no_service", "not_ip", "overrun"].contains(&&**why);
         assert_eq!(lost.iter().filter(odd).count(), 0, "{lost:?}");

@@ -10,13 +10,12 @@ use super::modes::answers;
 use super::servers::{Farm, Kind};
 use super::site::{Site, vips};
 use crate::yard::wait_until;
-use flowyard_livekit::needs::tell;
 use flowyard_livekit::net::alone;
 
 flowyard_testkit::tests! {
-    drained_by_hand_backends_restart_and_no_request_fails needs super::SERVERS,
-    a_killed_server_is_found_by_http_and_tcp needs super::SERVERS,
-    a_killed_server_is_found_by_a_command needs super::SERVERS,
+    drained_by_hand_backends_restart_and_no_request_fails,
+    a_killed_server_is_found_by_http_and_tcp,
+    a_killed_server_is_found_by_a_command,
 }
 
 /// The services of web servers.
@@ -68,12 +67,12 @@ fn drained_by_hand_backends_restart_and_no_request_fails() {
         });
         let done = load.stop();
         done.all_well(3);
-        tell(format_args!(
+        flowyard_testkit::note!(
             "{mode:?}: three nginx restarted, drained by lb drain, in {:.1} s: {} requests, none failed: {:?}",
             clock() as f64 / 1e9,
             done.requests,
             done.by
-        ));
+        );
         balancer.stop();
     }
 }
@@ -141,13 +140,13 @@ fn checked(services: [&'static str; 2]) {
     }
     let said = balancer.said();
     assert!(said.contains("b1"), "{said}");
-    tell(format_args!(
+    flowyard_testkit::note!(
         "{}, {}: down {:.1} and {:.1} s after the kill, up {up:.1} s after the start",
         kind(services[0]),
         kind(services[1]),
         down[0],
         down[1]
-    ));
+    );
     balancer.stop();
 }
 

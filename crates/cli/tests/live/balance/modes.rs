@@ -11,18 +11,18 @@ use super::servers::{Echo, Farm, Server};
 use super::site::{Site, vips};
 use super::tunnel::Tunnel;
 use crate::yard::{drops, total, wait_until};
-use flowyard_livekit::needs::{is_installed, tell};
 use flowyard_livekit::net::{Net, alone};
+use flowyard_testkit::harness::{self, Need};
 
 flowyard_testkit::tests! {
-    dsr needs super::SERVERS,
-    dnat needs super::SERVERS,
-    fullnat needs super::SERVERS,
-    ipip needs super::SERVERS,
-    ipip_by_the_other_family needs super::SERVERS,
-    gue needs super::SERVERS,
-    dnat_by_af_xdp needs super::SERVERS,
-    ipip_by_af_xdp needs super::SERVERS,
+    dsr,
+    dnat,
+    fullnat,
+    ipip,
+    ipip_by_the_other_family,
+    gue,
+    dnat_by_af_xdp,
+    ipip_by_af_xdp,
 }
 
 /// Waits until the VIPs respond.
@@ -102,10 +102,11 @@ fn everything(site: &Site, config: Config) {
     let farm = Farm::start(site, &[]);
     let all = 1..=site.backends.len();
     let echo: Vec<Echo> = all.clone().map(|n| Echo::start(site, n)).collect();
-    let caches: Vec<Server> = match is_installed("memcached") {
-        true => all.clone().map(|n| super::servers::memcached(site, n)).collect(),
-        false => Vec::new(),
-    };
+    let caches: Vec<Server> =
+        match harness::can_run("requests to memcached", Need::Program("memcached")) {
+            true => all.clone().map(|n| super::servers::memcached(site, n)).collect(),
+            false => Vec::new(),
+        };
     let tunnels: Vec<Tunnel> =
         all.clone().filter(|_| tunneled).map(|n| Tunnel::start(site, n)).collect();
     let what = format!("{:?}, {}, {} cores", config.mode, config.kind, config.cores);
@@ -156,11 +157,11 @@ fn everything(site: &Site, config: Config) {
     site.no_wrong_checksums();
     let counters = balancer.stop();
     let lost = drops(&counters);
-    tell(format_args!(
+    flowyard_testkit::note!(
         "{what}: {requests} requests and {datagrams} datagrams, none failed; {} frames in {:.1} s, dropped {lost:?}",
         total(&counters, "rx_frames"),
         clock() as f64 / 1e9,
-    ));
+    );
     // The bridge floods frames with unknown addresses, and hosts announce themselves.
     let about = ["no_service", "not_ip", "overrun"];
     let odd: Vec<_> = lost.iter().filter(|d| !about.contains(&&*d.0)).collect();

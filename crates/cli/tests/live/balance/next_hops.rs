@@ -14,14 +14,13 @@ use super::modes::answers;
 use super::servers::{Echo, Farm};
 use super::site::{Site, vips};
 use crate::yard::{drops, wait_until};
-use flowyard_livekit::needs::tell;
 use flowyard_livekit::net::{Net, alone};
 
 flowyard_testkit::tests! {
-    next_hops_are_asked_for_dsr needs super::SERVERS,
-    next_hops_are_asked_for_dnat_by_af_xdp needs super::SERVERS,
-    next_hops_are_asked_for_fullnat needs super::SERVERS,
-    who_traces_the_way_sees_the_balancer needs super::SERVERS,
+    next_hops_are_asked_for_dsr,
+    next_hops_are_asked_for_dnat_by_af_xdp,
+    next_hops_are_asked_for_fullnat,
+    who_traces_the_way_sees_the_balancer,
 }
 
 /// The MAC address of `addr` in the neighbour table of `net`, if it is known.
@@ -96,9 +95,9 @@ fn asked(mode: Mode, kind: &'static str) {
     works(&site);
     site.no_wrong_checksums();
     let lost = drops(&balancer.stop());
-    tell(format_args!(
+    flowyard_testkit::note!(
         "{mode:?}, {kind}: next hops asked for, VIPs answered for; another MAC address after {took:.1} s; dropped {lost:?}"
-    ));
+    );
     let about = ["no_service", "not_ip", "overrun", "taken", "unresolved"];
     let odd: Vec<_> = lost.iter().filter(|drop| !about.contains(&&*drop.0)).collect();
     assert_eq!(odd, Vec::<&(String, u64)>::new());
@@ -184,7 +183,7 @@ fn who_traces_the_way_sees_the_balancer() {
         );
         site.no_wrong_checksums();
         let lost = drops(&balancer.stop());
-        tell(format_args!("{mode:?}: a traced way has the balancer in it; dropped {lost:?}"));
+        flowyard_testkit::note!("{mode:?}: a traced way has the balancer in it; dropped {lost:?}");
         drop(farm);
     }
 }

@@ -9,12 +9,11 @@ use super::modes::{answers, through_narrow, upload};
 use super::servers::{Farm, Kind};
 use super::site::{Site, vips};
 use crate::yard::{drops, wait_until};
-use flowyard_livekit::needs::tell;
 use flowyard_livekit::net::alone;
 
 flowyard_testkit::tests! {
-    servers_learn_the_clients_address needs super::SERVERS,
-    servers_that_expect_the_header_do_not_answer_without_it needs super::SERVERS,
+    servers_learn_the_clients_address,
+    servers_that_expect_the_header_do_not_answer_without_it,
 }
 
 /// Size of the large file in bytes.
@@ -68,11 +67,11 @@ fn servers_learn_the_clients_address() {
     }
     site.no_wrong_checksums();
     let lost = drops(&balancer.stop());
-    tell(format_args!(
+    flowyard_testkit::note!(
         "proxy: nginx and HAProxy learned {told} clients' addresses; 2 downloads of {} MiB whole; {:.1} s, dropped {lost:?}",
         LARGE >> 20,
         clock() as f64 / 1e9,
-    ));
+    );
     let about = ["no_service", "not_ip", "overrun"];
     assert_eq!(lost.iter().filter(|drop| !about.contains(&&*drop.0)).count(), 0, "{lost:?}");
 }

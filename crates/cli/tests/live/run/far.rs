@@ -1,6 +1,5 @@
 //! Traffic between the hosts on both sides of the instance, with checks of what arrives: one function for
-//! each program. Their programs are in `PROGRAMS` of
-//! `run`.
+//! each program. A function whose program or kernel module is missing is skipped.
 
 use std::io::Write;
 use std::net::IpAddr;
@@ -15,9 +14,9 @@ use flowyard_testkit::Build;
 use crate::run::programs::Yard;
 use crate::yard::wait_until;
 use flowyard_livekit::line::ips;
-use flowyard_livekit::needs::tell;
 use flowyard_livekit::net::Net;
 use flowyard_livekit::traffic::{Datagrams, stream};
+use flowyard_testkit::harness::{self, Need};
 
 /// A server in a namespace, which ends with the test.
 struct Server(Child);
@@ -73,6 +72,9 @@ pub(crate) fn fragments(yard: &Yard) {
 
 /// A transfer in each direction.
 pub(crate) fn iperf(yard: &Yard) {
+    if !harness::can_run("TCP transfers", Need::Program("iperf3")) {
+        return;
+    }
     let folder = std::env::temp_dir();
     for (to, way, port) in [("10.9.0.2", "", 5201), ("fd09::2", "-R", 5202)] {
         // Two servers, because a server closes its port after a transfer and resets waiting clients.
@@ -89,6 +91,10 @@ pub(crate) fn iperf(yard: &Yard) {
 
 /// A file downloaded by HTTP is unchanged.
 pub(crate) fn http(yard: &Yard) {
+    let can_run = |program| harness::can_run("an HTTP download", Need::Program(program));
+    if !can_run("python3") || !can_run("curl") {
+        return;
+    }
     let folder = tempfile::tempdir().unwrap();
     let file: Vec<u8> =
         (0..3_000_000_u32).map(|at| (at.wrapping_mul(0x9e37_79b9) >> 24) as u8).collect();
@@ -105,6 +111,9 @@ pub(crate) fn http(yard: &Yard) {
 
 /// memcached returns the values that several connections have set.
 pub(crate) fn memcached(yard: &Yard) {
+    if !harness::can_run("requests to memcached", Need::Program("memcached")) {
+        return;
+    }
     let args = ["-u", "root", "-l", "10.9.0.2", "-p", "11211", "-U", "0", "-t", "2"];
     let _server = Server::start(&yard.line.b, "memcached", &args, &std::env::temp_dir());
     listens(&yard.line.b, 11211);
@@ -184,8 +193,7 @@ pub(crate) fn vlan(yard: &Yard) {
     }
     let add = |name: &str| format!("ip link add link {name} name {name}.5 type vlan id 5");
     if !yard.line.b.run(&add("vd")).status.success() {
-        tell(format_args!("not tested: this kernel has no VLANs (8021q)"));
-        return;
+        return skip("the kernel's VLANs (8021q)");
     }
     yard.line.a.sh(&add(yard.line.near()));
     for (net, name, end) in [(&yard.line.a, yard.line.near(), 1), (&yard.line.b, "vd", 2)] {

@@ -13,13 +13,13 @@ use flowyard_livekit::net::{Net, alone};
 use flowyard_livekit::traffic::{Datagrams, stream};
 
 flowyard_testkit::tests! {
-    af_packet needs crate::LIVE,
-    af_packet_on_two_cores needs crate::LIVE,
-    af_xdp needs crate::LIVE,
-    af_xdp_on_two_cores needs crate::LIVE,
-    tap needs crate::LIVE,
-    tap_on_two_cores needs crate::LIVE,
-    reordering_is_detected needs crate::LIVE,
+    af_packet,
+    af_packet_on_two_cores,
+    af_xdp,
+    af_xdp_on_two_cores,
+    tap,
+    tap_on_two_cores,
+    reordering_is_detected,
 }
 
 fn bytes() -> u64 {
@@ -154,7 +154,7 @@ fn judged(plan: Plan) {
         (total(&counters, "rx_frames"), total(&counters, "tx_frames"), drops(&counters));
     let overrun = drops.iter().find(|(why, _)| why == "overrun").map_or(0, |(_, frames)| *frames);
     assert!(drops.iter().all(|(why, _)| why == "overrun"), "{drops:?}");
-    flowyard_livekit::needs::tell(format_args!(
+    flowyard_testkit::note!(
         "{:?}, {} cores, {}: {} MiB at {rate:.0} Mbit/s; {rx} frames in, {tx} out, {overrun} overruns; \
          hosts sent {} and received {}; {} watched, {} late, {} duplicates",
         plan.kind,
@@ -166,7 +166,7 @@ fn judged(plan: Plan) {
         seen.frames,
         seen.late,
         seen.twice,
-    ));
+    );
     assert_eq!((seen.late, seen.twice), (0, 0), "{seen:?}");
     assert!(seen.frames * 1448 > bytes / 100, "the watcher saw too few frames: {seen:?}");
     // The counters contain every frame that the hosts sent after the first answer, received or overrun;

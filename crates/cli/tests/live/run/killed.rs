@@ -10,9 +10,9 @@ use flowyard_livekit::line::{Kind, Line, Plan};
 use flowyard_livekit::net::alone;
 
 flowyard_testkit::tests! {
-    af_packet needs crate::LIVE,
-    af_xdp needs crate::LIVE,
-    tap needs crate::LIVE,
+    af_packet,
+    af_xdp,
+    tap,
 }
 
 fn times() -> u64 {
@@ -76,10 +76,10 @@ fn killed(kind: Kind, seed: u64) {
     );
     live.stop();
     wait_until("nothing is left after a drain", || left_behind(&line).is_empty());
-    flowyard_livekit::needs::tell(format_args!(
+    flowyard_testkit::note!(
         "{kind:?}: {} kills, {busy} of them under traffic, {open} with a port open; nothing is left",
         times()
-    ));
+    );
     // A process in a namespace of the test would keep the namespace.
     let nets = [Some(&line.a), Some(&line.b), Some(line.yard())];
     let names: Vec<_> = nets.iter().flatten().map(|net| inode(&net.0)).collect();

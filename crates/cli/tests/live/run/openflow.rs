@@ -8,6 +8,7 @@
 //! ```
 //!
 //! `FLOWYARD_FAUCET` and `FLOWYARD_OS_KEN_BIN` name the folders with the programs, if they are not in PATH.
+//! Tests of a program that is missing are reported as ignored.
 
 mod by_hand;
 mod faucet;
@@ -24,10 +25,11 @@ use flowyard_ports::live::Interface;
 
 use crate::yard::{Live, wait_until};
 use flowyard_livekit::net::Net;
+use flowyard_testkit::harness::Need;
 
 flowyard_testkit::tests! {
     mod by_hand,
-    mod faucet,
+    mod faucet needs [Need::Check(|| runs("FLOWYARD_FAUCET", "faucet"))],
     mod os_ken,
 }
 
@@ -199,28 +201,30 @@ fn ends(live: Live, what: &str, also: &[&str]) {
     let counters = live.stop();
     let drops = crate::yard::drops(&counters);
     let total = |name: &str| crate::yard::total(&counters, name);
-    flowyard_livekit::needs::tell(format_args!(
+    flowyard_testkit::note!(
         "{what}: {} frames in, {} copied, {} out, dropped {drops:?}",
         total("rx_frames"),
         total("copies"),
         total("tx_frames")
-    ));
+    );
     let expected = ["no_flow", "punted", "filtered", "work", "overrun"];
     let is_expected = |why: &str| expected.contains(&why) || also.contains(&why);
     let odd: Vec<_> = drops.into_iter().filter(|drop| !is_expected(&drop.0)).collect();
     assert_eq!(odd, []);
 }
 
-/// The program in the folder that an environment variable names, or in PATH; an error says what is needed.
-fn program(variable: &str, name: &str, needs: &str) -> Result<PathBuf, String> {
-    let found =
-        std::env::var_os(variable).map_or_else(|| name.into(), |at| Path::new(&at).join(name));
+/// The program in the folder that an environment variable names, or in PATH.
+fn program(variable: &str, name: &str) -> PathBuf {
+    std::env::var_os(variable).map_or_else(|| name.into(), |at| Path::new(&at).join(name))
+}
+
+/// Whether the program runs. The error names it and the variable.
+fn runs(variable: &str, name: &str) -> Result<(), String> {
+    let found = program(variable, name);
     let mut command = Command::new(&found);
     command.arg("--version").env("PATH", path(&found)).env("OSKEN_HUB_TYPE", "eventlet");
-    if command.output().is_ok_and(|output| output.status.success()) {
-        return Ok(found);
-    }
-    Err(format!("{needs}; {variable} names the folder of {name}"))
+    let is_here = command.output().is_ok_and(|output| output.status.success());
+    if is_here { Ok(()) } else { Err(format!("{name}, see {variable}")) }
 }
 
 /// PATH with the program's folder in front.

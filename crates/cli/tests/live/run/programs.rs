@@ -10,15 +10,15 @@ use flowyard_livekit::net::{Net, alone};
 use flowyard_livekit::traffic::{Datagrams, stream};
 
 flowyard_testkit::tests! {
-    af_packet needs crate::run::PROGRAMS,
-    af_xdp needs crate::run::PROGRAMS,
-    tap needs crate::run::PROGRAMS,
-    af_packet_in_trouble needs crate::run::PROGRAMS,
-    af_xdp_in_trouble needs crate::run::PROGRAMS,
-    tap_in_trouble needs crate::run::PROGRAMS,
-    af_packet_jumbo needs crate::run::PROGRAMS,
-    af_xdp_jumbo needs crate::run::PROGRAMS,
-    tap_jumbo needs crate::run::PROGRAMS,
+    af_packet,
+    af_xdp,
+    tap,
+    af_packet_in_trouble,
+    af_xdp_in_trouble,
+    tap_in_trouble,
+    af_packet_jumbo,
+    af_xdp_jumbo,
+    tap_jumbo,
 }
 
 /// The kinds of work; `route` gets its neighbours in the configuration.
@@ -129,7 +129,7 @@ fn everything(plan: Plan, work: (&str, &str)) {
         program(&yard);
     }
     let counters = yard.stop();
-    flowyard_livekit::needs::tell(format_args!(
+    flowyard_testkit::note!(
         "{:?}, {}: {} frames in, {} copied, {} out, dropped {:?}",
         plan.kind,
         work.0,
@@ -137,7 +137,7 @@ fn everything(plan: Plan, work: (&str, &str)) {
         total(&counters, "copies"),
         total(&counters, "tx_frames"),
         drops(&counters)
-    ));
+    );
     // A switch does not send frames back to their port; a router has no route for ARP and multicast.
     let about: &[&str] = match work.0 {
         "bridge" => &["overrun", "filtered", "reserved"],
@@ -180,10 +180,10 @@ fn in_trouble(kind: Kind) {
     full_ring(&yard);
     let counters = yard.stop();
     let lost = drops(&counters);
-    flowyard_livekit::needs::tell(format_args!(
+    flowyard_testkit::note!(
         "{kind:?}: {} frames in, dropped {lost:?}",
         total(&counters, "rx_frames")
-    ));
+    );
     assert!(lost.iter().any(|(why, _)| why == "overrun"), "{lost:?}");
     assert!(
         total(&counters, "rx_frames") > 24_000,

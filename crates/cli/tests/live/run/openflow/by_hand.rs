@@ -6,9 +6,9 @@ use flowyard_livekit::net::alone;
 use flowyard_livekit::traffic::stream;
 
 flowyard_testkit::tests! {
-    flows_by_hand needs crate::LIVE,
-    groups_and_meters_by_hand needs crate::LIVE,
-    without_a_controller needs crate::LIVE,
+    flows_by_hand,
+    groups_and_meters_by_hand,
+    without_a_controller,
 }
 
 /// Flows, groups and ports set by hand, without a controller.

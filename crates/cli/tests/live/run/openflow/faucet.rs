@@ -12,24 +12,20 @@ use super::{Controller, Star, ends, ip, path, program, says, text};
 use crate::yard::{Live, wait_until};
 use flowyard_livekit::net::alone;
 use flowyard_livekit::traffic::stream;
-use flowyard_testkit::harness::Need;
 
 flowyard_testkit::tests! {
-    one_vlan needs NEEDS,
-    one_vlan_by_table_features needs NEEDS,
-    two_vlans_and_a_trunk needs NEEDS,
-    routes_between_vlans needs NEEDS,
-    access_lists needs NEEDS,
-    in_trouble needs NEEDS,
-    two_controllers needs NEEDS,
+    one_vlan,
+    one_vlan_by_table_features,
+    two_vlans_and_a_trunk,
+    routes_between_vlans,
+    access_lists,
+    in_trouble,
+    two_controllers,
 }
 
-const NEEDS: [Need; 8] = crate::live_and([Need::Check(|| faucet().map(drop))]);
-
-/// The program.
-fn faucet() -> Result<PathBuf, String> {
-    program("FLOWYARD_FAUCET", "faucet", "faucet 1.10 (pip install faucet)")
-}
+/// The folder of Faucet 1.10 (`pip install faucet`).
+const VARIABLE: &str = "FLOWYARD_FAUCET";
+const FAUCET: &str = "faucet";
 
 const ONE: &str = "vlans: {office: {vid: 100}}
 dps:
@@ -56,7 +52,7 @@ struct Faucet {
 impl Faucet {
     /// A Faucet that is not started yet, at this port; its metrics are at this port plus 1,000.
     fn new(port: u16, text: &str) -> Self {
-        let program = faucet().unwrap();
+        let program = program(VARIABLE, FAUCET);
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("faucet.yaml"), text).unwrap();
         Self { program, folder, port, running: None }

@@ -7,24 +7,21 @@ use std::process::Command;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use super::{Controller, Star, ends, ip, path, program, says, text};
+use super::{Controller, Star, ends, ip, path, program, runs, says, text};
 use crate::yard::wait_until;
 use flowyard_livekit::net::alone;
 use flowyard_livekit::traffic::stream;
 use flowyard_testkit::harness::Need;
 
 flowyard_testkit::tests! {
-    a_learning_switch needs NEEDS,
-    roles needs NEEDS,
+    a_learning_switch needs [OS_KEN],
+    roles needs [OS_KEN],
 }
 
-const NEEDS: [Need; 8] = crate::live_and([Need::Check(|| manager().map(drop))]);
-
-/// The program that runs os-ken applications.
-fn manager() -> Result<PathBuf, String> {
-    let needs = "os-ken's manager (pip install os-ken==3.1.1)";
-    program("FLOWYARD_OS_KEN_BIN", "osken-manager", needs)
-}
+/// The folder of os-ken's manager (`pip install os-ken==3.1.1`).
+const VARIABLE: &str = "FLOWYARD_OS_KEN_BIN";
+const MANAGER: &str = "osken-manager";
+const OS_KEN: Need = Need::Check(|| runs(VARIABLE, MANAGER));
 
 const DIALS: &str = "controllers = [\"tcp:10.99.0.1:6653\"]";
 
@@ -39,8 +36,8 @@ struct Learner {
 impl Learner {
     /// An application that is not started yet, at this port.
     fn new(port: u16) -> Self {
-        let (program, folder) = (manager().unwrap(), tempfile::tempdir().unwrap());
-        Self { program, folder, port, running: None }
+        let program = program(VARIABLE, MANAGER);
+        Self { program, folder: tempfile::tempdir().unwrap(), port, running: None }
     }
 
     fn start(&mut self, star: &Star) {
