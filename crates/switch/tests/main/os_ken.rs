@@ -1,18 +1,24 @@
-//! The cases of os-ken's switch tester, without a channel: the flows, groups and meters of each case go
-//! straight to a datapath, and frames through it; another datapath counts what leaves.
+//! The cases of os-ken's switch tester, without a channel: the flows, groups and meters of each case are
+//! given directly to a data plane, and the frames pass through it; another data plane counts what leaves.
 //!
-//! Runs where `FLOWYARD_OS_KEN_PYTHON`, or else `python3`, can import os-ken 3 (`pip install
+//! `FLOWYARD_OS_KEN_PYTHON`, or else `python3`, must be able to import os-ken 3 (`pip install
 //! os-ken==3.1.1`).
-
-mod common;
 
 use std::process::Command;
 
-use common::Switch;
 use flowyard_openflow::{Message, decode};
 use flowyard_switch::{Lookup, Settings};
+use flowyard_testkit::harness::{self, Need};
 
-/// Where frames come in, and where they are expected.
+use crate::common::Switch;
+
+flowyard_testkit::tests! {
+    openflow_1_0 needs [Need::OsKen],
+    openflow_1_3 needs [Need::OsKen],
+    openflow_1_4 needs [Need::OsKen],
+}
+
+/// The ports of received and of expected frames.
 const IN: u32 = 1;
 const OUT: u32 = 2;
 
@@ -25,14 +31,15 @@ fn message(text: &str) -> Message {
     decode(&unhex(text)).expect("os-ken's message").1
 }
 
-fn cases(version: &str) -> Option<String> {
-    let python = std::env::var("FLOWYARD_OS_KEN_PYTHON").unwrap_or_else(|_| "python3".into());
-    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/cases_os_ken.py");
-    let output = Command::new(python).arg(script).arg(version).output().ok()?;
-    output.status.success().then(|| String::from_utf8(output.stdout).ok()).flatten()
+fn cases(version: &str) -> String {
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/main/cases_os_ken.py");
+    let mut command = Command::new(harness::os_ken_python());
+    let output = command.arg(script).arg(version).output().expect("Python runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).expect("the cases are UTF-8")
 }
 
-/// What is wrong with a case.
+/// Runs a case. The error says what is wrong.
 fn run(lines: &[&str], settings: &Settings) -> Result<(), String> {
     let mut switch = Switch::new(settings);
     let (mut frame, mut sent, mut load, mut wanted) = (Vec::new(), None, None, Vec::new());
@@ -42,7 +49,7 @@ fn run(lines: &[&str], settings: &Settings) -> Result<(), String> {
             "mod" => switch.change(&message(rest)),
             "in" => {
                 frame = unhex(rest);
-                // Twice: by the tables, and by the cache.
+                // The first is answered by the tables, the second by the cache.
                 let first = switch.frame(IN, &frame, 0);
                 let second = switch.frame(IN, &frame, 0);
                 if first != second {
@@ -81,7 +88,7 @@ fn run(lines: &[&str], settings: &Settings) -> Result<(), String> {
     load.map_or(Ok(()), |load| through(&mut switch, load, &wanted))
 }
 
-/// Frames at a rate, and the rates of those that counting switches' flows take.
+/// Sends frames at a rate, and compares the rates that the flows of counting switches measure.
 fn through(switch: &mut Switch, load: &str, wanted: &[&str]) -> Result<(), String> {
     let words: Vec<&str> = load.split(' ').collect();
     let (rate, seconds): (u64, u64) =
@@ -117,13 +124,9 @@ fn through(switch: &mut Switch, load: &str, wanted: &[&str]) -> Result<(), Strin
     Ok(())
 }
 
-/// Every case passes, but those of the `failing` files, of which `count` do not.
+/// Checks that every case passes, except `count` cases of the `failing` files.
 fn all(version: &str, of: usize, failing: &[&str], count: usize) {
-    let Some(text) = cases(version) else {
-        let line = format_args!("skipped: needs os-ken 3; see FLOWYARD_OS_KEN_PYTHON\n");
-        let _ = std::io::Write::write_fmt(&mut std::io::stderr(), line);
-        return;
-    };
+    let text = cases(version);
     let lines: Vec<&str> = text.lines().collect();
     let cases: Vec<&[&str]> = lines.chunk_by(|_, next| !next.starts_with("case ")).collect();
     assert_eq!(cases.len(), of);
@@ -133,7 +136,7 @@ fn all(version: &str, of: usize, failing: &[&str], count: usize) {
         for case in &cases {
             let load = case.iter().any(|line| line.starts_with("packets"));
             if load && lookup != Lookup::Merged {
-                continue; // a rate does not ask how flows are found
+                continue; // a rate does not depend on the lookup
             }
             let Err(why) = run(&case[1..], &settings) else { continue };
             if failing.iter().any(|file| case[0].contains(file)) {
@@ -143,25 +146,22 @@ fn all(version: &str, of: usize, failing: &[&str], count: usize) {
             }
         }
         assert!(wrong.is_empty(), "{} of {of} failed\n{}", wrong.len(), wrong.join("\n"));
-        assert_eq!(known, count, "of those known to fail");
+        assert_eq!(known, count, "cases that are known to fail");
     }
 }
 
-/// os-ken sums over a text that Python makes of the bytes, not over the bytes: no switch can have
-/// that checksum.
+/// os-ken computes the expected checksum over Python's text form of the bytes, so that no switch can
+/// send it.
 const SCTP: &[&str] = &["17_SCTP_SRC_IPv", "18_SCTP_DST_IPv"];
 
-#[test]
 fn openflow_1_0() {
     all("of10", 192, &[], 0);
 }
 
-#[test]
 fn openflow_1_3() {
     all("of13", 991, SCTP, 16);
 }
 
-#[test]
 fn openflow_1_4() {
     all("of14", 1003, SCTP, 16);
 }

@@ -1,11 +1,17 @@
-//! Beside os-ken: its own vectors (Apache-2.0, inside its Python package) and its codec.
+//! Comparison with os-ken: its own test vectors (Apache-2.0, inside its Python package) and its codec.
 //!
-//! Runs where `FLOWYARD_OS_KEN_PYTHON`, or else `python3`, can import os-ken (`pip install os-ken`).
+//! `FLOWYARD_OS_KEN_PYTHON`, or else `python3`, must be able to import os-ken (`pip install os-ken`).
 
 use std::io::Write;
 use std::process::{Command, Stdio};
 
 use flowyard_openflow::{Message, Version, decode, encode, make, problem};
+use flowyard_testkit::harness::{self, Need};
+
+flowyard_testkit::tests! {
+    vectors_come_back needs [Need::OsKen],
+    random_messages_are_the_same_there needs [Need::OsKen],
+}
 
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
@@ -19,42 +25,34 @@ fn unhex(text: &str) -> Vec<u8> {
 /// A name and a message.
 type Vector = (String, Vec<u8>);
 
-/// What the script says to these messages: the vectors, and an answer to each message.
-fn ask(messages: &[Vec<u8>]) -> Option<(Vec<Vector>, Vec<String>)> {
-    let python = std::env::var("FLOWYARD_OS_KEN_PYTHON").unwrap_or_else(|_| "python3".into());
-    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/ask_os_ken.py");
-    let mut command = Command::new(python);
-    command.arg(script).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
-    let mut child = command.spawn().ok()?;
+/// Gives these messages to the script. Returns its vectors, and an answer to each message.
+fn ask(messages: &[Vec<u8>]) -> (Vec<Vector>, Vec<String>) {
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/main/ask_os_ken.py");
+    let mut command = Command::new(harness::os_ken_python());
+    command.arg(script).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut child = command.spawn().unwrap();
     let lines: Vec<String> = messages.iter().map(|wire| hex(wire)).collect();
-    let mut stdin = child.stdin.take()?;
+    let mut stdin = child.stdin.take().unwrap();
     let feed = std::thread::spawn(move || {
-        // A script that cannot import os-ken reads nothing.
+        // The script may exit before it has read everything.
         let _ = stdin.write_all((lines.join("\n") + "\n").as_bytes());
     });
-    let output = child.wait_with_output().ok()?;
-    feed.join().ok()?;
-    let text = String::from_utf8(output.stdout).ok().filter(|_| output.status.success())?;
-    let (vectors, answers) = text.split_once("end\n")?;
+    let output = child.wait_with_output().unwrap();
+    feed.join().unwrap();
+    assert!(output.status.success(), "{}", output.status);
+    let text = String::from_utf8(output.stdout).unwrap();
+    let (vectors, answers) = text.split_once("end\n").unwrap();
     let vector = |line: &str| {
         let (name, wire) = line.strip_prefix("vector ")?.split_once(' ')?;
         Some((name.to_owned(), unhex(wire)))
     };
     let vectors = vectors.lines().filter_map(vector).collect();
-    Some((vectors, answers.lines().map(str::to_owned).collect()))
+    (vectors, answers.lines().map(str::to_owned).collect())
 }
 
-fn skip() {
-    let line = format_args!(
-        "skipped: needs os-ken; name a Python that has it in FLOWYARD_OS_KEN_PYTHON\n"
-    );
-    let _ = std::io::Write::write_fmt(&mut std::io::stderr(), line);
-}
-
-/// Each vector is read, and written again as it was. Those with Nicira's extensions are refused.
-#[test]
+/// Each vector is decoded, and encoded to the same bytes. Those with Nicira's extensions are refused.
 fn vectors_come_back() {
-    let Some((vectors, _)) = ask(&[]) else { return skip() };
+    let (vectors, _) = ask(&[]);
     assert!(vectors.len() > 100, "{}", vectors.len());
     let (mut same, mut refused) = (0, Vec::new());
     let mut wrong = Vec::new();
@@ -82,7 +80,7 @@ fn vectors_come_back() {
             wrong.push(format!("{name} {done:?}\n {}\n {}\n {message:?}", hex(wire), hex(&again)));
         }
     }
-    println!("{same} same, {} refused", refused.len());
+    flowyard_testkit::note!("{same} same, {} refused", refused.len());
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     let known = |(name, problem): &(&String, problem::Problem)| {
         REFUSED.iter().any(|(known, why)| name.starts_with(known) && why == problem)
@@ -91,7 +89,7 @@ fn vectors_come_back() {
     assert!(new.is_empty(), "{new:#?}");
 }
 
-/// Vectors that this codec refuses, and may.
+/// Vectors that this codec refuses, with the reason.
 const REFUSED: &[(&str, problem::Problem)] = &[
     // Nicira's fields, of other classes.
     ("of13/libofproto-OFP13-", problem::MATCH_BAD_FIELD),
@@ -107,8 +105,7 @@ const REFUSED: &[(&str, problem::Problem)] = &[
     ("of14/5-42-ofp_set_async", problem::ASYNC_UNSUPPORTED),
 ];
 
-/// Random messages: os-ken reads them and writes the same bytes.
-#[test]
+/// os-ken decodes random messages and encodes them to the same bytes.
 fn random_messages_are_the_same_there() {
     let mut sent: Vec<(Message, Vec<u8>)> = Vec::new();
     for version in Version::ALL {
@@ -121,7 +118,7 @@ fn random_messages_are_the_same_there() {
         }
     }
     let wires: Vec<Vec<u8>> = sent.iter().map(|(_, wire)| wire.clone()).collect();
-    let Some((_, answers)) = ask(&wires) else { return skip() };
+    let (_, answers) = ask(&wires);
     assert_eq!(answers.len(), sent.len());
     let mut counts = std::collections::BTreeMap::new();
     let mut other = Vec::new();
@@ -132,7 +129,7 @@ fn random_messages_are_the_same_there() {
             other.push(format!("{answer}\n  {}\n  {message:?}", hex(wire)));
         }
     }
-    println!("{counts:?}");
+    flowyard_testkit::note!("{counts:?}");
     assert!(counts.get("same").is_some_and(|same| *same > 300), "{counts:?}");
     assert!(other.is_empty(), "{}", other.join("\n"));
 }

@@ -8,6 +8,18 @@ use flowyard_openflow::{Match, Message, Version, decode, encode, make, problem, 
 use proptest::prelude::*;
 use std::collections::BTreeSet;
 
+flowyard_testkit::tests! {
+    a_message_comes_back,
+    a_broken_message_is_refused_or_read,
+    any_bytes_are_refused_or_read,
+    every_kind_is_made,
+    views_agree_with_the_whole,
+    a_long_reply_is_parted_between_flows,
+    a_fault_has_its_type_and_code,
+    versions_are_agreed_on,
+    the_old_version_cannot_say_everything,
+}
+
 fn bytes(message: &Message, version: Version) -> Vec<u8> {
     let mut out = Vec::new();
     let done = encode(message, version, 7, &mut out);
@@ -22,7 +34,6 @@ fn version() -> impl Strategy<Value = Version> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(6000))]
 
-    #[test]
     fn a_message_comes_back(version in version(), seed: u64) {
         let message = make(version, seed);
         prop_assert!(message.is_some());
@@ -36,7 +47,6 @@ proptest! {
     }
 
     /// Cut, lengthened or changed: an error or another message, which then comes back itself.
-    #[test]
     fn a_broken_message_is_refused_or_read(
         version in version(), seed: u64, at: prop::sample::Index, value: u8, cut: prop::sample::Index,
     ) {
@@ -54,7 +64,6 @@ proptest! {
         }
     }
 
-    #[test]
     fn any_bytes_are_refused_or_read(mut wire in prop::collection::vec(any::<u8>(), 8..200), kind in 0..35_u8, version in version()) {
         let len = (wire.len() as u16).to_be_bytes();
         (wire[0], wire[1], wire[2], wire[3]) = (version as u8, kind, len[0], len[1]);
@@ -78,7 +87,6 @@ fn check(wire: &[u8]) {
     }
 }
 
-#[test]
 fn every_kind_is_made() {
     for (version, wanted) in [(Version::V10, 22), (Version::V13, 30), (Version::V14, 33)] {
         let made = (0..3000).filter_map(|seed| make(version, seed));
@@ -87,7 +95,6 @@ fn every_kind_is_made() {
     }
 }
 
-#[test]
 fn views_agree_with_the_whole() {
     let mut seen = 0;
     for version in Version::ALL {
@@ -120,7 +127,6 @@ fn views_agree_with_the_whole() {
 }
 
 /// 1.3.5, section 7.3.5: a reply that does not fit is several, all but the last with the flag.
-#[test]
 fn a_long_reply_is_parted_between_flows() {
     for version in Version::ALL {
         let flow = |priority| FlowStats { priority, ..FlowStats::default() };
@@ -146,7 +152,6 @@ fn a_long_reply_is_parted_between_flows() {
 }
 
 /// What each fault is answered with.
-#[test]
 fn a_fault_has_its_type_and_code() {
     let field = |header: u32, value: &[u8]| [&header.to_be_bytes()[..], value].concat();
     let flow_mod = |matching: &[u8], instructions: &[u8]| {
@@ -198,7 +203,6 @@ fn a_fault_has_its_type_and_code() {
 }
 
 /// 1.3.5, section 6.3.1.
-#[test]
 fn versions_are_agreed_on() {
     let agree = |header, versions| Version::agree(&Version::ALL, header, &Hello { versions });
     assert_eq!(agree(1, None), Some(Version::V10));
@@ -209,7 +213,6 @@ fn versions_are_agreed_on() {
 }
 
 /// What 1.0 cannot say is refused, and says why.
-#[test]
 fn the_old_version_cannot_say_everything() {
     let refuse = |action: Action| {
         let out =

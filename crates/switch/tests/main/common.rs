@@ -1,6 +1,5 @@
-//! A switch with three ports that does what messages say: the least that an agent does.
-#![allow(dead_code, reason = "each test uses a part")]
-#![allow(unreachable_pub, reason = "each test has this module for itself")]
+//! A switch with three ports that applies OpenFlow messages, as a minimal agent does.
+#![allow(unreachable_pub, reason = "shared by the test modules")]
 
 use std::sync::Arc;
 
