@@ -2,10 +2,11 @@
 //!
 //! [`Headers::parse`] reads one level of a captured frame, [`Headers::inner`] the next one inside
 //! a tunnel. Both always answer; [`Headers::fault`] says why an answer is shallow. [`checksum`]
-//! has the sums and [`Headers::transport_checksum`] checks them.
+//! has the sums and [`Headers::transport_checksum`] checks them. [`edit`] changes header fields in place.
 #![forbid(unsafe_code)]
 
 pub mod checksum;
+pub mod edit;
 mod fast_path;
 mod fault;
 mod headers;
