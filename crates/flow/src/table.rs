@@ -18,6 +18,7 @@ pub mod lpm;
 pub mod maglev;
 pub mod rules;
 pub mod spread;
+pub mod tuples;
 pub mod wildcard;
 
 pub use exact::Exact;
@@ -27,6 +28,7 @@ pub use lpm::Lpm;
 pub use maglev::Maglev;
 pub use rules::{Rule, Rules};
 pub use spread::Spread;
+pub use tuples::TupleSpace;
 pub use wildcard::Wildcard;
 
 /// Key to action, a batch at a time.

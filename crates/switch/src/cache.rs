@@ -26,12 +26,12 @@ use std::collections::HashMap;
 use std::hint::black_box;
 use std::sync::Arc;
 
+use flowyard_flow::table::tuples::{Words, seeds};
 use flowyard_openflow::Field;
 use flowyard_openflow::change::Counts;
 use flowyard_openflow::oxm::VID_PRESENT;
 use smallvec::SmallVec;
 
-use crate::classify::{self, words};
 use crate::key::{Key, Pattern, WORDS};
 
 mod watch;
@@ -101,7 +101,7 @@ struct Line([u64; LINE]);
 #[derive(Debug)]
 pub(crate) struct Cache {
     mask: Key,
-    words: Vec<(u8, u64)>,
+    words: Words<WORDS>,
     seeds: [u64; WORDS],
     /// Sets; a power of two, or none.
     sets: usize,
@@ -139,8 +139,8 @@ impl Cache {
         let sets = if entries == 0 { 0 } else { entries.div_ceil(WAYS).next_power_of_two() };
         Self {
             mask: Key::ZERO,
-            words: Vec::new(),
-            seeds: classify::seeds(seed),
+            words: Words::new(&[0; WORDS]),
+            seeds: seeds(seed),
             sets,
             tags: vec![[0; WAYS]; sets],
             taken: 0,
@@ -192,17 +192,12 @@ impl Cache {
 
     #[inline]
     fn is_key(&self, at: usize, key: &Key) -> bool {
-        let differ = |(word, (at, mask)): (&u64, &(u8, u64))| {
-            word ^ key.0[usize::from(*at) & (WORDS - 1)] & mask
+        let mut words = self.words.of(&key.0);
+        let mut differ = |line: &[u64]| {
+            line.iter().zip(words.by_ref()).fold(0, |sum, (kept, word)| sum | kept ^ word)
         };
-        let same = |line: &[u64], words: &[(u8, u64)]| {
-            line.iter().zip(words).map(differ).fold(0, |sum, word| sum | word) == 0
-        };
-        let first = self.words.len().min(LINE - 1);
-        let (near, far) = self.words.split_at(first);
-        let more = &self.entries[at + 1..at + self.lines];
-        same(&self.entries[at].0[1..], near)
-            && (far.is_empty() || more.iter().zip(far.chunks(LINE)).all(|(l, w)| same(&l.0, w)))
+        let lines = &self.entries[at..at + self.lines];
+        differ(&lines[0].0[1..]) == 0 && lines[1..].iter().all(|line| differ(&line.0) == 0)
     }
 
     fn live(&self, entry: u64) -> bool {
@@ -220,7 +215,7 @@ impl Cache {
 
     /// Whether there is an entry in force for a key.
     pub(crate) fn knows(&self, key: &Key) -> bool {
-        let spot = Spot(classify::hash(&self.words, key, &self.seeds));
+        let spot = Spot(self.words.hash(&key.0, &self.seeds));
         let at = if self.entries.is_empty() { None } else { self.entry(key, spot) };
         at.is_some_and(|at| self.live(self.entries[at].0[0]))
     }
@@ -239,7 +234,7 @@ impl Cache {
             return spots.fill(None); // at rest, most batches end here
         }
         for (key, spot) in keys.iter().zip(spots.iter_mut()) {
-            *spot = self.watch.asks().then(|| Spot(classify::hash(&self.words, key, &self.seeds)));
+            *spot = self.watch.asks().then(|| Spot(self.words.hash(&key.0, &self.seeds)));
         }
         if self.entries.is_empty() {
             return self.watch.hits(0);
@@ -350,11 +345,10 @@ impl Cache {
         let number = self.number(path, ends);
         self.taken += usize::from(self.tags[set][way] == 0);
         self.tags[set][way] = tag;
-        let word = |(at, mask): &(u8, u64)| key.0[usize::from(*at)] & mask;
         let head = u64::from(self.fast[number as usize].generation) << 32 | u64::from(number);
         let lines = self.entries[at..at + self.lines].iter_mut();
         let places = lines.flat_map(|line| line.0.iter_mut());
-        let words = std::iter::once(head).chain(self.words.iter().map(word));
+        let words = std::iter::once(head).chain(self.words.of(&key.0));
         places.zip(words).for_each(|(place, word)| *place = word);
         free.is_some()
     }
@@ -444,7 +438,7 @@ impl Cache {
         }
         if mask != self.mask {
             self.clear();
-            (self.mask, self.words) = (mask, words(&mask));
+            (self.mask, self.words) = (mask, Words::new(&mask.0));
             self.lines = (self.words.len() + 1).div_ceil(LINE);
             self.entries = Vec::new();
             self.tags.fill([0; WAYS]);

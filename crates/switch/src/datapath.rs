@@ -36,6 +36,7 @@ mod front;
 mod path;
 mod walk;
 
+pub use ahead::AHEAD;
 pub use front::Place;
 
 /// What a switch is to be.

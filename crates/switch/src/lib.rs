@@ -27,8 +27,8 @@ mod why;
 mod work;
 mod world;
 
-pub use classify::{AHEAD, Classifier, LIMIT, Lookup, TUPLES};
-pub use datapath::{Arrival, Datapath, Place, Settings, Totals};
+pub use classify::{Classifier, Lookup, TUPLES};
+pub use datapath::{AHEAD, Arrival, Datapath, Place, Settings, Totals};
 pub use effects::{Bytes, Effects, Reason, Seen, Sent};
 pub use key::{Key, Pattern};
 pub use why::{Answer, Rest, Why};

@@ -7,6 +7,7 @@
 use std::sync::Arc;
 
 use flowyard_flow::table::l2::{L2, Learnt};
+use flowyard_flow::table::tuples::{Words, seeds};
 use flowyard_openflow::Field;
 use flowyard_openflow::act::Action;
 use flowyard_openflow::change::{Group, Punt};
@@ -14,7 +15,6 @@ use flowyard_openflow::flow::InReason;
 use flowyard_openflow::group::{Bucket, GroupType, METER_CONTROLLER};
 use flowyard_openflow::port::{Port, reserved};
 
-use crate::classify;
 use crate::effects::{Effects, Reason, Seen};
 use crate::key::{Key, WORDS};
 use crate::meter::{Metering, Shared, Verdict};
@@ -63,6 +63,7 @@ pub(crate) struct World {
     meters: Vec<(u32, Metering)>,
     shared: Shared,
     stations: L2,
+    hashed: Words<WORDS>,
     seeds: [u64; WORDS],
     /// Buffers for copies of packets.
     buffers: Vec<Vec<u8>>,
@@ -79,7 +80,8 @@ impl World {
             meters: Vec::new(),
             shared,
             stations,
-            seeds: classify::seeds(seed),
+            hashed: Words::new(&HASHED),
+            seeds: seeds(seed),
             buffers: Vec::new(),
         }
     }
@@ -428,7 +430,7 @@ impl World {
             weights.filter(|(at, _)| self.is_live(&buckets[*at], 0))
         };
         let total: u64 = live().map(|(_, weight)| weight).sum();
-        let hash = classify::hash(HASHED, key, &self.seeds);
+        let hash = self.hashed.hash(&key.0, &self.seeds);
         let mut left = ((u128::from(hash) * u128::from(total)) >> 64) as u64;
         live().find_map(|(at, weight)| {
             let here = left < weight;
@@ -439,20 +441,8 @@ impl World {
 }
 
 /// Labels, Ethernet, addresses and ports; not what may change within a flow (DSCP, ECN, TCP flags).
-const HASHED: &[(u8, u64)] = &[
-    (0, !0 << 44),
-    (4, !0),
-    (5, !0),
-    (6, !0),
-    (7, !0xffff),
-    (8, !0),
-    (9, !0),
-    (10, !0),
-    (11, !0),
-    (12, !0),
-    (13, !0),
-    (14, 0xffff_ffff_ffff),
-];
+const HASHED: [u64; WORDS] =
+    [!0 << 44, 0, 0, 0, !0, !0, !0, !0xffff, !0, !0, !0, !0, !0, !0, 0xffff_ffff_ffff, 0];
 
 fn one(at: Option<usize>) -> std::ops::Range<usize> {
     at.map_or(0..0, |at| at..at + 1)

@@ -140,6 +140,20 @@ pub fn crc32c(pieces: &[&[u8]]) -> u32 {
     !crc
 }
 
+/// What the change of some bytes, with `zeros` unchanged bytes behind it, changes in the CRC-32C: to be
+/// added (XOR) to the old CRC. `change` is the XOR of the old and the new bytes. A CRC is linear, so the bytes
+/// in front of the change do not matter, and those behind it only by their number.
+pub(crate) fn crc32c_of_change(change: impl Iterator<Item = u8>, zeros: usize) -> u32 {
+    let step = |crc: u32, byte: u8| crc >> 8 ^ CRC32C[0][usize::from(crc as u8 ^ byte)];
+    let mut crc = change.fold(0, step);
+    for _ in 0..zeros / 8 {
+        let bytes = crc.to_le_bytes();
+        let tables = bytes.iter().zip(CRC32C.iter().rev());
+        crc = tables.fold(0, |crc, (byte, table)| crc ^ table[usize::from(*byte)]);
+    }
+    (0..zeros % 8).fold(crc, |crc, _| step(crc, 0))
+}
+
 /// Whether an SCTP packet, from its common header to its last chunk, has the correct CRC-32C, which is
 /// computed with the field as zero.
 #[must_use]

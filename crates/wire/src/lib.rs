@@ -3,9 +3,11 @@
 //! [`Headers::parse`] parses the outermost level of a captured frame, [`Headers::inner`] the next level
 //! inside a tunnel. Both accept any bytes; [`Headers::fault`] is the reason if parsing stopped early.
 //! [`checksum`] has the checksum functions, and [`Headers::transport_checksum`] verifies a packet.
+//! [`edit`] changes header fields in place.
 #![forbid(unsafe_code)]
 
 pub mod checksum;
+pub mod edit;
 mod fast_path;
 mod fault;
 mod headers;

@@ -113,27 +113,48 @@ impl Headers {
     /// `None` if it is in a routing header of an unknown type.
     #[must_use]
     pub fn checksum_dst(&self, bytes: &[u8]) -> Option<IpAddr> {
-        let dst = self.dst_ip(bytes)?;
+        match self.last_hop(bytes)? {
+            LastHop::Header => self.dst_ip(bytes),
+            LastHop::Route(address) => Some(address),
+        }
+    }
+
+    /// Whether the pseudo header has the destination of the IP header.
+    #[must_use]
+    pub fn covers_dst(&self, bytes: &[u8]) -> bool {
+        matches!(self.last_hop(bytes), Some(LastHop::Header))
+    }
+
+    fn last_hop(&self, bytes: &[u8]) -> Option<LastHop> {
         if self.net == Net::Ipv4 {
-            return Some(self.source_route(bytes).unwrap_or(dst));
+            return Some(self.source_route(bytes).map_or(LastHop::Header, LastHop::Route));
         }
         let (mut at, end) = (self.l3 as usize + 40, self.l4 as usize);
         let mut next = *bytes.get(self.l3 as usize + 6)?;
         while at < end && is_extension(next) {
             let header = bytes.get(at..at + 8)?;
             if next == proto::ROUTING && header[3] != 0 {
-                return match header[2] {
+                let address = match header[2] {
                     0 if header[1] >= 2 => address(bytes, at + 8 * usize::from(header[1]) - 8),
                     // Home address (RFC 6275); the last segment comes first (RFC 8754).
                     2 | 4 if header[1] >= 2 => address(bytes, at + 8),
                     _ => None,
                 };
+                return address.map(LastHop::Route);
             }
             at += extension_size(next, header[1]);
             next = header[0];
         }
-        Some(dst)
+        Some(LastHop::Header)
     }
+}
+
+/// Where the address of the last hop is.
+enum LastHop {
+    /// In the IP header.
+    Header,
+    /// In a source route or routing header, which has this address.
+    Route(IpAddr),
 }
 
 impl Headers {

@@ -13,11 +13,15 @@
 
 use std::hint::black_box;
 
+use flowyard_frame::{LANES, Lanes};
+
 use super::{Arrival, Datapath};
 use crate::cache::Spot;
-use crate::classify::AHEAD;
 use crate::key::Key;
 use crate::parse::{self, Layout};
+
+/// The most frames that are looked up together.
+pub const AHEAD: usize = LANES;
 
 /// The frames that were looked up, and what was found.
 #[derive(Debug, Default)]
@@ -32,7 +36,6 @@ pub(super) struct Ahead {
     pub(super) flows: Vec<Option<u32>>,
     /// Whether that still holds.
     pub(super) holds: bool,
-    wanted: Vec<u8>,
 }
 
 impl Datapath {
@@ -42,7 +45,7 @@ impl Datapath {
         if !self.is_ready {
             self.ready();
         }
-        let Ahead { keys, layouts, spots, paths, flows, holds, wanted } = &mut self.ahead;
+        let Ahead { keys, layouts, spots, paths, flows, holds } = &mut self.ahead;
         keys.clear();
         layouts.clear();
         for (frame, from) in frames.into_iter().take(AHEAD) {
@@ -56,13 +59,14 @@ impl Datapath {
         flows.resize(count, None);
         *holds = true;
         self.cache.find(keys, spots, paths, self.core);
-        wanted.clear();
-        let unknown = (0_u8..).zip(paths.iter()).filter(|(_, path)| path.is_none());
-        wanted.extend(unknown.map(|(lane, _)| lane));
-        if let Some(table) = self.tables.first().filter(|_| !wanted.is_empty()) {
-            table.lookup_all(keys, wanted, flows);
-            for lane in wanted.iter() {
-                let Some(number) = flows[usize::from(*lane)] else { continue };
+        let mut unknown = Lanes::NONE;
+        for (lane, _) in paths.iter().enumerate().filter(|(_, path)| path.is_none()) {
+            unknown = unknown.with(lane);
+        }
+        if let Some(table) = self.tables.first().filter(|_| !unknown.is_empty()) {
+            table.lookup_all(keys, unknown, flows);
+            for lane in unknown {
+                let Some(number) = flows[lane] else { continue };
                 let Some(Some(flow)) = self.flows.get(number as usize) else { continue };
                 black_box(flow.entry.counts.get(self.core).map(|counts| counts.read().0));
                 black_box(flow.entry.instructions.first());

@@ -36,21 +36,8 @@ fn rule(n: u32, m: u32, priority: u16, mark: u32) -> Rule {
 
 /// Checks the invariants of the table.
 fn sound(table: &Wildcard) {
-    assert!(table.tuples.iter().all(|tuple| tuple.top == *tuple.ranks.last().unwrap()));
-    assert!(table.tuples.is_sorted_by(|a, b| a.top > b.top));
-    assert_eq!(table.tuples.iter().map(|tuple| tuple.ranks.len()).sum::<usize>(), table.len());
-    for tuple in &table.tuples {
-        assert_eq!(tuple.slots.iter().filter(|slot| **slot != 0).count(), tuple.keys);
-        assert!(tuple.keys * 2 <= tuple.slots.len());
-        for slot in tuple.slots.iter().filter(|slot| **slot != 0) {
-            let key = &table.keys[*slot as u32 as usize - 1];
-            assert_eq!(
-                table.head(tuple, key),
-                Some(*slot as u32 - 1),
-                "every slot is found from its home position"
-            );
-        }
-    }
+    table.space.check();
+    assert_eq!(table.space.len() + table.free.len(), table.actions.len());
 }
 
 #[test]
@@ -188,7 +175,7 @@ proptest! {
             }
         }
         let cover = mask(covered);
-        let within = table.tuples.iter().all(|tuple| tuple.mask.is_within(&cover));
+        let within = table.doubt(&cover) == 0;
         let mut rules = Rules::new(Arc::new(table), &cover);
         let keys: Vec<_> = (0..128).map(key).collect();
         for chunk in keys.chunks(LANES) {

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::classify::AHEAD;
+use crate::datapath::AHEAD;
 
 /// Random switches: with a cache and without, by every lookup, frames come to the same.
 #[derive(Clone, Debug)]

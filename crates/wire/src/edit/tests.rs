@@ -1,0 +1,281 @@
+//! Edits beside checksums that are computed anew.
+
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::checksum::{crc32c, transport_checksum};
+use crate::{LinkType, Verdict};
+
+const ETH: usize = 14;
+
+/// Fills in the checksums of a frame whose headers have no options, extensions or tags.
+fn sum(bytes: &mut [u8], v6: bool, proto: u8) {
+    let l4 = if v6 { ETH + 40 } else { ETH + 20 };
+    if !v6 {
+        bytes[ETH + 10..ETH + 12].fill(0);
+        let header = checksum(&bytes[ETH..l4]).to_be_bytes();
+        bytes[ETH + 10..ETH + 12].copy_from_slice(&header);
+    }
+    let (at, len) = match proto {
+        proto::TCP => (16, 2),
+        proto::UDP => (6, 2),
+        proto::SCTP => (8, 4),
+        _ => (2, 2),
+    };
+    bytes[l4 + at..l4 + at + len].fill(0);
+    let segment = &bytes[l4..];
+    let address = |at: usize, len: usize| -> IpAddr {
+        let bytes = &bytes[ETH + at..ETH + at + len];
+        match <[u8; 4]>::try_from(bytes) {
+            Ok(v4) => Ipv4Addr::from(v4).into(),
+            Err(_) => Ipv6Addr::from(<[u8; 16]>::try_from(bytes).unwrap()).into(),
+        }
+    };
+    let (src, dst) =
+        if v6 { (address(8, 16), address(24, 16)) } else { (address(12, 4), address(16, 4)) };
+    let sum = match proto {
+        proto::SCTP => crc32c(&[segment]).to_le_bytes().to_vec(),
+        proto::ICMP => checksum(segment).to_be_bytes().to_vec(),
+        _ => match transport_checksum(src, dst, proto, segment) {
+            0 if proto == proto::UDP => vec![0xff, 0xff],
+            sum => sum.to_be_bytes().to_vec(),
+        },
+    };
+    bytes[l4 + at..l4 + at + len].copy_from_slice(&sum);
+}
+
+/// A frame with right checksums.
+fn frame(v6: bool, proto: u8, random: &[u8]) -> Vec<u8> {
+    let head = match proto {
+        proto::TCP => 20,
+        proto::SCTP => 12,
+        _ => 8,
+    };
+    let len = head + random.len() - 48;
+    let mut bytes = vec![0x22; 12];
+    if v6 {
+        bytes.extend([0x86, 0xdd, 0x60, 1, 2, 3, 0, len as u8, proto, 64]);
+        bytes.extend(&random[..32]);
+    } else {
+        bytes.extend([8, 0, 0x45, 0, 0, 20 + len as u8, 0, 1, 0, 0, 64, proto, 0, 0]);
+        bytes.extend(&random[..8]);
+    }
+    let l4 = bytes.len();
+    bytes.extend(&random[32..32 + head.min(16)]);
+    bytes.resize(l4 + head, 7);
+    bytes.extend(&random[48..]);
+    match proto {
+        proto::TCP => bytes[l4 + 12] = 0x50,
+        proto::UDP => bytes[l4 + 4..l4 + 6].copy_from_slice(&(len as u16).to_be_bytes()),
+        // Not a type that the parser follows further.
+        proto::ICMP | proto::ICMPV6 => bytes[l4] = 200,
+        _ => {}
+    }
+    sum(&mut bytes, v6, proto);
+    bytes
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Ttl(u8),
+    Tos(u8, u8),
+    Address(Side, [u8; 16]),
+    Port(Side, u16),
+    /// Behind the transport header: offset and bytes.
+    Data(usize, Vec<u8>),
+}
+
+fn side() -> impl Strategy<Value = Side> {
+    prop_oneof![Just(Side::Src), Just(Side::Dst)]
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        any::<u8>().prop_map(Step::Ttl),
+        any::<(u8, u8)>().prop_map(|(mask, tos)| Step::Tos(mask, tos)),
+        (side(), any::<[u8; 16]>()).prop_map(|(side, to)| Step::Address(side, to)),
+        (side(), any::<u16>()).prop_map(|(side, to)| Step::Port(side, to)),
+        (0..40_usize, prop::collection::vec(any::<u8>(), 0..20))
+            .prop_map(|(at, new)| Step::Data(at, new)),
+    ]
+}
+
+/// Applies a step; the plain writes that it stands for are in `writes`.
+fn apply(step: &Step, packet: &Packet, bytes: &mut [u8], writes: &mut Vec<(usize, Vec<u8>)>) {
+    let v6 = packet.net == Net::Ipv6;
+    match step {
+        Step::Ttl(ttl) => {
+            packet.set_ttl(bytes, *ttl);
+            writes.push((ETH + if v6 { 7 } else { 8 }, vec![*ttl]));
+        }
+        Step::Tos(mask, tos) => {
+            let headers = Headers::parse(LinkType::Ethernet, bytes);
+            let tos = headers.tos(bytes).unwrap() & !mask | tos & mask;
+            packet.set_tos(bytes, *mask, tos);
+            let write = if v6 { vec![0x60 | tos >> 4, tos << 4 | 1] } else { vec![0x45, tos] };
+            writes.push((ETH, write));
+        }
+        Step::Address(side, to) => {
+            let (src, dst, len) = if v6 { (8, 24, 16) } else { (12, 16, 4) };
+            let [a, b, c, d, ..] = *to;
+            let address =
+                if v6 { IpAddr::from(*to) } else { IpAddr::from(Ipv4Addr::new(a, b, c, d)) };
+            assert!(packet.set_address(bytes, *side, address));
+            let at = ETH + if *side == Side::Src { src } else { dst };
+            writes.push((at, to[..len].to_vec()));
+        }
+        Step::Port(side, to) => {
+            assert_eq!(packet.set_port(bytes, *side, *to), Ok(()));
+            if matches!(packet.proto, proto::TCP | proto::UDP | proto::SCTP) {
+                let at = packet.l4 + if *side == Side::Src { 0 } else { 2 };
+                writes.push((at, to.to_be_bytes().to_vec()));
+            }
+        }
+        Step::Data(at, new) => {
+            let at = packet.l4 + 20 + at;
+            assert_eq!(packet.change(bytes, at, new), Ok(()));
+            if at + new.len() <= packet.end {
+                writes.push((at, new.clone()));
+            }
+        }
+    }
+}
+
+fn kinds() -> impl Strategy<Value = (bool, u8)> {
+    prop::sample::select(vec![
+        (false, proto::TCP),
+        (false, proto::UDP),
+        (false, proto::SCTP),
+        (false, proto::ICMP),
+        (true, proto::TCP),
+        (true, proto::UDP),
+        (true, proto::SCTP),
+        (true, proto::ICMPV6),
+    ])
+}
+
+proptest! {
+    #[test]
+    fn checksums_are_as_if_computed_anew(
+        (v6, proto) in kinds(),
+        random in prop::collection::vec(any::<u8>(), 48..120),
+        steps in prop::collection::vec(step(), 0..6),
+    ) {
+        let mut bytes = frame(v6, proto, &random);
+        let mut anew = bytes.clone();
+        let packet = Packet::of(&Headers::parse(LinkType::Ethernet, &bytes), &bytes);
+        prop_assert_eq!((packet.proto, packet.covers, packet.is_whole), (proto, [true; 2], true));
+        for step in &steps {
+            let mut writes = Vec::new();
+            apply(step, &packet, &mut bytes, &mut writes);
+            writes.iter().for_each(|(at, new)| put(&mut anew, *at, new));
+            sum(&mut anew, v6, proto);
+            prop_assert_eq!(&bytes, &anew, "{:?}", step);
+        }
+    }
+
+    /// A checksum that was wrong is wrong by as much afterwards: setting everything back makes the old bytes.
+    #[test]
+    fn a_wrong_checksum_stays_wrong(
+        (v6, proto) in kinds(),
+        random in prop::collection::vec(any::<u8>(), 48..120),
+        damage in 1_u8..255,
+        step in step(),
+    ) {
+        let mut bytes = frame(v6, proto, &random);
+        let last = bytes.len() - 1;
+        bytes[last] ^= damage;
+        let headers = Headers::parse(LinkType::Ethernet, &bytes);
+        let packet = Packet::of(&headers, &bytes);
+        apply(&step, &packet, &mut bytes, &mut Vec::new());
+        if !matches!(step, Step::Data(..)) {
+            let headers = Headers::parse(LinkType::Ethernet, &bytes);
+            prop_assert_eq!(headers.transport_checksum(&bytes), Verdict::Bad);
+        }
+    }
+
+    #[test]
+    fn any_bytes_can_be_edited(
+        random in prop::collection::vec(any::<u8>(), 0..100),
+        numbers in any::<[u8; 4]>(),
+        step in step(),
+    ) {
+        let [net, l3, l4, end] = numbers;
+        let packet = Packet {
+            net: [Net::Other, Net::Arp, Net::Ipv4, Net::Ipv6][usize::from(net % 4)],
+            l3: l3.into(),
+            l4: l4.into(),
+            end: end.into(),
+            proto: [proto::TCP, proto::UDP, proto::SCTP, proto::ICMP][usize::from(net / 4 % 4)],
+            is_whole: net & 0x80 != 0,
+            covers: [net & 0x40 != 0; 2],
+        };
+        let mut bytes = random;
+        match step {
+            Step::Ttl(ttl) => packet.set_ttl(&mut bytes, ttl),
+            Step::Tos(mask, tos) => packet.set_tos(&mut bytes, mask, tos),
+            Step::Address(side, to) => {
+                packet.set_address(&mut bytes, side, to.into());
+                packet.set_address(&mut bytes, side, [to[0], to[1], to[2], to[3]].into());
+            }
+            Step::Port(side, to) => _ = packet.set_port(&mut bytes, side, to),
+            Step::Data(at, new) => _ = packet.change(&mut bytes, packet.l4 + at, &new),
+        }
+        _ = tags::ether_type(&bytes);
+        tags::set_outermost(&mut bytes, 0xfff, 7);
+    }
+}
+
+#[test]
+fn an_absent_udp_checksum_stays_absent() {
+    let mut bytes = frame(false, proto::UDP, &[9; 60]);
+    let check = ETH + 26;
+    bytes[check..check + 2].fill(0);
+    let packet = Packet::of(&Headers::parse(LinkType::Ethernet, &bytes), &bytes);
+    assert!(packet.set_address(&mut bytes, Side::Src, [1, 2, 3, 4].into()));
+    assert_eq!(packet.set_port(&mut bytes, Side::Dst, 53), Ok(()));
+    assert_eq!(bytes[check..check + 2], [0, 0]);
+    assert_eq!(packet.set_address(&mut bytes, Side::Src, [0; 16].into()), false, "other family");
+}
+
+#[test]
+fn a_cut_sctp_packet_cannot_be_changed() {
+    let whole = frame(false, proto::SCTP, &[9; 60]);
+    let mut bytes = whole[..whole.len() - 1].to_vec();
+    let before = bytes.clone();
+    let packet = Packet::of(&Headers::parse(LinkType::Ethernet, &bytes), &bytes);
+    assert_eq!(packet.set_port(&mut bytes, Side::Src, 1), Err(Incomplete));
+    assert_eq!(bytes, before);
+}
+
+/// The transport checksum covers the address at the end of the route, not the one of the IP header.
+#[test]
+fn an_address_that_is_not_covered_leaves_the_transport_checksum() {
+    let mut bytes = vec![0x60, 0, 0, 0, 0, 32, 43, 64];
+    bytes.extend([[0xaa; 16], [0xbb; 16]].concat());
+    bytes.extend([&[17, 2, 2, 1, 0, 0, 0, 0][..], &[0xcc; 16], &[0, 1, 0, 2, 0, 8, 7, 8]].concat());
+    let headers = Headers::parse(LinkType::RawIp, &bytes);
+    let packet = Packet::of(&headers, &bytes);
+    assert_eq!((packet.proto, packet.covers), (proto::UDP, [true, false]));
+    let check = packet.l4 + 6;
+    assert!(packet.set_address(&mut bytes, Side::Dst, [1; 16].into()));
+    assert_eq!(bytes[check..check + 2], [7, 8]);
+    assert!(packet.set_address(&mut bytes, Side::Src, [2; 16].into()));
+    assert_ne!(bytes[check..check + 2], [7, 8]);
+}
+
+#[test]
+fn tags_are_skipped_and_changed() {
+    let mut bytes = vec![0; 12];
+    bytes.extend([0x88, 0xa8, 0x60, 5, 0x81, 0, 0, 9, 8, 0, 0x45]);
+    assert_eq!(tags::ether_type(&bytes), Some((0x800, 22)));
+    assert_eq!(tags::outermost(&bytes), Some(0x6005));
+    assert_eq!(tags::set_outermost(&mut bytes, 0xfff, 0xf007), Some(0x6007));
+    assert_eq!(bytes[12..16], tags::tag(0x88a8, 0x6007));
+    assert_eq!(tags::ether_type(&bytes[..21]), None);
+    assert_eq!(tags::outermost(&bytes[..17]), None, "nothing behind the tag");
+    assert_eq!(tags::outermost(&bytes[4..]), Some(9));
+    assert_eq!(tags::outermost(&bytes[8..]), None);
+}
