@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use crate::common::{csv, good, json, run, shared};
+use crate::common::{csv, good, json, run};
 use flowyard_testkit::harness::{self, Need};
 use serde_json::Value;
 
