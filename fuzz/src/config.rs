@@ -1,8 +1,8 @@
 //! `config`: any text as each kind of TOML file that the commands read.
 
 use flowyard_config::Config;
-use flowyard_hostsim::figure::File;
 use flowyard_hostsim::profile::Profile;
+use flowyard_report::exhibit::Spec;
 use flowyard_scenario::Scenario;
 
 /// Reads `bytes` as each kind of file.
@@ -16,7 +16,7 @@ pub fn config(bytes: &[u8]) {
         Scenario::parse("fuzz.toml", text).err().map(|error| error.to_string()),
         flowyard_nicsim::Config::parse(text).err().map(|error| error.to_string()),
         Profile::parse("fuzz", text).err().map(|error| error.to_string()),
-        File::parse("fuzz", text).err().map(|error| error.to_string()),
+        Spec::parse("fuzz", text).err().map(|error| error.to_string()),
     ];
     assert!(errors.iter().flatten().all(|error| !error.is_empty()), "an error without a message");
 }

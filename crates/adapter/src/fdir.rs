@@ -8,7 +8,7 @@
 //!
 //! Filters are stored in the receive packet buffer ([`Pballoc`]): a perfect filter takes 32 bytes,
 //! a signature filter 8. One mask set applies to the whole port. The hash is linear over GF(2) in a
-//! 32-bit XOR fold of the key, so many different keys have the same hash; [`Folded`] lists which.
+//! 32-bit XOR fold of the key, therefore different keys can have the same hash; [`Folded`] lists which.
 //!
 //! Sources: 82599 datasheet 7.1.2.7, DPDK's and Intel's drivers (read, not copied), and values
 //! that real hardware printed in DPDK's "Niantic Flow Director" test plan.

@@ -44,6 +44,11 @@ impl Progress {
         Self(style.map(|style| ProgressBar::new(0).with_style(style)))
     }
 
+    /// The bar of `indicatif`, if there is one.
+    pub(crate) fn raw(&self) -> Option<&ProgressBar> {
+        self.0.as_ref()
+    }
+
     /// Shows that `done` steps of `of` are done.
     pub(crate) fn at(&self, done: u64, of: u64) {
         if let Some(bar) = &self.0 {

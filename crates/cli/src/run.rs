@@ -1,12 +1,14 @@
-//! `flowyard run`: a yard from its configuration, on real threads, with its books at the end.
+//! `flowyard run`: runs the data plane that a configuration describes, on real threads, and prints its
+//! counters at the end.
 //!
-//! SIGINT and SIGTERM drain: ports receive no more, everything inside goes out. A second one ends at
-//! once. SIGHUP reads the configuration again and takes over its tables, stopping nothing.
+//! SIGINT and SIGTERM drain: ports stop receiving, and all frames inside are processed and transmitted. A
+//! second signal ends the process at once. SIGHUP reads the configuration again and replaces the tables
+//! without stopping.
 //!
-//! Order of the start: ports, control socket and metrics are opened; then privileges are given up;
-//! only then threads are started. What comes later needs no right, and has none.
+//! Order of the start: open ports, control socket and metrics; drop privileges; start threads. Nothing after
+//! that needs a privilege.
 
-use std::io::{IsTerminal, Write, stderr, stdout};
+use std::io::{Write, stderr};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,21 +20,19 @@ use flowyard_operate::doctor::Wanted;
 use flowyard_operate::health::Checker;
 use flowyard_operate::service::Service;
 use flowyard_ports::port::Log;
-use flowyard_report::Document;
 use flowyard_scenario::Scenario;
 use flowyard_yard::Parts;
 use flowyard_yard::run::{Outcome, Running};
-use indicatif::{ProgressBar, ProgressStyle};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::logs::{self, LogArgs};
+use crate::output::{self, Progress, style};
 use crate::stop::{Stop, bad_input};
 
-mod books;
+mod counters;
 mod open;
 mod switch;
 
-/// Run a yard: receive, steer, work, transmit, and account for every frame.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -43,55 +43,55 @@ Examples:
   flowyard run yard.toml --metrics 9464 --log-format json
   flowyard run yard.toml --control /run/flowyard/yard.sock --control-group netops
 
-Ctrl-C drains: no more is received, everything inside goes out, and the books are printed. SIGHUP takes
-over the tables of a changed configuration without stopping.")]
+Ctrl-C drains: ports stop receiving, all frames inside are processed and transmitted, and the counters
+are printed. SIGHUP replaces the tables by those of the changed configuration without stopping.")]
 pub(crate) struct Args {
-    /// The configuration, in TOML (see docs/run.md)
+    /// Configuration file (TOML; see docs/run.md)
     #[arg(value_name = "CONFIG")]
     config: PathBuf,
 
-    /// How fast captures are received, whatever the configuration says: capture, fast, or frames a
-    /// second
+    /// Speed at which ports receive from captures: capture (the times in the capture), fast (no
+    /// pauses), or a number of frames per second [default: as configured]
     #[arg(long, value_name = "PACE")]
     pace: Option<String>,
 
-    /// Read and build the configuration, then stop
+    /// Check the configuration, build the data plane, and exit without running it
     #[arg(long)]
     check: bool,
 
-    /// Simulate a scenario on one thread under a virtual clock, once for each seed, and compare with
-    /// its expectations (see docs/scenarios.md)
+    /// Simulate the configuration on one thread in virtual time, once for each of its seeds, and
+    /// compare the results with its [expect] section (see docs/scenarios.md)
     #[arg(long, conflicts_with_all = ["check", "pace", "json"])]
     simulate: bool,
 
-    /// Take an interface although a default route leaves by it: whoever reaches this machine by it may
-    /// be cut off
+    /// Use an interface even if it carries the default route; the machine may then be unreachable
     #[arg(long)]
     yes_this_is_my_uplink: bool,
 
-    /// Print JSON (schema flowyard.run/1)
+    /// Print the final counters as JSON (schema flowyard.run/1) instead of tables
     #[arg(long)]
     json: bool,
 
-    /// The socket that show, top and trace ask, or none [default: CONFIG's stem in /run/flowyard, or
-    /// $XDG_RUNTIME_DIR/flowyard]
+    /// Path of the control socket for show, top, trace and lb, or none [default: named after CONFIG,
+    /// in /run/flowyard for root, else in $XDG_RUNTIME_DIR/flowyard]
     #[arg(long, value_name = "PATH", help_heading = "Operation")]
     control: Option<PathBuf>,
 
-    /// A group that may ask too
+    /// Group whose members may use the control socket, too [default: only this user]
     #[arg(long, value_name = "GROUP", help_heading = "Operation")]
     control_group: Option<String>,
 
-    /// Prometheus metrics at http://ADDRESS/metrics: a port of 127.0.0.1, or ADDRESS:PORT
+    /// Serve Prometheus metrics at http://ADDRESS/metrics; ADDRESS is a port of 127.0.0.1 or
+    /// ADDRESS:PORT [default: as configured, or none]
     #[arg(long, value_name = "ADDRESS", help_heading = "Operation")]
     metrics: Option<String>,
 
-    /// The user to become when all is open
+    /// User to change to when all ports are open [default: do not change]
     #[arg(long, value_name = "NAME", help_heading = "Operation")]
     user: Option<String>,
 
-    /// Keep no capability at all: a port whose interface is replaced by another of its name then
-    /// stays down
+    /// Drop every capability; then a port cannot be reopened if its interface is deleted and created
+    /// again
     #[arg(long, help_heading = "Operation")]
     drop_all_capabilities: bool,
 
@@ -105,7 +105,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Stop> {
     }
     let config = read(args)?;
     if config.expect.is_some() || !config.reload.is_empty() {
-        let note = "[[reload]] and [expect] are for --simulate; this run leaves them out";
+        let note = "[[reload]] and [expect] are for --simulate; this run ignores them";
         let _ = writeln!(stderr(), "flowyard: {}: {note}", args.config.display());
     }
     if !args.yes_this_is_my_uplink {
@@ -118,8 +118,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Stop> {
     parts.control.extend(switch.as_ref().map(switch::Switch::control));
     let yard = config.build_logged(parts, &log).map_err(bad_input)?;
     if args.check {
-        writeln!(stdout(), "{}: sound", args.config.display())?;
-        return Ok(());
+        return output::text(&format!("{}: the configuration is valid\n", args.config.display()));
     }
     args.log.start();
     let signals = Signals::catch()?;
@@ -130,7 +129,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Stop> {
     let switch = switch.map(|switch| switch.open(&clock)).transpose()?;
     let yard = yard.start(clock);
     let handle = yard.handle();
-    let _open = open.serve(&handle)?; // until here, or the end of the program
+    let _open = open.serve(&handle)?; // serves until the end of this function
     let _checks = Checker::start(&handle, config.checks_per_second())?;
     let agent_runs = || switch.as_ref().is_none_or(switch::Reachable::is_running);
     let outcome = attend(yard, config, args, &signals, &agent_runs);
@@ -140,19 +139,19 @@ pub(crate) fn run(args: &Args) -> Result<(), Stop> {
         Ok(())
     } else {
         Err(Stop::Failed(anyhow::anyhow!(
-            "the OpenFlow agent ended: this is a defect of flowyard; please report it with the log"
+            "the OpenFlow agent ended unexpectedly: this is a defect of flowyard; please report it with the log"
         )))
     }
 }
 
-/// Whether a scenario comes to what it expects.
+/// Simulates a scenario and compares the results with its expectations.
 fn simulate(args: &Args) -> Result<(), Stop> {
     let name = args.config.display().to_string();
     let scenario = Scenario::read(&name, &args.config).map_err(bad_input)?;
     let differs = |what: String| Stop::Failed(anyhow::anyhow!(what));
     scenario.run().map_err(differs)?;
-    writeln!(stdout(), "{name}: as expected, with each of {} seeds", scenario.seeds())?;
-    Ok(())
+    let seeds = scenario.seeds();
+    output::text(&format!("{name}: the results are as expected with all {seeds} seeds\n"))
 }
 
 fn read(args: &Args) -> Result<Config, Stop> {
@@ -163,7 +162,7 @@ fn read(args: &Args) -> Result<Config, Stop> {
     Ok(config)
 }
 
-/// Signals that arrived and were not attended to.
+/// Signals that have arrived and are not handled yet.
 struct Signals {
     stop: Arc<AtomicBool>,
     reload: Arc<AtomicBool>,
@@ -173,7 +172,7 @@ impl Signals {
     fn catch() -> Result<Self, Stop> {
         let (stop, reload) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
         for signal in [SIGINT, SIGTERM] {
-            // In this order: the first signal finds the flag down, the second ends the program.
+            // In this order: the first signal finds the flag unset and sets it, the second one exits.
             signal_hook::flag::register_conditional_shutdown(signal, 130, Arc::clone(&stop))?;
             signal_hook::flag::register(signal, Arc::clone(&stop))?;
         }
@@ -182,7 +181,7 @@ impl Signals {
     }
 }
 
-/// Waits for the yard to end, and sees to signals and progress meanwhile.
+/// Waits for the end of the run, and handles signals, a failed agent and progress.
 fn attend(
     yard: Running,
     mut config: Config,
@@ -190,8 +189,8 @@ fn attend(
     signals: &Signals,
     agent_runs: &dyn Fn() -> bool,
 ) -> Outcome {
-    let bar = bar();
-    bar.iter().for_each(logs::above);
+    let bar = Progress::new("{spinner} {elapsed} {msg}");
+    bar.raw().into_iter().for_each(logs::above);
     let mut stopped = false;
     let (handle, mut service) = (yard.handle(), Service::new());
     let name = args.config.display().to_string();
@@ -199,13 +198,13 @@ fn attend(
     service.ready(&name);
     while !yard.is_done() {
         if signals.stop.load(Ordering::Relaxed) && !stopped {
-            tracing::info!("drain begins: no more is received");
+            tracing::info!("draining: ports receive no more frames");
             service.stopping();
             yard.stop();
             stopped = true;
         }
         if !stopped && !agent_runs() {
-            tracing::error!("the OpenFlow agent ended; so does the yard");
+            tracing::error!("the OpenFlow agent ended unexpectedly; draining");
             service.stopping();
             yard.stop();
             stopped = true;
@@ -216,20 +215,17 @@ fn attend(
             reload(&yard, &mut config, args);
             service.ready(&name);
         }
-        if let Some(bar) = &bar {
+        if bar.raw().is_some() {
             let total = yard
                 .counters()
                 .iter()
                 .fold((0, 0), |(rx, tx), core| (rx + core.rx_frames, tx + core.tx_frames));
-            bar.set_message(format!("received {}, sent {}", total.0, total.1));
-            bar.tick();
+            bar.message(format!("received {} frames, sent {}", total.0, total.1));
         }
         yard.tick();
         std::thread::sleep(Duration::from_millis(5));
     }
-    if let Some(bar) = bar {
-        bar.finish_and_clear();
-    }
+    drop(bar);
     let outcome = yard.join();
     let total = outcome.total();
     let (received, sent, dropped) = (total.rx_frames, total.tx_frames, total.drops.total());
@@ -237,50 +233,40 @@ fn attend(
     outcome
 }
 
-/// Takes over new tables; a configuration that is wrong changes nothing.
+/// Reads the configuration again and replaces the tables. A wrong configuration changes nothing.
 fn reload(yard: &Running, config: &mut Config, args: &Args) {
     match read(args).map(|new| config.reload(&new).map(|reload| (reload, new))) {
         Ok(Ok((reload, new))) => match reload.apply(&yard.handle()) {
             Ok(()) => {
                 *config = new;
-                tracing::info!("{}: new tables taken over", args.config.display());
+                tracing::info!("{}: tables reloaded", args.config.display());
             }
-            Err(error) => tracing::error!("{error}; nothing changed"),
+            Err(error) => tracing::error!("reload refused, nothing changed: {error}"),
         },
-        Ok(Err(error)) => tracing::error!("{error}; nothing changed"),
-        Err(stop) => tracing::error!("{stop}; nothing changed"),
+        Ok(Err(error)) => tracing::error!("reload refused, nothing changed: {error}"),
+        Err(stop) => tracing::error!("reload refused, nothing changed: {stop}"),
     }
-}
-
-fn bar() -> Option<ProgressBar> {
-    let style = ProgressStyle::with_template("{spinner} {elapsed} {msg}").ok()?;
-    stderr().is_terminal().then(|| ProgressBar::new_spinner().with_style(style))
 }
 
 fn print(outcome: &Outcome, json: bool) -> Result<(), Stop> {
-    let mut out = stdout().lock();
     if json {
-        let document = Document::new("flowyard.run/1", books::Books::of(outcome));
-        let json = document.to_json().map_err(anyhow::Error::from).map_err(Stop::Failed)?;
-        out.write_all(json.as_bytes())?;
-    } else {
-        out.write_all(books::text(outcome, &crate::output::style()).as_bytes())?;
+        return output::json("flowyard.run/1", counters::Report::of(outcome));
     }
-    Ok(out.flush()?)
+    output::text(&counters::text(outcome, &style()))
 }
 
-/// A run whose books do not balance, or that lost a core, has failed.
+/// A run whose frame counters do not balance, or in which a core failed, has failed.
 fn verdict(outcome: &Outcome) -> Result<(), Stop> {
     let died = outcome.cores.iter().position(|core| core.died.is_some());
     match died {
         Some(core) => {
             let why = outcome.cores[core].died.as_deref().unwrap_or("");
             Err(Stop::Failed(anyhow::anyhow!(
-                "core {core} died: {why}; its frames are counted as core_died"
+                "core {core} failed: {why}; its frames are counted as dropped, with the reason core_died"
             )))
         }
         None if !outcome.is_balanced() => Err(Stop::Failed(anyhow::anyhow!(
-            "the books do not balance: this is a defect of flowyard; please report it with the configuration"
+            "the frame counters do not balance: this is a defect of flowyard; please report it with the configuration"
         ))),
         None => Ok(()),
     }

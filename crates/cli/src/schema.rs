@@ -13,7 +13,7 @@ use crate::stop::Stop;
 
 #[derive(clap::Args)]
 #[command(
-    after_help = "Examples:\n  flowyard schema analyze > flowyard.analyze.1.json\n  flowyard schema lb-show\n\nThe schemas follow JSON Schema draft 2020-12. A document's \"schema\" key has its name and\nversion."
+    after_help = "Examples:\n  flowyard schema analyze > flowyard.analyze.2.json\n  flowyard schema lb-show\n\nThe schemas follow JSON Schema draft 2020-12. A document's \"schema\" key has its name and\nversion."
 )]
 pub(crate) struct Args {
     /// The command whose output the schema describes

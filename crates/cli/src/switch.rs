@@ -59,7 +59,7 @@ pub(crate) struct Args {
 
 #[derive(clap::Args)]
 struct At {
-    /// Address at which the switch listens: tcp:HOST[:PORT], tls:HOST[:PORT] (default port 6653) or
+    /// Address at which the switch listens: `tcp:HOST[:PORT]`, `tls:HOST[:PORT]` (default port 6653) or
     /// unix:PATH
     switch: Endpoint,
 }

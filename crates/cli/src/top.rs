@@ -61,7 +61,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Stop> {
     if args.once || args.ask.json || !stdout().is_terminal() || !stdin().is_terminal() {
         std::thread::sleep(interval);
         let now = query(&mut client)?;
-        return args.ask.print("flowyard.top/1", &now, |now| all_tables(now, &before));
+        return args.ask.print("flowyard.top/2", &now, |now| all_tables(now, &before));
     }
     let _screen = Screen::enter()?;
     loop {

@@ -168,7 +168,7 @@ impl Bed {
         answer.and_then(|answer| answer.downcast_ref().copied()).unwrap_or_default()
     }
 
-    /// Thread nanoseconds a frame, over so many frames.
+    /// Thread nanoseconds a frame, over `frames` frames.
     fn run(&mut self, frames: usize) -> f64 {
         let sent = self.yard.cores[0].counters().tx_frames;
         let began = thread_ns();
@@ -258,7 +258,7 @@ fn kth() {
     );
 }
 
-/// What it costs to ask the cache in vain.
+/// The cost of a lookup that misses the cache.
 fn miss() {
     println!("\nFrames that the cache cannot know (paper: a miss costs 0.40 %)");
     // Untagged frames: the pop does nothing, but no key proves it, so nothing is cached.

@@ -22,8 +22,8 @@ use flowyard_ports::port::live;
 use flowyard_ports::port::{Log, PcapTx, Repeat, SourceRx};
 use flowyard_switch::{SwitchHub, SwitchSettings};
 use flowyard_works::{Bridge, Forward, Router, burn};
-use flowyard_yard::work::{ControlPlane, Work};
-use flowyard_yard::{Blueprint, BlueprintError, Clock, Parts, Rx, Yard};
+use flowyard_yard::work::Work;
+use flowyard_yard::{Blueprint, BlueprintError, Clock, ControlPlane, Parts, Rx, Yard};
 
 use super::resolve::{CapturePort, PortBody, Setup, WorkPlan};
 use super::{Config, ConfigError};
@@ -62,7 +62,7 @@ impl Config {
         self.resolve()?.build(parts, log).map_err(|error| match error {
             BuildError::Interface { port, error: OpenError { what, fix } } => {
                 let named = self.ports().nth(usize::from(port)).and_then(|p| p.interface.as_ref());
-                let span = named.map_or(0..0, |interface| interface.span());
+                let span = named.map_or(0..0, toml::Spanned::span);
                 self.error(span, what, fix).into()
             }
             other => other,

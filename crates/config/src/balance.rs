@@ -7,7 +7,7 @@ use flowyard_lb::quic;
 use flowyard_lb::{Backend, Conns, Control, Exit, Mode, Service, Timeouts};
 use toml::Spanned;
 
-use super::check::{Checked, port_name};
+use super::names::{Checked, port_name};
 use super::{Config, ConfigError, WorkKind, hex};
 use flowyard_lb::{BalanceSettings, Place};
 
@@ -74,8 +74,8 @@ impl Config {
         let key = match key {
             None => None,
             Some(text) => Some(hex(text).and_then(|key| key.try_into().ok()).ok_or_else(|| {
-                let mend = "write 16 bytes in hexadecimal";
-                self.error(quic.span(), "this is no AES key", mend)
+                let fix = "write 16 bytes in hexadecimal";
+                self.error(quic.span(), "this is no AES key", fix)
             })?),
         };
         let config = quic::Config::new(*codepoint, *server_id_bytes, *nonce_bytes, key);
@@ -95,8 +95,8 @@ impl Config {
             (Some((text, Ok(via))), _) => (via, text.span()),
             (None, Some(addr)) => (addr, exit.port.span()),
             (None, None) => {
-                let mend = "write its MAC address, or the IP address of a gateway, as 'next_hop'";
-                return Err(self.error(exit.port.span(), "there is no next hop", mend));
+                let fix = "write its MAC address, or the IP address of a gateway, as 'next_hop'";
+                return Err(self.error(exit.port.span(), "there is no next hop", fix));
             }
         };
         let mine = self.balance().address.remove(exit.port.get_ref()).unwrap_or_default();
@@ -104,8 +104,8 @@ impl Config {
         if mine.is_empty() || via.is_ipv4() && !mine.iter().any(same) {
             let name = exit.port.get_ref();
             let what = format!("nobody can be asked for the MAC address of {via} at port '{name}'");
-            let mend = "write the MAC address as 'next_hop', or an address of the port's own in 'address' of [balance]";
-            return Err(self.error(at, what, mend));
+            let fix = "write the MAC address as 'next_hop', or an address of the port's own in 'address' of [balance]";
+            return Err(self.error(at, what, fix));
         }
         Ok(Exit { port, src, dst: [0; 6], via: Some(via) })
     }
@@ -136,10 +136,10 @@ impl Config {
         })
     }
 
-    /// An error of another crate: what, and after "; " the mend.
+    /// An error of another crate: what, and after "; " the fix.
     fn split(&self, span: std::ops::Range<usize>, text: &str) -> ConfigError {
-        let (what, mend) = text.rsplit_once("; ").unwrap_or((text, "see docs/balance.md"));
-        self.error(span, what, mend)
+        let (what, fix) = text.rsplit_once("; ").unwrap_or((text, "see docs/balance.md"));
+        self.error(span, what, fix)
     }
 
     /// Health checks that begin in a second at most; 0 is no limit.
@@ -224,8 +224,8 @@ pub(crate) fn check(config: &Config) -> Checked {
         return Ok(());
     }
     if config.service.is_empty() {
-        let mend = "add a [[service]] with name, vip, proto, port and mode";
-        return Err(config.error(config.work.span(), "there is no service", mend));
+        let fix = "add a [[service]] with name, vip, proto, port and mode";
+        return Err(config.error(config.work.span(), "there is no service", fix));
     }
     let balance = config.balance();
     if !(1..=Conns::MOST).contains(balance.connections.get_ref()) {
@@ -243,8 +243,8 @@ pub(crate) fn check(config: &Config) -> Checked {
         let (span, service) = (service.get_ref().name.span(), service.get_ref());
         let mode = Mode::from(service.mode);
         if mode.translates() && balance.clients.is_none() {
-            let mend = "add 'clients = { port = ..., next_hop = ... }' to [balance]";
-            return Err(config.error(span, "answers of this service have no way to clients", mend));
+            let fix = "add 'clients = { port = ..., next_hop = ... }' to [balance]";
+            return Err(config.error(span, "answers of this service have no way to clients", fix));
         }
         let needs = match mode {
             Mode::FullNat => cores,
@@ -256,8 +256,8 @@ pub(crate) fn check(config: &Config) -> Checked {
             let span = backend.get_ref().addr.span();
             if have(backend.get_ref()) == 0 {
                 let what = "packets to this backend have no source address";
-                let mend = "add an address of its family to 'local' in [balance]";
-                return Err(config.error(span, what, mend));
+                let fix = "add an address of its family to 'local' in [balance]";
+                return Err(config.error(span, what, fix));
             }
             let what =
                 format!("fullnat needs {needs} local addresses of this family, one for each core");

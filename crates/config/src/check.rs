@@ -11,12 +11,11 @@ use toml::Spanned;
 
 use super::rule;
 use super::words::hex;
-use super::{Config, ConfigError, HashKey, LearnConfig, Order, PortConfig, PortKind, QueueConfig};
+use super::{Config, HashKey, LearnConfig, Order, PortConfig, PortKind, QueueConfig};
 use flowyard_pool::{FRAMES, LONGEST};
 use flowyard_ports::port::Pace;
 
-/// What a check finds.
-pub type Checked = Result<(), ConfigError>;
+use super::names::{Checked, core, queue_name, unique};
 
 /// The most ports, and queues: their numbers have 16 bits, and a bridge has a list for each port.
 const MOST: usize = 4096;
@@ -59,8 +58,8 @@ pub(super) fn check(config: &Config) -> Checked {
         self::queue(config, queue)?;
     }
     if config.queue.is_empty() {
-        let mend = "add a [[queue]] with name, order and consumers";
-        return Err(config.error(0..0, "there is no queue", mend));
+        let fix = "add a [[queue]] with name, order and consumers";
+        return Err(config.error(0..0, "there is no queue", fix));
     }
     super::list::check(config)?;
     steer(config)?;
@@ -79,13 +78,13 @@ fn pool(config: &Config) -> Checked {
     let (frames, least) = (*yard.frames.get_ref(), config.blueprint()?.least_frames());
     if frames > FRAMES {
         let what = format!("a pool cannot have {frames} buffers");
-        let mend = format!("write at most {FRAMES}, or 0 for as many as the queues can hold");
-        return Err(config.error(yard.frames.span(), what, mend));
+        let fix = format!("write at most {FRAMES}, or 0 for as many as the queues can hold");
+        return Err(config.error(yard.frames.span(), what, fix));
     }
     if frames != 0 && frames < least {
         let what = format!("{frames} buffers are too few for these cores and ports");
-        let mend = format!("write at least {least}, or 0 for as many as the queues can hold");
-        return Err(config.error(yard.frames.span(), what, mend));
+        let fix = format!("write at least {least}, or 0 for as many as the queues can hold");
+        return Err(config.error(yard.frames.span(), what, fix));
     }
     Ok(())
 }
@@ -100,8 +99,8 @@ fn yard(config: &Config) -> Checked {
     let pins = yard.pin.get_ref().len();
     if pins != 0 && pins != usize::from(cores) {
         let what = format!("{pins} processors are named for {cores} cores");
-        let mend = "name one for each core, or leave 'pin' out";
-        return Err(config.error(yard.pin.span(), what, mend));
+        let fix = "name one for each core, or leave 'pin' out";
+        return Err(config.error(yard.pin.span(), what, fix));
     }
     let bytes = *yard.buffer_bytes.get_ref();
     if !(64..=LONGEST).contains(&bytes) {
@@ -118,29 +117,6 @@ fn yard(config: &Config) -> Checked {
         ));
     }
     Ok(())
-}
-
-pub(super) fn unique<'a>(
-    config: &Config,
-    names: &mut HashSet<&'a str>,
-    name: &'a Spanned<String>,
-    kind: &str,
-) -> Checked {
-    if names.insert(name.get_ref()) {
-        return Ok(());
-    }
-    let what = format!("there is a {kind} '{}' already", name.get_ref());
-    Err(config.error(name.span(), what, "give each its own name"))
-}
-
-pub(super) fn core(config: &Config, core: &Spanned<u16>) -> Checked {
-    let cores = *config.yard.cores.get_ref();
-    if *core.get_ref() < cores {
-        return Ok(());
-    }
-    let what = format!("there is no core {}", core.get_ref());
-    let mend = format!("cores are 0 to {}; or raise 'cores' in [yard]", cores - 1);
-    Err(config.error(core.span(), what, mend))
 }
 
 fn window(config: &Config, window: &Spanned<u32>) -> Checked {
@@ -162,21 +138,21 @@ fn port(config: &Config, port: &PortConfig) -> Checked {
         && let Err(error) = Pace::from_str(pace.get_ref())
     {
         let text = error.to_string();
-        let (what, mend) = text.split_once("; ").unwrap_or((&text, ""));
-        return Err(config.error(pace.span(), what, mend));
+        let (what, fix) = text.split_once("; ").unwrap_or((&text, ""));
+        return Err(config.error(pace.span(), what, fix));
     }
     match (&port.repeat, &port.output) {
         (Some(repeat), _) if port.kind == PortKind::Pcap => {
-            let mend = "use kind = \"mem\", which reads the capture into memory first";
-            Err(config.error(repeat.span(), "a pcap port cannot repeat its capture", mend))
+            let fix = "use kind = \"mem\", which reads the capture into memory first";
+            Err(config.error(repeat.span(), "a pcap port cannot repeat its capture", fix))
         }
         (Some(repeat), _) if *repeat.get_ref() == 0 => {
-            let mend = "write 1 or more, or leave 'in' out";
-            Err(config.error(repeat.span(), "nothing would be received", mend))
+            let fix = "write 1 or more, or leave 'in' out";
+            Err(config.error(repeat.span(), "nothing would be received", fix))
         }
         (_, Some(output)) if port.kind == PortKind::Mem => {
-            let mend = "use kind = \"pcap\", or leave 'out' away";
-            Err(config.error(output.span(), "a mem port forgets what it transmits", mend))
+            let fix = "use kind = \"pcap\", or leave 'out' away";
+            Err(config.error(output.span(), "a mem port forgets what it transmits", fix))
         }
         _ => Ok(()),
     }
@@ -200,35 +176,11 @@ fn queue(config: &Config, queue: &QueueConfig) -> Checked {
         }
         (2.., Order::Direct) => {
             let what = "a direct queue has one consumer";
-            let mend = "name one core, or use order = \"atomic\", \"ordered\" or \"unordered\"";
-            Err(config.error(queue.consumers.span(), what, mend))
+            let fix = "name one core, or use order = \"atomic\", \"ordered\" or \"unordered\"";
+            Err(config.error(queue.consumers.span(), what, fix))
         }
         _ => Ok(()),
     }
-}
-
-///
-/// # Errors
-/// When there is none.
-pub fn queue_name(config: &Config, name: &Spanned<String>) -> Checked {
-    if config.queue_number(name.get_ref()).is_some() {
-        return Ok(());
-    }
-    let names: Vec<_> = config.queues().map(|queue| queue.name.get_ref().as_str()).collect();
-    let what = format!("there is no queue '{}'", name.get_ref());
-    Err(config.error(name.span(), what, format!("the queues are {}", names.join(", "))))
-}
-
-///
-/// # Errors
-/// When there is none.
-pub fn port_name(config: &Config, name: &str, span: std::ops::Range<usize>) -> Checked {
-    if config.port_number(name).is_some() {
-        return Ok(());
-    }
-    let names: Vec<_> = config.ports().map(|port| port.name.get_ref().as_str()).collect();
-    let mend = format!("the ports are {}", names.join(", "));
-    Err(config.error(span, format!("there is no port '{name}'"), mend))
 }
 
 fn steer(config: &Config) -> Checked {
@@ -243,16 +195,16 @@ fn steer(config: &Config) -> Checked {
     if let HashKey::Written(text) = steer.hash_key.get_ref()
         && !hex(text).is_some_and(|key| (40..=256).contains(&key.len()))
     {
-        let mend =
+        let fix =
             "write \"random\", \"symmetric\", \"microsoft\", or 40 to 256 bytes in hexadecimal";
-        return Err(config.error(steer.hash_key.span(), "this is no Toeplitz key", mend));
+        return Err(config.error(steer.hash_key.span(), "this is no Toeplitz key", fix));
     }
     let mut known = HashSet::new();
     for exact in &steer.exact {
         let key = FlowKey::from_str(exact.flow.get_ref()).map_err(|error| {
             let text = error.to_string();
-            let (what, mend) = text.split_once("; ").unwrap_or((&text, ""));
-            config.error(exact.flow.span(), what, mend)
+            let (what, fix) = text.split_once("; ").unwrap_or((&text, ""));
+            config.error(exact.flow.span(), what, fix)
         })?;
         if !known.insert(key.flow()) {
             let what = "there is an exact entry for this flow already";
@@ -276,8 +228,8 @@ fn sized(
         return Ok(());
     }
     let what = format!("{key} = {entries} is not possible");
-    let mend = format!("write {} to {}", fits.start(), fits.end());
-    Err(config.error_in(section, what, &mend))
+    let fix = format!("write {} to {}", fits.start(), fits.end());
+    Err(config.error_in(section, what, &fix))
 }
 
 /// ATR steers a flow to the core that transmits it, RFS to the one that works on it: that core
@@ -301,9 +253,9 @@ fn learn(config: &Config) -> Checked {
             let core = *owner.get_ref();
             if config.home(core).is_none() {
                 let what = format!("atr cannot steer to core {core}: it has no queue of its own");
-                let mend =
+                let fix =
                     format!("add a [[queue]] with consumers = [{core}], or leave [learn] out");
-                return Err(config.error(owner.span(), what, mend));
+                return Err(config.error(owner.span(), what, fix));
             }
         }
     }
@@ -317,9 +269,9 @@ fn rfs(config: &Config) -> Checked {
                 let core = (core.get_ref(), core.span());
                 let what =
                     format!("rfs cannot steer to core {}: it has no queue of its own", core.0);
-                let mend =
+                let fix =
                     format!("add a [[queue]] with consumers = [{}], or leave [learn] out", core.0);
-                return Err(config.error(core.1, what, mend));
+                return Err(config.error(core.1, what, fix));
             }
         }
     }

@@ -5,7 +5,7 @@ use flowyard_frame::Nanos;
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::{Config, ConfigError, Order, check, free};
+use super::{Config, ConfigError, Order, free, names};
 
 /// `[elephants]`: a flow that is more than one core can do goes to an ordered queue. Shares are
 /// from 0 to 1.
@@ -21,7 +21,7 @@ pub struct ElephantsConfig {
     /// How often it is decided, in microseconds.
     #[serde(default = "window_us")]
     pub window_us: Spanned<u64>,
-    /// One of so many frames that a core works on is sampled.
+    /// One of N frames that a core works on is sampled.
     #[serde(default = "sample_every")]
     pub sample_every: Spanned<u32>,
     /// With fewer samples of a core nothing is decided.
@@ -30,7 +30,7 @@ pub struct ElephantsConfig {
     /// A core that is so busy, and does not keep up, is overloaded.
     #[serde(default = "busy_high")]
     pub busy_high: Spanned<f64>,
-    /// With so many frames waiting in its queue (or any dropped) a core does not keep up; 0 is a
+    /// With this number of frames waiting in its queue (or any dropped) a core does not keep up; 0 is a
     /// quarter of the smallest of the workers' queues.
     #[serde(default)]
     pub waiting_frames: u64,
@@ -46,7 +46,7 @@ pub struct ElephantsConfig {
     /// A promoted flow that would take less of a core is none any more.
     #[serde(default = "demote")]
     pub demote: Spanned<f64>,
-    /// So many windows in a row must say the same.
+    /// Number of consecutive windows that must agree.
     #[serde(default = "patience")]
     pub patience: u32,
     /// How long a decision stays at least, in microseconds.
@@ -128,41 +128,41 @@ impl Config {
 /// Finds what is wrong first.
 pub(super) fn check(config: &Config) -> Result<(), ConfigError> {
     let Some(elephants) = &config.elephants else { return Ok(()) };
-    check::queue_name(config, &elephants.queue)?;
-    check::core(config, &elephants.core)?;
+    names::queue_name(config, &elephants.queue)?;
+    names::core(config, &elephants.core)?;
     let split = config.queue_number(elephants.queue.get_ref());
     let queue = split.and_then(|split| config.queues().nth(split.into()));
     let name = elephants.queue.get_ref();
     if queue.is_some_and(|queue| queue.order != Order::Ordered) {
         let what = format!("'{name}' would not keep the order of a flow that many cores work on");
-        let mend = format!("give queue '{name}' order = \"ordered\"");
-        return Err(config.error(elephants.queue.span(), what, mend));
+        let fix = format!("give queue '{name}' order = \"ordered\"");
+        return Err(config.error(elephants.queue.span(), what, fix));
     }
     let consumers = queue.map_or(&[][..], |queue| queue.consumers.get_ref());
     if consumers.len() < 2 {
-        let mend = format!("name at least two consumers of queue '{name}'");
-        return Err(config.error(elephants.queue.span(), "one core cannot share a flow", mend));
+        let fix = format!("name at least two consumers of queue '{name}'");
+        return Err(config.error(elephants.queue.span(), "one core cannot share a flow", fix));
     }
     if let Some(core) = consumers.iter().find(|core| config.home(*core.get_ref()).is_none()) {
         let core = core.get_ref();
         let what = format!("core {core} has no queue of its own for flows that are not split");
-        let mend = format!("add a [[queue]] with consumers = [{core}], or take it from '{name}'");
-        return Err(config.error(elephants.queue.span(), what, mend));
+        let fix = format!("add a [[queue]] with consumers = [{core}], or take it from '{name}'");
+        return Err(config.error(elephants.queue.span(), what, fix));
     }
     if *elephants.window_us.get_ref() == 0 {
-        let mend = "write some thousands of microseconds: 100000 is usual";
-        return Err(config.error(elephants.window_us.span(), "a window needs time", mend));
+        let fix = "write some thousands of microseconds: 100000 is usual";
+        return Err(config.error(elephants.window_us.span(), "a window needs time", fix));
     }
     if *elephants.sample_every.get_ref() == 0 {
-        let mend = "write 1 to sample every frame, or 64";
-        return Err(config.error(elephants.sample_every.span(), "nothing would be sampled", mend));
+        let fix = "write 1 to sample every frame, or 64";
+        return Err(config.error(elephants.sample_every.span(), "nothing would be sampled", fix));
     }
     if *elephants.promoted_max.get_ref() == 0 {
-        let mend = "write at least 1, or leave [elephants] out";
-        return Err(config.error(elephants.promoted_max.span(), "nothing would be split", mend));
+        let fix = "write at least 1, or leave [elephants] out";
+        return Err(config.error(elephants.promoted_max.span(), "nothing would be split", fix));
     }
     if *elephants.promoted_max.get_ref() > 1 << 16 {
-        let what = "so many flows are no elephants";
+        let what = "this many flows cannot be promoted";
         return Err(config.error(elephants.promoted_max.span(), what, "write at most 65536"));
     }
     let ElephantsConfig { busy_high, busy_target, busy_low, promote, demote, gain, .. } = elephants;
@@ -180,8 +180,8 @@ pub(super) fn check(config: &Config) -> Result<(), ConfigError> {
             let what =
                 format!("{low_name} is not below {high_name}: flows would go back and forth");
             let span = if low.span().is_empty() { high.span() } else { low.span() };
-            let mend = format!("write a {low_name} below {}", high.get_ref());
-            return Err(config.error(span, what, mend));
+            let fix = format!("write a {low_name} below {}", high.get_ref());
+            return Err(config.error(span, what, fix));
         }
     }
     if !(1.0..=1e6).contains(gain.get_ref()) {
@@ -191,8 +191,8 @@ pub(super) fn check(config: &Config) -> Result<(), ConfigError> {
     let costs = [elephants.rx_ns, elephants.handoff_ns, elephants.commit_ns];
     if costs.into_iter().flatten().any(|ns| !(0.0..=1e9).contains(&ns)) {
         let what = "rx_ns, handoff_ns and commit_ns are times of a frame";
-        let mend = "write nanoseconds from 0 on, or leave them out to have them measured";
-        return Err(config.error(elephants.queue.span(), what, mend));
+        let fix = "write nanoseconds from 0 on, or leave them out to have them measured";
+        return Err(config.error(elephants.queue.span(), what, fix));
     }
     Ok(())
 }

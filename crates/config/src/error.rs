@@ -1,4 +1,4 @@
-//! What is wrong with a configuration: where, what, and the mend, in one line.
+//! What is wrong with a configuration: where, what, and the fix, in one line.
 
 use std::ops::Range;
 
@@ -6,7 +6,7 @@ use super::Source;
 
 /// What is wrong with a configuration.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("{file}:{line}:{column}: {what}; {mend}")]
+#[error("{file}:{line}:{column}: {what}; {fix}")]
 pub struct ConfigError {
     /// The file.
     pub file: String,
@@ -17,15 +17,15 @@ pub struct ConfigError {
     /// What is wrong.
     pub what: String,
     /// What to do about it.
-    pub mend: String,
+    pub fix: String,
 }
 
 impl ConfigError {
     /// The file cannot be read.
     #[must_use]
     pub fn unread(file: &str, error: &std::io::Error) -> Self {
-        let (what, mend) = (format!("cannot be read: {error}"), "name a readable file".into());
-        Self { file: file.into(), line: 1, column: 1, what, mend }
+        let (what, fix) = (format!("cannot be read: {error}"), "name a readable file".into());
+        Self { file: file.into(), line: 1, column: 1, what, fix }
     }
 }
 
@@ -34,7 +34,7 @@ impl Source {
         &self,
         span: Range<usize>,
         what: impl Into<String>,
-        mend: impl Into<String>,
+        fix: impl Into<String>,
     ) -> ConfigError {
         let before = self.text.get(..span.start).unwrap_or(&self.text);
         let line_start = before.rfind('\n').map_or(0, |at| at + 1);
@@ -43,7 +43,7 @@ impl Source {
             line: before.matches('\n').count() + 1,
             column: before[line_start..].chars().count() + 1,
             what: what.into(),
-            mend: mend.into(),
+            fix: fix.into(),
         }
     }
 
@@ -64,9 +64,8 @@ impl Source {
             return self.error(span, format!("'{word}' is no choice here"), nearest(&word, &known));
         }
         if let Some((key, _)) = quoted("missing field ") {
-            let (what, mend) =
-                (format!("the key '{key}' is missing"), format!("add '{key} = ...'"));
-            return self.error(span, what, mend);
+            let (what, fix) = (format!("the key '{key}' is missing"), format!("add '{key} = ...'"));
+            return self.error(span, what, fix);
         }
         if let Some(said) = said.strip_prefix("invalid type: ")
             && let Some((found, wanted)) = said.split_once(", expected ")

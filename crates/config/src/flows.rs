@@ -52,7 +52,7 @@ impl Config {
         let front = written.find(text.get_ref().as_str());
         let at = front.map_or(span.start, |front| span.start + front + error.column - 1);
         let what = format!("column {}: '{}': {}", error.column, error.found, error.why);
-        self.error(at..span.end.max(at), what, error.mend.clone())
+        self.error(at..span.end.max(at), what, error.fix.clone())
     }
 
     /// Gives an agent, whose tables are empty, the ports of the switch and what `[switch]` says of meters,
@@ -61,7 +61,7 @@ impl Config {
     /// # Errors
     /// The first that cannot be read, or that the agent refuses.
     pub fn load_switch(&self, agent: &mut Agent) -> Result<(), ConfigError> {
-        let mut out = Vec::new(); // nobody is there to be told
+        let mut out = Vec::new(); // no controller is connected yet
         if let Some(hub) = self.switch_hub(agent.lookups()) {
             hub.ports().into_iter().for_each(|port| agent.port_add(port, 0, &mut out));
         }

@@ -112,8 +112,8 @@ fn within<T: Copy + PartialOrd + fmt::Display>(
     if fits.contains(&value) {
         return Ok(value);
     }
-    let mend = format!("write {} to {}", fits.start(), fits.end());
-    Err(config.error(given.span(), format!("{key} = {value} is not possible"), mend))
+    let fix = format!("write {} to {}", fits.start(), fits.end());
+    Err(config.error(given.span(), format!("{key} = {value} is not possible"), fix))
 }
 
 impl Config {
@@ -144,8 +144,8 @@ impl Config {
             CheckKind::Http | CheckKind::Https => Asks::Http(self.http(check)?),
             CheckKind::Udp => {
                 let Some(send) = &check.send else {
-                    let mend = "add 'send = ...': what a backend answers";
-                    return Err(self.error(spanned.span(), "nothing would be sent", mend));
+                    let fix = "add 'send = ...': what a backend answers";
+                    return Err(self.error(spanned.span(), "nothing would be sent", fix));
                 };
                 let expect = check.expect.as_ref().map(|text| self.bytes(text)).transpose()?;
                 Asks::Udp { send: self.bytes(send)?, expect }
@@ -155,8 +155,8 @@ impl Config {
                 match words.filter(|words| words.first().is_some_and(|word| !word.is_empty())) {
                     Some(words) => Asks::Command(words.clone()),
                     None => {
-                        let mend = "add 'command = [\"program\", \"word\"]'";
-                        return Err(self.error(spanned.span(), "there is no command", mend));
+                        let fix = "add 'command = [\"program\", \"word\"]'";
+                        return Err(self.error(spanned.span(), "there is no command", fix));
                     }
                 }
             }
@@ -190,12 +190,12 @@ impl Config {
     }
 
     fn http(&self, check: &CheckConfig) -> Result<Http, ConfigError> {
-        let word = |given: &Spanned<String>, what: &str, mend: &str, good: bool| {
+        let word = |given: &Spanned<String>, what: &str, fix: &str, good: bool| {
             let text = given.get_ref();
             let plain = text.chars().all(|c| c.is_ascii_graphic());
             match good && plain && !text.is_empty() {
                 true => Ok(text.clone()),
-                false => Err(self.error(given.span(), format!("'{text}' is no {what}"), mend)),
+                false => Err(self.error(given.span(), format!("'{text}' is no {what}"), fix)),
             }
         };
         let path = match &check.path {
@@ -228,8 +228,8 @@ impl Config {
         let Some(path) = &check.ca else { return Ok(Tls { verify, ca: None }) };
         let name = path.get_ref().display();
         if !verify {
-            let mend = "leave 'ca' out, or 'verify = false'";
-            return Err(self.error(path.span(), "nothing is verified by this file", mend));
+            let fix = "leave 'ca' out, or 'verify = false'";
+            return Err(self.error(path.span(), "nothing is verified by this file", fix));
         }
         let pem = std::fs::read(path.get_ref()).map_err(|error| {
             self.error(path.span(), format!("{name}: {error}"), "name a readable file")

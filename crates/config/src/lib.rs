@@ -21,7 +21,7 @@
 //!
 //! All else has defaults. Reading has two steps: [`Config::parse`] checks words and types,
 //! `check` that names name something and numbers are possible. Both point at line and column
-//! and say the mend.
+//! and say the fix.
 
 use std::path::{Path, PathBuf};
 
@@ -33,13 +33,14 @@ use send_words::{ExpectConfig, ReloadConfig, SendConfig, SimConfig};
 
 mod assemble;
 mod balance;
-pub mod check;
+mod check;
 mod elephants;
 mod error;
 mod flows;
 mod health;
 mod list;
 mod live;
+pub mod names;
 mod resolve;
 mod rule;
 pub mod send;
@@ -313,7 +314,7 @@ pub enum LearnConfig {
         /// The most flows steered at a time.
         #[serde(default = "atr_entries")]
         entries: usize,
-        /// One of so many transmitted frames is sampled, besides every SYN.
+        /// One of N transmitted frames is sampled, besides every SYN.
         #[serde(default = "atr_sample")]
         sample_every: u32,
         /// A flow not sampled for so long is forgotten, in milliseconds.
@@ -328,7 +329,7 @@ pub enum LearnConfig {
         /// The most flows that a core steers to itself at a time.
         #[serde(default = "atr_entries")]
         entries: usize,
-        /// One of so many frames worked on is sampled.
+        /// One of N frames worked on is sampled.
         #[serde(default = "atr_sample")]
         sample_every: u32,
         /// A flow not sampled for so long is forgotten, in milliseconds.
@@ -340,7 +341,7 @@ pub enum LearnConfig {
         /// The most flows copied at a time.
         #[serde(default = "atr_entries")]
         entries: usize,
-        /// When all are taken, one of so many misses replaces the oldest; 0 replaces none.
+        /// When all are taken, one of N misses replaces the oldest; 0 replaces none.
         #[serde(default = "cache_replace")]
         replace_every: u32,
     },
@@ -363,7 +364,7 @@ impl Config {
     /// they are.
     ///
     /// # Errors
-    /// What is wrong first, with its place and the mend.
+    /// What is wrong first, with its place and the fix.
     pub fn parse(name: &str, text: &str) -> Result<Self, ConfigError> {
         let source = Source { name: name.into(), text: text.into() };
         let config = toml::from_str::<Self>(text);
@@ -396,9 +397,9 @@ impl Config {
         &self,
         span: std::ops::Range<usize>,
         what: impl Into<String>,
-        mend: impl Into<String>,
+        fix: impl Into<String>,
     ) -> ConfigError {
-        self.source.error(span, what, mend)
+        self.source.error(span, what, fix)
     }
 
     /// Ports, in the order of their numbers.
@@ -412,9 +413,9 @@ impl Config {
     }
 
     /// An error of a whole section, pointing at its first heading.
-    pub(crate) fn error_in(&self, section: &str, what: String, mend: &str) -> ConfigError {
+    pub(crate) fn error_in(&self, section: &str, what: String, fix: &str) -> ConfigError {
         let at = self.source.text.find(section).unwrap_or(0);
-        self.error(at..at, what, mend)
+        self.error(at..at, what, fix)
     }
 
     /// Where metrics are to be shown, as the user wrote it.

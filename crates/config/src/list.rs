@@ -7,7 +7,7 @@ use flowyard_frame::To;
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::{Config, ConfigError, check, hex};
+use super::{Config, ConfigError, hex, names};
 use flowyard_yard::apply::{List, Lists, Op};
 
 /// `[[list]]`: what is done to a frame, and one of `queue`, `port` or `drop = true`.
@@ -87,18 +87,18 @@ const fn customer() -> u16 {
 pub(super) fn check(config: &Config) -> Result<(), ConfigError> {
     let mut names = HashSet::new();
     for list in config.list.iter().map(Spanned::get_ref) {
-        check::unique(config, &mut names, &list.name, "list")?;
+        names::unique(config, &mut names, &list.name, "list")?;
         let to = [list.queue.is_some(), list.port.is_some(), list.drop];
         if to.into_iter().filter(|&to| to).count() != 1 {
             let what = "an action list has one destination";
-            let mend = "give it one of queue = \"...\", port = \"...\" or drop = true";
-            return Err(config.error(list.name.span(), what, mend));
+            let fix = "give it one of queue = \"...\", port = \"...\" or drop = true";
+            return Err(config.error(list.name.span(), what, fix));
         }
         if let Some(name) = &list.queue {
-            check::queue_name(config, name)?;
+            names::queue_name(config, name)?;
         }
         if let Some(name) = &list.port {
-            check::port_name(config, name.get_ref(), name.span())?;
+            names::port_name(config, name.get_ref(), name.span())?;
         }
     }
     lists(config).map(drop)
@@ -110,11 +110,11 @@ pub(crate) fn name(config: &Config, name: &Spanned<String>) -> Result<(), Config
         return Ok(());
     }
     let names: Vec<_> = config.list.iter().map(|list| &**list.get_ref().name.get_ref()).collect();
-    let mend = match &names[..] {
+    let fix = match &names[..] {
         [] => "add a [[list]] with name, actions and a destination".into(),
         names => format!("the lists are {}", names.join(", ")),
     };
-    Err(config.error(name.span(), format!("there is no list '{}'", name.get_ref()), mend))
+    Err(config.error(name.span(), format!("there is no list '{}'", name.get_ref()), fix))
 }
 
 /// The action lists, by number.
@@ -125,7 +125,7 @@ pub(crate) fn lists(config: &Config) -> Result<Lists, ConfigError> {
         let port = list.port.as_ref().and_then(|name| config.port_number(name.get_ref()));
         let to = queue.map(To::Queue).or(port.map(To::Port)).unwrap_or(To::DROP);
         let op = |said: &Spanned<OpConfig>| {
-            let wrong = |(what, mend)| config.error(said.span(), what, mend);
+            let wrong = |(what, fix)| config.error(said.span(), what, fix);
             op(said.get_ref()).map_err(wrong)
         };
         Ok(List::new(list.actions.iter().map(op).collect::<Result<Vec<_>, _>>()?, to))
@@ -133,7 +133,7 @@ pub(crate) fn lists(config: &Config) -> Result<Lists, ConfigError> {
     Ok(Lists::new(config.list.iter().map(list).collect::<Result<Vec<_>, _>>()?))
 }
 
-/// What is wrong with an op, and the mend.
+/// What is wrong with an op, and the fix.
 type Wrong = (String, &'static str);
 
 fn op(said: &OpConfig) -> Result<Op, Wrong> {

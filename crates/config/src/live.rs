@@ -12,7 +12,7 @@ use flowyard_pool::LONGEST_LENDABLE;
 const RING_FRAMES: u32 = 2048;
 const PACKET_RING_FRAMES: u32 = 4096;
 
-const UPLINK_MEND: &str = "name another interface, or say --yes-this-is-my-uplink";
+const UPLINK_FIX: &str = "name another interface, or say --yes-this-is-my-uplink";
 
 impl Config {
     /// Finds the first port that takes frames of an interface by which the default route leaves, in
@@ -26,7 +26,7 @@ impl Config {
             else {
                 continue;
             };
-            let wrong = |what: String| self.error(name.span(), what, UPLINK_MEND);
+            let wrong = |what: String| self.error(name.span(), what, UPLINK_FIX);
             match live::default_route(name.get_ref()) {
                 Ok(None) => {}
                 Ok(Some(to)) => {
@@ -216,8 +216,8 @@ fn misplaced(config: &Config, port: &PortConfig) -> Result<(), ConfigError> {
         {
             let kinds: Vec<_> = kinds.iter().map(|kind| kind.name()).collect();
             let what = format!("a port of kind \"{}\" has no '{key}'", port.kind.name());
-            let mend = format!("leave it out; it is for kind {}", kinds.join(", "));
-            return Err(config.error(span, what, mend));
+            let fix = format!("leave it out; it is for kind {}", kinds.join(", "));
+            return Err(config.error(span, what, fix));
         }
     }
     Ok(())
@@ -226,8 +226,8 @@ fn misplaced(config: &Config, port: &PortConfig) -> Result<(), ConfigError> {
 fn af_xdp(config: &Config, port: &PortConfig) -> Result<(), ConfigError> {
     let Some(rules) = &port.rules else {
         let what = "this af_xdp port does not say which frames it takes from the kernel";
-        let mend = "add match = [\"all\"], or what is yours, as match = [\"udp to port 4789\"]";
-        return Err(config.error(port.name.span(), what, mend));
+        let fix = "add match = [\"all\"], or what is yours, as match = [\"udp to port 4789\"]";
+        return Err(config.error(port.name.span(), what, fix));
     };
     if !(1..=64).contains(&rules.get_ref().len()) {
         let what = format!("{} rules are not possible", rules.get_ref().len());
@@ -236,8 +236,8 @@ fn af_xdp(config: &Config, port: &PortConfig) -> Result<(), ConfigError> {
     for rule in rules.get_ref() {
         if let Err(error) = rule.get_ref().parse::<Rule>() {
             let text = error.to_string();
-            let (what, mend) = text.split_once("; ").unwrap_or((&text, ""));
-            return Err(config.error(rule.span(), what, mend));
+            let (what, fix) = text.split_once("; ").unwrap_or((&text, ""));
+            return Err(config.error(rule.span(), what, fix));
         }
     }
     if let Some(queues) = &port.queues {
@@ -255,8 +255,8 @@ fn af_xdp(config: &Config, port: &PortConfig) -> Result<(), ConfigError> {
     let bytes = &config.yard.buffer_bytes;
     if *bytes.get_ref() > LONGEST_LENDABLE {
         let what = format!("buffers of {} bytes cannot be lent to af_xdp", bytes.get_ref());
-        let mend = format!("write at most {LONGEST_LENDABLE}, or use kind = \"af_packet\"");
-        return Err(config.error(bytes.span(), what, mend));
+        let fix = format!("write at most {LONGEST_LENDABLE}, or use kind = \"af_packet\"");
+        return Err(config.error(bytes.span(), what, fix));
     }
     Ok(())
 }

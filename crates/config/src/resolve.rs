@@ -139,7 +139,7 @@ impl Config {
             buffer_bytes: *yard.buffer_bytes.get_ref(),
             work_frames: self.work_frames(),
             ports: self.ports().map(|port| self.port_plan(port)).collect(),
-            queues: self.queues().map(|queue| queue.plan()).collect(),
+            queues: self.queues().map(super::QueueConfig::plan).collect(),
             port_lists: match self.work.get_ref().kind.get_ref() {
                 WorkKind::Bridge => flowyard_works::floods(self.port.len() as u16),
                 _ => Vec::new(),

@@ -20,7 +20,7 @@ use ipnet::IpNet;
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::check::{port_name, queue_name};
+use super::names::{port_name, queue_name};
 use super::{Config, ConfigError, ExactConfig};
 
 /// One of `[[steer.rule]]`: what matches, and one of `queue`, `port` or `drop = true`.
@@ -105,8 +105,8 @@ pub(super) fn answer(
 ) -> Result<Action, ConfigError> {
     let to = [answer.queue.is_some(), answer.port.is_some(), answer.list.is_some(), answer.drop];
     if to.into_iter().filter(|&to| to).count() != 1 {
-        let mend = "give it one of queue = \"...\", port = \"...\", list = \"...\" or drop = true";
-        return Err(config.error(span, format!("{what} has one destination"), mend));
+        let fix = "give it one of queue = \"...\", port = \"...\", list = \"...\" or drop = true";
+        return Err(config.error(span, format!("{what} has one destination"), fix));
     }
     let mut to = To::DROP;
     if let Some(name) = answer.queue {
@@ -135,11 +135,11 @@ pub fn counter(config: &Config, name: &Spanned<String>) -> Result<u16, ConfigErr
         return Ok(at as u16 + 1);
     }
     let names: Vec<_> = config.steer.counters.iter().map(|n| n.get_ref().as_str()).collect();
-    let mend = match &names[..] {
+    let fix = match &names[..] {
         [] => format!("add counters = [\"{}\"] to [steer]", name.get_ref()),
         names => format!("the 'counters' of [steer] are {}", names.join(", ")),
     };
-    Err(config.error(name.span(), format!("there is no counter '{}'", name.get_ref()), mend))
+    Err(config.error(name.span(), format!("there is no counter '{}'", name.get_ref()), fix))
 }
 
 /// Finds what is wrong first with counters and rules.
@@ -236,8 +236,8 @@ fn one(config: &Config, written: &RuleConfig) -> Result<Rule, ConfigError> {
     for (port, key_port, mask_port) in ports {
         let Some(port) = port else { continue };
         if mask.proto != 0 && !proto::has_ports(key.proto) {
-            let mend = "leave it out, or write proto = \"tcp\", \"udp\" or \"sctp\"";
-            return Err(config.error(port.span(), "this protocol has no ports", mend));
+            let fix = "leave it out, or write proto = \"tcp\", \"udp\" or \"sctp\"";
+            return Err(config.error(port.span(), "this protocol has no ports", fix));
         }
         if *port.get_ref() == 0 {
             let what = "0 is what frames without ports have";
@@ -268,8 +268,8 @@ fn protocol(config: &Config, name: &Spanned<String>) -> Result<u8, ConfigError> 
     let number = named.or_else(|| text.parse().ok().filter(|number| *number > 0));
     number.ok_or_else(|| {
         let names: Vec<_> = proto::NAMES.iter().map(|(name, _)| *name).collect();
-        let mend = format!("write {}, or a number from \"1\" to \"255\"", names.join(", "));
-        config.error(name.span(), format!("'{}' is no protocol", name.get_ref()), mend)
+        let fix = format!("write {}, or a number from \"1\" to \"255\"", names.join(", "));
+        config.error(name.span(), format!("'{}' is no protocol", name.get_ref()), fix)
     })
 }
 
@@ -287,8 +287,8 @@ fn network(config: &Config, text: &Spanned<String>) -> Result<IpNet, ConfigError
         }
         Err(_) => {
             let what = format!("'{}' is no address", text.get_ref());
-            let mend = "write \"10.0.0.1\", \"10.0.0.0/8\" or \"2001:db8::/32\"";
-            Err(config.error(text.span(), what, mend))
+            let fix = "write \"10.0.0.1\", \"10.0.0.0/8\" or \"2001:db8::/32\"";
+            Err(config.error(text.span(), what, fix))
         }
     }
 }

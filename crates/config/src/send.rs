@@ -76,11 +76,11 @@ fn one(
     span: std::ops::Range<usize>,
     all: &mut Vec<Planned>,
 ) -> Result<(), ConfigError> {
-    crate::check::port_name(config, send.port.get_ref(), send.port.span())?;
+    crate::names::port_name(config, send.port.get_ref(), send.port.span())?;
     let port = config.port_number(send.port.get_ref()).unwrap_or_default();
     let wrong = |span, text: String| {
-        let (what, mend) = text.split_once("; ").unwrap_or((&text, "see docs/scenarios.md"));
-        config.error(span, what, mend)
+        let (what, fix) = text.split_once("; ").unwrap_or((&text, "see docs/scenarios.md"));
+        config.error(span, what, fix)
     };
     let said = words::key(send.flow.get_ref()).map_err(|text| wrong(send.flow.span(), text))?;
     let eth = send
@@ -94,7 +94,7 @@ fn one(
     let flags = flags.transpose()?.unwrap_or_default();
     let length = send.length.as_ref().map(|length| *length.get_ref());
     if let (Some(spanned), Some(LONGEST..)) = (&send.length, length) {
-        let text = format!("a frame cannot have so many bytes; write less than {LONGEST}");
+        let text = format!("the frame has too many bytes; write less than {LONGEST}");
         return Err(wrong(spanned.span(), text));
     }
     let (at, every) = (send.at.unwrap_or_default().0, send.every.unwrap_or_default().0);

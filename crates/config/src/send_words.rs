@@ -27,7 +27,7 @@ pub struct SendConfig {
     /// How many.
     #[serde(default = "one")]
     pub count: u32,
-    /// Of so many flows, in turn: each has a source port one higher than the one before.
+    /// Number of flows, in turn: each has a source port one higher than the one before.
     pub flows: Option<Spanned<u16>>,
     /// TCP flags: `syn`, `ack`, `fin`, `rst`, or several.
     pub flags: Option<Spanned<String>>,
@@ -73,13 +73,13 @@ pub struct ReloadConfig {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct SimConfig {
-    /// With so many seeds, from 0.
+    /// The number of seeds, from 0.
     pub seeds: u64,
-    /// One of so many ticks is followed by a stall of its core; 0 is none.
+    /// One of N ticks is followed by a stall of its core; 0 is none.
     pub stall_every: u64,
     /// The longest stall.
     pub stall: Time,
-    /// One of so many ticks kills its core, if the yard can do without it; 0 is none.
+    /// One of N ticks kills its core, if the yard can do without it; 0 is none.
     pub death_every: u64,
 }
 
@@ -172,7 +172,7 @@ pub struct FlowExpect {
     pub ttl: Option<Spanned<u8>>,
     /// As this flow: addresses and ports that the work gave it, those of the outer header of a tunnel.
     pub becomes: Option<Spanned<String>>,
-    /// By so many different next hops (destination MAC addresses).
+    /// Number of different next hops (destination MAC addresses).
     pub next_hops: Option<Spanned<Amount>>,
     /// How many cores worked on it.
     pub cores: Option<Spanned<Amount>>,

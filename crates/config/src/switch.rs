@@ -8,7 +8,7 @@ use flowyard_switch::{Lookup, Settings, SwitchSettings};
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::check::{Checked, port_name};
+use super::names::{Checked, port_name};
 use super::{Config, ConfigError, WorkKind, free};
 
 /// `[switch]`
@@ -202,8 +202,8 @@ pub(super) fn check(config: &Config) -> Checked {
     let switches = *config.work.get_ref().kind.get_ref() == WorkKind::Switch;
     if let (Some(switch), false) = (&config.switch, switches) {
         let what = "[switch] is for kind = \"switch\"";
-        let mend = "write that kind in [work], or leave it out";
-        return Err(config.error(switch.span(), what, mend));
+        let fix = "write that kind in [work], or leave it out";
+        return Err(config.error(switch.span(), what, fix));
     }
     let switch = config.switch();
     config.datapath()?;
@@ -237,8 +237,8 @@ pub(super) fn check(config: &Config) -> Checked {
         for text in list {
             if !kinds.iter().any(|kind| text.get_ref().starts_with(kind)) {
                 let what = format!("'{}' is no such place", text.get_ref());
-                let mend = format!("start it with {}", kinds.join(", "));
-                return Err(config.error(text.span(), what, mend));
+                let fix = format!("start it with {}", kinds.join(", "));
+                return Err(config.error(text.span(), what, fix));
             }
         }
     }

@@ -206,7 +206,7 @@ fn work_is_read() {
 }
 
 #[test]
-fn what_is_wrong_is_said_with_its_place_and_the_mend() {
+fn what_is_wrong_is_said_with_its_place_and_the_fix() {
     let cases = [
         ("idle = ", "idel = ", "y.toml:4:1: there is no key 'idel' here; did you mean 'idle'?"),
         ("\"busy\"", "\"bussy\"", "y.toml:4:8: 'bussy' is no choice here; did you mean 'busy'?"),
@@ -250,7 +250,7 @@ fn what_is_wrong_is_said_with_its_place_and_the_mend() {
             "y.toml:29:11: there is no queue 'b'; the queues are a, o",
         ),
         ("\"symmetric\"", "\"6d5a\"", "y.toml:30:12: this is no Toeplitz key; write \"random\""),
-        ("tcp 10", "tpc 10", "y.toml:31:19: 'tpc' is no protocol; write a flow as"),
+        ("tcp 10", "tpc 10", "y.toml:31:19: 'tpc' is not a protocol; write a flow as"),
         (
             "queue = \"o\" }",
             "queue = \"o\", drop = true }",

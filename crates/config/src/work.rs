@@ -12,7 +12,7 @@ use ipnet::IpNet;
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::check::{Checked, port_name};
+use super::names::{Checked, port_name};
 use super::{Config, ConfigError};
 
 /// `[work]`
@@ -133,8 +133,8 @@ impl Config {
         let word = text.get_ref();
         let Ok(prefix) = IpNet::from_str(word) else {
             let what = format!("'{word}' is no prefix");
-            let mend = "write it as 10.0.0.0/8, 10.1.2.3/32 or 2001:db8::/32";
-            return Err(self.error(text.span(), what, mend));
+            let fix = "write it as 10.0.0.0/8, 10.1.2.3/32 or 2001:db8::/32";
+            return Err(self.error(text.span(), what, fix));
         };
         if prefix.trunc() != prefix {
             let what = format!("'{word}' has bits behind its length");
@@ -167,8 +167,8 @@ impl Config {
         };
         if mac[0] & 1 != 0 || mac == [0; 6] {
             let what = format!("'{word}' is the address of no station");
-            let mend = "write a MAC address whose first byte is even";
-            return Err(self.error(text.span(), what, mend));
+            let fix = "write a MAC address whose first byte is even";
+            return Err(self.error(text.span(), what, fix));
         }
         Ok(mac)
     }
@@ -229,8 +229,8 @@ pub(super) fn check(config: &Config) -> Checked {
     }
     config.port_macs()?;
     if kind == WorkKind::Route && work.route.is_empty() {
-        let mend = "add a [[work.route]] with prefix, port and next_hop";
-        return Err(config.error(at, "there is no route", mend));
+        let fix = "add a [[work.route]] with prefix, port and next_hop";
+        return Err(config.error(at, "there is no route", fix));
     }
     let mut known = HashSet::new();
     for (route, text) in config.routes()?.iter().zip(&work.route) {

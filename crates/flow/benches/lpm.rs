@@ -16,8 +16,8 @@ use std::time::Instant;
 
 use flowyard_flow::Table;
 use flowyard_flow::table::Lpm;
-use flowyard_frame::{Action, Batch, FlowKey, Frame, LANES};
-use flowyard_testkit::Rng;
+use flowyard_frame::{Action, FlowKey, LANES};
+use flowyard_testkit::{Rng, batch};
 use ipnet::IpNet;
 
 const BATCHES: usize = 2048;
@@ -72,17 +72,14 @@ fn main() {
                 nets.push(net);
             }
         }
-        let mut batch = || {
-            let mut batch = Batch::default();
-            for _ in 0..LANES {
+        let mut random = || {
+            batch((0..LANES).map(|_| {
                 let net = nets[rng.below(count as u64) as usize];
                 let addr = host(&mut rng, &net);
-                let key = FlowKey::five_tuple(17, addr, 1, addr, 2);
-                let _ = batch.push(Frame::unbacked(60), key);
-            }
-            batch
+                FlowKey::five_tuple(17, addr, 1, addr, 2)
+            }))
         };
-        let mut batches: Vec<_> = (0..BATCHES).map(|_| batch()).collect();
+        let mut batches: Vec<_> = (0..BATCHES).map(|_| random()).collect();
         let mut rounds = [const { Vec::new() }; 2];
         for _ in 0..15 {
             let start = Instant::now();

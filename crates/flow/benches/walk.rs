@@ -16,7 +16,8 @@ use std::time::Instant;
 use flowyard_flow::table::{Exact, Spread};
 use flowyard_flow::toeplitz::{HashTypes, MICROSOFT_KEY, Toeplitz};
 use flowyard_flow::{Steer, Table, parse};
-use flowyard_frame::{Action, Batch, FlowKey, Frame, LANES, Rng};
+use flowyard_frame::{Action, Batch, FlowKey, LANES, Rng};
+use flowyard_testkit::{Build, batch};
 
 /// Flow `n` of a load generator: UDP from adjacent hosts and sequential ports to one server.
 fn flow(n: u32) -> FlowKey {
@@ -24,21 +25,11 @@ fn flow(n: u32) -> FlowKey {
     FlowKey::five_tuple(17, src.into(), 1024 + (n & 4095) as u16, dst.into(), 11211)
 }
 
-/// A 60-byte frame with `key`, with correct checksum and lengths.
+/// A 60-byte frame with `key`.
 fn bytes(key: &FlowKey) -> [u8; 64] {
-    let mut b = [0; 64];
-    b[..12].copy_from_slice(&[2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2]);
-    b[12..26].copy_from_slice(&[8, 0, 0x45, 0, 0, 46, 0, 0, 0x40, 0, 64, 17, 0, 0]);
-    b[26..30].copy_from_slice(&key.src[..4]);
-    b[30..34].copy_from_slice(&key.dst[..4]);
-    b[34..36].copy_from_slice(&key.sport.to_be_bytes());
-    b[36..38].copy_from_slice(&key.dport.to_be_bytes());
-    b[39] = 26;
-    let words = b[14..34].chunks(2).map(|w| u32::from(w[0]) << 8 | u32::from(w[1]));
-    let sum: u32 = words.sum();
-    let sum = (sum & 0xffff) + (sum >> 16);
-    b[24..26].copy_from_slice(&(!(sum as u16 + (sum >> 16) as u16)).to_be_bytes());
-    b
+    let mut bytes = [0; 64];
+    bytes[..60].copy_from_slice(&Build::new(key).frame_len(60).bytes());
+    bytes
 }
 
 /// The packets, tables and hash of one variant.
@@ -102,11 +93,7 @@ impl Walk {
 
 /// A full batch of keys.
 fn full(entries: u32) -> Batch {
-    let mut batch = Batch::default();
-    for n in 0..LANES as u32 {
-        let _ = batch.push(Frame::unbacked(60), flow(n * 97 % entries));
-    }
-    batch
+    batch((0..LANES as u32).map(|n| flow(n * 97 % entries)))
 }
 
 /// Time of 32 packets; only the hash.

@@ -16,7 +16,8 @@ use std::time::Instant;
 
 use flowyard_flow::Table;
 use flowyard_flow::table::{Exact, Linear, Rule, Wildcard};
-use flowyard_frame::{Action, Batch, FlowKey, Frame, LANES, Rng};
+use flowyard_frame::{Action, Batch, FlowKey, LANES, Rng};
+use flowyard_testkit::batch;
 
 const FLOWS: u32 = 8192;
 
@@ -49,16 +50,12 @@ fn batches(miss: bool) -> Vec<Batch> {
     for i in (1..order.len()).rev() {
         order.swap(i, random.below(i as u64 + 1) as usize);
     }
-    let batch = |numbers: &[u32]| {
-        let mut batch = Batch::default();
-        for &n in numbers {
-            let mut key = flow(n);
-            key.dst[0] += u8::from(miss);
-            let _ = batch.push(Frame::unbacked(60), key);
-        }
-        batch
+    let key = |&n: &u32| {
+        let mut key = flow(n);
+        key.dst[0] += u8::from(miss);
+        key
     };
-    order.chunks(LANES).map(batch).collect()
+    order.chunks(LANES).map(|numbers| batch(numbers.iter().map(key))).collect()
 }
 
 /// Median nanoseconds per packet of `rounds` rounds over all batches. Each sample is short, so that most

@@ -13,7 +13,7 @@ mod fast;
 
 pub use fast::fast;
 
-/// The key of one level of headers of the frame `bytes`, which came in by `in_port`.
+/// The key of one level of headers of the frame `bytes`, which port `in_port` received.
 ///
 /// An address is zero if the frame ends before it.
 #[must_use]

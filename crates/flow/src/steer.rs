@@ -119,7 +119,8 @@ impl Steer {
 
 #[cfg(test)]
 mod tests {
-    use flowyard_frame::{Action, Edit, FlowKey, Frame, To};
+    use flowyard_frame::{Action, Edit, FlowKey, To};
+    use flowyard_testkit::hashed_batch;
 
     use super::*;
     use crate::table::Exact;
@@ -136,12 +137,7 @@ mod tests {
             steer.table(index).unwrap().apply(&edits, &mut refused);
             assert_eq!(refused, []);
         }
-        let mut batch = Batch::default();
-        for sport in 0..4 {
-            let mut frame = Frame::unbacked(60);
-            frame.hash = 2;
-            batch.push(frame, port(sport)).unwrap();
-        }
+        let mut batch = hashed_batch((0..4).map(|sport| (port(sport), 2)));
         assert_eq!(steer.walk(&mut batch), Lanes(0b0110));
         let to: Vec<_> = batch.actions[..4].iter().map(|action| action.to).collect();
         assert_eq!(to, [2, 10, 21, 2].map(To::Queue));
@@ -149,10 +145,7 @@ mod tests {
         assert_eq!([0, 1, 2].map(|n| steer.answered(n).0), [2, 4, 0].map(Lanes));
 
         for (sport, to, table) in [(0, 2, 2), (1, 10, 0), (2, 21, 1)] {
-            let mut one = Batch::default();
-            let mut frame = Frame::unbacked(60);
-            frame.hash = 2;
-            one.push(frame, port(sport)).unwrap();
+            let mut one = hashed_batch([(port(sport), 2)]);
             assert_eq!((steer.ask(&mut one), one.actions[0].to), (table, To::Queue(to)));
             assert_eq!(steer.is_last(table), table == 2);
         }

@@ -8,6 +8,8 @@ use std::borrow::Cow;
 
 use flowyard_frame::{Action, Batch, Edit, FlowKey, Lanes};
 
+#[cfg(test)]
+mod answers;
 pub mod cuckoo;
 pub mod exact;
 pub mod l2;

@@ -1,26 +1,27 @@
-//! What a table says about a frame. Plain data, so it can be printed, compared and offloaded.
+//! The action that a table gives a frame: plain data that can be printed, compared and offloaded.
 
 use crate::FlowKey;
 
-/// Where a frame goes.
+/// The destination of a frame. Numbers are those of queues, ports and lists in the configuration's
+/// order.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum To {
-    /// To a queue, by number.
+    /// A queue, by number.
     Queue(u16),
-    /// Out of a port, by number.
+    /// A port, by number: the frame is transmitted.
     Port(u16),
-    /// Through an action list, by number. Only tables say this; the list's own destination takes
-    /// its place before the frame enters a queue.
+    /// An action list, by number. Only tables use this; the destination of the list replaces it before
+    /// the frame enters a queue.
     List(u16),
-    /// Out of every port of a port list, by number: each gets a copy. Only works say this.
+    /// Every port of a port list, by number: each gets a copy. Only works use this.
     Ports(u16),
-    /// Out of several ports: the frame has others tied to it, and each of them its port. Only works
-    /// say this.
+    /// Several ports: other frames are chained to the frame, and each has its own port. Only works use
+    /// this.
     Chain,
-    /// Nowhere; the drop is counted under the reason with this code. 0 is no reason: the stage that
-    /// finds it gives its own.
+    /// None: the frame is dropped, and counted under the reason with this code. 0 is no reason: the
+    /// stage that drops the frame uses its own.
     Drop(u16),
-    /// Nowhere, because a port has transmitted the frame. Only ports' tx queues see this.
+    /// None: a port has transmitted the frame. Occurs only in the tx queues of ports.
     Sent,
 }
 
@@ -31,7 +32,7 @@ impl Default for To {
 }
 
 impl To {
-    /// Nowhere, without a reason.
+    /// A drop without a reason.
     pub const DROP: Self = Self::Drop(0);
 
     /// Whether the frame is dropped.
@@ -41,15 +42,15 @@ impl To {
         matches!(self, Self::Drop(_))
     }
 
-    /// Whether the frame ends in the queue that it is in: dropped, or transmitted.
+    /// Whether the frame leaves the engine: it is dropped, or was transmitted.
     #[must_use]
     #[inline]
     pub const fn is_end(self) -> bool {
         matches!(self, Self::Drop(_) | Self::Sent)
     }
 
-    /// The destination as a number: equal for equal destinations, different for others. All drops
-    /// are one destination.
+    /// The destination as a number: two numbers are equal if and only if the destinations are equal. All
+    /// drops count as one destination.
     #[must_use]
     #[inline]
     pub const fn code(self) -> u32 {
@@ -65,14 +66,14 @@ impl To {
     }
 }
 
-/// A table's answer: a destination, and what to count and mark on the way.
+/// A table's answer: a destination, a counter and a mark.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Action {
-    /// Where the frame goes.
+    /// The destination.
     pub to: To,
-    /// The user's counter to add to, from 1; 0 is none.
+    /// Number of the user's counter that counts the frame, from 1; 0 is none.
     pub counter: u16,
-    /// The software-defined value carried with the frame; 0 is none.
+    /// A value, defined by the user, that the frame carries; 0 is none.
     pub mark: u32,
 }
 
@@ -84,7 +85,7 @@ impl Action {
     }
 }
 
-/// A change to a table. Edits flow backwards through the walk, between batches, never inside one.
+/// A change to a table. Edits are applied between batches, never while a batch is processed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Edit {
     /// Add the entry, or replace the action of an equal key.

@@ -2,7 +2,7 @@
 
 use crate::{Action, FlowKey};
 
-/// The most frames that a [`Batch`] holds.
+/// The largest number of frames in a [`Batch`].
 pub const LANES: usize = 32;
 
 /// A 16-byte handle on one pool buffer.
@@ -29,7 +29,7 @@ pub struct Frame {
     len: u16,
     /// The receive hash (Toeplitz), 0 until computed.
     pub hash: u32,
-    /// The software-defined value of the entry that matched, 0 for none.
+    /// The mark of the entry that matched, 0 for none.
     pub mark: u32,
 }
 
@@ -77,12 +77,12 @@ impl Frame {
     }
 }
 
-/// A set of lanes, one bit each; bit 0 is lane 0.
+/// A set of lanes, one bit each; bit 0 is lane 0. As an iterator, it yields lanes in ascending order.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Lanes(pub u32);
 
 impl Lanes {
-    /// No lane.
+    /// The empty set.
     pub const NONE: Self = Self(0);
 
     /// The first `n` lanes, `n` at most 32.
@@ -91,19 +91,19 @@ impl Lanes {
         if n >= LANES { Self(u32::MAX) } else { Self((1 << n) - 1) }
     }
 
-    /// Whether no lane is set.
+    /// Whether the set is empty.
     #[must_use]
     pub const fn is_empty(self) -> bool {
         self.0 == 0
     }
 
-    /// How many lanes are set.
+    /// Number of lanes in the set.
     #[must_use]
     pub const fn count(self) -> u32 {
         self.0.count_ones()
     }
 
-    /// Whether lane `lane` is set.
+    /// Whether `lane` is in the set.
     #[must_use]
     pub const fn has(self, lane: usize) -> bool {
         self.0 >> lane & 1 == 1
@@ -140,7 +140,7 @@ impl Iterator for Lanes {
 #[derive(Debug)]
 pub struct Batch {
     len: u8,
-    /// The frames, by lane; lanes from `len` on are empty handles.
+    /// The frames, by lane; lanes from [`Batch::len`] on are empty.
     pub frames: [Frame; LANES],
     /// The keys, by lane.
     pub keys: [FlowKey; LANES],
@@ -160,25 +160,28 @@ impl Default for Batch {
 }
 
 impl Batch {
-    /// How many lanes are taken.
+    /// Number of lanes in use.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.len as usize
     }
 
-    /// Whether no lane is taken.
+    /// Whether no lane is in use.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// The lanes that are taken.
+    /// The lanes in use.
     #[must_use]
     pub const fn lanes(&self) -> Lanes {
         Lanes::first(self.len as usize)
     }
 
-    /// Takes the next lane for `frame`; gives the frame back when the batch is full.
+    /// Adds `frame` in the next lane, which it returns.
+    ///
+    /// # Errors
+    /// Returns the frame if the batch is full.
     pub fn push(&mut self, frame: Frame, key: FlowKey) -> Result<usize, Frame> {
         let lane = self.len as usize;
         if lane == LANES {
@@ -191,13 +194,12 @@ impl Batch {
         Ok(lane)
     }
 
-    /// Makes the first `len` lanes (at most [`LANES`]) the taken ones, holding what their arrays
-    /// hold: for code that fills or empties the arrays as a whole.
+    /// Sets the number of lanes in use (at most [`LANES`]), for code that writes the arrays directly.
     pub fn set_len(&mut self, len: usize) {
         self.len = len.min(LANES) as u8;
     }
 
-    /// Takes every frame out, lane by lane, and leaves the batch empty.
+    /// Removes and yields all frames, in lane order.
     pub fn drain(&mut self) -> impl Iterator<Item = Frame> + '_ {
         let len = std::mem::take(&mut self.len) as usize;
         self.frames[..len].iter_mut().map(std::mem::take)
@@ -209,7 +211,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_handle_is_sixteen_bytes_and_a_key_one_line() {
+    fn a_frame_is_sixteen_bytes_and_a_key_one_cache_line() {
         assert_eq!(size_of::<Frame>(), 16);
         assert_eq!((size_of::<FlowKey>(), align_of::<FlowKey>()), (64, 64));
         assert_eq!(size_of::<Action>(), 12);

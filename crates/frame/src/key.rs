@@ -1,19 +1,19 @@
-//! Header fields in fixed places: who a frame is. Also a mask, also a filter.
+//! Flow keys: header fields at fixed offsets. A key is also used as a mask and as a filter.
 //!
 //! ```text
 //!   0         16        32    34    36    37   38  39        40      46      52      54   56      58   60        64
 //!   | src     | dst     |sport|dport|proto|frag|tos|tcp_flags|eth_dst|eth_src|eth_typ|vlan|in_port|flex|tunnel_id|
 //! ```
 //!
-//! The first 37 bytes are the 5-tuple. IPv4 addresses stand in the first four bytes of their
-//! 16-byte slot, the rest is zero. A field that a frame does not have is zero. Integers are in
-//! host order, addresses in network order.
+//! The first 37 bytes are the 5-tuple. IPv4 addresses are in the first four bytes of their 16-byte slot;
+//! the other bytes are zero. A field that a frame does not have is zero. Integers are in host order,
+//! addresses in network order.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-/// IP protocol numbers (IANA) that flowyard tells apart.
+/// IP protocol numbers (IANA) that flowyard distinguishes.
 pub mod proto {
     #![allow(missing_docs, reason = "the names are IANA's own")]
     pub const ICMP: u8 = 1;
@@ -28,7 +28,7 @@ pub mod proto {
     pub const ICMPV6: u8 = 58;
     pub const SCTP: u8 = 132;
 
-    /// Those that people write by name.
+    /// Protocols that can be written by name.
     pub const NAMES: [(&str, u8); 8] = [
         ("tcp", TCP),
         ("udp", UDP),
@@ -40,26 +40,26 @@ pub mod proto {
         ("ah", AH),
     ];
 
-    /// Whether the protocol has ports where a key keeps them.
+    /// Whether the protocol has ports.
     #[must_use]
     pub const fn has_ports(protocol: u8) -> bool {
         matches!(protocol, TCP | UDP | SCTP)
     }
 }
 
-/// Whether a frame is an IP fragment. An IPv6 "atomic" fragment (offset 0, no more to come,
-/// RFC 6946) is [`Frag::No`].
+/// Whether a frame is an IP fragment. An IPv6 "atomic" fragment (offset 0, no further fragments, RFC
+/// 6946) is [`Frag::No`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Frag {
     /// A whole datagram.
     No,
-    /// The first fragment: it carries the ports.
+    /// The first fragment, which has the ports.
     First,
-    /// A later fragment: it has no ports.
+    /// A later fragment, which has no ports.
     Later,
 }
 
-/// Header fields in fixed places, 64 bytes, absent fields zero.
+/// Header fields at fixed offsets, 64 bytes; absent fields are zero.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C, align(64))]
 pub struct FlowKey {
@@ -71,9 +71,9 @@ pub struct FlowKey {
     pub sport: u16,
     /// Destination port, as `sport`.
     pub dport: u16,
-    /// The protocol above IP, after every IPv6 extension header.
+    /// The protocol above IP, after all IPv6 extension headers.
     pub proto: u8,
-    /// 0 whole, 1 first fragment, 2 later fragment; read it with [`FlowKey::fragment`].
+    /// 0 for a whole datagram, 1 for a first, 2 for a later fragment; see [`FlowKey::fragment`].
     pub frag: u8,
     /// IPv4 TOS or IPv6 traffic class.
     pub tos: u8,
@@ -87,11 +87,11 @@ pub struct FlowKey {
     pub eth_type: u16,
     /// TCI of the outermost VLAN tag; zero when untagged.
     pub vlan_tci: u16,
-    /// The port the frame came in by.
+    /// Number of the port that received the frame.
     pub in_port: u16,
-    /// Two bytes from an adapter-defined offset of the frame.
+    /// Two bytes from a configurable offset of the frame, as adapters match on.
     pub flex: u16,
-    /// VNI, TEID or GRE key of the tunnel this key was found in; zero outside a tunnel.
+    /// VNI, TEID or GRE key of the tunnel that contains these headers; zero outside a tunnel.
     pub tunnel_id: u32,
 }
 
@@ -108,7 +108,7 @@ impl FlowKey {
 }
 
 impl FlowKey {
-    /// The key of nothing; as a mask, the one that matches everything.
+    /// All fields zero; as a mask, it matches every frame.
     pub const ZERO: Self = Self {
         src: [0; 16],
         dst: [0; 16],
@@ -127,7 +127,7 @@ impl FlowKey {
         tunnel_id: 0,
     };
 
-    /// The mask that keeps the 5-tuple and the IP version, and nothing else.
+    /// The mask of a flow: the 5-tuple and the EtherType.
     pub const FLOW: Self = Self {
         src: [0xff; 16],
         dst: [0xff; 16],
@@ -138,7 +138,7 @@ impl FlowKey {
         ..Self::ZERO
     };
 
-    /// A key with just a 5-tuple. Both addresses must be of one family.
+    /// A key with a 5-tuple and the matching EtherType. Both addresses must have the same family.
     #[must_use]
     pub fn five_tuple(proto: u8, src: IpAddr, sport: u16, dst: IpAddr, dport: u16) -> Self {
         debug_assert_eq!(src.is_ipv4(), dst.is_ipv4());
@@ -155,7 +155,7 @@ impl FlowKey {
         zerocopy::transmute!(std::array::from_fn::<u64, 8, _>(|i| own[i] & mask[i]))
     }
 
-    /// As masks: the one that keeps what either keeps.
+    /// The union of two masks.
     #[must_use]
     pub fn union(&self, other: &Self) -> Self {
         let (own, other): ([u64; 8], [u64; 8]) =
@@ -163,20 +163,20 @@ impl FlowKey {
         zerocopy::transmute!(std::array::from_fn::<u64, 8, _>(|i| own[i] | other[i]))
     }
 
-    /// Whether this key, or mask, has no bit that `mask` does not have.
+    /// Whether all bits of this key, or mask, are also in `mask`.
     #[must_use]
     pub fn is_within(&self, mask: &Self) -> bool {
         self.masked(mask) == *self
     }
 
-    /// The flow this frame belongs to: the 5-tuple and IP version alone.
+    /// The flow of this frame: the key under [`FlowKey::FLOW`].
     #[must_use]
     #[inline]
     pub fn flow(&self) -> Self {
         self.masked(&Self::FLOW)
     }
 
-    /// The key of the opposite direction: addresses, ports and MACs change sides.
+    /// The key of the opposite direction: source and destination addresses, ports and MACs exchanged.
     #[must_use]
     #[inline]
     pub fn reversed(&self) -> Self {
@@ -216,7 +216,7 @@ impl FlowKey {
         self.eth_type == 0x86dd
     }
 
-    /// Whether the frame is IP at all.
+    /// Whether the frame is IPv4 or IPv6.
     #[must_use]
     #[inline]
     pub const fn is_ip(&self) -> bool {
@@ -246,7 +246,7 @@ impl FlowKey {
     }
 }
 
-/// An address in the 16-byte slot of a key.
+/// The 16-byte slot of a key for an address.
 fn slot(ip: IpAddr) -> [u8; 16] {
     match ip {
         IpAddr::V6(v6) => v6.octets(),

@@ -1,9 +1,9 @@
 //! Seeded random numbers: SplitMix64 (Steele, Lea, Flood, "Fast splittable pseudorandom number
 //! generators", OOPSLA 2014).
 //!
-//! The one generator of the workspace: seeds of hash functions, sampling gaps, simulated traffic and
-//! tests draw from it. Equal seeds give equal sequences on every machine. Not for secrets: who sees
-//! one output knows all that follow.
+//! The generator of the whole workspace: for seeds of hash functions, sampling gaps, simulated traffic
+//! and tests. Equal seeds give equal sequences on every machine. It is not for secrets: one output
+//! reveals all later ones.
 
 /// A random number generator. Equal seeds give equal sequences.
 #[derive(Clone, Debug)]

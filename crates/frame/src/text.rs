@@ -1,4 +1,4 @@
-//! A flow as people write it: `tcp 10.0.0.1:40000 > 10.0.0.2:11211`.
+//! The text form of flows: `tcp 10.0.0.1:40000 > 10.0.0.2:11211`.
 //!
 //! ```text
 //!   flow  = proto end (">" | "->") end [ "vlan" id ]
@@ -6,7 +6,7 @@
 //!   end   = a.b.c.d[:port] | [v6]:port | v6
 //! ```
 //!
-//! [`FlowKey`]'s `Display` writes what its `FromStr` reads.
+//! `FlowKey`'s `FromStr` reads this form, and its `Display` writes it.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -15,7 +15,7 @@ use std::str::FromStr;
 use crate::FlowKey;
 use crate::proto::{NAMES, has_ports};
 
-/// Why a text is not a flow, and the mend.
+/// Why a text is not a flow, and how to fix it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct BadFlow(String);
 
@@ -45,9 +45,9 @@ impl FromStr for FlowKey {
             None if name == "ip" => 0,
             None if name == "proto" => match words.next().map(str::parse) {
                 Some(Ok(number)) => number,
-                _ => return bad("'proto' wants a number from 0 to 255".into()),
+                _ => return bad("'proto' needs a number from 0 to 255".into()),
             },
-            None => return bad(format!("'{name}' is no protocol")),
+            None => return bad(format!("'{name}' is not a protocol")),
         };
         let (src, sport) = end(words.next(), protocol, "source")?;
         if words.next() != Some(">") {
@@ -55,36 +55,34 @@ impl FromStr for FlowKey {
         }
         let (dst, dport) = end(words.next(), protocol, "destination")?;
         if src.is_ipv4() != dst.is_ipv4() {
-            return bad(format!("{src} and {dst} are not of one IP version"));
+            return bad(format!("{src} and {dst} have different IP versions"));
         }
         let mut key = Self::five_tuple(protocol, src, sport, dst, dport);
         match (words.next(), words.next()) {
             (None, _) => {}
             (Some("vlan"), Some(id)) => match id.parse() {
                 Ok(id) if id < 4096 => key.vlan_tci = id,
-                _ => return bad(format!("'{id}' is no VLAN id (0 to 4095)")),
+                _ => return bad(format!("'{id}' is not a VLAN id (0 to 4095)")),
             },
-            (Some(word), _) => return bad(format!("'{word}' is left over")),
+            (Some(word), _) => return bad(format!("'{word}' is unexpected after the flow")),
         }
         match words.next() {
-            Some(word) => bad(format!("'{word}' is left over")),
+            Some(word) => bad(format!("'{word}' is unexpected after the flow")),
             None => Ok(key),
         }
     }
 }
 
-/// An address with the port that `protocol` wants.
+/// Parses an address, with a port if `protocol` has ports.
 fn end(word: Option<&str>, protocol: u8, side: &str) -> Result<(IpAddr, u16), BadFlow> {
     let Some(word) = word else { return bad(format!("the {side} is missing")) };
     let bare = word.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
     match (word.parse::<SocketAddr>(), bare) {
         (Ok(socket), _) if has_ports(protocol) => Ok((socket.ip(), socket.port())),
-        (Ok(socket), _) => {
-            bad(format!("{side} '{socket}' has a port, which this protocol has not"))
-        }
+        (Ok(socket), _) => bad(format!("{side} '{socket}' has a port, but this protocol has none")),
         (_, Ok(ip)) if !has_ports(protocol) => Ok((ip, 0)),
         (_, Ok(ip)) => bad(format!("{side} '{ip}' has no port")),
-        _ => bad(format!("{side} '{word}' is no address")),
+        _ => bad(format!("{side} '{word}' is not an address")),
     }
 }
 
@@ -123,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_read() {
+    fn text_that_is_written_can_be_read() {
         for text in [
             "tcp 10.0.0.1:40000 > 10.0.0.2:11211",
             "udp [2001:db8::1]:53 > [2001:db8::2]:5353",
@@ -141,19 +139,19 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said() {
+    fn errors_name_the_mistake() {
         for (text, what) in [
-            ("", "'' is no protocol"),
-            ("tpc 1.2.3.4:5 > 6.7.8.9:10", "'tpc' is no protocol"),
+            ("", "'' is not a protocol"),
+            ("tpc 1.2.3.4:5 > 6.7.8.9:10", "'tpc' is not a protocol"),
             ("tcp 1.2.3.4 > 6.7.8.9:10", "source '1.2.3.4' has no port"),
             ("tcp 1.2.3.4:5 6.7.8.9:10", "no '>'"),
             ("tcp 1.2.3.4:5 > ", "the destination is missing"),
-            ("tcp 1.2.3.4:5 > [::1]:10", "one IP version"),
-            ("tcp 1.2.3.4:99999 > 6.7.8.9:10", "is no address"),
+            ("tcp 1.2.3.4:5 > [::1]:10", "different IP versions"),
+            ("tcp 1.2.3.4:99999 > 6.7.8.9:10", "is not an address"),
             ("icmp 1.2.3.4:5 > 6.7.8.9", "has a port"),
-            ("tcp 1.2.3.4:5 > 6.7.8.9:10 vlan 4096", "no VLAN id"),
-            ("tcp 1.2.3.4:5 > 6.7.8.9:10 x", "'x' is left over"),
-            ("tcp 1.2.3.4:5 > 6.7.8.9:10 vlan 1 y", "'y' is left over"),
+            ("tcp 1.2.3.4:5 > 6.7.8.9:10 vlan 4096", "not a VLAN id"),
+            ("tcp 1.2.3.4:5 > 6.7.8.9:10 x", "'x' is unexpected"),
+            ("tcp 1.2.3.4:5 > 6.7.8.9:10 vlan 1 y", "'y' is unexpected"),
             ("proto 256 1.2.3.4 > 6.7.8.9", "number from 0 to 255"),
         ] {
             let err = text.parse::<FlowKey>().unwrap_err().to_string();

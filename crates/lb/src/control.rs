@@ -14,6 +14,7 @@ use std::sync::Arc;
 use flowyard_frame::Nanos;
 
 use crate::counts::{Counts, Sum};
+use crate::health::Change;
 use crate::near::nearest;
 use crate::plan::{Fronts, Plan, next_id, place};
 use crate::service::Service;
@@ -193,8 +194,8 @@ impl Control {
     ) -> Result<Arc<Plan>, Unknown> {
         let weight = weight.map(|weight| weight.min(HEAVIEST));
         let known = self.known(service, backend)?;
-        let is_news = std::mem::replace(&mut known.weight, weight) != weight;
-        Ok(if is_news { self.remake(now) } else { self.plan() })
+        let has_changed = std::mem::replace(&mut known.weight, weight) != weight;
+        Ok(if has_changed { self.remake(now) } else { self.plan() })
     }
 
     /// Drains a backend whatever its weight, or ends that: a drained backend keeps its connections and
@@ -210,8 +211,8 @@ impl Control {
         now: Nanos,
     ) -> Result<Arc<Plan>, Unknown> {
         let known = self.known(service, backend)?;
-        let is_news = std::mem::replace(&mut known.drained, drained) != drained;
-        Ok(if is_news { self.remake(now) } else { self.plan() })
+        let has_changed = std::mem::replace(&mut known.drained, drained) != drained;
+        Ok(if has_changed { self.remake(now) } else { self.plan() })
     }
 
     /// Marks a backend as up or down. Returns a plan if that changed its state.
@@ -225,22 +226,23 @@ impl Control {
         is_up: bool,
         now: Nanos,
     ) -> Result<Option<Arc<Plan>>, Unknown> {
-        let id = self.known(service, backend)?.id;
-        Ok(self.set_health(&[(id, is_up)], now))
+        let backend = self.known(service, backend)?.id;
+        Ok(self.set_health(&[Change { backend, is_up }], now))
     }
 
     /// Marks backends, given by ID, as up or down. All changes together build one plan, which is
     /// returned if any state changed. IDs of removed backends are ignored.
-    pub fn set_health(&mut self, health: &[(u32, bool)], now: Nanos) -> Option<Arc<Plan>> {
-        let mut is_news = false;
+    pub fn set_health(&mut self, changes: &[Change], now: Nanos) -> Option<Arc<Plan>> {
+        let mut has_changed = false;
         for known in self.known.values_mut() {
-            let Some((_, is_up)) = health.iter().rfind(|(id, _)| *id == known.id) else { continue };
+            let change = changes.iter().rfind(|change| change.backend == known.id);
+            let Some(Change { is_up, .. }) = change else { continue };
             if known.is_up != *is_up {
                 (known.is_up, known.changed, known.since) = (*is_up, now, Some(now));
-                is_news = true;
+                has_changed = true;
             }
         }
-        is_news.then(|| self.remake(now))
+        has_changed.then(|| self.remake(now))
     }
 
     /// Builds the next plan if the slow start of any backend has reached another step by `now`.

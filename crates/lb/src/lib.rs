@@ -1,8 +1,9 @@
 //! Layer 4 load balancer: chooses a backend for each connection and keeps the connection there.
-//! This crate computes plans and tables. It does no I/O and never owns a packet.
+//! Plans, connection tables and health need no engine; [`Balance`] is the engine's work that uses them to
+//! rewrite and forward packets. The crate does no I/O.
 //!
 //! ```text
-//!  services, health, drain ──> Control ──> Plan (one generation) ──> every core
+//!  services, health, drain ──> Control ──> Plan (one generation) ──> Hub ──> Balance of every core
 //!  packet: key, hash ──> Conns (one table for each core) ──miss──> Plan::choose ──> Conns::insert
 //! ```
 #![forbid(unsafe_code)]

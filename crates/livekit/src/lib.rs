@@ -4,7 +4,6 @@
 //! ```text
 //!  net ──> namespaces and veths     line ──> two hosts and the instance between them
 //!  sys ──> system calls             traffic ──> streams and numbered datagrams, checked by the receiver
-//!  needs ─> whether a test can run
 //! ```
 //!
 //! A failure panics, as in a test. Only tests depend on this crate.
@@ -15,7 +14,6 @@ use std::time::Instant;
 use flowyard_frame::Nanos;
 
 pub mod line;
-pub mod needs;
 pub mod net;
 pub mod sys;
 pub mod traffic;

@@ -113,23 +113,3 @@ pub fn alone() -> MutexGuard<'static, ()> {
     static ONE: Mutex<()> = Mutex::new(());
     ONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
-
-/// Checks that namespaces can be made and that the programs of all live tests are installed.
-///
-/// # Errors
-///
-/// The missing requirement.
-pub fn can() -> Result<(), String> {
-    if !sys::is_root() {
-        return Err("root, for network namespaces".into());
-    }
-    let missing = ["ip", "ethtool"].into_iter().find(|program| {
-        let found = Command::new(program).arg("--version").output();
-        found.is_err()
-    });
-    match (missing, Net::new()) {
-        (Some(program), _) => Err(format!("the program {program}")),
-        (None, Err(error)) => Err(format!("network namespaces ({error})")),
-        (None, Ok(_)) => Ok(()),
-    }
-}

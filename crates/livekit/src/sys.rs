@@ -8,13 +8,6 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-/// Whether this process is root.
-#[must_use]
-pub fn is_root() -> bool {
-    // SAFETY: has no arguments and cannot fail.
-    unsafe { libc::geteuid() == 0 }
-}
-
 /// Moves the calling thread into a new network namespace.
 ///
 /// # Errors

@@ -2,23 +2,23 @@
  * (Willmann et al., HPCA 2005, section 3.3).
  *
  *   host posts   fetch    walk     DMA in   transmit   done
- *   send BDs  ─> sbd[] ─> txf[] ─> drd[] ─> mtx[]   ─> tell the host        any core, any stage
+ *   send BDs  ─> sbd[] ─> txf[] ─> drd[] ─> mtx[]   ─> notify the host      any core, any stage
  *   recv BDs  ─> rbd[] ─┐
- *   link      ─> mrx[] ─┴────────> dwr[] ─> return BDs ─> tell the host
+ *   link      ─> mrx[] ─┴────────> dwr[] ─> return BDs ─> notify the host
  *
- * Every stage is the same: a progress pointer that somebody else moves, a claim counter that the cores
- * move (claim a bundle of work units, run its handler), and done marks that put the results back into
- * order (commit). Indices run freely; rings are powers of two.
+ * Every stage has the same parts: a progress pointer that the previous stage advances, a claim counter that
+ * the cores advance (a core claims a bundle of work units and runs its handler), and done marks that put
+ * the results back into order (commit). Indices increase without limit; ring sizes are powers of two.
  *
  * Variants, one of:
  *   IDEAL   one core, no locks, no marks (Table 1)
  *   SWONLY  marks are words, commits run under a lock
  *   RMW     marks are bits: `set` and `update`
- *   TASK    the event register of section 3.2: one core at a time per kind of event, no marks
- * and STEER on top of RMW: RSS and exact-match filters choose one of several return rings.
+ *   TASK    the event register of section 3.2: one core at a time for each kind of event, no marks
+ * and STEER in addition to RMW: RSS and exact-match filters choose one of several return rings.
  *
  * Invariants: a claim never passes its pointer; a mark is set before its commit; only the core that
- * cleared mark p moves the pointer from p; windows are smaller than rings, so no slot is reused early. */
+ * cleared mark p advances the pointer from p; windows are smaller than rings, so no slot is reused early. */
 #include "nic.h"
 
 #ifndef STEER
@@ -35,7 +35,7 @@ enum { SBDS = 512, RBDS = 512, TXFS = 512, RETS = 512, DRDS = 1024, DWRS = 1024,
 #define TX_BASE SDRAM
 #define RX_BASE (SDRAM + SLOTS * SLOT_BYTES)
 
-/* A cookie says what a DMA was for: kind in bits 28..32, last part in 27, number below. */
+/* A cookie identifies the purpose of a DMA: the kind in bits 28..32, the last part in 27, the number below. */
 enum { FOR_SBD = 1, FOR_RBD, FOR_FRAME, FOR_RETURN, FOR_STATUS };
 #define COOKIE(kind, number) ((u32)(kind) << 28 | ((number) & 0x07ffffff))
 #define LAST_PART 0x08000000u
@@ -47,7 +47,7 @@ struct tx_frame { u32 first_bd, end_bd, len, flags_vlan; };
 struct event { u32 kind, from, to; };
 enum { EV_SEND_FRAMES = 1, EV_RECV_FRAMES, EV_TELL_SENT, EV_TELL_RECEIVED };
 
-/* What a core counts: RFC 2819 and RFC 2863, as the Tigon's statistics block does. */
+/* The statistics of a core: those of RFC 2819 and RFC 2863, as in the Tigon's statistics block. */
 struct counts {
     u32 frames, bytes_low, bytes_high, unicast, multicast, broadcast, errors, discards;
     u32 sizes[8], vlan, checksum, dmas, no_buffer;
@@ -67,20 +67,20 @@ static volatile struct mac_rx mrx[MRXS] SHARED;
 static struct tx_frame txf[TXFS] SHARED;
 static struct core cores[16] SHARED;
 static struct event queue[EVENTS] SHARED;
-static u32 nowhere SHARED;             /* where a DMA goes that has nowhere to go */
+static u32 nowhere SHARED;             /* the target of a DMA whose data are not used */
 static volatile u32 status[4] SHARED; /* send descriptors consumed, for the host */
-/* Return descriptors produced, for the host: a copy for each DMA under way, because a newer number
- * must not overtake its descriptors. A tell takes two DMA slots, so no more than DWRS / 4 are. */
+/* Return descriptors produced, for the host: a copy for each outstanding DMA, because a newer number
+ * must not overtake its descriptors. A notification takes two DMA slots, so there are at most DWRS / 4. */
 enum { TELLS = DWRS / 4, TELL_WORDS = STEER ? 8 : 1 };
 static volatile u32 tells[TELLS][TELL_WORDS] SHARED;
 
 /* Send side: pointers, claims, locks. */
 static struct {
-    volatile u32 requested, arrived, fetching;    /* send BDs: asked for, walked */
+    volatile u32 requested, arrived, fetching;    /* send BDs: requested, walked */
     volatile u32 frames, frame_claim;             /* frames formed, frames being sent */
     volatile u32 drd_reserved, drd_claim;         /* DMA reads: slots taken, completions taken */
-    volatile u32 mtx_claim, sent, told;           /* completions taken, in order, told to the host */
-    u32 open_first;                               /* the frame that the walk is inside of */
+    volatile u32 mtx_claim, sent, told;           /* completions taken, in order, reported to the host */
+    u32 open_first;                               /* the first BD of a frame whose end the walk has not found */
     volatile u32 fetch_lock, drd_lock, drd_claim_lock, frame_lock, mtx_claim_lock, tell_lock;
     volatile u32 commit_drd_lock, commit_mtx_lock, commit_sent_lock;
     u32 last_interrupt;
@@ -95,7 +95,7 @@ static struct {
     volatile u32 fetch_lock, dwr_lock, dwr_claim_lock, mrx_lock, tell_lock;
     volatile u32 commit_dwr_lock, commit_received_lock;
     u32 mini_max, jumbo_min, priority_tag;        /* ring selection: disabled by default */
-    u32 tells;                                    /* how often the host was told */
+    u32 tells;                                    /* number of notifications of the host */
     u32 produced[8];                              /* return descriptors, by ring */
 } R SHARED;
 
@@ -141,7 +141,7 @@ static volatile u32 received_marks[MARK_WORDS(RETS)] SHARED;
         ok_;                                                                                       \
     })
 #ifdef TASK
-/* Task-level: the kind of event stays this core's until its handler is done. */
+/* Task-level: the kind of event belongs to this core until its handler is done. */
 #define CLAIMED(lock, cat, ok) do { if (!(ok)) give_lock(&(lock), cat); } while (0)
 #define FINISH(lock, cat) give_lock(&(lock), cat)
 #else
@@ -151,9 +151,9 @@ static volatile u32 received_marks[MARK_WORDS(RETS)] SHARED;
 
 static inline u32 least(u32 a, u32 b) { return (int)(a - b) < 0 ? a : b; }
 
-/* Frames that may be claimed for sending: formed, and with a free transmit slot. */
+/* The limit of frames that may be claimed for sending: formed, and with a free transmit slot. */
 static inline u32 sendable(void) { return least(S.frames, S.sent + SLOTS); }
-/* Frames that may be claimed for receiving: arrived, with a host buffer and room to return them. */
+/* The limit of frames that may be claimed for receiving: arrived, with a host buffer and a free return slot. */
 static inline u32 receivable(void)
 {
     u32 limit = least(HW->mrx_prod, R.arrived);
@@ -168,7 +168,7 @@ IN("sdo") static u32 dispatch_send(struct core *me)
 {
     u32 from = 0, to = 0, busy = 0, bundle = HW->bundle;
     u32 posted = HW->sbd_prod - S.requested;
-    /* A whole batch, or what there is when the adapter would run dry. */
+    /* A whole batch, or fewer if the adapter would otherwise have nothing to do. */
     if (posted && !S.fetching && (posted >= SEND_BATCH || S.frames == S.frame_claim) &&
         TRY(S.fetch_lock, CAT_SEND_LOCK)) {
         if (!S.fetching && HW->sbd_prod != S.requested) {
@@ -231,7 +231,7 @@ IN("rdo") static u32 dispatch_recv(struct core *me)
     return busy;
 }
 
-/* Events that handlers raised or could not finish. */
+/* Events that handlers could not finish. */
 IN("sdo") static void dispatch_queue(struct core *me)
 {
     if (Q.head == Q.tail || !TRY(Q.lock, CAT_SEND_LOCK))
@@ -252,8 +252,8 @@ IN("sdo") static void dispatch_queue(struct core *me)
 }
 
 #ifdef TASK
-/* The event register of section 3.2: a bit per kind, set by hardware, cleared by whoever finds no
- * more of it. Stages that software feeds have no bit: they are looked at in every round. */
+/* The event register of section 3.2: a bit for each kind, set by hardware, cleared by the core that finds
+ * no more events of the kind. Stages that software feeds have no bit; they are checked in every round. */
 static inline void clear_events(u32 bits)
 {
     u32 word;
@@ -265,7 +265,7 @@ static inline void clear_events(u32 bits)
 }
 IN("sdo") static void check_events(u32 seen)
 {
-    /* Clear first, look again after: an event that arrives between sets its bit anew. */
+    /* Clear first and check again after: an event that arrives in between sets its bit again. */
     clear_events(seen);
     u32 left = 0;
     if (HW->sbd_prod != S.requested) left |= 1 << 0;
@@ -280,7 +280,7 @@ IN("sdo") static void check_events(u32 seen)
 }
 #endif
 
-/* Labels that the profile counts passes of the loop by; they cost nothing. */
+/* Labels by which the profile counts passes of the loop; they take no time. */
 #define LABEL(name) __asm__ volatile(".globl " name "\n " name ":")
 
 __attribute__((noreturn, noinline)) void main(u32 id)
@@ -343,7 +343,7 @@ __attribute__((noreturn, noinline)) void main(u32 id)
     }
 }
 
-/* Entry: a stack of 512 bytes a core, from the scratchpad's end down. */
+/* The entry: each core has a stack of 512 bytes, from the end of the scratchpad down. */
 __asm__(".section .text.start,\"ax\",@progbits\n .globl _start\n .type _start,@function\n"
         "_start:\n .set push\n .set noreorder\n mfc0 $4, $15\n sll $8, $4, 9\n lui $29, 0x1004\n"
         " j main\n subu $29, $29, $8\n .set pop\n .size _start, .-_start\n .text\n");

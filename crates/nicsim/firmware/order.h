@@ -1,4 +1,4 @@
-/* How results come back into order: locks, done marks, commits, and the slots of DMAs. Part of nic.c. */
+/* The order of results: locks, done marks, commits, and the slots of DMAs. Part of nic.c. */
 
 #ifdef IDEAL
 #define LOCK(lock, cat) ((void)0)
@@ -12,7 +12,7 @@
 
 #ifdef RMW
 #define MARK(marks, index) nic_set(marks, index)
-/* Moves *pointer over the run of marks. Without a lock: only who cleared mark p moves p. */
+/* Advances *pointer over the run of marks, without a lock: only the core that cleared mark p advances p. */
 static inline __attribute__((always_inline)) void commit(volatile u32 *pointer, volatile u32 *marks,
                                                          u32 entries, volatile u32 *lock, u32 cat)
 {
@@ -26,7 +26,7 @@ static inline __attribute__((always_inline)) void commit(volatile u32 *pointer, 
             return;
         at += run;
         *pointer = at;
-        if (at & 31) /* `update` sees one word: only at its end there may be more */
+        if (at & 31) /* `update` accesses one word: only at its end there may be more marks */
             return;
     }
 }
@@ -52,7 +52,7 @@ static inline __attribute__((always_inline)) void commit(volatile u32 *pointer, 
 #define COMMIT(pointer, marks, entries, lock, cat, end) ((pointer) = (end))
 #endif
 
-/* The locks of a commit count as ordering, not as locking: they are what `update` does away with. */
+/* The locks of a commit count as ordering, not as locking, because `update` makes them unnecessary. */
 #if MARKS
 IN("sdo") static void commit_drd(void)
 {
@@ -80,7 +80,7 @@ IN("rdo") static void commit_received(void)
 #define PUBLISH_SENT(end) commit_sent()
 #define PUBLISH_RECEIVED(end) commit_received()
 #else
-/* Without marks whoever reserves slots also publishes them, under the same lock. */
+/* Without marks, the core that reserves slots also publishes them, under the same lock. */
 #define PUBLISH_DRD(end) do { HW->drd_prod = (end); UNLOCK(S.drd_lock, CAT_SEND_LOCK); } while (0)
 #define PUBLISH_DWR(end) do { HW->dwr_prod = (end); UNLOCK(R.dwr_lock, CAT_RECV_LOCK); } while (0)
 #define PUBLISH_MTX(end) (HW->mtx_prod = (end))
@@ -88,8 +88,8 @@ IN("rdo") static void commit_received(void)
 #define PUBLISH_RECEIVED(end) (R.received = (end))
 #endif
 
-/* Takes `n` consecutive DMA slots; the first, or NONE when the assist is too far behind. Half of the
- * ring stays free: completions that a core has claimed still need their cookies. */
+/* Takes `n` consecutive DMA slots. Returns the first, or NONE if the assist is too far behind. Half of the
+ * ring stays free, because completions that a core has claimed still need their cookies. */
 #define NONE 0xffffffffu
 static inline u32 reserve_drd(u32 n)
 {
@@ -139,8 +139,8 @@ static inline void put_dwr(u32 slot, u32 host, u32 nic, u32 len, u32 cookie)
     MARK(dwr_marks, slot & (DWRS - 1));
 }
 
-/* An event for later: resources were short. Marks put its frames back into order; without marks the
- * claim is taken back instead. Worst case: one per core and kind, far below EVENTS. */
+/* Queues an event for later because resources were short. Marks put its frames back into order; without
+ * marks the claim is undone instead. At most one for each core and kind, far fewer than EVENTS. */
 #if MARKS
 #define RETRY(kind, claim, from, to) defer(kind, from, to)
 #else

@@ -1,4 +1,5 @@
-/* The receive side: buffers fetched, frames placed, returned in order, told. Part of nic.c. */
+/* The receive side: it fetches buffers, writes frames to them, returns them in order, and notifies the host.
+ * Part of nic.c. */
 
 IN("frb") static void fetch_recv_bds(void)
 {
@@ -19,7 +20,7 @@ IN("frb") static void fetch_recv_bds(void)
     PUBLISH_DRD(slot + 1);
 }
 
-/* A batch has arrived: descriptors that name no buffer are refused here, once. */
+/* Checks a batch that has arrived, once: descriptors that name no buffer are marked. */
 IN("frb") static void recv_bds_arrived(u32 n)
 {
     u32 at = R.arrived;
@@ -31,7 +32,7 @@ IN("frb") static void recv_bds_arrived(u32 n)
     R.fetching = 0;
 }
 
-/* A handler of your own: cargo xtask firmware --handler FILE.h (docs/nic.md). It defines
+/* Your own handler: cargo xtask firmware --handler FILE.h (docs/nic.md). It defines
  * static void on_receive(u32 frame, u32 len, u32 flags), which runs for every received frame. */
 #ifdef HANDLER
 #define ON_RECEIVE IN("str")
@@ -42,8 +43,8 @@ IN("frb") static void recv_bds_arrived(u32 n)
 static u32 steer(struct core *me, u32 frame_addr, u32 flags, u32 *hash);
 #endif
 
-/* Frames [from, to) are in the receive buffer: gives each a host buffer, a return descriptor and a
- * DMA. Frame n takes receive descriptor n. */
+/* Gives each of the frames [from, to), which are in the receive buffer, a host buffer, a return descriptor and
+ * a DMA. Frame n uses receive descriptor n. */
 IN("rcv") static void recv_frames(struct core *me, u32 from, u32 to)
 {
     struct counts *c = &me->received;
@@ -80,7 +81,7 @@ IN("rcv") static void recv_frames(struct core *me, u32 from, u32 to)
             else
                 result |= 0x2000;
         }
-        /* The ring by size: mini and jumbo when the host has set them up. */
+        /* The ring by size: mini and jumbo if the host has configured them. */
         if (len <= R.mini_max)
             result |= 0x1000;
         else if (R.jumbo_min && len >= R.jumbo_min)
@@ -114,7 +115,7 @@ IN("rcv") static void recv_frames(struct core *me, u32 from, u32 to)
     PUBLISH_DWR(slot);
 }
 
-/* DMA writes [from, to) are done. */
+/* Completes the DMA writes [from, to). */
 IN("rcv") static void dma_writes_done(struct core *me, u32 from, u32 to)
 {
     u32 frame_end = 0, any = 0;
@@ -133,8 +134,8 @@ IN("rcv") static void dma_writes_done(struct core *me, u32 from, u32 to)
     (void)frame_end;
 }
 
-/* Tells the host of the frames that are complete, in order: their return descriptors, then how many.
- * Runs under a lock: two cores must not swap their DMAs. */
+/* Notifies the host of the frames that are complete, in order: their return descriptors, then their number.
+ * Runs under a lock, because the DMAs of two cores must not be exchanged. */
 IN("rcv") static void tell_received(struct core *me)
 {
     u32 from = R.told, to = R.received;
@@ -152,7 +153,7 @@ IN("rcv") static void tell_received(struct core *me)
     for (u32 f = from; f != from + n; f++) {
         struct recv_bd *ret = &returns[f & (RETS - 1)];
         u32 q = ret->host_high & 7, index = R.produced[q];
-        if (index - HW->ret_cons[q] > HW->ret_mask) { /* that ring is full: this far and no farther */
+        if (index - HW->ret_cons[q] > HW->ret_mask) { /* that ring is full: stop here */
             n = f - from;
             break;
         }
@@ -164,7 +165,7 @@ IN("rcv") static void tell_received(struct core *me)
     for (u32 q = 0; q < 8; q++)
         tell[q] = R.produced[q];
     put_dwr(put, HW->status + 4, (u32)tell, 32, COOKIE(FOR_STATUS, 1));
-    for (; reserved != n; reserved--) /* slots that a full ring left over */
+    for (; reserved != n; reserved--) /* slots that are unused because a ring is full */
         put_dwr(++put, HW->status + 60, (u32)&nowhere, 4, COOKIE(FOR_STATUS, 2));
     to = from + n;
     PUBLISH_DWR(put + 1);

@@ -1,4 +1,5 @@
-/* The send side: descriptors fetched, frames walked, brought in, handed to the MAC, told. Part of nic.c. */
+/* The send side: it fetches descriptors, finds frames in them, reads the frames from the host, gives them to
+ * the MAC, and notifies the host. Part of nic.c. */
 
 static inline void count_size(struct counts *c, u32 len)
 {
@@ -15,7 +16,7 @@ static inline void count_bytes(struct counts *c, u32 len)
     c->frames++;
 }
 
-/* Asks for a batch of send descriptors. One batch at a time is under way. */
+/* Requests a batch of send descriptors. One batch at a time is outstanding. */
 IN("fsb") static void fetch_send_bds(void)
 {
     u32 at = S.requested, mask = HW->send_mask, index = at & mask;
@@ -35,7 +36,7 @@ IN("fsb") static void fetch_send_bds(void)
     PUBLISH_DRD(slot + 1);
 }
 
-/* A batch has arrived: finds where frames begin and end in it. A batch never wraps. */
+/* Finds where frames begin and end in a batch that has arrived. A batch never wraps. */
 IN("fsb") static void walk_send_bds(u32 n)
 {
     u32 at = S.arrived, frame = S.frames, first = S.open_first;
@@ -56,8 +57,8 @@ IN("fsb") static void walk_send_bds(u32 n)
     S.fetching = 0;
 }
 
-/* Brings the bytes of frames [from, to) into the transmit buffer. What the host got wrong is counted
- * and cut to something that can be sent: an empty region, too many bytes, too few. */
+/* Reads the bytes of frames [from, to) into the transmit buffer. Errors of the host (an empty region, too many
+ * bytes, too few) are counted, and the frame is changed to one that can be sent. */
 IN("snd") static void send_frames(struct core *me, u32 from, u32 to)
 {
     struct counts *c = &me->sent;
@@ -84,7 +85,7 @@ IN("snd") static void send_frames(struct core *me, u32 from, u32 to)
                 len = MAX_FRAME - total;
             }
             total += len;
-            if (!len || b->host_high) { /* nothing to bring, or beyond what this bus reaches */
+            if (!len || b->host_high) { /* nothing to read, or an address beyond this bus */
                 c->errors++;
                 host = HW->status;
                 nic = (u32)&nowhere;
@@ -102,7 +103,7 @@ IN("snd") static void send_frames(struct core *me, u32 from, u32 to)
     PUBLISH_DRD(slot);
 }
 
-/* All of frame f is in the transmit buffer: hands it to the MAC. */
+/* Gives frame f, all of which is in the transmit buffer, to the MAC. */
 static inline void transmit(struct core *me, u32 f)
 {
     struct tx_frame *t = &txf[f & (TXFS - 1)];
@@ -123,7 +124,7 @@ static inline void transmit(struct core *me, u32 f)
 
 IN("frb") static void recv_bds_arrived(u32 n);
 
-/* DMA reads [from, to) are done: each says by its cookie what it was for. */
+/* Completes the DMA reads [from, to); the cookie of each identifies its purpose. */
 IN("snd") static void dma_reads_done(struct core *me, u32 from, u32 to)
 {
     u32 frame_end = 0, any = 0;
@@ -149,7 +150,7 @@ IN("snd") static void dma_reads_done(struct core *me, u32 from, u32 to)
     (void)frame_end;
 }
 
-/* Frames [from, to) are on the wire: statistics, and their buffers are free in order. */
+/* Counts the transmitted frames [from, to) and frees their buffers in order. */
 IN("snd") static void frames_sent(struct core *me, u32 from, u32 to)
 {
     struct counts *c = &me->sent;
@@ -167,7 +168,7 @@ IN("snd") static void frames_sent(struct core *me, u32 from, u32 to)
     PUBLISH_SENT(to);
 }
 
-/* Interrupts the host unless it was interrupted a moment ago. */
+/* Interrupts the host unless it was interrupted less than interrupt_cycles ago. */
 static inline void interrupt_host(void)
 {
     u32 now = cycles();
@@ -177,7 +178,7 @@ static inline void interrupt_host(void)
     }
 }
 
-/* Tells the host how many send descriptors are free again. */
+/* Notifies the host of the send descriptors that are free again. */
 IN("snd") static void tell_sent(void)
 {
     u32 sent = S.sent;

@@ -1,9 +1,9 @@
-/* Where a received frame goes: RSS and exact-match filters, in firmware.
+/* The queue of a received frame: RSS and exact-match filters in firmware.
  *
- * The headers are in frame memory: every word of them is a trip through the crossbar and behind the
- * bursts of the assists. That is what steering costs on this machine; the profile has its own row.
+ * The headers are in frame memory, so each of their words must pass the crossbar and wait for the bursts of
+ * the assists. This dominates the cost of steering on this machine; the profile has a row for it.
  *
- *   filter table (Flow Director's place) ── hit ──> its queue
+ *   filter table (as Flow Director) ── hit ──> its queue
  *        └─ miss ─> Toeplitz hash ─> indirection table ─> queue;   anything but UDP and TCP ─> 0
  *
  * The Toeplitz hash of 12 bytes is the exclusive or of 24 table entries, one for each nibble. */
@@ -12,14 +12,14 @@ enum { STEER_RSS = 1, STEER_FILTERS = 2, BUCKETS = 1024, PROBES = 8, INDIRECTION
 
 /* A filter: addresses and ports as they are in the frame, queue + 1 (0 is an empty bucket). */
 struct filter { u32 src, dst, ports, queue; };
-static volatile struct filter filters[BUCKETS] SHARED; /* the host fills it before the start */
+static volatile struct filter filters[BUCKETS] SHARED; /* filled by the host before the start */
 static u32 toeplitz[24][16] SHARED;
 static unsigned char indirection[INDIRECTION] SHARED;
 
-/* Microsoft's verification key, the first 16 of its 40 bytes: 12 bytes of input use no more. */
+/* The first 16 of the 40 bytes of Microsoft's verification key: 12 bytes of input use no more. */
 static const u32 rss_key[4] = { 0x6d5a56da, 0x255b0ec2, 0x4167253d, 0x43a38fb0 };
 
-/* Entry [n][v]: what nibble n of the input contributes when it is v. */
+/* Entry [n][v] is the contribution of nibble n of the input if its value is v. */
 IN("str") static void steer_setup(void)
 {
     for (u32 n = 0; n < 24; n++) {
@@ -39,14 +39,14 @@ IN("str") static void steer_setup(void)
 
 static inline u32 hash_word(u32 hash, u32 word, u32 first)
 {
-    for (u32 n = 0; n < 4; n++) { /* bytes in the order of the frame, high nibble first */
+    for (u32 n = 0; n < 4; n++) { /* bytes in the order of the frame, the high nibble first */
         u32 byte = word >> 8 * n & 255;
         hash ^= toeplitz[first + 2 * n][byte >> 4] ^ toeplitz[first + 2 * n + 1][byte & 15];
     }
     return hash;
 }
 
-/* The same in crates/nicsim/src/steer.rs. */
+/* Must be the same as in crates/nicsim/src/steer.rs. */
 static inline u32 bucket_of(u32 src, u32 dst, u32 ports)
 {
     return (src ^ (dst << 16 | dst >> 16) ^ ports) * 0x9e3779b1u >> 22;
@@ -57,7 +57,7 @@ IN("str") static u32 steer(struct core *me, u32 frame, u32 flags, u32 *hash)
     u32 how = HW->steer;
     if (!how || !(flags & RX_IPV4))
         return 0;
-    const volatile u32 *ip = (const volatile u32 *)(frame + 14); /* 20 bytes: the MAC has looked */
+    const volatile u32 *ip = (const volatile u32 *)(frame + 14); /* a header of 20 bytes, as the MAC has checked */
     u32 protocol = ip[2] >> 8 & 255;
     if ((protocol != 17 && protocol != 6) || ip[1] & 0xff3f0000) /* a fragment */
         return 0;

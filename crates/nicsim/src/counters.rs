@@ -64,31 +64,25 @@ impl CoreCounters {
     }
 
     fn since(&self, before: &Self) -> Self {
-        Self {
-            execute: self.execute - before.execute,
-            fetch: self.fetch - before.fetch,
-            load: self.load - before.load,
-            conflict: self.conflict - before.conflict,
-            pipeline: self.pipeline - before.pipeline,
-            loads: self.loads - before.loads,
-            stores: self.stores - before.stores,
-            fills: self.fills - before.fills,
-            external: self.external - before.external,
-        }
+        self.zip(before, |after, before| after - before)
     }
 
     /// The sum of two cores' counters.
     pub fn plus(&self, other: &Self) -> Self {
+        self.zip(other, |one, other| one + other)
+    }
+
+    fn zip(&self, other: &Self, f: impl Fn(u64, u64) -> u64) -> Self {
         Self {
-            execute: self.execute + other.execute,
-            fetch: self.fetch + other.fetch,
-            load: self.load + other.load,
-            conflict: self.conflict + other.conflict,
-            pipeline: self.pipeline + other.pipeline,
-            loads: self.loads + other.loads,
-            stores: self.stores + other.stores,
-            fills: self.fills + other.fills,
-            external: self.external + other.external,
+            execute: f(self.execute, other.execute),
+            fetch: f(self.fetch, other.fetch),
+            load: f(self.load, other.load),
+            conflict: f(self.conflict, other.conflict),
+            pipeline: f(self.pipeline, other.pipeline),
+            loads: f(self.loads, other.loads),
+            stores: f(self.stores, other.stores),
+            fills: f(self.fills, other.fills),
+            external: f(self.external, other.external),
         }
     }
 }

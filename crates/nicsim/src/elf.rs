@@ -26,7 +26,7 @@ pub enum ElfError {
     Kind {
         /// What the file is.
         found: String,
-        /// The offset of the header field that says so.
+        /// The offset of the header field with this value.
         at: u64,
     },
     /// A segment is outside both memories.

@@ -99,48 +99,16 @@ pub struct Insn {
 /// The instruction that `word` encodes at address `pc`; `None` outside the subset.
 pub fn decode(word: u32, pc: u32) -> Option<Insn> {
     use Op::*;
-    let (rs, rt, rd, sa) = (field(word, 21), field(word, 16), field(word, 11), field(word, 6));
+    let (rs, rt, rd) = (field(word, 21), field(word, 16), field(word, 11));
     let signed = word as u16 as i16 as i32 as u32;
     let zero = u32::from(word as u16);
     let next = pc.wrapping_add(4);
     let branch = next.wrapping_add(signed << 2);
     let jump = (next & 0xf000_0000) | (word & 0x03ff_ffff) << 2;
     let insn = |op, rs, rt, rd, imm| Some(Insn { op, rs, rt, rd, imm });
-    let three = |op| if sa == 0 { insn(op, rs, rt, rd, 0) } else { None };
     let imm = |op, imm| insn(op, rs, 0, rt, imm);
     match word >> 26 {
-        0x00 => match word & 0x3f {
-            0x00 if rs == 0 => insn(Sll, 0, rt, rd, sa.into()),
-            0x02 if rs == 0 => insn(Srl, 0, rt, rd, sa.into()),
-            0x03 if rs == 0 => insn(Sra, 0, rt, rd, sa.into()),
-            0x04 => three(Sllv),
-            0x06 => three(Srlv),
-            0x07 => three(Srav),
-            0x08 if rt == 0 && rd == 0 => insn(Jr, rs, 0, 0, 0),
-            0x09 if rt == 0 => insn(Jalr, rs, 0, rd, 0),
-            0x0c => insn(Syscall, 0, 0, 0, 0),
-            0x0d => insn(Break, 0, 0, 0, 0),
-            0x0f if rs == 0 && rt == 0 && rd == 0 => insn(Sync, 0, 0, 0, 0),
-            0x10 if rs == 0 && rt == 0 => insn(Mfhi, 0, 0, rd, 0),
-            0x11 if rt == 0 && rd == 0 => insn(Mthi, rs, 0, 0, 0),
-            0x12 if rs == 0 && rt == 0 => insn(Mflo, 0, 0, rd, 0),
-            0x13 if rt == 0 && rd == 0 => insn(Mtlo, rs, 0, 0, 0),
-            0x18 if rd == 0 && sa == 0 => insn(Mult, rs, rt, 0, 0),
-            0x19 if rd == 0 && sa == 0 => insn(Multu, rs, rt, 0, 0),
-            0x1a if rd == 0 && sa == 0 => insn(Div, rs, rt, 0, 0),
-            0x1b if rd == 0 && sa == 0 => insn(Divu, rs, rt, 0, 0),
-            0x20 => three(Add),
-            0x21 => three(Addu),
-            0x22 => three(Sub),
-            0x23 => three(Subu),
-            0x24 => three(And),
-            0x25 => three(Or),
-            0x26 => three(Xor),
-            0x27 => three(Nor),
-            0x2a => three(Slt),
-            0x2b => three(Sltu),
-            _ => None,
-        },
+        0x00 => special(word),
         0x01 => match rt {
             0x00 => insn(Bltz, rs, 0, 0, branch),
             0x01 => insn(Bgez, rs, 0, 0, branch),
@@ -178,6 +146,46 @@ pub fn decode(word: u32, pc: u32) -> Option<Insn> {
         0x2b => insn(Sw, rs, rt, 0, signed),
         0x30 => imm(Ll, signed),
         0x38 => insn(Sc, rs, rt, rt, signed),
+        _ => None,
+    }
+}
+
+/// The instruction with opcode SPECIAL, whose function code is in the lowest bits.
+fn special(word: u32) -> Option<Insn> {
+    use Op::*;
+    let (rs, rt, rd, sa) = (field(word, 21), field(word, 16), field(word, 11), field(word, 6));
+    let insn = |op, rs, rt, rd, imm| Some(Insn { op, rs, rt, rd, imm });
+    let three = |op| if sa == 0 { insn(op, rs, rt, rd, 0) } else { None };
+    match word & 0x3f {
+        0x00 if rs == 0 => insn(Sll, 0, rt, rd, sa.into()),
+        0x02 if rs == 0 => insn(Srl, 0, rt, rd, sa.into()),
+        0x03 if rs == 0 => insn(Sra, 0, rt, rd, sa.into()),
+        0x04 => three(Sllv),
+        0x06 => three(Srlv),
+        0x07 => three(Srav),
+        0x08 if rt == 0 && rd == 0 => insn(Jr, rs, 0, 0, 0),
+        0x09 if rt == 0 => insn(Jalr, rs, 0, rd, 0),
+        0x0c => insn(Syscall, 0, 0, 0, 0),
+        0x0d => insn(Break, 0, 0, 0, 0),
+        0x0f if rs == 0 && rt == 0 && rd == 0 => insn(Sync, 0, 0, 0, 0),
+        0x10 if rs == 0 && rt == 0 => insn(Mfhi, 0, 0, rd, 0),
+        0x11 if rt == 0 && rd == 0 => insn(Mthi, rs, 0, 0, 0),
+        0x12 if rs == 0 && rt == 0 => insn(Mflo, 0, 0, rd, 0),
+        0x13 if rt == 0 && rd == 0 => insn(Mtlo, rs, 0, 0, 0),
+        0x18 if rd == 0 && sa == 0 => insn(Mult, rs, rt, 0, 0),
+        0x19 if rd == 0 && sa == 0 => insn(Multu, rs, rt, 0, 0),
+        0x1a if rd == 0 && sa == 0 => insn(Div, rs, rt, 0, 0),
+        0x1b if rd == 0 && sa == 0 => insn(Divu, rs, rt, 0, 0),
+        0x20 => three(Add),
+        0x21 => three(Addu),
+        0x22 => three(Sub),
+        0x23 => three(Subu),
+        0x24 => three(And),
+        0x25 => three(Or),
+        0x26 => three(Xor),
+        0x27 => three(Nor),
+        0x2a => three(Slt),
+        0x2b => three(Sltu),
         _ => None,
     }
 }

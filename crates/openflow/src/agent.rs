@@ -77,7 +77,7 @@ pub struct Out {
     pub after: u64,
 }
 
-/// Who asks, and when.
+/// The controller that sent a request, and the time of the request.
 #[derive(Clone, Copy, Debug)]
 struct Ask {
     /// The connection: it gets the reply.
@@ -232,7 +232,7 @@ impl Agent {
     }
 
     /// Does what the switch's owner asks, who is no controller: a flow-mod, a group-mod, and others that
-    /// change what the switch does. What becomes of it is told to controllers as ever.
+    /// change what the switch does. Controllers are notified of the results as usual.
     ///
     /// # Errors
     /// What is wrong with it; nothing is changed then.

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   open ── kind ── len ── field field list ── close [align]
-//!    │               └─ reading: no field may pass start + len; writing: the place to mend
+//!    │               └─ reading: no field may pass start + len; writing: the place to fix
 //!    └─ where lengths and alignment count from
 //! ```
 //!

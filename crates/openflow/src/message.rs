@@ -374,13 +374,13 @@ fn write(message: &Message, version: Version, xid: u32, out: &mut Vec<u8>) -> Re
     body(&mut writer, &mut message.clone())?;
     let cuts = std::mem::take(&mut writer.cuts);
     if out.len() - start <= 0xffff {
-        mend_length(out, start);
+        fix_length(out, start);
         return Ok(());
     }
     split(out, start, &cuts, version)
 }
 
-fn mend_length(out: &mut [u8], start: usize) {
+fn fix_length(out: &mut [u8], start: usize) {
     let len = (out.len() - start) as u16;
     out[start + 2..start + 4].copy_from_slice(&len.to_be_bytes());
 }
@@ -400,7 +400,7 @@ fn split(out: &mut Vec<u8>, start: usize, cuts: &[usize], version: Version) -> R
         out.extend_from_slice(&whole[..head]);
         out[at + 11] |= u8::from(more);
         out.extend_from_slice(&whole[from..to]);
-        mend_length(out, at);
+        fix_length(out, at);
         Ok(())
     };
     for end in ends {

@@ -26,7 +26,7 @@ pub use groups::{group, group_text, group_with, meter, meter_text};
 
 /// Text that cannot be read.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("column {column}: '{found}': {why}; {mend}")]
+#[error("column {column}: '{found}': {why}; {fix}")]
 pub struct TextError {
     /// Where, from 1, in bytes.
     pub column: usize,
@@ -35,7 +35,7 @@ pub struct TextError {
     /// What is wrong with it.
     pub why: String,
     /// What to write.
-    pub mend: String,
+    pub fix: String,
 }
 
 /// Names of ports, with their numbers. Reserved names and numbers go first.
@@ -55,9 +55,9 @@ impl<'a> Part<'a> {
         Self { text, at: 0, ports }
     }
 
-    fn wrong(self, why: impl Into<String>, mend: impl Into<String>) -> TextError {
+    fn wrong(self, why: impl Into<String>, fix: impl Into<String>) -> TextError {
         let found: String = self.text.chars().take(40).collect();
-        TextError { column: self.at + 1, found, why: why.into(), mend: mend.into() }
+        TextError { column: self.at + 1, found, why: why.into(), fix: fix.into() }
     }
 
     /// What stands behind the first `bytes`, which end a character.
@@ -105,7 +105,7 @@ impl<'a> Part<'a> {
         Ok(parts)
     }
 
-    /// A number, decimal or with 0x, of at most so many bits.
+    /// A number, decimal or with 0x, of at most `bits` bits.
     fn number(self, bits: u32) -> Result<u128, TextError> {
         let hex = self.text.strip_prefix("0x").or_else(|| self.text.strip_prefix("0X"));
         let read = match hex {

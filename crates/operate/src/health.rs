@@ -25,7 +25,7 @@ use std::time::Duration;
 use flowyard_frame::Nanos;
 use flowyard_lb::Hub;
 use flowyard_lb::check::Check;
-use flowyard_lb::health::Health;
+use flowyard_lb::health::{Change, Health};
 use flowyard_lb::{AllDown, ServiceState};
 use flowyard_yard::Handle;
 
@@ -173,7 +173,7 @@ impl Checks {
         while let Some((backend, change)) = self.health.late(GRACE, now) {
             let why = "the check exceeded its timeout and has not ended";
             self.hub.report(backend, now, GRACE, Some(why.into()));
-            changes.extend(change.map(|change| (change.backend, change.is_up)));
+            changes.extend(change);
         }
         if !changes.is_empty() {
             self.hub.set_health(&changes, now);
@@ -243,8 +243,8 @@ impl Checks {
         self.down = down;
     }
 
-    /// Records a result. Returns the backend and its new state if the state changed.
-    fn take(&mut self, done: &Done) -> Option<(u32, bool)> {
+    /// Records a result, and returns the change of state if there is one.
+    fn take(&mut self, done: &Done) -> Option<Change> {
         let (backend, now) = (done.backend, self.yard.now());
         let known = self.known.get_mut(&backend)?;
         let fault = done.fault.as_ref().map(ToString::to_string);
@@ -265,7 +265,7 @@ impl Checks {
                 tracing::warn!(backend = name, %addr, "backend is down: {why}");
             }
         }
-        Some((backend, change.is_up))
+        Some(change)
     }
 
     /// Begins the checks that are due, as long as probers are free.

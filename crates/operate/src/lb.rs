@@ -105,9 +105,9 @@ fn backend(
             kind: kind(&check.asks).into(),
             at_s: seconds(report.at),
             took_s: seconds(report.took),
-            failure: report.fault,
+            failure: report.failure,
             checks: report.checks,
-            failures: report.faults,
+            failures: report.failures,
         }),
     }
 }

@@ -8,7 +8,7 @@
 //! Names follow the conventions of Prometheus: base units, and `_total` for counters. Every counter of
 //! the engine is exported under its own name; its help text is in `HELP`.
 //!
-//! Thread-safety: plain functions over a [`Handle`].
+//! Thread-safety: plain functions over a `Handle`.
 
 mod engine;
 mod http;

@@ -31,7 +31,10 @@
 //! ```
 //! Safe code cannot make a frame that names a
 //! buffer ([`Frame::from_raw_parts`]); only this module makes them.
-#![allow(unsafe_code, reason = "buffers are shared memory; who owns one is told by its Frame")]
+#![allow(
+    unsafe_code,
+    reason = "buffers are shared memory; its Frame says which code owns a buffer"
+)]
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::ptr::NonNull;
@@ -274,7 +277,7 @@ impl Pool {
 
     /// Makes room for `n` bytes at byte `at` of `frame`, zeros; its length on the wire grows with
     /// it. What is in front of them moves as far as there is room before the frame, what is behind
-    /// moves for the rest. `false`, and nothing is changed, if the frame has not so many bytes or
+    /// moves for the rest. `false`, and nothing is changed, if the frame is shorter or
     /// its buffer no room.
     #[must_use]
     pub fn insert(&self, frame: &mut Frame, at: usize, n: usize) -> bool {
@@ -292,7 +295,7 @@ impl Pool {
     }
 
     /// Takes `n` bytes at byte `at` out of `frame`; its length on the wire shrinks with it. What is
-    /// in front of them moves. `false`, and nothing is changed, if the frame has not so many bytes.
+    /// in front of them moves. `false`, and nothing is changed, if the frame is shorter.
     #[must_use]
     pub fn remove(&self, frame: &mut Frame, at: usize, n: usize) -> bool {
         let (off, len) = self.place(frame);

@@ -2,42 +2,17 @@
 //! times the packets needs no additional allocation.
 //!
 //! Only allocations of the test's own thread are counted, because the harness has threads too.
-#![allow(unsafe_code, reason = "a counting allocator implements the unsafe trait GlobalAlloc")]
 
-use std::{
-    alloc::{GlobalAlloc, Layout, System},
-    cell::Cell,
-    io::Cursor,
-};
+use std::io::Cursor;
 
 use crate::common::{Out, Packet, Variant, gzip, pcap};
 use flowyard_ports::{Source, pcap::Reader};
+use flowyard_testkit::alloc::{Count, Counting};
 
-thread_local! {
-    /// Number of calls and bytes.
-    static COUNT: Cell<(u64, u64)> = const { Cell::new((0, 0)) };
+flowyard_testkit::tests! {
+    reading_allocates_nothing_per_packet,
 }
 
-struct Counting;
-
-// SAFETY: every call is passed to the system allocator unchanged.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        let more = |count: &Cell<(u64, u64)>| {
-            let (calls, bytes) = count.get();
-            count.set((calls + 1, bytes + layout.size() as u64));
-        };
-        // The counter of a thread that is ending no longer exists.
-        let _counted = COUNT.try_with(more);
-        // SAFETY: the caller fulfils the contract of `alloc`.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
-        // SAFETY: `at` came from `alloc` above, which uses the system allocator.
-        unsafe { System.dealloc(at, layout) }
-    }
-}
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
@@ -45,7 +20,7 @@ static ALLOCATOR: Counting = Counting;
 /// The number of allocations and bytes needed to read `file` to its end.
 fn cost(file: Vec<u8>, packets: usize) -> (u64, u64) {
     let bytes = Box::new(Cursor::new(file));
-    let before = COUNT.get();
+    let before = Count::of_this_thread();
     let mut reader = Reader::new("test", bytes, None).unwrap();
     let mut seen = 0;
     loop {
@@ -56,11 +31,10 @@ fn cost(file: Vec<u8>, packets: usize) -> (u64, u64) {
         seen += burst.len();
     }
     assert_eq!(seen, packets);
-    let after = COUNT.get();
-    (after.0 - before.0, after.1 - before.1)
+    let after = Count::of_this_thread();
+    (after.calls - before.calls, after.bytes - before.bytes)
 }
 
-#[test]
 fn reading_allocates_nothing_per_packet() {
     let micros = Variant { big: false, nanos: false, modified: false };
     let classic = |n: usize| {

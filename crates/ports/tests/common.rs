@@ -6,7 +6,7 @@ use std::io::Read;
 
 use flowyard_ports::{Damage, Error, Skipped, Source, pcap::Reader};
 
-/// A packet as it should be read.
+/// A packet as expected.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Packet {
     pub time: u64,

@@ -1,30 +1,18 @@
 //! Every capture of the shared corpus reads as described by its manifest.
 
-use std::path::PathBuf;
-
 use crate::common::read_all;
 use flowyard_ports::{Error, Fault, linktype, pcap};
+use flowyard_testkit::harness::{self, Need};
+
+flowyard_testkit::tests! {
+    every_capture_reads_as_the_manifest_says needs [Need::Shared("captures/MANIFEST.tsv")],
+}
 
 /// A capture whose second section has pcapng version 2; tcpdump, tshark and flowyard stop there.
 const VERSION_2: &str = "13-formats/gopacket__be__test901.pcapng";
 
-fn shared() -> Option<PathBuf> {
-    let beside = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../shared");
-    let root = std::env::var_os("FLOWYARD_SHARED").map_or(beside, PathBuf::from);
-    let captures = root.join("captures");
-    captures.join("MANIFEST.tsv").is_file().then_some(captures)
-}
-
-#[test]
 fn every_capture_reads_as_the_manifest_says() {
-    let Some(captures) = shared() else {
-        // Not println!, whose output the test runner hides when a test passes.
-        let _ = std::io::Write::write_fmt(
-            &mut std::io::stderr(),
-            format_args!("skipped: needs ../shared/captures\n"),
-        );
-        return;
-    };
+    let captures = harness::shared("captures");
     let manifest = std::fs::read_to_string(captures.join("MANIFEST.tsv")).unwrap();
     let mut lines = manifest.lines();
     let head: Vec<&str> = lines.next().unwrap().split('\t').collect();
@@ -72,6 +60,8 @@ fn every_capture_reads_as_the_manifest_says() {
             damaged += 1;
         }
     }
-    println!("{files} files, {packets} packets; {named} of other link types, {damaged} damaged");
+    flowyard_testkit::note!(
+        "{files} files, {packets} packets; {named} of other link types, {damaged} damaged"
+    );
     assert!(files >= 400 && damaged >= 4 && named >= 30, "the corpus is incomplete");
 }

@@ -4,6 +4,17 @@ use crate::common::{Out, Packet, Variant, gzip, pcap, read, read_chunked};
 use flowyard_ports::{Error, Fault};
 use proptest::prelude::*;
 
+flowyard_testkit::tests! {
+    a_capture_cut_anywhere_gives_its_whole_packets,
+    a_gzip_file_cut_anywhere_gives_its_whole_packets,
+    impossible_lengths_are_named_with_their_place,
+    interfaces_are_bounded,
+    what_is_no_capture_is_named,
+    any_bytes_end_in_order,
+    a_changed_gzip_file_gives_the_same_in_any_chunks,
+    a_changed_capture_reads_the_same_in_any_chunks,
+}
+
 const MICROS: Variant = Variant { big: false, nanos: false, modified: false };
 
 fn packets() -> Vec<Packet> {
@@ -35,7 +46,6 @@ fn samples() -> Vec<Vec<u8>> {
     samples
 }
 
-#[test]
 fn a_capture_cut_anywhere_gives_its_whole_packets() {
     for sample in samples() {
         let all = read(&sample).unwrap();
@@ -63,7 +73,6 @@ fn a_capture_cut_anywhere_gives_its_whole_packets() {
     }
 }
 
-#[test]
 fn a_gzip_file_cut_anywhere_gives_its_whole_packets() {
     for sample in samples() {
         let all = read(&sample).unwrap();
@@ -100,7 +109,6 @@ fn a_gzip_file_cut_anywhere_gives_its_whole_packets() {
     }
 }
 
-#[test]
 fn impossible_lengths_are_named_with_their_place() {
     let mut file = pcap(MICROS, (2, 4), 1, &packets()[..2]);
     let end = file.len() as u64;
@@ -155,7 +163,6 @@ fn impossible_lengths_are_named_with_their_place() {
     assert_eq!(fault(&out), Fault::Version(2));
 }
 
-#[test]
 fn interfaces_are_bounded() {
     let mut out = Out::new(false);
     out.section(u64::MAX);
@@ -165,7 +172,6 @@ fn interfaces_are_bounded() {
     assert_eq!(read(&out.bytes).unwrap().damage.unwrap().fault, Fault::Interfaces);
 }
 
-#[test]
 fn what_is_no_capture_is_named() {
     let says = |bytes: &[u8]| {
         let line = read(bytes).unwrap_err().to_string();
@@ -190,14 +196,12 @@ fn what_is_no_capture_is_named() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(512))]
 
-    #[test]
     fn any_bytes_end_in_order(bytes in prop::collection::vec(any::<u8>(), 0..300), head in 0..7_usize) {
         let heads = samples();
         let head = heads.get(head).map_or(&[][..], |sample| &sample[..sample.len().min(60)]);
         drop(read(&[head, &bytes].concat()));
     }
 
-    #[test]
     fn a_changed_gzip_file_gives_the_same_in_any_chunks(
         which in 0..6_usize, at in 0..1000_usize, byte: u8, chunk in 1..40_usize,
     ) {
@@ -215,7 +219,6 @@ proptest! {
         }
     }
 
-    #[test]
     fn a_changed_capture_reads_the_same_in_any_chunks(
         which in 0..6_usize, at in 0..1000_usize, byte: u8, chunk in 1..40_usize,
     ) {

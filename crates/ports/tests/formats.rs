@@ -10,6 +10,20 @@ use flowyard_ports::{
 use flowyard_wire::LinkType;
 use proptest::prelude::*;
 
+flowyard_testkit::tests! {
+    pcap_of_every_variant,
+    pcapng_of_every_resolution,
+    what_the_writer_writes,
+    version_2_3_has_its_lengths_in_either_order,
+    sections_have_their_own_byte_order_and_interfaces,
+    a_capture_of_other_links_alone_is_an_error,
+    simple_packets_are_cut_by_the_snap_length,
+    the_longest_packets_pass,
+    a_writer_that_is_dropped_leaves_nothing,
+    a_slow_pipe_delivers_each_packet_as_it_is_whole,
+    what_is_no_file_is_not_replaced,
+}
+
 /// Packets whose times are whole multiples of `unit` nanoseconds.
 pub(crate) fn packets(unit: u64) -> impl Strategy<Value = Vec<Packet>> {
     let data = prop::collection::vec(any::<u8>(), 0..200);
@@ -32,7 +46,6 @@ fn variant() -> impl Strategy<Value = Variant> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(96))]
 
-    #[test]
     fn pcap_of_every_variant(
         variant in variant(), packets in packets(1000), minor in 0..5_u16, chunk in 1..4000_usize,
     ) {
@@ -45,7 +58,6 @@ proptest! {
         }
     }
 
-    #[test]
     fn pcapng_of_every_resolution(
         big: bool, packets in packets(1), resolution: u8, seconds in -1_000_000..1_000_000_i64,
         kinds in prop::collection::vec(0..4_u8, 80), chunk in 1..4000_usize,
@@ -83,7 +95,6 @@ proptest! {
         }
     }
 
-    #[test]
     fn what_the_writer_writes(packets in packets(1), format in 0..3_usize) {
         let format = [Format::PcapMicros, Format::PcapNanos, Format::Pcapng][format];
         let dir = tempfile::tempdir().unwrap();
@@ -117,7 +128,6 @@ fn exact(ticks: u64, resolution: u8, seconds: i64) -> u64 {
     nanos.clamp(0, u64::MAX.into()) as u64
 }
 
-#[test]
 fn version_2_3_has_its_lengths_in_either_order() {
     let packet = Packet { time: 0, wire_len: 100, interface: 0, data: vec![7; 60] };
     let micros = Variant { big: false, nanos: false, modified: false };
@@ -126,7 +136,6 @@ fn version_2_3_has_its_lengths_in_either_order() {
     assert_eq!(read(&file).unwrap().packets, [packet.clone(), packet]);
 }
 
-#[test]
 fn sections_have_their_own_byte_order_and_interfaces() {
     let mut bytes = Vec::new();
     for (big, link) in [(false, 1), (true, 105), (true, 0), (false, 127)] {
@@ -150,7 +159,6 @@ fn sections_have_their_own_byte_order_and_interfaces() {
     );
 }
 
-#[test]
 fn a_capture_of_other_links_alone_is_an_error() {
     let mut out = Out::new(false);
     out.section(u64::MAX).interface(195, 0, None, 0).enhanced(0, 1, 4, &[1, 2, 3, 4]);
@@ -158,7 +166,6 @@ fn a_capture_of_other_links_alone_is_an_error() {
     assert!(matches!(error, Error::LinkType { number: 195, .. }), "{error}");
 }
 
-#[test]
 fn simple_packets_are_cut_by_the_snap_length() {
     let mut out = Out::new(true);
     out.section(u64::MAX).interface(1, 6, None, 0).simple(60, &[5; 8]).simple(3, &[5, 5, 5, 0]);
@@ -167,7 +174,6 @@ fn simple_packets_are_cut_by_the_snap_length() {
     assert_eq!(lens, [(60, 6), (3, 3)]);
 }
 
-#[test]
 fn the_longest_packets_pass() {
     let long =
         |time| Packet { time, wire_len: 1 << 19, interface: 0, data: vec![time as u8; MAX_PACKET] };
@@ -184,7 +190,6 @@ fn the_longest_packets_pass() {
     assert_eq!((outcome.packets.len(), &outcome.packets[..9]), (10, packets.as_slice()));
 }
 
-#[test]
 fn a_writer_that_is_dropped_leaves_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("out.pcap");
@@ -212,7 +217,6 @@ impl Read for Pipe {
     }
 }
 
-#[test]
 fn a_slow_pipe_delivers_each_packet_as_it_is_whole() {
     let packet = |time| Packet { time, wire_len: 60, interface: 0, data: vec![3; 60] };
     let packets = [packet(0), packet(1000), packet(2000)];
@@ -242,7 +246,6 @@ fn a_slow_pipe_delivers_each_packet_as_it_is_whole() {
 
 /// A finished capture replaces only a regular file, never a device such as `/dev/null`.
 #[cfg(unix)]
-#[test]
 fn what_is_no_file_is_not_replaced() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("socket");

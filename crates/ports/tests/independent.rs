@@ -23,6 +23,13 @@ use proptest::prelude::*;
 use crate::common::{Packet, read};
 use crate::formats::packets;
 
+flowyard_testkit::tests! {
+    pcap_of_our_writer,
+    pcapng_of_our_writer,
+    pcap_of_the_other_writer,
+    pcapng_of_the_other_writer,
+}
+
 /// The snap length of our writer.
 const SNAP: u32 = MAX_PACKET as u32;
 
@@ -47,7 +54,6 @@ fn packet(timestamp: Duration, wire_len: u32, data: &[u8]) -> Packet {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(32))]
 
-    #[test]
     fn pcap_of_our_writer(packets in packets(1), nanos: bool) {
         let (format, unit, resolution) = match nanos {
             true => (Format::PcapNanos, 1, TsResolution::NanoSecond),
@@ -67,7 +73,6 @@ proptest! {
         prop_assert_eq!(got, want.collect::<Vec<_>>());
     }
 
-    #[test]
     fn pcapng_of_our_writer(packets in packets(1)) {
         let mut reader = PcapNgReader::new(written(Format::Pcapng, &packets)).unwrap();
         prop_assert_eq!(reader.section().major_version, 1);
@@ -90,7 +95,6 @@ proptest! {
         prop_assert_eq!(got, packets);
     }
 
-    #[test]
     fn pcap_of_the_other_writer(packets in packets(1000), nanos: bool, big: bool) {
         let header = PcapHeader {
             snaplen: SNAP,
@@ -110,7 +114,6 @@ proptest! {
         prop_assert_eq!((outcome.packets, outcome.damage), (packets, None));
     }
 
-    #[test]
     fn pcapng_of_the_other_writer(
         packets in packets(1), kinds in prop::collection::vec(0..3_u8, 80), big: bool,
     ) {

@@ -6,3 +6,17 @@ mod corpus;
 mod damage;
 mod formats;
 mod independent;
+mod traffic;
+
+flowyard_testkit::tests! {
+    mod alloc,
+    mod corpus,
+    mod damage,
+    mod formats,
+    mod independent,
+    mod traffic,
+}
+
+fn main() -> std::process::ExitCode {
+    flowyard_testkit::harness::run(tests())
+}

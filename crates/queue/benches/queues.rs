@@ -1,4 +1,4 @@
-//! What the queues cost beside the simple alternatives.
+//! The cost of the queues, compared with simple alternatives.
 //!
 //! ```text
 //! cargo bench -p flowyard-queue             everything, about a minute
@@ -6,11 +6,11 @@
 //!
 //!  t1    one thread: enqueue, dequeue, complete to a direct queue, dequeue that, complete
 //!  t2    first core: enqueue, and the direct queue's consumer; second core: the worker
-//!  work  t1 with 2,600 cycles of work a frame, against two workers on two cores
+//!  work  t1 with 2,600 cycles of work per frame, against two workers on two cores
 //! ```
 //!
-//! The machine may be busy, so the alternatives are measured in rounds, each once a round; printed
-//! are the median rate and the median of the ratios within a round.
+//! The machine may be busy, so the alternatives are measured in rounds, each once in a round. Printed are
+//! the median rate and the median of the ratios within a round.
 #![allow(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
 #![allow(clippy::print_stdout, reason = "a benchmark prints")]
 
@@ -26,7 +26,7 @@ use flowyard_queue::{Open, Order, Queue, Sink};
 
 const WINDOW: usize = 512;
 
-/// Drops frames, as a port does that has sent them.
+/// Drops frames, like a port that has sent them.
 struct Gone(u64);
 
 impl Sink for Gone {
@@ -36,8 +36,8 @@ impl Sink for Gone {
     }
 }
 
-/// The simple alternative: a channel of boxed batches, with their boxes going back by another. No
-/// tickets, so it is as good as a direct queue, and with two workers it would reorder.
+/// The simple alternative: a channel of boxed batches; a second channel returns the boxes. It has no
+/// tickets, so it corresponds to a direct queue, and would reorder with two workers.
 struct Channel {
     full: (Sender<Box<Batch>>, Receiver<Box<Batch>>),
     empty: (Sender<Box<Batch>>, Receiver<Box<Batch>>),
@@ -48,7 +48,7 @@ impl Channel {
         let boxes = WINDOW / LANES;
         let (full, empty) = (bounded(boxes), bounded(boxes));
         for _ in 0..boxes {
-            empty.0.send(Box::default()).expect("room for every box");
+            empty.0.send(Box::default()).expect("the channel has a place for every box");
         }
         Self { full, empty }
     }
@@ -62,14 +62,14 @@ impl Queue for Channel {
             let to = boxed.push(frame, from.keys[lane]).expect("an empty batch");
             boxed.actions[to] = from.actions[lane];
         }
-        self.full.0.send(boxed).expect("room for every box");
+        self.full.0.send(boxed).expect("the channel has a place for every box");
         Lanes::NONE
     }
 
     fn dequeue(&self, _: u16, into: &mut Batch) {
         if let Ok(mut boxed) = self.full.1.try_recv() {
             std::mem::swap(&mut *boxed, into);
-            self.empty.0.send(boxed).expect("room for every box");
+            self.empty.0.send(boxed).expect("the channel has a place for every box");
         }
     }
 
@@ -111,7 +111,7 @@ impl Queue for Channel {
     }
 }
 
-/// What is measured: the queue, and the direct queue behind it.
+/// The queue that is measured, and the direct queue behind it.
 struct Pair {
     name: &'static str,
     make: fn() -> Made,
@@ -153,12 +153,12 @@ impl Source {
         let key = "udp 10.0.0.1:1000 > 10.0.0.2:2000".parse().expect("a flow");
         let mut batch = Batch::default();
         for _ in 0..burst {
-            batch.push(Frame::unbacked(60), key).expect("room");
+            batch.push(Frame::unbacked(60), key).expect("the batch has free lanes");
         }
         Self { batch, number: 0, many, burst }
     }
 
-    /// Offers one burst; false if not all of it went. What is left is made anew the next time.
+    /// Offers one burst; returns whether all of it was taken. Refused frames are made again next time.
     fn offer(&mut self, queue: &dyn Queue) -> bool {
         for lane in 0..self.burst {
             let mut frame = Frame::unbacked(60);
@@ -174,7 +174,7 @@ impl Source {
     }
 }
 
-/// The consumer of the direct queue: looks at every frame, checks the order, lets them go.
+/// The consumer of the direct queue: checks the order of all frames and drops them.
 struct Drain {
     batch: Batch,
     gone: Gone,
@@ -203,14 +203,14 @@ impl Drain {
     }
 }
 
-/// Instead of turns: a microsecond by the clock, as the event devices in facts were measured.
+/// Instead of turns: work for a microsecond by the clock, as in published tests of event devices.
 const BY_CLOCK: u64 = u64::MAX;
 
 /// A worker that spends a number of cycles on each frame.
 struct Worker {
     core: u16,
     batch: Batch,
-    /// Turns of a loop a frame.
+    /// Turns of a loop per frame.
     turns: u64,
     turned: u64,
 }
@@ -246,7 +246,7 @@ impl Worker {
     }
 }
 
-/// How long a thread has waited for a processor, in nanoseconds; 0 where Linux does not say.
+/// The time that a thread has waited for a processor, in nanoseconds; 0 if Linux does not report it.
 fn waited(thread: &str) -> u64 {
     let text = std::fs::read_to_string(format!("/proc/{thread}/schedstat")).unwrap_or_default();
     text.split(' ').nth(1).and_then(|ns| ns.parse().ok()).unwrap_or(0)
@@ -258,7 +258,7 @@ fn this_thread() -> String {
 }
 
 fn pin(core: usize) {
-    // Asked once, by the main thread: a pinned thread sees only its own.
+    // Queried once, by the main thread: a pinned thread sees only its own core.
     static CORES: OnceLock<Vec<core_affinity::CoreId>> = OnceLock::new();
     let cores = CORES.get_or_init(|| core_affinity::get_core_ids().unwrap_or_default());
     if let Some(id) = cores.get(core) {
@@ -270,17 +270,17 @@ fn pin(core: usize) {
 #[derive(Clone, Copy)]
 struct Run {
     burst: usize,
-    /// A thread on the second core works.
+    /// Whether a thread on the second core works.
     second: bool,
-    /// The first core works, too.
+    /// Whether the first core works.
     first: bool,
     turns: u64,
 }
 
 const LENGTH: Duration = Duration::from_millis(25);
 
-/// Million frames a second through the pair, while every thread had its processor (for at least
-/// 97 % of the time, or else as much as ten tries could get), and whether it had.
+/// The rate through the pair in million frames per second, from the try of up to ten in which the threads
+/// waited least for a processor; and whether they waited for less than 3 % of the time.
 fn measure(pair: &Pair, run: Run) -> (f64, bool) {
     let mut best = (f64::MAX, 0.0);
     for _ in 0..10 {
@@ -295,7 +295,7 @@ fn measure(pair: &Pair, run: Run) -> (f64, bool) {
     (best.1, best.0 < 0.03)
 }
 
-/// One window: the rate, and the share of the time that a thread waited for its processor.
+/// One try: the rate, and the share of the time that a thread waited for its processor.
 fn once(pair: &Pair, run: Run) -> (f64, f64) {
     let (queue, next) = (pair.make)();
     let (queue, next) = (&*queue, &*next);
@@ -326,12 +326,12 @@ fn once(pair: &Pair, run: Run) -> (f64, f64) {
         let (mut frames, before, start) = (0, waited(&me), Instant::now());
         while start.elapsed() < LENGTH {
             for _ in 0..if run.turns > 0 { 1 } else { 64 } {
-                // With work, as much as fits: one burst would be all that two workers share.
+                // With work, fill the queue: one burst is too little for two workers.
                 while source.offer(queue) && run.turns > 0 {}
                 if run.first {
                     while own.tick(queue, next) == LANES && !run.second {}
                 }
-                // And all that both workers made.
+                // Take everything that both workers completed.
                 loop {
                     let taken = drain.take(next);
                     frames += taken;
@@ -344,7 +344,7 @@ fn once(pair: &Pair, run: Run) -> (f64, f64) {
         let elapsed = start.elapsed();
         let waited_here = waited(&me) - before;
         stop.store(true, Relaxed);
-        // The channel's worker may wait for room.
+        // The channel's worker may wait for space.
         while worker.as_ref().is_some_and(|worker| !worker.is_finished()) {
             drain.take(next);
         }
@@ -361,7 +361,7 @@ fn median(mut of: Vec<f64>) -> f64 {
     of[of.len() / 2]
 }
 
-/// Turns of the workers' loop that take a microsecond: 2,600 cycles of the clock in facts.
+/// The turns of the workers' loop that take a microsecond, or 2,600 cycles of a 2.6 GHz processor.
 fn turns_per_us() -> u64 {
     let one = |turns: u64| {
         let mut worker = Worker::new(0, turns);
@@ -385,7 +385,7 @@ fn table(title: &str, run: Run, rounds: usize, filter: &str) {
             busy += usize::from(!quiet);
         }
     }
-    println!("{title}: million frames a second; times the channel's; times the model's");
+    println!("{title}: million frames per second; ratio to the channel; ratio to the model");
     let ratio = |i: usize, to: usize| {
         median(rates[i].iter().zip(&rates[to]).map(|(rate, to)| rate / to).collect())
     };
@@ -398,8 +398,8 @@ fn table(title: &str, run: Run, rounds: usize, filter: &str) {
     }
 }
 
-/// How much more two cores burn than one, with no queue between them: two hardware threads of one
-/// core are not two cores.
+/// The speed-up of two cores without a queue between them, which is less than 2 if they are two hardware
+/// threads of one core.
 fn bound(turns: u64) -> f64 {
     let rate = || {
         let (mut worker, mut frames, start) = (Worker::new(0, turns), 0, Instant::now());
@@ -426,11 +426,11 @@ fn bound(turns: u64) -> f64 {
     )
 }
 
-/// Two workers on two cores against one core that does everything, at a microsecond a frame.
+/// Two workers on two cores against one core that does everything, with a microsecond of work per frame.
 fn speed_up(rounds: usize, turns: u64, filter: &str) {
     let title = match turns {
-        BY_CLOCK => "work by the clock, 2,600 cycles a frame; bound 2".to_string(),
-        _ => format!("work by instructions, 2,600 cycles a frame; bound {:.2}", bound(turns)),
+        BY_CLOCK => "work by the clock, 2,600 cycles per frame; bound 2".to_string(),
+        _ => format!("work by instructions, 2,600 cycles per frame; bound {:.2}", bound(turns)),
     };
     if !title.contains(filter) {
         return;

@@ -1,20 +1,20 @@
-//! Atomic queue: a flow is pinned to a core while anything of it is in flight.
+//! Atomic queue: a flow is pinned to a core while any of its frames is in flight.
 //!
 //! ```text
-//!             who dequeues deals, one at a time:
-//!  ring ──> ticket ──> pin ┬─ free, or mine ──> my batch
-//!                          └─ core 2's ──────> inbox of core 2, which takes it up first
+//!             the core that dequeues deals tickets, one core at a time:
+//!  ring ──> ticket ──> pin ┬─ free, or this core ──> this core's batch
+//!                          └─ core 2 ──────────────> inbox of core 2, which core 2 empties first
 //! ```
 //!
-//! Frames stay in their slots; what is dealt is tickets. Nobody waits for the dealer: another core
-//! takes what is in its inbox. Dealing stops when the dealer's batch is full.
+//! Frames stay in their slots; only tickets are dealt. No core waits for the dealer: other cores take
+//! the tickets in their inboxes. Dealing stops when the dealer's batch is full.
 //!
-//! A dead core's inbox is dealt again after [`Queue::release`], before anything newer.
+//! After [`Queue::release`] the inbox of a dead core is dealt again, before newer tickets.
 //!
-//! Invariants: per flow, all tickets in flight are with one core, or parked. Parked frames are handed
-//! on in ticket order, and while any is parked, everything completed is parked: a flow that moved
-//! meanwhile does not overtake.
-//! Thread-safety: any thread may call anything; dealing is single-file by `dealing`.
+//! Invariants: all tickets in flight of a flow are with one core, or parked. Parked frames are handed on
+//! in ticket order, and while a frame is parked, all completed frames are parked, so that a flow that has
+//! moved to another core does not overtake itself.
+//! Thread-safety: any thread may call any method; one thread at a time deals (`dealing`).
 
 use flowyard_frame::{Batch, LANES, Lanes};
 
@@ -27,13 +27,13 @@ use crate::sync::{Acquire, AtomicBool, Padded, Relaxed, Release};
 pub(crate) struct Atomic {
     consumers: u16,
     ring: Ring,
-    /// One for each core, then one whose inbox has the orphans: tickets to be dealt again.
+    /// One for each core, then one whose inbox has orphans: tickets that must be dealt again.
     seats: Seats,
     pins: Pins,
     dealing: Padded<AtomicBool>,
 }
 
-/// The right to deal.
+/// The exclusive right to deal tickets.
 struct Dealer<'a>(&'a Atomic);
 
 impl Drop for Dealer<'_> {
@@ -49,13 +49,13 @@ impl Atomic {
             consumers,
             ring: Ring::new(window),
             seats: Seats::new(usize::from(consumers) + 1, window),
-            // Four pins a frame: few flows in flight share one.
+            // Four pins for each frame of the window, so that few flows in flight share a pin.
             pins: Pins::new(if cfg!(loom) { 2 } else { window.clamp(256, 1 << 20) * 4 }),
             dealing: Padded::new(AtomicBool::new(false)),
         }
     }
 
-    /// The right to deal, unless somebody else has it.
+    /// The right to deal, unless another thread has it.
     fn dealer(&self) -> Option<Dealer<'_>> {
         let taken = self.dealing.load(Relaxed)
             || self.dealing.compare_exchange(false, true, Acquire, Relaxed).is_err();
@@ -63,7 +63,7 @@ impl Atomic {
     }
 }
 
-/// Takes up what is in the inbox.
+/// Moves tickets from the inbox to the seat's next batch.
 fn take_up(seat: &mut Seat<'_>) {
     while seat.laid() < LANES
         && let Some(ticket) = seat.next()
@@ -73,14 +73,14 @@ fn take_up(seat: &mut Seat<'_>) {
 }
 
 impl Dealer<'_> {
-    /// Deals until the batch of `core` is full or there is nothing to deal. A claim that is all
-    /// of the batch is returned; else the batch is what was laid aside.
+    /// Deals until the batch of `core` is full or no ticket is left. If the whole batch is one claim, it
+    /// is returned; otherwise the batch consists of the tickets that were laid aside.
     fn deal(&self, core: u16, seat: &mut Seat<'_>) -> Option<Claim<'static>> {
         let Atomic { ring, seats, pins, consumers, .. } = self.0;
         let give = |seat: &mut Seat<'_>, home: u16, ticket: Ticket| {
             if home == core { seat.lay(ticket) } else { seats.deal(home, ticket) }
         };
-        // Only a dealer uses that seat, so it is free; anything newer must wait for the orphans.
+        // Only a dealer uses this seat, so it is free. Orphans are older than all other tickets.
         let mut orphans = seats.reserve(*consumers)?;
         while seat.laid() < LANES
             && let Some(ticket) = orphans.next()
@@ -118,7 +118,7 @@ impl Queue for Atomic {
             return;
         }
         let Some(mut seat) = self.seats.reserve(core) else { return };
-        // The inbox first, and once we are the dealer, when nobody else adds to it.
+        // Become the dealer before reading the inbox, so that no other thread adds to it.
         let dealer = self.dealer();
         take_up(&mut seat);
         let dealt = dealer.and_then(|dealer| dealer.deal(core, &mut seat));
@@ -129,11 +129,11 @@ impl Queue for Atomic {
 
     fn complete(&self, core: u16, from: &mut Batch, next: &dyn Queue, dropped: &mut dyn Sink) {
         let Some((_seat, claim)) = self.seats.reopen(core) else {
-            drop_all(from, dropped); // its batch was released
+            drop_all(from, dropped); // the core's batch was released
             self.ring.commit(Some(next));
             return;
         };
-        // As they came: the worker may have changed its copy.
+        // The hashes from when the frames entered: the worker may have changed its copy.
         let hashes = self.ring.hashes(&claim);
         let unpin = || self.pins.done(&hashes[..claim.len()]);
         let at_once = !self.ring.holds();
@@ -152,7 +152,7 @@ impl Queue for Atomic {
         if core >= self.consumers {
             return 0;
         }
-        // Nobody may deal to the core meanwhile. Dealing is short, and a rare call may wait for it.
+        // No other thread may deal to the core meanwhile. Dealing is short, so this rare call may wait.
         let _dealer = loop {
             match self.dealer() {
                 Some(dealer) => break dealer,

@@ -1,21 +1,22 @@
-//! Done bits: who finishes sets a bit, who commits takes the run of bits from the oldest on.
+//! Done bits: a core that finishes a ticket sets its bit; the committer takes the run of bits from the
+//! oldest on.
 //!
 //! ```text
 //!  ticket   64   65   66   67   68   69   70   71
 //!  bit       1    1    1    0    1    1    0    0
-//!            └ update(64) clears three and answers 67; 68 and 69 wait for 67
+//!            └ update(64) clears three and returns 67; 68 and 69 wait for 67
 //! ```
 //!
-//! The `set` and `update` instructions of Willmann et al. (HPCA 2005, section 4): set one bit
-//! atomically; look for consecutive bits in at most one aligned word, clear them atomically and say
-//! where the run ended. They spare the lock, the loop over flags and the pointer update.
+//! These are the `set` and `update` instructions of Willmann et al. (HPCA 2005, section 4): set one bit
+//! atomically; find consecutive bits in at most one aligned word, clear them atomically and return the end
+//! of the run. They replace a lock, a loop over flags and the update of a pointer.
 //!
-//! Invariants: a bit is set at most once between two times that `update` clears it.
-//! Thread-safety: anyone may set; one caller at a time updates.
+//! Invariants: a bit is set at most once before `update` clears it again.
+//! Thread-safety: any thread may set; one thread at a time updates.
 
 use crate::sync::{Acquire, AtomicU64, Relaxed, Release};
 
-/// Tickets per word: all bits of it, or few for the model checker so that it sees a wrap.
+/// Tickets per word: few under the model checker, so that short runs wrap.
 #[cfg(not(loom))]
 pub(crate) const WORD: u64 = 64;
 #[cfg(loom)]
@@ -31,7 +32,7 @@ pub struct DoneBits {
 pub(crate) struct Part {
     pub(crate) word: usize,
     pub(crate) mask: u64,
-    /// How often these bits were in use before, odd or even.
+    /// Whether the number of times that these bits were used before is odd.
     pub(crate) lap_is_odd: bool,
 }
 
@@ -43,12 +44,12 @@ impl DoneBits {
         Self { words: (0..words).map(|_| AtomicU64::new(0)).collect() }
     }
 
-    /// The tickets that there are bits for.
+    /// The number of tickets that have a bit.
     pub(crate) fn window(&self) -> usize {
         self.words.len() * WORD as usize
     }
 
-    /// Whether the ticket's bit is set. Acquires what was done before it was set.
+    /// Whether the ticket's bit is set. What was done before it was set is visible to the caller.
     #[must_use]
     pub fn is_set(&self, ticket: u64) -> bool {
         self.words[self.word(ticket)].load(Acquire) >> (ticket % WORD) & 1 == 1
@@ -75,15 +76,15 @@ impl DoneBits {
         })
     }
 
-    /// Turns over the bits of a run: by the lap's parity they tell whether this lap has done so,
-    /// and nobody needs to clear them.
+    /// Inverts the bits of a run. With the parity of the lap, the bits show whether they were inverted in
+    /// this lap, so that they never need to be cleared.
     pub(crate) fn turn(&self, ticket: u64, run: usize) {
         for part in self.parts(ticket, run) {
             self.words[part.word].fetch_xor(part.mask, Release);
         }
     }
 
-    /// How many tickets from `ticket` on, at most `most`, were turned over in their lap.
+    /// The number of tickets from `ticket` on, at most `most`, whose bits were inverted in their lap.
     pub(crate) fn turned(&self, ticket: u64, most: usize) -> usize {
         let mut turned = 0;
         for part in self.parts(ticket, most) {
@@ -97,8 +98,8 @@ impl DoneBits {
         turned
     }
 
-    /// The bits of the `run` tickets from `ticket` on, at most 32; the lowest bit is `ticket`'s.
-    /// Orders nothing.
+    /// The bits of the `run` tickets from `ticket` on, at most 32; the lowest bit is that of `ticket`. No
+    /// memory ordering.
     pub(crate) fn peek(&self, ticket: u64, run: usize) -> u32 {
         let mut bits = 0;
         let mut at = 0;
@@ -110,7 +111,7 @@ impl DoneBits {
         bits as u32
     }
 
-    /// Clears the bits of tickets `ticket` + i for every bit i of `which`. Orders nothing.
+    /// Clears the bits of tickets `ticket` + i for every bit i of `which`. No memory ordering.
     pub(crate) fn clear(&self, ticket: u64, run: usize, which: u32) {
         let mut which = u64::from(which);
         for part in self.parts(ticket, run) {
@@ -138,7 +139,7 @@ impl DoneBits {
         let word = &self.words[self.word(oldest)];
         let run = u64::from((word.load(Acquire) >> from).trailing_ones());
         if run > 0 {
-            // Nobody but this caller clears, so the run is still there.
+            // Only this caller clears bits, so the run has not changed.
             word.fetch_and(!(low(run) << from), Relaxed);
         }
         oldest + run
@@ -171,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn laps_are_told_apart() {
+    fn laps_are_distinguished() {
         let bits = DoneBits::new(64);
         for lap in 0..5 {
             let first = lap * 64;

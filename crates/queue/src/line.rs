@@ -1,16 +1,16 @@
-//! Direct, unordered and ordered queues: one line of frames, whose cores take from the front.
+//! Direct, unordered and ordered queues: one line of frames; cores take frames from its front.
 //!
 //! ```text
-//!              at once to `next`, when a core completes      else parked, and handed on
-//!  direct      always: its core has all that is open          by who completes the oldest ticket
-//!  unordered   unless `next` refused before                   (the same)
-//!  ordered     if the core has the oldest ticket              (the same)
+//!              to `next` at once, when a core completes      otherwise parked, and handed on
+//!  direct      always: its core has all open frames           by the core that completes the oldest
+//!  unordered   unless `next` refused frames before            ticket
+//!  ordered     if the core has the oldest ticket
 //! ```
 //!
-//! So the three differ in when a completed batch may overtake. A direct queue has one seat: its
-//! consumer may be another core each time, but a second one is given nothing meanwhile.
+//! The three differ only in when a completed batch may overtake others. A direct queue has one seat: its
+//! consumer may be another core each time, but a second core gets no frames while the seat is taken.
 //!
-//! Thread-safety: any thread may call anything; `core` names the consumer.
+//! Thread-safety: any thread may call any method; `core` is the consumer.
 
 use flowyard_frame::{Batch, Lanes};
 
@@ -54,7 +54,7 @@ impl Queue for Line {
 
     fn complete(&self, core: u16, from: &mut Batch, next: &dyn Queue, dropped: &mut dyn Sink) {
         let Some((_seat, claim)) = self.seats.reopen(self.seat(core)) else {
-            drop_all(from, dropped); // its batch was released
+            drop_all(from, dropped); // the core's batch was released
             self.ring.commit(Some(next));
             return;
         };

@@ -1,4 +1,4 @@
-//! The four queue models under one mutex: the reference that the lock-free ones are tested against.
+//! The four kinds of queue under one mutex: the reference model for the lock-free queues.
 //!
 //! ```text
 //!  head                                                    tail
@@ -6,12 +6,12 @@
 //!   └ leaves when done ─────────────────────────────────────┘ at most `capacity` entries
 //! ```
 //!
-//! One line of entries in the order of arrival. What is done at its front leaves the line; an
-//! ordered queue hands frames on as they leave, the others as their core completes.
+//! There is one line of entries in the order of arrival. Entries at its front that are done leave the
+//! line. An ordered queue hands frames on when they leave, the others when their core completes them.
 //!
 //! Invariants: an entry is in one state; the front entry is never `Done(None)` between calls.
-//! Thread-safety: one mutex around everything, also while handing on to `next`, which therefore
-//! must be another queue. Not for speed: it allocates.
+//! Thread-safety: one mutex around everything, also while frames are handed on to `next`, which must
+//! therefore be another queue. It is slow, and allocates.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -20,7 +20,7 @@ use flowyard_frame::{Action, Batch, FlowKey, Frame, LANES, Lanes};
 
 use crate::contract::{Open, Order, Queue, Sink, drop_all};
 
-/// Any of the four queue models, slow and obvious.
+/// Any of the four kinds of queue, slow and simple.
 #[derive(Debug)]
 pub struct Model {
     order: Order,
@@ -29,7 +29,7 @@ pub struct Model {
     line: Mutex<Line>,
 }
 
-/// Frames from the oldest that is not done to the latest.
+/// The frames from the oldest that is not done to the newest.
 #[derive(Debug, Default)]
 struct Line {
     head: u64,
@@ -38,22 +38,22 @@ struct Line {
 
 #[derive(Debug)]
 struct Entry {
-    /// What makes it one of a flow: the receive hash it came with.
+    /// The receive hash with which the frame entered; it identifies the flow.
     hash: u32,
     state: State,
 }
 
 #[derive(Debug)]
 enum State {
-    /// Nobody took it yet.
+    /// Not dequeued yet.
     Waiting(Car),
-    /// A core works on it.
+    /// This core has it.
     Open(u16),
-    /// Worked on; the car is held until it may go.
+    /// Completed; the frame, if any, is held until it may leave.
     Done(Option<Car>),
 }
 
-/// All that a lane carries.
+/// The contents of a lane.
 #[derive(Debug)]
 struct Car {
     frame: Frame,
@@ -67,14 +67,14 @@ impl Car {
         Self { frame, key: from.keys[lane], action: from.actions[lane] }
     }
 
-    /// Puts the frame into the next lane.
+    /// Moves the contents into the next lane of `into`.
     fn put(self, into: &mut Batch) {
         if let Ok(lane) = into.push(self.frame, self.key) {
             into.actions[lane] = self.action;
         }
     }
 
-    /// Gives the frame alone to `next`; whether `next` took it.
+    /// Enqueues this frame in `next`; returns whether `next` took it.
     fn hand_on(&mut self, next: &dyn Queue) -> bool {
         let mut alone = Batch::default();
         let car = Self { frame: std::mem::take(&mut self.frame), ..*self };
@@ -86,8 +86,8 @@ impl Car {
 }
 
 impl Model {
-    /// A queue for the cores 0 to `consumers` - 1 that holds up to `capacity` frames. A direct
-    /// queue has one consumer, whatever `consumers` says.
+    /// A queue for the cores 0 to `consumers` - 1 that holds up to `capacity` frames. A direct queue has
+    /// one consumer; `consumers` is ignored.
     #[must_use]
     pub fn new(order: Order, consumers: u16, capacity: usize) -> Self {
         let consumers = if order == Order::Direct { 1 } else { consumers.max(1) };
@@ -95,7 +95,7 @@ impl Model {
     }
 
     fn line(&self) -> MutexGuard<'_, Line> {
-        // A panic elsewhere does not make the line wrong: every change to it is complete.
+        // A panic in another thread does not leave the line inconsistent: every change is complete.
         self.line.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -107,12 +107,12 @@ impl Line {
         (0..self.entries.len()).filter(mine).collect()
     }
 
-    /// Whether a frame was refused and waits to be handed on.
+    /// Whether a completed frame waits to be handed on.
     fn holds(&self) -> bool {
         self.entries.iter().any(|entry| matches!(entry.state, State::Done(Some(_))))
     }
 
-    /// The entries that `core` may take now.
+    /// The entries that `core` may dequeue now.
     fn free(&self, order: Order, core: u16) -> Vec<usize> {
         let mut free = Vec::new();
         for (at, entry) in self.entries.iter().enumerate() {
@@ -127,7 +127,7 @@ impl Line {
         free
     }
 
-    /// Lets go of what is done at the front; returns how many frames were handed on.
+    /// Removes done entries from the front; returns the number of frames handed on.
     fn advance(&mut self, next: Option<&dyn Queue>) -> usize {
         let mut went = 0;
         while let Some(Entry { state: State::Done(car), .. }) = self.entries.front_mut() {
@@ -260,7 +260,7 @@ mod tests {
         }
     }
 
-    /// Frames `from` to `to` - 1 of flow `hash`, to be handed on.
+    /// Frames `from` to `to` - 1 of flow `hash`, with an action that hands them on.
     fn frames(from: u32, to: u32, hash: u32) -> Batch {
         let mut batch = Batch::default();
         for n in from..to {
@@ -312,6 +312,6 @@ mod tests {
         queue.complete(0, &mut a, &next, &mut Count::default());
         queue.complete(1, &mut b, &next, &mut Count::default());
         queue.dequeue(1, &mut b);
-        assert_eq!(numbers(&b), [4, 5, 6, 7], "nothing of the flow in flight: it moved");
+        assert_eq!(numbers(&b), [4, 5, 6, 7], "no frame of the flow is in flight, so it can move");
     }
 }

@@ -1,22 +1,23 @@
-//! The pin table: which core a flow is on while anything of it is in flight.
+//! The pin table: the core of each flow while any of its frames is in flight.
 //!
 //! ```text
-//!  hash ──> pin   sent: core 2, 71 frames    written by who deals
-//!                 done: 69 frames            written by core 2 alone
-//!                 two in flight: the next frame goes to core 2; at 71 it would go anywhere
+//!  hash ──> pin   sent: core 2, 71 frames    written by the dealer
+//!                 done: 69 frames            written only by core 2
+//!                 two in flight: the next frame goes to core 2; at 71 it could go to any core
 //! ```
 //!
-//! Both counts only grow, each has one writer at a time, so neither needs a read-modify-write:
-//! who deals moves a pin only when it has seen, by acquiring `done`, all that its core did.
+//! Both counts only grow, and each has one writer at a time, so neither needs a read-modify-write. The
+//! dealer reads `done` with acquire ordering, so when it moves a pin, everything that the old core did is
+//! visible.
 //!
-//! Flows that share a pin share a core: this costs parallelism, never order.
+//! Flows that share a pin share a core: this costs parallelism, but not order.
 //! Invariants: per pin, done <= sent (modulo 2^32); done = sent when it changes cores.
 //! Thread-safety: one thread at a time deals; a pin's core is done with frames one thread at a time.
 
 use crate::sync::{Acquire, AtomicU32, AtomicU64, Relaxed, Release};
 
 pub(crate) struct Pins {
-    /// The core << 32 | frames sent. Apart from `done`, which another core writes.
+    /// The core << 32 | frames sent. Not beside `done`, which another core writes.
     sent: Box<[AtomicU64]>,
     done: Box<[AtomicU32]>,
 }
@@ -31,14 +32,14 @@ impl Pins {
         }
     }
 
-    /// Fibonacci hashing: receive hashes of adjacent flows differ in few bits, or equal low ones.
+    /// Fibonacci hashing, because receive hashes of similar flows differ in few bits.
     #[inline]
     const fn pin(&self, hash: u32) -> usize {
         let mixed = hash.wrapping_mul(0x9e37_79b9);
         (mixed >> 16 ^ mixed) as usize & (self.sent.len() - 1)
     }
 
-    /// Counts frames in a row as sent, and says to which core: `core` if the flow is free to move.
+    /// Counts `frames` frames as sent; returns the core they go to, which is `core` if the flow may move.
     #[inline]
     pub(crate) fn deal(&self, hash: u32, frames: u32, core: u16) -> u16 {
         let pin = self.pin(hash);
@@ -50,7 +51,7 @@ impl Pins {
         core
     }
 
-    /// Counts the frames of these hashes as done, by the core they were dealt to.
+    /// Counts frames with these hashes as done. Called by the core to which they were dealt.
     #[inline]
     pub(crate) fn done(&self, hashes: &[u32]) {
         for run in hashes.chunk_by(|a, b| a == b) {

@@ -1,4 +1,4 @@
-//! The one lock-free ring, under every queue: slots that frames stay in until they are done.
+//! The lock-free ring of all queues: frames stay in its slots until they are done.
 //!
 //! ```text
 //!   head            claimed              tail
@@ -6,20 +6,21 @@
 //!  ──[x][ ][x][x][ ]─[ ][ ][ ][ ][ ][ ][ ]──>   a ticket is a position; slot = ticket mod slots
 //!      oldest            up to `window` tickets
 //!
-//!  enqueue   reserves tickets (tail), writes the slots, turns over their published bits
+//!  enqueue   reserves tickets (tail), writes the slots, inverts their published bits
 //!  dequeue   claims a run of published tickets (claimed), copies the slots out
-//!  complete  parks what may not go yet back in its slots, sets the done bits
-//!  commit    whoever finds the oldest bit set takes the run, hands on, moves head; nobody waits
+//!  complete  parks frames that may not leave yet in their slots, sets the done bits
+//!  commit    the thread that finds the oldest bit set takes the run, hands it on and moves head;
+//!            no thread waits
 //! ```
 //!
 //! While a core has a frame, the slot's copy of the handle is not used: it is overwritten when the
-//! frame is parked, or by the next frame in the slot. A slot is three columns, so that a run of frames moves
-//! as three copies: frame 16 bytes, key 64, action 12. Keys are written once and read in place:
-//! parking writes a key only if the worker changed it.
+//! frame is parked, or by the next frame in the slot. A slot has three columns, so that a run of frames is
+//! moved by three copies: frames of 16 bytes, keys of 64, actions of 12. Parking writes a key only if the
+//! worker changed it.
 //!
-//! Who may touch a slot: the producer from reserving to publishing; the holder of the [`Claim`] from
-//! claiming to closing; then the committer, until head passes. Claims are made only here and in
-//! the modules below, and are not `Clone`: this is what the `unsafe` blocks rest on.
+//! Access to a slot: the producer from reserving to publishing; the holder of the [`Claim`] from claiming
+//! to closing; then the committer, until head passes it. Claims are made only here and in the modules
+//! below, and are not `Clone`: the `unsafe` blocks rely on this.
 //!
 //! Invariants: head <= claimed <= tail <= head + window; bits of tickets from tail on are clear.
 //! Thread-safety: every method may be called by any thread.
@@ -36,7 +37,7 @@ use crate::sync::{Acquire, AtomicU64, Padded, Relaxed, Release};
 use column::Column;
 pub(crate) use seats::{Seat, Seats, Ticket};
 
-/// Slots, and how far producers, consumers and the committer are.
+/// The slots, and the positions of producers, consumers and the committer.
 pub(crate) struct Ring {
     frames: Column<Frame>,
     keys: Column<FlowKey>,
@@ -46,38 +47,38 @@ pub(crate) struct Ring {
     claimed: Padded<AtomicU64>,
     published: DoneBits,
     done: DoneBits,
-    /// Which done tickets have a frame in their slot that is yet to be handed on.
+    /// The done tickets whose slot has a frame that is not handed on yet.
     parked: DoneBits,
     exit: Padded<Exit>,
 }
 
-/// What producers write.
+/// Written by producers.
 struct Entry {
     tail: AtomicU64,
-    /// Where head was when somebody last looked: spares the producers the committer's line.
+    /// A cached value of head, so that producers rarely read the committer's cache line.
     head_seen: AtomicU64,
 }
 
-/// What the committer writes.
+/// Written by the committer.
 struct Exit {
-    /// The oldest ticket not done, and [`BUSY`] while somebody commits.
+    /// The oldest ticket that is not done, and [`BUSY`] while a thread commits.
     head: AtomicU64,
-    /// Tickets from head up to here are done, their done bits cleared. At or below head: none.
+    /// Tickets from head up to this one are done, and their done bits cleared. At or below head: none.
     ready: AtomicU64,
-    /// How many frames are parked.
+    /// Number of parked frames.
     parked: AtomicU64,
 }
 
-/// Set in `head` while somebody commits.
+/// Set in `head` while a thread commits.
 const BUSY: u64 = 1 << 63;
 
-/// The right to up to 32 slots, and the duty to close them. Dropping one stops the ring.
+/// Exclusive access to up to 32 slots, which the holder must close. If one is lost, the ring stops.
 #[must_use]
 pub(crate) struct Claim<'a> {
     /// The oldest ticket.
     first: u64,
     len: usize,
-    /// The tickets by lane; without it, they are `first`, `first` + 1, ...
+    /// The tickets by lane; if `None`, they are `first`, `first` + 1, ...
     each: Option<&'a [AtomicU64; LANES]>,
 }
 
@@ -94,7 +95,7 @@ impl Claim<'_> {
 }
 
 impl Ring {
-    /// A ring that has room for `window` frames.
+    /// A ring for `window` frames.
     pub(crate) fn new(window: usize) -> Self {
         let published = DoneBits::new(window.max(1));
         let slots = published.window();
@@ -126,9 +127,9 @@ impl Ring {
         }
         if lanes.0 >> lowest & (lanes.0 >> lowest).wrapping_add(1) == 0 {
             let run = lowest..lowest + room;
-            // SAFETY: these tickets are reserved by us alone and not yet published, and their
-            // slots' last users are behind `head`, which `reserve` acquired. The batch's handles
-            // are overwritten next.
+            // SAFETY: only this thread has reserved these tickets, and they are not yet published. The
+            // slots' previous users are before `head`, which `reserve` acquired. The batch's handles are
+            // overwritten next.
             unsafe {
                 self.frames.put(first, &from.frames[run.clone()]);
                 self.keys.put(first, &from.keys[run.clone()]);
@@ -147,18 +148,18 @@ impl Ring {
         lanes
     }
 
-    /// Reserves up to `want` tickets: the first, and how many.
+    /// Reserves up to `want` tickets; returns the first, and their number.
     fn reserve(&self, want: usize) -> (u64, usize) {
         let mut tail = self.entry.tail.load(Relaxed);
         loop {
-            // Acquired also when another producer read it off `head` for us.
+            // Acquire ordering also if another producer wrote the cached value.
             let mut free = self.window as i64 - (tail as i64 - self.head_seen() as i64);
             if free < want as i64 {
                 let head = self.head();
                 self.entry.head_seen.store(head, Release);
                 free = self.window as i64 - (tail as i64 - head as i64);
             }
-            // An outdated tail may look like more room than there is; then the exchange fails.
+            // With an outdated tail there may seem to be more space than there is; then the exchange fails.
             let room = free.clamp(0, want as i64) as u64;
             match self.entry.tail.compare_exchange(tail, tail + room, Relaxed, Relaxed) {
                 Ok(_) => return (tail, room as usize),
@@ -175,7 +176,7 @@ impl Ring {
     pub(crate) fn claim(&self, most: usize) -> Option<Claim<'static>> {
         let mut first = self.claimed.load(Relaxed);
         loop {
-            // Acquires what the producers wrote.
+            // With acquire ordering: what the producers wrote is visible.
             let len = self.published.turned(first, most);
             if len == 0 {
                 return None;
@@ -187,12 +188,12 @@ impl Ring {
         }
     }
 
-    /// Fills the empty batch `into` with what is in the claim's slots, which keep their copy.
+    /// Copies the claim's slots to the empty batch `into`.
     pub(crate) fn read(&self, claim: &Claim<'_>, into: &mut Batch) {
         let len = claim.len;
         if claim.each.is_none() {
-            // SAFETY: the claim's slots were published, which `claim` acquired, and are ours. The
-            // slot's copy of a handle is not used again: see `park` and `hand_on`.
+            // SAFETY: the claim's slots were published, which `claim` acquired, and belong to the claim.
+            // The slot's copy of a handle is not used again: see `park` and `hand_on`.
             unsafe {
                 self.frames.get(claim.first, &mut into.frames[..len]);
                 self.keys.get(claim.first, &mut into.keys[..len]);
@@ -207,11 +208,11 @@ impl Ring {
         into.set_len(len);
     }
 
-    /// The hashes that the claim's frames came with, by lane.
+    /// The hashes with which the claim's frames entered, by lane.
     pub(crate) fn hashes(&self, claim: &Claim<'_>) -> [u32; LANES] {
         let mut frames: [Frame; LANES] = std::array::from_fn(|_| Frame::default());
         if claim.each.is_none() {
-            // SAFETY: the claim's slots were published and are ours; these handles are not used.
+            // SAFETY: the claim's slots were published and belong to it; these handles are not used.
             unsafe { self.frames.get(claim.first, &mut frames[..claim.len]) };
         } else {
             let tickets = (0..claim.len).map(|lane| claim.ticket(lane));
@@ -220,22 +221,22 @@ impl Ring {
         frames.map(|frame| frame.hash)
     }
 
-    /// A second handle on the frame of a ticket of the claim.
+    /// A copy of the handle in the slot of a ticket of the claim, of which the caller reads the hash.
     fn frame(&self, ticket: u64, _: &Claim<'_>) -> Frame {
         let mut frame = [Frame::default()];
-        // SAFETY: the claim's slots were published and are ours; callers use one handle only.
+        // SAFETY: the claim's slots were published and belong to it; callers only read the hash.
         unsafe { self.frames.get(ticket, &mut frame) };
         let [frame] = frame;
         frame
     }
 
-    /// Puts what is in `lanes` of `from` back into the claim's slots, to be handed on later.
+    /// Moves the frames in `lanes` of `from` back to the claim's slots, to be handed on later.
     fn park(&self, claim: &Claim<'_>, from: &mut Batch, lanes: Lanes) {
         for lane in lanes {
             let ticket = claim.ticket(lane);
             let mut key = [FlowKey::ZERO];
-            // SAFETY: the claim's slots were published and are ours until closed. The batch's
-            // handle is overwritten, the slot's was the second one.
+            // SAFETY: the claim's slots were published and belong to it until it is closed. The batch's
+            // handle replaces the slot's copy, and is taken out of the batch.
             unsafe {
                 self.frames.put(ticket, &[std::mem::take(&mut from.frames[lane])]);
                 self.actions.put(ticket, &from.actions[lane..=lane]);
@@ -255,25 +256,25 @@ impl Ring {
         }
     }
 
-    /// Ends a claim: its tickets are done, what is parked waits to be handed on.
+    /// Ends a claim: its tickets are done, and parked frames wait to be handed on.
     fn close(&self, claim: &Claim<'_>, anything_parked: bool) {
         if claim.each.is_some() {
             (0..claim.len).for_each(|lane| self.done.set(claim.ticket(lane), 1));
         } else if !anything_parked && self.is_oldest(claim) {
-            // Ours is the oldest ticket and not done: nobody else can commit, see `commit`.
+            // The claim has the oldest ticket, which is not done: no other thread can commit, see `commit`.
             self.exit.head.store(claim.first + claim.len as u64, Release);
         } else {
             self.done.set(claim.first, claim.len);
         }
     }
 
-    /// Whether all that entered before the claim's frames is gone, and they are in a row. While
-    /// this holds, and the claim is not closed, nobody else can hand on anything in order.
+    /// Whether all frames that entered before the claim's have left, and the claim's tickets are
+    /// consecutive. Until the claim is closed, no other thread can then hand on frames in order.
     pub(crate) fn is_oldest(&self, claim: &Claim<'_>) -> bool {
         claim.each.is_none() && self.exit.head.load(Acquire) == claim.first
     }
 
-    /// Whether a frame is parked.
+    /// Whether any frame is parked.
     pub(crate) fn holds(&self) -> bool {
         self.exit.parked.load(Acquire) > 0
     }
@@ -288,12 +289,12 @@ impl Ring {
         self.exit.head.load(Acquire) & !BUSY
     }
 
-    /// Copies one lane into the slot of a ticket, and leaves an empty handle.
+    /// Moves one lane to the slot of a ticket.
     ///
     /// # Safety
-    /// The caller alone has access to the slot now.
+    /// The caller has exclusive access to the slot.
     unsafe fn put(&self, ticket: u64, from: &mut Batch, lane: usize) {
-        // SAFETY: the caller's promise; the batch's handle is overwritten.
+        // SAFETY: the caller has exclusive access; the handle is taken out of the batch.
         unsafe {
             self.frames.put(ticket, &[std::mem::take(&mut from.frames[lane])]);
             self.keys.put(ticket, &from.keys[lane..=lane]);
@@ -301,12 +302,12 @@ impl Ring {
         }
     }
 
-    /// Copies the slot of a ticket into one lane.
+    /// Copies the slot of a ticket to one lane.
     ///
     /// # Safety
-    /// The slot was published and nobody writes it now; one of the two handles is used.
+    /// The slot was published, and no thread writes it now. Only one of the two handles is used.
     unsafe fn get(&self, ticket: u64, into: &mut Batch, lane: usize) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees it.
         unsafe {
             self.frames.get(ticket, &mut into.frames[lane..=lane]);
             self.keys.get(ticket, &mut into.keys[lane..=lane]);

@@ -1,4 +1,4 @@
-//! Atomics and cells: std's, or under `cfg(loom)` those of the model checker.
+//! Atomics and cells: those of the standard library, or under `cfg(loom)` those of the model checker.
 
 #[cfg(loom)]
 pub(crate) use loom::cell::UnsafeCell;
@@ -11,7 +11,7 @@ pub(crate) use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, fence};
 
 pub(crate) use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 
-/// A value with cache lines of its own. Two lines, because the adjacent one is fetched along.
+/// A value in its own two cache lines, because processors fetch adjacent lines in pairs.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct Padded<T>(T);

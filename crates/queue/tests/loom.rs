@@ -1,12 +1,13 @@
-//! Every interleaving, up to a number of preemptions, of the ring, the done bits and the pin table.
+//! All interleavings, up to a number of preemptions, of the ring, the done bits and the pin table.
 //!
 //! ```text
 //! RUSTFLAGS="--cfg loom" cargo test -p flowyard-queue --release --test loom
 //! ```
 //!
-//! Loom runs a small case again and again, each time with another schedule and other outcomes that
-//! the memory model allows, and tracks who touches a slot. Words of bits are two tickets wide here,
-//! so that short runs wrap. Three preemptions find what four would, in nearly all cases, and end.
+//! Loom runs a small case repeatedly, each time with another schedule and other outcomes that the memory
+//! model allows, and tracks the accesses to slots. Words of bits are two tickets wide here, so that short
+//! runs wrap. Cases that would take too long with four preemptions use three, which find nearly all
+//! errors.
 
 #![cfg(loom)]
 
@@ -24,14 +25,14 @@ fn check(preemptions: usize, case: impl Fn() + Sync + Send + 'static) {
     model.check(case);
 }
 
-/// What follows: takes everything, in the order given. No synchronisation that loom sees, so that
-/// it adds no order of its own. The cell makes loom complain when two hand on without the one
-/// knowing of the other: of one flow, in order, that must not be.
+/// The queue behind: takes every frame, in the order given. Loom does not see its mutex, so that it adds
+/// no synchronization. With the cell, loom reports an error if two threads hand frames on without
+/// synchronization between them.
 #[derive(Default)]
 struct Out(Mutex<Vec<u32>>, Option<loom::cell::UnsafeCell<()>>);
 
-// SAFETY: loom checks each access to the cell, and what is in it is nothing.
-#[allow(unsafe_code, reason = "loom checks the promise")]
+// SAFETY: loom checks each access to the cell, which has no contents.
+#[allow(unsafe_code, reason = "loom checks the accesses")]
 unsafe impl Sync for Out {}
 
 impl Out {
@@ -88,7 +89,7 @@ impl Sink for Pile {
     }
 }
 
-/// Enqueues frames of one flow; says how many were taken.
+/// Enqueues frames of one flow; returns the number taken.
 fn enqueue(queue: &dyn Queue, which: std::ops::Range<u32>) -> usize {
     let mut batch = Batch::default();
     for n in which {
@@ -107,7 +108,7 @@ fn dequeue(queue: &dyn Queue, core: u16) -> Batch {
     batch
 }
 
-/// Dequeues and completes.
+/// Dequeues and completes; returns the number of frames.
 fn turn(queue: &dyn Queue, core: u16, out: &Out) -> usize {
     let mut batch = dequeue(queue, core);
     let taken = batch.len();
@@ -133,8 +134,8 @@ fn done_bits_publish_what_was_done_before() {
                 let (bits, cells) = (bits.clone(), cells.clone());
                 thread::spawn(move || {
                     for at in first..first + run {
-                        // SAFETY: this thread alone has the ticket until it sets the bit.
-                        #[allow(unsafe_code, reason = "loom checks the promise")]
+                        // SAFETY: only this thread has the ticket until it sets the bit.
+                        #[allow(unsafe_code, reason = "loom checks the accesses")]
                         cells[at].with_mut(|cell| unsafe { *cell = at + 1 });
                     }
                     bits.set(first as u64, run);
@@ -145,8 +146,8 @@ fn done_bits_publish_what_was_done_before() {
         for _ in 0..2 {
             let end = bits.update(oldest);
             for at in oldest..end {
-                // SAFETY: the ticket is done, and the updater has it now.
-                #[allow(unsafe_code, reason = "loom checks the promise")]
+                // SAFETY: the ticket is done, and now belongs to the updater.
+                #[allow(unsafe_code, reason = "loom checks the accesses")]
                 let seen = cells[at as usize].with(|cell| unsafe { *cell });
                 assert_eq!(seen, at as usize + 1);
             }
@@ -218,7 +219,7 @@ fn two_consumers_share_without_overlap() {
             enqueue(&**queue, 1..2);
             let here = turn(&**queue, 0, &out);
             let taken = here + other.join().unwrap();
-            // Whoever completed last handed on: nobody needs to look again.
+            // The core that completed last has handed the frames on; no further call is needed.
             let mut seen = out.seen();
             assert_eq!((seen.len(), queue.head()), (taken, taken as u64));
             seen.sort_unstable();
@@ -228,7 +229,7 @@ fn two_consumers_share_without_overlap() {
     }
 }
 
-/// Who sets its bits too late for the committer commits itself: nothing waits for a later call.
+/// A core that sets its bits too late for the committer commits itself: no frame waits for a later call.
 #[test]
 fn the_last_to_complete_commits() {
     check(4, || {
@@ -249,7 +250,7 @@ fn the_last_to_complete_commits() {
     });
 }
 
-/// With a producer that reuses the slots while they are committed, and somebody who flushes.
+/// A producer reuses slots while they are committed, and another thread flushes.
 #[test]
 fn commit_and_reuse() {
     check(3, || {
@@ -277,7 +278,7 @@ fn commit_and_reuse() {
     });
 }
 
-/// One flow, two cores, frames coming in: whoever has the flow, its order stays.
+/// One flow and two cores, while frames arrive: the flow keeps its order.
 #[test]
 fn a_pinned_flow_keeps_its_order_when_it_moves() {
     check(3, || {

@@ -13,7 +13,7 @@
 //! lengths. Over IPv6 the UDP checksum is mandatory. It depends on the tag, so the CRC does not
 //! cover it and it is verified separately.
 //!
-//! Invariant: [`read`] accepts as a test frame only what [`write`] wrote, whatever the input.
+//! Invariant: [`read`] accepts as a test frame only what [`write()`] wrote, whatever the input.
 
 use crc32fast::Hasher;
 use flowyard_frame::{Nanos, proto};

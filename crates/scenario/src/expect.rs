@@ -325,17 +325,17 @@ pub(super) fn check(config: &Config) -> Result<(), ConfigError> {
         return Err(config.error(whole, what, "write 1 to 10000"));
     }
     for (name, amount) in expect.sent.iter().chain(&expect.made) {
-        flowyard_config::check::port_name(config, name, amount.span())?;
+        flowyard_config::names::port_name(config, name, amount.span())?;
     }
     for (name, amount) in &expect.queue {
         let name = Spanned::new(amount.span(), name.clone());
-        flowyard_config::check::queue_name(config, &name)?;
+        flowyard_config::names::queue_name(config, &name)?;
     }
     for (name, amount) in &expect.drops {
         let known = || DropReason::ALL.iter().map(|reason| reason.name());
         if !known().any(|reason| reason == name) {
-            let mend = format!("choose one of {}", known().collect::<Vec<_>>().join(", "));
-            return Err(config.error(amount.span(), format!("no drop reason is '{name}'"), mend));
+            let fix = format!("choose one of {}", known().collect::<Vec<_>>().join(", "));
+            return Err(config.error(amount.span(), format!("no drop reason is '{name}'"), fix));
         }
     }
     for (name, amount) in expect.counters.iter().chain(&expect.counter_bytes) {
@@ -343,8 +343,8 @@ pub(super) fn check(config: &Config) -> Result<(), ConfigError> {
     }
     for becomes in expect.flow.iter().filter_map(|flow| flow.becomes.as_ref()) {
         if let Err(text) = words::key(becomes.get_ref()) {
-            let (what, mend) = text.split_once("; ").unwrap_or((&text, "write a flow"));
-            return Err(config.error(becomes.span(), what, mend));
+            let (what, fix) = text.split_once("; ").unwrap_or((&text, "write a flow"));
+            return Err(config.error(becomes.span(), what, fix));
         }
     }
     let cores = usize::from(*config.yard.cores.get_ref());
@@ -370,13 +370,13 @@ pub(super) fn check(config: &Config) -> Result<(), ConfigError> {
     }
     for text in expect.flow.iter().filter_map(|flow| flow.eth.as_ref()) {
         words::eth(text.get_ref()).map_err(|error| {
-            let (what, mend) = error.split_once("; ").unwrap_or((&error, ""));
-            config.error(text.span(), what, mend)
+            let (what, fix) = error.split_once("; ").unwrap_or((&error, ""));
+            config.error(text.span(), what, fix)
         })?;
     }
     looks::check(config, expect)?;
     for port in expect.flow.iter().filter_map(|flow| flow.port.as_ref()) {
-        flowyard_config::check::port_name(config, port.get_ref(), port.span())?;
+        flowyard_config::names::port_name(config, port.get_ref(), port.span())?;
     }
     Ok(())
 }

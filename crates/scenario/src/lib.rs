@@ -117,7 +117,7 @@ impl Scenario {
         let end = self.text.find("\n[expect]").unwrap_or(self.text.len());
         for Mutant { from, to } in mutants {
             let says =
-                |what: String, mend: &str| self.config.error(from.span(), what, mend).to_string();
+                |what: String, fix: &str| self.config.error(from.span(), what, fix).to_string();
             let (text, from) = (&self.text, from.get_ref());
             if text[..end].matches(from).count() != 1 {
                 let what = format!("'{from}' does not stand exactly once before [expect]");

@@ -42,7 +42,7 @@ pub(crate) use watch::Watch;
 const WAYS: usize = 4;
 /// Paths that a new rule is compared with; where there are more, all of them are forgotten.
 const COMPARED: usize = 1024;
-/// Where a set is full, one of so many misses takes a place.
+/// Where a set is full, one of N misses takes a place.
 const REPLACE: u32 = 16;
 /// Words of a line.
 const LINE: usize = 8;

@@ -21,12 +21,12 @@
 use flowyard_flow::table::{Exact, Table};
 use flowyard_frame::{Action, Batch, FlowKey, Lanes, To};
 
-/// At rest, one of so many batches asks.
+/// At rest, one of N batches asks.
 const ONE_IN: u32 = 64;
 /// Frames of a window; fewer at rest.
 const WINDOW: u32 = 1024;
 const WINDOW_AT_REST: u32 = 128;
-/// A hit is worth so many misses.
+/// The number of misses that cost as much as a hit saves.
 const PAYS: u32 = 8;
 /// The bits that count in [`Mapping::seen`]: as many frames of a flow are at most between two tries.
 const COUNT: u32 = 511;
@@ -88,7 +88,7 @@ impl Mapping {
         }
     }
 
-    /// From now on keys are told apart by `mask`: if it is another one, all is forgotten.
+    /// Sets the mask that distinguishes keys. A changed mask discards all entries.
     pub(crate) fn tell_apart(&mut self, mask: &FlowKey) {
         if self.capacity != 0 && (*mask != self.mask || self.table.is_none()) {
             self.table = Some(Exact::new(self.capacity, mask, self.seed));
@@ -129,7 +129,7 @@ impl Mapping {
         }
     }
 
-    /// Whether this batch, of so many plain frames, is to ask.
+    /// Whether this batch, with this number of plain frames, uses the mapping.
     #[inline]
     pub(crate) fn asks(&mut self, frames: u32) -> bool {
         if frames == 0 || self.table.is_none() {
@@ -172,7 +172,7 @@ impl Mapping {
         self.table.as_mut().map_or(lanes, |table| table.lookup(batch, lanes))
     }
 
-    /// So many answers were alive.
+    /// Adds the number of answers that were valid.
     #[inline]
     pub(crate) const fn hit(&mut self, frames: u32) {
         self.hits += frames;

@@ -80,7 +80,7 @@ impl Buckets {
 }
 
 impl Bucket {
-    /// Whether a frame of so many units conforms; if so, it is paid for.
+    /// Whether a frame of `units` conforms; if it does, its tokens are taken.
     fn take(&self, units: u128, now: u64) -> bool {
         if self.rate == 0 {
             return false;
@@ -105,7 +105,7 @@ impl Metering {
         if entry.0 < number {
             *entry = (number, fresh());
         }
-        // Whoever is late has buckets of its own, until it has heard of the later change.
+        // A core that is late has buckets of its own until it receives the later change.
         let buckets = if entry.0 == number { Arc::clone(&entry.1) } else { fresh() };
         Self { meter: Arc::clone(meter), buckets }
     }

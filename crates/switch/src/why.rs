@@ -27,9 +27,9 @@ pub struct Why {
 /// A cache that rests, for asking it does not pay with the frames that come.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Rest {
-    /// It is asked for one of so many frames.
+    /// It is asked for one of N frames.
     pub one_in: u32,
-    /// Of the frames that it was last asked for, it knew so many.
+    /// Hits among the frames that were last looked up.
     pub known: u32,
     /// Those frames.
     pub of: u32,

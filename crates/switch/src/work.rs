@@ -32,9 +32,9 @@ use flowyard_wire::LinkType;
 use flowyard_pool::Pool;
 use flowyard_yard::DropReason;
 use flowyard_yard::port::refuse;
-use flowyard_yard::work::{ControlMessage, ControlPlane, WorkAnswer, WorkTable};
+use flowyard_yard::work::{ControlMessage, WorkAnswer, WorkTable};
 use flowyard_yard::work::{Work, todo};
-use flowyard_yard::{Mail, Message};
+use flowyard_yard::{ControlPlane, Mail, Message};
 
 /// Frames for controllers that a core keeps between two looks at the queue to the agent.
 const PUNTS: usize = 64;
@@ -51,11 +51,11 @@ pub fn change_message(changes: Changes) -> Message {
 }
 
 /// Asks a core's switch what it does with a frame that has these fields, and why; answered by a
-/// [`Why`].
+/// `Why`.
 #[derive(Clone, Debug)]
 pub struct WhyAsked(pub Key);
 
-/// Asks a core's switch for its counters; answered by [`Totals`].
+/// Asks a core's switch for its counters; answered by `Totals`.
 #[derive(Clone, Copy, Debug)]
 pub struct TotalsAsked;
 

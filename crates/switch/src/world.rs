@@ -65,8 +65,8 @@ pub(crate) struct World {
     stations: L2,
     hashed: Words<WORDS>,
     seeds: [u64; WORDS],
-    /// Rooms for packets that branch off.
-    rooms: Vec<Vec<u8>>,
+    /// Buffers for copies of packets.
+    buffers: Vec<Vec<u8>>,
 }
 
 impl World {
@@ -82,16 +82,16 @@ impl World {
             stations,
             hashed: Words::new(&HASHED),
             seeds: seeds(seed),
-            rooms: Vec::new(),
+            buffers: Vec::new(),
         }
     }
 
-    pub(crate) fn room(&mut self) -> Vec<u8> {
-        self.rooms.pop().unwrap_or_default()
+    pub(crate) fn buffer(&mut self) -> Vec<u8> {
+        self.buffers.pop().unwrap_or_default()
     }
 
-    pub(crate) fn give(&mut self, room: Vec<u8>) {
-        self.rooms.push(room);
+    pub(crate) fn give(&mut self, buffer: Vec<u8>) {
+        self.buffers.push(buffer);
     }
 
     fn port(&self, number: u32) -> Option<&Port> {
@@ -408,12 +408,12 @@ impl World {
             if let Some(counts) = counts {
                 counts.add(1, len, from.now);
             }
-            let mut branch = packet.branch(self.room());
+            let mut branch = packet.branch(self.buffer());
             // What branches off bytes that are ours is ours: nobody else has them.
             let from = Origin { owned: from.owned || !packet.is_same(), ..from };
             self.act_set(&grouping.sets[at], &mut branch, &from, out);
-            let room = branch.into_room();
-            self.give(room);
+            let buffer = branch.into_room();
+            self.give(buffer);
         }
         // It may have been removed meanwhile only by a change, and those come between frames.
         if let Ok(at) = self.groups.binary_search_by_key(&grouping.number, |(number, _)| *number) {

@@ -1,4 +1,4 @@
-//! Builds Ethernet frames from a key: every length and checksum right.
+//! Builds Ethernet frames from a key, with correct lengths and checksums.
 //!
 //! ```text
 //!  eth_dst eth_src [tag ..] eth_type | IPv4, or IPv6 [fragment] | TCP, UDP, SCTP, ICMP | payload [pad]
@@ -8,8 +8,8 @@ use flowyard_frame::{FlowKey, proto};
 
 use crate::sums;
 
-/// An Ethernet frame to be. Start from a [`FlowKey`]: its 5-tuple, TOS, TCP flags, MACs and VLAN
-/// tag are used; a key that is not IP gives its EtherType and the payload.
+/// A builder of Ethernet frames. It starts from a [`FlowKey`], whose 5-tuple, TOS, TCP flags, MACs and
+/// VLAN tag it uses; if the key is not IP, the frame has its EtherType and the payload.
 ///
 /// ```
 /// # use flowyard_testkit::Build;
@@ -50,20 +50,20 @@ impl<'a> Build<'a> {
         if key.vlan_tci == 0 { new } else { new.tag(0x8100, key.vlan_tci) }
     }
 
-    /// With these TCP flags in place of the key's.
+    /// Replaces the key's TCP flags.
     #[must_use]
     pub const fn flags(mut self, flags: u8) -> Self {
         self.key.tcp_flags = flags;
         self
     }
 
-    /// With one more VLAN tag (802.1Q), inside those it has.
+    /// Adds a VLAN tag (802.1Q) after the present ones.
     #[must_use]
     pub const fn vlan(self, tci: u16) -> Self {
         self.tag(0x8100, tci)
     }
 
-    /// With one more tag of EtherType `tpid` (0x88a8 for 802.1ad), inside those it has.
+    /// Adds a tag of EtherType `tpid` (0x88a8 for 802.1ad) after the present ones.
     ///
     /// # Panics
     /// On the fifth tag.
@@ -74,45 +74,44 @@ impl<'a> Build<'a> {
         self
     }
 
-    /// With `payload` after the transport header.
+    /// Adds `payload` after the transport header.
     #[must_use]
     pub const fn payload(mut self, payload: &'a [u8]) -> Self {
         self.payload = payload;
         self
     }
 
-    /// With zeros after the payload, so that the whole frame has `len` bytes; they belong to the
-    /// IP packet. A frame that is longer anyway stays as it is.
+    /// Adds zeros after the payload, inside the IP packet, so that the frame has at least `len` bytes.
     #[must_use]
     pub const fn frame_len(mut self, len: usize) -> Self {
         self.fill = len;
         self
     }
 
-    /// With Ethernet padding up to `len` bytes, outside the IP packet: 60 is the minimum on a wire.
+    /// Adds Ethernet padding up to `len` bytes, outside the IP packet: 60 is the minimum on a wire.
     #[must_use]
     pub const fn pad(mut self, len: usize) -> Self {
         self.pad = len;
         self
     }
 
-    /// With this TCP sequence number, IPv4 identification, SCTP TSN or ICMP sequence number.
+    /// Sets the TCP sequence number, IPv4 identification, SCTP TSN or ICMP sequence number.
     #[must_use]
     pub const fn seq(mut self, seq: u32) -> Self {
         self.seq = seq;
         self
     }
 
-    /// With this TTL, or hop limit, in place of 64.
+    /// Sets the TTL or hop limit, which is 64 by default.
     #[must_use]
     pub const fn ttl(mut self, ttl: u8) -> Self {
         self.ttl = ttl;
         self
     }
 
-    /// As a fragment at `offset`, in units of 8 bytes, with `more` to come. Later fragments have no
-    /// transport header, only payload. A first fragment's transport checksum covers this frame
-    /// alone.
+    /// Makes the frame a fragment at `offset`, in units of 8 bytes; `more` if further fragments follow.
+    /// Later fragments have no transport header, only payload. The transport checksum of a first fragment
+    /// covers only this frame.
     #[must_use]
     pub const fn fragment(mut self, offset: u16, more: bool) -> Self {
         self.fragment = Some((offset & 0x1fff, more));
@@ -127,7 +126,7 @@ impl<'a> Build<'a> {
         out
     }
 
-    /// The frame, in place of what `out` holds.
+    /// Replaces the contents of `out` by the frame.
     ///
     /// # Panics
     /// When the IP packet would be longer than 65,535 bytes.
@@ -153,7 +152,7 @@ impl<'a> Build<'a> {
         out.resize(out.len().max(self.pad), 0);
     }
 
-    /// The network header, lengths and checksum still zero.
+    /// Writes the network header, with zero lengths and checksum.
     fn ip(&self, out: &mut Vec<u8>) {
         let key = &self.key;
         if key.is_ipv4() {
@@ -177,7 +176,7 @@ impl<'a> Build<'a> {
         }
     }
 
-    /// The transport header, length and checksum still zero.
+    /// Writes the transport header, with zero length and checksum.
     fn transport(&self, out: &mut Vec<u8>) {
         let key = &self.key;
         let ports = [key.sport.to_be_bytes(), key.dport.to_be_bytes()];
@@ -207,7 +206,7 @@ impl<'a> Build<'a> {
         }
     }
 
-    /// Lengths and checksums, now that the payload is there.
+    /// Writes lengths and checksums, after the payload is written.
     fn finish(&self, out: &mut Vec<u8>, l3: usize, l4: usize, ports: bool) {
         let key = &self.key;
         if !key.is_ip() {

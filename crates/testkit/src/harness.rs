@@ -33,14 +33,17 @@
 //!
 //! A module lists its own tests, and the modules in it as `mod name`. A function that no list names is
 //! dead code, which the compiler reports. `#[test]` has no effect in such a program; `cargo xtask tidy`
-//! rejects it. Arguments are those of libtest; output of passing tests is not captured.
+//! rejects it. Arguments are those of libtest. Output is not captured: [`note!`](crate::note!) prints only
+//! with `--nocapture`.
 //!
 //! Thread-safety: requirements are checked on the threads that run the tests.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
+use std::panic::{catch_unwind, resume_unwind};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use libtest_mimic::{Arguments, Completion, Trial};
@@ -159,17 +162,63 @@ impl Test {
     }
 }
 
+/// The payload of the panic that [`ignore`] starts.
+struct IgnoredBecause(String);
+
+/// Ends the running test as ignored, where the reason shows only while it runs.
+pub fn ignore(reason: &str) -> ! {
+    // Not panic!, which prints a message.
+    resume_unwind(Box::new(IgnoredBecause(reason.to_owned())))
+}
+
+/// Parts of tests that were left out, with the reason.
+static LEFT_OUT: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+
+/// Whether a part of a test can run here. If not, the program reports that the part was left out.
+pub fn can_run(part: &str, need: Need) -> bool {
+    let missing = need.check();
+    if let Err(missing) = &missing {
+        let mut left_out = LEFT_OUT.lock().unwrap_or_else(PoisonError::into_inner);
+        left_out.insert(format!("{part} (needs {missing})"));
+    }
+    missing.is_ok()
+}
+
 /// Names of ignored tests by reason.
 type Ignored = Arc<Mutex<BTreeMap<String, BTreeSet<String>>>>;
+
+/// Whether `--nocapture` was given.
+static SHOW_NOTES: AtomicBool = AtomicBool::new(false);
+
+/// Called by [`note!`](crate::note!).
+#[doc(hidden)]
+pub fn note(text: std::fmt::Arguments<'_>) {
+    if SHOW_NOTES.load(Ordering::Relaxed) {
+        let _ = writeln!(std::io::stdout(), "{text}");
+    }
+}
+
+/// Prints a line if the test program was started with `--nocapture`.
+#[macro_export]
+macro_rules! note {
+    ($($text:tt)*) => {
+        $crate::harness::note(format_args!($($text)*))
+    };
+}
 
 /// Runs the tests that the command line selects, and prints what was ignored and why.
 pub fn run(tests: Vec<Test>) -> ExitCode {
     let ignored = Ignored::default();
     let trials = tests.into_iter().map(|test| trial(test, &ignored)).collect();
-    let conclusion = libtest_mimic::run(&Arguments::from_args(), trials);
+    let arguments = Arguments::from_args();
+    SHOW_NOTES.store(arguments.nocapture, Ordering::Relaxed);
+    let conclusion = libtest_mimic::run(&arguments, trials);
     let ignored = ignored.lock().unwrap_or_else(PoisonError::into_inner);
     for (reason, names) in &*ignored {
         let _ = writeln!(std::io::stdout(), "{} ignored: {reason}", names.len());
+    }
+    for part in &*LEFT_OUT.lock().unwrap_or_else(PoisonError::into_inner) {
+        let _ = writeln!(std::io::stdout(), "left out: {part}");
     }
     conclusion.exit_code()
 }
@@ -178,14 +227,18 @@ fn trial(test: Test, ignored: &Ignored) -> Trial {
     let Test { name, needs, on_demand, run } = test;
     let (own, ignored) = (name.clone(), Arc::clone(ignored));
     let trial = Trial::ignorable_test(name, move || {
-        if let Some(missing) = needs.iter().find_map(|need| need.check().err()) {
-            let reason = format!("needs {missing}");
-            let mut ignored = ignored.lock().unwrap_or_else(PoisonError::into_inner);
-            ignored.entry(reason.clone()).or_default().insert(own);
-            return Ok(Completion::ignored_with(reason));
-        }
-        run();
-        Ok(Completion::Completed)
+        let missing = needs.iter().find_map(|need| need.check().err());
+        let reason = match missing {
+            Some(missing) => format!("needs {missing}"),
+            None => match catch_unwind(run).map_err(|panic| panic.downcast::<IgnoredBecause>()) {
+                Ok(()) => return Ok(Completion::Completed),
+                Err(Ok(because)) => because.0,
+                Err(Err(panic)) => resume_unwind(panic),
+            },
+        };
+        let mut ignored = ignored.lock().unwrap_or_else(PoisonError::into_inner);
+        ignored.entry(reason.clone()).or_default().insert(own);
+        Ok(Completion::ignored_with(reason))
     });
     trial.with_ignored_flag(!on_demand.is_empty()).with_kind(on_demand)
 }
@@ -194,7 +247,7 @@ fn trial(test: Test, ignored: &Ignored) -> Trial {
 ///
 /// An entry is the name of a function without arguments, `name needs [Need, ...]`,
 /// `name on_demand "reason"` for a test that runs only with `--ignored`, or `mod name` for a module
-/// that lists its own tests.
+/// that lists its own tests. `mod name needs [Need, ...]` adds requirements to all tests of a module.
 #[macro_export]
 macro_rules! tests {
     ($($entries:tt)*) => {
@@ -212,6 +265,10 @@ macro_rules! tests {
 #[macro_export]
 macro_rules! push_tests {
     ($all:ident $(,)?) => {};
+    ($all:ident, mod $module:ident needs $needs:expr $(, $($rest:tt)*)?) => {
+        $all.extend($module::tests().into_iter().map(|test| test.needs(&$needs)));
+        $crate::push_tests!($all, $($($rest)*)?);
+    };
     ($all:ident, mod $module:ident $(, $($rest:tt)*)?) => {
         $all.extend($module::tests());
         $crate::push_tests!($all, $($($rest)*)?);
@@ -248,15 +305,25 @@ mod tests {
         fn passes() {}
     }
 
+    mod lacking {
+        crate::tests! { is_ignored }
+
+        fn is_ignored() {
+            panic!("the requirement of its module was not checked");
+        }
+    }
+
     mod list {
-        use super::{Need, inner};
+        use super::{Need, inner, lacking};
 
         crate::tests! {
             passes,
             fails,
             lacks_data needs [Need::Program("sh"), Need::Shared("no such file")],
             measures on_demand "a measurement",
+            finds_out,
             mod inner,
+            mod lacking needs [Need::Program("no-such-program")],
         }
 
         fn passes() {}
@@ -269,6 +336,12 @@ mod tests {
             panic!("its requirement was not checked");
         }
 
+        fn finds_out() {
+            assert!(super::can_run("one part", Need::Program("sh")));
+            assert!(!super::can_run("another part", Need::Program("no-such-program")));
+            super::ignore("the machine is too slow");
+        }
+
         fn measures() {
             panic!("it was run without --ignored");
         }
@@ -279,19 +352,33 @@ mod tests {
         let ignored = Ignored::default();
         let all = list::tests();
         let names: Vec<&str> = all.iter().map(|test| test.name.as_str()).collect();
-        let wanted = ["passes", "fails", "lacks_data", "measures"];
+        let wanted = ["passes", "fails", "lacks_data", "measures", "finds_out"];
         let prefix = "harness::tests::";
-        assert_eq!(names[..4], wanted.map(|name| format!("{prefix}list::{name}")));
-        assert_eq!(names[4], format!("{prefix}inner::passes"));
+        assert_eq!(names[..5], wanted.map(|name| format!("{prefix}list::{name}")));
+        assert_eq!(names[5], format!("{prefix}inner::passes"));
         let trials = all.into_iter().map(|test| trial(test, &ignored)).collect();
         // Its report is not one of this program.
         let quiet = Arguments { logfile: Some("/dev/null".into()), ..Arguments::default() };
         let conclusion = libtest_mimic::run(&quiet, trials);
         let counts = (conclusion.num_passed, conclusion.num_failed, conclusion.num_ignored);
-        assert_eq!(counts, (2, 1, 2));
+        assert_eq!(counts, (2, 1, 4));
         let ignored = ignored.lock().unwrap();
         let reasons: Vec<&str> = ignored.keys().map(String::as_str).collect();
-        assert_eq!(reasons, ["needs ../shared/no such file"]);
+        assert_eq!(
+            reasons,
+            [
+                "needs ../shared/no such file",
+                "needs the program no-such-program",
+                "the machine is too slow"
+            ]
+        );
+    }
+
+    #[test]
+    fn parts_that_are_left_out_are_reported() {
+        assert!(!can_run("a part", Need::Program("no-such-program-either")));
+        let line = "a part (needs the program no-such-program-either)";
+        assert!(LEFT_OUT.lock().unwrap().contains(line));
     }
 
     #[test]

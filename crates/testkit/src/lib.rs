@@ -1,16 +1,21 @@
-//! Traffic for tests and benches, and the checker of order and conservation.
+//! What tests and benches share: frames, traffic, the checker of order and conservation, captures, the
+//! counting allocator, and the harness of tests with requirements.
 //!
 //! ```text
-//!  Rng ──> Traffic ──> (time, frame) ──> the thing under test ──> Checker: order, conservation
-//!              └── Build: headers with right lengths and checksums
+//!  Rng ──> Traffic ──> (time, frame) ──> the code under test ──> Checker: order, conservation
+//!              └── Build: headers with correct lengths and checksums
 //! ```
 //!
-//! Everything comes from a seed: the same seed gives the same bytes at the same times. Checksums
-//! are computed here, not with the `wire` crate, so that tests do not check code with itself.
+//! Everything random comes from a seed: the same seed gives the same bytes at the same times.
+//! Checksums are computed here, not with the `wire` crate, so that no code is tested with itself.
 //!
 //! Thread-safety: plain values, each used by one thread at a time.
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
+pub mod alloc;
+mod batch;
+#[cfg(feature = "captures")]
+pub mod captures;
 mod frames;
 #[cfg(feature = "harness")]
 pub mod harness;
@@ -18,6 +23,7 @@ mod order;
 mod sums;
 mod traffic;
 
+pub use batch::{batch, hashed_batch};
 pub use flowyard_frame::Rng;
 pub use frames::Build;
 pub use order::{Checker, Summary, Violation};

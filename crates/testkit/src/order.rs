@@ -1,24 +1,24 @@
-//! The two invariants of everything that moves frames: order and conservation.
+//! Checks the two invariants of all code that moves frames: order and conservation.
 //!
-//! 1. Order: per flow (and exit), order out is order in.
+//! 1. Order: per flow (and exit), frames leave in the order in which they entered.
 //! 2. Conservation: frames in + copies = frames out + counted drops + frames held.
 //!
 //! ```text
-//!  enter(flow) ─> seq 0, 1, 2, ...   the thing under test   leave(flow, seq) | drop(reason)
+//!  enter(flow) ─> seq 0, 1, 2, ...   the code under test   leave(flow, seq) | drop(reason)
 //! ```
 //!
-//! Invariants: per flow and exit, `missing` holds exactly the numbers below `next_out` that have not
-//! left there.
+//! Invariants: per flow and exit, `missing` has exactly the numbers below `next_out` of the frames that
+//! have not left there.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-/// Watches frames by (flow, sequence number); sequence numbers count per flow from 0. The first
-/// violation is kept, and told by [`Checker::finish`].
+/// Tracks frames by flow and sequence number; sequence numbers count per flow from 0. [`Checker::finish`]
+/// returns the first violation.
 #[derive(Debug, Default)]
 pub struct Checker {
-    /// How many frames of a flow entered.
+    /// Number of frames of each flow that entered.
     flows: HashMap<u64, u64>,
-    /// By flow and exit.
+    /// State by flow and exit.
     exits: HashMap<(u64, u64), Exit>,
     entered: u64,
     copied: u64,
@@ -35,7 +35,7 @@ struct Exit {
     missing: BTreeSet<u64>,
 }
 
-/// What came through.
+/// The counts of a run without violations.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Summary {
     /// Frames that entered.
@@ -44,15 +44,15 @@ pub struct Summary {
     pub left: u64,
     /// Frames dropped, by reason.
     pub dropped: BTreeMap<&'static str, u64>,
-    /// Frames that the thing under test still holds, as it says.
+    /// Frames that the code under test reports as held.
     pub held: u64,
-    /// Frames that left after a later frame of their flow; zero unless any order is allowed.
+    /// Frames that left after a later frame of their flow; zero unless any order is permitted.
     pub reordered: u64,
-    /// Flows seen.
+    /// Number of flows.
     pub flows: usize,
 }
 
-/// How an invariant was broken.
+/// A violation of an invariant.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Violation {
     /// A frame left that never entered.
@@ -62,7 +62,7 @@ pub enum Violation {
         flow: u64,
         /// The frame's number in the flow.
         seq: u64,
-        /// How many frames of the flow entered.
+        /// Number of frames of the flow that entered.
         entered: u64,
     },
     /// A frame left twice by the same exit.
@@ -80,10 +80,10 @@ pub enum Violation {
         flow: u64,
         /// The frame's number in the flow.
         seq: u64,
-        /// The latest frame of the flow that had left.
+        /// The highest number of the flow's frames that had left.
         after: u64,
     },
-    /// The numbers do not add up.
+    /// Frames were lost or duplicated.
     #[error(
         "{entered} frames entered and {copied} were copied, but {left} left, {dropped} were dropped and {held} are held"
     )]
@@ -108,13 +108,13 @@ impl Checker {
         Self::default()
     }
 
-    /// A checker of conservation alone, for queues that promise no order.
+    /// A checker of conservation only, for queues without an order.
     #[must_use]
     pub fn any_order() -> Self {
         Self { any_order: true, ..Self::default() }
     }
 
-    /// A frame of `flow` goes in; gives its number, to be carried with it.
+    /// A frame of `flow` enters; returns its number in the flow.
     pub fn enter(&mut self, flow: u64) -> u64 {
         let entered = self.flows.entry(flow).or_default();
         let seq = *entered;
@@ -123,12 +123,12 @@ impl Checker {
         seq
     }
 
-    /// Frame `seq` of `flow` comes out, where there is one exit.
+    /// Frame `seq` of `flow` leaves; for code with one exit.
     pub fn leave(&mut self, flow: u64, seq: u64) {
         self.leave_by(0, flow, seq);
     }
 
-    /// Frame `seq` of `flow`, or a copy of it, comes out by `exit`. Between exits there is no order.
+    /// Frame `seq` of `flow`, or a copy of it, leaves by `exit`. There is no order between exits.
     pub fn leave_by(&mut self, exit: u64, flow: u64, seq: u64) {
         self.left += 1;
         let entered = self.flows.get(&flow).copied().unwrap_or_default();
@@ -151,17 +151,17 @@ impl Checker {
         }
     }
 
-    /// So many copies of frames were made: each is to come out, to be dropped or to be held.
+    /// `copies` copies of frames were made; each must leave, be dropped or be held.
     pub const fn copy(&mut self, copies: u64) {
         self.copied += copies;
     }
 
-    /// A frame is dropped, and counted under `reason`.
+    /// A frame is dropped for `reason`.
     pub fn drop(&mut self, reason: &'static str) {
         *self.dropped.entry(reason).or_default() += 1;
     }
 
-    /// The verdict, when the thing under test says that it still holds `held` frames.
+    /// The result, if the code under test still holds `held` frames.
     ///
     /// # Errors
     /// The first violation.
@@ -182,7 +182,7 @@ impl Checker {
 mod tests {
     use super::*;
 
-    /// Two flows enter three frames each, then `leaves` leave and one is dropped.
+    /// Three frames of each of two flows enter, then `leaves` leave and one frame is dropped.
     fn run(mut checker: Checker, leaves: &[(u64, u64)], held: u64) -> Result<Summary, Violation> {
         for _ in 0..3 {
             checker.enter(1);

@@ -1,7 +1,6 @@
-//! Checksums of the headers that [`crate::Build`] writes, in the most obvious form.
+//! Checksums of the headers that [`crate::Build`] writes, in the simplest form.
 
-/// The Internet checksum (RFC 1071) of the parts, one after another. Every part but the last has an
-/// even length.
+/// The Internet checksum (RFC 1071) of the concatenated parts. Every part but the last has an even length.
 pub(crate) fn internet(parts: &[&[u8]]) -> u16 {
     let mut sum = 0_u64;
     for part in parts {

@@ -1,14 +1,14 @@
-//! Seeded traffic: many connections, a popularity, sizes and arrival times.
+//! Seeded traffic: many connections with a popularity, frame sizes and arrival times.
 //!
 //! ```text
 //!  TCP connection  SYN> <SYN,ACK ACK>  (request> <response) x exchanges  FIN> <FIN ACK>  then the
 //!                  slot opens its next connection, from another source port
-//!  UDP flow        (request> <response) for ever
+//!  UDP flow        (request> <response) without end
 //! ```
 //!
-//! A slot is one client talking to one server. Each packet draws a slot by popularity and takes the
-//! next step of its connection, so per connection the packets are in order, and connections mix as
-//! on a busy link.
+//! A slot is one client of one server. For each packet a slot is drawn by popularity, and takes the next
+//! step of its connection. The packets of a connection are therefore in order, and connections are mixed
+//! as on a busy link.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -16,10 +16,10 @@ use flowyard_frame::{FlowKey, Nanos, proto};
 
 use crate::{Build, Rng};
 
-/// Who talks how much.
+/// How packets are distributed over slots.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Popularity {
-    /// Every slot as often.
+    /// All slots have the same weight.
     Uniform,
     /// Slot `i` (from 0) with weight 1 / (i + 1)^exponent.
     Zipf(f64),
@@ -28,27 +28,27 @@ pub enum Popularity {
 /// Lengths of the frames that carry data, in bytes without the frame check sequence.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Sizes {
-    /// All the same.
+    /// All frames have this length.
     Fixed(usize),
-    /// Simple IMIX: 60, 590 and 1514 bytes as 7 : 4 : 1.
+    /// Simple IMIX: 60, 590 and 1514 bytes in proportions of 7 : 4 : 1.
     Imix,
 }
 
-/// When packets come.
+/// The arrival process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Arrivals {
-    /// At equal distances.
+    /// Equal distances.
     Constant,
-    /// As a Poisson process: distances are exponential.
+    /// A Poisson process: exponentially distributed distances.
     Poisson,
 }
 
-/// What the traffic is like.
+/// A description of traffic.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Profile {
-    /// Slots, each with one connection at a time.
+    /// Number of slots, each with one connection at a time.
     pub flows: u32,
-    /// How slots are drawn.
+    /// How packets are distributed over slots.
     pub popularity: Popularity,
     /// Lengths of data frames; SYN, ACK and FIN have 60 bytes.
     pub sizes: Sizes,
@@ -56,19 +56,19 @@ pub struct Profile {
     pub arrivals: Arrivals,
     /// Packets per second, on average.
     pub rate_pps: f64,
-    /// Requests with their responses in a TCP connection; 0 never closes.
+    /// Number of requests, each with a response, in a TCP connection; with 0 it is never closed.
     pub exchanges: u32,
-    /// Every how many slots one is UDP; 0 is none.
+    /// One of `udp_every` slots is UDP; with 0, none is.
     pub udp_every: u32,
-    /// Every how many slots one is IPv6; 0 is none.
+    /// One of `ipv6_every` slots is IPv6; with 0, none is.
     pub ipv6_every: u32,
     /// The time of the first packet.
     pub start: Nanos,
 }
 
 impl Default for Profile {
-    /// 1,000 slots, Zipf 1.0, IMIX, Poisson at a million packets a second, 8 exchanges a
-    /// connection, every 4th slot UDP, every 5th IPv6.
+    /// 1,000 slots, Zipf 1.0, IMIX, Poisson at a million packets per second, 8 exchanges per connection,
+    /// every 4th slot UDP, every 5th IPv6.
     fn default() -> Self {
         Self {
             flows: 1000,
@@ -84,26 +84,26 @@ impl Default for Profile {
     }
 }
 
-/// What the generator says about a packet.
+/// A generated packet, without its bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Packet {
-    /// When it comes.
+    /// The arrival time.
     pub time: Nanos,
-    /// Its slot.
+    /// Number of the slot.
     pub slot: u32,
-    /// Whether it goes from server to client.
+    /// Whether the packet goes from server to client.
     pub reply: bool,
-    /// Its key, as a parser will find it: 5-tuple, MACs, EtherType and TCP flags.
+    /// The key that a parser finds: 5-tuple, MACs, EtherType and TCP flags.
     pub key: FlowKey,
 }
 
-/// Endless traffic, as an iterator or into a buffer that is used again.
+/// Endless traffic, as an iterator, or with [`Traffic::next_into`] in a reused buffer.
 #[derive(Clone, Debug)]
 pub struct Traffic {
     profile: Profile,
     rng: Rng,
     slots: Vec<Slot>,
-    /// Cumulative weights by slot, empty for uniform.
+    /// Cumulative weights by slot; empty if uniform.
     weights: Vec<f64>,
     elapsed_ns: f64,
 }
@@ -137,8 +137,8 @@ impl Traffic {
         Self { profile, rng: Rng::new(seed), slots, weights, elapsed_ns: 0.0 }
     }
 
-    /// The key of `slot`'s `connection` (from 0), from client to server. Different slots have
-    /// different clients; 60,000 connections later a source port comes again.
+    /// The key of connection number `connection` (from 0) of `slot`, from client to server. Different slots
+    /// have different clients; source ports repeat after 60,000 connections.
     #[must_use]
     pub fn key(&self, slot: u32, connection: u32) -> FlowKey {
         let is = |every: u32| every > 0 && slot % every == every - 1;
@@ -161,7 +161,7 @@ impl Traffic {
         }
     }
 
-    /// The next packet; its frame takes the place of what `frame` holds.
+    /// The next packet; its bytes replace the contents of `frame`.
     pub fn next_into(&mut self, frame: &mut Vec<u8>) -> Packet {
         let slot = self.draw();
         let Slot { step, connection } = self.slots[slot as usize];
@@ -170,7 +170,7 @@ impl Traffic {
         let key = FlowKey { tcp_flags: flags, ..if reply { client.reversed() } else { client } };
         let len = if data { self.size() } else { 60 };
         let build = Build::new(&key).seq(step);
-        // Segments without data are padded on the wire, not longer inside.
+        // Segments without data get Ethernet padding; their IP packets stay short.
         if data { build.frame_len(len).pad(60) } else { build.pad(60) }.write(frame);
         let time = self.profile.start + self.elapsed_ns as u64;
         self.elapsed_ns += self.gap();
@@ -184,10 +184,10 @@ impl Traffic {
         }
         let point = self.rng.unit();
         let slot = self.weights.partition_point(|&upto| upto <= point) as u32;
-        slot.min(self.profile.flows - 1) // rounding may leave the last weight just below 1
+        slot.min(self.profile.flows - 1) // rounding may leave the last weight below 1
     }
 
-    /// The next step of a slot: TCP flags, direction, and whether it carries data.
+    /// The next step of a slot: TCP flags, whether it is a reply, and whether it has data.
     fn step(&mut self, slot: u32, proto: u8) -> (u8, bool, bool) {
         const SYN_ACK: u8 = FlowKey::SYN | FlowKey::ACK;
         const FIN_ACK: u8 = FlowKey::FIN | FlowKey::ACK;

@@ -1,5 +1,5 @@
-//! Nanoseconds per packet of `Headers::parse`, over batches of 32 frames in cache.
-//! `cargo bench -p flowyard-wire`; the counter is frames.
+//! Time of `Headers::parse` for batches of 32 frames in cache: `cargo bench -p flowyard-wire`. The counter
+//! is frames.
 #![allow(missing_docs, reason = "a benchmark has no public items")]
 
 use divan::{Bencher, counter::ItemsCount};
@@ -70,7 +70,7 @@ fn qinq_ipv4_tcp(bencher: Bencher<'_, '_>) {
     bench(bencher, &frame(&[&[0x88, 0xa8, 0, 1, 0x81, 0, 0, 2], &IPV4, &ipv4(6, 52), &tcp()]));
 }
 
-/// The mix that defeats a branch predictor's habit: kinds in a fixed but irregular order.
+/// Kinds of frames in an irregular order, which branch predictors cannot learn.
 #[divan::bench]
 fn mixed(bencher: Bencher<'_, '_>) {
     let kinds = [

@@ -3,9 +3,9 @@
 
 use std::net::IpAddr;
 
-/// A running one's complement sum of 16-bit words in network order, not yet folded.
+/// A one's complement sum of 16-bit words in network order, not yet folded.
 ///
-/// Pieces add up in any order, as long as each but the last has an even number of bytes.
+/// Pieces may be added in any order, if each but the last has an even number of bytes.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Sum(u64);
 
@@ -13,7 +13,7 @@ impl Sum {
     /// The sum of nothing.
     pub const ZERO: Self = Self(0);
 
-    /// This sum with `bytes` added; an odd last byte counts as the upper half of a word.
+    /// Adds `bytes`; an odd last byte is the upper half of a word.
     #[must_use]
     #[inline]
     pub fn bytes(self, bytes: &[u8]) -> Self {
@@ -26,7 +26,7 @@ impl Sum {
         self.word(sum)
     }
 
-    /// This sum with a number added: a length or a protocol of a pseudo header.
+    /// Adds a number, such as the length or the protocol of a pseudo header.
     #[must_use]
     #[inline]
     pub const fn word(self, word: u64) -> Self {
@@ -47,24 +47,25 @@ impl Sum {
     }
 }
 
-/// The Internet checksum of `bytes` (RFC 1071): to be stored when its field was zero, and zero
-/// when the field was in place and right.
+/// The Internet checksum of `bytes` (RFC 1071). If the checksum field in `bytes` is zero, the result is
+/// the value to store; if the field has the correct checksum, the result is zero.
 #[must_use]
 #[inline]
 pub fn checksum(bytes: &[u8]) -> u16 {
     Sum::ZERO.bytes(bytes).finish()
 }
 
-/// Whether an IPv4 header, options included, has the right checksum.
+/// Whether an IPv4 header, with its options, has the correct checksum.
 #[must_use]
 #[inline]
 pub fn verify_ipv4_header(header: &[u8]) -> bool {
     header.len() >= 20 && checksum(header) == 0
 }
 
-/// The checksum of a TCP, UDP or ICMPv6 `segment` with its pseudo header (RFC 9293 section 3.1,
-/// RFC 8200 section 8.1): to be stored when its field was zero (UDP stores 0 as 0xffff), and zero
-/// when the field was in place and right. Both addresses are of one family.
+/// The checksum of a TCP, UDP or ICMPv6 `segment` with its pseudo header (RFC 9293 section 3.1, RFC 8200
+/// section 8.1). If the checksum field in `segment` is zero, the result is the value to store (UDP stores
+/// 0 as 0xffff); if the field has the correct checksum, the result is zero. Both addresses have the same
+/// family.
 #[must_use]
 pub fn transport_checksum(src: IpAddr, dst: IpAddr, proto: u8, segment: &[u8]) -> u16 {
     let add = |sum: Sum, ip: IpAddr| match ip {
@@ -75,7 +76,7 @@ pub fn transport_checksum(src: IpAddr, dst: IpAddr, proto: u8, segment: &[u8]) -
     pseudo.word(segment.len() as u64).bytes(segment).finish()
 }
 
-/// The checksum `check` after one 16-bit word under it went from `old` to `new`: RFC 1624
+/// The checksum `check` after one 16-bit word that it covers changed from `old` to `new`: RFC 1624
 /// equation 3, `HC' = ~(~HC + ~m + m')`.
 #[must_use]
 #[inline]
@@ -83,8 +84,8 @@ pub const fn update(check: u16, old: u16, new: u16) -> u16 {
     Sum::ZERO.word(!check as u64).word(!old as u64).word(new as u64).finish()
 }
 
-/// As [`update`], for a field of several words that starts at an even offset: an address.
-/// `None` unless both have the same even length.
+/// As [`update`], for a field of several words at an even offset, such as an address. `None` unless
+/// both have the same even length.
 #[must_use]
 pub fn update_bytes(check: u16, old: &[u8], new: &[u8]) -> Option<u16> {
     if old.len() != new.len() || !old.len().is_multiple_of(2) {
@@ -122,14 +123,13 @@ static CRC32C: [[u32; 256]; 8] = {
     table
 };
 
-/// The CRC-32C (Castagnoli) of the pieces one after the other. SCTP stores it least significant
-/// byte first.
+/// The CRC-32C (Castagnoli) of the concatenated pieces. SCTP stores it least significant byte first.
 #[must_use]
 pub fn crc32c(pieces: &[&[u8]]) -> u32 {
     let step = |crc: u32, byte: u8| crc >> 8 ^ CRC32C[0][usize::from(crc as u8 ^ byte)];
     let mut crc = u32::MAX;
     for piece in pieces {
-        // Eight bytes a step: each looks up what it leaves after the bytes behind it.
+        // Eight bytes per step: each byte looks up its remainder after the bytes that follow it.
         let (words, rest) = piece.as_chunks::<8>();
         for word in words {
             let mixed = (u64::from_le_bytes(*word) ^ u64::from(crc)).to_le_bytes();
@@ -154,8 +154,8 @@ pub(crate) fn crc32c_of_change(change: impl Iterator<Item = u8>, zeros: usize) -
     (0..zeros % 8).fold(crc, |crc, _| step(crc, 0))
 }
 
-/// Whether an SCTP packet, from its common header to its last chunk, has the right CRC-32C. The
-/// field counts as zero in its own sum.
+/// Whether an SCTP packet, from its common header to its last chunk, has the correct CRC-32C, which is
+/// computed with the field as zero.
 #[must_use]
 pub fn verify_sctp(packet: &[u8]) -> bool {
     let Some((header, chunks)) = packet.split_first_chunk::<12>() else { return false };
@@ -209,7 +209,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_checksum_is_its_slow_twin(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+        fn the_checksum_equals_the_model(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
             prop_assert_eq!(checksum(&bytes), slow_checksum(&bytes));
         }
 
@@ -220,7 +220,7 @@ mod tests {
         }
 
         #[test]
-        fn crc32c_is_its_slow_twin(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+        fn crc32c_equals_the_model(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
             prop_assert_eq!(crc32c(&[&bytes]), slow_crc32c(&bytes));
         }
 
@@ -230,7 +230,7 @@ mod tests {
             new in prop::collection::vec(any::<u8>(), 2..20),
             at in any::<prop::sample::Index>(),
         ) {
-            bytes.push(1); // a sum of nothing but zeros has two forms of the same value
+            bytes.push(1); // the sum of zeros has two representations
             let at = at.index(bytes.len()) & !1;
             let len = new.len().min(bytes.len() - at) & !1;
             let old: Vec<u8> = bytes[at..at + len].to_vec();

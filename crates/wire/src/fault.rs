@@ -1,18 +1,18 @@
-//! Why a walk over headers stopped early.
+//! Why parsing stopped early.
 //!
-//! Three families, told apart by the name:
-//! - `truncated_*`: the captured bytes ended inside the header. Compare the captured length with
-//!   the length on the wire: cut by the capture's snaplen when it is shorter, a runt when equal.
-//! - `*_past_length`: an outer length field (IP total length, UDP length) ends before the header
-//!   does, whatever was captured. Malformed.
-//! - the rest: a field of the header contradicts its specification. Malformed.
+//! There are three families, distinguished by their names:
+//! - `truncated_*`: the captured bytes end inside the header. If the captured length is less than the
+//!   length on the wire, the capture's snaplen cut the frame; if they are equal, the frame is a runt.
+//! - `*_past_length`: an outer length field (IP total length, UDP length) ends before the header does.
+//!   The frame is malformed.
+//! - all others: a field of the header contradicts its specification. The frame is malformed.
 
 use std::fmt;
 
-/// Declares the closed set once: variant, counter name, sentence.
+/// Declares each fault once: variant, counter name, sentence.
 macro_rules! faults {
     ($($(#[$doc:meta])* $variant:ident, $name:literal, $sentence:literal;)*) => {
-        /// Why parsing stopped early. Each is a counter of its own, see [`Fault::index`].
+        /// Why parsing stopped early. Each fault has its own counter, see [`Fault::index`].
         #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
         #[repr(u8)]
         pub enum Fault {
@@ -23,7 +23,7 @@ macro_rules! faults {
             /// Every fault, in the order of [`Fault::index`].
             pub const ALL: &[Self] = &[$(Self::$variant,)*];
 
-            /// The name for counters and JSON: snake case, stable.
+            /// The name for counters and JSON, in snake case; it does not change between versions.
             #[must_use]
             pub const fn name(self) -> &'static str {
                 match self { $(Self::$variant => $name,)* }
@@ -60,15 +60,15 @@ faults! {
     /// The captured bytes end inside the tunnel's own header.
     TruncatedTunnel, "truncated_tunnel", "the captured bytes end inside the tunnel header";
     /// A tunnel's payload, by the outer lengths, is too short for its link header.
-    LinkPastLength, "link_past_length", "the outer length leaves no room for the inner link header";
+    LinkPastLength, "link_past_length", "the outer length is too short for the inner link header";
     /// A tunnel's payload, by the outer lengths, is too short for its IP header.
-    IpPastLength, "ip_past_length", "the outer length leaves no room for the inner IP header";
+    IpPastLength, "ip_past_length", "the outer length is too short for the inner IP header";
     /// An extension header reaches past the IP length.
     ExtensionPastLength, "extension_past_length", "an extension header reaches past the IP length";
-    /// The IP length leaves no room for the transport header.
-    TransportPastLength, "transport_past_length", "the IP length leaves no room for the transport header";
-    /// The outer length leaves no room for the tunnel's own header.
-    TunnelPastLength, "tunnel_past_length", "the outer length leaves no room for the tunnel header";
+    /// The IP length is too short for the transport header.
+    TransportPastLength, "transport_past_length", "the IP length is too short for the transport header";
+    /// The outer length is too short for the tunnel's own header.
+    TunnelPastLength, "tunnel_past_length", "the outer length is too short for the tunnel header";
     /// More VLAN tags than [`crate::Tags::LIMIT`].
     TooManyTags, "too_many_tags", "the frame has more VLAN tags than the limit";
     /// More MPLS labels than [`crate::Labels::LIMIT`].
@@ -77,8 +77,8 @@ faults! {
     TooManyExtensions, "too_many_extensions", "the packet has more extension headers than the limit";
     /// The PPPoE version or type is not 1 (RFC 2516 section 4).
     BadPppoeVersion, "bad_pppoe_version", "the PPPoE version or type is not 1";
-    /// The IP version field is not what the layer below says, or neither 4 nor 6.
-    BadIpVersion, "bad_ip_version", "the IP version field does not fit";
+    /// The IP version field is not the one that the layer below announces, or neither 4 nor 6.
+    BadIpVersion, "bad_ip_version", "the IP version field is not the expected one";
     /// The IPv4 header length field is below 5 words (RFC 791 section 3.1).
     BadIpv4HeaderLength, "bad_ipv4_header_length", "the IPv4 header length is below 20 bytes";
     /// The IPv4 total length is not zero, yet below the header length.
@@ -96,18 +96,18 @@ faults! {
 }
 
 impl Fault {
-    /// How many faults there are: the size of a counter array.
+    /// Number of faults: the size of an array of counters.
     pub const COUNT: usize = Self::ALL.len();
 
-    /// The place of this fault in [`Fault::ALL`] and in a counter array.
+    /// The index of this fault in [`Fault::ALL`] and in an array of counters.
     #[must_use]
     pub const fn index(self) -> usize {
         self as usize
     }
 
-    /// Whether the captured bytes ended too early, as against a frame that contradicts itself.
-    /// Where the captured length is below the length on the wire, the capture cut the frame;
-    /// where they are equal, the frame came in that short.
+    /// Whether the captured bytes ended too early, as opposed to a malformed frame. If the captured
+    /// length is less than the length on the wire, the capture cut the frame; if they are equal, the
+    /// frame was received that short.
     #[must_use]
     pub const fn is_truncation(self) -> bool {
         matches!(
@@ -126,7 +126,7 @@ impl Fault {
         )
     }
 
-    /// The malformed twin of a truncation: the same header, ended by a length field.
+    /// The fault for the same header when a length field ended it, not the capture.
     pub(crate) const fn past_length(self) -> Self {
         match self {
             Self::TruncatedIp => Self::IpPastLength,

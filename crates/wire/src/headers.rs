@@ -1,16 +1,16 @@
-//! One level of headers: link, tags, labels, IP, transport; and what the payload holds.
+//! One level of headers: link, tags, labels, IP, transport; and the kind of the payload.
 //!
 //! ```text
 //!  Ethernet | tags | labels | PPPoE | IP + extensions | transport | payload           | padding
 //!                                   ^ l3              ^ l4        ^ payload           ^ end
-//!                                                                 maybe the next level
+//!                                                                 may be the next level
 //! ```
 //!
-//! A tunnel's inner frame is the next level: [`Headers::inner`] parses it. Offsets count from the
-//! first byte of the captured frame at every level, so views stay cheap.
+//! The inner frame of a tunnel is the next level: [`Headers::inner`] parses it. At every level, offsets
+//! count from the first byte of the captured frame, so that views need no adjustment.
 //!
-//! Invariants: `l3 <= l4 <= payload <= end <= frame length` (l4 only above IP); every level starts
-//! behind the one around it, so the levels of a frame end; no byte panics.
+//! Invariants: `l3 <= l4 <= payload <= end <= frame length` (`l4` only above IP); every level starts
+//! after the start of the level around it, so the number of levels is finite; no input panics.
 //! Thread-safety: plain data.
 
 use crate::Fault;
@@ -18,7 +18,7 @@ use crate::Fault;
 /// The network layer of one level.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Net {
-    /// Neither IP nor ARP, or an IP header that contradicts itself (then there is a fault).
+    /// Neither IP nor ARP, or a malformed IP header (then there is a fault).
     #[default]
     Other,
     /// ARP (or RARP).
@@ -41,14 +41,14 @@ pub struct Fragment {
 }
 
 impl Fragment {
-    /// The packet is not a whole datagram. An IPv6 atomic fragment (RFC 6946) is whole.
+    /// Whether the packet is not a whole datagram. An IPv6 atomic fragment (RFC 6946) is whole.
     #[must_use]
     #[inline]
     pub const fn is_fragment(self) -> bool {
         self.more || self.offset != 0
     }
 
-    /// A fragment without the transport header.
+    /// Whether this is a fragment without the transport header.
     #[must_use]
     #[inline]
     pub const fn is_later(self) -> bool {
@@ -59,16 +59,16 @@ impl Fragment {
 /// VLAN tags, outermost first.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Tags {
-    /// How many tags the frame has; at most [`Tags::MAX`] are kept.
+    /// Number of tags; at most [`Tags::MAX`] of them are kept.
     pub count: u8,
-    /// Tag control information (priority, DEI, VLAN id) of each tag kept.
+    /// Tag control information (priority, DEI, VLAN id) of each tag that is kept.
     pub tci: [u16; Self::MAX],
 }
 
 impl Tags {
-    /// How many tags are kept.
+    /// The largest number of tags that are kept.
     pub const MAX: usize = 4;
-    /// How many tags are walked over; one more is [`Fault::TooManyTags`].
+    /// The largest number of tags that are parsed; one more is [`Fault::TooManyTags`].
     pub const LIMIT: usize = 16;
 
     /// The VLAN ids kept, outermost first.
@@ -80,16 +80,16 @@ impl Tags {
 /// MPLS labels, outermost first.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Labels {
-    /// How many labels the stack has; at most [`Labels::MAX`] are kept.
+    /// Number of labels in the stack; at most [`Labels::MAX`] of them are kept.
     pub count: u8,
-    /// The label stack entries kept, whole: label, traffic class, bottom of stack, TTL.
+    /// The label stack entries that are kept: label, traffic class, bottom of stack, TTL.
     pub entry: [u32; Self::MAX],
 }
 
 impl Labels {
-    /// How many labels are kept.
+    /// The largest number of labels that are kept.
     pub const MAX: usize = 4;
-    /// How many labels are walked over; one more is [`Fault::TooManyLabels`].
+    /// The largest number of labels that are parsed; one more is [`Fault::TooManyLabels`].
     pub const LIMIT: usize = 16;
 
     /// The 20-bit labels kept, outermost first.
@@ -98,10 +98,10 @@ impl Labels {
     }
 }
 
-/// What the payload of a level holds, when it is a tunnel.
+/// The kind of the payload of a level, if it is a tunnel's.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Next {
-    /// No tunnel.
+    /// Not a tunnel.
     #[default]
     None,
     /// An IP packet, version by its first nibble.
@@ -121,9 +121,9 @@ pub enum Next {
 /// One level of headers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Headers {
-    /// Offset of the Ethernet header (destination MAC); `None` where the level has none.
+    /// Offset of the Ethernet header (destination MAC); `None` if the level has none.
     pub eth: Option<u32>,
-    /// The EtherType after all tags (of SNAP, where there is SNAP); 0 where there is none.
+    /// The EtherType after all tags (that of SNAP, if there is SNAP); 0 if there is none.
     pub eth_type: u16,
     /// VLAN tags.
     pub tags: Tags,
@@ -133,16 +133,16 @@ pub struct Headers {
     pub pppoe: Option<u16>,
     /// The network layer.
     pub net: Net,
-    /// Offset of the network header, or of what follows the link layer where `net` is `Other`.
+    /// Offset of the network header; if `net` is `Other`, of the bytes after the link layer.
     pub l3: u32,
     /// The protocol above IP after every extension header; 0 outside IP.
     pub proto: u8,
     /// IP fragmentation.
     pub fragment: Fragment,
-    /// Offset of the transport header, of the data of a later fragment, or of what follows IP
-    /// (ESP, an unknown protocol); 0 where the walk did not get there.
+    /// Offset of the transport header, of the data of a later fragment, or of the bytes after IP (ESP,
+    /// an unknown protocol); 0 if parsing stopped earlier.
     pub l4: u32,
-    /// Source and destination port are present (TCP, UDP, SCTP; not a later fragment).
+    /// Source and destination port, if present (TCP, UDP, SCTP; not in later fragments).
     pub ports: Option<(u16, u16)>,
     /// TCP flags (byte 13), 0 outside TCP.
     pub tcp_flags: u8,
@@ -150,24 +150,25 @@ pub struct Headers {
     pub home_address: u32,
     /// Offset of the address in an IPv6 routing header type 2 (RFC 6275), 0 for none.
     pub routing2: u32,
-    /// Offset of what follows the deepest header understood.
+    /// Offset of the bytes after the last parsed header.
     pub payload: u32,
-    /// Offset of the first byte that is not payload: the end of the frame, or of the IP packet
-    /// or UDP datagram where bytes follow it (Ethernet padding, trailers).
+    /// Offset of the first byte after the payload: the end of the frame, or of the IP packet or UDP
+    /// datagram if bytes follow it (Ethernet padding, trailers).
     pub end: u32,
-    /// What the payload holds. A fragment's payload is not a whole packet: `None`.
+    /// The kind of the payload. `None` for fragments, whose payload is not a whole packet.
     pub next: Next,
-    /// VNI, TEID, GRE key or ERSPAN session of the payload, where `next` is a tunnel; 0 for none.
+    /// VNI, TEID, GRE key or ERSPAN session of the payload, if `next` is a tunnel; 0 for none.
     pub next_id: u32,
-    /// VNI, TEID, GRE key or ERSPAN session of the tunnel this level was found in: the `next_id`
-    /// of the level around it. 0 for none.
+    /// VNI, TEID, GRE key or ERSPAN session of the tunnel that contains this level: the `next_id` of
+    /// the level around it. 0 for none.
     pub tunnel_id: u32,
     /// Why parsing stopped early, if it did.
     pub fault: Option<Fault>,
 }
 
 impl Headers {
-    /// How many extension headers are walked over; one more is [`Fault::TooManyExtensions`].
+    /// The largest number of extension headers that are parsed; one more is
+    /// [`Fault::TooManyExtensions`].
     pub const MAX_EXTENSIONS: usize = 16;
 }
 

@@ -1,14 +1,14 @@
 //! IPv4, IPv6 and the extension headers between them and the transport.
 //!
-//! A later fragment ends the walk: what follows is data, `l4` points at it, and the protocol is
-//! the one its header names. An IPv6 atomic fragment (RFC 6946) is a whole packet.
+//! Parsing ends at a later fragment: only data follows, at `l4`, and the protocol is the one in the
+//! fragment's header. An IPv6 atomic fragment (RFC 6946) is a whole packet.
 
 use crate::{
     Fault, Fragment, Headers, Net,
     walk::{Step, Walk},
 };
 
-/// IP protocol numbers (IANA) that the walk follows.
+/// IP protocol numbers (IANA) that are parsed.
 pub(crate) mod proto {
     pub(crate) const HOP_BY_HOP: u8 = 0;
     pub(crate) const ICMP: u8 = 1;
@@ -64,7 +64,7 @@ impl Walk<'_, '_> {
             return Err(Fault::BadIpv4HeaderLength);
         }
         let total = usize::from(u16::from_be_bytes([ip[2], ip[3]]));
-        // Zero: the packet was captured before segmentation offload filled the field in.
+        // Zero: the packet was captured before segmentation offload wrote the field.
         if total != 0 {
             if total < header {
                 return Err(Fault::BadIpv4TotalLength);
@@ -101,7 +101,7 @@ impl Walk<'_, '_> {
         self.h.net = Net::Ipv6;
         self.at += 40;
         let payload = usize::from(u16::from_be_bytes([ip[4], ip[5]]));
-        // Zero: a jumbogram, whose option bounds it; or captured before segmentation offload.
+        // Zero: a jumbogram, whose option has the length; or captured before segmentation offload.
         if payload != 0 {
             self.bound(self.at + payload);
         }
@@ -171,8 +171,8 @@ impl Walk<'_, '_> {
         Ok(())
     }
 
-    /// Where the data of the first option `kind` with `len` bytes starts, in the options header
-    /// of `size` bytes at the cursor (RFC 8200 section 4.2).
+    /// The offset of the data of the first option `kind` with `len` bytes, in the options header of
+    /// `size` bytes at the cursor (RFC 8200 section 4.2).
     fn option(&self, size: usize, kind: u8, len: u8) -> Option<usize> {
         let (mut at, end) = (self.at + 2, self.at + size);
         while at + 2 <= end {
@@ -192,7 +192,7 @@ impl Walk<'_, '_> {
     }
 }
 
-/// Whether `next` is a header that another follows. ESP hides what follows, 59 has nothing.
+/// Whether `next` is an extension header. ESP encrypts the next header, and 59 means that none follows.
 pub(crate) const fn is_extension(next: u8) -> bool {
     matches!(
         next,
@@ -207,8 +207,8 @@ pub(crate) const fn is_extension(next: u8) -> bool {
     )
 }
 
-/// The size of an extension header by its length field: words of 4 bytes less two in AH
-/// (RFC 4302 section 2.2), words of 8 less one in all others.
+/// The size of an extension header by its length field, which counts words of 4 bytes less two in AH
+/// (RFC 4302 section 2.2), and words of 8 bytes less one in all others.
 pub(crate) const fn extension_size(next: u8, length: u8) -> usize {
     match next {
         proto::AH => (length as usize + 2) * 4,

@@ -1,8 +1,9 @@
-//! Bytes to headers, and headers to bytes; checksums. No allocation, no unsafe.
+//! Parses the headers of frames; computes and verifies checksums. No allocation, no unsafe.
 //!
-//! [`Headers::parse`] reads one level of a captured frame, [`Headers::inner`] the next one inside
-//! a tunnel. Both always answer; [`Headers::fault`] says why an answer is shallow. [`checksum`]
-//! has the sums and [`Headers::transport_checksum`] checks them. [`edit`] changes header fields in place.
+//! [`Headers::parse`] parses the outermost level of a captured frame, [`Headers::inner`] the next level
+//! inside a tunnel. Both accept any bytes; [`Headers::fault`] is the reason if parsing stopped early.
+//! [`checksum`] has the checksum functions, and [`Headers::transport_checksum`] verifies a packet.
+//! [`edit`] changes header fields in place.
 #![forbid(unsafe_code)]
 
 pub mod checksum;

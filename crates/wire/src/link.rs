@@ -1,9 +1,9 @@
-//! Link types of captures: what the first byte of a frame is.
+//! Link types: the kind of the first header of a captured frame.
 
-/// What the first byte of a frame is (the "network" field of a pcap file, LINKTYPE_* registry).
+/// The first header of a frame (the "network" field of a pcap file, LINKTYPE_* registry).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub enum LinkType {
-    /// Ethernet, from the destination MAC (1).
+    /// An Ethernet header, from the destination MAC (1).
     Ethernet,
     /// An IP header, version by its first nibble (101, and 12 or 14 as DLT_RAW).
     RawIp,
@@ -22,7 +22,7 @@ pub enum LinkType {
 }
 
 impl LinkType {
-    /// The link type with this number in the LINKTYPE_* registry, if flowyard reads it.
+    /// The link type with this number in the LINKTYPE_* registry, if flowyard supports it.
     #[must_use]
     pub const fn from_registry(number: u16) -> Option<Self> {
         Some(match number {

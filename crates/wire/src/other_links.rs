@@ -48,7 +48,7 @@ impl Walk<'_, '_> {
         self.at += N;
         self.h.l3 = self.at as u32;
         match (field(hardware), field(protocol)) {
-            // Here the protocol field is no EtherType: frame relay, GRE, radiotap, netlink.
+            // Frame relay, GRE, radiotap, netlink: their protocol field is not an EtherType.
             (770 | 778 | 803 | 824, _) => Ok(()),
             (_, 4) => self.llc(),
             (_, 0..=ether::MAX_LENGTH) => Ok(()),

@@ -3,8 +3,8 @@
 use crate::{Headers, LinkType, Next, fast_path::fast_path, walk::Walk};
 
 impl Headers {
-    /// The outermost level of a frame, as deep as its bytes allow; [`Headers::fault`] says why
-    /// it ends early. Frames above 4 GiB do not exist; offsets would wrap.
+    /// Parses the outermost level of a frame, as far as its bytes allow; [`Headers::fault`] is the
+    /// reason if that is not the whole level. Frames must be shorter than 4 GiB, or offsets would wrap.
     #[must_use]
     #[inline]
     pub fn parse(link: LinkType, bytes: &[u8]) -> Self {
@@ -18,7 +18,7 @@ impl Headers {
         h
     }
 
-    /// The long way, for whatever is not the most common frame.
+    /// Parses a frame that the fast path does not accept.
     #[inline(never)]
     pub(crate) fn walk(&mut self, link: LinkType, bytes: &[u8]) {
         let mut walk = Walk::new(self, bytes);
@@ -26,8 +26,8 @@ impl Headers {
         walk.finish(step);
     }
 
-    /// The next level: the packet or frame that this level's tunnel carries. `bytes` is the whole
-    /// captured frame, as for [`Headers::parse`]. `None` where the payload is not a tunnel's.
+    /// Parses the next level: the packet or frame in this level's tunnel. `bytes` is the whole captured
+    /// frame, as for [`Headers::parse`]. `None` if the payload is not a tunnel's.
     #[must_use]
     pub fn inner(&self, bytes: &[u8]) -> Option<Self> {
         if self.next == Next::None {
@@ -48,8 +48,8 @@ impl Headers {
         Some(h)
     }
 
-    /// Every level of a frame, outermost first. A frame of n bytes has at most n / 4 levels;
-    /// take as many as you care for.
+    /// All levels of a frame, outermost first. A frame of n bytes has at most n / 4 levels; the caller
+    /// may take fewer.
     pub fn levels(link: LinkType, bytes: &[u8]) -> impl Iterator<Item = Self> {
         std::iter::successors(Some(Self::parse(link, bytes)), |level| level.inner(bytes))
     }

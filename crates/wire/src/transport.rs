@@ -1,7 +1,7 @@
-//! TCP, UDP, SCTP, ICMP: ports, flags, and where the payload starts.
+//! TCP, UDP, SCTP, ICMP: ports, flags, and the start of the payload.
 //!
-//! Ports are taken even where the header is cut behind them: a frame with a fault still has a
-//! flow, as far as its bytes say.
+//! Ports are read even if the header is cut after them, so that a frame with a fault still has a flow if
+//! its bytes suffice.
 
 use crate::{
     Fault, Net,
@@ -52,7 +52,7 @@ impl Walk<'_, '_> {
         Ok(())
     }
 
-    /// What a cut TCP header still tells.
+    /// Reads the fields that a cut TCP header still has.
     #[cold]
     fn cut_tcp(&mut self) -> Step {
         self.h.ports = self.peek().copied().map(ports);
@@ -70,11 +70,11 @@ impl Walk<'_, '_> {
         self.h.ports = Some((sport, dport));
         let length = usize::from(u16::from_be_bytes([udp[4], udp[5]]));
         if self.h.fragment.is_fragment() {
-            self.at += 8; // the length is the whole datagram's, which is not here
+            self.at += 8; // the length field is that of the whole datagram
             return Ok(());
         }
         match length {
-            // In a jumbogram zero stands for more than 65535 bytes: RFC 2675 section 4.
+            // In a jumbogram zero means more than 65535 bytes: RFC 2675 section 4.
             0 if self.ip_length_is_zero() => {}
             0..8 => return Err(Fault::BadUdpLength),
             _ if length > self.left() && self.bounded => return Err(Fault::BadUdpLength),
@@ -84,7 +84,7 @@ impl Walk<'_, '_> {
         self.udp_tunnel(dport)
     }
 
-    /// The IP header leaves its length open: a jumbogram, or captured before segmentation.
+    /// Whether the IP length field is zero: a jumbogram, or captured before segmentation.
     fn ip_length_is_zero(&self) -> bool {
         let at = self.h.l3 as usize + if self.h.net == Net::Ipv4 { 2 } else { 4 };
         self.bytes.get(at..at + 2) == Some(&[0, 0])
@@ -101,7 +101,7 @@ impl Walk<'_, '_> {
     }
 }
 
-/// Source and destination port, which all three protocols have in the same place.
+/// Source and destination port, at the same offsets in all three protocols.
 #[inline]
 const fn ports(bytes: [u8; 4]) -> (u16, u16) {
     let [a, b, c, d] = bytes;

@@ -1,8 +1,8 @@
 //! Tunnels: the header between the outer IP (or UDP) and the inner frame.
 //!
-//! IP protocols name their tunnel, so a header that does not fit is a fault. A UDP port is only
-//! a habit: where the bytes do not look like the tunnel's header, the datagram is plain UDP.
-//! UDP tunnels are known by the destination port; the source port is entropy (RFC 7348 section 5).
+//! An IP protocol number identifies its tunnel, so a header that does not fit is a fault. A UDP port
+//! does not: if the bytes are not a valid header of the tunnel, the datagram is plain UDP. UDP tunnels
+//! are recognized by the destination port; the source port is entropy (RFC 7348 section 5).
 
 use crate::{
     Fault, Next,
@@ -13,7 +13,7 @@ use crate::{
 const ERSPAN_I_II: u16 = 0x88be;
 const ERSPAN_III: u16 = 0x22eb;
 
-/// GTP-U extension headers walked over (3GPP TS 29.281 section 5.2).
+/// The largest number of GTP-U extension headers that are parsed (3GPP TS 29.281 section 5.2).
 const MAX_GTP_EXTENSIONS: usize = 8;
 
 /// Whether a datagram to UDP port `dport` may be a tunnel's.
@@ -23,7 +23,7 @@ pub(crate) const fn is_tunnel_port(dport: u16) -> bool {
 }
 
 impl Walk<'_, '_> {
-    /// The payload of IP protocol `upper`, if that is a tunnel.
+    /// Parses the tunnel header of IP protocol `upper`, if that is a tunnel.
     #[inline(never)]
     pub(crate) fn ip_tunnel(&mut self, upper: u8) -> Step {
         match upper {
@@ -82,13 +82,13 @@ impl Walk<'_, '_> {
         }
         self.at += size;
         self.h.next = match protocol {
-            // Version 1 without a sequence number only acknowledges: it has no payload.
+            // Version 1 without a sequence number is an acknowledgement without payload.
             ether::PPP if flags & 7 == 1 && sequence == 0 => Next::None,
             ether::PPP => Next::Ppp,
             ether::TRANSPARENT_ETHERNET => Next::Ethernet,
             ether::IPV4 => Next::Ipv4,
             ether::IPV6 => Next::Ipv6,
-            ERSPAN_I_II if sequence == 0 => Next::Ethernet, // type I: no header of its own
+            ERSPAN_I_II if sequence == 0 => Next::Ethernet, // type I has no header
             ERSPAN_I_II | ERSPAN_III => return self.erspan(),
             eth_type if eth_type > ether::MAX_LENGTH => Next::EtherType(eth_type),
             _ => Next::None,
@@ -140,7 +140,7 @@ impl Walk<'_, '_> {
         Ok(())
     }
 
-    /// The tunnel in a UDP datagram to port `dport`, if there is one.
+    /// Parses the tunnel header in a UDP datagram to port `dport`, if there is one.
     #[inline]
     pub(crate) fn udp_tunnel(&mut self, dport: u16) -> Step {
         match dport {
@@ -152,8 +152,8 @@ impl Walk<'_, '_> {
         }
     }
 
-    /// The first `N` bytes of a tunnel header in UDP: absent when the datagram is too short for
-    /// one, a fault when only the capture is.
+    /// The first `N` bytes of a tunnel header in UDP: `None` if the datagram is too short for one, a fault
+    /// if only the capture is.
     fn udp_header<const N: usize>(&self) -> Result<Option<&[u8; N]>, Fault> {
         match self.peek() {
             None if !self.bounded => Err(Fault::TruncatedTunnel),
@@ -161,7 +161,7 @@ impl Walk<'_, '_> {
         }
     }
 
-    /// Moves over a tunnel header of `size` bytes.
+    /// Moves the cursor over a tunnel header of `size` bytes.
     fn enter(&mut self, size: usize, next: Next, id: u32) -> Step {
         if self.left() < size {
             return if self.bounded { Ok(()) } else { Err(Fault::TruncatedTunnel) };
@@ -172,7 +172,7 @@ impl Walk<'_, '_> {
         Ok(())
     }
 
-    /// VXLAN (RFC 7348); the group policy bits do not matter here.
+    /// VXLAN (RFC 7348); the group policy bits are ignored.
     #[inline(never)]
     fn vxlan(&mut self) -> Step {
         match self.udp_header::<8>()? {
@@ -184,7 +184,7 @@ impl Walk<'_, '_> {
         }
     }
 
-    /// VXLAN-GPE (draft-ietf-nvo3-vxlan-gpe section 3): the P bit brings a next protocol.
+    /// VXLAN-GPE (draft-ietf-nvo3-vxlan-gpe section 3): with the P bit there is a next protocol field.
     #[inline(never)]
     fn vxlan_gpe(&mut self) -> Step {
         let Some(header) = self.udp_header::<8>()? else { return Ok(()) };
@@ -232,7 +232,7 @@ impl Walk<'_, '_> {
         if flags & 0x07 != 0 {
             let Some(optional) = self.udp_header::<12>()? else { return Ok(()) };
             size = 12;
-            // Without the E bit the next type is there, but has no meaning.
+            // Without the E bit the next type has no meaning.
             let mut kind = if flags & 0x04 != 0 { optional[11] } else { 0 };
             for _ in 0..MAX_GTP_EXTENSIONS {
                 if kind == 0 {
@@ -262,7 +262,7 @@ impl Walk<'_, '_> {
     }
 }
 
-/// The 24-bit network identifier that VXLAN and Geneve have in the same place.
+/// The 24-bit network identifier, at the same offset in VXLAN and Geneve.
 const fn vni(header: &[u8; 8]) -> u32 {
     u32::from_be_bytes([0, header[4], header[5], header[6]])
 }

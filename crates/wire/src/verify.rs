@@ -1,4 +1,4 @@
-//! Are the checksums of a captured packet right?
+//! Verifies the checksums of captured packets.
 
 use std::net::{IpAddr, Ipv6Addr};
 
@@ -8,16 +8,16 @@ use crate::{
     ip::{extension_size, is_extension, proto},
 };
 
-/// What a checksum says about its packet.
+/// The result of verifying a checksum.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Verdict {
-    /// The checksum is right.
+    /// The checksum is correct.
     Good,
-    /// The checksum is wrong: damage, or the packet was captured before checksum offload.
+    /// The checksum is wrong: the packet is damaged, or was captured before checksum offload.
     Bad,
-    /// The sender left it out (UDP over IPv4, field zero).
+    /// The sender did not compute it (UDP over IPv4, field zero).
     Absent,
-    /// It cannot be known: a fragment, a packet cut by the capture, a protocol without checksum.
+    /// It cannot be verified: a fragment, a packet cut by the capture, a protocol without checksum.
     Unknown,
 }
 
@@ -28,7 +28,7 @@ impl Verdict {
 }
 
 impl Headers {
-    /// The verdict on the IPv4 header checksum; `Unknown` outside IPv4.
+    /// Verifies the IPv4 header checksum; `Unknown` outside IPv4.
     #[must_use]
     pub fn ipv4_checksum(&self, bytes: &[u8]) -> Verdict {
         let l3 = self.l3 as usize;
@@ -41,12 +41,12 @@ impl Headers {
             .map_or(Verdict::Unknown, |header| Verdict::of(verify_ipv4_header(header)))
     }
 
-    /// The verdict on the checksum of TCP, UDP, SCTP, ICMP or ICMPv6. It covers the whole
-    /// datagram, so it costs a pass over the payload.
+    /// Verifies the checksum of TCP, UDP, SCTP, ICMP or ICMPv6. It covers the whole datagram, so this
+    /// reads the whole payload.
     #[must_use]
     pub fn transport_checksum(&self, bytes: &[u8]) -> Verdict {
         if self.proto == proto::UDP && self.l4 != 0 && !self.fragment.is_later() {
-            // The field says so even where the rest was not captured.
+            // The field is zero even if the rest was not captured.
             let at = self.l4 as usize + 6;
             match (self.net, bytes.get(at..at + 2)) {
                 (Net::Ipv4, Some([0, 0])) => return Verdict::Absent,
@@ -76,8 +76,8 @@ impl Headers {
         }
     }
 
-    /// The transport header with all that its checksum covers behind it; `None` for fragments, and
-    /// unless every byte was captured.
+    /// The transport header and the data that its checksum covers; `None` for fragments, and unless every
+    /// byte was captured.
     #[must_use]
     pub fn segment<'a>(&self, bytes: &'a [u8]) -> Option<&'a [u8]> {
         if self.l4 == 0 || self.fragment.is_fragment() {
@@ -86,7 +86,7 @@ impl Headers {
         let (l3, l4) = (self.l3 as usize, self.l4 as usize);
         let field =
             |at: usize| bytes.get(at..at + 2).map(|b| usize::from(b[0]) << 8 | usize::from(b[1]));
-        // Zero stands for "as captured", see the walk.
+        // Zero means the captured length, see `Walk::ipv4`.
         let ip_end = match (self.net, field(l3 + 2)?, field(l3 + 4)?) {
             (Net::Ipv4, 0, _) | (Net::Ipv6, _, 0) => bytes.len(),
             (Net::Ipv4, total, _) => l3 + total,
@@ -100,7 +100,7 @@ impl Headers {
         bytes.get(l4..end.min(bytes.len())).filter(|_| end <= ip_end.min(bytes.len()))
     }
 
-    /// The source of the pseudo header: the home address, where there is one (RFC 6275 11.3.1).
+    /// The source address of the pseudo header: the home address, if there is one (RFC 6275 11.3.1).
     #[must_use]
     pub fn checksum_src(&self, bytes: &[u8]) -> Option<IpAddr> {
         match self.home_address {
@@ -109,8 +109,8 @@ impl Headers {
         }
     }
 
-    /// The destination of the pseudo header: the last one on the route (RFC 8200 section 8.1).
-    /// `None` where a routing header of another type has it.
+    /// The destination address of the pseudo header: the last one on the route (RFC 8200 section 8.1).
+    /// `None` if it is in a routing header of an unknown type.
     #[must_use]
     pub fn checksum_dst(&self, bytes: &[u8]) -> Option<IpAddr> {
         match self.last_hop(bytes)? {
@@ -158,8 +158,8 @@ enum LastHop {
 }
 
 impl Headers {
-    /// The last address of an IPv4 source route that is not used up (RFC 1122 section 3.2.1.8):
-    /// until there, the destination field has the next hop.
+    /// The last address of an IPv4 source route with remaining hops (RFC 1122 section 3.2.1.8); the
+    /// destination field has the next hop.
     fn source_route(&self, bytes: &[u8]) -> Option<IpAddr> {
         let l3 = self.l3 as usize;
         let size = usize::from(bytes.get(l3)? & 0xf) * 4;
@@ -188,7 +188,7 @@ mod tests {
     use super::*;
     use crate::LinkType;
 
-    /// An IPv6 packet of `extensions` and a UDP datagram summed from `src` to `dst`.
+    /// An IPv6 packet with `extensions` and a UDP datagram, whose checksum is over `src` and `dst`.
     fn packet(next: u8, extensions: &[u8], src: Ipv6Addr, dst: Ipv6Addr) -> Vec<u8> {
         let mut udp = vec![0, 1, 0, 2, 0, 11, 0, 0, 7, 8, 9];
         let sum = transport_checksum(src.into(), dst.into(), proto::UDP, &udp);
@@ -212,7 +212,11 @@ mod tests {
         for kind in [0, 2, 4] {
             assert_eq!(verdict(&packet(43, &hop(kind, 1), src, far)), Verdict::Good, "type {kind}");
             assert_eq!(verdict(&packet(43, &hop(kind, 1), src, dst)), Verdict::Bad, "type {kind}");
-            assert_eq!(verdict(&packet(43, &hop(kind, 0), src, dst)), Verdict::Good, "used up");
+            assert_eq!(
+                verdict(&packet(43, &hop(kind, 0), src, dst)),
+                Verdict::Good,
+                "no remaining hops"
+            );
         }
         assert_eq!(verdict(&packet(43, &hop(3, 1), src, dst)), Verdict::Unknown);
         let home = [&[17, 2, 1, 2, 0, 0, 0xc9, 16][..], &[0xcc; 16]].concat();
@@ -221,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn an_absent_checksum_is_a_fault_in_ipv6_alone() {
+    fn an_absent_checksum_is_wrong_only_in_ipv6() {
         let (src, dst) = (Ipv6Addr::from([0xaa; 16]), Ipv6Addr::from([0xbb; 16]));
         let mut v6 = packet(17, &[], src, dst);
         v6[46..48].fill(0);
@@ -231,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_all_there_is_unknown() {
+    fn a_cut_packet_is_unknown() {
         let (src, dst) = (Ipv6Addr::from([0xaa; 16]), Ipv6Addr::from([0xbb; 16]));
         let whole = packet(17, &[], src, dst);
         assert_eq!(verdict(&whole[..whole.len() - 1]), Verdict::Unknown);

@@ -1,7 +1,7 @@
-//! Views: single fields read from the bytes of the frame that a level was parsed from.
+//! Views: single fields, read from the bytes of the frame that a level was parsed from.
 //!
-//! `bytes` is always the whole captured frame. Other bytes give wrong answers or `None`, never a
-//! panic.
+//! `bytes` is always the whole captured frame. With other bytes the result is wrong or `None`, but no
+//! function panics.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -108,7 +108,7 @@ impl Headers {
         Some(u32::from_be_bytes(*word) & 0xf_ffff)
     }
 
-    /// Type and code of ICMP over IPv4 or ICMPv6 over IPv6, if the message is here.
+    /// Type and code of ICMP over IPv4 or ICMPv6 over IPv6, if this level has them.
     #[must_use]
     #[inline]
     pub fn icmp(&self, bytes: &[u8]) -> Option<Icmp> {
@@ -123,7 +123,7 @@ impl Headers {
         Some(Icmp { kind, code })
     }
 
-    /// What follows the deepest header understood, without padding.
+    /// The bytes after the last parsed header, without padding.
     #[must_use]
     #[inline]
     pub fn payload<'a>(&self, bytes: &'a [u8]) -> &'a [u8] {

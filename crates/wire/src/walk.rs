@@ -1,4 +1,4 @@
-//! The walk: one cursor over the bytes of one level, one short function per header.
+//! The general parser: one cursor over the bytes of one level, and one short function for each header.
 //!
 //! ```text
 //!  frame ─> ethernet ─> ether_type ─┬─> tags ─┐ (back to ether_type)
@@ -7,15 +7,15 @@
 //!                                   └─> ipv4, ipv6 ─> extensions ─> transport ─> tunnel
 //! ```
 //!
-//! Invariants: `at <= bytes.len()`; `bytes` ends where the innermost length field so far says, or
-//! where the capture does; `at` only moves over a header that is there as a whole.
+//! Invariants: `at <= bytes.len()`; `bytes` ends where the innermost length field so far says, or where
+//! the capture ends; `at` only moves over complete headers.
 
 use crate::{Fault, Headers, Labels, LinkType, Net, Next, Tags};
 
-/// A step of the walk: on, or the reason to stop.
+/// The result of parsing a header: continue, or the reason to stop.
 pub(crate) type Step = Result<(), Fault>;
 
-/// EtherTypes (IEEE registry) that the walk follows.
+/// EtherTypes (IEEE registry) that are parsed.
 pub(crate) mod ether {
     pub(crate) const IPV4: u16 = 0x0800;
     pub(crate) const ARP: u16 = 0x0806;
@@ -40,13 +40,13 @@ pub const fn is_tag(eth_type: u16) -> bool {
 
 /// The cursor of one level.
 pub(crate) struct Walk<'a, 'h> {
-    /// The level found so far; borrowed, so that it is written once, where the caller wants it.
+    /// The level parsed so far; borrowed, so that it is written in place.
     pub(crate) h: &'h mut Headers,
     /// The frame, up to the innermost end known.
     pub(crate) bytes: &'a [u8],
-    /// Where the next header starts.
+    /// Offset of the next header.
     pub(crate) at: usize,
-    /// `bytes` was cut by a length field, not by the capture.
+    /// Whether a length field cut `bytes`, not the capture.
     pub(crate) bounded: bool,
 }
 
@@ -64,7 +64,7 @@ impl<'a, 'h> Walk<'a, 'h> {
         Some(Self { h, bytes: payload, at, bounded: end < bytes.len() })
     }
 
-    /// Closes the level.
+    /// Completes the level.
     #[inline]
     pub(crate) fn finish(self, step: Step) {
         self.h.fault = step.err();
@@ -72,25 +72,25 @@ impl<'a, 'h> Walk<'a, 'h> {
         self.h.end = self.bytes.len() as u32;
     }
 
-    /// The next `N` bytes, if they are all there.
+    /// The next `N` bytes, if there are at least `N`.
     #[inline]
     pub(crate) fn peek<const N: usize>(&self) -> Option<&'a [u8; N]> {
         self.bytes.get(self.at..)?.first_chunk()
     }
 
-    /// How many bytes are left.
+    /// Number of bytes left.
     #[inline]
     pub(crate) fn left(&self) -> usize {
         self.bytes.len() - self.at
     }
 
-    /// The reason why a header does not fit: the capture, or an outer length field.
+    /// The fault for a header that does not fit, because of the capture or of an outer length field.
     #[cold]
     pub(crate) fn short(&self, truncated: Fault) -> Fault {
         if self.bounded { truncated.past_length() } else { truncated }
     }
 
-    /// A length field says that the packet ends at `end`. What lies behind is padding.
+    /// Ends the packet at `end`, as a length field says. The bytes after it are padding.
     #[inline]
     pub(crate) fn bound(&mut self, end: usize) {
         if let Some(packet) = self.bytes.get(..end) {
@@ -121,7 +121,7 @@ impl<'a, 'h> Walk<'a, 'h> {
         self.ether_type(u16::from_be_bytes([eth[12], eth[13]]))
     }
 
-    /// What follows an EtherType or, up to 1500, an 802.3 length.
+    /// The header after an EtherType or, up to 1500, after an 802.3 length.
     #[inline]
     pub(crate) fn ether_type(&mut self, eth_type: u16) -> Step {
         match eth_type {
@@ -171,7 +171,7 @@ impl<'a, 'h> Walk<'a, 'h> {
         Err(Fault::TooManyTags)
     }
 
-    /// IEEE 802.2: only SNAP with an EtherType (OUI 0, or 00-00-F8 of 802.1H) leads on.
+    /// IEEE 802.2: only SNAP with an EtherType (OUI 0, or 00-00-F8 of 802.1H) is parsed further.
     #[inline(never)]
     pub(crate) fn llc(&mut self) -> Step {
         self.h.l3 = self.at as u32;
@@ -189,13 +189,13 @@ impl<'a, 'h> Walk<'a, 'h> {
         }
         self.at += 8;
         match u16::from_be_bytes([snap[6], snap[7]]) {
-            // A protocol id below 1536 is no EtherType; following it as a length could loop.
+            // A protocol id below 1536 is not an EtherType; treating it as a length could loop.
             0..=ether::MAX_LENGTH => Ok(()),
             eth_type => self.ether_type(eth_type),
         }
     }
 
-    /// The MPLS label stack (RFC 3032), then a guess by the first nibble (RFC 4928 section 3).
+    /// The MPLS label stack (RFC 3032). The payload is guessed by its first nibble (RFC 4928 section 3).
     fn mpls(&mut self) -> Step {
         for count in 0.. {
             let Some(entry) = self.peek::<4>() else {
@@ -223,8 +223,8 @@ impl<'a, 'h> Walk<'a, 'h> {
         }
     }
 
-    /// An Ethernet pseudowire (RFC 4448), with the control word or without. Nothing in the frame
-    /// says which, so the inner EtherType must be one that is known.
+    /// An Ethernet pseudowire (RFC 4448), with or without the control word. The frame does not say which,
+    /// so the inner EtherType must be a known one.
     fn pseudowire(&mut self, nibble: u8) -> Step {
         let looks_like_ethernet = |at: usize| {
             let eth_type = self.bytes.get(at + 12..at + 14);
@@ -288,7 +288,7 @@ impl<'a, 'h> Walk<'a, 'h> {
         }
     }
 
-    /// ARP and RARP (RFC 826): the fixed part and four addresses of the sizes it names.
+    /// ARP and RARP (RFC 826): the fixed part and four addresses, whose sizes are in the fixed part.
     fn arp(&mut self) -> Step {
         self.h.net = Net::Arp;
         let Some(arp) = self.peek::<8>() else {

@@ -6,12 +6,12 @@
 //! ```
 //!
 //! Each core has a table of its own. The two directions of a flow may be worked on by two cores,
-//! and neither would ever learn from the other's frames: so who learns a station, or sees it move,
-//! tells all others, and says it again from time to time, so that it does not age there. It goes by
-//! mail: bounded mailboxes that are read before the next batch. A full mailbox loses the news; it is
-//! told again with a later frame of the station.
+//! and neither would ever learn from the other's frames. Therefore a core that learns a station, or
+//! sees it move, sends it to all others, and repeats that from time to time, so that the entry does
+//! not age there. Each core has bounded mailboxes that it reads before the next batch. A full mailbox
+//! drops the message; a later frame of the station sends it again.
 //!
-//! Invariants: a frame never leaves by the port it came in by; of two words about a station, the
+//! Invariants: a frame never leaves by the port it came in by; of two messages about a station, the
 //! later one counts on every core; nothing is allocated or locked after start.
 //! Thread-safety: a core's own, but for the mailboxes.
 
@@ -31,7 +31,7 @@ use flowyard_yard::work::{Work, todo};
 const HEADER: usize = 14;
 /// News that a mailbox holds.
 const MAILBOX: usize = 1024;
-/// The longest time after which a station is told of again.
+/// The longest time after which a station is announced again.
 const AGAIN: Nanos = 1_000_000_000;
 
 /// A bridge, as one core sees it.
@@ -55,8 +55,8 @@ struct Seen {
 struct News {
     inbox: Receiver<Seen>,
     others: Vec<SyncSender<Seen>>,
-    /// When a station is to be told of again, by a hash of its address: the address and the time.
-    /// Two that share a place are told of more often.
+    /// When a station is to be announced again, by a hash of its address: the address and the time.
+    /// Two that share a place are announced more often.
     due: Box<[(u64, Nanos)]>,
     again: Nanos,
 }
@@ -141,7 +141,7 @@ impl News {
             return;
         }
         let full = |to: &SyncSender<Seen>| matches!(to.try_send(seen), Err(TrySendError::Full(_)));
-        // Not `any`: all are told. One that has no room now will have some soon.
+        // Not `any`: the news is sent to all. A mailbox that is full now will have capacity soon.
         let lost = self.others.iter().filter(|to| full(to)).count();
         let wait = if lost == 0 { self.again } else { self.again / 1024 };
         *due = (key, seen.at.saturating_add(wait));
@@ -188,7 +188,7 @@ impl Work for Bridge {
 }
 
 /// Whether this is one of the addresses 01:80:C2:00:00:00 to :0F, which no bridge forwards: they
-/// are for whoever is at the other end of the link (IEEE 802.1Q, table 8-1).
+/// are for the station at the other end of the link (IEEE 802.1Q, table 8-1).
 const fn is_reserved(mac: &[u8; 6]) -> bool {
     matches!(mac, [0x01, 0x80, 0xc2, 0, 0, 0..=0x0f])
 }

@@ -7,7 +7,7 @@
 //!
 //! A table has the next hops that somebody needs, and no others: what strangers say fills nothing. They
 //! are asked for before the first frame needs them. Who forwards reads one word of an entry, without a
-//! lock; whoever gets to it first asks for what is due.
+//! lock; the first core that gets the lock sends the requests that are due.
 //!
 //! Invariants: an entry is one of a port and an address as long as somebody has it; times never
 //! need a clock that goes back. Nothing is allocated but by [`Neighbours::entry`].
@@ -79,7 +79,7 @@ impl Neighbour {
             return false;
         }
         if known && self.tries.fetch_add(1, Relaxed) >= TRIES {
-            self.word.store(0, Relaxed); // who uses it is told so, under `unresolved`
+            self.word.store(0, Relaxed); // frames that need it are dropped as `unresolved`
         }
         self.again.store(now.saturating_add(AGAIN), Relaxed);
         true

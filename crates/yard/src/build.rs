@@ -21,6 +21,7 @@ use flowyard_queue::{Order, Queue};
 
 use crate::Clock;
 use crate::blueprint::{Blueprint, BlueprintError, HoldLimits, Idle, LearnPlan};
+use crate::control::{ControlPlane, find_control};
 use crate::core::{Core, Entry, Exit, Hold, Learner, Observers, Server, Stage, order};
 use crate::counters::{Board, Counters};
 use crate::elephants::{Decider, Decisions, Sampling};
@@ -31,7 +32,7 @@ use crate::stages::Stopwatch;
 use crate::tally::Tally;
 use crate::to_ports::ToPorts;
 use crate::trace::Tracer;
-use crate::work::{ControlPlane, Work};
+use crate::work::Work;
 
 /// What the engine is made of besides its blueprint: the bodies of ports, works and learners.
 pub struct Parts {
@@ -153,7 +154,7 @@ impl Yard {
     /// The control plane of this type, if the engine has one.
     #[must_use]
     pub fn control_plane<T: ControlPlane>(&self) -> Option<Arc<T>> {
-        crate::work::find_control(&self.control)
+        find_control(&self.control)
     }
 }
 

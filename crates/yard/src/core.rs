@@ -29,6 +29,7 @@ use crate::places::Places;
 use crate::stages::Span;
 use crate::to_ports::ToPorts;
 
+mod answer;
 mod enqueue;
 mod hold;
 mod life;
@@ -39,10 +40,9 @@ mod settle;
 pub use parts::Stage;
 
 pub(crate) use hold::Hold;
-pub(crate) use life::{LEARNT, PROMOTED, RULES, USER, order};
 pub(crate) use observe::Observers;
 use parts::{Bin, clear, learn, mark_sent};
-pub(crate) use parts::{Entry, Exit, Learner, Server};
+pub(crate) use parts::{Entry, Exit, Learner, Server, order};
 
 /// Everything that acts.
 pub trait Tick {

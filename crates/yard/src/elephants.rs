@@ -19,64 +19,13 @@
 //! Thread-safety: each sampler belongs to its core, and the detector to one core. The log has a lock, which
 //! its one writer takes at the end of a window, and readers take.
 
-use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, PoisonError};
-
-use flowyard_flow::learn::elephant::{Decision, Seen};
-use flowyard_frame::Nanos;
-
-use crate::stages::Stages;
-
 mod decider;
+pub(crate) mod report;
 mod sampling;
 
 pub(crate) use decider::Decider;
+pub use report::{Decisions, Report};
 pub(crate) use sampling::Sampling;
-
-/// The report of one core at the end of a window.
-#[derive(Clone, PartialEq, Debug)]
-pub struct Report {
-    core: u16,
-    /// The number of the window that ended.
-    window: u64,
-    /// The share of the window in which the core made progress.
-    busy: f64,
-    /// Frames that wait in the queue that only this core serves.
-    queue_len: u64,
-    /// Frames that it could not enqueue and dropped, by queue.
-    drops: Vec<u64>,
-    seen: Seen,
-    /// Cost of the stages in this window.
-    stages: Stages,
-}
-
-/// Number of decisions kept; the oldest are removed first.
-const KEPT: usize = 1024;
-
-/// The log of decisions, oldest first.
-#[derive(Clone, Debug, Default)]
-pub struct Decisions(Arc<Mutex<VecDeque<Decision>>>);
-
-impl Decisions {
-    /// The last decisions, at most 1,024, the oldest first.
-    #[must_use]
-    pub fn last(&self) -> Vec<Decision> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).iter().copied().collect()
-    }
-
-    fn add(&self, decision: Decision) {
-        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if kept.len() == KEPT {
-            kept.pop_front();
-        }
-        kept.push_back(decision);
-    }
-}
-
-/// The number of the window that `now` falls into.
-const fn window_of(now: Nanos, length: Nanos) -> u64 {
-    now / length
-}
 
 #[cfg(test)]
 mod tests;

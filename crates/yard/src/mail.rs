@@ -20,8 +20,8 @@ use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 
 use flowyard_frame::{Edit, To};
 
-use crate::ask::Ask;
-use crate::elephants::Report;
+use crate::elephants::report::Report;
+use crate::question::Ask;
 use crate::reload::Reload;
 use crate::work::ControlMessage;
 

@@ -24,6 +24,7 @@ use flowyard_flow::learn::elephant::Decision;
 use flowyard_frame::Nanos;
 
 use crate::blueprint::Idle;
+use crate::control::ControlPlane;
 use crate::core::{Core, Tick};
 use crate::counters::{Board, Counters};
 use crate::elephants::Decisions;
@@ -31,7 +32,6 @@ use crate::mail::{Mail, Message};
 use crate::places::Places;
 use crate::stages::Stages;
 use crate::tally::Count;
-use crate::work::ControlPlane;
 use crate::{Clock, Handle, Reload, Yard, sys};
 use flowyard_pool::Pool;
 

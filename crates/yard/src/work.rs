@@ -8,7 +8,7 @@
 //!
 //! The engine knows no kind of work: `flowyard-works`, `flowyard-lb` and `flowyard-switch` implement
 //! [`Work`]. The half of a work that is not on a core, such as the services of a balancer, is its
-//! [`ControlPlane`].
+//! [`crate::ControlPlane`].
 //!
 //! Thread-safety: each core has a work of its own; works arrange what they share.
 
@@ -17,8 +17,6 @@ use std::sync::Arc;
 
 use flowyard_frame::{Action, Batch, FlowKey, Lanes, Nanos, To};
 use flowyard_pool::Pool;
-
-use crate::mail::Mail;
 
 /// What a control plane sends to the works of all cores: a type of the work's own.
 pub type ControlMessage = Arc<dyn Any + Send + Sync>;
@@ -85,23 +83,6 @@ pub struct WorkTable {
     pub hits: u64,
     /// Entries in no order, not all of them if there are more than were asked for.
     pub listed: Vec<(FlowKey, Action)>,
-}
-
-/// The half of a work that is shared by all cores and controlled by other threads.
-pub trait ControlPlane: Any + Send + Sync {
-    /// Called once, when an engine with this control plane is built: `mail` reaches its cores.
-    fn connect(&self, _mail: &Mail) {}
-
-    /// Continues what takes time; called from time to time by the thread that runs the engine.
-    fn tick(&self, _now: Nanos) {}
-}
-
-/// The control plane of type `T` among `all`.
-pub(crate) fn find_control<T: ControlPlane>(all: &[Arc<dyn ControlPlane>]) -> Option<Arc<T>> {
-    all.iter().find_map(|control| {
-        let any: Arc<dyn Any + Send + Sync> = Arc::<dyn ControlPlane>::clone(control);
-        any.downcast().ok()
-    })
 }
 
 /// What is done instead of [`Work::work`], with the wrapped work as first argument.

@@ -5,7 +5,7 @@
 //! at which the repeated 32-bit hash key has a one (comment in DPDK's `ixgbe_fdir.c`; `slow_model`
 //! implements that form). Because the hash key repeats every 32 bits, words
 //! that are 32 bits apart contribute in the same way, so all words but the first can be XORed
-//! together beforehand. The code below is this fast form.
+//! together in advance. The code below is this fast form.
 //!
 //! Invariant: linear: hash(a ^ b) = hash(a) ^ hash(b). Thread-safety: pure.
 

@@ -23,6 +23,12 @@ use flowyard_frame::Rng;
 use flowyard_frame::{FlowKey, Nanos, proto};
 use std::net::Ipv4Addr;
 
+flowyard_testkit::tests! {
+    original_kernel_reprograms_filters_as_often_as_published,
+    small_tables_are_bounded_by_the_packets_of_conflicting_flows_and_the_speed_of_the_task,
+    new_kernel_adds_one_filter_per_free_slot,
+}
+
 const FLOWS: usize = 12_000;
 const QUEUES: u16 = 144;
 const SECONDS: f64 = 480.0;
@@ -213,16 +219,20 @@ fn original(flow_cnt: u32) -> Row {
 /// second, although it wrote 34 thousand in row 1024 and even more flows requested filters (see the
 /// next test). Something else delayed it, most likely the lock that it shares with 140 to 250
 /// thousand requests per second. The model has no CPU time and cannot reproduce that.
-#[test]
 fn original_kernel_reprograms_filters_as_often_as_published() {
     for Published { flow_cnt, original: published, .. } in &PUBLISHED[2..] {
         let model = original(*flow_cnt);
-        println!("rps_flow_cnt {flow_cnt}: list walk {:.2}", model.walk / published.walk);
+        flowyard_testkit::note!(
+            "rps_flow_cnt {flow_cnt}: list walk {:.2}",
+            model.walk / published.walk
+        );
         for (what, model, published) in
             [("adds", model.adds, published.adds), ("steer calls", model.calls, published.calls)]
         {
             let ratio = model / published;
-            println!("rps_flow_cnt {flow_cnt}: {what} {model:.3e} of {published:.3e}: {ratio:.2}");
+            flowyard_testkit::note!(
+                "rps_flow_cnt {flow_cnt}: {what} {model:.3e} of {published:.3e}: {ratio:.2}"
+            );
             assert!((0.8..=1.2).contains(&ratio), "{flow_cnt} {what}: {ratio:.2}");
         }
     }
@@ -232,13 +242,14 @@ fn original_kernel_reprograms_filters_as_often_as_published() {
 /// its filter makes a request with every packet, so there cannot be more requests than packets of
 /// conflicting flows; the published requests are 74 % of that in both rows. And the task cannot add
 /// more filters than it does when nothing delays it.
-#[test]
 fn small_tables_are_bounded_by_the_packets_of_conflicting_flows_and_the_speed_of_the_task() {
     for Published { flow_cnt, original: published, .. } in &PUBLISHED[..2] {
         let draw = Experiment::new(*flow_cnt, ArfsFix::Before, WRITE_NS, 1);
         let most = draw.expected_conflicting(*flow_cnt) * RATE_PPS * SECONDS;
         let ratio = published.calls / most;
-        println!("rps_flow_cnt {flow_cnt}: calls {ratio:.2} of the packets of conflicting flows");
+        flowyard_testkit::note!(
+            "rps_flow_cnt {flow_cnt}: calls {ratio:.2} of the packets of conflicting flows"
+        );
         assert!((0.7..1.0).contains(&ratio), "{flow_cnt}: {ratio:.2}");
         let adds = original(*flow_cnt).adds;
         assert!(adds > published.adds, "{flow_cnt}: nothing delays the task of the model");
@@ -253,13 +264,15 @@ fn small_tables_are_bounded_by_the_packets_of_conflicting_flows_and_the_speed_of
 /// flows paused for longer than 10 x 256 packets of their CPU, about a third of a second, and then
 /// continued. The source does not state which flows paused; flows that never pause give the lower
 /// bound.
-#[test]
 fn new_kernel_adds_one_filter_per_free_slot() {
     for Published { flow_cnt, new: published, .. } in PUBLISHED {
         let mut experiment = Experiment::new(flow_cnt, ArfsFix::After, WRITE_NS, 1);
         let end = experiment.run(0.5);
         let (adds, calls) = (end.built as f64, end.steer_calls as f64);
-        println!("rps_flow_cnt {flow_cnt}: adds {adds} of {}, calls {calls}", published.adds);
+        flowyard_testkit::note!(
+            "rps_flow_cnt {flow_cnt}: adds {adds} of {}, calls {calls}",
+            published.adds
+        );
         if flow_cnt == 256 {
             assert!(adds < published.adds);
             continue;

@@ -2,28 +2,18 @@
 #![allow(unreachable_pub, reason = "shared by the test modules")]
 
 use std::net::{IpAddr, Ipv4Addr};
-use std::path::PathBuf;
 
 use flowyard_frame::Rng;
 use flowyard_frame::{FlowKey, proto};
+use flowyard_testkit::harness;
 
-/// The rows of a CSV file in `../shared/vectors`; `None`, with a message, if the file is missing.
-pub fn vectors(name: &str) -> Option<Vec<Row>> {
-    let shared = std::env::var_os("FLOWYARD_SHARED").map_or_else(
-        || PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../shared"),
-        PathBuf::from,
-    );
-    let Ok(text) = std::fs::read_to_string(shared.join("vectors").join(name)) else {
-        // The test runner hides the output of println! when a test passes.
-        let _ = std::io::Write::write_fmt(
-            &mut std::io::stderr(),
-            format_args!("skipped: needs ../shared/vectors/{name}\n"),
-        );
-        return None;
-    };
+/// The rows of a CSV file in `../shared`.
+pub fn rows(path: &str) -> Vec<Row> {
+    let text = std::fs::read_to_string(harness::shared(path)).unwrap();
     let mut lines = text.lines();
-    let head: Vec<String> = lines.next()?.split(',').map(str::to_owned).collect();
-    Some(lines.map(|line| Row { head: head.clone(), line: line.to_owned() }).collect())
+    let head: Vec<String> =
+        lines.next().unwrap_or_default().split(',').map(str::to_owned).collect();
+    lines.map(|line| Row { head: head.clone(), line: line.to_owned() }).collect()
 }
 
 /// A row of a CSV file, whose values are selected by the name of the column.

@@ -9,6 +9,12 @@ use flowyard_frame::{FlowKey, Nanos};
 
 use crate::common::{exponential, random_flow};
 
+flowyard_testkit::tests! {
+    churn_flushes_the_table_every_few_milliseconds,
+    a_longer_sample_interval_reorders_less,
+    flows_fall_into_queues_like_balls_into_bins,
+}
+
 const SECOND: Nanos = 1_000_000_000;
 
 /// Seconds between flushes of an ATR table with `rate` new connections per second, each of which the
@@ -33,11 +39,10 @@ fn reinit_period(rate: u64) -> f64 {
 
 /// With one connection per request the whole table is flushed every (8191 - 64) / rate: every 81 ms
 /// at 100 000 connections per second, every 17 ms at the 470 000 of Fastsocket.
-#[test]
 fn churn_flushes_the_table_every_few_milliseconds() {
     for (rate, expected) in [(100_000, 0.081), (470_000, 0.017)] {
         let (period, exact) = (reinit_period(rate), (8191.0 - 64.0) / rate as f64);
-        println!("{rate} connections/s: a flush every {:.2} ms", period * 1e3);
+        flowyard_testkit::note!("{rate} connections/s: a flush every {:.2} ms", period * 1e3);
         // 60 us of each period are the flush itself. A few pairs of flows share a filter.
         assert!((period - exact - 60e-6).abs() < 0.01 * exact, "{period} against {exact}");
         assert!((period - expected).abs() < 0.03 * expected, "{period} against {expected}");
@@ -93,12 +98,11 @@ fn reorder_events(sample_rate: u32, seconds: u64) -> f64 {
 
 /// Published for i40e with iperf3 for 60 s: about 7000 reorder events at sample rate 20 and 769 at
 /// 10 000, which is a ratio of 9.1 (intel-wired-lan, 2026).
-#[test]
 fn a_longer_sample_interval_reorders_less() {
     let often = reorder_events(20, 20);
     let seldom = reorder_events(10_000, 20);
-    println!("reorder events in 60 s: rate 20: {often}, rate 10 000: {seldom}");
-    println!("ratio {:.1}, published 9.1", often / seldom);
+    flowyard_testkit::note!("reorder events in 60 s: rate 20: {often}, rate 10 000: {seldom}");
+    flowyard_testkit::note!("ratio {:.1}, published 9.1", often / seldom);
     assert!((often - 7000.0).abs() < 0.15 * 7000.0, "{often}");
     assert!((often / seldom - 9.1).abs() < 0.2 * 9.1, "{}", often / seldom);
     // The shape of the curve, which does not depend on the fit.
@@ -129,7 +133,6 @@ fn imbalance(name: &str, queues: u16, flows: u32, trials: u32) -> f64 {
 
 /// RSS distributes the 120 connections of the memcached test as balls in bins: the fullest of 16
 /// queues has 1.69 times the mean, the fullest of 32 queues 2.20 times.
-#[test]
 fn flows_fall_into_queues_like_balls_into_bins() {
     for (name, queues, flows, trials, expected) in [
         ("82599", 16, 120, 4000, 1.69),
@@ -138,7 +141,9 @@ fn flows_fall_into_queues_like_balls_into_bins() {
         ("82599", 16, 10_000, 100, 1.07),
     ] {
         let found = imbalance(name, queues, flows, trials);
-        println!("{flows} flows on {queues} queues: max/mean {found:.3}, expected {expected}");
+        flowyard_testkit::note!(
+            "{flows} flows on {queues} queues: max/mean {found:.3}, expected {expected}"
+        );
         assert!((found - expected).abs() < 0.02 * expected, "{found} against {expected}");
     }
 }

@@ -4,8 +4,19 @@ use flowyard_adapter::fdir::{Flex, Folded, Input, MaskSet, Mode, Pballoc};
 use flowyard_adapter::profile::Profile;
 use flowyard_adapter::rss::{Rss, RssConfig, SYMMETRIC_KEY};
 use flowyard_frame::{FlowKey, proto};
+use flowyard_testkit::harness::Need;
 
-use crate::common::{Row, vectors};
+use crate::common::{Row, rows};
+
+flowyard_testkit::tests! {
+    driver_derived_fdir_hashes needs [Need::Shared(FDIR)],
+    hardware_printed_fdir_hashes needs [Need::Shared(FDIR_HARDWARE)],
+    microsofts_rss_hashes needs [Need::Shared(RSS)],
+}
+
+const FDIR: &str = "vectors/fdir_82599.csv";
+const FDIR_HARDWARE: &str = "vectors/fdir_82599_hardware.csv";
+const RSS: &str = "vectors/rss_microsoft.csv";
 
 fn key(row: &Row) -> FlowKey {
     let proto = match row.hex("flow_type") & 3 {
@@ -20,9 +31,8 @@ fn key(row: &Row) -> FlowKey {
 }
 
 /// Every column of the table that was computed with the driver.
-#[test]
 fn driver_derived_fdir_hashes() {
-    let Some(rows) = vectors("fdir_82599.csv") else { return };
+    let rows = rows(FDIR);
     assert_eq!(rows.len(), 13);
     let perfect = MaskSet { flex: Flex::Masked, pool: true, ..MaskSet::ATR };
     // Inferred from the rows: the column masks everything except the destination port and the first
@@ -68,9 +78,8 @@ fn driver_derived_fdir_hashes() {
 }
 
 /// The values that an 82599 printed in DPDK's test plan, computed from the folds.
-#[test]
 fn hardware_printed_fdir_hashes() {
-    let Some(rows) = vectors("fdir_82599_hardware.csv") else { return };
+    let rows = rows(FDIR_HARDWARE);
     assert_eq!(rows.len(), 15);
     for row in rows {
         let folded = Folded { first: row.hex("d0"), rest: row.hex("fold") };
@@ -86,9 +95,8 @@ fn hardware_printed_fdir_hashes() {
 }
 
 /// Microsoft's "Verifying the RSS Hash Calculation": both hash types, three table sizes, two keys.
-#[test]
 fn microsofts_rss_hashes() {
-    let Some(rows) = vectors("rss_microsoft.csv") else { return };
+    let rows = rows(RSS);
     assert_eq!(rows.len(), 8);
     let rss = |name: &str, symmetric: bool| {
         let mut config = RssConfig::default();

@@ -7,9 +7,17 @@ use std::path::Path;
 use flowyard_adapter::Profile;
 use flowyard_analyze::Spec;
 use flowyard_ports::mem::Frames;
+use flowyard_testkit::harness::{self, Need};
 use flowyard_wire::{Headers, LinkType, Net};
 
-use crate::common::{all_policies, analyze, assert_conserved, load, setup, shared};
+use crate::common::{all_policies, analyze, assert_conserved, load, setup};
+
+flowyard_testkit::tests! {
+    every_capture_goes_through_every_policy_of_every_adapter needs [CAPTURES],
+    connections_equal_the_manifests_flows_or_differ_for_a_known_reason needs [CAPTURES],
+}
+
+const CAPTURES: Need = Need::Shared("captures/MANIFEST.tsv");
 
 /// Path and number of flows of each capture in the manifest.
 fn manifest(shared: &Path) -> Vec<(String, u64)> {
@@ -30,13 +38,12 @@ fn captures(shared: &Path) -> Vec<(String, u64, Frames)> {
             Err(error) => panic!("{file}: {error}"),
         }
     }
-    println!("{} captures read; not read: {refused:?}", read.len());
+    flowyard_testkit::note!("{} captures read; not read: {refused:?}", read.len());
     read
 }
 
-#[test]
 fn every_capture_goes_through_every_policy_of_every_adapter() {
-    let Some(shared) = shared() else { return };
+    let shared = harness::shared("");
     let mut captures = captures(&shared);
     let mut packets = 0;
     for (file, _, frames) in &mut captures {
@@ -49,7 +56,10 @@ fn every_capture_goes_through_every_policy_of_every_adapter() {
             packets += analysis.traffic.packets;
         }
     }
-    println!("{packets} packets through all policies of {} adapters", Profile::ALL.len());
+    flowyard_testkit::note!(
+        "{packets} packets through all policies of {} adapters",
+        Profile::ALL.len()
+    );
     assert!(captures.len() > 400 && packets > 1_000_000, "{} {packets}", captures.len());
 }
 
@@ -107,14 +117,15 @@ const FLOWS_OTHERWISE: [&str; 5] = [
     "13-formats/gopacket__be__test901.pcapng", // its second section has version 2.0 and is not read
 ];
 
-#[test]
 fn connections_equal_the_manifests_flows_or_differ_for_a_known_reason() {
-    let Some(shared) = shared() else { return };
+    let shared = harness::shared("");
     let (mut same, mut reasons) = (0, BTreeMap::<&str, (usize, usize)>::new());
     let mut connections = 0;
     for (file, flows, mut frames) in captures(&shared) {
         if skips_packets(&shared, &file) {
-            println!("{file}: the manifest also counts packets of link types that are not read");
+            flowyard_testkit::note!(
+                "{file}: the manifest also counts packets of link types that are not read"
+            );
             continue;
         }
         let seen: Vec<Seen> = frames.iter().map(|(r, bytes)| see(r.link, bytes)).collect();
@@ -143,14 +154,16 @@ fn connections_equal_the_manifests_flows_or_differ_for_a_known_reason() {
         }
         let here: BTreeSet<_> = seen.iter().filter_map(|seen| seen.why).collect();
         assert!(!here.is_empty(), "{file}: {} flows, not {}", ours.len(), theirs.len());
-        println!("{file}: {} connections, manifest {flows}: {here:?}", ours.len());
+        flowyard_testkit::note!("{file}: {} connections, manifest {flows}: {here:?}", ours.len());
         for why in here {
             let files = reasons.entry(why).or_default();
             *files = (files.0 + 1, files.1 + theirs.len().abs_diff(ours.len()));
         }
     }
-    println!("{connections} connections; as many as the manifest's flows in {same} files");
-    println!("files and connections that differ, by reason: {reasons:#?}");
+    flowyard_testkit::note!(
+        "{connections} connections; as many as the manifest's flows in {same} files"
+    );
+    flowyard_testkit::note!("files and connections that differ, by reason: {reasons:#?}");
     assert!(same > 300, "{same}");
 }
 

@@ -16,21 +16,6 @@ pub fn yard_pcap() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../captures/yard.pcap")
 }
 
-/// The folder with test data: `FLOWYARD_SHARED`, or `shared` next to the repository.
-pub fn shared() -> Option<PathBuf> {
-    let path = std::env::var_os("FLOWYARD_SHARED")
-        .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared"), Into::into);
-    if path.join("captures/MANIFEST.tsv").exists() {
-        return Some(path);
-    }
-    // The test runner hides the output of println! when a test passes.
-    let _ = std::io::Write::write_fmt(
-        &mut std::io::stderr(),
-        format_args!("skipped: needs ../shared/captures\n"),
-    );
-    None
-}
-
 /// The default setup of `flowyard analyze`, but with small tables for RFS.
 pub fn setup(adapter: &str, policies: Vec<Spec>) -> Setup {
     let adapter = Profile::find(adapter).expect("it is in the list");

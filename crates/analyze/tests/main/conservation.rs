@@ -11,6 +11,18 @@ use crate::common::{
     all_policies, analyze, assert_conserved, load, policy, setup, traffic, yard_pcap,
 };
 
+flowyard_testkit::tests! {
+    every_frame_lands_once_under_every_policy_of_every_adapter,
+    the_filters_of_rules_and_learners_count_every_frame,
+    equal_inputs_give_equal_results,
+    another_seed_moves_other_threads,
+    several_captures_follow_one_another,
+    a_capture_that_starts_before_the_end_of_the_last_one_is_shifted,
+    all_time_stamps_are_accepted,
+    frames_without_a_flow_go_to_queue_0,
+    an_empty_capture_gives_an_empty_result,
+}
+
 fn hosts(setup: &Setup) -> Vec<(&'static str, Setup)> {
     let with = |change: &dyn Fn(&mut Setup)| {
         let mut changed = setup.clone();
@@ -34,7 +46,6 @@ fn hosts(setup: &Setup) -> Vec<(&'static str, Setup)> {
     ]
 }
 
-#[test]
 fn every_frame_lands_once_under_every_policy_of_every_adapter() {
     let mut frames = load(&yard_pcap()).unwrap();
     for adapter in Profile::ALL {
@@ -49,7 +60,6 @@ fn every_frame_lands_once_under_every_policy_of_every_adapter() {
 }
 
 /// Every received frame is a hit or a miss of the rule table and of the learners' tables.
-#[test]
 fn the_filters_of_rules_and_learners_count_every_frame() {
     let mut frames = load(&yard_pcap()).unwrap();
     let analysis =
@@ -62,7 +72,6 @@ fn the_filters_of_rules_and_learners_count_every_frame() {
     }
 }
 
-#[test]
 fn equal_inputs_give_equal_results() {
     let mut frames = load(&yard_pcap()).unwrap();
     for adapter in ["x520", "x722", "e810", "software"] {
@@ -73,7 +82,6 @@ fn equal_inputs_give_equal_results() {
     }
 }
 
-#[test]
 fn another_seed_moves_other_threads() {
     let mut frames = load(&yard_pcap()).unwrap();
     let mut with = |seed| {
@@ -86,7 +94,6 @@ fn another_seed_moves_other_threads() {
 
 /// Reading a capture in two halves gives the same result as reading it whole, except for the list of
 /// files.
-#[test]
 fn several_captures_follow_one_another() {
     let whole = load(&yard_pcap()).unwrap();
     let (mut first, mut second) = (Frames::new(), Frames::new());
@@ -115,7 +122,6 @@ fn several_captures_follow_one_another() {
 
 /// When a capture is read again, its frames are later than those of the first reading, and none of
 /// them overtakes.
-#[test]
 fn a_capture_that_starts_before_the_end_of_the_last_one_is_shifted() {
     let mix = Mix { flows: 20, rate_pps: 1000.0, exchanges: 0, ..Mix::default() };
     let mut frames = traffic(mix, 3, 2000);
@@ -133,7 +139,6 @@ fn a_capture_that_starts_before_the_end_of_the_last_one_is_shifted() {
 }
 
 /// Time stamps of broken clocks, other time zones and other formats.
-#[test]
 fn all_time_stamps_are_accepted() {
     let mix = Mix { flows: 50, ..Mix::default() };
     let sane = traffic(mix, 1, 3000);
@@ -178,7 +183,6 @@ fn all_time_stamps_are_accepted() {
 }
 
 /// Frames that are not IP, frames without bytes, and frames of every link type.
-#[test]
 fn frames_without_a_flow_go_to_queue_0() {
     let arp = flowyard_frame::FlowKey { eth_type: 0x0806, ..flowyard_frame::FlowKey::ZERO };
     let mut frames = Frames::new();
@@ -210,7 +214,6 @@ fn frames_without_a_flow_go_to_queue_0() {
 }
 
 /// A capture without frames.
-#[test]
 fn an_empty_capture_gives_an_empty_result() {
     for adapter in Profile::ALL {
         let analysis = analyze(setup(adapter.name, all_policies(adapter)), &mut Frames::new());

@@ -4,6 +4,13 @@ use flowyard_adapter::{Profile, rules};
 use flowyard_analyze::{Analyzer, Explanation, Question, RuleFile, Setup, Spec, Target};
 use flowyard_frame::FlowKey;
 
+flowyard_testkit::tests! {
+    a_rule_is_only_suggested_if_the_given_rules_allow_it,
+    a_thread_is_only_suggested_if_its_core_leads_to_the_queue,
+    the_mask_of_the_rules_is_applied_to_the_bucket,
+    atr_is_off_with_one_queue,
+}
+
 fn setup(adapter: &str, queues: u16, cores: u16, policies: Vec<Spec>) -> Setup {
     Setup { queues, cores, ..Setup::new(Profile::find(adapter).unwrap(), policies) }
 }
@@ -27,7 +34,6 @@ fn flow(text: &str) -> FlowKey {
 
 const TCP: &str = "tcp 192.0.2.1:1000 > 192.0.2.10:11211";
 
-#[test]
 fn a_rule_is_only_suggested_if_the_given_rules_allow_it() {
     let empty = ask(setup("x520", 16, 16, vec![Spec::Rss]), flow(TCP), 7);
     assert!(fixes(&empty, "fdir").starts_with("add the rule: flow-type tcp4"));
@@ -43,7 +49,6 @@ fn a_rule_is_only_suggested_if_the_given_rules_allow_it() {
     assert!(fixes(&never, "fdir").contains("fragments"), "{}", fixes(&never, "fdir"));
 }
 
-#[test]
 fn a_thread_is_only_suggested_if_its_core_leads_to_the_queue() {
     let ask = |adapter: &str, queues, cores, policy, text: &str, queue| {
         let name = Spec::name(&policy);
@@ -61,7 +66,6 @@ fn a_thread_is_only_suggested_if_its_core_leads_to_the_queue() {
 }
 
 /// A perfect filter is found by the masked key, so the bucket is the same for all flows of a rule.
-#[test]
 fn the_mask_of_the_rules_is_applied_to_the_bucket() {
     let rule = "flow-type tcp4 dst-ip 192.0.2.10 dst-port 11211 action 3";
     let bucket = |text: &str| {
@@ -73,7 +77,6 @@ fn the_mask_of_the_rules_is_applied_to_the_bucket() {
 }
 
 /// ixgbe samples only if RSS has more than one queue.
-#[test]
 fn atr_is_off_with_one_queue() {
     let why = |queues| ask(setup("x520", queues, 1, vec![Spec::Atr]), flow(TCP), 0).policies.atr;
     assert!(why(1).unwrap().why.contains("RSS has one queue"));

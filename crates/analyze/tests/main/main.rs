@@ -1,6 +1,5 @@
 //! Whole analyses of captures and of generated traffic: conservation, order, rules, memory, and a
 //! comparison with a slow model.
-#![allow(clippy::print_stdout, reason = "a test may print what it compared")]
 
 mod captures;
 mod common;
@@ -10,3 +9,17 @@ mod memory;
 mod order;
 mod rules;
 mod slow_model;
+
+flowyard_testkit::tests! {
+    mod captures,
+    mod conservation,
+    mod explain,
+    mod memory,
+    mod order,
+    mod rules,
+    mod slow_model,
+}
+
+fn main() -> std::process::ExitCode {
+    flowyard_testkit::harness::run(tests())
+}

@@ -2,58 +2,20 @@
 //!
 //! The allocator counts by thread, so that tests which run at the same time do not disturb each
 //! other. An analysis uses one thread.
-#![allow(unsafe_code, reason = "an allocator that counts is unsafe to implement")]
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
 use std::path::Path;
 
 use flowyard_adapter::Profile;
 use flowyard_analyze::Analyzer;
 use flowyard_ports::pcap;
+use flowyard_testkit::alloc::{Count, Counting};
 use flowyard_testkit::{Popularity, Profile as Mix, Sizes, Traffic};
 use flowyard_wire::LinkType;
 
 use crate::common::{all_policies, setup};
 
-/// The allocations of one thread so far.
-#[derive(Clone, Copy)]
-struct Counted {
-    /// Bytes in use. Negative if the thread has freed memory of another one.
-    now: isize,
-    /// Largest value of `now`.
-    peak: isize,
-    calls: usize,
-}
-
-thread_local! {
-    static COUNTED: Cell<Counted> = const { Cell::new(Counted { now: 0, peak: 0, calls: 0 }) };
-}
-
-fn count(bytes: isize, calls: usize) {
-    // The allocator is also called while a thread ends, when the counters no longer exist.
-    let _ = COUNTED.try_with(|counted| {
-        let before = counted.get();
-        let now = before.now + bytes;
-        counted.set(Counted { now, peak: before.peak.max(now), calls: before.calls + calls });
-    });
-}
-
-struct Counting;
-
-// SAFETY: every call goes to the system's allocator unchanged, and counting does not allocate.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        count(layout.size().cast_signed(), 1);
-        // SAFETY: the caller keeps the contract of `alloc`.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
-        count(-layout.size().cast_signed(), 0);
-        // SAFETY: `at` came from `alloc` above, which is the system's.
-        unsafe { System.dealloc(at, layout) }
-    }
+flowyard_testkit::tests! {
+    memory_grows_with_flows_and_not_with_frames,
 }
 
 #[global_allocator]
@@ -83,29 +45,27 @@ fn capture(path: &Path, flows: u32, packets: usize) {
 struct Cost {
     /// Largest number of bytes in use at one time.
     peak: usize,
-    calls: usize,
+    calls: u64,
     /// Bytes per connection that the analysis reports.
     reported: u64,
 }
 
 fn cost(adapter: &str, path: &Path) -> Cost {
-    let before = COUNTED.get();
-    COUNTED.set(Counted { peak: before.now, ..before });
+    let before = Count::reset_peak();
     let mut setup = setup(adapter, all_policies(Profile::find(adapter).unwrap()));
     setup.migrate_every = 100_000;
     let mut analyzer = Analyzer::new(setup).unwrap();
     let mut source = pcap::open(path).unwrap();
     analyzer.read("test", &mut source, |_| {}).unwrap();
     let analysis = analyzer.finish();
-    let after = COUNTED.get();
+    let after = Count::of_this_thread();
     Cost {
-        peak: (after.peak - before.now).cast_unsigned(),
+        peak: (after.peak - before.in_use) as usize,
         calls: after.calls - before.calls,
         reported: analysis.traffic.state_bytes_per_connection,
     }
 }
 
-#[test]
 fn memory_grows_with_flows_and_not_with_frames() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name);
@@ -120,7 +80,7 @@ fn memory_grows_with_flows_and_not_with_frames() {
         assert!(calls < 10_000, "{adapter}: {calls} allocations for 160,000 packets");
         let Cost { peak: many, reported, .. } = cost(adapter, &path("flows"));
         let each = (many - short) as f64 / 50_000.0;
-        println!(
+        flowyard_testkit::note!(
             "{adapter}: {short}, {long} bytes; {each:.0} bytes a connection, {reported} reported"
         );
         // A full table doubles, and the old one is in memory at the same time: up to three times the

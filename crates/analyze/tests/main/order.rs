@@ -7,6 +7,15 @@ use flowyard_testkit::{Arrivals, Popularity, Profile as Mix, Rng, Sizes};
 
 use crate::common::{analyze, assert_conserved, policy, setup, traffic};
 
+flowyard_testkit::tests! {
+    atr_and_arfs_reorder_where_rss_and_yard_do_not,
+    yard_and_rss_keep_the_order_of_both_directions,
+    rfs_keeps_the_order_of_flows_that_have_been_consumed,
+    without_migration_learners_reach_the_consumer_with_one_move,
+    a_long_flow_reaches_the_core_of_its_service,
+    fewer_samples_reorder_less,
+}
+
 const SEEDS: u64 = 12;
 
 /// Traffic at high and low rates, with few and many flows, and with short connections.
@@ -42,7 +51,6 @@ fn overtakes(analysis: &Analysis, name: &str) -> u64 {
     policy(analysis, name).reorder.packets
 }
 
-#[test]
 fn atr_and_arfs_reorder_where_rss_and_yard_do_not() {
     let cases = [
         ("x520", "atr", vec![Spec::Rss, Spec::Atr, Spec::Yard]),
@@ -67,13 +75,14 @@ fn atr_and_arfs_reorder_where_rss_and_yard_do_not() {
             }
         }
     }
-    println!("could overtake: ATR {by_atr}, aRFS {by_arfs}; yard moved flows {moved} times");
+    flowyard_testkit::note!(
+        "could overtake: ATR {by_atr}, aRFS {by_arfs}; yard moved flows {moved} times"
+    );
     // yard moves flows as well, but only when their old queue is drained.
     assert!(by_atr > 1000 && by_arfs > 100 && moved > 1000, "{by_atr} {by_arfs} {moved}");
 }
 
 /// A monitor receives both directions of a connection, each of which has its own order.
-#[test]
 fn yard_and_rss_keep_the_order_of_both_directions() {
     for (name, mix) in mixes() {
         for seed in 0..4 {
@@ -105,7 +114,6 @@ fn after_a_quiet_start(mix: Mix, seed: u64) -> Frames {
 /// RFS waits until the backlog of the old core is drained. An exception are frames before the flow is
 /// first consumed: RPS steers them, and the first frame that RFS steers may overtake them
 /// (`get_rps_cpu`: a flow table entry without a core is used immediately).
-#[test]
 fn rfs_keeps_the_order_of_flows_that_have_been_consumed() {
     let (mut moves, mut at_the_start) = (0, 0);
     for (name, mix) in mixes().into_iter().filter(|(_, mix)| mix.exchanges == 0) {
@@ -125,12 +133,13 @@ fn rfs_keeps_the_order_of_flows_that_have_been_consumed() {
             at_the_start += run(traffic(mix, seed, 3000)).0;
         }
     }
-    println!("RFS moved flows {moves} times in order; {at_the_start} overtook at the start");
+    flowyard_testkit::note!(
+        "RFS moved flows {moves} times in order; {at_the_start} overtook at the start"
+    );
     assert!(moves > 1000 && at_the_start > 0, "{moves} {at_the_start}");
 }
 
 /// If threads do not move and all cores are equal, a learner moves each flow once, to its consumer.
-#[test]
 fn without_migration_learners_reach_the_consumer_with_one_move() {
     let mix = Mix {
         flows: 100,
@@ -157,7 +166,6 @@ fn without_migration_learners_reach_the_consumer_with_one_move() {
 }
 
 /// Nearly all packets of one long flow reach the core that is given for its service.
-#[test]
 fn a_long_flow_reaches_the_core_of_its_service() {
     let mix = Mix { flows: 1, rate_pps: 1e5, exchanges: 0, ..Mix::default() };
     let mut frames = traffic(mix, 1, 40_000);
@@ -190,7 +198,6 @@ fn a_long_flow_reaches_the_core_of_its_service() {
 
 /// With fewer samples of ATR fewer packets can overtake (Wu and others, "Why does Flow Director cause
 /// packet reordering?", 2011).
-#[test]
 fn fewer_samples_reorder_less() {
     let mix = Mix { flows: 64, rate_pps: 4e6, exchanges: 0, ..Mix::default() };
     let exposed = |sample_rate| {
@@ -203,6 +210,8 @@ fn fewer_samples_reorder_less() {
             .sum::<u64>()
     };
     let by_rate = [1, 10, 100, 1000].map(exposed);
-    println!("packets that could overtake at sample rate 1, 10, 100, 1000: {by_rate:?}");
+    flowyard_testkit::note!(
+        "packets that could overtake at sample rate 1, 10, 100, 1000: {by_rate:?}"
+    );
     assert!(by_rate.is_sorted_by(|often, rarely| often > rarely), "{by_rate:?}");
 }

@@ -8,6 +8,16 @@ use flowyard_wire::LinkType;
 
 use crate::common::{analyze, assert_conserved, fdir, policy, setup, traffic};
 
+flowyard_testkit::tests! {
+    an_accepted_rule_steers_its_packets_to_its_queue,
+    a_drop_rule_drops_and_nothing_else_does,
+    the_82599_accepts_one_mask_and_reports_that,
+    a_rule_to_a_queue_that_is_not_open_is_refused_and_fixes_no_mask,
+    of_a_thousand_duplicates_one_is_accepted,
+    a_full_table_refuses_the_rest,
+    fragments_do_not_match_ports,
+}
+
 /// HTTP and DNS traffic of 100 clients; the server is 198.18.0.0/24.
 fn frames() -> Frames {
     traffic(Mix { flows: 100, ipv6_every: 0, ..Mix::default() }, 2, 10_000)
@@ -31,7 +41,6 @@ fn count(frames: &Frames, holds: impl Fn(&FlowKey) -> bool) -> u64 {
     frames.iter().filter(|(record, bytes)| holds(&key(bytes, record.link))).count() as u64
 }
 
-#[test]
 fn an_accepted_rule_steers_its_packets_to_its_queue() {
     let mut frames = frames();
     let http = count(&frames, |key| key.proto == proto::TCP && key.dport == 80);
@@ -50,7 +59,6 @@ fn an_accepted_rule_steers_its_packets_to_its_queue() {
     }
 }
 
-#[test]
 fn a_drop_rule_drops_and_nothing_else_does() {
     let mut frames = frames();
     let dns = count(&frames, |key| key.proto == proto::UDP && key.dport == 53);
@@ -64,7 +72,6 @@ fn a_drop_rule_drops_and_nothing_else_does() {
     }
 }
 
-#[test]
 fn the_82599_accepts_one_mask_and_reports_that() {
     let mut frames = frames();
     let rules = "flow-type tcp4 dst-port 80 action 1\n\
@@ -88,7 +95,6 @@ fn the_82599_accepts_one_mask_and_reports_that() {
     assert!(!fdir.rules[1].why.contains("Only one mask"), "{}", fdir.rules[1].why);
 }
 
-#[test]
 fn a_rule_to_a_queue_that_is_not_open_is_refused_and_fixes_no_mask() {
     let rules = "flow-type tcp4 src-ip 10.0.0.7 action 16\nflow-type tcp4 dst-port 80 action 15";
     let analysis = with("x520", rules, &mut frames());
@@ -99,7 +105,6 @@ fn a_rule_to_a_queue_that_is_not_open_is_refused_and_fixes_no_mask() {
 }
 
 /// The ixgbe of the kernel installs each copy in the table; i40e and ice refuse them.
-#[test]
 fn of_a_thousand_duplicates_one_is_accepted() {
     let mut frames = frames();
     let http = count(&frames, |key| key.proto == proto::TCP && key.dport == 80);
@@ -117,7 +122,6 @@ fn of_a_thousand_duplicates_one_is_accepted() {
 }
 
 /// Rules that do not fit are refused one by one, and the analysis continues.
-#[test]
 fn a_full_table_refuses_the_rest() {
     let rules: String = (0..9000)
         .map(|n| format!("flow-type tcp4 src-port {} action {}\n", n + 1, n % 16))
@@ -133,7 +137,6 @@ fn a_full_table_refuses_the_rest() {
 }
 
 /// Fragments never match a rule with ports; RSS steers them.
-#[test]
 fn fragments_do_not_match_ports() {
     let ip = |n| std::net::Ipv4Addr::new(10, 0, 0, n).into();
     let key = FlowKey::five_tuple(proto::UDP, ip(1), 4000, ip(2), 53);

@@ -14,6 +14,10 @@ use flowyard_wire::{Headers, Net};
 
 use crate::common::{analyze, load, policy, setup, traffic, yard_pcap};
 
+flowyard_testkit::tests! {
+    rss_and_connections_equal_the_slow_model,
+}
+
 type End = (IpAddr, u16);
 
 /// The state of a connection.
@@ -118,7 +122,6 @@ fn compare(setup: &Setup, frames: &mut Frames, what: &str) {
     assert_eq!((traffic.received_flows, seen), (flows.len() as u64, flows), "{what}: flows");
 }
 
-#[test]
 fn rss_and_connections_equal_the_slow_model() {
     let mut yard = load(&yard_pcap()).unwrap();
     let mix = Mix { flows: 500, ..Mix::default() };

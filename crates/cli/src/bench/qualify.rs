@@ -70,7 +70,7 @@ pub(crate) struct Args {
 #[derive(Serialize, Deserialize)]
 struct Checks {
     checks: Vec<Check>,
-    holds: bool,
+    passed: bool,
     /// The tester's own highest rate by frame size; empty in virtual time.
     #[serde(default)]
     limits: Vec<(Genome, Load)>,
@@ -118,13 +118,13 @@ pub(super) fn run(args: &Args) -> Result<(), Stop> {
             return Err(bad_input("--interfaces, --faulty: give two interfaces each, such as a,b"));
         }
     };
-    let holds = checks.iter().all(|check| check.passed);
+    let passed = checks.iter().all(|check| check.passed);
     if args.json {
-        output::json("flowyard.bench-qualify/2", Checks { checks, holds, limits })?;
+        output::json("flowyard.bench-qualify/2", Checks { checks, passed, limits })?;
     } else {
         output::text(&table(&checks).to_text(&style()))?;
     }
-    if holds { Ok(()) } else { Err(Stop::Failed(anyhow::anyhow!("a check of the tester failed"))) }
+    if passed { Ok(()) } else { Err(Stop::Failed(anyhow::anyhow!("a check of the tester failed"))) }
 }
 
 impl Args {

@@ -1,4 +1,4 @@
-//! What a run opens beside its ports, before it gives up its privileges.
+//! The control socket and the metrics of a run, and dropping its privileges.
 
 use std::path::Path;
 
@@ -12,15 +12,15 @@ use flowyard_yard::Handle;
 use super::Args;
 use crate::stop::{Stop, bad_input};
 
-/// Bound, and not served yet.
+/// Sockets that are bound but not served yet.
 pub(super) struct Open {
     control: Option<Bound>,
     metrics: Option<Metrics>,
 }
 
 impl Open {
-    /// Opens what the arguments, or the configuration, ask for. The default control socket is a
-    /// convenience: where it cannot be had the yard runs without one, and says so.
+    /// Opens the control socket and the metrics by the arguments or the configuration. If the default control
+    /// socket cannot be opened, the run continues without one and logs that.
     pub(super) fn all(config: &Config, args: &Args) -> Result<Self, Stop> {
         let group = args.control_group.as_deref();
         let control = match args.control.as_deref() {
@@ -51,7 +51,7 @@ impl Open {
         Ok(Self { control, metrics })
     }
 
-    /// Answers for `yard`, as long as the result lives.
+    /// Serves queries about `yard` until the result is dropped.
     pub(super) fn serve(self, yard: &Handle) -> Result<(Option<Control>, Option<Metrics>), Stop> {
         let Self { control, mut metrics } = self;
         let control = control.map(|bound| bound.serve(yard.clone())).transpose()?;
@@ -62,15 +62,20 @@ impl Open {
             metrics.serve(yard.clone())?;
             tracing::info!("metrics: http://{}/metrics", metrics.address());
             if !metrics.address().ip().is_loopback() {
-                tracing::warn!("metrics are open to whoever reaches {}", metrics.address());
+                tracing::warn!(
+                    "metrics are served without authentication to every host that can reach {}",
+                    metrics.address()
+                );
             }
         }
         Ok((control, metrics))
     }
 }
 
-/// Gives up what is not needed any more. Captures are put in their places at the end: root may write
-/// where it does not own the folder by a capability alone, so that one stays where some are written.
+/// Drops all capabilities that are not needed any more, and changes the user if one is given.
+///
+/// Captures are renamed to their final paths at the end. Root can write into a folder of another user only by
+/// a capability, which is kept (`writes`) if the run writes captures.
 pub(super) fn give_up(args: &Args, wanted: &Wanted, writes: bool) -> Result<(), Stop> {
     let user = args.user.as_deref().map(User::find).transpose().map_err(bad_input)?;
     let ports = if args.drop_all_capabilities { &[][..] } else { &wanted.ports };
@@ -80,16 +85,17 @@ pub(super) fn give_up(args: &Args, wanted: &Wanted, writes: bool) -> Result<(), 
     }
     let gone = match privilege::give_up(user, keep) {
         Ok(gone) => gone,
-        // Whoever asks for a user must get it; what is merely better must not keep a yard down.
+        // An explicit --user must succeed. Otherwise dropping privileges is only a precaution, and its
+        // failure must not prevent the run.
         Err(error) if user.is_none() => {
-            tracing::warn!("privileges are kept: {error}");
+            tracing::warn!("cannot drop privileges: {error}");
             return Ok(());
         }
         Err(error) => return Err(Stop::Failed(error.into())),
     };
     if !gone.is_empty() {
         let kept: Vec<_> = keep.iter_names().map(|(name, _)| name).collect();
-        tracing::info!(count = gone.len(), ?kept, user = args.user, "capabilities given up");
+        tracing::info!(count = gone.len(), ?kept, user = args.user, "capabilities dropped");
     }
     Ok(())
 }

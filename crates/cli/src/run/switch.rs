@@ -1,12 +1,12 @@
-//! A switch's agent beside the yard: who speaks with controllers, and keeps an eye on ports.
+//! The OpenFlow agent of a switch: its connections to controllers, and the links of its ports.
 //!
 //! ```text
 //!  controllers <──> Channel (agent) ──changes──> SwitchHub ──mail──> cores
-//!                      ^    └─────<── punts, "n is in force" ──┘
-//!                      └── link went down, interface gone ── watch
+//!                      ^    └─────<── punts, number of the last change in effect ──┘
+//!                      └── link down, interface gone ── watch
 //! ```
 //!
-//! All this begins when privileges are given up: certificates and keys are read by the user who runs.
+//! This starts after privileges are dropped, so that certificates and keys are read by the final user.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
@@ -28,27 +28,27 @@ use flowyard_yard::ControlPlane;
 
 use crate::stop::{Stop, bad_input};
 
-/// How often links are looked at.
+/// Interval between two checks of the links.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// A switch that is planned.
+/// A switch whose agent is not started yet.
 pub(super) struct Switch {
     agent: Agent,
     hub: Arc<SwitchHub>,
     speaks: Speaks,
-    /// Interfaces by port.
+    /// The interface of each port.
     interfaces: Vec<Option<String>>,
 }
 
-/// A switch that controllers can reach. Dropped, it ends.
+/// A switch with a running agent, which ends when this is dropped.
 pub(super) struct Reachable {
-    /// Before the channel, which it uses.
+    /// Declared, and so dropped, before the channel that it uses.
     _watch: Watch,
     channel: Arc<Channel>,
 }
 
 impl Switch {
-    /// The switch that a configuration wants, if it wants one.
+    /// The switch of a configuration, if it has one.
     pub(super) fn plan(config: &Config) -> Result<Option<Self>, Stop> {
         let wanted = config.switch();
         let mut agent = config.switch_agent().map_err(bad_input)?;
@@ -78,16 +78,16 @@ impl Switch {
         Ok(Some(Self { agent, hub, speaks, interfaces }))
     }
 
-    /// Where the agent reaches the cores.
+    /// The agent's connection to the cores.
     pub(super) fn control(&self) -> Arc<dyn ControlPlane> {
         Arc::<SwitchHub>::clone(&self.hub)
     }
 
-    /// Opens what the configuration names.
+    /// Starts the agent and opens its connections.
     pub(super) fn open(self, clock: &Clock) -> Result<Reachable, Stop> {
         let Self { mut agent, hub, speaks, interfaces } = self;
         let ports = hub.ports();
-        // In the cores' mail before they start: the first frame meets the configuration's flows.
+        // In the cores' mailboxes before they start, so that the first frame finds the configured flows.
         hub.apply(&agent.drain());
         let plane = Box::new(Yard { hub, clock: Arc::clone(clock) });
         let channel = Channel::start(speaks, agent, plane);
@@ -106,13 +106,13 @@ impl Switch {
 }
 
 impl Reachable {
-    /// Whether the agent is at work: not if a defect ended it.
+    /// Whether the agent runs; false only after a defect ended it.
     pub(super) fn is_running(&self) -> bool {
         self.channel.is_running()
     }
 }
 
-/// The yard as the agent needs it.
+/// The data plane, as the agent's [`Plane`].
 struct Yard {
     hub: Arc<SwitchHub>,
     clock: Clock,
@@ -140,13 +140,13 @@ impl Plane for Yard {
     }
 }
 
-/// Looks at the interfaces of ports, and tells the agent what became of them.
+/// A thread that checks the links of the ports' interfaces and notifies the agent of changes.
 struct Watch {
     stop: Option<SyncSender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// A port, its interface, and its link when last looked at: `None` if the interface is gone.
+/// A port, its interface, and the state of its link at the last check; `None` if the interface is gone.
 type Watched = (Port, Option<String>, Option<bool>);
 
 impl Watch {
@@ -188,7 +188,7 @@ fn watch(mut ports: Vec<Watched>, channel: &Channel, stopped: &Receiver<()>) {
     }
 }
 
-/// All three, or none: whoever needs them and lacks one is told when the channel opens.
+/// The TLS files, if all three are configured. If one is missing, opening a TLS connection fails with an error.
 fn tls(wanted: &SwitchConfig) -> Option<Tls> {
     let certificate = wanted.certificate.clone()?;
     Some(Tls { certificate, key: wanted.key.clone()?, authority: wanted.authority.clone()? })

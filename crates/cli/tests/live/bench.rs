@@ -5,9 +5,16 @@
 //! trial that the tester itself spoiled because it did not get the CPU is not a failure.
 use std::process::{Command, Output, Stdio};
 
-use flowyard_livekit::needs::{self, skipped};
 use flowyard_livekit::{Net, sys};
 use serde_json::Value;
+
+flowyard_testkit::tests! {
+    interfaces_that_are_not_isolated_are_refused,
+    the_generators_count_is_the_number_of_frames_received,
+    a_cable_the_bridge_and_the_forwarding_of_the_kernel_lose_nothing,
+    a_device_is_reset_and_timed,
+    the_faults_of_a_device_are_counted_exactly_in_real_time,
+}
 
 /// Runs `flowyard bench` in `net` or in the test's own namespace.
 fn bench(net: Option<&Net>, args: &[&str]) -> Output {
@@ -88,11 +95,7 @@ fn forwards(net: &Net, args: &[&str]) {
     assert_eq!((count(best, "duplicates"), count(best, "corrupt")), (0, 0), "{best:#}");
 }
 
-#[test]
 fn interfaces_that_are_not_isolated_are_refused() {
-    if skipped() {
-        return;
-    }
     let net = looped();
     // In the machine's own namespace every interface is refused, before it is opened.
     let words = "the machine's own network namespace";
@@ -117,11 +120,7 @@ fn interfaces_that_are_not_isolated_are_refused() {
     assert!(output.status.success(), "{}", text(&output.stderr));
 }
 
-#[test]
 fn the_generators_count_is_the_number_of_frames_received() {
-    if skipped() {
-        return;
-    }
     let net = looped();
     // Not from /sys, which shows the machine's own namespace.
     let count = |interface: &str, way: &str, what: &str| -> u64 {
@@ -143,11 +142,7 @@ fn the_generators_count_is_the_number_of_frames_received() {
     }
 }
 
-#[test]
 fn a_cable_the_bridge_and_the_forwarding_of_the_kernel_lose_nothing() {
-    if skipped() {
-        return;
-    }
     let cable = looped();
     for port in ["mixed", "af-packet", "af-xdp"] {
         forwards(&cable, &["--port", port]);
@@ -173,11 +168,7 @@ fn a_cable_the_bridge_and_the_forwarding_of_the_kernel_lose_nothing() {
 
 /// The user's command sets the kernel's bridge down and up again; the reset time (RFC 6201) is measured by
 /// frames and by time.
-#[test]
 fn a_device_is_reset_and_timed() {
-    if skipped() {
-        return;
-    }
     let (tester, device) = around();
     device.sh("ip link add br0 type bridge; ip link set br0 up");
     device.sh("ip link set d0 master br0; ip link set d1 master br0");
@@ -191,7 +182,7 @@ fn a_device_is_reset_and_timed() {
     let document: Value = serde_json::from_slice(&output.stdout).unwrap();
     let at = &document["results"]["sizes"][0];
     if at["throughput"]["load"].is_null() {
-        return needs::skip("a machine that has the time to pass 1,488 frames a second");
+        flowyard_testkit::harness::ignore("the machine is too busy to pass 1,488 frames a second");
     }
     let time =
         |how: &str| at["reset"][0][how].as_u64().unwrap_or_else(|| panic!("{at:#}")) as f64 / 1e9;
@@ -204,11 +195,7 @@ fn a_device_is_reset_and_timed() {
     assert!(!output.status.success() && text(&output.stderr).contains(error), "{output:?}");
 }
 
-#[test]
 fn the_faults_of_a_device_are_counted_exactly_in_real_time() {
-    if skipped() {
-        return;
-    }
     let net = Net::new().unwrap();
     for (tester, device) in [("t0", "d0"), ("t1", "d1")] {
         net.sh(&format!(

@@ -10,3 +10,21 @@ mod balance;
 mod bench;
 mod run;
 mod yard;
+
+use flowyard_testkit::harness::Need;
+
+const LIVE: Need = Need::Live;
+const NAMESPACES: Need = Need::Namespaces;
+const IP: Need = Need::Program("ip");
+const ETHTOOL: Need = Need::Program("ethtool");
+const PING: Need = Need::Program("ping");
+
+flowyard_testkit::tests! {
+    mod balance needs [LIVE, NAMESPACES, IP, ETHTOOL, PING, Need::Program("nginx"), Need::Program("curl")],
+    mod bench needs [LIVE, NAMESPACES, IP],
+    mod run needs [LIVE, NAMESPACES, IP, ETHTOOL, PING],
+}
+
+fn main() -> std::process::ExitCode {
+    flowyard_testkit::harness::run(tests())
+}

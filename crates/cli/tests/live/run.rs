@@ -7,3 +7,12 @@ mod openflow;
 mod order;
 mod programs;
 mod uplink;
+
+flowyard_testkit::tests! {
+    mod gigabyte,
+    mod killed,
+    mod openflow,
+    mod order,
+    mod programs,
+    mod uplink,
+}

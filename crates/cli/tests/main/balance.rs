@@ -11,6 +11,16 @@ use crate::yard::{Yard, wait};
 use rustix::process::Signal;
 use serde_json::Value;
 
+flowyard_testkit::tests! {
+    a_backend_that_does_not_answer_is_down_until_it_does,
+    a_check_that_cannot_run_is_reported_once,
+    checks_run_as_the_user_that_is_left_and_no_faster_than_their_rate,
+    what_is_counted_is_shown_and_exported,
+    a_flow_is_traced_to_its_backend_and_stays_while_others_come_and_go,
+    unknown_names_are_refused_with_the_known_ones,
+    every_drop_of_a_balancer_is_reported_with_its_reason_and_the_fix,
+}
+
 /// A flow of the capture that has frames all the time.
 const BULK: &str = "udp 192.0.2.101:53397 > 192.0.2.10:5204";
 
@@ -75,7 +85,6 @@ fn count(of: &Value, name: &str) -> u64 {
     of["counters"][name].as_u64().unwrap()
 }
 
-#[test]
 fn a_backend_that_does_not_answer_is_down_until_it_does() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -116,8 +125,7 @@ fn a_backend_that_does_not_answer_is_down_until_it_does() {
     drop(listener);
 }
 
-#[test]
-fn a_check_that_cannot_run_says_so_once() {
+fn a_check_that_cannot_run_is_reported_once() {
     let check = "kind = \"command\"\ncommand = [\"/no/such/check\"]\ninterval_ms = 20\nfall = 9";
     let yard = Yard::start(&config(check, &[A]), &[]);
     let log = yard.wait_for_log("backend is down");
@@ -127,7 +135,6 @@ fn a_check_that_cannot_run_says_so_once() {
     assert!(log.contains(said), "{log}");
 }
 
-#[test]
 fn checks_run_as_the_user_that_is_left_and_no_faster_than_their_rate() {
     let folder = tempfile::tempdir().unwrap();
     fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o777)).unwrap();
@@ -157,7 +164,6 @@ fn checks_run_as_the_user_that_is_left_and_no_faster_than_their_rate() {
     assert!(checks(&all) as f64 <= most, "{} of {most}", checks(&all));
 }
 
-#[test]
 fn what_is_counted_is_shown_and_exported() {
     let yard = Yard::start(&config("", &[A, B]), &["--metrics", "0"]);
     let dns = service(&yard, "dns", |dns| count(dns, "in_packets") > 500);
@@ -197,7 +203,6 @@ fn what_is_counted_is_shown_and_exported() {
     assert!(yard.ask(&["top", "--once", "--interval", "0.1"]).contains("Services"));
 }
 
-#[test]
 fn a_flow_is_traced_to_its_backend_and_stays_while_others_come_and_go() {
     let mut yard = Yard::start(&config("", &[A, B]), &[]);
     let bulk = || yard.json(&["lb", "trace", BULK]);
@@ -263,7 +268,6 @@ fn a_flow_is_traced_to_its_backend_and_stays_while_others_come_and_go() {
     assert!(status.success() && text.contains("0 held"), "{text}");
 }
 
-#[test]
 fn unknown_names_are_refused_with_the_known_ones() {
     let yard = Yard::start(&config("", &[A, B]), &[]);
     let refused = |args: &[&str]| {
@@ -291,7 +295,6 @@ fn unknown_names_are_refused_with_the_known_ones() {
     assert!(text(&output.stderr).contains("is not a balancer"), "{}", text(&output.stderr));
 }
 
-#[test]
 fn every_drop_of_a_balancer_is_reported_with_its_reason_and_the_fix() {
     // The connection table is full at once, and no service matches the rest of the capture.
     let text = config("", &[A])

@@ -3,6 +3,15 @@
 use crate::common::{good, run};
 use serde_json::Value;
 
+flowyard_testkit::tests! {
+    a_run_is_repeatable_resumable_and_comparable,
+    the_tester_qualifies_and_a_soak_is_long,
+    other_traffic_and_other_tests_run,
+    a_capture_is_replayed_in_its_own_time,
+    devices_are_ranked_if_the_repetitions_show_a_difference,
+    invalid_arguments_are_refused_with_the_fix,
+}
+
 /// Options for a short run: one size, trials of a second.
 const SHORT: [&str; 7] = ["--sizes", "1518", "--trial", "1s", "--short", "200ms", "--json"];
 
@@ -20,7 +29,6 @@ fn throughput(text: &str) -> f64 {
     1e12 / answer["load"]["interval_ps"].as_f64().unwrap()
 }
 
-#[test]
 fn a_run_is_repeatable_resumable_and_comparable() {
     let folder = tempfile::tempdir().unwrap();
     let file = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
@@ -55,7 +63,6 @@ fn a_run_is_repeatable_resumable_and_comparable() {
     assert!((ratio - throughput(&first) / throughput(&slow)).abs() < 1e-9, "{ratio}");
 }
 
-#[test]
 fn the_tester_qualifies_and_a_soak_is_long() {
     let text = good(&bench(&["qualify", "--seeds", "2", "--json"]));
     assert_eq!(parse(&text)["holds"], true);
@@ -68,7 +75,6 @@ fn the_tester_qualifies_and_a_soak_is_long() {
     assert!(result["repeated_frames"].as_u64().unwrap() > sent * 9 / 10);
 }
 
-#[test]
 fn other_traffic_and_other_tests_run() {
     let short = ["--trial", "200ms", "--short", "200ms", "--json"];
     let run = |args: &[&str]| parse(&good(&bench(&[args, &short].concat())));
@@ -95,7 +101,6 @@ fn other_traffic_and_other_tests_run() {
     assert!(switch["learning_pps"].as_u64().unwrap() > 0);
 }
 
-#[test]
 fn a_capture_is_replayed_in_its_own_time() {
     let capture = concat!(env!("CARGO_MANIFEST_DIR"), "/../../captures/yard.pcap");
     let soak = |speed: &str| {
@@ -125,7 +130,6 @@ fn a_capture_is_replayed_in_its_own_time() {
     assert_eq!(length(&once), 2 * length(&twice) + length(&once) % 2);
 }
 
-#[test]
 fn devices_are_ranked_if_the_repetitions_show_a_difference() {
     let folder = tempfile::tempdir().unwrap();
     let mut words = Vec::new();
@@ -151,7 +155,6 @@ fn devices_are_ranked_if_the_repetitions_show_a_difference() {
     assert_eq!(text.matches("no significant difference").count(), 2, "{text}");
 }
 
-#[test]
 fn invalid_arguments_are_refused_with_the_fix() {
     for (args, fix) in [
         (&["rfc2544", "--sizes", "63"][..], "imix"),

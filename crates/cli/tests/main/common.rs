@@ -1,4 +1,4 @@
-//! Runs the built binary, and finds the test data.
+//! Runs the built binary.
 
 use std::ffi::OsStr;
 use std::io::Write;
@@ -16,22 +16,6 @@ pub(crate) fn flowyard() -> Command {
 
 pub(crate) fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
-}
-
-/// The folder with test data: `FLOWYARD_SHARED`, or `shared` beside the workspace.
-pub(crate) fn shared(file: &str) -> Option<PathBuf> {
-    let folder = std::env::var_os("FLOWYARD_SHARED")
-        .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared"), Into::into);
-    let path = folder.join(file);
-    if path.exists() {
-        return Some(path);
-    }
-    // Not println!, whose output the test runner hides when a test passes.
-    let _ = std::io::Write::write_fmt(
-        &mut std::io::stderr(),
-        format_args!("skipped: needs ../shared/{file}\n"),
-    );
-    None
 }
 
 pub(crate) fn run<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Output {

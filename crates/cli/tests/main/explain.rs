@@ -2,8 +2,23 @@
 
 use std::collections::HashMap;
 
-use crate::common::{csv, good, json, run, shared};
+use crate::common::{csv, good, json, run};
+use flowyard_testkit::harness::{self, Need};
 use serde_json::Value;
+
+flowyard_testkit::tests! {
+    microsofts_vectors needs [Need::Shared(RSS)],
+    flow_director_vectors needs [Need::Shared(FDIR)],
+    the_filter_memory_sets_the_bucket,
+    rules_decide_where_they_match,
+    a_packet_finds_the_tables_as_they_were_when_it_came,
+    an_expected_queue_holds_or_says_why_not,
+    the_rule_of_a_fix_steers_the_flow_there,
+    a_chosen_port_lands_where_it_was_chosen_for,
+}
+
+const RSS: &str = "vectors/rss_microsoft.csv";
+const FDIR: &str = "vectors/fdir_82599.csv";
 
 const FLOW: &str = "tcp 10.0.0.1:40000 > 10.0.0.2:11211";
 
@@ -28,10 +43,8 @@ fn flow(proto: &str, row: &HashMap<String, String>, names: [&str; 4]) -> String 
 }
 
 /// Microsoft's "Verifying the RSS Hash Calculation", with three sizes of the indirection table.
-#[test]
 fn microsofts_vectors() {
-    let Some(path) = shared("vectors/rss_microsoft.csv") else { return };
-    let rows = csv(&path);
+    let rows = csv(&harness::shared(RSS));
     assert_eq!(rows.len(), 8);
     for row in rows {
         let names = ["src", "sport", "dst", "dport"];
@@ -60,11 +73,9 @@ fn microsofts_vectors() {
 }
 
 /// The 82599's hashes as computed by its driver, for every row that can be written as a flow.
-#[test]
 fn flow_director_vectors() {
-    let Some(path) = shared("vectors/fdir_82599.csv") else { return };
     let mut compared = 0;
-    for row in csv(&path) {
+    for row in csv(&harness::shared(FDIR)) {
         let proto = ["proto 253", "udp", "tcp", "sctp"][hex(&row["flow_type"]) as usize & 3];
         let mut flow = flow(proto, &row, ["src_ip", "src_port", "dst_ip", "dst_port"]);
         let tci = hex(&row["vlan_tci"]);
@@ -89,7 +100,6 @@ fn flow_director_vectors() {
 }
 
 /// In a smaller table, the bucket is given by the low bits of the hash.
-#[test]
 fn the_filter_memory_sets_the_bucket() {
     for (pballoc, bits) in [("64k", 13), ("128k", 14), ("256k", 15)] {
         let value = json(["explain", FLOW, "--pballoc", pballoc, "--json"]);
@@ -99,7 +109,6 @@ fn the_filter_memory_sets_the_bucket() {
     }
 }
 
-#[test]
 fn rules_decide_where_they_match() {
     let folder = tempfile::tempdir().unwrap();
     let rules = folder.path().join("rules.txt");
@@ -149,7 +158,6 @@ fn capture(path: &std::path::Path, directions: &str) {
     writer.finish().unwrap();
 }
 
-#[test]
 fn a_packet_finds_the_tables_as_they_were_when_it_came() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("one.pcapng");
@@ -189,7 +197,6 @@ fn a_packet_finds_the_tables_as_they_were_when_it_came() {
     crate::common::refused(&run(["explain", &format!("{}:10", path.display())]));
 }
 
-#[test]
 fn an_expected_queue_holds_or_says_why_not() {
     let rss = json(["explain", FLOW, "--json"])["policies"]["rss"]["queue"].as_u64().unwrap();
     for queue in 0..16 {
@@ -231,7 +238,6 @@ fn an_expected_queue_holds_or_says_why_not() {
 }
 
 /// The suggested rule steers the flow to the queue.
-#[test]
 fn the_rule_of_a_fix_steers_the_flow_there() {
     let folder = tempfile::tempdir().unwrap();
     let rules = folder.path().join("rules.txt");
@@ -255,7 +261,6 @@ fn the_rule_of_a_fix_steers_the_flow_there() {
     }
 }
 
-#[test]
 fn a_chosen_port_lands_where_it_was_chosen_for() {
     for (adapter, flow, port) in [
         ("x520", FLOW, ":40000"),

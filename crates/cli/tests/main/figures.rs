@@ -3,7 +3,14 @@
 use crate::common::run;
 use serde_json::Value;
 
-#[test]
+flowyard_testkit::tests! {
+    every_name_is_listed_and_has_a_file,
+    a_figure_has_the_papers_numbers_and_ours,
+    unknown_names_and_files_are_refused,
+    what_calibrate_writes_figures_reads,
+    what_cannot_be_measured_is_skipped_with_the_reason,
+}
+
 fn every_name_is_listed_and_has_a_file() {
     let output = run(["figures", "--list"]);
     assert!(output.status.success());
@@ -18,7 +25,6 @@ fn every_name_is_listed_and_has_a_file() {
     assert_eq!(names, files);
 }
 
-#[test]
 fn a_figure_has_the_papers_numbers_and_ours() {
     let output = run(["figures", "kth-modification", "--json"]);
     assert!(output.status.success());
@@ -30,7 +36,6 @@ fn a_figure_has_the_papers_numbers_and_ours() {
     assert!((row["ours"].as_f64().unwrap() - 0.4).abs() < 0.06);
 }
 
-#[test]
 fn unknown_names_and_files_are_refused() {
     for args in [["figures", "kth"], ["figures", "--profile=no-such-file.toml"]] {
         let output = run(args);
@@ -40,7 +45,6 @@ fn unknown_names_and_files_are_refused() {
     }
 }
 
-#[test]
 fn what_calibrate_writes_figures_reads() {
     let folder = tempfile::tempdir().unwrap();
     let (profile, page) = (folder.path().join("here.toml"), folder.path().join("page.html"));
@@ -55,7 +59,6 @@ fn what_calibrate_writes_figures_reads() {
 }
 
 /// Without root, memcached or the needed costs, the figure has no rows and a note with the reason.
-#[test]
 fn what_cannot_be_measured_is_skipped_with_the_reason() {
     let folder = tempfile::tempdir().unwrap();
     let profile = folder.path().join("here.toml");

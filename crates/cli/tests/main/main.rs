@@ -17,3 +17,24 @@ mod switch;
 mod switch_yard;
 mod work;
 mod yard;
+
+flowyard_testkit::tests! {
+    mod bad_input,
+    mod balance,
+    mod bench,
+    mod explain,
+    mod figures,
+    mod nic,
+    mod operate,
+    mod schema,
+    mod service,
+    mod simulate,
+    mod streams,
+    mod switch,
+    mod switch_yard,
+    mod work,
+}
+
+fn main() -> std::process::ExitCode {
+    flowyard_testkit::harness::run(tests())
+}

@@ -2,6 +2,17 @@
 
 use crate::common::{refused, run};
 
+flowyard_testkit::tests! {
+    a_run_prints_its_counters,
+    both_engines_print_the_same,
+    a_profile_names_the_papers_functions_and_the_firmwares,
+    a_sweep_has_a_row_for_every_point,
+    a_trace_makes_figure_3_and_a_cut_one_is_refused,
+    a_table_has_the_papers_numbers_beside_ours,
+    captures_arrive_and_what_is_sent_can_be_captured,
+    bad_input_is_named,
+}
+
 fn text(output: &std::process::Output) -> String {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8_lossy(&output.stdout).into_owned()
@@ -13,7 +24,6 @@ fn nic(args: &[&str]) -> std::process::Output {
     run([&["nic"][..], args].concat())
 }
 
-#[test]
 fn a_run_prints_its_counters() {
     let said = text(&nic(&[&["run"][..], &SHORT].concat()));
     for part in ["Gb/s of 19.142", "received", "cycles of each core", "1.000", "interrupts"] {
@@ -26,14 +36,12 @@ fn a_run_prints_its_counters() {
     assert!(json["udp_gbps"].as_f64().unwrap() > 15.0);
 }
 
-#[test]
 fn both_engines_print_the_same() {
     let args = [&["run"][..], &SHORT, &["--set", "chip.cores=3", "--set", "chip.mhz=150"]].concat();
     let fast = text(&nic(&args));
     assert_eq!(fast, text(&nic(&[&args[..], &["--reference"]].concat())));
 }
 
-#[test]
 fn a_profile_names_the_papers_functions_and_the_firmwares() {
     let said = text(&nic(&[&["profile", "--firmware", "swonly"][..], &SHORT].concat()));
     for part in ["Send Dispatch and Ordering", "recv_frames", "hottest addresses", "lw", "passes"] {
@@ -41,7 +49,6 @@ fn a_profile_names_the_papers_functions_and_the_firmwares() {
     }
 }
 
-#[test]
 fn a_sweep_has_a_row_for_every_point() {
     let args = ["sweep", "--vary", "chip.cores=2,4", "--vary", "chip.mhz=100,500/3", "--csv"];
     let said = text(&nic(&[&args[..], &SHORT].concat()));
@@ -50,7 +57,6 @@ fn a_sweep_has_a_row_for_every_point() {
     assert!(rows[0].starts_with("chip.cores,chip.mhz,udp_gbps") && rows[4].starts_with("4,500/3,"));
 }
 
-#[test]
 fn a_trace_makes_figure_3_and_a_cut_one_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("accesses.fynt");
@@ -65,7 +71,6 @@ fn a_trace_makes_figure_3_and_a_cut_one_is_refused() {
     assert!(refused(&nic(&["figure", "7", "--trace", name])).contains("only figure 3"));
 }
 
-#[test]
 fn a_table_has_the_papers_numbers_beside_ours() {
     let said = text(&nic(&["table", "4", "--measure-us", "200"]));
     assert!(said.contains("64.00  64.00") && said.contains("+0.0 %"), "{said}");
@@ -75,7 +80,6 @@ fn a_table_has_the_papers_numbers_beside_ours() {
     assert!(refused(&nic(&["figure", "1"])).contains("3, 7 or 8"));
 }
 
-#[test]
 fn captures_arrive_and_what_is_sent_can_be_captured() {
     let folder = tempfile::tempdir().unwrap();
     let sent = folder.path().join("sent.pcap");
@@ -89,7 +93,6 @@ fn captures_arrive_and_what_is_sent_can_be_captured() {
     assert!(text(&run(["analyze", out])).contains("packets"));
 }
 
-#[test]
 fn bad_input_is_named() {
     let folder = tempfile::tempdir().unwrap();
     let file = |name: &str, bytes: &[u8]| {

@@ -10,7 +10,14 @@ use crate::common::{flowyard, refused};
 use crate::yard::{DROPPED, OTHER, Yard, config, wait};
 use serde_json::Value;
 
-#[test]
+flowyard_testkit::tests! {
+    show_and_top_print_the_state_of_an_instance,
+    a_trace_shows_every_stage_and_the_fix,
+    a_drop_by_a_full_queue_is_explained,
+    invalid_requests_are_refused_with_the_fix,
+    a_socket_has_one_yard_and_outlives_none,
+}
+
 fn show_and_top_print_the_state_of_an_instance() {
     let mut yard = Yard::start(&config(), &[]);
     let cores = wait("frames", || {
@@ -60,7 +67,6 @@ fn show_and_top_print_the_state_of_an_instance() {
     assert!(status.success() && text.contains("0 held"), "{text}");
 }
 
-#[test]
 fn a_trace_shows_every_stage_and_the_fix() {
     let yard = Yard::start(&config(), &[]);
     let trace = yard.json(&["trace", OTHER, "--count", "3", "--seconds", "20"]);
@@ -100,7 +106,6 @@ fn a_trace_shows_every_stage_and_the_fix() {
     assert!(outcomes.contains_key("sent") && outcomes.contains_key("table"), "{outcomes:?}");
 }
 
-#[test]
 fn a_drop_by_a_full_queue_is_explained() {
     let config = config()
         .replace("cores = 2", "cores = 1")
@@ -123,7 +128,6 @@ fn a_drop_by_a_full_queue_is_explained() {
     );
 }
 
-#[test]
 fn invalid_requests_are_refused_with_the_fix() {
     let yard = Yard::start(&config(), &[]);
     let socket = yard.socket();
@@ -157,7 +161,6 @@ fn invalid_requests_are_refused_with_the_fix() {
     assert!(yard.ask(&["show", "cores"]).contains("responds"), "it still works after all that");
 }
 
-#[test]
 fn a_socket_has_one_yard_and_outlives_none() {
     let mut yard = Yard::start(&config(), &[]);
     let meta = fs::metadata(yard.socket()).unwrap();
@@ -176,7 +179,7 @@ fn a_socket_has_one_yard_and_outlives_none() {
     assert!(yard.socket().exists(), "a killed yard cleans nothing up");
     yard.restart(&[]);
     yard.wait_for_log("replacing a stale control socket");
-    assert!(yard.ask(&["show", "cores"]).contains("answers"));
+    assert!(yard.ask(&["show", "cores"]).contains("responds"));
     let (status, _) = yard.stop();
     assert!(status.success() && !yard.socket().exists());
     fs::write(yard.socket(), "precious").unwrap();
@@ -187,6 +190,6 @@ fn a_socket_has_one_yard_and_outlives_none() {
         .arg(yard.socket())
         .output()
         .unwrap();
-    assert!(refused(&third).contains("is no socket"));
+    assert!(refused(&third).contains("is not a socket"));
     assert_eq!(fs::read_to_string(yard.socket()).unwrap(), "precious");
 }

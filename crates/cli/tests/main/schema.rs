@@ -5,6 +5,16 @@ use crate::common::{good, json, root, run};
 use crate::yard::{Yard, wait};
 use serde_json::Value;
 
+flowyard_testkit::tests! {
+    the_committed_schemas_are_the_commands,
+    what_analyze_prints_fits_its_schema,
+    what_explain_prints_fits_its_schema,
+    what_figures_prints_fits_its_schema,
+    what_lb_prints_fits_its_schemas,
+    the_promised_fields_are_there,
+    a_document_that_does_not_fit_is_found,
+}
+
 const COMMITTED: [(&str, &str); 6] = [
     ("analyze", "docs/schema/flowyard.analyze.2.json"),
     ("explain", "docs/schema/flowyard.explain.2.json"),
@@ -14,7 +24,6 @@ const COMMITTED: [(&str, &str); 6] = [
     ("figures", "docs/schema/flowyard.figures.2.json"),
 ];
 
-#[test]
 fn the_committed_schemas_are_the_commands() {
     for (command, file) in COMMITTED {
         let printed = good(&run(["schema", command]));
@@ -155,12 +164,11 @@ fn fits(command: &str, args: &[&str]) -> Value {
     let mut faults = Vec::new();
     check(&value, &schema, &schema, command, &mut faults);
     assert!(faults.is_empty(), "{command} {args:?}:\n{}", faults.join("\n"));
-    assert_eq!(value["schema"], format!("flowyard.{command}/1"));
+    assert_eq!(value["schema"], format!("flowyard.{command}/2"));
     assert_eq!(value["flowyard"], env!("CARGO_PKG_VERSION"));
     value
 }
 
-#[test]
 fn what_analyze_prints_fits_its_schema() {
     let folder = tempfile::tempdir().unwrap();
     let rules = folder.path().join("rules.txt");
@@ -188,7 +196,6 @@ fn what_analyze_prints_fits_its_schema() {
     assert!(value["policies"][0]["imbalance"]["cores"].is_null());
 }
 
-#[test]
 fn what_explain_prints_fits_its_schema() {
     let flow = "tcp 10.0.0.1:40000 > 10.0.0.2:11211";
     for args in [
@@ -206,7 +213,6 @@ fn what_explain_prints_fits_its_schema() {
     }
 }
 
-#[test]
 fn what_figures_prints_fits_its_schema() {
     // A figure with bounds, one simulated by nicsim, one compared with a measurement, one measured.
     let value = fits("figures", &["dlb-mice", "fdir-table", "nic-table-1", "kth-here"]);
@@ -261,7 +267,6 @@ const BALANCER: &str = r#"
     exit = { port = "west", next_hop = "02:00:00:00:01:01" }
 "#;
 
-#[test]
 fn what_lb_prints_fits_its_schemas() {
     let yard = Yard::start(BALANCER, &[]);
     let fits = |command: &str, args: &[&str]| {
@@ -270,7 +275,7 @@ fn what_lb_prints_fits_its_schemas() {
         let mut faults = Vec::new();
         check(&value, &schema, &schema, command, &mut faults);
         assert!(faults.is_empty(), "{args:?}:\n{}", faults.join("\n"));
-        assert_eq!(value["schema"], format!("flowyard.{}/1", command.replace('-', ".")));
+        assert_eq!(value["schema"], format!("flowyard.{}/2", command.replace('-', ".")));
         value
     };
     let checked = |all: &Value| all["services"][0]["backends"][0]["check"]["failure"].is_string();
@@ -283,7 +288,6 @@ fn what_lb_prints_fits_its_schemas() {
 }
 
 /// The fields that the documentation promises.
-#[test]
 fn the_promised_fields_are_there() {
     let value = fits("explain", &["tcp 66.9.149.187:2794 > 161.142.100.80:1766"]);
     let at = |path: &str| value.pointer(path).unwrap_or_else(|| panic!("no {path}")).clone();
@@ -308,7 +312,6 @@ fn the_promised_fields_are_there() {
 }
 
 /// `check` finds each kind of fault.
-#[test]
 fn a_document_that_does_not_fit_is_found() {
     let schema = json(["schema", "analyze"]);
     let value = json(["analyze", "captures/yard.pcap", "--json"]);

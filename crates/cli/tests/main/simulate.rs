@@ -2,7 +2,11 @@
 
 use crate::common::run;
 
-#[test]
+flowyard_testkit::tests! {
+    a_scenario_meets_its_expectations_or_the_difference_is_printed,
+    a_scenario_runs_on_threads,
+}
+
 fn a_scenario_meets_its_expectations_or_the_difference_is_printed() {
     let good = run(["run", "scenarios/ordered.toml", "--simulate"]);
     let said = "scenarios/ordered.toml: as expected, with each of 16 seeds\n";
@@ -28,7 +32,6 @@ fn a_scenario_meets_its_expectations_or_the_difference_is_printed() {
 }
 
 /// A scenario's configuration also runs on real threads.
-#[test]
 fn a_scenario_runs_on_threads() {
     let ran = run(["run", "scenarios/exact-drop.toml", "--json"]);
     let counters: serde_json::Value = serde_json::from_slice(&ran.stdout).unwrap();

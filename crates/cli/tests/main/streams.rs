@@ -10,6 +10,16 @@ use flowyard_ports::{Source, pcap};
 use flowyard_wire::LinkType;
 use serde_json::Value;
 
+flowyard_testkit::tests! {
+    every_input_format_gives_the_same_result,
+    several_captures_are_one_analysis,
+    the_complete_packets_of_a_truncated_capture_are_analysed,
+    a_closed_pipe_is_no_failure,
+    the_same_twice,
+    help_names_every_command_and_option,
+    the_page_is_self_contained,
+}
+
 const YARD: &str = "captures/yard.pcap";
 
 fn yard() -> Vec<u8> {
@@ -48,7 +58,6 @@ fn nameless(output: &std::process::Output) -> Value {
     value
 }
 
-#[test]
 fn every_input_format_gives_the_same_result() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("yard.pcapng");
@@ -75,7 +84,6 @@ fn every_input_format_gives_the_same_result() {
     assert!(said.starts_with("standard input: "), "{said}");
 }
 
-#[test]
 fn several_captures_are_one_analysis() {
     let once = json(["analyze", YARD, "--json"]);
     let twice = json(["analyze", YARD, YARD, "--json"]);
@@ -91,7 +99,6 @@ fn several_captures_are_one_analysis() {
 
 /// The complete packets of a truncated capture are analysed, and the damage is reported. It is not a
 /// failure.
-#[test]
 fn the_complete_packets_of_a_truncated_capture_are_analysed() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("cut.pcap");
@@ -111,12 +118,12 @@ fn the_complete_packets_of_a_truncated_capture_are_analysed() {
         let damage = capture["damage"].as_str().unwrap_or_else(|| panic!("{kind}: {capture}"));
         assert!(damage.contains(name) && damage.contains("byte "), "{kind}: {damage}");
         let packets = capture["packets"].as_u64().unwrap();
-        assert!(damage.contains(&format!("{packets} whole packets")), "{kind}: {damage}");
+        assert!(damage.contains(&format!("{packets} complete packets")), "{kind}: {damage}");
         assert_eq!(value["traffic"]["packets"], packets, "{kind}");
         assert_eq!(packets > 1000, kind != "in the first header", "{kind}: {packets}");
         // The text output reports it too.
         let said = good(&run(["analyze", name]));
-        assert!(said.contains("whole packets"), "{kind}: {said}");
+        assert!(said.contains(&format!("{packets} complete packets")), "{kind}: {said}");
         if packets > 0 {
             good(&run(["explain", &format!("{name}:{packets}")]));
         }
@@ -126,7 +133,6 @@ fn the_complete_packets_of_a_truncated_capture_are_analysed() {
 }
 
 /// `flowyard ... | head`, with the reader gone before anything is written.
-#[test]
 fn a_closed_pipe_is_no_failure() {
     let flow = "tcp 10.0.0.1:40000 > 10.0.0.2:11211";
     for args in [
@@ -155,7 +161,6 @@ fn a_closed_pipe_is_no_failure() {
 }
 
 /// The output does not depend on the time, the machine or the run.
-#[test]
 fn the_same_twice() {
     for args in [
         &["analyze", YARD][..],
@@ -166,7 +171,6 @@ fn the_same_twice() {
     }
 }
 
-#[test]
 fn help_names_every_command_and_option() {
     let help = good(&run(["--help"]));
     for command in ["analyze", "explain", "adapters", "schema"] {
@@ -182,7 +186,6 @@ fn help_names_every_command_and_option() {
 }
 
 /// The page refers to no other file or server.
-#[test]
 fn the_page_is_self_contained() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("report.html");

@@ -9,6 +9,12 @@ use flowyard_openflow::change::{Change, Punt};
 use flowyard_openflow::port::{Port, PortStats};
 use flowyard_operate::openflow::{Channel, Config, Plane};
 
+flowyard_testkit::tests! {
+    flows_are_added_shown_changed_and_deleted,
+    groups_meters_and_ports_are_shown,
+    errors_name_the_place_and_the_fix,
+}
+
 /// A data plane in which every change takes effect at once.
 #[derive(Default)]
 struct Still(u64);
@@ -75,7 +81,6 @@ impl Switch {
     }
 }
 
-#[test]
 fn flows_are_added_shown_changed_and_deleted() {
     let switch = Switch::new();
     switch
@@ -104,7 +109,6 @@ fn flows_are_added_shown_changed_and_deleted() {
     assert!(switch.says("dump-tables", &[]).contains("table 1: active=1"));
 }
 
-#[test]
 fn groups_meters_and_ports_are_shown() {
     let switch = Switch::new();
     switch.says("add-group", &["group_id=1,type=select,bucket=weight:2,actions=output:1"]);
@@ -130,7 +134,6 @@ fn groups_meters_and_ports_are_shown() {
     );
 }
 
-#[test]
 fn errors_name_the_place_and_the_fix() {
     let switch = Switch::new();
     let (status, why) = switch.fails("add-flow", &["in_prt=1,actions=drop"]);

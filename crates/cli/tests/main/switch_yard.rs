@@ -4,6 +4,11 @@
 use crate::common::{flowyard, text};
 use crate::yard::{Yard, wait};
 
+flowyard_testkit::tests! {
+    why_says_which_flows_answer_and_what_is_offloaded,
+    a_changed_switch_is_refused_at_sighup,
+}
+
 const SWITCH: &str = r#"
 [[port]]
 name = "west"
@@ -28,7 +33,6 @@ flows = [
 ]
 "#;
 
-#[test]
 fn why_says_which_flows_answer_and_what_is_offloaded() {
     let yard = Yard::start(SWITCH, &[]);
     let mapped = "in_port=west,tcp,nw_src=10.0.0.1,nw_dst=10.0.0.2,tcp_src=1,tcp_dst=2";
@@ -59,13 +63,12 @@ fn why_says_which_flows_answer_and_what_is_offloaded() {
     }
 }
 
-#[test]
 fn a_changed_switch_is_refused_at_sighup() {
     let yard = Yard::start(SWITCH, &[]);
     std::fs::write(yard.config(), SWITCH.replace("priority=2", "priority=3")).unwrap();
     let pid = rustix::process::Pid::from_child(&yard.child);
     rustix::process::kill_process(pid, rustix::process::Signal::HUP).unwrap();
-    yard.wait_for_log("[switch] cannot change while the yard runs");
+    yard.wait_for_log("[switch] cannot change while flowyard runs");
     let said = yard.ask(&["switch", "why", "in_port=west,tcp"]);
     assert!(said.contains("priority=2,tcp"), "{said}");
 }

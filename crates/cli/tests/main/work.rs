@@ -3,6 +3,11 @@
 use crate::common::run;
 use serde_json::Value;
 
+flowyard_testkit::tests! {
+    a_bridge_copies_and_its_counters_balance,
+    a_router_says_what_it_dropped,
+}
+
 /// The counters of a run of `file`.
 fn counters(file: &str) -> Value {
     let output = run(["run", file, "--json"]);
@@ -16,7 +21,6 @@ fn counters(file: &str) -> Value {
     counters
 }
 
-#[test]
 fn a_bridge_copies_and_its_counters_balance() {
     let counters = counters("scenarios/bridge-ordered.toml");
     let total = &counters["total"];
@@ -27,7 +31,6 @@ fn a_bridge_copies_and_its_counters_balance() {
     assert!(text.starts_with("500 frames in, 500 copied, 1,000 out, 0 dropped, 0 held"), "{text}");
 }
 
-#[test]
 fn a_router_says_what_it_dropped() {
     let counters = counters("scenarios/route-not-ip.toml");
     let drops = &counters["total"]["drops"];

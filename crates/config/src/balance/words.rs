@@ -124,7 +124,7 @@ pub struct ServiceConfig {
     /// How long a new backend, or one that was down, takes to its full weight.
     #[serde(default)]
     pub slow_start_ms: u64,
-    /// How a backend is told the client's address.
+    /// How a backend learns the client's address.
     pub proxy: Option<ProxyConfig>,
     /// Whether it is said that the VIP is here, where that is asked.
     #[serde(default = "yes")]
@@ -142,7 +142,7 @@ pub struct ServiceConfig {
     pub backend: Vec<Spanned<BackendConfig>>,
 }
 
-/// How a backend is told the client's address.
+/// How a backend learns the client's address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ProxyConfig {

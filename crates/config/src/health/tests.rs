@@ -68,7 +68,7 @@ fn a_file_of_authorities_is_read_with_the_configuration() {
 }
 
 #[test]
-fn what_is_wrong_is_named_with_its_place_and_the_mend() {
+fn what_is_wrong_is_named_with_its_place_and_the_fix() {
     for (check, place, said) in [
         ("kind = \"tpc\"", "20:8", "'tpc' is no choice here; did you mean 'tcp'?"),
         ("port = 80", "19:1", "the key 'kind' is missing"),

@@ -11,18 +11,20 @@ mod sys_bpf;
 mod trouble;
 mod yard;
 
-use flowyard_livekit::needs::tell;
 use flowyard_testkit::harness::Need;
 
 /// Network namespaces: root, and a kernel that permits them.
 const NAMESPACES: Need = Need::Namespaces;
 
+/// The programs that the tests run.
+const TOOLS: [Need; 3] = [Need::Program("ip"), Need::Program("ethtool"), Need::Program("ping")];
+
 flowyard_testkit::tests! {
-    mod paths,
-    mod rate,
-    mod steer,
-    mod steering,
-    mod trouble,
+    mod paths needs TOOLS,
+    mod rate needs TOOLS,
+    mod steer needs TOOLS,
+    mod steering needs TOOLS,
+    mod trouble needs TOOLS,
 }
 
 fn main() -> std::process::ExitCode {

@@ -23,7 +23,7 @@ flowyard_testkit::tests! {
     tap_on_two_cores needs [crate::NAMESPACES],
     af_packet_jumbo needs [crate::NAMESPACES],
     tap_jumbo needs [crate::NAMESPACES],
-    af_xdp_refuses_jumbo_with_the_mend needs [crate::NAMESPACES],
+    af_xdp_refuses_jumbo_with_the_fix needs [crate::NAMESPACES],
 }
 
 /// Stops the yard: what is missing was dropped under a reason, by a machine that was busy with
@@ -54,7 +54,7 @@ fn everyday(plan: Plan) {
     for to in ips() {
         line.ping(to, "");
         let rate = stream(&line.a, &line.b, to, 24 << 20);
-        crate::tell(format_args!("{:?}: {to} {rate:.0} Mbit/s", plan.kind));
+        flowyard_testkit::note!("{:?}: {to} {rate:.0} Mbit/s", plan.kind);
         missing += numbered(&line, to, 200);
         missing += numbered(&line, to, 4000); // three fragments each
     }
@@ -156,7 +156,7 @@ fn tap_jumbo() {
     jumbo(Kind::Tap);
 }
 
-fn af_xdp_refuses_jumbo_with_the_mend() {
+fn af_xdp_refuses_jumbo_with_the_fix() {
     let line = Line::new(Plan { mtu: 9000, ..Plan::of(Kind::Xdp) });
     let error = crate::yard::build(line.yard(), &line.plan.text()).err().unwrap();
     assert!(error.starts_with("y.toml:7:13: 'vb' has an MTU of 9000; lower it to 3758"), "{error}");

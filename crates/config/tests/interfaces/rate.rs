@@ -4,7 +4,7 @@
 //!
 //! ```text
 //!  processor 0            processor 1                              processor 1
-//!  a: generator [va] ──── [vb] m: whoever forwards [vc] ────────── [vd] b: drops, counted
+//!  a: generator [va] ──── [vb] m: the forwarder [vc] ────────── [vd] b: drops, counted
 //!              └─ in the kernel, with vb's softirq: faster than any of them
 //! ```
 //!
@@ -258,7 +258,7 @@ fn rate() {
                 continue;
             }
             let run = one(who);
-            crate::tell(format_args!("  {name}: {run:.2?}"));
+            flowyard_testkit::note!("  {name}: {run:.2?}");
             all.entry(name).or_default().push(run);
         }
     }
@@ -291,5 +291,5 @@ fn rate() {
         "medians of {ROUNDS} rounds, rotated; load average {load_before} before, {} after",
         load()
     ));
-    crate::tell(format_args!("{}", table.to_text(&Style::plain())));
+    flowyard_testkit::note!("{}", table.to_text(&Style::plain()));
 }

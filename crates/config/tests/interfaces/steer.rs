@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, TcpListener, TcpStream, UdpSocket};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use flowyard_ports::af_packet::{self, Fanout, Ring};
@@ -110,7 +110,7 @@ fn the_queue_written_to_is_where_the_host_answers() {
     let _alone = alone();
     let [zero, one] = [0, 1].map(asked);
     // Requests come by the same ring in both runs; answers by the queue steered to.
-    crate::tell(format_args!("steered to core 0: {zero:?}, to core 1: {one:?}"));
+    flowyard_testkit::note!("steered to core 0: {zero:?}, to core 1: {one:?}");
     assert!(zero[0] > one[0] + ECHOES * 9 / 10, "{zero:?} {one:?}");
     assert!(one[1] > zero[1] + ECHOES * 9 / 10, "{zero:?} {one:?}");
 }
@@ -122,6 +122,27 @@ type Places = std::collections::BTreeMap<[u8; 2], std::collections::BTreeSet<usi
 fn source(frame: &[u8]) -> Option<[u8; 2]> {
     (frame.get(12..14)? == [8, 0] && frame.get(23)? == &17)
         .then(|| frame[34..36].try_into().ok())?
+}
+
+/// Waits until `sent` has risen by `frames`. The sender decides how long this takes, and not a clock:
+/// the machine may be busy.
+fn wait_for(sent: &AtomicU64, frames: u64) {
+    let wanted = sent.load(Ordering::Relaxed) + frames;
+    while sent.load(Ordering::Relaxed) < wanted {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Waits for a frame in queue 0 of a tap. The kernel drops frames until it has noticed the carrier,
+/// which a busy machine delays.
+fn first_frame(queue: &mut Queue, saw: &mut impl FnMut(&[u8], usize)) {
+    let mut bytes = [0; 2048];
+    for _ in 0..5_000 {
+        if let Ok(Got::Frame(len)) = queue.read(&mut bytes) {
+            return saw(&bytes[..len], 0);
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
 }
 
 /// Queues that are opened while an interface is under load share its flows from the first frame on:
@@ -140,18 +161,21 @@ fn shared_from_the_first(kind: Kind) {
         line.acquaint(true);
         let over = Arc::new(AtomicBool::new(false));
         let until = Arc::clone(&over);
+        let sent = Arc::new(AtomicU64::new(0));
+        let counter = Arc::clone(&sent);
         let talk = line.a.spawn(move || {
             let sockets: Vec<_> = (0..16).map(|_| UdpSocket::bind("10.9.0.1:0").unwrap()).collect();
             while !until.load(Ordering::Relaxed) {
                 for socket in &sockets {
                     // Nobody may be there yet.
                     let _sent = socket.send_to(&[0; 60], (ips()[0], 5000));
+                    counter.fetch_add(1, Ordering::Relaxed);
                 }
             }
         });
-        std::thread::sleep(Duration::from_millis(30));
+        wait_for(&sent, 1_000);
         let end = move || {
-            std::thread::sleep(Duration::from_millis(5));
+            wait_for(&sent, 1_000);
             over.store(true, Ordering::Relaxed);
             talk.join().unwrap();
         };
@@ -169,7 +193,8 @@ fn shared_from_the_first(kind: Kind) {
                 let programs = Programs::new(None);
                 assert!(programs.has_gate());
                 let attach = move || Queue::attach(at, 2, &programs).unwrap().0;
-                let queues = line.yard().within(attach);
+                let mut queues = line.yard().within(attach);
+                first_frame(&mut queues[0], &mut saw);
                 end();
                 for (number, mut queue) in queues.into_iter().enumerate() {
                     let mut bytes = [0; 2048];

@@ -272,7 +272,7 @@ fn steering() {
     for _ in 0..ROUNDS {
         for (name, steering) in ALL {
             let (share, rate) = measure(steering);
-            crate::tell(format_args!("  {name}: {:.4} {rate:.0}/s", share.share()));
+            flowyard_testkit::note!("  {name}: {:.4} {rate:.0}/s", share.share());
             all.entry(name).or_default().push((share, rate));
         }
     }
@@ -304,5 +304,5 @@ fn steering() {
         load_before.trim(),
         load_after.trim()
     ));
-    crate::tell(format_args!("{}", table.to_text(&Style::plain())));
+    flowyard_testkit::note!("{}", table.to_text(&Style::plain()));
 }

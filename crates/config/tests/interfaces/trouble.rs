@@ -64,7 +64,7 @@ fn flap(kind: Kind) {
     assert!((1000..12_000).contains(&arrived.total), "{arrived:?}");
     line.ping(ips()[0], "");
     let outcome = live.stop();
-    crate::tell(format_args!("{kind:?}: {:?} of 12000; {:?}", arrived, outcome.total().drops));
+    flowyard_testkit::note!("{kind:?}: {:?} of 12000; {:?}", arrived, outcome.total().drops);
     assert_eq!(drops_but(&outcome, &[DropReason::PortDown, DropReason::PortFailed]), 0);
     assert!(outcome.total().drops.get(DropReason::PortDown) > 0, "{:?}", outcome.total().drops);
 }
@@ -124,7 +124,7 @@ fn vanish(plan: Plan) {
         assert_eq!((arrived.total, arrived.late), (800, 0));
     }
     let outcome = live.stop();
-    crate::tell(format_args!("{:?}: {arrived:?}; {:?}", plan.kind, outcome.total().drops));
+    flowyard_testkit::note!("{:?}: {arrived:?}; {:?}", plan.kind, outcome.total().drops);
     // A tap that nobody holds the other end of drops what its host sends, and counts it.
     let about = [DropReason::PortDown, DropReason::PortFailed, DropReason::Overrun];
     assert_eq!(drops_but(&outcome, &about), 0, "{:?}", outcome.total().drops);
@@ -180,7 +180,7 @@ fn flood(kind: Kind) {
     wait_until("all that was sent", || came() >= 10_000);
     let outcome = live.stop();
     let (total, overrun) = (outcome.total(), outcome.total().drops.get(DropReason::Overrun));
-    crate::tell(format_args!("{kind:?}: {} came, {overrun} overran", total.rx_frames));
+    flowyard_testkit::note!("{kind:?}: {} came, {overrun} overran", total.rx_frames);
     assert!(overrun > 0 && total.tx_frames > 0, "{total:?}");
     // A few more than sent: hosts have things to say of their own.
     assert!((10_000..10_100).contains(&total.rx_frames), "{total:?}");
@@ -198,7 +198,7 @@ fn tap_counts_what_a_full_queue_drops() {
     flood(Kind::Tap);
 }
 
-/// The yard of [`killed_at_any_moment`], in a process of its own.
+/// The data plane of [`killed_at_any_moment`], in a process of its own.
 fn child() {
     let Ok(text) = std::env::var("FLOWYARD_LIVE_YARD") else { return };
     let config = flowyard_config::Config::parse("y.toml", &text).unwrap();
@@ -252,7 +252,7 @@ fn af_packet_killed_at_any_moment() {
     killed(Kind::Packet, 4);
 }
 
-/// An interface that is not there, or that somebody else has: said at its place, with the mend.
+/// An interface that is missing, or in use by another process: reported with its position, with the fix.
 fn what_cannot_be_opened_is_said() {
     let _alone = alone();
     let line = Line::new(Plan::of(Kind::Xdp));

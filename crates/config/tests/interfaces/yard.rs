@@ -1,4 +1,4 @@
-//! A yard in a namespace, and its books.
+//! An engine in a namespace, and its counters.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -58,7 +58,7 @@ impl Live {
         Self { running: net.within(move || yard.start(clock())), log }
     }
 
-    /// Stops it, and checks that the books balance and the pool has all its buffers.
+    /// Stops it, and checks that the counters balance and the pool has all its buffers.
     pub(crate) fn stop(self) -> Outcome {
         std::thread::sleep(Duration::from_millis(80)); // the kernel's counters are read meanwhile
         self.running.stop();
@@ -73,12 +73,12 @@ impl Live {
         self.told(what) > 0
     }
 
-    /// How often it was told.
+    /// Number of log messages.
     pub(crate) fn told(&self, what: &str) -> usize {
         self.log.lock().unwrap().iter().filter(|line| line.contains(what)).count()
     }
 
-    /// Waits until it was told so often: however busy the machine is.
+    /// Waits for this number of log messages, however busy the machine is.
     pub(crate) fn until_told(&self, what: &str, times: usize) {
         wait_until(what, || self.told(what) >= times);
     }

@@ -1,8 +1,4 @@
 //! Nothing is allocated per frame, once a yard runs: rx to tx, learning, edits by mail.
-#![allow(unsafe_code, reason = "a global allocator that counts")]
-
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
 
 use flowyard_config::Config;
 use flowyard_frame::{FlowKey, proto};
@@ -10,32 +6,13 @@ use flowyard_ports::mem::Frames;
 use flowyard_ports::port::Pace;
 use flowyard_ports::port::{Repeat, SourceRx};
 use flowyard_switch::change_message;
+use flowyard_testkit::alloc::{Count, Counting};
 use flowyard_testkit::{Build, Profile, Rng, Traffic};
 use flowyard_wire::LinkType;
 use flowyard_yard::{Counters, DropReason, Message, Parts, Tick};
 
-thread_local! {
-    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
-}
-
-struct Counting;
-
-// SAFETY: every call is passed to the system's allocator as it came.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.set(ALLOCATIONS.get() + 1);
-        // SAFETY: as the caller promises.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
-        // SAFETY: as the caller promises.
-        unsafe { System.dealloc(ptr, layout) }
-    }
-}
-
 #[global_allocator]
-static COUNTING: Counting = Counting;
+static ALLOCATOR: Counting = Counting;
 
 const YARD: &str = r#"
     [yard]
@@ -127,20 +104,17 @@ const ROUTE: &str = r#"
     next_hop = "02:00:00:00:01:01"
 "#;
 
-#[test]
 fn frames_move_without_allocation() {
     run_without_allocation(&format!("{YARD}{FORWARD}"), 1_000);
     run_without_allocation(&ruled(), 0); // its queues do not fill
 }
 
-#[test]
 fn bridging_and_copying_allocate_nothing() {
     let (then, warm) = run_without_allocation(&format!("{YARD}{BRIDGE}"), 1_000);
     let (copies, learnt) = (then.copies - warm.copies, then.tx_frames - warm.tx_frames);
     assert!(copies > 50_000 && learnt > copies, "{then:#?}");
 }
 
-#[test]
 fn routing_allocates_nothing() {
     let (then, _) = run_without_allocation(&format!("{YARD}{ROUTE}"), 1_000);
     assert_eq!(then.drops.get(DropReason::NoRoute), 0, "{then:#?}");
@@ -156,7 +130,6 @@ const SWITCH: &str = r#"
 
 /// Flows of the port mapping, which is too small for all of them; flows that the cache knows and that it cannot;
 /// a meter, a group, changed copies, floods and `NORMAL`. Frames for controllers alone have memory of their own.
-#[test]
 fn switching_allocates_nothing() {
     use flowyard_openflow::act::{Action, Instruction};
     use flowyard_openflow::change::{Change, Counts, Entry, Group, Meter};
@@ -355,7 +328,6 @@ fn for_balancers() -> Frames {
     frames
 }
 
-#[test]
 fn balancing_allocates_nothing_in_any_mode() {
     let mut parts = Parts::default();
     // All come in by one port, and leave by it.
@@ -371,9 +343,14 @@ fn balancing_allocates_nothing_in_any_mode() {
         total.fold(flowyard_yard::Counters::default(), |sum, core| sum.plus(&core))
     };
     let warm = run(5_000);
-    let before = ALLOCATIONS.get();
+    let before = Count::of_this_thread().calls;
     let then = run(40_000);
-    assert_eq!(ALLOCATIONS.get() - before, 0, "of {} frames", then.rx_frames - warm.rx_frames);
+    assert_eq!(
+        Count::of_this_thread().calls - before,
+        0,
+        "of {} frames",
+        then.rx_frames - warm.rx_frames
+    );
     let drops = |reason| then.drops.get(reason) - warm.drops.get(reason);
     assert!(
         then.copies > 3 && warm.drops.get(DropReason::Unresolved) > 0,
@@ -387,7 +364,7 @@ fn balancing_allocates_nothing_in_any_mode() {
     }
 }
 
-/// Runs a yard, which drops at least so many frames; its counters at the end, and after it was warm.
+/// Runs a yard, which drops at least this number of frames; its counters at the end, and after it was warm.
 fn run_without_allocation(yard: &str, dropped: u64) -> (Counters, Counters) {
     run_with(yard, dropped, None)
 }
@@ -424,9 +401,14 @@ fn run_with(yard: &str, dropped: u64, mail: Option<Message>) -> (Counters, Count
         total.fold(flowyard_yard::Counters::default(), |sum, core| sum.plus(&core))
     };
     let warm = run(2_000);
-    let before = ALLOCATIONS.get();
+    let before = Count::of_this_thread().calls;
     let then = run(20_000);
-    assert_eq!(ALLOCATIONS.get() - before, 0, "of {} frames", then.tx_frames - warm.tx_frames);
+    assert_eq!(
+        Count::of_this_thread().calls - before,
+        0,
+        "of {} frames",
+        then.tx_frames - warm.tx_frames
+    );
     assert!(before > 100, "the allocator counts");
     let moved = |count: fn(&flowyard_yard::Counters) -> u64| count(&then) - count(&warm);
     assert!(moved(|c| c.tx_frames) > 400_000, "{then:#?}");

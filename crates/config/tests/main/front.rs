@@ -26,6 +26,10 @@ use flowyard_wire::LinkType;
 use flowyard_yard::port::{Received, Rx};
 use flowyard_yard::{Counters, Parts, Tick, Yard};
 
+flowyard_testkit::tests! {
+    with_the_port_mapping_and_without_it_is_the_same_switch,
+}
+
 const PORTS: u16 = 3;
 const TABLES: usize = 3;
 const CORES: usize = 3;
@@ -53,7 +57,7 @@ type Out = BTreeMap<(usize, u64), Vec<Vec<u8>>>;
 
 /// What can be compared of a yard: frames and bytes, by what counted them.
 #[derive(PartialEq, Eq, Debug, Default)]
-struct Books {
+struct Accounts {
     out: Out,
     counted: Vec<(u64, u64)>,
     drops: Vec<(&'static str, u64)>,
@@ -256,7 +260,7 @@ impl Bed {
             }
             2 => {
                 let number = 1 + self.rng.below(PORTS.into()) as u32;
-                // Down, deaf, mute; mostly as it should be.
+                // Down, deaf, mute; mostly correct.
                 let config = [1, 4, 0x20, 0, 0, 0, 0, 0][self.rng.below(8) as usize];
                 Change::Port(Arc::new(Port { number, config, ..Port::default() }))
             }
@@ -308,7 +312,7 @@ impl Bed {
     }
 
     /// What left in the round, and what all was counted as so far.
-    fn books(&self) -> Books {
+    fn accounts(&self) -> Accounts {
         let mut out = Out::new();
         for (port, collected) in self.ports.iter().enumerate() {
             for (_, data) in collected.take().iter() {
@@ -329,7 +333,7 @@ impl Bed {
         let (rx, tx) = ((total.rx_frames, total.rx_bytes), (total.tx_frames, total.tx_bytes));
         counted.extend([rx, tx, (total.copies, 0)]);
         let drops = total.drops.iter().map(|(reason, frames)| (reason.name(), frames));
-        Books { out, counted, drops: drops.collect(), punts: self.hub.punts().len() }
+        Accounts { out, counted, drops: drops.collect(), punts: self.hub.punts().len() }
     }
 
     /// When each flow was last used: what idle timeouts go by.
@@ -388,7 +392,7 @@ fn run(seed: u64) -> (u64, u64) {
         let some: Vec<_> = some.collect();
         on.frames(&some, &mut ticks_on);
         off.frames(&some, &mut ticks_off);
-        let (with, without) = (on.books(), off.books());
+        let (with, without) = (on.accounts(), off.accounts());
         assert_eq!(with.out.len(), without.out.len(), "seed {seed}, round {round}");
         for (at, frames) in &without.out {
             assert_eq!(with.out.get(at), Some(frames), "seed {seed}, round {round}: {at:?}");
@@ -404,7 +408,6 @@ fn run(seed: u64) -> (u64, u64) {
     (on.front(), on.total().rx_frames)
 }
 
-#[test]
 fn with_the_port_mapping_and_without_it_is_the_same_switch() {
     let seeds = std::env::var("FLOWYARD_SEEDS").ok().and_then(|text| text.parse().ok());
     let (mut front, mut all) = (0, 0);
@@ -412,6 +415,6 @@ fn with_the_port_mapping_and_without_it_is_the_same_switch() {
         let (mapped, frames) = run(seed);
         (front, all) = (front + mapped, all + frames);
     }
-    println!("{front} of {all} frames by the port mapping");
+    flowyard_testkit::note!("{front} of {all} frames by the port mapping");
     assert!(front * 8 > all, "{front} of {all}: otherwise this test would prove nothing");
 }

@@ -10,6 +10,11 @@ use flowyard_wire::LinkType;
 use flowyard_yard::sim::{Faults, Sim};
 use flowyard_yard::{Counters, Message, Parts, Reload};
 
+flowyard_testkit::tests! {
+    an_elephant_moves_by_a_hold,
+    without_a_hold_it_stays,
+}
+
 const FRAMES: u64 = 20_000;
 
 /// Sends one flow faster than one core can work on it, and turns the table from queue "alone" to
@@ -70,7 +75,6 @@ fn elephant(hold_frames: usize) -> (Counters, u64) {
     (total, sim.yard.places.queues[1].queue.tail())
 }
 
-#[test]
 fn an_elephant_moves_by_a_hold() {
     let (total, through_many) = elephant(256);
     assert!(total.hold_moved == 1 && total.settle_moved == 1, "{total:#?}");
@@ -79,7 +83,6 @@ fn an_elephant_moves_by_a_hold() {
     assert_eq!((total.tx_frames, total.drops.total()), (FRAMES, 0));
 }
 
-#[test]
 fn without_a_hold_it_stays() {
     let (total, through_many) = elephant(0);
     assert_eq!((total.settle_moved, total.hold_frames), (0, 0));

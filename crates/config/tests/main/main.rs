@@ -12,10 +12,26 @@ mod split;
 mod switch;
 mod threads;
 
+flowyard_testkit::tests! {
+    mod alloc,
+    mod balance,
+    mod front,
+    mod hold,
+    mod ports,
+    mod sim,
+    mod split,
+    mod switch,
+    mod threads,
+}
+
 /// Frames that switches answered in front of their queues.
 fn front_totals(cores: &[flowyard_yard::Core]) -> u64 {
     let totals = cores.iter().filter_map(|core| core.work().ask(&flowyard_switch::TotalsAsked));
     totals
         .filter_map(|answer| answer.downcast_ref::<flowyard_switch::Totals>().map(|of| of.front))
         .sum()
+}
+
+fn main() -> std::process::ExitCode {
+    flowyard_testkit::harness::run(tests())
 }

@@ -10,6 +10,13 @@ use flowyard_wire::LinkType;
 use flowyard_yard::sim::{Faults, Sim};
 use flowyard_yard::{Counters, DropReason, Parts, Reload};
 
+flowyard_testkit::tests! {
+    odd_frames_are_dropped_by_name,
+    a_port_that_cannot_write_drops_and_says_why,
+    a_reload_is_the_difference_of_two_configurations,
+    a_reload_that_the_exact_table_does_not_take_is_refused,
+}
+
 fn text(output: &str) -> String {
     format!(
         r#"
@@ -51,7 +58,6 @@ fn run(frames: Frames, output: &str) -> (Counters, Vec<String>) {
     (total, remarks)
 }
 
-#[test]
 fn odd_frames_are_dropped_by_name() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("out.pcap");
@@ -78,7 +84,6 @@ fn odd_frames_are_dropped_by_name() {
     assert_eq!(times, [(10, 60), (20, 128), (60, 61)]);
 }
 
-#[test]
 fn a_port_that_cannot_write_drops_and_says_why() {
     let mut frames = Frames::new();
     frames.push(0, LinkType::Ethernet, &[7; 60]);
@@ -90,7 +95,6 @@ fn a_port_that_cannot_write_drops_and_says_why() {
     );
 }
 
-#[test]
 fn a_reload_is_the_difference_of_two_configurations() {
     let parse = |text: &str| Config::parse("new.toml", text).unwrap();
     let old = parse(&text("x"));
@@ -124,7 +128,6 @@ fn a_reload_is_the_difference_of_two_configurations() {
     );
 }
 
-#[test]
 fn a_reload_that_the_exact_table_does_not_take_is_refused() {
     let entry = |sport: u16| {
         format!("[[steer.exact]]\nflow = \"tcp 10.0.0.1:{sport} > 10.0.0.2:2\"\ndrop = true\n")

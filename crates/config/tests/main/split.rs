@@ -11,6 +11,10 @@ use flowyard_wire::LinkType;
 use flowyard_yard::Parts;
 use flowyard_yard::sim::{Faults, Sim};
 
+flowyard_testkit::tests! {
+    two_cores_get_nearly_twice_the_rate_out_of_one_flow,
+}
+
 const FRAMES: u64 = 20_000;
 
 /// How long `cores` cores take for the flow at 1,000 ns a frame, to its last frame; core 0 receives
@@ -53,10 +57,9 @@ fn time(cores: u16) -> Nanos {
     sent.iter().map(|(sent, _)| sent.at).max().unwrap()
 }
 
-#[test]
 fn two_cores_get_nearly_twice_the_rate_out_of_one_flow() {
     let [one, two, four] = [1, 2, 4].map(time);
     let gain = |time: Nanos| one as f64 / time as f64;
-    println!("gain: {:.2} with two cores, {:.2} with four", gain(two), gain(four));
+    flowyard_testkit::note!("gain: {:.2} with two cores, {:.2} with four", gain(two), gain(four));
     assert!(gain(two) > 1.7 && gain(four) > 3.0, "{one} {two} {four}");
 }

@@ -18,6 +18,11 @@ use flowyard_wire::LinkType;
 use flowyard_yard::Parts;
 use flowyard_yard::sim::{Faults, Sim};
 
+flowyard_testkit::tests! {
+    flows_arrive_by_mail_and_frames_leave_as_they_say,
+    errors_have_their_place_and_fix,
+}
+
 const TEXT: &str = r#"
 [yard]
 cores = 2
@@ -77,7 +82,6 @@ fn tell(sim: &mut Sim, changes: &[(u64, Change)]) {
     }
 }
 
-#[test]
 fn flows_arrive_by_mail_and_frames_leave_as_they_say() {
     let config = Config::parse("switch.toml", TEXT).unwrap();
     let ports: Vec<_> = (0..3).map(|_| Collect::default()).collect();
@@ -153,8 +157,7 @@ fn flows_arrive_by_mail_and_frames_leave_as_they_say() {
     assert_eq!(counted, 300);
 }
 
-#[test]
-fn what_is_wrong_is_told_with_its_place_and_mend() {
+fn errors_have_their_place_and_fix() {
     let wrong = |from: &str, to: &str| {
         let text = TEXT.replace(from, to);
         Config::parse("switch.toml", &text).unwrap_err().to_string()

@@ -1,6 +1,7 @@
 use std::collections::VecDeque;
 
 use flowyard_frame::{Frame, Rng, proto};
+use flowyard_testkit::{Checker, Summary, Violation, batch};
 use proptest::prelude::*;
 
 use super::*;
@@ -8,7 +9,7 @@ use super::*;
 /// A frame: its flow, and its number in the flow.
 #[derive(Clone, Copy, Debug)]
 struct Sent {
-    flow: usize,
+    flow: u64,
     number: u64,
 }
 
@@ -34,20 +35,19 @@ impl Tails for Places {
     }
 }
 
-/// The number of frames that left after a later frame of their flow, and settle's counters, when
-/// tables answer at random and cores serve at random speeds.
-fn run(seed: u64, slots: Option<usize>, flows: usize, queues: usize) -> (u64, Settled) {
+/// Whether each flow left in order, and settle's counters, when tables answer at random and cores serve
+/// at random speeds.
+fn run(
+    seed: u64,
+    slots: Option<usize>,
+    flows: usize,
+    queues: usize,
+) -> (Result<Summary, Violation>, Settled) {
     let mut random = Rng::new(seed);
     let mut below = move |n: usize| (random.bits() >> 33) as usize % n;
     let mut settle = slots.map(|slots| Settle::new(slots, seed));
     let mut places = Places(vec![Served::default(); queues]);
-    let mut sent = vec![0; flows];
-    let mut left = vec![0; flows];
-    let mut violations = 0;
-    let mut out = |frame: Sent| {
-        violations += u64::from(frame.number != left[frame.flow] + 1);
-        left[frame.flow] = left[frame.flow].max(frame.number);
-    };
+    let mut checker = Checker::new();
     let mut step = 0;
     // No frame enters after 6000 steps, but all frames inside must leave.
     while step < 6000 || places.0.iter().any(|queue| queue.head != queue.tail) {
@@ -56,7 +56,7 @@ fn run(seed: u64, slots: Option<usize>, flows: usize, queues: usize) -> (u64, Se
             let mut batch = Batch::default();
             let mut frames = Vec::new();
             for _ in 0..=below(LANES) {
-                let flow = below(flows);
+                let flow = below(flows) as u64;
                 let key = FlowKey {
                     sport: flow as u16,
                     tos: below(4) as u8, // not part of the flow
@@ -73,7 +73,7 @@ fn run(seed: u64, slots: Option<usize>, flows: usize, queues: usize) -> (u64, Se
                     0 => To::Port(1),
                     1 => To::DROP,
                     2..5 => To::Queue(below(queues) as u16),
-                    _ => To::Queue((flow % queues) as u16),
+                    _ => To::Queue((flow % queues as u64) as u16),
                 };
                 frames.push(flow);
             }
@@ -85,15 +85,14 @@ fn run(seed: u64, slots: Option<usize>, flows: usize, queues: usize) -> (u64, Se
                 if action.to.is_drop() {
                     continue;
                 }
-                sent[flow] += 1;
-                let frame = Sent { flow, number: sent[flow] };
+                let frame = Sent { flow, number: checker.enter(flow) };
                 match action.to {
                     To::Queue(queue) => {
                         let queue = &mut places.0[queue as usize];
                         queue.waiting.push_back(frame);
                         queue.tail += 1;
                     }
-                    _ => out(frame),
+                    _ => checker.leave(frame.flow, frame.number),
                 }
             }
             if let Some(settle) = &mut settle {
@@ -103,21 +102,21 @@ fn run(seed: u64, slots: Option<usize>, flows: usize, queues: usize) -> (u64, Se
         // One core at a time makes one step. A frame leaves its queue before it is done.
         let queue = &mut places.0[below(queues)];
         if let Some(frame) = queue.in_service.take() {
-            out(frame);
+            checker.leave(frame.flow, frame.number);
             queue.head += 1;
         } else {
             queue.in_service = queue.waiting.pop_front();
         }
     }
-    assert_eq!(sent, left, "every frame that was not dropped has left");
-    (violations, settle.map(|settle| settle.counts).unwrap_or_default())
+    (checker.finish(0), settle.map(|settle| settle.counts).unwrap_or_default())
 }
 
 #[test]
 fn without_settle_frames_overtake_each_other() {
     for seed in 0..10 {
-        let (violations, _) = run(seed, None, 12, 3);
-        assert!(violations > 0, "seed {seed}: a simulation that never reorders cannot test settle");
+        let (outcome, _) = run(seed, None, 12, 3);
+        let reordered = matches!(outcome, Err(Violation::Order { .. }));
+        assert!(reordered, "seed {seed}: a simulation that never reorders cannot test settle");
     }
 }
 
@@ -126,8 +125,7 @@ fn a_flow_moves_once_its_old_home_is_done_with_it() {
     let mut settle = Settle::new(64, 1);
     let mut places = Places(vec![Served::default(); 2]);
     let mut step = |to: u16, places: &mut Places| {
-        let mut batch = Batch::default();
-        batch.push(Frame::unbacked(60), FlowKey { sport: 7, ..FlowKey::ZERO }).unwrap();
+        let mut batch = batch([FlowKey { sport: 7, ..FlowKey::ZERO }]);
         batch.actions[0] = Action { counter: 3, mark: u32::from(to), ..Action::queue(to) };
         settle.settle(&mut batch, Lanes(1), places);
         assert_eq!((batch.actions[0].counter, batch.actions[0].mark), (3, u32::from(to)));
@@ -148,8 +146,8 @@ fn a_flow_moves_once_its_old_home_is_done_with_it() {
 #[test]
 fn flows_do_move_under_settle() {
     for seed in 0..10 {
-        let (violations, counts) = run(seed, Some(4096), 12, 3);
-        assert_eq!(violations, 0, "seed {seed}");
+        let (outcome, counts) = run(seed, Some(4096), 12, 3);
+        assert!(outcome.is_ok(), "seed {seed}: {outcome:?}");
         assert!(counts.moved > 50 && counts.held > 50, "seed {seed}: {counts:?}");
     }
 }
@@ -158,10 +156,9 @@ fn flows_do_move_under_settle() {
 fn a_batch_does_not_split_a_flow() {
     let mut settle = Settle::new(64, 1);
     let places = Places(vec![Served::default(); 4]);
-    let mut batch = Batch::default();
-    for lane in 0..4 {
-        batch.push(Frame::unbacked(60), FlowKey::ZERO).unwrap();
-        batch.actions[lane] = Action::queue(lane as u16);
+    let mut batch = batch([FlowKey::ZERO; 4]);
+    for (queue, action) in (0..4).zip(&mut batch.actions) {
+        *action = Action::queue(queue);
     }
     settle.settle(&mut batch, Lanes::first(4), &places);
     assert!(batch.actions[..4].iter().all(|action| action.to == To::Queue(0)));
@@ -169,13 +166,10 @@ fn a_batch_does_not_split_a_flow() {
 }
 
 #[test]
-fn a_port_is_nobodys_home() {
+fn a_port_is_never_a_home() {
     let mut settle = Settle::new(1, 1); // all flows share the slot
     let mut places = Places(vec![Served::default(); 4]);
-    let mut batch = Batch::default();
-    for sport in 0..4 {
-        batch.push(Frame::unbacked(60), FlowKey { sport, ..FlowKey::ZERO }).unwrap();
-    }
+    let mut batch = batch((0..4).map(|sport| FlowKey { sport, ..FlowKey::ZERO }));
     let wanted = [To::Port(1), To::Queue(2), To::DROP, To::Port(3)];
     let mut step = |places: &Places| {
         for (action, to) in batch.actions.iter_mut().zip(wanted) {
@@ -200,7 +194,7 @@ proptest! {
         flows in 1..40_usize,
         queues in 1..6_usize,
     ) {
-        let (violations, counts) = run(seed, Some(slots), flows, queues);
-        prop_assert_eq!(violations, 0, "{:?}", counts);
+        let (outcome, counts) = run(seed, Some(slots), flows, queues);
+        prop_assert!(outcome.is_ok(), "{outcome:?}, {counts:?}");
     }
 }

@@ -177,7 +177,7 @@ impl<B: Buckets> Cuckoo<B> {
         }
     }
 
-    /// Panics unless every `spilled` is what its definition says.
+    /// Panics if a count of spilled entries is wrong.
     #[cfg(test)]
     pub(crate) fn check(&self) {
         let mut spilled = vec![0; self.buckets.count()];
@@ -270,7 +270,7 @@ impl Tags {
     }
 }
 
-/// Bit `w` is set if word `w` equals `word`: four instructions that compilers do not find.
+/// Bit `w` is set if word `w` equals `word`. Compilers do not generate these four instructions.
 #[cfg(target_arch = "x86_64")]
 #[inline]
 #[expect(unsafe_code, reason = "vector instructions of every x86-64 processor")]

@@ -202,9 +202,8 @@ impl Exact {
         })
     }
 
-    /// Looks up the lanes of `want`, with what is known of the mask at compile time: `ADDRESSES`
-    /// when it has both addresses whole (words 0 to 3), `SLIM` when it has neither word 5 nor 7.
-    /// Returns the lanes that missed.
+    /// Looks up the lanes of `want`, compiled for kinds of masks: `ADDRESSES` if the mask has both whole
+    /// addresses (words 0 to 3), `SLIM` if it has neither word 5 nor 7. Returns the lanes that missed.
     #[inline]
     fn lookup_by<const ADDRESSES: bool, const SLIM: bool>(
         &self,
@@ -232,8 +231,8 @@ impl Exact {
         missed.without(again.without(never))
     }
 
-    /// Looks for the keys of `want` in these buckets; returns the lanes that missed. The loops that
-    /// fetch are short, so that a processor has all lanes in flight.
+    /// Looks for the keys of `want` in these buckets; returns the lanes that missed. The loops are short,
+    /// so that a processor fetches for all lanes at the same time.
     #[inline]
     fn round<const ADDRESSES: bool, const SLIM: bool>(
         &self,
@@ -247,7 +246,7 @@ impl Exact {
         let mut maybe = Lanes::NONE;
         for lane in want {
             let bucket = buckets[lane] as usize;
-            // Without a branch on what was fetched: the next lane's fetch does not wait for it.
+            // No branch depends on the fetched tags, so the next lane's fetch does not wait for them.
             let ways = columns.tags[bucket].ways(tags[lane]);
             places[lane] = (bucket * WAYS + ways.lowest()) as u32;
             maybe.0 |= u32::from(!ways.is_empty()) << lane;

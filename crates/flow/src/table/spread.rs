@@ -95,7 +95,8 @@ impl Table for Spread {
 
 #[cfg(test)]
 mod tests {
-    use flowyard_frame::{FlowKey, Frame};
+    use flowyard_frame::FlowKey;
+    use flowyard_testkit::hashed_batch;
 
     use super::*;
 
@@ -114,12 +115,7 @@ mod tests {
         let mut spread = Spread::new(4, 3).unwrap();
         spread.set(2, To::Port(9)).unwrap();
         assert_eq!(spread.set(4, To::DROP), Err(BadSpread::Index { index: 4, size: 4 }));
-        let mut batch = Batch::default();
-        for hash in 0..8 {
-            let mut frame = Frame::unbacked(60);
-            frame.hash = hash << 8 | hash;
-            batch.push(frame, FlowKey::ZERO).unwrap();
-        }
+        let mut batch = hashed_batch((0..8).map(|hash| (FlowKey::ZERO, hash << 8 | hash)));
         let all = batch.lanes();
         assert_eq!(spread.lookup(&mut batch, all), Lanes::NONE);
         let to: Vec<_> = batch.actions[..8].iter().map(|action| action.to).collect();

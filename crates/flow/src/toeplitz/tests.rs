@@ -1,7 +1,8 @@
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr};
 
-use flowyard_frame::{Frame, proto};
+use flowyard_frame::proto;
+use flowyard_testkit::batch;
 use proptest::prelude::*;
 
 use super::*;
@@ -72,42 +73,6 @@ fn microsofts_vectors() {
         let (input, len) = Fields::input(with.fields(&key), &key);
         assert_eq!(model::hash(&MICROSOFT_KEY, &input[..len]), l3l4, "{key}");
     }
-}
-
-#[test]
-fn vectors_of_the_shared_file() {
-    let shared = std::env::var("FLOWYARD_SHARED")
-        .unwrap_or_else(|_| concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared").to_owned());
-    let Ok(text) = std::fs::read_to_string(format!("{shared}/vectors/rss_microsoft.csv")) else {
-        // Not println!, which the test runner keeps to itself while a test passes.
-        let _ = std::io::Write::write_fmt(
-            &mut std::io::stderr(),
-            format_args!("skipped: needs ../shared/vectors/rss_microsoft.csv\n"),
-        );
-        return;
-    };
-    let microsoft = Toeplitz::new(&MICROSOFT_KEY).unwrap();
-    let symmetric = Toeplitz::new(&SYMMETRIC_KEY).unwrap();
-    let (with, without) = (HashTypes::default(), HashTypes::with_ports(&[]));
-    let number = |text: &str| match text.strip_prefix("0x") {
-        Some(hex) => u32::from_str_radix(hex, 16).unwrap(),
-        None => text.parse().unwrap(),
-    };
-    let mut rows = 0;
-    for row in text.lines().skip(1) {
-        let f: Vec<_> = row.split(',').collect();
-        let key = tcp(f[1], f[2].parse().unwrap(), f[3], f[4].parse().unwrap());
-        let hash = microsoft.hash_flow(&key, &with);
-        assert_eq!(hash, number(f[5]), "{row}");
-        assert_eq!(microsoft.hash_flow(&key, &without), number(f[6]), "{row}");
-        for (size, column) in [(128, 7), (512, 8), (2048, 9)] {
-            assert_eq!(hash & (size - 1), number(f[column]), "{row}");
-        }
-        assert_eq!(symmetric.hash_flow(&key, &with), number(f[10]), "{row}");
-        assert_eq!(symmetric.hash_flow(&key.reversed(), &with), number(f[11]), "{row}");
-        rows += 1;
-    }
-    assert_eq!(rows, 8);
 }
 
 #[test]
@@ -183,10 +148,7 @@ proptest! {
         let ports: &[u8] = if udp { &[6, 17, 132] } else { &[6] };
         let types = HashTypes::with_ports(ports).symmetric_xor(symmetric_xor);
         let fast = Toeplitz::new(&hash_key).unwrap();
-        let mut batch = Batch::default();
-        for key in keys.iter().filter(|key| !only_ipv4 || key.is_ipv4()) {
-            batch.push(Frame::unbacked(60), *key).unwrap();
-        }
+        let mut batch = batch(keys.into_iter().filter(|key| !only_ipv4 || key.is_ipv4()));
         for toeplitz in [fast.clone().portable(), fast] {
             toeplitz.hash_batch(&types, &mut batch);
             for lane in batch.lanes() {

@@ -138,7 +138,8 @@ fn health_of_many_makes_one_plan_and_unchanged_tables_are_shared() {
         plan.targets().filter(|t| t.service == service).map(|t| t.id).collect()
     };
     let (a, b) = (of(&before, 0), of(&before, 1));
-    let health = [(a[0], false), (a[1], false), (b[0], true), (99 << 20, false)];
+    let change = |(backend, is_up)| Change { backend, is_up };
+    let health = [(a[0], false), (a[1], false), (b[0], true), (99 << 20, false)].map(change);
     let plan = control.set_health(&health, 5).unwrap();
     assert_eq!(plan.generation(), before.generation() + 1);
     assert_eq!(plan.services()[0].weights, [0, 0]);

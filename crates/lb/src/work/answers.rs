@@ -1,66 +1,40 @@
-//! Answers: what the balancer itself sends to whoever sent a packet: ICMP errors, and that a VIP is there (RFC
-//! 792, RFC 1191, RFC 4443). The packet becomes its own answer.
+//! ICMP messages that the balancer sends to the sender of a packet: errors and echo replies (RFC 792,
+//! RFC 1191, RFC 4443). The packet is rewritten into its answer.
 //!
-//! No error about an ICMP error, a later fragment, or from or to a group (RFC 1122 section 3.2.2, RFC 4443
-//! section 2.4); and of each core no more than a thousand a second.
+//! There is no error about an ICMP error, about a fragment other than the first, or about a packet from or
+//! to a group address (RFC 1122 section 3.2.2, RFC 4443 section 2.4). A core sends at most a thousand errors
+//! a second.
 
 use std::net::IpAddr;
 
-use flowyard_frame::{Batch, FlowKey, Frag, Nanos, proto};
+use flowyard_frame::{Batch, FlowKey, Frag, Frame, proto};
 use flowyard_wire::checksum::{self, Sum};
 
+use super::balance::Balance;
+use super::exit::leave;
 use super::rewrite::Packet;
-use super::{Balance, Handle, leave};
 use flowyard_pool::Pool;
 use flowyard_yard::DropReason;
 use flowyard_yard::port::refuse;
 
-/// The most bytes of a packet that an ICMPv4 error quotes: 576 in all (RFC 1812 section 4.3.2.3).
+/// The most bytes of a packet that an ICMPv4 error quotes: 576 in total (RFC 1812 section 4.3.2.3).
 const QUOTE_V4: usize = 548;
-/// Of an ICMPv6 one: 1280 in all (RFC 4443 section 2.4).
+/// The most bytes of a packet that an ICMPv6 error quotes: 1280 in total (RFC 4443 section 2.4).
 const QUOTE_V6: usize = 1232;
-/// Answers that may follow each other at once, and in a second.
-const MOST: u32 = 1000;
-/// For one more answer.
-const EVERY: Nanos = 1_000_000_000 / MOST as Nanos;
 
-/// What is wrong with a packet.
+/// The reason for an ICMP error.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Wrong {
-    /// It is longer than this.
+    /// The packet exceeds this MTU.
     TooBig(usize),
-    /// It has been on its way for too long.
+    /// The TTL or hop limit reached 0.
     Expired,
 }
 
-/// How many answers there may be.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Allowance {
-    left: u32,
-    since: Nanos,
-}
-
-impl Default for Allowance {
-    fn default() -> Self {
-        Self { left: MOST, since: 0 }
-    }
-}
-
-impl Allowance {
-    /// Takes one, if there is one.
-    pub(super) fn take(&mut self, now: Nanos) -> bool {
-        let came = now.saturating_sub(self.since) / EVERY;
-        self.since += came * EVERY;
-        self.left = MOST.min(self.left.saturating_add(came.min(MOST.into()) as u32));
-        let has = self.left > 0;
-        self.left -= u32::from(has);
-        has
-    }
-}
-
 impl Balance {
-    /// Answers the packet in `lane` by the port it came in by, as one who is called `from`, where the
-    /// port has no address. If it may not be answered, it is dropped for `reason`.
+    /// Sends an ICMP error about the packet in `lane` to the port where it was received. The source is the
+    /// address of that port, or `from` if it has none. If no error may be sent, the packet is dropped for
+    /// `reason`.
     pub(super) fn answer_with(
         &mut self,
         (batch, lane): (&mut Batch, usize),
@@ -84,8 +58,8 @@ impl Balance {
         }
     }
 
-    /// Whether the frame of `lane` asked whether an address of the balancer is there, and now is the answer (RFC
-    /// 1122 section 3.2.2.6, RFC 4443 section 4.2).
+    /// If the frame of `lane` is an echo request to an address of the balancer, rewrites it into the reply
+    /// and returns true (RFC 1122 section 3.2.2.6, RFC 4443 section 4.2).
     pub(super) fn echoes(&self, batch: &mut Batch, lane: usize, pool: &Pool) -> bool {
         let key = batch.keys[lane];
         let icmp = if key.is_ipv6() { proto::ICMPV6 } else { proto::ICMP };
@@ -98,7 +72,7 @@ impl Balance {
                 || self.settings.local.contains(&addr)
                 || place.is_some_and(|place| place.is(addr))
         };
-        // Who has what is for nobody passed on gets pings, too.
+        // If 'pass' forwards other packets of this port, it forwards echo requests too.
         let passed = self.settings.pass.get(usize::from(key.in_port)).copied().flatten();
         let frame = pool.bytes_mut(&mut batch.frames[lane]);
         if passed.is_some() || !key.dst_ip().is_some_and(is_own) || !echo(frame, &key) {
@@ -109,7 +83,7 @@ impl Balance {
     }
 }
 
-/// Makes of an echo request its answer; what has options is left as it is.
+/// Rewrites an echo request into its reply. Returns false, without a change, for packets with options.
 fn echo(frame: &mut [u8], key: &FlowKey) -> bool {
     let Some(mut packet) = Packet::new(frame, key).filter(may_be_answered) else { return false };
     let (request, reply, plain) = if packet.v6 { (128, 129, 40) } else { (8, 0, 20) };
@@ -130,7 +104,7 @@ fn echo(frame: &mut [u8], key: &FlowKey) -> bool {
     true
 }
 
-/// Whether there may be an error about this packet.
+/// Whether an ICMP error about this packet is allowed.
 fn may_be_answered(packet: &Packet<'_>) -> bool {
     let bytes = &packet.bytes;
     if packet.is_later() || packet.l3 >= 6 && packet.to_group {
@@ -150,9 +124,9 @@ fn may_be_answered(packet: &Packet<'_>) -> bool {
     !is_error && !group(src) && !group(dst)
 }
 
-/// Makes of a frame the answer to whoever sent it. `false` if that cannot be.
+/// Rewrites a frame into an ICMP error to its sender. Returns false if that is not possible.
 pub(super) fn answer(
-    frame: Handle<'_>,
+    frame: &mut Frame,
     pool: &Pool,
     l3: usize,
     v6: bool,
@@ -178,7 +152,7 @@ pub(super) fn answer(
     let bytes = pool.bytes_mut(frame);
     let len = bytes.len() - l3;
     let (link, outer) = bytes.split_at_mut(l3);
-    // Back to who sent it.
+    // Swaps the MAC addresses.
     let (dst, rest) = link.split_at_mut(6);
     dst.swap_with_slice(&mut rest[..6]);
     let (src, dst) = addrs[..2 * n].split_at(n);
@@ -211,17 +185,4 @@ pub(super) fn answer(
         outer[22..24].copy_from_slice(&sum.to_be_bytes());
     }
     true
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_thousand_at_once_and_a_thousand_a_second() {
-        let mut allowance = Allowance::default();
-        let mut taken = |now: Nanos, tries: u32| (0..tries).filter(|_| allowance.take(now)).count();
-        assert_eq!((taken(0, 2000), taken(EVERY - 1, 2000), taken(5 * EVERY, 2000)), (1000, 0, 5));
-        assert_eq!(taken(1 << 60, 2000), 1000);
-    }
 }

@@ -1,42 +1,31 @@
-//! Packets of backends, made as if they came from the VIP; and what is nobody's.
+//! Replies of backends, whose source is translated to the VIP, and packets that belong to no service.
 
-use std::net::IpAddr;
 use std::sync::atomic::Ordering::Acquire;
 
 use crate::{ConnKey, Proxied, Stage, State};
 use flowyard_frame::{Batch, FlowKey, Frag, Nanos, proto};
 
 use super::answers::Wrong;
+use super::balance::Balance;
+use super::exit::{leave, out};
 use super::leases::Leases;
+use super::proxy;
 use super::rewrite::{Packet, Side};
-use super::{Balance, leave, out, proxy};
+use super::way::Reply;
 use flowyard_pool::Pool;
 use flowyard_yard::DropReason;
 use flowyard_yard::port::refuse;
 
-/// What an answer of a backend is to look like.
-#[derive(Clone, Copy)]
-pub(super) struct Answer {
-    /// Where it comes from.
-    pub(super) vip: IpAddr,
-    pub(super) port: u16,
-    /// Whom it is for, if that is not written in it.
-    pub(super) dst: Option<(IpAddr, u16)>,
-    /// The table and slot of its connection, if that is known.
-    pub(super) home: Option<(u16, u32)>,
-    pub(super) proxied: Proxied,
-}
-
 impl Balance {
-    /// An answer of a backend, or what is nobody's.
+    /// Handles a packet that is not to a VIP: a reply of a backend, or a packet that belongs to no service.
     pub(super) fn other(&mut self, batch: &mut Batch, lane: usize, pool: &Pool, now: Nanos) {
         let key = batch.keys[lane];
         let found = match key.fragment() {
             Frag::Later => self.answers.get(pool.bytes(&batch.frames[lane]), &key),
-            _ => self.answer(&key, Some(key.tcp_flags), now),
+            _ => self.reply(&key, Some(key.tcp_flags), now),
         };
-        if let Some(answer) = found {
-            let Answer { vip, port, dst, home, proxied } = answer;
+        if let Some(reply) = found {
+            let Reply { vip, port, dst, home, proxied } = reply;
             let Some(mut packet) = Packet::new(pool.bytes_mut(&mut batch.frames[lane]), &key)
             else {
                 return refuse(batch, lane, DropReason::Malformed);
@@ -49,8 +38,8 @@ impl Balance {
                 return self.answer_with((batch, lane), pool, Wrong::Expired, why);
             }
             if key.fragment() == Frag::First {
-                // What is later has no TCP header.
-                self.answers.put(&packet, &key, Answer { proxied: Proxied::default(), ..answer });
+                // Later fragments have no TCP header.
+                self.answers.put(&packet, &key, Reply { proxied: Proxied::default(), ..reply });
             }
             packet.one_hop();
             if proxied.stage != Stage::None {
@@ -74,31 +63,26 @@ impl Balance {
         }
     }
 
-    /// Of an answer of a backend: what it is to look like. Its TCP flags, if it is one and not only
-    /// looks like one.
-    pub(super) fn answer(
-        &mut self,
-        key: &FlowKey,
-        flags: Option<u8>,
-        now: Nanos,
-    ) -> Option<Answer> {
+    /// The translation of a reply of a backend; `None` if the packet is not one. `flags` are its TCP flags;
+    /// `None` for a packet that is only quoted and must not change the state of its connection.
+    pub(super) fn reply(&mut self, key: &FlowKey, flags: Option<u8>, now: Nanos) -> Option<Reply> {
         if !proto::has_ports(key.proto) || key.fragment() == Frag::Later {
             return None;
         }
         let (src, dst) = (key.src_ip()?, key.dst_ip()?);
         if let Some((core, slot)) = self.locals.home(dst, key.dport) {
-            // What another core's table says of a packet that changes nothing is believed for a while.
+            // A connection in another core's table, and a packet that does not change its state.
             let lease = flags
-                .filter(|&flags| usize::from(core) != self.core && Leases::<Answer>::covers(flags))
+                .filter(|&flags| usize::from(core) != self.core && Leases::<Reply>::covers(flags))
                 .map(|_| {
                     let conn = ConnKey::of(key);
                     (conn, conn.hash(self.plan.seed()), self.moves.load(Acquire))
                 });
             if let Some((conn, hash, moves)) = &lease
-                && let Some((answer, whose)) = self.answer_leases.get(conn, *hash, now, *moves)
+                && let Some((reply, whose)) = self.answer_leases.get(conn, *hash, now, *moves)
             {
                 self.whose.set(Some(whose));
-                return Some(answer);
+                return Some(reply);
             }
             let mut conns = self.table(core.into())?;
             let conn = *conns.get(slot, now)?;
@@ -106,7 +90,7 @@ impl Balance {
             let target = self.plan.target(conn.backend)?;
             let from = target.port.unwrap_or(flow.dport);
             if (target.addr, from, key.proto) != (src, key.sport, flow.proto) {
-                return None; // nobody that this connection knows
+                return None; // not from the backend of this connection
             }
             if let Some(flags) = flags {
                 conns.seen(slot, flags, now);
@@ -114,7 +98,7 @@ impl Balance {
             drop(conns);
             let whose = target.id;
             self.whose.set(Some(whose));
-            let answer = Answer {
+            let reply = Reply {
                 vip: flow.dst_ip()?,
                 port: flow.dport,
                 dst: Some((flow.src_ip()?, flow.sport)),
@@ -123,17 +107,17 @@ impl Balance {
             };
             if let Some((key, hash, moves)) = lease
                 && matches!(conn.state(), State::Open | State::Datagrams)
-                && answer.proxied.stage == Stage::None
+                && reply.proxied.stage == Stage::None
             {
-                self.answer_leases.put(&key, hash, now, moves, (answer, whose));
+                self.answer_leases.put(&key, hash, now, moves, (reply, whose));
             }
-            return Some(answer);
+            return Some(reply);
         }
         let service = &self.plan.returning(src, key.proto, key.sport)?.service;
         self.whose.set(self.plan.returned_by(src, key.proto, key.sport).map(|target| target.id));
         let moved = service.backends.iter().any(|b| b.addr == src && b.port == Some(key.sport));
         let port = if moved { *service.ports.start() } else { key.sport };
         let proxied = Proxied::default();
-        Some(Answer { vip: service.vip, port, dst: None, home: None, proxied })
+        Some(Reply { vip: service.vip, port, dst: None, home: None, proxied })
     }
 }

@@ -1,22 +1,22 @@
-//! What a balancer counts: for the backend that a packet went to or came from, or else for the
-//! service it was for.
+//! Traffic counters of the balancer: a packet is counted for the backend that it is sent to or comes
+//! from, or for its service if there is no backend.
 
 use crate::{Cell, REASONS};
 use flowyard_frame::{Batch, To};
 
-use super::Balance;
+use super::balance::Balance;
 use flowyard_yard::DropReason;
 
-/// There is a number for each reason; 0 is none.
+// Every reason has a counter; code 0 is not a reason.
 const _: () = assert!(DropReason::ALL.len() < REASONS);
 
 impl Balance {
-    /// Where this core counts for the backend that the last packet was for.
+    /// This core's counters of the backend of the current packet.
     fn cell(&self) -> Option<&Cell> {
         self.plan.target(self.whose.get()?)?.counts.of(self.core)
     }
 
-    /// The packet of `lane`, of so many bytes, went to a backend; or it was dropped.
+    /// Counts the packet of `lane`, which had `bytes` bytes, as sent to the backend or as dropped.
     #[inline]
     pub(super) fn went_in(&self, batch: &Batch, lane: usize, bytes: u64) {
         let Some(cell) = self.cell() else { return };
@@ -26,7 +26,8 @@ impl Balance {
         }
     }
 
-    /// The packet of `lane`, of so many bytes, came from a backend, if one is known.
+    /// Counts the packet of `lane`, which had `bytes` bytes, as a reply of the backend or as dropped. Does
+    /// nothing if the packet has no backend.
     #[inline]
     pub(super) fn came_out(&self, batch: &Batch, lane: usize, bytes: u64) {
         let Some(cell) = self.cell() else { return };
@@ -36,7 +37,7 @@ impl Balance {
         }
     }
 
-    /// A connection with a backend began.
+    /// Counts a new connection to a backend.
     #[cold]
     pub(super) fn connected(&self, backend: u32) {
         let cell = self.plan.target(backend).and_then(|target| target.counts.of(self.core));
@@ -45,7 +46,7 @@ impl Balance {
         }
     }
 
-    /// A packet for a service was dropped, and there was no backend for it.
+    /// Counts a packet to a service that was dropped before a backend was chosen.
     #[cold]
     pub(super) fn unserved(&self, service: u16, reason: DropReason) {
         let table = self.plan.services().get(usize::from(service));

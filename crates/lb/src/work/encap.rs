@@ -1,4 +1,4 @@
-//! Tunnels to backends: IP in IP, and Generic UDP Encapsulation.
+//! Tunnels to backends: IP in IP and Generic UDP Encapsulation (GUE).
 //!
 //! ```text
 //!  [eth | tags | IP packet]  ──>  [eth | tags | outer IP | (UDP 6080) | IP packet]
@@ -7,19 +7,17 @@
 use std::net::IpAddr;
 
 use crate::Mode;
-use flowyard_frame::proto;
+use flowyard_frame::{Frame, proto};
 use flowyard_wire::checksum::{self, Sum};
 
-use super::Handle;
 use flowyard_pool::Pool;
 
 /// The UDP port of GUE (IANA).
 const GUE: u16 = 6080;
 
-/// Puts the packet at `l3` into a tunnel. `false`, and nothing is changed, if the buffer has no room
-/// for it.
+/// Puts a tunnel header in front of the packet at `l3`. Returns false if the buffer has no space for it.
 pub(super) fn wrap(
-    frame: Handle<'_>,
+    frame: &mut Frame,
     pool: &Pool,
     l3: usize,
     mode: Mode,
@@ -39,13 +37,13 @@ pub(super) fn wrap(
     if len > inner.len() || len + head > usize::from(u16::MAX) {
         return false;
     }
-    // Padding behind the packet has no place in a tunnel.
+    // Removes Ethernet padding after the packet.
     pool.truncate(frame, l3 + len);
     if !pool.insert(frame, l3, head) {
         return false;
     }
     let tos = if v6 { start[0] << 4 | start[1] >> 4 } else { start[1] };
-    // What may be cut inside may be cut outside, under the same identification (RFC 6864).
+    // The outer header allows fragmentation if the inner one does, with the same identification (RFC 6864).
     let (id, flags) = if v6 { (0, 0x4000) } else { (word(4), word(6) & 0x4000) };
     let bytes = pool.bytes_mut(frame);
     let eth_type: u16 = if dst.is_ipv6() { 0x86dd } else { 0x0800 };
@@ -72,7 +70,7 @@ pub(super) fn wrap(
             20
         }
         (IpAddr::V6(src), IpAddr::V6(dst)) => {
-            // The flow label spreads tunnels over paths, as the source port does (RFC 6438).
+            // The flow label distributes tunnels over paths, as the source port does (RFC 6438).
             let label = (hash >> 40) as u32 & 0xf_ffff;
             put(0, &(6 << 28 | u32::from(tos) << 20 | label).to_be_bytes());
             put(4, &((after - 40) as u16).to_be_bytes());
@@ -84,25 +82,31 @@ pub(super) fn wrap(
         _ => return false,
     };
     if mode == Mode::Gue {
-        let sport = 0xc000 | (hash >> 48) as u16 & 0x3fff;
-        let length = (after - udp) as u16;
-        let header = [sport, GUE, length, 0].map(u16::to_be_bytes);
-        outer[udp..udp + 8].copy_from_slice(header.as_flattened());
-        if udp == 40 {
-            // Over IPv6 there must be one (RFC 8200 section 8.1).
-            let pseudo = Sum::ZERO.bytes(&outer[8..40]).word(length.into()).word(proto::UDP.into());
-            let sum = match pseudo.bytes(&outer[udp..]).finish() {
-                0 => 0xffff,
-                sum => sum,
-            };
-            outer[udp + 6..udp + 8].copy_from_slice(&u16::to_be_bytes(sum));
-        }
+        udp_header(outer, udp, hash);
     }
     true
 }
 
-/// The tunnel of ours that an ICMP error quotes: where it leads, and where in `message` the packet in it
-/// starts, if that much is quoted. `source` is where our tunnels come from.
+/// Writes the UDP header of a GUE tunnel at `udp` of the packet `outer`.
+fn udp_header(outer: &mut [u8], udp: usize, hash: u64) {
+    let sport = 0xc000 | (hash >> 48) as u16 & 0x3fff;
+    let length = (outer.len() - udp) as u16;
+    let header = [sport, GUE, length, 0].map(u16::to_be_bytes);
+    outer[udp..udp + 8].copy_from_slice(header.as_flattened());
+    if udp == 40 {
+        // IPv6 requires a checksum (RFC 8200 section 8.1).
+        let pseudo = Sum::ZERO.bytes(&outer[8..40]).word(length.into()).word(proto::UDP.into());
+        let sum = match pseudo.bytes(&outer[udp..]).finish() {
+            0 => 0xffff,
+            sum => sum,
+        };
+        outer[udp + 6..udp + 8].copy_from_slice(&u16::to_be_bytes(sum));
+    }
+}
+
+/// The tunnel of this balancer that an ICMP error quotes: its destination, and the offset in `message` of
+/// the packet in the tunnel, which may be beyond the quoted bytes. `source` is the source address of the
+/// balancer's tunnels.
 pub(super) fn inside_of(
     message: &[u8],
     v6: bool,

@@ -1,9 +1,9 @@
-//! ICMP errors, to those whom they concern.
+//! ICMP errors about packets of connections: forwarded to the sender of the quoted packet.
 //!
 //! ```text
-//!  from the client's side   quotes VIP > client          to the backend, as about its own packet
-//!  from the backend's side  quotes client > backend      to the client, as about its own packet
-//!                           quotes a tunnel              its path's MTU is noted, and the client told
+//!  from the client's side   quotes VIP > client       to the backend, translated to the packet it sent
+//!  from the backend's side  quotes client > backend   to the client, translated to the packet it sent
+//!                           quotes a tunnel           the path MTU is recorded, the client is notified
 //! ```
 
 use std::net::IpAddr;
@@ -14,15 +14,19 @@ use flowyard_frame::{Batch, FlowKey, Frag, Nanos, proto};
 use flowyard_wire::checksum;
 
 use super::answers::{Wrong, answer};
+use super::balance::Balance;
 use super::encap::inside_of;
-use super::rewrite::{Packet, Side};
-use super::{Answer, Balance, Way, out, proxy};
+use super::exit::out;
+use super::proxy;
+use super::rewrite::{Packet, Side, l3_of};
+use super::way::{Reply, Way};
 use flowyard_pool::Pool;
 use flowyard_yard::DropReason;
 use flowyard_yard::port::refuse;
 
 impl Balance {
-    /// What is for a VIP and has no ports: an error about a packet from it, or nothing for us.
+    /// Handles a packet to a VIP that has no ports: an ICMP error about a packet from the VIP, or a packet
+    /// that belongs to no service.
     pub(super) fn error(&mut self, batch: &mut Batch, lane: usize, pool: &Pool, now: Nanos) {
         let key = batch.keys[lane];
         let v6 = key.is_ipv6();
@@ -60,10 +64,14 @@ impl Balance {
                 return refuse(batch, lane, DropReason::TtlExpired);
             }
             packet.one_hop();
-            // The backend knows the packet as from its own address, to the client as it knows it.
-            let ends = [Some((target.addr, target.port)), client];
-            let outer = [None, Some(target.addr)];
-            if !translate(&mut packet, &about.flow, (ends, outer), Proxied::default()) {
+            // The backend sent the packet from its own address to the client's address as it sees it.
+            let view = View {
+                src: Some((target.addr, target.port)),
+                dst: client,
+                outer_src: None,
+                outer_dst: Some(target.addr),
+            };
+            if !translate(&mut packet, &about.flow, view, Proxied::default()) {
                 return refuse(batch, lane, DropReason::Malformed);
             }
             self.whose.set(Some(way.backend));
@@ -72,8 +80,8 @@ impl Balance {
         self.forward(batch, lane, pool, way, hash);
     }
 
-    /// Whether what is for no VIP and has no ports was an error from the way to a backend, and is
-    /// dealt with.
+    /// Handles the packet of `lane`, which is not to a VIP, if it is an ICMP error about a packet to a backend.
+    /// Returns whether it was.
     pub(super) fn is_error_behind(
         &mut self,
         batch: &mut Batch,
@@ -97,37 +105,42 @@ impl Balance {
             && let Some(room) = self.note_path(backend, path_mtu(message, v6))
         {
             let at = packet.l3 + packet.l4 + inner;
-            self.tell_who_is_in_it(batch, lane, pool, (room, at));
+            self.notify_client(batch, lane, pool, (room, at));
             return true;
         }
         let Some(about) = quoted(message, v6) else { return false };
-        // An answer to the quoted packet is what would come from there.
-        let Some(Answer { vip, port, dst, proxied, .. }) =
-            self.answer(&about.flow.reversed(), None, now)
+        // The translation of a reply to the quoted packet is the reverse of the one that is needed.
+        let Some(Reply { vip, port, dst, proxied, .. }) =
+            self.reply(&about.flow.reversed(), None, now)
         else {
             return false;
         };
         if about.flow.src_ip() != key.dst_ip() {
-            return false; // not to who sent it
+            return false; // not addressed to the sender of the quoted packet
         }
         if packet.is_expired() {
             refuse(batch, lane, DropReason::TtlExpired);
             return true;
         }
         packet.one_hop();
-        // The client knows the packet as its own, to the VIP; and no router behind that.
+        // The client sent the packet to the VIP, and does not know routers behind it.
         let client = dst.map(|(addr, port)| (addr, Some(port)));
-        let ends = [client, Some((vip, Some(port)))];
-        let outer = [Some(vip), client.map(|(addr, _)| addr)];
-        match translate(&mut packet, &about.flow, (ends, outer), proxied) {
+        let view = View {
+            src: client,
+            dst: Some((vip, Some(port))),
+            outer_src: Some(vip),
+            outer_dst: client.map(|(addr, _)| addr),
+        };
+        match translate(&mut packet, &about.flow, view, proxied) {
             true => out(batch, lane, pool, self.settings.clients, self.clients.as_deref()),
             false => refuse(batch, lane, DropReason::Malformed),
         }
         true
     }
 
-    /// A router says what fits through a tunnel to `backend`, if anything (RFC 2003 section 5.1). `None` if
-    /// there is no such tunnel; else what is left of that for a client's packet.
+    /// Records the path MTU of the tunnels to `backend` that a router reported, if it reported one (RFC 2003
+    /// section 5.1). Returns `None` if there is no such tunnel, or else the MTU that is left for a client's
+    /// packet.
     fn note_path(&self, backend: IpAddr, mtu: Option<usize>) -> Option<Option<usize>> {
         let tunnels = |mode| matches!(mode, Mode::Ipip | Mode::Gue);
         let mut room = None;
@@ -140,9 +153,9 @@ impl Balance {
         room
     }
 
-    /// Makes of an error about a tunnel one for the client whose packet stands at `at`, if it is
-    /// there and no more than `room` bytes of it fit.
-    fn tell_who_is_in_it(
+    /// Rewrites an error about a tunnel into one for the client whose packet is quoted at offset `at` of the
+    /// frame, with `room` as the MTU. Drops it if the packet is not quoted or there is no MTU.
+    fn notify_client(
         &self,
         batch: &mut Batch,
         lane: usize,
@@ -150,7 +163,7 @@ impl Balance {
         (room, at): (Option<usize>, usize),
     ) {
         let frame = &mut batch.frames[lane];
-        let l3 = super::l3_of(pool.bytes(frame)).unwrap_or_default();
+        let l3 = l3_of(pool.bytes(frame)).unwrap_or_default();
         let inner = pool.bytes(frame).get(at..).unwrap_or_default();
         let v6 = inner.first().is_some_and(|first| first >> 4 == 6);
         let vip = match (inner.get(16..20), inner.get(24..40)) {
@@ -158,7 +171,7 @@ impl Balance {
             (Some(dst), _) if !v6 => dst.first_chunk::<4>().map(|dst| IpAddr::from(*dst)),
             _ => None,
         };
-        // What was cut may be cut again: only who may not cut is to be told.
+        // Only a sender that forbids fragmentation needs to be notified.
         let may_not_be_cut = v6 || inner.get(6).is_some_and(|flags| flags & 0x40 != 0);
         let vip = vip.filter(|vip| self.plan.is_vip(*vip) && may_not_be_cut);
         let (Some(vip), Some(room)) = (vip, room) else {
@@ -176,7 +189,7 @@ impl Balance {
     }
 }
 
-/// The MTU that a router says the way has, if this is what its error says.
+/// The path MTU in an ICMP error; `None` for other errors.
 fn path_mtu(message: &[u8], v6: bool) -> Option<usize> {
     let word = |at: usize| Some(u16::from_be_bytes(*message.get(at..)?.first_chunk()?));
     let mtu = match (message.first_chunk()?, v6) {
@@ -184,44 +197,48 @@ fn path_mtu(message: &[u8], v6: bool) -> Option<usize> {
         ([2, 0], true) => usize::from(word(6)?).max(usize::from(word(4)?) << 16),
         _ => return None,
     };
-    // Below, somebody lies, or knows nothing better (RFC 1191 section 5, RFC 8201 section 4).
+    // Smaller values are invalid or unspecified (RFC 1191 section 5, RFC 8201 section 4).
     Some(mtu.max(if v6 { 1280 } else { 576 }))
 }
 
-/// An address, and a port if it is another.
+/// An address, and a port if it must be translated.
 type End = (IpAddr, Option<u16>);
 
-/// Has an error about a packet of `flow` look as somebody else sees it: the source and destination of
-/// the quoted packet, and of its own.
-fn translate(
-    outer: &mut Packet<'_>,
-    flow: &FlowKey,
-    (ends, [src, dst]): ([Option<End>; 2], [Option<IpAddr>; 2]),
-    proxied: Proxied,
-) -> bool {
+/// The addresses of an ICMP error as its receiver must see them; `None` is not translated.
+#[derive(Clone, Copy)]
+struct View {
+    /// Source of the quoted packet.
+    src: Option<End>,
+    /// Destination of the quoted packet.
+    dst: Option<End>,
+    /// Source of the error.
+    outer_src: Option<IpAddr>,
+    /// Destination of the error.
+    outer_dst: Option<IpAddr>,
+}
+
+/// Translates an error about a packet of `flow`. Returns false if that is not possible.
+fn translate(outer: &mut Packet<'_>, flow: &FlowKey, view: View, proxied: Proxied) -> bool {
+    let View { outer_src: src, outer_dst: dst, .. } = view;
     let l4 = outer.l4;
     let sum = |outer: &Packet<'_>| !checksum::checksum(outer.bytes.get(l4..).unwrap_or_default());
     let before = sum(outer);
     let Some(inner) = outer.bytes.get_mut(l4 + HEADER..) else { return false };
-    if !inside(inner, flow, ends, proxied) {
+    if !inside(inner, flow, view, proxied) {
         return false;
     }
     let after = sum(outer);
     let Some(check) = outer.bytes.get_mut(l4 + 2..l4 + 4) else { return false };
     let old = u16::from_be_bytes([check[0], check[1]]);
     check.copy_from_slice(&checksum::update(old, before, after).to_be_bytes());
-    // The addresses are under the checksum of ICMPv6, too.
+    // The checksum of ICMPv6 also covers the addresses; `Packet::translate` updates it.
     src.is_none_or(|src| outer.translate(Side::Src, src, None))
         && dst.is_none_or(|dst| outer.translate(Side::Dst, dst, None))
 }
 
-/// The quoted packet: its addresses and ports, and those of its checksums that are there.
-fn inside(
-    packet: &mut [u8],
-    flow: &FlowKey,
-    [src, dst]: [Option<End>; 2],
-    proxied: Proxied,
-) -> bool {
+/// Translates addresses and ports of the quoted packet, and the checksums that are in the quoted bytes.
+fn inside(packet: &mut [u8], flow: &FlowKey, view: View, proxied: Proxied) -> bool {
+    let View { src, dst, .. } = view;
     let Some(about) = l4_of(packet) else { return false };
     let check = match flow.proto {
         proto::TCP => about + 16,
@@ -264,7 +281,7 @@ fn inside(
     moved
 }
 
-/// Where the transport header of a quoted packet is.
+/// Offset of the transport header of a quoted packet.
 fn l4_of(packet: &[u8]) -> Option<usize> {
     let v6 = packet.first()? >> 4 == 6;
     let headers = flowyard_wire::Headers::parse(flowyard_wire::LinkType::RawIp, packet);

@@ -1,6 +1,6 @@
-//! Explain: which backend a connection goes to, and why. For people who ask; no packet is touched.
+//! The backend that a connection goes to, and the reason, for `flowyard lb trace`. No packet is involved.
 //!
-//! Thread-safety: any thread; each core's connections are locked for as long as one is looked for.
+//! Thread-safety: any thread may call this. The connection table of each core is locked during its lookup.
 
 use std::sync::{Arc, PoisonError};
 
@@ -9,85 +9,85 @@ use flowyard_frame::{FlowKey, Nanos};
 
 use super::Hub;
 
-/// Which backend a connection goes to, and why. Services and backends are numbered as in the plan.
+/// The backend that a connection goes to, and the reason.
 #[derive(Clone, Debug)]
 pub struct Explained {
-    /// The plan it goes by.
+    /// The plan from which the answer was computed.
     pub plan: Arc<Plan>,
-    /// The service.
+    /// The index of the service in the plan.
     pub service: Option<u16>,
-    /// The backend, if one is sure.
+    /// The ID of the backend, if it can be determined.
     pub backend: Option<u32>,
-    /// Why.
+    /// The reason.
     pub why: Because,
     /// The hash of the connection.
     pub hash: u64,
-    /// The number of its entry in the table.
+    /// The entry of the Maglev table that the connection hashes to.
     pub entry: usize,
-    /// How many entries there are.
+    /// The size of the Maglev table.
     pub entries: usize,
-    /// The checksum of the table.
+    /// The checksum of the Maglev table.
     pub checksum: u64,
-    /// The backend in that entry: for packets of which nothing is known.
+    /// The backend in that entry, which gets packets of an established connection without an entry.
     pub fall_back: Option<u32>,
-    /// A connection that is kept with a backend that is down or gone.
+    /// An entry of a connection table that is not used because its backend is down or was removed.
     pub left: Option<Kept>,
 }
 
-/// Why a connection goes where it goes.
+/// What decides about the backend of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Because {
-    /// No service has this address, protocol and port; but one of another port or protocol may.
+    /// No service has this address, protocol and port.
     NoService {
-        /// Whether the address is a VIP.
+        /// Whether another service has the address.
         is_vip: bool,
     },
-    /// It comes from a backend (by DNAT): it is an answer.
+    /// The packet is a reply of a DNAT backend.
     Answer,
-    /// It is kept.
+    /// A connection table has an entry.
     Kept(Kept),
-    /// It is new, and goes by the entry of the table.
+    /// The connection is new, and the Maglev table decides.
     Entry,
-    /// It is new, and goes in turns: only the core that gets it knows to whom.
+    /// The connection is new, and round robin decides. Only the receiving core knows its position.
     Turns,
-    /// It is new, and goes where the fewest connections are.
+    /// The connection is new, and the backend with the fewest connections is chosen.
     Fewest,
-    /// No backend takes new connections.
+    /// No backend accepts new connections.
     NoBackend,
 }
 
-/// A connection that is kept.
+/// An entry of a connection table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Kept {
-    /// The core that keeps it.
+    /// The core that the table belongs to.
     pub core: u16,
-    /// Its slot there.
+    /// The slot of the entry.
     pub slot: u32,
-    /// Its backend.
+    /// The ID of the backend.
     pub backend: u32,
-    /// What it is doing.
+    /// The state of the connection.
     pub state: State,
 }
 
-/// How full a core's table of connections is.
+/// The occupancy of a connection table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Occupancy {
-    /// Connections.
+    /// Entries in the table.
     pub connections: usize,
-    /// Of these, those that are opening.
+    /// Half-open connections among them.
     pub opening: usize,
-    /// The most.
+    /// The largest number of entries.
     pub capacity: usize,
 }
 
 impl Hub {
-    /// Which backend packets of `flow` go to, and why.
+    /// The backend that packets of `flow` go to, and the reason.
     #[must_use]
     pub fn explain(&self, flow: &FlowKey, now: Nanos) -> Explained {
         let plan = self.plan();
         let conn = ConnKey::of(flow);
         let hash = conn.hash(plan.seed());
-        let mut told = Explained {
+        let mut explained = Explained {
             service: None,
             backend: None,
             why: Because::NoService { is_vip: flow.dst_ip().is_some_and(|dst| plan.is_vip(dst)) },
@@ -103,27 +103,27 @@ impl Hub {
         let Some(service) = at else {
             let from = flow.src_ip().and_then(|src| plan.returned_by(src, flow.proto, flow.sport));
             if let Some(from) = from {
-                (told.service, told.backend) = (Some(from.service), Some(from.id));
-                told.why = Because::Answer;
+                (explained.service, explained.backend) = (Some(from.service), Some(from.id));
+                explained.why = Because::Answer;
             }
-            return told;
+            return explained;
         };
-        told.service = Some(service);
+        explained.service = Some(service);
         if let Some(entry) = plan.entry(service, &conn, hash) {
-            (told.entry, told.entries) = (entry.entry, entry.entries);
-            told.checksum = entry.checksum;
-            told.fall_back = entry.target.map(|target| target.id);
+            (explained.entry, explained.entries) = (entry.entry, entry.entries);
+            explained.checksum = entry.checksum;
+            explained.fall_back = entry.target.map(|target| target.id);
         }
         let keeps = |kept: &Kept| plan.target(kept.backend).is_some_and(|target| target.keeps);
         if let Some(kept) = self.kept(&conn, hash, now, keeps) {
             if keeps(&kept) {
-                (told.backend, told.why) = (Some(kept.backend), Because::Kept(kept));
-                return told;
+                (explained.backend, explained.why) = (Some(kept.backend), Because::Kept(kept));
+                return explained;
             }
-            told.left = Some(kept);
+            explained.left = Some(kept);
         }
         let choice = plan.services().get(usize::from(service)).map(|table| table.service.choice);
-        (told.backend, told.why) = match (told.fall_back, choice) {
+        (explained.backend, explained.why) = match (explained.fall_back, choice) {
             (None, _) => (None, Because::NoBackend),
             (Some(_), Some(Choice::RoundRobin)) => (None, Because::Turns),
             (Some(_), Some(Choice::LeastConnections)) => {
@@ -131,11 +131,11 @@ impl Hub {
             }
             (Some(backend), _) => (Some(backend), Because::Entry),
         };
-        told
+        explained
     }
 
-    /// The connection with this key, whichever core keeps it: one that `stays`, if there is one, for a
-    /// core that has another asks the others before it chooses anew.
+    /// The entry of the connection with this key in any core's table. An entry for which `stays` is true has
+    /// priority, because a core whose entry is not usable queries the other cores before it chooses again.
     fn kept(
         &self,
         key: &ConnKey,
@@ -153,7 +153,7 @@ impl Hub {
         all.reduce(|first, next| if stays(&first) || !stays(&next) { first } else { next })
     }
 
-    /// How full the tables of connections are, by core.
+    /// The occupancy of each core's connection table.
     #[must_use]
     pub fn occupancy(&self) -> Vec<Occupancy> {
         let of = |conns: &Conns| Occupancy {

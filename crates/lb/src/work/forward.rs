@@ -1,19 +1,21 @@
-//! Packets of clients, made as their backend's mode wants them.
+//! Forwarding of client packets to a backend, as its mode requires.
 
 use crate::{Mode, Target};
-use flowyard_frame::{Batch, FlowKey, Frag, proto};
+use flowyard_frame::{Batch, FlowKey, Frag, Frame, proto};
 
 use super::answers::Wrong;
+use super::balance::Balance;
+use super::encap;
+use super::exit::out;
 use super::locals::Local;
 use super::rewrite::{Packet, Side};
-use super::ways::Way;
-use super::{Balance, encap, out};
+use super::way::Way;
 use flowyard_pool::Pool;
 use flowyard_yard::DropReason;
 use flowyard_yard::port::refuse;
 
 impl Balance {
-    /// Rewrites the packet of `lane` for the backend at the end of its way, and sends it there.
+    /// Rewrites the packet of `lane` for its backend and sends it there.
     pub(super) fn forward(
         &mut self,
         batch: &mut Batch,
@@ -50,13 +52,7 @@ impl Balance {
             packet.clamp_mss(mss);
         }
         let overhead = target.mode.overhead(target.addr.is_ipv6());
-        let mut mtu = service.mtu.map(usize::from);
-        if overhead > 0
-            && let Some(path) = self.hops.get(target).and_then(|hop| hop.mtu(self.now))
-        {
-            mtu = Some(mtu.map_or(path, |mtu| mtu.min(path)));
-        }
-        if let Some(mtu) = mtu
+        if let Some(mtu) = self.mtu(target, service.mtu)
             && packet.ip_len() + overhead > mtu
         {
             if !packet.may_not_be_cut() {
@@ -87,12 +83,9 @@ impl Balance {
                     && packet.translate(Side::Src, addr, Some(port))
             }
             Mode::Ipip | Mode::Gue => {
-                let Some(source) = self.locals.source(target.addr.is_ipv6()) else {
-                    return refuse(batch, lane, DropReason::NoRoute);
-                };
                 let l3 = packet.l3;
-                if !encap::wrap(frame, pool, l3, target.mode, (source, target.addr), hash) {
-                    return refuse(batch, lane, DropReason::TooLong);
+                if let Err(reason) = self.tunnel(frame, pool, l3, target, hash) {
+                    return refuse(batch, lane, reason);
                 }
                 true
             }
@@ -103,10 +96,37 @@ impl Balance {
         self.send(batch, lane, pool, target);
     }
 
+    /// The largest IP packet on the path to a backend: the configured `limit`, or the path MTU of a tunnel if
+    /// that is smaller. `None` is no limit.
+    fn mtu(&self, target: &Target, limit: Option<u16>) -> Option<usize> {
+        let limit = limit.map(usize::from);
+        if !matches!(target.mode, Mode::Ipip | Mode::Gue) {
+            return limit;
+        }
+        let path = self.hops.get(target).and_then(|hop| hop.mtu(self.now));
+        limit.into_iter().chain(path).min()
+    }
+
+    /// Puts the packet at `l3` into a tunnel to a backend.
+    fn tunnel(
+        &self,
+        frame: &mut Frame,
+        pool: &Pool,
+        l3: usize,
+        target: &Target,
+        hash: u64,
+    ) -> Result<(), DropReason> {
+        let source = self.locals.source(target.addr.is_ipv6()).ok_or(DropReason::NoRoute)?;
+        match encap::wrap(frame, pool, l3, target.mode, (source, target.addr), hash) {
+            true => Ok(()),
+            false => Err(DropReason::TooLong),
+        }
+    }
+
     /// Sends the frame of `lane` to a backend.
     pub(super) fn send(&self, batch: &mut Batch, lane: usize, pool: &Pool, target: &Target) {
         let neighbour = match target.exit.via {
-            None => None, // its MAC address is written
+            None => None, // its MAC address is configured
             Some(_) => self.hops.get(target).and_then(|hop| hop.neighbour.as_deref()),
         };
         out(batch, lane, pool, target.exit, neighbour);

@@ -1,29 +1,30 @@
-//! Fragments: later ones have no ports, so what was found for the first of their packet holds for them.
+//! Fragments: fragments after the first have no ports, so they are handled like the first fragment of
+//! their packet.
 //!
-//! All fragments between two hosts are one flow to the yard (`steer` sends them to one core), which is
-//! the second hop by 3-tuple of the Maglev paper (section 4.3); here is its table. A later fragment
-//! that comes before the first is dropped, and counted: nobody knows whose it is.
+//! The engine steers all fragments between two hosts to one core, which corresponds to the second hop by
+//! 3-tuple of the Maglev paper (section 4.3). This is the table on that core. A later fragment that
+//! arrives before the first is dropped and counted, because its connection is unknown.
 //!
-//! Invariants: fixed in size; a newer packet takes the place of an older one.
+//! Invariants: the size is fixed; a newer packet replaces an older one in the same entry.
 
 use crate::ConnKey;
 use flowyard_frame::FlowKey;
 
-use super::l3_of;
-use super::rewrite::Packet;
+use super::rewrite::{Packet, l3_of};
 
-/// Packets that are remembered.
+/// Number of entries.
 const PLACES: usize = 4096;
 
 #[derive(Clone, Copy)]
 struct Entry<T> {
-    /// Addresses and protocol; the identification.
+    /// Addresses and protocol, without ports.
     whose: ConnKey,
+    /// The identification field of the IP header.
     id: u32,
     found: T,
 }
 
-/// What was found for first fragments.
+/// A value for each packet whose first fragment was seen.
 pub(super) struct Fragments<T> {
     entries: Box<[Option<Entry<T>>]>,
 }
@@ -33,14 +34,14 @@ impl<T: Copy> Fragments<T> {
         Self { entries: vec![None; PLACES].into() }
     }
 
-    /// Remembers what was found for a first fragment, before it is changed.
+    /// Stores the value of a first fragment. The packet must not have been modified yet.
     pub(super) fn put(&mut self, packet: &Packet<'_>, key: &FlowKey, found: T) {
         let Some(id) = id(packet.bytes, key.is_ipv6()) else { return };
         let (whose, at) = place(key, id);
         self.entries[at] = Some(Entry { whose, id, found });
     }
 
-    /// What holds for a later one.
+    /// The value stored for the packet of a later fragment.
     pub(super) fn get(&self, bytes: &[u8], key: &FlowKey) -> Option<T> {
         let id = id(bytes.get(l3_of(bytes)?..)?, key.is_ipv6())?;
         let (whose, at) = place(key, id);
@@ -59,7 +60,7 @@ fn id(packet: &[u8], v6: bool) -> Option<u32> {
     if !v6 {
         return Some(u16::from_be_bytes(*packet.get(4..)?.first_chunk()?).into());
     }
-    // RFC 8200 section 4.5: behind hop-by-hop, destination and routing headers.
+    // RFC 8200 section 4.5: after hop-by-hop, destination and routing headers.
     let (mut next, mut at) = (*packet.get(6)?, 40);
     for _ in 0..8 {
         let header = packet.get(at..)?.first_chunk::<8>()?;

@@ -1,8 +1,9 @@
-//! Hops: what is known of the way to each backend, beside the plan.
+//! Next hops: what has been learnt about the path to each backend.
 //!
-//! Made with every plan, where plans are made; what is known of a backend that stays, stays.
+//! The next hops are rebuilt with every plan, by the thread that builds plans. The state of a backend
+//! that exists in both plans is kept.
 //!
-//! Thread-safety: shared and read-only; neighbours are atomic.
+//! Thread-safety: shared and read-only; neighbours and path MTUs are atomic.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,20 +13,20 @@ use flowyard_frame::Nanos;
 
 use flowyard_works::neighbour::{Neighbour, Neighbours};
 
-/// The way to a backend.
+/// The path to a backend.
 #[derive(Debug)]
 pub(super) struct Hop {
-    /// The backend's number.
+    /// The backend's ID.
     id: u32,
-    /// The next hop, if its MAC address is asked for.
+    /// The next hop, if its MAC address must be resolved.
     pub(super) neighbour: Option<Arc<Neighbour>>,
-    /// What a router said fits through to it, in bytes, and until when that is believed, in seconds: in the low
-    /// 32 bits and the high ones. 0 is nothing.
+    /// The low 32 bits are the path MTU that a router reported, in bytes; the high 32 bits are the time at
+    /// which it expires, in seconds. 0 is no report.
     path: AtomicU64,
 }
 
-/// For how long the MTU of a path is believed (RFC 1191 section 6.3, RFC 8201 section 4).
-const BELIEVED: Nanos = 600_000_000_000;
+/// Lifetime of a path MTU (RFC 1191 section 6.3, RFC 8201 section 4).
+const LIFETIME: Nanos = 600_000_000_000;
 const SECOND: Nanos = 1_000_000_000;
 
 impl Hop {
@@ -33,13 +34,13 @@ impl Hop {
         Self { id, neighbour, path: AtomicU64::new(0) }
     }
 
-    /// A router says that no more than `mtu` bytes fit through.
+    /// Records a path MTU that a router reported.
     pub(super) fn note_mtu(&self, mtu: usize, now: Nanos) {
-        let until = now.saturating_add(BELIEVED) / SECOND;
+        let until = now.saturating_add(LIFETIME) / SECOND;
         self.path.store(until << 32 | mtu.min(65_535) as u64, Ordering::Relaxed);
     }
 
-    /// What fits through, as far as anybody has said.
+    /// The path MTU, if a report has not expired.
     #[inline]
     pub(super) fn mtu(&self, now: Nanos) -> Option<usize> {
         let path = self.path.load(Ordering::Relaxed);
@@ -47,19 +48,19 @@ impl Hop {
     }
 }
 
-/// The ways to all backends, by place.
+/// The paths to all backends, by their index in the plan.
 #[derive(Debug, Default)]
 pub(super) struct Hops(Vec<Option<Arc<Hop>>>);
 
 impl Hops {
-    /// Those of `plan`, with what `old` knows of them.
+    /// The paths to the backends of `plan`. State is taken over from `old`.
     pub(super) fn of(plan: &Plan, old: &Self, neighbours: &Neighbours) -> Self {
         let places = plan.targets().map(|target| target.place() + 1).max().unwrap_or(0);
         let mut all = vec![None; places];
         for target in plan.targets() {
             let neighbour = neighbour(target.exit, neighbours);
             let known = old.0.get(target.place()).and_then(Option::as_ref);
-            // The way to a backend may be another after a reload, the backend the same.
+            // A reload may change the next hop of a backend that stays.
             let same = |known: &&Arc<Hop>| {
                 known.id == target.id
                     && known.neighbour.as_ref().map(Arc::as_ptr)
@@ -72,14 +73,14 @@ impl Hops {
         Self(all)
     }
 
-    /// The way to a backend.
+    /// The path to a backend.
     #[inline]
     pub(super) fn get(&self, target: &Target) -> Option<&Hop> {
         self.0.get(target.place())?.as_deref()
     }
 }
 
-/// The entry of the next hop at `exit`, if it has to be asked for.
+/// The neighbour entry of the next hop at `exit`, if its MAC address must be resolved.
 pub(super) fn neighbour(exit: Exit, neighbours: &Neighbours) -> Option<Arc<Neighbour>> {
     Some(neighbours.entry(exit.port, exit.via?))
 }

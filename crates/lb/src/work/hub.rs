@@ -1,16 +1,17 @@
-//! Hub: where control leaves a new plan, and the cores find it.
+//! Hub: publishes new plans of the control plane to the cores.
 //!
 //! ```text
 //!  user, operator, health ──> control ──make──> newest plan ──> cores, before their next batch
 //! ```
 //!
-//! Thread-safety: any thread; a core reads one number for each batch, and takes a lock only when it
-//! changed: one that is held for as long as a pointer is copied, not while a plan is made.
+//! Thread-safety: any thread may use the hub. A core reads one atomic number for each batch and takes a lock
+//! only when that number has changed; the lock is held while a pointer is copied, not while a plan is built.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
+use crate::health::Change;
 use crate::{BadService, Conns, Control, Plan, Service, ServiceState, Unknown};
 use flowyard_frame::Nanos;
 
@@ -18,47 +19,47 @@ use super::hops::Hops;
 use flowyard_works::neighbour::Neighbours;
 use flowyard_yard::ControlPlane;
 
-/// Control of the services of a running yard.
+/// The control plane of a running balancer.
 #[derive(Debug)]
 pub struct Hub {
     generation: AtomicU64,
     newest: Mutex<(Arc<Plan>, Arc<Hops>)>,
-    /// Next hops; set once cores are there that ask for them.
+    /// Neighbour entries of the next hops; set when the cores are created.
     neighbours: OnceLock<Arc<Neighbours>>,
     inner: Mutex<Inner>,
-    /// The connections of the cores, by core: for those who ask.
+    /// The connection tables of the cores, for queries.
     conns: Mutex<Option<Tables>>,
-    /// What came of the last check of backends, by number.
+    /// Results of health checks, by the backend's ID.
     reports: Mutex<BTreeMap<u32, Report>>,
 }
 
-/// Connections by core.
+/// The connection table of each core.
 pub(super) type Tables = Arc<[Mutex<Conns>]>;
 
 #[derive(Debug)]
 struct Inner {
     control: Control,
-    /// Plans that a core may have still: they are dropped here, not on a core.
+    /// Older plans that a core may still use. They are freed here and not on a core.
     old: Vec<(Arc<Plan>, Arc<Hops>)>,
 }
 
-/// What came of a backend's last check.
+/// The result of a backend's last health check.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Report {
-    /// When.
+    /// When the check ended.
     pub at: Nanos,
-    /// How long it took.
+    /// The duration of the check.
     pub took: Nanos,
-    /// What was wrong; `None` if nothing was.
-    pub fault: Option<String>,
-    /// Checks so far.
+    /// Why the check failed; `None` if it passed.
+    pub failure: Option<String>,
+    /// The number of checks so far.
     pub checks: u64,
-    /// Of these, those that something was wrong with.
-    pub faults: u64,
+    /// The number of failed checks so far.
+    pub failures: u64,
 }
 
 impl Hub {
-    /// The hub of `control`.
+    /// Publishes the plans of `control`.
     #[must_use]
     pub fn new(control: Control) -> Self {
         let plan = control.plan();
@@ -72,7 +73,7 @@ impl Hub {
         }
     }
 
-    /// The next hops that its cores ask for: those that are there, or `new`.
+    /// The neighbour entries; `new` creates them at the first call.
     pub(super) fn neighbours(&self, new: impl FnOnce() -> Neighbours) -> Arc<Neighbours> {
         let neighbours = Arc::clone(self.neighbours.get_or_init(|| Arc::new(new())));
         let _alone = lock(&self.inner);
@@ -94,21 +95,21 @@ impl Hub {
         Arc::clone(&lock(&self.newest).0)
     }
 
-    /// Every service with its backends, as they are.
+    /// The state of every service, with its backends.
     #[must_use]
     pub fn states(&self) -> Vec<ServiceState> {
         lock(&self.inner).control.states()
     }
 
-    /// The newest plan, and the ways to its backends.
+    /// The newest plan, and the paths to its backends.
     pub(super) fn ways(&self) -> (Arc<Plan>, Arc<Hops>) {
         lock(&self.newest).clone()
     }
 
-    /// Other services from `now` on.
+    /// Replaces the services at time `now`; see [`Control::set`].
     ///
     /// # Errors
-    /// The first service that is wrong; nothing is changed then.
+    /// The first service with an invalid configuration; nothing is changed then.
     pub fn set(&self, services: Vec<Service>, now: Nanos) -> Result<(), BadService> {
         self.change(|control| control.set(services, now).map(|_| ()))
     }
@@ -116,7 +117,7 @@ impl Hub {
     /// Sets the weight of a backend; see [`Control::set_weight`].
     ///
     /// # Errors
-    /// When there is no such backend.
+    /// The backend does not exist.
     pub fn set_weight(
         &self,
         service: &str,
@@ -127,10 +128,10 @@ impl Hub {
         self.change(|control| control.set_weight(service, backend, weight, now).map(|_| ()))
     }
 
-    /// Drains a backend, or undoes that; see [`Control::drain`].
+    /// Drains a backend, or ends that; see [`Control::drain`].
     ///
     /// # Errors
-    /// When there is no such backend.
+    /// The backend does not exist.
     pub fn drain(
         &self,
         service: &str,
@@ -141,10 +142,10 @@ impl Hub {
         self.change(|control| control.drain(service, backend, drained, now).map(|_| ()))
     }
 
-    /// Says that a backend is up, or down.
+    /// Marks a backend as up or down; see [`Control::set_up`].
     ///
     /// # Errors
-    /// When there is no such backend.
+    /// The backend does not exist.
     pub fn set_up(
         &self,
         service: &str,
@@ -155,37 +156,37 @@ impl Hub {
         self.change(|control| control.set_up(service, backend, is_up, now).map(|_| ()))
     }
 
-    /// Says of backends, by number, that they are up or down: one plan for all.
-    pub fn set_health(&self, health: &[(u32, bool)], now: Nanos) {
-        self.change(|control| control.set_health(health, now));
+    /// Marks backends as up or down; see [`Control::set_health`].
+    pub fn set_health(&self, changes: &[Change], now: Nanos) {
+        self.change(|control| control.set_health(changes, now));
     }
 
-    /// Notes what came of a check; the numbers of checks are added up here.
-    pub fn report(&self, backend: u32, at: Nanos, took: Nanos, fault: Option<String>) {
+    /// Records the result of a check, and counts it.
+    pub fn report(&self, backend: u32, at: Nanos, took: Nanos, failure: Option<String>) {
         let mut reports = lock(&self.reports);
-        let before = reports.get(&backend).map_or((0, 0), |report| (report.checks, report.faults));
-        let (checks, faults) = (before.0 + 1, before.1 + u64::from(fault.is_some()));
-        reports.insert(backend, Report { at, took, fault, checks, faults });
+        let before = reports.get(&backend).map_or((0, 0), |last| (last.checks, last.failures));
+        let (checks, failures) = (before.0 + 1, before.1 + u64::from(failure.is_some()));
+        reports.insert(backend, Report { at, took, failure, checks, failures });
     }
 
-    /// Forgets the reports of backends of which `stays` is not true.
+    /// Removes the results of backends for which `stays` is false.
     pub fn retain_reports(&self, mut stays: impl FnMut(u32) -> bool) {
         lock(&self.reports).retain(|backend, _| stays(*backend));
     }
 
-    /// What came of the last check of a backend, if it was checked.
+    /// The result of the last check of a backend, if it was checked.
     #[must_use]
     pub fn reported(&self, backend: u32) -> Option<Report> {
         lock(&self.reports).get(&backend).cloned()
     }
 
-    /// The balancers of so many cores begin, with these connections.
+    /// Prepares counters for `cores` cores and keeps their connection tables for queries.
     pub(super) fn begin(&self, cores: usize, conns: &Tables) {
         self.change(|control| control.count_by(cores));
         *lock(&self.conns) = Some(Arc::clone(conns));
     }
 
-    /// The connections by core, once cores have begun.
+    /// The connection tables of the cores; `None` before [`Self::begin`].
     pub(super) fn conns(&self) -> Option<Tables> {
         lock(&self.conns).clone()
     }
@@ -212,7 +213,7 @@ impl Hub {
 }
 
 impl ControlPlane for Hub {
-    /// Continues slow starts.
+    /// Advances slow starts.
     fn tick(&self, now: Nanos) {
         self.change(|control| control.tick(now));
     }

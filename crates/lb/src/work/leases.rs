@@ -1,73 +1,75 @@
-//! Leases: what another core's table said of a connection, believed for a while.
+//! Leases: short-lived copies of entries of another core's connection table.
 //!
 //! ```text
-//!  a packet of another core's connection ──> lease? ──> what was said, without that core's lock
-//!                                              │ none, too old, or a packet that changes the connection
-//!                                              └──> its table, under its lock ──> a lease
+//!  a packet of another core's connection ──> lease? ──> its result, without that core's lock
+//!                                              │ none, expired, or the packet changes the connection
+//!                                              └──> that core's table, under its lock ──> a lease
 //! ```
 //!
-//! A FullNAT connection stays in one table, for its local port is its slot there. Where its packets come to
-//! several cores (a split flow, a flow that moved) each of them would want that table's lock for each
-//! packet. A lease ends before any timeout can: the connection is still there, and was touched when
-//! the lease began. It ends at once when any known connection gets another backend, which is rare,
-//! and with the plan.
+//! A FullNAT connection stays in one table, because its local port is its slot there. If its packets
+//! arrive on several cores (a split flow, or a flow that moved), each core would need that table's lock
+//! for every packet. A lease expires before any timeout of the connection can: the connection was used
+//! when the lease began, so it still exists. All leases end when any existing connection gets another
+//! backend, which is rare, and when the plan changes.
 //!
-//! Invariants: fixed in size; a newer lease takes the place of an older one; packets with SYN, FIN or RST
-//! never use one.
-//! Thread-safety: one core's.
+//! Invariants: the size is fixed; a newer lease replaces an older one in the same entry; packets with SYN,
+//! FIN or RST never use a lease.
+//! Thread-safety: used by one core.
 
 use crate::{ConnKey, Timeouts};
 use flowyard_frame::{FlowKey, Nanos};
 
-/// Leases that are remembered.
+/// Number of entries.
 const PLACES: usize = 1024;
-/// The longest one, in nanoseconds.
+/// The longest duration of a lease, in nanoseconds.
 const LONGEST: Nanos = 100_000_000;
 
-/// Until when something is believed.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Term {
-    /// From then on it is not.
-    pub(super) until: Nanos,
-    /// How often known connections had got another backend when it was said.
-    pub(super) moves: u64,
+#[derive(Clone, Copy)]
+struct Lease<T> {
+    key: ConnKey,
+    /// The time at which it expires.
+    until: Nanos,
+    /// The number of connections that had got another backend when the lease began.
+    moves: u64,
+    value: T,
 }
 
-/// What other cores said, by the 5-tuple of the packets that it is about.
+/// Leases by the 5-tuple of the packets that they apply to.
 pub(super) struct Leases<T> {
-    entries: Box<[Option<(ConnKey, Term, T)>]>,
+    entries: Box<[Option<Lease<T>>]>,
     length: Nanos,
 }
 
 impl<T: Copy> Leases<T> {
-    /// For connections with these timeouts.
+    /// No leases, for connections with these timeouts.
     pub(super) fn new(timeouts: &Timeouts) -> Self {
         let least = timeouts.open.min(timeouts.datagrams);
         Self { entries: vec![None; PLACES].into(), length: LONGEST.min(least / 4) }
     }
 
-    /// Whether a packet with these TCP flags leaves its connection as it is.
+    /// Whether a packet with these TCP flags may use a lease, because it does not change the state of its
+    /// connection.
     #[inline]
     pub(super) const fn covers(flags: u8) -> bool {
         flags & (FlowKey::SYN | FlowKey::FIN | FlowKey::RST) == 0
     }
 
-    /// What was said, if that is still so at `now`, after so many `moves`.
+    /// The value of the lease with this key, if it has not expired and `moves` has not changed since.
     #[inline]
     pub(super) fn get(&self, key: &ConnKey, hash: u64, now: Nanos, moves: u64) -> Option<T> {
-        let (whose, term, said) = self.entries[place(hash)].as_ref()?;
-        (whose == key && now < term.until && moves == term.moves).then_some(*said)
+        let lease = self.entries[place(hash)].as_ref()?;
+        (lease.key == *key && now < lease.until && moves == lease.moves).then_some(lease.value)
     }
 
-    /// Forgets all: the plan is another.
+    /// Ends all leases.
     pub(super) fn clear(&mut self) {
         self.entries.fill(None);
     }
 
-    /// Remembers what was said at `now`; `moves` were read before.
-    pub(super) fn put(&mut self, key: &ConnKey, hash: u64, now: Nanos, moves: u64, said: T) {
-        let term = Term { until: now.saturating_add(self.length), moves };
-        self.entries[place(hash)] = Some((*key, term, said));
+    /// Begins a lease at `now`. `moves` must have been read before the value.
+    pub(super) fn put(&mut self, key: &ConnKey, hash: u64, now: Nanos, moves: u64, value: T) {
+        let until = now.saturating_add(self.length);
+        self.entries[place(hash)] = Some(Lease { key: *key, until, moves, value });
     }
 }
 

@@ -1,15 +1,16 @@
-//! Local addresses: what FullNAT connections and tunnels come from.
+//! Local addresses: the source addresses of FullNAT connections and tunnels.
 //!
-//! The slot of a connection is its local address and port, by division: an answer finds its
-//! connection without a table, and no port is ever given twice. Each core has addresses of its own.
+//! The local address and port of a connection are computed from its slot in the connection table by
+//! division. A reply therefore finds its connection without another table, and two connections never
+//! share a port. Each core has its own addresses.
 
 use std::net::IpAddr;
 
-/// Ports of an address that are given: 1024 to 65535.
+/// Number of ports that are used of an address: 1024 to 65535.
 const PORTS: u32 = 64_512;
 const FIRST: u16 = 1024;
 
-/// An address and port of a connection.
+/// The source address and port of a FullNAT connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Local {
     pub(super) addr: IpAddr,
@@ -19,14 +20,23 @@ pub(super) struct Local {
 /// The pool of local addresses.
 #[derive(Debug)]
 pub(super) struct Locals {
-    /// By family (IPv4 first), by core.
+    /// By family (IPv4 first), then by core.
     pools: [Vec<Vec<IpAddr>>; 2],
-    /// Sorted: whose it is, and which of theirs.
-    owners: Vec<(IpAddr, u16, u32)>,
+    /// Sorted by address.
+    owners: Vec<Owner>,
+}
+
+/// The core that an address belongs to.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+struct Owner {
+    addr: IpAddr,
+    core: u16,
+    /// Index of the address in the core's pool.
+    index: u32,
 }
 
 impl Locals {
-    /// The addresses of each family are dealt out to `cores` cores in turns.
+    /// Distributes the addresses of each family over `cores` cores in turn.
     pub(super) fn new(addrs: &[IpAddr], cores: usize) -> Self {
         let mut pools = [vec![Vec::new(); cores], vec![Vec::new(); cores]];
         let mut owners = Vec::new();
@@ -34,7 +44,7 @@ impl Locals {
             let mine = addrs.iter().filter(|addr| addr.is_ipv6() == (family == 1));
             for (at, &addr) in mine.enumerate() {
                 let core = at % cores.max(1);
-                owners.push((addr, core as u16, pool[core].len() as u32));
+                owners.push(Owner { addr, core: core as u16, index: pool[core].len() as u32 });
                 pool[core].push(addr);
             }
         }
@@ -42,27 +52,27 @@ impl Locals {
         Self { pools, owners }
     }
 
-    /// The source of tunnels.
+    /// The source address of tunnels of a family.
     pub(super) fn source(&self, v6: bool) -> Option<IpAddr> {
         self.pools[usize::from(v6)].iter().flatten().next().copied()
     }
 
-    /// Whether tunnels come from `addr`.
+    /// Whether `addr` is the source address of tunnels.
     pub(super) fn is_source(&self, addr: IpAddr) -> bool {
         self.source(addr.is_ipv6()) == Some(addr)
     }
 
-    /// The address and port of a connection; `None` if there are not so many.
+    /// The local address and port of the connection in a slot; `None` if the core has too few addresses.
     pub(super) fn of(&self, (core, slot): (u16, u32), v6: bool) -> Option<Local> {
         let pool = self.pools[usize::from(v6)].get(usize::from(core))?;
         let addr = *pool.get((slot / PORTS) as usize)?;
         Some(Local { addr, port: FIRST + (slot % PORTS) as u16 })
     }
 
-    /// The connection with this address and port: core and slot.
+    /// The core and slot of the connection with this local address and port.
     pub(super) fn home(&self, addr: IpAddr, port: u16) -> Option<(u16, u32)> {
-        let at = self.owners.binary_search_by_key(&addr, |(addr, _, _)| *addr).ok()?;
-        let (_, core, index) = self.owners[at];
+        let at = self.owners.binary_search_by_key(&addr, |owner| owner.addr).ok()?;
+        let Owner { core, index, .. } = self.owners[at];
         Some((core, index * PORTS + u32::from(port.checked_sub(FIRST)?)))
     }
 }
@@ -72,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_slot_is_an_address_and_back() {
+    fn slots_and_local_addresses_correspond() {
         let text = ["10.0.0.1", "10.0.0.2", "10.0.0.3", "2001:db8::1", "2001:db8::2"];
         let addrs = text.map(|text| text.parse().unwrap());
         let locals = Locals::new(&addrs, 2);

@@ -1,39 +1,29 @@
-//! What the balancer says and hears as a neighbour of others: it announces VIPs and its own addresses and
-//! answers for them, and takes note of what it has asked for.
+//! ARP and neighbour discovery of the balancer: announces VIPs and local addresses, answers requests for
+//! them, and records the answers to its own requests.
 
-use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use flowyard_frame::{Batch, Nanos, proto};
 
-use super::{Balance, leave};
+use super::balance::{Announced, Balance};
+use super::exit::leave;
 use flowyard_pool::Pool;
 use flowyard_works::neighbour::message::{self, Heard, QUESTION};
 use flowyard_yard::DropReason;
 use flowyard_yard::port::refuse;
 
-/// How often an address is announced, and from one time to the next (RFC 5227 section 1.1).
+/// How many times an address is announced (RFC 5227 section 1.1, ANNOUNCE_NUM).
 const TIMES: u8 = 2;
+/// The time between two announcements (RFC 5227 section 1.1, ANNOUNCE_INTERVAL).
 const APART: Nanos = 2_000_000_000;
-/// Announcements in a tick.
+/// The most announcements in a tick.
 const BUDGET: u32 = 32;
 
-/// What the first core has announced.
-#[derive(Default)]
-pub(super) struct Announced {
-    /// The plan that it is of.
-    generation: Option<u64>,
-    /// How often each was, and when it may be again.
-    addrs: BTreeMap<IpAddr, (u8, Nanos)>,
-    /// Whether all were, as often as is due.
-    done: bool,
-}
-
 impl Balance {
-    /// Announces the addresses that are new, where they are answered for: others forget who had them
-    /// before. `send` is as for [`crate::work::Work::speak`]. Returns how many messages left.
+    /// Announces new addresses on the ports that answer for them, so that neighbours replace their old
+    /// entries. `send` is as for `Work::speak`. Returns the number of messages sent.
     pub(super) fn announce(&mut self, now: Nanos, send: &mut dyn FnMut(u16, &[u8]) -> bool) -> u32 {
-        self.look_for_a_plan();
+        self.renew_plan();
         let (plan, local) = (&self.plan, &self.settings.local);
         let Announced { generation, addrs, done } = &mut self.announced;
         if *generation != Some(plan.generation()) {
@@ -68,7 +58,8 @@ impl Balance {
         sent
     }
 
-    /// Whether the frame of `lane` was a message of neighbours for the yard, and is dealt with.
+    /// Handles the frame of `lane` if it is an ARP or neighbour discovery message for this balancer. Returns
+    /// whether it was.
     pub(super) fn is_neighbours(
         &self,
         batch: &mut Batch,
@@ -105,7 +96,7 @@ impl Balance {
         }
     }
 
-    /// The MAC address under which the yard has `addr` at a port.
+    /// The MAC address with which the balancer answers for `addr` on a port.
     fn has(&self, port: u16, addr: IpAddr) -> Option<[u8; 6]> {
         let place = self.neighbours.place(port)?;
         let others = || self.settings.local.contains(&addr) || self.plan.answers_for(addr);

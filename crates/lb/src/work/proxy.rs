@@ -1,4 +1,4 @@
-//! PROXY protocol, version 2: tells a backend of FullNAT who the client is.
+//! PROXY protocol version 2: reports the client's address to a FullNAT backend.
 //!
 //! ```text
 //!  client's first ACK   [IP | TCP seq s   |                         ]
@@ -6,40 +6,40 @@
 //!  client's data        [IP | TCP seq s+n | data ]  ──>  seq s+n+28
 //! ```
 //!
-//! The header (haproxy's PROXY protocol, section 2.2) goes with the ACK of the handshake, so that also
-//! servers that speak first get it at once; [`Proxied`] says how it is sent again. Sequence numbers of
-//! the client, and acknowledgements to it with their SACK blocks (RFC 2018), follow. So that the header
-//! finds room in a segment, the backend's offer of an MSS is told smaller by its length.
+//! The header (PROXY protocol of HAProxy, section 2.2) is sent with the ACK of the handshake, so that
+//! servers that send first also get it at once; [`Proxied`] describes retransmission. Sequence numbers of the
+//! client, acknowledgements to it and their SACK blocks (RFC 2018) are translated accordingly. The MSS that
+//! the backend offers is reduced by the length of the header, so that the header fits into a segment.
 //!
-//! Data in a SYN (RFC 7413) is cut off: the client sends it again. Fragments are dropped.
+//! Data in a SYN (RFC 7413) is removed; the client sends it again. Fragments are dropped.
 //!
-//! Invariants: checksums that were right are right; the backend's bytes are the header and the
-//! client's bytes, whatever is lost, doubled or overtaken on the way.
-//! Thread-safety: the connection's state is behind its table's lock.
+//! Invariants: checksums that were correct stay correct; the backend receives the header followed by the
+//! client's bytes, whatever segments are lost, duplicated or reordered.
+//! Thread-safety: the state of a connection is protected by the lock of its table.
 
 use std::net::IpAddr;
 
 use crate::{Proxied, State, Step};
-use flowyard_frame::{FlowKey, Frag};
+use flowyard_frame::{FlowKey, Frag, Frame};
 use flowyard_wire::checksum::{self, Sum};
 
+use super::balance::Balance;
 use super::rewrite::Packet;
-use super::{Balance, Handle};
 use flowyard_pool::Pool;
 use flowyard_yard::DropReason;
 
 const SIGNATURE: [u8; 12] = *b"\r\n\r\n\0\r\nQUIT\n";
-/// The longest header.
+/// The longest header, in bytes.
 const LONGEST: usize = 52;
-/// URG (RFC 9293 section 3.1).
+/// TCP flag URG (RFC 9293 section 3.1).
 const URG: u8 = 0x20;
 
-/// Bytes of the header for connections of a family.
+/// Length in bytes of the header for connections of a family.
 pub(super) const fn len(v6: bool) -> usize {
     if v6 { LONGEST } else { 28 }
 }
 
-/// The header about the connection of `key`; as many bytes as [`len`] says.
+/// The header for the connection of `key`. Its length is that of [`len`].
 fn header(key: &FlowKey) -> Option<[u8; LONGEST]> {
     let mut bytes = [0; LONGEST];
     bytes[..12].copy_from_slice(&SIGNATURE);
@@ -56,7 +56,7 @@ fn header(key: &FlowKey) -> Option<[u8; LONGEST]> {
         }
         _ => return None,
     };
-    // Version 2, and not for itself; TCP over this family; so many bytes follow.
+    // Version 2, command PROXY; TCP over this family; length of the addresses.
     bytes[12..16].copy_from_slice(&[0x21, family, 0, n]);
     let at = 16 + usize::from(n) - 4;
     bytes[at..at + 2].copy_from_slice(&key.sport.to_be_bytes());
@@ -65,10 +65,10 @@ fn header(key: &FlowKey) -> Option<[u8; LONGEST]> {
 }
 
 impl Balance {
-    /// Changes the segment of a client on its way to the backend.
+    /// Modifies a segment from the client to the backend.
     pub(super) fn to_proxied(
         &self,
-        frame: Handle<'_>,
+        frame: &mut Frame,
         pool: &Pool,
         key: &FlowKey,
         (core, slot): (u16, u32),
@@ -111,7 +111,7 @@ impl Balance {
                     let urgent = packet.word(packet.l4 + 18).saturating_add(n as u16);
                     packet.change_tcp(packet.l4 + 18, &urgent.to_be_bytes());
                 }
-                pool.truncate(frame, l3 + whole); // padding would come behind it
+                pool.truncate(frame, l3 + whole); // removes Ethernet padding
                 if !pool.insert(frame, l3 + payload, n) {
                     return Err(DropReason::TooLong);
                 }
@@ -122,14 +122,13 @@ impl Balance {
     }
 }
 
-/// Changes the segment of a backend on its way to the client. Returns what its connection is to know
-/// from now on.
+/// Modifies a segment from the backend to the client. Returns the new state of the connection's header.
 pub(super) fn from_proxied(packet: &mut Packet<'_>, key: &FlowKey, proxied: Proxied) -> Proxied {
     let Some(payload) = packet.tcp_payload() else { return proxied };
     let n = len(packet.v6) as u16;
     if key.tcp_flags & FlowKey::SYN != 0 {
         packet.lower_mss(n);
-        // The header takes its part of what the backend has room for; not scaled in a SYN (RFC 7323).
+        // The header uses a part of the receive window, which is not scaled in a SYN (RFC 7323).
         let window = packet.word(packet.l4 + 14).saturating_sub(n);
         packet.change_tcp(packet.l4 + 14, &window.to_be_bytes());
     }
@@ -156,8 +155,8 @@ pub(super) fn from_proxied(packet: &mut Packet<'_>, key: &FlowKey, proxied: Prox
     after
 }
 
-/// Changes the SACK option of `len` bytes at `at`. Blocks of the header alone, which the client never
-/// sent, go.
+/// Translates the SACK option of `len` bytes at `at`. Blocks that cover only the header, which the client
+/// did not send, are removed.
 fn sack(packet: &mut Packet<'_>, at: usize, len: usize, back: &dyn Fn(u32) -> [u8; 4]) {
     let mut option = [1; 34]; // no-operation
     let mut to = 2;
@@ -172,7 +171,7 @@ fn sack(packet: &mut Packet<'_>, at: usize, len: usize, back: &dyn Fn(u32) -> [u
     if to > 2 {
         (option[0], option[1]) = (5, to as u8);
     }
-    // Whole words around it, for the checksum's sake.
+    // The checksum is updated in 16-bit words, so the surrounding words are included.
     let (from, past) = (at & !1, (at + len).next_multiple_of(2));
     let mut words = [0; 36];
     let Some(old) = packet.bytes.get(from..past) else { return };
@@ -181,7 +180,8 @@ fn sack(packet: &mut Packet<'_>, at: usize, len: usize, back: &dyn Fn(u32) -> [u
     packet.change_tcp(from, &words[..past - from]);
 }
 
-/// Has the sequence number of a quoted segment, `l4` bytes into `packet`, be what the client sent.
+/// Translates the sequence number of a quoted segment at offset `l4` of `packet` to the one that the client
+/// sent.
 pub(super) fn quoted(packet: &mut [u8], l4: usize, proxied: Proxied, v6: bool) {
     let Some(old) = packet.get(l4 + 4..).and_then(|rest| rest.first_chunk::<4>()).copied() else {
         return;

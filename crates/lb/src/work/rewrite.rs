@@ -1,39 +1,38 @@
-//! Addresses and ports of a packet, with the checksums that cover them (RFC 1624).
+//! Translation of addresses and ports of a packet, with incremental update of the checksums (RFC 1624).
 //!
-//! Total on any bytes. A checksum that was wrong stays wrong by as much: damage is not hidden.
+//! Every input has a result, without a panic. A checksum that was wrong stays wrong by the same difference, so
+//! damage is not hidden.
 
 use std::net::IpAddr;
 
 use flowyard_frame::{FlowKey, Frag, proto};
 use flowyard_wire::{Headers, LinkType, checksum};
 
-use super::l3_of;
-
-/// Which end of a packet.
+/// Source or destination.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Side {
     Src,
     Dst,
 }
 
-/// An IP packet to be changed.
+/// An IP packet that can be modified.
 pub(super) struct Packet<'a> {
-    /// From the IP header on, without what follows the packet.
+    /// The packet from its IP header on, without Ethernet padding.
     pub(super) bytes: &'a mut [u8],
-    /// Where it starts in its frame.
+    /// Offset of the packet in its frame.
     pub(super) l3: usize,
-    /// Where its transport header starts in `bytes`.
+    /// Offset of the transport header in `bytes`.
     pub(super) l4: usize,
     pub(super) proto: u8,
     pub(super) v6: bool,
-    /// Whether its frame was for more than one station.
+    /// Whether the destination MAC address is a group address.
     pub(super) to_group: bool,
     frag: Frag,
 }
 
 impl<'a> Packet<'a> {
-    /// That in the Ethernet `frame`; `None` unless its header is whole, and its transport header where
-    /// there is one.
+    /// The packet in the Ethernet `frame`. `None` if its IP header, or the transport header of an unfragmented
+    /// packet or first fragment, is invalid or truncated.
     #[inline]
     pub(super) fn new(frame: &'a mut [u8], key: &FlowKey) -> Option<Self> {
         let l3 = l3_of(frame)?;
@@ -47,7 +46,7 @@ impl<'a> Packet<'a> {
             let l4 = if header[6] == key.proto {
                 40
             } else {
-                // Extension headers: seldom, so the general parser may find the end of them.
+                // Extension headers are rare, so the general parser is used.
                 Headers::parse(LinkType::RawIp, bytes).l4 as usize
             };
             (l4, len)
@@ -75,30 +74,30 @@ impl<'a> Packet<'a> {
         })
     }
 
-    /// Bytes of the packet.
+    /// Length of the packet in bytes.
     pub(super) const fn ip_len(&self) -> usize {
         self.bytes.len()
     }
 
-    /// Whether it is a fragment other than the first.
+    /// Whether the packet is a fragment other than the first.
     pub(super) const fn is_later(&self) -> bool {
         matches!(self.frag, Frag::Later)
     }
 
-    /// Whether it may not go one hop further: its TTL, or hop limit, is over then.
+    /// Whether the TTL or hop limit does not allow another hop.
     #[inline]
     pub(super) fn is_expired(&self) -> bool {
         self.bytes[if self.v6 { 7 } else { 8 }] < 2
     }
 
-    /// Takes one from the TTL, or hop limit.
+    /// Decrements the TTL or hop limit.
     #[inline]
     pub(super) fn one_hop(&mut self) {
         let hops = self.bytes[if self.v6 { 7 } else { 8 }];
         self.live(hops.saturating_sub(1));
     }
 
-    /// Sets the TTL, or hop limit.
+    /// Sets the TTL or hop limit.
     #[inline]
     pub(super) fn live(&mut self, hops: u8) {
         if self.v6 {
@@ -111,7 +110,7 @@ impl<'a> Packet<'a> {
         }
     }
 
-    /// Where the payload of a TCP segment starts, if its header is whole.
+    /// Offset of the payload of a TCP segment; `None` if its header is invalid or truncated.
     pub(super) fn tcp_payload(&self) -> Option<usize> {
         let len = usize::from(self.bytes.get(self.l4 + 12)? >> 4) * 4;
         (len >= 20 && self.l4 + len <= self.bytes.len()).then_some(self.l4 + len)
@@ -123,7 +122,7 @@ impl<'a> Packet<'a> {
         long.map_or(0, |long| u32::from_be_bytes(*long))
     }
 
-    /// Puts `new` at `at` (even) of a TCP segment.
+    /// Writes `new` at the even offset `at` of a TCP segment, and updates the checksum.
     pub(super) fn change_tcp(&mut self, at: usize, new: &[u8]) {
         let mut old = [0; 36];
         let Some(was) = self.bytes.get(at..at + new.len()) else { return };
@@ -135,15 +134,16 @@ impl<'a> Packet<'a> {
         self.put(at, new);
     }
 
-    /// Takes off the TCP segment what is at `end` and behind it, as far as lengths and checksums tell.
+    /// Updates lengths and checksums for removing the bytes of a TCP segment from `end` on. The bytes
+    /// themselves are not removed.
     pub(super) fn cut(&mut self, end: usize) {
         let Some(gone) = self.bytes.get(end..).filter(|gone| !gone.is_empty()) else { return };
         let sum = !checksum::checksum(gone);
         self.resize(end, sum, 0);
     }
 
-    /// Has the TCP segment be `n` bytes longer, of which the sum is `sum`, as far as lengths and checksums
-    /// tell. `false` if no packet can be so long.
+    /// Updates lengths and checksums for inserting `n` bytes with the checksum `sum` into a TCP segment. The
+    /// bytes themselves are not inserted. Returns false if the packet would be too long for IP.
     pub(super) fn lengthen(&mut self, n: usize, sum: u16) -> bool {
         let most = usize::from(u16::MAX) + if self.v6 { 40 } else { 0 };
         let fits = self.bytes.len() + n <= most;
@@ -165,17 +165,19 @@ impl<'a> Packet<'a> {
         }
     }
 
-    /// Whether nobody on the way may make fragments of it.
+    /// Whether routers must not fragment the packet.
     pub(super) fn may_not_be_cut(&self) -> bool {
         self.v6 || self.bytes.get(6).is_some_and(|flags| flags & 0x40 != 0)
     }
 
-    /// Whether its checksum covers other addresses than its header has: it is on a source route (RFC
-    /// 791, RFC 8200 section 8.1) or has a home address (RFC 6275). To be asked before a translation.
+    /// Whether the transport checksum covers addresses that are not in the IP header, because the packet has a
+    /// source route (RFC 791, RFC 8200 section 8.1) or a home address (RFC 6275). Such packets must not be
+    /// translated.
     pub(super) fn is_routed(&self) -> bool {
         if !self.v6 {
             let options = self.bytes.get(20..self.l4).unwrap_or_default();
-            return options.iter().any(|option| matches!(option, 131 | 137)); // or what looks so
+            // Bytes inside another option may also match; this refuses more packets than necessary.
+            return options.iter().any(|option| matches!(option, 131 | 137));
         }
         let (mut next, mut at) = (self.bytes.get(6).copied().unwrap_or(0), 40);
         while at < self.l4 {
@@ -186,14 +188,14 @@ impl<'a> Packet<'a> {
                 (43, [_, _, _, left]) if *left != 0 => return true,
                 (0 | 43, _) => at += (usize::from(header[1]) + 1) * 8,
                 (44, _) => at += 8,
-                _ => return true, // destination options may have a home address; others are strange
+                _ => return true, // destination options may have a home address; others are unknown
             }
             next = header[0];
         }
         false
     }
 
-    /// Where the transport checksum is that the addresses are under too; `None` where there is none.
+    /// Offset of the transport checksum that covers the addresses; `None` if there is none.
     fn check_at(&self) -> Option<usize> {
         let at = match (self.frag, self.proto) {
             (Frag::Later, _) => return None,
@@ -202,7 +204,7 @@ impl<'a> Packet<'a> {
             (_, proto::ICMPV6) => self.l4 + 2,
             _ => return None,
         };
-        // RFC 768: no checksum. What it would be is not made up.
+        // RFC 768: 0 is no checksum.
         (self.proto != proto::UDP || self.word(at) != 0).then_some(at)
     }
 
@@ -218,7 +220,7 @@ impl<'a> Packet<'a> {
         }
     }
 
-    /// Puts `new` at `at` (even), and has the checksum at `check` follow.
+    /// Writes `new` at the even offset `at`, and updates the checksum at `check`.
     fn change(&mut self, at: usize, new: &[u8], check: Option<usize>) {
         let mut old = [0; 16];
         let Some(was) = self.bytes.get(at..at + new.len()) else { return };
@@ -232,8 +234,9 @@ impl<'a> Packet<'a> {
         self.put(at, new);
     }
 
-    /// Another address, and another port if given, at one side. `false`, if that cannot be: the packet is of
-    /// the other family, or a fragment of SCTP, whose checksum covers what is not here.
+    /// Replaces the address, and the port if given, of one side. Returns false if that is not possible: the
+    /// address is of another family, or the packet is a fragment of SCTP, whose checksum covers bytes that are
+    /// not in this fragment.
     pub(super) fn translate(&mut self, side: Side, addr: IpAddr, port: Option<u16>) -> bool {
         let check = self.check_at();
         match (addr, self.v6) {
@@ -255,7 +258,7 @@ impl<'a> Packet<'a> {
         }
     }
 
-    /// Has a checksum follow a change that is made already.
+    /// Updates a checksum for a change that was made before.
     fn follow(&mut self, check: Option<usize>, old: &[u8], new: &[u8]) {
         if let Some(at) = check
             && let Some(sum) = checksum::update_bytes(self.word(at), old, new)
@@ -278,7 +281,7 @@ impl<'a> Packet<'a> {
         if self.frag != Frag::No {
             return false;
         }
-        // A CRC is linear: that of the difference, zeros behind it, is the difference of the CRCs.
+        // A CRC is linear: the CRC of the difference, followed by zeros, is the difference of the CRCs.
         let len = self.bytes.len() - self.l4;
         let mut ports = [0; 4];
         ports.copy_from_slice(&self.bytes[self.l4..self.l4 + 4]);
@@ -292,12 +295,12 @@ impl<'a> Packet<'a> {
         true
     }
 
-    /// The largest segment that a SYN offers: `mss` at most (RFC 9293 section 3.7.1).
+    /// Limits the MSS option of a SYN to `mss` (RFC 9293 section 3.7.1).
     pub(super) fn clamp_mss(&mut self, mss: u16) {
         self.offer(|offered| offered.min(mss));
     }
 
-    /// The same, `n` bytes smaller.
+    /// Reduces the MSS option of a SYN by `n`.
     pub(super) fn lower_mss(&mut self, n: u16) {
         self.offer(|offered| offered.saturating_sub(n));
     }
@@ -316,7 +319,7 @@ impl<'a> Packet<'a> {
                     let offered = u16::from_be_bytes([self.bytes[at + 2], self.bytes[at + 3]]);
                     let mss = change(offered);
                     if offered != mss {
-                        // The field may be at an odd offset: whole words around it.
+                        // The field may be at an odd offset, so the surrounding words are included.
                         let from = (at + 2) & !1;
                         let Some(words) = self.bytes.get(from..from + 4) else { return };
                         let mut new = [0; 4];
@@ -333,7 +336,7 @@ impl<'a> Packet<'a> {
     }
 }
 
-/// The CRC of `first` and zeros behind it, `len` bytes in all.
+/// The CRC of `first` followed by zeros, `len` bytes in total.
 fn crc_of(first: &[u8; 4], len: usize) -> u32 {
     static ZEROS: [u8; 1024] = [0; 1024];
     let mut pieces: [&[u8]; 66] = [&[]; 66];
@@ -344,4 +347,17 @@ fn crc_of(first: &[u8; 4], len: usize) -> u32 {
         left -= piece.len();
     }
     checksum::crc32c(&pieces)
+}
+
+/// Offset of the IP packet in an Ethernet frame; `None` if the frame is not IP.
+pub(super) fn l3_of(bytes: &[u8]) -> Option<usize> {
+    let mut at = 12;
+    loop {
+        let word = bytes.get(at..)?.first_chunk::<2>()?;
+        match u16::from_be_bytes(*word) {
+            0x8100 | 0x88a8 | 0x9100 => at += 4,
+            0x0800 | 0x86dd => return Some(at + 2),
+            _ => return None,
+        }
+    }
 }

@@ -1,8 +1,10 @@
+use std::net::IpAddr;
 use std::ops::RangeInclusive;
+use std::sync::Arc;
 
-use crate::{AllDown, Backend, Choice, Control, Mode, OnDown, Service, quic};
+use crate::{AllDown, Backend, Choice, Control, Exit, Mode, OnDown, Plan, Service, Timeouts, quic};
 use flowyard_flow::parse;
-use flowyard_frame::FlowKey;
+use flowyard_frame::{Action, FlowKey, To};
 use flowyard_testkit::Build;
 use flowyard_wire::checksum::transport_checksum;
 use flowyard_wire::{Headers, Net, Verdict};
@@ -80,7 +82,7 @@ pub(super) fn one(service: Service) -> Balance {
     group(vec![service], 1).1.remove(0)
 }
 
-/// Balances one frame; where it goes, and what it is then.
+/// Balances one frame. Returns its action and the frame afterwards.
 pub(super) fn balance(balance: &mut Balance, data: &[u8]) -> (Action, Vec<u8>) {
     let mut pool = Pool::new(64, 2048);
     let mut batch = Batch::default();
@@ -93,7 +95,7 @@ pub(super) fn balance(balance: &mut Balance, data: &[u8]) -> (Action, Vec<u8>) {
     (batch.actions[lane], pool.bytes(&batch.frames[lane]).to_vec())
 }
 
-/// No header of any level has a wrong checksum.
+/// Whether no header, inside tunnels too, has a wrong checksum.
 pub(super) fn right(data: &[u8]) -> bool {
     let mut level = Some(Headers::parse(LinkType::Ethernet, data));
     let mut right = true;
@@ -109,7 +111,7 @@ fn with_macs(key: FlowKey, exit: Exit) -> FlowKey {
     FlowKey { eth_src: exit.src, eth_dst: exit.dst, ..key }
 }
 
-/// VIP, backend, client, by family.
+/// Addresses of VIP, backend and client, of a family.
 pub(super) fn addrs(v6: bool) -> [IpAddr; 3] {
     if v6 {
         [ip("2001:db8::80"), ip("2001:db8:1::1"), ip("2001:db8:5::5")]
@@ -121,9 +123,9 @@ pub(super) fn addrs(v6: bool) -> [IpAddr; 3] {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
-    /// The slow twin: what is translated is what is built anew.
+    /// A translated frame equals one that is built with the translated addresses.
     #[test]
-    fn translated_is_built_anew(
+    fn translation_equals_a_new_frame(
         v6: bool, which in 0usize..3, full: bool, port in any::<Option<u16>>(), sport: u16, dport in 1u16..,
         payload in prop::collection::vec(any::<u8>(), 0..300), vlan in 0u16..3,
     ) {
@@ -142,7 +144,7 @@ proptest! {
         let want = FlowKey::five_tuple(proto, src, from, to, port.unwrap_or(dport));
         let want = with_macs(FlowKey { vlan_tci: vlan, ..want }, exit);
         prop_assert_eq!(&got, &Build::new(&want).ttl(63).payload(&payload).bytes());
-        // And the answer.
+        // The reply.
         let answer = FlowKey { vlan_tci: vlan, ..want.flow().reversed() };
         let (action, got) = balance(&mut work, &Build::new(&answer).payload(&payload).bytes());
         prop_assert_eq!(action.to, To::Port(40));
@@ -151,7 +153,7 @@ proptest! {
     }
 
     #[test]
-    fn a_tunnel_holds_the_packet(v6: bool, to_v6: bool, gue: bool, pad in 0usize..80, payload in prop::collection::vec(any::<u8>(), 0..300)) {
+    fn a_tunnel_contains_the_packet(v6: bool, to_v6: bool, gue: bool, pad in 0usize..80, payload in prop::collection::vec(any::<u8>(), 0..300)) {
         let ([vip, _, client], [_, to, _]) = (addrs(v6), addrs(to_v6));
         let mode = if gue { Mode::Gue } else { Mode::Ipip };
         let mut service = service("s", vip, proto::TCP, 80..=80, mode);
@@ -169,7 +171,7 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_are_balanced(
+    fn arbitrary_bytes_do_not_panic(
         mut data in prop::collection::vec(any::<u8>(), 0..160), mode in 0usize..6, edit in 0usize..7, at in 0usize..160, byte: u8,
     ) {
         let proxy = mode == 5;
@@ -183,8 +185,8 @@ proptest! {
         let place = Place { mac: [2; 6], addrs, answers: true };
         let settings = BalanceSettings { places: vec![place], neighbour_fresh: 9, ..settings() };
         let mut work = Balance::group(&hub, 1, &settings).remove(0);
-        // A connection that is there, and what may come of it: a segment, an answer, an error about
-        // it or its tunnel, a neighbour; damaged anywhere, and cut anywhere.
+        // An existing connection and a frame related to it (a segment, a reply, an error about it or its
+        // tunnel, a neighbour message), damaged and truncated at any byte.
         let key = FlowKey::five_tuple(proto::TCP, ip("10.0.0.1"), 5, vip, 80);
         let (_, there) = balance(&mut work, &Build::new(&key).flags(FlowKey::SYN).bytes());
         let sent = parse::key(&Headers::parse(LinkType::Ethernet, &there), &there, 0).flow();
@@ -209,11 +211,11 @@ proptest! {
     }
 
     #[test]
-    fn an_offer_is_clamped(before in 0usize..4, offered: u16, clamp: u16) {
+    fn the_mss_option_is_limited(before in 0usize..4, offered: u16, clamp: u16) {
         let mut service = service("s", ip("192.0.2.1"), proto::TCP, 80..=80, Mode::Dsr);
         (service.mss, service.backends) = (Some(clamp), vec![backend(1, ip("10.0.1.1"), None)]);
         let key = FlowKey::five_tuple(proto::TCP, ip("10.0.0.1"), 5, service.vip, 80);
-        let mut options = vec![1; before]; // no-operation: the offer may be at an odd offset
+        let mut options = vec![1; before]; // no-operation: the option may be at an odd offset
         options.extend([2, 4, (offered >> 8) as u8, offered as u8]);
         options.resize(8, 0);
         let mut data = Build::new(&key).flags(FlowKey::SYN).payload(&options).bytes();
@@ -230,250 +232,6 @@ proptest! {
         sum(&mut data);
         (data[22], data[24]) = (63, data[24] + 1); // one hop further
         prop_assert_eq!(&got[12..], &data[12..]);
-    }
-}
-
-/// An ICMP error from a router to the VIP about a packet of `flow`.
-fn error_about(flow: &FlowKey, kind: u8, code: u8) -> Vec<u8> {
-    let quoted = Build::new(flow).payload(&[7; 40]).bytes();
-    let router = if flow.is_ipv6() { ip("2001:db8:77::1") } else { ip("198.51.100.1") };
-    let v6 = flow.is_ipv6();
-    let icmp = if v6 { proto::ICMPV6 } else { proto::ICMP };
-    let key = FlowKey::five_tuple(icmp, router, 0, flow.src_ip().unwrap(), 0);
-    let mut data = Build::new(&key).payload(&quoted[14..]).bytes();
-    let l4 = if v6 { 54 } else { 34 };
-    (data[l4], data[l4 + 1]) = (kind, code);
-    data[l4 + 2..l4 + 8].copy_from_slice(&[0, 0, 0, 0, 5, 0]);
-    let sum = if v6 {
-        transport_checksum(router, flow.src_ip().unwrap(), icmp, &data[l4..])
-    } else {
-        flowyard_wire::checksum::checksum(&data[l4..])
-    };
-    data[l4 + 2..l4 + 4].copy_from_slice(&sum.to_be_bytes());
-    assert!(right(&data));
-    data
-}
-
-#[test]
-fn errors_go_to_the_backend_whose_packet_they_quote() {
-    for (v6, mode) in [false, true]
-        .into_iter()
-        .flat_map(|v6| [Mode::Dsr, Mode::Ipip, Mode::Dnat, Mode::FullNat].map(|mode| (v6, mode)))
-    {
-        let [vip, _, client] = addrs(v6);
-        let mut service = service("s", vip, proto::TCP, 80..=80, mode);
-        let addr =
-            |n: u8| if v6 { ip(&format!("2001:db8:1::{n}")) } else { IpAddr::from([10, 0, 1, n]) };
-        let port = mode.translates().then_some(8080);
-        service.choice = Choice::RoundRobin; // so that only the connection knows
-        service.backends = (1..=4).map(|n| backend(n, addr(n), port)).collect();
-        let mut work = one(service);
-        for sport in 1000..1020 {
-            let key = FlowKey::five_tuple(proto::TCP, client, sport, vip, 80);
-            let (went, forwarded) =
-                balance(&mut work, &Build::new(&key).flags(FlowKey::SYN).bytes());
-            let (kind, code) = if v6 { (2, 0) } else { (3, 4) };
-            let (came, got) = balance(&mut work, &error_about(&key.reversed(), kind, code));
-            assert_eq!(came.to, went.to, "{mode:?} {sport}");
-            assert!(right(&got), "{mode:?}");
-            if !mode.translates() {
-                continue;
-            }
-            let headers = Headers::parse(LinkType::Ethernet, &got);
-            let sent = Headers::parse(LinkType::Ethernet, &forwarded);
-            assert_eq!(headers.dst_ip(&got), sent.dst_ip(&forwarded));
-            // The backend knows the packet as its own answer; all of its checksums are right.
-            let quoted = &got[headers.l4 as usize + 8..];
-            let inner = crate::icmp::quoted(&got[headers.l4 as usize..], v6).unwrap();
-            assert_eq!(inner.flow, parse::key(&sent, &forwarded, 0).flow().reversed());
-            let levels = Headers::parse(LinkType::RawIp, quoted);
-            assert_eq!(levels.transport_checksum(quoted), Verdict::Good);
-            assert_ne!(levels.ipv4_checksum(quoted), Verdict::Bad);
-        }
-    }
-}
-
-/// An ICMP error of `router` to `to` that quotes the packet in `frame`.
-pub(super) fn error_quoting(
-    frame: &[u8],
-    router: IpAddr,
-    to: IpAddr,
-    (kind, code): (u8, u8),
-) -> Vec<u8> {
-    let v6 = router.is_ipv6();
-    let icmp = if v6 { proto::ICMPV6 } else { proto::ICMP };
-    let key = FlowKey::five_tuple(icmp, router, 0, to, 0);
-    let mut data = Build::new(&key).payload(&frame[14..]).bytes();
-    let l4 = if v6 { 54 } else { 34 };
-    (data[l4], data[l4 + 1]) = (kind, code);
-    data[l4 + 2..l4 + 8].copy_from_slice(&[0, 0, 0, 0, 5, 0]); // 1280 bytes fit
-    let sum = match v6 {
-        true => transport_checksum(router, to, icmp, &data[l4..]),
-        false => flowyard_wire::checksum::checksum(&data[l4..]),
-    };
-    data[l4 + 2..l4 + 4].copy_from_slice(&sum.to_be_bytes());
-    assert!(right(&data));
-    data
-}
-
-#[test]
-fn errors_from_behind_go_to_the_client_as_about_its_own_packet() {
-    for (v6, mode) in
-        [false, true].into_iter().flat_map(|v6| [Mode::Dnat, Mode::FullNat].map(|mode| (v6, mode)))
-    {
-        for which in [proto::TCP, proto::UDP, proto::SCTP] {
-            let [vip, to, client] = addrs(v6);
-            let mut service = service("s", vip, which, 80..=80, mode);
-            service.backends = vec![backend(1, to, Some(8080))];
-            let mut work = one(service);
-            let key = FlowKey::five_tuple(which, client, 999, vip, 80);
-            let sent = balance(&mut work, &Build::new(&key).payload(&[7; 40]).bytes()).1;
-            let from = Headers::parse(LinkType::Ethernet, &sent).src_ip(&sent).unwrap();
-            let router = if v6 { ip("2001:db8:1::fe") } else { ip("10.0.1.254") };
-            let kind = if v6 { (2, 0) } else { (3, 4) };
-            let (action, got) = balance(&mut work, &error_quoting(&sent, router, from, kind));
-            assert_eq!(action.to, To::Port(40), "{mode:?} {which} {v6}");
-            assert!(right(&got));
-            let headers = Headers::parse(LinkType::Ethernet, &got);
-            assert_eq!((headers.src_ip(&got), headers.dst_ip(&got)), (Some(vip), Some(client)));
-            let message = &got[headers.l4 as usize..];
-            assert_eq!(message[4..8], [0, 0, 5, 0], "the MTU is as it was");
-            assert_eq!(crate::icmp::quoted(message, v6).unwrap().flow, key.flow());
-            let inner = Headers::parse(LinkType::RawIp, &message[8..]);
-            assert_ne!(inner.ipv4_checksum(&message[8..]), Verdict::Bad);
-            if which != proto::SCTP {
-                assert_eq!(inner.transport_checksum(&message[8..]), Verdict::Good);
-            }
-            // About a packet of nobody, or to another than who sent it.
-            let stranger = FlowKey::five_tuple(
-                which,
-                from,
-                999,
-                ip(if v6 { "::9" } else { "10.0.1.9" }),
-                8080,
-            );
-            let error = error_quoting(&Build::new(&stranger).bytes(), router, from, kind);
-            assert_ne!(balance(&mut work, &error).0.to, To::Port(40));
-            let other = if v6 { ip("2001:db8:5::6") } else { ip("203.0.113.8") };
-            let error = error_quoting(&sent, router, other, kind);
-            assert_ne!(balance(&mut work, &error).0.to, To::Port(40));
-        }
-    }
-}
-
-#[test]
-fn what_only_looks_like_a_tunnel_is_the_clients() {
-    // A datagram from a local address to the port of GUE: of fullnat.
-    let [vip, to, client] = addrs(false);
-    let mut service = service("s", vip, proto::UDP, 53..=53, Mode::FullNat);
-    service.backends = vec![backend(1, to, Some(6080))];
-    let mut work = one(service);
-    let key = FlowKey::five_tuple(proto::UDP, client, 999, vip, 53);
-    let (_, sent) = balance(&mut work, &Build::new(&key).payload(&[7; 40]).bytes());
-    let error = error_quoting(&sent, ip("10.0.1.254"), ip("10.9.0.1"), (3, 4));
-    let (action, got) = balance(&mut work, &error);
-    assert_eq!(action.to, To::Port(40));
-    assert_eq!(crate::icmp::quoted(&got[34..], false).unwrap().flow, key.flow());
-}
-
-#[test]
-fn what_fits_through_a_tunnel_is_learnt() {
-    for (v6, to_v6, mode, whole) in [false, true].into_iter().flat_map(|v6| {
-        [false, true].into_iter().flat_map(move |to_v6| {
-            [Mode::Ipip, Mode::Gue]
-                .into_iter()
-                .flat_map(move |mode| [false, true].map(|whole| (v6, to_v6, mode, whole)))
-        })
-    }) {
-        let ([vip, _, client], [_, to, _]) = (addrs(v6), addrs(to_v6));
-        let mut service = service("s", vip, proto::UDP, 80..=80, mode);
-        service.backends = vec![backend(1, to, None)];
-        let mut work = one(service);
-        let key = FlowKey::five_tuple(proto::UDP, client, 999, vip, 80);
-        let head = if v6 { 48 } else { 28 };
-        let room = 1280 - mode.overhead(to_v6); // for the client's packet
-        let long = |len: usize| {
-            let mut data = Build::new(&key).payload(&vec![7; len - head]).bytes();
-            if !v6 {
-                data[20] = 0x40; // may not be cut
-                data[24..26].fill(0);
-                let sum = flowyard_wire::checksum::checksum(&data[14..34]);
-                data[24..26].copy_from_slice(&sum.to_be_bytes());
-            }
-            data
-        };
-        let (action, sent) = balance(&mut work, &long(room + 1));
-        assert_eq!(action.to, To::Port(1));
-        // With no more than RFC 792 promises, only the tunnel is known; with more, the client is, too.
-        let outer = if to_v6 { 40 } else { 20 };
-        let quote = &sent[..14 + outer + if whole { 8 + head } else { 8 }];
-        let (router, source) = match to_v6 {
-            true => (ip("2001:db8:1::fe"), ip("2001:db8:9::1")),
-            false => (ip("10.0.1.254"), ip("10.9.0.1")),
-        };
-        let kind = if to_v6 { (2, 0) } else { (3, 4) };
-        let what = format!("{mode:?} {v6} in {to_v6}, {whole}");
-        let (action, got) = balance(&mut work, &error_quoting(quote, router, source, kind));
-        let told = |got: &[u8]| {
-            assert!(right(got), "{what}");
-            let headers = Headers::parse(LinkType::Ethernet, got);
-            assert_eq!(
-                (headers.src_ip(got), headers.dst_ip(got)),
-                (Some(vip), Some(client)),
-                "{what}"
-            );
-            let message = &got[headers.l4 as usize..];
-            assert_eq!(message[..2], if v6 { [2, 0] } else { [3, 4] }, "{what}");
-            assert_eq!(message[4..8], (room as u32).to_be_bytes(), "{what}");
-            assert_eq!(crate::icmp::quoted(message, v6).unwrap().flow, key.flow(), "{what}");
-        };
-        match whole || mode == Mode::Ipip && !v6 && action.to == To::Port(40) {
-            true => {
-                assert_eq!(action.to, To::Port(40), "{what}");
-                told(&got);
-            }
-            false => assert_eq!(action.to, To::Drop(DropReason::Taken.code()), "{what}"),
-        }
-        assert_eq!(balance(&mut work, &long(room)).0.to, To::Port(1), "it fits: {what}");
-        let (action, got) = balance(&mut work, &long(room + 1));
-        assert_eq!(action.to, To::Port(0), "back: {what}");
-        told(&got);
-    }
-}
-
-#[test]
-fn who_is_on_the_way_for_too_long_is_told_so() {
-    for (v6, mode) in [false, true].into_iter().flat_map(|v6| {
-        [Mode::Dsr, Mode::Dnat, Mode::FullNat, Mode::Ipip, Mode::Gue].map(|mode| (v6, mode))
-    }) {
-        let [vip, to, client] = addrs(v6);
-        let mut service = service("s", vip, proto::UDP, 80..=80, mode);
-        service.backends = vec![backend(1, to, None)];
-        let mut work = one(service);
-        let key = FlowKey::five_tuple(proto::UDP, client, 999, vip, 80);
-        let (_, sent) = balance(&mut work, &Build::new(&key).ttl(2).bytes());
-        let levels = Headers::parse(LinkType::Ethernet, &sent);
-        let at = 14 + mode.overhead(v6) + if v6 { 7 } else { 8 };
-        assert_eq!(sent[at], 1, "{mode:?}");
-        let mut check = |frame: &[u8], in_port: u16, from: IpAddr, to: IpAddr| {
-            let (action, got) = balance(&mut work, frame);
-            assert_eq!(action.to, To::Port(in_port));
-            assert!(right(&got));
-            let headers = Headers::parse(LinkType::Ethernet, &got);
-            assert_eq!((headers.src_ip(&got), headers.dst_ip(&got)), (Some(from), Some(to)));
-            let message = &got[headers.l4 as usize..];
-            assert_eq!(message[..2], if v6 { [3, 0] } else { [11, 0] });
-            // It may not be answered itself.
-            let mut again = Build::new(&key).ttl(1).bytes();
-            again[0] = 1; // to a group
-            assert_eq!(balance(&mut work, &again).0.to, To::Drop(DropReason::TtlExpired.code()));
-        };
-        check(&Build::new(&key).ttl(1).bytes(), 0, vip, client);
-        check(&Build::new(&key).ttl(0).bytes(), 0, vip, client);
-        if mode.translates() {
-            let back = parse::key(&levels, &sent, 0).flow().reversed();
-            check(&Build::new(&back).ttl(1).bytes(), 0, vip, to);
-        }
     }
 }
 
@@ -496,7 +254,7 @@ fn a_quic_client_that_moves_keeps_its_server() {
                 assert_eq!(action.to, To::Port(u16::from(number % 8 + 1)));
             }
         }
-        // A server that is not there: by address, as everything else.
+        // A server that does not exist: routed by address.
         let cid = quic::connection_id_of(&config, &quic::ServerId::new(&[99]).unwrap(), &[1; 6]);
         let packet = [&[0x40][..], &cid.unwrap(), &[0; 20]].concat();
         let key = FlowKey::five_tuple(proto::UDP, ip("10.0.0.200"), 999, vip, 443);
@@ -505,7 +263,7 @@ fn a_quic_client_that_moves_keeps_its_server() {
     }
 }
 
-/// Where flow `number` goes by this balancer.
+/// The destination that this balancer chooses for flow `number`.
 fn to(work: &mut Balance, number: u16, flags: u8) -> To {
     let [a, b] = number.to_be_bytes();
     let src = IpAddr::from([10, 1, a, b]);
@@ -521,7 +279,7 @@ fn web(backends: RangeInclusive<u8>) -> Vec<Service> {
 
 #[test]
 fn the_loss_of_a_balancer_breaks_no_connection() {
-    // Three behind a router that hashes; one dies, and its flows come to the others.
+    // Three balancers behind a router that distributes by hash; one fails, and the others get its flows.
     let mut nodes: Vec<_> = (0..3).map(|_| group(web(1..=10), 1).1.remove(0)).collect();
     let before: Vec<_> =
         (0..300).map(|n| to(&mut nodes[usize::from(n) % 3], n, FlowKey::SYN)).collect();
@@ -539,14 +297,14 @@ fn connections_stay_when_backends_come_and_go() {
     hub.set(web(2..=11), 1).unwrap();
     let mut moved = 0;
     for n in 0..400u16 {
-        // On another core: the flow was moved there.
+        // On another core, as if the flow was moved.
         let now = to(&mut works[1], n, FlowKey::ACK);
         let was = before[usize::from(n)];
         assert!(now == was || was == To::Port(1), "{n}: {was:?} {now:?}");
         moved += u32::from(now != was);
         assert_eq!(to(&mut works[0], n, FlowKey::ACK), now, "and back");
     }
-    assert!((20..80).contains(&moved), "{moved} of 400 were with the one that went");
+    assert!((20..80).contains(&moved), "{moved} of 400 were on the removed backend");
 }
 
 #[test]
@@ -561,13 +319,14 @@ fn connections_are_counted_by_backend() {
     assert_eq!(sum(&hub.plan()), 100);
     let mut batch = Batch::default();
     for _ in 0..8 {
-        works[0].work(&mut batch, &Pool::new(1, 64), 31_000_000_000); // all SYNs alone are over
+        works[0].work(&mut batch, &Pool::new(1, 64), 31_000_000_000); // all half-open connections have expired
     }
     assert_eq!(sum(&hub.plan()), 0);
 }
 
-/// What was captured.
-mod captures;
-/// What people ask, and what is counted.
+mod errors;
 mod operate;
 mod present;
+
+use errors::error_about;
+pub(super) use errors::error_quoting;

@@ -1,46 +1,26 @@
-//! Which backend a packet goes to: the connection that it is of, on this core or another, or else the
-//! choice of its service.
+//! The backend of a packet: that of its connection in this or another core's table, or else the choice of its
+//! service.
 //!
-//! Invariants: a core holds one table's lock at a time; a connection that is kept is counted for its
-//! backend, and for one at a time.
+//! Invariants: a core holds at most one table's lock at a time; every entry of a table is counted as a
+//! connection of exactly one backend.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use crate::{Conn, ConnKey, Conns, Mode, Plan, State, Target};
-use flowyard_frame::{Batch, FlowKey, LANES, Lanes, Nanos, proto};
+use flowyard_frame::{Batch, FlowKey, Lanes, Nanos, proto};
 
+use super::balance::Balance;
 use super::leases::Leases;
 use super::rewrite::Packet;
-use super::{BUDGET, Balance};
+use super::way::{Missed, Seen, Way};
 use flowyard_yard::DropReason;
 
-/// Where a packet of a connection goes.
-#[derive(Clone, Copy)]
-pub(super) struct Way {
-    /// The backend's number.
-    pub(super) backend: u32,
-    /// The table and slot of the connection; `None` if it is not kept.
-    pub(super) home: Option<(u16, u32)>,
-}
-
-/// What is known of the lanes of a batch.
-pub(super) struct Seen {
-    pub(super) keys: [ConnKey; LANES],
-    pub(super) hashes: [u64; LANES],
-    pub(super) slots: [u32; LANES],
-    pub(super) ways: [Option<Way>; LANES],
-}
-
-/// What becomes of a packet whose connection was not known.
-pub(super) enum Missed {
-    Way(Way),
-    NoService,
-    Drop(DropReason),
-}
+/// The most connections that are checked for expiry with each batch.
+const BUDGET: usize = 64;
 
 impl Balance {
-    /// Finds the connections of `lanes` in this core's table. Returns those that missed.
+    /// Finds the connections of `lanes` in this core's table. Returns the lanes that missed.
     pub(super) fn hits(&self, batch: &Batch, lanes: Lanes, now: Nanos, seen: &mut Seen) -> Lanes {
         let seed = self.plan.seed();
         for lane in lanes {
@@ -62,13 +42,13 @@ impl Balance {
                 Some((backend, state)) if stays(plan, backend, state, flags) => {
                     seen.ways[lane] = Some(Way { backend, home: Some((self.core as u16, slot)) });
                 }
-                _ => missed = missed.with(lane), // it is there, but needs another backend
+                _ => missed = missed.with(lane), // there is an entry, but it needs another backend
             }
         }
         missed
     }
 
-    /// The way of a packet whose connection this core does not know, or that cannot stay.
+    /// The way of a packet without an entry in this core's table, or whose entry needs another backend.
     pub(super) fn miss(&mut self, key: &FlowKey, conn: &ConnKey, hash: u64, now: Nanos) -> Missed {
         let (flags, moves) = (key.tcp_flags, self.moves.load(Acquire));
         if Leases::<Way>::covers(flags)
@@ -82,7 +62,7 @@ impl Balance {
             return Missed::NoService;
         };
         let plan = Arc::clone(&self.plan);
-        // The batch may have had one of its packets already.
+        // An earlier lane of the batch may have entered the connection.
         let found = |conns: &mut Conns, core: usize| {
             let slot = conns.find(conn, hash, now)?;
             let (backend, state) = conns.seen(slot, flags, now)?;
@@ -99,7 +79,7 @@ impl Balance {
             };
             let local = plan.target(way.backend).is_some_and(|t| t.mode == Mode::FullNat);
             if local {
-                // It stays there: its local port is its slot.
+                // The entry stays there, because the local port is computed from its slot.
                 if Leases::<Way>::covers(flags) && matches!(state, State::Open | State::Datagrams) {
                     self.leases.put(conn, hash, now, moves, way);
                 }
@@ -121,7 +101,7 @@ impl Balance {
             self.connected(target.id);
             return Missed::Way(way);
         }
-        // There is no room: what every core and machine would say of each of its packets.
+        // There is no entry, so the choice must be the same on every core and machine.
         if target.mode == Mode::FullNat || self.settings.full_drops && !flood {
             return self.no(service, DropReason::NoConnection);
         }
@@ -131,13 +111,14 @@ impl Balance {
         }
     }
 
-    /// A packet for `service` gets no backend.
+    /// Counts a packet to `service` that gets no backend.
     fn no(&self, service: u16, reason: DropReason) -> Missed {
         self.unserved(service, reason);
         Missed::Drop(reason)
     }
 
-    /// Keeps the connection in this core's table, if there is room; in place of what it was.
+    /// Enters the connection into this core's table, replacing an existing entry. `None` if the table is
+    /// full.
     fn keep(
         &self,
         conn: &ConnKey,
@@ -163,7 +144,7 @@ impl Balance {
         Some(Way { backend, home: Some((self.core as u16, slot)) })
     }
 
-    /// The way of a connection by a packet that is quoted: it does not begin one.
+    /// The way of the connection of a quoted packet, which does not open a connection.
     pub(super) fn way_of(&self, conn: &ConnKey, hash: u64, now: Nanos) -> Option<Way> {
         let cores =
             std::iter::once(self.core).chain((0..self.conns.len()).filter(|&c| c != self.core));
@@ -173,13 +154,14 @@ impl Balance {
             let backend = conns.get(slot, now)?.backend;
             Some(Way { backend, home: Some((core as u16, slot)) })
         });
-        // What another core kept after the backend went is nearer to the truth than what was before.
+        // If a backend was removed, another core may have a newer entry with an existing backend.
         let stays = |way: &Way| self.plan.target(way.backend).is_some_and(|target| target.keeps);
         let first = ways.next()?;
         if stays(&first) { Some(first) } else { ways.find(stays).or(Some(first)) }
     }
 
-    /// To the backend that the connection ID names, if the service routes QUIC and it is another.
+    /// The way to the backend that the QUIC connection ID names, if the service routes QUIC and that backend is
+    /// not the one of `way`; otherwise `way`.
     pub(super) fn by_connection_id(&self, packet: &Packet<'_>, key: &FlowKey, way: Way) -> Way {
         if key.proto != proto::UDP {
             return way;
@@ -207,17 +189,17 @@ impl Balance {
     }
 }
 
-/// Whether a packet with these flags goes on to the backend that its connection has.
+/// Whether a packet with these flags still goes to the backend of its connection.
 #[inline]
 fn stays(plan: &Plan, backend: u32, state: State, flags: u8) -> bool {
-    // A SYN on a closing connection: the client uses its port again.
+    // A SYN on a closing connection begins a new one: the client reuses its port.
     let again = state == State::Closing && flags & (FlowKey::SYN | FlowKey::ACK) == FlowKey::SYN;
     !again && plan.target(backend).is_some_and(|target| target.keeps)
 }
 
-/// Counts a connection that came or went.
+/// Counts a connection that was entered or removed.
 fn count(target: &Target, came: bool) {
-    // What was counted for a backend of the same number, before it went and came, is not undone.
+    // Saturates, because an entry may have been counted for an earlier backend with the same ID.
     let change = |n: u32| Some(if came { n.saturating_add(1) } else { n.saturating_sub(1) });
     let _ = target.active.fetch_update(Relaxed, Relaxed, change);
 }

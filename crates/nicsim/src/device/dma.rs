@@ -15,7 +15,7 @@
 
 use std::collections::VecDeque;
 
-use super::port::{Port, Purpose};
+use super::port::{Port, Purpose, Ring};
 use crate::memory::{Request, SCRATCHPAD_BASE, SDRAM_BASE, SDRAM_BYTES, hw};
 
 /// One outstanding DMA.
@@ -40,8 +40,7 @@ impl Move {
 pub(crate) struct Dma {
     reads: bool,
     limit: usize,
-    base: u32,
-    entries: u32,
+    pub(crate) ring: Ring,
     pub(crate) prod: u32,
     fetched: u32,
     pub(crate) done: u32,
@@ -67,8 +66,7 @@ impl Dma {
         Self {
             reads,
             limit: limit as usize,
-            base: 0,
-            entries: 0,
+            ring: Ring::default(),
             prod: 0,
             fetched: 0,
             done: 0,
@@ -86,11 +84,6 @@ impl Dma {
             news: false,
             port: Port::default(),
         }
-    }
-
-    pub(crate) fn ring(&mut self, base: Option<u32>, entries: Option<u32>) {
-        self.base = base.unwrap_or(self.base);
-        self.entries = entries.unwrap_or(self.entries);
     }
 
     /// Sets a bit of the event register with a later access.
@@ -120,10 +113,9 @@ impl Dma {
             };
             return Some(self.port.ask(request, Purpose::Event, now));
         }
-        let may_fetch = self.entries != 0 && self.prod != self.fetched;
+        let may_fetch = self.ring.is_set() && self.prod != self.fetched;
         if self.fetch_words > 0 || (may_fetch && self.out.len() < self.limit) {
-            let slot = self.fetched & (self.entries - 1);
-            let addr = self.base.wrapping_add(16 * slot + 4 * self.fetch_words as u32);
+            let addr = self.ring.addr(self.fetched, 16, self.fetch_words);
             return Some(self.port.ask(Request::load(addr), Purpose::Descriptor, now));
         }
         let (host_word, at) = self.next_word()?;

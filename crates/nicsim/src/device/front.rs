@@ -140,10 +140,10 @@ impl Devices {
         }
         let (base, entries) = if is_base { (Some(value), None) } else { (None, Some(value)) };
         match which {
-            0 => self.drd.ring(base, entries),
-            1 => self.dwr.ring(base, entries),
-            2 => self.mtx.ring(base, entries),
-            _ => self.mrx.ring(base, entries),
+            0 => self.drd.ring.set(base, entries),
+            1 => self.dwr.ring.set(base, entries),
+            2 => self.mtx.ring.set(base, entries),
+            _ => self.mrx.ring.set(base, entries),
         }
     }
 }

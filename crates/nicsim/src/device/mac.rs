@@ -13,7 +13,7 @@
 use std::collections::VecDeque;
 
 use super::net::{Frames, RxFrame};
-use super::port::{Port, Purpose};
+use super::port::{Port, Purpose, Ring};
 use crate::memory::{Request, SCRATCHPAD_BASE, SDRAM_BASE, SDRAM_BYTES, hw};
 
 /// The offset of a frame in its slot, which aligns the IP header to a word and the payload to 8 bytes.
@@ -32,8 +32,7 @@ pub(crate) struct TxFrame {
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct MacTx {
-    base: u32,
-    entries: u32,
+    pub(crate) ring: Ring,
     pub(crate) prod: u32,
     fetched: u32,
     pub(crate) done: u32,
@@ -59,11 +58,6 @@ impl MacTx {
         Self { capacity, ..Self::default() }
     }
 
-    pub(crate) fn ring(&mut self, base: Option<u32>, entries: Option<u32>) {
-        self.base = base.unwrap_or(self.base);
-        self.entries = entries.unwrap_or(self.entries);
-    }
-
     pub(crate) fn choose(&mut self, now: u64) -> Option<u64> {
         if self.reported != self.done {
             let request = Request::store(SCRATCHPAD_BASE + 4 * hw::MTX_DONE, self.done);
@@ -72,10 +66,9 @@ impl MacTx {
         if self.events {
             return Some(self.port.ask(event(hw::MTX_DONE), Purpose::Event, now));
         }
-        let may_fetch = self.entries != 0 && self.prod != self.fetched && self.queue.len() < 4;
+        let may_fetch = self.ring.is_set() && self.prod != self.fetched && self.queue.len() < 4;
         if self.fetch_words > 0 || may_fetch {
-            let slot = self.fetched & (self.entries - 1);
-            let addr = self.base.wrapping_add(8 * slot + 4 * self.fetch_words as u32);
+            let addr = self.ring.addr(self.fetched, 8, self.fetch_words);
             return Some(self.port.ask(Request::load(addr), Purpose::Descriptor, now));
         }
         None
@@ -142,8 +135,7 @@ fn event(word: u32) -> Request {
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct MacRx {
-    base: u32,
-    entries: u32,
+    pub(crate) ring: Ring,
     slots_base: u32,
     slot_bytes: u32,
     slots: u32,
@@ -168,11 +160,6 @@ pub(crate) struct MacRx {
 impl MacRx {
     pub(crate) fn new(capacity: u32) -> Self {
         Self { capacity, ..Self::default() }
-    }
-
-    pub(crate) fn ring(&mut self, base: Option<u32>, entries: Option<u32>) {
-        self.base = base.unwrap_or(self.base);
-        self.entries = entries.unwrap_or(self.entries);
     }
 
     /// Takes a register write of the firmware: base, bytes of a slot, or number of slots.
@@ -203,7 +190,7 @@ impl MacRx {
     }
 
     pub(crate) fn is_started(&self) -> bool {
-        self.slots != 0 && self.entries != 0
+        self.slots != 0 && self.ring.is_set()
     }
 
     /// Whether a frame of `len` bytes fits the buffer.
@@ -250,8 +237,7 @@ impl MacRx {
             return Some(self.port.ask(event(hw::MRX_PROD), Purpose::Event, now));
         }
         let descriptor = self.descriptors.front()?;
-        let slot = self.described & (self.entries - 1);
-        let addr = self.base.wrapping_add(16 * slot + 4 * self.word as u32);
+        let addr = self.ring.addr(self.described, 16, self.word);
         let request = Request::store(addr, descriptor[self.word]);
         Some(self.port.ask(request, Purpose::Descriptor, now))
     }

@@ -1,4 +1,4 @@
-//! An assist's port on the crossbar: one request at a time.
+//! An assist's port on the crossbar, which has one request at a time, and its ring of descriptors.
 
 use crate::memory::Request;
 
@@ -48,5 +48,31 @@ impl Port {
         self.free_at = now + gap;
         self.accesses += 1;
         self.pending.take()
+    }
+}
+
+/// A ring of descriptors in the scratchpad.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Ring {
+    base: u32,
+    entries: u32,
+}
+
+impl Ring {
+    /// Takes a register write of the firmware: the base, or the number of entries (a power of two).
+    pub(crate) fn set(&mut self, base: Option<u32>, entries: Option<u32>) {
+        self.base = base.unwrap_or(self.base);
+        self.entries = entries.unwrap_or(self.entries);
+    }
+
+    /// Whether the firmware has set the number of entries.
+    pub(crate) fn is_set(&self) -> bool {
+        self.entries != 0
+    }
+
+    /// The address of a word of descriptor `number`, whose size is `bytes`. The ring must be set.
+    pub(crate) fn addr(&self, number: u32, bytes: u32, word: usize) -> u32 {
+        let slot = number & (self.entries - 1);
+        self.base.wrapping_add(bytes * slot + 4 * word as u32)
     }
 }

@@ -1,7 +1,7 @@
 //! How a core of the fast engine runs ahead: it issues private instructions up to its next access, miss or
 //! fault.
 //!
-//! A core goes by pieces: instructions in sequence within a cache line and before the limit. Within a piece
+//! A core executes in pieces: instructions in sequence within a cache line and before the limit. Within a piece
 //! only branches, jumps and accesses need checks. Whether a register is late follows from the last ALU result
 //! and the last load alone, because older results have long been available.
 //!
@@ -71,10 +71,10 @@ enum Next {
 /// The effect of a rare instruction.
 enum Rare {
     Result(u32),
-    /// It must wait until this cycle.
+    /// It is issued again in this cycle; the stall is counted.
     Wait(u64),
-    /// It ends the run.
-    Fault(String),
+    /// It ends the run, for the reason in `fault`.
+    Fault,
 }
 
 /// The effect of `insn`, whose source registers have the values `a` and `b`.
@@ -172,25 +172,20 @@ impl Core {
                         break 'piece wait;
                     }
                     Effect::Rare => {
-                        let (index, now) =
-                            (piece.index + piece.place(), piece.t + piece.place() as u64);
-                        match self.rare(insn, index, chip, now) {
+                        let index = piece.index + piece.place();
+                        let now = piece.t + piece.place() as u64;
+                        match self.rare(insn, index, chip, now, heat) {
                             Rare::Result(result) => {
                                 self.regs[usize::from(insn.rd)] = result;
                                 continue;
                             }
-                            Rare::Wait(until) => {
-                                pc = 4 * index as u32;
-                                self.pipeline_lump = Lump { start: now, end: until, pc };
-                                t = self.hazard(now, until, pc, heat);
-                                continue 'piece;
-                            }
-                            Rare::Fault(what) => {
+                            Rare::Wait(until) => (t, pc) = (until, 4 * index as u32),
+                            Rare::Fault => {
                                 (t, pc) = (now, 4 * index as u32);
-                                self.fault = Some(what);
                                 break 'piece Wait::Fault;
                             }
                         }
+                        continue 'piece;
                     }
                 };
                 match next {
@@ -388,22 +383,28 @@ impl Core {
 
     /// Performs a rare instruction: HI and LO, `mfc0`, `sync`, instructions that trap, reserved words.
     #[cold]
-    fn rare(&mut self, insn: &Insn, index: usize, chip: &Chip, t: u64) -> Rare {
+    fn rare(&mut self, insn: &Insn, index: usize, chip: &Chip, t: u64, heat: &mut HeatMap) -> Rare {
         let a = self.regs[usize::from(insn.rs)];
         let b = self.regs[usize::from(insn.rt)];
-        match insn.op {
-            Op::Mfc0 => Rare::Result(coprocessor(insn.imm, t, self.who)),
-            Op::Mfhi | Op::Mflo if self.hi_lo_ready > t => Rare::Wait(self.hi_lo_ready),
+        let what = match insn.op {
+            Op::Mfc0 => return Rare::Result(coprocessor(insn.imm, t, self.who)),
+            Op::Mfhi | Op::Mflo if self.hi_lo_ready > t => {
+                let (end, pc) = (self.hi_lo_ready, 4 * index as u32);
+                self.pipeline_lump = Lump { start: t, end, pc };
+                return Rare::Wait(self.hazard(t, end, pc, heat));
+            }
             Op::Add | Op::Addi | Op::Sub => match isa::alu(insn, a, b) {
-                Ok(result) => Rare::Result(result),
-                Err(isa::Overflow) => Rare::Fault(format!("{} overflows", restored(*insn))),
+                Ok(result) => return Rare::Result(result),
+                Err(isa::Overflow) => format!("{} overflows", restored(*insn)),
             },
             // A reserved word is decoded as `break` with a mark.
-            Op::Break | Op::Syscall if index >= self.end => Rare::Fault(OUTSIDE.into()),
-            Op::Break if insn.imm == RESERVED => Rare::Fault(String::new()), // the engine knows the word
-            Op::Break | Op::Syscall => Rare::Fault(gave_up(&restored(*insn))),
-            _ => Rare::Result(self.hi_lo(insn, a, b, chip, t).unwrap_or(0)),
-        }
+            Op::Break | Op::Syscall if index >= self.end => OUTSIDE.into(),
+            Op::Break if insn.imm == RESERVED => String::new(), // the engine knows the word
+            Op::Break | Op::Syscall => gave_up(&restored(*insn)),
+            _ => return Rare::Result(self.hi_lo(insn, a, b, chip, t).unwrap_or(0)),
+        };
+        self.fault = Some(what);
+        Rare::Fault
     }
 
     /// Performs a multiplication, division or move; returns the value of a move from HI or LO.

@@ -21,7 +21,7 @@ const VACANCY: u32 = 8;
 /// `OFPTMPT_EVICTION` and `OFPTMPT_VACANCY`.
 const EVICTION_PROPERTY: u16 = 2;
 const VACANCY_PROPERTY: u16 = 3;
-/// `OFPTMPEF_IMPORTANCE`: what eviction goes by.
+/// `OFPTMPEF_IMPORTANCE`: eviction is determined by importance.
 const BY_IMPORTANCE: u32 = 2;
 
 /// The numbers of all actions of 1.3.
@@ -62,7 +62,7 @@ impl Agent {
                 _ => return Err(problem::PROPERTY_BAD_TYPE),
             }
         }
-        // Eviction goes by importance; by lifetime or otherwise is not there to choose.
+        // Importance determines eviction; lifetime and other criteria are not implemented.
         if eviction.is_some_and(|flags| flags & !BY_IMPORTANCE != 0) {
             return Err(problem::PROPERTY_BAD_VALUE);
         }

@@ -57,7 +57,7 @@ impl Installed {
         self.asked.as_deref().unwrap_or(&self.entry.matching)
     }
 
-    /// Packets and bytes, as they are to be told.
+    /// Packets and bytes, as reported to controllers.
     pub(super) fn counted(&self) -> (u64, u64) {
         let (packets, bytes, _) = sum(&self.entry.counts);
         let told = |flag: u16, count: u64| if self.entry.flags & flag == 0 { count } else { 0 };
@@ -153,9 +153,9 @@ pub(super) struct Settings {
     pub(super) config: u32,
     /// `OFPTMPEF_*`.
     pub(super) eviction: u32,
-    /// Percent of room below which and above which it is told.
+    /// Percentages of free space below and above which the agent sends a vacancy event.
     pub(super) vacancy: (u8, u8),
-    /// Whether it was told that there is little room.
+    /// Whether the agent has reported that little space is left.
     pub(super) low: bool,
     /// What a controller has cut the table's features to.
     pub(super) features: Option<Box<TableFeatures>>,

@@ -73,8 +73,8 @@ pub(super) fn instructions(
 fn step(part: Part<'_>, all: usize, matching: &Match, done: &mut Done) -> Result<(), TextError> {
     let (word, argument) = parts(part);
     let need = || {
-        let mend = format!("write {}:NUMBER", word.text);
-        argument.ok_or_else(|| word.wrong("it needs a number", mend))
+        let fix = format!("write {}:NUMBER", word.text);
+        argument.ok_or_else(|| word.wrong("it needs a number", fix))
     };
     match word.text.to_ascii_lowercase().as_str() {
         "drop" if all == 1 => {}
@@ -109,8 +109,8 @@ fn action(part: Part<'_>, matching: &Match) -> Result<Action, TextError> {
     let (word, argument) = parts(part);
     let name = word.text.to_ascii_lowercase();
     let need = |what: &str| {
-        let mend = format!("write {}:{what}", word.text);
-        argument.ok_or_else(|| word.wrong("it needs an argument", mend))
+        let fix = format!("write {}:{what}", word.text);
+        argument.ok_or_else(|| word.wrong("it needs an argument", fix))
     };
     let number = |bits: u32| need("NUMBER")?.number(bits);
     let set = |field: Field| -> Result<Action, TextError> {
@@ -157,7 +157,7 @@ fn action(part: Part<'_>, matching: &Match) -> Result<Action, TextError> {
             let proto = matching.exact(Field::IpProto).map(|proto| proto as u8);
             match fields::dependent(&name[4..], eth, proto) {
                 Some(Ok(field)) => set(field)?,
-                Some(Err(mend)) => return Err(word.wrong("which protocol's port?", mend)),
+                Some(Err(fix)) => return Err(word.wrong("which protocol's port?", fix)),
                 None => return Err(word.wrong("no such action", "")),
             }
         }
@@ -182,8 +182,8 @@ fn action(part: Part<'_>, matching: &Match) -> Result<Action, TextError> {
             );
         }
         _ => {
-            let mend = "write one such as output:1, set_field:VALUE->FIELD, group:1, drop";
-            return Err(word.wrong("no such action", mend));
+            let fix = "write one such as output:1, set_field:VALUE->FIELD, group:1, drop";
+            return Err(word.wrong("no such action", fix));
         }
     })
 }
@@ -201,8 +201,8 @@ fn controller(argument: Option<Part<'_>>) -> Result<Action, TextError> {
 }
 
 fn set_field(part: Part<'_>) -> Result<Action, TextError> {
-    let mend = "write set_field:VALUE->FIELD";
-    let at = part.text.find("->").ok_or_else(|| part.wrong("no field to set", mend))?;
+    let fix = "write set_field:VALUE->FIELD";
+    let at = part.text.find("->").ok_or_else(|| part.wrong("no field to set", fix))?;
     let (value, name) = (part.take(at), part.skip(at + 2));
     if value.text.contains('/') {
         return Err(value.wrong("set_field takes no mask before OpenFlow 1.5", "write all bits"));

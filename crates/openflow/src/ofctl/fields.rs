@@ -103,9 +103,9 @@ pub(super) fn port(part: Part<'_>) -> Result<u32, TextError> {
         (None, Ok(port)) => Ok(port as u32),
         (None, Err(mut error)) => named().map(|(_, port)| *port).ok_or_else(|| {
             let names: Vec<&str> = part.ports.iter().map(|(name, _)| *name).collect();
-            error.mend += ", or in_port, local, controller, normal, flood, all";
+            error.fix += ", or in_port, local, controller, normal, flood, all";
             if !names.is_empty() {
-                error.mend = format!("{}, or a port's name: {}", error.mend, names.join(", "));
+                error.fix = format!("{}, or a port's name: {}", error.fix, names.join(", "));
             }
             error
         }),
@@ -181,8 +181,8 @@ pub(super) fn oxm(field: Field, part: Part<'_>) -> Result<Oxm, TextError> {
         return Ok(Oxm::exact(field, value(field, part)?));
     };
     if !field.maskable() {
-        let mend = format!("leave out '/{}'", mask.text);
-        return Err(part.wrong(format!("{} takes no mask", name(field)), mend));
+        let fix = format!("leave out '/{}'", mask.text);
+        return Err(part.wrong(format!("{} takes no mask", name(field)), fix));
     }
     let prefix = matches!(form(field), Form::V4 | Form::V6);
     let mask = match mask.text.parse::<u32>() {

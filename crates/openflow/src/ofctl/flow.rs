@@ -186,7 +186,7 @@ fn matching(found: &[(Part<'_>, Part<'_>)]) -> Result<Match, TextError> {
             continue;
         }
         let oxm = match (name.text, fields::dependent(name.text, eth, proto)) {
-            (_, Some(Err(mend))) => return Err(name.wrong("which protocol's ports?", mend)),
+            (_, Some(Err(fix))) => return Err(name.wrong("which protocol's ports?", fix)),
             (_, Some(Ok(field))) => fields::oxm(field, *value)?,
             ("dl_vlan", _) => match value.number(16)? {
                 0xffff => Oxm::exact(Field::VlanVid, 0),
@@ -197,8 +197,8 @@ fn matching(found: &[(Part<'_>, Part<'_>)]) -> Result<Match, TextError> {
             (text, _) => match fields::named(text) {
                 Some(field) => fields::oxm(field, *value)?,
                 None => {
-                    let mend = "write a field such as in_port, dl_dst, ip, nw_dst, tcp_dst";
-                    return Err(name.wrong("no such field or setting", mend));
+                    let fix = "write a field such as in_port, dl_dst, ip, nw_dst, tcp_dst";
+                    return Err(name.wrong("no such field or setting", fix));
                 }
             },
         };
@@ -213,8 +213,8 @@ fn matching(found: &[(Part<'_>, Part<'_>)]) -> Result<Match, TextError> {
             named.or_else(|| fields::named(name.text)) == Some(oxm.field) && !value.text.is_empty()
         };
         let part = found.iter().find(of).map_or(Part::new("", &[]), |(name, _)| *name);
-        let mend = "add what it is a part of, such as ip, ipv6, tcp, udp, arp, icmp6 or mpls";
-        return Err(part.wrong("not every frame has this field", mend));
+        let fix = "add what it is a part of, such as ip, ipv6, tcp, udp, arp, icmp6 or mpls";
+        return Err(part.wrong("not every frame has this field", fix));
     }
     Ok(matching)
 }

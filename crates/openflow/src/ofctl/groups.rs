@@ -61,17 +61,17 @@ pub fn group_with(
     let (front, buckets) = behind(whole, "bucket=");
     let (mut number, mut kind) = (None, None);
     for part in front.list()? {
-        let mend = "write group_id=NUMBER, type=TYPE, bucket=ACTIONS";
-        let (name, value) = part.split(&['=']).ok_or_else(|| part.wrong("no setting", mend))?;
+        let fix = "write group_id=NUMBER, type=TYPE, bucket=ACTIONS";
+        let (name, value) = part.split(&['=']).ok_or_else(|| part.wrong("no setting", fix))?;
         match name.text {
             "group_id" if value.text.eq_ignore_ascii_case("all") => number = Some(groups::ALL),
             "group_id" => number = Some(value.number(32)? as u32),
             "type" => {
                 let found = TYPES.iter().find(|(name, _)| *name == value.text);
-                let mend = "write all, select, indirect or fast_failover";
-                kind = Some(found.ok_or_else(|| value.wrong("no such type", mend))?.1);
+                let fix = "write all, select, indirect or fast_failover";
+                kind = Some(found.ok_or_else(|| value.wrong("no such type", fix))?.1);
             }
-            _ => return Err(name.wrong("no such setting", mend)),
+            _ => return Err(name.wrong("no such setting", fix)),
         }
     }
     let deletes = command == GroupCommand::Delete;
@@ -162,12 +162,11 @@ pub fn meter(text: &str, command: MeterCommand) -> Result<MeterMod, TextError> {
             "burst" => m.flags |= meter_flags::BURST,
             "stats" => m.flags |= meter_flags::STATS,
             _ => {
-                let mend =
-                    "write meter=NUMBER, kbps or pktps, burst, stats, band=type=drop,rate=..";
+                let fix = "write meter=NUMBER, kbps or pktps, burst, stats, band=type=drop,rate=..";
                 let setting = part
                     .split(&['='])
                     .filter(|(name, _)| matches!(name.text, "meter" | "meter_id"));
-                let (_, value) = setting.ok_or_else(|| part.wrong("no such setting", mend))?;
+                let (_, value) = setting.ok_or_else(|| part.wrong("no such setting", fix))?;
                 number = Some(match value.text {
                     "all" => METER_ALL,
                     "controller" => groups::METER_CONTROLLER,
@@ -198,9 +197,9 @@ pub fn meter(text: &str, command: MeterCommand) -> Result<MeterMod, TextError> {
 fn band(part: Part<'_>) -> Result<Band, TextError> {
     let (mut remark, mut rate, mut burst, mut levels) = (false, None, 0, 0);
     for one in part.list()? {
-        let mend =
+        let fix =
             "write type=drop or dscp_remark, rate=NUMBER, burst_size=NUMBER, prec_level=NUMBER";
-        let wrong = || one.wrong("no such setting", mend);
+        let wrong = || one.wrong("no such setting", fix);
         let (name, value) = one.split(&['=']).ok_or_else(wrong)?;
         match (name.text, value.text) {
             ("type", "drop") => remark = false,

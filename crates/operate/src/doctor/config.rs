@@ -1,39 +1,39 @@
-//! What a configuration needs of the machine.
+//! The requirements of a configuration on the machine.
 
 use flowyard_config::{PortBody, Setup};
 use flowyard_ports::port::live::LiveKind;
 use flowyard_yard::blueprint::Idle;
 
-/// What a configuration needs of the machine.
+/// The requirements of a configuration on the machine.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Wanted {
-    /// Ports on interfaces.
+    /// The ports that use an interface.
     pub ports: Vec<Port>,
-    /// Cores of the engine; 0 is unknown.
+    /// The number of cores of the engine; 0 is unknown.
     pub cores: usize,
-    /// CPUs that cores are pinned to.
+    /// The CPUs that cores are pinned to.
     pub pin: Vec<usize>,
-    /// Bytes of the frame pool; 0 is unknown.
+    /// Size of the frame pool in bytes; 0 is unknown.
     pub pool_bytes: u64,
-    /// Whether idle cores poll without sleeping.
+    /// Whether idle cores poll instead of sleeping.
     pub busy: bool,
 }
 
 /// A port on an interface.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Port {
-    /// The interface.
+    /// The name of the interface.
     pub interface: String,
     /// `af_xdp`, `af_packet` or `tap`.
     pub kind: String,
-    /// How many of the interface's queues it receives from.
+    /// The number of the interface's receive queues that the port is bound to.
     pub queues: usize,
-    /// Whether it computes checksums that senders on this machine leave out.
+    /// Whether the port computes checksums that senders on this machine leave out.
     pub completes_checksums: bool,
 }
 
 impl Wanted {
-    /// What `setup` needs.
+    /// The requirements of `setup`.
     #[must_use]
     pub fn of(setup: &Setup) -> Self {
         let plan = &setup.blueprint;
@@ -56,7 +56,7 @@ impl Wanted {
         }
     }
 
-    /// Whether a port of this kind is wanted.
+    /// Whether the configuration has a port of this kind.
     #[must_use]
     pub fn kind(&self, kind: &str) -> bool {
         self.ports.iter().any(|port| port.kind == kind)

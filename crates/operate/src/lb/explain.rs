@@ -70,7 +70,7 @@ impl<'a> Words<'a> {
         let service = &table.service;
         let (first, last) = (service.ports.start(), service.ports.end());
         let ports = if first == last { first.to_string() } else { format!("{first}-{last}") };
-        self.say(format!(
+        self.step(format!(
             "service '{}': {} {}, port {ports}, choice {}",
             service.name,
             protocol(service.proto),
@@ -87,7 +87,7 @@ impl<'a> Words<'a> {
             Some(target) => format!("{} is down and 'on_down' is move", name(plan, target)),
             None => "its backend was removed".into(),
         };
-        self.say(format!(
+        self.step(format!(
             "core {core} has an entry for this connection in slot {slot}, but {how}, so another backend is chosen"
         ));
     }
@@ -99,17 +99,17 @@ impl<'a> Words<'a> {
             Because::NoService { is_vip } => {
                 let port = format!("{} port {}", protocol(key.proto), key.dport);
                 let addr = key.dst_ip().map_or_else(String::new, |addr| addr.to_string());
-                self.say(match is_vip {
+                self.step(match is_vip {
                     true => format!("{addr} is a VIP, but no service has {port}"),
                     false => format!("no service has the address {addr}"),
                 });
-                self.say(
+                self.step(
                     "it is forwarded if 'pass' in [balance] allows it, or else dropped".into(),
                 );
                 ("no_service", Some(DropReason::NoService))
             }
             Because::Answer => {
-                self.say("a reply from a backend: its source is translated to the VIP".into());
+                self.step("a reply from a backend: its source is translated to the VIP".into());
                 ("answer", None)
             }
             Because::Kept(Kept { core, slot, state, .. }) => {
@@ -119,13 +119,13 @@ impl<'a> Words<'a> {
                     State::Closing => "closing",
                     State::Datagrams => "datagrams",
                 };
-                self.say(format!(
+                self.step(format!(
                     "core {core} has an entry for this connection in slot {slot}, state {state}"
                 ));
                 ("connection", None)
             }
             Because::Entry => {
-                self.say(format!("{NEW}: it is new"));
+                self.step(format!("{NEW}: it is new"));
                 self.entry("a new connection uses");
                 match self.table().map(|table| table.service.choice) {
                     Some(Choice::SourceHash) => ("source", None),
@@ -133,7 +133,7 @@ impl<'a> Words<'a> {
                 }
             }
             Because::Turns => {
-                self.say(format!(
+                self.step(format!(
                     "{NEW}: a new connection goes to the next backend of the round robin, which only the \
                      receiving core knows"
                 ));
@@ -141,7 +141,7 @@ impl<'a> Words<'a> {
                 ("roundrobin", None)
             }
             Because::Fewest => {
-                self.say(format!(
+                self.step(format!(
                     "{NEW}: a new connection goes to the backend with the fewest connections for its weight"
                 ));
                 self.fewest();
@@ -166,10 +166,10 @@ impl<'a> Words<'a> {
             (Because::Kept(_), 0) => "; it gets no new connections but keeps this one",
             _ => "",
         };
-        self.say(format!("goes to {}, effective weight {weight}{drained}", name(plan, target)));
+        self.step(format!("goes to {}, effective weight {weight}{drained}", name(plan, target)));
     }
 
-    fn say(&mut self, text: String) {
+    fn step(&mut self, text: String) {
         self.steps.push(text);
     }
 
@@ -178,7 +178,7 @@ impl<'a> Words<'a> {
         let Explained { plan, entry, entries, checksum, fall_back, hash, .. } = self.explained;
         let whose = fall_back.and_then(|id| plan.target(id));
         let whose = whose.map_or_else(String::new, |target| format!(": {}", short(plan, target)));
-        self.say(format!(
+        self.step(format!(
             "{how} entry {entry} of {entries} of the Maglev table {checksum:016x} (hash {hash:016x}){whose}"
         ));
     }
@@ -193,7 +193,7 @@ impl<'a> Words<'a> {
             format!("{} {has} (weight {weight})", short(plan, t))
         };
         let all: Vec<_> = members.filter(|target| target.weight > 0).take(16).map(one).collect();
-        self.say(format!("current connections: {}", all.join(", ")));
+        self.step(format!("current connections: {}", all.join(", ")));
     }
 
     /// Why no backend accepts new connections.
@@ -210,7 +210,7 @@ impl<'a> Words<'a> {
                 names.join(", ")
             )
         };
-        self.say(text);
+        self.step(text);
     }
 }
 

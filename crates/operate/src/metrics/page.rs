@@ -1,7 +1,6 @@
 //! All metrics as one page.
 
 use std::sync::Arc;
-
 use std::time::Duration;
 
 use flowyard_switch::{SwitchHub, TotalsAsked};
@@ -22,8 +21,8 @@ pub fn page(yard: &Handle) -> String {
     engine::page(&mut page, yard, &tables);
     lb::page(&mut page, yard);
     if let Some(hub) = yard.control_plane::<SwitchHub>() {
-        let question = Question::Work(Arc::new(TotalsAsked));
-        switch::page(&mut page, &hub, &yard.ask(&question, PATIENCE));
+        let totals = yard.ask(&Question::Work(Arc::new(TotalsAsked)), PATIENCE);
+        switch::page(&mut page, &hub, &totals);
     }
     page.0
 }

@@ -6,22 +6,35 @@ use flowyard_yard::ask::Answer;
 
 use super::text::Page;
 
-/// Name and help text of the counters of each core.
-const CORE: [(&str, &str); 4] = [
-    ("switch_frames_total", "Counts the frames that the switch processed on the core."),
-    (
-        "switch_cached_frames_total",
-        "Counts the frames whose flow entries were found in the flow cache, a part of switch_frames_total.",
-    ),
-    (
-        "switch_mapped_frames_total",
-        "Counts the frames that were sent by the port mapping, a part of switch_cached_frames_total.",
-    ),
-    (
-        "switch_mapped_before_queue_frames_total",
-        "Counts the frames that were sent by the port mapping without entering a queue, a part of \
-         switch_mapped_frames_total.",
-    ),
+/// A counter of the switch on each core.
+struct CoreMetric {
+    name: &'static str,
+    help: &'static str,
+    value: fn(&Totals) -> u64,
+}
+
+const CORE: [CoreMetric; 4] = [
+    CoreMetric {
+        name: "switch_frames_total",
+        help: "Counts the frames that the switch processed on the core.",
+        value: |totals| totals.frames,
+    },
+    CoreMetric {
+        name: "switch_cached_frames_total",
+        help: "Counts the frames whose flow entries were found in the flow cache, a part of switch_frames_total.",
+        value: |totals| totals.cached,
+    },
+    CoreMetric {
+        name: "switch_mapped_frames_total",
+        help: "Counts the frames that were sent by the port mapping, a part of switch_cached_frames_total.",
+        value: |totals| totals.mapped,
+    },
+    CoreMetric {
+        name: "switch_mapped_before_queue_frames_total",
+        help: "Counts the frames that were sent by the port mapping without entering a queue, a part of \
+               switch_mapped_frames_total.",
+        value: |totals| totals.front,
+    },
 ];
 
 /// Lookups in a flow table, over all cores.
@@ -54,13 +67,12 @@ pub(super) fn page(page: &mut Page, hub: &SwitchHub, cores: &[Option<Answer>]) {
     for (table, lookups) in used() {
         page.sample(name, &[("table", &table)], lookups.matched);
     }
-    for (at, (name, help)) in CORE.into_iter().enumerate() {
+    for CoreMetric { name, help, value } in CORE {
         page.metric(name, "counter", help);
         for (core, answer) in cores.iter().enumerate() {
             let Some(Answer::Work(Some(answer))) = answer else { continue };
             let Some(totals) = answer.downcast_ref::<Totals>() else { continue };
-            let values = [totals.frames, totals.cached, totals.mapped, totals.front];
-            page.sample(name, &[("core", &core)], values[at]);
+            page.sample(name, &[("core", &core)], value(totals));
         }
     }
     let name = "switch_packet_ins_lost_total";

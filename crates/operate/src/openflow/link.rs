@@ -79,10 +79,10 @@ fn tcp(host: &str, port: u16) -> io::Result<TcpStream> {
 }
 
 impl Dialed {
-    /// A connection over a TCP stream, with TLS or without.
+    /// Wraps a TCP stream, with its TLS session if it has one.
     ///
     /// # Errors
-    /// When the operating system refuses to change the stream's options.
+    /// The options of the stream cannot be set.
     pub fn tcp(stream: TcpStream, tls: Option<Connection>) -> io::Result<Self> {
         stream.set_nodelay(true)?;
         stream.set_nonblocking(true)?;

@@ -39,7 +39,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A data plane that takes changes when it is told to.
+/// A data plane in which changes take effect at once, or when the test asks for it.
 struct Fake {
     from: Instant,
     applied: Arc<Mutex<Vec<(u64, Change)>>>,

@@ -1,20 +1,22 @@
-//! The way out of the ring: complete, commit, release.
+//! How frames leave the ring: complete, commit, release.
 //!
 //! ```text
-//!  complete: drops out; the rest to `next` at once if it may, else parked; done bits set; commit
+//!  complete: remove drops; hand the rest to `next` at once if allowed, else park it; set the done bits;
+//!            commit
 //!
 //!  head    ready
-//!   │ parked │                    the run that `update` took, and `next` refused in part
-//!  ─[h][h][ ][h]─[x][x][ ][x]──   [h] parked, [ ] done, nothing in it, [x] done bit set
+//!   │ parked │                    a run that `update` took, and of which `next` refused a part
+//!  ─[h][h][ ][h]─[x][x][ ][x]──   [h] parked, [ ] done and empty, [x] done bit set
 //! ```
 //!
-//! Committing is single-file: who sees the oldest ticket done claims `head` by setting [`BUSY`], and
-//! works until the oldest ticket is open. Who finds it claimed goes away: the committer looks again
-//! after it let go. So that one of the two sees the other, both put a full fence between what they
-//! write (done bit; head) and what they look at (head; done bit).
+//! One thread at a time commits. A thread that finds the oldest ticket done claims `head` by setting
+//! [`BUSY`], and commits until the oldest ticket is open. A thread that finds `head` claimed returns: the
+//! committer checks again after it has released `head`. To ensure that one of the two threads sees the
+//! other's write, both have a full fence between their write (done bit; head) and their read (head; done
+//! bit).
 //!
-//! The holder of the oldest open ticket commits without claiming: its bit is not set, so nobody can
-//! claim, and nobody else writes head.
+//! The holder of the oldest open ticket commits without claiming `head`: its done bit is not set, so no
+//! other thread can claim `head` or write it.
 
 use flowyard_frame::{Batch, Lanes};
 
@@ -23,9 +25,9 @@ use crate::contract::{Queue, Sink};
 use crate::sync::{AcqRel, Acquire, Relaxed, Release, SeqCst, fence};
 
 impl Ring {
-    /// Completes a claim with what the core has made of it, in `from`. If `at_once` allows, what is
-    /// to be handed on goes straight to `next`. `parked` is called when everything is on its way or
-    /// parked, before the tickets close.
+    /// Completes a claim; `from` is the batch as the core left it. If `at_once`, frames go to `next`
+    /// directly. `parked` is called when all frames are handed on or parked, before the tickets are
+    /// closed.
     pub(crate) fn complete(
         &self,
         claim: &Claim<'_>,
@@ -44,22 +46,22 @@ impl Ring {
         self.commit(Some(next));
     }
 
-    /// Closes a claim whose core died with the frames.
+    /// Closes a claim whose core died; the frames stay in the core's batch.
     pub(crate) fn abandon(&self, claim: &Claim<'_>, parked: impl FnOnce()) {
         parked();
         self.close(claim, false);
         self.commit(None);
     }
 
-    /// Hands on every run of done tickets from the oldest on, unless somebody else is at it; without
-    /// `next`, up to the first frame that is parked. Returns how many frames went.
+    /// Hands on every run of done tickets from the oldest on, unless another thread commits; without
+    /// `next`, only up to the first parked frame. Returns the number of frames handed on.
     pub(crate) fn commit(&self, next: Option<&dyn Queue>) -> usize {
         let mut went = 0;
         loop {
             fence(SeqCst);
             let head = self.exit.head.load(Acquire);
-            // `ready` may be read later than head and belong to a later one: then so fails the
-            // exchange. The same for the bit, which cannot be another lap's while head stands.
+            // `ready` is read after head and may belong to a later head: then the exchange fails. The
+            // same holds for the bit, which cannot be that of another lap while head is unchanged.
             let ready = self.exit.ready.load(Relaxed) > head || self.done.is_set(head & !BUSY);
             if head & BUSY != 0 || !ready {
                 return went;
@@ -75,7 +77,7 @@ impl Ring {
         }
     }
 
-    /// What the committer does: returns the new head, and whether a frame there was refused.
+    /// Commits all runs; returns the new head, and whether a frame there was refused.
     fn commit_runs(
         &self,
         mut head: u64,
@@ -103,18 +105,18 @@ impl Ring {
                 }
                 head += run as u64;
             }
-            // Producers may use what is free already.
+            // Producers may use the slots that are free already.
             self.exit.head.store(head | BUSY, Release);
         }
     }
 
-    /// Hands on the frames parked in a run of done tickets, given as bits from ticket `first` on;
-    /// returns those that were refused.
+    /// Hands on the parked frames of a run of done tickets, given as bits from ticket `first` on; returns
+    /// those that were refused.
     #[inline(never)]
     fn hand_on(&self, first: u64, run: usize, parked: u32, next: Option<&dyn Queue>) -> u32 {
         let Some(next) = next else { return parked };
         let mut batch = Batch::default();
-        // The committer has the done tickets at head to itself, as a core has what it claimed.
+        // The committer has exclusive access to the done tickets at head, as a core has to its claim.
         self.read(&Claim { first, len: run, each: None }, &mut batch);
         let left = next.enqueue(&mut batch, Lanes(parked)).0 & parked;
         for lane in Lanes(left) {
@@ -133,9 +135,8 @@ impl Ring {
     }
 }
 
-/// Gives the lanes that are to be dropped to `dropped`, and returns those to hand on, of the `len`
-/// that the core was given. A lane that the worker emptied is neither; a lane beyond `len` is
-/// nobody's, and dropped.
+/// Gives the lanes that are to be dropped to `dropped`, and returns the lanes to hand on. The core was
+/// given `len` lanes. A lane that the worker emptied is neither; a lane from `len` on is dropped.
 #[inline]
 fn take_drops(len: usize, from: &mut Batch, dropped: &mut dyn Sink) -> Lanes {
     let mut onward = 0;

@@ -1,4 +1,4 @@
-//! What each core has open, and what is dealt to it: one seat per core.
+//! Seats: the open batch of each core, and the tickets dealt to it.
 //!
 //! ```text
 //!  word:   FREE ── reserve ──> TAKEN ── open(claim) ──> first ticket, frames
@@ -6,12 +6,12 @@
 //!            └──── drop ────────┘  └──────── reopen ───────────┘
 //! ```
 //!
-//! A [`Seat`] is the sole access to one core's seat, so two threads that claim to be the same core
-//! do no harm: the second is given nothing. The inbox of a seat, for queues that deal tickets out, is
-//! a line of tickets from whoever deals to whoever sits.
+//! A [`Seat`] is the exclusive access to one core's seat. Two threads that use the same core number do no
+//! harm: the second gets no frames. The inbox of a seat, for queues that deal tickets, is a line of
+//! tickets from the dealer to the holder of the seat.
 //!
-//! Invariants: a claim is in its core's word or in one thread's hands; a ticket is in one inbox.
-//! Thread-safety: seats by `word`; one thread at a time deals.
+//! Invariants: a claim is in its core's word or belongs to one thread; a ticket is in one inbox.
+//! Thread-safety: access to a seat is by `word`; one thread at a time deals.
 
 use flowyard_frame::LANES;
 
@@ -19,9 +19,9 @@ use super::{Claim, Ring};
 use crate::contract::Open;
 use crate::sync::{AcqRel, Acquire, AtomicU64, Padded, Relaxed, Release};
 
-/// Nothing is open.
+/// No batch is open.
 const FREE: u64 = 0;
-/// A thread is at it.
+/// A thread has exclusive access.
 const TAKEN: u64 = u64::MAX;
 
 /// One seat for each core.
@@ -30,29 +30,29 @@ pub(crate) struct Seats {
 }
 
 struct Place {
-    /// `FREE`, `TAKEN`, or the first ticket << 7, scattered << 6, frames.
+    /// `FREE`, `TAKEN`, or: the first ticket << 7 | scattered << 6 | number of frames.
     word: AtomicU64,
-    /// The open tickets by lane, when they are scattered.
+    /// The open tickets by lane, if they are not consecutive (scattered).
     each: [AtomicU64; LANES],
     inbox: Inbox,
 }
 
-/// Tickets dealt out and not yet taken up; none if the queue deals nothing.
+/// Tickets that were dealt to the core and not yet taken; unused by queues that do not deal.
 struct Inbox {
     tickets: Box<[AtomicU64]>,
     dealt: Padded<AtomicU64>,
-    taken_up: AtomicU64,
+    taken: AtomicU64,
 }
 
-/// The right to one slot of the ring, dealt out of a claim.
+/// Exclusive access to one slot of the ring, split off a claim.
 #[must_use]
 pub(crate) struct Ticket(u64);
 
-/// Sole access to one core's seat.
+/// Exclusive access to one core's seat.
 #[must_use]
 pub(crate) struct Seat<'a> {
     place: &'a Place,
-    /// How many tickets were laid aside.
+    /// Number of tickets laid aside for the next batch.
     laid: usize,
 }
 
@@ -65,7 +65,7 @@ impl Claim<'_> {
 }
 
 impl Ring {
-    /// The hash that the frame of a ticket came with.
+    /// The hash with which the frame of a ticket entered.
     pub(crate) fn hash(&self, ticket: &Ticket) -> u32 {
         self.frame(ticket.0, &Claim { first: ticket.0, len: 1, each: None }).hash
     }
@@ -80,7 +80,7 @@ impl Seats {
             inbox: Inbox {
                 tickets: (0..inbox.next_power_of_two()).map(|_| AtomicU64::new(0)).collect(),
                 dealt: Padded::new(AtomicU64::new(0)),
-                taken_up: AtomicU64::new(0),
+                taken: AtomicU64::new(0),
             },
         };
         Self { seats: (0..cores).map(|_| Padded::new(place())).collect() }
@@ -90,7 +90,7 @@ impl Seats {
         self.seats.get(usize::from(core)).map(|place| &**place)
     }
 
-    /// Sits down for `core`, unless it has something open, or somebody is at it.
+    /// Takes the seat of `core`, unless the core has an open batch, or another thread has the seat.
     #[inline]
     pub(crate) fn reserve(&self, core: u16) -> Option<Seat<'_>> {
         let place = self.place(core)?;
@@ -98,7 +98,7 @@ impl Seats {
         Some(Seat { place, laid: 0 })
     }
 
-    /// Takes back what `core` has open. The seat stays taken until it is dropped.
+    /// Takes the seat of `core` with its open batch. The seat stays taken until it is dropped.
     #[inline]
     pub(crate) fn reopen(&self, core: u16) -> Option<(Seat<'_>, Claim<'_>)> {
         let place = self.place(core)?;
@@ -118,8 +118,8 @@ impl Seats {
         (word != FREE && word != TAKEN).then_some(open)
     }
 
-    /// Puts a ticket into the inbox of `core`. One thread at a time deals; the inbox has room for
-    /// every ticket of the window.
+    /// Adds a ticket to the inbox of `core`. One thread at a time deals; an inbox can hold every ticket of
+    /// the window.
     pub(crate) fn deal(&self, core: u16, Ticket(ticket): Ticket) {
         let Some(place) = self.place(core) else { return };
         let inbox = &place.inbox;
@@ -130,7 +130,7 @@ impl Seats {
 }
 
 impl<'a> Seat<'a> {
-    /// Makes the claim what the core has open, and stands up.
+    /// Makes the claim the core's open batch, and releases the seat.
     #[inline]
     pub(crate) fn open(self, claim: &Claim<'a>) {
         let scattered = u64::from(claim.each.is_some());
@@ -139,33 +139,33 @@ impl<'a> Seat<'a> {
         std::mem::forget(self);
     }
 
-    /// The oldest ticket in the inbox.
+    /// Removes the oldest ticket from the inbox.
     #[inline]
     pub(crate) fn next(&mut self) -> Option<Ticket> {
         let inbox = &self.place.inbox;
-        let at = inbox.taken_up.load(Relaxed);
+        let at = inbox.taken.load(Relaxed);
         if at == inbox.dealt.load(Acquire) {
             return None;
         }
         let ticket = inbox.tickets[at as usize & (inbox.tickets.len() - 1)].load(Relaxed);
-        inbox.taken_up.store(at + 1, Relaxed);
+        inbox.taken.store(at + 1, Relaxed);
         Some(Ticket(ticket))
     }
 
-    /// How many tickets were laid aside.
+    /// Number of tickets laid aside.
     #[inline]
     pub(crate) const fn laid(&self) -> usize {
         self.laid
     }
 
-    /// Lays a ticket aside for the next lane; there must be one.
+    /// Lays a ticket aside for the next lane; there must be a free lane.
     #[inline]
     pub(crate) fn lay(&mut self, Ticket(ticket): Ticket) {
         self.place.each[self.laid].store(ticket, Relaxed);
         self.laid += 1;
     }
 
-    /// The tickets that were laid aside, as one claim.
+    /// Makes one claim of the tickets that were laid aside.
     pub(crate) fn gather(&mut self) -> Option<Claim<'a>> {
         let (place, len) = (self.place, std::mem::take(&mut self.laid));
         let tickets = || place.each[..len].iter().map(|ticket| ticket.load(Relaxed));

@@ -10,7 +10,7 @@
 //! ```
 //!
 //! Any data can be drawn: values that are not finite (or not positive, on a log axis) leave a gap, values
-//! outside a fixed range are drawn at its edge, and a plot without data says so.
+//! outside a fixed range are drawn at its edge, and a plot without data has a note.
 
 mod draw;
 mod field;

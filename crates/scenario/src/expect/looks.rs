@@ -67,18 +67,18 @@ fn differs<T: PartialEq + Debug>(
 /// Finds what is wrong first.
 pub(super) fn check(config: &Config, expect: &ExpectConfig) -> Result<(), ConfigError> {
     for frame in &expect.frame {
-        flowyard_config::check::port_name(config, frame.port.get_ref(), frame.port.span())?;
+        flowyard_config::names::port_name(config, frame.port.get_ref(), frame.port.span())?;
         if let Some(flow) = &frame.flow
             && words::key(flow.get_ref()).is_err()
         {
-            let mend = "write it as in a [[send]]";
-            return Err(config.error(flow.span(), "this is no flow", mend));
+            let fix = "write it as in a [[send]]";
+            return Err(config.error(flow.span(), "this is no flow", fix));
         }
         if let Some(bytes) = &frame.bytes
             && hex(bytes.get_ref()).is_none()
         {
-            let mend = "write two hexadecimal digits a byte";
-            return Err(config.error(bytes.span(), "these are no bytes", mend));
+            let fix = "write two hexadecimal digits a byte";
+            return Err(config.error(bytes.span(), "these are no bytes", fix));
         }
     }
     Ok(())

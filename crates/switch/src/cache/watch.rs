@@ -25,17 +25,17 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    /// While the cache rests, it is asked for one of so many frames.
+    /// While the cache rests, it is asked for one of N frames.
     pub(crate) const ONE_IN: u32 = 256;
     /// Frames of a window; fewer while it rests, as they are longer in coming.
     const WINDOW: u32 = 1024;
     const WINDOW_AT_REST: u32 = 64;
     /// Misses that a hit of one tuple pays for.
     const PAYS: u32 = 3;
-    /// Tuples that count: a chain of tables is not dear without end.
+    /// Tuples that count: the cost of a long chain of tables is limited to this number.
     const MOST: u32 = 32;
 
-    /// Whether it rests, and none of the next so many frames is asked for.
+    /// Whether the cache is paused, and none of the next frames is looked up.
     #[inline]
     pub(crate) const fn passes(&mut self, frames: u32) -> bool {
         let all = self.rests && self.turn + frames < Self::ONE_IN;
@@ -59,7 +59,7 @@ impl Watch {
         true
     }
 
-    /// So many of the frames were known.
+    /// Adds the number of frames that hit.
     #[inline]
     pub(crate) fn hits(&mut self, hits: u32) {
         self.hits += hits;
@@ -69,7 +69,7 @@ impl Watch {
         }
     }
 
-    /// A miss, on a way of so many tuples; `kept` if it took a free place.
+    /// A miss that searched this number of tuples; `kept` if it took a free place.
     #[inline]
     pub(crate) const fn missed(&mut self, tuples: usize, kept: bool) {
         self.vain += !kept as u32;
@@ -85,7 +85,7 @@ impl Watch {
         (self.looked, self.hits, self.vain, self.tuples) = (0, 0, 0, 0);
     }
 
-    /// While it rests: of so many frames last asked for, so many were known.
+    /// While paused: the frames of the last sample that was looked up, and its hits.
     pub(crate) fn rests(&self) -> Option<(u32, u32)> {
         self.rests.then_some(self.last)
     }

@@ -190,7 +190,7 @@ fn a_change_between_look_and_act_is_in_force_at_once() {
     }
 }
 
-/// A cache that is asked in vain rests, says so, and wakes when flows come that it can know.
+/// A cache whose lookups miss is paused, reports that, and resumes when flows come that it can hold.
 #[test]
 fn a_cache_that_does_not_pay_rests_until_it_does() {
     let mut bed = Bed::new(&settings(Lookup::Merged, 64));

@@ -1,6 +1,6 @@
 //! Walk: what is done to a frame, by the port mapping, by the flows of a known path, or by the tables.
 //!
-//! Invariants: a frame goes from a table to a higher one, so it ends; its counters are its flows', whoever
+//! Invariants: a frame goes from a table to a higher one, so it ends; its counters are its flows', whichever core
 //! answers.
 //! Thread-safety: one core's.
 
@@ -53,7 +53,7 @@ impl Datapath {
         {
             return;
         }
-        let room = self.world.room();
+        let room = self.world.buffer();
         let (key, layout) = (self.ahead.keys[place], self.ahead.layouts[place]);
         let mut packet = Packet::parsed(frame, key, layout, room);
         if let Some(path) = known {
@@ -96,7 +96,7 @@ impl Datapath {
         true
     }
 
-    /// Keeps the path of a frame that the cache was asked for in vain.
+    /// Keeps the path of a frame that missed in the cache.
     fn learn(&mut self, place: usize, spot: Spot, path: &Path, ended: bool) {
         let of = |number: &u32| {
             let table = self.flow(*number).map(|flow| flow.entry.table);
@@ -199,7 +199,7 @@ impl Datapath {
 
     /// A controller's frame.
     pub(super) fn send(&mut self, message: &PacketOut, now: u64, out: &mut Effects) {
-        let room = self.world.room();
+        let room = self.world.buffer();
         let key = Arrival::by(message.in_port).key();
         let mut packet = Packet::new(&message.data, key, room);
         let reason = InReason::PacketOut;
@@ -208,7 +208,7 @@ impl Datapath {
         for action in &message.actions {
             if let Action::Output { port: reserved::TABLE, .. } = action {
                 let mut path = std::mem::take(&mut self.path);
-                let room = self.world.room();
+                let room = self.world.buffer();
                 let mut branch = packet.branch(room);
                 self.walk(&mut branch, now, true, None, &mut path, out);
                 let room = branch.into_room();

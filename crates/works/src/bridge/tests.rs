@@ -91,7 +91,7 @@ fn some_frames_are_never_forwarded() {
 fn cores_learn_from_each_other() {
     let [mut a, idle, mut b]: [Bridge; 3] =
         Bridge::group(&[true, false, true], 3, 64, AGE, 1).try_into().ok().unwrap();
-    assert!(idle.news.is_none(), "a core without frames is told nothing");
+    assert!(idle.news.is_none(), "a core without frames gets no news");
     assert_eq!(one(&mut a, 1, 2, 0, 0), Ok(To::Ports(0)));
     assert_eq!(one(&mut b, 2, 1, 1, 10), Ok(To::Port(0)));
     for n in 1..2000 {
@@ -119,7 +119,7 @@ fn cores_agree_in_the_end() {
     }
 }
 
-/// What a full mailbox lost is told again.
+/// What a full mailbox lost is sent again.
 #[test]
 fn news_that_was_lost_comes_again() {
     let [mut a, mut b]: [Bridge; 2] =

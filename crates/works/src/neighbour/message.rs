@@ -145,7 +145,7 @@ pub fn answer(frame: &mut Frame, pool: &Pool, target: IpAddr, mac: Mac) -> bool 
             let (link, packet) = pool.bytes_mut(frame).split_at_mut(at);
             let asker =
                 packet[8..].first_chunk::<16>().copied().map_or(Ipv6Addr::UNSPECIFIED, Into::into);
-            // Who only wants to know whether an address is free has none: all nodes are told.
+            // A duplicate address probe has no source address: the answer goes to all nodes.
             let (dst, solicited) = match asker.is_unspecified() {
                 true => (Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1), 0),
                 false => (asker, 0x40),

@@ -243,13 +243,13 @@ proptest! {
         if let Ok(bytes) = run(before, frame.link(), &[op], 256, &mut 0) && bytes != before {
             let all = all.unwrap();
             prop_assert_eq!(all.len() - bytes.len(), whole.len() - cut);
-            // The last byte may be the first half of a checksum, which is not half mended.
+            // The last byte may be the first half of a checksum, which is not half fixed.
             let sure = bytes.len().saturating_sub(1);
             prop_assert_eq!(&bytes[..sure], &all[..sure]);
         }
     }
 
-    /// What was wrong stays wrong: a change mends no damage.
+    /// What was wrong stays wrong: a change fixes no damage.
     #[test]
     fn damage_stays_visible(frame in any_frame(), ops in prop::collection::vec(any_op(), 1..5), flip in 1..=255_u8) {
         let frame = Twin { fragment: None, unsummed: false, payload: vec![1; 8], ..frame };

@@ -7,8 +7,8 @@
 
 use flowyard_frame::{Lanes, Nanos, To};
 
-use super::parts::clear;
-use super::{Core, Entry};
+use super::Core;
+use super::parts::{Entry, clear};
 use crate::counters::DropReason;
 use crate::places::Full;
 

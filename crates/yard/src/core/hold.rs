@@ -24,7 +24,7 @@ use std::collections::VecDeque;
 use flowyard_flow::Settle;
 use flowyard_frame::{Action, Batch, FlowKey, Frame, LANES, Lanes, Nanos};
 
-use super::Entry;
+use super::parts::Entry;
 use crate::blueprint::HoldLimits;
 use crate::places::Places;
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use flowyard_flow::table::{Rules, Wildcard};
 use flowyard_frame::{Batch, Edit, FlowKey, Frame, Lanes, To};
 
-use super::parts::Bin;
+use super::parts::{Bin, LEARNT, PROMOTED, RULES, USER, order};
 use super::{Core, Entry, Exit, Nanos, Stage};
 use crate::counters::{Board, Counters, DropReason};
 use crate::mail::Message;
@@ -13,28 +13,6 @@ use crate::port::refuse;
 use crate::reload::Reload;
 use crate::stages::Stages;
 use crate::tally::Count;
-
-/// The user's exact entries come first, so that no learner overrules them.
-pub(crate) const USER: usize = 0;
-/// Entries of learners.
-pub(crate) const LEARNT: usize = 1;
-/// The user's rules.
-pub(crate) const RULES: usize = 2;
-/// Flows that are split over cores.
-pub(crate) const PROMOTED: usize = 3;
-
-/// The order in which tables are asked. The user's tables come first; the learnt table comes before the
-/// rules only where it repeats their answers. Unused tables are not asked.
-pub(crate) const fn order(is_cache: bool, has_rules: bool, splits: bool) -> &'static [usize] {
-    match (is_cache, has_rules, splits) {
-        (_, false, false) => &[USER, LEARNT],
-        (_, false, true) => &[USER, PROMOTED, LEARNT],
-        (true, true, false) => &[USER, LEARNT, RULES],
-        (true, true, true) => &[USER, LEARNT, RULES, PROMOTED],
-        (false, true, false) => &[USER, RULES, LEARNT],
-        (false, true, true) => &[USER, RULES, PROMOTED, LEARNT],
-    }
-}
 
 /// Ticks with progress between two publications of the counters.
 const PUBLISH_EVERY: u64 = 64;

@@ -14,7 +14,7 @@
 use flowyard_flow::Look;
 use flowyard_frame::{Batch, LANES, Lanes, Nanos, To};
 
-use super::Entry;
+use super::parts::Entry;
 use crate::counters::DropReason;
 use crate::elephants::Sampling;
 use crate::places::Places;
@@ -53,7 +53,7 @@ impl Observers {
         self.stopwatch.start();
     }
 
-    /// A stage ends, with so many frames.
+    /// A stage ends, with `frames` frames.
     #[inline]
     pub(super) fn stage(&mut self, span: Span, frames: usize) {
         self.stopwatch.lap(span, frames);
@@ -158,7 +158,7 @@ impl Observers {
         }
     }
 
-    /// enqueue is done, for so many frames.
+    /// enqueue is done, for `frames` frames.
     #[inline]
     pub(super) fn enqueued(&mut self, entry: &Entry, frames: u32) {
         if self.tracer.on {
@@ -168,7 +168,7 @@ impl Observers {
         self.stopwatch.lap(Span::Enqueue, frames as usize);
     }
 
-    /// So many frames did not fit into a queue that drops.
+    /// Counts frames that did not fit into a queue that drops.
     #[inline]
     pub(super) fn queue_full(&mut self, to: To, frames: u32) {
         if let (To::Queue(queue), Some(sampling)) = (to, &mut self.sampling) {

@@ -11,13 +11,35 @@ use flowyard_pool::Pool;
 use flowyard_queue::Sink;
 use flowyard_wire::{Headers, LinkType};
 
-use super::{Hold, RULES};
+use super::hold::Hold;
 use crate::apply::Lists;
 use crate::counters::{Counters, DropReason, Drops};
 use crate::places::{Place, Places};
 use crate::port::{Rx, Tx, refuse};
 use crate::tally::Tally;
 use crate::work::Work;
+
+/// The user's exact entries come first, so that no learner overrules them.
+pub(crate) const USER: usize = 0;
+/// Entries of learners.
+pub(crate) const LEARNT: usize = 1;
+/// The user's rules.
+pub(crate) const RULES: usize = 2;
+/// Flows that are split over cores.
+pub(crate) const PROMOTED: usize = 3;
+
+/// The order in which tables are asked. The user's tables come first; the learnt table comes before the
+/// rules only where it repeats their answers. Unused tables are not asked.
+pub(crate) const fn order(is_cache: bool, has_rules: bool, splits: bool) -> &'static [usize] {
+    match (is_cache, has_rules, splits) {
+        (_, false, false) => &[USER, LEARNT],
+        (_, false, true) => &[USER, PROMOTED, LEARNT],
+        (true, true, false) => &[USER, LEARNT, RULES],
+        (true, true, true) => &[USER, LEARNT, RULES, PROMOTED],
+        (false, true, false) => &[USER, RULES, LEARNT],
+        (false, true, true) => &[USER, RULES, PROMOTED, LEARNT],
+    }
+}
 
 /// Where frames enter: ports, and the tables that say where they go.
 pub(crate) struct Entry {

@@ -10,7 +10,7 @@
 
 use flowyard_frame::{Action, LANES, Lanes, Nanos, To};
 
-use super::Entry;
+use super::parts::Entry;
 use crate::places::{Full, Place, Places};
 
 impl Entry {

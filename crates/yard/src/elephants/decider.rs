@@ -20,7 +20,7 @@ use flowyard_flow::learn::elephant::{
 use flowyard_flow::table::Spread;
 use flowyard_frame::{FlowKey, Nanos, To};
 
-use super::{Decisions, Report, window_of};
+use super::report::{Decisions, Report, window_of};
 use crate::blueprint::{Blueprint, ElephantPlan, FixedCosts};
 use crate::counters::Counters;
 use crate::mail::Message;

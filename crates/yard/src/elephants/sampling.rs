@@ -5,7 +5,7 @@
 use flowyard_flow::learn::elephant::{Sampler, Seen};
 use flowyard_frame::{Batch, Nanos};
 
-use super::{Report, window_of};
+use super::report::{Report, window_of};
 use crate::blueprint::ElephantPlan;
 use crate::places::Places;
 use crate::stages::Stages;

@@ -1,5 +1,5 @@
-use flowyard_flow::learn::elephant::{Costs, Flow, Settings, What};
-use flowyard_frame::{Edit, FlowKey, To, proto};
+use flowyard_flow::learn::elephant::{Costs, Decision, Flow, Seen, Settings, What};
+use flowyard_frame::{Edit, FlowKey, Nanos, To, proto};
 
 use flowyard_queue::Order;
 
@@ -8,6 +8,7 @@ use crate::Blueprint;
 use crate::blueprint::{ElephantPlan, FixedCosts, PortPlan, QueuePlan, SteerPlan};
 use crate::counters::Counters;
 use crate::mail::Message;
+use crate::stages::Stages;
 
 /// Two workers; windows of 100 us.
 fn config() -> Blueprint {

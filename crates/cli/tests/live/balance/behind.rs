@@ -14,11 +14,13 @@ use super::load::Requests;
 use super::modes::{answers, told, upload};
 use super::servers::Farm;
 use super::site::{BACKEND, EAST, Site, locals, mac, vips};
-use super::skipped;
 use super::tunnel::Tunnel;
 use crate::yard::drops;
-use flowyard_livekit::needs::tell;
 use flowyard_livekit::net::{Net, alone};
+
+flowyard_testkit::tests! {
+    clients_learn_of_a_smaller_mtu_behind_the_balancer,
+}
 
 /// MTU of the link.
 const NARROW: u16 = 1400;
@@ -71,11 +73,7 @@ fn routers(site: &Site) -> [Net; 2] {
     routers
 }
 
-#[test]
 fn clients_learn_of_a_smaller_mtu_behind_the_balancer() {
-    if skipped() {
-        return;
-    }
     let _alone = alone();
     for mode in [Mode::Dnat, Mode::FullNat, Mode::Ipip] {
         let clock = crate::yard::clock();
@@ -108,10 +106,10 @@ fn clients_learn_of_a_smaller_mtu_behind_the_balancer() {
         drop(tunnel);
         site.no_wrong_checksums();
         let lost = drops(&balancer.stop());
-        tell(format_args!(
+        flowyard_testkit::note!(
             "{mode:?}: uploads through a link with an MTU of {NARROW} bytes, which the client has learned; {:.1} s, dropped {lost:?}",
             clock() as f64 / 1e9
-        ));
+        );
         let about = ["no_service", "not_ip", "overrun", "taken"];
         assert_eq!(lost.iter().filter(|drop| !about.contains(&&*drop.0)).count(), 0, "{lost:?}");
     }

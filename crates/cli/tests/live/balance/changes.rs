@@ -9,10 +9,13 @@ use super::load::{Load, Requests, Web, content};
 use super::modes::answers;
 use super::servers::Farm;
 use super::site::{Site, vips};
-use super::skipped;
 use crate::yard::{drops, wait_until};
-use flowyard_livekit::needs::tell;
 use flowyard_livekit::net::alone;
+
+flowyard_testkit::tests! {
+    drained_backends_restart_and_no_request_fails,
+    downloads_continue_while_backends_are_added_and_removed,
+}
 
 /// Clients of both families, with short and with kept connections.
 pub(crate) fn clients() -> Vec<Requests> {
@@ -31,11 +34,7 @@ fn empty(site: &Site, n: usize) {
     wait_until("a drained backend", || left().is_empty() && left().is_empty());
 }
 
-#[test]
 fn drained_backends_restart_and_no_request_fails() {
-    if skipped() {
-        return;
-    }
     let _alone = alone();
     for mode in [Mode::Dnat, Mode::Dsr] {
         let clock = crate::yard::clock();
@@ -57,12 +56,12 @@ fn drained_backends_restart_and_no_request_fails() {
         }
         let done = load.stop();
         done.all_well(3);
-        tell(format_args!(
+        flowyard_testkit::note!(
             "{mode:?}: three restarts in {:.1} s, {} requests, none failed: {:?}",
             clock() as f64 / 1e9,
             done.requests,
             done.by
-        ));
+        );
         // Counter-check: without draining first, requests fail.
         let load = Load::start(&site.client, &clients());
         wait_until("connections", || {
@@ -72,19 +71,16 @@ fn drained_backends_restart_and_no_request_fails() {
         std::thread::sleep(Duration::from_millis(200));
         let done = load.stop();
         assert!(done.failed > 0, "{done:?}");
-        tell(format_args!(
+        flowyard_testkit::note!(
             "{mode:?}: not drained: {} of {} requests failed",
-            done.failed, done.requests
-        ));
+            done.failed,
+            done.requests
+        );
         balancer.stop();
     }
 }
 
-#[test]
 fn downloads_continue_while_backends_are_added_and_removed() {
-    if skipped() {
-        return;
-    }
     let _alone = alone();
     let file: Arc<[u8]> = content(200 << 20).into();
     for mode in [Mode::FullNat, Mode::Dsr] {
@@ -134,11 +130,11 @@ fn downloads_continue_while_backends_are_added_and_removed() {
         done.all_well(3);
         site.no_wrong_checksums();
         let lost = drops(&balancer.stop());
-        tell(format_args!(
+        flowyard_testkit::note!(
             "{mode:?}: {times} downloads of 200 MiB whole, beside {changes} changes and {} requests; {:.1} s, dropped {lost:?}",
             done.requests,
             clock() as f64 / 1e9,
-        ));
+        );
         drop(farm);
     }
 }

@@ -9,9 +9,13 @@ use super::load::{Web, content};
 use super::modes::{answers, narrow};
 use super::servers::Farm;
 use super::site::{Site, vips};
-use super::skipped;
-use flowyard_livekit::needs::tell;
 use flowyard_livekit::net::alone;
+
+flowyard_testkit::tests! {
+    the_loss_of_a_balancer_breaks_no_connection,
+    a_restart_breaks_no_connection,
+    other_seeds_break_connections,
+}
 
 /// Connections by each IP version.
 const CONNECTIONS: usize = 60;
@@ -47,11 +51,7 @@ fn start(site: &Site, n: usize, seed: u64) -> Balancer {
     Balancer::start(site, Config { number: n, seed, ..Config::of(site) })
 }
 
-#[test]
 fn the_loss_of_a_balancer_breaks_no_connection() {
-    if skipped() {
-        return;
-    }
     let _alone = alone();
     let clock = crate::yard::clock();
     let site = Site::new(3, 3, Mode::Dsr);
@@ -94,22 +94,18 @@ fn the_loss_of_a_balancer_breaks_no_connection() {
             narrow(&site, vip);
         }
     }
-    tell(format_args!(
+    flowyard_testkit::note!(
         "{} connections and four downloads, two of three load balancers killed: none broken; {:.1} s",
         kept.len(),
         clock() as f64 / 1e9
-    ));
+    );
     two.stop();
     three.stop();
     drop(farm);
 }
 
 /// A load balancer that is restarted has no state, but sends every flow to the same backend as before.
-#[test]
 fn a_restart_breaks_no_connection() {
-    if skipped() {
-        return;
-    }
     let _alone = alone();
     let site = Site::new(1, 3, Mode::Dnat);
     let _farm = Farm::start(&site, &[]);
@@ -128,20 +124,16 @@ fn a_restart_breaks_no_connection() {
     one.stop();
     let one = start(&site, 1, 8);
     let broken = broken(&mut kept);
-    tell(format_args!(
+    flowyard_testkit::note!(
         "restarted twice: none broken; with another seed: {broken} of {}",
         kept.len()
-    ));
+    );
     assert!(broken > CONNECTIONS / 10);
     one.stop();
 }
 
 /// Counter-check: load balancers that choose differently break connections.
-#[test]
 fn other_seeds_break_connections() {
-    if skipped() {
-        return;
-    }
     let _alone = alone();
     let site = Site::new(3, 3, Mode::Dsr);
     let _farm = Farm::start(&site, &[]);
@@ -152,7 +144,7 @@ fn other_seeds_break_connections() {
     two.kill();
     site.route_to(&[1, 3]);
     let broken = broken(&mut kept);
-    tell(format_args!("with other seeds: {broken} of {} connections broken", kept.len()));
+    flowyard_testkit::note!("with other seeds: {broken} of {} connections broken", kept.len());
     assert!(broken > CONNECTIONS / 10);
     one.stop();
     three.stop();

@@ -15,10 +15,14 @@ use super::load::{Done, Requests};
 use super::modes::{answers, through_narrow};
 use super::servers::{Echo, Farm};
 use super::site::{Site, vips};
-use super::skipped;
 use crate::yard::{drops, total, wait_until};
-use flowyard_livekit::needs::tell;
 use flowyard_livekit::net::alone;
+
+flowyard_testkit::tests! {
+    requests_succeed_beside_a_flood_of_syns,
+    clamped_segments_fit_into_a_narrow_link,
+    extension_headers_are_skipped,
+}
 
 /// The MAC address at the other end of the client's cable.
 fn router_mac(site: &Site) -> [u8; 6] {
@@ -52,11 +56,7 @@ fn flood(site: &Site, over: &Arc<AtomicBool>) -> std::thread::JoinHandle<u64> {
     })
 }
 
-#[test]
 fn requests_succeed_beside_a_flood_of_syns() {
-    if skipped() {
-        return;
-    }
     let _alone = alone();
     for mode in [Mode::Dnat, Mode::Dsr] {
         let site = Site::new(1, 2, mode);
@@ -87,11 +87,11 @@ fn requests_succeed_beside_a_flood_of_syns() {
         done.all_well(2);
         let counters = balancer.stop();
         let lost = drops(&counters);
-        tell(format_args!(
+        flowyard_testkit::note!(
             "{mode:?}: {} requests beside {syns} SYNs, none failed; {} frames in, dropped {lost:?}",
             done.requests,
             total(&counters, "rx_frames")
-        ));
+        );
         let odd =
             |(why, _): &&(String, u64)| !["no_service", "not_ip", "overrun"].contains(&&**why);
         assert_eq!(lost.iter().filter(odd).count(), 0, "{lost:?}");
@@ -101,11 +101,7 @@ fn requests_succeed_beside_a_flood_of_syns() {
 
 /// With MSS clamping, the backends' segments fit into a link with a smaller MTU without path MTU
 /// discovery.
-#[test]
 fn clamped_segments_fit_into_a_narrow_link() {
-    if skipped() {
-        return;
-    }
     let _alone = alone();
     for mode in [Mode::FullNat, Mode::Dsr] {
         let site = Site::new(1, 2, mode);
@@ -154,11 +150,7 @@ fn extended(site: &Site, headers: &[u8]) {
     assert!((len, from) == (40, vip) && (1..=2).contains(&who));
 }
 
-#[test]
 fn extension_headers_are_skipped() {
-    if skipped() {
-        return;
-    }
     let _alone = alone();
     for (mode, chains) in [
         // Not with destination options: they may contain a home address, which translation would break

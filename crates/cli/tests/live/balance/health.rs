@@ -9,10 +9,14 @@ use super::load::{Load, Requests};
 use super::modes::answers;
 use super::servers::{Farm, Kind};
 use super::site::{Site, vips};
-use super::skipped;
 use crate::yard::wait_until;
-use flowyard_livekit::needs::tell;
 use flowyard_livekit::net::alone;
+
+flowyard_testkit::tests! {
+    drained_by_hand_backends_restart_and_no_request_fails,
+    a_killed_server_is_found_by_http_and_tcp,
+    a_killed_server_is_found_by_a_command,
+}
 
 /// The services of web servers.
 const WEB: [&str; 2] = ["web4", "web6"];
@@ -25,11 +29,7 @@ fn drain(balancer: &Balancer, n: usize, more: &[&str]) {
     }
 }
 
-#[test]
 fn drained_by_hand_backends_restart_and_no_request_fails() {
-    if skipped() {
-        return;
-    }
     let _alone = alone();
     for mode in [Mode::Dnat, Mode::Dsr] {
         let clock = crate::yard::clock();
@@ -67,12 +67,12 @@ fn drained_by_hand_backends_restart_and_no_request_fails() {
         });
         let done = load.stop();
         done.all_well(3);
-        tell(format_args!(
+        flowyard_testkit::note!(
             "{mode:?}: three nginx restarted, drained by lb drain, in {:.1} s: {} requests, none failed: {:?}",
             clock() as f64 / 1e9,
             done.requests,
             done.by
-        ));
+        );
         balancer.stop();
     }
 }
@@ -84,9 +84,6 @@ const FALL: u64 = 2;
 
 /// Kills and restarts the server of backend 1, with the check in `services` for each IP version.
 fn checked(services: [&'static str; 2]) {
-    if skipped() {
-        return;
-    }
     let _alone = alone();
     let site = Site::new(1, 3, Mode::Dnat);
     site.manage(1);
@@ -143,13 +140,13 @@ fn checked(services: [&'static str; 2]) {
     }
     let said = balancer.said();
     assert!(said.contains("b1"), "{said}");
-    tell(format_args!(
+    flowyard_testkit::note!(
         "{}, {}: down {:.1} and {:.1} s after the kill, up {up:.1} s after the start",
         kind(services[0]),
         kind(services[1]),
         down[0],
         down[1]
-    ));
+    );
     balancer.stop();
 }
 
@@ -158,7 +155,6 @@ fn kind(check: &str) -> &str {
     check.split('"').nth(1).unwrap_or_default()
 }
 
-#[test]
 fn a_killed_server_is_found_by_http_and_tcp() {
     checked([
         "check = { kind = \"http\", interval_ms = 400, timeout_ms = 5000, rise = 2, fall = 2, path = \"/who\", expect = \"b\" }",
@@ -166,7 +162,6 @@ fn a_killed_server_is_found_by_http_and_tcp() {
     ]);
 }
 
-#[test]
 fn a_killed_server_is_found_by_a_command() {
     checked([
         "check = { kind = \"command\", interval_ms = 400, timeout_ms = 5000, rise = 2, fall = 2, \

@@ -9,11 +9,21 @@ use super::balancer::{Balancer, Config, Mode};
 use super::load::{Requests, Web, content, echoes, memcached, small};
 use super::servers::{Echo, Farm, Server};
 use super::site::{Site, vips};
-use super::skipped;
 use super::tunnel::Tunnel;
 use crate::yard::{drops, total, wait_until};
-use flowyard_livekit::needs::{has, tell};
 use flowyard_livekit::net::{Net, alone};
+use flowyard_testkit::harness::{self, Need};
+
+flowyard_testkit::tests! {
+    dsr,
+    dnat,
+    fullnat,
+    ipip,
+    ipip_by_the_other_family,
+    gue,
+    dnat_by_af_xdp,
+    ipip_by_af_xdp,
+}
 
 /// Waits until the VIPs respond.
 pub(crate) fn answers(client: &Net) {
@@ -92,10 +102,11 @@ fn everything(site: &Site, config: Config) {
     let farm = Farm::start(site, &[]);
     let all = 1..=site.backends.len();
     let echo: Vec<Echo> = all.clone().map(|n| Echo::start(site, n)).collect();
-    let caches: Vec<Server> = match has("memcached") {
-        true => all.clone().map(|n| super::servers::memcached(site, n)).collect(),
-        false => Vec::new(),
-    };
+    let caches: Vec<Server> =
+        match harness::can_run("requests to memcached", Need::Program("memcached")) {
+            true => all.clone().map(|n| super::servers::memcached(site, n)).collect(),
+            false => Vec::new(),
+        };
     let tunnels: Vec<Tunnel> =
         all.clone().filter(|_| tunneled).map(|n| Tunnel::start(site, n)).collect();
     let what = format!("{:?}, {}, {} cores", config.mode, config.kind, config.cores);
@@ -146,11 +157,11 @@ fn everything(site: &Site, config: Config) {
     site.no_wrong_checksums();
     let counters = balancer.stop();
     let lost = drops(&counters);
-    tell(format_args!(
+    flowyard_testkit::note!(
         "{what}: {requests} requests and {datagrams} datagrams, none failed; {} frames in {:.1} s, dropped {lost:?}",
         total(&counters, "rx_frames"),
         clock() as f64 / 1e9,
-    ));
+    );
     // The bridge floods frames with unknown addresses, and hosts announce themselves.
     let about = ["no_service", "not_ip", "overrun"];
     let odd: Vec<_> = lost.iter().filter(|d| !about.contains(&&*d.0)).collect();
@@ -159,9 +170,6 @@ fn everything(site: &Site, config: Config) {
 }
 
 fn by(mode: Mode, change: impl FnOnce(&mut Config)) {
-    if skipped() {
-        return;
-    }
     let _alone = alone();
     let site = Site::new(1, 2, mode);
     let mut config = Config::of(&site);
@@ -173,42 +181,34 @@ fn by(mode: Mode, change: impl FnOnce(&mut Config)) {
     everything(&site, config);
 }
 
-#[test]
 fn dsr() {
     by(Mode::Dsr, |_| {});
 }
 
-#[test]
 fn dnat() {
     by(Mode::Dnat, |config| config.cores = 2);
 }
 
-#[test]
 fn fullnat() {
     by(Mode::FullNat, |config| (config.cores, config.choice) = (2, "roundrobin"));
 }
 
-#[test]
 fn ipip() {
     by(Mode::Ipip, |_| {});
 }
 
-#[test]
 fn ipip_by_the_other_family() {
     by(Mode::Ipip, |config| config.crossed = true);
 }
 
-#[test]
 fn gue() {
     by(Mode::Gue, |_| {});
 }
 
-#[test]
 fn dnat_by_af_xdp() {
     by(Mode::Dnat, |config| (config.kind, config.choice) = ("af_xdp", "least"));
 }
 
-#[test]
 fn ipip_by_af_xdp() {
     by(Mode::Ipip, |config| config.kind = "af_xdp");
 }

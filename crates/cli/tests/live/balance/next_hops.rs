@@ -13,10 +13,15 @@ use super::load::{Requests, Web, echoes, small};
 use super::modes::answers;
 use super::servers::{Echo, Farm};
 use super::site::{Site, vips};
-use super::skipped;
 use crate::yard::{drops, wait_until};
-use flowyard_livekit::needs::tell;
 use flowyard_livekit::net::{Net, alone};
+
+flowyard_testkit::tests! {
+    next_hops_are_asked_for_dsr,
+    next_hops_are_asked_for_dnat_by_af_xdp,
+    next_hops_are_asked_for_fullnat,
+    who_traces_the_way_sees_the_balancer,
+}
 
 /// The MAC address of `addr` in the neighbour table of `net`, if it is known.
 fn neighbour(net: &Net, addr: &str) -> Option<String> {
@@ -41,9 +46,6 @@ fn works(site: &Site) {
 
 /// All of it with ports of this kind; backend 2 changes its MAC address.
 fn asked(mode: Mode, kind: &'static str) {
-    if skipped() {
-        return;
-    }
     let _alone = alone();
     let site = Site::new(1, 2, mode);
     site.forget();
@@ -93,26 +95,23 @@ fn asked(mode: Mode, kind: &'static str) {
     works(&site);
     site.no_wrong_checksums();
     let lost = drops(&balancer.stop());
-    tell(format_args!(
+    flowyard_testkit::note!(
         "{mode:?}, {kind}: next hops asked for, VIPs answered for; another MAC address after {took:.1} s; dropped {lost:?}"
-    ));
+    );
     let about = ["no_service", "not_ip", "overrun", "taken", "unresolved"];
     let odd: Vec<_> = lost.iter().filter(|drop| !about.contains(&&*drop.0)).collect();
     assert_eq!(odd, Vec::<&(String, u64)>::new());
     drop(farm);
 }
 
-#[test]
 fn next_hops_are_asked_for_dsr() {
     asked(Mode::Dsr, "af_packet");
 }
 
-#[test]
 fn next_hops_are_asked_for_dnat_by_af_xdp() {
     asked(Mode::Dnat, "af_xdp");
 }
 
-#[test]
 fn next_hops_are_asked_for_fullnat() {
     asked(Mode::FullNat, "af_packet");
 }
@@ -162,11 +161,7 @@ fn expired(frame: &[u8], port: u16) -> Option<IpAddr> {
     is.then_some(from)
 }
 
-#[test]
 fn who_traces_the_way_sees_the_balancer() {
-    if skipped() {
-        return;
-    }
     let _alone = alone();
     for (mode, asks) in [(Mode::Dsr, true), (Mode::Dnat, false), (Mode::FullNat, true)] {
         let site = Site::new(1, 1, mode);
@@ -188,7 +183,7 @@ fn who_traces_the_way_sees_the_balancer() {
         );
         site.no_wrong_checksums();
         let lost = drops(&balancer.stop());
-        tell(format_args!("{mode:?}: a traced way has the balancer in it; dropped {lost:?}"));
+        flowyard_testkit::note!("{mode:?}: a traced way has the balancer in it; dropped {lost:?}");
         drop(farm);
     }
 }

@@ -8,19 +8,18 @@ use super::load::{Requests, Web, content};
 use super::modes::{answers, through_narrow, upload};
 use super::servers::{Farm, Kind};
 use super::site::{Site, vips};
-use super::skipped;
 use crate::yard::{drops, wait_until};
-use flowyard_livekit::needs::tell;
 use flowyard_livekit::net::alone;
+
+flowyard_testkit::tests! {
+    servers_learn_the_clients_address,
+    servers_that_expect_the_header_do_not_answer_without_it,
+}
 
 /// Size of the large file in bytes.
 const LARGE: usize = 32 << 20;
 
-#[test]
 fn servers_learn_the_clients_address() {
-    if skipped() {
-        return;
-    }
     let _alone = alone();
     let clock = crate::yard::clock();
     let site = Site::new(1, 2, Mode::FullNat);
@@ -68,21 +67,17 @@ fn servers_learn_the_clients_address() {
     }
     site.no_wrong_checksums();
     let lost = drops(&balancer.stop());
-    tell(format_args!(
+    flowyard_testkit::note!(
         "proxy: nginx and HAProxy learned {told} clients' addresses; 2 downloads of {} MiB whole; {:.1} s, dropped {lost:?}",
         LARGE >> 20,
         clock() as f64 / 1e9,
-    ));
+    );
     let about = ["no_service", "not_ip", "overrun"];
     assert_eq!(lost.iter().filter(|drop| !about.contains(&&*drop.0)).count(), 0, "{lost:?}");
 }
 
 /// Counter-check: without the header, these servers do not answer.
-#[test]
 fn servers_that_expect_the_header_do_not_answer_without_it() {
-    if skipped() {
-        return;
-    }
     let _alone = alone();
     let site = Site::new(1, 2, Mode::FullNat);
     let farm = Farm::of(&site, &[], Kind::Proxied);

@@ -14,6 +14,7 @@ use tempfile::TempDir;
 use super::site::{Site, vips};
 use crate::yard::wait_until;
 use flowyard_livekit::net::Net;
+use flowyard_testkit::harness::{self, Need};
 
 /// A server process in a namespace.
 pub(crate) struct Server {
@@ -199,12 +200,14 @@ impl Farm {
             Kind::Proxied => ("proxy_protocol", "accept-proxy"),
             _ => ("", ""),
         };
-        self.web[n - 1] =
-            if n == 2 && self.kind != Kind::Nginx && flowyard_livekit::needs::has("haproxy") {
-                vec![nginx(net, &name, 8081, files), haproxy_that(net, 8081, bind)]
-            } else {
-                vec![nginx_that(net, &name, 80, files, listen)]
-            };
+        self.web[n - 1] = if n == 2
+            && self.kind != Kind::Nginx
+            && harness::can_run("HAProxy as a server", Need::Program("haproxy"))
+        {
+            vec![nginx(net, &name, 8081, files), haproxy_that(net, 8081, bind)]
+        } else {
+            vec![nginx_that(net, &name, 80, files, listen)]
+        };
     }
 
     pub(crate) fn stop_one(&mut self, n: usize) {

@@ -14,9 +14,9 @@ use flowyard_testkit::Build;
 use crate::run::programs::Yard;
 use crate::yard::wait_until;
 use flowyard_livekit::line::ips;
-use flowyard_livekit::needs::{has, skip};
 use flowyard_livekit::net::Net;
 use flowyard_livekit::traffic::{Datagrams, stream};
+use flowyard_testkit::harness::{self, Need};
 
 /// A server in a namespace, which ends with the test.
 struct Server(Child);
@@ -72,7 +72,7 @@ pub(crate) fn fragments(yard: &Yard) {
 
 /// A transfer in each direction.
 pub(crate) fn iperf(yard: &Yard) {
-    if !has("iperf3") {
+    if !harness::can_run("TCP transfers", Need::Program("iperf3")) {
         return;
     }
     let folder = std::env::temp_dir();
@@ -91,7 +91,8 @@ pub(crate) fn iperf(yard: &Yard) {
 
 /// A file downloaded by HTTP is unchanged.
 pub(crate) fn http(yard: &Yard) {
-    if !has("python3") || !has("curl") {
+    let can_run = |program| harness::can_run("an HTTP download", Need::Program(program));
+    if !can_run("python3") || !can_run("curl") {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
@@ -110,7 +111,7 @@ pub(crate) fn http(yard: &Yard) {
 
 /// memcached returns the values that several connections have set.
 pub(crate) fn memcached(yard: &Yard) {
-    if !has("memcached") {
+    if !harness::can_run("requests to memcached", Need::Program("memcached")) {
         return;
     }
     let args = ["-u", "root", "-l", "10.9.0.2", "-p", "11211", "-U", "0", "-t", "2"];

@@ -9,9 +9,18 @@ use std::time::Duration;
 use crate::run::order::{Seen, watch};
 use crate::yard::{Live, drops, total, wait_until};
 use flowyard_livekit::line::{Kind, Line, Plan, ips};
-use flowyard_livekit::needs::skipped;
 use flowyard_livekit::net::{Net, alone};
 use flowyard_livekit::traffic::{Datagrams, stream};
+
+flowyard_testkit::tests! {
+    af_packet,
+    af_packet_on_two_cores,
+    af_xdp,
+    af_xdp_on_two_cores,
+    tap,
+    tap_on_two_cores,
+    reordering_is_detected,
+}
 
 fn bytes() -> u64 {
     if std::env::var_os("FLOWYARD_GIGABYTE").is_some_and(|on| on == "1") {
@@ -124,9 +133,6 @@ fn wrong_checksums(net: &Net) -> u64 {
 }
 
 fn judged(plan: Plan) {
-    if skipped() {
-        return;
-    }
     let _alone = alone();
     let (line, bytes) = (line(plan), bytes());
     let before = if plan.kind == Kind::Tap { sent(&line.b, "vd") } else { ends(&line) };
@@ -148,7 +154,7 @@ fn judged(plan: Plan) {
         (total(&counters, "rx_frames"), total(&counters, "tx_frames"), drops(&counters));
     let overrun = drops.iter().find(|(why, _)| why == "overrun").map_or(0, |(_, frames)| *frames);
     assert!(drops.iter().all(|(why, _)| why == "overrun"), "{drops:?}");
-    flowyard_livekit::needs::tell(format_args!(
+    flowyard_testkit::note!(
         "{:?}, {} cores, {}: {} MiB at {rate:.0} Mbit/s; {rx} frames in, {tx} out, {overrun} overruns; \
          hosts sent {} and received {}; {} watched, {} late, {} duplicates",
         plan.kind,
@@ -160,7 +166,7 @@ fn judged(plan: Plan) {
         seen.frames,
         seen.late,
         seen.twice,
-    ));
+    );
     assert_eq!((seen.late, seen.twice), (0, 0), "{seen:?}");
     assert!(seen.frames * 1448 > bytes / 100, "the watcher saw too few frames: {seen:?}");
     // The counters contain every frame that the hosts sent after the first answer, received or overrun;
@@ -175,42 +181,32 @@ fn judged(plan: Plan) {
     assert!(rx * 1448 > bytes, "{rx} frames are too few for the bytes sent");
 }
 
-#[test]
 fn af_packet() {
     judged(Plan::of(Kind::Packet));
 }
 
-#[test]
 fn af_packet_on_two_cores() {
     judged(Plan { cores: 2, order: "ordered", ..Plan::of(Kind::Packet) });
 }
 
-#[test]
 fn af_xdp() {
     judged(Plan::of(Kind::Xdp));
 }
 
-#[test]
 fn af_xdp_on_two_cores() {
     judged(Plan { cores: 2, order: "ordered", ..Plan::of(Kind::Xdp) });
 }
 
-#[test]
 fn tap() {
     judged(Plan::of(Kind::Tap));
 }
 
-#[test]
 fn tap_on_two_cores() {
     judged(Plan { cores: 2, order: "atomic", ..Plan::of(Kind::Tap) });
 }
 
 /// The watcher detects reordering, by a queue without order.
-#[test]
 fn reordering_is_detected() {
-    if skipped() {
-        return;
-    }
     let _alone = alone();
     let line = line(Plan { cores: 2, order: "unordered", ..Plan::of(Kind::Packet) });
     let text = line.plan.text().replace("kind = \"forward\"", "kind = \"forward\"\ncost_ns = 3000");

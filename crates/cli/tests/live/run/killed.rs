@@ -7,8 +7,13 @@ use flowyard_testkit::Rng;
 
 use crate::yard::{Live, wait_until};
 use flowyard_livekit::line::{Kind, Line, Plan};
-use flowyard_livekit::needs::skipped;
 use flowyard_livekit::net::alone;
+
+flowyard_testkit::tests! {
+    af_packet,
+    af_xdp,
+    tap,
+}
 
 fn times() -> u64 {
     std::env::var("FLOWYARD_KILLS").map_or(10, |times| times.parse().unwrap())
@@ -36,9 +41,6 @@ fn left_behind(line: &Line) -> String {
 }
 
 fn killed(kind: Kind, seed: u64) {
-    if skipped() {
-        return;
-    }
     let _alone = alone();
     let line = Line::new(Plan { cores: 2, ..Plan::of(kind) });
     assert_eq!(left_behind(&line), "");
@@ -74,10 +76,10 @@ fn killed(kind: Kind, seed: u64) {
     );
     live.stop();
     wait_until("nothing is left after a drain", || left_behind(&line).is_empty());
-    flowyard_livekit::needs::tell(format_args!(
+    flowyard_testkit::note!(
         "{kind:?}: {} kills, {busy} of them under traffic, {open} with a port open; nothing is left",
         times()
-    ));
+    );
     // A process in a namespace of the test would keep the namespace.
     let nets = [Some(&line.a), Some(&line.b), Some(line.yard())];
     let names: Vec<_> = nets.iter().flatten().map(|net| inode(&net.0)).collect();
@@ -99,17 +101,14 @@ fn holders(names: &[String]) -> Vec<String> {
     within.map(|process| process.path().display().to_string()).collect()
 }
 
-#[test]
 fn af_packet() {
     killed(Kind::Packet, 1);
 }
 
-#[test]
 fn af_xdp() {
     killed(Kind::Xdp, 2);
 }
 
-#[test]
 fn tap() {
     killed(Kind::Tap, 3);
 }

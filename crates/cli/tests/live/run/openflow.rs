@@ -8,7 +8,7 @@
 //! ```
 //!
 //! `FLOWYARD_FAUCET` and `FLOWYARD_OS_KEN_BIN` name the folders with the programs, if they are not in PATH.
-//! Tests of a program that is missing are skipped.
+//! Tests of a program that is missing are reported as ignored.
 
 mod by_hand;
 mod faucet;
@@ -25,6 +25,13 @@ use flowyard_ports::live::Interface;
 
 use crate::yard::{Live, wait_until};
 use flowyard_livekit::net::Net;
+use flowyard_testkit::harness::Need;
+
+flowyard_testkit::tests! {
+    mod by_hand,
+    mod faucet needs [Need::Check(|| runs("FLOWYARD_FAUCET", "faucet"))],
+    mod os_ken,
+}
 
 /// Four hosts, the switch between them, and the controllers' host.
 struct Star {
@@ -194,31 +201,30 @@ fn ends(live: Live, what: &str, also: &[&str]) {
     let counters = live.stop();
     let drops = crate::yard::drops(&counters);
     let total = |name: &str| crate::yard::total(&counters, name);
-    flowyard_livekit::needs::tell(format_args!(
+    flowyard_testkit::note!(
         "{what}: {} frames in, {} copied, {} out, dropped {drops:?}",
         total("rx_frames"),
         total("copies"),
         total("tx_frames")
-    ));
+    );
     let expected = ["no_flow", "punted", "filtered", "work", "overrun"];
     let is_expected = |why: &str| expected.contains(&why) || also.contains(&why);
     let odd: Vec<_> = drops.into_iter().filter(|drop| !is_expected(&drop.0)).collect();
     assert_eq!(odd, []);
 }
 
-/// The program in the folder that an environment variable names, or in PATH. Prints that the test is skipped
-/// if it does not run.
-fn program(variable: &str, name: &str, needs: &str) -> Option<PathBuf> {
-    let found =
-        std::env::var_os(variable).map_or_else(|| name.into(), |at| Path::new(&at).join(name));
+/// The program in the folder that an environment variable names, or in PATH.
+fn program(variable: &str, name: &str) -> PathBuf {
+    std::env::var_os(variable).map_or_else(|| name.into(), |at| Path::new(&at).join(name))
+}
+
+/// Whether the program runs. The error names it and the variable.
+fn runs(variable: &str, name: &str) -> Result<(), String> {
+    let found = program(variable, name);
     let mut command = Command::new(&found);
     command.arg("--version").env("PATH", path(&found)).env("OSKEN_HUB_TYPE", "eventlet");
-    if command.output().is_ok_and(|output| output.status.success()) {
-        return Some(found);
-    }
-    let line = format_args!("skipped: needs {needs}; name the folder of {name} in {variable}\n");
-    let _ = std::io::Write::write_fmt(&mut std::io::stderr(), line);
-    None
+    let is_here = command.output().is_ok_and(|output| output.status.success());
+    if is_here { Ok(()) } else { Err(format!("{name}, see {variable}")) }
 }
 
 /// PATH with the program's folder in front.

@@ -9,6 +9,10 @@ use std::time::Duration;
 use flowyard_ports::af_packet::{Fanout, Ring, Settings};
 use flowyard_ports::live::Interface;
 
+flowyard_testkit::tests! {
+    late_and_duplicate_are_distinguished_from_lost,
+}
+
 /// Counts over all flows.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Seen {
@@ -73,7 +77,6 @@ pub(crate) fn watch(interface: &str, from: [u8; 4], over: &AtomicBool) -> Seen {
 }
 
 /// The check detects late and duplicated frames.
-#[test]
 fn late_and_duplicate_are_distinguished_from_lost() {
     let frame = |number: u16, port: u8| {
         let mut frame = [0; 60];

@@ -6,9 +6,20 @@ use std::time::Duration;
 use crate::run::far::{fragments, http, iperf, memcached, ping, tags, vlan};
 use crate::yard::{Live, drops, total, wait_until};
 use flowyard_livekit::line::{Kind, Line, Plan, ips};
-use flowyard_livekit::needs::skipped;
 use flowyard_livekit::net::{Net, alone};
 use flowyard_livekit::traffic::{Datagrams, stream};
+
+flowyard_testkit::tests! {
+    af_packet,
+    af_xdp,
+    tap,
+    af_packet_in_trouble,
+    af_xdp_in_trouble,
+    tap_in_trouble,
+    af_packet_jumbo,
+    af_xdp_jumbo,
+    tap_jumbo,
+}
 
 /// The kinds of work; `route` gets its neighbours in the configuration.
 const WORKS: [(&str, &str); 4] = [
@@ -118,7 +129,7 @@ fn everything(plan: Plan, work: (&str, &str)) {
         program(&yard);
     }
     let counters = yard.stop();
-    flowyard_livekit::needs::tell(format_args!(
+    flowyard_testkit::note!(
         "{:?}, {}: {} frames in, {} copied, {} out, dropped {:?}",
         plan.kind,
         work.0,
@@ -126,7 +137,7 @@ fn everything(plan: Plan, work: (&str, &str)) {
         total(&counters, "copies"),
         total(&counters, "tx_frames"),
         drops(&counters)
-    ));
+    );
     // A switch does not send frames back to their port; a router has no route for ARP and multicast.
     let about: &[&str] = match work.0 {
         "bridge" => &["overrun", "filtered", "reserved"],
@@ -139,35 +150,26 @@ fn everything(plan: Plan, work: (&str, &str)) {
 }
 
 fn with_all_works(kind: Kind) {
-    if skipped() {
-        return;
-    }
     let _alone = alone();
     for work in WORKS {
         everything(Plan { cores: 2, ..Plan::of(kind) }, work);
     }
 }
 
-#[test]
 fn af_packet() {
     with_all_works(Kind::Packet);
 }
 
-#[test]
 fn af_xdp() {
     with_all_works(Kind::Xdp);
 }
 
-#[test]
 fn tap() {
     with_all_works(Kind::Tap);
 }
 
 /// A link flap, SIGKILL and a restart, and a burst while the process is stopped.
 fn in_trouble(kind: Kind) {
-    if skipped() {
-        return;
-    }
     let _alone = alone();
     let mut yard = Yard::new(Plan { port: "ring_frames = 1024", ..Plan::of(kind) }, WORKS[0]);
     yard.start();
@@ -178,10 +180,10 @@ fn in_trouble(kind: Kind) {
     full_ring(&yard);
     let counters = yard.stop();
     let lost = drops(&counters);
-    flowyard_livekit::needs::tell(format_args!(
+    flowyard_testkit::note!(
         "{kind:?}: {} frames in, dropped {lost:?}",
         total(&counters, "rx_frames")
-    ));
+    );
     assert!(lost.iter().any(|(why, _)| why == "overrun"), "{lost:?}");
     assert!(
         total(&counters, "rx_frames") > 24_000,
@@ -189,26 +191,20 @@ fn in_trouble(kind: Kind) {
     );
 }
 
-#[test]
 fn af_packet_in_trouble() {
     in_trouble(Kind::Packet);
 }
 
-#[test]
 fn af_xdp_in_trouble() {
     in_trouble(Kind::Xdp);
 }
 
-#[test]
 fn tap_in_trouble() {
     in_trouble(Kind::Tap);
 }
 
 /// Frames of the maximum length for each kind of port.
 fn jumbo(kind: Kind, mtu: u32, buffer: &'static str) {
-    if skipped() {
-        return;
-    }
     let _alone = alone();
     let mut yard = Yard::new(Plan { mtu, yard: buffer, ..Plan::of(kind) }, WORKS[0]);
     yard.start();
@@ -222,17 +218,14 @@ fn jumbo(kind: Kind, mtu: u32, buffer: &'static str) {
     assert_eq!(odd, []);
 }
 
-#[test]
 fn af_packet_jumbo() {
     jumbo(Kind::Packet, 9000, "buffer_bytes = 9216");
 }
 
-#[test]
 fn af_xdp_jumbo() {
     jumbo(Kind::Xdp, 3700, "buffer_bytes = 3776");
 }
 
-#[test]
 fn tap_jumbo() {
     jumbo(Kind::Tap, 9000, "buffer_bytes = 9216");
 }

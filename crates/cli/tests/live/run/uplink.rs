@@ -2,7 +2,11 @@
 
 use crate::yard::ends;
 use flowyard_livekit::line::{Kind, Line, Plan};
-use flowyard_livekit::needs::skipped;
+
+flowyard_testkit::tests! {
+    an_uplink_is_refused_unless_confirmed,
+    a_tap_with_the_default_route_is_accepted,
+}
 
 /// Exit status and output of the command.
 fn said(line: &Line, args: &[&str]) -> (Option<i32>, String) {
@@ -11,11 +15,7 @@ fn said(line: &Line, args: &[&str]) -> (Option<i32>, String) {
     (output.status.code(), String::from_utf8(text).unwrap())
 }
 
-#[test]
 fn an_uplink_is_refused_unless_confirmed() {
-    if skipped() {
-        return;
-    }
     for kind in [Kind::Packet, Kind::Xdp] {
         let line = Line::new(Plan::of(kind));
         let yard = line.yard();
@@ -46,11 +46,7 @@ fn an_uplink_is_refused_unless_confirmed() {
 }
 
 /// A host may have its default route through a tap of the instance.
-#[test]
 fn a_tap_with_the_default_route_is_accepted() {
-    if skipped() {
-        return;
-    }
     let line = Line::new(Plan::of(Kind::Tap));
     line.a.sh("ip tuntap add tap0 mode tap; ip link set tap0 up");
     line.a.address("tap0", 1);

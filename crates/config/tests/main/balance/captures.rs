@@ -1,10 +1,10 @@
-//! Captures through every mode: frames whose checksums were right leave with right ones, which Wireshark
-//! checks; each leaves once, or is dropped for a reason.
+//! Captures through every mode of the balancer: a frame whose checksums were right leaves with right
+//! checksums, by our own check and by Wireshark's; each frame leaves once or is dropped for a reason.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::net::IpAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 use flowyard_config::Config;
@@ -14,25 +14,36 @@ use flowyard_ports::mem::Frames;
 use flowyard_ports::port::Pace;
 use flowyard_ports::port::{Collect, SourceRx};
 use flowyard_ports::{Source, pcap};
-use flowyard_wire::{Headers, LinkType};
+use flowyard_testkit::harness::{self, Need};
+use flowyard_wire::{Headers, LinkType, Verdict};
 use flowyard_yard::Parts;
 use flowyard_yard::sim::{Faults, Sim};
 
-/// Frames of one capture, at most.
-const MOST: usize = 150;
+flowyard_testkit::tests! {
+    right_checksums_stay_right needs [Need::Shared("captures")],
+    right_checksums_stay_right_for_wireshark needs [Need::Shared("captures"), Need::Program("tshark")],
+}
+
+/// Modes of a service, each without and with PROXY protocol where it has it.
+const MODES: [(&str, bool); 6] = [
+    ("dsr", false),
+    ("dnat", false),
+    ("fullnat", false),
+    ("fullnat", true),
+    ("ipip", false),
+    ("gue", false),
+];
+
+/// Frames that are read of one capture.
+const FRAMES: usize = 500;
+/// The same, where tshark reads every file.
+const FEW: usize = 150;
 /// How a header of PROXY protocol begins.
 const SIGNATURE: &[u8] = b"\r\n\r\n\0\r\nQUIT\n";
 
-fn skip(what: &str) {
-    let _ =
-        std::io::Write::write_fmt(&mut std::io::stderr(), format_args!("skipped: needs {what}\n"));
-}
-
-/// Every capture there is.
-fn files() -> Vec<PathBuf> {
-    let shared = std::env::var_os("FLOWYARD_SHARED").map(PathBuf::from);
-    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared");
-    let mut folders = vec![shared.unwrap_or_else(|| root.into()).join("captures")];
+/// The first IP frames of every capture.
+fn all_frames(most: usize) -> Vec<Vec<u8>> {
+    let mut folders = vec![harness::shared("captures")];
     let mut files = Vec::new();
     while let Some(folder) = folders.pop() {
         for entry in std::fs::read_dir(&folder).into_iter().flatten().flatten() {
@@ -43,15 +54,17 @@ fn files() -> Vec<PathBuf> {
         }
     }
     files.sort();
-    files
+    let mut all: Vec<Vec<u8>> = files.iter().flat_map(|path| frames(path, most)).collect();
+    all.retain(|data| data.len() <= 9000);
+    all
 }
 
 /// The first IP frames of a capture that is one of Ethernet, whole ones.
-fn frames(path: &Path) -> Vec<Vec<u8>> {
+fn frames(path: &Path, most: usize) -> Vec<Vec<u8>> {
     let mut all = Vec::new();
     let Ok(mut reader) = pcap::open(path) else { return all };
     while let Ok(burst) = reader.read() {
-        if burst.is_empty() || all.len() >= MOST {
+        if burst.is_empty() || all.len() >= most {
             break;
         }
         for (record, data) in burst.iter() {
@@ -61,7 +74,7 @@ fn frames(path: &Path) -> Vec<Vec<u8>> {
             }
         }
     }
-    all.truncate(MOST);
+    all.truncate(most);
     all
 }
 
@@ -195,18 +208,47 @@ fn through(config: &Config, frames: &[Vec<u8>]) -> [Vec<Vec<u8>>; 2] {
     sent
 }
 
-#[test]
-fn what_was_right_leaves_right() {
-    let files = files();
-    if files.is_empty() {
-        return skip("../shared/captures");
+/// No header of any level has a wrong checksum.
+fn is_right(data: &[u8]) -> bool {
+    let mut level = Some(Headers::parse(LinkType::Ethernet, data));
+    let mut is_right = true;
+    while let Some(headers) = level {
+        is_right &= headers.ipv4_checksum(data) != Verdict::Bad;
+        is_right &= headers.transport_checksum(data) != Verdict::Bad;
+        level = headers.inner(data);
     }
+    is_right
+}
+
+/// How many frames went to backends.
+fn to_backends(sent: &[Vec<u8>]) -> usize {
+    sent.iter().filter(|data| key(data).eth_dst[..5] == [2, 0, 0, 0, 1]).count()
+}
+
+fn key(data: &[u8]) -> FlowKey {
+    parse::key(&Headers::parse(LinkType::Ethernet, data), data, 0)
+}
+
+fn right_checksums_stay_right() {
+    let mut given = all_frames(FRAMES);
+    given.retain(|data| is_right(data));
+    assert!(given.len() > 5_000, "{}", given.len());
+    for (mode, proxy) in MODES {
+        let sent = through(&config(&given, mode, proxy), &given);
+        let to_backends = to_backends(&sent[1]);
+        assert!(to_backends > given.len() / 3, "{mode}: {to_backends} of {}", given.len());
+        for data in sent.iter().flatten() {
+            assert!(is_right(data), "{mode}: {}", show(data));
+        }
+    }
+}
+
+fn right_checksums_stay_right_for_wireshark() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("given.pcap");
-    let mut given: Vec<Vec<u8>> = files.iter().flat_map(|path| frames(path)).collect();
-    given.retain(|data| data.len() <= 9000);
+    let mut given = all_frames(FEW);
     write(&file, &given);
-    let Some((bad, _)) = wrong(&file) else { return skip("tshark") };
+    let (bad, _) = wrong(&file).expect("tshark reads the file");
     let bad: std::collections::BTreeSet<usize> = bad.into_iter().collect();
     let all = given.len();
     let mut number = 0;
@@ -215,23 +257,13 @@ fn what_was_right_leaves_right() {
         !bad.contains(&number)
     });
     assert!(given.len() > 5_000 && given.len() > all / 2, "{} of {all}", given.len());
-    for (mode, proxy) in [
-        ("dsr", false),
-        ("dnat", false),
-        ("fullnat", false),
-        ("fullnat", true),
-        ("ipip", false),
-        ("gue", false),
-    ] {
+    for (mode, proxy) in MODES {
         let sent = through(&config(&given, mode, proxy), &given);
-        let key = |data: &Vec<u8>| parse::key(&Headers::parse(LinkType::Ethernet, data), data, 0);
-        let balanced = |data: &&Vec<u8>| key(data).eth_dst[..5] == [2, 0, 0, 0, 1];
-        let to_backends = sent[1].iter().filter(balanced).count();
+        let to_backends = to_backends(&sent[1]);
         let both = sent.concat();
         write(&file, &both);
         let (bad, right) = wrong(&file).unwrap();
-        let looks: Vec<String> =
-            bad.iter().take(5).map(|at| show(&key(&both[at - 1]), &both[at - 1])).collect();
+        let looks: Vec<String> = bad.iter().take(5).map(|at| show(&both[at - 1])).collect();
         assert!(bad.is_empty(), "{mode}: {} of {}: {looks:#?}", bad.len(), both.len());
         assert!(to_backends > given.len() / 3, "{mode}: {to_backends} of {}", given.len());
         assert!(right > both.len(), "{mode}: {right} checksums of {} frames", both.len());
@@ -239,14 +271,14 @@ fn what_was_right_leaves_right() {
             both.iter().filter(|data| data.windows(12).any(|bytes| bytes == SIGNATURE)).count();
         assert_eq!(headers > 100, proxy, "{mode}: {headers} headers of PROXY protocol");
         let sent = both.len();
-        println!(
+        flowyard_testkit::note!(
             "{mode} {proxy}: {} given, {sent} sent, {to_backends} to backends, {right} checksums right",
             given.len()
         );
     }
 }
 
-fn show(key: &FlowKey, data: &[u8]) -> String {
+fn show(data: &[u8]) -> String {
     let hex: String = data.iter().take(120).map(|byte| format!("{byte:02x}")).collect();
-    format!("{key}: {hex}")
+    format!("{}: {hex}", key(data))
 }

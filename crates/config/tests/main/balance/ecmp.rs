@@ -16,6 +16,12 @@ use flowyard_yard::sim::{Faults, Sim};
 
 use crate::balance::Fed;
 
+flowyard_testkit::tests! {
+    killing_one_of_three_breaks_no_flow_whose_backends_have_not_changed,
+    one_of_many_that_leaves_disturbs_no_established_flow,
+    one_of_many_that_leaves_disturbs_no_more_than_published,
+}
+
 /// A machine.
 struct Node {
     sim: Sim,
@@ -121,7 +127,6 @@ fn differ(a: &[[u8; 6]], b: &[[u8; 6]]) -> usize {
     a.iter().zip(b).filter(|(a, b)| a != b).count()
 }
 
-#[test]
 fn killing_one_of_three_breaks_no_flow_whose_backends_have_not_changed() {
     let (mut api_broken, mut api_all) = (0, 0);
     for seed in 0..6 {
@@ -157,11 +162,13 @@ fn killing_one_of_three_breaks_no_flow_whose_backends_have_not_changed() {
     }
     // Of those whose backends did change, at another machine: as many as the table moved.
     let share = api_broken as f64 / api_all as f64;
-    println!("{:.1} % of the flows of a service that changed before are broken", share * 100.0);
+    flowyard_testkit::note!(
+        "{:.1} % of the flows of a service that changed before are broken",
+        share * 100.0
+    );
     assert!(share < 0.15, "{share}");
 }
 
-#[test]
 fn one_of_many_that_leaves_disturbs_no_established_flow() {
     for n in [3, 10, 100, 1000] {
         let all: Vec<u32> = (1..=n).collect();
@@ -213,10 +220,9 @@ fn moved(before: &[usize], after: &[usize], gone: usize) -> f64 {
     100.0 * moved as f64 / others as f64
 }
 
-#[test]
 fn one_of_many_that_leaves_disturbs_no_more_than_published() {
     let entries = 65_537u64;
-    println!("backends  others' entries that move  by the published algorithm");
+    flowyard_testkit::note!("backends  others' entries that move  by the published algorithm");
     for n in [3, 10, 100, 1000] {
         let names: Vec<String> = (0..n).map(|n| format!("backend-{n}")).collect();
         let (mut ours, mut published) = (0.0, 0.0);
@@ -238,7 +244,7 @@ fn one_of_many_that_leaves_disturbs_no_more_than_published() {
             published += moved(&table(None), &table(Some(gone)), gone);
         }
         let (ours, published) = (ours / rounds as f64, published / rounds as f64);
-        println!("{n:>8}  {ours:>23.2} %  {published:>23.2} %");
+        flowyard_testkit::note!("{n:>8}  {ours:>23.2} %  {published:>23.2} %");
         assert!(ours <= published * 1.25 + 0.05, "{n}: {ours} {published}");
     }
 }

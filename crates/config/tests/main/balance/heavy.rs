@@ -14,9 +14,14 @@ use flowyard_yard::port::{Received, Rx};
 use flowyard_yard::sim::{Faults, Sim};
 use flowyard_yard::{Message, Parts};
 
+flowyard_testkit::tests! {
+    a_heavy_flow_is_split_and_brought_back_a_thousand_times,
+    whatever_the_seed,
+}
+
 /// From one frame to the next.
 const EVERY: Nanos = 700;
-/// Of so many frames, one is another flow's.
+/// One of N frames is of another flow's.
 const MICE: u64 = 8;
 const SPLIT: u16 = 3;
 
@@ -25,7 +30,7 @@ fn heavy() -> FlowKey {
     FlowKey::five_tuple(proto::TCP, client, 1000, vip, 80)
 }
 
-/// The heavy flow, and some mice, until it is told to end.
+/// The heavy flow, and some mice, until it is stopped.
 struct Stream {
     sent: u64,
     end: Arc<AtomicBool>,
@@ -176,16 +181,16 @@ fn promote_and_demote(mode: &str, times: u32, seed: u64) -> usize {
     count
 }
 
-#[test]
 fn a_heavy_flow_is_split_and_brought_back_a_thousand_times() {
     for (mode, seed) in [("dsr", 1), ("fullnat", 2)] {
         let frames = promote_and_demote(mode, 1000, seed);
-        println!("{mode}: {frames} frames of one flow, 1000 promotions, 1000 demotions");
+        flowyard_testkit::note!(
+            "{mode}: {frames} frames of one flow, 1000 promotions, 1000 demotions"
+        );
         assert!(frames > 20_000);
     }
 }
 
-#[test]
 fn whatever_the_seed() {
     for seed in 10..30 {
         promote_and_demote(["dnat", "ipip"][seed as usize % 2], 20, seed);

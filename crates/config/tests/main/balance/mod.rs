@@ -12,6 +12,12 @@ use flowyard_pool::{Meta, Pool};
 use flowyard_wire::LinkType;
 use flowyard_yard::port::{Received, Rx};
 
+flowyard_testkit::tests! {
+    mod captures,
+    mod ecmp,
+    mod heavy,
+}
+
 /// A port that receives what a test gives it.
 #[derive(Clone, Default)]
 struct Fed(Arc<Mutex<VecDeque<Vec<u8>>>>);

@@ -13,7 +13,7 @@ pub(crate) struct Restless {
     pub(crate) queues: u64,
     /// By port a frame came in by: the port it leaves by.
     pub(crate) out: Vec<u16>,
-    /// One of so many frames causes an edit.
+    /// One of N frames causes an edit.
     pub(crate) every: u64,
 }
 

@@ -12,6 +12,10 @@ use flowyard_wire::LinkType;
 use flowyard_yard::sim::{Faults, Sim};
 use flowyard_yard::{Message, Parts, Reload, Tx};
 
+flowyard_testkit::tests! {
+    flows_leave_a_port_of_several_cores_in_order,
+}
+
 const CORES: u16 = 3;
 
 /// Takes as many frames as it draws, and none at times.
@@ -88,7 +92,6 @@ fn run(order: &str, seed: u64) -> usize {
     used
 }
 
-#[test]
 fn flows_leave_a_port_of_several_cores_in_order() {
     for order in ["direct", "atomic", "ordered"] {
         let used: usize = (0..40).map(|seed| run(order, seed)).sum();

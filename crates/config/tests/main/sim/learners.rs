@@ -16,6 +16,11 @@ use crate::sim::chaos::{Moods, moody};
 use crate::sim::yards::{self, Case, traffic};
 use crate::sim::{Ran, drive, number};
 
+flowyard_testkit::tests! {
+    every_seed_with_a_cache_does_what_it_does_without,
+    every_seed_with_rfs_keeps_order_and_loses_nothing,
+}
+
 /// What learns.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Kind {
@@ -188,7 +193,6 @@ fn sound(kind: Kind, seed: u64) -> Ran {
     ran
 }
 
-#[test]
 fn every_seed_with_a_cache_does_what_it_does_without() {
     let (mut cached, mut ruled, mut spread, mut counted) = (0, 0, 0, 0);
     for seed in seeds() {
@@ -203,13 +207,14 @@ fn every_seed_with_a_cache_does_what_it_does_without() {
         spread += with.total.rx_frames - without.total.rule_hit;
         counted += with.counts.iter().map(|count| count.frames).sum::<u64>();
     }
-    println!("{cached} from the cache, {ruled} by rules, {spread} by neither; {counted} counted");
+    flowyard_testkit::note!(
+        "{cached} from the cache, {ruled} by rules, {spread} by neither; {counted} counted"
+    );
     if seeds().end - seeds().start >= 100 {
         assert!(cached > 10_000 && ruled > 10_000 && spread > 10_000 && counted > 10_000);
     }
 }
 
-#[test]
 fn every_seed_with_rfs_keeps_order_and_loses_nothing() {
     let (mut moved, mut learnt, mut ruled) = (0, 0, 0);
     for seed in seeds() {
@@ -218,7 +223,7 @@ fn every_seed_with_rfs_keeps_order_and_loses_nothing() {
         learnt += ran.total.exact_hit;
         ruled += ran.total.rule_hit;
     }
-    println!("{moved} moves, {learnt} frames by learnt entries, {ruled} by rules");
+    flowyard_testkit::note!("{moved} moves, {learnt} frames by learnt entries, {ruled} by rules");
     if seeds().end - seeds().start >= 100 {
         assert!(moved > 1_000 && learnt > 10_000 && ruled > 10_000);
     }

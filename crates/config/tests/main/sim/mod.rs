@@ -17,7 +17,18 @@ use flowyard_testkit::Violation;
 use flowyard_yard::{Count, Counters, DropReason};
 use yards::{Case, Kind, Options};
 
-const REPLAY: &str = "cargo test -p flowyard-config --test main sim:: every_seed -- --nocapture";
+flowyard_testkit::tests! {
+    mod fan,
+    mod learners,
+    every_seed_keeps_order_and_loses_nothing,
+    bridges_keep_the_order_of_copies_and_lose_nothing,
+    routers_keep_order_and_lose_nothing,
+    switches_keep_the_order_of_copies_and_lose_nothing,
+    without_settle_flows_are_reordered,
+    different_seeds_do_different_things,
+}
+
+const REPLAY: &str = "cargo test -p flowyard-config --test main sim::every_seed -- --nocapture";
 
 fn number(name: &str) -> Option<u64> {
     env::var(name).ok()?.parse().ok()
@@ -88,7 +99,6 @@ fn drive(case: Case) -> Ran {
     Ran { trace, verdict, moved, held, deaths, drops, lost, reordered, total, counts, front }
 }
 
-#[test]
 fn every_seed_keeps_order_and_loses_nothing() {
     let one = number("FLOWYARD_SEED");
     let first = number("FLOWYARD_FIRST_SEED").unwrap_or(0);
@@ -115,9 +125,13 @@ fn every_seed_keeps_order_and_loses_nothing() {
         demoted += ran.total.demoted;
         rebalanced += ran.total.rebalanced;
     }
-    println!("{count} seeds: {moved} moves, {held} by a hold, {deaths} deaths, {drops} drops");
-    println!("{lost} edits lost");
-    println!("{promoted} promotions, {demoted} demotions, {rebalanced} entries moved");
+    flowyard_testkit::note!(
+        "{count} seeds: {moved} moves, {held} by a hold, {deaths} deaths, {drops} drops"
+    );
+    flowyard_testkit::note!("{lost} edits lost");
+    flowyard_testkit::note!(
+        "{promoted} promotions, {demoted} demotions, {rebalanced} entries moved"
+    );
     if count >= 500 {
         // Otherwise this test would prove nothing.
         assert!(moved > 5_000 && held > 500 && deaths > 50 && drops > 10_000 && lost > 2_000);
@@ -147,10 +161,9 @@ fn every_seed(kind: Kind, name: &str) -> (Counters, u64, u64) {
     (total, count, front)
 }
 
-#[test]
 fn bridges_keep_the_order_of_copies_and_lose_nothing() {
     let (total, seeds, _) = every_seed(Kind::Bridge, "bridges");
-    println!("{seeds} seeds: {total:?}");
+    flowyard_testkit::note!("{seeds} seeds: {total:?}");
     if seeds >= 100 {
         let drops = |reason| total.drops.get(reason);
         assert!(total.copies > 10_000 && total.settle_moved > 1_000, "{total:?}");
@@ -158,10 +171,9 @@ fn bridges_keep_the_order_of_copies_and_lose_nothing() {
     }
 }
 
-#[test]
 fn routers_keep_order_and_lose_nothing() {
     let (total, seeds, _) = every_seed(Kind::Route, "routers");
-    println!("{seeds} seeds: {total:?}");
+    flowyard_testkit::note!("{seeds} seeds: {total:?}");
     if seeds >= 100 {
         let drops = |reason| total.drops.get(reason);
         assert!(total.tx_frames > 10_000 && total.settle_moved > 1_000, "{total:?}");
@@ -170,10 +182,9 @@ fn routers_keep_order_and_lose_nothing() {
     }
 }
 
-#[test]
 fn switches_keep_the_order_of_copies_and_lose_nothing() {
     let (total, seeds, front) = every_seed(Kind::Switch, "switches");
-    println!("{seeds} seeds, {front} frames by port mappings: {total:?}");
+    flowyard_testkit::note!("{seeds} seeds, {front} frames by port mappings: {total:?}");
     if seeds >= 100 {
         assert!(front > 1_000, "{front}");
         let drops = |reason| total.drops.get(reason);
@@ -185,7 +196,6 @@ fn switches_keep_the_order_of_copies_and_lose_nothing() {
 }
 
 /// The checker would see it: the very same cases without settle reorder.
-#[test]
 fn without_settle_flows_are_reordered() {
     let off = |seed| run(Options { settle: false, ..Options::new(seed) });
     let reordered = (0..60).filter(|&seed| off(seed).reordered).count();
@@ -198,7 +208,6 @@ fn without_settle_flows_are_reordered() {
     assert!(reordered >= 30, "{reordered} of 60 switches reorder without settle");
 }
 
-#[test]
 fn different_seeds_do_different_things() {
     let mut traces: Vec<_> = (0..20).map(|seed| run(Options::new(seed)).trace).collect();
     traces.sort_unstable();

@@ -8,11 +8,17 @@ use flowyard_config::Config;
 use flowyard_flow::parse;
 use flowyard_frame::Nanos;
 use flowyard_ports::{Source, pcap};
+use flowyard_testkit::harness::{self, Need};
 use flowyard_wire::Headers;
 use flowyard_yard::Parts;
 use flowyard_yard::run::Outcome;
 
 use crate::threads::{clock, root};
+
+flowyard_testkit::tests! {
+    the_flows_that_leave_are_those_that_came_whatever_the_number_of_cores,
+    every_capture_goes_through_every_kind_of_work needs [Need::Shared("captures")],
+}
 
 /// By flow: its frames as they come, with their times and lengths on the wire.
 type Flows = BTreeMap<String, Vec<(Nanos, u32, Vec<u8>)>>;
@@ -63,7 +69,7 @@ const ROUTE: &str = r#"
     next_hop = "02:00:00:00:01:02"
 "#;
 
-/// Runs `input` through a yard of `cores` cores with queues of `order`.
+/// Runs `input` through a configuration with `cores` cores with queues of `order`.
 fn run(
     input: &Path,
     output: &Path,
@@ -110,7 +116,6 @@ fn run(
     Ok(outcome)
 }
 
-#[test]
 fn the_flows_that_leave_are_those_that_came_whatever_the_number_of_cores() {
     let input = root().join("captures/yard.pcap");
     let came = flows(&input);
@@ -143,11 +148,10 @@ fn count(path: &Path) -> u64 {
         .sum()
 }
 
-/// Every capture there is under `../shared/captures`.
+/// Every capture in the folders of `../shared/captures`.
 fn shared() -> Vec<PathBuf> {
-    let dir = std::env::var_os("FLOWYARD_SHARED").map_or(root().join("../shared"), PathBuf::from);
     let mut all = Vec::new();
-    let Ok(kinds) = std::fs::read_dir(dir.join("captures")) else { return all };
+    let kinds = std::fs::read_dir(harness::shared("captures")).unwrap();
     for kind in kinds.map(|kind| kind.unwrap().path()).filter(|path| path.is_dir()) {
         all.extend(std::fs::read_dir(kind).unwrap().map(|file| file.unwrap().path()));
     }
@@ -155,17 +159,8 @@ fn shared() -> Vec<PathBuf> {
     all
 }
 
-#[test]
 fn every_capture_goes_through_every_kind_of_work() {
     let captures = shared();
-    if captures.is_empty() {
-        // Not println!, which the test runner keeps to itself while a test passes.
-        let _ = std::io::Write::write_fmt(
-            &mut std::io::stderr(),
-            format_args!("skipped: needs ../shared/captures\n"),
-        );
-        return;
-    }
     let dir = tempfile::tempdir().unwrap();
     let (mut frames, mut unread, mut dropped, mut routed, mut copies) = (0, 0, 0, 0, 0);
     for (at, input) in captures.iter().enumerate() {
@@ -184,8 +179,11 @@ fn every_capture_goes_through_every_kind_of_work() {
             }
         }
     }
-    println!("{} captures: {frames} frames, {dropped} dropped, {unread} not read", captures.len());
-    println!("{routed} routed, {copies} copies");
+    flowyard_testkit::note!(
+        "{} captures: {frames} frames, {dropped} dropped, {unread} not read",
+        captures.len()
+    );
+    flowyard_testkit::note!("{routed} routed, {copies} copies");
     assert!(routed > 20_000 && copies > 20_000);
     assert!(frames > 200_000 && unread < captures.len());
 }

@@ -11,6 +11,10 @@ use flowyard_yard::Parts;
 
 use crate::threads::clock;
 
+flowyard_testkit::tests! {
+    no_core_leaves_before_the_last_copy,
+}
+
 const PORTS: u64 = 4;
 const FLOWS: u64 = 8;
 
@@ -63,7 +67,6 @@ fn run(config: &Config, count: u64, seed: u64) {
     checker.finish(0).unwrap();
 }
 
-#[test]
 fn no_core_leaves_before_the_last_copy() {
     for order in ["ordered", "atomic"] {
         let config = config(order);

@@ -16,6 +16,13 @@ use flowyard_yard::{Parts, Reload, Work, Yard};
 
 use crate::threads::clock;
 
+flowyard_testkit::tests! {
+    order_holds_while_tables_change,
+    a_stop_drains_every_frame,
+    a_dead_core_that_nobody_stands_in_for_ends_the_run,
+    a_core_that_dies_is_named_and_the_others_go_on,
+}
+
 const YARD: &str = r#"
     [yard]
     cores = 3
@@ -62,7 +69,6 @@ fn label(data: &[u8]) -> (u64, u64) {
 }
 
 /// Tables change all the time, as fast as they can; every flow stays in order.
-#[test]
 fn order_holds_while_tables_change() {
     let mut checker = Checker::new();
     let frames = traffic(50, 60_000, &mut checker);
@@ -99,7 +105,6 @@ fn endless(parts: &mut Parts) -> Yard {
     Config::parse("y", YARD).unwrap().build(parts).unwrap()
 }
 
-#[test]
 fn a_stop_drains_every_frame() {
     let running = endless(&mut Parts::default()).start(clock());
     while running.counters().iter().map(|core| core.tx_frames).sum::<u64>() < 1000 {
@@ -127,7 +132,6 @@ impl Work for Mortal {
 }
 
 /// The queue that only the dead core worked on stays full, and its producer holds frames for it.
-#[test]
 fn a_dead_core_that_nobody_stands_in_for_ends_the_run() {
     let (head, tail) = YARD.split_once("[[queue]]").unwrap();
     let text = format!(
@@ -152,7 +156,6 @@ fn a_dead_core_that_nobody_stands_in_for_ends_the_run() {
     assert!(outcome.is_balanced() && outcome.held > 0, "{outcome:#?}");
 }
 
-#[test]
 fn a_core_that_dies_is_named_and_the_others_go_on() {
     let mut parts = Parts::default();
     let work = Mortal { after: 20, then: Forward::new(&[0]) };

@@ -9,6 +9,12 @@ use std::sync::Arc;
 
 use flowyard_yard::Clock;
 
+flowyard_testkit::tests! {
+    mod captures,
+    mod copies,
+    mod ends,
+}
+
 /// Nanoseconds since the test began.
 #[expect(clippy::disallowed_methods, reason = "threads run by a real clock")]
 fn clock() -> Clock {

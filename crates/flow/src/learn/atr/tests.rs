@@ -1,7 +1,7 @@
 use std::collections::HashMap;
 use std::net::Ipv4Addr;
 
-use flowyard_frame::Frame;
+use flowyard_testkit::batch;
 use proptest::prelude::*;
 
 use super::*;
@@ -48,7 +48,7 @@ fn a_syn_and_one_of_every_n_frames_of_a_core_teach() {
 }
 
 #[test]
-fn udp_fragments_and_strange_cores_teach_nothing_unless_asked() {
+fn udp_fragments_and_unknown_cores_teach_nothing_by_default() {
     let mut atr = atr(8, 1);
     let tcp = frame(1, FlowKey::SYN);
     let udp = FlowKey { proto: proto::UDP, tcp_flags: 0, ..tcp };
@@ -84,8 +84,7 @@ fn idle_flows_are_forgotten_between_batches() {
     let mut atr = atr(8, 1);
     edits(&mut atr, 0, &frame(1, FlowKey::SYN), 0);
     edits(&mut atr, 0, &frame(2, FlowKey::SYN), 20 * SECOND);
-    let mut batch = Batch::default();
-    batch.push(Frame::unbacked(60), FlowKey::ZERO).unwrap();
+    let batch = batch([FlowKey::ZERO]);
     let mut list = Vec::new();
     for now in [30 * SECOND, 30 * SECOND, 31 * SECOND, 31 * SECOND] {
         atr.observe(0, &batch, Lanes(1), now, &mut list);
@@ -122,8 +121,7 @@ proptest! {
         for (n, core, kind, step) in steps {
             now += step;
             let flags = [0x10, 0x10, 0x10, 0x10, 0x02, 0x12, 0x11, 0x14][usize::from(kind)];
-            let mut batch = Batch::default();
-            batch.push(Frame::unbacked(60), frame(n, flags)).unwrap();
+            let batch = batch([frame(n, flags)]);
             let mut edits = Vec::new();
             atr.observe(core, &batch, Lanes(1), now, &mut edits);
             for edit in edits {

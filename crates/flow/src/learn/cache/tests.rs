@@ -1,6 +1,7 @@
 use std::sync::Arc;
 
-use flowyard_frame::{Frame, LANES, proto};
+use flowyard_frame::{LANES, proto};
+use flowyard_testkit::batch;
 use proptest::prelude::*;
 
 use super::*;
@@ -28,20 +29,13 @@ fn rule(n: u32, m: u32, priority: u16, mark: u32) -> Rule {
     Rule { key: key(n).masked(&mask(m)), mask: mask(m), priority, action }
 }
 
-fn batch(keys: &[FlowKey]) -> Batch {
-    let mut batch = Batch::default();
-    keys.iter().for_each(|key| drop(batch.push(Frame::default(), *key)));
-    batch
-}
-
 fn cache(entries: usize, replace_every: u32) -> Cache {
     Cache::new(Settings { entries, replace_every }, &FlowKey::FLOW, 1)
 }
 
 /// The edits that follow when rules answered these keys.
 fn answered(cache: &mut Cache, keys: &[u32]) -> Vec<Edit> {
-    let keys: Vec<_> = keys.iter().map(|&n| key(n)).collect();
-    let (batch, mut edits) = (batch(&keys), Vec::new());
+    let (batch, mut edits) = (batch(keys.iter().map(|&n| key(n))), Vec::new());
     cache.observe(0, &batch, batch.lanes(), 0, &mut edits);
     edits
 }
@@ -105,7 +99,7 @@ impl Tables {
 
     /// The actions for these keys; the cache learns from them.
     fn walk(&mut self, keys: &[FlowKey]) -> Vec<Action> {
-        let (mut batch, mut edits) = (batch(keys), Vec::new());
+        let (mut batch, mut edits) = (batch(keys.iter().copied()), Vec::new());
         self.steer.walk(&mut batch);
         let (_, sure) = self.steer.answered(1);
         self.cache.observe(0, &batch, sure, 0, &mut edits);

@@ -62,10 +62,12 @@ impl Host {
         }
         for (flow, rate) in self.flows.iter().enumerate() {
             if split.contains(&key(flow as u32)) {
-                let room = |core: &Vec<f64>| (1e6 - core.iter().sum::<f64>()).max(1.0);
-                let rooms: Vec<_> = sent.iter().map(room).collect();
-                let all: f64 = rooms.iter().sum();
-                sent.iter_mut().zip(rooms).for_each(|(core, room)| core[flow] = rate * room / all);
+                let spare = |core: &Vec<f64>| (1e6 - core.iter().sum::<f64>()).max(1.0);
+                let spare: Vec<_> = sent.iter().map(spare).collect();
+                let all: f64 = spare.iter().sum();
+                sent.iter_mut()
+                    .zip(spare)
+                    .for_each(|(core, spare)| core[flow] = rate * spare / all);
             }
         }
         sent
@@ -165,7 +167,7 @@ fn mice_go_first_and_the_elephant_stays_when_that_is_enough() {
 }
 
 #[test]
-fn the_elephants_own_entry_stays_where_there_is_room_for_it() {
+fn the_elephants_own_entry_never_moves() {
     // All flows are on core 0, the other cores are idle. The elephant would fit on another core.
     let home = |n: usize, rate| if n.is_multiple_of(4) { rate } else { 0.0 };
     let flows = (0..64).map(|n| if n == 0 { 400_000.0 } else { home(n, 45_000.0) }).collect();
@@ -229,7 +231,7 @@ fn below_the_break_even_it_is_refused_with_the_figure() {
 }
 
 #[test]
-fn without_an_elephant_it_says_so() {
+fn without_an_elephant_the_refusal_is_reported() {
     let mut host = Host::new(2, vec![45_000.0; 64], Settings::default());
     let log = host.windows(10);
     assert_eq!(log.len(), 2, "one for each core: {log:?}");
@@ -251,7 +253,7 @@ fn promotions_are_bounded() {
 }
 
 #[test]
-fn a_promotion_that_failed_rests() {
+fn a_failed_promotion_is_not_tried_at_once() {
     let mut host = Host::new(4, flows(1_800_000.0, 0.0), Settings::default());
     host.windows(3);
     assert_eq!(host.elephants.promoted().count(), 1);

@@ -1,6 +1,7 @@
 use std::collections::HashMap;
 
-use flowyard_frame::{Frame, LANES, To, proto};
+use flowyard_frame::{LANES, To, proto};
+use flowyard_testkit::batch;
 use proptest::prelude::*;
 
 use super::*;
@@ -16,10 +17,7 @@ fn rfs(entries: usize, sample_every: u32) -> Rfs {
 
 /// The edits after core `home` worked on frames of flow `n` at `now`.
 fn work(rfs: &mut Rfs, home: u16, n: u32, frames: usize, now: Nanos) -> Vec<Edit> {
-    let (mut batch, mut edits) = (Batch::default(), Vec::new());
-    for _ in 0..frames {
-        assert!(batch.push(Frame::default(), key(n)).is_ok());
-    }
+    let (batch, mut edits) = (batch(std::iter::repeat_n(key(n), frames)), Vec::new());
     rfs.observe(home, &batch, batch.lanes(), now, &mut edits);
     edits
 }
@@ -52,8 +50,7 @@ fn one_of_n_frames_is_sampled() {
         let mut rfs = rfs(1 << 16, every);
         // Each frame is of another flow, so that each sample adds a flow.
         for first in (0..64_000).step_by(LANES) {
-            let mut batch = Batch::default();
-            (first..first + 32).for_each(|n| drop(batch.push(Frame::default(), key(n))));
+            let batch = batch((first..first + 32).map(key));
             rfs.observe(0, &batch, batch.lanes(), 0, &mut Vec::new());
         }
         let wanted = 64_000 / every as usize;

@@ -1,9 +1,10 @@
 use std::collections::HashMap;
 use std::net::Ipv4Addr;
 
-use flowyard_frame::{Frame, proto};
+use flowyard_frame::proto;
 use proptest::prelude::*;
 
+use super::super::answers::marks;
 use super::*;
 
 /// Flow `n` of a load generator: adjacent hosts, sequential ports, one server.
@@ -16,24 +17,8 @@ fn action(n: u32) -> Action {
     Action { mark: n, ..Action::queue(n as u16) }
 }
 
-/// The marks that lookups of `keys` return, in order.
-fn marks(table: &mut Exact, keys: &[FlowKey]) -> Vec<Option<u32>> {
-    let mut marks = Vec::new();
-    for chunk in keys.chunks(LANES) {
-        let mut batch = Batch::default();
-        for key in chunk {
-            batch.push(Frame::unbacked(60), *key).unwrap();
-        }
-        let all = batch.lanes();
-        let missed = table.lookup(&mut batch, all);
-        marks.extend(all.map(|lane| (!missed.has(lane)).then(|| batch.actions[lane].mark)));
-        assert!(missed.into_iter().all(|lane| batch.actions[lane] == Action::default()));
-    }
-    marks
-}
-
 #[test]
-fn it_takes_as_many_structured_flows_as_it_promises() {
+fn it_holds_its_capacity_of_structured_flows() {
     for capacity in [8192, 1 << 20] {
         let mut table = Exact::new(capacity, &FlowKey::FLOW, 1);
         for n in 0..capacity as u32 {
@@ -118,7 +103,7 @@ fn entries_move_to_make_room() {
 }
 
 #[test]
-fn small_tables_have_all_they_promise() {
+fn small_tables_hold_their_capacity() {
     for capacity in 1..=600 {
         for seed in 0..if capacity < 50 { 1000 } else { 20 } {
             let mut table = Exact::new(capacity, &FlowKey::FLOW, seed);

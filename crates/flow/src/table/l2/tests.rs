@@ -1,6 +1,6 @@
 use std::collections::HashMap;
 
-use flowyard_frame::Frame;
+use flowyard_testkit::batch;
 use proptest::prelude::*;
 
 use super::*;
@@ -14,11 +14,8 @@ fn mac(n: u32) -> [u8; 6] {
 
 /// The ports that a batch lookup of these destinations returns.
 fn ports(table: &mut L2, wanted: &[([u8; 6], u16)]) -> Vec<Option<u16>> {
-    let mut batch = Batch::default();
-    for &(eth_dst, vlan_tci) in wanted {
-        let key = FlowKey { eth_dst, vlan_tci, ..FlowKey::ZERO };
-        batch.push(Frame::unbacked(60), key).unwrap();
-    }
+    let key = |&(eth_dst, vlan_tci)| FlowKey { eth_dst, vlan_tci, ..FlowKey::ZERO };
+    let mut batch = batch(wanted.iter().map(key));
     let all = batch.lanes();
     let missed = table.lookup(&mut batch, all);
     let port = |lane: usize| match batch.actions[lane].to {

@@ -1,8 +1,10 @@
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-use flowyard_frame::{FlowKey, Frame};
+use flowyard_frame::FlowKey;
+use flowyard_testkit::batch;
 use proptest::prelude::*;
 
+use super::super::answers::answers;
 use super::*;
 
 fn net(text: &str) -> IpNet {
@@ -37,19 +39,8 @@ impl Model {
 
 /// The results of a batch lookup of these addresses.
 fn looked_up(table: &mut Lpm, addrs: &[IpAddr]) -> Vec<Option<Action>> {
-    let mut found = Vec::new();
-    for chunk in addrs.chunks(LANES) {
-        let mut batch = Batch::default();
-        for addr in chunk {
-            let key = FlowKey::five_tuple(17, *addr, 1, *addr, 2);
-            batch.push(Frame::unbacked(60), key).unwrap();
-        }
-        let all = batch.lanes();
-        let missed = table.lookup(&mut batch, all);
-        found.extend(all.map(|lane| (!missed.has(lane)).then_some(batch.actions[lane])));
-        assert!(missed.into_iter().all(|lane| batch.actions[lane] == Action::default()));
-    }
-    found
+    let key = |addr: &IpAddr| FlowKey::five_tuple(17, *addr, 1, *addr, 2);
+    answers(table, &addrs.iter().map(key).collect::<Vec<_>>())
 }
 
 #[test]
@@ -79,9 +70,7 @@ fn frames_that_are_not_ip_and_a_full_table() {
     assert_eq!(table.put(&net("0.0.0.0/0"), action(1)), Ok(None));
     assert_eq!(table.put(&net("::/0"), action(1)), Err(Reason::Full { capacity: 1 }));
     assert_eq!(table.put(&net("0.0.0.0/0"), action(2)), Ok(Some(action(1))), "replaced");
-    let mut batch = Batch::default();
-    let arp = FlowKey { eth_type: 0x0806, ..FlowKey::ZERO };
-    batch.push(Frame::unbacked(60), arp).unwrap();
+    let mut batch = batch([FlowKey { eth_type: 0x0806, ..FlowKey::ZERO }]);
     let all = batch.lanes();
     assert_eq!(table.lookup(&mut batch, all), all);
 }

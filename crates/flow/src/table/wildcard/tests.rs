@@ -1,9 +1,11 @@
 use std::sync::Arc;
 
-use flowyard_frame::{Frame, proto};
+use flowyard_frame::proto;
+use flowyard_testkit::batch;
 use proptest::prelude::*;
 
 use super::*;
+use crate::table::answers::marks;
 use crate::table::{Linear, Rules};
 
 /// Few different values, so that rules overlap and keys match.
@@ -32,23 +34,7 @@ fn rule(n: u32, m: u32, priority: u16, mark: u32) -> Rule {
     Rule { key: key(n).masked(&mask(m)), mask: mask(m), priority, action }
 }
 
-/// The marks that a table returns for `keys`, in order.
-fn marks(table: &mut dyn Table, keys: &[FlowKey]) -> Vec<Option<u32>> {
-    let mut marks = Vec::new();
-    for chunk in keys.chunks(LANES) {
-        let mut batch = Batch::default();
-        for key in chunk {
-            batch.push(Frame::unbacked(60), *key).unwrap();
-        }
-        let all = batch.lanes();
-        let missed = table.lookup(&mut batch, all);
-        marks.extend(all.map(|lane| (!missed.has(lane)).then(|| batch.actions[lane].mark)));
-        assert!(missed.into_iter().all(|lane| batch.actions[lane] == Action::default()));
-    }
-    marks
-}
-
-/// Checks what must hold whatever was done to the table.
+/// Checks the invariants of the table.
 fn sound(table: &Wildcard) {
     table.space.check();
     assert_eq!(table.space.len() + table.free.len(), table.actions.len());
@@ -193,8 +179,7 @@ proptest! {
         let mut rules = Rules::new(Arc::new(table), &cover);
         let keys: Vec<_> = (0..128).map(key).collect();
         for chunk in keys.chunks(LANES) {
-            let mut batch = Batch::default();
-            chunk.iter().for_each(|key| drop(batch.push(Frame::unbacked(60), *key)));
+            let mut batch = batch(chunk.iter().copied());
             let all = batch.lanes();
             let hit = all.without(rules.lookup(&mut batch, all));
             prop_assert!(rules.sure().without(hit).is_empty());

@@ -21,7 +21,7 @@ fn a_lease_ends_with_its_time_and_when_connections_move() {
     leases.put(&key, 7, 1000, 3, "a");
     assert_eq!(leases.get(&key, 7, 10_000_999, 3), Some("a"));
     assert_eq!(leases.get(&key, 7, 10_001_000, 3), None, "a quarter of the least timeout");
-    assert_eq!(leases.get(&key, 7, 1000, 4), None, "somebody moved");
+    assert_eq!(leases.get(&key, 7, 1000, 4), None, "a connection moved");
     assert_eq!(leases.get(&other, 7, 1000, 3), None, "another's");
     leases.put(&other, 7, 1000, 3, "b");
     assert_eq!(leases.get(&key, 7, 1000, 3), None, "the newer one is in its place");
@@ -34,14 +34,14 @@ fn a_lease_ends_with_its_time_and_when_connections_move() {
     assert_eq!(Leases::<()>::new(&Timeouts::default()).length, LONGEST);
 }
 
-/// A group of two cores; without leases they are forgotten before each packet.
+/// The balancers of two cores. If `leases` is false, all leases are ended before each packet.
 struct Cores {
     hub: std::sync::Arc<Hub>,
     all: Vec<Balance>,
     leases: bool,
-    /// What went to backends, by flow: how answers are to be addressed.
+    /// The frames that were sent to backends, by flow, from which replies are built.
     sent: Vec<Option<FlowKey>>,
-    /// Packets that a lease may have answered.
+    /// The number of packets for which a lease may have been used.
     used: usize,
 }
 
@@ -76,7 +76,7 @@ impl Cores {
         (batch.actions[lane], pool.bytes(&batch.frames[lane]).to_vec())
     }
 
-    /// Packet or answer of `flow`.
+    /// Handles a packet or a reply of `flow`.
     fn step(&mut self, step: &Step) -> Option<(Action, Vec<u8>)> {
         let &Step { core, flow, answer, flags, now } = step;
         let [vip, _, client] = addrs(false);
@@ -112,7 +112,7 @@ fn services(weights: [u32; 3]) -> Vec<Service> {
         .map(|proto| {
             let name = if proto == proto::TCP { "tcp" } else { "udp" };
             let mut service = service(name, addrs(false)[0], proto, 80..=80, Mode::FullNat);
-            service.choice = Choice::RoundRobin; // a connection that begins anew goes elsewhere
+            service.choice = Choice::RoundRobin; // a connection that begins again gets another backend
             let all = (1..).zip(weights).filter(|(_, weight)| *weight > 0);
             let one = |(n, weight)| crate::Backend {
                 weight,
@@ -124,7 +124,7 @@ fn services(weights: [u32; 3]) -> Vec<Service> {
         .into()
 }
 
-/// Mostly data, now and then what changes a connection, or the plan.
+/// Mostly data, and occasionally a packet that changes a connection, or another plan.
 fn steps() -> impl Strategy<Value = Vec<(Step, Option<[u32; 3]>)>> {
     let flags = prop_oneof![
         8 => Just(FlowKey::ACK),
@@ -149,9 +149,9 @@ fn steps() -> impl Strategy<Value = Vec<(Step, Option<[u32; 3]>)>> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
-    /// The slow twin: who asks the other core for each packet sends the same frames to the same places.
+    /// Without leases, the same frames are sent to the same destinations.
     #[test]
-    fn believing_a_lease_changes_nothing(steps in steps()) {
+    fn leases_do_not_change_the_result(steps in steps()) {
         let mut both = [true, false].map(|leases| Cores::new(services([1, 1, 1]), leases));
         for (step, plan) in &steps {
             if let Some(weights) = plan {

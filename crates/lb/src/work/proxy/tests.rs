@@ -1,6 +1,6 @@
-//! A random TCP through the translation: loss, doubles, overtaking, retransmission in other pieces,
-//! SACK and D-SACK. The backend must get the header and the client's bytes, the client must be told
-//! the truth about its own.
+//! A randomised TCP connection through the translation: loss, duplication, reordering, retransmission in
+//! other segments, SACK and D-SACK. The backend must receive the header and the client's bytes, and the
+//! client must receive correct acknowledgements of its bytes.
 
 use crate::{Mode, Service};
 use flowyard_flow::parse;
@@ -100,7 +100,7 @@ impl Segment {
     }
 }
 
-/// The header as the specification writes it.
+/// The header according to the specification.
 fn expected(key: &FlowKey) -> Vec<u8> {
     let mut bytes = vec![0x0d, 0x0a, 0x0d, 0x0a, 0, 0x0d, 0x0a, 0x51, 0x55, 0x49, 0x54, 0x0a, 0x21];
     match (key.src_ip().unwrap(), key.dst_ip().unwrap()) {
@@ -126,11 +126,11 @@ fn proxied(v6: bool) -> (Balance, FlowKey) {
     (one(one_service), FlowKey::five_tuple(proto::TCP, client, 4000, vip, 80))
 }
 
-/// One that sends bytes, and knows what it was told of them.
+/// A sender, with the acknowledgements that it received.
 struct Sender {
     isn: u32,
     data: Vec<u8>,
-    /// Sent, and acknowledged: offsets. One behind the data is the FIN.
+    /// Offsets sent and acknowledged. The offset after the data is the FIN.
     sent: usize,
     acked: usize,
     sacked: Vec<bool>,
@@ -154,14 +154,14 @@ impl Sender {
         self.acked == self.data.len() + 1
     }
 
-    /// Some of what is to be sent, or to be sent again.
+    /// A segment of bytes that are sent for the first time or again.
     fn segment(&mut self, rng: &mut Rng, mss: usize) -> Segment {
         let end = self.data.len() + 1;
         let mut from = if rng.below(3) == 0 { self.acked } else { self.sent.min(end) };
         if rng.below(4) == 0 && self.sent > self.acked {
             from = self.acked + rng.below((self.sent - self.acked) as u64) as usize;
         }
-        // What is known to be there is not sent again, as a rule.
+        // Bytes in SACK blocks are usually not sent again.
         while from < self.sent && self.sacked[from] && rng.below(8) != 0 {
             from += 1;
         }
@@ -175,15 +175,15 @@ impl Sender {
     }
 }
 
-/// One that receives bytes.
+/// A receiver.
 #[derive(Default)]
 struct Receiver {
     irs: u32,
-    /// By offset; the FIN is a 0 behind all.
+    /// By offset; the FIN is a 0 after the data.
     got: Vec<Option<u8>>,
     next: usize,
     fin: Option<usize>,
-    /// What came twice, to be told (RFC 2883).
+    /// A duplicate segment to report (RFC 2883).
     twice: Option<(usize, usize)>,
 }
 
@@ -233,133 +233,220 @@ impl Receiver {
     }
 }
 
-/// What happens between two hosts, under a seed.
-fn connection(seed: u64, v6: bool) -> (usize, usize) {
-    let mut rng = Rng::new(seed);
-    let (mut work, key) = proxied(v6);
-    let n = len(v6);
-    let bytes = |rng: &mut Rng, most: u64| {
-        let len = rng.below(most);
-        (0..len).map(|_| rng.bits() as u8).collect::<Vec<u8>>()
-    };
-    let isn = [rng.bits() as u32, u32::MAX - rng.below(100) as u32][rng.below(2) as usize];
-    let mut client = Sender::new(isn, bytes(&mut rng, 6000));
-    let mut server = Sender::new(rng.bits() as u32, bytes(&mut rng, 3000));
-    let (mut at_server, mut at_client) = (Receiver::default(), Receiver::default());
-    let (mut synced, mut opened, mut answered) = (false, false, false);
-    let server_mss = 100 + rng.below(1300) as u16;
-    let (mut mss, mut there) = (0, None);
-    let (loss, double) = (rng.below(40), rng.below(20));
-    let mut wire: Vec<(bool, Vec<u8>)> = Vec::new();
-    let (mut inserted, mut steps) = (0, 0);
-    while !(client.is_done() && server.is_done()) {
-        steps += 1;
-        assert!(steps < 60_000, "seed {seed}: {} {}", client.acked, server.acked);
-        let mut send = |to_server: bool, key: &FlowKey, segment: &Segment| {
-            wire.push((to_server, segment.bytes(key)));
+/// A connection between two hosts through the balancer.
+struct Path {
+    seed: u64,
+    rng: Rng,
+    work: Balance,
+    /// From the client to the VIP.
+    key: FlowKey,
+    /// From the backend to the balancer, once known.
+    back: Option<FlowKey>,
+    client: Sender,
+    server: Sender,
+    at_client: Receiver,
+    at_server: Receiver,
+    /// Whether the server has the SYN.
+    synced: bool,
+    /// Whether the client has the SYN and ACK.
+    answered: bool,
+    /// Whether the server has the ACK of its SYN.
+    opened: bool,
+    server_mss: u16,
+    /// The MSS that the client was offered.
+    mss: usize,
+    /// Percentage of frames that are lost.
+    loss: u64,
+    /// Percentage of frames that are duplicated.
+    double: u64,
+    /// Frames in flight; true if they go to the server.
+    wire: Vec<(bool, Vec<u8>)>,
+    /// The number of segments that began with a header.
+    inserted: usize,
+}
+
+impl Path {
+    fn new(seed: u64, v6: bool) -> Self {
+        let mut rng = Rng::new(seed);
+        let (work, key) = proxied(v6);
+        let bytes = |rng: &mut Rng, most: u64| {
+            let len = rng.below(most);
+            (0..len).map(|_| rng.bits() as u8).collect::<Vec<u8>>()
         };
-        match rng.below(6) {
-            0 if !answered => {
-                let syn = Segment { seq: isn, flags: SYN, mss: Some(1400), ..Segment::default() };
-                // Fast Open: what a SYN carries does not get through, and comes again.
-                let payload = if seed.is_multiple_of(3) {
-                    client.data[..client.data.len().min(50)].to_vec()
-                } else {
-                    vec![]
+        let isn = [rng.bits() as u32, u32::MAX - rng.below(100) as u32][rng.below(2) as usize];
+        let client = Sender::new(isn, bytes(&mut rng, 6000));
+        let server = Sender::new(rng.bits() as u32, bytes(&mut rng, 3000));
+        let server_mss = 100 + rng.below(1300) as u16;
+        let (loss, double) = (rng.below(40), rng.below(20));
+        let (at_client, at_server) = (Receiver::default(), Receiver::default());
+        Self {
+            seed,
+            rng,
+            work,
+            key,
+            back: None,
+            client,
+            server,
+            at_client,
+            at_server,
+            synced: false,
+            answered: false,
+            opened: false,
+            server_mss,
+            mss: 0,
+            loss,
+            double,
+            wire: Vec::new(),
+            inserted: 0,
+        }
+    }
+
+    fn is_done(&self) -> bool {
+        self.client.is_done() && self.server.is_done()
+    }
+
+    fn to_server(&mut self, segment: &Segment) {
+        self.wire.push((true, segment.bytes(&self.key)));
+    }
+
+    fn to_client(&mut self, segment: &Segment) {
+        if let Some(back) = &self.back {
+            self.wire.push((false, segment.bytes(back)));
+        }
+    }
+
+    /// One random action of a host, or the arrival of a frame.
+    fn step(&mut self) {
+        match self.rng.below(6) {
+            0 if !self.answered => {
+                let syn = Segment {
+                    seq: self.client.isn,
+                    flags: SYN,
+                    mss: Some(1400),
+                    ..Segment::default()
                 };
-                send(true, &key, &Segment { payload, ..syn });
-            }
-            0 if !client.is_done() || !opened => {
-                let ack = at_client.answer(&mut rng);
-                let segment = client.segment(&mut rng, mss);
-                send(true, &key, &Segment { ack: ack.ack, sack: ack.sack, ..segment });
-            }
-            1 if answered => {
-                let ack = at_client.answer(&mut rng);
-                // Now and then a probe, one before what comes next (RFC 9293 section 3.8.4).
-                let probe = usize::from(rng.below(8) == 0);
-                let seq = client.number(client.sent).wrapping_sub(probe as u32);
-                send(true, &key, &Segment { seq, ..ack });
-            }
-            2 if synced && !opened => {
-                let Some(back) = there else { continue };
-                let (seq, ack) = (server.isn, at_server.irs.wrapping_add(1));
-                let mss = Some(server_mss);
-                send(
-                    false,
-                    &back,
-                    &Segment { seq, ack, flags: SYN | ACK, mss, ..Segment::default() },
-                );
-            }
-            2 | 3 if opened => {
-                let Some(back) = there else { continue };
-                let ack = at_server.answer(&mut rng);
-                let segment = match rng.below(2) {
-                    0 => Segment { seq: server.number(server.sent), ..ack },
-                    _ => Segment { ack: ack.ack, sack: ack.sack, ..server.segment(&mut rng, 500) },
+                // Fast Open: data in a SYN is removed, and the client sends it again.
+                let payload = match self.seed.is_multiple_of(3) {
+                    true => self.client.data[..self.client.data.len().min(50)].to_vec(),
+                    false => vec![],
                 };
-                send(false, &back, &segment);
+                self.to_server(&Segment { payload, ..syn });
             }
-            _ if !wire.is_empty() => {
-                let (to_server, frame) = wire.swap_remove(rng.below(wire.len() as u64) as usize);
-                if rng.below(100) < double {
-                    wire.push((to_server, frame.clone()));
-                }
-                let lost = rng.below(100) < loss;
-                // On either side of the balancer.
-                if lost && rng.below(2) == 0 {
-                    continue;
-                }
-                let (action, got) = balance(&mut work, &frame);
-                assert_eq!(action.to, To::Port(if to_server { 1 } else { 40 }), "seed {seed}");
-                if lost {
-                    continue;
-                }
-                let (seen, segment) = Segment::read(&got);
-                if to_server {
-                    there = Some(seen.flow().reversed());
-                    if segment.flags & SYN != 0 {
-                        assert_eq!((segment.payload.len(), segment.seq), (0, isn));
-                        (synced, at_server.irs) = (true, segment.seq);
-                        continue;
-                    }
-                    if synced && !opened && segment.ack == server.number(0) {
-                        opened = true;
-                    }
-                    if !opened {
-                        continue;
-                    }
-                    assert!(segment.payload.len() <= server_mss.into(), "seed {seed}");
-                    let begins = segment.payload.starts_with(&expected(&key));
-                    inserted += usize::from(begins);
-                    at_server.take(&segment);
-                    server_hears(&mut server, &segment);
-                } else {
-                    assert_eq!(seen.flow(), key.flow().reversed());
-                    if segment.flags & SYN != 0 {
-                        assert_eq!(segment.ack, client.number(0));
-                        (answered, at_client.irs) = (true, segment.seq);
-                        mss = usize::from(segment.mss.unwrap());
-                        assert_eq!(mss + n, server_mss.into());
-                        continue;
-                    }
-                    at_client.take(&segment);
-                    client_hears(&mut client, &segment, &at_server, n);
-                }
+            0 if !self.client.is_done() || !self.opened => {
+                let ack = self.at_client.answer(&mut self.rng);
+                let segment = self.client.segment(&mut self.rng, self.mss);
+                self.to_server(&Segment { ack: ack.ack, sack: ack.sack, ..segment });
             }
+            1 if self.answered => {
+                let ack = self.at_client.answer(&mut self.rng);
+                // Occasionally a keepalive probe, one byte before the next (RFC 9293 section 3.8.4).
+                let probe = usize::from(self.rng.below(8) == 0);
+                let seq = self.client.number(self.client.sent).wrapping_sub(probe as u32);
+                self.to_server(&Segment { seq, ..ack });
+            }
+            2 if self.synced && !self.opened => {
+                let (seq, ack) = (self.server.isn, self.at_server.irs.wrapping_add(1));
+                let mss = Some(self.server_mss);
+                let flags = SYN | ACK;
+                self.to_client(&Segment { seq, ack, flags, mss, ..Segment::default() });
+            }
+            2 | 3 if self.opened => {
+                let ack = self.at_server.answer(&mut self.rng);
+                let segment = match self.rng.below(2) {
+                    0 => Segment { seq: self.server.number(self.server.sent), ..ack },
+                    _ => {
+                        let segment = self.server.segment(&mut self.rng, 500);
+                        Segment { ack: ack.ack, sack: ack.sack, ..segment }
+                    }
+                };
+                self.to_client(&segment);
+            }
+            _ if !self.wire.is_empty() => self.arrive(),
             _ => {}
         }
     }
-    let bytes: Vec<u8> =
-        at_server.got[..at_server.next - 1].iter().map(|byte| byte.unwrap()).collect();
-    assert!(bytes == [expected(&key), client.data].concat(), "seed {seed}");
-    let bytes: Vec<u8> =
-        at_client.got[..at_client.next - 1].iter().map(|byte| byte.unwrap()).collect();
-    assert!(bytes == server.data, "seed {seed}");
-    (inserted, steps)
+
+    /// A frame in flight is duplicated, lost or delivered, in any order.
+    fn arrive(&mut self) {
+        let at = self.rng.below(self.wire.len() as u64) as usize;
+        let (to_server, frame) = self.wire.swap_remove(at);
+        if self.rng.below(100) < self.double {
+            self.wire.push((to_server, frame.clone()));
+        }
+        let lost = self.rng.below(100) < self.loss;
+        // Loss, on either side of the balancer.
+        if lost && self.rng.below(2) == 0 {
+            return;
+        }
+        let (action, got) = balance(&mut self.work, &frame);
+        assert_eq!(action.to, To::Port(if to_server { 1 } else { 40 }), "seed {}", self.seed);
+        if lost {
+            return;
+        }
+        let (seen, segment) = Segment::read(&got);
+        if to_server {
+            self.back = Some(seen.flow().reversed());
+            self.server_takes(&segment);
+        } else {
+            assert_eq!(seen.flow(), self.key.flow().reversed());
+            self.client_takes(&segment);
+        }
+    }
+
+    fn server_takes(&mut self, segment: &Segment) {
+        if segment.flags & SYN != 0 {
+            assert_eq!((segment.payload.len(), segment.seq), (0, self.client.isn));
+            (self.synced, self.at_server.irs) = (true, segment.seq);
+            return;
+        }
+        if self.synced && !self.opened && segment.ack == self.server.number(0) {
+            self.opened = true;
+        }
+        if !self.opened {
+            return;
+        }
+        assert!(segment.payload.len() <= self.server_mss.into(), "seed {}", self.seed);
+        let begins = segment.payload.starts_with(&expected(&self.key));
+        self.inserted += usize::from(begins);
+        self.at_server.take(segment);
+        server_receives(&mut self.server, segment);
+    }
+
+    fn client_takes(&mut self, segment: &Segment) {
+        let n = len(self.key.is_ipv6());
+        if segment.flags & SYN != 0 {
+            assert_eq!(segment.ack, self.client.number(0));
+            (self.answered, self.at_client.irs) = (true, segment.seq);
+            self.mss = usize::from(segment.mss.unwrap());
+            assert_eq!(self.mss + n, self.server_mss.into());
+            return;
+        }
+        self.at_client.take(segment);
+        client_receives(&mut self.client, segment, &self.at_server, n);
+    }
 }
 
-fn server_hears(server: &mut Sender, segment: &Segment) {
+/// Runs a connection between two hosts with a random seed. Returns the number of segments with a header, and
+/// of steps.
+fn connection(seed: u64, v6: bool) -> (usize, usize) {
+    let mut path = Path::new(seed, v6);
+    let mut steps = 0;
+    while !path.is_done() {
+        steps += 1;
+        let (client, server) = (path.client.acked, path.server.acked);
+        assert!(steps < 60_000, "seed {seed}: {client} {server}");
+        path.step();
+    }
+    let received = |receiver: &Receiver| -> Vec<u8> {
+        receiver.got[..receiver.next - 1].iter().map(|byte| byte.unwrap()).collect()
+    };
+    let wanted = [expected(&path.key), path.client.data].concat();
+    assert!(received(&path.at_server) == wanted, "seed {seed}");
+    assert!(received(&path.at_client) == path.server.data, "seed {seed}");
+    (path.inserted, steps)
+}
+
+fn server_receives(server: &mut Sender, segment: &Segment) {
     let acked = server.offset(segment.ack);
     assert!(acked <= server.sent as i64);
     server.acked = server.acked.max(acked.max(0) as usize);
@@ -370,8 +457,8 @@ fn server_hears(server: &mut Sender, segment: &Segment) {
     }
 }
 
-/// What the client is told of its bytes must be so.
-fn client_hears(client: &mut Sender, segment: &Segment, at_server: &Receiver, n: usize) {
+/// Checks that the acknowledgements which the client receives are correct.
+fn client_receives(client: &mut Sender, segment: &Segment, at_server: &Receiver, n: usize) {
     let acked = client.offset(segment.ack);
     assert!(acked <= client.sent as i64, "what was never sent is acknowledged");
     assert!(at_server.next as i64 >= acked + if acked > 0 { n as i64 } else { 0 });
@@ -407,7 +494,7 @@ fn the_header_goes_with_the_first_ack_and_not_twice() {
     let (_, got) = balance(&mut work, &ack.bytes(&key));
     let (there, first) = Segment::read(&got);
     assert_eq!((first.seq, first.ack, &first.payload), (1000, 501, &expected(&key)));
-    // Again with data, as long as nobody has acknowledged it; urgent data stays what it was.
+    // Again with data until it is acknowledged; the urgent pointer is translated.
     let payload = b"hello".to_vec();
     let urgent = Segment { flags: ACK | URG, urgent: 2, payload, ..ack.clone() };
     let (_, got) = balance(&mut work, &urgent.bytes(&key));
@@ -417,12 +504,12 @@ fn the_header_goes_with_the_first_ack_and_not_twice() {
     let heard =
         Segment { seq: 501, ack: 1028, flags: ACK, sack: vec![(1000, 1028)], ..Segment::default() };
     let (_, got) = balance(&mut work, &heard.bytes(&back));
-    let (_, told) = Segment::read(&got);
-    assert_eq!((told.ack, told.sack), (1000, vec![]), "the client never sent that");
+    let (_, received) = Segment::read(&got);
+    assert_eq!((received.ack, received.sack), (1000, vec![]), "the client did not send the header");
     let (_, got) = balance(&mut work, &urgent.bytes(&key));
     let (_, third) = Segment::read(&got);
     assert_eq!((third.seq, third.urgent, &third.payload[..]), (1028, 2, &b"hello"[..]));
-    // A connection that nobody saw begin has none.
+    // A connection without an observed SYN has no header.
     let other = FlowKey { sport: 4001, ..key };
     let (_, got) = balance(&mut work, &ack.bytes(&other));
     assert_eq!(Segment::read(&got).1.payload, b"");

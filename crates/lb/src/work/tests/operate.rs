@@ -31,7 +31,7 @@ fn sums(hub: &Hub) -> (Sum, Vec<Sum>) {
 }
 
 #[test]
-fn every_packet_is_counted_once_for_who_got_it() {
+fn every_packet_is_counted_once_for_its_backend() {
     let (hub, mut works) = group(vec![web(Choice::RoundRobin, Mode::Dnat)], 2);
     let (mut sent, mut bytes, mut back, mut back_bytes) = ([0u64; 3], [0u64; 3], [0u64; 3], 0u64);
     for client in 0..60 {
@@ -65,7 +65,7 @@ fn every_packet_is_counted_once_for_who_got_it() {
 }
 
 #[test]
-fn fullnat_answers_are_counted_for_their_backend() {
+fn fullnat_replies_are_counted_for_their_backend() {
     let (hub, mut works) = group(vec![web(Choice::Maglev, Mode::FullNat)], 1);
     let (action, got) = balance(&mut works[0], &tcp(1, 4000, FlowKey::SYN));
     let To::Port(port) = action.to else { panic!("{action:?}") };
@@ -92,13 +92,13 @@ fn drops_are_counted_for_the_backend_or_else_for_the_service() {
     let none = usize::from(DropReason::NoBackend.code());
     let (all, each) = sums(&hub);
     assert_eq!((all.drops[none], each.iter().map(Sum::dropped).sum::<u64>()), (1, 1));
-    // What was kept stays, and is long still.
+    // The existing connection stays, and its packet is still too long.
     assert!(balance(&mut works[0], &tcp(1, 4000, FlowKey::ACK)).0.to.is_drop());
     assert_eq!(sums(&hub).0.drops[too_long], 2);
 }
 
 #[test]
-fn a_drained_backend_keeps_its_connections_and_the_books_go_on() {
+fn a_drained_backend_keeps_its_connections_and_its_counters() {
     let (hub, mut works) = group(vec![web(Choice::Maglev, Mode::Dsr)], 1);
     let first: Vec<To> =
         (0..50).map(|c| balance(&mut works[0], &tcp(c, 1, FlowKey::SYN)).0.to).collect();
@@ -118,9 +118,9 @@ fn a_drained_backend_keeps_its_connections_and_the_books_go_on() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// What is told of a flow is what happens to its packets.
+    /// The explanation of a flow agrees with what happens to its packets.
     #[test]
-    fn what_is_explained_is_what_happens(
+    fn the_explanation_agrees_with_the_data_path(
         which in 0usize..4, clients in prop::collection::vec((1u8..200, 1u16..9), 1..20), down in 0u8..5, drained in 0u8..5,
     ) {
         let choice = [Choice::Maglev, Choice::SourceHash, Choice::RoundRobin, Choice::LeastConnections][which];
@@ -133,12 +133,12 @@ proptest! {
             if turn == clients.len() / 2 {
                 change(&hub);
             }
-            let told = hub.explain(&flow(client, port), 5);
-            let before = told.backend.and_then(|id| told.plan.target(id)).map(|target| target.exit.port);
+            let explained = hub.explain(&flow(client, port), 5);
+            let before = explained.backend.and_then(|id| explained.plan.target(id)).map(|target| target.exit.port);
             let core = turn % 2;
-            let is_new = !matches!(told.why, Because::Kept(_));
+            let is_new = !matches!(explained.why, Because::Kept(_));
             let (action, _) = balance(&mut works[core], &tcp(client, port, if is_new { FlowKey::SYN } else { FlowKey::ACK }));
-            match (told.why, before) {
+            match (explained.why, before) {
                 (Because::NoBackend, None) => prop_assert!(action.to.is_drop()),
                 (Because::Turns, None) => prop_assert!(matches!(action.to, To::Port(1..=3))),
                 (_, Some(port)) => prop_assert_eq!(action.to, To::Port(port)),
@@ -153,31 +153,35 @@ proptest! {
     }
 }
 
-/// One core keeps what its backend's end left behind; another has chosen since: that one counts.
+/// One core has an entry with a removed backend, and another core has chosen a new backend since: the newer
+/// entry is reported.
 #[test]
-fn of_two_cores_the_one_that_chose_anew_is_told() {
+fn of_two_entries_the_usable_one_is_reported() {
     let (hub, mut works) = group(vec![web(Choice::SourceHash, Mode::Dsr)], 2);
     let To::Port(first) = balance(&mut works[0], &tcp(1, 1, FlowKey::SYN)).0.to else { panic!() };
     let _ = hub.set_up("web", &format!("b{first}"), false, 7);
     let To::Port(second) = balance(&mut works[1], &tcp(1, 1, FlowKey::ACK)).0.to else { panic!() };
     assert_ne!(first, second);
-    let told = hub.explain(&flow(1, 1), 8);
-    let Because::Kept(kept) = &told.why else { panic!("{:?}", told.why) };
-    let target = told.plan.target(kept.backend).unwrap();
+    let explained = hub.explain(&flow(1, 1), 8);
+    let Because::Kept(kept) = &explained.why else { panic!("{:?}", explained.why) };
+    let target = explained.plan.target(kept.backend).unwrap();
     assert_eq!((kept.core, target.exit.port), (1, second));
-    // And the first core asks before it chooses.
+    // The first core queries the other before it chooses.
     assert_eq!(balance(&mut works[0], &tcp(1, 1, FlowKey::ACK)).0.to, To::Port(second));
 }
 
 #[test]
-fn what_is_for_nobody_is_told_so() {
+fn packets_of_no_service_are_explained() {
     let (hub, _works) = group(vec![web(Choice::Maglev, Mode::Dnat)], 1);
     let because = |text: &str| hub.explain(&text.parse().unwrap(), 5).why;
     assert_eq!(because("tcp 1.2.3.4:5 > 192.0.2.1:81"), Because::NoService { is_vip: true });
     assert_eq!(because("udp 1.2.3.4:5 > 192.0.2.1:80"), Because::NoService { is_vip: true });
     assert_eq!(because("tcp 1.2.3.4:5 > 192.0.2.2:80"), Because::NoService { is_vip: false });
     assert_eq!(because("tcp 10.0.1.2:80 > 1.2.3.4:5"), Because::Answer);
-    let told = hub.explain(&flow(1, 1), 5);
-    assert_eq!((told.why, told.entries, told.fall_back), (Because::Entry, 251, told.backend));
-    assert_eq!(told.checksum, hub.states()[0].checksum);
+    let explained = hub.explain(&flow(1, 1), 5);
+    assert_eq!(
+        (explained.why, explained.entries, explained.fall_back),
+        (Because::Entry, 251, explained.backend)
+    );
+    assert_eq!(explained.checksum, hub.states()[0].checksum);
 }

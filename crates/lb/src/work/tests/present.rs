@@ -1,9 +1,9 @@
-//! That it is there: announcements, and answers to who asks.
+//! Announcements of addresses, and echo replies.
 
 use super::*;
 use flowyard_works::neighbour::message::{Heard, read};
 
-/// A balancer with an address at port 0, that answers for others there.
+/// A balancer with an address on port 0, where it also answers for VIPs.
 fn there(services: Vec<Service>) -> (Arc<Hub>, Vec<Balance>) {
     let place = Place { mac: [2, 0, 0, 0, 0, 7], addrs: vec![ip("203.0.113.1")], answers: true };
     let silent = Place { answers: false, mac: [2, 0, 0, 0, 0, 8], ..place.clone() };
@@ -23,7 +23,7 @@ fn service_at(vip: &str) -> Service {
     service
 }
 
-/// The addresses that are announced at `now`, each by a right message at the port that answers.
+/// The addresses that are announced at `now`, each by a correct message on the port that answers.
 fn announced(work: &mut Balance, now: Nanos) -> Vec<IpAddr> {
     let mut heard = Vec::new();
     work.speak(now, &mut |port, frame| {
@@ -48,7 +48,7 @@ fn announced(work: &mut Balance, now: Nanos) -> Vec<IpAddr> {
 }
 
 #[test]
-fn what_is_new_is_announced_twice() {
+fn new_addresses_are_announced_twice() {
     let second = 1_000_000_000;
     let (hub, mut all) = there(vec![service_at("192.0.2.1"), service_at("2001:db8::80")]);
     let first = ["10.9.0.1", "192.0.2.1", "2001:db8::80", "2001:db8:9::1"].map(ip);
@@ -57,7 +57,7 @@ fn what_is_new_is_announced_twice() {
     assert!(announced(&mut all[0], second).is_empty());
     assert_eq!(announced(&mut all[0], 3 * second), first);
     assert!(announced(&mut all[0], 6 * second).is_empty());
-    // A weight is no news, a VIP is.
+    // A new weight is not announced, a new VIP is.
     hub.set_weight("192.0.2.1", "b1", Some(3), 6 * second).unwrap();
     assert!(announced(&mut all[0], 6 * second).is_empty());
     let mut quiet = service_at("192.0.2.3");
@@ -67,7 +67,7 @@ fn what_is_new_is_announced_twice() {
 }
 
 #[test]
-fn who_asks_whether_an_address_is_there_is_answered() {
+fn echo_requests_are_answered() {
     let (_, mut all) = there(vec![service_at("192.0.2.1"), service_at("2001:db8::80")]);
     let asks = |v6: bool, dst: &str| {
         let (icmp, kind, client) = match v6 {
@@ -100,7 +100,7 @@ fn who_asks_whether_an_address_is_there_is_answered() {
         };
         data[icmp + 2..icmp + 4].copy_from_slice(&sum.to_be_bytes());
         let (action, got) = balance(&mut all[1], &data);
-        assert_eq!(action.to, To::Port(0), "{dst}: where it came from");
+        assert_eq!(action.to, To::Port(0), "{dst}: the input port");
         assert_eq!((&got[..6], &got[6..12]), (&data[6..12], &data[..6]));
         let headers = Headers::parse(LinkType::Ethernet, &got);
         assert_eq!((headers.src_ip(&got), headers.dst_ip(&got)), (Some(proto), Some(src)));
@@ -109,7 +109,7 @@ fn who_asks_whether_an_address_is_there_is_answered() {
         assert_eq!(got[if v6 { 21 } else { 22 }], 64);
         assert!(right(&got), "{dst}");
     }
-    // Not an address of ours; not a request; to a group of stations.
+    // Not an own address; not a request; to a group MAC address.
     for (dst, at, byte) in [("192.0.2.9", 34, 8), ("192.0.2.1", 34, 13), ("192.0.2.1", 0, 3)] {
         let mut data = asks(false, dst);
         data[at] = byte;

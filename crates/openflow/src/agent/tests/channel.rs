@@ -72,7 +72,7 @@ fn s7_4_1_a_frame_goes_to_who_wants_it_cut_and_buffered() {
     }
     let whole = &punted(&mut agent, &punt(action, 100), 0)[0].1;
     assert_eq!((whole.buffer, whole.data.len()), (u32::MAX, 500));
-    // TTLs that ran out are told to nobody who has not asked; 1.0 has no word for them.
+    // Expired TTLs are reported only to controllers that asked for them; OpenFlow 1.0 has no such message.
     assert_eq!(punted(&mut agent, &punt(InReason::InvalidTtl, 0), 0), []);
     let masks = Message::SetAsync(Async(vec![(1, 7), (0, 0), (3, 0), (2, 0), (5, 0), (4, 0)]));
     assert_eq!(say(&mut agent, 1, &masks), []);
@@ -141,7 +141,7 @@ fn s6_3_2_alone_every_frame_is_normal_and_flows_come_back() {
 }
 
 #[test]
-fn s7_3_4_4_ports_are_told_of_and_changed() {
+fn s7_3_4_4_ports_are_reported_and_changed() {
     let mut agent = with_ports();
     agent.drain();
     let change = |mask, hw| {
@@ -224,7 +224,7 @@ fn s7_3_9_a_bundle_is_all_or_nothing() {
         assert_eq!(refused(say(&mut agent, 3, &bundled(step))), None);
     }
     let said = say(&mut agent, 3, &bundle(4));
-    // The error of the message, and that of the bundle; nothing else is told or done.
+    // The error of the message, and that of the bundle; nothing else is reported or done.
     let codes: Vec<_> = said.iter().map(|one| refused(vec![one.clone()])).collect();
     assert_eq!(codes, [code(problem::GROUP_EXISTS), code(problem::BUNDLE_FAILED)]);
     assert_eq!((agent.changes(), agent.flows()), before);
@@ -372,7 +372,7 @@ fn s7_2_5_a_set_field_needs_what_it_sets() {
 }
 
 #[test]
-fn s7_3_9_1_roles_are_told_of_and_slaves_may_not_write() {
+fn s7_3_9_1_roles_are_reported_and_slaves_may_not_write() {
     let mut agent = with_ports();
     agent.connect(3, Version::V14);
     agent.connect(4, Version::V14);
@@ -386,7 +386,7 @@ fn s7_3_9_1_roles_are_told_of_and_slaves_may_not_write() {
     let group = GroupMod { group: 1, ..GroupMod::default() };
     let said = say(&mut agent, 3, &Message::GroupMod(group.clone()));
     assert!(matches!(&said[..], [(3, Message::Error(error))] if error.code == 10));
-    // Who asks for it hears of others' groups.
+    // A controller that asks for it is notified of other controllers' groups.
     assert_eq!(say(&mut agent, 3, &Message::SetAsync(Async(vec![(10, 1)]))), []);
     let said = say(&mut agent, 4, &Message::GroupMod(group));
     assert!(matches!(&said[..], [(3, Message::RequestForward(_))]));

@@ -124,116 +124,110 @@ fn a_machine_without_problems_has_no_complaints() {
     assert!(all(&well(), &wanted("af_xdp")).len() >= 17);
 }
 
+/// Kind of port, change of a machine without problems, and the only complaint about it.
+const CASES: [(&str, fn(Fake) -> Fake, &str); 24] = [
+    ("af_xdp", |f| f.with("/proc/sys/kernel/osrelease", "4.19.0"), "problem kernel"),
+    ("tap", |f| f.with("/proc/sys/kernel/osrelease", "4.19.0"), "warning kernel"),
+    (
+        "af_xdp",
+        |f| Fake { config: f.config.as_ref().map(|c| c.replace("CONFIG_XDP_SOCKETS=y", "")), ..f },
+        "problem config_xdp_sockets",
+    ),
+    (
+        "tap",
+        |f| Fake { config: f.config.as_ref().map(|c| c.replace("CONFIG_TUN=m", "")), ..f },
+        "problem config_tun",
+    ),
+    (
+        "tap",
+        |mut f| {
+            f.files.remove("/dev/net/tun");
+            f
+        },
+        "problem tap eth1",
+    ),
+    (
+        "af_packet",
+        |f| f.with("/proc/self/status", "CapEff:\t0000000000001000\n"),
+        "problem capabilities",
+    ),
+    ("af_xdp", |f| f.with("/sys/kernel/mm/transparent_hugepage/enabled", "always [never]"), ""),
+    ("af_xdp", |f| f.with("/sys/devices/system/cpu/online", "0-2"), "problem processors"),
+    ("af_xdp", |f| f.with("/sys/devices/system/cpu/isolated", "3"), "warning isolation"),
+    (
+        "af_xdp",
+        |f| f.with("/sys/devices/system/cpu/cpu2/topology/thread_siblings_list", "2,3"),
+        "warning siblings",
+    ),
+    (
+        "af_xdp",
+        |f| f.with("/sys/devices/system/cpu/cpu3/cpufreq/scaling_governor", "powersave"),
+        "warning governor",
+    ),
+    ("af_xdp", |f| f.with("/sys/class/net/eth1/operstate", "down"), "problem interface eth1"),
+    ("af_xdp", |f| f.with("/proc/net/route", "eth1 00000000"), "problem uplink eth1"),
+    (
+        "af_xdp",
+        |f| {
+            f.with(
+                "/proc/net/ipv6_route",
+                &format!("{0} 00 {0} 00 fe80 1 1 0 1 eth1", "0".repeat(32)),
+            )
+        },
+        "problem uplink eth1",
+    ),
+    ("af_xdp", |f| Fake { queues: Some((1, 8)), ..f }, "problem queues eth1"),
+    ("af_xdp", |f| Fake { queues: Some((8, 8)), ..f }, "warning queues eth1"),
+    ("af_xdp", |f| f.with("/sys/class/net/eth1/mtu", "9000"), "warning mtu eth1"),
+    ("af_xdp", |f| f.with("/proc/irq/31/smp_affinity_list", "0-3"), "warning interrupts eth1"),
+    ("af_xdp", |f| f.with("/proc/sys/net/ipv4/conf/all/rp_filter", "1"), "warning rp_filter eth1"),
+    (
+        "af_packet",
+        |mut f| {
+            f.on.insert("Gro".into());
+            f
+        },
+        "warning offload eth1",
+    ),
+    (
+        "af_xdp",
+        |mut f| {
+            f.on.insert("Gro".into());
+            f
+        },
+        "",
+    ),
+    (
+        "af_xdp",
+        |mut f| {
+            f.files.remove("/sys/class/net/eth1/device/vendor");
+            f.on.insert("TxChecksum".into());
+            f
+        },
+        "problem offload eth1",
+    ),
+    (
+        "af_packet",
+        |mut f| {
+            f.files.remove("/sys/class/net/eth1/device/vendor");
+            f.on.insert("Tso".into());
+            f
+        },
+        "warning offload eth1",
+    ),
+    (
+        "af_xdp",
+        |mut f| {
+            f.on.insert("TxChecksum".into());
+            f
+        },
+        "",
+    ),
+];
+
 #[test]
 fn each_fault_is_found_and_nothing_else() {
-    type Change = fn(Fake) -> Fake;
-    let cases: [(&str, Change, &str); 24] = [
-        ("af_xdp", |f| f.with("/proc/sys/kernel/osrelease", "4.19.0"), "problem kernel"),
-        ("tap", |f| f.with("/proc/sys/kernel/osrelease", "4.19.0"), "warning kernel"),
-        (
-            "af_xdp",
-            |f| Fake {
-                config: f.config.as_ref().map(|c| c.replace("CONFIG_XDP_SOCKETS=y", "")),
-                ..f
-            },
-            "problem config_xdp_sockets",
-        ),
-        (
-            "tap",
-            |f| Fake { config: f.config.as_ref().map(|c| c.replace("CONFIG_TUN=m", "")), ..f },
-            "problem config_tun",
-        ),
-        (
-            "tap",
-            |mut f| {
-                f.files.remove("/dev/net/tun");
-                f
-            },
-            "problem tap eth1",
-        ),
-        (
-            "af_packet",
-            |f| f.with("/proc/self/status", "CapEff:\t0000000000001000\n"),
-            "problem capabilities",
-        ),
-        ("af_xdp", |f| f.with("/sys/kernel/mm/transparent_hugepage/enabled", "always [never]"), ""),
-        ("af_xdp", |f| f.with("/sys/devices/system/cpu/online", "0-2"), "problem processors"),
-        ("af_xdp", |f| f.with("/sys/devices/system/cpu/isolated", "3"), "warning isolation"),
-        (
-            "af_xdp",
-            |f| f.with("/sys/devices/system/cpu/cpu2/topology/thread_siblings_list", "2,3"),
-            "warning siblings",
-        ),
-        (
-            "af_xdp",
-            |f| f.with("/sys/devices/system/cpu/cpu3/cpufreq/scaling_governor", "powersave"),
-            "warning governor",
-        ),
-        ("af_xdp", |f| f.with("/sys/class/net/eth1/operstate", "down"), "problem interface eth1"),
-        ("af_xdp", |f| f.with("/proc/net/route", "eth1 00000000"), "problem uplink eth1"),
-        (
-            "af_xdp",
-            |f| {
-                f.with(
-                    "/proc/net/ipv6_route",
-                    &format!("{0} 00 {0} 00 fe80 1 1 0 1 eth1", "0".repeat(32)),
-                )
-            },
-            "problem uplink eth1",
-        ),
-        ("af_xdp", |f| Fake { queues: Some((1, 8)), ..f }, "problem queues eth1"),
-        ("af_xdp", |f| Fake { queues: Some((8, 8)), ..f }, "warning queues eth1"),
-        ("af_xdp", |f| f.with("/sys/class/net/eth1/mtu", "9000"), "warning mtu eth1"),
-        ("af_xdp", |f| f.with("/proc/irq/31/smp_affinity_list", "0-3"), "warning interrupts eth1"),
-        (
-            "af_xdp",
-            |f| f.with("/proc/sys/net/ipv4/conf/all/rp_filter", "1"),
-            "warning rp_filter eth1",
-        ),
-        (
-            "af_packet",
-            |mut f| {
-                f.on.insert("Gro".into());
-                f
-            },
-            "warning offload eth1",
-        ),
-        (
-            "af_xdp",
-            |mut f| {
-                f.on.insert("Gro".into());
-                f
-            },
-            "",
-        ),
-        (
-            "af_xdp",
-            |mut f| {
-                f.files.remove("/sys/class/net/eth1/device/vendor");
-                f.on.insert("TxChecksum".into());
-                f
-            },
-            "problem offload eth1",
-        ),
-        (
-            "af_packet",
-            |mut f| {
-                f.files.remove("/sys/class/net/eth1/device/vendor");
-                f.on.insert("Tso".into());
-                f
-            },
-            "warning offload eth1",
-        ),
-        (
-            "af_xdp",
-            |mut f| {
-                f.on.insert("TxChecksum".into());
-                f
-            },
-            "",
-        ),
-    ];
-    for (number, (kind, change, complaint)) in cases.into_iter().enumerate() {
+    for (number, (kind, change, complaint)) in CASES.into_iter().enumerate() {
         let found = complaints(&change(well()), &wanted(kind));
         let one: Vec<_> = [complaint].into_iter().filter(|text| !text.is_empty()).collect();
         assert_eq!(found, one, "case {number}");

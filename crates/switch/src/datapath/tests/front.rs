@@ -114,9 +114,9 @@ fn only_what_puts_out_and_nothing_else_is_mapped() {
         .for_each(|_| assert_eq!(front(&mut without, 1, &all), [None; 32], "no cache, no mapping"));
 }
 
-/// With more flows than entries those that are alive come back; asking in vain comes to rest, and ends when it pays.
+/// With more flows than entries, live flows return to the mapping; lookups pause while they miss, and resume when they hit.
 #[test]
-fn a_full_mapping_ages_and_one_in_vain_rests() {
+fn a_full_mapping_ages_and_one_that_misses_is_paused() {
     let mut bed = Bed::new(&settings(Lookup::Merged, 8));
     bed.flow(1, 0, 1, &[Oxm::exact(Field::EthType, 0x800), Oxm::exact(Field::Ipv4Src, 0)], to(3));
     bed.flow(2, 0, 0, &[], to(2));

@@ -21,7 +21,7 @@ fn frame(flow: u32, number: u32) -> Frame {
 /// Any core enqueues, owners transmit whenever they like: each flow leaves in the order it came,
 /// and every frame leaves once.
 #[test]
-fn flows_leave_in_order_whoever_enqueues() {
+fn flows_leave_in_order_whichever_core_enqueues() {
     for seed in 0..200 {
         let mut rng = Rng::new(seed);
         let owners = [0, 2, 5];
@@ -116,7 +116,7 @@ fn a_core_uses_its_own_queue() {
     assert_eq!(got.len(), 2);
 }
 
-/// Whoever enqueues it, and whether any of it is in flight: a flow leaves by one queue.
+/// Whichever core enqueues it, and whether any of it is in flight: a flow leaves by one queue.
 #[test]
 fn by_flow_a_flow_has_one_queue() {
     let owners = [0, 2, 5];

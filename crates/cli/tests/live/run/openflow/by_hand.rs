@@ -2,16 +2,17 @@
 
 use super::{Star, ask, ends, ip, says};
 use crate::yard::wait_until;
-use flowyard_livekit::needs::skipped;
 use flowyard_livekit::net::alone;
 use flowyard_livekit::traffic::stream;
 
+flowyard_testkit::tests! {
+    flows_by_hand,
+    groups_and_meters_by_hand,
+    without_a_controller,
+}
+
 /// Flows, groups and ports set by hand, without a controller.
-#[test]
 fn flows_by_hand() {
-    if skipped() {
-        return;
-    }
     let _alone = alone();
     let star = Star::new();
     let live = star.start("");
@@ -84,11 +85,7 @@ fn translated_stream(star: &Star) {
 }
 
 /// A fast-failover group follows the state of links; a meter limits a flow.
-#[test]
 fn groups_and_meters_by_hand() {
-    if skipped() {
-        return;
-    }
     let _alone = alone();
     let star = Star::new();
     let live = star.start("");
@@ -129,11 +126,7 @@ fn groups_and_meters_by_hand() {
 }
 
 /// Fail-standalone: a switch without its controller is a bridge.
-#[test]
 fn without_a_controller() {
-    if skipped() {
-        return;
-    }
     let _alone = alone();
     let star = Star::new();
     let live = star.start("fail = \"standalone\"\ncontrollers = [\"tcp:10.99.0.1:6653\"]");

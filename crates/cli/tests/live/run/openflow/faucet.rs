@@ -10,9 +10,22 @@ use tempfile::TempDir;
 
 use super::{Controller, Star, ends, ip, path, program, says, text};
 use crate::yard::{Live, wait_until};
-use flowyard_livekit::needs::skipped;
 use flowyard_livekit::net::alone;
 use flowyard_livekit::traffic::stream;
+
+flowyard_testkit::tests! {
+    one_vlan,
+    one_vlan_by_table_features,
+    two_vlans_and_a_trunk,
+    routes_between_vlans,
+    access_lists,
+    in_trouble,
+    two_controllers,
+}
+
+/// The folder of Faucet 1.10 (`pip install faucet`).
+const VARIABLE: &str = "FLOWYARD_FAUCET";
+const FAUCET: &str = "faucet";
 
 const ONE: &str = "vlans: {office: {vid: 100}}
 dps:
@@ -38,11 +51,11 @@ struct Faucet {
 
 impl Faucet {
     /// A Faucet that is not started yet, at this port; its metrics are at this port plus 1,000.
-    fn new(port: u16, text: &str) -> Option<Self> {
-        let program = program("FLOWYARD_FAUCET", "faucet", "faucet 1.10 (pip install faucet)")?;
+    fn new(port: u16, text: &str) -> Self {
+        let program = program(VARIABLE, FAUCET);
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("faucet.yaml"), text).unwrap();
-        Some(Self { program, folder, port, running: None })
+        Self { program, folder, port, running: None }
     }
 
     fn start(&mut self, star: &Star) {
@@ -116,13 +129,13 @@ impl Faucet {
 }
 
 /// A star with its switch, configured by Faucet.
-fn set_up(text: &str) -> Option<(Star, Live, Faucet)> {
-    let mut faucet = Faucet::new(6653, text)?;
+fn set_up(text: &str) -> (Star, Live, Faucet) {
+    let mut faucet = Faucet::new(6653, text);
     let star = Star::new();
     faucet.start(&star);
     let live = star.start(DIALS);
     faucet.converges(&star);
-    Some((star, live, faucet))
+    (star, live, faucet)
 }
 
 /// Waits until every pair of hosts has reached each other once; after that, no ping may be lost.
@@ -141,12 +154,9 @@ fn connects(star: &Star, from: usize, to: SocketAddr) -> bool {
 }
 
 fn one_vlan_with(hardware: &str) {
-    if skipped() {
-        return;
-    }
     let _alone = alone();
     let text = ONE.replace("Open vSwitch", hardware);
-    let Some((star, live, faucet)) = set_up(&text) else { return };
+    let (star, live, faucet) = set_up(&text);
     all_reach(&star);
     let rate = stream(&star.hosts[0], &star.hosts[3], ip(4), 16 << 20);
     let six = "fd09::1".parse().unwrap();
@@ -155,23 +165,17 @@ fn one_vlan_with(hardware: &str) {
     ends(live, &format!("Faucet ({hardware}), one VLAN, TCP {rate:.0} Mb/s"), &[]);
 }
 
-#[test]
 fn one_vlan() {
     one_vlan_with("Open vSwitch");
 }
 
 /// Faucet configures each table's features (`OFPMP_TABLE_FEATURES`) before it uses the table.
-#[test]
 fn one_vlan_by_table_features() {
     one_vlan_with("GenericTFM");
 }
 
 /// Two hosts in one VLAN, one in another, and a trunk. Only the trunk carries tagged frames.
-#[test]
 fn two_vlans_and_a_trunk() {
-    if skipped() {
-        return;
-    }
     let _alone = alone();
     let text = "vlans: {office: {vid: 100}, lab: {vid: 200}}
 dps:
@@ -184,7 +188,7 @@ dps:
       3: {native_vlan: lab}
       4: {tagged_vlans: [office, lab]}
 ";
-    let Some((star, live, faucet)) = set_up(text) else { return };
+    let (star, live, faucet) = set_up(text);
     star.reached(1, 2);
     assert_eq!(star.ping_all(&[1, 2]), 2);
     for (from, to) in [(1, 3), (3, 2), (1, 4)] {
@@ -220,11 +224,7 @@ dps:
 
 /// Faucet routes between VLANs: it answers ARP and pings to the router by packet-out, and the TTL is
 /// decremented.
-#[test]
 fn routes_between_vlans() {
-    if skipped() {
-        return;
-    }
     let _alone = alone();
     let text = "vlans:
   office: {vid: 100, faucet_vips: [10.1.0.254/24], faucet_mac: '0e:00:00:00:00:01'}
@@ -240,7 +240,7 @@ dps:
       3: {native_vlan: lab}
       4: {native_vlan: lab}
 ";
-    let Some((star, live, faucet)) = set_up(text) else { return };
+    let (star, live, faucet) = set_up(text);
     for (host, n) in star.hosts.iter().zip(1..) {
         let net = if n < 3 { 1 } else { 2 };
         host.sh(&format!(
@@ -258,11 +258,7 @@ dps:
 }
 
 /// An ACL refuses some connections and permits others; then Faucet reads another ACL.
-#[test]
 fn access_lists() {
-    if skipped() {
-        return;
-    }
     let _alone = alone();
     let text = format!(
         "acls:
@@ -273,7 +269,7 @@ fn access_lists() {
 {}",
         ONE.replace("1: {native_vlan: office}", "1: {native_vlan: office, acls_in: [door]}")
     );
-    let Some((star, live, mut faucet)) = set_up(&text) else { return };
+    let (star, live, mut faucet) = set_up(&text);
     let doors = [7001, 7002].map(|port| SocketAddr::new(ip(2), port));
     let _open = star.hosts[1].within(move || doors.map(|at| TcpListener::bind(at).unwrap()));
     star.reached(3, 2);
@@ -299,13 +295,9 @@ fn access_lists() {
 }
 
 /// A link goes down and up, the controller is killed and restarted, then the switch.
-#[test]
 fn in_trouble() {
-    if skipped() {
-        return;
-    }
     let _alone = alone();
-    let Some((star, live, mut faucet)) = set_up(ONE) else { return };
+    let (star, live, mut faucet) = set_up(ONE);
     all_reach(&star);
     for port in ["2", "3"] {
         let [down, up] = ["down", "up"].map(|how| format!("Port {port} ({port}) {how}"));
@@ -370,15 +362,9 @@ fn in_trouble() {
 }
 
 /// Two independent Faucets, as its manual recommends: either may fail.
-#[test]
 fn two_controllers() {
-    if skipped() {
-        return;
-    }
     let _alone = alone();
-    let (Some(mut one), Some(mut two)) = (Faucet::new(6653, ONE), Faucet::new(6654, ONE)) else {
-        return;
-    };
+    let (mut one, mut two) = (Faucet::new(6653, ONE), Faucet::new(6654, ONE));
     let star = Star::new();
     one.start(&star);
     two.start(&star);

@@ -1,7 +1,7 @@
-"""A learning switch on os-ken, with ears for a test.
+"""A learning switch on os-ken, controlled by a test.
 
-What it sees, it writes into the file `events`; what it is told, it reads from the file `commands`. Both have
-one JSON object on each line. `LEARNER_IDLE` is the idle timeout of its flows, in seconds.
+It writes events to the file `events` and reads commands from the file `commands`. Both have one JSON value
+per line. `LEARNER_IDLE` is the idle timeout of its flows, in seconds.
 """
 
 import json
@@ -22,16 +22,16 @@ class Learner(app_manager.OSKenApp):
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
-        self.book = open("events", "a", buffering=1)
+        self.events = open("events", "a", buffering=1)
         self.switch = None
         self.ports = {}
-        hub.spawn(self.obey)
+        hub.spawn(self.run_commands)
 
-    def tell(self, event, **what):
-        self.book.write(json.dumps({"event": event, **what}) + "\n")
+    def report(self, event, **what):
+        self.events.write(json.dumps({"event": event, **what}) + "\n")
 
-    def obey(self):
-        """Does what it is told, in order."""
+    def run_commands(self):
+        """Runs the commands in order."""
         with open("commands") as commands:
             rest = ""
             while True:
@@ -42,7 +42,7 @@ class Learner(app_manager.OSKenApp):
                     getattr(self, "do_" + word)(*arguments)
                 hub.sleep(0.02)
 
-    # What it is told.
+    # Commands.
 
     def do_role(self, name, generation):
         of = self.switch.ofproto
@@ -53,29 +53,29 @@ class Learner(app_manager.OSKenApp):
         self.switch.send_msg(self.switch.ofproto_parser.OFPBarrierRequest(self.switch))
 
     def do_drop(self, mac):
-        """A flow that drops what goes to an address, for as long as nobody deletes it."""
+        """Adds a flow without timeout that drops frames to an address."""
         match = self.switch.ofproto_parser.OFPMatch(eth_dst=mac)
         self.flow(100, match, [])
 
     def do_send(self, port, data):
-        """A frame, out of a port; `ALL` is all."""
+        """Sends a frame out of a port, or of all (`ALL`)."""
         of, parser = self.switch.ofproto, self.switch.ofproto_parser
         out = parser.OFPActionOutput(of.OFPP_ALL if port == "ALL" else port)
         self.out(of.OFPP_CONTROLLER, [out], bytes.fromhex(data))
 
     def do_table(self, data, in_port):
-        """A frame, through the tables."""
+        """Sends a frame through the tables."""
         of, parser = self.switch.ofproto, self.switch.ofproto_parser
         self.out(in_port, [parser.OFPActionOutput(of.OFPP_TABLE)], bytes.fromhex(data))
 
     def do_down(self, port, down):
-        """Closes or opens a port."""
+        """Disables or enables a port."""
         of, parser = self.switch.ofproto, self.switch.ofproto_parser
         bit = of.OFPPC_PORT_DOWN
         self.switch.send_msg(
             parser.OFPPortMod(self.switch, port, self.ports[port], bit if down else 0, bit, 0))
 
-    # How it says it.
+    # Messages to the switch.
 
     def flow(self, priority, match, actions, idle=0, flags=0, buffer=None):
         of, parser = self.switch.ofproto, self.switch.ofproto_parser
@@ -89,7 +89,7 @@ class Learner(app_manager.OSKenApp):
             datapath=self.switch, buffer_id=self.switch.ofproto.OFP_NO_BUFFER, in_port=in_port, actions=actions,
             data=data))
 
-    # What it sees.
+    # Events.
 
     @set_ev_cls(ofp_event.EventOFPSwitchFeatures, CONFIG_DISPATCHER)
     def features(self, ev):
@@ -99,16 +99,16 @@ class Learner(app_manager.OSKenApp):
         to_us = [parser.OFPActionOutput(of.OFPP_CONTROLLER, of.OFPCML_NO_BUFFER)]
         self.flow(0, parser.OFPMatch(), to_us)
         self.switch.send_msg(parser.OFPPortDescStatsRequest(self.switch, 0))
-        self.tell("up", datapath=self.switch.id, tables=ev.msg.n_tables)
+        self.report("up", datapath=self.switch.id, tables=ev.msg.n_tables)
 
     @set_ev_cls(ofp_event.EventOFPStateChange, DEAD_DISPATCHER)
     def down(self, ev):
-        self.tell("down")
+        self.report("down")
 
     @set_ev_cls(ofp_event.EventOFPPortDescStatsReply, MAIN_DISPATCHER)
     def port_desc(self, ev):
         self.ports = {port.port_no: port.hw_addr for port in ev.msg.body}
-        self.tell("ports", names=sorted(port.name.decode() for port in ev.msg.body))
+        self.report("ports", names=sorted(port.name.decode() for port in ev.msg.body))
 
     @set_ev_cls(ofp_event.EventOFPPacketIn, MAIN_DISPATCHER)
     def packet_in(self, ev):
@@ -116,7 +116,7 @@ class Learner(app_manager.OSKenApp):
         of, parser = self.switch.ofproto, self.switch.ofproto_parser
         in_port = msg.match["in_port"]
         eth = packet.Packet(msg.data).get_protocol(ethernet.ethernet)
-        self.tell("packet_in", port=in_port, reason=msg.reason, bytes=len(msg.data), whole=msg.total_len,
+        self.report("packet_in", port=in_port, reason=msg.reason, bytes=len(msg.data), whole=msg.total_len,
                   type=eth.ethertype)
         self.seen[eth.src] = in_port
         port = self.seen.get(eth.dst, of.OFPP_FLOOD)
@@ -129,24 +129,24 @@ class Learner(app_manager.OSKenApp):
     @set_ev_cls(ofp_event.EventOFPFlowRemoved, MAIN_DISPATCHER)
     def flow_removed(self, ev):
         msg = ev.msg
-        self.tell("flow_removed", reason=msg.reason, packets=msg.packet_count, bytes=msg.byte_count,
+        self.report("flow_removed", reason=msg.reason, packets=msg.packet_count, bytes=msg.byte_count,
                   seconds=msg.duration_sec, idle=msg.idle_timeout, priority=msg.priority)
 
     @set_ev_cls(ofp_event.EventOFPPortStatus, MAIN_DISPATCHER)
     def port_status(self, ev):
         port = ev.msg.desc
-        self.tell("port_status", reason=ev.msg.reason, port=port.port_no, state=port.state, config=port.config)
+        self.report("port_status", reason=ev.msg.reason, port=port.port_no, state=port.state, config=port.config)
 
     @set_ev_cls(ofp_event.EventOFPRoleReply, MAIN_DISPATCHER)
     def role(self, ev):
         names = {value: name for name, value in vars(ev.msg.datapath.ofproto).items()
                  if name.startswith("OFPCR_ROLE_")}
-        self.tell("role", role=names[ev.msg.role][11:], generation=ev.msg.generation_id)
+        self.report("role", role=names[ev.msg.role][11:], generation=ev.msg.generation_id)
 
     @set_ev_cls(ofp_event.EventOFPBarrierReply, MAIN_DISPATCHER)
     def barrier(self, ev):
-        self.tell("barrier")
+        self.report("barrier")
 
     @set_ev_cls(ofp_event.EventOFPErrorMsg, [CONFIG_DISPATCHER, MAIN_DISPATCHER])
     def error(self, ev):
-        self.tell("error", type=ev.msg.type, code=ev.msg.code)
+        self.report("error", type=ev.msg.type, code=ev.msg.code)

@@ -7,11 +7,21 @@ use std::process::Command;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use super::{Controller, Star, ends, ip, path, program, says, text};
+use super::{Controller, Star, ends, ip, path, program, runs, says, text};
 use crate::yard::wait_until;
-use flowyard_livekit::needs::skipped;
 use flowyard_livekit::net::alone;
 use flowyard_livekit::traffic::stream;
+use flowyard_testkit::harness::Need;
+
+flowyard_testkit::tests! {
+    a_learning_switch needs [OS_KEN],
+    roles needs [OS_KEN],
+}
+
+/// The folder of os-ken's manager (`pip install os-ken==3.1.1`).
+const VARIABLE: &str = "FLOWYARD_OS_KEN_BIN";
+const MANAGER: &str = "osken-manager";
+const OS_KEN: Need = Need::Check(|| runs(VARIABLE, MANAGER));
 
 const DIALS: &str = "controllers = [\"tcp:10.99.0.1:6653\"]";
 
@@ -25,10 +35,9 @@ struct Learner {
 
 impl Learner {
     /// An application that is not started yet, at this port.
-    fn new(port: u16) -> Option<Self> {
-        let needs = "os-ken's manager (pip install os-ken==3.1.1)";
-        let program = program("FLOWYARD_OS_KEN_BIN", "osken-manager", needs)?;
-        Some(Self { program, folder: tempfile::tempdir().unwrap(), port, running: None })
+    fn new(port: u16) -> Self {
+        let program = program(VARIABLE, MANAGER);
+        Self { program, folder: tempfile::tempdir().unwrap(), port, running: None }
     }
 
     fn start(&mut self, star: &Star) {
@@ -104,13 +113,9 @@ fn frame(to: [u8; 6], mark: u8) -> String {
 }
 
 /// A learning switch: packet-in, packet-out, flows that are added and expire, port status.
-#[test]
 fn a_learning_switch() {
-    if skipped() {
-        return;
-    }
     let _alone = alone();
-    let Some(mut learner) = Learner::new(6653) else { return };
+    let mut learner = Learner::new(6653);
     let star = Star::new();
     learner.start(&star);
     let live = star.start(DIALS);
@@ -183,13 +188,9 @@ fn a_learning_switch() {
 }
 
 /// A master and a slave exchange their roles; a late claim; a controller that is killed and restarted.
-#[test]
 fn roles() {
-    if skipped() {
-        return;
-    }
     let _alone = alone();
-    let (Some(mut one), Some(mut two)) = (Learner::new(6653), Learner::new(6654)) else { return };
+    let (mut one, mut two) = (Learner::new(6653), Learner::new(6654));
     let star = Star::new();
     one.start(&star);
     two.start(&star);

@@ -1,0 +1,308 @@
+//! The final counters of a run, as text and as JSON: every core, every queue, every drop.
+
+use std::collections::BTreeMap;
+
+use flowyard_flow::learn::elephant::{Decision, What};
+use flowyard_report::{Cell, Column, Style, Table, Tone, Unit, num};
+use flowyard_yard::Counters;
+use flowyard_yard::run::Outcome;
+use serde::Serialize;
+
+/// The JSON document of `flowyard run --json`.
+#[derive(Serialize)]
+pub(crate) struct Report {
+    /// Duration of the run.
+    elapsed_s: f64,
+    /// Whether frames in + copies = frames out + drops + frames held.
+    balanced: bool,
+    /// Frames still inside at the end.
+    held: u64,
+    total: CoreCounters,
+    cores: Vec<CoreCounters>,
+    queues: Vec<QueueCounters>,
+    /// Decisions about elephants, oldest first.
+    decisions: Vec<DecisionReport>,
+    /// Counters that table entries name.
+    counters: Vec<NamedCounter>,
+    remarks: Vec<String>,
+}
+
+#[derive(Serialize)]
+struct CoreCounters {
+    rx_frames: u64,
+    rx_bytes: u64,
+    tx_frames: u64,
+    tx_bytes: u64,
+    copies: u64,
+    work_frames: u64,
+    exact_hits: u64,
+    rule_hits: u64,
+    moves: u64,
+    held_moves: u64,
+    busy_share: f64,
+    promoted: u64,
+    demoted: u64,
+    rebalanced: u64,
+    refused: u64,
+    drops: BTreeMap<&'static str, u64>,
+    died: Option<String>,
+}
+
+#[derive(Serialize)]
+struct DecisionReport {
+    at_s: f64,
+    core: u16,
+    /// `rebalance`, `promote`, `outcome`, `demote` or `refuse`.
+    what: &'static str,
+    /// The flow, if the decision is about one.
+    flow: Option<String>,
+    /// The decision in words, with its numbers.
+    text: String,
+}
+
+#[derive(Serialize)]
+struct QueueCounters {
+    name: String,
+    order: String,
+    tx: bool,
+    entered: u64,
+    done: u64,
+}
+
+#[derive(Serialize)]
+struct NamedCounter {
+    name: String,
+    frames: u64,
+    bytes: u64,
+    /// Frames by the core that received them.
+    cores: Vec<u64>,
+}
+
+impl Report {
+    pub(crate) fn of(outcome: &Outcome) -> Self {
+        let core = |counters: &Counters, died: Option<String>, cores: usize| CoreCounters {
+            rx_frames: counters.rx_frames,
+            rx_bytes: counters.rx_bytes,
+            tx_frames: counters.tx_frames,
+            tx_bytes: counters.tx_bytes,
+            copies: counters.copies,
+            work_frames: counters.work_frames,
+            exact_hits: counters.exact_hit,
+            rule_hits: counters.rule_hit,
+            moves: counters.settle_moved,
+            held_moves: counters.settle_held,
+            busy_share: busy(counters, outcome, cores),
+            promoted: counters.promoted,
+            demoted: counters.demoted,
+            rebalanced: counters.rebalanced,
+            refused: counters.refused,
+            drops: counters.drops.iter().map(|(reason, frames)| (reason.name(), frames)).collect(),
+            died,
+        };
+        Self {
+            elapsed_s: outcome.elapsed as f64 / 1e9,
+            balanced: outcome.is_balanced(),
+            held: outcome.held as u64,
+            total: core(&outcome.total(), None, outcome.cores.len()),
+            cores: outcome
+                .cores
+                .iter()
+                .map(|one| core(&one.counters, one.died.clone(), 1))
+                .collect(),
+            queues: outcome
+                .queues
+                .iter()
+                .map(|queue| QueueCounters {
+                    name: queue.name.clone(),
+                    order: format!("{:?}", queue.order).to_lowercase(),
+                    tx: queue.is_tx,
+                    entered: queue.entered,
+                    done: queue.done,
+                })
+                .collect(),
+            decisions: outcome.decisions.iter().map(DecisionReport::of).collect(),
+            counters: outcome
+                .counts
+                .iter()
+                .map(|count| NamedCounter {
+                    name: count.name.clone(),
+                    frames: count.total().frames,
+                    bytes: count.total().bytes,
+                    cores: count.cores.iter().map(|core| core.frames).collect(),
+                })
+                .collect(),
+            remarks: outcome.remarks.clone(),
+        }
+    }
+}
+
+impl DecisionReport {
+    fn of(decision: &Decision) -> Self {
+        let (what, flow) = match &decision.what {
+            What::Rebalance { .. } => ("rebalance", None),
+            What::Promote { key, .. } => ("promote", Some(key)),
+            What::Outcome { key, .. } => ("outcome", Some(key)),
+            What::Demote { key, .. } => ("demote", Some(key)),
+            What::Refuse { key, .. } => ("refuse", key.as_ref()),
+        };
+        Self {
+            at_s: decision.at as f64 / 1e9,
+            core: decision.core,
+            what,
+            flow: flow.map(ToString::to_string),
+            text: decision.to_string(),
+        }
+    }
+}
+
+/// The share of the run in which a core, or this number of cores together, was busy.
+fn busy(counters: &Counters, outcome: &Outcome, cores: usize) -> f64 {
+    let whole = outcome.elapsed.max(1) as f64 * cores.max(1) as f64;
+    (counters.busy_ns as f64 / whole).min(1.0)
+}
+
+/// The counters as text.
+pub(crate) fn text(outcome: &Outcome, style: &Style) -> String {
+    let total = outcome.total();
+    let seconds = outcome.elapsed as f64 / 1e9;
+    let copies = match total.copies {
+        0 => String::new(),
+        copies => format!(" {} copied,", num::exact(copies)),
+    };
+    let mut text = format!(
+        "{} frames in,{copies} {} out, {} dropped, {} held, in {} ({})\n\n",
+        num::exact(total.rx_frames),
+        num::exact(total.tx_frames),
+        num::exact(total.drops.total()),
+        num::exact(outcome.held as u64),
+        Unit::Nanos.show(outcome.elapsed as f64),
+        Unit::Pps.show(total.rx_frames as f64 / seconds.max(1e-9)),
+    );
+    text += &cores(outcome).to_text(style);
+    text += "\n";
+    text += &queues(outcome).to_text(style);
+    if !outcome.counts.is_empty() {
+        text += "\n";
+        text += &counters(outcome).to_text(style);
+    }
+    if let Some(drops) = drops(outcome) {
+        text += "\n";
+        text += &drops.to_text(style);
+    }
+    if !outcome.decisions.is_empty() {
+        text += "\n";
+        text += &elephants(outcome).to_text(style);
+    }
+    for remark in &outcome.remarks {
+        text += &format!("\nNote: {remark}\n");
+    }
+    text
+}
+
+fn cores(outcome: &Outcome) -> Table {
+    let mut table = Table::new("Cores")
+        .column(Column::number("core"))
+        .column(Column::number("received").unit("frames"))
+        .column(Column::number("").unit("bytes"))
+        .column(Column::number("processed").unit("frames"))
+        .column(Column::number("sent").unit("frames"))
+        .column(Column::number("").unit("bytes"))
+        .column(Column::number("dropped").unit("frames"))
+        .column(Column::number("exact hits").unit("frames"))
+        .column(Column::number("rule hits").unit("frames"))
+        .column(Column::number("flow moves").unit("times"))
+        .column(Column::number("moves deferred").unit("frames"))
+        .column(Column::number("busy"));
+    let row = |name: Cell, c: &Counters, cores: usize| {
+        [
+            name,
+            Cell::new(num::exact(c.rx_frames)),
+            Cell::new(Unit::Bytes.show(c.rx_bytes as f64)),
+            Cell::new(num::exact(c.work_frames)),
+            Cell::new(num::exact(c.tx_frames)),
+            Cell::new(Unit::Bytes.show(c.tx_bytes as f64)),
+            Cell::new(num::exact(c.drops.total())),
+            Cell::new(num::exact(c.exact_hit)),
+            Cell::new(num::exact(c.rule_hit)),
+            Cell::new(num::exact(c.settle_moved)),
+            Cell::new(num::exact(c.settle_held)),
+            Cell::new(Unit::Share.show(busy(c, outcome, cores))),
+        ]
+    };
+    for (number, core) in outcome.cores.iter().enumerate() {
+        let tone = if core.died.is_some() { Tone::Bad } else { Tone::Strong };
+        table.push(row(Cell::new(number.to_string()).tone(tone), &core.counters, 1));
+    }
+    table.total(row(Cell::new("all"), &outcome.total(), outcome.cores.len()))
+}
+
+fn queues(outcome: &Outcome) -> Table {
+    let mut table = Table::new("Queues")
+        .column(Column::text("queue"))
+        .column(Column::text("order"))
+        .column(Column::number("entered").unit("frames"))
+        .column(Column::number("inside").unit("frames"));
+    for queue in &outcome.queues {
+        let name = if queue.is_tx { format!("{} (tx)", queue.name) } else { queue.name.clone() };
+        table.push([
+            Cell::new(name).tone(Tone::Strong),
+            Cell::new(format!("{:?}", queue.order).to_lowercase()),
+            Cell::new(num::exact(queue.entered)),
+            Cell::new(num::exact(queue.entered - queue.done)),
+        ]);
+    }
+    table
+}
+
+/// Maximum number of decisions to print, the latest ones.
+const SHOWN: usize = 20;
+
+fn elephants(outcome: &Outcome) -> Table {
+    let all = &outcome.decisions;
+    let title = match all.len() {
+        ..=SHOWN => "Elephants".into(),
+        more => format!("Elephants (the last {SHOWN} of {more} decisions)"),
+    };
+    let mut table = Table::new(title)
+        .column(Column::number("time").unit("s"))
+        .column(Column::number("core"))
+        .column(Column::number("busy"))
+        .column(Column::number("queued").unit("frames"))
+        .column(Column::number("dropped").unit("frames"))
+        .column(Column::text("decision"));
+    for decision in &all[all.len().saturating_sub(SHOWN)..] {
+        table.push([
+            Cell::new(format!("{:.3}", decision.at as f64 / 1e9)),
+            Cell::new(decision.core.to_string()),
+            Cell::new(Unit::Share.show(decision.load.busy)),
+            Cell::new(num::exact(decision.load.queue_len)),
+            Cell::new(num::exact(decision.load.drops)),
+            Cell::new(decision.what.to_string()),
+        ]);
+    }
+    table
+}
+
+fn counters(outcome: &Outcome) -> Table {
+    let mut table = Table::new("Counters")
+        .column(Column::text("counter"))
+        .column(Column::number("frames"))
+        .column(Column::number("bytes"));
+    for count in &outcome.counts {
+        table.push([
+            Cell::new(count.name.clone()).tone(Tone::Strong),
+            Cell::new(num::exact(count.total().frames)),
+            Cell::new(Unit::Bytes.show(count.total().bytes as f64)),
+        ]);
+    }
+    table
+}
+
+fn drops(outcome: &Outcome) -> Option<Table> {
+    let mut table =
+        Table::new("Drops").column(Column::text("reason")).column(Column::number("frames"));
+    for (reason, frames) in outcome.total().drops.iter() {
+        table.push([Cell::new(reason.name().replace('_', " ")), Cell::new(num::exact(frames))]);
+    }
+    (!table.is_empty()).then_some(table)
+}

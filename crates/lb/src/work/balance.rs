@@ -1,0 +1,150 @@
+//! State of the balancer on one core.
+
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use flowyard_frame::Nanos;
+use flowyard_works::neighbour::{Neighbour, Neighbours, Place};
+
+use super::allowance::Allowance;
+use super::fragments::Fragments;
+use super::hops::{self, Hops};
+use super::hub::Hub;
+use super::leases::Leases;
+use super::locals::Locals;
+use super::way::{Reply, Way};
+use crate::{Conns, Exit, Plan, Timeouts, Turns};
+
+/// The largest number of services.
+const SERVICES: usize = 4096;
+
+/// Settings of a balancer that do not depend on services.
+#[derive(Clone, Debug)]
+pub struct BalanceSettings {
+    /// Capacity of the connection table of each core.
+    pub connections: usize,
+    /// Whether new connections are dropped when the table is full; otherwise the Maglev table decides for each
+    /// of their packets.
+    pub full_drops: bool,
+    /// The most half-open connections of each core; further SYNs get no entry.
+    pub opening_most: usize,
+    /// Idle timeouts of connections.
+    pub timeouts: Timeouts,
+    /// The output port and MAC addresses for replies to clients.
+    pub clients: Exit,
+    /// Source addresses of tunnels and FullNAT connections.
+    pub local: Vec<IpAddr>,
+    /// The output port of frames that belong to no service, by input port; `None` drops them.
+    pub pass: Vec<Option<u16>>,
+    /// MAC and IP addresses of the balancer on each port.
+    pub places: Vec<Place>,
+    /// Lifetime of the resolved MAC address of a next hop.
+    pub neighbour_fresh: Nanos,
+}
+
+/// The balancer of one core.
+pub struct Balance {
+    pub(super) core: usize,
+    pub(super) hub: Arc<Hub>,
+    pub(super) plan: Arc<Plan>,
+    pub(super) hops: Arc<Hops>,
+    pub(super) neighbours: Arc<Neighbours>,
+    /// Whether it takes part in ARP and neighbour discovery.
+    pub(super) speaks: bool,
+    /// The next hop to clients, if its MAC address must be resolved.
+    pub(super) clients: Option<Arc<Neighbour>>,
+    pub(super) turns: Turns,
+    /// The connection table of each core.
+    pub(super) conns: Arc<[Mutex<Conns>]>,
+    /// The way and the hash of the flow, for fragments from clients.
+    pub(super) fragments: Fragments<(Way, u64)>,
+    /// The translation, for fragments from backends.
+    pub(super) answers: Fragments<Reply>,
+    /// Ways of packets from clients, for FullNAT connections in other cores' tables.
+    pub(super) leases: Leases<Way>,
+    /// Translation and backend of replies, for FullNAT connections in other cores' tables.
+    pub(super) answer_leases: Leases<(Reply, u32)>,
+    /// The addresses that were announced; used on the first core only.
+    pub(super) announced: Announced,
+    /// The number of times an existing connection got another backend, over all cores.
+    pub(super) moves: Arc<AtomicU64>,
+    pub(super) locals: Arc<Locals>,
+    pub(super) settings: BalanceSettings,
+    /// The time of the current batch.
+    pub(super) now: Nanos,
+    pub(super) allowance: Allowance,
+    /// The ID of the backend of the current packet, for counting.
+    pub(super) whose: Cell<Option<u32>>,
+}
+
+/// Announcements of addresses.
+#[derive(Default)]
+pub(super) struct Announced {
+    /// The generation of the plan that the addresses were read from.
+    pub(super) generation: Option<u64>,
+    /// The number of announcements of each address, and the earliest time of the next one.
+    pub(super) addrs: BTreeMap<IpAddr, (u8, Nanos)>,
+    /// Whether all announcements were sent.
+    pub(super) done: bool,
+}
+
+impl Balance {
+    /// Creates the balancers of `cores` cores, which use the plans of `hub`.
+    #[must_use]
+    pub fn group(hub: &Arc<Hub>, cores: usize, settings: &BalanceSettings) -> Vec<Self> {
+        let table = |_| Mutex::new(Conns::new(settings.connections, settings.timeouts));
+        let conns: Arc<[Mutex<Conns>]> = (0..cores).map(table).collect();
+        let locals = Arc::new(Locals::new(&settings.local, cores));
+        hub.begin(cores, &conns);
+        let (places, fresh) = (&settings.places, settings.neighbour_fresh);
+        let neighbours = hub.neighbours(|| Neighbours::new(places.clone(), fresh));
+        let clients = hops::neighbour(settings.clients, &neighbours);
+        let moves = Arc::new(AtomicU64::new(0));
+        let one = |core| {
+            let ((plan, hops), mut turns) = (hub.ways(), Plan::turns_for(SERVICES));
+            plan.make_turns(core, &mut turns);
+            Self {
+                core,
+                hub: Arc::clone(hub),
+                plan,
+                hops,
+                neighbours: Arc::clone(&neighbours),
+                speaks: neighbours.speaks(),
+                clients: clients.clone(),
+                turns,
+                conns: Arc::clone(&conns),
+                fragments: Fragments::new(),
+                answers: Fragments::new(),
+                leases: Leases::new(&settings.timeouts),
+                answer_leases: Leases::new(&settings.timeouts),
+                announced: Announced::default(),
+                moves: Arc::clone(&moves),
+                locals: Arc::clone(&locals),
+                settings: settings.clone(),
+                now: 0,
+                allowance: Allowance::default(),
+                whose: Cell::new(None),
+            }
+        };
+        (0..cores).map(one).collect()
+    }
+
+    /// The connection table of a core, locked.
+    pub(super) fn table(&self, core: usize) -> Option<MutexGuard<'_, Conns>> {
+        Some(self.conns.get(core)?.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Takes over the newest plan, if there is a newer one.
+    #[inline]
+    pub(super) fn renew_plan(&mut self) {
+        if self.hub.generation() != self.plan.generation() {
+            (self.plan, self.hops) = self.hub.ways();
+            self.plan.make_turns(self.core, &mut self.turns);
+            self.leases.clear();
+            self.answer_leases.clear();
+        }
+    }
+}

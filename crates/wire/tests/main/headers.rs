@@ -1,0 +1,299 @@
+//! Frames built by hand, for headers that are rare in captures; and published checksums.
+
+use std::net::IpAddr;
+
+use flowyard_testkit::harness::{Need, shared};
+use flowyard_wire::{Fault, Headers, Icmp, LinkType, Net, Next, checksum};
+
+/// Published checksums.
+const VECTORS: &str = "vectors/offload_vectors.json";
+
+flowyard_testkit::tests! {
+    links,
+    snap_and_other_llc,
+    three_tags_and_too_many,
+    pppoe_with_both_protocols,
+    ipv6_extensions_and_the_addresses_in_them,
+    fragments,
+    a_jumbogram_is_bounded_by_its_option,
+    padding_is_not_payload_and_a_zero_total_length_is_open,
+    malformed_and_truncated_are_distinguished,
+    ip_tunnels,
+    gre_with_every_optional_field,
+    udp_tunnels,
+    mpls_guesses_what_it_carries,
+    views,
+    the_crc32c_vectors needs [Need::Shared(VECTORS)],
+}
+
+/// An IPv4 packet around `payload`, with the correct length.
+fn ipv4(proto: u8, payload: &[u8]) -> Vec<u8> {
+    let [high, low] = (20 + payload.len() as u16).to_be_bytes();
+    let head = [0x45, 0xb8, high, low, 0, 0, 0, 0, 64, proto, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2];
+    [&head, payload].concat()
+}
+
+/// An IPv6 packet around `payload`, with the correct length.
+fn ipv6(next: u8, payload: &[u8]) -> Vec<u8> {
+    let [high, low] = (payload.len() as u16).to_be_bytes();
+    let mut head = [0xfd; 40];
+    head[..8].copy_from_slice(&[0x6b, 0x81, 0x23, 0x45, high, low, next, 63]);
+    [&head, payload].concat()
+}
+
+fn udp(dport: u16, payload: &[u8]) -> Vec<u8> {
+    let [high, low] = (8 + payload.len() as u16).to_be_bytes();
+    [&[0x10, 0x00], &dport.to_be_bytes()[..], &[high, low, 0, 0], payload].concat()
+}
+
+fn tcp() -> Vec<u8> {
+    vec![0, 80, 0, 81, 0, 0, 0, 0, 0, 0, 0, 0, 0x50, 0x12, 0, 0, 0, 0, 0, 0]
+}
+
+fn ethernet(eth_type: u16, payload: &[u8]) -> Vec<u8> {
+    [&[2; 12][..], &eth_type.to_be_bytes(), payload].concat()
+}
+
+fn levels(link: LinkType, bytes: &[u8]) -> Vec<Headers> {
+    Headers::levels(link, bytes).collect()
+}
+
+/// The one inner level of a tunnel frame: TCP ports 80 and 81, and this tunnel id.
+fn assert_inner(link: LinkType, bytes: &[u8], id: u32) {
+    let levels = levels(link, bytes);
+    let [outer, inner] = &levels[..] else { panic!("{} levels: {levels:#?}", levels.len()) };
+    assert_eq!((outer.fault, outer.next_id, outer.tunnel_id), (None, id, 0));
+    assert_eq!((inner.fault, inner.tunnel_id), (None, id));
+    assert_eq!((inner.proto, inner.ports, inner.tcp_flags), (6, Some((80, 81)), 0x12));
+    assert_eq!(inner.payload as usize, bytes.len());
+}
+
+fn links() {
+    let packet = ipv4(6, &tcp());
+    let packet6 = ipv6(6, &tcp());
+    let mut cases = vec![
+        (LinkType::RawIp, packet.clone()),
+        (LinkType::RawIp, packet6.clone()),
+        (LinkType::Ipv4, packet.clone()),
+        (LinkType::Ipv6, packet6.clone()),
+        (LinkType::Null, [&[2, 0, 0, 0], &packet[..]].concat()),
+        (LinkType::Null, [&[0, 0, 0, 2], &packet[..]].concat()),
+        (LinkType::Loop, [&[0, 0, 0, 2], &packet[..]].concat()),
+    ];
+    for family in [10, 24, 28, 30] {
+        cases.push((LinkType::Null, [&[family, 0, 0, 0], &packet6[..]].concat()));
+        cases.push((LinkType::Loop, [&[0, 0, 0, family], &packet6[..]].concat()));
+    }
+    let sll = [&[0, 0, 0, 1, 0, 6][..], &[2; 8], &[0x81, 0, 0x60, 7, 8, 0], &packet].concat();
+    let mut sll2 = vec![0x86, 0xdd, 0, 0, 0, 0, 0, 1, 0, 1, 0, 6, 2, 2, 2, 2, 2, 2, 0, 0];
+    sll2.extend(&packet6);
+    cases.extend([(LinkType::LinuxSll, sll), (LinkType::LinuxSll2, sll2)]);
+    for (link, bytes) in cases {
+        let h = Headers::parse(link, &bytes);
+        assert_eq!((h.fault, h.ports, h.eth), (None, Some((80, 81)), None), "{link:?} {bytes:x?}");
+        let tag = if link == LinkType::LinuxSll { vec![7] } else { vec![] };
+        assert_eq!(h.tags.ids().collect::<Vec<_>>(), tag);
+    }
+}
+
+fn snap_and_other_llc() {
+    let snap =
+        |oui: &[u8]| ethernet(60, &[&[0xaa, 0xaa, 3], oui, &[8, 0], &ipv4(6, &tcp())].concat());
+    for oui in [[0, 0, 0], [0, 0, 0xf8]] {
+        let h = Headers::parse(LinkType::Ethernet, &snap(&oui));
+        assert_eq!((h.eth_type, h.ports), (0x0800, Some((80, 81))));
+    }
+    let cisco = Headers::parse(LinkType::Ethernet, &snap(&[0, 0, 0x0c]));
+    assert_eq!((cisco.net, cisco.eth_type, cisco.l3, cisco.fault), (Net::Other, 0, 14, None));
+}
+
+fn three_tags_and_too_many() {
+    let mut payload = vec![0, 1, 0x81, 0, 0, 2, 0x91, 0, 0xe0, 3, 8, 0];
+    payload.extend(ipv4(6, &tcp()));
+    let h = Headers::parse(LinkType::Ethernet, &ethernet(0x88a8, &payload));
+    assert_eq!((h.tags.count, h.ports), (3, Some((80, 81))));
+    assert_eq!(h.tags.tci, [1, 2, 0xe003, 0]);
+    let endless = ethernet(0x8100, &[0, 1, 0x81, 0].repeat(100));
+    let h = Headers::parse(LinkType::Ethernet, &endless);
+    assert_eq!((h.fault, h.tags.count), (Some(Fault::TooManyTags), 16));
+}
+
+fn pppoe_with_both_protocols() {
+    for (protocol, packet) in [(0x21, ipv4(6, &tcp())), (0x57, ipv6(6, &tcp()))] {
+        let session = [&[0x11, 0, 0x12, 0x34, 0, 99, 0, protocol], &packet[..]].concat();
+        let h = Headers::parse(LinkType::Ethernet, &ethernet(0x8864, &session));
+        assert_eq!((h.pppoe, h.ports, h.fault), (Some(0x1234), Some((80, 81)), None));
+    }
+}
+
+fn ipv6_extensions_and_the_addresses_in_them() {
+    let home = [0x33; 16];
+    let care = [0x44; 16];
+    let destination = [&[43, 2, 1, 2, 0, 0, 0xc9, 16][..], &home].concat();
+    let routing = [&[44, 2, 2, 1, 0, 0, 0, 0][..], &care].concat();
+    let atomic = [51, 0, 0, 0, 0, 0, 0, 9];
+    let auth = [&[135, 4, 0, 0][..], &[0; 20]].concat();
+    let mobility = [6, 0, 0, 0, 0, 0, 0, 0];
+    let parts: [&[u8]; 6] = [&destination, &routing, &atomic, &auth, &mobility, &tcp()];
+    let bytes = ipv6(60, &parts.concat());
+    let h = Headers::parse(LinkType::RawIp, &bytes);
+    assert_eq!((h.fault, h.proto, h.ports), (None, 6, Some((80, 81))));
+    assert!(h.fragment.header && !h.fragment.is_fragment());
+    assert_eq!(bytes[h.home_address as usize..][..16], home);
+    assert_eq!(bytes[h.routing2 as usize..][..16], care);
+    assert_eq!((h.tos(&bytes), h.flow_label(&bytes)), (Some(0xb8), Some(0x1_2345)));
+}
+
+fn fragments() {
+    let with = |word: u16, next: u8, rest: &[u8]| {
+        let [high, low] = word.to_be_bytes();
+        ipv6(44, &[&[next, 0, high, low, 0, 0, 0, 9], rest].concat())
+    };
+    let first = Headers::parse(LinkType::RawIp, &with(1, 17, &udp(4789, &[8; 60])));
+    assert_eq!((first.ports, first.next), (Some((0x1000, 4789)), Next::None));
+    assert!(first.fragment.more && first.fragment.is_fragment());
+    let later = Headers::parse(LinkType::RawIp, &with(0x0010, 60, &[1; 8]));
+    assert_eq!((later.proto, later.ports, later.l4, later.payload), (60, None, 48, 48));
+    assert_eq!((later.fragment.offset, later.fault), (16, None));
+}
+
+fn a_jumbogram_is_bounded_by_its_option() {
+    let mut payload = vec![6, 0, 0xc2, 4, 0, 1, 0, 28];
+    payload.extend(tcp());
+    payload.resize(0x1_001c, 7);
+    let mut bytes = ipv6(0, &[]);
+    bytes.extend(&payload);
+    bytes.extend([0xee; 5]);
+    let h = Headers::parse(LinkType::RawIp, &bytes);
+    assert_eq!((h.fault, h.ports), (None, Some((80, 81))));
+    assert_eq!(h.end as usize, bytes.len() - 5);
+    bytes[47] = 0;
+    bytes[45] = 0;
+    assert_eq!(Headers::parse(LinkType::RawIp, &bytes).fault, Some(Fault::BadJumboPayload));
+}
+
+fn padding_is_not_payload_and_a_zero_total_length_is_open() {
+    let mut bytes = ethernet(0x0800, &ipv4(17, &udp(53, b"query")));
+    bytes.resize(60, 0);
+    let h = Headers::parse(LinkType::Ethernet, &bytes);
+    assert_eq!(h.payload(&bytes), b"query");
+    bytes[16..18].fill(0);
+    let h = Headers::parse(LinkType::Ethernet, &bytes);
+    assert_eq!((h.fault, h.payload(&bytes)), (None, &b"query"[..]));
+}
+
+fn malformed_and_truncated_are_distinguished() {
+    let whole = ethernet(0x0800, &ipv4(6, &tcp()));
+    let cut = Headers::parse(LinkType::Ethernet, &whole[..40]);
+    assert_eq!((cut.fault, cut.ports), (Some(Fault::TruncatedTransport), Some((80, 81))));
+    let lying = ethernet(0x0800, &[&ipv4(6, &tcp()[..6]), &tcp()[6..]].concat());
+    let h = Headers::parse(LinkType::Ethernet, &lying);
+    assert_eq!((h.fault, h.ports), (Some(Fault::TransportPastLength), Some((80, 81))));
+    let changed = |at: usize, value: u8| {
+        let mut bytes = whole.clone();
+        bytes[at] = value;
+        Headers::parse(LinkType::Ethernet, &bytes).fault
+    };
+    assert_eq!(changed(14, 0x65), Some(Fault::BadIpVersion));
+    assert_eq!(changed(14, 0x44), Some(Fault::BadIpv4HeaderLength));
+    assert_eq!(changed(17, 0x13), Some(Fault::BadIpv4TotalLength));
+    assert_eq!(changed(46, 0x40), Some(Fault::BadTcpDataOffset));
+    assert_eq!(changed(46, 0x60), Some(Fault::BadTcpDataOffset));
+    assert_eq!(Headers::parse(LinkType::Ethernet, &[]).fault, Some(Fault::Empty));
+}
+
+fn ip_tunnels() {
+    let v4 = ipv4(6, &tcp());
+    let v6 = ipv6(6, &tcp());
+    let frame = ethernet(0x0800, &v4);
+    assert_inner(LinkType::RawIp, &ipv4(4, &v4), 0);
+    assert_inner(LinkType::RawIp, &ipv4(41, &v6), 0);
+    assert_inner(LinkType::RawIp, &ipv6(4, &v4), 0);
+    assert_inner(LinkType::RawIp, &ipv6(41, &v6), 0);
+    assert_inner(LinkType::RawIp, &ipv4(97, &[&[0x30, 0], &frame[..]].concat()), 0);
+    assert_inner(LinkType::RawIp, &ipv6(143, &frame), 0);
+    assert_inner(LinkType::RawIp, &ipv4(137, &[&[0, 1, 1, 64], &v4[..]].concat()), 0);
+}
+
+fn gre_with_every_optional_field() {
+    let v4 = ipv4(6, &tcp());
+    let frame = ethernet(0x0800, &v4);
+    let gre = |header: &[u8], payload: &[u8]| ipv4(47, &[header, payload].concat());
+    let plain = gre(&[0, 0, 8, 0], &v4);
+    assert_inner(LinkType::RawIp, &plain, 0);
+    let all = [0xb0, 0, 0x65, 0x58, 1, 1, 0, 0, 0, 0, 0x12, 0x34, 0, 0, 0, 1];
+    assert_inner(LinkType::RawIp, &gre(&all, &frame), 0x1234);
+    let routed = [0x40, 0, 8, 0, 0, 0, 0, 0, 8, 0, 0, 4, 1, 2, 3, 4, 0, 0, 0, 0];
+    assert_inner(LinkType::RawIp, &gre(&routed, &v4), 0);
+    let ppp = [0x30, 0x81, 0x88, 0x0b, 0, 44, 0, 9, 0, 0, 0, 1, 0, 0, 0, 1, 0xff, 3, 0x21];
+    assert_inner(LinkType::RawIp, &gre(&ppp, &v4), 9);
+    let erspan1 = [0, 0, 0x88, 0xbe];
+    assert_inner(LinkType::RawIp, &gre(&erspan1, &frame), 0);
+    let erspan2 = [0x10, 0, 0x88, 0xbe, 0, 0, 0, 1, 0x10, 1, 0xfc, 0x65, 0, 0, 0, 0];
+    assert_inner(LinkType::RawIp, &gre(&erspan2, &frame), 0x65);
+    let mut erspan3 = vec![0x10, 0, 0x22, 0xeb, 0, 0, 0, 1, 0x20, 1, 0xfc, 0x66];
+    erspan3.extend([0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0]);
+    assert_inner(LinkType::RawIp, &gre(&erspan3, &frame), 0x66);
+    let h = Headers::parse(LinkType::RawIp, &gre(&[0, 5, 8, 0], &v4));
+    assert_eq!(h.fault, Some(Fault::BadGreVersion));
+}
+
+fn udp_tunnels() {
+    let v4 = ipv4(6, &tcp());
+    let v6 = ipv6(6, &tcp());
+    let frame = ethernet(0x0800, &v4);
+    let over = |port: u16, header: &[u8], payload: &[u8]| {
+        ipv4(17, &udp(port, &[header, payload].concat()))
+    };
+    let vxlan = [8, 0, 0, 0, 0, 1, 2, 0];
+    assert_inner(LinkType::RawIp, &over(4789, &vxlan, &frame), 0x0102);
+    assert_inner(LinkType::RawIp, &over(8472, &vxlan, &frame), 0x0102);
+    assert_inner(LinkType::RawIp, &over(4790, &[0x0c, 0, 0, 3, 0, 1, 2, 0], &frame), 0x0102);
+    assert_inner(LinkType::RawIp, &over(4790, &[0x0c, 0, 0, 2, 0, 1, 2, 0], &v6), 0x0102);
+    let geneve = [1, 0, 0x65, 0x58, 0xff, 0xff, 0xff, 0, 1, 2, 3, 4];
+    assert_inner(LinkType::RawIp, &over(6081, &geneve, &frame), 0xff_ffff);
+    let gtp = [0x30, 255, 0, 40, 1, 2, 3, 4];
+    assert_inner(LinkType::RawIp, &over(2152, &gtp, &v4), 0x0102_0304);
+    let extended = [0x34, 255, 0, 48, 0, 0, 0, 5, 0, 0, 0, 0x85, 1, 0, 9, 0];
+    assert_inner(LinkType::RawIp, &over(2152, &extended, &v6), 5);
+    let echo = over(2152, &[0x32, 1, 0, 4, 0, 0, 0, 0, 0, 1, 0, 0], &[]);
+    assert_eq!(levels(LinkType::RawIp, &echo).len(), 1, "only a T-PDU has a packet");
+    let dns = over(4789, &[0, 0, 0, 0], &[]);
+    assert_eq!(levels(LinkType::RawIp, &dns)[0].fault, None, "a port is only a habit");
+}
+
+fn mpls_guesses_what_it_carries() {
+    let v4 = ipv4(6, &tcp());
+    let frame = ethernet(0x0800, &v4);
+    let stack = [0, 1, 0x00, 64, 0, 2, 0x01, 64];
+    let h = Headers::parse(LinkType::Ethernet, &ethernet(0x8847, &[&stack, &v4[..]].concat()));
+    assert_eq!((h.labels.count, h.ports, h.eth_type), (2, Some((80, 81)), 0x8847));
+    assert_eq!(h.labels.ids().collect::<Vec<_>>(), [16, 32]);
+    let word = ethernet(0x8847, &[&stack[..], &[0; 4], &frame].concat());
+    assert_inner(LinkType::Ethernet, &word, 0);
+    assert_inner(LinkType::Ethernet, &ethernet(0x8848, &[&stack, &frame[..]].concat()), 0);
+}
+
+fn views() {
+    let bytes = ethernet(0x0800, &ipv4(1, &[3, 4, 0, 0, 0, 0, 0, 0]));
+    let h = Headers::parse(LinkType::Ethernet, &bytes);
+    assert_eq!(h.icmp(&bytes), Some(Icmp { kind: 3, code: 4 }));
+    assert_eq!((h.ttl(&bytes), h.tos(&bytes)), (Some(64), Some(0xb8)));
+    assert_eq!(h.src_ip(&bytes), "10.0.0.1".parse::<IpAddr>().ok());
+    assert_eq!(h.dst_ip(&bytes), "10.0.0.2".parse::<IpAddr>().ok());
+    assert_eq!((h.eth_dst(&bytes), h.eth_src(&bytes)), (Some(&[2; 6]), Some(&[2; 6])));
+}
+
+fn the_crc32c_vectors() {
+    let text = std::fs::read(shared(VECTORS)).expect("vectors");
+    let json: serde_json::Value = serde_json::from_slice(&text).expect("JSON");
+    let vectors = json["crc32c"]["vectors"].as_array().expect("a list");
+    for vector in vectors {
+        let hex = vector["hex"].as_str().expect("hex");
+        let byte = |at: usize| u8::from_str_radix(&hex[at..at + 2], 16).expect("hex");
+        let bytes: Vec<u8> = (0..hex.len()).step_by(2).map(byte).collect();
+        let crc = format!("{:08x}", checksum::crc32c(&[&bytes]));
+        assert_eq!(vector["crc"], crc, "{}", vector["src"]);
+    }
+    assert!(vectors.len() >= 6);
+}

@@ -1,0 +1,19 @@
+//! The parser: against another parser and tshark, on frames built by hand, and on arbitrary bytes.
+
+use flowyard_testkit::harness;
+
+mod etherparse;
+mod headers;
+mod oracle;
+mod robust;
+
+flowyard_testkit::tests! {
+    mod etherparse,
+    mod headers,
+    mod oracle,
+    mod robust,
+}
+
+fn main() -> std::process::ExitCode {
+    harness::run(tests())
+}

@@ -1,0 +1,27 @@
+//! Control planes: the halves of works that are not on a core.
+//!
+//! Thread-safety: shared by all threads.
+
+use std::any::Any;
+use std::sync::Arc;
+
+use flowyard_frame::Nanos;
+
+use crate::mail::Mail;
+
+/// The half of a work that is shared by all cores and controlled by other threads.
+pub trait ControlPlane: Any + Send + Sync {
+    /// Called once, when an engine with this control plane is built: `mail` reaches its cores.
+    fn connect(&self, _mail: &Mail) {}
+
+    /// Continues what takes time; called from time to time by the thread that runs the engine.
+    fn tick(&self, _now: Nanos) {}
+}
+
+/// The control plane of type `T` among `all`.
+pub(crate) fn find_control<T: ControlPlane>(all: &[Arc<dyn ControlPlane>]) -> Option<Arc<T>> {
+    all.iter().find_map(|control| {
+        let any: Arc<dyn Any + Send + Sync> = Arc::<dyn ControlPlane>::clone(control);
+        any.downcast().ok()
+    })
+}
