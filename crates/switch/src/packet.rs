@@ -17,7 +17,7 @@ use flowyard_openflow::oxm::VID_PRESENT;
 use flowyard_wire::edit::tags;
 
 use crate::key::Key;
-use crate::parse::{self, Layout, Net, u16_at, u32_at};
+use crate::parse::{self, Layout, Net, u32_at};
 
 mod fields;
 
@@ -61,12 +61,7 @@ impl<'a> Packet<'a> {
     }
 
     /// A received frame that was parsed before.
-    pub(crate) const fn parsed(
-        frame: &'a [u8],
-        key: Key,
-        layout: Layout,
-        buffer: Vec<u8>,
-    ) -> Self {
+    pub(crate) const fn parsed(frame: &'a [u8], key: Key, layout: Layout, buffer: Vec<u8>) -> Self {
         Self { frame, buffer, is_changed: false, key, layout, kept: None }
     }
 
@@ -142,7 +137,7 @@ impl<'a> Packet<'a> {
 
     /// The tag control information of the outermost tag; 0 without a tag.
     fn tci(&self) -> u16 {
-        if self.layout.tagged { u16_at(self.bytes(), tags::AT + 2).unwrap_or(0) } else { 0 }
+        tags::outermost(self.bytes()).unwrap_or(0)
     }
 
     /// The new tag has the control information of the tag that was outermost.
@@ -169,9 +164,7 @@ impl<'a> Packet<'a> {
         if !self.layout.tagged {
             self.push_vlan(0x8100)?;
         }
-        if self.layout.tagged {
-            let tci = self.tci() & !mask | tci & mask;
-            self.own()[tags::AT + 2..tags::AT + 4].copy_from_slice(&tci.to_be_bytes());
+        if let Some(tci) = tags::set_outermost(self.own(), mask, tci) {
             self.key.set(Field::VlanVid, u128::from(tci & 0xfff) | VID_PRESENT);
             self.key.set(Field::VlanPcp, (tci >> 13).into());
         }

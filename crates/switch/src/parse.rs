@@ -14,6 +14,7 @@
 
 use flowyard_openflow::Field;
 use flowyard_openflow::oxm::VID_PRESENT;
+use flowyard_wire::edit::tags;
 
 use crate::key::Key;
 
@@ -91,38 +92,27 @@ fn number(bytes: &[u8], at: usize, len: usize) -> Option<u128> {
     Some(bytes.iter().fold(0, |sum, byte| sum << 8 | u128::from(*byte)))
 }
 
-pub(crate) const fn is_vlan(kind: u16) -> bool {
-    matches!(kind, 0x8100 | 0x88a8 | 0x9100)
-}
-
 /// The fields of `bytes`, an Ethernet frame, added to those that `key` has.
 pub(crate) fn parse(bytes: &[u8], key: &mut Key) -> Layout {
     let mut layout = Layout::default();
     let Some(head) = bytes.first_chunk::<14>() else { return layout };
     let mac = |at: usize| (0..6).fold(0, |sum, i| sum << 8 | u64::from(head[at + i]));
-    let mut kind = u16::from_be_bytes([head[12], head[13]]);
     let present = 1 << Field::EthDst as u8 | 1 << Field::EthSrc as u8;
     key.0[0] |= present;
     key.0[4] = mac(0) << 16;
     key.0[5] = mac(6) << 16;
-    let mut at = 12;
-    if is_vlan(kind) {
-        let Some(tci) = u16_at(bytes, 14) else { return layout };
+    if let Some(tci) = tags::outermost(bytes) {
         layout.tagged = true;
         key.set(Field::VlanVid, u128::from(tci & 0xfff) | VID_PRESENT);
         key.set(Field::VlanPcp, (tci >> 13).into());
-        while is_vlan(kind) {
-            at += 4;
-            let Some(next) = u16_at(bytes, at) else { return layout };
-            kind = next;
-        }
     }
-    (layout.type_at, layout.l3) = (at, at + 2);
+    let Some((mut kind, at)) = tags::ether_type(bytes) else { return layout };
+    (layout.type_at, layout.l3) = (at - 2, at);
     if kind < 0x600 {
         // IEEE 802.3: a length. Behind a SNAP header without organisation is an EtherType.
-        kind = match bytes.get(at + 2..at + 10) {
+        kind = match bytes.get(at..at + 8) {
             Some(&[0xaa, 0xaa, 3, 0, 0, 0, high, low]) => {
-                (layout.type_at, layout.l3) = (at + 8, at + 10);
+                (layout.type_at, layout.l3) = (at + 6, at + 8);
                 u16::from_be_bytes([high, low])
             }
             _ => 0x05ff,

@@ -14,11 +14,12 @@ use flowyard_openflow::change::{Group, Punt};
 use flowyard_openflow::flow::InReason;
 use flowyard_openflow::group::{Bucket, GroupType, METER_CONTROLLER};
 use flowyard_openflow::port::{Port, reserved};
+use flowyard_wire::edit::tags;
 
 use crate::effects::{Effects, Reason, Seen};
 use crate::key::{Key, WORDS};
 use crate::meter::{Metering, Shared, Verdict};
-use crate::packet::{Fault, Packet, vlan};
+use crate::packet::{Fault, Packet};
 use crate::set::ActionSet;
 
 /// `OFPPC_*` and `OFPPS_*`.
@@ -230,8 +231,8 @@ impl World {
             Action::SetField(oxm) => packet.set(oxm)?,
             Action::PushPbb(kind) => packet.push_pbb(*kind)?,
             Action::PopPbb => packet.pop_pbb(),
-            Action::SetVlanVid(vid) => packet.tag(*vid, 0xfff)?,
-            Action::SetVlanPcp(pcp) => packet.tag(u16::from(*pcp) << 13, 0xe000)?,
+            Action::SetVlanVid(vid) => packet.set_tag(*vid, 0xfff)?,
+            Action::SetVlanPcp(pcp) => packet.set_tag(u16::from(*pcp) << 13, 0xe000)?,
             Action::SetTpSrc(port) => packet.set_transport(false, *port)?,
             Action::SetTpDst(port) => packet.set_transport(true, *port)?,
             // The agent refuses them.
@@ -318,7 +319,8 @@ impl World {
         let bytes = packet.bytes();
         let Some(head) = bytes.first_chunk::<12>() else { return };
         let mac = |at: usize| -> [u8; 6] { std::array::from_fn(|i| head[at + i]) };
-        let (dst, src, vlan) = (mac(0), mac(6), vlan(bytes));
+        let (dst, src, vlan) =
+            (mac(0), mac(6), tags::outermost(bytes).map_or(0, |tci| tci & 0xfff));
         // Addresses 01:80:C2:00:00:00 to :0F are for the other end of the link (802.1Q, 8.6.3).
         if matches!(dst, [1, 0x80, 0xc2, 0, 0, 0..=15]) {
             return out.because(Reason::Filtered);
@@ -412,7 +414,7 @@ impl World {
             // What branches off bytes that are ours is ours: nobody else has them.
             let from = Origin { owned: from.owned || !packet.is_same(), ..from };
             self.act_set(&grouping.sets[at], &mut branch, &from, out);
-            let buffer = branch.into_room();
+            let buffer = branch.into_buffer();
             self.give(buffer);
         }
         // It may have been removed meanwhile only by a change, and those come between frames.

@@ -53,9 +53,9 @@ impl Datapath {
         {
             return;
         }
-        let room = self.world.buffer();
+        let buffer = self.world.buffer();
         let (key, layout) = (self.ahead.keys[place], self.ahead.layouts[place]);
-        let mut packet = Packet::parsed(frame, key, layout, room);
+        let mut packet = Packet::parsed(frame, key, layout, buffer);
         if let Some(path) = known {
             self.totals.cached += 1;
             self.replay(path, mapped, &mut packet, now, out);
@@ -72,8 +72,8 @@ impl Datapath {
         if out.sent.is_empty() {
             out.because(Reason::NoOutput);
         }
-        let room = packet.into_room();
-        self.world.give(room);
+        let buffer = packet.into_buffer();
+        self.world.give(buffer);
     }
 
     /// By the port mapping, if the path has but one flow.
@@ -199,28 +199,28 @@ impl Datapath {
 
     /// A controller's frame.
     pub(super) fn send(&mut self, message: &PacketOut, now: u64, out: &mut Effects) {
-        let room = self.world.buffer();
+        let buffer = self.world.buffer();
         let key = Arrival::by(message.in_port).key();
-        let mut packet = Packet::new(&message.data, key, room);
+        let mut packet = Packet::new(&message.data, key, buffer);
         let reason = InReason::PacketOut;
         let mut origin =
             Origin { reason, table: 0xff, cookie: u64::MAX, now, queue: 0, owned: true };
         for action in &message.actions {
             if let Action::Output { port: reserved::TABLE, .. } = action {
                 let mut path = std::mem::take(&mut self.path);
-                let room = self.world.buffer();
-                let mut branch = packet.branch(room);
+                let buffer = self.world.buffer();
+                let mut branch = packet.branch(buffer);
                 self.walk(&mut branch, now, true, None, &mut path, out);
-                let room = branch.into_room();
-                self.world.give(room);
+                let buffer = branch.into_buffer();
+                self.world.give(buffer);
                 self.path = path;
             } else if let Err(fault) = self.world.act(action, &mut packet, &mut origin, out) {
                 self.world.fault(fault, &packet, &origin, out);
                 break;
             }
         }
-        let room = packet.into_room();
-        self.world.give(room);
+        let buffer = packet.into_buffer();
+        self.world.give(buffer);
     }
 }
 

@@ -137,7 +137,8 @@ impl Packet<'_> {
         let packet = edit::Packet::from(self.layout);
         let bytes = self.own();
         if net == Net::Ipv4 {
-            edit::replace(bytes, l3 + 8, [bytes[l3 + 8], protocol], l3 + 10);
+            let ttl = bytes[l3 + 8];
+            edit::replace(bytes, l3 + 8, [ttl, protocol], l3 + 10);
         } else {
             bytes[next_at] = protocol;
         }
