@@ -112,6 +112,12 @@ impl Key {
         }
     }
 
+    /// Writes the bits of `mask` in the metadata.
+    pub(crate) fn write_metadata(&mut self, value: u64, mask: u64) {
+        let old = self.bits(Field::Metadata) as u64;
+        self.set(Field::Metadata, (old & !mask | value & mask).into());
+    }
+
     /// Every field that the frame has, with its value.
     pub fn fields(&self) -> impl Iterator<Item = (Field, u128)> + '_ {
         Field::ALL.iter().filter(|field| self.has(**field)).map(|field| (*field, self.bits(*field)))

@@ -86,7 +86,7 @@ impl Watch {
     }
 
     /// While paused: the frames of the last sample that was looked up, and its hits.
-    pub(crate) fn rests(&self) -> Option<(u32, u32)> {
+    pub(crate) fn pause(&self) -> Option<(u32, u32)> {
         self.rests.then_some(self.last)
     }
 }

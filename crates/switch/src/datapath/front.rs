@@ -172,10 +172,7 @@ fn passes(instructions: &[Instruction], key: &mut Key) -> Option<Option<u8>> {
     for instruction in instructions {
         match instruction {
             Instruction::GotoTable(table) => next = Some(*table),
-            Instruction::WriteMetadata { value, mask } => {
-                let old = key.bits(Field::Metadata) as u64;
-                key.set(Field::Metadata, (old & !mask | value & mask).into());
-            }
+            Instruction::WriteMetadata { value, mask } => key.write_metadata(*value, *mask),
             Instruction::ApplyActions(list) if list.iter().all(is_output) => {}
             Instruction::WriteActions(list) if list.iter().all(is_output) => {
                 for action in list {

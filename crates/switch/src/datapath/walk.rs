@@ -287,10 +287,7 @@ fn step(
     for instruction in instructions() {
         match instruction {
             Instruction::WriteActions(list) => list.iter().for_each(|action| set.write(action)),
-            Instruction::WriteMetadata { value, mask } => {
-                let old = packet.key.bits(Field::Metadata) as u64;
-                packet.key.set(Field::Metadata, (old & !mask | value & mask).into());
-            }
+            Instruction::WriteMetadata { value, mask } => packet.key.write_metadata(*value, *mask),
             Instruction::GotoTable(table) => next = Next::Table(*table),
             _ => {}
         }
