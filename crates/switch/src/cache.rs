@@ -230,11 +230,11 @@ impl Cache {
         core: usize,
     ) {
         found.fill(None);
-        if !self.is_on() || self.watch.passes(keys.len() as u32) {
+        if !self.is_on() || self.watch.skips(keys.len() as u32) {
             return spots.fill(None); // at rest, most batches end here
         }
         for (key, spot) in keys.iter().zip(spots.iter_mut()) {
-            *spot = self.watch.asks().then(|| Spot(self.words.hash(&key.0, &self.seeds)));
+            *spot = self.watch.looks().then(|| Spot(self.words.hash(&key.0, &self.seeds)));
         }
         if self.entries.is_empty() {
             return self.watch.hits(0);

@@ -254,7 +254,7 @@ impl Datapath {
         if std::mem::take(&mut self.cache.wrapped) {
             self.mapping.clear();
         }
-        self.mapping.wake();
+        self.mapping.resume();
         self.in_force = number;
     }
 
@@ -311,7 +311,7 @@ impl Datapath {
     pub fn ready(&mut self) {
         self.is_ready = true;
         self.cache.reserve(self.flows.len());
-        self.mapping.tell_apart(&flat(self.cache.mask()));
+        self.mapping.set_mask(&flat(self.cache.mask()));
         // Few tuples, and rules that stay in a core's own memory: then an entry in front of them pays as long as it
         // is in that memory, too, and not beyond.
         let sums = self.tables.iter().map(|table| (table.tuples(), table.len()));

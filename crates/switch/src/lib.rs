@@ -22,6 +22,7 @@ mod mapping;
 mod meter;
 mod packet;
 mod parse;
+mod pause;
 mod set;
 mod why;
 mod work;

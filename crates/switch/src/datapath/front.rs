@@ -36,7 +36,7 @@ impl Datapath {
         if !self.is_ready {
             self.ready();
         }
-        if !self.mapping.asks(lanes.count()) {
+        if !self.mapping.looks(lanes.count()) {
             return Lanes::NONE;
         }
         let before = batch.actions;
@@ -51,7 +51,7 @@ impl Datapath {
                 batch.actions[lane] = before[lane];
             }
         }
-        self.mapping.hit(alive.count());
+        self.mapping.hits(alive.count());
         self.count_mapped(batch, alive, now);
         let pays = self.mapping.len() < HOT || !self.is_light;
         for lane in lanes.without(alive) {
