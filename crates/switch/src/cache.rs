@@ -1,26 +1,25 @@
-//! Cache: exact flows in front of the tables, and what they come to.
+//! Cache: stores the results of the tables by exact flow.
 //!
 //! ```text
-//!   key, the bits that any rule looks at ──hash──> [ tag tag tag tag ]      a line for four sets
-//!                                                         └──> path, key    a line
-//!                                                                └──> ends: generation, port, counts
+//!   key, the bits that any rule compares ──hash──> [ tag tag tag tag ]      a cache line has four sets
+//!                                                         └──> path, key    a cache line
+//!                                                                └──> Fast: generation, port, counters
 //! ```
 //!
-//! One mask for all: every bit that a rule of any table looks at. Two frames that agree in those meet
-//! the same rules, so a cached key proves the whole rule. One probe, whatever rules there are; many
-//! flows share a path, and a flow that is met alone has its path's number by its own.
+//! All keys have one mask: every bit that a rule of any table compares. Two frames that agree in these bits match
+//! the same rules. So a lookup is one probe, however many rules there are. Many entries share a path; a path of one
+//! flow is found by the flow's number.
 //!
-//! Keys of a batch are found in stages, so that the processor waits for the memory of all at once.
+//! Keys of a batch are looked up in stages, so that the processor waits for the memory of all at once.
 //!
-//! When a rule comes, the paths that it could take frames from are dead from then on; when one goes,
-//! its own paths. A dead path is a miss for every flow that has it. When a rule looks at bits that none
-//! looked at before, everything is forgotten.
+//! A new rule ends the paths whose frames it could match, and a rule that is removed ends its own paths. An entry
+//! with a path that has ended is a miss. If a rule compares bits that no rule compared before, the cache is cleared.
 //!
-//! Where asking does not pay, the cache rests: see [`Watch`].
+//! While lookups do not pay, they are paused: see [`Watch`].
 //!
-//! Invariants: an entry whose generation is its path's says what the tables say; nothing is allocated for a frame,
-//! but for a path of more than eight flows that is new, and where there are more paths than flows.
-//! Thread-safety: one core's.
+//! Invariants: an entry whose generation is its path's has the result that the tables give; a frame allocates
+//! memory only for a new path of more than eight flows, and while there are more paths than flows.
+//! Thread-safety: owned by one core.
 
 use std::collections::HashMap;
 use std::hint::black_box;
@@ -40,25 +39,25 @@ pub(crate) use watch::Watch;
 
 /// Entries of a set.
 const WAYS: usize = 4;
-/// Paths that a new rule is compared with; where there are more, all of them are forgotten.
+/// The greatest number of paths that a new rule is compared with; if there are more, all of them end.
 const COMPARED: usize = 1024;
-/// Where a set is full, one of N misses takes a place.
+/// When a set is full, one of N misses replaces an entry.
 const REPLACE: u32 = 16;
 /// Words of a line.
 const LINE: usize = 8;
 const NONE: u32 = u32::MAX;
 
-/// The flows that a frame meets, and where none matches.
+/// The flows that a frame matches, and the table in which none matches.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub(crate) struct Path {
     /// By number.
     pub(crate) flows: SmallVec<[u32; 8]>,
-    /// The table that has no answer.
+    /// The table in which no flow matches, if there is one.
     pub(crate) miss: Option<u8>,
 }
 
 impl Path {
-    /// The flow that is met alone.
+    /// The flow of a path with only one flow.
     fn only(&self) -> Option<u32> {
         match self.flows[..] {
             [flow] if self.miss.is_none() => Some(flow),
@@ -67,15 +66,15 @@ impl Path {
     }
 }
 
-/// What a path comes to, if it does nothing but put out.
+/// The result of a path that only sends frames to a port.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Ends {
     pub(crate) port: Option<u32>,
-    /// Of the flow that is met alone: its table and its counters.
+    /// If the path has only one flow: its table and its counters.
     pub(crate) only: Option<(u8, Arc<[Counts]>)>,
 }
 
-/// What a frame of the port mapping needs of its path: one line.
+/// The data of a path that a frame of the port mapping needs, in one cache line.
 #[derive(Debug)]
 #[repr(align(64))]
 pub(crate) struct Fast {
@@ -89,7 +88,7 @@ pub(crate) struct Fast {
 #[derive(Debug)]
 struct Known {
     path: Path,
-    /// Where in `live` it stands; `NONE` once it is dead.
+    /// Its index in `live`; `NONE` if the path has ended.
     at: u32,
 }
 
@@ -105,36 +104,36 @@ pub(crate) struct Cache {
     seeds: [u64; WORDS],
     /// Sets; a power of two, or none.
     sets: usize,
-    /// By entry: a part of the hash; 0 is free.
+    /// A part of the hash of each entry; 0 if the entry is free.
     tags: Vec<[u32; WAYS]>,
-    /// Those that are not free.
+    /// Number of entries that are not free.
     taken: usize,
-    /// By entry: the path's number and generation, then the words of the key.
+    /// Of each entry: the number and the generation of its path, then the words of the key.
     entries: Vec<Line>,
-    /// Of an entry.
+    /// Cache lines of an entry.
     lines: usize,
     fast: Vec<Fast>,
     paths: Vec<Known>,
     live: Vec<u32>,
     free: Vec<u32>,
-    /// The path of a flow that is met alone, by flow.
+    /// The path that has only this flow, by flow.
     only: Vec<u32>,
-    /// Those of other paths.
+    /// The numbers of all other paths.
     numbers: HashMap<Path, u32>,
     clock: u32,
-    /// Flows, and the hits of their paths that are dead.
+    /// Flows, and the hits of their paths that have ended.
     retired: Vec<(u32, (u64, u64))>,
-    /// The lower half of a path's generation has been all numbers: who kept halves must forget them.
+    /// The lower half of a path's generation wrapped around; entries that store it must be cleared.
     pub(crate) wrapped: bool,
     pub(crate) watch: Watch,
 }
 
-/// Where a key would stand.
+/// Where a key would be stored.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Spot(u64);
 
 impl Cache {
-    /// Room for about `entries` flows; none caches nothing.
+    /// A cache for about `entries` flows; with 0 it is off.
     pub(crate) fn new(entries: usize, seed: u64) -> Self {
         let sets = if entries == 0 { 0 } else { entries.div_ceil(WAYS).next_power_of_two() };
         Self {
@@ -159,12 +158,12 @@ impl Cache {
         }
     }
 
-    /// All the bits that rules look at.
+    /// All bits that rules compare.
     pub(crate) const fn mask(&self) -> &Key {
         &self.mask
     }
 
-    /// How many entries it has, dead ones among them.
+    /// Number of entries, including those whose path has ended.
     pub(crate) const fn taken(&self) -> usize {
         self.taken
     }
@@ -175,7 +174,8 @@ impl Cache {
         (number, self.fast[number as usize].generation)
     }
 
-    /// Whether a path with this lower half of its generation is alive; the counters of the flow that it meets alone.
+    /// The counters of the path's only flow, if the path is still that with this lower half of the generation.
+    /// They are empty if the path has several flows.
     #[inline]
     pub(crate) fn alive(&self, path: u32, half: u16) -> Option<&[Counts]> {
         let fast = self.fast.get(path as usize).filter(|fast| fast.generation as u16 == half)?;
@@ -205,7 +205,7 @@ impl Cache {
         known.is_some_and(|known| known.generation == (entry >> 32) as u32)
     }
 
-    /// Where a key stands, live or dead.
+    /// The entry of a key, also if its path has ended.
     #[inline]
     fn entry(&self, key: &Key, spot: Spot) -> Option<usize> {
         let (set, tag) = self.place(spot);
@@ -213,15 +213,15 @@ impl Cache {
         (0..WAYS).find(|way| self.tags[set][*way] == tag && self.is_key(at(*way), key)).map(at)
     }
 
-    /// Whether there is an entry in force for a key.
+    /// Whether there is a valid entry for a key.
     pub(crate) fn knows(&self, key: &Key) -> bool {
         let spot = Spot(self.words.hash(&key.0, &self.seeds));
         let at = if self.entries.is_empty() { None } else { self.entry(key, spot) };
         at.is_some_and(|at| self.live(self.entries[at].0[0]))
     }
 
-    /// For each key: where it would stand, if the cache is to be asked at all, and its path, if that is
-    /// known. Counters of `core` are brought near.
+    /// Looks up each key: where it would be stored, unless lookups are paused, and its path, if it hits. The
+    /// counters of `core` are prefetched.
     pub(crate) fn find(
         &mut self,
         keys: &[Key],
@@ -230,11 +230,11 @@ impl Cache {
         core: usize,
     ) {
         found.fill(None);
-        if !self.is_on() || self.watch.passes(keys.len() as u32) {
-            return spots.fill(None); // at rest, most batches end here
+        if !self.is_on() || self.watch.skips(keys.len() as u32) {
+            return spots.fill(None); // during a pause, most batches end here
         }
         for (key, spot) in keys.iter().zip(spots.iter_mut()) {
-            *spot = self.watch.asks().then(|| Spot(self.words.hash(&key.0, &self.seeds)));
+            *spot = self.watch.looks().then(|| Spot(self.words.hash(&key.0, &self.seeds)));
         }
         if self.entries.is_empty() {
             return self.watch.hits(0);
@@ -250,7 +250,7 @@ impl Cache {
             let (Some(at), Some(spot)) = (*found, *spot) else { continue };
             let mut at = at as usize * self.lines;
             if !self.is_key(at, key) {
-                // Another key of the same tag: seldom.
+                // Another key with the same tag, which is rare.
                 let Some(other) = self.entry(key, spot) else {
                     *found = None;
                     continue;
@@ -274,7 +274,7 @@ impl Cache {
         &self.paths[path as usize].path
     }
 
-    /// The port, where a path does nothing but put out.
+    /// The port of a path that only sends frames to a port.
     #[inline]
     pub(crate) fn port(&self, path: u32) -> Option<u32> {
         Some(self.fast[path as usize].port).filter(|port| *port != NONE)
@@ -291,17 +291,17 @@ impl Cache {
         number.map_or((0, 0), |number| self.fast[*number as usize].hits)
     }
 
-    /// Takes the hits of paths that are dead now, by flow.
+    /// Takes the hits of paths that have ended, by flow.
     pub(crate) fn retired(&mut self) -> std::vec::Drain<'_, (u32, (u64, u64))> {
         self.retired.drain(..)
     }
 
-    /// How many paths are live.
+    /// Number of paths that have not ended.
     pub(crate) const fn paths(&self) -> usize {
         self.live.len()
     }
 
-    /// Makes room for as many paths as there are flows: most meet one alone.
+    /// Allocates as many paths as there are flows, because most paths have only one.
     pub(crate) fn reserve(&mut self, flows: usize) {
         if !self.is_on() {
             return;
@@ -312,15 +312,16 @@ impl Cache {
         if self.only.len() >= flows {
             return;
         }
-        let room = flows.next_power_of_two().max(64);
-        self.only.resize(room, NONE);
-        self.fast.reserve(room - self.fast.len().min(room));
-        self.paths.reserve(room - self.paths.len().min(room));
-        self.live.reserve(room - self.live.len().min(room));
-        self.numbers.reserve(room - self.numbers.len().min(room));
+        let capacity = flows.next_power_of_two().max(64);
+        self.only.resize(capacity, NONE);
+        self.fast.reserve(capacity - self.fast.len().min(capacity));
+        self.paths.reserve(capacity - self.paths.len().min(capacity));
+        self.live.reserve(capacity - self.live.len().min(capacity));
+        self.numbers.reserve(capacity - self.numbers.len().min(capacity));
     }
 
-    /// Keeps that frames with this key go this path. Whether it took a place that no live one had.
+    /// Stores the path of frames with this key. Returns whether it took a free entry, or one whose path had
+    /// ended.
     pub(crate) fn put(
         &mut self,
         key: &Key,
@@ -415,25 +416,26 @@ impl Cache {
         for at in (0..self.live.len()).rev() {
             let number = self.live[at];
             if dead(&self.paths[number as usize].path) {
-                self.kill(number); // the last one takes its place, and was looked at
+                self.kill(number); // the last path takes its place, and was checked before
             }
         }
     }
 
-    /// Forgets every flow.
+    /// Ends every path.
     pub(crate) fn clear(&mut self) {
         self.kill_if(|_| true);
     }
 
-    /// A rule comes to a table: `takes(flow)` says whether it could take frames from that flow.
+    /// Ends the paths that a new rule of a table could change. `takes(flow)` says whether the rule could match
+    /// frames that matched that flow before.
     pub(crate) fn rule(&mut self, table: u8, pattern: &Pattern, takes: impl Fn(u32) -> bool) {
         if !self.is_on() {
-            return; // and nobody asks for the mask
+            return; // nothing uses the mask
         }
         let mut mask = self.mask;
         mask.or(&pattern.mask);
         if mask.bits(Field::VlanVid) != 0 {
-            // What sets a VLAN id asks whether there is a tag.
+            // Setting a VLAN id depends on whether there is a tag.
             mask.write(Field::VlanVid, VID_PRESENT, VID_PRESENT);
         }
         if mask != self.mask {
@@ -451,7 +453,7 @@ impl Cache {
         self.kill_if(|path| path.miss == Some(table) || path.flows.iter().any(|f| takes(*f)));
     }
 
-    /// A flow is gone.
+    /// Ends the paths of a flow that was removed.
     pub(crate) fn gone(&mut self, flow: u32) {
         if self.live.len() > COMPARED {
             return self.clear();

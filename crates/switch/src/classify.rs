@@ -1,15 +1,16 @@
-//! Classifier: which rule of a table answers a key.
+//! Classifier: finds the rule of a table that matches a key.
 //!
-//! The matching is [`TupleSpace`], of `flowyard-flow`. This file says under which masks the rules
-//! of an OpenFlow table share a tuple, see [`coarse`] and [`fine`], and has the four ways to look
-//! up that can be configured.
+//! The matching is done by [`TupleSpace`] of `flowyard-flow`. This module chooses the masks under which
+//! the rules of an OpenFlow table share a tuple, see [`coarse`] and [`fine`], and offers four kinds of
+//! lookup.
 //!
-//! A lookup costs at most [`TUPLES`] + 1 probes, whatever rules there are: when that many tuples
-//! exist, new rules share existing tuples although more rules are then compared.
+//! A merged lookup costs at most [`TUPLES`] + 1 probes, whatever the rules are: when there are [`TUPLES`]
+//! tuples, new rules share existing tuples, although more rules are then compared.
 //!
-//! [`Lookup::Linear`] and [`Lookup::Hash`] are the two tables of the first OpenFlow switches, which
-//! the KTH paper compares with: the same code with one tuple that hashes nothing, and with one more
-//! for the rules that have the first rule's mask. [`Lookup::Space`] is plain tuple space search.
+//! [`Lookup::Linear`] and [`Lookup::Hash`] are the two tables of the first OpenFlow switches, with which
+//! the KTH paper compares. They use the same code: the first has only the tuple that hashes nothing, the
+//! second also has one for the rules with the first rule's mask. [`Lookup::Space`] is plain tuple space
+//! search.
 //!
 //! Thread-safety: plain data; lookup takes `&self`.
 
@@ -19,7 +20,7 @@ use flowyard_openflow::Field;
 
 use crate::key::{Key, Pattern, WORDS};
 
-/// The most tuples, apart from the one that hashes nothing.
+/// The greatest number of tuples, without the one that hashes nothing.
 pub const TUPLES: usize = 64;
 
 /// How a table looks up.
@@ -79,8 +80,8 @@ impl Classifier {
         self.space.tuples()
     }
 
-    /// The number of the rule that answers a key: one with the highest priority, and of those the
-    /// first added.
+    /// The number of the rule that matches a key. If several match, it is the one with the highest priority,
+    /// and of equal priorities the one added first.
     #[must_use]
     #[inline]
     pub fn lookup(&self, key: &Key) -> Option<u32> {
@@ -115,7 +116,7 @@ impl Classifier {
     }
 }
 
-/// The prefix of a field that a mask has, its length rounded down to a multiple of `step`.
+/// The prefix in a field's mask, with its length rounded down to a multiple of `step`.
 fn prefix(mask: u128, bits: u32, step: u32) -> u128 {
     let ones = (mask << (128 - bits)).leading_ones() / step * step;
     if ones == 0 { 0 } else { (u128::MAX << (128 - ones)) >> (128 - bits) }
@@ -132,9 +133,9 @@ fn fine(mask: &[u64; WORDS]) -> [u64; WORDS] {
     relax(mask, 4, false)
 }
 
-/// A mask with fewer bits, which more rules share. The bits that say which fields are present are
-/// left out, as EtherType and protocol say nearly the same; so are masked fields that are not
-/// prefixes.
+/// A mask with fewer bits, which more rules share. It does not include the bits of word 0 that say which
+/// fields are present, because EtherType and protocol say nearly the same, nor fields whose mask is not a
+/// prefix.
 fn relax(mask: &[u64; WORDS], step: u32, coarse: bool) -> [u64; WORDS] {
     let mask = Key(*mask);
     let mut out = mask;

@@ -1,18 +1,18 @@
-//! Datapath: a switch, as one core has it. From a frame to what becomes of it.
+//! Datapath: the data plane of a switch on one core. It processes frames and applies changes.
 //!
 //! ```text
 //!   frames ─ parse ──> keys ─ cache ──hit──────────────> the flows of the path, or a port
 //!                               └─miss──> table ──goto──> table .. ──> action set
-//!   change 1, 2, 3 .. ──> tables, groups, meters, ports; and the cache in the same breath
+//!   change 1, 2, 3 .. ──> tables, groups, meters, ports; and the cache in the same call
 //! ```
 //!
-//! After [`Datapath::apply`] no frame meets what was before: there is no second table that has to
-//! catch up. So when every core says that a change is in force ([`Datapath::in_force`]), it is.
+//! After [`Datapath::apply`] every frame is processed with the new state, because there is no second table
+//! that is updated later. So a change is in force when every core reports it ([`Datapath::in_force`]).
 //!
-//! Invariants: a frame goes from a table to a higher one, so it ends; with a cache and without, frames
-//! come to the same; in the steady state nothing is allocated for a frame, but for punts.
-//! Thread-safety: one core's. Counters are shared as [`flowyard_openflow::change`] says, meters' buckets
-//! by all cores.
+//! Invariants: the next table always has a higher number, so the walk ends; the cache does not change the
+//! result for a frame; in the steady state a frame allocates memory only if it is punted.
+//! Thread-safety: owned by one core. Counters are shared as [`flowyard_openflow::change`] says, and the
+//! buckets of meters are shared by all cores.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -39,22 +39,22 @@ mod walk;
 pub use ahead::AHEAD;
 pub use front::Place;
 
-/// What a switch is to be.
+/// The settings of a switch.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// Tables, at most 255.
     pub tables: u8,
-    /// How they look up.
+    /// The lookup of the tables.
     pub lookup: Lookup,
-    /// Flows in front of the tables, for each core; 0 caches none.
+    /// Entries of each core's flow cache; with 0 there is no cache.
     pub cache_entries: usize,
-    /// Stations that `NORMAL` knows.
+    /// The greatest number of stations that `NORMAL` learns.
     pub stations: usize,
-    /// How long it knows them, in nanoseconds.
+    /// The time after which a station is removed, in nanoseconds.
     pub station_age: u64,
-    /// Decides where entries stand: keep it from those who send frames.
+    /// The seed of hashes that decide where entries are stored. Senders of frames must not know it.
     pub seed: u64,
-    /// Of each table, the counters of lookups; may be shorter.
+    /// The counters of lookups of each table; may be shorter than the list of tables.
     pub lookups: Vec<Lookups>,
 }
 
@@ -72,7 +72,7 @@ impl Default for Settings {
     }
 }
 
-/// How a frame came.
+/// How a frame was received.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Arrival {
     /// `OXM_OF_IN_PORT`.
@@ -84,7 +84,7 @@ pub struct Arrival {
 }
 
 impl Arrival {
-    /// By a physical port.
+    /// Received from a physical port.
     #[must_use]
     pub const fn by(port: u32) -> Self {
         Self { port, physical: port, tunnel: None }
@@ -102,27 +102,28 @@ impl Arrival {
     }
 }
 
-/// A flow, with what is worked out of it.
+/// A flow, with data derived from it.
 #[derive(Debug)]
 struct Flow {
     entry: Arc<Entry>,
     pattern: Pattern,
-    /// The word to controllers: a table's lowest flow that matches all is its miss.
+    /// The reason in messages to controllers. A flow of priority 0 that matches everything is its table's
+    /// table-miss flow.
     reason: InReason,
-    /// Frames and bytes that the cache answered.
+    /// Frames and bytes of cache hits.
     offloaded: (u64, u64),
 }
 
-/// What happened so far.
+/// Counters.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Totals {
     /// Frames.
     pub frames: u64,
-    /// Of these, those that the cache knew.
+    /// Frames that hit in the cache.
     pub cached: u64,
-    /// Of those, those that only took the port mapping.
+    /// Frames that hit in the cache and were only sent to a port.
     pub mapped: u64,
-    /// Of those, those that took it before they entered a queue ([`Datapath::front`]).
+    /// Frames that were sent to a port before they entered a queue ([`Datapath::front`]); `mapped` includes them.
     pub front: u64,
 }
 
@@ -140,17 +141,17 @@ pub struct Datapath {
     set: ActionSet,
     path: Path,
     ahead: ahead::Ahead,
-    /// What follows from the tables is worked out: see [`Datapath::ready`].
+    /// Whether data derived from the tables is up to date: see [`Datapath::ready`].
     is_ready: bool,
-    /// The tables are cheap to ask.
+    /// Whether a lookup in the tables is cheap.
     is_light: bool,
     in_force: u64,
-    /// What happened so far.
+    /// The counters since the start.
     pub totals: Totals,
 }
 
 impl Datapath {
-    /// A switch without flows and ports on each of `cores` cores. They share the meters' rates.
+    /// Data planes for `cores` cores, without flows and ports. They share the rates of meters.
     #[must_use]
     pub fn group(cores: usize, settings: &Settings) -> Vec<Self> {
         let shared: Shared = Arc::new(Mutex::new(HashMap::new()));
@@ -167,7 +168,7 @@ impl Datapath {
             lookups: settings.lookups.clone(),
             flows: Vec::new(),
             free: Vec::new(),
-            // A flow takes the same bucket on every core.
+            // The same seed on every core, so that a flow has the same bucket on all of them.
             world: World::new(core, stations, Arc::clone(shared), settings.seed ^ 5),
             cache: Cache::new(settings.cache_entries, seed ^ 7),
             mapping: Mapping::new(settings.cache_entries, seed ^ 11),
@@ -187,20 +188,19 @@ impl Datapath {
         self.in_force
     }
 
-    /// How many flows a table has, and how many tuples it looks up in.
+    /// Number of flows and of tuples of a table.
     #[must_use]
     pub fn table(&self, table: u8) -> Option<(usize, usize)> {
         self.tables.get(usize::from(table)).map(|table| (table.len(), table.tuples()))
     }
 
-    /// How many paths the cache knows.
+    /// Number of paths in the cache.
     #[must_use]
     pub fn paths(&self) -> usize {
         self.cache.paths()
     }
 
-    /// Frames and bytes of a flow that the cache answered on this core; they are in its counters
-    /// too.
+    /// Frames and bytes of a flow that hit in the cache of this core. The flow's counters include them.
     #[must_use]
     pub fn offloaded(&self, entry: &Entry) -> Option<(u64, u64)> {
         let number = self.number(entry)?;
@@ -214,13 +214,13 @@ impl Datapath {
         self.tables.get(usize::from(entry.table))?.find(&pattern, entry.priority)
     }
 
-    /// Another core has seen a station.
+    /// Learns a station that another core has seen.
     pub fn hear(&mut self, seen: &Seen) {
         self.world.hear(seen);
     }
 
-    /// Puts change `number` in force. Changes come in order. What a controller's frame comes to is
-    /// added to `out`, on core 0 alone; its bytes are never [`crate::Bytes::Same`].
+    /// Applies change `number`. Changes are applied in order. A controller's frame is processed on core 0
+    /// only, and added to `out`; its bytes are never [`crate::Bytes::Same`].
     pub fn apply(&mut self, number: u64, change: &Change, now: u64, out: &mut Effects) {
         self.ahead.holds = false;
         self.is_ready = false;
@@ -231,7 +231,7 @@ impl Datapath {
             Change::GroupGone(number) => self.world.drop_group(*number),
             Change::Meter(meter) => {
                 self.world.set_meter(meter, number);
-                // Whether it remarks decides what may be cached.
+                // Which paths may be cached depends on whether the meter changes fields.
                 self.cache.clear();
             }
             Change::MeterGone(number) => self.world.drop_meter(*number),
@@ -254,7 +254,7 @@ impl Datapath {
         if std::mem::take(&mut self.cache.wrapped) {
             self.mapping.clear();
         }
-        self.mapping.wake();
+        self.mapping.resume();
         self.in_force = number;
     }
 
@@ -289,7 +289,7 @@ impl Datapath {
     fn remove(&mut self, entry: &Entry) {
         let Some(number) = self.number(entry) else { return };
         let flow = &mut self.flows[number as usize];
-        // Another one may have taken its place.
+        // Another flow may have replaced it.
         if flow.as_ref().is_none_or(|flow| flow.entry.id != entry.id) {
             return;
         }
@@ -306,24 +306,24 @@ impl Datapath {
         self.flows.get(number as usize)?.as_ref()
     }
 
-    /// Works out what follows from the tables, and makes room for it, behind some changes: otherwise the next frame
-    /// waits for that.
+    /// Updates the data derived from the tables. Called after changes, so that the next frame does not have to wait
+    /// for it.
     pub fn ready(&mut self) {
         self.is_ready = true;
         self.cache.reserve(self.flows.len());
-        self.mapping.tell_apart(&flat(self.cache.mask()));
-        // Few tuples, and rules that stay in a core's own memory: then an entry in front of them pays as long as it
-        // is in that memory, too, and not beyond.
+        self.mapping.set_mask(&flat(self.cache.mask()));
+        // If there are few tuples and the rules fit into a core's own cache, an entry in front of them pays only as
+        // long as it is in that cache as well.
         let sums = self.tables.iter().map(|table| (table.tuples(), table.len()));
         let (tuples, rules) = sums.fold((0, 0), |sum, of| (sum.0 + of.0, sum.1 + of.1));
         self.is_light = tuples <= LIGHT_TUPLES && rules <= LIGHT_RULES;
     }
 }
 
-/// Tuples and rules of tables that are cheap to ask.
+/// The greatest numbers of tuples and rules of tables in which a lookup is cheap.
 const LIGHT_TUPLES: usize = 4;
 const LIGHT_RULES: usize = 4096;
-/// Entries in front of such tables: about what the second cache of a core holds of them.
+/// The greatest number of entries in front of such tables: about as many as the second-level cache of a core holds.
 const HOT: usize = 16_384;
 
 #[cfg(test)]

@@ -1,113 +1,114 @@
-//! Effects: what becomes of a frame. Filled by the data plane, read and cleared by who moves frames.
+//! Effects: the results of processing a frame. The data plane fills them; the caller reads and clears them.
 //!
-//! Invariants: nothing is allocated once the buffers have their size, but for punts, which are few:
-//! at most [`Effects::punts_max`] wait at a time, and those above are counted.
+//! Invariants: once the buffers have grown, only punts allocate memory. At most [`Effects::punts_max`]
+//! punts wait at a time; others are counted and lost.
 //! Thread-safety: plain data, one owner.
 
 use flowyard_openflow::change::Punt;
 
 use crate::packet::Packet;
 
-/// The bytes that leave.
+/// The bytes that are sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Bytes {
-    /// Those of the frame as it came.
+    /// The bytes of the received frame.
     Same,
-    /// Others: see [`Effects::bytes`].
+    /// Other bytes: see [`Effects::bytes`].
     Changed {
-        /// Where they start.
+        /// Their offset.
         at: u32,
-        /// How many they are.
+        /// Their number.
         len: u32,
     },
 }
 
-/// A frame leaves.
+/// A frame that is sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Sent {
-    /// By this port, never a reserved one but `LOCAL`.
+    /// The port; of the reserved ports only `LOCAL`.
     pub port: u32,
-    /// By this queue of it; 0 where none was set.
+    /// The queue of the port; 0 if none was set.
     pub queue: u32,
-    /// With these bytes.
+    /// The bytes.
     pub bytes: Bytes,
 }
 
-/// A station was seen at a port, by an output to `NORMAL`: other cores want to know.
+/// A station that an output to `NORMAL` saw at a port. Other cores learn it, too.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Seen {
     /// Its address.
     pub mac: [u8; 6],
-    /// In this VLAN; 0 without a tag.
+    /// The VLAN id; 0 without a tag.
     pub vlan: u16,
     /// The port.
     pub port: u32,
-    /// When.
+    /// The time.
     pub at: u64,
 }
 
-/// Why a frame left by no port. The first reason counts.
+/// Why a frame was not sent to any port. The first reason counts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Reason {
-    /// Its port takes none: unknown, down, or `OFPPC_NO_RECV`.
+    /// The port where it was received is unknown, down, or `OFPPC_NO_RECV`.
     NotReceived,
     /// No flow of a table matched.
     Miss,
-    /// The flows that matched send nothing.
+    /// The flows that matched have no output.
     NoOutput,
-    /// A meter.
+    /// A meter dropped it.
     Meter,
-    /// Its time to live was over.
+    /// Its time to live expired.
     Ttl,
-    /// An SCTP checksum could not follow a change.
+    /// The SCTP checksum could not be updated after a change.
     Incomplete,
-    /// It would have become longer than any frame.
+    /// It would have become longer than a frame may be.
     TooLong,
-    /// It was sent only to where it came from, or to ports that are down or forward nothing.
+    /// It was sent only to the port where it was received, or to ports that are down or do not forward.
     Filtered,
-    /// It went to a controller, and nowhere else.
+    /// It was sent only to a controller.
     Controller,
 }
 
-/// What became of a frame, and frames for the controllers.
+/// The results of processing a frame, and frames for the controllers.
 #[derive(Debug, Default)]
 pub struct Effects {
-    /// The frames that leave, in this order.
+    /// The frames to send, in this order.
     pub sent: Vec<Sent>,
-    /// Why none does.
+    /// Why there is none.
     pub reason: Option<Reason>,
-    /// For the controllers; not cleared with the rest.
+    /// Frames for the controllers; `clear` keeps them.
     pub punts: Vec<Punt>,
-    /// How many of them may wait.
+    /// The greatest number of punts that wait.
     pub punts_max: usize,
-    /// How many found no room.
+    /// Punts lost because too many were waiting.
     pub punts_lost: u64,
-    /// Stations seen; not cleared with the rest.
+    /// Stations seen; `clear` keeps them.
     pub seen: Vec<Seen>,
-    room: Vec<u8>,
+    /// The bytes of changed frames.
+    changed: Vec<u8>,
 }
 
 impl Effects {
-    /// Room for `punts_max` frames for controllers.
+    /// Empty effects that take up to `punts_max` frames for controllers.
     #[must_use]
     pub fn new(punts_max: usize) -> Self {
         Self { punts_max, ..Self::default() }
     }
 
-    /// Forgets what became of the last frame.
+    /// Removes the results of the last frame.
     pub fn clear(&mut self) {
         self.sent.clear();
-        self.room.clear();
+        self.changed.clear();
         self.reason = None;
     }
 
-    /// The bytes of a frame that leaves; `frame` is what came.
+    /// The bytes of a frame to send; `frame` is the received frame.
     #[must_use]
     pub fn bytes<'a>(&'a self, sent: &Sent, frame: &'a [u8]) -> &'a [u8] {
         match sent.bytes {
             Bytes::Same => frame,
             Bytes::Changed { at, len } => {
-                self.room.get(at as usize..(at + len) as usize).unwrap_or(&[])
+                self.changed.get(at as usize..(at + len) as usize).unwrap_or(&[])
             }
         }
     }
@@ -117,9 +118,9 @@ impl Effects {
             Bytes::Same
         } else {
             let (at, len) = packet.kept.unwrap_or_else(|| {
-                let at = self.room.len();
-                self.room.extend_from_slice(packet.bytes());
-                (at as u32, (self.room.len() - at) as u32)
+                let at = self.changed.len();
+                self.changed.extend_from_slice(packet.bytes());
+                (at as u32, (self.changed.len() - at) as u32)
             });
             packet.kept = Some((at, len));
             Bytes::Changed { at, len }

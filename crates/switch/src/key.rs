@@ -1,17 +1,17 @@
-//! Key: every match field of a frame in its fixed place, 128 bytes; also a mask.
+//! Key: the match fields of a frame, each at a fixed position in 128 bytes; also used as a mask.
 //!
 //! ```text
 //!   word 0   [ label 20 | one bit for each field that the frame has ]
 //!   word 1.. in_port, metadata, tunnel | Ethernet | IPv4 or ARP | transport | IPv6 or ARP | ND | rest
 //! ```
 //!
-//! Fields that no frame has together share a place: TCP and UDP ports, the addresses of IPv4 and
-//! ARP. The bits of word 0 keep them apart, and a field that is zero from one that is not there: a
-//! rule asks for them too. So a rule is one compare under one mask, for all 43 fields.
+//! Fields that no frame has together share a position: TCP and UDP ports, the addresses of IPv4 and
+//! ARP. The bits of word 0 distinguish them, and distinguish a field that is zero from one that is absent.
+//! Rules compare these bits, too. So a rule is one comparison under one mask, for all 43 fields.
 //!
-//! Only the VLAN id is there without a tag: it is 0 then (`OFPVID_NONE`).
+//! Only the VLAN id is present without a tag: it is 0 then (`OFPVID_NONE`).
 //!
-//! Invariants: what a frame does not have is zero.
+//! Invariants: fields that a frame does not have are zero.
 //! Thread-safety: plain data.
 
 use flowyard_openflow::{Field, Match};
@@ -28,8 +28,8 @@ pub(crate) const WORDS: usize = 16;
 #[repr(C, align(64))]
 pub struct Key(pub(crate) [u64; WORDS]);
 
-/// Where a field stands: word, and how many bits there are below it. Those of 128 bits take the
-/// word and the next one.
+/// The position of a field: its word, and the number of bits below it. Fields of 128 bits take this word
+/// and the next one.
 const fn place(field: Field) -> (usize, u32) {
     match field {
         Field::Ipv6Flabel | Field::MplsLabel => (0, 44),
@@ -67,7 +67,7 @@ const fn place(field: Field) -> (usize, u32) {
 }
 
 impl Key {
-    /// Nothing.
+    /// The key without fields.
     pub const ZERO: Self = Self([0; WORDS]);
 
     /// The value of a field, if the frame has it.
@@ -83,7 +83,7 @@ impl Key {
         self.0[0] >> field as u8 & 1 != 0
     }
 
-    /// The frame has a field with this value.
+    /// Adds a field with this value.
     #[inline]
     pub fn set(&mut self, field: Field, value: u128) {
         self.0[0] |= 1 << field as u8;
@@ -112,6 +112,12 @@ impl Key {
         }
     }
 
+    /// Writes the bits of `mask` in the metadata.
+    pub(crate) fn write_metadata(&mut self, value: u64, mask: u64) {
+        let old = self.bits(Field::Metadata) as u64;
+        self.set(Field::Metadata, (old & !mask | value & mask).into());
+    }
+
     /// Every field that the frame has, with its value.
     pub fn fields(&self) -> impl Iterator<Item = (Field, u128)> + '_ {
         Field::ALL.iter().filter(|field| self.has(**field)).map(|field| (*field, self.bits(*field)))
@@ -122,12 +128,12 @@ impl Key {
     }
 }
 
-/// What a rule asks of a key: `key & mask == value`.
+/// The condition of a rule: `key & mask == value`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Pattern {
     /// Zero outside the mask.
     pub value: Key,
-    /// The bits that count.
+    /// The bits that are compared.
     pub mask: Key,
 }
 
@@ -157,7 +163,7 @@ impl From<&Match> for Pattern {
         for oxm in &matching.0 {
             pattern.value.write(oxm.field, oxm.value, oxm.mask);
             pattern.mask.write(oxm.field, oxm.mask, oxm.mask);
-            // Without a tag there is a VLAN id all the same.
+            // The VLAN id is present without a tag, too.
             if oxm.field != Field::VlanVid {
                 pattern.value.0[0] |= 1 << oxm.field as u8;
                 pattern.mask.0[0] |= 1 << oxm.field as u8;

@@ -2,15 +2,16 @@
 //!
 //! ```text
 //!   agent ── Change 1, 2, 3 ──> Datapath::apply ──┐
-//!   frames ── Datapath::front ──> a port of the yard: what the port mapping knows
-//!   frames ── Datapath::look ──> Datapath::act, each ──> Effects: frames that leave, punts, the reason
+//!   frames ── Datapath::front ──> a port of the yard, if the port mapping has an entry
+//!   frames ── Datapath::look ──> Datapath::act, each ──> Effects: frames to send, punts, the reason
 //!             parse, cache | tables | actions, groups, meters
 //! ```
 //!
-//! No threads, no I/O, no clock: time is an argument, and each core has a [`Datapath`] of its own.
+//! The data plane has no threads, no I/O and no clock: time is an argument, and each core has its own
+//! [`Datapath`].
 //!
-//! Invariants: no panic on any frame; nothing is allocated per frame in the steady state, but for frames
-//! to controllers; a change is in force as soon as it is applied.
+//! Invariants: no panic on any frame; in the steady state only frames to controllers allocate memory; a
+//! change is in force as soon as it is applied.
 #![forbid(unsafe_code)]
 
 mod cache;
@@ -22,6 +23,7 @@ mod mapping;
 mod meter;
 mod packet;
 mod parse;
+mod pause;
 mod set;
 mod why;
 mod work;

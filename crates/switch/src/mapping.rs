@@ -1,47 +1,48 @@
-//! Mapping: plain frames that do nothing but leave by a port, answered where a core receives them.
+//! Mapping: answers plain frames that are only sent to a port, where a core receives them.
 //!
 //! ```text
 //!  rx ─ parse ─> exact entries, rules ─> mapping ──hit──> the tx queue of the port
 //!                                           └──miss──> RSS ─> a queue ─> the switch: cache, tables
 //! ```
 //!
-//! The port-mapping table of the KTH group turned (input port, queue) into (output port, queue), behind filters of
-//! the adapter that had parsed and matched the frame. Here the yard's key, which is there already, is looked up in a
-//! [`flowyard_flow::table::Exact`]: the entry's action is a port, its mark the path in the [`crate::cache::Cache`]
-//! that the flows to count are in, its counter the lower half of the path's generation. An entry whose path has
-//! another generation is none: so whatever ends a path ends its entries in the same call.
+//! The port-mapping table of the KTH group mapped (input port, queue) to (output port, queue), behind filters of
+//! the adapter that had parsed and matched the frame. Here the key that the yard has already computed is looked up
+//! in a [`flowyard_flow::table::Exact`]. The entry's action is a port. Its mark is the path in the
+//! [`crate::cache::Cache`] whose flows are counted, and its counter is the lower half of the path's generation. An
+//! entry is valid only while its path has this generation, so whatever ends a path ends its entries in the same
+//! call.
 //!
-//! A flow gets an entry at its second frame, and is tried again at its 4th, 8th, .. if it can have none; one whose
-//! entry has died is tried at once. Where
-//! asking does not pay (few frames are known, and few flows are learnt), one batch of [`ONE_IN`] asks.
+//! A flow gets an entry at its second frame. If it cannot have one then, the switch tries again at its 4th, 8th, ..
+//! frame; if its entry became invalid, it tries at once. While lookups do not pay (few frames hit, and few flows
+//! are learnt), one of [`ONE_IN`] batches is looked up.
 //!
-//! Invariants: nothing is allocated but by [`Mapping::tell_apart`]; a key is asked for only of a plain frame.
-//! Thread-safety: one core's.
+//! Invariants: only [`Mapping::set_mask`] allocates; only keys of plain frames are looked up.
+//! Thread-safety: owned by one core.
 
 use flowyard_flow::table::{Exact, Table};
 use flowyard_frame::{Action, Batch, FlowKey, Lanes, To};
 
-/// At rest, one of N batches asks.
+use crate::pause::Pause;
+
+/// During a pause, one of N batches is looked up.
 const ONE_IN: u32 = 64;
-/// Frames of a window; fewer at rest.
-const WINDOW: u32 = 1024;
-const WINDOW_AT_REST: u32 = 128;
 /// The number of misses that cost as much as a hit saves.
 const PAYS: u32 = 8;
-/// The bits that count in [`Mapping::seen`]: as many frames of a flow are at most between two tries.
+/// The bits of the frame count in [`Mapping::seen`]: at most this number of frames of a flow is between two tries.
 const COUNT: u32 = 511;
-/// Where all entries are taken, tries for each of them until all are forgotten: flows that are alive come back.
+/// When all entries are taken: tries per entry until all entries are removed. Active flows get new ones.
 const AGE: u32 = 8;
-/// Windows in which few frames are known until the same is done, at first and at most: twice as many each time.
+/// When all entries are taken: the number of windows with few hits until all entries are removed. It starts at
+/// `PATIENCE` and doubles each time, up to `LONGEST`.
 const PATIENCE: u32 = 2;
 const LONGEST: u32 = 1 << 16;
 
-/// An answer of the table.
+/// The content of an entry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Mapped {
-    /// The yard's port.
+    /// The port's number in the yard.
     pub(crate) port: u16,
-    /// The path, and its generation.
+    /// The path and its generation.
     pub(crate) path: u32,
     pub(crate) generation: u32,
 }
@@ -53,17 +54,15 @@ pub(crate) struct Mapping {
     mask: FlowKey,
     table: Option<Exact>,
     seed: u64,
-    /// By receive hash: a flow's, and in the bits of [`COUNT`] how many of its frames were here.
+    /// Indexed by receive hash: the hash of a flow, and in the bits of [`COUNT`] the number of its frames.
     seen: Box<[u32]>,
     coin: u32,
-    looked: u32,
-    hits: u32,
+    pause: Pause<ONE_IN, 1024, 128>,
+    /// Flows learnt in this window.
     learnt: u32,
-    rests: bool,
-    turn: u32,
     /// Tries since all entries are taken.
     crowd: u32,
-    /// Windows since then in which few frames were known, and how many there may be.
+    /// Windows with few hits since all entries are taken, and how many of them are accepted.
     useless: u32,
     patience: u32,
 }
@@ -77,11 +76,8 @@ impl Mapping {
             seed,
             seen: Box::default(),
             coin: 1,
-            looked: 0,
-            hits: 0,
+            pause: Pause::default(),
             learnt: 0,
-            rests: false,
-            turn: 0,
             crowd: 0,
             useless: 0,
             patience: PATIENCE,
@@ -89,7 +85,7 @@ impl Mapping {
     }
 
     /// Sets the mask that distinguishes keys. A changed mask discards all entries.
-    pub(crate) fn tell_apart(&mut self, mask: &FlowKey) {
+    pub(crate) fn set_mask(&mut self, mask: &FlowKey) {
         if self.capacity != 0 && (*mask != self.mask || self.table.is_none()) {
             self.table = Some(Exact::new(self.capacity, mask, self.seed));
             self.mask = *mask;
@@ -98,7 +94,7 @@ impl Mapping {
         }
     }
 
-    /// Forgets all.
+    /// Removes all entries.
     pub(crate) fn clear(&mut self) {
         if let Some(table) = &mut self.table {
             table.clear();
@@ -107,22 +103,22 @@ impl Mapping {
         self.crowd = 0;
     }
 
-    /// The tables are others now: it may pay to ask.
-    pub(crate) const fn wake(&mut self) {
-        self.rests = false;
+    /// Resumes lookups: after a change of the tables they may pay.
+    pub(crate) const fn resume(&mut self) {
+        self.pause.set(false);
     }
 
-    /// How many entries there are, dead ones among them.
+    /// Number of entries, including invalid ones.
     pub(crate) fn len(&self) -> usize {
         self.table.as_ref().map_or(0, Exact::len)
     }
 
-    /// How many there can be.
+    /// The greatest number of entries; 0 if there is no mapping.
     pub(crate) const fn capacity(&self) -> usize {
         self.capacity
     }
 
-    /// Every entry, dead or alive.
+    /// Shows every entry, valid or not.
     pub(crate) fn each(&self, show: &mut dyn FnMut(&FlowKey, &Action)) {
         if let Some(table) = &self.table {
             table.each(show);
@@ -131,33 +127,31 @@ impl Mapping {
 
     /// Whether this batch, with this number of plain frames, uses the mapping.
     #[inline]
-    pub(crate) fn asks(&mut self, frames: u32) -> bool {
+    pub(crate) fn looks(&mut self, frames: u32) -> bool {
         if frames == 0 || self.table.is_none() {
             return false;
         }
-        if self.rests {
-            self.turn += 1;
-            if self.turn < ONE_IN {
-                return false;
-            }
-            self.turn = 0;
-        }
-        self.looked += frames;
-        if self.looked > if self.rests { WINDOW_AT_REST } else { WINDOW } {
-            self.judge();
-        }
-        true
+        self.pause.looks(frames)
     }
 
-    /// A window is over.
-    fn judge(&mut self) {
-        let few = self.hits * PAYS < self.looked;
-        self.rests = few && self.learnt * PAYS < self.looked;
-        (self.looked, self.hits, self.learnt) = (0, 0, 0);
+    /// Adds the number of frames whose entry was valid.
+    #[inline]
+    pub(crate) fn hits(&mut self, frames: u32) {
+        if let Some((hits, looked)) = self.pause.found(frames) {
+            self.judge(hits, looked);
+        }
+    }
+
+    /// Judges a window.
+    fn judge(&mut self, hits: u32, looked: u32) {
+        let few = hits * PAYS < looked;
+        self.pause.set(few && self.learnt * PAYS < looked);
+        self.learnt = 0;
         if !few {
             (self.useless, self.patience) = (0, PATIENCE);
         } else if self.len() == self.capacity {
-            // Its entries are of flows that are gone; or flows are too many, and then this is to be seldom.
+            // Either the flows of the entries have ended, or there are too many flows. In the second case
+            // removing all entries does not help, so it is done less and less often.
             self.useless += 1;
             if self.useless > self.patience {
                 self.clear();
@@ -166,27 +160,21 @@ impl Mapping {
         }
     }
 
-    /// The entries of `lanes`, as actions. Returns the lanes that have none.
+    /// Writes the actions of the entries of `lanes`. Returns the lanes without an entry.
     #[inline]
     pub(crate) fn lookup(&mut self, batch: &mut Batch, lanes: Lanes) -> Lanes {
         self.table.as_mut().map_or(lanes, |table| table.lookup(batch, lanes))
     }
 
-    /// Adds the number of answers that were valid.
-    #[inline]
-    pub(crate) const fn hit(&mut self, frames: u32) {
-        self.hits += frames;
-    }
-
-    /// Whether a flow that has no entry is to be tried, by this frame.
+    /// Counts a frame of a flow without an entry. Returns whether to try to add an entry for it now.
     #[inline]
     pub(crate) fn tries(&mut self, hash: u32) -> bool {
         let at = (hash.wrapping_mul(0x9e37_79b1) >> 7) as usize & (self.seen.len() - 1);
         let seen = &mut self.seen[at];
         let count = if *seen & !COUNT == hash & !COUNT { *seen & COUNT } else { 0 };
         if count == 0 {
-            // Of flows that take turns, one stays and is tried, and makes room for the next.
-            // What finds a free place is on its way to be learnt: that is no reason to rest.
+            // If several flows share a place, one of them usually keeps it until its entry is tried.
+            // A flow that finds a free place will be learnt soon, so it counts as learnt.
             self.learnt += u32::from(*seen == 0);
             self.coin = self.coin.wrapping_mul(0x915f_77f5).wrapping_add(1);
             if *seen & COUNT == 0 || self.coin >> 30 == 0 {
@@ -208,14 +196,14 @@ impl Mapping {
         false
     }
 
-    /// Forgets an entry.
+    /// Removes an entry.
     pub(crate) fn del(&mut self, key: &FlowKey) {
         if let Some(table) = &mut self.table {
             table.del(key);
         }
     }
 
-    /// Keeps an answer.
+    /// Adds an entry.
     pub(crate) fn put(&mut self, key: &FlowKey, Mapped { port, path, generation }: Mapped) {
         let action = Action { to: To::Port(port), counter: generation as u16, mark: path };
         let key = key.masked(&self.mask);

@@ -1,19 +1,19 @@
-//! Meters: rates of all cores together (1.3.5, section 5.7).
+//! Meters: rates that all cores share (OpenFlow 1.3.5, section 5.7).
 //!
 //! A band's bucket is one number: the time at which it would be full again (the virtual scheduling
-//! algorithm of ITU-T I.371, the same as a token bucket). So cores share it by one
-//! compare-and-swap, and nothing is rounded but the cost of a frame, to 1/64 ns.
+//! algorithm of ITU-T I.371, which is equivalent to a token bucket). So cores share it by one
+//! compare-and-swap. Only the cost of a frame is rounded, to 1/64 ns.
 //!
 //! ```text
 //!   conforms:  full <= now,  or  full - now + cost <= depth         then full = max(full, now) + cost
 //! ```
 //!
-//! A full bucket lets any frame go, whatever its size. Without `OFPMF_BURST` a bucket holds a tenth
-//! of a second of its rate.
+//! A full bucket accepts a frame of any size. Without `OFPMF_BURST` a bucket holds a tenth of a second of
+//! its rate.
 //!
 //! Invariants: of the bands that are exceeded, the one with the highest rate applies.
-//! Thread-safety: buckets are shared by all cores, without locks; [`Buckets`] are found under a lock,
-//! when a meter changes.
+//! Thread-safety: all cores share the buckets without locks; when a meter changes, its [`Buckets`] are looked
+//! up under a lock.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -33,23 +33,23 @@ pub(crate) struct Buckets(Box<[Bucket]>);
 #[derive(Debug)]
 struct Bucket {
     full: AtomicU64,
-    /// What a unit (a bit, or a frame) costs, times 2^32.
+    /// The cost of a unit (a bit or a frame), times 2^32.
     unit: u128,
     depth: u64,
     rate: u32,
 }
 
-/// The buckets of every meter, with the change that made them: all cores' changes are the same.
+/// The buckets of every meter, with the number of the change that created them, which is equal on all cores.
 pub(crate) type Shared = Arc<Mutex<HashMap<u32, (u64, Arc<Buckets>)>>>;
 
-/// A meter, as a core has it.
+/// A meter on one core.
 #[derive(Debug)]
 pub(crate) struct Metering {
     pub(crate) meter: Arc<Meter>,
     buckets: Arc<Buckets>,
 }
 
-/// What a meter says of a frame.
+/// The result of a meter for a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Verdict {
     Pass,
@@ -80,7 +80,7 @@ impl Buckets {
 }
 
 impl Bucket {
-    /// Whether a frame of `units` conforms; if it does, its tokens are taken.
+    /// Whether a frame of `units` conforms. If it does, its tokens are taken.
     fn take(&self, units: u128, now: u64) -> bool {
         if self.rate == 0 {
             return false;
@@ -97,7 +97,7 @@ impl Bucket {
 }
 
 impl Metering {
-    /// A meter, as change `number` says it.
+    /// The meter of change `number`.
     pub(crate) fn new(meter: &Arc<Meter>, number: u64, shared: &Shared) -> Self {
         let mut all = shared.lock().unwrap_or_else(PoisonError::into_inner);
         let fresh = || Arc::new(Buckets::new(meter));
@@ -105,12 +105,12 @@ impl Metering {
         if entry.0 < number {
             *entry = (number, fresh());
         }
-        // A core that is late has buckets of its own until it receives the later change.
+        // If another core has already applied a later change, this core has buckets of its own until it does.
         let buckets = if entry.0 == number { Arc::clone(&entry.1) } else { fresh() };
         Self { meter: Arc::clone(meter), buckets }
     }
 
-    /// A frame of `len` bytes comes to the meter, on core `core`.
+    /// Applies the meter to a frame of `len` bytes on core `core`.
     pub(crate) fn apply(&self, len: usize, core: usize, now: u64) -> Verdict {
         let (config, len) = (&self.meter.config, len as u64);
         if let Some(counts) = self.meter.counts.get(core) {

@@ -1,26 +1,27 @@
-//! Parse: frame bytes to a key, and where in the frame the fields are.
+//! Parse: makes the key of a frame, and finds where its fields are.
 //!
 //! ```text
 //!   dst src | [tag tag ..] type | IPv4, IPv6 + extensions, ARP, MPLS, PBB | TCP, UDP, SCTP, ICMP [ND]
 //!           12             type_at l3                                      l4
 //! ```
 //!
-//! As OpenFlow says (1.3.5, section 7.2.3.7): the VLAN fields are the outermost tag's, the EtherType is
-//! the one behind all tags; behind an MPLS label or a PBB I-TAG nothing is looked at.
+//! As OpenFlow requires (1.3.5, section 7.2.3.7), the VLAN fields are those of the outermost tag, and the
+//! EtherType is the one behind all tags. Headers behind an MPLS label or a PBB I-TAG are not parsed.
 //!
-//! Invariants: no panic on any bytes; a field of which a byte is missing is not there; every place
-//! in [`Layout`] lies in the frame, with the bytes of what it names.
+//! Invariants: no panic on any bytes; a field of which a byte is missing is absent; every offset in
+//! [`Layout`] is that of a header or field which is completely in the frame.
 //! Thread-safety: plain functions.
 
 use flowyard_openflow::Field;
 use flowyard_openflow::oxm::VID_PRESENT;
+use flowyard_wire::edit::tags;
 
 use crate::key::Key;
 
-/// What is behind the EtherType.
+/// The header behind the EtherType.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) enum Net {
-    /// Nothing that is known, or that is whole.
+    /// Unknown or truncated.
     #[default]
     Other,
     Ipv4,
@@ -30,30 +31,30 @@ pub(crate) enum Net {
     Pbb,
 }
 
-/// Where things are in a frame.
+/// Where the headers and fields of a frame are.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Layout {
-    /// Whether there is a tag at 12.
+    /// Whether there is a VLAN tag.
     pub(crate) tagged: bool,
-    /// The EtherType behind all tags; 0 if the frame ends before.
+    /// Offset of the EtherType behind all tags; 0 if the frame ends before it.
     pub(crate) type_at: usize,
-    /// What the EtherType is about.
+    /// The header that the EtherType announces.
     pub(crate) net: Net,
-    /// Where that starts.
+    /// Offset of this header.
     pub(crate) l3: usize,
-    /// The byte that names the protocol of the transport header: IPv6.
+    /// Offset of the byte with the protocol of the transport header, for IPv6.
     pub(crate) next_at: usize,
-    /// TCP, UDP, SCTP or ICMP; 0 if there is none, as in later fragments.
+    /// Offset of the header of TCP, UDP, SCTP or ICMP; 0 if there is none, as in later fragments.
     pub(crate) l4: usize,
-    /// Where the transport's bytes end, as the IP header says it; cut at the frame's end.
+    /// Offset of the end of the IP packet, or of the frame if it ends earlier.
     pub(crate) end: usize,
-    /// Whether the frame has all of what the transport's checksum is about.
+    /// Whether the frame holds everything that the transport checksum covers.
     pub(crate) whole: bool,
-    /// The protocol of `l4`.
+    /// The protocol at `l4`.
     pub(crate) proto: u8,
-    /// The target of neighbour discovery; 0 if there is none.
+    /// Offset of the target of neighbour discovery; 0 if there is none.
     pub(crate) target: usize,
-    /// Its link-layer address; 0 if there is none.
+    /// Offset of its link-layer address; 0 if there is none.
     pub(crate) link: usize,
 }
 
@@ -91,38 +92,27 @@ fn number(bytes: &[u8], at: usize, len: usize) -> Option<u128> {
     Some(bytes.iter().fold(0, |sum, byte| sum << 8 | u128::from(*byte)))
 }
 
-pub(crate) const fn is_vlan(kind: u16) -> bool {
-    matches!(kind, 0x8100 | 0x88a8 | 0x9100)
-}
-
-/// The fields of `bytes`, an Ethernet frame, added to those that `key` has.
+/// Adds the fields of the Ethernet frame `bytes` to `key`.
 pub(crate) fn parse(bytes: &[u8], key: &mut Key) -> Layout {
     let mut layout = Layout::default();
     let Some(head) = bytes.first_chunk::<14>() else { return layout };
     let mac = |at: usize| (0..6).fold(0, |sum, i| sum << 8 | u64::from(head[at + i]));
-    let mut kind = u16::from_be_bytes([head[12], head[13]]);
     let present = 1 << Field::EthDst as u8 | 1 << Field::EthSrc as u8;
     key.0[0] |= present;
     key.0[4] = mac(0) << 16;
     key.0[5] = mac(6) << 16;
-    let mut at = 12;
-    if is_vlan(kind) {
-        let Some(tci) = u16_at(bytes, 14) else { return layout };
+    if let Some(tci) = tags::outermost(bytes) {
         layout.tagged = true;
         key.set(Field::VlanVid, u128::from(tci & 0xfff) | VID_PRESENT);
         key.set(Field::VlanPcp, (tci >> 13).into());
-        while is_vlan(kind) {
-            at += 4;
-            let Some(next) = u16_at(bytes, at) else { return layout };
-            kind = next;
-        }
     }
-    (layout.type_at, layout.l3) = (at, at + 2);
+    let Some((mut kind, at)) = tags::ether_type(bytes) else { return layout };
+    (layout.type_at, layout.l3) = (at - 2, at);
     if kind < 0x600 {
-        // IEEE 802.3: a length. Behind a SNAP header without organisation is an EtherType.
-        kind = match bytes.get(at + 2..at + 10) {
+        // In IEEE 802.3 this is a length. A SNAP header without an organisation contains an EtherType.
+        kind = match bytes.get(at..at + 8) {
             Some(&[0xaa, 0xaa, 3, 0, 0, 0, high, low]) => {
-                (layout.type_at, layout.l3) = (at + 8, at + 10);
+                (layout.type_at, layout.l3) = (at + 6, at + 8);
                 u16::from_be_bytes([high, low])
             }
             _ => 0x05ff,
@@ -188,7 +178,7 @@ fn ipv6(bytes: &[u8], key: &mut Key, layout: &mut Layout) {
     extensions(bytes, key, layout);
 }
 
-/// The chain of extension headers (RFC 8200, section 4.1), up to the transport.
+/// Parses the extension headers (RFC 8200, section 4.1) up to the transport header.
 fn extensions(bytes: &[u8], key: &mut Key, layout: &mut Layout) {
     let (mut next_at, mut at) = (layout.l3 + 6, layout.l3 + 40);
     let (mut seen, mut order, mut dests, mut later) = (0_u16, 0, 0, false);
@@ -200,7 +190,7 @@ fn extensions(bytes: &[u8], key: &mut Key, layout: &mut Layout) {
             44 => (FRAG, 4),
             51 => (AUTH, 5),
             50 => (ESP, 6),
-            // Before a routing header, or behind all others.
+            // Destination options are before a routing header, or behind all other headers.
             60 if order <= 2 && dests == 0 => (DEST, 2),
             60 => (DEST, 7),
             59 => (NO_NEXT, 8),

@@ -1,20 +1,21 @@
-//! Action set: what is done when a frame leaves the tables (1.3.5, section 5.10).
+//! Action set: the actions that are applied after the last table (OpenFlow 1.3.5, section 5.10).
 //!
 //! ```text
 //!   copy TTL in, pop, push MPLS, push PBB, push VLAN, copy TTL out, dec TTL, set, queue, group, output
 //! ```
 //!
-//! Invariants: in the order of being done; one action of a kind, one set-field of a field.
+//! Invariants: the actions are in the order in which they are applied; there is at most one action of a kind,
+//! and one set-field action for a field.
 //! Thread-safety: plain data.
 
 use flowyard_openflow::Field;
 use flowyard_openflow::act::Action;
 
-/// Actions, in the order in which they are done.
+/// Actions, in the order in which they are applied.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ActionSet(Vec<(u16, Action)>);
 
-/// Where an action stands; two of the same rank are the same kind.
+/// The position of an action in the order. Actions of the same rank are of the same kind.
 const fn rank(action: &Action) -> u16 {
     match action {
         Action::CopyTtlIn => 0,
@@ -46,7 +47,7 @@ impl ActionSet {
         self.0.clear();
     }
 
-    /// Adds an action, in place of the one of its kind.
+    /// Adds an action, which replaces the one of its kind.
     pub(crate) fn write(&mut self, action: &Action) {
         let rank = rank(action);
         let at = self.0.partition_point(|(other, _)| *other < rank);
@@ -56,13 +57,13 @@ impl ActionSet {
         }
     }
 
-    /// The actions to do: a group takes the place of an output.
+    /// The actions to apply: if there is a group, the output is not applied.
     pub(crate) fn actions(&self) -> impl Iterator<Item = &Action> {
         let group = self.0.iter().any(|(_, action)| matches!(action, Action::Group(_)));
         self.0.iter().filter(move |(rank, _)| !group || *rank < 0xb00).map(|(_, action)| action)
     }
 
-    /// The port that it puts out to.
+    /// The port of its output action.
     pub(crate) fn output(&self) -> Option<u32> {
         match self.0.last() {
             Some((_, Action::Output { port, .. } | Action::Enqueue { port, .. })) => Some(*port),
@@ -71,7 +72,7 @@ impl ActionSet {
     }
 }
 
-/// Whether a later table may look at bytes that a key says nothing of, once this is done.
+/// Whether a later table may, after this action, match fields that were not in the key before.
 pub(crate) const fn reveals(action: &Action) -> bool {
     match action {
         Action::PopVlan

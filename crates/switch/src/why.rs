@@ -1,4 +1,4 @@
-//! Why a flow is, or is not, in front of the tables: the words for people.
+//! Why a flow is, or is not, offloaded from the tables: the explanation for users.
 //!
 //! Thread-safety: plain data.
 
@@ -6,36 +6,36 @@ use std::fmt;
 
 use flowyard_openflow::act::Instruction;
 
-/// What becomes of the frames of a flow, and how.
+/// How the frames of a flow are processed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Why {
-    /// The flows that its frames meet: table, priority, cookie.
+    /// The flows that its frames match: table, priority, cookie.
     pub path: Vec<(u8, u16, u64)>,
-    /// The same flows as `ovs-ofctl` writes them, and how many of their frames the cache answered on this
+    /// The same flows as `ovs-ofctl` writes them, and the number of their frames that hit in the cache of this
     /// core.
     pub flows: Vec<(String, u64)>,
-    /// The table that has no flow for it.
+    /// The table in which no flow matches, if there is one.
     pub miss: Option<u8>,
-    /// How its second frame is answered, if the cache is asked.
+    /// How its second frame is processed, unless lookups in the cache are paused.
     pub answer: Answer,
-    /// Whether this core's cache has an entry for such a frame now; if not, the next one goes through the tables.
+    /// Whether this core's cache has an entry for such a frame now. If not, the tables process the next one.
     pub is_known: bool,
-    /// The cache rests, and is asked for few frames.
+    /// Present if lookups in the cache are paused.
     pub rest: Option<Rest>,
 }
 
-/// A cache that rests, for asking it does not pay with the frames that come.
+/// A pause of the cache: lookups do not pay for the frames that are received.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Rest {
-    /// It is asked for one of N frames.
+    /// One of N frames is looked up.
     pub one_in: u32,
     /// Hits among the frames that were last looked up.
     pub known: u32,
-    /// Those frames.
+    /// The number of these frames.
     pub of: u32,
 }
 
-/// How a frame is answered.
+/// How a frame is processed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Answer {
     /// By the port mapping.
@@ -43,24 +43,25 @@ pub enum Answer {
         /// The port.
         port: u32,
     },
-    /// By the cache, which knows the flows; their actions are done on each frame.
+    /// By the cache, which has the flows; their actions are applied to each frame.
     Cached,
-    /// By the cache, which knows that a table has no flow for it.
+    /// By the cache, which has the result that no flow matches.
     CachedMiss,
     /// By the tables: there is no cache.
     NoCache,
-    /// By the tables: what a flow does before another table is asked changes fields as no key tells.
+    /// By the tables: before another table is looked up, a flow changes fields in a way that the key of the
+    /// received frame does not determine.
     Unproven {
-        /// The flow's table and priority.
+        /// The flow's table.
         table: u8,
         /// Its priority.
         priority: u16,
-        /// What it does.
+        /// The instruction.
         does: Box<Instruction>,
     },
-    /// The fields do not say how it goes on: an action brings out others, of the frame's bytes.
+    /// The fields do not determine the rest: an action uncovers other fields, which are in the frame's bytes.
     Unknown {
-        /// From which table on.
+        /// The first table that is not determined.
         table: u8,
     },
 }
@@ -75,9 +76,7 @@ impl fmt::Display for Why {
         }
         self.answer.fmt(f)?;
         if self.answer.is_offloaded() && !self.is_known {
-            f.write_str(
-                "\nno frame like it is in the cache now: the next one goes through the tables",
-            )?;
+            f.write_str("\nthe cache has no entry for it now: the tables process the next frame")?;
         }
         self.rest.map_or(Ok(()), |rest| write!(f, "\n{rest}"))
     }
@@ -88,14 +87,14 @@ impl fmt::Display for Rest {
         let Self { one_in, known, of } = self;
         write!(
             f,
-            "the cache rests: of {of} frames it knew {known}, so it is asked for one of {one_in}; the tables \
-             answer the others"
+            "the cache is paused: {known} of the last {of} lookups hit, so only one of {one_in} frames is looked \
+             up; the tables process the others"
         )
     }
 }
 
 impl Answer {
-    /// Whether it comes from in front of the tables.
+    /// Whether the frame is processed without the tables.
     #[must_use]
     pub const fn is_offloaded(&self) -> bool {
         matches!(self, Self::Mapped { .. } | Self::Cached | Self::CachedMiss)
@@ -110,11 +109,11 @@ impl fmt::Display for Answer {
             }
             Self::Cached => write!(
                 f,
-                "offloaded: the cache keeps its flows, so no table is asked; their actions are done on each \
-                 frame, as they are other than one output"
+                "offloaded: the lookup is cached; the actions still run for each frame, because they are not a \
+                 single output"
             ),
             Self::CachedMiss => {
-                write!(f, "offloaded: the cache keeps that no flow matches, so no table is asked")
+                write!(f, "offloaded: the lookup is cached; no flow matches")
             }
             Self::NoCache => {
                 write!(f, "not offloaded: there is no cache; set 'cache_entries' in [switch]")
@@ -122,11 +121,12 @@ impl fmt::Display for Answer {
             Self::Unproven { table, priority, does } => write!(
                 f,
                 "not offloaded: the flow of priority {priority} in table {table} does {does:?} before the next \
-                 table is asked, and no key proves what that table sees"
+                 table is looked up, and the received frame's key does not determine the fields then"
             ),
             Self::Unknown { table } => write!(
                 f,
-                "these fields do not say what table {table} sees: an action before it brings out others"
+                "these fields do not determine the lookup in table {table}: an action before it uncovers other \
+                 headers"
             ),
         }
     }

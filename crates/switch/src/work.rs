@@ -1,18 +1,18 @@
-//! Switch: an OpenFlow switch, one data plane for each core.
+//! Switch: the work of an OpenFlow switch, with one data plane for each core.
 //!
 //! ```text
 //!  agent ──apply(changes)──> mail of every core ──between batches──> its Datapath ──> in_force
 //!        <──punts─────────── a bounded queue <──── frames for controllers
-//!  a frame that leaves by several ports, changed on the way: copies are tied to it (see the chains of `flowyard_pool`)
+//!  a frame to several ports, or changed for some of them: copies are tied to it (see the chains of `flowyard_pool`)
 //! ```
 //!
-//! Changes of one call are in force together. A core applies them whether frames come or not, so a
-//! barrier does not wait for traffic. What a core learns of stations (`NORMAL`) it tells the others, in
-//! bounded mailboxes; a full one loses it, and frames to that station are flooded there.
+//! The changes of one call are in force together. A core applies them even if no frames are received, so a
+//! barrier does not wait for traffic. A core sends the stations that it learns (`NORMAL`) to the other cores
+//! through bounded mailboxes. If a mailbox is full, the station is lost, and that core floods its frames.
 //!
-//! Invariants: frames of a flow leave each port in the order they came; nothing is allocated for a
-//! frame, but for one to a controller.
-//! Thread-safety: a core's own but for the hub, which any thread may use.
+//! Invariants: the frames of a flow are sent to each port in the order in which they were received; only
+//! frames to a controller allocate memory.
+//! Thread-safety: owned by one core, except the hub, which any thread may use.
 
 use std::any::Any;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -36,43 +36,42 @@ use flowyard_yard::work::{ControlMessage, WorkAnswer, WorkTable};
 use flowyard_yard::work::{Work, todo};
 use flowyard_yard::{ControlPlane, Mail, Message};
 
-/// Frames for controllers that a core keeps between two looks at the queue to the agent.
+/// Frames for controllers that a core keeps until it moves them to the queue to the agent.
 const PUNTS: usize = 64;
-/// News of stations that a mailbox holds.
-const NEWS: usize = 1024;
+/// Stations that a mailbox holds.
+const STATIONS: usize = 1024;
 
 /// Changes for the data planes, with their numbers.
 pub type Changes = Arc<[(u64, Change)]>;
 
-/// The message that has a core's switch apply these changes, all at once.
+/// A message to a core's switch, which applies these changes together.
 #[must_use]
 pub fn change_message(changes: Changes) -> Message {
     Message::Control(Arc::new(changes))
 }
 
-/// Asks a core's switch what it does with a frame that has these fields, and why; answered by a
-/// `Why`.
+/// Asks a core's switch how it processes a frame with these fields, and why. The answer is a `Why`.
 #[derive(Clone, Debug)]
 pub struct WhyAsked(pub Key);
 
-/// Asks a core's switch for its counters; answered by `Totals`.
+/// Asks a core's switch for its counters. The answer is a `Totals`.
 #[derive(Clone, Copy, Debug)]
 pub struct TotalsAsked;
 
-/// What a switch is, besides its flows.
+/// The settings of a switch.
 #[derive(Clone, Debug, Default)]
 pub struct SwitchSettings {
-    /// Cores that work on frames.
+    /// Number of cores that process frames.
     pub cores: usize,
-    /// The data planes.
+    /// The settings of its data planes.
     pub datapath: Settings,
-    /// By port: its OpenFlow number, MAC address and name.
+    /// The OpenFlow number, MAC address and name of each port.
     pub ports: Vec<(u32, [u8; 6], String)>,
-    /// Frames that may wait for the agent.
+    /// The greatest number of frames that wait for the agent.
     pub punts: usize,
 }
 
-/// Where an agent reaches the data planes of all cores.
+/// The connection between an agent and the data planes of all cores.
 #[derive(Debug)]
 pub struct SwitchHub {
     settings: SwitchSettings,
@@ -81,12 +80,13 @@ pub struct SwitchHub {
     to_agent: Sender<Punt>,
     punts: Receiver<Punt>,
     lost: AtomicU64,
-    /// Received, then sent, of port `p` by core `c` of `n`: at `(2 * p + sent) * n + c`.
+    /// The counters of received (`sent` = 0) and sent (1) frames of port `p` on core `c` of `n` are at
+    /// `(2 * p + sent) * n + c`.
     counts: Box<[Counts]>,
 }
 
 impl SwitchHub {
-    /// A switch that no core has yet.
+    /// A switch that is not on any core yet.
     #[must_use]
     pub fn new(settings: SwitchSettings) -> Self {
         let (to_agent, punts) = bounded(settings.punts.max(1));
@@ -102,12 +102,12 @@ impl SwitchHub {
         }
     }
 
-    /// The work of each core. Ports are there from the start.
+    /// The work of each core. All ports exist from the start.
     #[must_use]
     pub fn group(self: &Arc<Self>) -> Vec<Switch> {
         let datapaths = Datapath::group(self.settings.cores, &self.settings.datapath);
         let (senders, inboxes): (Vec<_>, Vec<_>) =
-            datapaths.iter().map(|_| sync_channel(NEWS)).unzip();
+            datapaths.iter().map(|_| sync_channel(STATIONS)).unzip();
         let ports: Vec<_> =
             self.ports().into_iter().map(|port| Change::Port(port.into())).collect();
         let mut numbers: Vec<(u32, u16)> =
@@ -131,8 +131,8 @@ impl SwitchHub {
         datapaths.into_iter().enumerate().zip(inboxes).map(switch).collect()
     }
 
-    /// Gives changes to every core, to be in force together. Waits for room in their mailboxes, not
-    /// for the changes to be in force. Not to be called by a core.
+    /// Sends changes to every core, which applies them together. Waits until they are in the mailboxes, not
+    /// until they are in force. A core must not call it.
     pub fn apply(&self, changes: &[(u64, Change)]) {
         if let Some(mail) = self.mail.get() {
             mail.to_all(&change_message(changes.into()));
@@ -145,29 +145,29 @@ impl SwitchHub {
         self.in_force.iter().map(|core| core.load(Ordering::Acquire)).min().unwrap_or(0)
     }
 
-    /// Where frames for controllers come from.
+    /// The queue of frames for controllers.
     #[must_use]
     pub fn punts(&self) -> Receiver<Punt> {
         self.punts.clone()
     }
 
-    /// Frames for controllers that found no room.
+    /// Frames for controllers that were lost because the queue was full.
     #[must_use]
     pub fn punts_lost(&self) -> u64 {
         self.lost.load(Ordering::Relaxed)
     }
 
-    /// Lookups of each table, as the cores count them.
+    /// The counters of lookups of each table.
     #[must_use]
     pub fn lookups(&self) -> &[Lookups] {
         &self.settings.datapath.lookups
     }
 
-    /// The fields of a frame, as `ovs-ofctl` writes a match, with names of ports. What is not there, a frame does not
-    /// have; without `vlan_vid` it has no tag.
+    /// The key of a frame with the fields of `flow`, which is written as a match of `ovs-ofctl`, with names of ports.
+    /// The frame has no other fields; without `vlan_vid` it has no tag.
     ///
     /// # Errors
-    /// What cannot be read, or is no field of one frame alone.
+    /// When `flow` cannot be parsed, or has a mask.
     pub fn key(&self, flow: &str) -> Result<Key, String> {
         let ports: Vec<(&str, u32)> =
             self.settings.ports.iter().map(|port| (port.2.as_str(), port.0)).collect();
@@ -189,7 +189,7 @@ impl SwitchHub {
         Ok(key)
     }
 
-    /// The ports, as they are at the start.
+    /// The ports in their initial state.
     #[must_use]
     pub fn ports(&self) -> Vec<Port> {
         let port = |(number, hw, name): &(u32, [u8; 6], String)| Port {
@@ -202,7 +202,7 @@ impl SwitchHub {
         self.settings.ports.iter().map(port).collect()
     }
 
-    /// What came in and went out by each port.
+    /// The counters of each port.
     #[must_use]
     pub fn port_stats(&self) -> Vec<PortStats> {
         let cores = self.settings.cores;
@@ -222,7 +222,7 @@ impl SwitchHub {
         self.count_all(port, sent, core, (1, bytes), now);
     }
 
-    /// Counts frames, and bytes of all of them.
+    /// Counts frames and their bytes.
     #[inline]
     fn count_all(&self, port: u16, sent: bool, core: usize, of: (u64, usize), now: Nanos) {
         let at = (usize::from(port) * 2 + usize::from(sent)) * self.settings.cores + core;
@@ -234,26 +234,26 @@ impl SwitchHub {
 
 impl ControlPlane for SwitchHub {
     fn connect(&self, mail: &Mail) {
-        // A second engine with the same hub is not reached; none is built.
+        // A hub belongs to one engine.
         let _first = self.mail.set(mail.clone());
     }
 }
 
-/// A batch is looked up together.
+// The frames of a batch are looked up together.
 const _: () = assert!(LANES <= crate::AHEAD);
 
-/// A switch, as one core has it.
+/// The switch on one core.
 #[derive(Debug)]
 pub struct Switch {
     hub: Arc<SwitchHub>,
     core: usize,
     datapath: Datapath,
     out: Effects,
-    /// A handle of its own: copies take buffers from it.
+    /// Its own handle of the pool, for copies.
     pool: Option<Pool>,
     inbox: Inbox<Seen>,
     others: Vec<SyncSender<Seen>>,
-    /// Ports by OpenFlow number.
+    /// The ports of the yard, sorted by OpenFlow number.
     numbers: Vec<(u32, u16)>,
 }
 
@@ -282,10 +282,10 @@ impl Switch {
         Some(self.numbers[at].1)
     }
 
-    /// News and frames for controllers go their ways.
-    fn tell(&mut self) {
+    /// Sends stations to other cores, and frames to controllers.
+    fn report(&mut self) {
         for seen in self.out.seen.drain(..) {
-            // A full mailbox loses it.
+            // If the mailbox is full, the station is lost.
             for to in &self.others {
                 let _lost = to.try_send(seen);
             }
@@ -299,12 +299,12 @@ impl Switch {
         }
     }
 
-    /// What became of the frame of `lane` becomes its action.
-    fn leave(&mut self, batch: &mut Batch, lane: usize, pool: &Pool, now: Nanos) {
+    /// Turns the effects of the frame in `lane` into its action.
+    fn finish(&mut self, batch: &mut Batch, lane: usize, pool: &Pool, now: Nanos) {
         let Some((&last, others)) = self.out.sent.split_last() else {
             return refuse(batch, lane, reason(self.out.reason));
         };
-        // The frame itself leaves last: until then, its bytes are those that came.
+        // The frame itself is sent last, because the copies need the received bytes.
         let Some(port) = self.port(last.port) else {
             return refuse(batch, lane, DropReason::NoRoute);
         };
@@ -357,7 +357,7 @@ impl Switch {
 
 impl Work for Switch {
     fn work(&mut self, batch: &mut Batch, pool: &Pool, now: Nanos) -> Nanos {
-        for seen in self.inbox.try_iter().take(NEWS) {
+        for seen in self.inbox.try_iter().take(STATIONS) {
             self.datapath.hear(&seen);
         }
         let (mut lanes, mut count) = ([0; LANES], 0);
@@ -380,10 +380,10 @@ impl Work for Switch {
         self.datapath.look(lanes.iter().map(frame));
         for (place, &lane) in lanes.iter().enumerate() {
             self.datapath.act(place, pool.bytes(&batch.frames[lane]), now, &mut self.out);
-            self.leave(batch, lane, pool, now);
+            self.finish(batch, lane, pool, now);
         }
         if !self.out.seen.is_empty() || !self.out.punts.is_empty() || self.out.punts_lost != 0 {
-            self.tell();
+            self.report();
         }
         now
     }
@@ -461,7 +461,7 @@ impl Work for Switch {
             }
         }
         self.datapath.ready();
-        self.tell();
+        self.report();
         if let Some((last, in_force)) = changes.last().zip(self.hub.in_force.get(self.core)) {
             in_force.store(last.0, Ordering::Release);
         }

@@ -1,8 +1,8 @@
-//! World: what actions reach besides the frame: ports, groups, meters, stations.
+//! World: what actions use besides the frame: ports, groups, meters, stations.
 //!
-//! Invariants: a group that is at work is not entered again; a frame never leaves by the port it came
-//! in by, unless the action says `IN_PORT`.
-//! Thread-safety: one core's.
+//! Invariants: a group that is being applied is not entered again; a frame is sent to the port where it
+//! was received only if the action says `IN_PORT`.
+//! Thread-safety: owned by one core.
 
 use std::sync::Arc;
 
@@ -14,11 +14,12 @@ use flowyard_openflow::change::{Group, Punt};
 use flowyard_openflow::flow::InReason;
 use flowyard_openflow::group::{Bucket, GroupType, METER_CONTROLLER};
 use flowyard_openflow::port::{Port, reserved};
+use flowyard_wire::edit::tags;
 
 use crate::effects::{Effects, Reason, Seen};
 use crate::key::{Key, WORDS};
 use crate::meter::{Metering, Shared, Verdict};
-use crate::packet::{Fault, Packet, vlan};
+use crate::packet::{Fault, Packet};
 use crate::set::ActionSet;
 
 /// `OFPPC_*` and `OFPPS_*`.
@@ -30,7 +31,7 @@ const NO_PACKET_IN: u32 = 0x40;
 const LINK_DOWN: u32 = 1;
 const BLOCKED: u32 = 2;
 
-/// Where actions come from, for the words to controllers.
+/// Where actions come from, for messages to controllers.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Origin {
     pub(crate) reason: InReason,
@@ -39,7 +40,7 @@ pub(crate) struct Origin {
     pub(crate) now: u64,
     /// Set-queue.
     pub(crate) queue: u32,
-    /// The frame is a controller's: there is no frame that came.
+    /// The bytes are not those of a received frame, but a controller's or a copy.
     pub(crate) owned: bool,
 }
 
@@ -55,10 +56,10 @@ pub(crate) struct Grouping {
 pub(crate) struct World {
     pub(crate) core: usize,
     ports: Vec<Arc<Port>>,
-    /// Those of `FLOOD` and of `ALL`.
+    /// The ports of `FLOOD` and of `ALL`.
     floods: Vec<u32>,
     all: Vec<u32>,
-    /// By number; one that is at work is not there.
+    /// Sorted by number; a group is absent (`None`) while it is being applied.
     groups: Vec<(u32, Option<Grouping>)>,
     meters: Vec<(u32, Metering)>,
     shared: Shared,
@@ -86,11 +87,12 @@ impl World {
         }
     }
 
+    /// A buffer for a packet; see [`World::give_back`].
     pub(crate) fn buffer(&mut self) -> Vec<u8> {
         self.buffers.pop().unwrap_or_default()
     }
 
-    pub(crate) fn give(&mut self, buffer: Vec<u8>) {
+    pub(crate) fn give_back(&mut self, buffer: Vec<u8>) {
         self.buffers.push(buffer);
     }
 
@@ -99,13 +101,13 @@ impl World {
         Some(&self.ports[at])
     }
 
-    /// Whether frames may come in by a port; reserved ones are no ports to be down.
+    /// Whether frames may be received from a port. Reserved ports are never down.
     pub(crate) fn receives(&self, number: u32) -> bool {
         let takes = |port: &Port| port.config & (DOWN | NO_RECV) == 0;
         self.port(number).map_or(number >= reserved::MAX, takes)
     }
 
-    /// Whether frames may leave by a port.
+    /// Whether frames may be sent to a port.
     pub(crate) fn sends(&self, number: u32) -> bool {
         self.port(number).is_some_and(Self::is_open)
     }
@@ -183,7 +185,7 @@ impl World {
         Some(&self.meters[at].1)
     }
 
-    /// Whether a frame goes on behind a meter.
+    /// Whether a frame passes a meter.
     pub(crate) fn passes(&self, number: u32, packet: &mut Packet<'_>, now: u64) -> bool {
         let Some(meter) = self.meter(number) else { return true };
         match meter.apply(packet.bytes().len(), self.core, now) {
@@ -196,12 +198,12 @@ impl World {
         }
     }
 
-    /// A station was seen by another core.
+    /// Learns a station that another core has seen.
     pub(crate) fn hear(&mut self, seen: &Seen) {
         self.stations.hear(&seen.mac, seen.vlan, seen.port as u16, seen.at);
     }
 
-    /// Does one action.
+    /// Applies one action.
     pub(crate) fn act(
         &mut self,
         action: &Action,
@@ -230,17 +232,17 @@ impl World {
             Action::SetField(oxm) => packet.set(oxm)?,
             Action::PushPbb(kind) => packet.push_pbb(*kind)?,
             Action::PopPbb => packet.pop_pbb(),
-            Action::SetVlanVid(vid) => packet.tag(*vid, 0xfff)?,
-            Action::SetVlanPcp(pcp) => packet.tag(u16::from(*pcp) << 13, 0xe000)?,
+            Action::SetVlanVid(vid) => packet.set_tag(*vid, 0xfff)?,
+            Action::SetVlanPcp(pcp) => packet.set_tag(u16::from(*pcp) << 13, 0xe000)?,
             Action::SetTpSrc(port) => packet.set_transport(false, *port)?,
             Action::SetTpDst(port) => packet.set_transport(true, *port)?,
-            // The agent refuses them.
+            // The agent rejects these.
             Action::Experimenter { .. } => {}
         }
         Ok(())
     }
 
-    /// What a fault comes to.
+    /// Handles a fault: the reason for dropping the frame, and a message to the controller if its TTL expired.
     pub(crate) fn fault(
         &self,
         fault: Fault,
@@ -258,7 +260,7 @@ impl World {
         });
     }
 
-    /// Does the actions of a set.
+    /// Applies the actions of a set.
     pub(crate) fn act_set(
         &mut self,
         set: &ActionSet,
@@ -292,7 +294,7 @@ impl World {
                 self.punt(max_len, packet, from, out);
                 out.because(Reason::Controller);
             }
-            // `TABLE` is only for a controller's frame, and done where the tables are.
+            // `TABLE` is valid only for a controller's frame, see `Datapath::send`.
             reserved::TABLE | reserved::ANY => {}
             port if port == in_port => out.because(Reason::Filtered),
             port => self.send(port, packet, from, out),
@@ -318,8 +320,9 @@ impl World {
         let bytes = packet.bytes();
         let Some(head) = bytes.first_chunk::<12>() else { return };
         let mac = |at: usize| -> [u8; 6] { std::array::from_fn(|i| head[at + i]) };
-        let (dst, src, vlan) = (mac(0), mac(6), vlan(bytes));
-        // Addresses 01:80:C2:00:00:00 to :0F are for the other end of the link (802.1Q, 8.6.3).
+        let (dst, src, vlan) =
+            (mac(0), mac(6), tags::outermost(bytes).map_or(0, |tci| tci & 0xfff));
+        // Frames to 01:80:C2:00:00:00 to :0F must not be forwarded (802.1Q, 8.6.3).
         if matches!(dst, [1, 0x80, 0xc2, 0, 0, 0..=15]) {
             return out.because(Reason::Filtered);
         }
@@ -365,7 +368,7 @@ impl World {
             || bucket.watch_port == 0
             || self.port(bucket.watch_port).is_some_and(live);
         let group = bucket.watch_group;
-        // Not every controller says `ANY` for what it does not watch.
+        // Some controllers do not use `ANY` for a port or group that is not watched.
         port && (group > flowyard_openflow::group::MAX
             || group == 0 && self.grouping(0).is_none()
             || depth < 32
@@ -382,7 +385,7 @@ impl World {
 
     fn group(&mut self, number: u32, packet: &Packet<'_>, from: &Origin, out: &mut Effects) {
         let at = self.groups.binary_search_by_key(&number, |(number, _)| *number);
-        // A group that leads to itself finds nothing there.
+        // If a group leads to itself, it is absent the second time.
         let taken = at.ok().and_then(|at| self.groups[at].1.take());
         let Some(grouping) = taken else { return out.because(Reason::NoOutput) };
         let group = &grouping.group;
@@ -409,20 +412,20 @@ impl World {
                 counts.add(1, len, from.now);
             }
             let mut branch = packet.branch(self.buffer());
-            // What branches off bytes that are ours is ours: nobody else has them.
+            // A copy of bytes that are not the received frame's is not the received frame either.
             let from = Origin { owned: from.owned || !packet.is_same(), ..from };
             self.act_set(&grouping.sets[at], &mut branch, &from, out);
-            let buffer = branch.into_room();
-            self.give(buffer);
+            let buffer = branch.into_buffer();
+            self.give_back(buffer);
         }
-        // It may have been removed meanwhile only by a change, and those come between frames.
+        // Only a change could have removed it, and changes are applied between frames.
         if let Ok(at) = self.groups.binary_search_by_key(&grouping.number, |(number, _)| *number) {
             self.groups[at].1 = Some(grouping);
         }
     }
 
-    /// The bucket of a select group: by weight, by a hash of what the frame has for headers. So a flow
-    /// keeps its bucket as long as the same ones are live.
+    /// The bucket of a select group, chosen by weight and by a hash of the headers. A flow keeps its bucket
+    /// as long as the same buckets are live.
     fn select(&self, buckets: &[Bucket], key: &Key) -> Option<usize> {
         let live = || {
             let weights = buckets.iter().map(|bucket| u64::from(bucket.weight));
@@ -440,7 +443,8 @@ impl World {
     }
 }
 
-/// Labels, Ethernet, addresses and ports; not what may change within a flow (DSCP, ECN, TCP flags).
+/// Labels, Ethernet, addresses and ports. Fields that may change within a flow (DSCP, ECN, TCP flags) are
+/// not included.
 const HASHED: [u64; WORDS] =
     [!0 << 44, 0, 0, 0, !0, !0, !0, !0xffff, !0, !0, !0, !0, !0, !0, 0xffff_ffff_ffff, 0];
 
@@ -448,7 +452,7 @@ fn one(at: Option<usize>) -> std::ops::Range<usize> {
     at.map_or(0..0, |at| at..at + 1)
 }
 
-/// By all of these ports but the one it came in by; they are open.
+/// Sends a packet to all of these ports, which are open, except the one where it was received.
 fn spread(ports: &[u32], in_port: u32, packet: &mut Packet<'_>, from: &Origin, out: &mut Effects) {
     let before = out.sent.len();
     for &port in ports.iter().filter(|port| **port != in_port) {

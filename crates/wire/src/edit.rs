@@ -18,7 +18,7 @@
 
 use std::net::IpAddr;
 
-use crate::checksum::{Sum, checksum, crc32c_of_change};
+use crate::checksum::{Sum, crc32c_of_change};
 use crate::ip::proto;
 use crate::{Headers, Net};
 
@@ -79,6 +79,7 @@ impl Packet {
     }
 
     /// Sets the IPv4 time to live or the IPv6 hop limit.
+    #[inline]
     pub fn set_ttl(&self, bytes: &mut [u8], ttl: u8) {
         set_ttl(bytes, self.net, self.l3, ttl);
     }
@@ -101,6 +102,7 @@ impl Packet {
 
     /// Sets an address of the IP header. Returns `false` and changes nothing if the packet is of the other
     /// family.
+    #[inline]
     pub fn set_address(&self, bytes: &mut [u8], side: Side, address: IpAddr) -> bool {
         match (self.net, address) {
             (Net::Ipv4, IpAddr::V4(new)) => {
@@ -138,6 +140,7 @@ impl Packet {
     ///
     /// # Errors
     /// When the SCTP checksum cannot follow; then nothing is changed.
+    #[inline]
     pub fn set_port(&self, bytes: &mut [u8], side: Side, port: u16) -> Result<(), Incomplete> {
         let at = self.l4 + if side == Side::Src { 0 } else { 2 };
         if self.l4 == 0 || at + 2 > self.end {
@@ -171,23 +174,27 @@ impl Packet {
         if self.proto == proto::SCTP {
             return self.change_sctp(bytes, at, new);
         }
-        let Some(check) = self.checksum_at(bytes, true) else {
-            put(bytes, at, new);
-            return Ok(());
-        };
         // The sum is of whole words, counted from the transport header.
         let (from, end) = (at - (at - self.l4) % 2, end + (end - self.l4) % 2);
         let words = from..end.min(bytes.len());
-        let sum = |bytes: &[u8]| (!checksum(bytes)).to_be_bytes();
-        let before = sum(&bytes[words.clone()]);
+        let before = Sum::ZERO.bytes(&bytes[words.clone()]);
         put(bytes, at, new);
-        let after = sum(&bytes[words]);
-        update(bytes, check, &before, &after);
-        self.avoid_zero(bytes, check);
+        let after = Sum::ZERO.bytes(&bytes[words]);
+        self.sum_changed(bytes, before, after);
         Ok(())
     }
 
+    /// Updates the transport checksum, if it is not that of SCTP, after bytes of the transport's header or
+    /// data changed. `old` and `new` are the sums of the changed 16-bit words, or of more words.
+    pub fn sum_changed(&self, bytes: &mut [u8], old: Sum, new: Sum) {
+        if let Some(check) = self.checksum_at(bytes, true) {
+            update(bytes, check, &(!old.finish()).to_be_bytes(), &(!new.finish()).to_be_bytes());
+            self.avoid_zero(bytes, check);
+        }
+    }
+
     /// Updates the transport checksum after a field of the pseudo header changed. `N` is even.
+    #[inline]
     pub fn pseudo_header_changed<const N: usize>(
         &self,
         bytes: &mut [u8],
@@ -202,6 +209,7 @@ impl Packet {
 
     /// The offset of the transport checksum, if there is one that covers the pseudo header, or the bytes
     /// `inside` the transport.
+    #[inline]
     fn checksum_at(&self, bytes: &[u8], inside: bool) -> Option<usize> {
         let l4 = Some(self.l4).filter(|l4| *l4 != 0)?;
         let at = match (self.proto, self.net) {
@@ -217,6 +225,7 @@ impl Packet {
     }
 
     /// A UDP checksum of 0 would mean that there is none.
+    #[inline]
     fn avoid_zero(&self, bytes: &mut [u8], check: usize) {
         if UDP_LIKE.contains(&self.proto) && chunk(bytes, check) == Some(&[0, 0]) {
             put(bytes, check, &[0xff, 0xff]);
@@ -240,6 +249,7 @@ impl Packet {
 }
 
 /// The offset of the TTL or hop limit in the IP header at `l3`.
+#[inline]
 fn ttl_at(net: Net, l3: usize) -> Option<usize> {
     match net {
         Net::Ipv4 => Some(l3 + 8),
@@ -250,11 +260,13 @@ fn ttl_at(net: Net, l3: usize) -> Option<usize> {
 
 /// The IPv4 time to live or the IPv6 hop limit of the IP header at `l3`.
 #[must_use]
+#[inline]
 pub fn ttl(bytes: &[u8], net: Net, l3: usize) -> Option<u8> {
     bytes.get(ttl_at(net, l3)?).copied()
 }
 
 /// Sets the IPv4 time to live or the IPv6 hop limit of the IP header at `l3`.
+#[inline]
 pub fn set_ttl(bytes: &mut [u8], net: Net, l3: usize, ttl: u8) {
     let Some(at) = ttl_at(net, l3) else { return };
     if net == Net::Ipv4 {
@@ -305,6 +317,7 @@ fn update<const N: usize>(bytes: &mut [u8], check: usize, old: &[u8; N], new: &[
     *field = stored.word(sum(old, 0xffff)).word(sum(new, 0)).finish().to_be_bytes();
 }
 
+#[inline]
 fn put(bytes: &mut [u8], at: usize, new: &[u8]) {
     if let Some(field) = bytes.get_mut(at..at + new.len()) {
         field.copy_from_slice(new);

@@ -19,7 +19,8 @@ use std::net::IpAddr;
 use flowyard_flow::Table;
 use flowyard_flow::table::{Lpm, Reason};
 use flowyard_frame::{Action, Batch, FlowKey, LANES, Lanes, Nanos, To};
-use flowyard_wire::{LinkType, checksum};
+use flowyard_wire::edit::{self, tags};
+use flowyard_wire::{LinkType, Net, checksum};
 use ipnet::IpNet;
 
 use flowyard_pool::Pool;
@@ -129,14 +130,7 @@ impl Work for Router {
 /// it is one that may go on.
 fn check(bytes: &[u8], wire_len: usize) -> Result<usize, DropReason> {
     let malformed = DropReason::Malformed;
-    let mut at = ADDRESSES;
-    let eth_type = loop {
-        match word(bytes, at).ok_or(malformed)? {
-            0x8100 | 0x88a8 | 0x9100 => at += 4,
-            eth_type => break eth_type,
-        }
-    };
-    let l3 = at + 2;
+    let (eth_type, l3) = tags::ether_type(bytes).ok_or(malformed)?;
     let packet = bytes.get(l3..).unwrap_or_default();
     let room = wire_len.max(bytes.len()) - l3; // a capture may hold less than was there
     let ttl = match eth_type {
@@ -180,19 +174,14 @@ fn destination(packet: &[u8]) -> Option<IpAddr> {
     }
 }
 
-/// Takes one from the TTL, or hop limit, of a packet that was checked.
+/// Decrements the TTL or hop limit of a packet that was checked.
 #[inline]
 fn one_hop(packet: &mut [u8]) {
     let Some((header, _)) = packet.split_first_chunk_mut::<20>() else { return };
-    if header[0] >> 4 != 4 {
-        header[7] = header[7].saturating_sub(1);
-        return;
+    let net = if header[0] >> 4 == 4 { Net::Ipv4 } else { Net::Ipv6 };
+    if let Some(ttl) = edit::ttl(header, net, 0) {
+        edit::set_ttl(header, net, 0, ttl.saturating_sub(1));
     }
-    let word = |header: &[u8; 20], at| u16::from_be_bytes([header[at], header[at + 1]]);
-    let (check, old) = (word(header, 10), word(header, 8));
-    header[8] = header[8].saturating_sub(1);
-    let check = checksum::update(check, old, word(header, 8));
-    header[10..12].copy_from_slice(&check.to_be_bytes());
 }
 
 #[inline]

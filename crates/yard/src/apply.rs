@@ -10,8 +10,8 @@
 //!
 //! The operations of a list are applied in order, to the outermost headers. An operation is skipped if the
 //! frame lacks the field: another protocol, a later fragment, a truncated frame, or an inconsistent
-//! header. Checksums are updated incrementally (RFC 1624), so a wrong checksum stays wrong and an absent
-//! one stays absent. A frame is dropped for three reasons: `ttl_expired`; `too_long`, if a tag does not
+//! header. `flowyard_wire::edit` changes the fields and updates the checksums: a wrong checksum stays wrong,
+//! and an absent one stays absent. A frame is dropped for three reasons: `ttl_expired`; `too_long`, if a tag does not
 //! fit into its buffer; `incomplete`, if the SCTP checksum cannot be computed because a part of the
 //! packet is missing.
 //!
@@ -30,6 +30,8 @@ use flowyard_pool::Pool;
 
 mod fields;
 mod tags;
+
+use fields::Fields;
 
 /// One change to a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -93,7 +95,7 @@ impl List {
     /// # Errors
     /// Why the frame must be dropped. Earlier operations have been applied.
     pub fn run(&self, frame: &mut Frame, mark: &mut u32, pool: &Pool) -> Result<(), DropReason> {
-        let mut known = None; // the headers, until a tag moves them
+        let mut known = None; // where the headers are, until a tag moves them
         for op in &self.ops {
             match *op {
                 Op::SetMark(value) => *mark = value,
@@ -108,8 +110,9 @@ impl List {
                 op => {
                     let link = pool.meta(frame).link;
                     let bytes = pool.bytes_mut(frame);
-                    let headers = known.get_or_insert_with(|| Headers::parse(link, bytes));
-                    fields::set(op, headers, bytes)?;
+                    let fields = known
+                        .get_or_insert_with(|| Fields::of(&Headers::parse(link, bytes), bytes));
+                    fields.set(op, bytes)?;
                 }
             }
         }

@@ -90,15 +90,11 @@ fn echo(frame: &mut [u8], key: &FlowKey) -> bool {
     if packet.l4 != plain || packet.bytes[plain..plain + 2] != [request, 0] {
         return false;
     }
-    packet.live(64);
+    packet.set_hops(64);
     let (addrs, n) = if packet.v6 { (8, 16) } else { (12, 4) };
     let (src, dst) = packet.bytes[addrs..addrs + 2 * n].split_at_mut(n);
     src.swap_with_slice(dst);
-    let word = |high: u8| u16::from_be_bytes([high, 0]);
-    packet.bytes[plain] = reply;
-    let check = u16::from_be_bytes([packet.bytes[plain + 2], packet.bytes[plain + 3]]);
-    let check = checksum::update(check, word(request), word(reply));
-    packet.bytes[plain + 2..plain + 4].copy_from_slice(&check.to_be_bytes());
+    packet.change(plain, &[reply]);
     let (dst, rest) = frame.split_at_mut(6);
     dst.swap_with_slice(&mut rest[..6]);
     true

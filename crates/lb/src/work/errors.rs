@@ -11,7 +11,8 @@ use std::net::IpAddr;
 use crate::icmp::{HEADER, quoted};
 use crate::{ConnKey, Exit, Mode, Proxied};
 use flowyard_frame::{Batch, FlowKey, Frag, Nanos, proto};
-use flowyard_wire::checksum;
+use flowyard_wire::checksum::Sum;
+use flowyard_wire::{Headers, LinkType, Net, edit};
 
 use super::answers::{Wrong, answer};
 use super::balance::Balance;
@@ -221,16 +222,14 @@ struct View {
 fn translate(outer: &mut Packet<'_>, flow: &FlowKey, view: View, proxied: Proxied) -> bool {
     let View { outer_src: src, outer_dst: dst, .. } = view;
     let l4 = outer.l4;
-    let sum = |outer: &Packet<'_>| !checksum::checksum(outer.bytes.get(l4..).unwrap_or_default());
+    let sum = |outer: &Packet<'_>| Sum::ZERO.bytes(outer.bytes.get(l4..).unwrap_or_default());
     let before = sum(outer);
     let Some(inner) = outer.bytes.get_mut(l4 + HEADER..) else { return false };
     if !inside(inner, flow, view, proxied) {
         return false;
     }
     let after = sum(outer);
-    let Some(check) = outer.bytes.get_mut(l4 + 2..l4 + 4) else { return false };
-    let old = u16::from_be_bytes([check[0], check[1]]);
-    check.copy_from_slice(&checksum::update(old, before, after).to_be_bytes());
+    outer.sum_changed(before, after);
     // The checksum of ICMPv6 also covers the addresses; `Packet::translate` updates it.
     src.is_none_or(|src| outer.translate(Side::Src, src, None))
         && dst.is_none_or(|dst| outer.translate(Side::Dst, dst, None))
@@ -238,53 +237,35 @@ fn translate(outer: &mut Packet<'_>, flow: &FlowKey, view: View, proxied: Proxie
 
 /// Translates addresses and ports of the quoted packet, and the checksums that are in the quoted bytes.
 fn inside(packet: &mut [u8], flow: &FlowKey, view: View, proxied: Proxied) -> bool {
-    let View { src, dst, .. } = view;
-    let Some(about) = l4_of(packet) else { return false };
-    let check = match flow.proto {
-        proto::TCP => about + 16,
-        _ => about + 6,
+    let headers = Headers::parse(LinkType::RawIp, packet);
+    let v6 = flow.is_ipv6();
+    let (net, least) = if v6 { (Net::Ipv6, 40) } else { (Net::Ipv4, 20) };
+    if headers.net != net || headers.l4 < least {
+        return false;
+    }
+    let edit = edit::Packet {
+        net,
+        l3: 0,
+        l4: headers.l4 as usize,
+        end: packet.len(),
+        proto: flow.proto,
+        is_whole: false,
+        covers: [true; 2],
     };
-    let mut change = |at: usize, new: &[u8], checks: [Option<usize>; 2]| {
-        let mut old = [0; 16];
-        let Some(was) = packet.get_mut(at..at + new.len()) else { return false };
-        old[..new.len()].copy_from_slice(was);
-        was.copy_from_slice(new);
-        for at in checks.into_iter().flatten() {
-            let Some(field) = packet.get_mut(at..at + 2) else { continue };
-            let sum = u16::from_be_bytes([field[0], field[1]]);
-            let absent = sum == 0 && flow.proto == proto::UDP && at != 10;
-            if let (false, Some(sum)) =
-                (absent, checksum::update_bytes(sum, &old[..new.len()], new))
-            {
-                field.copy_from_slice(&sum.to_be_bytes());
-            }
+    let mut set = |side: Side, (addr, port): End| {
+        let Some(port) = port else { return edit.set_address(packet, side, addr) };
+        if edit.set_port(packet, side, port).is_err() {
+            // The CRC of SCTP covers bytes that are not quoted, so it cannot be updated.
+            let at = edit.l4 + if side == Side::Src { 0 } else { 2 };
+            let Some(field) = packet.get_mut(at..at + 2) else { return false };
+            field.copy_from_slice(&port.to_be_bytes());
         }
-        true
+        edit.set_address(packet, side, addr)
     };
-    let check = (flow.proto != proto::SCTP).then_some(check);
-    let mut end = |side: Side, addr: IpAddr, port: Option<u16>| {
-        let src = side == Side::Src;
-        let moved = match addr {
-            IpAddr::V4(addr) => {
-                change(if src { 12 } else { 16 }, &addr.octets(), [Some(10), check])
-            }
-            IpAddr::V6(addr) => change(if src { 8 } else { 24 }, &addr.octets(), [None, check]),
-        };
-        let at = about + if src { 0 } else { 2 };
-        moved && port.is_none_or(|port| change(at, &port.to_be_bytes(), [None, check]))
-    };
-    let moved = src.is_none_or(|(addr, port)| end(Side::Src, addr, port))
-        && dst.is_none_or(|(addr, port)| end(Side::Dst, addr, port));
+    let moved = view.src.is_none_or(|src| set(Side::Src, src))
+        && view.dst.is_none_or(|dst| set(Side::Dst, dst));
     if flow.proto == proto::TCP {
-        proxy::quoted(packet, about, proxied, flow.is_ipv6());
+        proxy::quoted(packet, &edit, proxied);
     }
     moved
-}
-
-/// Offset of the transport header of a quoted packet.
-fn l4_of(packet: &[u8]) -> Option<usize> {
-    let v6 = packet.first()? >> 4 == 6;
-    let headers = flowyard_wire::Headers::parse(flowyard_wire::LinkType::RawIp, packet);
-    let least = if v6 { 40 } else { 20 };
-    (headers.l4 as usize >= least).then_some(headers.l4 as usize)
 }

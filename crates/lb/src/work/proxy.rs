@@ -21,7 +21,8 @@ use std::net::IpAddr;
 
 use crate::{Proxied, State, Step};
 use flowyard_frame::{FlowKey, Frag, Frame};
-use flowyard_wire::checksum::{self, Sum};
+use flowyard_wire::checksum::Sum;
+use flowyard_wire::{Net, edit};
 
 use super::balance::Balance;
 use super::rewrite::Packet;
@@ -97,19 +98,19 @@ impl Balance {
         match proxied.step(seq, key.tcp_flags & FlowKey::RST != 0) {
             Step::Keep => Ok(()),
             Step::Shift => {
-                packet.change_tcp(at, &seq.wrapping_add(n as u32).to_be_bytes());
+                packet.change(at, &seq.wrapping_add(n as u32).to_be_bytes());
                 Ok(())
             }
             Step::Insert => {
                 let header = header(key).ok_or(DropReason::Malformed)?;
                 let header = &header[..n];
                 let whole = packet.ip_len();
-                if !packet.lengthen(n, !Sum::ZERO.bytes(header).finish()) {
+                if !packet.lengthen(n, Sum::ZERO.bytes(header)) {
                     return Err(DropReason::TooLong);
                 }
                 if key.tcp_flags & URG != 0 {
                     let urgent = packet.word(packet.l4 + 18).saturating_add(n as u16);
-                    packet.change_tcp(packet.l4 + 18, &urgent.to_be_bytes());
+                    packet.change(packet.l4 + 18, &urgent.to_be_bytes());
                 }
                 pool.truncate(frame, l3 + whole); // removes Ethernet padding
                 if !pool.insert(frame, l3 + payload, n) {
@@ -130,7 +131,7 @@ pub(super) fn from_proxied(packet: &mut Packet<'_>, key: &FlowKey, proxied: Prox
         packet.lower_mss(n);
         // The header uses a part of the receive window, which is not scaled in a SYN (RFC 7323).
         let window = packet.word(packet.l4 + 14).saturating_sub(n);
-        packet.change_tcp(packet.l4 + 14, &window.to_be_bytes());
+        packet.change(packet.l4 + 14, &window.to_be_bytes());
     }
     if key.tcp_flags & FlowKey::ACK == 0 {
         return proxied;
@@ -138,7 +139,7 @@ pub(super) fn from_proxied(packet: &mut Packet<'_>, key: &FlowKey, proxied: Prox
     let ack = packet.long(packet.l4 + 8);
     let after = proxied.after(ack, n.into());
     let back = |number: u32| after.back(number, n.into()).to_be_bytes();
-    packet.change_tcp(packet.l4 + 8, &back(ack));
+    packet.change(packet.l4 + 8, &back(ack));
     let (mut at, end) = (packet.l4 + 20, payload);
     while at + 1 < end {
         match (packet.bytes[at], usize::from(packet.bytes[at + 1])) {
@@ -171,29 +172,16 @@ fn sack(packet: &mut Packet<'_>, at: usize, len: usize, back: &dyn Fn(u32) -> [u
     if to > 2 {
         (option[0], option[1]) = (5, to as u8);
     }
-    // The checksum is updated in 16-bit words, so the surrounding words are included.
-    let (from, past) = (at & !1, (at + len).next_multiple_of(2));
-    let mut words = [0; 36];
-    let Some(old) = packet.bytes.get(from..past) else { return };
-    words[..old.len()].copy_from_slice(old);
-    words[at - from..][..len].copy_from_slice(&option[..len]);
-    packet.change_tcp(from, &words[..past - from]);
+    packet.change(at, &option[..len]);
 }
 
-/// Translates the sequence number of a quoted segment at offset `l4` of `packet` to the one that the client
-/// sent.
-pub(super) fn quoted(packet: &mut [u8], l4: usize, proxied: Proxied, v6: bool) {
-    let Some(old) = packet.get(l4 + 4..).and_then(|rest| rest.first_chunk::<4>()).copied() else {
-        return;
-    };
-    let new = proxied.back(u32::from_be_bytes(old), len(v6) as u32).to_be_bytes();
-    packet[l4 + 4..l4 + 8].copy_from_slice(&new);
-    if let Some(field) = packet.get_mut(l4 + 16..l4 + 18) {
-        let sum = u16::from_be_bytes([field[0], field[1]]);
-        if let Some(sum) = checksum::update_bytes(sum, &old, &new) {
-            field.copy_from_slice(&sum.to_be_bytes());
-        }
-    }
+/// Translates the sequence number of a quoted segment to the one that the client sent.
+pub(super) fn quoted(bytes: &mut [u8], packet: &edit::Packet, proxied: Proxied) {
+    let at = packet.l4 + 4;
+    let old = bytes.get(at..).and_then(|rest| rest.first_chunk::<4>());
+    let Some(old) = old.map(|old| u32::from_be_bytes(*old)) else { return };
+    let new = proxied.back(old, len(packet.net == Net::Ipv6) as u32);
+    let _not_sctp = packet.change(bytes, at, &new.to_be_bytes());
 }
 
 #[cfg(test)]

@@ -1,19 +1,16 @@
-//! Translation of addresses and ports of a packet, with incremental update of the checksums (RFC 1624).
+//! Changes to the headers of a packet: hops, addresses, ports, TCP fields and options.
 //!
-//! Every input has a result, without a panic. A checksum that was wrong stays wrong by the same difference, so
-//! damage is not hidden.
+//! [`flowyard_wire::edit`] changes the bytes and updates the checksums. Every input has a result, without a
+//! panic.
 
 use std::net::IpAddr;
 
 use flowyard_frame::{FlowKey, Frag, proto};
-use flowyard_wire::{Headers, LinkType, checksum};
+use flowyard_wire::checksum::Sum;
+use flowyard_wire::edit::{self, tags};
+use flowyard_wire::{Headers, LinkType, Net};
 
-/// Source or destination.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Side {
-    Src,
-    Dst,
-}
+pub(super) use flowyard_wire::edit::Side;
 
 /// An IP packet that can be modified.
 pub(super) struct Packet<'a> {
@@ -28,6 +25,8 @@ pub(super) struct Packet<'a> {
     /// Whether the destination MAC address is a group address.
     pub(super) to_group: bool,
     frag: Frag,
+    /// Where the headers are in `bytes`.
+    edit: edit::Packet,
 }
 
 impl<'a> Packet<'a> {
@@ -63,6 +62,15 @@ impl<'a> Packet<'a> {
         };
         let right = first >> 4 == if v6 { 6 } else { 4 } && l4 >= if v6 { 40 } else { 20 };
         let bytes = bytes.get_mut(..len)?;
+        let edit = edit::Packet {
+            net: if v6 { Net::Ipv6 } else { Net::Ipv4 },
+            l3: 0,
+            l4: if frag == Frag::Later { 0 } else { l4 },
+            end: len,
+            proto: key.proto,
+            is_whole: frag == Frag::No,
+            covers: [true; 2], // other packets are refused, see `is_routed`
+        };
         (right && l4 + least <= len).then_some(Self {
             bytes,
             l3,
@@ -71,6 +79,7 @@ impl<'a> Packet<'a> {
             v6,
             to_group,
             frag,
+            edit,
         })
     }
 
@@ -84,30 +93,28 @@ impl<'a> Packet<'a> {
         matches!(self.frag, Frag::Later)
     }
 
+    /// The TTL or hop limit.
+    #[inline]
+    fn hops(&self) -> u8 {
+        edit::ttl(self.bytes, self.edit.net, 0).unwrap_or(0)
+    }
+
     /// Whether the TTL or hop limit does not allow another hop.
     #[inline]
     pub(super) fn is_expired(&self) -> bool {
-        self.bytes[if self.v6 { 7 } else { 8 }] < 2
+        self.hops() < 2
     }
 
     /// Decrements the TTL or hop limit.
     #[inline]
     pub(super) fn one_hop(&mut self) {
-        let hops = self.bytes[if self.v6 { 7 } else { 8 }];
-        self.live(hops.saturating_sub(1));
+        self.set_hops(self.hops().saturating_sub(1));
     }
 
     /// Sets the TTL or hop limit.
     #[inline]
-    pub(super) fn live(&mut self, hops: u8) {
-        if self.v6 {
-            self.bytes[7] = hops;
-        } else {
-            let (old, check) = (self.word(8), self.word(10));
-            self.bytes[8] = hops;
-            let check = checksum::update(check, old, self.word(8));
-            self.put(10, &check.to_be_bytes());
-        }
+    pub(super) fn set_hops(&mut self, hops: u8) {
+        self.edit.set_ttl(self.bytes, hops);
     }
 
     /// Offset of the payload of a TCP segment; `None` if its header is invalid or truncated.
@@ -122,46 +129,46 @@ impl<'a> Packet<'a> {
         long.map_or(0, |long| u32::from_be_bytes(*long))
     }
 
-    /// Writes `new` at the even offset `at` of a TCP segment, and updates the checksum.
-    pub(super) fn change_tcp(&mut self, at: usize, new: &[u8]) {
-        let mut old = [0; 36];
-        let Some(was) = self.bytes.get(at..at + new.len()) else { return };
-        old[..new.len()].copy_from_slice(was);
-        let check = self.l4 + 16;
-        if let Some(sum) = checksum::update_bytes(self.word(check), &old[..new.len()], new) {
-            self.put(check, &sum.to_be_bytes());
-        }
-        self.put(at, new);
+    /// Writes `new` at `at` of a transport header, and updates the transport checksum. The packet is not of SCTP.
+    pub(super) fn change(&mut self, at: usize, new: &[u8]) {
+        let _not_sctp = self.edit.change(self.bytes, at, new);
+    }
+
+    /// Updates the transport checksum after bytes of the transport changed: `old` and `new` are the sums of
+    /// the whole transport.
+    pub(super) fn sum_changed(&mut self, old: Sum, new: Sum) {
+        self.edit.sum_changed(self.bytes, old, new);
     }
 
     /// Updates lengths and checksums for removing the bytes of a TCP segment from `end` on. The bytes
     /// themselves are not removed.
     pub(super) fn cut(&mut self, end: usize) {
         let Some(gone) = self.bytes.get(end..).filter(|gone| !gone.is_empty()) else { return };
-        let sum = !checksum::checksum(gone);
-        self.resize(end, sum, 0);
+        let sum = Sum::ZERO.bytes(gone);
+        self.resize(end, sum, Sum::ZERO);
     }
 
-    /// Updates lengths and checksums for inserting `n` bytes with the checksum `sum` into a TCP segment. The
+    /// Updates lengths and checksums for inserting `n` bytes with this `sum` into a TCP segment. The
     /// bytes themselves are not inserted. Returns false if the packet would be too long for IP.
-    pub(super) fn lengthen(&mut self, n: usize, sum: u16) -> bool {
+    pub(super) fn lengthen(&mut self, n: usize, sum: Sum) -> bool {
         let most = usize::from(u16::MAX) + if self.v6 { 40 } else { 0 };
         let fits = self.bytes.len() + n <= most;
         if fits {
-            self.resize(self.bytes.len() + n, 0, sum);
+            self.resize(self.bytes.len() + n, Sum::ZERO, sum);
         }
         fits
     }
 
-    fn resize(&mut self, len: usize, old: u16, new: u16) {
-        let segment = |len: usize| (len - self.l4) as u16;
+    fn resize(&mut self, len: usize, old: Sum, new: Sum) {
+        let segment = |len: usize| ((len - self.l4) as u16).to_be_bytes();
         let (before, after) = (segment(self.bytes.len()), segment(len));
-        let check = checksum::update(self.word(self.l4 + 16), before, after);
-        let check = checksum::update(check, old, new);
-        self.put(self.l4 + 16, &check.to_be_bytes());
+        self.edit.pseudo_header_changed(self.bytes, &before, &after);
+        self.edit.sum_changed(self.bytes, old, new);
+        let header = if self.v6 { len - 40 } else { len };
+        let header = (header as u16).to_be_bytes();
         match self.v6 {
-            true => self.put(4, &((len - 40) as u16).to_be_bytes()),
-            false => self.change(2, &(len as u16).to_be_bytes(), Some(10)),
+            true => self.bytes[4..6].copy_from_slice(&header),
+            false => _ = edit::replace(self.bytes, 2, header, 10),
         }
     }
 
@@ -195,104 +202,23 @@ impl<'a> Packet<'a> {
         false
     }
 
-    /// Offset of the transport checksum that covers the addresses; `None` if there is none.
-    fn check_at(&self) -> Option<usize> {
-        let at = match (self.frag, self.proto) {
-            (Frag::Later, _) => return None,
-            (_, proto::TCP) => self.l4 + 16,
-            (_, proto::UDP) => self.l4 + 6,
-            (_, proto::ICMPV6) => self.l4 + 2,
-            _ => return None,
-        };
-        // RFC 768: 0 is no checksum.
-        (self.proto != proto::UDP || self.word(at) != 0).then_some(at)
-    }
-
     /// The 16-bit number at `at`.
     pub(super) fn word(&self, at: usize) -> u16 {
         let word = self.bytes.get(at..).and_then(|rest| rest.first_chunk::<2>());
         word.map_or(0, |word| u16::from_be_bytes(*word))
     }
 
-    fn put(&mut self, at: usize, bytes: &[u8]) {
-        if let Some(to) = self.bytes.get_mut(at..at + bytes.len()) {
-            to.copy_from_slice(bytes);
-        }
-    }
-
-    /// Writes `new` at the even offset `at`, and updates the checksum at `check`.
-    fn change(&mut self, at: usize, new: &[u8], check: Option<usize>) {
-        let mut old = [0; 16];
-        let Some(was) = self.bytes.get(at..at + new.len()) else { return };
-        old[..new.len()].copy_from_slice(was);
-        if let Some(check) = check
-            && let Some(sum) = checksum::update_bytes(self.word(check), &old[..new.len()], new)
-        {
-            let none = sum == 0 && self.proto == proto::UDP && check != 10;
-            self.put(check, &(if none { 0xffff } else { sum }).to_be_bytes());
-        }
-        self.put(at, new);
-    }
-
     /// Replaces the address, and the port if given, of one side. Returns false if that is not possible: the
     /// address is of another family, or the packet is a fragment of SCTP, whose checksum covers bytes that are
     /// not in this fragment.
     pub(super) fn translate(&mut self, side: Side, addr: IpAddr, port: Option<u16>) -> bool {
-        let check = self.check_at();
-        match (addr, self.v6) {
-            (IpAddr::V4(addr), false) => {
-                let at = if side == Side::Src { 12 } else { 16 };
-                let old = <[u8; 4]>::try_from(&self.bytes[at..at + 4]).unwrap_or_default();
-                self.change(at, &addr.octets(), Some(10));
-                self.follow(check, &old, &addr.octets());
-            }
-            (IpAddr::V6(addr), true) => {
-                let at = if side == Side::Src { 8 } else { 24 };
-                self.change(at, &addr.octets(), check);
-            }
-            _ => return false,
-        }
-        match port {
-            Some(port) if self.frag != Frag::Later => self.port(side, port, check),
-            _ => true,
-        }
-    }
-
-    /// Updates a checksum for a change that was made before.
-    fn follow(&mut self, check: Option<usize>, old: &[u8], new: &[u8]) {
-        if let Some(at) = check
-            && let Some(sum) = checksum::update_bytes(self.word(at), old, new)
-        {
-            let none = sum == 0 && self.proto == proto::UDP;
-            self.put(at, &(if none { 0xffff } else { sum }).to_be_bytes());
-        }
-    }
-
-    fn port(&mut self, side: Side, port: u16, check: Option<usize>) -> bool {
-        let at = self.l4 + if side == Side::Src { 0 } else { 2 };
-        let old = self.word(at);
-        if old == port {
-            return true;
-        }
-        if self.proto != proto::SCTP {
-            self.change(at, &port.to_be_bytes(), check);
-            return true;
-        }
-        if self.frag != Frag::No {
+        if !self.edit.set_address(self.bytes, side, addr) {
             return false;
         }
-        // A CRC is linear: the CRC of the difference, followed by zeros, is the difference of the CRCs.
-        let len = self.bytes.len() - self.l4;
-        let mut ports = [0; 4];
-        ports.copy_from_slice(&self.bytes[self.l4..self.l4 + 4]);
-        let before = crc_of(&ports, len);
-        self.put(at, &port.to_be_bytes());
-        ports.copy_from_slice(&self.bytes[self.l4..self.l4 + 4]);
-        let change = before ^ crc_of(&ports, len);
-        let stored = self.bytes[self.l4 + 8..].first_chunk::<4>().copied().unwrap_or_default();
-        let stored = u32::from_le_bytes(stored) ^ change;
-        self.put(self.l4 + 8, &stored.to_le_bytes());
-        true
+        let Some(port) = port else { return true };
+        let at = self.l4 + if side == Side::Src { 0 } else { 2 };
+        // The port that a fragment of SCTP has already needs no change.
+        self.edit.set_port(self.bytes, side, port).is_ok() || self.word(at) == port
     }
 
     /// Limits the MSS option of a SYN to `mss` (RFC 9293 section 3.7.1).
@@ -319,13 +245,7 @@ impl<'a> Packet<'a> {
                     let offered = u16::from_be_bytes([self.bytes[at + 2], self.bytes[at + 3]]);
                     let mss = change(offered);
                     if offered != mss {
-                        // The field may be at an odd offset, so the surrounding words are included.
-                        let from = (at + 2) & !1;
-                        let Some(words) = self.bytes.get(from..from + 4) else { return };
-                        let mut new = [0; 4];
-                        new.copy_from_slice(words);
-                        new[at + 2 - from..][..2].copy_from_slice(&mss.to_be_bytes());
-                        self.change(from, &new, Some(self.l4 + 16));
+                        self.change(at + 2, &mss.to_be_bytes());
                     }
                     return;
                 }
@@ -336,28 +256,10 @@ impl<'a> Packet<'a> {
     }
 }
 
-/// The CRC of `first` followed by zeros, `len` bytes in total.
-fn crc_of(first: &[u8; 4], len: usize) -> u32 {
-    static ZEROS: [u8; 1024] = [0; 1024];
-    let mut pieces: [&[u8]; 66] = [&[]; 66];
-    pieces[0] = first;
-    let mut left = len.saturating_sub(4);
-    for piece in &mut pieces[1..] {
-        *piece = &ZEROS[..left.min(ZEROS.len())];
-        left -= piece.len();
-    }
-    checksum::crc32c(&pieces)
-}
-
 /// Offset of the IP packet in an Ethernet frame; `None` if the frame is not IP.
 pub(super) fn l3_of(bytes: &[u8]) -> Option<usize> {
-    let mut at = 12;
-    loop {
-        let word = bytes.get(at..)?.first_chunk::<2>()?;
-        match u16::from_be_bytes(*word) {
-            0x8100 | 0x88a8 | 0x9100 => at += 4,
-            0x0800 | 0x86dd => return Some(at + 2),
-            _ => return None,
-        }
+    match tags::ether_type(bytes)? {
+        (0x0800 | 0x86dd, l3) => Some(l3),
+        _ => None,
     }
 }

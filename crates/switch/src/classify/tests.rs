@@ -3,7 +3,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// The slow twin: a list.
+/// The simple model: a list.
 #[derive(Default)]
 struct List(Vec<(u16, Pattern, u32)>);
 
@@ -63,7 +63,7 @@ fn key(fields: &[Oxm]) -> Key {
 #[derive(Clone, Debug)]
 enum Step {
     Insert(Vec<Oxm>, u16),
-    /// Removes one of those that were inserted.
+    /// Removes a rule that was inserted.
     Remove(prop::sample::Index),
     Look(Vec<Oxm>),
 }
@@ -103,7 +103,7 @@ fn compare(lookup: Lookup, steps: &[Step]) -> Result<(), TestCaseError> {
         prop_assert_eq!(fast.len(), slow.0.len());
         prop_assert!(lookup == Lookup::Space || fast.tuples() <= TUPLES + 1);
     }
-    // Together, but for every third.
+    // All together, except every third.
     let keys: Vec<Key> = rules.iter().map(|(pattern, _)| pattern.value).collect();
     for keys in keys.chunks(LANES) {
         let lanes = Lanes::first(keys.len()).filter(|lane| lane % 3 != 0);
@@ -123,16 +123,16 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
     #[test]
-    fn every_lookup_answers_as_the_list(steps in prop::collection::vec(step(), 0..300)) {
+    fn every_lookup_finds_the_same_rule_as_the_list(steps in prop::collection::vec(step(), 0..300)) {
         for lookup in [Lookup::Merged, Lookup::Linear, Lookup::Hash, Lookup::Space] {
             compare(lookup, &steps)?;
         }
     }
 }
 
-/// Every mask another one: tuple space search has a tuple for each, this one has its bound.
+/// All masks are different. Plain tuple space search has a tuple for each; the merged lookup has a limit.
 #[test]
-fn an_adversary_gets_no_more_tuples_than_the_bound() {
+fn the_number_of_tuples_is_limited_for_any_rules() {
     let mut fast = Classifier::new(Lookup::Merged, 1);
     let mut slow = List::default();
     for number in 0..2000_u32 {

@@ -1,14 +1,14 @@
-//! Ahead: the frames of a batch are parsed and looked up together, before anything is done to any.
+//! Ahead: parses and looks up the frames of a batch together, before the first of them is processed.
 //!
 //! ```text
-//!   parse all ─> hash all ─> tags ─> entries ─> paths    known: their counters are brought near
-//!                                       └─> first table's slots ─> rules ─> flows    the others
+//!   parse all ─> hash all ─> tags ─> entries ─> paths    hits: their counters are prefetched
+//!                                       └─> first table's slots ─> rules ─> flows    misses
 //! ```
 //!
-//! Each step asks for the memory of all frames before the next one waits for any of it.
+//! Each step requests the memory of all frames before the next step waits for any of it.
 //!
-//! Invariants: what is found here is what [`Datapath::act`] would find: tables change in
-//! [`Datapath::apply`] only, which forgets what was found, and then it is looked up when it is needed.
+//! Invariants: the results are those that [`Datapath::act`] would find. Tables change only in
+//! [`Datapath::apply`], which invalidates the results; frames are then looked up again one by one.
 //! Thread-safety: plain data.
 
 use std::hint::black_box;
@@ -20,27 +20,27 @@ use crate::cache::Spot;
 use crate::key::Key;
 use crate::parse::{self, Layout};
 
-/// The most frames that are looked up together.
+/// The greatest number of frames that are looked up together.
 pub const AHEAD: usize = LANES;
 
-/// The frames that were looked up, and what was found.
+/// The frames that were looked up, and the results.
 #[derive(Debug, Default)]
 pub(super) struct Ahead {
     pub(super) keys: Vec<Key>,
     pub(super) layouts: Vec<Layout>,
-    /// Where the cache would have them, if it was asked.
+    /// Where the cache would store them, if it was used.
     pub(super) spots: Vec<Option<Spot>>,
-    /// The paths that the cache knows.
+    /// The paths of frames that hit in the cache.
     pub(super) paths: Vec<Option<u32>>,
-    /// The first table's flows, where there is no path.
+    /// The flows of the first table, for frames without a path.
     pub(super) flows: Vec<Option<u32>>,
-    /// Whether that still holds.
+    /// Whether the results are still valid.
     pub(super) holds: bool,
 }
 
 impl Datapath {
-    /// Looks up frames, at most [`AHEAD`], to be given to [`Datapath::act`] by their places. How many
-    /// they are. Those of the last call are forgotten.
+    /// Looks up at most [`AHEAD`] frames. [`Datapath::act`] then processes each by its place. Replaces the
+    /// frames of the last call. Returns the number of frames.
     pub fn look<'a>(&mut self, frames: impl IntoIterator<Item = (&'a [u8], Arrival)>) -> usize {
         if !self.is_ready {
             self.ready();

@@ -1,10 +1,10 @@
 //! Front: the port mapping where a core receives frames, before they enter a queue.
 //!
-//! Whatever a frame meets on the long way is counted on this short one as well: its flows, the lookups of their
-//! tables. A change that could make an entry wrong ends it in [`Datapath::apply`]: a flow by the generation of its
-//! path, a port by forgetting all.
+//! A frame that is answered here is counted as if the tables had processed it: in its flows, and in the lookups of
+//! their tables. [`Datapath::apply`] ends every entry that a change could make wrong: a change of a flow changes
+//! the generation of its path, and a change of a port clears the mapping.
 //!
-//! Thread-safety: one core's.
+//! Thread-safety: owned by one core.
 
 use std::hint::black_box;
 
@@ -17,13 +17,13 @@ use crate::cache::Path;
 use crate::key::Key;
 use crate::mapping::Mapped;
 
-/// The yard's number of an OpenFlow port.
+/// Translates the number of an OpenFlow port to the yard's.
 pub type Place<'a> = &'a dyn Fn(u32) -> Option<u16>;
 
 impl Datapath {
-    /// Answers those of `lanes` that the port mapping knows, by an action to a port of the yard, and counts them;
-    /// the other lanes' actions stay. Lanes are of plain frames ([`flowyard_flow::parse::fast`]) that came by
-    /// `from`. Returns the lanes that were answered.
+    /// Looks up `lanes` in the port mapping. The action of a lane that hits becomes a port of the yard, and the lane
+    /// is counted; other actions stay. The lanes are plain frames ([`flowyard_flow::parse::fast`]) that were
+    /// received as `from` says. Returns the lanes that hit.
     #[inline]
     pub fn front(
         &mut self,
@@ -36,7 +36,7 @@ impl Datapath {
         if !self.is_ready {
             self.ready();
         }
-        if !self.mapping.asks(lanes.count()) {
+        if !self.mapping.looks(lanes.count()) {
             return Lanes::NONE;
         }
         let before = batch.actions;
@@ -51,23 +51,23 @@ impl Datapath {
                 batch.actions[lane] = before[lane];
             }
         }
-        self.mapping.hit(alive.count());
+        self.mapping.hits(alive.count());
         self.count_mapped(batch, alive, now);
         let pays = self.mapping.len() < HOT || !self.is_light;
         for lane in lanes.without(alive) {
-            // An entry that has just died was worth having.
-            let died = !missed.has(lane);
-            if died {
+            // An entry that became invalid was in use, so a new one is tried at once.
+            let is_stale = !missed.has(lane);
+            if is_stale {
                 self.mapping.del(&batch.keys[lane]);
             }
-            if died || pays && self.mapping.tries(batch.frames[lane].hash) {
+            if is_stale || pays && self.mapping.tries(batch.frames[lane].hash) {
                 self.map_flow(&batch.keys[lane], from, place);
             }
         }
         alive
     }
 
-    /// Counts mapped frames: those in a row that go the same path at once.
+    /// Counts mapped frames. Consecutive frames with the same path are counted together.
     fn count_mapped(&mut self, batch: &mut Batch, alive: Lanes, now: u64) {
         let mut left = alive;
         while let Some(lane) = left.into_iter().next() {
@@ -114,7 +114,7 @@ impl Datapath {
         }
     }
 
-    /// Gives a flow an entry, if it can have one.
+    /// Adds an entry for a flow, if it can have one.
     fn map_flow(&mut self, flow: &FlowKey, from: Arrival, place: Place<'_>) {
         let mut path = std::mem::take(&mut self.path);
         if let Some(port) = self.leads(flow, from, &mut path)
@@ -127,8 +127,8 @@ impl Datapath {
         self.path = path;
     }
 
-    /// The port that a plain frame leaves by, as it is, if that is all that becomes of it; and the flows that it
-    /// meets. Nothing is counted.
+    /// The port to which the tables send a plain frame without a change, if they do nothing else with it. Writes
+    /// the flows that match to `path`. Nothing is counted.
     fn leads(&self, flow: &FlowKey, from: Arrival, path: &mut Path) -> Option<u32> {
         let mut key = from.key();
         key.add_plain(flow);
@@ -148,8 +148,8 @@ impl Datapath {
         (open && port != from.port).then_some(port)
     }
 
-    /// Shows the entries of the port mapping that are in force, in no order: what of a plain frame's key is looked
-    /// at, and the yard's port.
+    /// Shows the valid entries of the port mapping in no order: the fields of the key that are compared, and the
+    /// yard's port.
     pub fn each_mapped(&self, show: &mut dyn FnMut(&FlowKey, To)) {
         self.mapping.each(&mut |key, action| {
             if self.cache.alive(action.mark, action.counter).is_some() {
@@ -158,24 +158,21 @@ impl Datapath {
         });
     }
 
-    /// How many entries the port mapping can have; 0: there is none.
+    /// The greatest number of entries of the port mapping; 0 if there is none.
     #[must_use]
     pub const fn mapped_max(&self) -> usize {
         self.mapping.capacity()
     }
 }
 
-/// What a flow that may put out, and nothing else, does to the key; the table that is next, if any. `None` if it
-/// does more.
+/// Applies to `key` what the instructions of a flow do, and returns the next table, if any. Returns `None` if they
+/// do more than output, metadata and goto.
 fn passes(instructions: &[Instruction], key: &mut Key) -> Option<Option<u8>> {
     let mut next = None;
     for instruction in instructions {
         match instruction {
             Instruction::GotoTable(table) => next = Some(*table),
-            Instruction::WriteMetadata { value, mask } => {
-                let old = key.bits(Field::Metadata) as u64;
-                key.set(Field::Metadata, (old & !mask | value & mask).into());
-            }
+            Instruction::WriteMetadata { value, mask } => key.write_metadata(*value, *mask),
             Instruction::ApplyActions(list) if list.iter().all(is_output) => {}
             Instruction::WriteActions(list) if list.iter().all(is_output) => {
                 for action in list {

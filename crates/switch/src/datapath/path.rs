@@ -1,4 +1,4 @@
-//! Path: what of the flows that a frame meets may be kept in front of the tables, and why.
+//! Path: which flows a frame matches, whether the cache may keep them, and why.
 //!
 //! Thread-safety: plain data.
 
@@ -16,25 +16,29 @@ use crate::set::reveals;
 use crate::why::{Answer, Rest, Why};
 
 impl Datapath {
-    /// Whether a key that went this path proves that all that agree with it do: no table but the
-    /// first looks at what the key does not say.
+    /// Whether every frame with an equal key takes this path: each table but the first looks only at
+    /// fields that the key determines.
     pub(super) fn proves(&self, path: &Path) -> bool {
-        let looked = path.flows.len() + usize::from(path.miss.is_some());
-        let before = path.flows.iter().take(looked.saturating_sub(1));
-        before.filter_map(|number| self.flow(*number)).all(|flow| self.hides(flow).is_none())
+        let tables = path.flows.len() + usize::from(path.miss.is_some());
+        self.unproven(path, tables).is_none()
     }
 
-    /// What of a flow changes fields as no key tells.
-    fn hides<'a>(&self, flow: &'a Flow) -> Option<&'a Instruction> {
-        flow.entry.instructions.iter().find(|instruction| match instruction {
-            Instruction::ApplyActions(list) => list.iter().any(reveals),
-            Instruction::Meter(number) => self.world.remarks(*number),
-            _ => false,
+    /// The first flow on the path that changes the key in a way which the key of the received frame does
+    /// not determine, if a later table is looked up. `tables` is the number of tables that are looked up.
+    fn unproven(&self, path: &Path, tables: usize) -> Option<(&Flow, &Instruction)> {
+        let before = path.flows.iter().take(tables.saturating_sub(1));
+        before.filter_map(|number| self.flow(*number)).find_map(|flow| {
+            let hides = |instruction: &&Instruction| match instruction {
+                Instruction::ApplyActions(list) => list.iter().any(reveals),
+                Instruction::Meter(number) => self.world.remarks(*number),
+                _ => false,
+            };
+            Some((flow, flow.entry.instructions.iter().find(hides)?))
         })
     }
 
-    /// Why frames with these fields are, or are not, offloaded. They are looked up as they would be;
-    /// nothing is counted or changed.
+    /// Why frames with these fields are, or are not, offloaded. The fields are looked up as those of a
+    /// frame are; nothing is counted or changed.
     #[must_use]
     pub fn why(&self, key: &Key) -> Why {
         let mut key = *key;
@@ -42,77 +46,11 @@ impl Datapath {
             key.set(Field::Metadata, 0);
         }
         let is_known = self.cache.knows(&key);
-        let (mut path, mut at, mut unknown) = (Path::default(), 0, None);
-        while let Some(table) = self.tables.get(usize::from(at)) {
-            let Some(number) = table.lookup(&key) else {
-                path.miss = Some(at);
-                break;
-            };
-            path.flows.push(number);
-            let Some(flow) = self.flow(number) else { break };
-            let mut next = None;
-            for instruction in &flow.entry.instructions {
-                match instruction {
-                    Instruction::ApplyActions(list) => {
-                        for action in list {
-                            match action {
-                                Action::SetField(oxm) if key.has(oxm.field) => {
-                                    key.set(oxm.field, oxm.value);
-                                }
-                                Action::Output { .. }
-                                | Action::Group(_)
-                                | Action::SetField(_)
-                                | Action::SetQueue(_)
-                                | Action::DecNwTtl
-                                | Action::SetNwTtl(_) => {}
-                                _ => unknown = Some(()),
-                            }
-                        }
-                    }
-                    Instruction::WriteMetadata { value, mask } => {
-                        let old = key.bits(Field::Metadata) as u64;
-                        key.set(Field::Metadata, (old & !mask | value & mask).into());
-                    }
-                    Instruction::GotoTable(to) if *to > at => next = Some(*to),
-                    _ => {}
-                }
-            }
-            let Some(to) = next else { break };
-            at = to;
-            if unknown.is_some() {
-                break;
-            }
-        }
-        let open = unknown.is_some()
-            && path
-                .flows
-                .last()
-                .and_then(|n| self.flow(*n))
-                .is_some_and(|flow| flow.entry.table < at);
-        let looked = path.flows.len() + usize::from(path.miss.is_some() || open);
-        let before = path.flows.iter().take(looked.saturating_sub(1));
-        let hides = before.filter_map(|number| {
-            let flow = self.flow(*number)?;
-            Some((flow, self.hides(flow)?))
-        });
-        let answer = match (hides.into_iter().next(), mapping(&self.flows, &path)) {
-            _ if !self.cache.is_on() => Answer::NoCache,
-            (Some((flow, does)), _) => Answer::Unproven {
-                table: flow.entry.table,
-                priority: flow.entry.priority,
-                does: Box::new(does.clone()),
-            },
-            (None, _) if open => Answer::Unknown { table: at },
-            (None, Some(port)) => Answer::Mapped { port },
-            (None, None) if path.miss.is_some() => Answer::CachedMiss,
-            (None, None) => Answer::Cached,
-        };
-        let word = |number: &u32| {
+        let (path, open) = self.follow(key);
+        let name = |number: &u32| {
             let entry = &self.flow(*number)?.entry;
             Some((entry.table, entry.priority, entry.cookie))
         };
-        let rest =
-            self.cache.watch.rests().map(|(known, of)| Rest { one_in: Watch::ONE_IN, known, of });
         let text = |number: &u32| {
             let entry = &self.flow(*number)?.entry;
             let flow = FlowMod {
@@ -128,22 +66,93 @@ impl Datapath {
             let offloaded = self.offloaded(entry).unwrap_or_default().0;
             Some((ofctl::flow_mod_text(&flow), offloaded))
         };
+        let pause = self.cache.watch.pause();
         Why {
-            path: path.flows.iter().filter_map(word).collect(),
+            path: path.flows.iter().filter_map(name).collect(),
             flows: path.flows.iter().filter_map(text).collect(),
             miss: path.miss,
-            answer,
+            answer: self.answer(&path, open),
             is_known,
-            rest,
+            rest: pause.map(|(known, of)| Rest { one_in: Watch::ONE_IN, known, of }),
         }
     }
+
+    /// The path of a frame with these fields. If an action makes the next lookup depend on bytes that the
+    /// fields do not include, the path ends there, and the number of the next table is returned with it.
+    fn follow(&self, mut key: Key) -> (Path, Option<u8>) {
+        let (mut path, mut at) = (Path::default(), 0);
+        while let Some(table) = self.tables.get(usize::from(at)) {
+            let Some(number) = table.lookup(&key) else {
+                path.miss = Some(at);
+                break;
+            };
+            path.flows.push(number);
+            let Some(flow) = self.flow(number) else { break };
+            let (next, is_determined) = change_key(&flow.entry.instructions, &mut key);
+            let Some(to) = next.filter(|to| *to > at) else { break };
+            if !is_determined {
+                return (path, Some(to));
+            }
+            at = to;
+        }
+        (path, None)
+    }
+
+    /// How frames that take this path are answered. `open` is the table at which the path is no longer
+    /// determined by the fields.
+    fn answer(&self, path: &Path, open: Option<u8>) -> Answer {
+        if !self.cache.is_on() {
+            return Answer::NoCache;
+        }
+        let tables = path.flows.len() + usize::from(path.miss.is_some() || open.is_some());
+        if let Some((flow, does)) = self.unproven(path, tables) {
+            let (table, priority) = (flow.entry.table, flow.entry.priority);
+            return Answer::Unproven { table, priority, does: Box::new(does.clone()) };
+        }
+        match (open, mapping(&self.flows, path)) {
+            (Some(table), _) => Answer::Unknown { table },
+            (None, Some(port)) => Answer::Mapped { port },
+            (None, None) if path.miss.is_some() => Answer::CachedMiss,
+            (None, None) => Answer::Cached,
+        }
+    }
+}
+
+/// Applies to `key` what instructions do to the fields of a frame. Returns the next table, and whether the
+/// key still has every field that a table may look at.
+fn change_key(instructions: &[Instruction], key: &mut Key) -> (Option<u8>, bool) {
+    let (mut next, mut is_determined) = (None, true);
+    for instruction in instructions {
+        match instruction {
+            Instruction::ApplyActions(list) => {
+                for action in list {
+                    match action {
+                        Action::SetField(oxm) if key.has(oxm.field) => {
+                            key.set(oxm.field, oxm.value);
+                        }
+                        Action::Output { .. }
+                        | Action::Group(_)
+                        | Action::SetField(_)
+                        | Action::SetQueue(_)
+                        | Action::DecNwTtl
+                        | Action::SetNwTtl(_) => {}
+                        _ => is_determined = false,
+                    }
+                }
+            }
+            Instruction::WriteMetadata { value, mask } => key.write_metadata(*value, *mask),
+            Instruction::GotoTable(table) => next = Some(*table),
+            _ => {}
+        }
+    }
+    (next, is_determined)
 }
 
 fn flow(flows: &[Option<Flow>], number: u32) -> Option<&Flow> {
     flows.get(number as usize)?.as_ref()
 }
 
-/// What a path comes to.
+/// The result of a path, as the cache keeps it.
 pub(super) fn ends(flows: &[Option<Flow>], path: &Path) -> Ends {
     let port = mapping(flows, path);
     let only = match path.flows[..] {
@@ -154,7 +163,7 @@ pub(super) fn ends(flows: &[Option<Flow>], path: &Path) -> Ends {
     Ends { port, only }
 }
 
-/// The port, if all that a path does is to put out to one.
+/// The output port, if a path only sends the frame to one port.
 pub(super) fn mapping(flows: &[Option<Flow>], path: &Path) -> Option<u32> {
     let mut port = None;
     for number in &path.flows {

@@ -1,4 +1,5 @@
-//! The datapath with a cache beside one without, and with other lookups: frames come to the same.
+//! Tests of the data plane. Data planes with and without a cache, and with different lookups, must give the
+//! same results.
 
 use flowyard_openflow::act::{Action, Instruction};
 use flowyard_openflow::change::{Counts, Group, Meter};
@@ -41,7 +42,7 @@ fn settings(lookup: Lookup, cache_entries: usize) -> Settings {
     Settings { tables: 3, lookup, cache_entries, ..Settings::default() }
 }
 
-/// Ports and bytes, and how many punts.
+/// Ports and bytes of sent frames, and the number of punts.
 type Left = (Vec<(u32, Vec<u8>)>, usize);
 
 struct Bed {
@@ -93,7 +94,7 @@ impl Bed {
         (sent, self.out.punts.drain(..).count())
     }
 
-    /// As if each came alone, but looked up together.
+    /// Processes frames one by one after looking them up together.
     fn batch(&mut self, frames: &[(u32, Vec<u8>)]) -> Vec<Left> {
         let count = self.datapath.look(frames.iter().map(|(port, f)| (&f[..], Arrival::by(*port))));
         assert_eq!(count, frames.len());
@@ -111,7 +112,7 @@ impl Bed {
     }
 }
 
-/// UDP from 10.0.0.`src` to 10.0.0.`dst`, with the right checksums.
+/// A UDP frame from 10.0.0.`src` to 10.0.0.`dst` with correct checksums.
 fn udp(src: u8, dst: u8, ttl: u8) -> Vec<u8> {
     let mut frame = vec![2, 0, 0, 0, 0, dst, 2, 0, 0, 0, 0, src, 8, 0];
     let mut ip = vec![0x45, 0, 0, 32, 0, 0, 0, 0, ttl, 17, 0, 0, 10, 0, 0, src, 10, 0, 0, dst];
@@ -128,7 +129,7 @@ fn udp(src: u8, dst: u8, ttl: u8) -> Vec<u8> {
 }
 
 #[test]
-fn the_port_mapping_answers_from_the_second_frame_on_and_counts() {
+fn the_second_frame_of_a_flow_hits_in_the_port_mapping_and_is_counted() {
     let mut bed = Bed::new(&settings(Lookup::Merged, 64));
     let flow = entry(1, 0, 5, &[Oxm::exact(Field::InPort, 1)], to(2));
     bed.apply(&Change::Flow(Arc::clone(&flow)));
@@ -138,7 +139,7 @@ fn the_port_mapping_answers_from_the_second_frame_on_and_counts() {
     assert_eq!(bed.datapath.totals, Totals { frames: 3, cached: 2, mapped: 2, front: 0 });
     assert_eq!(flow.counts[0].read().0, 3);
     assert_eq!(bed.datapath.offloaded(&flow), Some((2, 120)));
-    // Another rule ends its entry; what it counted stays.
+    // Another rule ends the entry; the counters stay.
     bed.flow(2, 0, 6, &[Oxm::exact(Field::InPort, 1), Oxm::exact(Field::EthType, 0x806)], to(3));
     assert_eq!(bed.ports(1, &udp(1, 2, 9)), [2]);
     assert_eq!(bed.datapath.offloaded(&flow), Some((2, 120)));
@@ -152,17 +153,17 @@ fn a_change_is_in_force_at_once() {
     let frame = udp(1, 2, 9);
     bed.flow(1, 0, 5, &[Oxm::exact(Field::InPort, 1)], to(2));
     assert_eq!([bed.ports(1, &frame), bed.ports(1, &frame)], [[2], [2]]);
-    // Higher, with a field that none looked at before; then one that it knows.
+    // A rule of higher priority that compares a new field; then one that compares known fields.
     bed.flow(2, 0, 6, &[Oxm::exact(Field::EthType, 0x800)], to(3));
     assert_eq!([bed.ports(1, &frame), bed.ports(1, &frame)], [[3], [3]]);
     bed.flow(3, 0, 7, &[Oxm::exact(Field::EthType, 0x800), Oxm::exact(Field::InPort, 1)], to(4));
     assert_eq!([bed.ports(1, &frame), bed.ports(1, &frame)], [[4], [4]]);
-    // In place of another; gone; a port that goes down.
+    // A rule that replaces another; a rule that is removed; a port that goes down.
     let same = [Oxm::exact(Field::EthType, 0x800), Oxm::exact(Field::InPort, 1)];
     bed.flow(4, 0, 7, &same, to(2));
     assert_eq!(bed.ports(1, &frame), [2]);
     bed.apply(&Change::FlowGone(entry(3, 0, 7, &same, to(4))));
-    assert_eq!(bed.ports(1, &frame), [2], "another flow has its place");
+    assert_eq!(bed.ports(1, &frame), [2], "another flow has replaced it");
     bed.apply(&Change::FlowGone(entry(4, 0, 7, &same, to(2))));
     assert_eq!(bed.ports(1, &frame), [3]);
     bed.port(3, 0, 1);
@@ -172,7 +173,7 @@ fn a_change_is_in_force_at_once() {
     assert_eq!((bed.ports(1, &frame), bed.out.reason), (vec![], Some(Reason::NotReceived)));
 }
 
-/// What was looked up before a change is not what a frame comes to after it.
+/// The result of a lookup before a change is not used after it.
 #[test]
 fn a_change_between_look_and_act_is_in_force_at_once() {
     for cache in [0, 64] {
@@ -186,16 +187,16 @@ fn a_change_between_look_and_act_is_in_force_at_once() {
         assert_eq!(bed.act(1, &frames[1].1).0[0].0, 3);
         bed.apply(&Change::FlowGone(entry(2, 0, 2, &[], to(3))));
         assert_eq!(bed.act(2, &frames[2].1).0[0].0, 2);
-        assert_eq!(bed.act(3, &frames[2].1).0, [], "there is none");
+        assert_eq!(bed.act(3, &frames[2].1).0, [], "there is no such frame");
     }
 }
 
 /// A cache whose lookups miss is paused, reports that, and resumes when flows come that it can hold.
 #[test]
-fn a_cache_that_does_not_pay_rests_until_it_does() {
+fn a_cache_is_paused_while_it_does_not_pay() {
     let mut bed = Bed::new(&settings(Lookup::Merged, 64));
     let udp_to = |port| [Oxm::exact(Field::EthType, 0x800), Oxm::exact(Field::UdpDst, port)];
-    // A pop is proved by no key; frames to port 2 only are cached.
+    // A key does not determine the fields after a pop, so only frames to UDP port 2 are cached.
     bed.flow(
         1,
         0,
@@ -214,7 +215,7 @@ fn a_cache_that_does_not_pay_rests_until_it_does() {
     let why = bed.datapath.why(&key);
     let rest = why.rest.unwrap();
     assert_eq!((rest.known, rest.one_in), (0, 256));
-    assert!(rest.of >= 1024 && why.to_string().contains("the cache rests"), "{why}");
+    assert!(rest.of >= 1024 && why.to_string().contains("the cache is paused"), "{why}");
     bed.flow(3, 0, 2, &udp_to(2), to(3));
     for _ in 0..256 * 128 {
         assert_eq!(bed.ports(1, &frame), [3]);
@@ -226,7 +227,7 @@ fn a_cache_that_does_not_pay_rests_until_it_does() {
 }
 
 #[test]
-fn a_key_that_does_not_prove_the_rule_is_not_cached() {
+fn a_path_that_the_key_does_not_determine_is_not_cached() {
     let mut bed = Bed::new(&settings(Lookup::Merged, 64));
     let pop = Instruction::ApplyActions(vec![Action::PopVlan]);
     bed.flow(1, 0, 1, &[], vec![pop, Instruction::GotoTable(1)]);
@@ -237,14 +238,14 @@ fn a_key_that_does_not_prove_the_rule_is_not_cached() {
         tags.iter().for_each(|tag| drop(frame.splice(12..12, [0x81, 0, 0, *tag])));
         frame
     };
-    // The inner tag decides, and the key says nothing of it.
+    // The result depends on the inner tag, which is not in the key.
     assert_eq!(bed.ports(1, &tagged(&[5])), [2]);
     assert_eq!(bed.ports(1, &tagged(&[7, 5])), [3]);
     assert_eq!(bed.datapath.paths(), 0);
 }
 
 #[test]
-fn why_says_how_the_second_frame_is_answered() {
+fn why_reports_how_the_second_frame_is_processed() {
     let mut bed = Bed::new(&settings(Lookup::Merged, 64));
     let mut set = Vec::from([Instruction::WriteMetadata { value: 1, mask: 1 }]);
     set.push(Instruction::GotoTable(1));
@@ -260,10 +261,10 @@ fn why_says_how_the_second_frame_is_answered() {
     assert!(matches!(why(&bed, 2).answer, Answer::Unproven { table: 0, priority: 1, .. }));
     assert_eq!(why(&bed, 3).answer, Answer::Cached);
     assert_eq!((why(&bed, 4).miss, why(&bed, 4).answer), (Some(0), Answer::CachedMiss));
-    assert!(why(&bed, 4).to_string().contains("keeps that no flow matches"));
-    let told = why(&bed, 2).to_string();
-    assert!(told.contains("not offloaded: the flow of priority 1 in table 0 does"), "{told}");
-    // What it says is so.
+    assert!(why(&bed, 4).to_string().contains("cached; no flow matches"));
+    let text = why(&bed, 2).to_string();
+    assert!(text.contains("not offloaded: the flow of priority 1 in table 0 does"), "{text}");
+    // The counters agree with it.
     for (port, mapped, cached) in [(1, 1, 1), (2, 1, 1), (3, 1, 2)] {
         for _ in 0..2 {
             bed.frame(port, &udp(1, 2, 9));
@@ -271,17 +272,17 @@ fn why_says_how_the_second_frame_is_answered() {
         let Totals { mapped: got, cached: all, .. } = bed.datapath.totals;
         assert_eq!((got, all), (mapped, cached), "port {port}");
     }
-    // And whether that is so already.
+    // It also reports whether the cache has an entry already.
     for known in [false, true] {
-        let told = why(&bed, 4);
-        let said = told.to_string().contains("no frame like it is in the cache now");
-        assert!(told.is_known == known && said != known, "{told}");
+        let text = why(&bed, 4);
+        let reported = text.to_string().contains("the cache has no entry for it now");
+        assert!(text.is_known == known && reported != known, "{text}");
         bed.frame(4, &udp(1, 2, 9));
     }
 }
 
 #[test]
-fn a_time_to_live_that_is_over_goes_to_the_controller() {
+fn a_frame_whose_ttl_expires_is_sent_to_the_controller() {
     let mut bed = Bed::new(&settings(Lookup::Merged, 64));
     bed.flow(1, 0, 1, &[], vec![Instruction::ApplyActions(vec![Action::DecNwTtl, output(2)])]);
     let (sent, punts) = bed.frame(1, &udp(1, 2, 9));
@@ -291,7 +292,7 @@ fn a_time_to_live_that_is_over_goes_to_the_controller() {
 }
 
 #[test]
-fn a_flood_leaves_by_all_ports_but_its_own_and_those_that_want_none() {
+fn a_flood_is_sent_to_all_ports_except_its_own_and_those_configured_otherwise() {
     let mut bed = Bed::new(&settings(Lookup::Merged, 64));
     bed.flow(1, 0, 1, &[], to(reserved::FLOOD));
     bed.flow(2, 0, 2, &[Oxm::exact(Field::InPort, 2)], to(reserved::ALL));
@@ -308,7 +309,7 @@ fn a_flood_leaves_by_all_ports_but_its_own_and_those_that_want_none() {
 }
 
 #[test]
-fn normal_learns() {
+fn normal_learns_stations() {
     let mut bed = Bed::new(&settings(Lookup::Merged, 64));
     bed.flow(1, 0, 1, &[], to(reserved::NORMAL));
     assert_eq!(bed.ports(1, &udp(1, 2, 9)), [2, 3, 4]);
@@ -326,7 +327,7 @@ fn bucket(weight: u16, watch_port: u32, actions: &[Action]) -> Bucket {
 }
 
 #[test]
-fn groups() {
+fn groups_send_to_their_buckets() {
     let mut bed = Bed::new(&settings(Lookup::Merged, 64));
     let any = reserved::ANY;
     let set = Action::SetField(Oxm::exact(Field::Ipv4Dst, 0x0a00_0007));
@@ -341,7 +342,7 @@ fn groups() {
         vec![bucket(0, 2, &[output(2)]), bucket(0, 3, &[output(3)])],
     );
     bed.group(3, GroupType::Indirect, vec![bucket(0, any, &[Action::Group(2)])]);
-    // The agent refuses loops; if it did not, there would be no end but this.
+    // The agent rejects loops. If it did not, the data plane would still end them.
     bed.group(4, GroupType::All, vec![bucket(0, any, &[Action::Group(4)])]);
     for port in 1..=4 {
         let then = vec![Instruction::WriteActions(vec![output(9), Action::Group(port)])];
@@ -351,14 +352,14 @@ fn groups() {
     for _ in 0..2 {
         let sent = bed.frame(1, &frame).0;
         assert_eq!(sent[0], (2, frame.clone()));
-        // Checksums follow: the same frame as if it had been sent there.
+        // The checksums are updated: the frame equals one that is built with the new address.
         let mut to7 = udp(1, 7, 9);
         to7[5] = 2;
         assert_eq!(sent[1], (3, to7));
     }
     assert_eq!(bed.ports(3, &frame), [2]);
     bed.port(2, 0, 1);
-    // In by 3: a frame does not leave where it came in.
+    // The frame was received from port 3, so it is not sent there.
     assert_eq!((bed.ports(3, &frame), bed.ports(4, &frame)), (vec![], vec![]));
     bed.flow(
         2,
@@ -371,7 +372,7 @@ fn groups() {
 }
 
 #[test]
-fn select_keeps_flows_together_and_weighs() {
+fn select_keeps_a_flow_on_its_bucket_and_follows_the_weights() {
     let mut bed = Bed::new(&settings(Lookup::Merged, 0));
     let any = reserved::ANY;
     let buckets = vec![
@@ -394,7 +395,7 @@ fn select_keeps_flows_together_and_weighs() {
 }
 
 #[test]
-fn a_meters_rate_is_of_all_cores() {
+fn the_rate_of_a_meter_is_shared_by_all_cores() {
     let bands = vec![Band::Drop { rate: 1000, burst: 100 }];
     let flags = meter_flags::PKTPS | meter_flags::BURST;
     let config = MeterConfig { flags, meter: 1, bands };
@@ -423,9 +424,9 @@ fn a_meters_rate_is_of_all_cores() {
     }
 }
 
-/// `OFPM_CONTROLLER` limits what goes to controllers, whatever sends it there; the rest of a frame goes its way.
+/// `OFPM_CONTROLLER` limits the frames to controllers; other outputs of a frame are not limited.
 #[test]
-fn the_meter_of_controllers_limits_punts() {
+fn the_controller_meter_limits_punts() {
     let mut bed = Bed::new(&settings(Lookup::Merged, 64));
     bed.flow(
         1,
@@ -443,13 +444,13 @@ fn the_meter_of_controllers_limits_punts() {
     assert_eq!((punted, bed.out.punts_lost), (5, 15), "five at once");
     assert_eq!((meter.counts[0].read().0, meter.bands[0].read().0), (20, 15));
     assert_eq!(bed.frame_at(1, &udp(1, 2, 9), 1_000_000_000).1, 1, "a second later");
-    assert_eq!(bed.out.sent.len(), 1, "port 2 has them all");
+    assert_eq!(bed.out.sent.len(), 1, "port 2 receives all of them");
     bed.apply(&Change::MeterGone(METER_CONTROLLER));
     assert_eq!((0..20).map(|_| bed.frame_at(1, &udp(1, 2, 9), 1).1).sum::<usize>(), 20);
 }
 
 #[test]
-fn a_controllers_frame_meets_the_tables() {
+fn a_frame_from_a_controller_can_be_processed_by_the_tables() {
     let mut bed = Bed::new(&settings(Lookup::Merged, 64));
     bed.flow(1, 0, 1, &[Oxm::exact(Field::InPort, reserved::CONTROLLER.into())], to(3));
     let message = PacketOut {

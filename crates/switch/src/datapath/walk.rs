@@ -1,8 +1,8 @@
-//! Walk: what is done to a frame, by the port mapping, by the flows of a known path, or by the tables.
+//! Walk: processes a frame with the port mapping, the flows of a known path, or the tables.
 //!
-//! Invariants: a frame goes from a table to a higher one, so it ends; its counters are its flows', whichever core
-//! answers.
-//! Thread-safety: one core's.
+//! Invariants: the next table always has a higher number, so the walk ends; the counters of the matched flows are
+//! incremented in each of the three cases.
+//! Thread-safety: owned by one core.
 
 use flowyard_openflow::Field;
 use flowyard_openflow::act::{Action, Instruction};
@@ -17,24 +17,24 @@ use crate::packet::Packet;
 use crate::set::ActionSet;
 use crate::world::{Origin, World};
 
-/// Where a frame is, between two tables.
+/// What follows a table.
 enum Next {
     Table(u8),
-    /// The tables are done: the action set follows.
+    /// No other table; the action set is applied.
     Done,
     /// Nothing follows.
     Over,
 }
 
 impl Datapath {
-    /// What becomes of a frame that came at `now`. `out` is cleared first, but for its punts. For many
+    /// Processes a frame that was received at `now`. `out` is cleared first, except its punts. For many
     /// frames at a time, see [`Datapath::look`].
     pub fn process(&mut self, frame: &[u8], from: Arrival, now: u64, out: &mut Effects) {
         self.look([(frame, from)]);
         self.act(0, frame, now, out);
     }
 
-    /// What becomes of the frame that was looked up at this place, with the bytes that it had then.
+    /// Processes the frame that was looked up at this place. Its bytes must not have changed since then.
     pub fn act(&mut self, place: usize, frame: &[u8], now: u64, out: &mut Effects) {
         out.clear();
         let Some(in_port) = self.ahead.keys.get(place).map(|key| key.bits(Field::InPort) as u32)
@@ -53,9 +53,9 @@ impl Datapath {
         {
             return;
         }
-        let room = self.world.buffer();
+        let buffer = self.world.buffer();
         let (key, layout) = (self.ahead.keys[place], self.ahead.layouts[place]);
-        let mut packet = Packet::parsed(frame, key, layout, room);
+        let mut packet = Packet::parsed(frame, key, layout, buffer);
         if let Some(path) = known {
             self.totals.cached += 1;
             self.replay(path, mapped, &mut packet, now, out);
@@ -72,11 +72,11 @@ impl Datapath {
         if out.sent.is_empty() {
             out.because(Reason::NoOutput);
         }
-        let room = packet.into_room();
-        self.world.give(room);
+        let buffer = packet.into_buffer();
+        self.world.give_back(buffer);
     }
 
-    /// By the port mapping, if the path has but one flow.
+    /// Sends a frame to the port of a path with only one flow. Returns false if the path has more.
     #[inline]
     fn map(&mut self, path: u32, port: u32, len: u64, now: u64, out: &mut Effects) -> bool {
         let fast = self.cache.fast(path);
@@ -96,7 +96,7 @@ impl Datapath {
         true
     }
 
-    /// Keeps the path of a frame that missed in the cache.
+    /// Stores the path of a frame that missed in the cache.
     fn learn(&mut self, place: usize, spot: Spot, path: &Path, ended: bool) {
         let of = |number: &u32| {
             let table = self.flow(*number).map(|flow| flow.entry.table);
@@ -111,8 +111,8 @@ impl Datapath {
         self.cache.watch.missed(tuples, kept);
     }
 
-    /// Through the tables; `first` is the first one's answer, if it is known. Whether the path was gone to
-    /// its end.
+    /// Processes a packet with the tables. `first` is the result of the first table, if it is known. Returns
+    /// whether the path was followed to its end.
     fn walk(
         &mut self,
         packet: &mut Packet<'_>,
@@ -139,7 +139,7 @@ impl Datapath {
             path.flows.push(number);
             let mut origin = origin(flow, now, owned);
             match step(flow, &mut self.world, &mut self.set, packet, &mut origin, out) {
-                // A goto leads to a higher table, or nowhere: the agent sees to that, and so do we.
+                // The agent rejects a goto to the same or a lower table; this check ends the walk in any case.
                 Next::Table(to) if to > at => at = to,
                 Next::Table(_) | Next::Over => return false,
                 Next::Done => {
@@ -150,7 +150,7 @@ impl Datapath {
         }
     }
 
-    /// Goes a path again.
+    /// Processes a packet with the flows of a known path.
     fn replay(
         &mut self,
         path: u32,
@@ -197,34 +197,34 @@ impl Datapath {
         }
     }
 
-    /// A controller's frame.
+    /// Sends a controller's frame.
     pub(super) fn send(&mut self, message: &PacketOut, now: u64, out: &mut Effects) {
-        let room = self.world.buffer();
+        let buffer = self.world.buffer();
         let key = Arrival::by(message.in_port).key();
-        let mut packet = Packet::new(&message.data, key, room);
+        let mut packet = Packet::new(&message.data, key, buffer);
         let reason = InReason::PacketOut;
         let mut origin =
             Origin { reason, table: 0xff, cookie: u64::MAX, now, queue: 0, owned: true };
         for action in &message.actions {
             if let Action::Output { port: reserved::TABLE, .. } = action {
                 let mut path = std::mem::take(&mut self.path);
-                let room = self.world.buffer();
-                let mut branch = packet.branch(room);
+                let buffer = self.world.buffer();
+                let mut branch = packet.branch(buffer);
                 self.walk(&mut branch, now, true, None, &mut path, out);
-                let room = branch.into_room();
-                self.world.give(room);
+                let buffer = branch.into_buffer();
+                self.world.give_back(buffer);
                 self.path = path;
             } else if let Err(fault) = self.world.act(action, &mut packet, &mut origin, out) {
                 self.world.fault(fault, &packet, &origin, out);
                 break;
             }
         }
-        let room = packet.into_room();
-        self.world.give(room);
+        let buffer = packet.into_buffer();
+        self.world.give_back(buffer);
     }
 }
 
-/// Counts frames that a table was asked for, and how many it had a flow for.
+/// Counts the lookups of a table, and how many of them matched.
 #[inline]
 pub(super) fn count(
     lookups: &[Lookups],
@@ -243,14 +243,14 @@ fn origin(flow: &Flow, now: u64, owned: bool) -> Origin {
     Origin { reason: flow.reason, table, cookie, now, queue: 0, owned }
 }
 
-/// The same, for the action set.
+/// The origin of the action set.
 fn last(flow: &Flow, origin: &Origin) -> Origin {
     let miss = flow.reason == InReason::NoMatch;
     let reason = if miss { InReason::NoMatch } else { InReason::ActionSet };
     Origin { reason, queue: 0, ..*origin }
 }
 
-/// What a flow does with a frame (1.3.5, section 5.9), in the order that is laid down there.
+/// Applies the instructions of a flow, in the order of section 5.9 of OpenFlow 1.3.5.
 fn step(
     flow: &Flow,
     world: &mut World,
@@ -287,10 +287,7 @@ fn step(
     for instruction in instructions() {
         match instruction {
             Instruction::WriteActions(list) => list.iter().for_each(|action| set.write(action)),
-            Instruction::WriteMetadata { value, mask } => {
-                let old = packet.key.bits(Field::Metadata) as u64;
-                packet.key.set(Field::Metadata, (old & !mask | value & mask).into());
-            }
+            Instruction::WriteMetadata { value, mask } => packet.key.write_metadata(*value, *mask),
             Instruction::GotoTable(table) => next = Next::Table(*table),
             _ => {}
         }

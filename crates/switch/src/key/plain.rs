@@ -1,10 +1,10 @@
-//! Plain frames: those whose fields a yard's key has all of, so that it stands for the switch's key.
+//! Plain frames: frames whose fields are all in the yard's key, so that the switch's key can be made from it.
 //!
-//! A frame is plain if it came by `flowyard_flow::parse::fast`: Ethernet without a tag, IPv4 without options and
-//! unfragmented, TCP or UDP, with a right header checksum and lengths that fit. Then the fields that it has follow
-//! from its protocol, and their values are in its [`FlowKey`].
+//! A frame is plain if `flowyard_flow::parse::fast` accepts it: Ethernet without a tag, IPv4 without options and
+//! unfragmented, TCP or UDP, with a correct header checksum and correct lengths. The protocol of a plain frame
+//! determines which fields it has, and their values are in its [`FlowKey`].
 //!
-//! Invariants: of two plain frames that agree under [`flat`] of a mask, the keys agree under that mask.
+//! Invariants: if two plain frames agree under [`flat`] of a mask, their keys agree under that mask.
 //! Thread-safety: plain functions.
 
 use flowyard_frame::{FlowKey, proto};
@@ -13,7 +13,7 @@ use flowyard_openflow::Field;
 use super::Key;
 
 impl Key {
-    /// Adds the fields of a plain frame, of which `key` is the yard's key.
+    /// Adds the fields of a plain frame whose key in the yard is `key`.
     pub(crate) fn add_plain(&mut self, key: &FlowKey) {
         let address = |of: &[u8; 16]| u128::from(u32::from_be_bytes([of[0], of[1], of[2], of[3]]));
         let mac = |of: &[u8; 6]| of.iter().fold(0, |sum, byte| sum << 8 | u128::from(*byte));
@@ -36,14 +36,15 @@ impl Key {
     }
 }
 
-/// What of a plain frame's key decides the fields of `mask`. What plain frames do not have is the same for all.
+/// The bits of the yard's key that determine the fields of `mask` in plain frames. Fields that plain frames do not
+/// have are equal in all of them.
 pub(crate) fn flat(mask: &Key) -> FlowKey {
     let mac = |field| {
         let bytes = (mask.bits(field) as u64).to_be_bytes();
         [bytes[2], bytes[3], bytes[4], bytes[5], bytes[6], bytes[7]]
     };
     let address = |field| match mask.bits(field) as u32 {
-        // What is behind an IPv4 address is zero; whole words are the quicker ones.
+        // The bytes behind an IPv4 address are zero. Comparing whole words is faster.
         u32::MAX => [0xff; 16],
         part => {
             let mut of = [0; 16];
@@ -54,16 +55,17 @@ pub(crate) fn flat(mask: &Key) -> FlowKey {
     FlowKey {
         src: address(Field::Ipv4Src),
         dst: address(Field::Ipv4Dst),
-        // Places that other fields share: a bit too much makes two entries of one.
+        // Other fields share these positions. A bit that is not needed only makes more entries.
         sport: mask.bits(Field::TcpSrc) as u16,
         dport: mask.bits(Field::TcpDst) as u16,
-        // Which fields there are follows from it.
+        // The protocol determines which fields are present.
         proto: 0xff,
         tos: (mask.bits(Field::IpDscp) << 2 | mask.bits(Field::IpEcn)) as u8,
         tcp_flags: mask.bits(Field::TcpFlags) as u8,
         eth_dst: mac(Field::EthDst),
         eth_src: mac(Field::EthSrc),
-        // Whether a port may be received from, and that none sends back, is of the port, whatever rules look at.
+        // The result depends on the port even if no rule compares it: frames are not sent back to their port, and a
+        // port may be configured not to receive.
         in_port: 0xffff,
         ..FlowKey::ZERO
     }
@@ -77,9 +79,9 @@ mod tests {
     use super::*;
     use crate::parse::parse as switch_parse;
 
-    /// Frames with a byte changed here and there, many of them still plain.
+    /// Frames with a few random bytes; many of them are still plain.
     #[test]
-    fn the_key_of_a_plain_frame_is_the_switchs() {
+    fn the_key_made_from_the_yards_key_equals_the_parsed_key() {
         let (mut rng, mut plain) = (Rng::new(1), 0);
         for _ in 0..20_000 {
             let kind = [proto::TCP, proto::UDP][rng.below(2) as usize];
@@ -114,9 +116,9 @@ mod tests {
         assert!(plain > 10_000, "{plain}");
     }
 
-    /// Two plain frames that differ under a mask differ under its flat one.
+    /// Two plain frames that differ under a mask differ under its flat mask.
     #[test]
-    fn what_a_mask_tells_apart_the_flat_one_does() {
+    fn the_flat_mask_distinguishes_all_that_the_mask_distinguishes() {
         let mut rng = Rng::new(2);
         for _ in 0..20_000 {
             let mut mask = Key::ZERO;

@@ -9,7 +9,7 @@ use flowyard_openflow::multipart::{GroupDesc, MeterConfig};
 use flowyard_openflow::port::Port;
 use flowyard_switch::{Arrival, Datapath, Effects, Settings};
 
-/// What became of a frame.
+/// The result of processing a frame.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Fate {
     pub sent: Vec<(u32, Vec<u8>)>,
@@ -48,7 +48,7 @@ impl Switch {
         self.datapath.apply(self.changes, change, 0, &mut self.out);
     }
 
-    /// Flows, groups and meters that are added; others are passed over.
+    /// Applies messages that add flows, groups and meters; others are ignored.
     pub fn change(&mut self, message: &Message) {
         match message {
             Message::FlowMod(m) => {

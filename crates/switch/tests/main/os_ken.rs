@@ -1,5 +1,5 @@
 //! The cases of os-ken's switch tester, without a channel: the flows, groups and meters of each case are
-//! given directly to a data plane, and the frames pass through it; another data plane counts what leaves.
+//! given directly to a data plane, which processes the frames; another data plane counts the frames sent.
 //!
 //! `FLOWYARD_OS_KEN_PYTHON`, or else `python3`, must be able to import os-ken 3 (`pip install
 //! os-ken==3.1.1`).

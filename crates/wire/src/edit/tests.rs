@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use proptest::prelude::*;
 
 use super::*;
-use crate::checksum::{crc32c, transport_checksum};
+use crate::checksum::{checksum, crc32c, transport_checksum};
 use crate::{LinkType, Verdict};
 
 const ETH: usize = 14;

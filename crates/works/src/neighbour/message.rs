@@ -12,6 +12,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use flowyard_frame::{Frame, proto};
 use flowyard_wire::checksum::transport_checksum;
+use flowyard_wire::edit::tags;
 
 use flowyard_pool::Pool;
 
@@ -40,21 +41,9 @@ pub enum Heard {
     },
 }
 
-/// Where an ARP message or an IPv6 packet starts in `frame`: behind tags.
-fn start(frame: &[u8]) -> Option<(u16, usize)> {
-    let mut at = 12;
-    loop {
-        let kind = u16::from_be_bytes(*frame.get(at..)?.first_chunk()?);
-        match kind {
-            0x8100 | 0x88a8 | 0x9100 => at += 4,
-            _ => return Some((kind, at + 2)),
-        }
-    }
-}
-
 /// What the Ethernet `frame` says; `None` if it is no right message of these.
 pub fn read(frame: &[u8]) -> Option<Heard> {
-    match start(frame)? {
+    match tags::ether_type(frame)? {
         (0x0806, at) => arp(frame.get(at..)?.first_chunk()?),
         (0x86dd, at) => discovery(frame.get(at..)?),
         _ => None,
@@ -121,7 +110,7 @@ fn discovery(packet: &[u8]) -> Option<Heard> {
 
 /// Makes of `frame`, which asks for `target`, the answer that `mac` has it. `false` if it has no room.
 pub fn answer(frame: &mut Frame, pool: &Pool, target: IpAddr, mac: Mac) -> bool {
-    let Some((_, at)) = start(pool.bytes(frame)) else { return false };
+    let Some((_, at)) = tags::ether_type(pool.bytes(frame)) else { return false };
     match target {
         IpAddr::V4(target) => {
             let Some((link, message)) = pool.bytes_mut(frame).split_at_mut_checked(at) else {

@@ -1,11 +1,11 @@
-//! The port mapping in front of the queues: what gets an entry, and what ends it.
+//! The port mapping in front of the queues: which flows get an entry, and what ends it.
 
 use flowyard_flow::parse;
 use flowyard_frame::{Batch, FlowKey, Frame, Lanes, To};
 
 use super::*;
 
-/// A batch of one plain frame from each of `sources`, by `port`.
+/// A batch of one plain frame from each of `sources`, received from `port`.
 fn batch(port: u16, sources: &[u8]) -> (Batch, Lanes) {
     let mut batch = Batch::default();
     for src in sources {
@@ -20,13 +20,13 @@ fn batch(port: u16, sources: &[u8]) -> (Batch, Lanes) {
     (batch, lanes)
 }
 
-/// Where the frames go that the mapping knows; ports of the yard are one less.
+/// The destinations of the frames that hit in the mapping. A port's number in the yard is one less.
 fn front(bed: &mut Bed, port: u32, sources: &[u8]) -> Vec<Option<To>> {
     let (mut batch, lanes) = batch(port as u16 - 1, sources);
     let place = |number: u32| u16::try_from(number - 1).ok();
     let known = bed.datapath.front(&mut batch, lanes, Arrival::by(port), &place, 5);
     for lane in lanes.without(known) {
-        assert_eq!(batch.actions[lane], flowyard_frame::Action::default(), "left alone");
+        assert_eq!(batch.actions[lane], flowyard_frame::Action::default(), "unchanged");
     }
     lanes.map(|lane| known.has(lane).then_some(batch.actions[lane].to)).collect()
 }
@@ -34,7 +34,7 @@ fn front(bed: &mut Bed, port: u32, sources: &[u8]) -> Vec<Option<To>> {
 const OUT: fn(u16) -> Option<To> = |port| Some(To::Port(port - 1));
 
 #[test]
-fn a_flow_is_mapped_from_its_third_frame_on_and_counts() {
+fn the_third_frame_of_a_flow_hits_in_the_mapping_and_is_counted() {
     let mut bed = Bed::new(&settings(Lookup::Merged, 64));
     let flow = entry(1, 0, 5, &[Oxm::exact(Field::EthType, 0x800)], to(2));
     bed.apply(&Change::Flow(Arc::clone(&flow)));
@@ -51,29 +51,29 @@ fn a_flow_is_mapped_from_its_third_frame_on_and_counts() {
 }
 
 #[test]
-fn every_change_that_matters_ends_entries_in_the_same_call() {
+fn a_change_ends_the_entries_that_it_affects_in_the_same_call() {
     let mut bed = Bed::new(&settings(Lookup::Merged, 64));
     let all = [Oxm::exact(Field::EthType, 0x800)];
     let learn = |bed: &mut Bed| (0..2).for_each(|_| drop(front(bed, 1, &[1, 2])));
     bed.flow(1, 0, 5, &all, to(2));
     learn(&mut bed);
     assert_eq!(front(&mut bed, 1, &[1, 2]), [OUT(2); 2]);
-    // A field that none looked at; then one of two flows, by a field that is known.
+    // A rule that compares a new field; then one that matches one of two flows by a known field.
     let of = |src: u128| [all[0], Oxm::exact(Field::Ipv4Src, 0x0a00_0000 + src)];
     bed.flow(2, 0, 6, &of(1), to(3));
     assert_eq!(front(&mut bed, 1, &[1, 2]), [None, None]);
     learn(&mut bed);
     assert_eq!(front(&mut bed, 1, &[1, 2]), [OUT(3), OUT(2)]);
     bed.flow(3, 0, 7, &of(2), to(4));
-    assert_eq!(front(&mut bed, 1, &[1, 2]), [OUT(3), None], "the other flow is not concerned");
-    // In its place; gone.
+    assert_eq!(front(&mut bed, 1, &[1, 2]), [OUT(3), None], "the other flow is not affected");
+    // A rule that replaces another; a rule that is removed.
     bed.flow(4, 0, 6, &of(1), to(4));
     assert_eq!(front(&mut bed, 1, &[1]), [None]);
     learn(&mut bed);
     assert_eq!(front(&mut bed, 1, &[1]), [OUT(4)]);
     bed.apply(&Change::FlowGone(entry(4, 0, 6, &of(1), to(4))));
     assert_eq!(front(&mut bed, 1, &[1]), [None]);
-    // Ports: the one it leaves by, the one it comes in by.
+    // Changes of the output port and of the input port.
     for (port, config) in [(2, 0x20), (1, 4), (2, 1)] {
         learn(&mut bed);
         assert_eq!(front(&mut bed, 1, &[1]), [OUT(2)]);
@@ -89,7 +89,7 @@ fn every_change_that_matters_ends_entries_in_the_same_call() {
 }
 
 #[test]
-fn only_what_puts_out_and_nothing_else_is_mapped() {
+fn only_flows_that_do_nothing_but_output_are_mapped() {
     let mut bed = Bed::new(&settings(Lookup::Merged, 64));
     let by = |port: u32| [Oxm::exact(Field::InPort, port.into())];
     let goto = |more: Vec<Instruction>| [more, vec![Instruction::GotoTable(1)]].concat();
@@ -106,7 +106,7 @@ fn only_what_puts_out_and_nothing_else_is_mapped() {
             [[None; 2], [out; 2]].concat().into_iter().chain([out]).collect::<Vec<_>>()
         );
     }
-    // Both tables' flows count.
+    // The flows of both tables are counted.
     assert_eq!(bed.datapath.offloaded(&entry(1, 0, 1, &by(1), Vec::new())), Some((3, 180)));
     let (mut without, all) = (Bed::new(&settings(Lookup::Merged, 0)), [1; 32]);
     without.flow(1, 0, 1, &[], to(2));
@@ -124,16 +124,16 @@ fn a_full_mapping_ages_and_one_that_misses_is_paused() {
     let mut rounds = 0;
     while front(&mut bed, 1, &some) != [OUT(2); 8] {
         rounds += 1;
-        assert!(rounds < 200, "they share places, but take turns");
+        assert!(rounds < 200, "flows that share a place must all get entries in time");
     }
-    // Eight others, that the first ones have no more frames for.
+    // Eight other flows; the first ones have ended.
     let others: Vec<u8> = (8..16).collect();
     rounds = 0;
     while front(&mut bed, 1, &others) != [OUT(2); 8] {
         rounds += 1;
-        assert!(rounds < 100_000, "they never get in");
+        assert!(rounds < 100_000, "new flows must replace those that have ended");
     }
-    // What can have no entry, and comes alone.
+    // Only flows that cannot have an entry.
     bed.flow(3, 0, 9, &[], vec![Instruction::ApplyActions(vec![Action::DecNwTtl, output(2)])]);
     let vain: Vec<u8> = (16..48).collect();
     (0..100).for_each(|_| assert_eq!(front(&mut bed, 1, &vain), [None; 32]));
@@ -142,5 +142,5 @@ fn a_full_mapping_ages_and_one_that_misses_is_paused() {
     for _ in 0..1000 {
         front(&mut bed, 1, &others);
     }
-    assert!(bed.datapath.totals.front - before > 4000, "awake again");
+    assert!(bed.datapath.totals.front - before > 4000, "lookups must resume");
 }

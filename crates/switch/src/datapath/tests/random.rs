@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::datapath::AHEAD;
 
-/// Random switches: with a cache and without, by every lookup, frames come to the same.
+/// A step of a random run on several switches that must give the same results.
 #[derive(Clone, Debug)]
 enum Step {
     Flow { table: u8, priority: u16, fields: Vec<Oxm>, then: Vec<Instruction> },
@@ -83,13 +83,13 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(150))]
 
     #[test]
-    fn frames_come_to_the_same_with_a_cache_and_without(
+    fn the_cache_and_the_kind_of_lookup_do_not_change_results(
         steps in prop::collection::vec(step_strategy(), 0..120),
     ) {
         let mut slow = Bed::new(&settings(Lookup::Linear, 0));
         let mut fast = Bed::new(&settings(Lookup::Merged, 64));
         let mut small = Bed::new(&settings(Lookup::Hash, 4));
-        // Frames between two changes are a batch here.
+        // This one looks up the frames between two changes together.
         let mut batches = Bed::new(&settings(Lookup::Merged, 16));
         let (mut batch, mut all) = (Vec::new(), Vec::new());
         let mut flows = Vec::new();
@@ -140,9 +140,9 @@ proptest! {
         prop_assert_eq!(batches.batch(&batch), all);
     }
 
-    /// No bytes make it panic, whatever is done to them.
+    /// No bytes and no actions cause a panic.
     #[test]
-    fn any_bytes_go_through(
+    fn any_bytes_can_be_processed(
         frame in prop::collection::vec(any::<u8>(), 0..120),
         kind in prop::sample::select(vec![0x800_u16, 0x86dd, 0x806, 0x8847, 0x88e7, 0x8100, 0x88a8, 5]),
         first in prop::sample::select(vec![0x45_u8, 0x4f, 0x60, 0x6f, 0]),
