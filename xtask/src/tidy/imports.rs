@@ -96,9 +96,11 @@ impl<'a> Module<'a> {
     fn read(file: &'a str, mut code: String) -> Self {
         let (mut used, mut exports) = (Vec::new(), Vec::new());
         while let Some((begin, end)) = use_declaration(&code) {
-            let before = code[..begin].trim_end();
-            let list = if before.ends_with("pub") { &mut exports } else { &mut used };
+            let is_export = code[..begin].trim_end().ends_with("pub");
+            let list = if is_export { &mut exports } else { &mut used };
             flatten(&code[begin + 3..end], &[], list);
+            // The `pub` goes with it: otherwise the next declaration would seem to be public.
+            let begin = if is_export { code[..begin].trim_end().len() - 3 } else { begin };
             code.replace_range(begin..=end, &" ".repeat(end + 1 - begin));
         }
         let mut children = HashSet::new();
@@ -257,7 +259,7 @@ mod tests {
     #[test]
     fn paths_of_every_kind() {
         let sources = [
-            ("lib.rs", "mod a;\nmod b;\npub use a::A;"),
+            ("lib.rs", "mod a;\nmod b;\npub use a::A;\nuse b::h;"),
             ("a.rs", "pub struct A;\nmod c;\nfn f() { c::g(); crate::b::h::<u8>() }"),
             (
                 "a/c.rs",
@@ -271,6 +273,7 @@ mod tests {
             "a.rs -> b/mod.rs: h",
             "a/c.rs -> b/mod.rs: * h",
             "b/mod.rs -> a.rs: A",
+            "lib.rs -> b/mod.rs: h",
         ];
         assert_eq!(edges(&sources), wanted);
     }
