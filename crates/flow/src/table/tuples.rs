@@ -38,7 +38,7 @@ use flowyard_frame::{LANES, Lanes};
 use self::identity::{Identities, identity};
 use self::slots::Slots;
 pub use self::words::{Words, seeds};
-use super::rules::rank;
+use super::rank::rank;
 
 mod identity;
 mod slots;
@@ -427,8 +427,7 @@ impl<const N: usize> TupleSpace<N> {
         let Rule { rank, next, tuple: number, .. } = self.rules[at as usize];
         let tuple = &self.tuples[number as usize];
         let hash = self.slot_hash(tuple, &self.patterns[at as usize].value);
-        let above =
-            self.chain(tuple.slots.get(hash)).find(|r| self.rules[*r as usize].next == at);
+        let above = self.chain(tuple.slots.get(hash)).find(|r| self.rules[*r as usize].next == at);
         match above {
             Some(above) => self.rules[above as usize].next = next,
             None if next == NONE => self.tuples[number as usize].slots.clear(hash),
