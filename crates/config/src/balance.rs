@@ -44,7 +44,7 @@ impl Config {
             answers: service.answer,
             all_down: service.all_down.into(),
             on_down: service.on_down.into(),
-            check: self.health_check(service)?,
+            check: service.check.as_ref().map(|check| self.health_check(check)).transpose()?,
             backends: backends?,
         })
     }

@@ -11,7 +11,6 @@ use serde::de::{Error, Visitor};
 use serde::{Deserialize, Deserializer};
 use toml::Spanned;
 
-use super::balance::ServiceConfig;
 use super::{Config, ConfigError, hex};
 
 /// `[service.check]`
@@ -117,15 +116,14 @@ fn within<T: Copy + PartialOrd + fmt::Display>(
 }
 
 impl Config {
-    /// How the backends of `service` are asked.
+    /// The health check that a `[service.check]` describes.
     ///
     /// # Errors
-    /// The first word that is wrong, and a file with certificates that cannot be read.
+    /// The first setting that is wrong, or a file of certificates that cannot be read.
     pub(super) fn health_check(
         &self,
-        service: &ServiceConfig,
-    ) -> Result<Option<Check>, ConfigError> {
-        let Some(spanned) = &service.check else { return Ok(None) };
+        spanned: &Spanned<CheckConfig>,
+    ) -> Result<Check, ConfigError> {
         let check = spanned.get_ref();
         self.only_what_fits(check)?;
         let rules = Rules::default();
@@ -161,7 +159,7 @@ impl Config {
                 }
             }
         };
-        Ok(Some(Check { asks, rules, port: check.port }))
+        Ok(Check { asks, rules, port: check.port })
     }
 
     /// A key of another kind of check would do nothing, and its user would not know.

@@ -13,7 +13,6 @@ flowyard_testkit::tests! {
     reading_allocates_nothing_per_packet,
 }
 
-
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
