@@ -16,6 +16,7 @@ pub mod l2;
 pub mod linear;
 pub mod lpm;
 pub mod maglev;
+mod rank;
 pub mod rules;
 pub mod spread;
 pub mod tuples;

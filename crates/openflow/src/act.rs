@@ -1,8 +1,8 @@
 //! Actions and instructions (1.3.5, sections 7.2.4 and 7.2.5).
 //!
-//! Actions of 1.0 that say the same as a set-field become one. Those that do not stay apart: a 1.0
-//! VLAN action adds a tag where there is none, and a port action is about whatever transport the
-//! frame has.
+//! An action of 1.0 that is equivalent to a set-field is represented as one. The others have
+//! variants of their own: a 1.0 VLAN action adds a tag if the frame has none, and a 1.0 port action
+//! applies to any transport protocol.
 #![allow(missing_docs, reason = "the fields are the specification's own")]
 
 use crate::Version;
@@ -10,10 +10,10 @@ use crate::io::{Io, Res};
 use crate::oxm::{self, Field, IN_SET, Oxm};
 use crate::problem::{self, Problem};
 
-/// What is done to a frame.
+/// An action on a frame.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Action {
-    /// Out by a port; `max_len` bytes of it to a controller.
+    /// Sends the frame through a port; a controller gets `max_len` bytes of it.
     Output {
         port: u32,
         max_len: u16,
@@ -33,17 +33,17 @@ pub enum Action {
     SetField(Oxm),
     PushPbb(u16),
     PopPbb,
-    /// 1.0: sets the VLAN id, with a new tag where there is none.
+    /// 1.0: sets the VLAN ID; adds a tag if the frame has none.
     SetVlanVid(u16),
-    /// 1.0: sets the VLAN priority, with a new tag where there is none.
+    /// 1.0: sets the VLAN priority; adds a tag if the frame has none.
     SetVlanPcp(u8),
-    /// 1.0: removes the tag, if there is one.
+    /// 1.0: removes the tag, if the frame has one.
     StripVlan,
     /// 1.0: sets the source port of TCP or UDP, or the ICMP type.
     SetTpSrc(u16),
     /// 1.0: sets the destination port of TCP or UDP, or the ICMP code.
     SetTpDst(u16),
-    /// 1.0: out by a queue of a port.
+    /// 1.0: sends the frame through a queue of a port.
     Enqueue {
         port: u32,
         queue: u32,
@@ -64,7 +64,7 @@ const NEW: &[u32] = &[0, 11, 12, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26,
 const OLD: &[u32] = &[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 0xffff];
 
 impl Action {
-    /// The number of the action, `OFPAT_*`, if `version` has it.
+    /// The action's number, `OFPAT_*`, if `version` has the action.
     #[must_use]
     pub const fn number(&self, version: Version) -> Option<u16> {
         let old = matches!(version, Version::V10);
@@ -142,7 +142,7 @@ impl Action {
     }
 }
 
-/// A list of actions up to the end of the record.
+/// Reads or writes the actions up to the end of the record.
 pub(crate) fn actions<C: Io>(c: &mut C, list: &mut Vec<Action>) -> Res {
     c.list(list, action)
 }
@@ -219,7 +219,8 @@ fn push<C: Io>(c: &mut C, to: &mut u16, known: &[u32]) -> Res {
     c.pad(2)
 }
 
-/// Addresses are 6 or 4 bytes in their places; the TOS byte has the DSCP above two bits.
+/// Ethernet addresses take 6 bytes, IPv4 addresses 4. In the TOS byte, the DSCP is above the two
+/// lowest bits.
 fn set_v10<C: Io>(c: &mut C, oxm: &mut Oxm) -> Res {
     let shift = if oxm.field == Field::IpDscp { 2 } else { 0 };
     let mut bytes = (oxm.value << shift).to_be_bytes();
@@ -233,7 +234,7 @@ fn set_v10<C: Io>(c: &mut C, oxm: &mut Oxm) -> Res {
     })
 }
 
-/// What a flow does with a frame.
+/// An instruction of a flow entry.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub enum Instruction {
     GotoTable(u8),
@@ -281,7 +282,7 @@ impl Instruction {
     }
 }
 
-/// Instructions up to the end of the record; in 1.0, the actions that are there in their place.
+/// Reads or writes the instructions up to the end of the record. 1.0 has actions in their place.
 pub(crate) fn instructions<C: Io>(c: &mut C, list: &mut Vec<Instruction>) -> Res {
     if c.version() != Version::V10 {
         return c.list(list, instruction);

@@ -1,21 +1,23 @@
-//! The switch as plain calls: tables, groups, meters, ports, controllers; no I/O, no clock.
+//! The control side of the switch as plain calls: tables, groups, meters, ports, controllers. No
+//! I/O, no clock.
 //!
 //! ```text
-//!   handle(from, xid, message, now) ──> replies, each with the change that must be live before it
-//!   punt(frame, now)                ──> packet-in, to whom it may concern
+//!   handle(from, xid, message, now) ──> replies, each with the change that must be in force first
+//!   punt(frame, now)                ──> packet-in for each controller that wants the frame
 //!   port_add, port_change, ..       ──> port-status
-//!   expire(now)                     ──> flow-removed of flows whose time is over
+//!   expire(now)                     ──> flow-removed for each flow entry that has timed out
 //!   drain()                         ──> changes for the data plane, in order
 //! ```
 //!
-//! Each change to what frames meet raises [`Agent::changes`] and is handed out by [`Agent::drain`].
-//! A reply carries the number of the last change before it: who runs the data plane sends the reply
-//! when that change is in force. So a barrier is true, and it is data.
+//! Each change that affects frames increases [`Agent::changes`] and is returned by
+//! [`Agent::drain`]. A reply carries the number of the last change before it. The caller that runs
+//! the data plane sends the reply when that change is in force. A barrier reply is therefore sent
+//! only after the changes before it are in force.
 //!
-//! Invariants: at most one master; a message that is refused changes nothing (but a flow-mod whose
-//! buffer there is not: the flow is there, and the error is sent); all changes of one call are
-//! in one [`Agent::drain`].
-//! Thread-safety: plain data, one owner. Counts in entries are written by the data plane.
+//! Invariants: there is at most one master. A message that is refused changes nothing, with one
+//! exception: a flow-mod with an unknown buffer adds the flow entry, and the error is sent as well.
+//! All changes of one call are in one [`Agent::drain`].
+//! Thread-safety: plain data with one owner. The data plane writes the counts in entries.
 
 mod bundles;
 mod check;
@@ -51,12 +53,12 @@ use ports::Ports;
 use punts::Punts;
 use table::{Installed, Rule, Table};
 
-/// How much there may be.
+/// The capacity of the switch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limits {
-    /// Tables, up to 255.
+    /// The number of tables, at most 255.
     pub tables: u8,
-    /// Flows in each.
+    /// Flow entries in each table.
     pub flows: usize,
     /// Groups.
     pub groups: usize,
@@ -67,20 +69,20 @@ pub struct Limits {
 /// A message to send.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Out {
-    /// To which connection.
+    /// The connection that gets it.
     pub to: u32,
-    /// The request's, or 0.
+    /// The xid of the request, or 0.
     pub xid: u32,
-    /// What.
+    /// The message.
     pub message: Message,
-    /// The change that must be in force first.
+    /// The change that must be in force before the message is sent.
     pub after: u64,
 }
 
 /// The controller that sent a request, and the time of the request.
 #[derive(Clone, Copy, Debug)]
 struct Ask {
-    /// The connection: it gets the reply.
+    /// The connection that sent the request. It gets the reply.
     from: u32,
     /// The controller's main connection.
     main: u32,
@@ -89,7 +91,7 @@ struct Ask {
     now: u64,
 }
 
-/// What is undone when a bundle fails.
+/// The state to restore when a bundle fails.
 #[derive(Debug)]
 enum Undo {
     Flow(u8, Rule, Option<Box<Installed>>),
@@ -98,14 +100,14 @@ enum Undo {
     Port(u32, Arc<crate::port::Port>),
 }
 
-/// The switch.
+/// The control side of the switch.
 #[derive(Debug)]
 pub struct Agent {
     datapath: u64,
     limits: Limits,
     cores: usize,
     desc: Desc,
-    /// Connections, by the owner's number.
+    /// Connections, by the number that the owner chose.
     peers: BTreeMap<u32, Peer>,
     generation: Option<u64>,
     changes: u64,
@@ -117,21 +119,22 @@ pub struct Agent {
     meters: BTreeMap<u32, MeterState>,
     ports: Ports,
     punts: Punts,
-    /// The flow of table 0 that is there without a controller's word: of 1.0, what matches nothing
-    /// goes to the controller.
+    /// The flow entry of table 0 that the switch adds itself for version 1.0, in which frames
+    /// without a match go to the controller.
     miss: Option<Arc<Entry>>,
-    /// The flow that answers every frame while no controller is there, if that is wanted.
+    /// The flow entry that answers every frame while no controller is connected, if the owner
+    /// enabled that.
     alone: Option<Arc<Entry>>,
-    /// While a bundle is carried out.
+    /// The state to restore if the bundle fails; present while a bundle is committed.
     undo: Option<Vec<Undo>>,
 }
 
-/// The counts of an entry: one for each core.
+/// The counts of an entry, one for each core.
 fn counts(of: usize) -> Arc<[Counts]> {
     (0..of).map(|_| Counts::default()).collect()
 }
 
-/// The sum of some cores' counts: packets, bytes, and when the last came.
+/// The sum of the counts of several cores: packets, bytes, and the time of the last frame.
 fn sum(counts: &[Counts]) -> (u64, u64, u64) {
     counts.iter().map(Counts::read).fold((0, 0, 0), |(packets, bytes, used), more| {
         (packets.wrapping_add(more.0), bytes.wrapping_add(more.1), used.max(more.2))
@@ -172,44 +175,45 @@ impl Agent {
         }
     }
 
-    /// What the switch says of itself when it is asked for its description.
+    /// Sets the description that the switch reports to controllers.
     pub fn describe(&mut self, desc: Desc) {
         self.desc = desc;
     }
 
-    /// The number of the last change to what frames meet.
+    /// The number of the last change that affects frames.
     #[must_use]
     pub const fn changes(&self) -> u64 {
         self.changes
     }
 
     /// The changes since the last call, in order, each with its number. All changes of one call of
-    /// [`Self::handle`] are in one answer: a data plane that applies an answer between two frames
-    /// never shows half a bundle.
+    /// [`Self::handle`] are returned together: a data plane that applies them between two frames
+    /// never shows a part of a bundle.
     pub fn drain(&mut self) -> Vec<(u64, Change)> {
         std::mem::take(&mut self.pending)
     }
 
-    /// Where the data plane counts lookups, by table.
+    /// The counters, by table, in which the data plane counts lookups.
     #[must_use]
     pub fn lookups(&self) -> Vec<Lookups> {
         self.tables.iter().map(|table| table.lookups.clone()).collect()
     }
 
-    /// The flow of a table that answers a frame with these fields: linear and obvious, for tests.
+    /// The flow entry of a table that answers a frame with these fields, found by a linear search.
+    /// For tests.
     #[must_use]
     pub fn lookup(&self, table: u8, fields: &Fields) -> Option<&Arc<Entry>> {
         let mut flows = self.tables.get(usize::from(table))?.iter();
         flows.find(|flow| flows::matches(&flow.entry.matching, fields)).map(|flow| &flow.entry)
     }
 
-    /// How many flows there are.
+    /// The number of flow entries.
     #[must_use]
     pub fn flows(&self) -> usize {
         self.tables.iter().map(Table::len).sum()
     }
 
-    /// Removes the flows whose time is over.
+    /// Removes the flow entries that have timed out.
     pub fn expire(&mut self, now: u64, out: &mut Vec<Out>) {
         for number in 0..self.tables.len() {
             for (rule, reason) in self.tables[number].over(now) {
@@ -218,7 +222,7 @@ impl Agent {
         }
     }
 
-    /// Does what a message asks.
+    /// Handles a message of a controller.
     pub fn handle(&mut self, from: u32, xid: u32, message: &Message, now: u64, out: &mut Vec<Out>) {
         let Some(peer) = self.peers.get(&from) else { return };
         let (main, version) = (peer.main.unwrap_or(from), peer.version);
@@ -231,11 +235,11 @@ impl Agent {
         out.push(Out { to: from, xid, message: reply, after: self.changes });
     }
 
-    /// Does what the switch's owner asks, who is no controller: a flow-mod, a group-mod, and others that
-    /// change what the switch does. Controllers are notified of the results as usual.
+    /// Carries out a request of the owner of the switch: a flow-mod, a group-mod, or another
+    /// message that changes the switch. Controllers are notified of the results as usual.
     ///
     /// # Errors
-    /// What is wrong with it; nothing is changed then.
+    /// When the message is refused. Then nothing is changed.
     pub fn preset(
         &mut self,
         message: &Message,
@@ -280,7 +284,8 @@ impl Agent {
         Ok(Some(reply))
     }
 
-    /// Messages that change what the switch does: those that a bundle may have.
+    /// Carries out a message that changes the switch. These are the messages that a bundle may
+    /// contain.
     fn write(&mut self, ask: Ask, message: &Message, out: &mut Vec<Out>) -> Result<(), Problem> {
         match message {
             Message::FlowMod(m) => self.flow_mod(ask, m, out),
@@ -300,20 +305,21 @@ impl Agent {
             buffers: punts::BUFFERS as u32,
             tables: self.tables.len() as u8,
             auxiliary: self.peers.get(&ask.from).map_or(0, |peer| peer.auxiliary),
-            // Flow, table, port and group statistics; 1.0 has no groups, but ARP's addresses.
+            // Flow, table, port and group statistics. 1.0 has no groups; there the bit means that
+            // ARP addresses can be matched.
             capabilities: if old { 0x87 } else { 0xf },
             actions: if old { 0xfff } else { 0 },
             ports: if old { self.ports.list(Version::V10) } else { Vec::new() },
         }
     }
 
-    /// Puts a change behind those before.
+    /// Appends a change.
     fn emit(&mut self, change: Change) {
         self.changes += 1;
         self.pending.push((self.changes, change));
     }
 
-    /// Tells of a flow, unless the switch's own flow is in its place.
+    /// Notifies the data plane of a flow entry, unless the switch's own entry is in its place.
     fn emit_flow(&mut self, entry: &Arc<Entry>, gone: bool) {
         if self.alone.is_some() && entry.table == 0 && entry.priority == u16::MAX {
             return;
@@ -326,7 +332,7 @@ impl Agent {
         }
     }
 
-    /// Puts a flow into its place: new, or instead of the one that is there.
+    /// Adds a flow entry, or replaces the one with the same priority and match.
     fn install(&mut self, flow: Installed) -> Option<Installed> {
         let entry = Arc::clone(&flow.entry);
         let rule = Rule::of(&entry);
@@ -338,7 +344,8 @@ impl Agent {
         old
     }
 
-    /// Removes a flow, and tells whom it concerns. `by` is who asked, with the xid.
+    /// Removes a flow entry and notifies controllers. `by` is the controller that asked for it,
+    /// with the xid.
     fn remove(
         &mut self,
         table: u8,
@@ -392,7 +399,8 @@ impl Agent {
     }
 }
 
-/// A message as it came, or nearly: what was read can be written, else the error goes without it.
+/// The bytes of a message. They are encoded again from the decoded message; if that fails, the
+/// error message has no data.
 fn wire(message: &Message, version: Version, xid: u32) -> Vec<u8> {
     let mut request = Vec::new();
     let _ = encode(message, version, xid, &mut request);

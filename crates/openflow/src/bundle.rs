@@ -5,11 +5,11 @@ use crate::io::{Io, Res};
 use crate::port::{Property, properties};
 use crate::problem;
 
-/// A controller's hold on bundled changes (1.4, and extension 230 of 1.3).
+/// Opens, closes, commits or discards a bundle (1.4, and extension 230 of 1.3).
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Bundle {
     pub id: u32,
-    /// `OFPBCT_*`: 0 open, 2 close, 4 commit, 6 discard; a reply is one more.
+    /// `OFPBCT_*`: 0 open, 2 close, 4 commit, 6 discard; the number of a reply is one higher.
     pub control: u16,
     pub flags: u16,
     pub properties: Vec<Property>,
@@ -22,7 +22,7 @@ pub(crate) fn bundle<C: Io>(c: &mut C, m: &mut Bundle) -> Res {
     properties(c, &mut m.properties)
 }
 
-/// A message for a bundle, as it came.
+/// Adds a message, of which the bytes are kept, to a bundle.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct BundleAdd {
     pub id: u32,
@@ -38,7 +38,7 @@ pub(crate) fn bundle_add<C: Io>(c: &mut C, m: &mut BundleAdd) -> Res {
     let was = c.blame(problem::BUNDLE_BAD_LEN);
     let mark = c.open();
     c.message(&mut m.message)?;
-    // Padding is there for the properties alone.
+    // There is padding only if properties follow.
     if if C::READS { c.more() } else { !m.properties.is_empty() } {
         c.align(&mark)?;
         properties(c, &mut m.properties)?;

@@ -1,13 +1,14 @@
-//! What the agent tells the data plane: changes, in order, each with a number.
+//! The changes that the agent sends to the data plane, in order, each with a number.
 //!
 //! ```text
 //!   Agent ── Change 1, 2, 3 .. ──> every core's data plane ── "up to 3 is in force" ──> Agent's owner
 //! ```
 //!
-//! A data plane that has applied changes 1 to n, in order, does what the agent's tables said after
-//! change n. A reply that says `after: n` is held back until every core has said so.
+//! A data plane that has applied changes 1 to n, in order, behaves as the agent's tables did after
+//! change n. A reply with `after: n` is held back until every core has reported n.
 //!
-//! Thread-safety: plain data, shared by `Arc`; counts are written by one core each, read by anyone.
+//! Thread-safety: plain data, shared by `Arc`. Each count is written by one core and read by any
+//! thread.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,97 +19,99 @@ use crate::flow::{InReason, PacketOut};
 use crate::multipart::{GroupDesc, MeterConfig};
 use crate::port::Port;
 
-/// One change of what frames meet.
+/// A change that affects frames.
 #[derive(Clone, Debug)]
 pub enum Change {
-    /// A flow is there: new, or in place of one with the same table, priority and match.
+    /// A flow entry was added, or replaced the one with the same table, priority and match.
     Flow(Arc<Entry>),
-    /// A flow is gone.
+    /// A flow entry was removed.
     FlowGone(Arc<Entry>),
-    /// A group is there: new, or as it is now.
+    /// A group was added or modified.
     Group(Arc<Group>),
-    /// A group is gone.
+    /// A group was removed.
     GroupGone(u32),
-    /// A meter is there: new, or as it is now.
+    /// A meter was added or modified.
     Meter(Arc<Meter>),
-    /// A meter is gone.
+    /// A meter was removed.
     MeterGone(u32),
-    /// A port is there: new, or as it is now (configuration and state).
+    /// A port was added, or its configuration or state changed.
     Port(Arc<Port>),
-    /// A port is gone.
+    /// A port was removed.
     PortGone(u32),
-    /// A controller's frame is to be sent: by one core, in its place among the changes, so that it
-    /// meets (`OFPP_TABLE`) what was changed before it.
+    /// A frame of a controller is to be sent, by one core, and in its place among the changes: a
+    /// frame for `OFPP_TABLE` meets the tables as the earlier changes left them.
     Send(Arc<PacketOut>),
 }
 
-/// A group, as the data plane has it.
+/// A group in the form that the data plane uses.
 #[derive(Debug)]
 pub struct Group {
-    /// What it is.
+    /// Type and buckets.
     pub desc: GroupDesc,
-    /// What it has been used for, by core.
+    /// Its counts, by core.
     pub counts: Arc<[Counts]>,
-    /// The same of its buckets: bucket `b`, core `c` of `n` is at `b * n + c`.
+    /// The counts of its buckets: bucket `b`, core `c` of `n` is at `b * n + c`.
     pub buckets: Arc<[Counts]>,
 }
 
-/// A meter, as the data plane has it. Its rate is of all cores together.
+/// A meter in the form that the data plane uses. Its rate is that of all cores together.
 #[derive(Debug)]
 pub struct Meter {
-    /// What it is.
+    /// Its bands and flags.
     pub config: MeterConfig,
-    /// Frames that came to it, by core.
+    /// The frames that reached it, by core.
     pub counts: Arc<[Counts]>,
-    /// Frames that were above each band's rate: band `b`, core `c` of `n` is at `b * n + c`.
+    /// The frames above each band's rate: band `b`, core `c` of `n` is at `b * n + c`.
     pub bands: Arc<[Counts]>,
 }
 
-/// Lookups of a table, counted by the data plane: entries are of one core each, as [`Entry::counts`];
+/// Lookups of a table, counted by the data plane, one entry for each core as in [`Entry::counts`].
 /// `packets` are the frames looked up, `bytes` the frames that matched.
 pub type Lookups = Arc<[Counts]>;
 
 /// A frame for the controllers.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Punt {
-    /// Why.
+    /// The reason, `OFPR_*`.
     pub reason: InReason,
-    /// The table whose flow (or miss) sent it.
+    /// The table whose flow entry (or table miss) sent the frame.
     pub table: u8,
-    /// The flow's; all ones if none sent it.
+    /// The cookie of the flow entry; all ones if none sent the frame.
     pub cookie: u64,
-    /// By which port it came.
+    /// The port by which the frame came in.
     pub in_port: u32,
     /// `OXM_OF_METADATA`.
     pub metadata: u64,
-    /// How much of the frame the action asks for; `0xffff` is all, unbuffered.
+    /// The number of bytes that the action asks for; `0xffff` is the whole frame, unbuffered.
     pub max_len: u16,
-    /// The frame, whole.
+    /// The whole frame.
     pub frame: Vec<u8>,
 }
 
-/// A flow, as the data plane has it. A flow that changes is another entry; the counts may go along.
+/// A flow entry in the form that the data plane uses. A modified flow gets a new entry, which may
+/// share the counts of the old one.
 #[derive(Debug)]
 pub struct Entry {
-    /// Its own, never used again.
+    /// The number of the entry, which is never used again.
     pub id: u64,
-    /// The table.
+    /// The number of its table.
     pub table: u8,
-    /// The highest answers.
+    /// Of the entries that match, the one with the highest priority answers.
     pub priority: u16,
-    /// The controller's own word: packet-in says it.
+    /// The cookie that the controller chose; packet-in messages contain it.
     pub cookie: u64,
     /// `OFPFF_*`.
     pub flags: u16,
-    /// What a frame must have, in [`Match::normal`] form.
+    /// The fields that a frame must have, in [`Match::normal`] form.
     pub matching: Match,
-    /// What is done.
+    /// The instructions for frames that match.
     pub instructions: Vec<Instruction>,
-    /// What it has answered, by core.
+    /// Counts of the frames that matched, by core.
     pub counts: Arc<[Counts]>,
 }
 
-/// What one core has counted for a flow. A cache line of its own: no core writes to another's.
+/// The counts of one core for a flow entry. They have a cache line of their own, so that cores do
+/// not write to the same line.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 pub struct Counts {
@@ -118,7 +121,7 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// Counts frames. Only one core may call this: it is not a read-modify-write for others.
+    /// Counts frames. Only one core may call this, because the addition is not atomic.
     #[inline]
     pub fn add(&self, packets: u64, bytes: u64, now: u64) {
         let more = |count: &AtomicU64, by| {
@@ -129,7 +132,7 @@ impl Counts {
         self.used.store(now, Ordering::Relaxed);
     }
 
-    /// Frames, bytes, and when the last came, in nanoseconds; 0 if none came.
+    /// Frames, bytes, and the time of the last frame in nanoseconds; 0 if there was none.
     #[must_use]
     pub fn read(&self) -> (u64, u64, u64) {
         let get = |count: &AtomicU64| count.load(Ordering::Relaxed);

@@ -24,23 +24,24 @@ pub mod flags {
     pub const NO_BYT_COUNTS: u16 = 16;
 }
 
-/// Changes flows. Of 1.0, actions are one apply instruction and the table is 0.
+/// Changes flow entries. The actions of a 1.0 message become one apply-actions instruction, and its
+/// table is 0.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct FlowMod {
     pub cookie: u64,
     pub cookie_mask: u64,
     pub table: u8,
     pub command: FlowCommand,
-    /// Seconds.
+    /// In seconds.
     pub idle_timeout: u16,
-    /// Seconds.
+    /// In seconds.
     pub hard_timeout: u16,
     pub priority: u16,
     pub buffer: u32,
     pub out_port: u32,
     pub out_group: u32,
     pub flags: u16,
-    /// 1.4: who has less is evicted first.
+    /// 1.4 only: entries of lower importance are evicted first.
     pub importance: u16,
     pub matching: Match,
     pub instructions: Vec<Instruction>,
@@ -91,7 +92,7 @@ choice! {
     }
 }
 
-/// A flow is gone.
+/// Reports that a flow entry was removed.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct FlowRemoved {
     pub cookie: u64,
@@ -140,11 +141,11 @@ choice! {
     }
 }
 
-/// A frame for the controller.
+/// A frame that is sent to the controller.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct PacketIn {
     pub buffer: u32,
-    /// The length of the whole frame.
+    /// The length of the frame before it was cut.
     pub total: u16,
     pub reason: InReason,
     pub table: u8,
@@ -174,7 +175,7 @@ pub(crate) fn packet_in<C: Io>(c: &mut C, m: &mut PacketIn) -> Res {
     c.rest(&mut m.data)
 }
 
-/// A frame from the controller.
+/// A frame that the controller sends.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct PacketOut {
     pub buffer: u32,
@@ -186,7 +187,7 @@ pub struct PacketOut {
 pub(crate) fn packet_out<C: Io>(c: &mut C, m: &mut PacketOut) -> Res {
     c.u32(&mut m.buffer)?;
     c.port(&mut m.in_port)?;
-    // The length is of the actions alone, and they stand behind the padding.
+    // The length is that of the actions alone, which follow the padding.
     let mut mark = c.open();
     let was = c.blame(problem::ACTION_BAD_LEN);
     c.len_behind(&mut mark, if c.version() == Version::V10 { 0 } else { 6 })?;

@@ -5,9 +5,9 @@ use crate::act::{self, Action};
 use crate::io::{Io, Res, choice};
 use crate::problem;
 
-/// `OFPG_ANY`: no group is asked for.
+/// `OFPG_ANY`: the request does not depend on a group.
 pub const ANY: u32 = 0xffff_ffff;
-/// `OFPG_ALL`: every group, to delete.
+/// `OFPG_ALL`: every group, in a request to delete.
 pub const ALL: u32 = 0xffff_fffc;
 /// `OFPG_MAX`: the highest number of a group.
 pub const MAX: u32 = 0xffff_ff00;
@@ -15,7 +15,7 @@ pub const MAX: u32 = 0xffff_ff00;
 pub const METER_MAX: u32 = 0xffff_0000;
 /// `OFPM_ALL`: every meter.
 pub const METER_ALL: u32 = 0xffff_ffff;
-/// `OFPM_CONTROLLER`: the meter of what goes to controllers.
+/// `OFPM_CONTROLLER`: the meter for packets that are sent to controllers.
 pub const METER_CONTROLLER: u32 = 0xffff_fffe;
 
 choice! {
@@ -28,7 +28,7 @@ choice! {
     GroupType { All = 0, Select = 1, Indirect = 2, FastFailover = 3, }
 }
 
-/// Actions that a group may choose.
+/// A bucket: one of the lists of actions among which a group chooses.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Bucket {
     pub weight: u16,
@@ -51,7 +51,7 @@ pub(crate) fn bucket<C: Io>(c: &mut C, m: &mut Bucket) -> Res {
     Ok(())
 }
 
-/// Changes a group.
+/// Adds, modifies or deletes a group.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct GroupMod {
     pub command: GroupCommand,
@@ -82,14 +82,14 @@ pub mod meter_flags {
     pub const STATS: u16 = 8;
 }
 
-/// What happens above a rate.
+/// A meter band: what happens to packets above a rate.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Band {
     Drop {
         rate: u32,
         burst: u32,
     },
-    /// Raises the drop precedence in the DSCP.
+    /// Increases the drop precedence in the DSCP.
     DscpRemark {
         rate: u32,
         burst: u32,
@@ -110,7 +110,7 @@ impl Default for Band {
 }
 
 impl Band {
-    /// Kilobits or packets a second.
+    /// In kilobits or packets per second.
     #[must_use]
     pub const fn rate(&self) -> u32 {
         match self {
@@ -120,7 +120,7 @@ impl Band {
         }
     }
 
-    /// Kilobits or packets.
+    /// In kilobits or packets.
     #[must_use]
     pub const fn burst(&self) -> u32 {
         match self {
@@ -170,7 +170,7 @@ pub(crate) fn band<C: Io>(c: &mut C, m: &mut Band) -> Res {
     Ok(())
 }
 
-/// Changes a meter.
+/// Adds, modifies or deletes a meter.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct MeterMod {
     pub command: MeterCommand,

@@ -1,16 +1,16 @@
-//! One walk over a message's fields, for all directions: a [`Reader`] fills them, a [`Writer`]
-//! puts them on the wire, and for tests a maker fills them by chance.
+//! One walk over the fields of a message serves all directions: a [`Reader`] fills the fields, a
+//! [`Writer`] puts them on the wire, and for tests a maker fills them with random values.
 //!
 //! ```text
 //!   open ── kind ── len ── field field list ── close [align]
-//!    │               └─ reading: no field may pass start + len; writing: the place to fix
-//!    └─ where lengths and alignment count from
+//!    │               └─ reading: no field may extend beyond start + len; writing: filled in at close
+//!    └─ lengths and alignment are counted from here
 //! ```
 //!
-//! So reading and writing cannot disagree, and a length is checked in one place.
+//! Reading and writing therefore cannot disagree, and lengths are checked in one place.
 //!
-//! Invariants: a reader never looks past the innermost record's end; a list takes at least a byte
-//! for each element, so a message never makes more elements than it has bytes.
+//! Invariants: a reader never reads beyond the end of the innermost record. An element of a list
+//! takes at least one byte, so a message never produces more elements than it has bytes.
 //! Thread-safety: plain data.
 
 use crate::Version;
@@ -18,18 +18,19 @@ use crate::problem::{self, Problem};
 
 pub(crate) type Res = Result<(), Problem>;
 
-/// A record that is open: where it starts, where its length stands, and what surrounds it.
+/// An open record: its start, the position of its length, and the end of the record around it.
 pub(crate) struct Mark {
     pub(crate) start: usize,
     pub(crate) len_at: usize,
     pub(crate) outer: usize,
 }
 
-/// A direction.
+/// A direction: reading, writing, or making random messages.
 pub(crate) trait Io: Sized {
-    /// Whether fields are filled.
+    /// Whether the walk fills the fields.
     const READS: bool;
-    /// Whether they are filled by chance: out-of-range values are brought into range.
+    /// Whether the walk fills the fields with random values; values out of range are brought into
+    /// range.
     const MAKES: bool;
 
     fn version(&self) -> Version;
@@ -38,22 +39,23 @@ pub(crate) trait Io: Sized {
     fn rest(&mut self, bytes: &mut Vec<u8>) -> Res;
     /// An OpenFlow message inside the message.
     fn message(&mut self, bytes: &mut Vec<u8>) -> Res;
-    /// Whether there is more in the record; only asked when reading.
+    /// Whether the record has more bytes; only used when reading.
     fn more(&mut self) -> bool;
-    /// A number of `width` bytes. `known` is what a maker chooses from; a reader takes all.
+    /// A number of `width` bytes. A maker chooses one of `known`; a reader accepts every number.
     fn draw(&mut self, number: &mut u32, width: usize, known: &[u32]) -> Res;
     fn open(&mut self) -> Mark;
     fn len(&mut self, mark: &mut Mark) -> Res;
-    /// A length of what stands `gap` bytes behind it.
+    /// The length of the bytes that follow after another `gap` bytes.
     fn len_behind(&mut self, mark: &mut Mark, gap: usize) -> Res;
     fn close(&mut self, mark: &Mark) -> Res;
-    /// The record had no length after all.
+    /// Closes a record that turned out to have no length.
     fn unmark(&mut self, _: &Mark) {}
     /// Zeros up to a multiple of 8 from the start of the record.
     fn align(&mut self, mark: &Mark) -> Res;
-    /// What to answer to a record that is too short or too long, from here on; returns what it was.
+    /// Sets the problem to report for a record that is too short or too long, from here on. Returns
+    /// the previous one.
     fn blame(&mut self, problem: Problem) -> Problem;
-    /// Elements of a multipart body may be parted here.
+    /// A multipart body may be split here.
     fn cut(&mut self) {}
 
     fn pad(&mut self, bytes: usize) -> Res {
@@ -92,7 +94,7 @@ pub(crate) trait Io: Sized {
         Ok(())
     }
 
-    /// A port: 16 bits in 1.0, whose reserved ports are the highest 256.
+    /// A port number. In 1.0 it has 16 bits, and the reserved ports are the highest 256.
     fn port(&mut self, to: &mut u32) -> Res {
         if self.version() != Version::V10 {
             return self.u32(to);
@@ -107,7 +109,7 @@ pub(crate) trait Io: Sized {
         Ok(())
     }
 
-    /// One of a closed set, `width` bytes wide.
+    /// One of a closed set of numbers, `width` bytes wide.
     fn choice<T: Choice>(&mut self, to: &mut T, width: usize, problem: Problem) -> Res {
         let mut number = to.number();
         if Self::MAKES {
@@ -173,7 +175,7 @@ macro_rules! choice {
 }
 pub(crate) use choice;
 
-/// Bytes to fields.
+/// Reads bytes into fields.
 pub(crate) struct Reader<'a> {
     pub(crate) data: &'a [u8],
     pub(crate) at: usize,
@@ -282,10 +284,10 @@ impl Io for Reader<'_> {
     }
 }
 
-/// Fields to bytes.
+/// Writes fields as bytes.
 pub(crate) struct Writer<'a> {
     pub(crate) out: &'a mut Vec<u8>,
-    /// Where a multipart body may be parted.
+    /// Positions at which a multipart body may be split.
     pub(crate) cuts: Vec<usize>,
     version: Version,
 }

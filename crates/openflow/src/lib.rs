@@ -32,10 +32,12 @@ pub mod problem;
 pub mod session;
 pub mod table;
 mod v10;
+mod version;
 pub mod view;
 
 #[cfg(feature = "make")]
 pub use make::make;
 pub use matching::Match;
-pub use message::{Header, Message, Rejected, Version, decode, encode};
+pub use message::{Header, Message, Rejected, decode, encode};
 pub use oxm::{Field, Oxm};
+pub use version::Version;

@@ -1,6 +1,7 @@
-//! Random messages of every kind: the third direction of [`crate::io`], for tests and fuzzing.
+//! Random messages of every kind, for tests and fuzzing: a third direction of [`crate::io`].
 //!
-//! A made message is what a reader could have read: in range, and no longer than it may be.
+//! A random message is one that a reader could have read: its values are in range, and it is not
+//! too long.
 
 use flowyard_frame::Rng;
 
@@ -8,7 +9,7 @@ use crate::io::{Io, Mark, Res};
 use crate::problem::Problem;
 use crate::{Message, Version, message};
 
-/// A message out of a seed: the same seed, the same message.
+/// A random message that depends only on the seed.
 #[must_use]
 pub fn make(version: Version, seed: u64) -> Option<Message> {
     let mut maker = Maker { version, random: Rng::new(seed), depth: 0 };
@@ -39,7 +40,7 @@ impl Io for Maker {
     }
 
     fn bytes(&mut self, bytes: &mut [u8]) -> Res {
-        // Often all zeros or all ones: that is where the special cases are.
+        // All zeros and all ones are frequent, because special cases are there.
         let style = self.next() % 6;
         for byte in bytes {
             *byte = match style {

@@ -1,12 +1,12 @@
-//! A match: fields that a frame must have.
+//! A match: the fields that a frame must have.
 //!
 //! ```text
 //!   1.3, 1.4:  type 1 | length | field field ... | zeros up to a multiple of 8
 //!   1.0:       40 bytes with every field in its place, see `v10`
 //! ```
 //!
-//! Fields stand in the order of the wire; [`Match::normal`] is the form in which two matches that
-//! mean the same are equal.
+//! Fields are kept in the order in which they were sent. [`Match::normal`] is a form in which
+//! equivalent matches are equal.
 
 use std::collections::BTreeMap;
 
@@ -15,24 +15,24 @@ use crate::oxm::{self, Field, IN_MATCH, Oxm, VID_PRESENT};
 use crate::problem::{self, Problem};
 use crate::{Version, v10};
 
-/// What a frame must have.
+/// The fields that a frame must have.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Match(pub Vec<Oxm>);
 
 impl Match {
-    /// The value of a field, if the match asks for all its bits.
+    /// The value of a field, if the match has all its bits.
     #[must_use]
     pub fn exact(&self, field: Field) -> Option<u128> {
         self.get(field).filter(Oxm::is_exact).map(|oxm| oxm.value)
     }
 
-    /// What the match asks of a field.
+    /// The match's field of this kind.
     #[must_use]
     pub fn get(&self, field: Field) -> Option<Oxm> {
         self.0.iter().find(|oxm| oxm.field == field).copied()
     }
 
-    /// The same, fields by number; those that ask nothing are gone.
+    /// An equivalent match with its fields sorted by number, without fields whose mask is zero.
     #[must_use]
     pub fn normal(&self) -> Self {
         let mut fields: Vec<Oxm> = self.0.iter().filter(|oxm| oxm.mask != 0).copied().collect();
@@ -41,7 +41,7 @@ impl Match {
         Self(fields)
     }
 
-    /// Whether every frame that this one takes, `wider` takes too.
+    /// Whether `wider` matches every frame that this match does.
     #[must_use]
     pub fn is_within(&self, wider: &Self) -> bool {
         wider.0.iter().all(|wide| {
@@ -50,7 +50,7 @@ impl Match {
         })
     }
 
-    /// Whether a frame could match both: they ask different things of no bit.
+    /// Whether one frame could match both: no bit has different values in the two.
     #[must_use]
     pub fn overlaps(&self, other: &Self) -> bool {
         self.0.iter().all(|own| {
@@ -59,10 +59,11 @@ impl Match {
         })
     }
 
-    /// Whether each field is there once and has what it needs (1.3.5, section 7.2.3.6).
+    /// Checks that each field is present once and has the fields that it requires (1.3.5, section
+    /// 7.2.3.6).
     ///
     /// # Errors
-    /// `OFPBMC_DUP_FIELD`, `OFPBMC_BAD_PREREQ`, and `OFPBMC_BAD_VALUE` for a VLAN id without tag.
+    /// `OFPBMC_DUP_FIELD`, `OFPBMC_BAD_PREREQ`, and `OFPBMC_BAD_VALUE` for a VLAN ID without tag.
     pub fn check(&self) -> Result<(), Problem> {
         let mut seen = BTreeMap::new();
         for oxm in &self.0 {
@@ -80,7 +81,7 @@ impl Match {
         Ok(())
     }
 
-    /// Whether a frame that matches has this field for sure (1.3.5, table 12).
+    /// Whether every frame that matches has this field (1.3.5, table 12).
     #[must_use]
     pub fn allows(&self, field: Field) -> bool {
         let eth =
@@ -131,7 +132,7 @@ impl FromIterator<Oxm> for Match {
     }
 }
 
-/// A match, either way.
+/// Reads or writes a match.
 pub(crate) fn matching<C: Io>(c: &mut C, wanted: &mut Match) -> Res {
     if c.version() == Version::V10 {
         return v10::matching(c, wanted);

@@ -1,7 +1,7 @@
 //! Multipart messages, which 1.0 calls statistics: requests and replies.
 //!
-//! A reply that does not fit 65,535 bytes is parted between elements: [`crate::encode`] does so,
-//! and sets the flag that more follows on all but the last.
+//! [`crate::encode`] splits a reply that does not fit 65,535 bytes between elements, and sets the
+//! flag "more" on all messages but the last.
 #![allow(missing_docs, reason = "the fields are the specification's own")]
 
 mod reply;
@@ -15,7 +15,7 @@ use crate::{Version, group, problem, table};
 
 pub(crate) use reply::reply;
 
-/// What a flow, aggregate or monitor request is about.
+/// The flow entries that a flow, aggregate or monitor request selects.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct FlowFilter {
     pub table: u8,
@@ -26,7 +26,7 @@ pub struct FlowFilter {
     pub matching: Match,
 }
 
-/// A request's body.
+/// The body of a request.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub enum Request {
     #[default]
@@ -45,7 +45,7 @@ pub enum Request {
     Meter(u32),
     MeterConfig(u32),
     MeterFeatures,
-    /// Empty to ask; else what the tables shall be.
+    /// Empty to read the features; otherwise the features that the tables are to have.
     TableFeatures(Vec<TableFeatures>),
     PortDesc,
     TableDesc,
@@ -124,7 +124,7 @@ impl Request {
     }
 }
 
-/// Type, flags, and before the body four bytes of padding that 1.0 does not have.
+/// Type, flags, and before the body four bytes of padding, which 1.0 does not have.
 fn head<C: Io>(c: &mut C, number: u16, more: &mut bool) -> Result<u32, problem::Problem> {
     let mut number = number.into();
     c.draw(&mut number, 2, kinds(c.version()))?;
@@ -206,7 +206,7 @@ choice! {
     MonitorCommand { Add = 0, Modify = 1, Delete = 2, }
 }
 
-/// A monitor of flows (1.4).
+/// A flow monitor (1.4).
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Monitor {
     pub id: u32,

@@ -1,4 +1,4 @@
-//! Flows, groups and meters as text, as people type them for `ovs-ofctl`, both ways.
+//! Flow entries, groups and meters as text in the syntax of `ovs-ofctl`: parsing and printing.
 //!
 //! ```text
 //!   table=0,priority=100,tcp,in_port=1,nw_dst=10.0.0.0/8,actions=dec_ttl,output:2
@@ -6,11 +6,11 @@
 //!   meter=1,kbps,burst,band=type=drop,rate=1000,burst_size=100
 //! ```
 //!
-//! Read in any order; written so that reading gives the same. Old names and new ones are both read
-//! (`dl_src` and `eth_src`, `nw_dst` and `ipv4_dst`, `tp_src` and `tcp_src`), actions are one
-//! apply-actions instruction, and `goto_table`, `meter`, `write_metadata`, `clear_actions` and
-//! `write_actions(..)` stand among them. What is Open vSwitch's own (`resubmit`, registers, `ct`) is
-//! refused by name.
+//! Settings are read in any order, and the text that is printed parses to the same value. Old and
+//! new names of fields are accepted (`dl_src` and `eth_src`, `nw_dst` and `ipv4_dst`, `tp_src` and
+//! `tcp_src`). Actions become one apply-actions instruction; `goto_table`, `meter`,
+//! `write_metadata`, `clear_actions` and `write_actions(..)` may stand among them. Extensions of
+//! Open vSwitch (`resubmit`, registers, `ct`) are refused, with an error that names them.
 //!
 //! Thread-safety: plain functions.
 
@@ -24,29 +24,29 @@ use crate::group::Bucket;
 pub use flow::{filter, flow, flow_mod_text, flow_text, flow_with};
 pub use groups::{group, group_text, group_with, meter, meter_text};
 
-/// Text that cannot be read.
+/// Text that cannot be parsed.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("column {column}: '{found}': {why}; {fix}")]
 pub struct TextError {
-    /// Where, from 1, in bytes.
+    /// The position, from 1, in bytes.
     pub column: usize,
-    /// What is there.
+    /// The text at the position.
     pub found: String,
     /// What is wrong with it.
     pub why: String,
-    /// What to write.
+    /// What to write instead.
     pub fix: String,
 }
 
-/// Names of ports, with their numbers. Reserved names and numbers go first.
+/// Names of ports, with their numbers. Reserved names and plain numbers take precedence.
 pub type Ports<'a> = &'a [(&'a str, u32)];
 
-/// A part of the text, and where it stands.
+/// A part of the text, and its position.
 #[derive(Clone, Copy, Debug)]
 struct Part<'a> {
     text: &'a str,
     at: usize,
-    /// Ports that have names of their own.
+    /// Names of ports.
     ports: Ports<'a>,
 }
 
@@ -60,7 +60,7 @@ impl<'a> Part<'a> {
         TextError { column: self.at + 1, found, why: why.into(), fix: fix.into() }
     }
 
-    /// What stands behind the first `bytes`, which end a character.
+    /// The part after the first `bytes`, which must end at a character boundary.
     fn skip(self, bytes: usize) -> Self {
         Self { text: self.text.get(bytes..).unwrap_or(""), at: self.at + bytes, ..self }
     }
@@ -74,13 +74,13 @@ impl<'a> Part<'a> {
         Self { text: self.text.trim(), at: self.at + front, ..self }
     }
 
-    /// What is before and behind the first of `marks`.
+    /// The parts before and after the first of `marks`.
     fn split(self, marks: &[char]) -> Option<(Self, Self)> {
         let at = self.text.find(marks)?;
         Some((self.take(at), self.skip(at + 1)))
     }
 
-    /// Parts between commas and blanks; what is in parentheses stays together.
+    /// The parts between commas and blanks. Text in parentheses is not split.
     fn list(self) -> Result<Vec<Self>, TextError> {
         let (mut parts, mut from, mut depth) = (Vec::new(), 0, 0_u32);
         for (at, c) in self.text.char_indices() {

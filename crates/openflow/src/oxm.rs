@@ -1,11 +1,12 @@
-//! Match fields (OXM): the 40 of 1.3, with masks, and what 1.4 and the extensions 109 and 233 add.
+//! Match fields (OXM): the 40 fields of 1.3, with masks, and the fields that 1.4 and the extensions
+//! 109 and 233 add.
 //!
 //! ```text
 //!   class 16 | field 7 | mask? 1 | length 8 | [experimenter 32] | value | [mask]
 //! ```
 //!
-//! A value is a number of up to 128 bits. A bit outside the mask is zero: who sends another gets
-//! `OFPBMC_BAD_WILDCARDS` (1.3.5, section 7.2.3.5).
+//! A value is a number of up to 128 bits. Bits outside the mask must be zero; otherwise the message
+//! is refused with `OFPBMC_BAD_WILDCARDS` (1.3.5, section 7.2.3.5).
 //!
 //! Thread-safety: plain data.
 
@@ -22,16 +23,16 @@ macro_rules! fields {
         pub enum Field { #[default] $($name = $number,)* }
 
         impl Field {
-            /// Every field, by number.
+            /// All fields, sorted by number.
             pub const ALL: &[Self] = &[$(Self::$name,)*];
 
-            /// How many bits a value has.
+            /// The number of bits of a value.
             #[must_use]
             pub const fn bits(self) -> u32 {
                 match self { $(Self::$name => $bits,)* }
             }
 
-            /// Whether it may have a mask (1.3.5, table 12).
+            /// Whether the field may have a mask (1.3.5, table 12).
             #[must_use]
             pub const fn maskable(self) -> bool {
                 match self { $(Self::$name => $mask,)* }
@@ -86,27 +87,28 @@ fields! {
     ActsetOutput = 43, 32, false;
 }
 
-/// `OFPVID_PRESENT`: the bit of a [`Field::VlanVid`] that says that there is a tag.
+/// `OFPVID_PRESENT`: the bit of a [`Field::VlanVid`] that means that the frame has a tag.
 pub const VID_PRESENT: u128 = 0x1000;
 
 const BASIC: u32 = 0x8000;
 const EXPERIMENTER: u32 = 0xffff;
 
 impl Field {
-    /// The mask of all bits.
+    /// The mask with all bits of the field set.
     #[must_use]
     pub const fn full(self) -> u128 {
         u128::MAX >> (128 - self.bits())
     }
 
-    /// How many bytes a value takes on the wire; labels of 20 bits take four.
+    /// The number of bytes of a value on the wire. A value of 20 bits takes four.
     #[must_use]
     pub const fn bytes(self) -> usize {
         if self.bits() == 20 { 4 } else { self.bits().div_ceil(8) as usize }
     }
 
-    /// Whether a set-field action may write it: all headers, but not the pipeline's own
-    /// (1.3.5, section 7.2.5). The tunnel id can be set: it is a header behind a logical port.
+    /// Whether a set-field action may write it (1.3.5, section 7.2.5). All header fields can be
+    /// set, and fields of the pipeline cannot. The tunnel ID can be set, because it is a header
+    /// field behind a logical port.
     #[must_use]
     pub const fn settable(self) -> bool {
         !matches!(
@@ -120,7 +122,7 @@ impl Field {
         )
     }
 
-    /// The field of a number, if `version` has it.
+    /// The field with this number, if `version` has it.
     #[must_use]
     pub fn find(number: u8, version: Version) -> Option<Self> {
         let found = Self::ALL.iter().find(|field| **field as u8 == number).copied();
@@ -140,14 +142,14 @@ impl Field {
     }
 }
 
-/// A field with a value, under a mask.
+/// A field with a value and a mask.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Oxm {
-    /// Which field.
+    /// The field.
     pub field: Field,
-    /// The value; zero outside the mask.
+    /// The value; bits outside the mask are zero.
     pub value: u128,
-    /// The bits that count; [`Field::full`] without a mask.
+    /// The bits that are compared; [`Field::full`] if the match has no mask.
     pub mask: u128,
 }
 
@@ -158,27 +160,27 @@ impl Default for Oxm {
 }
 
 impl Oxm {
-    /// A field with a value that counts in full; bits that the field does not have are cut.
+    /// A field with a value that is compared in full; excess bits of the value are removed.
     #[must_use]
     pub const fn exact(field: Field, value: u128) -> Self {
         Self { field, value: value & field.full(), mask: field.full() }
     }
 
-    /// A field with a value under a mask.
+    /// A field with a value and a mask.
     #[must_use]
     pub const fn masked(field: Field, value: u128, mask: u128) -> Self {
         let mask = mask & field.full();
         Self { field, value: value & mask, mask }
     }
 
-    /// Whether all bits count.
+    /// Whether all bits are compared.
     #[must_use]
     pub const fn is_exact(&self) -> bool {
         self.mask == self.field.full()
     }
 }
 
-/// What a wrong field is answered with: a match and a set-field have their own errors.
+/// The problems to report for a malformed field: a match and a set-field have different ones.
 pub(crate) struct Errors {
     pub(crate) field: Problem,
     pub(crate) len: Problem,
@@ -203,7 +205,7 @@ pub(crate) const IN_SET: Errors = Errors {
     set: true,
 };
 
-/// The header of a field that a maker may choose.
+/// The headers of the fields from which a maker chooses.
 fn choices(version: Version, set: bool) -> Vec<u32> {
     let fields = Field::ALL.iter().filter(|field| Field::find(**field as u8, version).is_some());
     let fields = fields.filter(|field| !set || field.settable());
@@ -212,7 +214,7 @@ fn choices(version: Version, set: bool) -> Vec<u32> {
     plain.chain(masked).collect()
 }
 
-/// One field, either way.
+/// Reads or writes one field.
 pub(crate) fn oxm<C: Io>(c: &mut C, oxm: &mut Oxm, errors: &Errors) -> Res {
     let mut header = oxm.field.header(!oxm.is_exact());
     let known = if C::MAKES { choices(c.version(), errors.set) } else { Vec::new() };
@@ -256,7 +258,8 @@ pub(crate) fn oxm<C: Io>(c: &mut C, oxm: &mut Oxm, errors: &Errors) -> Res {
     Ok(())
 }
 
-/// A value or a mask. A mask may have more bits set than the field has: they mean nothing.
+/// Reads or writes a value or a mask. A mask may have more bits set than the field has; they are
+/// ignored.
 fn number<C: Io>(c: &mut C, field: Field, number: &mut u128, wrong: Problem) -> Res {
     let mut bytes = number.to_be_bytes();
     let from = 16 - field.bytes();

@@ -1,11 +1,12 @@
-//! Ports and queues: descriptions, changes, statistics. And properties, which 1.4 puts everywhere.
+//! Ports and queues: descriptions, changes, statistics. Also the properties that 1.4 adds to many
+//! messages.
 #![allow(missing_docs, reason = "the fields are the specification's own")]
 
 use crate::Version;
 use crate::io::{Io, Res, choice};
 use crate::problem;
 
-/// `OFPP_*`: reserved ports, as 1.3 writes them.
+/// `OFPP_*`: reserved ports, with their numbers of 1.3.
 pub mod reserved {
     #![allow(missing_docs, reason = "the names are the specification's own")]
     pub const MAX: u32 = 0xffff_ff00;
@@ -19,7 +20,7 @@ pub mod reserved {
     pub const ANY: u32 = 0xffff_ffff;
 }
 
-/// Text in a fixed number of bytes, zeros behind it.
+/// Text in a field of fixed size, padded with zeros.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Text<const N: usize>(pub [u8; N]);
 
@@ -37,7 +38,7 @@ impl<const N: usize> std::fmt::Debug for Text<N> {
 }
 
 impl<const N: usize> From<&str> for Text<N> {
-    /// What does not fit is cut; the last byte stays zero.
+    /// Text that does not fit is cut; the last byte stays zero.
     fn from(text: &str) -> Self {
         let mut bytes = [0; N];
         for (to, from) in bytes.iter_mut().take(N.saturating_sub(1)).zip(text.bytes()) {
@@ -47,7 +48,8 @@ impl<const N: usize> From<&str> for Text<N> {
     }
 }
 
-/// A property that is kept as it is: of an experimenter, or optical.
+/// A property that is stored without being interpreted, such as an experimenter's or an optical
+/// one.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Property {
     pub kind: u16,
@@ -67,7 +69,7 @@ pub(crate) fn properties<C: Io>(c: &mut C, list: &mut Vec<Property>) -> Res {
         if C::MAKES {
             property.data.resize(8 + property.data.len() / 4 * 4, 0);
         }
-        // An experimenter's has its number and a type.
+        // An experimenter's property has the experimenter's number and a type.
         if property.kind == 0xffff && property.data.len() < 8 {
             return Err(problem::PROPERTY_BAD_LEN);
         }
@@ -78,14 +80,16 @@ pub(crate) fn properties<C: Io>(c: &mut C, list: &mut Vec<Property>) -> Res {
     Ok(())
 }
 
-/// Properties with one that is known, type 0, which comes first. Others of that type are refused.
+/// Properties of which one, of type 0, is known. It comes first. A second one of that type is
+/// refused.
 fn with_first<C: Io, const N: usize>(
     c: &mut C,
     first: &mut Option<[u32; N]>,
     list: &mut Vec<Property>,
     gap: usize,
 ) -> Res {
-    // Written as properties like any other; 32-bit fields behind `gap` bytes.
+    // Ethernet properties are 32-bit fields after `gap` bytes; otherwise they are written as any
+    // other property.
     let mut all = Vec::new();
     if let Some(fields) = first {
         let bytes = fields.iter().flat_map(|field| field.to_be_bytes());
@@ -117,8 +121,8 @@ pub mod state {
     pub const LINK_DOWN: u32 = 1;
 }
 
-/// A port. `ethernet` is curr, advertised, supported, peer, curr_speed, max_speed; 1.0 has no
-/// speeds, and 1.4 may leave it out.
+/// A port. `ethernet` is curr, advertised, supported, peer, curr_speed, max_speed. 1.0 has no
+/// speeds, and 1.4 may omit them all.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Port {
     pub number: u32,
@@ -164,7 +168,7 @@ choice! {
     PortReason { Add = 0, Delete = 1, Modify = 2, }
 }
 
-/// A port came, went or changed.
+/// Reports that a port was added, removed or changed.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct PortStatus {
     pub reason: PortReason,
@@ -177,7 +181,7 @@ pub(crate) fn port_status<C: Io>(c: &mut C, m: &mut PortStatus) -> Res {
     port(c, &mut m.port)
 }
 
-/// Changes a port. 1.4 may leave out what to advertise.
+/// Changes a port. In 1.4 the advertised features may be left out.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct PortMod {
     pub number: u32,
@@ -205,8 +209,8 @@ pub(crate) fn port_mod<C: Io>(c: &mut C, m: &mut PortMod) -> Res {
     c.pad(4)
 }
 
-/// Counters of a port. `basic` is packets, bytes, dropped and errors, each rx and tx; `ethernet`
-/// is frame errors, overruns, CRC errors (all rx) and collisions.
+/// Counters of a port. `basic` is packets, bytes, dropped and errors, each rx and tx; `ethernet` is
+/// frame errors, overruns, CRC errors (all rx) and collisions.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct PortStats {
     pub number: u32,
@@ -289,7 +293,7 @@ pub(crate) fn queue_stats<C: Io>(c: &mut C, m: &mut QueueStats) -> Res {
     Ok(())
 }
 
-/// A queue and its properties: of type 1 the least rate, of type 2 the highest, in 1/10 %.
+/// A queue and its properties: type 1 is the minimum rate, type 2 the maximum rate, in 1/10 %.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Queue {
     pub port: u32,
@@ -313,7 +317,7 @@ pub(crate) fn queue<C: Io>(c: &mut C, m: &mut Queue) -> Res {
         properties(c, &mut m.properties)?;
         return c.close(&mark);
     }
-    // Before 1.4 a property has four bytes of padding behind its length, and is 16 bytes long.
+    // Before 1.4, a property has four bytes of padding after its length, and is 16 bytes long.
     let was = c.blame(problem::REQUEST_BAD_LEN);
     c.list(&mut m.properties, |c, property| {
         let mut mark = c.open();

@@ -1,7 +1,7 @@
-//! What is wrong with a message, as OpenFlow says it: an error type and a code.
+//! The reasons for which a message is refused, as OpenFlow reports them: an error type and a code.
 //!
-//! One numbering inside, that of 1.4; [`Problem::on_wire`] turns it into what a version calls it.
-//! 1.0 has six types and other numbers, and bundles on 1.3 have the numbers of extension 230.
+//! The crate uses the numbers of 1.4; [`Problem::on_wire`] translates them for each version. 1.0
+//! has six types with other numbers, and bundles on 1.3 have the numbers of extension 230.
 //!
 //! Thread-safety: plain data.
 
@@ -10,7 +10,7 @@ use crate::Version;
 /// The experimenter number of the Open Networking Foundation.
 pub const ONF: u32 = 0x4f4e_4600;
 
-/// What is wrong with a message: what to answer, and words for people.
+/// A reason for which a message is refused: the error to report, and a description for people.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{why} (OpenFlow error type {}, code {code})", *kind as u16)]
 pub struct Problem {
@@ -18,18 +18,18 @@ pub struct Problem {
     pub kind: Kind,
     /// The code, in the numbering of 1.4.
     pub code: u16,
-    /// What it is about.
+    /// The description.
     pub why: &'static str,
 }
 
-/// An error as a version writes it.
+/// An error in the numbering of one version.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct OnWire {
-    /// The error type; 0xffff is an experimenter's.
+    /// The error type; 0xffff means an experimenter's error.
     pub kind: u16,
     /// The code.
     pub code: u16,
-    /// Whose error it is, for type 0xffff.
+    /// The experimenter, for type 0xffff.
     pub experimenter: u32,
 }
 
@@ -46,7 +46,7 @@ macro_rules! problems {
             pub const $name: Problem = Problem { kind: Kind::$kind, code: $code, why: $why };
         )*)*
 
-        /// Every problem that has a name.
+        /// Every named problem.
         pub const ALL: &[Problem] = &[$($($name,)*)*];
     };
 }
@@ -74,13 +74,13 @@ problems! {
     BadAction = 2 {
         ACTION_BAD_TYPE = 0: "no such action",
         ACTION_BAD_LEN = 1: "an action has the wrong length",
-        ACTION_BAD_EXPERIMENTER = 2: "an action of an experimenter that is not known",
-        ACTION_BAD_OUT_PORT = 4: "an output to a port that there is not",
+        ACTION_BAD_EXPERIMENTER = 2: "an action of an unknown experimenter",
+        ACTION_BAD_OUT_PORT = 4: "an output to a port that does not exist",
         ACTION_BAD_ARGUMENT = 5: "an action's argument is out of range",
         ACTION_TOO_MANY = 7: "too many actions",
         ACTION_BAD_QUEUE = 8: "no such queue",
         ACTION_BAD_OUT_GROUP = 9: "no such group",
-        ACTION_INCONSISTENT = 10: "the match does not make sure that the field is there",
+        ACTION_INCONSISTENT = 10: "the match does not require the header that the action sets",
         ACTION_BAD_TAG = 12: "a tag of an EtherType that is not supported",
         ACTION_BAD_SET_TYPE = 13: "a set-field of a field that cannot be set",
         ACTION_BAD_SET_LEN = 14: "a set-field with the wrong length",
@@ -89,10 +89,10 @@ problems! {
     BadInstruction = 3 {
         INSTRUCTION_UNKNOWN = 0: "no such instruction",
         INSTRUCTION_UNSUPPORTED = 1: "the table does not have this instruction",
-        INSTRUCTION_BAD_TABLE = 2: "a goto to a table that is not further on",
-        INSTRUCTION_BAD_EXPERIMENTER = 5: "an instruction of an experimenter that is not known",
+        INSTRUCTION_BAD_TABLE = 2: "a goto-table to the same or an earlier table",
+        INSTRUCTION_BAD_EXPERIMENTER = 5: "an instruction of an unknown experimenter",
         INSTRUCTION_BAD_LEN = 7: "an instruction has the wrong length",
-        INSTRUCTION_DUPLICATE = 9: "an instruction twice",
+        INSTRUCTION_DUPLICATE = 9: "the same instruction twice",
     }
     BadMatch = 4 {
         MATCH_BAD_TYPE = 0: "no such match type",
@@ -100,38 +100,38 @@ problems! {
         MATCH_BAD_WILDCARDS = 5: "a match value has bits outside its mask",
         MATCH_BAD_FIELD = 6: "no such match field",
         MATCH_BAD_VALUE = 7: "a match value is out of range",
-        MATCH_BAD_MASK = 8: "a mask on a field that takes none",
-        MATCH_BAD_PREREQ = 9: "a field without the field that it needs",
-        MATCH_DUPLICATE = 10: "a match field twice",
+        MATCH_BAD_MASK = 8: "a mask on a field that cannot have one",
+        MATCH_BAD_PREREQ = 9: "a match field without the field that it requires",
+        MATCH_DUPLICATE = 10: "the same match field twice",
     }
     FlowModFailed = 5 {
-        FLOW_UNKNOWN = 0: "the flow cannot be changed like that",
+        FLOW_UNKNOWN = 0: "the flow cannot be changed in this way",
         FLOW_TABLE_FULL = 1: "the table is full",
-        FLOW_BAD_TABLE = 2: "no such table for this flow",
+        FLOW_BAD_TABLE = 2: "no such table to put the flow in",
         FLOW_OVERLAP = 3: "the flow overlaps another one",
         FLOW_BAD_TIMEOUT = 5: "an emergency flow has no timeouts",
         FLOW_BAD_COMMAND = 6: "no such flow command",
         FLOW_BAD_FLAGS = 7: "no such flow flag",
     }
     GroupModFailed = 6 {
-        GROUP_EXISTS = 0: "the group is there already",
+        GROUP_EXISTS = 0: "the group exists already",
         GROUP_INVALID = 1: "a group cannot have this number, or these buckets",
         GROUP_OUT_OF_GROUPS = 3: "the group table is full",
         GROUP_OUT_OF_BUCKETS = 4: "too many buckets",
-        GROUP_BAD_WATCH_UNSUPPORTED = 6: "this group cannot watch that",
-        GROUP_LOOP = 7: "the group would lead back to itself",
+        GROUP_BAD_WATCH_UNSUPPORTED = 6: "a group of this type cannot watch a port or group",
+        GROUP_LOOP = 7: "the chain of groups would form a loop",
         GROUP_UNKNOWN = 8: "no such group to modify",
-        GROUP_CHAINED = 9: "another group leads to this one",
+        GROUP_CHAINED = 9: "another group refers to this one",
         GROUP_BAD_TYPE = 10: "no such group type",
         GROUP_BAD_COMMAND = 11: "no such group command",
         GROUP_BAD_BUCKET = 12: "a bucket is malformed",
-        GROUP_BAD_WATCH = 13: "a bucket watches a port or group that there is not",
+        GROUP_BAD_WATCH = 13: "a bucket watches a port or group that does not exist",
     }
     PortModFailed = 7 {
         PORT_BAD_PORT = 0: "no such port to modify",
         PORT_BAD_HW_ADDR = 1: "the port has another hardware address",
         PORT_BAD_CONFIG = 2: "a port setting that is not supported",
-        PORT_BAD_ADVERTISE = 3: "a port cannot advertise that",
+        PORT_BAD_ADVERTISE = 3: "the port cannot advertise these features",
     }
     TableModFailed = 8 {
         TABLE_BAD_TABLE = 0: "no such table to modify",
@@ -139,23 +139,23 @@ problems! {
     }
     QueueOpFailed = 9 {
         QUEUE_BAD_PORT = 0: "no such port with queues",
-        QUEUE_BAD_QUEUE = 1: "no such queue to look at",
+        QUEUE_BAD_QUEUE = 1: "no such queue",
     }
     SwitchConfigFailed = 10 {
         CONFIG_BAD_FLAGS = 0: "a switch setting that is not supported",
-        CONFIG_BAD_LEN = 1: "the length to send is out of range",
+        CONFIG_BAD_LEN = 1: "miss_send_len is out of range",
     }
     RoleRequestFailed = 11 {
-        ROLE_STALE = 0: "an old generation id",
+        ROLE_STALE = 0: "the generation ID is older than the last one",
         ROLE_UNSUPPORTED = 1: "this controller cannot change its role",
         ROLE_BAD_ROLE = 2: "no such role",
     }
     MeterModFailed = 12 {
-        METER_EXISTS = 1: "the meter is there already",
+        METER_EXISTS = 1: "the meter exists already",
         METER_INVALID = 2: "a meter cannot have this number",
         METER_UNKNOWN = 3: "no such meter",
         METER_BAD_COMMAND = 4: "no such meter command",
-        METER_BAD_FLAGS = 5: "meter flags that do not go together",
+        METER_BAD_FLAGS = 5: "meter flags that cannot be combined",
         METER_BAD_RATE = 6: "a band's rate is out of range",
         METER_BAD_BURST = 7: "a band's burst is out of range",
         METER_BAD_BAND = 8: "no such meter band",
@@ -165,27 +165,27 @@ problems! {
     }
     TableFeaturesFailed = 13 {
         FEATURES_BAD_TABLE = 0: "no such table with features",
-        FEATURES_BAD_METADATA = 1: "metadata bits that the table does not have",
-        FEATURES_EPERM = 5: "the table's features are what they are",
+        FEATURES_BAD_METADATA = 1: "metadata bits that the table does not support",
+        FEATURES_EPERM = 5: "the features of the table cannot be changed in this way",
     }
     BadProperty = 14 {
         PROPERTY_BAD_TYPE = 0: "no such property",
         PROPERTY_BAD_LEN = 1: "a property has the wrong length",
         PROPERTY_BAD_VALUE = 2: "a property's value is out of range",
-        PROPERTY_DUPLICATE = 4: "a property twice",
-        PROPERTY_BAD_EXPERIMENTER = 5: "a property of an experimenter that is not known",
+        PROPERTY_DUPLICATE = 4: "the same property twice",
+        PROPERTY_BAD_EXPERIMENTER = 5: "a property of an unknown experimenter",
     }
     AsyncConfigFailed = 15 {
-        ASYNC_INVALID = 0: "a mask has reasons that there are not",
-        ASYNC_UNSUPPORTED = 1: "this cannot be configured",
+        ASYNC_INVALID = 0: "a mask has unknown reasons",
+        ASYNC_UNSUPPORTED = 1: "an unknown asynchronous message",
     }
     FlowMonitorFailed = 16 {
-        MONITOR_EXISTS = 1: "the monitor is there already",
-        MONITOR_INVALID = 2: "a monitor that cannot be",
+        MONITOR_EXISTS = 1: "the monitor exists already",
+        MONITOR_INVALID = 2: "the monitor's settings are not valid",
         MONITOR_UNKNOWN = 3: "no such monitor",
         MONITOR_BAD_COMMAND = 4: "no such monitor command",
-        MONITOR_BAD_FLAGS = 5: "monitor flags that are not known",
-        MONITOR_BAD_TABLE = 6: "a monitor of a table that there is not",
+        MONITOR_BAD_FLAGS = 5: "unknown monitor flags",
+        MONITOR_BAD_TABLE = 6: "a monitor of a table that does not exist",
     }
     BundleFailed = 17 {
         BUNDLE_BAD_ID = 2: "no such bundle",
@@ -193,7 +193,7 @@ problems! {
         BUNDLE_CLOSED = 4: "the bundle is closed",
         BUNDLE_OUT_OF_BUNDLES = 5: "too many bundles",
         BUNDLE_BAD_TYPE = 6: "no such bundle control",
-        BUNDLE_BAD_FLAGS = 7: "other flags than the bundle was opened with",
+        BUNDLE_BAD_FLAGS = 7: "the flags differ from those with which the bundle was opened",
         BUNDLE_BAD_LEN = 8: "a bundled message has the wrong length",
         BUNDLE_BAD_XID = 9: "a bundled message has another xid",
         BUNDLE_UNSUPPORTED = 10: "this message cannot be bundled",
@@ -203,8 +203,8 @@ problems! {
 }
 
 impl Problem {
-    /// Type and code as `version` writes them. What a version has no words for becomes the nearest
-    /// thing that it has.
+    /// Type and code in the numbering of `version`. A problem that the version cannot express
+    /// becomes the nearest one that it can.
     #[must_use]
     pub fn on_wire(self, version: Version) -> OnWire {
         let plain = |kind, code| OnWire { kind, code, experimenter: 0 };
@@ -238,7 +238,8 @@ impl Problem {
         match self.kind {
             Kind::HelloFailed => (0, code),
             Kind::BadRequest if code <= 8 => (1, code),
-            // 1.0 has no match errors: a match of the wrong length is a message of that.
+            // 1.0 has no match errors: a match of the wrong length is reported as a message of the
+            // wrong length.
             Kind::BadMatch | Kind::BadProperty => (1, REQUEST_BAD_LEN.code),
             Kind::BadRequest | Kind::SwitchConfigFailed => (1, REQUEST_EPERM.code),
             Kind::BadAction if code <= 8 => (2, code),
@@ -254,7 +255,7 @@ impl Problem {
             Kind::BadInstruction => (3, 5),
             Kind::PortModFailed => (4, if code <= 1 { code } else { 0 }),
             Kind::QueueOpFailed => (5, code),
-            // There are no messages in 1.0 that could fail like that.
+            // 1.0 has no messages that could fail in this way.
             _ => (1, REQUEST_BAD_TYPE.code),
         }
     }

@@ -1,53 +1,57 @@
-//! One connection as plain calls: messages out of bytes, the version, and signs of life.
+//! One connection as plain calls: it splits bytes into messages, agrees on the version, and checks
+//! that the peer is alive.
 //!
 //! ```text
 //!   bytes ── feed ──> hello? agree on a version ──> Heard::Up
 //!                └──> messages of that version ──> Heard::Message
-//!                └──> what cannot be read, and echo requests ──> answered at once
-//!   tick ──> silent for a while? ask for an echo; for twice as long? End::Silent
+//!                └──> malformed messages, and echo requests ──> answered at once
+//!   tick ──> no bytes for a while? send an echo request; for twice as long? End::Silent
 //! ```
 //!
-//! Both ends are the same: a switch and its controller greet each other alike (1.3.5, section 6.3.1).
+//! Both ends behave in the same way: a switch and its controller exchange the same greetings
+//! (1.3.5, section 6.3.1).
 //!
-//! Invariants: after an [`End`] nothing is read any more; no more than a message and what was fed
-//! is kept; every message that cannot be read is answered with one error.
-//! Thread-safety: plain data; time is an argument, in nanoseconds.
+//! Invariants: after an [`End`] nothing is read any more. At most one incomplete message and the
+//! bytes of one call are stored. Every malformed message is answered with one error.
+//! Thread-safety: plain data. Time is an argument, in nanoseconds.
 
 use crate::message::Hello;
 use crate::problem::{self, Problem};
 use crate::{Header, Message, Version, decode, encode};
 
-/// What a session has heard.
+/// An event of a session.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Heard {
-    /// The other side has said hello; this is the version from here on.
+    /// Both sides have sent a hello; this is the version that they agreed on.
     Up(Version),
     /// A message.
     Message {
-        /// Its transaction.
+        /// The xid.
         xid: u32,
-        /// What it says.
+        /// The message.
         message: Message,
     },
 }
 
-/// Why a session is over.
+/// The reason why a session ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum End {
-    /// There is no version in common.
-    #[error("no OpenFlow version in common: the other side speaks {0}; allow it on one side")]
+    /// The sides have no version in common.
+    #[error(
+        "no OpenFlow version in common: the other side supports {0}; allow the same version on both sides"
+    )]
     Version(u8),
     /// The first message was another one.
     #[error("the first message is of type {0}, not a hello; is this an OpenFlow port?")]
     NoHello(u8),
-    /// There is no telling where the next message starts.
-    #[error("a message says that it is {0} bytes long, and its header alone has 8")]
+    /// The start of the next message is unknown.
+    #[error("the length field of a message is {0}, but the header alone has 8 bytes")]
     Length(u16),
-    /// Nothing was heard.
-    #[error("nothing heard for {0} s, not even an echo")]
+    /// The other side sent nothing.
+    #[error("the other side sent nothing for {0} s and did not answer an echo request")]
     Silent(u64),
     /// The other side refused the versions.
-    #[error("the other side refused: error type {0}, code {1}")]
+    #[error("the other side refused the version: error type {0}, code {1}")]
     Refused(u16, u16),
 }
 
@@ -58,15 +62,15 @@ pub struct Session {
     agreed: Option<Version>,
     buffer: Vec<u8>,
     last: u64,
-    /// Whether an echo was asked for since then.
+    /// Whether an echo request was sent since then.
     asked: bool,
     probe: u64,
     over: Option<End>,
 }
 
 impl Session {
-    /// A session that speaks `versions`. After `probe` nanoseconds of silence it asks for a sign of
-    /// life, after twice that it is over; 0 is never.
+    /// A session that supports `versions`. After `probe` nanoseconds without bytes it sends an echo
+    /// request, and after twice that time the session ends; with 0 it never does.
     #[must_use]
     pub fn new(versions: &[Version], probe: u64, now: u64) -> Self {
         Self {
@@ -86,22 +90,22 @@ impl Session {
         self.agreed
     }
 
-    /// The hello to begin with.
+    /// The hello with which the session begins.
     #[must_use]
     pub fn hello(&self) -> Vec<u8> {
         let best = self.versions.iter().copied().max().unwrap_or_default();
         let map = self.versions.iter().fold(0, |map, version| map | 1 << *version as u8);
         let hello = Message::Hello(Hello { versions: Some(map) });
         let mut bytes = Vec::new();
-        // A hello can be said in every version.
+        // Every version can express a hello.
         let _ = encode(&hello, best, 0, &mut bytes);
         bytes
     }
 
-    /// Takes bytes as they come. `heard` gets what they say, `reply` what is to be sent at once.
+    /// Takes received bytes. Events are added to `heard`, and bytes to send at once to `reply`.
     ///
     /// # Errors
-    /// The session is over; `reply` may have a last word.
+    /// When the session has ended; `reply` may contain a last message.
     pub fn feed(
         &mut self,
         bytes: &[u8],
@@ -141,7 +145,7 @@ impl Session {
     fn refuse(&self, problem: Problem, xid: u32, request: &[u8], reply: &mut Vec<u8>) {
         let version = self.agreed.or(self.versions.iter().copied().max()).unwrap_or_default();
         let error = Message::error(problem, version, request);
-        // An error of at most 64 bytes of data can always be said.
+        // Every version can express an error with at most 64 bytes of data.
         let _ = encode(&error, version, xid, reply);
     }
 
@@ -186,7 +190,7 @@ impl Session {
     ) -> Result<(), End> {
         match read {
             Some(Message::Hello(hello)) => {
-                let agreed = Version::agree(&self.versions, header.version, &hello);
+                let agreed = Version::agree(&self.versions, header.version, hello.versions);
                 let Some(version) = agreed else {
                     self.refuse(problem::HELLO_INCOMPATIBLE, header.xid, wire, reply);
                     return self.end(End::Version(header.version));
@@ -203,10 +207,10 @@ impl Session {
         }
     }
 
-    /// Asks for a sign of life when it is time; `reply` gets the question.
+    /// Sends an echo request if it is time for one; its bytes are added to `reply`.
     ///
     /// # Errors
-    /// None came.
+    /// When the other side did not answer the last one.
     pub fn tick(&mut self, now: u64, reply: &mut Vec<u8>) -> Result<(), End> {
         if let Some(end) = self.over {
             return Err(end);
@@ -225,7 +229,7 @@ impl Session {
         Ok(())
     }
 
-    /// When [`Self::tick`] has something to do next.
+    /// The time at which [`Self::tick`] must be called next.
     #[must_use]
     pub const fn due(&self) -> Option<u64> {
         let spans = if self.asked || self.agreed.is_none() { 2 } else { 1 };

@@ -9,7 +9,7 @@ use crate::problem;
 /// `OFPTT_ALL`: every table.
 pub const ALL: u8 = 0xff;
 
-/// Changes a table; properties 2 (eviction) and 3 (vacancy) are of 1.4.
+/// Changes a table. Properties 2 (eviction) and 3 (vacancy) exist since 1.4.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct TableMod {
     pub table: u8,
@@ -47,7 +47,7 @@ choice! {
     TableReason { VacancyDown = 3, VacancyUp = 4, }
 }
 
-/// A table has become full, or has room again (1.4).
+/// Reports that the free space of a table crossed a vacancy limit (1.4).
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct TableStatus {
     pub reason: TableReason,
@@ -60,7 +60,7 @@ pub(crate) fn table_status<C: Io>(c: &mut C, m: &mut TableStatus) -> Res {
     table_desc(c, &mut m.table)
 }
 
-/// Counters of a table; name, wildcards and size are of 1.0.
+/// Counters of a table. Only 1.0 has name, wildcards and size here.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct TableStats {
     pub table: u8,
@@ -85,32 +85,33 @@ pub(crate) fn table_stats<C: Io>(c: &mut C, m: &mut TableStats) -> Res {
     c.u64(&mut m.matched)
 }
 
-/// What a table can do.
+/// The features of a table.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct TableFeatures {
     pub table: u8,
     pub name: Text<32>,
     pub metadata_match: u64,
     pub metadata_write: u64,
-    /// 1.4 calls it capabilities.
+    /// 1.4 calls this field capabilities.
     pub config: u32,
     pub max_entries: u32,
     pub properties: Vec<Feature>,
 }
 
-/// A property of table features: a list of what the table has.
+/// A property of table features: a list of supported elements.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Feature {
-    /// `kind` is 0, or 1 for a miss. Each is a type, and for 0xffff an experimenter.
+    /// `kind` is 0, or 1 for a table miss. Each element is a type, and for 0xffff an experimenter.
     Instructions { kind: u16, list: Vec<(u16, u32)> },
-    /// `kind` is 2, 3 for a miss, or 16 for tables it is synchronised with (1.4).
+    /// `kind` is 2, or 3 for a table miss, or 16 for tables with which this one is synchronised
+    /// (1.4).
     Tables { kind: u16, list: Vec<u8> },
-    /// `kind` is 4 to 7: write, its miss, apply, its miss.
+    /// `kind` is 4 to 7: write-actions, the same for a miss, apply-actions, the same for a miss.
     Actions { kind: u16, list: Vec<(u16, u32)> },
-    /// `kind` is 8 match, 10 wildcards, 12 to 15 set-field (write, miss, apply, miss). Each is an
-    /// OXM header, and for class 0xffff an experimenter.
+    /// `kind` is 8 match, 10 wildcards, 12 to 15 set-field (write, miss, apply, miss). Each element
+    /// is an OXM header, and for class 0xffff an experimenter.
     Fields { kind: u16, list: Vec<(u32, u32)> },
-    /// Of an experimenter.
+    /// An experimenter's property.
     Other(Property),
 }
 
@@ -179,7 +180,7 @@ fn feature<C: Io>(c: &mut C, m: &mut Feature) -> Res {
     c.align(&mark)
 }
 
-/// An instruction or action by its number: type and length 4, or 8 with an experimenter.
+/// An instruction or action in a list of features: type and length 4, or 8 with an experimenter.
 fn number_id<C: Io>(c: &mut C, (kind, experimenter): &mut (u16, u32), known: &[u32]) -> Res {
     let mut mark = c.open();
     let mut number = (*kind).into();

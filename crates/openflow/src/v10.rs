@@ -1,14 +1,14 @@
-//! What 1.0 says otherwise: its match of 40 bytes (1.0.0, section 5.2.3).
+//! The match of 1.0, which has 40 bytes (1.0.0, section 5.2.3).
 //!
 //! ```text
 //!   wildcards 4 | in_port 2 | dl_src 6 | dl_dst 6 | vlan 2 | pcp 1 | - 1 | dl_type 2 |
 //!   tos 1 | proto 1 | - 2 | nw_src 4 | nw_dst 4 | tp_src 2 | tp_dst 2
 //! ```
 //!
-//! Fields that a lower one leaves open are ignored, as the reference switch does: an IP protocol
-//! without the EtherType of IP or ARP, ports without a protocol that has them. Of IPv6, which 1.0
-//! does not speak of, TOS, protocol and ports are those of IPv6, and there are no addresses: so Open
-//! vSwitch reads it, and controllers have come to expect it.
+//! A field is ignored if the field that it depends on is not matched, as in the reference switch:
+//! an IP protocol without the EtherType of IP or ARP, and ports without a protocol that has ports.
+//! 1.0 does not describe IPv6. For the EtherType of IPv6, TOS, protocol and ports are those of
+//! IPv6, and addresses are ignored. Open vSwitch does the same, and controllers expect it.
 
 use crate::io::{Io, Res};
 use crate::matching::Match;
@@ -19,7 +19,7 @@ const ARP: u128 = 0x0806;
 const IPV6: u128 = 0x86dd;
 const NO_VLAN: u16 = 0xffff;
 
-/// The fields as they stand there.
+/// The fields in the order of the wire.
 #[derive(Default)]
 struct Fixed {
     wild: u32,
@@ -61,7 +61,7 @@ fn mac(bytes: [u8; 6]) -> u128 {
     bytes.iter().fold(0, |sum, byte| sum << 8 | u128::from(*byte))
 }
 
-/// The fields of addresses, and of ports, for an EtherType and a protocol.
+/// The fields that hold addresses and ports, for an EtherType and a protocol.
 const fn nw_fields(eth: u128) -> Option<[Field; 2]> {
     match eth {
         0x0800 => Some([Field::Ipv4Src, Field::Ipv4Dst]),
@@ -132,9 +132,10 @@ impl Fixed {
     }
 
     /// # Errors
-    /// When 1.0 cannot say it.
+    /// When 1.0 cannot express the match.
     fn of(wanted: &Match) -> Result<Self, Problem> {
-        let no = Problem { why: "1.0 cannot match on that", ..problem::MATCH_BAD_FIELD };
+        let no =
+            Problem { why: "OpenFlow 1.0 cannot match on this field", ..problem::MATCH_BAD_FIELD };
         let mut fixed = Self { wild: 0x3f_ffff & !(0x3f << 8 | 0x3f << 14), ..Self::default() };
         fixed.wild |= 32 << 8 | 32 << 14;
         let eth = wanted.exact(Field::EthType).unwrap_or(0);
@@ -195,13 +196,13 @@ impl Fixed {
             }
             fixed.wild &= !(1 << bit);
         }
-        // A tag of any id can only be said by naming its priority.
+        // 1.0 can match "any tag" only together with a priority.
         if tagged && fixed.wild & 1 << 20 != 0 { Err(no) } else { Ok(fixed) }
     }
 
-    /// Addresses and ports.
+    /// Reads or writes addresses and ports.
     fn other(&mut self, oxm: &Oxm, eth: u128, proto: u128) -> Option<()> {
-        let nw = nw_fields(eth).unwrap_or([Field::InPort; 2]); // which is not asked for here
+        let nw = nw_fields(eth).unwrap_or([Field::InPort; 2]); // never in the match here
         if let Some(index) = nw.iter().position(|field| *field == oxm.field) {
             let shift = 8 + 6 * index as u32;
             let open = (oxm.mask as u32).trailing_zeros();

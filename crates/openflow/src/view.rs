@@ -1,15 +1,15 @@
-//! Looking at the three hot messages without copying them.
+//! Views of the three most frequent messages, without copying them.
 //!
-//! Each view checks what [`crate::decode`] checks of the same message at the same places: lengths
-//! of the message, the match and the lists. What is inside match, actions and instructions is
-//! checked when it is looked at.
+//! Each view checks what [`crate::decode`] checks of the same message: the lengths of the message,
+//! of the match and of the lists. The contents of match, actions and instructions are checked when
+//! they are read.
 #![allow(missing_docs, reason = "the fields are the specification's own")]
 
 use crate::Version;
 use crate::message::Header;
 use crate::problem::{self, Problem};
 
-/// The bytes of a match and what is behind it.
+/// The bytes of a match and those that follow it.
 fn matching(bytes: &[u8], at: usize) -> Result<(&[u8], &[u8]), Problem> {
     let long = bytes.get(at + 2..at + 4).ok_or(problem::MATCH_BAD_LEN)?;
     let len = usize::from(u16::from_be_bytes([long[0], long[1]]));
@@ -33,7 +33,7 @@ fn check(bytes: &[u8], kind: u8, least: [usize; 2]) -> Result<Version, Problem> 
     Ok(version)
 }
 
-/// A field at a place that was checked; 0 outside.
+/// A field at a position that has been checked; 0 outside.
 fn field<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
     bytes.get(at..).and_then(|bytes| bytes.first_chunk::<N>()).copied().unwrap_or([0; N])
 }
@@ -46,7 +46,7 @@ fn half(bytes: &[u8], at: usize) -> u16 {
     u16::from_be_bytes(field(bytes, at))
 }
 
-/// A port of 1.0 as 1.3 writes it.
+/// A port number of 1.0 as the number of 1.3.
 fn port(port: u16) -> u32 {
     if port >= 0xff00 { 0xffff_0000 | u32::from(port) } else { port.into() }
 }
@@ -56,17 +56,17 @@ fn port(port: u16) -> u32 {
 pub struct FlowMod<'a> {
     bytes: &'a [u8],
     version: Version,
-    /// The fields of the match; in 1.0, its 40 bytes.
+    /// The fields of the match; for 1.0, its 40 bytes.
     pub matching: &'a [u8],
-    /// The instructions; in 1.0, the actions.
+    /// The instructions; for 1.0, the actions.
     pub instructions: &'a [u8],
 }
 
 impl<'a> FlowMod<'a> {
-    /// A view of a message.
+    /// Views the bytes of a message.
     ///
     /// # Errors
-    /// When it is no flow-mod, or too short.
+    /// When the message is no flow-mod, or too short.
     pub fn new(bytes: &'a [u8]) -> Result<Self, Problem> {
         let version = check(bytes, 14, [72, 56])?;
         let (matching, instructions) = match version {
@@ -76,7 +76,7 @@ impl<'a> FlowMod<'a> {
         Ok(Self { bytes, version, matching, instructions })
     }
 
-    /// The number of one of two places: of 1.0, and of later versions.
+    /// Reads a number at one of two offsets: that of 1.0, or that of later versions.
     const fn at(&self, old: usize, new: usize) -> usize {
         if matches!(self.version, Version::V10) { old } else { new }
     }
@@ -112,17 +112,17 @@ impl<'a> FlowMod<'a> {
 pub struct PacketIn<'a> {
     bytes: &'a [u8],
     version: Version,
-    /// The fields of the match; none in 1.0.
+    /// The fields of the match; for 1.0 it is empty.
     pub matching: &'a [u8],
     /// The frame.
     pub data: &'a [u8],
 }
 
 impl<'a> PacketIn<'a> {
-    /// A view of a message.
+    /// Views the bytes of a message.
     ///
     /// # Errors
-    /// When it is no packet-in, or too short.
+    /// When the message is no packet-in, or too short.
     pub fn new(bytes: &'a [u8]) -> Result<Self, Problem> {
         let version = check(bytes, 10, [18, 34])?;
         let (matching, data) = match version {
@@ -163,10 +163,10 @@ pub struct PacketOut<'a> {
 }
 
 impl<'a> PacketOut<'a> {
-    /// A view of a message.
+    /// Views the bytes of a message.
     ///
     /// # Errors
-    /// When it is no packet-out, or too short.
+    /// When the message is no packet-out, or too short.
     pub fn new(bytes: &'a [u8]) -> Result<Self, Problem> {
         let version = check(bytes, 13, [16, 24])?;
         let (len, start) =

@@ -3,7 +3,8 @@
 //! Paths that begin with `crate`, `super`, `self` or a child module count, in `use` declarations and
 //! elsewhere. Three kinds of arrows do not count: from a module to one that it is in, as a module may use
 //! what surrounds it; from a module to one in it that it only re-exports (`pub use`); and from code for
-//! tests. What macros generate is not seen.
+//! tests. A name that one module re-exports counts as a use of the module that defines it. What macros
+//! generate is not seen.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
@@ -89,16 +90,22 @@ fn resolve(
         rest = after;
     }
     let name = rest.first().cloned().unwrap_or_else(|| "*".to_owned());
-    modules.contains_key(&here).then_some((here, name))
+    let module = modules.get(&here)?;
+    // A name that the module re-exports belongs to the module that defines it.
+    let renamed = |path: &&Path| path.len() > 1 && path.last() == Some(&name);
+    let export = module.exports.iter().find(renamed).filter(|_| name != "*");
+    export.and_then(|path| resolve(modules, &here, path)).or(Some((here, name)))
 }
 
 impl<'a> Module<'a> {
     fn read(file: &'a str, mut code: String) -> Self {
         let (mut used, mut exports) = (Vec::new(), Vec::new());
         while let Some((begin, end)) = use_declaration(&code) {
-            let before = code[..begin].trim_end();
-            let list = if before.ends_with("pub") { &mut exports } else { &mut used };
+            let is_export = code[..begin].trim_end().ends_with("pub");
+            let list = if is_export { &mut exports } else { &mut used };
             flatten(&code[begin + 3..end], &[], list);
+            // The `pub` goes with it: otherwise the next declaration would seem to be public.
+            let begin = if is_export { code[..begin].trim_end().len() - 3 } else { begin };
             code.replace_range(begin..=end, &" ".repeat(end + 1 - begin));
         }
         let mut children = HashSet::new();
@@ -257,13 +264,15 @@ mod tests {
     #[test]
     fn paths_of_every_kind() {
         let sources = [
-            ("lib.rs", "mod a;\nmod b;\npub use a::A;"),
+            ("lib.rs", "mod a;\nmod b;\nmod d;\npub use a::A;\nuse b::h;"),
             ("a.rs", "pub struct A;\nmod c;\nfn f() { c::g(); crate::b::h::<u8>() }"),
             (
                 "a/c.rs",
                 "use super::super::b::{self, h as i};\npub(in crate::b) fn g(a: super::A) {}",
             ),
             ("b/mod.rs", "use crate::a::A;\nuse std::fmt;\nfn h<T>() {}"),
+            // Through the re-export of lib.rs.
+            ("d.rs", "use crate::A;"),
         ];
         // Not a/c.rs -> a.rs, which surrounds it; not lib.rs -> a.rs, which it only re-exports.
         let wanted = [
@@ -271,6 +280,8 @@ mod tests {
             "a.rs -> b/mod.rs: h",
             "a/c.rs -> b/mod.rs: * h",
             "b/mod.rs -> a.rs: A",
+            "d.rs -> a.rs: A",
+            "lib.rs -> b/mod.rs: h",
         ];
         assert_eq!(edges(&sources), wanted);
     }

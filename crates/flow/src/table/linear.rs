@@ -6,7 +6,8 @@
 
 use flowyard_frame::{Batch, FlowKey, Lanes};
 
-use super::rules::{Rule, rank};
+use super::rank::rank;
+use super::rules::Rule;
 use super::{Reason, Table};
 
 /// A list of rules.

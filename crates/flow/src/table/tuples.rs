@@ -38,7 +38,7 @@ use flowyard_frame::{LANES, Lanes};
 use self::identity::{Identities, identity};
 use self::slots::Slots;
 pub use self::words::{Words, seeds};
-use super::rules::rank;
+use super::rank::rank;
 
 mod identity;
 mod slots;

@@ -13,7 +13,8 @@
 
 use flowyard_frame::{Action, Batch, FlowKey, LANES, Lanes};
 
-use super::rules::{Rule, priority};
+use super::rank::priority;
+use super::rules::Rule;
 use super::tuples::{Entry, Found, TupleSpace};
 use super::{Reason, Table};
 

@@ -36,6 +36,12 @@ impl Piece<'_> {
     fn place(&self) -> usize {
         self.words.len() - self.rest.len() - 1
     }
+
+    /// The cycle in which that instruction issues.
+    #[inline(always)]
+    fn now(&self) -> u64 {
+        self.t + self.place() as u64
+    }
 }
 
 /// How a piece begins.
@@ -168,12 +174,11 @@ impl Core {
                             may_post = false;
                             continue;
                         };
-                        (t, pc) = (piece.t + piece.place() as u64, self.access_pc);
+                        (t, pc) = (piece.now(), self.access_pc);
                         break 'piece wait;
                     }
                     Effect::Rare => {
-                        let index = piece.index + piece.place();
-                        let now = piece.t + piece.place() as u64;
+                        let (index, now) = (piece.index + piece.place(), piece.now());
                         match self.rare(insn, index, chip, now, heat) {
                             Rare::Result(result) => {
                                 self.regs[usize::from(insn.rd)] = result;
@@ -191,9 +196,7 @@ impl Core {
                 match next {
                     Next::Straight => {}
                     Next::Stall => {
-                        pc = 4 * (piece.index + piece.place()) as u32;
-                        let now = piece.t + piece.place() as u64;
-                        t = self.hazard(now, now + 1, pc, heat);
+                        (t, pc) = self.stall(&piece, heat);
                         continue 'piece;
                     }
                     Next::Turn(target) => {
@@ -267,6 +270,14 @@ impl Core {
             self.leave(piece.index, pc, heat);
         }
         (t, pc)
+    }
+
+    /// Counts a stall of one cycle for the instruction that was taken last. Returns the cycle and the
+    /// address with which the core continues.
+    #[inline(always)]
+    fn stall(&mut self, piece: &Piece<'_>, heat: &mut HeatMap) -> (u64, u32) {
+        let (now, pc) = (piece.now(), 4 * (piece.index + piece.place()) as u32);
+        (self.hazard(now, now + 1, pc, heat), pc)
     }
 
     /// Issues a branch.

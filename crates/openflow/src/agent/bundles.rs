@@ -1,15 +1,17 @@
 //! Bundles (1.4.0, section 7.3.9; extension 230 of 1.3): changes that are carried out together, in
-//! their order, or not at all.
+//! order, or not at all.
 //!
 //! ```text
 //!   open ── add ── add ── [close] ── commit ──> all, or none and the first that failed
 //!                              └──── discard
 //! ```
 //!
-//! While a bundle is carried out, what it replaces is written down; a failure puts it back, newest
-//! first, and takes back the changes and messages that nobody has seen yet.
+//! While a bundle is committed, the agent records the state that each message replaces. If a
+//! message fails, it restores that state in reverse order, and discards the changes and messages
+//! that were not yet handed out.
 //!
-//! Invariants: at most [`BUNDLES`] of a controller, with at most [`MESSAGES`] messages each.
+//! Invariants: a controller has at most [`BUNDLES`] bundles, with at most [`MESSAGES`] messages
+//! each.
 
 use super::{Agent, Ask, Out, Undo, wire};
 use crate::bundle::{Bundle, BundleAdd};
@@ -17,12 +19,12 @@ use crate::port::Property;
 use crate::problem::{self, Problem};
 use crate::{Header, Message, Version, decode};
 
-/// The most bundles of a controller.
+/// The largest number of bundles of a controller.
 const BUNDLES: usize = 16;
-/// The most messages of a bundle.
+/// The largest number of messages in a bundle.
 const MESSAGES: usize = 100_000;
 
-/// A bundle that waits.
+/// An open bundle.
 #[derive(Debug)]
 pub(super) struct Held {
     flags: u16,
@@ -38,7 +40,7 @@ fn no_experimenter(properties: &[Property]) -> Result<(), Problem> {
     }
 }
 
-/// Messages that a bundle may have.
+/// Whether a bundle may contain the message.
 const fn may_be_in(message: &Message) -> bool {
     matches!(
         message,
@@ -68,7 +70,7 @@ impl Agent {
         no_experimenter(&m.properties)?;
         self.writes(ask)?;
         let bundles = self.held(ask)?;
-        // Atomic and ordered: bits 0 and 1. Every bundle is both.
+        // The flags atomic and ordered: bits 0 and 1. Every bundle is both.
         if m.flags & !3 != 0 {
             return Err(problem::BUNDLE_BAD_FLAGS);
         }
@@ -95,7 +97,7 @@ impl Agent {
                 if m.control == 2 && wrong.is_none() {
                     held.closed = true;
                 } else if let Some(held) = bundles.remove(&m.id) {
-                    // What is wrong with its end is the end of a bundle.
+                    // An error of the request that ends a bundle also discards the bundle.
                     wrong.map_or_else(|| self.commit(ask, held, out), Err)?;
                 }
             }
@@ -125,7 +127,7 @@ impl Agent {
             return Err(problem::BUNDLE_UNSUPPORTED);
         }
         let room = bundles.len() < BUNDLES;
-        // A first message opens a bundle that there is not.
+        // The first message for an unknown bundle opens it.
         let held = match bundles.entry(m.id) {
             std::collections::btree_map::Entry::Occupied(held) => held.into_mut(),
             std::collections::btree_map::Entry::Vacant(_) if !room => {
@@ -148,7 +150,7 @@ impl Agent {
         Err(wrong)
     }
 
-    /// Carries out all messages, or none.
+    /// Carries out all messages of a bundle, or none.
     fn commit(&mut self, ask: Ask, held: Held, out: &mut Vec<Out>) -> Result<(), Problem> {
         let (seen, said) = (self.pending.len(), out.len());
         let changes = self.changes;

@@ -1,8 +1,8 @@
-//! Whether instructions and actions can be carried out (1.3.5, sections 7.2.4 and 7.2.5).
+//! Checks whether instructions and actions can be carried out (1.3.5, sections 7.2.4 and 7.2.5).
 //!
-//! A set-field needs the header that it writes: the match says what a frame has, and each action
-//! before changes it. Behind an action that bares headers of which nothing is known (the frame in a
-//! PBB frame), everything is allowed.
+//! A set-field needs the header that it writes. The match determines which headers a frame has, and
+//! each earlier action may change them. After an action that exposes unknown headers (pop-PBB),
+//! every action is allowed.
 
 use super::Agent;
 use crate::act::{Action, Instruction};
@@ -13,14 +13,14 @@ use crate::port::reserved;
 use crate::problem::{self, Problem};
 use crate::{Match, Version};
 
-/// The most actions of one list.
+/// The largest number of actions in one list.
 const MOST: usize = 1024;
 
-/// What is known of a frame on its way through a list of actions.
+/// The known headers of a frame on its way through a list of actions.
 #[derive(Clone)]
 struct Known {
     matching: Match,
-    /// Nothing is known any more.
+    /// The headers are unknown from here on.
     open: bool,
 }
 
@@ -30,7 +30,7 @@ impl Known {
         self.matching.0.push(Oxm::exact(field, value));
     }
 
-    /// Another header is the outermost behind the tags.
+    /// Another header follows the tags now.
     fn eth_type(&mut self, to: u16) {
         if self.matching.exact(Field::EthType) != Some(to.into()) {
             self.matching
@@ -48,7 +48,7 @@ impl Known {
         self.matching.get(Field::VlanVid).is_some_and(|vid| vid.value & VID_PRESENT != 0)
     }
 
-    /// Whether an action finds what it works on, and what is known behind it.
+    /// Whether the frame has the header that an action needs; also updates the known headers.
     fn step(&mut self, action: &Action) -> bool {
         const MPLS: &[u128] = &[0x8847, 0x8848];
         if self.open {
@@ -83,7 +83,7 @@ impl Known {
             }
             Action::PopVlan => {
                 let fits = self.tagged();
-                // There may be another tag below.
+                // There may be another tag below this one.
                 self.open = true;
                 fits
             }
@@ -98,10 +98,10 @@ impl Known {
 }
 
 impl Agent {
-    /// Whether a flow's instructions can be carried out.
+    /// Whether the instructions of a flow entry can be carried out.
     pub(super) fn check_flow(&self, m: &FlowMod, version: Version) -> Result<(), Problem> {
         self.check_features(m)?;
-        // 1.0 has no prerequisites: what a frame does not have is not set.
+        // 1.0 has no prerequisites: an action that sets a field of an absent header does nothing.
         let known = Known { matching: m.matching.clone(), open: version == Version::V10 };
         for (at, instruction) in m.instructions.iter().enumerate() {
             let number = instruction.number();
@@ -123,7 +123,8 @@ impl Agent {
                     self.check_actions(list, Some(known.clone()), false)?;
                 }
                 Instruction::WriteActions(list) => {
-                    // In the set's own order: what it pops and pushes comes before what it sets.
+                    // An action set runs in a fixed order: pop and push actions come before
+                    // set-field actions.
                     let mut known = known.clone();
                     let sets = |action: &&Action| matches!(action, Action::SetField(_));
                     for action in list.iter().filter(|action| !sets(action)) {
@@ -140,7 +141,8 @@ impl Agent {
         Ok(())
     }
 
-    /// Checks a list of actions against what is known of the frame; of a `set` only set-fields are.
+    /// Checks a list of actions against the known headers of the frame; of an action set, only the
+    /// set-fields.
     fn check_actions(
         &self,
         list: &[Action],
@@ -162,7 +164,8 @@ impl Agent {
         Ok(())
     }
 
-    /// The actions of a bucket or a packet-out: nothing is known of the frame.
+    /// Checks the actions of a bucket or a packet-out, for which the headers of the frame are
+    /// unknown.
     pub(super) fn check_list(&self, list: &[Action]) -> Result<(), Problem> {
         self.check_actions(list, None, false)
     }

@@ -1,4 +1,4 @@
-//! What a flow-mod does (1.3.5, section 6.4; 1.0.0, section 4.6).
+//! Flow-mod messages (1.3.5, section 6.4; 1.0.0, section 4.6).
 
 use std::sync::Arc;
 
@@ -30,7 +30,7 @@ impl Agent {
             return Err(problem::FLOW_BAD_TABLE);
         }
         if ask.version == Version::V10 && m.flags & 4 != 0 {
-            // Emergency flows, which only 1.0 has: as much room as there are tables for them.
+            // Only 1.0 has emergency flows. This switch has no table for them.
             return Err(problem::FLOW_TABLE_FULL);
         }
         if ask.version != Version::V10 && m.flags >> 5 != 0 {
@@ -51,7 +51,7 @@ impl Agent {
         if m.buffer == NO_BUFFER {
             return Ok(());
         }
-        // As a packet-out of the buffered frame to the tables (1.3.5, section 7.3.4.2).
+        // The buffered frame is sent to the tables as by a packet-out (1.3.5, section 7.3.4.2).
         let (in_port, frame) = self.punts.release(m.buffer, ask.now)?;
         let actions = vec![Action::Output { port: reserved::TABLE, max_len: 0 }];
         let send = PacketOut { buffer: NO_BUFFER, in_port, actions, data: frame };
@@ -117,7 +117,7 @@ impl Agent {
         })
     }
 
-    /// Gives flows other instructions; whether there were any.
+    /// Gives flow entries new instructions; returns whether any entry was selected.
     fn modify(
         &mut self,
         ask: Ask,
@@ -143,7 +143,8 @@ impl Agent {
         };
         let found = !chosen.is_empty();
         for mut flow in chosen {
-            // Counters that begin anew are no packet, and no want of one.
+            // Resetting the counters must not change the time of the last frame, from which idle
+            // timeouts are counted.
             flow.used_before = flow.used();
             let old = flow.entry;
             self.next_entry += 1;
@@ -207,7 +208,7 @@ impl Agent {
         }
     }
 
-    /// Removes the flows that `wanted` says from all tables.
+    /// Removes the flow entries of all tables that `wanted` selects.
     pub(super) fn drop_flows(
         &mut self,
         wanted: impl Fn(&Installed) -> bool,

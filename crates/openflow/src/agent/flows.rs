@@ -1,7 +1,7 @@
-//! One flow table as a list: what a flow-mod does to it (1.3.5, section 6.4), and which flow answers.
+//! One flow table as a list: flow-mods (1.3.5, section 6.4) and lookups.
 //!
-//! The highest priority first: linear and obvious, the model that the agent's tables and a fast
-//! lookup are compared with. The agent itself does not use it.
+//! The list is ordered by falling priority and searched linearly. It is the model that the agent's
+//! tables and a fast lookup are compared with. The agent does not use it.
 //!
 //! Invariants: no two flows have equal priority and match; priorities fall along the list.
 //! Thread-safety: plain data. Time is an argument, in nanoseconds.
@@ -19,50 +19,50 @@ use crate::{Match, group};
 /// A second, in nanoseconds.
 pub(super) const SECOND: u64 = 1_000_000_000;
 
-/// The fields that a frame has.
+/// The match fields of a frame, with their values.
 pub type Fields = BTreeMap<Field, u128>;
 
 /// Whether a frame with these fields matches.
 pub(super) fn matches(matching: &Match, fields: &Fields) -> bool {
     matching.0.iter().all(|oxm| match fields.get(&oxm.field) {
         Some(value) => value & oxm.mask == oxm.value,
-        // An untagged frame has the VLAN id 0 (OFPVID_NONE).
+        // An untagged frame has the VLAN ID 0 (OFPVID_NONE).
         None => oxm.field == Field::VlanVid && oxm.value == 0,
     })
 }
 
-/// Seconds and nanoseconds since a time.
+/// The time since `since`, in seconds and nanoseconds.
 pub(super) const fn age(since: u64, now: u64) -> (u32, u32) {
     let age = now.saturating_sub(since);
     ((age / SECOND) as u32, (age % SECOND) as u32)
 }
 
-/// A flow.
+/// A flow entry.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Flow {
-    /// What a frame must have, in [`Match::normal`] form.
+    /// The fields that a frame must have, in [`Match::normal`] form.
     pub matching: Match,
-    /// The highest answers.
+    /// Of the entries that match, the one with the highest priority answers.
     pub priority: u16,
-    /// The controller's own word.
+    /// The cookie that the controller chose.
     pub cookie: u64,
     /// `OFPFF_*`.
     pub flags: u16,
-    /// Who has less is evicted first.
+    /// Entries of lower importance are evicted first.
     pub importance: u16,
-    /// Seconds without a frame; 0 is for ever.
+    /// Seconds without a frame after which the entry is removed; 0 is never.
     pub idle_timeout: u16,
-    /// Seconds; 0 is for ever.
+    /// Seconds after which the entry is removed; 0 is never.
     pub hard_timeout: u16,
-    /// What is done.
+    /// The instructions for frames that match.
     pub instructions: Vec<Instruction>,
-    /// Frames that it answered.
+    /// The number of frames that matched.
     pub packets: u64,
-    /// Their bytes.
+    /// The bytes of these frames.
     pub bytes: u64,
-    /// When it was added.
+    /// The time at which it was added.
     pub since: u64,
-    /// When it answered last, or was added.
+    /// The time of the last frame, or the time at which it was added.
     pub used: u64,
 }
 
@@ -73,7 +73,7 @@ impl Flow {
         matches(&self.matching, fields)
     }
 
-    /// All its actions.
+    /// The actions of all its instructions.
     pub fn actions(&self) -> impl Iterator<Item = &Action> {
         self.instructions.iter().flat_map(|instruction| match instruction {
             Instruction::WriteActions(list) | Instruction::ApplyActions(list) => list.as_slice(),
@@ -92,7 +92,7 @@ impl Flow {
             && (group == group::ANY || self.actions().any(|found| *found == Action::Group(group)))
     }
 
-    /// Whether a request is about this flow (1.3.5, section 7.3.5.2).
+    /// Whether a request selects this entry (1.3.5, section 7.3.5.2).
     #[must_use]
     pub fn is_in(&self, filter: &FlowFilter) -> bool {
         (self.cookie ^ filter.cookie) & filter.cookie_mask == 0
@@ -104,7 +104,7 @@ impl Flow {
         age(self.since, now)
     }
 
-    /// The word that it is gone.
+    /// The flow-removed message for this entry.
     pub fn removed(&self, table: u8, reason: RemovedReason, now: u64) -> FlowRemoved {
         let (duration_sec, duration_nsec) = self.age(now);
         FlowRemoved {
@@ -122,7 +122,7 @@ impl Flow {
         }
     }
 
-    /// The flow as a reply says it.
+    /// The entry in the form of a multipart reply.
     pub fn stats(&self, table: u8, now: u64) -> FlowStats {
         let (duration_sec, duration_nsec) = self.age(now);
         FlowStats {
@@ -146,16 +146,16 @@ impl Flow {
 /// A flow table.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Flows {
-    /// The highest priority first.
+    /// By falling priority.
     pub list: Vec<Flow>,
-    /// Frames that were looked up.
+    /// The number of lookups.
     pub looked_up: u64,
-    /// Frames that were answered.
+    /// The number of lookups with a match.
     pub matched: u64,
 }
 
 impl Flows {
-    /// The flow that answers a frame; it is counted.
+    /// Finds the entry that answers a frame, and counts the frame.
     pub fn lookup(&mut self, fields: &Fields, bytes: u64, now: u64) -> Option<&Flow> {
         self.looked_up += 1;
         let flow = self.list.iter_mut().find(|flow| flow.matches(fields))?;
@@ -170,11 +170,11 @@ impl Flows {
         Some(flow)
     }
 
-    /// What a flow-mod does; the flows it removed. `old` is 1.0: an add starts counters anew, and
-    /// a modify that finds nothing adds.
+    /// Carries out a flow-mod and returns the entries that it removed. With `old` it follows 1.0:
+    /// an add resets the counters, and a modify that selects nothing adds the entry.
     ///
     /// # Errors
-    /// When the flow overlaps, or there is no room.
+    /// When the entry overlaps another one, or the table is full.
     pub fn change(
         &mut self,
         m: &FlowMod,
@@ -264,14 +264,14 @@ impl Flows {
         Ok(())
     }
 
-    /// Removes the flows that `gone` says.
+    /// Removes the entries that `gone` selects.
     pub fn take(&mut self, gone: impl Fn(&Flow) -> bool) -> Vec<Flow> {
         let (taken, left) = std::mem::take(&mut self.list).into_iter().partition(gone);
         self.list = left;
         taken
     }
 
-    /// Removes the flows whose time is over, with the reason.
+    /// Removes the entries that have timed out, and returns them with the reason.
     pub fn expire(&mut self, now: u64) -> Vec<(Flow, RemovedReason)> {
         let over = |from: u64, timeout: u16| {
             timeout != 0 && now.saturating_sub(from) >= u64::from(timeout) * SECOND

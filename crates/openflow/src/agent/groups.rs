@@ -1,4 +1,5 @@
-//! Groups and meters (1.3.5, sections 6.5 and 6.6): what there may be, and what goes with them.
+//! Groups and meters (1.3.5, sections 6.5 and 6.6): limits, checks, and removal together with the
+//! flow entries that refer to them.
 
 use std::sync::Arc;
 
@@ -14,21 +15,21 @@ use crate::multipart::{GroupDesc, MeterConfig};
 use crate::port::reserved;
 use crate::problem::{self, Problem};
 
-/// The most buckets of a group.
+/// The largest number of buckets of a group.
 const BUCKETS: usize = 1024;
-/// The most bands of a meter.
+/// The largest number of bands of a meter.
 pub(super) const BANDS: usize = 16;
-/// The longest chain of groups.
+/// The largest length of a chain of groups.
 const CHAIN: u8 = 32;
 
-/// A group, and since when it is there.
+/// A group, and the time at which it was added.
 #[derive(Clone, Debug)]
 pub(super) struct GroupState {
     pub(super) group: Arc<Group>,
     pub(super) since: u64,
 }
 
-/// A meter, and since when it is there.
+/// A meter, and the time at which it was added.
 #[derive(Clone, Debug)]
 pub(super) struct MeterState {
     pub(super) meter: Arc<Meter>,
@@ -40,7 +41,7 @@ fn leads_to(buckets: &[Bucket], group: u32) -> bool {
 }
 
 impl Agent {
-    /// 1.3.5, section 6.5.
+    /// Carries out a group-mod (1.3.5, section 6.5).
     pub(super) fn group_mod(
         &mut self,
         ask: Ask,
@@ -60,7 +61,8 @@ impl Agent {
             }
             _ => {}
         }
-        // What is modified keeps its age and its counts; its buckets are others.
+        // A modified group keeps its age and its counts. The counts of its buckets begin at zero,
+        // because the buckets are new.
         let (since, kept) = old.map_or_else(
             || (ask.now, counts(self.cores)),
             |old| (old.since, Arc::clone(&old.group.counts)),
@@ -89,7 +91,8 @@ impl Agent {
         }
         let failover = m.kind == GroupType::FastFailover;
         for bucket in &m.buckets {
-            // A select group's weights say who gets how much: nothing is no weight.
+            // The weights of a select group determine the share of each bucket, so they may not all
+            // be zero.
             if m.kind == GroupType::Select && bucket.weight == 0 {
                 return Err(problem::GROUP_INVALID);
             }
@@ -114,7 +117,7 @@ impl Agent {
         Ok(())
     }
 
-    /// Whether one group leads to another; chains are at most 32 long.
+    /// Whether one group refers to another, directly or through a chain of at most 32 groups.
     fn reaches(&self, from: u32, to: u32, depth: u8) -> bool {
         let Some(state) = self.groups.get(&from).filter(|_| depth < CHAIN) else {
             return depth >= CHAIN;
@@ -154,7 +157,7 @@ impl Agent {
         Ok(())
     }
 
-    /// 1.3.5, section 6.6.
+    /// Carries out a meter-mod (1.3.5, section 6.6).
     pub(super) fn meter_mod(
         &mut self,
         ask: Ask,

@@ -1,7 +1,8 @@
-//! Meters: token buckets (1.3.5, section 5.7). The band with the highest rate that is exceeded
-//! applies.
+//! Meters as token buckets (1.3.5, section 5.7). Of the bands whose rate is exceeded, the one with
+//! the highest rate applies.
 //!
-//! A bucket's unit is a bit or a packet, times a second in nanoseconds, so that nothing is rounded.
+//! The unit of a bucket is a bit or a packet, multiplied by the nanoseconds in a second, so that
+//! nothing is rounded.
 
 use super::flows::SECOND;
 use crate::group::{Band, meter_flags};
@@ -10,14 +11,14 @@ use crate::multipart::MeterConfig;
 /// A meter with its state.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Meter {
-    /// As it was asked for.
+    /// Its configuration.
     pub config: MeterConfig,
-    /// Of each band.
+    /// The level of each band's bucket.
     tokens: Vec<u128>,
     filled: u64,
-    /// Packets and bytes that came.
+    /// The packets and bytes that reached the meter.
     pub seen: (u64, u64),
-    /// Packets and bytes that each band took.
+    /// The packets and bytes to which each band applied.
     pub hits: Vec<(u64, u64)>,
 }
 
@@ -30,7 +31,7 @@ impl Meter {
         Self { config, tokens, filled: now, seen: (0, 0), hits }
     }
 
-    /// The band that a frame of `bytes` falls to, if any.
+    /// The band that applies to a frame of `bytes`, if any.
     pub fn apply(&mut self, bytes: u64, now: u64) -> Option<&Band> {
         let passed = u128::from(now.saturating_sub(self.filled));
         self.filled = self.filled.max(now);
@@ -56,7 +57,7 @@ impl Meter {
     }
 }
 
-/// What a bucket holds: the burst, or what a second brings where none is set.
+/// The capacity of a band's bucket: the burst, or the rate of one second if no burst is set.
 fn depth(config: &MeterConfig, band: &Band) -> u128 {
     let burst = if config.flags & meter_flags::BURST != 0 { band.burst() } else { band.rate() };
     let unit = if config.flags & meter_flags::PKTPS != 0 { 1 } else { 1000 };

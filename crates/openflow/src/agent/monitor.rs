@@ -1,4 +1,5 @@
-//! Flow monitors (1.4.0, section 7.3.5.17): a controller hears of the flows that come, change and go.
+//! Flow monitors (1.4.0, section 7.3.5.17): a controller is notified when flow entries are added,
+//! modified and removed.
 
 use super::table::Installed;
 use super::{Agent, Ask, Out};
@@ -8,7 +9,7 @@ use crate::problem::{self, Problem};
 use crate::table;
 use crate::{Message, Version};
 
-/// The most monitors of a controller.
+/// The largest number of monitors of a controller.
 const MOST: usize = 64;
 
 /// `OFPFMF_*`.
@@ -22,7 +23,7 @@ mod wants {
     pub(super) const ONLY_OWN: u16 = 64;
 }
 
-/// What became of a flow.
+/// What happened to a flow entry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Event {
     Initial,
@@ -83,7 +84,8 @@ fn full(event: Event, flow: &Installed, instructions: bool) -> Update {
 }
 
 impl Agent {
-    /// Adds, changes and removes monitors: all, or none. The answer has the flows that are there.
+    /// Adds, changes and removes monitors: all of a request, or none. The reply lists the flow
+    /// entries that exist.
     pub(super) fn watch(&mut self, ask: Ask, list: &[Monitor]) -> Result<Reply, Problem> {
         let peer = self.peers.get(&ask.main).ok_or(problem::REQUEST_EPERM)?;
         if ask.version != Version::V14 {
@@ -134,7 +136,8 @@ impl Agent {
         Ok(Reply::FlowMonitor(updates))
     }
 
-    /// Tells the monitors of a flow. `by` is whose request it was, with the xid.
+    /// Notifies the monitors of a change to a flow entry. `by` is the controller that asked for it,
+    /// with the xid.
     pub(super) fn monitor_event(
         &self,
         event: Event,
@@ -156,7 +159,8 @@ impl Agent {
                 Some((_, xid)) if flags & wants::NO_ABBREV == 0 => Update::Abbrev(xid),
                 _ => full(event, flow, flags & wants::INSTRUCTIONS != 0),
             };
-            // One request may change many flows: one short word is enough.
+            // A monitor may get one abbreviated event instead of an event for each entry that its
+            // own request changed.
             let again = out.last().is_some_and(|last: &Out| {
                 last.to == to
                     && matches!(&update, Update::Abbrev(_))

@@ -1,4 +1,5 @@
-//! Flows that no controller has asked for: what 1.0 does with misses, and what a switch does alone.
+//! Flow entries of the switch itself: the table miss of 1.0, and the operation without a
+//! controller.
 
 use std::sync::Arc;
 
@@ -10,7 +11,7 @@ use crate::change::{Change, Entry};
 use crate::{Match, Version};
 
 impl Agent {
-    /// A flow that no controller has asked for.
+    /// A flow entry that no controller has added.
     fn own_flow(&mut self, priority: u16, to: u32) -> Arc<Entry> {
         self.next_entry += 1;
         let output = Action::Output { port: to, max_len: u16::MAX };
@@ -26,11 +27,11 @@ impl Agent {
         })
     }
 
-    /// Puts the switch's own flow for misses (1.0) where it belongs, or takes it away.
+    /// Adds or removes the switch's own entry for frames without a match (1.0).
     pub(super) fn refresh_miss(&mut self) {
         let old = |peer: &Peer| peer.version == Version::V10;
         let wanted = match &self.miss {
-            // With the last controller gone, all stays as it was.
+            // After the last controller has disconnected, nothing changes.
             Some(_) => self.peers.is_empty() || self.peers.values().any(old),
             None => self.peers.values().any(old),
         };
@@ -54,8 +55,8 @@ impl Agent {
         self.emit(miss);
     }
 
-    /// While `on`, every frame goes as `OFPP_NORMAL` says (fail-standalone, 1.3.5, section 6.3.2);
-    /// the flows stay as they are, and answer again when it is off.
+    /// While `on`, every frame is handled as by the port `OFPP_NORMAL` (fail-standalone, 1.3.5,
+    /// section 6.3.2). The other flow entries stay, and answer again when it is off.
     pub fn standalone(&mut self, on: bool) {
         if on == self.alone.is_some() || self.tables.is_empty() {
             return;

@@ -1,7 +1,9 @@
-//! Controllers: versions, roles, and who hears of what (1.3.5, sections 6.3.4 to 6.3.6 and 7.3.10).
+//! Controllers: versions, roles, and which messages they receive (1.3.5, sections 6.3.4 to 6.3.6
+//! and 7.3.10).
 //!
-//! A controller has one main connection and any number of auxiliary ones. Replies go to the
-//! connection that asked; role, configuration, monitors and bundles are the main connection's.
+//! A controller has one main connection and any number of auxiliary ones. Replies are sent on the
+//! connection of the request. Role, configuration, monitors and bundles belong to the main
+//! connection.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +15,8 @@ use crate::multipart::{Monitor, Request};
 use crate::problem::{self, Problem};
 use crate::{Message, Version};
 
-/// Properties of asynchronous configuration, those of a slave; one more is of master and equal.
+/// Properties of the asynchronous configuration, with the numbers for slaves; those for master and
+/// equal are one higher.
 pub(super) const PACKET_IN: usize = 0;
 pub(super) const PORT_STATUS: usize = 2;
 pub(super) const FLOW_REMOVED: usize = 4;
@@ -21,11 +24,11 @@ pub(super) const ROLE_STATUS: usize = 6;
 pub(super) const TABLE_STATUS: usize = 8;
 const FORWARD: usize = 10;
 
-/// The reasons that there are, by property.
+/// The mask of all reasons, by property.
 const REASONS: [u32; 12] = [0x3f, 0x3f, 7, 7, 0x3f, 0x3f, 7, 7, 0x18, 0x18, 3, 3];
 
-/// What a controller hears of that has not said what it wants: all but TTLs that ran out, and
-/// requests of others; a slave of ports and roles.
+/// The default configuration. A master or equal controller receives everything but invalid TTLs and
+/// the requests of other controllers; a slave receives only port status and role status.
 const DEFAULT: [u32; 12] = [0, 0x3b, 7, 7, 0, 0x3f, 7, 7, 0, 0x18, 0, 0];
 
 /// A connection.
@@ -34,14 +37,14 @@ pub(super) struct Peer {
     pub(super) version: Version,
     /// For an auxiliary connection, the main one.
     pub(super) main: Option<u32>,
-    /// `OFP`'s auxiliary id; 0 is the main connection.
+    /// The auxiliary ID of OpenFlow; 0 is the main connection.
     pub(super) auxiliary: u8,
     pub(super) role: Role,
     pub(super) config: Config,
     pub(super) masks: [u32; 12],
     pub(super) monitors: BTreeMap<u32, Monitor>,
     pub(super) bundles: BTreeMap<u32, Held>,
-    /// A request whose parts have not all come.
+    /// A multipart request of which more messages are to come.
     pub(super) partial: Option<(u32, Request)>,
 }
 
@@ -60,7 +63,7 @@ impl Peer {
         }
     }
 
-    /// Whether it wants a message of a kind, for a reason.
+    /// Whether the controller wants a message of this kind for this reason.
     pub(super) fn wants(&self, kind: usize, reason: u32) -> bool {
         let mask = self.masks[kind + usize::from(self.role != Role::Slave)];
         self.main.is_none() && reason < 32 && mask & 1 << reason != 0
@@ -68,14 +71,15 @@ impl Peer {
 }
 
 impl Agent {
-    /// A controller has agreed on a version. Connections have numbers of the owner's choice.
+    /// A controller has agreed on a version. The owner chooses the numbers of connections.
     pub fn connect(&mut self, connection: u32, version: Version) {
         self.peers.insert(connection, Peer::new(version, None, 0));
         self.refresh_miss();
     }
 
-    /// An auxiliary connection, number `auxiliary` (not 0), of the controller whose main one is
-    /// `main`. Without that, it is a controller of its own.
+    /// Adds an auxiliary connection with the ID `auxiliary` (not 0) of the controller whose main
+    /// connection is `main`. If `main` is not connected, the connection becomes a controller of its
+    /// own.
     pub fn connect_auxiliary(
         &mut self,
         connection: u32,
@@ -90,7 +94,8 @@ impl Agent {
         self.refresh_miss();
     }
 
-    /// A connection is gone; with a main connection go its auxiliary ones: the owner closes them.
+    /// A connection was closed. Together with a main connection its auxiliary ones are removed; the
+    /// owner closes them.
     pub fn disconnect(&mut self, connection: u32) {
         self.peers.remove(&connection);
         self.peers.retain(|_, peer| peer.main != Some(connection));
@@ -107,7 +112,7 @@ impl Agent {
         self.peers.get(&main).map_or_else(Config::default, |peer| peer.config)
     }
 
-    /// Fragments are frames like others: no other handling is there to choose.
+    /// Fragments are handled like other frames; other settings are refused.
     pub(super) fn set_config(&mut self, main: u32, config: Config) -> Result<(), Problem> {
         if config.flags != 0 {
             return Err(problem::CONFIG_BAD_FLAGS);
@@ -118,13 +123,14 @@ impl Agent {
         Ok(())
     }
 
-    /// What a slave may not do (1.3.5, section 6.3.4).
+    /// Whether the message is one that a slave may not send (1.3.5, section 6.3.4).
     pub(super) fn writes(&self, ask: Ask) -> Result<(), Problem> {
         let slave = self.peers.get(&ask.main).is_some_and(|peer| peer.role == Role::Slave);
         if slave { Err(problem::REQUEST_IS_SLAVE) } else { Ok(()) }
     }
 
-    /// 1.3.5, section 6.3.5: a generation id that is older than the last is stale.
+    /// Carries out a role request (1.3.5, section 6.3.5). A generation ID older than the last one
+    /// is stale.
     pub(super) fn role(
         &mut self,
         ask: Ask,
@@ -143,7 +149,7 @@ impl Agent {
             let others = self.peers.iter_mut().filter(|(one, _)| **one != ask.main);
             for (&to, other) in others.filter(|(_, one)| one.role == Role::Master) {
                 other.role = Role::Slave;
-                // `OFPCRR_MASTER_REQUEST` is 0.
+                // The reason is `OFPCRR_MASTER_REQUEST`, which is 0.
                 if other.version == Version::V14 && other.wants(ROLE_STATUS, 0) {
                     let word = RoleMessage { role: Role::Slave, generation, ..Default::default() };
                     let message = Message::RoleStatus(word);
@@ -165,10 +171,10 @@ impl Agent {
         Ok(Message::GetAsyncReply(Async(masks.collect())))
     }
 
-    /// What is not named stays as it was.
+    /// Properties that are not named keep their masks.
     pub(super) fn set_async(&mut self, ask: Ask, masks: &Async) -> Result<(), Problem> {
         let wrong = |(kind, mask): &(u16, u32)| match REASONS.get(usize::from(*kind)) {
-            // 1.3 has no error for it: bits that mean nothing are left out.
+            // 1.3 has no error for unknown reasons, so their bits are removed.
             Some(known) => ask.version == Version::V14 && mask & !known != 0,
             None => true,
         };
@@ -183,7 +189,7 @@ impl Agent {
         Ok(())
     }
 
-    /// Tells other controllers of a group or meter request that was carried out (1.4).
+    /// Notifies other controllers of a group or meter request that was carried out (1.4).
     pub(super) fn forward(&self, ask: Ask, message: &Message, out: &mut Vec<Out>) {
         let reason = match message {
             Message::GroupMod(_) => 0,
@@ -199,7 +205,7 @@ impl Agent {
         }
     }
 
-    /// There are no queues: each port has none.
+    /// The switch has no queues: the list of each port is empty.
     pub(super) fn queues(&self, ask: Ask, port: u32) -> Result<Message, Problem> {
         let any = port == crate::port::reserved::ANY && ask.version != Version::V10;
         if !any && !self.ports.has(port) {
@@ -208,7 +214,8 @@ impl Agent {
         Ok(Message::QueueConfigReply { port, queues: Vec::new() })
     }
 
-    /// How many flows and groups lead to each group, and flows to each meter.
+    /// The number of flow entries and buckets that refer to each group, and of flow entries that
+    /// refer to each meter.
     pub(super) fn references(&self) -> (BTreeMap<u32, u32>, BTreeMap<u32, u32>) {
         let (mut groups, mut meters) = (BTreeMap::new(), BTreeMap::new());
         let mut count = |action: &Action| {

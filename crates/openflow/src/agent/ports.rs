@@ -1,4 +1,4 @@
-//! Ports: those that the owner has, as controllers see and change them (1.3.5, section 7.2.1).
+//! The ports of the owner, as controllers read and configure them (1.3.5, section 7.2.1).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,17 +15,18 @@ pub mod config {
     #![allow(missing_docs, reason = "the names are the specification's own")]
     pub const PORT_DOWN: u32 = 1;
     pub const NO_RECV: u32 = 4;
-    /// 1.0: left out of a flood.
+    /// 1.0 only: the port is left out of a flood.
     pub const NO_FLOOD: u32 = 0x10;
     pub const NO_FWD: u32 = 0x20;
     pub const NO_PACKET_IN: u32 = 0x40;
 }
 
-/// What a controller may set; 1.0 also has the spanning tree, which the switch does not run.
+/// The bits that a controller may set. 1.0 also has a bit for the spanning tree protocol, which the
+/// switch does not run.
 const SETTABLE: u32 = config::PORT_DOWN | config::NO_RECV | config::NO_FWD | config::NO_PACKET_IN;
 const SETTABLE_V10: u32 = SETTABLE | config::NO_FLOOD | 2 | 8;
 
-/// The ports, and what was last heard of their counters.
+/// The ports, and the last counters that the owner reported.
 #[derive(Debug, Default)]
 pub(super) struct Ports {
     list: BTreeMap<u32, (Arc<Port>, u64)>,
@@ -37,12 +38,12 @@ impl Ports {
         self.list.contains_key(&number)
     }
 
-    /// The configuration of a port, 0 for one that is not there.
+    /// The configuration of a port; 0 for an unknown port.
     pub(super) fn config(&self, number: u32) -> u32 {
         self.list.get(&number).map_or(0, |(port, _)| port.config)
     }
 
-    /// All ports that a version can name, as it says them.
+    /// All ports that the version can express, in its form.
     pub(super) fn list(&self, version: Version) -> Vec<Port> {
         let ports = self.list.values().map(|(port, _)| &**port);
         ports.filter(|port| sayable(port.number, version)).map(|port| said(port, version)).collect()
@@ -68,12 +69,12 @@ impl Ports {
     }
 }
 
-/// 1.0 has ports of 16 bits.
+/// Whether the version can express the number: port numbers of 1.0 have 16 bits.
 const fn sayable(number: u32, version: Version) -> bool {
     !matches!(version, Version::V10) || number < 0xff00 || number >= reserved::MAX
 }
 
-/// A port as a version says it: 1.0 has one bit of state, and no 40 gigabits.
+/// A port in the form of a version. 1.0 has only one bit of state, and no speed of 40 gigabits.
 fn said(port: &Port, version: Version) -> Port {
     if version != Version::V10 {
         return port.clone();
@@ -84,13 +85,13 @@ fn said(port: &Port, version: Version) -> Port {
 }
 
 impl Agent {
-    /// A port is there. One of that number is replaced.
+    /// Adds a port. A port with the same number is replaced.
     pub fn port_add(&mut self, port: Port, now: u64, out: &mut Vec<Out>) {
         self.port_set(PortReason::Add, port, now, out);
     }
 
-    /// A port is another: its link went up or down, say. What controllers have configured stays;
-    /// a port that was not there is added.
+    /// Updates a port, for example after its link went down. The configuration of controllers is
+    /// kept. An unknown port is added.
     pub fn port_change(&mut self, port: Port, now: u64, out: &mut Vec<Out>) {
         let there = self.ports.list.get(&port.number);
         let reason = if there.is_some() { PortReason::Modify } else { PortReason::Add };
@@ -106,7 +107,7 @@ impl Agent {
         self.port_status(reason, &port, out);
     }
 
-    /// A port is gone.
+    /// Removes a port.
     pub fn port_remove(&mut self, number: u32, out: &mut Vec<Out>) {
         let Some((port, _)) = self.ports.list.remove(&number) else { return };
         self.ports.stats.remove(&number);
@@ -114,14 +115,14 @@ impl Agent {
         self.port_status(PortReason::Delete, &port, out);
     }
 
-    /// The counters of ports, from now on; those of other ports stay.
+    /// Sets the counters of ports; those of other ports stay.
     pub fn port_stats(&mut self, stats: Vec<PortStats>) {
         let there = stats.into_iter().filter(|stats| self.ports.list.contains_key(&stats.number));
         let found: Vec<PortStats> = there.collect();
         self.ports.stats.extend(found.into_iter().map(|stats| (stats.number, stats)));
     }
 
-    /// The ports that there are.
+    /// The ports.
     #[must_use]
     pub fn ports(&self) -> Vec<Arc<Port>> {
         self.ports.list.values().map(|(port, _)| Arc::clone(port)).collect()

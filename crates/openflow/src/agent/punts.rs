@@ -1,12 +1,12 @@
-//! Frames to and from controllers: packet-in with its buffers and rates, packet-out.
+//! Frames to and from controllers: packet-in with its buffers and rate limits, and packet-out.
 //!
 //! ```text
 //!   punt ── rate of its reason ── for each controller: wanted? how much of it? ── packet-in
 //!                                                           └─ cut: the whole waits in a buffer
 //! ```
 //!
-//! Invariants: at most [`BUFFERS`] frames wait, each for at most five seconds; a buffer's number is
-//! not used again for the next 2^23 buffers of its place; what is not sent is counted.
+//! Invariants: at most [`BUFFERS`] frames are buffered, each for at most five seconds. A buffer ID
+//! is not reused for the next 2^23 frames in the same slot. Frames that are not sent are counted.
 
 use std::sync::Arc;
 
@@ -22,26 +22,26 @@ use crate::port::reserved;
 use crate::problem::{self, Problem};
 use crate::{Match, Message, Version};
 
-/// How many frames wait for a controller's word.
+/// The number of frames that can be buffered.
 pub(super) const BUFFERS: usize = 256;
-/// How long a frame waits, in nanoseconds.
+/// The time for which a frame is buffered, in nanoseconds.
 const PATIENCE: u64 = 5 * SECOND;
-/// The reasons that there are.
+/// The number of reasons.
 const REASONS: usize = 6;
 
-/// A rate, with what may come at once.
+/// A rate limit with a burst.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Rate {
-    /// Frames a second.
+    /// Frames per second.
     pub per_second: u32,
-    /// Frames at once.
+    /// The number of frames that may come at once.
     pub burst: u32,
 }
 
-/// What is let through when nothing else is said.
+/// The default limit.
 const USUAL: Rate = Rate { per_second: 10_000, burst: 10_000 };
 
-/// A token bucket; its unit is a frame, times a second in nanoseconds.
+/// A token bucket. Its unit is a frame, multiplied by the nanoseconds in a second.
 #[derive(Clone, Copy, Debug)]
 struct Bucket {
     rate: Option<Rate>,
@@ -68,16 +68,16 @@ impl Bucket {
     }
 }
 
-/// A place for a frame.
+/// A slot for a frame.
 #[derive(Debug, Default)]
 struct Slot {
-    /// How often it was used.
+    /// The number of times that the slot was used.
     turn: u32,
-    /// Port, frame, and since when it waits.
+    /// The port, the frame, and the time since which it is buffered.
     held: Option<(u32, Vec<u8>, u64)>,
 }
 
-/// Buffers and rates.
+/// Buffers and rate limits.
 #[derive(Debug)]
 pub(super) struct Punts {
     slots: Vec<Slot>,
@@ -94,7 +94,7 @@ impl Default for Punts {
 }
 
 impl Punts {
-    /// Keeps a frame; none where all places are taken.
+    /// Buffers a frame; `None` if all slots are in use.
     fn keep(&mut self, in_port: u32, frame: &[u8], now: u64) -> Option<u32> {
         let at = self.next % BUFFERS;
         let slot = &mut self.slots[at];
@@ -108,7 +108,7 @@ impl Punts {
         Some(slot.turn << 8 | at as u32)
     }
 
-    /// A frame that was kept, once.
+    /// Removes a buffered frame and returns it.
     pub(super) fn release(&mut self, buffer: u32, now: u64) -> Result<(u32, Vec<u8>), Problem> {
         let slot = &mut self.slots[buffer as usize % BUFFERS];
         if slot.turn == 0 || slot.turn != buffer >> 8 {
@@ -122,8 +122,8 @@ impl Punts {
     }
 }
 
-/// A reason as a version says it: before 1.4, what an action sent is an action's. None if the
-/// version does not send such frames.
+/// A reason in the numbering of a version: before 1.4, all frames that actions sent have the reason
+/// "action". `None` if the version does not send such frames.
 const fn reason_of(reason: InReason, version: Version) -> Option<InReason> {
     match (version, reason) {
         (Version::V14, reason)
@@ -135,13 +135,13 @@ const fn reason_of(reason: InReason, version: Version) -> Option<InReason> {
 }
 
 impl Agent {
-    /// Sets the rate of packet-ins for a reason; none is no limit.
+    /// Sets the rate limit of packet-ins for a reason; `None` is no limit.
     pub fn limit_punts(&mut self, reason: InReason, rate: Option<Rate>) {
         let bucket = &mut self.punts.buckets[reason as usize % REASONS];
         (bucket.rate, bucket.tokens) = (rate, u64::MAX);
     }
 
-    /// How many frames were above the rate of a reason.
+    /// The number of frames above the rate limit of a reason.
     #[must_use]
     pub fn punts_dropped(&self, reason: InReason) -> u64 {
         self.punts.buckets[reason as usize % REASONS].dropped
@@ -152,7 +152,7 @@ impl Agent {
         if self.ports.config(punt.in_port) & ports::config::NO_PACKET_IN != 0 {
             return;
         }
-        // The switch's own flow for misses is of 1.0 alone.
+        // The switch's own entry for misses exists for 1.0 controllers only.
         let own = punt.reason == InReason::NoMatch && punt.cookie == u64::MAX;
         let wanting = |(to, peer): (&u32, &Peer)| {
             let reason = reason_of(punt.reason, peer.version)?;
@@ -179,7 +179,7 @@ impl Agent {
                 buffer = Some(self.punts.keep(punt.in_port, &punt.frame, now));
             }
             let kept = buffer.flatten().filter(|_| cut);
-            // What waits nowhere is sent whole.
+            // A frame that is not buffered is sent whole.
             let most = if kept.is_some() { usize::from(asked) } else { usize::from(u16::MAX) };
             let mut fields = vec![Oxm::exact(Field::InPort, punt.in_port.into())];
             if punt.metadata != 0 {
@@ -194,7 +194,8 @@ impl Agent {
                 matching: Match(fields),
                 data: punt.frame[..punt.frame.len().min(most).min(65_000)].to_vec(),
             });
-            // An auxiliary connection is there to keep frames out of the main one's way.
+            // Frames are sent on an auxiliary connection, if there is one, to keep the main
+            // connection free.
             let auxiliary = self.peers.iter().find(|(_, peer)| peer.main == Some(main));
             let to = auxiliary.map_or(main, |(to, _)| *to);
             out.push(Out { to, xid: 0, message, after: 0 });
@@ -225,7 +226,7 @@ impl Agent {
         if data.len() < 14 {
             return if data.is_empty() { Ok(()) } else { Err(problem::REQUEST_BAD_PACKET) };
         }
-        // The buffer's own port, but where the controller names another.
+        // The port of the buffered frame, unless the controller names another one.
         let in_port = if m.in_port == reserved::ANY { in_port } else { m.in_port };
         let send = PacketOut { buffer: NO_BUFFER, in_port, actions: m.actions.clone(), data };
         self.emit(Change::Send(Arc::new(send)));

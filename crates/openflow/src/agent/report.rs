@@ -1,4 +1,4 @@
-//! Multipart requests: what the switch says of itself (1.3.5, section 7.3.5).
+//! Multipart requests, with which a controller reads the state of the switch (1.3.5, section 7.3.5).
 
 use super::table::{Installed, Table};
 use super::{Agent, Ask, groups, sum};
@@ -9,11 +9,11 @@ use crate::problem::{self, Problem};
 use crate::table::{self, TableStats};
 use crate::{Message, Version, encode};
 
-/// The most elements of a request that comes in parts.
+/// The largest number of elements in a request that is split over several messages.
 const PARTS: usize = 4096;
 
 impl Agent {
-    /// A request, which may be one part of several.
+    /// Answers a multipart request; `None` if more messages of the same request are to come.
     pub(super) fn multipart(
         &mut self,
         ask: Ask,
@@ -30,9 +30,9 @@ impl Agent {
         Ok(Some(Message::MultipartReply { more: false, body }))
     }
 
-    /// Puts the parts of a request together. `None` until the last has come; `Some(None)` if there
-    /// is but one.
-    #[allow(clippy::option_option, reason = "not yet, as it came, or put together")]
+    /// Joins the messages of a split request. Returns `None` until the last message; then
+    /// `Some(None)` if the request is one message, else the joined request.
+    #[allow(clippy::option_option, reason = "incomplete, a single message, or joined")]
     fn gather(
         &mut self,
         ask: Ask,
@@ -69,7 +69,7 @@ impl Agent {
         Ok(Some(Some(whole)))
     }
 
-    /// The flows that a request is about.
+    /// The flow entries that a filter selects.
     pub(super) fn chosen(&self, filter: &FlowFilter) -> Result<Vec<&Installed>, Problem> {
         filter.matching.check()?;
         let all = filter.table == table::ALL;
@@ -88,7 +88,7 @@ impl Agent {
             Request::Desc => Reply::Desc(Box::new(self.desc.clone())),
             Request::Flow(filter) => {
                 let flows = self.chosen(filter)?.into_iter().map(|flow| flow.stats(now));
-                Reply::Flow(flows.filter(|flow| sayable(flow, ask.version)).collect())
+                Reply::Flow(flows.filter(|flow| expressible(flow, ask.version)).collect())
             }
             Request::Aggregate(filter) => {
                 let flows = self.chosen(filter)?;
@@ -126,18 +126,7 @@ impl Agent {
             Request::GroupDesc => {
                 Reply::GroupDesc(self.groups.values().map(|one| one.group.desc.clone()).collect())
             }
-            Request::GroupFeatures => {
-                let most = self.limits.groups as u32;
-                // All of 1.3's actions: bits 0, 11, 12, 15 to 27.
-                let actions = super::settings::ACTIONS.iter().fold(0, |sum, bit| sum | 1 << bit);
-                // Weights, watches, chains, and chains are checked.
-                Reply::GroupFeatures {
-                    types: 0xf,
-                    capabilities: 0xf,
-                    max: [most; 4],
-                    actions: [actions; 4],
-                }
-            }
+            Request::GroupFeatures => self.group_features(),
             Request::Meter(number) => Reply::Meter(self.meter_stats(*number, now)?),
             Request::MeterConfig(number) => {
                 let all = *number == group::METER_ALL;
@@ -147,14 +136,7 @@ impl Agent {
                 let meters = self.meters.iter().filter(|(at, _)| all || *at == number);
                 Reply::MeterConfig(meters.map(|(_, one)| one.meter.config.clone()).collect())
             }
-            Request::MeterFeatures => Reply::MeterFeatures {
-                max: self.limits.meters as u32,
-                // Drop and DSCP remark; kb/s, packets/s, burst, statistics.
-                bands: 0b110,
-                capabilities: 0xf,
-                max_bands: groups::BANDS as u8,
-                max_color: 8,
-            },
+            Request::MeterFeatures => self.meter_features(),
             Request::PortDesc => Reply::PortDesc(self.ports.list(ask.version)),
             Request::TableDesc => Reply::TableDesc(self.table_desc()),
             Request::Experimenter { .. } => return Err(problem::REQUEST_BAD_EXPERIMENTER),
@@ -162,6 +144,31 @@ impl Agent {
                 return Err(problem::REQUEST_BAD_MULTIPART);
             }
         })
+    }
+
+    fn group_features(&self) -> Reply {
+        let most = self.limits.groups as u32;
+        // All actions of 1.3: bits 0, 11, 12, 15 to 27.
+        let actions = super::settings::ACTIONS.iter().fold(0, |sum, bit| sum | 1 << bit);
+        Reply::GroupFeatures {
+            types: 0xf,
+            // Weights, liveness, chains, and checks of chains for loops.
+            capabilities: 0xf,
+            max: [most; 4],
+            actions: [actions; 4],
+        }
+    }
+
+    const fn meter_features(&self) -> Reply {
+        Reply::MeterFeatures {
+            max: self.limits.meters as u32,
+            // Bands that drop, and bands that remark the DSCP.
+            bands: 0b110,
+            // Rates in kb/s and in packets/s, bursts, statistics.
+            capabilities: 0xf,
+            max_bands: groups::BANDS as u8,
+            max_color: 8,
+        }
     }
 
     fn table_stats(&self, number: u8, table: &Table) -> TableStats {
@@ -234,8 +241,8 @@ impl Agent {
     }
 }
 
-/// Whether a version has words for a flow: 1.0 has few.
-fn sayable(flow: &FlowStats, version: Version) -> bool {
+/// Whether the version can express a flow entry. Many entries have no form in 1.0.
+fn expressible(flow: &FlowStats, version: Version) -> bool {
     let reply =
         |flow: FlowStats| Message::MultipartReply { more: false, body: Reply::Flow(vec![flow]) };
     version != Version::V10 || encode(&reply(flow.clone()), version, 0, &mut Vec::new()).is_ok()

@@ -1,8 +1,8 @@
-//! What tables can do, and how they make room: table-mod, table features, vacancy (1.3.5, sections
-//! 7.3.4.1 and 7.3.5.5; 1.4.0, sections 5.4 and 7.3.4.1).
+//! Table features, eviction and vacancy events: table-mod and table features messages (1.3.5,
+//! sections 7.3.4.1 and 7.3.5.5; 1.4.0, sections 5.4 and 7.3.4.1).
 //!
-//! A controller may ask for fewer features than there are; then flows that need more are refused.
-//! It cannot have more, and so a table that was cut stays cut until it is given the whole again.
+//! A controller may reduce the features of a table; then flow entries that need more are refused. A
+//! table that was reduced stays so until a controller requests the complete features again.
 
 use super::peers::TABLE_STATUS;
 use super::{Agent, Ask, Out};
@@ -40,7 +40,7 @@ impl Agent {
         if !all && usize::from(m.table) >= self.tables.len() {
             return Err(problem::TABLE_BAD_TABLE);
         }
-        // Before 1.4 there are but two bits, which mean nothing any more.
+        // Before 1.4 the configuration has only two bits, which are deprecated.
         let known = if ask.version == Version::V14 { EVICTION | VACANCY } else { 3 };
         if m.config & !known != 0 {
             return Err(problem::TABLE_BAD_CONFIG);
@@ -62,7 +62,7 @@ impl Agent {
                 _ => return Err(problem::PROPERTY_BAD_TYPE),
             }
         }
-        // Importance determines eviction; lifetime and other criteria are not implemented.
+        // Eviction is determined by importance; lifetime and other criteria are not implemented.
         if eviction.is_some_and(|flags| flags & !BY_IMPORTANCE != 0) {
             return Err(problem::PROPERTY_BAD_VALUE);
         }
@@ -81,21 +81,21 @@ impl Agent {
         Ok(())
     }
 
-    /// How many flows a table takes.
+    /// The number of flow entries that fit a table.
     pub(super) fn capacity(&self, table: u8) -> usize {
         let features =
             self.tables.get(usize::from(table)).and_then(|t| t.settings.features.as_ref());
         features.map_or(self.limits.flows, |cut| self.limits.flows.min(cut.max_entries as usize))
     }
 
-    /// Room left, in percent.
+    /// The free space of a table, in percent.
     fn room(&self, table: u8) -> u8 {
         let capacity = self.capacity(table).max(1);
         let used = self.tables[usize::from(table)].len().min(capacity);
         ((capacity - used) * 100 / capacity) as u8
     }
 
-    /// Tells when a table's room crosses its limits.
+    /// Sends a vacancy event when the free space of a table crosses a limit.
     pub(super) fn vacancy(&mut self, number: u8, out: &mut Vec<Out>) {
         let settings = &self.tables[usize::from(number)].settings;
         if settings.config & VACANCY == 0 {
@@ -136,7 +136,7 @@ impl Agent {
         (0..self.tables.len()).map(|number| self.desc_of(number as u8)).collect()
     }
 
-    /// What a table can do when nobody has cut it.
+    /// The complete features of a table.
     fn whole(&self, number: u8) -> TableFeatures {
         let fields = || Field::ALL.iter().filter(|field| **field != Field::PbbUca);
         let experimenter = |field: &Field| {
@@ -177,7 +177,7 @@ impl Agent {
         }
     }
 
-    /// An empty request asks; another one cuts the tables to what it lists.
+    /// An empty request reads the features; another one sets them.
     pub(super) fn table_features(
         &mut self,
         ask: Ask,
@@ -213,12 +213,13 @@ impl Agent {
         Ok(Reply::TableFeatures((0..self.tables.len()).map(said).collect()))
     }
 
-    /// Whether a table that was cut still has what a flow needs.
+    /// Whether a table with reduced features supports a flow entry.
     pub(super) fn check_features(&self, m: &FlowMod) -> Result<(), Problem> {
         let features = &self.tables[usize::from(m.table)].settings.features;
         let Some(cut) = features else { return Ok(()) };
         let empty = m.matching.0.is_empty() && m.priority == 0;
-        // A flow for misses has lists of its own; where there are none, the others count.
+        // A table-miss entry has feature lists of its own; if there are none, the general lists
+        // apply.
         let kind = |kind: u16| {
             let own = kind + 1;
             let has = |property: &&Feature| number(property) == own;
@@ -284,7 +285,8 @@ const fn number(feature: &Feature) -> u16 {
     }
 }
 
-/// Whether `wanted` is a part of `whole`. A list for misses is a part of the other's list.
+/// Whether `wanted` is a subset of `whole`. A list for table misses must be a subset of the general
+/// list.
 fn cut(wanted: &TableFeatures, whole: &TableFeatures) -> Result<(), Problem> {
     let metadata = wanted.metadata_match | wanted.metadata_write;
     if metadata & !(whole.metadata_match & whole.metadata_write) != 0 {

@@ -1,11 +1,13 @@
-//! One flow table of the agent: flows by priority and match, in the order in which they answer.
+//! One flow table of the agent: flow entries by priority and match, in the order in which they
+//! answer.
 //!
-//! A flow is found, put and taken in O(log n). Timeouts are a queue by the earliest time at which
-//! they can be over: an idle flow that was used since gets a later one when its turn comes.
+//! Finding, adding and removing an entry takes O(log n). Timers are ordered by the earliest time at
+//! which an entry can time out. When a timer expires and the entry was used in the meantime, it
+//! gets a later timer.
 //!
-//! Invariants: no two flows have equal priority and match; every flow with a timeout is in `timers`
-//! once; `ranks` has every flow once while eviction is on.
-//! Thread-safety: plain data; counts are read while the data plane writes them.
+//! Invariants: no two entries have equal priority and match. Every entry with a timeout is in
+//! `timers` once. While eviction is on, `ranks` has every entry once.
+//! Thread-safety: plain data. The agent reads counts while the data plane writes them.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -23,7 +25,7 @@ use crate::multipart::{FlowFilter, FlowStats};
 use crate::port::reserved;
 use crate::table::TableFeatures;
 
-/// A flow's place: its priority and its match in [`Match::normal`] form.
+/// The key of a flow entry: its priority and its match in [`Match::normal`] form.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) struct Rule(Reverse<u16>, Match);
 
@@ -37,17 +39,17 @@ impl Rule {
     }
 }
 
-/// A flow with what only the agent has of it.
+/// A flow entry with the data that only the agent needs.
 #[derive(Clone, Debug)]
 pub(super) struct Installed {
     pub(super) entry: Arc<Entry>,
-    /// The match as it was asked for, where that is not the normal form.
+    /// The match as the controller wrote it, if that differs from the normal form.
     pub(super) asked: Option<Box<Match>>,
     pub(super) importance: u16,
     pub(super) idle_timeout: u16,
     pub(super) hard_timeout: u16,
     pub(super) since: u64,
-    /// When it had answered last before its counters began anew.
+    /// The time of its last frame before its counters were reset.
     pub(super) used_before: u64,
 }
 
@@ -68,12 +70,12 @@ impl Installed {
         super::flows::age(self.since, now)
     }
 
-    /// When it answered last, or was added.
+    /// The time of the last frame, or the time at which the entry was added.
     pub(super) fn used(&self) -> u64 {
         sum(&self.entry.counts).2.max(self.used_before).max(self.since)
     }
 
-    /// The earliest time at which it can be over, as it is now, and why.
+    /// The earliest time at which the entry can time out if no frame comes, and the reason.
     fn ends(&self) -> Option<(u64, RemovedReason)> {
         let end = |from: u64, timeout: u16, reason| {
             (timeout != 0).then(|| (from.saturating_add(u64::from(timeout) * SECOND), reason))
@@ -86,12 +88,13 @@ impl Installed {
         }
     }
 
-    /// All its actions.
+    /// The actions of all its instructions.
     pub(super) fn actions(&self) -> impl Iterator<Item = &Action> {
         actions(&self.entry.instructions)
     }
 
-    /// Whether a request is about this flow (1.3.5, section 7.3.5.2); its match is normal.
+    /// Whether a request selects this entry (1.3.5, section 7.3.5.2); the request's match must be
+    /// normal.
     pub(super) fn is_in(&self, filter: &FlowFilter) -> bool {
         (self.entry.cookie ^ filter.cookie) & filter.cookie_mask == 0
             && self.leads_to(filter.out_port, filter.out_group)
@@ -109,7 +112,7 @@ impl Installed {
             && (group == group::ANY || self.actions().any(|found| *found == Action::Group(group)))
     }
 
-    /// The flow as a reply says it.
+    /// The entry in the form of a multipart reply.
     pub(super) fn stats(&self, now: u64) -> FlowStats {
         let (duration_sec, duration_nsec) = self.age(now);
         let (packets, bytes) = self.counted();
@@ -131,7 +134,7 @@ impl Installed {
     }
 }
 
-/// The actions that instructions have.
+/// The actions of these instructions.
 pub(super) fn actions(instructions: &[Instruction]) -> impl Iterator<Item = &Action> {
     instructions.iter().flat_map(|instruction| match instruction {
         Instruction::WriteActions(list) | Instruction::ApplyActions(list) => list.as_slice(),
@@ -139,14 +142,14 @@ pub(super) fn actions(instructions: &[Instruction]) -> impl Iterator<Item = &Act
     })
 }
 
-/// A flow and the time its timer is set to.
+/// A flow entry and the time to which its timer is set.
 #[derive(Clone, Debug)]
 struct Place {
     flow: Installed,
     timer: Option<u64>,
 }
 
-/// When flows go to make room, and when a controller hears of it (1.4).
+/// The settings for eviction and vacancy events (1.4).
 #[derive(Clone, Debug, Default)]
 pub(super) struct Settings {
     /// `OFPTC_*`.
@@ -157,7 +160,7 @@ pub(super) struct Settings {
     pub(super) vacancy: (u8, u8),
     /// Whether the agent has reported that little space is left.
     pub(super) low: bool,
-    /// What a controller has cut the table's features to.
+    /// The features to which a controller has reduced the table.
     pub(super) features: Option<Box<TableFeatures>>,
 }
 
@@ -165,9 +168,9 @@ pub(super) struct Settings {
 #[derive(Debug)]
 pub(super) struct Table {
     flows: BTreeMap<Rule, Place>,
-    /// By time and entry.
+    /// Ordered by time, then entry.
     timers: BTreeMap<(u64, u64), Rule>,
-    /// By importance and entry, while eviction is on.
+    /// Ordered by importance, then entry; used while eviction is on.
     ranks: Option<BTreeMap<(u16, u64), Rule>>,
     pub(super) lookups: Lookups,
     pub(super) settings: Settings,
@@ -188,14 +191,14 @@ impl Table {
         self.flows.len()
     }
 
-    /// All flows, the highest priority first.
+    /// All flow entries by falling priority.
     pub(super) fn iter(&self) -> impl Iterator<Item = &Installed> {
         self.flows.values().map(|place| &place.flow)
     }
 
-    /// All flows of a priority.
+    /// All flow entries of a priority.
     pub(super) fn of_priority(&self, priority: u16) -> impl Iterator<Item = &Installed> {
-        // The empty match is the least of all.
+        // The empty match is the smallest of all matches.
         let from = Rule::new(priority, &Match::default());
         let flows = self.flows.range(from..).take_while(move |(rule, _)| rule.0.0 == priority);
         flows.map(|(_, place)| &place.flow)
@@ -229,7 +232,7 @@ impl Table {
         Some(flow)
     }
 
-    /// The flows whose time is over, with the reason, the highest priority first.
+    /// The flow entries that have timed out, with the reason, by falling priority.
     pub(super) fn over(&mut self, now: u64) -> Vec<(Rule, RemovedReason)> {
         let mut over = Vec::new();
         while let Some(entry) = self.timers.first_entry().filter(|first| first.key().0 <= now) {
@@ -263,8 +266,8 @@ impl Table {
         self.ranks = on.then(ranks);
     }
 
-    /// The flow that goes for one of `importance`: the oldest of the least important, and none
-    /// that is more important.
+    /// The flow entry to evict for a new one of `importance`: the oldest of those with the lowest
+    /// importance. `None` if all are more important.
     pub(super) fn victim(&self, importance: u16) -> Option<Rule> {
         let (&(least, _), rule) = self.ranks.as_ref()?.first_key_value()?;
         (least <= importance).then(|| rule.clone())

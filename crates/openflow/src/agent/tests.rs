@@ -1,4 +1,4 @@
-//! Each test is named after what it is about in OpenFlow 1.3.5.
+//! Tests of the agent. The name of a test begins with the section of OpenFlow 1.3.5 that it checks.
 
 mod channel;
 mod model;
@@ -30,7 +30,7 @@ fn ask(agent: &mut Agent, message: &Message, now: u64) -> Vec<Message> {
     out.into_iter().map(|out| out.message).collect()
 }
 
-/// The error that a message is answered with.
+/// The error with which a message is answered.
 #[allow(clippy::needless_pass_by_value, reason = "messages are made in place")]
 fn refusal(agent: &mut Agent, message: Message) -> Option<(u16, u16)> {
     match ask(agent, &message, 0).as_slice() {
@@ -60,7 +60,7 @@ fn port(number: u128) -> Oxm {
     Oxm::exact(Field::InPort, number)
 }
 
-/// What the data plane would do: find the flow, and count.
+/// Does what the data plane would do: finds the flow entry, and counts the frame.
 fn answer(agent: &Agent, number: u128, now: u64) -> Option<u16> {
     let fields = Fields::from([(Field::InPort, number)]);
     let entry = agent.lookup(0, &fields)?;
@@ -77,7 +77,7 @@ fn put(agent: &mut Agent, m: FlowMod) {
 }
 
 #[test]
-fn a_switch_of_255_tables_tells_of_each() {
+fn a_switch_with_255_tables_reports_each() {
     let mut agent = Agent::new(1, Limits { tables: 255, ..LIMITS }, 1);
     agent.connect(1, Version::V13);
     put(&mut agent, FlowMod { table: 254, ..add(1, &[]) });
@@ -104,7 +104,7 @@ fn a_switch_of_255_tables_tells_of_each() {
 }
 
 #[test]
-fn s5_3_the_highest_priority_that_matches_answers() {
+fn s5_3_the_matching_entry_with_the_highest_priority_answers() {
     let mut agent = agent();
     put(&mut agent, add(0, &[]));
     put(&mut agent, add(9, &[port(1)]));
@@ -116,12 +116,12 @@ fn s5_3_the_highest_priority_that_matches_answers() {
 }
 
 #[test]
-fn s6_4_an_add_replaces_the_equal_one_and_keeps_counters_unless_asked() {
+fn s6_4_an_add_replaces_an_equal_entry_and_keeps_its_counters_unless_asked_to_reset_them() {
     let mut agent = agent();
     put(&mut agent, add(1, &[port(1), Oxm::exact(Field::EthType, 0x800)]));
     let fields = Fields::from([(Field::InPort, 1), (Field::EthType, 0x800)]);
     agent.lookup(0, &fields).expect("a flow").counts[1].add(1, 100, 0);
-    // The same match, in another order.
+    // The same match, with its fields in another order.
     let mut m = add(1, &[Oxm::exact(Field::EthType, 0x800), port(1)]);
     m.cookie = 3;
     put(&mut agent, m.clone());
@@ -132,7 +132,7 @@ fn s6_4_an_add_replaces_the_equal_one_and_keeps_counters_unless_asked() {
 }
 
 #[test]
-fn s6_4_check_overlap_refuses_what_could_match_the_same_frame() {
+fn s6_4_check_overlap_refuses_an_entry_that_could_match_the_same_frame() {
     let mut agent = agent();
     put(&mut agent, add(1, &[port(1)]));
     let overlap = |priority, fields: &[Oxm]| {
@@ -145,7 +145,7 @@ fn s6_4_check_overlap_refuses_what_could_match_the_same_frame() {
 }
 
 #[test]
-fn s6_4_delete_is_loose_and_delete_strict_is_not() {
+fn s6_4_delete_selects_narrower_matches_and_delete_strict_only_equal_ones() {
     let mut agent = agent();
     let all = |agent: &mut Agent| {
         for priority in [1, 2] {
@@ -171,7 +171,7 @@ fn s6_4_delete_is_loose_and_delete_strict_is_not() {
 }
 
 #[test]
-fn s6_4_modify_changes_instructions_alone_and_adds_nothing() {
+fn s6_4_modify_changes_only_instructions_and_adds_no_entry() {
     let mut agent = agent();
     put(&mut agent, FlowMod { cookie: 4, idle_timeout: 9, ..add(1, &[port(1)]) });
     let instructions = vec![Instruction::GotoTable(1)];
@@ -187,7 +187,7 @@ fn s6_4_modify_changes_instructions_alone_and_adds_nothing() {
 }
 
 #[test]
-fn s6_4_what_cannot_be_is_refused_and_changes_nothing() {
+fn s6_4_an_invalid_flow_mod_is_refused_and_changes_nothing() {
     let mut agent = agent();
     let mut check = |m: FlowMod, problem| {
         let before = format!("{agent:?}");
@@ -214,7 +214,7 @@ fn s6_4_what_cannot_be_is_refused_and_changes_nothing() {
 }
 
 #[test]
-fn s5_5_flows_end_by_idle_and_hard_timeouts_and_say_so() {
+fn s5_5_idle_and_hard_timeouts_remove_entries_and_notify_the_controller() {
     let mut agent = agent();
     let flags = flags::SEND_FLOW_REM;
     put(&mut agent, FlowMod { idle_timeout: 2, flags, ..add(1, &[port(1)]) });
@@ -232,14 +232,14 @@ fn s5_5_flows_end_by_idle_and_hard_timeouts_and_say_so() {
     };
     assert_eq!(answer(&agent, 1, SECOND), Some(1));
     assert_eq!(removed(&mut agent, 3 * SECOND - 1), []);
-    // The higher priority first.
+    // The entry with the higher priority comes first.
     let both = [(RemovedReason::HardTimeout, 3, 0), (RemovedReason::IdleTimeout, 3, 1)];
     assert_eq!(removed(&mut agent, 3 * SECOND), both);
     assert_eq!(agent.tables[0].len(), 0);
 }
 
 #[test]
-fn s5_5_counters_that_begin_anew_are_no_end_of_a_flow() {
+fn s5_5_resetting_the_counters_does_not_change_the_idle_timeout() {
     let mut agent = agent();
     put(&mut agent, FlowMod { idle_timeout: 2, ..add(1, &[port(1)]) });
     assert_eq!(answer(&agent, 1, SECOND), Some(1));
@@ -252,7 +252,7 @@ fn s5_5_counters_that_begin_anew_are_no_end_of_a_flow() {
 }
 
 #[test]
-fn s6_5_a_group_takes_its_flows_along_and_does_not_lead_to_itself() {
+fn s6_5_deleting_a_group_deletes_its_flows_and_loops_are_refused() {
     let mut agent = agent();
     let group = |command, group, to: Action| {
         let (watch_port, watch_group) = (reserved::ANY, crate::group::ANY);
@@ -280,7 +280,7 @@ fn s6_5_a_group_takes_its_flows_along_and_does_not_lead_to_itself() {
 }
 
 #[test]
-fn s5_7_a_meter_lets_its_rate_pass_and_the_burst() {
+fn s5_7_a_meter_passes_its_rate_and_its_burst() {
     let band = Band::Drop { rate: 10, burst: 3 };
     let flags = meter_flags::PKTPS | meter_flags::BURST;
     let config = MeterConfig { flags, meter: 1, bands: vec![band] };
@@ -291,7 +291,7 @@ fn s5_7_a_meter_lets_its_rate_pass_and_the_burst() {
     assert_eq!(passed(&mut meter, SECOND / 10), 1);
     assert_eq!(passed(&mut meter, 2 * SECOND), 3);
     assert_eq!((meter.seen, meter.hits[0]), ((27, 2700), (20, 2000)));
-    // 8 kb/s are ten frames of 100 bytes a second.
+    // 8 kb/s are ten frames of 100 bytes per second.
     let mut meter = Meter::new(
         MeterConfig { flags: 1, bands: vec![Band::Drop { rate: 8, burst: 0 }], ..config },
         0,
@@ -300,7 +300,7 @@ fn s5_7_a_meter_lets_its_rate_pass_and_the_burst() {
 }
 
 #[test]
-fn s6_6_meters_are_added_once_and_take_their_flows_along() {
+fn s6_6_a_meter_is_added_once_and_deleting_it_deletes_its_flows() {
     let mut agent = agent();
     let meter = |command, flags| {
         Message::MeterMod(MeterMod { command, flags, meter: 1, bands: Vec::new() })
@@ -315,7 +315,7 @@ fn s6_6_meters_are_added_once_and_take_their_flows_along() {
 }
 
 #[test]
-fn s6_3_4_one_master_and_no_stale_generation() {
+fn s6_3_4_there_is_one_master_and_stale_generations_are_refused() {
     let mut agent = agent();
     agent.connect(2, Version::V13);
     let role = |agent: &mut Agent, from, role, generation| {
@@ -335,7 +335,7 @@ fn s6_3_4_one_master_and_no_stale_generation() {
 }
 
 #[test]
-fn s6_2_a_barrier_names_the_change_before_it() {
+fn s6_2_a_barrier_reply_waits_for_the_changes_before_it() {
     let mut agent = agent();
     put(&mut agent, add(1, &[]));
     let mut out = Vec::new();
@@ -347,7 +347,7 @@ fn s6_2_a_barrier_names_the_change_before_it() {
 }
 
 #[test]
-fn s7_3_5_flows_are_reported_by_filter() {
+fn s7_3_5_a_flow_request_reports_the_selected_entries() {
     let mut agent = agent();
     put(&mut agent, add(1, &[port(1)]));
     put(&mut agent, FlowMod { table: 2, ..add(1, &[port(2)]) });
@@ -373,7 +373,7 @@ fn s7_3_5_flows_are_reported_by_filter() {
     assert_eq!(flows(filter(255, &[port(1)])), [(0, 1)]);
 }
 
-/// The most tables that there can be: table 254 is the last, and 255 is all of them.
+/// A switch with the largest number of tables: table 254 is the last, because 255 means all tables.
 #[test]
 fn all_tables_are_reported() {
     let mut agent = Agent::new(1, Limits { tables: 255, ..LIMITS }, 1);

@@ -7,7 +7,7 @@ use crate::act::{Action, Instruction};
 use crate::oxm::{Field, Oxm, VID_PRESENT};
 use crate::port::reserved;
 
-/// Words of Open vSwitch's own, to say so.
+/// Actions that only Open vSwitch has. They get an error message of their own.
 const FOREIGN: &[&str] = &[
     "resubmit",
     "learn",
@@ -28,7 +28,7 @@ const FOREIGN: &[&str] = &[
     "check_pkt_larger",
 ];
 
-/// What actions become.
+/// The parts of a flow entry's instructions that the actions fill.
 #[derive(Default)]
 struct Done {
     meter: Option<u32>,
@@ -47,7 +47,7 @@ fn parts(part: Part<'_>) -> (Part<'_>, Option<Part<'_>>) {
     (word, Some(inner.map_or(rest, |text| Part { text, ..rest })))
 }
 
-/// The instructions that actions are, for a flow with this match.
+/// Parses the actions of a flow entry with this match into instructions.
 pub(super) fn instructions(
     part: Part<'_>,
     matching: &Match,
@@ -74,12 +74,14 @@ fn step(part: Part<'_>, all: usize, matching: &Match, done: &mut Done) -> Result
     let (word, argument) = parts(part);
     let need = || {
         let fix = format!("write {}:NUMBER", word.text);
-        argument.ok_or_else(|| word.wrong("it needs a number", fix))
+        argument.ok_or_else(|| word.wrong("this action needs a number", fix))
     };
     match word.text.to_ascii_lowercase().as_str() {
         "drop" if all == 1 => {}
         "drop" => {
-            return Err(word.wrong("drop stands alone", "leave it out, or all other actions"));
+            return Err(
+                word.wrong("drop cannot be combined with actions", "leave out drop or the others")
+            );
         }
         "goto_table" => done.goto = Some(need()?.number(8)? as u8),
         "meter" => done.meter = Some(need()?.number(32)? as u32),
@@ -97,7 +99,7 @@ fn step(part: Part<'_>, all: usize, matching: &Match, done: &mut Done) -> Result
     Ok(())
 }
 
-/// A list of actions alone; `drop` is none.
+/// Parses a list of actions without instructions. `drop` is the empty list.
 pub(super) fn actions(part: Part<'_>, matching: &Match) -> Result<Vec<Action>, TextError> {
     if part.trim().text.eq_ignore_ascii_case("drop") {
         return Ok(Vec::new());
@@ -110,13 +112,12 @@ fn action(part: Part<'_>, matching: &Match) -> Result<Action, TextError> {
     let name = word.text.to_ascii_lowercase();
     let need = |what: &str| {
         let fix = format!("write {}:{what}", word.text);
-        argument.ok_or_else(|| word.wrong("it needs an argument", fix))
+        argument.ok_or_else(|| word.wrong("this action needs an argument", fix))
     };
     let number = |bits: u32| need("NUMBER")?.number(bits);
-    let set = |field: Field| -> Result<Action, TextError> {
-        let value = fields::value(field, need("VALUE")?)?;
-        Ok(Action::SetField(Oxm::exact(field, value)))
-    };
+    if let Some(field) = modified(word, &name, matching)? {
+        return Ok(Action::SetField(Oxm::exact(field, fields::value(field, need("VALUE")?)?)));
+    }
     let output = |port: u32| Action::Output {
         port,
         max_len: if port == reserved::CONTROLLER { u16::MAX } else { 0 },
@@ -134,11 +135,6 @@ fn action(part: Part<'_>, matching: &Match) -> Result<Action, TextError> {
             Action::Enqueue { port: port(to)?, queue: queue.number(32)? as u32 }
         }
         "set_field" => set_field(need("VALUE->FIELD")?)?,
-        "mod_dl_src" => set(Field::EthSrc)?,
-        "mod_dl_dst" => set(Field::EthDst)?,
-        "mod_nw_src" => set(Field::Ipv4Src)?,
-        "mod_nw_dst" => set(Field::Ipv4Dst)?,
-        "mod_nw_ecn" => set(Field::IpEcn)?,
         "mod_nw_tos" => {
             let tos = number(8)?;
             if tos & 3 != 0 {
@@ -152,15 +148,6 @@ fn action(part: Part<'_>, matching: &Match) -> Result<Action, TextError> {
             Action::SetField(Oxm::exact(Field::VlanVid, VID_PRESENT | number(12)?))
         }
         "mod_vlan_pcp" | "set_vlan_pcp" => Action::SetField(Oxm::exact(Field::VlanPcp, number(3)?)),
-        "mod_tp_src" | "mod_tp_dst" => {
-            let eth = matching.exact(Field::EthType).map(|eth| eth as u16);
-            let proto = matching.exact(Field::IpProto).map(|proto| proto as u8);
-            match fields::dependent(&name[4..], eth, proto) {
-                Some(Ok(field)) => set(field)?,
-                Some(Err(fix)) => return Err(word.wrong("which protocol's port?", fix)),
-                None => return Err(word.wrong("no such action", "")),
-            }
-        }
         "mod_nw_ttl" | "set_nw_ttl" => Action::SetNwTtl(number(8)? as u8),
         "dec_ttl" | "dec_nw_ttl" if argument.is_none() => Action::DecNwTtl,
         "set_mpls_ttl" => Action::SetMplsTtl(number(8)? as u8),
@@ -176,16 +163,45 @@ fn action(part: Part<'_>, matching: &Match) -> Result<Action, TextError> {
         other if argument.is_none() && other.starts_with(|c: char| c.is_ascii_digit()) => {
             output(port(word)?)
         }
-        other if FOREIGN.contains(&other) => {
-            return Err(
-                word.wrong("this action is Open vSwitch's own", "write it in OpenFlow's actions")
-            );
-        }
-        _ => {
-            let fix = "write one such as output:1, set_field:VALUE->FIELD, group:1, drop";
-            return Err(word.wrong("no such action", fix));
-        }
+        other => return Err(unknown(word, other)),
     })
+}
+
+/// The field that an action `mod_FIELD` sets to its argument as it is written; `None` for other actions.
+fn modified(word: Part<'_>, name: &str, matching: &Match) -> Result<Option<Field>, TextError> {
+    Ok(Some(match name {
+        "mod_dl_src" => Field::EthSrc,
+        "mod_dl_dst" => Field::EthDst,
+        "mod_nw_src" => Field::Ipv4Src,
+        "mod_nw_dst" => Field::Ipv4Dst,
+        "mod_nw_ecn" => Field::IpEcn,
+        "mod_tp_src" | "mod_tp_dst" => {
+            let eth = matching.exact(Field::EthType).map(|eth| eth as u16);
+            let proto = matching.exact(Field::IpProto).map(|proto| proto as u8);
+            match fields::dependent(&name[4..], eth, proto) {
+                Some(Ok(field)) => field,
+                Some(Err(fix)) => {
+                    return Err(word.wrong("the match does not name a protocol with ports", fix));
+                }
+                None => return Err(word.wrong("no such action", "")),
+            }
+        }
+        _ => return Ok(None),
+    }))
+}
+
+/// The error for a word that is no action of OpenFlow.
+fn unknown(word: Part<'_>, name: &str) -> TextError {
+    if FOREIGN.contains(&name) {
+        return word.wrong(
+            "this action is an extension of Open vSwitch",
+            "write it with actions of OpenFlow",
+        );
+    }
+    word.wrong(
+        "no such action",
+        "write one such as output:1, set_field:VALUE->FIELD, group:1, drop",
+    )
 }
 
 /// `controller`, `controller:128`, `controller(max_len=128)`.
@@ -210,12 +226,15 @@ fn set_field(part: Part<'_>) -> Result<Action, TextError> {
     let field = fields::named(name.text);
     let field = field.ok_or_else(|| name.wrong("no such field", "write one such as eth_dst"))?;
     if !field.settable() {
-        return Err(name.wrong("this field cannot be set", "it is of the switch, not of the frame"));
+        return Err(name.wrong(
+            "this field cannot be set",
+            "choose a field of the frame; this one belongs to the switch",
+        ));
     }
     Ok(Action::SetField(Oxm::exact(field, fields::value(field, value)?)))
 }
 
-/// Instructions as they are read.
+/// The instructions as text that [`instructions`] parses.
 pub(super) fn instructions_text(instructions: &[Instruction]) -> String {
     let mut words = Vec::new();
     for instruction in instructions {
@@ -237,7 +256,7 @@ pub(super) fn instructions_text(instructions: &[Instruction]) -> String {
     if words.is_empty() { "drop".into() } else { words.join(",") }
 }
 
-/// Actions as they are read.
+/// The actions as text that [`actions`] parses.
 pub(super) fn actions_text(list: &[Action]) -> String {
     let words: Vec<String> = list.iter().map(action_text).collect();
     if words.is_empty() { "drop".into() } else { words.join(",") }

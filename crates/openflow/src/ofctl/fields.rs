@@ -1,4 +1,4 @@
-//! Match fields as text: names, values, masks, and the words that say what kind of frame it is.
+//! Match fields as text: names, values, masks, and words for kinds of frames such as `tcp`.
 
 use std::fmt::Write;
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -8,7 +8,7 @@ use crate::Match;
 use crate::oxm::{Field, Oxm, VID_PRESENT};
 use crate::port::reserved;
 
-/// Names of fields; the first is what is written.
+/// Names of fields. The first name of a field is the one that is printed.
 const NAMES: &[(Field, &[&str])] = &[
     (Field::InPort, &["in_port"]),
     (Field::InPhyPort, &["in_phy_port"]),
@@ -55,7 +55,7 @@ const NAMES: &[(Field, &[&str])] = &[
     (Field::ActsetOutput, &["actset_output"]),
 ];
 
-/// Words for a kind of frame: EtherType and protocol.
+/// Words for a kind of frame: EtherType and IP protocol.
 pub(super) const KINDS: &[(&str, u16, Option<u8>)] = &[
     ("ip", 0x0800, None),
     ("icmp", 0x0800, Some(1)),
@@ -94,7 +94,7 @@ pub(super) fn name(field: Field) -> &'static str {
     NAMES.iter().find(|(other, _)| *other == field).map_or("", |(_, names)| names[0])
 }
 
-/// A port: a number, or a name in any case.
+/// Parses a port: a number, or a name in any case.
 pub(super) fn port(part: Part<'_>) -> Result<u32, TextError> {
     let found = PORTS.iter().find(|(name, _)| part.text.eq_ignore_ascii_case(name));
     let named = || part.ports.iter().find(|(name, _)| part.text == *name);
@@ -117,7 +117,7 @@ pub(super) fn port_text(port: u32) -> String {
     found.map_or_else(|| port.to_string(), |(name, _)| name.to_ascii_uppercase())
 }
 
-/// How a field's values are written.
+/// The syntax of a field's values.
 enum Form {
     Mac,
     V4,
@@ -150,7 +150,7 @@ const fn form(field: Field) -> Form {
     }
 }
 
-/// One value of a field, without mask.
+/// Parses one value of a field, without mask.
 pub(super) fn value(field: Field, part: Part<'_>) -> Result<u128, TextError> {
     match form(field) {
         Form::Mac => {
@@ -175,7 +175,8 @@ pub(super) fn value(field: Field, part: Part<'_>) -> Result<u128, TextError> {
     }
 }
 
-/// A field with its value, and a mask behind a slash: a prefix length for addresses, too.
+/// Parses a field's value with an optional mask after a slash; an address may have a prefix length
+/// instead.
 pub(super) fn oxm(field: Field, part: Part<'_>) -> Result<Oxm, TextError> {
     let Some((plain, mask)) = part.split(&['/']) else {
         return Ok(Oxm::exact(field, value(field, part)?));
@@ -209,7 +210,7 @@ fn value_text(field: Field, value: u128) -> String {
     }
 }
 
-/// A value with its mask, if it has one.
+/// A value with its mask, if it has one, as text.
 pub(super) fn oxm_value(oxm: &Oxm) -> String {
     let plain = value_text(oxm.field, oxm.value);
     if oxm.is_exact() {
@@ -224,12 +225,12 @@ pub(super) fn oxm_value(oxm: &Oxm) -> String {
     }
 }
 
-/// What a match asks, comma-separated; nothing for an empty one.
+/// A match as text, separated by commas; empty for an empty match.
 pub(super) fn match_text(matching: &Match) -> String {
     let mut text = String::new();
     let eth = matching.exact(Field::EthType).map(|eth| eth as u16);
     let proto = matching.exact(Field::IpProto).map(|proto| proto as u8);
-    // A word says both, or the EtherType alone.
+    // A word stands for both, or for the EtherType alone.
     let both = KINDS.iter().find(|(_, e, p)| Some(*e) == eth && *p == proto && p.is_some());
     let one = KINDS.iter().find(|(_, e, p)| Some(*e) == eth && p.is_none());
     let word = both.or(one);
@@ -255,7 +256,7 @@ pub(super) fn match_text(matching: &Match) -> String {
     text
 }
 
-/// Fields whose meaning is in other fields.
+/// Fields whose meaning depends on other fields.
 pub(super) fn dependent(
     name: &str,
     eth: Option<u16>,
@@ -271,7 +272,7 @@ pub(super) fn dependent(
             (Some(0x0800 | 0x86dd), Some(17)) => pick(Field::UdpSrc, Field::UdpDst),
             (Some(0x0800 | 0x86dd), Some(132)) => pick(Field::SctpSrc, Field::SctpDst),
             (Some(0x0800), Some(1)) => pick(Field::Icmpv4Type, Field::Icmpv4Code),
-            _ => Some(Err("add tcp, udp or sctp to say which ports are meant")),
+            _ => Some(Err("add tcp, udp or sctp")),
         },
         "icmp_type" if (eth, proto) == (Some(0x86dd), Some(58)) => Some(Ok(Field::Icmpv6Type)),
         "icmp_code" if (eth, proto) == (Some(0x86dd), Some(58)) => Some(Ok(Field::Icmpv6Code)),

@@ -1,4 +1,4 @@
-//! Flows as text.
+//! Flow entries as text.
 
 use std::fmt::Write;
 
@@ -19,19 +19,19 @@ const FLAGS: &[(&str, u16)] = &[
     ("no_byte_counts", flags::NO_BYT_COUNTS),
 ];
 
-/// What a dump says and a flow is not: read over.
+/// Words of a dump that are not part of a flow entry. They are ignored.
 const TOLD: &[&str] = &["duration", "n_packets", "n_bytes", "idle_age", "hard_age"];
 
-/// A flow-mod out of text. Without a table: 0 to add, all to delete, 0 to modify; without a
-/// priority: 32768.
+/// Parses a flow-mod. The default table is 0; a delete without table applies to all tables. The
+/// default priority is 32768.
 ///
 /// # Errors
-/// What cannot be read, where, and what to write.
+/// When the text cannot be parsed, with the position and the fix.
 pub fn flow(text: &str, command: FlowCommand) -> Result<FlowMod, TextError> {
     flow_with(text, command, &[])
 }
 
-/// As [`flow`], with ports that have names.
+/// As [`flow`], with names of ports.
 ///
 /// # Errors
 /// As [`flow`].
@@ -55,7 +55,7 @@ pub fn flow_with(text: &str, command: FlowCommand, ports: Ports<'_>) -> Result<F
     m.matching = matching(&found)?;
     match behind {
         Some(part) if deletes => {
-            return Err(part.wrong("what is deleted has no actions", "leave out actions=.."));
+            return Err(part.wrong("a delete takes no actions", "leave out actions=.."));
         }
         Some(part) => m.instructions = actions::instructions(part, &m.matching)?,
         None if deletes => {}
@@ -67,7 +67,7 @@ pub fn flow_with(text: &str, command: FlowCommand, ports: Ports<'_>) -> Result<F
     Ok(m)
 }
 
-/// The flows that a dump is to show.
+/// Parses the filter of a dump.
 ///
 /// # Errors
 /// As [`flow`].
@@ -77,7 +77,7 @@ pub fn filter(text: &str) -> Result<FlowFilter, TextError> {
     Ok(FlowFilter { table, out_port, out_group, cookie, cookie_mask, matching })
 }
 
-/// What is before `actions=`, and what is behind it.
+/// The parts before and after `actions=`.
 fn cut(whole: Part<'_>) -> (Part<'_>, Option<Part<'_>>) {
     for word in ["actions=", "action="] {
         let mut from = 0;
@@ -93,7 +93,7 @@ fn cut(whole: Part<'_>) -> (Part<'_>, Option<Part<'_>>) {
     (whole, None)
 }
 
-/// A part before the actions: of the flow itself, or of the match.
+/// Parses a part before the actions: a setting of the flow entry, or a field of the match.
 fn attribute<'a>(
     part: Part<'a>,
     command: FlowCommand,
@@ -122,7 +122,7 @@ fn attribute<'a>(
             match value.split(&['/']) {
                 Some((_, mask)) if add => {
                     return Err(
-                        mask.wrong("what is added has a cookie without mask", "leave out the mask")
+                        mask.wrong("the cookie of a new flow has no mask", "leave out the mask")
                     );
                 }
                 Some((value, mask)) => {
@@ -140,12 +140,12 @@ fn attribute<'a>(
     Ok(())
 }
 
-/// `-1` is all ones.
+/// Parses a number; `-1` is all ones.
 fn cookie_mask(part: Part<'_>) -> Result<u64, TextError> {
     if part.text == "-1" { Ok(u64::MAX) } else { part.number(64).map(|mask| mask as u64) }
 }
 
-/// The match that named values are.
+/// Makes a match of names and values.
 fn matching(found: &[(Part<'_>, Part<'_>)]) -> Result<Match, TextError> {
     let (mut eth, mut proto) = (None, None);
     let mut fields: Vec<Oxm> = Vec::new();
@@ -155,13 +155,13 @@ fn matching(found: &[(Part<'_>, Part<'_>)]) -> Result<Match, TextError> {
             return if same {
                 Ok(())
             } else {
-                Err(part.wrong("said twice, differently", "say it once"))
+                Err(part.wrong("the field has two different values", "write it once"))
             };
         }
         fields.push(oxm);
         Ok(())
     };
-    // First what other names depend on.
+    // The fields on which others depend come first.
     for (name, value) in found {
         if let Some((_, e, p)) =
             KINDS.iter().find(|(word, ..)| *word == name.text && value.text.is_empty())
@@ -186,7 +186,9 @@ fn matching(found: &[(Part<'_>, Part<'_>)]) -> Result<Match, TextError> {
             continue;
         }
         let oxm = match (name.text, fields::dependent(name.text, eth, proto)) {
-            (_, Some(Err(fix))) => return Err(name.wrong("which protocol's ports?", fix)),
+            (_, Some(Err(fix))) => {
+                return Err(name.wrong("the match does not name a protocol with ports", fix));
+            }
             (_, Some(Ok(field))) => fields::oxm(field, *value)?,
             ("dl_vlan", _) => match value.number(16)? {
                 0xffff => Oxm::exact(Field::VlanVid, 0),
@@ -205,7 +207,7 @@ fn matching(found: &[(Part<'_>, Part<'_>)]) -> Result<Match, TextError> {
         put(*name, oxm)?;
     }
     let matching = Match(fields);
-    // What needs another field is said here, where it can be shown.
+    // The prerequisites of fields are checked here, because the position of each field is known.
     let lacks = matching.0.iter().find(|oxm| !matching.allows(oxm.field));
     if let Some(oxm) = lacks {
         let of = |(name, value): &&(Part<'_>, Part<'_>)| {
@@ -213,13 +215,13 @@ fn matching(found: &[(Part<'_>, Part<'_>)]) -> Result<Match, TextError> {
             named.or_else(|| fields::named(name.text)) == Some(oxm.field) && !value.text.is_empty()
         };
         let part = found.iter().find(of).map_or(Part::new("", &[]), |(name, _)| *name);
-        let fix = "add what it is a part of, such as ip, ipv6, tcp, udp, arp, icmp6 or mpls";
+        let fix = "add the header it belongs to: ip, ipv6, tcp, udp, arp, icmp6 or mpls";
         return Err(part.wrong("not every frame has this field", fix));
     }
     Ok(matching)
 }
 
-/// A flow as a dump shows it, in one line.
+/// A flow entry in one line, as a dump prints it.
 #[must_use]
 pub fn flow_text(flow: &FlowStats) -> String {
     let mut text = format!(
@@ -236,7 +238,7 @@ pub fn flow_text(flow: &FlowStats) -> String {
     text
 }
 
-/// A flow-mod as text that [`flow`] reads as the same, but for its command and buffer.
+/// A flow-mod as text that [`flow`] parses to the same value, except for its command and buffer.
 #[must_use]
 pub fn flow_mod_text(m: &FlowMod) -> String {
     let table = if m.table == table::ALL { "all".into() } else { m.table.to_string() };

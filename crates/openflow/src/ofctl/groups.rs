@@ -19,7 +19,7 @@ const TYPES: &[(&str, GroupType)] = &[
     ("ff", GroupType::FastFailover),
 ];
 
-/// The beginnings of `word` in the text, where a part begins.
+/// The positions of `word` in the text at which a part begins.
 fn starts(text: &str, word: &str) -> Vec<usize> {
     let at = text.match_indices(word).map(|(at, _)| at);
     let front = |at: &usize| {
@@ -29,7 +29,7 @@ fn starts(text: &str, word: &str) -> Vec<usize> {
     at.filter(front).collect()
 }
 
-/// What is before the first `word`, and what is behind each.
+/// The part before the first `word`, and the part after each.
 fn behind<'a>(whole: Part<'a>, word: &str) -> (Part<'a>, Vec<Part<'a>>) {
     let at = starts(whole.text, word);
     let ends = at.iter().skip(1).copied().chain([whole.text.len()]);
@@ -40,15 +40,15 @@ fn behind<'a>(whole: Part<'a>, word: &str) -> (Part<'a>, Vec<Part<'a>>) {
     (whole.take(at.first().copied().unwrap_or(whole.text.len())), parts.collect())
 }
 
-/// A group-mod out of text.
+/// Parses a group-mod.
 ///
 /// # Errors
-/// What cannot be read, where, and what to write.
+/// When the text cannot be parsed, with the position and the fix.
 pub fn group(text: &str, command: GroupCommand) -> Result<GroupMod, TextError> {
     group_with(text, command, &[])
 }
 
-/// As [`group`], with ports that have names.
+/// As [`group`], with names of ports.
 ///
 /// # Errors
 /// As [`group`].
@@ -124,7 +124,7 @@ fn one_bucket(part: Part<'_>, kind: GroupType) -> Result<Bucket, TextError> {
     Ok(found)
 }
 
-/// A group as it is read.
+/// A group as text that [`group`] parses.
 #[must_use]
 pub fn group_text(desc: &GroupDesc) -> String {
     let kind = TYPES.iter().find(|(_, kind)| *kind == desc.kind).map_or("", |(name, _)| name);
@@ -145,10 +145,10 @@ pub fn group_text(desc: &GroupDesc) -> String {
     text
 }
 
-/// A meter-mod out of text.
+/// Parses a meter-mod.
 ///
 /// # Errors
-/// What cannot be read, where, and what to write.
+/// When the text cannot be parsed, with the position and the fix.
 pub fn meter(text: &str, command: MeterCommand) -> Result<MeterMod, TextError> {
     let whole = Part::new(text, &[]);
     let word = if starts(text, "bands=").is_empty() { "band=" } else { "bands=" };
@@ -179,7 +179,7 @@ pub fn meter(text: &str, command: MeterCommand) -> Result<MeterMod, TextError> {
     let none = || whole.skip(text.len()).wrong("no meter", "add meter=NUMBER");
     m.meter = number.or(deletes.then_some(METER_ALL)).ok_or_else(none)?;
     for part in parts {
-        // `bands=type=..,rate=..,type=..`: a type begins another band.
+        // `bands=type=..,rate=..,type=..`: each `type` begins another band.
         let at = starts(part.text, "type=");
         let none = || part.wrong("no band", "write type=drop,rate=NUMBER");
         let first = at.first().ok_or_else(none)?;
@@ -215,7 +215,7 @@ fn band(part: Part<'_>) -> Result<Band, TextError> {
     Ok(if remark { Band::DscpRemark { rate, burst, levels } } else { Band::Drop { rate, burst } })
 }
 
-/// A meter as it is read.
+/// A meter as text that [`meter`] parses.
 #[must_use]
 pub fn meter_text(config: &MeterConfig) -> String {
     let mut text = match config.meter {

@@ -1,4 +1,4 @@
-//! Examples as people write them, and random ones there and back.
+//! Typical examples, and random values that are printed and parsed again.
 
 use proptest::prelude::*;
 
@@ -19,7 +19,7 @@ fn acts(text: &str) -> Vec<Instruction> {
 }
 
 #[test]
-fn a_flow_as_people_type_it() {
+fn a_typical_flow_is_parsed() {
     let m =
         add("table=3, priority=100,in_port=1,dl_type=0x0800,nw_src=10.0.0.0/8,actions=output:2");
     assert_eq!((m.table, m.priority, m.buffer), (3, 100, u32::MAX));
@@ -34,7 +34,7 @@ fn a_flow_as_people_type_it() {
 }
 
 #[test]
-fn old_and_new_names_are_the_same() {
+fn old_and_new_field_names_are_equivalent() {
     for (old, new) in [
         ("tcp,tp_dst=80", "eth_type=0x800,ip_proto=6,tcp_dst=80"),
         ("arp,nw_src=10.0.0.1,nw_proto=1", "dl_type=0x806,arp_spa=10.0.0.1,arp_op=1"),
@@ -57,7 +57,7 @@ fn old_and_new_names_are_the_same() {
 }
 
 #[test]
-fn actions_become_instructions_in_their_order() {
+fn actions_become_instructions_in_the_same_order() {
     let set = |field, value| Action::SetField(Oxm::exact(field, value));
     assert_eq!(acts("drop"), []);
     let apply = |list: Vec<Action>| vec![Instruction::ApplyActions(list)];
@@ -89,7 +89,7 @@ fn actions_become_instructions_in_their_order() {
 }
 
 #[test]
-fn errors_say_where_and_what_to_write() {
+fn errors_name_the_position_and_the_fix() {
     for (text, column, word) in [
         ("in_port=1,dl_dts=1,actions=drop", 11, "field"),
         ("in_port=x,actions=drop", 9, "number"),
@@ -100,7 +100,7 @@ fn errors_say_where_and_what_to_write() {
         ("in_port=1/1,actions=drop", 9, "mask"),
         ("actions=outptu:1", 9, "output"),
         ("actions=output:1,resubmit(,1)", 18, "Open vSwitch"),
-        ("actions=drop,output:1", 9, "alone"),
+        ("actions=drop,output:1", 9, "combined"),
         ("actions=set_field:1->nothing", 22, "field"),
         ("actions=write_actions(output:1", 9, "close"),
         ("in_port=1", 10, "actions="),
@@ -116,7 +116,7 @@ fn errors_say_where_and_what_to_write() {
 }
 
 #[test]
-fn groups_and_meters_are_read_and_written() {
+fn groups_and_meters_are_parsed_and_printed() {
     let text = "group_id=1,type=select,bucket=weight:2,actions=output:1,output:2,bucket=weight=1,3";
     let m = group(text, GroupCommand::Add).expect("a group");
     assert_eq!((m.group, m.kind, m.buckets.len()), (1, GroupType::Select, 2));
@@ -133,7 +133,7 @@ fn groups_and_meters_are_read_and_written() {
     assert_eq!(group("", GroupCommand::Delete).map(|m| m.group), Ok(crate::group::ALL));
 }
 
-/// Instructions in the order in which they are read, without what text cannot say.
+/// Instructions in the order in which they are parsed, without those that the text cannot express.
 fn sayable(m: &FlowMod) -> Option<FlowMod> {
     let mut m = m.clone();
     m.buffer = u32::MAX;
@@ -158,7 +158,7 @@ fn sayable(m: &FlowMod) -> Option<FlowMod> {
                     return None;
                 }
                 for action in list {
-                    // Only to a controller is there a length.
+                    // Only an output to a controller has a length.
                     if let Action::Output { port, max_len } = action
                         && *port != reserved::CONTROLLER
                     {
@@ -182,7 +182,7 @@ fn sayable(m: &FlowMod) -> Option<FlowMod> {
     (kinds.len() == all).then_some(m)
 }
 
-/// A match that can be: fields by chance on top of a kind of frame.
+/// A valid match: random fields together with a kind of frame.
 fn a_match() -> impl Strategy<Value = Match> {
     let kind = prop::sample::select(super::fields::KINDS.to_vec());
     let field = (prop::sample::select(Field::ALL.to_vec()), any::<u128>(), any::<u128>());
@@ -268,7 +268,7 @@ proptest! {
 }
 
 #[test]
-fn flags_and_settings_are_words() {
+fn flags_and_settings_are_parsed() {
     let m = add(
         "send_flow_rem,check_overlap,idle_timeout=5,hard_timeout=6,importance=7,cookie=0x10,actions=drop",
     );

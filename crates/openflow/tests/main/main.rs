@@ -1,4 +1,5 @@
-//! The codec: every message comes back, no bytes make it panic, and os-ken agrees.
+//! Tests of the codec: every message is the same after encoding and decoding, no input causes a
+//! panic, and os-ken agrees.
 
 mod os_ken;
 mod roundtrip;

@@ -9,8 +9,8 @@ use flowyard_openflow::{Message, Version, decode, encode, make, problem};
 use flowyard_testkit::harness::{self, Need};
 
 flowyard_testkit::tests! {
-    vectors_come_back needs [Need::OsKen],
-    random_messages_are_the_same_there needs [Need::OsKen],
+    vectors_decode_and_encode_to_the_same_bytes needs [Need::OsKen],
+    os_ken_encodes_random_messages_to_the_same_bytes needs [Need::OsKen],
 }
 
 fn hex(bytes: &[u8]) -> String {
@@ -25,7 +25,8 @@ fn unhex(text: &str) -> Vec<u8> {
 /// A name and a message.
 type Vector = (String, Vec<u8>);
 
-/// Gives these messages to the script. Returns its vectors, and an answer to each message.
+/// Passes these messages to the script. Returns the script's vectors, and an answer to each
+/// message.
 fn ask(messages: &[Vec<u8>]) -> (Vec<Vector>, Vec<String>) {
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/main/ask_os_ken.py");
     let mut command = Command::new(harness::os_ken_python());
@@ -50,8 +51,9 @@ fn ask(messages: &[Vec<u8>]) -> (Vec<Vector>, Vec<String>) {
     (vectors, answers.lines().map(str::to_owned).collect())
 }
 
-/// Each vector is decoded, and encoded to the same bytes. Those with Nicira's extensions are refused.
-fn vectors_come_back() {
+/// Each vector is decoded and encoded to the same bytes. Vectors with Nicira's extensions are
+/// refused.
+fn vectors_decode_and_encode_to_the_same_bytes() {
     let (vectors, _) = ask(&[]);
     assert!(vectors.len() > 100, "{}", vectors.len());
     let (mut same, mut refused) = (0, Vec::new());
@@ -72,7 +74,8 @@ fn vectors_come_back() {
             u32::from_be_bytes([wire[4], wire[5], wire[6], wire[7]]),
             &mut again,
         );
-        // The 1.0 wildcards have many ways to say nothing: the same message is enough there.
+        // In 1.0 several values of the wildcards have the same meaning, so the messages are
+        // compared, not the bytes.
         let means = || wire[0] == 1 && decode(&again).map(|(_, m)| m) == Ok(message.clone());
         if done.is_ok() && (again == *wire || means()) {
             same += 1;
@@ -91,22 +94,22 @@ fn vectors_come_back() {
 
 /// Vectors that this codec refuses, with the reason.
 const REFUSED: &[(&str, problem::Problem)] = &[
-    // Nicira's fields, of other classes.
+    // Nicira's fields, which have other classes.
     ("of13/libofproto-OFP13-", problem::MATCH_BAD_FIELD),
     ("of13/ovs-ofctl-of13-", problem::MATCH_BAD_FIELD),
-    // They set the input port and metadata, which is not allowed.
+    // Actions that set the input port and metadata, which is not allowed.
     ("of13/4-12-ofp_flow_stats_reply", problem::ACTION_BAD_SET_TYPE),
     ("of13/4-2-ofp_flow_mod", problem::ACTION_BAD_SET_TYPE),
-    // An old experimenter's field.
+    // A field of an experimenter.
     ("of13/4-59-ofp_packet_in", problem::MATCH_BAD_FIELD),
     ("of13/4-60-ofp_flow_mod", problem::MATCH_BAD_FIELD),
-    // An experimenter's asynchronous messages.
+    // Asynchronous messages of an experimenter.
     ("of14/5-41-ofp_get_async_reply", problem::ASYNC_UNSUPPORTED),
     ("of14/5-42-ofp_set_async", problem::ASYNC_UNSUPPORTED),
 ];
 
 /// os-ken decodes random messages and encodes them to the same bytes.
-fn random_messages_are_the_same_there() {
+fn os_ken_encodes_random_messages_to_the_same_bytes() {
     let mut sent: Vec<(Message, Vec<u8>)> = Vec::new();
     for version in Version::ALL {
         for seed in 0..400 {

@@ -1,7 +1,6 @@
-//! Every message of every version comes back as it was; no bytes make the codec panic.
+//! Every message of every version is the same after encoding and decoding; no input causes a panic.
 
 use flowyard_openflow::act::Action;
-use flowyard_openflow::message::Hello;
 use flowyard_openflow::multipart::{FlowStats, Reply};
 use flowyard_openflow::oxm::{Field, Oxm};
 use flowyard_openflow::{Match, Message, Version, decode, encode, make, problem, view};
@@ -12,12 +11,12 @@ flowyard_testkit::tests! {
     a_message_comes_back,
     a_broken_message_is_refused_or_read,
     any_bytes_are_refused_or_read,
-    every_kind_is_made,
-    views_agree_with_the_whole,
-    a_long_reply_is_parted_between_flows,
-    a_fault_has_its_type_and_code,
-    versions_are_agreed_on,
-    the_old_version_cannot_say_everything,
+    random_messages_have_every_kind,
+    views_agree_with_decoded_messages,
+    a_reply_that_does_not_fit_is_split_between_flows,
+    each_fault_is_answered_with_its_type_and_code,
+    both_sides_agree_on_the_highest_common_version,
+    messages_that_version_1_0_cannot_express_are_refused,
 }
 
 fn bytes(message: &Message, version: Version) -> Vec<u8> {
@@ -46,7 +45,8 @@ proptest! {
         prop_assert_eq!(back, message);
     }
 
-    /// Cut, lengthened or changed: an error or another message, which then comes back itself.
+    /// Damaged bytes are refused, or decode to another message, which is then checked in the same
+    /// way.
     fn a_broken_message_is_refused_or_read(
         version in version(), seed: u64, at: prop::sample::Index, value: u8, cut: prop::sample::Index,
     ) {
@@ -56,7 +56,7 @@ proptest! {
         check(&wire);
         wire.truncate(cut.index(wire.len() + 1));
         check(&wire);
-        // With a length that fits, the cut is inside.
+        // With a matching length, the cut is inside the body.
         if wire.len() >= 8 {
             let len = (wire.len() as u16).to_be_bytes();
             wire[2..4].copy_from_slice(&len);
@@ -71,14 +71,14 @@ proptest! {
     }
 }
 
-/// What can be read can be written, and reads the same then.
+/// A message that was decoded can be encoded, and then decodes to the same message.
 fn check(wire: &[u8]) {
     let _ = (view::FlowMod::new(wire), view::PacketIn::new(wire), view::PacketOut::new(wire));
     let Ok((header, message)) = decode(wire) else { return };
     let version = Version::of(header.version).unwrap_or(Version::V13);
     let again = bytes(&message, version);
     assert_eq!(decode(&again).map(|(_, message)| message), Ok(message));
-    // A view is at least as lenient as the whole.
+    // A view accepts every message that decoding accepts.
     match header.kind {
         10 => assert!(view::PacketIn::new(wire).is_ok()),
         13 => assert!(view::PacketOut::new(wire).is_ok()),
@@ -87,7 +87,7 @@ fn check(wire: &[u8]) {
     }
 }
 
-fn every_kind_is_made() {
+fn random_messages_have_every_kind() {
     for (version, wanted) in [(Version::V10, 22), (Version::V13, 30), (Version::V14, 33)] {
         let made = (0..3000).filter_map(|seed| make(version, seed));
         let kinds: BTreeSet<_> = made.filter_map(|message| message.number(version)).collect();
@@ -95,7 +95,7 @@ fn every_kind_is_made() {
     }
 }
 
-fn views_agree_with_the_whole() {
+fn views_agree_with_decoded_messages() {
     let mut seen = 0;
     for version in Version::ALL {
         for message in (0..4000).filter_map(|seed| make(version, seed)) {
@@ -126,8 +126,9 @@ fn views_agree_with_the_whole() {
     assert!(seen > 300, "{seen}");
 }
 
-/// 1.3.5, section 7.3.5: a reply that does not fit is several, all but the last with the flag.
-fn a_long_reply_is_parted_between_flows() {
+/// 1.3.5, section 7.3.5: a reply that does not fit becomes several messages, and all but the last
+/// have the flag "more".
+fn a_reply_that_does_not_fit_is_split_between_flows() {
     for version in Version::ALL {
         let flow = |priority| FlowStats { priority, ..FlowStats::default() };
         let all: Vec<FlowStats> = (0..3000).map(flow).collect();
@@ -151,8 +152,8 @@ fn a_long_reply_is_parted_between_flows() {
     }
 }
 
-/// What each fault is answered with.
-fn a_fault_has_its_type_and_code() {
+/// The error with which each fault is answered.
+fn each_fault_is_answered_with_its_type_and_code() {
     let field = |header: u32, value: &[u8]| [&header.to_be_bytes()[..], value].concat();
     let flow_mod = |matching: &[u8], instructions: &[u8]| {
         let mut wire = vec![4, 14, 0, 0, 0, 0, 0, 1];
@@ -203,8 +204,8 @@ fn a_fault_has_its_type_and_code() {
 }
 
 /// 1.3.5, section 6.3.1.
-fn versions_are_agreed_on() {
-    let agree = |header, versions| Version::agree(&Version::ALL, header, &Hello { versions });
+fn both_sides_agree_on_the_highest_common_version() {
+    let agree = |header, bitmap| Version::agree(&Version::ALL, header, bitmap);
     assert_eq!(agree(1, None), Some(Version::V10));
     assert_eq!(agree(6, None), Some(Version::V14));
     assert_eq!(agree(3, None), None);
@@ -212,8 +213,8 @@ fn versions_are_agreed_on() {
     assert_eq!(agree(6, Some(1 << 6)), None);
 }
 
-/// What 1.0 cannot say is refused, and says why.
-fn the_old_version_cannot_say_everything() {
+/// A message that 1.0 cannot express is refused with a reason.
+fn messages_that_version_1_0_cannot_express_are_refused() {
     let refuse = |action: Action| {
         let out =
             flowyard_openflow::flow::PacketOut { actions: vec![action], ..Default::default() };

@@ -1,4 +1,5 @@
-//! Ports, frames, bundles, monitors, tables: what controllers hear and may do.
+//! Tests of ports, packet-ins, bundles, monitors and tables: the messages that controllers receive
+//! and may send.
 
 use super::*;
 use crate::bundle::{Bundle, BundleAdd};
@@ -40,7 +41,7 @@ fn punted(agent: &mut Agent, punt: &Punt, now: u64) -> Vec<(u32, crate::flow::Pa
 }
 
 #[test]
-fn s7_4_1_a_frame_goes_to_who_wants_it_cut_and_buffered() {
+fn s7_4_1_a_packet_in_goes_to_interested_controllers_cut_and_buffered() {
     let mut agent = with_ports();
     agent.connect(2, Version::V10);
     agent.connect(3, Version::V14);
@@ -49,7 +50,7 @@ fn s7_4_1_a_frame_goes_to_who_wants_it_cut_and_buffered() {
     let shown: Vec<_> = said.iter().map(|(to, m)| (*to, m.reason, m.data.len())).collect();
     let action = InReason::Action;
     assert_eq!(shown, [(1, action, 100), (2, action, 100), (4, InReason::Group, 100)]);
-    // One buffer for all; it is used once, and not for ever.
+    // All controllers share one buffer. It is used once, and it expires.
     let buffer = said[0].1.buffer;
     assert!(said.iter().all(|(_, m)| m.buffer == buffer && m.total == 500));
     let out = |buffer| {
@@ -66,7 +67,7 @@ fn s7_4_1_a_frame_goes_to_who_wants_it_cut_and_buffered() {
     let mut said = Vec::new();
     agent.handle(1, 1, &out(late), 6 * SECOND, &mut said);
     assert!(matches!(&said[0].message, Message::Error(error) if error.code == 8));
-    // With all places taken, a frame is sent whole.
+    // If all slots are in use, a frame is sent whole.
     for _ in 0..punts::BUFFERS {
         punted(&mut agent, &punt(action, 100), 0);
     }
@@ -80,7 +81,7 @@ fn s7_4_1_a_frame_goes_to_who_wants_it_cut_and_buffered() {
 }
 
 #[test]
-fn s7_4_1_a_reason_has_a_rate_and_the_rest_is_counted() {
+fn s7_4_1_packet_ins_above_the_rate_limit_are_counted() {
     let mut agent = with_ports();
     agent.limit_punts(InReason::Action, Some(Rate { per_second: 10, burst: 3 }));
     let mut passed = |now| {
@@ -94,7 +95,7 @@ fn s7_4_1_a_reason_has_a_rate_and_the_rest_is_counted() {
 }
 
 #[test]
-fn v10_what_matches_nothing_goes_to_the_controller_and_in_13_nowhere() {
+fn a_frame_without_match_goes_to_the_controller_in_1_0_and_is_dropped_in_1_3() {
     let mut agent = with_ports();
     agent.drain();
     agent.connect(2, Version::V10);
@@ -108,7 +109,8 @@ fn v10_what_matches_nothing_goes_to_the_controller_and_in_13_nowhere() {
     assert_eq!(said.iter().map(|(to, m)| (*to, m.data.len())).collect::<Vec<_>>(), [(2, 128)]);
     assert_eq!(say(&mut agent, 2, &Message::SetConfig(Config { flags: 0, miss_send_len: 9 })), []);
     assert_eq!(punted(&mut agent, &miss, 0)[0].1.data.len(), 9);
-    // A flow of that place is in its stead while it is there; dumps do not show the switch's own.
+    // The controller's entry replaces the switch's own while it exists; replies do not list the
+    // switch's own entry.
     put(&mut agent, add(0, &[]));
     assert!(matches!(&agent.drain()[..], [(_, Change::Flow(entry))] if entry.cookie == 0));
     put(&mut agent, FlowMod { command: FlowCommand::DeleteStrict, ..add(0, &[]) });
@@ -120,7 +122,7 @@ fn v10_what_matches_nothing_goes_to_the_controller_and_in_13_nowhere() {
 }
 
 #[test]
-fn s6_3_2_alone_every_frame_is_normal_and_flows_come_back() {
+fn s6_3_2_standalone_mode_sends_every_frame_to_normal_and_keeps_the_flows() {
     let mut agent = with_ports();
     put(&mut agent, add(u16::MAX, &[port(1)]));
     agent.drain();
@@ -164,7 +166,7 @@ fn s7_3_4_4_ports_are_reported_and_changed() {
     assert!(matches!(&agent.drain()[..], [(_, Change::Port(port))] if port.config == 0x40));
     let quiet = Punt { in_port: 2, ..punt(InReason::Action, 0xffff) };
     assert_eq!(punted(&mut agent, &quiet, 0), []);
-    // What the controller set stays when the link changes.
+    // The configuration of the controller stays when the link changes.
     let mut out = Vec::new();
     agent.port_change(Port { number: 2, hw: own, state: 1, ..Port::default() }, 0, &mut out);
     assert!(matches!(&out[0].message, Message::PortStatus(m) if m.port.config == 0x40));
@@ -192,7 +194,7 @@ fn bundled(message: &Message) -> Message {
 }
 
 #[test]
-fn s7_3_9_a_bundle_is_all_or_nothing() {
+fn s7_3_9_a_bundle_is_carried_out_completely_or_not_at_all() {
     let mut agent = with_ports();
     agent.connect(3, Version::V14);
     let refused = |said: Vec<(u32, Message)>| match said.last() {
@@ -224,12 +226,13 @@ fn s7_3_9_a_bundle_is_all_or_nothing() {
         assert_eq!(refused(say(&mut agent, 3, &bundled(step))), None);
     }
     let said = say(&mut agent, 3, &bundle(4));
-    // The error of the message, and that of the bundle; nothing else is reported or done.
+    // The error of the message and that of the bundle are sent; nothing else is reported or
+    // changed.
     let codes: Vec<_> = said.iter().map(|one| refused(vec![one.clone()])).collect();
     assert_eq!(codes, [code(problem::GROUP_EXISTS), code(problem::BUNDLE_FAILED)]);
     assert_eq!((agent.changes(), agent.flows()), before);
     assert_eq!((agent.drain().len(), agent.groups.len(), first(&agent).entry.cookie), (0, 0, 9));
-    // The same without the last is done as one.
+    // Without the last message, the bundle is carried out as a whole.
     say(&mut agent, 3, &bundle(0));
     for step in &steps[..3] {
         say(&mut agent, 3, &bundled(step));
@@ -244,7 +247,7 @@ fn s7_3_9_a_bundle_is_all_or_nothing() {
 }
 
 #[test]
-fn s7_3_5_17_a_monitor_sees_flows_come_change_and_go() {
+fn s7_3_5_17_a_monitor_reports_added_modified_and_removed_flows() {
     let mut agent = with_ports();
     agent.connect(3, Version::V14);
     put(&mut agent, add(1, &[port(1)]));
@@ -285,14 +288,14 @@ fn s7_3_5_17_a_monitor_sees_flows_come_change_and_go() {
     };
     assert_eq!(events(1, add(2, &[port(1)])), [1]);
     assert_eq!(events(1, add(2, &[port(2)])), []);
-    // One's own changes are one short word.
+    // The controller's own changes are reported in one abbreviated event.
     assert_eq!(events(3, FlowMod { command: FlowCommand::Modify, ..add(0, &[]) }), [4]);
     let delete = FlowMod { command: FlowCommand::Delete, ..add(0, &[]) };
     assert_eq!(events(1, delete), [2, 2]);
 }
 
 #[test]
-fn s6_4_a_full_table_evicts_the_least_important_and_tells_of_room() {
+fn s6_4_a_full_table_evicts_the_least_important_entry_and_sends_vacancy_events() {
     let mut agent = with_ports();
     agent.connect(3, Version::V14);
     let config = 4 | 8;
@@ -321,7 +324,7 @@ fn s6_4_a_full_table_evicts_the_least_important_and_tells_of_room() {
 }
 
 #[test]
-fn s7_3_5_5_tables_can_be_cut_and_not_widened() {
+fn s7_3_5_5_table_features_can_be_reduced_but_not_extended() {
     let mut agent = with_ports();
     let request =
         |list| Message::MultipartRequest { more: false, body: Request::TableFeatures(list) };
@@ -347,7 +350,7 @@ fn s7_3_5_5_tables_can_be_cut_and_not_widened() {
 }
 
 #[test]
-fn s7_2_5_a_set_field_needs_what_it_sets() {
+fn s7_2_5_a_set_field_needs_the_header_that_it_sets() {
     let mut agent = with_ports();
     let mut check = |fields: &[Oxm], list: Vec<Action>| {
         let instructions = vec![Instruction::ApplyActions(list)];
@@ -386,7 +389,7 @@ fn s7_3_9_1_roles_are_reported_and_slaves_may_not_write() {
     let group = GroupMod { group: 1, ..GroupMod::default() };
     let said = say(&mut agent, 3, &Message::GroupMod(group.clone()));
     assert!(matches!(&said[..], [(3, Message::Error(error))] if error.code == 10));
-    // A controller that asks for it is notified of other controllers' groups.
+    // A controller that requests it is notified of other controllers' group changes.
     assert_eq!(say(&mut agent, 3, &Message::SetAsync(Async(vec![(10, 1)]))), []);
     let said = say(&mut agent, 4, &Message::GroupMod(group));
     assert!(matches!(&said[..], [(3, Message::RequestForward(_))]));

@@ -1,4 +1,5 @@
-//! The agent's tables beside the list: the same flow-mods, the same flows, answers and ends.
+//! The agent's tables are compared with the list: the same flow-mods give the same entries, answers
+//! and timeouts.
 
 use proptest::prelude::*;
 
@@ -6,7 +7,7 @@ use super::*;
 use crate::change::{Change, Entry};
 use crate::table;
 
-/// Flow-mods that meet each other often.
+/// Flow-mods that often affect the same entries.
 fn a_flow_mod() -> impl Strategy<Value = FlowMod> {
     let commands = [
         FlowCommand::Add,
@@ -66,7 +67,7 @@ fn a_step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// What can be seen of a flow, in an order of its own: equal priorities have none.
+/// The visible state of an entry. It is sorted here, because equal priorities have no order.
 fn seen(flows: impl Iterator<Item = crate::multipart::FlowStats>) -> Vec<String> {
     let mut seen: Vec<String> = flows
         .map(|flow| {
@@ -78,7 +79,7 @@ fn seen(flows: impl Iterator<Item = crate::multipart::FlowStats>) -> Vec<String>
     seen
 }
 
-/// The flows that a data plane has which applied all changes.
+/// The entries of a data plane that has applied all changes.
 fn follow(plane: &mut Vec<Arc<Entry>>, agent: &mut Agent) {
     for (_, change) in agent.drain() {
         match change {
@@ -93,7 +94,7 @@ fn follow(plane: &mut Vec<Arc<Entry>>, agent: &mut Agent) {
             Change::FlowGone(entry) => {
                 let before = plane.len();
                 plane.retain(|old| old.id != entry.id);
-                assert_eq!(plane.len() + 1, before, "a flow went that was not there");
+                assert_eq!(plane.len() + 1, before, "an entry was removed that did not exist");
             }
             _ => {}
         }
@@ -134,7 +135,7 @@ proptest! {
                     let all = list.list.iter().filter(|flow| flow.matches(&fields));
                     let best = all.clone().map(|flow| flow.priority).max();
                     prop_assert_eq!(entry.as_ref().map(|entry| entry.priority), best);
-                    // Of equal priorities either may answer: count the same one in both.
+                    // Any entry with the highest priority may answer: count the same one in both.
                     if let Some(entry) = entry {
                         entry.counts[usize::from(in_port > 1)].add(1, 100, now);
                         let same = |flow: &&mut Flow| {
@@ -181,8 +182,8 @@ proptest! {
 }
 
 #[test]
-#[allow(clippy::disallowed_methods, reason = "what is shown is how long it takes")]
-fn a_hundred_thousand_flows_come_and_go_one_by_one() {
+#[allow(clippy::disallowed_methods, reason = "the test measures time")]
+fn adding_and_removing_a_hundred_thousand_flows_takes_little_time() {
     let limits = Limits { flows: 100_000, ..LIMITS };
     let mut agent = Agent::new(1, limits, 1);
     agent.connect(1, Version::V13);
@@ -200,7 +201,7 @@ fn a_hundred_thousand_flows_come_and_go_one_by_one() {
         agent.handle(1, 0, &m(number, FlowCommand::DeleteStrict), 0, &mut out);
     }
     assert_eq!((agent.flows(), out.len()), (0, 0));
-    // A scan for each would be 10^10 steps.
+    // A linear scan for each entry would take 10^10 steps.
     assert!(from.elapsed().as_secs() < 20, "{:?}", from.elapsed());
     let delete = FlowMod { command: FlowCommand::Delete, table: table::ALL, ..add(0, &[]) };
     agent.handle(1, 0, &Message::FlowMod(delete), 0, &mut out);
