@@ -43,10 +43,8 @@ fn main() -> ExitCode {
             Ok(())
         }
         ["ci", ref steps @ ..] => return ci::run(steps),
-        ["tidy"] => tidy::run(tidy::Options::default()),
-        ["tidy", "--summary"] => {
-            tidy::run(tidy::Options { only_summary: true, accept_known: false })
-        }
+        ["tidy"] => tidy::run(false),
+        ["tidy", "--summary"] => tidy::run(true),
         ["firmware"] => firmware::rebuild(),
         ["firmware", "--check"] => firmware::check(),
         ["firmware", "--handler", handler, "--output", output] => {

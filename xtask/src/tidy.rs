@@ -82,19 +82,8 @@ impl fmt::Display for Finding {
     }
 }
 
-/// How much `run` prints and tolerates.
-#[derive(Clone, Copy, Default)]
-pub(crate) struct Options {
-    /// Print the number of findings, and not each of them.
-    pub(crate) only_summary: bool,
-    /// Accept the findings that `xtask/tidy-known` lists, by category and area: work that is not yet done.
-    /// More findings than it lists are an error, so that the numbers can only fall.
-    pub(crate) accept_known: bool,
-}
-
-/// Prints the findings; an error if there are any that are not accepted.
-pub(crate) fn run(options: Options) -> Result<()> {
-    let Options { only_summary, accept_known } = options;
+/// Prints the findings, or only their number by category and area. An error if there are any.
+pub(crate) fn run(only_summary: bool) -> Result<()> {
     let files = files(&shell::root())?;
     let mut findings = Vec::new();
     let checks = [
@@ -107,52 +96,24 @@ pub(crate) fn run(options: Options) -> Result<()> {
         harness::check,
     ];
     checks.iter().for_each(|check| check(&files, &mut findings));
-    findings.sort_by(|a, b| (a.category, &a.path, a.line).cmp(&(b.category, &b.path, b.line)));
     if findings.is_empty() {
         say(&format!("tidy: {} files, nothing to change", files.len()));
         return Ok(());
     }
-    if !only_summary && !accept_known {
-        findings.iter().for_each(|finding| say(&finding.to_string()));
-    }
+    findings.sort_by(|a, b| (a.category, &a.path, a.line).cmp(&(b.category, &b.path, b.line)));
     let mut counts: BTreeMap<&str, BTreeMap<&str, usize>> = BTreeMap::new();
     for finding in &findings {
+        if !only_summary {
+            say(&finding.to_string());
+        }
         let area = area(&finding.path);
         *counts.entry(finding.category).or_default().entry(area).or_default() += 1;
     }
-    let known = if accept_known { known()? } else { BTreeMap::new() };
-    let mut excess = 0;
     for (category, areas) in counts {
-        for (area, count) in &areas {
-            let limit = known.get(&format!("{category} {area}")).copied().unwrap_or(0);
-            if *count > limit {
-                let new = findings.iter().filter(|one| one.category == category);
-                let new = new.filter(|one| self::area(&one.path) == *area);
-                new.for_each(|finding| say(&finding.to_string()));
-                excess += count - limit;
-            }
-        }
         let parts: Vec<String> = areas.iter().map(|(area, n)| format!("{area} {n}")).collect();
         say(&format!("tidy: {:5} {category}: {}", areas.values().sum::<usize>(), parts.join(", ")));
     }
-    if excess == 0 {
-        say("tidy: no more findings than xtask/tidy-known lists");
-        return Ok(());
-    }
-    bail!("{excess} findings too many (cargo xtask tidy lists all, --summary counts them)")
-}
-
-/// The accepted numbers of findings, by "CATEGORY AREA".
-fn known() -> Result<BTreeMap<String, usize>> {
-    let text = std::fs::read_to_string(shell::root().join("xtask/tidy-known"))?;
-    let lines = text.lines().filter(|line| !line.starts_with('#') && !line.trim().is_empty());
-    lines
-        .map(|line| {
-            let (what, count) =
-                line.rsplit_once(' ').context("xtask/tidy-known: CATEGORY AREA COUNT")?;
-            Ok((what.trim().to_owned(), count.parse()?))
-        })
-        .collect()
+    bail!("{} findings", findings.len())
 }
 
 /// The part of the repository that a file belongs to: a crate, or a folder.

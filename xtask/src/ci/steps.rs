@@ -26,7 +26,7 @@ pub(super) fn fmt(ci: &mut Ci) -> Result<()> {
 }
 
 pub(super) fn tidy(_: &mut Ci) -> Result<()> {
-    crate::tidy::run(crate::tidy::Options { accept_known: true, only_summary: false })
+    crate::tidy::run(false)
 }
 
 pub(super) fn clippy(ci: &mut Ci) -> Result<()> {
