@@ -230,10 +230,12 @@ fn trial(test: Test, ignored: &Ignored) -> Trial {
         let missing = needs.iter().find_map(|need| need.check().err());
         let reason = match missing {
             Some(missing) => format!("needs {missing}"),
-            None => match catch_unwind(run).map_err(|panic| panic.downcast::<IgnoredBecause>()) {
+            None => match catch_unwind(run) {
                 Ok(()) => return Ok(Completion::Completed),
-                Err(Ok(because)) => because.0,
-                Err(Err(panic)) => resume_unwind(panic),
+                Err(panic) => match panic.downcast::<IgnoredBecause>() {
+                    Ok(because) => because.0,
+                    Err(panic) => resume_unwind(panic),
+                },
             },
         };
         let mut ignored = ignored.lock().unwrap_or_else(PoisonError::into_inner);
