@@ -114,11 +114,11 @@ impl Path {
         self.client.is_done() && self.server.is_done()
     }
 
-    fn to_server(&mut self, segment: &Segment) {
+    fn send_to_server(&mut self, segment: &Segment) {
         self.wire.push((true, segment.bytes(&self.key)));
     }
 
-    fn to_client(&mut self, segment: &Segment) {
+    fn send_to_client(&mut self, segment: &Segment) {
         if let Some(back) = &self.back {
             self.wire.push((false, segment.bytes(back)));
         }
@@ -139,25 +139,25 @@ impl Path {
                     true => self.client.data[..self.client.data.len().min(50)].to_vec(),
                     false => vec![],
                 };
-                self.to_server(&Segment { payload, ..syn });
+                self.send_to_server(&Segment { payload, ..syn });
             }
             0 if !self.client.is_done() || !self.opened => {
                 let ack = self.at_client.answer(&mut self.rng);
                 let segment = self.client.segment(&mut self.rng, self.mss);
-                self.to_server(&Segment { ack: ack.ack, sack: ack.sack, ..segment });
+                self.send_to_server(&Segment { ack: ack.ack, sack: ack.sack, ..segment });
             }
             1 if self.answered => {
                 let ack = self.at_client.answer(&mut self.rng);
                 // Occasionally a keepalive probe, one byte before the next (RFC 9293 section 3.8.4).
                 let probe = usize::from(self.rng.below(8) == 0);
                 let seq = self.client.number(self.client.sent).wrapping_sub(probe as u32);
-                self.to_server(&Segment { seq, ..ack });
+                self.send_to_server(&Segment { seq, ..ack });
             }
             2 if self.synced && !self.opened => {
                 let (seq, ack) = (self.server.isn, self.at_server.irs.wrapping_add(1));
                 let mss = Some(self.server_mss);
                 let flags = SYN | ACK;
-                self.to_client(&Segment { seq, ack, flags, mss, ..Segment::default() });
+                self.send_to_client(&Segment { seq, ack, flags, mss, ..Segment::default() });
             }
             2 | 3 if self.opened => {
                 let ack = self.at_server.answer(&mut self.rng);
@@ -168,7 +168,7 @@ impl Path {
                         Segment { ack: ack.ack, sack: ack.sack, ..segment }
                     }
                 };
-                self.to_client(&segment);
+                self.send_to_client(&segment);
             }
             _ if !self.wire.is_empty() => self.arrive(),
             _ => {}
