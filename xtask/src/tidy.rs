@@ -5,6 +5,7 @@
 //! | `budgets`  | the length of files and functions, with a short list of exceptions |
 //! | `arrows`   | a crate depends only on the crates that ARCHITECTURE.md permits |
 //! | `circles`  | no circle of more than two files inside a crate |
+//! | `modules`  | ARCHITECTURE.md lists the modules of each crate |
 //! | `words`    | no words of a private dialect |
 //! | `parsers`  | every parser has a fuzz target |
 //! | `places`   | no `#[path]`, no path of one machine, no host of a registry |
@@ -18,6 +19,7 @@ mod budgets;
 mod circles;
 mod harness;
 mod imports;
+mod modules;
 mod parsers;
 mod places;
 mod scan;
@@ -90,6 +92,7 @@ pub(crate) fn run(only_summary: bool) -> Result<()> {
         budgets::check,
         arrows::check,
         circles::check,
+        modules::check,
         words::check,
         parsers::check,
         places::check,

@@ -193,7 +193,10 @@ pub(crate) fn vlan(yard: &Yard) {
     }
     let add = |name: &str| format!("ip link add link {name} name {name}.5 type vlan id 5");
     if !yard.line.b.run(&add("vd")).status.success() {
-        harness::can_run("hosts on a VLAN", Need::Check(|| Err("VLANs of the kernel (8021q)".into())));
+        harness::can_run(
+            "hosts on a VLAN",
+            Need::Check(|| Err("VLANs of the kernel (8021q)".into())),
+        );
         return;
     }
     yard.line.a.sh(&add(yard.line.near()));
