@@ -1,4 +1,5 @@
-//! Nothing is allocated per frame, once a yard runs: rx to tx, learning, edits by mail.
+//! A running engine allocates nothing per frame: from rx to tx, while learning, and for edits by
+//! mail.
 
 use flowyard_config::Config;
 use flowyard_frame::{FlowKey, proto};
@@ -10,6 +11,14 @@ use flowyard_testkit::alloc::{Count, Counting};
 use flowyard_testkit::{Build, Profile, Rng, Traffic};
 use flowyard_wire::LinkType;
 use flowyard_yard::{Counters, DropReason, Message, Parts, Tick};
+
+flowyard_testkit::tests! {
+    frames_are_forwarded_without_allocation,
+    bridging_and_copying_allocate_nothing,
+    routing_allocates_nothing,
+    switching_allocates_nothing,
+    balancing_allocates_nothing_in_any_mode,
+}
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
@@ -56,7 +65,7 @@ const FORWARD: &str = r#"
     ports = { west = "east" }
 "#;
 
-/// The same yard with rules that count, behind a small cache.
+/// The same configuration with rules that count, and a small flow cache.
 fn ruled() -> String {
     let learn = "kind = \"cache\"\n    entries = 64\n    replace_every = 4";
     let steer = r#"[steer]
@@ -79,7 +88,7 @@ fn ruled() -> String {
     format!("{}{steer}{FORWARD}", YARD.replace(atr, learn))
 }
 
-/// A third port, so that flooding copies.
+/// A third port, so that flooding makes copies.
 const BRIDGE: &str = r#"
     [[port]]
     name = "south"
@@ -104,7 +113,7 @@ const ROUTE: &str = r#"
     next_hop = "02:00:00:00:01:01"
 "#;
 
-fn frames_move_without_allocation() {
+fn frames_are_forwarded_without_allocation() {
     run_without_allocation(&format!("{YARD}{FORWARD}"), 1_000);
     run_without_allocation(&ruled(), 0); // its queues do not fill
 }
@@ -128,8 +137,9 @@ const SWITCH: &str = r#"
     cache_entries = 64
 "#;
 
-/// Flows of the port mapping, which is too small for all of them; flows that the cache knows and that it cannot;
-/// a meter, a group, changed copies, floods and `NORMAL`. Frames for controllers alone have memory of their own.
+/// The flows use the port mapping, which is too small for all of them; some flows can be cached and
+/// some cannot. There are a meter, a group, changed copies, floods and `NORMAL`. Only frames for
+/// controllers get memory of their own.
 fn switching_allocates_nothing() {
     use flowyard_openflow::act::{Action, Instruction};
     use flowyard_openflow::change::{Change, Counts, Entry, Group, Meter};
@@ -193,7 +203,7 @@ fn switching_allocates_nothing() {
     assert!(then.exact_hit - warm.exact_hit > 10_000, "{then:#?}");
 }
 
-/// All modes, each with two backends; next hops that are asked for, and found.
+/// All modes, each with two backends. Next hops are resolved by ARP and neighbour discovery.
 fn balanced() -> String {
     let mut text = String::from(
         r#"
@@ -249,7 +259,8 @@ fn balanced() -> String {
     text
 }
 
-/// Clients' segments of every kind, answers of backends, errors, fragments, and what neighbours say.
+/// Segments of clients of every kind, replies of backends, errors, fragments, and neighbour
+/// messages.
 fn for_balancers() -> Frames {
     let mut frames = Frames::new();
     let mut rng = Rng::new(5);
@@ -276,7 +287,7 @@ fn for_balancers() -> Frames {
             2 => push(&build.fragment(0, true).bytes()),
             3 => push(&build.fragment(185, false).bytes()),
             4 | 5 => {
-                // An answer: of dnat, or to a local address.
+                // A reply: for dnat, or to a local address.
                 let local = ip(["10.9.0.1", "10.9.0.2"][rng.below(2) as usize]);
                 let (dst, port) = if n == 1 {
                     (key.src_ip().unwrap(), key.sport)
@@ -294,7 +305,7 @@ fn for_balancers() -> Frames {
                 push(&data);
             }
             7 => {
-                // Who has the VIP? And: it is here.
+                // A request for the VIP, and an announcement.
                 let asks = rng.below(2) == 0;
                 let who = if asks { ip("192.0.2.254") } else { backend };
                 let std::net::IpAddr::V4(who) = who else { continue };
@@ -330,7 +341,7 @@ fn for_balancers() -> Frames {
 
 fn balancing_allocates_nothing_in_any_mode() {
     let mut parts = Parts::default();
-    // All come in by one port, and leave by it.
+    // All frames come in at one port, and leave by it.
     let source = Box::new(Repeat::new(for_balancers(), u32::MAX));
     parts.rx.insert(0, Box::new(SourceRx::new(0, source, Pace::Fast)));
     let config = Config::parse("y", &balanced()).unwrap();
@@ -364,16 +375,17 @@ fn balancing_allocates_nothing_in_any_mode() {
     }
 }
 
-/// Runs a yard, which drops at least this number of frames; its counters at the end, and after it was warm.
+/// Runs an engine that must drop at least this number of frames. Returns its counters at the end,
+/// and after it was warm.
 fn run_without_allocation(yard: &str, dropped: u64) -> (Counters, Counters) {
     run_with(yard, dropped, None)
 }
 
-/// The same, after this has come by mail.
+/// The same, after an edit was sent by mail.
 fn run_with(yard: &str, dropped: u64, mail: Option<Message>) -> (Counters, Counters) {
     let mut frames = Frames::new();
     for (at, (packet, mut data)) in Traffic::new(Profile::default(), 1).take(20_000).enumerate() {
-        // From one of 90 stations to one of 128: some are known, some unknown.
+        // From one of 90 stations to one of 128, some known and some unknown.
         data[6..12].copy_from_slice(&[2, 0, 0, 0, 0, (at % 90) as u8]);
         data[..6].copy_from_slice(&[2, 0, 0, 0, 0, (at * 7 % 128) as u8]);
         frames.push(packet.time, LinkType::Ethernet, &data);
@@ -391,7 +403,7 @@ fn run_with(yard: &str, dropped: u64, mail: Option<Message>) -> (Counters, Count
                 core.tick(now * 1000);
             }
             if now % 7 == 0 {
-                // So that queues fill, and some frames drop.
+                // The queues fill, and some frames are dropped.
                 for _ in 0..12 {
                     yard.cores[0].tick(now * 1000);
                 }
