@@ -25,8 +25,6 @@ pub(super) struct Packet<'a> {
     /// Whether the destination MAC address is a group address.
     pub(super) to_group: bool,
     frag: Frag,
-    /// Where the headers are in `bytes`.
-    edit: edit::Packet,
 }
 
 impl<'a> Packet<'a> {
@@ -62,15 +60,6 @@ impl<'a> Packet<'a> {
         };
         let right = first >> 4 == if v6 { 6 } else { 4 } && l4 >= if v6 { 40 } else { 20 };
         let bytes = bytes.get_mut(..len)?;
-        let edit = edit::Packet {
-            net: if v6 { Net::Ipv6 } else { Net::Ipv4 },
-            l3: 0,
-            l4: if frag == Frag::Later { 0 } else { l4 },
-            end: len,
-            proto: key.proto,
-            is_whole: frag == Frag::No,
-            covers: [true; 2], // other packets are refused, see `is_routed`
-        };
         (right && l4 + least <= len).then_some(Self {
             bytes,
             l3,
@@ -79,8 +68,26 @@ impl<'a> Packet<'a> {
             v6,
             to_group,
             frag,
-            edit,
         })
+    }
+
+    /// Where the headers are in `bytes`. This is computed where it is used: most packets need little of it.
+    #[inline]
+    fn edit(&self) -> edit::Packet {
+        edit::Packet {
+            net: self.net(),
+            l3: 0,
+            l4: if self.is_later() { 0 } else { self.l4 },
+            end: self.bytes.len(),
+            proto: self.proto,
+            is_whole: matches!(self.frag, Frag::No),
+            covers: [true; 2], // other packets are refused, see `is_routed`
+        }
+    }
+
+    #[inline]
+    const fn net(&self) -> Net {
+        if self.v6 { Net::Ipv6 } else { Net::Ipv4 }
     }
 
     /// Length of the packet in bytes.
@@ -96,7 +103,7 @@ impl<'a> Packet<'a> {
     /// The TTL or hop limit.
     #[inline]
     fn hops(&self) -> u8 {
-        edit::ttl(self.bytes, self.edit.net, 0).unwrap_or(0)
+        edit::ttl(self.bytes, self.net(), 0).unwrap_or(0)
     }
 
     /// Whether the TTL or hop limit does not allow another hop.
@@ -114,7 +121,7 @@ impl<'a> Packet<'a> {
     /// Sets the TTL or hop limit.
     #[inline]
     pub(super) fn set_hops(&mut self, hops: u8) {
-        self.edit.set_ttl(self.bytes, hops);
+        edit::set_ttl(self.bytes, self.net(), 0, hops);
     }
 
     /// Offset of the payload of a TCP segment; `None` if its header is invalid or truncated.
@@ -131,13 +138,13 @@ impl<'a> Packet<'a> {
 
     /// Writes `new` at `at` of a transport header, and updates the transport checksum. The packet is not of SCTP.
     pub(super) fn change(&mut self, at: usize, new: &[u8]) {
-        let _not_sctp = self.edit.change(self.bytes, at, new);
+        let _not_sctp = self.edit().change(self.bytes, at, new);
     }
 
     /// Updates the transport checksum after bytes of the transport changed: `old` and `new` are the sums of
     /// the whole transport.
     pub(super) fn sum_changed(&mut self, old: Sum, new: Sum) {
-        self.edit.sum_changed(self.bytes, old, new);
+        self.edit().sum_changed(self.bytes, old, new);
     }
 
     /// Updates lengths and checksums for removing the bytes of a TCP segment from `end` on. The bytes
@@ -162,8 +169,8 @@ impl<'a> Packet<'a> {
     fn resize(&mut self, len: usize, old: Sum, new: Sum) {
         let segment = |len: usize| ((len - self.l4) as u16).to_be_bytes();
         let (before, after) = (segment(self.bytes.len()), segment(len));
-        self.edit.pseudo_header_changed(self.bytes, &before, &after);
-        self.edit.sum_changed(self.bytes, old, new);
+        self.edit().pseudo_header_changed(self.bytes, &before, &after);
+        self.edit().sum_changed(self.bytes, old, new);
         let header = if self.v6 { len - 40 } else { len };
         let header = (header as u16).to_be_bytes();
         match self.v6 {
@@ -212,13 +219,13 @@ impl<'a> Packet<'a> {
     /// address is of another family, or the packet is a fragment of SCTP, whose checksum covers bytes that are
     /// not in this fragment.
     pub(super) fn translate(&mut self, side: Side, addr: IpAddr, port: Option<u16>) -> bool {
-        if !self.edit.set_address(self.bytes, side, addr) {
+        if !self.edit().set_address(self.bytes, side, addr) {
             return false;
         }
         let Some(port) = port else { return true };
         let at = self.l4 + if side == Side::Src { 0 } else { 2 };
         // The port that a fragment of SCTP has already needs no change.
-        self.edit.set_port(self.bytes, side, port).is_ok() || self.word(at) == port
+        self.edit().set_port(self.bytes, side, port).is_ok() || self.word(at) == port
     }
 
     /// Limits the MSS option of a SYN to `mss` (RFC 9293 section 3.7.1).
