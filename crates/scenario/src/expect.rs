@@ -1,4 +1,4 @@
-//! `[expect]` against what was seen.
+//! Compares `[expect]` with the results of a run.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
@@ -14,10 +14,10 @@ use flowyard_yard::{Counters, DropReason};
 
 mod looks;
 
-/// Where in the file, and what differs.
+/// A position in the file, and the difference.
 type Differ = (Range<usize>, String);
 
-/// What differs.
+/// All differences.
 pub(super) fn compare(config: &Config, plan: &[Planned], seen: &Seen) -> Vec<Differ> {
     let Some(expect) = &config.expect else { return Vec::new() };
     let (whole, expect) = (expect.span(), expect.get_ref());
@@ -72,7 +72,8 @@ pub(super) fn compare(config: &Config, plan: &[Planned], seen: &Seen) -> Vec<Dif
     if let Some(pinned) = &expect.pinned {
         let got = shared(plan, seen);
         if got.is_none() != *pinned.get_ref() {
-            let got = got.unwrap_or_else(|| "no flow is worked on by two cores at a time".into());
+            let got =
+                got.unwrap_or_else(|| "no two cores worked on the same flow at a time".into());
             all.add(
                 Some(pinned.span()),
                 format!("pinned: expected {}, got: {got}", pinned.get_ref()),
@@ -89,14 +90,14 @@ pub(super) fn compare(config: &Config, plan: &[Planned], seen: &Seen) -> Vec<Dif
     all.list
 }
 
-/// The place of `in_order = false`, if the file says that.
+/// The position of `in_order = false`, if the file has it.
 pub(super) fn reordering(config: &Config) -> Option<Range<usize>> {
     let asked = config.expect.as_ref()?.get_ref().in_order.as_ref()?;
     (!asked.get_ref()).then(|| asked.span())
 }
 
-/// A frame that left after a later one of its flow, by the same port; `None` too if nobody asked
-/// and the yard does not promise.
+/// Describes a frame that left after a later frame of its flow, by the same port. `None` if there
+/// is none, or if neither the file nor the configuration requires order.
 pub(super) fn disorder(config: &Config, plan: &[Planned], seen: &Seen) -> Option<String> {
     let asked = config.expect.as_ref().is_some_and(|expect| expect.get_ref().in_order.is_some());
     let promised = config.yard.settle && config.queues().all(|q| q.order != Order::Unordered);
@@ -128,7 +129,7 @@ pub(super) fn disorder(config: &Config, plan: &[Planned], seen: &Seen) -> Option
     None
 }
 
-/// A flow that two cores worked on at the same time.
+/// Describes a flow that two cores worked on at the same time.
 fn shared(plan: &[Planned], seen: &Seen) -> Option<String> {
     let mut open: HashMap<(u16, FlowKey), (u16, Nanos)> = HashMap::new();
     for work in &seen.worked {
@@ -146,7 +147,7 @@ fn shared(plan: &[Planned], seen: &Seen) -> Option<String> {
     None
 }
 
-/// `before` and `together`.
+/// Compares `before` and `together`.
 fn relations(expect: &ExpectConfig, plan: &[Planned], seen: &Seen, all: &mut Differs) {
     for pair in &expect.before {
         let last = |flow: &str| {
@@ -175,6 +176,7 @@ fn relations(expect: &ExpectConfig, plan: &[Planned], seen: &Seen, all: &mut Dif
     }
 }
 
+/// Compares the results of one flow.
 fn one_flow(
     config: &Config,
     expect: &FlowExpect,
@@ -183,36 +185,43 @@ fn one_flow(
     all: &mut Differs,
 ) {
     let flow = expect.flow.get_ref();
-    let name = |what: &str| format!("flow {flow}: {what}");
     let mine = |number: usize| is(plan, number, flow);
     let by_port =
         seen.sent.iter().map(|sent| sent.iter().filter(|(number, _)| mine(*number)).count() as u64);
     let by_port: Vec<_> = by_port.collect();
-    all.amount(&name("sent"), expect.sent.as_ref(), by_port.iter().sum());
+    all.amount(&format!("flow {flow}: sent"), expect.sent.as_ref(), by_port.iter().sum());
     if let Some(port) = &expect.port {
         let names = config.ports().map(|port| port.name.get_ref().as_str()).zip(&by_port);
         let got: Vec<_> = names.filter(|(_, frames)| **frames > 0).map(|(name, _)| name).collect();
         if got != [port.get_ref()] {
-            let what = format!("{}: expected {}, got {got:?}", name("port"), port.get_ref());
+            let what = format!("flow {flow}: port: expected {}, got {got:?}", port.get_ref());
             all.add(Some(port.span()), what);
         }
     }
-    let looks = || seen.looks.iter().filter(|(number, _)| mine(*number)).map(|(_, look)| look);
+    let looks = seen.looks.iter().filter(|(number, _)| mine(*number));
+    headers(expect, &looks.map(|(_, look)| look).collect::<Vec<_>>(), all);
+    workers(expect, plan, seen, all);
+}
+
+/// Compares the headers of one flow's frames.
+fn headers(expect: &FlowExpect, looks: &[&Look], all: &mut Differs) {
+    let name = |what: &str| format!("flow {}: {what}", expect.flow.get_ref());
     if let Some(text) = &expect.eth
         && let Ok(FlowKey { eth_src, eth_dst, vlan_tci, .. }) = words::eth(text.get_ref())
     {
-        let same = |look: &&Look| {
+        let same = |look: &Look| {
             (look.eth_src, look.eth_dst) == (eth_src, eth_dst)
                 && (vlan_tci == 0 || look.vlan == vlan_tci)
         };
-        if looks().next().is_none() || !looks().all(|look| same(&look)) {
-            let got: Vec<_> = looks().filter(|look| !same(look)).take(1).map(Look::eth).collect();
+        let other = looks.iter().find(|look| !same(look));
+        if looks.is_empty() || other.is_some() {
+            let got: Vec<_> = other.map(|look| look.eth()).into_iter().collect();
             let what = format!("{}: expected {}, got {got:?}", name("eth"), text.get_ref());
             all.add(Some(text.span()), what);
         }
     }
     if let Some(ttl) = &expect.ttl {
-        let got: BTreeSet<_> = looks().map(|look| look.ttl).collect();
+        let got: BTreeSet<_> = looks.iter().map(|look| look.ttl).collect();
         if got != BTreeSet::from([Some(*ttl.get_ref())]) {
             let what = format!("{}: expected {}, got {got:?}", name("ttl"), ttl.get_ref());
             all.add(Some(ttl.span()), what);
@@ -221,26 +230,33 @@ fn one_flow(
     if let Some(text) = &expect.becomes
         && let Ok(wanted) = words::key(text.get_ref())
     {
-        // Ports of several flows, or of a pool, are 0 in what is wanted.
+        // Ports of several flows, or of a pool, are 0 in the expected flow.
         let some = |port: u16, wanted: u16| if wanted == 0 { 0 } else { port };
         let mask = |key: FlowKey| FlowKey {
             sport: some(key.sport, wanted.sport),
             dport: some(key.dport, wanted.dport),
             ..key
         };
-        let got: BTreeSet<String> = looks().map(|look| mask(look.flow).to_string()).collect();
+        let got: BTreeSet<String> = looks.iter().map(|look| mask(look.flow).to_string()).collect();
         if got != BTreeSet::from([wanted.flow().to_string()]) {
             let what = format!("{}: expected {}, got {got:?}", name("becomes"), text.get_ref());
             all.add(Some(text.span()), what);
         }
     }
-    let hops: BTreeSet<_> = looks().map(|look| look.eth_dst).collect();
+    let hops: BTreeSet<_> = looks.iter().map(|look| look.eth_dst).collect();
     all.amount(&name("next_hops"), expect.next_hops.as_ref(), hops.len() as u64);
+}
+
+/// Compares the cores that worked on one flow.
+fn workers(expect: &FlowExpect, plan: &[Planned], seen: &Seen, all: &mut Differs) {
+    let flow = expect.flow.get_ref();
+    let name = |what: &str| format!("flow {flow}: {what}");
     let on = cores(plan, seen, flow);
     all.amount(&name("cores"), expect.cores.as_ref(), on.len() as u64);
+    let works = || seen.worked.iter().filter(|work| is(plan, work.frame, flow));
     if let Some(each) = &expect.cores_each {
         let mut by_flow: BTreeMap<u16, BTreeSet<u16>> = BTreeMap::new();
-        for work in seen.worked.iter().filter(|work| mine(work.frame)) {
+        for work in works() {
             by_flow.entry(plan[work.frame].flow.sport).or_default().insert(work.core);
         }
         for (sport, on) in by_flow {
@@ -256,8 +272,7 @@ fn one_flow(
         all.add(Some(wanted.span()), what);
     }
     if let Some(wanted) = &expect.last_on {
-        let works = seen.worked.iter().filter(|work| mine(work.frame));
-        let got = works.max_by_key(|work| work.frame).map(|work| work.core);
+        let got = works().max_by_key(|work| work.frame).map(|work| work.core);
         if got != Some(*wanted.get_ref()) {
             let what =
                 format!("{}: expected core {}, got {got:?}", name("last_on"), wanted.get_ref());
@@ -277,10 +292,10 @@ fn cores(plan: &[Planned], seen: &Seen, flow: &str) -> BTreeSet<u16> {
     mine.map(|work| work.core).collect()
 }
 
-/// What differs so far.
+/// The differences found so far.
 struct Differs {
     list: Vec<Differ>,
-    /// The place of `[expect]`, for what it does not name.
+    /// The position of `[expect]`, for results that it does not name.
     whole: Range<usize>,
 }
 
@@ -289,7 +304,7 @@ impl Differs {
         self.list.push((at.unwrap_or_else(|| self.whole.clone()), what));
     }
 
-    /// What is not expected is not compared.
+    /// A result without an expectation is not compared.
     fn amount(&mut self, what: &str, expected: Option<&Spanned<Amount>>, got: u64) {
         if let Some(amount) = expected
             && !amount.get_ref().holds(got)
@@ -299,7 +314,7 @@ impl Differs {
         }
     }
 
-    /// What is not named is expected to be 0.
+    /// The expected number is 0 for names that are not listed.
     fn all_named<'a>(
         &mut self,
         what: &str,
@@ -316,12 +331,12 @@ impl Differs {
     }
 }
 
-/// Finds what is wrong first: names that name nothing, expectations that cannot fail.
+/// Returns the first mistake: unknown names, and expectations that cannot fail.
 pub(super) fn check(config: &Config) -> Result<(), ConfigError> {
     let Some(expect) = &config.expect else { return Ok(()) };
     let (whole, expect) = (expect.span(), expect.get_ref());
     if config.sim.seeds == 0 || config.sim.seeds > 10_000 {
-        let what = format!("{} seeds show nothing", config.sim.seeds);
+        let what = format!("{} seeds are not possible", config.sim.seeds);
         return Err(config.error(whole, what, "write 1 to 10000"));
     }
     for (name, amount) in expect.sent.iter().chain(&expect.made) {
@@ -335,7 +350,11 @@ pub(super) fn check(config: &Config) -> Result<(), ConfigError> {
         let known = || DropReason::ALL.iter().map(|reason| reason.name());
         if !known().any(|reason| reason == name) {
             let fix = format!("choose one of {}", known().collect::<Vec<_>>().join(", "));
-            return Err(config.error(amount.span(), format!("no drop reason is '{name}'"), fix));
+            return Err(config.error(
+                amount.span(),
+                format!("there is no drop reason '{name}'"),
+                fix,
+            ));
         }
     }
     for (name, amount) in expect.counters.iter().chain(&expect.counter_bytes) {
@@ -349,8 +368,8 @@ pub(super) fn check(config: &Config) -> Result<(), ConfigError> {
     }
     let cores = usize::from(*config.yard.cores.get_ref());
     if expect.core.len() > cores {
-        let what = format!("{} cores are expected, and there are {cores}", expect.core.len());
-        return Err(config.error(whole, what, "write one for each, from core 0"));
+        let what = format!("[expect] lists {} cores, but there are {cores}", expect.core.len());
+        return Err(config.error(whole, what, "write one entry for each core, from core 0"));
     }
     if let (Some(pinned), false) = (&expect.pinned, config.work.get_ref().cost_ns() > 0) {
         let what = "without a cost, no two cores work at a time";
@@ -364,8 +383,8 @@ pub(super) fn check(config: &Config) -> Result<(), ConfigError> {
         let key = words::key(flow);
         let sent = |send: &Spanned<SendConfig>| words::key(send.get_ref().flow.get_ref());
         if key.is_err() || !config.send.iter().any(|send| sent(send) == key) {
-            let what = format!("nobody sends '{flow}'");
-            return Err(config.error(span, what, "write it as in a [[send]]"));
+            let what = format!("no [[send]] has the flow '{flow}'");
+            return Err(config.error(span, what, "write it as in the [[send]]"));
         }
     }
     for text in expect.flow.iter().filter_map(|flow| flow.eth.as_ref()) {

@@ -1,18 +1,18 @@
-//! Scenarios: a configuration, the frames it receives, and what it is to come to.
+//! Scenarios: a configuration, the frames it receives, and the expected results.
 //!
 //! ```text
 //!  [yard] [[port]] [[queue]] [steer] [work]     the configuration
-//!  [[send]] [[reload]]                          what happens to it     ──> Sim, seed 0, 1, 2, ...
-//!  [sim] [expect]                               how often, and what of <── Seen
+//!  [[send]] [[reload]]                          the events            ──> Sim, seed 0, 1, 2, ...
+//!  [sim] [expect]                               seeds; the results    <── Seen
 //! ```
 //!
-//! `[[send]]` is part of every configuration: `flowyard run` receives those frames, too. The rest
-//! is for [`Scenario::run`], on one thread under a virtual clock: the same file gives the same
-//! answer everywhere. Whatever a file expects, conservation is checked: each frame comes out once,
-//! or is counted under a reason, and the pool gets all its buffers back.
+//! `[[send]]` is part of every configuration: `flowyard run` receives those frames, too. The other
+//! sections are for [`Scenario::run`], which runs on one thread under a virtual clock, so that the
+//! same file gives the same results everywhere. Conservation is always checked: each frame is sent
+//! once or counted as a drop with a reason, and the pool gets all its buffers back.
 //!
-//! A file proves something only if it can fail: its `[[expect.mutant]]` say with which change it
-//! must ([`Scenario::mutants`]). `docs/scenarios.md` shows how to write one.
+//! A scenario is evidence only if it can fail: each `[[expect.mutant]]` is a change with which it
+//! must fail ([`Scenario::mutants`]). `docs/scenarios.md` shows how to write a scenario.
 //!
 //! Thread-safety: plain values.
 
@@ -26,7 +26,7 @@ use flowyard_config::{Config, ConfigError, ReloadPlan, send};
 mod expect;
 mod seen;
 
-/// A configuration that says what it is to come to.
+/// A configuration with expected results.
 #[derive(Clone, Debug)]
 pub struct Scenario {
     name: String,
@@ -60,17 +60,17 @@ impl Scenario {
         Ok(Self { name: name.into(), text: text.into(), config })
     }
 
-    /// How many seeds it is simulated with.
+    /// The number of seeds with which it is simulated.
     #[must_use]
     pub const fn seeds(&self) -> u64 {
         self.config.sim.seeds
     }
 
-    /// Simulates it with every seed, and compares.
+    /// Simulates the scenario with every seed, and compares the results.
     ///
     /// # Errors
-    /// Everything that differs with the first seed with which something does: a line for each,
-    /// with its place in the file.
+    /// All differences for the first seed that has any: a line for each, with its position in the
+    /// file.
     pub fn run(&self) -> Result<(), String> {
         let config = &self.config;
         let fail = |error: ConfigError| error.to_string();
@@ -101,10 +101,10 @@ impl Scenario {
         }
     }
 
-    /// Makes each change under which the scenario must fail, and sees to it that it does.
+    /// Makes each change with which the scenario must fail, and checks that it does.
     ///
     /// # Errors
-    /// Names the first change that goes unnoticed, or makes no configuration at all.
+    /// The first change with which the scenario passes, or that is not a valid configuration.
     pub fn mutants(&self) -> Result<(), String> {
         let expect = self.config.expect.as_ref().map(Spanned::get_ref);
         let mutants = expect.map_or(&[][..], |expect| &expect.mutant);
@@ -120,22 +120,22 @@ impl Scenario {
                 |what: String, fix: &str| self.config.error(from.span(), what, fix).to_string();
             let (text, from) = (&self.text, from.get_ref());
             if text[..end].matches(from).count() != 1 {
-                let what = format!("'{from}' does not stand exactly once before [expect]");
-                return Err(says(what, "write more, or less, of the line"));
+                let what = format!("'{from}' does not occur exactly once before [expect]");
+                return Err(says(what, "write a longer or shorter part of the line"));
             }
             let text = text[..end].replacen(from, to, 1) + &text[end..];
             let changed = Self::parse(&self.name, &text)
                 .map_err(|error| format!("with '{to}' in place of '{from}': {error}"))?;
             if changed.run().is_ok() {
-                let what = format!("with '{to}' in place of '{from}' all is as expected");
-                return Err(says(what, "expect something that tells them apart"));
+                let what = format!("with '{to}' in place of '{from}' the scenario passes");
+                return Err(says(what, "expect a result that differs with this change"));
             }
         }
         Ok(())
     }
 }
 
-/// New tables, and when.
+/// The changes of tables, with their times.
 fn reloads(config: &Config) -> Result<Vec<(u64, ReloadPlan)>, ConfigError> {
     let mut running = config.clone();
     let mut all: Vec<_> = config.reload.iter().map(Spanned::get_ref).collect();
@@ -162,7 +162,7 @@ fn reloads(config: &Config) -> Result<Vec<(u64, ReloadPlan)>, ConfigError> {
     all.into_iter().map(reload).collect()
 }
 
-/// Finds what is wrong first with what is reloaded and expected.
+/// Returns the first mistake in reloads and expectations.
 fn check(config: &Config) -> Result<(), ConfigError> {
     for reload in &config.reload {
         let (at, reload) = (reload.span(), reload.get_ref());

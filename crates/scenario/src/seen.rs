@@ -1,4 +1,4 @@
-//! What can be seen of one simulated run.
+//! The results of one simulated run.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -16,27 +16,27 @@ use flowyard_yard::sim::{Faults, Sim};
 use flowyard_yard::work::{Around, Work};
 use flowyard_yard::{Count, Counters, MADE, Message, Parts};
 
-/// What one seed came to.
+/// The results for one seed.
 pub(super) struct Seen {
-    /// By port: frames out in order, by their number in the plan, and when.
+    /// By port: the frames sent, in order, as their numbers in the plan, with their times.
     pub(super) sent: Vec<Vec<(usize, Nanos)>>,
-    /// What the frames out are like, by their number in the plan.
+    /// The headers of the frames sent, with their numbers in the plan.
     pub(super) looks: Vec<(usize, Look)>,
-    /// By port: the bytes of those frames, and of those that the work made.
+    /// By port: the bytes of those frames, and of the frames that the work made.
     pub(super) bytes: Vec<Vec<Vec<u8>>>,
     /// By port: frames that the work made.
     pub(super) made: Vec<u64>,
-    /// In the order the work began.
+    /// The work on each frame, in the order in which it began.
     pub(super) worked: Vec<Worked>,
-    /// By core.
+    /// The counters of each core.
     pub(super) cores: Vec<Counters>,
     /// By queue: frames that entered.
     pub(super) entered: Vec<u64>,
-    /// By counter that tables name.
+    /// By user-defined counter.
     pub(super) counts: Vec<Count>,
 }
 
-/// What a frame is like.
+/// The headers of a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Look {
     pub(super) eth_src: [u8; 6],
@@ -44,9 +44,9 @@ pub(super) struct Look {
     pub(super) vlan: u16,
     /// TTL or hop limit.
     pub(super) ttl: Option<u8>,
-    /// Its flow: of the outer header of a tunnel.
+    /// Its flow, which is that of the outer header of a tunnel.
     pub(super) flow: FlowKey,
-    /// Whether its checksums, of all headers that there are, are right.
+    /// Whether the checksums of all its headers are correct.
     right: bool,
 }
 
@@ -77,7 +77,7 @@ impl Look {
         }
     }
 
-    /// As in a `[[send]]`.
+    /// As it is written in a `[[send]]`.
     pub(super) fn eth(&self) -> String {
         let mac = |mac: [u8; 6]| mac.map(|byte| format!("{byte:02x}")).join(":");
         let vlan = if self.vlan == 0 { String::new() } else { format!(" vlan {}", self.vlan) };
@@ -85,7 +85,7 @@ impl Look {
     }
 }
 
-/// One frame's work.
+/// The work on one frame.
 #[derive(Clone, Copy)]
 pub(super) struct Worked {
     pub(super) core: u16,
@@ -96,10 +96,10 @@ pub(super) struct Worked {
     pub(super) done: Nanos,
 }
 
-/// Frames by port and time.
+/// The number of each frame, by port and receive time.
 type Numbers = Arc<HashMap<(u16, Nanos), usize>>;
 
-/// Does the work, and notes which core did it when.
+/// Does the work, and records which core did it and when.
 fn noted(
     core: u16,
     work: Box<dyn Work>,
@@ -122,7 +122,7 @@ fn noted(
 /// Simulates `config` with `seed`.
 ///
 /// # Errors
-/// When it stands still, or a frame is lost, made up or doubled.
+/// When the simulation stands still, or a frame is lost, unexpected or duplicated.
 pub(super) fn watch(
     config: &Config,
     plan: &[Planned],
@@ -137,9 +137,8 @@ pub(super) fn watch(
     for (number, port) in (0..).zip(&ports) {
         parts.tx.insert(number, Box::new(port.clone()));
     }
-    let cores = *config.yard.cores.get_ref();
     let setup = config.resolve().map_err(|error| error.to_string())?;
-    // The agent's calls, without its channel: what it says at the start is all it says.
+    // The agent is called directly, without a channel, so all its messages come at the start.
     let mut agent = config.switch_agent().map_err(|error| error.to_string())?;
     let switch = config.switch_hub(agent.lookups());
     if let Some(switch) = &switch {
@@ -153,7 +152,6 @@ pub(super) fn watch(
     if let Some(switch) = &switch {
         switch.apply(&agent.drain());
     }
-    let hub = yard.control_plane::<Hub>();
     let asked = &config.sim;
     let faults = Faults {
         stall_every: asked.stall_every,
@@ -162,20 +160,7 @@ pub(super) fn watch(
         found_after_ns: 50_000,
     };
     let mut sim = Sim::new(yard, seed, faults);
-    for (at, reload) in reloads {
-        while sim.now < *at {
-            sim.step();
-        }
-        if let (Some(hub), Some(services)) = (&hub, reload.services.clone()) {
-            hub.set(services, sim.now).map_err(|error| error.to_string())?;
-        }
-        let tables = Arc::new(reload.tables.clone());
-        for core in 0..cores {
-            while !sim.yard.mail.offer(core, Message::Reload(Arc::clone(&tables))) {
-                sim.step(); // its mailbox is full: it has to read some first
-            }
-        }
-    }
+    apply_reloads(&mut sim, reloads)?;
     let total = sim.run().map_err(|error| error.to_string())?;
     let counters: Vec<_> = sim.yard.cores.iter().map(flowyard_yard::Core::counters).collect();
     let entered = sim.yard.places.queues.iter().map(|place| place.queue.tail()).collect();
@@ -186,37 +171,8 @@ pub(super) fn watch(
     let pool = sim.yard.pool.share();
     drop(sim);
 
-    let (mut out, mut looks, mut sent, mut bytes) = (0, Vec::new(), Vec::new(), Vec::new());
-    let mut made = vec![0; ports.len()];
-    for ((port, collected), made) in config.ports().zip(&ports).zip(&mut made) {
-        let (mut mine, mut all, name) = (Vec::new(), Vec::new(), port.name.get_ref());
-        let mut left = vec![false; plan.len()];
-        for (one, data) in collected.take().iter() {
-            if one.meta.in_port == MADE {
-                (*made, out) = (*made + 1, out + 1);
-                all.push(data.to_vec());
-                continue;
-            }
-            let Some(&number) = numbers.get(&(one.meta.in_port, one.meta.time)) else {
-                return Err(format!("port {name} sent a frame that nobody gave"));
-            };
-            if std::mem::replace(&mut left[number], true) {
-                let said = plan[number].said;
-                return Err(format!("frame {number} ({said}) was sent twice by port {name}"));
-            }
-            let look = Look::at(data);
-            if !look.right && Look::at(&plan[number].bytes).right {
-                let said = plan[number].said;
-                return Err(format!("port {name} spoiled the checksum of frame {number} ({said})"));
-            }
-            looks.push((number, look));
-            mine.push((number, one.at));
-            all.push(data.to_vec());
-        }
-        out += mine.len() as u64;
-        sent.push(mine);
-        bytes.push(all);
-    }
+    let Sent { frames: sent, looks, bytes, made } = sent_frames(config, plan, &ports, &numbers)?;
+    let out = sent.iter().map(|frames| frames.len() as u64).sum::<u64>() + made.iter().sum::<u64>();
     let (given, copied, dropped) = (plan.len() as u64, total.copies, total.drops.total());
     if given + copied != out + dropped || total.rx_frames != given || pool.held() != 0 {
         return Err(format!(
@@ -227,4 +183,78 @@ pub(super) fn watch(
     }
     let worked = std::mem::take(&mut *notes.lock().unwrap_or_else(PoisonError::into_inner));
     Ok(Seen { sent, looks, bytes, made, worked, cores: counters, entered, counts })
+}
+
+/// Replaces the tables and services at the given times.
+fn apply_reloads(sim: &mut Sim, reloads: &[(Nanos, ReloadPlan)]) -> Result<(), String> {
+    let hub = sim.yard.control_plane::<Hub>();
+    let cores = (0..).zip(&sim.yard.cores).map(|(core, _)| core).collect::<Vec<u16>>();
+    for (at, reload) in reloads {
+        while sim.now < *at {
+            sim.step();
+        }
+        if let (Some(hub), Some(services)) = (&hub, reload.services.clone()) {
+            hub.set(services, sim.now).map_err(|error| error.to_string())?;
+        }
+        let tables = Arc::new(reload.tables.clone());
+        for core in &cores {
+            while !sim.yard.mail.offer(*core, Message::Reload(Arc::clone(&tables))) {
+                sim.step(); // the mailbox is full: the core has to read from it
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The frames sent, in the form of [`Seen`].
+#[derive(Default)]
+struct Sent {
+    frames: Vec<Vec<(usize, Nanos)>>,
+    looks: Vec<(usize, Look)>,
+    bytes: Vec<Vec<Vec<u8>>>,
+    made: Vec<u64>,
+}
+
+/// Collects the frames that the ports sent.
+///
+/// # Errors
+/// When a frame is unknown, sent twice by a port, or has a wrong checksum that was correct.
+fn sent_frames(
+    config: &Config,
+    plan: &[Planned],
+    ports: &[Collect],
+    numbers: &Numbers,
+) -> Result<Sent, String> {
+    let mut sent = Sent::default();
+    for (port, collected) in config.ports().zip(ports) {
+        let (mut mine, mut all, mut made) = (Vec::new(), Vec::new(), 0);
+        let name = port.name.get_ref();
+        let mut left = vec![false; plan.len()];
+        for (one, data) in collected.take().iter() {
+            all.push(data.to_vec());
+            if one.meta.in_port == MADE {
+                made += 1;
+                continue;
+            }
+            let Some(&number) = numbers.get(&(one.meta.in_port, one.meta.time)) else {
+                return Err(format!("port {name} sent an unknown frame"));
+            };
+            let flow = plan[number].said;
+            if std::mem::replace(&mut left[number], true) {
+                return Err(format!("frame {number} ({flow}) was sent twice by port {name}"));
+            }
+            let look = Look::at(data);
+            if !look.right && Look::at(&plan[number].bytes).right {
+                return Err(format!(
+                    "port {name} sent frame {number} ({flow}) with a wrong checksum"
+                ));
+            }
+            sent.looks.push((number, look));
+            mine.push((number, one.at));
+        }
+        sent.frames.push(mine);
+        sent.bytes.push(all);
+        sent.made.push(made);
+    }
+    Ok(sent)
 }

@@ -22,7 +22,7 @@ count = 3
 sent = { west = 3 }
 "#;
 
-/// What `GOOD` with `from` replaced says when it is read, or run.
+/// The error for `GOOD` with `from` replaced, from parsing or running it.
 fn said(from: &str, to: &str) -> String {
     assert!(GOOD.contains(from), "{from}");
     let text = GOOD.replacen(from, to, 1);
@@ -33,7 +33,7 @@ fn said(from: &str, to: &str) -> String {
 }
 
 #[test]
-fn what_differs_is_said_with_its_place() {
+fn a_difference_is_reported_with_its_place() {
     assert_eq!(said("count", "count"), "");
     assert_eq!(
         said("west = 3", "west = 4"),
@@ -63,7 +63,7 @@ fn what_differs_is_said_with_its_place() {
 }
 
 #[test]
-fn what_is_wrong_is_said() {
+fn a_mistake_is_reported_with_the_fix() {
     for (from, to, what) in [
         (
             "port = \"west\"",
@@ -71,12 +71,12 @@ fn what_is_wrong_is_said() {
             "s.toml:15:8: there is no port 'wets'; the ports are west",
         ),
         ("udp 10", "upd 10", "'upd' is not a protocol; write a flow as"),
-        ("count = 3", "count = 0", "'count' is from 1"),
+        ("count = 3", "count = 0", "'count' is out of range"),
         ("count = 3", "length = 70000", "the frame has too many bytes"),
         ("count = 3", "count = 90000\nlength = 60000", "more than 64 MiB"),
-        ("count = 3", "every = \"10\"", "'10' is no time: write 500ns"),
+        ("count = 3", "every = \"10\"", "'10' is not a time: write 500ns"),
         ("count = 3", "at = \"1s\"", "comes after 5ms; send faster"),
-        ("count = 3", "flags = \"sin\"", "'sin' is no TCP flag"),
+        ("count = 3", "flags = \"sin\"", "'sin' is not a TCP flag"),
         ("count = 3", "flows = 0", "source port one higher"),
         ("count = 3", "cuont = 3", "did you mean 'count'?"),
         ("[expect]", "[[reload]]\nat = \"1us\"\n[expect]", "this reload changes nothing"),
@@ -84,11 +84,19 @@ fn what_is_wrong_is_said() {
         ("[expect]", "[[reload]]\nat = \"1us\"\nspread = [\"x\"]\n[expect]", "no queue 'x'"),
         ("west = 3", "wset = 3", "there is no port 'wset'"),
         ("west = 3", "west = -3", "a count is not negative"),
-        ("sent =", "drops = { tabel = 1 }\nsent =", "no drop reason is 'tabel'; choose one of"),
+        (
+            "sent =",
+            "drops = { tabel = 1 }\nsent =",
+            "there is no drop reason 'tabel'; choose one of",
+        ),
         ("sent =", "queue = { p = 1 }\nsent =", "there is no queue 'p'"),
-        ("sent =", "core = [{}, {}]\nsent =", "2 cores are expected, and there are 1"),
+        ("sent =", "core = [{}, {}]\nsent =", "[expect] lists 2 cores, but there are 1"),
         ("sent =", "pinned = true\nsent =", "without a cost"),
-        ("sent =", "together = [[\"udp 1.1.1.1:1 > 1.1.1.1:2\"]]\nsent =", "nobody sends"),
+        (
+            "sent =",
+            "together = [[\"udp 1.1.1.1:1 > 1.1.1.1:2\"]]\nsent =",
+            "no [[send]] has the flow",
+        ),
         ("[expect]\nsent = { west = 3 }", "", "expects nothing"),
         ("kind = \"mem\"", "kind = \"mem\"\nin = \"x.pcap\"", "receives a capture already"),
     ] {

@@ -1,5 +1,6 @@
-//! Golden scenarios: every file of `scenarios/` is a test, and so is the example in
-//! `docs/scenarios.md`, with the message it shows. Each is run, and run again with every change that must make it fail.
+//! Golden scenarios: every file in `scenarios/` is a test, and so are the example in
+//! `docs/scenarios.md` and the message that the page shows. Each scenario is run, and run again with
+//! every change with which it must fail.
 //!
 //! `cargo test -p flowyard-scenario --test scenarios -- NAME` runs those whose name contains NAME.
 
@@ -8,10 +9,10 @@ use std::path::{Path, PathBuf};
 use flowyard_scenario::Scenario;
 use libtest_mimic::{Arguments, Trial};
 
-/// Fewer files are a sign that they were not found.
+/// The smallest number of files: with fewer, the folder was not found or is incomplete.
 const LEAST: usize = 30;
 
-/// What to call to see one failure again.
+/// The command that repeats one test.
 const AGAIN: &str = "cargo test -p flowyard-scenario --test scenarios --";
 
 fn main() {
@@ -54,7 +55,7 @@ fn main() {
     libtest_mimic::run(&Arguments::from_args(), trials).exit();
 }
 
-/// The test itself, and that it can fail.
+/// Adds two tests: the scenario itself, and that it can fail.
 fn two(
     trials: &mut Vec<Trial>,
     name: &str,

@@ -1,19 +1,20 @@
 //! Bridge: an L2 learning switch (IEEE 802.1Q, 8.6 to 8.8; the filtering of 802.1D).
 //!
 //! ```text
-//!  source, VLAN ──> this port         learn, and tell the other cores
+//!  source, VLAN ──> this port         learn, and notify the other cores
 //!  destination, VLAN ──> known: that port, but never back      group or unknown: all other ports
 //! ```
 //!
-//! Each core has a table of its own. The two directions of a flow may be worked on by two cores,
-//! and neither would ever learn from the other's frames. Therefore a core that learns a station, or
-//! sees it move, sends it to all others, and repeats that from time to time, so that the entry does
-//! not age there. Each core has bounded mailboxes that it reads before the next batch. A full mailbox
-//! drops the message; a later frame of the station sends it again.
+//! Each core has a table of its own. Two cores may work on the two directions of a flow, and then
+//! neither would see the other direction's source address. Therefore a core that learns a station,
+//! or sees it move, sends this to all other cores. It repeats the message from time to time, so
+//! that the entry does not age there. Each core has bounded mailboxes, which it reads before the
+//! next batch. If a mailbox is full, the message is dropped, and a later frame of the station
+//! causes another one.
 //!
-//! Invariants: a frame never leaves by the port it came in by; of two messages about a station, the
-//! later one counts on every core; nothing is allocated or locked after start.
-//! Thread-safety: a core's own, but for the mailboxes.
+//! Invariants: a frame never leaves by the port at which it came in. Of two messages about a
+//! station, the later one is used on every core. Nothing is allocated or locked after start.
+//! Thread-safety: everything but the mailboxes belongs to one core.
 
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 
@@ -27,9 +28,9 @@ use flowyard_yard::DropReason;
 use flowyard_yard::port::refuse;
 use flowyard_yard::work::{Work, todo};
 
-/// Bytes of an Ethernet header.
+/// The length of an Ethernet header.
 const HEADER: usize = 14;
-/// News that a mailbox holds.
+/// The capacity of a mailbox.
 const MAILBOX: usize = 1024;
 /// The longest time after which a station is announced again.
 const AGAIN: Nanos = 1_000_000_000;
@@ -37,12 +38,12 @@ const AGAIN: Nanos = 1_000_000_000;
 /// A bridge, as one core sees it.
 pub struct Bridge {
     table: L2,
-    /// Ports of the bridge: 0 to this - 1.
+    /// The number of ports. They are numbered from 0.
     ports: u16,
     news: Option<News>,
 }
 
-/// A station was seen.
+/// A message that a station was seen.
 #[derive(Clone, Copy)]
 struct Seen {
     mac: [u8; 6],
@@ -51,28 +52,29 @@ struct Seen {
     at: Nanos,
 }
 
-/// What a core has to do with the others.
+/// The state that a core needs to exchange messages with the others.
 struct News {
     inbox: Receiver<Seen>,
     others: Vec<SyncSender<Seen>>,
-    /// When a station is to be announced again, by a hash of its address: the address and the time.
-    /// Two that share a place are announced more often.
+    /// For each hash of an address: the address, and the time at which its station is to be
+    /// announced again. Stations with equal hashes are announced more often.
     due: Box<[(u64, Nanos)]>,
     again: Nanos,
 }
 
-/// For each port: all the others.
+/// For each port: all other ports.
 pub fn floods(ports: u16) -> Vec<Vec<u16>> {
     let others = |port: u16| (0..ports).filter(|&other| other != port).collect();
     (0..ports).map(others).collect()
 }
 
 impl Bridge {
-    /// A bridge of `ports` ports for some cores: one for each of `working`, which says whether the
-    /// core is given frames at all. Each knows about `stations` stations and forgets those that
-    /// were silent for `age`. `seed` decides where they stand in the tables.
+    /// A bridge with `ports` ports, one for each core. `working` has an element for each core:
+    /// whether the core is given frames at all. Each core knows about `stations` stations, and
+    /// forgets those that were silent for `age`. `seed` determines the hash functions of the
+    /// tables.
     ///
-    /// Frames that go to all ports but `n` get `To::Ports(n)`.
+    /// A frame that is to leave by all ports but `n` gets `To::Ports(n)`.
     #[must_use]
     pub fn group(
         working: &[bool],
@@ -110,7 +112,7 @@ impl Bridge {
         Self { table: L2::new(stations, age, seed), ports, news }
     }
 
-    /// Learns where the frame of this key came from.
+    /// Learns the source address of the frame with this key.
     #[inline]
     fn learn(&mut self, key: &FlowKey, now: Nanos) {
         let &FlowKey { eth_src: mac, vlan_tci, in_port: port, .. } = key;
@@ -128,7 +130,8 @@ impl Bridge {
 }
 
 impl News {
-    /// Tells the others, if it is news to them or they were not told for long.
+    /// Sends a message to the other cores, if the station is new there or was not announced for
+    /// some time.
     #[inline]
     fn tell(&mut self, seen: Seen, fresh: bool) {
         let [a, b, c, d, e, f] = seen.mac;
@@ -141,7 +144,8 @@ impl News {
             return;
         }
         let full = |to: &SyncSender<Seen>| matches!(to.try_send(seen), Err(TrySendError::Full(_)));
-        // Not `any`: the news is sent to all. A mailbox that is full now will have capacity soon.
+        // Not `any`: the message is sent to all. A mailbox that is full now will have capacity
+        // soon.
         let lost = self.others.iter().filter(|to| full(to)).count();
         let wait = if lost == 0 { self.again } else { self.again / 1024 };
         *due = (key, seen.at.saturating_add(wait));
@@ -152,7 +156,8 @@ impl Work for Bridge {
     fn work(&mut self, batch: &mut Batch, pool: &Pool, now: Nanos) -> Nanos {
         self.table.advance(now);
         if let Some(news) = &self.news {
-            // No more than was there at first: others may tell as fast as this reads.
+            // Reads only the messages that were there at first, because other cores may write as
+            // fast as this one reads.
             for Seen { mac, vlan, port, at } in news.inbox.try_iter().take(MAILBOX) {
                 self.table.hear(&mac, vlan, port, at);
             }
@@ -188,7 +193,7 @@ impl Work for Bridge {
 }
 
 /// Whether this is one of the addresses 01:80:C2:00:00:00 to :0F, which no bridge forwards: they
-/// are for the station at the other end of the link (IEEE 802.1Q, table 8-1).
+/// address the station at the other end of the link (IEEE 802.1Q, table 8-1).
 const fn is_reserved(mac: &[u8; 6]) -> bool {
     matches!(mac, [0x01, 0x80, 0xc2, 0, 0, 0..=0x0f])
 }

@@ -1,12 +1,12 @@
-//! Burn: keeps a core busy for a set time with each frame, besides other work. For experiments.
+//! Burn: work that also keeps a core busy for a configured time with each frame. For experiments.
 
 use flowyard_frame::Nanos;
 use flowyard_yard::Clock;
 use flowyard_yard::work::{Around, Work, todo};
 
-/// Spends `cost_ns` nanoseconds on each frame that `then` works on: by spinning until `clock` has
-/// advanced by that much or, without a clock, by reporting the batch as done later. Nothing is
-/// answered in front of the queues, so that every frame takes its time.
+/// Spends `cost_ns` nanoseconds on each frame that `then` works on. With a clock it spins until the
+/// clock has advanced by this time; without one it reports the batch as completed later. No frame
+/// is answered before the queues, so that every frame takes its time.
 #[must_use]
 pub fn burn(cost_ns: Nanos, clock: Option<Clock>, then: Box<dyn Work>) -> Box<dyn Work> {
     let burn = Around::new(then, move |work, batch, pool, now| {

@@ -1,4 +1,4 @@
-//! Forward: out of one port what came in by another, as a fixed map says.
+//! Forward: a fixed map from the port at which a frame came in to the port by which it leaves.
 
 use flowyard_frame::{Batch, Nanos, To};
 
@@ -9,12 +9,12 @@ use flowyard_yard::work::{Work, todo};
 /// A static port map.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Forward {
-    /// By port a frame came in by.
+    /// The port by which frames leave, by the port at which they came in.
     out: Box<[To]>,
 }
 
 impl Forward {
-    /// What came in by port `i` leaves by port `map[i]`; what came in by a port beyond the map is
+    /// Frames that came in at port `i` leave by port `map[i]`. Frames from ports beyond the map are
     /// dropped.
     #[must_use]
     pub fn new(map: &[u16]) -> Self {
@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_map_decides_and_the_rest_is_dropped() {
+    fn frames_leave_by_the_mapped_port_and_others_are_dropped() {
         let mut batch = Batch::default();
         for in_port in 0..3 {
             let key = FlowKey { in_port, ..FlowKey::ZERO };

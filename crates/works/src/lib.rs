@@ -1,4 +1,4 @@
-//! Works: what an engine can do with frames.
+//! Works: what an engine does with frames.
 //!
 //! | work | decides by | sends to |
 //! |---|---|---|
@@ -10,7 +10,8 @@
 //! [`neighbour`] resolves the MAC addresses of next hops by ARP and neighbour discovery; the load
 //! balancer uses it. The load balancer and the OpenFlow switch are crates of their own.
 //!
-//! Thread-safety: each core has a work of its own; what works share is described with each.
+//! Thread-safety: each core has a work of its own. Each work describes the state that its cores
+//! share.
 #![forbid(unsafe_code)]
 
 mod bridge;

@@ -1,17 +1,17 @@
-//! Neighbours: which MAC address a next hop has (ARP, RFC 826; neighbour discovery, RFC 4861).
+//! Neighbours: the MAC addresses of next hops (ARP, RFC 826; neighbour discovery, RFC 4861).
 //!
 //! ```text
-//!  unknown ──asked, 1/s──> known ──30 s──> old: asked directly, still used ──3 times no word──> unknown
-//!             anything that it says of itself makes it known for as long again
+//!  unknown ──requested, 1/s──> known ──30 s──> old: requested by unicast, still used ──3 times no answer──> unknown
+//!             any message of the neighbour about itself makes it known for the full time again
 //! ```
 //!
-//! A table has the next hops that somebody needs, and no others: what strangers say fills nothing. They
-//! are asked for before the first frame needs them. Who forwards reads one word of an entry, without a
-//! lock; the first core that gets the lock sends the requests that are due.
+//! A table has only the next hops that a caller needs, so messages of unknown stations cannot fill
+//! it. A next hop is requested before the first frame needs it. A core that forwards reads one word
+//! of an entry, without a lock. The first core that gets the lock sends the requests that are due.
 //!
-//! Invariants: an entry is one of a port and an address as long as somebody has it; times never
-//! need a clock that goes back. Nothing is allocated but by [`Neighbours::entry`].
-//! Thread-safety: any thread. The lock is for control messages and questions, never for a frame that
+//! Invariants: there is one entry for each port and address while any caller has it. Times do not
+//! depend on a clock that goes back. Only [`Neighbours::entry`] allocates.
+//! Thread-safety: any thread. The lock is for control messages and requests, never for a frame that
 //! is forwarded.
 
 use std::collections::BTreeMap;
@@ -25,13 +25,14 @@ pub mod message;
 
 use message::{Mac, QUESTION};
 
-/// From one question about a neighbour to the next (RFC 1122 section 2.3.2.1, RFC 4861 section 10).
+/// The interval between requests for a neighbour (RFC 1122 section 2.3.2.1, RFC 4861 section 10).
 const AGAIN: Nanos = 1_000_000_000;
-/// How often what is due is looked for.
+/// The interval at which due requests are looked for.
 const LOOK: Nanos = 100_000_000;
-/// Questions without an answer after which a known one is forgotten (RFC 4861 section 10).
+/// The number of unanswered requests after which a known neighbour is forgotten (RFC 4861 section
+/// 10).
 const TRIES: u32 = 3;
-/// In the word of an entry: its MAC address is known.
+/// The bit in the word of an entry that means that its MAC address is known.
 const KNOWN: u64 = 1 << 48;
 
 /// A next hop.
@@ -41,16 +42,16 @@ pub struct Neighbour {
     addr: IpAddr,
     /// Its MAC address, if it is [`KNOWN`].
     word: AtomicU64,
-    /// Until when it need not be asked.
+    /// The time until which no request is needed.
     fresh: AtomicU64,
-    /// When it may be asked again.
+    /// The earliest time of the next request.
     again: AtomicU64,
-    /// Questions since its last word.
+    /// The number of requests since its last message.
     tries: AtomicU32,
 }
 
 impl Neighbour {
-    /// Its MAC address, if that is known.
+    /// Its MAC address, if known.
     #[inline]
     pub fn mac(&self) -> Option<Mac> {
         let word = self.word.load(Relaxed);
@@ -58,8 +59,8 @@ impl Neighbour {
         (word & KNOWN != 0).then_some(mac)
     }
 
-    /// It said its MAC address. One that is no `override` does not replace another (RFC 4861
-    /// section 7.2.5).
+    /// Records the MAC address of a message. One without the flag `override` does not replace a
+    /// known address (RFC 4861 section 7.2.5).
     fn says(&self, mac: Mac, replaces: bool, until: Nanos) {
         let [a, b, c, d, e, f] = mac;
         let word = u64::from_be_bytes([0, 0, a, b, c, d, e, f]) | KNOWN;
@@ -72,7 +73,7 @@ impl Neighbour {
         self.word.store(word, Relaxed);
     }
 
-    /// Whether it is to be asked now; and if so, notes that it was.
+    /// Whether a request is due now; if so, records that it is sent.
     fn is_due(&self, now: Nanos) -> bool {
         let known = self.word.load(Relaxed) & KNOWN != 0;
         if known && now < self.fresh.load(Relaxed) || now < self.again.load(Relaxed) {
@@ -86,19 +87,19 @@ impl Neighbour {
     }
 }
 
-/// What the yard is called at a port.
+/// The addresses of the yard at a port.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Place {
     /// The port's MAC address.
     pub mac: [u8; 6],
-    /// Its own IP addresses; at least one if neighbours are asked for there.
+    /// The IP addresses of the port; at least one if neighbours are requested there.
     pub addrs: Vec<IpAddr>,
-    /// Whether others than its own addresses are answered for there: VIPs, local addresses.
+    /// Whether requests for other addresses are answered there: VIPs and local addresses.
     pub answers: bool,
 }
 
 impl Place {
-    /// The address that questions for `addr` come from. For IPv6 there always is one (RFC 4291 section
+    /// The source address of requests for `addr`. For IPv6 there always is one (RFC 4291 section
     /// 2.5.6).
     fn source(&self, addr: IpAddr) -> Option<IpAddr> {
         let mine = self.addrs.iter().copied().find(|mine| mine.is_ipv6() == addr.is_ipv6());
@@ -111,47 +112,48 @@ impl Place {
         Ipv6Addr::new(0xfe80, 0, 0, 0, w, x, y, z).into()
     }
 
-    /// Its own address of a family, to be named as where a message comes from.
+    /// An address of the port of the given family, as a source of messages.
     pub fn own(&self, v6: bool) -> Option<IpAddr> {
         self.addrs.iter().copied().find(|addr| addr.is_ipv6() == v6)
     }
 
-    /// Whether `addr` is its own.
+    /// Whether `addr` is an address of the port.
     pub fn is(&self, addr: IpAddr) -> bool {
         self.addrs.contains(&addr) || !self.addrs.is_empty() && addr == self.link_local()
     }
 }
 
-/// All next hops that somebody has.
+/// All next hops that callers have.
 #[derive(Debug)]
 pub struct Neighbours {
     /// By port.
     places: Vec<Place>,
-    /// For how long one is believed.
+    /// The time for which a MAC address is used before it is requested again.
     fresh: Nanos,
     list: Mutex<BTreeMap<(u16, IpAddr), Weak<Neighbour>>>,
-    /// When what is due is looked for.
+    /// The next time at which due requests are looked for.
     look: AtomicU64,
 }
 
 impl Neighbours {
-    /// Neighbours at these ports; a hardware address is believed for `fresh` nanoseconds.
+    /// Neighbours at these ports. A MAC address is used for `fresh` nanoseconds before it is
+    /// requested again.
     #[must_use]
     pub fn new(places: Vec<Place>, fresh: Nanos) -> Self {
         Self { places, fresh, list: Mutex::default(), look: AtomicU64::new(0) }
     }
 
-    /// What the yard is called at `port`.
+    /// The addresses of the yard at `port`.
     pub fn place(&self, port: u16) -> Option<&Place> {
         self.places.get(usize::from(port))
     }
 
-    /// What it is called, by port.
+    /// The addresses of the yard, by port.
     pub fn places(&self) -> &[Place] {
         &self.places
     }
 
-    /// Whether there is anything to ask or to answer at all.
+    /// Whether there are neighbours to request, or requests to answer.
     pub fn speaks(&self) -> bool {
         self.places.iter().any(|place| place.answers || !place.addrs.is_empty())
     }
@@ -176,10 +178,11 @@ impl Neighbours {
         fresh
     }
 
-    /// A station at `port` says that `addr` is at `mac`. Whether anybody wants to know.
+    /// Handles a message from `port` that `addr` has the address `mac`. Returns whether the entry
+    /// is in use.
     pub fn heard(&self, port: u16, (addr, mac): (IpAddr, Mac), replaces: bool, now: Nanos) -> bool {
         if mac[0] & 1 != 0 || mac == [0; 6] {
-            return false; // a group is no station (RFC 1812 section 3.3.2)
+            return false; // a group address is not a station (RFC 1812 section 3.3.2)
         }
         let list = self.list.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(one) = list.get(&(port, addr)).and_then(Weak::upgrade) else { return false };
@@ -187,8 +190,8 @@ impl Neighbours {
         true
     }
 
-    /// Asks for what is due: `send` gets a port and a frame, and says whether it could leave.
-    /// Returns how many questions left.
+    /// Sends the requests that are due: `send` gets a port and a frame, and returns whether the
+    /// frame could be sent. Returns the number of requests that were sent.
     pub fn ask(&self, now: Nanos, send: &mut dyn FnMut(u16, &[u8]) -> bool) -> u32 {
         let look = self.look.load(Relaxed);
         if now < look {
@@ -196,7 +199,7 @@ impl Neighbours {
         }
         let next = now.saturating_add(LOOK);
         if self.look.compare_exchange(look, next, Relaxed, Relaxed).is_err() {
-            return 0; // another core does it
+            return 0; // another core sends them
         }
         let list = self.list.lock().unwrap_or_else(PoisonError::into_inner);
         let mut asked = 0;

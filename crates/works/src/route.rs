@@ -1,4 +1,4 @@
-//! Router: IPv4 and IPv6 by the longest prefix that has the destination (RFC 1812, RFC 8200).
+//! Router: IPv4 and IPv6 by the longest prefix that contains the destination (RFC 1812, RFC 8200).
 //!
 //! ```text
 //!  [dst src | tags | type | IP header: checked (RFC 1812, 5.2.2), TTL > 1 | ...]
@@ -6,13 +6,15 @@
 //!   next hop, port's own                                destination ──> longest prefix: port, next hop
 //! ```
 //!
-//! What cannot go on is dropped under its own reason. No ICMP errors are sent, options and
-//! extension headers are not acted upon, VLAN tags stay as they are, and addresses are not judged
-//! (a route to 127.0.0.0/8 is a route). Fragments are routed like whole packets; none are made.
+//! A packet that cannot be forwarded is dropped with a reason of its own. No ICMP errors are sent,
+//! options and extension headers are ignored, and VLAN tags are kept. Destination addresses are not
+//! restricted: a route to 127.0.0.0/8 is possible. Fragments are routed like whole packets, and no
+//! packet is fragmented.
 //!
-//! Invariants: the header of a frame that leaves is as right as it was when it came: its checksum
-//! is that of a new sum. Total on any bytes; nothing is allocated after start.
-//! Thread-safety: a core's own.
+//! Invariants: the header of a frame that leaves is correct if it was when the frame came in, and
+//! the updated checksum equals a full computation. All input bytes are handled, and nothing is
+//! allocated after start.
+//! Thread-safety: a router belongs to one core.
 
 use std::net::IpAddr;
 
@@ -27,39 +29,39 @@ use flowyard_yard::DropReason;
 use flowyard_yard::port::refuse;
 use flowyard_yard::work::{Work, todo};
 
-/// Bytes of the two addresses in front of an Ethernet frame.
+/// The length of the two addresses at the start of an Ethernet frame.
 const ADDRESSES: usize = 12;
 
-/// Where a route leads.
+/// The next hop of a route.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Hop {
     /// The port.
     pub port: u16,
-    /// The source MAC address that frames get: the port's.
+    /// The source MAC address of its frames: that of the port.
     pub src: [u8; 6],
-    /// The destination MAC address that they get: the next hop's.
+    /// The destination MAC address of its frames: that of the next hop.
     pub dst: [u8; 6],
 }
 
 /// A router.
 #[derive(Clone, Debug)]
 pub struct Router {
-    /// Its actions have the index of a hop as mark.
+    /// The table. The mark of an action is the index of a hop.
     routes: Lpm,
     hops: Vec<Hop>,
 }
 
 impl Router {
-    /// A router for `routes` prefixes.
+    /// A router with space for `routes` prefixes.
     #[must_use]
     pub fn new(routes: usize) -> Self {
         Self { routes: Lpm::new(routes), hops: Vec::with_capacity(routes) }
     }
 
-    /// Adds a route, or replaces that of an equal prefix.
+    /// Adds a route, or replaces the one with an equal prefix.
     ///
     /// # Errors
-    /// When there is no room.
+    /// When the table is full.
     pub fn put(&mut self, prefix: &IpNet, hop: Hop) -> Result<(), Reason> {
         let known = self.hops.iter().position(|other| *other == hop);
         let mark = known.unwrap_or(self.hops.len()) as u32;
@@ -70,8 +72,9 @@ impl Router {
         Ok(())
     }
 
-    /// What the routes say of the packet itself, if `key` has another destination: keys and bytes
-    /// may differ behind more tags than a key is made through. Otherwise the batch lookup stands.
+    /// Looks up the packet's own destination if `key` has another one, and otherwise keeps the
+    /// result of the batch lookup. The two can differ if the frame has more tags than a key is made
+    /// through.
     #[inline]
     fn look_again(&self, key: &FlowKey, packet: &[u8]) -> Option<Option<Action>> {
         let dst = destination(packet)?;
@@ -125,8 +128,8 @@ impl Work for Router {
     }
 }
 
-/// Where the IP packet starts in the Ethernet frame `bytes`, of `wire_len` bytes on the wire, if
-/// it is one that may go on.
+/// The offset of the IP packet in the Ethernet frame `bytes`, which has `wire_len` bytes on the
+/// wire, if it may be forwarded.
 fn check(bytes: &[u8], wire_len: usize) -> Result<usize, DropReason> {
     let malformed = DropReason::Malformed;
     let mut at = ADDRESSES;
@@ -138,7 +141,7 @@ fn check(bytes: &[u8], wire_len: usize) -> Result<usize, DropReason> {
     };
     let l3 = at + 2;
     let packet = bytes.get(l3..).unwrap_or_default();
-    let room = wire_len.max(bytes.len()) - l3; // a capture may hold less than was there
+    let room = wire_len.max(bytes.len()) - l3; // a capture may hold only the start of a frame
     let ttl = match eth_type {
         0x0800 => ipv4(packet, room),
         0x86dd => ipv6(packet, room),
@@ -146,12 +149,12 @@ fn check(bytes: &[u8], wire_len: usize) -> Result<usize, DropReason> {
     };
     let ttl = ttl.ok_or(malformed)?;
     if bytes[0] & 1 != 0 {
-        return Err(DropReason::Filtered); // to a group: not for a router to forward (RFC 1812, 5.3.4)
+        return Err(DropReason::Filtered); // a group address, which a router does not forward (RFC 1812, 5.3.4)
     }
     if ttl < 2 { Err(DropReason::TtlExpired) } else { Ok(l3) }
 }
 
-/// The TTL of a right IPv4 header: the checks of RFC 1812, section 5.2.2.
+/// The TTL of a correct IPv4 header: the checks of RFC 1812, section 5.2.2.
 #[inline]
 fn ipv4(packet: &[u8], room: usize) -> Option<u8> {
     let first = *packet.first()?;
@@ -163,7 +166,7 @@ fn ipv4(packet: &[u8], room: usize) -> Option<u8> {
     right.then(|| header[8])
 }
 
-/// The hop limit of a right IPv6 header (RFC 8200, section 3).
+/// The hop limit of a correct IPv6 header (RFC 8200, section 3).
 #[inline]
 fn ipv6(packet: &[u8], room: usize) -> Option<u8> {
     let header = packet.first_chunk::<40>()?;
@@ -171,7 +174,7 @@ fn ipv6(packet: &[u8], room: usize) -> Option<u8> {
     (header[0] >> 4 == 6 && 40 + payload <= room).then_some(header[7])
 }
 
-/// The destination of a packet that was checked.
+/// The destination of a packet that has been checked.
 #[inline]
 fn destination(packet: &[u8]) -> Option<IpAddr> {
     match packet.first()? >> 4 {
@@ -180,7 +183,7 @@ fn destination(packet: &[u8]) -> Option<IpAddr> {
     }
 }
 
-/// Takes one from the TTL, or hop limit, of a packet that was checked.
+/// Decrements the TTL, or hop limit, of a packet that has been checked.
 #[inline]
 fn one_hop(packet: &mut [u8]) {
     let Some((header, _)) = packet.split_first_chunk_mut::<20>() else { return };

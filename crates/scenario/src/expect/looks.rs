@@ -1,4 +1,4 @@
-//! `[[expect.frame]]`: what the frames look like that a port sent.
+//! `[[expect.frame]]`: the contents of the frames that a port sent.
 
 use std::fmt::Debug;
 
@@ -11,7 +11,7 @@ use crate::seen::Seen;
 use flowyard_config::send_words::{self as words, ExpectConfig, FrameExpect};
 use flowyard_config::{Config, ConfigError, hex};
 
-/// What differs; of each field the first frame that does.
+/// Compares the frames of a port. Only the first frame with a difference is reported.
 pub(super) fn compare(config: &Config, expect: &FrameExpect, seen: &Seen, all: &mut Differs) {
     let name = expect.port.get_ref();
     let sent = config.port_number(name).and_then(|port| seen.bytes.get(usize::from(port)));
@@ -45,7 +45,7 @@ pub(super) fn compare(config: &Config, expect: &FrameExpect, seen: &Seen, all: &
             all.add(Some(expect.port.span()), what("a checksum is wrong"));
         }
         if all.list.len() > before {
-            return; // one tells enough
+            return; // one frame is enough
         }
     }
 }
@@ -64,7 +64,7 @@ fn differs<T: PartialEq + Debug>(
     }
 }
 
-/// Finds what is wrong first.
+/// Returns the first mistake.
 pub(super) fn check(config: &Config, expect: &ExpectConfig) -> Result<(), ConfigError> {
     for frame in &expect.frame {
         flowyard_config::names::port_name(config, frame.port.get_ref(), frame.port.span())?;
@@ -72,13 +72,13 @@ pub(super) fn check(config: &Config, expect: &ExpectConfig) -> Result<(), Config
             && words::key(flow.get_ref()).is_err()
         {
             let fix = "write it as in a [[send]]";
-            return Err(config.error(flow.span(), "this is no flow", fix));
+            return Err(config.error(flow.span(), "this is not a flow", fix));
         }
         if let Some(bytes) = &frame.bytes
             && hex(bytes.get_ref()).is_none()
         {
             let fix = "write two hexadecimal digits a byte";
-            return Err(config.error(bytes.span(), "these are no bytes", fix));
+            return Err(config.error(bytes.span(), "these are not bytes", fix));
         }
     }
     Ok(())

@@ -10,10 +10,10 @@ fn mac(n: u8) -> [u8; 6] {
     [2, 0, 0, 0, 0, n]
 }
 
-/// A frame on its way: source, destination, VLAN, the port it comes in by.
+/// A frame: source, destination, VLAN, and the port at which it comes in.
 type Given = ([u8; 6], [u8; 6], u16, u16);
 
-/// Where `bridge` sends these frames, as one batch.
+/// The destinations that `bridge` gives to these frames, as one batch.
 fn send(bridge: &mut Bridge, given: &[Given], now: Nanos) -> Vec<Result<To, u16>> {
     let mut pool = Pool::new(64, 128);
     let mut batch = Batch::default();
@@ -36,7 +36,7 @@ fn one(bridge: &mut Bridge, src: u8, dst: u8, port: u16, now: Nanos) -> Result<T
 }
 
 #[test]
-fn it_learns_floods_filters_and_forgets() {
+fn the_bridge_learns_floods_filters_and_forgets() {
     let mut bridge = Bridge::new(3, 64, AGE, 1);
     assert_eq!(one(&mut bridge, 1, 2, 0, 0), Ok(To::Ports(0)), "unknown: to all others");
     assert_eq!(one(&mut bridge, 2, 1, 1, 0), Ok(To::Port(0)));
@@ -52,7 +52,7 @@ fn it_learns_floods_filters_and_forgets() {
     let said = send(&mut bridge, &given, later);
     let filtered = Err(DropReason::Filtered.code());
     assert_eq!(said, [Ok(To::Ports(1)), Ok(To::Ports(1)), filtered, Ok(To::Ports(2))]);
-    // A VLAN is a bridge of its own: what is known in one is unknown in another.
+    // Each VLAN has stations of its own: one that is known in one VLAN is unknown in another.
     assert_eq!(send(&mut bridge, &[(b, a, 7, 0)], later), [Ok(To::Ports(0))]);
 }
 
@@ -85,27 +85,27 @@ fn some_frames_are_never_forwarded() {
     assert_eq!(one(&mut single, 1, 2, 0, 0), Err(DropReason::Filtered.code()), "no other port");
 }
 
-/// Each direction of a conversation on a core of its own: both know where to send, and do not
-/// forget while it lasts.
+/// Two cores work on the two directions of a conversation: both know the ports, and neither forgets
+/// them while the conversation lasts.
 #[test]
 fn cores_learn_from_each_other() {
     let [mut a, idle, mut b]: [Bridge; 3] =
         Bridge::group(&[true, false, true], 3, 64, AGE, 1).try_into().ok().unwrap();
-    assert!(idle.news.is_none(), "a core without frames gets no news");
+    assert!(idle.news.is_none(), "a core without frames gets no messages");
     assert_eq!(one(&mut a, 1, 2, 0, 0), Ok(To::Ports(0)));
     assert_eq!(one(&mut b, 2, 1, 1, 10), Ok(To::Port(0)));
     for n in 1..2000 {
         assert_eq!(one(&mut a, 1, 2, 0, n * SECOND), Ok(To::Port(1)), "{n} s");
         assert_eq!(one(&mut b, 2, 1, 1, n * SECOND), Ok(To::Port(0)), "{n} s");
     }
-    // A move is news at once.
+    // A move is announced at once.
     assert_eq!(one(&mut b, 2, 1, 2, 2000 * SECOND), Ok(To::Port(0)));
     assert_eq!(one(&mut a, 1, 2, 0, 2000 * SECOND), Ok(To::Port(2)));
 }
 
-/// Two cores that saw a station at two ports at once agree again after its next frame.
+/// Two cores that saw a station at two ports at the same time agree again after its next frame.
 #[test]
-fn cores_agree_in_the_end() {
+fn cores_agree_after_the_next_frame() {
     let [mut a, mut b]: [Bridge; 2] =
         Bridge::group(&[true, true], 4, 64, AGE, 1).try_into().ok().unwrap();
     let _first = (one(&mut a, 1, 9, 0, SECOND), one(&mut b, 1, 9, 1, SECOND));
@@ -119,9 +119,9 @@ fn cores_agree_in_the_end() {
     }
 }
 
-/// What a full mailbox lost is sent again.
+/// A message that a full mailbox dropped is sent again.
 #[test]
-fn news_that_was_lost_comes_again() {
+fn a_lost_message_is_sent_again() {
     let [mut a, mut b]: [Bridge; 2] =
         Bridge::group(&[true, true], 3, 4096, AGE, 1).try_into().ok().unwrap();
     for n in 0..MAILBOX as u32 + 10 {
@@ -129,7 +129,7 @@ fn news_that_was_lost_comes_again() {
         let src = [2, 0, 0, 1, x, y];
         send(&mut a, &[(src, mac(1), 0, 0)], SECOND);
     }
-    let _last = one(&mut a, 1, 9, 0, SECOND); // nobody hears that
+    let _last = one(&mut a, 1, 9, 0, SECOND); // no other core is notified
     assert_eq!(one(&mut b, 2, 1, 1, SECOND), Ok(To::Ports(1)));
     let _again = one(&mut a, 1, 9, 0, SECOND + SECOND / 100);
     assert_eq!(one(&mut b, 2, 1, 1, 2 * SECOND), Ok(To::Port(0)));

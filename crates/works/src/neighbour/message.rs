@@ -1,12 +1,12 @@
-//! Messages: what neighbours ask and say, in bytes.
+//! The messages of ARP and neighbour discovery, in bytes.
 //!
 //! ```text
-//!  ARP   [eth 0x0806 | 1 0x0800 6 4 | 1 asks, 2 says | sender MAC, IP | target MAC, IP]
-//!  ND    [eth 0x86dd | IPv6, hop limit 255 | 135 asks, 136 says | target | option: MAC]
+//!  ARP   [eth 0x0806 | 1 0x0800 6 4 | 1 request, 2 reply | sender MAC, IP | target MAC, IP]
+//!  ND    [eth 0x86dd | IPv6, hop limit 255 | 135 solicitation, 136 advertisement | target | option: MAC]
 //! ```
 //!
-//! Total on any bytes. What a router could have forwarded (hop limit below 255), or has a wrong
-//! checksum, says nothing (RFC 4861 section 7.1).
+//! All input bytes are handled. A message that a router could have forwarded (hop limit below 255),
+//! or that has a wrong checksum, is ignored (RFC 4861 section 7.1).
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -18,15 +18,15 @@ use flowyard_pool::Pool;
 /// A hardware address.
 pub type Mac = [u8; 6];
 
-/// The longest frame that asks.
+/// The length of the longest request.
 pub const QUESTION: usize = 14 + 40 + 32;
 
-/// What a neighbour said.
+/// A message of a neighbour.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Heard {
     /// A request for an address: ARP request, or neighbour solicitation.
     Asks {
-        /// The address that is looked for.
+        /// The requested address.
         target: IpAddr,
         /// The sender, if the message names it.
         from: Option<(IpAddr, Mac)>,
@@ -40,7 +40,7 @@ pub enum Heard {
     },
 }
 
-/// Where an ARP message or an IPv6 packet starts in `frame`: behind tags.
+/// The offset of an ARP message or an IPv6 packet in `frame`, after its tags.
 fn start(frame: &[u8]) -> Option<(u16, usize)> {
     let mut at = 12;
     loop {
@@ -52,7 +52,8 @@ fn start(frame: &[u8]) -> Option<(u16, usize)> {
     }
 }
 
-/// What the Ethernet `frame` says; `None` if it is no right message of these.
+/// Parses the Ethernet `frame`; `None` if it is not a correct message of ARP or neighbour
+/// discovery.
 pub fn read(frame: &[u8]) -> Option<Heard> {
     match start(frame)? {
         (0x0806, at) => arp(frame.get(at..)?.first_chunk()?),
@@ -67,7 +68,7 @@ fn arp(m: &[u8; 28]) -> Option<Heard> {
     let (sender, target) = (addr(14), addr(24));
     let who = (IpAddr::from(sender), mac(8));
     match m[..8] {
-        // RFC 5227 section 2.1.1: who only wants to know whether an address is free has none.
+        // RFC 5227 section 2.1.1: a probe for a free address has no sender address.
         [0, 1, 8, 0, 6, 4, 0, 1] => Some(Heard::Asks {
             target: target.into(),
             from: (!sender.is_unspecified()).then_some(who),
@@ -93,7 +94,7 @@ fn discovery(packet: &[u8]) -> Option<Heard> {
     if target.is_multicast() {
         return None;
     }
-    // Options: type, length in eights of bytes.
+    // Options: type, length in units of 8 bytes.
     let (mut at, mut mac) = (24, [None; 2]);
     while at < message.len() {
         let option = message.get(at..)?.first_chunk::<8>()?;
@@ -119,7 +120,8 @@ fn discovery(packet: &[u8]) -> Option<Heard> {
     }
 }
 
-/// Makes of `frame`, which asks for `target`, the answer that `mac` has it. `false` if it has no room.
+/// Turns `frame`, a request for `target`, into the reply that `mac` has it. Returns `false` if the
+/// frame is too short.
 pub fn answer(frame: &mut Frame, pool: &Pool, target: IpAddr, mac: Mac) -> bool {
     let Some((_, at)) = start(pool.bytes(frame)) else { return false };
     match target {
@@ -164,7 +166,8 @@ pub fn answer(frame: &mut Frame, pool: &Pool, target: IpAddr, mac: Mac) -> bool 
     }
 }
 
-/// Writes into `frame` who has `target`, asked by `who` of all or, if `known`, of it alone. Returns its length.
+/// Writes a request for `target` by `who` into `frame`: to all stations or, if its address is
+/// `known`, to that one. Returns the length.
 pub fn question(
     frame: &mut [u8; QUESTION],
     (src, mac): (IpAddr, Mac),
@@ -179,7 +182,7 @@ pub fn question(
             frame[22..28].copy_from_slice(&mac);
             frame[28..32].copy_from_slice(&src.octets());
             frame[38..42].copy_from_slice(&target.octets());
-            60 // no shorter frame is on a wire
+            60 // the shortest frame of Ethernet
         }
         (IpAddr::V6(src), IpAddr::V6(target)) => {
             let [.., a, b, c] = target.octets();
@@ -208,8 +211,8 @@ pub fn question(
     }
 }
 
-/// Writes into `frame` that `mac` has `addr`, to all who want to know: an announcement (RFC 5227 section
-/// 2.3), an unsolicited advertisement (RFC 4861 section 7.2.6). Returns its length.
+/// Writes an announcement that `mac` has `addr` into `frame`: an ARP announcement (RFC 5227 section
+/// 2.3), or an unsolicited advertisement (RFC 4861 section 7.2.6). Returns the length.
 pub fn announcement(frame: &mut [u8; QUESTION], addr: IpAddr, mac: Mac) -> usize {
     let IpAddr::V6(v6) = addr else { return question(frame, (addr, mac), addr, None) };
     frame[..6].copy_from_slice(&[0x33, 0x33, 0, 0, 0, 1]);
@@ -220,7 +223,7 @@ pub fn announcement(frame: &mut [u8; QUESTION], addr: IpAddr, mac: Mac) -> usize
     QUESTION
 }
 
-/// An option that names a link-layer address (RFC 4861 section 4.6.1).
+/// The option with a link-layer address (RFC 4861 section 4.6.1).
 const fn option(kind: u8, [a, b, c, d, e, f]: Mac) -> [u8; 8] {
     [kind, 1, a, b, c, d, e, f]
 }

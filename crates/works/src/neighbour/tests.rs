@@ -29,7 +29,7 @@ fn asked(table: &Neighbours, now: Nanos) -> Vec<Vec<u8>> {
     frames
 }
 
-/// The frame that answers `question`, as `mac` makes it.
+/// The reply of `mac` to `question`.
 fn answered(question: &[u8], mac: Mac) -> Vec<u8> {
     let mut pool = Pool::new(8, 2048);
     let mut frame = pool.copy(question, Meta::default()).unwrap();
@@ -39,7 +39,7 @@ fn answered(question: &[u8], mac: Mac) -> Vec<u8> {
 }
 
 #[test]
-fn a_question_is_answered_and_the_answer_is_believed() {
+fn a_request_is_answered_and_the_reply_is_recorded() {
     for addr in ["10.0.1.1", "2001:db8:1::1", "fe80::1"].map(ip) {
         let table = table();
         let one = table.entry(0, addr);
@@ -55,19 +55,19 @@ fn a_question_is_answered_and_the_answer_is_believed() {
         assert_eq!(one.mac(), Some(THEIRS));
         assert!(!table.heard(1, (addr, OURS), true, 5), "it is at another port");
         assert!(!table.heard(0, (addr, [1; 6]), true, 5), "a group is no station");
-        assert!(!table.heard(0, (ip("10.0.1.9"), OURS), true, 5), "nobody wants to know");
-        // Another address, but not for certain: what is known stays.
+        assert!(!table.heard(0, (ip("10.0.1.9"), OURS), true, 5), "no entry has this address");
+        // Without the override flag, another address does not replace the known one.
         assert!(table.heard(0, (addr, [2; 6]), false, 5));
         assert_eq!(one.mac(), Some(THEIRS));
     }
 }
 
 #[test]
-fn known_ones_are_asked_directly_before_they_are_forgotten() {
+fn known_neighbours_are_requested_by_unicast_before_they_are_forgotten() {
     let table = table();
     let one = table.entry(0, ip("10.0.1.1"));
     assert_eq!((asked(&table, 0).len(), asked(&table, 1).len()), (1, 0));
-    assert_eq!(asked(&table, SECOND / 2).len(), 0, "not so often");
+    assert_eq!(asked(&table, SECOND / 2).len(), 0, "the interval is not over");
     assert_eq!(asked(&table, SECOND)[0][..6], [0xff; 6]);
     table.heard(0, (ip("10.0.1.1"), THEIRS), true, SECOND);
     assert_eq!(asked(&table, 30 * SECOND).len(), 0, "it is fresh");
@@ -82,11 +82,11 @@ fn known_ones_are_asked_directly_before_they_are_forgotten() {
     table.heard(0, (ip("10.0.1.1"), THEIRS), true, 65 * SECOND);
     assert_eq!(asked(&table, 94 * SECOND).len(), 0, "it answered");
     drop(one);
-    assert_eq!(asked(&table, 200 * SECOND).len(), 0, "nobody needs it any more");
+    assert_eq!(asked(&table, 200 * SECOND).len(), 0, "no caller has the entry any more");
 }
 
 #[test]
-fn who_wants_an_address_for_itself_is_answered_too() {
+fn a_probe_for_a_free_address_is_answered() {
     // RFC 5227 section 2.1.1, RFC 4862 section 5.4.3: no address of its own yet.
     let mut frame = [0; QUESTION];
     let len = question(&mut frame, (ip("0.0.0.0"), THEIRS), ip("192.0.2.1"), None);
@@ -119,7 +119,7 @@ fn who_wants_an_address_for_itself_is_answered_too() {
 }
 
 #[test]
-fn what_was_forwarded_or_spoiled_says_nothing() {
+fn forwarded_and_damaged_messages_are_ignored() {
     let mut frame = [0; QUESTION];
     question(&mut frame, (ip("2001:db8::2"), THEIRS), ip("2001:db8::1"), None);
     assert!(read(&frame).is_some());

@@ -22,7 +22,7 @@ fn router(prefixes: &[(&str, u16)]) -> Router {
     router
 }
 
-/// Routes these frames; what becomes of each.
+/// Routes these frames, and returns the bytes and the result of each.
 fn route(router: &mut Router, frames: &[Vec<u8>], link: LinkType) -> Vec<(Action, Vec<u8>)> {
     let mut pool = Pool::new(64, 2048);
     let mut batch = Batch::default();
@@ -45,7 +45,7 @@ fn one(router: &mut Router, frame: &[u8]) -> (Action, Vec<u8>) {
 fn dropped(frame: &[u8]) -> u16 {
     let all = [("0.0.0.0/0", 1), ("::/0", 1)];
     let (action, data) = one(&mut router(&all), frame);
-    assert_eq!(data, frame, "what is dropped stays as it is");
+    assert_eq!(data, frame, "a dropped frame is unchanged");
     let To::Drop(reason) = action.to else { panic!("not dropped: {action:?}") };
     reason
 }
@@ -56,7 +56,7 @@ fn build(src: &str, dst: &str) -> Vec<u8> {
 }
 
 #[test]
-fn the_longest_prefix_says_port_and_next_hop() {
+fn the_longest_prefix_determines_port_and_next_hop() {
     let table = [("0.0.0.0/0", 0), ("10.0.0.0/8", 1), ("10.1.0.0/16", 2), ("2001:db8::/32", 3)];
     let mut router = router(&table);
     for (src, dst, port) in [
@@ -79,7 +79,7 @@ fn the_longest_prefix_says_port_and_next_hop() {
 }
 
 #[test]
-fn equal_hops_are_one_and_an_equal_prefix_is_replaced() {
+fn equal_hops_share_an_entry_and_equal_prefixes_replace_each_other() {
     let mut router = router(&[("10.0.0.0/8", 1), ("11.0.0.0/8", 1)]);
     assert_eq!(router.hops.len(), 1);
     let hop = Hop { port: 4, src: OURS, dst: NEXT };
@@ -87,11 +87,11 @@ fn equal_hops_are_one_and_an_equal_prefix_is_replaced() {
     assert_eq!(one(&mut router, &build("1.0.0.1", "10.0.0.1")).0.to, To::Port(4));
     assert_eq!(one(&mut router, &build("1.0.0.1", "11.0.0.1")).0.to, To::Port(1));
     let none = router.put(&IpNet::from_str("12.0.0.0/8").unwrap(), hop);
-    assert!(none.is_err(), "there is room for two");
+    assert!(none.is_err(), "the table has space for two");
 }
 
 #[test]
-fn what_cannot_go_on_has_its_reason() {
+fn a_packet_that_cannot_be_forwarded_is_dropped_with_its_reason() {
     let (v4, v6) = (build("10.0.0.1", "10.0.0.2"), build("2001:db8::1", "2001:db8::2"));
     let with = |frame: &[u8], at: usize, byte: u8| {
         let mut frame = frame.to_vec();
@@ -112,7 +112,7 @@ fn what_cannot_go_on_has_its_reason() {
         (DropReason::TtlExpired, sums(with(&v4, 22, 1))),
         (DropReason::TtlExpired, sums(with(&v4, 22, 0))),
         (DropReason::TtlExpired, with(&v6, 21, 1)),
-        (DropReason::Malformed, with(&v4, 22, 9)), // and its checksum is another's
+        (DropReason::Malformed, with(&v4, 22, 9)), // the checksum does not match, either
         (DropReason::Malformed, sums(with(&v4, 14, 0x55))),
         (DropReason::Malformed, with(&v4, 14, 0x44)),
         (DropReason::Malformed, sums(with(&v4, 16, 1))), // longer than the frame
@@ -132,7 +132,7 @@ fn what_cannot_go_on_has_its_reason() {
 }
 
 #[test]
-fn a_capture_that_is_cut_off_behind_the_header_is_routed() {
+fn a_frame_captured_only_up_to_its_header_is_routed() {
     let frame = build("10.0.0.1", "10.0.0.2");
     let mut pool = Pool::new(4, 2048);
     let meta = Meta { wire_len: frame.len() as u32, ..Meta::default() };
@@ -145,7 +145,7 @@ fn a_capture_that_is_cut_off_behind_the_header_is_routed() {
 }
 
 #[test]
-fn tags_options_and_extension_headers_are_walked_over_and_kept() {
+fn tags_options_and_extension_headers_are_skipped_and_kept() {
     let key = |src: &str, dst: &str| FlowKey {
         eth_dst: OURS,
         ..FlowKey::five_tuple(proto::UDP, src.parse().unwrap(), 1, dst.parse().unwrap(), 2)
@@ -174,7 +174,7 @@ fn tags_options_and_extension_headers_are_walked_over_and_kept() {
 }
 
 proptest! {
-    /// The checksum by RFC 1624 is that of a new sum over the header.
+    /// The checksum updated as in RFC 1624 equals a full computation.
     #[test]
     fn the_checksum_is_that_of_a_new_sum(
         src in any::<[u8; 4]>(),
@@ -194,7 +194,7 @@ proptest! {
         prop_assert_eq!(&data[24..26], &checksum::checksum(&header).to_be_bytes()[..]);
     }
 
-    /// Any bytes, of any link type: no panic, and what goes on has a right header.
+    /// Any bytes of any link type: no panic, and every forwarded packet has a correct header.
     #[test]
     fn any_bytes_have_an_answer(
         mut frame in prop::collection::vec(any::<u8>(), 0..120),
