@@ -1,9 +1,10 @@
-//! The balancer alone: key, hash, connection, rewrite. Nanoseconds a packet by live flows, in the same kind of
-//! measurement as BPF test-run: one batch in the cache, its source addresses changed from round to
-//! round; the loop that does so is measured by itself and taken off. Time is the thread's own on a
-//! processor, so that others on the machine only disturb the caches.
+//! The balancer alone: key, hash, connection, rewrite. The result is nanoseconds per packet by the
+//! number of live flows, measured as in BPF test-run: one batch in the cache, whose source
+//! addresses change from round to round. The loop that changes them is measured by itself and
+//! subtracted. Time is the processor time of the thread, so that other processes only disturb the
+//! caches.
 //!
-//! `cargo bench -p flowyard-yard --bench balance [most flows]`
+//! `cargo bench -p flowyard-config --bench balance [most flows]`
 #![allow(clippy::print_stdout, reason = "a benchmark prints")]
 #![allow(unsafe_code, reason = "the standard library does not know a thread's time")]
 
@@ -68,7 +69,7 @@ fn balancer(hub: &Arc<Hub>, connections: usize, opening_most: usize) -> Balance 
     Balance::group(hub, 1, &settings).remove(0)
 }
 
-/// How long this thread has been running, in nanoseconds.
+/// The processor time of this thread, in nanoseconds.
 fn thread_ns() -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the call writes the time, and nothing else.
@@ -95,7 +96,7 @@ impl Bench {
         Self { pool, batch, frame }
     }
 
-    /// `packets` packets of flows that `next` says; with the work, or all but it.
+    /// Runs `packets` packets of the flows from `next`; with the work, or without it.
     fn run(
         &mut self,
         packets: u32,
@@ -107,7 +108,7 @@ impl Bench {
             for lane in self.batch.lanes() {
                 let frame = &mut self.batch.frames[lane];
                 if frame.len() != self.frame.len() {
-                    self.pool.truncate(frame, self.frame.len()); // it was in a tunnel
+                    self.pool.truncate(frame, self.frame.len()); // the work added a tunnel header
                 }
                 let bytes = self.pool.bytes_mut(frame);
                 bytes.copy_from_slice(&self.frame);
@@ -127,7 +128,7 @@ impl Bench {
         (thread_ns() - began) as f64 / f64::from(packets)
     }
 
-    /// The best of some, without the loop.
+    /// The best of several runs, without the loop.
     fn best(&mut self, packets: u32, flows: u32, work: &mut Balance) -> f64 {
         let mut state = 1u32;
         let mut next = move || {
@@ -143,13 +144,14 @@ impl Bench {
     }
 }
 
-/// Peers, in ns a packet, by rows as below: Katran in BPF test-run, on the same kind of machine. It parses,
-/// too, and encapsulates. Established TCP, SYN with its cap of new connections lifted, table bypassed.
+/// Other balancers, in ns per packet, for the rows below: Katran in BPF test-run, on the same kind
+/// of machine. It also parses and encapsulates. Established TCP, SYN without Katran's limit of new
+/// connections, table bypassed.
 const FLOWS: [u32; 5] = [1, 1024, 16_384, 131_072, 1 << 20];
 const KATRAN: [[u32; 3]; 5] =
     [[77, 177, 87], [88, 216, 95], [123, 312, 93], [230, 647, 93], [395, 938, 96]];
 
-/// New connections until a table has `flows`, and never less than 1,024: what one costs, with and without
+/// Adds connections until a table has `flows`, at least 1,024: the cost of each, with and without
 /// the loop and the parser.
 fn insert(hub: &Arc<Hub>, flows: u32) -> [f64; 2] {
     let n = flows.max(1024);
@@ -169,7 +171,7 @@ fn insert(hub: &Arc<Hub>, flows: u32) -> [f64; 2] {
     [least[0] - least[1], least[0]]
 }
 
-/// Packets of `flows` connections that are known.
+/// Runs packets of `flows` existing connections.
 fn hit(hub: &Arc<Hub>, flows: u32, packets: u32) -> f64 {
     let (mut work, mut bench) = (balancer(hub, flows as usize, 0), Bench::new(FlowKey::ACK));
     let mut number = 0;
@@ -208,7 +210,7 @@ fn main() {
     for (flows, katran) in FLOWS.into_iter().zip(KATRAN).filter(|(flows, _)| *flows <= most) {
         let packets = (flows / 8).clamp(1 << 14, 1 << 16); // short, so that some are not disturbed
         let insert = insert(&hubs[0], flows);
-        // A flood: nothing is kept.
+        // A flood: no connection is stored.
         let mut work = balancer(&hubs[0], 1024, 0);
         let stateless = Bench::new(FlowKey::SYN).best(packets, flows, &mut work);
         let [dsr, dnat, fullnat, ipip] = [0, 1, 2, 3].map(|mode| hit(&hubs[mode], flows, packets));

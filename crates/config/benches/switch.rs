@@ -1,9 +1,11 @@
-//! The experiments of the KTH slides ("OpenFlow with Intel 82599") on the whole yard: one core, ports in
-//! memory, frames of 64 bytes; rx, parse, RSS, a queue, the switch, tx. Each prints a table.
+//! The experiments of the KTH slides ("OpenFlow with Intel 82599") on the whole engine: one core,
+//! ports in memory, frames of 64 bytes; rx, parse, RSS, a queue, the switch, tx. Each prints a
+//! table.
 //!
-//! `cargo bench -p flowyard-yard --bench switch` runs all; `-- kth`, `-- miss`, `-- pays`, `-- flows` one of
-//! them. Time is the thread's own on a processor, in pieces of some thousand frames; what is compared takes
-//! turns, so that both meet the same disturbances; figures are medians.
+//! `cargo bench -p flowyard-config --bench switch` runs all; `-- kth`, `-- miss`, `-- pays`, `--
+//! flows` run one of them. Time is the processor time of the thread, in pieces of some thousand
+//! frames. Variants that are compared take turns, so that both meet the same disturbances. Figures
+//! are medians.
 #![allow(clippy::print_stdout, reason = "a benchmark prints")]
 #![allow(unsafe_code, reason = "the standard library does not know a thread's time")]
 
@@ -25,7 +27,7 @@ use flowyard_yard::{Parts, Tick, Yard};
 /// Frames of a batch.
 const BATCH: usize = 32;
 
-/// How long this thread has been running, in nanoseconds.
+/// The processor time of this thread, in nanoseconds.
 fn thread_ns() -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the call writes the time, and nothing else.
@@ -52,7 +54,7 @@ fn frame_from(n: u32, port: u16) -> [u8; 60] {
     frame
 }
 
-/// The exact match of flow `n`: what an 82599's filter has.
+/// The exact match of flow `n`: the fields of a filter of the 82599.
 fn exact(n: u32) -> Vec<Oxm> {
     let [a, b, c, d] = n.to_be_bytes();
     let ip = |bytes| u128::from(u32::from_be_bytes(bytes));
@@ -67,7 +69,7 @@ fn exact(n: u32) -> Vec<Oxm> {
     ]
 }
 
-/// Table, priority, fields, and what is done.
+/// Table, priority, fields, and actions.
 type Flow = (u8, u16, Vec<Oxm>, Vec<Instruction>);
 
 fn output() -> Instruction {
@@ -79,12 +81,13 @@ fn rules(entries: u32) -> Vec<Flow> {
     (0..entries).map(|n| (0, 1, exact(n), vec![output()])).collect()
 }
 
-/// One rule for all flows, and another that looks at all fields: so each flow has a key of its own.
+/// One rule for all flows, and another that matches on all fields, so that each flow has a key of
+/// its own.
 fn one_rule() -> Vec<Flow> {
     vec![(0, 1, exact(u32::MAX), vec![output()]), (0, 0, Vec::new(), vec![output()])]
 }
 
-/// A rule for each of `entries` hosts, whatever their ports, and one that looks at all fields.
+/// A rule for each of `entries` hosts, with any ports, and one that matches on all fields.
 fn hosts(entries: u32) -> Vec<Flow> {
     let host = |n| {
         let fields = exact(n).into_iter().filter(|oxm| oxm.field != Field::UdpSrc);
@@ -93,7 +96,7 @@ fn hosts(entries: u32) -> Vec<Flow> {
     (0..entries).map(host).chain([(0, 0, exact(u32::MAX), vec![output()])]).collect()
 }
 
-/// A yard whose work is a switch, and frames of flows that come again and again.
+/// An engine whose work is a switch, and frames of a fixed set of flows.
 struct Bed {
     yard: Yard,
     now: u64,
@@ -135,7 +138,7 @@ impl Bed {
         );
         let mut frames = Frames::new();
         order.iter().for_each(|frame| frames.push(0, LinkType::Ethernet, frame));
-        // Whole batches, so that a round is a round.
+        // Whole batches, so that each round has the same frames.
         let short = order.len().next_multiple_of(BATCH) - order.len();
         order.iter().cycle().take(short).for_each(|frame| {
             frames.push(0, LinkType::Ethernet, frame);
@@ -188,7 +191,7 @@ fn median(mut times: Vec<f64>) -> f64 {
     times.get(times.len() / 2).copied().unwrap_or(0.0)
 }
 
-/// Medians of beds that take turns; `frames` a turn.
+/// Medians of beds that take turns, with `frames` in each turn.
 fn turns(beds: &mut [Bed], rounds: usize, frames: usize) -> Vec<f64> {
     let mut times = vec![Vec::new(); beds.len()];
     beds.iter_mut().for_each(|bed| _ = bed.run(2 * frames));
@@ -261,7 +264,7 @@ fn kth() {
 /// The cost of a lookup that misses the cache.
 fn miss() {
     println!("\nFrames that the cache cannot know (paper: a miss costs 0.40 %)");
-    // Untagged frames: the pop does nothing, but no key proves it, so nothing is cached.
+    // Untagged frames: the pop does nothing, but the key does not prove this, so nothing is cached.
     let pop = || {
         let pop = Instruction::ApplyActions(vec![Action::PopVlan]);
         let mut flows = vec![(0, 0, Vec::new(), vec![pop, Instruction::GotoTable(1)])];
@@ -280,7 +283,7 @@ fn miss() {
     }
 }
 
-/// How many frames of a flow pay for its entry.
+/// The number of frames after which the cache entry of a flow has paid for itself.
 fn pays() {
     const FLOWS: u32 = 8192;
     const MOST: usize = 300;
@@ -292,7 +295,7 @@ fn pays() {
         flows.extend(rules(2 * FLOWS).into_iter().map(|(_, p, fields, then)| (1, p, fields, then)));
         flows
     };
-    // Prefixes of 9 to 24 bits, which all match: 16 masks, of which the shortest is the answer.
+    // Prefixes of 9 to 24 bits, which all match: 16 masks, and the shortest prefix answers.
     let masks = || {
         let mut flows: Vec<Flow> = (9..25_u32)
             .map(|len| {
@@ -317,14 +320,14 @@ fn pays() {
             let mut first = Vec::new();
             let (mut later, mut plain, mut paid) = (Vec::new(), Vec::new(), Vec::new());
             for _ in 0..3 {
-                // The others come first, where the cache is to be full of them.
+                // If the cache is to be full of other flows, these come first.
                 let before = if what.is_empty() { Vec::new() } else { shuffled(FLOWS, FLOWS) };
                 let mut order = before.repeat(2);
                 let own = shuffled(FLOWS, 0);
                 order.extend(own.repeat(MOST / 4));
                 let mut beds = [cache, 0].map(|cache| Bed::new("merged", cache, flows(), &order));
                 for bed in &mut beds {
-                    bed.run(BATCH); // the rules come
+                    bed.run(BATCH); // the rules come into force
                     bed.run(before.len() * 2);
                 }
                 let (mut sums, mut pays) = ([0.0; 2], f64::INFINITY);
@@ -355,8 +358,9 @@ fn pays() {
     }
 }
 
-/// Flows, rules, and Open vSwitch 3.1 with DPDK on one core, in million packets a second: its cache of exact flows,
-/// of signatures, and its classifier; measured on a machine of this kind, one PMD, 64-byte frames out of a loop.
+/// Flows, rules, and Open vSwitch 3.1 with DPDK on one core, in million packets per second: its
+/// cache of exact flows, of signatures, and its classifier. Measured on a machine of this kind, one
+/// PMD, 64-byte frames from a loop.
 const FLOWS: [(u32, u32, &str); 9] = [
     (1, 1, "24 / 15.7 / 13.7"),
     (1, 8100, "-"),
@@ -391,7 +395,7 @@ fn flows() {
         let most = frames.len();
         let bed = |cache| Bed::with("merged", cache, set(), &frames);
         let mut beds = [bed(2 * flows as usize), bed(0)];
-        // The cache learns.
+        // The cache is filled.
         beds[0].run(2 * most);
         let before = beds[0].totals();
         let times = turns(&mut beds, 40, most.clamp(8192, 65_536));

@@ -94,8 +94,8 @@ fn exact_hit(bencher: Bencher<'_, '_>) {
     walk(bencher, yard("direct", true, true, FORWARD));
 }
 
-/// As `rss`, and the work is to find the longest of eight prefixes, to take one from the TTL and to
-/// rewrite the MAC addresses.
+/// As `rss`, with a work that finds the longest of eight prefixes, decrements the TTL and rewrites
+/// the MAC addresses.
 #[divan::bench]
 fn route(bencher: Bencher<'_, '_>) {
     let mut work = String::from("kind = \"route\"\n");
@@ -108,8 +108,8 @@ fn route(bencher: Bencher<'_, '_>) {
     walk(bencher, yard("direct", true, false, &work));
 }
 
-/// One flow of heavy frames, 1,000 ns each, by the ordered queue over threads: core 0 receives,
-/// transmits, and works on frames as the others do.
+/// One flow of heavy frames, 1,000 ns each, through the ordered queue on threads: core 0 receives,
+/// transmits, and works on frames as the other cores do.
 #[divan::bench(args = [1, 2], sample_count = 20)]
 fn one_flow(bencher: Bencher<'_, '_>, cores: u16) {
     #[expect(clippy::disallowed_methods, reason = "threads run by a real clock")]

@@ -1,4 +1,4 @@
-//! Assemble: an engine out of a resolved configuration.
+//! Assembly: from a resolved configuration to an engine.
 //!
 //! ```text
 //!  Setup ──┬─ ports: captures are opened, sockets on interfaces are opened on the pool
@@ -6,9 +6,9 @@
 //!          └─ blueprint ──────────────────────────────────────> Yard::build
 //! ```
 //!
-//! What the caller passes in [`Parts`] takes the place of what the configuration says.
+//! Parts that the caller passes in [`Parts`] replace those of the configuration.
 //!
-//! Thread-safety: runs on the calling thread, before any core does.
+//! Thread-safety: runs on the calling thread, before any core runs.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -28,10 +28,10 @@ use flowyard_yard::{Blueprint, BlueprintError, Clock, ControlPlane, Parts, Rx, Y
 use super::resolve::{CapturePort, PortBody, Setup, WorkPlan};
 use super::{Config, ConfigError};
 
-/// Why an engine cannot be built.
+/// The reason why an engine cannot be built.
 #[derive(Debug, thiserror::Error)]
 pub enum BuildError {
-    /// The configuration is wrong, or names what cannot be opened.
+    /// The configuration is wrong, or names a resource that cannot be opened.
     #[error(transparent)]
     Config(#[from] ConfigError),
     /// The blueprint is wrong.
@@ -45,18 +45,17 @@ pub enum BuildError {
     Interface {
         /// The port's number.
         port: u16,
-        /// What failed, and how to fix it.
+        /// The failure, and how to fix it.
         error: OpenError,
     },
 }
 
 impl Config {
-    /// Builds the engine that the configuration describes. Captures to be received are opened, or
-    /// read; sockets on interfaces are opened, and frames come from then on. `log` is called with
-    /// what happens at interfaces.
+    /// Builds the engine that the configuration describes. Opens captures and the sockets on
+    /// interfaces; from then on, sockets receive frames. `log` is called with events of interfaces.
     ///
     /// # Errors
-    /// When a capture or an interface cannot be opened, or a table does not take its entries.
+    /// When a capture or an interface cannot be opened, or a table does not accept its entries.
     pub fn build_logged(&self, mut parts: Parts, log: &Log) -> Result<Yard, BuildError> {
         super::send::receive(self, &mut parts.rx)?;
         self.resolve()?.build(parts, log).map_err(|error| match error {
@@ -78,8 +77,8 @@ impl Config {
         self.build_logged(parts, &log)
     }
 
-    /// The switch that the configuration describes, for an agent; `None` if the work is no switch.
-    /// `lookups` are the counters of the agent's tables.
+    /// The switch that the configuration describes; `None` if the work is not a switch. `lookups`
+    /// are the counters of the agent's tables.
     #[must_use]
     pub fn switch_hub(&self, lookups: Vec<Lookups>) -> Option<Arc<SwitchHub>> {
         let settings = self.switch_plan().ok().filter(|_| self.is_switch())?;
@@ -92,7 +91,8 @@ impl Setup {
     /// Builds the engine.
     ///
     /// # Errors
-    /// As [`Config::build_logged`], with the number of a port in place of a position in the text.
+    /// As [`Config::build_logged`], but an error names the number of a port instead of a position
+    /// in the text.
     pub fn build(&self, mut parts: Parts, log: &Log) -> Result<Yard, BuildError> {
         let pool = parts.pool.take().unwrap_or_else(|| self.blueprint.pool());
         for (number, body) in (0..).zip(&self.ports) {
@@ -128,8 +128,9 @@ impl Setup {
         Ok(Yard::build(&self.blueprint, parts)?)
     }
 
-    /// The work of every core. Without a real clock, time that it takes is charged to the virtual
-    /// one. A control plane that the work needs and `control` lacks is added to it.
+    /// The work of every core. Without a real clock, the duration of the work is charged to the
+    /// virtual clock. A control plane that the work needs and `control` lacks is added to
+    /// `control`.
     pub fn works(
         &self,
         clock: Option<&Clock>,
@@ -150,7 +151,7 @@ impl Setup {
             WorkPlan::Route(routes) => {
                 let mut router = Router::new(routes.len());
                 for (prefix, hop) in routes {
-                    // There is room for each, and no two are equal.
+                    // The table has space for all entries, and no two are equal.
                     let _room = router.put(prefix, *hop);
                 }
                 (0..cores).map(|_| Box::new(router.clone()) as _).collect()
@@ -180,7 +181,7 @@ impl Setup {
     }
 }
 
-/// The control plane of type `T` among `all`, or a new one that is added.
+/// The control plane of type `T` in `all`; if there is none, a new one is added.
 fn find_or<T: ControlPlane>(
     all: &mut Vec<Arc<dyn ControlPlane>>,
     new: impl FnOnce() -> Option<T>,

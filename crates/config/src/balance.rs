@@ -1,4 +1,4 @@
-//! `[balance]` and `[[service]]`: what they say, and what can be wrong with them.
+//! Resolves and checks `[balance]` and `[[service]]`.
 
 use std::net::IpAddr;
 use std::str::FromStr;
@@ -17,10 +17,10 @@ pub use words::{BackendConfig, BalanceConfig, ServiceConfig};
 use words::{ExitConfig, FullConfig, QuicConfig};
 
 impl Config {
-    /// The services.
+    /// The services of the balancer.
     ///
     /// # Errors
-    /// The first word that is wrong.
+    /// The first setting that is wrong.
     pub fn services(&self) -> Result<Vec<Service>, ConfigError> {
         self.service.iter().map(|service| self.one_service(service.get_ref())).collect()
     }
@@ -53,7 +53,7 @@ impl Config {
         let server_id = match &backend.server_id {
             None => Vec::new(),
             Some(text) => hex(text.get_ref()).ok_or_else(|| {
-                let what = format!("'{}' is no server ID", text.get_ref());
+                let what = format!("'{}' is not a server ID", text.get_ref());
                 self.error(text.span(), what, "write it in hexadecimal, as \"01ab\"")
             })?,
         };
@@ -75,14 +75,14 @@ impl Config {
             None => None,
             Some(text) => Some(hex(text).and_then(|key| key.try_into().ok()).ok_or_else(|| {
                 let fix = "write 16 bytes in hexadecimal";
-                self.error(quic.span(), "this is no AES key", fix)
+                self.error(quic.span(), "this is not an AES key", fix)
             })?),
         };
         let config = quic::Config::new(*codepoint, *server_id_bytes, *nonce_bytes, key);
         config.map_err(|error| self.split(quic.span(), &error.to_string()))
     }
 
-    /// A way out, to `addr` if no other next hop is written.
+    /// The port and next hop of an exit; the next hop is `addr` if none is written.
     fn exit(&self, exit: &ExitConfig, addr: Option<IpAddr>) -> Result<Exit, ConfigError> {
         port_name(self, exit.port.get_ref(), exit.port.span())?;
         let port = self.port_number(exit.port.get_ref()).unwrap_or_default();
@@ -103,14 +103,15 @@ impl Config {
         let same = |mine: &Spanned<String>| mine.get_ref().contains(':') == via.is_ipv6();
         if mine.is_empty() || via.is_ipv4() && !mine.iter().any(same) {
             let name = exit.port.get_ref();
-            let what = format!("nobody can be asked for the MAC address of {via} at port '{name}'");
-            let fix = "write the MAC address as 'next_hop', or an address of the port's own in 'address' of [balance]";
+            let what =
+                format!("port '{name}' has no address to request the MAC address of {via} from");
+            let fix = "write the MAC address as 'next_hop', or add an address of the port to 'address' in [balance]";
             return Err(self.error(at, what, fix));
         }
         Ok(Exit { port, src, dst: [0; 6], via: Some(via) })
     }
 
-    /// What the balancer is called at each port.
+    /// The addresses of the balancer at each port.
     fn places(&self, balance: &BalanceConfig) -> Result<Vec<Place>, ConfigError> {
         let place = |mac| Place { mac, ..Place::default() };
         let mut places: Vec<Place> = self.port_macs()?.into_iter().map(place).collect();
@@ -131,18 +132,18 @@ impl Config {
 
     fn address(&self, text: &Spanned<String>) -> Result<IpAddr, ConfigError> {
         IpAddr::from_str(text.get_ref()).map_err(|_| {
-            let what = format!("'{}' is no IP address", text.get_ref());
+            let what = format!("'{}' is not an IP address", text.get_ref());
             self.error(text.span(), what, "write it as 192.0.2.1 or 2001:db8::1")
         })
     }
 
-    /// An error of another crate: what, and after "; " the fix.
+    /// An error of another crate: the problem, and after "; " the fix.
     fn split(&self, span: std::ops::Range<usize>, text: &str) -> ConfigError {
         let (what, fix) = text.rsplit_once("; ").unwrap_or((text, "see docs/balance.md"));
         self.error(span, what, fix)
     }
 
-    /// Health checks that begin in a second at most; 0 is no limit.
+    /// The largest number of health checks that begin in one second; 0 is no limit.
     #[must_use]
     pub fn checks_per_second(&self) -> u32 {
         self.balance().checks_per_second
@@ -152,7 +153,7 @@ impl Config {
         self.balance.as_ref().map(|balance| balance.get_ref().clone()).unwrap_or_default()
     }
 
-    /// Control of the services.
+    /// The control plane of the services.
     ///
     /// # Errors
     /// The first service that is wrong.
@@ -173,10 +174,10 @@ impl Config {
         })
     }
 
-    /// What else the balancer needs.
+    /// The other settings of the balancer.
     ///
     /// # Errors
-    /// The first word that is wrong.
+    /// The first setting that is wrong.
     pub(crate) fn balance_settings(&self) -> Result<BalanceSettings, ConfigError> {
         let balance = self.balance();
         let connections = *balance.connections.get_ref();
@@ -211,7 +212,7 @@ impl Config {
     }
 }
 
-/// Finds what is wrong first.
+/// Returns the first mistake.
 pub(crate) fn check(config: &Config) -> Checked {
     let balances = *config.work.get_ref().kind.get_ref() == WorkKind::Balance;
     if !balances {
@@ -236,7 +237,7 @@ pub(crate) fn check(config: &Config) -> Checked {
     config.control()?;
     let local =
         |v6: bool| balance.local.iter().filter(|text| text.get_ref().contains(':') == v6).count();
-    // Addresses are dealt out to cores in turns: fullnat needs one on each core that works.
+    // Local addresses are assigned to cores in turn; fullnat needs one on each core that works.
     let consumers = config.queue.iter().flat_map(|queue| queue.get_ref().consumers.get_ref());
     let cores = consumers.map(|core| usize::from(*core.get_ref()) + 1).max().unwrap_or(1);
     for service in &config.service {
@@ -244,7 +245,11 @@ pub(crate) fn check(config: &Config) -> Checked {
         let mode = Mode::from(service.mode);
         if mode.translates() && balance.clients.is_none() {
             let fix = "add 'clients = { port = ..., next_hop = ... }' to [balance]";
-            return Err(config.error(span, "answers of this service have no way to clients", fix));
+            return Err(config.error(
+                span,
+                "replies of this service have no route to clients",
+                fix,
+            ));
         }
         let needs = match mode {
             Mode::FullNat => cores,

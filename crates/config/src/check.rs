@@ -1,5 +1,4 @@
-//! What serde cannot see: names that name nothing, cores that there are none of, sizes that
-//! cannot be.
+//! Checks that serde cannot make: unknown names, unknown cores, and sizes that are not possible.
 
 use std::collections::HashSet;
 use std::ops::RangeInclusive;
@@ -17,12 +16,13 @@ use flowyard_ports::port::Pace;
 
 use super::names::{Checked, core, queue_name, unique};
 
-/// The most ports, and queues: their numbers have 16 bits, and a bridge has a list for each port.
+/// The largest number of ports and of queues. Their numbers have 16 bits, and a bridge has a list
+/// for each port.
 const MOST: usize = 4096;
-/// The most entries of a table.
+/// The largest number of entries of a table.
 const ENTRIES: usize = 1 << 24;
 
-/// Finds what is wrong first.
+/// Returns the first mistake.
 pub(super) fn check(config: &Config) -> Checked {
     yard(config)?;
     for (kind, count) in [("port", config.port.len()), ("queue", config.queue.len())] {
@@ -38,7 +38,8 @@ pub(super) fn check(config: &Config) -> Checked {
         if let Some(output) = &port.output
             && !outputs.insert(output.get_ref())
         {
-            let what = "another port transmits into this file, and one would replace the other's";
+            let what =
+                "another port transmits to this file, and one capture would replace the other";
             return Err(config.error(output.span(), what, "give each port its own"));
         }
     }
@@ -72,7 +73,7 @@ pub(super) fn check(config: &Config) -> Checked {
     pool(config)
 }
 
-/// Whether the buffers suffice: what the other sections need is known by now.
+/// Checks the number of buffers, after the other sections, which determine how many are needed.
 fn pool(config: &Config) -> Checked {
     let yard = &config.yard;
     let (frames, least) = (*yard.frames.get_ref(), config.blueprint()?.least_frames());
@@ -109,7 +110,7 @@ fn yard(config: &Config) -> Checked {
     }
     let hold = *yard.hold_frames.get_ref();
     if hold != 0 && !(64..=65_536).contains(&hold) {
-        let what = format!("{hold} frames cannot be held");
+        let what = format!("a buffer for {hold} held frames is not possible");
         return Err(config.error(
             yard.hold_frames.span(),
             what,
@@ -151,8 +152,12 @@ fn port(config: &Config, port: &PortConfig) -> Checked {
             Err(config.error(repeat.span(), "nothing would be received", fix))
         }
         (_, Some(output)) if port.kind == PortKind::Mem => {
-            let fix = "use kind = \"pcap\", or leave 'out' away";
-            Err(config.error(output.span(), "a mem port forgets what it transmits", fix))
+            let fix = "use kind = \"pcap\", or leave 'out' out";
+            Err(config.error(
+                output.span(),
+                "a mem port does not store the frames that it transmits",
+                fix,
+            ))
         }
         _ => Ok(()),
     }
@@ -171,7 +176,7 @@ fn queue(config: &Config, queue: &QueueConfig) -> Checked {
     }
     match (consumers.len(), queue.order) {
         (0, _) => {
-            let what = "a queue that no core works on would fill up and stay full";
+            let what = "no core works on this queue, so it would fill up";
             Err(config.error(queue.consumers.span(), what, "name at least one core"))
         }
         (2.., Order::Direct) => {
@@ -197,7 +202,7 @@ fn steer(config: &Config) -> Checked {
     {
         let fix =
             "write \"random\", \"symmetric\", \"microsoft\", or 40 to 256 bytes in hexadecimal";
-        return Err(config.error(steer.hash_key.span(), "this is no Toeplitz key", fix));
+        return Err(config.error(steer.hash_key.span(), "this is not a Toeplitz key", fix));
     }
     let mut known = HashSet::new();
     for exact in &steer.exact {
@@ -216,7 +221,7 @@ fn steer(config: &Config) -> Checked {
     rule::check(config)
 }
 
-/// A table as large as no memory is ends the program.
+/// Limits the size of a table, because a failed allocation would end the program.
 fn sized(
     config: &Config,
     section: &str,
@@ -232,7 +237,7 @@ fn sized(
     Err(config.error_in(section, what, &fix))
 }
 
-/// ATR steers a flow to the core that transmits it, RFS to the one that works on it: that core
+/// ATR steers a flow to the core that transmits it, RFS to the core that works on it. That core
 /// needs a queue of its own.
 fn learn(config: &Config) -> Checked {
     if let Some(
@@ -279,7 +284,7 @@ fn rfs(config: &Config) -> Checked {
 }
 
 impl Config {
-    /// The first queue that `core` is the only consumer of.
+    /// The first queue whose only consumer is `core`.
     pub(crate) fn home(&self, core: u16) -> Option<u16> {
         let own = |queue: &Spanned<QueueConfig>| matches!(&queue.get_ref().consumers.get_ref()[..], [one] if *one.get_ref() == core);
         self.queue.iter().position(own).map(|at| at as u16)
@@ -290,7 +295,7 @@ impl Config {
     /// Checks the sections that a reload may change.
     ///
     /// # Errors
-    /// What is wrong first.
+    /// The first mistake.
     pub fn check_tables(&self) -> Checked {
         steer(self)?;
         super::balance::check(self)

@@ -1,4 +1,4 @@
-//! `[elephants]`: which flows are split over cores, and when.
+//! `[elephants]`: when a flow is split over several cores.
 
 use flowyard_flow::learn::elephant::{Costs, Settings};
 use flowyard_frame::Nanos;
@@ -7,62 +7,62 @@ use toml::Spanned;
 
 use super::{Config, ConfigError, Order, free, names};
 
-/// `[elephants]`: a flow that is more than one core can do goes to an ordered queue. Shares are
-/// from 0 to 1.
+/// `[elephants]`: a flow that one core cannot handle is moved to an ordered queue. Shares are from
+/// 0 to 1.
 #[derive(Clone, PartialEq, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ElephantsConfig {
-    /// The ordered queue of promoted flows. Its consumers are the workers; each has a queue of
-    /// its own besides.
+    /// The ordered queue of promoted flows. Its consumers are the workers; each of them also has a
+    /// queue of its own.
     pub queue: Spanned<String>,
-    /// The core that decides.
+    /// The core that runs the detector.
     #[serde(default = "super::core_0")]
     pub core: Spanned<u16>,
-    /// How often it is decided, in microseconds.
+    /// The interval between decisions, in microseconds.
     #[serde(default = "window_us")]
     pub window_us: Spanned<u64>,
     /// One of N frames that a core works on is sampled.
     #[serde(default = "sample_every")]
     pub sample_every: Spanned<u32>,
-    /// With fewer samples of a core nothing is decided.
+    /// With fewer samples from a core, the detector makes no decision about it.
     #[serde(default = "samples_min")]
     pub samples_min: u64,
-    /// A core that is so busy, and does not keep up, is overloaded.
+    /// A core whose utilisation is at least this share, and that does not keep up, is overloaded.
     #[serde(default = "busy_high")]
     pub busy_high: Spanned<f64>,
-    /// With this number of frames waiting in its queue (or any dropped) a core does not keep up; 0 is a
-    /// quarter of the smallest of the workers' queues.
+    /// A core does not keep up if its queue has at least this number of waiting frames, or dropped
+    /// any. 0 is a quarter of the smallest queue of the workers.
     #[serde(default)]
     pub waiting_frames: u64,
-    /// A core is filled by rebalancing up to here.
+    /// Rebalancing fills a core at most to this share.
     #[serde(default = "busy_target")]
     pub busy_target: Spanned<f64>,
-    /// A promoted flow comes back when its home core would then be at most so busy.
+    /// A promoted flow is demoted when its home core would then be at most this busy.
     #[serde(default = "busy_low")]
     pub busy_low: Spanned<f64>,
-    /// A flow with so much of its overloaded core is an elephant.
+    /// A flow that takes at least this share of its overloaded core is an elephant.
     #[serde(default = "promote")]
     pub promote: Spanned<f64>,
-    /// A promoted flow that would take less of a core is none any more.
+    /// A promoted flow that would take less than this share of a core is demoted.
     #[serde(default = "demote")]
     pub demote: Spanned<f64>,
-    /// Number of consecutive windows that must agree.
+    /// The number of consecutive windows that must agree.
     #[serde(default = "patience")]
     pub patience: u32,
-    /// How long a decision stays at least, in microseconds.
+    /// The shortest time between two decisions about a flow, in microseconds.
     #[serde(default = "dwell_us")]
     pub dwell_us: u64,
-    /// The most flows that are promoted at a time.
+    /// The largest number of promoted flows.
     #[serde(default = "promoted_max")]
     pub promoted_max: Spanned<usize>,
-    /// The least factor over one core that is worth a split.
+    /// The smallest expected gain over one core for which a flow is split.
     #[serde(default = "gain")]
     pub gain: Spanned<f64>,
-    /// What receiving, parsing and steering a frame costs, in nanoseconds; left out, it is measured.
+    /// The cost of receiving, parsing and steering a frame, in nanoseconds; measured if left out.
     pub rx_ns: Option<f64>,
-    /// What one side of a hand-off costs; left out, it is measured.
+    /// The cost of one side of a hand-off, in nanoseconds; measured if left out.
     pub handoff_ns: Option<f64>,
-    /// What committing a frame in order costs; left out, it is measured.
+    /// The cost of committing a frame in order, in nanoseconds; measured if left out.
     pub commit_ns: Option<f64>,
 }
 
@@ -72,7 +72,8 @@ impl ElephantsConfig {
         self.window_us.get_ref().saturating_mul(1000).max(1)
     }
 
-    /// Costs to begin with: as set, or about what a core of 3 GHz takes, until they are measured.
+    /// The initial costs: those that are set, or typical ones of a 3 GHz core until they are
+    /// measured.
     pub(crate) fn costs(&self) -> Costs {
         Costs {
             rx_ns: self.rx_ns.unwrap_or(25.0),
@@ -84,8 +85,8 @@ impl ElephantsConfig {
 }
 
 impl Config {
-    /// The workers for elephants, core and own queue each, in the order of the ordered queue's
-    /// consumers.
+    /// The workers for elephants: the core and the queue of each, in the order of the ordered
+    /// queue's consumers.
     fn workers(&self, elephants: &ElephantsConfig) -> Vec<(u16, u16)> {
         let split = self.queue_number(elephants.queue.get_ref());
         let Some(queue) = split.and_then(|split| self.queues().nth(split.into())) else {
@@ -95,7 +96,7 @@ impl Config {
         consumers.filter_map(|core| Some((core, self.home(core)?))).collect()
     }
 
-    /// When to act.
+    /// The limits at which the detector acts.
     pub(crate) fn elephant_settings(&self, elephants: &ElephantsConfig) -> Settings {
         Settings {
             busy_high: *elephants.busy_high.get_ref(),
@@ -113,7 +114,7 @@ impl Config {
         }
     }
 
-    /// `waiting_frames`, or what it stands for.
+    /// `waiting_frames`, or its default.
     fn waiting_frames(&self, elephants: &ElephantsConfig) -> u64 {
         let own = self.workers(elephants).into_iter();
         let windows = own.filter_map(|(_, queue)| self.queues().nth(queue.into()));
@@ -125,7 +126,7 @@ impl Config {
     }
 }
 
-/// Finds what is wrong first.
+/// Returns the first mistake.
 pub(super) fn check(config: &Config) -> Result<(), ConfigError> {
     let Some(elephants) = &config.elephants else { return Ok(()) };
     names::queue_name(config, &elephants.queue)?;
@@ -134,24 +135,35 @@ pub(super) fn check(config: &Config) -> Result<(), ConfigError> {
     let queue = split.and_then(|split| config.queues().nth(split.into()));
     let name = elephants.queue.get_ref();
     if queue.is_some_and(|queue| queue.order != Order::Ordered) {
-        let what = format!("'{name}' would not keep the order of a flow that many cores work on");
+        let what =
+            format!("queue '{name}' does not keep the order of a flow that several cores work on");
         let fix = format!("give queue '{name}' order = \"ordered\"");
         return Err(config.error(elephants.queue.span(), what, fix));
     }
     let consumers = queue.map_or(&[][..], |queue| queue.consumers.get_ref());
     if consumers.len() < 2 {
         let fix = format!("name at least two consumers of queue '{name}'");
-        return Err(config.error(elephants.queue.span(), "one core cannot share a flow", fix));
+        return Err(config.error(
+            elephants.queue.span(),
+            "a flow cannot be split over one core",
+            fix,
+        ));
     }
     if let Some(core) = consumers.iter().find(|core| config.home(*core.get_ref()).is_none()) {
         let core = core.get_ref();
         let what = format!("core {core} has no queue of its own for flows that are not split");
-        let fix = format!("add a [[queue]] with consumers = [{core}], or take it from '{name}'");
+        let fix = format!(
+            "add a [[queue]] with consumers = [{core}], or remove the core from the consumers of '{name}'"
+        );
         return Err(config.error(elephants.queue.span(), what, fix));
     }
     if *elephants.window_us.get_ref() == 0 {
-        let fix = "write some thousands of microseconds: 100000 is usual";
-        return Err(config.error(elephants.window_us.span(), "a window needs time", fix));
+        let fix = "write the length in microseconds; 100000 is usual";
+        return Err(config.error(
+            elephants.window_us.span(),
+            "a window of length 0 is not possible",
+            fix,
+        ));
     }
     if *elephants.sample_every.get_ref() == 0 {
         let fix = "write 1 to sample every frame, or 64";
@@ -178,20 +190,20 @@ pub(super) fn check(config: &Config) -> Result<(), ConfigError> {
         if low.get_ref() >= high.get_ref() {
             let [low_name, high_name] = names;
             let what =
-                format!("{low_name} is not below {high_name}: flows would go back and forth");
+                format!("{low_name} is not below {high_name}: flows would move back and forth");
             let span = if low.span().is_empty() { high.span() } else { low.span() };
             let fix = format!("write a {low_name} below {}", high.get_ref());
             return Err(config.error(span, what, fix));
         }
     }
     if !(1.0..=1e6).contains(gain.get_ref()) {
-        let what = format!("a gain of {} is not one", gain.get_ref());
+        let what = format!("a gain of {} would be a loss", gain.get_ref());
         return Err(config.error(gain.span(), what, "write 1 or more: 1.1 is usual"));
     }
     let costs = [elephants.rx_ns, elephants.handoff_ns, elephants.commit_ns];
     if costs.into_iter().flatten().any(|ns| !(0.0..=1e9).contains(&ns)) {
-        let what = "rx_ns, handoff_ns and commit_ns are times of a frame";
-        let fix = "write nanoseconds from 0 on, or leave them out to have them measured";
+        let what = "rx_ns, handoff_ns and commit_ns are durations";
+        let fix = "write nanoseconds, 0 or more, or leave them out to have them measured";
         return Err(config.error(elephants.queue.span(), what, fix));
     }
     Ok(())

@@ -1,22 +1,22 @@
-//! What is wrong with a configuration: where, what, and the fix, in one line.
+//! Errors in a configuration: the place, the problem, and the fix, in one line.
 
 use std::ops::Range;
 
 use super::Source;
 
-/// What is wrong with a configuration.
+/// An error in a configuration.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{file}:{line}:{column}: {what}; {fix}")]
 pub struct ConfigError {
-    /// The file.
+    /// The name of the file.
     pub file: String,
     /// The line, from 1.
     pub line: usize,
     /// The column in characters, from 1.
     pub column: usize,
-    /// What is wrong.
+    /// The problem.
     pub what: String,
-    /// What to do about it.
+    /// How to fix it.
     pub fix: String,
 }
 
@@ -47,7 +47,7 @@ impl Source {
         }
     }
 
-    /// What the TOML parser or serde found, in the words of this crate.
+    /// An error of the TOML parser or of serde, in the terms of this crate.
     pub(super) fn untold(&self, error: &toml::de::Error) -> ConfigError {
         let span = error.span().unwrap_or(0..0);
         let said = error.message().replace('\n', ", ");
@@ -61,7 +61,11 @@ impl Source {
             return self.error(span, format!("there is no key '{key}' here"), near);
         }
         if let Some((word, known)) = quoted("unknown variant ") {
-            return self.error(span, format!("'{word}' is no choice here"), nearest(&word, &known));
+            return self.error(
+                span,
+                format!("'{word}' is not a valid choice"),
+                nearest(&word, &known),
+            );
         }
         if let Some((key, _)) = quoted("missing field ") {
             let (what, fix) = (format!("the key '{key}' is missing"), format!("add '{key} = ...'"));
@@ -87,7 +91,7 @@ impl Source {
     }
 }
 
-/// What to write in place of `word`, out of `known`: "expected 'a', 'b'" in serde's words.
+/// The fix for an unknown `word`: the known word that is nearest to it, or all of them.
 fn nearest(word: &str, known: &str) -> String {
     flowyard_lb::nearest(word, known.split('\'').skip(1).step_by(2))
 }

@@ -1,4 +1,5 @@
-//! Flows, groups and meters in `[switch]`: text as `ovs-ofctl` has it, with the names of the yard's ports.
+//! The flows, groups and meters of `[switch]`, in the syntax of `ovs-ofctl`, with the names of the
+//! configuration's ports.
 //!
 //! ```text
 //!  meters, groups, flows ──ofctl──> messages ──Agent::preset──> changes ──> SwitchHub
@@ -15,11 +16,12 @@ use toml::Spanned;
 
 use super::{Config, ConfigError};
 
-/// What text is, and where it stands.
+/// The kind of a text, and its position.
 type Placed<'a> = (&'a Spanned<String>, Message);
 
 impl Config {
-    /// What `[switch]` says of meters, groups and flows, in this order: each may name those before it.
+    /// The texts of `[switch]`: meters, groups, then flows, because each may refer to those before
+    /// it.
     fn flow_messages<'a>(
         &self,
         switch: &'a super::SwitchConfig,
@@ -45,7 +47,7 @@ impl Config {
         Ok(all)
     }
 
-    /// Where it stands in the file, if the text is written there as it is read.
+    /// The position in the file, if the text in the file has no escapes.
     fn unread(&self, text: &Spanned<String>, error: &TextError) -> ConfigError {
         let span = text.span();
         let written = self.source.text.get(span.clone()).unwrap_or("");
@@ -55,11 +57,11 @@ impl Config {
         self.error(at..span.end.max(at), what, error.fix.clone())
     }
 
-    /// Gives an agent, whose tables are empty, the ports of the switch and what `[switch]` says of meters,
-    /// groups and flows.
+    /// Gives an agent with empty tables the ports of the switch, and the meters, groups and flows
+    /// of `[switch]`.
     ///
     /// # Errors
-    /// The first that cannot be read, or that the agent refuses.
+    /// The first text that cannot be parsed, or that the agent refuses.
     pub fn load_switch(&self, agent: &mut Agent) -> Result<(), ConfigError> {
         let mut out = Vec::new(); // no controller is connected yet
         if let Some(hub) = self.switch_hub(agent.lookups()) {

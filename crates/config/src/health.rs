@@ -1,4 +1,4 @@
-//! `[service.check]`: how backends are asked how they are.
+//! `[service.check]`: the health checks of backends.
 
 use std::fmt;
 use std::ops::{Range, RangeInclusive};
@@ -17,49 +17,50 @@ use super::{Config, ConfigError, hex};
 #[derive(Clone, PartialEq, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CheckConfig {
-    /// What is asked.
+    /// The kind of the check.
     pub kind: CheckKind,
-    /// From one check to the next, in milliseconds.
+    /// The interval between checks, in milliseconds.
     pub interval_ms: Option<Spanned<u64>>,
-    /// How long an answer may take, in milliseconds.
+    /// The time within which a backend must answer, in milliseconds.
     pub timeout_ms: Option<Spanned<u64>>,
-    /// Right answers in a row that bring a backend up.
+    /// The number of consecutive passed checks after which a backend is up.
     pub rise: Option<Spanned<u32>>,
-    /// Wrong ones that take it down.
+    /// The number of consecutive failed checks after which a backend is down.
     pub fall: Option<Spanned<u32>>,
-    /// The port, if it is another than the one that connections go to.
+    /// The port, if it differs from the port of connections.
     pub port: Option<u16>,
     /// `http`, `https`: the path.
     pub path: Option<Spanned<String>>,
-    /// `http`, `https`: what the Host header says, and whom a certificate must name.
+    /// `http`, `https`: the Host header, which is also the name that a certificate must have.
     pub host: Option<Spanned<String>>,
-    /// `http`, `https`: the status of a right answer, or a range as `"200-299"`.
+    /// `http`, `https`: the status of a good answer, or a range as `"200-299"`.
     pub status: Option<Spanned<StatusRange>>,
-    /// `https`: whether the certificate must be good.
+    /// `https`: whether the certificate is verified.
     pub verify: Option<Spanned<bool>>,
-    /// `https`: a file with the certificates of those who may have signed it, in PEM.
+    /// `https`: a PEM file with the certificates of the authorities.
     pub ca: Option<Spanned<PathBuf>>,
-    /// `udp`: what is sent; bytes in hexadecimal as `"hex:01 02"`.
+    /// `udp`: the payload to send; bytes in hexadecimal as `"hex:01 02"`.
     pub send: Option<Spanned<String>>,
-    /// `http`, `https`: what stands in the body. `udp`: what the answer begins with.
+    /// `http`, `https`: text that the body must contain. `udp`: the bytes with which the answer
+    /// must begin.
     pub expect: Option<Spanned<String>>,
-    /// `command`: its words.
+    /// `command`: the program and its arguments.
     pub command: Option<Spanned<Vec<String>>>,
 }
 
-/// What is asked.
+/// The kind of a check.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum CheckKind {
-    /// Whether it takes a connection.
+    /// Opens a TCP connection.
     Tcp,
-    /// For a page.
+    /// Requests a page.
     Http,
-    /// For a page, inside of TLS.
+    /// Requests a page over TLS.
     Https,
-    /// For an answer to a datagram.
+    /// Sends a datagram and expects an answer.
     Udp,
-    /// A command, which ends with 0 if the backend is well.
+    /// Runs a command, which must exit with 0.
     Command,
 }
 
@@ -95,10 +96,10 @@ impl<'de> Deserialize<'de> for StatusRange {
     }
 }
 
-/// A key, where it stands, for which kinds it is, and their names.
+/// A key, its position, the kinds of checks that have it, and their names.
 type Key<'a> = (&'a str, Option<Range<usize>>, &'a [CheckKind], &'a str);
 
-/// A number with the values it may have, in the unit it is written in.
+/// A number in the permitted range, in the unit in which it is written.
 fn within<T: Copy + PartialOrd + fmt::Display>(
     config: &Config,
     key: &str,
@@ -142,7 +143,7 @@ impl Config {
             CheckKind::Http | CheckKind::Https => Asks::Http(self.http(check)?),
             CheckKind::Udp => {
                 let Some(send) = &check.send else {
-                    let fix = "add 'send = ...': what a backend answers";
+                    let fix = "add 'send = ...' with a request that backends answer";
                     return Err(self.error(spanned.span(), "nothing would be sent", fix));
                 };
                 let expect = check.expect.as_ref().map(|text| self.bytes(text)).transpose()?;
@@ -162,7 +163,7 @@ impl Config {
         Ok(Check { asks, rules, port: check.port })
     }
 
-    /// A key of another kind of check would do nothing, and its user would not know.
+    /// Rejects keys of another kind of check, which would have no effect.
     fn only_what_fits(&self, check: &CheckConfig) -> Result<(), ConfigError> {
         use CheckKind::{Command, Http, Https, Udp};
         fn at<T>(given: Option<&Spanned<T>>) -> Option<Range<usize>> {
@@ -193,7 +194,7 @@ impl Config {
             let plain = text.chars().all(|c| c.is_ascii_graphic());
             match good && plain && !text.is_empty() {
                 true => Ok(text.clone()),
-                false => Err(self.error(given.span(), format!("'{text}' is no {what}"), fix)),
+                false => Err(self.error(given.span(), format!("'{text}' is not a {what}"), fix)),
             }
         };
         let path = match &check.path {
@@ -240,12 +241,12 @@ impl Config {
         Ok(Tls { verify, ca: Some(pem) })
     }
 
-    /// Text as it is, or bytes in hexadecimal.
+    /// Text, or bytes in hexadecimal after `hex:`.
     fn bytes(&self, text: &Spanned<String>) -> Result<Vec<u8>, ConfigError> {
         let Some(digits) = text.get_ref().strip_prefix("hex:") else {
             return Ok(text.get_ref().clone().into_bytes());
         };
-        let what = || format!("'{digits}' are no bytes in hexadecimal");
+        let what = || format!("'{digits}' are not bytes in hexadecimal");
         hex(digits).ok_or_else(|| self.error(text.span(), what(), "write pairs of digits"))
     }
 }

@@ -1,4 +1,4 @@
-//! Configuration: TOML whose words are the code's nouns.
+//! The configuration language: TOML.
 //!
 //! ```toml
 //! [yard]
@@ -19,9 +19,9 @@
 //! kind = "forward"
 //! ```
 //!
-//! All else has defaults. Reading has two steps: [`Config::parse`] checks words and types,
-//! `check` that names name something and numbers are possible. Both point at line and column
-//! and say the fix.
+//! All other keys have defaults. A configuration is read in two steps: [`Config::parse`] checks
+//! keys and types, and `check` checks names and numbers. Errors of both name the line, the column
+//! and the fix.
 
 use std::path::{Path, PathBuf};
 
@@ -64,11 +64,11 @@ pub use words::{
 };
 pub use work::{RouteConfig, WorkConfig, WorkKind};
 
-/// A yard as its user describes it.
+/// A configuration as its user wrote it.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
-    /// The whole.
+    /// General settings.
     #[serde(default)]
     pub yard: YardConfig,
     /// Ports, in the order of their numbers.
@@ -77,42 +77,42 @@ pub struct Config {
     /// Queues, in the order of their numbers.
     #[serde(default)]
     pub queue: Vec<Spanned<QueueConfig>>,
-    /// What a table's answer may have done to a frame.
+    /// Action lists, which change a frame and send it on.
     #[serde(default)]
     pub list: Vec<Spanned<ListConfig>>,
-    /// Which frame goes to which queue.
+    /// How frames are steered to queues.
     #[serde(default)]
     pub steer: SteerConfig,
-    /// What writes tables while the yard runs.
+    /// The learner, which writes tables while flowyard runs.
     pub learn: Option<LearnConfig>,
-    /// Which flows are split over cores.
+    /// When flows are split over several cores.
     pub elephants: Option<ElephantsConfig>,
-    /// What is done with frames.
+    /// The work on frames.
     pub work: Spanned<WorkConfig>,
-    /// How the balancer does it.
+    /// Settings of the balancer.
     pub balance: Option<Spanned<BalanceConfig>>,
-    /// What kind of switch the work is, and who controls it.
+    /// Settings of the OpenFlow switch.
     pub switch: Option<Spanned<SwitchConfig>>,
-    /// Virtual addresses, and who answers for them.
+    /// The services of the balancer.
     #[serde(default)]
     pub service: Vec<Spanned<ServiceConfig>>,
     /// Frames that are received from memory.
     #[serde(default)]
     pub send: Vec<Spanned<SendConfig>>,
-    /// New tables while the simulation of a scenario runs.
+    /// Changes of the tables during the simulation of a scenario.
     #[serde(default)]
     pub reload: Vec<Spanned<ReloadConfig>>,
     /// How a scenario is simulated.
     #[serde(default)]
     pub sim: SimConfig,
-    /// What a scenario is to come to.
+    /// The expected results of a scenario.
     pub expect: Option<Spanned<ExpectConfig>>,
-    /// The text this was read from, for messages.
+    /// The text from which this was read, for messages.
     #[serde(skip)]
     source: Source,
 }
 
-/// The text that a configuration was read from.
+/// The text from which a configuration was read.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Source {
     name: String,
@@ -123,32 +123,33 @@ pub(crate) struct Source {
 #[derive(Clone, PartialEq, Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct YardConfig {
-    /// How many cores: threads with a loop each. They may outnumber the processors.
+    /// The number of cores. Each is a thread with a loop; there may be more than processors.
     pub cores: Spanned<u16>,
-    /// The processor that each core is pinned to; empty pins none.
+    /// The processor to which each core is pinned; if empty, none is pinned.
     pub pin: Spanned<Vec<usize>>,
-    /// What a core does that has nothing to do.
+    /// How a core waits when it has nothing to do.
     pub idle: IdleWord,
-    /// Buffers of the pool; 0 is as many as the queues can hold and the cores need.
+    /// Buffers of the pool; 0 is the number that the queues can hold and the cores need.
     pub frames: Spanned<usize>,
-    /// Bytes of a buffer, rounded up to whole cache lines of 64: longer frames are dropped and
-    /// counted.
+    /// The size of a buffer in bytes, rounded up to cache lines of 64. Longer frames are dropped
+    /// and counted.
     pub buffer_bytes: Spanned<usize>,
-    /// Whether moves wait for what is on its way. Without, frames overtake each other, as they do
-    /// in adapters.
+    /// Whether a flow moves only when none of its frames is in flight. If not, frames of a flow may
+    /// be reordered, as in adapters.
     pub settle: bool,
-    /// Slots of the settle stage; have more than there are busy flows.
+    /// Slots of the settle stage; there should be more than busy flows.
     pub settle_slots: usize,
-    /// Frames of a flow that are held back, at most, so that it can move although it is always in
-    /// flight; 0 holds none, and it may never move.
+    /// The largest number of frames that are buffered to complete the move of a flow that never
+    /// pauses; 0 buffers none, and such a flow may never move.
     pub hold_frames: Spanned<usize>,
-    /// How many frames against the tables' word make a flow one to be held.
+    /// Number of deferred frames after which a flow is buffered to complete its move.
     pub hold_after_frames: u32,
-    /// How long a flow is held, at most, while its home gets nothing done, in microseconds.
+    /// The longest time for which a flow is buffered while its queue makes no progress, in
+    /// microseconds.
     pub hold_us: u64,
-    /// The seed of everything random: table hashes and the random hash key.
+    /// The seed of all random choices: table hashes and the random hash key.
     pub seed: u64,
-    /// Where metrics are shown, as `127.0.0.1:9464`; none shows none.
+    /// The address at which metrics are served, as `127.0.0.1:9464`; empty serves none.
     pub metrics: Option<String>,
 }
 
@@ -177,53 +178,53 @@ impl Default for YardConfig {
 pub struct PortConfig {
     /// Its name.
     pub name: Spanned<String>,
-    /// What it is.
+    /// Its kind.
     pub kind: PortKind,
     /// The core that owns it.
     #[serde(default = "core_0")]
     pub core: Spanned<u16>,
-    /// In place of `core`, for ports on interfaces: the cores that own it, each with a receive and
-    /// a transmit queue of its own.
+    /// The cores that own a port on an interface, each with a receive and a transmit queue of its
+    /// own; in place of `core`.
     pub cores: Option<Spanned<Vec<Spanned<u16>>>>,
     /// The interface; kinds `af_packet`, `af_xdp` and `tap`.
     pub interface: Option<Spanned<String>>,
-    /// The interface's queue for each core; `af_xdp`. Left out, 0 and on.
+    /// `af_xdp`: the interface's queue for each core; by default 0, 1, ...
     pub queues: Option<Spanned<Vec<u32>>>,
-    /// The frames that are taken from the kernel, see [`flowyard_ports::af_xdp::Rule`]; `af_xdp`.
+    /// `af_xdp`: the frames that are taken from the kernel, see [`flowyard_ports::af_xdp::Rule`].
     #[serde(rename = "match")]
     pub rules: Option<Spanned<Vec<Spanned<String>>>>,
-    /// Who copies frames; `af_xdp`.
+    /// `af_xdp`: whether frames are copied, and by which side.
     pub mode: Option<Spanned<ModeWord>>,
-    /// Computes the checksums of TCP and UDP anew, for what comes from senders on the same machine;
-    /// `af_xdp`.
+    /// `af_xdp`: whether the checksums of TCP and UDP are computed again, for frames of senders on
+    /// the same machine.
     pub complete_checksums: Option<Spanned<bool>>,
-    /// How cores share what comes; `af_packet`.
+    /// `af_packet`: how received frames are distributed to cores.
     pub fanout: Option<Spanned<FanoutWord>>,
-    /// Frames that the kernel's rings hold; `af_packet` and `af_xdp`.
+    /// `af_packet` and `af_xdp`: the number of frames in the kernel's rings.
     pub ring_frames: Option<Spanned<u32>>,
     /// The MTU that the interface gets; `tap`.
     pub mtu: Option<Spanned<u32>>,
     /// The hardware address that the interface gets, as `02:00:00:00:00:01`; `tap`.
     pub interface_mac: Option<Spanned<String>>,
-    /// By which queue the host sends; `tap`.
+    /// `tap`: how the host chooses a queue to send by.
     pub host_queue: Option<Spanned<HostQueueWord>>,
-    /// The capture it receives; none receives nothing.
+    /// The capture that the port receives; by default it receives nothing.
     #[serde(rename = "in")]
     pub input: Option<PathBuf>,
-    /// The capture it transmits to; none counts and forgets what it transmits.
+    /// The capture that the port writes; by default transmitted frames are counted and discarded.
     #[serde(rename = "out")]
     pub output: Option<Spanned<PathBuf>>,
-    /// How fast `in` is received: `fast`, `capture`, or frames a second.
+    /// The rate at which `in` is received: `fast`, `capture`, or frames per second.
     pub pace: Option<Spanned<String>>,
-    /// How often `in` is received in all; kind `mem` only.
+    /// Kind `mem`: how often `in` is received in all.
     pub repeat: Option<Spanned<u32>>,
-    /// Frames that its tx queue holds.
+    /// The capacity of its tx queue in frames.
     #[serde(default = "window")]
     pub window_frames: Spanned<u32>,
-    /// What happens when its tx queue is full, to frames that a table sends straight to it.
+    /// How frames that a table sends directly to the port are treated when its tx queue is full.
     #[serde(default)]
     pub full: FullWord,
-    /// Its MAC address, which routed frames leave with: as `02:00:00:00:00:01`. Left out, it is
+    /// Its MAC address, the source of routed frames: as `02:00:00:00:00:01`. The default is
     /// 02:00:00:00 and the port's number.
     pub mac: Option<Spanned<String>>,
 }
@@ -234,17 +235,18 @@ pub struct PortConfig {
 pub struct QueueConfig {
     /// Its name.
     pub name: Spanned<String>,
-    /// What it promises.
+    /// The order that it guarantees.
     pub order: Order,
     /// The cores that work on its frames.
     pub consumers: Spanned<Vec<Spanned<u16>>>,
-    /// Frames it holds, open ones included.
+    /// Its capacity in frames, including those being worked on.
     #[serde(default = "window")]
     pub window_frames: Spanned<u32>,
-    /// A core serves the queue with the lowest number first; equal ones in the file's order.
+    /// A core serves its queue with the lowest number first, and equal ones in the order of the
+    /// file.
     #[serde(default)]
     pub priority: u8,
-    /// What happens when it is full.
+    /// How new frames are treated when it is full.
     #[serde(default)]
     pub full: FullWord,
 }
@@ -253,17 +255,17 @@ pub struct QueueConfig {
 #[derive(Clone, PartialEq, Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct SteerConfig {
-    /// Queues that the hash spreads frames over; empty is all.
+    /// The queues over which the hash spreads frames; by default all.
     pub spread: Vec<Spanned<String>>,
     /// Entries of the indirection table.
     pub entries: Spanned<usize>,
     /// The Toeplitz key.
     pub hash_key: Spanned<HashKey>,
-    /// Flows with an answer of their own.
+    /// Flows with an entry in the exact table.
     pub exact: Vec<ExactConfig>,
-    /// How many flows the exact table takes.
+    /// The capacity of the exact table.
     pub exact_entries: usize,
-    /// Rules, in the order that decides between those of equal priority.
+    /// Rules. Of those with equal priority, an earlier one precedes a later one.
     pub rule: Vec<RuleConfig>,
     /// Names of counters, which `exact` and `rule` may use.
     pub counters: Vec<Spanned<String>>,
@@ -289,19 +291,19 @@ impl Default for SteerConfig {
 pub struct ExactConfig {
     /// As `tcp 10.0.0.1:40000 > 10.0.0.2:11211`.
     pub flow: Spanned<String>,
-    /// To this queue.
+    /// The queue to which its frames go.
     pub queue: Option<Spanned<String>>,
-    /// Out of this port, without work.
+    /// The port by which its frames leave, without work.
     pub port: Option<Spanned<String>>,
-    /// Through this action list, and where that ends.
+    /// The action list that handles its frames.
     pub list: Option<Spanned<String>>,
-    /// Nowhere.
+    /// Whether its frames are dropped.
     #[serde(default)]
     pub drop: bool,
     /// The mark that its frames carry.
     #[serde(default)]
     pub mark: u32,
-    /// Counts them here: one of `counters`.
+    /// The counter for its frames: one of `counters`.
     pub counter: Option<Spanned<String>>,
 }
 
@@ -309,39 +311,39 @@ pub struct ExactConfig {
 #[derive(Clone, PartialEq, Debug, Deserialize)]
 #[serde(deny_unknown_fields, tag = "kind", rename_all = "lowercase")]
 pub enum LearnConfig {
-    /// The core that transmits a flow shall receive it.
+    /// A flow is received by the core that transmits it.
     Atr {
-        /// The most flows steered at a time.
+        /// The largest number of flows that are steered at a time.
         #[serde(default = "atr_entries")]
         entries: usize,
-        /// One of N transmitted frames is sampled, besides every SYN.
+        /// One of N transmitted frames is sampled, in addition to every SYN.
         #[serde(default = "atr_sample")]
         sample_every: u32,
-        /// A flow not sampled for so long is forgotten, in milliseconds.
+        /// The time after which a flow without samples is forgotten, in milliseconds.
         #[serde(default = "atr_idle")]
         idle_ms: u64,
-        /// Learn from UDP too.
+        /// Whether UDP flows are learnt, too.
         #[serde(default)]
         udp: bool,
     },
-    /// The core that works on a flow shall go on doing so.
+    /// A flow stays with the core that works on it.
     Rfs {
-        /// The most flows that a core steers to itself at a time.
+        /// The largest number of flows that a core steers to itself at a time.
         #[serde(default = "atr_entries")]
         entries: usize,
-        /// One of N frames worked on is sampled.
+        /// One of N frames that a core works on is sampled.
         #[serde(default = "atr_sample")]
         sample_every: u32,
-        /// A flow not sampled for so long is forgotten, in milliseconds.
+        /// The time after which a flow without samples is forgotten, in milliseconds.
         #[serde(default = "atr_idle")]
         idle_ms: u64,
     },
-    /// What the rules answer is copied in front of them.
+    /// The answers of rules are cached by flow.
     Cache {
-        /// The most flows copied at a time.
+        /// The largest number of cached flows.
         #[serde(default = "atr_entries")]
         entries: usize,
-        /// When all are taken, one of N misses replaces the oldest; 0 replaces none.
+        /// When the cache is full, one of N misses replaces the oldest entry; 0 replaces none.
         #[serde(default = "cache_replace")]
         replace_every: u32,
     },
@@ -360,11 +362,10 @@ impl Config {
         }
     }
 
-    /// Reads and checks a configuration; `name` is for messages. File names in it are taken as
-    /// they are.
+    /// Reads and checks a configuration; `name` is for messages. File names in it are not changed.
     ///
     /// # Errors
-    /// What is wrong first, with its place and the fix.
+    /// The first mistake, with its place and the fix.
     pub fn parse(name: &str, text: &str) -> Result<Self, ConfigError> {
         let source = Source { name: name.into(), text: text.into() };
         let config = toml::from_str::<Self>(text);
@@ -374,10 +375,10 @@ impl Config {
         Ok(config)
     }
 
-    /// Has every port receive at `pace`, whatever it was configured to.
+    /// Makes every port receive at `pace`, instead of the configured one.
     ///
     /// # Errors
-    /// When the text is no pace.
+    /// When `pace` cannot be parsed.
     pub fn set_pace(&mut self, pace: &str) -> Result<(), BadPace> {
         pace.parse::<Pace>()?;
         let ports = std::mem::take(&mut self.port).into_iter().map(|port| {
@@ -391,7 +392,7 @@ impl Config {
         Ok(())
     }
 
-    /// An error at a place of the text.
+    /// An error at a position of the text.
     #[must_use]
     pub fn error(
         &self,
@@ -412,13 +413,13 @@ impl Config {
         self.queue.iter().map(Spanned::get_ref)
     }
 
-    /// An error of a whole section, pointing at its first heading.
+    /// An error about a whole section, at its first heading.
     pub(crate) fn error_in(&self, section: &str, what: String, fix: &str) -> ConfigError {
         let at = self.source.text.find(section).unwrap_or(0);
         self.error(at..at, what, fix)
     }
 
-    /// Where metrics are to be shown, as the user wrote it.
+    /// The address at which metrics are served, as the user wrote it.
     #[must_use]
     pub fn metrics(&self) -> Option<&str> {
         self.yard.metrics.as_deref()
@@ -439,7 +440,7 @@ impl Config {
     }
 }
 
-/// A value that stands nowhere in the text.
+/// A value without a position in the text.
 fn free<T>(value: T) -> Spanned<T> {
     Spanned::new(0..0, value)
 }

@@ -1,4 +1,4 @@
-//! `[[list]]`: action lists, from words to ops.
+//! `[[list]]`: action lists, from the user's words to ops.
 
 use std::collections::HashSet;
 use std::net::IpAddr;
@@ -10,25 +10,26 @@ use toml::Spanned;
 use super::{Config, ConfigError, hex, names};
 use flowyard_yard::apply::{List, Lists, Op};
 
-/// `[[list]]`: what is done to a frame, and one of `queue`, `port` or `drop = true`.
+/// `[[list]]`: the actions on a frame, and its destination, one of `queue`, `port` or `drop =
+/// true`.
 #[derive(Clone, PartialEq, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ListConfig {
     /// Its name.
     pub name: Spanned<String>,
-    /// What is done, in this order.
+    /// The actions, in this order.
     #[serde(default)]
     pub actions: Vec<Spanned<OpConfig>>,
-    /// Then to this queue.
+    /// The queue to which the frame goes.
     pub queue: Option<Spanned<String>>,
-    /// Then out of this port, without work.
+    /// The port by which the frame leaves, without work.
     pub port: Option<Spanned<String>>,
-    /// Then nowhere.
+    /// Whether the frame is dropped.
     #[serde(default)]
     pub drop: bool,
 }
 
-/// One of `actions`: an [`Op`] in the user's words.
+/// An action: an [`Op`] in the user's words.
 #[derive(Clone, PartialEq, Debug, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OpConfig {
@@ -60,15 +61,15 @@ pub enum OpConfig {
     SetMark(u32),
 }
 
-/// A VLAN tag: its id alone, or all of it.
+/// A VLAN tag: its ID alone, or all its fields.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
 #[serde(untagged, expecting = "a VLAN id, or { vid = 7, pcp = 5, tpid = 0x88a8 }")]
 pub enum TagConfig {
-    /// The VLAN id.
+    /// The VLAN ID.
     Id(u16),
-    /// All of it.
+    /// All fields.
     Whole {
-        /// The VLAN id.
+        /// The VLAN ID.
         vid: u16,
         /// The priority.
         #[serde(default)]
@@ -83,7 +84,7 @@ const fn customer() -> u16 {
     0x8100
 }
 
-/// Finds what is wrong first.
+/// Returns the first mistake.
 pub(super) fn check(config: &Config) -> Result<(), ConfigError> {
     let mut names = HashSet::new();
     for list in config.list.iter().map(Spanned::get_ref) {
@@ -104,7 +105,7 @@ pub(super) fn check(config: &Config) -> Result<(), ConfigError> {
     lists(config).map(drop)
 }
 
-/// Whether `name` is a list's.
+/// Checks that there is a list with this name.
 pub(crate) fn name(config: &Config, name: &Spanned<String>) -> Result<(), ConfigError> {
     if config.list_number(name.get_ref()).is_some() {
         return Ok(());
@@ -133,7 +134,7 @@ pub(crate) fn lists(config: &Config) -> Result<Lists, ConfigError> {
     Ok(Lists::new(config.list.iter().map(list).collect::<Result<Vec<_>, _>>()?))
 }
 
-/// What is wrong with an op, and the fix.
+/// The op for an action; an error is the problem and the fix.
 type Wrong = (String, &'static str);
 
 fn op(said: &OpConfig) -> Result<Op, Wrong> {
@@ -149,7 +150,7 @@ fn op(said: &OpConfig) -> Result<Op, Wrong> {
             }
             _ => {
                 return Err((
-                    format!("{tpid:#06x} is no tag's EtherType"),
+                    format!("{tpid:#06x} is not the EtherType of a tag"),
                     "write 0x8100 or 0x88a8",
                 ));
             }
@@ -170,16 +171,16 @@ fn op(said: &OpConfig) -> Result<Op, Wrong> {
     })
 }
 
-/// Six bytes as `02:00:00:00:00:01`.
+/// Parses six bytes as `02:00:00:00:00:01`.
 pub(crate) fn mac(text: &str) -> Result<[u8; 6], Wrong> {
     let bytes = hex(text).and_then(|bytes| <[u8; 6]>::try_from(bytes).ok());
     bytes.ok_or_else(|| {
-        (format!("'{text}' is no MAC address"), "write six bytes, as 02:00:00:00:00:01")
+        (format!("'{text}' is not a MAC address"), "write six bytes, as 02:00:00:00:00:01")
     })
 }
 
 fn ip(text: &str) -> Result<IpAddr, Wrong> {
-    let wrong = |_| (format!("'{text}' is no IP address"), "write 10.0.0.1 or 2001:db8::1");
+    let wrong = |_| (format!("'{text}' is not an IP address"), "write 10.0.0.1 or 2001:db8::1");
     text.parse().map_err(wrong)
 }
 

@@ -1,4 +1,4 @@
-//! Ports on interfaces: what their keys may say.
+//! Checks and settings of ports on interfaces.
 
 use flowyard_ports::af_xdp::{self, Rule, Rules};
 use flowyard_ports::{af_packet, live, tap};
@@ -7,19 +7,19 @@ use toml::Spanned;
 use super::{Config, ConfigError, FanoutWord, HostQueueWord, ModeWord, PortConfig, PortKind};
 use flowyard_pool::LONGEST_LENDABLE;
 
-/// Frames that a ring holds where nothing is said: of AF_XDP, and of AF_PACKET, whose frames wait in
-/// the ring alone.
+/// The default number of frames in a ring: of AF_XDP, and of AF_PACKET, whose frames wait only in
+/// the ring.
 const RING_FRAMES: u32 = 2048;
 const PACKET_RING_FRAMES: u32 = 4096;
 
-const UPLINK_FIX: &str = "name another interface, or say --yes-this-is-my-uplink";
+const UPLINK_FIX: &str = "name another interface, or use --yes-this-is-my-uplink";
 
 impl Config {
-    /// Finds the first port that takes frames of an interface by which the default route leaves, in
-    /// the network namespace of the calling thread: a mistake there cuts off the machine.
+    /// Finds the first port that takes frames from the interface of the default route in the
+    /// network namespace of the calling thread. A mistake there could cut off the machine.
     ///
     /// # Errors
-    /// When there is one, and when the kernel does not tell its routes.
+    /// When there is one, or when the routes cannot be read.
     pub fn refuse_uplinks(&self) -> Result<(), ConfigError> {
         for port in self.ports() {
             let (PortKind::AfPacket | PortKind::AfXdp, Some(name)) = (port.kind, &port.interface)
@@ -44,14 +44,14 @@ impl Config {
 }
 
 impl PortConfig {
-    /// The cores that own it; only a port on an interface has more than one.
+    /// The cores that own the port; only a port on an interface can have more than one.
     pub(crate) fn owners(&self) -> impl Iterator<Item = &Spanned<u16>> {
         let many = self.cores.as_ref().map_or(&[][..], |cores| cores.get_ref());
         let one = many.is_empty().then_some(&self.core);
         many.iter().chain(one)
     }
 
-    /// Pool buffers that its interface may have.
+    /// Pool buffers that the port's interface may hold.
     pub(crate) fn lent_frames(&self) -> usize {
         match self.kind {
             PortKind::AfXdp => 2 * self.ring() as usize * self.owners().count(),
@@ -88,7 +88,7 @@ impl PortConfig {
         self.complete_checksums.as_ref().is_some_and(|word| *word.get_ref())
     }
 
-    /// The interface's queue of the core at position `at`.
+    /// The interface's queue for the core at position `at`.
     pub(crate) fn queue_of(&self, at: usize) -> u32 {
         let named = self.queues.as_ref().and_then(|queues| queues.get_ref().get(at));
         named.copied().unwrap_or(at as u32)
@@ -99,7 +99,7 @@ impl PortConfig {
         tap::Settings { mtu: self.mtu.as_ref().map(|mtu| *mtu.get_ref()), mac }
     }
 
-    /// The processor of each of its queues, if the host is to send by processor.
+    /// The processor of each of its queues, if the host chooses the queue by processor.
     pub(crate) fn host_queues(&self, pin: &[usize]) -> Option<Vec<u32>> {
         let by_cpu = |word: &Spanned<HostQueueWord>| *word.get_ref() == HostQueueWord::Cpu;
         self.host_queue.as_ref().filter(|word| by_cpu(word))?;
@@ -107,7 +107,7 @@ impl PortConfig {
         Some(self.owners().filter_map(processor).map(|at| *at as u32).collect())
     }
 
-    /// What it takes from the kernel.
+    /// The frames that it takes from the kernel.
     pub(crate) fn xdp_rules(&self) -> Rules {
         let words = self.rules.as_ref().map_or(&[][..], |rules| rules.get_ref());
         let rules: Vec<Rule> =
@@ -116,7 +116,7 @@ impl PortConfig {
     }
 }
 
-/// A unicast hardware address.
+/// Parses a unicast hardware address.
 fn mac_of(text: &str) -> Option<[u8; 6]> {
     let mut bytes = text.split(':').map(|byte| match byte.len() {
         1 | 2 => u8::from_str_radix(byte, 16).ok(),
@@ -129,7 +129,7 @@ fn mac_of(text: &str) -> Option<[u8; 6]> {
     (bytes.next().is_none() && mac[0] & 1 == 0 && mac != [0; 6]).then_some(mac)
 }
 
-/// Finds what is wrong first.
+/// Returns the first mistake.
 pub(super) fn check(config: &Config, port: &PortConfig) -> Result<(), ConfigError> {
     misplaced(config, port)?;
     if !port.kind.is_live() {
@@ -142,7 +142,7 @@ pub(super) fn check(config: &Config, port: &PortConfig) -> Result<(), ConfigErro
     };
     let name = interface.get_ref();
     if name.is_empty() || name.len() > 15 || name.contains(['/', '%', ' ', '\0']) {
-        let what = format!("no interface can be called '{name}'");
+        let what = format!("'{name}' is not a valid name of an interface");
         return Err(config.error(interface.span(), what, "write 1 to 15 letters and digits"));
     }
     if let Some(cores) = &port.cores {
@@ -171,14 +171,14 @@ pub(super) fn check(config: &Config, port: &PortConfig) -> Result<(), ConfigErro
     if let Some(mac) = &port.interface_mac
         && mac_of(mac.get_ref()).is_none()
     {
-        let what = format!("'{}' is no hardware address of one interface", mac.get_ref());
+        let what = format!("'{}' is not a unicast hardware address", mac.get_ref());
         return Err(config.error(mac.span(), what, "write six bytes, as 02:00:00:00:00:01"));
     }
     if let Some(word) = &port.host_queue
         && *word.get_ref() == HostQueueWord::Cpu
         && config.yard.pin.get_ref().is_empty()
     {
-        let what = "the host cannot send by processor: no core has one";
+        let what = "the host cannot choose a queue by processor, because no core is pinned";
         return Err(config.error(word.span(), what, "add 'pin = [0, 1, ...]' to [yard]"));
     }
     match port.kind {
@@ -187,12 +187,12 @@ pub(super) fn check(config: &Config, port: &PortConfig) -> Result<(), ConfigErro
     }
 }
 
-/// Keys that another kind has.
+/// Rejects keys that only other kinds have.
 fn misplaced(config: &Config, port: &PortConfig) -> Result<(), ConfigError> {
     use PortKind::{AfPacket, AfXdp, Mem, Pcap, Tap};
     let live = &[AfPacket, AfXdp, Tap][..];
     let file = &[Mem, Pcap][..];
-    // None for a key that stands nowhere of its own in the text.
+    // `None` for a key without a position of its own in the text.
     let keys = [
         ("cores", port.cores.as_ref().map(Spanned::span), live),
         ("interface", port.interface.as_ref().map(Spanned::span), live),
@@ -225,8 +225,8 @@ fn misplaced(config: &Config, port: &PortConfig) -> Result<(), ConfigError> {
 
 fn af_xdp(config: &Config, port: &PortConfig) -> Result<(), ConfigError> {
     let Some(rules) = &port.rules else {
-        let what = "this af_xdp port does not say which frames it takes from the kernel";
-        let fix = "add match = [\"all\"], or what is yours, as match = [\"udp to port 4789\"]";
+        let what = "this af_xdp port does not name the frames it takes from the kernel";
+        let fix = "add match = [\"all\"], or name the frames, as match = [\"udp to port 4789\"]";
         return Err(config.error(port.name.span(), what, fix));
     };
     if !(1..=64).contains(&rules.get_ref().len()) {

@@ -6,7 +6,7 @@ use toml::Spanned;
 
 use super::{Config, ConfigError};
 
-/// What a check finds.
+/// The result of a check.
 pub type Checked = Result<(), ConfigError>;
 
 pub(super) fn unique<'a>(
@@ -34,7 +34,7 @@ pub(super) fn core(config: &Config, core: &Spanned<u16>) -> Checked {
 
 ///
 /// # Errors
-/// When there is none.
+/// When there is no such queue.
 pub fn queue_name(config: &Config, name: &Spanned<String>) -> Checked {
     if config.queue_number(name.get_ref()).is_some() {
         return Ok(());
@@ -46,7 +46,7 @@ pub fn queue_name(config: &Config, name: &Spanned<String>) -> Checked {
 
 ///
 /// # Errors
-/// When there is none.
+/// When there is no such port.
 pub fn port_name(config: &Config, name: &str, span: std::ops::Range<usize>) -> Checked {
     if config.port_number(name).is_some() {
         return Ok(());

@@ -1,7 +1,7 @@
-//! Resolve: names become numbers, once. Nothing behind this file looks up a name.
+//! Resolution: names become numbers, once. Code after this step looks up no names.
 //!
 //! ```text
-//!  Config (words, places in the text) ──resolve──> Setup: Blueprint, ports, work ──build──> Yard
+//!  Config (text with positions) ──resolve──> Setup: Blueprint, ports, work ──build──> Yard
 //! ```
 //!
 //! Thread-safety: plain functions on plain values.
@@ -26,20 +26,20 @@ use ipnet::IpNet;
 use super::{Config, ConfigError, HashKey, LearnConfig, PortConfig, PortKind, SteerConfig};
 use super::{WorkKind, hex, list, rule};
 
-/// A configuration, resolved: the engine's blueprint, and what the engine does not know.
+/// A resolved configuration: the engine's blueprint, and the parts that the engine does not know.
 #[derive(Clone, Debug)]
 pub struct Setup {
-    /// The engine.
+    /// The blueprint of the engine.
     pub blueprint: Blueprint,
-    /// What each port is, by number.
+    /// The body of each port, by number.
     pub ports: Vec<PortBody>,
-    /// What the cores do with frames.
+    /// The work of the cores.
     pub work: WorkPlan,
-    /// Time for each frame that a core is kept busy, besides the work; 0 is none.
+    /// The additional time for which a core is kept busy with each frame; 0 is none.
     pub cost_ns: Nanos,
 }
 
-/// What a port receives from and transmits to.
+/// The source and destination of a port's frames.
 #[derive(Clone, Debug)]
 pub enum PortBody {
     /// Capture files, or nothing.
@@ -51,26 +51,26 @@ pub enum PortBody {
 /// A port on capture files.
 #[derive(Clone, PartialEq, Debug)]
 pub struct CapturePort {
-    /// The capture that it receives; none receives nothing.
+    /// The capture that it receives, if any.
     pub input: Option<PathBuf>,
-    /// How often the capture is received, read into memory first; `None` reads it as it goes.
+    /// How often the capture is received, from memory; `None` streams it from the file.
     pub repeat: Option<u32>,
-    /// How fast it is received.
+    /// The rate at which it is received.
     pub pace: Pace,
-    /// The capture that it transmits to; none counts and drops what it transmits.
+    /// The capture that it writes; without one, transmitted frames are counted and discarded.
     pub output: Option<PathBuf>,
 }
 
-/// What the cores do with frames.
+/// The work of the cores.
 #[derive(Clone, Debug)]
 pub enum WorkPlan {
-    /// Frames leave by a fixed port, by the port they came in by.
+    /// Frames leave by the port that is configured for the port at which they came in.
     Forward(Vec<u16>),
     /// A learning bridge.
     Bridge {
-        /// Stations that each core knows.
+        /// The number of stations that each core knows.
         stations: usize,
-        /// How long a silent station is known.
+        /// The time after which a silent station is forgotten.
         age: Nanos,
     },
     /// Routes by prefix.
@@ -83,27 +83,27 @@ pub enum WorkPlan {
         entries: u32,
         /// The seed of its tables.
         seed: u64,
-        /// What else it needs.
+        /// Its other settings.
         settings: BalanceSettings,
     },
     /// An OpenFlow switch.
     Switch(SwitchSettings),
 }
 
-/// What a reload changes: tables of the cores, and services of a balancer.
+/// The parts that a reload changes: tables of the cores, and services of a balancer.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct ReloadPlan {
     /// The tables.
     pub tables: Reload,
-    /// The services, all of them; `None` changes nothing.
+    /// All services; `None` leaves them unchanged.
     pub services: Option<Vec<Service>>,
 }
 
 impl ReloadPlan {
-    /// Replaces the services first, and if those are wrong, nothing; then the tables.
+    /// Replaces the services, and then the tables.
     ///
     /// # Errors
-    /// The first service that is wrong; nothing is changed then.
+    /// The first service that is wrong. Then nothing is changed.
     pub fn apply(self, engine: &Handle) -> Result<(), BadService> {
         if let (Some(hub), Some(services)) = (engine.control_plane::<Hub>(), self.services) {
             hub.set(services, engine.now())?;
@@ -117,7 +117,7 @@ impl Config {
     /// Resolves every name.
     ///
     /// # Errors
-    /// The first word that is wrong.
+    /// The first setting that is wrong.
     pub fn resolve(&self) -> Result<Setup, ConfigError> {
         Ok(Setup {
             blueprint: self.blueprint()?,
@@ -156,18 +156,19 @@ impl Config {
         })
     }
 
-    /// Buffers that a core's work keeps for its copies.
+    /// Buffers that the work of a core keeps for its copies.
     fn work_frames(&self) -> usize {
         match self.work.get_ref().kind.get_ref() {
             WorkKind::Bridge => 32,
-            // Its own list besides that of the copies made at completion.
+            // The work has a free list of its own, in addition to the one for copies made at
+            // completion.
             WorkKind::Switch => 96,
             _ => 0,
         }
     }
 
     fn port_plan(&self, port: &PortConfig) -> PortPlan {
-        // Which core completes a flow's frames tells nothing if several may.
+        // If several cores complete the frames of a flow, the completing core is not a useful hint.
         let shared = self.queues().any(|queue| queue.consumers.get_ref().len() > 1);
         PortPlan {
             name: port.name.get_ref().clone(),
@@ -240,8 +241,9 @@ impl Config {
             }
             PortKind::AfPacket => LiveKind::AfPacket {
                 settings: port.packet_settings(),
-                // Unpinned, a core may be moved to another processor, and its frames to another
-                // queue of the driver in mid-flow: then the kernel's queues choose by flow.
+                // A core that is not pinned may move to another processor, and its frames to
+                // another queue of the driver in the middle of a flow. Then the kernel chooses
+                // queues by flow.
                 bypass: !pin.is_empty(),
             },
             PortKind::AfXdp => LiveKind::AfXdp(XdpPort {
@@ -289,11 +291,11 @@ impl Config {
         })
     }
 
-    /// What turns the tables of `self`, running, into those of `new`.
+    /// The changes that turn the running tables of `self` into those of `new`.
     ///
     /// # Errors
-    /// When anything but `[[list]]`, `[[service]]` and `[steer]`'s `spread`, `exact` and `rule`
-    /// differs: that needs a restart. When a table does not take the entries.
+    /// When a setting other than `[[list]]`, `[[service]]` and `[steer]`'s `spread`, `exact` and
+    /// `rule` differs, which needs a restart; or when a table does not accept the entries.
     pub fn reload(&self, new: &Self) -> Result<ReloadPlan, ConfigError> {
         if let Some(section) = self.restart_needed(new) {
             let what = format!("{section} cannot change while flowyard runs");
@@ -312,11 +314,13 @@ impl Config {
         let fresh = fresh.map(|(key, action)| flowyard_frame::Edit::Put(*key, *action));
         let lists = list::lists(new)?;
         let lists = (lists != list::lists(self)?).then(|| Arc::new(lists));
-        // With lists, rules are new too: what was cached of them may name a list by its old number.
+        // New lists make the rules new as well, because cached answers may refer to lists by their
+        // old numbers.
         let differ = lists.is_some() || rule::rules(self)? != rule::rules(new)?;
         let tables = Reload {
             exact: gone.chain(fresh).collect(),
-            // Unchanged, it stays as it is: entries may have moved off overloaded cores.
+            // An unchanged indirection table stays, because entries may have been moved away from
+            // overloaded cores.
             spread: if self.spread() == new.spread() { Vec::new() } else { new.spread() },
             rules: if differ { Some(Arc::new(rule::table(new)?)) } else { None },
             lists,
@@ -325,7 +329,7 @@ impl Config {
         Ok(ReloadPlan { tables, services })
     }
 
-    /// The first section in which more than the tables differs.
+    /// The first section with a difference outside the tables.
     fn restart_needed(&self, new: &Self) -> Option<&'static str> {
         let rest = |steer: &SteerConfig| SteerConfig {
             spread: Vec::new(),

@@ -1,4 +1,4 @@
-//! Rules as users write them: what a frame must be, and the answer to it.
+//! Rules as users write them: a match, and an action.
 //!
 //! ```toml
 //! [[steer.rule]]
@@ -7,8 +7,8 @@
 //! queue = "web"
 //! ```
 //!
-//! A field that is not named may be anything. Of the rules that match, the one with the highest
-//! priority answers; of equal ones the first in the file.
+//! A field that is not named is not compared. Of the rules that match, the one with the highest
+//! priority answers, and of equal ones the first in the file.
 
 use std::collections::HashSet;
 use std::ops::Range;
@@ -23,33 +23,33 @@ use toml::Spanned;
 use super::names::{port_name, queue_name};
 use super::{Config, ConfigError, ExactConfig};
 
-/// One of `[[steer.rule]]`: what matches, and one of `queue`, `port` or `drop = true`.
+/// One of `[[steer.rule]]`: a match, and a destination, one of `queue`, `port` or `drop = true`.
 #[derive(Clone, PartialEq, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RuleConfig {
-    /// What a frame must be.
+    /// The fields that are compared.
     #[serde(rename = "match")]
     pub fields: Spanned<MatchConfig>,
-    /// The highest answers.
+    /// Of the rules that match, the one with the highest priority answers.
     #[serde(default)]
     pub priority: u16,
-    /// To this queue.
+    /// The queue to which its frames go.
     pub queue: Option<Spanned<String>>,
-    /// Out of this port, without work.
+    /// The port by which its frames leave, without work.
     pub port: Option<Spanned<String>>,
-    /// Through this action list.
+    /// The action list that handles its frames.
     pub list: Option<Spanned<String>>,
-    /// Nowhere.
+    /// Whether its frames are dropped.
     #[serde(default)]
     pub drop: bool,
     /// The mark that its frames carry.
     #[serde(default)]
     pub mark: u32,
-    /// Counts them here: one of `counters`.
+    /// The counter for its frames: one of `counters`.
     pub counter: Option<Spanned<String>>,
 }
 
-/// `match`: fields that a frame must have. Those not named may be anything.
+/// `match`: the fields that are compared. Fields that are not named may have any value.
 #[derive(Clone, PartialEq, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct MatchConfig {
@@ -63,15 +63,15 @@ pub struct MatchConfig {
     pub src_port: Option<Spanned<u16>>,
     /// Destination port, as `src_port`.
     pub dst_port: Option<Spanned<u16>>,
-    /// VLAN id of the outermost tag; 0 is untagged.
+    /// VLAN ID of the outermost tag; 0 is untagged.
     pub vlan: Option<Spanned<u16>>,
-    /// The port it came in by.
+    /// The port at which the frame came in.
     pub in_port: Option<Spanned<String>>,
     /// As `0x0806` (ARP).
     pub ethertype: Option<Spanned<u16>>,
 }
 
-/// The answer of an exact entry or of a rule.
+/// The action of an exact entry or of a rule.
 pub(super) struct Answer<'a> {
     queue: Option<&'a Spanned<String>>,
     port: Option<&'a Spanned<String>>,
@@ -96,7 +96,7 @@ macro_rules! answers {
 
 answers!(ExactConfig, RuleConfig);
 
-/// The action for `answer`, of `what` at `span`.
+/// The action for `answer`, which belongs to `what` at `span`.
 pub(super) fn answer(
     config: &Config,
     what: &str,
@@ -128,7 +128,7 @@ pub(super) fn answer(
 /// The number of the counter with this name, from 1.
 ///
 /// # Errors
-/// When there is none, with the names that there are.
+/// When there is no such counter; the error lists those that exist.
 pub fn counter(config: &Config, name: &Spanned<String>) -> Result<u16, ConfigError> {
     let mut names = config.steer.counters.iter().map(|name| name.get_ref().as_str());
     if let Some(at) = names.position(|other| other == name.get_ref()) {
@@ -142,7 +142,7 @@ pub fn counter(config: &Config, name: &Spanned<String>) -> Result<u16, ConfigErr
     Err(config.error(name.span(), format!("there is no counter '{}'", name.get_ref()), fix))
 }
 
-/// Finds what is wrong first with counters and rules.
+/// Returns the first mistake in counters and rules.
 pub(super) fn check(config: &Config) -> Result<(), ConfigError> {
     let mut seen = HashSet::new();
     for (number, name) in config.steer.counters.iter().enumerate() {
@@ -166,20 +166,21 @@ pub(crate) fn rules(config: &Config) -> Result<Vec<Rule>, ConfigError> {
     config.steer.rule.iter().map(|rule| one(config, rule)).collect()
 }
 
-/// The user's exact entries.
+/// The exact entries of the user.
 pub(crate) fn exact(config: &Config) -> Result<Vec<(FlowKey, Action)>, ConfigError> {
     let entry = |entry: &ExactConfig| {
         let key = FlowKey::from_str(entry.flow.get_ref());
         let key =
             key.map_err(|e| config.error(entry.flow.span(), e.to_string(), "fix the flow"))?;
-        // The table's mask is the flow: what else the text says (a VLAN) does not count.
+        // The table compares only the flow, so other fields of the text, such as a VLAN, are
+        // ignored.
         let action = answer(config, "an exact entry", entry.flow.span(), &entry.into())?;
         Ok((key.flow(), action))
     };
     config.steer.exact.iter().map(entry).collect()
 }
 
-/// Finds the first exact entry that the table does not take.
+/// Finds the first exact entry that the table does not accept.
 pub(crate) fn check_exact(config: &Config) -> Result<(), ConfigError> {
     let mut table = Exact::new(config.steer.exact_entries, &FlowKey::FLOW, config.yard.seed);
     for ((key, action), entry) in exact(config)?.iter().zip(&config.steer.exact) {
@@ -214,8 +215,10 @@ fn one(config: &Config, written: &RuleConfig) -> Result<Rule, ConfigError> {
             IpNet::V6(_) => (0x86dd, "IPv6"),
         };
         if mask.eth_type != 0 && key.eth_type != eth_type {
-            let what =
-                format!("'{}' is {version}, and the rest of this match is not", text.get_ref());
+            let what = format!(
+                "'{}' is {version}, and the other fields of this match are not",
+                text.get_ref()
+            );
             return Err(config.error(text.span(), what, "write two rules, one for each"));
         }
         (key.eth_type, mask.eth_type) = (eth_type, 0xffff);
@@ -240,14 +243,14 @@ fn one(config: &Config, written: &RuleConfig) -> Result<Rule, ConfigError> {
             return Err(config.error(port.span(), "this protocol has no ports", fix));
         }
         if *port.get_ref() == 0 {
-            let what = "0 is what frames without ports have";
+            let what = "port 0 stands for frames without ports";
             return Err(config.error(port.span(), what, "write a port from 1 to 65535"));
         }
         (*key_port, *mask_port) = (*port.get_ref(), 0xffff);
     }
     if let Some(vlan) = &fields.vlan {
         if *vlan.get_ref() > 4095 {
-            let what = format!("'{}' is no VLAN id", vlan.get_ref());
+            let what = format!("'{}' is not a VLAN ID", vlan.get_ref());
             return Err(config.error(vlan.span(), what, "write 0 (untagged) to 4095"));
         }
         (key.vlan_tci, mask.vlan_tci) = (*vlan.get_ref(), 0xfff);
@@ -264,16 +267,16 @@ fn one(config: &Config, written: &RuleConfig) -> Result<Rule, ConfigError> {
 fn protocol(config: &Config, name: &Spanned<String>) -> Result<u8, ConfigError> {
     let text = name.get_ref().to_ascii_lowercase();
     let named = proto::NAMES.iter().find(|(known, _)| *known == text).map(|(_, number)| *number);
-    // 0 is what frames have that are not IP.
+    // Frames without IP have the protocol 0.
     let number = named.or_else(|| text.parse().ok().filter(|number| *number > 0));
     number.ok_or_else(|| {
         let names: Vec<_> = proto::NAMES.iter().map(|(name, _)| *name).collect();
         let fix = format!("write {}, or a number from \"1\" to \"255\"", names.join(", "));
-        config.error(name.span(), format!("'{}' is no protocol", name.get_ref()), fix)
+        config.error(name.span(), format!("'{}' is not a protocol", name.get_ref()), fix)
     })
 }
 
-/// An address with or without a length.
+/// Parses an address with or without a prefix length.
 fn network(config: &Config, text: &Spanned<String>) -> Result<IpNet, ConfigError> {
     let parsed = text.get_ref().parse::<IpNet>();
     let parsed = parsed.or_else(|error| {
@@ -286,14 +289,14 @@ fn network(config: &Config, text: &Spanned<String>) -> Result<IpNet, ConfigError
             Err(config.error(text.span(), what, format!("write \"{}\"", net.trunc())))
         }
         Err(_) => {
-            let what = format!("'{}' is no address", text.get_ref());
+            let what = format!("'{}' is not an address", text.get_ref());
             let fix = "write \"10.0.0.1\", \"10.0.0.0/8\" or \"2001:db8::/32\"";
             Err(config.error(text.span(), what, fix))
         }
     }
 }
 
-/// The address in the slot of a key.
+/// The address in the form of a key.
 fn octets(net: &IpNet) -> [u8; 16] {
     let mut slot = [0; 16];
     match net {
@@ -303,7 +306,7 @@ fn octets(net: &IpNet) -> [u8; 16] {
     slot
 }
 
-/// The bits of the address that count.
+/// The mask for the address.
 fn bits(net: &IpNet) -> [u8; 16] {
     let mut slot = [0; 16];
     match net {

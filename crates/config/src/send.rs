@@ -1,8 +1,8 @@
 //! The frames of `[[send]]`, and the ports that receive them.
 //!
-//! Each frame of a port has a receive time of its own, one nanosecond after the one before where
-//! the file says none: by port and time it is known again wherever it comes out, whatever its
-//! bytes are.
+//! Each frame of a port has a receive time of its own. If the file gives frames equal times, each
+//! comes one nanosecond after the one before. A frame is identified by port and time wherever it
+//! leaves, even if its bytes have changed.
 
 use std::collections::BTreeMap;
 
@@ -19,32 +19,33 @@ use {
     flowyard_yard::port::{Received, Rx},
 };
 
-/// One frame to be received.
+/// A frame to be received.
 #[derive(Clone, Debug)]
 pub struct Planned {
     /// The port that receives it.
     pub port: u16,
-    /// Its receive time, from the start.
+    /// Its receive time, counted from the start.
     pub time: Nanos,
-    /// The key of its `[[send]]`: what `flow` says there.
+    /// The key of the `flow` in its `[[send]]`.
     pub said: FlowKey,
-    /// Its flow: what the yard keeps in order. All fragments between two hosts are one.
+    /// Its flow, within which the engine keeps the order. All fragments between two hosts are one
+    /// flow.
     pub flow: FlowKey,
     /// Its bytes.
     pub bytes: Vec<u8>,
 }
 
-/// The longest frame: an IP packet of 65,535 bytes behind an Ethernet header.
+/// The longest frame: an Ethernet header and an IP packet of 65,535 bytes.
 const LONGEST: usize = 65_535 + 14;
 
-/// Bytes of all frames together.
+/// The largest number of bytes of all frames together.
 const ROOM: usize = 64 << 20;
 
-/// The last time at which something can happen: the simulation takes longer idleness for a
-/// standstill.
+/// The last time at which an event may happen. A longer time without events counts as a standstill
+/// of the simulation.
 pub const LAST: Nanos = 5_000_000;
 
-/// The frames of the whole file, by port and time.
+/// The frames of the whole file, ordered by port and time.
 ///
 /// # Errors
 /// The first `[[send]]` that is wrong.
@@ -55,12 +56,12 @@ pub fn plan(config: &Config) -> Result<Vec<Planned>, ConfigError> {
         let length = send.length.as_ref().map_or(0, |length| *length.get_ref()).max(128);
         bytes = length.saturating_mul(send.count as usize).saturating_add(bytes);
         if bytes > ROOM {
-            let what = "what is sent up to here has more than 64 MiB";
+            let what = "the frames up to here have more than 64 MiB";
             return Err(config.error(span, what, "send less, or receive a capture"));
         }
         one(config, send, span, &mut all)?;
     }
-    all.sort_by_key(|frame| (frame.port, frame.time)); // stable: else in the file's order
+    all.sort_by_key(|frame| (frame.port, frame.time)); // the sort is stable: equal times keep the file's order
     for at in 1..all.len() {
         if all[at].port == all[at - 1].port && all[at].time <= all[at - 1].time {
             all[at].time = all[at - 1].time + 1;
@@ -99,7 +100,7 @@ fn one(
     }
     let (at, every) = (send.at.unwrap_or_default().0, send.every.unwrap_or_default().0);
     if !(1..=100_000).contains(&send.count) {
-        return Err(wrong(span, "'count' is from 1 to 100000; write such a one".into()));
+        return Err(wrong(span, "'count' is out of range; write 1 to 100000".into()));
     }
     if at.saturating_add(every.saturating_mul(send.count.into())) > LAST {
         return Err(wrong(span, "the last of these frames comes after 5ms; send faster".into()));
@@ -135,7 +136,10 @@ fn one(
         let mut bytes = build.bytes();
         if let Some(text) = &send.bytes {
             let wrong = |_| {
-                wrong(text.span(), "these are no bytes; write two hexadecimal digits a byte".into())
+                wrong(
+                    text.span(),
+                    "these are not bytes; write two hexadecimal digits a byte".into(),
+                )
             };
             bytes = crate::hex(text.get_ref()).ok_or(()).map_err(wrong)?;
         }
@@ -146,7 +150,7 @@ fn one(
     Ok(())
 }
 
-/// Finds what is wrong first with what is sent.
+/// Returns the first mistake in the frames to be sent.
 pub(crate) fn check(config: &Config) -> Result<(), ConfigError> {
     for send in &config.send {
         let name = send.get_ref().port.get_ref();
@@ -160,7 +164,7 @@ pub(crate) fn check(config: &Config) -> Result<(), ConfigError> {
     plan(config).map(drop)
 }
 
-/// Lets the ports of `[[send]]` receive its frames, unless they receive from elsewhere.
+/// Makes the ports of `[[send]]` receive its frames, unless they receive from another source.
 ///
 /// # Errors
 /// The first `[[send]]` that is wrong.
@@ -187,8 +191,8 @@ pub(crate) fn receive(
     Ok(())
 }
 
-/// Receives nothing for a while. A paced source begins with its first frame; this is the time
-/// before.
+/// Receives nothing until a given time. A paced source begins with its first frame, so this is the
+/// time before it.
 struct Later {
     source: SourceRx,
     wait: Nanos,

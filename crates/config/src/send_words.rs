@@ -1,4 +1,4 @@
-//! Words of scenarios: what can stand after `send`, `reload`, `sim` and `expect`.
+//! The sections of scenarios: `send`, `reload`, `sim` and `expect`.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -17,69 +17,70 @@ use crate::{ExactConfig, RuleConfig, ServiceConfig};
 pub struct SendConfig {
     /// The port that receives them.
     pub port: Spanned<String>,
-    /// Whose they are: `tcp 10.0.0.1:1000 > 10.0.0.2:80 vlan 7`, or `ethertype 0x0806`.
+    /// Their flow: `tcp 10.0.0.1:1000 > 10.0.0.2:80 vlan 7`, or `ethertype 0x0806`.
     pub flow: Spanned<String>,
-    /// Their MAC addresses, and the VLAN they are in: `02:00:00:00:00:0a > 02:00:00:00:00:0b vlan
-    /// 7`.
+    /// Their MAC addresses and VLAN: `02:00:00:00:00:0a > 02:00:00:00:00:0b vlan 7`.
     pub eth: Option<Spanned<String>>,
     /// Their TTL, or hop limit.
     pub ttl: Option<u8>,
-    /// How many.
+    /// The number of frames.
     #[serde(default = "one")]
     pub count: u32,
-    /// Number of flows, in turn: each has a source port one higher than the one before.
+    /// The number of flows, sent in turn. The source port of each is one higher than that of the
+    /// one before.
     pub flows: Option<Spanned<u16>>,
     /// TCP flags: `syn`, `ack`, `fin`, `rst`, or several.
     pub flags: Option<Spanned<String>>,
-    /// Bytes of each, without the FCS; 0 is an empty record. Shorter than the headers cuts them.
+    /// The length of each frame in bytes, without the FCS; 0 is an empty record. A length shorter
+    /// than the headers cuts them.
     pub length: Option<Spanned<usize>>,
-    /// In place of the bytes that are made so: these, in hexadecimal.
+    /// The bytes of the frame in hexadecimal, in place of those made from the other keys.
     pub bytes: Option<Spanned<String>>,
-    /// As fragments of a datagram: `first` (has the ports) or `later` (has none).
+    /// Sends them as fragments of a datagram: `first` (with ports) or `later` (without ports).
     pub fragment: Option<Fragment>,
-    /// When the first one comes.
+    /// The receive time of the first frame.
     pub at: Option<Time>,
-    /// From each to the next.
+    /// The interval between frames.
     pub every: Option<Time>,
 }
 
-/// Which fragment.
+/// The kind of a fragment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Fragment {
-    /// The first of a datagram.
+    /// The first fragment of a datagram.
     First,
-    /// One that follows.
+    /// A later fragment.
     Later,
 }
 
-/// `[[reload]]`: new contents for `[steer]`, as if the file was changed and read again.
+/// `[[reload]]`: new contents for `[steer]`, as if the file was changed and reloaded.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ReloadConfig {
-    /// When.
+    /// The time of the reload.
     pub at: Time,
-    /// In place of `spread` in `[steer]`.
+    /// Replaces `spread` in `[steer]`.
     pub spread: Option<Vec<Spanned<String>>>,
-    /// In place of `exact` in `[steer]`.
+    /// Replaces `exact` in `[steer]`.
     pub exact: Option<Vec<ExactConfig>>,
-    /// In place of the rules.
+    /// Replaces the rules.
     pub rule: Option<Vec<RuleConfig>>,
-    /// In place of the services.
+    /// Replaces the services.
     pub service: Option<Vec<Spanned<ServiceConfig>>>,
 }
 
-/// `[sim]`: how often a scenario is simulated, and what goes wrong with its cores.
+/// `[sim]`: the number of simulations, and the faults of cores.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct SimConfig {
-    /// The number of seeds, from 0.
+    /// The number of seeds, which begin at 0.
     pub seeds: u64,
     /// One of N ticks is followed by a stall of its core; 0 is none.
     pub stall_every: u64,
     /// The longest stall.
     pub stall: Time,
-    /// One of N ticks kills its core, if the yard can do without it; 0 is none.
+    /// One of N ticks kills its core, if the other cores can take over; 0 is none.
     pub death_every: u64,
 }
 
@@ -89,143 +90,145 @@ impl Default for SimConfig {
     }
 }
 
-/// `[expect]`: what every seed is to come to.
+/// `[expect]`: the expected results for every seed.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ExpectConfig {
-    /// Frames out by port; none of those not named.
+    /// Frames sent, by port; 0 for ports that are not named.
     pub sent: BTreeMap<String, Spanned<Amount>>,
-    /// Frames that the work made, by the port they left by; none of those not named.
+    /// Frames that the work made, by the port they left by; 0 for ports that are not named.
     pub made: BTreeMap<String, Spanned<Amount>>,
-    /// Frames dropped by reason; none for those not named.
+    /// Frames dropped, by reason; 0 for reasons that are not named.
     pub drops: BTreeMap<String, Spanned<Amount>>,
-    /// Per flow and port, order out is order in; `false`: not so with at least one seed. Without
-    /// it, `true` if the yard promises it.
+    /// Whether the frames of each flow leave each port in the order they came; `false` means that
+    /// this fails for at least one seed. The default is `true` if the configuration guarantees
+    /// order.
     pub in_order: Option<Spanned<bool>>,
-    /// Copies made.
+    /// The number of copies made.
     pub copies: Option<Spanned<Amount>>,
-    /// Frames that entered, by queue.
+    /// Frames that entered each queue.
     pub queue: BTreeMap<String, Spanned<Amount>>,
-    /// By core, from core 0.
+    /// The results of each core, from core 0.
     pub core: Vec<CoreExpect>,
-    /// Flows that moved to another home.
+    /// Flows that moved to another queue.
     pub moves: Option<Spanned<Amount>>,
-    /// Frames that settle sent to their flow's old home.
+    /// Frames kept on the flow's current queue because a move was not yet safe.
     pub held: Option<Spanned<Amount>>,
-    /// Flows that were split over cores.
+    /// Flows that were split over several cores.
     pub promoted: Option<Spanned<Amount>>,
-    /// Flows that came back to one core.
+    /// Flows that were moved back to one core.
     pub demoted: Option<Spanned<Amount>>,
-    /// Entries of the indirection table that went to another core.
+    /// Entries of the indirection table that were moved to another core.
     pub rebalanced: Option<Spanned<Amount>>,
-    /// Overloads that nothing was done about.
+    /// Core overloads for which no action was taken.
     pub refused: Option<Spanned<Amount>>,
-    /// Frames that an exact or a learnt entry answered.
+    /// Frames that matched an exact or a learnt entry.
     pub exact_hits: Option<Spanned<Amount>>,
-    /// Frames that a rule answered.
+    /// Frames that matched a rule.
     pub rule_hits: Option<Spanned<Amount>>,
-    /// Frames by counter that tables name; none for those not named.
+    /// Frames by user-defined counter; 0 for counters that are not named.
     pub counters: BTreeMap<String, Spanned<Amount>>,
-    /// Their bytes; not compared if not named.
+    /// Bytes by user-defined counter; counters that are not named are not compared.
     pub counter_bytes: BTreeMap<String, Spanned<Amount>>,
-    /// When the last frame was sent, in microseconds.
+    /// The time at which the last frame was sent, in microseconds.
     pub last_sent_us: Option<Spanned<Amount>>,
-    /// No flow is ever worked on by two cores at a time. Wants work that takes time.
+    /// Whether no two cores ever work on the same flow at a time. The work must have a cost.
     pub pinned: Option<Spanned<bool>>,
     /// Pairs of flows: the last frame of the first leaves before the last of the second.
     pub before: Vec<Spanned<[String; 2]>>,
-    /// Flows that one and the same core works on.
+    /// Sets of flows; one core works on all flows of a set.
     pub together: Vec<Spanned<Vec<String>>>,
-    /// What becomes of a flow.
+    /// The results of single flows.
     pub flow: Vec<FlowExpect>,
-    /// What frames look like that a port sends.
+    /// The contents of frames that a port sent.
     pub frame: Vec<FrameExpect>,
-    /// Changes of the file with which it must fail.
+    /// Changes of the file with which the scenario must fail.
     pub mutant: Vec<Mutant>,
 }
 
-/// What a core comes to.
+/// The results of one core.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct CoreExpect {
-    /// Frames it received.
+    /// Frames that it received.
     pub received: Option<Spanned<Amount>>,
-    /// Frames it worked on.
+    /// Frames that it worked on.
     pub worked: Option<Spanned<Amount>>,
-    /// Frames it sent.
+    /// Frames that it sent.
     pub sent: Option<Spanned<Amount>>,
 }
 
-/// `[[expect.flow]]`: what becomes of the frames that were sent with this `flow`.
+/// `[[expect.flow]]`: the results of the frames that were sent with this `flow`.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FlowExpect {
-    /// As in its `[[send]]`.
+    /// The flow, as in its `[[send]]`.
     pub flow: Spanned<String>,
-    /// Frames out.
+    /// The number of frames sent.
     pub sent: Option<Spanned<Amount>>,
-    /// Only by this port.
+    /// The only port by which they leave.
     pub port: Option<Spanned<String>>,
-    /// With these MAC addresses, as in a `[[send]]`, and this VLAN if one is written.
+    /// Their MAC addresses, as in a `[[send]]`, and their VLAN if one is written.
     pub eth: Option<Spanned<String>>,
-    /// With this TTL, or hop limit.
+    /// Their TTL, or hop limit.
     pub ttl: Option<Spanned<u8>>,
-    /// As this flow: addresses and ports that the work gave it, those of the outer header of a tunnel.
+    /// Their flow after the work has changed addresses and ports; for a tunnel, that of the outer
+    /// header.
     pub becomes: Option<Spanned<String>>,
-    /// Number of different next hops (destination MAC addresses).
+    /// The number of different next hops (destination MAC addresses).
     pub next_hops: Option<Spanned<Amount>>,
-    /// How many cores worked on it.
+    /// The number of cores that worked on the flow.
     pub cores: Option<Spanned<Amount>>,
-    /// As `cores`, for each of its `flows` by itself.
+    /// As `cores`, for each of its `flows` separately.
     pub cores_each: Option<Spanned<Amount>>,
-    /// The cores that worked on it, and no others.
+    /// The cores that worked on the flow, and no others.
     pub worked_by: Option<Spanned<Vec<u16>>>,
     /// The core that worked on its last frame.
     pub last_on: Option<Spanned<u16>>,
 }
 
-/// `[[expect.frame]]`: what the frames that a port sends look like. Their checksums must be right,
-/// as far as they can be checked.
+/// `[[expect.frame]]`: the contents of frames that a port sent. Their checksums must be correct, as
+/// far as they can be checked.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FrameExpect {
-    /// The port that sends them.
+    /// The port that sent them.
     pub port: Spanned<String>,
-    /// Only the nth that it sends, from 1; else each.
+    /// Compares only the nth frame of the port, from 1; by default every frame.
     pub nth: Option<usize>,
     /// Their flow.
     pub flow: Option<Spanned<String>>,
-    /// Their VLAN ids, outermost first.
+    /// Their VLAN IDs, outermost first.
     pub vlan: Option<Spanned<Vec<u16>>>,
     /// IPv4 time to live or IPv6 hop limit.
     pub ttl: Option<Spanned<u8>>,
     /// The upper 6 bits of IPv4 TOS or IPv6 traffic class.
     pub dscp: Option<Spanned<u8>>,
-    /// The bytes they begin with, in hexadecimal.
+    /// The bytes with which they begin, in hexadecimal.
     pub bytes: Option<Spanned<String>>,
 }
 
-/// `[[expect.mutant]]`: with `from` written as `to`, the scenario must fail.
+/// `[[expect.mutant]]`: if `from` is replaced by `to`, the scenario must fail.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Mutant {
-    /// Text of the file, once in it before `[expect]`.
+    /// A text that occurs exactly once in the file before `[expect]`.
     pub from: Spanned<String>,
-    /// What stands there instead.
+    /// The text that replaces it.
     pub to: String,
 }
 
 /// A number as `10`, or a range as `{ at_least = 1, at_most = 9 }`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Amount {
-    /// Not less.
+    /// The smallest permitted number.
     pub at_least: u64,
-    /// Not more.
+    /// The largest permitted number.
     pub at_most: u64,
 }
 
 impl Amount {
-    /// Whether `number` is it.
+    /// Whether `number` is permitted.
     #[must_use]
     pub const fn holds(&self, number: u64) -> bool {
         self.at_least <= number && number <= self.at_most
@@ -275,7 +278,7 @@ impl<'de> Deserialize<'de> for Amount {
                 if range.at_least > range.at_most
                     || range.at_least == 0 && range.at_most == u64::MAX
                 {
-                    return Err(A::Error::custom("this range holds every number, or none"));
+                    return Err(A::Error::custom("this range contains every number or none"));
                 }
                 Ok(Amount { at_least: range.at_least, at_most: range.at_most })
             }
@@ -298,7 +301,7 @@ impl TryFrom<String> for Time {
             let number: f64 = text.strip_suffix(unit)?.trim_end().parse().ok()?;
             (0.0..1e15).contains(&(number * size)).then_some(Self((number * size) as Nanos))
         });
-        time.ok_or_else(|| format!("'{text}' is no time: write 500ns, 10us, 1.5ms or 2s"))
+        time.ok_or_else(|| format!("'{text}' is not a time: write 500ns, 10us, 1.5ms or 2s"))
     }
 }
 
@@ -313,20 +316,22 @@ pub fn key(text: &str) -> Result<FlowKey, String> {
         None => number.parse().ok(),
     };
     match value {
-        // Below, it would be a length (IEEE 802.3); IP needs addresses.
+        // Smaller numbers are lengths (IEEE 802.3); frames with IP need addresses.
         Some(eth_type @ 0x0600..) if !matches!(eth_type, 0x0800 | 0x86dd) => {
             Ok(FlowKey { eth_type, ..FlowKey::ZERO })
         }
-        _ => {
-            Err(format!("'{number}' is no EtherType here; write 0x0806 (ARP), 0x88cc (LLDP), ..."))
-        }
+        _ => Err(format!(
+            "'{number}' is not an EtherType that can be sent; write 0x0806 (ARP), 0x88cc (LLDP), ..."
+        )),
     }
 }
 
-/// MAC addresses and VLAN of an `eth`, in a key of nothing else.
+/// The MAC addresses and the VLAN of an `eth`, in a key without other fields.
 pub fn eth(text: &str) -> Result<FlowKey, String> {
     let wrong = || {
-        format!("'{text}' is no pair of MAC addresses; write 02:00:00:00:00:0a > 02:00:00:00:00:0b")
+        format!(
+            "'{text}' is not a pair of MAC addresses; write 02:00:00:00:00:0a > 02:00:00:00:00:0b"
+        )
     };
     let (addresses, vlan) = match text.split_once(" vlan ") {
         Some((addresses, vlan)) => (addresses, Some(vlan.trim())),
@@ -335,7 +340,7 @@ pub fn eth(text: &str) -> Result<FlowKey, String> {
     let vlan_tci = match vlan.map(str::parse) {
         None => 0,
         Some(Ok(vlan @ 1..=4094)) => vlan,
-        Some(_) => return Err("a VLAN has a number from 1 to 4094; write such a one".into()),
+        Some(_) => return Err("a VLAN ID is 1 to 4094; write one of these".into()),
     };
     let (src, dst) = addresses.split_once('>').ok_or_else(wrong)?;
     let read = |word: &str| crate::work::mac(word.trim()).ok_or_else(wrong);
@@ -349,7 +354,7 @@ pub fn flags(text: &str) -> Result<u8, String> {
         "syn" => Ok(FlowKey::SYN),
         "rst" => Ok(FlowKey::RST),
         "ack" => Ok(FlowKey::ACK),
-        _ => Err(format!("'{word}' is no TCP flag here; write syn, ack, fin, rst, or several")),
+        _ => Err(format!("'{word}' is not a TCP flag here; write syn, ack, fin, rst, or several")),
     });
     bits.try_fold(0, |all, bit| Ok(all | bit?))
 }
@@ -363,7 +368,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_flags_and_flows_are_read() {
+    fn times_flags_and_flows_are_parsed() {
         let time = |text: &str| Time::try_from(text.to_owned());
         assert_eq!(time("10us"), Ok(Time(10_000)));
         assert_eq!(time("1.5 ms"), Ok(Time(1_500_000)));

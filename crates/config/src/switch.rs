@@ -1,4 +1,4 @@
-//! `[switch]`: its words, and what can be wrong with them.
+//! The keys of `[switch]`, and their checks.
 
 use std::collections::{BTreeMap, HashSet};
 use std::path::PathBuf;
@@ -15,38 +15,39 @@ use super::{Config, ConfigError, WorkKind, free};
 #[derive(Clone, PartialEq, Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct SwitchConfig {
-    /// The datapath id: up to 16 hexadecimal digits, with colons or without.
+    /// The datapath ID: up to 16 hexadecimal digits, with colons or without.
     pub datapath: Spanned<String>,
-    /// Tables.
+    /// The number of tables.
     pub tables: Spanned<u16>,
-    /// Flows that each core keeps in front of the tables; 0 keeps none.
+    /// The number of flows in each core's flow cache; 0 turns the cache off.
     pub cache_entries: Spanned<usize>,
-    /// How tables look up.
+    /// The lookup algorithm of the tables.
     pub lookup: LookupWord,
-    /// Controllers to connect to: `tcp:10.0.0.1:6653`, `tls:...`, `unix:...`.
+    /// The controllers to connect to: `tcp:10.0.0.1:6653`, `tls:...`, `unix:...`.
     pub controllers: Vec<Spanned<String>>,
-    /// Where to listen for controllers: `ptcp:6653`, `ptls:...`, `punix:...`.
+    /// The addresses at which to listen for controllers: `ptcp:6653`, `ptls:...`, `punix:...`.
     pub listen: Vec<Spanned<String>>,
-    /// What is spoken with controllers: `1.0`, `1.3`, `1.4`; the highest that both sides have.
+    /// The permitted versions of OpenFlow: `1.0`, `1.3`, `1.4`. The highest that both sides have is
+    /// used.
     pub versions: Vec<VersionWord>,
-    /// What happens while no controller is there.
+    /// The behaviour while no controller is connected.
     pub fail: FailWord,
-    /// OpenFlow numbers of ports; others get 1 and up, in the order of the file.
+    /// The OpenFlow numbers of ports; other ports get 1, 2, ... in the order of the file.
     pub ports: BTreeMap<String, Spanned<u32>>,
-    /// Meters that are there from the start, as `ovs-ofctl` writes them.
+    /// The initial meters, in the syntax of `ovs-ofctl`.
     pub meters: Vec<Spanned<String>>,
-    /// Groups; ports may be named.
+    /// The initial groups; they may refer to ports by name.
     pub groups: Vec<Spanned<String>>,
-    /// Flows; ports may be named.
+    /// The initial flows; they may refer to ports by name.
     pub flows: Vec<Spanned<String>>,
-    /// For `tls:` and `ptls:`, PEM files: this side's certificate, its key, and the certificates of the
-    /// authority that signs the other side's.
+    /// PEM files for `tls:` and `ptls:`: the certificate of this side, its key, and the
+    /// certificates of the authority that signs those of the other side.
     pub certificate: Option<PathBuf>,
     /// See `certificate`.
     pub key: Option<PathBuf>,
     /// See `certificate`.
     pub authority: Option<PathBuf>,
-    /// Frames that may wait for the agent on their way to controllers.
+    /// The number of frames that may wait for the agent on their way to controllers.
     pub punts: Spanned<usize>,
 }
 
@@ -73,16 +74,16 @@ impl Default for SwitchConfig {
     }
 }
 
-/// How tables look up.
+/// The lookup algorithm of the tables.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LookupWord {
-    /// Merged tuples: the fast one.
+    /// Tuple space search with merged tuples, the fastest.
     #[default]
     Merged,
-    /// A list, as the first OpenFlow switches had for wildcards.
+    /// A linear list, as the first OpenFlow switches had for wildcards.
     Linear,
-    /// A hash table for rules with the first one's mask, a list for the others.
+    /// A hash table for rules with the first rule's mask, and a linear list for the others.
     Hash,
 }
 
@@ -100,27 +101,27 @@ pub enum VersionWord {
     V14,
 }
 
-/// What happens while no controller is there.
+/// The behaviour while no controller is connected.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum FailWord {
-    /// Flows go on, and time out; what is for controllers is dropped.
+    /// Flows continue and time out; frames for controllers are dropped.
     #[default]
     Secure,
-    /// A learning bridge.
+    /// The switch works as a learning bridge.
     Standalone,
 }
 
-/// How much an agent keeps. Each flow takes some hundred bytes, and a line for each core.
+/// The capacity of an agent. Each flow takes some hundred bytes, and a cache line for each core.
 const FLOWS: usize = 1 << 20;
 const GROUPS: usize = 1 << 16;
 const METERS: usize = 1 << 16;
 
-/// The highest number of a port that stations are learnt at.
+/// The highest port number at which stations are learnt.
 const PORT_MAX: u32 = 0xfeff;
 
 impl Config {
-    /// The switch, as written or with defaults.
+    /// The settings of `[switch]`, or the defaults.
     #[must_use]
     pub fn switch(&self) -> SwitchConfig {
         self.switch.as_ref().map(|switch| switch.get_ref().clone()).unwrap_or_default()
@@ -144,7 +145,7 @@ impl Config {
         *self.work.get_ref().kind.get_ref() == WorkKind::Switch
     }
 
-    /// What the switch is, besides its flows.
+    /// The settings of the switch, without its flows.
     pub(crate) fn switch_plan(&self) -> Result<SwitchSettings, ConfigError> {
         let ports = self.switch_ports().into_iter().zip(self.port_macs()?).zip(self.ports());
         Ok(SwitchSettings {
@@ -157,7 +158,7 @@ impl Config {
         })
     }
 
-    /// What the cores' switches are to be.
+    /// The settings for the switch of each core.
     fn switch_settings(&self) -> Settings {
         let switch = self.switch();
         Settings {
@@ -183,21 +184,21 @@ impl Config {
         Ok(Agent::new(self.datapath()?, limits, usize::from(*self.yard.cores.get_ref())))
     }
 
-    /// The datapath id.
+    /// The datapath ID.
     ///
     /// # Errors
-    /// When it is no number of 64 bits in hexadecimal digits.
+    /// When it is not a number of 64 bits in hexadecimal digits.
     pub fn datapath(&self) -> Result<u64, ConfigError> {
         let text = self.switch().datapath;
         let digits: String = text.get_ref().chars().filter(|c| *c != ':').collect();
         u64::from_str_radix(digits.trim_start_matches("0x"), 16).map_err(|_| {
-            let what = format!("'{}' is no datapath id", text.get_ref());
+            let what = format!("'{}' is not a datapath ID", text.get_ref());
             self.error(text.span(), what, "write up to 16 hexadecimal digits")
         })
     }
 }
 
-/// Finds what is wrong first.
+/// Returns the first mistake.
 pub(super) fn check(config: &Config) -> Checked {
     let switches = *config.work.get_ref().kind.get_ref() == WorkKind::Switch;
     if let (Some(switch), false) = (&config.switch, switches) {
@@ -216,7 +217,7 @@ pub(super) fn check(config: &Config) -> Checked {
         return Err(config.error(switch.cache_entries.span(), what, "write 0 to 67108864"));
     }
     if !(1..=1 << 20).contains(switch.punts.get_ref()) {
-        let what = format!("{} frames cannot wait", switch.punts.get_ref());
+        let what = format!("a queue of {} frames is not possible", switch.punts.get_ref());
         return Err(config.error(switch.punts.span(), what, "write 1 to 1048576"));
     }
     let mut numbers = HashSet::new();
@@ -236,7 +237,7 @@ pub(super) fn check(config: &Config) -> Checked {
     for (list, kinds) in ends.into_iter().chain(listens) {
         for text in list {
             if !kinds.iter().any(|kind| text.get_ref().starts_with(kind)) {
-                let what = format!("'{}' is no such place", text.get_ref());
+                let what = format!("'{}' is not an address of a controller", text.get_ref());
                 let fix = format!("start it with {}", kinds.join(", "));
                 return Err(config.error(text.span(), what, fix));
             }

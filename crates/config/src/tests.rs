@@ -54,7 +54,7 @@ ports = { west = "east", east = "west" }
 const WORK: &str = "kind = \"forward\"\nports = { west = \"east\", east = \"west\" }";
 
 #[test]
-fn a_good_one_is_read() {
+fn a_correct_configuration_is_read() {
     let config = Config::parse("y.toml", GOOD).unwrap();
     assert_eq!((*config.yard.cores.get_ref(), config.yard.idle), (2, IdleWord::Busy));
     assert_eq!((config.port_number("east"), config.queue_number("o")), (Some(1), Some(1)));

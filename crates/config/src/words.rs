@@ -1,15 +1,15 @@
-//! Words of the configuration that stand for a choice.
+//! Keywords of the configuration that select one of several choices.
 
 use serde::Deserialize;
 
-/// What producers do when a queue is full.
+/// How producers behave when a queue is full.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum FullWord {
-    /// They hold frames, and receive no more until these fit: nothing is lost.
+    /// They keep the frames, and receive no more until these fit. Nothing is lost.
     #[default]
     Hold,
-    /// They drop frames, counted as `queue_full`.
+    /// They drop the frames, counted as `queue_full`.
     Drop,
 }
 
@@ -22,14 +22,14 @@ impl std::convert::From<FullWord> for flowyard_yard::Full {
     }
 }
 
-/// What an idle core does.
+/// How an idle core waits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum IdleWord {
-    /// Sleeps, for longer the longer there is nothing: saves power, costs latency.
+    /// It sleeps, and longer the longer it is idle: this saves power and costs latency.
     #[default]
     Sleep,
-    /// Looks again at once.
+    /// It polls again at once.
     Busy,
 }
 
@@ -42,24 +42,24 @@ impl std::convert::From<IdleWord> for flowyard_yard::blueprint::Idle {
     }
 }
 
-/// What a port is.
+/// The kind of a port.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PortKind {
-    /// Receives a capture that is read into memory first; forgets what it transmits.
+    /// Receives a capture from memory; discards transmitted frames.
     Mem,
-    /// Receives a capture as it is read; writes what it transmits.
+    /// Receives a capture while reading the file; writes transmitted frames to a capture.
     Pcap,
-    /// An interface, by the kernel's packet sockets: works everywhere.
+    /// An interface, through packet sockets of the kernel; works everywhere.
     AfPacket,
-    /// Queues of an interface, by XDP sockets: what matches bypasses the kernel.
+    /// Queues of an interface, through XDP sockets; matching frames bypass the kernel.
     AfXdp,
-    /// An interface of the host whose adapter is the yard.
+    /// An interface of the host for which the yard is the adapter.
     Tap,
 }
 
 impl PortKind {
-    /// The word for it.
+    /// The keyword.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -71,61 +71,61 @@ impl PortKind {
         }
     }
 
-    /// Whether it is an interface of the system.
+    /// Whether the port is on an interface of the system.
     #[must_use]
     pub const fn is_live(self) -> bool {
         matches!(self, Self::AfPacket | Self::AfXdp | Self::Tap)
     }
 }
 
-/// How the cores of an `af_packet` port share what comes.
+/// How received frames of an `af_packet` port are distributed to cores.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FanoutWord {
     /// By the kernel's flow hash.
     #[default]
     Hash,
-    /// By the processor that received it.
+    /// By the processor that received the frame.
     Cpu,
-    /// By the adapter's queue that received it.
+    /// By the queue of the adapter that received the frame.
     Queue,
 }
 
-/// By which queue of a `tap` port the host sends.
+/// How the host chooses the queue of a `tap` port to send by.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum HostQueueWord {
-    /// The one that the flow was last written to.
+    /// The queue to which the flow was last written.
     #[default]
     Flow,
-    /// The one of the core that is pinned to the processor that sends.
+    /// The queue of the core that is pinned to the sending processor.
     Cpu,
 }
 
-/// Who copies the frames of an `af_xdp` port.
+/// Whether the frames of an `af_xdp` port are copied.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ModeWord {
-    /// Nobody, where the driver can do that; the kernel elsewhere.
+    /// Not copied if the driver supports it; otherwise copied by the kernel.
     #[default]
     Auto,
-    /// The kernel.
+    /// Copied by the kernel.
     Copy,
-    /// Nobody; a driver that cannot is an error.
+    /// Not copied; an error if the driver does not support it.
     ZeroCopy,
 }
 
-/// What a queue promises.
+/// The order that a queue guarantees.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Order {
     /// One consumer, first in first out.
     Direct,
-    /// Any consumer, any order.
+    /// Any number of consumers, any order.
     Unordered,
-    /// Any consumer, and frames leave in the order they came.
+    /// Any number of consumers; frames leave in the order they came.
     Ordered,
-    /// A flow stays with one consumer while any of it is in flight.
+    /// A flow stays with one consumer while any of its frames is in flight.
     Atomic,
 }
 
@@ -144,13 +144,13 @@ impl std::convert::From<Order> for flowyard_queue::Order {
 #[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
 #[serde(from = "String")]
 pub enum HashKey {
-    /// From the seed.
+    /// A random key from the seed.
     Random,
-    /// Both directions of a flow hash alike.
+    /// A key with which both directions of a flow have equal hashes.
     Symmetric,
-    /// That of Microsoft's verification suite.
+    /// The key of Microsoft's verification suite.
     Microsoft,
-    /// What the user wrote: bytes in hexadecimal, or something else that is wrong.
+    /// The text of the user: bytes in hexadecimal, or a mistake.
     Written(String),
 }
 
@@ -165,7 +165,7 @@ impl std::convert::From<String> for HashKey {
     }
 }
 
-/// Bytes written as `6d:5a:...` or `6d5a...`.
+/// Parses bytes written as `6d:5a:...` or `6d5a...`.
 #[must_use]
 pub fn hex(text: &str) -> Option<Vec<u8>> {
     let digits: Vec<u8> = text

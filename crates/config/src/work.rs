@@ -1,7 +1,7 @@
-//! `[work]`: its words, and what can be wrong with them.
+//! The keys of `[work]`, and their checks.
 //!
-//! One flat table, not one for each kind: so every key keeps its place in the text, and a key of
-//! another kind is answered with the kind that has it.
+//! All kinds share one flat table, so that every key keeps its position in the text, and the error
+//! for a key of another kind can name that kind.
 
 use std::collections::{BTreeMap, HashSet};
 use std::ops::Range;
@@ -19,37 +19,40 @@ use super::{Config, ConfigError};
 #[derive(Clone, PartialEq, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct WorkConfig {
-    /// What is done with frames.
+    /// The kind of work.
     pub kind: Spanned<WorkKind>,
-    /// `forward`, `burn`: by port a frame came in by, the port it leaves by. A port that is not
-    /// named here sends back what it receives.
+    /// `forward`, `burn`: the port by which frames leave, by the port at which they came in. A port
+    /// that is not named sends back its frames.
     pub ports: Option<Spanned<BTreeMap<String, Spanned<String>>>>,
-    /// Every kind: time for each frame that the core is kept busy, besides the work, in nanoseconds.
+    /// Every kind: the additional time for which the core is kept busy with each frame, in
+    /// nanoseconds.
     pub cost_ns: Option<Spanned<u64>>,
-    /// `bridge`: a station that was silent for so long is unknown, in milliseconds.
+    /// `bridge`: the time after which a silent station is forgotten, in milliseconds.
     pub age_ms: Option<Spanned<u64>>,
-    /// `bridge`: how many stations each core knows.
+    /// `bridge`: the number of stations that each core knows.
     pub stations: Option<Spanned<usize>>,
     /// `route`: the routes.
     #[serde(default)]
     pub route: Vec<Spanned<RouteConfig>>,
 }
 
-/// What is done with frames.
+/// The kind of work.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum WorkKind {
-    /// Out of one port what came in by another, as a fixed map says.
+    /// Frames leave by the port that is configured for the port at which they came in.
     Forward,
-    /// As `forward`, and keeps the core busy for a set time.
+    /// As `forward`, and keeps the core busy for a configured time.
     Burn,
-    /// To the port where the destination MAC address was seen as a source; unknown ones to all.
+    /// A learning bridge: frames go to the port of the destination MAC address, unknown ones to all
+    /// ports.
     Bridge,
-    /// To the port and next hop of the longest prefix that has the destination IP address.
+    /// A router: frames go to the port and next hop of the longest prefix that contains the
+    /// destination.
     Route,
-    /// As the flows of its tables say: see `[switch]`.
+    /// An OpenFlow switch: see `[switch]`.
     Switch,
-    /// To a backend of the service that has the destination address: see `[balance]`.
+    /// A load balancer: see `[balance]`.
     Balance,
 }
 
@@ -57,15 +60,16 @@ pub enum WorkKind {
 #[derive(Clone, PartialEq, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RouteConfig {
-    /// Destinations: `10.0.0.0/8`, `2001:db8::/32`; `0.0.0.0/0` and `::/0` are the default routes.
+    /// The destinations: `10.0.0.0/8`, `2001:db8::/32`; `0.0.0.0/0` and `::/0` are the default
+    /// routes.
     pub prefix: Spanned<String>,
-    /// The port they are sent to.
+    /// The port by which they leave.
     pub port: Spanned<String>,
-    /// The MAC address that frames to them get as destination.
+    /// The MAC address of the next hop.
     pub next_hop: Spanned<String>,
 }
 
-/// A route whose words are read.
+/// A route after parsing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Route {
     pub(crate) prefix: IpNet,
@@ -78,7 +82,7 @@ impl WorkConfig {
     const AGE_MS: u64 = 300_000;
     const STATIONS: usize = 8192;
 
-    /// Time that a core is kept busy with each frame.
+    /// The additional time for which a core is kept busy with each frame.
     #[must_use]
     pub fn cost_ns(&self) -> Nanos {
         self.cost_ns.as_ref().map_or(0, |cost| *cost.get_ref())
@@ -91,7 +95,7 @@ impl WorkConfig {
         age.saturating_mul(1_000_000)
     }
 
-    /// Stations that each core of a bridge knows.
+    /// The number of stations that each core of a bridge knows.
     #[must_use]
     pub fn stations(&self) -> usize {
         self.stations.as_ref().map_or(Self::STATIONS, |stations| *stations.get_ref())
@@ -99,7 +103,7 @@ impl WorkConfig {
 }
 
 impl Config {
-    /// The static port map: by port a frame came in by, the port it leaves by.
+    /// The static port map: the port by which frames leave, by the port at which they came in.
     pub(crate) fn port_map(&self) -> Vec<u16> {
         let mut map: Vec<u16> = (0..self.port.len() as u16).collect();
         let named = self.work.get_ref().ports.iter().flat_map(Spanned::get_ref);
@@ -115,7 +119,7 @@ impl Config {
     /// The routes.
     ///
     /// # Errors
-    /// The first that is wrong.
+    /// The first route that is wrong.
     pub(crate) fn routes(&self) -> Result<Vec<Route>, ConfigError> {
         let route = |route: &Spanned<RouteConfig>| {
             let RouteConfig { prefix, port, next_hop } = route.get_ref();
@@ -132,7 +136,7 @@ impl Config {
     fn prefix(&self, text: &Spanned<String>) -> Result<IpNet, ConfigError> {
         let word = text.get_ref();
         let Ok(prefix) = IpNet::from_str(word) else {
-            let what = format!("'{word}' is no prefix");
+            let what = format!("'{word}' is not a prefix");
             let fix = "write it as 10.0.0.0/8, 10.1.2.3/32 or 2001:db8::/32";
             return Err(self.error(text.span(), what, fix));
         };
@@ -146,7 +150,7 @@ impl Config {
     /// The MAC addresses of the ports, by number.
     ///
     /// # Errors
-    /// The first that is none.
+    /// The first one that is wrong.
     pub(crate) fn port_macs(&self) -> Result<Vec<[u8; 6]>, ConfigError> {
         let mac = |(number, port): (u16, &super::PortConfig)| match &port.mac {
             Some(text) => self.mac(text),
@@ -158,15 +162,15 @@ impl Config {
         (0..).zip(self.ports()).map(mac).collect()
     }
 
-    /// The address of a station: not of a group.
+    /// Parses a MAC address, which must not be a group address.
     pub(super) fn mac(&self, text: &Spanned<String>) -> Result<[u8; 6], ConfigError> {
         let word = text.get_ref();
         let Some(mac) = mac(word) else {
-            let what = format!("'{word}' is no MAC address");
+            let what = format!("'{word}' is not a MAC address");
             return Err(self.error(text.span(), what, "write it as 02:00:00:00:00:01"));
         };
         if mac[0] & 1 != 0 || mac == [0; 6] {
-            let what = format!("'{word}' is the address of no station");
+            let what = format!("'{word}' is a group address");
             let fix = "write a MAC address whose first byte is even";
             return Err(self.error(text.span(), what, fix));
         }
@@ -174,7 +178,7 @@ impl Config {
     }
 }
 
-/// A MAC address as `02:00:00:00:00:01`.
+/// Parses a MAC address as `02:00:00:00:00:01`.
 pub(crate) fn mac(text: &str) -> Option<[u8; 6]> {
     let byte = |word: &str| {
         let digits = (1..=2).contains(&word.len()) && word.bytes().all(|c| c.is_ascii_hexdigit());
@@ -184,7 +188,7 @@ pub(crate) fn mac(text: &str) -> Option<[u8; 6]> {
     bytes?.try_into().ok()
 }
 
-/// Finds what is wrong first.
+/// Returns the first mistake.
 pub(super) fn check(config: &Config) -> Checked {
     let (at, work) = (config.work.span(), config.work.get_ref());
     let kind = *work.kind.get_ref();

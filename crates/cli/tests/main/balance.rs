@@ -244,7 +244,10 @@ fn a_flow_is_traced_to_its_backend_and_stays_while_others_come_and_go() {
     fs::write(yard.config(), wrong).unwrap();
     yard.signal(Signal::HUP);
     let log = yard.wait_for_log("nothing changed");
-    assert!(log.contains(&format!("yard.toml:{line}:8: '127.0.0.x' is no IP address")), "{log}");
+    assert!(
+        log.contains(&format!("yard.toml:{line}:8: '127.0.0.x' is not an IP address")),
+        "{log}"
+    );
     let again = yard.json(&["lb", "show"]);
     assert_eq!(
         (&again["generation"], &again["services"][0]["checksum"]),

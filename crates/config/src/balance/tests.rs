@@ -1,4 +1,4 @@
-//! What can be wrong with a balancer's configuration.
+//! Mistakes in the configuration of a balancer.
 
 use crate::Config;
 
@@ -31,7 +31,7 @@ exit = { port = "west", next_hop = "02:00:00:00:00:02" }
 "#;
 
 #[test]
-fn fullnat_wants_a_source_for_each_core_that_works() {
+fn fullnat_needs_a_source_address_for_each_core_that_works() {
     assert!(Config::parse("y.toml", GOOD).is_ok());
     let one = ("\"10.9.0.2\", ", "");
     let none = ("\"10.9.0.1\", \"10.9.0.2\", ", "");
@@ -49,13 +49,13 @@ fn fullnat_wants_a_source_for_each_core_that_works() {
         (
             "clients = { port = \"west\", next_hop = \"02:00:00:00:00:01\" }\n",
             "",
-            "have no way to clients",
+            "have no route to clients",
         ),
     ] {
         let error = Config::parse("y.toml", &GOOD.replace(from, to)).unwrap_err().to_string();
         assert!(error.contains(wanted), "{error}");
     }
-    // A core that only transmits needs none, and neither do other modes.
+    // A core that only transmits needs no address, and the other modes need none either.
     for (from, to) in
         [("consumers = [0, 1]", "consumers = [0]"), ("fullnat", "dnat"), ("fullnat", "ipip")]
     {

@@ -1,4 +1,4 @@
-//! `[balance]` and `[[service]]`: their words, and what they are when they are left out.
+//! The keys of `[balance]` and `[[service]]`, with their defaults.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -17,38 +17,42 @@ use crate::health::CheckConfig;
 #[derive(Clone, PartialEq, Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct BalanceConfig {
-    /// Entries of a Maglev table: a prime.
+    /// The number of entries of a Maglev table; it must be prime.
     pub entries: Spanned<u32>,
-    /// The same on all machines that shall choose alike; secret from clients.
+    /// The seed of the tables: the same on all machines that are to choose alike, and secret from
+    /// clients.
     pub seed: Option<u64>,
-    /// Connections that each core keeps.
+    /// The number of connections that each core stores.
     pub connections: Spanned<usize>,
-    /// What happens to new ones when all are taken.
+    /// How new connections are treated when the connection table is full.
     pub full: FullConfig,
-    /// Connections of each core that may be opening at a time; 0 is a quarter of all.
+    /// The largest number of half-open connections of each core; 0 is a quarter of all connections.
     pub opening: usize,
-    /// For how long a silent connection is kept, in milliseconds, by state.
+    /// The time after which an idle half-open connection is forgotten, in milliseconds.
     pub opening_ms: u64,
-    /// As `opening_ms`.
+    /// As `opening_ms`, for established connections.
     pub open_ms: u64,
-    /// As `opening_ms`.
+    /// As `opening_ms`, for closing connections.
     pub closing_ms: u64,
-    /// As `opening_ms`: UDP.
+    /// As `opening_ms`, for UDP.
     pub datagrams_ms: u64,
-    /// The way to clients, for answers that come back this way.
+    /// The next hop towards clients, for replies that pass through the balancer.
     pub clients: Option<Spanned<ExitConfig>>,
-    /// Addresses of its own: sources of tunnels and of FullNAT.
+    /// Source addresses of the balancer, for tunnels and FullNAT.
     pub local: Vec<Spanned<String>>,
-    /// The addresses of ports: neighbours are asked for from them, and answered.
+    /// The addresses of ports. The balancer sends ARP and neighbour requests from them, and answers
+    /// requests for them.
     pub address: BTreeMap<String, Vec<Spanned<String>>>,
-    /// Ports by which it answers who has a VIP, or a local address; left out, those with an address.
+    /// The ports by which the balancer answers requests for a VIP or a local address; by default
+    /// those that have an address.
     pub answer: Option<Vec<Spanned<String>>>,
-    /// For how long the MAC address of a next hop is believed before it is asked for again, in
+    /// The time for which the MAC address of a next hop is used before it is requested again, in
     /// milliseconds.
     pub neighbour_ms: u64,
-    /// By port a frame came in by, the port by which it leaves if it is for no service.
+    /// For frames of no service: the port by which they leave, by the port at which they came in.
     pub pass: BTreeMap<String, Spanned<String>>,
-    /// Health checks that begin in a second at most, over all backends; 0 is no limit.
+    /// The largest number of health checks that begin in one second, over all backends; 0 is no
+    /// limit.
     pub checks_per_second: u32,
 }
 
@@ -76,24 +80,24 @@ impl Default for BalanceConfig {
     }
 }
 
-/// What happens to new connections when all are taken.
+/// How new connections are treated when the connection table is full.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum FullConfig {
-    /// Maglev alone decides, packet by packet.
+    /// The Maglev table alone chooses the backend of each packet.
     Stateless,
     /// They are dropped.
     Drop,
 }
 
-/// A way out: port and next hop.
+/// An exit: a port and a next hop.
 #[derive(Clone, PartialEq, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ExitConfig {
     /// The port.
     pub port: Spanned<String>,
-    /// The MAC address that frames get as destination, or the IP address of a gateway; left out, the backend is on
-    /// the port's link itself.
+    /// The MAC address of the next hop, or the IP address of a gateway. By default the backend is
+    /// on the link of the port.
     pub next_hop: Option<Spanned<String>>,
 }
 
@@ -103,30 +107,30 @@ pub struct ExitConfig {
 pub struct ServiceConfig {
     /// Its name.
     pub name: Spanned<String>,
-    /// The address that clients know.
+    /// The virtual address, to which clients connect.
     pub vip: Spanned<String>,
     /// `tcp`, `udp` or `sctp`.
     pub proto: ProtoConfig,
-    /// The port that clients know, or a range as `"5000-5010"`.
+    /// The port to which clients connect, or a range as `"5000-5010"`.
     pub port: Spanned<PortRange>,
-    /// How packets get to a backend.
+    /// How packets are forwarded to a backend.
     pub mode: ModeConfig,
-    /// Which backend a new connection gets.
+    /// How the backend of a new connection is chosen.
     #[serde(default)]
     pub choice: ChoiceConfig,
-    /// How server IDs stand in QUIC connection IDs.
+    /// The encoding of server IDs in QUIC connection IDs.
     #[serde(default)]
     pub quic: Vec<Spanned<QuicConfig>>,
-    /// The largest TCP segment that a SYN may offer.
+    /// The largest segment size that a SYN may announce.
     pub mss: Option<u16>,
-    /// The largest IP packet on the way to a backend.
+    /// The largest IP packet that may be sent to a backend.
     pub mtu: Option<u16>,
-    /// How long a new backend, or one that was down, takes to its full weight.
+    /// The time in which a backend that is new, or up again, reaches its full weight.
     #[serde(default)]
     pub slow_start_ms: u64,
-    /// How a backend learns the client's address.
+    /// How a backend is notified of the client's address.
     pub proxy: Option<ProxyConfig>,
-    /// Whether it is said that the VIP is here, where that is asked.
+    /// Whether the balancer answers ARP and neighbour requests for the VIP.
     #[serde(default = "yes")]
     pub answer: bool,
     /// What happens when every backend is down: `drop` or `use`.
@@ -135,14 +139,14 @@ pub struct ServiceConfig {
     /// What happens to connections of a backend that is down: `move` or `keep`.
     #[serde(default)]
     pub on_down: OnDownConfig,
-    /// How backends are asked how they are.
+    /// The health check of the backends.
     pub check: Option<Spanned<CheckConfig>>,
-    /// Who answers.
+    /// The backends.
     #[serde(default)]
     pub backend: Vec<Spanned<BackendConfig>>,
 }
 
-/// How a backend learns the client's address.
+/// How a backend is notified of the client's address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ProxyConfig {
@@ -158,31 +162,31 @@ pub struct BackendConfig {
     pub name: Spanned<String>,
     /// Its address.
     pub addr: Spanned<String>,
-    /// Its port, if it is another than the client's.
+    /// Its port, if it differs from the client's.
     pub port: Option<u16>,
-    /// Its part of new connections.
+    /// Its share of new connections, relative to the other backends.
     #[serde(default = "one")]
     pub weight: u32,
-    /// No new connections.
+    /// Whether it gets no new connections.
     #[serde(default)]
     pub drain: bool,
-    /// The way there.
+    /// The port and next hop towards it.
     pub exit: ExitConfig,
     /// Its server ID in QUIC connection IDs, in hexadecimal.
     pub server_id: Option<Spanned<String>>,
 }
 
-/// How server IDs stand in the QUIC connection IDs of one codepoint.
+/// The encoding of server IDs in the QUIC connection IDs of one codepoint.
 #[derive(Clone, PartialEq, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct QuicConfig {
-    /// The first three bits: 0 to 6.
+    /// The codepoint in the first three bits, 0 to 6.
     pub codepoint: u8,
-    /// Bytes of a server ID.
+    /// The length of a server ID.
     pub server_id_bytes: usize,
-    /// Bytes of a nonce.
+    /// The length of a nonce.
     pub nonce_bytes: usize,
-    /// The AES key, 16 bytes in hexadecimal; left out, nothing is encrypted.
+    /// The AES key, 16 bytes in hexadecimal; by default nothing is encrypted.
     pub key: Option<String>,
 }
 
@@ -191,7 +195,7 @@ macro_rules! words {
         $(#[$doc])*
         #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
         #[serde(rename_all = "lowercase")]
-        #[allow(missing_docs, reason = "they are those of what they stand for")]
+        #[allow(missing_docs, reason = "the variants are those of the type that they stand for")]
         pub enum $name { $($(#[serde(rename = $text)])? $word,)* }
 
         impl From<$name> for $to {
@@ -207,13 +211,13 @@ words! {
     ProtoConfig -> u8 { Tcp => proto::TCP, Udp => proto::UDP, Sctp => proto::SCTP }
 }
 words! {
-    /// How packets get to a backend.
+    /// How packets are forwarded to a backend.
     ModeConfig -> Mode {
         Dsr => Mode::Dsr, Dnat => Mode::Dnat, FullNat => Mode::FullNat, Ipip => Mode::Ipip, Gue => Mode::Gue,
     }
 }
 words! {
-    /// Which backend a new connection gets.
+    /// How the backend of a new connection is chosen.
     ChoiceConfig -> Choice {
         Maglev => Choice::Maglev, RoundRobin => Choice::RoundRobin,
         Least => Choice::LeastConnections, Source => Choice::SourceHash,

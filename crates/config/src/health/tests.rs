@@ -20,14 +20,14 @@ mode = "dsr"
 backend = [{ name = "a", addr = "10.0.1.1", exit = { port = "west", next_hop = "02:00:00:00:01:01" } }]
 "#;
 
-/// `YARD` with a check of these lines; its first one is line 20.
+/// `YARD` with a check of these lines. The first one is line 20.
 fn with(check: &str) -> Result<Check, ConfigError> {
     let config = Config::parse("y.toml", &format!("{YARD}[service.check]\n{check}"))?;
     Ok(config.services()?.remove(0).check.expect("a check"))
 }
 
 #[test]
-fn checks_are_read_with_what_they_need() {
+fn checks_of_each_kind_are_read() {
     assert_eq!(Config::parse("y", YARD).unwrap().services().unwrap()[0].check, None);
     let tcp = with("kind = \"tcp\"").unwrap();
     assert_eq!(tcp, Check { asks: Asks::Tcp, rules: Rules::default(), port: None });
@@ -51,7 +51,7 @@ fn checks_are_read_with_what_they_need() {
 }
 
 #[test]
-fn a_file_of_authorities_is_read_with_the_configuration() {
+fn certificates_of_authorities_are_read_with_the_configuration() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("ca.pem");
     let text = format!("kind = \"https\"\nca = '{}'", path.display());
@@ -68,9 +68,9 @@ fn a_file_of_authorities_is_read_with_the_configuration() {
 }
 
 #[test]
-fn what_is_wrong_is_named_with_its_place_and_the_fix() {
+fn a_mistake_in_a_check_is_reported_with_its_place_and_the_fix() {
     for (check, place, said) in [
-        ("kind = \"tpc\"", "20:8", "'tpc' is no choice here; did you mean 'tcp'?"),
+        ("kind = \"tpc\"", "20:8", "'tpc' is not a valid choice; did you mean 'tcp'?"),
         ("port = 80", "19:1", "the key 'kind' is missing"),
         ("kind = \"tcp\"\npth = \"/\"", "21:1", "no key 'pth' here; did you mean 'path'?"),
         (
@@ -83,10 +83,10 @@ fn what_is_wrong_is_named_with_its_place_and_the_fix() {
         (
             "kind = \"http\"\npath = \"health\"",
             "21:8",
-            "'health' is no path; write it as \"/health\"",
+            "'health' is not a path; write it as \"/health\"",
         ),
-        ("kind = \"http\"\npath = \"/a b\"", "21:8", "'/a b' is no path"),
-        ("kind = \"http\"\nhost = \"a\\r\\nb\"", "21:8", "is no host"),
+        ("kind = \"http\"\npath = \"/a b\"", "21:8", "'/a b' is not a path"),
+        ("kind = \"http\"\nhost = \"a\\r\\nb\"", "21:8", "is not a host"),
         ("kind = \"http\"\nstatus = 99", "21:10", "a status is 100 to 599"),
         ("kind = \"http\"\nstatus = \"300-200\"", "21:10", "a status is 100 to 599"),
         (
@@ -98,7 +98,7 @@ fn what_is_wrong_is_named_with_its_place_and_the_fix() {
         ("kind = \"tcp\"\nrise = 0", "21:8", "rise = 0 is not possible; write 1 to 100"),
         ("kind = \"tcp\"\nfall = 101", "21:8", "fall = 101 is not possible; write 1 to 100"),
         ("kind = \"udp\"", "19:1", "nothing would be sent; add 'send = ...'"),
-        ("kind = \"udp\"\nsend = \"hex:0\"", "21:8", "'0' are no bytes in hexadecimal"),
+        ("kind = \"udp\"\nsend = \"hex:0\"", "21:8", "'0' are not bytes in hexadecimal"),
         ("kind = \"command\"", "19:1", "there is no command; add 'command = "),
         ("kind = \"command\"\ncommand = [\"\"]", "19:1", "there is no command; add 'command = "),
     ] {

@@ -9,7 +9,7 @@ type Case<'a> = (&'a str, &'a str, &'a str);
 /// Mistakes in `[yard]` and `[[port]]`, and in the syntax.
 const YARD_AND_PORTS: &[Case<'_>] = &[
     ("idle = ", "idel = ", "y.toml:4:1: there is no key 'idel' here; did you mean 'idle'?"),
-    ("\"busy\"", "\"bussy\"", "y.toml:4:8: 'bussy' is no choice here; did you mean 'busy'?"),
+    ("\"busy\"", "\"bussy\"", "y.toml:4:8: 'bussy' is not a valid choice; did you mean 'busy'?"),
     ("cores = 2", "cores = \"2\"", "y.toml:3:9: string \"2\" has the wrong type; write u16"),
     ("cores = 2", "cores = 0", "y.toml:3:9: a yard cannot have 0 cores; write 1 to 1024"),
     ("cores = 2", "cores = 70000", "y.toml:3:9: integer '70000' is out of range; write u16"),
@@ -18,13 +18,13 @@ const YARD_AND_PORTS: &[Case<'_>] = &[
     (
         "kind = \"mem\"",
         "kind = \"wire\"",
-        "y.toml:14:8: 'wire' is no choice here; choose one of mem, pcap, af_packet",
+        "y.toml:14:8: 'wire' is not a valid choice; choose one of mem, pcap, af_packet",
     ),
     ("core = 1", "core = 2", "y.toml:15:8: there is no core 2; cores are 0 to 1"),
     (
         "core = 1",
         "core = 1\nout = \"x\"",
-        "a mem port forgets what it transmits; use kind = \"pcap\"",
+        "a mem port does not store the frames that it transmits; use kind = \"pcap\"",
     ),
     ("\"250k\"", "\"quick\"", "y.toml:10:8: 'quick' is not a pace; write \"fast\""),
     ("\"east\"\nkind", "\"west\"\nkind", "y.toml:13:8: there is a port 'west' already; give each"),
@@ -36,7 +36,7 @@ const YARD_AND_PORTS: &[Case<'_>] = &[
 const QUEUES: &[Case<'_>] = &[
     ("[0, 1]", "[0, 7]", "y.toml:20:17: there is no core 7; cores are 0 to 1; or raise 'cores'"),
     ("[0, 1]", "[0, 0]", "y.toml:20:17: core 0 is named twice"),
-    ("[0, 1]", "[]", "y.toml:20:13: a queue that no core works on"),
+    ("[0, 1]", "[]", "y.toml:20:13: no core works on this queue"),
     ("\"atomic\"", "\"direct\"", "y.toml:20:13: a direct queue has one consumer; name one core"),
     ("order = \"ordered\"", "", "the key 'order' is missing; add 'order = ...'"),
     ("full = \"drop\"", "window_frames = 1", "a window of 1 frames is not possible; write 32"),
@@ -54,7 +54,7 @@ const STEERING: &[Case<'_>] = &[
         "spread = [\"b\"]",
         "y.toml:29:11: there is no queue 'b'; the queues are a, o",
     ),
-    ("\"symmetric\"", "\"6d5a\"", "y.toml:30:12: this is no Toeplitz key; write \"random\""),
+    ("\"symmetric\"", "\"6d5a\"", "y.toml:30:12: this is not a Toeplitz key; write \"random\""),
     ("tcp 10", "tpc 10", "y.toml:31:19: 'tpc' is not a protocol; write a flow as"),
     (
         "queue = \"o\" }",
@@ -67,14 +67,22 @@ const STEERING: &[Case<'_>] = &[
 /// Mistakes in `[[list]]` and `[work]`.
 const LISTS: &[Case<'_>] = &[
     ("push_vlan = 7 ", "push_vlan = 4095 ", "y.toml:35:12: there is no VLAN 4095; write 0 to"),
-    ("push_vlan = 7 ", "push_vlam = 7 ", "y.toml:35:14: 'push_vlam' is no choice here; did you"),
-    ("10.0.0.9", "10.0.9", "y.toml:35:31: '10.0.9' is no IP address; write 10.0.0.1"),
-    ("\"dec_ttl\"", "{ set_eth_dst = \"02\" }", "y.toml:35:57: '02' is no MAC address; write six"),
+    (
+        "push_vlan = 7 ",
+        "push_vlam = 7 ",
+        "y.toml:35:14: 'push_vlam' is not a valid choice; did you",
+    ),
+    ("10.0.0.9", "10.0.9", "y.toml:35:31: '10.0.9' is not an IP address; write 10.0.0.1"),
+    (
+        "\"dec_ttl\"",
+        "{ set_eth_dst = \"02\" }",
+        "y.toml:35:57: '02' is not a MAC address; write six",
+    ),
     ("\"dec_ttl\"", "{ set_dscp = 64 }", "y.toml:35:57: there is no DSCP 64; write 0 to 63"),
     ("port = \"east\"\n", "", "y.toml:34:8: an action list has one destination; give it one"),
     ("queue = \"o\" }", "port = \"x\" }", "there is no port 'x'; the ports are west, east"),
     ("west = \"east\"", "west = \"north\"", "there is no port 'north'; the ports are west, east"),
-    ("kind = \"forward\"", "kind = \"dance\"", "'dance' is no choice here"),
+    ("kind = \"forward\"", "kind = \"dance\"", "'dance' is not a valid choice"),
 ];
 
 macro_rules! rule {
@@ -104,12 +112,12 @@ const RULES: &[Case<'_>] = &[
     (
         "[work]",
         rule!("match = { dst = \"10.0.0/8\" }\ndrop = true"),
-        "y.toml:39:17: '10.0.0/8' is no address; write \"10.0.0.1\", \"10.0.0.0/8\"",
+        "y.toml:39:17: '10.0.0/8' is not an address; write \"10.0.0.1\", \"10.0.0.0/8\"",
     ),
     (
         "[work]",
         rule!("match = { src = \"10.0.0.0/8\", dst = \"::/0\" }\ndrop = true"),
-        "y.toml:39:37: '::/0' is IPv6, and the rest of this match is not; write two rules",
+        "y.toml:39:37: '::/0' is IPv6, and the other fields of this match are not; write two rules",
     ),
     (
         "[work]",
@@ -119,7 +127,7 @@ const RULES: &[Case<'_>] = &[
     (
         "[work]",
         rule!("match = { proto = \"http\" }\ndrop = true"),
-        "y.toml:39:19: 'http' is no protocol; write tcp, udp",
+        "y.toml:39:19: 'http' is not a protocol; write tcp, udp",
     ),
     (
         "[work]",
@@ -127,7 +135,7 @@ const RULES: &[Case<'_>] = &[
         "y.toml:39:19: only IP frames have a protocol",
     ),
     ("[work]", rule!("match = { dst_port = 0 }\ndrop = true"), "write a port from 1 to 65535"),
-    ("[work]", rule!("match = { vlan = 4096 }\ndrop = true"), "'4096' is no VLAN id"),
+    ("[work]", rule!("match = { vlan = 4096 }\ndrop = true"), "'4096' is not a VLAN ID"),
     (
         "[work]",
         rule!("match = { in_port = \"north\" }\ndrop = true"),
@@ -164,16 +172,16 @@ const RULES: &[Case<'_>] = &[
 const ELEPHANTS: &[(&str, &str)] = &[
     ("", "the key 'queue' is missing; add 'queue = ...'"),
     ("queue = \"splt\"", "there is no queue 'splt'; the queues are"),
-    ("queue = \"zero\"", "would not keep the order of a flow that many cores work on; give"),
+    ("queue = \"zero\"", "does not keep the order of a flow that several cores work on; give"),
     ("queue = \"split\"\ncore = 9", "there is no core 9; cores are"),
-    ("queue = \"split\"\nwindow_us = 0", "a window needs time; write some thousands"),
+    ("queue = \"split\"\nwindow_us = 0", "a window of length 0 is not possible; write"),
     ("queue = \"split\"\nsample_every = 0", "nothing would be sampled; write 1"),
     ("queue = \"split\"\npromoted_max = 0", "nothing would be split; write at least 1"),
     ("queue = \"split\"\nbusy_high = 1.5", "1.5 is not a share; write a number from 0 to 1"),
-    ("queue = \"split\"\ndemote = 0.4", "demote is not below promote: flows would go back"),
+    ("queue = \"split\"\ndemote = 0.4", "demote is not below promote: flows would move back"),
     ("queue = \"split\"\nbusy_low = 0.99", "busy_low is not below busy_high"),
-    ("queue = \"split\"\ngain = 0.5", "a gain of 0.5 is not one; write 1 or more"),
-    ("queue = \"split\"\nrx_ns = -1", "are times of a frame; write nanoseconds from 0 on"),
+    ("queue = \"split\"\ngain = 0.5", "a gain of 0.5 would be a loss; write 1 or more"),
+    ("queue = \"split\"\nrx_ns = -1", "are durations; write nanoseconds, 0 or more"),
     ("queue = \"split\"\nwindow = 5", "there is no key 'window' here"),
 ];
 
@@ -187,8 +195,8 @@ next_hop = "02:00:00:00:01:01"
 
 /// Mistakes in `ROUTE`.
 const ROUTES: &[Case<'_>] = &[
-    ("/8", "/33", "y.toml:41:10: '10.0.0.0/33' is no prefix; write it as 10.0.0.0/8"),
-    ("10.0.0.0/8", "10.0.0.1", "y.toml:41:10: '10.0.0.1' is no prefix"),
+    ("/8", "/33", "y.toml:41:10: '10.0.0.0/33' is not a prefix; write it as 10.0.0.0/8"),
+    ("10.0.0.0/8", "10.0.0.1", "y.toml:41:10: '10.0.0.1' is not a prefix"),
     (
         "10.0.0.0/8",
         "10.0.0.1/8",
@@ -198,13 +206,9 @@ const ROUTES: &[Case<'_>] = &[
     (
         ":01:01",
         ":01",
-        "y.toml:43:12: '02:00:00:00:01' is no MAC address; write it as 02:00:00:00:00:01",
+        "y.toml:43:12: '02:00:00:00:01' is not a MAC address; write it as 02:00:00:00:00:01",
     ),
-    (
-        "\"02:",
-        "\"03:",
-        "y.toml:43:12: '03:00:00:00:01:01' is the address of no station; write a MAC address",
-    ),
+    ("\"02:", "\"03:", "y.toml:43:12: '03:00:00:00:01:01' is a group address; write a MAC address"),
     (
         "[[work.route]]\n",
         "[[work.route]]\nprefix = \"10.0.0.0/8\"\nport = \"west\"\n\
@@ -252,7 +256,7 @@ const LIMITS: &[Case<'_>] = &[
     (
         "pace = \"250k\"\n\n[[port]]\nname = \"east\"\nkind = \"mem\"",
         "out = \"o.pcap\"\n\n[[port]]\nname = \"east\"\nkind = \"pcap\"\nout = \"o.pcap\"",
-        "y.toml:15:7: another port transmits into this file, and one would replace the other's",
+        "y.toml:15:7: another port transmits to this file, and one capture would replace the other",
     ),
     (
         "kind = \"mem\"",
@@ -274,7 +278,7 @@ const LIMITS: &[Case<'_>] = &[
         "cores = 2\nframes = 9000000000000000000",
         "y.toml:4:10: a pool cannot have 9000000000000000000 buffers; write at most 67108864",
     ),
-    ("core = 1", "core = 1\nmac = \"1:2\"", "y.toml:16:7: '1:2' is no MAC address; write it as"),
+    ("core = 1", "core = 1\nmac = \"1:2\"", "y.toml:16:7: '1:2' is not a MAC address; write it as"),
 ];
 
 /// Checks that `text`, a correct configuration, is rejected with the message when `from` is replaced.

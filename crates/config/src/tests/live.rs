@@ -58,10 +58,10 @@ fn ports_on_interfaces_are_read() {
 }
 
 #[test]
-fn what_is_wrong_with_an_interface_is_said() {
+fn a_mistake_about_an_interface_is_reported_with_the_fix() {
     for (from, to, message) in [
         ("interface = \"eth0\"\n", "", "y.toml:6:8: this af_xdp port has no interface; add 'in"),
-        ("\"eth0\"", "\"a/b\"", "y.toml:8:13: no interface can be called 'a/b'; write 1 to 15"),
+        ("\"eth0\"", "\"a/b\"", "y.toml:8:13: 'a/b' is not a valid name of an interface; write 1"),
         ("cores = [0, 1]", "cores = [0, 0]", "y.toml:9:13: core 0 is named twice; name each"),
         ("cores = [0, 1]", "cores = [0, 7]", "y.toml:9:13: there is no core 7; cores are 0 to 1"),
         ("cores = [0, 1]", "cores = []", "y.toml:9:9: a port cannot have 0 cores; name 1 to 256"),
@@ -70,17 +70,21 @@ fn what_is_wrong_with_an_interface_is_said() {
         (
             "match = [\"udp to port 4789\", \"arp\"]",
             "",
-            "which frames it takes from the kernel; add",
+            "does not name the frames it takes from the kernel; add",
         ),
         ("\"arp\"", "\"apr\"", "y.toml:11:30: unknown word 'apr'; write \"all\""),
-        ("\"copy\"", "\"cpy\"", "y.toml:12:8: 'cpy' is no choice here; did you mean 'copy'?"),
+        ("\"copy\"", "\"cpy\"", "y.toml:12:8: 'cpy' is not a valid choice; did you mean 'copy'?"),
         ("512", "500", "y.toml:13:15: a ring of 500 frames is not possible; write a power of two"),
         ("fanout", "match = [\"all\"]\nfanout", "a port of kind \"af_packet\" has no 'match'; le"),
         ("fanout", "pace = \"1M\"\nin = \"x\"\nfanout", "a port of kind \"af_packet\" has no 'in'"),
-        ("pin = [6, 7]\n", "", "the host cannot send by processor: no core has one; add 'pin"),
+        (
+            "pin = [6, 7]\n",
+            "",
+            "cannot choose a queue by processor, because no core is pinned; add 'pin",
+        ),
         ("mtu = 9000", "mtu = 9", "an MTU of 9 is not possible; write 68 to"),
-        ("02:00:00:00:00:01", "01:00:00:00:00:01", "is no hardware address of one interface; wr"),
-        ("02:00:00:00:00:01", "02:00:00:00:01", "is no hardware address of one interface; wr"),
+        ("02:00:00:00:00:01", "01:00:00:00:00:01", "is not a unicast hardware address; wr"),
+        ("02:00:00:00:00:01", "02:00:00:00:01", "is not a unicast hardware address; wr"),
         (
             "cores = 2",
             "cores = 2\nbuffer_bytes = 9000",

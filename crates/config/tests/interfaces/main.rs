@@ -1,7 +1,7 @@
-//! Ports on real interfaces, between real network stacks, in namespaces that the tests make.
+//! Ports on real interfaces, between real network stacks, in namespaces that the tests create.
 //!
-//! In every test the content is checked, flows are in order, and every frame that the engine received is
-//! transmitted or counted under a reason.
+//! Every test checks the contents and the order of each flow, and that every frame that the engine
+//! received is transmitted or counted as a drop with a reason.
 
 mod paths;
 mod rate;

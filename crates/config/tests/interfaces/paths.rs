@@ -1,4 +1,4 @@
-//! What has to get through, whole and in order: by each kind of port.
+//! Traffic that each kind of port must forward completely and in order.
 
 use std::time::Duration;
 
@@ -26,8 +26,8 @@ flowyard_testkit::tests! {
     af_xdp_refuses_jumbo_with_the_fix needs [crate::NAMESPACES],
 }
 
-/// Stops the yard: what is missing was dropped under a reason, by a machine that was busy with
-/// other things; on one that is not, nothing is.
+/// Stops the engine. Every missing frame was dropped with a reason, because the machine was busy;
+/// on an idle machine none is missing.
 fn whole(live: Live, missing: u64) -> Outcome {
     let outcome = live.stop();
     let drops = outcome.total().drops;
@@ -36,8 +36,8 @@ fn whole(live: Live, missing: u64) -> Outcome {
     outcome
 }
 
-/// Sends 4,000 numbered datagrams of `bytes` bytes: each flow in order, none twice. How many did
-/// not arrive.
+/// Sends 4,000 numbered datagrams of `bytes` bytes: each flow in order, none twice. Returns the
+/// number that did not arrive.
 fn numbered(line: &Line, to: std::net::IpAddr, bytes: usize) -> u64 {
     let gap = Duration::from_micros(200);
     let arrived = Datagrams { to, flows: 8, count: 500, bytes, gap }.send(&line.a, &line.b);
@@ -87,14 +87,14 @@ fn tagged(line: &Line) {
     for frame in &frames {
         let (sent, error) = sender.send([&frame[..]].into_iter());
         assert_eq!(sent, 1, "{error:?}");
-        // One by one: frames of different tags are different flows.
+        // The frames are sent one by one, because frames with different tags are different flows.
         for _ in 0..100 {
             std::thread::sleep(Duration::from_millis(2));
             let before = seen.len();
             while let Some(found) = receiver.peek() {
                 let mut bytes = vec![0; found.len(None, 0)];
                 found.write(None, 0, &mut bytes);
-                // Hosts have things to say of their own.
+                // Hosts also send frames of their own.
                 seen.extend((bytes.len() >= 142 && bytes.ends_with(&[0x5a; 100])).then_some(bytes));
                 receiver.advance();
             }
@@ -123,7 +123,7 @@ fn af_packet_on_two_cores() {
     everyday(Plan { cores: 2, ..Plan::of(Kind::Packet) });
 }
 
-/// Besides, hosts that leave checksums to an adapter.
+/// The hosts also leave checksums to their adapters.
 fn af_xdp_on_two_cores() {
     let port = "ring_frames = 8192\ncomplete_checksums = true";
     everyday(Plan { cores: 2, order: "ordered", port, ..Plan::of(Kind::Xdp) });
@@ -133,7 +133,7 @@ fn tap_on_two_cores() {
     everyday(Plan { cores: 2, order: "atomic", ..Plan::of(Kind::Tap) });
 }
 
-/// Frames of 9,000 bytes, where the kind can.
+/// Frames of 9,000 bytes, if the kind of port supports them.
 fn jumbo(kind: Kind) {
     let _alone = alone();
     let line = Line::new(Plan { mtu: 9000, yard: "buffer_bytes = 9216", ..Plan::of(kind) });

@@ -1,6 +1,6 @@
-//! How fast: 64-byte frames through one core, beside the kernel's own forwarding, a bare AF_XDP
-//! loop and DPDK's testpmd. Not a test:
-//! `cargo test --release -p flowyard-yard --test live rate -- --ignored --nocapture`
+//! The rate of 64-byte frames through one core, compared with the kernel's own forwarding, a bare
+//! AF_XDP loop and DPDK's testpmd. This is a measurement, not a test:
+//! `cargo test --release -p flowyard-config --test interfaces rate -- --ignored --nocapture`
 //!
 //! ```text
 //!  processor 0            processor 1                              processor 1
@@ -8,9 +8,9 @@
 //!              └─ in the kernel, with vb's softirq: faster than any of them
 //! ```
 //!
-//! The receive softirq of `vb` is the generator's. The kernel's own forwarding is all softirq, so one
-//! processor does everything: its cost is the generator's too. What `vd` does with a frame is
-//! everybody's alike.
+//! The receive softirq of `vb` runs on the generator's processor. The kernel's own forwarding
+//! happens in softirqs, so one processor does everything, and its cost includes the generator. The
+//! work of `vd` is the same in all cases.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -36,14 +36,14 @@ flowyard_testkit::tests! {
 
 const ROUNDS: usize = 3;
 
-/// Who forwards.
+/// The program that forwards.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Who {
     Kernel,
-    /// Sockets of our crate, and a loop that passes frames on.
+    /// Sockets of our crate, and a loop that forwards frames.
     Bare,
     Yard(Kind),
-    /// A kind of DPDK's ports.
+    /// A kind of DPDK port.
     Testpmd(&'static str),
 }
 
@@ -56,19 +56,19 @@ const ALL: [(&str, Who); 6] = [
     ("yard, af_packet", Who::Yard(Kind::Packet)),
 ];
 
-/// Packets that `name` received.
+/// The number of packets that `name` received.
 fn received(net: &Net, name: &str) -> u64 {
     let line = format!("sed -n 's/^ *{name}: *//p' /proc/thread-self/net/dev | awk '{{print $2}}'");
     net.sh(&line).trim().parse().unwrap()
 }
 
-/// Threads of process `of`, by directory.
+/// The threads of process `of`, as directories.
 fn tasks(of: &str) -> Vec<String> {
     let Ok(entries) = fs::read_dir(format!("/proc/{of}/task")) else { return Vec::new() };
     entries.map(|entry| entry.unwrap().path().to_str().unwrap().to_owned()).collect()
 }
 
-/// Time on a processor so far, in nanoseconds, of threads that still run.
+/// The processor time so far, in nanoseconds, of threads that are still running.
 fn on_cpu(threads: &[String]) -> u64 {
     let one = |thread: &String| {
         let stat = fs::read_to_string(format!("{thread}/schedstat")).ok()?;
@@ -77,17 +77,17 @@ fn on_cpu(threads: &[String]) -> u64 {
     threads.iter().filter_map(one).sum()
 }
 
-/// What one run came to.
+/// The results of one run.
 #[derive(Clone, Copy, Debug)]
 struct Run {
-    /// Million frames a second that came out, and that the generator had received by `vb`.
+    /// Million frames per second that left, and that the generator had received by `vb`.
     rate: f64,
     offered: f64,
-    /// Time on a processor for each that came out, in nanoseconds.
+    /// Processor time for each frame that left, in nanoseconds.
     cost: f64,
 }
 
-/// A loop from `vb` to `vc` with nothing in between, until `over`; in the namespace of both.
+/// Runs a loop from `vb` to `vc` without other processing, until `over`; in the namespace of both.
 fn bare(over: &AtomicBool) {
     const PAGES: usize = 8192;
     let memory = umem(PAGES);
@@ -118,7 +118,7 @@ fn bare(over: &AtomicBool) {
     }
 }
 
-/// Has the kernel forward, in the generator's softirq.
+/// Makes the kernel forward, in the generator's softirq.
 fn kernel(m: &Net, elsewhere: &str) {
     m.sh(&format!(
         "echo 1 > /proc/sys/net/ipv4/ip_forward; ip addr add 10.7.0.1/24 dev vb; \
@@ -126,8 +126,8 @@ fn kernel(m: &Net, elsewhere: &str) {
     ));
 }
 
-/// Sends for a while, and measures what comes out, and the time of `threads`; of the generator, if
-/// there are none.
+/// Sends for a while, and measures the output and the processor time of `threads`, or of the
+/// generator if there are none.
 fn measure(line: &Line, to: [u8; 6], threads: &[String]) -> Run {
     let [a, b] = [[10, 7, 0, 2], [10, 9, 0, 2]].map(std::net::IpAddr::from);
     let mut frame = Build::new(&FlowKey::five_tuple(proto::UDP, a, 1024, b, 53))
@@ -135,12 +135,12 @@ fn measure(line: &Line, to: [u8; 6], threads: &[String]) -> Run {
         .bytes();
     frame[..6].copy_from_slice(&to);
     frame[40..42].fill(0); // the generator changes a port: no UDP checksum
-    // Both sides alike: what others do on this machine is not to be measured.
+    // Both sides are treated in the same way, so that other load of the machine is not measured.
     for thread in threads {
         let number = thread.rsplit('/').next().and_then(|number| number.parse().ok());
         sys::hurry(number.unwrap());
     }
-    // Where the scheduler shares by session first: that, while it is measured.
+    // If the scheduler shares time by session first, this is turned off during the measurement.
     let _without = fs::write("/proc/self/autogroup", "-10");
     let before = tasks("self");
     let over = Arc::new(AtomicBool::new(false));
@@ -178,10 +178,10 @@ fn one(who: Who) -> Run {
     let kind = if let Who::Yard(kind) = who { kind } else { Kind::Packet };
     let line = Line::new(Plan { yard: "pin = [1]\nidle = \"busy\"", ..Plan::of(kind) });
     let m = line.yard();
-    // By NAPI: the way in for frames that come from inside the kernel.
+    // Frames from inside the kernel enter by NAPI.
     m.sh("ethtool -K vb gro on");
     line.b.sh("ip addr flush dev vd; echo 1 > /proc/sys/net/ipv6/conf/vd/disable_ipv6");
-    // Not the last host's: its stack drops it at once.
+    // Not the address of the last host: its stack drops the frame at once.
     let elsewhere = [2, 0, 0, 0, 0, 0x0e];
     let own = &tasks("self");
     let new = || tasks("self").into_iter().filter(|task| !own.contains(task)).collect::<Vec<_>>();

@@ -1,4 +1,4 @@
-//! What is the yard's and what is the kernel's; and that the queue of a TAP is a decision.
+//! The division of frames between the yard and the kernel, and the choice of the queue of a TAP.
 
 use std::net::{IpAddr, TcpListener, TcpStream, UdpSocket};
 use std::sync::Arc;
@@ -14,21 +14,22 @@ use flowyard_livekit::line::{Kind, Line, Plan, ips};
 use flowyard_livekit::net::{Net, alone};
 
 flowyard_testkit::tests! {
-    af_xdp_leaves_the_rest_to_the_kernel needs [crate::NAMESPACES],
+    af_xdp_leaves_other_frames_to_the_kernel needs [crate::NAMESPACES],
     af_xdp_falls_back_to_generic needs [crate::NAMESPACES],
-    the_queue_written_to_is_where_the_host_answers needs [crate::NAMESPACES],
+    the_host_replies_on_the_queue_that_was_written_to needs [crate::NAMESPACES],
     af_packet_shares_flows_from_the_first_frame needs [crate::NAMESPACES],
     tap_shares_flows_from_the_first_frame needs [crate::NAMESPACES],
 }
 
-/// Only what matches is taken from the kernel: the rest of the interface works as before.
-fn af_xdp_leaves_the_rest_to_the_kernel() {
+/// Only frames that match are taken from the kernel; the interface works as before for all other
+/// frames.
+fn af_xdp_leaves_other_frames_to_the_kernel() {
     let _alone = alone();
     let line = Line::new(Plan::of(Kind::Xdp));
     let text = line.plan.text().replace("\"all\"", "\"udp to port 7777\"");
     line.yard().address("vb", 3);
     let live = Live::start(line.yard(), &text);
-    // Not ours: neighbours are asked for, pings and connections answered by the kernel.
+    // Other frames: the kernel resolves neighbours, and answers pings and connections.
     for to in ["10.9.0.3", "fd09::3"] {
         line.ping(to.parse().unwrap(), "");
     }
@@ -39,7 +40,7 @@ fn af_xdp_leaves_the_rest_to_the_kernel() {
     });
     drop(listener);
     assert_eq!(live.running.counters()[0].rx_frames, 0);
-    // Ours: forwarded to the far host, which does not have to be asked for.
+    // Frames that match are forwarded to the far host, without neighbour resolution.
     line.acquaint(true);
     let receiver = line.b.within(|| UdpSocket::bind("10.9.0.2:7777").unwrap());
     receiver.set_read_timeout(Some(Duration::from_secs(3))).unwrap();
@@ -52,11 +53,12 @@ fn af_xdp_leaves_the_rest_to_the_kernel() {
     line.ping("10.9.0.3".parse().unwrap(), "");
 }
 
-/// Where the driver takes no program, it runs behind the driver, and that is said.
+/// If the driver accepts no XDP program, the program runs behind the driver, and the log reports
+/// this.
 fn af_xdp_falls_back_to_generic() {
     let _alone = alone();
     let line = Line::new(Plan::of(Kind::Xdp));
-    // A veth takes none if its peer has more transmit queues than it has receive queues.
+    // A veth accepts none if its peer has more transmit queues than it has receive queues.
     line.a.sh("ip link del va");
     line.a.uneven("va", 2, line.yard(), "vb", 1);
     line.a.address("va", 1);
@@ -74,8 +76,8 @@ fn af_xdp_falls_back_to_generic() {
 
 const ECHOES: u64 = 400;
 
-/// Has the far host ask, and the yard's host answer, with the flow on core `core`. Frames that
-/// each core received.
+/// The far host sends requests, and the yard's host replies, with the flow on core `core`. Returns
+/// the frames that each core received.
 fn asked(core: usize) -> [u64; 2] {
     let line = Line::new(Plan { cores: 2, ..Plan::of(Kind::Tap) });
     let flow = "udp 10.9.0.2:5000 > 10.9.0.1:6000";
@@ -104,28 +106,28 @@ fn asked(core: usize) -> [u64; 2] {
     [0, 1].map(|core| outcome.cores[core].counters.rx_frames)
 }
 
-/// The host answers a flow on the queue that it was last written to, which is the one of the core
-/// that the flow was steered to.
-fn the_queue_written_to_is_where_the_host_answers() {
+/// The host sends a flow's replies on the queue to which the flow was last written, which is the
+/// queue of the core that the flow was steered to.
+fn the_host_replies_on_the_queue_that_was_written_to() {
     let _alone = alone();
     let [zero, one] = [0, 1].map(asked);
-    // Requests come by the same ring in both runs; answers by the queue steered to.
+    // Requests come by the same ring in both runs, and replies by the queue of the steered core.
     flowyard_testkit::note!("steered to core 0: {zero:?}, to core 1: {one:?}");
     assert!(zero[0] > one[0] + ECHOES * 9 / 10, "{zero:?} {one:?}");
     assert!(one[1] > zero[1] + ECHOES * 9 / 10, "{zero:?} {one:?}");
 }
 
-/// In which queues frames of each flow are, by the flow's source port.
+/// The queues in which frames of each flow are, by the flow's source port.
 type Places = std::collections::BTreeMap<[u8; 2], std::collections::BTreeSet<usize>>;
 
-/// The source port of the UDP datagram by IPv4 that `frame` is.
+/// The source port of `frame`, if it is a UDP datagram over IPv4.
 fn source(frame: &[u8]) -> Option<[u8; 2]> {
     (frame.get(12..14)? == [8, 0] && frame.get(23)? == &17)
         .then(|| frame[34..36].try_into().ok())?
 }
 
-/// Waits until `sent` has risen by `frames`. The sender decides how long this takes, and not a clock:
-/// the machine may be busy.
+/// Waits until `sent` has risen by `frames`. The sender determines the duration, not a clock,
+/// because the machine may be busy.
 fn wait_for(sent: &AtomicU64, frames: u64) {
     let wanted = sent.load(Ordering::Relaxed) + frames;
     while sent.load(Ordering::Relaxed) < wanted {
@@ -146,7 +148,7 @@ fn first_frame(queue: &mut Queue, saw: &mut impl FnMut(&[u8], usize)) {
 }
 
 /// Queues that are opened while an interface is under load share its flows from the first frame on:
-/// none changes its queue.
+/// no flow changes its queue.
 fn shared_from_the_first(kind: Kind) {
     let _alone = alone();
     let mut moved = Vec::new();
@@ -167,7 +169,7 @@ fn shared_from_the_first(kind: Kind) {
             let sockets: Vec<_> = (0..16).map(|_| UdpSocket::bind("10.9.0.1:0").unwrap()).collect();
             while !until.load(Ordering::Relaxed) {
                 for socket in &sockets {
-                    // Nobody may be there yet.
+                    // The other process may not be ready yet.
                     let _sent = socket.send_to(&[0; 60], (ips()[0], 5000));
                     counter.fetch_add(1, Ordering::Relaxed);
                 }

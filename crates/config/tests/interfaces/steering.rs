@@ -1,15 +1,16 @@
-//! How many packets reach the processor of the thread that serves them: memcached with two threads
-//! behind a TAP of two queues, beside the kernel's own RPS and RFS. Not a test:
-//! `cargo test --release -p flowyard-yard --test live steering -- --ignored --nocapture`
+//! The share of packets that reach the processor of the thread that serves them: memcached with two
+//! threads behind a TAP of two queues, compared with the kernel's own RPS and RFS. This is a
+//! measurement, not a test:
+//! `cargo test --release -p flowyard-config --test interfaces steering -- --ignored --nocapture`
 //!
 //! ```text
 //!  yard    a: memcached, two threads, each on a processor ── tap0 ── yard ── [va] ──── [vd] b: clients
 //!  kernel  a: memcached, two threads, each on a processor ─────────────────  [va] ──── [vd] b: clients
 //! ```
 //!
-//! The kernel itself is asked: after each request, the server's socket says on which processor its
-//! last packet was received (SO_INCOMING_CPU), and the thread that has the socket in its epoll set
-//! is pinned, so its processor is known.
+//! The kernel reports the result: after each request, the server's socket has the processor on
+//! which its last packet was received (SO_INCOMING_CPU). The thread that has the socket in its
+//! epoll set is pinned, so its processor is known.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -31,7 +32,7 @@ flowyard_testkit::tests! {
 }
 
 const CONNECTIONS: usize = 64;
-/// Requests of each connection before it counts, and then.
+/// The number of requests of each connection before the measurement, and during it.
 const WARM: usize = 150;
 const COUNTED: usize = 150;
 const ROUNDS: usize = 3;
@@ -59,7 +60,8 @@ impl Memcached {
             if !name.starts_with("mc-worker") {
                 continue;
             }
-            // It waits for its epoll set, whose number is the first argument of the call.
+            // The thread waits for its epoll set, whose number is the first argument of the system
+            // call.
             let call = fs::read_to_string(task.join("syscall")).unwrap();
             let set = call.split_whitespace().nth(1).unwrap().trim_start_matches("0x");
             let (set, cpu) = (u32::from_str_radix(set, 16).unwrap(), sets.len() as u32);
@@ -99,7 +101,8 @@ impl Drop for Memcached {
     }
 }
 
-/// Requests whose packet was received on the processor of the serving thread, of how many.
+/// The number of requests whose packet was received on the processor of the serving thread, and the
+/// number of all requests.
 #[derive(Clone, Copy, Default, Debug)]
 struct Share {
     met: u64,
@@ -120,8 +123,8 @@ fn get(stream: &mut TcpStream) {
     assert!(answer.starts_with(b"VALUE key 0 100\r\n") && answer.ends_with(b"END\r\n"));
 }
 
-/// Many connections from `clients` that ask in random order; the share after each had time to be
-/// learnt, and requests a second.
+/// Many connections from `clients` that send requests in random order. Returns the share after each
+/// could be learnt, and requests per second.
 fn load(clients: &Net, server: &Memcached) -> (Share, f64) {
     let mut streams = clients.within(|| {
         let to = SocketAddr::from(([10, 9, 0, 1], PORT));
@@ -178,7 +181,7 @@ fn load(clients: &Net, server: &Memcached) -> (Share, f64) {
     (all, asked * 1e9 / (clock() - began) as f64)
 }
 
-/// How packets are steered.
+/// The kind of steering.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Steering {
     Yard { learn: &'static str },
@@ -194,8 +197,8 @@ const ALL: [(&str, Steering); 6] = [
     ("kernel, RFS", Steering::Kernel { rps: true, rfs: true }),
 ];
 
-/// A yard between `tap0` and `va`. What the host sends goes straight out, by the core that has the
-/// queue of the sending processor; what comes is steered.
+/// A configuration between `tap0` and `va`. Frames of the host leave directly, through the core
+/// that has the queue of the sending processor; received frames are steered.
 fn yard(learn: &str) -> String {
     format!(
         "[yard]\ncores = 2\npin = [0, 1]
@@ -210,7 +213,8 @@ fn yard(learn: &str) -> String {
     )
 }
 
-/// The kernel's flow table for RFS is the machine's, not a namespace's: as it was, when dropped.
+/// The kernel's flow table for RFS belongs to the machine, not to a namespace. Dropping this value
+/// restores it.
 struct FlowTable(String);
 
 const FLOW_TABLE: &str = "/proc/sys/net/core/rps_sock_flow_entries";

@@ -1,4 +1,4 @@
-//! A generator in the kernel, and memory for a bare socket.
+//! A frame generator in the kernel, and memory for a bare socket.
 #![allow(unsafe_code, reason = "system calls on pointers, and memory shared with the kernel")]
 
 use std::io;
@@ -7,21 +7,22 @@ use std::sync::Arc;
 
 use flowyard_ports::af_xdp::Umem;
 
-/// Sends frames out of an interface from inside the kernel, without a system call a frame: what
-/// `bpf(2)` calls a test run with live frames.
+/// Sends frames through an interface from inside the kernel, without a system call for each frame:
+/// a test run of `bpf(2)` with live frames.
 pub(crate) struct Blast {
     program: OwnedFd,
     frame: Vec<u8>,
     interface: u32,
 }
 
-/// Frames of one call.
+/// The number of frames of one call.
 const CALL: u32 = 1 << 18;
 
 impl Blast {
-    /// `frame` out of the interface with this index, from 64 source ports in turn at random.
+    /// Sends `frame` through the interface with this index, from 64 random source ports.
     pub(crate) fn new(interface: u32, frame: Vec<u8>) -> io::Result<Self> {
-        // Pages come again as the far side left them: what forwarding changes is written anew.
+        // Pages are reused as the far side left them, so all fields that forwarding changes are
+        // written again.
         let word = |at: usize, n: usize| {
             frame[at..at + n].iter().rev().fold(0, |all, byte| all << 8 | i32::from(*byte))
         };
@@ -47,18 +48,19 @@ impl Blast {
             let off = u64::from(off as u16) << 16 | u64::from(imm as u32) << 32;
             *insn = u64::from(code) | u64::from(regs) << 8 | off;
         }
-        // prog_type XDP and how many instructions; where they and the licence are; the rest is zero.
+        // The program type XDP and the number of instructions; pointers to the instructions and the
+        // licence; the rest is zero.
         let mut attr = [0_u64; 9];
         attr[0] = 6 | 15 << 32;
         attr[1] = insns.as_ptr() as u64;
         attr[2] = c"MIT".as_ptr() as u64;
         let program = bpf(5, &mut attr)?;
-        // SAFETY: the kernel just made this descriptor for us.
+        // SAFETY: the kernel has just created this descriptor for us.
         let program = unsafe { OwnedFd::from_raw_fd(program) };
         Ok(Self { program, frame, interface })
     }
 
-    /// Sends many; in the network namespace of the interface.
+    /// Sends frames; must be called in the network namespace of the interface.
     pub(crate) fn send(&self) -> io::Result<()> {
         // struct xdp_md: data, data_end, data_meta, interface, queue, egress
         let context = [0_u32, self.frame.len() as u32, 0, self.interface, 0, 0];
@@ -78,7 +80,8 @@ impl Blast {
 }
 
 fn bpf<const N: usize>(command: i32, attr: &mut [u64; N]) -> io::Result<i32> {
-    // SAFETY: the size is that of `attr`, and the pointers in it are to what outlives the call.
+    // SAFETY: the size is that of `attr`, and the pointers in it are to memory that outlives the
+    // call.
     let result = unsafe { libc::syscall(libc::SYS_bpf, command, attr.as_mut_ptr(), N * 8) };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result as i32) }
 }
@@ -91,7 +94,7 @@ struct Page(#[expect(dead_code, reason = "memory")] [u8; 4096]);
 pub(crate) fn umem(pages: usize) -> Umem {
     let memory: Arc<Vec<Page>> = Arc::new(vec![Page([0; 4096]); pages]);
     let base = memory.as_ptr().cast();
-    // SAFETY: the vector starts on a page and lives as long as `memory` is kept; nobody but the
-    // sockets reads or writes it.
+    // SAFETY: the vector starts on a page and lives as long as `memory` is kept; only the sockets
+    // read or write it.
     unsafe { Umem::new(base, pages * 4096, 4096, 0, memory) }
 }

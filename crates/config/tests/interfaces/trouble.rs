@@ -1,4 +1,4 @@
-//! Interfaces that go down, vanish, come back; rings that nobody empties.
+//! Interfaces that go down, are deleted, and come back; and rings that are not emptied.
 
 use std::thread::sleep;
 use std::time::Duration;
@@ -25,7 +25,7 @@ flowyard_testkit::tests! {
     af_xdp_killed_at_any_moment needs [crate::NAMESPACES],
     tap_killed_at_any_moment needs [crate::NAMESPACES],
     af_packet_killed_at_any_moment needs [crate::NAMESPACES],
-    what_cannot_be_opened_is_said needs [crate::NAMESPACES],
+    an_interface_that_cannot_be_opened_is_reported needs [crate::NAMESPACES],
 }
 
 const LONG: Datagrams = Datagrams {
@@ -36,13 +36,14 @@ const LONG: Datagrams = Datagrams {
     gap: Duration::from_micros(300),
 };
 
-/// The yard's interface towards the first host goes down and up again while both talk.
+/// The yard's interface towards the first host goes down and up again while both hosts send.
 fn flap(kind: Kind) {
     let _alone = alone();
     let line = Line::new(Plan::of(kind));
     let live = crate::yard::Live::on(&line);
     line.ping(ips()[0], "");
-    // Down is down for the yard's frames, too: so that there are some, the far host talks.
+    // While the interface is down, the yard's frames are dropped; the far host sends so that there
+    // are some.
     let (a, b) = (line.a.0.try_clone().unwrap(), line.b.0.try_clone().unwrap());
     let near = "10.9.0.1".parse().unwrap();
     let talk = std::thread::spawn(move || {
@@ -50,7 +51,7 @@ fn flap(kind: Kind) {
         Datagrams { to: near, ..LONG }.send(&b, &a)
     });
     sleep(Duration::from_millis(150));
-    // A permanent entry, or the far host would stop talking.
+    // A permanent entry, because otherwise the far host would stop sending.
     for times in [1, 2] {
         line.yard().sh(&format!("ip link set {} down", line.west()));
         live.until_told("west: the interface went down", times);
@@ -81,7 +82,7 @@ fn tap_flaps() {
     flap(Kind::Tap);
 }
 
-/// The interface towards the first host is deleted while both talk, and made anew.
+/// The interface towards the first host is deleted while both hosts send, and created again.
 fn vanish(plan: Plan) {
     let _alone = alone();
     let line = Line::new(plan);
@@ -101,7 +102,8 @@ fn vanish(plan: Plan) {
     } else {
         line.a.cable("va", line.yard(), "vb", plan.cores);
     }
-    // Who talks on talks to somebody known, or the host itself would reorder; later it asks.
+    // The hosts keep the addresses of their neighbours, because a resolution would reorder frames;
+    // later they resolve them again.
     line.a.sh(&format!("echo 0 > /proc/sys/net/ipv6/conf/{}/disable_ipv6", line.near()));
     line.acquaint(true);
     line.a.address(line.near(), 1);
@@ -113,7 +115,7 @@ fn vanish(plan: Plan) {
     assert_eq!((arrived.late, arrived.twice), (0, 0));
     live.until_told("west: the interface was recreated", plan.cores);
     if plan.kind == Kind::Xdp {
-        // Which is said before each core has its socket.
+        // The log reports this before each core has its socket.
         live.until_told("west: af_xdp on queue", 2 * plan.cores);
     }
     for to in ips() {
@@ -125,7 +127,7 @@ fn vanish(plan: Plan) {
     }
     let outcome = live.stop();
     flowyard_testkit::note!("{:?}: {arrived:?}; {:?}", plan.kind, outcome.total().drops);
-    // A tap that nobody holds the other end of drops what its host sends, and counts it.
+    // A tap that no process has open drops the frames of its host, and counts them.
     let about = [DropReason::PortDown, DropReason::PortFailed, DropReason::Overrun];
     assert_eq!(drops_but(&outcome, &about), 0, "{:?}", outcome.total().drops);
     assert!(plan.kind == Kind::Tap || outcome.total().drops.get(DropReason::Overrun) == 0);
@@ -143,7 +145,7 @@ fn tap_vanishes() {
     vanish(Plan { cores: 2, ..Plan::of(Kind::Tap) });
 }
 
-/// An interface that is back and cannot be opened is tried again, and told of once.
+/// An interface that is back and cannot be opened is tried again, and reported once.
 fn af_xdp_waits_for_an_interface_that_it_can_open() {
     let _alone = alone();
     let line = Line::new(Plan::of(Kind::Xdp));
@@ -151,7 +153,7 @@ fn af_xdp_waits_for_an_interface_that_it_can_open() {
     line.yard()
         .sh("ip link del vb; ip link add vb mtu 9000 type veth peer name va; ip link set vb up");
     live.until_told("MTU of 9000", 1);
-    sleep(Duration::from_millis(300)); // in which it is not told of again
+    sleep(Duration::from_millis(300)); // no second report in this time
     let told = |what: &str| live.told(what);
     assert_eq!((told("MTU of 9000"), told("was recreated"), told("in use again")), (1, 1, 0));
     line.yard().sh("ip link set vb mtu 1500");
@@ -161,8 +163,8 @@ fn af_xdp_waits_for_an_interface_that_it_can_open() {
     live.stop();
 }
 
-/// Frames come while nobody takes them: those that the ring had no room for are counted, so that
-/// all that came is accounted for.
+/// Frames come while the engine does not receive. Frames for which the ring has no space are
+/// counted, so that the sum of all counters is right.
 fn flood(kind: Kind) {
     let _alone = alone();
     let line = Line::new(Plan { port: "ring_frames = 64", ..Plan::of(kind) });
@@ -182,7 +184,7 @@ fn flood(kind: Kind) {
     let (total, overrun) = (outcome.total(), outcome.total().drops.get(DropReason::Overrun));
     flowyard_testkit::note!("{kind:?}: {} came, {overrun} overran", total.rx_frames);
     assert!(overrun > 0 && total.tx_frames > 0, "{total:?}");
-    // A few more than sent: hosts have things to say of their own.
+    // There are a few more than were sent, because hosts also send frames of their own.
     assert!((10_000..10_100).contains(&total.rx_frames), "{total:?}");
 }
 
@@ -207,7 +209,7 @@ fn child() {
     drop(running.join());
 }
 
-/// Kill -9 leaves no program on the interface, and the next start works.
+/// After kill -9, no program is left on the interface, and the next start works.
 fn killed(kind: Kind, times: u64) {
     let _alone = alone();
     let line = Line::new(Plan::of(kind));
@@ -217,7 +219,7 @@ fn killed(kind: Kind, times: u64) {
         command.env("FLOWYARD_LIVE_YARD", line.plan.text()).stdout(std::process::Stdio::null());
         flowyard_livekit::sys::within(&mut command, &line.yard().0);
         let mut child = command.spawn().unwrap();
-        // From before it has opened anything to when frames pass.
+        // The kills happen at times between the start and the first forwarded frames.
         sleep(Duration::from_millis(round * 7));
         if round + 1 == times && kind != Kind::Tap {
             sleep(Duration::from_millis(200));
@@ -227,7 +229,8 @@ fn killed(kind: Kind, times: u64) {
         child.wait().unwrap();
         let mut tries = 0;
         while line.yard().sh("ip -d link").contains("xdp") {
-            // The kernel takes it off when the last descriptor is closed, soon after the end.
+            // The kernel removes the program when the last descriptor is closed, soon after the
+            // end.
             tries += 1;
             assert!(tries < 1000, "{}", line.yard().sh("ip -d link"));
             sleep(Duration::from_millis(10));
@@ -252,8 +255,9 @@ fn af_packet_killed_at_any_moment() {
     killed(Kind::Packet, 4);
 }
 
-/// An interface that is missing, or in use by another process: reported with its position, with the fix.
-fn what_cannot_be_opened_is_said() {
+/// An interface that is missing, or used by another process, is reported with its position and the
+/// fix.
+fn an_interface_that_cannot_be_opened_is_reported() {
     let _alone = alone();
     let line = Line::new(Plan::of(Kind::Xdp));
     let said = |text: &str| build(line.yard(), text).err().unwrap();

@@ -10,10 +10,10 @@ use flowyard_yard::{Clock, DropReason, Parts, Yard};
 use flowyard_livekit::Line;
 use flowyard_livekit::net::Net;
 
-/// What happened at ports, in words.
+/// The log messages of ports.
 pub(crate) type Said = Arc<Mutex<Vec<String>>>;
 
-/// A yard at work.
+/// A running engine.
 pub(crate) struct Live {
     pub(crate) running: Running,
     pub(crate) log: Said,
@@ -25,7 +25,7 @@ pub(crate) fn clock() -> Clock {
     Arc::new(move || start.elapsed().as_nanos() as u64)
 }
 
-/// Builds a yard in `net`, or says why not.
+/// Builds an engine in `net`, or returns the error.
 pub(crate) fn build(net: &Net, text: &str) -> Result<(Yard, Said), String> {
     let text = text.to_owned();
     net.within(move || {
@@ -54,11 +54,11 @@ impl Live {
     }
 
     pub(crate) fn of(net: &Net, yard: Yard, log: Said) -> Self {
-        // Threads are in the namespace of the one that starts them.
+        // Threads inherit the namespace of the thread that starts them.
         Self { running: net.within(move || yard.start(clock())), log }
     }
 
-    /// Stops it, and checks that the counters balance and the pool has all its buffers.
+    /// Stops the engine, and checks that the counters balance and the pool has all its buffers.
     pub(crate) fn stop(self) -> Outcome {
         std::thread::sleep(Duration::from_millis(80)); // the kernel's counters are read meanwhile
         self.running.stop();
@@ -73,18 +73,19 @@ impl Live {
         self.told(what) > 0
     }
 
-    /// Number of log messages.
+    /// The number of log messages.
     pub(crate) fn told(&self, what: &str) -> usize {
         self.log.lock().unwrap().iter().filter(|line| line.contains(what)).count()
     }
 
-    /// Waits for this number of log messages, however busy the machine is.
+    /// Waits for this number of log messages. The time limit is long, because the machine may be
+    /// busy.
     pub(crate) fn until_told(&self, what: &str, times: usize) {
         wait_until(what, || self.told(what) >= times);
     }
 }
 
-/// Waits for what comes sooner or later.
+/// Waits for a condition.
 pub(crate) fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     let clock = clock();
     while !is_so() {
@@ -93,7 +94,7 @@ pub(crate) fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// Drops, but those that the test is about.
+/// Drops, without those that the test causes.
 pub(crate) fn drops_but(outcome: &Outcome, about: &[DropReason]) -> u64 {
     let total = outcome.total();
     total.drops.iter().filter(|(reason, _)| !about.contains(reason)).map(|(_, frames)| frames).sum()

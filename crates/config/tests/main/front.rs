@@ -1,8 +1,10 @@
-//! The port mapping in front of the queues, beside a switch without any cache: the same frames leave by the same
-//! ports, per flow in the same order, and everything counts the same, while flows, groups, meters and ports change.
+//! The port mapping in front of the queues is compared with a switch without any cache. The same
+//! frames leave by the same ports, in the same order per flow, and all counters are equal, while
+//! flows, groups, meters and ports change.
 //!
-//! Both yards get the same changes and frames, in rounds: a round's frames come once its changes are in force, and
-//! are all out before the next. Cores tick in a random order. `FLOWYARD_SEEDS` runs more seeds than the fixed 60.
+//! Both engines get the same changes and frames, in rounds. The frames of a round come when its
+//! changes are in force, and all have left before the next round. Cores tick in a random order.
+//! `FLOWYARD_SEEDS` runs more seeds than the fixed 60.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Write;
@@ -27,14 +29,14 @@ use flowyard_yard::port::{Received, Rx};
 use flowyard_yard::{Counters, Parts, Tick, Yard};
 
 flowyard_testkit::tests! {
-    with_the_port_mapping_and_without_it_is_the_same_switch,
+    the_port_mapping_does_not_change_the_switch,
 }
 
 const PORTS: u16 = 3;
 const TABLES: usize = 3;
 const CORES: usize = 3;
 
-/// A port that receives what it is given.
+/// A port that receives frames from the test.
 #[derive(Clone, Default)]
 struct Feed(Arc<Mutex<VecDeque<Vec<u8>>>>);
 
@@ -55,7 +57,7 @@ impl Rx for Feed {
 /// By port and flow: the frames in their order.
 type Out = BTreeMap<(usize, u64), Vec<Vec<u8>>>;
 
-/// What can be compared of a yard: frames and bytes, by what counted them.
+/// The counters that are compared: frames and bytes, by the object that counted them.
 #[derive(PartialEq, Eq, Debug, Default)]
 struct Accounts {
     out: Out,
@@ -70,12 +72,12 @@ struct Bed {
     lookups: Vec<Lookups>,
     feeds: Vec<Feed>,
     ports: Vec<Collect>,
-    /// What counts: flows, groups, meters.
+    /// Objects with counters: flows, groups, meters.
     counts: Vec<Arc<[Counts]>>,
     flows: Vec<Arc<Entry>>,
     changes: u64,
     now: Nanos,
-    /// Decides what changes: the same in both beds.
+    /// Chooses the changes: the same in both beds.
     rng: Rng,
 }
 
@@ -191,7 +193,7 @@ impl Bed {
     }
 
     fn flow(&mut self) -> Change {
-        // The first ones take all that comes, table by table.
+        // The first flows match all frames, table by table.
         let all = self.flows.len() < TABLES && self.changes <= TABLES as u64;
         let table = if all { self.flows.len() } else { self.rng.below(TABLES as u64) as usize };
         let (table, mut fields) = (table as u8, if all { Vec::new() } else { self.fields() });
@@ -238,7 +240,7 @@ impl Bed {
         match self.rng.below(16) {
             _ if self.changes <= TABLES as u64 => self.flow(),
             0 => {
-                // A rate that nothing exceeds, or one that all do.
+                // A rate that is never exceeded, or one that every frame exceeds.
                 let rate = [u32::MAX, 0][self.rng.below(2) as usize];
                 let bands = vec![Band::Drop { rate, burst: 0 }];
                 let meter = 1 + self.rng.below(2) as u32;
@@ -260,7 +262,7 @@ impl Bed {
             }
             2 => {
                 let number = 1 + self.rng.below(PORTS.into()) as u32;
-                // Down, deaf, mute; mostly correct.
+                // Ports that are down, or do not receive, or do not transmit; most are in order.
                 let config = [1, 4, 0x20, 0, 0, 0, 0, 0][self.rng.below(8) as usize];
                 Change::Port(Arc::new(Port { number, config, ..Port::default() }))
             }
@@ -272,7 +274,7 @@ impl Bed {
         }
     }
 
-    /// Some changes, until they are in force; nothing comes meanwhile.
+    /// Makes some changes, and waits until they are in force; no frames come in the meantime.
     fn changes(&mut self, ticks: &mut Rng) {
         let some: Vec<_> = (0..1 + self.rng.below(4)).map(|_| self.change()).collect();
         let first = self.changes + 1 - some.len() as u64;
@@ -291,7 +293,7 @@ impl Bed {
         self.yard.cores[core].tick(self.now)
     }
 
-    /// Frames come, some ticks between them, until all are out.
+    /// Sends frames, with some ticks between them, and waits until all have left.
     fn frames(&mut self, frames: &[(usize, Vec<u8>)], ticks: &mut Rng) {
         for (port, frame) in frames {
             self.feeds[*port].0.lock().unwrap().push_back(frame.clone());
@@ -311,7 +313,7 @@ impl Bed {
         cores.fold(Counters::default(), |sum, core| sum.plus(&core))
     }
 
-    /// What left in the round, and what all was counted as so far.
+    /// The frames that left in the round, and all counters so far.
     fn accounts(&self) -> Accounts {
         let mut out = Out::new();
         for (port, collected) in self.ports.iter().enumerate() {
@@ -336,7 +338,7 @@ impl Bed {
         Accounts { out, counted, drops: drops.collect(), punts: self.hub.punts().len() }
     }
 
-    /// When each flow was last used: what idle timeouts go by.
+    /// The time at which each flow was last used, from which idle timeouts are counted.
     fn used(&self) -> Vec<Nanos> {
         let last = |counts: &Arc<[Counts]>| counts.iter().map(|one| one.read().2).max();
         self.counts.iter().map(|counts| last(counts).unwrap_or(0)).collect()
@@ -347,7 +349,7 @@ impl Bed {
     }
 }
 
-/// A frame of flow `flow`, with its number in front and the flow's at its end. Mostly plain.
+/// A frame of flow `flow`, with its number first and the flow's number last. Most frames are plain.
 fn frame(rng: &mut Rng, flow: u64, number: u64) -> (usize, Vec<u8>) {
     let kind = [proto::UDP, proto::TCP][(flow & 1) as usize];
     let src = [10, 0, 0, (flow >> 1) as u8 & 7];
@@ -369,7 +371,7 @@ fn frame(rng: &mut Rng, flow: u64, number: u64) -> (usize, Vec<u8>) {
     let mut bytes = Build::new(&key).ttl(2 + rng.below(9) as u8).payload(&payload).bytes();
     match flow % 8 {
         6 => drop(bytes.splice(12..12, [0x81, 0, 0, 7])),
-        // A wrong header checksum: not plain, but IPv4 to a switch.
+        // A wrong header checksum: the frame is not plain, but it is IPv4 for a switch.
         7 => bytes[24] ^= 1,
         _ => {}
     }
@@ -398,7 +400,7 @@ fn run(seed: u64) -> (u64, u64) {
             assert_eq!(with.out.get(at), Some(frames), "seed {seed}, round {round}: {at:?}");
         }
         assert_eq!(with, without, "seed {seed}, round {round}");
-        // Who is used with a cache is used without one, in the same round.
+        // A flow that is used with a cache is used without one in the same round.
         for (with, without) in on.used().into_iter().zip(off.used()) {
             let fresh = [with > began[0], without > began[1]];
             assert!(fresh[0] == fresh[1], "seed {seed}, round {round}: {with} {without}");
@@ -408,7 +410,7 @@ fn run(seed: u64) -> (u64, u64) {
     (on.front(), on.total().rx_frames)
 }
 
-fn with_the_port_mapping_and_without_it_is_the_same_switch() {
+fn the_port_mapping_does_not_change_the_switch() {
     let seeds = std::env::var("FLOWYARD_SEEDS").ok().and_then(|text| text.parse().ok());
     let (mut front, mut all) = (0, 0);
     for seed in 0..seeds.unwrap_or(60) {

@@ -1,4 +1,4 @@
-//! An elephant that is never out of its queue moves by a hold, and not without one.
+//! A flow that always has frames in its queue moves only if frames are held back.
 
 use flowyard_config::Config;
 use flowyard_frame::{FlowKey, To, proto};
@@ -11,14 +11,14 @@ use flowyard_yard::sim::{Faults, Sim};
 use flowyard_yard::{Counters, Message, Parts, Reload};
 
 flowyard_testkit::tests! {
-    an_elephant_moves_by_a_hold,
-    without_a_hold_it_stays,
+    an_elephant_moves_if_frames_are_held,
+    an_elephant_stays_if_no_frames_are_held,
 }
 
 const FRAMES: u64 = 20_000;
 
-/// Sends one flow faster than one core can work on it, and turns the table from queue "alone" to
-/// queue "many" on the way. Returns the counters and how many frames went through "many".
+/// Sends one flow faster than one core can work on it, and changes the table from queue "alone" to
+/// queue "many" on the way. Returns the counters and the number of frames that went through "many".
 fn elephant(hold_frames: usize) -> (Counters, u64) {
     let text = format!(
         r#"
@@ -75,7 +75,7 @@ fn elephant(hold_frames: usize) -> (Counters, u64) {
     (total, sim.yard.places.queues[1].queue.tail())
 }
 
-fn an_elephant_moves_by_a_hold() {
+fn an_elephant_moves_if_frames_are_held() {
     let (total, through_many) = elephant(256);
     assert!(total.hold_moved == 1 && total.settle_moved == 1, "{total:#?}");
     assert!(total.hold_frames <= 256, "{total:#?}");
@@ -83,7 +83,7 @@ fn an_elephant_moves_by_a_hold() {
     assert_eq!((total.tx_frames, total.drops.total()), (FRAMES, 0));
 }
 
-fn without_a_hold_it_stays() {
+fn an_elephant_stays_if_no_frames_are_held() {
     let (total, through_many) = elephant(0);
     assert_eq!((total.settle_moved, total.hold_frames), (0, 0));
     assert_eq!(through_many, 0, "always in flight, it never drains");

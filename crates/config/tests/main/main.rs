@@ -1,5 +1,6 @@
 //! Engines built from configurations: order, conservation, allocations and clean ends, on threads
-//! and under seeds. One program for all of them; ports on interfaces have `live`.
+//! and under seeds. All these tests are in one program; ports on interfaces are tested in
+//! `interfaces`.
 #![allow(unsafe_code, reason = "a global allocator that counts")]
 
 mod alloc;
@@ -24,7 +25,7 @@ flowyard_testkit::tests! {
     mod threads,
 }
 
-/// Frames that switches answered in front of their queues.
+/// The number of frames that switches answered in front of their queues.
 fn front_totals(cores: &[flowyard_yard::Core]) -> u64 {
     let totals = cores.iter().filter_map(|core| core.work().ask(&flowyard_switch::TotalsAsked));
     totals

@@ -1,4 +1,4 @@
-//! What ports do with frames that are not like others, and what a reload may change.
+//! Unusual frames at ports, and the sections that a reload may change.
 
 use flowyard_config::Config;
 use flowyard_frame::{Action, Edit, To};
@@ -11,10 +11,10 @@ use flowyard_yard::sim::{Faults, Sim};
 use flowyard_yard::{Counters, DropReason, Parts, Reload};
 
 flowyard_testkit::tests! {
-    odd_frames_are_dropped_by_name,
-    a_port_that_cannot_write_drops_and_says_why,
+    unusual_frames_are_dropped_with_their_reason,
+    a_port_that_cannot_write_drops_frames_and_reports_the_reason,
     a_reload_is_the_difference_of_two_configurations,
-    a_reload_that_the_exact_table_does_not_take_is_refused,
+    a_reload_that_does_not_fit_the_exact_table_is_refused,
 }
 
 fn text(output: &str) -> String {
@@ -43,7 +43,7 @@ fn text(output: &str) -> String {
     )
 }
 
-/// Sends `frames` through a yard that writes `output`; its counters and remarks.
+/// Sends `frames` through an engine that writes `output`; returns its counters and remarks.
 fn run(frames: Frames, output: &str) -> (Counters, Vec<String>) {
     let mut parts = Parts::default();
     parts.rx.insert(0, Box::new(SourceRx::new(0, Box::new(frames), Pace::Fast)));
@@ -58,7 +58,7 @@ fn run(frames: Frames, output: &str) -> (Counters, Vec<String>) {
     (total, remarks)
 }
 
-fn odd_frames_are_dropped_by_name() {
+fn unusual_frames_are_dropped_with_their_reason() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("out.pcap");
     let mut frames = Frames::new();
@@ -84,7 +84,7 @@ fn odd_frames_are_dropped_by_name() {
     assert_eq!(times, [(10, 60), (20, 128), (60, 61)]);
 }
 
-fn a_port_that_cannot_write_drops_and_says_why() {
+fn a_port_that_cannot_write_drops_frames_and_reports_the_reason() {
     let mut frames = Frames::new();
     frames.push(0, LinkType::Ethernet, &[7; 60]);
     let (total, remarks) = run(frames, "/nowhere/at/all/out.pcap");
@@ -128,7 +128,7 @@ fn a_reload_is_the_difference_of_two_configurations() {
     );
 }
 
-fn a_reload_that_the_exact_table_does_not_take_is_refused() {
+fn a_reload_that_does_not_fit_the_exact_table_is_refused() {
     let entry = |sport: u16| {
         format!("[[steer.exact]]\nflow = \"tcp 10.0.0.1:{sport} > 10.0.0.2:2\"\ndrop = true\n")
     };

@@ -1,5 +1,5 @@
-//! One heavy flow over the cores of an ordered queue, in virtual time: what splitting gains does
-//! not depend on what else this machine is doing.
+//! One heavy flow over the cores of an ordered queue, in virtual time, so that the gain does not
+//! depend on other load of the machine.
 
 use flowyard_config::Config;
 use flowyard_frame::{FlowKey, Nanos, proto};
@@ -17,8 +17,8 @@ flowyard_testkit::tests! {
 
 const FRAMES: u64 = 20_000;
 
-/// How long `cores` cores take for the flow at 1,000 ns a frame, to its last frame; core 0 receives
-/// and transmits besides.
+/// The time that `cores` cores take until the flow's last frame, at 1,000 ns a frame. Core 0 also
+/// receives and transmits.
 fn time(cores: u16) -> Nanos {
     let all: Vec<u16> = (0..cores).collect();
     let text = format!(

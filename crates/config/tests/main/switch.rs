@@ -1,4 +1,5 @@
-//! A switch from its configuration: changes by mail, in force on every core; frames, copies, punts.
+//! A switch from its configuration: changes by mail, which come into force on every core; frames,
+//! copies, punts.
 
 use std::sync::Arc;
 
@@ -19,8 +20,8 @@ use flowyard_yard::Parts;
 use flowyard_yard::sim::{Faults, Sim};
 
 flowyard_testkit::tests! {
-    flows_arrive_by_mail_and_frames_leave_as_they_say,
-    errors_have_their_place_and_fix,
+    flows_arrive_by_mail_and_apply_to_frames,
+    errors_name_the_place_and_the_fix,
 }
 
 const TEXT: &str = r#"
@@ -82,7 +83,7 @@ fn tell(sim: &mut Sim, changes: &[(u64, Change)]) {
     }
 }
 
-fn flows_arrive_by_mail_and_frames_leave_as_they_say() {
+fn flows_arrive_by_mail_and_apply_to_frames() {
     let config = Config::parse("switch.toml", TEXT).unwrap();
     let ports: Vec<_> = (0..3).map(|_| Collect::default()).collect();
     let mut parts = Parts::default();
@@ -90,7 +91,7 @@ fn flows_arrive_by_mail_and_frames_leave_as_they_say() {
         |n: u8| FlowKey::five_tuple(proto::UDP, [10, 0, 0, n].into(), 1, [10, 0, 0, 99].into(), 2);
     let mut frames = Frames::new();
     let mut frame = Vec::new();
-    // After the flows are there: the simulation is not to be late.
+    // The frames come after the flows are in force; the simulation must not be later than that.
     for at in 0..300_u64 {
         Build::new(&key((at % 3) as u8)).payload(&[at as u8; 30]).write(&mut frame);
         frames.push(10_000_000 + at * 100, LinkType::Ethernet, &frame);
@@ -113,7 +114,7 @@ fn flows_arrive_by_mail_and_frames_leave_as_they_say() {
     let tag = Action::PushVlan(0x8100);
     let flows = [
         entry(1, 1, &ip(0), vec![output(7)]),
-        // By two ports, with other bytes each; and to the controller.
+        // The frames leave by two ports, with different bytes on each, and to the controller.
         entry(2, 1, &ip(1), vec![output(2), tag, output(7), output(reserved::CONTROLLER)]),
         entry(3, 0, &[], vec![output(reserved::CONTROLLER)]),
     ];
@@ -135,7 +136,7 @@ fn flows_arrive_by_mail_and_frames_leave_as_they_say() {
     assert_eq!(c[0], [0xab; 64], "sent by the controller, before the others came");
     let tagged = b.iter().filter(|frame| frame[12..14] == [0x81, 0]);
     assert_eq!(tagged.count(), 100);
-    // 100 tagged, 100 of no flow; the queue holds them all.
+    // 100 tagged frames and 100 without a matching flow; the queue has space for all of them.
     let punts: Vec<_> = hub.punts().try_iter().collect();
     assert_eq!(punts.len() as u64 + hub.punts_lost(), 200);
     assert!(punts.iter().all(|punt| punt.in_port == 1 && punt.cookie == 9 && punt.max_len == 128));
@@ -157,7 +158,7 @@ fn flows_arrive_by_mail_and_frames_leave_as_they_say() {
     assert_eq!(counted, 300);
 }
 
-fn errors_have_their_place_and_fix() {
+fn errors_name_the_place_and_the_fix() {
     let wrong = |from: &str, to: &str| {
         let text = TEXT.replace(from, to);
         Config::parse("switch.toml", &text).unwrap_err().to_string()
@@ -167,7 +168,7 @@ fn errors_have_their_place_and_fix() {
         ("b = 7", "b = 0", "24:", "a port cannot have the number 0"),
         ("b = 7", "b = 7, a = 7", "24:", "already"),
         ("ports", "tables = 256\nports", "24:", "256 tables"),
-        ("ports", "datapath = \"xyz\"\nports", "24:", "'xyz' is no datapath id"),
+        ("ports", "datapath = \"xyz\"\nports", "24:", "'xyz' is not a datapath ID"),
         ("ports", "controllers = [\"10.0.0.1\"]\nports", "24:", "start it with tcp:"),
         ("kind = \"switch\"", "kind = \"forward\"", "23:", "is for kind = \"switch\""),
     ] {

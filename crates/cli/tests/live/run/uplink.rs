@@ -31,7 +31,7 @@ fn an_uplink_is_refused_unless_confirmed() {
             yard.sh(add);
             let line_of = format!(
                 "flowyard: y.toml:{at} carries the default route ({to}), and the machine may be cut \
-                 off; name another interface, or say --yes-this-is-my-uplink\n"
+                 off; name another interface, or use --yes-this-is-my-uplink\n"
             );
             assert_eq!(said(&line, &["--check"]), (Some(2), line_of.clone()), "{kind:?}: {add}");
             assert_eq!(said(&line, &[]), (Some(2), line_of));

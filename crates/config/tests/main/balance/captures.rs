@@ -1,5 +1,6 @@
-//! Captures through every mode of the balancer: a frame whose checksums were right leaves with right
-//! checksums, by our own check and by Wireshark's; each frame leaves once or is dropped for a reason.
+//! Captures through every mode of the balancer: a frame whose checksums were correct leaves with
+//! correct checksums, by our own check and by that of Wireshark. Each frame leaves once or is
+//! dropped for a reason.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -20,11 +21,11 @@ use flowyard_yard::Parts;
 use flowyard_yard::sim::{Faults, Sim};
 
 flowyard_testkit::tests! {
-    right_checksums_stay_right needs [Need::Shared("captures")],
-    right_checksums_stay_right_for_wireshark needs [Need::Shared("captures"), Need::Program("tshark")],
+    correct_checksums_stay_correct needs [Need::Shared("captures")],
+    wireshark_finds_that_correct_checksums_stay_correct needs [Need::Shared("captures"), Need::Program("tshark")],
 }
 
-/// Modes of a service, each without and with PROXY protocol where it has it.
+/// Modes of a service, each without PROXY protocol, and with it where the mode supports it.
 const MODES: [(&str, bool); 6] = [
     ("dsr", false),
     ("dnat", false),
@@ -34,11 +35,11 @@ const MODES: [(&str, bool); 6] = [
     ("gue", false),
 ];
 
-/// Frames that are read of one capture.
+/// The number of frames that are read of each capture.
 const FRAMES: usize = 500;
-/// The same, where tshark reads every file.
+/// The same for the test in which tshark reads every file.
 const FEW: usize = 150;
-/// How a header of PROXY protocol begins.
+/// The first bytes of a header of PROXY protocol.
 const SIGNATURE: &[u8] = b"\r\n\r\n\0\r\nQUIT\n";
 
 /// The first IP frames of every capture.
@@ -59,7 +60,7 @@ fn all_frames(most: usize) -> Vec<Vec<u8>> {
     all
 }
 
-/// The first IP frames of a capture that is one of Ethernet, whole ones.
+/// The first complete IP frames of an Ethernet capture.
 fn frames(path: &Path, most: usize) -> Vec<Vec<u8>> {
     let mut all = Vec::new();
     let Ok(mut reader) = pcap::open(path) else { return all };
@@ -78,7 +79,7 @@ fn frames(path: &Path, most: usize) -> Vec<Vec<u8>> {
     all
 }
 
-/// A classic capture of these frames.
+/// A classic capture file with these frames.
 fn write(path: &Path, frames: &[Vec<u8>]) {
     let mut bytes = Vec::new();
     for word in [0xa1b2_c3d4u32, 0x0004_0002, 0, 0, 0x0004_0000, 1] {
@@ -93,8 +94,8 @@ fn write(path: &Path, frames: &[Vec<u8>]) {
     std::fs::write(path, bytes).unwrap();
 }
 
-/// Numbers from 1 of the frames in which Wireshark finds a wrong checksum, at any level; and how many
-/// checksums it found right.
+/// The numbers, from 1, of the frames in which Wireshark finds a wrong checksum at any level, and
+/// the number of checksums that it found correct.
 fn wrong(path: &Path) -> Option<(Vec<usize>, usize)> {
     let fields =
         ["ip", "tcp", "udp", "sctp", "icmp", "icmpv6"].map(|p| format!("{p}.checksum.status"));
@@ -103,7 +104,7 @@ fn wrong(path: &Path) -> Option<(Vec<usize>, usize)> {
     for field in &fields {
         tshark.args(["-e", field]);
     }
-    // Only headers are to be read, and all checksums; GUE's port is that of IP here.
+    // tshark reads only headers, and all checksums; the port of GUE is decoded as IP here.
     for option in ["ip", "tcp", "udp"] {
         tshark.arg("-o").arg(format!("{option}.check_checksum:TRUE"));
     }
@@ -115,7 +116,8 @@ fn wrong(path: &Path) -> Option<(Vec<usize>, usize)> {
     for line in String::from_utf8_lossy(&output.stdout).lines() {
         let mut columns = line.split('\t');
         let number = columns.next()?.parse().ok()?;
-        // "0" is wrong, "1" is right; others could not be checked. Several where there are several levels.
+        // "0" is wrong and "1" is correct; other values were not checked. There are several values
+        // for several levels.
         let all: Vec<&str> = columns.flat_map(|column| column.split(',')).collect();
         right += all.iter().filter(|status| **status == "1").count();
         if all.contains(&"0") {
@@ -125,7 +127,7 @@ fn wrong(path: &Path) -> Option<(Vec<usize>, usize)> {
     Some((bad, right))
 }
 
-/// A yard whose services are those that most of `frames` are for.
+/// A configuration whose services are the most frequent destinations of `frames`.
 fn config(frames: &[Vec<u8>], mode: &str, proxy: bool) -> Config {
     let mut fronts: BTreeMap<(IpAddr, u8), usize> = BTreeMap::new();
     for data in frames {
@@ -184,7 +186,7 @@ fn config(frames: &[Vec<u8>], mode: &str, proxy: bool) -> Config {
     Config::parse("captures.toml", &text).unwrap()
 }
 
-/// What leaves, by port.
+/// The frames that leave, by port.
 fn through(config: &Config, frames: &[Vec<u8>]) -> [Vec<Vec<u8>>; 2] {
     let mut source = Frames::new();
     for (at, data) in frames.iter().enumerate() {
@@ -208,7 +210,7 @@ fn through(config: &Config, frames: &[Vec<u8>]) -> [Vec<Vec<u8>>; 2] {
     sent
 }
 
-/// No header of any level has a wrong checksum.
+/// Checks that no header of any level has a wrong checksum.
 fn is_right(data: &[u8]) -> bool {
     let mut level = Some(Headers::parse(LinkType::Ethernet, data));
     let mut is_right = true;
@@ -220,7 +222,7 @@ fn is_right(data: &[u8]) -> bool {
     is_right
 }
 
-/// How many frames went to backends.
+/// The number of frames that went to backends.
 fn to_backends(sent: &[Vec<u8>]) -> usize {
     sent.iter().filter(|data| key(data).eth_dst[..5] == [2, 0, 0, 0, 1]).count()
 }
@@ -229,7 +231,7 @@ fn key(data: &[u8]) -> FlowKey {
     parse::key(&Headers::parse(LinkType::Ethernet, data), data, 0)
 }
 
-fn right_checksums_stay_right() {
+fn correct_checksums_stay_correct() {
     let mut given = all_frames(FRAMES);
     given.retain(|data| is_right(data));
     assert!(given.len() > 5_000, "{}", given.len());
@@ -243,7 +245,7 @@ fn right_checksums_stay_right() {
     }
 }
 
-fn right_checksums_stay_right_for_wireshark() {
+fn wireshark_finds_that_correct_checksums_stay_correct() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("given.pcap");
     let mut given = all_frames(FEW);

@@ -1,5 +1,5 @@
-//! Several balancers behind a router that spreads flows over them by hash: what happens to connections
-//! when one of them dies, and when one backend of many leaves.
+//! Several balancers behind a router that spreads flows over them by hash: the effect on
+//! connections when one balancer dies, and when one backend of many is removed.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -18,8 +18,8 @@ use crate::balance::Fed;
 
 flowyard_testkit::tests! {
     killing_one_of_three_breaks_no_flow_whose_backends_have_not_changed,
-    one_of_many_that_leaves_disturbs_no_established_flow,
-    one_of_many_that_leaves_disturbs_no_more_than_published,
+    removing_one_of_many_backends_breaks_no_established_flow,
+    removing_one_of_many_backends_moves_no_more_entries_than_published,
 }
 
 /// A machine.
@@ -85,7 +85,8 @@ impl Node {
         self.given += 1;
     }
 
-    /// Everything that it was given, forwarded: by client, the MAC address of the backend.
+    /// All frames that the machine received and forwarded: the MAC address of the backend, by
+    /// client.
     fn forwarded(&mut self) -> Vec<(u16, [u8; 6])> {
         while self.sim.total().rx_frames < self.given || self.sim.total().inside() > 0 {
             self.sim.step();
@@ -105,11 +106,12 @@ fn flow(number: u16, port: u16) -> FlowKey {
 
 const FLOWS: u16 = 600;
 
-/// Sends a segment of every connection of a service by way of the router. Where each came out.
+/// Sends a segment of every connection of a service through the router. Returns the backend of
+/// each.
 fn send(nodes: &mut [Option<Node>], port: u16, flags: u8, salt: u64) -> Vec<[u8; 6]> {
     let alive: Vec<usize> = (0..nodes.len()).filter(|&node| nodes[node].is_some()).collect();
     for number in 1..=FLOWS {
-        // The router's own hash, and its own table of who is there.
+        // The router has a hash of its own, and a table of the live balancers.
         let hash = Rng::new(u64::from(number) << 16 | u64::from(port) ^ salt).bits();
         let node = alive[(hash % alive.len() as u64) as usize];
         let frame = Build::new(&flow(number, port)).flags(flags).bytes();
@@ -139,7 +141,8 @@ fn killing_one_of_three_breaks_no_flow_whose_backends_have_not_changed() {
         assert_eq!(used.len(), 10, "all have some");
         assert_eq!(differ(&send(&mut nodes, 80, FlowKey::ACK, seed), &web), 0);
 
-        // One backend of `api` leaves, another comes, in another order in each machine's file.
+        // One backend of `api` is removed and one is added; the order differs in each machine's
+        // file.
         let mut changed: Vec<u32> = (2..=11).collect();
         for node in nodes.iter_mut().flatten() {
             changed.rotate_left(3);
@@ -152,7 +155,7 @@ fn killing_one_of_three_breaks_no_flow_whose_backends_have_not_changed() {
             assert!(was == is || *was == gone, "established, and its backend is there");
         }
 
-        // Node 1 dies; the router spreads everything anew over the other two.
+        // Node 1 dies; the router spreads all flows over the other two.
         drop(nodes[1].take());
         let web_after = send(&mut nodes, 80, FlowKey::ACK, seed ^ 0xdead);
         assert_eq!(differ(&web_after, &web), 0, "seed {seed}: no flow of a service that stays");
@@ -160,7 +163,8 @@ fn killing_one_of_three_breaks_no_flow_whose_backends_have_not_changed() {
         api_broken += differ(&api_after, &api_now);
         api_all += usize::from(FLOWS);
     }
-    // Of those whose backends did change, at another machine: as many as the table moved.
+    // Flows of a service whose backends changed, and that are now at another machine: as many break
+    // as the table moved.
     let share = api_broken as f64 / api_all as f64;
     flowyard_testkit::note!(
         "{:.1} % of the flows of a service that changed before are broken",
@@ -169,7 +173,7 @@ fn killing_one_of_three_breaks_no_flow_whose_backends_have_not_changed() {
     assert!(share < 0.15, "{share}");
 }
 
-fn one_of_many_that_leaves_disturbs_no_established_flow() {
+fn removing_one_of_many_backends_breaks_no_established_flow() {
     for n in [3, 10, 100, 1000] {
         let all: Vec<u32> = (1..=n).collect();
         let mut nodes = [Some(Node::new(&config(&all, &[1]), 7))];
@@ -187,8 +191,8 @@ fn one_of_many_that_leaves_disturbs_no_established_flow() {
     }
 }
 
-/// The paper's pseudocode (section 3.4, figure 1 and what follows), with orders drawn at random: by entry, who
-/// has it.
+/// The pseudocode of the paper (section 3.4, figure 1 and the following text), with random orders.
+/// Returns the owner of each entry.
 fn as_published(orders: &[(u64, u64)], gone: Option<usize>, entries: u64) -> Vec<usize> {
     let mut next = vec![0u64; orders.len()];
     let (mut table, mut filled) = (vec![usize::MAX; entries as usize], 0);
@@ -212,7 +216,7 @@ fn as_published(orders: &[(u64, u64)], gone: Option<usize>, entries: u64) -> Vec
     }
 }
 
-/// The share of entries of others that changed, in per cent.
+/// The share of entries of other backends that changed, in per cent.
 fn moved(before: &[usize], after: &[usize], gone: usize) -> f64 {
     let others = before.iter().filter(|&&choice| choice != gone).count();
     let pairs = before.iter().zip(after);
@@ -220,7 +224,7 @@ fn moved(before: &[usize], after: &[usize], gone: usize) -> f64 {
     100.0 * moved as f64 / others as f64
 }
 
-fn one_of_many_that_leaves_disturbs_no_more_than_published() {
+fn removing_one_of_many_backends_moves_no_more_entries_than_published() {
     let entries = 65_537u64;
     flowyard_testkit::note!("backends  others' entries that move  by the published algorithm");
     for n in [3, 10, 100, 1000] {

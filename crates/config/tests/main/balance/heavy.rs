@@ -1,5 +1,5 @@
-//! One heavy flow, split over cores and brought back, a thousand times in a row: its backend is the
-//! same, nothing is lost, nothing overtakes.
+//! One heavy flow is split over cores and moved back, a thousand times in a row: its backend stays
+//! the same, and no frame is lost or reordered.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -15,13 +15,13 @@ use flowyard_yard::sim::{Faults, Sim};
 use flowyard_yard::{Message, Parts};
 
 flowyard_testkit::tests! {
-    a_heavy_flow_is_split_and_brought_back_a_thousand_times,
-    whatever_the_seed,
+    a_heavy_flow_is_split_and_moved_back_a_thousand_times,
+    a_heavy_flow_is_split_and_moved_back_with_other_seeds,
 }
 
-/// From one frame to the next.
+/// The interval between frames.
 const EVERY: Nanos = 700;
-/// One of N frames is of another flow's.
+/// One of N frames belongs to another flow.
 const MICE: u64 = 8;
 const SPLIT: u16 = 3;
 
@@ -30,7 +30,7 @@ fn heavy() -> FlowKey {
     FlowKey::five_tuple(proto::TCP, client, 1000, vip, 80)
 }
 
-/// The heavy flow, and some mice, until it is stopped.
+/// The heavy flow and some mice, until it is stopped.
 struct Stream {
     sent: u64,
     end: Arc<AtomicBool>,
@@ -116,7 +116,7 @@ fn config(mode: &str) -> Config {
     Config::parse("heavy.toml", &text).unwrap()
 }
 
-/// Splits the flow and brings it back, `times` times. Returns how many of its frames went through.
+/// Splits the flow and moves it back, `times` times. Returns the number of its frames that left.
 fn promote_and_demote(mode: &str, times: u32, seed: u64) -> usize {
     let end = Arc::new(AtomicBool::new(false));
     let out = Collect::default();
@@ -146,7 +146,7 @@ fn promote_and_demote(mode: &str, times: u32, seed: u64) -> usize {
             steps += 16;
             assert!(steps < 200_000, "seed {seed}: turn {turn} does not come about");
         }
-        // Some frames in the new home, so that there is something to overtake.
+        // Some frames in the new home, so that reordering would be possible.
         (0..64).for_each(|_| _ = sim.step());
         if turn % 2 == 0 {
             for (core, before) in (1..4).zip(worked) {
@@ -181,7 +181,7 @@ fn promote_and_demote(mode: &str, times: u32, seed: u64) -> usize {
     count
 }
 
-fn a_heavy_flow_is_split_and_brought_back_a_thousand_times() {
+fn a_heavy_flow_is_split_and_moved_back_a_thousand_times() {
     for (mode, seed) in [("dsr", 1), ("fullnat", 2)] {
         let frames = promote_and_demote(mode, 1000, seed);
         flowyard_testkit::note!(
@@ -191,7 +191,7 @@ fn a_heavy_flow_is_split_and_brought_back_a_thousand_times() {
     }
 }
 
-fn whatever_the_seed() {
+fn a_heavy_flow_is_split_and_moved_back_with_other_seeds() {
     for seed in 10..30 {
         promote_and_demote(["dnat", "ipip"][seed as usize % 2], 20, seed);
     }

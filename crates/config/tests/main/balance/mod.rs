@@ -1,4 +1,5 @@
-//! The balancer as a whole yard: many cores, many machines, captures, under seeds and a virtual clock.
+//! The balancer in a complete engine: several cores, several machines, captures, under seeds and a
+//! virtual clock.
 
 mod captures;
 mod ecmp;
@@ -18,7 +19,7 @@ flowyard_testkit::tests! {
     mod heavy,
 }
 
-/// A port that receives what a test gives it.
+/// A port that receives frames from a test.
 #[derive(Clone, Default)]
 struct Fed(Arc<Mutex<VecDeque<Vec<u8>>>>);
 

@@ -1,4 +1,4 @@
-//! Learners and work that do all that they may, at random.
+//! A learner and a work that take random decisions within the permitted limits.
 
 use flowyard_flow::Learn;
 use flowyard_frame::{Action, Batch, Edit, Lanes, Nanos, To};
@@ -6,12 +6,12 @@ use flowyard_testkit::Rng;
 use flowyard_yard::DropReason;
 use flowyard_yard::work::{Around, Work};
 
-/// Puts and deletes entries for flows it sees: to any queue, straight to the flow's port, to
-/// nowhere.
+/// Adds and deletes entries for flows that it sees: to any queue, directly to the flow's port, or
+/// to a drop.
 pub(crate) struct Restless {
     pub(crate) rng: Rng,
     pub(crate) queues: u64,
-    /// By port a frame came in by: the port it leaves by.
+    /// The port by which frames leave, by the port at which they came in.
     pub(crate) out: Vec<u16>,
     /// One of N frames causes an edit.
     pub(crate) every: u64,
@@ -38,11 +38,11 @@ impl Learn for Restless {
     }
 }
 
-/// How a work takes its time and drops frames, at random.
+/// A work that takes a random time and drops random frames.
 pub(crate) struct Moods {
     pub(crate) rng: Rng,
     pub(crate) longest: Nanos,
-    /// One of N frames is dropped; 0 is none.
+    /// One of N frames is dropped; 0 drops none.
     pub(crate) drop_every: u64,
 }
 
@@ -54,7 +54,7 @@ pub(crate) fn moody(work: Box<dyn Work>, moods: Moods) -> Box<dyn Work> {
         let goes = |&lane: &usize| !batch.actions[lane].to.is_drop();
         for lane in batch.lanes().filter(goes).collect::<Vec<_>>() {
             if drop_every > 0 && rng.below(drop_every) == 0 {
-                // With a reason, or without: it is the work's anyway.
+                // With a reason or without: in both cases the work drops it.
                 let reason = [DropReason::Work.code(), 0][lane % 2];
                 batch.actions[lane].to = To::Drop(reason);
             }

@@ -1,5 +1,5 @@
-//! Ports with several cores under seeds: each core has a transmit queue of its own, which takes
-//! frames when it likes; tables change all the time; every flow leaves in order.
+//! Ports with several cores under seeds: each core has a transmit queue of its own, which accepts
+//! frames at random. Tables change all the time, and every flow leaves in order.
 
 use flowyard_config::Config;
 use flowyard_frame::{Batch, FlowKey, Lanes, Nanos, To, proto};
@@ -18,7 +18,7 @@ flowyard_testkit::tests! {
 
 const CORES: u16 = 3;
 
-/// Takes as many frames as it draws, and none at times.
+/// Accepts a random number of frames, sometimes none.
 struct Moody(Collect, Rng);
 
 impl Tx for Moody {
@@ -46,7 +46,7 @@ fn text(order: &str) -> String {
     )
 }
 
-/// Runs one seed; how many flows used more than one transmit queue.
+/// Runs one seed; returns the number of flows that used more than one transmit queue.
 fn run(order: &str, seed: u64) -> usize {
     let (mut checker, mut rng) = (Checker::new(), Rng::new(seed));
     let mut parts = Parts::default();

@@ -1,5 +1,5 @@
-//! Rules, and what learns from them or beside them, under seeds: with reloads of the rules, stalls
-//! and full queues, order and conservation hold; and a cache changes nothing at all.
+//! Rules together with learners, under seeds: with reloads of the rules, stalls and full queues,
+//! order and conservation hold, and a cache does not change the results.
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -17,11 +17,11 @@ use crate::sim::yards::{self, Case, traffic};
 use crate::sim::{Ran, drive, number};
 
 flowyard_testkit::tests! {
-    every_seed_with_a_cache_does_what_it_does_without,
+    a_cache_does_not_change_the_results_of_any_seed,
     every_seed_with_rfs_keeps_order_and_loses_nothing,
 }
 
-/// What learns.
+/// The kind of learner.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Kind {
     Nothing,
@@ -31,7 +31,7 @@ enum Kind {
 
 const COUNTERS: u64 = 3;
 
-/// Some rules: on fields that the traffic has, and in all answers that there are.
+/// Some rules: on fields that the traffic has, with every kind of action.
 fn rules(rng: &mut Rng, queues: u64) -> String {
     let mut text = String::new();
     for _ in 0..rng.below(9) {
@@ -63,7 +63,7 @@ fn rules(rng: &mut Rng, queues: u64) -> String {
         }
         let to = match rng.below(8) {
             0 => "drop = true".into(),
-            // Where the work would send it, so that a flow leaves by one port.
+            // The port to which the work would send the frame, so that a flow leaves by one port.
             1 | 2 if by_port => format!("port = \"p{}\"", 1 - from),
             _ => format!("queue = \"q{}\"", rng.below(queues)),
         };
@@ -77,8 +77,8 @@ fn rules(rng: &mut Rng, queues: u64) -> String {
     text
 }
 
-/// The same configuration with other rules. Two rules of equal match and priority are none: then
-/// there are others.
+/// The same configuration with other rules. If two rules have equal match and priority, other rules
+/// are drawn.
 fn with_rules(rng: &mut Rng, text: &str, queues: u64) -> Config {
     loop {
         let rules = rules(rng, queues);
@@ -100,7 +100,7 @@ fn describe(rng: &mut Rng, kind: Kind, seed: u64) -> (String, u64, u64) {
         writeln!(text, "[[port]]\nname = \"p{port}\"\nkind = \"mem\"\nin = \"none\"").unwrap();
         writeln!(text, "core = {core}\nfull = \"{full}\"").unwrap();
     }
-    // A queue of its own for each core, and some that are shared.
+    // A queue of its own for each core, and some shared queues.
     let homes = (0..cores).map(|core| ("direct", vec![core]));
     let mut queues: Vec<_> = homes.collect();
     for order in ["ordered", "atomic"] {
@@ -130,9 +130,9 @@ fn describe(rng: &mut Rng, kind: Kind, seed: u64) -> (String, u64, u64) {
     (text, cores, queues.len() as u64)
 }
 
-/// What the counters came to is recorded too.
+/// Also records the values of the named counters.
 fn run(kind: Kind, seed: u64) -> Ran {
-    // What the learner is configured to must not change what else is drawn.
+    // The settings of the learner must not change the other random choices.
     let mut rng = Rng::new(seed);
     let (text, cores, queues) = describe(&mut Rng::new(rng.bits()), kind, seed);
     let mut config = with_rules(&mut rng, &text, queues);
@@ -193,11 +193,11 @@ fn sound(kind: Kind, seed: u64) -> Ran {
     ran
 }
 
-fn every_seed_with_a_cache_does_what_it_does_without() {
+fn a_cache_does_not_change_the_results_of_any_seed() {
     let (mut cached, mut ruled, mut spread, mut counted) = (0, 0, 0, 0);
     for seed in seeds() {
         let (with, without) = (sound(Kind::Cache, seed), sound(Kind::Nothing, seed));
-        // Each tick, each frame's time, each drop, each counter.
+        // The trace has each tick, the time of each frame, each drop and each counter.
         assert_eq!(with.trace, without.trace, "seed {seed}: the cache changed something");
         assert_eq!(with.counts, without.counts, "seed {seed}");
         assert_eq!(without.total.exact_hit, 0);

@@ -1,5 +1,5 @@
-//! The whole engine under seeds: random yards, random traffic, random faults; order and
-//! conservation every time.
+//! The whole engine under seeds: random configurations, random traffic, random faults. Order and
+//! conservation hold each time.
 //!
 //! `FLOWYARD_SEEDS=10000` runs more seeds than the fixed 500, `FLOWYARD_FIRST_SEED=7000` others,
 //! `FLOWYARD_SEED=17` runs one.
@@ -24,8 +24,8 @@ flowyard_testkit::tests! {
     bridges_keep_the_order_of_copies_and_lose_nothing,
     routers_keep_order_and_lose_nothing,
     switches_keep_the_order_of_copies_and_lose_nothing,
-    without_settle_flows_are_reordered,
-    different_seeds_do_different_things,
+    flows_are_reordered_without_settle,
+    different_seeds_give_different_results,
 }
 
 const REPLAY: &str = "cargo test -p flowyard-config --test main sim::every_seed -- --nocapture";
@@ -34,7 +34,7 @@ fn number(name: &str) -> Option<u64> {
     env::var(name).ok()?.parse().ok()
 }
 
-/// What one seed came to.
+/// The results of one seed.
 struct Ran {
     trace: u64,
     verdict: Result<(), String>,
@@ -46,7 +46,7 @@ struct Ran {
     reordered: bool,
     total: Counters,
     counts: Vec<Count>,
-    /// Frames that a switch answered in front of its queues.
+    /// The number of frames that a switch answered in front of its queues.
     front: u64,
 }
 
@@ -63,7 +63,7 @@ fn drive(case: Case) -> Ran {
     for (exit, port) in (0..).zip(&ports) {
         for (sent, data) in port.take().iter() {
             let (flow, seq) = yards::label(data);
-            // A switch may send a frame by a port twice: its second copies are in order, too.
+            // A switch may send a frame by a port twice; its second copies are in order, too.
             let turn: &mut u64 = again.entry((exit, flow, seq)).or_default();
             checker.leave_by(exit + 1000 * *turn, flow, seq);
             *turn += u64::from(doubles);
@@ -82,7 +82,8 @@ fn drive(case: Case) -> Ran {
     let counts = cores.reduce(add).unwrap_or_default();
     let front = crate::front_totals(&sim.yard.cores);
     let (trace, deaths) = (sim.trace(), sim.deaths());
-    // What was never received is held by the source; what the pool misses is held inside.
+    // Frames that were not received remain in the source; buffers that the pool lacks are held in
+    // the engine.
     let pool = sim.yard.pool.share();
     drop(sim);
     let held = offered - total.rx_frames + pool.held() as u64;
@@ -133,13 +134,13 @@ fn every_seed_keeps_order_and_loses_nothing() {
         "{promoted} promotions, {demoted} demotions, {rebalanced} entries moved"
     );
     if count >= 500 {
-        // Otherwise this test would prove nothing.
+        // Without these events, the test would not show anything.
         assert!(moved > 5_000 && held > 500 && deaths > 50 && drops > 10_000 && lost > 2_000);
         assert!(promoted > 100 && demoted > 80 && rebalanced > 20);
     }
 }
 
-/// The same for `kind`: what all seeds came to, and how many were run.
+/// The same for `kind`: the sum of the results of all seeds, and the number of seeds.
 fn every_seed(kind: Kind, name: &str) -> (Counters, u64, u64) {
     let one = number("FLOWYARD_SEED");
     let seeds = one.map_or(0..number("FLOWYARD_SEEDS").unwrap_or(100), |seed| seed..seed + 1);
@@ -195,8 +196,8 @@ fn switches_keep_the_order_of_copies_and_lose_nothing() {
     }
 }
 
-/// The checker would see it: the very same cases without settle reorder.
-fn without_settle_flows_are_reordered() {
+/// The checker detects reordering: the same cases without settle reorder frames.
+fn flows_are_reordered_without_settle() {
     let off = |seed| run(Options { settle: false, ..Options::new(seed) });
     let reordered = (0..60).filter(|&seed| off(seed).reordered).count();
     assert!(reordered >= 30, "{reordered} of 60 seeds reorder without settle");
@@ -208,7 +209,7 @@ fn without_settle_flows_are_reordered() {
     assert!(reordered >= 30, "{reordered} of 60 switches reorder without settle");
 }
 
-fn different_seeds_do_different_things() {
+fn different_seeds_give_different_results() {
     let mut traces: Vec<_> = (0..20).map(|seed| run(Options::new(seed)).trace).collect();
     traces.sort_unstable();
     traces.dedup();

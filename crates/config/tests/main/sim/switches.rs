@@ -1,5 +1,5 @@
-//! A switch whose flows do a bit of everything that leaves a frame's label where it is, and changes
-//! of its flows while frames are on their way.
+//! A switch whose flows use many actions that do not move a frame's label, and changes of its flows
+//! while frames are in flight.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use flowyard_switch::{Changes, SwitchHub, SwitchSettings, change_message};
 use flowyard_testkit::Rng;
 use flowyard_yard::{Message, Work};
 
-/// Cores at most.
+/// The largest number of cores.
 const CORES: usize = 8;
 
 fn counts(n: usize) -> Arc<[Counts]> {
@@ -73,13 +73,13 @@ fn actions(rng: &mut Rng, ports: u16, most: u64) -> Vec<Action> {
     (0..rng.below(most)).map(|_| action(rng, ports)).collect()
 }
 
-/// Some changes that are in force together.
+/// Some changes that come into force together.
 pub(crate) fn changes(rng: &mut Rng, ports: u16) -> Changes {
     let one = |number| (number, change(rng, ports));
     (0..1 + number(ports)).map(one).collect()
 }
 
-/// How many.
+/// The number of changes.
 const fn number(ports: u16) -> u64 {
     ports as u64
 }
@@ -102,7 +102,7 @@ fn change(rng: &mut Rng, ports: u16) -> Change {
         return Change::Group(Arc::new(Group { desc, counts, buckets: of }));
     }
     if rng.below(16) == 0 {
-        // Copies at its end, and nothing in front of them: dropped where there is no room.
+        // Copies at the end of the frame's path only; they are dropped when the buffers run out.
         return Change::Send(Arc::new(PacketOut::default()));
     }
     let mut fields = Vec::new();
@@ -119,7 +119,7 @@ fn change(rng: &mut Rng, ports: u16) -> Change {
         Instruction::WriteActions(actions(rng, ports, 3)),
     ];
     if rng.below(3) == 0 {
-        // What the port mapping can have.
+        // Flows that the port mapping can contain.
         let port = 1 + rng.below(ports.into()) as u32;
         instructions = vec![Instruction::ApplyActions(vec![Action::Output { port, max_len: 0 }])];
     }

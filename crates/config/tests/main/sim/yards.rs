@@ -1,4 +1,4 @@
-//! A yard, its traffic and its faults, all from a seed.
+//! A configuration, its traffic and its faults, all derived from a seed.
 
 use std::fmt::Write;
 use std::net::Ipv4Addr;
@@ -25,7 +25,7 @@ pub(crate) struct Options {
     pub(crate) kind: Kind,
 }
 
-/// What the cores do with frames.
+/// The work of the cores.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Kind {
     Forward,
@@ -106,7 +106,7 @@ impl Case {
     }
 }
 
-/// Lets the yard run for a while, and reloads its tables now and then; sometimes stops it early.
+/// Runs the engine for a while, with reloads of its tables; sometimes stops it early.
 fn interfere(rng: &mut Rng, sim: &mut Sim, (cores, queues): (u64, u64), kind: Kind, ports: u16) {
     for _ in 0..rng.below(8) {
         for _ in 0..rng.below(400) {
@@ -129,7 +129,7 @@ fn interfere(rng: &mut Rng, sim: &mut Sim, (cores, queues): (u64, u64), kind: Ki
     }
 }
 
-/// What each core does with frames. Every core may be given some.
+/// The work of each core. Every core may be given some frames.
 fn works(rng: &mut Rng, kind: Kind, cores: u64, ports: u16) -> Vec<Box<dyn Work>> {
     let all = vec![true; cores as usize];
     match kind {
@@ -166,10 +166,11 @@ fn describe(
     let slots = [4, 64, 4096][rng.below(3) as usize];
     writeln!(text, "settle_slots = {slots}\nbuffer_bytes = 128").unwrap();
     let (frames, after) = ([0, 64, 256][rng.below(3) as usize], [1, 8, 100][rng.below(3) as usize]);
-    // A pool that is empty now and then: for copies to find it so, and for ports while others hold.
+    // A pool that is sometimes empty, both when copies are made and when ports receive.
     let starved = rng.below(2) == 0;
     let room = if starved { 1500 } else { 100 };
-    // What a hold may keep is room for copies where nothing is held: they would find it mostly.
+    // Buffers for held frames are available to copies while nothing is held, so the pool would
+    // rarely be empty.
     let copies = matches!(kind, Kind::Bridge | Kind::Switch);
     let frames = if starved && copies && seed % 4 != 1 { 0 } else { frames };
     let us = [10, 1000][rng.below(2) as usize];
@@ -223,7 +224,7 @@ fn describe(
         let least = cores * (128 + copies) + u64::from(ports) * (64 + frames);
         text = text.replacen("[yard]\n", &format!("[yard]\nframes = {least}\n"), 1);
     }
-    // The works themselves are given; the bridge's lists of ports are the configuration's.
+    // The test provides the works; the bridge's port lists come from the configuration.
     text + match kind {
         Kind::Bridge => "[work]\nkind = \"bridge\"\n",
         Kind::Switch => "[work]\nkind = \"switch\"\n",
@@ -231,7 +232,7 @@ fn describe(
     }
 }
 
-/// Splits flows that are in no way large, at the least occasion, and brings them back.
+/// Splits flows that are not large, as often as possible, and moves them back.
 fn elephants(rng: &mut Rng, text: &mut String, cores: u64) {
     writeln!(text, "[elephants]\nqueue = \"q{cores}\"\ncore = {}", rng.below(cores)).unwrap();
     writeln!(text, "window_us = {}", [5, 50, 500][rng.below(3) as usize]).unwrap();
@@ -244,9 +245,9 @@ fn elephants(rng: &mut Rng, text: &mut String, cores: u64) {
     writeln!(text, "promoted_max = {}", 1 + rng.below(8)).unwrap();
 }
 
-/// Frames for each port, and how many in all. A flow comes in by one port; the flows of odd ports
-/// are replies to those of even ones. Stations move, some frames are to all, to nowhere, on their
-/// last hop, or no IP.
+/// Frames for each port, and their number. A flow comes in at one port; the flows of odd ports are
+/// replies to those of even ones. Stations move. Some frames are broadcast, have an unknown
+/// destination, are on their last hop, or have no IP.
 pub(crate) fn traffic(
     rng: &mut Rng,
     ports: u16,
@@ -258,7 +259,7 @@ pub(crate) fn traffic(
     let mut sources: Vec<_> = (0..ports).map(|_| Frames::new()).collect();
     let (mut now, mut frame) = (0, Vec::new());
     for _ in 0..count {
-        // Often a flow that is larger than all others.
+        // One flow is often larger than all others.
         let slot = if rng.below(4) < large { 0 } else { rng.below(flows) };
         let port = rng.below(ports.into());
         let [client, server] = [[10, 0, 0, slot as u8], [10, 0, 1, 1]].map(Ipv4Addr::from);
@@ -285,7 +286,7 @@ pub(crate) fn traffic(
             Kind::Route => {
                 ttl = 1 + rng.below(20) as u8;
                 if slot % 8 == 7 {
-                    // ARP, of any length: what matters is that the label stays where it is.
+                    // ARP of any length: only the position of the label matters.
                     key = FlowKey { eth_type: 0x0806, ..FlowKey::ZERO };
                 }
             }
@@ -298,7 +299,7 @@ pub(crate) fn traffic(
     (sources, count)
 }
 
-/// Flow and number of a frame.
+/// The flow and number of a frame.
 pub(crate) fn label(data: &[u8]) -> (u64, u64) {
     let word = |at: usize| u64::from_be_bytes(data[at..at + 8].try_into().unwrap());
     (word(42), word(50))

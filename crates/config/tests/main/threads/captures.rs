@@ -1,4 +1,4 @@
-//! Captures through yards of every size.
+//! Captures through configurations of every size.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -16,11 +16,11 @@ use flowyard_yard::run::Outcome;
 use crate::threads::{clock, root};
 
 flowyard_testkit::tests! {
-    the_flows_that_leave_are_those_that_came_whatever_the_number_of_cores,
+    every_flow_leaves_unchanged_with_any_number_of_cores,
     every_capture_goes_through_every_kind_of_work needs [Need::Shared("captures")],
 }
 
-/// By flow: its frames as they come, with their times and lengths on the wire.
+/// By flow: its frames in order, with their times and lengths on the wire.
 type Flows = BTreeMap<String, Vec<(Nanos, u32, Vec<u8>)>>;
 
 /// The flows of a capture. All fragments between two hosts are one flow.
@@ -45,7 +45,7 @@ fn flows(path: &Path) -> Flows {
 
 const FORWARD: &str = "kind = \"forward\"\nports = { west = \"east\" }";
 const BURN: &str = "kind = \"burn\"\ncost_ns = 200\nports = { west = \"east\" }";
-/// With a third port, so that flooding copies.
+/// With a third port, so that flooding makes copies.
 const BRIDGE: &str = r#"
     kind = "bridge"
     cost_ns = 100
@@ -116,7 +116,7 @@ fn run(
     Ok(outcome)
 }
 
-fn the_flows_that_leave_are_those_that_came_whatever_the_number_of_cores() {
+fn every_flow_leaves_unchanged_with_any_number_of_cores() {
     let input = root().join("captures/yard.pcap");
     let came = flows(&input);
     let dir = tempfile::tempdir().unwrap();
@@ -141,7 +141,7 @@ fn the_flows_that_leave_are_those_that_came_whatever_the_number_of_cores() {
     }
 }
 
-/// How many frames a capture has.
+/// The number of frames in a capture.
 fn count(path: &Path) -> u64 {
     let mut reader = pcap::open(path).unwrap();
     std::iter::from_fn(|| reader.read().ok().map(|burst| burst.len() as u64).filter(|n| *n > 0))

@@ -1,4 +1,4 @@
-//! Floods on threads: nobody leaves before the last copy is out.
+//! Floods on threads: no core ends before the last copy has left.
 
 use flowyard_config::Config;
 use flowyard_frame::{FlowKey, proto};
@@ -12,13 +12,13 @@ use flowyard_yard::Parts;
 use crate::threads::clock;
 
 flowyard_testkit::tests! {
-    no_core_leaves_before_the_last_copy,
+    no_core_ends_before_the_last_copy_has_left,
 }
 
 const PORTS: u64 = 4;
 const FLOWS: u64 = 8;
 
-/// Four ports on three cores, small tx queues: all of the cores work.
+/// Four ports on three cores with small tx queues; all cores work.
 fn config(order: &str) -> Config {
     let mut text = String::from("[yard]\ncores = 3\n");
     for port in 0..PORTS {
@@ -67,7 +67,7 @@ fn run(config: &Config, count: u64, seed: u64) {
     checker.finish(0).unwrap();
 }
 
-fn no_core_leaves_before_the_last_copy() {
+fn no_core_ends_before_the_last_copy_has_left() {
     for order in ["ordered", "atomic"] {
         let config = config(order);
         for seed in 0..100 {

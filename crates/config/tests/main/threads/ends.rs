@@ -1,4 +1,4 @@
-//! How a run ends: by itself, when stopped, when a core dies; and order while tables change.
+//! The end of a run: by itself, when stopped, or when a core dies; and order while tables change.
 
 use std::net::Ipv4Addr;
 
@@ -19,8 +19,8 @@ use crate::threads::clock;
 flowyard_testkit::tests! {
     order_holds_while_tables_change,
     a_stop_drains_every_frame,
-    a_dead_core_that_nobody_stands_in_for_ends_the_run,
-    a_core_that_dies_is_named_and_the_others_go_on,
+    a_dead_core_without_a_substitute_ends_the_run,
+    a_core_that_dies_is_reported_and_the_others_continue,
 }
 
 const YARD: &str = r#"
@@ -68,7 +68,7 @@ fn label(data: &[u8]) -> (u64, u64) {
     (word(42), word(50))
 }
 
-/// Tables change all the time, as fast as they can; every flow stays in order.
+/// Tables change all the time, as fast as possible; every flow stays in order.
 fn order_holds_while_tables_change() {
     let mut checker = Checker::new();
     let frames = traffic(50, 60_000, &mut checker);
@@ -95,7 +95,7 @@ fn order_holds_while_tables_change() {
     assert!(total.settle_moved > 100, "{total:#?}");
 }
 
-/// Frames without end, until stopped.
+/// An endless sequence of frames, until stopped.
 fn endless(parts: &mut Parts) -> Yard {
     let frames = traffic(50, 5_000, &mut Checker::new());
     let source = Repeat::new(frames, u32::MAX);
@@ -117,7 +117,7 @@ fn a_stop_drains_every_frame() {
     assert!(outcome.total().drops.total() == 0 && outcome.remarks.is_empty(), "{outcome:#?}");
 }
 
-/// Panics over its `after`th batch.
+/// Panics with its batch number `after`.
 struct Mortal {
     after: u32,
     then: Forward,
@@ -131,8 +131,8 @@ impl Work for Mortal {
     }
 }
 
-/// The queue that only the dead core worked on stays full, and its producer holds frames for it.
-fn a_dead_core_that_nobody_stands_in_for_ends_the_run() {
+/// The queue of the dead core stays full, and its producer keeps frames for it.
+fn a_dead_core_without_a_substitute_ends_the_run() {
     let (head, tail) = YARD.split_once("[[queue]]").unwrap();
     let text = format!(
         "{head}[[queue]]\nname = \"only\"\norder = \"direct\"\nconsumers = [1]\n\
@@ -156,7 +156,7 @@ fn a_dead_core_that_nobody_stands_in_for_ends_the_run() {
     assert!(outcome.is_balanced() && outcome.held > 0, "{outcome:#?}");
 }
 
-fn a_core_that_dies_is_named_and_the_others_go_on() {
+fn a_core_that_dies_is_reported_and_the_others_continue() {
     let mut parts = Parts::default();
     let work = Mortal { after: 20, then: Forward::new(&[0]) };
     parts.work.insert(1, Box::new(work));
@@ -167,7 +167,7 @@ fn a_core_that_dies_is_named_and_the_others_go_on() {
     }
     let then = count();
     while count() < then + 10_000 {
-        std::thread::yield_now(); // the others go on
+        std::thread::yield_now(); // the other cores continue
     }
     running.stop();
     let outcome = running.join();
