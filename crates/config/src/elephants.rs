@@ -126,11 +126,8 @@ impl Config {
     }
 }
 
-/// Returns the first mistake.
-pub(super) fn check(config: &Config) -> Result<(), ConfigError> {
-    let Some(elephants) = &config.elephants else { return Ok(()) };
-    names::queue_name(config, &elephants.queue)?;
-    names::core(config, &elephants.core)?;
+/// Checks the queue of promoted flows and its consumers.
+fn check_workers(config: &Config, elephants: &ElephantsConfig) -> Result<(), ConfigError> {
     let split = config.queue_number(elephants.queue.get_ref());
     let queue = split.and_then(|split| config.queues().nth(split.into()));
     let name = elephants.queue.get_ref();
@@ -157,6 +154,15 @@ pub(super) fn check(config: &Config) -> Result<(), ConfigError> {
         );
         return Err(config.error(elephants.queue.span(), what, fix));
     }
+    Ok(())
+}
+
+/// Returns the first mistake.
+pub(super) fn check(config: &Config) -> Result<(), ConfigError> {
+    let Some(elephants) = &config.elephants else { return Ok(()) };
+    names::queue_name(config, &elephants.queue)?;
+    names::core(config, &elephants.core)?;
+    check_workers(config, elephants)?;
     if *elephants.window_us.get_ref() == 0 {
         let fix = "write the length in microseconds; 100000 is usual";
         return Err(config.error(
@@ -197,12 +203,12 @@ pub(super) fn check(config: &Config) -> Result<(), ConfigError> {
         }
     }
     if !(1.0..=1e6).contains(gain.get_ref()) {
-        let what = format!("a gain of {} would be a loss", gain.get_ref());
+        let what = format!("a gain of {} is not possible", gain.get_ref());
         return Err(config.error(gain.span(), what, "write 1 or more: 1.1 is usual"));
     }
     let costs = [elephants.rx_ns, elephants.handoff_ns, elephants.commit_ns];
     if costs.into_iter().flatten().any(|ns| !(0.0..=1e9).contains(&ns)) {
-        let what = "rx_ns, handoff_ns and commit_ns are durations";
+        let what = "rx_ns, handoff_ns and commit_ns must be durations of at most 1 s";
         let fix = "write nanoseconds, 0 or more, or leave them out to have them measured";
         return Err(config.error(elephants.queue.span(), what, fix));
     }

@@ -4,13 +4,13 @@
 //!   bytes ── decode ──> Message ── Agent::handle(message, now) ──> messages ── encode ──> bytes
 //! ```
 //!
-//! One [`Message`] for all versions: what a version says otherwise is in the walk over its fields,
-//! which is one function for reading and writing (`io`). [`view`] looks at the three hot
-//! messages without copying them. What is wrong with a message is a [`problem::Problem`]: the type
-//! and code to answer with.
+//! [`Message`] represents the messages of all versions. The walk over the fields of a message handles the
+//! differences between versions; it is one function for reading and writing (`io`). [`view`] reads the
+//! three most frequent messages without copying them. A message that is refused has a
+//! [`problem::Problem`]: the error type and code to answer with.
 //!
-//! No I/O, no clock. Nothing here panics on any input, and nothing is allocated that the bytes at
-//! hand do not pay for.
+//! The crate does no I/O and reads no clock. No input causes a panic, and the memory that a message takes
+//! is proportional to its length.
 #![forbid(unsafe_code)]
 
 pub mod act;

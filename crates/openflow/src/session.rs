@@ -251,12 +251,12 @@ mod tests {
 
     fn bytes(message: &Message, version: Version) -> Vec<u8> {
         let mut bytes = Vec::new();
-        encode(message, version, 7, &mut bytes).expect("can be said");
+        encode(message, version, 7, &mut bytes).expect("the version has the message");
         bytes
     }
 
     #[test]
-    fn the_highest_common_version_is_spoken() {
+    fn a_session_uses_the_highest_common_version() {
         let hello = Message::Hello(Hello { versions: Some(1 << 1 | 1 << 4) });
         let (mut heard, mut reply) = (Vec::new(), Vec::new());
         let mut one = session();
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_in_any_pieces_are_the_same_messages() {
+    fn messages_do_not_depend_on_how_bytes_are_split() {
         let mut all = session().hello();
         all.extend(bytes(&Message::BarrierRequest, Version::V14));
         all.extend(bytes(&Message::EchoRequest(vec![1, 2]), Version::V14));
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn silence_is_asked_about_and_then_the_end() {
+    fn a_silent_peer_gets_an_echo_request_and_then_the_session_ends() {
         let (mut heard, mut reply, mut one) = (Vec::new(), Vec::new(), session());
         one.feed(&session().hello(), 10, &mut heard, &mut reply).expect("a hello");
         assert_eq!((one.tick(14, &mut reply), reply.len(), one.due()), (Ok(()), 0, Some(15)));
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_hello_ends_it_and_a_length_of_seven_too() {
+    fn a_first_message_that_is_not_a_hello_or_a_length_below_8_ends_the_session() {
         let (mut heard, mut reply) = (Vec::new(), Vec::new());
         let barrier = bytes(&Message::BarrierRequest, Version::V13);
         assert_eq!(session().feed(&barrier, 0, &mut heard, &mut reply), Err(End::NoHello(20)));

@@ -180,8 +180,11 @@ const ELEPHANTS: &[(&str, &str)] = &[
     ("queue = \"split\"\nbusy_high = 1.5", "1.5 is not a share; write a number from 0 to 1"),
     ("queue = \"split\"\ndemote = 0.4", "demote is not below promote: flows would move back"),
     ("queue = \"split\"\nbusy_low = 0.99", "busy_low is not below busy_high"),
-    ("queue = \"split\"\ngain = 0.5", "a gain of 0.5 would be a loss; write 1 or more"),
-    ("queue = \"split\"\nrx_ns = -1", "are durations; write nanoseconds, 0 or more"),
+    ("queue = \"split\"\ngain = 0.5", "a gain of 0.5 is not possible; write 1 or more"),
+    (
+        "queue = \"split\"\nrx_ns = -1",
+        "must be durations of at most 1 s; write nanoseconds, 0 or more",
+    ),
     ("queue = \"split\"\nwindow = 5", "there is no key 'window' here"),
 ];
 

@@ -1,4 +1,4 @@
-//! Replies: descriptions, counters, and what a monitor saw.
+//! Replies: descriptions, counters, and the events of flow monitors.
 #![allow(missing_docs, reason = "the fields are the specification's own")]
 
 use super::{experimenter, head};
@@ -12,7 +12,7 @@ use crate::port::{self, Port, PortStats, Queue, QueueStats, Text};
 use crate::problem;
 use crate::table::{self, TableDesc, TableFeatures, TableStats};
 
-/// Who made the switch, and what it is.
+/// The manufacturer and the description of the switch.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Desc {
     pub manufacturer: Text<256>,
@@ -22,7 +22,7 @@ pub struct Desc {
     pub datapath: Text<256>,
 }
 
-/// A flow as it is.
+/// A flow entry with its counters.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct FlowStats {
     pub table: u8,
@@ -40,7 +40,7 @@ pub struct FlowStats {
     pub instructions: Vec<Instruction>,
 }
 
-/// Counters of a group; `buckets` are packets and bytes of each.
+/// Counters of a group; `buckets` are the packets and bytes of each bucket.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct GroupStats {
     pub group: u32,
@@ -52,7 +52,7 @@ pub struct GroupStats {
     pub buckets: Vec<(u64, u64)>,
 }
 
-/// A group as it is.
+/// The definition of a group.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct GroupDesc {
     pub kind: GroupType,
@@ -60,7 +60,7 @@ pub struct GroupDesc {
     pub buckets: Vec<Bucket>,
 }
 
-/// Counters of a meter; `bands` are packets and bytes of each.
+/// Counters of a meter; `bands` are the packets and bytes of each band.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct MeterStats {
     pub meter: u32,
@@ -72,7 +72,7 @@ pub struct MeterStats {
     pub bands: Vec<(u64, u64)>,
 }
 
-/// A meter as it is.
+/// The definition of a meter.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct MeterConfig {
     pub flags: u16,
@@ -80,10 +80,10 @@ pub struct MeterConfig {
     pub bands: Vec<Band>,
 }
 
-/// What a monitor saw.
+/// An event of a flow monitor.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub enum Update {
-    /// `event` is 0 there at first, 1 added, 2 removed, 3 changed.
+    /// `event` is 0 existed at first, 1 added, 2 removed, 3 modified.
     Full {
         event: u16,
         table: u8,
@@ -95,14 +95,14 @@ pub enum Update {
         matching: Match,
         instructions: Vec<Instruction>,
     },
-    /// The controller's own change, by its xid.
+    /// A change by the controller itself, with its xid.
     Abbrev(u32),
     #[default]
     Paused,
     Resumed,
 }
 
-/// A reply's body.
+/// The body of a reply.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Reply {
     Desc(Box<Desc>),

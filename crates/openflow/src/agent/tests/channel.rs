@@ -188,7 +188,7 @@ fn bundle(control: u16) -> Message {
 
 fn bundled(message: &Message) -> Message {
     let mut bytes = Vec::new();
-    encode(message, Version::V14, 5, &mut bytes).expect("can be said");
+    encode(message, Version::V14, 5, &mut bytes).expect("the version has the message");
     let properties = Vec::new();
     Message::BundleAdd(BundleAdd { id: 1, flags: 3, message: bytes, properties })
 }
