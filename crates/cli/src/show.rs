@@ -50,7 +50,8 @@ pub(crate) struct AskArgs {
 
 #[derive(Clone, Copy, clap::ValueEnum)]
 enum What {
-    /// Entries of the exact, promoted and learned tables, and the indirection table
+    /// Entries of the exact table, of flows that were moved or split (promoted), of learned flows, and the
+    /// indirection table
     Tables,
     /// Largest flows of each core, counted for --seconds
     Flows,

@@ -69,8 +69,8 @@ struct Texts {
     #[command(flatten)]
     at: At,
 
-    /// The flow, group or meter in the syntax of ovs-ofctl; @FILE reads one per line from a file, @-
-    /// from standard input
+    /// The flow, group or meter, in the syntax of ovs-ofctl; @FILE reads a file with one in each line, @-
+    /// reads standard input
     text: String,
 }
 
@@ -79,11 +79,12 @@ struct Which {
     #[command(flatten)]
     at: At,
 
-    /// Which ones, in the syntax of ovs-ofctl [default: all]
+    /// The match of the entries, such as tcp,nw_dst=10.0.0.0/8, or the number of a group or meter; in the
+    /// syntax of ovs-ofctl [default: all]
     #[arg(default_value = "", hide_default_value = true)]
     text: String,
 
-    /// Only the flow with exactly this match and priority
+    /// Only the flow with exactly the match and the priority of TEXT, such as priority=7,tcp
     #[arg(long)]
     strict: bool,
 }
@@ -96,7 +97,7 @@ enum Command {
     /// Print flows: all, or those that a match includes
     #[command(after_help = "Example:\n  flowyard switch dump-flows tcp:127.0.0.1 table=0,tcp")]
     DumpFlows(Which),
-    /// Print the number of flows, packets and bytes: of all flows, or those that a match includes
+    /// Print the total numbers of flows, packets and bytes, of all flows or of those that TEXT includes
     #[command(after_help = "Example:\n  flowyard switch dump-aggregate tcp:127.0.0.1 udp")]
     DumpAggregate(Which),
     /// Add flows
@@ -111,7 +112,7 @@ enum Command {
     ModFlows {
         #[command(flatten)]
         texts: Texts,
-        /// Only the flow with exactly this match and priority
+        /// Only the flow with exactly the match and the priority of TEXT, such as priority=7,tcp
         #[arg(long)]
         strict: bool,
     },

@@ -34,7 +34,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "SECONDS", default_value_t = 1.0)]
     interval: f64,
 
-    /// Print the rates of one interval and exit, also the default if the output is not a terminal
+    /// Print the rates of one interval and exit; this is the default if the output is not a terminal
     #[arg(long)]
     once: bool,
 }

@@ -6,11 +6,11 @@ use super::Source;
 
 /// An error in a configuration.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("{file}:{line}:{column}: {what}; {fix}")]
+#[error("{}: {what}; {fix}", self.place())]
 pub struct ConfigError {
     /// The name of the file.
     pub file: String,
-    /// The line, from 1.
+    /// The line, from 1; 0 if the error is about the whole file.
     pub line: usize,
     /// The column in characters, from 1.
     pub column: usize,
@@ -25,7 +25,13 @@ impl ConfigError {
     #[must_use]
     pub fn unread(file: &str, error: &std::io::Error) -> Self {
         let (what, fix) = (format!("cannot be read: {error}"), "name a readable file".into());
-        Self { file: file.into(), line: 1, column: 1, what, fix }
+        Self { file: file.into(), line: 0, column: 0, what, fix }
+    }
+
+    /// The file, and the line and column if there are any.
+    fn place(&self) -> String {
+        let Self { file, line, column, .. } = self;
+        if *line == 0 { file.clone() } else { format!("{file}:{line}:{column}") }
     }
 }
 
@@ -78,16 +84,50 @@ impl Source {
             return self.error(
                 span,
                 format!("{found} has the wrong type"),
-                format!("write {wanted}"),
+                format!("write {}", readable(wanted)),
             );
         }
         if let Some(said) = said.strip_prefix("invalid value: ")
             && let Some((found, wanted)) = said.split_once(", expected ")
         {
             let found = found.replace('`', "'");
-            return self.error(span, format!("{found} is out of range"), format!("write {wanted}"));
+            return self.error(
+                span,
+                format!("{found} is out of range"),
+                format!("write {}", readable(wanted)),
+            );
+        }
+        if said.contains("must be quoted") || said.contains("expected literal string") {
+            // The parser reports an absent value like text without quotes.
+            let rest = self.text.get(span.start..).and_then(|rest| rest.lines().next());
+            if rest.is_none_or(|rest| rest.trim().is_empty() || rest.trim().starts_with('#')) {
+                return self.error(
+                    span,
+                    "there is no value after '='",
+                    "write one, such as 1 or \"text\"",
+                );
+            }
+            let fix = "write \"...\" around it, or a number, true or false";
+            return self.error(span, "text needs quotes", fix);
         }
         self.error(span, said.replace('`', "'"), "see the TOML syntax at https://toml.io")
+    }
+}
+
+/// What serde expects, in words: the names of Rust's types say nothing to a user.
+fn readable(wanted: &str) -> String {
+    let number = |most: u64| format!("a whole number from 0 to {most}");
+    match wanted {
+        "u8" => number(u8::MAX.into()),
+        "u16" => number(u16::MAX.into()),
+        "u32" => number(u32::MAX.into()),
+        "u64" | "usize" => "a whole number from 0".into(),
+        "i8" | "i16" | "i32" | "i64" | "isize" => "a whole number".into(),
+        "f32" | "f64" => "a number".into(),
+        "a boolean" => "true or false".into(),
+        "a string" => "text in quotes".into(),
+        "a sequence" => "a list such as [\"a\", \"b\"]".into(),
+        _ => wanted.into(),
     }
 }
 

@@ -9,7 +9,7 @@
 //! `FlowKey`'s `FromStr` reads this form, and its `Display` writes it.
 
 use std::fmt;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::str::FromStr;
 
 use crate::FlowKey;
@@ -82,8 +82,19 @@ fn end(word: Option<&str>, protocol: u8, side: &str) -> Result<(IpAddr, u16), Ba
         (Ok(socket), _) => bad(format!("{side} '{socket}' has a port, but this protocol has none")),
         (_, Ok(ip)) if !has_ports(protocol) => Ok((ip, 0)),
         (_, Ok(ip)) => bad(format!("{side} '{ip}' has no port")),
-        _ => bad(format!("{side} '{word}' is not an address")),
+        _ => match word.rsplit_once(':') {
+            Some((ip, port)) if is_address(ip) => {
+                bad(format!("{side} port '{port}' is not a number from 0 to 65535"))
+            }
+            _ => bad(format!("{side} '{word}' is not an address")),
+        },
     }
+}
+
+/// Whether `text` is an IPv4 address, or an IPv6 address in brackets.
+fn is_address(text: &str) -> bool {
+    let v6 = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
+    v6.map_or_else(|| text.parse::<Ipv4Addr>().is_ok(), |v6| v6.parse::<Ipv6Addr>().is_ok())
 }
 
 impl fmt::Display for FlowKey {
@@ -147,7 +158,10 @@ mod tests {
             ("tcp 1.2.3.4:5 6.7.8.9:10", "no '>'"),
             ("tcp 1.2.3.4:5 > ", "the destination is missing"),
             ("tcp 1.2.3.4:5 > [::1]:10", "different IP versions"),
-            ("tcp 1.2.3.4:99999 > 6.7.8.9:10", "is not an address"),
+            (
+                "tcp 1.2.3.4:99999 > 6.7.8.9:10",
+                "source port '99999' is not a number from 0 to 65535",
+            ),
             ("icmp 1.2.3.4:5 > 6.7.8.9", "has a port"),
             ("tcp 1.2.3.4:5 > 6.7.8.9:10 vlan 4096", "not a VLAN id"),
             ("tcp 1.2.3.4:5 > 6.7.8.9:10 x", "'x' is unexpected"),

@@ -26,7 +26,7 @@ pub use groups::{group, group_text, group_with, meter, meter_text};
 
 /// Text that cannot be parsed.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("column {column}: '{found}': {why}; {fix}")]
+#[error("column {column}: {}{why}; {fix}", quoted(.found))]
 pub struct TextError {
     /// The position, from 1, in bytes.
     pub column: usize,
@@ -36,6 +36,11 @@ pub struct TextError {
     pub why: String,
     /// What to write instead.
     pub fix: String,
+}
+
+/// The text at the position of an error, if it is not the end.
+fn quoted(found: &str) -> String {
+    if found.is_empty() { String::new() } else { format!("'{found}': ") }
 }
 
 /// Names of ports, with their numbers. Reserved names and plain numbers take precedence.
@@ -117,8 +122,10 @@ impl<'a> Part<'a> {
         match read {
             Some(number) if number <= most => Ok(number),
             Some(_) => Err(self.wrong("too large", format!("write a number up to {most}"))),
-            None => Err(self
-                .wrong("no number", format!("write a number up to {most}, or 0x and hex digits"))),
+            None => Err(self.wrong(
+                "not a number",
+                format!("write a number up to {most}, or 0x and hex digits"),
+            )),
         }
     }
 }

@@ -17,7 +17,7 @@ Example:
 The frames are the test frames of all bench methods: RFC 2544 appendix C, each with a tag that
 holds its source, flow, sequence number, send time and a checksum.")]
 pub(crate) struct Args {
-    /// Interface to send from; it must be in a network namespace of its own, see --isolated
+    /// Interface to send from; it must be in a network namespace of its own, unless --isolated is given
     #[arg(long, value_name = "NAME")]
     interface: String,
 

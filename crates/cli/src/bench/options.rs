@@ -79,7 +79,7 @@ pub(super) struct Options {
     #[arg(long, value_enum, default_value_t = PortKind::Mixed, help_heading = "Device")]
     port: PortKind,
 
-    /// Part of a frame that the device must not change
+    /// Part of the frame that the tester's checksum covers; the device must not change it
     #[arg(long, value_name = "PART", default_value = "frame", help_heading = "Device")]
     cover: CoverPart,
 
@@ -146,7 +146,7 @@ pub(super) struct Options {
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration, help_heading = "Method")]
     short: Option<Duration>,
 
-    /// Tests to run, separated by commas; those that need the throughput add that test [default: those
+    /// Tests to run, separated by commas; tests that need the throughput also run `throughput` [default: those
     /// of the method]
     #[arg(long, value_name = "LIST", value_delimiter = ',', help_heading = "Method")]
     tests: Vec<TestName>,
