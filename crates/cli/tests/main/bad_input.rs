@@ -65,7 +65,7 @@ fn invalid_captures_are_refused() {
 
 fn invalid_flows_are_refused() {
     for (flow, parts) in [
-        ("", &["no protocol", "write a flow as"][..]),
+        ("", &["is not a protocol", "write a flow as"][..]),
         ("tcp", &["source is missing", "write a flow as"]),
         ("tcp 10.0.0.1:1", &["'>'", "write a flow as"]),
         ("tcp 10.0.0.1:1 > ", &["destination is missing"]),

@@ -231,7 +231,7 @@ fn a_flow_is_traced_to_its_backend_and_stays_while_others_come_and_go() {
     let before = yard.json(&["lb", "show"])["generation"].as_u64().unwrap();
     fs::write(yard.config(), config("", &[A, B, C])).unwrap();
     yard.signal(Signal::HUP);
-    yard.wait_for_log("new tables taken over");
+    yard.wait_for_log("tables reloaded");
     let after = yard.json(&["lb", "show"]);
     assert_eq!(after["generation"].as_u64().unwrap(), before + 1, "one generation");
     assert_eq!(bulk()["backend"], Value::from(home.as_str()));

@@ -97,7 +97,7 @@ fn logs_are_lines_of_json_and_a_reload_is_logged() {
     yard.wait_for_log("running");
     fs::write(yard.config(), config().replace("drop = true", "queue = \"a\"")).unwrap();
     yard.signal(Signal::HUP);
-    yard.wait_for_log("new tables taken over");
+    yard.wait_for_log("tables reloaded");
     let tables = yard.json(&["show", "tables"]);
     let listed = tables["cores"][0]["tables"][0]["listed"].as_array().unwrap();
     assert!(
@@ -113,7 +113,7 @@ fn logs_are_lines_of_json_and_a_reload_is_logged() {
     let told = |text: &str| {
         log.iter().find(|line| line["message"].as_str().is_some_and(|m| m.contains(text)))
     };
-    for text in ["running", "drain begins", "drained", "new tables"] {
+    for text in ["running", "draining", "drained", "tables reloaded"] {
         assert_eq!(told(text).unwrap_or_else(|| panic!("{text} in {log:?}"))["level"], "INFO");
     }
     assert_eq!(told("nothing changed").unwrap()["level"], "ERROR");
@@ -298,7 +298,7 @@ fn the_doctor_reports_problems_with_their_fix_and_its_status() {
         flowyard().args(["doctor", "docs/examples/forward.toml", "--all"]).output().unwrap();
     let text = crate::common::text(&output.stdout);
     assert!(text.contains("kernel: Linux") && text.contains("processors: "), "{text}");
-    assert!(!text.contains("CONFIG_XDP_SOCKETS") && !text.contains("fix:  ethtool"), "{text}");
+    assert!(!text.contains("CONFIG_XDP_SOCKETS") && !text.contains("fix: ethtool"), "{text}");
     let bad = flowyard().args(["doctor", "/nonexistent.toml"]).output().unwrap();
     assert!(refused(&bad).contains("name a readable file"));
     let bad = flowyard().args(["doctor", "--kind", "token_ring"]).output().unwrap();

@@ -9,7 +9,7 @@ flowyard_testkit::tests! {
 
 fn a_scenario_meets_its_expectations_or_the_difference_is_printed() {
     let good = run(["run", "scenarios/ordered.toml", "--simulate"]);
-    let said = "scenarios/ordered.toml: as expected, with each of 16 seeds\n";
+    let said = "scenarios/ordered.toml: the results are as expected with all 16 seeds\n";
     assert_eq!(
         (good.status.code(), &*good.stdout, &*good.stderr),
         (Some(0), said.as_bytes(), &[][..])

@@ -191,7 +191,7 @@ impl Balancer {
         wait_until("the new services", || {
             let said = self.live.said("err");
             assert!(!said.contains("nothing changed"), "{said}");
-            said.matches("new tables taken over").count() == self.changes
+            said.matches("tables reloaded").count() == self.changes
         });
     }
 

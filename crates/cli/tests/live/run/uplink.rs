@@ -19,10 +19,10 @@ fn an_uplink_is_refused_unless_confirmed() {
     for kind in [Kind::Packet, Kind::Xdp] {
         let line = Line::new(Plan::of(kind));
         let yard = line.yard();
-        let sound = (Some(0), "y.toml: sound\n".to_owned());
+        let valid = (Some(0), "y.toml: the configuration is valid\n".to_owned());
         yard.address("vb", 7);
         yard.sh("ip addr add 10.8.0.7/24 dev vc");
-        assert_eq!(said(&line, &["--check"]), sound, "routes, but no default");
+        assert_eq!(said(&line, &["--check"]), valid, "routes, but no default");
         for (add, to, at) in [
             ("ip route add default via 10.9.0.1 dev vb", "0.0.0.0/0", "7:13: 'vb'"),
             ("ip route add default dev vc metric 9", "0.0.0.0/0", "14:13: 'vc'"),
@@ -35,12 +35,12 @@ fn an_uplink_is_refused_unless_confirmed() {
             );
             assert_eq!(said(&line, &["--check"]), (Some(2), line_of.clone()), "{kind:?}: {add}");
             assert_eq!(said(&line, &[]), (Some(2), line_of));
-            assert_eq!(said(&line, &["--check", "--yes-this-is-my-uplink"]), sound);
+            assert_eq!(said(&line, &["--check", "--yes-this-is-my-uplink"]), valid);
             yard.sh(&add.replace("route add", "route del"));
         }
         // Unreachable default routes: none uses the instance's interfaces.
         yard.sh("ip route add unreachable default; ip -6 route add unreachable default");
-        assert_eq!(said(&line, &["--check"]), sound);
+        assert_eq!(said(&line, &["--check"]), valid);
         assert!(!yard.sh("ip -d link").contains("xdp"), "an XDP program is left");
     }
 }
@@ -51,5 +51,5 @@ fn a_tap_with_the_default_route_is_accepted() {
     line.a.sh("ip tuntap add tap0 mode tap; ip link set tap0 up");
     line.a.address("tap0", 1);
     line.a.sh("ip route add default dev tap0");
-    assert_eq!(said(&line, &["--check"]), (Some(0), "y.toml: sound\n".into()));
+    assert_eq!(said(&line, &["--check"]), (Some(0), "y.toml: the configuration is valid\n".into()));
 }
