@@ -124,8 +124,11 @@ fn a_machine_without_problems_has_no_complaints() {
     assert!(all(&well(), &wanted("af_xdp")).len() >= 17);
 }
 
-/// Kind of port, change of a machine without problems, and the only complaint about it.
-const CASES: [(&str, fn(Fake) -> Fake, &str); 24] = [
+/// A change of a machine without problems.
+type Change = fn(Fake) -> Fake;
+
+/// Kind of port, change, and the only complaint about the changed machine.
+const CASES: [(&str, Change, &str); 24] = [
     ("af_xdp", |f| f.with("/proc/sys/kernel/osrelease", "4.19.0"), "problem kernel"),
     ("tap", |f| f.with("/proc/sys/kernel/osrelease", "4.19.0"), "warning kernel"),
     (
