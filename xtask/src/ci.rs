@@ -21,7 +21,7 @@ use crate::shell::{self, say};
 type Step = fn(&mut Ci) -> Result<()>;
 
 /// Every step by name, in the order in which they run.
-const STEPS: [(&str, Step); 17] = [
+const STEPS: [(&str, Step); 18] = [
     ("toolchain", steps::toolchain),
     ("fmt", steps::fmt),
     ("tidy", steps::tidy),
@@ -33,6 +33,7 @@ const STEPS: [(&str, Step); 17] = [
     ("doc", steps::doc),
     ("analyze", steps::analyze),
     ("forward", steps::forward),
+    ("docs", steps::docs),
     ("live", steps::live),
     ("conformance", steps::conformance),
     ("firmware", steps::firmware),

@@ -4,6 +4,7 @@
 //! fresh clone, before anything else is built.
 
 mod ci;
+mod docs;
 mod firmware;
 mod shell;
 mod tidy;
@@ -22,6 +23,8 @@ usage: cargo xtask COMMAND
   ci --list             list the steps
   tidy                  check the rules of this code base that the compiler does not check
   tidy --summary        only count the findings, by category and crate
+  docs                  run the commands of README.md and docs/*.md in a fresh clone of HEAD
+  docs --long           also those that are marked as long
   firmware              rebuild the adapter's firmware with clang and lld, and write its hashes
   firmware --check      rebuild it into a temporary folder and compare with the committed images
   firmware --handler FILE.h --output FILE.elf
@@ -45,6 +48,8 @@ fn main() -> ExitCode {
         ["ci", ref steps @ ..] => return ci::run(steps),
         ["tidy"] => tidy::run(false),
         ["tidy", "--summary"] => tidy::run(true),
+        ["docs"] => docs::run_all(false),
+        ["docs", "--long"] => docs::run_all(true),
         ["firmware"] => firmware::rebuild(),
         ["firmware", "--check"] => firmware::check(),
         ["firmware", "--handler", handler, "--output", output] => {

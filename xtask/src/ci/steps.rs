@@ -134,6 +134,12 @@ pub(super) fn forward(ci: &mut Ci) -> Result<()> {
     Ok(())
 }
 
+/// The commands of the documentation, in a fresh clone.
+pub(super) fn docs(ci: &mut Ci) -> Result<()> {
+    crate::docs::check(false)?.iter().for_each(|block| ci.skip_quietly(block));
+    Ok(())
+}
+
 /// The command, as it is released, on real interfaces and with real programs, in namespaces that the
 /// tests make. This needs root and a kernel that permits network namespaces. The live tests of the
 /// engine alone are in step `tests`.

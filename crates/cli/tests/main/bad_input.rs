@@ -71,7 +71,10 @@ fn invalid_flows_are_refused() {
         ("tcp 10.0.0.1:1 > ", &["destination is missing"]),
         ("tcp 10.0.0.1 > 10.0.0.2:80", &["source '10.0.0.1' has no port"]),
         ("tcp 10.0.0.256:1 > 10.0.0.2:80", &["10.0.0.256:1"]),
-        ("tcp 10.0.0.1:70000 > 10.0.0.2:80", &["source port '70000' is not a number from 0 to 65535"]),
+        (
+            "tcp 10.0.0.1:70000 > 10.0.0.2:80",
+            &["source port '70000' is not a number from 0 to 65535"],
+        ),
         ("tcp 10.0.0.1:1 > [2001:db8::1]:80", &["different IP versions"]),
         ("icmp 10.0.0.1:1 > 10.0.0.2", &["has a port"]),
         ("tcp 10.0.0.1:1 > 10.0.0.2:80 vlan 4096", &["4096", "0 to 4095"]),
