@@ -78,8 +78,12 @@ impl Agent {
         }
         let filter = FlowFilter { matching: filter.matching.normal(), ..filter.clone() };
         let tables = (0..=u8::MAX).zip(&self.tables).filter(|(at, _)| all || filter.table == *at);
-        let flows = tables.flat_map(|(_, table)| table.iter());
-        Ok(flows.filter(|flow| flow.is_in(&filter)).collect())
+        let flows = tables.flat_map(|(_, table)| table.iter()).filter(|flow| flow.is_in(&filter));
+        let mut chosen: Vec<&Installed> = flows.collect();
+        if all || filter.table == 0 {
+            chosen.extend(self.own.chosen(&filter));
+        }
+        Ok(chosen)
     }
 
     fn report(&self, ask: Ask, request: &Request) -> Result<Reply, Problem> {
@@ -174,9 +178,7 @@ impl Agent {
     fn table_stats(&self, number: u8, table: &Table) -> TableStats {
         let (looked_up, mut matched, _) = sum(&table.lookups);
         if number == 0 {
-            let own = [&self.miss, &self.alone].into_iter().flatten();
-            let own: u64 = own.map(|entry| sum(&entry.counts).0).sum();
-            matched = matched.saturating_sub(own);
+            matched = matched.saturating_sub(self.own.matched());
         }
         TableStats {
             table: number,

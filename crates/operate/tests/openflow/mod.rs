@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Receiver, Sender, bounded};
 use flowyard_openflow::Version;
 use flowyard_openflow::agent::{Agent, Limits, Rate};
-use flowyard_openflow::change::{Change, Punt};
+use flowyard_openflow::change::{Change, Place, Punt};
 use flowyard_openflow::flow::{FlowMod, InReason};
 use flowyard_openflow::message::{Role, RoleMessage};
 use flowyard_openflow::multipart::{Reply, Request};
@@ -359,8 +359,7 @@ fn standalone_ends_when_a_controller_connects_and_begins_when_it_disconnects() {
     let normal = |switch: &Switch| {
         let applied = lock(&switch.applied);
         let mut flows = applied.iter().filter_map(|(_, change)| match change {
-            Change::Flow(entry) if entry.priority == u16::MAX => Some(true),
-            Change::FlowGone(entry) if entry.priority == u16::MAX => Some(false),
+            Change::Own(Place::Above, entry) => Some(entry.is_some()),
             _ => None,
         });
         flows.next_back()

@@ -63,7 +63,7 @@ impl Datapath {
                 instructions: entry.instructions.clone(),
                 ..FlowMod::default()
             };
-            let offloaded = self.offloaded(entry).unwrap_or_default().0;
+            let offloaded = self.hits(*number).unwrap_or_default().0;
             Some((ofctl::flow_mod_text(&flow), offloaded))
         };
         let pause = self.cache.watch.pause();

@@ -3,7 +3,7 @@
 
 use super::*;
 use crate::bundle::{Bundle, BundleAdd};
-use crate::change::Punt;
+use crate::change::{Place, Punt};
 use crate::flow::{InReason, PacketOut};
 use crate::message::{Async, Config};
 use crate::multipart::{Monitor, Update};
@@ -100,7 +100,7 @@ fn a_frame_without_match_goes_to_the_controller_in_1_0_and_is_dropped_in_1_3() {
     agent.drain();
     agent.connect(2, Version::V10);
     let to_controller = |change: &Change| match change {
-        Change::Flow(entry) => entry.priority == 0 && entry.cookie == u64::MAX,
+        Change::Own(Place::Below, Some(entry)) => entry.priority == 0 && entry.cookie == u64::MAX,
         _ => false,
     };
     assert!(matches!(&agent.drain()[..], [(_, change)] if to_controller(change)));
@@ -109,16 +109,15 @@ fn a_frame_without_match_goes_to_the_controller_in_1_0_and_is_dropped_in_1_3() {
     assert_eq!(said.iter().map(|(to, m)| (*to, m.data.len())).collect::<Vec<_>>(), [(2, 128)]);
     assert_eq!(say(&mut agent, 2, &Message::SetConfig(Config { flags: 0, miss_send_len: 9 })), []);
     assert_eq!(punted(&mut agent, &miss, 0)[0].1.data.len(), 9);
-    // The controller's entry replaces the switch's own while it exists; replies do not list the
-    // switch's own entry.
+    // The controller's entries do not affect the switch's own, not even one of priority 0 that
+    // matches everything; replies do not list the switch's own entry.
     put(&mut agent, add(0, &[]));
     assert!(matches!(&agent.drain()[..], [(_, Change::Flow(entry))] if entry.cookie == 0));
     put(&mut agent, FlowMod { command: FlowCommand::DeleteStrict, ..add(0, &[]) });
-    let back = agent.drain();
-    assert!(matches!(&back[..], [(_, Change::FlowGone(_)), (_, change)] if to_controller(change)));
+    assert!(matches!(&agent.drain()[..], [(_, Change::FlowGone(_))]));
     assert_eq!(agent.flows(), 0);
     agent.disconnect(2);
-    assert!(matches!(&agent.drain()[..], [(_, Change::FlowGone(_))]));
+    assert!(matches!(&agent.drain()[..], [(_, Change::Own(Place::Below, None))]));
 }
 
 #[test]
@@ -127,19 +126,17 @@ fn s6_3_2_standalone_mode_sends_every_frame_to_normal_and_keeps_the_flows() {
     put(&mut agent, add(u16::MAX, &[port(1)]));
     agent.drain();
     agent.standalone(true);
-    let kinds = |changes: &[(u64, Change)]| -> Vec<(bool, u64)> {
-        let kind = |(_, change): &(u64, Change)| match change {
-            Change::Flow(entry) => (true, entry.cookie),
-            Change::FlowGone(entry) => (false, entry.cookie),
-            other => panic!("{other:?}"),
-        };
-        changes.iter().map(kind).collect()
-    };
-    assert_eq!(kinds(&agent.drain()), [(false, 0), (true, u64::MAX)]);
+    agent.standalone(true);
+    let normal = [Instruction::ApplyActions(vec![Action::Output {
+        port: reserved::NORMAL,
+        max_len: u16::MAX,
+    }])];
+    assert!(matches!(&agent.drain()[..],
+        [(_, Change::Own(Place::Above, Some(entry)))] if entry.instructions == normal));
     put(&mut agent, FlowMod { cookie: 3, ..add(u16::MAX, &[port(2)]) });
-    assert_eq!(agent.drain().len(), 0);
+    assert!(matches!(&agent.drain()[..], [(_, Change::Flow(entry))] if entry.cookie == 3));
     agent.standalone(false);
-    assert_eq!(kinds(&agent.drain()), [(false, u64::MAX), (true, 0), (true, 3)]);
+    assert!(matches!(&agent.drain()[..], [(_, Change::Own(Place::Above, None))]));
 }
 
 #[test]

@@ -1,0 +1,111 @@
+//! The data plane with the agent that it follows: what controllers ask for is what frames meet.
+
+use flowyard_openflow::agent::{Agent, Limits, Out};
+use flowyard_openflow::flow::FlowCommand;
+use flowyard_openflow::port::Port;
+use flowyard_openflow::{Message, Version, decode, encode, ofctl};
+use flowyard_switch::{Arrival, Datapath, Effects, Lookup, Settings};
+
+flowyard_testkit::tests! {
+    a_flow_of_priority_0_is_not_shadowed_by_the_miss_of_1_0,
+}
+
+/// The connections: a controller of each version.
+const OLD: u32 = 1;
+const NEW: u32 = 2;
+
+struct Both {
+    agent: Agent,
+    datapath: Datapath,
+    out: Effects,
+}
+
+impl Both {
+    fn new(lookup: Lookup) -> Self {
+        let limits = Limits { tables: 3, flows: 100, groups: 9, meters: 9 };
+        let mut agent = Agent::new(1, limits, 1);
+        for number in 1..=3 {
+            agent.port_add(Port { number, ..Port::default() }, 0, &mut Vec::new());
+        }
+        let settings =
+            Settings { tables: 3, lookup, lookups: agent.lookups(), ..Settings::default() };
+        let datapath = Datapath::group(1, &settings).remove(0);
+        Self { agent, datapath, out: Effects::new(64) }
+    }
+
+    fn apply(&mut self) {
+        for (number, change) in self.agent.drain() {
+            self.datapath.apply(number, &change, 0, &mut self.out);
+        }
+    }
+
+    fn connect(&mut self) {
+        self.agent.connect(OLD, Version::V10);
+        self.agent.connect(NEW, Version::V13);
+        self.apply();
+    }
+
+    /// Sends a message as the version of the connection writes it, and returns the answers as it reads
+    /// them.
+    fn say(&mut self, from: u32, message: &Message) -> Vec<Message> {
+        let version = self.agent.version(from).expect("a connection");
+        let mut wire = Vec::new();
+        encode(message, version, 1, &mut wire).expect("the version has the message");
+        let (_, message) = decode(&wire).expect("a message");
+        let mut out = Vec::new();
+        self.agent.handle(from, 1, &message, 0, &mut out);
+        self.apply();
+        let read = |out: Out| {
+            let mut wire = Vec::new();
+            encode(&out.message, version, out.xid, &mut wire).expect("the version has the answer");
+            decode(&wire).expect("an answer").1
+        };
+        out.into_iter().filter(|out| out.to == from).map(read).collect()
+    }
+
+    fn add(&mut self, from: u32, text: &str) {
+        let m = ofctl::flow(text, FlowCommand::Add).expect("a flow");
+        assert_eq!(self.say(from, &Message::FlowMod(m)), [], "{text}");
+    }
+
+    /// The ports to which a frame is sent, and the number of controllers' copies. The second frame is
+    /// answered by the cache.
+    fn frame(&mut self, port: u32, frame: &[u8]) -> (Vec<u32>, usize) {
+        let mut once = || {
+            self.datapath.process(frame, Arrival::by(port), 0, &mut self.out);
+            let sent = self.out.sent.iter().map(|sent| sent.port).collect();
+            (sent, self.out.punts.drain(..).count())
+        };
+        let first: (Vec<u32>, usize) = once();
+        assert_eq!(once(), first);
+        first
+    }
+}
+
+/// A frame to 10.0.0.`dst`, with UDP ports 1 and 2.
+fn udp(dst: u8) -> Vec<u8> {
+    let mut frame = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0];
+    frame.extend([0x45, 0, 0, 28, 0, 0, 0, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, dst]);
+    frame.extend([0, 1, 0, 2, 0, 8, 0, 0]);
+    frame.resize(60, 0);
+    frame
+}
+
+fn a_flow_of_priority_0_is_not_shadowed_by_the_miss_of_1_0() {
+    for lookup in [Lookup::Merged, Lookup::Linear, Lookup::Hash, Lookup::Space] {
+        let mut both = Both::new(lookup);
+        both.connect();
+        assert_eq!(both.frame(1, &udp(1)), (vec![], 1), "the miss of 1.0");
+        both.add(NEW, "priority=0,in_port=1,actions=output:2");
+        both.add(OLD, "priority=0,in_port=2,actions=output:3");
+        assert_eq!(both.frame(1, &udp(1)), (vec![2], 0));
+        assert_eq!(both.frame(2, &udp(1)), (vec![3], 0));
+        assert_eq!(both.frame(3, &udp(1)), (vec![], 1));
+        // So is a flow of priority 0 that matches everything.
+        both.add(NEW, "priority=0,actions=output:1");
+        assert_eq!(both.frame(3, &udp(1)), (vec![1], 0));
+        both.agent.disconnect(OLD);
+        both.apply();
+        assert_eq!(both.frame(1, &udp(1)), (vec![2], 0));
+    }
+}
