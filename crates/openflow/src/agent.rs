@@ -14,8 +14,9 @@
 //! the data plane sends the reply when that change is in force. A barrier reply is therefore sent
 //! only after the changes before it are in force.
 //!
-//! Invariants: there is at most one master. A message that is refused changes nothing, with one
-//! exception: a flow-mod with an unknown buffer adds the flow entry, and the error is sent as well.
+//! Invariants: there is at most one master. A message that is refused changes nothing, with two
+//! exceptions: a flow-mod with an unknown buffer adds the flow entry, and a set-config with
+//! unsupported flags sets `miss_send_len`; the error is sent as well.
 //! All changes of one call are in one [`Agent::drain`].
 //! Thread-safety: plain data with one owner. The data plane writes the counts in entries.
 
@@ -39,6 +40,7 @@ use std::sync::Arc;
 
 pub use flows::{Fields, Flow, Flows};
 pub use meter::Meter;
+pub use own::Standalone;
 pub use punts::Rate;
 
 use crate::change::{Change, Counts, Entry, Lookups};

@@ -7,10 +7,11 @@ use crossbeam_channel::{Receiver, never};
 use flowyard_openflow::agent::{Agent, Limits};
 use flowyard_openflow::change::{Change, Punt};
 use flowyard_openflow::port::{Port, PortStats};
-use flowyard_operate::openflow::{Channel, Config, Plane};
+use flowyard_operate::openflow::{Channel, Config, Fail, Plane};
 
 flowyard_testkit::tests! {
     flows_are_added_shown_changed_and_deleted,
+    the_switchs_own_flows_are_shown_on_request,
     groups_meters_and_ports_are_shown,
     errors_name_the_place_and_the_fix,
 }
@@ -48,10 +49,14 @@ struct Switch {
 
 impl Switch {
     fn new() -> Self {
+        Self::with(Fail::Secure)
+    }
+
+    fn with(fail: Fail) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let endpoint = format!("punix:{}", folder.path().join("switch").display());
         let endpoints = vec![endpoint.parse().expect("an endpoint")];
-        let config = Config { endpoints, ..Config::default() };
+        let config = Config { endpoints, fail, ..Config::default() };
         let limits = Limits { tables: 3, flows: 5000, groups: 4, meters: 4 };
         let agent = Agent::new(0x2a, limits, 2);
         let channel = Channel::start(config, agent, Box::<Still>::default()).expect("a channel");
@@ -107,6 +112,19 @@ fn flows_are_added_shown_changed_and_deleted() {
     switch.says("del-flows", &["table=0"]);
     assert_eq!(switch.says("dump-flows", &[]).lines().count(), 1);
     assert!(switch.says("dump-tables", &[]).contains("table 1: active=1"));
+}
+
+fn the_switchs_own_flows_are_shown_on_request() {
+    let switch = Switch::with(Fail::Standalone);
+    switch.says("add-flow", &["priority=0,in_port=1,actions=drop"]);
+    let shown = switch.says("dump-flows", &[]);
+    assert_eq!(shown.lines().count(), 1, "{shown}");
+    let shown = switch.says("dump-flows", &["--hidden"]);
+    let own = " cookie=0xffffffffffffffff, duration=0.000s, table=0, n_packets=0, n_bytes=0, priority=0 \
+               actions=NORMAL (hidden: below all flows)";
+    assert_eq!((shown.lines().count(), shown.lines().next_back()), (2, Some(own)), "{shown}");
+    let (status, error) = switch.fails("dump-flows", &["--hidden", "-O", "1.0"]);
+    assert!(status == Some(2) && error.contains("use -O 1.3"), "{error}");
 }
 
 fn groups_meters_and_ports_are_shown() {

@@ -18,12 +18,27 @@ use crate::{Match, Version};
 /// The cookie of these entries, which no controller may use (1.3.5, section 7.3.4.1).
 pub(super) const COOKIE: u64 = u64::MAX;
 
+/// The frames that the switch handles as by the port `OFPP_NORMAL` (fail-standalone, 1.3.5, section
+/// 6.3.2).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Standalone {
+    /// None.
+    #[default]
+    Off,
+    /// Those that match no flow entry: the switch has no controller, and an operator adds flow
+    /// entries.
+    Unmatched,
+    /// All: the controller is lost. The flow entries stay, and answer again when this is over.
+    All,
+}
+
 /// The entries, and the frames that former ones have matched.
 #[derive(Debug, Default)]
 pub(super) struct Own {
     below: Option<Installed>,
     above: Option<Installed>,
     matched_before: u64,
+    standalone: Standalone,
 }
 
 impl Own {
@@ -89,25 +104,31 @@ impl Agent {
         self.own.matched_before += old.map_or(0, |flow| sum(&flow.entry.counts).0);
     }
 
-    /// Adds or removes the switch's own entry for frames without a match (1.0).
+    /// Adds or removes the entry for frames without a match. A controller of 1.0 receives them.
     pub(super) fn refresh_miss(&mut self) {
         let old = |peer: &Peer| peer.version == Version::V10;
-        let wanted = match &self.own.below {
+        let to = if self.peers.values().any(old) {
+            Some(reserved::CONTROLLER)
+        } else if self.own.standalone == Standalone::Unmatched {
+            Some(reserved::NORMAL)
+        } else {
             // After the last controller has disconnected, nothing changes.
-            Some(_) => self.peers.is_empty() || self.peers.values().any(old),
-            None => self.peers.values().any(old),
+            let alone = self.peers.is_empty();
+            self.own.below_to().filter(|to| alone && *to == reserved::CONTROLLER)
         };
-        let to = wanted.then_some(reserved::CONTROLLER);
         if to != self.own.below_to() && !self.tables.is_empty() {
             self.put_own(Place::Below, to);
         }
     }
 
-    /// While `on`, every frame is handled as by the port `OFPP_NORMAL` (fail-standalone, 1.3.5,
-    /// section 6.3.2). The other flow entries stay, and answer again when it is off.
-    pub fn standalone(&mut self, on: bool) {
-        if on != self.own.above.is_some() && !self.tables.is_empty() {
-            self.put_own(Place::Above, on.then_some(reserved::NORMAL));
+    /// Which frames are handled as by the port `OFPP_NORMAL` from now on.
+    pub fn standalone(&mut self, frames: Standalone, now: u64) {
+        self.now = now;
+        self.own.standalone = frames;
+        let all = frames == Standalone::All;
+        if all != self.own.above.is_some() && !self.tables.is_empty() {
+            self.put_own(Place::Above, all.then_some(reserved::NORMAL));
         }
+        self.refresh_miss();
     }
 }
