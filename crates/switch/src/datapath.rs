@@ -347,9 +347,11 @@ const BELOW: u32 = 0;
 const ABOVE: u32 = 1 << 17;
 
 /// The level of a flow: of the flows that match, the one with the highest level answers. It is the priority, above
-/// [`BELOW`].
+/// [`BELOW`]. In OpenFlow 1.0, flows without wildcards are above all others (1.0.0, section 3.4): they have the
+/// highest priority, and here they also win against flows with wildcards of that priority.
 fn level(entry: &Entry) -> u32 {
-    1 + u32::from(entry.priority)
+    let is_exact = entry.priority == u16::MAX && entry.matching.is_exact_in_v10();
+    1 + u32::from(entry.priority) + u32::from(is_exact)
 }
 
 /// The greatest numbers of tuples and rules of tables in which a lookup is cheap.

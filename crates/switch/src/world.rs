@@ -326,7 +326,10 @@ impl World {
         if matches!(dst, [1, 0x80, 0xc2, 0, 0, 0..=15]) {
             return out.because(Reason::Filtered);
         }
-        if let Ok(port) = u16::try_from(in_port) {
+        // A controller may name a port that does not exist.
+        if let Ok(port) = u16::try_from(in_port)
+            && self.port(in_port).is_some()
+        {
             let learnt = self.stations.learn(&src, vlan, port, from.now);
             if matches!(learnt, Learnt::New | Learnt::Moved { .. }) && out.seen.len() < 256 {
                 out.seen.push(Seen { mac: src, vlan, port: in_port, at: from.now });

@@ -91,6 +91,10 @@ impl Agent {
         }
         let failover = m.kind == GroupType::FastFailover;
         for bucket in &m.buckets {
+            // Other types have no weights (1.3.5, section 6.5).
+            if m.kind != GroupType::Select && bucket.weight != 0 {
+                return Err(problem::GROUP_INVALID);
+            }
             // The weights of a select group determine the share of each bucket, so they may not all
             // be zero.
             if m.kind == GroupType::Select && bucket.weight == 0 {

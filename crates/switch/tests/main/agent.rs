@@ -8,6 +8,8 @@ use flowyard_switch::{Arrival, Datapath, Effects, Lookup, Settings};
 
 flowyard_testkit::tests! {
     a_flow_of_priority_0_is_not_shadowed_by_the_miss_of_1_0,
+    a_flow_of_1_0_without_wildcards_has_the_highest_priority,
+    an_icmp_type_above_255_is_not_cut,
 }
 
 /// The connections: a controller of each version.
@@ -107,5 +109,45 @@ fn a_flow_of_priority_0_is_not_shadowed_by_the_miss_of_1_0() {
         both.agent.disconnect(OLD);
         both.apply();
         assert_eq!(both.frame(1, &udp(1)), (vec![2], 0));
+    }
+}
+
+/// OpenFlow 1.0.0, section 3.4.
+fn a_flow_of_1_0_without_wildcards_has_the_highest_priority() {
+    for lookup in [Lookup::Merged, Lookup::Linear, Lookup::Hash, Lookup::Space] {
+        let mut both = Both::new(lookup);
+        both.connect();
+        both.add(NEW, "priority=65535,ip,actions=output:2");
+        both.add(OLD, "priority=65535,udp,actions=output:2");
+        assert_eq!(both.frame(1, &udp(1)), (vec![2], 0));
+        both.add(
+            OLD,
+            "priority=1,in_port=1,dl_vlan=0xffff,dl_dst=02:00:00:00:00:01,dl_src=02:00:00:00:00:02,udp,\
+             nw_tos=0,nw_src=10.0.0.1,nw_dst=10.0.0.1,udp_src=1,udp_dst=2,actions=output:3",
+        );
+        assert_eq!(both.frame(1, &udp(1)), (vec![3], 0));
+        assert_eq!(both.frame(1, &udp(2)), (vec![2], 0));
+    }
+}
+
+/// Type and code of ICMP have 8 bits, and the action of 1.0 has 16.
+fn an_icmp_type_above_255_is_not_cut() {
+    use flowyard_openflow::act::{Action, Instruction};
+
+    let mut icmp = udp(1);
+    icmp[23] = 1;
+    icmp[34] = 8;
+    for (value, wanted) in [(300, 8), (3, 3)] {
+        let mut both = Both::new(Lookup::Merged);
+        both.connect();
+        // The match does not say that the frames are ICMP.
+        let mut m = ofctl::flow("actions=output:2", FlowCommand::Add).expect("a flow");
+        if let [Instruction::ApplyActions(list)] = &mut m.instructions[..] {
+            list.insert(0, Action::SetTpSrc(value));
+        }
+        assert_eq!(both.say(OLD, &Message::FlowMod(m)), []);
+        both.datapath.process(&icmp, Arrival::by(1), 0, &mut both.out);
+        let sent = both.out.bytes(&both.out.sent[0], &icmp);
+        assert_eq!(sent[34], wanted);
     }
 }
