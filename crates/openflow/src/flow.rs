@@ -66,7 +66,7 @@ pub(crate) fn flow_mod<C: Io>(c: &mut C, m: &mut FlowMod) -> Res {
             // The priority of an entry without wildcards is ignored: it is the highest.
             m.priority = if is_exact { u16::MAX } else { m.priority };
         }
-        return act::instructions(c, &mut m.instructions);
+        return act::instructions(c, &m.matching, &mut m.instructions);
     }
     c.u64(&mut m.cookie)?;
     c.u64(&mut m.cookie_mask)?;
@@ -81,7 +81,7 @@ pub(crate) fn flow_mod<C: Io>(c: &mut C, m: &mut FlowMod) -> Res {
     c.u16(&mut m.flags)?;
     importance(c, &mut m.importance)?;
     matching(c, &mut m.matching)?;
-    act::instructions(c, &mut m.instructions)
+    act::instructions(c, &m.matching, &mut m.instructions)
 }
 
 /// Two bytes of padding before 1.4.

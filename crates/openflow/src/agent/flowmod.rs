@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::monitor::Event;
 use super::table::{Installed, Rule};
 use super::{Agent, Ask, Out, counts};
-use crate::act::Action;
+use crate::act::{Action, Instruction};
 use crate::change::{Change, Entry};
 use crate::flow::{FlowCommand, FlowMod, PacketOut, RemovedReason, flags};
 use crate::multipart::FlowFilter;
@@ -121,7 +121,7 @@ impl Agent {
             cookie: m.cookie,
             flags: m.flags,
             matching,
-            instructions: m.instructions.clone(),
+            instructions: Instruction::mark_tags(m.instructions.clone()),
             counts: kept.unwrap_or_else(|| counts(self.cores)),
         })
     }
@@ -165,7 +165,7 @@ impl Agent {
                 cookie: old.cookie,
                 flags: old.flags,
                 matching: old.matching.clone(),
-                instructions: m.instructions.clone(),
+                instructions: Instruction::mark_tags(m.instructions.clone()),
                 counts: if resets { counts(self.cores) } else { Arc::clone(&old.counts) },
             });
             self.install(flow.clone());

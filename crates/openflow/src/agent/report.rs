@@ -7,7 +7,7 @@ use crate::multipart::{FlowFilter, FlowStats, GroupStats, MeterStats, Reply, Req
 use crate::port::reserved;
 use crate::problem::{self, Problem};
 use crate::table::{self, TableStats};
-use crate::{Message, Version, encode};
+use crate::{Message, Version, encode, translate};
 
 /// The largest number of elements in a request that is split over several messages.
 const PARTS: usize = 4096;
@@ -243,9 +243,13 @@ impl Agent {
     }
 }
 
-/// Whether the version can express a flow entry. Many entries have no form in 1.0.
+/// Whether the version can express a flow entry. Many entries have no form in 1.0, and some of 1.0
+/// have none in newer versions.
 fn expressible(flow: &FlowStats, version: Version) -> bool {
-    let reply =
-        |flow: FlowStats| Message::MultipartReply { more: false, body: Reply::Flow(vec![flow]) };
-    version != Version::V10 || encode(&reply(flow.clone()), version, 0, &mut Vec::new()).is_ok()
+    if version != Version::V10 {
+        return translate::fits(&flow.matching, &flow.instructions, version);
+    }
+    let body = Reply::Flow(vec![flow.clone()]);
+    let reply = Message::MultipartReply { more: false, body };
+    encode(&reply, version, 0, &mut Vec::new()).is_ok()
 }

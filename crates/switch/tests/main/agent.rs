@@ -10,6 +10,7 @@ flowyard_testkit::tests! {
     a_flow_of_priority_0_is_not_shadowed_by_the_miss_of_1_0,
     a_flow_of_1_0_without_wildcards_has_the_highest_priority,
     an_icmp_type_above_255_is_not_cut,
+    a_translated_flow_of_1_0_does_the_same,
 }
 
 /// The connections: a controller of each version.
@@ -149,5 +150,81 @@ fn an_icmp_type_above_255_is_not_cut() {
         both.datapath.process(&icmp, Arrival::by(1), 0, &mut both.out);
         let sent = both.out.bytes(&both.out.sent[0], &icmp);
         assert_eq!(sent[34], wanted);
+    }
+}
+
+/// A flow of 1.0 is read by a controller of 1.3, deleted, and added again by it; and the reverse.
+fn a_translated_flow_of_1_0_does_the_same() {
+    use flowyard_openflow::flow::FlowMod;
+    use flowyard_openflow::multipart::{FlowFilter, Reply, Request};
+    use flowyard_openflow::port::reserved;
+    use flowyard_openflow::{Match, group, table};
+
+    let tagged = [&udp(1)[..12], &[0x81, 0, 0x60, 5], &udp(1)[12..]].concat();
+    let mut arp = udp(1);
+    arp[13] = 6;
+    let frames = [udp(1), tagged, arp];
+    let sent = |both: &mut Both| {
+        let mut all = Vec::new();
+        for frame in &frames {
+            both.datapath.process(frame, Arrival::by(1), 0, &mut both.out);
+            let sent = both.out.sent.iter();
+            all.push(
+                sent.map(|one| (one.port, one.queue, both.out.bytes(one, frame).to_vec()))
+                    .collect(),
+            );
+        }
+        all
+    };
+    let any = FlowFilter {
+        table: table::ALL,
+        out_port: reserved::ANY,
+        out_group: group::ANY,
+        matching: Match::default(),
+        ..FlowFilter::default()
+    };
+    for text in [
+        "dl_vlan=5,actions=mod_vlan_vid:6,mod_vlan_pcp:1,output:2",
+        "dl_vlan=0xffff,actions=mod_vlan_vid:6,mod_vlan_pcp:1,output:2",
+        "dl_vlan=0xffff,actions=mod_vlan_pcp:1,output:2,strip_vlan,output:3",
+        "dl_vlan=0xffff,actions=strip_vlan,output:2",
+        "dl_vlan=5,actions=strip_vlan,output:2",
+        "udp,dl_vlan=5,actions=mod_tp_dst:77,mod_tp_src:78,output:2",
+        "arp,actions=mod_tp_dst:77,output:2",
+        "in_port=1,actions=enqueue:2:4,output:3,enqueue:2:5",
+    ] {
+        let mut both = Both::new(Lookup::Merged);
+        both.connect();
+        both.add(OLD, text);
+        let wanted: Vec<Vec<(u32, u32, Vec<u8>)>> = sent(&mut both);
+        assert!(wanted.iter().any(|sent| !sent.is_empty()), "{text}");
+        for version in [NEW, OLD] {
+            let request =
+                Message::MultipartRequest { more: false, body: Request::Flow(any.clone()) };
+            let answer = both.say(version, &request);
+            let [Message::MultipartReply { body: Reply::Flow(flows), .. }] = &answer[..] else {
+                panic!("{text}: {answer:?}")
+            };
+            let add = FlowMod {
+                buffer: u32::MAX,
+                priority: flows[0].priority,
+                matching: flows[0].matching.clone(),
+                instructions: flows[0].instructions.clone(),
+                out_port: reserved::ANY,
+                out_group: group::ANY,
+                ..FlowMod::default()
+            };
+            let delete = FlowMod {
+                command: FlowCommand::Delete,
+                table: table::ALL,
+                matching: Match::default(),
+                instructions: Vec::new(),
+                ..add.clone()
+            };
+            assert_eq!(both.say(version, &Message::FlowMod(delete)), [], "{text}");
+            assert_eq!(both.agent.flows(), 0, "{text}");
+            assert_eq!(both.say(version, &Message::FlowMod(add)), [], "{text}");
+            assert_eq!(sent(&mut both), wanted, "{text}, read by connection {version}");
+        }
     }
 }

@@ -340,6 +340,62 @@ fn s7_3_5_17_a_monitor_reports_added_modified_and_removed_flows() {
     assert_eq!(events(1, delete), [2, 2]);
 }
 
+/// Newer versions translate the actions of 1.0, and leave out the flows whose actions have no
+/// translation.
+#[test]
+fn a_flow_of_1_0_does_not_hide_the_other_flows_from_newer_versions() {
+    let mut agent = with_ports();
+    agent.connect(2, Version::V10);
+    agent.connect(3, Version::V14);
+    for text in [
+        "priority=1,udp,dl_vlan=5,actions=mod_vlan_vid:6,mod_tp_dst:7,enqueue:1:1",
+        "priority=2,in_port=1,actions=mod_vlan_vid:6",
+        "priority=3,in_port=1,actions=strip_vlan,output:2",
+        "priority=4,in_port=2,actions=mod_tp_src:6",
+    ] {
+        let m = crate::ofctl::flow(text, FlowCommand::Add).expect("a flow");
+        assert_eq!(say(&mut agent, 2, &Message::FlowMod(m)), [], "{text}");
+    }
+    // A controller that leaves out OFPVID_PRESENT in a set-field.
+    let set = Action::SetField(Oxm::exact(Field::VlanVid, 11));
+    let instructions = vec![Instruction::ApplyActions(vec![set])];
+    put(&mut agent, FlowMod { instructions, ..add(5, &[Oxm::exact(Field::VlanVid, 0x1005)]) });
+    let (out_port, out_group) = (reserved::ANY, crate::group::ANY);
+    let filter = FlowFilter { table: 255, out_port, out_group, ..FlowFilter::default() };
+    let monitor =
+        Monitor { id: 1, out_port, out_group, flags: 17, table: 255, ..Monitor::default() };
+    let wire = |agent: &mut Agent, from, body| {
+        let version = agent.version(from).expect("a connection");
+        let mut said = say(agent, from, &Message::MultipartRequest { more: false, body });
+        let mut bytes = Vec::new();
+        encode(&said.remove(0).1, version, 5, &mut bytes).expect("the version has the answer");
+        match crate::decode(&bytes) {
+            Ok((_, Message::MultipartReply { body, .. })) => body,
+            other => panic!("{other:?}"),
+        }
+    };
+    let texts = [
+        "set_field:0x100b->vlan_vid",
+        "pop_vlan,output:2",
+        "set_field:0x1006->vlan_vid,set_field:7->udp_dst,set_queue:1,output:1",
+    ];
+    for from in [1, 3] {
+        let Reply::Flow(flows) = wire(&mut agent, from, Request::Flow(filter.clone())) else {
+            panic!("no flows")
+        };
+        let text =
+            |flow| crate::ofctl::flow_text(flow).split("actions=").nth(1).unwrap().to_owned();
+        assert_eq!(flows.iter().map(text).collect::<Vec<_>>(), texts);
+    }
+    let Reply::FlowMonitor(updates) = wire(&mut agent, 3, Request::FlowMonitor(vec![monitor]))
+    else {
+        panic!("no updates")
+    };
+    assert_eq!(updates.len(), texts.len());
+    let Reply::Flow(old) = wire(&mut agent, 2, Request::Flow(filter)) else { panic!("no flows") };
+    assert_eq!(old.len(), 5);
+}
+
 #[test]
 fn s6_4_a_full_table_evicts_the_least_important_entry_and_sends_vacancy_events() {
     let mut agent = with_ports();
