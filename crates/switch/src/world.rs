@@ -219,25 +219,7 @@ impl World {
             }
             Action::Group(number) => self.group(*number, packet, from, out),
             Action::SetQueue(queue) => from.queue = *queue,
-            Action::CopyTtlOut => packet.copy_ttl_out(),
-            Action::CopyTtlIn => packet.copy_ttl_in(),
-            Action::SetMplsTtl(ttl) => packet.set_mpls_ttl(*ttl),
-            Action::DecMplsTtl => packet.dec_mpls_ttl()?,
-            Action::PushVlan(tpid) => packet.push_vlan(*tpid)?,
-            Action::PopVlan | Action::StripVlan => packet.pop_vlan(),
-            Action::PushMpls(kind) => packet.push_mpls(*kind)?,
-            Action::PopMpls(kind) => packet.pop_mpls(*kind),
-            Action::SetNwTtl(ttl) => packet.set_nw_ttl(*ttl),
-            Action::DecNwTtl => packet.dec_nw_ttl()?,
-            Action::SetField(oxm) => packet.set(oxm)?,
-            Action::PushPbb(kind) => packet.push_pbb(*kind)?,
-            Action::PopPbb => packet.pop_pbb(),
-            Action::SetVlanVid(vid) => packet.set_tag(*vid, 0xfff)?,
-            Action::SetVlanPcp(pcp) => packet.set_tag(u16::from(*pcp) << 13, 0xe000)?,
-            Action::SetTpSrc(port) => packet.set_transport(false, *port)?,
-            Action::SetTpDst(port) => packet.set_transport(true, *port)?,
-            // The agent rejects these.
-            Action::Experimenter { .. } => {}
+            change => return packet.change(change),
         }
         Ok(())
     }
