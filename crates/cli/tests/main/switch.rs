@@ -12,6 +12,7 @@ use flowyard_operate::openflow::{Channel, Config, Fail, Plane};
 flowyard_testkit::tests! {
     flows_are_added_shown_changed_and_deleted,
     the_switchs_own_flows_are_shown_on_request,
+    flows_of_1_0_are_dumped_and_added_again,
     groups_meters_and_ports_are_shown,
     errors_name_the_place_and_the_fix,
 }
@@ -125,6 +126,32 @@ fn the_switchs_own_flows_are_shown_on_request() {
     assert_eq!((shown.lines().count(), shown.lines().next_back()), (2, Some(own)), "{shown}");
     let (status, error) = switch.fails("dump-flows", &["--hidden", "-O", "1.0"]);
     assert!(status == Some(2) && error.contains("use -O 1.3"), "{error}");
+}
+
+fn flows_of_1_0_are_dumped_and_added_again() {
+    let switch = Switch::new();
+    let old = ["-O", "1.0"];
+    for flow in [
+        "priority=3,in_port=1,actions=mod_vlan_vid:5,mod_vlan_pcp:1,enqueue:1:2",
+        "priority=2,udp,dl_vlan=5,actions=strip_vlan,mod_tp_dst:7,output:1",
+        "priority=1,in_port=2,actions=mod_tp_src:7,output:1",
+    ] {
+        switch.says("add-flow", &[flow, "-O", "1.0"]);
+    }
+    let dump = switch.says("dump-flows", &old);
+    assert_eq!(dump.lines().count(), 3, "{dump}");
+    let file = switch.folder.path().join("flows");
+    std::fs::write(&file, &dump).expect("written");
+    switch.says("del-flows", &old);
+    switch.says("add-flow", &[&format!("@{}", file.display()), "-O", "1.0"]);
+    assert_eq!(switch.says("dump-flows", &old), dump);
+    // 1.3 shows the flow that it can express.
+    let new = switch.says("dump-flows", &["-O", "1.3"]);
+    assert!(new.ends_with("actions=pop_vlan,set_field:7->udp_dst,output:1\n"), "{new}");
+    assert_eq!(new.lines().count(), 1, "{new}");
+    let (status, error) =
+        switch.fails("add-flow", &["in_port=1,actions=mod_vlan_vid:5", "-O", "1.3"]);
+    assert!(status == Some(1) && error.contains("add dl_vlan or vlan_vid"), "{error}");
 }
 
 fn groups_meters_and_ports_are_shown() {
