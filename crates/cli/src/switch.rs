@@ -96,7 +96,14 @@ enum Command {
     Show(At),
     /// Print flows: all, or those that a match includes
     #[command(after_help = "Example:\n  flowyard switch dump-flows tcp:127.0.0.1 table=0,tcp")]
-    DumpFlows(Which),
+    DumpFlows {
+        #[command(flatten)]
+        which: Which,
+        /// Also print the entries of the switch itself: for frames that match no flow, and for frames
+        /// without a controller
+        #[arg(long)]
+        hidden: bool,
+    },
     /// Print the total numbers of flows, packets and bytes, of all flows or of those that TEXT includes
     #[command(after_help = "Example:\n  flowyard switch dump-aggregate tcp:127.0.0.1 udp")]
     DumpAggregate(Which),
@@ -206,9 +213,9 @@ impl From<Protocol> for Version {
 pub(crate) fn run(args: &Args) -> Result<(), Stop> {
     match &args.command {
         Command::Show(at) => ask::show(&mut args.connect(at)?),
-        Command::DumpFlows(some) => {
-            let filter = ofctl::filter(&some.text).map_err(bad_input)?;
-            ask::flows(&mut args.connect(&some.at)?, filter)
+        Command::DumpFlows { which, hidden } => {
+            let filter = ofctl::filter(&which.text).map_err(bad_input)?;
+            ask::flows(&mut args.connect(&which.at)?, filter, *hidden)
         }
         Command::DumpAggregate(some) => {
             let filter = ofctl::filter(&some.text).map_err(bad_input)?;

@@ -108,7 +108,8 @@ pub enum FailWord {
     /// Flows continue and time out; frames for controllers are dropped.
     #[default]
     Secure,
-    /// The switch works as a learning bridge.
+    /// The switch works as a learning bridge. Without `controllers`, this applies to frames that match no
+    /// flow; otherwise to all frames while none of them is connected.
     Standalone,
 }
 

@@ -5,10 +5,10 @@
 //! applies to any transport protocol.
 #![allow(missing_docs, reason = "the fields are the specification's own")]
 
-use crate::Version;
 use crate::io::{Io, Res};
-use crate::oxm::{self, Field, IN_SET, Oxm};
+use crate::oxm::{self, Field, IN_SET, Oxm, VID_PRESENT};
 use crate::problem::{self, Problem};
+use crate::{Match, Version, translate};
 
 /// An action on a frame.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -52,6 +52,16 @@ pub enum Action {
         id: u32,
         data: Vec<u8>,
     },
+}
+
+impl Action {
+    /// A set-field of the VLAN ID has the bit `OFPVID_PRESENT`, because the tag is there; here it is
+    /// added if a controller left it out.
+    pub(crate) fn mark_tag(&mut self) {
+        if let Self::SetField(Oxm { field: Field::VlanVid, value, .. }) = self {
+            *value |= VID_PRESENT;
+        }
+    }
 }
 
 impl Default for Action {
@@ -268,6 +278,16 @@ impl Instruction {
         }
     }
 
+    /// As [`Action::mark_tag`], for all actions.
+    pub(crate) fn mark_tags(mut list: Vec<Self>) -> Vec<Self> {
+        for instruction in &mut list {
+            if let Self::ApplyActions(list) | Self::WriteActions(list) = instruction {
+                list.iter_mut().for_each(Action::mark_tag);
+            }
+        }
+        list
+    }
+
     fn blank(number: u32) -> Option<Self> {
         Some(match number {
             1 => Self::GotoTable(0),
@@ -282,8 +302,12 @@ impl Instruction {
     }
 }
 
-/// Reads or writes the instructions up to the end of the record. 1.0 has actions in their place.
-pub(crate) fn instructions<C: Io>(c: &mut C, list: &mut Vec<Instruction>) -> Res {
+/// Reads or writes the instructions of a flow entry with this match, up to the end of the record. 1.0
+/// has actions in their place. Actions of other versions are translated when they are written.
+pub(crate) fn instructions<C: Io>(c: &mut C, matching: &Match, list: &mut Vec<Instruction>) -> Res {
+    if !C::READS {
+        translate::instructions(matching, list, c.version())?;
+    }
     if c.version() != Version::V10 {
         return c.list(list, instruction);
     }

@@ -14,8 +14,9 @@
 //! the data plane sends the reply when that change is in force. A barrier reply is therefore sent
 //! only after the changes before it are in force.
 //!
-//! Invariants: there is at most one master. A message that is refused changes nothing, with one
-//! exception: a flow-mod with an unknown buffer adds the flow entry, and the error is sent as well.
+//! Invariants: there is at most one master. A message that is refused changes nothing, with two
+//! exceptions: a flow-mod with an unknown buffer adds the flow entry, and a set-config with
+//! unsupported flags sets `miss_send_len`; the error is sent as well.
 //! All changes of one call are in one [`Agent::drain`].
 //! Thread-safety: plain data with one owner. The data plane writes the counts in entries.
 
@@ -39,6 +40,7 @@ use std::sync::Arc;
 
 pub use flows::{Fields, Flow, Flows};
 pub use meter::Meter;
+pub use own::Standalone;
 pub use punts::Rate;
 
 use crate::change::{Change, Counts, Entry, Lookups};
@@ -119,12 +121,10 @@ pub struct Agent {
     meters: BTreeMap<u32, MeterState>,
     ports: Ports,
     punts: Punts,
-    /// The flow entry of table 0 that the switch adds itself for version 1.0, in which frames
-    /// without a match go to the controller.
-    miss: Option<Arc<Entry>>,
-    /// The flow entry that answers every frame while no controller is connected, if the owner
-    /// enabled that.
-    alone: Option<Arc<Entry>>,
+    /// The switch's own flow entries.
+    own: own::Own,
+    /// The latest time that the owner has stated.
+    now: u64,
     /// The state to restore if the bundle fails; present while a bundle is committed.
     undo: Option<Vec<Undo>>,
 }
@@ -169,8 +169,8 @@ impl Agent {
             meters: BTreeMap::new(),
             ports: Ports::default(),
             punts: Punts::default(),
-            miss: None,
-            alone: None,
+            own: own::Own::default(),
+            now: 0,
             undo: None,
         }
     }
@@ -215,6 +215,7 @@ impl Agent {
 
     /// Removes the flow entries that have timed out.
     pub fn expire(&mut self, now: u64, out: &mut Vec<Out>) {
+        self.now = now;
         for number in 0..self.tables.len() {
             for (rule, reason) in self.tables[number].over(now) {
                 self.remove(number as u8, &rule, reason, None, now, out);
@@ -226,6 +227,7 @@ impl Agent {
     pub fn handle(&mut self, from: u32, xid: u32, message: &Message, now: u64, out: &mut Vec<Out>) {
         let Some(peer) = self.peers.get(&from) else { return };
         let (main, version) = (peer.main.unwrap_or(from), peer.version);
+        self.now = now;
         let ask = Ask { from, main, xid, version, now };
         let reply = match self.answer(ask, message, out) {
             Ok(None) => return,
@@ -319,19 +321,6 @@ impl Agent {
         self.pending.push((self.changes, change));
     }
 
-    /// Notifies the data plane of a flow entry, unless the switch's own entry is in its place.
-    fn emit_flow(&mut self, entry: &Arc<Entry>, gone: bool) {
-        if self.alone.is_some() && entry.table == 0 && entry.priority == u16::MAX {
-            return;
-        }
-        let place = entry.table == 0 && entry.priority == 0 && entry.matching.0.is_empty();
-        let change = if gone { Change::FlowGone } else { Change::Flow };
-        self.emit(change(Arc::clone(entry)));
-        if let Some(miss) = self.miss.clone().filter(|_| gone && place) {
-            self.emit(Change::Flow(miss));
-        }
-    }
-
     /// Adds a flow entry, or replaces the one with the same priority and match.
     fn install(&mut self, flow: Installed) -> Option<Installed> {
         let entry = Arc::clone(&flow.entry);
@@ -340,7 +329,7 @@ impl Agent {
         if let Some(undo) = &mut self.undo {
             undo.push(Undo::Flow(entry.table, rule, old.clone().map(Box::new)));
         }
-        self.emit_flow(&entry, false);
+        self.emit(Change::Flow(entry));
         old
     }
 
@@ -359,7 +348,7 @@ impl Agent {
         if let Some(undo) = &mut self.undo {
             undo.push(Undo::Flow(table, rule.clone(), Some(Box::new(flow.clone()))));
         }
-        self.emit_flow(&flow.entry, true);
+        self.emit(Change::FlowGone(Arc::clone(&flow.entry)));
         self.tell_removed(&flow, reason, now, out);
         self.monitor_event(monitor::Event::Removed(reason), &flow, by, out);
         self.vacancy(table, out);

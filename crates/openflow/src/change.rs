@@ -26,6 +26,8 @@ pub enum Change {
     Flow(Arc<Entry>),
     /// A flow entry was removed.
     FlowGone(Arc<Entry>),
+    /// The switch's own entry at this place of table 0 is now this one, or there is none.
+    Own(Place, Option<Arc<Entry>>),
     /// A group was added or modified.
     Group(Arc<Group>),
     /// A group was removed.
@@ -41,6 +43,16 @@ pub enum Change {
     /// A frame of a controller is to be sent, by one core, and in its place among the changes: a
     /// frame for `OFPP_TABLE` meets the tables as the earlier changes left them.
     Send(Arc<PacketOut>),
+}
+
+/// The places of the switch's own entries in table 0. No priority of a controller reaches them, so
+/// these entries never compete with those of controllers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Place {
+    /// Below all flow entries: it answers the frames that match none of them.
+    Below,
+    /// Above all flow entries: it answers every frame.
+    Above,
 }
 
 /// A group in the form that the data plane uses.

@@ -1,12 +1,12 @@
 //! Flow-mod, flow-removed, packet-in and packet-out.
 #![allow(missing_docs, reason = "the fields are the specification's own")]
 
-use crate::Version;
 use crate::act::{self, Action, Instruction};
 use crate::io::{Io, Res, choice};
 use crate::matching::{Match, matching};
 use crate::oxm::{Field, Oxm};
-use crate::problem;
+use crate::problem::{self, Problem};
+use crate::{Version, v10};
 
 choice! {
     /// `OFPFC_*`.
@@ -49,7 +49,10 @@ pub struct FlowMod {
 
 pub(crate) fn flow_mod<C: Io>(c: &mut C, m: &mut FlowMod) -> Res {
     if c.version() == Version::V10 {
-        matching(c, &mut m.matching)?;
+        if !C::READS && !matches!(m.table, 0 | crate::table::ALL) {
+            return Err(Problem { why: "1.0 has only table 0", ..problem::FLOW_BAD_TABLE });
+        }
+        let is_exact = v10::matching(c, &mut m.matching)?;
         c.u64(&mut m.cookie)?;
         c.choice(&mut m.command, 2, problem::FLOW_BAD_COMMAND)?;
         c.u16(&mut m.idle_timeout)?;
@@ -60,8 +63,10 @@ pub(crate) fn flow_mod<C: Io>(c: &mut C, m: &mut FlowMod) -> Res {
         c.u16(&mut m.flags)?;
         if C::READS {
             m.out_group = crate::group::ANY;
+            // The priority of an entry without wildcards is ignored: it is the highest.
+            m.priority = if is_exact { u16::MAX } else { m.priority };
         }
-        return act::instructions(c, &mut m.instructions);
+        return act::instructions(c, &m.matching, &mut m.instructions);
     }
     c.u64(&mut m.cookie)?;
     c.u64(&mut m.cookie_mask)?;
@@ -76,7 +81,7 @@ pub(crate) fn flow_mod<C: Io>(c: &mut C, m: &mut FlowMod) -> Res {
     c.u16(&mut m.flags)?;
     importance(c, &mut m.importance)?;
     matching(c, &mut m.matching)?;
-    act::instructions(c, &mut m.instructions)
+    act::instructions(c, &m.matching, &mut m.instructions)
 }
 
 /// Two bytes of padding before 1.4.

@@ -102,7 +102,7 @@ pub(crate) trait Io: Sized {
         let mut port = match *to {
             0..0xff00 | 0xffff_ff00.. => *to as u16,
             _ if Self::READS => 0,
-            _ => return Err(Problem { why: "1.0 has no such port", ..problem::REQUEST_EPERM }),
+            _ => return Err(Problem { why: "1.0 has no such port", ..problem::REQUEST_BAD_PORT }),
         };
         self.u16(&mut port)?;
         *to = if port >= 0xff00 { 0xffff_0000 | u32::from(port) } else { port.into() };

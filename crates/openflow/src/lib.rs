@@ -31,6 +31,7 @@ pub mod port;
 pub mod problem;
 pub mod session;
 pub mod table;
+mod translate;
 mod v10;
 mod version;
 pub mod view;

@@ -135,7 +135,7 @@ impl FromIterator<Oxm> for Match {
 /// Reads or writes a match.
 pub(crate) fn matching<C: Io>(c: &mut C, wanted: &mut Match) -> Res {
     if c.version() == Version::V10 {
-        return v10::matching(c, wanted);
+        return v10::matching(c, wanted).map(drop);
     }
     let was = c.blame(problem::MATCH_BAD_LEN);
     let mut mark = c.open();

@@ -238,6 +238,8 @@ impl Problem {
         match self.kind {
             Kind::HelloFailed => (0, code),
             Kind::BadRequest if code <= 8 => (1, code),
+            // 1.0 has this code in errors of port-mod messages.
+            Kind::BadRequest if code == REQUEST_BAD_PORT.code => (4, PORT_BAD_PORT.code),
             // 1.0 has no match errors: a match of the wrong length is reported as a message of the
             // wrong length.
             Kind::BadMatch | Kind::BadProperty => (1, REQUEST_BAD_LEN.code),
@@ -273,6 +275,7 @@ mod tests {
         };
         assert_eq!(wire(FLOW_OVERLAP, Version::V10), (3, 1, 0));
         assert_eq!(wire(FLOW_OVERLAP, Version::V13), (5, 3, 0));
+        assert_eq!(wire(REQUEST_BAD_PORT, Version::V10), (4, 0, 0));
         assert_eq!(wire(BUNDLE_BAD_ID, Version::V13), (0xffff, 2302, ONF));
         assert_eq!(wire(BUNDLE_BAD_ID, Version::V14), (17, 2, 0));
         for problem in ALL {

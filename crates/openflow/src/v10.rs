@@ -10,7 +10,7 @@
 //! 1.0 does not describe IPv6. For the EtherType of IPv6, TOS, protocol and ports are those of
 //! IPv6, and addresses are ignored. Open vSwitch does the same, and controllers expect it.
 
-use crate::io::{Io, Res};
+use crate::io::Io;
 use crate::matching::Match;
 use crate::oxm::{Field, Oxm, VID_PRESENT};
 use crate::problem::{self, Problem};
@@ -34,7 +34,19 @@ struct Fixed {
     tp: [u16; 2],
 }
 
-pub(crate) fn matching<C: Io>(c: &mut C, wanted: &mut Match) -> Res {
+/// The wildcards: all bits that have a meaning, the VLAN priority, TOS, and protocol.
+const ALL: u32 = 0x3f_ffff;
+const PCP: u32 = 1 << 20;
+const TOS: u32 = 1 << 21;
+const PROTO: u32 = 1 << 5;
+/// The EtherType and the fields of Ethernet.
+const ETHERNET: u32 = 0x1f | PCP;
+const ADDRESSES: u32 = 0x3f << 8 | 0x3f << 14;
+const PORTS: u32 = 3 << 6;
+
+/// Reads or writes a match. Returns whether it has no wildcards: flow entries with such matches
+/// have the highest priority (1.0.0, section 3.4).
+pub(crate) fn matching<C: Io>(c: &mut C, wanted: &mut Match) -> Result<bool, Problem> {
     let mut fixed = if C::READS { Fixed::default() } else { Fixed::of(wanted)? };
     c.u32(&mut fixed.wild)?;
     c.port(&mut fixed.in_port)?;
@@ -51,10 +63,31 @@ pub(crate) fn matching<C: Io>(c: &mut C, wanted: &mut Match) -> Res {
     c.u32(&mut fixed.nw[1])?;
     c.u16(&mut fixed.tp[0])?;
     c.u16(&mut fixed.tp[1])?;
-    if C::READS {
-        *wanted = fixed.fields();
+    if C::MAKES && fixed.is_icmp() {
+        fixed.tp = fixed.tp.map(|value| value & 0xff);
     }
-    Ok(())
+    if C::READS {
+        *wanted = fixed.fields()?;
+    }
+    Ok(fixed.wild & ALL & !fixed.useless() == 0)
+}
+
+impl Match {
+    /// Whether the match has every field that 1.0 can match in such frames.
+    #[must_use]
+    pub fn is_exact_in_v10(&self) -> bool {
+        Fixed::of(self).is_ok_and(|fixed| {
+            let ip = if fixed.dl_type == ARP as u16 { PROTO } else { PROTO | TOS };
+            let needed = match fixed.dl_type {
+                0x0800 | 0x0806 => ETHERNET | ip | ADDRESSES,
+                0x86dd => ETHERNET | ip,
+                _ => ETHERNET,
+            };
+            let ports = tp_fields(fixed.dl_type.into(), fixed.proto.into());
+            let needed = needed | if ports.is_some() { PORTS } else { 0 };
+            fixed.wild & needed == 0
+        })
+    }
 }
 
 fn mac(bytes: [u8; 6]) -> u128 {
@@ -81,9 +114,26 @@ const fn tp_fields(eth: u128, proto: u128) -> Option<[Field; 2]> {
 }
 
 impl Fixed {
-    fn fields(&self) -> Match {
+    const fn has(&self, bit: u32) -> bool {
+        self.wild & 1 << bit == 0
+    }
+
+    /// Wildcards without a meaning: an untagged frame has no priority.
+    const fn useless(&self) -> u32 {
+        if self.has(1) && self.vlan == NO_VLAN { PCP } else { 0 }
+    }
+
+    /// Whether the match is one of ICMP frames, whose type and code are in the fields of the ports.
+    const fn is_icmp(&self) -> bool {
+        let is_icmp = matches!((self.dl_type, self.proto), (0x0800, 1) | (0x86dd, 58));
+        is_icmp && self.has(4) && self.has(5)
+    }
+
+    /// # Errors
+    /// When an ICMP type or code has more than 8 bits: no frame has such a value.
+    fn fields(&self) -> Result<Match, Problem> {
         let mut fields = Vec::new();
-        let has = |bit: u32| self.wild & 1 << bit == 0;
+        let has = |bit: u32| self.has(bit);
         let mut put = |there: bool, field, value: u128| {
             if there {
                 fields.push(Oxm::exact(field, value));
@@ -109,7 +159,7 @@ impl Fixed {
         let eth = if has(4) { self.dl_type.into() } else { 0 };
         let nw = nw_fields(eth);
         if nw.is_none() && eth != IPV6 {
-            return Match(fields);
+            return Ok(Match(fields));
         }
         put(has(21) && eth != ARP, Field::IpDscp, (self.tos >> 2).into());
         let number = if eth == ARP { Field::ArpOp } else { Field::IpProto };
@@ -125,10 +175,15 @@ impl Fixed {
         let proto = if has(5) { self.proto.into() } else { 0xff };
         for (index, field) in tp_fields(eth, proto).into_iter().flatten().enumerate() {
             if has(6 + index as u32) {
-                fields.push(Oxm::exact(field, self.tp[index].into()));
+                let value = self.tp[index].into();
+                if value > field.full() {
+                    let why = "an ICMP type or code above 255";
+                    return Err(Problem { why, ..problem::MATCH_BAD_VALUE });
+                }
+                fields.push(Oxm::exact(field, value));
             }
         }
-        Match(fields)
+        Ok(Match(fields))
     }
 
     /// # Errors
@@ -196,6 +251,7 @@ impl Fixed {
             }
             fixed.wild &= !(1 << bit);
         }
+        fixed.wild &= !fixed.useless();
         // 1.0 can match "any tag" only together with a priority.
         if tagged && fixed.wild & 1 << 20 != 0 { Err(no) } else { Ok(fixed) }
     }

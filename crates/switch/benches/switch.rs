@@ -149,7 +149,7 @@ fn classifiers(rng: &mut Rng) {
             for lookup in [Lookup::Space, Lookup::Merged] {
                 let mut set = Classifier::new(lookup, 1);
                 for (number, (pattern, priority)) in (0..).zip(&rules) {
-                    set.insert(pattern, *priority, number);
+                    set.insert(pattern, (*priority).into(), number);
                 }
                 let piece = |keys: &[Key]| {
                     let start = Instant::now();
@@ -171,8 +171,8 @@ fn classifiers(rng: &mut Rng) {
                     let start = Instant::now();
                     for &at in some {
                         let (pattern, priority) = &rules[at];
-                        if let Some(number) = set.remove(pattern, *priority) {
-                            set.insert(pattern, *priority, number);
+                        if let Some(number) = set.remove(pattern, (*priority).into()) {
+                            set.insert(pattern, (*priority).into(), number);
                         }
                     }
                     start.elapsed().as_nanos() as f64 / some.len() as f64

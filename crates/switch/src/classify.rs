@@ -44,7 +44,7 @@ pub struct Classifier {
     coarser: &'static [Coarser<WORDS>],
 }
 
-const fn entry(pattern: &Pattern, priority: u16) -> Entry<'_, WORDS> {
+const fn entry(pattern: &Pattern, priority: u32) -> Entry<'_, WORDS> {
     Entry { value: &pattern.value.0, mask: &pattern.mask.0, priority }
 }
 
@@ -100,18 +100,18 @@ impl Classifier {
 
     /// The number of the rule with this pattern and priority.
     #[must_use]
-    pub fn find(&self, pattern: &Pattern, priority: u16) -> Option<u32> {
+    pub fn find(&self, pattern: &Pattern, priority: u32) -> Option<u32> {
         self.space.find(&entry(pattern, priority))
     }
 
     /// Adds a rule that lookups name by `number`. A rule with the same pattern and priority keeps
     /// its rank and gets the new number; the old one is returned.
-    pub fn insert(&mut self, pattern: &Pattern, priority: u16, number: u32) -> Option<u32> {
+    pub fn insert(&mut self, pattern: &Pattern, priority: u32, number: u32) -> Option<u32> {
         self.space.insert(&entry(pattern, priority), number, self.coarser)
     }
 
     /// Removes the rule with this pattern and priority; returns its number.
-    pub fn remove(&mut self, pattern: &Pattern, priority: u16) -> Option<u32> {
+    pub fn remove(&mut self, pattern: &Pattern, priority: u32) -> Option<u32> {
         self.space.remove(&entry(pattern, priority))
     }
 }

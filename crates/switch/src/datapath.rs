@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex};
 
 use flowyard_flow::table::l2::L2;
 use flowyard_openflow::Field;
-use flowyard_openflow::change::{Change, Entry, Lookups};
+use flowyard_openflow::change::{Change, Entry, Lookups, Place as Own};
 use flowyard_openflow::flow::InReason;
 
 use crate::cache::{Cache, Path};
@@ -107,6 +107,8 @@ impl Arrival {
 struct Flow {
     entry: Arc<Entry>,
     pattern: Pattern,
+    /// Of the flows that match, the one with the highest level answers: see [`level`].
+    level: u32,
     /// The reason in messages to controllers. A flow of priority 0 that matches everything is its table's
     /// table-miss flow.
     reason: InReason,
@@ -135,6 +137,8 @@ pub struct Datapath {
     lookups: Vec<Lookups>,
     flows: Vec<Option<Flow>>,
     free: Vec<u32>,
+    /// The switch's own entries: below and above all others.
+    own: [Option<Arc<Entry>>; 2],
     world: World,
     cache: Cache,
     mapping: Mapping,
@@ -168,6 +172,7 @@ impl Datapath {
             lookups: settings.lookups.clone(),
             flows: Vec::new(),
             free: Vec::new(),
+            own: [None, None],
             // The same seed on every core, so that a flow has the same bucket on all of them.
             world: World::new(core, stations, Arc::clone(shared), settings.seed ^ 5),
             cache: Cache::new(settings.cache_entries, seed ^ 7),
@@ -203,15 +208,18 @@ impl Datapath {
     /// Frames and bytes of a flow that hit in the cache of this core. The flow's counters include them.
     #[must_use]
     pub fn offloaded(&self, entry: &Entry) -> Option<(u64, u64)> {
-        let number = self.number(entry)?;
+        self.hits(self.number(entry, level(entry))?)
+    }
+
+    fn hits(&self, number: u32) -> Option<(u64, u64)> {
         let (packets, bytes) = self.cache.hits(number);
         let flow = self.flow(number)?;
         Some((flow.offloaded.0 + packets, flow.offloaded.1 + bytes))
     }
 
-    fn number(&self, entry: &Entry) -> Option<u32> {
+    fn number(&self, entry: &Entry, level: u32) -> Option<u32> {
         let pattern = Pattern::from(&entry.matching);
-        self.tables.get(usize::from(entry.table))?.find(&pattern, entry.priority)
+        self.tables.get(usize::from(entry.table))?.find(&pattern, level)
     }
 
     /// Learns a station that another core has seen.
@@ -225,8 +233,9 @@ impl Datapath {
         self.ahead.holds = false;
         self.is_ready = false;
         match change {
-            Change::Flow(entry) => self.add(entry),
-            Change::FlowGone(entry) => self.remove(entry),
+            Change::Flow(entry) => self.add(entry, level(entry)),
+            Change::FlowGone(entry) => self.remove(entry, level(entry)),
+            Change::Own(place, entry) => self.set_own(*place, entry.as_ref()),
             Change::Group(group) => self.world.set_group(group),
             Change::GroupGone(number) => self.world.drop_group(*number),
             Change::Meter(meter) => {
@@ -258,19 +267,33 @@ impl Datapath {
         self.in_force = number;
     }
 
-    fn add(&mut self, entry: &Arc<Entry>) {
+    fn set_own(&mut self, place: Own, entry: Option<&Arc<Entry>>) {
+        let (at, level) = match place {
+            Own::Below => (0, BELOW),
+            Own::Above => (1, ABOVE),
+        };
+        if let Some(old) = std::mem::replace(&mut self.own[at], entry.cloned()) {
+            self.remove(&old, level);
+        }
+        if let Some(entry) = entry {
+            self.add(entry, level);
+        }
+    }
+
+    fn add(&mut self, entry: &Arc<Entry>, level: u32) {
         let Some(table) = self.tables.get_mut(usize::from(entry.table)) else { return };
         let pattern = Pattern::from(&entry.matching);
         let miss = entry.priority == 0 && entry.matching.0.is_empty();
         let reason = if miss { InReason::NoMatch } else { InReason::Action };
-        let flow = Some(Flow { entry: Arc::clone(entry), pattern, reason, offloaded: (0, 0) });
+        let (own, offloaded) = (Arc::clone(entry), (0, 0));
+        let flow = Some(Flow { entry: own, pattern, level, reason, offloaded });
         let number = self.free.pop().unwrap_or(self.flows.len() as u32);
         if number as usize == self.flows.len() {
             self.flows.push(flow);
         } else {
             self.flows[number as usize] = flow;
         }
-        if let Some(old) = table.insert(&pattern, entry.priority, number) {
+        if let Some(old) = table.insert(&pattern, level, number) {
             self.cache.gone(old);
             self.flows[old as usize] = None;
             self.free.push(old);
@@ -279,15 +302,14 @@ impl Datapath {
         let flows = &self.flows;
         self.cache.rule(entry.table, &pattern, |other| {
             flows[other as usize].as_ref().is_none_or(|flow| {
-                flow.entry.table == entry.table
-                    && flow.entry.priority < entry.priority
-                    && flow.pattern.overlaps(&pattern)
+                let is_lower = flow.entry.table == entry.table && flow.level < level;
+                is_lower && flow.pattern.overlaps(&pattern)
             })
         });
     }
 
-    fn remove(&mut self, entry: &Entry) {
-        let Some(number) = self.number(entry) else { return };
+    fn remove(&mut self, entry: &Entry, level: u32) {
+        let Some(number) = self.number(entry, level) else { return };
         let flow = &mut self.flows[number as usize];
         // Another flow may have replaced it.
         if flow.as_ref().is_none_or(|flow| flow.entry.id != entry.id) {
@@ -296,7 +318,7 @@ impl Datapath {
         if let (Some(flow), Some(table)) =
             (flow.take(), self.tables.get_mut(usize::from(entry.table)))
         {
-            table.remove(&flow.pattern, entry.priority);
+            table.remove(&flow.pattern, level);
         }
         self.free.push(number);
         self.cache.gone(number);
@@ -318,6 +340,18 @@ impl Datapath {
         let (tuples, rules) = sums.fold((0, 0), |sum, of| (sum.0 + of.0, sum.1 + of.1));
         self.is_light = tuples <= LIGHT_TUPLES && rules <= LIGHT_RULES;
     }
+}
+
+/// The levels of the switch's own entries.
+const BELOW: u32 = 0;
+const ABOVE: u32 = 1 << 17;
+
+/// The level of a flow: of the flows that match, the one with the highest level answers. It is the priority, above
+/// [`BELOW`]. In OpenFlow 1.0, flows without wildcards are above all others (1.0.0, section 3.4): they have the
+/// highest priority, and here they also win against flows with wildcards of that priority.
+fn level(entry: &Entry) -> u32 {
+    let is_exact = entry.priority == u16::MAX && entry.matching.is_exact_in_v10();
+    1 + u32::from(entry.priority) + u32::from(is_exact)
 }
 
 /// The greatest numbers of tuples and rules of tables in which a lookup is cheap.

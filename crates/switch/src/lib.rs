@@ -24,6 +24,7 @@ mod meter;
 mod packet;
 mod parse;
 mod pause;
+mod sample;
 mod set;
 mod why;
 mod work;

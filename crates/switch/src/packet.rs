@@ -13,6 +13,7 @@
 //! Thread-safety: plain data with one owner.
 
 use flowyard_openflow::Field;
+use flowyard_openflow::act::Action;
 use flowyard_openflow::oxm::VID_PRESENT;
 use flowyard_wire::edit::tags;
 
@@ -133,6 +134,36 @@ impl<'a> Packet<'a> {
         if padded && bytes.len() < SHORTEST {
             bytes.resize(SHORTEST, 0);
         }
+    }
+
+    /// Applies an action that changes the packet. Other actions do nothing here.
+    pub(crate) fn change(&mut self, action: &Action) -> Done {
+        match action {
+            Action::CopyTtlOut => self.copy_ttl_out(),
+            Action::CopyTtlIn => self.copy_ttl_in(),
+            Action::SetMplsTtl(ttl) => self.set_mpls_ttl(*ttl),
+            Action::DecMplsTtl => self.dec_mpls_ttl()?,
+            Action::PushVlan(tpid) => self.push_vlan(*tpid)?,
+            Action::PopVlan | Action::StripVlan => self.pop_vlan(),
+            Action::PushMpls(kind) => self.push_mpls(*kind)?,
+            Action::PopMpls(kind) => self.pop_mpls(*kind),
+            Action::SetNwTtl(ttl) => self.set_nw_ttl(*ttl),
+            Action::DecNwTtl => self.dec_nw_ttl()?,
+            Action::SetField(oxm) => self.set(oxm)?,
+            Action::PushPbb(kind) => self.push_pbb(*kind)?,
+            Action::PopPbb => self.pop_pbb(),
+            Action::SetVlanVid(vid) => self.set_tag(*vid, 0xfff)?,
+            Action::SetVlanPcp(pcp) => self.set_tag(u16::from(*pcp) << 13, 0xe000)?,
+            Action::SetTpSrc(port) => self.set_transport(false, *port)?,
+            Action::SetTpDst(port) => self.set_transport(true, *port)?,
+            Action::Output { .. }
+            | Action::Enqueue { .. }
+            | Action::Group(_)
+            | Action::SetQueue(_)
+            // The agent rejects these.
+            | Action::Experimenter { .. } => {}
+        }
+        Ok(())
     }
 
     /// The tag control information of the outermost tag; 0 without a tag.

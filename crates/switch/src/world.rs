@@ -219,25 +219,7 @@ impl World {
             }
             Action::Group(number) => self.group(*number, packet, from, out),
             Action::SetQueue(queue) => from.queue = *queue,
-            Action::CopyTtlOut => packet.copy_ttl_out(),
-            Action::CopyTtlIn => packet.copy_ttl_in(),
-            Action::SetMplsTtl(ttl) => packet.set_mpls_ttl(*ttl),
-            Action::DecMplsTtl => packet.dec_mpls_ttl()?,
-            Action::PushVlan(tpid) => packet.push_vlan(*tpid)?,
-            Action::PopVlan | Action::StripVlan => packet.pop_vlan(),
-            Action::PushMpls(kind) => packet.push_mpls(*kind)?,
-            Action::PopMpls(kind) => packet.pop_mpls(*kind),
-            Action::SetNwTtl(ttl) => packet.set_nw_ttl(*ttl),
-            Action::DecNwTtl => packet.dec_nw_ttl()?,
-            Action::SetField(oxm) => packet.set(oxm)?,
-            Action::PushPbb(kind) => packet.push_pbb(*kind)?,
-            Action::PopPbb => packet.pop_pbb(),
-            Action::SetVlanVid(vid) => packet.set_tag(*vid, 0xfff)?,
-            Action::SetVlanPcp(pcp) => packet.set_tag(u16::from(*pcp) << 13, 0xe000)?,
-            Action::SetTpSrc(port) => packet.set_transport(false, *port)?,
-            Action::SetTpDst(port) => packet.set_transport(true, *port)?,
-            // The agent rejects these.
-            Action::Experimenter { .. } => {}
+            change => return packet.change(change),
         }
         Ok(())
     }
@@ -326,7 +308,10 @@ impl World {
         if matches!(dst, [1, 0x80, 0xc2, 0, 0, 0..=15]) {
             return out.because(Reason::Filtered);
         }
-        if let Ok(port) = u16::try_from(in_port) {
+        // A controller may name a port that does not exist.
+        if let Ok(port) = u16::try_from(in_port)
+            && self.port(in_port).is_some()
+        {
             let learnt = self.stations.learn(&src, vlan, port, from.now);
             if matches!(learnt, Learnt::New | Learnt::Moved { .. }) && out.seen.len() < 256 {
                 out.seen.push(Seen { mac: src, vlan, port: in_port, at: from.now });

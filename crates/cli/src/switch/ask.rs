@@ -8,7 +8,7 @@ use flowyard_openflow::{Match, Message, Version, group, ofctl};
 use flowyard_operate::openflow::client::{Client, name, words};
 
 use super::{failed, print, say};
-use crate::stop::Stop;
+use crate::stop::{Stop, bad_input};
 
 /// The bodies of a multipart answer.
 fn bodies(client: &mut Client, body: Request) -> Result<Vec<Reply>, Stop> {
@@ -62,9 +62,21 @@ pub(super) fn show(client: &mut Client) -> Result<(), Stop> {
     ports.iter().try_for_each(|port| say(&print::port(port)))
 }
 
-pub(super) fn flows(client: &mut Client, filter: FlowFilter) -> Result<(), Stop> {
+pub(super) fn flows(client: &mut Client, filter: FlowFilter, hidden: bool) -> Result<(), Stop> {
+    if hidden && client.version() == Version::V10 {
+        return Err(bad_input(
+            "--hidden: OpenFlow 1.0 has no request for the switch's own entries; use -O 1.3 or -O 1.4",
+        ));
+    }
+    // The switch's own entries have the reserved cookie, and are listed only if it is asked for.
+    let own = FlowFilter { cookie: u64::MAX, cookie_mask: u64::MAX, ..filter.clone() };
     let flows = all!(client, Request::Flow(filter), Reply::Flow);
-    flows.iter().try_for_each(|flow| say(&ofctl::flow_text(flow)))
+    flows.iter().try_for_each(|flow| say(&ofctl::flow_text(flow)))?;
+    if hidden {
+        let flows = all!(client, Request::Flow(own), Reply::Flow);
+        flows.iter().try_for_each(|flow| say(&print::own(flow)))?;
+    }
+    Ok(())
 }
 
 pub(super) fn aggregate(client: &mut Client, filter: FlowFilter) -> Result<(), Stop> {

@@ -24,6 +24,12 @@ pub(super) fn desc(desc: &Desc) -> String {
     )
 }
 
+/// An entry of the switch itself. It is below or above the flows of all priorities.
+pub(super) fn own(flow: &FlowStats) -> String {
+    let place = if flow.priority == 0 { "below" } else { "above" };
+    format!("{} (hidden: {place} all flows)", ofctl::flow_text(flow))
+}
+
 fn bits(value: u32, names: &[(u32, &str)]) -> String {
     let found: Vec<&str> =
         names.iter().filter(|(bit, _)| value & bit != 0).map(|(_, name)| *name).collect();

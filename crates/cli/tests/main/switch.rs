@@ -7,10 +7,12 @@ use crossbeam_channel::{Receiver, never};
 use flowyard_openflow::agent::{Agent, Limits};
 use flowyard_openflow::change::{Change, Punt};
 use flowyard_openflow::port::{Port, PortStats};
-use flowyard_operate::openflow::{Channel, Config, Plane};
+use flowyard_operate::openflow::{Channel, Config, Fail, Plane};
 
 flowyard_testkit::tests! {
     flows_are_added_shown_changed_and_deleted,
+    the_switchs_own_flows_are_shown_on_request,
+    flows_of_1_0_are_dumped_and_added_again,
     groups_meters_and_ports_are_shown,
     errors_name_the_place_and_the_fix,
 }
@@ -48,10 +50,14 @@ struct Switch {
 
 impl Switch {
     fn new() -> Self {
+        Self::with(Fail::Secure)
+    }
+
+    fn with(fail: Fail) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let endpoint = format!("punix:{}", folder.path().join("switch").display());
         let endpoints = vec![endpoint.parse().expect("an endpoint")];
-        let config = Config { endpoints, ..Config::default() };
+        let config = Config { endpoints, fail, ..Config::default() };
         let limits = Limits { tables: 3, flows: 5000, groups: 4, meters: 4 };
         let agent = Agent::new(0x2a, limits, 2);
         let channel = Channel::start(config, agent, Box::<Still>::default()).expect("a channel");
@@ -107,6 +113,45 @@ fn flows_are_added_shown_changed_and_deleted() {
     switch.says("del-flows", &["table=0"]);
     assert_eq!(switch.says("dump-flows", &[]).lines().count(), 1);
     assert!(switch.says("dump-tables", &[]).contains("table 1: active=1"));
+}
+
+fn the_switchs_own_flows_are_shown_on_request() {
+    let switch = Switch::with(Fail::Standalone);
+    switch.says("add-flow", &["priority=0,in_port=1,actions=drop"]);
+    let shown = switch.says("dump-flows", &[]);
+    assert_eq!(shown.lines().count(), 1, "{shown}");
+    let shown = switch.says("dump-flows", &["--hidden"]);
+    let own = " cookie=0xffffffffffffffff, duration=0.000s, table=0, n_packets=0, n_bytes=0, priority=0 \
+               actions=NORMAL (hidden: below all flows)";
+    assert_eq!((shown.lines().count(), shown.lines().next_back()), (2, Some(own)), "{shown}");
+    let (status, error) = switch.fails("dump-flows", &["--hidden", "-O", "1.0"]);
+    assert!(status == Some(2) && error.contains("use -O 1.3"), "{error}");
+}
+
+fn flows_of_1_0_are_dumped_and_added_again() {
+    let switch = Switch::new();
+    let old = ["-O", "1.0"];
+    for flow in [
+        "priority=3,in_port=1,actions=mod_vlan_vid:5,mod_vlan_pcp:1,enqueue:1:2",
+        "priority=2,udp,dl_vlan=5,actions=strip_vlan,mod_tp_dst:7,output:1",
+        "priority=1,in_port=2,actions=mod_tp_src:7,output:1",
+    ] {
+        switch.says("add-flow", &[flow, "-O", "1.0"]);
+    }
+    let dump = switch.says("dump-flows", &old);
+    assert_eq!(dump.lines().count(), 3, "{dump}");
+    let file = switch.folder.path().join("flows");
+    std::fs::write(&file, &dump).expect("written");
+    switch.says("del-flows", &old);
+    switch.says("add-flow", &[&format!("@{}", file.display()), "-O", "1.0"]);
+    assert_eq!(switch.says("dump-flows", &old), dump);
+    // 1.3 shows the flow that it can express.
+    let new = switch.says("dump-flows", &["-O", "1.3"]);
+    assert!(new.ends_with("actions=pop_vlan,set_field:7->udp_dst,output:1\n"), "{new}");
+    assert_eq!(new.lines().count(), 1, "{new}");
+    let (status, error) =
+        switch.fails("add-flow", &["in_port=1,actions=mod_vlan_vid:5", "-O", "1.3"]);
+    assert!(status == Some(1) && error.contains("add dl_vlan or vlan_vid"), "{error}");
 }
 
 fn groups_meters_and_ports_are_shown() {

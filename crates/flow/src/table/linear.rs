@@ -54,7 +54,7 @@ impl Linear {
         if self.list.len() == self.capacity {
             return Err(Reason::Full { capacity: self.capacity });
         }
-        let rank = rank(rule.priority, self.puts);
+        let rank = rank(rule.priority.into(), self.puts);
         self.puts += 1;
         let at = self.list.partition_point(|(other, _)| *other > rank);
         self.list.insert(at, (rank, *rule));

@@ -63,8 +63,8 @@ pub struct Entry<'a, const N: usize> {
     pub value: &'a [u64; N],
     /// The bits that are compared.
     pub mask: &'a [u64; N],
-    /// Of all rules that match a key, one with the highest priority answers.
-    pub priority: u16,
+    /// Of all rules that match a key, one with the highest priority answers. At most 2^18 - 1.
+    pub priority: u32,
 }
 
 /// The rule that answers a key.

@@ -37,7 +37,7 @@ fn words(key: &FlowKey) -> &[u64; 8] {
 }
 
 fn entry<'a>(key: &'a FlowKey, mask: &'a FlowKey, priority: u16) -> Entry<'a, 8> {
-    Entry { value: words(key), mask: words(mask), priority }
+    Entry { value: words(key), mask: words(mask), priority: priority.into() }
 }
 
 impl Wildcard {

@@ -97,6 +97,15 @@ impl Known {
     }
 }
 
+/// Whether an action of 1.0 sets an ICMP type or code, which have 8 bits, to a larger number.
+fn sets_wide_icmp(matching: &Match, list: &[Action]) -> bool {
+    let is_wide = |action: &Action| match action {
+        Action::SetTpSrc(value) | Action::SetTpDst(value) => *value > 0xff,
+        _ => false,
+    };
+    matching.allows(Field::Icmpv4Type) && list.iter().any(is_wide)
+}
+
 impl Agent {
     /// Whether the instructions of a flow entry can be carried out.
     pub(super) fn check_flow(&self, m: &FlowMod, version: Version) -> Result<(), Problem> {
@@ -109,6 +118,9 @@ impl Agent {
                 return Err(problem::INSTRUCTION_DUPLICATE);
             }
             match instruction {
+                Instruction::ApplyActions(list) if sets_wide_icmp(&m.matching, list) => {
+                    return Err(problem::ACTION_BAD_ARGUMENT);
+                }
                 Instruction::GotoTable(to)
                     if *to <= m.table || usize::from(*to) >= self.tables.len() =>
                 {

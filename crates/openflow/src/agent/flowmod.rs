@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::monitor::Event;
 use super::table::{Installed, Rule};
 use super::{Agent, Ask, Out, counts};
-use crate::act::Action;
+use crate::act::{Action, Instruction};
 use crate::change::{Change, Entry};
 use crate::flow::{FlowCommand, FlowMod, PacketOut, RemovedReason, flags};
 use crate::multipart::FlowFilter;
@@ -16,6 +16,9 @@ use crate::{Match, Version, group};
 
 /// `OFP_NO_BUFFER`.
 pub(super) const NO_BUFFER: u32 = u32::MAX;
+
+/// `OFPFF_EMERG` of 1.0.
+const EMERGENCY: u16 = 4;
 
 impl Agent {
     pub(super) fn flow_mod(
@@ -29,9 +32,15 @@ impl Agent {
         if !(m.table == table::ALL && deletes) && usize::from(m.table) >= self.tables.len() {
             return Err(problem::FLOW_BAD_TABLE);
         }
-        if ask.version == Version::V10 && m.flags & 4 != 0 {
-            // Only 1.0 has emergency flows. This switch has no table for them.
-            return Err(problem::FLOW_TABLE_FULL);
+        if ask.version == Version::V10 && m.flags & EMERGENCY != 0 {
+            // Only 1.0 has emergency flows (1.0.0, sections 4.3 and 4.6). This switch has no table for
+            // them, so there are none to delete.
+            let timed = m.idle_timeout != 0 || m.hard_timeout != 0;
+            return match (deletes, timed) {
+                (true, _) => Ok(()),
+                (false, true) => Err(problem::FLOW_BAD_TIMEOUT),
+                (false, false) => Err(problem::FLOW_TABLE_FULL),
+            };
         }
         if ask.version != Version::V10 && m.flags >> 5 != 0 {
             return Err(problem::FLOW_BAD_FLAGS);
@@ -112,7 +121,7 @@ impl Agent {
             cookie: m.cookie,
             flags: m.flags,
             matching,
-            instructions: m.instructions.clone(),
+            instructions: Instruction::mark_tags(m.instructions.clone()),
             counts: kept.unwrap_or_else(|| counts(self.cores)),
         })
     }
@@ -156,7 +165,7 @@ impl Agent {
                 cookie: old.cookie,
                 flags: old.flags,
                 matching: old.matching.clone(),
-                instructions: m.instructions.clone(),
+                instructions: Instruction::mark_tags(m.instructions.clone()),
                 counts: if resets { counts(self.cores) } else { Arc::clone(&old.counts) },
             });
             self.install(flow.clone());

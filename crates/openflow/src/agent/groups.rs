@@ -67,7 +67,9 @@ impl Agent {
             || (ask.now, counts(self.cores)),
             |old| (old.since, Arc::clone(&old.group.counts)),
         );
-        let desc = GroupDesc { kind: m.kind, group: m.group, buckets: m.buckets.clone() };
+        let mut desc = GroupDesc { kind: m.kind, group: m.group, buckets: m.buckets.clone() };
+        let actions = desc.buckets.iter_mut().flat_map(|bucket| &mut bucket.actions);
+        actions.for_each(Action::mark_tag);
         let buckets = counts(self.cores * m.buckets.len());
         let group = Arc::new(Group { desc, counts: kept, buckets });
         self.emit(Change::Group(Arc::clone(&group)));
@@ -91,6 +93,10 @@ impl Agent {
         }
         let failover = m.kind == GroupType::FastFailover;
         for bucket in &m.buckets {
+            // Other types have no weights (1.3.5, section 6.5).
+            if m.kind != GroupType::Select && bucket.weight != 0 {
+                return Err(problem::GROUP_INVALID);
+            }
             // The weights of a select group determine the share of each bucket, so they may not all
             // be zero.
             if m.kind == GroupType::Select && bucket.weight == 0 {

@@ -7,7 +7,7 @@ use crate::flow::RemovedReason;
 use crate::multipart::{FlowFilter, Monitor, MonitorCommand, Reply, Update};
 use crate::problem::{self, Problem};
 use crate::table;
-use crate::{Message, Version};
+use crate::{Message, Version, translate};
 
 /// The largest number of monitors of a controller.
 const MOST: usize = 64;
@@ -127,7 +127,10 @@ impl Agent {
             if let Some(first) = watching.next() {
                 let more = watching.any(|one| one.flags & wants::INSTRUCTIONS != 0);
                 let instructions = more || first.flags & wants::INSTRUCTIONS != 0;
-                updates.push(full(Event::Initial, flow, instructions));
+                let list = &flow.entry.instructions;
+                if !instructions || translate::fits(flow.said(), list, ask.version) {
+                    updates.push(full(Event::Initial, flow, instructions));
+                }
             }
         }
         if let Some(peer) = self.peers.get_mut(&ask.main) {

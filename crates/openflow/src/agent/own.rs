@@ -1,76 +1,134 @@
 //! Flow entries of the switch itself: the table miss of 1.0, and the operation without a
 //! controller.
+//!
+//! They are below or above all entries of controllers ([`Place`]), so no priority competes with
+//! them. A request for entries with the reserved cookie, all ones, lists them; others do not.
 
 use std::sync::Arc;
 
 use super::peers::Peer;
-use super::table::Rule;
-use super::{Agent, counts};
+use super::table::Installed;
+use super::{Agent, counts, sum};
 use crate::act::{Action, Instruction};
-use crate::change::{Change, Entry};
+use crate::change::{Change, Entry, Place};
+use crate::multipart::FlowFilter;
+use crate::port::reserved;
 use crate::{Match, Version};
 
+/// The cookie of these entries, which no controller may use (1.3.5, section 7.3.4.1).
+pub(super) const COOKIE: u64 = u64::MAX;
+
+/// The frames that the switch handles as by the port `OFPP_NORMAL` (fail-standalone, 1.3.5, section
+/// 6.3.2).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Standalone {
+    /// None.
+    #[default]
+    Off,
+    /// Those that match no flow entry: the switch has no controller, and an operator adds flow
+    /// entries.
+    Unmatched,
+    /// All: the controller is lost. The flow entries stay, and answer again when this is over.
+    All,
+}
+
+/// The entries, and the frames that former ones have matched.
+#[derive(Debug, Default)]
+pub(super) struct Own {
+    below: Option<Installed>,
+    above: Option<Installed>,
+    matched_before: u64,
+    standalone: Standalone,
+}
+
+impl Own {
+    fn entries(&self) -> impl Iterator<Item = &Installed> {
+        self.below.iter().chain(&self.above)
+    }
+
+    /// The frames that these entries have matched.
+    pub(super) fn matched(&self) -> u64 {
+        let now: u64 = self.entries().map(|flow| sum(&flow.entry.counts).0).sum();
+        self.matched_before + now
+    }
+
+    /// The entries that a request selects.
+    pub(super) fn chosen(&self, filter: &FlowFilter) -> impl Iterator<Item = &Installed> {
+        let asked = (filter.cookie, filter.cookie_mask) == (COOKIE, COOKIE);
+        self.entries().filter(move |flow| asked && flow.is_in(filter))
+    }
+
+    /// The port of the entry below all others.
+    fn below_to(&self) -> Option<u32> {
+        self.below.as_ref()?.actions().find_map(|action| match action {
+            Action::Output { port, .. } => Some(*port),
+            _ => None,
+        })
+    }
+}
+
 impl Agent {
-    /// A flow entry that no controller has added.
-    fn own_flow(&mut self, priority: u16, to: u32) -> Arc<Entry> {
+    /// An entry that sends every frame to a port.
+    fn own_flow(&mut self, place: Place, to: u32) -> Installed {
         self.next_entry += 1;
         let output = Action::Output { port: to, max_len: u16::MAX };
-        Arc::new(Entry {
+        let entry = Arc::new(Entry {
             id: self.next_entry,
             table: 0,
-            priority,
-            cookie: u64::MAX,
+            priority: if place == Place::Below { 0 } else { u16::MAX },
+            cookie: COOKIE,
             flags: 0,
             matching: Match::default(),
             instructions: vec![Instruction::ApplyActions(vec![output])],
             counts: counts(self.cores),
-        })
+        });
+        Installed {
+            entry,
+            asked: None,
+            importance: 0,
+            idle_timeout: 0,
+            hard_timeout: 0,
+            since: self.now,
+            used_before: 0,
+        }
     }
 
-    /// Adds or removes the switch's own entry for frames without a match (1.0).
+    fn put_own(&mut self, place: Place, to: Option<u32>) {
+        let new = to.map(|to| self.own_flow(place, to));
+        self.emit(Change::Own(place, new.as_ref().map(|flow| Arc::clone(&flow.entry))));
+        let slot = match place {
+            Place::Below => &mut self.own.below,
+            Place::Above => &mut self.own.above,
+        };
+        let old = std::mem::replace(slot, new);
+        self.own.matched_before += old.map_or(0, |flow| sum(&flow.entry.counts).0);
+    }
+
+    /// Adds or removes the entry for frames without a match. A controller of 1.0 receives them.
     pub(super) fn refresh_miss(&mut self) {
         let old = |peer: &Peer| peer.version == Version::V10;
-        let wanted = match &self.miss {
+        let to = if self.peers.values().any(old) {
+            Some(reserved::CONTROLLER)
+        } else if self.own.standalone == Standalone::Unmatched {
+            Some(reserved::NORMAL)
+        } else {
             // After the last controller has disconnected, nothing changes.
-            Some(_) => self.peers.is_empty() || self.peers.values().any(old),
-            None => self.peers.values().any(old),
+            let alone = self.peers.is_empty();
+            self.own.below_to().filter(|to| alone && *to == reserved::CONTROLLER)
         };
-        if wanted == self.miss.is_some() || self.tables.is_empty() {
-            return;
+        if to != self.own.below_to() && !self.tables.is_empty() {
+            self.put_own(Place::Below, to);
         }
-        let place = Rule::new(0, &Match::default());
-        let taken = self.tables[0].get(&place).is_some();
-        let miss = match self.miss.take() {
-            Some(miss) if !taken => Change::FlowGone(miss),
-            Some(_) => return,
-            None => {
-                let miss = self.own_flow(0, crate::port::reserved::CONTROLLER);
-                self.miss = Some(Arc::clone(&miss));
-                if taken {
-                    return;
-                }
-                Change::Flow(miss)
-            }
-        };
-        self.emit(miss);
     }
 
-    /// While `on`, every frame is handled as by the port `OFPP_NORMAL` (fail-standalone, 1.3.5,
-    /// section 6.3.2). The other flow entries stay, and answer again when it is off.
-    pub fn standalone(&mut self, on: bool) {
-        if on == self.alone.is_some() || self.tables.is_empty() {
-            return;
+    /// Which frames are handled as by the port `OFPP_NORMAL` from now on.
+    pub fn standalone(&mut self, frames: Standalone, now: u64) {
+        self.now = now;
+        self.own.standalone = frames;
+        let all = frames == Standalone::All;
+        if all != self.own.above.is_some() && !self.tables.is_empty() {
+            self.put_own(Place::Above, all.then_some(reserved::NORMAL));
         }
-        let top: Vec<Arc<Entry>> =
-            self.tables[0].of_priority(u16::MAX).map(|flow| Arc::clone(&flow.entry)).collect();
-        if let Some(alone) = self.alone.take() {
-            self.emit(Change::FlowGone(alone));
-            top.into_iter().for_each(|entry| self.emit(Change::Flow(entry)));
-        } else {
-            top.into_iter().for_each(|entry| self.emit(Change::FlowGone(entry)));
-            let alone = self.own_flow(u16::MAX, crate::port::reserved::NORMAL);
-            self.alone = Some(Arc::clone(&alone));
-            self.emit(Change::Flow(alone));
-        }
+        self.refresh_miss();
     }
 }

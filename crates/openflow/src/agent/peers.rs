@@ -112,15 +112,13 @@ impl Agent {
         self.peers.get(&main).map_or_else(Config::default, |peer| peer.config)
     }
 
-    /// Fragments are handled like other frames; other settings are refused.
+    /// Fragments are handled like other frames; other settings are refused. The length of packet-ins
+    /// is set in any case: a controller cannot know that the two depend on each other.
     pub(super) fn set_config(&mut self, main: u32, config: Config) -> Result<(), Problem> {
-        if config.flags != 0 {
-            return Err(problem::CONFIG_BAD_FLAGS);
-        }
         if let Some(peer) = self.peers.get_mut(&main) {
-            peer.config = config;
+            peer.config.miss_send_len = config.miss_send_len;
         }
-        Ok(())
+        if config.flags == 0 { Ok(()) } else { Err(problem::CONFIG_BAD_FLAGS) }
     }
 
     /// Whether the message is one that a slave may not send (1.3.5, section 6.3.4).

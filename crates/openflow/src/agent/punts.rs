@@ -204,7 +204,9 @@ impl Agent {
 
     pub(super) fn packet_out(&mut self, ask: Ask, m: &PacketOut) -> Result<(), Problem> {
         let named = matches!(m.in_port, reserved::CONTROLLER | reserved::LOCAL | reserved::ANY);
-        if !named && !self.ports.has(m.in_port) {
+        // 1.0 sets no limits to the port by which the frame is said to have come in.
+        let any = named || ask.version == Version::V10;
+        if !any && !self.ports.has(m.in_port) {
             return Err(problem::REQUEST_BAD_PORT);
         }
         let table =

@@ -7,7 +7,7 @@ use crate::multipart::{FlowFilter, FlowStats, GroupStats, MeterStats, Reply, Req
 use crate::port::reserved;
 use crate::problem::{self, Problem};
 use crate::table::{self, TableStats};
-use crate::{Message, Version, encode};
+use crate::{Message, Version, encode, translate};
 
 /// The largest number of elements in a request that is split over several messages.
 const PARTS: usize = 4096;
@@ -78,8 +78,12 @@ impl Agent {
         }
         let filter = FlowFilter { matching: filter.matching.normal(), ..filter.clone() };
         let tables = (0..=u8::MAX).zip(&self.tables).filter(|(at, _)| all || filter.table == *at);
-        let flows = tables.flat_map(|(_, table)| table.iter());
-        Ok(flows.filter(|flow| flow.is_in(&filter)).collect())
+        let flows = tables.flat_map(|(_, table)| table.iter()).filter(|flow| flow.is_in(&filter));
+        let mut chosen: Vec<&Installed> = flows.collect();
+        if all || filter.table == 0 {
+            chosen.extend(self.own.chosen(&filter));
+        }
+        Ok(chosen)
     }
 
     fn report(&self, ask: Ask, request: &Request) -> Result<Reply, Problem> {
@@ -174,9 +178,7 @@ impl Agent {
     fn table_stats(&self, number: u8, table: &Table) -> TableStats {
         let (looked_up, mut matched, _) = sum(&table.lookups);
         if number == 0 {
-            let own = [&self.miss, &self.alone].into_iter().flatten();
-            let own: u64 = own.map(|entry| sum(&entry.counts).0).sum();
-            matched = matched.saturating_sub(own);
+            matched = matched.saturating_sub(self.own.matched());
         }
         TableStats {
             table: number,
@@ -241,9 +243,13 @@ impl Agent {
     }
 }
 
-/// Whether the version can express a flow entry. Many entries have no form in 1.0.
+/// Whether the version can express a flow entry. Many entries have no form in 1.0, and some of 1.0
+/// have none in newer versions.
 fn expressible(flow: &FlowStats, version: Version) -> bool {
-    let reply =
-        |flow: FlowStats| Message::MultipartReply { more: false, body: Reply::Flow(vec![flow]) };
-    version != Version::V10 || encode(&reply(flow.clone()), version, 0, &mut Vec::new()).is_ok()
+    if version != Version::V10 {
+        return translate::fits(&flow.matching, &flow.instructions, version);
+    }
+    let body = Reply::Flow(vec![flow.clone()]);
+    let reply = Message::MultipartReply { more: false, body };
+    encode(&reply, version, 0, &mut Vec::new()).is_ok()
 }

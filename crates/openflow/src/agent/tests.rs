@@ -2,6 +2,7 @@
 
 mod channel;
 mod model;
+mod v10;
 
 use super::flows::SECOND;
 use super::*;
@@ -277,6 +278,26 @@ fn s6_5_deleting_a_group_deletes_its_flows_and_loops_are_refused() {
         matches!(&said[..], [Message::FlowRemoved(m)] if m.reason == RemovedReason::GroupDelete)
     );
     assert_eq!((agent.tables[0].len(), agent.groups.len()), (0, 1));
+}
+
+#[test]
+fn s6_5_only_select_groups_have_weights() {
+    let mut agent = agent();
+    let mut add = |kind, weight| {
+        let (watch_port, watch_group) = (1, crate::group::ANY);
+        let bucket = Bucket { weight, watch_port, watch_group, actions: Vec::new() };
+        let (command, group) = (GroupCommand::Add, kind as u32 + 1);
+        refusal(
+            &mut agent,
+            Message::GroupMod(GroupMod { command, kind, group, buckets: vec![bucket] }),
+        )
+    };
+    for kind in [GroupType::All, GroupType::Indirect, GroupType::FastFailover] {
+        assert_eq!(add(kind, 1), code(problem::GROUP_INVALID), "{kind:?}");
+        assert_eq!(add(kind, 0), None, "{kind:?}");
+    }
+    assert_eq!(add(GroupType::Select, 0), code(problem::GROUP_INVALID));
+    assert_eq!(add(GroupType::Select, 1), None);
 }
 
 #[test]

@@ -279,7 +279,7 @@ fn flow_stats<C: Io>(c: &mut C, m: &mut FlowStats) -> Res {
     if !old {
         matching(c, &mut m.matching)?;
     }
-    act::instructions(c, &mut m.instructions)?;
+    act::instructions(c, &m.matching, &mut m.instructions)?;
     c.close(&mark)
 }
 
@@ -368,7 +368,7 @@ fn update<C: Io>(c: &mut C, m: &mut Update) -> Res {
             c.pad(4)?;
             c.u64(cookie)?;
             matching(c, wanted)?;
-            act::instructions(c, instructions)?;
+            act::instructions(c, wanted, instructions)?;
         }
         Update::Abbrev(xid) => c.u32(xid)?,
         Update::Paused | Update::Resumed => c.pad(4)?,

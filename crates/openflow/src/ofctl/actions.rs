@@ -94,9 +94,32 @@ fn step(part: Part<'_>, all: usize, matching: &Match, done: &mut Done) -> Result
             done.write = Some(actions(need()?, matching)?);
         }
         "apply_actions" => done.apply.extend(actions(need()?, matching)?),
-        _ => done.apply.push(action(part, matching)?),
+        name => {
+            let old = match argument {
+                Some(argument) => old(name, argument, matching)?,
+                None => (name == "strip_vlan").then_some(Action::StripVlan),
+            };
+            done.apply.push(match old {
+                Some(action) => action,
+                None => action(part, matching)?,
+            });
+        }
     }
     Ok(())
+}
+
+/// The actions that only 1.0 has, among the actions of a flow. The match decides which actions of
+/// newer versions do the same.
+fn old(name: &str, argument: Part<'_>, matching: &Match) -> Result<Option<Action>, TextError> {
+    let is = |field| matching.allows(field);
+    let has_ports = is(Field::TcpSrc) || is(Field::UdpSrc) || is(Field::SctpSrc);
+    Ok(Some(match name {
+        "mod_vlan_vid" | "set_vlan_vid" => Action::SetVlanVid(argument.number(12)? as u16),
+        "mod_vlan_pcp" | "set_vlan_pcp" => Action::SetVlanPcp(argument.number(3)? as u8),
+        "mod_tp_src" if !has_ports => Action::SetTpSrc(argument.number(16)? as u16),
+        "mod_tp_dst" if !has_ports => Action::SetTpDst(argument.number(16)? as u16),
+        _ => return Ok(None),
+    }))
 }
 
 /// Parses a list of actions without instructions. `drop` is the empty list.
@@ -231,7 +254,9 @@ fn set_field(part: Part<'_>) -> Result<Action, TextError> {
             "choose a field of the frame; this one belongs to the switch",
         ));
     }
-    Ok(Action::SetField(Oxm::exact(field, fields::value(field, value)?)))
+    let mut action = Action::SetField(Oxm::exact(field, fields::value(field, value)?));
+    action.mark_tag();
+    Ok(action)
 }
 
 /// The instructions as text that [`instructions`] parses.
@@ -274,7 +299,8 @@ fn action_text(action: &Action) -> String {
         Action::SetMplsTtl(ttl) => format!("set_mpls_ttl({ttl})"),
         Action::DecMplsTtl => "dec_mpls_ttl".into(),
         Action::PushVlan(to) => format!("push_vlan:{to:#06x}"),
-        Action::PopVlan | Action::StripVlan => "pop_vlan".into(),
+        Action::PopVlan => "pop_vlan".into(),
+        Action::StripVlan => "strip_vlan".into(),
         Action::PushMpls(to) => format!("push_mpls:{to:#06x}"),
         Action::PopMpls(to) => format!("pop_mpls:{to:#06x}"),
         Action::SetQueue(queue) => format!("set_queue:{queue}"),

@@ -7,6 +7,7 @@ use crate::act::{Action, Instruction};
 use crate::flow::{FlowCommand, FlowMod, flags};
 use crate::group::{Band, GroupCommand, GroupType, MeterCommand};
 use crate::multipart::{GroupDesc, MeterConfig};
+use crate::oxm::VID_PRESENT;
 use crate::port::reserved;
 use crate::{Field, Match, Message, Oxm, Version};
 
@@ -63,6 +64,16 @@ fn actions_become_instructions_in_the_same_order() {
     let apply = |list: Vec<Action>| vec![Instruction::ApplyActions(list)];
     assert_eq!(acts("mod_tp_dst:80"), apply(vec![set(Field::TcpDst, 80)]));
     assert_eq!(acts("set_field:7->vlan_pcp"), apply(vec![set(Field::VlanPcp, 7)]));
+    assert_eq!(acts("set_field:11->vlan_vid"), apply(vec![set(Field::VlanVid, 0x100b)]));
+    let old = "mod_vlan_vid:11,mod_vlan_pcp:7,strip_vlan,enqueue:1:2";
+    let list = [
+        Action::SetVlanVid(11),
+        Action::SetVlanPcp(7),
+        Action::StripVlan,
+        Action::Enqueue { port: 1, queue: 2 },
+    ];
+    assert_eq!(acts(old), apply(list.to_vec()));
+    assert_eq!(super::actions::actions_text(&list), old);
     let to = |port, max_len| Action::Output { port, max_len };
     assert_eq!(
         acts("CONTROLLER:128,controller(max_len=64),controller,NORMAL,7"),
@@ -142,7 +153,7 @@ fn sayable(m: &FlowMod) -> Option<FlowMod> {
     m.matching.check().ok()?;
     let fine = |action: &Action| match action {
         Action::Experimenter { .. } => false,
-        Action::SetField(oxm) => oxm.field != Field::VlanVid || oxm.value <= 0x1fff,
+        Action::SetField(oxm) => oxm.field != Field::VlanVid || oxm.value & VID_PRESENT != 0,
         Action::Output { port, .. } => *port != reserved::ANY,
         _ => true,
     };
@@ -239,6 +250,7 @@ proptest! {
                         bucket.actions.retain(|one| {
                             !matches!(one, Action::Experimenter { .. } | Action::Output { .. })
                         });
+                        bucket.actions.iter_mut().for_each(Action::mark_tag);
                     }
                     let desc = GroupDesc { kind: m.kind, group: m.group, buckets: m.buckets.clone() };
                     let text = group_text(&desc);

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, TryRecvError, never};
-use flowyard_openflow::agent::{Agent, Out};
+use flowyard_openflow::agent::{Agent, Out, Standalone};
 use flowyard_openflow::change::{Change, Punt};
 use flowyard_openflow::multipart::Request;
 use flowyard_openflow::port::PortStats;
@@ -51,7 +51,7 @@ pub trait Plane: Send {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Rules {
     pub(super) fail: Fail,
-    /// Whether the configuration has controllers to connect to. If so, only those count as controllers.
+    /// Whether the configuration has controllers to connect to. Only those count as controllers.
     pub(super) dials: bool,
 }
 
@@ -214,9 +214,17 @@ impl Loop {
 
     /// Notifies the agent whether there is a controller, which decides how frames are forwarded.
     fn contact(&mut self) {
-        let counts = |part: &Part| part.main.is_none() && part.dialed == self.rules.dials;
-        let alone = !self.open.values().any(|open| counts(&open.part));
-        self.agent.standalone(alone && self.rules.fail == Fail::Standalone);
+        let controls = |open: &Open| open.part.main.is_none() && open.part.dialed;
+        let frames = match self.rules.fail {
+            Fail::Secure => Standalone::Off,
+            // Without controllers to connect to, flows come from the operator, whose tools connect for
+            // a moment only. They must have an effect, and the rest must be forwarded meanwhile.
+            Fail::Standalone if !self.rules.dials => Standalone::Unmatched,
+            Fail::Standalone if self.open.values().any(controls) => Standalone::Off,
+            Fail::Standalone => Standalone::All,
+        };
+        let now = self.plane.now();
+        self.agent.standalone(frames, now);
     }
 
     fn frames(&mut self, punts: &mut Receiver<Punt>) {

@@ -13,7 +13,8 @@ pub enum Fail {
     /// Flow entries stay in effect; packets to the controller are dropped.
     #[default]
     Secure,
-    /// Frames are forwarded as by a switch without OpenFlow.
+    /// Frames are forwarded as by a switch without OpenFlow: all of them while no configured controller
+    /// is connected, and those that match no flow if no controller is configured.
     Standalone,
 }
 

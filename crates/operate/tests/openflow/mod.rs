@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Receiver, Sender, bounded};
 use flowyard_openflow::Version;
 use flowyard_openflow::agent::{Agent, Limits, Rate};
-use flowyard_openflow::change::{Change, Punt};
+use flowyard_openflow::change::{Change, Place, Punt};
 use flowyard_openflow::flow::{FlowMod, InReason};
 use flowyard_openflow::message::{Role, RoleMessage};
 use flowyard_openflow::multipart::{Reply, Request};
@@ -30,6 +30,7 @@ flowyard_testkit::tests! {
     a_hundred_thousand_malformed_messages_do_not_affect_other_connections,
     a_controller_that_does_not_read_loses_packet_ins_and_requests_are_answered_in_a_flood,
     standalone_ends_when_a_controller_connects_and_begins_when_it_disconnects,
+    standalone_without_controllers_is_below_the_flows_whoever_is_connected,
     tls_asks_both_sides_for_certificates,
 }
 
@@ -359,8 +360,7 @@ fn standalone_ends_when_a_controller_connects_and_begins_when_it_disconnects() {
     let normal = |switch: &Switch| {
         let applied = lock(&switch.applied);
         let mut flows = applied.iter().filter_map(|(_, change)| match change {
-            Change::Flow(entry) if entry.priority == u16::MAX => Some(true),
-            Change::FlowGone(entry) if entry.priority == u16::MAX => Some(false),
+            Change::Own(Place::Above, entry) => Some(entry.is_some()),
             _ => None,
         });
         flows.next_back()
@@ -389,6 +389,21 @@ fn standalone_ends_when_a_controller_connects_and_begins_when_it_disconnects() {
         drop(main);
         while auxiliary.next().is_some() {}
     }
+}
+
+/// A tool that connects for a moment changes nothing: flows answer, `NORMAL` handles the rest.
+fn standalone_without_controllers_is_below_the_flows_whoever_is_connected() {
+    let switch = switch(Config { fail: Fail::Standalone, ..listening() }, true);
+    for _ in 0..2 {
+        let mut tool = Controller::dial(&switch);
+        tool.barrier(1);
+    }
+    let own = |(_, change): &(u64, Change)| match change {
+        Change::Own(place, entry) => Some((*place, entry.is_some())),
+        _ => None,
+    };
+    let own: Vec<_> = lock(&switch.applied).iter().filter_map(own).collect();
+    assert_eq!(own, [(Place::Below, true)]);
 }
 
 fn tls_asks_both_sides_for_certificates() {

@@ -5,10 +5,10 @@ use super::*;
 
 /// The simple model: a list.
 #[derive(Default)]
-struct List(Vec<(u16, Pattern, u32)>);
+struct List(Vec<(u32, Pattern, u32)>);
 
 impl List {
-    fn insert(&mut self, pattern: &Pattern, priority: u16, number: u32) -> Option<u32> {
+    fn insert(&mut self, pattern: &Pattern, priority: u32, number: u32) -> Option<u32> {
         let mut same = self.0.iter_mut().filter(|(p, one, _)| *p == priority && one == pattern);
         if let Some((.., old)) = same.next() {
             return Some(std::mem::replace(old, number));
@@ -18,7 +18,7 @@ impl List {
         None
     }
 
-    fn remove(&mut self, pattern: &Pattern, priority: u16) -> Option<u32> {
+    fn remove(&mut self, pattern: &Pattern, priority: u32) -> Option<u32> {
         let at = self.0.iter().position(|(p, one, _)| *p == priority && one == pattern)?;
         Some(self.0.remove(at).2)
     }
@@ -62,7 +62,7 @@ fn key(fields: &[Oxm]) -> Key {
 
 #[derive(Clone, Debug)]
 enum Step {
-    Insert(Vec<Oxm>, u16),
+    Insert(Vec<Oxm>, u32),
     /// Removes a rule that was inserted.
     Remove(prop::sample::Index),
     Look(Vec<Oxm>),
@@ -70,7 +70,7 @@ enum Step {
 
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
-        3 => (fields(), 0_u16..6).prop_map(|(fields, priority)| Step::Insert(fields, priority)),
+        3 => (fields(), 0_u32..6).prop_map(|(fields, priority)| Step::Insert(fields, priority)),
         1 => any::<prop::sample::Index>().prop_map(Step::Remove),
         3 => fields().prop_map(Step::Look),
     ]
@@ -140,7 +140,7 @@ fn the_number_of_tuples_is_limited_for_any_rules() {
         let mask = u128::from(number.wrapping_mul(0x9e37_79b9) | 1);
         let fields = [field(Field::Ipv4Src, mask), field(Field::Metadata, (mask * mask) | 5)];
         let pattern = Pattern::from(&Match(fields.to_vec()));
-        let priority = (number % 7) as u16;
+        let priority = (number % 7) as u32;
         assert_eq!(
             fast.insert(&pattern, priority, number),
             slow.insert(&pattern, priority, number)

@@ -12,7 +12,9 @@ use flowyard_openflow::{Field, group, ofctl};
 use super::{Datapath, Flow};
 use crate::cache::{Ends, Path, Watch};
 use crate::key::Key;
-use crate::set::reveals;
+use crate::packet::{Fault, Packet};
+use crate::sample;
+use crate::set::{ActionSet, reveals};
 use crate::why::{Answer, Rest, Why};
 
 impl Datapath {
@@ -37,16 +39,19 @@ impl Datapath {
         })
     }
 
-    /// Why frames with these fields are, or are not, offloaded. The fields are looked up as those of a
-    /// frame are; nothing is counted or changed.
+    /// Why frames with these fields are, or are not, offloaded. A frame with these fields goes through
+    /// the tables, and each table sees what the actions of the tables before it have changed. Nothing is
+    /// counted, sent, or learnt.
     #[must_use]
     pub fn why(&self, key: &Key) -> Why {
-        let mut key = *key;
-        if !key.has(Field::Metadata) {
-            key.set(Field::Metadata, 0);
+        let (frame, rest) = sample::frame(key);
+        let mut packet = Packet::new(&frame, rest, Vec::new());
+        if key.has(Field::Ipv6Exthdr) {
+            // The sample has no extension headers.
+            packet.key.set(Field::Ipv6Exthdr, key.bits(Field::Ipv6Exthdr));
         }
-        let is_known = self.cache.knows(&key);
-        let (path, open) = self.follow(key);
+        let is_known = self.cache.knows(&packet.key);
+        let (path, open) = self.follow(packet);
         let name = |number: &u32| {
             let entry = &self.flow(*number)?.entry;
             Some((entry.table, entry.priority, entry.cookie))
@@ -63,7 +68,7 @@ impl Datapath {
                 instructions: entry.instructions.clone(),
                 ..FlowMod::default()
             };
-            let offloaded = self.offloaded(entry).unwrap_or_default().0;
+            let offloaded = self.hits(*number).unwrap_or_default().0;
             Some((ofctl::flow_mod_text(&flow), offloaded))
         };
         let pause = self.cache.watch.pause();
@@ -77,18 +82,19 @@ impl Datapath {
         }
     }
 
-    /// The path of a frame with these fields. If an action makes the next lookup depend on bytes that the
-    /// fields do not include, the path ends there, and the number of the next table is returned with it.
-    fn follow(&self, mut key: Key) -> (Path, Option<u8>) {
-        let (mut path, mut at) = (Path::default(), 0);
+    /// The path of a packet. If an action uncovers headers that are not known, the path ends before the
+    /// next table, whose number is returned with it.
+    pub(super) fn follow(&self, mut packet: Packet<'_>) -> (Path, Option<u8>) {
+        let (mut path, mut at, mut set) = (Path::default(), 0, ActionSet::default());
         while let Some(table) = self.tables.get(usize::from(at)) {
-            let Some(number) = table.lookup(&key) else {
+            let Some(number) = table.lookup(&packet.key) else {
                 path.miss = Some(at);
                 break;
             };
             path.flows.push(number);
             let Some(flow) = self.flow(number) else { break };
-            let (next, is_determined) = change_key(&flow.entry.instructions, &mut key);
+            let step = change(&flow.entry.instructions, &mut packet, &mut set);
+            let Ok((next, is_determined)) = step else { break };
             let Some(to) = next.filter(|to| *to > at) else { break };
             if !is_determined {
                 return (path, Some(to));
@@ -118,34 +124,41 @@ impl Datapath {
     }
 }
 
-/// Applies to `key` what instructions do to the fields of a frame. Returns the next table, and whether the
-/// key still has every field that a table may look at.
-fn change_key(instructions: &[Instruction], key: &mut Key) -> (Option<u8>, bool) {
+/// Applies to a packet what instructions change, in their order (1.3.5, section 5.9). Returns the next
+/// table, and whether the headers of the packet are still known. A frame whose TTL expires goes no
+/// further.
+fn change(
+    instructions: &[Instruction],
+    packet: &mut Packet<'_>,
+    set: &mut ActionSet,
+) -> Result<(Option<u8>, bool), Fault> {
     let (mut next, mut is_determined) = (None, true);
+    let applied = instructions.iter().filter_map(|one| match one {
+        Instruction::ApplyActions(list) => Some(list),
+        _ => None,
+    });
+    for action in applied.flatten() {
+        let before = packet.key;
+        packet.change(action)?;
+        // The only tag of the frame can be removed: there is no other header below it.
+        let is_tag = matches!(action, Action::PopVlan | Action::StripVlan);
+        is_determined &= packet.key == before || is_tag || !reveals(action);
+    }
+    if instructions.contains(&Instruction::ClearActions) {
+        set.clear();
+    }
     for instruction in instructions {
         match instruction {
-            Instruction::ApplyActions(list) => {
-                for action in list {
-                    match action {
-                        Action::SetField(oxm) if key.has(oxm.field) => {
-                            key.set(oxm.field, oxm.value);
-                        }
-                        Action::Output { .. }
-                        | Action::Group(_)
-                        | Action::SetField(_)
-                        | Action::SetQueue(_)
-                        | Action::DecNwTtl
-                        | Action::SetNwTtl(_) => {}
-                        _ => is_determined = false,
-                    }
-                }
-            }
-            Instruction::WriteMetadata { value, mask } => key.write_metadata(*value, *mask),
+            Instruction::WriteActions(list) => list.iter().for_each(|action| set.write(action)),
+            Instruction::WriteMetadata { value, mask } => packet.key.write_metadata(*value, *mask),
             Instruction::GotoTable(table) => next = Some(*table),
             _ => {}
         }
     }
-    (next, is_determined)
+    if let Some(port) = set.output() {
+        packet.key.set(Field::ActsetOutput, port.into());
+    }
+    Ok((next, is_determined))
 }
 
 fn flow(flows: &[Option<Flow>], number: u32) -> Option<&Flow> {

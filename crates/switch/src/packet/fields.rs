@@ -153,7 +153,9 @@ impl Packet<'_> {
             (Field::Icmpv4Type, Field::Icmpv4Code),
         ];
         let mut fields = pair.iter().map(|&(s, d)| if dst { d } else { s });
+        // A type or code of ICMP has 8 bits; a larger number is none, and nothing is set.
         match fields.find(|field| self.key.has(*field)) {
+            Some(field) if u128::from(value) > field.full() => Ok(()),
             Some(field) => self.set(&Oxm::exact(field, value.into())),
             None => Ok(()),
         }

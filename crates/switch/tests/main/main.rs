@@ -1,9 +1,11 @@
-//! The data plane against the cases of os-ken's switch tester.
+//! The data plane against the cases of os-ken's switch tester, and together with an agent.
 
+mod agent;
 mod common;
 mod os_ken;
 
 flowyard_testkit::tests! {
+    mod agent,
     mod os_ken,
 }
 

@@ -3,7 +3,7 @@
 
 use super::*;
 use crate::bundle::{Bundle, BundleAdd};
-use crate::change::Punt;
+use crate::change::{Place, Punt};
 use crate::flow::{InReason, PacketOut};
 use crate::message::{Async, Config};
 use crate::multipart::{Monitor, Update};
@@ -100,7 +100,7 @@ fn a_frame_without_match_goes_to_the_controller_in_1_0_and_is_dropped_in_1_3() {
     agent.drain();
     agent.connect(2, Version::V10);
     let to_controller = |change: &Change| match change {
-        Change::Flow(entry) => entry.priority == 0 && entry.cookie == u64::MAX,
+        Change::Own(Place::Below, Some(entry)) => entry.priority == 0 && entry.cookie == u64::MAX,
         _ => false,
     };
     assert!(matches!(&agent.drain()[..], [(_, change)] if to_controller(change)));
@@ -109,16 +109,15 @@ fn a_frame_without_match_goes_to_the_controller_in_1_0_and_is_dropped_in_1_3() {
     assert_eq!(said.iter().map(|(to, m)| (*to, m.data.len())).collect::<Vec<_>>(), [(2, 128)]);
     assert_eq!(say(&mut agent, 2, &Message::SetConfig(Config { flags: 0, miss_send_len: 9 })), []);
     assert_eq!(punted(&mut agent, &miss, 0)[0].1.data.len(), 9);
-    // The controller's entry replaces the switch's own while it exists; replies do not list the
-    // switch's own entry.
+    // The controller's entries do not affect the switch's own, not even one of priority 0 that
+    // matches everything; replies do not list the switch's own entry.
     put(&mut agent, add(0, &[]));
     assert!(matches!(&agent.drain()[..], [(_, Change::Flow(entry))] if entry.cookie == 0));
     put(&mut agent, FlowMod { command: FlowCommand::DeleteStrict, ..add(0, &[]) });
-    let back = agent.drain();
-    assert!(matches!(&back[..], [(_, Change::FlowGone(_)), (_, change)] if to_controller(change)));
+    assert!(matches!(&agent.drain()[..], [(_, Change::FlowGone(_))]));
     assert_eq!(agent.flows(), 0);
     agent.disconnect(2);
-    assert!(matches!(&agent.drain()[..], [(_, Change::FlowGone(_))]));
+    assert!(matches!(&agent.drain()[..], [(_, Change::Own(Place::Below, None))]));
 }
 
 #[test]
@@ -126,20 +125,67 @@ fn s6_3_2_standalone_mode_sends_every_frame_to_normal_and_keeps_the_flows() {
     let mut agent = with_ports();
     put(&mut agent, add(u16::MAX, &[port(1)]));
     agent.drain();
-    agent.standalone(true);
-    let kinds = |changes: &[(u64, Change)]| -> Vec<(bool, u64)> {
-        let kind = |(_, change): &(u64, Change)| match change {
-            Change::Flow(entry) => (true, entry.cookie),
-            Change::FlowGone(entry) => (false, entry.cookie),
+    agent.standalone(Standalone::All, 0);
+    agent.standalone(Standalone::All, 0);
+    let normal = [Instruction::ApplyActions(vec![Action::Output {
+        port: reserved::NORMAL,
+        max_len: u16::MAX,
+    }])];
+    assert!(matches!(&agent.drain()[..],
+        [(_, Change::Own(Place::Above, Some(entry)))] if entry.instructions == normal));
+    put(&mut agent, FlowMod { cookie: 3, ..add(u16::MAX, &[port(2)]) });
+    assert!(matches!(&agent.drain()[..], [(_, Change::Flow(entry))] if entry.cookie == 3));
+    agent.standalone(Standalone::Off, 0);
+    assert!(matches!(&agent.drain()[..], [(_, Change::Own(Place::Above, None))]));
+}
+
+/// Without a controller, an operator's flows answer, and `NORMAL` handles what they do not match.
+#[test]
+fn standalone_mode_without_controllers_is_below_the_flows_and_listed_on_request() {
+    let mut agent = with_ports();
+    agent.drain();
+    agent.standalone(Standalone::Unmatched, SECOND);
+    let to = |changes: Vec<(u64, Change)>| -> Vec<Option<u32>> {
+        let port = |(_, change): (u64, Change)| match change {
+            Change::Own(Place::Below, entry) => entry.map(|entry| match &entry.instructions[0] {
+                Instruction::ApplyActions(list) => match list[..] {
+                    [Action::Output { port, .. }] => port,
+                    _ => panic!("{list:?}"),
+                },
+                other => panic!("{other:?}"),
+            }),
             other => panic!("{other:?}"),
         };
-        changes.iter().map(kind).collect()
+        changes.into_iter().map(port).collect()
     };
-    assert_eq!(kinds(&agent.drain()), [(false, 0), (true, u64::MAX)]);
-    put(&mut agent, FlowMod { cookie: 3, ..add(u16::MAX, &[port(2)]) });
-    assert_eq!(agent.drain().len(), 0);
-    agent.standalone(false);
-    assert_eq!(kinds(&agent.drain()), [(false, u64::MAX), (true, 0), (true, 3)]);
+    assert_eq!(to(agent.drain()), [Some(reserved::NORMAL)]);
+    // It is listed only for its cookie, and never counts as a flow.
+    let filter = FlowFilter {
+        table: crate::table::ALL,
+        out_port: reserved::ANY,
+        out_group: crate::group::ANY,
+        ..FlowFilter::default()
+    };
+    let own = FlowFilter { cookie: u64::MAX, cookie_mask: u64::MAX, ..filter.clone() };
+    let mut listed = |filter: &FlowFilter| {
+        let body = Request::Flow(filter.clone());
+        let said = ask(&mut agent, &Message::MultipartRequest { more: false, body }, 3 * SECOND);
+        match &said[..] {
+            [Message::MultipartReply { body: Reply::Flow(flows), .. }] => flows.clone(),
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(listed(&filter), []);
+    let flows = listed(&own);
+    assert_eq!((flows.len(), flows[0].priority, flows[0].duration_sec), (1, 0, 2));
+    assert_eq!(listed(&FlowFilter { table: 1, ..own }), []);
+    // A controller of 1.0 gets these frames while it is connected.
+    agent.connect(2, Version::V10);
+    assert_eq!(to(agent.drain()), [Some(reserved::CONTROLLER)]);
+    agent.disconnect(2);
+    assert_eq!(to(agent.drain()), [Some(reserved::NORMAL)]);
+    agent.standalone(Standalone::Off, 0);
+    assert_eq!(to(agent.drain()), [None]);
 }
 
 #[test]
@@ -292,6 +338,62 @@ fn s7_3_5_17_a_monitor_reports_added_modified_and_removed_flows() {
     assert_eq!(events(3, FlowMod { command: FlowCommand::Modify, ..add(0, &[]) }), [4]);
     let delete = FlowMod { command: FlowCommand::Delete, ..add(0, &[]) };
     assert_eq!(events(1, delete), [2, 2]);
+}
+
+/// Newer versions translate the actions of 1.0, and leave out the flows whose actions have no
+/// translation.
+#[test]
+fn a_flow_of_1_0_does_not_hide_the_other_flows_from_newer_versions() {
+    let mut agent = with_ports();
+    agent.connect(2, Version::V10);
+    agent.connect(3, Version::V14);
+    for text in [
+        "priority=1,udp,dl_vlan=5,actions=mod_vlan_vid:6,mod_tp_dst:7,enqueue:1:1",
+        "priority=2,in_port=1,actions=mod_vlan_vid:6",
+        "priority=3,in_port=1,actions=strip_vlan,output:2",
+        "priority=4,in_port=2,actions=mod_tp_src:6",
+    ] {
+        let m = crate::ofctl::flow(text, FlowCommand::Add).expect("a flow");
+        assert_eq!(say(&mut agent, 2, &Message::FlowMod(m)), [], "{text}");
+    }
+    // A controller that leaves out OFPVID_PRESENT in a set-field.
+    let set = Action::SetField(Oxm::exact(Field::VlanVid, 11));
+    let instructions = vec![Instruction::ApplyActions(vec![set])];
+    put(&mut agent, FlowMod { instructions, ..add(5, &[Oxm::exact(Field::VlanVid, 0x1005)]) });
+    let (out_port, out_group) = (reserved::ANY, crate::group::ANY);
+    let filter = FlowFilter { table: 255, out_port, out_group, ..FlowFilter::default() };
+    let monitor =
+        Monitor { id: 1, out_port, out_group, flags: 17, table: 255, ..Monitor::default() };
+    let wire = |agent: &mut Agent, from, body| {
+        let version = agent.version(from).expect("a connection");
+        let mut said = say(agent, from, &Message::MultipartRequest { more: false, body });
+        let mut bytes = Vec::new();
+        encode(&said.remove(0).1, version, 5, &mut bytes).expect("the version has the answer");
+        match crate::decode(&bytes) {
+            Ok((_, Message::MultipartReply { body, .. })) => body,
+            other => panic!("{other:?}"),
+        }
+    };
+    let texts = [
+        "set_field:0x100b->vlan_vid",
+        "pop_vlan,output:2",
+        "set_field:0x1006->vlan_vid,set_field:7->udp_dst,set_queue:1,output:1",
+    ];
+    for from in [1, 3] {
+        let Reply::Flow(flows) = wire(&mut agent, from, Request::Flow(filter.clone())) else {
+            panic!("no flows")
+        };
+        let text =
+            |flow| crate::ofctl::flow_text(flow).split("actions=").nth(1).unwrap().to_owned();
+        assert_eq!(flows.iter().map(text).collect::<Vec<_>>(), texts);
+    }
+    let Reply::FlowMonitor(updates) = wire(&mut agent, 3, Request::FlowMonitor(vec![monitor]))
+    else {
+        panic!("no updates")
+    };
+    assert_eq!(updates.len(), texts.len());
+    let Reply::Flow(old) = wire(&mut agent, 2, Request::Flow(filter)) else { panic!("no flows") };
+    assert_eq!(old.len(), 5);
 }
 
 #[test]
