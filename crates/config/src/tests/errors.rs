@@ -325,3 +325,27 @@ fn more_ports_than_there_are_numbers_are_refused() {
     let said = Config::parse("y.toml", &text).unwrap_err().to_string();
     assert_eq!(said, "y.toml:1:1: there are 70002 ports; write at most 4096");
 }
+
+#[test]
+fn a_mistake_in_a_flow_has_one_position() {
+    let said = |flow: &str| {
+        let text = format!(
+            "[[port]]\nname = \"a\"\nkind = \"mem\"\n[[queue]]\nname = \"q\"\norder = \"direct\"\n\
+             consumers = [0]\n[work]\nkind = \"switch\"\n[switch]\nflows = [{flow}]\n"
+        );
+        let config = Config::parse("y.toml", &text).unwrap();
+        let mut agent = config.switch_agent().unwrap();
+        config.load_switch(&mut agent).unwrap_err().to_string()
+    };
+    assert_eq!(
+        said("\"tpc,actions=output:1\""),
+        "y.toml:11:11: 'tpc': no such field or setting; did you mean 'tcp'?"
+    );
+    assert_eq!(
+        said("\"tcp\""),
+        "y.toml:11:14: no actions; add actions=.., such as actions=output:2"
+    );
+    // With an escape, the column in the file is not that of the text.
+    let escaped = said("\"in_port=a,\\u0074pc,actions=output:1\"");
+    assert!(escaped.starts_with("y.toml:11:10: column 11 of the text: 'tpc'"), "{escaped}");
+}
