@@ -12,7 +12,7 @@ use flowyard_openflow::{Field, group, ofctl};
 use super::{Datapath, Flow};
 use crate::cache::{Ends, Path, Watch};
 use crate::key::Key;
-use crate::set::reveals;
+use crate::set::{ActionSet, reveals};
 use crate::why::{Answer, Rest, Why};
 
 impl Datapath {
@@ -47,6 +47,8 @@ impl Datapath {
         }
         let is_known = self.cache.knows(&key);
         let (path, open) = self.follow(key);
+        let is_complete = path.miss.is_none() && open.is_none();
+        let outputs = self.outputs(&path, key, is_complete);
         let name = |number: &u32| {
             let entry = &self.flow(*number)?.entry;
             Some((entry.table, entry.priority, entry.cookie))
@@ -70,6 +72,7 @@ impl Datapath {
         Why {
             path: path.flows.iter().filter_map(name).collect(),
             flows: path.flows.iter().filter_map(text).collect(),
+            outputs,
             miss: path.miss,
             answer: self.answer(&path, open),
             is_known,
@@ -98,6 +101,33 @@ impl Datapath {
         (path, None)
     }
 
+    /// Where the flows of a path send a frame with these fields. The action set is applied at the end of a
+    /// complete path.
+    fn outputs(&self, path: &Path, mut key: Key, is_complete: bool) -> Vec<String> {
+        let (mut lines, mut set) = (Vec::new(), ActionSet::default());
+        for flow in path.flows.iter().filter_map(|number| self.flow(*number)) {
+            let instructions = &flow.entry.instructions;
+            for instruction in instructions {
+                match instruction {
+                    Instruction::ApplyActions(list) => {
+                        self.world.explain(list.iter(), &key, 0, &mut lines);
+                    }
+                    Instruction::ClearActions => set.clear(),
+                    Instruction::WriteActions(list) => list.iter().for_each(|one| set.write(one)),
+                    _ => {}
+                }
+            }
+            change_key(instructions, &mut key);
+        }
+        if is_complete {
+            self.world.explain(set.actions(), &key, 0, &mut lines);
+            if lines.is_empty() {
+                lines.push("no output: the frame is dropped".into());
+            }
+        }
+        lines
+    }
+
     /// How frames that take this path are answered. `open` is the table at which the path is no longer
     /// determined by the fields.
     fn answer(&self, path: &Path, open: Option<u8>) -> Answer {
@@ -111,7 +141,8 @@ impl Datapath {
         }
         match (open, mapping(&self.flows, path)) {
             (Some(table), _) => Answer::Unknown { table },
-            (None, Some(port)) => Answer::Mapped { port },
+            (None, Some(port)) if self.world.sends(port) => Answer::Mapped { port },
+            (None, Some(port)) => Answer::MappedNowhere { port },
             (None, None) if path.miss.is_some() => Answer::CachedMiss,
             (None, None) => Answer::Cached,
         }
