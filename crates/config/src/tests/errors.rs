@@ -330,7 +330,7 @@ fn more_ports_than_there_are_numbers_are_refused() {
 fn a_mistake_in_a_flow_has_one_position() {
     let said = |flow: &str| {
         let text = format!(
-            "[[port]]\nname = \"a\"\nkind = \"mem\"\n[[queue]]\nname = \"q\"\norder = \"direct\"\n\
+            "[[port]]\nname = \"a\"\nin = \"a.pcap\"\n[[queue]]\nname = \"q\"\norder = \"direct\"\n\
              consumers = [0]\n[work]\nkind = \"switch\"\n[switch]\nflows = [{flow}]\n"
         );
         let config = Config::parse("y.toml", &text).unwrap();

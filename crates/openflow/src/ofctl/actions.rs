@@ -197,7 +197,10 @@ fn action(part: Part<'_>, matching: &Match) -> Result<Action, TextError> {
         }
         other => match fields::known_port(word).filter(|_| argument.is_none()) {
             Some(port) => output(port),
-            None => return Err(foreign::no_action(word, other, WORDS.iter().copied())),
+            None => {
+                let error = foreign::no_action(word, other, WORDS.iter().copied());
+                return Err(TextError { may_be_port: argument.is_none(), ..error });
+            }
         },
     })
 }

@@ -102,8 +102,7 @@ pub(super) fn no_action<'a>(
         Some((_, fix)) => word.wrong("this action is an extension of Open vSwitch", *fix),
         None => {
             let fix = "write one such as output:1, set_field:VALUE->FIELD, group:1, drop";
-            let error = word.wrong("no such action", near(name, known, fix));
-            TextError { may_be_port: true, ..error }
+            word.wrong("no such action", near(name, known, fix))
         }
     }
 }
