@@ -351,7 +351,7 @@ fn apply(
             Bundled::Refused(refused) => {
                 let said = place(&refused);
                 return Err(Stop::Failed(anyhow!(
-                    "{said}; none of the {} changes is in force",
+                    "{said}; none of the {} changes is in force (--one-by-one keeps those that are not refused)",
                     changes.len()
                 )));
             }

@@ -4,7 +4,6 @@ use crate::stop::{Stop, bad_input};
 
 /// Commands of `ovs-ofctl` that this program has under another name or does not have, and what to do.
 const ELSEWHERE: &[(&str, &str)] = &[
-    ("dump-table-features-all", "write dump-table-features"),
     ("queue-get-config", "write queue-stats; the switch of flowyard has no queues"),
     ("meter-features", "write dump-meters; up to 65,536 meters can be added"),
     ("dump-group-features", "write dump-groups; the switch has all four types of groups"),
@@ -25,7 +24,7 @@ const ELSEWHERE: &[(&str, &str)] = &[
     ("bundle", "write add-flow SWITCH @FILE, which is a bundle"),
     ("parse-flow", "write add-flow; a text that cannot be parsed is refused before it is sent"),
     ("parse-flows", "write add-flows; a file that cannot be parsed is refused before it is sent"),
-    ("ofp-parse", "write 'flowyard analyze', which reads captures"),
+    ("ofp-parse", "write snoop, which prints messages as they pass"),
     ("ofp-print", "write snoop, which prints messages as they pass"),
     ("benchmark", "write 'flowyard bench'; ping measures the time of an answer"),
     ("ct-flush", "leave it out; the switch tracks no connections"),

@@ -91,8 +91,8 @@ fn snoop_prints_what_passes() {
     wait("the switch", || socket.exists().then_some(()));
     let mut snoop = flowyard();
     snoop.args(["switch", "snoop", "--count", "2", "--control"]).arg(yard.socket());
-    let snoop = snoop.stdout(std::process::Stdio::piped()).spawn().unwrap();
-    let mut out = std::io::BufReader::new(snoop.stdout.unwrap());
+    let mut snoop = snoop.stdout(std::process::Stdio::piped()).spawn().unwrap();
+    let mut out = snoop.stdout.take().unwrap();
     let add = || {
         let flow = "priority=77,arp,actions=drop";
         let output = flowyard().args(["switch", "add-flow", &at, flow]).output().unwrap();
@@ -111,6 +111,7 @@ fn snoop_prints_what_passes() {
         done.store(true, std::sync::atomic::Ordering::Relaxed);
         said
     });
+    assert!(snoop.wait().unwrap().success());
     assert_eq!(said.lines().count(), 2, "{said}");
     let shown = |text: &str| said.lines().any(|line| line.contains(text));
     assert!(shown("flow-mod: add table=0") || shown("barrier-reply"), "{said}");
