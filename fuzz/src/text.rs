@@ -9,7 +9,7 @@ use flowyard_analyze::{Consumers, Local};
 use flowyard_frame::FlowKey;
 use flowyard_nicsim::time::Freq;
 use flowyard_openflow::flow::FlowCommand;
-use flowyard_openflow::group::{GroupCommand, MeterCommand};
+use flowyard_openflow::group::{GroupCommand, GroupType, MeterCommand};
 use flowyard_openflow::ofctl;
 use flowyard_ports::af_xdp::Rule;
 use flowyard_ports::port::Pace;
@@ -42,6 +42,7 @@ fn same_again<T: FromStr + Display + PartialEq + Debug>(text: &str) {
 fn openflow(text: &str) {
     let _ = (ofctl::filter(text), ofctl::flow(text, FlowCommand::Delete));
     let _ = (ofctl::group(text, GroupCommand::Add), ofctl::meter(text, MeterCommand::Add));
+    let _ = (ofctl::packet_out(text, &[]), ofctl::bucket_edit(text, GroupType::Select, &[]));
     if let Ok(flow) = ofctl::flow(text, FlowCommand::Add) {
         let written = ofctl::flow_mod_text(&flow);
         assert_eq!(ofctl::flow(&written, FlowCommand::Add).as_ref(), Ok(&flow), "{written}");

@@ -3,13 +3,14 @@
 //! The same texts are committed as `docs/schema/*.json`; a test compares them.
 
 use flowyard_analyze::{Analysis, Explanation};
-use flowyard_operate::protocol::{Lb, LbChange, LbTrace};
+use flowyard_operate::protocol::{Lb, LbChange, LbTrace, SwitchWhy};
 use schemars::generate::SchemaSettings;
 use schemars::{JsonSchema, Schema};
 use serde_json::json;
 
 use crate::figures::Results;
 use crate::stop::Stop;
+use crate::switch::document as switch;
 
 #[derive(clap::Args)]
 #[command(
@@ -29,6 +30,21 @@ enum Of {
     LbTrace,
     LbChange,
     Figures,
+    SwitchShow,
+    SwitchDescription,
+    SwitchFlows,
+    SwitchAggregate,
+    SwitchGroups,
+    SwitchGroupStats,
+    SwitchMeters,
+    SwitchMeterStats,
+    SwitchPorts,
+    SwitchPortStats,
+    SwitchTables,
+    SwitchTableSettings,
+    SwitchTableFeatures,
+    SwitchQueues,
+    SwitchWhy,
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Stop> {
@@ -39,6 +55,21 @@ pub(crate) fn run(args: &Args) -> Result<(), Stop> {
         Of::LbTrace => document::<LbTrace>(crate::lb::TRACE),
         Of::LbChange => document::<LbChange>(crate::lb::CHANGE),
         Of::Figures => document::<Results<'_>>(crate::figures::SCHEMA),
+        Of::SwitchShow => document::<switch::Show>(switch::SHOW),
+        Of::SwitchDescription => document::<switch::Description>(switch::DESCRIPTION),
+        Of::SwitchFlows => document::<switch::Flows>(switch::FLOWS),
+        Of::SwitchAggregate => document::<switch::Aggregate>(switch::AGGREGATE),
+        Of::SwitchGroups => document::<switch::Groups>(switch::GROUPS),
+        Of::SwitchGroupStats => document::<switch::GroupCounters>(switch::GROUP_STATS),
+        Of::SwitchMeters => document::<switch::Meters>(switch::METERS),
+        Of::SwitchMeterStats => document::<switch::MeterCounters>(switch::METER_STATS),
+        Of::SwitchPorts => document::<switch::PortList>(switch::PORTS),
+        Of::SwitchPortStats => document::<switch::PortCounters>(switch::PORT_STATS),
+        Of::SwitchTables => document::<switch::Tables>(switch::TABLES),
+        Of::SwitchTableSettings => document::<switch::TableSettings>(switch::TABLE_SETTINGS),
+        Of::SwitchTableFeatures => document::<switch::Features>(switch::TABLE_FEATURES),
+        Of::SwitchQueues => document::<switch::Queues>(switch::QUEUES),
+        Of::SwitchWhy => document::<SwitchWhy>(switch::WHY),
     };
     let text = serde_json::to_string_pretty(&schema).map_err(|error| Stop::Failed(error.into()))?;
     crate::output::text(&(text + "\n"))

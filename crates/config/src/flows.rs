@@ -53,7 +53,14 @@ impl Config {
         let written = self.source.text.get(span.clone()).unwrap_or("");
         let front = written.find(text.get_ref().as_str());
         let at = front.map_or(span.start, |front| span.start + front + error.column - 1);
-        let what = format!("column {}: '{}': {}", error.column, error.found, error.why);
+        let found =
+            if error.found.is_empty() { String::new() } else { format!("'{}': ", error.found) };
+        // In a text with escapes, the column in the file is not known.
+        let within = match front {
+            Some(_) => String::new(),
+            None => format!("column {} of the text: ", error.column),
+        };
+        let what = format!("{within}{found}{}", error.why);
         self.error(at..span.end.max(at), what, error.fix.clone())
     }
 

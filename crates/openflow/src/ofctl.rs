@@ -10,19 +10,29 @@
 //! new names of fields are accepted (`dl_src` and `eth_src`, `nw_dst` and `ipv4_dst`, `tp_src` and
 //! `tcp_src`). Actions become one apply-actions instruction; `goto_table`, `meter`,
 //! `write_metadata`, `clear_actions` and `write_actions(..)` may stand among them. Extensions of
-//! Open vSwitch (`resubmit`, registers, `ct`) are refused, with an error that names them.
+//! Open vSwitch (`resubmit`, registers, `ct`) are refused, with an error that names them. Blanks may
+//! stand around `=`. Wherever a port has a number, its name may be written.
 //!
 //! Thread-safety: plain functions.
 
 mod actions;
+mod bands;
 mod fields;
 mod flow;
+mod foreign;
 mod groups;
+mod print;
 
 use crate::group::Bucket;
 
-pub use flow::{filter, flow, flow_mod_text, flow_text, flow_with};
-pub use groups::{group, group_text, group_with, meter, meter_text};
+pub use bands::{meter, meter_text};
+pub use flow::{filter, filter_with, flow, flow_with, packet_out, port_with};
+pub use groups::{BucketEdit, BucketPlace, bucket_edit, group, group_with};
+pub use print::{
+    actions_text, field_name, field_texts, flag_names, flow_mod_text, flow_mod_text_with,
+    flow_text, flow_text_with, group_text, group_text_with, group_type, instruction_texts,
+    match_text, port_text,
+};
 
 /// Text that cannot be parsed.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -36,6 +46,8 @@ pub struct TextError {
     pub why: String,
     /// What to write instead.
     pub fix: String,
+    /// Whether the text would be right if a port had this name.
+    pub may_be_port: bool,
 }
 
 /// The text at the position of an error, if it is not the end.
@@ -62,7 +74,8 @@ impl<'a> Part<'a> {
 
     fn wrong(self, why: impl Into<String>, fix: impl Into<String>) -> TextError {
         let found: String = self.text.chars().take(40).collect();
-        TextError { column: self.at + 1, found, why: why.into(), fix: fix.into() }
+        let (why, fix) = (why.into(), fix.into());
+        TextError { column: self.at + 1, found, why, fix, may_be_port: false }
     }
 
     /// The part after the first `bytes`, which must end at a character boundary.
@@ -85,6 +98,15 @@ impl<'a> Part<'a> {
         Some((self.take(at), self.skip(at + 1)))
     }
 
+    /// Whether the blank at `at` is next to a `=` or `->`, and so does not end a part.
+    fn joins(self, at: usize) -> bool {
+        let (before, behind) = (self.text[..at].trim_end(), self.text[at..].trim_start());
+        before.ends_with('=')
+            || before.ends_with("->")
+            || behind.starts_with('=')
+            || behind.starts_with("->")
+    }
+
     /// The parts between commas and blanks. Text in parentheses is not split.
     fn list(self) -> Result<Vec<Self>, TextError> {
         let (mut parts, mut from, mut depth) = (Vec::new(), 0, 0_u32);
@@ -95,8 +117,9 @@ impl<'a> Part<'a> {
                     return Err(self.skip(at).wrong("a ')' without '('", "remove it"));
                 }
                 ')' => depth -= 1,
+                ' ' | '\t' if depth == 0 && self.joins(at) => {}
                 ',' | ' ' | '\t' if depth == 0 => {
-                    parts.push(self.skip(from).take(at - from));
+                    parts.push(self.skip(from).take(at - from).trim());
                     from = at + 1;
                 }
                 _ => {}
@@ -105,7 +128,7 @@ impl<'a> Part<'a> {
         if depth > 0 {
             return Err(self.skip(from).wrong("a '(' without ')'", "close it"));
         }
-        parts.push(self.skip(from));
+        parts.push(self.skip(from).trim());
         parts.retain(|part| !part.text.is_empty());
         Ok(parts)
     }

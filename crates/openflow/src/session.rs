@@ -167,7 +167,8 @@ impl Session {
                 let _ = encode(&Message::EchoReply(data), version, header.xid, reply);
                 return Ok(());
             }
-            Ok(Message::EchoReply(_)) => return Ok(()),
+            // The reply to the request of `tick`; others were requested by the owner of the session.
+            Ok(Message::EchoReply(_)) if header.xid == 0 => return Ok(()),
             Ok(message) => {
                 heard.push(Heard::Message { xid: header.xid, message });
                 return Ok(());

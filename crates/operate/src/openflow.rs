@@ -26,6 +26,7 @@ mod outbox;
 mod peers;
 mod shared;
 mod sync;
+mod tap;
 pub mod tls;
 
 use std::io;
@@ -41,6 +42,7 @@ pub use link::{Dialed, dial};
 pub use shared::Status;
 use shared::{Board, Boxes, ENDS, Event, Shared, Threads};
 use sync::lock;
+pub use tap::{Passed, Tap};
 use tls::TlsError;
 
 /// Capacity of the queue of messages from all connections to the agent.
@@ -110,8 +112,9 @@ impl Channel {
         let config = Arc::clone(&shared.config);
         let dials = config.endpoints.iter().any(Endpoint::dials);
         let rules = agent::Rules { fail: config.fail, dials };
+        let tap = config.tap.clone();
         let threads = &mut channel.threads;
-        threads.spawn("of-agent", move || agent::run(agent, plane, &inbox, rules))?;
+        threads.spawn("of-agent", move || agent::run(agent, plane, &inbox, rules, tap))?;
         for endpoint in &config.endpoints {
             if endpoint.dials() {
                 peers::dial_all(endpoint, &shared, threads)?;

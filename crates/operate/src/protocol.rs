@@ -12,8 +12,10 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 mod lb;
+mod switch;
 
 pub use lb::{Lb, LbBackend, LbChange, LbCheck, LbCore, LbCounts, LbService, LbTrace};
+pub use switch::{Snooped, SnoopedMessage, SwitchFlow, SwitchWhy};
 
 /// A request. Each variant names the type of its answer.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -55,6 +57,13 @@ pub enum Request {
     SwitchWhy {
         /// Fields of the frame, as `in_port=west,tcp,nw_dst=10.0.0.1`.
         flow: String,
+    },
+    /// The messages that passed between a switch and its controllers: [`Snooped`].
+    #[serde(rename = "switch_snoop")]
+    SwitchSnoop {
+        /// The number of the first message; `None` starts to keep messages.
+        #[serde(default)]
+        from: Option<u64>,
     },
     /// Drains a backend, or ends that: [`LbChange`].
     #[serde(rename = "lb_drain")]
@@ -112,36 +121,6 @@ pub enum Response<T> {
     Answer(T),
     /// The request was refused: what is wrong, and how to fix it.
     Error(String),
-}
-
-/// The flow entries of a switch that a frame matches, and how further frames of its flow are handled.
-#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
-pub struct SwitchWhy {
-    /// The fields in the request.
-    pub flow: String,
-    /// The matching flow entries, in the order of the tables.
-    pub flows: Vec<SwitchFlow>,
-    /// The table in which no flow entry matches, if there is one.
-    pub miss_table: Option<u8>,
-    /// Whether the second frame of this flow is handled without a lookup in the tables.
-    pub is_offloaded: bool,
-    /// How it is handled, and the reason.
-    pub answer: String,
-    /// The number of cores whose flow cache has an entry for such a frame now.
-    pub cached_on_cores: u32,
-    /// The number of cores that answered.
-    pub answering_cores: u32,
-    /// A remark for each core whose flow cache is disabled for most frames.
-    pub cache_notes: Vec<String>,
-}
-
-/// A flow entry that a frame matches.
-#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
-pub struct SwitchFlow {
-    /// In the syntax of `ovs-ofctl`.
-    pub flow: String,
-    /// Frames of this entry that were handled without a lookup in the tables, over all cores.
-    pub offloaded: u64,
 }
 
 /// Counters of all cores.

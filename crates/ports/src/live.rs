@@ -18,5 +18,5 @@ pub(crate) mod sys;
 mod uplink;
 
 pub use error::{OpenError, is_down, is_full, is_too_long};
-pub use interface::{Change, Interface, Watch, has_link};
+pub use interface::{Change, Interface, Watch, has_link, mac_address, speed};
 pub use uplink::default_route;

@@ -14,6 +14,9 @@ pub struct Why {
     /// The same flows as `ovs-ofctl` writes them, and the number of their frames that hit in the cache of this
     /// core.
     pub flows: Vec<(String, u64)>,
+    /// Where the frame goes: a sentence for each output, and for each group with its bucket. Empty if it is
+    /// dropped, or if the fields do not determine it.
+    pub outputs: Vec<String>,
     /// The table in which no flow matches, if there is one.
     pub miss: Option<u8>,
     /// How its second frame is processed, unless lookups in the cache are paused.
@@ -40,6 +43,11 @@ pub struct Rest {
 pub enum Answer {
     /// By the port mapping.
     Mapped {
+        /// The port.
+        port: u32,
+    },
+    /// By the port mapping, which drops them: the port does not exist or does not send.
+    MappedNowhere {
         /// The port.
         port: u32,
     },
@@ -74,6 +82,9 @@ impl fmt::Display for Why {
         if let Some(table) = self.miss {
             writeln!(f, "table {table}: no flow matches")?;
         }
+        for output in &self.outputs {
+            writeln!(f, "{output}")?;
+        }
         self.answer.fmt(f)?;
         if self.answer.is_offloaded() && !self.is_known {
             f.write_str("\nthe cache has no entry for it now: the tables process the next frame")?;
@@ -97,7 +108,10 @@ impl Answer {
     /// Whether the frame is processed without the tables.
     #[must_use]
     pub const fn is_offloaded(&self) -> bool {
-        matches!(self, Self::Mapped { .. } | Self::Cached | Self::CachedMiss)
+        matches!(
+            self,
+            Self::Mapped { .. } | Self::MappedNowhere { .. } | Self::Cached | Self::CachedMiss
+        )
     }
 }
 
@@ -107,6 +121,10 @@ impl fmt::Display for Answer {
             Self::Mapped { port } => {
                 write!(f, "offloaded: the port mapping sends it to port {port}")
             }
+            Self::MappedNowhere { port } => write!(
+                f,
+                "offloaded: the port mapping drops it, because port {port} does not exist or does not send"
+            ),
             Self::Cached => write!(
                 f,
                 "offloaded: the lookup is cached; the actions still run for each frame, because they are not a \

@@ -4,6 +4,8 @@
 //! was received only if the action says `IN_PORT`.
 //! Thread-safety: owned by one core.
 
+mod explain;
+
 use std::sync::Arc;
 
 use flowyard_flow::table::l2::{L2, Learnt};

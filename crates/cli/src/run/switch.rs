@@ -37,7 +37,7 @@ pub(super) struct Switch {
     hub: Arc<SwitchHub>,
     speaks: Speaks,
     /// The interface of each port.
-    interfaces: Vec<Option<String>>,
+    interfaces: Vec<Option<Interface>>,
 }
 
 /// A switch with a running agent, which ends when this is dropped.
@@ -71,22 +71,30 @@ impl Switch {
         let versions = wanted.versions.iter().map(version).collect();
         let tls = tls(&wanted);
         let speaks = Speaks { endpoints, fail, tls, versions, ..Speaks::default() };
-        let name = |port: &flowyard_config::PortConfig| {
-            port.interface.as_ref().map(|name| name.get_ref().clone())
+        let interface = |port: &flowyard_config::PortConfig| {
+            let name = port.interface.as_ref()?.get_ref().clone();
+            Some(Interface { name, has_configured_mac: port.mac.is_some() })
         };
-        let interfaces = config.port.iter().map(|port| name(port.get_ref())).collect();
+        let interfaces = config.port.iter().map(|port| interface(port.get_ref())).collect();
         Ok(Some(Self { agent, hub, speaks, interfaces }))
     }
 
-    /// The agent's connection to the cores.
-    pub(super) fn control(&self) -> Arc<dyn ControlPlane> {
-        Arc::<SwitchHub>::clone(&self.hub)
+    /// The agent's connection to the cores, and the messages that pass on its connections to controllers.
+    pub(super) fn control(&self) -> [Arc<dyn ControlPlane>; 2] {
+        [Arc::<SwitchHub>::clone(&self.hub), Arc::new(self.speaks.tap.clone())]
     }
 
     /// Starts the agent and opens its connections.
     pub(super) fn open(self, clock: &Clock) -> Result<Reachable, Stop> {
         let Self { mut agent, hub, speaks, interfaces } = self;
-        let ports = hub.ports();
+        let mut ports = hub.ports();
+        let mut out = Vec::new(); // no controller is connected yet
+        for (port, interface) in ports.iter_mut().zip(&interfaces) {
+            if let Some(interface) = interface {
+                interface.describe(port);
+                agent.port_change(port.clone(), clock(), &mut out);
+            }
+        }
         // In the cores' mailboxes before they start, so that the first frame finds the configured flows.
         hub.apply(&agent.drain());
         let plane = Box::new(Yard { hub, clock: Arc::clone(clock) });
@@ -140,6 +148,41 @@ impl Plane for Yard {
     }
 }
 
+/// The interface of a port.
+struct Interface {
+    name: String,
+    /// Whether the configuration names a MAC address, which then counts.
+    has_configured_mac: bool,
+}
+
+impl Interface {
+    /// Gives a port the MAC address and the speed of its interface, as far as they are known.
+    fn describe(&self, port: &mut Port) {
+        if let Some(mac) = live::mac_address(&self.name).filter(|_| !self.has_configured_mac) {
+            port.hw = mac;
+        }
+        port.ethernet = Some(live::speed(&self.name).map_or([0; 6], ethernet));
+    }
+}
+
+/// The features of an Ethernet port with this speed in Mbit/s: current, advertised, supported, of the peer
+/// (`OFPPF_*`), and the current and the highest speed in kbit/s.
+fn ethernet(mbps: u32) -> [u32; 6] {
+    // `OFPPF_OTHER`, or the full-duplex bit of a speed.
+    let bit = match mbps {
+        10 => 1,
+        100 => 3,
+        1000 => 5,
+        10_000 => 6,
+        40_000 => 7,
+        100_000 => 8,
+        1_000_000 => 9,
+        _ => 10,
+    };
+    let kbps = mbps.saturating_mul(1000);
+    [1 << bit, 0, 1 << bit, 0, kbps, kbps]
+}
+
 /// A thread that checks the links of the ports' interfaces and notifies the agent of changes.
 struct Watch {
     stop: Option<SyncSender<()>>,
@@ -147,7 +190,7 @@ struct Watch {
 }
 
 /// A port, its interface, and the state of its link at the last check; `None` if the interface is gone.
-type Watched = (Port, Option<String>, Option<bool>);
+type Watched = (Port, Option<Interface>, Option<bool>);
 
 impl Watch {
     fn start(ports: Vec<Watched>, channel: Arc<Channel>) -> Result<Self, Stop> {
@@ -171,11 +214,14 @@ fn watch(mut ports: Vec<Watched>, channel: &Channel, stopped: &Receiver<()>) {
     loop {
         for (port, interface, before) in &mut ports {
             let Some(interface) = interface else { continue };
-            let link = live::has_link(interface);
+            let link = live::has_link(&interface.name);
             if link == std::mem::replace(before, link) {
                 continue;
             }
             let down = if link == Some(true) { 0 } else { state::LINK_DOWN };
+            if link.is_some() {
+                interface.describe(port);
+            }
             let port = Port { state: down, ..port.clone() };
             channel.with(move |agent, now, out| match link {
                 Some(_) => agent.port_change(port, now, out),
@@ -192,4 +238,24 @@ fn watch(mut ports: Vec<Watched>, channel: &Channel, stopped: &Receiver<()>) {
 fn tls(wanted: &SwitchConfig) -> Option<Tls> {
     let certificate = wanted.certificate.clone()?;
     Some(Tls { certificate, key: wanted.key.clone()?, authority: wanted.authority.clone()? })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_speed_becomes_features_and_kilobits() {
+        assert_eq!(ethernet(1000), [1 << 5, 0, 1 << 5, 0, 1_000_000, 1_000_000]);
+        assert_eq!(ethernet(25_000)[0], 1 << 10);
+        assert_eq!(ethernet(u32::MAX)[4], u32::MAX);
+    }
+
+    #[test]
+    fn an_unknown_interface_changes_nothing_but_the_speed() {
+        let interface = Interface { name: "no-such-one".into(), has_configured_mac: false };
+        let mut port = Port { hw: [2, 0, 0, 0, 0, 7], ..Port::default() };
+        interface.describe(&mut port);
+        assert_eq!((port.hw, port.ethernet), ([2, 0, 0, 0, 0, 7], Some([0; 6])));
+    }
 }

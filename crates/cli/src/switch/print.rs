@@ -1,60 +1,71 @@
 //! OpenFlow messages as lines of text.
 
 use flowyard_openflow::Message;
-use flowyard_openflow::flow::{FlowRemoved, PacketIn};
-use flowyard_openflow::multipart::{Desc, FlowStats, GroupStats, MeterStats, Reply, Update};
+use flowyard_openflow::flow::{FlowCommand, FlowRemoved, PacketIn};
+use flowyard_openflow::multipart::{FlowStats, GroupStats, MeterStats, Reply, Update};
 use flowyard_openflow::ofctl;
 use flowyard_openflow::oxm::Field;
-use flowyard_openflow::port::{Port, PortReason, PortStats, Text};
+use flowyard_openflow::port::{Port, PortReason, PortStats, QueueStats};
 use flowyard_openflow::table::TableStats;
 
-fn text<const N: usize>(text: &Text<N>) -> String {
-    let end = text.0.iter().position(|byte| *byte == 0).unwrap_or(N);
-    String::from_utf8_lossy(&text.0[..end]).replace(char::is_control, " ")
-}
+use super::document::{Description, Show, TableFeature, TableSetting, Vacancy};
+use super::words::{CONFIG, STATE, bits, mac, speed, text};
 
-pub(super) fn desc(desc: &Desc) -> String {
+pub(super) fn desc(desc: &Description) -> String {
+    let Description { manufacturer, hardware, software, serial, datapath } = desc;
     format!(
-        "manufacturer '{}', hardware '{}', software '{}', serial '{}', datapath '{}'",
-        text(&desc.manufacturer),
-        text(&desc.hardware),
-        text(&desc.software),
-        text(&desc.serial),
-        text(&desc.datapath)
+        "manufacturer '{manufacturer}', hardware '{hardware}', software '{software}', serial '{serial}', \
+         datapath '{datapath}'"
     )
 }
 
 /// An entry of the switch itself. It is below or above the flows of all priorities.
-pub(super) fn own(flow: &FlowStats) -> String {
+pub(super) fn own(flow: &FlowStats, text: &str) -> String {
     let place = if flow.priority == 0 { "below" } else { "above" };
-    format!("{} (hidden: {place} all flows)", ofctl::flow_text(flow))
+    format!("{text} (hidden: {place} all flows)")
 }
 
-fn bits(value: u32, names: &[(u32, &str)]) -> String {
-    let found: Vec<&str> =
-        names.iter().filter(|(bit, _)| value & bit != 0).map(|(_, name)| *name).collect();
+/// A switch with its description and its ports.
+pub(super) fn show(switch: &Show, ports: &[Port]) -> Vec<String> {
+    let first = format!(
+        "OpenFlow {}: datapath {}, {} tables, {} buffers, capabilities {:#x}",
+        switch.version, switch.datapath, switch.tables, switch.buffers, switch.capabilities
+    );
+    let mut lines = vec![first];
+    lines.extend(switch.description.iter().map(desc));
+    lines.extend(ports.iter().map(port));
+    lines
+}
+
+/// Counters of queues.
+pub(super) fn queues(all: &[QueueStats]) -> Vec<String> {
+    if all.is_empty() {
+        return vec!["  no queues".into()];
+    }
+    let line = |stats: &QueueStats| {
+        let QueueStats { port, queue, bytes, packets, errors, .. } = stats;
+        format!("  port {port} queue {queue}: bytes={bytes}, pkts={packets}, errors={errors}")
+    };
+    all.iter().map(line).collect()
+}
+
+fn listed(value: u32, names: &[(u32, &'static str)]) -> String {
+    let found = bits(value, names);
     if found.is_empty() { "0".into() } else { found.join(" ") }
 }
 
 pub(super) fn port(port: &Port) -> String {
-    let hw: Vec<String> = port.hw.iter().map(|byte| format!("{byte:02x}")).collect();
-    let config = [
-        (1, "PORT_DOWN"),
-        (4, "NO_RECV"),
-        (0x10, "NO_FLOOD"),
-        (0x20, "NO_FWD"),
-        (0x40, "NO_PACKET_IN"),
-    ];
-    let state = [(1, "LINK_DOWN"), (2, "BLOCKED"), (4, "LIVE")];
-    let speed = port.ethernet.map_or(0, |words| words[4]);
+    let speed = match speed(port) {
+        0 => "unknown".into(),
+        mbps => format!("{mbps} Mbps now"),
+    };
     format!(
-        " {}({}): addr:{}, config: {}, state: {}, speed: {} Mbps now",
+        " {}({}): addr:{}, config: {}, state: {}, speed: {speed}",
         port.number,
         text(&port.name),
-        hw.join(":"),
-        bits(port.config, &config),
-        bits(port.state, &state),
-        speed / 1000
+        mac(&port.hw),
+        listed(port.config, CONFIG),
+        listed(port.state, STATE),
     )
 }
 
@@ -69,11 +80,81 @@ pub(super) fn port_stats(stats: &PortStats) -> String {
     )
 }
 
-pub(super) fn table(stats: &TableStats) -> String {
-    format!(
-        "  table {}: active={}, lookup={}, matched={}",
-        stats.table, stats.active, stats.looked_up, stats.matched
-    )
+/// The tables that have flow entries or were looked up, and how many have not; or all of them.
+pub(super) fn tables(all: &[TableStats], with_empty: bool) -> Vec<String> {
+    let is_used = |stats: &&TableStats| with_empty || stats.active > 0 || stats.looked_up > 0;
+    let line = |stats: &TableStats| {
+        format!(
+            "  table {}: active={}, lookup={}, matched={}",
+            stats.table, stats.active, stats.looked_up, stats.matched
+        )
+    };
+    let mut lines: Vec<String> = all.iter().filter(is_used).map(line).collect();
+    match all.len() - lines.len() {
+        0 => {}
+        1 => lines.push("  1 table has no flows and was never looked up (--all prints it)".into()),
+        more => lines.push(format!(
+            "  {more} tables have no flows and were never looked up (--all prints them)"
+        )),
+    }
+    lines
+}
+
+/// The settings of tables. Equal tables that follow each other share a line.
+pub(super) fn table_settings(all: &[TableSetting]) -> Vec<String> {
+    let same =
+        |a: &TableSetting, b: &TableSetting| (a.eviction, a.vacancy) == (b.eviction, b.vacancy);
+    let line = |run: &[TableSetting]| {
+        let [first, ..] = run else { return String::new() };
+        let eviction = if first.eviction { "evict" } else { "noevict" };
+        let vacancy = match first.vacancy {
+            None => "novacancy".into(),
+            Some(Vacancy { down, up, free }) => format!("vacancy:{down},{up} ({free} % free)"),
+        };
+        format!("  {}: {eviction}, {vacancy}", range(first.table, run.len()))
+    };
+    all.chunk_by(same).map(line).collect()
+}
+
+/// `table 3`, or `tables 3 to 9`.
+fn range(first: u8, count: usize) -> String {
+    match count {
+        1 => format!("table {first}"),
+        count => format!("tables {first} to {}", usize::from(first) + count - 1),
+    }
+}
+
+/// The features of tables. Equal tables that follow each other share a paragraph; a goto_table to every
+/// later table is equal.
+pub(super) fn table_features(all: &[TableFeature]) -> Vec<String> {
+    let last = all.iter().map(|one| one.table).max().unwrap_or(0);
+    let next = |one: &TableFeature| -> Option<Vec<u8>> {
+        let later = one.next_tables.iter().copied().eq(one.table.saturating_add(1)..=last);
+        (!later).then(|| one.next_tables.clone())
+    };
+    let plain = |one: &TableFeature| TableFeature {
+        table: 0,
+        name: String::new(),
+        next_tables: next(one).unwrap_or_default(),
+        ..one.clone()
+    };
+    let mut lines = Vec::new();
+    for run in all.chunk_by(|a, b| next(a) == next(b) && plain(a) == plain(b)) {
+        let [first, ..] = run else { continue };
+        let tables = match next(first) {
+            None => "every later table".into(),
+            Some(list) => format!("{list:?}"),
+        };
+        lines.push(format!("  {}:", range(first.table, run.len())));
+        lines.push(format!("    max_entries: {}", first.max_entries));
+        lines.push(format!("    instructions: {}", first.instructions.join(" ")));
+        lines.push(format!("    next tables: {tables}"));
+        lines.push(format!("    apply actions: {}", first.apply_actions.join(" ")));
+        lines.push(format!("    write actions: {}", first.write_actions.join(" ")));
+        lines.push(format!("    match: {}", first.match_fields.join(" ")));
+        lines.push(format!("    set_field: {}", first.set_fields.join(" ")));
+    }
+    lines
 }
 
 fn pairs(list: &[(u64, u64)], name: &str) -> String {
@@ -160,6 +241,24 @@ pub(super) fn news(message: &Message) -> String {
         Message::RoleStatus(m) => {
             format!("role-status: {:?} generation={:#x}", m.role, m.generation)
         }
+        Message::FlowMod(m) => {
+            let command = match m.command {
+                FlowCommand::Add => "add",
+                FlowCommand::Modify => "modify",
+                FlowCommand::ModifyStrict => "modify_strict",
+                FlowCommand::Delete => "delete",
+                FlowCommand::DeleteStrict => "delete_strict",
+            };
+            format!("flow-mod: {command} {}", ofctl::flow_mod_text(m))
+        }
+        Message::PacketOut(m) => format!(
+            "packet-out: in_port={} len={} actions={}",
+            ofctl::port_text(m.in_port, &[]),
+            m.data.len(),
+            ofctl::actions_text(&m.actions, &[])
+        ),
+        Message::BarrierRequest => "barrier-request".into(),
+        Message::BarrierReply => "barrier-reply".into(),
         Message::RequestForward(bytes) => format!("request-forward: {} bytes", bytes.len()),
         other => format!("{other:?}").replace(char::is_control, " "),
     }

@@ -8,9 +8,6 @@ use crate::output;
 use crate::show::{AskArgs, refused};
 use crate::stop::Stop;
 
-/// Name and version of the JSON document.
-const SCHEMA: &str = "flowyard.switch.why/2";
-
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -23,13 +20,16 @@ pub(super) struct Args {
 
     #[command(flatten)]
     ask: AskArgs,
+
+    #[command(flatten)]
+    _unused: super::connect::Unused,
 }
 
 pub(super) fn run(args: &Args) -> Result<(), Stop> {
     let request = Request::SwitchWhy { flow: args.flow.clone() };
     let why: SwitchWhy = args.ask.connect()?.ask(&request).map_err(refused)?;
     if args.ask.json {
-        return output::json(SCHEMA, &why);
+        return output::json(super::document::WHY, &why);
     }
     output::text(&text(&why))
 }
@@ -41,6 +41,9 @@ fn text(why: &SwitchWhy) -> String {
     }
     if let Some(table) = why.miss_table {
         let _infallible = writeln!(text, "table {table}: no flow matches");
+    }
+    for output in &why.outputs {
+        let _infallible = writeln!(text, "{output}");
     }
     text += &why.answer;
     text.push('\n');

@@ -15,13 +15,28 @@ flowyard_testkit::tests! {
     a_document_that_does_not_fit_is_found,
 }
 
-const COMMITTED: [(&str, &str); 6] = [
+const COMMITTED: [(&str, &str); 21] = [
     ("analyze", "docs/schema/flowyard.analyze.2.json"),
     ("explain", "docs/schema/flowyard.explain.2.json"),
     ("lb-show", "docs/schema/flowyard.lb.show.2.json"),
     ("lb-trace", "docs/schema/flowyard.lb.trace.2.json"),
     ("lb-change", "docs/schema/flowyard.lb.change.2.json"),
     ("figures", "docs/schema/flowyard.figures.2.json"),
+    ("switch-show", "docs/schema/flowyard.switch.show.1.json"),
+    ("switch-description", "docs/schema/flowyard.switch.description.1.json"),
+    ("switch-flows", "docs/schema/flowyard.switch.flows.1.json"),
+    ("switch-aggregate", "docs/schema/flowyard.switch.aggregate.1.json"),
+    ("switch-groups", "docs/schema/flowyard.switch.groups.1.json"),
+    ("switch-group-stats", "docs/schema/flowyard.switch.group-stats.1.json"),
+    ("switch-meters", "docs/schema/flowyard.switch.meters.1.json"),
+    ("switch-meter-stats", "docs/schema/flowyard.switch.meter-stats.1.json"),
+    ("switch-ports", "docs/schema/flowyard.switch.ports.1.json"),
+    ("switch-port-stats", "docs/schema/flowyard.switch.port-stats.1.json"),
+    ("switch-tables", "docs/schema/flowyard.switch.tables.1.json"),
+    ("switch-table-settings", "docs/schema/flowyard.switch.table-settings.1.json"),
+    ("switch-table-features", "docs/schema/flowyard.switch.table-features.1.json"),
+    ("switch-queues", "docs/schema/flowyard.switch.queues.1.json"),
+    ("switch-why", "docs/schema/flowyard.switch.why.2.json"),
 ];
 
 fn the_committed_schemas_are_the_commands() {
@@ -155,6 +170,13 @@ fn check_items(
         let at = format!("{at}[{n}]");
         check(item, schema.expect("a schema for each item"), root, &at, faults);
     }
+}
+
+/// The faults of a document.
+pub(crate) fn faults(value: &Value, schema: &Value) -> Vec<String> {
+    let mut faults = Vec::new();
+    check(value, schema, schema, "document", &mut faults);
+    faults
 }
 
 #[track_caller]

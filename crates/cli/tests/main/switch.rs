@@ -15,6 +15,12 @@ flowyard_testkit::tests! {
     flows_of_1_0_are_dumped_and_added_again,
     groups_meters_and_ports_are_shown,
     errors_name_the_place_and_the_fix,
+    dumps_are_json_that_fits_the_schemas,
+    ports_have_names_and_can_be_changed,
+    a_file_is_sent_as_a_bundle,
+    flows_are_compared_and_replaced,
+    groups_tables_and_the_connection_are_changed_and_measured,
+    commands_and_addresses_that_do_not_exist_name_what_was_meant,
 }
 
 /// A data plane in which every change takes effect at once.
@@ -196,4 +202,225 @@ fn errors_name_the_place_and_the_fix() {
     let why = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1));
     assert!(why.contains("is the switch running"), "{why}");
+}
+
+/// A switch with a group, a meter and two flows, one of which matches a port.
+fn with_state() -> Switch {
+    let switch = Switch::new();
+    switch.says("add-group", &["group_id=1,type=select,bucket=weight:2,actions=output:one"]);
+    switch.says("add-meter", &["meter=1,pktps,band=type=dscp_remark,rate=1000,prec_level=1"]);
+    switch.says("add-flow", &["priority=7,cookie=0x2a,tcp,in_port=one,actions=meter:1,group:1"]);
+    switch.says("add-flow", &["table=1,send_flow_rem,dl_vlan=5,actions=drop"]);
+    switch
+}
+
+fn dumps_are_json_that_fits_the_schemas() {
+    let switch = with_state();
+    for (kind, command, arguments) in [
+        ("switch-show", "show", &[][..]),
+        ("switch-description", "dump-desc", &[]),
+        ("switch-flows", "dump-flows", &[]),
+        ("switch-flows", "dump-flows", &["--names", "--no-stats", "in_port=one,tcp"]),
+        ("switch-aggregate", "dump-aggregate", &["tcp"]),
+        ("switch-groups", "dump-groups", &[]),
+        ("switch-group-stats", "dump-group-stats", &[]),
+        ("switch-meters", "dump-meters", &[]),
+        ("switch-meter-stats", "meter-stats", &[]),
+        ("switch-ports", "dump-ports-desc", &["one"]),
+        ("switch-port-stats", "dump-ports", &["one"]),
+        ("switch-tables", "dump-tables", &[]),
+        ("switch-table-settings", "dump-table-desc", &["-O", "1.4"]),
+        ("switch-table-features", "dump-table-features", &[]),
+        ("switch-queues", "queue-stats", &[]),
+    ] {
+        let text = switch.says(command, &[arguments, &["--json"]].concat());
+        let value: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+        let schema = crate::common::json(["schema", kind]);
+        let faults = crate::schema::faults(&value, &schema);
+        assert!(faults.is_empty(), "{command}: {faults:?}");
+        let lines = value.as_object().and_then(|all| all.values().find_map(|one| one.as_array()));
+        assert!(kind == "switch-queues" || lines.is_none_or(|list| !list.is_empty()), "{text}");
+    }
+    let text = switch.says("dump-flows", &["--json", "--names"]);
+    let value: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+    let flow = &value["flows"][0];
+    assert_eq!((flow["kind"].as_str(), flow["cookie"].as_str()), (Some("tcp"), Some("0x2a")));
+    assert_eq!(flow["fields"]["in_port"], "one");
+    assert_eq!(flow["actions"], serde_json::json!(["meter:1", "group:1"]));
+}
+
+fn ports_have_names_and_can_be_changed() {
+    let switch = with_state();
+    let dump = switch.says("dump-flows", &["--no-stats", "--names", "table=0"]);
+    assert_eq!(dump, " cookie=0x2a, table=0, priority=7,tcp,in_port=one actions=meter:1,group:1\n");
+    assert!(switch.says("dump-groups", &["--names"]).contains("output:one"));
+    assert!(switch.says("dump-ports", &["one"]).contains("port 1: rx pkts=1"));
+    let (status, why) = switch.fails("dump-ports", &["two"]);
+    assert_eq!(status, Some(2), "{why}");
+    assert!(why.contains("a port's name: one"), "{why}");
+    let (status, _) = switch.fails("dump-ports", &["7"]);
+    assert_eq!(status, Some(1));
+    switch.says("mod-port", &["one", "down"]);
+    assert!(switch.says("show", &[]).contains("config: PORT_DOWN,"));
+    switch.says("mod-port", &["1", "no-packet-in"]);
+    switch.says("mod-port", &["1", "up"]);
+    assert!(switch.says("dump-ports-desc", &[]).contains("config: NO_PACKET_IN,"));
+    let (status, why) = switch.fails("mod-port", &["one", "no-flood"]);
+    assert_eq!(status, Some(2), "{why}");
+    assert!(why.contains("-O 1.0"), "{why}");
+    switch.says("mod-port", &["-O", "1.0", "one", "no-flood"]);
+    assert!(switch.says("show", &["-O", "1.0"]).contains("NO_FLOOD"));
+    switch.says("packet-out", &["in_port=one,packet=0200000000010200000000020800,actions=flood"]);
+}
+
+fn a_file_is_sent_as_a_bundle() {
+    let switch = Switch::new();
+    let file = |name: &str, text: &str| {
+        let path = switch.folder.path().join(name);
+        std::fs::write(&path, text).expect("written");
+        path.display().to_string()
+    };
+    let wrong = file("wrong", "priority=1,actions=output:one\n\npriority=2,actions=group:9\n");
+    for (command, argument) in [("add-flow", format!("@{wrong}")), ("add-flows", wrong.clone())] {
+        let (status, why) = switch.fails(command, &[&argument]);
+        assert_eq!(status, Some(1), "{why}");
+        assert!(
+            why.contains("line 3: the switch refused") && why.contains("none of the 2"),
+            "{why}"
+        );
+        assert_eq!(switch.says("dump-flows", &[]), "");
+    }
+    // Without a bundle, the error says what stays.
+    for how in [&["--one-by-one"][..], &["-O", "1.0"]] {
+        let wrong = file(
+            "wrong",
+            "priority=1,actions=output:1\npriority=1,check_overlap,tcp,actions=drop\n",
+        );
+        let (_, why) = switch.fails("add-flows", &[&[wrong.as_str()], how].concat());
+        assert!(why.contains("line 2") && why.contains("the other 1 changes are"), "{why}");
+        assert_eq!(switch.says("dump-flows", &[]).lines().count(), 1);
+        switch.says("del-flows", &[]);
+    }
+    let mixed = file(
+        "mixed",
+        "add priority=1,actions=drop\npriority=2,actions=drop\ndelete_strict priority=1\n",
+    );
+    switch.says("add-flows", &[&mixed]);
+    assert!(switch.says("dump-flows", &[]).contains("priority=2 "));
+    let (status, why) = switch.fails("add-flow", &["@/nowhere/flows"]);
+    assert_eq!(status, Some(2), "{why}");
+    assert!(why.contains("/nowhere/flows") && why.contains("name a readable file"), "{why}");
+}
+
+fn flows_are_compared_and_replaced() {
+    let switch = Switch::new();
+    let at = switch.channel.listening()[0].trim_start_matches('p').to_owned();
+    switch.says("add-flow", &["priority=1,tcp,actions=output:1"]);
+    switch.says("add-flow", &["priority=2,udp,cookie=5,actions=output:1"]);
+    let file = switch.folder.path().join("wanted");
+    let wanted = "priority=1,tcp,actions=output:one\npriority=3,arp,actions=flood\n\
+                  priority=2,udp,cookie=6,actions=output:1\n";
+    std::fs::write(&file, wanted).expect("written");
+    let file = file.display().to_string();
+    let diff = |first: &str, second: &str| {
+        let mut flowyard = Command::new(env!("CARGO_BIN_EXE_flowyard"));
+        let output = flowyard.args(["switch", "diff-flows", first, second]).output();
+        let output = output.expect("it runs");
+        (output.status.code(), String::from_utf8(output.stdout).expect("text"))
+    };
+    let (status, said) = diff(&at, &file);
+    assert_eq!(status, Some(1));
+    assert_eq!(
+        said,
+        "-table=0,cookie=0x5,priority=2,udp actions=output:1\n\
+         +table=0,cookie=0x6,priority=2,udp actions=output:1\n\
+         +table=0,cookie=0x0,priority=3,arp actions=FLOOD\n"
+    );
+    switch.says("replace-flows", &[&file]);
+    assert_eq!(diff(&file, &at), (Some(0), String::new()));
+    std::fs::write(&file, "").expect("written");
+    switch.says("replace-flows", &[&file]);
+    assert_eq!(switch.says("dump-flows", &[]), "");
+}
+
+fn groups_tables_and_the_connection_are_changed_and_measured() {
+    let switch = with_state();
+    switch.says("mod-group", &["--may-create", "group_id=2,type=all,bucket=actions=output:1"]);
+    switch.says("mod-group", &["--may-create", "group_id=2,type=all,bucket=actions=drop"]);
+    assert!(switch.says("dump-groups", &[]).contains("group_id=2,type=all,bucket=actions=drop"));
+    switch.says("insert-buckets", &["group_id=1,command_bucket_id=first,bucket=actions=drop"]);
+    switch.says("insert-buckets", &["group_id=1,command_bucket_id=0,bucket=weight:9,flood"]);
+    let groups = switch.says("dump-groups", &[]);
+    assert!(
+        groups.contains(
+            "bucket=weight:1,actions=drop,bucket=weight:9,actions=FLOOD,bucket=weight:2,"
+        ),
+        "{groups}"
+    );
+    switch.says("remove-buckets", &["group_id=1,command_bucket_id=1"]);
+    switch.says("remove-buckets", &["group_id=1"]);
+    assert!(
+        switch
+            .says("dump-groups", &[])
+            .contains("group_id=1,type=select,bucket=weight:1,actions=drop\n")
+    );
+    let (_, why) = switch.fails("remove-buckets", &["group_id=1,command_bucket_id=4"]);
+    assert!(why.contains("group 1 has 1 buckets, and none at position 4"), "{why}");
+    switch.says("mod-table", &["-O", "1.4", "1", "evict"]);
+    switch.says("mod-table", &["-O", "1.4", "1", "vacancy:20,80"]);
+    let tables = switch.says("dump-table-desc", &["-O", "1.4"]);
+    assert_eq!(
+        tables,
+        "  table 0: noevict, novacancy\n  table 1: evict, vacancy:20,80 (99 % free)\n  table 2: noevict, novacancy\n"
+    );
+    let (status, why) = switch.fails("mod-table", &["0", "drop"]);
+    assert_eq!(status, Some(2), "{why}");
+    assert!(why.contains("priority=0,actions=drop"), "{why}");
+    let features = switch.says("dump-table-features", &[]);
+    assert!(features.starts_with("  tables 0 to 1:\n"), "{features}");
+    assert!(features.contains("next tables: every later table"), "{features}");
+    assert_eq!(switch.says("table-features", &[]), features);
+    assert_eq!(switch.says("queue-stats", &[]), "  no queues\n");
+    assert!(switch.says("dump-desc", &[]).starts_with("manufacturer 'flowyard'"));
+    let said = switch.says("ping", &["--count", "2"]);
+    assert_eq!(said.lines().count(), 3, "{said}");
+    assert!(said.contains("64 bytes from unix:") && said.contains("2 answers: least"), "{said}");
+    assert_eq!(
+        switch.says("dump-tables", &[]),
+        "  table 0: active=1, lookup=0, matched=0\n  table 1: active=1, lookup=0, matched=0\n  \
+         1 table has no flows and was never looked up (--all prints it)\n"
+    );
+    assert_eq!(switch.says("dump-tables", &["--all"]).lines().count(), 3);
+}
+
+fn commands_and_addresses_that_do_not_exist_name_what_was_meant() {
+    let said = |arguments: &[&str]| {
+        let mut flowyard = Command::new(env!("CARGO_BIN_EXE_flowyard"));
+        let output = flowyard.arg("switch").args(arguments).output().expect("it runs");
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {output:?}");
+        String::from_utf8(output.stderr).expect("text")
+    };
+    for (arguments, words) in [
+        (&["dump-flow", "br0"][..], "there is no command 'dump-flow'; did you mean 'dump-flows'?"),
+        (&["mod-flow", "br0"], "write mod-flows --strict"),
+        (&["ofproto/trace", "br0"], "write why FIELDS"),
+        (&["set-frags", "br0"], "fragments are processed like other frames"),
+        (&["nonsense"], "'flowyard switch --help' lists the commands"),
+        (&["tcp:127.0.0.1", "dump-flows"], "flowyard switch dump-flows tcp:127.0.0.1"),
+    ] {
+        let why = said(arguments);
+        assert!(why.contains(words), "{arguments:?}: {why}");
+    }
+    let why = said(&["show", "br0"]);
+    assert_eq!(why.matches("br0").count(), 1, "{why}");
+    assert!(why.contains("write tcp:HOST[:PORT]") && !why.contains("ptcp"), "{why}");
+    let why = said(&["show", "ptcp:6653"]);
+    assert!(why.contains("a switch listens on such an address"), "{why}");
+    let mut flowyard = Command::new(env!("CARGO_BIN_EXE_flowyard"));
+    let help = flowyard.args(["switch", "why", "--help"]).output().expect("it runs").stdout;
+    let help = String::from_utf8(help).expect("text");
+    for option in ["--protocols", "--certificate", "--private-key", "--ca-cert", "--timeout"] {
+        assert!(!help.contains(option), "{option}: {help}");
+    }
+    assert!(help.contains("--control"), "{help}");
 }

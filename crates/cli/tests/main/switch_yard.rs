@@ -7,6 +7,7 @@ use crate::yard::{Yard, wait};
 flowyard_testkit::tests! {
     why_says_which_flows_answer_and_what_is_offloaded,
     a_changed_switch_is_refused_at_sighup,
+    snoop_prints_what_passes,
 }
 
 const SWITCH: &str = r#"
@@ -29,6 +30,7 @@ kind = "switch"
 flows = [
   "priority=2,tcp,in_port=west,actions=goto_table:1",
   "priority=1,udp,actions=dec_ttl,output:east",
+  "priority=1,icmp,actions=output:9",
   "table=1,actions=output:east",
 ]
 "#;
@@ -49,6 +51,13 @@ fn why_says_which_flows_answer_and_what_is_offloaded() {
     assert!(why["answer"].as_str().unwrap().contains("the port mapping sends it to port 2"));
     let said = yard.ask(&["switch", "why", "in_port=west,udp"]);
     assert!(said.contains("actions=dec_ttl,output:2 (offloaded:"), "{said}");
+    assert!(said.contains("\noutput to port 2 (east)\n"), "{said}");
+    assert_eq!(why["outputs"], serde_json::json!(["output to port 2 (east)"]));
+    let said = yard.ask(&["switch", "why", "in_port=west,icmp"]);
+    assert!(
+        said.contains("\nno output: there is no port 9; the ports are 1 (west), 2 (east)\n"),
+        "{said}"
+    );
     let said = yard.ask(&["switch", "why", "in_port=west,arp"]);
     assert!(said.starts_with("table 0: no flow matches\n"), "{said}");
     assert!(said.contains("0 of 1 cores have this lookup in their cache now"), "{said}");
@@ -71,4 +80,40 @@ fn a_changed_switch_is_refused_at_sighup() {
     yard.wait_for_log("[switch] cannot change while flowyard runs");
     let said = yard.ask(&["switch", "why", "in_port=west,tcp"]);
     assert!(said.contains("priority=2,tcp"), "{said}");
+}
+
+fn snoop_prints_what_passes() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("switch");
+    let listens = format!("[switch]\nlisten = [\"punix:{}\"]\n", socket.display());
+    let yard = Yard::start(&SWITCH.replace("[switch]\n", &listens), &[]);
+    let at = format!("unix:{}", socket.display());
+    wait("the switch", || socket.exists().then_some(()));
+    let mut snoop = flowyard();
+    snoop.args(["switch", "snoop", "--count", "2", "--control"]).arg(yard.socket());
+    let mut snoop = snoop.stdout(std::process::Stdio::piped()).spawn().unwrap();
+    let mut out = snoop.stdout.take().unwrap();
+    let add = || {
+        let flow = "priority=77,arp,actions=drop";
+        let output = flowyard().args(["switch", "add-flow", &at, flow]).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+    };
+    // Messages before the first look are not kept, so changes are sent until one is printed.
+    let done = std::sync::atomic::AtomicBool::new(false);
+    let said = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(std::sync::atomic::Ordering::Relaxed) {
+                add();
+            }
+        });
+        let mut said = String::new();
+        std::io::Read::read_to_string(&mut out, &mut said).unwrap();
+        done.store(true, std::sync::atomic::Ordering::Relaxed);
+        said
+    });
+    assert!(snoop.wait().unwrap().success());
+    assert_eq!(said.lines().count(), 2, "{said}");
+    let shown = |text: &str| said.lines().any(|line| line.contains(text));
+    assert!(shown("flow-mod: add table=0") || shown("barrier-reply"), "{said}");
+    assert!(said.contains(&format!("punix:{} (unix): xid=", socket.display())), "{said}");
 }

@@ -16,7 +16,11 @@ const YARD_AND_PORTS: &[Case<'_>] = &[
         "y.toml:3:9: string \"2\" has the wrong type; write a whole number from 0 to 65535",
     ),
     ("cores = 2", "cores = 0", "y.toml:3:9: a yard cannot have 0 cores; write 1 to 1024"),
-    ("cores = 2", "cores = 70000", "y.toml:3:9: integer '70000' is out of range; write u16"),
+    (
+        "cores = 2",
+        "cores = 70000",
+        "y.toml:3:9: integer '70000' is out of range; write a whole number from 0 to 65535",
+    ),
     ("cores = 2", "cores = 2\npin = [0]", "y.toml:4:7: 1 processors are named for 2 cores"),
     ("cores = 2", "cores = 2\nframes = 9", "y.toml:4:10: 9 buffers are too few"),
     (
@@ -324,4 +328,26 @@ fn more_ports_than_there_are_numbers_are_refused() {
     let text = GOOD.to_owned() + &(0..70_000).map(port).collect::<String>();
     let said = Config::parse("y.toml", &text).unwrap_err().to_string();
     assert_eq!(said, "y.toml:1:1: there are 70002 ports; write at most 4096");
+}
+
+#[test]
+fn a_mistake_in_a_flow_has_one_position() {
+    let said = |flow: &str| {
+        let text = format!(
+            "[[port]]\nname = \"a\"\nkind = \"mem\"\nin = \"a.pcap\"\n[[queue]]\nname = \"q\"\norder = \"direct\"\n\
+             consumers = [0]\n[work]\nkind = \"switch\"\n[switch]\nflows = [{flow}]\n"
+        );
+        Config::parse("y.toml", &text).unwrap_err().to_string()
+    };
+    assert_eq!(
+        said("\"tpc,actions=output:1\""),
+        "y.toml:12:11: 'tpc': no such field or setting; did you mean 'tcp'?"
+    );
+    assert_eq!(
+        said("\"tcp\""),
+        "y.toml:12:14: no actions; add actions=.., such as actions=output:2"
+    );
+    // With an escape, the column in the file is not that of the text.
+    let escaped = said("\"in_port=a,\\u0074pc,actions=output:1\"");
+    assert!(escaped.starts_with("y.toml:12:10: column 11 of the text: 'tpc'"), "{escaped}");
 }

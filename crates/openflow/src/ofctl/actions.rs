@@ -1,31 +1,59 @@
 //! Actions and instructions as text.
 
-use super::fields::{self, port, port_text};
-use super::{Part, TextError};
+use super::fields::{self, port};
+use super::{Part, TextError, foreign};
 use crate::Match;
 use crate::act::{Action, Instruction};
 use crate::oxm::{Field, Oxm, VID_PRESENT};
 use crate::port::reserved;
 
-/// Actions that only Open vSwitch has. They get an error message of their own.
-const FOREIGN: &[&str] = &[
-    "resubmit",
-    "learn",
-    "ct",
-    "move",
-    "load",
-    "note",
-    "sample",
-    "conjunction",
-    "bundle",
-    "multipath",
-    "fin_timeout",
-    "exit",
-    "clone",
-    "encap",
-    "decap",
-    "ct_clear",
-    "check_pkt_larger",
+/// All actions and instructions, for suggestions.
+const WORDS: &[&str] = &[
+    "output",
+    "controller",
+    "normal",
+    "flood",
+    "all",
+    "local",
+    "in_port",
+    "table",
+    "drop",
+    "group",
+    "meter",
+    "goto_table",
+    "write_actions",
+    "apply_actions",
+    "clear_actions",
+    "write_metadata",
+    "set_field",
+    "set_queue",
+    "enqueue",
+    "set_tunnel",
+    "mod_dl_src",
+    "mod_dl_dst",
+    "mod_nw_src",
+    "mod_nw_dst",
+    "mod_nw_tos",
+    "mod_nw_ecn",
+    "mod_nw_ttl",
+    "mod_tp_src",
+    "mod_tp_dst",
+    "mod_vlan_vid",
+    "mod_vlan_pcp",
+    "set_mpls_label",
+    "set_mpls_tc",
+    "set_mpls_ttl",
+    "dec_ttl",
+    "dec_mpls_ttl",
+    "copy_ttl_in",
+    "copy_ttl_out",
+    "push_vlan",
+    "pop_vlan",
+    "strip_vlan",
+    "push_mpls",
+    "pop_mpls",
+    "push_pbb",
+    "pop_pbb",
 ];
 
 /// The parts of a flow entry's instructions that the actions fill.
@@ -44,7 +72,7 @@ fn parts(part: Part<'_>) -> (Part<'_>, Option<Part<'_>>) {
     let Some((word, rest)) = part.split(&[':', '=', '(']) else { return (part, None) };
     let open = part.text.as_bytes().get(word.text.len()) == Some(&b'(');
     let inner = rest.text.strip_suffix(')').filter(|_| open);
-    (word, Some(inner.map_or(rest, |text| Part { text, ..rest })))
+    (word.trim(), Some(inner.map_or(rest, |text| Part { text, ..rest }).trim()))
 }
 
 /// Parses the actions of a flow entry with this match into instructions.
@@ -146,7 +174,7 @@ fn action(part: Part<'_>, matching: &Match) -> Result<Action, TextError> {
         max_len: if port == reserved::CONTROLLER { u16::MAX } else { 0 },
     };
     Ok(match name.as_str() {
-        "output" => output(port(need("PORT")?)?),
+        "output" => output_to(need("PORT")?)?,
         "controller" => controller(argument)?,
         "normal" | "flood" | "all" | "local" | "in_port" | "table" => output(port(word)?),
         "group" => Action::Group(number(32)? as u32),
@@ -170,9 +198,13 @@ fn action(part: Part<'_>, matching: &Match) -> Result<Action, TextError> {
         "mod_vlan_vid" | "set_vlan_vid" => {
             Action::SetField(Oxm::exact(Field::VlanVid, VID_PRESENT | number(12)?))
         }
+        "set_tunnel" => Action::SetField(Oxm::exact(Field::TunnelId, number(32)?)),
+        "set_tunnel64" => Action::SetField(Oxm::exact(Field::TunnelId, number(64)?)),
+        "set_mpls_label" => Action::SetField(Oxm::exact(Field::MplsLabel, number(20)?)),
+        "set_mpls_tc" => Action::SetField(Oxm::exact(Field::MplsTc, number(3)?)),
         "mod_vlan_pcp" | "set_vlan_pcp" => Action::SetField(Oxm::exact(Field::VlanPcp, number(3)?)),
         "mod_nw_ttl" | "set_nw_ttl" => Action::SetNwTtl(number(8)? as u8),
-        "dec_ttl" | "dec_nw_ttl" if argument.is_none() => Action::DecNwTtl,
+        "dec_ttl" | "dec_nw_ttl" => dec_ttl(word, argument)?,
         "set_mpls_ttl" => Action::SetMplsTtl(number(8)? as u8),
         "dec_mpls_ttl" => Action::DecMplsTtl,
         "copy_ttl_in" => Action::CopyTtlIn,
@@ -186,8 +218,56 @@ fn action(part: Part<'_>, matching: &Match) -> Result<Action, TextError> {
         other if argument.is_none() && other.starts_with(|c: char| c.is_ascii_digit()) => {
             output(port(word)?)
         }
-        other => return Err(unknown(word, other)),
+        other => match fields::known_port(word).filter(|_| argument.is_none()) {
+            Some(port) => output(port),
+            None => {
+                let error = foreign::no_action(word, other, WORDS.iter().copied());
+                return Err(TextError { may_be_port: argument.is_none(), ..error });
+            }
+        },
     })
+}
+
+/// `output:PORT`, `output(port=PORT)`, and for a controller `output(port=controller,max_len=128)`.
+fn output_to(argument: Part<'_>) -> Result<Action, TextError> {
+    if !argument.text.contains('=') {
+        let port = port(argument)?;
+        let max_len = if port == reserved::CONTROLLER { u16::MAX } else { 0 };
+        return Ok(Action::Output { port, max_len });
+    }
+    let (mut to, mut len) = (None, None);
+    for one in argument.list()? {
+        let wrong = || one.wrong("no such setting of output", "write output:PORT");
+        let (name, value) = one.split(&['=']).ok_or_else(wrong)?;
+        match name.trim().text {
+            "port" => to = Some(port(value.trim())?),
+            "max_len" => len = Some((one, value.trim().number(16)? as u16)),
+            _ => return Err(wrong()),
+        }
+    }
+    let port = to.ok_or_else(|| argument.wrong("no port", "write output:PORT"))?;
+    match len {
+        Some((at, _)) if port != reserved::CONTROLLER => Err(at.wrong(
+            "only a frame for a controller can be cut",
+            "write output:PORT, without max_len",
+        )),
+        len => {
+            let most = if port == reserved::CONTROLLER { u16::MAX } else { 0 };
+            Ok(Action::Output { port, max_len: len.map_or(most, |(_, len)| len) })
+        }
+    }
+}
+
+/// `dec_ttl`; `dec_ttl(0)` means the same, because 0 is the number that every controller has.
+fn dec_ttl(word: Part<'_>, argument: Option<Part<'_>>) -> Result<Action, TextError> {
+    match argument {
+        None => Ok(Action::DecNwTtl),
+        Some(part) if matches!(part.text, "" | "0") => Ok(Action::DecNwTtl),
+        Some(part) => Err(part.wrong(
+            "the numbers of controllers are an extension of Open vSwitch",
+            format!("write {} alone; every controller gets the frames whose TTL ends", word.text),
+        )),
+    }
 }
 
 /// The field that an action `mod_FIELD` sets to its argument as it is written; `None` for other actions.
@@ -213,41 +293,54 @@ fn modified(word: Part<'_>, name: &str, matching: &Match) -> Result<Option<Field
     }))
 }
 
-/// The error for a word that is no action of OpenFlow.
-fn unknown(word: Part<'_>, name: &str) -> TextError {
-    if FOREIGN.contains(&name) {
-        return word.wrong(
-            "this action is an extension of Open vSwitch",
-            "write it with actions of OpenFlow",
-        );
-    }
-    word.wrong(
-        "no such action",
-        "write one such as output:1, set_field:VALUE->FIELD, group:1, drop",
-    )
-}
-
-/// `controller`, `controller:128`, `controller(max_len=128)`.
+/// `controller`, `controller:128`, `controller(max_len=128,reason=action,id=0)`.
 fn controller(argument: Option<Part<'_>>) -> Result<Action, TextError> {
-    let max_len = match argument {
-        None => u16::MAX,
-        Some(part) => {
-            let inner = part.text.strip_prefix("max_len=").map(str::len);
-            part.skip(part.text.len() - inner.unwrap_or(part.text.len())).number(16)? as u16
-        }
-    };
+    let mut max_len = u16::MAX;
+    let has_settings = |part: &Part<'_>| part.text.contains('=') || part.text == "pause";
+    let settings = argument.filter(has_settings);
+    if let (Some(part), None) = (argument, settings) {
+        // `controller()` has no settings.
+        max_len = if part.text.is_empty() { max_len } else { part.number(16)? as u16 };
+    }
+    for one in settings.map_or_else(|| Ok(Vec::new()), Part::list)? {
+        let (name, value) = one.split(&['=']).unwrap_or((one, one.skip(one.text.len())));
+        let (name, value) = (name.trim().text, value.trim());
+        let (why, fix) = match (name, value.text) {
+            ("max_len", _) => {
+                max_len = value.number(16)? as u16;
+                continue;
+            }
+            // What an output to a controller means in OpenFlow.
+            ("reason", "action") | ("id", "0") => continue,
+            ("reason", _) => (
+                "OpenFlow lets no flow choose the reason",
+                "leave it out; the reason of an output is 'action'",
+            ),
+            ("id", _) => (
+                "the number of a controller is an extension of Open vSwitch",
+                "leave it out; every controller that wants packet-ins gets the frame",
+            ),
+            ("userdata" | "meter_id" | "pause", _) => (
+                "this setting is an extension of Open vSwitch",
+                "leave it out; cookie=NUMBER before the actions tells flows apart",
+            ),
+            _ => ("no such setting of controller", "write controller(max_len=BYTES)"),
+        };
+        return Err(one.wrong(why, fix));
+    }
     Ok(Action::Output { port: reserved::CONTROLLER, max_len })
 }
 
 fn set_field(part: Part<'_>) -> Result<Action, TextError> {
     let fix = "write set_field:VALUE->FIELD";
     let at = part.text.find("->").ok_or_else(|| part.wrong("no field to set", fix))?;
-    let (value, name) = (part.take(at), part.skip(at + 2));
+    let (value, name) = (part.take(at).trim(), part.skip(at + 2).trim());
     if value.text.contains('/') {
         return Err(value.wrong("set_field takes no mask before OpenFlow 1.5", "write all bits"));
     }
     let field = fields::named(name.text);
-    let field = field.ok_or_else(|| name.wrong("no such field", "write one such as eth_dst"))?;
+    let none = || foreign::no_field(name, fields::words(), "write one such as eth_dst");
+    let field = field.ok_or_else(none)?;
     if !field.settable() {
         return Err(name.wrong(
             "this field cannot be set",
@@ -257,66 +350,4 @@ fn set_field(part: Part<'_>) -> Result<Action, TextError> {
     let mut action = Action::SetField(Oxm::exact(field, fields::value(field, value)?));
     action.mark_tag();
     Ok(action)
-}
-
-/// The instructions as text that [`instructions`] parses.
-pub(super) fn instructions_text(instructions: &[Instruction]) -> String {
-    let mut words = Vec::new();
-    for instruction in instructions {
-        match instruction {
-            Instruction::ApplyActions(list) => words.extend(list.iter().map(action_text)),
-            Instruction::WriteActions(list) => {
-                words.push(format!("write_actions({})", actions_text(list)));
-            }
-            Instruction::ClearActions => words.push("clear_actions".into()),
-            Instruction::GotoTable(table) => words.push(format!("goto_table:{table}")),
-            Instruction::Meter(meter) => words.push(format!("meter:{meter}")),
-            Instruction::WriteMetadata { value, mask } => {
-                let oxm = Oxm::masked(Field::Metadata, (*value).into(), (*mask).into());
-                words.push(format!("write_metadata:{}", fields::oxm_value(&oxm)));
-            }
-            Instruction::Experimenter { id, .. } => words.push(format!("experimenter:{id:#x}")),
-        }
-    }
-    if words.is_empty() { "drop".into() } else { words.join(",") }
-}
-
-/// The actions as text that [`actions`] parses.
-pub(super) fn actions_text(list: &[Action]) -> String {
-    let words: Vec<String> = list.iter().map(action_text).collect();
-    if words.is_empty() { "drop".into() } else { words.join(",") }
-}
-
-fn action_text(action: &Action) -> String {
-    match action {
-        Action::Output { port: reserved::CONTROLLER, max_len } => format!("CONTROLLER:{max_len}"),
-        Action::Output { port, .. } if *port > reserved::MAX && *port != reserved::ANY => {
-            port_text(*port)
-        }
-        Action::Output { port, .. } => format!("output:{}", port_text(*port)),
-        Action::CopyTtlOut => "copy_ttl_out".into(),
-        Action::CopyTtlIn => "copy_ttl_in".into(),
-        Action::SetMplsTtl(ttl) => format!("set_mpls_ttl({ttl})"),
-        Action::DecMplsTtl => "dec_mpls_ttl".into(),
-        Action::PushVlan(to) => format!("push_vlan:{to:#06x}"),
-        Action::PopVlan => "pop_vlan".into(),
-        Action::StripVlan => "strip_vlan".into(),
-        Action::PushMpls(to) => format!("push_mpls:{to:#06x}"),
-        Action::PopMpls(to) => format!("pop_mpls:{to:#06x}"),
-        Action::SetQueue(queue) => format!("set_queue:{queue}"),
-        Action::Group(group) => format!("group:{group}"),
-        Action::SetNwTtl(ttl) => format!("mod_nw_ttl:{ttl}"),
-        Action::DecNwTtl => "dec_ttl".into(),
-        Action::SetField(oxm) => {
-            format!("set_field:{}->{}", fields::oxm_value(oxm), fields::name(oxm.field))
-        }
-        Action::PushPbb(to) => format!("push_pbb:{to:#06x}"),
-        Action::PopPbb => "pop_pbb".into(),
-        Action::SetVlanVid(vid) => format!("mod_vlan_vid:{vid}"),
-        Action::SetVlanPcp(pcp) => format!("mod_vlan_pcp:{pcp}"),
-        Action::SetTpSrc(port) => format!("mod_tp_src:{port}"),
-        Action::SetTpDst(port) => format!("mod_tp_dst:{port}"),
-        Action::Enqueue { port, queue } => format!("enqueue:{}:{queue}", port_text(*port)),
-        Action::Experimenter { id, .. } => format!("experimenter:{id:#x}"),
-    }
 }

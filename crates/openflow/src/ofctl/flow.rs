@@ -1,22 +1,32 @@
 //! Flow entries as text.
 
-use std::fmt::Write;
-
 use super::fields::{self, KINDS};
-use super::{Part, Ports, TextError, actions};
-use crate::act::Instruction;
-use crate::flow::{FlowCommand, FlowMod, flags};
-use crate::multipart::{FlowFilter, FlowStats};
+use super::{Part, Ports, TextError, actions, foreign};
+use crate::flow::{FlowCommand, FlowMod, PacketOut, flags};
+use crate::multipart::FlowFilter;
 use crate::oxm::{Field, Oxm, VID_PRESENT};
 use crate::port::reserved;
 use crate::{Match, group, table};
 
-const FLAGS: &[(&str, u16)] = &[
+pub(super) const FLAGS: &[(&str, u16)] = &[
     ("send_flow_rem", flags::SEND_FLOW_REM),
     ("check_overlap", flags::CHECK_OVERLAP),
     ("reset_counts", flags::RESET_COUNTS),
     ("no_packet_counts", flags::NO_PKT_COUNTS),
     ("no_byte_counts", flags::NO_BYT_COUNTS),
+];
+
+/// Settings of a flow entry, which have a value.
+const SETTINGS: &[&str] = &[
+    "table",
+    "priority",
+    "idle_timeout",
+    "hard_timeout",
+    "importance",
+    "out_port",
+    "out_group",
+    "cookie",
+    "actions",
 ];
 
 /// Words of a dump that are not part of a flow entry. They are ignored.
@@ -72,22 +82,72 @@ pub fn flow_with(text: &str, command: FlowCommand, ports: Ports<'_>) -> Result<F
 /// # Errors
 /// As [`flow`].
 pub fn filter(text: &str) -> Result<FlowFilter, TextError> {
+    filter_with(text, &[])
+}
+
+/// As [`filter`], with names of ports.
+///
+/// # Errors
+/// As [`flow`].
+pub fn filter_with(text: &str, ports: Ports<'_>) -> Result<FlowFilter, TextError> {
     let FlowMod { table, out_port, out_group, cookie, cookie_mask, matching, .. } =
-        flow(text, FlowCommand::Delete)?;
+        flow_with(text, FlowCommand::Delete, ports)?;
     Ok(FlowFilter { table, out_port, out_group, cookie, cookie_mask, matching })
+}
+
+/// Parses the number or the name of a port.
+///
+/// # Errors
+/// As [`flow`].
+pub fn port_with(text: &str, ports: Ports<'_>) -> Result<u32, TextError> {
+    fields::port(Part::new(text, ports).trim())
+}
+
+/// Parses a packet-out: `in_port=1,packet=HEX,actions=output:2`. Without `in_port` the frame comes from
+/// a controller.
+///
+/// # Errors
+/// As [`flow`].
+pub fn packet_out(text: &str, ports: Ports<'_>) -> Result<PacketOut, TextError> {
+    const FIX: &str = "write in_port=PORT, packet=HEX and actions=..";
+    let whole = Part::new(text, ports);
+    let (front, behind) = cut(whole);
+    let (mut in_port, mut data) = (reserved::CONTROLLER, None);
+    for part in front.list()? {
+        let (name, value) = part.split(&['=']).ok_or_else(|| part.wrong("no setting", FIX))?;
+        match name.trim().text {
+            "in_port" => in_port = fields::port(value.trim())?,
+            "packet" => data = Some(bytes(value.trim())?),
+            _ => return Err(name.wrong("no such setting", FIX)),
+        }
+    }
+    let end = whole.skip(text.len());
+    let data = data.ok_or_else(|| end.wrong("no frame", "add packet= and the bytes in hex"))?;
+    let actions = behind.ok_or_else(|| end.wrong("no actions", "add actions=output:PORT"))?;
+    let actions = actions::actions(actions, &Match::default())?;
+    Ok(PacketOut { buffer: u32::MAX, in_port, actions, data })
+}
+
+/// Parses bytes in hex digits.
+fn bytes(part: Part<'_>) -> Result<Vec<u8>, TextError> {
+    let digits: Option<Vec<u8>> =
+        part.text.chars().map(|c| c.to_digit(16).map(|digit| digit as u8)).collect();
+    let pairs = digits.filter(|digits| digits.len() % 2 == 0 && !digits.is_empty());
+    let wrong = || part.wrong("no bytes in hex", "write two hex digits for each byte");
+    Ok(pairs.ok_or_else(wrong)?.chunks(2).map(|two| two[0] << 4 | two[1]).collect())
 }
 
 /// The parts before and after `actions=`.
 fn cut(whole: Part<'_>) -> (Part<'_>, Option<Part<'_>>) {
-    for word in ["actions=", "action="] {
-        let mut from = 0;
-        while let Some(at) = whole.text.get(from..).and_then(|rest| rest.find(word)) {
-            let at = from + at;
-            let before = whole.text[..at].chars().next_back();
-            if before.is_none_or(|c| c == ',' || c.is_whitespace()) {
-                return (whole.take(at), Some(whole.skip(at + word.len())));
-            }
-            from = at + word.len();
+    for (at, _) in whole.text.match_indices("action") {
+        let before = whole.text[..at].chars().next_back();
+        if before.is_some_and(|c| c != ',' && !c.is_whitespace()) {
+            continue;
+        }
+        let rest = &whole.text[at + "action".len()..];
+        let rest = rest.strip_prefix('s').unwrap_or(rest);
+        if let Some(behind) = rest.trim_start().strip_prefix('=') {
+            return (whole.take(at), Some(whole.skip(whole.text.len() - behind.len())));
         }
     }
     (whole, None)
@@ -100,7 +160,8 @@ fn attribute<'a>(
     m: &mut FlowMod,
     found: &mut Vec<(Part<'a>, Part<'a>)>,
 ) -> Result<(), TextError> {
-    let Some((name, value)) = part.split(&['=']) else {
+    let both = part.split(&['=']).map(|(name, value)| (name.trim(), value.trim()));
+    let Some((name, value)) = both else {
         if let Some((_, flag)) = FLAGS.iter().find(|(name, _)| *name == part.text) {
             m.flags |= flag;
         } else {
@@ -185,99 +246,75 @@ fn matching(found: &[(Part<'_>, Part<'_>)]) -> Result<Match, TextError> {
         if value.text.is_empty() && KINDS.iter().any(|(word, ..)| *word == name.text) {
             continue;
         }
-        let oxm = match (name.text, fields::dependent(name.text, eth, proto)) {
-            (_, Some(Err(fix))) => {
-                return Err(name.wrong("the match does not name a protocol with ports", fix));
-            }
-            (_, Some(Ok(field))) => fields::oxm(field, *value)?,
-            ("dl_vlan", _) => match value.number(16)? {
-                0xffff => Oxm::exact(Field::VlanVid, 0),
-                vid if vid <= 0xfff => Oxm::exact(Field::VlanVid, VID_PRESENT | vid),
-                _ => return Err(value.wrong("too large", "write 0 to 4095, or 0xffff for no tag")),
-            },
-            ("nw_tos", _) => Oxm::exact(Field::IpDscp, value.number(8)? >> 2),
-            (text, _) => match fields::named(text) {
-                Some(field) => fields::oxm(field, *value)?,
-                None => {
-                    let fix = "write a field such as in_port, dl_dst, ip, nw_dst, tcp_dst";
-                    return Err(name.wrong("no such field or setting", fix));
-                }
-            },
-        };
-        put(*name, oxm)?;
+        put(*name, field(*name, *value, eth, proto)?)?;
     }
     let matching = Match(fields);
     // The prerequisites of fields are checked here, because the position of each field is known.
     let lacks = matching.0.iter().find(|oxm| !matching.allows(oxm.field));
-    if let Some(oxm) = lacks {
-        let of = |(name, value): &&(Part<'_>, Part<'_>)| {
-            let named = fields::dependent(name.text, eth, proto).and_then(Result::ok);
-            named.or_else(|| fields::named(name.text)) == Some(oxm.field) && !value.text.is_empty()
-        };
-        let part = found.iter().find(of).map_or(Part::new("", &[]), |(name, _)| *name);
-        let fix = "add the header it belongs to: ip, ipv6, tcp, udp, arp, icmp6 or mpls";
-        return Err(part.wrong("not every frame has this field", fix));
+    match lacks {
+        None => Ok(matching),
+        Some(oxm) => Err(lacking(oxm.field, found, eth, proto)),
     }
-    Ok(matching)
 }
 
-/// A flow entry in one line, as a dump prints it.
-#[must_use]
-pub fn flow_text(flow: &FlowStats) -> String {
-    let mut text = format!(
-        " cookie={:#x}, duration={}.{:03}s, table={}, n_packets={}, n_bytes={}, ",
-        flow.cookie,
-        flow.duration_sec,
-        flow.duration_nsec / 1_000_000,
-        flow.table,
-        flow.packets,
-        flow.bytes,
-    );
-    text += &settings(flow.idle_timeout, flow.hard_timeout, flow.importance, flow.flags, ", ");
-    text += &rule(flow.priority, &flow.matching, &flow.instructions);
-    text
-}
-
-/// A flow-mod as text that [`flow`] parses to the same value, except for its command and buffer.
-#[must_use]
-pub fn flow_mod_text(m: &FlowMod) -> String {
-    let table = if m.table == table::ALL { "all".into() } else { m.table.to_string() };
-    let mut text = format!("table={table},cookie={:#x}", m.cookie);
-    if m.command != FlowCommand::Add {
-        let _ = write!(text, "/{:#x}", m.cookie_mask);
-    }
-    text.push(',');
-    if m.out_port != reserved::ANY {
-        let _ = write!(text, "out_port={},", m.out_port);
-    }
-    if m.out_group != group::ANY {
-        let _ = write!(text, "out_group={},", m.out_group);
-    }
-    text += &settings(m.idle_timeout, m.hard_timeout, m.importance, m.flags, ",");
-    let deletes = matches!(m.command, FlowCommand::Delete | FlowCommand::DeleteStrict);
-    let rule = rule(m.priority, &m.matching, &m.instructions);
-    text += if deletes { rule.split(" actions=").next().unwrap_or("") } else { &rule };
-    text
-}
-
-fn settings(idle: u16, hard: u16, importance: u16, bits: u16, behind: &str) -> String {
-    let mut text = String::new();
-    for (name, value) in
-        [("idle_timeout", idle), ("hard_timeout", hard), ("importance", importance)]
-    {
-        if value > 0 {
-            let _ = write!(text, "{name}={value}{behind}");
+/// Parses a field of a match whose other fields name this EtherType and IP protocol.
+fn field(
+    name: Part<'_>,
+    value: Part<'_>,
+    eth: Option<u16>,
+    proto: Option<u8>,
+) -> Result<Oxm, TextError> {
+    match (name.text, fields::dependent(name.text, eth, proto)) {
+        (_, Some(Err(fix))) => {
+            Err(name.wrong("the match does not name a protocol with ports", fix))
         }
+        (_, Some(Ok(field))) => fields::oxm(field, value),
+        ("dl_vlan", _) => match value.number(16)? {
+            0xffff => Ok(Oxm::exact(Field::VlanVid, 0)),
+            vid if vid <= 0xfff => Ok(Oxm::exact(Field::VlanVid, VID_PRESENT | vid)),
+            _ => Err(value.wrong("too large", "write 0 to 4095, or 0xffff for no tag")),
+        },
+        ("nw_tos", _) => Ok(Oxm::exact(Field::IpDscp, value.number(8)? >> 2)),
+        (word, _) if KINDS.iter().any(|(kind, ..)| *kind == word) => {
+            Err(value.wrong(format!("{word} takes no value"), format!("write {word} alone")))
+        }
+        (text, _) => match fields::named(text) {
+            Some(field) => fields::oxm(field, value),
+            None => {
+                let flags = FLAGS.iter().map(|(name, _)| *name);
+                let known = fields::words().chain(SETTINGS.iter().copied()).chain(flags);
+                let fix = "write a field such as in_port, dl_dst, ip, nw_dst, tcp_dst";
+                Err(foreign::no_field(name, known, fix))
+            }
+        },
     }
-    for (name, _) in FLAGS.iter().filter(|(_, flag)| bits & flag != 0) {
-        text = text + name + behind;
-    }
-    text
 }
 
-fn rule(priority: u16, matching: &Match, instructions: &[Instruction]) -> String {
-    let fields = fields::match_text(matching);
-    let comma = if fields.is_empty() { "" } else { "," };
-    let actions = actions::instructions_text(instructions);
-    format!("priority={priority}{comma}{fields} actions={actions}")
+/// The error for a field that not every matching frame has.
+fn lacking(
+    field: Field,
+    found: &[(Part<'_>, Part<'_>)],
+    eth: Option<u16>,
+    proto: Option<u8>,
+) -> TextError {
+    let of = |(name, value): &&(Part<'_>, Part<'_>)| {
+        let named = fields::dependent(name.text, eth, proto).and_then(Result::ok);
+        let named = named.or_else(|| fields::named(name.text));
+        let other = match name.text {
+            "nw_tos" => Some(Field::IpDscp),
+            _ => None,
+        };
+        named.or(other) == Some(field) && !value.text.is_empty()
+    };
+    let part = found.iter().find(of).map_or(Part::new("", &[]), |(name, _)| *name);
+    let needs = fields::needs(field);
+    // A tag and a port go with every kind of frame.
+    let alone = matches!(field, Field::VlanPcp | Field::InPhyPort);
+    match fields::kind(eth, proto).filter(|_| !alone) {
+        Some(kind) => part.wrong(
+            format!("it needs {needs}, but the match says {kind}"),
+            format!("write {needs} in place of {kind}, or leave the field out"),
+        ),
+        None => part.wrong("not every frame has this field", format!("add {needs}")),
+    }
 }

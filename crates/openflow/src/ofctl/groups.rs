@@ -1,17 +1,11 @@
-//! Groups and meters as text.
+//! Groups as text.
 
-use std::fmt::Write;
-
-use super::fields::{port, port_text};
-use super::{Part, Ports, TextError, actions, bucket};
-use crate::group::{
-    Band, Bucket, GroupCommand, GroupMod, GroupType, METER_ALL, MeterCommand, MeterMod, meter_flags,
-};
-use crate::multipart::{GroupDesc, MeterConfig};
-use crate::port::reserved;
+use super::fields::port;
+use super::{Part, Ports, TextError, actions, bucket, foreign};
+use crate::group::{Bucket, GroupCommand, GroupMod, GroupType};
 use crate::{Match, group as groups};
 
-const TYPES: &[(&str, GroupType)] = &[
+pub(super) const TYPES: &[(&str, GroupType)] = &[
     ("all", GroupType::All),
     ("select", GroupType::Select),
     ("indirect", GroupType::Indirect),
@@ -20,7 +14,7 @@ const TYPES: &[(&str, GroupType)] = &[
 ];
 
 /// The positions of `word` in the text at which a part begins.
-fn starts(text: &str, word: &str) -> Vec<usize> {
+pub(super) fn starts(text: &str, word: &str) -> Vec<usize> {
     let at = text.match_indices(word).map(|(at, _)| at);
     let front = |at: &usize| {
         let before = text[..*at].chars().next_back();
@@ -30,7 +24,7 @@ fn starts(text: &str, word: &str) -> Vec<usize> {
 }
 
 /// The part before the first `word`, and the part after each.
-fn behind<'a>(whole: Part<'a>, word: &str) -> (Part<'a>, Vec<Part<'a>>) {
+pub(super) fn behind<'a>(whole: Part<'a>, word: &str) -> (Part<'a>, Vec<Part<'a>>) {
     let at = starts(whole.text, word);
     let ends = at.iter().skip(1).copied().chain([whole.text.len()]);
     let parts = at
@@ -63,13 +57,16 @@ pub fn group_with(
     for part in front.list()? {
         let fix = "write group_id=NUMBER, type=TYPE, bucket=ACTIONS";
         let (name, value) = part.split(&['=']).ok_or_else(|| part.wrong("no setting", fix))?;
+        let (name, value) = (name.trim(), value.trim());
         match name.text {
             "group_id" if value.text.eq_ignore_ascii_case("all") => number = Some(groups::ALL),
             "group_id" => number = Some(value.number(32)? as u32),
             "type" => {
                 let found = TYPES.iter().find(|(name, _)| *name == value.text);
                 let fix = "write all, select, indirect or fast_failover";
-                kind = Some(found.ok_or_else(|| value.wrong("no such type", fix))?.1);
+                let types = TYPES.iter().map(|(name, _)| *name);
+                let wrong = || value.wrong("no such type", foreign::near(value.text, types, fix));
+                kind = Some(found.ok_or_else(wrong)?.1);
             }
             _ => return Err(name.wrong("no such setting", fix)),
         }
@@ -124,128 +121,55 @@ fn one_bucket(part: Part<'_>, kind: GroupType) -> Result<Bucket, TextError> {
     Ok(found)
 }
 
-/// A group as text that [`group`] parses.
-#[must_use]
-pub fn group_text(desc: &GroupDesc) -> String {
-    let kind = TYPES.iter().find(|(_, kind)| *kind == desc.kind).map_or("", |(name, _)| name);
-    let mut text = format!("group_id={},type={kind}", desc.group);
-    for bucket in &desc.buckets {
-        text += ",bucket=";
-        if bucket.weight != 0 || desc.kind == GroupType::Select {
-            let _ = write!(text, "weight:{},", bucket.weight);
-        }
-        if bucket.watch_port != reserved::ANY {
-            let _ = write!(text, "watch_port:{},", port_text(bucket.watch_port));
-        }
-        if bucket.watch_group != groups::ANY {
-            let _ = write!(text, "watch_group:{},", bucket.watch_group);
-        }
-        let _ = write!(text, "actions={}", actions::actions_text(&bucket.actions));
-    }
-    text
+/// Where buckets are inserted, or which are removed. Buckets have positions, from 0, because versions
+/// before 1.5 have no numbers of buckets.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum BucketPlace {
+    /// In front of the first, or the first.
+    First,
+    /// Behind the last, or the last.
+    Last,
+    /// Behind the bucket at this position, or that bucket.
+    At(usize),
+    /// All buckets; only to remove them.
+    All,
 }
 
-/// Parses a meter-mod.
+/// Buckets to insert into a group, or to remove from it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct BucketEdit {
+    /// The group.
+    pub group: u32,
+    /// The place.
+    pub place: BucketPlace,
+    /// The buckets to insert.
+    pub buckets: Vec<Bucket>,
+}
+
+/// Parses `group_id=1,command_bucket_id=last,bucket=..`: the buckets to insert into a group of type
+/// `kind`, or which to remove if there are none in the text.
 ///
 /// # Errors
 /// When the text cannot be parsed, with the position and the fix.
-pub fn meter(text: &str, command: MeterCommand) -> Result<MeterMod, TextError> {
-    let whole = Part::new(text, &[]);
-    let word = if starts(text, "bands=").is_empty() { "band=" } else { "bands=" };
-    let (front, parts) = behind(whole, word);
-    let mut m = MeterMod { command, ..MeterMod::default() };
-    let mut number = None;
+pub fn bucket_edit(text: &str, kind: GroupType, ports: Ports<'_>) -> Result<BucketEdit, TextError> {
+    let whole = Part::new(text, ports);
+    let (front, buckets) = behind(whole, "bucket=");
+    let (mut number, mut place) = (None, BucketPlace::Last);
     for part in front.list()? {
-        match part.text {
-            "kbps" => m.flags |= meter_flags::KBPS,
-            "pktps" => m.flags |= meter_flags::PKTPS,
-            "burst" => m.flags |= meter_flags::BURST,
-            "stats" => m.flags |= meter_flags::STATS,
-            _ => {
-                let fix = "write meter=NUMBER, kbps or pktps, burst, stats, band=type=drop,rate=..";
-                let setting = part
-                    .split(&['='])
-                    .filter(|(name, _)| matches!(name.text, "meter" | "meter_id"));
-                let (_, value) = setting.ok_or_else(|| part.wrong("no such setting", fix))?;
-                number = Some(match value.text {
-                    "all" => METER_ALL,
-                    "controller" => groups::METER_CONTROLLER,
-                    _ => value.number(32)? as u32,
-                });
-            }
+        let fix = "write group_id=NUMBER, command_bucket_id=first, last or a position from 0, bucket=ACTIONS";
+        let (name, value) = part.split(&['=']).ok_or_else(|| part.wrong("no setting", fix))?;
+        let value = value.trim();
+        match (name.trim().text, value.text) {
+            ("group_id", _) => number = Some(value.number(32)? as u32),
+            ("command_bucket_id", "first") => place = BucketPlace::First,
+            ("command_bucket_id", "last") => place = BucketPlace::Last,
+            ("command_bucket_id", "all") if buckets.is_empty() => place = BucketPlace::All,
+            ("command_bucket_id", _) => place = BucketPlace::At(value.number(16)? as usize),
+            _ => return Err(name.wrong("no such setting", fix)),
         }
     }
-    let deletes = command == MeterCommand::Delete;
-    let none = || whole.skip(text.len()).wrong("no meter", "add meter=NUMBER");
-    m.meter = number.or(deletes.then_some(METER_ALL)).ok_or_else(none)?;
-    for part in parts {
-        // `bands=type=..,rate=..,type=..`: each `type` begins another band.
-        let at = starts(part.text, "type=");
-        let none = || part.wrong("no band", "write type=drop,rate=NUMBER");
-        let first = at.first().ok_or_else(none)?;
-        if !part.text[..*first].trim_matches([',', ' ']).is_empty() {
-            return Err(none());
-        }
-        for (index, from) in at.iter().enumerate() {
-            let to = at.get(index + 1).copied().unwrap_or(part.text.len());
-            m.bands.push(band(part.skip(*from).take(to - from))?);
-        }
-    }
-    Ok(m)
-}
-
-fn band(part: Part<'_>) -> Result<Band, TextError> {
-    let (mut remark, mut rate, mut burst, mut levels) = (false, None, 0, 0);
-    for one in part.list()? {
-        let fix =
-            "write type=drop or dscp_remark, rate=NUMBER, burst_size=NUMBER, prec_level=NUMBER";
-        let wrong = || one.wrong("no such setting", fix);
-        let (name, value) = one.split(&['=']).ok_or_else(wrong)?;
-        match (name.text, value.text) {
-            ("type", "drop") => remark = false,
-            ("type", "dscp_remark") => remark = true,
-            ("type", _) => return Err(value.wrong("no such band", "write drop or dscp_remark")),
-            ("rate", _) => rate = Some(value.number(32)? as u32),
-            ("burst_size", _) => burst = value.number(32)? as u32,
-            ("prec_level", _) => levels = value.number(8)? as u8,
-            _ => return Err(wrong()),
-        }
-    }
-    let rate = rate.ok_or_else(|| part.wrong("a band without rate", "add rate=NUMBER"))?;
-    Ok(if remark { Band::DscpRemark { rate, burst, levels } } else { Band::Drop { rate, burst } })
-}
-
-/// A meter as text that [`meter`] parses.
-#[must_use]
-pub fn meter_text(config: &MeterConfig) -> String {
-    let mut text = match config.meter {
-        METER_ALL => "meter=all".into(),
-        groups::METER_CONTROLLER => "meter=controller".into(),
-        number => format!("meter={number}"),
-    };
-    for (name, flag) in [
-        ("kbps", meter_flags::KBPS),
-        ("pktps", meter_flags::PKTPS),
-        ("burst", meter_flags::BURST),
-        ("stats", meter_flags::STATS),
-    ] {
-        if config.flags & flag != 0 {
-            let _ = write!(text, ",{name}");
-        }
-    }
-    for band in &config.bands {
-        let kind = match band {
-            Band::DscpRemark { .. } => "dscp_remark",
-            Band::Drop { .. } => "drop",
-            Band::Experimenter { .. } => "experimenter",
-        };
-        let _ = write!(text, ",band=type={kind},rate={}", band.rate());
-        if band.burst() > 0 {
-            let _ = write!(text, ",burst_size={}", band.burst());
-        }
-        if let Band::DscpRemark { levels, .. } = band {
-            let _ = write!(text, ",prec_level={levels}");
-        }
-    }
-    text
+    let none = || whole.skip(text.len()).wrong("no group", "add group_id=NUMBER");
+    let group = number.ok_or_else(none)?;
+    let buckets: Result<_, _> = buckets.into_iter().map(|part| one_bucket(part, kind)).collect();
+    Ok(BucketEdit { group, place, buckets: buckets? })
 }

@@ -73,7 +73,7 @@ fn actions_become_instructions_in_the_same_order() {
         Action::Enqueue { port: 1, queue: 2 },
     ];
     assert_eq!(acts(old), apply(list.to_vec()));
-    assert_eq!(super::actions::actions_text(&list), old);
+    assert_eq!(super::print::actions_text(&list, &[]), old);
     let to = |port, max_len| Action::Output { port, max_len };
     assert_eq!(
         acts("CONTROLLER:128,controller(max_len=64),controller,NORMAL,7"),
@@ -124,6 +124,177 @@ fn errors_name_the_position_and_the_fix() {
     assert!(flow("actions=drop", FlowCommand::Delete).is_err());
     assert!(group("type=all", GroupCommand::Add).is_err());
     assert!(meter("meter=1,kbps,band=rate=1", MeterCommand::Add).is_err());
+}
+
+/// The error for a text that cannot be parsed.
+fn refused(text: &str) -> TextError {
+    match flow(text, FlowCommand::Add) {
+        Ok(m) => panic!("{text}: {m:?}"),
+        Err(error) => error,
+    }
+}
+
+#[test]
+fn blanks_around_equals_signs_are_accepted() {
+    let plain = add("table=1,priority=7,tcp,tcp_dst=80,actions=output:2,set_field:5->tcp_src");
+    for text in [
+        "table = 1, priority = 7, tcp, tcp_dst = 80, actions = output:2, set_field:5 -> tcp_src",
+        "table= 1 priority =7 tcp tcp_dst=80 action =output:2 set_field:5->tcp_src",
+        "table\t=\t1,priority=7,tcp,tcp_dst =80,actions=output = 2,set_field:5 ->tcp_src",
+    ] {
+        assert_eq!(add(text), plain, "{text}");
+    }
+    assert_eq!(refused("in_port = x,actions=drop").column, 11);
+    let m = group("group_id = 1, type = all, bucket=actions=output:1", GroupCommand::Add);
+    assert_eq!(m.map(|m| m.buckets.len()), Ok(1));
+}
+
+#[test]
+fn tcp_flags_have_names() {
+    let flags = |text: &str| {
+        let m = add(&format!("tcp,tcp_flags={text},actions=drop"));
+        m.matching.get(Field::TcpFlags).map(|oxm| (oxm.value, oxm.mask))
+    };
+    assert_eq!(flags("+syn-ack"), Some((2, 0x12)));
+    assert_eq!(flags("-FIN-RST"), Some((0, 5)));
+    assert_eq!(flags("syn|ack"), Some((0x12, 0xfff)));
+    assert_eq!(flags("ns"), Some((0x100, 0xfff)));
+    assert_eq!(flags("0x2/0x12"), Some((2, 0x12)));
+    for (text, column) in
+        [("+sin", 16), ("+syn+syn", 20), ("+syn|ack", 19), ("syn+ack", 18), ("", 15)]
+    {
+        let error = refused(&format!("tcp,tcp_flags={text},actions=drop"));
+        assert_eq!(error.column, column, "{text}: {error}");
+    }
+    let m = add("tcp,tcp_flags=+syn-ack,actions=drop");
+    assert!(flow_mod_text(&m).contains("tcp,tcp_flags=+syn-ack "), "{}", flow_mod_text(&m));
+}
+
+#[test]
+fn words_of_open_vswitch_are_understood() {
+    let set = |field, value| Action::SetField(Oxm::exact(field, value));
+    let to = |port, max_len| Action::Output { port, max_len };
+    for (text, action) in [
+        ("output(port=2)", to(2, 0)),
+        ("output(port=controller,max_len=64)", to(reserved::CONTROLLER, 64)),
+        ("controller(reason=action,max_len=128,id=0)", to(reserved::CONTROLLER, 128)),
+        ("controller()", to(reserved::CONTROLLER, 0xffff)),
+        ("dec_ttl()", Action::DecNwTtl),
+        ("dec_ttl(0)", Action::DecNwTtl),
+        ("set_tunnel:0x2a", set(Field::TunnelId, 42)),
+        ("set_tunnel64:42", set(Field::TunnelId, 42)),
+        ("set_mpls_label(16)", set(Field::MplsLabel, 16)),
+        ("set_mpls_tc(3)", set(Field::MplsTc, 3)),
+    ] {
+        assert_eq!(acts(text), [Instruction::ApplyActions(vec![action])], "{text}");
+    }
+}
+
+#[test]
+fn words_that_are_no_openflow_are_refused_with_what_to_write() {
+    for (text, words) in [
+        (
+            "reg0=1,actions=drop",
+            "column 1: 'reg0': this field is an extension of Open vSwitch; write metadata",
+        ),
+        ("ct_state=+trk,actions=drop", "tracks no connections"),
+        ("nw_ttl=1,actions=drop", "extension of Open vSwitch; leave it out"),
+        ("ip_frag=no,actions=drop", "fragments are matched"),
+        ("vlan_tci=0x1123/0x1fff,actions=drop", "write dl_vlan=ID"),
+        ("tun_src=1.2.3.4,actions=drop", "write tun_id"),
+        ("actions=set_field:1->reg3", "extension of Open vSwitch; write metadata"),
+        ("actions=output:reg0", "an output to a field is an extension"),
+        ("actions=push:reg0", "write push_vlan:0x8100"),
+        ("actions=pop:reg0", "write pop_vlan"),
+        ("actions=resubmit(,1)", "write goto_table"),
+        ("actions=dec_ttl(1,2)", "write dec_ttl alone"),
+        ("actions=output(port=1,max_len=64)", "write output:PORT, without max_len"),
+        ("actions=controller(id=7)", "every controller that wants"),
+        ("actions=controller(userdata=01.02)", "cookie=NUMBER"),
+        ("actions=controller(pause)", "extension of Open vSwitch"),
+        ("actions=controller(reason=invalid_ttl)", "no flow choose the reason"),
+        ("tpc,actions=drop", "'tpc': no such field or setting; did you mean 'tcp'?"),
+        ("prioritty=5,actions=drop", "did you mean 'priority'?"),
+        ("tcp=6,actions=drop", "tcp takes no value; write tcp alone"),
+        ("actions=outptu:1", "did you mean 'output'?"),
+        ("region=1,actions=drop", "no such field or setting; write a field such as"),
+        (
+            "tcp,udp_dst=53,actions=drop",
+            "column 5: 'udp_dst': it needs udp or udp6, but the match says tcp; write udp or udp6 in place of tcp",
+        ),
+        ("udp_dst=53,actions=drop", "'udp_dst': not every frame has this field; add udp or udp6"),
+        (
+            "arp,nw_tos=32,actions=drop",
+            "column 5: 'nw_tos': it needs ip or ipv6, but the match says arp",
+        ),
+        ("ip,dl_vlan_pcp=1,actions=drop", "add dl_vlan"),
+        ("dl_type=0x1234,tcp_dst=1,actions=drop", "but the match says dl_type=0x1234"),
+    ] {
+        let said = refused(text).to_string();
+        assert!(said.contains(words), "{text}\n  got: {said}\n  want: {words}");
+    }
+}
+
+#[test]
+fn names_of_ports_stand_wherever_numbers_do() {
+    let ports = [("east", 2), ("veth-a.5", 3), ("local", 9), ("7", 8)];
+    let text = "in_port=veth-a.5,out_port=east,actions=east,output:east,output(port=\"veth-a.5\"),\
+                enqueue:east:1,write_actions(output:east)";
+    let m = flow_with(text, FlowCommand::Add, &ports).expect("a flow");
+    assert_eq!((m.matching.exact(Field::InPort), m.out_port), (Some(3), 2));
+    let said = flow_mod_text_with(&m, &ports);
+    assert!(
+        said.ends_with(
+            "out_port=east,priority=32768,in_port=veth-a.5 actions=output:east,output:east,\
+             output:veth-a.5,enqueue:east:1,write_actions(output:east)"
+        ),
+        "{said}"
+    );
+    // Reserved names and numbers come first, so names that look like them are not written.
+    let m = flow_with("actions=output:9,output:8", FlowCommand::Add, &ports).expect("a flow");
+    assert!(flow_mod_text_with(&m, &ports).ends_with("output:9,output:8"));
+    let unknown = flow_with("actions=output:wset", FlowCommand::Add, &ports).expect_err("no port");
+    assert!(unknown.may_be_port && unknown.fix.contains("east, veth-a.5"), "{unknown}");
+    assert!(refused("actions=east").may_be_port && refused("in_port=x,actions=drop").may_be_port);
+    assert!(!refused("tpc,actions=drop").may_be_port);
+    assert_eq!(port_with(" east ", &ports), Ok(2));
+    assert_eq!(filter_with("out_port=east", &ports).map(|f| f.out_port), Ok(2));
+}
+
+#[test]
+fn a_packet_out_is_parsed() {
+    let ports = [("east", 2)];
+    let m = packet_out("in_port=east packet=00ff10 actions=dec_ttl,output:east", &ports);
+    let m = m.expect("a packet-out");
+    assert_eq!((m.in_port, m.data.as_slice(), m.actions.len()), (2, &[0, 0xff, 0x10][..], 2));
+    let m = packet_out("packet=00,actions=flood", &ports).expect("a packet-out");
+    assert_eq!(m.in_port, reserved::CONTROLLER);
+    for (text, words) in [
+        ("packet=0,actions=flood", "two hex digits"),
+        ("packet=00", "actions=output:PORT"),
+        ("actions=flood", "add packet="),
+        ("pocket=00,actions=flood", "no such setting"),
+    ] {
+        let said = packet_out(text, &ports).expect_err(text).to_string();
+        assert!(said.contains(words), "{text}: {said}");
+    }
+}
+
+#[test]
+fn buckets_to_insert_have_a_place() {
+    let edit = |text: &str| bucket_edit(text, GroupType::Select, &[]);
+    let m = edit("group_id=1,command_bucket_id=first,bucket=weight:3,actions=output:1,bucket=2");
+    let m = m.expect("buckets");
+    let weights: Vec<u16> = m.buckets.iter().map(|bucket| bucket.weight).collect();
+    assert_eq!((m.group, m.place, weights), (1, BucketPlace::First, vec![3, 1]));
+    assert_eq!(
+        edit("group_id=1,command_bucket_id=2,bucket=1").map(|m| m.place),
+        Ok(BucketPlace::At(2))
+    );
+    assert_eq!(edit("group_id=1,command_bucket_id=all").map(|m| m.place), Ok(BucketPlace::All));
+    assert!(
+        edit("bucket=1").is_err() && edit("group_id=1,command_bucket_id=all,bucket=1").is_err()
+    );
 }
 
 #[test]

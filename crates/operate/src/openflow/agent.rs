@@ -24,6 +24,7 @@ use flowyard_openflow::{Message, Version, encode};
 use super::config::Fail;
 use super::outbox::Outbox;
 use super::shared::{Event, Part};
+use super::tap::Tap;
 
 /// The most replies that wait for their change.
 const HELD: usize = 4096;
@@ -60,6 +61,8 @@ struct Open {
     part: Part,
     version: Version,
     outbox: Arc<Outbox>,
+    /// The address of the controller.
+    who: String,
 }
 
 struct Loop {
@@ -71,10 +74,17 @@ struct Loop {
     held: VecDeque<Out>,
     out: Vec<Out>,
     beat: u64,
+    tap: Tap,
 }
 
 /// Runs until [`Event::Stop`], or until all senders of events are gone.
-pub(super) fn run(agent: Agent, plane: Box<dyn Plane>, events: &Receiver<Event>, rules: Rules) {
+pub(super) fn run(
+    agent: Agent,
+    plane: Box<dyn Plane>,
+    events: &Receiver<Event>,
+    rules: Rules,
+    tap: Tap,
+) {
     let mut punts = plane.punts();
     let mut own = Loop {
         agent,
@@ -84,6 +94,7 @@ pub(super) fn run(agent: Agent, plane: Box<dyn Plane>, events: &Receiver<Event>,
         held: VecDeque::new(),
         out: Vec::new(),
         beat: 0,
+        tap,
     };
     own.contact();
     loop {
@@ -175,17 +186,18 @@ impl Loop {
     fn event(&mut self, event: Event) {
         let now = self.plane.now();
         match event {
-            Event::Up { part, version, outbox } => {
+            Event::Up { part, version, outbox, who } => {
                 match part.main {
                     Some(main) => {
                         self.agent.connect_auxiliary(part.number, main, part.auxiliary, version);
                     }
                     None => self.agent.connect(part.number, version),
                 }
-                self.open.insert(part.number, Open { part, version, outbox });
+                self.open.insert(part.number, Open { part, version, outbox, who });
                 self.contact();
             }
             Event::Message { from, xid, message } => {
+                self.hear(from, xid, &message, now);
                 let counters = matches!(
                     message,
                     Message::MultipartRequest { body: Request::PortStats(_), .. }
@@ -209,6 +221,15 @@ impl Loop {
             }
             Event::Do(work) => work(&mut self.agent, now, &mut self.out),
             Event::Stop => {}
+        }
+    }
+
+    /// Keeps a message that was received, if someone reads along.
+    fn hear(&self, from: u32, xid: u32, message: &Message, now: u64) {
+        let Some(open) = self.open.get(&from).filter(|_| self.tap.is_on()) else { return };
+        let mut bytes = Vec::new();
+        if encode(message, open.version, xid, &mut bytes).is_ok() {
+            self.tap.put(now, &open.who, false, &bytes);
         }
     }
 
@@ -245,7 +266,7 @@ impl Loop {
     }
 
     fn deliver(&self, out: &Out) {
-        let Some(Open { version, outbox, .. }) = self.open.get(&out.to) else { return };
+        let Some(Open { version, outbox, who, .. }) = self.open.get(&out.to) else { return };
         let mut bytes = Vec::new();
         if let Err(problem) = encode(&out.message, *version, out.xid, &mut bytes) {
             // The version cannot express the message. A request gets an error, and an asynchronous
@@ -257,6 +278,9 @@ impl Loop {
             if encode(&error, *version, out.xid, &mut bytes).is_err() {
                 return;
             }
+        }
+        if self.tap.is_on() {
+            self.tap.put(self.plane.now(), who, true, &bytes);
         }
         outbox.put(&bytes, matches!(out.message, Message::PacketIn(_)));
     }

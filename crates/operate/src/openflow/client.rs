@@ -6,6 +6,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::time::{Duration, Instant};
 
+use flowyard_openflow::bundle::{Bundle, BundleAdd};
 use flowyard_openflow::message::ErrorMessage;
 use flowyard_openflow::problem::{self, Problem};
 use flowyard_openflow::session::{End, Heard, Session};
@@ -63,6 +64,31 @@ pub fn words(error: &ErrorMessage, version: Version) -> String {
         None => format!("error type {kind}, code {code}"),
     }
 }
+
+/// A change that the switch refused.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Refused {
+    /// The index of the change.
+    pub index: usize,
+    /// The meaning of the error message.
+    pub why: String,
+}
+
+/// The result of a bundle.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Bundled {
+    /// All changes are in force.
+    Done,
+    /// No change is in force, because this one was refused.
+    Refused(Refused),
+    /// No change was sent: the switch has no bundles, with the reason.
+    Unsupported(String),
+}
+
+/// The number of a bundle. A client has one at a time.
+const BUNDLE: u32 = 1;
+/// `OFPBF_ATOMIC` and `OFPBF_ORDERED`.
+const ATOMIC: u16 = 3;
 
 /// A connection to a switch.
 #[derive(Debug)]
@@ -217,32 +243,88 @@ impl Client {
         }
     }
 
-    /// Sends changes and waits until they are in force. Returns the index of the first change that was
-    /// refused and the reason, if one was.
+    /// Sends changes one by one and waits until they are in force. Returns the changes that were
+    /// refused; the others are in force.
     ///
     /// # Errors
     /// The switch did not respond, or the connection failed.
-    pub fn change(&mut self, messages: &[Message]) -> Result<Option<(usize, String)>, ClientError> {
-        let mut refused = None;
+    pub fn change(&mut self, messages: &[Message]) -> Result<Vec<Refused>, ClientError> {
         let first = self.next;
         for message in messages {
             self.tell(message)?;
         }
         let barrier = self.tell(&Message::BarrierRequest)?;
-        let from = clock();
+        let (errors, _) = self.until(barrier)?;
+        let most = messages.len().saturating_sub(1);
+        Ok(errors.iter().map(|error| self.refused(error, first, most)).collect())
+    }
+
+    /// Sends changes as one bundle, and waits until they are in force. If one is refused, no change is
+    /// made.
+    ///
+    /// # Errors
+    /// The switch did not respond, or the connection failed.
+    pub fn bundle(&mut self, messages: &[Message]) -> Result<Bundled, ClientError> {
+        let control = |control| {
+            Message::Bundle(Bundle { id: BUNDLE, control, flags: ATOMIC, properties: Vec::new() })
+        };
+        if self.version == Version::V10 {
+            return Ok(Bundled::Unsupported("OpenFlow 1.0 has no bundles".into()));
+        }
+        match self.ask(&control(0)) {
+            Err(ClientError::Refused(why)) => return Ok(Bundled::Unsupported(why)),
+            opened => drop(opened?),
+        }
+        let first = self.next;
+        for message in messages {
+            // The message has the transaction ID of the request that adds it.
+            let mut bytes = Vec::new();
+            encode(message, self.version, self.next, &mut bytes)
+                .map_err(|problem| ClientError::Unsayable(name(self.version), problem))?;
+            let add =
+                BundleAdd { id: BUNDLE, flags: ATOMIC, message: bytes, properties: Vec::new() };
+            self.tell(&Message::BundleAdd(add))?;
+        }
+        let most = messages.len().saturating_sub(1);
+        // Errors about the messages arrive before the reply.
+        let closed = self.tell(&control(2))?;
+        let (errors, _) = self.until(closed)?;
+        if let Some(error) = errors.first() {
+            let _discarded = self.ask(&control(6));
+            return Ok(Bundled::Refused(self.refused(error, first, most)));
+        }
+        let committed = self.tell(&control(4))?;
+        let (errors, reply) = self.until(committed)?;
+        match (errors.first(), &reply) {
+            (Some(error), _) | (None, Message::Error(error)) => {
+                Ok(Bundled::Refused(self.refused(error, first, most)))
+            }
+            _ => Ok(Bundled::Done),
+        }
+    }
+
+    /// The errors that arrive before the reply to request `last`, and that reply.
+    fn until(&mut self, last: u32) -> Result<(Vec<ErrorMessage>, Message), ClientError> {
+        let (mut errors, mut from) = (Vec::new(), clock());
         loop {
             match self.heard.pop_front() {
-                Some((_, Message::Error(error))) if refused.is_none() => refused = Some(error),
-                Some((xid, Message::BarrierReply)) if xid == barrier => break,
+                Some((xid, message)) if xid == last => return Ok((errors, message)),
+                Some((_, Message::Error(error))) => {
+                    errors.push(error);
+                    from = clock();
+                }
                 Some(_) => {}
                 None => self.pump(from)?,
             }
         }
-        let Some(error) = refused else { return Ok(None) };
+    }
+
+    /// The change that an error is about. `first` is the transaction ID of the change at index 0.
+    fn refused(&self, error: &ErrorMessage, first: u32, most: usize) -> Refused {
         // The error contains the header of the request, with its transaction ID.
         let xid = flowyard_openflow::Header::read(&error.data).map_or(first, |header| header.xid);
-        let place = xid.wrapping_sub(first) as usize;
-        Ok(Some((place.min(messages.len().saturating_sub(1)), words(&error, self.version))))
+        let index = (xid.wrapping_sub(first) as usize).min(most);
+        Refused { index, why: words(error, self.version) }
     }
 
     /// The next asynchronous message; `None` if none arrived within `span`.

@@ -5,6 +5,7 @@ use std::time::Duration;
 use flowyard_openflow::Version;
 
 use super::endpoint::Endpoint;
+use super::tap::Tap;
 use super::tls::Tls;
 
 /// How a switch handles frames while it has no controller (OpenFlow 1.3.5, section 6.3.2).
@@ -35,6 +36,8 @@ pub struct Config {
     pub backoff: (Duration, Duration),
     /// Certificates for the endpoints `tls:` and `ptls:`.
     pub tls: Option<Tls>,
+    /// Where the channel keeps the messages that pass, while someone reads along.
+    pub tap: Tap,
 }
 
 impl Default for Config {
@@ -47,6 +50,7 @@ impl Default for Config {
             probe: Duration::from_secs(5),
             backoff: (Duration::from_millis(500), Duration::from_secs(8)),
             tls: None,
+            tap: Tap::default(),
         }
     }
 }

@@ -115,7 +115,9 @@ impl Running {
                         lock(status).version = Some(version);
                         lock(status).ups += 1;
                         self.is_up = true;
-                        Event::Up { part: self.part, version, outbox: Arc::clone(outbox) }
+                        let who = lock(status).who();
+                        let outbox = Arc::clone(outbox);
+                        Event::Up { part: self.part, version, outbox, who }
                     }
                     Heard::Message { xid, message } => {
                         Event::Message { from: self.part.number, xid, message }

@@ -45,6 +45,14 @@ pub struct EndpointError {
     why: &'static str,
 }
 
+impl EndpointError {
+    /// What is wrong with the text.
+    #[must_use]
+    pub const fn why(&self) -> &'static str {
+        self.why
+    }
+}
+
 impl Endpoint {
     /// Whether the switch opens the connection.
     #[must_use]

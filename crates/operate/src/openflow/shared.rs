@@ -40,6 +40,14 @@ pub struct Status {
     pub error: String,
 }
 
+impl Status {
+    /// The endpoint, and the address of the other side if it has opened the connection.
+    pub(super) fn who(&self) -> String {
+        let Self { endpoint, peer, .. } = self;
+        if peer.is_empty() { endpoint.clone() } else { format!("{endpoint} ({peer})") }
+    }
+}
+
 /// Identity of a connection.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Part {
@@ -63,6 +71,8 @@ pub(super) enum Event {
         part: Part,
         version: Version,
         outbox: Arc<Outbox>,
+        /// The address of the controller, as text.
+        who: String,
     },
     /// A connection has received a message.
     Message {

@@ -78,6 +78,31 @@ pub fn has_link(name: &str) -> Option<bool> {
     Some(i32::from(request.short()) & both == both)
 }
 
+/// The MAC address of the interface `name`; `None` if there is no such interface, or if it has none.
+#[must_use]
+pub fn mac_address(name: &str) -> Option<[u8; 6]> {
+    let mut request = Request::new(name)?;
+    sys::ask(&control().ok()?, libc::SIOCGIFHWADDR as _, &mut request).ok()?;
+    let mac = <[u8; 6]>::try_from(request.value.get(2..8)?).ok()?;
+    (request.short() == libc::ARPHRD_ETHER && mac != [0; 6]).then_some(mac)
+}
+
+/// The speed of the interface `name` in Mbit/s; `None` if it is not known.
+///
+/// It is read from /sys, which shows the network namespace in which it was mounted. The address is
+/// compared, so that an interface with the same name in another namespace is not taken for this one.
+#[must_use]
+pub fn speed(name: &str) -> Option<u32> {
+    let mac = mac_address(name)?;
+    let read = |file: &str| std::fs::read_to_string(format!("/sys/class/net/{name}/{file}")).ok();
+    let pairs: Vec<String> = mac.iter().map(|byte| format!("{byte:02x}")).collect();
+    if read("address")?.trim() != pairs.join(":") {
+        return None;
+    }
+    // -1 means unknown.
+    read("speed")?.trim().parse().ok().filter(|speed| *speed > 0)
+}
+
 /// The index of an interface, and whether it is up.
 fn glance(control: &OwnedFd, request: Request) -> io::Result<(u32, bool)> {
     let (mut index, mut flags) = (request, request);

@@ -51,7 +51,9 @@ impl Datapath {
             packet.key.set(Field::Ipv6Exthdr, key.bits(Field::Ipv6Exthdr));
         }
         let is_known = self.cache.knows(&packet.key);
-        let (path, open) = self.follow(packet);
+        let (path, open) = self.follow(packet.branch(Vec::new()));
+        let is_complete = path.miss.is_none() && open.is_none();
+        let outputs = self.outputs(&path, packet, is_complete);
         let name = |number: &u32| {
             let entry = &self.flow(*number)?.entry;
             Some((entry.table, entry.priority, entry.cookie))
@@ -75,6 +77,7 @@ impl Datapath {
         Why {
             path: path.flows.iter().filter_map(name).collect(),
             flows: path.flows.iter().filter_map(text).collect(),
+            outputs,
             miss: path.miss,
             answer: self.answer(&path, open),
             is_known,
@@ -104,6 +107,30 @@ impl Datapath {
         (path, None)
     }
 
+    /// Where the flows of a path send a packet. The action set is applied at the end of a complete path.
+    fn outputs(&self, path: &Path, mut packet: Packet<'_>, is_complete: bool) -> Vec<String> {
+        let (mut lines, mut set) = (Vec::new(), ActionSet::default());
+        for flow in path.flows.iter().filter_map(|number| self.flow(*number)) {
+            let instructions = &flow.entry.instructions;
+            for instruction in instructions {
+                if let Instruction::ApplyActions(list) = instruction {
+                    self.world.explain(list.iter(), &packet.key, 0, &mut lines);
+                }
+            }
+            if change(instructions, &mut packet, &mut set).is_err() {
+                lines.push("no further output: the time to live has expired".into());
+                return lines;
+            }
+        }
+        if is_complete {
+            self.world.explain(set.actions(), &packet.key, 0, &mut lines);
+            if lines.is_empty() {
+                lines.push("no output: the frame is dropped".into());
+            }
+        }
+        lines
+    }
+
     /// How frames that take this path are answered. `open` is the table at which the path is no longer
     /// determined by the fields.
     fn answer(&self, path: &Path, open: Option<u8>) -> Answer {
@@ -117,7 +144,8 @@ impl Datapath {
         }
         match (open, mapping(&self.flows, path)) {
             (Some(table), _) => Answer::Unknown { table },
-            (None, Some(port)) => Answer::Mapped { port },
+            (None, Some(port)) if self.world.sends(port) => Answer::Mapped { port },
+            (None, Some(port)) => Answer::MappedNowhere { port },
             (None, None) if path.miss.is_some() => Answer::CachedMiss,
             (None, None) => Answer::Cached,
         }

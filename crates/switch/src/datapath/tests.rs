@@ -501,3 +501,4 @@ fn a_frame_from_a_controller_can_be_processed_by_the_tables() {
 
 mod front;
 mod random;
+mod why;

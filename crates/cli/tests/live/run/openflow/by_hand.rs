@@ -18,7 +18,10 @@ fn flows_by_hand() {
     let live = star.start("");
     let shown = says(&live, "show", &[]);
     for n in 1..=4 {
-        assert!(shown.contains(&format!(" {n}(p{n}): ")), "{shown}");
+        // A port has the MAC address of its interface.
+        let link = star.switch.sh(&format!("ip -br link show p{n}"));
+        let mac = link.split_whitespace().nth(2).expect("an address");
+        assert!(shown.contains(&format!(" {n}(p{n}): addr:{mac},")), "{shown}{link}");
     }
     assert!(!star.reaches(1, 2), "a ping was answered without any flow");
     says(&live, "add-flow", &["priority=1,actions=NORMAL"]);

@@ -1,0 +1,63 @@
+//! Where a frame goes, as `why` says it.
+
+use super::*;
+
+#[test]
+fn why_names_the_output_ports_and_the_buckets() {
+    let mut bed = Bed::new(&settings(Lookup::Merged, 64));
+    let bucket = |weight, port| Bucket {
+        weight,
+        watch_port: reserved::ANY,
+        watch_group: flowyard_openflow::group::ANY,
+        actions: vec![output(port)],
+    };
+    bed.group(7, GroupType::Select, vec![bucket(1, 2), bucket(1, 3), bucket(1, 4)]);
+    let set = |field, value| Action::SetField(Oxm::exact(field, value));
+    let list = vec![
+        set(Field::UdpDst, 77),
+        output(9),
+        output(1),
+        output(reserved::FLOOD),
+        output(reserved::CONTROLLER),
+        Action::Group(8),
+    ];
+    let apply = Instruction::ApplyActions(list);
+    let write = Instruction::WriteActions(vec![Action::Group(7), output(4)]);
+    bed.flow(1, 0, 1, &[], vec![apply, write]);
+    let mut key = Arrival::by(1).key();
+    for (field, value) in
+        [(Field::EthType, 0x800), (Field::IpProto, 17), (Field::UdpSrc, 5), (Field::UdpDst, 9)]
+    {
+        key.set(field, value);
+    }
+    let why = bed.datapath.why(&key);
+    let [none, back, flood, controller, no_group, bucket, output] = &why.outputs[..] else {
+        panic!("{why}")
+    };
+    assert!(none.starts_with("no output: there is no port 9; the ports are 1 ("), "{none}");
+    assert!(back.starts_with("no output to port 1: the frame came from there"), "{back}");
+    assert!(flood.starts_with("output to ports 2 (") && flood.contains("(FLOOD)"), "{flood}");
+    assert_eq!(controller, "sent to the controllers");
+    assert_eq!(no_group, "no output: there is no group 8");
+    assert!(bucket.starts_with("group 7 (select): bucket "), "{bucket}");
+    // A frame with the same fields leaves by the port that was named.
+    let group_only = Instruction::ApplyActions(vec![set(Field::UdpDst, 77), Action::Group(7)]);
+    bed.flow(2, 0, 2, &[], vec![group_only]);
+    let frame = udp(1, 2, 9);
+    let mut seen = Arrival::by(1).key();
+    bed.datapath.look([(&frame[..], Arrival::by(1))]);
+    if let Some(parsed) = bed.datapath.ahead.keys.first() {
+        seen = *parsed;
+    }
+    let why = bed.datapath.why(&seen);
+    let port = bed.ports(1, &frame)[0];
+    assert!(why.outputs[1].starts_with(&format!("output to port {port} (")), "{why}");
+    assert!(output.starts_with("output to port "), "{output}");
+    bed.port(port, 1, 0);
+    bed.flow(3, 0, 3, &[], to(port));
+    assert!(bed.datapath.why(&seen).outputs[0].contains("it is down or does not forward"));
+    assert_eq!(bed.datapath.why(&seen).answer, Answer::MappedNowhere { port });
+    assert_eq!(bed.ports(1, &frame), []);
+    bed.flow(4, 0, 4, &[], Vec::new());
+    assert_eq!(bed.datapath.why(&seen).outputs, ["no output: the frame is dropped"]);
+}
