@@ -46,6 +46,7 @@ fn hub(mode: Mode) -> Arc<Hub> {
         slow_start: 0,
         proxy: false,
         answers: true,
+        connections: 0,
         all_down: AllDown::Drop,
         on_down: OnDown::Move,
         check: None,

@@ -11,8 +11,10 @@ use super::names::{Checked, port_name};
 use super::{Config, ConfigError, WorkKind, hex};
 use flowyard_lb::{BalanceSettings, Place};
 
+mod capacity;
 mod words;
 
+pub use capacity::{Capacity, LocalPorts, ServiceCapacity};
 pub use words::{BackendConfig, BalanceConfig, ServiceConfig};
 use words::{ExitConfig, FullConfig, QuicConfig};
 
@@ -42,6 +44,7 @@ impl Config {
             slow_start: service.slow_start_ms.saturating_mul(1_000_000),
             proxy: service.proxy.is_some(),
             answers: service.answer,
+            connections: service.connections,
             all_down: service.all_down.into(),
             on_down: service.on_down.into(),
             check: service.check.as_ref().map(|check| self.health_check(check)).transpose()?,

@@ -5,7 +5,7 @@
 //!                          │ miss
 //!                          ├─ entry in another core's table: use it (the flow was moved, or is split)
 //!                          ├─ to a service: choose a backend, enter; table full: Maglev alone (or drop)
-//!                          ├─ reply of a backend (DNAT, FullNAT): translate its source to the VIP
+//!                          ├─ reply of a backend (DNAT, FullNAT) in a known connection: its source becomes the VIP
 //!                          └─ no service: forward as configured by 'pass', or drop
 //! ```
 //!
@@ -40,17 +40,20 @@ mod forward;
 mod fragments;
 mod hops;
 mod hub;
+mod keep;
 mod leases;
 mod locals;
 mod neighbours;
 mod proxy;
 mod rewrite;
+mod strays;
 mod way;
 mod ways;
 
 pub use balance::{Balance, BalanceSettings};
 pub use explain::{Because, Explained, Kept, Occupancy};
 pub use hub::{Hub, Report};
+pub use locals::{LOCALS, PORTS};
 use way::{Missed, Seen};
 
 impl Work for Balance {

@@ -63,3 +63,27 @@ fn fullnat_needs_a_source_address_for_each_core_that_works() {
         assert!(Config::parse("y.toml", &text).is_ok(), "{to}");
     }
 }
+
+#[test]
+fn what_a_configuration_can_hold_is_computed() {
+    let config = |from: &str, to: &str| Config::parse("y.toml", &GOOD.replace(from, to)).unwrap();
+    let one = |config: &Config| config.capacity().unwrap().unwrap();
+    let capacity = one(&config("", ""));
+    assert_eq!((capacity.cores, capacity.connections, capacity.opening), (2, 65_536, 16_384));
+    assert!(capacity.bytes > 65_536 * 92, "{}", capacity.bytes);
+    let web = &capacity.services[0];
+    let ports = web.ports.unwrap();
+    assert_eq!((ports.addresses, ports.each, ports.backends), (1, 64_512, 1));
+    assert_eq!((web.connections, web.further), (64_512, false));
+    // The core with the fewest addresses decides; another backend can use the same ports again.
+    let second = "[[service.backend]]\nname = \"b\"\naddr = \"10.0.1.2\"\nexit = { port = \"west\", next_hop = \"02:00:00:00:00:03\" }\n[[service.backend]]\nname = \"a\"";
+    let more = config("[[service.backend]]\nname = \"a\"", second);
+    assert_eq!(one(&more).services[0].connections, 65_536);
+    let more = one(&config("local = [", "connections = 1000000\nlocal = [\"10.9.0.3\", "));
+    assert_eq!(more.services[0].ports.unwrap().connections(), 64_512);
+    assert_eq!(more.services[0].connections, 64_512);
+    let less = one(&config("mode = \"fullnat\"", "mode = \"fullnat\"\nconnections = 100"));
+    assert_eq!(less.services[0].connections, 100);
+    let dnat = one(&config("fullnat", "dnat"));
+    assert_eq!((dnat.services[0].ports, dnat.services[0].further), (None, true));
+}

@@ -133,6 +133,9 @@ pub struct ServiceConfig {
     /// Whether the balancer answers ARP and neighbour requests for the VIP.
     #[serde(default = "yes")]
     pub answer: bool,
+    /// The most connections of this service that each core stores; 0 is no limit.
+    #[serde(default)]
+    pub connections: usize,
     /// What happens when every backend is down: `drop` or `use`.
     #[serde(default)]
     pub all_down: AllDownConfig,

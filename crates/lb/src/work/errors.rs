@@ -46,7 +46,7 @@ impl Balance {
         let stateless = || {
             let service = self.plan.service(flow.dst_ip()?, flow.proto, flow.dport)?;
             let target = self.plan.fall_back(service, &conn, hash)?;
-            Some(Way { backend: target.id, home: None })
+            Some(Way::without_entry(target.id))
         };
         let Some(way) = self.way_of(&conn, hash, now).or_else(stateless) else {
             return self.other(batch, lane, pool, now);
@@ -55,10 +55,9 @@ impl Balance {
             return refuse(batch, lane, DropReason::NoBackend);
         };
         if target.mode.translates() {
-            let local = way.home.and_then(|home| self.locals.of(home, v6));
-            let client = match (target.mode, local) {
+            let client = match (target.mode, self.local_of(&way, v6)) {
                 (Mode::FullNat, None) => return refuse(batch, lane, DropReason::NoConnection),
-                (Mode::FullNat, Some(local)) => Some((local.addr, Some(local.port))),
+                (Mode::FullNat, Some(addr)) => Some((addr, Some(way.local.port))),
                 _ => None,
             };
             if packet.is_expired() {

@@ -48,6 +48,7 @@ pub(super) fn service(
         slow_start: 0,
         proxy: false,
         answers: true,
+        connections: 0,
         all_down: AllDown::Drop,
         on_down: OnDown::Move,
         check: None,
@@ -326,7 +327,9 @@ fn connections_are_counted_by_backend() {
 
 mod errors;
 mod operate;
+mod ports;
 mod present;
+mod replies;
 
 use errors::error_about;
 pub(super) use errors::error_quoting;
