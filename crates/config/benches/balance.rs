@@ -62,6 +62,7 @@ fn balancer(hub: &Arc<Hub>, connections: usize, opening_most: usize) -> Balance 
         opening_most,
         timeouts: Timeouts::default(),
         clients: Exit::default(),
+        returns: false,
         local: (1..=17).map(|n| IpAddr::from([10, 9, 0, n])).collect(), // 64,512 ports each
         pass: vec![None],
         places: Vec::new(),

@@ -66,6 +66,8 @@ pub struct Conns {
     wheel: Wheel,
     ports: Ports,
     room: Room,
+    /// By slot, the MAC address from which the client's packets come; empty if it is not stored.
+    macs: Vec<[u8; 6]>,
     timeouts: Timeouts,
 }
 
@@ -109,6 +111,7 @@ impl Conns {
             ends: Vec::with_capacity(capacity),
             ports: Ports::new(capacity, has_locals),
             room: Room::new(capacity),
+            macs: Vec::new(),
             capacity,
             len: 0,
             opening: 0,
@@ -116,6 +119,27 @@ impl Conns {
             wheel: Wheel::new(),
             timeouts,
         }
+    }
+
+    /// The same table, which also stores the MAC address from which a client's packets come: 6 bytes for each
+    /// connection of the capacity.
+    #[must_use]
+    pub fn with_macs(self) -> Self {
+        Self { macs: vec![[0; 6]; self.capacity], ..self }
+    }
+
+    /// Stores the MAC address from which the packets of the connection in `slot` come.
+    #[inline]
+    pub fn set_mac(&mut self, slot: u32, mac: [u8; 6]) {
+        if let Some(old) = self.macs.get_mut(slot as usize) {
+            *old = mac;
+        }
+    }
+
+    /// The stored MAC address of the connection in `slot`.
+    #[must_use]
+    pub fn mac(&self, slot: u32) -> Option<[u8; 6]> {
+        self.macs.get(slot as usize).copied().filter(|mac| *mac != [0; 6])
     }
 
     /// Memory in bytes of a table for `capacity` connections when all slots are used.
@@ -324,6 +348,7 @@ impl Conns {
         self.room.came(slot, end.service, conn.state());
         self.slots[slot as usize] = conn;
         self.ends[slot as usize] = end;
+        self.set_mac(slot, [0; 6]);
         self.wheel.link(&mut self.slots, slot);
     }
 

@@ -84,7 +84,13 @@ impl Work for Balance {
             let hash = seen.hashes[lane];
             let way = match (missed.has(lane), seen.ways[lane]) {
                 (false, Some(way)) => Missed::Way(way),
-                _ => self.miss(&batch.keys[lane], &seen.keys[lane], hash, now),
+                _ => {
+                    let way = self.miss(&batch.keys[lane], &seen.keys[lane], hash, now);
+                    if let Missed::Way(way) = &way {
+                        self.note_mac(way, batch.keys[lane].eth_src);
+                    }
+                    way
+                }
             };
             let bytes = batch.frames[lane].len() as u64;
             match way {

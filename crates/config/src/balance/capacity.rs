@@ -95,7 +95,8 @@ impl Config {
             cores: workers.len(),
             connections: settings.connections,
             opening: settings.opening_most,
-            bytes: Conns::bytes(settings.connections, !settings.local.is_empty()),
+            bytes: Conns::bytes(settings.connections, !settings.local.is_empty())
+                + if settings.returns { 6 * settings.connections } else { 0 },
             services: self.services()?.into_iter().map(one).collect(),
         }))
     }

@@ -87,3 +87,13 @@ fn what_a_configuration_can_hold_is_computed() {
     let dnat = one(&config("fullnat", "dnat"));
     assert_eq!((dnat.services[0].ports, dnat.services[0].further), (None, true));
 }
+
+#[test]
+fn clients_need_no_next_hop() {
+    let config = |to: &str| {
+        Config::parse("y.toml", &GOOD.replace(", next_hop = \"02:00:00:00:00:01\" }", to)).unwrap()
+    };
+    let settings = config(" }").balance_settings().unwrap();
+    assert!(settings.returns && settings.clients.via.is_none());
+    assert!(!config(", next_hop = \"02:00:00:00:00:01\" }").balance_settings().unwrap().returns);
+}

@@ -97,7 +97,7 @@ pub struct ExitConfig {
     /// The port.
     pub port: Spanned<String>,
     /// The MAC address of the next hop, or the IP address of a gateway. By default the backend is
-    /// on the link of the port.
+    /// on the link of the port, and a client's next hop is the station from which its packets came.
     pub next_hop: Option<Spanned<String>>,
 }
 

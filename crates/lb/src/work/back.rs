@@ -26,7 +26,7 @@ impl Balance {
             _ => self.reply(&key, Some(key.tcp_flags), now),
         };
         if let Some(reply) = found {
-            let Reply { vip, port, dst, home, proxied } = reply;
+            let Reply { vip, port, dst, home, proxied, mac } = reply;
             let Some(mut packet) = Packet::new(pool.bytes_mut(&mut batch.frames[lane]), &key)
             else {
                 return refuse(batch, lane, DropReason::Malformed);
@@ -53,7 +53,7 @@ impl Balance {
             }
             let back = dst.is_none_or(|(addr, port)| packet.translate(Side::Dst, addr, Some(port)));
             return match back && packet.translate(Side::Src, vip, Some(port)) {
-                true => out(batch, lane, pool, self.settings.clients, self.clients.as_deref()),
+                true => self.to_client(batch, lane, pool, mac),
                 false => refuse(batch, lane, DropReason::Fragment),
             };
         }
@@ -62,6 +62,22 @@ impl Balance {
             None if key.is_ip() => refuse(batch, lane, DropReason::NoService),
             None => refuse(batch, lane, DropReason::NotIp),
         }
+    }
+
+    /// Sends the frame of `lane` to a client, whose packets came from `mac`.
+    pub(super) fn to_client(
+        &self,
+        batch: &mut Batch,
+        lane: usize,
+        pool: &Pool,
+        mac: Option<[u8; 6]>,
+    ) {
+        let mut exit = self.settings.clients;
+        if self.settings.returns {
+            let Some(mac) = mac else { return refuse(batch, lane, DropReason::Unresolved) };
+            exit.dst = mac;
+        }
+        out(batch, lane, pool, exit, self.clients.as_deref());
     }
 
     /// The translation of a reply of a backend; `None` if the packet is not one. `flags` are its TCP flags;
@@ -108,6 +124,7 @@ impl Balance {
         if let Some(flags) = flags {
             conns.seen(slot, flags, now);
         }
+        let mac = conns.mac(slot);
         drop(conns);
         let whose = target.id;
         self.whose.set(Some(whose));
@@ -117,6 +134,7 @@ impl Balance {
             dst: Some((flow.src_ip()?, flow.sport)),
             home: Some((core, slot)),
             proxied: conn.proxied(),
+            mac,
         };
         if let Some(moves) = lease
             && matches!(conn.state(), State::Open | State::Datagrams)
@@ -137,7 +155,7 @@ impl Balance {
         let hash = own.hash(plan.seed());
         let proxied = Proxied::default();
         let (vip, port) = (flow.dst_ip()?, flow.dport);
-        let mut reply = Reply { vip, port, dst: None, home: None, proxied };
+        let mut reply = Reply { vip, port, dst: None, home: None, proxied, mac: None };
         let covered = flags.is_some_and(Leases::<Reply>::covers);
         let moves = self.moves.load(Acquire);
         if covered && let Some((reply, whose)) = self.answer_leases.get(&own, hash, now, moves) {
@@ -155,6 +173,7 @@ impl Balance {
             if let Some(flags) = flags {
                 conns.seen(slot, flags, now);
             }
+            reply.mac = conns.mac(slot);
             drop(conns);
             self.whose.set(Some(target.id));
             reply.home = Some((core as u16, slot));

@@ -37,6 +37,9 @@ pub struct BalanceSettings {
     pub timeouts: Timeouts,
     /// The output port and MAC addresses for replies to clients.
     pub clients: Exit,
+    /// Whether a reply goes to the MAC address from which the client's packets came, and not to that of
+    /// `clients`.
+    pub returns: bool,
     /// Source addresses of tunnels and FullNAT connections.
     pub local: Vec<IpAddr>,
     /// The output port of frames that belong to no service, by input port; `None` drops them.
@@ -101,7 +104,10 @@ impl Balance {
     #[must_use]
     pub fn group(hub: &Arc<Hub>, cores: usize, settings: &BalanceSettings) -> Vec<Self> {
         let has_locals = !settings.local.is_empty();
-        let table = |_| Mutex::new(Conns::new(settings.connections, settings.timeouts, has_locals));
+        let table = |_| {
+            let table = Conns::new(settings.connections, settings.timeouts, has_locals);
+            Mutex::new(if settings.returns { table.with_macs() } else { table })
+        };
         let conns: Arc<[Mutex<Conns>]> = (0..cores).map(table).collect();
         let locals = Arc::new(Locals::new(&settings.local, cores));
         hub.begin(cores, &conns);

@@ -110,7 +110,7 @@ impl Balance {
         }
         let Some(about) = quoted(message, v6) else { return false };
         // The translation of a reply to the quoted packet is the reverse of the one that is needed.
-        let Some(Reply { vip, port, dst, proxied, .. }) =
+        let Some(Reply { vip, port, dst, proxied, mac, .. }) =
             self.reply(&about.flow.reversed(), None, now)
         else {
             return false;
@@ -132,7 +132,7 @@ impl Balance {
             outer_dst: client.map(|(addr, _)| addr),
         };
         match translate(&mut packet, &about.flow, view, proxied) {
-            true => out(batch, lane, pool, self.settings.clients, self.clients.as_deref()),
+            true => self.to_client(batch, lane, pool, mac),
             false => refuse(batch, lane, DropReason::Malformed),
         }
         true
@@ -177,7 +177,8 @@ impl Balance {
         let (Some(vip), Some(room)) = (vip, room) else {
             return refuse(batch, lane, DropReason::Taken);
         };
-        if self.settings.clients == Exit::default() || !pool.remove(frame, l3, at - l3) {
+        let has_way = self.settings.clients != Exit::default() && !self.settings.returns;
+        if !has_way || !pool.remove(frame, l3, at - l3) {
             return refuse(batch, lane, DropReason::Taken);
         }
         let kind: u16 = if v6 { 0x86dd } else { 0x0800 };

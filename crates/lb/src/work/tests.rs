@@ -66,6 +66,7 @@ pub(super) fn settings() -> BalanceSettings {
         opening_most: 1024,
         timeouts: Timeouts::default(),
         clients: CLIENTS,
+        returns: false,
         local: vec![ip("10.9.0.1"), ip("2001:db8:9::1")],
         pass: vec![Some(50)],
         places: Vec::new(),

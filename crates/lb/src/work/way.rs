@@ -52,4 +52,6 @@ pub(super) struct Reply {
     /// The core and slot of the connection's entry, if it is known.
     pub(super) home: Option<(u16, u32)>,
     pub(super) proxied: Proxied,
+    /// The MAC address from which the client's packets came, if it is stored.
+    pub(super) mac: Option<[u8; 6]>,
 }

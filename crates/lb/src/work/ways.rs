@@ -41,6 +41,9 @@ impl Balance {
             match conns.seen(slot, flags, now) {
                 Some((backend, state)) if stays(plan, backend, state, flags) => {
                     let home = Some((self.core as u16, slot));
+                    if self.settings.returns {
+                        conns.set_mac(slot, batch.keys[lane].eth_src);
+                    }
                     seen.ways[lane] = Some(Way { backend, home, local: conns.local(slot) });
                 }
                 _ => missed = missed.with(lane), // there is an entry, but it needs another backend
@@ -124,6 +127,16 @@ impl Balance {
                 Missed::Way(Way::without_entry(target.id))
             }
             None => self.no(service, DropReason::NoBackend),
+        }
+    }
+
+    /// Stores the MAC address from which a client's packet came, if replies are sent there.
+    pub(super) fn note_mac(&self, way: &Way, mac: [u8; 6]) {
+        if self.settings.returns
+            && let Some((core, slot)) = way.home
+            && let Some(mut conns) = self.table(core.into())
+        {
+            conns.set_mac(slot, mac);
         }
     }
 

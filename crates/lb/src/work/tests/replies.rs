@@ -95,3 +95,32 @@ fn replies_of_connections_without_an_entry_are_recognized() {
     let check = from_backend("10.0.1.253", 54_764, FlowKey::SYN | FlowKey::ACK);
     assert_ne!(balance(&mut all[0], &check).0.to, To::Port(40));
 }
+
+#[test]
+fn replies_go_to_the_station_from_which_the_clients_packets_came() {
+    for mode in [Mode::Dnat, Mode::FullNat] {
+        let hub = Arc::new(Hub::new(Control::new(vec![web(mode)], 251, 7).unwrap()));
+        let clients = Exit { dst: [0; 6], ..CLIENTS };
+        let with = BalanceSettings {
+            clients,
+            returns: true,
+            local: vec![ip("10.9.0.1"), ip("10.9.0.2")],
+            ..settings()
+        };
+        let mut all = Balance::group(&hub, 2, &with);
+        for (port, from) in [(4000, 8), (4001, 9), (4000, 7)] {
+            let mut data = from_client(port, FlowKey::ACK);
+            data[6..12].copy_from_slice(&[2, 0, 0, 0, 7, from]);
+            let (_, sent) = balance(&mut all[0], &data);
+            let sent = parse::key(&Headers::parse(LinkType::Ethernet, &sent), &sent, 0).flow();
+            let back = Build::new(&sent.reversed()).flags(FlowKey::ACK).bytes();
+            for core in [0, 1] {
+                all[core].answer_leases.clear();
+                let (action, got) = balance(&mut all[core], &back);
+                assert_eq!(action.to, To::Port(40), "{mode:?}");
+                assert_eq!(got[..6], [2, 0, 0, 0, 7, from], "{mode:?}, core {core}");
+                assert_eq!(got[6..12], CLIENTS.src);
+            }
+        }
+    }
+}
