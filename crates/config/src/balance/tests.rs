@@ -97,3 +97,14 @@ fn clients_need_no_next_hop() {
     assert!(settings.returns && settings.clients.via.is_none());
     assert!(!config(", next_hop = \"02:00:00:00:00:01\" }").balance_settings().unwrap().returns);
 }
+
+#[test]
+fn the_example_of_the_documentation_is_valid() {
+    let text = include_str!("../../../../docs/examples/balance.toml");
+    let config = Config::parse("balance.toml", text).unwrap();
+    let capacity = config.capacity().unwrap().unwrap();
+    let names: Vec<_> = capacity.services.iter().map(|service| &*service.name).collect();
+    assert_eq!((names, capacity.cores), (vec!["cache", "web", "dns"], 2));
+    // It writes no files, and reads one that is in the repository.
+    assert!(config.port.iter().all(|port| port.get_ref().output.is_none()));
+}
