@@ -29,6 +29,7 @@ use crate::logs::{self, LogArgs};
 use crate::output::{self, Progress, style};
 use crate::stop::{Stop, bad_input};
 
+mod capacity;
 mod counters;
 mod open;
 mod switch;
@@ -118,7 +119,9 @@ pub(crate) fn run(args: &Args) -> Result<(), Stop> {
     parts.control.extend(switch.iter().flat_map(switch::Switch::control));
     let yard = config.build_logged(parts, &log).map_err(bad_input)?;
     if args.check {
-        return output::text(&format!("{}: the configuration is valid\n", args.config.display()));
+        let holds = capacity::text(&config);
+        let name = args.config.display();
+        return output::text(&format!("{name}: the configuration is valid\n{holds}"));
     }
     args.log.start();
     let signals = Signals::catch()?;

@@ -46,6 +46,7 @@ fn hub(mode: Mode) -> Arc<Hub> {
         slow_start: 0,
         proxy: false,
         answers: true,
+        connections: 0,
         all_down: AllDown::Drop,
         on_down: OnDown::Move,
         check: None,
@@ -61,6 +62,7 @@ fn balancer(hub: &Arc<Hub>, connections: usize, opening_most: usize) -> Balance 
         opening_most,
         timeouts: Timeouts::default(),
         clients: Exit::default(),
+        returns: false,
         local: (1..=17).map(|n| IpAddr::from([10, 9, 0, n])).collect(), // 64,512 ports each
         pass: vec![None],
         places: Vec::new(),

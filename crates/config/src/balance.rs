@@ -11,8 +11,10 @@ use super::names::{Checked, port_name};
 use super::{Config, ConfigError, WorkKind, hex};
 use flowyard_lb::{BalanceSettings, Place};
 
+mod capacity;
 mod words;
 
+pub use capacity::{Capacity, LocalPorts, ServiceCapacity};
 pub use words::{BackendConfig, BalanceConfig, ServiceConfig};
 use words::{ExitConfig, FullConfig, QuicConfig};
 
@@ -42,6 +44,7 @@ impl Config {
             slow_start: service.slow_start_ms.saturating_mul(1_000_000),
             proxy: service.proxy.is_some(),
             answers: service.answer,
+            connections: service.connections,
             all_down: service.all_down.into(),
             on_down: service.on_down.into(),
             check: service.check.as_ref().map(|check| self.health_check(check)).transpose()?,
@@ -82,7 +85,7 @@ impl Config {
         config.map_err(|error| self.split(quic.span(), &error.to_string()))
     }
 
-    /// The port and next hop of an exit; the next hop is `addr` if none is written.
+    /// The port and next hop of an exit; the next hop is `addr` if none is written, and unknown without `addr`.
     fn exit(&self, exit: &ExitConfig, addr: Option<IpAddr>) -> Result<Exit, ConfigError> {
         port_name(self, exit.port.get_ref(), exit.port.span())?;
         let port = self.port_number(exit.port.get_ref()).unwrap_or_default();
@@ -94,10 +97,8 @@ impl Config {
             }
             (Some((text, Ok(via))), _) => (via, text.span()),
             (None, Some(addr)) => (addr, exit.port.span()),
-            (None, None) => {
-                let fix = "write its MAC address, or the IP address of a gateway, as 'next_hop'";
-                return Err(self.error(exit.port.span(), "there is no next hop", fix));
-            }
+            // Clients: the MAC address from which their packets came.
+            (None, None) => return Ok(Exit { port, src, dst: [0; 6], via: None }),
         };
         let mine = self.balance().address.remove(exit.port.get_ref()).unwrap_or_default();
         let same = |mine: &Spanned<String>| mine.get_ref().contains(':') == via.is_ipv6();
@@ -182,8 +183,9 @@ impl Config {
         let balance = self.balance();
         let connections = *balance.connections.get_ref();
         let ms = |ms: u64| ms.saturating_mul(1_000_000);
-        let clients =
-            balance.clients.as_ref().map(|exit| self.exit(exit.get_ref(), None)).transpose()?;
+        let clients = balance.clients.as_ref().map(|exit| self.exit(exit.get_ref(), None));
+        let clients = clients.transpose()?;
+        let returns = balance.clients.as_ref().is_some_and(|c| c.get_ref().next_hop.is_none());
         let local: Result<_, _> = balance.local.iter().map(|text| self.address(text)).collect();
         let mut pass = vec![None; self.port.len()];
         for (from, to) in &balance.pass {
@@ -204,6 +206,7 @@ impl Config {
                 datagrams: ms(balance.datagrams_ms),
             },
             clients: clients.unwrap_or_default(),
+            returns,
             local: local?,
             pass,
             places: self.places(&balance)?,

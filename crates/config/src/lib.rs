@@ -51,6 +51,7 @@ mod work;
 
 pub use assemble::BuildError;
 pub use balance::{BackendConfig, BalanceConfig, ServiceConfig};
+pub use balance::{Capacity, LocalPorts, ServiceCapacity};
 pub use elephants::ElephantsConfig;
 pub use error::ConfigError;
 pub use health::{CheckConfig, CheckKind};

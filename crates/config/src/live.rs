@@ -112,7 +112,8 @@ impl PortConfig {
         let words = self.rules.as_ref().map_or(&[][..], |rules| rules.get_ref());
         let rules: Vec<Rule> =
             words.iter().filter_map(|rule| rule.get_ref().parse().ok()).collect();
-        if rules.contains(&Rule::default()) { Rules::All } else { Rules::Any(rules) }
+        let has_all = rules.contains(&Rule::default()) && !rules.iter().any(|rule| rule.kernel);
+        if has_all { Rules::All } else { Rules::Any(rules) }
     }
 }
 
@@ -232,6 +233,11 @@ fn af_xdp(config: &Config, port: &PortConfig) -> Result<(), ConfigError> {
     if !(1..=64).contains(&rules.get_ref().len()) {
         let what = format!("{} rules are not possible", rules.get_ref().len());
         return Err(config.error(rules.span(), what, "write 1 to 64, or [\"all\"]"));
+    }
+    let is_not = |rule: &Spanned<String>| rule.get_ref().trim_start().starts_with("not ");
+    if rules.get_ref().iter().all(is_not) {
+        let fix = "add a rule without 'not' for the frames that the port takes";
+        return Err(config.error(rules.span(), "every rule leaves frames to the kernel", fix));
     }
     for rule in rules.get_ref() {
         if let Err(error) = rule.get_ref().parse::<Rule>() {

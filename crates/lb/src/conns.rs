@@ -10,17 +10,22 @@
 //!
 //! The index is a cuckoo table with partial keys (Fan et al., "Cuckoo Filter", CoNEXT 2014): the
 //! alternative bucket of an entry is computed from its tag, so entries move without their keys being
-//! read. A slot never moves: its number identifies the connection during its lifetime (FullNAT derives
-//! a local port from it). A packet writes only the deadline. The wheel inspects a connection when its
+//! read. A slot never moves: its number identifies the connection during its lifetime. A packet writes only
+//! the deadline. The wheel inspects a connection when its
 //! old deadline is reached and moves it to a later list if the deadline has changed (Varghese and
 //! Lauck, "Hashed and Hierarchical Timing Wheels", SOSP 1987, with one level and lazy moves).
 //!
-//! Memory: a slot of 64 bytes and 10 bytes of index for each connection of the capacity, and
-//! 16 KiB for the wheel: 100 million connections take 6.9 GiB. The pages of slots are touched when the
-//! slots are first used.
+//! A FullNAT connection has a local port, by which its replies are found (`ports`). When the table is
+//! full, entries of half-open and idle connections are evicted (`room`).
+//!
+//! Memory for each connection of the capacity: a slot of 64 bytes, 8 bytes that are needed at its end,
+//! 10 bytes of index, and with local addresses 10 bytes of index for replies; in all, 300 KiB for wheel
+//! and counts. 100 million connections take 7.6 GiB, with local addresses 8.6 GiB. The pages of slots are
+//! touched when the slots are first used.
 //!
 //! Invariants: a key has at most one entry; every slot in use is in exactly one list of the wheel; an
-//! expired entry is never found; nothing is allocated after `new`.
+//! expired entry is never found; no two connections have the same local port towards one backend; nothing
+//! is allocated after `new`.
 //! Thread-safety: used by one core.
 
 use flowyard_frame::{LANES, Lanes, Nanos};
@@ -28,15 +33,19 @@ use flowyard_frame::{LANES, Lanes, Nanos};
 mod conn;
 mod index;
 mod key;
+mod ports;
 mod proxied;
+mod room;
 mod state;
 mod wheel;
 
-pub use conn::Conn;
 use conn::NONE;
+pub use conn::{Conn, LocalPort};
 use index::Index;
 pub use key::ConnKey;
+use ports::Ports;
 pub use proxied::{Proxied, Stage, Step};
+use room::Room;
 pub use state::{State, Timeouts};
 use wheel::Wheel;
 
@@ -46,6 +55,8 @@ pub struct Conns {
     index: Index,
     /// The slots that were used at least once. The capacity is allocated at the start.
     slots: Vec<Conn>,
+    /// By slot.
+    ends: Vec<End>,
     capacity: usize,
     len: usize,
     /// Entries in [`State::Opening`].
@@ -53,7 +64,29 @@ pub struct Conns {
     /// The first free slot; they are linked by `next`.
     free: u32,
     wheel: Wheel,
+    ports: Ports,
+    room: Room,
+    /// By slot, the MAC address from which the client's packets come; empty if it is not stored.
+    macs: Vec<[u8; 6]>,
     timeouts: Timeouts,
+}
+
+/// What is needed of a connection when it ends.
+#[derive(Clone, Copy, Debug)]
+struct End {
+    /// A part of the hash of its replies, if it has a local port.
+    reply: u32,
+    /// The number of its service.
+    service: u16,
+}
+
+/// Whose connection an entry is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Owner {
+    /// The backend's ID.
+    pub backend: u32,
+    /// The number of the service.
+    pub service: u16,
 }
 
 /// A connection was not entered: every slot is in use, or both buckets of its key in the index are full.
@@ -68,12 +101,17 @@ impl Conns {
     pub const MOST: usize = 1 << 30;
 
     /// An empty table for `capacity` connections; values outside 1 to [`Conns::MOST`] are clamped.
+    /// Connections can have local ports if `has_locals` is true.
     #[must_use]
-    pub fn new(capacity: usize, timeouts: Timeouts) -> Self {
+    pub fn new(capacity: usize, timeouts: Timeouts, has_locals: bool) -> Self {
         let capacity = capacity.clamp(1, Self::MOST);
         Self {
             index: Index::new(capacity),
             slots: Vec::with_capacity(capacity),
+            ends: Vec::with_capacity(capacity),
+            ports: Ports::new(capacity, has_locals),
+            room: Room::new(capacity),
+            macs: Vec::new(),
             capacity,
             len: 0,
             opening: 0,
@@ -83,10 +121,35 @@ impl Conns {
         }
     }
 
+    /// The same table, which also stores the MAC address from which a client's packets come: 6 bytes for each
+    /// connection of the capacity.
+    #[must_use]
+    pub fn with_macs(self) -> Self {
+        Self { macs: vec![[0; 6]; self.capacity], ..self }
+    }
+
+    /// Stores the MAC address from which the packets of the connection in `slot` come.
+    #[inline]
+    pub fn set_mac(&mut self, slot: u32, mac: [u8; 6]) {
+        if let Some(old) = self.macs.get_mut(slot as usize) {
+            *old = mac;
+        }
+    }
+
+    /// The stored MAC address of the connection in `slot`.
+    #[must_use]
+    pub fn mac(&self, slot: u32) -> Option<[u8; 6]> {
+        self.macs.get(slot as usize).copied().filter(|mac| *mac != [0; 6])
+    }
+
     /// Memory in bytes of a table for `capacity` connections when all slots are used.
     #[must_use]
-    pub const fn bytes(capacity: usize) -> usize {
-        capacity * size_of::<Conn>() + Index::bytes(capacity) + Wheel::BYTES
+    pub const fn bytes(capacity: usize, has_locals: bool) -> usize {
+        let indexes = if has_locals { 2 } else { 1 };
+        capacity * (size_of::<Conn>() + size_of::<End>())
+            + indexes * Index::bytes(capacity)
+            + Wheel::BYTES
+            + Room::bytes(capacity)
     }
 
     /// The number of entries, including expired ones that [`Conns::advance`] has not removed yet.
@@ -118,7 +181,7 @@ impl Conns {
     #[inline]
     pub fn get(&self, slot: u32, now: Nanos) -> Option<&Conn> {
         let conn = self.slots.get(slot as usize)?;
-        (!conn.free && wheel::tick(now) < conn.deadline).then_some(conn)
+        (wheel::tick(now) < conn.deadline).then_some(conn)
     }
 
     /// The slot of the connection with this key; `None` if there is none or it is expired.
@@ -165,7 +228,7 @@ impl Conns {
         for lane in maybe {
             let live = |slot: u32| {
                 let conn = self.slots.get(slot as usize)?;
-                (conn.key == keys[lane] && !conn.free && tick < conn.deadline).then_some(slot)
+                (conn.key == keys[lane] && tick < conn.deadline).then_some(slot)
             };
             match live(found[lane]).or_else(|| self.find_again(&keys[lane], hashes[lane], now)) {
                 Some(slot) => found[lane] = slot,
@@ -186,7 +249,7 @@ impl Conns {
     #[inline]
     pub fn seen(&mut self, slot: u32, flags: u8, now: Nanos) -> Option<(u32, State)> {
         let conn = self.slots.get_mut(slot as usize)?;
-        let (backend, old) = (conn.backend, conn.state);
+        let (backend, old) = (conn.backend, conn.state());
         let state = old.after(flags);
         conn.deadline = wheel::after(now, self.timeouts.of(state));
         if state != old {
@@ -198,9 +261,11 @@ impl Conns {
     /// Changes the state. The new deadline may be earlier than the list that the slot is in.
     #[cold]
     fn turn(&mut self, slot: u32, old: State, state: State) {
-        self.opening += usize::from(state == State::Opening);
-        self.opening -= usize::from(old == State::Opening);
-        self.slots[slot as usize].state = state;
+        if old == State::Opening {
+            self.opening -= 1;
+            self.room.opened(self.ends[slot as usize].service);
+        }
+        self.slots[slot as usize].set_state(state);
         self.wheel.unlink(&mut self.slots, slot);
         self.wheel.link(&mut self.slots, slot);
     }
@@ -222,11 +287,12 @@ impl Conns {
     /// resets it.
     pub fn set_proxied(&mut self, slot: u32, proxied: Proxied) {
         if let Some(conn) = self.slots.get_mut(slot as usize) {
-            (conn.first, conn.stage) = (proxied.first, proxied.stage);
+            conn.set_proxied(proxied);
         }
     }
 
-    /// Enters a connection and returns its slot. An existing entry with this key is replaced.
+    /// Enters a connection and returns its slot. An existing entry with this key is replaced. The
+    /// connection has no local port.
     ///
     /// # Errors
     /// The table is full; nothing is changed then.
@@ -234,28 +300,28 @@ impl Conns {
         &mut self,
         key: &ConnKey,
         hash: u64,
-        backend: u32,
+        owner: Owner,
         state: State,
         now: Nanos,
     ) -> Result<u32, Full> {
         let deadline = wheel::after(now, self.timeouts.of(state));
-        let links = (NONE, NONE);
         let conn = Conn {
             key: *key,
-            backend,
+            backend: owner.backend,
             deadline,
-            next: links.0,
-            prev: links.1,
+            next: NONE,
+            prev: NONE,
             first: 0,
-            stage: Stage::None,
-            state,
-            free: false,
-            spare: 0,
+            port: 0,
+            address: 0,
+            marks: state as u8,
         };
+        let end = End { reply: 0, service: owner.service };
         if let Some(slot) = self.index.find(hash, |slot| self.is(slot, key)) {
-            self.opening -= usize::from(self.slots[slot as usize].state == State::Opening);
+            self.uncount(slot);
+            self.unbind(slot);
             self.wheel.unlink(&mut self.slots, slot);
-            self.put(slot, conn);
+            self.put(slot, conn, end);
             return Ok(slot);
         }
         let slot = match self.free {
@@ -268,18 +334,49 @@ impl Conns {
         }
         if slot as usize == self.slots.len() {
             self.slots.push(conn); // never reallocates: the capacity is allocated
+            self.ends.push(end);
         } else {
             self.free = self.slots[slot as usize].next;
         }
         self.len += 1;
-        self.put(slot, conn);
+        self.put(slot, conn, end);
         Ok(slot)
     }
 
-    fn put(&mut self, slot: u32, conn: Conn) {
-        self.opening += usize::from(conn.state == State::Opening);
+    fn put(&mut self, slot: u32, conn: Conn, end: End) {
+        self.opening += usize::from(conn.state() == State::Opening);
+        self.room.came(slot, end.service, conn.state());
         self.slots[slot as usize] = conn;
+        self.ends[slot as usize] = end;
+        self.set_mac(slot, [0; 6]);
         self.wheel.link(&mut self.slots, slot);
+    }
+
+    fn uncount(&mut self, slot: u32) {
+        let state = self.slots[slot as usize].state();
+        self.opening -= usize::from(state == State::Opening);
+        self.room.went(self.ends[slot as usize].service, state);
+    }
+
+    /// Removes the entry in `slot` and returns it; `None` if the slot is free. `seed` must be that of the
+    /// hashes.
+    pub fn remove(&mut self, slot: u32, seed: u64) -> Option<Conn> {
+        let conn = *self.slots.get(slot as usize).filter(|conn| !conn.is_free())?;
+        self.wheel.unlink(&mut self.slots, slot);
+        self.release(slot, seed);
+        Some(conn)
+    }
+
+    /// Frees a slot that is in no list of the wheel.
+    fn release(&mut self, slot: u32, seed: u64) {
+        self.uncount(slot);
+        self.unbind(slot);
+        let hash = self.slots[slot as usize].key.hash(seed);
+        self.index.remove(hash, slot);
+        let old = &mut self.slots[slot as usize];
+        (old.deadline, old.next) = (0, self.free);
+        self.free = slot;
+        self.len -= 1;
     }
 
     /// Removes expired entries, passes each to `gone` and returns their number. Inspects at most
@@ -300,12 +397,7 @@ impl Conns {
                 continue;
             }
             gone(&conn);
-            self.index.remove(conn.key.hash(seed), slot);
-            self.opening -= usize::from(conn.state == State::Opening);
-            let old = &mut self.slots[slot as usize];
-            (old.free, old.next) = (true, self.free);
-            self.free = slot;
-            self.len -= 1;
+            self.release(slot, seed);
             expired += 1;
         }
         expired
@@ -314,7 +406,7 @@ impl Conns {
     /// The entries that are not expired, with their slots.
     pub fn iter(&self, now: Nanos) -> impl Iterator<Item = (u32, &Conn)> + '_ {
         let tick = wheel::tick(now);
-        (0..).zip(&self.slots).filter(move |(_, conn)| !conn.free && tick < conn.deadline)
+        (0..).zip(&self.slots).filter(move |(_, conn)| tick < conn.deadline)
     }
 
     fn is(&self, slot: u32, key: &ConnKey) -> bool {

@@ -120,11 +120,7 @@ impl Control {
         let named = services.iter().flat_map(|s| s.backends.iter().map(|b| name(s, b)));
         let names: Vec<Name> = named.collect();
         self.forget(&services, &names);
-        for service in &services {
-            let counts = || Arc::new(Counts::new(self.cores));
-            let totals = || Totals { counts: counts(), leaving: Vec::new(), gone: Sum::default() };
-            self.totals.entry(service.name.clone()).or_insert_with(totals);
-        }
+        self.number(&services);
         for name in names {
             if self.known.contains_key(&name) {
                 continue;
@@ -160,6 +156,20 @@ impl Control {
             }
         }
         Ok(self.make(fronts, now.unwrap_or(0)))
+    }
+
+    /// Adds totals for new services, each with a free number.
+    fn number(&mut self, services: &[Service]) {
+        let used: HashSet<u16> = self.totals.values().map(|totals| totals.number).collect();
+        let mut free = (0..=u16::MAX).filter(|number| !used.contains(number));
+        for service in services {
+            self.totals.entry(service.name.clone()).or_insert_with(|| Totals {
+                number: free.next().unwrap_or(u16::MAX),
+                counts: Arc::new(Counts::new(self.cores)),
+                leaving: Vec::new(),
+                gone: Sum::default(),
+            });
+        }
     }
 
     /// Removes backends that are not in `names`, and services that are not in `services`.

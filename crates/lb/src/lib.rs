@@ -20,10 +20,13 @@ pub mod quic;
 mod service;
 mod work;
 
-pub use conns::{Conn, ConnKey, Conns, Full, Proxied, Stage, State, Step, Timeouts};
+pub use conns::{
+    Conn, ConnKey, Conns, Full, LocalPort, Owner, Proxied, Stage, State, Step, Timeouts,
+};
 pub use control::{BackendState, BadService, BadWhat, Control, HEAVIEST, ServiceState, Unknown};
 pub use counts::{Cell, Counts, REASONS, Sum};
 pub use near::nearest;
 pub use plan::{Entry, Plan, Table, Target, Turns};
 pub use service::{AllDown, Backend, Choice, Exit, Mode, OnDown, Service};
 pub use work::{Balance, BalanceSettings, Because, Explained, Hub, Kept, Occupancy, Place, Report};
+pub use work::{LOCALS, PORTS};

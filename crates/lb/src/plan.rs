@@ -19,6 +19,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use flowyard_flow::table::Maglev;
+use flowyard_frame::FlowKey;
 
 use crate::conns::ConnKey;
 use crate::counts::Counts;
@@ -69,6 +70,8 @@ pub(crate) struct Front {
 pub struct Table {
     /// The configuration.
     pub service: Arc<Service>,
+    /// Identifies the service in the connection tables, in this plan and the next ones.
+    pub number: u16,
     /// Index in the plan's targets, for each backend.
     pub(crate) members: Vec<u32>,
     pub(crate) maglev: Arc<Maglev>,
@@ -164,18 +167,22 @@ impl Plan {
         self.services.iter().any(answers)
     }
 
-    /// The service that has a DNAT backend with this address, protocol and port.
-    #[must_use]
-    pub fn returning(&self, addr: IpAddr, proto: u8, port: u16) -> Option<&Table> {
-        let front = front(&self.fronts.returns, addr, proto, port)?;
-        self.services.get(usize::from(front.service))
-    }
-
     /// The DNAT backend with this address, protocol and port.
     #[must_use]
     pub fn returned_by(&self, addr: IpAddr, proto: u8, port: u16) -> Option<&Target> {
         let front = front(&self.fronts.returns, addr, proto, port)?;
         self.member(self.services.get(usize::from(front.service))?, front.index)
+    }
+
+    /// For a packet from the address and port of a DNAT backend: the backend, and the flow of the client's
+    /// packets if this is a reply to them.
+    #[must_use]
+    pub fn answered(&self, reply: &FlowKey) -> Option<(&Target, FlowKey)> {
+        let target = self.returned_by(reply.src_ip()?, reply.proto, reply.sport)?;
+        let service = &self.services.get(usize::from(target.service))?.service;
+        let port = if target.port.is_some() { *service.ports.start() } else { reply.sport };
+        let (client, vip) = (reply.dst_ip()?, service.vip);
+        Some((target, FlowKey::five_tuple(reply.proto, client, reply.dport, vip, port)))
     }
 
     /// The backend with this ID, or `None` if it was removed.

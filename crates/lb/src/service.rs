@@ -38,6 +38,8 @@ pub struct Service {
     pub proxy: bool,
     /// Whether the balancer answers ARP requests and neighbour solicitations for the VIP.
     pub answers: bool,
+    /// The most entries of this service in the connection table of a core; 0 is no limit.
+    pub connections: usize,
     /// The behaviour when every backend is down.
     pub all_down: AllDown,
     /// The treatment of existing connections of a backend that is down.

@@ -5,7 +5,7 @@
 //!                          │ miss
 //!                          ├─ entry in another core's table: use it (the flow was moved, or is split)
 //!                          ├─ to a service: choose a backend, enter; table full: Maglev alone (or drop)
-//!                          ├─ reply of a backend (DNAT, FullNAT): translate its source to the VIP
+//!                          ├─ reply of a backend (DNAT, FullNAT) in a known connection: its source becomes the VIP
 //!                          └─ no service: forward as configured by 'pass', or drop
 //! ```
 //!
@@ -40,17 +40,20 @@ mod forward;
 mod fragments;
 mod hops;
 mod hub;
+mod keep;
 mod leases;
 mod locals;
 mod neighbours;
 mod proxy;
 mod rewrite;
+mod strays;
 mod way;
 mod ways;
 
 pub use balance::{Balance, BalanceSettings};
 pub use explain::{Because, Explained, Kept, Occupancy};
 pub use hub::{Hub, Report};
+pub use locals::{LOCALS, PORTS};
 use way::{Missed, Seen};
 
 impl Work for Balance {
@@ -81,7 +84,13 @@ impl Work for Balance {
             let hash = seen.hashes[lane];
             let way = match (missed.has(lane), seen.ways[lane]) {
                 (false, Some(way)) => Missed::Way(way),
-                _ => self.miss(&batch.keys[lane], &seen.keys[lane], hash, now),
+                _ => {
+                    let way = self.miss(&batch.keys[lane], &seen.keys[lane], hash, now);
+                    if let Missed::Way(way) = &way {
+                        self.note_mac(way, batch.keys[lane].eth_src);
+                    }
+                    way
+                }
             };
             let bytes = batch.frames[lane].len() as u64;
             match way {

@@ -114,8 +114,10 @@ const FIXES: [(DropReason, &str); 27] = [
     ),
     (
         DropReason::NoConnection,
-        "the table of connections is full, or too many connections are half open: raise 'connections' or 'opening' \
-         in [balance], or write full = \"stateless\" to choose by hash without an entry (fullnat needs an entry)",
+        "the table of connections is full of connections in use; or, in mode fullnat, no local port towards the \
+         backend is free: raise 'connections' in [balance], limit other services with 'connections' in their \
+         [[service]], add addresses to 'local', or write full = \"stateless\" to choose by hash without an entry (not for \
+         fullnat); 'flowyard run CONFIG --check' prints what the configuration can hold",
     ),
     (
         DropReason::Fragment,

@@ -228,7 +228,10 @@ impl Checks {
                     AllDown::Drop => "new connections are dropped",
                     AllDown::Use => "all backends are used as if they were up",
                 };
-                tracing::error!(service, "every backend of the service is down: {then}");
+                tracing::error!(
+                    service,
+                    "every backend of the service is down: {then}; 'flowyard lb show' prints why the checks failed"
+                );
             }
             down.insert(service.clone());
         }

@@ -128,7 +128,7 @@ pub(super) fn analyze(ci: &mut Ci) -> Result<()> {
 
 /// The engine on real threads, as in the README.
 pub(super) fn forward(ci: &mut Ci) -> Result<()> {
-    for config in ["forward", "switch"] {
+    for config in ["forward", "switch", "balance"] {
         run(&mut ci.cargo(&format!("run --release -- run docs/examples/{config}.toml")))?;
     }
     Ok(())

@@ -63,3 +63,48 @@ fn fullnat_needs_a_source_address_for_each_core_that_works() {
         assert!(Config::parse("y.toml", &text).is_ok(), "{to}");
     }
 }
+
+#[test]
+fn what_a_configuration_can_hold_is_computed() {
+    let config = |from: &str, to: &str| Config::parse("y.toml", &GOOD.replace(from, to)).unwrap();
+    let one = |config: &Config| config.capacity().unwrap().unwrap();
+    let capacity = one(&config("", ""));
+    assert_eq!((capacity.cores, capacity.connections, capacity.opening), (2, 65_536, 16_384));
+    assert!(capacity.bytes > 65_536 * 92, "{}", capacity.bytes);
+    let web = &capacity.services[0];
+    let ports = web.ports.unwrap();
+    assert_eq!((ports.addresses, ports.each, ports.backends), (1, 64_512, 1));
+    assert_eq!((web.connections, web.further), (64_512, false));
+    // The core with the fewest addresses decides; another backend can use the same ports again.
+    let second = "[[service.backend]]\nname = \"b\"\naddr = \"10.0.1.2\"\nexit = { port = \"west\", next_hop = \"02:00:00:00:00:03\" }\n[[service.backend]]\nname = \"a\"";
+    let more = config("[[service.backend]]\nname = \"a\"", second);
+    assert_eq!(one(&more).services[0].connections, 65_536);
+    let more = one(&config("local = [", "connections = 1000000\nlocal = [\"10.9.0.3\", "));
+    assert_eq!(more.services[0].ports.unwrap().connections(), 64_512);
+    assert_eq!(more.services[0].connections, 64_512);
+    let less = one(&config("mode = \"fullnat\"", "mode = \"fullnat\"\nconnections = 100"));
+    assert_eq!(less.services[0].connections, 100);
+    let dnat = one(&config("fullnat", "dnat"));
+    assert_eq!((dnat.services[0].ports, dnat.services[0].further), (None, true));
+}
+
+#[test]
+fn clients_need_no_next_hop() {
+    let config = |to: &str| {
+        Config::parse("y.toml", &GOOD.replace(", next_hop = \"02:00:00:00:00:01\" }", to)).unwrap()
+    };
+    let settings = config(" }").balance_settings().unwrap();
+    assert!(settings.returns && settings.clients.via.is_none());
+    assert!(!config(", next_hop = \"02:00:00:00:00:01\" }").balance_settings().unwrap().returns);
+}
+
+#[test]
+fn the_example_of_the_documentation_is_valid() {
+    let text = include_str!("../../../../docs/examples/balance.toml");
+    let config = Config::parse("balance.toml", text).unwrap();
+    let capacity = config.capacity().unwrap().unwrap();
+    let names: Vec<_> = capacity.services.iter().map(|service| &*service.name).collect();
+    assert_eq!((names, capacity.cores), (vec!["cache", "web", "dns"], 2));
+    // It writes no files, and reads one that is in the repository.
+    assert!(config.port.iter().all(|port| port.get_ref().output.is_none()));
+}

@@ -97,7 +97,7 @@ pub struct ExitConfig {
     /// The port.
     pub port: Spanned<String>,
     /// The MAC address of the next hop, or the IP address of a gateway. By default the backend is
-    /// on the link of the port.
+    /// on the link of the port, and a client's next hop is the station from which its packets came.
     pub next_hop: Option<Spanned<String>>,
 }
 
@@ -133,6 +133,9 @@ pub struct ServiceConfig {
     /// Whether the balancer answers ARP and neighbour requests for the VIP.
     #[serde(default = "yes")]
     pub answer: bool,
+    /// The most connections of this service that each core stores; 0 is no limit.
+    #[serde(default)]
+    pub connections: usize,
     /// What happens when every backend is down: `drop` or `use`.
     #[serde(default)]
     pub all_down: AllDownConfig,

@@ -11,16 +11,27 @@ pub struct Conn {
     pub(super) key: ConnKey,
     /// The backend's ID in the plan.
     pub backend: u32,
-    /// The first tick at which the entry is expired.
+    /// The first tick at which the entry is expired; 0 if the slot is free.
     pub(super) deadline: u32,
     pub(super) next: u32,
     pub(super) prev: u32,
     /// As in [`Proxied`].
     pub(super) first: u32,
-    pub(super) stage: Stage,
-    pub(super) state: State,
-    pub(super) free: bool,
-    pub(super) spare: u8,
+    /// The local port, or 0.
+    pub(super) port: u16,
+    /// The index of the local address.
+    pub(super) address: u8,
+    /// Bits 0 and 1 are the state, bits 2 and 3 the stage of an inserted header.
+    pub(super) marks: u8,
+}
+
+/// A local address and port of a FullNAT connection.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct LocalPort {
+    /// The port; 0 if the connection has none.
+    pub port: u16,
+    /// The index of the address among those of the core.
+    pub address: u8,
 }
 
 impl Conn {
@@ -32,14 +43,48 @@ impl Conn {
 
     /// The state, which selects the timeout.
     #[must_use]
+    #[inline]
     pub const fn state(&self) -> State {
-        self.state
+        match self.marks & 3 {
+            0 => State::Opening,
+            1 => State::Open,
+            2 => State::Closing,
+            _ => State::Datagrams,
+        }
+    }
+
+    #[inline]
+    pub(super) const fn set_state(&mut self, state: State) {
+        self.marks = self.marks & !3 | state as u8;
     }
 
     /// The progress of an inserted PROXY protocol header.
     #[must_use]
     pub const fn proxied(&self) -> Proxied {
-        Proxied { first: self.first, stage: self.stage }
+        let stage = match self.marks >> 2 & 3 {
+            0 => Stage::None,
+            1 => Stage::Waiting,
+            2 => Stage::Near,
+            _ => Stage::Far,
+        };
+        Proxied { first: self.first, stage }
+    }
+
+    pub(super) const fn set_proxied(&mut self, proxied: Proxied) {
+        self.first = proxied.first;
+        self.marks = self.marks & 3 | (proxied.stage as u8) << 2;
+    }
+
+    /// The local address and port of a FullNAT connection.
+    #[must_use]
+    #[inline]
+    pub const fn local(&self) -> LocalPort {
+        LocalPort { port: self.port, address: self.address }
+    }
+
+    /// Whether the slot is free.
+    pub(super) const fn is_free(&self) -> bool {
+        self.deadline == 0
     }
 }
 

@@ -27,6 +27,7 @@ pub struct Proxied {
 
 /// Stages of an inserted header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[repr(u8)]
 pub enum Stage {
     /// The connection has no inserted header.
     #[default]

@@ -15,6 +15,11 @@ fn key(number: u32) -> ConnKey {
     ConnKey::of(&FlowKey::five_tuple(proto::TCP, src, 1024 + u16::from(d), dst, 80))
 }
 
+/// A backend of service 3.
+fn of(backend: u32) -> Owner {
+    Owner { backend, service: 3 }
+}
+
 /// Reference model: a map with the same rules.
 struct Slow {
     map: HashMap<u32, (u32, State, u64)>,
@@ -93,7 +98,7 @@ proptest! {
     #[test]
     fn the_table_equals_the_reference_model(steps in prop::collection::vec(step(), 1..300), capacity in 1usize..50) {
         let timeouts = Timeouts::default();
-        let mut fast = Conns::new(capacity, timeouts);
+        let mut fast = Conns::new(capacity, timeouts, true);
         let mut slow = Slow { map: HashMap::new(), timeouts, capacity };
         let (mut now, mut backend) = (5 * SECOND, 0);
         for step in steps {
@@ -109,16 +114,17 @@ proptest! {
                     let hash = key.hash(SEED);
                     let found = fast.find(&key, hash, now);
                     let known = found.and_then(|slot| fast.get(slot, now));
-                    prop_assert_eq!(known.map(|c| (c.backend, c.state)), slow.find(number, now));
+                    prop_assert_eq!(known.map(|c| (c.backend, c.state())), slow.find(number, now));
                     if let Some(slot) = found {
                         fast.seen(slot, flags, now);
                         slow.seen(number, flags, now);
                     } else {
                         backend += 1;
                         let state = State::first(proto::TCP, flags);
-                        let kept = fast.insert(&key, hash, backend, state, now).is_ok();
+                        let kept = fast.insert(&key, hash, of(backend), state, now).is_ok();
                         prop_assert_eq!(kept, slow.insert(number, backend, state, now));
                     }
+                    prop_assert_eq!(fast.held(3), room::Held { all: fast.len(), opening: fast.opening() });
                     let opening = slow.map.values().filter(|c| c.1 == State::Opening).count();
                     prop_assert_eq!((fast.len(), fast.opening()), (slow.map.len(), opening));
                 }
@@ -128,9 +134,9 @@ proptest! {
 
     #[test]
     fn a_batch_lookup_equals_single_lookups(known in prop::collection::hash_set(0u32..200, 0..120), seed: u64) {
-        let mut conns = Conns::new(120, Timeouts::default());
+        let mut conns = Conns::new(120, Timeouts::default(), true);
         for &number in &known {
-            conns.insert(&key(number), key(number).hash(seed), number, State::Open, 0).unwrap();
+            conns.insert(&key(number), key(number).hash(seed), of(number), State::Open, 0).unwrap();
         }
         for from in (0..200).step_by(32) {
             let keys: [ConnKey; LANES] = std::array::from_fn(|i| key(from + i as u32));
@@ -166,12 +172,12 @@ proptest! {
 fn a_large_table_reaches_its_capacity() {
     // With 8 ways in a bucket and a load factor of 80 %, every key is accepted.
     for seed in 0..4 {
-        let mut conns = Conns::new(100_000, Timeouts::default());
+        let mut conns = Conns::new(100_000, Timeouts::default(), true);
         for number in 0..100_000 {
-            conns.insert(&key(number), key(number).hash(seed), number, State::Open, 0).unwrap();
+            conns.insert(&key(number), key(number).hash(seed), of(number), State::Open, 0).unwrap();
         }
         assert_eq!(
-            conns.insert(&key(100_000), key(100_000).hash(seed), 0, State::Open, 0),
+            conns.insert(&key(100_000), key(100_000).hash(seed), of(0), State::Open, 0),
             Err(Full)
         );
         for number in 0..100_000 {
@@ -189,9 +195,10 @@ fn a_large_table_reaches_its_capacity() {
 fn small_tables_reach_their_capacity() {
     for capacity in 1..=600 {
         for seed in 0..if capacity < 50 { 5000 } else { 20 } {
-            let mut conns = Conns::new(capacity, Timeouts::default());
+            let mut conns = Conns::new(capacity, Timeouts::default(), true);
             for number in 0..capacity as u32 {
-                let kept = conns.insert(&key(number), key(number).hash(seed), 0, State::Open, 0);
+                let kept =
+                    conns.insert(&key(number), key(number).hash(seed), of(0), State::Open, 0);
                 assert!(kept.is_ok(), "{number} of {capacity}, seed {seed}");
             }
         }
@@ -201,18 +208,21 @@ fn small_tables_reach_their_capacity() {
 #[test]
 fn a_hundred_million_fit_in_nine_gibibytes() {
     assert_eq!((size_of::<Conn>(), align_of::<Conn>()), (64, 64));
-    let bytes = Conns::bytes(100_000_000);
+    assert_eq!(size_of::<End>(), 8);
+    let bytes = Conns::bytes(100_000_000, true);
     assert!(bytes < 9 << 30, "{bytes}");
-    assert_eq!(bytes, 100_000_000 * 64 + 15_625_000 * 64 + 4096 * 4);
+    let (wheel, room) = (4096 * 4, 4096 * 16 + 65_536 * 4);
+    assert_eq!(bytes, 100_000_000 * (64 + 8) + 2 * 15_625_000 * 64 + wheel + room);
+    assert_eq!(bytes - Conns::bytes(100_000_000, false), 15_625_000 * 64);
     // Sixteen tables take no more than one.
-    assert!(16 * Conns::bytes(100_000_000 / 16) < 9 << 30);
+    assert!(16 * Conns::bytes(100_000_000 / 16, true) < 9 << 30);
 }
 
 #[test]
 fn the_budget_bounds_what_a_batch_does() {
-    let mut conns = Conns::new(1000, Timeouts::default());
+    let mut conns = Conns::new(1000, Timeouts::default(), true);
     for number in 0..1000 {
-        conns.insert(&key(number), key(number).hash(SEED), 0, State::Opening, 0).unwrap();
+        conns.insert(&key(number), key(number).hash(SEED), of(0), State::Opening, 0).unwrap();
     }
     let mut left = 1000;
     while left > 0 {
@@ -225,9 +235,9 @@ fn the_budget_bounds_what_a_batch_does() {
 
 #[test]
 fn a_busy_connection_outlives_the_wheel() {
-    let mut conns = Conns::new(4, Timeouts::default());
+    let mut conns = Conns::new(4, Timeouts::default(), true);
     let (key, hash) = (key(1), key(1).hash(SEED));
-    let slot = conns.insert(&key, hash, 9, State::Open, 0).unwrap();
+    let slot = conns.insert(&key, hash, of(9), State::Open, 0).unwrap();
     for second in (0..10_000).step_by(100) {
         let now = second * SECOND;
         assert_eq!(conns.advance(now, 64, SEED, &mut |_| ()), 0);
@@ -245,16 +255,16 @@ fn the_full_table_if_asked_for() {
     else {
         return;
     };
-    let mut conns = Conns::new(count as usize, Timeouts::default());
+    let mut conns = Conns::new(count as usize, Timeouts::default(), true);
     let before = resident();
     for number in 0..count {
-        conns.insert(&key(number), key(number).hash(SEED), number, State::Open, 0).unwrap();
+        conns.insert(&key(number), key(number).hash(SEED), of(number), State::Open, 0).unwrap();
     }
     let took = resident().saturating_sub(before);
     use std::io::Write;
     let _ =
         writeln!(std::io::stderr(), "{count} connections: {took} bytes since the index was made");
-    assert!(took <= Conns::bytes(count as usize) + (16 << 20));
+    assert!(took <= Conns::bytes(count as usize, true) + (16 << 20));
 }
 
 fn resident() -> usize {
@@ -262,3 +272,5 @@ fn resident() -> usize {
     let pages = text.split(' ').nth(1).and_then(|pages| pages.parse::<usize>().ok());
     pages.unwrap_or(0) * 4096
 }
+
+mod room_and_ports;

@@ -28,6 +28,12 @@ pub(super) const fn after(now: Nanos, time: Nanos) -> u32 {
     if end > NONE as u64 { NONE } else { end as u32 }
 }
 
+/// The number of ticks in `time`, rounded up.
+#[inline]
+pub(super) const fn ticks(time: Nanos) -> u64 {
+    time.div_ceil(1 << 27)
+}
+
 #[derive(Clone, Debug)]
 pub(super) struct Wheel {
     /// The first slot of each list.

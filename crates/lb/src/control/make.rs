@@ -71,6 +71,7 @@ impl Control {
             tables.push(Table {
                 maglev: self.maglev(service, &weights),
                 service: Arc::clone(service),
+                number: self.totals.get(&service.name).map_or(0, |totals| totals.number),
                 members: all.iter().map(|known| place(known.id)).collect(),
                 turns: turns(&weights),
                 weights,

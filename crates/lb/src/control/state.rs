@@ -59,6 +59,9 @@ pub(super) struct Known {
 /// Counters of a service that are not those of its current backends.
 #[derive(Debug)]
 pub(super) struct Totals {
+    /// The number of the service in the connection tables. No two services have the same; a number is used
+    /// again when its service is removed.
+    pub(super) number: u16,
     /// Drops of packets for which no backend was chosen.
     pub(super) counts: Arc<Counts>,
     /// Counters of removed backends that cores with an older plan may still increment.

@@ -35,6 +35,7 @@ fn service(name: &str, port: u16, backends: Vec<Backend>) -> Service {
         slow_start: 0,
         proxy: false,
         answers: true,
+        connections: 0,
         all_down: AllDown::Drop,
         on_down: OnDown::Move,
         check: None,

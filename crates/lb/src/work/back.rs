@@ -1,8 +1,9 @@
 //! Replies of backends, whose source is translated to the VIP, and packets that belong to no service.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Acquire;
 
-use crate::{ConnKey, Proxied, Stage, State};
+use crate::{ConnKey, LocalPort, Proxied, Stage, State};
 use flowyard_frame::{Batch, FlowKey, Frag, Nanos, proto};
 
 use super::answers::Wrong;
@@ -25,7 +26,7 @@ impl Balance {
             _ => self.reply(&key, Some(key.tcp_flags), now),
         };
         if let Some(reply) = found {
-            let Reply { vip, port, dst, home, proxied } = reply;
+            let Reply { vip, port, dst, home, proxied, mac } = reply;
             let Some(mut packet) = Packet::new(pool.bytes_mut(&mut batch.frames[lane]), &key)
             else {
                 return refuse(batch, lane, DropReason::Malformed);
@@ -52,7 +53,7 @@ impl Balance {
             }
             let back = dst.is_none_or(|(addr, port)| packet.translate(Side::Dst, addr, Some(port)));
             return match back && packet.translate(Side::Src, vip, Some(port)) {
-                true => out(batch, lane, pool, self.settings.clients, self.clients.as_deref()),
+                true => self.to_client(batch, lane, pool, mac),
                 false => refuse(batch, lane, DropReason::Fragment),
             };
         }
@@ -63,61 +64,132 @@ impl Balance {
         }
     }
 
+    /// Sends the frame of `lane` to a client, whose packets came from `mac`.
+    pub(super) fn to_client(
+        &self,
+        batch: &mut Batch,
+        lane: usize,
+        pool: &Pool,
+        mac: Option<[u8; 6]>,
+    ) {
+        let mut exit = self.settings.clients;
+        if self.settings.returns {
+            let Some(mac) = mac else { return refuse(batch, lane, DropReason::Unresolved) };
+            exit.dst = mac;
+        }
+        out(batch, lane, pool, exit, self.clients.as_deref());
+    }
+
     /// The translation of a reply of a backend; `None` if the packet is not one. `flags` are its TCP flags;
     /// `None` for a packet that is only quoted and must not change the state of its connection.
     pub(super) fn reply(&mut self, key: &FlowKey, flags: Option<u8>, now: Nanos) -> Option<Reply> {
         if !proto::has_ports(key.proto) || key.fragment() == Frag::Later {
             return None;
         }
-        let (src, dst) = (key.src_ip()?, key.dst_ip()?);
-        if let Some((core, slot)) = self.locals.home(dst, key.dport) {
-            // A connection in another core's table, and a packet that does not change its state.
-            let lease = flags
-                .filter(|&flags| usize::from(core) != self.core && Leases::<Reply>::covers(flags))
-                .map(|_| {
-                    let conn = ConnKey::of(key);
-                    (conn, conn.hash(self.plan.seed()), self.moves.load(Acquire))
-                });
-            if let Some((conn, hash, moves)) = &lease
-                && let Some((reply, whose)) = self.answer_leases.get(conn, *hash, now, *moves)
-            {
-                self.whose.set(Some(whose));
-                return Some(reply);
-            }
-            let mut conns = self.table(core.into())?;
-            let conn = *conns.get(slot, now)?;
-            let flow = conn.key().flow();
-            let target = self.plan.target(conn.backend)?;
-            let from = target.port.unwrap_or(flow.dport);
-            if (target.addr, from, key.proto) != (src, key.sport, flow.proto) {
-                return None; // not from the backend of this connection
+        match self.locals.owner(key.dst_ip()?) {
+            Some(owner) => self.fullnat_reply(key, owner, flags, now),
+            None => self.dnat_reply(key, flags, now),
+        }
+    }
+
+    /// The translation of a packet to the local address with this core and index.
+    fn fullnat_reply(
+        &mut self,
+        key: &FlowKey,
+        (core, address): (u16, u8),
+        flags: Option<u8>,
+        now: Nanos,
+    ) -> Option<Reply> {
+        let own = ConnKey::of(key);
+        let hash = own.hash(self.plan.seed());
+        // A connection in another core's table, and a packet that does not change its state.
+        let lease = flags
+            .filter(|&flags| usize::from(core) != self.core && Leases::<Reply>::covers(flags))
+            .map(|_| self.moves.load(Acquire));
+        if let Some(moves) = lease
+            && let Some((reply, whose)) = self.answer_leases.get(&own, hash, now, moves)
+        {
+            self.whose.set(Some(whose));
+            return Some(reply);
+        }
+        let mut conns = self.table(core.into())?;
+        let slot = conns.bound(hash, LocalPort { port: key.dport, address })?;
+        let conn = *conns.get(slot, now)?;
+        let flow = conn.key().flow();
+        let target = self.plan.target(conn.backend)?;
+        let from = target.port.unwrap_or(flow.dport);
+        if (target.addr, from, flow.proto) != (key.src_ip()?, key.sport, key.proto) {
+            return None; // not from the backend of this connection
+        }
+        if let Some(flags) = flags {
+            conns.seen(slot, flags, now);
+        }
+        let mac = conns.mac(slot);
+        drop(conns);
+        let whose = target.id;
+        self.whose.set(Some(whose));
+        let reply = Reply {
+            vip: flow.dst_ip()?,
+            port: flow.dport,
+            dst: Some((flow.src_ip()?, flow.sport)),
+            home: Some((core, slot)),
+            proxied: conn.proxied(),
+            mac,
+        };
+        if let Some(moves) = lease
+            && matches!(conn.state(), State::Open | State::Datagrams)
+            && reply.proxied.stage == Stage::None
+        {
+            self.answer_leases.put(&own, hash, now, moves, (reply, whose));
+        }
+        Some(reply)
+    }
+
+    /// The translation of a packet from the address and port of a DNAT backend, if it belongs to a connection
+    /// that came through the balancer. Other packets from there are not replies: the backend answers a health
+    /// check of this machine, or a client that uses its address.
+    fn dnat_reply(&mut self, key: &FlowKey, flags: Option<u8>, now: Nanos) -> Option<Reply> {
+        let plan = Arc::clone(&self.plan);
+        let (target, flow) = plan.answered(key)?;
+        let own = ConnKey::of(&flow);
+        let hash = own.hash(plan.seed());
+        let proxied = Proxied::default();
+        let (vip, port) = (flow.dst_ip()?, flow.dport);
+        let mut reply = Reply { vip, port, dst: None, home: None, proxied, mac: None };
+        let covered = flags.is_some_and(Leases::<Reply>::covers);
+        let moves = self.moves.load(Acquire);
+        if covered && let Some((reply, whose)) = self.answer_leases.get(&own, hash, now, moves) {
+            self.whose.set(Some(whose));
+            return Some(reply);
+        }
+        let others = (0..self.conns.len()).filter(|&core| core != self.core);
+        for core in std::iter::once(self.core).chain(others) {
+            let Some(mut conns) = self.table(core) else { continue };
+            let Some(slot) = conns.find(&own, hash, now) else { continue };
+            let Some(conn) = conns.get(slot, now).copied() else { continue };
+            if conn.backend != target.id {
+                continue; // another core may have a newer entry
             }
             if let Some(flags) = flags {
                 conns.seen(slot, flags, now);
             }
+            reply.mac = conns.mac(slot);
             drop(conns);
-            let whose = target.id;
-            self.whose.set(Some(whose));
-            let reply = Reply {
-                vip: flow.dst_ip()?,
-                port: flow.dport,
-                dst: Some((flow.src_ip()?, flow.sport)),
-                home: Some((core, slot)),
-                proxied: conn.proxied(),
-            };
-            if let Some((key, hash, moves)) = lease
+            self.whose.set(Some(target.id));
+            reply.home = Some((core as u16, slot));
+            if covered
+                && core != self.core
                 && matches!(conn.state(), State::Open | State::Datagrams)
-                && reply.proxied.stage == Stage::None
             {
-                self.answer_leases.put(&key, hash, now, moves, (reply, whose));
+                self.answer_leases.put(&own, hash, now, moves, (reply, target.id));
             }
             return Some(reply);
         }
-        let service = &self.plan.returning(src, key.proto, key.sport)?.service;
-        self.whose.set(self.plan.returned_by(src, key.proto, key.sport).map(|target| target.id));
-        let moved = service.backends.iter().any(|b| b.addr == src && b.port == Some(key.sport));
-        let port = if moved { *service.ports.start() } else { key.sport };
-        let proxied = Proxied::default();
-        Some(Reply { vip: service.vip, port, dst: None, home: None, proxied })
+        let is_stray = self.strays.has(hash, now)
+            && plan
+                .fall_back(target.service, &own, hash)
+                .is_some_and(|chosen| chosen.id == target.id);
+        self.whose.set(is_stray.then_some(target.id));
+        is_stray.then_some(reply)
     }
 }

@@ -15,6 +15,7 @@ use super::hops::{self, Hops};
 use super::hub::Hub;
 use super::leases::Leases;
 use super::locals::Locals;
+use super::strays::Strays;
 use super::way::{Reply, Way};
 use crate::{Conns, Exit, Plan, Timeouts, Turns};
 
@@ -29,12 +30,16 @@ pub struct BalanceSettings {
     /// Whether new connections are dropped when the table is full; otherwise the Maglev table decides for each
     /// of their packets.
     pub full_drops: bool,
-    /// The most half-open connections of each core; further SYNs get no entry.
+    /// The most half-open connections of each core; further SYNs get no entry, except that each service can
+    /// always have an equal part of this number.
     pub opening_most: usize,
     /// Idle timeouts of connections.
     pub timeouts: Timeouts,
     /// The output port and MAC addresses for replies to clients.
     pub clients: Exit,
+    /// Whether a reply goes to the MAC address from which the client's packets came, and not to that of
+    /// `clients`.
+    pub returns: bool,
     /// Source addresses of tunnels and FullNAT connections.
     pub local: Vec<IpAddr>,
     /// The output port of frames that belong to no service, by input port; `None` drops them.
@@ -72,6 +77,9 @@ pub struct Balance {
     /// The number of times an existing connection got another backend, over all cores.
     pub(super) moves: Arc<AtomicU64>,
     pub(super) locals: Arc<Locals>,
+    /// The local port that is tried next.
+    pub(super) next_port: Cell<u32>,
+    pub(super) strays: Arc<Strays>,
     pub(super) settings: BalanceSettings,
     /// The time of the current batch.
     pub(super) now: Nanos,
@@ -95,14 +103,18 @@ impl Balance {
     /// Creates the balancers of `cores` cores, which use the plans of `hub`.
     #[must_use]
     pub fn group(hub: &Arc<Hub>, cores: usize, settings: &BalanceSettings) -> Vec<Self> {
-        let table = |_| Mutex::new(Conns::new(settings.connections, settings.timeouts));
+        let has_locals = !settings.local.is_empty();
+        let table = |_| {
+            let table = Conns::new(settings.connections, settings.timeouts, has_locals);
+            Mutex::new(if settings.returns { table.with_macs() } else { table })
+        };
         let conns: Arc<[Mutex<Conns>]> = (0..cores).map(table).collect();
         let locals = Arc::new(Locals::new(&settings.local, cores));
         hub.begin(cores, &conns);
         let (places, fresh) = (&settings.places, settings.neighbour_fresh);
         let neighbours = hub.neighbours(|| Neighbours::new(places.clone(), fresh));
         let clients = hops::neighbour(settings.clients, &neighbours);
-        let moves = Arc::new(AtomicU64::new(0));
+        let (moves, strays) = (Arc::new(AtomicU64::new(0)), Arc::new(Strays::new()));
         let one = |core| {
             let ((plan, hops), mut turns) = (hub.ways(), Plan::turns_for(SERVICES));
             plan.make_turns(core, &mut turns);
@@ -123,6 +135,8 @@ impl Balance {
                 announced: Announced::default(),
                 moves: Arc::clone(&moves),
                 locals: Arc::clone(&locals),
+                next_port: Cell::new(0),
+                strays: Arc::clone(&strays),
                 settings: settings.clone(),
                 now: 0,
                 allowance: Allowance::default(),

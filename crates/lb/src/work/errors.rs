@@ -46,7 +46,7 @@ impl Balance {
         let stateless = || {
             let service = self.plan.service(flow.dst_ip()?, flow.proto, flow.dport)?;
             let target = self.plan.fall_back(service, &conn, hash)?;
-            Some(Way { backend: target.id, home: None })
+            Some(Way::without_entry(target.id))
         };
         let Some(way) = self.way_of(&conn, hash, now).or_else(stateless) else {
             return self.other(batch, lane, pool, now);
@@ -55,10 +55,9 @@ impl Balance {
             return refuse(batch, lane, DropReason::NoBackend);
         };
         if target.mode.translates() {
-            let local = way.home.and_then(|home| self.locals.of(home, v6));
-            let client = match (target.mode, local) {
+            let client = match (target.mode, self.local_of(&way, v6)) {
                 (Mode::FullNat, None) => return refuse(batch, lane, DropReason::NoConnection),
-                (Mode::FullNat, Some(local)) => Some((local.addr, Some(local.port))),
+                (Mode::FullNat, Some(addr)) => Some((addr, Some(way.local.port))),
                 _ => None,
             };
             if packet.is_expired() {
@@ -111,7 +110,7 @@ impl Balance {
         }
         let Some(about) = quoted(message, v6) else { return false };
         // The translation of a reply to the quoted packet is the reverse of the one that is needed.
-        let Some(Reply { vip, port, dst, proxied, .. }) =
+        let Some(Reply { vip, port, dst, proxied, mac, .. }) =
             self.reply(&about.flow.reversed(), None, now)
         else {
             return false;
@@ -133,7 +132,7 @@ impl Balance {
             outer_dst: client.map(|(addr, _)| addr),
         };
         match translate(&mut packet, &about.flow, view, proxied) {
-            true => out(batch, lane, pool, self.settings.clients, self.clients.as_deref()),
+            true => self.to_client(batch, lane, pool, mac),
             false => refuse(batch, lane, DropReason::Malformed),
         }
         true
@@ -178,7 +177,8 @@ impl Balance {
         let (Some(vip), Some(room)) = (vip, room) else {
             return refuse(batch, lane, DropReason::Taken);
         };
-        if self.settings.clients == Exit::default() || !pool.remove(frame, l3, at - l3) {
+        let has_way = self.settings.clients != Exit::default() && !self.settings.returns;
+        if !has_way || !pool.remove(frame, l3, at - l3) {
             return refuse(batch, lane, DropReason::Taken);
         }
         let kind: u16 = if v6 { 0x86dd } else { 0x0800 };

@@ -42,8 +42,11 @@ pub enum Because {
         /// Whether another service has the address.
         is_vip: bool,
     },
-    /// The packet is a reply of a DNAT backend.
+    /// The packet is a reply of a DNAT backend in a connection that a table has an entry for.
     Answer,
+    /// The packet comes from the address and port of a DNAT backend, but there is no connection that it
+    /// could belong to.
+    NotAsked,
     /// A connection table has an entry.
     Kept(Kept),
     /// The connection is new, and the Maglev table decides.
@@ -101,10 +104,15 @@ impl Hub {
         };
         let at = flow.dst_ip().and_then(|dst| plan.service(dst, flow.proto, flow.dport));
         let Some(service) = at else {
-            let from = flow.src_ip().and_then(|src| plan.returned_by(src, flow.proto, flow.sport));
-            if let Some(from) = from {
+            if let Some((from, asked)) = plan.answered(flow) {
+                let asked = ConnKey::of(&asked);
+                let is_from = |kept: &Kept| kept.backend == from.id;
+                let kept = self.kept(&asked, asked.hash(plan.seed()), now, is_from);
                 (explained.service, explained.backend) = (Some(from.service), Some(from.id));
-                explained.why = Because::Answer;
+                explained.why = match kept.filter(is_from) {
+                    Some(_) => Because::Answer,
+                    None => Because::NotAsked,
+                };
             }
             return explained;
         };

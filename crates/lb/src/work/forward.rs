@@ -1,5 +1,7 @@
 //! Forwarding of client packets to a backend, as its mode requires.
 
+use std::net::IpAddr;
+
 use crate::{Mode, Target};
 use flowyard_frame::{Batch, FlowKey, Frag, Frame, proto};
 
@@ -7,7 +9,6 @@ use super::answers::Wrong;
 use super::balance::Balance;
 use super::encap;
 use super::exit::out;
-use super::locals::Local;
 use super::rewrite::{Packet, Side};
 use super::way::Way;
 use flowyard_pool::Pool;
@@ -75,12 +76,11 @@ impl Balance {
             Mode::Dsr => true,
             Mode::Dnat => packet.translate(Side::Dst, target.addr, target.port),
             Mode::FullNat => {
-                let local = way.home.and_then(|home| self.locals.of(home, key.is_ipv6()));
-                let Some(Local { addr, port }) = local else {
+                let Some(addr) = self.local_of(&way, key.is_ipv6()) else {
                     return refuse(batch, lane, DropReason::NoConnection);
                 };
                 packet.translate(Side::Dst, target.addr, target.port)
-                    && packet.translate(Side::Src, addr, Some(port))
+                    && packet.translate(Side::Src, addr, Some(way.local.port))
             }
             Mode::Ipip | Mode::Gue => {
                 let l3 = packet.l3;
@@ -94,6 +94,11 @@ impl Balance {
             return refuse(batch, lane, DropReason::Fragment);
         }
         self.send(batch, lane, pool, target);
+    }
+
+    /// The local address of a FullNAT connection; `None` if it has no entry or no port.
+    pub(super) fn local_of(&self, way: &Way, v6: bool) -> Option<IpAddr> {
+        self.locals.addr(way.home?.0.into(), way.local, v6)
     }
 
     /// The largest IP packet on the path to a backend: the configured `limit`, or the path MTU of a tunnel if

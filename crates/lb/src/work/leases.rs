@@ -6,11 +6,11 @@
 //!                                              └──> that core's table, under its lock ──> a lease
 //! ```
 //!
-//! A FullNAT connection stays in one table, because its local port is its slot there. If its packets
+//! A FullNAT connection stays in one table, because its local address belongs to that core. If its packets
 //! arrive on several cores (a split flow, or a flow that moved), each core would need that table's lock
 //! for every packet. A lease expires before any timeout of the connection can: the connection was used
 //! when the lease began, so it still exists. All leases end when any existing connection gets another
-//! backend, which is rare, and when the plan changes.
+//! backend or is evicted, which is rare, and when the plan changes.
 //!
 //! Invariants: the size is fixed; a newer lease replaces an older one in the same entry; packets with SYN,
 //! FIN or RST never use a lease.

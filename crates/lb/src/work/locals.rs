@@ -1,21 +1,19 @@
 //! Local addresses: the source addresses of FullNAT connections and tunnels.
 //!
-//! The local address and port of a connection are computed from its slot in the connection table by
-//! division. A reply therefore finds its connection without another table, and two connections never
-//! share a port. Each core has its own addresses.
+//! Each core has its own addresses, so the destination of a reply tells whose connection table has its
+//! connection. All services use all ports of the addresses: a port is taken only towards the backends that
+//! a connection with this port has.
 
 use std::net::IpAddr;
 
+use crate::LocalPort;
+
 /// Number of ports that are used of an address: 1024 to 65535.
-const PORTS: u32 = 64_512;
+pub const PORTS: u32 = 64_512;
 const FIRST: u16 = 1024;
 
-/// The source address and port of a FullNAT connection.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Local {
-    pub(super) addr: IpAddr,
-    pub(super) port: u16,
-}
+/// The largest number of addresses of a family that a core uses.
+pub const LOCALS: usize = 256;
 
 /// The pool of local addresses.
 #[derive(Debug)]
@@ -32,7 +30,7 @@ struct Owner {
     addr: IpAddr,
     core: u16,
     /// Index of the address in the core's pool.
-    index: u32,
+    index: u8,
 }
 
 impl Locals {
@@ -44,7 +42,8 @@ impl Locals {
             let mine = addrs.iter().filter(|addr| addr.is_ipv6() == (family == 1));
             for (at, &addr) in mine.enumerate() {
                 let core = at % cores.max(1);
-                owners.push(Owner { addr, core: core as u16, index: pool[core].len() as u32 });
+                let Ok(index) = u8::try_from(pool[core].len()) else { continue };
+                owners.push(Owner { addr, core: core as u16, index });
                 pool[core].push(addr);
             }
         }
@@ -62,18 +61,28 @@ impl Locals {
         self.source(addr.is_ipv6()) == Some(addr)
     }
 
-    /// The local address and port of the connection in a slot; `None` if the core has too few addresses.
-    pub(super) fn of(&self, (core, slot): (u16, u32), v6: bool) -> Option<Local> {
-        let pool = self.pools[usize::from(v6)].get(usize::from(core))?;
-        let addr = *pool.get((slot / PORTS) as usize)?;
-        Some(Local { addr, port: FIRST + (slot % PORTS) as u16 })
+    /// The number of local ports that a core has in a family.
+    pub(super) fn ports(&self, core: usize, v6: bool) -> u32 {
+        let pool = self.pools[usize::from(v6)].get(core);
+        pool.map_or(0, |pool| pool.len() as u32 * PORTS)
     }
 
-    /// The core and slot of the connection with this local address and port.
-    pub(super) fn home(&self, addr: IpAddr, port: u16) -> Option<(u16, u32)> {
+    /// The local port of a core with this number, below [`Self::ports`].
+    pub(super) fn port(number: u32) -> LocalPort {
+        LocalPort { port: FIRST + (number % PORTS) as u16, address: (number / PORTS) as u8 }
+    }
+
+    /// The address of a local port of a core; `None` if it is none.
+    pub(super) fn addr(&self, core: usize, local: LocalPort, v6: bool) -> Option<IpAddr> {
+        let pool = self.pools[usize::from(v6)].get(core).filter(|_| local.port != 0)?;
+        pool.get(usize::from(local.address)).copied()
+    }
+
+    /// The core that has this address, and the index of the address on the core.
+    pub(super) fn owner(&self, addr: IpAddr) -> Option<(u16, u8)> {
         let at = self.owners.binary_search_by_key(&addr, |owner| owner.addr).ok()?;
         let Owner { core, index, .. } = self.owners[at];
-        Some((core, index * PORTS + u32::from(port.checked_sub(FIRST)?)))
+        Some((core, index))
     }
 }
 
@@ -82,26 +91,31 @@ mod tests {
     use super::*;
 
     #[test]
-    fn slots_and_local_addresses_correspond() {
+    fn local_ports_and_addresses_correspond() {
         let text = ["10.0.0.1", "10.0.0.2", "10.0.0.3", "2001:db8::1", "2001:db8::2"];
         let addrs = text.map(|text| text.parse().unwrap());
         let locals = Locals::new(&addrs, 2);
-        for (v6, most) in [(false, [129_023, 64_511]), (true, [64_511, 64_511])] {
-            for core in 0..2u16 {
-                let most = most[usize::from(core)];
-                for slot in [0, 1, 64_511, 64_512, most] {
-                    let Some(local) = locals.of((core, slot), v6) else {
-                        assert!(slot > most);
-                        continue;
-                    };
-                    assert_eq!(locals.home(local.addr, local.port), Some((core, slot)));
+        for (v6, counts) in [(false, [129_024, 64_512]), (true, [64_512, 64_512])] {
+            for core in 0..2usize {
+                assert_eq!(locals.ports(core, v6), counts[core]);
+                for number in [0, 1, 64_511, 64_512, 129_023, 129_024] {
+                    let local = Locals::port(number);
+                    assert!(local.port >= 1024);
+                    let addr = locals.addr(core, local, v6);
+                    assert_eq!(addr.is_some(), number < counts[core]);
+                    if let Some(addr) = addr {
+                        assert_eq!(locals.owner(addr), Some((core as u16, local.address)));
+                    }
                 }
-                assert_eq!(locals.of((core, most + 1), v6), None);
             }
         }
         assert_eq!(locals.source(true), Some(addrs[3]));
-        assert_eq!(locals.home(addrs[0], 1023), None);
-        assert_eq!(locals.home("10.0.0.9".parse().unwrap(), 2000), None);
+        assert_eq!(locals.addr(0, LocalPort::default(), false), None);
+        assert_eq!(locals.owner("10.0.0.9".parse().unwrap()), None);
         assert_eq!(Locals::new(&[], 1).source(false), None);
+        let many: Vec<IpAddr> = (0..600u32).map(|n| IpAddr::from(n.to_be_bytes())).collect();
+        let locals = Locals::new(&many, 2);
+        assert_eq!(locals.ports(1, false), 256 * 64_512);
+        assert_eq!((locals.owner(many[511]), locals.owner(many[512])), (Some((1, 255)), None));
     }
 }

@@ -48,6 +48,7 @@ pub(super) fn service(
         slow_start: 0,
         proxy: false,
         answers: true,
+        connections: 0,
         all_down: AllDown::Drop,
         on_down: OnDown::Move,
         check: None,
@@ -65,6 +66,7 @@ pub(super) fn settings() -> BalanceSettings {
         opening_most: 1024,
         timeouts: Timeouts::default(),
         clients: CLIENTS,
+        returns: false,
         local: vec![ip("10.9.0.1"), ip("2001:db8:9::1")],
         pass: vec![Some(50)],
         places: Vec::new(),
@@ -326,7 +328,9 @@ fn connections_are_counted_by_backend() {
 
 mod errors;
 mod operate;
+mod ports;
 mod present;
+mod replies;
 
 use errors::error_about;
 pub(super) use errors::error_quoting;

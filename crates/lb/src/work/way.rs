@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use flowyard_frame::LANES;
 use flowyard_yard::DropReason;
 
-use crate::{ConnKey, Proxied};
+use crate::{ConnKey, LocalPort, Proxied};
 
 /// Where the packets of a connection go.
 #[derive(Clone, Copy)]
@@ -14,6 +14,15 @@ pub(super) struct Way {
     pub(super) backend: u32,
     /// The core and slot of the connection's entry; `None` if it has no entry.
     pub(super) home: Option<(u16, u32)>,
+    /// The local port of a FullNAT connection, on the core of its entry.
+    pub(super) local: LocalPort,
+}
+
+impl Way {
+    /// The way of a packet whose connection has no entry.
+    pub(super) fn without_entry(backend: u32) -> Self {
+        Self { backend, home: None, local: LocalPort::default() }
+    }
 }
 
 /// The lookups of the lanes of a batch.
@@ -43,4 +52,6 @@ pub(super) struct Reply {
     /// The core and slot of the connection's entry, if it is known.
     pub(super) home: Option<(u16, u32)>,
     pub(super) proxied: Proxied,
+    /// The MAC address from which the client's packets came, if it is stored.
+    pub(super) mac: Option<[u8; 6]>,
 }

@@ -40,7 +40,11 @@ impl Balance {
             let (slot, flags) = (seen.slots[lane], batch.keys[lane].tcp_flags);
             match conns.seen(slot, flags, now) {
                 Some((backend, state)) if stays(plan, backend, state, flags) => {
-                    seen.ways[lane] = Some(Way { backend, home: Some((self.core as u16, slot)) });
+                    let home = Some((self.core as u16, slot));
+                    if self.settings.returns {
+                        conns.set_mac(slot, batch.keys[lane].eth_src);
+                    }
+                    seen.ways[lane] = Some(Way { backend, home, local: conns.local(slot) });
                 }
                 _ => missed = missed.with(lane), // there is an entry, but it needs another backend
             }
@@ -66,8 +70,8 @@ impl Balance {
         let found = |conns: &mut Conns, core: usize| {
             let slot = conns.find(conn, hash, now)?;
             let (backend, state) = conns.seen(slot, flags, now)?;
-            let home = Some((core as u16, slot));
-            stays(&plan, backend, state, flags).then_some((Way { backend, home }, state))
+            let way = Way { backend, home: Some((core as u16, slot)), local: conns.local(slot) };
+            stays(&plan, backend, state, flags).then_some((way, state))
         };
         let own = self.table(self.core).and_then(|mut conns| found(&mut conns, self.core));
         if let Some((way, _)) = own {
@@ -77,27 +81,37 @@ impl Balance {
             let Some((way, state)) = self.table(core).and_then(|mut c| found(&mut c, core)) else {
                 continue;
             };
-            let local = plan.target(way.backend).is_some_and(|t| t.mode == Mode::FullNat);
-            if local {
-                // The entry stays there, because the local port is computed from its slot.
+            let Some(target) = plan.target(way.backend) else { continue };
+            if target.mode == Mode::FullNat {
+                // The entry stays there, because that core has the local address.
                 if Leases::<Way>::covers(flags) && matches!(state, State::Open | State::Datagrams) {
                     self.leases.put(conn, hash, now, moves, way);
                 }
                 return Missed::Way(way);
             }
-            let kept = self.keep(conn, hash, way.backend, state, now);
+            let kept = self.keep(conn, hash, target, state, now);
             return Missed::Way(kept.unwrap_or(way));
         }
-        let state = State::first(key.proto, flags);
+        self.new_connection(&plan, service, (key, conn, hash), now)
+    }
+
+    /// The way of a packet of a connection that no table has.
+    fn new_connection(
+        &mut self,
+        plan: &Plan,
+        service: u16,
+        (key, conn, hash): (&FlowKey, &ConnKey, u64),
+        now: Nanos,
+    ) -> Missed {
+        let state = State::first(key.proto, key.tcp_flags);
         let fresh = state != State::Open && state != State::Closing || key.proto != proto::TCP;
-        let flood = state == State::Opening
-            && self.table(self.core).is_some_and(|c| c.opening() >= self.settings.opening_most);
+        let flood = state == State::Opening && !self.may_open(service, now);
         let chosen = match fresh && !flood {
             true => plan.choose(service, conn, hash, &mut self.turns),
             false => plan.fall_back(service, conn, hash),
         };
         let Some(target) = chosen else { return self.no(service, DropReason::NoBackend) };
-        if !flood && let Some(way) = self.keep(conn, hash, target.id, state, now) {
+        if !flood && let Some(way) = self.keep(conn, hash, target, state, now) {
             self.connected(target.id);
             return Missed::Way(way);
         }
@@ -106,8 +120,23 @@ impl Balance {
             return self.no(service, DropReason::NoConnection);
         }
         match plan.fall_back(service, conn, hash) {
-            Some(target) => Missed::Way(Way { backend: target.id, home: None }),
+            Some(target) => {
+                if target.mode == Mode::Dnat {
+                    self.strays.note(hash, now); // so that the replies are recognized
+                }
+                Missed::Way(Way::without_entry(target.id))
+            }
             None => self.no(service, DropReason::NoBackend),
+        }
+    }
+
+    /// Stores the MAC address from which a client's packet came, if replies are sent there.
+    pub(super) fn note_mac(&self, way: &Way, mac: [u8; 6]) {
+        if self.settings.returns
+            && let Some((core, slot)) = way.home
+            && let Some(mut conns) = self.table(core.into())
+        {
+            conns.set_mac(slot, mac);
         }
     }
 
@@ -117,33 +146,6 @@ impl Balance {
         Missed::Drop(reason)
     }
 
-    /// Enters the connection into this core's table, replacing an existing entry. `None` if the table is
-    /// full.
-    fn keep(
-        &self,
-        conn: &ConnKey,
-        hash: u64,
-        backend: u32,
-        state: State,
-        now: Nanos,
-    ) -> Option<Way> {
-        let mut conns = self.table(self.core)?;
-        let old = conns.find(conn, hash, now).and_then(|slot| conns.get(slot, now));
-        let old = old.map(|conn| conn.backend);
-        let slot = conns.insert(conn, hash, backend, state, now).ok()?;
-        drop(conns);
-        if let Some(old) = old {
-            self.moves.fetch_add(1, Release);
-            if let Some(old) = self.plan.target(old) {
-                count(old, false);
-            }
-        }
-        if let Some(target) = self.plan.target(backend) {
-            count(target, true);
-        }
-        Some(Way { backend, home: Some((self.core as u16, slot)) })
-    }
-
     /// The way of the connection of a quoted packet, which does not open a connection.
     pub(super) fn way_of(&self, conn: &ConnKey, hash: u64, now: Nanos) -> Option<Way> {
         let cores =
@@ -151,8 +153,9 @@ impl Balance {
         let mut ways = cores.filter_map(|core| {
             let conns = self.table(core)?;
             let slot = conns.find(conn, hash, now)?;
-            let backend = conns.get(slot, now)?.backend;
-            Some(Way { backend, home: Some((core as u16, slot)) })
+            let found = conns.get(slot, now)?;
+            let home = Some((core as u16, slot));
+            Some(Way { backend: found.backend, home, local: found.local() })
         });
         // If a backend was removed, another core may have a newer entry with an existing backend.
         let stays = |way: &Way| self.plan.target(way.backend).is_some_and(|target| target.keeps);
@@ -172,10 +175,17 @@ impl Balance {
         let payload = packet.bytes.get(packet.l4 + 8..).unwrap_or_default();
         match self.plan.by_connection_id(service, payload) {
             Some(target) if target.id != way.backend && (target.keeps || target.weight > 0) => {
+                let mut way = way;
                 if let Some((core, slot)) = way.home
                     && let Some(mut conns) = self.table(core.into())
                 {
                     conns.send_to(slot, target.id);
+                    if target.mode == Mode::FullNat {
+                        // The port is that towards the other backend.
+                        let flow = (ConnKey::of(key).hash(self.plan.seed()), key);
+                        let home = (core.into(), slot);
+                        way.local = self.bind(&mut conns, home, target, flow, way.local);
+                    }
                     self.moves.fetch_add(1, Release);
                     if let Some(old) = self.plan.target(way.backend) {
                         count(old, false);
@@ -198,7 +208,7 @@ fn stays(plan: &Plan, backend: u32, state: State, flags: u8) -> bool {
 }
 
 /// Counts a connection that was entered or removed.
-fn count(target: &Target, came: bool) {
+pub(super) fn count(target: &Target, came: bool) {
     // Saturates, because an entry may have been counted for an earlier backend with the same ID.
     let change = |n: u32| Some(if came { n.saturating_add(1) } else { n.saturating_sub(1) });
     let _ = target.active.fetch_update(Relaxed, Relaxed, change);

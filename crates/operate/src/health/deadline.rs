@@ -22,6 +22,11 @@ impl Fault {
     }
 }
 
+/// What to do if the kernel has no route for a check.
+const NO_ROUTE: &str = "this machine has no route to the backend; give an interface of this machine an address in the \
+     network of the backends (ip addr add ADDRESS/BITS dev INTERFACE), which the configuration does not contain, or \
+     add a route (ip route add); see 'Checks on the data interface' in docs/balance.md";
+
 /// The time at which a check has failed if it has no result.
 #[derive(Clone, Copy)]
 pub(super) struct Deadline<'a> {
@@ -46,11 +51,31 @@ impl<'a> Deadline<'a> {
 
     /// The failure that corresponds to an I/O error.
     pub(super) fn fault(&self, error: &io::Error) -> Fault {
+        if error.kind() == ErrorKind::NetworkUnreachable {
+            return Fault::Cannot(NO_ROUTE.into());
+        }
         Fault::Wrong(match error.kind() {
             ErrorKind::TimedOut | ErrorKind::WouldBlock => {
                 format!("no response within {} ms", self.timeout / 1_000_000)
             }
             _ => error.to_string(),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_missing_route_is_a_matter_of_this_machine() {
+        let deadline = Deadline::new(&|| 5, 1_000_000_000);
+        let fault = |kind: ErrorKind| deadline.fault(&io::Error::from(kind));
+        let Fault::Cannot(why) = fault(ErrorKind::NetworkUnreachable) else {
+            panic!("not the backend's")
+        };
+        assert!(why.contains("no route") && why.contains("ip addr add"), "{why}");
+        assert!(matches!(fault(ErrorKind::ConnectionRefused), Fault::Wrong(_)));
+        assert_eq!(fault(ErrorKind::TimedOut), Fault::wrong("no response within 1000 ms"));
     }
 }

@@ -93,6 +93,7 @@ impl<'a> Words<'a> {
     }
 
     fn verdict(&mut self, key: &FlowKey) -> Verdict {
+        const PASSED: &str = "it is forwarded if 'pass' in [balance] allows it, or else dropped";
         const NEW: &str = "no core has an entry for this connection";
         const OTHERS: &str = "a packet in the middle of a connection without an entry uses";
         let (why, drop) = match self.explained.why {
@@ -103,14 +104,22 @@ impl<'a> Words<'a> {
                     true => format!("{addr} is a VIP, but no service has {port}"),
                     false => format!("no service has the address {addr}"),
                 });
-                self.step(
-                    "it is forwarded if 'pass' in [balance] allows it, or else dropped".into(),
-                );
+                self.step(PASSED.into());
                 ("no_service", Some(DropReason::NoService))
             }
             Because::Answer => {
                 self.step("a reply from a backend: its source is translated to the VIP".into());
                 ("answer", None)
+            }
+            Because::NotAsked => {
+                self.step(
+                    "it comes from the address and port of a backend, but no core has an entry for a connection \
+                     that it could belong to, so it is not translated (a backend answers health checks from \
+                     there, too)"
+                        .into(),
+                );
+                self.step(PASSED.into());
+                ("no_service", Some(DropReason::NoService))
             }
             Because::Kept(Kept { core, slot, state, .. }) => {
                 let state = match state {
@@ -160,7 +169,10 @@ impl<'a> Words<'a> {
     fn target(&mut self) {
         let Explained { plan, backend, why, .. } = self.explained;
         let target = backend.and_then(|id| plan.target(id));
-        let Some(target) = target.filter(|_| *why != Because::Answer) else { return };
+        let Some(target) = target.filter(|_| !matches!(why, Because::Answer | Because::NotAsked))
+        else {
+            return;
+        };
         let weight = f64::from(target.weight) / 100.0;
         let drained = match (why, target.weight) {
             (Because::Kept(_), 0) => "; it gets no new connections but keeps this one",

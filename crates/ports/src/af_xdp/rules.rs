@@ -2,8 +2,11 @@
 //!
 //! ```text
 //!  eth [tag [tag]] ip tcp|udp|sctp ──> EtherType, protocol, addresses, ports (on the stack)
-//!  for each rule: all fields equal? ──> to the socket       no rule matches: to the kernel
+//!  for each rule with 'not':  all fields equal? ──> to the kernel
+//!  for each other rule:       all fields equal? ──> to the socket       no rule matches: to the kernel
 //! ```
+//!
+//! In an ARP frame, the addresses are the protocol addresses of sender and target.
 //!
 //! Fragments, including the first one, are treated as having no ports, so that a datagram is not
 //! divided between flowyard and the kernel. IPv6 extension headers are not parsed: such a packet
@@ -25,13 +28,15 @@ pub use words::BadRule;
 pub enum Rules {
     /// Every frame.
     All,
-    /// Frames that match at least one of these rules.
+    /// Frames that match at least one of these rules and none that is for the kernel.
     Any(Vec<Rule>),
 }
 
 /// The fields that a frame must have; fields that are `None` match everything.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Rule {
+    /// The kernel keeps the frames that match, whatever other rules say.
+    pub kernel: bool,
     /// EtherType after up to two VLAN tags.
     pub ether_type: Option<u16>,
     /// IP protocol number.
@@ -80,6 +85,7 @@ impl Prefix {
 
 const IPV4: u16 = 0x0800;
 const IPV6: u16 = 0x86dd;
+const ARP: u16 = 0x0806;
 
 /// Offsets of the fields on the program's stack.
 const ETHER_TYPE: i16 = -8;
@@ -90,6 +96,8 @@ const DST: i16 = -56;
 
 /// Flag beside the protocol: there is a complete IP header.
 const IS_IP: i32 = 0x100;
+/// Flag in place of the protocol: there is a complete ARP message.
+const IS_ARP: i32 = 0x200;
 
 /// XDP_PASS.
 pub(super) const PASS: i32 = 2;
@@ -106,10 +114,11 @@ pub(super) enum Ours {
 }
 
 impl Rules {
-    /// The rules, unless one of them matches everything.
+    /// The rules, unless they match everything.
     fn some(&self) -> Option<&[Rule]> {
+        let has_all = |rules: &[Rule]| rules.contains(&Rule::default());
         match self {
-            Self::Any(rules) if !rules.contains(&Rule::default()) => Some(rules),
+            Self::Any(rules) if !has_all(rules) || rules.iter().any(|r| r.kernel) => Some(rules),
             _ => None,
         }
     }
@@ -120,14 +129,20 @@ impl Rules {
         let [is_ours, pass] = [asm.label(), asm.label()];
         asm.move_reg(R6, R1); // calls do not preserve R1, the context
         if let Some(rules) = self.some() {
-            parse(&mut asm, pass);
-            for rule in rules {
+            // A rule without fields also matches frames that are too short to be parsed. The kernel rejects
+            // programs with unreachable instructions, so nothing may follow it.
+            let has_all = rules.contains(&Rule::default());
+            parse(&mut asm, if has_all { is_ours } else { pass });
+            let ours = rules.iter().filter(|rule| !rule.kernel && !has_all);
+            for rule in rules.iter().filter(|rule| rule.kernel).chain(ours) {
                 let next = asm.label();
                 rule.compare(&mut asm, next);
-                asm.goto(is_ours);
+                asm.goto(if rule.kernel { pass } else { is_ours });
                 asm.place(next);
             }
-            asm.goto(pass);
+            if !has_all {
+                asm.goto(pass);
+            }
         }
         asm.place(is_ours);
         match ours {
@@ -158,9 +173,10 @@ const RX_QUEUE: i16 = 16;
 /// The helper bpf_redirect_map.
 const REDIRECT_MAP: i32 = 51;
 
-/// Stores the fields on the stack. R2 is the current position, R8 the end of the frame.
+/// Stores the fields on the stack; jumps to `pass` if the frame is too short. R2 is the current position, R8
+/// the end of the frame.
 fn parse(asm: &mut Assembler, pass: Label) {
-    let [done, not_v4, ports] = [asm.label(), asm.label(), asm.label()];
+    let [done, not_v4, not_v6, ports] = [asm.label(), asm.label(), asm.label(), asm.label()];
     let be = |value: u16| i32::from(u16::from_ne_bytes(value.to_be_bytes()));
     for at in [ETHER_TYPE, PROTOCOL, PORTS, SRC, SRC + 8, DST, DST + 8] {
         asm.store_imm(at, 0, Size::Double);
@@ -207,7 +223,7 @@ fn parse(asm: &mut Assembler, pass: Label) {
     asm.goto(ports);
 
     asm.place(not_v4);
-    asm.if_not_equal(R3, be(IPV6), done);
+    asm.if_not_equal(R3, be(IPV6), not_v6);
     asm.move_reg(R4, R2);
     asm.add(R4, 40);
     asm.if_greater(R4, R8, done);
@@ -221,6 +237,19 @@ fn parse(asm: &mut Assembler, pass: Label) {
         }
     }
     asm.move_reg(R2, R4);
+    asm.goto(ports);
+
+    asm.place(not_v6);
+    asm.if_not_equal(R3, be(ARP), done);
+    asm.move_reg(R4, R2);
+    asm.add(R4, 28);
+    asm.if_greater(R4, R8, done);
+    for (from, to) in [(14, SRC), (24, DST)] {
+        asm.load(R4, R2, from, Size::Word);
+        asm.store(to, R4, Size::Word);
+    }
+    asm.store_imm(PROTOCOL, IS_ARP, Size::Word);
+    asm.goto(done);
 
     asm.place(ports); // R3 contains the protocol
     let read = asm.label();
@@ -252,14 +281,18 @@ impl Rule {
             u32::from_ne_bytes(if first { [a, b, 0, 0] } else { [0, 0, a, b] })
         };
         let families = [self.from, self.to].into_iter().flatten();
-        let families = families.map(|prefix| if prefix.addr.is_ipv4() { IPV4 } else { IPV6 });
+        let is_arp = self.ether_type == Some(ARP);
+        let families = families
+            .map(|prefix| if prefix.addr.is_ipv4() { IPV4 } else { IPV6 })
+            .filter(|family| !is_arp || *family == IPV6);
         for ether_type in self.ether_type.into_iter().chain(families) {
             word(ETHER_TYPE, u32::MAX, u16::from_ne_bytes(ether_type.to_be_bytes()).into());
         }
         if let Some(protocol) = self.protocol {
             word(PROTOCOL, u32::MAX, IS_IP as u32 | u32::from(protocol));
         } else if self.from.is_some() || self.to.is_some() {
-            word(PROTOCOL, IS_IP as u32, IS_IP as u32);
+            let flag = if is_arp { IS_ARP } else { IS_IP } as u32;
+            word(PROTOCOL, flag, flag);
         }
         for (at, prefix) in [(SRC, self.from), (DST, self.to)] {
             let Some(prefix) = prefix else { continue };

@@ -172,12 +172,17 @@ fn of_two_entries_the_usable_one_is_reported() {
 
 #[test]
 fn packets_of_no_service_are_explained() {
-    let (hub, _works) = group(vec![web(Choice::Maglev, Mode::Dnat)], 1);
+    let (hub, mut works) = group(vec![web(Choice::Maglev, Mode::Dnat)], 1);
     let because = |text: &str| hub.explain(&text.parse().unwrap(), 5).why;
     assert_eq!(because("tcp 1.2.3.4:5 > 192.0.2.1:81"), Because::NoService { is_vip: true });
     assert_eq!(because("udp 1.2.3.4:5 > 192.0.2.1:80"), Because::NoService { is_vip: true });
     assert_eq!(because("tcp 1.2.3.4:5 > 192.0.2.2:80"), Because::NoService { is_vip: false });
-    assert_eq!(because("tcp 10.0.1.2:80 > 1.2.3.4:5"), Because::Answer);
+    assert_eq!(because("tcp 10.0.1.2:80 > 1.2.3.4:5"), Because::NotAsked);
+    let To::Port(port) = balance(&mut works[0], &tcp(1, 4000, FlowKey::SYN)).0.to else { panic!() };
+    for other in 1..=3 {
+        let answered = because(&format!("tcp 10.0.1.{other}:80 > 203.0.113.1:4000"));
+        assert_eq!(answered, if other == port { Because::Answer } else { Because::NotAsked });
+    }
     let explained = hub.explain(&flow(1, 1), 5);
     assert_eq!(
         (explained.why, explained.entries, explained.fall_back),

@@ -13,9 +13,11 @@ const OURS: i32 = 1;
 /// Reference implementation: matches an Ethernet frame field by field.
 fn matches(rule: &Rule, frame: &[u8]) -> bool {
     let half = |at: usize| frame.get(at..at + 2).map(|b| u16::from_be_bytes([b[0], b[1]]));
+    let rule = &Rule { kernel: false, ..*rule };
     if *rule == Rule::default() {
         return true;
     }
+    let mut arp = None;
     let mut l3 = 14;
     let Some(mut ether_type) = half(12) else { return false };
     for _ in 0..2 {
@@ -36,13 +38,20 @@ fn matches(rule: &Rule, frame: &[u8]) -> bool {
         let addr = |at: usize| Ipv6Addr::from(*frame[at..].first_chunk::<16>().unwrap());
         ip = Some((frame[l3 + 6], addr(l3 + 8).into(), addr(l3 + 24).into()));
         l4 = Some(l3 + 40);
+    } else if ether_type == ARP && frame.len() >= l3 + 28 {
+        let addr = |at: usize| IpAddr::from(*frame[at..].first_chunk::<4>().unwrap());
+        arp = Some((addr(l3 + 14), addr(l3 + 24)));
     }
+    let ends = match rule.ether_type {
+        Some(ARP) => arp,
+        _ => ip.map(|(_, from, to)| (from, to)),
+    };
     let has_ports = ip.is_some_and(|(proto, ..)| matches!(proto, 6 | 17 | 132));
     let ports = l4.filter(|_| has_ports).and_then(|at| Some((half(at)?, half(at + 2)?)));
     rule.ether_type.is_none_or(|want| want == ether_type)
         && rule.protocol.is_none_or(|want| ip.is_some_and(|(proto, ..)| proto == want))
-        && rule.from.is_none_or(|want| ip.is_some_and(|(_, from, _)| want.has(from)))
-        && rule.to.is_none_or(|want| ip.is_some_and(|(_, _, to)| want.has(to)))
+        && rule.from.is_none_or(|want| ends.is_some_and(|(from, _)| want.has(from)))
+        && rule.to.is_none_or(|want| ends.is_some_and(|(_, to)| want.has(to)))
         && rule.from_port.is_none_or(|want| ports.is_some_and(|(from, _)| from == want))
         && rule.to_port.is_none_or(|want| ports.is_some_and(|(_, to)| to == want))
 }
@@ -121,6 +130,7 @@ prop_compose! {
 
 prop_compose! {
     fn rules()(
+        kernel in prop::bool::weighted(0.3),
         ether_type in prop::option::weighted(0.3, prop::sample::select(vec![IPV4, IPV6, 0x0806])),
         protocol in prop::option::weighted(0.4, prop::sample::select(vec![0u8, 1, 6, 17, 132])),
         from in prop::option::weighted(0.3, prefixes()),
@@ -128,7 +138,8 @@ prop_compose! {
         from_port in prop::option::weighted(0.3, 0u16..3),
         to_port in prop::option::weighted(0.3, 0u16..3),
     ) -> Rule {
-        Rule { ether_type, protocol, from, to, from_port, to_port }
+        let rule = Rule { kernel, ether_type, protocol, from, to, from_port, to_port };
+        Rule { kernel: kernel && Rule { kernel: false, ..rule } != Rule::default(), ..rule }
     }
 }
 
@@ -169,7 +180,10 @@ prop_compose! {
 
 /// The expected result for each frame: `OURS` or `PASS`.
 fn expected(rules: &[Rule], frames: &[Vec<u8>]) -> Vec<i32> {
-    let ours = |frame: &Vec<u8>| rules.iter().any(|rule| matches(rule, frame));
+    let any = |kernel, frame: &Vec<u8>| {
+        rules.iter().filter(|rule| rule.kernel == kernel).any(|rule| matches(rule, frame))
+    };
+    let ours = |frame: &Vec<u8>| !any(true, frame) && any(false, frame);
     frames.iter().map(|frame| if ours(frame) { OURS } else { PASS }).collect()
 }
 
@@ -186,6 +200,29 @@ proptest! {
     }
 }
 
+#[test]
+fn the_kernel_keeps_what_is_for_its_own_address() {
+    let rules = ["not arp to 10.0.1.253", "not to 10.0.1.253", "arp", "tcp from port 80"];
+    let rules = Rules::Any(rules.map(|text| text.parse().unwrap()).to_vec());
+    let program = rules.program(Ours::Return(OURS));
+    let arp = |target: u8| {
+        let mut frame = vec![2; 12];
+        frame.extend([8, 6, 0, 1, 8, 0, 6, 4, 0, 2]);
+        frame.extend([2, 2, 2, 2, 2, 2, 10, 0, 1, 1, 2, 2, 2, 2, 2, 2, 10, 0, 1, target]);
+        frame
+    };
+    let tcp = |to: u8| {
+        let mut frame = vec![2; 12];
+        frame.extend([8, 0, 0x45, 0, 0, 40, 0, 0, 0, 0, 64, 6, 0, 0, 10, 0, 1, 1, 10, 0, 1, to]);
+        frame.extend([0, 80, 200, 0]);
+        frame
+    };
+    for (frame, result) in [(arp(253), PASS), (arp(254), OURS), (tcp(253), PASS), (tcp(254), OURS)]
+    {
+        assert_eq!(run(&program, &frame), Some(result as u64), "{frame:?}");
+    }
+}
+
 /// The verifier accepts every program, and the kernel returns the same results as the interpreter.
 #[test]
 #[ignore = "needs CAP_BPF and CAP_NET_ADMIN"]
@@ -198,7 +235,8 @@ fn the_kernel_agrees() {
     });
     let cases = (prop::collection::vec(rules(), 1..64), prop::collection::vec(frames(), 20));
     runner
-        .run(&cases, |(rules, frames)| {
+        .run(&cases, |(mut rules, frames)| {
+            rules[0].kernel = false; // a configuration has at least one such rule
             let program =
                 load(Purpose::Xdp, &Rules::Any(rules.clone()).program(Ours::Return(OURS)));
             let program =
@@ -226,7 +264,14 @@ fn rules_are_read() {
     assert_eq!(read("udp from 10.0.0.0/8 to 10.1.0.1 to port 53"), Ok(want));
     let want = Rule { ether_type: Some(0x88f7), from_port: Some(80), ..Rule::default() };
     assert_eq!(read("from port 80 type 0x88f7"), Ok(want));
+    let own = Some(Prefix { addr: Ipv4Addr::new(10, 0, 1, 253).into(), bits: 32 });
+    let want = Rule { kernel: true, to: own, ..Rule::default() };
+    assert_eq!(read("not to 10.0.1.253"), Ok(want));
+    assert_eq!(read("not arp to 10.0.1.253"), Ok(Rule { ether_type: Some(ARP), ..want }));
     for (text, message) in [
+        ("not all", "'all' conflicts with the rest"),
+        ("not ip ipv6", "'ipv6' conflicts"),
+        ("arp to fd00::1", "ARP has IPv4 addresses only"),
         ("", "the rule is empty; write \"all\""),
         ("tpc", "unknown word 'tpc'; write"),
         ("tcp udp", "'udp' conflicts with the rest of 'tcp udp'"),

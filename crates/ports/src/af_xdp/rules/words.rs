@@ -5,13 +5,13 @@ use std::str::{FromStr, SplitWhitespace};
 
 use flowyard_frame::proto;
 
-use super::{IPV4, IPV6, Prefix, Rule};
+use super::{ARP, IPV4, IPV6, Prefix, Rule};
 
 /// A text that is not a rule.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error(
     "{0}; write \"all\", or a rule such as \"arp\", \"ipv6\", \"tcp to port 80\", \
-     \"udp from 10.0.0.0/8 to 10.1.0.1 to port 53\""
+     \"udp from 10.0.0.0/8 to 10.1.0.1 to port 53\"; a rule that begins with \"not\" leaves frames to the kernel"
 )]
 pub struct BadRule(String);
 
@@ -19,15 +19,19 @@ impl FromStr for Rule {
     type Err = BadRule;
 
     /// Parses words in any order: `all`; `arp`, `ip`, `ipv6`, `type 0x88f7`; `tcp`, `udp`, `sctp`,
-    /// `icmp`, `icmpv6`, `proto 47`; `from` and `to`, each with an address, a prefix, or `port 80`.
+    /// `icmp`, `icmpv6`, `proto 47`; `from` and `to`, each with an address, a prefix, or `port 80`. The word
+    /// `not` in front of them means that the kernel keeps these frames.
     fn from_str(text: &str) -> Result<Self, BadRule> {
         let (mut rule, mut words) = (Self::default(), text.split_whitespace());
+        if let Some(rest) = text.trim_start().strip_prefix("not ") {
+            (rule.kernel, words) = (true, rest.split_whitespace());
+        }
         let mut count = 0;
         while let Some(word) = words.next() {
             count += 1;
             let twice = match word {
                 "all" => text.trim() != "all",
-                "arp" => put(&mut rule.ether_type, 0x0806),
+                "arp" => put(&mut rule.ether_type, ARP),
                 "ip" => put(&mut rule.ether_type, IPV4),
                 "ipv6" => put(&mut rule.ether_type, IPV6),
                 "type" => put(&mut rule.ether_type, number(&mut words, "an EtherType")?),
@@ -52,10 +56,16 @@ impl FromStr for Rule {
         if count == 0 {
             return Err(BadRule("the rule is empty".into()));
         }
+        if rule == (Self { kernel: true, ..Self::default() }) {
+            return Err(BadRule("the kernel would keep every frame".into()));
+        }
         let family = |prefix: Option<Prefix>| prefix.map(|prefix| prefix.addr.is_ipv4());
         match (family(rule.from), family(rule.to)) {
             (Some(a), Some(b)) if a != b => {
                 Err(BadRule("one address is IPv4 and the other IPv6".into()))
+            }
+            (Some(false), _) | (_, Some(false)) if rule.ether_type == Some(ARP) => {
+                Err(BadRule("ARP has IPv4 addresses only".into()))
             }
             _ => Ok(rule),
         }
