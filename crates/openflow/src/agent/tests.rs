@@ -2,6 +2,7 @@
 
 mod channel;
 mod model;
+mod own;
 mod v10;
 
 use super::flows::SECOND;

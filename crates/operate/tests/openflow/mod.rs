@@ -30,7 +30,7 @@ flowyard_testkit::tests! {
     a_hundred_thousand_malformed_messages_do_not_affect_other_connections,
     a_controller_that_does_not_read_loses_packet_ins_and_requests_are_answered_in_a_flood,
     standalone_ends_when_a_controller_connects_and_begins_when_it_disconnects,
-    standalone_without_controllers_is_below_the_flows_whoever_is_connected,
+    standalone_without_controllers_is_always_below_the_flows,
     tls_asks_both_sides_for_certificates,
 }
 
@@ -392,7 +392,7 @@ fn standalone_ends_when_a_controller_connects_and_begins_when_it_disconnects() {
 }
 
 /// A tool that connects for a moment changes nothing: flows answer, `NORMAL` handles the rest.
-fn standalone_without_controllers_is_below_the_flows_whoever_is_connected() {
+fn standalone_without_controllers_is_always_below_the_flows() {
     let switch = switch(Config { fail: Fail::Standalone, ..listening() }, true);
     for _ in 0..2 {
         let mut tool = Controller::dial(&switch);

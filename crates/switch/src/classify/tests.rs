@@ -140,7 +140,7 @@ fn the_number_of_tuples_is_limited_for_any_rules() {
         let mask = u128::from(number.wrapping_mul(0x9e37_79b9) | 1);
         let fields = [field(Field::Ipv4Src, mask), field(Field::Metadata, (mask * mask) | 5)];
         let pattern = Pattern::from(&Match(fields.to_vec()));
-        let priority = (number % 7) as u32;
+        let priority = number % 7;
         assert_eq!(
             fast.insert(&pattern, priority, number),
             slow.insert(&pattern, priority, number)
