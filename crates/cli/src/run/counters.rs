@@ -143,6 +143,7 @@ impl DecisionReport {
             What::Promote { key, .. } => ("promote", Some(key)),
             What::Outcome { key, .. } => ("outcome", Some(key)),
             What::Demote { key, .. } => ("demote", Some(key)),
+            What::Undo { key, .. } => ("undo", Some(key)),
             What::Refuse { key, .. } => ("refuse", key.as_ref()),
         };
         Self {
