@@ -115,7 +115,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Stop> {
     let log: Log = Arc::new(|port, what| tracing::warn!(port, "{what}"));
     let switch = switch::Switch::plan(&config)?;
     let mut parts = Parts { clock: Some(Arc::clone(&clock)), ..Parts::default() };
-    parts.control.extend(switch.as_ref().map(switch::Switch::control));
+    parts.control.extend(switch.iter().flat_map(switch::Switch::control));
     let yard = config.build_logged(parts, &log).map_err(bad_input)?;
     if args.check {
         return output::text(&format!("{}: the configuration is valid\n", args.config.display()));

@@ -274,6 +274,7 @@ fn answer(stream: &UnixStream, yard: &Handle, busy: &Busy, request: &Request) ->
         Request::Lb => either(stream, lb::services(yard)),
         Request::LbTrace { flow } => either(stream, lb::explain::trace(yard, flow)),
         Request::SwitchWhy { flow } => either(stream, switch::why(yard, flow)),
+        Request::Controllers => either(stream, switch::controllers(yard)),
         Request::LbDrain { service, backend, undo } => {
             either(stream, lb::drain(yard, service, backend, !undo))
         }

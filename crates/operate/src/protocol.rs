@@ -56,6 +56,8 @@ pub enum Request {
         /// Fields of the frame, as `in_port=west,tcp,nw_dst=10.0.0.1`.
         flow: String,
     },
+    /// The connections of a switch to its controllers: [`Controllers`].
+    Controllers,
     /// Drains a backend, or ends that: [`LbChange`].
     #[serde(rename = "lb_drain")]
     LbDrain {
@@ -133,6 +135,42 @@ pub struct SwitchWhy {
     pub answering_cores: u32,
     /// A remark for each core whose flow cache is disabled for most frames.
     pub cache_notes: Vec<String>,
+}
+
+/// The connections of a switch to its controllers.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct Controllers {
+    /// Connections that the switch opens, up or not, and those of controllers that connected to it.
+    pub connections: Vec<Controller>,
+}
+
+/// A connection to a controller.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct Controller {
+    /// The address in the configuration.
+    pub endpoint: String,
+    /// The address of a controller that connected to the switch.
+    pub peer: String,
+    /// Whether the switch opens the connection.
+    pub dialed: bool,
+    /// The auxiliary ID; 0 is a main connection.
+    pub auxiliary: u8,
+    /// Whether the connection is up.
+    pub connected: bool,
+    /// The OpenFlow version of a connection that is up.
+    pub version: Option<String>,
+    /// How many times the connection came up.
+    pub ups: u64,
+    /// Attempts to connect that failed since the connection was last up.
+    pub failed_attempts: u64,
+    /// Messages received.
+    pub received: u64,
+    /// Messages sent.
+    pub sent: u64,
+    /// Packet-ins that were dropped because the controller did not read.
+    pub dropped_packet_ins: u64,
+    /// Why the connection is down, or was last down.
+    pub error: String,
 }
 
 /// A flow entry that a frame matches.

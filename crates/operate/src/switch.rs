@@ -1,18 +1,52 @@
-//! How a switch handles a frame, and the reason: the answer to `switch_why`.
+//! How a switch handles a frame, and the reason: the answer to `switch_why`; and its controllers.
 //!
 //! Thread-safety: plain functions over a [`Handle`]; any thread may call them.
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use flowyard_openflow::Version;
 use flowyard_switch::{SwitchHub, Why, WhyAsked};
 use flowyard_yard::Handle;
 use flowyard_yard::ask::{Answer, Question};
 
-use crate::protocol::{SwitchFlow, SwitchWhy};
+use crate::openflow::{Connections, Status};
+use crate::protocol::{Controller, Controllers, SwitchFlow, SwitchWhy};
 
+/// The answer if the engine does not run a switch.
+const NO_SWITCH: &str = "the running configuration is not a switch; write kind = \"switch\" in [work] (see docs/switch.md)";
 /// The longest wait for the cores to answer.
 const PATIENCE: Duration = Duration::from_secs(2);
+
+/// The connections of the switch to its controllers.
+///
+/// # Errors
+/// The engine does not run a switch.
+pub fn controllers(yard: &Handle) -> Result<Controllers, String> {
+    let connections = yard.control_plane::<Connections>().ok_or(NO_SWITCH)?.status();
+    let controller = |status: Status| Controller {
+        endpoint: status.endpoint,
+        peer: status.peer,
+        dialed: status.dialed,
+        auxiliary: status.auxiliary,
+        connected: status.version.is_some(),
+        version: status.version.map(|version| {
+            let name = match version {
+                Version::V10 => "1.0",
+                Version::V13 => "1.3",
+                Version::V14 => "1.4",
+            };
+            name.to_owned()
+        }),
+        ups: status.ups,
+        failed_attempts: status.failed,
+        received: status.received,
+        sent: status.sent,
+        dropped_packet_ins: status.dropped,
+        error: status.error,
+    };
+    Ok(Controllers { connections: connections.into_iter().map(controller).collect() })
+}
 
 /// The flow entries that a frame with these fields matches, and how further frames of its flow are
 /// handled.
@@ -20,8 +54,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// # Errors
 /// The engine does not run a switch, `flow` is not a list of fields, or no core answers.
 pub fn why(yard: &Handle, flow: &str) -> Result<SwitchWhy, String> {
-    let none = "the running configuration is not a switch; write kind = \"switch\" in [work] (see docs/switch.md)";
-    let key = yard.control_plane::<SwitchHub>().ok_or(none)?.key(flow)?;
+    let key = yard.control_plane::<SwitchHub>().ok_or(NO_SWITCH)?.key(flow)?;
     let mut all: Option<SwitchWhy> = None;
     let (mut cached_on_cores, mut answering_cores, mut cache_notes) = (0, 0, Vec::new());
     let question = Question::Work(Arc::new(WhyAsked(key)));

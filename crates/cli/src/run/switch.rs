@@ -78,9 +78,9 @@ impl Switch {
         Ok(Some(Self { agent, hub, speaks, interfaces }))
     }
 
-    /// The agent's connection to the cores.
-    pub(super) fn control(&self) -> Arc<dyn ControlPlane> {
-        Arc::<SwitchHub>::clone(&self.hub)
+    /// The agent's connection to the cores, and the states of its connections to controllers.
+    pub(super) fn control(&self) -> [Arc<dyn ControlPlane>; 2] {
+        [Arc::<SwitchHub>::clone(&self.hub), Arc::new(self.speaks.connections.clone())]
     }
 
     /// Starts the agent and opens its connections.

@@ -5,6 +5,7 @@ use std::time::Duration;
 use flowyard_openflow::Version;
 
 use super::endpoint::Endpoint;
+use super::shared::Connections;
 use super::tls::Tls;
 
 /// How a switch handles frames while it has no controller (OpenFlow 1.3.5, section 6.3.2).
@@ -34,6 +35,8 @@ pub struct Config {
     pub backoff: (Duration, Duration),
     /// Certificates for the endpoints `tls:` and `ptls:`.
     pub tls: Option<Tls>,
+    /// Where the channel keeps the states of its connections.
+    pub connections: Connections,
 }
 
 impl Default for Config {
@@ -46,6 +49,7 @@ impl Default for Config {
             probe: Duration::from_secs(5),
             backoff: (Duration::from_millis(500), Duration::from_secs(8)),
             tls: None,
+            connections: Connections::default(),
         }
     }
 }
