@@ -25,8 +25,9 @@
 //! frames in order in all these moves.
 //!
 //! An estimate may be wrong, for example if other programs use the workers' processors. The flow's
-//! rate is therefore measured when the dwell time is over. If it fell, the split is undone, and the
-//! flow is not split again for a longer time.
+//! rate is therefore measured when the dwell time is over. If it fell although a core of the flow has
+//! no time left, the split is undone, and the flow is not split again for a longer time. If all these
+//! cores have time left, the sender sends less.
 //!
 //! Invariants: at most `promoted_max` flows are promoted; an elephant's entry never moves; a flow is
 //! promoted or demoted at most once in a dwell time.
@@ -208,8 +209,7 @@ impl Elephants {
         let mut split = false;
         for core in 0..cores {
             let load = &window.loads[core];
-            let behind = load.drops > 0 || load.queue_len >= self.settings.queue_high;
-            let over = load.busy >= self.settings.busy_high && behind;
+            let over = load.busy >= self.settings.busy_high && behind(&self.settings, load);
             self.over[core] = if over { self.over[core].saturating_add(1) } else { 0 };
             let seen = &window.seen[core];
             if self.over[core] < self.settings.patience.max(1)
@@ -271,7 +271,12 @@ impl Elephants {
                 let gain = if flow.rate > 0.0 { rate / flow.rate } else { 0.0 };
                 let expected = flow.expected;
                 decisions.push(decide(What::Outcome { key: flow.key, expected, gain }));
-                if gain < 1.0 {
+                let is_held_back = |(at, (load, seen)): (usize, (&Load, &Seen))| {
+                    let works = at == home || rate_at(seen) > 0.0;
+                    works && (load.busy >= settings.busy_high || behind(settings, load))
+                };
+                let cores = window.loads.iter().zip(window.seen);
+                if gain < 1.0 && cores.enumerate().any(is_held_back) {
                     flows_resting.push((flow.key, now.saturating_add(settings.dwell)));
                     undone.push((flow.key, gain, now.saturating_add(settings.undone)));
                     decisions.push(decide(What::Undo { key: flow.key, gain, after }));
@@ -409,6 +414,11 @@ impl Elephants {
         self.reported[core] = Some((kind, now.saturating_add(self.settings.dwell)));
         Some(What::Refuse { key, reason })
     }
+}
+
+/// Whether a core does not keep up with its frames.
+const fn behind(settings: &Settings, load: &Load) -> bool {
+    load.drops > 0 || load.queue_len >= settings.queue_high
 }
 
 /// The cores that would be needed for all frames sent to a core: those it served and those dropped.

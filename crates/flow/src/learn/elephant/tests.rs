@@ -85,7 +85,10 @@ impl Host {
             let needed: f64 = sent.iter().sum::<f64>() / 1e6;
             let frames = needed.min(1.0) * 1e5;
             let drops = ((needed - 1.0).max(0.0) * 1e5) as u64;
-            loads.push(Load { busy: needed.min(1.0), queue_len: drops.min(4096), drops });
+            // Other programs take the workers' time: they are busy all the time.
+            let is_slow = self.split_factor < 1.0 && self.elephants.promoted().count() > 0;
+            let busy = if is_slow { 1.0 } else { needed.min(1.0) };
+            loads.push(Load { busy, queue_len: drops.min(4096), drops });
             let seen = &mut self.seen[core];
             seen.frames = frames as u64;
             seen.samples = seen.samples / 2 + seen.frames / 64;
