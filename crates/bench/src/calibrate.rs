@@ -4,6 +4,7 @@
 //! the engine's stages on one core and with a hand-off to a second one. The engine does no work here; the
 //! models predict its rates with work.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::fs;
 use std::time::Duration;
@@ -47,13 +48,47 @@ impl Default for Effort {
     }
 }
 
+/// Called before each step of the measurement, with its name, the number of steps done, and of all.
+pub type Watch<'a> = &'a dyn Fn(&str, usize, usize);
+
+/// Counts the steps of a measurement.
+struct Progress<'a> {
+    watch: Watch<'a>,
+    done: Cell<usize>,
+    all: usize,
+}
+
+impl<'a> Progress<'a> {
+    /// The progress of a measurement of `wants` with `rounds` repetitions.
+    fn new(watch: Watch<'a>, wants: Wants, rounds: usize) -> Self {
+        let basic = if crate::processors() > 1 { 5 } else { 3 };
+        let yard = if wants.yard { rounds } else { 0 };
+        let host = if wants.host { 1 + HOST_ROUNDS + REQUESTS } else { 0 };
+        Self { watch, done: Cell::new(0), all: basic + yard + host }
+    }
+
+    /// The step `name` begins.
+    fn begin(&self, name: &str) {
+        let done = self.done.replace(self.done.get() + 1);
+        (self.watch)(name, done, self.all);
+    }
+}
+
 /// Measures the basic costs and the groups in `wants`. `when` is the date for the profile.
 ///
 /// # Errors
 ///
 /// When a thread cannot be pinned, a socket or process fails, or a run of the engine does not balance.
-pub fn profile(wants: Wants, effort: Effort, when: &str, clock: &Clock) -> anyhow::Result<Profile> {
-    let Effort { rounds, time } = effort;
+pub fn profile(
+    wants: Wants,
+    effort: Effort,
+    when: &str,
+    clock: &Clock,
+    watch: Watch<'_>,
+) -> anyhow::Result<Profile> {
+    let rounds = effort.rounds;
+    let wants = Wants { host: wants.host && live::obstacle().is_none(), ..wants };
+    let progress = Progress::new(watch, wants, rounds);
     let processors = crate::processors();
     let mut constants = BTreeMap::new();
     let mut put = |name: &str, value: f64, source: &str| {
@@ -64,20 +99,25 @@ pub fn profile(wants: Wants, effort: Effort, when: &str, clock: &Clock) -> anyho
     let often = |measure: &dyn Fn() -> anyhow::Result<f64>| -> anyhow::Result<f64> {
         Ok(least((0..rounds).map(|_| measure()).collect::<anyhow::Result<Vec<_>>>()?))
     };
+    progress.begin("reading the clock");
     put("clock_ns", often(&|| Ok(micro::clock(clock)))?, "reading the clock");
+    progress.begin("a system call");
     put("syscall_ns", often(&|| Ok(micro::syscall(clock)))?, "getppid");
     if processors > 1 {
+        progress.begin("a cache line between CPUs");
         put(
             "line_socket_ns",
             often(&|| micro::line(clock))?,
             "transfer of one cache line between CPUs 0 and 1 (half a round trip)",
         );
+        progress.begin("waking a thread on another CPU");
         put(
             "wake_far_ns",
             often(&|| micro::wake(clock, true))?,
             "wake-up of a thread on CPU 1 by one on CPU 0 over a pipe (half a round trip): write, wake, switch, read",
         );
     }
+    progress.begin("waking a thread on the same CPU");
     put(
         "wake_near_ns",
         often(&|| micro::wake(clock, false))?,
@@ -85,10 +125,10 @@ pub fn profile(wants: Wants, effort: Effort, when: &str, clock: &Clock) -> anyho
     );
 
     if wants.yard {
-        yard(rounds, time, clock, &mut put)?;
+        yard(effort, clock, &progress, &mut put)?;
     }
-    if wants.host && live::obstacle().is_none() {
-        host(&mut constants, clock)?;
+    if wants.host {
+        host(&mut constants, clock, &progress)?;
     }
 
     let file = |path: &str| fs::read_to_string(path).unwrap_or_default();
@@ -118,15 +158,16 @@ pub fn profile(wants: Wants, effort: Effort, when: &str, clock: &Clock) -> anyho
 
 /// The engine's stages, without work.
 fn yard(
-    rounds: usize,
-    time: Duration,
+    Effort { rounds, time }: Effort,
     clock: &Clock,
+    progress: &Progress<'_>,
     put: &mut dyn FnMut(&str, f64, &str),
 ) -> anyhow::Result<()> {
     let processors = crate::processors();
     // Every round measures all cases, so that other load disturbs them alike.
     let (mut near, mut far, mut many) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..rounds {
+        progress.begin("the engine's stages");
         near.push(case(1, vec![0]).urgent(time, clock)?.0);
         many.push(Case { flows: FLOWS, ..case(1, vec![0]) }.urgent(time, clock)?.0);
         if processors > 1 {
@@ -170,14 +211,22 @@ pub(crate) const FLOWS: u64 = 1100;
 /// Repetitions of the socket measurements.
 const HOST_ROUNDS: usize = 5;
 
+/// Repetitions of the memcached measurement.
+const REQUESTS: usize = 3;
+
 /// Sockets, threads and memcached.
-fn host(constants: &mut BTreeMap<String, Constant>, clock: &Clock) -> anyhow::Result<()> {
+fn host(
+    constants: &mut BTreeMap<String, Constant>,
+    clock: &Clock,
+    progress: &Progress<'_>,
+) -> anyhow::Result<()> {
     let mut put = |name: &str, value: f64, source: &str| {
         let constant =
             Constant { value: value.max(0.0), how: How::Measured, source: source.into() };
         constants.insert(name.to_owned(), constant);
     };
     let (clock_ns, syscall_ns) = (micro::clock(clock), micro::syscall(clock));
+    progress.begin("real-time threads");
     let [near, far, switch] = live::threads::measure(clock, syscall_ns)?;
     put(
         "fifo_wake_near_ns",
@@ -198,6 +247,7 @@ fn host(constants: &mut BTreeMap<String, Constant>, clock: &Clock) -> anyhow::Re
     );
     let mut runs = BTreeMap::<String, (Vec<f64>, String)>::new();
     for _ in 0..HOST_ROUNDS {
+        progress.begin("operations on sockets");
         for (name, ns, source) in live::sockets::measure(clock, clock_ns)? {
             runs.entry(name).or_insert_with(|| (Vec::new(), source)).0.push(ns);
         }
@@ -213,8 +263,11 @@ fn host(constants: &mut BTreeMap<String, Constant>, clock: &Clock) -> anyhow::Re
         }
         put(&name, ns, &source);
     }
-    let request = || live::memcached::request(clock, clock_ns, switch, epoll);
-    let ns = least((0..3).map(|_| request()).collect::<anyhow::Result<Vec<_>>>()?);
+    let request = || {
+        progress.begin("requests to memcached");
+        live::memcached::request(clock, clock_ns, switch, epoll)
+    };
+    let ns = least((0..REQUESTS).map(|_| request()).collect::<anyhow::Result<Vec<_>>>()?);
     put(
         "memcached_request_ns",
         ns,
@@ -235,4 +288,22 @@ const STAGES: [(&str, &[Span]); 6] = [
 
 fn sum(stages: &Stages, spans: &[Span]) -> f64 {
     spans.iter().filter_map(|&span| stages.ns_per_frame(span)).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_step_is_reported_before_it_begins() {
+        let steps = std::cell::RefCell::new(Vec::new());
+        let watch = |name: &str, done, of| steps.borrow_mut().push((name.to_owned(), done, of));
+        let wants = Wants { yard: false, host: false };
+        let progress = Progress::new(&watch, wants, 15);
+        progress.begin("a");
+        progress.begin("b");
+        let all = if crate::processors() > 1 { 5 } else { 3 };
+        assert_eq!(*steps.borrow(), [("a".to_owned(), 0, all), ("b".to_owned(), 1, all)]);
+        assert_eq!(Progress::new(&watch, Wants { yard: true, host: true }, 15).all, all + 15 + 9);
+    }
 }

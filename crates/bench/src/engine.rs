@@ -2,6 +2,9 @@
 //!
 //! Three tables: frames per second, nanoseconds per frame and stage, and the gain of splitting one flow
 //! over two cores at several costs of work, beside the gain predicted from the stage costs.
+//!
+//! The break-even follows from the stage costs. It is given only if the machine was quiet, and the
+//! measured gains do not contradict it.
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -10,6 +13,7 @@ use flowyard_flow::learn::elephant::{Costs, Room};
 use flowyard_yard::{Clock, Span, Stages};
 use serde::Serialize;
 
+use crate::live::quiet::{Others, Rounds};
 use crate::rounds::{Case, Load, Round};
 use crate::stats::median;
 
@@ -20,12 +24,18 @@ pub struct Results {
     pub processors: usize,
     /// Number of times that each case was measured.
     pub rounds: usize,
+    /// Rounds in which other programs used no more than 5 % of the CPU time of all processors.
+    pub quiet_rounds: usize,
+    /// The largest share of this CPU time that other programs used in a round, 0 to 1.
+    pub others_share: f64,
     /// Rates and stage costs by configuration.
     pub walks: Vec<Walk>,
     /// One flow on one core and on two, by work.
     pub splits: Vec<Split>,
     /// The least work at which splitting a flow pays.
     pub break_even: BreakEven,
+    /// Why no break-even is concluded.
+    pub inconclusive: Option<String>,
 }
 
 /// One configuration of the engine.
@@ -70,8 +80,8 @@ pub struct BreakEven {
     /// Nanoseconds per frame for completing it in order.
     pub commit_ns: f64,
     /// The least work per frame, in nanoseconds, at which two cores that share all stages gain
-    /// [`GAIN`].
-    pub two_cores_ns: f64,
+    /// [`GAIN`]; nothing if the measurement is inconclusive.
+    pub two_cores_ns: Option<f64>,
 }
 
 /// Costs of the work at which one flow is split, in nanoseconds per frame.
@@ -144,7 +154,9 @@ pub fn measure(
         progress(done.get(), steps);
         round
     };
+    let mut quiet = Rounds::new(rounds);
     for _ in 0..rounds {
+        let others = Others::from(None);
         for ((_, case), rounds) in walks.iter().zip(&mut walked) {
             rounds.push(round(case)?);
         }
@@ -154,6 +166,7 @@ pub fn measure(
         for ((_, [one, two]), rounds) in modes.iter().zip(&mut balanced) {
             rounds.push([round(one)?, round(two)?]);
         }
+        quiet.add(others.share());
     }
     let walks: Vec<_> =
         walks.iter().zip(&walked).map(|((name, case), r)| walk(name, case, r)).collect();
@@ -173,17 +186,52 @@ pub fn measure(
         compared.push(compare(format!("balance, {mode}"), ns.max(0.0), rounds));
     }
     let room = Room { home: 1.0, workers: 2.0, cores: 2.0 };
+    let two_cores_ns = costs.break_even_ns(&room, GAIN);
+    let (quiet_rounds, others_share) = quiet.quiet();
+    let inconclusive = too_loaded(quiet_rounds, rounds, others_share)
+        .or_else(|| contradiction(two_cores_ns, &compared));
     Ok(Results {
         processors: crate::processors(),
         rounds,
+        quiet_rounds,
+        others_share,
         splits: compared,
         break_even: BreakEven {
             rx_ns: costs.rx_ns,
             handoff_ns: costs.handoff_ns,
             commit_ns: costs.commit_ns,
-            two_cores_ns: costs.break_even_ns(&room, GAIN),
+            two_cores_ns: inconclusive.is_none().then_some(two_cores_ns),
         },
+        inconclusive,
         walks,
+    })
+}
+
+/// Why rates measured in `rounds` rounds, of which `quiet` were quiet, allow no conclusion. The medians
+/// need at least half of the rounds to be quiet.
+fn too_loaded(quiet: usize, rounds: usize, most: f64) -> Option<String> {
+    (2 * quiet < rounds).then(|| {
+        format!(
+            "the machine is too loaded: {quiet} of {rounds} rounds were quiet, and other programs used up to \
+             {:.0} % of the CPU time in a round; stop them and measure again",
+            most * 100.0
+        )
+    })
+}
+
+/// Why the measured gains contradict a break-even at `least_ns`: with twice this work, a split must gain.
+fn contradiction(least_ns: f64, splits: &[Split]) -> Option<String> {
+    let far: Vec<_> = splits.iter().filter(|split| split.work_ns >= 2.0 * least_ns).collect();
+    let fewer: Vec<_> = far.iter().filter(|split| split.gain < GAIN).collect();
+    let best = fewer.iter().map(|split| split.gain).fold(0.0, f64::max);
+    (!fewer.is_empty() && 2 * fewer.len() >= far.len()).then(|| {
+        format!(
+            "the stage costs predict a gain of {GAIN} from {least_ns:.0} ns of work per frame on, but with twice \
+             this work and more, {} of {} measured gains are below it (at most {best:.2}); two cores need two \
+             processors without other load",
+            fewer.len(),
+            far.len()
+        )
     })
 }
 
@@ -227,5 +275,39 @@ fn compare(work: String, work_ns: f64, rounds: &[[Round; 2]], costs: Costs) -> S
         two_pps: of(1),
         gain: median(&mut gains),
         expected: costs.estimate(room, GAIN).gain(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn splits(gains: &[f64]) -> Vec<Split> {
+        let split = |(work_ns, gain): (u64, &f64)| Split {
+            work: format!("{work_ns} ns"),
+            work_ns: work_ns as f64,
+            one_pps: 1e6,
+            two_pps: 1e6 * gain,
+            gain: *gain,
+            expected: 1.5,
+        };
+        COSTS.into_iter().zip(gains).map(split).collect()
+    }
+
+    #[test]
+    fn a_loaded_machine_allows_no_conclusion() {
+        assert_eq!(too_loaded(5, 5, 0.02), None);
+        assert_eq!(too_loaded(3, 5, 0.4), None, "the median is of a quiet round");
+        let why = too_loaded(2, 5, 0.43).unwrap();
+        assert!(why.contains("too loaded") && why.contains("43 %"), "{why}");
+    }
+
+    #[test]
+    fn measured_gains_below_one_contradict_a_break_even() {
+        // The gains of the report: 25 ns were predicted.
+        let why = contradiction(25.0, &splits(&[0.27, 0.31, 0.4, 0.5, 0.61, 0.7, 0.76])).unwrap();
+        assert!(why.contains("6 of 6") && why.contains("0.76"), "{why}");
+        assert_eq!(contradiction(25.0, &splits(&[0.5, 0.9, 1.2, 1.4, 1.6, 1.7, 1.8])), None);
+        assert_eq!(contradiction(f64::INFINITY, &splits(&[0.5; 7])), None, "none is claimed");
     }
 }

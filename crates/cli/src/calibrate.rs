@@ -10,7 +10,7 @@ use flowyard_bench::calibrate::{Effort, Wants, profile};
 use flowyard_hostsim::Profile;
 use flowyard_report::{Cell, Column, Table, Tone};
 
-use crate::output::{self, style};
+use crate::output::{self, Progress, style};
 use crate::stop::{Stop, bad_input};
 
 #[derive(clap::Args)]
@@ -40,8 +40,14 @@ pub(crate) fn run(args: &Args) -> Result<(), Stop> {
     }
     let wants = Wants { yard: true, host: true };
     let effort = Effort { rounds: args.rounds, time: args.time };
-    let profile = profile(wants, effort, &crate::clock::date(), &crate::clock::new())
-        .map_err(Stop::Failed)?;
+    let bar = Progress::new("{bar:40} {pos}/{len} steps, {eta} left; {msg}");
+    let watch = |name: &str, done: usize, of: usize| {
+        bar.at(done as u64, of as u64);
+        bar.message(name.to_owned());
+    };
+    let profile = profile(wants, effort, &crate::clock::date(), &crate::clock::new(), &watch);
+    drop(bar);
+    let profile = profile.map_err(Stop::Failed)?;
     let Some(path) = &args.output else { return output::text(&profile.to_toml()) };
     fs::write(path, profile.to_toml()).map_err(|error| {
         bad_input(format!("{}: cannot write the file: {error}", path.display()))

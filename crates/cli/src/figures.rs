@@ -122,7 +122,8 @@ fn calibrated(args: &Args, names: &[&str]) -> Result<Option<Profile>, Stop> {
         return Ok(None);
     }
     let (date, clock) = (crate::clock::date(), crate::clock::new());
-    profile(wants, Effort::default(), &date, &clock).map(Some).map_err(Stop::Failed)
+    let profile = profile(wants, Effort::default(), &date, &clock, &|_, _, _| {});
+    profile.map(Some).map_err(Stop::Failed)
 }
 
 fn one(name: &str, context: &Context, clock: &Clock) -> anyhow::Result<Exhibit> {

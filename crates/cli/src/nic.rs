@@ -2,13 +2,13 @@
 
 use std::path::{Path, PathBuf};
 
-use flowyard_nicsim::config::Config;
+use flowyard_nicsim::config::{Config, Key, keys};
 use flowyard_nicsim::firmware::Builtin;
 use flowyard_nicsim::paper::{self, Study, StudyError};
 use flowyard_nicsim::run::{Outcome, RunError, image, run as simulate};
 use flowyard_nicsim::{Fast, Reference, trace};
 use flowyard_report::exhibit::Exhibit;
-use flowyard_report::{Page, Section, html};
+use flowyard_report::{Cell, Column, Document, Page, Section, Table, Tone, html};
 
 use self::machine::MachineArgs;
 use crate::output::{self, Progress, style};
@@ -19,6 +19,9 @@ mod counters;
 mod heat;
 mod machine;
 mod sweep;
+
+/// Name and version of the JSON document of a run.
+const SCHEMA: &str = "flowyard.nic/1";
 
 #[derive(clap::Args)]
 #[command(after_help = "\
@@ -35,6 +38,8 @@ pub(crate) struct Args {
 enum What {
     /// Simulate one configuration and print frame rates, frame counters and core cycles
     Run(RunArgs),
+    /// List all configuration keys with their defaults and meaning
+    Keys(KeysArgs),
     /// Simulate all combinations of values of one or more configuration keys and print a table
     Sweep(sweep::Args),
     /// Simulate one configuration and print where the cycles were spent: by the paper's functions, by
@@ -54,16 +59,22 @@ enum What {
 #[command(after_help = "\
 Examples:
   flowyard nic run
-  flowyard nic run --firmware swonly --set chip.mhz=200 --set chip.cores=8
+  flowyard nic run --firmware swonly --set chip.mhz=200 --set chip.cores=8 --stats run.json
   flowyard nic run --pcap-in captures/yard.pcap --pcap-out sent.pcap
   flowyard nic profile --firmware swonly --set chip.mhz=200")]
 struct RunArgs {
     #[command(flatten)]
     machine: MachineArgs,
 
-    /// Receive the frames of this capture, at the times in the capture [default: generated frames]
+    /// Receive the frames of this capture; the measured time becomes long enough for all of them, unless
+    /// run.measure_us is set [default: generated frames]
     #[arg(long, value_name = "CAPTURE")]
     pcap_in: Option<String>,
+
+    /// Receive the capture's frames FACTOR times as fast as in the capture, 0.001 to 1000000000, but not
+    /// faster than the link permits [default: 1, or faster if the capture is longer than the measured time]
+    #[arg(long, value_name = "FACTOR", requires = "pcap_in")]
+    speed: Option<f64>,
 
     /// Write the transmitted frames to this capture file; their times are those of the last bit
     #[arg(long, value_name = "FILE")]
@@ -77,7 +88,19 @@ struct RunArgs {
     #[arg(long)]
     reference: bool,
 
+    /// Also write all statistics of the run to this file, as one JSON document (schema flowyard.nic/1)
+    #[arg(long, value_name = "FILE")]
+    stats: Option<PathBuf>,
+
     /// Print JSON (schema flowyard.nic/1) instead of text
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(clap::Args)]
+#[command(after_help = "Examples:\n  flowyard nic keys\n  flowyard nic keys --json")]
+struct KeysArgs {
+    /// Print JSON (schema flowyard.nic-keys/1) instead of a table
     #[arg(long)]
     json: bool,
 }
@@ -160,6 +183,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Stop> {
     match &args.what {
         What::Run(args) => one(args, false, None),
         What::Profile(args) => one(&args.run, true, args.html.as_deref()),
+        What::Keys(args) => list_keys(args),
         What::Sweep(args) => sweep::run(args),
         What::Trace(args) => write_trace(args),
         What::Table(args) => exhibit(args, true),
@@ -175,8 +199,16 @@ pub(crate) fn run(args: &Args) -> Result<(), Stop> {
 
 fn one(args: &RunArgs, profile: bool, page: Option<&Path>) -> Result<(), Stop> {
     let mut parts = args.machine.parts()?;
+    let mut replay = None;
     if let Some(file) = &args.pcap_in {
-        parts.arrivals = Some(capture::arrivals(file)?);
+        if args.speed.is_some_and(|speed| !(0.001..=1e9).contains(&speed)) {
+            return Err(bad_input("--speed: must be 0.001 to 1000000000"));
+        }
+        let mut arrivals = capture::arrivals(file)?;
+        let fixed = args.machine.has_key("run.measure_us")?;
+        let frames = (file.as_str(), arrivals.as_mut_slice());
+        replay = Some(capture::schedule(frames, args.speed, &mut parts.config, fixed));
+        parts.arrivals = Some(arrivals);
     }
     parts.keep_departures = args.pcap_out.is_some();
     parts.peeks = args.peek.clone();
@@ -186,20 +218,48 @@ fn one(args: &RunArgs, profile: bool, page: Option<&Path>) -> Result<(), Stop> {
         RunError::Build(error) => bad_input(error),
         error => Stop::Failed(error.into()),
     })?;
+    let replay = replay.map(|replay| replay.ended(&outcome));
     if let Some(path) = &args.pcap_out {
         capture::write(path, &outcome)?;
+    }
+    if let Some(path) = &args.stats {
+        let document = Document::new(SCHEMA, counters::Report::of(&outcome, replay.as_ref()));
+        let text = document.to_json().map_err(|error| Stop::Failed(error.into()))?;
+        std::fs::write(path, text)
+            .map_err(|error| bad_input(format!("--stats {}: {error}", path.display())))?;
     }
     if let Some(path) = page {
         html::write(path, &heat::page(&outcome)).map_err(|error| Stop::Failed(error.into()))?;
     }
     if args.json {
-        output::json("flowyard.nic/1", counters::Report::of(&outcome))?;
+        output::json(SCHEMA, counters::Report::of(&outcome, replay.as_ref()))?;
     } else if profile {
         output::text(&counters::profile(&outcome, &style()))?;
     } else {
+        output::text(&replay.map_or_else(String::new, |replay| replay.text()))?;
         output::text(&counters::text(&outcome, &style()))?;
     }
     verdict(&outcome)
+}
+
+fn list_keys(args: &KeysArgs) -> Result<(), Stop> {
+    let keys = keys();
+    if args.json {
+        return output::json("flowyard.nic-keys/1", Keys { keys });
+    }
+    let mut table = Table::new("Configuration keys of the simulated adapter")
+        .column(Column::text("key"))
+        .column(Column::text("default"))
+        .column(Column::text("meaning, and the source of the default"));
+    for Key { key, default, about } in keys {
+        table.push([Cell::new(key).tone(Tone::Strong), Cell::new(default), Cell::new(about)]);
+    }
+    output::text(&table.to_text(&style()))
+}
+
+#[derive(serde::Serialize)]
+struct Keys {
+    keys: Vec<Key>,
 }
 
 /// A run with frames that the checker counted as errors has failed.

@@ -3,7 +3,9 @@
 use std::path::PathBuf;
 
 use flowyard_operate::client::{Client, ClientError};
-use flowyard_operate::protocol::{Cores, Drops, Elephants, Flows, Queues, Request, Tables};
+use flowyard_operate::protocol::{
+    Controllers, Cores, Drops, Elephants, Flows, Queues, Request, Tables,
+};
 use flowyard_report::{Style, Table};
 use serde::Serialize;
 
@@ -63,6 +65,8 @@ enum What {
     Queues,
     /// Counters of the cores
     Cores,
+    /// Connections of a switch to its OpenFlow controllers
+    Controllers,
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Stop> {
@@ -97,6 +101,10 @@ pub(crate) fn run(args: &Args) -> Result<(), Stop> {
         What::Cores => {
             let all: Cores = client.ask(&Request::Cores).map_err(refused)?;
             ask.print("flowyard.show.cores/1", &all, |all| vec![tables::cores(all, None)])
+        }
+        What::Controllers => {
+            let all: Controllers = client.ask(&Request::Controllers).map_err(refused)?;
+            ask.print("flowyard.show.controllers/1", &all, |all| vec![tables::controllers(all)])
         }
     }
 }

@@ -52,6 +52,9 @@ pub struct ElephantsConfig {
     /// The shortest time between two decisions about a flow, in microseconds.
     #[serde(default = "dwell_us")]
     pub dwell_us: u64,
+    /// How long a flow is not split again after its split reduced its rate, in microseconds.
+    #[serde(default = "undone_us")]
+    pub undone_us: u64,
     /// The largest number of promoted flows.
     #[serde(default = "promoted_max")]
     pub promoted_max: Spanned<usize>,
@@ -107,6 +110,7 @@ impl Config {
             demote: *elephants.demote.get_ref(),
             patience: elephants.patience,
             dwell: elephants.dwell_us.saturating_mul(1000),
+            undone: elephants.undone_us.saturating_mul(1000),
             promoted_max: *elephants.promoted_max.get_ref(),
             workers: u16::MAX,
             gain: *elephants.gain.get_ref(),
@@ -253,6 +257,10 @@ const fn patience() -> u32 {
 
 const fn dwell_us() -> u64 {
     2_000_000
+}
+
+const fn undone_us() -> u64 {
+    30_000_000
 }
 
 fn promoted_max() -> Spanned<usize> {

@@ -5,14 +5,18 @@
 //! key can be set on the command line as `section.key=value`.
 //! Thread-safety: values only.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::time::Freq;
 
 mod check;
+mod keys;
+
+pub use keys::{Key, keys};
 
 /// A whole configuration.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
     /// The cores and their crossbar.
@@ -36,12 +40,13 @@ pub struct Config {
 }
 
 /// The cores, caches, scratchpad and crossbar.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Chip {
     /// Number of cores, 1 to 16. Paper, abstract: 6.
     pub cores: u32,
     /// The clock of cores, scratchpad and crossbar. Paper, section 6.3: 166 MHz, read as 500/3.
+    #[schemars(with = "String")]
     pub mhz: Freq,
     /// Number of scratchpad banks, a power of two up to 32. Paper, section 6.1: 4.
     pub banks: u32,
@@ -71,7 +76,7 @@ pub struct Chip {
 }
 
 /// The treatment of a branch whose condition is computed one cycle too late for the decode stage.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Branch {
     /// Static prediction.
@@ -102,7 +107,7 @@ impl Default for Chip {
 }
 
 /// The DMA and MAC assists.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Assist {
     /// Cycles from one scratchpad access of an assist to the next. Paper, section 4: an access takes 2.
@@ -122,10 +127,11 @@ impl Default for Assist {
 }
 
 /// The GDDR SDRAM: 64 bits wide, two transfers in a cycle.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Sdram {
     /// The clock. Paper, section 4: 500 MHz.
+    #[schemars(with = "String")]
     pub mhz: Freq,
     /// Bytes transferred in a cycle. Paper, section 4: 64 bits, twice.
     pub bytes_per_cycle: u32,
@@ -156,10 +162,11 @@ impl Default for Sdram {
 }
 
 /// The host's bus. It has only a clock; bandwidth and arbitration are not modelled (Paper, section 5).
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Pci {
     /// The clock. Ours: 400/3, which is PCI-X 133.
+    #[schemars(with = "String")]
     pub mhz: Freq,
 }
 
@@ -170,10 +177,11 @@ impl Default for Pci {
 }
 
 /// The link.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Mac {
     /// The clock of the MAC assists. Ours: 156.25: 64 bits at 10 Gb/s (IEEE 802.3, clause 46).
+    #[schemars(with = "String")]
     pub mhz: Freq,
     /// The link rate in each direction. Paper: 10.
     pub link_gbps: u64,
@@ -191,7 +199,7 @@ impl Default for Mac {
 }
 
 /// The host and its driver.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Host {
     /// Send buffer descriptors, a power of two. Ours: 512, as the Tigon-II's standard ring.
@@ -211,7 +219,7 @@ impl Default for Host {
 }
 
 /// The parameters that the firmware reads when it starts.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Firmware {
     /// The largest number of work units in an event, 1 to 32. Paper, Figure 5 shows 5; Ours: 4.
@@ -233,7 +241,7 @@ impl Default for Firmware {
 }
 
 /// The traffic.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Load {
     /// UDP payload bytes of the frames, used in turn. Paper, section 6.1: 1472. `[18, 18, 18, 18, 18, 18,
@@ -266,7 +274,7 @@ impl Default for Load {
 }
 
 /// The duration of the run.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Run {
     /// Time before the measurement. Ours: 300 us.
@@ -297,9 +305,19 @@ pub enum ConfigError {
     /// The text is not valid TOML, or does not fit the keys.
     #[error("{0}")]
     Toml(String),
-    /// A setting is not `section.key=value`, or the key does not exist.
+    /// A setting is not `section.key=value`.
     #[error("'{0}' is not section.key=value, such as chip.cores=8")]
     Setting(String),
+    /// There is no such key.
+    #[error(
+        "the key '{key}' is unknown; the nearest are {near}; `flowyard nic keys` lists all keys"
+    )]
+    Unknown {
+        /// The unknown key.
+        key: String,
+        /// The keys with the most similar names.
+        near: String,
+    },
     /// The clocks have no common time unit.
     #[error(transparent)]
     Clock(#[from] crate::time::FreqError),
@@ -317,6 +335,14 @@ impl Config {
         Ok(config)
     }
 
+    /// Whether the TOML `text` has the key `path`, which is `section.key`.
+    #[must_use]
+    pub fn has_key(text: &str, path: &str) -> bool {
+        let table = text.parse::<toml::Table>().unwrap_or_default();
+        let pair = path.split_once('.');
+        pair.is_some_and(|(section, key)| table.get(section).and_then(|at| at.get(key)).is_some())
+    }
+
     /// Sets one key from `section.key=value`, where the value is TOML or unquoted text. The configuration is
     /// not checked, because keys may depend on each other: see [`Config::check`].
     ///
@@ -325,7 +351,9 @@ impl Config {
     pub fn set(&mut self, setting: &str) -> Result<(), ConfigError> {
         let wrong = || ConfigError::Setting(setting.to_owned());
         let (path, value) = setting.split_once('=').ok_or_else(wrong)?;
-        let (section, key) = path.trim().split_once('.').ok_or_else(wrong)?;
+        let path = path.trim();
+        let unknown = || ConfigError::Unknown { key: path.to_owned(), near: keys::nearest(path) };
+        let (section, key) = path.split_once('.').ok_or_else(unknown)?;
         let toml_error = |error: &dyn std::fmt::Display| {
             ConfigError::Toml(format!("{path}: {}", error.to_string().trim()))
         };
@@ -334,9 +362,9 @@ impl Config {
             .or_else(|_| parse(&format!("v = {:?}", value.trim())))
             .map_err(|error| toml_error(&error))?;
         let mut all = toml::Table::try_from(&*self).map_err(|error| toml_error(&error))?;
-        let table = all.get_mut(section).and_then(toml::Value::as_table_mut).ok_or_else(wrong)?;
+        let table = all.get_mut(section).and_then(toml::Value::as_table_mut).ok_or_else(unknown)?;
         if !table.contains_key(key) {
-            return Err(wrong());
+            return Err(unknown());
         }
         let value = one.get("v").cloned().ok_or_else(wrong)?;
         table.insert(key.to_owned(), value);
@@ -384,6 +412,15 @@ mod tests {
         for wrong in ["chip.core=8", "chip=8", "cores", "chip.cores=many", "x.y=1"] {
             assert!(config.set(wrong).is_err(), "{wrong}");
         }
+        let error = config.set("chip.cors=8").unwrap_err().to_string();
+        assert!(
+            error.starts_with("the key 'chip.cors' is unknown; the nearest are chip.cores,"),
+            "{error}"
+        );
+        let error = config.set("cores=8").unwrap_err().to_string();
+        assert!(error.contains("chip.cores"), "{error}");
+        let error = config.set("chip.cores").unwrap_err().to_string();
+        assert!(error.contains("is not section.key=value"), "{error}");
     }
 
     #[test]

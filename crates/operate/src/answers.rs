@@ -135,6 +135,7 @@ pub fn decision(decision: &Decision) -> DecisionState {
         What::Promote { key, .. } => ("promote", Some(key)),
         What::Outcome { key, .. } => ("outcome", Some(key)),
         What::Demote { key, .. } => ("demote", Some(key)),
+        What::Undo { key, .. } => ("undo", Some(key)),
         What::Refuse { key, .. } => ("refuse", key.as_ref()),
     };
     DecisionState {

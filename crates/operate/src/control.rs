@@ -275,6 +275,7 @@ fn answer(stream: &UnixStream, yard: &Handle, busy: &Busy, request: &Request) ->
         Request::LbTrace { flow } => either(stream, lb::explain::trace(yard, flow)),
         Request::SwitchWhy { flow } => either(stream, switch::why(yard, flow)),
         Request::SwitchSnoop { from } => either(stream, switch::snoop(yard, *from)),
+        Request::Controllers => either(stream, switch::controllers(yard)),
         Request::LbDrain { service, backend, undo } => {
             either(stream, lb::drain(yard, service, backend, !undo))
         }

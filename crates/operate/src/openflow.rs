@@ -39,8 +39,8 @@ pub use agent::Plane;
 pub use config::{Config, Fail};
 pub use endpoint::{Endpoint, EndpointError, Transport};
 pub use link::{Dialed, dial};
-pub use shared::Status;
 use shared::{Board, Boxes, ENDS, Event, Shared, Threads};
+pub use shared::{Connections, Status};
 use sync::lock;
 pub use tap::{Passed, Tap};
 use tls::TlsError;
@@ -97,7 +97,7 @@ impl Channel {
         }
         let (events, inbox) = bounded(EVENTS);
         let (stop, stopped) = bounded(0);
-        let (board, boxes) = (Board::default(), Boxes::default());
+        let (board, boxes) = (Arc::clone(&config.connections.0), Boxes::default());
         let shared = Shared {
             config: Arc::new(config),
             tls,

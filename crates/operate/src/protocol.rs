@@ -65,6 +65,8 @@ pub enum Request {
         #[serde(default)]
         from: Option<u64>,
     },
+    /// The connections of a switch to its controllers: [`Controllers`].
+    Controllers,
     /// Drains a backend, or ends that: [`LbChange`].
     #[serde(rename = "lb_drain")]
     LbDrain {

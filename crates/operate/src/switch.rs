@@ -1,25 +1,56 @@
-//! How a switch handles a frame, and the reason: the answer to `switch_why`; and the messages
-//! that pass between it and its controllers.
+//! How a switch handles a frame, and the reason: the answer to `switch_why`; its controllers, and the messages
+//! that pass between it and them.
 //!
 //! Thread-safety: plain functions over a [`Handle`]; any thread may call them.
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use flowyard_openflow::Version;
 use flowyard_switch::{SwitchHub, Why, WhyAsked};
 use flowyard_yard::Handle;
 use flowyard_yard::ask::{Answer, Question};
 
-use crate::openflow::{Passed, Tap};
-use crate::protocol::{Snooped, SnoopedMessage, SwitchFlow, SwitchWhy};
+use crate::openflow::{Connections, Passed, Status, Tap};
+use crate::protocol::{Controller, Controllers, Snooped, SnoopedMessage, SwitchFlow, SwitchWhy};
 
+/// The answer if the engine does not run a switch.
+const NO_SWITCH: &str = "the running configuration is not a switch; write kind = \"switch\" in [work] (see docs/switch.md)";
 /// The longest wait for the cores to answer.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-const NONE: &str = "the running configuration is not a switch; write kind = \"switch\" in [work] (see docs/switch.md)";
-
 /// The most messages in one answer.
 const MOST: usize = 64;
+
+/// The connections of the switch to its controllers.
+///
+/// # Errors
+/// The engine does not run a switch.
+pub fn controllers(yard: &Handle) -> Result<Controllers, String> {
+    let connections = yard.control_plane::<Connections>().ok_or(NO_SWITCH)?.status();
+    let controller = |status: Status| Controller {
+        endpoint: status.endpoint,
+        peer: status.peer,
+        dialed: status.dialed,
+        auxiliary: status.auxiliary,
+        connected: status.version.is_some(),
+        version: status.version.map(|version| {
+            let name = match version {
+                Version::V10 => "1.0",
+                Version::V13 => "1.3",
+                Version::V14 => "1.4",
+            };
+            name.to_owned()
+        }),
+        ups: status.ups,
+        failed_attempts: status.failed,
+        received: status.received,
+        sent: status.sent,
+        dropped_packet_ins: status.dropped,
+        error: status.error,
+    };
+    Ok(Controllers { connections: connections.into_iter().map(controller).collect() })
+}
 
 /// The flow entries that a frame with these fields matches, and how further frames of its flow are
 /// handled.
@@ -27,7 +58,7 @@ const MOST: usize = 64;
 /// # Errors
 /// The engine does not run a switch, `flow` is not a list of fields, or no core answers.
 pub fn why(yard: &Handle, flow: &str) -> Result<SwitchWhy, String> {
-    let key = yard.control_plane::<SwitchHub>().ok_or(NONE)?.key(flow)?;
+    let key = yard.control_plane::<SwitchHub>().ok_or(NO_SWITCH)?.key(flow)?;
     let mut all: Option<SwitchWhy> = None;
     let (mut cached_on_cores, mut answering_cores, mut cache_notes) = (0, 0, Vec::new());
     let question = Question::Work(Arc::new(WhyAsked(key)));
@@ -72,7 +103,7 @@ pub fn why(yard: &Handle, flow: &str) -> Result<SwitchWhy, String> {
 /// # Errors
 /// The engine does not run a switch.
 pub fn snoop(yard: &Handle, from: Option<u64>) -> Result<Snooped, String> {
-    let (passed, next) = yard.control_plane::<Tap>().ok_or(NONE)?.take(from, MOST);
+    let (passed, next) = yard.control_plane::<Tap>().ok_or(NO_SWITCH)?.take(from, MOST);
     let message = |passed: Passed| SnoopedMessage {
         number: passed.number,
         at_s: passed.at as f64 / 1e9,

@@ -175,6 +175,27 @@ fn a_long_series_is_thinned_but_keeps_its_peak() {
     );
 }
 
+/// On an axis of categories, the x of a point is the index of a category.
+#[test]
+fn a_line_over_categories_is_drawn() {
+    let names: Vec<String> = (4..=15).map(|n| (1 << n).to_string()).collect();
+    let points: Vec<_> = (0..12).map(|n| (f64::from(n), f64::from(n) / 12.0)).collect();
+    let plot = Plot::new(
+        "Hit ratio",
+        Axis::categories("bytes in each cache", names),
+        Axis::linear("hits", Unit::Share).range(0.0, 1.0),
+    );
+    let text = plot.line("reads", points).to_svg();
+    let svg = Document::parse(&text).unwrap();
+    assert!(!text.contains("no data") && text.contains("reads, 32768: "), "{text}");
+    // The points are in the middle of their categories, from left to right.
+    // The mark in the legend has no title.
+    let is_mark = |node: &roxmltree::Node<'_, '_>| node.attribute("class") == Some("mark");
+    let marks = svg.descendants().filter(is_mark).filter(|node| node.has_children());
+    let at: Vec<f64> = marks.filter_map(|node| node.attribute("cx")?.parse().ok()).collect();
+    assert!(at.len() == 12 && at.is_sorted() && at[0] > 20.0, "{at:?} in {text}");
+}
+
 #[test]
 fn a_distribution_rises_from_zero_to_one() {
     let samples = vec![f64::NAN, 4.0, 1.0, 2.0, 3.0];

@@ -8,7 +8,7 @@ use crate::line::{Line, Load};
 use crate::search::{Goal, throughput};
 use crate::setup::{Topology, Waits};
 use crate::tag::Cover;
-use crate::traffic::{Addresses, ETHERNET_SIZES, Family, Genome, Mix};
+use crate::traffic::{Addresses, BadTraffic, ETHERNET_SIZES, Family, Genome, Mix, Spec};
 use crate::trial::SECOND;
 
 /// The description of a run.
@@ -132,6 +132,32 @@ impl Profile {
             filters: 0,
             speed: None,
             soak: (0, 0),
+        }
+    }
+
+    /// Sets how frames are assigned to flows. Traffic with frame lengths of its own (requests of ETC,
+    /// captures) makes the sizes of the profile one: the mean of its frames.
+    ///
+    /// # Errors
+    /// When the traffic cannot be generated.
+    pub fn set_mix(&mut self, mix: Mix) -> Result<(), BadTraffic> {
+        self.mix = mix;
+        if matches!(self.mix, Mix::Etc | Mix::Replay(_)) {
+            let (flows, family, seed) = (self.flows, self.family, self.seed);
+            let traffic = Spec { flows, mix: self.mix.clone(), family, seed, ..Spec::fixed(64) };
+            let plan = traffic.plan(0)?;
+            self.sizes = vec![Genome::fixed((plan.bytes() / plan.period()) as u16)];
+        }
+        Ok(())
+    }
+
+    /// The name of a frame size in reports.
+    #[must_use]
+    pub fn size_name(&self, size: &Genome) -> String {
+        match &self.mix {
+            Mix::Etc => format!("etc (mean {size})"),
+            Mix::Replay(_) => format!("capture (mean {size})"),
+            _ => size.to_string(),
         }
     }
 

@@ -25,7 +25,7 @@ use crate::search::{
 use crate::search::{Rfc8219Latency, Search, Throughput, back_to_back, loss_rate, mlr, throughput};
 use crate::setup::{Setup, Waits};
 use crate::traffic::{Genome, Mix, Spec};
-use crate::trial::{Counts, Timing, Trial, TrialResult};
+use crate::trial::{Counts, Shape, Timing, Trial, TrialResult};
 
 mod spread;
 
@@ -229,7 +229,7 @@ impl Runner<'_> {
             }
             None => {
                 (self.watch)(&Progress {
-                    size: self.size.to_string(),
+                    size: self.profile.size_name(&self.size),
                     test: self.test,
                     trial: *trial,
                     trials: self.rows.len() as u32,
@@ -413,11 +413,12 @@ const NO_BURSTS: &str = "the throughput equals the line rate: no burst can fill 
 /// The trial of a soak test.
 fn soak(profile: &Profile, max: Load) -> Trial {
     let (duration, percent) = profile.soak;
-    let load = match profile.speed {
-        Some(speed) => Load { interval_ps: 10_000 / speed.clamp(1, 10_000) },
-        None => whole_ns(max.part(percent.clamp(1, 100), 100)),
-    };
-    Trial::new(load, duration)
+    match (&profile.mix, profile.speed) {
+        (Mix::Replay(capture), Some(speed)) => {
+            Trial::new(capture.mean_load(speed), duration).shape(Shape::Replay { speed })
+        }
+        _ => Trial::new(whole_ns(max.part(percent.clamp(1, 100), 100)), duration),
+    }
 }
 
 /// Frames dropped since `before`, by reason. The counters of a device that was reset may have

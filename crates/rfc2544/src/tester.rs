@@ -21,7 +21,6 @@ use crate::line::{Line, OVERHEAD_BYTES};
 pub use crate::measure::{Measure, MeasureError};
 use crate::setup::Setup;
 use crate::tag::{self, Tag};
-use crate::track::window_for;
 use crate::traffic::Plan;
 use crate::trial::{Counts, Losses, SECOND, Shape, Timing, Trial, TrialResult};
 
@@ -133,6 +132,21 @@ struct Run {
     /// Skipped time; the device's clock is behind the schedule by this amount.
     skipped_ns: Nanos,
     reset: Option<Nanos>,
+    /// When the trial ended early because a frame was lost, relative to the start.
+    stopped_at: Option<Nanos>,
+}
+
+impl Run {
+    /// Ends the trial at `now` if a frame is known to be lost and the search needs to know no more.
+    /// All ports send equally many frames.
+    fn stop_at_loss(&mut self, now: Nanos) {
+        let may = self.trial.stop_at_loss && self.stopped_at.is_none() && self.skip.is_none();
+        if may && self.analyser.has_lost() {
+            self.rows = self.senders.iter().map(|sender| sender.row).max().unwrap_or(self.rows);
+            self.stopped_at = Some(now - self.start);
+            self.cycle.close();
+        }
+    }
 }
 
 impl<D: Dut> Measure for VirtualTester<D> {
@@ -142,7 +156,8 @@ impl<D: Dut> Measure for VirtualTester<D> {
         }
         let mut run = self.begin(trial);
         self.send(&mut run)?;
-        let end = run.start + trial.duration.saturating_sub(run.skipped_ns) + self.setup.residue;
+        let sent_for = run.stopped_at.unwrap_or(trial.duration);
+        let end = run.start + sent_for.saturating_sub(run.skipped_ns) + self.setup.residue;
         self.dut.collect(end, &mut |at, port, frame| run.analyser.see(at, port, frame));
         self.now = end + self.setup.rest;
         self.dut.collect(self.now, &mut |_, _, _| {}); // later frames are discarded
@@ -159,7 +174,7 @@ impl<D: Dut> Measure for VirtualTester<D> {
 impl<D: Dut> VirtualTester<D> {
     fn begin(&self, trial: &Trial) -> Run {
         let rows = self.plans[0].rows(trial);
-        let window = window_for(trial.load.interval_ps, self.setup.residue).min(WINDOW);
+        let window = self.plans[0].window(trial.load, self.setup.residue).min(WINDOW);
         let window = window.next_power_of_two(); // as in the tracker
         let memory = Memory { flows: self.setup.traffic.flows, window };
         let mut analyser = Analyser::new(&self.routes, self.setup.cover, memory, self.now);
@@ -183,6 +198,7 @@ impl<D: Dut> VirtualTester<D> {
             cycle: Cycle::new(may, trial, window),
             skip: None,
             skipped_ns: 0,
+            stopped_at: None,
             reset: match trial.shape {
                 Shape::Reset { at } => Some(at),
                 _ => None,
@@ -204,6 +220,7 @@ impl<D: Dut> VirtualTester<D> {
             // Frames that leave the device before this frame arrives are analysed first.
             let analyser = &mut run.analyser;
             self.dut.collect(now, &mut |at, port, frame| analyser.see(at, port, frame));
+            run.stop_at_loss(now);
             if at == 0 && run.cycle.is_open() && self.look(run, now) {
                 continue;
             }
@@ -273,7 +290,7 @@ impl<D: Dut> VirtualTester<D> {
     }
 
     fn finish(&self, run: Run) -> TrialResult {
-        let Run { trial, rows, senders, mut analyser, skip, .. } = run;
+        let Run { trial, rows, senders, mut analyser, skip, stopped_at, .. } = run;
         let (mut total, mut losses) = (Counts::default(), Losses::default());
         let (mut ports, mut tagged, mut repeated_frames) = (Vec::new(), Vec::new(), 0);
         for (at, (plan, sender)) in self.plans.iter().zip(&senders).enumerate() {
@@ -321,7 +338,7 @@ impl<D: Dut> VirtualTester<D> {
             losses,
             timing: Timing { burst: 1, ..Timing::default() },
             repeated_frames,
-            stopped_at: None,
+            stopped_at,
             drops: Vec::new(),
         }
     }

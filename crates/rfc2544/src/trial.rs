@@ -32,8 +32,8 @@ pub struct Trial {
     pub shape: Shape,
     /// The frames whose latency is recorded individually.
     pub tagged: Tagged,
-    /// In real time, the trial ends as soon as one frame is known to be lost: the search only needs
-    /// to know whether any frame is lost.
+    /// The trial ends as soon as one frame is known to be lost: the search only needs to know
+    /// whether any frame is lost.
     #[serde(default)]
     pub stop_at_loss: bool,
 }
@@ -63,6 +63,11 @@ pub enum Shape {
     Reset {
         /// Time of the reset, relative to the start.
         at: Nanos,
+    },
+    /// At the times of a capture; the trial's load is the mean rate.
+    Replay {
+        /// The speed in hundredths of the capture's own.
+        speed: u64,
     },
 }
 
@@ -129,7 +134,7 @@ impl Trial {
     #[must_use]
     pub const fn start_ns(&self, index: u64) -> Nanos {
         match self.shape {
-            Shape::Even | Shape::Reset { .. } => self.load.start_ns(index),
+            Shape::Even | Shape::Reset { .. } | Shape::Replay { .. } => self.load.start_ns(index),
             Shape::Bursts { frames, line } => {
                 let frames = if frames == 0 { 1 } else { frames };
                 let first = index - index % frames;
@@ -148,13 +153,15 @@ impl Trial {
         }
     }
 
-    /// The speed of a replay in hundredths of the capture's own; an interval of 100 ps is the
-    /// capture's own speed. Used only by plans with their own departure times.
+    /// The speed of a replay in hundredths of the capture's own. Used only by plans with their own
+    /// departure times.
     #[must_use]
     pub const fn speed(&self) -> u64 {
-        let interval = if self.load.interval_ps == 0 { 1 } else { self.load.interval_ps };
-        let speed = 10_000 / interval;
-        if speed == 0 { 1 } else { speed }
+        match self.shape {
+            Shape::Replay { speed } if speed > 0 => speed,
+            Shape::Replay { .. } => 1,
+            _ => 100,
+        }
     }
 
     /// The position of frame `index` within the periodic schedule; frames with equal phase are
@@ -227,6 +234,22 @@ impl Counts {
     #[must_use]
     pub const fn loss_ratio(&self) -> f64 {
         if self.sent == 0 { 0.0 } else { self.lost() as f64 / self.sent as f64 }
+    }
+
+    /// A fault of the tester itself, if any. A trial with a fault is not valid for the device.
+    #[must_use]
+    pub fn fault(&self) -> Option<String> {
+        let Self { intended, sent, tester_tx_drops, tester_rx_drops, .. } = *self;
+        if tester_rx_drops > 0 {
+            return Some(format!("the tester dropped {tester_rx_drops} received frames itself"));
+        }
+        // A load counts as reached if less than one frame in 10,000 is missing (T1).
+        let short = intended.saturating_sub(sent);
+        (short > intended / 10_000).then(|| {
+            format!(
+                "the tester sent {sent} of {intended} frames ({tester_tx_drops} refused by its port)"
+            )
+        })
     }
 
     /// The sum of the counters of two ports; `max_extent` is the larger of the two.
@@ -315,17 +338,7 @@ impl TrialResult {
     /// A fault of the tester itself, if any. A trial with a fault is not valid for the device.
     #[must_use]
     pub fn fault(&self) -> Option<String> {
-        let Counts { intended, sent, tester_tx_drops, tester_rx_drops, .. } = self.counts;
-        if tester_rx_drops > 0 {
-            return Some(format!("the tester dropped {tester_rx_drops} received frames itself"));
-        }
-        // A load counts as reached if less than one frame in 10,000 is missing (T1).
-        let short = intended.saturating_sub(sent);
-        (short > intended / 10_000).then(|| {
-            format!(
-                "the tester sent {sent} of {intended} frames ({tester_tx_drops} refused by its port)"
-            )
-        })
+        self.counts.fault()
     }
 
     /// Checks that every frame is accounted for.

@@ -273,6 +273,9 @@ counters! {
     ticks_idle,
     /// Time spent in ticks that made progress, in nanoseconds.
     busy_ns,
+    /// Processor time of the core's thread, in nanoseconds: ticks with and without progress. 0 under a
+    /// virtual clock.
+    cpu_ns,
 }
 
 impl Counters {

@@ -38,6 +38,13 @@ use flowyard_pool::Pool;
 /// How long cores wait for frames of a core that died, before they end with frames held.
 const PATIENCE: Nanos = 200_000_000;
 
+/// The time between two measurements of the processor time that a core uses.
+const METER: Nanos = 100_000_000;
+
+/// The shortest and the longest sleep of an idle core. A frame that arrives meanwhile waits for the rest of
+/// it. The ring of an interface holds 4,096 frames, which arrive in a millisecond at 4 million a second.
+const NAP: (Nanos, Nanos) = (20_000, 1_000_000);
+
 /// A running engine.
 pub struct Running {
     shared: Arc<Shared>,
@@ -324,8 +331,13 @@ fn tick_until_drained(
     clock: &Clock,
 ) -> Option<String> {
     let (mut ended, mut quiet, mut last) = (false, 0, clock());
+    let mut metered = last;
     loop {
         let now = clock();
+        if now.saturating_sub(metered) >= METER {
+            metered = now;
+            core.publish_cpu(sys::thread_cpu_ns());
+        }
         let tick = catch_unwind(AssertUnwindSafe(|| core.tick(now)));
         match tick {
             Err(panic) => {
@@ -359,9 +371,10 @@ fn tick_until_drained(
             shared.ended.fetch_add(1, Ordering::Release);
         }
         if ended && shared.is_over(quiet_for) {
+            core.publish_cpu(sys::thread_cpu_ns());
             return None;
         }
-        rest(idle, quiet);
+        rest(idle, quiet, quiet_for);
         quiet += 1;
     }
 }
@@ -387,16 +400,38 @@ impl Shared {
     }
 }
 
-/// Waits, for longer the longer the core has been idle.
-fn rest(idle: Idle, quiet: u32) {
+/// Waits, for longer the longer the core has been idle: `quiet` ticks, `quiet_for` nanoseconds.
+fn rest(idle: Idle, quiet: u32, quiet_for: Nanos) {
     match (idle, quiet) {
         (_, 0..16) => std::hint::spin_loop(),
         // Even a polling core must let others run if there are more threads than CPUs.
         (Idle::Busy, _) if quiet.is_multiple_of(256) => thread::yield_now(),
         (Idle::Busy, _) => std::hint::spin_loop(),
         (Idle::Sleep, 16..64) => thread::yield_now(),
-        (Idle::Sleep, _) => {
-            thread::sleep(Duration::from_micros(u64::from(quiet.min(1000) / 4).max(20)));
+        (Idle::Sleep, _) => thread::sleep(Duration::from_nanos(nap(quiet_for))),
+    }
+}
+
+/// How long a core sleeps that has been idle for `quiet_for` nanoseconds: an eighth of that time. A frame
+/// then waits for at most an eighth of the pause before it.
+fn nap(quiet_for: Nanos) -> Nanos {
+    (quiet_for / 8).clamp(NAP.0, NAP.1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The sleep depends on the time since the last frame, not on the number of ticks.
+    #[test]
+    fn an_idle_core_sleeps_for_longer_the_longer_it_is_idle() {
+        assert_eq!([0, 100_000, 800_000].map(nap), [20_000, 20_000, 100_000]);
+        assert_eq!([8_000_000, u64::MAX].map(nap), [1_000_000, 1_000_000]);
+        // Wake-ups in a second without frames: below a third of those with naps of 250 us.
+        let (mut time, mut wakes) = (0, 0);
+        while time < 1_000_000_000 {
+            (time, wakes) = (time + nap(time), wakes + 1);
         }
+        assert!(wakes < 1100, "{wakes}");
     }
 }

@@ -2,7 +2,8 @@
 
 use std::fs;
 
-/// Measures the share of all CPU time that other programs use during a measurement, by the kernel's ticks.
+/// Measures the share of all CPU time that other programs, or other guests of the hypervisor, use during a
+/// measurement, by the kernel's ticks.
 pub(crate) struct Others {
     server: Option<u32>,
     from: [u64; 2],
@@ -14,13 +15,14 @@ impl Others {
         Self { server, from: Self::ticks(server) }
     }
 
-    /// Ticks that other programs used, and ticks of all CPUs.
+    /// Ticks that others used, and ticks of all CPUs.
     fn ticks(server: Option<u32>) -> [u64; 2] {
         let file = |path: &str| fs::read_to_string(path).unwrap_or_default();
         let all = file("/proc/stat");
         let first = all.lines().next().unwrap_or_default().split_whitespace().skip(1);
         let all: Vec<u64> = first.filter_map(|ticks| ticks.parse().ok()).take(8).collect();
         let work: u64 = all.iter().take(3).sum(); // user, nice, system
+        let stolen = all.get(7).copied().unwrap_or_default();
         let ours = |path: &str| -> u64 {
             let text = file(path);
             // The name in parentheses may contain anything. Words 12 and 13 after it are the user and
@@ -31,7 +33,7 @@ impl Others {
         };
         let ours = ours("/proc/self/stat")
             + server.map_or(0, |process| ours(&format!("/proc/{process}/stat")));
-        [work.saturating_sub(ours), all.iter().sum()]
+        [work.saturating_sub(ours) + stolen, all.iter().sum()]
     }
 
     /// The share since the start.
@@ -61,6 +63,11 @@ impl Rounds {
     /// Whether another round is needed.
     pub(crate) const fn go_on(&self) -> bool {
         self.quiet < self.wanted && self.all < 3 * self.wanted
+    }
+
+    /// The number of quiet rounds, and the largest share of all CPU time that others used in a round.
+    pub(crate) const fn quiet(&self) -> (usize, f64) {
+        (self.quiet, self.most)
     }
 
     /// Counts a round in which other programs used this share of all CPU time.

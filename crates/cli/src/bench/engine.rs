@@ -27,7 +27,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "TIME", default_value = "200ms", value_parser = humantime::parse_duration)]
     time: Duration,
 
-    /// Print JSON (schema flowyard.bench-engine/1) instead of tables
+    /// Print JSON (schema flowyard.bench-engine/2) instead of tables
     #[arg(long)]
     json: bool,
 }
@@ -45,7 +45,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Stop> {
     drop(bar);
     let results = results.map_err(Stop::Failed)?;
     if args.json {
-        return output::json("flowyard.bench-engine/1", results);
+        return output::json("flowyard.bench-engine/2", results);
     }
     output::text(&text(&results))
 }
@@ -56,11 +56,20 @@ fn text(results: &Results) -> String {
         .map(|table| table.to_text(&style))
         .join("\n");
     let BreakEven { rx_ns, handoff_ns, commit_ns, two_cores_ns } = &results.break_even;
+    text += &match (two_cores_ns, &results.inconclusive) {
+        (Some(least), None) if least.is_finite() => format!(
+            "\nBreak-even: splitting one flow over two cores gains a factor of {GAIN} or more if the work takes at \
+             least {least:.0} ns per frame.\n"
+        ),
+        (_, Some(why)) => format!("\nNo break-even can be concluded: {why}.\n"),
+        (_, None) => {
+            "\nBreak-even: splitting one flow over two cores pays at no amount of work.\n".into()
+        }
+    };
     text += &format!(
-        "\nBreak-even: splitting one flow over two cores gains a factor of {GAIN} or more if the work takes at \
-         least {two_cores_ns:.0} ns per frame.\nCosts used, from the last row of the stage table: rx to settle \
-         {rx_ns:.1} ns, one side of a hand-off {handoff_ns:.1} ns, commit {commit_ns:.1} ns.\n[elephants] in a \
-         configuration measures the same costs while the engine runs.\n"
+        "Costs measured, from the last row of the stage table: rx to settle {rx_ns:.1} ns, one side of a hand-off \
+         {handoff_ns:.1} ns, commit {commit_ns:.1} ns.\n[elephants] in a configuration measures the same costs \
+         while the engine runs.\n"
     );
     if results.processors < 2 {
         text += "\nNote: this machine has only one CPU; two cores share it and gain nothing.\n";

@@ -29,7 +29,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "SECONDS", default_value_t = 1.0)]
     seconds: f64,
 
-    /// Frame size in bytes with FCS, or a repeated sequence of sizes such as 64x7,594x4,1518
+    /// Frame size in bytes with FCS, or a repeated sequence of sizes such as 64x7+594x4+1518
     #[arg(long, value_name = "SIZE", default_value = "64")]
     size: Genome,
 

@@ -7,13 +7,14 @@ use std::time::Duration;
 use flowyard_bench::machine::Before;
 use flowyard_bench::tester::journal::StateFile;
 use flowyard_bench::tester::{Command, LiveBench, Port, replay};
+use flowyard_frame::Nanos;
 use flowyard_report::{Unit, html, num};
 use flowyard_rfc2544::compliance::judge;
 use flowyard_rfc2544::document::{self, Document, Time};
 use flowyard_rfc2544::profile::Profile;
 use flowyard_rfc2544::qualify::virtual_checks;
 use flowyard_rfc2544::suite::{self, Progress as Step, Results};
-use flowyard_rfc2544::traffic::{Genome, Mix};
+use flowyard_rfc2544::traffic::Mix;
 use flowyard_rfc2544::virtual_bench::YardBench;
 use flowyard_rfc2544::{Dut, dut::YardDut};
 
@@ -27,13 +28,13 @@ const SCHEMA: &str = "flowyard.bench/2";
 
 /// Version of the searches and the traffic. A state file of another version is refused, because its
 /// trials are not comparable with those of this version.
-const METHOD: u32 = 2;
+const METHOD: u32 = 3;
 
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
   flowyard bench rfc2544
-  flowyard bench rfc2544 --sizes '64 1518' --tests throughput,loss-rate
+  flowyard bench rfc2544 --sizes 64,1518 --tests throughput,loss-rate
   flowyard bench rfc2544 --cores 2 --flows 256 --addresses random --html report.html
   flowyard bench rfc2544 --state run.state --json > run.json
 
@@ -53,7 +54,9 @@ pub(crate) struct Rfc9004 {
 }
 
 #[derive(clap::Args)]
-#[command(after_help = "Example:\n  flowyard bench mlrsearch --sizes imix-csit --flows 64")]
+#[command(
+    after_help = "Example:\n  flowyard bench mlrsearch --sizes imix-csit --flows 64 --line 100M\n\nThe simulated device forwards frames of this mix at the full rate of the default line (10M), so that\nno upper bound exists there."
+)]
 pub(crate) struct Mlrsearch {
     #[command(flatten)]
     options: Options,
@@ -74,7 +77,7 @@ pub(crate) struct Lanner {
 #[command(after_help = "\
 Examples:
   flowyard bench soak
-  flowyard bench soak --duration 1h --load 50 --sizes '64 1518' --ports 4")]
+  flowyard bench soak --duration 1h --load 50 --sizes 64,1518 --ports 4")]
 pub(crate) struct Soak {
     #[command(flatten)]
     options: Options,
@@ -130,8 +133,8 @@ pub(super) fn soak(args: &Soak) -> Result<(), Stop> {
         }
         // In percent: 100 is the capture's own speed.
         profile.speed = Some((args.speed * 100.0).round() as u64);
-        (profile.flows, profile.sizes) = (capture.flows(), vec![Genome::fixed(64)]);
-        profile.mix = Mix::Replay(capture);
+        profile.flows = capture.flows();
+        profile.set_mix(Mix::Replay(capture)).map_err(bad_input)?;
     }
     run(&args.options, &profile)
 }
@@ -188,8 +191,13 @@ fn run(options: &Options, profile: &Profile) -> Result<(), Stop> {
 /// Runs the profile's tests, and shows the progress.
 fn measure(options: &Options, profile: &Profile, journal: &mut StateFile) -> Result<Results, Stop> {
     let bar = Progress::new("{spinner} {msg}");
-    let mut watch = |step: &Step| bar.message(describe(step));
     let clock = crate::clock::new();
+    let is_real = !options.interfaces.is_empty();
+    let mut steps = Steps::default();
+    let mut watch = |step: &Step| {
+        let left = steps.left(clock(), step, is_real);
+        bar.message(describe(step, &left));
+    };
     let now = || clock();
     let results = if options.interfaces.is_empty() {
         suite::run(profile, &mut YardBench(options.yard()?), journal, &mut watch)
@@ -231,14 +239,75 @@ fn text(document: &Document) -> String {
     text
 }
 
-fn describe(step: &Step) -> String {
+/// Estimates the time that a run still takes on the clock of this machine.
+#[derive(Default)]
+struct Steps {
+    /// The number of completed steps and the time when the first trial was about to start; trials
+    /// from a state file take no time.
+    first: Option<(usize, Nanos)>,
+}
+
+impl Steps {
+    /// What to print about the time left when `step` starts at `now`.
+    fn left(&mut self, now: Nanos, step: &Step, is_real: bool) -> String {
+        let (done, all) = step.steps;
+        let (before, start) = *self.first.get_or_insert((done, now));
+        let measured = done - before;
+        let show = |ns: f64| Unit::Nanos.show(ns);
+        match (measured, is_real) {
+            (0, true) => format!("this test needs at least {} more", show(step.test_left as f64)),
+            // A trial in virtual time takes more or less than its length.
+            (0, false) => "the time left is estimated after the first test".into(),
+            (measured, _) => {
+                let each = (now - start) as f64 / measured as f64;
+                format!("about {} left", show(each * (all - done) as f64))
+            }
+        }
+    }
+}
+
+fn describe(step: &Step, left: &str) -> String {
     let (done, all) = step.steps;
-    let left = Unit::Nanos.show(step.test_left as f64);
     format!(
-        "{done} of {all} tests done; {} bytes, {:?}, trial {}: {:.0} frames/s; this test needs at least {left} more",
+        "{done} of {all} tests done; {} bytes, {:?}, trial {}: {:.0} frames/s; {left}",
         step.size,
         step.test,
         step.trials + 1,
         step.trial.load.pps(),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use flowyard_rfc2544::line::Load;
+    use flowyard_rfc2544::profile::Test;
+    use flowyard_rfc2544::trial::{SECOND, Trial};
+
+    use super::*;
+
+    /// In virtual time, the length of the trials says nothing about the time that a run takes.
+    #[test]
+    fn the_time_left_follows_from_the_time_taken() {
+        let step = |done| Step {
+            size: "64".into(),
+            test: Test::Throughput,
+            trial: Trial::new(Load::from_pps(1000.0), 60 * SECOND),
+            trials: 3,
+            test_left: 2400 * SECOND,
+            steps: (done, 8),
+        };
+        let mut steps = Steps::default();
+        assert_eq!(
+            steps.left(SECOND, &step(0), false),
+            "the time left is estimated after the first test"
+        );
+        assert_eq!(steps.left(9 * SECOND, &step(1), false), "about 56 s left");
+        assert_eq!(steps.left(17 * SECOND, &step(2), false), "about 48 s left");
+        // Two of the steps came from a state file.
+        let mut resumed = Steps::default();
+        resumed.left(SECOND, &step(2), false);
+        assert_eq!(resumed.left(5 * SECOND, &step(4), false), "about 8 s left");
+        let real = Steps::default().left(0, &step(0), true);
+        assert!(real.contains("at least"), "{real}");
+    }
 }

@@ -21,8 +21,9 @@ pub(super) struct Options {
     #[arg(long, value_name = "RATE", value_parser = values::line, help_heading = "Traffic")]
     line: Option<Line>,
 
-    /// Frame sizes to test, in bytes with FCS, separated by blanks; each is a number, imix, or a
-    /// repeated sequence of sizes such as 64x7,594x4,1518 [default: those of the method]
+    /// Frame sizes to test one after another, in bytes with FCS, separated by commas; each is a number,
+    /// imix, imix-csit, or a repeated sequence of sizes such as 64x7+594x4+1518 [default: those of the
+    /// method]
     #[arg(long, value_name = "SIZES", help_heading = "Traffic")]
     sizes: Option<String>,
 
@@ -192,10 +193,16 @@ impl Options {
             self.of_ipv6(&mut profile)?;
         }
         profile.flows = self.flows.max(1);
-        profile.mix = self.mix()?;
         (profile.addresses, profile.broadcast_every) =
             (self.addresses.into(), self.broadcast_every);
         profile.seed = self.seed;
+        let mix = self.mix()?;
+        if mix == Mix::Etc && self.sizes.is_some() {
+            return Err(bad_input(
+                "--sizes: the requests of --mix etc have lengths of their own; leave out --sizes",
+            ));
+        }
+        profile.set_mix(mix).map_err(|error| bad_input(format!("--mix: {error}")))?;
         if let Some(trial) = self.trial {
             profile.full = values::time("--trial", trial)?;
         }

@@ -49,8 +49,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
     repeat: u32,
 
-    /// Frame sizes in bytes with FCS, separated by blanks, with --interfaces
-    #[arg(long, value_name = "SIZES", default_value = "64 128 256 512 1024 1280 1518")]
+    /// Frame sizes in bytes with FCS, separated by commas, with --interfaces
+    #[arg(long, value_name = "SIZES", default_value = "64,128,256,512,1024,1280,1518")]
     sizes: String,
 
     /// Send in one direction only, with --interfaces

@@ -23,13 +23,22 @@ pub(super) fn seconds(seconds: f64) -> Result<Nanos, Stop> {
     time("--seconds", duration)
 }
 
-/// Frame sizes separated by blanks.
+/// Frame sizes separated by commas or blanks. A sequence of several sizes has `+` between them.
 pub(super) fn sizes(text: &str) -> Result<Vec<Genome>, Stop> {
-    let each = text.split_whitespace().map(str::parse::<Genome>);
-    let sizes: Vec<_> =
-        each.collect::<Result<_, _>>().map_err(|error| bad_input(format!("--sizes: {error}")))?;
+    let words = text.split(|c: char| c == ',' || c.is_whitespace()).filter(|word| !word.is_empty());
+    let mut sizes = Vec::new();
+    for word in words {
+        // 64x7,594x4 would be a list of two sizes: refused, because a sequence is meant.
+        if word.contains('x') && !word.contains('+') && !word.starts_with("imix") {
+            return Err(bad_input(format!(
+                "--sizes: '{word}' repeats one size; write + between the sizes of a sequence, as in \
+                 64x7+594x4+1518"
+            )));
+        }
+        sizes.push(word.parse().map_err(|error| bad_input(format!("--sizes: {error}")))?);
+    }
     if sizes.is_empty() {
-        return Err(bad_input("--sizes: give at least one size, such as '64 1518'"));
+        return Err(bad_input("--sizes: give at least one size, such as 64,1518"));
     }
     Ok(sizes)
 }
@@ -45,5 +54,26 @@ pub(super) fn line(text: &str) -> Result<Line, String> {
     match number.parse::<f64>() {
         Ok(rate) if (1e4..=4e11).contains(&(rate * unit)) => Ok(Line { bps: (rate * unit) as u64 }),
         _ => Err("must be a rate in bit/s from 10k to 400G, such as 10M or 1G".into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_a_list_and_a_sequence_has_a_plus() {
+        let names = |text: &str| -> Vec<String> {
+            let sizes = sizes(text).map_err(|stop| stop.to_string()).unwrap();
+            sizes.iter().map(ToString::to_string).collect()
+        };
+        assert_eq!(names("64,128"), ["64", "128"]);
+        assert_eq!(names("64 128, 1518"), ["64", "128", "1518"]);
+        assert_eq!(names("64x7+594x4+1518,1518"), ["64x7+594x4+1518", "1518"]);
+        assert_eq!(names("imix")[0], "64x7+594x4+1518");
+        assert_eq!(names("imix-csit,aag").len(), 2);
+        let refused = sizes("64x7,594x4,1518").map_err(|stop| stop.to_string()).unwrap_err();
+        assert!(refused.contains("64x7+594x4+1518"), "{refused}");
+        assert!(sizes(" , ").is_err());
     }
 }

@@ -3,11 +3,13 @@
 use std::io::{Write, stderr};
 use std::path::Path;
 
+use flowyard_nicsim::config::Config;
 use flowyard_nicsim::device::{Arrival, FCS_BYTES};
 use flowyard_nicsim::run::Outcome;
 use flowyard_ports::pcap::{Format, Writer};
 use flowyard_ports::{Source, pcap};
 use flowyard_wire::LinkType;
+use serde::Serialize;
 
 use crate::stop::{Stop, bad_input};
 
@@ -48,6 +50,82 @@ pub(super) fn arrivals(file: &str) -> Result<Vec<Arrival>, Stop> {
         let _ = writeln!(stderr(), "flowyard: {file}: {left_out} {note}");
     }
     Ok(frames)
+}
+
+/// How the frames of a capture arrived in a simulation.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Replay {
+    file: String,
+    frames: u64,
+    /// From the first to the last frame of the capture.
+    seconds: f64,
+    /// How many times faster than in the capture the frames arrive.
+    speed: f64,
+    /// Frames that arrived within the simulated time.
+    arrived: u64,
+}
+
+/// Sets the times of a capture's frames: the first arrives after the warm-up. Without a `speed`, a capture
+/// that is longer than the measured time is received so much faster that it fits. If `fixed`, the user
+/// chose the measured time; otherwise it is made long enough for all frames.
+pub(super) fn schedule(
+    (file, frames): (&str, &mut [Arrival]),
+    speed: Option<f64>,
+    config: &mut Config,
+    fixed: bool,
+) -> Replay {
+    /// Time after the last frame, in which it leaves the adapter.
+    const TAIL_US: u64 = 100;
+    let bits = |(_, bytes): &Arrival| {
+        let around = FCS_BYTES + config.mac.preamble_bytes + config.mac.gap_bytes;
+        8 * (bytes.len().max(60) as u64 + u64::from(around))
+    };
+    let on_link_us =
+        frames.iter().map(bits).sum::<u64>() / (1000 * config.mac.link_gbps.max(1)) + 1;
+    let length_us = frames.iter().map(|(ns, _)| *ns).max().unwrap_or(0) as f64 / 1e3;
+    if !fixed {
+        let wanted = speed.map_or(0, |speed| (length_us / speed) as u64);
+        let default = if speed.is_some() { 0 } else { config.run.measure_us };
+        config.run.measure_us =
+            default.max(wanted + TAIL_US).max(on_link_us + on_link_us / 8 + TAIL_US);
+    }
+    let room_us = config.run.measure_us.saturating_sub(TAIL_US).max(1);
+    let speed = speed.unwrap_or_else(|| (length_us / room_us as f64).max(1.0));
+    for (ns, _) in frames.iter_mut() {
+        *ns = config.run.warmup_us * 1000 + (*ns as f64 / speed) as u64;
+    }
+    Replay {
+        file: file.to_owned(),
+        frames: frames.len() as u64,
+        seconds: length_us / 1e6,
+        speed,
+        arrived: 0,
+    }
+}
+
+impl Replay {
+    /// The same with the number of frames that arrived in the simulation.
+    pub(super) fn ended(self, outcome: &Outcome) -> Self {
+        Self { arrived: outcome.end.devices.received.entered, ..self }
+    }
+
+    /// One line about the capture, and one if a part of it did not arrive.
+    pub(super) fn text(&self) -> String {
+        let Self { file, frames, seconds, speed, arrived } = self;
+        let mut text = format!("{file}: {frames} frames in {seconds:.6} s, received at ");
+        text += &if *speed == 1.0 {
+            "the times of the capture".to_owned()
+        } else {
+            format!("{speed:.4} times the speed of the capture (--speed 1 keeps its times)")
+        };
+        text.push('\n');
+        if arrived < frames {
+            text += &format!(
+                "{arrived} of these frames arrived within the simulated time; raise run.measure_us, or raise --speed\n"
+            );
+        }
+        text
+    }
 }
 
 /// Writes the transmitted frames.

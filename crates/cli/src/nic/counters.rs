@@ -9,6 +9,8 @@ use flowyard_nicsim::run::Outcome;
 use flowyard_report::{Cell, Column, Style, Table};
 use serde::Serialize;
 
+use super::capture::Replay;
+
 /// The JSON document of a simulation.
 #[derive(Serialize)]
 pub(super) struct Report<'a> {
@@ -26,10 +28,13 @@ pub(super) struct Report<'a> {
     profile: Profile,
     /// Firmware variables chosen by `--peek`.
     peeks: &'a [(String, Vec<u32>)],
+    /// The capture of `--pcap-in`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    capture: Option<&'a Replay>,
 }
 
 impl<'a> Report<'a> {
-    pub(super) fn of(outcome: &'a Outcome) -> Self {
+    pub(super) fn of(outcome: &'a Outcome, capture: Option<&'a Replay>) -> Self {
         Self {
             config: &outcome.config,
             seconds: outcome.seconds(),
@@ -43,6 +48,7 @@ impl<'a> Report<'a> {
             devices: &outcome.window.devices,
             profile: Profile::of(&outcome.image, &outcome.window),
             peeks: &outcome.peeks,
+            capture,
         }
     }
 }

@@ -29,7 +29,7 @@ pub(super) struct MachineArgs {
     config: Option<PathBuf>,
 
     /// Set one configuration key, such as chip.cores=8, chip.mhz=500/3 or load.flows=64 (may be
-    /// repeated)
+    /// repeated); `flowyard nic keys` lists the keys
     #[arg(long = "set", value_name = "KEY=VALUE", help_heading = "Adapter")]
     sets: Vec<String>,
 }
@@ -50,6 +50,18 @@ impl MachineArgs {
         }
         config.check().map_err(|error| bad_input(format!("--set: {error}")))?;
         Ok(config)
+    }
+
+    /// Whether the user set the key `path`, on the command line or in the configuration file.
+    pub(super) fn has_key(&self, path: &str) -> Result<bool, Stop> {
+        let named = |set: &String| set.split('=').next().is_some_and(|key| key.trim() == path);
+        if self.sets.iter().any(named) {
+            return Ok(true);
+        }
+        let Some(file) = &self.config else { return Ok(false) };
+        let text = std::fs::read_to_string(file)
+            .map_err(|error| bad_input(format!("{}: {error}", file.display())))?;
+        Ok(Config::has_key(&text, path))
     }
 
     /// The firmware file's bytes.

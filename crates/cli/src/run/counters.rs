@@ -39,7 +39,10 @@ struct CoreCounters {
     rule_hits: u64,
     moves: u64,
     held_moves: u64,
+    /// Share of the time in ticks that moved frames.
     busy_share: f64,
+    /// Share of the time that the threads of the cores used a processor; 0 in a simulation.
+    processor_share: f64,
     promoted: u64,
     demoted: u64,
     rebalanced: u64,
@@ -52,7 +55,7 @@ struct CoreCounters {
 struct DecisionReport {
     at_s: f64,
     core: u16,
-    /// `rebalance`, `promote`, `outcome`, `demote` or `refuse`.
+    /// `rebalance`, `promote`, `outcome`, `demote`, `undo` or `refuse`.
     what: &'static str,
     /// The flow, if the decision is about one.
     flow: Option<String>,
@@ -91,7 +94,8 @@ impl Report {
             rule_hits: counters.rule_hit,
             moves: counters.settle_moved,
             held_moves: counters.settle_held,
-            busy_share: busy(counters, outcome, cores),
+            busy_share: share(counters.busy_ns, outcome, cores),
+            processor_share: share(counters.cpu_ns, outcome, cores),
             promoted: counters.promoted,
             demoted: counters.demoted,
             rebalanced: counters.rebalanced,
@@ -143,6 +147,7 @@ impl DecisionReport {
             What::Promote { key, .. } => ("promote", Some(key)),
             What::Outcome { key, .. } => ("outcome", Some(key)),
             What::Demote { key, .. } => ("demote", Some(key)),
+            What::Undo { key, .. } => ("undo", Some(key)),
             What::Refuse { key, .. } => ("refuse", key.as_ref()),
         };
         Self {
@@ -155,10 +160,10 @@ impl DecisionReport {
     }
 }
 
-/// The share of the run in which a core, or this number of cores together, was busy.
-fn busy(counters: &Counters, outcome: &Outcome, cores: usize) -> f64 {
+/// The share of the run that `ns` of a core, or of this number of cores together, are.
+fn share(ns: u64, outcome: &Outcome, cores: usize) -> f64 {
     let whole = outcome.elapsed.max(1) as f64 * cores.max(1) as f64;
-    (counters.busy_ns as f64 / whole).min(1.0)
+    (ns as f64 / whole).min(1.0)
 }
 
 /// The counters as text.
@@ -212,7 +217,8 @@ fn cores(outcome: &Outcome) -> Table {
         .column(Column::number("rule hits").unit("frames"))
         .column(Column::number("flow moves").unit("times"))
         .column(Column::number("moves deferred").unit("frames"))
-        .column(Column::number("busy"));
+        .column(Column::number("busy"))
+        .column(Column::number("processor time"));
     let row = |name: Cell, c: &Counters, cores: usize| {
         [
             name,
@@ -226,7 +232,8 @@ fn cores(outcome: &Outcome) -> Table {
             Cell::new(num::exact(c.rule_hit)),
             Cell::new(num::exact(c.settle_moved)),
             Cell::new(num::exact(c.settle_held)),
-            Cell::new(Unit::Share.show(busy(c, outcome, cores))),
+            Cell::new(Unit::Share.show(share(c.busy_ns, outcome, cores))),
+            Cell::new(Unit::Share.show(share(c.cpu_ns, outcome, cores))),
         ]
     };
     for (number, core) in outcome.cores.iter().enumerate() {

@@ -79,9 +79,11 @@ impl Switch {
         Ok(Some(Self { agent, hub, speaks, interfaces }))
     }
 
-    /// The agent's connection to the cores, and the messages that pass on its connections to controllers.
-    pub(super) fn control(&self) -> [Arc<dyn ControlPlane>; 2] {
-        [Arc::<SwitchHub>::clone(&self.hub), Arc::new(self.speaks.tap.clone())]
+    /// The agent's connection to the cores, the states of its connections to controllers, and the messages
+    /// that pass on them.
+    pub(super) fn control(&self) -> [Arc<dyn ControlPlane>; 3] {
+        let (connections, tap) = (self.speaks.connections.clone(), self.speaks.tap.clone());
+        [Arc::<SwitchHub>::clone(&self.hub), Arc::new(connections), Arc::new(tap)]
     }
 
     /// Starts the agent and opens its connections.

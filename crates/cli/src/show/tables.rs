@@ -3,7 +3,9 @@
 
 use std::collections::BTreeMap;
 
-use flowyard_operate::protocol::{CoreState, Cores, Drops, Elephants, Flows, Queues, Tables};
+use flowyard_operate::protocol::{
+    Controllers, CoreState, Cores, Drops, Elephants, Flows, Queues, Tables,
+};
 use flowyard_report::{Cell, Column, Table, Tone, Unit, num};
 
 /// How counters are shown.
@@ -46,6 +48,7 @@ pub(crate) fn cores(now: &Cores, before: Option<&Cores>) -> Table {
         .column(Column::number("flow moves").unit(growth.times()))
         .column(Column::number("moves deferred").unit(growth.unit()))
         .column(Column::number("busy"))
+        .column(Column::number("processor time"))
         .column(Column::text("state"));
     let nothing = CoreState::default();
     for core in &now.cores {
@@ -53,7 +56,10 @@ pub(crate) fn cores(now: &Cores, before: Option<&Cores>) -> Table {
         let old = before.and_then(|b| Some(&b.cores[find(b)?])).unwrap_or(&nothing);
         let grew = |name: &str| growth.cell(core.get(name), old.get(name));
         let span = growth.span.unwrap_or(now.at_s).max(1e-3) * 1e9;
-        let busy = (core.get("busy_ns") - old.get("busy_ns").min(core.get("busy_ns"))) as f64;
+        let share = |name: &str| {
+            let ns = core.get(name).saturating_sub(old.get(name)) as f64;
+            Cell::new(Unit::Share.show((ns / span).min(1.0)))
+        };
         let state = match core.alive {
             true => Cell::new("responds"),
             false => {
@@ -69,9 +75,51 @@ pub(crate) fn cores(now: &Cores, before: Option<&Cores>) -> Table {
             grew("exact_hit"),
             grew("settle_moved"),
             grew("settle_held"),
-            Cell::new(Unit::Share.show((busy / span).min(1.0))),
+            share("busy_ns"),
+            share("cpu_ns"),
             state,
         ]);
+    }
+    table
+}
+
+/// Connections of a switch to its controllers.
+pub(crate) fn controllers(now: &Controllers) -> Table {
+    let mut table = Table::new("OpenFlow controllers")
+        .column(Column::text("controller"))
+        .column(Column::text("state"))
+        .column(Column::text("OpenFlow"))
+        .column(Column::number("connected").unit("times"))
+        .column(Column::number("received").unit("messages"))
+        .column(Column::number("sent").unit("messages"))
+        .column(Column::number("packet-ins dropped"))
+        .column(Column::text("last error"));
+    for one in &now.connections {
+        let name = match (one.peer.is_empty(), one.auxiliary) {
+            (true, 0) => one.endpoint.clone(),
+            (true, auxiliary) => format!("{} (auxiliary {auxiliary})", one.endpoint),
+            (false, _) => format!("{} at {}", one.peer, one.endpoint),
+        };
+        let state = if one.connected {
+            Cell::new("connected").tone(Tone::Good)
+        } else {
+            let failed = one.failed_attempts;
+            Cell::new(format!("not connected, {failed} failed attempts")).tone(Tone::Bad)
+        };
+        table.push([
+            Cell::new(name).tone(Tone::Strong),
+            state,
+            Cell::new(one.version.as_deref().unwrap_or("-")),
+            Cell::new(num::exact(one.ups)),
+            Cell::new(num::exact(one.received)),
+            Cell::new(num::exact(one.sent)),
+            Cell::new(num::exact(one.dropped_packet_ins)),
+            Cell::new(one.error.as_str()),
+        ]);
+    }
+    if now.connections.is_empty() {
+        return table
+            .note("No controller is connected, and the configuration names none to connect to.");
     }
     table
 }

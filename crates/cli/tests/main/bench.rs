@@ -79,9 +79,9 @@ fn other_traffic_and_other_tests_run() {
     let short = ["--trial", "200ms", "--short", "200ms", "--json"];
     let run = |args: &[&str]| parse(&good(&bench(&[args, &short].concat())));
     let at = |json: &Value| json["results"]["sizes"][0].clone();
-    let etc =
-        run(&["rfc2544", "--mix", "etc", "--flows", "8", "--sizes", "64", "--tests", "throughput"]);
+    let etc = run(&["rfc2544", "--mix", "etc", "--flows", "8", "--tests", "throughput"]);
     // The frames have 104 bytes on average instead of 64, so the line carries fewer.
+    assert_eq!(etc["results"]["sizes"].as_array().unwrap().len(), 1, "one row for all sizes");
     let [line, mixed] = [672e5, at(&etc)["max"]["interval_ps"].as_f64().unwrap()];
     assert!(mixed > 1.3 * line, "{mixed}");
 
@@ -125,6 +125,11 @@ fn a_capture_is_replayed_in_its_own_time() {
         // Every frame of the capture is sent from both ports.
         assert_eq!(result(results)["counts"]["sent"], 2 * frames);
         assert_eq!(result(results)["repeated_frames"], 0);
+        // The load is the mean rate: it has as many frames as each port sends.
+        let trial = &result(results)["trial"];
+        let [duration, interval] = [&trial["duration"], &trial["load"]["interval_ps"]];
+        let sent = duration.as_f64().unwrap() * 1000.0 / interval.as_f64().unwrap();
+        assert!((sent / frames as f64 - 1.0).abs() < 0.01, "{sent} of {frames}");
     }
     let length = |results: &Value| result(results)["trial"]["duration"].as_u64().unwrap();
     assert_eq!(length(&once), 2 * length(&twice) + length(&once) % 2);
@@ -158,6 +163,8 @@ fn devices_are_ranked_if_the_repetitions_show_a_difference() {
 fn invalid_arguments_are_refused_with_the_fix() {
     for (args, fix) in [
         (&["rfc2544", "--sizes", "63"][..], "imix"),
+        (&["rfc2544", "--sizes", "64x7,594x4"], "64x7+594x4"),
+        (&["rfc2544", "--mix", "etc", "--sizes", "64"], "leave out --sizes"),
         (&["rfc2544", "--line", "fast"], "such as 10M"),
         (&["rfc2544", "--topology", "mesh"], "--bridge"),
         (&["rfc2544", "--ports", "3"], "even"),

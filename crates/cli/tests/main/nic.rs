@@ -89,6 +89,11 @@ fn captures_arrive_and_what_is_sent_can_be_captured() {
     assert!(said.contains("sent"), "{said}");
     let size = std::fs::metadata(&sent).unwrap().len();
     assert!(size > 100_000, "{size} bytes");
+    // The capture takes seconds: it is received faster, so that its frames arrive in the simulated time.
+    let line = said.lines().find(|line| line.starts_with("received")).unwrap();
+    let count = |at: usize| line.split_whitespace().nth(at).unwrap().parse::<u64>().unwrap();
+    assert!(count(1) > 100 && count(2) > 100, "{said}");
+    assert!(said.contains("times the speed of the capture"), "{said}");
     // The transmitted frames are a valid capture.
     assert!(text(&run(["analyze", out])).contains("packets"));
 }
@@ -112,7 +117,8 @@ fn bad_input_is_named() {
         ),
         (&["run", "--firmware", &wrong], &["wrong.elf", "64-bit", "offset 0x4"]),
         (&["run", "--set", "host.send_ring=500"], &["host.send_ring = 500", "a power of two"]),
-        (&["run", "--set", "chip.core=6"], &["chip.core=6", "section.key=value"]),
+        (&["run", "--set", "chip.cors=8"], &["'chip.cors' is unknown", "chip.cores", "nic keys"]),
+        (&["run", "--set", "chip.cores"], &["section.key=value"]),
         (&["run", "--config", &toml], &["bad.toml", "core", "cores"]),
         (&["run", "--peek", "nothing"], &["no variable 'nothing'"]),
         (&["run", "--pcap-in", "nosuch.pcap"], &["nosuch.pcap"]),

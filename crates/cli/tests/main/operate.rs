@@ -12,6 +12,7 @@ use serde_json::Value;
 
 flowyard_testkit::tests! {
     show_and_top_print_the_state_of_an_instance,
+    an_idle_core_reports_the_processor_time_that_it_uses,
     a_trace_shows_every_stage_and_the_fix,
     a_drop_by_a_full_queue_is_explained,
     invalid_requests_are_refused_with_the_fix,
@@ -65,6 +66,20 @@ fn show_and_top_print_the_state_of_an_instance() {
     }
     let (status, text) = yard.stop();
     assert!(status.success() && text.contains("0 held"), "{text}");
+}
+
+/// A core that waits for a frame a second is not busy, but it uses processor time.
+fn an_idle_core_reports_the_processor_time_that_it_uses() {
+    let yard = Yard::start(&config().replace("pace = \"20000\"", "pace = \"1\""), &[]);
+    let (busy, used, seconds) = wait("a second", || {
+        let cores = yard.json(&["show", "cores"]);
+        let count = |name: &str| cores["cores"][0]["counters"][name].as_f64();
+        let seconds = cores["at_s"].as_f64().filter(|seconds| *seconds > 1.0)?;
+        Some((count("busy_ns")? / 1e9, count("cpu_ns")? / 1e9, seconds))
+    });
+    assert!(used > busy && used < seconds, "{busy} s busy, {used} s used in {seconds} s");
+    assert!(used > 0.0 && busy < 0.1, "{busy} s busy, {used} s used in {seconds} s");
+    assert!(yard.ask(&["show", "cores"]).contains("processor time"));
 }
 
 fn a_trace_shows_every_stage_and_the_fix() {

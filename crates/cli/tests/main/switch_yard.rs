@@ -8,6 +8,7 @@ flowyard_testkit::tests! {
     why_says_which_flows_answer_and_what_is_offloaded,
     a_changed_switch_is_refused_at_sighup,
     snoop_prints_what_passes,
+    an_unreachable_controller_is_logged_and_shown,
 }
 
 const SWITCH: &str = r#"
@@ -116,4 +117,23 @@ fn snoop_prints_what_passes() {
     let shown = |text: &str| said.lines().any(|line| line.contains(text));
     assert!(shown("flow-mod: add table=0") || shown("barrier-reply"), "{said}");
     assert!(said.contains(&format!("punix:{} (unix): xid=", socket.display())), "{said}");
+}
+
+fn an_unreachable_controller_is_logged_and_shown() {
+    // A port that was free a moment ago: nothing listens on it.
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = format!("tcp:{}", listener.local_addr().unwrap());
+    drop(listener);
+    let config =
+        SWITCH.replace("[switch]\n", &format!("[switch]\ncontrollers = [\"{address}\"]\n"));
+    let yard = Yard::start(&config, &[]);
+    yard.wait_for_log("the controller cannot be reached");
+    yard.wait_for_log("Connection refused");
+    let shown = yard.json(&["show", "controllers"]);
+    let one = &shown["connections"][0];
+    assert_eq!(one["connected"], false, "{shown}");
+    assert!(one["failed_attempts"].as_u64() > Some(0), "{shown}");
+    assert!(one["error"].as_str().unwrap().contains("refused"), "{shown}");
+    let said = yard.ask(&["show", "controllers"]);
+    assert!(said.contains(&address) && said.contains("not connected"), "{said}");
 }

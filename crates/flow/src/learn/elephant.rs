@@ -24,6 +24,11 @@
 //! each last for at least the dwell time; at most one flow is promoted in a window. Settle keeps the
 //! frames in order in all these moves.
 //!
+//! An estimate may be wrong, for example if other programs use the workers' processors. The flow's
+//! rate is therefore measured when the dwell time is over. If it fell although a core of the flow has
+//! no time left, the split is undone, and the flow is not split again for a longer time. If all these
+//! cores have time left, the sender sends less.
+//!
 //! Invariants: at most `promoted_max` flows are promoted; an elephant's entry never moves; a flow is
 //! promoted or demoted at most once in a dwell time.
 //! Thread-safety: plain data. Each core owns its sampler; one core owns `Elephants` and gets each
@@ -63,6 +68,8 @@ pub struct Settings {
     pub patience: u32,
     /// How long a decision lasts at least, in nanoseconds.
     pub dwell: Nanos,
+    /// How long a flow is not split again after its split reduced its rate, in nanoseconds.
+    pub undone: Nanos,
     /// The largest number of flows that are promoted at a time.
     pub promoted_max: usize,
     /// The largest number of cores that work on one flow.
@@ -86,6 +93,7 @@ impl Default for Settings {
             demote: 0.15,
             patience: 3,
             dwell: 2_000_000_000,
+            undone: 30_000_000_000,
             promoted_max: 8,
             workers: 8,
             gain: 1.1,
@@ -142,6 +150,8 @@ pub struct Elephants {
     promoted: Vec<Promoted>,
     /// Flows that may not be promoted before a time.
     flows_resting: Vec<(FlowKey, Nanos)>,
+    /// Flows whose split reduced their rate, with the measured gain; not split before a time.
+    undone: Vec<(FlowKey, f64, Nanos)>,
     /// Entries that may not move before a time.
     entries_resting: Vec<(u32, Nanos)>,
     /// For each core, the refusal reported last, and the time before which it is not reported again.
@@ -159,6 +169,7 @@ impl Elephants {
             over: Vec::new(),
             promoted: Vec::new(),
             flows_resting: Vec::new(),
+            undone: Vec::new(),
             entries_resting: Vec::new(),
             reported: Vec::new(),
         }
@@ -189,6 +200,7 @@ impl Elephants {
         self.over.resize(cores, 0);
         self.reported.resize(cores, None);
         self.flows_resting.retain(|&(_, until)| until > now);
+        self.undone.retain(|&(_, _, until)| until > now);
         self.entries_resting.retain(|&(_, until)| until > now);
         let mut demands: Vec<_> =
             window.loads.iter().zip(window.seen).map(|(load, seen)| demand(load, seen)).collect();
@@ -197,8 +209,7 @@ impl Elephants {
         let mut split = false;
         for core in 0..cores {
             let load = &window.loads[core];
-            let behind = load.drops > 0 || load.queue_len >= self.settings.queue_high;
-            let over = load.busy >= self.settings.busy_high && behind;
+            let over = load.busy >= self.settings.busy_high && behind(&self.settings, load);
             self.over[core] = if over { self.over[core].saturating_add(1) } else { 0 };
             let seen = &window.seen[core];
             if self.over[core] < self.settings.patience.max(1)
@@ -223,7 +234,8 @@ impl Elephants {
         decisions
     }
 
-    /// Reports outcomes, and demotes flows that are no longer elephants.
+    /// Reports outcomes, and demotes flows whose split reduced their rate, or that are no longer
+    /// elephants.
     fn review(
         &mut self,
         now: Nanos,
@@ -231,7 +243,7 @@ impl Elephants {
         demands: &[f64],
         decisions: &mut Vec<Decision>,
     ) {
-        let Self { settings, span, flows_resting, promoted, .. } = self;
+        let Self { settings, span, flows_resting, undone, promoted, .. } = self;
         promoted.retain_mut(|flow| {
             if let To::Queue(home) = window.spread.to(flow.hash) {
                 flow.core = home;
@@ -259,6 +271,17 @@ impl Elephants {
                 let gain = if flow.rate > 0.0 { rate / flow.rate } else { 0.0 };
                 let expected = flow.expected;
                 decisions.push(decide(What::Outcome { key: flow.key, expected, gain }));
+                let is_held_back = |(at, (load, seen)): (usize, (&Load, &Seen))| {
+                    let works = at == home || rate_at(seen) > 0.0;
+                    works && (load.busy >= settings.busy_high || behind(settings, load))
+                };
+                let cores = window.loads.iter().zip(window.seen);
+                if gain < 1.0 && cores.enumerate().any(is_held_back) {
+                    flows_resting.push((flow.key, now.saturating_add(settings.dwell)));
+                    undone.push((flow.key, gain, now.saturating_add(settings.undone)));
+                    decisions.push(decide(What::Undo { key: flow.key, gain, after }));
+                    return false;
+                }
             }
             let keep = flow.calm < settings.patience.max(1);
             if !keep {
@@ -340,6 +363,10 @@ impl Elephants {
             let reason = Refused::NoElephant { share: part, wanted: settings.promote };
             return self.refuse(now, core, key, reason);
         };
+        let undone = self.undone.iter().find(|(key, ..)| *key == flow.key);
+        if let Some(&(_, gain, until)) = undone {
+            return self.refuse(now, core, key, Refused::Undone { gain, left: until - now });
+        }
         if let Some(&(_, until)) = self.flows_resting.iter().find(|(key, _)| *key == flow.key) {
             return self.refuse(now, core, key, Refused::Resting { left: until - now });
         }
@@ -387,6 +414,11 @@ impl Elephants {
         self.reported[core] = Some((kind, now.saturating_add(self.settings.dwell)));
         Some(What::Refuse { key, reason })
     }
+}
+
+/// Whether a core does not keep up with its frames.
+const fn behind(settings: &Settings, load: &Load) -> bool {
+    load.drops > 0 || load.queue_len >= settings.queue_high
 }
 
 /// The cores that would be needed for all frames sent to a core: those it served and those dropped.

@@ -8,7 +8,7 @@ use flowyard_yard::{Counters, DropReason, Handle};
 use super::text::Page;
 
 /// Help texts of the engine's counters. A test requires one for each counter.
-const HELP: [(&str, &str); 24] = [
+const HELP: [(&str, &str); 25] = [
     (
         "rx_frames",
         "Counts the frames that the core received from its ports, including those that were dropped on reception.",
@@ -75,6 +75,10 @@ const HELP: [(&str, &str); 24] = [
     ("ticks_busy", "Counts the ticks of the core that made progress."),
     ("ticks_idle", "Counts the ticks of the core that found nothing to do."),
     ("busy_ns", "Counts the time that the core spent in ticks that made progress."),
+    (
+        "cpu_ns",
+        "Counts the processor time that the thread of the core used, also while it had nothing to do.",
+    ),
 ];
 
 /// Writes the metrics of the engine. `answers` has the tables of each core.

@@ -5,6 +5,7 @@ use std::time::Duration;
 use flowyard_openflow::Version;
 
 use super::endpoint::Endpoint;
+use super::shared::Connections;
 use super::tap::Tap;
 use super::tls::Tls;
 
@@ -38,6 +39,8 @@ pub struct Config {
     pub tls: Option<Tls>,
     /// Where the channel keeps the messages that pass, while someone reads along.
     pub tap: Tap,
+    /// Where the channel keeps the states of its connections.
+    pub connections: Connections,
 }
 
 impl Default for Config {
@@ -51,6 +54,7 @@ impl Default for Config {
             backoff: (Duration::from_millis(500), Duration::from_secs(8)),
             tls: None,
             tap: Tap::default(),
+            connections: Connections::default(),
         }
     }
 }

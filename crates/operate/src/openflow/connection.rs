@@ -112,8 +112,11 @@ impl Running {
                 let event = match one {
                     Heard::Up(version) => {
                         up(version);
-                        lock(status).version = Some(version);
-                        lock(status).ups += 1;
+                        {
+                            let mut status = lock(status);
+                            (status.version, status.failed) = (Some(version), 0);
+                            status.ups += 1;
+                        }
                         self.is_up = true;
                         let who = lock(status).who();
                         let outbox = Arc::clone(outbox);

@@ -47,7 +47,8 @@ pub(super) fn dial_all(
     for auxiliary in 0..=shared.config.auxiliary {
         let (endpoint, shared, main) = (endpoint.clone(), shared.clone(), Arc::clone(&main));
         let name = endpoint.to_string();
-        let status = status(&shared, Status { endpoint: name, auxiliary, ..Status::default() });
+        let state = Status { endpoint: name, auxiliary, dialed: true, ..Status::default() };
+        let status = status(&shared, state);
         threads.spawn("of-dial", move || {
             Dialer { endpoint, shared, main, auxiliary, status }.run();
         })?;
@@ -89,7 +90,7 @@ impl Dialer {
         let (link, outbox) = match (link, outbox) {
             (Ok(link), Ok(outbox)) => (link, outbox),
             (Err(error), _) | (_, Err(error)) => {
-                lock(&self.status).error = error.to_string();
+                self.log_failure(&error.to_string());
                 return false;
             }
         };
@@ -109,8 +110,32 @@ impl Dialer {
         if !aux {
             self.main.store(NONE, Ordering::Release);
         }
-        tracing::info!(controller = %self.endpoint, why, "disconnected");
+        if came_up {
+            tracing::info!(controller = %self.endpoint, why, "disconnected");
+        } else {
+            self.log_failure(&why);
+        }
         came_up
+    }
+
+    /// Records that an attempt to connect failed. It is logged at once, and then again when the reason
+    /// changes, or after ever more attempts.
+    fn log_failure(&self, error: &str) {
+        let failed = {
+            let mut status = lock(&self.status);
+            let is_news = status.failed == 0 || status.error != error;
+            error.clone_into(&mut status.error);
+            status.failed += 1;
+            (is_news || status.failed.is_power_of_two()).then_some(status.failed)
+        };
+        if let Some(attempts) = failed {
+            tracing::warn!(
+                controller = %self.endpoint,
+                error,
+                attempts,
+                "the controller cannot be reached; the switch keeps trying"
+            );
+        }
     }
 }
 

@@ -8,6 +8,7 @@ use std::thread::JoinHandle;
 use crossbeam_channel::{Receiver, Sender, TryRecvError};
 use flowyard_openflow::agent::{Agent, Out};
 use flowyard_openflow::{Message, Version};
+use flowyard_yard::ControlPlane;
 
 use super::config::Config;
 use super::outbox::Outbox;
@@ -30,6 +31,10 @@ pub struct Status {
     pub auxiliary: u8,
     /// How many times the connection came up.
     pub ups: u64,
+    /// How many attempts to connect failed since the connection was last up.
+    pub failed: u64,
+    /// Whether the switch opens this connection; the others are opened by controllers.
+    pub dialed: bool,
     /// Messages received.
     pub received: u64,
     /// Messages sent.
@@ -104,6 +109,20 @@ pub(super) type Boxes = Arc<Mutex<Vec<Weak<Outbox>>>>;
 
 /// The states of all connections; those of a listener are present while they are up.
 pub(super) type Board = Arc<Mutex<Vec<Arc<Mutex<Status>>>>>;
+
+/// The states of a switch's connections, for queries while the channel runs. Clones share the states.
+#[derive(Clone, Debug, Default)]
+pub struct Connections(pub(super) Board);
+
+impl Connections {
+    /// The states of all connections.
+    #[must_use]
+    pub fn status(&self) -> Vec<Status> {
+        lock(&self.0).iter().map(|status| lock(status).clone()).collect()
+    }
+}
+
+impl ControlPlane for Connections {}
 
 /// State that is shared by the threads of this module.
 #[derive(Clone)]

@@ -61,3 +61,39 @@ pub struct SnoopedMessage {
     /// The message as hexadecimal digits.
     pub bytes: String,
 }
+
+/// The connections of a switch to its controllers.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct Controllers {
+    /// Connections that the switch opens, up or not, and those of controllers that connected to it.
+    pub connections: Vec<Controller>,
+}
+
+/// A connection to a controller.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct Controller {
+    /// The address in the configuration.
+    pub endpoint: String,
+    /// The address of a controller that connected to the switch.
+    pub peer: String,
+    /// Whether the switch opens the connection.
+    pub dialed: bool,
+    /// The auxiliary ID; 0 is a main connection.
+    pub auxiliary: u8,
+    /// Whether the connection is up.
+    pub connected: bool,
+    /// The OpenFlow version of a connection that is up.
+    pub version: Option<String>,
+    /// How many times the connection came up.
+    pub ups: u64,
+    /// Attempts to connect that failed since the connection was last up.
+    pub failed_attempts: u64,
+    /// Messages received.
+    pub received: u64,
+    /// Messages sent.
+    pub sent: u64,
+    /// Packet-ins that were dropped because the controller did not read.
+    pub dropped_packet_ins: u64,
+    /// Why the connection is down, or was last down.
+    pub error: String,
+}

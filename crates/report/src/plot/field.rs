@@ -3,7 +3,7 @@
 use maud::{Markup, html};
 
 use super::layout::{self, Labels, TEXT_PX, shorten, text_width};
-use super::model::{Mark, Plot};
+use super::model::{Axis, Mark, Plot};
 use super::scale::{Scale, px};
 
 /// The field between the axes, and the labels on them.
@@ -28,8 +28,18 @@ impl Field<'_> {
         })
     }
 
+    /// The pixel of a point. On an axis of categories, a number is the index of a category.
     pub(super) fn at(&self, point: (f64, f64)) -> Option<(f64, f64)> {
-        Some((self.x.as_ref()?.at(point.0)?, self.y.as_ref()?.at(point.1)?))
+        let place = |scale: &Option<Scale>, axis: &Axis, value: f64, start: f64, end: f64| {
+            if let Some(scale) = scale {
+                return scale.at(value);
+            }
+            let count = axis.names().map_or(0, <[String]>::len) as f64;
+            let is_inside = value >= -0.5 && value <= count - 0.5;
+            is_inside.then(|| start + (end - start) * (value + 0.5) / count)
+        };
+        let x = place(&self.x, &self.plot.x, point.0, self.left, self.right)?;
+        Some((x, place(&self.y, &self.plot.y, point.1, self.top, self.bottom)?))
     }
 
     pub(super) fn grid(&self) -> Markup {

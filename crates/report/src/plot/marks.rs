@@ -104,7 +104,7 @@ impl Field<'_> {
         let class = marked(points.len(), path);
         let tips = path == Path::Points || !class.is_empty();
         let tip = |p: &(f64, f64)| {
-            let (x, y) = (self.plot.x.unit().show(p.0), self.plot.y.unit().show(p.1));
+            let (x, y) = (self.plot.x.show(p.0), self.plot.y.show(p.1));
             if name.is_empty() { format!("{x}: {y}") } else { format!("{name}, {x}: {y}") }
         };
         html! {

@@ -66,6 +66,12 @@ impl Axis {
         }
     }
 
+    /// A value as text; on an axis of categories, the name of the category with this index.
+    pub(crate) fn show(&self, value: f64) -> String {
+        let name = self.names().and_then(|names| names.get(value.round() as usize));
+        name.map_or_else(|| self.unit().show(value), Clone::clone)
+    }
+
     pub(crate) fn unit(&self) -> Unit {
         match self.kind {
             Kind::Linear(unit) | Kind::Log(unit) => unit,

@@ -4,7 +4,8 @@ use flowyard_report::{Cell, Column, Table, Tone};
 use serde::{Deserialize, Serialize};
 
 use super::data::{Document, Time};
-use super::rank::differ;
+use super::rank::{differ, tester_limited};
+use crate::suite::AtSize;
 use crate::traffic::Genome;
 
 /// Throughput of two platforms at one frame size, in frames per second per port.
@@ -18,7 +19,8 @@ pub struct Pair {
     pub b_pps: Option<f64>,
     /// B divided by A.
     pub ratio: Option<f64>,
-    /// Why the difference is not significant: the ranges of the repetitions overlap.
+    /// Why the difference is not significant: the ranges of the repetitions overlap, or the tester
+    /// limited a result, which is then only a lower bound.
     pub inconclusive: Option<String>,
 }
 
@@ -68,7 +70,15 @@ pub fn compare(a: &Document, b: &Document) -> Result<Comparison, String> {
             let other = b.results.sizes.iter().find(|other| other.size == at.size);
             let spreads = at.spread.as_ref().zip(other.and_then(|other| other.spread.as_ref()));
             let overlap = spreads.filter(|(a, b)| !differ(a, b));
-            let inconclusive = overlap.map(|_| "repetitions overlap".to_owned());
+            let is_limited = |at: &AtSize| tester_limited(at) > 0;
+            let limited = match (is_limited(at), other.is_some_and(is_limited)) {
+                (false, false) => None,
+                (true, false) => Some("A is at least this: the tester's limit"),
+                (false, true) => Some("B is at least this: the tester's limit"),
+                (true, true) => Some("both are at least this: the tester's limit"),
+            };
+            let inconclusive =
+                limited.or(overlap.map(|_| "repetitions overlap")).map(str::to_owned);
             Pair { size: at.size.clone(), a_pps, b_pps, ratio, inconclusive }
         })
         .collect();
@@ -114,7 +124,11 @@ impl Comparison {
                 Cell::new(rate(pair.a_pps)),
                 Cell::new(rate(pair.b_pps)),
                 Cell::new(pair.ratio.map_or("-".into(), |r| format!("{r:.3}"))).tone(Tone::Strong),
-                Cell::new(pair.inconclusive.as_ref().map_or("", |_| "no significant difference")),
+                Cell::new(
+                    pair.inconclusive.as_ref().map_or_else(String::new, |why| {
+                        format!("no significant difference: {why}")
+                    }),
+                ),
             ]);
         }
         table = table.note(format!("A: {}", self.a)).note(format!("B: {}", self.b));

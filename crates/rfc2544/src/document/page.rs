@@ -3,7 +3,7 @@
 use flowyard_report::{Axis, Card, Cell, Column, Page, Plot, Section, Table, Tone, Unit, num};
 
 use super::data::{Document, Time, measured};
-use super::tables::tables;
+use super::tables::{name, tables};
 use crate::suite::AtSize;
 
 /// The page. `command` is the command line that repeats the run, `time` the time of the run.
@@ -35,7 +35,7 @@ pub fn page(document: &Document, command: &str, time: &str) -> Page {
     let plots: Vec<Plot> = [throughput(document), latency(document), bursts(document)]
         .into_iter()
         .flatten()
-        .chain(results.sizes.iter().filter_map(loss))
+        .chain(results.sizes.iter().filter_map(|at| loss(at, &name(document, &at.size))))
         .collect();
     let any = !plots.is_empty();
     graphs = graphs.plots(plots);
@@ -74,11 +74,17 @@ fn throughput(document: &Document) -> Option<Plot> {
     let found = measured(&document.results)
         .filter_map(|at| Some((bytes(at), at.throughput.as_ref()?.load?.pps())));
     let found: Vec<_> = found.collect();
+    let is_limited = |at: &AtSize| at.throughput.is_some_and(|answer| answer.tester_limit);
+    let note = if measured(&document.results).any(is_limited) {
+        "RFC 2544 section 26.1; per port. At some sizes the tester was the limit: the device forwards at least the measured rate."
+    } else {
+        "RFC 2544 section 26.1; per port"
+    };
     (!line.is_empty()).then(|| {
         Plot::new("Throughput", sizes(document), Axis::linear("frames a second", Unit::Pps))
             .line("theoretical", line)
             .line("measured", found)
-            .note("RFC 2544 section 26.1; per port")
+            .note(note)
     })
 }
 
@@ -107,13 +113,13 @@ fn bursts(document: &Document) -> Option<Plot> {
 }
 
 /// Section 26.3: loss by load, both axes from 0 to 100 %.
-fn loss(at: &AtSize) -> Option<Plot> {
+fn loss(at: &AtSize, name: &str) -> Option<Plot> {
     let steps = at.loss_rate.as_ref()?;
     let points: Vec<_> =
         steps.iter().map(|step| (step.percent as f64 / 100.0, step.counts.loss_ratio())).collect();
     let axis = |title: &str| Axis::linear(title, Unit::Share).range(0.0, 1.0);
     Some(
-        Plot::new(format!("Frame loss rate, {} bytes", at.size), axis("input rate"), axis("loss"))
+        Plot::new(format!("Frame loss rate, {name} bytes"), axis("input rate"), axis("loss"))
             .line("lost", points)
             .note("RFC 2544 section 26.3"),
     )
@@ -144,7 +150,7 @@ fn compliance(document: &Document) -> Section {
 fn configuration(document: &Document) -> Section {
     let Document { machine, results, .. } = document;
     let profile = &results.profile;
-    let sizes: Vec<String> = profile.sizes.iter().map(ToString::to_string).collect();
+    let sizes: Vec<String> = profile.sizes.iter().map(|size| profile.size_name(size)).collect();
     let mut section = Section::new("Configuration").definitions([
         ("device", document.device.clone()),
         ("version", document.version.clone()),
@@ -190,7 +196,7 @@ fn raw(document: &Document) -> Table {
     for row in &document.results.trials {
         let counts = &row.counts;
         table.push([
-            Cell::new(row.size.to_string()),
+            Cell::new(name(document, &row.size)),
             Cell::new(format!("{:?}", row.test)),
             Cell::new(format!("{:.1}", row.trial.load.pps())),
             Cell::new(row.stopped_at.map_or_else(

@@ -3,7 +3,8 @@
 //!
 //! Two devices differ if every repetition of one is above every repetition of the other. With three
 //! repetitions each, this happens by chance for two equal devices in one of ten cases, in either
-//! direction. Otherwise the difference is not significant, however far apart the medians are.
+//! direction. Otherwise the difference is not significant, however far apart the medians are. A
+//! result that the tester limited is a lower bound, so its device is not shown to be slower.
 
 use flowyard_report::{Cell, Column, Table, Tone, num};
 use serde::{Deserialize, Serialize};
@@ -53,8 +54,13 @@ pub fn rank(devices: &[(String, Vec<Document>)]) -> Result<Vec<Order>, String> {
             let found = documents.iter().flat_map(|document| &document.results.sizes);
             found.filter(|found| found.size == at.size).flat_map(runs).collect::<Vec<f64>>()
         };
+        let limited = |documents: &[Document]| {
+            let found = documents.iter().flat_map(|document| &document.results.sizes);
+            found.filter(|found| found.size == at.size).map(tester_limited).sum::<u32>()
+        };
         let spreads = devices.iter().map(|(name, documents)| {
-            Spread::new(rates(documents)).map(|spread| (name.clone(), spread))
+            let spread = Spread::new(rates(documents))?;
+            Some((name.clone(), Spread { tester_limited: limited(documents), ..spread }))
         });
         let Some(spreads) = spreads.collect::<Option<Vec<_>>>() else { continue };
         orders.push(Order { size: at.size.clone(), devices: order(spreads) });
@@ -71,6 +77,15 @@ fn runs(at: &crate::suite::AtSize) -> Vec<f64> {
         (Some(spread), _) => spread.runs_pps.clone(),
         (None, Some(answer)) => vec![answer.load.map_or(0.0, Load::pps)],
         (None, None) => Vec::new(),
+    }
+}
+
+/// The number of throughput searches at a frame size that the tester limited.
+pub(super) fn tester_limited(at: &crate::suite::AtSize) -> u32 {
+    match (&at.spread, &at.throughput) {
+        (Some(spread), _) => spread.tester_limited,
+        (None, Some(answer)) => u32::from(answer.tester_limit),
+        (None, None) => 0,
     }
 }
 
@@ -95,12 +110,14 @@ fn order(spreads: Vec<(String, Spread)>) -> Vec<Ranked> {
 }
 
 /// Whether all repetitions of one are above all of the other. With fewer than three repetitions
-/// each, no difference is significant.
+/// each, no difference is significant, nor is it if the tester limited the lower results.
 #[must_use]
 pub fn differ(a: &Spread, b: &Spread) -> bool {
     let ([a_least, a_most], [b_least, b_most]) = (a.range_pps(), b.range_pps());
     let enough = a.runs_pps.len().min(b.runs_pps.len()) >= 3;
-    enough && (a_least > b_most || b_least > a_most)
+    let is_above =
+        |least: f64, most: f64, lower: &Spread| least > most && lower.tester_limited == 0;
+    enough && (is_above(a_least, b_most, b) || is_above(b_least, a_most, a))
 }
 
 /// The ranking as a table.
@@ -125,11 +142,12 @@ pub fn table(orders: &[Order], time: Time) -> Table {
                 Some(true) => "slower",
             };
             let [min, max] = ranked.spread.range_pps().map(|rate| num::exact(rate as u64));
+            let least = if ranked.spread.tester_limited > 0 { "at least " } else { "" };
             table.push([
                 Cell::new(order.size.to_string()),
                 Cell::new(format!("{}{}", ranked.place, if shared > 1 { "=" } else { "" })),
                 Cell::new(ranked.name.as_str()).tone(Tone::Strong),
-                Cell::new(num::exact(ranked.spread.median_pps as u64)),
+                Cell::new(format!("{least}{}", num::exact(ranked.spread.median_pps as u64))),
                 Cell::new(format!("{min} .. {max}")),
                 Cell::new(ranked.spread.runs_pps.len().to_string()),
                 Cell::new(word),
@@ -163,6 +181,11 @@ mod tests {
         ]);
         let places: Vec<_> = wide.iter().map(|r| (r.name.as_str(), r.place)).collect();
         assert_eq!(places, [("high", 1), ("wide", 1), ("low", 2)]);
+        // The tester limited `limited`: its device may be as fast as the other.
+        let limited = Spread { tester_limited: 1, ..spread([1.0, 2.0, 3.0]) };
+        let bounded =
+            order(vec![("fast".to_owned(), spread([9.0; 3])), ("limited".to_owned(), limited)]);
+        assert_eq!(bounded.iter().map(|r| r.place).collect::<Vec<_>>(), [1, 1]);
         let two = Spread::new(vec![1.0, 1.0]).unwrap();
         assert!(!differ(&two, &spread([9.0; 3])), "two repetitions are not enough");
     }

@@ -5,7 +5,9 @@ use flowyard_report::{Cell, Column, Table, Tone, Unit, num};
 
 use super::data::{Document, Time, measured};
 use crate::line::Load;
+use crate::search::throughput::Answer;
 use crate::suite::AtSize;
+use crate::traffic::Genome;
 
 /// The tables of all tests that have results.
 #[must_use]
@@ -35,6 +37,11 @@ pub(super) fn ns(value: f64) -> String {
     Unit::Nanos.show(value)
 }
 
+/// The name of a frame size.
+pub(super) fn name(document: &Document, size: &Genome) -> String {
+    document.results.profile.size_name(size)
+}
+
 fn pps(load: Load) -> String {
     format!("{:.1}", load.pps())
 }
@@ -61,7 +68,9 @@ fn throughput(document: &Document) -> Table {
             (pps(load), format!("{:.2} %", load.share_of(at.max) * 100.0))
         });
         let (word, tone) = regularity(at, &answer);
-        if let Some(spread) = &at.spread {
+        if answer.tester_limit {
+            (rate, share) = at_least(at, &answer);
+        } else if let Some(spread) = &at.spread {
             // Print no more digits than the repetitions support.
             let [min, max] = spread.range_pps().map(|rate| digits(rate, 2));
             rate = if spread.irregular.is_some() {
@@ -72,7 +81,7 @@ fn throughput(document: &Document) -> Table {
             };
         }
         table.push([
-            Cell::new(at.size.to_string()),
+            Cell::new(name(document, &at.size)),
             Cell::new(pps(at.max)),
             Cell::new(rate).tone(Tone::Strong),
             Cell::new(share),
@@ -85,23 +94,47 @@ fn throughput(document: &Document) -> Table {
     table
 }
 
+/// A throughput that the tester limited, as a rate and as a share of the line: lower bounds.
+fn at_least(at: &AtSize, answer: &Answer) -> (String, String) {
+    let Some(load) = answer.load else { return ("unknown".into(), "-".into()) };
+    // Rounded down: the device was not shown to forward more.
+    let rate = if at.spread.is_some() { lower_digits(load.pps(), 3) } else { pps(load) };
+    (format!("at least {rate}"), format!("at least {:.2} %", load.share_of(at.max) * 100.0))
+}
+
 /// Whether the result is regular, and whether the tester was the limit.
-fn regularity(at: &AtSize, answer: &crate::search::throughput::Answer) -> (String, Tone) {
+fn regularity(at: &AtSize, answer: &Answer) -> (String, Tone) {
     let why = at.spread.as_ref().and_then(|spread| spread.irregular.as_ref());
-    match (why, answer.tester_limit) {
-        (Some(why), _) => (format!("irregular: {why}"), Tone::Warn),
-        (None, true) => ("lower bound: limit of the tester".into(), Tone::Warn),
-        (None, false) => ("regular".into(), Tone::Good),
+    if answer.tester_limit {
+        let word = match (answer.load, answer.unreached) {
+            (None, _) => "the tester's limit: it could not send even the lowest rate tried".into(),
+            (_, Some(rate)) => format!("the tester's limit: it could not send {}", pps(rate)),
+            (_, None) => "the tester's limit".into(),
+        };
+        return (word, Tone::Warn);
+    }
+    match why {
+        Some(why) => (format!("irregular: {why}"), Tone::Warn),
+        None => ("regular".into(), Tone::Good),
     }
 }
 
 /// Rounds to `count` significant digits.
 fn digits(value: f64, count: i32) -> String {
-    if value <= 0.0 {
-        return "0".into();
-    }
-    let unit = 10_f64.powi((value.log10().floor() as i32 + 1 - count).max(0));
+    let unit = unit_of_digits(value, count);
     num::exact(((value / unit).round() * unit) as u64)
+}
+
+/// Rounds down to `count` significant digits.
+fn lower_digits(value: f64, count: i32) -> String {
+    let unit = unit_of_digits(value, count);
+    num::exact(((value / unit).floor() * unit) as u64)
+}
+
+/// The value of the last of `count` significant digits of `value`, at least 1.
+fn unit_of_digits(value: f64, count: i32) -> f64 {
+    let digits = if value > 0.0 { value.log10().floor() as i32 + 1 } else { 0 };
+    10_f64.powi((digits - count).max(0))
 }
 
 fn latency(document: &Document) -> Table {
@@ -119,7 +152,7 @@ fn latency(document: &Document) -> Table {
         let of = |value: Nanos| ns(value as f64);
         let [min, _, max] = variation.ipdv_ns.map(|value| ns(value as f64));
         table.push([
-            Cell::new(at.size.to_string()),
+            Cell::new(name(document, &at.size)),
             Cell::new(ns(delay.mean_ns)).tone(Tone::Strong),
             Cell::new(ns(delay.stddev_ns)),
             Cell::new(of(variation.tl_ns[0])),
@@ -139,18 +172,23 @@ fn loss(document: &Document) -> Table {
         .column(Column::number("frames/s"))
         .column(Column::number("lost").unit("frames"))
         .column(Column::number("loss").unit("%"))
-        .column(Column::number("gaps"));
+        .column(Column::number("gaps"))
+        .column(Column::text("tester"));
     for at in &document.results.sizes {
         for step in at.loss_rate.iter().flatten() {
             let counts = &step.counts;
             table.push([
-                Cell::new(at.size.to_string()),
+                Cell::new(name(document, &at.size)),
                 Cell::new(step.percent.to_string()),
                 Cell::new(pps(step.load)),
                 Cell::new(lost(counts.lost(), counts.sent)),
                 // Enough digits for one frame in 10^9.
                 Cell::new(format!("{:.7}", counts.loss_ratio() * 100.0)),
                 Cell::new(num::exact(counts.gaps)),
+                match counts.fault() {
+                    Some(why) => Cell::new(why).tone(Tone::Warn),
+                    None => Cell::new("ok"),
+                },
             ]);
         }
     }
@@ -168,9 +206,13 @@ fn bursts(document: &Document) -> Table {
         .column(Column::number("corrected buffer").unit("s"));
     for at in &document.results.sizes {
         let Some(answer) = &at.back_to_back else { continue };
-        let note = if answer.is_unlimited { " or more" } else { "" };
+        let note = match (answer.is_unlimited, answer.tester_limit) {
+            (true, _) => " or more",
+            (false, true) => " or more: the tester's limit",
+            (false, false) => "",
+        };
         table.push([
-            Cell::new(at.size.to_string()),
+            Cell::new(name(document, &at.size)),
             Cell::new(format!("{:.1}{note}", answer.mean)).tone(Tone::Strong),
             Cell::new(num::exact(answer.min)),
             Cell::new(num::exact(answer.max)),
@@ -185,7 +227,7 @@ fn bursts(document: &Document) -> Table {
             "resolution {} frame, longest burst tried {} frames (at size {})",
             answer.step_frames,
             num::exact(answer.limit_frames),
-            document.results.sizes.first().map_or(String::new(), |at| at.size.to_string())
+            document.results.sizes.first().map_or(String::new(), |at| name(document, &at.size))
         )),
         None => table,
     }
@@ -207,7 +249,7 @@ fn recovery(document: &Document) -> Table {
         let reset = at.reset.as_ref().and_then(|times| times.first());
         let of = |value: Option<Nanos>| value.map_or("-".into(), |value| ns(value as f64));
         table.push([
-            Cell::new(at.size.to_string()),
+            Cell::new(name(document, &at.size)),
             Cell::new(first(&at.recovery_ns)),
             Cell::new(of(reset.map(|r| r.by_frames_ns))),
             Cell::new(of(reset.map(|r| r.by_time_ns))),
@@ -229,10 +271,12 @@ fn intervals(document: &Document) -> Table {
             let (load, share) = answer.search.load.map_or(("-".into(), "-".into()), |load| {
                 (pps(load), format!("{:.2} %", load.share_of(at.max) * 100.0))
             });
+            let at_most = if answer.search.tester_limit { "at most " } else { "" };
+            let interval = answer.interval_ns.map_or("none".into(), ns);
             table.push([
-                Cell::new(at.size.to_string()),
+                Cell::new(name(document, &at.size)),
                 Cell::new(answer.frames.to_string()),
-                Cell::new(answer.interval_ns.map_or("none".into(), ns)).tone(Tone::Strong),
+                Cell::new(format!("{at_most}{interval}")).tone(Tone::Strong),
                 Cell::new(load),
                 Cell::new(share),
             ]);
@@ -265,7 +309,7 @@ fn mlr(document: &Document) -> Table {
                 Some(why) => (format!("irregular: {why}"), Tone::Warn),
             };
             table.push([
-                Cell::new(at.size.to_string()),
+                Cell::new(name(document, &at.size)),
                 Cell::new(words),
                 Cell::new(found.lower.map_or("-".into(), pps)).tone(Tone::Strong),
                 Cell::new(found.upper.map_or("-".into(), pps)),
@@ -291,7 +335,7 @@ fn soak(document: &Document) -> Table {
         let Some(result) = &at.soak else { continue };
         let counts = &result.counts;
         table.push([
-            Cell::new(at.size.to_string()),
+            Cell::new(name(document, &at.size)),
             Cell::new(pps(result.trial.load)),
             Cell::new(ns(result.trial.duration as f64)),
             Cell::new(num::exact(counts.sent)),
@@ -317,7 +361,7 @@ fn skipped(document: &Document) -> Table {
         let AtSize { size, skipped, .. } = at;
         for (test, why) in skipped {
             table.push([
-                Cell::new(size.to_string()),
+                Cell::new(name(document, size)),
                 Cell::new(format!("{test:?}")),
                 Cell::new(why.as_str()),
             ]);

@@ -3,9 +3,9 @@ use flowyard_report::Style;
 use super::*;
 use crate::compliance::judge;
 use crate::dut::YardSpec;
-use crate::line::Line;
+use crate::line::{Line, Load};
 use crate::profile::Profile;
-use crate::suite::{NoJournal, run};
+use crate::suite::{NoJournal, Spread, run};
 use crate::traffic::{Family, Genome};
 use crate::trial::{Counts, SECOND};
 use crate::virtual_bench::YardBench;
@@ -74,6 +74,26 @@ fn a_document_is_text_page_and_json_and_compares() {
     assert!(both.table().to_text(&Style::plain()).contains("B / A"));
     let real = Document { time: Time::Real, ..fast };
     assert!(compare(&slow, &real).unwrap_err().contains("cannot be compared"));
+}
+
+/// The median of repeated searches is a lower bound if the tester limited a search at or below it.
+#[test]
+fn a_rate_limited_by_the_tester_is_printed_as_at_least() {
+    let mut document = document(500_000);
+    let at = &mut document.results.sizes[0];
+    let mut spread = Spread::new(vec![96_000.0, 142_999.0, 190_000.0]).unwrap();
+    spread.tester_limited = 3;
+    at.spread = Some(spread);
+    let answer = at.throughput.as_mut().unwrap();
+    (answer.load, answer.lossy) = (Some(Load::from_pps(142_999.0)), None);
+    (answer.unreached, answer.tester_limit) = (Some(Load::from_pps(149_000.0)), true);
+    let text: String =
+        tables(&document).iter().map(|table| table.to_text(&Style::plain())).collect();
+    assert!(text.contains("at least 142,000"), "{text}");
+    assert!(text.contains("the tester's limit: it could not send 149000.0"), "{text}");
+    assert!(!text.contains("irregular") && !text.contains("96,000 to"), "{text}");
+    let both = compare(&document, &document).unwrap().table().to_text(&Style::plain());
+    assert!(both.contains("the tester's limit"), "{both}");
 }
 
 #[test]

@@ -50,6 +50,10 @@ pub struct Answer {
     /// Whether the longest burst tried had no loss in any repetition; the buffer is then not the
     /// limit.
     pub is_unlimited: bool,
+    /// Whether the tester could not send the next longer burst in some repetition: the bursts are
+    /// then lower bounds.
+    #[serde(default)]
+    pub tester_limit: bool,
 }
 
 /// The search: repeated bisection by the number of frames.
@@ -60,6 +64,9 @@ pub struct BackToBack {
     lossy: Option<u64>,
     asked: u64,
     bursts: Vec<u64>,
+    /// Whether `lossy` is a burst that the tester could not send.
+    is_unsent: bool,
+    tester_limit: bool,
     retry: Retry,
 }
 
@@ -73,6 +80,8 @@ impl BackToBack {
             lossy: None,
             asked: 0,
             bursts: Vec::new(),
+            is_unsent: false,
+            tester_limit: false,
             retry: Retry::default(),
         }
     }
@@ -108,6 +117,7 @@ impl Search for BackToBack {
             };
             if self.asked == 0 {
                 self.bursts.push(self.clean);
+                self.tester_limit |= std::mem::take(&mut self.is_unsent);
                 (self.clean, self.lossy) = (0, None);
                 return self.next_trial();
             }
@@ -120,10 +130,11 @@ impl Search for BackToBack {
             return;
         }
         let asked = std::mem::take(&mut self.asked);
-        if result.counts.lost() == 0 && result.counts.sent > 0 {
+        let is_unsent = result.fault().is_some();
+        if result.counts.lost() == 0 && result.counts.sent > 0 && !is_unsent {
             self.clean = asked;
         } else {
-            self.lossy = Some(asked);
+            (self.lossy, self.is_unsent) = (Some(asked), is_unsent);
         }
     }
 
@@ -145,6 +156,7 @@ impl Search for BackToBack {
             implied_buffer_s,
             corrected_buffer_s,
             is_unlimited: !bursts.is_empty() && bursts.iter().all(|&b| b == self.limit()),
+            tester_limit: self.tester_limit,
         }
     }
 

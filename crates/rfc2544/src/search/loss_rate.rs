@@ -1,5 +1,6 @@
 //! Frame loss rate (RFC 2544 section 26.3): loss at 100 %, 90 %, 80 % ... of the line rate, until
-//! two consecutive trials have no loss.
+//! two consecutive trials have no loss. A trial whose load the tester did not reach does not count
+//! as one without loss.
 
 use flowyard_frame::Nanos;
 use serde::{Deserialize, Serialize};
@@ -39,7 +40,7 @@ impl LossRate {
     }
 
     fn percent(&self) -> Option<u64> {
-        let clean = |step: &Step| step.counts.lost() == 0;
+        let clean = |step: &Step| step.counts.lost() == 0 && step.counts.fault().is_none();
         let two = matches!(self.steps.as_slice(), [.., a, b] if clean(a) && clean(b));
         let next = 100_u64.checked_sub(self.step * self.steps.len() as u64)?;
         (!two && next > 0).then_some(next)

@@ -88,6 +88,9 @@ pub struct Found {
     pub throughput_pps: Option<f64>,
     /// Why the result is irregular; a regular result has both bounds within the goal width.
     pub irregular: Option<String>,
+    /// Whether the tester could not generate the load `upper`: the device forwards at least `lower`.
+    #[serde(default)]
+    pub tester_limit: bool,
 }
 
 /// The search.
@@ -98,6 +101,8 @@ pub struct MlrSearch {
     max: Load,
     /// Loads with trials, in ascending order of interval: the highest load first.
     loads: Vec<(Load, Stats)>,
+    /// The loads of `loads` that the tester did not reach in some trial.
+    unreached: Vec<Load>,
     asked: Option<Trial>,
     trials: u32,
     limit: u32,
@@ -115,6 +120,7 @@ impl MlrSearch {
             min,
             max,
             loads: Vec::new(),
+            unreached: Vec::new(),
             asked: None,
             trials: 0,
             limit,
@@ -222,19 +228,27 @@ impl MlrSearch {
         let at = |load: Load| self.loads.iter().find(|(l, _)| *l == load).map(|(_, stats)| stats);
         let throughput_pps = lower
             .and_then(|load| at(load).map(|stats| conditional_throughput(load.pps(), stats, goal)));
+        let tester_limit = upper.is_some_and(|upper| self.unreached.contains(&upper));
         let irregular = match (lower, upper) {
+            (Some(_), Some(_)) if self.done && tester_limit => {
+                Some("at least the lower bound: the tester could not send the upper one".to_owned())
+            }
+            (None, _) if self.done && tester_limit => {
+                Some("no lower bound: the tester could not send the lowest load tried".to_owned())
+            }
             (None, _) if self.done => {
                 Some("no lower bound: even the lowest load loses too many frames".to_owned())
             }
-            (Some(lower), None) if lower == self.max => {
-                Some("no upper bound: the highest load is a lower bound".to_owned())
-            }
+            (Some(lower), None) if lower == self.max => Some(
+                "no upper bound: the highest load is a lower bound; a faster line may show one"
+                    .to_owned(),
+            ),
             _ if !self.done || self.trials >= self.limit => {
                 Some(format!("unfinished after {} trials: bounds are too far apart", self.trials))
             }
             _ => None,
         };
-        Found { goal: goal.clone(), lower, upper, throughput_pps, irregular }
+        Found { goal: goal.clone(), lower, upper, throughput_pps, irregular, tester_limit }
     }
 }
 
@@ -259,6 +273,9 @@ impl Search for MlrSearch {
         let counts = &result.counts;
         let lost = counts.intended.saturating_sub(counts.good);
         let ratio = lost as f64 / counts.intended.max(1) as f64;
+        if result.fault().is_some() && !self.unreached.contains(&trial.load) {
+            self.unreached.push(trial.load);
+        }
         let at = self.loads.binary_search_by_key(&trial.load, |(load, _)| *load);
         let at = at.unwrap_or_else(|at| {
             self.loads.insert(at, (trial.load, Stats::default()));

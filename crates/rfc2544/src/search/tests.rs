@@ -181,6 +181,70 @@ fn what_the_tester_spoils_is_measured_again() {
     assert_eq!((answer.load, answer.invalid_trials, answer.trials), (Some(max), 1, 3));
 }
 
+/// A cable with a tester that sends at most `most` frames per second: it loses no frame.
+fn slow_tester(trial: &Trial, most: f64) -> TrialResult {
+    let mut result = result(trial, 0);
+    let sent = (most * trial.duration as f64 / 1e9) as u64;
+    if sent < result.counts.intended {
+        (result.counts.sent, result.counts.good) = (sent, sent);
+        result.counts.received = sent;
+        result.latency.count = sent;
+    }
+    result
+}
+
+#[test]
+fn a_rate_that_the_tester_cannot_send_is_no_loss_of_the_device() {
+    let max = Line::GBIT_1.max_load(64);
+    let mut search = Throughput::new(throughput::Config::rfc2544(max));
+    run(&mut search, |trial| slow_tester(trial, 140_000.0));
+    let answer = search.answer();
+    let load = answer.load.unwrap().pps();
+    assert!((139_000.0..=140_001.0).contains(&load), "{load}");
+    assert!(answer.tester_limit && answer.lossy.is_none(), "{answer:?}");
+    assert!(answer.unreached.unwrap().pps() > load, "{answer:?}");
+
+    // The device is the limit, although the tester did not reach the highest rates tried.
+    let mut search = Throughput::new(throughput::Config::rfc2544(max));
+    run(&mut search, |trial| match trial.load.pps() {
+        rate if rate > 140_000.0 => slow_tester(trial, 140_000.0),
+        _ => buffered(trial, 100_000.0, 0.0),
+    });
+    let answer = search.answer();
+    assert!((99_800.0..=100_001.0).contains(&answer.load.unwrap().pps()), "{answer:?}");
+    assert!(!answer.tester_limit && answer.lossy.unwrap().pps() < 140_000.0, "{answer:?}");
+
+    let mut search = MlrSearch::new(vec![Goal::rfc2544()], max.part(1, 1000), max, 1000);
+    run(&mut search, |trial| slow_tester(trial, 140_000.0));
+    let found = &search.answer()[0];
+    assert!(found.tester_limit && found.lower.is_some(), "{found:?}");
+    assert!(found.irregular.as_ref().unwrap().contains("tester"), "{found:?}");
+
+    // No step of the loss rate that the tester did not reach counts as free of loss.
+    let mut search = LossRate::new(max, 10, SECOND);
+    run(&mut search, |trial| slow_tester(trial, max.pps() * 0.45));
+    let percents: Vec<_> = search.answer().iter().map(|step| step.percent).collect();
+    assert_eq!(percents, [100, 90, 80, 70, 60, 50, 40, 30]);
+
+    let config = back_to_back::Config {
+        max,
+        throughput: max.part(1, 2),
+        longest: SECOND,
+        step_frames: 1,
+        repeats: 2,
+    };
+    let mut search = BackToBack::new(config);
+    run(&mut search, |trial| {
+        let mut result = result(trial, 0);
+        if result.counts.sent > 1000 {
+            (result.counts.sent, result.counts.good) = (1000, 1000);
+        }
+        result
+    });
+    let answer = search.answer();
+    assert!(answer.tester_limit && !answer.is_unlimited && answer.max <= 1001, "{answer:?}");
+}
+
 #[test]
 fn latency_is_of_the_tagged_frames() {
     let config = latency::Config::standard(pps(1000.0));

@@ -1,12 +1,14 @@
 //! Throughput (RFC 2544 section 26.1): the highest rate at which no frame is lost.
 //!
 //! ```text
-//!   clean ────────────┤ width ├──────────── lossy     halved until narrow enough;
+//!   clean ────────────┤ width ├────────── ceiling     halved until narrow enough;
 //!        short trials, then full ones near the edge   a full-length trial decides
 //! ```
 //!
 //! Invariants: when the search is done, the answer is a rate that had a full-length trial without
-//! loss, or there is none; a result never depends on short trials alone (section 24).
+//! loss, or there is none; a result never depends on short trials alone (section 24). A trial with
+//! a fault of the tester says nothing about the device: it ends the search from above, but its rate
+//! is never reported as one at which the device loses frames.
 
 use flowyard_frame::Nanos;
 use serde::{Deserialize, Serialize};
@@ -49,6 +51,13 @@ impl Config {
             verify: 0,
         }
     }
+
+    /// The grid for intervals above that of `load`. Where a nanosecond is finer than the resolution
+    /// of the search, intervals are whole nanoseconds, also if those of the line rate are not.
+    fn grid_at(&self, load: Load) -> u64 {
+        let width = u128::from(load.interval_ps) * u128::from(self.width_ppm) / 1_000_000;
+        if width >= 1000 { self.grid_ps.max(1000) } else { self.grid_ps.max(1) }
+    }
 }
 
 /// The result.
@@ -56,10 +65,13 @@ impl Config {
 pub struct Answer {
     /// The highest rate without loss; `None` if even the lowest rate has loss.
     pub load: Option<Load>,
-    /// The lowest rate above it with loss; `None` if the line rate is the limit.
+    /// The lowest rate above it at which the device lost frames; `None` if it lost none at any rate
+    /// that the tester could generate.
     pub lossy: Option<Load>,
-    /// Whether the tester could not generate the rate `lossy`; the device's limit is then not
-    /// known.
+    /// The lowest rate above `load` that the tester could not generate.
+    #[serde(default)]
+    pub unreached: Option<Load>,
+    /// Whether the tester, not the device, limits the result: the device forwards at least `load`.
     pub tester_limit: bool,
     /// Frame counters of the deciding trial.
     pub counts: Counts,
@@ -77,7 +89,8 @@ pub struct Throughput {
     config: Config,
     /// The highest rates without loss in short and in full trials.
     clean: [Option<Load>; 2],
-    lossy: Option<Load>,
+    /// The lowest rate with loss or with a fault of the tester: the search continues below it.
+    ceiling: Option<Load>,
     asked: Option<Trial>,
     answer: Answer,
     again: u32,
@@ -113,6 +126,7 @@ impl Throughput {
         let answer = Answer {
             load: None,
             lossy: None,
+            unreached: None,
             tester_limit: false,
             counts,
             duration: 0,
@@ -122,7 +136,7 @@ impl Throughput {
         Self {
             config,
             clean: [None; 2],
-            lossy: None,
+            ceiling: None,
             asked: None,
             answer,
             again: 0,
@@ -133,42 +147,43 @@ impl Throughput {
     }
 
     /// Whether the two rates are so close that the search is done.
-    fn is_narrow(&self, clean: Load, lossy: Load) -> bool {
-        let width = clean.interval_ps.saturating_sub(lossy.interval_ps);
+    fn is_narrow(&self, clean: Load, ceiling: Load) -> bool {
+        let width = clean.interval_ps.saturating_sub(ceiling.interval_ps);
         u128::from(width) * 1_000_000
             <= u128::from(clean.interval_ps) * u128::from(self.config.width_ppm)
-            || width <= self.config.grid_ps
+            || width <= self.config.grid_at(ceiling)
     }
 
     /// The next rate, and whether to use a short trial.
     fn aim(&self) -> Option<(Load, bool)> {
         let Config { max, min, .. } = self.config;
-        let Some(lossy) = self.lossy else {
+        let Some(ceiling) = self.ceiling else {
             // No loss so far: try the line rate, first with a short and then with a full trial.
             return (self.clean[1] != Some(max)).then_some((max, self.clean[0] != Some(max)));
         };
         let (short, full) = (self.clean[0], self.clean[1]);
         if self.stride > 0 && full.is_none() {
-            if lossy.interval_ps >= min.interval_ps {
+            if ceiling.interval_ps >= min.interval_ps {
                 return None;
             }
             let step =
-                u128::from(lossy.interval_ps) * u128::from(self.config.width_ppm * self.stride);
-            let down = u128::from(lossy.interval_ps) + (step / 1_000_000).max(1);
-            let grid = u128::from(self.config.grid_ps.max(1));
+                u128::from(ceiling.interval_ps) * u128::from(self.config.width_ppm * self.stride);
+            let down = u128::from(ceiling.interval_ps) + (step / 1_000_000).max(1);
+            let grid = u128::from(self.config.grid_at(ceiling));
             let interval_ps = down.next_multiple_of(grid).min(u128::from(min.interval_ps)) as u64;
             return Some((Load { interval_ps }, false));
         }
+        let grid = self.config.grid_at(ceiling);
         let best = if self.stride > 0 { full } else { short.max_by_rate(full) };
         match best {
             // A full trial that is narrow enough is the answer.
-            _ if full.is_some_and(|full| self.is_narrow(full, lossy)) => None,
-            Some(best) if self.is_narrow(best, lossy) => Some((best, false)),
-            Some(best) => Some((middle(best, lossy, self.config.grid_ps.max(1)), self.stride == 0)),
-            None if lossy.interval_ps >= min.interval_ps => None,
+            _ if full.is_some_and(|full| self.is_narrow(full, ceiling)) => None,
+            Some(best) if self.is_narrow(best, ceiling) => Some((best, false)),
+            Some(best) => Some((middle(best, ceiling, grid), self.stride == 0)),
+            None if ceiling.interval_ps >= min.interval_ps => None,
             None => {
                 // Halve the rate until a trial has no loss.
-                let next = Load { interval_ps: lossy.interval_ps.saturating_mul(2) };
+                let next = Load { interval_ps: ceiling.interval_ps.saturating_mul(2) };
                 let next = if next.interval_ps > min.interval_ps { min } else { next };
                 Some((next, true))
             }
@@ -234,8 +249,12 @@ impl Search for Throughput {
         }
         (self.asked, self.again) = (None, 0);
         if !is_clean {
-            self.lossy = Some(load);
-            self.answer.tester_limit = result.fault().is_some();
+            self.ceiling = Some(load);
+            if result.fault().is_some() {
+                self.answer.unreached = Some(load);
+            } else {
+                self.answer.lossy = Some(load);
+            }
             if trial.duration == self.config.full && self.config.short < self.config.full {
                 self.stride = (self.stride * 2).clamp(1, 1 << 20);
             }
@@ -257,16 +276,18 @@ impl Search for Throughput {
     }
 
     fn answer(&self) -> Answer {
-        Answer { load: self.clean[1], lossy: self.lossy, ..self.answer }
+        let unreached = self.answer.unreached;
+        let tester_limit = unreached.is_some() && unreached == self.ceiling;
+        Answer { load: self.clean[1], tester_limit, ..self.answer }
     }
 
     fn left(&self) -> Nanos {
         if self.done {
             return 0;
         }
-        let steps = match (self.clean[0].max_by_rate(self.clean[1]), self.lossy) {
-            (Some(clean), Some(lossy)) => {
-                let width = clean.interval_ps.saturating_sub(lossy.interval_ps) as f64;
+        let steps = match (self.clean[0].max_by_rate(self.clean[1]), self.ceiling) {
+            (Some(clean), Some(ceiling)) => {
+                let width = clean.interval_ps.saturating_sub(ceiling.interval_ps) as f64;
                 let ppm = width * 1e6 / clean.interval_ps as f64;
                 (ppm / self.config.width_ppm.max(1) as f64).log2().max(0.0)
             }

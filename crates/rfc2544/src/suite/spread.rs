@@ -16,6 +16,10 @@ pub struct Spread {
     pub rsd_percent: f64,
     /// Why a single figure cannot represent the results.
     pub irregular: Option<String>,
+    /// The number of repetitions that the tester limited: their results are lower bounds of the
+    /// device's throughput.
+    #[serde(default)]
+    pub tester_limited: u32,
 }
 
 impl Spread {
@@ -46,7 +50,7 @@ impl Spread {
         } else {
             None
         };
-        Some(Self { runs_pps, median_pps, rsd_percent, irregular })
+        Some(Self { runs_pps, median_pps, rsd_percent, irregular, tester_limited: 0 })
     }
 
     /// The minimum and the maximum.
@@ -60,20 +64,33 @@ impl Spread {
 /// The median answer, and the spread of all answers if there are several.
 pub(super) fn of(mut answers: Vec<Answer>) -> (Option<Answer>, Option<Spread>) {
     let rate = |answer: &Answer| answer.load.map_or(0.0, Load::pps);
-    let spread =
+    let mut spread =
         (answers.len() > 1).then(|| Spread::new(answers.iter().map(rate).collect())).flatten();
+    let tester_limited = answers.iter().filter(|answer| answer.tester_limit).count() as u32;
+    if let Some(spread) = &mut spread {
+        spread.tester_limited = tester_limited;
+    }
     answers.sort_by(|a, b| rate(a).total_cmp(&rate(b)));
     let middle = answers.len().saturating_sub(1) / 2;
+    // A result that the tester limited is a lower bound. At or below the median, it makes the median
+    // a lower bound; above the median, it changes nothing.
+    let tester_limit = answers.iter().take(middle + 1).any(|answer| answer.tester_limit);
     let all = answers.iter().map(|answer| answer.trials).sum();
     let invalid_trials = answers.iter().map(|answer| answer.invalid_trials).sum();
-    let answer =
-        answers.get(middle).map(|answer| Answer { trials: all, invalid_trials, ..*answer });
-    (answer, spread)
+    let median = answers.get(middle).map(|answer| Answer {
+        trials: all,
+        invalid_trials,
+        tester_limit,
+        ..*answer
+    });
+    (median, spread)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::search::Search;
+    use crate::search::throughput::{Config, Throughput};
 
     #[test]
     fn noise_is_not_a_figure() {
@@ -85,6 +102,22 @@ mod tests {
         assert!(noisy.irregular.unwrap().contains("50 %"));
         let failed = Spread::new(vec![100.0, 0.0, 100.0]).unwrap();
         assert!(failed.irregular.unwrap().contains("1 of 3"));
+        // A lower bound at or below the median makes the median a lower bound.
+        let mut search = Throughput::new(Config::rfc2544(Load::from_pps(1000.0)));
+        let _ = search.next_trial();
+        let answer = |pps, tester_limit| Answer {
+            load: Some(Load::from_pps(pps)),
+            tester_limit,
+            ..search.answer()
+        };
+        let of_three = |limits: [bool; 3]| {
+            let rates = [10.0, 20.0, 30.0].into_iter();
+            let (median, spread) = of(rates.zip(limits).map(|(pps, at)| answer(pps, at)).collect());
+            (median.unwrap().tester_limit, spread.unwrap().tester_limited)
+        };
+        assert_eq!(of_three([false, false, true]), (false, 1));
+        assert_eq!(of_three([true, false, false]), (true, 1));
+        assert_eq!(of_three([true; 3]), (true, 3));
         let never = Spread::new(vec![0.0, 0.0]).unwrap();
         assert_eq!((never.median_pps, never.irregular), (0.0, None));
         assert_eq!(Spread::new(Vec::new()), None);

@@ -19,7 +19,6 @@ use super::wire::{Resetter, Wire};
 use crate::analyse::{Analyser, Memory, counts};
 use crate::measure::{Measure, MeasureError};
 use crate::setup::{Setup, Waits};
-use crate::track::window_for;
 use crate::traffic::Plan;
 use crate::trial::{Counts, Losses, Shape, Timing, Trial, TrialResult};
 
@@ -144,7 +143,7 @@ impl<W: Wire> Measure for RealTester<'_, W> {
         let ports = 0..self.plans.len() as u8;
         self.streams =
             ports.map(|port| Stream::new(&self.setup, port)).collect::<Result<_, _>>()?;
-        let window = window_for(trial.load.interval_ps, self.setup.residue);
+        let window = self.plans[0].window(trial.load, self.setup.residue);
         let memory = Memory { flows: self.setup.traffic.flows, window };
         let clock = self.clock;
         let mut analyser = Analyser::new(&self.routes, self.setup.cover, memory, 0);

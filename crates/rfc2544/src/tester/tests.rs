@@ -198,6 +198,31 @@ fn skipped_cycles_give_what_a_full_simulation_gives() {
     }
 }
 
+/// A trial that needs only to know whether a frame is lost ends with the first loss, after few frames.
+#[test]
+fn an_overload_ends_with_the_first_loss_if_the_search_needs_no_more() {
+    let traffic = spec(64, 1, 1);
+    let topology = Topology::Uni;
+    let setup = Setup { learning: false, ..Setup::new(Line::GBIT_10, topology, traffic) };
+    let trial = Trial::new(setup.max_load().unwrap(), 30 * SECOND).stop_at_loss();
+    let run = |service_ns, trial: &Trial| {
+        let mut tester = VirtualTester::new(Station::new(service_ns, 512), setup.clone()).unwrap();
+        tester.skips = false;
+        (tester.measure(trial).unwrap(), tester.dut.offered)
+    };
+    // 446 million frames would take minutes.
+    let (result, offered) = run(832, &trial);
+    assert!(offered < 100_000, "{offered}");
+    assert!(result.stopped_at.is_some() && result.counts.lost() > 0, "{:?}", result.counts);
+    assert_eq!((result.counts.intended, result.counts.sent), (offered, offered));
+    assert!(result.fault().is_none());
+    // Without loss, the trial has its full length.
+    let short = Trial { duration: SECOND / 100, ..trial };
+    let (clean, offered) = run(60, &short);
+    assert_eq!((clean.stopped_at, clean.counts.lost()), (None, 0));
+    assert_eq!(offered, short.frames());
+}
+
 #[test]
 fn counters_survive_two_to_the_32_frames() {
     let traffic = spec(64, 1, 1);

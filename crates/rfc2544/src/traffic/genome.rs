@@ -2,7 +2,8 @@
 //!
 //! `a`=64 `b`=128 `c`=256 `d`=512 `e`=1024 `f`=1280 `g`=1518 `h`=2112 `i`=9000 `j`=16000. A number
 //! before a letter repeats it (the run-length form of section 4). Sizes and counts, such as
-//! `64x7,594x4,1518`, are accepted too; the capital letters of the standard are not.
+//! `64x7+594x4+1518`, are accepted too; the capital letters of the standard are not. Documents of
+//! earlier versions have commas in place of `+`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -34,7 +35,7 @@ pub struct Genome(Vec<u16>);
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error(
     "'{0}' is not a sequence of frame sizes; write a size (64 to 16000), sizes and counts such \
-     as 64x7,594x4,1518, letters of RFC 6985 such as aaafg, or imix, imix-csit"
+     as 64x7+594x4+1518, letters of RFC 6985 such as aaafg, or imix, imix-csit"
 )]
 pub struct BadGenome(String);
 
@@ -91,12 +92,12 @@ impl Genome {
     }
 }
 
-/// Writes the form `64x7,594x4,1518`, which [`Genome::from_str`] reads.
+/// Writes the form `64x7+594x4+1518`, which [`Genome::from_str`] reads.
 impl fmt::Display for Genome {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (at, (size, count)) in self.runs().into_iter().enumerate() {
-            let comma = if at > 0 { "," } else { "" };
-            write!(out, "{comma}{size}")?;
+            let plus = if at > 0 { "+" } else { "" };
+            write!(out, "{plus}{size}")?;
             if count > 1 {
                 write!(out, "x{count}")?;
             }
@@ -128,10 +129,10 @@ fn letter(c: char) -> bool {
     LETTERS.iter().any(|(known, _)| *known == c)
 }
 
-/// `64x7,594x4,1518`.
+/// `64x7+594x4+1518`.
 fn listed(text: &str) -> Option<Vec<u16>> {
     let mut sizes = Vec::new();
-    for part in text.split(',') {
+    for part in text.split(['+', ',']) {
         let (size, count) = part.split_once('x').unwrap_or((part, "1"));
         let (size, count) = (size.parse::<u16>().ok()?, count.parse::<usize>().ok()?);
         if count > LONGEST - sizes.len() {

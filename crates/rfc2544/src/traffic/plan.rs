@@ -3,6 +3,7 @@
 use flowyard_frame::Nanos;
 
 use crate::line::{Line, Load};
+use crate::track::window_for;
 use crate::trial::{Shape, Trial};
 
 /// One frame of a plan.
@@ -170,6 +171,14 @@ impl Plan {
         let round = u128::from(self.period()) * PARTS * interval;
         let more = starts.partition_point(|&start| u128::from(start) * interval < until % round);
         Some((until / round) as u64 * self.period() + more as u64)
+    }
+
+    /// The largest number of frames that are sent within `time` in a trial with this load: the size
+    /// of the tracker's window. A replay may send all frames of a pass at once.
+    #[must_use]
+    pub fn window(&self, load: Load, time: Nanos) -> usize {
+        let burst = if self.is_timed() { self.steps.len() } else { 0 };
+        window_for(load.interval_ps, time) + burst
     }
 
     /// The number of frames that a replay sends in `trial`.

@@ -12,6 +12,7 @@ use flowyard_wire::{Headers, LinkType};
 use serde::{Deserialize, Serialize};
 
 use super::plan::{Plan, Step};
+use crate::line::Load;
 
 /// A frame of a capture.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -70,6 +71,14 @@ impl Capture {
 
     pub(super) fn plan(&self) -> Plan {
         self.plan.as_ref().map_or_else(|| Plan::new(Vec::new()), |plan| Plan::clone(plan))
+    }
+
+    /// The mean rate of a replay at `speed` hundredths of the capture's own speed.
+    #[must_use]
+    pub fn mean_load(&self, speed: u64) -> Load {
+        let pass_ps = u128::from(self.length_ns) * 1000 * 100 / u128::from(speed.max(1));
+        let interval_ps = pass_ps / u128::from(self.frames.max(1));
+        Load { interval_ps: u64::try_from(interval_ps).unwrap_or(u64::MAX).max(1) }
     }
 
     /// Number of flows.

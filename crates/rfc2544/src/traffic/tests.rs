@@ -37,7 +37,7 @@ fn genomes_are_read_and_written() {
     ] {
         assert!(sizes(text).unwrap_err().to_string().contains("imix"), "{text}");
     }
-    assert_eq!(imix.to_string(), "64x7,594x4,1518");
+    assert_eq!(imix.to_string(), "64x7+594x4+1518");
 }
 
 proptest! {
@@ -296,6 +296,8 @@ fn a_capture_is_its_numbers_in_a_document_and_its_frames_in_a_plan() {
     assert_eq!((capture.frames, capture.flows(), capture.length_ns), (2, 1, 2000));
     let spec = Spec { mix: Mix::Replay(capture.clone()), ..Spec::fixed(64) };
     assert_eq!(spec.plan(0).unwrap(), plan);
+    // A replay has the mean rate of the capture, times its speed.
+    assert_eq!([100, 200].map(|speed| capture.mean_load(speed).pps()), [1e6, 2e6]);
     let text = serde_json::to_string(&capture).unwrap();
     assert_eq!(text, r#"{"name":"a.pcap","frames":2,"length_ns":2000}"#);
 }

@@ -81,6 +81,12 @@ impl Core {
         self.board.publish(&self.counters());
     }
 
+    /// Publishes the counters with the processor time that the core's thread has used.
+    pub(crate) fn publish_cpu(&mut self, cpu_ns: u64) {
+        self.counters.cpu_ns = cpu_ns;
+        self.publish();
+    }
+
     /// Stops receiving; frames inside are transmitted.
     pub fn stop(&mut self) {
         for (port, mut rx) in self.entry.ports.drain(..) {

@@ -159,7 +159,7 @@ impl Decider {
                 counters.promoted += 1;
                 decision.edit(self.split).map(Message::Promote)
             }
-            What::Demote { .. } => {
+            What::Demote { .. } | What::Undo { .. } => {
                 counters.demoted += 1;
                 decision.edit(self.split).map(Message::Promote)
             }

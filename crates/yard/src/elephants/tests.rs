@@ -40,6 +40,7 @@ fn config() -> Blueprint {
                 demote: 0.15,
                 patience: 1,
                 dwell: 1_000_000,
+                undone: 10_000_000,
                 promoted_max: 8,
                 workers: u16::MAX,
                 gain: 1.1,

@@ -70,6 +70,15 @@ pub enum What {
         /// How long it was promoted, in nanoseconds.
         after: Nanos,
     },
+    /// Return a flow to one core, because its rate fell when it was split.
+    Undo {
+        /// The flow.
+        key: FlowKey,
+        /// The measured gain, below 1.
+        gain: f64,
+        /// How long it was promoted, in nanoseconds.
+        after: Nanos,
+    },
     /// The core is overloaded, and no action is taken.
     Refuse {
         /// The largest flow of the core.
@@ -121,6 +130,17 @@ pub enum Refused {
         /// The remaining time, in nanoseconds.
         left: Nanos,
     },
+    /// The flow was split before, and its rate fell.
+    #[error(
+        "split, it had {gain:.2} times its rate on one core; it stays on one core for {:.1} s, then it may be split again",
+        *left as f64 / 1e9
+    )]
+    Undone {
+        /// The measured gain, below 1.
+        gain: f64,
+        /// The remaining time, in nanoseconds.
+        left: Nanos,
+    },
 }
 
 impl Decision {
@@ -130,7 +150,7 @@ impl Decision {
     pub const fn edit(&self, to: To) -> Option<Edit> {
         match self.what {
             What::Promote { key, .. } => Some(Edit::Put(key, Action { to, ..Action::queue(0) })),
-            What::Demote { key, .. } => Some(Edit::Del(key)),
+            What::Demote { key, .. } | What::Undo { key, .. } => Some(Edit::Del(key)),
             _ => None,
         }
     }
@@ -168,6 +188,10 @@ impl fmt::Display for What {
             Self::Demote { key, share, after } => {
                 write!(f, "demote {key} after {} ms: ", after / 1_000_000)?;
                 write!(f, "it would take {:.0} % of the core", share * 100.0)
+            }
+            Self::Undo { key, gain, after } => {
+                write!(f, "undo the split of {key} after {} ms: ", after / 1_000_000)?;
+                write!(f, "it has {gain:.2} times its rate on one core")
             }
             Self::Refuse { key: Some(key), reason } => write!(f, "{key} is not split: {reason}"),
             Self::Refuse { key: None, reason } => write!(f, "nothing to split: {reason}"),

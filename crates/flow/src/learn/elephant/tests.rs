@@ -27,6 +27,8 @@ struct Host {
     now: Nanos,
     log: Vec<Decision>,
     last_change: Vec<Option<Nanos>>,
+    /// The rate of a split flow, as a factor of the rate that one core serves; 1 for no limit.
+    split_factor: f64,
 }
 
 impl Host {
@@ -40,6 +42,7 @@ impl Host {
             elephants: Elephants::new(settings, 0),
             now: 0,
             log: Vec::new(),
+            split_factor: 1.0,
         }
     }
 
@@ -62,6 +65,8 @@ impl Host {
         }
         for (flow, rate) in self.flows.iter().enumerate() {
             if split.contains(&key(flow as u32)) {
+                let limited = 1e6 * self.split_factor;
+                let rate = &if self.split_factor < 1.0 { rate.min(limited) } else { *rate };
                 let spare = |core: &Vec<f64>| (1e6 - core.iter().sum::<f64>()).max(1.0);
                 let spare: Vec<_> = sent.iter().map(spare).collect();
                 let all: f64 = spare.iter().sum();
@@ -80,7 +85,10 @@ impl Host {
             let needed: f64 = sent.iter().sum::<f64>() / 1e6;
             let frames = needed.min(1.0) * 1e5;
             let drops = ((needed - 1.0).max(0.0) * 1e5) as u64;
-            loads.push(Load { busy: needed.min(1.0), queue_len: drops.min(4096), drops });
+            // Other programs take the workers' time: they are busy all the time.
+            let is_slow = self.split_factor < 1.0 && self.elephants.promoted().count() > 0;
+            let busy = if is_slow { 1.0 } else { needed.min(1.0) };
+            loads.push(Load { busy, queue_len: drops.min(4096), drops });
             let seen = &mut self.seen[core];
             seen.frames = frames as u64;
             seen.samples = seen.samples / 2 + seen.frames / 64;
@@ -116,7 +124,7 @@ impl Host {
                 assert!(self.elephants.promoted().all(|key| own(key) != entry));
                 self.spread.set(entry as usize, To::Queue(to)).unwrap();
             }
-            What::Promote { key, .. } | What::Demote { key, .. } => {
+            What::Promote { key, .. } | What::Demote { key, .. } | What::Undo { key, .. } => {
                 let last = &mut self.last_change[usize::from(key.src[3])];
                 let dwell = self.elephants.settings.dwell;
                 assert!(last.is_none_or(|last| self.now - last >= dwell), "{decision}");
@@ -141,7 +149,8 @@ fn promotions(log: &[Decision]) -> usize {
 }
 
 fn demotions(log: &[Decision]) -> usize {
-    log.iter().filter(|decision| matches!(decision.what, What::Demote { .. })).count()
+    let is_down = |what| matches!(what, What::Demote { .. } | What::Undo { .. });
+    log.iter().filter(|decision| is_down(decision.what)).count()
 }
 
 #[test]
@@ -265,6 +274,32 @@ fn a_failed_promotion_is_not_tried_at_once() {
     };
     assert!(left > 0 && left <= 2000 * MS);
     assert_eq!(promotions(&host.windows(10)), 1);
+}
+
+/// The flow's rate falls when it is split, as on a machine whose other processor is in use.
+#[test]
+fn a_split_that_slows_the_flow_down_is_undone_and_not_repeated_soon() {
+    let mut host = Host::new(4, flows(1_800_000.0, 0.0), Settings::default());
+    host.split_factor = 0.38;
+    let log = host.windows(25);
+    let whats: Vec<_> = log.iter().map(|decision| decision.what).collect();
+    let [.., What::Outcome { gain, .. }, What::Undo { key: undone, gain: same, .. }] = whats[..]
+    else {
+        panic!("{log:?}")
+    };
+    assert!(gain < 1.0 && gain == same && undone == key(0), "{gain}");
+    let edit = log.last().unwrap().edit(To::Queue(100));
+    assert_eq!((edit, host.elephants.promoted().count()), (Some(Edit::Del(key(0))), 0));
+    // The core is overloaded again. Within the next 30 s the flow is not split.
+    let log = host.windows(280);
+    assert_eq!(promotions(&log), 0, "{log:?}");
+    let why = |d: &&Decision| matches!(d.what, What::Refuse { reason: Refused::Undone { .. }, .. });
+    let refused = log.iter().find(why).unwrap().to_string();
+    assert!(refused.contains("times its rate on one core; it stays"), "{refused}");
+    // Later it is tried again.
+    host.split_factor = 1.0;
+    assert_eq!(promotions(&host.windows(60)), 1);
+    assert_eq!(host.elephants.promoted().count(), 1);
 }
 
 #[test]
