@@ -203,8 +203,8 @@ fn attend(
             yard.stop();
             stopped = true;
         }
-        if !stopped && !agent_runs() {
-            tracing::error!("the OpenFlow agent ended unexpectedly; draining");
+        if !stopped && let Some(why) = gave_up(&yard, agent_runs) {
+            tracing::error!("{why}; draining");
             service.stopping();
             yard.stop();
             stopped = true;
@@ -245,6 +245,14 @@ fn reload(yard: &Running, config: &mut Config, args: &Args) {
         },
         Ok(Err(error)) => tracing::error!("reload refused, nothing changed: {error}"),
         Err(stop) => tracing::error!("reload refused, nothing changed: {stop}"),
+/// Why a run cannot go on, if it cannot.
+fn gave_up(yard: &Running, agent_runs: &dyn Fn() -> bool) -> Option<&'static str> {
+    if !agent_runs() {
+        return Some("the OpenFlow agent ended unexpectedly");
+    }
+    yard.has_failed().then_some("an output cannot be written any more")
+}
+
     }
 }
 
@@ -255,7 +263,7 @@ fn print(outcome: &Outcome, json: bool) -> Result<(), Stop> {
     output::text(&counters::text(outcome, &style()))
 }
 
-/// A run whose frame counters do not balance, or in which a core failed, has failed.
+/// A run whose frame counters do not balance, or in which a core or an output failed, has failed.
 fn verdict(outcome: &Outcome) -> Result<(), Stop> {
     let died = outcome.cores.iter().position(|core| core.died.is_some());
     match died {
@@ -271,3 +279,6 @@ fn verdict(outcome: &Outcome) -> Result<(), Stop> {
         None => Ok(()),
     }
 }
+        None if !outcome.failed.is_empty() => {
+            Err(Stop::Failed(anyhow::anyhow!(outcome.failed.join("; "))))
+        }

@@ -37,6 +37,7 @@ mod observe;
 mod parts;
 mod settle;
 
+pub use life::Closed;
 pub use parts::Stage;
 
 pub(crate) use hold::Hold;

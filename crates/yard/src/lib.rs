@@ -44,7 +44,7 @@ pub use ask::Handle;
 pub use blueprint::{Blueprint, BlueprintError};
 pub use build::{Parts, Yard};
 pub use control::ControlPlane;
-pub use core::{Core, Stage, Tick};
+pub use core::{Closed, Core, Stage, Tick};
 pub use counters::{Board, Counters, DropReason, Drops};
 pub use elephants::{Decisions, Report};
 pub use mail::{Mail, Message};

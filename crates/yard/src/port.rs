@@ -70,6 +70,11 @@ pub trait Tx: Send {
     /// [`refuse`].
     fn tx(&mut self, from: &mut Batch, lanes: Lanes, pool: &Pool, now: Nanos) -> Lanes;
 
+    /// Whether nothing will be transmitted any more, because of a failure that [`Tx::close`] reports.
+    fn has_failed(&self) -> bool {
+        false
+    }
+
     /// Finishes the transmission; nothing is transmitted afterwards.
     ///
     /// # Errors

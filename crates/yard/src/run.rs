@@ -16,7 +16,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ use flowyard_frame::Nanos;
 
 use crate::blueprint::Idle;
 use crate::control::ControlPlane;
-use crate::core::{Core, Tick};
+use crate::core::{Closed, Core, Tick};
 use crate::counters::{Board, Counters};
 use crate::elephants::Decisions;
 use crate::mail::{Mail, Message};
@@ -59,6 +59,8 @@ struct Shared {
     ended: AtomicUsize,
     /// Number of cores that died.
     died: AtomicUsize,
+    /// Whether a port transmits no more because it failed.
+    failed: AtomicBool,
     /// Number of cores that answer no more.
     left: Arc<AtomicUsize>,
 }
@@ -68,7 +70,7 @@ struct Gone {
     counters: Counters,
     stages: Stages,
     counts: Vec<Count>,
-    remarks: Vec<String>,
+    closed: Closed,
     died: Option<String>,
 }
 
@@ -81,8 +83,10 @@ pub struct Outcome {
     pub queues: Vec<QueueOutcome>,
     /// The counters that table entries name.
     pub counts: Vec<CountOutcome>,
-    /// Remarks for the user: damaged captures, failed ports, cores that are not pinned.
+    /// Remarks for the user: damaged captures, cores that are not pinned.
     pub remarks: Vec<String>,
+    /// Why ports could not transmit everything, such as a full disk.
+    pub failed: Vec<String>,
     /// Frames still inside, by the accounting of the pool: 0 unless a core died.
     pub held: usize,
     /// Duration of the run.
@@ -158,6 +162,7 @@ impl Yard {
             boards: cores.iter().map(Core::board).collect(),
             ended: AtomicUsize::new(0),
             died: AtomicUsize::new(0),
+            failed: AtomicBool::new(false),
             left: Arc::default(),
         });
         let began = clock();
@@ -220,6 +225,12 @@ impl Running {
         &self.places
     }
 
+    /// Whether a port failed and transmits no more.
+    #[must_use]
+    pub fn has_failed(&self) -> bool {
+        self.shared.failed.load(Ordering::Relaxed)
+    }
+
     /// Whether every core has finished.
     #[must_use]
     pub fn is_done(&self) -> bool {
@@ -233,7 +244,10 @@ impl Running {
         let gone: Vec<_> =
             threads.into_iter().map(|thread| thread.join().unwrap_or_else(Gone::by)).collect();
         let elapsed = clock().saturating_sub(began);
-        let remarks = gone.iter().flat_map(|core| core.remarks.iter()).cloned().collect();
+        let told = |what: fn(&Closed) -> &[String]| {
+            gone.iter().flat_map(|core| what(&core.closed)).cloned().collect::<Vec<_>>()
+        };
+        let (remarks, failed) = (told(|told| &told.remarks), told(|told| &told.failed));
         let by_core = |at: usize| gone.iter().map(move |core| core.counts.get(at).copied());
         let counts = (0..).zip(counters).map(|(at, name)| CountOutcome {
             name,
@@ -250,6 +264,7 @@ impl Running {
             queues: queues(&places),
             counts,
             remarks,
+            failed,
             held: pool.held(),
             elapsed,
             decisions: elephants.last(),
@@ -280,7 +295,7 @@ impl Gone {
             counters: Counters::default(),
             stages: Stages::default(),
             counts: Vec::new(),
-            remarks: Vec::new(),
+            closed: Closed::default(),
             died: Some(said(&*panic)),
         }
     }
@@ -309,11 +324,11 @@ fn core_thread(
     }
     let died = tick_until_drained(&mut core, idle, shared, clock);
     shared.left.fetch_add(1, Ordering::Release);
-    let ports = core.close_ports();
-    ports.iter().for_each(|remark| tracing::warn!(core = core.id(), "{remark}"));
-    remarks.extend(ports);
+    let mut closed = core.close_ports();
+    closed.remarks.iter().for_each(|remark| tracing::warn!(core = core.id(), "{remark}"));
+    closed.remarks.splice(..0, remarks);
     let (stages, counts) = (core.stages(), core.counts());
-    Gone { counters: core.counters(), stages, counts, remarks, died }
+    Gone { counters: core.counters(), stages, counts, closed, died }
 }
 
 /// Ticks until all is drained. Returns what the core died of, if it did.
@@ -342,6 +357,9 @@ fn tick_until_drained(
             }
             Ok(0) => {}
             Ok(_) => {
+                if core.has_failed() {
+                    shared.failed.store(true, Ordering::Relaxed);
+                }
                 (quiet, last) = (0, now);
                 continue;
             }

@@ -30,6 +30,8 @@ pub(crate) struct Report {
 #[derive(Serialize)]
 struct CoreCounters {
     rx_frames: u64,
+    /// Outputs that could not be written to the end, and why; the command then ends with status 1.
+    failed: Vec<String>,
     rx_bytes: u64,
     tx_frames: u64,
     tx_bytes: u64,
@@ -164,6 +166,7 @@ fn busy(counters: &Counters, outcome: &Outcome, cores: usize) -> f64 {
 /// The counters as text.
 pub(crate) fn text(outcome: &Outcome, style: &Style) -> String {
     let total = outcome.total();
+            failed: outcome.failed.clone(),
     let seconds = outcome.elapsed as f64 / 1e9;
     let copies = match total.copies {
         0 => String::new(),
@@ -228,6 +231,9 @@ fn cores(outcome: &Outcome) -> Table {
             Cell::new(num::exact(c.settle_held)),
             Cell::new(Unit::Share.show(busy(c, outcome, cores))),
         ]
+    for failed in &outcome.failed {
+        text += &format!("\nFailed: {failed}\n");
+    }
     };
     for (number, core) in outcome.cores.iter().enumerate() {
         let tone = if core.died.is_some() { Tone::Bad } else { Tone::Strong };

@@ -41,7 +41,7 @@ fn invalid_captures_are_refused() {
     let missing = missing.to_str().unwrap();
     let here = folder.path().to_str().unwrap();
     for (path, parts) in [
-        (missing, &["byte 0", "No such file", "check the path"][..]),
+        (missing, &["missing.pcap: cannot open: No such file", "check the path"][..]),
         (here, &["byte 0", "directory", "give the name of a file"]),
         (&file("text", b"Which core gets this packet?"), &["byte 0", "not a capture", "pcapng"]),
         (&file("empty", b""), &["byte 0", "empty"]),

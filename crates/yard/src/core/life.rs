@@ -17,6 +17,15 @@ use crate::tally::Count;
 /// Ticks with progress between two publications of the counters.
 const PUBLISH_EVERY: u64 = 64;
 
+/// What ports have to say when they are closed.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Closed {
+    /// Remarks for the user: damage, skipped frames.
+    pub remarks: Vec<String>,
+    /// Why ports could not transmit everything.
+    pub failed: Vec<String>,
+}
+
 impl Core {
     /// The number of the core.
     #[must_use]
@@ -89,8 +98,17 @@ impl Core {
         }
     }
 
-    /// Closes its ports at the end. Returns remarks for the user.
-    pub fn close_ports(&mut self) -> Vec<String> {
+    /// Whether one of its ports failed and transmits no more.
+    #[must_use]
+    #[inline]
+    pub fn has_failed(&self) -> bool {
+        // A port that failed refuses frames with this reason, so without any there is nothing to ask.
+        self.counters.drops.get(DropReason::PortFailed) > 0
+            && self.exits.iter().any(|exit| exit.tx.has_failed())
+    }
+
+    /// Closes its ports at the end.
+    pub fn close_ports(&mut self) -> Closed {
         self.stop();
         let Self { entry, exits, places, .. } = self;
         let tell =
@@ -99,11 +117,11 @@ impl Core {
             .ended
             .iter()
             .flat_map(|(port, rx)| rx.remarks().into_iter().map(|text| tell(*port, text)));
-        let mut remarks: Vec<_> = received.collect();
-        for Exit { port, tx, .. } in exits {
-            remarks.extend(tx.close().err().map(|text| tell(*port, text)));
-        }
-        remarks
+        let remarks = received.collect();
+        let failed = exits
+            .iter_mut()
+            .filter_map(|Exit { port, tx, .. }| tx.close().err().map(|text| tell(*port, text)));
+        Closed { remarks, failed: failed.collect() }
     }
 
     /// Cleans up after this core died: its frames are completed as dropped, so that frames of other cores do
