@@ -12,6 +12,7 @@ mod clock;
 mod doctor;
 mod explain;
 mod figures;
+mod interrupt;
 mod lb;
 mod logs;
 mod nic;

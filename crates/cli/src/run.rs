@@ -19,6 +19,7 @@ use flowyard_config::Config;
 use flowyard_operate::doctor::Wanted;
 use flowyard_operate::health::Checker;
 use flowyard_operate::service::Service;
+use flowyard_ports::pcap::Ender;
 use flowyard_ports::port::Log;
 use flowyard_scenario::Scenario;
 use flowyard_yard::Parts;
@@ -103,7 +104,9 @@ pub(crate) fn run(args: &Args) -> Result<(), Stop> {
     if args.simulate {
         return simulate(args);
     }
-    let config = read(args)?;
+    let mut config = read(args)?;
+    let ender = Ender::new()?;
+    config.end_captures_with(ender.clone());
     if config.expect.is_some() || !config.reload.is_empty() {
         let note = "[[reload]] and [expect] are for --simulate; this run ignores them";
         let _ = writeln!(stderr(), "flowyard: {}: {note}", args.config.display());
@@ -121,7 +124,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Stop> {
         return output::text(&format!("{}: the configuration is valid\n", args.config.display()));
     }
     args.log.start();
-    let signals = Signals::catch()?;
+    let signals = Signals::catch(ender)?;
     let open = Open::all(&config, args)?;
     let setup = config.resolve().map_err(bad_input)?;
     let writes = config.port.iter().any(|port| port.get_ref().output.is_some());
@@ -169,7 +172,9 @@ struct Signals {
 }
 
 impl Signals {
-    fn catch() -> Result<Self, Stop> {
+    /// Ends captures that wait for a pipe.
+    ender: Ender,
+    fn catch(ender: Ender) -> Result<Self, Stop> {
         let (stop, reload) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
         for signal in [SIGINT, SIGTERM] {
             // In this order: the first signal finds the flag unset and sets it, the second one exits.
@@ -177,7 +182,7 @@ impl Signals {
             signal_hook::flag::register(signal, Arc::clone(&stop))?;
         }
         signal_hook::flag::register(SIGHUP, Arc::clone(&reload))?;
-        Ok(Self { stop, reload })
+        Ok(Self { ender, stop, reload })
     }
 }
 
@@ -205,12 +210,14 @@ fn attend(
         }
         if !stopped && let Some(why) = gave_up(&yard, agent_runs) {
             tracing::error!("{why}; draining");
+            signals.ender.end();
             service.stopping();
             yard.stop();
             stopped = true;
         }
         service.watch(&handle);
         if signals.reload.swap(false, Ordering::Relaxed) {
+            signals.ender.end();
             service.reloading();
             reload(&yard, &mut config, args);
             service.ready(&name);

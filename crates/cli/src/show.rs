@@ -127,11 +127,13 @@ pub(crate) fn text(tables: &[Table], style: &Style) -> String {
     texts.join("\n")
 }
 
-/// A connection that broke is a failure (status 1); an instance that is not running or that refused the
-/// request is wrong use (status 2).
+/// An instance that is not running, or a connection that broke, is a failure (status 1); a request that was
+/// refused is wrong use (status 2).
 pub(crate) fn refused(error: ClientError) -> Stop {
     match error {
-        ClientError::Gone(_) => Stop::Failed(anyhow::anyhow!("{error}")),
+        ClientError::Gone(_) | ClientError::Nobody { .. } | ClientError::Absent(_) => {
+            Stop::Failed(anyhow::anyhow!("{error}"))
+        }
         _ => bad_input(error),
     }
 }

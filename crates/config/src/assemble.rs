@@ -199,7 +199,11 @@ fn find_or<T: ControlPlane>(
 
 fn rx(number: u16, port: &CapturePort) -> Option<Result<Box<dyn Rx>, flowyard_ports::Error>> {
     let path = port.input.as_ref()?;
-    Some(pcap::open(path).and_then(|mut reader| {
+    let opened = match &port.ender {
+        Some(ender) => pcap::open_until(path, ender),
+        None => pcap::open(path),
+    };
+    Some(opened.and_then(|mut reader| {
         Ok(Box::new(match port.repeat {
             Some(times) => {
                 let frames = Frames::read_all(&mut reader)?;

@@ -14,6 +14,10 @@ flowyard_testkit::tests! {
     every_input_format_gives_the_same_result,
     several_captures_are_one_analysis,
     the_complete_packets_of_a_truncated_capture_are_analysed,
+    an_interrupted_pipe_is_reported_until_there,
+    an_interrupt_before_the_first_packet_ends_at_once,
+    an_interrupted_run_prints_its_counters,
+    refused_rules_are_named_on_standard_error,
     a_closed_pipe_is_no_failure,
     the_same_twice,
     help_names_every_command_and_option,
@@ -97,8 +101,8 @@ fn several_captures_are_one_analysis() {
     assert!(lines.contains("2 captures") || lines.matches(YARD).count() > 1, "{lines}");
 }
 
-/// The complete packets of a truncated capture are analysed, and the damage is reported. It is not a
-/// failure.
+/// The complete packets of a truncated capture are analysed, and the damage is reported: in the report, on
+/// standard error, and by the exit status.
 fn the_complete_packets_of_a_truncated_capture_are_analysed() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("cut.pcap");
@@ -113,16 +117,19 @@ fn the_complete_packets_of_a_truncated_capture_are_analysed() {
         ("before it was packed", &half[..]),
     ] {
         std::fs::write(&path, bytes).unwrap();
-        let value = json(["analyze", name, "--json"]);
+        let ran = run(["analyze", name, "--json"]);
+        assert_eq!(ran.status.code(), Some(1), "{kind}");
+        let value: Value = serde_json::from_slice(&ran.stdout).unwrap();
         let capture = &value["captures"][0];
         let damage = capture["damage"].as_str().unwrap_or_else(|| panic!("{kind}: {capture}"));
         assert!(damage.contains(name) && damage.contains("byte "), "{kind}: {damage}");
         let packets = capture["packets"].as_u64().unwrap();
         assert!(damage.contains(&format!("{packets} complete packets")), "{kind}: {damage}");
         assert_eq!(value["traffic"]["packets"], packets, "{kind}");
+        assert_eq!(text(&ran.stderr), format!("flowyard: {damage}\n"), "{kind}");
         assert_eq!(packets > 1000, kind != "in the first header", "{kind}: {packets}");
         // The text output reports it too.
-        let said = good(&run(["analyze", name]));
+        let said = text(&run(["analyze", name]).stdout);
         assert!(said.contains(&format!("{packets} complete packets")), "{kind}: {said}");
         if packets > 0 {
             good(&run(["explain", &format!("{name}:{packets}")]));
@@ -135,6 +142,117 @@ fn the_complete_packets_of_a_truncated_capture_are_analysed() {
 /// `flowyard ... | head`, with the reader gone before anything is written.
 fn a_closed_pipe_is_no_failure() {
     let flow = "tcp 10.0.0.1:40000 > 10.0.0.2:11211";
+/// A FIFO in which half of the repository's capture waits, its writer, and the complete packets in it.
+fn half(folder: &Path) -> (String, std::fs::File) {
+    let path = folder.join("live.pcap");
+    assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());
+    // Read and write, so that the open does not wait for a reader.
+    let fifo = std::fs::File::options().read(true).write(true).open(&path).unwrap();
+    (path.to_str().unwrap().to_owned(), fifo)
+}
+
+fn interrupt(child: &std::process::Child) {
+    let pid = rustix::process::Pid::from_child(child);
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+}
+
+fn an_interrupted_pipe_is_reported_until_there() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, mut fifo) = half(folder.path());
+    let child = flowyard()
+        .args(["analyze", &path, "--json"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // More than the FIFO takes at once: the last write returns when nearly all was read.
+    let (whole, half) = (yard(), 1_000_001);
+    fifo.write_all(&whole[..half]).unwrap();
+    crate::yard::wait("an empty FIFO", || {
+        (rustix::io::ioctl_fionread(&fifo).unwrap() == 0).then_some(())
+    });
+    interrupt(&child);
+    let output = child.wait_with_output().unwrap();
+    drop(fifo);
+    let err = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{err}");
+    assert!(err.contains("flowyard: interrupted; the report is about the packets"), "{err}");
+    let value: Value = serde_json::from_slice(&output.stdout).unwrap();
+    // Exactly the packets that are complete in these bytes, and no damage.
+    let path = folder.path().join("half.pcap");
+    std::fs::write(&path, &whole[..half]).unwrap();
+    let ran = run(["analyze", path.to_str().unwrap(), "--json"]);
+    let expected: Value = serde_json::from_slice(&ran.stdout).unwrap();
+    assert_eq!(value["traffic"], expected["traffic"]);
+    assert_eq!(value["captures"][0]["damage"], Value::Null);
+}
+
+fn an_interrupt_before_the_first_packet_ends_at_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, fifo) = half(folder.path());
+    let child = flowyard()
+        .args(["analyze", &path])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let stat = format!("/proc/{}/status", child.id());
+    crate::yard::wait("the handler of SIGINT", || {
+        let status = std::fs::read_to_string(&stat).ok()?;
+        let caught =
+            status.lines().find_map(|line| line.strip_prefix("SigCgt:"))?.trim().to_owned();
+        (u64::from_str_radix(&caught, 16).unwrap() & 2 != 0).then_some(())
+    });
+    interrupt(&child);
+    let output = child.wait_with_output().unwrap();
+    drop(fifo);
+    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(
+        text(&output.stderr),
+        format!("flowyard: {path}: interrupted before its first packet\n")
+    );
+}
+
+/// A port of a running engine that waits for a pipe.
+fn an_interrupted_run_prints_its_counters() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, mut fifo) = half(folder.path());
+    let config = folder.path().join("yard.toml");
+    let port = format!("[[port]]\nname = \"west\"\nkind = \"pcap\"\nin = {path:?}\n");
+    let rest = "[[queue]]\nname = \"q\"\norder = \"direct\"\nconsumers = [0]\n[work]\nkind = \"forward\"\n";
+    std::fs::write(&config, port + rest).unwrap();
+    let child = flowyard()
+        .args(["run", "--json", "--control", "none"])
+        .arg(&config)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    fifo.write_all(&yard()[..1_000_001]).unwrap();
+    crate::yard::wait("an empty FIFO", || {
+        (rustix::io::ioctl_fionread(&fifo).unwrap() == 0).then_some(())
+    });
+    interrupt(&child);
+    let output = child.wait_with_output().unwrap();
+    drop(fifo);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let value: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert!(value["total"]["rx_frames"].as_u64() > Some(1000), "{value}");
+}
+
+fn refused_rules_are_named_on_standard_error() {
+    let folder = tempfile::tempdir().unwrap();
+    let rules = folder.path().join("rules.txt");
+    // The 82599 has one set of masks for all rules.
+    let text_of = "flow-type tcp4 dst-port 80 action 1\nflow-type tcp4 src-ip 10.0.0.1 action 2\n";
+    std::fs::write(&rules, text_of).unwrap();
+    let policy = format!("fdir={}", rules.display());
+    let ran = run(["analyze", YARD, "--policy", &policy, "--json"]);
+    let err = text(&ran.stderr);
+    assert_eq!(ran.status.code(), Some(0), "{err}");
+    assert!(err.starts_with("flowyard: rule in line 2 is refused by x520: "), "{err}");
+}
+
     for args in [
         &["analyze", YARD][..],
         &["analyze", YARD, "--json"],
