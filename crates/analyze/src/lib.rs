@@ -36,5 +36,5 @@ pub use analyzer::{Analyzer, NoPacket, Target};
 pub use delay::Delays;
 pub use explain::*;
 pub use host::{Consumers, Local};
-pub use setup::{BadSetup, RuleFile, Setup, Spec};
+pub use setup::{BadSetup, KeySource, RuleFile, Setup, Spec};
 pub use summary::*;

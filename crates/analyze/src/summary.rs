@@ -52,6 +52,8 @@ pub struct SetupSummary {
     pub rss_key: String,
     /// Number of cores; queue q interrupts core q modulo this number.
     pub cores: u16,
+    /// Where the hash key comes from, such as `Microsoft's published test key` or `read from eth0.rss`.
+    pub rss_key_source: String,
     /// The side of each connection on which the host is: `server`, `client`, `all` (a monitor) or the
     /// addresses of the host.
     pub local: String,

@@ -29,6 +29,9 @@ impl Analyzer {
             adapter: self.setup.adapter.name.to_owned(),
             queues: self.setup.queues,
             cores: self.setup.cores,
+            rss_key: self.rss.as_ref().map(|_| self.setup.key_text()),
+            rss_key_source: self.rss.as_ref().map(|_| self.setup.key_source.to_string()),
+            notes: self.setup.key_note().into_iter().collect(),
             reverse: Reverse {
                 flow: key.reversed().to_string(),
                 policies: self.answers(&reversed),

@@ -52,7 +52,7 @@ pub(crate) fn capture_line(analysis: &Analysis) -> String {
     )
 }
 
-/// The simulated adapter and host, in two lines.
+/// The simulated adapter and host, in three lines.
 pub(crate) fn host_line(analysis: &Analysis) -> String {
     let setup = &analysis.setup;
     let traffic = &analysis.traffic;
@@ -142,6 +142,10 @@ pub(crate) fn filters(analysis: &Analysis, with_spark: bool) -> Option<Table> {
         table = table.column(Column::text("occupancy over time"));
     }
     for policy in &analysis.policies {
+    let key = match setup.indirection_entries {
+        0 => String::new(), // the adapter has no RSS
+        _ => format!("\nRSS key: {}, {}", setup.rss_key_source, setup.rss_key),
+    };
         let Some(filters) = &policy.filters else { continue };
         let stats = &filters.stats;
         let over_time: Vec<f64> =
