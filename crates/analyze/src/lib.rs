@@ -23,12 +23,14 @@ mod explain;
 mod flows;
 mod host;
 mod landing;
+mod over_time;
 mod packet;
 mod policy;
 mod setup;
 mod summary;
 mod tally;
 mod trails;
+mod verdict;
 
 pub(crate) use flowyard_frame::rng::mix;
 

@@ -305,7 +305,7 @@ fn hashes(key: &FlowKey, setup: &Setup, rules: Option<Option<MaskSet>>, answer: 
 }
 
 /// The rule that steers exactly this flow to `queue`.
-fn rule_for(key: &FlowKey, queue: u16) -> Option<String> {
+pub(crate) fn rule_for(key: &FlowKey, queue: u16) -> Option<String> {
     let (src, dst) = (key.src_ip()?, key.dst_ip()?);
     let version = if key.is_ipv4() { 4 } else { 6 };
     let (name, ports) = match key.proto {

@@ -21,6 +21,9 @@ flowyard_testkit::tests! {
     a_closed_pipe_is_no_failure,
     the_same_twice,
     help_names_every_command_and_option,
+    shells_and_man_get_what_they_need,
+    a_locale_without_unicode_gets_ascii,
+    a_report_ends_with_what_it_means,
     the_page_is_self_contained,
 }
 
@@ -123,10 +126,10 @@ fn the_complete_packets_of_a_truncated_capture_are_analysed() {
         let capture = &value["captures"][0];
         let damage = capture["damage"].as_str().unwrap_or_else(|| panic!("{kind}: {capture}"));
         assert!(damage.contains(name) && damage.contains("byte "), "{kind}: {damage}");
+        assert_eq!(text(&ran.stderr), format!("flowyard: {damage}\n"), "{kind}");
         let packets = capture["packets"].as_u64().unwrap();
         assert!(damage.contains(&format!("{packets} complete packets")), "{kind}: {damage}");
         assert_eq!(value["traffic"]["packets"], packets, "{kind}");
-        assert_eq!(text(&ran.stderr), format!("flowyard: {damage}\n"), "{kind}");
         assert_eq!(packets > 1000, kind != "in the first header", "{kind}: {packets}");
         // The text output reports it too.
         let said = text(&run(["analyze", name]).stdout);
@@ -139,9 +142,6 @@ fn the_complete_packets_of_a_truncated_capture_are_analysed() {
     }
 }
 
-/// `flowyard ... | head`, with the reader gone before anything is written.
-fn a_closed_pipe_is_no_failure() {
-    let flow = "tcp 10.0.0.1:40000 > 10.0.0.2:11211";
 /// A FIFO in which half of the repository's capture waits, its writer, and the complete packets in it.
 fn half(folder: &Path) -> (String, std::fs::File) {
     let path = folder.join("live.pcap");
@@ -253,6 +253,9 @@ fn refused_rules_are_named_on_standard_error() {
     assert!(err.starts_with("flowyard: rule in line 2 is refused by x520: "), "{err}");
 }
 
+/// `flowyard ... | head`, with the reader gone before anything is written.
+fn a_closed_pipe_is_no_failure() {
+    let flow = "tcp 10.0.0.1:40000 > 10.0.0.2:11211";
     for args in [
         &["analyze", YARD][..],
         &["analyze", YARD, "--json"],
@@ -295,11 +298,76 @@ fn help_names_every_command_and_option() {
         assert!(help.contains(command), "{help}");
         assert!(good(&run([command, "--help"])).contains("Example"), "{command}");
     }
-    assert_eq!(good(&run(["--version"])).trim(), format!("flowyard {}", env!("CARGO_PKG_VERSION")));
+    // The version, and the commit if git knows it.
+    let version = good(&run(["--version"]));
+    let rest = version.trim().strip_prefix(&format!("flowyard {}", env!("CARGO_PKG_VERSION")));
+    let commit = rest.unwrap_or_else(|| panic!("{version}"));
+    let is_commit = |text: &str| text.len() == 12 && text.chars().all(|c| c.is_ascii_hexdigit());
+    let named = commit.strip_prefix(" (").and_then(|commit| commit.strip_suffix(')'));
+    let has_git = root().join(".git").exists();
+    assert!(commit.is_empty() && !has_git || named.is_some_and(is_commit), "{version}");
     let analyze = good(&run(["analyze", "--help"]));
     for option in ["--adapter", "--queues", "--policy", "--json", "--html", "--consumer", "--local"]
     {
         assert!(analyze.contains(option), "{option}");
+    }
+}
+
+fn shells_and_man_get_what_they_need() {
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let script = good(&run(["completions", shell]));
+        for word in ["analyze", "rss-from", "dump-flows"] {
+            assert!(script.contains(word), "{shell}: {word}");
+        }
+    }
+    let folder = tempfile::tempdir().unwrap();
+    assert_eq!(good(&run(["man", folder.path().to_str().unwrap()])), "");
+    let page = std::fs::read_to_string(folder.path().join("flowyard-analyze.1")).unwrap();
+    assert!(page.starts_with(".ie") && page.contains("rss\\-from"), "{page}");
+    assert!(folder.path().join("flowyard.1").is_file());
+    assert!(folder.path().join("flowyard-switch-dump-flows.1").is_file());
+    let line = crate::common::refused(&run(["man", "/nowhere/man1"]));
+    assert!(line.contains("create it first"), "{line}");
+}
+
+fn a_locale_without_unicode_gets_ascii() {
+    let report = |locale: &str| {
+        let output = flowyard().env("LC_ALL", locale).args(["analyze", YARD]).output().unwrap();
+        good(&output)
+    };
+    assert!(report("C").is_ascii());
+    assert!(report("C.UTF-8").contains('─'));
+}
+
+fn a_report_ends_with_what_it_means() {
+    let text = good(&run(["analyze", YARD]));
+    let end = text.split("\nWhat it means\n").nth(1).expect("a verdict at the end");
+    let flow = "One flow is 46 % of the received bytes (22 % of the packets): tcp 192.0.2.101:52298 > 192.0.2.10:5201.";
+    assert!(end.starts_with(&format!("\n1. {flow}")), "{end}");
+    assert!(end.contains("no indirection table helps"), "{end}");
+    for command in [
+        "ethtool -X IFACE equal 15\n",
+        "ethtool -N IFACE flow-type tcp4 src-ip 192.0.2.101 dst-ip 192.0.2.10 src-port 52298 dst-port 5201 action 15\n",
+        "for f in /sys/class/net/IFACE/queues/rx-*/rps_cpus; do echo ffff > $f; done\n",
+    ] {
+        assert!(end.contains(&format!("\n     {command}")), "{command}: {end}");
+    }
+    // The rule is one that the model of the adapter accepts, and it steers the flow there.
+    let folder = tempfile::tempdir().unwrap();
+    let rules = folder.path().join("rules.txt");
+    let rule = end.lines().find(|line| line.contains("ethtool -N")).unwrap();
+    std::fs::write(&rules, rule.trim().replace("IFACE", "eth0")).unwrap();
+    let policy = format!("fdir={}", rules.display());
+    let told = json(["analyze", YARD, "--policy", &policy, "--json"]);
+    assert_eq!(told["policies"][0]["rules"][0]["verdict"], "accepted");
+    assert_eq!(told["elephants"][0]["policies"]["fdir"]["final_core"], 15);
+    // The load over time has every packet of every queue.
+    let policy = &told["policies"][0];
+    let queues = policy["queues"].as_array().unwrap();
+    for (queue, load) in queues.iter().enumerate() {
+        let slices = policy["queues_over_time"]["packets"][queue].as_array().unwrap();
+        let sum: u64 = slices.iter().map(|packets| packets.as_u64().unwrap()).sum();
+        assert_eq!(sum, load["packets"].as_u64().unwrap(), "queue {queue}");
     }
 }
 
