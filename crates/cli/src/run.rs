@@ -34,6 +34,11 @@ mod counters;
 mod open;
 mod switch;
 
+pub(crate) use counters::Report;
+
+/// Name and version of the JSON document; see docs/schema.
+pub(crate) const SCHEMA: &str = "flowyard.run/1";
+
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -167,13 +172,13 @@ fn read(args: &Args) -> Result<Config, Stop> {
 
 /// Signals that have arrived and are not handled yet.
 struct Signals {
+    /// Ends captures that wait for a pipe.
+    ender: Ender,
     stop: Arc<AtomicBool>,
     reload: Arc<AtomicBool>,
 }
 
 impl Signals {
-    /// Ends captures that wait for a pipe.
-    ender: Ender,
     fn catch(ender: Ender) -> Result<Self, Stop> {
         let (stop, reload) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
         for signal in [SIGINT, SIGTERM] {
@@ -205,19 +210,19 @@ fn attend(
         if signals.stop.load(Ordering::Relaxed) && !stopped {
             tracing::info!("draining: ports receive no more frames");
             service.stopping();
+            signals.ender.end();
             yard.stop();
             stopped = true;
         }
         if !stopped && let Some(why) = gave_up(&yard, agent_runs) {
             tracing::error!("{why}; draining");
-            signals.ender.end();
             service.stopping();
+            signals.ender.end();
             yard.stop();
             stopped = true;
         }
         service.watch(&handle);
         if signals.reload.swap(false, Ordering::Relaxed) {
-            signals.ender.end();
             service.reloading();
             reload(&yard, &mut config, args);
             service.ready(&name);
@@ -240,6 +245,14 @@ fn attend(
     outcome
 }
 
+/// Why a run cannot go on, if it cannot.
+fn gave_up(yard: &Running, agent_runs: &dyn Fn() -> bool) -> Option<&'static str> {
+    if !agent_runs() {
+        return Some("the OpenFlow agent ended unexpectedly");
+    }
+    yard.has_failed().then_some("an output cannot be written any more")
+}
+
 /// Reads the configuration again and replaces the tables. A wrong configuration changes nothing.
 fn reload(yard: &Running, config: &mut Config, args: &Args) {
     match read(args).map(|new| config.reload(&new).map(|reload| (reload, new))) {
@@ -252,20 +265,12 @@ fn reload(yard: &Running, config: &mut Config, args: &Args) {
         },
         Ok(Err(error)) => tracing::error!("reload refused, nothing changed: {error}"),
         Err(stop) => tracing::error!("reload refused, nothing changed: {stop}"),
-/// Why a run cannot go on, if it cannot.
-fn gave_up(yard: &Running, agent_runs: &dyn Fn() -> bool) -> Option<&'static str> {
-    if !agent_runs() {
-        return Some("the OpenFlow agent ended unexpectedly");
-    }
-    yard.has_failed().then_some("an output cannot be written any more")
-}
-
     }
 }
 
 fn print(outcome: &Outcome, json: bool) -> Result<(), Stop> {
     if json {
-        return output::json("flowyard.run/1", counters::Report::of(outcome));
+        return output::json(SCHEMA, Report::of(outcome));
     }
     output::text(&counters::text(outcome, &style()))
 }
@@ -283,9 +288,9 @@ fn verdict(outcome: &Outcome) -> Result<(), Stop> {
         None if !outcome.is_balanced() => Err(Stop::Failed(anyhow::anyhow!(
             "the frame counters do not balance: this is a defect of flowyard; please report it with the configuration"
         ))),
-        None => Ok(()),
-    }
-}
         None if !outcome.failed.is_empty() => {
             Err(Stop::Failed(anyhow::anyhow!(outcome.failed.join("; "))))
         }
+        None => Ok(()),
+    }
+}

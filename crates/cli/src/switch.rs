@@ -4,6 +4,8 @@ mod ask;
 mod print;
 mod why;
 
+pub(crate) use why::SCHEMA as WHY;
+
 use std::path::PathBuf;
 use std::time::Duration;
 

@@ -9,6 +9,7 @@
 
 use std::collections::BTreeMap;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 mod lb;
@@ -115,7 +116,7 @@ pub enum Response<T> {
 }
 
 /// The flow entries of a switch that a frame matches, and how further frames of its flow are handled.
-#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct SwitchWhy {
     /// The fields in the request.
     pub flow: String,
@@ -136,7 +137,7 @@ pub struct SwitchWhy {
 }
 
 /// A flow entry that a frame matches.
-#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct SwitchFlow {
     /// In the syntax of `ovs-ofctl`.
     pub flow: String,
@@ -145,7 +146,7 @@ pub struct SwitchFlow {
 }
 
 /// Counters of all cores.
-#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Cores {
     /// When the counters were read.
     pub at_s: f64,
@@ -154,7 +155,7 @@ pub struct Cores {
 }
 
 /// Counters of a core.
-#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct CoreState {
     /// Number of the core, from 0.
     pub core: u16,
@@ -181,7 +182,7 @@ impl CoreState {
 }
 
 /// All queues of the configuration, followed by the tx queue of each port.
-#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Queues {
     /// When the counters were read.
     pub at_s: f64,
@@ -190,7 +191,7 @@ pub struct Queues {
 }
 
 /// The state of a queue.
-#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct QueueState {
     /// The name of the queue, or of the port for a tx queue.
     pub name: String,
@@ -211,7 +212,7 @@ pub struct QueueState {
 }
 
 /// The tables of all cores.
-#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Tables {
     /// The cores that receive frames and answered.
     pub cores: Vec<CoreTables>,
@@ -220,7 +221,7 @@ pub struct Tables {
 }
 
 /// The tables of a core, in the order in which they are looked up.
-#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct CoreTables {
     /// Number of the core, from 0.
     pub core: u16,
@@ -233,7 +234,7 @@ pub struct CoreTables {
 }
 
 /// The state of a table.
-#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct TableState {
     /// `exact`: entries of the user; `rules`: rules of the user; `promoted`: flows split over cores;
     /// `learnt`: entries of learners; `mapping`: the port mapping of a switch.
@@ -249,7 +250,7 @@ pub struct TableState {
 }
 
 /// An entry of a table.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Entry {
     /// The fields that a frame must have.
     pub flow: String,
@@ -260,7 +261,7 @@ pub struct Entry {
 }
 
 /// The largest flows of all cores.
-#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Flows {
     /// The time for which frames were counted.
     pub seconds: f64,
@@ -271,7 +272,7 @@ pub struct Flows {
 }
 
 /// The largest flows that a core worked on.
-#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct CoreFlows {
     /// Number of the core, from 0.
     pub core: u16,
@@ -284,7 +285,7 @@ pub struct CoreFlows {
 }
 
 /// The size of a flow. The sampler knows it between two bounds.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct FlowState {
     /// The flow, as `tcp 10.0.0.1:40000 > 10.0.0.2:443`.
     pub flow: String,
@@ -297,7 +298,7 @@ pub struct FlowState {
 }
 
 /// The flows that are split over cores, and the recent decisions about elephants.
-#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Elephants {
     /// The entries of the tables of promoted flows.
     pub promoted: Vec<Entry>,
@@ -306,7 +307,7 @@ pub struct Elephants {
 }
 
 /// A decision of the elephant detector.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct DecisionState {
     /// When it was made.
     pub at_s: f64,
@@ -327,7 +328,7 @@ pub struct DecisionState {
 }
 
 /// Drop counters by reason, and the last dropped frames.
-#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Drops {
     /// When the counters were read.
     pub at_s: f64,
@@ -340,7 +341,7 @@ pub struct Drops {
 }
 
 /// Drop counters of one reason.
-#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct DropState {
     /// Name of the reason, as `queue_full`.
     pub reason: String,
@@ -353,7 +354,7 @@ pub struct DropState {
 }
 
 /// A dropped frame.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct DroppedState {
     /// When it was dropped.
     pub at_s: f64,
@@ -370,7 +371,7 @@ pub struct DroppedState {
 }
 
 /// The steps of the frames of one flow.
-#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Trace {
     /// The flow that was followed.
     pub flow: String,
@@ -391,7 +392,7 @@ pub struct Trace {
 }
 
 /// The steps of one frame.
-#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Story {
     /// `sent`, the name of a drop reason, or `in_flight` if the trace ended before the frame did.
     pub outcome: String,
@@ -402,7 +403,7 @@ pub struct Story {
 }
 
 /// One step of a frame.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct StepState {
     /// When the tick of the core began.
     pub at_s: f64,

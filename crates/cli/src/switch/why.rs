@@ -9,7 +9,7 @@ use crate::show::{AskArgs, refused};
 use crate::stop::Stop;
 
 /// Name and version of the JSON document.
-const SCHEMA: &str = "flowyard.switch.why/2";
+pub(crate) const SCHEMA: &str = "flowyard.switch.why/2";
 
 #[derive(clap::Args)]
 #[command(after_help = "\

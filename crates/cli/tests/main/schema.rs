@@ -11,22 +11,25 @@ flowyard_testkit::tests! {
     what_explain_prints_fits_its_schema,
     what_figures_prints_fits_its_schema,
     what_lb_prints_fits_its_schemas,
+    what_a_running_instance_prints_fits_its_schemas,
+    an_unknown_schema_is_refused_with_the_names,
     the_promised_fields_are_there,
     a_document_that_does_not_fit_is_found,
 }
 
-const COMMITTED: [(&str, &str); 6] = [
-    ("analyze", "docs/schema/flowyard.analyze.2.json"),
-    ("explain", "docs/schema/flowyard.explain.2.json"),
-    ("lb-show", "docs/schema/flowyard.lb.show.2.json"),
-    ("lb-trace", "docs/schema/flowyard.lb.trace.2.json"),
-    ("lb-change", "docs/schema/flowyard.lb.change.2.json"),
-    ("figures", "docs/schema/flowyard.figures.2.json"),
-];
+/// Names and documents of all schemas, as `flowyard schema` lists them, and the committed file of each.
+fn committed() -> Vec<(String, String)> {
+    let list = good(&run(["schema"]));
+    let rows = list.lines().skip(2).map(|line| line.split_once(' ').expect("two columns"));
+    let file = |document: &str| format!("docs/schema/{}.json", document.trim().replace('/', "."));
+    rows.map(|(name, document)| (name.to_owned(), file(document))).collect()
+}
 
 fn the_committed_schemas_are_the_commands() {
-    for (command, file) in COMMITTED {
-        let printed = good(&run(["schema", command]));
+    let all = committed();
+    assert!(all.len() > 10, "{all:?}");
+    for (command, file) in &all {
+        let printed = good(&run(["schema", command.as_str()]));
         let path = root().join(file);
         if std::env::var_os("UPDATE_SCHEMA").is_some() {
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -95,6 +98,7 @@ fn keyword_fault(keyword: &str, value: &Value, wanted: &Value, at: &str) -> Opti
             !wanted.as_array().map_or_else(|| is(wanted), |any| any.iter().any(is))
         }
         "const" => value != wanted,
+        "enum" => !wanted.as_array().unwrap().contains(value),
         "minimum" if value.is_number() && value.as_f64() < wanted.as_f64() => {
             return Some(format!("{value} is below {wanted}"));
         }
@@ -160,7 +164,10 @@ fn check_items(
 #[track_caller]
 fn fits(command: &str, args: &[&str]) -> Value {
     let schema = json(["schema", command]);
-    let value = json([&[command], args, &["--json"]].concat());
+    // Standard error may have warnings, such as on refused rules.
+    let ran = run([&[command], args, &["--json"]].concat());
+    assert_eq!(ran.status.code(), Some(0), "{args:?}");
+    let value: Value = serde_json::from_slice(&ran.stdout).expect("JSON");
     let mut faults = Vec::new();
     check(&value, &schema, &schema, command, &mut faults);
     assert!(faults.is_empty(), "{command} {args:?}:\n{}", faults.join("\n"));
@@ -285,6 +292,41 @@ fn what_lb_prints_fits_its_schemas() {
     fits("lb-change", &["lb", "drain", "dns/a"]);
     fits("lb-change", &["lb", "set-weight", "dns/a", "5"]);
     fits("lb-show", &["lb", "show"]);
+}
+
+fn what_a_running_instance_prints_fits_its_schemas() {
+    let mut yard = Yard::start(&crate::yard::config(), &["--json"]);
+    let fits = |command: &str, value: &Value| {
+        let schema = json(["schema", command]);
+        let mut faults = Vec::new();
+        check(value, &schema, &schema, command, &mut faults);
+        assert!(faults.is_empty(), "{command}:\n{}", faults.join("\n"));
+    };
+    wait("drops", || {
+        let drops = yard.json(&["show", "drops"]);
+        fits("show-drops", &drops);
+        (!drops["last"].as_array()?.is_empty()).then_some(())
+    });
+    for what in ["tables", "elephants", "queues", "cores"] {
+        fits(&format!("show-{what}"), &yard.json(&["show", what]));
+    }
+    fits("show-flows", &yard.json(&["show", "flows", "--seconds", "0.2"]));
+    fits("top", &yard.json(&["top", "--interval", "0.2"]));
+    fits("trace", &yard.json(&["trace", crate::yard::OTHER, "--count", "2"]));
+    let (status, out) = yard.stop();
+    assert!(status.success());
+    fits("run", &serde_json::from_str(&out).unwrap());
+    // The doctor's status depends on the machine.
+    let doctor = run(["doctor", "--json"]);
+    fits("doctor", &serde_json::from_slice(&doctor.stdout).unwrap());
+}
+
+fn an_unknown_schema_is_refused_with_the_names() {
+    let line = crate::common::refused(&run(["schema", "queues"]));
+    assert!(
+        line.contains("there is no schema 'queues'; choose one of analyze, explain, run"),
+        "{line}"
+    );
 }
 
 /// The fields that the documentation promises.
