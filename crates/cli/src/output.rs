@@ -10,10 +10,22 @@ use crate::stop::Stop;
 
 /// The style of tables: coloured and as wide as the terminal, or plain if the output is a pipe or file.
 pub(crate) fn style() -> Style {
+    let ascii = is_ascii(["LC_ALL", "LC_CTYPE", "LANG"].map(|name| std::env::var(name).ok()));
     if !stdout().is_terminal() {
-        return Style::plain();
+        return Style { ascii, ..Style::plain() };
     }
-    Style::terminal(terminal_size::terminal_size().map_or(100, |(width, _)| width.0 as usize))
+    let width = terminal_size::terminal_size().map_or(100, |(width, _)| width.0 as usize);
+    Style { ascii, ..Style::terminal(width) }
+}
+
+/// Whether the locale, named by the first variable that is set, has another encoding than UTF-8. Without any,
+/// as in many services and containers, UTF-8 is assumed.
+fn is_ascii(variables: [Option<String>; 3]) -> bool {
+    let locale = variables.into_iter().flatten().find(|value| !value.is_empty());
+    locale.is_some_and(|locale| {
+        let locale = locale.to_lowercase();
+        !locale.contains("utf-8") && !locale.contains("utf8")
+    })
 }
 
 /// Prints `text` on standard output.
@@ -70,5 +82,22 @@ impl Drop for Progress {
         if let Some(bar) = &self.0 {
             bar.finish_and_clear();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_ascii;
+
+    #[test]
+    fn the_first_variable_that_is_set_decides() {
+        let is = |all: [&str; 3]| is_ascii(all.map(|value| Some(value.to_owned())));
+        assert!(
+            is(["C", "", "en_US.UTF-8"])
+                && is(["", "POSIX", ""])
+                && is(["", "", "de_DE.ISO-8859-1"])
+        );
+        assert!(!is(["C.UTF-8", "C", "C"]) && !is(["", "", "en_US.utf8"]) && !is(["", "", ""]));
+        assert!(!is_ascii([None, None, None]));
     }
 }

@@ -252,7 +252,7 @@ fn describe(step: &Step) -> String {
     let (done, all) = step.steps;
     let left = Unit::Nanos.show(step.test_left as f64);
     format!(
-        "{done} of {all} tests done; {} bytes, {:?}, trial {}: {:.0} frames/s; this test needs at least {left} more",
+        "{done} of {all} tests done; {} bytes, {}, trial {}: {:.0} frames/s; this test needs at least {left} more",
         step.size,
         step.test,
         step.trials + 1,
