@@ -4,8 +4,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 mod answer;
-
-pub(crate) use answer::rule_for;
+pub(crate) mod rule;
 
 /// The optional parts of an explanation.
 #[derive(Clone, Copy, Debug, Default)]

@@ -6,7 +6,7 @@
 use flowyard_frame::FlowKey;
 
 use crate::analyzer::Analyzer;
-use crate::explain::rule_for;
+use crate::explain::rule::rule_for;
 use crate::policy::Fdir;
 use crate::summary::{Finding, PolicySummary, Traffic};
 

@@ -13,7 +13,10 @@ use serde_json::json;
 
 use crate::figures::Results;
 use crate::stop::{Stop, bad_input};
-use crate::{analyze, doctor, explain, figures, lb, run as yard, show, switch, top, trace};
+use crate::{
+    adapters, analyze, calibrate, doctor, explain, figures, lb, run as yard, show, switch, top,
+    trace,
+};
 
 #[derive(clap::Args)]
 #[command(
@@ -38,7 +41,7 @@ const fn row(command: &'static str, name: &'static str, schema: fn(&str) -> Sche
     Printed { command, name, schema }
 }
 
-const ALL: [Printed; 17] = [
+const ALL: [Printed; 19] = [
     row("analyze", analyze::SCHEMA, document::<Analysis>),
     row("explain", explain::SCHEMA, document::<Explanation>),
     row("run", yard::SCHEMA, document::<yard::Report>),
@@ -55,6 +58,8 @@ const ALL: [Printed; 17] = [
     row("lb-trace", lb::TRACE, document::<LbTrace>),
     row("lb-change", lb::CHANGE, document::<LbChange>),
     row("doctor", doctor::SCHEMA, document::<doctor::Report>),
+    row("adapters", adapters::SCHEMA, document::<adapters::Adapters>),
+    row("calibrate", calibrate::SCHEMA, document::<calibrate::Calibrated>),
     row("figures", figures::SCHEMA, document::<Results<'_>>),
 ];
 

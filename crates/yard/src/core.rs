@@ -37,7 +37,6 @@ mod observe;
 mod parts;
 mod settle;
 
-pub use life::Closed;
 pub use parts::Stage;
 
 pub(crate) use hold::Hold;

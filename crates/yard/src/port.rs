@@ -84,6 +84,15 @@ pub trait Tx: Send {
     }
 }
 
+/// What the ports of a core report when they are closed.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Closed {
+    /// Remarks for the user: damage, skipped frames.
+    pub remarks: Vec<String>,
+    /// Why ports could not transmit everything.
+    pub failed: Vec<String>,
+}
+
 /// Both halves of a port.
 pub type Halves = (Box<dyn Rx>, Box<dyn Tx>);
 

@@ -25,11 +25,12 @@ use flowyard_frame::Nanos;
 
 use crate::blueprint::Idle;
 use crate::control::ControlPlane;
-use crate::core::{Closed, Core, Tick};
+use crate::core::{Core, Tick};
 use crate::counters::{Board, Counters};
 use crate::elephants::Decisions;
 use crate::mail::{Mail, Message};
 use crate::places::Places;
+use crate::port::Closed;
 use crate::stages::Stages;
 use crate::tally::Count;
 use crate::{Clock, Handle, Reload, Yard, sys};

@@ -316,6 +316,7 @@ fn what_a_running_instance_prints_fits_its_schemas() {
     let (status, out) = yard.stop();
     assert!(status.success());
     fits("run", &serde_json::from_str(&out).unwrap());
+    fits("adapters", &json(["adapters", "--json"]));
     // The doctor's status depends on the machine.
     let doctor = run(["doctor", "--json"]);
     fits("doctor", &serde_json::from_slice(&doctor.stdout).unwrap());

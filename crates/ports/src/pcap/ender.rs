@@ -61,7 +61,7 @@ impl Ender {
     }
 }
 
-/// A file or pipe that ends early when its ender says so.
+/// A file or pipe that ends early when its ender is used.
 pub(super) struct Endable {
     pub(super) input: File,
     pub(super) ender: Ender,

@@ -9,22 +9,13 @@ use super::parts::{Bin, LEARNT, PROMOTED, RULES, USER, order};
 use super::{Core, Entry, Exit, Nanos, Stage};
 use crate::counters::{Board, Counters, DropReason};
 use crate::mail::Message;
-use crate::port::refuse;
+use crate::port::{Closed, refuse};
 use crate::reload::Reload;
 use crate::stages::Stages;
 use crate::tally::Count;
 
 /// Ticks with progress between two publications of the counters.
 const PUBLISH_EVERY: u64 = 64;
-
-/// What ports have to say when they are closed.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Closed {
-    /// Remarks for the user: damage, skipped frames.
-    pub remarks: Vec<String>,
-    /// Why ports could not transmit everything.
-    pub failed: Vec<String>,
-}
 
 impl Core {
     /// The number of the core.
