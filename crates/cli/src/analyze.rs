@@ -143,13 +143,14 @@ impl Bar {
             return Self(None);
         }
         let bar = match progress.total {
-            Some(total) => ProgressBar::new(total).with_style(
-                ProgressStyle::with_template(
-                    "{msg} {wide_bar} {percent} % {bytes_per_sec} {eta} left",
-                )
-                .unwrap_or_else(|_| ProgressStyle::default_bar()),
-            ),
-            None => ProgressBar::new_spinner(),
+            Some(total) => {
+                let template = "{msg} {wide_bar} {percent} % {bytes_per_sec} {eta} left";
+                let style = ProgressStyle::with_template(template)
+                    .unwrap_or_else(|_| ProgressStyle::default_bar());
+                ProgressBar::new(total).with_style(output::for_locale(style))
+            }
+            None => ProgressBar::new_spinner()
+                .with_style(output::for_locale(ProgressStyle::default_spinner())),
         };
         bar.set_message(file.to_owned());
         Self(Some(bar))

@@ -10,12 +10,17 @@ use crate::stop::Stop;
 
 /// The style of tables: coloured and as wide as the terminal, or plain if the output is a pipe or file.
 pub(crate) fn style() -> Style {
-    let ascii = is_ascii(["LC_ALL", "LC_CTYPE", "LANG"].map(|name| std::env::var(name).ok()));
+    let ascii = wants_ascii();
     if !stdout().is_terminal() {
         return Style { ascii, ..Style::plain() };
     }
     let width = terminal_size::terminal_size().map_or(100, |(width, _)| width.0 as usize);
     Style { ascii, ..Style::terminal(width) }
+}
+
+/// Whether the environment asks for ASCII.
+fn wants_ascii() -> bool {
+    is_ascii(["LC_ALL", "LC_CTYPE", "LANG"].map(|name| std::env::var(name).ok()))
 }
 
 /// Whether the locale, named by the first variable that is set, has another encoding than UTF-8. Without any,
@@ -30,6 +35,10 @@ fn is_ascii(variables: [Option<String>; 3]) -> bool {
 
 /// Prints `text` on standard output.
 pub(crate) fn text(text: &str) -> Result<(), Stop> {
+    if wants_ascii() { write(&flowyard_report::text::ascii(text)) } else { write(text) }
+}
+
+fn write(text: &str) -> Result<(), Stop> {
     let mut out = stdout().lock();
     out.write_all(text.as_bytes())?;
     Ok(out.flush()?)
@@ -37,12 +46,18 @@ pub(crate) fn text(text: &str) -> Result<(), Stop> {
 
 /// Prints `body` on standard output as a JSON document of the schema `name`.
 pub(crate) fn json<T: Serialize>(name: &'static str, body: T) -> Result<(), Stop> {
-    text(&Document::new(name, body).to_json().map_err(|error| Stop::Failed(error.into()))?)
+    // Data: the same in every locale.
+    write(&Document::new(name, body).to_json().map_err(|error| Stop::Failed(error.into()))?)
 }
 
 /// The command line, for HTML pages.
 pub(crate) fn command_line() -> String {
     std::env::args().collect::<Vec<_>>().join(" ")
+}
+
+/// The style of a progress bar in signs that the locale has.
+pub(crate) fn for_locale(style: ProgressStyle) -> ProgressStyle {
+    if wants_ascii() { style.progress_chars("#>-").tick_chars("-\\|/ ") } else { style }
 }
 
 /// A progress bar on standard error; nothing if that is not a terminal. Cleared when this is dropped.
@@ -52,7 +67,7 @@ impl Progress {
     /// A bar or spinner with this template of `indicatif`.
     pub(crate) fn new(template: &str) -> Self {
         let style = ProgressStyle::with_template(template).ok();
-        let style = style.filter(|_| stderr().is_terminal());
+        let style = style.filter(|_| stderr().is_terminal()).map(for_locale);
         Self(style.map(|style| ProgressBar::new(0).with_style(style)))
     }
 

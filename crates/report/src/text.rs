@@ -65,26 +65,32 @@ impl Style {
         if !self.ascii || text.is_ascii() {
             return text;
         }
-        let mut out = String::with_capacity(text.len());
-        for c in text.chars() {
-            match c {
-                c if c.is_ascii() => out.push(c),
-                'µ' | 'μ' => out.push('u'),
-                '–' | '—' | '−' | '─' => out.push('-'),
-                '×' => out.push('x'),
-                '·' | '•' => out.push('*'),
-                '…' => out.push_str("..."),
-                '≤' => out.push_str("<="),
-                '≥' => out.push_str(">="),
-                '→' => out.push_str("->"),
-                '‘' | '’' => out.push('\''),
-                '“' | '”' => out.push('"'),
-                '\u{a0}' | '\u{202f}' => out.push(' '),
-                _ => out.push('?'),
-            }
-        }
-        out
+        ascii(&text)
     }
+}
+
+/// `text` in ASCII: signs that have an equivalent become that, others a question mark. Control characters stay.
+#[must_use]
+pub fn ascii(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            c if c.is_ascii() => out.push(c),
+            'µ' | 'μ' => out.push('u'),
+            '–' | '—' | '−' | '─' => out.push('-'),
+            '×' => out.push('x'),
+            '·' | '•' => out.push('*'),
+            '…' => out.push_str("..."),
+            '≤' => out.push_str("<="),
+            '≥' => out.push_str(">="),
+            '→' => out.push_str("->"),
+            '‘' | '’' => out.push('\''),
+            '“' | '”' => out.push('"'),
+            '\u{a0}' | '\u{202f}' => out.push(' '),
+            _ => out.push('?'),
+        }
+    }
+    out
 }
 
 /// `text` without the characters that could control a terminal, break XML or reverse the line.

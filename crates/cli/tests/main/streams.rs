@@ -336,6 +336,8 @@ fn a_locale_without_unicode_gets_ascii() {
         good(&output)
     };
     assert!(report("C").is_ascii());
+    // Also text outside of tables, such as a time in microseconds.
+    assert!(report("C").contains("a core needs 1 us per frame"));
     assert!(report("C.UTF-8").contains('─'));
 }
 

@@ -250,3 +250,27 @@ fn head(format: Format, link: LinkType) -> Vec<u8> {
 fn words<const N: usize>(words: [u32; N]) -> [[u8; 4]; N] {
     words.map(u32::to_le_bytes)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whole_records_are_found_in_every_beginning() {
+        let folder = tempfile::tempdir().unwrap();
+        for format in [Format::PcapMicros, Format::PcapNanos, Format::Pcapng] {
+            let path = folder.path().join("out.pcap");
+            let mut writer = Writer::create(path, format, LinkType::Ethernet).unwrap();
+            let mut ends = vec![0];
+            for len in [60, 0, 61, 1500] {
+                writer.write(1, len, &vec![7; len as usize]).unwrap();
+                ends.push(writer.buffer.len());
+            }
+            for cut in 0..=writer.buffer.len() {
+                let records = ends.iter().filter(|&&end| end <= cut).count() - 1;
+                let found = whole_records(&writer.buffer[..cut], format);
+                assert_eq!(found, (ends[records], records as u64), "{format:?} cut at {cut}");
+            }
+        }
+    }
+}
