@@ -26,7 +26,7 @@ pub enum Error {
     #[error("{source}; the file has the {records} frames before that")]
     Kept {
         /// Why the rest could not be written.
-        source: Box<Error>,
+        source: Box<Self>,
         /// Frames in the file.
         records: u64,
     },
