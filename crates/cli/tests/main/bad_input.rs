@@ -138,7 +138,7 @@ fn invalid_arguments_are_refused() {
         (&["analyze"][..], &["CAPTURE"][..]),
         (&["explain"], &["FLOW"]),
         (&["analyse", YARD], &["analyse", "analyze"]),
-        (&["schema", "adapters"], &["analyze, explain"]),
+        (&["schema", "queues"], &["analyze, explain"]),
         (&["analyze", YARD, "--elephant", "1.5"], &["--elephant", "0 to 1"]),
         (&["analyze", YARD, "--elephant", "NaN"], &["--elephant", "0 to 1"]),
         (&["analyze", YARD, "--window", "0s"], &["--window"]),

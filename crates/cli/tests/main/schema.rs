@@ -77,8 +77,8 @@ fn check(value: &Value, schema: &Value, root: &Value, at: &str, faults: &mut Vec
     }
     if !keywords.contains_key("$ref") && !keywords.contains_key("anyOf") {
         check_fields(value, keywords, root, at, faults);
+        check_items(value, keywords, root, at, faults);
     }
-    check_items(value, keywords, root, at, faults);
 }
 
 /// The fault of `value` by a keyword that does not contain other schemas.
