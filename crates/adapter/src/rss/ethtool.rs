@@ -134,7 +134,7 @@ fn within(part: Part, line: &str, read: &mut Printed) -> Result<Part, Wrong> {
             return Ok(Part::None);
         }
         Part::Function => match line.split_once(": ") {
-            Some((name, "on")) if name == "toeplitz" => {
+            Some(("toeplitz", "on")) => {
                 read.hfunc = read.hfunc.or(Some(Hfunc::Toeplitz));
             }
             Some((name, "on")) => {

@@ -75,7 +75,8 @@ fn check(value: &Value, schema: &Value, root: &Value, at: &str, faults: &mut Vec
             faults.push(format!("{at}: {value} is {count} of the kinds"));
         }
     }
-    if !keywords.contains_key("$ref") && !keywords.contains_key("anyOf") {
+    // Fields and items are declared by what these refer to.
+    if !["$ref", "anyOf", "oneOf"].iter().any(|elsewhere| keywords.contains_key(*elsewhere)) {
         check_fields(value, keywords, root, at, faults);
         check_items(value, keywords, root, at, faults);
     }
