@@ -107,7 +107,7 @@ impl Analyzer {
                     }
                     Some(why) => {
                         finding.text +=
-                            &format!(" No rule of this adapter names only this flow: {why}.")
+                            &format!(" No rule of this adapter names only this flow: {why}.");
                     }
                 }
             }
